@@ -1,0 +1,53 @@
+// Time: one steady clock, and the deadline that every wait carries.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace tcpx {
+
+using Duration = std::chrono::nanoseconds;
+using TimePoint = std::chrono::steady_clock::time_point;
+
+/// Source of "now", so that state machines run under a manual clock in tests.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual TimePoint now() const = 0;
+  static const Clock& steady();
+};
+
+namespace internal {
+class SteadyClock final : public Clock {
+ public:
+  TimePoint now() const override { return std::chrono::steady_clock::now(); }
+};
+}  // namespace internal
+
+inline const Clock& Clock::steady() {
+  static const internal::SteadyClock clock;
+  return clock;
+}
+
+/// A point in real time after which a blocking call gives up with kTimeout.
+class Deadline {
+ public:
+  static Deadline after(Duration duration) { return Deadline(std::chrono::steady_clock::now() + duration); }
+  explicit Deadline(TimePoint at) : at_(at) {}
+
+  TimePoint at() const { return at_; }
+  bool expired() const { return std::chrono::steady_clock::now() >= at_; }
+  /// For poll(2): milliseconds left, rounded up, 0 when expired.
+  int poll_ms() const {
+    const auto left = at_ - std::chrono::steady_clock::now();
+    if (left <= Duration::zero()) return 0;
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    return static_cast<int>(std::min<int64_t>(ms, 1 << 30));
+  }
+  Deadline earlier(Deadline other) const { return Deadline(std::min(at_, other.at_)); }
+
+ private:
+  TimePoint at_;
+};
+
+}  // namespace tcpx

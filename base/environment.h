@@ -1,0 +1,63 @@
+// Every environment variable this project reads, in one typed table. No other file calls getenv.
+//
+// Absent or empty means the default. Present but malformed or out of range is an error, never the default. docs/env.md and the
+// README's table are generated from here (tools/env_doc).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+enum class Variable {
+  kPluginPath,
+  kDebug,
+  kLogLevel,
+  kBootstrapPort,
+  kTimeoutMs,
+  kUnpackImpl,
+  kSoftPoolBytes,
+  kSoftIoThreads,
+  kSoftConnectTimeoutMs,
+  kSocketIfname,
+  kSocketFamily,
+  kNsocksPerThread,
+  kSocketNthreads,
+  kDynamicChunkSize,
+};
+
+enum class VariableKind { kText, kInteger, kChoice };
+
+struct VariableInfo {
+  Variable id;
+  const char* name;
+  VariableKind kind;
+  const char* unit;  ///< "bytes", "ms", ... or "" where there is none
+  int64_t min;       ///< integers: inclusive range
+  int64_t max;
+  int64_t default_integer;     ///< integers: value; choices: index into `choices`
+  const char* default_text;    ///< texts: value; else how the default reads in the documents
+  const char* choices;         ///< choices: "a|b|c", index = value
+  const char* paragraph;
+};
+
+/// The whole table, in the order of the documents.
+std::span<const VariableInfo> environment_table();
+const VariableInfo& environment_info(Variable id);
+
+/// @return kBadConfig when the variable is set to something that is not a decimal integer in its range.
+Result<int64_t> environment_integer(Variable id);
+/// @return index of the value within `choices`; kBadConfig when it is none of them.
+Result<int64_t> environment_choice(Variable id);
+/// Texts have no malformed value here; whoever interprets one reports its error.
+std::string environment_text(Variable id);
+bool environment_is_set(Variable id);
+
+/// Sets a variable for this process unless the user did. Call before threads start.
+/// @return true when it was set by this call.
+bool environment_preset(Variable id, const std::string& value);
+
+}  // namespace tcpx

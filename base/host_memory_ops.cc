@@ -1,0 +1,76 @@
+#include <sys/mman.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "base/memory_ops.h"
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+class HostCopyLane final : public CopyLane {
+ public:
+  Status copy(void* dst, const void* src, size_t bytes) override {
+    if (bytes != 0) std::memcpy(dst, src, bytes);
+    return Status::ok();
+  }
+};
+
+class HostMemoryOps final : public MemoryOps {
+ public:
+  bool has_gpu() const override { return false; }
+  int device_count() const override { return 1; }
+  Result<int> current_device() const override { return 0; }
+  Status set_current_device(int device) override { return check_device(device); }
+
+  Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override { return allocate(device, bytes); }
+  Result<MemoryBuffer> allocate_device(int device, size_t bytes) override { return allocate(device, bytes); }
+
+  bool host_readable(const void*) const override { return true; }
+  bool is_device_memory(const void*) const override { return true; }
+
+  std::optional<uint64_t> extent(const void* address) const override {
+    // Source: proc(5), /proc/pid/maps. Read once per connection, never per message.
+    std::FILE* maps = std::fopen("/proc/self/maps", "re");
+    if (maps == nullptr) return std::nullopt;
+    const auto wanted = reinterpret_cast<uintptr_t>(address);
+    std::optional<uint64_t> bytes;
+    char line[512];
+    while (!bytes && std::fgets(line, sizeof line, maps) != nullptr) {
+      uintptr_t begin = 0, end = 0;
+      if (std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &begin, &end) == 2 && begin <= wanted && wanted < end) bytes = end - wanted;
+    }
+    std::fclose(maps);
+    return bytes;
+  }
+
+  Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) override {
+    TCPX_RETURN_IF_ERROR(check_device(device));
+    return std::unique_ptr<CopyLane>(std::make_unique<HostCopyLane>());
+  }
+
+ private:
+  static Status check_device(int device) {
+    if (device == 0) return Status::ok();
+    return Status(Code::kInvalidArgument, "select device", concat("no GPU here: only device 0 (host memory) exists, asked for ", device));
+  }
+
+  // mmap, because it zeroes lazily and gives the pages back at once: a large pool costs only what is used of it.
+  static Result<MemoryBuffer> allocate(int device, size_t bytes) {
+    TCPX_RETURN_IF_ERROR(check_device(device));
+    if (bytes == 0) return Status(Code::kInvalidArgument, "allocate memory", "0 bytes");
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+      return Status(Code::kSystem, "allocate memory", concat(bytes, " bytes: ", std::strerror(errno)), Domain::kErrno, errno);
+    }
+    return MemoryBuffer(memory, memory, bytes, [memory, bytes] { ::munmap(memory, bytes); });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<MemoryOps> make_host_memory_ops() { return std::make_unique<HostMemoryOps>(); }
+
+}  // namespace tcpx

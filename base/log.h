@@ -1,0 +1,31 @@
+// The log: spdlog behind one function, so that no other file knows it.
+//
+// Lines go to stderr as "tcpx: LEVEL: text" ("tcpx: text" for notices). Formatting happens only when the level is on. The level
+// comes from UCCL_TCPX_LOG_LEVEL; UCCL_TCPX_DEBUG=1 raises it to debug.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/text.h"
+
+namespace tcpx {
+
+/// kNotice is for the few lines a user must see once (which plugin is in use); it is on unless the log is off.
+enum class LogLevel : int { kDebug, kInfo, kWarning, kError, kNotice, kOff };
+
+bool log_enabled(LogLevel level);
+void log_write(LogLevel level, std::string_view text);
+void set_log_level(LogLevel level);
+
+/// Receives every line that passes the level, instead of stderr. For tests. nullptr restores stderr.
+/// Called under a lock: it must not log.
+using LogSink = void (*)(LogLevel level, std::string_view text, void* user);
+void set_log_sink(LogSink sink, void* user);
+
+template <class... Parts>
+void log(LogLevel level, const Parts&... parts) {
+  if (log_enabled(level)) log_write(level, concat(parts...));
+}
+
+}  // namespace tcpx

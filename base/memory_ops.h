@@ -1,0 +1,99 @@
+// The seam between code that moves bytes and the kind of memory they lie in.
+//
+// The software plugin, the host unpacker and the tools touch memory only through this interface and never name CUDA. On a machine
+// with a GPU, `device` memory is GPU memory; without one, host memory stands in for it and the same code runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+/// Owner of an allocation made by MemoryOps. Freed on destruction; the MemoryOps must outlive it.
+class MemoryBuffer {
+ public:
+  using Free = std::function<void()>;
+  MemoryBuffer() = default;
+  MemoryBuffer(void* host, void* device, size_t bytes, Free free)
+      : host_(host), device_(device), bytes_(bytes), free_(std::move(free)) {}
+  MemoryBuffer(MemoryBuffer&& other) noexcept { swap(other); }
+  MemoryBuffer& operator=(MemoryBuffer&& other) noexcept {
+    MemoryBuffer(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~MemoryBuffer() {
+    if (free_) free_();
+  }
+
+  /// Address for the host, nullptr when the host cannot read or write this memory.
+  std::byte* host() const { return static_cast<std::byte*>(host_); }
+  /// Address for kernels on the device; equal to host() where host memory stands in.
+  std::byte* device() const { return static_cast<std::byte*>(device_); }
+  size_t size() const { return bytes_; }
+  explicit operator bool() const { return device_ != nullptr; }
+
+ private:
+  void swap(MemoryBuffer& other) noexcept {
+    std::swap(host_, other.host_);
+    std::swap(device_, other.device_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(free_, other.free_);
+  }
+  void* host_ = nullptr;
+  void* device_ = nullptr;
+  size_t bytes_ = 0;
+  Free free_;
+};
+
+/// Copies between any two address spaces, in order, one thread at a time. On a GPU it owns a non-blocking stream, so that it never
+/// waits for, or is waited for by, the application's kernels.
+class CopyLane {
+ public:
+  virtual ~CopyLane() = default;
+  /// Returns when `bytes` bytes of `src` are in `dst`. Either address may be host or device memory; ranges must not overlap.
+  virtual Status copy(void* dst, const void* src, size_t bytes) = 0;
+};
+
+/// All functions are thread-safe unless they say otherwise.
+class MemoryOps {
+ public:
+  virtual ~MemoryOps() = default;
+
+  /// True when device memory is that of a real GPU.
+  virtual bool has_gpu() const = 0;
+  /// Number of devices; 1 where host memory stands in.
+  virtual int device_count() const = 0;
+  /// The calling thread's current device (cudaGetDevice); 0 where host memory stands in.
+  virtual Result<int> current_device() const = 0;
+  /// Makes `device` current for the calling thread. kInvalidArgument when there is no such device.
+  virtual Status set_current_device(int device) = 0;
+
+  /// Page-aligned, zeroed memory that both the host and kernels on any device address; on a GPU, mapped portable pinned memory.
+  virtual Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) = 0;
+  /// 4096-aligned, zeroed device memory. host() is nullptr when it is that of a real GPU.
+  virtual Result<MemoryBuffer> allocate_device(int device, size_t bytes) = 0;
+
+  /// True when the host may dereference `address`.
+  virtual bool host_readable(const void* address) const = 0;
+  /// True when `address` may be registered as device memory: GPU memory on a GPU machine, anything where host memory stands in.
+  virtual bool is_device_memory(const void* address) const = 0;
+  /// Bytes from `address` to the end of the allocation or mapping it lies in; nullopt when nobody can tell.
+  virtual std::optional<uint64_t> extent(const void* address) const = 0;
+
+  virtual Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) = 0;
+};
+
+/// Host memory standing in for device memory.
+std::unique_ptr<MemoryOps> make_host_memory_ops();
+
+/// What this machine offers: CUDA when this build has it and a GPU answers, else host memory standing in. Defined by the device
+/// layer, so that whoever links it decides for all the code that only knows this header.
+std::unique_ptr<MemoryOps> make_machine_memory_ops();
+
+}  // namespace tcpx

@@ -1,0 +1,48 @@
+// Mutex with lock annotations that clang checks (-Wthread-safety); other compilers ignore them.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+#if defined(__clang__)
+#define TCPX_THREAD_ANNOTATION(x) __attribute__((x))
+#else
+#define TCPX_THREAD_ANNOTATION(x)
+#endif
+#define TCPX_GUARDED_BY(lock) TCPX_THREAD_ANNOTATION(guarded_by(lock))
+#define TCPX_REQUIRES(...) TCPX_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
+#define TCPX_EXCLUDES(...) TCPX_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
+
+namespace tcpx {
+
+class TCPX_THREAD_ANNOTATION(capability("mutex")) Mutex {
+ public:
+  void lock() TCPX_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
+  void unlock() TCPX_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+};
+
+class TCPX_THREAD_ANNOTATION(scoped_lockable) MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) TCPX_THREAD_ANNOTATION(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
+  ~MutexLock() TCPX_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+/// Waits on a Mutex that the caller holds.
+class CondVar {
+ public:
+  void wait(Mutex& mutex) TCPX_REQUIRES(mutex) { cv_.wait(mutex); }
+  void notify_all() { cv_.notify_all(); }
+
+ private:
+  std::condition_variable_any cv_;
+};
+
+}  // namespace tcpx

@@ -1,0 +1,44 @@
+// An IPv4 or IPv6 address with port: value type, text form, resolution of host names.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+class SocketAddress {
+ public:
+  SocketAddress() = default;
+  /// Takes AF_INET and AF_INET6 only; anything else is an error.
+  static Result<SocketAddress> from(const sockaddr* address, socklen_t length);
+  static SocketAddress any(int family, uint16_t port);
+  static SocketAddress loopback(uint16_t port);
+
+  int family() const { return storage_.generic.sa_family; }
+  uint16_t port() const;
+  SocketAddress with_port(uint16_t port) const;
+  const sockaddr* get() const { return &storage_.generic; }
+  socklen_t length() const;
+  /// "10.0.0.1:80" or "[fe80::1]:80"
+  std::string to_string() const;
+  /// The address without the port.
+  std::string host() const;
+
+ private:
+  union {
+    sockaddr generic;
+    sockaddr_in v4;
+    sockaddr_in6 v6;
+  } storage_{};
+};
+
+/// Host name, IPv4 or IPv6 address (brackets allowed) -> addresses to try in order. kNotFound with the resolver's text.
+Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port);
+
+}  // namespace tcpx

@@ -1,0 +1,126 @@
+#include "base/socket_io.h"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+bool is_peer_loss(int error_number) {
+  switch (error_number) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EPIPE:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ETIMEDOUT: return true;
+    default: return false;
+  }
+}
+
+Status set_option(int fd, int level, int option, const char* name) {
+  const int one = 1;
+  if (::setsockopt(fd, level, option, &one, sizeof one) == 0) return Status::ok();
+  return system_error(concat("set ", name), errno);
+}
+
+template <class NameCall>
+Result<SocketAddress> address_of(int fd, NameCall call, const char* operation) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (call(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return system_error(operation, errno);
+  return SocketAddress::from(reinterpret_cast<const sockaddr*>(&storage), length);
+}
+
+// One loop for both directions: `step` moves some bytes or returns 0 (end of stream) or -1 with errno.
+template <class Step>
+Status move_all(int fd, size_t size, short events, Deadline deadline, const char* operation, Step step) {
+  size_t moved = 0;
+  while (moved < size) {
+    const ssize_t n = step(moved);
+    if (n > 0) {
+      moved += static_cast<size_t>(n);
+    } else if (n == 0) {
+      return Status(Code::kPeerGone, operation, concat("connection closed after ", moved, " of ", size, " bytes"));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      TCPX_RETURN_IF_ERROR(wait_for(fd, events, deadline));
+    } else if (errno != EINTR) {
+      return system_error(operation, errno);
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status system_error(std::string operation, int error_number) {
+  return Status(is_peer_loss(error_number) ? Code::kPeerGone : Code::kSystem, std::move(operation), std::strerror(error_number),
+                Domain::kErrno, error_number);
+}
+
+Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog) {
+  UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return system_error("create socket", errno);
+  TCPX_RETURN_IF_ERROR(set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, "SO_REUSEADDR"));
+  if (address.family() == AF_INET6) {
+    const int zero = 0;
+    if (::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) != 0) return system_error("clear IPV6_V6ONLY", errno);
+  }
+  if (::bind(fd.get(), address.get(), address.length()) != 0) return system_error(concat("bind ", address.to_string()), errno);
+  if (::listen(fd.get(), backlog) != 0) return system_error(concat("listen on ", address.to_string()), errno);
+  return fd;
+}
+
+Result<SocketAddress> local_address(int fd) { return address_of(fd, ::getsockname, "getsockname"); }
+Result<SocketAddress> peer_address(int fd) { return address_of(fd, ::getpeername, "getpeername"); }
+
+Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, const SocketAddress* source) {
+  const std::string operation = concat("connect to ", address.to_string());
+  UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return system_error("create socket", errno);
+  if (source != nullptr) {
+    const SocketAddress local = source->with_port(0);
+    if (::bind(fd.get(), local.get(), local.length()) != 0) return system_error(concat("bind ", local.to_string()), errno);
+  }
+  if (::connect(fd.get(), address.get(), address.length()) != 0) {
+    if (errno != EINPROGRESS && errno != EINTR) return system_error(operation, errno);
+    if (Status status = wait_for(fd.get(), POLLOUT, deadline); !status.is_ok()) {
+      return Status(status.code(), operation, status.detail(), status.domain(), status.native());
+    }
+    int error = 0;
+    socklen_t length = sizeof error;
+    if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return system_error(operation, errno);
+    if (error != 0) return system_error(operation, error);
+  }
+  return fd;
+}
+
+Status send_all(int fd, std::span<const std::byte> data, Deadline deadline) {
+  return move_all(fd, data.size(), POLLOUT, deadline, "send",
+                  [&](size_t moved) { return ::send(fd, data.data() + moved, data.size() - moved, MSG_NOSIGNAL); });
+}
+
+Status recv_all(int fd, std::span<std::byte> data, Deadline deadline) {
+  return move_all(fd, data.size(), POLLIN, deadline, "receive",
+                  [&](size_t moved) { return ::recv(fd, data.data() + moved, data.size() - moved, 0); });
+}
+
+Status wait_for(int fd, short events, Deadline deadline) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    const int rc = ::poll(&entry, 1, deadline.poll_ms());
+    if (rc > 0) return Status::ok();
+    if (rc == 0 && deadline.expired()) return Status(Code::kTimeout, "wait for socket", "deadline passed");
+    if (rc < 0 && errno != EINTR) return system_error("poll", errno);
+  }
+}
+
+Status set_no_delay(int fd) { return set_option(fd, IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY"); }
+
+}  // namespace tcpx

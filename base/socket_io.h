@@ -1,0 +1,37 @@
+// Blocking TCP with a deadline on every step. For set-up traffic (bootstrap, handshakes); payload has its own event loop.
+//
+// All sockets made here are non-blocking and close-on-exec; sends never raise SIGPIPE.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/clock.h"
+#include "base/socket_address.h"
+#include "base/unique_fd.h"
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+/// Status for the current errno of a failed system call.
+Status system_error(std::string operation, int error_number);
+
+/// Listening socket on `address` (port 0: any free one). An IPv6 wildcard also takes IPv4.
+Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog);
+Result<SocketAddress> local_address(int fd);
+Result<SocketAddress> peer_address(int fd);
+
+/// Connects within the deadline. `source`, when not null, is the local address to bind (its port is ignored).
+/// @return kPeerGone when refused or unreachable, kTimeout at the deadline.
+Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, const SocketAddress* source = nullptr);
+
+/// Moves exactly `data.size()` bytes. kPeerGone when the connection ends first, kTimeout at the deadline.
+Status send_all(int fd, std::span<const std::byte> data, Deadline deadline);
+Status recv_all(int fd, std::span<std::byte> data, Deadline deadline);
+
+/// Waits until `fd` has one of `events` (poll(2)) or the deadline passes.
+Status wait_for(int fd, short events, Deadline deadline);
+
+Status set_no_delay(int fd);
+
+}  // namespace tcpx

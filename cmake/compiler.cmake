@@ -1,0 +1,34 @@
+# Warnings, sanitizers, and `tcpx_add_layer`: the one way a layer becomes a target.
+include_guard(GLOBAL)
+
+add_library(tcpx_build_flags INTERFACE)
+target_include_directories(tcpx_build_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+set(_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # Lock annotations (base/mutex.h) are checked by the compiler wherever clang builds us.
+  list(APPEND _warnings -Wthread-safety)
+endif()
+if(TCPX_WERROR)
+  list(APPEND _warnings -Werror)
+endif()
+target_compile_options(tcpx_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${_warnings}>)
+target_compile_definitions(tcpx_build_flags INTERFACE TCPX_VERSION="${PROJECT_VERSION}")
+
+if(TCPX_SANITIZE)
+  target_compile_options(tcpx_build_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX,C>:-fsanitize=${TCPX_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>)
+  target_link_options(tcpx_build_flags INTERFACE -fsanitize=${TCPX_SANITIZE})
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # One built file runs on another machine: the C++ runtime travels inside it.
+  target_link_options(tcpx_build_flags INTERFACE -static-libstdc++ -static-libgcc)
+endif()
+
+find_package(Threads REQUIRED)
+target_link_libraries(tcpx_build_flags INTERFACE Threads::Threads)
+
+# tcpx_add_layer(NAME SOURCES a.cc b.cc... [LINK other layers...])
+function(tcpx_add_layer name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC tcpx_build_flags ${ARG_LINK})
+endfunction()

@@ -1,0 +1,123 @@
+// Status and Result: how the world's failures travel through this library as values.
+//
+// A Status names what happened (`code`), what was being done (`operation`), what exactly went wrong (`detail`) and, where a foreign
+// system said it, that system's own number with its domain. The one who first turns a foreign code into a Status logs it; callers
+// pass it on. Bugs are assertions, not Statuses.
+#pragma once
+
+#include <cassert>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tcpx {
+
+/// Closed set; the C API returns the negated value (`TCPX_E_...` in tcpx_interface.h mirrors it, checked by a test).
+enum class Code : int32_t {
+  kOk = 0,
+  kInvalidArgument = 1,  ///< the caller passed something no call of this kind accepts
+  kNotFound = 2,         ///< a named thing (file, device, id) does not exist
+  kUnsupported = 3,      ///< this machine, build or plugin cannot do it
+  kBadConfig = 4,        ///< an environment variable is present but malformed or out of range
+  kTimeout = 5,          ///< a deadline passed
+  kPeerGone = 6,         ///< the other end closed, died or cannot be reached
+  kProtocol = 7,         ///< the other end, a kernel record or a plugin structure broke the agreed format
+  kPlugin = 8,           ///< the net plugin refused; native code says how
+  kCuda = 9,             ///< a CUDA call failed; native code is a cudaError_t
+  kSystem = 10,          ///< a system call failed; native code is an errno
+  kExhausted = 11,       ///< a bounded resource (queue, pool, window) is full
+  kMismatch = 12,        ///< bytes differ from what they must be
+  kInternal = 13,        ///< an exception reached a boundary: a defect of ours
+};
+
+/// Who a native code belongs to.
+enum class Domain : int32_t { kNone, kErrno, kNccl, kCuda };
+
+constexpr std::string_view name_of(Code code) {
+  switch (code) {
+    case Code::kOk: return "TCPX_OK";
+    case Code::kInvalidArgument: return "TCPX_E_INVALID_ARGUMENT";
+    case Code::kNotFound: return "TCPX_E_NOT_FOUND";
+    case Code::kUnsupported: return "TCPX_E_UNSUPPORTED";
+    case Code::kBadConfig: return "TCPX_E_BAD_CONFIG";
+    case Code::kTimeout: return "TCPX_E_TIMEOUT";
+    case Code::kPeerGone: return "TCPX_E_PEER_GONE";
+    case Code::kProtocol: return "TCPX_E_PROTOCOL";
+    case Code::kPlugin: return "TCPX_E_PLUGIN";
+    case Code::kCuda: return "TCPX_E_CUDA";
+    case Code::kSystem: return "TCPX_E_SYSTEM";
+    case Code::kExhausted: return "TCPX_E_EXHAUSTED";
+    case Code::kMismatch: return "TCPX_E_MISMATCH";
+    case Code::kInternal: return "TCPX_E_INTERNAL";
+  }
+  return "TCPX_E_UNKNOWN";
+}
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string operation, std::string detail, Domain domain = Domain::kNone, int32_t native = 0)
+      : code_(code), domain_(domain), native_(native), operation_(std::move(operation)), detail_(std::move(detail)) {}
+
+  static Status ok() { return {}; }
+  bool is_ok() const { return code_ == Code::kOk; }
+  Code code() const { return code_; }
+  Domain domain() const { return domain_; }
+  /// The foreign number, meaningful only with `domain()`.
+  int32_t native() const { return native_; }
+  const std::string& operation() const { return operation_; }
+  const std::string& detail() const { return detail_; }
+
+  /// "TCPX_E_PEER_GONE: connect: connection refused (errno 111)"
+  std::string to_string() const {
+    if (is_ok()) return std::string(name_of(code_));
+    std::string text(name_of(code_));
+    text.append(": ").append(operation_).append(": ").append(detail_);
+    switch (domain_) {
+      case Domain::kNone: break;
+      case Domain::kErrno: text.append(" (errno ").append(std::to_string(native_)).append(")"); break;
+      case Domain::kNccl: text.append(" (plugin rc ").append(std::to_string(native_)).append(")"); break;
+      case Domain::kCuda: text.append(" (cudaError ").append(std::to_string(native_)).append(")"); break;
+    }
+    return text;
+  }
+
+ private:
+  Code code_ = Code::kOk;
+  Domain domain_ = Domain::kNone;
+  int32_t native_ = 0;
+  std::string operation_;
+  std::string detail_;
+};
+
+/// A value or the Status that says why there is none. Never both, never an ok Status without a value.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}
+  Result(Status status) : status_(std::move(status)) { assert(!status_.is_ok() && "a Result without a value needs an error"); }
+
+  bool is_ok() const { return value_.has_value(); }
+  const Status& status() const { return status_; }
+  T& value() & { assert(is_ok()); return *value_; }
+  const T& value() const& { assert(is_ok()); return *value_; }
+  T&& value() && { assert(is_ok()); return *std::move(value_); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+}  // namespace tcpx
+
+/// Returns the Status of `expression` from the enclosing function when it is not ok.
+#define TCPX_RETURN_IF_ERROR(expression)                            \
+  do {                                                              \
+    if (::tcpx::Status failed_status = (expression); !failed_status.is_ok()) return failed_status; \
+  } while (false)

@@ -1,0 +1,130 @@
+// NetPlugin: our one interface to "a network". Adapters per ABI version (plugin_v7.cc, plugin_v8.cc) implement it over a foreign
+// function table; nobody above sees a table, a foreign struct or a foreign result code.
+//
+// How a network works here. `listen` makes a handle, which travels out of band. `try_connect` with that handle makes a comm that
+// only sends; `try_accept` makes the comm at the other end, which only receives. Memory is registered with the comm that uses it.
+// `try_send` and `try_recv` post requests, paired in post order: the n-th send meets the n-th receive, tags do not match anything.
+// `test` drives the comm and tells when a request is done. A receive of CUDA memory has not touched its buffer when it is done: the
+// bytes lie in the bounce pool, `received` lists the fragments, the caller gathers them, and only when that has finished says
+// `consumed`, which gives the pages back.
+//
+// Rules for callers, which every known plugin needs (numbers are the traps in the tests of that name):
+//  - set the device's GPU current before listen, try_connect, try_accept and register_memory (27);
+//  - test only the oldest request of a comm that is not done, and each one only until it is done (9, 10);
+//  - at most kQueueDepth requests per comm; a receive holds its place until consumed (11);
+//  - test sends too: with some plugins nothing moves otherwise (8);
+//  - consume every receive exactly once, in order, zero-size ones too (18, 19, 20);
+//  - close only after the peer has acknowledged out of band, and with no request outstanding (13, 36).
+// One thread at a time per comm; different comms from different threads at once are fine.
+//
+// Errors. kPeerGone: the plugin's "system error", that is a closed or dead peer or a failed socket; from `test` of a vendor plugin
+// it can be transient (12). kPlugin: anything else it refused, the native code says what. kCuda, kInvalidArgument as named.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/memory_ops.h"
+#include "tcpx/status.h"
+#include "tcpx/types.h"
+
+namespace tcpx {
+
+/// Opaque to us, each its own type so that they cannot be mixed up. Never dereferenced outside the adapter.
+enum class ListenComm : uintptr_t {};
+enum class SendComm : uintptr_t {};
+enum class RecvComm : uintptr_t {};
+enum class MemoryHandle : uintptr_t {};
+enum class Request : uintptr_t {};
+
+/// How received bytes reach the destination.
+enum class NetDeviceType { kHost, kUnpack, kUnknown };
+
+struct DeviceProperties {
+  std::string name;                    ///< interface name
+  std::optional<std::string> pci_path;  ///< nullopt when the plugin knows none
+  uint64_t guid = 0;
+  bool host_memory = false;
+  bool cuda_memory = false;
+  bool dma_buf = false;
+  int speed_mbps = 0;
+  int port = 0;
+  float latency_us = 0;
+  int max_comms = 0;
+  int max_recvs = 0;
+  NetDeviceType net_device_type = NetDeviceType::kUnknown;
+  int net_device_version = 0;
+};
+
+/// Answer of `test`.
+struct Completion {
+  bool done = false;
+  int32_t reported_bytes = -1;  ///< what the plugin wrote into `sizes`; -1 when it wrote nothing, as GPUDirect-TCPX does (15)
+};
+
+/// Room for the device handle that accept fills; larger than any known one because plugins write without looking (4, 5).
+struct alignas(16) DeviceHandleStorage {
+  std::byte bytes[512] = {};
+};
+
+/// The scatter list of a finished receive.
+struct ReceivedMessage {
+  uint64_t bytes = 0;                   ///< what the sender sent
+  const Fragment* fragments = nullptr;  ///< host memory of the plugin, valid until consumed
+  uint64_t fragment_count = 0;          ///< as the plugin says it: not yet checked against anything
+  bool in_place = false;                ///< host memory receive: the bytes are in the buffer already, the list is empty
+  uint32_t queue_index = 0;
+};
+
+/// Where `src_off` counts from.
+struct BouncePool {
+  const std::byte* base = nullptr;  ///< device address
+  uint64_t bytes = 0;               ///< never more than kMaxPoolBytes
+};
+
+class NetPlugin {
+ public:
+  virtual ~NetPlugin() = default;
+
+  virtual const std::string& name() const = 0;
+  /// 7 or 8.
+  virtual int abi_version() const = 0;
+
+  virtual Result<int> device_count() = 0;
+  virtual Result<DeviceProperties> properties(int dev) = 0;
+
+  virtual Result<ListenComm> listen(int dev, Handle& handle) = 0;
+  /// nullopt: not yet, call again with the same `handle`. The plugin may write into `handle` while connecting, and the handle must
+  /// not be used for another connection afterwards: keep a pristine copy (1, 2).
+  virtual Result<std::optional<SendComm>> try_connect(int dev, Handle& handle) = 0;
+  /// nullopt: no peer yet. On success `device_handle` is filled; keep it until the comm is closed.
+  virtual Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) = 0;
+
+  /// CUDA memory must begin at a multiple of 4096. `bytes` is at most INT_MAX with version 7.
+  virtual Result<MemoryHandle> register_memory(SendComm comm, void* data, size_t bytes, MemoryType type) = 0;
+  virtual Result<MemoryHandle> register_memory(RecvComm comm, void* data, size_t bytes, MemoryType type) = 0;
+  virtual Status deregister_memory(SendComm comm, MemoryHandle handle) = 0;
+  virtual Status deregister_memory(RecvComm comm, MemoryHandle handle) = 0;
+
+  /// nullopt: not now, try again. `data` must stay unchanged until the request is done.
+  virtual Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) = 0;
+  /// nullopt: not now, try again. At most `bytes` bytes may arrive.
+  virtual Result<std::optional<Request>> try_recv(RecvComm comm, void* data, size_t bytes, int tag, MemoryHandle handle) = 0;
+  /// `done` is true once, when the request has just finished.
+  virtual Result<Completion> test(Request request) = 0;
+
+  /// Only after `test` returned true for this receive and before `consumed`. kProtocol when the plugin's private request layout
+  /// is none of the known ones.
+  virtual Result<ReceivedMessage> received(Request request) = 0;
+  virtual Status consumed(RecvComm comm, Request request) = 0;
+
+  /// Reads the bounce pool's base out of the device handle. Once per connection; copies from device memory.
+  virtual Result<BouncePool> bounce_pool(const DeviceHandleStorage& device_handle, const MemoryOps& memory, CopyLane& lane) = 0;
+
+  virtual Status close(SendComm comm) = 0;
+  virtual Status close(RecvComm comm) = 0;
+  virtual Status close(ListenComm comm) = 0;
+};
+
+}  // namespace tcpx

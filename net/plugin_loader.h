@@ -1,0 +1,42 @@
+// Finds, opens and initialises the net plugin.
+//
+// Order: explicit path > UCCL_TCPX_PLUGIN_PATH > the places where GPUDirect-TCPX is installed > the software plugin in this build.
+// The word "embedded" as a path means the last one. A library that is named, or that exists at an installed place, and does not
+// load, has no table we know, has a half-empty table or whose init fails is an error: never a silent fall-back. One notice line on
+// the log says which plugin is in use and why.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "net/net_plugin.h"
+
+namespace tcpx {
+
+struct PluginLoadOptions {
+  /// Library path or "embedded"; empty: look at the environment, then at `installed_paths`, then take the embedded plugin.
+  std::string path;
+  std::vector<std::string> installed_paths = {"/usr/local/tcpx/lib64/libnccl-net-tcpx.so", "/var/lib/tcpx/lib64/libnccl-net.so"};
+};
+
+/// How a plugin came to be in use.
+struct PluginSource {
+  std::string path;    ///< library path, or "embedded"
+  std::string reason;  ///< "named by UCCL_TCPX_PLUGIN_PATH", "no plugin at ...", ...
+};
+
+/// A plugin's `init` may run once per process (30), so loading the same library again returns the instance already loaded. Plugins
+/// are never unloaded: they own threads. Thread-safe.
+/// @return kNotFound: no such file; kUnsupported: cannot be opened, no known table, half-empty table; kPlugin/kCuda/kPeerGone: init
+/// failed with the plugin's code; kBadConfig: an environment variable is malformed.
+class PluginLoader {
+ public:
+  struct Loaded {
+    std::shared_ptr<NetPlugin> plugin;  // shared: the process-wide registry keeps one share for ever, each user another
+    PluginSource source;
+  };
+  static Result<Loaded> load(const PluginLoadOptions& options = {});
+};
+
+}  // namespace tcpx

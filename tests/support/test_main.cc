@@ -1,0 +1,51 @@
+// Test main: a test case fails when it logs a warning or error it did not announce, or leaves a file descriptor open.
+#include <dirent.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "tests/support/expect_log.h"
+
+namespace tcpx::testing {
+namespace {
+
+std::set<std::string> open_descriptors() {
+  std::set<std::string> names;
+  DIR* dir = ::opendir("/proc/self/fd");
+  if (dir == nullptr) return names;
+  const std::string own = std::to_string(::dirfd(dir));
+  while (const dirent* entry = ::readdir(dir)) {
+    if (entry->d_name[0] != '.' && entry->d_name != own) names.insert(entry->d_name);
+  }
+  ::closedir(dir);
+  return names;
+}
+
+class StrictListener final : public ::testing::EmptyTestEventListener {
+  void OnTestStart(const ::testing::TestInfo&) override {
+    LogCapture::start();
+    before_ = open_descriptors();
+  }
+  void OnTestEnd(const ::testing::TestInfo& info) override {
+    for (const std::string& line : LogCapture::stop()) ADD_FAILURE() << info.name() << " logged, unannounced: " << line;
+    if (::testing::Test::IsSkipped()) return;
+    for (const std::string& fd : open_descriptors()) {
+      if (before_.count(fd) == 0) ADD_FAILURE() << info.name() << " left descriptor " << fd << " open";
+    }
+  }
+  std::set<std::string> before_;
+};
+
+}  // namespace
+}  // namespace tcpx::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  // Loopback only, unless the caller says otherwise: tests must not depend on the machine's other interfaces.
+  ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "=lo", 0);
+  // Listeners see the end of a case in reverse order: ours runs before the printer, so what it adds is printed with the case.
+  ::testing::UnitTest::GetInstance()->listeners().Append(new tcpx::testing::StrictListener);
+  return RUN_ALL_TESTS();
+}

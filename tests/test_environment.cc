@@ -1,0 +1,68 @@
+#include "base/environment.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+namespace tcpx {
+namespace {
+
+class ScopedEnv {
+ public:
+  ScopedEnv(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~ScopedEnv() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(Environment, TableIsIndexedByItsIds) {
+  std::set<std::string> names;
+  size_t index = 0;
+  for (const VariableInfo& info : environment_table()) {
+    EXPECT_EQ(static_cast<size_t>(info.id), index++);
+    EXPECT_TRUE(names.insert(info.name).second) << info.name << " twice";
+    EXPECT_STRNE(info.paragraph, "") << info.name;
+  }
+}
+
+TEST(Environment, AbsentOrEmptyMeansDefault) {
+  ::unsetenv("UCCL_TCPX_BOOTSTRAP_PORT");
+  EXPECT_EQ(environment_integer(Variable::kBootstrapPort).value(), 12345);
+  const ScopedEnv env("UCCL_TCPX_BOOTSTRAP_PORT", "");
+  EXPECT_EQ(environment_integer(Variable::kBootstrapPort).value(), 12345);
+}
+
+TEST(Environment, GoodValuesAreTaken) {
+  const ScopedEnv port("UCCL_TCPX_BOOTSTRAP_PORT", "4321");
+  const ScopedEnv unpack("UCCL_TCPX_UNPACK_IMPL", "d2d");
+  EXPECT_EQ(environment_integer(Variable::kBootstrapPort).value(), 4321);
+  EXPECT_EQ(environment_choice(Variable::kUnpackImpl).value(), 2);
+}
+
+TEST(Environment, MalformedIsAnErrorNeverTheDefault) {
+  for (const char* bad : {"abc", "12 ", " 12", "1e3", "0", "65536", "-1", "99999999999999999999", "0x10"}) {
+    const ScopedEnv env("UCCL_TCPX_BOOTSTRAP_PORT", bad);
+    const auto result = environment_integer(Variable::kBootstrapPort);
+    ASSERT_FALSE(result.is_ok()) << bad;
+    EXPECT_EQ(result.status().code(), Code::kBadConfig);
+    EXPECT_NE(result.status().to_string().find("UCCL_TCPX_BOOTSTRAP_PORT"), std::string::npos);
+  }
+  for (const char* bad : {"kern", "kernel ", "KERNEL", "auto|kernel", "|"}) {
+    const ScopedEnv env("UCCL_TCPX_UNPACK_IMPL", bad);
+    EXPECT_FALSE(environment_choice(Variable::kUnpackImpl).is_ok()) << bad;
+  }
+}
+
+TEST(Environment, PresetNeverOverridesTheUser) {
+  ::unsetenv("UCCL_TCPX_PLUGIN_PATH");
+  EXPECT_TRUE(environment_preset(Variable::kPluginPath, "a"));
+  EXPECT_FALSE(environment_preset(Variable::kPluginPath, "b"));
+  EXPECT_EQ(environment_text(Variable::kPluginPath), "a");
+  ::unsetenv("UCCL_TCPX_PLUGIN_PATH");
+}
+
+}  // namespace
+}  // namespace tcpx

@@ -1,0 +1,87 @@
+#include "base/socket_io.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <thread>
+#include <vector>
+
+namespace tcpx {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+struct Pair {
+  UniqueFd client, server;
+};
+
+Pair connected_pair() {
+  auto listener = listen_tcp(SocketAddress::loopback(0), 4);
+  EXPECT_TRUE(listener.is_ok()) << listener.status().to_string();
+  auto address = local_address(listener->get());
+  auto client = connect_tcp(*address, Deadline::after(seconds(5)));
+  EXPECT_TRUE(client.is_ok()) << client.status().to_string();
+  EXPECT_TRUE(wait_for(listener->get(), POLLIN, Deadline::after(seconds(5))).is_ok());
+  UniqueFd server(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  EXPECT_TRUE(static_cast<bool>(server));
+  return {std::move(*client), std::move(server)};
+}
+
+TEST(SocketIo, MovesMoreThanTheSocketBuffers) {
+  Pair pair = connected_pair();
+  std::vector<std::byte> sent(8u << 20, std::byte{5}), got(sent.size());
+  std::thread sender([&] { EXPECT_TRUE(send_all(pair.client.get(), sent, Deadline::after(seconds(20))).is_ok()); });
+  EXPECT_TRUE(recv_all(pair.server.get(), got, Deadline::after(seconds(20))).is_ok());
+  sender.join();
+  EXPECT_EQ(sent, got);
+}
+
+TEST(SocketIo, DeadlineEndsASilentWait) {
+  Pair pair = connected_pair();
+  std::byte byte;
+  const Status status = recv_all(pair.server.get(), {&byte, 1}, Deadline::after(milliseconds(20)));
+  EXPECT_EQ(status.code(), Code::kTimeout);
+}
+
+TEST(SocketIo, EndOfStreamSaysHowFarItGot) {
+  Pair pair = connected_pair();
+  const std::byte bytes[3] = {};
+  ASSERT_TRUE(send_all(pair.client.get(), bytes, Deadline::after(seconds(5))).is_ok());
+  pair.client.reset();
+  std::byte buffer[8];
+  const Status status = recv_all(pair.server.get(), buffer, Deadline::after(seconds(5)));
+  EXPECT_EQ(status.code(), Code::kPeerGone);
+  EXPECT_NE(status.detail().find("3 of 8"), std::string::npos) << status.to_string();
+}
+
+TEST(SocketIo, Trap35_SendingToAClosedPeerIsAnErrorNotASignal) {
+  Pair pair = connected_pair();
+  pair.server.reset();
+  std::vector<std::byte> data(1u << 20);
+  Status status = Status::ok();
+  for (int i = 0; i < 100 && status.is_ok(); ++i) status = send_all(pair.client.get(), data, Deadline::after(seconds(5)));
+  EXPECT_EQ(status.code(), Code::kPeerGone) << status.to_string();
+}
+
+TEST(SocketIo, ConnectRefusedIsPeerGone) {
+  uint16_t port = 0;
+  {
+    auto listener = listen_tcp(SocketAddress::loopback(0), 1);
+    port = local_address(listener->get())->port();
+  }
+  const auto result = connect_tcp(SocketAddress::loopback(port), Deadline::after(seconds(5)));
+  ASSERT_FALSE(result.is_ok());
+  EXPECT_EQ(result.status().code(), Code::kPeerGone) << result.status().to_string();
+}
+
+TEST(SocketAddress, ResolvesNamesAndBothFamilies) {
+  EXPECT_EQ(resolve("127.0.0.1", 80)->front().to_string(), "127.0.0.1:80");
+  EXPECT_EQ(resolve("::1", 81)->front().to_string(), "[::1]:81");
+  EXPECT_EQ(resolve("[::1]", 81)->front().to_string(), "[::1]:81");
+  EXPECT_TRUE(resolve("localhost", 1).is_ok());
+  EXPECT_EQ(resolve("no-such-host.invalid", 1).status().code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace tcpx
