@@ -1,0 +1,16 @@
+// What the layer answers in a build without CUDA, in place of the files that name it.
+#include "device/cuda_memory_ops.h"
+#include "device/gpu_presence.h"
+
+namespace tcpx {
+
+const Result<int>& gpu_count() {
+  static const Result<int> none = Status(Code::kUnsupported, "look for a GPU", "no CUDA in this build");
+  return none;
+}
+
+Result<std::unique_ptr<MemoryOps>> make_cuda_memory_ops() {
+  return gpu_count().status();
+}
+
+}  // namespace tcpx
