@@ -1,5 +1,6 @@
 // What the layer answers in a build without CUDA, in place of the files that name it.
 #include "device/cuda_memory_ops.h"
+#include "device/d2d_unpacker.h"
 #include "device/gpu_presence.h"
 
 namespace tcpx {
@@ -10,6 +11,10 @@ const Result<int>& gpu_count() {
 }
 
 Result<std::unique_ptr<MemoryOps>> make_cuda_memory_ops() {
+  return gpu_count().status();
+}
+
+Result<std::unique_ptr<Unpacker>> make_d2d_unpacker(int) {
   return gpu_count().status();
 }
 
