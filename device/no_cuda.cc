@@ -2,6 +2,7 @@
 #include "device/cuda_memory_ops.h"
 #include "device/d2d_unpacker.h"
 #include "device/gpu_presence.h"
+#include "device/kernel_unpacker.h"
 
 namespace tcpx {
 
@@ -15,6 +16,10 @@ Result<std::unique_ptr<MemoryOps>> make_cuda_memory_ops() {
 }
 
 Result<std::unique_ptr<Unpacker>> make_d2d_unpacker(int) {
+  return gpu_count().status();
+}
+
+Result<std::unique_ptr<Unpacker>> make_kernel_unpacker(int, MemoryOps&) {
   return gpu_count().status();
 }
 
