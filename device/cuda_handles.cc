@@ -66,7 +66,7 @@ Result<DeviceGuard> DeviceGuard::enter(int device) {
   int current = 0;
   TCPX_RETURN_IF_ERROR(cuda_status(cudaGetDevice(&current), "read current device"));
   if (current == device) return DeviceGuard(kNothing);
-  TCPX_RETURN_IF_ERROR(cuda_status(cudaSetDevice(device), concat("select device ", device)));
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaSetDevice(device), "select device"));
   return DeviceGuard(current);
 }
 

@@ -66,7 +66,7 @@ class CudaMemoryOps final : public MemoryOps {
 
   Status set_current_device(int device) override {
     TCPX_RETURN_IF_ERROR(check_device(device));
-    return cuda_status(cudaSetDevice(device), concat("select device ", device));
+    return cuda_status(cudaSetDevice(device), "select device");
   }
 
   Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override {
@@ -114,7 +114,8 @@ class CudaMemoryOps final : public MemoryOps {
   std::optional<uint64_t> extent(const void* address) const override {
     const std::optional<cudaPointerAttributes> attributes = attributes_of(address);
     if (!attributes) return std::nullopt;
-    if (attributes->type == cudaMemoryTypeUnregistered) return host_->extent(address);
+    // Host memory, pinned or not, is found in the process's own mappings.
+    if (attributes->type == cudaMemoryTypeUnregistered || attributes->type == cudaMemoryTypeHost) return host_->extent(address);
     if (address_range_ == nullptr) return std::nullopt;
     const Result<DeviceGuard> guard = DeviceGuard::enter(attributes->device);
     if (!guard.is_ok()) return std::nullopt;

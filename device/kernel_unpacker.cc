@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/environment.h"
+#include "base/text.h"
 #include "device/event_ring.h"
 #include "device/unpack_launch.h"
 #include "device/unpack_policy.h"
@@ -86,7 +88,14 @@ Result<std::unique_ptr<Unpacker>> make_kernel_unpacker(int device, MemoryOps& me
   int multiprocessors = 0;
   TCPX_RETURN_IF_ERROR(
       cuda_status(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "count multiprocessors"));
-  TCPX_RETURN_IF_ERROR(cuda_status(load_unpack_kernels(), "load unpack kernels"));
+  const cudaError_t loaded = load_unpack_kernels();
+  if (loaded == cudaErrorNoKernelImageForDevice || loaded == cudaErrorUnsupportedPtxVersion) {
+    return Status(Code::kUnsupported, "make unpacker kernel",
+                  concat("this build has no kernel for GPU ", device, " (", cudaGetErrorName(loaded), "); use ",
+                         environment_info(Variable::kUnpackImpl).name, "=d2d or host"),
+                  Domain::kCuda, static_cast<int32_t>(loaded));
+  }
+  TCPX_RETURN_IF_ERROR(cuda_status(loaded, "load unpack kernels"));
   return std::unique_ptr<Unpacker>(std::make_unique<KernelUnpacker>(
       memory, std::move(slots).value(), static_cast<uint32_t>(multiprocessors), std::move(ring).value()));
 }

@@ -1,8 +1,9 @@
 // Unpackers on memory that needs no GPU, and how one is chosen.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "base/environment.h"
 #include "tests/support/count_allocations.h"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "perf/pattern.h"

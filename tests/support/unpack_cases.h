@@ -9,6 +9,7 @@
 #include <memory>
 #include <ostream>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/memory_ops.h"
