@@ -1,5 +1,7 @@
-/* Plain C99 against libtcpx.so: one message from one buffer to another through the software plugin, both ends in this process and
- * in host memory. Prints what it does; exit status 0: passed. */
+/* c_api_c99 [PLUGIN]
+ *
+ * Plain C99 against libtcpx.so: one message from one buffer to another through PLUGIN (default: embedded), both ends in this
+ * process and in host memory. Prints what it does; exit status 0: passed. */
 #define _POSIX_C_SOURCE 199309L
 #include <stdio.h>
 #include <string.h>
@@ -85,12 +87,12 @@ static int show_devices(void) {
   return 0;
 }
 
-int main(void) {
+int main(int argc, char** argv) {
   static struct side sender, receiver;
   void* listen_comm = NULL;
   int i;
 
-  MUST(tcpx_load_plugin("embedded"));
+  MUST(tcpx_load_plugin(argc > 1 ? argv[1] : "embedded"));
   if (show_devices() != 0) return 1;
   if (connect_both(&listen_comm, &sender, &receiver) != 0) return 1;
   MUST(tcpx_reg_mr(sender.comm, sender.data, kBytes, TCPX_PTR_HOST, &sender.mhandle));
