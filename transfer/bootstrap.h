@@ -24,7 +24,7 @@ namespace tcpx {
 struct BootstrapServerOptions {
   uint16_t port = 0;  ///< 0: any free one
   /// Address or name to listen on; empty: every address of this machine, IPv6 and IPv4.
-  std::string host;
+  std::string host = {};
   /// How long a connection may take to say hello.
   Duration hello_time = std::chrono::seconds(5);
   /// Connections that may be in that state at once; one more drops the oldest of them.
