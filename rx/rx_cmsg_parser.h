@@ -1,13 +1,13 @@
 // From the control bytes of one recvmsg(MSG_SOCK_DEVMEM) to fragments and page tokens. Pure: no socket, no log, no global.
 //
 // Two dialects exist and nothing in the bytes tells them apart safely, so the caller chooses:
-//  - kGoogle: cmsg types 98 (bytes in host memory) and 99 (bytes in device memory), 12-byte records {u32 frag_offset, u32 frag_size,
-//    u32 frag_token}. Source: google/nccl-plugin-gpudirecttcpx, src/sock/tcpx.h (process_recv_cmsg) and src/macro.h, 2024.
-//  - kLinux: cmsg types 78 and 79, 24-byte `struct dmabuf_cmsg`. Source: torvalds/linux: include/uapi/linux/uio.h,
-//    include/uapi/asm-generic/socket.h, Documentation/networking/devmem.rst, 6.12 and later.
+//  - kGoogle: cmsg types 98 (bytes in host memory) and 99 (bytes in device memory), 12-byte records.
+//  - kLinux: cmsg types 78 and 79, 24-byte records.
+// Their layouts, with sources, are in rx_cmsg_parser.cc.
 //
-// A token must go back to the kernel whatever happens to the message, or its page is lost until the socket closes. So every error
-// still returns the tokens already seen.
+// A token must go back to the kernel whatever happens to the message, or its page is lost until the socket closes. So an error
+// does not end the walk: every device-memory record that is complete yields its token, as long as the next message can still be
+// found.
 #pragma once
 
 #include <cstddef>
@@ -24,35 +24,36 @@ enum class CmsgDialect { kGoogle, kLinux };
 
 enum class CmsgError {
   kNone,
-  kTruncated,       ///< MSG_CTRUNC was set: the kernel had more records than control space
-  kShortHeader,     ///< fewer bytes left than a cmsghdr, or cmsg_len smaller than one
-  kShortRecord,     ///< cmsg_len smaller than its record, or beyond the control bytes
-  kUnknownType,     ///< SOL_SOCKET message of another type (the other dialect's, perhaps)
-  kLinear,          ///< bytes were delivered in host memory: header split is off or the flow is not steered
-  kZeroLength,      ///< a fragment of no bytes
-  kOverflow,        ///< offset or sum does not fit: pool offset + length past 4 GiB, or more than the message
-  kTooMany,         ///< more fragments than kMaxFragments
-  kSizeMismatch,    ///< fragments do not add up to what recvmsg returned
-  kNoRecord,        ///< bytes were received, but no record says where
+  kTruncated,     ///< MSG_CTRUNC was set: the kernel had more records than control space. Named before all that follows from it
+  kShortHeader,   ///< fewer bytes left than a cmsghdr, or cmsg_len smaller than one: no later message can be found
+  kShortRecord,   ///< cmsg_len smaller than its record, or beyond the control bytes (then no later message can be found)
+  kUnknownType,   ///< SOL_SOCKET message of another type (the other dialect's, perhaps). Messages of other levels are skipped
+  kLinear,        ///< bytes were delivered in host memory: header split is off or the flow is not steered
+  kZeroLength,    ///< a fragment of no bytes
+  kOverflow,      ///< pool offset or its end past 4 GiB, more bytes than recvmsg returned, or dst_off wraps
+  kTooMany,       ///< more fragments than kMaxFragments
+  kMixedDmabufs,  ///< kLinux: records of two dma-bufs, whose offsets count from different bases
+  kSizeMismatch,  ///< fragments add up to fewer bytes than recvmsg returned
+  kNoRecord,      ///< bytes were received, but no record says where
 };
+/// "truncated", "short header", ...
 std::string_view name_of(CmsgError error);
 
-/// Upstream tells which dma-buf; the Google dialect has no such field (0).
-struct ParsedCmsg {
-  CmsgError error = CmsgError::kNone;
-  size_t error_at = 0;  ///< byte offset in the control buffer of the offending message
-  std::vector<Fragment> fragments;  ///< dst_off counts from `dst_off` of the input
-  std::vector<uint32_t> tokens;     ///< one per device-memory record seen, also when `error` is set
-  uint64_t linear_bytes = 0;        ///< bytes that landed in host memory
-  uint32_t dmabuf_id = 0;           ///< kLinux: the dma-buf of the first record; others must equal it
-};
-
 struct CmsgInput {
-  std::span<const std::byte> control;  ///< msg_control, msg_controllen bytes as the kernel left them
+  std::span<const std::byte> control;  ///< msg_control, msg_controllen bytes as the kernel left them; any alignment
   bool control_truncated = false;      ///< msg_flags & MSG_CTRUNC
-  uint64_t received_bytes = 0;         ///< what recvmsg returned
+  uint64_t received_bytes = 0;         ///< what recvmsg returned; 0 without records is the end of the stream and no error
   uint64_t dst_off = 0;                ///< where this read begins in the message
   CmsgDialect dialect = CmsgDialect::kLinux;
+};
+
+struct ParsedCmsg {
+  CmsgError error = CmsgError::kNone;  ///< the first one met in the order of the bytes
+  size_t error_at = 0;  ///< offset of the offending message in `control`, or its size when all of them together offend
+  std::vector<Fragment> fragments;  ///< ascending, tiling [dst_off, dst_off + received_bytes); empty when `error` is set
+  std::vector<uint32_t> tokens;     ///< one per complete device-memory record, also when `error` is set
+  uint64_t linear_bytes = 0;        ///< bytes that landed in host memory
+  uint32_t dmabuf_id = 0;           ///< kLinux: what `src_off` counts from; kGoogle has no such field
 };
 
 ParsedCmsg parse_rx_cmsg(const CmsgInput& input);
