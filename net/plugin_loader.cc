@@ -1,0 +1,188 @@
+#include "net/plugin_loader.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "net/plugin_adapters.h"
+#include "net/plugin_status.h"
+#include "net/soft/soft_table.h"
+
+namespace tcpx {
+namespace {
+
+constexpr char kEmbedded[] = "embedded";
+constexpr char kOperation[] = "load net plugin";
+
+/// An open library. Given back when nothing of it has run; kept for ever once its init has.
+class Library {
+ public:
+  explicit Library(const std::string& path) : handle_(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
+  Library(Library&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Library& operator=(Library&&) = delete;
+  ~Library() {
+    if (handle_ != nullptr) ::dlclose(handle_);
+  }
+  explicit operator bool() const { return handle_ != nullptr; }
+  template <class Table>
+  const Table* table(const char* symbol) const {
+    return static_cast<const Table*>(::dlsym(handle_, symbol));
+  }
+  void keep() { handle_ = nullptr; }
+
+ private:
+  void* handle_;
+};
+
+/// A complete table of a version we know, not yet initialised.
+struct ChosenTable {
+  const void* address;
+  std::function<Result<std::shared_ptr<NetPlugin>>()> start;
+};
+
+template <class Table>
+ChosenTable chosen(const Table& table) {
+  return {&table, [&table] { return start_plugin(table); }};
+}
+
+/// Newest version first. A half-empty newer table is logged by its check, and the next older one is looked at.
+Result<ChosenTable> choose_table(const Library& library, const std::string& path) {
+  Status refusal = Status::ok();
+  if (const auto* v8 = library.table<abi::NetTable_v8>(abi::kNetPluginV8Symbol)) {
+    refusal = check_table(*v8);
+    if (refusal.is_ok()) return chosen(*v8);
+  }
+  if (const auto* v7 = library.table<abi::NetTable_v7>(abi::kNetPluginV7Symbol)) {
+    refusal = check_table(*v7);
+    if (refusal.is_ok()) return chosen(*v7);
+  }
+  if (!refusal.is_ok()) return refusal;
+  return plugin_refused(Code::kUnsupported, kOperation,
+                        concat(path, " exports neither ", abi::kNetPluginV8Symbol, " nor ", abi::kNetPluginV7Symbol));
+}
+
+/// Only a name that leads nowhere counts as absent. A file we may not look at is there, and opening it will say what is wrong.
+bool is_absent(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+PluginSource choose_source(const PluginLoadOptions& options) {
+  if (!options.path.empty()) return {options.path, "named by the caller"};
+  if (environment_is_set(Variable::kPluginPath)) {
+    return {environment_text(Variable::kPluginPath), concat("named by ", environment_info(Variable::kPluginPath).name)};
+  }
+  std::string searched;
+  for (const std::string& path : options.installed_paths) {
+    if (!is_absent(path)) return {path, "installed there"};
+    searched.append(searched.empty() ? " at " : " or ").append(path);
+  }
+  return {kEmbedded, concat("no plugin", searched)};
+}
+
+/// GPUDirect-TCPX sends without MSG_NOSIGNAL, so a peer that closes would kill the process (35).
+void ignore_sigpipe() {
+  struct sigaction action {};
+  if (::sigaction(SIGPIPE, nullptr, &action) != 0 || (action.sa_flags & SA_SIGINFO) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_handler = SIG_IGN;
+  if (::sigaction(SIGPIPE, &action, nullptr) == 0)
+    log(LogLevel::kInfo, "SIGPIPE is ignored from now on: plugins may send without MSG_NOSIGNAL");
+}
+
+/// A plugin whose init has been called. Initialising -> Ready | Failed; nothing ever leaves Ready or Failed, because a second
+/// init in one process fails (30) and a failed one left the plugin in a state nobody knows.
+struct Instance {
+  enum class State { kInitialising, kReady, kFailed };
+
+  // The address of its table is a plugin's identity: the dynamic linker opens one file (device and inode, whatever the path)
+  // once.
+  const void* table = nullptr;
+  State state = State::kInitialising;
+  std::shared_ptr<NetPlugin> plugin;  // kReady
+  Status failure;                     // kFailed
+};
+
+/// All instances of the process. Plugins own threads and are never unloaded, so neither are their entries.
+class Registry {
+ public:
+  static Registry& instance() {
+    static Registry& registry = *new Registry;
+    return registry;
+  }
+
+  /// The plugin behind `chosen`, started by the first caller; others wait for it. No lock is held while foreign code runs.
+  Result<std::shared_ptr<NetPlugin>> start_once(const ChosenTable& chosen, const PluginSource& source) {
+    Instance* entry = nullptr;
+    {
+      MutexLock lock(mutex_);
+      for (const auto& known : instances_) {
+        if (known->table != chosen.address) continue;
+        while (known->state == Instance::State::kInitialising) changed_.wait(mutex_);
+        return outcome(*known);
+      }
+      entry = instances_.emplace_back(std::make_unique<Instance>()).get();
+      entry->table = chosen.address;
+    }
+    auto started = chosen.start();
+    if (started.is_ok()) log(LogLevel::kNotice, "net plugin ", (*started)->name(), " (", source.path, "): ", source.reason);
+    MutexLock lock(mutex_);
+    entry->state = started.is_ok() ? Instance::State::kReady : Instance::State::kFailed;
+    if (started.is_ok()) {
+      entry->plugin = *started;
+    } else {
+      entry->failure = started.status();
+    }
+    changed_.notify_all();
+    return started;
+  }
+
+ private:
+  static Result<std::shared_ptr<NetPlugin>> outcome(const Instance& instance) {
+    if (instance.state == Instance::State::kFailed) return instance.failure;
+    return instance.plugin;
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::unique_ptr<Instance>> instances_ TCPX_GUARDED_BY(mutex_);
+};
+
+Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source) {
+  // A bare name is looked up along the dynamic linker's path.
+  if (source.path.find('/') != std::string::npos && is_absent(source.path)) {
+    return plugin_refused(Code::kNotFound, kOperation, concat(source.path, " (", source.reason, "): no such file"));
+  }
+  Library library(source.path);
+  if (!library) {
+    const char* why = ::dlerror();
+    return plugin_refused(Code::kUnsupported, kOperation,
+                          concat(source.path, " (", source.reason, "): ", why != nullptr ? why : "?"));
+  }
+  auto table = choose_table(library, source.path);
+  if (!table.is_ok()) return table.status();
+  library.keep();
+  ignore_sigpipe();
+  return Registry::instance().start_once(*table, source);
+}
+
+}  // namespace
+
+Result<PluginLoader::Loaded> PluginLoader::load(const PluginLoadOptions& options) {
+  PluginSource source = choose_source(options);
+  auto plugin =
+      source.path == kEmbedded ? Registry::instance().start_once(chosen(soft::net_table()), source) : load_library(source);
+  if (!plugin.is_ok()) return plugin.status();
+  return Loaded{std::move(*plugin), std::move(source)};
+}
+
+}  // namespace tcpx

@@ -1,0 +1,64 @@
+#include "net/plugin_status.h"
+
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+
+namespace tcpx {
+namespace {
+
+Code code_of(int result) {
+  switch (result) {
+    case abi::kNcclUnhandledCudaError:
+      return Code::kCuda;
+    // GPUDirect-TCPX says "system error" for a failed socket call and for the end of a control connection, never "remote error".
+    case abi::kNcclSystemError:
+      return Code::kPeerGone;
+    case abi::kNcclInvalidArgument:
+      return Code::kInvalidArgument;
+    default:
+      return Code::kPlugin;
+  }
+}
+
+Status logged(Status status) {
+  log(LogLevel::kWarning, status.to_string());
+  return status;
+}
+
+}  // namespace
+
+std::string_view nccl_result_name(int result) {
+  switch (result) {
+    case abi::kNcclSuccess:
+      return "ncclSuccess";
+    case abi::kNcclUnhandledCudaError:
+      return "ncclUnhandledCudaError";
+    case abi::kNcclSystemError:
+      return "ncclSystemError";
+    case abi::kNcclInternalError:
+      return "ncclInternalError";
+    case abi::kNcclInvalidArgument:
+      return "ncclInvalidArgument";
+    case abi::kNcclInvalidUsage:
+      return "ncclInvalidUsage";
+    case abi::kNcclRemoteError:
+      return "ncclRemoteError";
+    case abi::kNcclInProgress:
+      return "ncclInProgress";
+    default:
+      return "unknown result";
+  }
+}
+
+Status plugin_failure(std::string_view plugin, std::string_view operation, int result) {
+  return logged(Status(code_of(result), std::string(operation), concat(plugin, " answered ", nccl_result_name(result)),
+                       Domain::kNccl, result));
+}
+
+Status plugin_refused(Code code, std::string_view operation, std::string detail) {
+  return logged(Status(code, std::string(operation), std::move(detail)));
+}
+
+}  // namespace tcpx

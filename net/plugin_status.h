@@ -1,0 +1,21 @@
+// The seam where a plugin's result codes become Statuses. Nobody above it sees or compares such a code.
+#pragma once
+
+#include <string_view>
+
+#include "net/abi/nccl_net_common.h"
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+/// "ncclSystemError" for 2, ...; "unknown result" for what version 8 of the ABI does not name.
+std::string_view nccl_result_name(int result);
+
+/// Status for a non-zero `result` that `plugin` answered to `operation`, domain kNccl, native code kept: ncclUnhandledCudaError
+/// is kCuda, ncclSystemError kPeerGone, ncclInvalidArgument kInvalidArgument, anything else kPlugin. Logs it as a warning.
+Status plugin_failure(std::string_view plugin, std::string_view operation, int result);
+
+/// Refusal of something the plugin is, has or wrote. Logs it as a warning.
+Status plugin_refused(Code code, std::string_view operation, std::string detail);
+
+}  // namespace tcpx

@@ -1,0 +1,262 @@
+// What versions 7 and 8 of the plugin ABI have in common call by call: one adapter template over a version's traits.
+//
+// Traits of a version: `Table` and `Properties` are its structs, `kVersion` its number, `kMaxRegisterBytes` the most its reg_mr
+// can express, `reg_mr` that call, `convert` its properties in our terms. Only plugin_v7.cc and plugin_v8.cc include this file.
+#pragma once
+
+#include <climits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "net/abi/nccl_net_common.h"
+#include "net/net_plugin.h"
+#include "net/plugin_log.h"
+#include "net/plugin_status.h"
+#include "net/received_message.h"
+
+namespace tcpx {
+
+inline NetDeviceType net_device_type_of(int foreign) {
+  switch (foreign) {
+    case abi::kNcclNetDeviceHost:
+      return NetDeviceType::kHost;
+    case abi::kNcclNetDeviceUnpack:
+      return NetDeviceType::kUnpack;
+    default:
+      return NetDeviceType::kUnknown;
+  }
+}
+
+/// The fields that have the same name and meaning in every version.
+template <class Properties>
+DeviceProperties convert_common_properties(const Properties& from) {
+  DeviceProperties to;
+  if (from.name != nullptr) to.name = from.name;
+  if (from.pci_path != nullptr) to.pci_path = from.pci_path;
+  to.guid = from.guid;
+  to.host_memory = (from.ptr_support & abi::kNcclPtrHost) != 0;
+  to.cuda_memory = (from.ptr_support & abi::kNcclPtrCuda) != 0;
+  to.dma_buf = (from.ptr_support & abi::kNcclPtrDmaBuf) != 0;
+  to.speed_mbps = from.speed;
+  to.port = from.port;
+  to.latency_us = from.latency;
+  to.max_comms = from.max_comms;
+  to.max_recvs = from.max_recvs;
+  to.net_device_type = net_device_type_of(from.net_device_type);
+  to.net_device_version = from.net_device_version;
+  return to;
+}
+
+template <class Table>
+Status check_table_entries(const Table& table, std::string_view symbol) {
+  std::string missing;
+  const auto require = [&missing](const char* entry, bool present) {
+    if (!present) missing.append(missing.empty() ? "" : ", ").append(entry);
+  };
+  require("name", table.name != nullptr);
+  require("init", table.init != nullptr);
+  require("devices", table.devices != nullptr);
+  require("getProperties", table.get_properties != nullptr);
+  require("listen", table.listen != nullptr);
+  require("connect", table.connect != nullptr);
+  require("accept", table.accept != nullptr);
+  require("regMr", table.reg_mr != nullptr);
+  require("deregMr", table.dereg_mr != nullptr);
+  require("isend", table.isend != nullptr);
+  require("irecv", table.irecv != nullptr);
+  require("test", table.test != nullptr);
+  require("closeSend", table.close_send != nullptr);
+  require("closeRecv", table.close_recv != nullptr);
+  require("closeListen", table.close_listen != nullptr);
+  if (missing.empty()) return Status::ok();
+  return plugin_refused(Code::kUnsupported, "check plugin table", concat(symbol, " lacks ", missing));
+}
+
+template <class Abi>
+class TableAdapter final : public NetPlugin {
+ public:
+  using Table = typename Abi::Table;
+
+  static Result<std::shared_ptr<NetPlugin>> start(const Table& table) {
+    auto adapter = std::make_shared<TableAdapter>(table);
+    TCPX_RETURN_IF_ERROR(adapter->answer("init", table.init(plugin_logger())));
+    TCPX_RETURN_IF_ERROR(adapter->read_devices());
+    return std::shared_ptr<NetPlugin>(std::move(adapter));
+  }
+
+  explicit TableAdapter(const Table& table) : table_(table), name_(table.name) {}
+
+  const std::string& name() const override { return name_; }
+  int abi_version() const override { return Abi::kVersion; }
+  Result<int> device_count() override { return static_cast<int>(devices_.size()); }
+
+  Result<DeviceProperties> properties(int dev) override {
+    TCPX_RETURN_IF_ERROR(check_device("get properties", dev));
+    return devices_[static_cast<size_t>(dev)];
+  }
+
+  Result<ListenComm> listen(int dev, Handle& handle) override {
+    TCPX_RETURN_IF_ERROR(check_device("listen", dev));
+    void* comm = nullptr;
+    TCPX_RETURN_IF_ERROR(answer("listen", table_.listen(dev, handle.bytes.data(), &comm)));
+    if (comm == nullptr) return plugin_refused(Code::kPlugin, "listen", name_ + " reports success without a comm");
+    return typed<ListenComm>(comm);
+  }
+
+  Result<std::optional<SendComm>> try_connect(int dev, Handle& handle) override {
+    TCPX_RETURN_IF_ERROR(check_device("connect", dev));
+    void* comm = nullptr;
+    abi::NetDeviceHandle* no_device_handle = nullptr;  // the sending side has none; NCCL passes the same
+    TCPX_RETURN_IF_ERROR(answer("connect", table_.connect(dev, handle.bytes.data(), &comm, &no_device_handle)));
+    return optional<SendComm>(comm);
+  }
+
+  Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) override {
+    void* accepted = nullptr;
+    // Both levels must be there: the plugin writes through the pointer without a look, and without it makes no queue (4, 5).
+    auto* room = reinterpret_cast<abi::NetDeviceHandle*>(device_handle.bytes);
+    TCPX_RETURN_IF_ERROR(answer("accept", table_.accept(raw(comm), &accepted, &room)));
+    return optional<RecvComm>(accepted);
+  }
+
+  Result<MemoryHandle> register_memory(SendComm comm, void* data, size_t bytes, MemoryType type) override {
+    return register_memory(raw(comm), data, bytes, type);
+  }
+  Result<MemoryHandle> register_memory(RecvComm comm, void* data, size_t bytes, MemoryType type) override {
+    return register_memory(raw(comm), data, bytes, type);
+  }
+  Status deregister_memory(SendComm comm, MemoryHandle handle) override {
+    return answer("deregMr", table_.dereg_mr(raw(comm), raw(handle)));
+  }
+  Status deregister_memory(RecvComm comm, MemoryHandle handle) override {
+    return answer("deregMr", table_.dereg_mr(raw(comm), raw(handle)));
+  }
+
+  Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) override {
+    TCPX_RETURN_IF_ERROR(check_size("isend", bytes, INT_MAX));
+    void* request = nullptr;
+    TCPX_RETURN_IF_ERROR(
+        answer("isend", table_.isend(raw(comm), const_cast<void*>(data), static_cast<int>(bytes), tag, raw(handle), &request)));
+    return optional<Request>(request);
+  }
+
+  Result<std::optional<Request>> try_recv(RecvComm comm, void* data, size_t bytes, int tag, MemoryHandle handle) override {
+    TCPX_RETURN_IF_ERROR(check_size("irecv", bytes, INT_MAX));
+    int size = static_cast<int>(bytes);
+    void* mhandle = raw(handle);
+    void* request = nullptr;
+    TCPX_RETURN_IF_ERROR(answer("irecv", table_.irecv(raw(comm), 1, &data, &size, &tag, &mhandle, &request)));
+    return optional<Request>(request);
+  }
+
+  Result<Completion> test(Request request) override {
+    int done = 0;
+    int size = -1;  // stays so with GPUDirect-TCPX (15)
+    TCPX_RETURN_IF_ERROR(answer("test", table_.test(raw(request), &done, &size)));
+    return Completion{.done = done != 0, .reported_bytes = size < 0 ? -1 : size};
+  }
+
+  Result<ReceivedMessage> received(Request request) override {
+    if (device_type_ != NetDeviceType::kUnpack) {
+      return Status(Code::kUnsupported, "read scatter list", name_ + " has none: only devices of type UNPACK have");
+    }
+    return read_received_message(raw(request));
+  }
+
+  Status consumed(RecvComm comm, Request request) override {
+    if (table_.irecv_consumed == nullptr) return Status::ok();  // not of type UNPACK: there are no pages to give back
+    return answer("irecvConsumed", table_.irecv_consumed(raw(comm), 1, raw(request)));
+  }
+
+  Result<BouncePool> bounce_pool(const DeviceHandleStorage& device_handle, const MemoryOps& memory, CopyLane& lane) override {
+    return read_bounce_pool(device_handle, memory, lane);
+  }
+
+  Status close(SendComm comm) override { return answer("closeSend", table_.close_send(raw(comm))); }
+  Status close(RecvComm comm) override { return answer("closeRecv", table_.close_recv(raw(comm))); }
+  Status close(ListenComm comm) override { return answer("closeListen", table_.close_listen(raw(comm))); }
+
+ private:
+  static constexpr int kMaxDevices = 1024;  // a bound on what we believe, far above any machine
+
+  template <class Id>
+  static void* raw(Id id) {
+    return reinterpret_cast<void*>(static_cast<uintptr_t>(id));
+  }
+  template <class Id>
+  static Id typed(void* pointer) {
+    return static_cast<Id>(reinterpret_cast<uintptr_t>(pointer));
+  }
+  /// NULL with success means "not yet".
+  template <class Id>
+  static std::optional<Id> optional(void* pointer) {
+    return pointer != nullptr ? std::optional<Id>(typed<Id>(pointer)) : std::nullopt;
+  }
+
+  Status answer(std::string_view operation, int result) const {
+    return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result);
+  }
+
+  /// The plugin does not look itself.
+  Status check_device(const char* operation, int dev) const {
+    if (dev >= 0 && static_cast<size_t>(dev) < devices_.size()) return Status::ok();
+    return Status(Code::kInvalidArgument, operation, concat("device ", dev, ", but ", name_, " has ", devices_.size()));
+  }
+
+  static Status check_size(const char* operation, size_t bytes, size_t most) {
+    if (bytes <= most) return Status::ok();
+    return Status(Code::kInvalidArgument, operation,
+                  concat(bytes, " bytes, but version ", Abi::kVersion, " takes at most ", most));
+  }
+
+  Result<MemoryHandle> register_memory(void* comm, void* data, size_t bytes, MemoryType type) {
+    TCPX_RETURN_IF_ERROR(check_size("regMr", bytes, Abi::kMaxRegisterBytes));
+    void* mhandle = nullptr;
+    TCPX_RETURN_IF_ERROR(answer("regMr", Abi::reg_mr(table_, comm, data, bytes, static_cast<int>(type), &mhandle)));
+    return typed<MemoryHandle>(mhandle);
+  }
+
+  Status read_devices() {
+    int count = 0;
+    TCPX_RETURN_IF_ERROR(answer("devices", table_.devices(&count)));
+    if (count < 0 || count > kMaxDevices) {
+      return plugin_refused(Code::kProtocol, "devices", concat(name_, " claims ", count, " devices"));
+    }
+    for (int dev = 0; dev < count; ++dev) {
+      typename Abi::Properties properties{};
+      TCPX_RETURN_IF_ERROR(answer("getProperties", table_.get_properties(dev, &properties)));
+      // Compared as the plugin numbers it, so that two unknown types are not taken for one.
+      if (dev == 0) {
+        foreign_device_type_ = properties.net_device_type;
+        device_type_ = net_device_type_of(properties.net_device_type);
+      }
+      if (properties.net_device_type != foreign_device_type_) {
+        return plugin_refused(Code::kUnsupported, "getProperties",
+                              concat(name_, ": device ", dev, " is of type ", properties.net_device_type, ", device 0 of type ",
+                                     foreign_device_type_));
+      }
+      if (device_type_ == NetDeviceType::kUnpack && properties.net_device_version != abi::kNcclNetDeviceUnpackVersion) {
+        return plugin_refused(Code::kUnsupported, "getProperties",
+                              concat(name_, ": device ", dev, " has UNPACK version ", properties.net_device_version, ", not ",
+                                     abi::kNcclNetDeviceUnpackVersion));
+      }
+      devices_.push_back(Abi::convert(properties));
+    }
+    if (device_type_ == NetDeviceType::kUnpack && table_.irecv_consumed == nullptr) {
+      return plugin_refused(Code::kUnsupported, "check plugin table", name_ + " is of type UNPACK but lacks irecvConsumed");
+    }
+    return Status::ok();
+  }
+
+  const Table& table_;
+  const std::string name_;
+  std::vector<DeviceProperties> devices_;  // filled once, before anyone else sees the adapter
+  NetDeviceType device_type_ = NetDeviceType::kUnknown;
+  int foreign_device_type_ = 0;
+};
+
+}  // namespace tcpx

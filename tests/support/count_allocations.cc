@@ -1,0 +1,27 @@
+#include "tests/support/count_allocations.h"
+
+#include <cstdlib>
+#include <new>
+
+namespace {
+thread_local uint64_t count = 0;
+}  // namespace
+
+namespace tcpx::testing {
+uint64_t allocation_count() {
+  return count;
+}
+}  // namespace tcpx::testing
+
+// The other forms (arrays, nothrow) end here too.
+void* operator new(size_t bytes) {
+  ++count;
+  if (void* address = std::malloc(bytes == 0 ? 1 : bytes)) return address;
+  throw std::bad_alloc();
+}
+void operator delete(void* address) noexcept {
+  std::free(address);
+}
+void operator delete(void* address, size_t) noexcept {
+  std::free(address);
+}

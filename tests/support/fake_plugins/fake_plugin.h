@@ -1,0 +1,39 @@
+// What a test and a fake plugin share: the library's exported `fake_control`.
+#pragma once
+
+#include <cstddef>
+
+#include "net/abi/nccl_net_common.h"
+
+namespace tcpx::testing {
+
+struct FakeControl {
+  // Set by the test.
+  int result = 0;         ///< answer of every call that has a comm or request; non-zero calls have no effect
+  int null_comms = 0;     ///< so many connects and accepts answer "not yet"
+  int null_requests = 0;  ///< so many isends and irecvs answer "not now"
+  int written_size = -1;  ///< what `test` writes into `sizes`; -1: nothing, as GPUDirect-TCPX does
+
+  // Seen by the plugin.
+  int init_calls = 0;
+  abi::NcclLogger logger = nullptr;
+  int get_properties_calls = 0;
+  void* connect_handle = nullptr;
+  void* connect_send_device_handle = nullptr;
+  bool accept_room_given = false;
+  int reg_mr_calls = 0;
+  size_t reg_mr_bytes = 0;
+  int irecv_n = 0;
+  int consumed_n = 0;
+  int iflush_calls = 0;
+  int close_calls = 0;
+};
+
+inline constexpr char kFakeControlSymbol[] = "fake_control";
+
+/// A receive of this fake lists two fragments of its pool (4096 and 904 bytes, in reverse order) whatever was posted.
+inline constexpr int kFakeMessageBytes = 5000;
+inline constexpr int kFakeDevices = 2;
+inline constexpr size_t kFakePoolBytes = 64 * 1024;
+
+}  // namespace tcpx::testing

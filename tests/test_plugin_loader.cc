@@ -1,0 +1,295 @@
+#include "net/plugin_loader.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+#include "tests/support/expect_log.h"
+#include "tests/support/fake_plugins/fake_library.h"
+
+namespace tcpx {
+namespace {
+
+using testing::allow_log;
+using testing::FakeLibrary;
+using testing::TemporaryDirectory;
+
+/// Collects the notice lines logged while it lives.
+class NoticeLines {
+ public:
+  NoticeLines() { set_log_sink(&sink, this); }
+  ~NoticeLines() { set_log_sink(nullptr, nullptr); }
+  std::vector<std::string> lines;
+
+ private:
+  static void sink(LogLevel level, std::string_view text, void* self) {
+    if (level == LogLevel::kNotice) static_cast<NoticeLines*>(self)->lines.emplace_back(text);
+  }
+};
+
+class PluginLoaderTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ::unsetenv("UCCL_TCPX_PLUGIN_PATH"); }
+  void TearDown() override { ::unsetenv("UCCL_TCPX_PLUGIN_PATH"); }
+
+  /// No machine's own plugin can disturb: only these places are looked at.
+  PluginLoadOptions searching(std::vector<std::string> places) { return {.path = "", .installed_paths = std::move(places)}; }
+
+  void expect_refused(const PluginLoadOptions& options, Code code, const std::string& part) {
+    const auto loaded = PluginLoader::load(options);
+    ASSERT_FALSE(loaded.is_ok()) << "fell back to " << loaded->source.path;
+    EXPECT_EQ(loaded.status().code(), code) << loaded.status().to_string();
+    EXPECT_NE(loaded.status().to_string().find(part), std::string::npos) << loaded.status().to_string();
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(PluginLoaderTest, DefaultPlacesAreThoseOfTheVendor) {
+  EXPECT_EQ(PluginLoadOptions{}.installed_paths,
+            (std::vector<std::string>{"/usr/local/tcpx/lib64/libnccl-net-tcpx.so", "/var/lib/tcpx/lib64/libnccl-net.so"}));
+}
+
+TEST_F(PluginLoaderTest, ExplicitPathComesFirst) {
+  ::setenv("UCCL_TCPX_PLUGIN_PATH", directory_.fresh_plugin("v8").c_str(), 1);
+  const std::string named = directory_.fresh_plugin("v7");
+  const auto loaded = PluginLoader::load({.path = named, .installed_paths = {directory_.fresh_plugin("both")}});
+  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->source.path, named);
+  EXPECT_EQ(loaded->plugin->abi_version(), 7);
+}
+
+TEST_F(PluginLoaderTest, EnvironmentComesSecond) {
+  const std::string named = directory_.fresh_plugin("v8");
+  ::setenv("UCCL_TCPX_PLUGIN_PATH", named.c_str(), 1);
+  const auto loaded = PluginLoader::load(searching({directory_.fresh_plugin("v7")}));
+  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->source.path, named);
+  EXPECT_EQ(loaded->source.reason, "named by UCCL_TCPX_PLUGIN_PATH");
+  EXPECT_EQ(loaded->plugin->abi_version(), 8);
+}
+
+TEST_F(PluginLoaderTest, InstalledPlacesComeThirdInTheirOrder) {
+  const std::string first = directory_.fresh_plugin("v7");
+  const std::string second = directory_.fresh_plugin("v8");
+  EXPECT_EQ(PluginLoader::load(searching({first, second}))->source.path, first);
+  EXPECT_EQ(PluginLoader::load(searching({directory_.file("absent.so"), second}))->source.path, second);
+}
+
+TEST_F(PluginLoaderTest, EmbeddedPluginComesLastAndSaysWhy) {
+  const auto loaded = PluginLoader::load(searching({"/nowhere/a.so", "/nowhere/b.so"}));
+  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->source.path, "embedded");
+  EXPECT_EQ(loaded->source.reason, "no plugin at /nowhere/a.so or /nowhere/b.so");
+  EXPECT_EQ(loaded->plugin->name(), "tcpx-soft");
+}
+
+TEST_F(PluginLoaderTest, TheWordEmbeddedNamesTheOneInThisBuild) {
+  const std::vector<std::string> installed = {directory_.fresh_plugin("v7")};
+  const auto by_caller = PluginLoader::load({.path = "embedded", .installed_paths = installed});
+  ASSERT_TRUE(by_caller.is_ok()) << by_caller.status().to_string();
+  EXPECT_EQ(by_caller->plugin->name(), "tcpx-soft");
+  ::setenv("UCCL_TCPX_PLUGIN_PATH", "embedded", 1);
+  const auto by_environment = PluginLoader::load(searching(installed));
+  ASSERT_TRUE(by_environment.is_ok());
+  EXPECT_EQ(by_environment->plugin, by_caller->plugin);
+}
+
+// One process, one embedded plugin: whichever case above ran first has used up its notice, so this one has a process of its own.
+TEST(PluginLoaderNoticeDeathTest, OneLineNamesTheEmbeddedPluginAndWhy) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto load_twice = [] {
+    ::unsetenv("UCCL_TCPX_PLUGIN_PATH");
+    const PluginLoadOptions options{.path = "",
+                                    .installed_paths = {"/nowhere/lib64/libnccl-net-tcpx.so", "/nowhere/tcpx/libnccl-net.so"}};
+    NoticeLines notices;
+    const bool loaded = PluginLoader::load(options).is_ok() && PluginLoader::load(options).is_ok();
+    const bool right = notices.lines == std::vector<std::string>{
+                                            "net plugin tcpx-soft (embedded): no plugin at "
+                                            "/nowhere/lib64/libnccl-net-tcpx.so or "
+                                            "/nowhere/tcpx/libnccl-net.so"};
+    ::_exit(loaded && right ? 0 : 1);
+  };
+  EXPECT_EXIT(load_twice(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(PluginLoaderTest, NoticeNamesALibraryOncePerInstance) {
+  const std::string path = directory_.fresh_plugin("v7");
+  NoticeLines notices;
+  ASSERT_TRUE(PluginLoader::load({.path = path}).is_ok());
+  ASSERT_TRUE(PluginLoader::load({.path = path}).is_ok());
+  EXPECT_EQ(notices.lines, std::vector<std::string>{"net plugin fake (" + path + "): named by the caller"});
+}
+
+TEST_F(PluginLoaderTest, MissingFileIsNotFoundNeverAFallBack) {
+  allow_log("no such file");
+  expect_refused({.path = directory_.file("missing.so")}, Code::kNotFound, "missing.so");
+  ::setenv("UCCL_TCPX_PLUGIN_PATH", directory_.file("missing.so").c_str(), 1);
+  expect_refused(searching({directory_.fresh_plugin("v7")}), Code::kNotFound, "UCCL_TCPX_PLUGIN_PATH");
+}
+
+TEST_F(PluginLoaderTest, UnreadableFileIsAnError) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read every file";
+  allow_log("load net plugin");
+  const std::string path = directory_.fresh_plugin("v7");
+  std::filesystem::permissions(path, std::filesystem::perms::none);
+  expect_refused(searching({path}), Code::kUnsupported, path);
+}
+
+TEST_F(PluginLoaderTest, TextFileIsAnErrorAlsoWhenInstalled) {
+  allow_log("load net plugin");
+  const std::string path = directory_.file("plugin.so");
+  std::ofstream(path) << std::string(4096, '#');
+  expect_refused({.path = path}, Code::kUnsupported, "ELF");
+  expect_refused(searching({path, directory_.fresh_plugin("v7")}), Code::kUnsupported, "ELF");
+}
+
+TEST_F(PluginLoaderTest, DirectoryIsAnError) {
+  allow_log("load net plugin");
+  expect_refused({.path = directory_.file(".")}, Code::kUnsupported, "directory");
+}
+
+TEST_F(PluginLoaderTest, BareNameThatTheLinkerDoesNotKnowIsAnError) {
+  allow_log("load net plugin");
+  expect_refused({.path = "libno-such-net-plugin.so"}, Code::kUnsupported, "libno-such-net-plugin.so");
+}
+
+TEST_F(PluginLoaderTest, LibraryWithoutATableIsAnError) {
+  allow_log("exports neither");
+  expect_refused(searching({directory_.fresh_plugin("no_symbol")}), Code::kUnsupported, "ncclNetPlugin_v7");
+}
+
+TEST_F(PluginLoaderTest, HalfEmptyTableNamesWhatItLacks) {
+  allow_log("ncclNetPlugin_v7 lacks");
+  const std::string path = directory_.fresh_plugin("half_v7");
+  const FakeLibrary library(path);
+  expect_refused(searching({path}), Code::kUnsupported, "lacks regMr, test");
+  EXPECT_EQ(library.control().init_calls, 0) << "nothing of it may run";
+}
+
+TEST_F(PluginLoaderTest, RefusedLibraryMayBeTriedAgain) {
+  allow_log("exports neither");
+  const std::string path = directory_.fresh_plugin("no_symbol");
+  expect_refused({.path = path}, Code::kUnsupported, "exports neither");
+  std::filesystem::remove(path);
+  std::filesystem::copy_file(directory_.fresh_plugin("v7"), path);
+  EXPECT_TRUE(PluginLoader::load({.path = path}).is_ok());
+}
+
+TEST_F(PluginLoaderTest, NewestKnownVersionWins) {
+  EXPECT_EQ(PluginLoader::load({.path = directory_.fresh_plugin("both")})->plugin->abi_version(), 8);
+}
+
+TEST_F(PluginLoaderTest, HalfEmptyNewerTableIsLoggedAndTheOlderTaken) {
+  allow_log("ncclNetPlugin_v8 lacks regMr, test");
+  const auto loaded = PluginLoader::load({.path = directory_.fresh_plugin("half_v8_good_v7")});
+  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->plugin->abi_version(), 7);
+  EXPECT_TRUE(testing::logged("ncclNetPlugin_v8 lacks regMr, test"));
+}
+
+TEST_F(PluginLoaderTest, FailingInitIsAnErrorAndIsNotRepeated) {
+  allow_log("init");
+  const std::string path = directory_.fresh_plugin("failing_init");
+  const FakeLibrary library(path);
+  for (int i = 0; i < 2; ++i) {
+    const auto loaded = PluginLoader::load({.path = path});
+    ASSERT_FALSE(loaded.is_ok());
+    EXPECT_EQ(loaded.status().code(), Code::kPlugin);
+    EXPECT_EQ(loaded.status().domain(), Domain::kNccl);
+    EXPECT_EQ(loaded.status().native(), 3);
+  }
+  EXPECT_EQ(library.control().init_calls, 1);
+}
+
+TEST_F(PluginLoaderTest, PluginWithoutDevicesLoads) {
+  const auto loaded = PluginLoader::load({.path = directory_.fresh_plugin("no_devices")});
+  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->plugin->device_count().value(), 0);
+  EXPECT_EQ(loaded->plugin->properties(0).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(PluginLoaderTest, Trap30_OneLibraryIsOneInstanceWhateverItsPath) {
+  const std::string path = directory_.fresh_plugin("v7");
+  const std::string link = directory_.file("link.so");
+  std::filesystem::create_symlink(path, link);
+  const FakeLibrary library(path);
+  const auto first = PluginLoader::load({.path = path});
+  const auto second = PluginLoader::load({.path = link});
+  ASSERT_TRUE(first.is_ok() && second.is_ok());
+  EXPECT_EQ(first->plugin, second->plugin);
+  EXPECT_EQ(second->source.path, link);
+  EXPECT_EQ(library.control().init_calls, 1);
+}
+
+TEST_F(PluginLoaderTest, Trap30_ReplacedFileUnderALoadedNameIsStillTheOldInstance) {
+  const std::string path = directory_.fresh_plugin("v7");
+  const FakeLibrary library(path);
+  const auto first = PluginLoader::load({.path = path});
+  std::filesystem::rename(directory_.fresh_plugin("both"), path);
+  const auto second = PluginLoader::load({.path = path});
+  ASSERT_TRUE(first.is_ok() && second.is_ok());
+  EXPECT_EQ(first->plugin, second->plugin);
+  EXPECT_EQ(library.control().init_calls, 1);
+}
+
+TEST_F(PluginLoaderTest, Trap30_ThreadsThatLoadAtOnceShareOneInit) {
+  const std::string path = directory_.fresh_plugin("v7");
+  const FakeLibrary library(path);
+  std::mutex mutex;
+  std::vector<std::shared_ptr<NetPlugin>> got;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      auto loaded = PluginLoader::load({.path = path});
+      const std::lock_guard lock(mutex);
+      got.push_back(loaded.is_ok() ? loaded->plugin : nullptr);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_NE(got.front(), nullptr);
+  EXPECT_EQ(std::count(got.begin(), got.end(), got.front()), 8);
+  EXPECT_EQ(library.control().init_calls, 1);
+}
+
+TEST_F(PluginLoaderTest, Trap35_ForeignPluginMakesTheProcessIgnoreSigpipe) {
+  const auto old = ::signal(SIGPIPE, SIG_DFL);
+  ASSERT_TRUE(PluginLoader::load({.path = "embedded"}).is_ok());
+  struct sigaction action {};
+  ::sigaction(SIGPIPE, nullptr, &action);
+  EXPECT_EQ(action.sa_handler, SIG_DFL) << "the embedded plugin never raises it";
+  ASSERT_TRUE(PluginLoader::load({.path = directory_.fresh_plugin("v7")}).is_ok());
+  ::sigaction(SIGPIPE, nullptr, &action);
+  EXPECT_EQ(action.sa_handler, SIG_IGN);
+  EXPECT_TRUE(testing::logged("SIGPIPE"));
+  ::signal(SIGPIPE, old);
+}
+
+void own_handler(int) {}
+
+TEST_F(PluginLoaderTest, Trap35_HandlerOfTheApplicationStays) {
+  const auto old = ::signal(SIGPIPE, own_handler);
+  ASSERT_TRUE(PluginLoader::load({.path = directory_.fresh_plugin("v7")}).is_ok());
+  struct sigaction action {};
+  ::sigaction(SIGPIPE, nullptr, &action);
+  EXPECT_EQ(action.sa_handler, own_handler);
+  ::signal(SIGPIPE, old);
+}
+
+TEST_F(PluginLoaderTest, Trap37_DevicesOfDifferentTypesAreRefused) {
+  allow_log("device 1 is of type 0");
+  expect_refused({.path = directory_.fresh_plugin("mixed_types")}, Code::kUnsupported,
+                 "device 1 is of type 0, device 0 of type 1");
+}
+
+}  // namespace
+}  // namespace tcpx

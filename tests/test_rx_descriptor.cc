@@ -1,0 +1,311 @@
+// Every refusal at its exact boundary, random lists against a byte map, and cpu_unpack between guard bytes.
+#include "rx/rx_descriptor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <string>
+
+#include "tests/support/count_allocations.h"
+
+namespace tcpx {
+namespace {
+
+constexpr uint64_t kMost64 = std::numeric_limits<uint64_t>::max();
+constexpr uint32_t kMost32 = std::numeric_limits<uint32_t>::max();
+
+class RxDescriptor : public ::testing::Test {
+ protected:
+  // Nothing is read or written through these while a block is built, so their sizes may be claimed at will.
+  UnpackTarget target(uint64_t pool_bytes, uint64_t destination_bytes) {
+    return {
+        .pool = &pool_byte_, .pool_bytes = pool_bytes, .destination = &destination_byte_, .destination_bytes = destination_bytes};
+  }
+  void expect_built(const std::vector<Fragment>& list, uint64_t message_bytes, const UnpackTarget& to) {
+    const Status status = block_.build(list, message_bytes, to);
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+    EXPECT_TRUE(std::equal(list.begin(), list.end(), block_.fragments().begin(), block_.fragments().end()));
+    EXPECT_EQ(block_.message_bytes(), message_bytes);
+    EXPECT_EQ(block_.target().pool, to.pool);
+    EXPECT_EQ(block_.target().destination, to.destination);
+  }
+  /// Refused with every one of `words` in its text, and nothing of it stays.
+  void expect_refused(const std::vector<Fragment>& list, uint64_t message_bytes, const UnpackTarget& to,
+                      const std::vector<std::string>& words, Code code = Code::kProtocol) {
+    const Fragment whole{0, 1, 0};
+    ASSERT_TRUE(block_.build({&whole, 1}, 1, target(1, 1)).is_ok());  // something that must be gone afterwards
+    const Status status = block_.build(list, message_bytes, to);
+    EXPECT_EQ(status.code(), code) << status.to_string();
+    for (const std::string& word : words)
+      EXPECT_NE(status.detail().find(word), std::string::npos) << word << " in " << status.detail();
+    EXPECT_TRUE(block_.fragments().empty());
+    EXPECT_EQ(block_.message_bytes(), 0u);
+    EXPECT_EQ(block_.target().pool, nullptr);
+    EXPECT_EQ(block_.target().destination, nullptr);
+  }
+
+  std::byte pool_byte_{}, destination_byte_{};
+  DescriptorBlock block_;
+};
+
+std::vector<Fragment> equal_parts(uint32_t count, uint32_t len) {
+  std::vector<Fragment> list;
+  for (uint32_t i = 0; i < count; ++i) list.push_back({i * len, len, uint64_t{i} * len});
+  return list;
+}
+
+/// Independent of DescriptorBlock: says byte by byte whether `list` is what `build` promises. For small numbers only.
+bool legal_by_byte_map(const std::vector<Fragment>& list, uint64_t message_bytes, uint64_t pool_bytes,
+                       uint64_t destination_bytes) {
+  if (message_bytes > destination_bytes || list.size() > 2048) return false;
+  std::vector<int> hits(message_bytes);
+  for (const Fragment& f : list) {
+    if (f.len == 0) return false;
+    for (uint64_t i = 0; i < f.len; ++i) {
+      if (f.src_off + i >= pool_bytes || f.dst_off >= message_bytes || f.dst_off + i >= message_bytes) return false;
+      ++hits[f.dst_off + i];
+    }
+  }
+  return std::all_of(hits.begin(), hits.end(), [](int n) { return n == 1; });
+}
+
+TEST_F(RxDescriptor, NewBlockIsEmpty) {
+  EXPECT_TRUE(block_.fragments().empty());
+  EXPECT_EQ(block_.message_bytes(), 0u);
+  cpu_unpack(block_);
+}
+
+TEST_F(RxDescriptor, MessageOfNoBytesHasNoFragments) {
+  expect_built({}, 0, target(4096, 100));
+  expect_built({}, 0, {.pool = &pool_byte_, .pool_bytes = 1, .destination = nullptr, .destination_bytes = 0});
+  expect_refused({}, 1, target(4096, 100), {"0 fragments", "0 bytes", "message of 1"});
+  expect_refused({{0, 1, 0}}, 0, target(4096, 100), {"fragment 0", "message of 0 bytes"});
+}
+
+TEST_F(RxDescriptor, BadTargets) {
+  const auto invalid = Code::kInvalidArgument;
+  UnpackTarget to = target(4096, 100);
+  to.pool = nullptr;
+  expect_refused({{0, 1, 0}}, 1, to, {"no bounce pool"}, invalid);
+  expect_refused({{0, 1, 0}}, 1, target(0, 100), {"pool of 0 bytes"}, invalid);
+  expect_refused({{0, 1, 0}}, 1, target(kMaxPoolBytes + 1, 100), {"4294967297"}, invalid);
+  expect_built({{kMost32, 1, 0}}, 1, target(kMaxPoolBytes, 100));
+  to = target(4096, 1);
+  to.destination = nullptr;
+  expect_refused({{0, 1, 0}}, 1, to, {"no destination for 1 bytes"}, invalid);
+}
+
+TEST_F(RxDescriptor, Trap16_MessageLongerThanTheDestinationIsRefused) {
+  expect_built({{0, 100, 0}}, 100, target(4096, 100));
+  expect_refused({{0, 101, 0}}, 101, target(4096, 100), {"message of 101 bytes", "destination of 100"});
+  expect_refused({{0, 1, 0}}, kMost64, target(4096, kMost64 - 1), {"18446744073709551615"});
+}
+
+TEST_F(RxDescriptor, Trap16_FragmentBeyondTheMessageIsRefused) {
+  const UnpackTarget to = target(4096, 1000);
+  expect_refused({{0, 50, 0}, {50, 51, 50}}, 100, to, {"fragment 1", "dst_off 50", "len 51", "message of 100"});
+  expect_refused({{0, 100, 0}, {0, 1, 100}}, 100, to, {"fragment 1", "dst_off 100"});
+  expect_refused({{0, 1, 101}, {0, 100, 0}}, 100, to, {"fragment 0", "dst_off 101"});
+}
+
+TEST_F(RxDescriptor, Trap16_SumsThatWrapIn64BitsAreRefused) {
+  for (const uint64_t dst_off : {kMost64, kMost64 - 9, kMost64 - 10, uint64_t{1} << 32, uint64_t{1} << 63}) {
+    SCOPED_TRACE(dst_off);
+    expect_refused({{0, 10, 0}, {10, 10, dst_off}}, 20, target(4096, 20), {"fragment 1", std::to_string(dst_off)});
+  }
+  expect_built({{0, kMost32, 0}, {0, 10, kMost32}}, uint64_t{kMost32} + 10, target(kMaxPoolBytes, kMost64));
+}
+
+TEST_F(RxDescriptor, Trap21_FragmentOutsideThePoolIsRefused) {
+  expect_built({{4000, 96, 0}}, 96, target(4096, 1000));
+  expect_built({{0, 4096, 0}}, 4096, target(4096, 4096));
+  expect_refused({{4000, 97, 0}}, 97, target(4096, 1000), {"fragment 0", "src_off 4000", "len 97", "pool of 4096"});
+  expect_refused({{4096, 1, 0}}, 1, target(4096, 1000), {"src_off 4096"});
+  expect_refused({{0, 4097, 0}}, 4097, target(4096, 5000), {"len 4097"});
+  expect_refused({{0, 4, 0}, {kMost32, 1, 4}}, 5, target(kMost32, 1000), {"fragment 1", "src_off 4294967295"});
+  expect_refused({{kMost32, kMost32, 0}}, kMost32, target(kMaxPoolBytes, kMost64), {"src_off 4294967295", "len 4294967295"});
+}
+
+TEST_F(RxDescriptor, FragmentsOfNoBytesAreRefused) {
+  expect_refused({{0, 0, 0}}, 0, target(4096, 100), {"fragment 0", "no bytes"});
+  expect_refused({{0, 10, 0}, {10, 0, 10}}, 10, target(4096, 100), {"fragment 1", "no bytes", "dst_off 10"});
+}
+
+TEST_F(RxDescriptor, GapsAreRefusedWhereverTheyAre) {
+  const UnpackTarget to = target(4096, 100);
+  expect_refused({{0, 9, 1}}, 10, to, {"fragment 0", "dst_off 1", "from 0"});
+  expect_refused({{0, 4, 0}, {4, 5, 5}}, 10, to, {"fragment 1", "dst_off 5", "from 4"});
+  expect_refused({{4, 5, 5}, {0, 4, 0}}, 10, to, {"fragment 0", "dst_off 5", "from 4"});
+  expect_refused({{0, 4, 0}, {4, 5, 4}}, 10, to, {"2 fragments", "9 bytes", "message of 10"});
+}
+
+TEST_F(RxDescriptor, OverlapsAreRefusedEvenWhenTheSumIsRight) {
+  const UnpackTarget to = target(4096, 100);
+  expect_refused({{0, 6, 0}, {6, 5, 5}}, 10, to, {"fragment 1", "dst_off 5", "up to 6"});
+  expect_refused({{6, 5, 5}, {0, 6, 0}}, 10, to, {"fragment 0", "dst_off 5", "up to 6"});
+  expect_refused({{0, 5, 0}, {5, 5, 0}}, 10, to, {"dst_off 0", "up to 5"});
+  expect_refused({{0, 10, 0}, {0, 10, 0}}, 10, to, {"dst_off 0", "up to 10"});
+  expect_refused({{0, 5, 0}, {0, 3, 1}, {0, 2, 8}}, 10, to, {"fragment 1", "dst_off 1"});  // and a gap: 10 bytes in all
+}
+
+TEST_F(RxDescriptor, OnePoolRangeMayBeReadTwice) {
+  expect_built({{0, 5, 0}, {0, 5, 5}}, 10, target(5, 10));
+}
+
+TEST_F(RxDescriptor, Trap23_2048FragmentsAreLegalAnd2049AreRefused) {
+  expect_built(equal_parts(2048, 2048), kMaxRequestBytes, target(kMaxRequestBytes, kMaxRequestBytes));
+  expect_refused(equal_parts(2049, 1), 2049, target(4096, 4096), {"2049 fragments", "2048"});
+}
+
+TEST_F(RxDescriptor, Trap22_ListsInAnyOrderAreOneMessage) {
+  std::mt19937 random(1);
+  for (const uint32_t count : {2u, 3u, 128u, 2048u}) {
+    std::vector<Fragment> list = equal_parts(count, 53);
+    std::reverse(list.begin(), list.end());
+    expect_built(list, count * 53, target(kMaxPoolBytes, kMaxRequestBytes));
+    std::shuffle(list.begin(), list.end(), random);
+    expect_built(list, count * 53, target(kMaxPoolBytes, kMaxRequestBytes));
+    list[count / 2].dst_off ^= 1;
+    expect_refused(list, count * 53, target(kMaxPoolBytes, kMaxRequestBytes), {"fragment "});
+  }
+}
+
+TEST_F(RxDescriptor, BlockKeepsItsOwnCopyOfTheList) {
+  std::vector<Fragment> list = equal_parts(4, 10);
+  ASSERT_TRUE(block_.build(list, 40, target(4096, 40)).is_ok());
+  for (Fragment& f : list) f = {kMost32, kMost32, kMost64};
+  const std::vector<Fragment> expected = equal_parts(4, 10);
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), block_.fragments().begin(), block_.fragments().end()));
+}
+
+TEST_F(RxDescriptor, NothingIsAllocatedOnceABlockHasBeenUsed) {
+  std::vector<Fragment> ascending = equal_parts(2048, 16);
+  std::vector<Fragment> permuted = ascending;
+  std::shuffle(permuted.begin(), permuted.end(), std::mt19937(2));
+  const UnpackTarget to = target(kMaxPoolBytes, kMaxRequestBytes);
+  ASSERT_TRUE(block_.build({}, 0, to).is_ok());
+  const uint64_t before = testing::allocation_count();
+  bool built = block_.build(permuted, 32768, to).is_ok();
+  block_.clear();
+  built = block_.build(ascending, 32768, to).is_ok() && built;
+  built = block_.build({}, 0, to).is_ok() && built;
+  built = block_.build(permuted, 32768, to).is_ok() && built;
+  const uint64_t after = testing::allocation_count();
+  EXPECT_TRUE(built);
+  EXPECT_EQ(after, before);
+  EXPECT_GT(before, 0u);
+}
+
+struct RandomMessage {
+  uint64_t pool_bytes, message_bytes, destination_bytes;
+  std::vector<Fragment> list;
+};
+
+RandomMessage random_message(std::mt19937_64& random) {
+  const auto below = [&](uint64_t n) { return random() % n; };
+  RandomMessage m{.pool_bytes = 1 + below(300), .message_bytes = below(200), .destination_bytes = 0, .list = {}};
+  m.destination_bytes = m.message_bytes + below(3);
+  for (uint64_t at = 0; at < m.message_bytes;) {
+    const uint64_t len = 1 + below(std::min({m.message_bytes - at, m.pool_bytes, uint64_t{40}}));
+    m.list.push_back({static_cast<uint32_t>(below(m.pool_bytes - len + 1)), static_cast<uint32_t>(len), at});
+    at += len;
+  }
+  if (below(3) != 0) std::shuffle(m.list.begin(), m.list.end(), random);
+  return m;
+}
+
+TEST_F(RxDescriptor, RandomTilingsAreBuiltAndUnpackAsAByteMapSays) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 5000; ++round) {
+    SCOPED_TRACE(round);
+    const RandomMessage m = random_message(random);
+    ASSERT_TRUE(legal_by_byte_map(m.list, m.message_bytes, m.pool_bytes, m.destination_bytes));
+    std::vector<std::byte> pool(m.pool_bytes), destination(m.destination_bytes + 1, std::byte{0xA5});
+    for (std::byte& b : pool) b = static_cast<std::byte>(random());
+    std::vector<std::byte> expected = destination;
+    for (const Fragment& f : m.list)
+      std::copy_n(pool.begin() + f.src_off, f.len, expected.begin() + static_cast<ptrdiff_t>(f.dst_off));
+    expect_built(m.list, m.message_bytes, {pool.data(), m.pool_bytes, destination.data(), m.destination_bytes});
+    cpu_unpack(block_);
+    ASSERT_EQ(destination, expected);
+  }
+}
+
+TEST_F(RxDescriptor, RandomMutationsAreRefusedUnlessTheByteMapAllowsThem) {
+  std::mt19937_64 random(4);
+  const auto below = [&](uint64_t n) { return random() % n; };
+  int legal_count = 0, refused_count = 0;
+  for (int round = 0; round < 20000; ++round) {
+    SCOPED_TRACE(round);
+    RandomMessage m = random_message(random);
+    for (uint64_t i = below(3); i < 3 && !m.list.empty(); ++i) {
+      Fragment& f = m.list[below(m.list.size())];
+      switch (below(9)) {
+        case 0:
+          f.len += static_cast<uint32_t>(below(3)) - 1;
+          break;
+        case 1:
+          f.dst_off += below(5) - 2;
+          break;
+        case 2:
+          f.dst_off = kMost64 - below(50);
+          break;
+        case 3:
+          f.src_off = static_cast<uint32_t>(kMost32 - below(50));
+          break;
+        case 4:
+          f.src_off += static_cast<uint32_t>(below(9)) - 4;
+          break;
+        case 5:
+          m.list.push_back(f);
+          break;
+        case 6:
+          m.list.erase(m.list.begin() + static_cast<ptrdiff_t>(below(m.list.size())));
+          break;
+        case 7:
+          m.message_bytes += below(3) - 1;
+          break;
+        case 8:
+          std::swap(f.dst_off, m.list[below(m.list.size())].dst_off);
+          break;
+      }
+      if (m.message_bytes > 1000) m.message_bytes = 0;
+    }
+    const bool legal = legal_by_byte_map(m.list, m.message_bytes, m.pool_bytes, m.destination_bytes);
+    const Status status = block_.build(m.list, m.message_bytes, target(m.pool_bytes, m.destination_bytes));
+    ASSERT_EQ(status.is_ok(), legal) << status.to_string();
+    ASSERT_EQ(block_.fragments().size(), legal ? m.list.size() : 0u);
+    ++(legal ? legal_count : refused_count);
+  }
+  EXPECT_GT(legal_count, 1000);
+  EXPECT_GT(refused_count, 10000);
+}
+
+TEST_F(RxDescriptor, Trap22_CpuUnpackAtEveryAlignmentAndLengthTouchesNothingElse) {
+  constexpr size_t kGuard = 32;
+  constexpr std::byte kUntouched{0xA5};
+  alignas(16) std::byte pool[128];
+  for (size_t i = 0; i < sizeof pool; ++i) pool[i] = static_cast<std::byte>(i * 7 + 1);
+  alignas(16) std::byte room[kGuard + 16 + 64 + kGuard];
+  for (uint32_t src = 0; src < 16; ++src) {
+    for (uint32_t dst = 0; dst < 16; ++dst) {
+      for (uint32_t len = 0; len <= 64; ++len) {
+        std::fill(std::begin(room), std::end(room), kUntouched);
+        std::byte* const destination = room + kGuard + dst;
+        std::vector<Fragment> list;
+        if (len > 0) list.push_back({src, len, 0});
+        ASSERT_TRUE(block_.build(list, len, {pool, sizeof pool, destination, len}).is_ok());
+        cpu_unpack(block_);
+        for (size_t i = 0; i < sizeof room; ++i) {
+          const bool inside = i >= kGuard + dst && i < kGuard + dst + len;
+          ASSERT_EQ(room[i], inside ? pool[src + i - kGuard - dst] : kUntouched) << src << " " << dst << " " << len << " " << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tcpx
