@@ -3,7 +3,7 @@ include_guard(GLOBAL)
 
 add_library(tcpx_build_flags INTERFACE)
 target_include_directories(tcpx_build_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-set(_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+set(_warnings -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # Lock annotations (base/mutex.h) are checked by the compiler wherever clang builds us.
   list(APPEND _warnings -Wthread-safety)
@@ -15,6 +15,8 @@ target_compile_options(tcpx_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${_w
 target_compile_definitions(tcpx_build_flags INTERFACE TCPX_VERSION="${PROJECT_VERSION}")
 
 if(TCPX_SANITIZE)
+  # Checking builds check assertions too.
+  string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
   target_compile_options(tcpx_build_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX,C>:-fsanitize=${TCPX_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>)
   target_link_options(tcpx_build_flags INTERFACE -fsanitize=${TCPX_SANITIZE})
