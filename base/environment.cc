@@ -14,39 +14,47 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr VariableInfo kTable[] = {
     {Variable::kPluginPath, "UCCL_TCPX_PLUGIN_PATH", VariableKind::kText, "", 0, 0, 0, "", "",
      "Net plugin to load: the path of a shared library, or `embedded` for the software plugin inside this build. When unset, "
-     "`/usr/local/tcpx/lib64/libnccl-net-tcpx.so`, then `/var/lib/tcpx/lib64/libnccl-net.so`, then the embedded plugin. A library "
+     "`/usr/local/tcpx/lib64/libnccl-net-tcpx.so`, then `/var/lib/tcpx/lib64/libnccl-net.so`, then the embedded plugin. A "
+     "library "
      "that is named here, or that exists at one of the two places, and fails to load is an error: there is no silent fall-back."},
     {Variable::kDebug, "UCCL_TCPX_DEBUG", VariableKind::kInteger, "", 0, 1, 0, "0", "",
-     "1 logs at debug level and makes the test programs print request metadata, the device handle, every descriptor and the bounce "
+     "1 logs at debug level and makes the test programs print request metadata, the device handle, every descriptor and the "
+     "bounce "
      "probe."},
-    {Variable::kLogLevel, "UCCL_TCPX_LOG_LEVEL", VariableKind::kChoice, "", 0, 0, 2, "warning", "debug|info|warning|error|notice|off",
+    {Variable::kLogLevel, "UCCL_TCPX_LOG_LEVEL", VariableKind::kChoice, "", 0, 0, 2, "warning",
+     "debug|info|warning|error|notice|off",
      "Least severe line that is logged to stderr. `notice` keeps only the line that says which plugin is in use."},
     {Variable::kBootstrapPort, "UCCL_TCPX_BOOTSTRAP_PORT", VariableKind::kInteger, "", 1, 65535, 12345, "12345", "",
      "TCP port on which a server waits for the exchange of connection handles."},
     {Variable::kTimeoutMs, "UCCL_TCPX_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
      "Deadline of every step of the test programs: bootstrap, connect, accept, and each wait for a transfer to advance."},
     {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host",
-     "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on a "
+     "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
+     "a "
      "machine with a GPU and `host` without one. Asking for what the machine cannot do is an error."},
-    {Variable::kSoftPoolBytes, "UCCL_TCPX_SOFT_POOL_BYTES", VariableKind::kInteger, "bytes", 64 * 1024, int64_t{1} << 32, 256 * kMiB,
-     "268435456", "",
-     "Software plugin: size of the bounce pool, one per GPU and process, rounded up to 4096. A message to GPU memory must fit in it; "
+    {Variable::kSoftPoolBytes, "UCCL_TCPX_SOFT_POOL_BYTES", VariableKind::kInteger, "bytes", 64 * 1024, int64_t{1} << 32,
+     256 * kMiB, "268435456", "",
+     "Software plugin: size of the bounce pool, one per GPU and process, rounded up to 4096. A message to GPU memory must fit in "
+     "it; "
      "messages wait while it is used up."},
-    {Variable::kSoftIoThreads, "UCCL_TCPX_SOFT_IO_THREADS", VariableKind::kInteger, "threads", 1, 64, 0, "half the cores, 1 to 8", "",
-     "Software plugin: threads that move bytes between sockets and memory, shared by all connections of the process."},
-    {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000, "10000", "",
-     "Software plugin: deadline of one connect call, handshake included."},
+    {Variable::kSoftIoThreads, "UCCL_TCPX_SOFT_IO_THREADS", VariableKind::kInteger, "threads", 1, 64, 0, "half the cores, 1 to 8",
+     "", "Software plugin: threads that move bytes between sockets and memory, shared by all connections of the process."},
+    {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
+     "10000", "", "Software plugin: deadline of one connect call, handshake included."},
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
-     "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. When unset, every "
+     "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. When unset, "
+     "every "
      "interface that is up, else loopback. Each is one device, numbered by sorted name. Same meaning as in GPUDirect-TCPX."},
-    {Variable::kSocketFamily, "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY", VariableKind::kChoice, "", 0, 0, 0, "any", "any|AF_INET|AF_INET6",
-     "Address family of the interfaces' addresses. `any` prefers IPv4."},
+    {Variable::kSocketFamily, "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY", VariableKind::kChoice, "", 0, 0, 0, "any",
+     "any|AF_INET|AF_INET6", "Address family of the interfaces' addresses. `any` prefers IPv4."},
     {Variable::kNsocksPerThread, "NCCL_NSOCKS_PERTHREAD", VariableKind::kInteger, "sockets", 1, 8, 4, "4", "",
      "Data sockets of a connection = this x NCCL_SOCKET_NTHREADS, at most 8. The listening side decides for both ends."},
     {Variable::kSocketNthreads, "NCCL_SOCKET_NTHREADS", VariableKind::kInteger, "", 1, 8, 1, "1", "",
      "Second factor of the number of data sockets. (The software plugin shares its threads; see UCCL_TCPX_SOFT_IO_THREADS.)"},
-    {Variable::kDynamicChunkSize, "NCCL_DYNAMIC_CHUNK_SIZE", VariableKind::kInteger, "bytes", 4096, int64_t{1} << 30, 512 * 1024, "524288",
-     "", "Piece of a message that travels on one data socket, rounded up to 4096. The listening side decides for both ends. Not needed "
+    {Variable::kDynamicChunkSize, "NCCL_DYNAMIC_CHUNK_SIZE", VariableKind::kInteger, "bytes", 4096, int64_t{1} << 30, 512 * 1024,
+     "524288", "",
+     "Piece of a message that travels on one data socket, rounded up to 4096. The listening side decides for both ends. Not "
+     "needed "
      "by the software plugin; GPUDirect-TCPX moves nothing without it."},
 };
 
@@ -61,9 +69,13 @@ Status bad_value(const VariableInfo& info, const char* value, const std::string&
 
 }  // namespace
 
-std::span<const VariableInfo> environment_table() { return kTable; }
+std::span<const VariableInfo> environment_table() {
+  return kTable;
+}
 
-const VariableInfo& environment_info(Variable id) { return kTable[static_cast<size_t>(id)]; }
+const VariableInfo& environment_info(Variable id) {
+  return kTable[static_cast<size_t>(id)];
+}
 
 Result<int64_t> environment_integer(Variable id) {
   const VariableInfo& info = environment_info(id);
@@ -73,7 +85,8 @@ Result<int64_t> environment_integer(Variable id) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < info.min || number > info.max) {
-    return bad_value(info, value, concat("an integer from ", info.min, " to ", info.max, *info.unit != '\0' ? " " : "", info.unit));
+    return bad_value(info, value,
+                     concat("an integer from ", info.min, " to ", info.max, *info.unit != '\0' ? " " : "", info.unit));
   }
   return number;
 }
@@ -96,7 +109,9 @@ std::string environment_text(Variable id) {
   return value != nullptr ? value : environment_info(id).default_text;
 }
 
-bool environment_is_set(Variable id) { return raw(id) != nullptr; }
+bool environment_is_set(Variable id) {
+  return raw(id) != nullptr;
+}
 
 bool environment_preset(Variable id, const std::string& value) {
   if (environment_is_set(id)) return false;

@@ -38,9 +38,9 @@ struct VariableInfo {
   const char* unit;  ///< "bytes", "ms", ... or "" where there is none
   int64_t min;       ///< integers: inclusive range
   int64_t max;
-  int64_t default_integer;     ///< integers: value; choices: index into `choices`
-  const char* default_text;    ///< texts: value; else how the default reads in the documents
-  const char* choices;         ///< choices: "a|b|c", index = value
+  int64_t default_integer;   ///< integers: value; choices: index into `choices`
+  const char* default_text;  ///< texts: value; else how the default reads in the documents
+  const char* choices;       ///< choices: "a|b|c", index = value
   const char* paragraph;
 };
 

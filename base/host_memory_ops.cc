@@ -54,7 +54,8 @@ class HostMemoryOps final : public MemoryOps {
  private:
   static Status check_device(int device) {
     if (device == 0) return Status::ok();
-    return Status(Code::kInvalidArgument, "select device", concat("no GPU here: only device 0 (host memory) exists, asked for ", device));
+    return Status(Code::kInvalidArgument, "select device",
+                  concat("no GPU here: only device 0 (host memory) exists, asked for ", device));
   }
 
   // mmap, because it zeroes lazily and gives the pages back at once: a large pool costs only what is used of it.
@@ -71,6 +72,8 @@ class HostMemoryOps final : public MemoryOps {
 
 }  // namespace
 
-std::unique_ptr<MemoryOps> make_host_memory_ops() { return std::make_unique<HostMemoryOps>(); }
+std::unique_ptr<MemoryOps> make_host_memory_ops() {
+  return std::make_unique<HostMemoryOps>();
+}
 
 }  // namespace tcpx

@@ -13,24 +13,35 @@ namespace {
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
-    case LogLevel::kNotice: return spdlog::level::critical;
-    case LogLevel::kOff: return spdlog::level::off;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kNotice:
+      return spdlog::level::critical;
+    case LogLevel::kOff:
+      return spdlog::level::off;
   }
   return spdlog::level::off;
 }
 
 std::string_view prefix_of(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return "tcpx: debug: ";
-    case LogLevel::kInfo: return "tcpx: info: ";
-    case LogLevel::kWarning: return "tcpx: warning: ";
-    case LogLevel::kError: return "tcpx: error: ";
+    case LogLevel::kDebug:
+      return "tcpx: debug: ";
+    case LogLevel::kInfo:
+      return "tcpx: info: ";
+    case LogLevel::kWarning:
+      return "tcpx: warning: ";
+    case LogLevel::kError:
+      return "tcpx: error: ";
     case LogLevel::kNotice:
-    case LogLevel::kOff: break;
+    case LogLevel::kOff:
+      break;
   }
   return "tcpx: ";
 }
@@ -62,9 +73,13 @@ Log& the_log() {
 
 }  // namespace
 
-bool log_enabled(LogLevel level) { return static_cast<int>(level) >= the_log().level.load(std::memory_order_relaxed); }
+bool log_enabled(LogLevel level) {
+  return static_cast<int>(level) >= the_log().level.load(std::memory_order_relaxed);
+}
 
-void set_log_level(LogLevel level) { the_log().level.store(static_cast<int>(level)); }
+void set_log_level(LogLevel level) {
+  the_log().level.store(static_cast<int>(level));
+}
 
 void set_log_sink(LogSink sink, void* user) {
   Log& log = the_log();

@@ -51,8 +51,8 @@ class MemoryBuffer {
   Free free_;
 };
 
-/// Copies between any two address spaces, in order, one thread at a time. On a GPU it owns a non-blocking stream, so that it never
-/// waits for, or is waited for by, the application's kernels.
+/// Copies between any two address spaces, in order, one thread at a time. On a GPU it owns a non-blocking stream, so that it
+/// never waits for, or is waited for by, the application's kernels.
 class CopyLane {
  public:
   virtual ~CopyLane() = default;

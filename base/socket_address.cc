@@ -43,7 +43,9 @@ SocketAddress SocketAddress::loopback(uint16_t port) {
   return result;
 }
 
-uint16_t SocketAddress::port() const { return ntohs(family() == AF_INET6 ? storage_.v6.sin6_port : storage_.v4.sin_port); }
+uint16_t SocketAddress::port() const {
+  return ntohs(family() == AF_INET6 ? storage_.v6.sin6_port : storage_.v4.sin_port);
+}
 
 SocketAddress SocketAddress::with_port(uint16_t port) const {
   SocketAddress result = *this;
@@ -51,7 +53,9 @@ SocketAddress SocketAddress::with_port(uint16_t port) const {
   return result;
 }
 
-socklen_t SocketAddress::length() const { return family() == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in); }
+socklen_t SocketAddress::length() const {
+  return family() == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
 
 std::string SocketAddress::host() const {
   char text[INET6_ADDRSTRLEN] = "?";

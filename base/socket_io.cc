@@ -19,8 +19,10 @@ bool is_peer_loss(int error_number) {
     case EPIPE:
     case EHOSTUNREACH:
     case ENETUNREACH:
-    case ETIMEDOUT: return true;
-    default: return false;
+    case ETIMEDOUT:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -70,15 +72,20 @@ Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog) {
   TCPX_RETURN_IF_ERROR(set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, "SO_REUSEADDR"));
   if (address.family() == AF_INET6) {
     const int zero = 0;
-    if (::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) != 0) return system_error("clear IPV6_V6ONLY", errno);
+    if (::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) != 0)
+      return system_error("clear IPV6_V6ONLY", errno);
   }
   if (::bind(fd.get(), address.get(), address.length()) != 0) return system_error(concat("bind ", address.to_string()), errno);
   if (::listen(fd.get(), backlog) != 0) return system_error(concat("listen on ", address.to_string()), errno);
   return fd;
 }
 
-Result<SocketAddress> local_address(int fd) { return address_of(fd, ::getsockname, "getsockname"); }
-Result<SocketAddress> peer_address(int fd) { return address_of(fd, ::getpeername, "getpeername"); }
+Result<SocketAddress> local_address(int fd) {
+  return address_of(fd, ::getsockname, "getsockname");
+}
+Result<SocketAddress> peer_address(int fd) {
+  return address_of(fd, ::getpeername, "getpeername");
+}
 
 Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, const SocketAddress* source) {
   const std::string operation = concat("connect to ", address.to_string());
@@ -121,6 +128,8 @@ Status wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-Status set_no_delay(int fd) { return set_option(fd, IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY"); }
+Status set_no_delay(int fd) {
+  return set_option(fd, IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY");
+}
 
 }  // namespace tcpx

@@ -3,7 +3,7 @@ include_guard(GLOBAL)
 
 add_library(tcpx_build_flags INTERFACE)
 target_include_directories(tcpx_build_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-set(_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+set(_warnings -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # Lock annotations (base/mutex.h) are checked by the compiler wherever clang builds us.
   list(APPEND _warnings -Wthread-safety)

@@ -9,8 +9,8 @@
 namespace tcpx {
 namespace {
 
-// One 64-bit word of the stream: the finaliser of SplitMix64 (Steele, Lea, Flood 2014), so that a byte out of place, a repeated page
-// or a page of another seed cannot look right.
+// One 64-bit word of the stream: the finaliser of SplitMix64 (Steele, Lea, Flood 2014), so that a byte out of place, a repeated
+// page or a page of another seed cannot look right.
 uint64_t word_at(uint64_t seed, uint64_t index) {
   uint64_t z = seed * 0x9e3779b97f4a7c15u + (index + 1) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -41,9 +41,10 @@ Status verify_pattern(std::span<const std::byte> bytes, uint64_t seed, uint64_t 
     if (wrong++ == 0) first = i;
   }
   if (wrong == 0) return Status::ok();
-  return Status(Code::kMismatch, "verify data",
-                concat(wrong, " of ", bytes.size(), " bytes differ, the first at ", first, ": expected ",
-                       Hex{static_cast<uint64_t>(byte_at(seed, offset + first))}, ", found ", Hex{static_cast<uint64_t>(bytes[first])}));
+  return Status(
+      Code::kMismatch, "verify data",
+      concat(wrong, " of ", bytes.size(), " bytes differ, the first at ", first, ": expected ",
+             Hex{static_cast<uint64_t>(byte_at(seed, offset + first))}, ", found ", Hex{static_cast<uint64_t>(bytes[first])}));
 }
 
 std::string hex_preview(std::span<const std::byte> bytes, size_t limit) {

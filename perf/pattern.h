@@ -10,8 +10,8 @@
 
 namespace tcpx {
 
-/// Fills `bytes` with the pattern of `seed`, starting at position `offset` of an endless stream: two buffers filled with parts of one
-/// stream can be compared with the whole.
+/// Fills `bytes` with the pattern of `seed`, starting at position `offset` of an endless stream: two buffers filled with parts of
+/// one stream can be compared with the whole.
 void fill_pattern(std::span<std::byte> bytes, uint64_t seed, uint64_t offset = 0);
 
 /// kMismatch naming the first wrong position, the expected and the found byte, and how many differ.

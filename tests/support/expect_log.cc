@@ -26,7 +26,9 @@ void sink(LogLevel level, std::string_view text, void*) {
   c.lines.emplace_back(level, std::string(text));
 }
 
-bool contains(const std::string& line, const std::string& part) { return line.find(part) != std::string::npos; }
+bool contains(const std::string& line, const std::string& part) {
+  return line.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -60,7 +62,8 @@ std::vector<std::string> LogCapture::stop() {
   std::vector<std::string> unannounced;
   for (const auto& [level, line] : c.lines) {
     if (level != LogLevel::kWarning && level != LogLevel::kError) continue;
-    if (std::none_of(c.allowed.begin(), c.allowed.end(), [&, &text = line](const std::string& part) { return contains(text, part); })) {
+    if (std::none_of(c.allowed.begin(), c.allowed.end(),
+                     [&, &text = line](const std::string& part) { return contains(text, part); })) {
       unannounced.push_back(line);
     }
   }

@@ -1,0 +1,105 @@
+#include "net/soft/comm.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+#include "base/socket_io.h"
+#include "base/text.h"
+
+namespace tcpx::soft {
+
+Comm::Comm(ObjectKind object_kind, MemoryOps& memory, int device, std::shared_ptr<IoPool> io, ConnectedSockets& sockets)
+    : Object(object_kind),
+      memory_(memory),
+      device_(device),
+      io_(std::move(io)),
+      chunk_bytes_(sockets.chunk_bytes),
+      peer_(std::move(sockets.peer)),
+      control_(std::move(sockets.control), *this) {}
+
+Result<Region*> Comm::register_region(void* data, uint64_t bytes, MemoryType type) {
+  constexpr const char* kOperation = "regMr";
+  if (data == nullptr) return refused(kOperation, "NULL address");
+  Region region{.data = static_cast<std::byte*>(data), .bytes = bytes, .type = type, .host_readable = true};
+  if (type == MemoryType::kCuda) {
+    if (reinterpret_cast<uintptr_t>(data) % kPageBytes != 0) {
+      return refused(kOperation, concat("CUDA memory at ", Hex{reinterpret_cast<uintptr_t>(data)},
+                                        " does not begin at a multiple of ", kPageBytes));
+    }
+    if (!memory_.is_device_memory(data)) {
+      return refused(kOperation,
+                     concat(Hex{reinterpret_cast<uintptr_t>(data)}, " is registered as CUDA memory but is not memory of a GPU"));
+    }
+    region.host_readable = memory_.host_readable(data);
+    TCPX_RETURN_IF_ERROR(prepare_region(region));
+  }
+  MutexLock lock(mutex_);
+  regions_.push_back(region);
+  return &regions_.back();
+}
+
+Status Comm::deregister_region(Region* region) {
+  constexpr const char* kOperation = "deregMr";
+  if (region == nullptr) return Status::ok();
+  MutexLock lock(mutex_);
+  const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& known) { return &known == region; });
+  if (found == regions_.end()) return refused(kOperation, "not a registration of this comm");
+  if (region_in_use(region)) return refused(kOperation, "requests that use this registration are outstanding");
+  regions_.erase(found);
+  return Status::ok();
+}
+
+Result<const Region*> Comm::check_region(const Region* handle, const void* data, uint64_t bytes, const char* operation) const {
+  const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& known) { return &known == handle; });
+  if (found == regions_.end()) return refused(operation, "mhandle is NULL or not a registration of this comm");
+  if (bytes != 0 && !found->contains(data, bytes)) {
+    return refused(operation,
+                   concat(bytes, " bytes at ", Hex{reinterpret_cast<uintptr_t>(data)}, " do not lie in the registered ",
+                          found->bytes, " bytes at ", Hex{reinterpret_cast<uintptr_t>(found->data)}));
+  }
+  return &*found;
+}
+
+void Comm::set_failure(const Status& why) {
+  if (failed()) return;
+  const char* direction = kind == ObjectKind::kSendComm ? "send to " : "receive from ";
+  failure_ = Status(why.code(), concat(direction, peer_), why.to_string(), why.domain(), why.native());
+  log(LogLevel::kDebug, "tcpx-soft: ", failure_.to_string());
+}
+
+Status Comm::report_failure() {
+  stop_sockets();
+  MutexLock lock(mutex_);
+  // Only now: a peer that leaves when nobody waits for it has merely finished its work.
+  if (!failure_logged_) log(LogLevel::kWarning, "tcpx-soft: ", failure_.to_string());
+  failure_logged_ = true;
+  return failure_;
+}
+
+void Comm::stop_sockets() {
+  stop_data_sockets();
+  control_.stop();
+}
+
+IoHandler::Next ControlSocket::on_ready() {
+  if (closed_) return Next::kWait;
+  std::byte ignored[256];
+  ssize_t n;
+  do n = ::recv(fd(), ignored, sizeof ignored, MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Next::kWait;
+  closed_ = true;
+  if (n > 0) {
+    owner_.on_control_closed(Status(Code::kProtocol, "control socket", "bytes where none belong"));
+  } else if (n == 0) {
+    owner_.on_control_closed(Status(Code::kPeerGone, "control socket", "closed by the peer"));
+  } else {
+    owner_.on_control_closed(system_error("control socket", errno));
+  }
+  return Next::kWait;
+}
+
+}  // namespace tcpx::soft

@@ -1,0 +1,135 @@
+// What both directions of a connection share: identity behind the ABI's void*, registered regions, the request ring.
+#pragma once
+
+#include <array>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/memory_ops.h"
+#include "base/mutex.h"
+#include "base/unique_fd.h"
+#include "net/abi/tcpx_request.h"
+#include "net/soft/socket_handler.h"
+#include "net/soft/wire.h"
+#include "tcpx/status.h"
+#include "tcpx/types.h"
+
+namespace tcpx::soft {
+
+/// First word of every object handed out as void*, so that a pointer of the wrong kind, or one already closed, is refused.
+enum class ObjectKind : uint64_t {
+  kSendComm = 0x444e455358435054,
+  kRecvComm = 0x5643455258435054,
+  kListener = 0x4e53494c58435054,
+  kDead = 0x4441454458435054,
+};
+
+struct Object {
+  explicit Object(ObjectKind object_kind) : kind(object_kind) {}
+  ~Object() { kind = ObjectKind::kDead; }
+  volatile ObjectKind kind;  // volatile: the store of kDead before the memory goes must happen
+};
+
+/// A registered piece of memory. Bounds of every request are checked against it.
+struct Region {
+  std::byte* data = nullptr;
+  uint64_t bytes = 0;
+  MemoryType type = MemoryType::kHost;
+  bool host_readable = true;  ///< false: sends go through a staging buffer
+
+  bool contains(const void* begin, uint64_t length) const {
+    const auto address = reinterpret_cast<uintptr_t>(begin), base = reinterpret_cast<uintptr_t>(data);
+    return address >= base && address - base <= bytes && length <= bytes - (address - base);
+  }
+};
+
+/// What the caller's test is told.
+struct TestAnswer {
+  bool done = false;
+  int32_t bytes = 0;
+};
+
+/// A connection's sockets after the handshake: data sockets 0 ... n-1, then the control socket.
+struct ConnectedSockets {
+  std::vector<UniqueFd> data;
+  UniqueFd control;
+  uint32_t chunk_bytes = 0;
+  std::string peer;  ///< for messages
+};
+
+/// "The plugin refuses": result code 3.
+inline Status refused(std::string operation, std::string detail) {
+  return Status(Code::kInvalidArgument, std::move(operation), std::move(detail));
+}
+
+/// Watches a control socket, which carries nothing: its end is the news that the peer closed or died.
+class ControlSocket final : public SocketHandler {
+ public:
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void on_control_closed(const Status& why) = 0;
+  };
+  ControlSocket(UniqueFd fd, Owner& owner) : SocketHandler(std::move(fd)), owner_(owner) {}
+  ~ControlSocket() override { stop(); }
+  Next on_ready() override;
+
+ private:
+  Owner& owner_;
+  bool closed_ = false;
+};
+
+/// One direction of one connection. The caller's thread and the I/O threads meet under `mutex_`.
+class Comm : public Object, public ControlSocket::Owner {
+ public:
+  /// @return the region as mhandle, owned by the comm. CUDA memory must begin at a multiple of 4096.
+  Result<Region*> register_region(void* data, uint64_t bytes, MemoryType type) TCPX_EXCLUDES(mutex_);
+  Status deregister_region(Region* region) TCPX_EXCLUDES(mutex_);
+
+  virtual Result<TestAnswer> test(const abi::TcpxRequest* request) = 0;
+
+  /// True when `request` points at a slot of this comm's ring.
+  bool owns(const abi::TcpxRequest* request) const {
+    return request >= requests_.data() && request < requests_.data() + requests_.size();
+  }
+
+ protected:
+  Comm(ObjectKind object_kind, MemoryOps& memory, int device, std::shared_ptr<IoPool> io, ConnectedSockets& sockets);
+
+  /// Finds a live region that covers the memory of a request.
+  Result<const Region*> check_region(const Region* handle, const void* data, uint64_t bytes, const char* operation) const
+      TCPX_REQUIRES(mutex_);
+  virtual bool region_in_use(const Region* region) const TCPX_REQUIRES(mutex_) = 0;
+  /// Makes what a region of GPU memory needs before its first use, while nobody is in a hurry.
+  virtual Status prepare_region(const Region&) { return Status::ok(); }
+
+  bool failed() const TCPX_REQUIRES(mutex_) { return !failure_.is_ok(); }
+  /// The first failure stays; later ones are only consequences.
+  void set_failure(const Status& why) TCPX_REQUIRES(mutex_);
+  /// What a call on a failed comm returns. Logs it the first time. After this no I/O thread touches the caller's memory.
+  Status report_failure() TCPX_EXCLUDES(mutex_);
+  virtual void stop_data_sockets() = 0;
+  /// Derived destructors begin with this.
+  void stop_sockets();
+
+  size_t slot_of(const abi::TcpxRequest* request) const { return static_cast<size_t>(request - requests_.data()); }
+
+  MemoryOps& memory_;
+  const int device_;
+  const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
+  const uint32_t chunk_bytes_;
+  const std::string peer_;
+  mutable Mutex mutex_;
+  /// 16 requests in one piece, as GPUDirect-TCPX lays them out: request k and k+16 share an address.
+  std::array<abi::TcpxRequest, kQueueDepth> requests_{};
+  std::list<Region> regions_ TCPX_GUARDED_BY(mutex_);
+  ControlSocket control_;
+
+ private:
+  Status failure_ TCPX_GUARDED_BY(mutex_);
+  bool failure_logged_ TCPX_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tcpx::soft

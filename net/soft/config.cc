@@ -1,0 +1,52 @@
+#include "net/soft/config.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/environment.h"
+#include "base/text.h"
+#include "net/soft/wire.h"
+
+namespace tcpx::soft {
+namespace {
+
+uint64_t round_up_to_page(int64_t bytes) {
+  return (static_cast<uint64_t>(bytes) + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+}  // namespace
+
+Result<Config> Config::from_environment() {
+  Config config;
+  config.interfaces = environment_text(Variable::kSocketIfname);
+
+  const auto family = environment_choice(Variable::kSocketFamily);
+  if (!family.is_ok()) return family.status();
+  config.family = static_cast<AddressFamily>(*family);
+
+  const auto per_thread = environment_integer(Variable::kNsocksPerThread);
+  if (!per_thread.is_ok()) return per_thread.status();
+  const auto threads = environment_integer(Variable::kSocketNthreads);
+  if (!threads.is_ok()) return threads.status();
+  config.data_sockets = static_cast<uint32_t>(std::min<int64_t>(*per_thread * *threads, kMaxDataSockets));
+
+  const auto chunk = environment_integer(Variable::kDynamicChunkSize);
+  if (!chunk.is_ok()) return chunk.status();
+  config.chunk_bytes = static_cast<uint32_t>(round_up_to_page(*chunk));
+
+  const auto pool = environment_integer(Variable::kSoftPoolBytes);
+  if (!pool.is_ok()) return pool.status();
+  config.pool_bytes = std::min(round_up_to_page(*pool), kMaxPoolBytes);
+
+  const auto io_threads = environment_integer(Variable::kSoftIoThreads);
+  if (!io_threads.is_ok()) return io_threads.status();
+  const uint32_t half_the_cores = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 8u);
+  config.io_threads = *io_threads > 0 ? static_cast<uint32_t>(*io_threads) : half_the_cores;
+
+  const auto connect = environment_integer(Variable::kSoftConnectTimeoutMs);
+  if (!connect.is_ok()) return connect.status();
+  config.connect_timeout = std::chrono::milliseconds(*connect);
+  return config;
+}
+
+}  // namespace tcpx::soft

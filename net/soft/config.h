@@ -1,0 +1,27 @@
+// Settings of the software plugin, read once from the environment.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
+#include "tcpx/status.h"
+
+namespace tcpx::soft {
+
+enum class AddressFamily { kAny, kIpv4, kIpv6 };
+
+struct Config {
+  std::string interfaces;  ///< NCCL_GPUDIRECTTCPX_SOCKET_IFNAME, "" when unset
+  AddressFamily family = AddressFamily::kAny;
+  uint32_t data_sockets = 4;
+  uint32_t chunk_bytes = 512 * 1024;  ///< multiple of kPageBytes
+  uint64_t pool_bytes = 0;            ///< multiple of kPageBytes
+  uint32_t io_threads = 1;
+  Duration connect_timeout{};
+
+  /// kBadConfig naming the first malformed variable.
+  static Result<Config> from_environment();
+};
+
+}  // namespace tcpx::soft

@@ -1,0 +1,49 @@
+#include "net/soft/connector.h"
+
+#include <sys/random.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/socket_io.h"
+#include "base/text.h"
+
+namespace tcpx::soft {
+
+Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const SocketAddress& source, Deadline deadline) {
+  Hello hello{.cookie = listener.cookie, .connection = 0, .socket_index = 0, .data_sockets = listener.data_sockets};
+  if (::getrandom(&hello.connection, sizeof hello.connection, 0) != static_cast<ssize_t>(sizeof hello.connection)) {
+    return system_error("choose a connection number", errno);
+  }
+  const SocketAddress* bind_to = source.family() == listener.address.family() ? &source : nullptr;
+
+  std::vector<UniqueFd> sockets;
+  for (uint32_t i = 0; i <= listener.data_sockets; ++i) {
+    auto fd = connect_tcp(listener.address, deadline, bind_to);
+    if (!fd.is_ok()) return fd.status();
+    TCPX_RETURN_IF_ERROR(set_no_delay(fd->get()));
+    std::array<std::byte, kHelloBytes> record;
+    hello.socket_index = i;
+    encode_hello(hello, record);
+    TCPX_RETURN_IF_ERROR(send_all(fd->get(), record, deadline));
+    sockets.push_back(std::move(*fd));
+  }
+  for (const UniqueFd& fd : sockets) {
+    std::array<std::byte, kHelloAnswerBytes> record;
+    TCPX_RETURN_IF_ERROR(recv_all(fd.get(), record, deadline));
+    const auto answer = decode_hello_answer(record);
+    if (!answer.is_ok()) return answer.status();
+    if (!answer->accepted || answer->connection != hello.connection) {
+      return Status(Code::kPeerGone, "connect", concat("refused by the listener at ", listener.address.to_string()));
+    }
+  }
+  ConnectedSockets connected;
+  connected.control = std::move(sockets.back());
+  sockets.pop_back();
+  connected.data = std::move(sockets);
+  connected.chunk_bytes = listener.chunk_bytes;
+  connected.peer = listener.address.to_string();
+  return connected;
+}
+
+}  // namespace tcpx::soft

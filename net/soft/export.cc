@@ -1,0 +1,47 @@
+// The one symbol of libnccl-net-tcpx-soft.so.
+#include <atomic>
+
+#include "base/log.h"
+#include "net/soft/soft_table.h"
+
+namespace {
+
+using namespace tcpx;
+
+constexpr unsigned long kNcclNetSubsystem = 16;  // NCCL_NET in NVIDIA/nccl: src/include/nccl_common.h
+std::atomic<abi::NcclLogger> host_logger{nullptr};
+
+int host_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return abi::kNcclLogTrace;
+    case LogLevel::kInfo:
+    case LogLevel::kNotice:
+    case LogLevel::kOff:
+      return abi::kNcclLogInfo;
+    case LogLevel::kWarning:
+    case LogLevel::kError:
+      return abi::kNcclLogWarn;
+  }
+  return abi::kNcclLogInfo;
+}
+
+void to_host(LogLevel level, std::string_view text, void*) {
+  host_logger.load()(host_level(level), kNcclNetSubsystem, "tcpx-soft", 0, "%.*s", static_cast<int>(text.size()), text.data());
+}
+
+// Loaded as a library, the plugin speaks through whoever loaded it.
+int init_with_logger(abi::NcclLogger logger) {
+  if (logger != nullptr && host_logger.exchange(logger) == nullptr) set_log_sink(&to_host, nullptr);
+  return soft::net_table().init(logger);
+}
+
+abi::NetTable_v7 exported_table() {
+  abi::NetTable_v7 table = soft::net_table();
+  table.init = init_with_logger;
+  return table;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const tcpx::abi::NetTable_v7 ncclNetPlugin_v7 = exported_table();

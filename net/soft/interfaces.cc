@@ -1,0 +1,133 @@
+#include "net/soft/interfaces.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string_view>
+
+#include "base/socket_io.h"
+#include "base/text.h"
+
+namespace tcpx::soft {
+namespace {
+
+constexpr int kUnknownSpeedMbps = 10000;
+
+class NamePattern {
+ public:
+  explicit NamePattern(std::string_view text) {
+    for (; !text.empty() && (text.front() == '^' || text.front() == '='); text.remove_prefix(1)) {
+      (text.front() == '^' ? exclude_ : exact_) = true;
+    }
+    while (!text.empty()) {
+      const size_t comma = std::min(text.find(','), text.size());
+      if (comma > 0) names_.emplace_back(text.substr(0, comma));
+      text.remove_prefix(std::min(comma + 1, text.size()));
+    }
+  }
+  bool empty() const { return names_.empty(); }
+  bool matches(const std::string& name) const {
+    const bool found = std::any_of(names_.begin(), names_.end(), [&](const std::string& wanted) {
+      return exact_ ? name == wanted : name.compare(0, wanted.size(), wanted) == 0;
+    });
+    return found != exclude_;
+  }
+
+ private:
+  bool exclude_ = false;
+  bool exact_ = false;
+  std::vector<std::string> names_;
+};
+
+bool family_allowed(const SocketAddress& address, AddressFamily family) {
+  switch (family) {
+    case AddressFamily::kAny:
+      return true;
+    case AddressFamily::kIpv4:
+      return address.family() == AF_INET;
+    case AddressFamily::kIpv6:
+      return address.family() == AF_INET6;
+  }
+  return false;
+}
+
+std::vector<InterfaceAddress> list_addresses() {
+  std::vector<InterfaceAddress> all;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return all;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const bool v6 = entry->ifa_addr->sa_family == AF_INET6;
+    auto address = SocketAddress::from(entry->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+    if (!address.is_ok()) continue;
+    all.push_back(
+        {.name = entry->ifa_name,
+         .address = address->with_port(0),
+         .up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0,
+         .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0,
+         .link_local = v6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)});
+  }
+  return all;
+}
+
+std::string pci_path_of(const std::string& name) {
+  char resolved[PATH_MAX];
+  return ::realpath(concat("/sys/class/net/", name, "/device").c_str(), resolved) != nullptr ? resolved : "";
+}
+
+int speed_of(const std::string& name) {
+  std::ifstream file(concat("/sys/class/net/", name, "/speed"));
+  int mbps = 0;
+  return file >> mbps && mbps > 0 ? mbps : kUnknownSpeedMbps;
+}
+
+}  // namespace
+
+std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddress>& all, const std::string& pattern_text,
+                                                AddressFamily family) {
+  const NamePattern pattern(pattern_text);
+  const auto collect = [&](bool take_loopback) {
+    std::vector<InterfaceAddress> chosen;
+    for (const InterfaceAddress& candidate : all) {
+      if (!candidate.up || candidate.link_local || !family_allowed(candidate.address, family)) continue;
+      if (pattern.empty() ? candidate.loopback != take_loopback : !pattern.matches(candidate.name)) continue;
+      const auto same =
+          std::find_if(chosen.begin(), chosen.end(), [&](const auto& other) { return other.name == candidate.name; });
+      if (same == chosen.end()) {
+        chosen.push_back(candidate);
+      } else if (same->address.family() == AF_INET6 && candidate.address.family() == AF_INET) {
+        *same = candidate;
+      }
+    }
+    return chosen;
+  };
+  std::vector<InterfaceAddress> chosen = collect(false);
+  if (chosen.empty() && pattern.empty()) chosen = collect(true);
+  std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  if (chosen.size() > kMaxInterfaces) chosen.resize(kMaxInterfaces);
+  return chosen;
+}
+
+Result<std::vector<Interface>> find_interfaces(const Config& config) {
+  const std::vector<InterfaceAddress> all = list_addresses();
+  std::vector<Interface> interfaces;
+  for (const InterfaceAddress& chosen : choose_interfaces(all, config.interfaces, config.family)) {
+    interfaces.push_back({chosen.name, chosen.address, pci_path_of(chosen.name), speed_of(chosen.name)});
+  }
+  if (!interfaces.empty()) return interfaces;
+  std::string there;
+  for (const InterfaceAddress& address : all) {
+    there.append(concat(there.empty() ? "" : ", ", address.name, " ", address.address.host(), address.up ? "" : " (down)"));
+  }
+  return Status(
+      Code::kNotFound, "find network interfaces",
+      concat("none is up and matches NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=\"", config.interfaces, "\"; there are: ", there));
+}
+
+}  // namespace tcpx::soft

@@ -1,0 +1,41 @@
+// Which network interfaces become devices.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/socket_address.h"
+#include "net/soft/config.h"
+#include "tcpx/status.h"
+
+namespace tcpx::soft {
+
+struct Interface {
+  std::string name;
+  SocketAddress address;  ///< port 0
+  std::string pci_path;   ///< realpath of /sys/class/net/<name>/device, "" when there is none
+  int speed_mbps = 0;     ///< 10000 when the driver does not tell
+};
+
+/// One address of one interface, as getifaddrs(3) lists them.
+struct InterfaceAddress {
+  std::string name;
+  SocketAddress address;
+  bool up = false;
+  bool loopback = false;
+  bool link_local = false;
+};
+
+inline constexpr size_t kMaxInterfaces = 16;
+
+/// Pure choice: one address per interface that is up and matches, sorted by name, at most kMaxInterfaces. `pattern` is the value
+/// of NCCL_GPUDIRECTTCPX_SOCKET_IFNAME: prefixes separated by commas, leading '=' exact names, leading '^' exclusion, "^=" both.
+/// Without a pattern: every interface but loopback, and loopback when nothing else is left. IPv4 goes before IPv6 with kAny; IPv6
+/// link-local addresses mean nothing to another host and are left out.
+std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddress>& all, const std::string& pattern,
+                                                AddressFamily family);
+
+/// What this machine has, filtered by `config`. kNotFound when nothing is left, naming what was asked for and what is there.
+Result<std::vector<Interface>> find_interfaces(const Config& config);
+
+}  // namespace tcpx::soft

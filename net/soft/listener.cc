@@ -1,0 +1,190 @@
+#include "net/soft/listener.h"
+
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+#include "base/socket_io.h"
+#include "base/text.h"
+
+namespace tcpx::soft {
+namespace {
+
+// A connector sends its hello at once, so this is long even for a slow network.
+constexpr Duration kHelloTimeout = std::chrono::seconds(5);
+// All sockets of a connection come from one connect call.
+constexpr Duration kGroupTimeout = std::chrono::seconds(30);
+constexpr std::chrono::milliseconds kTick{250};
+constexpr size_t kMaxStrangers = 256;
+constexpr size_t kMaxGroups = 1024;
+constexpr int kBacklog = 4096;
+
+void log_dropped(const std::string& peer, const std::string& why) {
+  log(LogLevel::kWarning, "tcpx-soft: connection from ", peer, " dropped during the handshake: ", why);
+}
+
+}  // namespace
+
+Listener::Listener(HandleInfo info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd timer)
+    : Object(ObjectKind::kListener),
+      info_(std::move(info)),
+      io_(std::move(io)),
+      thread_(io_->next()),
+      fd_(std::move(fd)),
+      timer_(std::move(timer)) {}
+
+Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io) {
+  auto fd = listen_tcp(address.with_port(0), kBacklog);
+  if (!fd.is_ok()) return fd.status();
+  auto bound = local_address(fd->get());
+  if (!bound.is_ok()) return bound.status();
+  info.address = *bound;
+  if (::getrandom(info.cookie.words, sizeof info.cookie.words, 0) != static_cast<ssize_t>(sizeof info.cookie.words)) {
+    return system_error("make a cookie", errno);
+  }
+  UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!timer) return system_error("create timer", errno);
+  std::unique_ptr<Listener> listener(new Listener(std::move(info), std::move(io), std::move(*fd), std::move(timer)));
+  TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->timer_.get(), *listener, listener->ticking_));
+  TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->fd_.get(), *listener, listener->listening_));
+  return listener;
+}
+
+Listener::~Listener() {
+  listening_.remove();
+  ticking_.remove();
+  // Strangers' registrations wait for a running handler, which takes mutex_: take them out before letting them go.
+  std::list<Stranger> strangers;
+  {
+    MutexLock lock(mutex_);
+    strangers.swap(strangers_);
+  }
+}
+
+std::optional<ConnectedSockets> Listener::try_accept() {
+  MutexLock lock(mutex_);
+  if (ready_.empty()) return std::nullopt;
+  ConnectedSockets sockets = std::move(ready_.front());
+  ready_.pop_front();
+  return sockets;
+}
+
+// One handler for everything this listener owns: there are few descriptors, and the order of events does not matter.
+IoHandler::Next Listener::on_ready() {
+  MutexLock lock(mutex_);
+  uint64_t ticks;
+  [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &ticks, sizeof ticks);
+  take_strangers();
+  for (auto it = strangers_.begin(); it != strangers_.end();) it = advance(*it) ? strangers_.erase(it) : std::next(it);
+  drop_overdue(Clock::steady().now());
+  arm_timer();
+  return Next::kWait;
+}
+
+void Listener::take_strangers() {
+  for (;;) {
+    UniqueFd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      // Out of descriptors or memory: those who wait stay in the backlog, the timer tries again.
+      if (errno != EAGAIN && errno != EWOULDBLOCK)
+        log(LogLevel::kWarning, "tcpx-soft: ", system_error("accept", errno).to_string());
+      return;
+    }
+    auto address = peer_address(fd.get());
+    const std::string peer = address.is_ok() ? address->to_string() : "(already gone)";
+    if (strangers_.size() >= kMaxStrangers) {
+      log_dropped(strangers_.front().peer, concat("more than ", kMaxStrangers, " unfinished connections"));
+      strangers_.pop_front();
+    }
+    Stranger& stranger = strangers_.emplace_back();
+    stranger.peer = peer;
+    stranger.give_up_at = Clock::steady().now() + kHelloTimeout;
+    stranger.fd = std::move(fd);
+    if (Status status = thread_.add(stranger.fd.get(), *this, stranger.registration); !status.is_ok()) {
+      log_dropped(peer, status.to_string());
+      strangers_.pop_back();
+    }
+  }
+}
+
+bool Listener::advance(Stranger& stranger) {
+  while (stranger.read < kHelloBytes) {
+    const ssize_t n = ::recv(stranger.fd.get(), stranger.hello.data() + stranger.read, kHelloBytes - stranger.read, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      log_dropped(stranger.peer, concat("closed after ", stranger.read, " of ", kHelloBytes, " bytes of the hello"));
+      return true;
+    }
+    stranger.read += static_cast<size_t>(n);
+  }
+  const auto hello = decode_hello(stranger.hello);
+  const Status status = hello.is_ok() ? admit(stranger, *hello) : hello.status();
+  if (!status.is_ok()) log_dropped(stranger.peer, status.to_string());
+  return true;
+}
+
+Status Listener::admit(Stranger& stranger, const Hello& hello) {
+  const auto refuse = [](std::string why) { return Status(Code::kProtocol, "hello", std::move(why)); };
+  if (hello.cookie != info_.cookie) return refuse("wrong cookie: meant for another listener");
+  if (hello.data_sockets != info_.data_sockets)
+    return refuse(concat(hello.data_sockets, " data sockets instead of ", info_.data_sockets));
+  auto group =
+      std::find_if(groups_.begin(), groups_.end(), [&](const Group& known) { return known.connection == hello.connection; });
+  if (group == groups_.end()) {
+    if (groups_.size() >= kMaxGroups) return refuse(concat("more than ", kMaxGroups, " unfinished connections"));
+    group = groups_.emplace(groups_.end());
+    group->connection = hello.connection;
+    group->give_up_at = Clock::steady().now() + kGroupTimeout;
+    group->sockets.data.resize(info_.data_sockets);
+    group->sockets.chunk_bytes = info_.chunk_bytes;
+    group->sockets.peer = stranger.peer;
+  }
+  UniqueFd& place = hello.socket_index == info_.data_sockets ? group->sockets.control : group->sockets.data[hello.socket_index];
+  if (place) return refuse(concat("socket ", hello.socket_index, " twice"));
+
+  std::array<std::byte, kHelloAnswerBytes> answer;
+  encode_hello_answer({.connection = hello.connection, .accepted = true}, answer);
+  // The first bytes on a fresh socket always fit its buffer.
+  if (::send(stranger.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+      static_cast<ssize_t>(answer.size())) {
+    return system_error("answer the hello", errno);
+  }
+  stranger.registration.remove();  // the comm registers it again
+  place = std::move(stranger.fd);
+  if (++group->present == info_.data_sockets + 1) {
+    ready_.push_back(std::move(group->sockets));
+    groups_.erase(group);
+  }
+  return Status::ok();
+}
+
+void Listener::drop_overdue(TimePoint now) {
+  while (!strangers_.empty() && strangers_.front().give_up_at <= now) {
+    log_dropped(strangers_.front().peer,
+                concat("only ", strangers_.front().read, " of ", kHelloBytes, " bytes of the hello came in time"));
+    strangers_.pop_front();
+  }
+  while (!groups_.empty() && groups_.front().give_up_at <= now) {
+    log_dropped(groups_.front().sockets.peer,
+                concat(groups_.front().present, " of ", info_.data_sockets + 1, " sockets came in time"));
+    groups_.pop_front();
+  }
+}
+
+// Ticks only while there is somebody to give up on.
+void Listener::arm_timer() {
+  itimerspec spec{};
+  if (!strangers_.empty() || !groups_.empty()) {
+    spec.it_value.tv_nsec = std::chrono::nanoseconds(kTick).count();
+    spec.it_interval = spec.it_value;
+  }
+  ::timerfd_settime(timer_.get(), 0, &spec, nullptr);
+}
+
+}  // namespace tcpx::soft

@@ -1,0 +1,70 @@
+// The accepting end before there is a comm: takes connections in the background, checks who they are, and keeps complete ones
+// ready.
+//
+// All handshake work happens on an I/O thread, so a connector finishes without anybody calling accept here. Whoever says
+// something else than a valid hello with this listener's cookie, or says nothing for too long, is dropped and logged; others go
+// on.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "net/soft/comm.h"
+#include "net/soft/wire.h"
+
+namespace tcpx::soft {
+
+class Listener final : public Object, private IoHandler {
+ public:
+  /// Listens on a free port of `address`. The handle tells the rest of `info`, completed with address and cookie.
+  static Result<std::unique_ptr<Listener>> create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io);
+  ~Listener();
+
+  Handle handle() const { return encode_handle(info_); }
+  /// A complete connection, oldest first; nullopt when there is none yet. Any number of peers, one after the other.
+  std::optional<ConnectedSockets> try_accept() TCPX_EXCLUDES(mutex_);
+
+ private:
+  struct Stranger {  // accepted, has not finished its hello
+    UniqueFd fd;
+    std::string peer;
+    TimePoint give_up_at;
+    std::array<std::byte, kHelloBytes> hello;
+    size_t read = 0;
+    IoRegistration registration;
+  };
+  struct Group {  // sockets of one connection, some still missing
+    uint64_t connection = 0;
+    TimePoint give_up_at;
+    size_t present = 0;
+    ConnectedSockets sockets;
+  };
+
+  Listener(HandleInfo info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd timer);
+  Next on_ready() override;
+  void take_strangers() TCPX_REQUIRES(mutex_);
+  /// True when the stranger is done with: admitted or dropped.
+  bool advance(Stranger& stranger) TCPX_REQUIRES(mutex_);
+  Status admit(Stranger& stranger, const Hello& hello) TCPX_REQUIRES(mutex_);
+  void drop_overdue(TimePoint now) TCPX_REQUIRES(mutex_);
+  void arm_timer() TCPX_REQUIRES(mutex_);
+
+  HandleInfo info_;
+  const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
+  IoThread& thread_;
+  UniqueFd fd_;
+  UniqueFd timer_;
+  Mutex mutex_;
+  std::list<Stranger> strangers_ TCPX_GUARDED_BY(mutex_);
+  std::list<Group> groups_ TCPX_GUARDED_BY(mutex_);
+  std::deque<ConnectedSockets> ready_ TCPX_GUARDED_BY(mutex_);
+  IoRegistration listening_;
+  IoRegistration ticking_;
+};
+
+}  // namespace tcpx::soft

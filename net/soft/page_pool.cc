@@ -1,0 +1,79 @@
+#include "net/soft/page_pool.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+
+namespace tcpx::soft {
+
+Result<std::shared_ptr<PagePool>> PagePool::create(MemoryOps& memory, int device, uint64_t bytes) {
+  auto buffer = memory.allocate_mapped(device, bytes);
+  if (!buffer.is_ok()) return buffer.status();
+  return std::shared_ptr<PagePool>(new PagePool(std::move(*buffer), static_cast<uint32_t>(bytes / kPageBytes)));
+}
+
+PagePool::PagePool(MemoryBuffer buffer, uint32_t pages)
+    : buffer_(std::move(buffer)), page_count_(pages), free_bits_((pages + 63) / 64, ~uint64_t{0}), free_count_(pages) {
+  if (pages % 64 != 0) free_bits_.back() = (uint64_t{1} << (pages % 64)) - 1;
+}
+
+bool PagePool::may_take(const Client& client, uint32_t count) const {
+  if (client.held_ + count > free_count_) return false;
+  return client.held_ == 0 ||
+         std::none_of(waiting_.begin(), waiting_.end(), [](const Client* other) { return other->held_ == 0; });
+}
+
+bool PagePool::try_take(Client& client, uint32_t count, std::vector<uint32_t>& pages) {
+  assert(count <= page_count_);
+  pages.clear();
+  MutexLock lock(mutex_);
+  if (!may_take(client, count)) {
+    if (!client.waiting_) {
+      client.waiting_ = true;
+      waiting_.push_back(&client);
+    }
+    return false;
+  }
+  if (client.waiting_) {
+    client.waiting_ = false;
+    std::erase(waiting_, &client);
+  }
+  // Lowest pages first: what was used last is likeliest to be in the cache, and neighbours make long reads.
+  for (size_t word = 0; pages.size() < count; ++word) {
+    uint64_t& bits = free_bits_[word];
+    while (bits != 0 && pages.size() < count) {
+      pages.push_back(static_cast<uint32_t>(word * 64 + std::countr_zero(bits)));
+      bits &= bits - 1;
+    }
+  }
+  free_count_ -= count;
+  client.held_ += count;
+  return true;
+}
+
+void PagePool::give_back(Client& client, std::span<const uint32_t> pages) {
+  if (pages.empty()) return;
+  MutexLock lock(mutex_);
+  for (const uint32_t page : pages) {
+    assert((free_bits_[page / 64] >> (page % 64) & 1) == 0 && "page given back twice");
+    free_bits_[page / 64] |= uint64_t{1} << (page % 64);
+  }
+  free_count_ += static_cast<uint32_t>(pages.size());
+  client.held_ -= static_cast<uint32_t>(pages.size());
+  for (Client* waiting : waiting_) waiting->pages_available();
+}
+
+void PagePool::forget(Client& client) {
+  MutexLock lock(mutex_);
+  if (!client.waiting_) return;
+  client.waiting_ = false;
+  std::erase(waiting_, &client);
+  for (Client* waiting : waiting_) waiting->pages_available();  // the one that left may have held them up
+}
+
+uint32_t PagePool::free_count() const {
+  MutexLock lock(mutex_);
+  return free_count_;
+}
+
+}  // namespace tcpx::soft

@@ -1,0 +1,68 @@
+// The bounce pool: memory that sockets receive into and kernels read from, handed out in pages.
+//
+// One pool per GPU and process, shared by all receive comms of that GPU, because NCCL's kernel knows one bounce base per thread
+// block. Pages of a message are taken all at once, when its first chunk arrives, and come back when it is consumed; so no message
+// waits for pages with pages in hand, and whoever consumes what it received always goes on.
+//
+// Fairness: a comm may take n pages when it would then hold no more than what was free (the dynamic threshold of Choudhury and
+// Hahne, 1998). One that never consumes gets half of the pool, two get a third each, and a comm that holds nothing can always
+// take what is free. While a comm that holds nothing waits for pages, comms that hold some take no more, so a large message is
+// not starved by small ones.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/memory_ops.h"
+#include "base/mutex.h"
+#include "tcpx/types.h"
+
+namespace tcpx::soft {
+
+class PagePool {
+ public:
+  /// A comm's account. Destroy it before the pool and with nothing held.
+  class Client {
+   public:
+    virtual ~Client() = default;
+    /// Pages came back: try again. Called under the pool's lock from any thread: must not call the pool.
+    virtual void pages_available() = 0;
+
+   private:
+    friend class PagePool;
+    uint32_t held_ = 0;
+    bool waiting_ = false;
+  };
+
+  /// `bytes` is a multiple of kPageBytes. Pages lie in mapped memory that `device` reads directly.
+  static Result<std::shared_ptr<PagePool>> create(MemoryOps& memory, int device, uint64_t bytes);
+
+  std::byte* host_base() const { return buffer_.host(); }
+  std::byte* device_base() const { return buffer_.device(); }
+  uint32_t page_count() const { return page_count_; }
+
+  /// Replaces `pages` by `count` page numbers in ascending order, as contiguous as there are. False: not now; the client is told
+  /// when pages come back. `count` must not exceed page_count().
+  bool try_take(Client& client, uint32_t count, std::vector<uint32_t>& pages) TCPX_EXCLUDES(mutex_);
+  void give_back(Client& client, std::span<const uint32_t> pages) TCPX_EXCLUDES(mutex_);
+  /// Ends the client's waiting.
+  void forget(Client& client) TCPX_EXCLUDES(mutex_);
+
+  uint32_t free_count() const TCPX_EXCLUDES(mutex_);
+
+ private:
+  PagePool(MemoryBuffer buffer, uint32_t pages);
+  bool may_take(const Client& client, uint32_t count) const TCPX_REQUIRES(mutex_);
+
+  const MemoryBuffer buffer_;
+  const uint32_t page_count_;
+  mutable Mutex mutex_;
+  std::vector<uint64_t> free_bits_ TCPX_GUARDED_BY(mutex_);  // bit set = page free
+  uint32_t free_count_ TCPX_GUARDED_BY(mutex_);
+  std::deque<Client*> waiting_ TCPX_GUARDED_BY(mutex_);
+};
+
+}  // namespace tcpx::soft

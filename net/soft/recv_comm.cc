@@ -1,0 +1,253 @@
+#include "net/soft/recv_comm.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "net/soft/recv_socket.h"
+
+namespace tcpx::soft {
+namespace {
+
+// After one socket of a connection has ended, how long the others may stay silent before what is incomplete is given up. A peer
+// that closes or dies ends all of them together; this is for a single socket that was cut.
+constexpr Duration kLostSocketGrace = std::chrono::milliseconds(500);
+
+uint32_t pages_for(uint32_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes;
+}
+
+}  // namespace
+
+RecvComm::RecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<PagePool> pool, UnpackQueue queue,
+                   ConnectedSockets& sockets)
+    : Comm(ObjectKind::kRecvComm, memory, device, std::move(io), sockets), pool_(std::move(pool)), queue_(std::move(queue)) {}
+
+Result<std::unique_ptr<RecvComm>> RecvComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
+                                                   std::shared_ptr<PagePool> pool, ConnectedSockets sockets) {
+  auto queue = UnpackQueue::create(memory, device, pool->device_base());
+  if (!queue.is_ok()) return queue.status();
+  std::unique_ptr<RecvComm> comm(new RecvComm(memory, device, std::move(io), std::move(pool), std::move(*queue), sockets));
+  for (UniqueFd& fd : sockets.data) comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm));
+  for (const auto& socket : comm->sockets_) TCPX_RETURN_IF_ERROR(socket->start(comm->io_->next()));
+  TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->next()));
+  return comm;
+}
+
+RecvComm::~RecvComm() {
+  stop_sockets();
+  pool_->forget(*this);
+  MutexLock lock(mutex_);
+  for (Message& slot : messages_) pool_->give_back(*this, slot.pages);
+}
+
+void RecvComm::stop_data_sockets() {
+  for (const auto& socket : sockets_) socket->stop();
+}
+
+void RecvComm::kick_sockets() {
+  for (const auto& socket : sockets_) socket->kick_if_parked();
+}
+
+bool RecvComm::region_in_use(const Region* region) const {
+  for (uint64_t sequence = consumed_; sequence < posted_; ++sequence) {
+    if (messages_[sequence % kQueueDepth].region == region) return true;
+  }
+  return false;
+}
+
+Result<abi::TcpxRequest*> RecvComm::irecv(void* data, int size, int tag, const Region* region) {
+  constexpr const char* kOperation = "irecv";
+  if (size < 0) return refused(kOperation, concat("size ", size));
+  abi::TcpxRequest* request = nullptr;
+  {
+    MutexLock lock(mutex_);
+    if (!failed()) {
+      auto checked = check_region(region, data, static_cast<uint64_t>(size), kOperation);
+      if (!checked.is_ok()) return checked.status();
+      const bool bounced = (*checked)->type == MemoryType::kCuda;
+      const uint64_t most = bounced ? uint64_t{std::min(kMaxFragments, pool_->page_count())} * kPageBytes : INT32_MAX;
+      if (static_cast<uint64_t>(size) > most) {
+        return refused(kOperation, concat(size, " bytes: a receive of CUDA memory holds at most ", most,
+                                          " (2048 fragments, and the pool of UCCL_TCPX_SOFT_POOL_BYTES)"));
+      }
+      if (posted_ - consumed_ == kQueueDepth) {
+        return Status(Code::kExhausted, kOperation, concat(kQueueDepth, " receives are posted: consume the oldest"));
+      }
+      Message& slot = message(posted_);
+      slot = {};
+      slot.data = static_cast<std::byte*>(data);
+      slot.region = region;
+      slot.posted_bytes = static_cast<uint32_t>(size);
+      slot.posted_tag = tag;
+      slot.missing_chunks = 1;  // until the first one says how many
+      request = &requests_[posted_ % kQueueDepth];
+      request->comm = static_cast<Object*>(this);
+      request->data = data;
+      request->op = abi::kRequestOpRecv;
+      request->mem_type = static_cast<int32_t>(region->type);
+      request->size = size;
+      request->unpack_slot.cnt = nullptr;
+      ++posted_;
+      last_progress_ = Clock::steady().now();
+    }
+  }
+  if (request == nullptr) return report_failure();
+  kick_sockets();
+  return request;
+}
+
+bool RecvComm::begin_message(const ChunkHeader& header) {
+  if (header.sequence != begun_ || begun_ == posted_) return false;
+  Message& target = message(begun_);
+  target.too_large = header.total > target.posted_bytes;
+  if (!target.too_large && header.total > 0 && target.region->type == MemoryType::kCuda) {
+    waiting_for_pages_ = !pool_->try_take(*this, pages_for(header.total), target.pages);
+    if (waiting_for_pages_) return false;
+  }
+  target.total = header.total;
+  target.missing_chunks = header.total == 0 ? 1 : (header.total - 1) / chunk_bytes_ + 1;
+  target.chunk_seen.assign(target.missing_chunks, false);
+  abi::TcpxRequest& request = requests_[begun_ % kQueueDepth];
+  queue_.open_slot(begun_, request);
+  ++begun_;
+  if (header.tag != target.posted_tag) {
+    log(LogLevel::kDebug, "tcpx-soft: message ", header.sequence, " from ", peer_, " has tag ", header.tag, ", posted with ",
+        target.posted_tag, ": messages pair in post order");
+  }
+  if (target.too_large) {
+    log(LogLevel::kWarning, "tcpx-soft: message ", header.sequence, " from ", peer_, " has ", header.total, " bytes, ",
+        target.posted_bytes, " were posted: discarded, that receive fails");
+  }
+  kick_sockets();  // a chunk of the next message may have been waiting for this one to begin
+  return true;
+}
+
+Status RecvComm::check_chunk(const ChunkHeader& header, const Message& target) const {
+  constexpr const char* kOperation = "receive chunk";
+  if (header.sequence < reported_)
+    return Status(Code::kProtocol, kOperation, concat("message ", header.sequence, " is over already"));
+  if (header.total != target.total) {
+    return Status(Code::kProtocol, kOperation,
+                  concat("message ", header.sequence, " of ", target.total, " bytes now has ", header.total));
+  }
+  if (target.chunk_seen[header.offset / chunk_bytes_]) {
+    return Status(Code::kProtocol, kOperation, concat("offset ", header.offset, " of message ", header.sequence, " came twice"));
+  }
+  return Status::ok();
+}
+
+Landing RecvComm::begin_chunk(const ChunkHeader& header, std::vector<iovec>& destination) {
+  Status broken;
+  {
+    MutexLock lock(mutex_);
+    if (failed()) return Landing::kFailed;
+    if (header.sequence >= begun_ && !begin_message(header)) return Landing::kParked;
+    Message& target = message(header.sequence);
+    broken = check_chunk(header, target);
+    if (broken.is_ok()) {
+      target.chunk_seen[header.offset / chunk_bytes_] = true;
+      if (target.too_large) return Landing::kDiscard;
+      locate(header, target, destination);
+      return Landing::kMemory;
+    }
+  }
+  fail(broken);
+  return Landing::kFailed;
+}
+
+void RecvComm::locate(const ChunkHeader& header, const Message& target, std::vector<iovec>& destination) {
+  destination.clear();
+  if (header.bytes == 0) return;
+  if (target.region->type == MemoryType::kHost) {
+    destination.push_back({target.data + header.offset, header.bytes});
+    return;
+  }
+  uint32_t left = header.bytes;
+  for (uint32_t i = header.offset / kPageBytes; left > 0; ++i) {  // chunks begin at page boundaries
+    std::byte* page = pool_->host_base() + uint64_t{target.pages[i]} * kPageBytes;
+    const uint32_t bytes = std::min(left, kPageBytes);
+    if (!destination.empty() && static_cast<std::byte*>(destination.back().iov_base) + destination.back().iov_len == page) {
+      destination.back().iov_len += bytes;
+    } else {
+      destination.push_back({page, bytes});
+    }
+    left -= bytes;
+  }
+}
+
+void RecvComm::end_chunk(const ChunkHeader& header, Landing landing) {
+  MutexLock lock(mutex_);
+  Message& target = message(header.sequence);
+  last_progress_ = Clock::steady().now();
+  if (--target.missing_chunks > 0) return;
+  abi::TcpxRequest& request = requests_[header.sequence % kQueueDepth];
+  request.size = landing == Landing::kDiscard ? 0 : static_cast<int32_t>(target.total);
+  queue_.publish(header.sequence, target.pages, target.total, request);
+}
+
+void RecvComm::made_progress() {
+  MutexLock lock(mutex_);
+  last_progress_ = Clock::steady().now();
+}
+
+void RecvComm::socket_ended(const Status& why) {
+  MutexLock lock(mutex_);
+  if (ended_sockets_++ == 0) first_end_ = why;
+  last_progress_ = Clock::steady().now();
+}
+
+void RecvComm::give_up_if_stuck() {
+  if (failed() || ended_sockets_ == 0) return;
+  const bool all_ended = ended_sockets_ == sockets_.size() + 1;
+  const bool silent = !waiting_for_pages_ && Clock::steady().now() - last_progress_ > kLostSocketGrace;
+  if (all_ended || silent) fail_locked(Status(Code::kPeerGone, "wait for data", first_end_.to_string()));
+}
+
+void RecvComm::fail_locked(const Status& why) {
+  set_failure(why);
+  pool_->forget(*this);  // pages nobody will wait for must not hold other comms up
+}
+
+void RecvComm::fail(const Status& why) {
+  MutexLock lock(mutex_);
+  fail_locked(why);
+}
+
+Result<TestAnswer> RecvComm::test(const abi::TcpxRequest* request) {
+  constexpr const char* kOperation = "test";
+  {
+    MutexLock lock(mutex_);
+    if (reported_ == posted_)
+      return refused(kOperation, "no receive of this comm is outstanding: a finished one is reported once");
+    if (slot_of(request) != reported_ % kQueueDepth) {
+      return refused(kOperation, "not the oldest outstanding receive of its comm: test in post order");
+    }
+    Message& oldest = message(reported_);
+    if (oldest.is_complete()) {
+      ++reported_;
+      if (!oldest.too_large) return TestAnswer{.done = true, .bytes = static_cast<int32_t>(oldest.total)};
+      return refused(kOperation, concat("the message has ", oldest.total, " bytes, ", oldest.posted_bytes,
+                                        " were posted: nothing was written; consume this receive to go on"));
+    }
+    give_up_if_stuck();
+    if (!failed()) return TestAnswer{};
+  }
+  return report_failure();
+}
+
+Status RecvComm::consumed(const abi::TcpxRequest* request) {
+  constexpr const char* kOperation = "irecvConsumed";
+  MutexLock lock(mutex_);
+  if (consumed_ == reported_) return refused(kOperation, "no receive is finished and unconsumed");
+  if (slot_of(request) != consumed_ % kQueueDepth)
+    return refused(kOperation, "not the oldest finished receive: consume in post order");
+  Message& oldest = message(consumed_);
+  pool_->give_back(*this, oldest.pages);
+  oldest.pages.clear();
+  oldest.region = nullptr;
+  ++consumed_;
+  return Status::ok();
+}
+
+}  // namespace tcpx::soft

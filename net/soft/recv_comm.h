@@ -1,0 +1,101 @@
+// The receiving end of a connection.
+//
+// Chunks say which message they belong to. A message begins when its first chunk has been read, strictly in order: its pages are
+// then taken from the pool (CUDA memory) or its bytes go straight to the buffer (host memory). A socket whose next chunk cannot
+// go anywhere yet (receive not posted, no pages, an earlier message has not begun) is parked: nobody reads it, TCP slows the
+// sender down, and the event that was missing kicks it again.
+//
+// Cursors, by message number: consumed_ <= reported_ <= begun_ <= posted_ <= consumed_ + kQueueDepth, and reported_ <= what is
+// complete. A message lies in slot number % kQueueDepth, which is its index in the metadata queue as well.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "net/soft/comm.h"
+#include "net/soft/page_pool.h"
+#include "net/soft/unpack_queue.h"
+
+namespace tcpx::soft {
+
+class RecvSocket;
+
+/// Where the bytes of a chunk go.
+enum class Landing {
+  kMemory,   ///< into the iovecs
+  kDiscard,  ///< nowhere: its message was larger than posted
+  kParked,   ///< not now
+  kFailed,   ///< the comm has failed
+};
+
+class RecvComm final : public Comm, private PagePool::Client {
+ public:
+  static Result<std::unique_ptr<RecvComm>> create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
+                                                  std::shared_ptr<PagePool> pool, ConnectedSockets sockets);
+  ~RecvComm() override;
+
+  /// kExhausted when kQueueDepth receives are posted and not consumed.
+  Result<abi::TcpxRequest*> irecv(void* data, int size, int tag, const Region* region);
+  /// Error kInvalidArgument for a message larger than posted: that receive failed, is over and can be consumed.
+  Result<TestAnswer> test(const abi::TcpxRequest* request) override;
+  Status consumed(const abi::TcpxRequest* request);
+  abi::NetDeviceHandle device_handle() const { return queue_.device_handle(); }
+
+  // For the sockets' handlers, on I/O threads.
+  Landing begin_chunk(const ChunkHeader& header, std::vector<iovec>& destination) TCPX_EXCLUDES(mutex_);
+  void end_chunk(const ChunkHeader& header, Landing landing) TCPX_EXCLUDES(mutex_);
+  void made_progress() TCPX_EXCLUDES(mutex_);
+  /// Nothing more will come from one socket. Receives that are complete stay so.
+  void socket_ended(const Status& why) TCPX_EXCLUDES(mutex_);
+  /// The stream cannot be trusted any more.
+  void fail(const Status& why) TCPX_EXCLUDES(mutex_);
+  void on_control_closed(const Status& why) override { socket_ended(why); }
+  uint32_t chunk_bytes() const { return chunk_bytes_; }
+
+ private:
+  struct Message {
+    std::byte* data = nullptr;
+    const Region* region = nullptr;
+    uint32_t posted_bytes = 0;
+    int32_t posted_tag = 0;
+    // From the first chunk on:
+    uint32_t total = 0;
+    uint32_t missing_chunks = 0;
+    bool too_large = false;
+    std::vector<bool> chunk_seen;
+    std::vector<uint32_t> pages;
+    bool is_complete() const { return missing_chunks == 0; }
+  };
+
+  RecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<PagePool> pool, UnpackQueue queue,
+           ConnectedSockets& sockets);
+  bool region_in_use(const Region* region) const override TCPX_REQUIRES(mutex_);
+  Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kQueueDepth]; }
+  bool begin_message(const ChunkHeader& header) TCPX_REQUIRES(mutex_);
+  Status check_chunk(const ChunkHeader& header, const Message& target) const TCPX_REQUIRES(mutex_);
+  void locate(const ChunkHeader& header, const Message& target, std::vector<iovec>& destination) TCPX_REQUIRES(mutex_);
+  void fail_locked(const Status& why) TCPX_REQUIRES(mutex_);
+  /// Fails the comm when a lost socket has left the oldest receive without hope.
+  void give_up_if_stuck() TCPX_REQUIRES(mutex_);
+  void pages_available() override { kick_sockets(); }
+  void kick_sockets();
+  void stop_data_sockets() override;
+
+  const std::shared_ptr<PagePool> pool_;  // shared: the last comm of a GPU frees its pool
+  UnpackQueue queue_;
+  Message messages_[kQueueDepth] TCPX_GUARDED_BY(mutex_);
+  uint64_t posted_ TCPX_GUARDED_BY(mutex_) = 0;
+  uint64_t begun_ TCPX_GUARDED_BY(mutex_) = 0;
+  uint64_t reported_ TCPX_GUARDED_BY(mutex_) = 0;
+  uint64_t consumed_ TCPX_GUARDED_BY(mutex_) = 0;
+  bool waiting_for_pages_ TCPX_GUARDED_BY(mutex_) = false;
+  size_t ended_sockets_ TCPX_GUARDED_BY(mutex_) = 0;
+  Status first_end_ TCPX_GUARDED_BY(mutex_);
+  TimePoint last_progress_ TCPX_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<RecvSocket>> sockets_;
+};
+
+}  // namespace tcpx::soft

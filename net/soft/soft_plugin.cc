@@ -1,0 +1,106 @@
+#include "net/soft/soft_plugin.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "net/soft/connector.h"
+
+namespace tcpx::soft {
+
+SoftPlugin& SoftPlugin::instance() {
+  static SoftPlugin& plugin = *new SoftPlugin;
+  return plugin;
+}
+
+SoftPlugin::SoftPlugin() : memory_(make_machine_memory_ops()) {}
+
+Status SoftPlugin::init() {
+  MutexLock lock(mutex_);
+  if (initialised_) return Status::ok();
+  auto config = Config::from_environment();
+  if (!config.is_ok()) return config.status();
+  auto devices = find_interfaces(*config);
+  if (!devices.is_ok()) return devices.status();
+  config_ = std::move(*config);
+  devices_ = std::move(*devices);
+  initialised_ = true;
+  for (const Interface& device : devices_) {
+    log(LogLevel::kDebug, "tcpx-soft: device ", device.name, " ", device.address.host(), " ", device.speed_mbps, " Mbit/s");
+  }
+  return Status::ok();
+}
+
+Result<int> SoftPlugin::device_count() {
+  MutexLock lock(mutex_);
+  if (!initialised_) return refused("devices", "init has not succeeded");
+  return static_cast<int>(devices_.size());
+}
+
+Result<const Interface*> SoftPlugin::device(int dev) {
+  auto count = device_count();
+  if (!count.is_ok()) return count.status();
+  if (dev < 0 || dev >= *count) return refused("device", concat("no device ", dev, ", there are ", *count));
+  return &devices_[static_cast<size_t>(dev)];
+}
+
+Result<std::shared_ptr<IoPool>> SoftPlugin::io() {
+  MutexLock lock(mutex_);
+  if (auto running = io_.lock()) return running;
+  auto started = IoPool::create(config_.io_threads);
+  if (started.is_ok()) io_ = *started;
+  return started;
+}
+
+Result<std::shared_ptr<PagePool>> SoftPlugin::pool_of(int gpu) {
+  MutexLock lock(mutex_);
+  if (auto pool = pools_[gpu].lock()) return pool;
+  auto pool = PagePool::create(*memory_, gpu, config_.pool_bytes);
+  if (pool.is_ok()) pools_[gpu] = *pool;
+  return pool;
+}
+
+Result<std::unique_ptr<Listener>> SoftPlugin::listen(int dev) {
+  auto interface = device(dev);
+  if (!interface.is_ok()) return interface.status();
+  auto threads = io();
+  if (!threads.is_ok()) return threads.status();
+  HandleInfo info;
+  {
+    MutexLock lock(mutex_);
+    info.data_sockets = config_.data_sockets;
+    info.chunk_bytes = config_.chunk_bytes;
+  }
+  return Listener::create((*interface)->address, info, std::move(*threads));
+}
+
+Result<std::unique_ptr<SendComm>> SoftPlugin::connect(int dev, const Handle& handle) {
+  auto interface = device(dev);
+  if (!interface.is_ok()) return interface.status();
+  auto info = decode_handle(handle);
+  if (!info.is_ok()) return info.status();
+  Duration timeout;
+  {
+    MutexLock lock(mutex_);
+    timeout = config_.connect_timeout;
+  }
+  auto sockets = connect_to_listener(*info, (*interface)->address, Deadline::after(timeout));
+  if (!sockets.is_ok()) return sockets.status();
+  auto gpu = memory_->current_device();
+  if (!gpu.is_ok()) return gpu.status();
+  auto threads = io();
+  if (!threads.is_ok()) return threads.status();
+  return SendComm::create(*memory_, *gpu, std::move(*threads), std::move(*sockets));
+}
+
+Result<std::unique_ptr<RecvComm>> SoftPlugin::accept(Listener& listener) {
+  auto sockets = listener.try_accept();
+  if (!sockets) return std::unique_ptr<RecvComm>();
+  auto gpu = memory_->current_device();
+  if (!gpu.is_ok()) return gpu.status();
+  auto threads = io();
+  if (!threads.is_ok()) return threads.status();
+  auto pool = pool_of(*gpu);
+  if (!pool.is_ok()) return pool.status();
+  return RecvComm::create(*memory_, *gpu, std::move(*threads), std::move(*pool), std::move(*sockets));
+}
+
+}  // namespace tcpx::soft

@@ -1,0 +1,51 @@
+// The software plugin behind its table: settings, devices, and the parts that all connections of the process share.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/memory_ops.h"
+#include "net/soft/config.h"
+#include "net/soft/interfaces.h"
+#include "net/soft/listener.h"
+#include "net/soft/recv_comm.h"
+#include "net/soft/send_comm.h"
+
+namespace tcpx::soft {
+
+class SoftPlugin {
+ public:
+  /// Made once per process, when first used: a table of C functions has no other place for its state. Never destroyed, because
+  /// other libraries may call until the very end of the process.
+  static SoftPlugin& instance();
+
+  /// Reads the settings and finds the devices. Repeating it is harmless.
+  Status init() TCPX_EXCLUDES(mutex_);
+
+  // The rest fails until init has succeeded.
+  Result<int> device_count() TCPX_EXCLUDES(mutex_);
+  /// Lives as long as the process.
+  Result<const Interface*> device(int dev) TCPX_EXCLUDES(mutex_);
+  Result<std::unique_ptr<Listener>> listen(int dev) TCPX_EXCLUDES(mutex_);
+  /// Blocks until connected, at most UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS. The comm belongs to the calling thread's current GPU.
+  Result<std::unique_ptr<SendComm>> connect(int dev, const Handle& handle) TCPX_EXCLUDES(mutex_);
+  /// nullptr: no peer yet. The comm and its bounce pool belong to the calling thread's current GPU.
+  Result<std::unique_ptr<RecvComm>> accept(Listener& listener) TCPX_EXCLUDES(mutex_);
+
+ private:
+  SoftPlugin();
+  Result<std::shared_ptr<IoPool>> io() TCPX_EXCLUDES(mutex_);
+  Result<std::shared_ptr<PagePool>> pool_of(int gpu) TCPX_EXCLUDES(mutex_);
+
+  const std::unique_ptr<MemoryOps> memory_;
+  Mutex mutex_;
+  bool initialised_ TCPX_GUARDED_BY(mutex_) = false;
+  Config config_ TCPX_GUARDED_BY(mutex_);
+  std::vector<Interface> devices_;  // written once, in init, before any other call succeeds
+  // Weak: these live as long as a connection uses them.
+  std::weak_ptr<IoPool> io_ TCPX_GUARDED_BY(mutex_);
+  std::map<int, std::weak_ptr<PagePool>> pools_ TCPX_GUARDED_BY(mutex_);
+};
+
+}  // namespace tcpx::soft

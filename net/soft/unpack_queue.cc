@@ -1,0 +1,52 @@
+#include "net/soft/unpack_queue.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "tcpx/types.h"
+
+namespace tcpx::soft {
+
+Result<UnpackQueue> UnpackQueue::create(MemoryOps& memory, int device, std::byte* bounce_device_base) {
+  auto meta = memory.allocate_mapped(device, sizeof(abi::NetUnpackMeta));
+  if (!meta.is_ok()) return meta.status();
+  auto handle = memory.allocate_device(device, sizeof(abi::UnpackNetDeviceHandle));
+  if (!handle.is_ok()) return handle.status();
+  const abi::UnpackNetDeviceHandle content = {
+      .meta = reinterpret_cast<abi::NetUnpackMeta*>(meta->device()), .bounce_buf = bounce_device_base, .head = ~uint64_t{0}};
+  auto lane = memory.make_copy_lane(device);
+  if (!lane.is_ok()) return lane.status();
+  TCPX_RETURN_IF_ERROR((*lane)->copy(handle->device(), &content, sizeof content));
+  return UnpackQueue(std::move(*meta), std::move(*handle));
+}
+
+void UnpackQueue::open_slot(uint64_t sequence, abi::TcpxRequest& request) {
+  const uint64_t index = sequence % kQueueDepth;
+  uint64_t& count = meta().cnt[index];
+  std::atomic_ref(count).store(0, std::memory_order_release);
+  request.unpack_slot = {.active = true, .idx = index, .mem = meta().mem[index], .cnt = &count, .cnt_cache = 0, .recycling = {}};
+}
+
+void UnpackQueue::publish(uint64_t sequence, std::span<const uint32_t> pages, uint32_t message_bytes, abi::TcpxRequest& request) {
+  const uint64_t index = sequence % kQueueDepth;
+  Fragment* list = meta().mem[index];
+  uint32_t offset = 0;
+  for (size_t i = 0; i < pages.size(); ++i, offset += kPageBytes) {
+    list[i] = {.src_off = pages[i] * kPageBytes, .len = std::min(kPageBytes, message_bytes - offset), .dst_off = offset};
+  }
+  request.unpack_slot.cnt_cache = pages.size();
+  // Pairs with the acquiring load of cnt by whoever polls the queue: NCCL's kernel, after the proxy's tail says so. The list goes
+  // before the count, for a reader on the device as well.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  std::atomic_ref(meta().cnt[index]).store(pages.size(), std::memory_order_release);
+}
+
+abi::NetDeviceHandle UnpackQueue::device_handle() const {
+  return {.net_device_type = abi::kNcclNetDeviceUnpack,
+          .net_device_version = abi::kNcclNetDeviceUnpackVersion,
+          .handle = handle_.device(),
+          .size = sizeof(abi::UnpackNetDeviceHandle),
+          .needs_proxy_progress = 1};
+}
+
+}  // namespace tcpx::soft

@@ -1,0 +1,35 @@
+// The metadata queue of a receive comm: 16 scatter lists in memory that the host and kernels share, and the handle in device
+// memory through which NCCL's kernel finds them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/memory_ops.h"
+#include "net/abi/nccl_net_common.h"
+#include "net/abi/tcpx_request.h"
+#include "tcpx/status.h"
+
+namespace tcpx::soft {
+
+class UnpackQueue {
+ public:
+  static Result<UnpackQueue> create(MemoryOps& memory, int device, std::byte* bounce_device_base);
+
+  /// Slot for the message `sequence`: writes where its list will be into the request. No count of an earlier message stays
+  /// visible.
+  void open_slot(uint64_t sequence, abi::TcpxRequest& request);
+  /// Publishes the list of a message: page i of the message lies in pool page `pages[i]`. The payload must be in place already.
+  void publish(uint64_t sequence, std::span<const uint32_t> pages, uint32_t message_bytes, abi::TcpxRequest& request);
+
+  abi::NetDeviceHandle device_handle() const;
+
+ private:
+  UnpackQueue(MemoryBuffer meta, MemoryBuffer handle) : meta_(std::move(meta)), handle_(std::move(handle)) {}
+  abi::NetUnpackMeta& meta() { return *reinterpret_cast<abi::NetUnpackMeta*>(meta_.host()); }
+
+  MemoryBuffer meta_;
+  MemoryBuffer handle_;
+};
+
+}  // namespace tcpx::soft

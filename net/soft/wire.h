@@ -1,0 +1,77 @@
+// What travels between two software plugins: the connection handle (out of band), the hello and its answer (first bytes of every
+// socket), and the chunk header in front of every piece of a message. Pure encode and decode, fuzzed.
+//
+// All integers are little-endian; only little-endian hosts are supported (checked at compile time). Every record starts with a
+// magic and a version and ends with a check value over what precedes it, so a flipped byte, a stranger or another version is
+// refused.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/socket_address.h"
+#include "tcpx/status.h"
+#include "tcpx/types.h"
+
+namespace tcpx::soft {
+
+static_assert(std::endian::native == std::endian::little, "wire records are copied to memory as they are");
+
+inline constexpr uint16_t kWireVersion = 1;
+/// Data sockets per connection, as GPUDirect-TCPX caps them.
+inline constexpr uint32_t kMaxDataSockets = 8;
+inline constexpr uint32_t kMaxChunkBytes = 1u << 30;
+
+/// Names one listener; whoever does not know it cannot join. Random, never logged.
+struct Cookie {
+  uint64_t words[2] = {};
+  friend bool operator==(const Cookie&, const Cookie&) = default;
+};
+
+/// Content of the 128-byte connection handle.
+struct HandleInfo {
+  SocketAddress address;      ///< where the listener waits
+  uint32_t data_sockets = 1;  ///< 1 ... kMaxDataSockets; the listener decides for both ends
+  uint32_t chunk_bytes = 0;   ///< multiple of kPageBytes, at most kMaxChunkBytes; likewise
+  Cookie cookie;
+};
+Handle encode_handle(const HandleInfo& info);
+Result<HandleInfo> decode_handle(const Handle& handle);
+
+/// First record on a socket, connector to acceptor. Socket `data_sockets` is the control socket.
+struct Hello {
+  Cookie cookie;
+  uint64_t connection = 0;  ///< chosen by the connector, the same on all sockets of one connection
+  uint32_t socket_index = 0;
+  uint32_t data_sockets = 1;
+};
+inline constexpr size_t kHelloBytes = 64;
+void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out);
+Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);
+
+/// Acceptor's answer.
+struct HelloAnswer {
+  uint64_t connection = 0;
+  bool accepted = false;
+};
+inline constexpr size_t kHelloAnswerBytes = 32;
+void encode_hello_answer(const HelloAnswer& answer, std::span<std::byte, kHelloAnswerBytes> out);
+Result<HelloAnswer> decode_hello_answer(std::span<const std::byte, kHelloAnswerBytes> in);
+
+/// In front of every chunk on a data socket. It says everything about its message, so chunks may take any socket and arrive in
+/// any order; on one socket `sequence` never decreases.
+struct ChunkHeader {
+  uint64_t sequence = 0;  ///< number of the message on this comm, from 0
+  uint32_t total = 0;     ///< bytes of the whole message
+  uint32_t offset = 0;    ///< of this chunk in the message, a multiple of the connection's chunk size
+  uint32_t bytes = 0;     ///< min(chunk size, total - offset)
+  int32_t tag = 0;        ///< for diagnosis only: messages pair in post order
+};
+inline constexpr size_t kChunkHeaderBytes = 48;
+void encode_chunk_header(const ChunkHeader& header, std::span<std::byte, kChunkHeaderBytes> out);
+/// Checks the record and that offset and bytes are those of one chunk of `chunk_bytes` in a message of `total`.
+Result<ChunkHeader> decode_chunk_header(std::span<const std::byte, kChunkHeaderBytes> in, uint32_t chunk_bytes);
+
+}  // namespace tcpx::soft

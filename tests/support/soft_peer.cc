@@ -1,0 +1,97 @@
+// The other end of a connection as a process of its own, to be killed at a chosen step.
+//
+//   soft_peer recv STEP     prints its handle, then works as receiver
+//   soft_peer send STEP     reads a handle from stdin, then works as sender
+//
+// It prints one word per step it has reached and dies of SIGKILL after the word STEP. "stream" is never a last word: the parent
+// kills it while messages flow.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "net/soft/soft_table.h"
+#include "tcpx/types.h"
+
+namespace {
+
+using tcpx::abi::NetDeviceHandle;
+
+std::string last_step;
+
+void reached(const char* step) {
+  std::printf("%s\n", step);
+  std::fflush(stdout);
+  if (last_step == step) ::kill(::getpid(), SIGKILL);
+}
+
+void check(int rc, const char* call) {
+  if (rc == 0) return;
+  std::fprintf(stderr, "soft_peer: %s: rc %d\n", call, rc);
+  std::exit(1);
+}
+
+constexpr int kBytes = 1 << 20;
+alignas(4096) std::byte memory[kBytes];
+
+int run_receiver(const tcpx::abi::NetTable_v7& table) {
+  tcpx::Handle handle;
+  void *listener = nullptr, *comm = nullptr, *mhandle = nullptr, *request = nullptr, *data = memory;
+  check(table.listen(0, handle.bytes.data(), &listener), "listen");
+  for (const std::byte b : handle.bytes) std::printf("%02x", static_cast<unsigned>(b));
+  std::printf("\n");
+  reached("listen");
+  NetDeviceHandle device_handle, *out = &device_handle;
+  while (comm == nullptr) check(table.accept(listener, &comm, &out), "accept");
+  reached("accept");
+  check(table.reg_mr(comm, memory, kBytes, tcpx::abi::kNcclPtrCuda, &mhandle), "regMr");
+  for (int i = 0;; ++i) {
+    int size = kBytes, tag = 0, done = 0;
+    check(table.irecv(comm, 1, &data, &size, &tag, &mhandle, &request), "irecv");
+    reached("irecv");
+    while (done == 0) check(table.test(request, &done, nullptr), "test");
+    reached("done");
+    check(table.irecv_consumed(comm, 1, request), "consumed");
+    if (i == 3) reached("stream");
+  }
+}
+
+int run_sender(const tcpx::abi::NetTable_v7& table) {
+  tcpx::Handle handle;
+  char line[2 * tcpx::kHandleBytes + 2] = {};
+  if (std::fgets(line, sizeof line, stdin) == nullptr) return 1;
+  for (size_t i = 0; i < tcpx::kHandleBytes; ++i) {
+    unsigned value = 0;
+    if (std::sscanf(line + 2 * i, "%2x", &value) != 1) return 1;
+    handle.bytes[i] = static_cast<std::byte>(value);
+  }
+  reached("start");
+  void *comm = nullptr, *mhandle = nullptr, *request = nullptr;
+  check(table.connect(0, handle.bytes.data(), &comm, nullptr), "connect");
+  reached("connect");
+  check(table.reg_mr(comm, memory, kBytes, tcpx::abi::kNcclPtrCuda, &mhandle), "regMr");
+  for (int i = 0;; ++i) {
+    int done = 0;
+    check(table.isend(comm, memory, kBytes, 0, mhandle, &request), "isend");
+    reached("isend");
+    while (done == 0) check(table.test(request, &done, nullptr), "test");
+    reached("sent");
+    if (i == 3) reached("stream");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  last_step = argv[2];
+  ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "=lo", 1);
+  ::alarm(60);  // never outlives a parent that died
+  const tcpx::abi::NetTable_v7& table = tcpx::soft::net_table();
+  check(table.init(nullptr), "init");
+  return std::strcmp(argv[1], "recv") == 0 ? run_receiver(table) : run_sender(table);
+}

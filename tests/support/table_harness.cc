@@ -1,0 +1,146 @@
+#include "tests/support/table_harness.h"
+
+#include <dlfcn.h>
+
+#include "net/soft/soft_table.h"
+#include "perf/pattern.h"
+
+namespace tcpx::testing {
+
+MemoryOps& machine_memory() {
+  static const std::unique_ptr<MemoryOps> memory = make_machine_memory_ops();
+  return *memory;
+}
+
+const abi::NetTable_v7* linked_table() {
+  return &soft::net_table();
+}
+
+const abi::NetTable_v7* file_table() {
+  static void* const library = ::dlopen(TCPX_SOFT_PLUGIN_PATH, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    ADD_FAILURE() << ::dlerror();
+    return nullptr;
+  }
+  return static_cast<const abi::NetTable_v7*>(::dlsym(library, abi::kNetPluginV7Symbol));
+}
+
+TestMemory::TestMemory(MemoryType type, size_t bytes) : type_(type) {
+  auto buffer =
+      type == MemoryType::kCuda ? machine_memory().allocate_device(0, bytes) : machine_memory().allocate_mapped(0, bytes);
+  EXPECT_TRUE(buffer.is_ok()) << buffer.status().to_string();
+  buffer_ = std::move(*buffer);
+  auto lane = machine_memory().make_copy_lane(0);
+  EXPECT_TRUE(lane.is_ok()) << lane.status().to_string();
+  lane_ = std::move(*lane);
+}
+
+void TestMemory::write(const std::vector<std::byte>& bytes, size_t offset) {
+  ASSERT_LE(offset + bytes.size(), size());
+  ASSERT_TRUE(lane_->copy(data() + offset, bytes.data(), bytes.size()).is_ok());
+}
+
+std::vector<std::byte> TestMemory::read() const {
+  std::vector<std::byte> bytes(size());
+  EXPECT_TRUE(lane_->copy(bytes.data(), data(), size()).is_ok());
+  return bytes;
+}
+
+void gather(const abi::TcpxRequest& request, const abi::NetDeviceHandle& device_handle, std::byte* destination) {
+  auto lane = machine_memory().make_copy_lane(0);
+  ASSERT_TRUE(lane.is_ok());
+  abi::UnpackNetDeviceHandle unpack{};
+  ASSERT_TRUE((*lane)->copy(&unpack, device_handle.handle, sizeof unpack).is_ok());
+  ASSERT_NE(request.unpack_slot.cnt, nullptr);
+  const auto* list = static_cast<const Fragment*>(request.unpack_slot.mem);
+  for (uint64_t i = 0; i < *request.unpack_slot.cnt; ++i) {
+    ASSERT_TRUE(
+        (*lane)
+            ->copy(destination + list[i].dst_off, static_cast<std::byte*>(unpack.bounce_buf) + list[i].src_off, list[i].len)
+            .is_ok());
+  }
+}
+
+void* accept_one(const abi::NetTable_v7& table, void* listener, abi::NetDeviceHandle** device_handle) {
+  void* comm = nullptr;
+  EXPECT_TRUE(wait_until([&] {
+    EXPECT_EQ(table.accept(listener, &comm, device_handle), abi::kNcclSuccess);
+    return comm != nullptr;
+  }));
+  return comm;
+}
+
+std::vector<std::byte> pattern_bytes(size_t bytes, uint64_t seed) {
+  std::vector<std::byte> data(bytes);
+  fill_pattern(data, seed);
+  return data;
+}
+
+TablePair::TablePair(const abi::NetTable_v7& table_under_test) : table(table_under_test) {
+  EXPECT_EQ(table.listen(0, handle.bytes.data(), &listener), abi::kNcclSuccess);
+  Handle copy = handle;
+  EXPECT_EQ(table.connect(0, copy.bytes.data(), &sender, nullptr), abi::kNcclSuccess);
+  abi::NetDeviceHandle* out = &device_handle;
+  receiver = accept_one(table, listener, &out);
+}
+
+TablePair::~TablePair() {
+  close_sender();
+  close_receiver();
+  EXPECT_EQ(table.close_listen(listener), abi::kNcclSuccess);
+}
+
+void TablePair::close_sender() {
+  EXPECT_EQ(table.close_send(sender), abi::kNcclSuccess);
+  sender = nullptr;
+}
+
+void TablePair::close_receiver() {
+  EXPECT_EQ(table.close_recv(receiver), abi::kNcclSuccess);
+  receiver = nullptr;
+}
+
+void* TablePair::register_with(void* comm, const TestMemory& memory) {
+  void* mhandle = nullptr;
+  EXPECT_EQ(table.reg_mr(comm, memory.data(), static_cast<int>(memory.size()), static_cast<int>(memory.type()), &mhandle),
+            abi::kNcclSuccess);
+  EXPECT_NE(mhandle, nullptr);
+  return mhandle;
+}
+
+void* TablePair::post_send(const TestMemory& memory, void* mhandle, size_t bytes, size_t offset, int tag) {
+  void* request = nullptr;
+  EXPECT_EQ(table.isend(sender, memory.data() + offset, static_cast<int>(bytes), tag, mhandle, &request), abi::kNcclSuccess);
+  EXPECT_NE(request, nullptr);
+  return request;
+}
+
+void* TablePair::post_recv(const TestMemory& memory, void* mhandle, size_t bytes, size_t offset, int tag) {
+  void* request = nullptr;
+  void* data = memory.data() + offset;
+  int size = static_cast<int>(bytes);
+  EXPECT_EQ(table.irecv(receiver, 1, &data, &size, &tag, &mhandle, &request), abi::kNcclSuccess);
+  EXPECT_NE(request, nullptr);
+  return request;
+}
+
+int TablePair::finish(void* request) {
+  int done = 0, size = -1, rc = 0;
+  EXPECT_TRUE(wait_until([&] { return (rc = table.test(request, &done, &size)) != abi::kNcclSuccess || done != 0; }))
+      << "request never finished";
+  EXPECT_EQ(rc, abi::kNcclSuccess);
+  return size;
+}
+
+int TablePair::wait_for_error(void* request) {
+  int done = 0, rc = 0;
+  wait_until([&] { return (rc = table.test(request, &done, nullptr)) != abi::kNcclSuccess || done != 0; });
+  EXPECT_EQ(done, 0);
+  return rc;
+}
+
+void TablePair::consume(void* request) {
+  EXPECT_EQ(table.irecv_consumed(receiver, 1, request), abi::kNcclSuccess);
+}
+
+}  // namespace tcpx::testing

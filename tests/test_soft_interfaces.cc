@@ -1,0 +1,96 @@
+#include "net/soft/interfaces.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace tcpx::soft {
+namespace {
+
+InterfaceAddress entry(const char* name, const char* host, bool up = true, bool loopback = false, bool link_local = false) {
+  return {.name = name, .address = resolve(host, 0)->front(), .up = up, .loopback = loopback, .link_local = link_local};
+}
+
+std::string names(const std::vector<InterfaceAddress>& chosen) {
+  std::string text;
+  for (const InterfaceAddress& address : chosen) text += address.name + "=" + address.address.host() + " ";
+  return text;
+}
+
+const std::vector<InterfaceAddress> kHost = {
+    entry("lo", "127.0.0.1", true, true),
+    entry("lo", "::1", true, true),
+    entry("eth2", "10.0.0.2"),
+    entry("eth1", "fd00::1"),
+    entry("eth1", "10.0.0.1"),
+    entry("eth10", "10.0.0.10"),
+    entry("eth3", "10.0.0.3", false),
+    entry("wg0", "fe80::1", true, false, true),
+};
+
+TEST(SoftInterfaces, WithoutAPatternAllThatAreUpButLoopback) {
+  EXPECT_EQ(names(choose_interfaces(kHost, "", AddressFamily::kAny)), "eth1=10.0.0.1 eth10=10.0.0.10 eth2=10.0.0.2 ");
+}
+
+TEST(SoftInterfaces, LoopbackWhenNothingElseIsUp) {
+  const std::vector<InterfaceAddress> bare = {kHost[0], kHost[1], kHost[6]};
+  EXPECT_EQ(names(choose_interfaces(bare, "", AddressFamily::kAny)), "lo=127.0.0.1 ");
+}
+
+TEST(SoftInterfaces, PatternsArePrefixesExactNamesOrExclusions) {
+  EXPECT_EQ(names(choose_interfaces(kHost, "eth1", AddressFamily::kAny)), "eth1=10.0.0.1 eth10=10.0.0.10 ");
+  EXPECT_EQ(names(choose_interfaces(kHost, "=eth1", AddressFamily::kAny)), "eth1=10.0.0.1 ");
+  EXPECT_EQ(names(choose_interfaces(kHost, "^eth1,lo", AddressFamily::kAny)), "eth2=10.0.0.2 ");
+  EXPECT_EQ(names(choose_interfaces(kHost, "^=eth1,lo", AddressFamily::kAny)), "eth10=10.0.0.10 eth2=10.0.0.2 ");
+  EXPECT_EQ(names(choose_interfaces(kHost, "eth2,,lo", AddressFamily::kAny)), "eth2=10.0.0.2 lo=127.0.0.1 ");
+  EXPECT_EQ(names(choose_interfaces(kHost, "eth3", AddressFamily::kAny)), "") << "down";
+}
+
+TEST(SoftInterfaces, FamilyIsRespected) {
+  EXPECT_EQ(names(choose_interfaces(kHost, "", AddressFamily::kIpv6)), "eth1=fd00::1 ");
+  EXPECT_EQ(names(choose_interfaces(kHost, "lo", AddressFamily::kIpv6)), "lo=::1 ");
+}
+
+TEST(SoftInterfaces, AtMostSixteen) {
+  std::vector<InterfaceAddress> many;
+  for (int i = 0; i < 30; ++i) many.push_back(entry(("eth" + std::to_string(i)).c_str(), "10.0.0.1"));
+  EXPECT_EQ(choose_interfaces(many, "", AddressFamily::kAny).size(), kMaxInterfaces);
+}
+
+TEST(SoftInterfaces, NoMatchNamesWhatIsThere) {
+  Config config;
+  config.interfaces = "no-such-interface";
+  const auto found = find_interfaces(config);
+  ASSERT_EQ(found.status().code(), Code::kNotFound);
+  EXPECT_NE(found.status().detail().find("lo 127.0.0.1"), std::string::npos) << found.status().to_string();
+}
+
+TEST(SoftConfig, MalformedVariablesAreNamed) {
+  for (const char* name :
+       {"NCCL_NSOCKS_PERTHREAD", "NCCL_SOCKET_NTHREADS", "NCCL_DYNAMIC_CHUNK_SIZE", "UCCL_TCPX_SOFT_POOL_BYTES",
+        "UCCL_TCPX_SOFT_IO_THREADS", "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY"}) {
+    ::setenv(name, "zero", 1);
+    const auto config = Config::from_environment();
+    ::unsetenv(name);
+    ASSERT_FALSE(config.is_ok()) << name;
+    EXPECT_EQ(config.status().code(), Code::kBadConfig);
+    EXPECT_NE(config.status().detail().find(name), std::string::npos) << config.status().to_string();
+  }
+  EXPECT_TRUE(Config::from_environment().is_ok());
+}
+
+TEST(SoftConfig, SizesAreRoundedToPagesAndSocketsCapped) {
+  ::setenv("NCCL_DYNAMIC_CHUNK_SIZE", "5000", 1);
+  ::setenv("NCCL_NSOCKS_PERTHREAD", "8", 1);
+  ::setenv("NCCL_SOCKET_NTHREADS", "8", 1);
+  const auto config = Config::from_environment();
+  ::unsetenv("NCCL_DYNAMIC_CHUNK_SIZE");
+  ::unsetenv("NCCL_NSOCKS_PERTHREAD");
+  ::unsetenv("NCCL_SOCKET_NTHREADS");
+  ASSERT_TRUE(config.is_ok());
+  EXPECT_EQ(config->chunk_bytes, 8192u);
+  EXPECT_EQ(config->data_sockets, 8u);
+}
+
+}  // namespace
+}  // namespace tcpx::soft

@@ -1,0 +1,110 @@
+#include "net/soft/wire.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace tcpx::soft {
+namespace {
+
+HandleInfo handle_info(const char* host) {
+  HandleInfo info;
+  info.address = resolve(host, 4567)->front();
+  info.data_sockets = 4;
+  info.chunk_bytes = 524288;
+  info.cookie = {{1, 2}};
+  return info;
+}
+
+TEST(SoftWire, HandleRoundTripsInBothFamilies) {
+  for (const char* host : {"127.0.0.1", "::1"}) {
+    const auto back = decode_handle(encode_handle(handle_info(host)));
+    ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+    EXPECT_EQ(back->address.to_string(), handle_info(host).address.to_string());
+    EXPECT_EQ(back->data_sockets, 4u);
+    EXPECT_EQ(back->chunk_bytes, 524288u);
+    EXPECT_EQ(back->cookie, (Cookie{{1, 2}}));
+  }
+}
+
+// Flipping any bit of any byte must be noticed.
+template <size_t N, class Decode>
+void expect_every_flip_refused(const std::array<std::byte, N>& good, Decode decode) {
+  ASSERT_TRUE(decode(good).is_ok());
+  for (size_t i = 0; i < N; ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      auto bad = good;
+      bad[i] ^= static_cast<std::byte>(1 << bit);
+      EXPECT_EQ(decode(bad).status().code(), Code::kProtocol) << "byte " << i << " bit " << bit;
+    }
+  }
+}
+
+TEST(SoftWire, AnyFlippedBitIsRefused) {
+  expect_every_flip_refused(encode_handle(handle_info("127.0.0.1")).bytes,
+                            [](const auto& bytes) { return decode_handle(Handle{bytes}); });
+  std::array<std::byte, kHelloBytes> hello;
+  encode_hello({.cookie = {{3, 4}}, .connection = 5, .socket_index = 2, .data_sockets = 4}, hello);
+  expect_every_flip_refused(hello, [](const auto& bytes) { return decode_hello(bytes); });
+  std::array<std::byte, kHelloAnswerBytes> answer;
+  encode_hello_answer({.connection = 5, .accepted = true}, answer);
+  expect_every_flip_refused(answer, [](const auto& bytes) { return decode_hello_answer(bytes); });
+  std::array<std::byte, kChunkHeaderBytes> chunk;
+  encode_chunk_header({.sequence = 9, .total = 10000, .offset = 8192, .bytes = 1808, .tag = 42}, chunk);
+  expect_every_flip_refused(chunk, [](const auto& bytes) { return decode_chunk_header(bytes, 8192); });
+}
+
+TEST(SoftWire, RecordsAreNotTakenForEachOther) {
+  std::array<std::byte, kHelloBytes> hello;
+  encode_hello({}, hello);
+  std::array<std::byte, kChunkHeaderBytes> as_chunk;
+  std::memcpy(as_chunk.data(), hello.data(), as_chunk.size());
+  EXPECT_EQ(decode_chunk_header(as_chunk, 4096).status().code(), Code::kProtocol);
+}
+
+TEST(SoftWire, ChunkGeometryIsChecked) {
+  const auto decodes = [](const ChunkHeader& header, uint32_t chunk_bytes) {
+    std::array<std::byte, kChunkHeaderBytes> bytes;
+    encode_chunk_header(header, bytes);
+    return decode_chunk_header(bytes, chunk_bytes).is_ok();
+  };
+  EXPECT_TRUE(decodes({.total = 0, .offset = 0, .bytes = 0}, 4096));
+  EXPECT_TRUE(decodes({.total = 4096, .offset = 0, .bytes = 4096}, 4096));
+  EXPECT_TRUE(decodes({.total = 4097, .offset = 4096, .bytes = 1}, 4096));
+  EXPECT_FALSE(decodes({.total = 0, .offset = 0, .bytes = 1}, 4096)) << "bytes of an empty message";
+  EXPECT_FALSE(decodes({.total = 0, .offset = 4096, .bytes = 0}, 4096)) << "beyond an empty message";
+  EXPECT_FALSE(decodes({.total = 4096, .offset = 4096, .bytes = 0}, 4096)) << "beyond the end";
+  EXPECT_FALSE(decodes({.total = 8192, .offset = 1, .bytes = 4096}, 4096)) << "not at a chunk boundary";
+  EXPECT_FALSE(decodes({.total = 8192, .offset = 0, .bytes = 4095}, 4096)) << "shorter than its chunk";
+  EXPECT_FALSE(decodes({.total = 5000, .offset = 4096, .bytes = 4096}, 4096)) << "longer than its message";
+  EXPECT_FALSE(decodes({.total = 0x80000000u, .offset = 0, .bytes = 4096}, 4096)) << "more than the ABI's int";
+  EXPECT_FALSE(decodes({.total = 0xffffffffu, .offset = 0xfffff000u, .bytes = 4095}, 4096)) << "sums that would wrap";
+}
+
+TEST(SoftWire, HandleFieldsAreBounded) {
+  const auto decodes = [](auto change) {
+    HandleInfo info = handle_info("127.0.0.1");
+    change(info);
+    return decode_handle(encode_handle(info)).is_ok();
+  };
+  EXPECT_TRUE(decodes([](HandleInfo&) {}));
+  EXPECT_FALSE(decodes([](HandleInfo& info) { info.data_sockets = 0; }));
+  EXPECT_FALSE(decodes([](HandleInfo& info) { info.data_sockets = kMaxDataSockets + 1; }));
+  EXPECT_FALSE(decodes([](HandleInfo& info) { info.chunk_bytes = 0; }));
+  EXPECT_FALSE(decodes([](HandleInfo& info) { info.chunk_bytes = 4097; }));
+  EXPECT_FALSE(decodes([](HandleInfo& info) { info.chunk_bytes = kMaxChunkBytes + kPageBytes; }));
+  EXPECT_FALSE(decodes([](HandleInfo& info) { info.address = info.address.with_port(0); }));
+}
+
+TEST(SoftWire, HelloIndexIsBounded) {
+  std::array<std::byte, kHelloBytes> bytes;
+  encode_hello({.socket_index = 4, .data_sockets = 4}, bytes);
+  EXPECT_TRUE(decode_hello(bytes).is_ok()) << "the control socket";
+  encode_hello({.socket_index = 5, .data_sockets = 4}, bytes);
+  EXPECT_FALSE(decode_hello(bytes).is_ok());
+  encode_hello({.socket_index = 0, .data_sockets = 9}, bytes);
+  EXPECT_FALSE(decode_hello(bytes).is_ok());
+}
+
+}  // namespace
+}  // namespace tcpx::soft
