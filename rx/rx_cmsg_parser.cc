@@ -128,7 +128,7 @@ class Walk {
       fail(CmsgError::kZeroLength, at);
     } else if (dmabuf_of(record) != out_.dmabuf_id) {
       fail(CmsgError::kMixedDmabufs, at);
-    } else if (pool_off >= kMaxPoolBytes || record.frag_size > kMaxPoolBytes - pool_off || record.frag_size > unplaced_bytes) {
+    } else if (pool_off > kMaxPoolBytes || record.frag_size > kMaxPoolBytes - pool_off || record.frag_size > unplaced_bytes) {
       fail(CmsgError::kOverflow, at);
     } else if (out_.fragments.size() == kMaxFragments) {
       fail(CmsgError::kTooMany, at);

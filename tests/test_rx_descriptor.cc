@@ -113,7 +113,8 @@ TEST_F(RxDescriptor, Trap16_FragmentBeyondTheMessageIsRefused) {
 TEST_F(RxDescriptor, Trap16_SumsThatWrapIn64BitsAreRefused) {
   for (const uint64_t dst_off : {kMost64, kMost64 - 9, kMost64 - 10, uint64_t{1} << 32, uint64_t{1} << 63}) {
     SCOPED_TRACE(dst_off);
-    expect_refused({{0, 10, 0}, {10, 10, dst_off}}, 20, target(4096, 20), {"fragment 1", std::to_string(dst_off)});
+    expect_refused({{0, 10, 0}, {10, 10, dst_off}}, 20, target(4096, 20),
+                   {"fragment 1", std::to_string(dst_off), "beyond the message of 20"});
   }
   expect_built({{0, kMost32, 0}, {0, 10, kMost32}}, uint64_t{kMost32} + 10, target(kMaxPoolBytes, kMost64));
 }

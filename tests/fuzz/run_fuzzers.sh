@@ -3,15 +3,16 @@
 # usage: tests/fuzz/run_fuzzers.sh SECONDS [BUILD_DIR]
 # Memory and input size are bounded. New inputs are not kept; an input that breaks something stays in BUILD_DIR/fuzz-findings.
 set -u
-if [ $# -lt 1 ] || [ $# -gt 2 ]; then
-  echo "usage: $0 SECONDS [BUILD_DIR]" >&2
-  exit 2
-fi
-seconds=$1
+seconds=${1:-}
+case $seconds in
+  '' | 0* | *[!0-9]*)
+    echo "usage: $0 SECONDS [BUILD_DIR]" >&2
+    exit 2
+    ;;
+esac
 here=$(cd "$(dirname "$0")" && pwd)
 build=${2:-$here/../../build/fuzz}
 findings=$build/fuzz-findings
-mkdir -p "$findings" || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
@@ -20,7 +21,7 @@ failed=0
 for program in "$build"/tests/fuzz/fuzz_*; do
   if [ ! -f "$program" ] || [ ! -x "$program" ]; then continue; fi
   name=$(basename "$program")
-  mkdir -p "$work/$name"
+  mkdir -p "$work/$name" "$findings" || exit 1
   set -- "$work/$name"
   if [ -d "$here/corpus/$name" ]; then set -- "$@" "$here/corpus/$name"; fi
   ran=$((ran + 1))

@@ -1,0 +1,289 @@
+// Who may include whom, and a few rules that every file of the tree keeps. The table is the law; the cases below it show that the
+// checker sees what it must, then turn it on the tree.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tcpx {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Files whose path starts with `files` may include project headers that start with one of `may` and none that starts with one of
+/// `never`. The longest matching row counts; a file without a row is an error.
+struct Layer {
+  std::string_view files;
+  std::vector<std::string_view> may;
+  std::vector<std::string_view> never;
+};
+
+const std::vector<std::string_view> kAnything = {""};
+
+const std::vector<Layer>& layers() {
+  static const std::vector<Layer> table = {
+      {"include/", {"tcpx/", "tcpx_interface.h"}, {}},
+      {"base/", {"tcpx/", "base/"}, {}},
+      {"net/", {"tcpx/", "base/", "net/"}, {}},
+      {"rx/", {"tcpx/", "base/", "rx/"}, {"base/log.h"}},
+      {"device/", {"tcpx/", "base/", "rx/rx_descriptor.h", "rx/unpacker.h", "device/"}, {}},
+      {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/"}, {}},
+      {"transfer/default_endpoint.cc", kAnything, {}},  // wires the real parts
+      {"perf/", {"tcpx/", "base/", "device/", "perf/"}, {}},
+      // The loader's header, and the headers that it includes in turn.
+      {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},
+      {"tools/", kAnything, {}},
+      {"tests/", kAnything, {}},
+  };
+  return table;
+}
+
+bool starts_with_one_of(std::string_view text, const std::vector<std::string_view>& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](std::string_view prefix) { return text.starts_with(prefix); });
+}
+
+const Layer* layer_of(std::string_view path) {
+  const Layer* best = nullptr;
+  for (const Layer& layer : layers()) {
+    if (path.starts_with(layer.files) && (best == nullptr || layer.files.size() > best->files.size())) best = &layer;
+  }
+  return best;
+}
+
+/// `text` line by line without comments; the contents of literals are blanked too, except on preprocessor lines.
+std::vector<std::string> code_lines(std::string_view text) {
+  std::vector<std::string> lines(1);
+  enum class In { kCode, kLineComment, kBlockComment, kLiteral } in = In::kCode;
+  char quote = 0;
+  bool directive = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const char next = i + 1 < text.size() ? text[i + 1] : '\0';
+    if (c == '\n') {
+      if (in != In::kBlockComment) in = In::kCode;
+      directive = false;
+      lines.emplace_back();
+      continue;
+    }
+    std::string& line = lines.back();
+    switch (in) {
+      case In::kLineComment:
+        break;
+      case In::kBlockComment:
+        if (c == '*' && next == '/') in = In::kCode, ++i;
+        break;
+      case In::kLiteral:
+        if (directive) line.push_back(c);
+        if (c == '\\') {
+          ++i;
+        } else if (c == quote) {
+          in = In::kCode;
+        }
+        break;
+      case In::kCode:
+        if (c == '/' && next == '/') {
+          in = In::kLineComment;
+        } else if (c == '/' && next == '*') {
+          in = In::kBlockComment, ++i;
+        } else {
+          const bool digit_separator = c == '\'' && !line.empty() && std::isalnum(static_cast<unsigned char>(line.back())) != 0;
+          if ((c == '"' || c == '\'') && !digit_separator) in = In::kLiteral, quote = c;
+          if (c == '#' && line.find_first_not_of(" \t") == std::string::npos) directive = true;
+          line.push_back(c);
+        }
+    }
+  }
+  return lines;
+}
+
+std::string_view trim(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+/// "#  include <x>" -> {"include", "<x>"}; two empty parts for any other line.
+std::pair<std::string_view, std::string_view> directive_of(std::string_view line) {
+  line = trim(line);
+  if (!line.starts_with('#')) return {};
+  line = trim(line.substr(1));
+  const size_t end = std::min(line.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"), line.size());
+  return {line.substr(0, end), trim(line.substr(end))};
+}
+
+bool reads_environment(std::string_view line) {
+  const auto in_word = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  for (size_t i = 0; i < line.size();) {
+    size_t end = i;
+    while (end < line.size() && in_word(line[end])) ++end;
+    const std::string_view word = line.substr(i, end - i);
+    if (word == "getenv" || word == "secure_getenv") return true;
+    i = std::max(end, i + 1);
+  }
+  return false;
+}
+
+bool is_cuda(std::string_view header) {
+  return starts_with_one_of(header, {"cuda", "cub/", "thrust/", "nvtx", "nvml", "cooperative_groups", "device_launch_parameters",
+                                     "driver_types.h", "vector_types.h"});
+}
+
+/// Everything wrong with one file. `path` counts from the root; `project_files` tells project headers in <> from system headers.
+std::vector<std::string> violations(const std::string& path, std::string_view text,
+                                    const std::set<std::string>& project_files = {}) {
+  const Layer* layer = layer_of(path);
+  if (layer == nullptr) return {path + ": no row in the layer table"};
+  std::vector<std::string> found;
+  bool pragma_once = false;
+  const std::vector<std::string> lines = code_lines(text);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto wrong = [&](const std::string& what) { found.push_back(path + ":" + std::to_string(i + 1) + ": " + what); };
+    if (path != "base/environment.cc" && reads_environment(lines[i])) wrong("reads the environment");
+
+    const auto [name, operand] = directive_of(lines[i]);
+    pragma_once = pragma_once || (name == "pragma" && operand == "once");
+    if (name != "include" && name != "include_next" && name != "import") continue;
+    const bool quoted = operand.starts_with('"');
+    if (operand.size() < 3 || !(quoted || operand.starts_with('<')) || operand.back() != (quoted ? '"' : '>')) {
+      wrong("an include that cannot be checked");
+      continue;
+    }
+    const std::string header(operand.substr(1, operand.size() - 2));
+    const bool ours = quoted || project_files.contains(header) || project_files.contains("include/" + header);
+    if (header.find("../") != std::string::npos) wrong("includes by a way up: " + header);
+    if ((header.starts_with("spdlog/") || header.starts_with("fmt/")) && path != "base/log.cc")
+      wrong("the log library: " + header);
+    if (is_cuda(header)) {
+      if (!path.starts_with("device/")) wrong("CUDA outside device/: " + header);
+    } else if (ours && (!starts_with_one_of(header, layer->may) || starts_with_one_of(header, layer->never))) {
+      wrong(std::string(layer->files) + " must not include " + header);
+    }
+  }
+  if ((path.ends_with(".h") || path.ends_with(".cuh")) && !pragma_once) found.push_back(path + ": no #pragma once");
+  return found;
+}
+
+/// Paths of all sources below `root`, which is the project; hidden folders and build trees are left out.
+std::set<std::string> sources(const fs::path& root) {
+  static const std::set<std::string> kSuffixes = {".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu"};
+  std::set<std::string> paths;
+  for (auto it = fs::recursive_directory_iterator(root); it != fs::recursive_directory_iterator(); ++it) {
+    const std::string name = it->path().filename().string();
+    if (it->is_directory()) {
+      const bool build_tree = name.starts_with("build") || fs::exists(it->path() / "CMakeCache.txt");
+      if (name.starts_with(".") || build_tree) it.disable_recursion_pending();
+    } else if (kSuffixes.contains(it->path().extension().string())) {
+      paths.insert(it->path().lexically_relative(root).generic_string());
+    }
+  }
+  return paths;
+}
+
+// Planted lines
+// ------------------------------------------------------------------------------------------------------------------
+
+void expect_clean(const std::string& path, std::string_view text) {
+  for (const std::string& line : violations(path, text)) ADD_FAILURE() << line;
+}
+
+void expect_found(const std::string& path, std::string_view text, const std::string& what) {
+  const std::vector<std::string> found = violations(path, text);
+  ASSERT_EQ(found.size(), 1u) << path << " " << text;
+  EXPECT_NE(found[0].find(what), std::string::npos) << found[0];
+}
+
+TEST(LayerChecker, EveryForbiddenEdgeIsFound) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> forbidden = {
+      {"include/tcpx/x.cc", {"base/text.h", "net/net_plugin.h", "x.h"}},
+      {"base/x.cc", {"net/net_plugin.h", "rx/unpacker.h", "device/x.h", "transfer/x.h", "perf/pattern.h", "tests/support/x.h"}},
+      {"net/x.cc", {"rx/rx_descriptor.h", "device/x.h", "transfer/x.h", "perf/pattern.h"}},
+      {"net/soft/x.cc", {"rx/rx_descriptor.h", "device/x.h", "transfer/x.h", "perf/pattern.h"}},
+      {"rx/x.cc", {"net/net_plugin.h", "device/x.h", "transfer/x.h", "base/log.h"}},
+      {"device/x.cu", {"net/net_plugin.h", "transfer/x.h", "rx/rx_cmsg_parser.h", "perf/pattern.h"}},
+      {"transfer/x.cc",
+       {"net/abi/nccl_net_v7.h", "net/plugin_loader.h", "net/soft/soft_table.h", "device/x.h", "perf/pattern.h"}},
+      {"perf/x.cc", {"transfer/x.h", "net/net_plugin.h", "rx/unpacker.h"}},
+      {"tcpx_impl.cc", {"transfer/x.h", "net/abi/tcpx_request.h", "net/soft/soft_table.h", "base/log.h", "rx/unpacker.h"}},
+  };
+  for (const auto& [path, headers] : forbidden) {
+    for (const std::string& header : headers) expect_found(path, "#include \"" + header + "\"\n", "must not include " + header);
+  }
+}
+
+TEST(LayerChecker, AllowedEdgesAreClean) {
+  expect_clean("rx/x.cc", "#include \"rx/rx_descriptor.h\"\n#include <sys/socket.h>\n#include \"base/text.h\"\n");
+  expect_clean("device/x.cu", "#include <cuda_runtime.h>\n#include \"rx/unpacker.h\"\n");
+  expect_clean("transfer/x.cc", "#include \"net/net_plugin.h\"\n#include <net/if.h>\n");
+  expect_clean("transfer/default_endpoint.cc", "#include \"net/plugin_loader.h\"\n#include \"device/x.h\"\n");
+  expect_clean("tcpx_impl.cc", "#include \"tcpx_interface.h\"\n#include \"net/plugin_loader.h\"\n");
+  expect_clean("tests/x.cc", "#include \"net/abi/nccl_net_v7.h\"\n#include <gtest/gtest.h>\n");
+}
+
+TEST(LayerChecker, DisguisedIncludesAreFound) {
+  expect_found("rx/x.cc", "  #  include \"net/net_plugin.h\" // why not\n", "x.cc:1: rx/ must not include");
+  expect_found("rx/x.cc", "/* a\n b */ #include \"net/net_plugin.h\"\n", "x.cc:2: rx/ must not include");
+  expect_found("rx/x.cc", "#include HEADER\n", "cannot be checked");
+  expect_found("tests/x.cc", "#include \"tests/../net/net_plugin.h\"\n", "way up");
+  expect_found("somewhere/x.cc", "int x;\n", "no row");
+  const std::vector<std::string> in_angles = violations("rx/x.cc", "#include <net/net_plugin.h>\n", {"net/net_plugin.h"});
+  ASSERT_EQ(in_angles.size(), 1u);
+}
+
+TEST(LayerChecker, ForeignLibrariesStayWhereTheyBelong) {
+  for (const std::string header :
+       {"<cuda.h>", "<cuda_runtime.h>", "\"cuda_runtime_api.h\"", "<cuda/std/atomic>", "<cub/cub.cuh>"}) {
+    for (const std::string path : {"net/x.cc", "tests/x.cc", "transfer/default_endpoint.cc", "base/x.cc"}) {
+      expect_found(path, "#include " + header + "\n", "CUDA outside device/");
+    }
+  }
+  expect_clean("base/log.cc", "#include <spdlog/spdlog.h>\n");
+  expect_found("net/x.cc", "#include <spdlog/spdlog.h>\n", "log library");
+  expect_found("base/log.h", "#pragma once\n#include <fmt/format.h>\n", "log library");
+}
+
+TEST(LayerChecker, EnvironmentReadsAreFoundOutsideOneFile) {
+  const std::string reads = "const char* x = std::getenv(\"HOME\");\n";
+  expect_clean("base/environment.cc", reads);
+  expect_found("base/log.cc", reads, "log.cc:1: reads the environment");
+  expect_found("tests/x.cc", "auto x = 1'000; auto y = ::secure_getenv(name);\n", "reads the environment");
+  expect_found("net/x.cc", "char c = '\"'; auto read = &getenv;\n", "reads the environment");
+  expect_clean("net/x.cc",
+               "// getenv is not called\n/* nor\n getenv here */ int x;\nconst char* y = \"getenv(\";\nsetenv(a, b, 1);\n");
+}
+
+TEST(LayerChecker, HeadersNeedPragmaOnce) {
+  expect_clean("rx/x.h", "// essay\n#pragma once\n");
+  expect_found("rx/x.h", "#ifndef X\n#define X\n#endif\n", "no #pragma once");
+  expect_found("device/x.cuh", "// #pragma once\n", "no #pragma once");
+  expect_clean("rx/x.cc", "int x;\n");
+}
+
+// The tree
+// -----------------------------------------------------------------------------------------------------------------------
+
+TEST(Layers, TheTreeKeepsTheTable) {
+  const fs::path root = TCPX_SOURCE_DIR;
+  const std::set<std::string> paths = sources(root);
+  for (const std::string& path : paths) {
+    std::ifstream file(root / path, std::ios::binary);
+    ASSERT_TRUE(file) << path;
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    for (const std::string& line : violations(path, text, paths)) ADD_FAILURE() << line;
+  }
+  // A wrong root would be clean as well.
+  EXPECT_GE(paths.size(), 40u);
+  for (const char* known : {"include/tcpx/status.h", "base/environment.cc", "net/net_plugin.h", "rx/rx_descriptor.cc",
+                            "perf/pattern.cc", "tests/test_layers.cc"}) {
+    EXPECT_TRUE(paths.contains(known)) << known;
+  }
+}
+
+}  // namespace
+}  // namespace tcpx
