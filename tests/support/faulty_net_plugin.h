@@ -1,0 +1,97 @@
+// FaultyNetPlugin: any plugin, with faults on top. Seeded, so that a failing run can be repeated.
+//
+// Delays are answers every plugin may give ("not yet", "not done", without asking it); what the caller makes of them must not
+// show in the data. From call number `break_at` on, post, test and consume fail with `break_with`: a plugin does not recover
+// either.
+#pragma once
+
+#include <random>
+#include <utility>
+
+#include "net/net_plugin.h"
+
+namespace tcpx::testing {
+
+struct FaultPolicy {
+  uint64_t seed = 1;
+  uint32_t delay_percent = 0;  ///< of connect, accept, post and test calls
+  uint64_t break_at = 0;       ///< 0: never. Counts post, test and consume calls
+  Status break_with{Code::kPeerGone, "faulty plugin", "scripted", Domain::kNccl, 2};
+};
+
+class FaultyNetPlugin final : public NetPlugin {
+ public:
+  /// `plugin` must outlive this.
+  FaultyNetPlugin(NetPlugin& plugin, FaultPolicy policy)
+      : plugin_(plugin), policy_(std::move(policy)), rng_(static_cast<std::minstd_rand::result_type>(policy_.seed)) {}
+
+  uint64_t delays() const { return delays_; }
+  uint64_t breakable_calls() const { return calls_; }
+
+  const std::string& name() const override { return plugin_.name(); }
+  int abi_version() const override { return plugin_.abi_version(); }
+  Result<int> device_count() override { return plugin_.device_count(); }
+  Result<DeviceProperties> properties(int dev) override { return plugin_.properties(dev); }
+  Result<ListenComm> listen(int dev, Handle& handle) override { return plugin_.listen(dev, handle); }
+  Result<std::optional<SendComm>> try_connect(int dev, Handle& handle) override {
+    if (delay()) return std::optional<SendComm>();
+    return plugin_.try_connect(dev, handle);
+  }
+  Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) override {
+    if (delay()) return std::optional<RecvComm>();
+    return plugin_.try_accept(comm, device_handle);
+  }
+  Result<MemoryHandle> register_memory(SendComm comm, void* data, size_t bytes, MemoryType type) override {
+    return plugin_.register_memory(comm, data, bytes, type);
+  }
+  Result<MemoryHandle> register_memory(RecvComm comm, void* data, size_t bytes, MemoryType type) override {
+    return plugin_.register_memory(comm, data, bytes, type);
+  }
+  Status deregister_memory(SendComm comm, MemoryHandle handle) override { return plugin_.deregister_memory(comm, handle); }
+  Status deregister_memory(RecvComm comm, MemoryHandle handle) override { return plugin_.deregister_memory(comm, handle); }
+  Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) override {
+    if (broken()) return policy_.break_with;
+    if (delay()) return std::optional<Request>();
+    return plugin_.try_send(comm, data, bytes, tag, handle);
+  }
+  Result<std::optional<Request>> try_recv(RecvComm comm, void* data, size_t bytes, int tag, MemoryHandle handle) override {
+    if (broken()) return policy_.break_with;
+    if (delay()) return std::optional<Request>();
+    return plugin_.try_recv(comm, data, bytes, tag, handle);
+  }
+  Result<Completion> test(Request request) override {
+    if (broken()) return policy_.break_with;
+    if (delay()) return Completion{};
+    return plugin_.test(request);
+  }
+  Result<ReceivedMessage> received(Request request) override { return plugin_.received(request); }
+  Status consumed(RecvComm comm, Request request) override {
+    if (broken()) return policy_.break_with;
+    return plugin_.consumed(comm, request);
+  }
+  Result<BouncePool> bounce_pool(const DeviceHandleStorage& device_handle, const MemoryOps& memory, CopyLane& lane) override {
+    return plugin_.bounce_pool(device_handle, memory, lane);
+  }
+  Status close(SendComm comm) override { return plugin_.close(comm); }
+  Status close(RecvComm comm) override { return plugin_.close(comm); }
+  Status close(ListenComm comm) override { return plugin_.close(comm); }
+
+ private:
+  bool delay() {
+    if (rng_() % 100 >= policy_.delay_percent) return false;
+    ++delays_;
+    return true;
+  }
+  bool broken() {
+    ++calls_;
+    return policy_.break_at != 0 && calls_ >= policy_.break_at;
+  }
+
+  NetPlugin& plugin_;
+  FaultPolicy policy_;
+  std::minstd_rand rng_;
+  uint64_t delays_ = 0;
+  uint64_t calls_ = 0;
+};
+
+}  // namespace tcpx::testing

@@ -1,0 +1,84 @@
+// Both ends of one wire of a plugin, with their memory, under a manual clock.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "perf/pattern.h"
+#include "tests/support/fake_net_plugin.h"
+#include "tests/support/fake_unpacker.h"
+#include "tests/support/manual_clock.h"
+#include "transfer/connection.h"
+
+namespace tcpx::testing {
+
+struct PipelineOptions {
+  FakeNetPlugin::Options fake;
+  ConnectionOptions send{.limits = {.window = kDefaultSendWindow}, .chunk_bytes = 4096, .max_transfers = 8};
+  ConnectionOptions recv{.limits = {.window = kDefaultRecvWindow}, .chunk_bytes = 4096, .max_transfers = 8};
+  MemoryType recv_type = MemoryType::kCuda;
+  size_t memory_bytes = 256 * 1024;
+  ReceiveTap* tap = nullptr;
+};
+
+/// The fake's pool is host memory, so "device" memory here is host memory.
+struct Pipeline {
+  static constexpr std::byte kUntouched{0x5A};
+
+  /// @param wrap the plugin that the connections see: the fake itself, or one in front of it
+  explicit Pipeline(const PipelineOptions& options = {}) : Pipeline(options, nullptr) {}
+  Pipeline(const PipelineOptions& options, NetPlugin* (*wrap)(NetPlugin& fake, void* user), void* user = nullptr)
+      : fake(options.fake), memory(make_host_memory_ops()) {
+    NetPlugin& plugin = wrap != nullptr ? *wrap(fake, user) : fake;
+    source = memory->allocate_device(0, options.memory_bytes).value();
+    target = memory->allocate_device(0, options.memory_bytes).value();
+    const auto [send_comm, recv_comm] = fake.make_wire();
+    raw_send = send_comm;
+    raw_recv = recv_comm;
+    send = Connection::create(Comm(plugin, send_comm), {}, clock, options.send).value();
+    recv = Connection::create(Comm(plugin, recv_comm), {.unpacker = &unpacker, .pool = fake.pool(), .tap = options.tap}, clock,
+                              options.recv)
+               .value();
+    send_memory = send->register_memory(source.device(), source.size(), MemoryType::kCuda).value();
+    recv_memory = recv->register_memory(target.device(), target.size(), options.recv_type).value();
+    std::fill_n(target.host(), target.size(), kUntouched);
+  }
+  Pipeline(const Pipeline&) = delete;
+
+  std::span<std::byte> received(size_t offset, size_t bytes) { return {target.host() + offset, bytes}; }
+
+  TransferId submit_send(size_t offset, size_t bytes, uint64_t seed = 1) {
+    fill_pattern({source.host() + offset, bytes}, seed);
+    return send->submit({.memory = send_memory, .offset = offset, .bytes = bytes, .tag = 42}).value();
+  }
+  TransferId submit_recv(size_t offset, size_t bytes) {
+    return recv->submit({.memory = recv_memory, .offset = offset, .bytes = bytes, .tag = 42}).value();
+  }
+
+  /// Drives both ends, 1 ms per round, until `until` or for `rounds`. @return whether `until` came true.
+  template <class Condition>
+  bool drive(Condition until, int rounds = 2000) {
+    for (int i = 0; i < rounds; ++i) {
+      if (until()) return true;
+      send->progress();
+      recv->progress();
+      clock.advance(std::chrono::milliseconds(1));
+    }
+    return until();
+  }
+  bool drive_to_end(int rounds = 2000) {
+    return drive([this] { return send->pending() == 0 && recv->pending() == 0; }, rounds);
+  }
+
+  FakeNetPlugin fake;
+  ManualClock clock;
+  FakeUnpacker unpacker;
+  std::unique_ptr<MemoryOps> memory;
+  MemoryBuffer source, target;
+  SendComm raw_send{};
+  RecvComm raw_recv{};
+  std::unique_ptr<Connection> send, recv;
+  RegisteredMemory send_memory, recv_memory;
+};
+
+}  // namespace tcpx::testing

@@ -1,0 +1,297 @@
+// The bootstrap port meets the world: good clients, late servers, and everything else that connects to an open port.
+#include "transfer/bootstrap.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <future>
+#include <string_view>
+
+#include "base/socket_io.h"
+#include "base/text.h"
+#include "tests/support/expect_log.h"
+
+namespace tcpx {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Deadline soon() {
+  return Deadline::after(seconds(10));
+}
+
+std::unique_ptr<BootstrapServer> make_server(BootstrapServerOptions options = {}) {
+  if (options.host.empty()) options.host = "127.0.0.1";
+  auto server = BootstrapServer::create(options);
+  EXPECT_TRUE(server.is_ok()) << server.status().to_string();
+  return server.is_ok() ? std::move(*server) : nullptr;
+}
+
+// A place of this machine where nobody listens, and where no other process will while the test runs: a loopback address of our
+// own.
+struct Place {
+  std::string host = concat("127.1.", (::getpid() >> 8) & 0xff, '.', (::getpid() & 0xff) | 1);
+  uint16_t port = make_server({.host = host})->port();
+};
+
+UniqueFd raw_client(const BootstrapServer& server) {
+  auto fd = connect_tcp(SocketAddress::loopback(server.port()), soon());
+  EXPECT_TRUE(fd.is_ok()) << fd.status().to_string();
+  return fd.is_ok() ? std::move(*fd) : UniqueFd();
+}
+
+// True when the other end closes the connection; what it says before that goes to `said`.
+bool is_dropped(int fd, std::vector<std::byte>* said = nullptr) {
+  std::byte byte;
+  for (;;) {
+    const Status status = recv_all(fd, {&byte, 1}, Deadline::after(seconds(5)));
+    if (!status.is_ok()) return status.code() == Code::kPeerGone;
+    if (said != nullptr) said->push_back(byte);
+  }
+}
+
+// A good client in its own thread: connects, then ends the channel well.
+std::future<Status> good_client(uint16_t port, const std::string& host = "127.0.0.1") {
+  return std::async(std::launch::async, [=] {
+    auto channel = bootstrap_connect(host, port, soon());
+    return channel.is_ok() ? channel->finish(Status::ok(), soon()) : channel.status();
+  });
+}
+
+// Serves one good client to its end; how long that took.
+Duration serve_one(BootstrapServer& server, std::future<Status> client) {
+  const TimePoint begin = Clock::steady().now();
+  auto channel = server.accept(soon());
+  EXPECT_TRUE(channel.is_ok()) << channel.status().to_string();
+  if (channel.is_ok()) {
+    EXPECT_EQ(channel->peer_build(), TCPX_VERSION);
+    const Status status = channel->finish(Status::ok(), soon());
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+  }
+  const Status status = client.get();
+  EXPECT_TRUE(status.is_ok()) << status.to_string();
+  return Clock::steady().now() - begin;
+}
+
+std::vector<std::byte> bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<std::byte> hello_with(size_t offset, std::vector<std::byte> field) {
+  auto bytes = encode_frame(encode_hello("test"));
+  std::copy(field.begin(), field.end(), bytes.begin() + static_cast<std::ptrdiff_t>(offset));
+  return bytes;
+}
+
+struct BadInput {
+  const char* name;
+  std::vector<std::byte> bytes;
+  bool closes;           // the bad client closes after its bytes
+  const char* log_part;  // of the line that says it was dropped; nullptr: not dropped while the good client is served
+};
+
+class BootstrapBadInput : public ::testing::TestWithParam<BadInput> {};
+
+TEST_P(BootstrapBadInput, IsLoggedAndDroppedAndTheNextClientServed) {
+  testing::allow_log("bootstrap: dropped");
+  const auto server = make_server();
+  ASSERT_NE(server, nullptr);
+  UniqueFd bad = raw_client(*server);
+  ASSERT_TRUE(send_all(bad.get(), GetParam().bytes, soon()).is_ok());
+  if (GetParam().closes) bad.reset();
+  // The hello time is 5 s: a good client that is served sooner did not wait for the bad one.
+  EXPECT_LT(serve_one(*server, good_client(server->port())), seconds(2));
+  if (GetParam().log_part == nullptr) return;
+  EXPECT_TRUE(testing::logged("bootstrap: dropped 127.0.0.1:"));
+  EXPECT_TRUE(testing::logged(GetParam().log_part)) << GetParam().log_part;
+  if (bad) {
+    EXPECT_TRUE(is_dropped(bad.get()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BootstrapBadInput,
+    ::testing::Values(
+        BadInput{"HttpRequest", bytes_of("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), false, "begins with \"GET /metrics HTTP"},
+        BadInput{"Garbage", bytes_of("\x8f\x01\xfe garbage \x1b[31m and more of it, well past the end of any header"), false,
+                 "not a bootstrap frame"},
+        BadInput{"WrongMagic", hello_with(4, bytes_of("SOCK")), false, "not a bootstrap frame: it begins with \"TCPXSOCK"},
+        BadInput{"NewerVersion", hello_with(8, bytes_of(std::string_view("\x07\0", 2))), false, "bootstrap version 7"},
+        BadInput{"UnknownType", hello_with(10, bytes_of("\x63")), false, "unknown frame type 99"},
+        BadInput{"UnknownFlags", hello_with(16, bytes_of("\x04")), false, "flags 0x4 are unknown"},
+        BadInput{"OversizeLength", hello_with(20, bytes_of("\xff\xff\xff\x7f")), false, "payload of 2147483647 bytes"},
+        BadInput{"WrongCheckValue", hello_with(50, bytes_of("!")), false, "check value"},
+        BadInput{"AnotherFrameFirst", encode_frame(encode_barrier(1)), false, "expected a hello frame, got barrier"},
+        BadInput{"MalformedHello", encode_frame({FrameType::kHello, bytes_of("\xff\xff")}), false, "malformed hello"},
+        BadInput{"HalfAFrameThenClose", bytes_of("TCPXBOOT\x01"), true, "closed by the peer after 9 bytes"},
+        BadInput{"PortScan", {}, true, "connection closed by the peer"}, BadInput{"SilentConnection", {}, false, nullptr},
+        BadInput{"HalfAFrameThenSilence", bytes_of("TCPXBOOT\x01"), false, nullptr}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Bootstrap, SilentConnectionsAreDroppedAtTheirDeadline) {
+  const auto server = make_server({.hello_time = milliseconds(30)});
+  const UniqueFd silent = raw_client(*server);
+  const auto result = server->accept(Deadline::after(milliseconds(200)));
+  ASSERT_FALSE(result.is_ok());
+  EXPECT_EQ(result.status().code(), Code::kTimeout) << result.status().to_string();
+  EXPECT_TRUE(testing::logged("TCPX_E_TIMEOUT: bootstrap hello"));
+  EXPECT_TRUE(is_dropped(silent.get()));
+}
+
+TEST(Bootstrap, CrowdOfSilentConnectionsDoesNotShutOutAGoodClient) {
+  const auto server = make_server({.max_waiting = 4});
+  std::vector<UniqueFd> crowd;
+  for (int i = 0; i < 20; ++i) crowd.push_back(raw_client(*server));
+  EXPECT_LT(serve_one(*server, good_client(server->port())), seconds(2));
+  EXPECT_TRUE(testing::logged("more than 4 connections wait"));
+  EXPECT_TRUE(is_dropped(crowd.front().get())) << "the oldest went first";
+}
+
+TEST(Bootstrap, StopFlagEndsEveryWait) {
+  std::atomic<bool> stop = false;
+  const auto server = make_server({.stop = &stop});
+  const Place nobody;
+  auto accepting = std::async(std::launch::async, [&] { return server->accept(soon()).status(); });
+  auto connecting =
+      std::async(std::launch::async, [&] { return bootstrap_connect(nobody.host, nobody.port, soon(), &stop).status(); });
+  EXPECT_EQ(accepting.wait_for(milliseconds(20)), std::future_status::timeout);
+  const TimePoint begin = Clock::steady().now();
+  stop = true;
+  EXPECT_EQ(accepting.get().detail(), "interrupted");
+  EXPECT_EQ(connecting.get().detail(), "interrupted");
+  EXPECT_LT(Clock::steady().now() - begin, seconds(1));
+}
+
+TEST(Bootstrap, ClientOfANewerVersionIsToldWhy) {
+  testing::allow_log("bootstrap: dropped");
+  const auto server = make_server();
+  const UniqueFd newer = raw_client(*server);
+  ASSERT_TRUE(send_all(newer.get(), hello_with(8, {std::byte{2}}), soon()).is_ok());
+  EXPECT_FALSE(server->accept(Deadline::after(milliseconds(50))).is_ok());
+  std::vector<std::byte> said;
+  ASSERT_TRUE(is_dropped(newer.get(), &said));
+  FrameAssembler assembler;
+  ASSERT_GT(said.size(), sizeof(FrameHeader));
+  std::copy_n(said.begin(), sizeof(FrameHeader), assembler.wanted().begin());
+  ASSERT_TRUE(assembler.filled(sizeof(FrameHeader)).is_ok());
+  ASSERT_EQ(assembler.wanted().size(), said.size() - sizeof(FrameHeader));
+  std::copy(said.begin() + sizeof(FrameHeader), said.end(), assembler.wanted().begin());
+  ASSERT_TRUE(assembler.filled(assembler.wanted().size()).is_ok());
+  Status reported;
+  ASSERT_TRUE(decode_finish(assembler.take(), reported).is_ok());
+  EXPECT_EQ(reported.code(), Code::kUnsupported);
+  EXPECT_NE(reported.detail().find("version 2"), std::string::npos) << reported.to_string();
+}
+
+TEST(Bootstrap, ServesClientsOneAfterTheOtherAndAtOnce) {
+  const auto server = make_server();
+  std::vector<std::future<Status>> clients;
+  for (int i = 0; i < 8; ++i) clients.push_back(good_client(server->port()));
+  std::vector<BootstrapChannel> channels;
+  for (int i = 0; i < 8; ++i) {
+    auto channel = server->accept(soon());
+    ASSERT_TRUE(channel.is_ok()) << channel.status().to_string();
+    channels.push_back(std::move(*channel));
+  }
+  for (BootstrapChannel& channel : channels) EXPECT_TRUE(channel.finish(Status::ok(), soon()).is_ok());
+  for (auto& client : clients) EXPECT_TRUE(client.get().is_ok());
+}
+
+TEST(Bootstrap, HostNamesAndIpv6) {
+  // An empty host listens on every address, IPv6 and IPv4 alike.
+  auto every = BootstrapServer::create({});
+  ASSERT_TRUE(every.is_ok()) << every.status().to_string();
+  serve_one(**every, good_client((*every)->port(), "127.0.0.1"));
+  serve_one(**every, good_client((*every)->port(), "localhost"));
+  auto v6 = BootstrapServer::create({.host = "::1"});
+  if (!v6.is_ok()) GTEST_SKIP() << "no IPv6 loopback here: " << v6.status().to_string();
+  serve_one(**v6, good_client((*v6)->port(), "::1"));
+  serve_one(**v6, good_client((*v6)->port(), "[::1]"));
+  serve_one(**every, good_client((*every)->port(), "::1"));
+}
+
+TEST(Bootstrap, TakenPortIsAnErrorWithItsAddress) {
+  const auto server = make_server();
+  const auto second = BootstrapServer::create({.port = server->port(), .host = "127.0.0.1"});
+  ASSERT_FALSE(second.is_ok());
+  EXPECT_EQ(second.status().code(), Code::kSystem);
+  EXPECT_EQ(second.status().native(), EADDRINUSE) << second.status().to_string();
+  EXPECT_EQ(BootstrapServer::create({.host = "no-such-host.invalid"}).status().code(), Code::kNotFound);
+}
+
+TEST(BootstrapConnect, RefusedIsRetriedUntilTheDeadline) {
+  const Place place;
+  const TimePoint begin = Clock::steady().now();
+  const auto channel = bootstrap_connect(place.host, place.port, Deadline::after(milliseconds(150)));
+  ASSERT_FALSE(channel.is_ok());
+  EXPECT_EQ(channel.status().code(), Code::kTimeout) << channel.status().to_string();
+  EXPECT_NE(channel.status().detail().find("refused"), std::string::npos) << channel.status().to_string();
+  EXPECT_GE(Clock::steady().now() - begin, milliseconds(150));
+  EXPECT_LT(Clock::steady().now() - begin, seconds(1));
+}
+
+TEST(BootstrapConnect, ServerMayStartLater) {
+  const Place place;
+  auto client = good_client(place.port, place.host);
+  EXPECT_EQ(client.wait_for(milliseconds(50)), std::future_status::timeout) << "nobody listens yet";
+  const auto server = make_server({.port = place.port, .host = place.host});
+  ASSERT_NE(server, nullptr);
+  serve_one(*server, std::move(client));
+}
+
+TEST(BootstrapConnect, UnknownHostFailsAtOnce) {
+  EXPECT_EQ(bootstrap_connect("no-such-host.invalid", 1, soon()).status().code(), Code::kNotFound);
+}
+
+// What a client says when `answer` comes from the port instead of a hello.
+Status answer_to_client(std::span<const std::byte> answer, bool closes) {
+  auto listener = listen_tcp(SocketAddress::loopback(0), 1);
+  EXPECT_TRUE(listener.is_ok());
+  auto client = std::async(std::launch::async, [port = local_address(listener->get())->port()] {
+    return bootstrap_connect("127.0.0.1", port, Deadline::after(seconds(2))).status();
+  });
+  EXPECT_TRUE(wait_for(listener->get(), POLLIN, soon()).is_ok());
+  UniqueFd fd(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  EXPECT_TRUE(send_all(fd.get(), answer, soon()).is_ok());
+  if (closes) {
+    std::vector<std::byte> hello(encode_frame(encode_hello(TCPX_VERSION)).size());
+    EXPECT_TRUE(recv_all(fd.get(), hello, soon()).is_ok());
+    fd.reset();
+  }
+  return client.get();
+}
+
+TEST(BootstrapConnect, AnotherServiceOnThatPortIsNamed) {
+  const Status status = answer_to_client(bytes_of("SSH-2.0-OpenSSH_9.2p1\r\n"), false);
+  EXPECT_EQ(status.code(), Code::kProtocol);
+  EXPECT_NE(status.detail().find("SSH-2.0-OpenSSH"), std::string::npos) << status.to_string();
+}
+
+TEST(BootstrapConnect, ServerOfANewerVersionIsNamed) {
+  EXPECT_EQ(answer_to_client(hello_with(8, {std::byte{2}}), false).code(), Code::kUnsupported);
+}
+
+TEST(BootstrapConnect, RefusalOfTheServerIsPassedOn) {
+  const Status status = answer_to_client(encode_frame(encode_finish(Status(Code::kUnsupported, "hello", "too new"))), false);
+  EXPECT_EQ(status.to_string(), "TCPX_E_UNSUPPORTED: peer reported: hello: too new");
+}
+
+TEST(BootstrapConnect, ServerThatClosesWithoutAWordIsPeerGone) {
+  const TimePoint begin = Clock::steady().now();
+  EXPECT_EQ(answer_to_client({}, true).code(), Code::kPeerGone);
+  EXPECT_LT(Clock::steady().now() - begin, seconds(1));
+}
+
+TEST(BootstrapConnect, SilentServerEndsAtTheDeadline) {
+  auto listener = listen_tcp(SocketAddress::loopback(0), 1);
+  const auto channel = bootstrap_connect("127.0.0.1", local_address(listener->get())->port(), Deadline::after(milliseconds(50)));
+  ASSERT_FALSE(channel.is_ok());
+  EXPECT_EQ(channel.status().code(), Code::kTimeout) << channel.status().to_string();
+}
+
+}  // namespace
+}  // namespace tcpx

@@ -1,0 +1,320 @@
+// Two ends on a bootstrap channel: what they exchange, how they part, and what each sees when the other dies.
+#include "transfer/bootstrap_channel.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <future>
+
+#include "base/socket_io.h"
+#include "transfer/bootstrap.h"
+
+namespace tcpx {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Deadline soon() {
+  return Deadline::after(seconds(10));
+}
+
+struct Sockets {
+  UniqueFd a, b;
+};
+
+Sockets socket_pair() {
+  int fds[2];
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+BootstrapChannel channel_on(UniqueFd fd) {
+  return {std::move(fd), SocketAddress::loopback(1), "test"};
+}
+
+struct Ends {
+  BootstrapChannel a, b;
+};
+
+Ends two_ends() {
+  Sockets sockets = socket_pair();
+  return {channel_on(std::move(sockets.a)), channel_on(std::move(sockets.b))};
+}
+
+std::vector<Handle> some_handles(size_t count) {
+  std::vector<Handle> handles(count);
+  for (size_t i = 0; i < count; ++i) handles[i].bytes.fill(static_cast<std::byte>(i + 1));
+  return handles;
+}
+
+template <class F>
+auto in_thread(F function) {
+  return std::async(std::launch::async, std::move(function));
+}
+
+TEST(BootstrapChannel, HandlesGoBothWaysInOrder) {
+  Ends ends = two_ends();
+  ASSERT_TRUE(ends.a.send_handles(some_handles(1), soon()).is_ok());
+  ASSERT_TRUE(ends.a.send_handles(some_handles(kMaxHandlesPerFrame), soon()).is_ok());
+  ASSERT_TRUE(ends.b.send_handles(some_handles(3), soon()).is_ok());
+  EXPECT_EQ(ends.b.receive_handles(1, soon()).value(), some_handles(1));
+  EXPECT_EQ(ends.b.receive_handles(1000, soon()).value(), some_handles(kMaxHandlesPerFrame));
+  EXPECT_EQ(ends.a.receive_handles(3, soon()).value(), some_handles(3));
+}
+
+TEST(BootstrapChannel, MoreHandlesThanAskedForIsAnErrorThatSticks) {
+  Ends ends = two_ends();
+  ASSERT_TRUE(ends.a.send_handles(some_handles(3), soon()).is_ok());
+  const Status first = ends.b.receive_handles(2, soon()).status();
+  EXPECT_EQ(first.code(), Code::kProtocol);
+  EXPECT_EQ(ends.b.barrier(soon()).to_string(), first.to_string());
+  EXPECT_EQ(ends.b.peer_status().to_string(), first.to_string());
+  // Its own verdict still reaches the peer.
+  EXPECT_EQ(ends.b.finish(first, soon()).to_string(), first.to_string());
+  EXPECT_EQ(ends.a.receive_handles(1, soon()).status().code(), Code::kProtocol);
+}
+
+TEST(BootstrapChannel, EqualParametersAreExchanged) {
+  Ends ends = two_ends();
+  constexpr std::string_view kMustMatch[] = {"bytes", "memory"};
+  auto other = in_thread([&] {
+    return ends.b.exchange_parameters({{"bytes", "10"}, {"memory", "host"}, {"dev", "1"}}, kMustMatch, soon());
+  });
+  const auto theirs = ends.a.exchange_parameters({{"bytes", "10"}, {"memory", "host"}, {"dev", "0"}}, kMustMatch, soon());
+  ASSERT_TRUE(theirs.is_ok()) << theirs.status().to_string();
+  EXPECT_EQ(theirs->at("dev"), "1");
+  EXPECT_EQ(other.get()->at("dev"), "0");
+}
+
+TEST(BootstrapChannel, BothEndsNameTheParametersThatDiffer) {
+  Ends ends = two_ends();
+  constexpr std::string_view kMustMatch[] = {"bytes", "memory", "tag"};
+  auto other = in_thread([&] {
+    return ends.b.exchange_parameters({{"bytes", "20"}, {"memory", "host"}}, kMustMatch, soon()).status();
+  });
+  const Status here =
+      ends.a.exchange_parameters({{"bytes", "10"}, {"memory", "host"}, {"tag", "42"}}, kMustMatch, soon()).status();
+  EXPECT_EQ(here.code(), Code::kMismatch);
+  EXPECT_EQ(here.detail(), "bytes is 10 here and 20 at the peer; tag is 42 here and not given at the peer");
+  EXPECT_EQ(other.get().detail(), "bytes is 20 here and 10 at the peer; tag is not given here and 42 at the peer");
+}
+
+TEST(BootstrapChannel, BarrierWaitsForTheOther) {
+  Ends ends = two_ends();
+  EXPECT_EQ(ends.a.barrier(Deadline::after(milliseconds(20))).code(), Code::kTimeout);
+  Ends fresh = two_ends();
+  auto other = in_thread([&] { return fresh.b.barrier(soon()).is_ok() && fresh.b.barrier(soon()).is_ok(); });
+  EXPECT_TRUE(fresh.a.barrier(soon()).is_ok());
+  EXPECT_TRUE(fresh.a.barrier(soon()).is_ok());
+  EXPECT_TRUE(other.get());
+}
+
+TEST(BootstrapChannel, ReceiveMayBeRepeatedAfterADeadlineEvenAmidAFrame) {
+  Sockets sockets = socket_pair();
+  BootstrapChannel channel = channel_on(std::move(sockets.a));
+  const auto bytes = encode_frame(*encode_handles(some_handles(2)));
+  size_t at = 0;
+  for (const size_t upto : {size_t{0}, size_t{20}, size_t{100}}) {
+    ASSERT_TRUE(send_all(sockets.b.get(), std::span(bytes).subspan(at, upto - at), soon()).is_ok());
+    at = upto;
+    EXPECT_EQ(channel.receive_handles(2, Deadline::after(milliseconds(10))).status().code(), Code::kTimeout);
+  }
+  ASSERT_TRUE(send_all(sockets.b.get(), std::span(bytes).subspan(at), soon()).is_ok());
+  EXPECT_EQ(channel.receive_handles(2, soon()).value(), some_handles(2));
+}
+
+TEST(BootstrapChannel, StopFlagEndsAWaitButNotTheFarewell) {
+  Sockets sockets = socket_pair();
+  std::atomic<bool> stop = false;
+  BootstrapChannel here(std::move(sockets.a), SocketAddress::loopback(1), "test", &stop);
+  BootstrapChannel there = channel_on(std::move(sockets.b));
+  auto waiting = in_thread([&] { return here.barrier(soon()); });
+  EXPECT_EQ(waiting.wait_for(milliseconds(20)), std::future_status::timeout);
+  stop = true;
+  const Status status = waiting.get();
+  EXPECT_EQ(status.detail(), "interrupted");
+  auto other = in_thread([&] { return there.finish(Status::ok(), soon()); });
+  EXPECT_EQ(here.finish(status, soon()).detail(), "interrupted");
+  EXPECT_EQ(other.get().to_string(), "TCPX_E_TIMEOUT: peer reported: wait for the peer: interrupted");
+}
+
+TEST(BootstrapChannel, FinishTellsBothEndsHowTheOtherFared) {
+  const Status failure(Code::kCuda, "unpack", "out of memory");
+  const std::string passed_on = "TCPX_E_CUDA: peer reported: unpack: out of memory";
+  for (const bool a_fails : {false, true}) {
+    for (const bool b_fails : {false, true}) {
+      Ends ends = two_ends();
+      auto b = in_thread([&] { return ends.b.finish(b_fails ? failure : Status::ok(), soon()); });
+      const Status a = ends.a.finish(a_fails ? failure : Status::ok(), soon());
+      EXPECT_EQ(a.to_string(), a_fails ? failure.to_string() : b_fails ? passed_on : "TCPX_OK");
+      EXPECT_EQ(b.get().to_string(), b_fails ? failure.to_string() : a_fails ? passed_on : "TCPX_OK");
+    }
+  }
+}
+
+TEST(BootstrapChannel, FailureOfOneEndWakesTheOtherFromItsWait) {
+  Ends ends = two_ends();
+  const TimePoint begin = Clock::steady().now();
+  auto waiting = in_thread([&] {
+    const Status status = ends.b.receive_handles(1, soon()).status();
+    return ends.b.finish(status, soon());
+  });
+  const Status failure(Code::kPlugin, "listen", "no device", Domain::kNccl, 3);
+  EXPECT_EQ(ends.a.finish(failure, soon()).to_string(), failure.to_string());
+  EXPECT_EQ(waiting.get().to_string(), "TCPX_E_PLUGIN: peer reported: listen: no device (plugin rc 3)");
+  EXPECT_LT(Clock::steady().now() - begin, seconds(1));
+}
+
+TEST(BootstrapChannel, PeerStatusSeesAFailureBehindUnreadFrames) {
+  Ends ends = two_ends();
+  EXPECT_TRUE(ends.b.peer_status().is_ok());
+  ASSERT_TRUE(ends.a.send_handles(some_handles(1), soon()).is_ok());
+  EXPECT_TRUE(ends.b.peer_status().is_ok());
+  EXPECT_EQ(ends.a.finish(Status(Code::kMismatch, "verify", "byte 3"), Deadline::after(milliseconds(1))).code(), Code::kMismatch);
+  EXPECT_EQ(ends.b.peer_status().to_string(), "TCPX_E_MISMATCH: peer reported: verify: byte 3");
+  EXPECT_TRUE(ends.b.receive_handles(1, soon()).is_ok()) << "what was sent before the end is still there";
+  EXPECT_EQ(ends.b.send_handles(some_handles(1), soon()).code(), Code::kMismatch);
+}
+
+TEST(BootstrapChannel, PeerThatFinishesEarlyIsAProtocolError) {
+  Ends ends = two_ends();
+  auto early = in_thread([&] { return ends.a.finish(Status::ok(), soon()); });
+  const Status status = ends.b.receive_handles(1, soon()).status();
+  EXPECT_EQ(status.code(), Code::kProtocol);
+  EXPECT_EQ(ends.b.finish(status, soon()).code(), Code::kProtocol);
+  EXPECT_EQ(early.get().code(), Code::kProtocol);
+}
+
+TEST(BootstrapChannel, FinishWithASilentPeerEndsAtTheDeadline) {
+  Ends ends = two_ends();
+  EXPECT_EQ(ends.a.finish(Status::ok(), Deadline::after(milliseconds(20))).code(), Code::kTimeout);
+}
+
+TEST(BootstrapChannel, FloodFromThePeerDoesNotOutlastTheDeadline) {
+  Sockets sockets = socket_pair();
+  BootstrapChannel channel = channel_on(std::move(sockets.a));
+  auto flood = in_thread([fd = std::move(sockets.b)] {
+    const auto frame = encode_frame(encode_barrier(1));
+    while (send_all(fd.get(), frame, soon()).is_ok()) {
+    }
+  });
+  EXPECT_EQ(channel.finish(Status::ok(), Deadline::after(milliseconds(100))).code(), Code::kTimeout);
+}
+
+TEST(BootstrapChannel, NothingSentIsLostWhenBothLeaveWithoutSleeping) {
+  auto server = BootstrapServer::create({.host = "127.0.0.1"});
+  ASSERT_TRUE(server.is_ok());
+  for (int round = 0; round < 100; ++round) {
+    auto client = in_thread([&] {
+      auto channel = bootstrap_connect("127.0.0.1", (*server)->port(), soon());
+      if (!channel.is_ok()) return channel.status();
+      TCPX_RETURN_IF_ERROR(channel->send_handles(some_handles(kMaxHandlesPerFrame), soon()));
+      return channel->finish(Status::ok(), soon());
+    });
+    auto channel = (*server)->accept(soon());
+    ASSERT_TRUE(channel.is_ok());
+    EXPECT_EQ(channel->receive_handles(kMaxHandlesPerFrame, soon()).value(), some_handles(kMaxHandlesPerFrame));
+    const Status mine = channel->finish(Status::ok(), soon());
+    EXPECT_TRUE(mine.is_ok()) << mine.to_string();
+    const Status theirs = client.get();
+    EXPECT_TRUE(theirs.is_ok()) << theirs.to_string();
+  }
+}
+
+// The whole conversation of a set-up. Before step `die_before` the process is killed (-1: never).
+constexpr int kSteps = 5;
+Status converse(BootstrapChannel& channel, bool server, int die_before) {
+  Status status = Status::ok();
+  for (int step = 0; step < kSteps && status.is_ok(); ++step) {
+    if (step == die_before) ::raise(SIGKILL);
+    switch (step) {
+      case 0:
+        status = channel.exchange_parameters({{"bytes", "1"}}, {}, soon()).status();
+        break;
+      case 1:
+        status = server ? channel.send_handles(some_handles(2), soon()) : channel.receive_handles(2, soon()).status();
+        break;
+      case 2:
+        status = server ? channel.receive_handles(2, soon()).status() : channel.send_handles(some_handles(2), soon());
+        break;
+      case 3:
+        status = channel.barrier(soon());
+        break;
+      case 4:
+        return channel.finish(Status::ok(), soon());
+    }
+  }
+  return channel.finish(status, soon());
+}
+
+struct Death {
+  bool server_dies;
+  int step;
+};
+
+class BootstrapPeerKilled : public ::testing::TestWithParam<Death> {};
+
+TEST_P(BootstrapPeerKilled, OtherEndGetsAnErrorWithinASecond) {
+  auto server = BootstrapServer::create({.host = "127.0.0.1"});
+  ASSERT_TRUE(server.is_ok());
+  const uint16_t port = (*server)->port();
+  const auto open = [&](bool as_server) {
+    return as_server ? (*server)->accept(soon()) : bootstrap_connect("127.0.0.1", port, soon());
+  };
+  const bool child_is_server = GetParam().server_dies;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto channel = open(child_is_server);
+    if (channel.is_ok()) (void)converse(*channel, child_is_server, GetParam().step);
+    ::_exit(1);
+  }
+  if (child_is_server) server->reset();
+  auto channel = open(!child_is_server);
+  ASSERT_TRUE(channel.is_ok()) << channel.status().to_string();
+  const TimePoint begin = Clock::steady().now();
+  const Status status = converse(*channel, !child_is_server, -1);
+  EXPECT_LT(Clock::steady().now() - begin, seconds(1));
+  EXPECT_EQ(status.code(), Code::kPeerGone) << status.to_string();
+  int how = 0;
+  ASSERT_EQ(::waitpid(child, &how, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL) << how;
+}
+
+std::vector<Death> all_deaths() {
+  std::vector<Death> deaths;
+  for (const bool server_dies : {false, true}) {
+    for (int step = 0; step < kSteps; ++step) deaths.push_back({server_dies, step});
+  }
+  return deaths;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryStep, BootstrapPeerKilled, ::testing::ValuesIn(all_deaths()), [](const auto& test) {
+  return std::string(test.param.server_dies ? "Server" : "Client") + "BeforeStep" + std::to_string(test.param.step);
+});
+
+TEST(BootstrapPeerKilled, ServerKilledBeforeItAnswersTheHello) {
+  auto listener = listen_tcp(SocketAddress::loopback(0), 4);
+  ASSERT_TRUE(listener.is_ok());
+  const uint16_t port = local_address(listener->get())->port();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    (void)wait_for(listener->get(), POLLIN, soon());
+    ::raise(SIGKILL);
+  }
+  listener->reset();
+  const TimePoint begin = Clock::steady().now();
+  const auto channel = bootstrap_connect("127.0.0.1", port, Deadline::after(milliseconds(900)));
+  EXPECT_LT(Clock::steady().now() - begin, seconds(1));
+  EXPECT_FALSE(channel.is_ok());
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+}  // namespace
+}  // namespace tcpx

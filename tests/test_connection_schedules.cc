@@ -1,0 +1,174 @@
+// Random schedules of both ends: who is driven when, what the plugin answers, how late the unpacker is, where it breaks. Whatever
+// the schedule, data is exact, requests are used by the book, and failure is told only when nobody touches the memory any more.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/support/faulty_net_plugin.h"
+#include "tests/support/pipeline_fixture.h"
+
+namespace tcpx {
+namespace {
+
+using testing::Call;
+using testing::FaultPolicy;
+using testing::FaultyNetPlugin;
+using testing::Pipeline;
+using testing::PipelineOptions;
+
+constexpr size_t kSlotBytes = 1024;  // a transfer's place in the buffers, longer than any transfer
+
+struct Schedule {
+  explicit Schedule(uint64_t schedule_seed)
+      : seed(schedule_seed), rng(static_cast<std::minstd_rand::result_type>(schedule_seed * 2654435761u % 2147483646u + 1)) {}
+  uint32_t pick(uint32_t low, uint32_t high) { return low + static_cast<uint32_t>(rng() % (high - low + 1)); }
+
+  PipelineOptions options() {
+    PipelineOptions o;
+    const uint32_t page_bytes = pick(16, 128);
+    const uint32_t chunk_bytes = pick(1, 300);
+    // The pool must take the largest message in its smallest fragments, or nothing would ever move.
+    o.fake = {.page_bytes = page_bytes,
+              .page_count = 300 * 4 / page_bytes + pick(4, 40),
+              .shuffle_fragments = pick(0, 1) == 1,
+              .ragged_fragments = pick(0, 1) == 1,
+              .max_delay_tests = pick(0, 3),
+              .seed = seed};
+    o.send = {.limits = {.window = pick(1, kQueueDepth)}, .chunk_bytes = chunk_bytes, .max_transfers = 4};
+    o.recv = {.limits = {.window = pick(1, kQueueDepth)}, .chunk_bytes = chunk_bytes, .max_transfers = 4};
+    o.recv_type = pick(0, 3) == 0 ? MemoryType::kHost : MemoryType::kCuda;
+    o.memory_bytes = 4 * kSlotBytes;
+    return o;
+  }
+
+  uint64_t seed;
+  std::minstd_rand rng;
+};
+
+struct Moved {
+  TransferId id{};
+  size_t bytes = 0;
+  TransferState end = TransferState::kPending;
+};
+
+void poll_all(Pipeline& p, Connection& connection, std::vector<Moved>& transfers, bool receives, uint64_t seed) {
+  for (size_t i = 0; i < transfers.size(); ++i) {
+    Moved& moved = transfers[i];
+    if (moved.end != TransferState::kPending) continue;
+    const TransferAnswer answer = connection.poll(moved.id);
+    moved.end = answer.state;
+    if (answer.state == TransferState::kPending) continue;
+    ASSERT_NE(answer.state, TransferState::kUnknown) << "seed " << seed;
+    if (!receives) continue;
+    if (answer.state == TransferState::kFailed) {
+      ASSERT_EQ(p.unpacker.in_flight(), 0u) << "failure told while copies run, seed " << seed;
+      continue;
+    }
+    const Status data = verify_pattern(p.received(i * kSlotBytes, moved.bytes), seed + i);
+    ASSERT_TRUE(data.is_ok()) << data.to_string() << ", seed " << seed;
+  }
+}
+
+void run_schedule(uint64_t seed, bool breaks) {
+  Schedule s(seed);
+  PipelineOptions options = s.options();
+  FaultPolicy policy{.seed = s.pick(1, 1u << 30), .delay_percent = s.pick(0, 40)};
+  if (breaks) {
+    policy.break_at = s.pick(1, 120);
+    if (s.pick(0, 1) == 0) policy.break_with = testing::plugin_refused("scripted", "no");
+  }
+  struct Front {
+    FaultPolicy policy;
+    std::unique_ptr<FaultyNetPlugin> plugin;
+  } front{policy, nullptr};
+  const auto wrap = [](NetPlugin& fake, void* user) -> NetPlugin* {
+    auto& f = *static_cast<Front*>(user);
+    f.plugin = std::make_unique<FaultyNetPlugin>(fake, f.policy);
+    return f.plugin.get();
+  };
+  Pipeline p(options, wrap, &front);
+  p.unpacker.queries_needed = s.pick(1, 5);
+  p.unpacker.max_in_flight = s.pick(1, 16);
+
+  std::vector<Moved> sends, recvs;
+  const uint32_t count = s.pick(1, 4);
+  std::vector<size_t> sizes;
+  uint64_t chunks = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    sizes.push_back(s.pick(0, 5) == 0 ? 0 : s.pick(1, 700));
+    chunks += ChunkPlan::make(sizes.back(), options.send.chunk_bytes)->count();
+  }
+  const auto submit = [&](Connection& connection, std::vector<Moved>& transfers, bool receives) {
+    const size_t i = transfers.size();
+    if (i == count || !connection.status().is_ok()) return;
+    transfers.push_back(
+        {receives ? p.submit_recv(i * kSlotBytes, sizes[i]) : p.submit_send(i * kSlotBytes, sizes[i], seed + i), sizes[i]});
+  };
+  const auto ended = [&](const Connection& connection, const std::vector<Moved>& transfers) {
+    return connection.pending() == 0 && (transfers.size() == count || !connection.status().is_ok());
+  };
+  int steps = 0;
+  for (; steps < 100000 && !(ended(*p.send, sends) && ended(*p.recv, recvs)); ++steps) {
+    switch (s.pick(0, 7)) {
+      case 0:
+        submit(*p.send, sends, false);
+        break;
+      case 1:
+        submit(*p.recv, recvs, true);
+        break;
+      case 2:
+        p.clock.advance(std::chrono::milliseconds(s.pick(0, 3)));
+        break;
+      case 3:
+      case 4:
+        p.send->progress();
+        break;
+      default:
+        p.recv->progress();
+        break;
+    }
+    ASSERT_LE(p.send->in_flight(), options.send.limits.window) << "seed " << seed;
+    ASSERT_LE(p.recv->in_flight(), options.recv.limits.window) << "seed " << seed;
+    poll_all(p, *p.recv, recvs, true, seed);
+    poll_all(p, *p.send, sends, false, seed);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+  poll_all(p, *p.recv, recvs, true, seed);
+  poll_all(p, *p.send, sends, false, seed);
+  ASSERT_TRUE(ended(*p.send, sends) && ended(*p.recv, recvs)) << "not ended, seed " << seed;
+  ASSERT_EQ(p.fake.misuse(), std::vector<std::string>()) << "seed " << seed;
+  ASSERT_EQ(p.unpacker.in_flight(), 0u) << "seed " << seed;
+  if (breaks) return;
+  for (uint32_t i = 0; i < count; ++i) {
+    ASSERT_EQ(sends[i].end, TransferState::kDone) << p.send->status().to_string() << ", seed " << seed;
+    ASSERT_EQ(recvs[i].end, TransferState::kDone) << p.recv->status().to_string() << ", seed " << seed;
+    // Guard: the rest of the transfer's place is as it was.
+    const auto rest = p.received(i * kSlotBytes + sizes[i], kSlotBytes - sizes[i]);
+    ASSERT_TRUE(std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == Pipeline::kUntouched; })) << "seed " << seed;
+  }
+  ASSERT_EQ(p.fake.calls(Call::kConsumed), chunks) << "each chunk is given back exactly once, seed " << seed;
+  ASSERT_EQ(p.fake.free_pages(), options.fake.page_count) << "seed " << seed;
+}
+
+// Four cases, so that ctest runs them side by side.
+constexpr uint64_t kSchedulesPerCase = 30000;
+
+class ConnectionSchedules : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(ConnectionSchedules, DataIsExactAndRequestsAreUsedByTheBook) {
+  for (uint64_t i = 0; i < kSchedulesPerCase && !HasFatalFailure(); ++i)
+    run_schedule(GetParam() * kSchedulesPerCase + i + 1, false);
+}
+
+TEST_P(ConnectionSchedules, ABreakAnywhereEndsBothSides) {
+  for (uint64_t i = 0; i < kSchedulesPerCase && !HasFatalFailure(); ++i)
+    run_schedule(GetParam() * kSchedulesPerCase + i + 1, true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ConnectionSchedules, ::testing::Values(0, 1));
+
+}  // namespace
+}  // namespace tcpx

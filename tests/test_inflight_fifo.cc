@@ -1,0 +1,115 @@
+#include "transfer/inflight_fifo.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "base/log.h"
+
+namespace tcpx {
+namespace {
+
+using enum ChunkState;
+
+TEST(InflightFifo, AStateIsAPositionBetweenCursors) {
+  InflightFifo<int> fifo(Direction::kRecv, 4);
+  for (const int value : {10, 11, 12}) fifo.post(value);
+  fifo.advance(kPosted, kArrived);
+  fifo.advance(kPosted, kArrived);
+  fifo.advance(kArrived, kUnpacking);
+  EXPECT_EQ(fifo.state_of(0), kUnpacking);
+  EXPECT_EQ(fifo.state_of(1), kArrived);
+  EXPECT_EQ(fifo.state_of(2), kPosted);
+  EXPECT_EQ(fifo.state_of(3), kQueued);
+  EXPECT_EQ(*fifo.oldest(kUnpacking), 10);
+  EXPECT_EQ(*fifo.oldest(kArrived), 11);
+  EXPECT_EQ(*fifo.oldest(kPosted), 12);
+  fifo.advance(kUnpacking, kConsumed);
+  EXPECT_EQ(fifo.state_of(0), kConsumed);
+  EXPECT_EQ(fifo.oldest(kUnpacking), nullptr);
+  EXPECT_EQ(fifo.held(), 2u);
+}
+
+TEST(InflightFifo, Trap11_TheWindowIsHeldFromPostedToTheEnd) {
+  InflightFifo<int> fifo(Direction::kRecv, kQueueDepth);
+  for (uint32_t i = 0; i < kQueueDepth; ++i) fifo.post(static_cast<int>(i));
+  for (uint32_t i = 0; i < kQueueDepth; ++i) fifo.advance(kPosted, kArrived);
+  for (uint32_t i = 0; i < kQueueDepth; ++i) fifo.advance(kArrived, kUnpacking);
+  EXPECT_FALSE(fifo.has_room());
+  fifo.advance(kUnpacking, kConsumed);
+  EXPECT_TRUE(fifo.has_room());
+}
+
+TEST(InflightFifo, FailureTakesEverythingThatHasNotEnded) {
+  InflightFifo<int> fifo(Direction::kSend, 3);
+  for (const int value : {1, 2}) fifo.post(value);
+  fifo.advance(kPosted, kSent);
+  fifo.fail_all();
+  EXPECT_EQ(fifo.state_of(0), kSent);
+  EXPECT_EQ(fifo.state_of(1), kFailed);
+  EXPECT_EQ(fifo.state_of(2), kFailed);
+  EXPECT_FALSE(fifo.has_room());
+  EXPECT_EQ(fifo.oldest(kPosted), nullptr);
+}
+
+TEST(InflightFifo, AgreesWithAListOfStatesOverRandomWalks) {
+  // The model keeps one state per chunk and searches; the ring must say the same.
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    std::minstd_rand rng(seed);
+    const Direction direction = rng() % 2 == 0 ? Direction::kSend : Direction::kRecv;
+    const uint32_t window = 1 + rng() % kQueueDepth;
+    InflightFifo<uint64_t> fifo(direction, window);
+    std::vector<ChunkState> model;
+    for (int step = 0; step < 500; ++step) {
+      const auto from = static_cast<ChunkState>(rng() % kChunkStateCount);
+      const ChunkState to = successor(direction, from);
+      if (to == from) continue;
+      uint64_t working = 0;
+      for (const ChunkState s : model) working += successor(direction, s) != s ? 1 : 0;
+      if (from == kQueued) {
+        ASSERT_EQ(fifo.has_room(), working < window);
+        if (!fifo.has_room()) continue;
+        fifo.post(model.size());
+        model.push_back(kPosted);
+      } else {
+        const auto oldest = std::find(model.begin(), model.end(), from);
+        const uint64_t* slot = fifo.oldest(from);
+        ASSERT_EQ(slot != nullptr, oldest != model.end());
+        if (slot == nullptr) continue;
+        ASSERT_EQ(*slot, static_cast<uint64_t>(oldest - model.begin()));
+        fifo.advance(from, to);
+        *oldest = to;
+      }
+      for (uint64_t n = 0; n < model.size(); ++n) ASSERT_EQ(fifo.state_of(n), model[n]) << "chunk " << n << " seed " << seed;
+    }
+  }
+}
+
+// The log goes to stderr in the process that dies, because that is where gtest looks for the reason.
+TEST(InflightFifoDeathTest, BrokenInvariantsEndTheProcess) {
+  const auto over_window = [] {
+    set_log_sink(nullptr, nullptr);
+    InflightFifo<int> fifo(Direction::kSend, 1);
+    fifo.post(1);
+    fifo.post(2);
+  };
+  const auto skip_station = [] {
+    set_log_sink(nullptr, nullptr);
+    InflightFifo<int> fifo(Direction::kRecv, 2);
+    fifo.post(1);
+    fifo.advance(kPosted, kUnpacking);
+  };
+  const auto leave_empty_state = [] {
+    set_log_sink(nullptr, nullptr);
+    InflightFifo<int> fifo(Direction::kSend, 2);
+    fifo.advance(kPosted, kSent);
+  };
+  EXPECT_DEATH(over_window(), "only while the window has room");
+  EXPECT_DEATH(skip_station(), "along the transition table");
+  EXPECT_DEATH(leave_empty_state(), "only the state it is in");
+}
+
+}  // namespace
+}  // namespace tcpx

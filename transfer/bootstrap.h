@@ -1,0 +1,79 @@
+// Bootstrap: how two ends find each other over plain TCP (port UCCL_TCPX_BOOTSTRAP_PORT) before they exchange connection handles.
+//
+// The client connects and says hello first; the server answers with its hello only when it takes that client, so both know from
+// then on that they talk to each other. Whatever else comes to an open port - scanners, browsers, half a frame, nothing at all -
+// is logged and dropped and holds up nobody: all connections that have not said hello are watched together, each with its own
+// deadline.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/socket_address.h"
+#include "base/unique_fd.h"
+#include "tcpx/status.h"
+#include "transfer/bootstrap_channel.h"
+#include "transfer/bootstrap_frame.h"
+
+namespace tcpx {
+
+struct BootstrapServerOptions {
+  uint16_t port = 0;  ///< 0: any free one
+  /// Address or name to listen on; empty: every address of this machine, IPv6 and IPv4.
+  std::string host = {};
+  /// How long a connection may take to say hello.
+  Duration hello_time = std::chrono::seconds(5);
+  /// Connections that may be in that state at once; one more drops the oldest of them.
+  size_t max_waiting = 64;
+  /// Ends waits early when set, here and in the channels of this server; may be null.
+  const std::atomic<bool>* stop = nullptr;
+};
+
+/// One thread at a time.
+class BootstrapServer {
+ public:
+  /// @return kSystem with the errno when the port is taken or may not be used; kNotFound for an unknown host.
+  static Result<std::unique_ptr<BootstrapServer>> create(const BootstrapServerOptions& options);
+
+  uint16_t port() const { return address_.port(); }
+  const SocketAddress& address() const { return address_; }
+
+  /// Waits for the next client that says a proper hello. May be called again for further clients; channels made before stay
+  /// valid.
+  /// @return kTimeout at the deadline or when stopped; kSystem when the process cannot open more sockets.
+  Result<BootstrapChannel> accept(Deadline deadline);
+
+ private:
+  struct Waiting {
+    UniqueFd socket;
+    SocketAddress peer;
+    Deadline deadline;
+    FrameAssembler hello;
+  };
+
+  BootstrapServer(UniqueFd listener, const SocketAddress& address, const BootstrapServerOptions& options);
+  Status take_connections();
+  Status wait_for_event(Deadline deadline);
+  Result<BootstrapChannel> greet(Waiting& client);
+  static void drop(const Waiting& client, const Status& why);
+
+  UniqueFd listener_;
+  SocketAddress address_;
+  BootstrapServerOptions options_;
+  std::vector<Waiting> waiting_;  // oldest first
+};
+
+/// Connects to a BootstrapServer and exchanges hellos. A refused or unanswered connect is tried again until the deadline, because
+/// the server may start later; a host name is resolved once, within the resolver's own time limits.
+/// @return kNotFound: unknown host; kTimeout with the last reason: no server until the deadline; kProtocol: something else
+/// answers on that port; kPeerGone: the server closed the connection; else what the server reported.
+/// `stop`, which may be null, ends waits early when set, here and in the channel.
+Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
+                                           const std::atomic<bool>* stop = nullptr);
+
+}  // namespace tcpx

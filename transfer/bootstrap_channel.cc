@@ -1,0 +1,191 @@
+#include "transfer/bootstrap_channel.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/socket_io.h"
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+// A peer can be this many frames ahead of us; more than any use of this channel needs, and a bound on what it can make us store.
+constexpr size_t kMaxInbox = 8;
+// A flag set between looking at it and poll(2) wakes nobody, so waits look again this often.
+constexpr Duration kLookAtStop = std::chrono::milliseconds(50);
+
+}  // namespace
+
+Result<bool> read_frame_part(int fd, FrameAssembler& assembler) {
+  while (!assembler.whole()) {
+    const auto wanted = assembler.wanted();
+    const ssize_t n = ::recv(fd, wanted.data(), wanted.size(), MSG_DONTWAIT);
+    if (n > 0) {
+      TCPX_RETURN_IF_ERROR(assembler.filled(static_cast<size_t>(n)));
+    } else if (n == 0) {
+      return Status(Code::kPeerGone, "read bootstrap frame",
+                    assembler.size() == 0
+                        ? std::string("connection closed by the peer")
+                        : concat("connection closed by the peer after ", assembler.size(), " bytes of a frame"));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return false;
+    } else if (errno != EINTR) {
+      return system_error("read bootstrap frame", errno);
+    }
+  }
+  return true;
+}
+
+Status wait_readable(int fd, Deadline deadline, const std::atomic<bool>* stop) {
+  if (stop == nullptr) return wait_for(fd, POLLIN, deadline);
+  for (;;) {
+    if (stop->load()) return Status(Code::kTimeout, "wait for the peer", "interrupted");
+    Status status = wait_for(fd, POLLIN, Deadline::after(kLookAtStop).earlier(deadline));
+    if (status.code() != Code::kTimeout || deadline.expired()) return status;
+  }
+}
+
+BootstrapChannel::BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build,
+                                   const std::atomic<bool>* stop)
+    : socket_(std::move(socket)), peer_(peer), peer_build_(std::move(peer_build)), stop_(stop) {}
+
+Status BootstrapChannel::stick(Status status) {
+  if (broken_.is_ok()) broken_ = std::move(status);
+  return broken_;
+}
+
+// What the peer's finish frame means to a call that expected the channel to go on.
+Status BootstrapChannel::verdict() const {
+  if (!peer_final_) return Status::ok();
+  if (!peer_final_->is_ok()) return *peer_final_;
+  return Status(Code::kProtocol, "bootstrap", "the peer has finished, this end has not");
+}
+
+// Takes in all that has arrived, so that a finish frame is seen even while earlier frames wait to be asked for.
+Status BootstrapChannel::read_available() {
+  while (broken_.is_ok() && !peer_final_ && inbox_.size() < kMaxInbox) {
+    const Result<bool> whole = read_frame_part(socket_.get(), assembler_);
+    if (!whole.is_ok()) return stick(whole.status());
+    if (!*whole) break;
+    Frame frame = assembler_.take();
+    if (frame.type != FrameType::kFinish) {
+      inbox_.push_back(std::move(frame));
+      continue;
+    }
+    Status reported;
+    if (Status status = decode_finish(frame, reported); !status.is_ok()) return stick(std::move(status));
+    peer_final_ = std::move(reported);
+  }
+  return broken_;
+}
+
+Status BootstrapChannel::send(const Frame& frame, Deadline deadline) {
+  TCPX_RETURN_IF_ERROR(verdict());
+  TCPX_RETURN_IF_ERROR(broken_);
+  Status status = send_all(socket_.get(), encode_frame(frame), deadline);
+  if (status.is_ok()) return status;
+  // A peer that gave up has said why before it closed: that is the better answer. What is left of the frame cannot be sent later,
+  // so the channel is broken either way.
+  (void)read_available();
+  (void)stick(std::move(status));
+  TCPX_RETURN_IF_ERROR(verdict());
+  return broken_;
+}
+
+Result<Frame> BootstrapChannel::receive(Deadline deadline) {
+  for (;;) {
+    const Status status = read_available();
+    if (!inbox_.empty()) {
+      Frame frame = std::move(inbox_.front());
+      inbox_.pop_front();
+      return frame;
+    }
+    TCPX_RETURN_IF_ERROR(verdict());
+    TCPX_RETURN_IF_ERROR(status);
+    TCPX_RETURN_IF_ERROR(wait_readable(socket_.get(), deadline, stop_));
+  }
+}
+
+Status BootstrapChannel::send_handles(std::span<const Handle> handles, Deadline deadline) {
+  const Result<Frame> frame = encode_handles(handles);
+  if (!frame.is_ok()) return frame.status();
+  return send(*frame, deadline);
+}
+
+Result<std::vector<Handle>> BootstrapChannel::receive_handles(size_t max_count, Deadline deadline) {
+  const Result<Frame> frame = receive(deadline);
+  if (!frame.is_ok()) return frame.status();
+  auto handles = decode_handles(*frame, max_count);
+  if (!handles.is_ok()) return stick(handles.status());
+  return handles;
+}
+
+Result<Parameters> BootstrapChannel::exchange_parameters(const Parameters& mine, std::span<const std::string_view> must_match,
+                                                         Deadline deadline) {
+  const Result<Frame> outgoing = encode_parameters(mine);
+  if (!outgoing.is_ok()) return outgoing.status();
+  TCPX_RETURN_IF_ERROR(send(*outgoing, deadline));
+  const Result<Frame> incoming = receive(deadline);
+  if (!incoming.is_ok()) return incoming.status();
+  auto theirs = decode_parameters(*incoming);
+  if (!theirs.is_ok()) return stick(theirs.status());
+
+  std::string differences;
+  const auto value_in = [](const Parameters& parameters, const std::string& name) {
+    const auto found = parameters.find(name);
+    return found != parameters.end() ? found->second : std::string("not given");
+  };
+  for (const std::string_view name_view : must_match) {
+    const std::string name(name_view);
+    const std::string here = value_in(mine, name), there = value_in(*theirs, name);
+    if (here == there) continue;
+    differences += concat(differences.empty() ? "" : "; ", name, " is ", here, " here and ",
+                          printable(std::as_bytes(std::span(there)), kMaxParameterBytes), " at the peer");
+  }
+  if (!differences.empty()) return Status(Code::kMismatch, "compare parameters", differences);
+  return theirs;
+}
+
+Status BootstrapChannel::barrier(Deadline deadline) {
+  TCPX_RETURN_IF_ERROR(send(encode_barrier(++barriers_), deadline));
+  const Result<Frame> frame = receive(deadline);
+  if (!frame.is_ok()) return frame.status();
+  const Result<uint64_t> number = decode_barrier(*frame);
+  if (!number.is_ok()) return stick(number.status());
+  if (*number != barriers_) {
+    return stick(
+        Status(Code::kProtocol, "bootstrap barrier", concat("this end is at barrier ", barriers_, ", the peer at ", *number)));
+  }
+  return Status::ok();
+}
+
+Status BootstrapChannel::peer_status() {
+  const Status status = read_available();
+  TCPX_RETURN_IF_ERROR(verdict());
+  return status;
+}
+
+Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
+  // Even when what came in was broken, what goes out may still reach the peer and tell it why.
+  if (socket_) {
+    const Status sent = send_all(socket_.get(), encode_frame(encode_finish(mine)), deadline);
+    while (!peer_final_ && broken_.is_ok()) {
+      inbox_.clear();  // frames sent before the peer knew that this end is done
+      (void)read_available();
+      if (peer_final_ || !broken_.is_ok()) break;
+      Status waited = sent.is_ok() ? wait_for(socket_.get(), POLLIN, deadline) : sent;
+      if (waited.is_ok() && deadline.expired()) waited = Status(Code::kTimeout, "bootstrap finish", "deadline passed");
+      if (!waited.is_ok()) (void)stick(std::move(waited));
+    }
+    socket_.reset();
+  }
+  TCPX_RETURN_IF_ERROR(mine);
+  if (peer_final_) return *peer_final_;
+  return broken_;
+}
+
+}  // namespace tcpx

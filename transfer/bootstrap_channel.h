@@ -1,0 +1,87 @@
+// BootstrapChannel: the out-of-band TCP connection between two ends that set up a transfer.
+//
+// Both ends hold one; from the hello on they are equals. Frames arrive in the order they were sent, every wait has a deadline,
+// and the channel ends with `finish`, in which each side tells the other how it went. Because each side leaves only after it has
+// read the other's last frame, nothing that was sent is lost when the sockets close and nobody has to wait "long enough".
+//
+// The first error sticks: when the peer is gone, has broken the protocol or has reported a failure, every later call says so. A
+// deadline that passes while receiving is not such an error; the call may be repeated. One thread at a time per channel.
+//
+// A `stop` flag, where one is given, ends waits early with kTimeout "interrupted"; a signal handler may set it.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/socket_address.h"
+#include "base/unique_fd.h"
+#include "tcpx/status.h"
+#include "tcpx/types.h"
+#include "transfer/bootstrap_message.h"
+
+namespace tcpx {
+
+class BootstrapChannel {
+ public:
+  /// Made by BootstrapServer::accept and bootstrap_connect, after the hello.
+  /// @param socket connected and non-blocking; @param peer_build version text of the other end's build.
+  /// @param stop may be null; else must outlive the channel. `finish` does not look at it, so that the peer still learns the end.
+  BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build, const std::atomic<bool>* stop = nullptr);
+
+  const SocketAddress& peer() const { return peer_; }
+  const std::string& peer_build() const { return peer_build_; }
+
+  /// 1 ... kMaxHandlesPerFrame handles in one message.
+  Status send_handles(std::span<const Handle> handles, Deadline deadline);
+  /// The handles of one message. kProtocol when they are more than `max_count`.
+  Result<std::vector<Handle>> receive_handles(size_t max_count, Deadline deadline);
+
+  /// Both ends call it: sends `mine`, returns the peer's. Compares those named in `must_match`, so that two programs started with
+  /// different sizes stop here, both with the same message, and not in the middle of the data.
+  /// @return kMismatch naming each one that differs, with both values.
+  Result<Parameters> exchange_parameters(const Parameters& mine, std::span<const std::string_view> must_match, Deadline deadline);
+
+  /// Returns when the peer has called it as often as this end.
+  Status barrier(Deadline deadline);
+
+  /// Looks without waiting. Call it while waiting for something else (an accept, a transfer), so that a peer that dies or gives
+  /// up is noticed at once. Ok while the peer is there and has not finished; kPeerGone, or what the peer reported.
+  Status peer_status();
+
+  /// Closing handshake: tells the peer `mine`, waits for its verdict and closes. Also after an error, so that the peer learns of
+  /// it.
+  /// @return `mine` when it is an error, else what the peer reported, else why its verdict did not come.
+  Status finish(const Status& mine, Deadline deadline);
+
+ private:
+  Status send(const Frame& frame, Deadline deadline);
+  Result<Frame> receive(Deadline deadline);
+  Status read_available();
+  Status verdict() const;
+  Status stick(Status status);
+
+  UniqueFd socket_;
+  SocketAddress peer_;
+  std::string peer_build_;
+  const std::atomic<bool>* stop_;
+  FrameAssembler assembler_;
+  std::deque<Frame> inbox_;           // frames that have come and nobody has asked for yet
+  std::optional<Status> peer_final_;  // the peer's finish frame
+  Status broken_;                     // why the socket can no longer be used
+  uint64_t barriers_ = 0;
+};
+
+/// Reads what there is, without waiting, into the assembler.
+/// @return true when its frame is whole; kPeerGone at the end of the stream; the assembler's errors.
+Result<bool> read_frame_part(int fd, FrameAssembler& assembler);
+
+/// Waits until `fd` can be read. `stop` may be null. @return kTimeout at the deadline or when `stop` is set.
+Status wait_readable(int fd, Deadline deadline, const std::atomic<bool>* stop);
+
+}  // namespace tcpx

@@ -1,0 +1,191 @@
+#include "transfer/bootstrap_message.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+constexpr size_t kMaxTextBytes = 1024;
+static_assert(kMaxParameterBytes <= kMaxTextBytes);
+static_assert(4 + kMaxParameters * 2 * (2 + kMaxParameterBytes) <= kMaxFramePayloadBytes,
+              "any legal set of parameters fits one frame");
+static_assert(8 + kMaxHandlesPerFrame * kHandleBytes <= kMaxFramePayloadBytes, "any legal set of handles fits one frame");
+
+Status protocol_error(std::string detail) {
+  return Status(Code::kProtocol, "read bootstrap message", std::move(detail));
+}
+
+void put_bytes(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
+  for (const std::byte byte : bytes) out.push_back(byte);
+}
+
+template <class T>
+void put(std::vector<std::byte>& out, const T& value) {
+  put_bytes(out, std::as_bytes(std::span(&value, 1)));
+}
+
+void put_text(std::vector<std::byte>& out, std::string_view text) {
+  const auto length = static_cast<uint16_t>(std::min(text.size(), kMaxTextBytes));
+  put(out, length);
+  put_bytes(out, std::as_bytes(std::span(text.data(), length)));
+}
+
+// Takes fields off the front of a payload; `false` when they are not there.
+class Reader {
+ public:
+  explicit Reader(const Frame& frame) : rest_(frame.payload) {}
+
+  template <class T>
+  bool take(T& value) {
+    if (rest_.size() < sizeof value) return false;
+    std::memcpy(&value, rest_.data(), sizeof value);
+    rest_ = rest_.subspan(sizeof value);
+    return true;
+  }
+
+  bool take_text(std::string& text) {
+    uint16_t length = 0;
+    if (!take(length) || length > kMaxTextBytes || rest_.size() < length) return false;
+    text.assign(reinterpret_cast<const char*>(rest_.data()), length);
+    rest_ = rest_.subspan(length);
+    return true;
+  }
+
+  size_t left() const { return rest_.size(); }
+
+ private:
+  std::span<const std::byte> rest_;
+};
+
+Status require_type(const Frame& frame, FrameType type) {
+  if (frame.type == type) return Status::ok();
+  return protocol_error(concat("expected a ", name_of(type), " frame, got ", name_of(frame.type)));
+}
+
+}  // namespace
+
+// Handles: u32 count, u32 bytes per handle, then the handles.
+
+Result<Frame> encode_handles(std::span<const Handle> handles) {
+  if (handles.empty() || handles.size() > kMaxHandlesPerFrame) {
+    return Status(Code::kInvalidArgument, "encode handles",
+                  concat(handles.size(), " handles, expected 1 to ", kMaxHandlesPerFrame));
+  }
+  Frame frame{FrameType::kHandles, {}};
+  put(frame.payload, static_cast<uint32_t>(handles.size()));
+  put(frame.payload, static_cast<uint32_t>(kHandleBytes));
+  for (const Handle& handle : handles) put(frame.payload, handle.bytes);
+  return frame;
+}
+
+Result<std::vector<Handle>> decode_handles(const Frame& frame, size_t max_count) {
+  TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kHandles));
+  Reader reader(frame);
+  uint32_t count = 0, handle_bytes = 0;
+  if (!reader.take(count) || !reader.take(handle_bytes)) return protocol_error("handle list without count");
+  if (handle_bytes != kHandleBytes) return protocol_error(concat("handles of ", handle_bytes, " bytes, expected ", kHandleBytes));
+  const size_t limit = std::min<size_t>(max_count, kMaxHandlesPerFrame);
+  if (count == 0 || count > limit) return protocol_error(concat(count, " handles, expected 1 to ", limit));
+  if (reader.left() != count * kHandleBytes) {
+    return protocol_error(concat(count, " handles announced, ", reader.left(), " bytes of them present"));
+  }
+  std::vector<Handle> handles(count);
+  for (Handle& handle : handles) reader.take(handle.bytes);
+  return handles;
+}
+
+// Parameters: u32 count, then name and value of each as texts (u16 length, bytes).
+
+Result<Frame> encode_parameters(const Parameters& parameters) {
+  constexpr const char* kEncode = "encode parameters";
+  if (parameters.size() > kMaxParameters) {
+    return Status(Code::kInvalidArgument, kEncode, concat(parameters.size(), " parameters, the limit is ", kMaxParameters));
+  }
+  Frame frame{FrameType::kParameters, {}};
+  put(frame.payload, static_cast<uint32_t>(parameters.size()));
+  for (const auto& [name, value] : parameters) {
+    if (name.size() > kMaxParameterBytes || value.size() > kMaxParameterBytes) {
+      return Status(Code::kInvalidArgument, kEncode, concat("name or value longer than ", kMaxParameterBytes, " bytes"));
+    }
+    put_text(frame.payload, name);
+    put_text(frame.payload, value);
+  }
+  return frame;
+}
+
+Result<Parameters> decode_parameters(const Frame& frame) {
+  TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kParameters));
+  Reader reader(frame);
+  uint32_t count = 0;
+  if (!reader.take(count) || count > kMaxParameters) return protocol_error("parameter list with a bad count");
+  Parameters parameters;
+  for (uint32_t i = 0; i < count; ++i) {
+    std::string name, value;
+    if (!reader.take_text(name) || !reader.take_text(value)) return protocol_error(concat("parameter ", i, " is cut short"));
+    if (!parameters.emplace(std::move(name), std::move(value)).second)
+      return protocol_error(concat("parameter ", i, " comes twice"));
+  }
+  if (reader.left() != 0) return protocol_error(concat(reader.left(), " bytes after the last parameter"));
+  return parameters;
+}
+
+Frame encode_hello(std::string_view build_version) {
+  Frame frame{FrameType::kHello, {}};
+  put_text(frame.payload, build_version);
+  return frame;
+}
+
+Result<std::string> decode_hello(const Frame& frame) {
+  TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kHello));
+  Reader reader(frame);
+  std::string version;
+  if (!reader.take_text(version) || reader.left() != 0) return protocol_error("malformed hello");
+  return printable(std::as_bytes(std::span(version)), kMaxTextBytes);
+}
+
+Frame encode_barrier(uint64_t number) {
+  Frame frame{FrameType::kBarrier, {}};
+  put(frame.payload, number);
+  return frame;
+}
+
+Result<uint64_t> decode_barrier(const Frame& frame) {
+  TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kBarrier));
+  Reader reader(frame);
+  uint64_t number = 0;
+  if (!reader.take(number) || reader.left() != 0) return protocol_error("malformed barrier");
+  return number;
+}
+
+// Finish: i32 code, then the text of what failed. A native code means nothing on another machine except to a reader, so it
+// travels within the text.
+
+Frame encode_finish(const Status& status) {
+  std::string text;
+  if (!status.is_ok()) text = status.to_string().substr(name_of(status.code()).size() + 2);
+  Frame frame{FrameType::kFinish, {}};
+  put(frame.payload, static_cast<int32_t>(status.code()));
+  put_text(frame.payload, text);
+  return frame;
+}
+
+Status decode_finish(const Frame& frame, Status& reported) {
+  TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kFinish));
+  Reader reader(frame);
+  int32_t code = 0;
+  std::string text;
+  if (!reader.take(code) || !reader.take_text(text) || reader.left() != 0) return protocol_error("malformed final status");
+  if (code < static_cast<int32_t>(Code::kOk) || code > static_cast<int32_t>(Code::kInternal)) {
+    return protocol_error(concat("final status with unknown code ", code));
+  }
+  reported = code == static_cast<int32_t>(Code::kOk)
+                 ? Status::ok()
+                 : Status(static_cast<Code>(code), "peer reported", printable(std::as_bytes(std::span(text)), kMaxTextBytes));
+  return Status::ok();
+}
+
+}  // namespace tcpx

@@ -1,0 +1,47 @@
+// What bootstrap frames carry: one encode and one decode function per frame type. Pure: no socket, no clock, no log.
+//
+// Decoding trusts nothing: counts and lengths are bounded before use, every byte of a payload must be accounted for, and text is
+// made printable because it ends in logs. A frame of another type, or a payload that does not add up, is kProtocol.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tcpx/status.h"
+#include "tcpx/types.h"
+#include "transfer/bootstrap_frame.h"
+
+namespace tcpx {
+
+inline constexpr size_t kMaxHandlesPerFrame = 256;
+inline constexpr size_t kMaxParameters = 30;
+inline constexpr size_t kMaxParameterBytes = 1024;
+
+/// Program parameters by name ("bytes" -> "4096"): at most kMaxParameters, names and values of at most kMaxParameterBytes each.
+using Parameters = std::map<std::string, std::string>;
+
+/// @return kInvalidArgument when there are none or more than kMaxHandlesPerFrame.
+Result<Frame> encode_handles(std::span<const Handle> handles);
+/// @return kProtocol when the payload is not a list of 1 ... `max_count` handles.
+Result<std::vector<Handle>> decode_handles(const Frame& frame, size_t max_count);
+
+/// @return kInvalidArgument when there are too many or one is too long.
+Result<Frame> encode_parameters(const Parameters& parameters);
+Result<Parameters> decode_parameters(const Frame& frame);
+
+Frame encode_hello(std::string_view build_version);
+/// Text with everything that is not printable replaced, as it may end in a log.
+Result<std::string> decode_hello(const Frame& frame);
+
+/// `number`: how many barriers the sender has entered, this one included.
+Frame encode_barrier(uint64_t number);
+Result<uint64_t> decode_barrier(const Frame& frame);
+
+Frame encode_finish(const Status& status);
+/// What the sender reported, as a Status of this side: same code, operation "peer reported". Writes `reported` only on success.
+Status decode_finish(const Frame& frame, Status& reported);
+
+}  // namespace tcpx

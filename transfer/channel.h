@@ -1,0 +1,145 @@
+// Channel: one comm and the chunks in flight on it. The same pipeline for both directions; a receive has two more stations.
+//
+// `progress` does, in this order: test the oldest posted request (and the next, while they are done); hand the oldest arrived
+// message to the unpacker; give back the oldest unpacked one. Nothing else touches the comm.
+//
+// Failure. The first error wins. From then on nothing is posted, tested or given back; the channel waits until the unpacker has
+// let go of the memory, deregisters and closes the comm so that the plugin lets go of it too, and only then is `closed`: whoever
+// reports the failure waits for that. The wait is bounded by `drain_limit`; past it the status says that GPU copies may still be
+// running.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "rx/rx_descriptor.h"
+#include "rx/unpacker.h"
+#include "transfer/chunk_plan.h"
+#include "transfer/comm.h"
+#include "transfer/inflight_fifo.h"
+
+namespace tcpx {
+
+enum class TransferId : uint64_t {};
+
+inline constexpr uint32_t kDefaultRecvWindow = kQueueDepth;
+/// GPUDirect-TCPX frees a send slot only when test reports it, and its direct consumers keep four in reserve (UCCL p2p/tcpx).
+inline constexpr uint32_t kDefaultSendWindow = 12;
+/// Also the default NCCL_DYNAMIC_CHUNK_SIZE: a request of at most chunk size x sockets leaks no page of the vendor's pool (18).
+inline constexpr uint32_t kDefaultChunkBytes = 512 * 1024;
+
+struct ChannelLimits {
+  uint32_t window = kDefaultRecvWindow;  ///< requests held at once, 1 ... kQueueDepth
+  /// Work is waiting and nothing advances for this long: the channel fails with kTimeout and logs its flight record.
+  Duration stall_limit = std::chrono::seconds(30);
+  /// GPUDirect-TCPX says "peer gone" once when it sees the end of the control stream behind the last message, and then delivers
+  /// that message (12). A receive therefore fails with kPeerGone only when its test has said so `peer_gone_tests` times, the last
+  /// one at least `peer_gone_grace` after the first, with no request done in between. A send fails at once.
+  Duration peer_gone_grace = std::chrono::milliseconds(100);
+  uint32_t peer_gone_tests = 16;
+  Duration drain_limit = std::chrono::seconds(5);
+};
+
+/// One chunk with all that posting it takes.
+struct ChunkWork {
+  TransferId transfer{};
+  Chunk chunk;
+  std::byte* data = nullptr;  ///< begin of the chunk
+  MemoryHandle memory{};
+  int tag = 0;
+};
+
+/// Sees every received message between its arrival and its unpack, while its bounce pages are still there. For tools that show
+/// them.
+class ReceiveTap {
+ public:
+  virtual ~ReceiveTap() = default;
+  virtual void arrived(const ChunkWork& work, const ReceivedMessage& message, const DescriptorBlock& block) = 0;
+};
+
+/// What a receiving channel needs besides the comm. All must outlive the channel.
+struct ReceiveParts {
+  Unpacker* unpacker = nullptr;
+  BouncePool pool;
+  ReceiveTap* tap = nullptr;  ///< may be null
+};
+
+/// One thread at a time.
+class Channel {
+ public:
+  /// @param receive ignored for sends. Without an unpacker only messages that arrive in place (host memory) can be taken.
+  Channel(Comm comm, const ReceiveParts& receive, const Clock& clock, const ChannelLimits& limits);
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  Direction direction() const { return comm_.direction(); }
+  Comm& comm() { return comm_; }
+
+  bool has_room() const { return phase_ == Phase::kOpen && fifo_.has_room(); }
+  /// @return false: no room, the plugin said "not now", or the channel has failed; the chunk is still the caller's.
+  bool try_post(const ChunkWork& work);
+
+  struct Progress {
+    bool advanced = false;
+    std::span<const TransferId> finished;  ///< one entry per chunk that reached its good end; valid until the next call
+  };
+  Progress progress();
+
+  /// Ends the channel with `reason` unless it has failed already. For the owner's own reasons to stop.
+  void fail(Status reason);
+  /// Closes a channel with nothing in flight. Ignored after a failure, which closes by itself.
+  Status close();
+
+  /// The first error; ok while all is well.
+  const Status& status() const { return status_; }
+  /// True when neither plugin nor unpacker touches the memory of any chunk, and none ever will.
+  bool closed() const { return phase_ == Phase::kClosed; }
+
+  uint64_t in_flight() const { return fifo_.held(); }
+  ChunkState state_of(uint64_t number) const { return fifo_.state_of(number); }
+  /// What is in flight, a line per chunk: state, index, bytes, age.
+  std::string flight_record() const;
+
+ private:
+  enum class Phase { kOpen, kDraining, kClosed };
+  struct Flight {
+    ChunkWork work;
+    Request request{};
+    std::optional<UnpackTicket> ticket;  ///< unpacking: what to wait for; none for a message that needs no copy
+    TimePoint posted_at;
+  };
+
+  bool test_posted();
+  bool unpack_arrived();
+  bool consume_unpacked();
+  Status start_unpack(Flight& flight, bool& submitted);
+  void finish_oldest(ChunkState from, ChunkState to);
+  void check_stall();
+  void drain();
+  bool peer_gone_for_good();
+  bool working() const { return fifo_.held() > 0 || refused_; }
+
+  Comm comm_;
+  ReceiveParts receive_;
+  const Clock& clock_;
+  ChannelLimits limits_;
+  InflightFifo<Flight> fifo_;
+  DescriptorBlock block_;
+
+  Phase phase_ = Phase::kOpen;
+  Status status_;
+  TimePoint now_;           // of the current call
+  TimePoint last_advance_;  // or the begin of the current work
+  TimePoint drain_until_;
+  bool refused_ = false;  // the plugin said "not now" to the latest post
+  uint32_t peer_gone_count_ = 0;
+  TimePoint peer_gone_since_;
+  std::array<TransferId, kQueueDepth> finished_{};
+  size_t finished_count_ = 0;
+};
+
+}  // namespace tcpx

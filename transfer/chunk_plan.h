@@ -1,0 +1,55 @@
+// How a transfer is cut into chunks. Arithmetic only: the plan of a terabyte takes as much memory as that of a byte.
+#pragma once
+
+#include <cstdint>
+
+#include "base/text.h"
+#include "tcpx/status.h"
+#include "tcpx/types.h"
+
+namespace tcpx {
+
+/// One plugin request's worth of a transfer.
+struct Chunk {
+  uint64_t index = 0;   ///< 0, 1, ... in the order of the bytes
+  uint64_t offset = 0;  ///< bytes from the begin of the transfer
+  uint32_t bytes = 0;   ///< at most kMaxRequestBytes; 0 only for the single chunk of an empty transfer
+  friend bool operator==(const Chunk&, const Chunk&) = default;
+};
+
+/// Every chunk but the last has the same size. An empty transfer is one chunk of no bytes, because the other end waits for a
+/// message all the same.
+class ChunkPlan {
+ public:
+  ChunkPlan() = default;
+
+  /// @param chunk_bytes 1 ... kMaxRequestBytes; the same at both ends, or messages do not fit what was posted for them.
+  static Result<ChunkPlan> make(uint64_t transfer_bytes, uint64_t chunk_bytes) {
+    if (chunk_bytes == 0 || chunk_bytes > kMaxRequestBytes) {
+      return Status(Code::kInvalidArgument, "plan chunks",
+                    concat("chunk of ", chunk_bytes, " bytes, must be 1 to ", kMaxRequestBytes));
+    }
+    ChunkPlan plan;
+    plan.transfer_bytes_ = transfer_bytes;
+    plan.chunk_bytes_ = static_cast<uint32_t>(chunk_bytes);
+    return plan;
+  }
+
+  uint64_t count() const {
+    if (transfer_bytes_ == 0) return 1;
+    return transfer_bytes_ / chunk_bytes_ + (transfer_bytes_ % chunk_bytes_ != 0 ? 1 : 0);
+  }
+  /// @param index below count()
+  Chunk operator[](uint64_t index) const {
+    const uint64_t offset = index * chunk_bytes_;
+    const uint64_t left = transfer_bytes_ - offset;
+    return {index, offset, left < chunk_bytes_ ? static_cast<uint32_t>(left) : chunk_bytes_};
+  }
+  uint64_t transfer_bytes() const { return transfer_bytes_; }
+
+ private:
+  uint64_t transfer_bytes_ = 0;
+  uint32_t chunk_bytes_ = kMaxRequestBytes;
+};
+
+}  // namespace tcpx

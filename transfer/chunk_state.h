@@ -1,0 +1,95 @@
+// The life of a chunk, as data.
+//
+//   recv: Queued -> Posted -> Arrived -> Unpacking -> Consumed      send: Queued -> Posted -> Sent      any but the last ->
+//   Failed
+//
+// Queued     nobody below knows it yet
+// Posted     the plugin has its request; it may read (send) or write (host receive) the memory
+// Arrived    the bytes lie in the bounce pool, or already in place
+// Unpacking  the unpacker copies them; a message in place passes through with nothing to wait for
+// Consumed   the pages are given back and the bytes are where they belong
+// Sent       the plugin no longer reads the memory (not: the peer has it)
+// Failed     nobody below touches the memory any more, and the bytes must not be trusted
+//
+// Invariants. Who enforces them stands behind.
+//  - A slot of the window is held from Posted to the end.                                        InflightFifo
+//  - Chunks pass through the states in order: none overtakes another.                            InflightFifo
+//  - Only the oldest posted request is tested; only the oldest unpacking one is given back.      InflightFifo: `oldest` is all it
+//  offers
+//  - Nothing is given back before its unpack ticket is done.                                     Channel::consume_unpacked
+//  - A chunk is Failed only when its ticket is done and the comm is closed.                      Channel::drain
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace tcpx {
+
+enum class Direction : uint8_t { kSend, kRecv };
+
+enum class ChunkState : uint8_t { kQueued, kPosted, kArrived, kUnpacking, kConsumed, kSent, kFailed };
+inline constexpr size_t kChunkStateCount = 7;
+
+struct ChunkTransition {
+  Direction direction;
+  ChunkState from;
+  ChunkState to;
+};
+
+inline constexpr std::array kChunkTransitions = {
+    ChunkTransition{Direction::kRecv, ChunkState::kQueued, ChunkState::kPosted},
+    ChunkTransition{Direction::kRecv, ChunkState::kPosted, ChunkState::kArrived},
+    ChunkTransition{Direction::kRecv, ChunkState::kArrived, ChunkState::kUnpacking},
+    ChunkTransition{Direction::kRecv, ChunkState::kUnpacking, ChunkState::kConsumed},
+    ChunkTransition{Direction::kRecv, ChunkState::kQueued, ChunkState::kFailed},
+    ChunkTransition{Direction::kRecv, ChunkState::kPosted, ChunkState::kFailed},
+    ChunkTransition{Direction::kRecv, ChunkState::kArrived, ChunkState::kFailed},
+    ChunkTransition{Direction::kRecv, ChunkState::kUnpacking, ChunkState::kFailed},
+    ChunkTransition{Direction::kSend, ChunkState::kQueued, ChunkState::kPosted},
+    ChunkTransition{Direction::kSend, ChunkState::kPosted, ChunkState::kSent},
+    ChunkTransition{Direction::kSend, ChunkState::kQueued, ChunkState::kFailed},
+    ChunkTransition{Direction::kSend, ChunkState::kPosted, ChunkState::kFailed},
+};
+
+constexpr bool is_allowed(Direction direction, ChunkState from, ChunkState to) {
+  for (const ChunkTransition& t : kChunkTransitions) {
+    if (t.direction == direction && t.from == from && t.to == to) return true;
+  }
+  return false;
+}
+
+/// Where a chunk goes from `state` when all is well; `state` itself at the end of the way and off it.
+constexpr ChunkState successor(Direction direction, ChunkState state) {
+  for (const ChunkTransition& t : kChunkTransitions) {
+    if (t.direction == direction && t.from == state && t.to != ChunkState::kFailed) return t.to;
+  }
+  return state;
+}
+
+constexpr std::string_view name_of(Direction direction) {
+  return direction == Direction::kSend ? "send" : "recv";
+}
+
+constexpr std::string_view name_of(ChunkState state) {
+  switch (state) {
+    case ChunkState::kQueued:
+      return "queued";
+    case ChunkState::kPosted:
+      return "posted";
+    case ChunkState::kArrived:
+      return "arrived";
+    case ChunkState::kUnpacking:
+      return "unpacking";
+    case ChunkState::kConsumed:
+      return "consumed";
+    case ChunkState::kSent:
+      return "sent";
+    case ChunkState::kFailed:
+      return "failed";
+  }
+  return "?";
+}
+
+}  // namespace tcpx

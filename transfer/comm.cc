@@ -1,0 +1,55 @@
+#include "transfer/comm.h"
+
+#include <utility>
+
+#include "transfer/invariant.h"
+
+namespace tcpx {
+
+Comm::Comm(Comm&& other) noexcept
+    : plugin_(other.plugin_),
+      direction_(other.direction_),
+      raw_(other.raw_),
+      open_(std::exchange(other.open_, false)),
+      registered_(std::move(other.registered_)) {}
+
+Comm::~Comm() {
+  // Whoever first saw the error has logged it, and a destructor has nobody to tell.
+  (void)close();
+}
+
+Result<RegisteredMemory> Comm::register_memory(void* data, size_t bytes, MemoryType type) {
+  require(open_, "memory is registered with an open comm");
+  auto handle = direction_ == Direction::kSend ? plugin_->register_memory(send_comm(), data, bytes, type)
+                                               : plugin_->register_memory(recv_comm(), data, bytes, type);
+  if (!handle.is_ok()) return handle.status();
+  registered_.push_back(*handle);
+  return RegisteredMemory{static_cast<std::byte*>(data), bytes, type, *handle};
+}
+
+Result<std::optional<Request>> Comm::try_post(std::byte* data, size_t bytes, int tag, MemoryHandle handle) {
+  return direction_ == Direction::kSend ? plugin_->try_send(send_comm(), data, bytes, tag, handle)
+                                        : plugin_->try_recv(recv_comm(), data, bytes, tag, handle);
+}
+
+Status Comm::consumed(Request request) {
+  require(direction_ == Direction::kRecv, "only receives are consumed");
+  return plugin_->consumed(recv_comm(), request);
+}
+
+Status Comm::close() {
+  if (!std::exchange(open_, false)) return Status::ok();
+  Status first = Status::ok();
+  const auto keep_first = [&first](Status status) {
+    if (first.is_ok()) first = std::move(status);
+  };
+  const bool sends = direction_ == Direction::kSend;
+  for (const MemoryHandle handle : registered_) {
+    keep_first(sends ? plugin_->deregister_memory(send_comm(), handle) : plugin_->deregister_memory(recv_comm(), handle));
+  }
+  registered_.clear();
+  keep_first(sends ? plugin_->close(send_comm()) : plugin_->close(recv_comm()));
+  return first;
+}
+
+}  // namespace tcpx

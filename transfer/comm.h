@@ -1,0 +1,56 @@
+// Comm: the plugin's end of a connection, whichever way it moves bytes. The one place where the two directions' calls differ.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "net/net_plugin.h"
+#include "transfer/chunk_state.h"
+
+namespace tcpx {
+
+/// Memory registered with a Comm. A view: the Comm deregisters it when it closes, the memory must live until then.
+struct RegisteredMemory {
+  std::byte* data = nullptr;  ///< device address for kCuda (4096-aligned), host address for kHost
+  size_t bytes = 0;
+  MemoryType type = MemoryType::kHost;
+  MemoryHandle handle{};
+};
+
+/// Owns a SendComm or RecvComm and what is registered with it. One thread at a time. The plugin must outlive it.
+class Comm {
+ public:
+  Comm(NetPlugin& plugin, SendComm comm) : plugin_(&plugin), direction_(Direction::kSend), raw_(static_cast<uintptr_t>(comm)) {}
+  Comm(NetPlugin& plugin, RecvComm comm) : plugin_(&plugin), direction_(Direction::kRecv), raw_(static_cast<uintptr_t>(comm)) {}
+  Comm(Comm&& other) noexcept;
+  Comm& operator=(Comm&&) = delete;
+  ~Comm();
+
+  Direction direction() const { return direction_; }
+  NetPlugin& plugin() const { return *plugin_; }
+  bool is_open() const { return open_; }
+
+  /// The device's GPU must be current for kCuda.
+  Result<RegisteredMemory> register_memory(void* data, size_t bytes, MemoryType type);
+
+  /// Posts one send or receive of `bytes` bytes at `data`. nullopt: not now.
+  Result<std::optional<Request>> try_post(std::byte* data, size_t bytes, int tag, MemoryHandle handle);
+  /// Gives a receive back to the plugin.
+  Status consumed(Request request);
+
+  /// Deregisters everything and closes; afterwards the plugin touches no memory of ours. Closing twice is a no-op.
+  /// @return the first error; the rest is closed all the same.
+  Status close();
+
+ private:
+  SendComm send_comm() const { return static_cast<SendComm>(raw_); }
+  RecvComm recv_comm() const { return static_cast<RecvComm>(raw_); }
+
+  NetPlugin* plugin_;
+  Direction direction_;
+  uintptr_t raw_;
+  bool open_ = true;
+  std::vector<MemoryHandle> registered_;
+};
+
+}  // namespace tcpx

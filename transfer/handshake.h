@@ -1,0 +1,55 @@
+// Handshake: from a bootstrap channel to a comm at each end. One end listens and ships the handle, accepts, and owns the
+// receiving comm; the other gets the handle, connects, and owns the sending comm.
+//
+// While an end waits for the plugin it watches the bootstrap channel: a peer that dies or gives up ends the wait at once, not at
+// the deadline, because plugins do not notice a peer that never came. The device's GPU must be current on the calling thread
+// (27).
+#pragma once
+
+#include <atomic>
+
+#include "base/clock.h"
+#include "net/net_plugin.h"
+#include "transfer/bootstrap_channel.h"
+#include "transfer/comm.h"
+
+namespace tcpx {
+
+/// What a wait may take, and what ends it early.
+struct HandshakeWait {
+  Deadline deadline;
+  BootstrapChannel& peer;
+  const std::atomic<bool>* stop = nullptr;  ///< may be null
+};
+
+/// Owns a listen comm and the handle that leads to it. The plugin must outlive it. One accept per listener: not every plugin can
+/// do more (3).
+class Listener {
+ public:
+  static Result<Listener> create(NetPlugin& plugin, int dev);
+  Listener(Listener&& other) noexcept;
+  Listener& operator=(Listener&&) = delete;
+  ~Listener();
+
+  const Handle& handle() const { return handle_; }
+
+  /// Waits for the end that connects with the handle. `device_handle` must live as long as the comm.
+  /// @return kTimeout at the deadline or when stopped, what the bootstrap channel says of the peer, or the plugin's error.
+  Result<Comm> accept(DeviceHandleStorage& device_handle, const HandshakeWait& wait);
+  /// The plugin's answer; closing twice is a no-op. Destruction closes too.
+  Status close();
+
+ private:
+  Listener(NetPlugin& plugin, ListenComm comm, const Handle& handle) : plugin_(&plugin), comm_(comm), handle_(handle) {}
+
+  NetPlugin* plugin_;
+  ListenComm comm_;
+  Handle handle_;
+  bool open_ = true;
+};
+
+/// Connects to the listener that `handle` leads to. `handle` itself stays as it is: the plugin writes into a copy (1, 2).
+/// @return as Listener::accept.
+Result<Comm> connect_comm(NetPlugin& plugin, int dev, const Handle& handle, const HandshakeWait& wait);
+
+}  // namespace tcpx

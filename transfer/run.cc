@@ -1,0 +1,67 @@
+#include "transfer/run.h"
+
+#include <thread>
+
+#include "base/log.h"
+
+namespace tcpx {
+namespace {
+
+class Backoff {
+ public:
+  void reset() { idle_ = 0; }
+  void wait() {
+    if (++idle_ <= kSpins) return;
+    if (idle_ <= kSpins + kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+ private:
+  static constexpr uint32_t kSpins = 256;
+  static constexpr uint32_t kYields = 256;
+  uint32_t idle_ = 0;
+};
+
+constexpr Duration kReportEvery = std::chrono::milliseconds(100);
+
+}  // namespace
+
+Result<bool> run_until_done(Connection& connection, TransferId id, const RunOptions& options) {
+  Backoff backoff;
+  TimePoint next_report = Clock::steady().now() + kReportEvery;
+  for (;;) {
+    const bool advanced = connection.progress();
+    TransferAnswer answer = connection.poll(id);
+    switch (answer.state) {
+      case TransferState::kDone:
+        return true;
+      case TransferState::kFailed:
+        return std::move(answer.status);
+      case TransferState::kUnknown:
+        return Status(Code::kNotFound, "wait for transfer", concat("no transfer ", static_cast<uint64_t>(id)));
+      case TransferState::kPending:
+        break;
+    }
+    if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) return false;
+    const TimePoint now = Clock::steady().now();
+    if (now >= options.deadline.at()) {
+      Status status(Code::kTimeout, "wait for transfer", "deadline passed");
+      log(LogLevel::kError, status.to_string(), "; ", connection.flight_record());
+      return status;
+    }
+    if (options.on_progress && now >= next_report) {
+      options.on_progress(answer.bytes_done);
+      next_report = now + kReportEvery;
+    }
+    if (advanced) {
+      backoff.reset();
+    } else {
+      backoff.wait();
+    }
+  }
+}
+
+}  // namespace tcpx

@@ -1,0 +1,25 @@
+// The loop a tool runs around `Connection::progress`.
+#pragma once
+
+#include <atomic>
+#include <functional>
+
+#include "base/clock.h"
+#include "transfer/connection.h"
+
+namespace tcpx {
+
+struct RunOptions {
+  Deadline deadline;
+  const std::atomic<bool>* stop = nullptr;  ///< true ends the run early (Ctrl-C); may be null
+  /// Called about ten times a second with the bytes done so far; may be empty. Must not block.
+  std::function<void(uint64_t bytes_done)> on_progress = {};
+};
+
+/// Drives `connection` until transfer `id` has ended. Spins while it advances, then yields, then sleeps for at most 50 us at a
+/// time, because a tool shares its machine with the plugin's own threads.
+/// @return true: done. false: stopped by the flag, nothing has failed. kTimeout at the deadline, the transfer's error, kNotFound
+/// for an id that names no transfer. Except for `done` the transfer may be pending still: `cancel` or destroy the connection.
+Result<bool> run_until_done(Connection& connection, TransferId id, const RunOptions& options);
+
+}  // namespace tcpx
