@@ -1,0 +1,79 @@
+#include "device/cuda_handles.h"
+
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace tcpx {
+Status cuda_error(cudaError_t error, std::string_view operation) {
+  [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
+  Status status(Code::kCuda, std::string(operation), concat(cudaGetErrorName(error), ": ", cudaGetErrorString(error)),
+                Domain::kCuda, static_cast<int32_t>(error));
+  log(LogLevel::kError, status.to_string());
+  return status;
+}
+
+void report_cuda_failure(cudaError_t error, std::string_view operation) {
+  if (error == cudaSuccess || error == cudaErrorCudartUnloading) return;
+  [[maybe_unused]] const Status logged = cuda_error(error, operation);
+}
+
+Status StreamView::synchronize() const {
+  return cuda_status(cudaStreamSynchronize(stream_), "wait for stream");
+}
+
+Status EventView::record(StreamView stream) const {
+  return cuda_status(cudaEventRecord(event_, stream.get()), "record event");
+}
+
+Result<bool> EventView::is_done() const {
+  const cudaError_t answer = cudaEventQuery(event_);
+  if (answer == cudaSuccess) return true;
+  if (answer == cudaErrorNotReady) {
+    // The runtime keeps even this answer as the thread's last error.
+    [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
+    return false;
+  }
+  return cuda_error(answer, "query event");
+}
+
+Result<Stream> Stream::create() {
+  int least = 0;
+  int greatest = 0;
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest), "read stream priorities"));
+  cudaStream_t stream = nullptr;
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "create stream"));
+  return Stream(stream);
+}
+
+void Stream::Destroy::operator()(cudaStream_t stream) const {
+  report_cuda_failure(cudaStreamDestroy(stream), "destroy stream");
+}
+
+Result<Event> Event::create() {
+  cudaEvent_t event = nullptr;
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "create event"));
+  return Event(event);
+}
+
+void Event::Destroy::operator()(cudaEvent_t event) const {
+  report_cuda_failure(cudaEventDestroy(event), "destroy event");
+}
+
+Result<DeviceGuard> DeviceGuard::enter(int device) {
+  int current = 0;
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaGetDevice(&current), "read current device"));
+  if (current == device) return DeviceGuard(kNothing);
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaSetDevice(device), "select device"));
+  return DeviceGuard(current);
+}
+
+DeviceGuard::DeviceGuard(DeviceGuard&& other) noexcept : back_to_(std::exchange(other.back_to_, kNothing)) {}
+
+DeviceGuard::~DeviceGuard() {
+  if (back_to_ != kNothing) report_cuda_failure(cudaSetDevice(back_to_), "go back to the previous device");
+}
+
+}  // namespace tcpx

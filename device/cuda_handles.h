@@ -1,0 +1,103 @@
+// Owners and views of CUDA streams and events, the device guard, and the one place where a cudaError_t becomes a Status.
+//
+// An owner is move-only and destroys its handle; a view is a plain copy that must not outlive its owner. Asking whether something
+// is done answers with a bool: cudaErrorNotReady never leaves this file, so it cannot be mistaken for an error.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string_view>
+#include <type_traits>
+
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+/// kCuda with the native code, its name and its text; logged here, once. Also clears the thread's last CUDA error, so that the
+/// application does not find ours.
+/// @param error anything but cudaSuccess.
+Status cuda_error(cudaError_t error, std::string_view operation);
+
+/// ok for cudaSuccess, else cuda_error.
+inline Status cuda_status(cudaError_t error, std::string_view operation) {
+  return error == cudaSuccess ? Status::ok() : cuda_error(error, operation);
+}
+
+/// For destructors, which can only log. Silent when the runtime has already gone at process exit: then so has the handle.
+void report_cuda_failure(cudaError_t error, std::string_view operation);
+
+class StreamView {
+ public:
+  explicit StreamView(cudaStream_t stream) : stream_(stream) {}
+  cudaStream_t get() const { return stream_; }
+  /// Blocks until all work submitted so far has finished.
+  Status synchronize() const;
+
+ private:
+  cudaStream_t stream_;
+};
+
+class EventView {
+ public:
+  explicit EventView(cudaEvent_t event) : event_(event) {}
+  cudaEvent_t get() const { return event_; }
+  /// Marks the end of the work submitted to `stream` so far. The current device must be the stream's.
+  Status record(StreamView stream) const;
+  /// True when the marked work has finished (or nothing was ever marked); an error is one of that work or before.
+  Result<bool> is_done() const;
+
+ private:
+  cudaEvent_t event_;
+};
+
+/// Does not wait for, and is not waited for by, the legacy default stream: a kernel that spins there for our data must not block
+/// us.
+class Stream {
+ public:
+  /// On the current device, with the highest priority: what runs here is short and somebody waits for it.
+  static Result<Stream> create();
+  StreamView view() const { return StreamView(stream_.get()); }
+
+ private:
+  struct Destroy {
+    void operator()(cudaStream_t stream) const;
+  };
+  explicit Stream(cudaStream_t stream) : stream_(stream) {}
+  std::unique_ptr<std::remove_pointer_t<cudaStream_t>, Destroy> stream_;
+};
+
+/// Without timing, which makes recording and asking cheaper.
+class Event {
+ public:
+  /// On the current device.
+  static Result<Event> create();
+  EventView view() const { return EventView(event_.get()); }
+
+ private:
+  struct Destroy {
+    void operator()(cudaEvent_t event) const;
+  };
+  explicit Event(cudaEvent_t event) : event_(event) {}
+  std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Destroy> event_;
+};
+
+/// Makes a device current for the calling thread until the end of the scope; free when it is current already.
+///
+/// Going back to a device that has no context yet creates one there (cudaSetDevice since CUDA 12), which costs time and memory.
+/// So threads of our own are given their device when they start (MemoryOps::set_current_device), and the guard finds nothing to
+/// do.
+class DeviceGuard {
+ public:
+  static Result<DeviceGuard> enter(int device);
+  DeviceGuard(DeviceGuard&& other) noexcept;
+  DeviceGuard& operator=(DeviceGuard&&) = delete;
+  ~DeviceGuard();
+
+ private:
+  explicit DeviceGuard(int back_to) : back_to_(back_to) {}
+  static constexpr int kNothing = -1;
+  int back_to_;
+};
+
+}  // namespace tcpx

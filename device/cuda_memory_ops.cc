@@ -1,0 +1,186 @@
+#include "device/cuda_memory_ops.h"
+
+// Types only: nothing here links to libcuda, which a machine without a driver does not have.
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "device/cuda_handles.h"
+#include "device/gpu_presence.h"
+
+namespace tcpx {
+namespace {
+
+constexpr size_t kAlignment = 4096;
+
+using AddressRangeFunction = PFN_cuMemGetAddressRange_v3020;
+
+AddressRangeFunction find_address_range_function() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, 3020, cudaEnableDefault, &found);
+#else
+  const cudaError_t error = cudaGetDriverEntryPoint("cuMemGetAddressRange", &function, cudaEnableDefault, &found);
+#endif
+  if (!cuda_status(error, "look up cuMemGetAddressRange").is_ok() || found != cudaDriverEntryPointSuccess) return nullptr;
+  return reinterpret_cast<AddressRangeFunction>(function);
+}
+
+class CudaCopyLane final : public CopyLane {
+ public:
+  CudaCopyLane(int device, Stream stream) : device_(device), stream_(std::move(stream)) {}
+
+  Status copy(void* dst, const void* src, size_t bytes) override {
+    if (bytes == 0) return Status::ok();
+    Result<DeviceGuard> guard = DeviceGuard::enter(device_);
+    if (!guard.is_ok()) return guard.status();
+    // cudaMemcpy would use the legacy default stream and wait behind kernels that may themselves wait for these bytes.
+    TCPX_RETURN_IF_ERROR(cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_.view().get()), "copy memory"));
+    return stream_.view().synchronize();
+  }
+
+ private:
+  const int device_;
+  const Stream stream_;
+};
+
+class CudaMemoryOps final : public MemoryOps {
+ public:
+  explicit CudaMemoryOps(int device_count)
+      : device_count_(device_count), address_range_(find_address_range_function()), host_(make_host_memory_ops()) {}
+
+  bool has_gpu() const override { return true; }
+  int device_count() const override { return device_count_; }
+
+  Result<int> current_device() const override {
+    int device = 0;
+    TCPX_RETURN_IF_ERROR(cuda_status(cudaGetDevice(&device), "read current device"));
+    return device;
+  }
+
+  Status set_current_device(int device) override {
+    TCPX_RETURN_IF_ERROR(check_device(device));
+    return cuda_status(cudaSetDevice(device), "select device");
+  }
+
+  Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override {
+    TCPX_RETURN_IF_ERROR(check_request(device, bytes));
+    Result<DeviceGuard> guard = DeviceGuard::enter(device);
+    if (!guard.is_ok()) return guard.status();
+    void* host = nullptr;
+    TCPX_RETURN_IF_ERROR(cuda_status(cudaHostAlloc(&host, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
+                                     concat("allocate ", bytes, " bytes of pinned host memory")));
+    MemoryBuffer buffer(host, host, bytes, [host] { report_cuda_failure(cudaFreeHost(host), "free pinned host memory"); });
+    void* mapped = nullptr;
+    TCPX_RETURN_IF_ERROR(cuda_status(cudaHostGetDevicePointer(&mapped, host, 0), "map pinned host memory"));
+    // With one address space for all, portable memory has the host's address on every device; a MemoryBuffer has room for one.
+    if (mapped != host) {
+      return Status(Code::kUnsupported, "map pinned host memory",
+                    concat("device ", device, " gives it another address than the host"));
+    }
+    std::memset(host, 0, bytes);
+    return buffer;
+  }
+
+  Result<MemoryBuffer> allocate_device(int device, size_t bytes) override {
+    TCPX_RETURN_IF_ERROR(check_request(device, bytes));
+    Result<DeviceGuard> guard = DeviceGuard::enter(device);
+    if (!guard.is_ok()) return guard.status();
+    Result<MemoryBuffer> buffer = allocate_aligned(device, bytes);
+    if (!buffer.is_ok()) return buffer;
+    const Result<Stream> stream = Stream::create();
+    if (!stream.is_ok()) return stream.status();
+    TCPX_RETURN_IF_ERROR(cuda_status(cudaMemsetAsync(buffer->device(), 0, bytes, stream->view().get()), "zero device memory"));
+    TCPX_RETURN_IF_ERROR(stream->view().synchronize());
+    return buffer;
+  }
+
+  bool host_readable(const void* address) const override {
+    const std::optional<cudaPointerAttributes> attributes = attributes_of(address);
+    return attributes && attributes->type != cudaMemoryTypeDevice;
+  }
+
+  bool is_device_memory(const void* address) const override {
+    const std::optional<cudaPointerAttributes> attributes = attributes_of(address);
+    return attributes && (attributes->type == cudaMemoryTypeDevice || attributes->type == cudaMemoryTypeManaged);
+  }
+
+  std::optional<uint64_t> extent(const void* address) const override {
+    const std::optional<cudaPointerAttributes> attributes = attributes_of(address);
+    if (!attributes) return std::nullopt;
+    // Host memory, pinned or not, is found in the process's own mappings.
+    if (attributes->type == cudaMemoryTypeUnregistered || attributes->type == cudaMemoryTypeHost) return host_->extent(address);
+    if (address_range_ == nullptr) return std::nullopt;
+    const Result<DeviceGuard> guard = DeviceGuard::enter(attributes->device);
+    if (!guard.is_ok()) return std::nullopt;
+    const auto wanted = reinterpret_cast<CUdeviceptr>(address);
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    if (address_range_(&base, &bytes, wanted) != CUDA_SUCCESS || wanted < base || wanted - base > bytes) return std::nullopt;
+    return bytes - (wanted - base);
+  }
+
+  Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) override {
+    TCPX_RETURN_IF_ERROR(check_device(device));
+    Result<DeviceGuard> guard = DeviceGuard::enter(device);
+    if (!guard.is_ok()) return guard.status();
+    Result<Stream> stream = Stream::create();
+    if (!stream.is_ok()) return stream.status();
+    return std::unique_ptr<CopyLane>(std::make_unique<CudaCopyLane>(device, std::move(stream).value()));
+  }
+
+ private:
+  Status check_device(int device) const {
+    if (device >= 0 && device < device_count_) return Status::ok();
+    return Status(Code::kInvalidArgument, "select device", concat("no GPU ", device, ": there are ", device_count_));
+  }
+
+  Status check_request(int device, size_t bytes) const {
+    if (bytes == 0) return Status(Code::kInvalidArgument, "allocate memory", "0 bytes");
+    return check_device(device);
+  }
+
+  /// On the current device. cudaMalloc aligns large allocations to more than a page and small ones to less.
+  static Result<MemoryBuffer> allocate_aligned(int device, size_t bytes) {
+    const std::string operation = concat("allocate ", bytes, " bytes on device ", device);
+    for (const size_t slack : {size_t{0}, kAlignment - 1}) {
+      void* memory = nullptr;
+      TCPX_RETURN_IF_ERROR(cuda_status(cudaMalloc(&memory, bytes + slack), operation));
+      const auto address = reinterpret_cast<uintptr_t>(memory);
+      const uintptr_t aligned = (address + kAlignment - 1) / kAlignment * kAlignment;
+      MemoryBuffer buffer(nullptr, reinterpret_cast<void*>(aligned), bytes,
+                          [memory] { report_cuda_failure(cudaFree(memory), "free device memory"); });
+      if (aligned - address <= slack) return buffer;
+    }
+    return Status(Code::kInternal, operation, "an allocation with room for alignment could not be aligned");
+  }
+
+  /// nullopt for nullptr, and when CUDA refuses to say; that reason is logged.
+  static std::optional<cudaPointerAttributes> attributes_of(const void* address) {
+    if (address == nullptr) return std::nullopt;
+    cudaPointerAttributes attributes{};
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, address);
+    if (!cuda_status(error, "classify address").is_ok()) return std::nullopt;
+    return attributes;
+  }
+
+  const int device_count_;
+  const AddressRangeFunction address_range_;  // nullptr when the driver lacks it
+  const std::unique_ptr<MemoryOps> host_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<MemoryOps>> make_cuda_memory_ops() {
+  const Result<int>& count = gpu_count();
+  if (!count.is_ok()) return count.status();
+  return std::unique_ptr<MemoryOps>(std::make_unique<CudaMemoryOps>(*count));
+}
+
+}  // namespace tcpx

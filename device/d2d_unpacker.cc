@@ -1,0 +1,48 @@
+#include "device/d2d_unpacker.h"
+
+#include <utility>
+#include <vector>
+
+#include "device/event_ring.h"
+#include "device/fragment_merge.h"
+
+namespace tcpx {
+namespace {
+
+class D2dUnpacker final : public Unpacker {
+ public:
+  explicit D2dUnpacker(std::unique_ptr<EventRing> ring) : ring_(std::move(ring)) { merged_.reserve(kMaxFragments); }
+
+  const char* name() const override { return "d2d"; }
+
+  Result<UnpackTicket> submit(const DescriptorBlock& block) override {
+    TCPX_RETURN_IF_ERROR(ring_->ready());
+    const Result<DeviceGuard> guard = DeviceGuard::enter(ring_->device());
+    if (!guard.is_ok()) return guard.status();
+    const UnpackTarget& target = block.target();
+    merge_fragments(block.fragments(), merged_);
+    for (const Fragment& run : merged_) {
+      // kDefault, because the software plugin's pool is pinned host memory and a vendor's is the GPU's.
+      const cudaError_t error = cudaMemcpyAsync(target.destination + run.dst_off, target.pool + run.src_off, run.len,
+                                                cudaMemcpyDefault, ring_->stream().get());
+      if (error != cudaSuccess) return ring_->fail(cuda_error(error, "start device copy"));
+    }
+    return ring_->commit();
+  }
+
+  Result<bool> query(UnpackTicket ticket) override { return ring_->query(ticket); }
+
+ private:
+  const std::unique_ptr<EventRing> ring_;
+  std::vector<Fragment> merged_;  // scratch of submit
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Unpacker>> make_d2d_unpacker(int device) {
+  Result<std::unique_ptr<EventRing>> ring = EventRing::create(device);
+  if (!ring.is_ok()) return ring.status();
+  return std::unique_ptr<Unpacker>(std::make_unique<D2dUnpacker>(std::move(ring).value()));
+}
+
+}  // namespace tcpx

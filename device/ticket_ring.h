@@ -1,0 +1,72 @@
+// The bookkeeping of work in flight: a ring of slots with two monotone cursors, and the error that ends it. No CUDA here.
+//
+// Ticket t uses slot t % depth from push until it is retired. Work finishes in order of submission, so only the oldest slot is
+// ever asked, and a slot's event always belongs to the ticket that holds it.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/text.h"
+#include "rx/unpacker.h"
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+/// One thread at a time.
+class TicketRing {
+ public:
+  explicit TicketRing(size_t depth) : depth_(depth) {}
+
+  /// ok when a slot is free; the error that stuck; kExhausted when all are in flight.
+  Status ready() const {
+    if (!error_.is_ok()) return error_;
+    if (next_ - oldest_ < depth_) return Status::ok();
+    return Status(Code::kExhausted, "submit unpack", concat("all ", depth_, " slots are in flight"));
+  }
+
+  /// The slot that the next ticket will hold. Only when ready().
+  size_t next_slot() const { return static_cast<size_t>(next_ % depth_); }
+  UnpackTicket push() {
+    assert(next_ - oldest_ < depth_);
+    return UnpackTicket{next_++};
+  }
+  bool in_flight() const { return oldest_ != next_; }
+  bool failed() const { return !error_.is_ok(); }
+
+  /// The first error stays, whatever follows; every ready() and query() from now on reports it.
+  /// The caller has made sure that nothing submitted still touches memory.
+  Status fail(Status error) {
+    if (error_.is_ok()) error_ = std::move(error);
+    return error_;
+  }
+
+  /// Retires what has finished, up to `ticket`, and tells whether that includes `ticket`.
+  /// @param slot_done `Result<bool>(size_t slot)`: whether the work of that slot has finished.
+  /// An error of it sticks.
+  /// @return kInvalidArgument for a ticket that was never given out (does not stick); the error that stuck.
+  template <class SlotDone>
+  Result<bool> query(UnpackTicket ticket, SlotDone&& slot_done) {
+    if (!error_.is_ok()) return error_;
+    const auto wanted = static_cast<uint64_t>(ticket);
+    if (wanted >= next_) {
+      return Status(Code::kInvalidArgument, "query unpack", concat("no ticket ", wanted, ": ", next_, " were given out"));
+    }
+    for (; oldest_ <= wanted; ++oldest_) {
+      const Result<bool> done = slot_done(static_cast<size_t>(oldest_ % depth_));
+      if (!done.is_ok()) return fail(done.status());
+      if (!*done) return false;
+    }
+    return true;
+  }
+
+ private:
+  const size_t depth_;
+  uint64_t next_ = 0;    // next ticket to give out
+  uint64_t oldest_ = 0;  // oldest ticket not retired
+  Status error_;
+};
+
+}  // namespace tcpx

@@ -1,0 +1,81 @@
+// What every unpacker must do, written once: a program instantiates UnpackCases with the set-ups it is about and lists
+// support/unpack_cases.cc among its SOURCES.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/memory_ops.h"
+#include "device/unpacker_factory.h"
+#include "rx/unpacker.h"
+
+namespace tcpx::testing {
+
+enum class Place { kDevice, kMapped, kPageable };
+
+struct UnpackSetup {
+  const char* name;
+  UnpackKind kind;
+  std::unique_ptr<MemoryOps> (*make_memory)();
+  Place pool;
+  Place destination;
+  bool needs_gpu;
+};
+inline void PrintTo(const UnpackSetup& setup, std::ostream* out) {
+  *out << setup.name;
+}
+inline std::string name_of_setup(const ::testing::TestParamInfo<UnpackSetup>& info) {
+  return info.param.name;
+}
+
+/// Memory in one of the places, with its content as the test wants it in `shadow`.
+struct Arena {
+  MemoryBuffer buffer;              // kDevice, kMapped
+  std::vector<std::byte> pageable;  // kPageable
+  std::byte* address = nullptr;
+  std::vector<std::byte> shadow;
+};
+
+class UnpackCases : public ::testing::TestWithParam<UnpackSetup> {
+ protected:
+  void SetUp() override;
+
+  /// Pool filled with a pattern, destination with guard bytes.
+  void make_arenas(size_t pool_bytes, size_t destination_bytes);
+  /// Writes guard bytes over the destination and its shadow.
+  void reset_destination();
+  /// Submits the list and gathers it in the shadow with cpu_unpack; waits for the oldest when too many are in flight.
+  /// @param pool_off, destination_off where `src_off` and `dst_off` count from in the arenas.
+  void unpack(std::span<const Fragment> list, uint64_t pool_off = 0, uint64_t destination_off = 0);
+  /// Submits and nothing else.
+  Result<UnpackTicket> submit(std::span<const Fragment> list, uint64_t destination_off = 0);
+  void wait(UnpackTicket ticket);
+  void wait_for_all();
+  /// The whole destination, guard bytes included, against the shadow.
+  void expect_destination_as_shadow();
+
+  /// `count` fragments of random length from random places of the pool, in random order, tiling one message.
+  std::vector<Fragment> random_list(size_t count, uint32_t longest);
+  uint32_t random_below(uint32_t limit);
+
+  std::unique_ptr<MemoryOps> memory_;
+  std::unique_ptr<Unpacker> unpacker_;
+  std::unique_ptr<CopyLane> lane_;
+  Arena pool_;
+  Arena destination_;
+  std::deque<UnpackTicket> in_flight_;
+
+ private:
+  void make_arena(Arena* arena, Place place, size_t bytes);
+  DescriptorBlock block_;
+  uint64_t random_state_ = 1;
+};
+
+}  // namespace tcpx::testing

@@ -1,0 +1,198 @@
+// The contract of MemoryOps, for host memory standing in and for what this machine offers.
+#include "base/memory_ops.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include "device/cuda_memory_ops.h"
+#include "perf/pattern.h"
+#include "tests/support/hidden_memory_ops.h"
+
+namespace tcpx::testing {
+namespace {
+
+std::unique_ptr<MemoryOps> hidden_memory() {
+  return std::make_unique<HiddenMemoryOps>();
+}
+
+struct Maker {
+  const char* name;
+  std::unique_ptr<MemoryOps> (*make)();
+};
+void PrintTo(const Maker& maker, std::ostream* out) {
+  *out << maker.name;
+}
+
+class MemoryOpsContract : public ::testing::TestWithParam<Maker> {
+ protected:
+  MemoryBuffer mapped(size_t bytes) { return take(memory_->allocate_mapped(0, bytes)); }
+  MemoryBuffer device(size_t bytes) { return take(memory_->allocate_device(0, bytes)); }
+  std::unique_ptr<CopyLane> lane() { return take(memory_->make_copy_lane(0)); }
+
+  const std::unique_ptr<MemoryOps> memory_ = GetParam().make();
+
+ private:
+  template <class T>
+  static T take(Result<T> result) {
+    if (result.is_ok()) return std::move(result).value();
+    ADD_FAILURE() << result.status().to_string();
+    return T();
+  }
+};
+
+constexpr size_t kBytes = 100'000;
+
+TEST_P(MemoryOpsContract, MappedMemoryIsPageAlignedZeroedAndForBothSides) {
+  const MemoryBuffer buffer = mapped(kBytes);
+  ASSERT_NE(buffer.host(), nullptr);
+  ASSERT_NE(buffer.device(), nullptr);
+  EXPECT_EQ(buffer.size(), kBytes);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.host()) % 4096, 0u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.device()) % 4096, 0u);
+  EXPECT_TRUE(std::all_of(buffer.host(), buffer.host() + kBytes, [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_TRUE(memory_->host_readable(buffer.host()));
+  std::fill_n(buffer.host(), kBytes, std::byte{0x77});
+  std::vector<std::byte> read(kBytes);
+  ASSERT_TRUE(lane()->copy(read.data(), buffer.device(), kBytes).is_ok());
+  EXPECT_TRUE(std::equal(read.begin(), read.end(), buffer.host())) << "the device's address shows the same bytes";
+}
+
+TEST_P(MemoryOpsContract, DeviceMemoryIsPageAlignedAndZeroed) {
+  for (const size_t bytes : {size_t{1}, size_t{512}, size_t{5000}, size_t{3} << 20}) {
+    const MemoryBuffer buffer = device(bytes);
+    ASSERT_NE(buffer.device(), nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.device()) % 4096, 0u) << bytes;
+    EXPECT_EQ(buffer.size(), bytes);
+    EXPECT_EQ(buffer.host() == nullptr, memory_->has_gpu());
+    EXPECT_TRUE(memory_->is_device_memory(buffer.device()));
+    std::vector<std::byte> read(bytes, std::byte{1});
+    ASSERT_TRUE(lane()->copy(read.data(), buffer.device(), bytes).is_ok());
+    EXPECT_EQ(read, std::vector<std::byte>(bytes)) << "zeroed";
+  }
+}
+
+TEST_P(MemoryOpsContract, ClassifiesAddresses) {
+  std::vector<std::byte> heap(kBytes);
+  const MemoryBuffer pinned = mapped(kBytes);
+  const MemoryBuffer own = device(kBytes);
+  EXPECT_TRUE(memory_->host_readable(heap.data()));
+  EXPECT_TRUE(memory_->host_readable(pinned.host() + kBytes - 1));
+  EXPECT_EQ(memory_->host_readable(own.device() + kBytes - 1), !memory_->has_gpu());
+  EXPECT_TRUE(memory_->is_device_memory(own.device() + kBytes - 1));
+  EXPECT_EQ(memory_->is_device_memory(heap.data()), !memory_->has_gpu());
+  EXPECT_EQ(memory_->is_device_memory(pinned.host()), !memory_->has_gpu());
+}
+
+TEST_P(MemoryOpsContract, ExtentReachesToTheEndOfTheAllocation) {
+  const MemoryBuffer pinned = mapped(kBytes);
+  const MemoryBuffer own = device(kBytes);
+  std::vector<std::byte> heap(kBytes);
+  for (const std::byte* begin : {static_cast<const std::byte*>(pinned.device()), static_cast<const std::byte*>(own.device()),
+                                 static_cast<const std::byte*>(heap.data())}) {
+    const std::optional<uint64_t> whole = memory_->extent(begin);
+    const std::optional<uint64_t> rest = memory_->extent(begin + 1000);
+    ASSERT_TRUE(whole.has_value() && rest.has_value());
+    EXPECT_GE(*whole, kBytes);
+    EXPECT_EQ(*rest, *whole - 1000);
+  }
+  EXPECT_EQ(memory_->extent(nullptr), std::nullopt);
+}
+
+TEST_P(MemoryOpsContract, LanesCopyBetweenAnyTwoKindsOfMemory) {
+  std::vector<std::byte> heap_a(kBytes);
+  std::vector<std::byte> heap_b(kBytes);
+  const MemoryBuffer pinned_a = mapped(kBytes);
+  const MemoryBuffer pinned_b = mapped(kBytes);
+  const MemoryBuffer device_a = device(kBytes);
+  const MemoryBuffer device_b = device(kBytes);
+  const std::unique_ptr<CopyLane> copies = lane();
+  std::vector<std::byte> content(kBytes);
+  std::vector<std::byte> read(kBytes);
+  uint64_t seed = 0;
+  for (std::byte* from : {heap_a.data(), pinned_a.device(), device_a.device()}) {
+    for (std::byte* to : {heap_b.data(), pinned_b.device(), device_b.device()}) {
+      fill_pattern(content, ++seed);
+      ASSERT_TRUE(copies->copy(from, content.data(), kBytes).is_ok());
+      // One byte in from both ends, and the ends must stay.
+      ASSERT_TRUE(copies->copy(to, std::vector<std::byte>(kBytes, std::byte{0x5a}).data(), kBytes).is_ok());
+      ASSERT_TRUE(copies->copy(to + 1, from + 1, kBytes - 2).is_ok());
+      ASSERT_TRUE(copies->copy(read.data(), to, kBytes).is_ok());
+      content.front() = content.back() = std::byte{0x5a};
+      ASSERT_TRUE(read == content) << "combination " << seed;
+    }
+  }
+  EXPECT_TRUE(copies->copy(nullptr, nullptr, 0).is_ok()) << "nothing to copy is no error";
+}
+
+TEST_P(MemoryOpsContract, LanesOfSeveralThreadsDoNotMix) {
+  constexpr int kThreads = 4;
+  std::vector<MemoryBuffer> buffers;
+  std::vector<std::unique_ptr<CopyLane>> lanes;
+  for (int i = 0; i < kThreads; ++i) {
+    buffers.push_back(device(kBytes));
+    lanes.push_back(lane());
+  }
+  std::vector<Status> results(kThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      std::vector<std::byte> out(kBytes);
+      std::vector<std::byte> back(kBytes);
+      for (int round = 0; round < 20 && results[i].is_ok(); ++round) {
+        const auto seed = static_cast<uint64_t>(i * 100 + round);
+        fill_pattern(out, seed);
+        results[i] = lanes[i]->copy(buffers[i].device(), out.data(), kBytes);
+        if (results[i].is_ok()) results[i] = lanes[i]->copy(back.data(), buffers[i].device(), kBytes);
+        if (results[i].is_ok()) results[i] = verify_pattern(back, seed);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& result : results) EXPECT_TRUE(result.is_ok()) << result.to_string();
+}
+
+TEST_P(MemoryOpsContract, RefusesWhatIsNotThere) {
+  const int beyond = memory_->device_count();
+  ASSERT_GE(beyond, 1);
+  for (const int bad : {-1, beyond}) {
+    EXPECT_EQ(memory_->set_current_device(bad).code(), Code::kInvalidArgument);
+    EXPECT_EQ(memory_->allocate_mapped(bad, 1).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(memory_->allocate_device(bad, 1).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(memory_->make_copy_lane(bad).status().code(), Code::kInvalidArgument);
+  }
+}
+
+TEST_P(MemoryOpsContract, EveryDeviceCanBecomeCurrentForOneThread) {
+  const int last = memory_->device_count() - 1;
+  ASSERT_TRUE(memory_->set_current_device(last).is_ok());
+  ASSERT_TRUE(memory_->current_device().is_ok());
+  EXPECT_EQ(*memory_->current_device(), last);
+  int elsewhere = -1;
+  std::thread([&] { elsewhere = memory_->current_device().is_ok() ? *memory_->current_device() : -1; }).join();
+  EXPECT_EQ(elsewhere, 0) << "another thread keeps its own";
+  EXPECT_TRUE(memory_->allocate_device(0, 4096).is_ok());
+  EXPECT_EQ(*memory_->current_device(), last) << "allocating elsewhere changes nothing";
+  ASSERT_TRUE(memory_->set_current_device(0).is_ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MemoryOpsContract,
+                         ::testing::Values(Maker{"host", make_host_memory_ops}, Maker{"hidden", hidden_memory},
+                                           Maker{"machine", make_machine_memory_ops}),
+                         [](const auto& maker) { return maker.param.name; });
+
+TEST(MachineMemoryOps, IsTheGpusWhereOneAnswersAndElseSaysWhyNot) {
+  const bool has_gpu = make_machine_memory_ops()->has_gpu();
+  const auto cuda = make_cuda_memory_ops();
+  EXPECT_EQ(cuda.is_ok(), has_gpu);
+  if (cuda.is_ok()) return;
+  EXPECT_EQ(cuda.status().code(), Code::kUnsupported);
+  EXPECT_FALSE(cuda.status().detail().empty());
+  std::printf("machine memory: host memory stands in: %s\n", cuda.status().detail().c_str());
+}
+
+}  // namespace
+}  // namespace tcpx::testing

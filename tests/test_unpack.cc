@@ -1,0 +1,130 @@
+// Unpackers on memory that needs no GPU, and how one is chosen.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+#include "tests/support/count_allocations.h"
+#include "tests/support/hidden_memory_ops.h"
+#include "tests/support/unpack_cases.h"
+
+namespace tcpx::testing {
+namespace {
+
+std::unique_ptr<MemoryOps> hidden_memory() {
+  return std::make_unique<HiddenMemoryOps>();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Host, UnpackCases,
+    ::testing::Values(UnpackSetup{"host", UnpackKind::kHost, make_host_memory_ops, Place::kDevice, Place::kDevice, false},
+                      UnpackSetup{"auto", UnpackKind::kAuto, make_host_memory_ops, Place::kMapped, Place::kPageable, false},
+                      UnpackSetup{"host_hidden_destination", UnpackKind::kHost, hidden_memory, Place::kMapped, Place::kDevice,
+                                  false},
+                      UnpackSetup{"host_hidden_pool", UnpackKind::kHost, hidden_memory, Place::kDevice, Place::kPageable, false},
+                      UnpackSetup{"host_hidden_both", UnpackKind::kHost, hidden_memory, Place::kDevice, Place::kDevice, false}),
+    name_of_setup);
+
+TEST(UnpackerFactory, AutoIsTheHostWithoutAGpu) {
+  const std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
+  const auto unpacker = make_unpacker(UnpackKind::kAuto, 0, *memory);
+  ASSERT_TRUE(unpacker.is_ok()) << unpacker.status().to_string();
+  EXPECT_STREQ((*unpacker)->name(), "host");
+}
+
+TEST(UnpackerFactory, RefusesWhatNeedsAGpuAndSaysWhatToUse) {
+  const std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
+  for (const UnpackKind kind : {UnpackKind::kKernel, UnpackKind::kD2d}) {
+    const auto unpacker = make_unpacker(kind, 0, *memory);
+    ASSERT_FALSE(unpacker.is_ok());
+    EXPECT_EQ(unpacker.status().code(), Code::kUnsupported);
+    EXPECT_NE(unpacker.status().detail().find("UCCL_TCPX_UNPACK_IMPL=host"), std::string::npos) << unpacker.status().to_string();
+  }
+}
+
+TEST(UnpackerFactory, RefusesADeviceThatIsNotThere) {
+  const std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
+  EXPECT_EQ(make_unpacker(UnpackKind::kHost, 1, *memory).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(make_unpacker(UnpackKind::kHost, -1, *memory).status().code(), Code::kInvalidArgument);
+}
+
+TEST(UnpackerFactory, KindsAreNumberedLikeTheChoicesOfTheEnvironment) {
+  const std::string choices = std::string(environment_info(Variable::kUnpackImpl).choices) + "|";
+  const auto choice = [&](UnpackKind kind) {
+    size_t begin = 0;
+    for (int i = 0; i < static_cast<int>(kind); ++i) begin = choices.find('|', begin) + 1;
+    return choices.substr(begin, choices.find('|', begin) - begin);
+  };
+  EXPECT_EQ(choice(UnpackKind::kAuto), "auto");
+  EXPECT_EQ(choice(UnpackKind::kKernel), "kernel");
+  EXPECT_EQ(choice(UnpackKind::kD2d), "d2d");
+  EXPECT_EQ(choice(UnpackKind::kHost), "host");
+  EXPECT_EQ(std::count(choices.begin(), choices.end(), '|'), 4);
+}
+
+class HostUnpack : public ::testing::Test {
+ protected:
+  void use(MemoryOps& memory) {
+    auto unpacker = make_unpacker(UnpackKind::kHost, 0, memory);
+    ASSERT_TRUE(unpacker.is_ok()) << unpacker.status().to_string();
+    unpacker_ = std::move(unpacker).value();
+  }
+  /// Pages of the pool in descending order.
+  void build(uint32_t pages, const MemoryBuffer& pool, const MemoryBuffer& destination) {
+    std::vector<Fragment> list;
+    for (uint32_t i = 0; i < pages; ++i) list.push_back({(pages - 1 - i) * kPageBytes, kPageBytes, uint64_t{i} * kPageBytes});
+    const Status built =
+        block_.build(list, uint64_t{pages} * kPageBytes, {pool.device(), pool.size(), destination.device(), destination.size()});
+    ASSERT_TRUE(built.is_ok()) << built.to_string();
+  }
+  std::unique_ptr<Unpacker> unpacker_;
+  DescriptorBlock block_;
+};
+
+TEST_F(HostUnpack, GathersBeforeCopyingToHiddenMemory) {
+  HiddenMemoryOps memory;
+  ASSERT_NO_FATAL_FAILURE(use(memory));
+  const auto pool = memory.allocate_mapped(0, 300 * kPageBytes);
+  const auto destination = memory.allocate_device(0, 300 * kPageBytes);
+  ASSERT_TRUE(pool.is_ok() && destination.is_ok());
+  ASSERT_NO_FATAL_FAILURE(build(300, *pool, *destination));
+  ASSERT_TRUE(unpacker_->submit(block_).is_ok());
+  EXPECT_EQ(memory.copies(), 2u) << "1.2 MB through 1 MiB of staging memory";
+}
+
+TEST_F(HostUnpack, AFailedCopySticks) {
+  HiddenMemoryOps memory;
+  ASSERT_NO_FATAL_FAILURE(use(memory));
+  const auto pool = memory.allocate_device(0, kPageBytes);
+  const auto destination = memory.allocate_mapped(0, kPageBytes);
+  ASSERT_TRUE(pool.is_ok() && destination.is_ok());
+  ASSERT_NO_FATAL_FAILURE(build(1, *pool, *destination));
+  const Result<UnpackTicket> good = unpacker_->submit(block_);
+  ASSERT_TRUE(good.is_ok());
+  memory.break_copies();
+  EXPECT_EQ(unpacker_->submit(block_).status().detail(), "broken by the test");
+  EXPECT_EQ(unpacker_->query(*good).status().detail(), "broken by the test");
+  ASSERT_NO_FATAL_FAILURE(build(1, *destination, *destination));  // would need no lane
+  EXPECT_EQ(unpacker_->submit(block_).status().detail(), "broken by the test");
+}
+
+TEST_F(HostUnpack, SubmitAllocatesNothing) {
+  const std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
+  ASSERT_NO_FATAL_FAILURE(use(*memory));
+  const auto pool = memory->allocate_mapped(0, kMaxFragments * kPageBytes);
+  const auto destination = memory->allocate_device(0, kMaxFragments * kPageBytes);
+  ASSERT_TRUE(pool.is_ok() && destination.is_ok());
+  ASSERT_NO_FATAL_FAILURE(build(kMaxFragments, *pool, *destination));
+  const uint64_t before = allocation_count();
+  for (int i = 0; i < 3; ++i) {
+    const Result<UnpackTicket> ticket = unpacker_->submit(block_);
+    ASSERT_TRUE(ticket.is_ok());
+    ASSERT_TRUE(*unpacker_->query(*ticket));
+  }
+  EXPECT_EQ(allocation_count(), before);
+}
+
+}  // namespace
+}  // namespace tcpx::testing
