@@ -54,8 +54,7 @@ struct ChunkWork {
   int tag = 0;
 };
 
-/// Sees every received message between its arrival and its unpack, while its bounce pages are still there. For tools that show
-/// them.
+/// Sees every received message before it is given back, while its bounce pages are still there. For tools that show them.
 class ReceiveTap {
  public:
   virtual ~ReceiveTap() = default;
