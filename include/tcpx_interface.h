@@ -19,8 +19,7 @@
  *
  * Threads. Any thread may call. Calls on one comm and its requests: one thread at a time. Different comms: at the same time.
  * No exception leaves these functions. */
-#ifndef TCPX_INTERFACE_H_
-#define TCPX_INTERFACE_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -143,5 +142,3 @@ TCPX_API const char* tcpx_last_error(void);
 #ifdef __cplusplus
 }
 #endif
-
-#endif /* TCPX_INTERFACE_H_ */
