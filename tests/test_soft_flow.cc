@@ -111,6 +111,28 @@ TEST_F(ReceivingFlow, ACutSocketIsAnErrorThoughALaterMessageWaitsForPages) {
   EXPECT_EQ(answer.status().code(), Code::kPeerGone);
 }
 
+TEST_F(ReceivingFlow, WaitingLongForPagesAfterThePeerHasLeftLosesNothing) {
+  Hog hog;
+  std::vector<uint32_t> hogged;
+  ASSERT_TRUE(pool_->try_take(hog, kPoolPages, hogged));
+  abi::TcpxRequest* request = post(1);
+  send_header(0, 0, 1, 0);
+  wire_.theirs.control.reset();
+  wire_.theirs.data[1].reset();
+  EXPECT_FALSE(wait_until([&] { return !comm_->test(request).is_ok(); }, std::chrono::milliseconds(700)))
+      << "waiting for pages is not an error";
+  pool_->give_back(hog, hogged);
+  ASSERT_TRUE(wait_until([&] { return pool_->free_count() == kPoolPages - 1; }));
+  EXPECT_TRUE(comm_->test(request).is_ok()) << "the message has only just begun";
+  send_payload(0);
+  EXPECT_TRUE(wait_until([&] {
+    const auto answer = comm_->test(request);
+    return !answer.is_ok() || answer->done;
+  }));
+  EXPECT_EQ(request->size, static_cast<int>(kPageBytes));
+  EXPECT_TRUE(comm_->consumed(request).is_ok());
+}
+
 class SendingFlow : public SoftFlow {
  protected:
   void start(MemoryOps& memory, uint32_t chunk_bytes, size_t bytes) {

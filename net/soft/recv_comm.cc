@@ -111,6 +111,7 @@ bool RecvComm::begin_message(const ChunkHeader& header) {
   abi::TcpxRequest& request = requests_[begun_ % kQueueDepth];
   queue_.open_slot(begun_, request);
   ++begun_;
+  last_progress_ = Clock::steady().now();  // the time spent waiting for pages was not the peer's silence
   if (header.tag != target.posted_tag) {
     log(LogLevel::kDebug, "tcpx-soft: message ", header.sequence, " from ", peer_, " has tag ", header.tag, ", posted with ",
         target.posted_tag, ": messages pair in post order");
