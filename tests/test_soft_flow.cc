@@ -133,6 +133,14 @@ TEST_F(ReceivingFlow, WaitingLongForPagesAfterThePeerHasLeftLosesNothing) {
   EXPECT_TRUE(comm_->consumed(request).is_ok());
 }
 
+TEST_F(ReceivingFlow, AFailedCommLetsGoOfMemory) {
+  abi::TcpxRequest* request = post(1);
+  EXPECT_EQ(comm_->deregister_region(region_).code(), Code::kInvalidArgument) << "in use";
+  wire_.theirs = {};
+  ASSERT_TRUE(wait_until([&] { return !comm_->test(request).is_ok(); }));
+  EXPECT_TRUE(comm_->deregister_region(region_).is_ok()) << "this receive can never end: nobody else will free the registration";
+}
+
 class SendingFlow : public SoftFlow {
  protected:
   void start(MemoryOps& memory, uint32_t chunk_bytes, size_t bytes) {
@@ -167,6 +175,16 @@ class SendingFlow : public SoftFlow {
   MemoryBuffer source_;
   Region* region_ = nullptr;
 };
+
+TEST_F(SendingFlow, AFailedCommLetsGoOfMemory) {
+  constexpr uint32_t kLarge = 8u << 20;
+  start(*memory_, kLarge, kLarge);
+  abi::TcpxRequest* request = post(kLarge);
+  EXPECT_EQ(comm_->deregister_region(region_).code(), Code::kInvalidArgument) << "in use";
+  wire_->theirs = {};
+  ASSERT_TRUE(wait_until([&] { return !comm_->test(request).is_ok(); }));
+  EXPECT_TRUE(comm_->deregister_region(region_).is_ok());
+}
 
 TEST_F(SendingFlow, MemoryThatTheHostCannotReadGoesThroughStaging) {
   HiddenMemoryOps hidden;

@@ -44,10 +44,18 @@ Result<Region*> Comm::register_region(void* data, uint64_t bytes, MemoryType typ
 Status Comm::deregister_region(Region* region) {
   constexpr const char* kOperation = "deregMr";
   if (region == nullptr) return Status::ok();
+  // On a failed comm, requests stay outstanding for ever. They must not keep the memory: once the sockets have stopped, nobody
+  // touches it any more.
+  bool broken;
+  {
+    MutexLock lock(mutex_);
+    broken = failed();
+  }
+  if (broken) stop_sockets();
   MutexLock lock(mutex_);
   const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& known) { return &known == region; });
   if (found == regions_.end()) return refused(kOperation, "not a registration of this comm");
-  if (region_in_use(region)) return refused(kOperation, "requests that use this registration are outstanding");
+  if (!broken && region_in_use(region)) return refused(kOperation, "requests that use this registration are outstanding");
   regions_.erase(found);
   return Status::ok();
 }
