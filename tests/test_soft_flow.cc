@@ -176,6 +176,21 @@ class SendingFlow : public SoftFlow {
   Region* region_ = nullptr;
 };
 
+TEST_F(SendingFlow, ASocketThatIsFullHoldsNoOtherMessageUp) {
+  constexpr uint32_t kLarge = 8u << 20;  // more than any socket buffer takes
+  start(*memory_, kLarge, kLarge);
+  post(kLarge);
+  const size_t full = readable(), other = 1 - full;
+  for (uint64_t sequence = 1; sequence < kQueueDepth; ++sequence) {
+    post(1);
+    const auto header = read_header(other);
+    ASSERT_TRUE(header.is_ok()) << "message " << sequence << " waits for the full socket: " << header.status().to_string();
+    EXPECT_EQ(header->sequence, sequence);
+    std::byte payload;
+    ASSERT_TRUE(recv_all(wire_->theirs.data[other].get(), {&payload, 1}, soon()).is_ok());
+  }
+}
+
 TEST_F(SendingFlow, AFailedCommLetsGoOfMemory) {
   constexpr uint32_t kLarge = 8u << 20;
   start(*memory_, kLarge, kLarge);
