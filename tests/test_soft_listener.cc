@@ -1,11 +1,16 @@
 // The software plugin's listener under load and without descriptors.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <mutex>
 
+#include "base/log.h"
 #include "base/socket_io.h"
 #include "net/soft/listener.h"
 #include "tests/support/wait_until.h"
@@ -74,6 +79,34 @@ TEST_F(SoftListener, ABurstOfGoodClientsIsServedWhole) {
     return accepted == kClients;
   })) << accepted
       << " of " << kClients;
+}
+
+std::atomic<int> accept_warnings;
+
+void count_warnings(LogLevel, std::string_view text, void*) {
+  if (text.find("accept") != std::string_view::npos) ++accept_warnings;
+}
+
+TEST_F(SoftListener, WhoeverComesWhileDescriptorsAreOutIsServedLater) {
+  accept_warnings = 0;
+  set_log_sink(&count_warnings, nullptr);
+  const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit tight = before;
+  tight.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+  std::vector<UniqueFd> used_up;
+  for (int fd = ::dup(client.get()); fd >= 0; fd = ::dup(client.get())) used_up.emplace_back(fd);
+  EXPECT_EQ(::connect(client.get(), info_.address.get(), info_.address.length()), 0);
+  EXPECT_TRUE(wait_until([] { return accept_warnings > 0; }));
+  EXPECT_FALSE(wait_until([] { return accept_warnings > 1; }, std::chrono::seconds(1))) << "one line says it";
+  used_up.clear();
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(send_all(client.get(), hello(1, 0), soon()).is_ok());
+  ASSERT_TRUE(wait_for(client.get(), POLLIN, soon()).is_ok()) << "nobody came back to the one in the backlog";
+  std::array<std::byte, kHelloAnswerBytes> answer;
+  EXPECT_TRUE(recv_all(client.get(), answer, soon()).is_ok());
 }
 
 }  // namespace

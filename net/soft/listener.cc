@@ -95,9 +95,9 @@ bool Listener::take_strangers() {
     UniqueFd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Out of descriptors or memory: those who wait stay in the backlog, the timer tries again.
-      if (errno != EAGAIN && errno != EWOULDBLOCK)
-        log(LogLevel::kWarning, "tcpx-soft: ", system_error("accept", errno).to_string());
+      const bool fails = errno != EAGAIN && errno != EWOULDBLOCK;
+      if (fails && !accept_fails_) log(LogLevel::kWarning, "tcpx-soft: ", system_error("accept", errno).to_string());
+      accept_fails_ = fails;
       return true;
     }
     auto address = peer_address(fd.get());
@@ -183,10 +183,10 @@ void Listener::drop_overdue(TimePoint now) {
   }
 }
 
-// Ticks only while there is somebody to give up on.
+// Ticks only while there is somebody to give up on, or waiting in a backlog that no new event will announce.
 void Listener::arm_timer() {
   itimerspec spec{};
-  if (!strangers_.empty() || !groups_.empty()) {
+  if (!strangers_.empty() || !groups_.empty() || accept_fails_) {
     spec.it_value.tv_nsec = std::chrono::nanoseconds(kTick).count();
     spec.it_interval = spec.it_value;
   }
