@@ -74,7 +74,9 @@ Result<const Region*> Comm::check_region(const Region* handle, const void* data,
 void Comm::set_failure(const Status& why) {
   if (failed()) return;
   const char* direction = kind == ObjectKind::kSendComm ? "send to " : "receive from ";
-  failure_ = Status(why.code(), concat(direction, peer_), why.to_string(), why.domain(), why.native());
+  // Consumers take result code 3 for "busy" or "misused" and try again. A broken stream is over, whoever broke it: code 2.
+  const Code code = why.code() == Code::kProtocol ? Code::kPeerGone : why.code();
+  failure_ = Status(code, concat(direction, peer_), why.to_string(), why.domain(), why.native());
   log(LogLevel::kDebug, "tcpx-soft: ", failure_.to_string());
 }
 

@@ -107,7 +107,7 @@ class Comm : public Object, public ControlSocket::Owner {
   virtual Status prepare_region(const Region&) { return Status::ok(); }
 
   bool failed() const TCPX_REQUIRES(mutex_) { return !failure_.is_ok(); }
-  /// The first failure stays; later ones are only consequences.
+  /// The first failure stays; later ones are only consequences. A broken protocol becomes kPeerGone.
   void set_failure(const Status& why) TCPX_REQUIRES(mutex_);
   /// What a call on a failed comm returns. Logs it the first time. After this no I/O thread touches the caller's memory.
   Status report_failure() TCPX_EXCLUDES(mutex_);
