@@ -18,7 +18,8 @@
 
 namespace tcpx::soft {
 
-/// First word of every object handed out as void*, so that a pointer of the wrong kind, or one already closed, is refused.
+/// First word of every object handed out as void*, so that a pointer of the wrong kind is refused; one already closed, too, until
+/// its memory is used again.
 enum class ObjectKind : uint64_t {
   kSendComm = 0x444e455358435054,
   kRecvComm = 0x5643455258435054,
