@@ -222,7 +222,7 @@ TEST_F(SoftFaults, AFlippedByteInAChunkHeaderEndsTheConnection) {
     auto header = RawSender::encode({.sequence = 0, .total = 100, .offset = 0, .bytes = 100});
     header[i] ^= std::byte{0x10};
     raw.send(0, header);
-    EXPECT_EQ(raw.finish(request), abi::kNcclInternalError) << "byte " << i;
+    EXPECT_EQ(raw.finish(request), abi::kNcclSystemError) << "byte " << i << ": 3 would tell the consumer to try again";
   }
 }
 
@@ -236,7 +236,7 @@ TEST_F(SoftFaults, ChunksThatContradictTheirMessageEndTheConnection) {
     void* request = raw.post(2 * kMiB);
     raw.send_chunk(0, first);
     raw.send(1, RawSender::encode(second));
-    EXPECT_EQ(raw.finish(request), abi::kNcclInternalError) << what;
+    EXPECT_EQ(raw.finish(request), abi::kNcclSystemError) << what;
   }
   RawSender raw(table_);
   void *done = raw.post(100), *next = raw.post(100);
@@ -244,7 +244,7 @@ TEST_F(SoftFaults, ChunksThatContradictTheirMessageEndTheConnection) {
   raw.send_chunk(0, finished);
   EXPECT_EQ(raw.finish(done), 0);
   raw.send(1, RawSender::encode(finished));
-  EXPECT_EQ(raw.finish(next), abi::kNcclInternalError) << "a chunk of a message that is over";
+  EXPECT_EQ(raw.finish(next), abi::kNcclSystemError) << "a chunk of a message that is over";
 }
 
 TEST_F(SoftFaults, ChunksInAnyOrderOverAnySocketsMakeTheMessage) {

@@ -44,10 +44,18 @@ Result<Region*> Comm::register_region(void* data, uint64_t bytes, MemoryType typ
 Status Comm::deregister_region(Region* region) {
   constexpr const char* kOperation = "deregMr";
   if (region == nullptr) return Status::ok();
+  // On a failed comm, requests stay outstanding for ever. They must not keep the memory: once the sockets have stopped, nobody
+  // touches it any more.
+  bool broken;
+  {
+    MutexLock lock(mutex_);
+    broken = failed();
+  }
+  if (broken) stop_sockets();
   MutexLock lock(mutex_);
   const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& known) { return &known == region; });
   if (found == regions_.end()) return refused(kOperation, "not a registration of this comm");
-  if (region_in_use(region)) return refused(kOperation, "requests that use this registration are outstanding");
+  if (!broken && region_in_use(region)) return refused(kOperation, "requests that use this registration are outstanding");
   regions_.erase(found);
   return Status::ok();
 }
@@ -66,7 +74,9 @@ Result<const Region*> Comm::check_region(const Region* handle, const void* data,
 void Comm::set_failure(const Status& why) {
   if (failed()) return;
   const char* direction = kind == ObjectKind::kSendComm ? "send to " : "receive from ";
-  failure_ = Status(why.code(), concat(direction, peer_), why.to_string(), why.domain(), why.native());
+  // Consumers take result code 3 for "busy" or "misused" and try again. A broken stream is over, whoever broke it: code 2.
+  const Code code = why.code() == Code::kProtocol ? Code::kPeerGone : why.code();
+  failure_ = Status(code, concat(direction, peer_), why.to_string(), why.domain(), why.native());
   log(LogLevel::kDebug, "tcpx-soft: ", failure_.to_string());
 }
 

@@ -18,7 +18,8 @@
 
 namespace tcpx::soft {
 
-/// First word of every object handed out as void*, so that a pointer of the wrong kind, or one already closed, is refused.
+/// First word of every object handed out as void*, so that a pointer of the wrong kind is refused; one already closed, too, until
+/// its memory is used again.
 enum class ObjectKind : uint64_t {
   kSendComm = 0x444e455358435054,
   kRecvComm = 0x5643455258435054,
@@ -86,6 +87,7 @@ class Comm : public Object, public ControlSocket::Owner {
  public:
   /// @return the region as mhandle, owned by the comm. CUDA memory must begin at a multiple of 4096.
   Result<Region*> register_region(void* data, uint64_t bytes, MemoryType type) TCPX_EXCLUDES(mutex_);
+  /// Refused while a request uses the region, unless the comm has failed.
   Status deregister_region(Region* region) TCPX_EXCLUDES(mutex_);
 
   virtual Result<TestAnswer> test(const abi::TcpxRequest* request) = 0;
@@ -106,7 +108,7 @@ class Comm : public Object, public ControlSocket::Owner {
   virtual Status prepare_region(const Region&) { return Status::ok(); }
 
   bool failed() const TCPX_REQUIRES(mutex_) { return !failure_.is_ok(); }
-  /// The first failure stays; later ones are only consequences.
+  /// The first failure stays; later ones are only consequences. A broken protocol becomes kPeerGone.
   void set_failure(const Status& why) TCPX_REQUIRES(mutex_);
   /// What a call on a failed comm returns. Logs it the first time. After this no I/O thread touches the caller's memory.
   Status report_failure() TCPX_EXCLUDES(mutex_);

@@ -20,6 +20,9 @@ constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 constexpr Duration kGroupTimeout = std::chrono::seconds(30);
 constexpr std::chrono::milliseconds kTick{250};
 constexpr size_t kMaxStrangers = 256;
+// Connections taken before those who have come say their hello and other handlers of the thread get their turn. Below
+// kMaxStrangers, so that a burst of good clients does not push its own out.
+constexpr int kStrangersPerTurn = 64;
 constexpr size_t kMaxGroups = 1024;
 constexpr int kBacklog = 4096;
 
@@ -78,22 +81,24 @@ IoHandler::Next Listener::on_ready() {
   MutexLock lock(mutex_);
   uint64_t ticks;
   [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &ticks, sizeof ticks);
-  take_strangers();
+  const bool all_taken = take_strangers();
   for (auto it = strangers_.begin(); it != strangers_.end();) it = advance(*it) ? strangers_.erase(it) : std::next(it);
   drop_overdue(Clock::steady().now());
   arm_timer();
+  // Not kAgain: this call may have come through the registration of a stranger who is gone by now.
+  if (!all_taken) listening_.kick();
   return Next::kWait;
 }
 
-void Listener::take_strangers() {
-  for (;;) {
+bool Listener::take_strangers() {
+  for (int taken = 0; taken < kStrangersPerTurn; ++taken) {
     UniqueFd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Out of descriptors or memory: those who wait stay in the backlog, the timer tries again.
-      if (errno != EAGAIN && errno != EWOULDBLOCK)
-        log(LogLevel::kWarning, "tcpx-soft: ", system_error("accept", errno).to_string());
-      return;
+      const bool fails = errno != EAGAIN && errno != EWOULDBLOCK;
+      if (fails && !accept_fails_) log(LogLevel::kWarning, "tcpx-soft: ", system_error("accept", errno).to_string());
+      accept_fails_ = fails;
+      return true;
     }
     auto address = peer_address(fd.get());
     const std::string peer = address.is_ok() ? address->to_string() : "(already gone)";
@@ -110,6 +115,7 @@ void Listener::take_strangers() {
       strangers_.pop_back();
     }
   }
+  return false;
 }
 
 bool Listener::advance(Stranger& stranger) {
@@ -177,10 +183,10 @@ void Listener::drop_overdue(TimePoint now) {
   }
 }
 
-// Ticks only while there is somebody to give up on.
+// Ticks only while there is somebody to give up on, or waiting in a backlog that no new event will announce.
 void Listener::arm_timer() {
   itimerspec spec{};
-  if (!strangers_.empty() || !groups_.empty()) {
+  if (!strangers_.empty() || !groups_.empty() || accept_fails_) {
     spec.it_value.tv_nsec = std::chrono::nanoseconds(kTick).count();
     spec.it_interval = spec.it_value;
   }

@@ -47,7 +47,8 @@ class Listener final : public Object, private IoHandler {
 
   Listener(HandleInfo info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd timer);
   Next on_ready() override;
-  void take_strangers() TCPX_REQUIRES(mutex_);
+  /// Takes some of the backlog. False: there may be more.
+  bool take_strangers() TCPX_REQUIRES(mutex_);
   /// True when the stranger is done with: admitted or dropped.
   bool advance(Stranger& stranger) TCPX_REQUIRES(mutex_);
   Status admit(Stranger& stranger, const Hello& hello) TCPX_REQUIRES(mutex_);
@@ -63,6 +64,7 @@ class Listener final : public Object, private IoHandler {
   std::list<Stranger> strangers_ TCPX_GUARDED_BY(mutex_);
   std::list<Group> groups_ TCPX_GUARDED_BY(mutex_);
   std::deque<ConnectedSockets> ready_ TCPX_GUARDED_BY(mutex_);
+  bool accept_fails_ TCPX_GUARDED_BY(mutex_) = false;  // for want of descriptors or memory: the backlog has to wait
   IoRegistration listening_;
   IoRegistration ticking_;
 };

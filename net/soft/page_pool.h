@@ -2,12 +2,14 @@
 //
 // One pool per GPU and process, shared by all receive comms of that GPU, because NCCL's kernel knows one bounce base per thread
 // block. Pages of a message are taken all at once, when its first chunk arrives, and come back when it is consumed; so no message
-// waits for pages with pages in hand, and whoever consumes what it received always goes on.
+// waits for pages with pages in hand.
 //
 // Fairness: a comm may take n pages when it would then hold no more than what was free (the dynamic threshold of Choudhury and
-// Hahne, 1998). One that never consumes gets half of the pool, two get a third each, and a comm that holds nothing can always
-// take what is free. While a comm that holds nothing waits for pages, comms that hold some take no more, so a large message is
-// not starved by small ones.
+// Hahne, 1998). One that never consumes gets half of the pool, two that grow side by side a third each, and a comm that holds
+// nothing takes what is free, all of it if need be. While a comm that holds nothing waits for pages, comms that hold some take no
+// more, so a large message waits for what is out, not for what busy comms would take next. Comms that fall back to nothing between
+// their messages may still go before it, and pages that are never consumed are lost to all: no rule can share a pool smaller than
+// what is pinned in it.
 #pragma once
 
 #include <cstdint>

@@ -111,6 +111,7 @@ bool RecvComm::begin_message(const ChunkHeader& header) {
   abi::TcpxRequest& request = requests_[begun_ % kQueueDepth];
   queue_.open_slot(begun_, request);
   ++begun_;
+  last_progress_ = Clock::steady().now();  // the time spent waiting for pages was not the peer's silence
   if (header.tag != target.posted_tag) {
     log(LogLevel::kDebug, "tcpx-soft: message ", header.sequence, " from ", peer_, " has tag ", header.tag, ", posted with ",
         target.posted_tag, ": messages pair in post order");
@@ -200,7 +201,10 @@ void RecvComm::socket_ended(const Status& why) {
 void RecvComm::give_up_if_stuck() {
   if (failed() || ended_sockets_ == 0) return;
   const bool all_ended = ended_sockets_ == sockets_.size() + 1;
-  const bool silent = !waiting_for_pages_ && Clock::steady().now() - last_progress_ > kLostSocketGrace;
+  // Only when it is the oldest receive itself that waits for pages: a later one that does says nothing about the chunks that the
+  // oldest still misses.
+  const bool waits_for_pages = waiting_for_pages_ && begun_ == reported_;
+  const bool silent = !waits_for_pages && Clock::steady().now() - last_progress_ > kLostSocketGrace;
   if (all_ended || silent) fail_locked(Status(Code::kPeerGone, "wait for data", first_end_.to_string()));
 }
 

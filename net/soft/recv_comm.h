@@ -5,7 +5,7 @@
 // go anywhere yet (receive not posted, no pages, an earlier message has not begun) is parked: nobody reads it, TCP slows the
 // sender down, and the event that was missing kicks it again.
 //
-// Cursors, by message number: consumed_ <= reported_ <= begun_ <= posted_ <= consumed_ + kQueueDepth, and reported_ <= what is
+// Cursors, by message number: consumed_ <= reported_ <= begun_ <= posted_ <= consumed_ + kQueueDepth; all before reported_ are
 // complete. A message lies in slot number % kQueueDepth, which is its index in the metadata queue as well.
 #pragma once
 

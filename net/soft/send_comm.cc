@@ -10,7 +10,10 @@ namespace tcpx::soft {
 Result<std::unique_ptr<SendComm>> SendComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
                                                    ConnectedSockets sockets) {
   std::unique_ptr<SendComm> comm(new SendComm(ObjectKind::kSendComm, memory, device, std::move(io), sockets));
-  for (UniqueFd& fd : sockets.data) comm->sockets_.push_back(std::make_unique<SendSocket>(std::move(fd), *comm));
+  for (UniqueFd& fd : sockets.data) {
+    const size_t index = comm->sockets_.size();
+    comm->sockets_.push_back(std::make_unique<SendSocket>(std::move(fd), *comm, index));
+  }
   for (const auto& socket : comm->sockets_) TCPX_RETURN_IF_ERROR(socket->start(comm->io_->next()));
   TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->next()));
   return comm;
@@ -41,7 +44,6 @@ Result<abi::TcpxRequest*> SendComm::isend(const void* data, int size, int tag, c
   constexpr const char* kOperation = "isend";
   if (size < 0) return refused(kOperation, concat("size ", size));
   abi::TcpxRequest* request = nullptr;
-  uint32_t chunks = 0;
   {
     MutexLock lock(mutex_);
     if (!failed()) {
@@ -52,7 +54,7 @@ Result<abi::TcpxRequest*> SendComm::isend(const void* data, int size, int tag, c
       }
       Message& slot = message(posted_);
       const auto bytes = static_cast<uint32_t>(size);
-      chunks = bytes == 0 ? 1 : (bytes - 1) / chunk_bytes_ + 1;
+      const uint32_t chunks = bytes == 0 ? 1 : (bytes - 1) / chunk_bytes_ + 1;
       slot = {.data = static_cast<const std::byte*>(data),
               .region = region,
               .size = bytes,
@@ -67,18 +69,32 @@ Result<abi::TcpxRequest*> SendComm::isend(const void* data, int size, int tag, c
       request->mem_type = static_cast<int32_t>((*checked)->type);
       request->size = size;
       ++posted_;
+      wake_sockets(chunks);
     }
   }
   if (request == nullptr) return report_failure();
-  // No more sockets than there are chunks, starting with another one each time so that small messages use them all.
-  for (uint32_t i = 0; i < std::min<size_t>(chunks, sockets_.size()); ++i)
-    sockets_[(slot_of(request) + i) % sockets_.size()]->kick();
   return request;
 }
 
-bool SendComm::claim(OutgoingChunk& chunk) {
+// Idle ones only: a socket that is full would leave the message lying while others have room. Starts with another one each time
+// so that small messages use them all.
+void SendComm::wake_sockets(uint32_t chunks) {
+  for (size_t i = 0; i < sockets_.size() && chunks > 0; ++i) {
+    const size_t socket = (posted_ + i) % sockets_.size();
+    if ((idle_ & 1u << socket) == 0) continue;
+    idle_ &= ~(1u << socket);
+    sockets_[socket]->kick();
+    --chunks;
+  }
+}
+
+bool SendComm::claim(size_t socket, OutgoingChunk& chunk) {
   MutexLock lock(mutex_);
-  if (failed() || claimed_ == posted_) return false;
+  if (failed() || claimed_ == posted_) {
+    idle_ |= 1u << socket;
+    return false;
+  }
+  idle_ &= ~(1u << socket);
   Message& next = message(claimed_);
   chunk.header = {.sequence = claimed_,
                   .total = next.size,

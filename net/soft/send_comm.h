@@ -35,8 +35,8 @@ class SendComm final : public Comm {
   Result<TestAnswer> test(const abi::TcpxRequest* request) override;
 
   // For the sockets' handlers, on I/O threads.
-  /// False: nothing to send now; a later isend kicks.
-  bool claim(OutgoingChunk& chunk) TCPX_EXCLUDES(mutex_);
+  /// Next chunk for data socket number `socket`. False: nothing to send now; a later isend kicks.
+  bool claim(size_t socket, OutgoingChunk& chunk) TCPX_EXCLUDES(mutex_);
   void chunk_sent(const OutgoingChunk& chunk) TCPX_EXCLUDES(mutex_);
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
   void on_control_closed(const Status& why) override { fail(why); }
@@ -55,12 +55,16 @@ class SendComm final : public Comm {
   bool region_in_use(const Region* region) const override TCPX_REQUIRES(mutex_);
   Status prepare_region(const Region& region) override;
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kQueueDepth]; }
+  /// Kicks up to `chunks` idle sockets.
+  void wake_sockets(uint32_t chunks) TCPX_REQUIRES(mutex_);
   void stop_data_sockets() override;
 
   Message messages_[kQueueDepth] TCPX_GUARDED_BY(mutex_);
   uint64_t posted_ TCPX_GUARDED_BY(mutex_) = 0;
   uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;   // first message with chunks nobody has taken
   uint64_t reported_ TCPX_GUARDED_BY(mutex_) = 0;  // oldest message whose end test has not told
+  // Bit i: socket i found nothing to send and has not been kicked since. All others will claim again by themselves.
+  uint32_t idle_ TCPX_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<SendSocket>> sockets_;
 };
 

@@ -29,7 +29,7 @@ Status SendSocket::prepare_staging(MemoryOps& memory, int device, uint32_t chunk
 IoHandler::Next SendSocket::on_ready() {
   for (int i = 0; i < kChunksPerTurn; ++i) {
     if (!busy_) {
-      if (!comm_.claim(chunk_)) {
+      if (!comm_.claim(index_, chunk_)) {
         check_peer();
         return Next::kWait;
       }

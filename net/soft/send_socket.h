@@ -11,7 +11,7 @@ namespace tcpx::soft {
 
 class SendSocket final : public SocketHandler {
  public:
-  SendSocket(UniqueFd fd, SendComm& comm) : SocketHandler(std::move(fd)), comm_(comm) {}
+  SendSocket(UniqueFd fd, SendComm& comm, size_t index) : SocketHandler(std::move(fd)), comm_(comm), index_(index) {}
   ~SendSocket() override { stop(); }
 
   /// Makes the buffer and the copy lane through which memory goes that the host cannot read. Before the first such chunk is
@@ -29,6 +29,7 @@ class SendSocket final : public SocketHandler {
   void check_peer();
 
   SendComm& comm_;
+  const size_t index_;
   bool busy_ = false;  // chunk_ is partly written
   OutgoingChunk chunk_;
   std::array<std::byte, kChunkHeaderBytes> header_{};

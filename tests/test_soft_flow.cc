@@ -1,0 +1,233 @@
+// Sending and receiving comms on their own, over connections whose other ends are in the test's hands.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstring>
+
+#include "base/socket_io.h"
+#include "net/soft/page_pool.h"
+#include "net/soft/recv_comm.h"
+#include "net/soft/recv_socket.h"
+#include "net/soft/send_comm.h"
+#include "net/soft/send_socket.h"
+#include "perf/pattern.h"
+#include "tests/support/expect_log.h"
+#include "tests/support/hidden_memory_ops.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx::testing {
+namespace {
+
+using namespace soft;
+
+Deadline soon() {
+  return Deadline::after(std::chrono::seconds(10));
+}
+
+/// Both ends of a connection of two data sockets.
+struct Wire {
+  explicit Wire(uint32_t chunk_bytes) {
+    for (ConnectedSockets* end : {&ours, &theirs}) {
+      end->data.resize(2);
+      end->chunk_bytes = chunk_bytes;
+      end->peer = "the test";
+    }
+    connect(ours.data[0], theirs.data[0]);
+    connect(ours.data[1], theirs.data[1]);
+    connect(ours.control, theirs.control);
+  }
+  static void connect(UniqueFd& one, UniqueFd& other) {
+    const auto listening = listen_tcp(SocketAddress::loopback(0), 1);
+    ASSERT_TRUE(listening.is_ok());
+    auto connected = connect_tcp(*local_address(listening->get()), soon());
+    ASSERT_TRUE(connected.is_ok());
+    one = std::move(*connected);
+    other = UniqueFd(::accept4(listening->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    ASSERT_TRUE(other);
+  }
+  ConnectedSockets ours, theirs;
+};
+
+class SoftFlow : public ::testing::Test {
+ protected:
+  void SetUp() override { allow_log("tcpx-soft"); }
+  std::shared_ptr<IoPool> io_ = *IoPool::create(1);
+  std::unique_ptr<MemoryOps> memory_ = make_host_memory_ops();
+};
+
+constexpr uint32_t kPoolPages = 16;
+
+class ReceivingFlow : public SoftFlow {
+ protected:
+  void SetUp() override {
+    SoftFlow::SetUp();
+    auto created = RecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours));
+    ASSERT_TRUE(created.is_ok());
+    comm_ = std::move(*created);
+    region_ = *comm_->register_region(target_.device(), target_.size(), MemoryType::kCuda);
+  }
+  abi::TcpxRequest* post(uint32_t pages) {
+    auto request = comm_->irecv(target_.device(), static_cast<int>(pages * kPageBytes), 0, region_);
+    EXPECT_TRUE(request.is_ok());
+    return *request;
+  }
+  void send_header(size_t socket, uint64_t sequence, uint32_t total_pages, uint32_t page) {
+    std::array<std::byte, kChunkHeaderBytes> bytes;
+    encode_chunk_header(
+        {.sequence = sequence, .total = total_pages * kPageBytes, .offset = page * kPageBytes, .bytes = kPageBytes}, bytes);
+    EXPECT_TRUE(send_all(wire_.theirs.data[socket].get(), bytes, soon()).is_ok());
+  }
+  void send_payload(size_t socket) {
+    const std::vector<std::byte> page(kPageBytes);
+    EXPECT_TRUE(send_all(wire_.theirs.data[socket].get(), page, soon()).is_ok());
+  }
+
+  Wire wire_{kPageBytes};
+  std::shared_ptr<PagePool> pool_ = *PagePool::create(*memory_, 0, uint64_t{kPoolPages} * kPageBytes);
+  MemoryBuffer target_ = *memory_->allocate_device(0, uint64_t{kPoolPages} * kPageBytes);
+  std::unique_ptr<RecvComm> comm_;
+  Region* region_ = nullptr;
+};
+
+struct Hog final : PagePool::Client {
+  void pages_available() override {}
+};
+
+TEST_F(ReceivingFlow, ACutSocketIsAnErrorThoughALaterMessageWaitsForPages) {
+  abi::TcpxRequest* oldest = post(2);
+  post(6);
+  post(1);
+  send_header(0, 0, 2, 0);
+  send_payload(0);
+  send_header(0, 1, 6, 0);
+  send_payload(0);
+  send_header(0, 2, 1, 0);  // 8 pages held, 8 free: this one waits, until the comm itself consumes
+  ASSERT_TRUE(wait_until([&] { return pool_->free_count() == 8; }));
+  wire_.theirs.data[1].reset();  // with the second page of the oldest message
+  Result<TestAnswer> answer = TestAnswer{};
+  EXPECT_TRUE(wait_until([&] { return !(answer = comm_->test(oldest)).is_ok(); }, std::chrono::seconds(5))) << "a hang";
+  EXPECT_EQ(answer.status().code(), Code::kPeerGone);
+}
+
+TEST_F(ReceivingFlow, WaitingLongForPagesAfterThePeerHasLeftLosesNothing) {
+  Hog hog;
+  std::vector<uint32_t> hogged;
+  ASSERT_TRUE(pool_->try_take(hog, kPoolPages, hogged));
+  abi::TcpxRequest* request = post(1);
+  send_header(0, 0, 1, 0);
+  wire_.theirs.control.reset();
+  wire_.theirs.data[1].reset();
+  EXPECT_FALSE(wait_until([&] { return !comm_->test(request).is_ok(); }, std::chrono::milliseconds(700)))
+      << "waiting for pages is not an error";
+  pool_->give_back(hog, hogged);
+  ASSERT_TRUE(wait_until([&] { return pool_->free_count() == kPoolPages - 1; }));
+  EXPECT_TRUE(comm_->test(request).is_ok()) << "the message has only just begun";
+  send_payload(0);
+  EXPECT_TRUE(wait_until([&] {
+    const auto answer = comm_->test(request);
+    return !answer.is_ok() || answer->done;
+  }));
+  EXPECT_EQ(request->size, static_cast<int>(kPageBytes));
+  EXPECT_TRUE(comm_->consumed(request).is_ok());
+}
+
+TEST_F(ReceivingFlow, AFailedCommLetsGoOfMemory) {
+  abi::TcpxRequest* request = post(1);
+  EXPECT_EQ(comm_->deregister_region(region_).code(), Code::kInvalidArgument) << "in use";
+  wire_.theirs = {};
+  ASSERT_TRUE(wait_until([&] { return !comm_->test(request).is_ok(); }));
+  EXPECT_TRUE(comm_->deregister_region(region_).is_ok()) << "this receive can never end: nobody else will free the registration";
+}
+
+class SendingFlow : public SoftFlow {
+ protected:
+  void start(MemoryOps& memory, uint32_t chunk_bytes, size_t bytes) {
+    wire_ = std::make_unique<Wire>(chunk_bytes);
+    auto created = SendComm::create(memory, 0, io_, std::move(wire_->ours));
+    ASSERT_TRUE(created.is_ok());
+    comm_ = std::move(*created);
+    source_ = *memory.allocate_device(0, bytes);
+    auto region = comm_->register_region(source_.device(), bytes, MemoryType::kCuda);
+    ASSERT_TRUE(region.is_ok()) << region.status().to_string();
+    region_ = *region;
+  }
+  abi::TcpxRequest* post(size_t bytes) {
+    auto request = comm_->isend(source_.device(), static_cast<int>(bytes), 0, region_);
+    EXPECT_TRUE(request.is_ok()) << request.status().to_string();
+    return *request;
+  }
+  Result<ChunkHeader> read_header(size_t socket) {
+    std::array<std::byte, kChunkHeaderBytes> bytes;
+    TCPX_RETURN_IF_ERROR(recv_all(wire_->theirs.data[socket].get(), bytes, Deadline::after(std::chrono::seconds(5))));
+    return decode_chunk_header(bytes, wire_->theirs.chunk_bytes);
+  }
+  /// The next data socket with something to read.
+  size_t readable() {
+    pollfd entries[2] = {{wire_->theirs.data[0].get(), POLLIN, 0}, {wire_->theirs.data[1].get(), POLLIN, 0}};
+    EXPECT_GT(::poll(entries, 2, 10000), 0);
+    return entries[0].revents != 0 ? 0 : 1;
+  }
+
+  std::unique_ptr<Wire> wire_;
+  std::unique_ptr<SendComm> comm_;
+  MemoryBuffer source_;
+  Region* region_ = nullptr;
+};
+
+TEST_F(SendingFlow, ASocketThatIsFullHoldsNoOtherMessageUp) {
+  constexpr uint32_t kLarge = 8u << 20;  // more than any socket buffer takes
+  start(*memory_, kLarge, kLarge);
+  post(kLarge);
+  const size_t full = readable(), other = 1 - full;
+  for (uint64_t sequence = 1; sequence < kQueueDepth; ++sequence) {
+    post(1);
+    const auto header = read_header(other);
+    ASSERT_TRUE(header.is_ok()) << "message " << sequence << " waits for the full socket: " << header.status().to_string();
+    EXPECT_EQ(header->sequence, sequence);
+    std::byte payload;
+    ASSERT_TRUE(recv_all(wire_->theirs.data[other].get(), {&payload, 1}, soon()).is_ok());
+  }
+}
+
+TEST_F(SendingFlow, AFailedCommLetsGoOfMemory) {
+  constexpr uint32_t kLarge = 8u << 20;
+  start(*memory_, kLarge, kLarge);
+  abi::TcpxRequest* request = post(kLarge);
+  EXPECT_EQ(comm_->deregister_region(region_).code(), Code::kInvalidArgument) << "in use";
+  wire_->theirs = {};
+  ASSERT_TRUE(wait_until([&] { return !comm_->test(request).is_ok(); }));
+  EXPECT_TRUE(comm_->deregister_region(region_).is_ok());
+}
+
+TEST_F(SendingFlow, MemoryThatTheHostCannotReadGoesThroughStaging) {
+  HiddenMemoryOps hidden;
+  constexpr size_t kBytes = 3 * kPageBytes + 100;
+  start(hidden, kPageBytes, kBytes);
+  std::vector<std::byte> sent(kBytes), arrived(kBytes);
+  fill_pattern(sent, 7);
+  auto lane = hidden.make_copy_lane(0);
+  ASSERT_TRUE((*lane)->copy(source_.device(), sent.data(), kBytes).is_ok());
+  abi::TcpxRequest* request = post(kBytes);
+  for (size_t left = kBytes; left > 0;) {
+    const size_t socket = readable();
+    const auto header = read_header(socket);
+    ASSERT_TRUE(header.is_ok()) << header.status().to_string();
+    ASSERT_TRUE(
+        recv_all(wire_->theirs.data[socket].get(), std::span(arrived).subspan(header->offset, header->bytes), soon()).is_ok());
+    left -= header->bytes;
+  }
+  EXPECT_TRUE(arrived == sent);
+  EXPECT_TRUE(wait_until([&] { return comm_->test(request)->done; }));
+  hidden.break_copies();
+  request = post(kBytes);
+  Result<TestAnswer> answer = TestAnswer{};
+  EXPECT_TRUE(wait_until([&] { return !(answer = comm_->test(request)).is_ok(); }));
+  EXPECT_EQ(answer.status().code(), Code::kSystem);
+  comm_.reset();
+  source_ = {};
+}
+
+}  // namespace
+}  // namespace tcpx::testing

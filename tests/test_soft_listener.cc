@@ -1,0 +1,113 @@
+// The software plugin's listener under load and without descriptors.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+
+#include "base/log.h"
+#include "base/socket_io.h"
+#include "net/soft/listener.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx::testing {
+namespace {
+
+using namespace soft;
+
+Deadline soon() {
+  return Deadline::after(std::chrono::seconds(10));
+}
+
+/// Holds an I/O thread up for as long as `gate` is locked.
+struct Blocker final : IoHandler {
+  Next on_ready() override {
+    entered = true;
+    const std::lock_guard wait(gate);
+    return Next::kWait;
+  }
+  std::mutex gate;
+  std::atomic<bool> entered = false;
+};
+
+class SoftListener : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto listener =
+        Listener::create(SocketAddress::loopback(0), {.address = {}, .data_sockets = 1, .chunk_bytes = 4096, .cookie = {}}, io_);
+    ASSERT_TRUE(listener.is_ok()) << listener.status().to_string();
+    listener_ = std::move(*listener);
+    info_ = *decode_handle(listener_->handle());
+  }
+  std::array<std::byte, kHelloBytes> hello(uint64_t connection, uint32_t socket_index) const {
+    std::array<std::byte, kHelloBytes> bytes;
+    encode_hello({.cookie = info_.cookie, .connection = connection, .socket_index = socket_index, .data_sockets = 1}, bytes);
+    return bytes;
+  }
+  std::shared_ptr<IoPool> io_ = *IoPool::create(1);
+  std::unique_ptr<Listener> listener_;
+  HandleInfo info_;
+};
+
+TEST_F(SoftListener, ABurstOfGoodClientsIsServedWhole) {
+  constexpr uint64_t kClients = 300;
+  Blocker blocker;
+  const UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  IoRegistration registration;
+  std::vector<UniqueFd> clients;
+  {
+    const std::lock_guard hold(blocker.gate);
+    ASSERT_TRUE(io_->next().add(event.get(), blocker, registration).is_ok());
+    ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
+    for (uint64_t i = 0; i < kClients; ++i) {
+      for (uint32_t socket = 0; socket < 2; ++socket) {
+        auto fd = connect_tcp(info_.address, soon());
+        ASSERT_TRUE(fd.is_ok()) << fd.status().to_string();
+        ASSERT_TRUE(send_all(fd->get(), hello(i, socket), soon()).is_ok());
+        clients.push_back(std::move(*fd));
+      }
+    }
+  }
+  uint64_t accepted = 0;
+  EXPECT_TRUE(wait_until([&] {
+    if (listener_->try_accept()) ++accepted;
+    return accepted == kClients;
+  })) << accepted
+      << " of " << kClients;
+}
+
+std::atomic<int> accept_warnings;
+
+void count_warnings(LogLevel, std::string_view text, void*) {
+  if (text.find("accept") != std::string_view::npos) ++accept_warnings;
+}
+
+TEST_F(SoftListener, WhoeverComesWhileDescriptorsAreOutIsServedLater) {
+  accept_warnings = 0;
+  set_log_sink(&count_warnings, nullptr);
+  const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit tight = before;
+  tight.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+  std::vector<UniqueFd> used_up;
+  for (int fd = ::dup(client.get()); fd >= 0; fd = ::dup(client.get())) used_up.emplace_back(fd);
+  EXPECT_EQ(::connect(client.get(), info_.address.get(), info_.address.length()), 0);
+  EXPECT_TRUE(wait_until([] { return accept_warnings > 0; }));
+  EXPECT_FALSE(wait_until([] { return accept_warnings > 1; }, std::chrono::seconds(1))) << "one line says it";
+  used_up.clear();
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(send_all(client.get(), hello(1, 0), soon()).is_ok());
+  ASSERT_TRUE(wait_for(client.get(), POLLIN, soon()).is_ok()) << "nobody came back to the one in the backlog";
+  std::array<std::byte, kHelloAnswerBytes> answer;
+  EXPECT_TRUE(recv_all(client.get(), answer, soon()).is_ok());
+}
+
+}  // namespace
+}  // namespace tcpx::testing
