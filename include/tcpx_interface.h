@@ -142,4 +142,3 @@ TCPX_API const char* tcpx_last_error(void);
 #ifdef __cplusplus
 }
 #endif
-
