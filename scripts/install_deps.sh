@@ -85,7 +85,7 @@ if [[ $(id -u) -ne 0 ]]; then
   as_root=(sudo)
 fi
 
-apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@"; }
+apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@"; }
 
 say "will install with apt-get${as_root[0]:+ through sudo}: ${missing[*]}"
 apt -qq update || say "apt-get update failed; going on with the package lists that are there" >&2
