@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs test_tcpx_transfer as two processes on this machine and passes when both end as expected.
+# Runs test_tcpx_transfer or test_connection as two processes on this machine and passes when both end as expected.
 #
 #   run_two_processes.sh PROGRAM EXPECTED_EXIT [argument... for both] [-- argument... for the client instead]
 set -u

@@ -4,6 +4,8 @@
 // then on that they talk to each other. Whatever else comes to an open port - scanners, browsers, half a frame, nothing at all -
 // is logged and dropped and holds up nobody: all connections that have not said hello are watched together, each with its own
 // deadline.
+//
+// Whoever reaches the port can take part: there is no authentication in this version.
 #pragma once
 
 #include <atomic>
