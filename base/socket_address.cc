@@ -57,9 +57,15 @@ socklen_t SocketAddress::length() const {
   return family() == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
+bool SocketAddress::is_mapped_ipv4() const {
+  return family() == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&storage_.v6.sin6_addr);
+}
+
 std::string SocketAddress::host() const {
   char text[INET6_ADDRSTRLEN] = "?";
-  if (family() == AF_INET6) {
+  if (is_mapped_ipv4()) {
+    ::inet_ntop(AF_INET, &storage_.v6.sin6_addr.s6_addr[12], text, sizeof text);
+  } else if (family() == AF_INET6) {
     ::inet_ntop(AF_INET6, &storage_.v6.sin6_addr, text, sizeof text);
   } else {
     ::inet_ntop(AF_INET, &storage_.v4.sin_addr, text, sizeof text);
@@ -68,7 +74,7 @@ std::string SocketAddress::host() const {
 }
 
 std::string SocketAddress::to_string() const {
-  return family() == AF_INET6 ? concat('[', host(), "]:", port()) : concat(host(), ':', port());
+  return family() == AF_INET6 && !is_mapped_ipv4() ? concat('[', host(), "]:", port()) : concat(host(), ':', port());
 }
 
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port) {

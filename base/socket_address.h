@@ -25,12 +25,14 @@ class SocketAddress {
   SocketAddress with_port(uint16_t port) const;
   const sockaddr* get() const { return &storage_.generic; }
   socklen_t length() const;
-  /// "10.0.0.1:80" or "[fe80::1]:80"
+  /// "10.0.0.1:80" or "[fe80::1]:80". An IPv4 peer of an IPv6 socket (::ffff:10.0.0.1) reads as the IPv4 address it is.
   std::string to_string() const;
   /// The address without the port.
   std::string host() const;
 
  private:
+  bool is_mapped_ipv4() const;
+
   union {
     sockaddr generic;
     sockaddr_in v4;

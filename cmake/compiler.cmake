@@ -15,6 +15,8 @@ target_compile_options(tcpx_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${_w
 target_compile_definitions(tcpx_build_flags INTERFACE TCPX_VERSION="${PROJECT_VERSION}")
 
 if(TCPX_SANITIZE)
+  # Checking builds check assertions too.
+  string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
   target_compile_options(tcpx_build_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX,C>:-fsanitize=${TCPX_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>)
   target_link_options(tcpx_build_flags INTERFACE -fsanitize=${TCPX_SANITIZE})

@@ -1,0 +1,15 @@
+# libtcpx.so, the C interface: everything it needs is inside, and nothing but tcpx_* is visible. tcpx_c_api is the same as a static
+# target, for the programs of this tree.
+include_guard(GLOBAL)
+
+set(_exports ${PROJECT_SOURCE_DIR}/cmake/tcpx_exports.map)
+add_library(tcpx SHARED tcpx_impl.cc)
+target_link_libraries(tcpx PRIVATE tcpx_net)
+target_include_directories(tcpx INTERFACE ${PROJECT_SOURCE_DIR}/include)
+target_link_options(tcpx PRIVATE -Wl,--version-script=${_exports})
+set_target_properties(tcpx PROPERTIES
+  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib
+  LINK_DEPENDS ${_exports})
+
+tcpx_add_layer(tcpx_c_api SOURCES tcpx_impl.cc LINK tcpx_net)

@@ -30,6 +30,13 @@ std::unique_ptr<BootstrapServer> make_server(BootstrapServerOptions options = {}
   return server.is_ok() ? std::move(*server) : nullptr;
 }
 
+// A place of this machine where nobody listens, and where no other process will while the test runs: a loopback address of our
+// own.
+struct Place {
+  std::string host = concat("127.1.", (::getpid() >> 8) & 0xff, '.', (::getpid() & 0xff) | 1);
+  uint16_t port = make_server({.host = host})->port();
+};
+
 UniqueFd raw_client(const BootstrapServer& server) {
   auto fd = connect_tcp(SocketAddress::loopback(server.port()), soon());
   EXPECT_TRUE(fd.is_ok()) << fd.status().to_string();
@@ -144,6 +151,21 @@ TEST(Bootstrap, CrowdOfSilentConnectionsDoesNotShutOutAGoodClient) {
   EXPECT_TRUE(is_dropped(crowd.front().get())) << "the oldest went first";
 }
 
+TEST(Bootstrap, StopFlagEndsEveryWait) {
+  std::atomic<bool> stop = false;
+  const auto server = make_server({.stop = &stop});
+  const Place nobody;
+  auto accepting = std::async(std::launch::async, [&] { return server->accept(soon()).status(); });
+  auto connecting =
+      std::async(std::launch::async, [&] { return bootstrap_connect(nobody.host, nobody.port, soon(), &stop).status(); });
+  EXPECT_EQ(accepting.wait_for(milliseconds(20)), std::future_status::timeout);
+  const TimePoint begin = Clock::steady().now();
+  stop = true;
+  EXPECT_EQ(accepting.get().detail(), "interrupted");
+  EXPECT_EQ(connecting.get().detail(), "interrupted");
+  EXPECT_LT(Clock::steady().now() - begin, seconds(1));
+}
+
 TEST(Bootstrap, ClientOfANewerVersionIsToldWhy) {
   testing::allow_log("bootstrap: dropped");
   const auto server = make_server();
@@ -200,13 +222,6 @@ TEST(Bootstrap, TakenPortIsAnErrorWithItsAddress) {
   EXPECT_EQ(second.status().native(), EADDRINUSE) << second.status().to_string();
   EXPECT_EQ(BootstrapServer::create({.host = "no-such-host.invalid"}).status().code(), Code::kNotFound);
 }
-
-// A place of this machine where nobody listens, and where no other process will while the test runs: a loopback address of our
-// own.
-struct Place {
-  std::string host = concat("127.1.", (::getpid() >> 8) & 0xff, '.', (::getpid() & 0xff) | 1);
-  uint16_t port = make_server({.host = host})->port();
-};
 
 TEST(BootstrapConnect, RefusedIsRetriedUntilTheDeadline) {
   const Place place;

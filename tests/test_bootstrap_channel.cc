@@ -128,6 +128,21 @@ TEST(BootstrapChannel, ReceiveMayBeRepeatedAfterADeadlineEvenAmidAFrame) {
   EXPECT_EQ(channel.receive_handles(2, soon()).value(), some_handles(2));
 }
 
+TEST(BootstrapChannel, StopFlagEndsAWaitButNotTheFarewell) {
+  Sockets sockets = socket_pair();
+  std::atomic<bool> stop = false;
+  BootstrapChannel here(std::move(sockets.a), SocketAddress::loopback(1), "test", &stop);
+  BootstrapChannel there = channel_on(std::move(sockets.b));
+  auto waiting = in_thread([&] { return here.barrier(soon()); });
+  EXPECT_EQ(waiting.wait_for(milliseconds(20)), std::future_status::timeout);
+  stop = true;
+  const Status status = waiting.get();
+  EXPECT_EQ(status.detail(), "interrupted");
+  auto other = in_thread([&] { return there.finish(Status::ok(), soon()); });
+  EXPECT_EQ(here.finish(status, soon()).detail(), "interrupted");
+  EXPECT_EQ(other.get().to_string(), "TCPX_E_TIMEOUT: peer reported: wait for the peer: interrupted");
+}
+
 TEST(BootstrapChannel, FinishTellsBothEndsHowTheOtherFared) {
   const Status failure(Code::kCuda, "unpack", "out of memory");
   const std::string passed_on = "TCPX_E_CUDA: peer reported: unpack: out of memory";

@@ -79,6 +79,8 @@ TEST(SocketAddress, ResolvesNamesAndBothFamilies) {
   EXPECT_EQ(resolve("127.0.0.1", 80)->front().to_string(), "127.0.0.1:80");
   EXPECT_EQ(resolve("::1", 81)->front().to_string(), "[::1]:81");
   EXPECT_EQ(resolve("[::1]", 81)->front().to_string(), "[::1]:81");
+  EXPECT_EQ(resolve("::ffff:10.0.0.1", 82)->front().to_string(), "10.0.0.1:82");
+  EXPECT_EQ(resolve("::ffff:10.0.0.1", 82)->front().family(), AF_INET6);
   EXPECT_TRUE(resolve("localhost", 1).is_ok());
   EXPECT_EQ(resolve("no-such-host.invalid", 1).status().code(), Code::kNotFound);
 }

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "base/environment.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/table_harness.h"
 
@@ -163,8 +164,7 @@ TEST_P(SoftConformance, Trap04_Trap05_AcceptTakesNullDeviceHandlesAndDataStillFl
 }
 
 TEST_P(SoftConformance, Trap07_NothingHasToBeSetForBytesToMove) {
-  ASSERT_EQ(::getenv("NCCL_DYNAMIC_CHUNK_SIZE"), nullptr);
-  ASSERT_EQ(::getenv("NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX"), nullptr);
+  ASSERT_FALSE(environment_is_set(Variable::kDynamicChunkSize));
   TablePair pair(*table_);
   roundtrip(pair, MemoryType::kCuda, kMiB, 9);
 }

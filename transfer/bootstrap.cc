@@ -19,6 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kBacklog = 64;
+constexpr Duration kLookAtStop = milliseconds(50);
 constexpr Duration kFirstRetryPause = milliseconds(10);
 constexpr Duration kLongestRetryPause = milliseconds(200);
 // One address of several may lead nowhere without an answer; the others get their turn after this.
@@ -58,12 +59,13 @@ Result<UniqueFd> connect_once(const std::vector<SocketAddress>& addresses, Deadl
   return last;
 }
 
-Result<UniqueFd> connect_until(const std::vector<SocketAddress>& addresses, Deadline deadline) {
+Result<UniqueFd> connect_until(const std::vector<SocketAddress>& addresses, Deadline deadline, const std::atomic<bool>* stop) {
   Duration pause = kFirstRetryPause;
   for (;;) {
     auto socket = connect_once(addresses, deadline);
     if (socket.is_ok()) return socket;
     const Status& status = socket.status();
+    if (stop != nullptr && stop->load()) return Status(Code::kTimeout, status.operation(), "interrupted");
     if (status.code() != Code::kPeerGone && status.code() != Code::kTimeout) return socket;
     const Deadline retry = Deadline::after(pause).earlier(deadline);
     std::this_thread::sleep_until(retry.at());
@@ -75,22 +77,23 @@ Result<UniqueFd> connect_until(const std::vector<SocketAddress>& addresses, Dead
   }
 }
 
-Result<Frame> receive_one(int fd, Deadline deadline) {
+Result<Frame> receive_one(int fd, Deadline deadline, const std::atomic<bool>* stop) {
   FrameAssembler assembler;
   for (;;) {
     const Result<bool> whole = read_frame_part(fd, assembler);
     if (!whole.is_ok()) return whole.status();
     if (*whole) return assembler.take();
-    TCPX_RETURN_IF_ERROR(wait_for(fd, POLLIN, deadline));
+    TCPX_RETURN_IF_ERROR(wait_readable(fd, deadline, stop));
   }
 }
 
 }  // namespace
 
-Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline) {
+Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
+                                           const std::atomic<bool>* stop) {
   const auto addresses = resolve(host, port);
   if (!addresses.is_ok()) return addresses.status();
-  auto socket = connect_until(*addresses, deadline);
+  auto socket = connect_until(*addresses, deadline, stop);
   if (!socket.is_ok()) return socket.status();
   const auto peer = peer_address(socket->get());
   if (!peer.is_ok()) return peer.status();
@@ -99,7 +102,7 @@ Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t por
   const auto named = [&](const Status& status) {
     return Status(status.code(), concat("bootstrap with ", peer->to_string()), status.detail(), status.domain(), status.native());
   };
-  const auto answer = receive_one(socket->get(), deadline);
+  const auto answer = receive_one(socket->get(), deadline, stop);
   if (!answer.is_ok()) return named(answer.status());
   if (answer->type == FrameType::kFinish) {
     Status reported;
@@ -108,7 +111,7 @@ Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t por
   }
   auto build = decode_hello(*answer);
   if (!build.is_ok()) return named(build.status());
-  return BootstrapChannel(std::move(*socket), *peer, std::move(*build));
+  return BootstrapChannel(std::move(*socket), *peer, std::move(*build), stop);
 }
 
 Result<std::unique_ptr<BootstrapServer>> BootstrapServer::create(const BootstrapServerOptions& options) {
@@ -150,6 +153,7 @@ Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
       if (channel.is_ok()) return channel;
       drop(client, channel.status());
     }
+    if (options_.stop != nullptr && options_.stop->load()) return Status(Code::kTimeout, "bootstrap accept", "interrupted");
     if (deadline.expired())
       return Status(Code::kTimeout, "bootstrap accept", concat("no client on port ", port(), " until the deadline"));
     TCPX_RETURN_IF_ERROR(wait_for_event(deadline));
@@ -176,6 +180,7 @@ Status BootstrapServer::take_connections() {
 }
 
 Status BootstrapServer::wait_for_event(Deadline deadline) {
+  if (options_.stop != nullptr) deadline = deadline.earlier(Deadline::after(kLookAtStop));
   std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
   for (const Waiting& client : waiting_) {
     entries.push_back({client.socket.get(), POLLIN, 0});
@@ -192,7 +197,7 @@ Result<BootstrapChannel> BootstrapServer::greet(Waiting& client) {
   TCPX_RETURN_IF_ERROR(
       send_all(client.socket.get(), encode_frame(encode_hello(TCPX_VERSION)), Deadline::after(options_.hello_time)));
   log(LogLevel::kInfo, "bootstrap: serving ", client.peer.to_string(), ", build ", *build);
-  return BootstrapChannel(std::move(client.socket), client.peer, std::move(*build));
+  return BootstrapChannel(std::move(client.socket), client.peer, std::move(*build), options_.stop);
 }
 
 void BootstrapServer::drop(const Waiting& client, const Status& why) {

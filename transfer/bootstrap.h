@@ -6,6 +6,7 @@
 // deadline.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -29,6 +30,8 @@ struct BootstrapServerOptions {
   Duration hello_time = std::chrono::seconds(5);
   /// Connections that may be in that state at once; one more drops the oldest of them.
   size_t max_waiting = 64;
+  /// Ends waits early when set, here and in the channels of this server; may be null.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 /// One thread at a time.
@@ -42,7 +45,7 @@ class BootstrapServer {
 
   /// Waits for the next client that says a proper hello. May be called again for further clients; channels made before stay
   /// valid.
-  /// @return kTimeout at the deadline; kSystem when the process cannot open more sockets.
+  /// @return kTimeout at the deadline or when stopped; kSystem when the process cannot open more sockets.
   Result<BootstrapChannel> accept(Deadline deadline);
 
  private:
@@ -69,6 +72,8 @@ class BootstrapServer {
 /// the server may start later; a host name is resolved once, within the resolver's own time limits.
 /// @return kNotFound: unknown host; kTimeout with the last reason: no server until the deadline; kProtocol: something else
 /// answers on that port; kPeerGone: the server closed the connection; else what the server reported.
-Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline);
+/// `stop`, which may be null, ends waits early when set, here and in the channel.
+Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
+                                           const std::atomic<bool>* stop = nullptr);
 
 }  // namespace tcpx

@@ -15,6 +15,8 @@ namespace {
 
 // A peer can be this many frames ahead of us; more than any use of this channel needs, and a bound on what it can make us store.
 constexpr size_t kMaxInbox = 8;
+// A flag set between looking at it and poll(2) wakes nobody, so waits look again this often.
+constexpr Duration kLookAtStop = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -38,8 +40,18 @@ Result<bool> read_frame_part(int fd, FrameAssembler& assembler) {
   return true;
 }
 
-BootstrapChannel::BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build)
-    : socket_(std::move(socket)), peer_(peer), peer_build_(std::move(peer_build)) {}
+Status wait_readable(int fd, Deadline deadline, const std::atomic<bool>* stop) {
+  if (stop == nullptr) return wait_for(fd, POLLIN, deadline);
+  for (;;) {
+    if (stop->load()) return Status(Code::kTimeout, "wait for the peer", "interrupted");
+    Status status = wait_for(fd, POLLIN, Deadline::after(kLookAtStop).earlier(deadline));
+    if (status.code() != Code::kTimeout || deadline.expired()) return status;
+  }
+}
+
+BootstrapChannel::BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build,
+                                   const std::atomic<bool>* stop)
+    : socket_(std::move(socket)), peer_(peer), peer_build_(std::move(peer_build)), stop_(stop) {}
 
 Status BootstrapChannel::stick(Status status) {
   if (broken_.is_ok()) broken_ = std::move(status);
@@ -94,7 +106,7 @@ Result<Frame> BootstrapChannel::receive(Deadline deadline) {
     }
     TCPX_RETURN_IF_ERROR(verdict());
     TCPX_RETURN_IF_ERROR(status);
-    TCPX_RETURN_IF_ERROR(wait_for(socket_.get(), POLLIN, deadline));
+    TCPX_RETURN_IF_ERROR(wait_readable(socket_.get(), deadline, stop_));
   }
 }
 

@@ -6,8 +6,11 @@
 //
 // The first error sticks: when the peer is gone, has broken the protocol or has reported a failure, every later call says so. A
 // deadline that passes while receiving is not such an error; the call may be repeated. One thread at a time per channel.
+//
+// A `stop` flag, where one is given, ends waits early with kTimeout "interrupted"; a signal handler may set it.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <optional>
 #include <span>
@@ -28,7 +31,8 @@ class BootstrapChannel {
  public:
   /// Made by BootstrapServer::accept and bootstrap_connect, after the hello.
   /// @param socket connected and non-blocking; @param peer_build version text of the other end's build.
-  BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build);
+  /// @param stop may be null; else must outlive the channel. `finish` does not look at it, so that the peer still learns the end.
+  BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build, const std::atomic<bool>* stop = nullptr);
 
   const SocketAddress& peer() const { return peer_; }
   const std::string& peer_build() const { return peer_build_; }
@@ -65,6 +69,7 @@ class BootstrapChannel {
   UniqueFd socket_;
   SocketAddress peer_;
   std::string peer_build_;
+  const std::atomic<bool>* stop_;
   FrameAssembler assembler_;
   std::deque<Frame> inbox_;           // frames that have come and nobody has asked for yet
   std::optional<Status> peer_final_;  // the peer's finish frame
@@ -75,5 +80,8 @@ class BootstrapChannel {
 /// Reads what there is, without waiting, into the assembler.
 /// @return true when its frame is whole; kPeerGone at the end of the stream; the assembler's errors.
 Result<bool> read_frame_part(int fd, FrameAssembler& assembler);
+
+/// Waits until `fd` can be read. `stop` may be null. @return kTimeout at the deadline or when `stop` is set.
+Status wait_readable(int fd, Deadline deadline, const std::atomic<bool>* stop);
 
 }  // namespace tcpx

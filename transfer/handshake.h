@@ -1,28 +1,55 @@
-// Connecting and accepting with plugins that answer "not yet": polled until there is a comm, an error or the deadline.
+// Handshake: from a bootstrap channel to a comm at each end. One end listens and ships the handle, accepts, and owns the
+// receiving comm; the other gets the handle, connects, and owns the sending comm.
+//
+// While an end waits for the plugin it watches the bootstrap channel: a peer that dies or gives up ends the wait at once, not at
+// the deadline, because plugins do not notice a peer that never came. The device's GPU must be current on the calling thread
+// (27).
 #pragma once
 
-#include <functional>
+#include <atomic>
 
 #include "base/clock.h"
 #include "net/net_plugin.h"
+#include "transfer/bootstrap_channel.h"
+#include "transfer/comm.h"
 
 namespace tcpx {
 
+/// What a wait may take, and what ends it early.
 struct HandshakeWait {
   Deadline deadline;
-  /// Looked at between polls (the peer's fate on the bootstrap channel, Ctrl-C); its error ends the wait. May be empty. Must not
-  /// block.
-  std::function<Status()> check = {};
+  BootstrapChannel& peer;
+  const std::atomic<bool>* stop = nullptr;  ///< may be null
 };
 
-/// The device's GPU must be current for the calling thread. `handle` stays as it is: the plugin writes into a copy (2).
-/// @return kTimeout, what `check` said, or the plugin's error
-Result<SendComm> connect_comm(NetPlugin& plugin, int dev, const Handle& handle, const HandshakeWait& wait);
+/// Owns a listen comm and the handle that leads to it. The plugin must outlive it. One accept per listener: not every plugin can
+/// do more (3).
+class Listener {
+ public:
+  static Result<Listener> create(NetPlugin& plugin, int dev);
+  Listener(Listener&& other) noexcept;
+  Listener& operator=(Listener&&) = delete;
+  ~Listener();
 
-/// The device's GPU must be current for the calling thread. `device_handle` is filled on success; keep it until the comm is
-/// closed.
-/// @return like connect_comm
-Result<RecvComm> accept_comm(NetPlugin& plugin, ListenComm listener, DeviceHandleStorage& device_handle,
-                             const HandshakeWait& wait);
+  const Handle& handle() const { return handle_; }
+
+  /// Waits for the end that connects with the handle. `device_handle` must live as long as the comm.
+  /// @return kTimeout at the deadline or when stopped, what the bootstrap channel says of the peer, or the plugin's error.
+  Result<Comm> accept(DeviceHandleStorage& device_handle, const HandshakeWait& wait);
+  /// The plugin's answer; closing twice is a no-op. Destruction closes too.
+  Status close();
+
+ private:
+  Listener(NetPlugin& plugin, ListenComm comm, const Handle& handle) : plugin_(&plugin), comm_(comm), handle_(handle) {}
+
+  NetPlugin* plugin_;
+  ListenComm comm_;
+  Handle handle_;
+  bool open_ = true;
+};
+
+/// Connects to the listener that `handle` leads to. `handle` itself stays as it is: the plugin writes into a copy (1, 2).
+/// @return as Listener::accept.
+Result<Comm> connect_comm(NetPlugin& plugin, int dev, const Handle& handle, const HandshakeWait& wait);
 
 }  // namespace tcpx

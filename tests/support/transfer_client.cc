@@ -1,6 +1,5 @@
 #include "perf/pattern.h"
 #include "tests/support/transfer_steps.h"
-#include "transfer/handshake.h"
 
 namespace tcpx::testing {
 
@@ -9,15 +8,10 @@ Status run_client(TransferEnd& end, BootstrapChannel& channel) {
   const auto handles = channel.receive_handles(1, end.deadline());
   if (!handles.is_ok()) return handles.status();
   end.step("handle received: ", hex_preview(handles->front().bytes, 16));
-  const auto watch = [&] {
-    TCPX_RETURN_IF_ERROR(end.not_stopped());
-    return channel.peer_status();
-  };
-  const auto comm = connect_comm(end.plugin(), end.options().dev, handles->front(), {.deadline = end.deadline(), .check = watch});
+  auto comm = connect_comm(end.plugin(), end.options().dev, handles->front(), end.handshake_wait(channel));
   if (!comm.is_ok()) return comm.status();
   end.step("connected");
-  auto connection =
-      Connection::create(Comm(end.plugin(), *comm), {}, Clock::steady(), end.connection_options(kDefaultSendWindow));
+  auto connection = Connection::create(std::move(*comm), {}, Clock::steady(), end.connection_options(kDefaultSendWindow));
   if (!connection.is_ok()) return connection.status();
   const auto memory = end.register_buffer(**connection);
   if (!memory.is_ok()) return memory.status();

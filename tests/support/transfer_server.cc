@@ -4,7 +4,6 @@
 
 #include "perf/pattern.h"
 #include "tests/support/transfer_steps.h"
-#include "transfer/handshake.h"
 
 namespace tcpx::testing {
 namespace {
@@ -39,32 +38,18 @@ struct ReceiveSide {
   std::unique_ptr<Connection> connection;  // last: it goes first
 };
 
-Result<RecvComm> accept_client(TransferEnd& end, BootstrapChannel& channel, DeviceHandleStorage& device_handle) {
-  Handle handle;
-  const auto listener = end.plugin().listen(end.options().dev, handle);
+Result<Comm> accept_client(TransferEnd& end, BootstrapChannel& channel, DeviceHandleStorage& device_handle) {
+  auto listener = Listener::create(end.plugin(), end.options().dev);
   if (!listener.is_ok()) return listener.status();
-  end.step("listening, handle sent: ", hex_preview(handle.bytes, 16));
-  Status sent = channel.send_handles({&handle, 1}, end.deadline());
-  const auto watch = [&] {
-    TCPX_RETURN_IF_ERROR(end.not_stopped());
-    return channel.peer_status();
-  };
-  Result<RecvComm> comm = sent.is_ok()
-                              ? accept_comm(end.plugin(), *listener, device_handle, {.deadline = end.deadline(), .check = watch})
-                              : Result<RecvComm>(sent);
-  const Status closed = end.plugin().close(*listener);
-  if (comm.is_ok() && !closed.is_ok()) {
-    (void)end.plugin().close(*comm);
-    return closed;
-  }
-  return comm;
+  end.step("listening, handle sent: ", hex_preview(listener->handle().bytes, 16));
+  TCPX_RETURN_IF_ERROR(channel.send_handles({&listener->handle(), 1}, end.deadline()));
+  return listener->accept(device_handle, end.handshake_wait(channel));
 }
 
 Status connect_receive_side(TransferEnd& end, BootstrapChannel& channel, ReceiveSide& side) {
   const TransferProgramOptions& options = end.options();
-  auto accepted = accept_client(end, channel, side.device_handle);
-  if (!accepted.is_ok()) return accepted.status();
-  Comm comm(end.plugin(), *accepted);
+  auto comm = accept_client(end, channel, side.device_handle);
+  if (!comm.is_ok()) return comm.status();
   end.step("accepted");
 
   ReceiveParts parts{.unpacker = &end.unpacker()};
@@ -78,7 +63,7 @@ Status connect_receive_side(TransferEnd& end, BootstrapChannel& channel, Receive
     end.say("bounce pool: ", parts.pool.bytes, " bytes at ", Hex{reinterpret_cast<uintptr_t>(parts.pool.base)});
     parts.tap = &side.tap.emplace(end);
   }
-  auto connection = Connection::create(std::move(comm), parts, Clock::steady(), end.connection_options(kDefaultRecvWindow));
+  auto connection = Connection::create(std::move(*comm), parts, Clock::steady(), end.connection_options(kDefaultRecvWindow));
   if (!connection.is_ok()) return connection.status();
   side.connection = std::move(*connection);
   return Status::ok();

@@ -1,0 +1,38 @@
+# The front door: `make` builds, `make test` sets up, builds and tests. CMake presets do the work.
+PRESET ?= release
+BUILD ?= build/$(PRESET)
+JOBS ?= $(shell nproc)
+PROGRAMS := test_device_discovery test_connection test_tcpx_transfer
+
+.PHONY: all test clean help configure tools $(PROGRAMS)
+.DEFAULT_GOAL := all
+
+all: configure
+	@cmake --build $(BUILD) -j $(JOBS)
+	@for program in $(PROGRAMS); do ln -sfr $(BUILD)/tests/$$program tests/$$program; done
+
+test:
+	@scripts/install_deps.sh
+	@$(MAKE) --no-print-directory all
+	@scripts/run_tests.sh $(BUILD)
+
+$(PROGRAMS): configure
+	@cmake --build $(BUILD) -j $(JOBS) --target $@
+	@ln -sfr $(BUILD)/tests/$@ tests/$@
+
+configure: tools
+	@cmake --preset $(PRESET) -B $(BUILD)
+
+tools:
+	@scripts/install_deps.sh --check >/dev/null || \
+	  { scripts/install_deps.sh --check >&2; echo "make: run scripts/install_deps.sh, which installs it" >&2; exit 1; }
+
+clean:
+	@rm -rf $(BUILD) $(addprefix tests/,$(PROGRAMS))
+
+help:
+	@echo 'make                        build everything; then ./tests/test_... runs from here'
+	@echo 'make test                   install what is missing, build, run all tests'
+	@for program in $(PROGRAMS); do printf 'make %-22s build this program only\n' $$program; done
+	@echo 'make clean                  remove $(BUILD) and the links in tests/'
+	@echo 'Variables: PRESET=$(PRESET) (release, cpu-only, asan-ubsan, tsan), BUILD=$(BUILD), JOBS=$(JOBS)'

@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# Proves the project on a machine with an NVIDIA GPU: builds it, runs every test, then the GPU programs under compute-sanitizer, and
+# writes one report.
+#
+#   scripts/gpu_check.sh [COMMIT]     COMMIT names the tree in the report where there is no git metadata
+#
+# Report and logs go to $OUT when it is set, else to build/gpu_report. Extra CMake arguments may be given in $CMAKE_ARGS.
+# Needs g++, CMake, Ninja, the CUDA toolkit with compute-sanitizer, and the libraries of scripts/install_deps.sh.
+# Exit status: 0 all passed, 1 something failed or could not be run, 77 no GPU here.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+commit=${1:-$(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)}
+out=$(realpath -m "${OUT:-build/gpu_report}")
+build=build/release
+jobs=$(nproc)
+readonly total_s=530 # what all steps together may take
+failed=0
+
+if ! nvidia-smi -L >/dev/null 2>&1; then
+  echo "gpu_check: skipped: nvidia-smi finds no GPU here"
+  exit 77
+fi
+mkdir -p "$out" || exit 1
+rm -f "$out"/{report.txt,build.log,tests.log,sanitizer.log,transfer.log}
+gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
+architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
+
+say() { echo "$*" | tee -a "$out/report.txt"; }
+
+# record RESULT SECONDS NAME [DETAIL]
+record() {
+  [[ $1 == pass || $1 == skip ]] || failed=$((failed + 1))
+  say "$(printf '%-5s %4ds  %-46s %s' "$1" "$2" "$3" "${4:-}")"
+}
+
+# step LOG LIMIT_SECONDS NAME COMMAND...: runs a command with its output in LOG; what it says last about counts goes to the report.
+step() {
+  local log=$out/$1 limit=$2 name=$3 began=$SECONDS rc own detail
+  shift 3
+  local left=$((total_s - SECONDS))
+  if ((left < 5)); then
+    record FAIL 0 "$name" "not run: the time is used up"
+    return 1
+  fi
+  ((limit < left)) || limit=$left
+  own=$(mktemp)
+  echo "=== $name: $*" >>"$log"
+  timeout --kill-after=5 "$limit" "$@" >"$own" 2>&1
+  rc=$?
+  cat "$own" >>"$log"
+  detail=$(grep -aE 'tests passed|ERROR SUMMARY|RACECHECK SUMMARY|\[  (PASSED|FAILED)  \] [0-9]+ tests?' "$own" |
+    sed -E 's/^=+ *//' | tail -3 | paste -sd ';')
+  local skipped
+  skipped=$(grep -acE '\*\*\*Skipped|\[  SKIPPED \] .* \(' "$own")
+  ((skipped == 0)) || detail+="; $skipped skipped"
+  if ((rc == 77)); then
+    record skip $((SECONDS - began)) "$name" "$(grep -ai skip "$own" | tail -1)"
+  elif ((rc == 0)); then
+    record pass $((SECONDS - began)) "$name" "$detail"
+  else
+    ((rc != 124 && rc != 137)) || detail="stopped after $limit s; $detail"
+    record FAIL $((SECONDS - began)) "$name" "exit $rc; $detail"
+    tail -5 "$own" | sed 's/^/        | /' | tee -a "$out/report.txt"
+  fi
+  rm -f "$own"
+  return $((rc == 0 ? 0 : 1))
+}
+
+finish() {
+  if ((failed == 0)); then say "RESULT: passed in $SECONDS s"; else say "RESULT: FAILED ($failed) in $SECONDS s"; fi
+  exit $((failed == 0 ? 0 : 1))
+}
+
+say "commit:  $commit"
+say "gpus:    $gpu (name, driver, compute capability)"
+say "tools:   $(nvcc --version | tail -2 | head -1); $(c++ --version | head -1); $(compute-sanitizer --version 2>/dev/null | tail -1)"
+say "machine: $(. /etc/os-release && echo "$PRETTY_NAME"), $jobs cores"
+say ""
+
+# shellcheck disable=SC2086  # CMAKE_ARGS is a list
+step build.log 60 "configure" cmake --preset release -DCMAKE_CUDA_ARCHITECTURES="${architecture:-90}" ${CMAKE_ARGS:-} || finish
+step build.log 240 "build" cmake --build --preset release -j "$jobs" || finish
+
+# A case here that finds no GPU skips itself. That must not look like a pass.
+gpu_tests_ran() {
+  local listing
+  listing=$(ctest --test-dir "$build" -L gpu -j 4 --timeout 100 2>&1)
+  local rc=$?
+  echo "$listing"
+  if grep -q '\*\*\*Skipped' <<<"$listing"; then
+    echo "cases were skipped on a machine with a GPU"
+    return 1
+  fi
+  grep -q 'tests passed' <<<"$listing" || return 1
+  return "$rc"
+}
+export -f gpu_tests_ran
+export build
+step tests.log 150 "tests that need a GPU" bash -c gpu_tests_ran
+step tests.log 150 "all other tests" ctest --test-dir "$build" -LE gpu -j "$jobs" --timeout 60 --output-on-failure
+
+# sanitize TOOL LIMIT NAME COMMAND...
+sanitize() {
+  local tool=$1 limit=$2 name=$3
+  shift 3
+  step sanitizer.log "$limit" "$tool: $name" \
+    compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 99 "$@"
+}
+if command -v compute-sanitizer >/dev/null; then
+  # Host-side unpackers add nothing for tools that look into kernels.
+  sanitize memcheck 100 "test_unpack_gpu" "$build/tests/test_unpack_gpu"
+  sanitize memcheck 30 "test_memory_ops" "$build/tests/test_memory_ops"
+  sanitize racecheck 60 "test_unpack_gpu, kernel" "$build/tests/test_unpack_gpu" --gtest_filter='*kernel*'
+  sanitize initcheck 60 "test_unpack_gpu, kernel" "$build/tests/test_unpack_gpu" --gtest_filter='*kernel*'
+  sanitize synccheck 30 "test_unpack_gpu, kernel, random lists" "$build/tests/test_unpack_gpu" --gtest_filter='*RandomLists*kernel*'
+else
+  record FAIL 0 "compute-sanitizer" "not installed"
+fi
+
+transfer=$build/tests/test_tcpx_transfer
+if [[ -x $transfer ]]; then
+  for unpack in kernel d2d host; do
+    for bytes in 1 4095 4096 4097 65536 1048576 4194304 16777216 67108864; do
+      step transfer.log 20 "transfer --unpack $unpack --bytes $bytes" \
+        "$transfer" loopback --memory cuda --unpack "$unpack" --bytes "$bytes"
+    done
+  done
+  if command -v compute-sanitizer >/dev/null; then
+    for unpack in kernel d2d host; do
+      for bytes in 1 4097 67108864; do
+        sanitize memcheck 40 "transfer --unpack $unpack --bytes $bytes" \
+          "$transfer" loopback --memory cuda --unpack "$unpack" --bytes "$bytes"
+      done
+    done
+    sanitize racecheck 40 "transfer --unpack kernel --bytes 4194304" \
+      "$transfer" loopback --memory cuda --unpack kernel --bytes 4194304
+  fi
+else
+  record skip 0 "transfer over loopback" "test_tcpx_transfer is not part of this build"
+fi
+finish

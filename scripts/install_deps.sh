@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Installs what building and testing need, on Debian 12, Ubuntu 24.04 and their like. docs/dependencies.md says why each is needed.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: scripts/install_deps.sh [--check] [--fuzz]
+
+Installs the missing packages with apt-get, as root or through sudo, after saying which. Does nothing when all is there.
+
+  --check  only list what is missing; exit code 1 when something is
+  --fuzz   also what the preset `fuzz` needs: clang and its runtime libraries
+USAGE
+}
+
+say() { echo "install_deps: $*"; }
+fail() {
+  echo "install_deps: $*" >&2
+  exit 1
+}
+
+check_only=false
+with_fuzz=false
+for argument in "$@"; do
+  case $argument in
+    --check) check_only=true ;;
+    --fuzz) with_fuzz=true ;;
+    -h | --help) usage && exit 0 ;;
+    *) usage >&2 && exit 2 ;;
+  esac
+done
+
+has_command() { command -v "$1" >/dev/null 2>&1; }
+
+has_header() {
+  local folder
+  for folder in /usr/include /usr/local/include; do
+    if [[ -e $folder/$1 ]]; then return 0; fi
+  done
+  return 1
+}
+
+# The compiler alone is not enough: the libraries behind -fsanitize are a package of their own.
+can_fuzz() {
+  has_command clang++ || return 1
+  echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
+    clang++ -fsanitize=address,fuzzer -x c++ - -o /dev/null 2>/dev/null
+}
+
+clang_version() { clang --version 2>/dev/null | sed -n 's/.*clang version \([0-9]*\)\..*/\1/p' | head -n 1; }
+
+# What a package is for is tested by what it brings, so that tools from elsewhere count too.
+missing=()
+need() {
+  local package=$1
+  shift
+  "$@" || missing+=("$package")
+}
+need g++ has_command g++
+need gcc has_command cc
+need make has_command make
+need cmake has_command cmake
+need ninja-build has_command ninja
+need git has_command git
+need libspdlog-dev has_header spdlog/spdlog.h
+need libfmt-dev has_header fmt/core.h
+need libcli11-dev has_header CLI/CLI.hpp
+need nlohmann-json3-dev has_header nlohmann/json.hpp
+need libgtest-dev has_header gtest/gtest.h
+if $with_fuzz; then need clang can_fuzz; fi
+
+if [[ ${#missing[@]} -eq 0 ]]; then
+  say "nothing is missing"
+  exit 0
+fi
+if $check_only; then
+  say "missing: ${missing[*]}"
+  exit 1
+fi
+
+has_command apt-get || fail "missing: ${missing[*]}. This is no Debian or Ubuntu: install their counterparts by hand."
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+  has_command sudo || fail "missing: ${missing[*]}. Installing them needs root, and there is no sudo: run $0 as root."
+  as_root=(sudo)
+fi
+
+apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@"; }
+
+say "will install with apt-get${as_root[0]:+ through sudo}: ${missing[*]}"
+apt -qq update || say "apt-get update failed; going on with the package lists that are there" >&2
+if ! apt -qq install --yes --no-install-recommends "${missing[@]}"; then
+  fail "apt-get could not install them. On Ubuntu most come from the component 'universe': is it in the apt sources?"
+fi
+if $with_fuzz && ! can_fuzz; then
+  runtime=libclang-rt-$(clang_version)-dev
+  say "will install the runtime libraries of clang: $runtime"
+  apt -qq install --yes --no-install-recommends "$runtime" || fail "apt-get could not install $runtime"
+fi
+say "done"

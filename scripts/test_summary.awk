@@ -1,0 +1,54 @@
+# Summary of a ctest run: counts per label, what was skipped and why, and one line of totals.
+# usage: awk -f scripts/test_summary.awk LABELS RESULTS
+#   LABELS   output of `ctest --show-only --verbose`    RESULTS  the file that `ctest --output-junit` wrote
+# Without LABELS, any number of RESULTS are added up to the line of totals.
+
+function text_of(xml) {
+  gsub(/&lt;/, "<", xml); gsub(/&gt;/, ">", xml); gsub(/&quot;/, "\"", xml); gsub(/&apos;/, "'", xml); gsub(/&amp;/, "\\&", xml)
+  return xml
+}
+
+function attribute(line, name) {
+  if (!match(line, name "=\"[^\"]*\"")) return ""
+  return text_of(substr(line, RSTART + length(name) + 2, RLENGTH - length(name) - 3))
+}
+
+function finish_case(    i, n, names) {
+  if (status == "run") outcome = "passed"
+  else if (status == "fail" || (status == "notrun" && message !~ /^SKIP_/)) outcome = "failed"
+  else outcome = "skipped"
+  total[outcome]++
+  n = split(labels[name], names, " ")
+  for (i = 1; i <= n; i++) { seen[names[i]] = 1; count[names[i], outcome]++ }
+  if (outcome == "skipped") {
+    if (reason == "") reason = status == "disabled" ? "disabled" : last_line
+    if (reason == "") reason = "no reason given"
+    if (!(reason in skips)) order[++reasons] = reason
+    skips[reason] = skips[reason] "\n      " name
+    skip_count[reason]++
+  }
+  name = ""
+}
+
+# LABELS: a "Labels:" line stands before the "Test #n:" line it belongs to.
+/^Labels: / { sub(/^Labels: /, ""); pending = $0; next }
+/^ *Test +#[0-9]+: / { sub(/^ *Test +#[0-9]+: /, ""); labels[$0] = pending; pending = ""; next }
+
+# RESULTS
+/<testcase / { name = attribute($0, " name"); status = attribute($0, "status"); message = reason = last_line = ""; expect_reason = 0; next }
+/<\/testcase>/ { if (name != "") finish_case(); next }
+/<skipped message=/ { message = attribute($0, "message"); next }
+name != "" && expect_reason { reason = text_of($0); expect_reason = 0 }   # GoogleTest: the line below "FILE:LINE: Skipped"
+name != "" && reason == "" && /: Skipped$/ { expect_reason = 1; next }
+name != "" && /SKIPPED: / { sub(/^.*SKIPPED: /, ""); reason = text_of($0) }  # our programs
+name != "" && !/^\[|^<|^[ \t]*$/ { line = $0; sub(/^.*<system-out>/, "", line); if (line !~ /<\/system-out>/) last_line = text_of(line) }
+
+END {
+  for (label in seen) {
+    if (!header++) printf "\n%-12s %8s %8s %8s\n", "label", "passed", "failed", "skipped"
+    printf "%-12s %8d %8d %8d\n", label, count[label, "passed"], count[label, "failed"], count[label, "skipped"]
+  }
+  if (header && reasons) print "\nSkipped:"
+  for (i = 1; header && i <= reasons; i++) printf "  %d: %s%s\n", skip_count[order[i]], order[i], skips[order[i]]
+  printf "%s%d passed, %d failed, %d skipped\n", header ? "\n" : "", total["passed"], total["failed"], total["skipped"]
+}

@@ -1,0 +1,81 @@
+#include "tests/support/child_process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/socket_io.h"
+
+extern char** environ;
+
+namespace tcpx::testing {
+
+ChildProcess::ChildProcess(const std::vector<std::string>& command) {
+  int to_child[2], from_child[2];
+  EXPECT_EQ(::pipe2(to_child, O_CLOEXEC), 0);
+  EXPECT_EQ(::pipe2(from_child, O_CLOEXEC), 0);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, to_child[0], 0);
+  ::posix_spawn_file_actions_adddup2(&actions, from_child[1], 1);
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  EXPECT_EQ(::posix_spawn(&pid_, arguments[0], &actions, nullptr, arguments.data(), environ), 0) << command[0];
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::close(to_child[0]);
+  ::close(from_child[1]);
+  input_ = UniqueFd(to_child[1]);
+  output_ = UniqueFd(from_child[0]);
+}
+
+ChildProcess::~ChildProcess() {
+  if (pid_ <= 0) return;
+  send_signal(SIGKILL);
+  wait();
+}
+
+void ChildProcess::write_line(const std::string& line) {
+  const std::string text = line + "\n";
+  EXPECT_EQ(::write(input_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+std::string ChildProcess::read_line(Deadline deadline) {
+  for (;;) {
+    if (const size_t end = pending_.find('\n'); end != std::string::npos) {
+      const std::string line = pending_.substr(0, end);
+      pending_.erase(0, end + 1);
+      return line;
+    }
+    char buffer[4096];
+    if (!wait_for(output_.get(), POLLIN, deadline).is_ok()) return "";
+    const ssize_t n = ::read(output_.get(), buffer, sizeof buffer);
+    if (n <= 0) return "";
+    pending_.append(buffer, static_cast<size_t>(n));
+  }
+}
+
+bool ChildProcess::wait_for_line(const std::string& line, Deadline deadline) {
+  for (;;) {
+    const std::string next = read_line(deadline);
+    if (next == line) return true;
+    if (next.empty()) return false;
+  }
+}
+
+void ChildProcess::send_signal(int signal_number) {
+  ::kill(pid_, signal_number);
+}
+
+int ChildProcess::wait() {
+  int status = 0;
+  EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
+  pid_ = -1;
+  return status;
+}
+
+}  // namespace tcpx::testing
