@@ -51,7 +51,7 @@ Status serve(const Setup& setup, BootstrapChannel& channel) {
   TCPX_RETURN_IF_ERROR(channel.send_handles({&listener->handle(), 1}, setup.deadline()));
   say("server", "sent the connection handle, 128 bytes");
   DeviceHandleStorage device_handle;
-  auto comm = listener->accept(device_handle, {setup.deadline(), channel, &setup.stop});
+  auto comm = listener->accept(device_handle, {setup.deadline(), &channel, &setup.stop});
   if (!comm.is_ok()) return comm.status();
   say("server", "accepted: the receiving comm is up");
   TCPX_RETURN_IF_ERROR(part(setup, channel, std::move(*comm), "server"));
@@ -63,7 +63,7 @@ Status connect(const Setup& setup, BootstrapChannel& channel) {
   const auto handles = channel.receive_handles(1, setup.deadline());
   if (!handles.is_ok()) return handles.status();
   say("client", "got the connection handle, 128 bytes");
-  auto comm = connect_comm(setup.plugin, setup.dev, handles->front(), {setup.deadline(), channel, &setup.stop});
+  auto comm = connect_comm(setup.plugin, setup.dev, handles->front(), {setup.deadline(), &channel, &setup.stop});
   if (!comm.is_ok()) return comm.status();
   say("client", concat("connected from device ", setup.dev, " (", setup.device_name, "): the sending comm is up"));
   return part(setup, channel, std::move(*comm), "client");

@@ -25,7 +25,7 @@ class HandshakeTest : public ::testing::Test {
     here_.emplace(UniqueFd(fds[0]), SocketAddress::loopback(1), "test");
     there_.emplace(UniqueFd(fds[1]), SocketAddress::loopback(1), "test");
   }
-  HandshakeWait wait(Deadline deadline = soon()) { return {deadline, *here_}; }
+  HandshakeWait wait(Deadline deadline = soon()) { return {deadline, &*here_}; }
   Listener listener() {
     auto made = Listener::create(plugin_, 0);
     EXPECT_TRUE(made.is_ok()) << made.status().to_string();
@@ -55,7 +55,7 @@ TEST_F(HandshakeTest, NotYetIsAskedAgain) {
   EXPECT_TRUE(plugin_.misuse().empty());
 }
 
-TEST_F(HandshakeTest, Trap1_ConnectLeavesTheCallersHandleAlone) {
+TEST_F(HandshakeTest, Trap01_ConnectLeavesTheCallersHandleAlone) {
   Listener end = listener();
   const Handle pristine = end.handle();
   plugin_.answer_not_yet(Call::kConnect, 1);  // the fake writes into the handle it is given
@@ -90,7 +90,7 @@ TEST_F(HandshakeTest, PeerThatGivesUpEndsTheWaitWithItsReason) {
 TEST_F(HandshakeTest, StopFlagEndsTheWait) {
   Listener end = listener();
   const std::atomic<bool> stop = true;
-  const auto comm = end.accept(device_handle_, {soon(), *here_, &stop});
+  const auto comm = end.accept(device_handle_, {soon(), &*here_, &stop});
   ASSERT_FALSE(comm.is_ok());
   EXPECT_EQ(comm.status().detail(), "interrupted");
 }

@@ -47,6 +47,7 @@ Channel::Progress Channel::progress() {
 
 // Posted -> Arrived (receive) or Sent.
 bool Channel::test_posted() {
+  if (waits_after_peer_gone()) return false;
   const ChunkState done = successor(direction(), ChunkState::kPosted);
   bool advanced = false;
   while (Flight* flight = phase_ == Phase::kOpen ? fifo_.oldest(ChunkState::kPosted) : nullptr) {
@@ -69,8 +70,8 @@ bool Channel::test_posted() {
 }
 
 bool Channel::peer_gone_for_good() {
-  if (peer_gone_count_++ == 0) peer_gone_since_ = now_;
-  return peer_gone_count_ >= limits_.peer_gone_tests && now_ - peer_gone_since_ >= limits_.peer_gone_grace;
+  next_test_at_ = now_ + limits_.peer_gone_grace / (limits_.peer_gone_tests - 1);
+  return ++peer_gone_count_ >= limits_.peer_gone_tests;
 }
 
 // Arrived -> Unpacking.
@@ -189,7 +190,7 @@ void Channel::drain() {
     status_ = Status(status_.code(), status_.operation(), status_.detail() + "; copies of received data may still be running",
                      status_.domain(), status_.native());
   }
-  (void)comm_.close();  // the first error has won already
+  (void)comm_.abort();  // the first error has won already
   fifo_.fail_all();
   phase_ = Phase::kClosed;
 }

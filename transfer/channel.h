@@ -37,10 +37,11 @@ struct ChannelLimits {
   /// Work is waiting and nothing advances for this long: the channel fails with kTimeout and logs its flight record.
   Duration stall_limit = std::chrono::seconds(30);
   /// GPUDirect-TCPX says "peer gone" once when it sees the end of the control stream behind the last message, and then delivers
-  /// that message (12). A receive therefore fails with kPeerGone only when its test has said so `peer_gone_tests` times, the last
-  /// one at least `peer_gone_grace` after the first, with no request done in between. A send fails at once.
+  /// that message (12). A receive therefore fails with kPeerGone only when its test has said so `peer_gone_tests` times with no
+  /// request done in between; after each such answer the next test waits, so that together they span `peer_gone_grace`. A send
+  /// fails at once.
   Duration peer_gone_grace = std::chrono::milliseconds(100);
-  uint32_t peer_gone_tests = 16;
+  uint32_t peer_gone_tests = 5;  ///< at least 2
   Duration drain_limit = std::chrono::seconds(5);
 };
 
@@ -53,8 +54,7 @@ struct ChunkWork {
   int tag = 0;
 };
 
-/// Sees every received message between its arrival and its unpack, while its bounce pages are still there. For tools that show
-/// them.
+/// Sees every received message before it is given back, while its bounce pages are still there. For tools that show them.
 class ReceiveTap {
  public:
   virtual ~ReceiveTap() = default;
@@ -121,6 +121,7 @@ class Channel {
   void check_stall();
   void drain();
   bool peer_gone_for_good();
+  bool waits_after_peer_gone() const { return peer_gone_count_ > 0 && now_ < next_test_at_; }
   bool working() const { return fifo_.held() > 0 || refused_; }
 
   Comm comm_;
@@ -137,7 +138,7 @@ class Channel {
   TimePoint drain_until_;
   bool refused_ = false;  // the plugin said "not now" to the latest post
   uint32_t peer_gone_count_ = 0;
-  TimePoint peer_gone_since_;
+  TimePoint next_test_at_;
   std::array<TransferId, kQueueDepth> finished_{};
   size_t finished_count_ = 0;
 };

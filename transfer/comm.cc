@@ -38,18 +38,21 @@ Status Comm::consumed(Request request) {
 }
 
 Status Comm::close() {
-  if (!std::exchange(open_, false)) return Status::ok();
+  if (!open_) return Status::ok();
   Status first = Status::ok();
-  const auto keep_first = [&first](Status status) {
-    if (first.is_ok()) first = std::move(status);
-  };
-  const bool sends = direction_ == Direction::kSend;
   for (const MemoryHandle handle : registered_) {
-    keep_first(sends ? plugin_->deregister_memory(send_comm(), handle) : plugin_->deregister_memory(recv_comm(), handle));
+    Status status = direction_ == Direction::kSend ? plugin_->deregister_memory(send_comm(), handle)
+                                                   : plugin_->deregister_memory(recv_comm(), handle);
+    if (first.is_ok()) first = std::move(status);
   }
+  Status status = abort();
+  return first.is_ok() ? status : first;
+}
+
+Status Comm::abort() {
+  if (!std::exchange(open_, false)) return Status::ok();
   registered_.clear();
-  keep_first(sends ? plugin_->close(send_comm()) : plugin_->close(recv_comm()));
-  return first;
+  return direction_ == Direction::kSend ? plugin_->close(send_comm()) : plugin_->close(recv_comm());
 }
 
 }  // namespace tcpx

@@ -38,9 +38,12 @@ class Comm {
   /// Gives a receive back to the plugin.
   Status consumed(Request request);
 
-  /// Deregisters everything and closes; afterwards the plugin touches no memory of ours. Closing twice is a no-op.
+  /// Deregisters everything and closes. No request may be outstanding. Closing twice is a no-op.
   /// @return the first error; the rest is closed all the same.
   Status close();
+  /// Closes with requests outstanding, which end with the comm: afterwards the plugin touches no memory of ours. Registrations
+  /// are not taken back, because they are in use until the comm is gone and cannot be named afterwards.
+  Status abort();
 
  private:
   SendComm send_comm() const { return static_cast<SendComm>(raw_); }

@@ -14,6 +14,8 @@ Result<std::unique_ptr<Connection>> Connection::create(Comm comm, const ReceiveP
     return Status(Code::kInvalidArgument, "create connection",
                   concat("window of ", options.limits.window, ", must be 1 to ", kQueueDepth));
   }
+  if (options.limits.peer_gone_tests < 2)
+    return Status(Code::kInvalidArgument, "create connection", "fewer than 2 peer-gone tests");
   if (options.max_transfers == 0) return Status(Code::kInvalidArgument, "create connection", "room for no transfer");
   if (auto plan = ChunkPlan::make(0, options.chunk_bytes); !plan.is_ok()) return plan.status();
   return std::unique_ptr<Connection>(new Connection(std::move(comm), receive, clock, options));

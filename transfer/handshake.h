@@ -18,7 +18,7 @@ namespace tcpx {
 /// What a wait may take, and what ends it early.
 struct HandshakeWait {
   Deadline deadline;
-  BootstrapChannel& peer;
+  BootstrapChannel* peer = nullptr;         ///< watched when not null
   const std::atomic<bool>* stop = nullptr;  ///< may be null
 };
 

@@ -52,8 +52,8 @@ Result<bool> run_until_done(Connection& connection, TransferId id, const RunOpti
       log(LogLevel::kError, status.to_string(), "; ", connection.flight_record());
       return status;
     }
-    if (options.on_progress && now >= next_report) {
-      options.on_progress(answer.bytes_done);
+    if (options.on_tick && now >= next_report) {
+      TCPX_RETURN_IF_ERROR(options.on_tick(answer.bytes_done));
       next_report = now + kReportEvery;
     }
     if (advanced) {

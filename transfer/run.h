@@ -12,8 +12,8 @@ namespace tcpx {
 struct RunOptions {
   Deadline deadline;
   const std::atomic<bool>* stop = nullptr;  ///< true ends the run early (Ctrl-C); may be null
-  /// Called about ten times a second with the bytes done so far; may be empty. Must not block.
-  std::function<void(uint64_t bytes_done)> on_progress = {};
+  /// Called about ten times a second with the bytes done so far; may be empty. Must not block. An error ends the run with it.
+  std::function<Status(uint64_t bytes_done)> on_tick = {};
 };
 
 /// Drives `connection` until transfer `id` has ended. Spins while it advances, then yields, then sleeps for at most 50 us at a

@@ -155,7 +155,7 @@ Result<MemoryHandle> FakeNetPlugin::add_registration(End* end, void* data, size_
   if (type == MemoryType::kCuda && reinterpret_cast<uintptr_t>(data) % kPageBytes != 0) {
     return plugin_refused("register", "not aligned to 4096");
   }
-  registrations_.push_back({next_registration_, static_cast<std::byte*>(data), bytes, type});
+  registrations_.push_back({next_registration_, end->index, static_cast<std::byte*>(data), bytes, type});
   return MemoryHandle{next_registration_++};
 }
 
@@ -323,6 +323,7 @@ Status FakeNetPlugin::close_end(End* end) {
   TCPX_RETURN_IF_ERROR(enter(Call::kClose));
   if (end == nullptr) return refuse("close", "no such comm");
   end->open = false;
+  std::erase_if(registrations_, [&](const Registration& r) { return r.end == end->index; });
   Wire& wire = wires_[end->wire];
   (end->direction == Direction::kSend ? wire.sender_closed : wire.receiver_closed) = true;
   for (FakeRequest& request : end->requests) {

@@ -143,6 +143,7 @@ class FakeNetPlugin final : public NetPlugin {
   };
   struct Registration {
     uintptr_t id;
+    size_t end;
     std::byte* data;
     size_t bytes;
     MemoryType type;

@@ -1,0 +1,29 @@
+// The one place that wires the real parts: the machine's memory, the plugin the loader finds, an unpacker for a device.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/memory_ops.h"
+#include "net/net_plugin.h"
+#include "rx/unpacker.h"
+
+namespace tcpx {
+
+enum class UnpackKind;  // device/unpacker_factory.h
+
+/// What every end of this process shares. Made once, used from any thread as its parts allow.
+struct DefaultEndpoint {
+  std::unique_ptr<MemoryOps> memory;
+  std::shared_ptr<NetPlugin> plugin;  // shared with the loader's registry, which keeps plugins for ever
+  std::string plugin_path;            ///< library path, or "embedded"
+
+  /// @param plugin_path library to load; empty: environment, installed places, embedded plugin (net/plugin_loader.h)
+  static Result<DefaultEndpoint> create(const std::string& plugin_path = {});
+
+  /// @param kind as UCCL_TCPX_UNPACK_IMPL names them
+  /// @return kUnsupported saying what this machine lacks
+  Result<std::unique_ptr<Unpacker>> make_unpacker(UnpackKind kind, int device);
+};
+
+}  // namespace tcpx
