@@ -11,9 +11,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/memory_ops.h"
 #include "net/soft/soft_table.h"
 #include "tcpx/types.h"
 
@@ -36,11 +38,11 @@ void check(int rc, const char* call) {
 }
 
 constexpr int kBytes = 1 << 20;
-alignas(4096) std::byte memory[kBytes];
+tcpx::MemoryBuffer& buffer = *new tcpx::MemoryBuffer;  // device memory, whatever this machine calls that; never freed
 
 int run_receiver(const tcpx::abi::NetTable_v7& table) {
   tcpx::Handle handle;
-  void *listener = nullptr, *comm = nullptr, *mhandle = nullptr, *request = nullptr, *data = memory;
+  void *listener = nullptr, *comm = nullptr, *mhandle = nullptr, *request = nullptr, *data = buffer.device();
   check(table.listen(0, handle.bytes.data(), &listener), "listen");
   for (const std::byte b : handle.bytes) std::printf("%02x", static_cast<unsigned>(b));
   std::printf("\n");
@@ -48,7 +50,7 @@ int run_receiver(const tcpx::abi::NetTable_v7& table) {
   NetDeviceHandle device_handle, *out = &device_handle;
   while (comm == nullptr) check(table.accept(listener, &comm, &out), "accept");
   reached("accept");
-  check(table.reg_mr(comm, memory, kBytes, tcpx::abi::kNcclPtrCuda, &mhandle), "regMr");
+  check(table.reg_mr(comm, buffer.device(), kBytes, tcpx::abi::kNcclPtrCuda, &mhandle), "regMr");
   for (int i = 0;; ++i) {
     int size = kBytes, tag = 0, done = 0;
     check(table.irecv(comm, 1, &data, &size, &tag, &mhandle, &request), "irecv");
@@ -73,10 +75,10 @@ int run_sender(const tcpx::abi::NetTable_v7& table) {
   void *comm = nullptr, *mhandle = nullptr, *request = nullptr;
   check(table.connect(0, handle.bytes.data(), &comm, nullptr), "connect");
   reached("connect");
-  check(table.reg_mr(comm, memory, kBytes, tcpx::abi::kNcclPtrCuda, &mhandle), "regMr");
+  check(table.reg_mr(comm, buffer.device(), kBytes, tcpx::abi::kNcclPtrCuda, &mhandle), "regMr");
   for (int i = 0;; ++i) {
     int done = 0;
-    check(table.isend(comm, memory, kBytes, 0, mhandle, &request), "isend");
+    check(table.isend(comm, buffer.device(), kBytes, 0, mhandle, &request), "isend");
     reached("isend");
     while (done == 0) check(table.test(request, &done, nullptr), "test");
     reached("sent");
@@ -93,5 +95,9 @@ int main(int argc, char** argv) {
   ::alarm(60);  // never outlives a parent that died
   const tcpx::abi::NetTable_v7& table = tcpx::soft::net_table();
   check(table.init(nullptr), "init");
+  tcpx::MemoryOps* const memory = tcpx::make_machine_memory_ops().release();
+  auto allocated = memory->allocate_device(0, kBytes);
+  if (!allocated.is_ok()) return 1;
+  buffer = std::move(*allocated);
   return std::strcmp(argv[1], "recv") == 0 ? run_receiver(table) : run_sender(table);
 }
