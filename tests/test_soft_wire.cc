@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string>
 
 namespace tcpx::soft {
 namespace {
@@ -104,6 +105,43 @@ TEST(SoftWire, HelloIndexIsBounded) {
   EXPECT_FALSE(decode_hello(bytes).is_ok());
   encode_hello({.socket_index = 0, .data_sockets = 9}, bytes);
   EXPECT_FALSE(decode_hello(bytes).is_ok());
+}
+
+// The byte tables of docs/tcpx_transfer.md.
+TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
+  const auto expect = [](std::span<const std::byte> record, size_t off, const std::string& bytes) {
+    ASSERT_LE(off + bytes.size(), record.size());
+    EXPECT_EQ(std::memcmp(record.data() + off, bytes.data(), bytes.size()), 0) << "at " << off;
+  };
+  const auto zeros = [](size_t count) { return std::string(count, '\0'); };
+  const std::string version("\1\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
+
+  const Handle handle = encode_handle(handle_info("127.0.0.1"));
+  expect(handle.bytes, 0, "TXSH" + version + zeros(2));
+  expect(handle.bytes, 8, std::string("\x04\0\xd7\x11\x04\0\0\0\x7f\0\0\x01", 12) + zeros(16));
+  expect(handle.bytes, 36, std::string("\0\0\x08\0", 4) + cookie + zeros(68));
+
+  std::array<std::byte, kHelloBytes> hello;
+  encode_hello({.cookie = {{1, 2}}, .connection = 0x0807060504030201, .socket_index = 3, .data_sockets = 4}, hello);
+  expect(hello, 0, "TXS1" + version + zeros(2) + cookie);
+  expect(hello, 24, std::string("\1\2\3\4\5\6\7\x08\3\0\0\0\4\0\0\0", 16) + zeros(20));
+
+  std::array<std::byte, kHelloAnswerBytes> answer;
+  encode_hello_answer({.connection = 0x0807060504030201, .accepted = true}, answer);
+  expect(answer, 0, "TXS2" + version + std::string("\1\0\1\2\3\4\5\6\7\x08", 10) + zeros(12));
+
+  std::array<std::byte, kChunkHeaderBytes> chunk;
+  encode_chunk_header({.sequence = 0x0807060504030201, .total = 0x14131211, .offset = 4096, .bytes = 0x34333231, .tag = -2},
+                      chunk);
+  expect(chunk, 0, "TXS3" + version + zeros(2));
+  expect(chunk, 8, std::string("\1\2\3\4\5\6\7\x08\x11\x12\x13\x14\0\x10\0\0\x31\x32\x33\x34\xfe\xff\xff\xff", 24) + zeros(12));
+
+  for (const std::span<const std::byte> record : {std::span<const std::byte>(handle.bytes), std::span<const std::byte>(hello),
+                                                  std::span<const std::byte>(answer), std::span<const std::byte>(chunk)}) {
+    uint32_t check = 0x811c9dc5;
+    for (const std::byte byte : record.first(record.size() - 4)) check = (check ^ static_cast<uint32_t>(byte)) * 0x01000193;
+    EXPECT_EQ(std::memcmp(record.last(4).data(), &check, 4), 0);
+  }
 }
 
 }  // namespace

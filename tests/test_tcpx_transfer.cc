@@ -1,110 +1,86 @@
 // test_tcpx_transfer {server|client IP|loopback}: one message, or a pattern of any size, from one memory to another.
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <csignal>
-#include <cstdio>
+#include <map>
 #include <string>
 
 #include "base/environment.h"
 #include "device/unpacker_factory.h"
+#include "tests/support/program.h"
 #include "tests/support/transfer_program.h"
 #include "transfer/channel.h"
 
 namespace {
 
-using tcpx::Code;
-using tcpx::Result;
-using tcpx::Status;
-using tcpx::Variable;
-using tcpx::testing::TransferProgramOptions;
-using tcpx::testing::TransferRole;
-
-std::atomic<bool> stop_requested{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
-
-// The first Ctrl-C ends the run in order, the second the process.
-void stop_on_signals() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { stop_requested.store(true); };
-  action.sa_flags = SA_RESETHAND;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  // GPUDirect-TCPX sends without MSG_NOSIGNAL: a peer that leaves would end this process (35).
-  std::signal(SIGPIPE, SIG_IGN);
-}
+using namespace tcpx;           // NOLINT: a program, not a header
+using namespace tcpx::testing;  // NOLINT
 
 /// What the command line starts from: the environment.
 Result<TransferProgramOptions> options_from_environment() {
+  const auto settings = program_settings();
+  if (!settings.is_ok()) return settings.status();
+  const auto unpack = environment_choice(Variable::kUnpackImpl);
+  if (!unpack.is_ok()) return unpack.status();
+  const auto debug = environment_integer(Variable::kDebug);
+  if (!debug.is_ok()) return debug.status();
   TransferProgramOptions options;
-  const auto port = tcpx::environment_integer(Variable::kBootstrapPort);
-  const auto timeout_ms = tcpx::environment_integer(Variable::kTimeoutMs);
-  const auto unpack = tcpx::environment_choice(Variable::kUnpackImpl);
-  const auto debug = tcpx::environment_integer(Variable::kDebug);
-  for (const auto* value : {&port, &timeout_ms, &unpack, &debug}) {
-    if (!value->is_ok()) return value->status();
-  }
-  options.port = static_cast<uint16_t>(*port);
-  options.timeout = std::chrono::milliseconds(*timeout_ms);
-  options.unpack = static_cast<tcpx::UnpackKind>(*unpack);
+  options.port = settings->port;
+  options.timeout = settings->timeout;
+  options.unpack = static_cast<UnpackKind>(*unpack);
   options.debug = *debug == 1;
-  options.chunk_bytes = tcpx::kDefaultChunkBytes;
+  options.chunk_bytes = kDefaultChunkBytes;
   return options;
 }
 
 void declare_options(CLI::App& app, TransferProgramOptions& options) {
-  static const std::map<std::string, TransferRole> roles{
-      {"server", TransferRole::kServer}, {"client", TransferRole::kClient}, {"loopback", TransferRole::kLoopback}};
-  static const std::map<std::string, tcpx::MemoryType> memories{{"cuda", tcpx::MemoryType::kCuda},
-                                                                {"host", tcpx::MemoryType::kHost}};
-  static const std::map<std::string, tcpx::UnpackKind> unpackers{{"auto", tcpx::UnpackKind::kAuto},
-                                                                 {"kernel", tcpx::UnpackKind::kKernel},
-                                                                 {"d2d", tcpx::UnpackKind::kD2d},
-                                                                 {"host", tcpx::UnpackKind::kHost}};
-  app.add_option("role", options.role, "server, client or loopback (both ends in this process)")
-      ->required()
-      ->transform(CLI::CheckedTransformer(roles).description(""));
-  app.add_option("host", options.host, "client: name or address of the server");
+  static const std::map<std::string, MemoryType> memories{{"cuda", MemoryType::kCuda}, {"host", MemoryType::kHost}};
+  static const std::map<std::string, UnpackKind> unpackers{
+      {"auto", UnpackKind::kAuto}, {"kernel", UnpackKind::kKernel}, {"d2d", UnpackKind::kD2d}, {"host", UnpackKind::kHost}};
   app.add_option("--bytes", options.bytes, "send a pattern of this many bytes (64K, 4MiB, ...) instead of the text")
       ->transform(CLI::AsSizeValue(false).description(""))
-      ->check(CLI::Range(uint64_t{0}, tcpx::testing::kMaxProgramBytes));
+      ->check(CLI::Range(uint64_t{0}, kMaxProgramBytes));
   app.add_option("--gpu", options.gpu, "GPU of the memory; loopback: of the server, the client takes the next one")
       ->check(CLI::Range(0, 1023));
-  app.add_option("--memory", options.memory, "cuda (host memory stands in without a GPU) or host")
+  app.add_option("--memory", options.memory, "cuda (default; host memory stands in without a GPU) or host")
       ->transform(CLI::CheckedTransformer(memories).description(""));
-  app.add_option("--unpack", options.unpack, "auto, kernel, d2d or host (UCCL_TCPX_UNPACK_IMPL)")
+  app.add_option("--unpack", options.unpack, "auto, kernel, d2d or host (default UCCL_TCPX_UNPACK_IMPL, else auto)")
       ->transform(CLI::CheckedTransformer(unpackers).description(""));
-  app.add_option("--iterations", options.iterations, "transfers, one after another")->check(CLI::Range(1u, 1000000u));
-  app.add_option("--port", options.port, "bootstrap port; 0: any free one (UCCL_TCPX_BOOTSTRAP_PORT)")
+  app.add_option("--iterations", options.iterations, "transfers, one after another (default 1)")->check(CLI::Range(1u, 1000000u));
+  app.add_option("--port", options.port, "bootstrap port (default UCCL_TCPX_BOOTSTRAP_PORT, else 12345; loopback: any free one)")
       ->check(CLI::Range(0, 65535));
-  app.add_option("--dev", options.dev, "network device of the plugin")->check(CLI::Range(0, 1023));
-  app.add_option("--chunk", options.chunk_bytes, "bytes of one request; the same at both ends")
+  app.add_option("--dev", options.dev, "network device, as test_device_discovery numbers them (default 0)")
+      ->check(CLI::Range(0, 1023));
+  app.add_option("--chunk", options.chunk_bytes, "bytes of one request, the same at both ends (default 512K)")
       ->transform(CLI::AsSizeValue(false).description(""))
-      ->check(CLI::Range(1u, tcpx::kMaxRequestBytes));
+      ->check(CLI::Range(1u, kMaxRequestBytes));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   auto options = options_from_environment();
-  if (!options.is_ok()) {
-    std::fprintf(stderr, "%s\n", options.status().to_string().c_str());
-    return tcpx::testing::kExitUsage;
-  }
-  CLI::App app("Moves a message from one memory to another through the net plugin and checks every byte.");
+  if (!options.is_ok()) return failed(options.status());
+  CLI::App app(
+      "Moves a message from one memory to another through the net plugin and checks every byte.\n"
+      "Exit code: 0 passed, 1 failed, 2 usage, 77 skipped.");
   declare_options(app, *options);
-  try {
-    app.parse(argc, argv);
-    const bool client = options->role == TransferRole::kClient;
-    if (client == options->host.empty())
-      throw CLI::ValidationError(client ? "client needs the server's name or address" : "only client takes a host");
-    if (client && options->port == 0) throw CLI::ValidationError("--port", "client needs the server's port");
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? tcpx::testing::kExitPassed : tcpx::testing::kExitUsage;
-  }
-  stop_on_signals();
-  if (options->role == TransferRole::kLoopback) {
-    tcpx::environment_preset(Variable::kSocketIfname, "=lo");
+  app.add_subcommand("server", "receive from a client")->fallthrough();
+  CLI::App* client = app.add_subcommand("client", "send to the server at HOST")->fallthrough();
+  client->add_option("HOST", options->host, "name, IPv4 or IPv6 address of the server")->required();
+  CLI::App* loopback = app.add_subcommand("loopback", "both ends in this process")->fallthrough();
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n  test_tcpx_transfer loopback --bytes 64MiB\n  test_tcpx_transfer server\n  test_tcpx_transfer client "
+      "10.0.0.2");
+  int exit_code = kExitPassed;
+  if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
+
+  options->role = client->parsed() ? TransferRole::kClient : loopback->parsed() ? TransferRole::kLoopback : TransferRole::kServer;
+  if (loopback->parsed()) {
+    environment_preset(Variable::kSocketIfname, "=lo");
     if (app.count("--port") == 0) options->port = 0;
   }
-  return tcpx::testing::run_transfer_program(*options, stop_requested);
+  // GPUDirect-TCPX sends without MSG_NOSIGNAL: a peer that leaves would end this process (35).
+  std::signal(SIGPIPE, SIG_IGN);
+  return run_transfer_program(*options, stop_on_interrupt());
 }

@@ -1,6 +1,5 @@
 #include "perf/pattern.h"
 #include "tests/support/transfer_steps.h"
-#include "transfer/handshake.h"
 
 namespace tcpx::testing {
 

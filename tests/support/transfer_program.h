@@ -35,16 +35,11 @@ struct TransferProgramOptions {
   bool debug = false;
 };
 
-inline constexpr int kExitPassed = 0;
-inline constexpr int kExitFailed = 1;
-inline constexpr int kExitUsage = 2;
-inline constexpr int kExitSkipped = 77;
-
 /// Largest --bytes: one registration of plugin version 7, whose sizes are ints, in whole pages.
 inline constexpr uint64_t kMaxProgramBytes = 0x7ffff000;
 
-/// Prints its steps on stdout. `stop` becoming true ends the run early.
-/// @return one of the exit codes above, never kExitUsage
+/// Loads the plugin and runs one end or both, printing the steps on stdout. `stop` becoming true ends the run early.
+/// @return exit code of program.h, never that of usage; skipped for a GPU that this machine does not have
 int run_transfer_program(const TransferProgramOptions& options, const std::atomic<bool>& stop);
 
 }  // namespace testing

@@ -4,7 +4,6 @@
 
 #include "perf/pattern.h"
 #include "tests/support/transfer_steps.h"
-#include "transfer/handshake.h"
 
 namespace tcpx::testing {
 namespace {
@@ -44,16 +43,13 @@ Result<Comm> accept_client(TransferEnd& end, BootstrapChannel& channel, DeviceHa
   if (!listener.is_ok()) return listener.status();
   end.step("listening, handle sent: ", hex_preview(listener->handle().bytes, 16));
   TCPX_RETURN_IF_ERROR(channel.send_handles({&listener->handle(), 1}, end.deadline()));
-  auto comm = listener->accept(device_handle, end.handshake_wait(channel));
-  const Status closed = listener->close();
-  if (comm.is_ok() && !closed.is_ok()) return closed;
-  return comm;
+  return listener->accept(device_handle, end.handshake_wait(channel));
 }
 
 Status connect_receive_side(TransferEnd& end, BootstrapChannel& channel, ReceiveSide& side) {
   const TransferProgramOptions& options = end.options();
-  auto accepted = accept_client(end, channel, side.device_handle);
-  if (!accepted.is_ok()) return accepted.status();
+  auto comm = accept_client(end, channel, side.device_handle);
+  if (!comm.is_ok()) return comm.status();
   end.step("accepted");
 
   ReceiveParts parts{.unpacker = &end.unpacker()};
@@ -67,7 +63,7 @@ Status connect_receive_side(TransferEnd& end, BootstrapChannel& channel, Receive
     end.say("bounce pool: ", parts.pool.bytes, " bytes at ", Hex{reinterpret_cast<uintptr_t>(parts.pool.base)});
     parts.tap = &side.tap.emplace(end);
   }
-  auto connection = Connection::create(std::move(*accepted), parts, Clock::steady(), end.connection_options(kDefaultRecvWindow));
+  auto connection = Connection::create(std::move(*comm), parts, Clock::steady(), end.connection_options(kDefaultRecvWindow));
   if (!connection.is_ok()) return connection.status();
   side.connection = std::move(*connection);
   return Status::ok();

@@ -36,21 +36,10 @@ TransferEnd::TransferEnd(std::string name, DefaultEndpoint& endpoint, const Tran
                          const std::atomic<bool>& stop)
     : name_(std::move(name)), endpoint_(endpoint), options_(options), gpu_(gpu), stop_(stop) {}
 
-void TransferEnd::write_line(const std::string& line) {
-  // One call, because stdio locks per call.
-  std::fputs((line + "\n").c_str(), stdout);
-  std::fflush(stdout);
-}
-
 Deadline TransferEnd::data_deadline() const {
   const uint64_t megabytes = transfer_bytes() / 1000000;
   return Deadline::after(options_.timeout +
                          std::chrono::milliseconds(20) * static_cast<int64_t>(megabytes * options_.iterations));
-}
-
-Status TransferEnd::not_stopped() const {
-  if (!stop_.load(std::memory_order_relaxed)) return Status::ok();
-  return {Code::kPeerGone, "transfer", "stopped by the user"};
 }
 
 std::vector<std::byte> TransferEnd::expected(uint32_t iteration) const {
@@ -154,7 +143,7 @@ Status TransferEnd::drive(Connection& connection, TransferId id, uint32_t iterat
   if (*done) return Status::ok();
   say("stopped in transfer ", iteration + 1, " of ", options_.iterations, ", after ", connection.poll(id).bytes_done, " of ",
       transfer_bytes(), " bytes");
-  return not_stopped();
+  return {Code::kTimeout, "transfer", "interrupted"};
 }
 
 }  // namespace tcpx::testing

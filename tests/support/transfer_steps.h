@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "tests/support/program.h"
 #include "tests/support/transfer_program.h"
 #include "transfer/bootstrap_channel.h"
 #include "transfer/default_endpoint.h"
@@ -32,10 +33,9 @@ class TransferEnd {
   NetPlugin& plugin() const { return *endpoint_.plugin; }
   int gpu() const { return gpu_; }
 
-  /// One line on stdout, whole even when two ends talk at once.
   template <class... Parts>
   void say(const Parts&... parts) const {
-    write_line(concat("[", name_, "] ", parts...));
+    testing::say(name_, concat(parts...));
   }
   template <class... Parts>
   void step(const Parts&... parts) {
@@ -45,9 +45,6 @@ class TransferEnd {
   Deadline deadline() const { return Deadline::after(options_.timeout); }
   /// Longer for more data: verifying and moving go at 50 MB/s at the very least.
   Deadline data_deadline() const;
-  /// Ok unless Ctrl-C was pressed.
-  Status not_stopped() const;
-  HandshakeWait handshake_wait(BootstrapChannel& channel) const { return {deadline(), &channel, &stop_}; }
 
   size_t transfer_bytes() const { return options_.bytes ? static_cast<size_t>(*options_.bytes) : kTextPayload.size(); }
   std::vector<std::byte> expected(uint32_t iteration) const;
@@ -63,6 +60,7 @@ class TransferEnd {
   Status blank();
   Status read_back(std::span<std::byte> bytes);
 
+  HandshakeWait handshake_wait(BootstrapChannel& channel) const { return {deadline(), &channel, &stop_}; }
   Status exchange_parameters(BootstrapChannel& channel);
   ConnectionOptions connection_options(uint32_t window) const;
   /// Drives the transfer to its end; shows progress on a terminal and watches the peer, whose own words, if it left any, are the
@@ -70,7 +68,6 @@ class TransferEnd {
   Status drive(Connection& connection, TransferId id, uint32_t iteration, BootstrapChannel& channel);
 
  private:
-  static void write_line(const std::string& line);
   std::byte* address() const;
 
   std::string name_;

@@ -1,0 +1,347 @@
+// Documents against the tree: what README.md and docs/*.md name must be there, and what is generated must be up to date.
+//
+// A code span that begins with one of our folders is a path, "Suite.Case" is a test. Paths of other projects carry the name of
+// their repository, so they are not taken for ours.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace tcpx {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot = TCPX_SOURCE_DIR;
+constexpr char kMapping[] = "docs/TCPX_LOGIC_MAPPING.md";
+constexpr int kTraps = 37;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Paths from the root; README.md while it is there.
+std::vector<std::string> documents() {
+  std::vector<std::string> paths;
+  if (fs::exists(kRoot / "README.md")) paths.push_back("README.md");
+  for (const auto& entry : fs::directory_iterator(kRoot / "docs")) {
+    if (entry.path().extension() == ".md") paths.push_back("docs/" + entry.path().filename().string());
+  }
+  return paths;
+}
+
+/// Lines outside of fenced and indented code.
+std::vector<std::string> prose_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  bool fenced = false, after_blank = true;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with("```")) {
+      fenced = !fenced;
+      continue;
+    }
+    const bool code = fenced || (after_blank && line.starts_with("    "));
+    if (!code) after_blank = line.find_first_not_of(' ') == std::string::npos;
+    if (!code) lines.push_back(line);
+  }
+  return lines;
+}
+
+std::vector<std::string> all_matches(const std::string& text, const std::regex& pattern) {
+  std::vector<std::string> found;
+  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) found.push_back((*it)[1]);
+  return found;
+}
+
+std::vector<std::string> code_spans(const std::string& line) {
+  static const std::regex kSpan("`([^`]+)`");
+  return all_matches(line, kSpan);
+}
+
+/// The path a code span names, from the root; "" for anything else. "./run.sh --flag" names run.sh.
+std::string our_path(const std::string& span) {
+  static const std::regex kPath(
+      R"(^(\./)?((?:\.ci|base|cmake|device|docs|include|net|perf|rx|scripts|tests|tools|transfer)/[A-Za-z0-9_./-]+)(?: .*)?$)");
+  static const std::regex kRootFile(R"(^\./([A-Za-z0-9_.-]+)(?: .*)?$)");
+  std::smatch match;
+  if (std::regex_match(span, match, kPath)) return match[2];
+  if (std::regex_match(span, match, kRootFile)) return match[1];
+  return "";
+}
+
+/// A file, a folder, or a program that is built from a file of that name.
+bool is_in_tree(const std::string& path) {
+  return fs::exists(kRoot / path) || fs::exists(kRoot / (path + ".cc"));
+}
+
+bool is_test_name(const std::string& span) {
+  static const std::regex kName(R"(^[A-Z]\w*\.[A-Z]\w*$)");
+  return std::regex_match(span, kName);
+}
+
+std::set<std::string> tests_declared_in(const std::string& source) {
+  static const std::regex kTest(R"(\bTEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\))");
+  std::set<std::string> names;
+  for (std::sregex_iterator it(source.begin(), source.end(), kTest), end; it != end; ++it) {
+    names.insert((*it)[1].str() + "." + (*it)[2].str());
+  }
+  return names;
+}
+
+std::set<std::string> all_tests() {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kRoot / "tests")) {
+    if (entry.path().extension() == ".cc") names.merge(tests_declared_in(read_file(entry.path())));
+  }
+  return names;
+}
+
+/// 9 and 10 for "Suite.Trap09_Trap10_Something".
+std::set<int> traps_of(const std::string& test) {
+  static const std::regex kTrap(R"(Trap(\d+)_)");
+  std::set<int> traps;
+  for (const std::string& number : all_matches(test, kTrap)) traps.insert(std::stoi(number));
+  return traps;
+}
+
+struct TrapRow {
+  std::set<std::string> tests;
+  bool says_why_not = false;
+};
+
+/// Rows "| number | symptom | consumer | plugin | tests |" of the trap table.
+std::map<int, TrapRow> trap_rows(const std::string& text) {
+  static const std::regex kRow(R"(^\| (\d+) \|(?:[^|]+\|){3}([^|]+)\|$)");
+  std::map<int, TrapRow> rows;
+  for (const std::string& line : prose_lines(text)) {
+    std::smatch match;
+    if (!std::regex_match(line, match, kRow)) continue;
+    TrapRow& row = rows[std::stoi(match[1])];
+    for (const std::string& span : code_spans(match[2])) {
+      if (is_test_name(span)) row.tests.insert(span);
+    }
+    row.says_why_not = match[2].str().starts_with(" no test: ");
+  }
+  return rows;
+}
+
+/// Everything that table and tests say differently.
+std::vector<std::string> trap_differences(const std::map<int, TrapRow>& rows, const std::set<std::string>& tests) {
+  std::vector<std::string> found;
+  for (int trap = 1; trap <= kTraps; ++trap) {
+    const std::string name = "trap " + std::to_string(trap);
+    const auto row = rows.find(trap);
+    if (row == rows.end()) {
+      found.push_back(name + " has no row");
+      continue;
+    }
+    if (row->second.tests.empty() != row->second.says_why_not) found.push_back(name + " needs tests, or \"no test: \" and why");
+    for (const std::string& test : row->second.tests) {
+      if (!traps_of(test).contains(trap)) found.push_back(name + " names " + test + ", a test of another");
+    }
+  }
+  for (const std::string& test : tests) {
+    for (const int trap : traps_of(test)) {
+      const auto row = rows.find(trap);
+      if (row == rows.end() || !row->second.tests.contains(test)) found.push_back(test + " is missing in its row");
+    }
+  }
+  return found;
+}
+
+/// How a heading is reached from a link, as GitHub and GitLab make it.
+std::string anchor_of(const std::string& heading) {
+  std::string anchor;
+  for (const char c : heading) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0 || c == '-' || c == '_' || byte >= 0x80) {
+      anchor.push_back(static_cast<char>(std::tolower(byte)));
+    } else if (c == ' ') {
+      anchor.push_back('-');
+    }
+  }
+  return anchor;
+}
+
+std::set<std::string> anchors_in(const std::string& text) {
+  static const std::regex kId("<a id=\"([^\"]+)\">");
+  static const std::regex kHeading("^#+ +(.*[^ #]) *#*$");
+  std::set<std::string> anchors;
+  std::map<std::string, int> uses;
+  for (const std::string& line : prose_lines(text)) {
+    for (const std::string& id : all_matches(line, kId)) anchors.insert(id);
+    std::smatch match;
+    if (!std::regex_match(line, match, kHeading)) continue;
+    const std::string anchor = anchor_of(match[1]);
+    const int use = uses[anchor]++;
+    anchors.insert(use == 0 ? anchor : anchor + "-" + std::to_string(use));
+  }
+  return anchors;
+}
+
+/// Links of the document `path` that lead nowhere. Links to other sites are not followed.
+std::vector<std::string> dead_links(const std::string& path, const std::string& text) {
+  static const std::regex kCode("`[^`]*`");
+  static const std::regex kLink(R"(\]\(([^)\s]+)\))");
+  static const std::regex kScheme("^[a-z][a-z+.-]*:.*");
+  std::vector<std::string> dead;
+  for (const std::string& line : prose_lines(text)) {
+    for (const std::string& target : all_matches(std::regex_replace(line, kCode, "code"), kLink)) {
+      if (std::regex_match(target, kScheme)) continue;
+      const size_t hash = target.find('#');
+      const std::string file = target.substr(0, hash);
+      const fs::path to = (fs::path(path).parent_path() / file).lexically_normal();
+      if (!file.empty() && (*to.begin() == ".." || to.is_absolute() || !fs::exists(kRoot / to))) {
+        dead.push_back(path + ": no " + target);
+      } else if (hash != std::string::npos) {
+        const std::set<std::string> anchors = anchors_in(file.empty() ? text : read_file(kRoot / to));
+        if (!anchors.contains(target.substr(hash + 1))) dead.push_back(path + ": no anchor " + target);
+      }
+    }
+  }
+  return dead;
+}
+
+std::string output_of(const std::string& command) {
+  std::string output;
+  std::FILE* pipe = ::popen(command.c_str(), "re");
+  EXPECT_NE(pipe, nullptr) << command;
+  if (pipe == nullptr) return output;
+  char buffer[4096];
+  for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) output.append(buffer, n);
+  const int status = ::pclose(pipe);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command;
+  return output;
+}
+
+std::string without_blank_ends(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \n");
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \n") - first + 1);
+}
+
+constexpr char kUpdate[] = "run scripts/update_env_doc.sh";
+
+// The checkers see what they must
+// ----------------------------------------------------------------------------------------------------------------
+
+TEST(DocumentChecker, PathsAreToldFromOtherCode) {
+  EXPECT_EQ(our_path("net/soft/wire.h"), "net/soft/wire.h");
+  EXPECT_EQ(our_path("./run_tcpx_test.sh transfer"), "run_tcpx_test.sh");
+  EXPECT_EQ(our_path("scripts/run_tests.sh --label host"), "scripts/run_tests.sh");
+  EXPECT_EQ(our_path("torvalds/linux: net/core/devmem.c"), "");
+  EXPECT_EQ(our_path("src/work_queue.h"), "");
+  EXPECT_EQ(our_path("a / b"), "");
+  EXPECT_TRUE(is_in_tree("tests/test_documents.cc"));
+  EXPECT_TRUE(is_in_tree("tools/env_doc")) << "a program";
+  EXPECT_FALSE(is_in_tree("net/soft/no_such_file.h"));
+}
+
+TEST(DocumentChecker, CodeBlocksAreNotRead) {
+  const std::string text = "a\n    b, a long line\n\n    code\n    code\n\n```\n[x](y)\n```\nc\n";
+  EXPECT_EQ(prose_lines(text), (std::vector<std::string>{"a", "    b, a long line", "", "", "c"}));
+}
+
+TEST(DocumentChecker, TrapTableIsHeldAgainstTheTests) {
+  std::string table;
+  for (int trap = 1; trap <= kTraps; ++trap) table += "| " + std::to_string(trap) + " | a | b | c | no test: none needed |\n";
+  EXPECT_TRUE(trap_differences(trap_rows(table), {}).empty());
+  EXPECT_EQ(trap_differences(trap_rows(table), {"A.Trap02_Trap03_X"}).size(), 2u) << "once per row";
+  EXPECT_EQ(trap_differences({}, {}).size(), static_cast<size_t>(kTraps));
+  auto rows = trap_rows(table);
+  rows[4] = {.tests = {"A.Trap05_X"}, .says_why_not = false};
+  rows[5] = {.tests = {}, .says_why_not = false};
+  EXPECT_EQ(trap_differences(rows, {"A.Trap05_X"}).size(), 3u)
+      << "named in the wrong row, missing in the right one, which says nothing";
+}
+
+TEST(DocumentChecker, DeadLinksAreFound) {
+  const std::string page = "# One `two`, three\n<a id=\"X_1\"></a>\n## Same\n## Same\n";
+  EXPECT_EQ(anchors_in(page), (std::set<std::string>{"one-two-three", "X_1", "same", "same-1"}));
+  EXPECT_TRUE(dead_links("docs/x.md", page + "[a](#same-1) [b](../LICENSE) [c](https://example.org/no) `[d](no)`").empty());
+  EXPECT_EQ(dead_links("docs/x.md", page + "[a](#same-2) [b](LICENSE) [c](../../LICENSE) [d](env.md#no)").size(), 4u);
+}
+
+TEST(DocumentChecker, TestNamesAreReadFromSources) {
+  EXPECT_EQ(tests_declared_in("TEST(A, B) {\nTEST_P(\n    C, D) {\nEXPECT_TRUE(x, y)"), (std::set<std::string>{"A.B", "C.D"}));
+  EXPECT_TRUE(is_test_name("SoftFaults.Trap14_X"));
+  EXPECT_FALSE(is_test_name("CMakeLists.txt"));
+  EXPECT_EQ(traps_of("A.Trap09_Trap10_X"), (std::set<int>{9, 10}));
+}
+
+// The tree
+// ----------------------------------------------------------------------------------------------------------------
+
+TEST(Documents, EveryPathExists) {
+  size_t paths = 0;
+  for (const std::string& document : documents()) {
+    for (const std::string& line : prose_lines(read_file(kRoot / document))) {
+      for (const std::string& span : code_spans(line)) {
+        const std::string path = our_path(span);
+        if (path.empty()) continue;
+        ++paths;
+        EXPECT_TRUE(is_in_tree(path)) << document << ": " << span;
+      }
+    }
+  }
+  EXPECT_GT(paths, 50u) << "the documents name files";
+}
+
+TEST(Documents, EveryTestNameExists) {
+  const std::set<std::string> tests = all_tests();
+  size_t named = 0;
+  for (const std::string& document : documents()) {
+    for (const std::string& line : prose_lines(read_file(kRoot / document))) {
+      for (const std::string& span : code_spans(line)) {
+        if (!is_test_name(span)) continue;
+        ++named;
+        EXPECT_TRUE(tests.contains(span)) << document << ": " << span;
+      }
+    }
+  }
+  EXPECT_GT(named, 50u) << "the documents name tests";
+}
+
+TEST(Documents, TrapTableAndTestsAgree) {
+  for (const std::string& difference : trap_differences(trap_rows(read_file(kRoot / kMapping)), all_tests())) {
+    ADD_FAILURE() << kMapping << ": " << difference;
+  }
+}
+
+TEST(Documents, LinksAndAnchorsResolve) {
+  for (const std::string& document : documents()) {
+    for (const std::string& link : dead_links(document, read_file(kRoot / document))) ADD_FAILURE() << link;
+  }
+}
+
+TEST(Documents, EnvironmentPageIsUpToDate) {
+  const std::string expected = output_of(TCPX_ENV_DOC);
+  ASSERT_NE(expected, "");
+  EXPECT_TRUE(read_file(kRoot / "docs/env.md") == expected) << kUpdate;
+}
+
+TEST(Documents, EnvironmentTableOfTheReadmeIsUpToDate) {
+  if (!fs::exists(kRoot / "README.md")) GTEST_SKIP() << "no README.md in this tree";
+  const std::string readme = read_file(kRoot / "README.md");
+  const std::string begin_marker = "<!-- env table begin -->", end_marker = "<!-- env table end -->";
+  const size_t begin = readme.find(begin_marker), end = readme.find(end_marker);
+  ASSERT_TRUE(begin != std::string::npos && end != std::string::npos && begin < end) << "README.md needs " << begin_marker;
+  const size_t table = begin + begin_marker.size();
+  EXPECT_EQ(without_blank_ends(readme.substr(table, end - table)), without_blank_ends(output_of(TCPX_ENV_DOC " --table")))
+      << kUpdate;
+}
+
+}  // namespace
+}  // namespace tcpx
