@@ -19,6 +19,7 @@
 //
 // Errors. kPeerGone: the plugin's "system error", that is a closed or dead peer or a failed socket; from `test` of a vendor plugin
 // it can be transient (12). kPlugin: anything else it refused, the native code says what. kCuda, kInvalidArgument as named.
+// All are logged here, but those of try_send, try_recv and test at debug level only: callers may ask again, and who gives up warns.
 #pragma once
 
 #include <cstdint>

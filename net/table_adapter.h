@@ -139,8 +139,8 @@ class TableAdapter final : public NetPlugin {
   Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) override {
     TCPX_RETURN_IF_ERROR(check_size("isend", bytes, INT_MAX));
     void* request = nullptr;
-    TCPX_RETURN_IF_ERROR(
-        answer("isend", table_.isend(raw(comm), const_cast<void*>(data), static_cast<int>(bytes), tag, raw(handle), &request)));
+    TCPX_RETURN_IF_ERROR(repeated_answer(
+        "isend", table_.isend(raw(comm), const_cast<void*>(data), static_cast<int>(bytes), tag, raw(handle), &request)));
     return optional<Request>(request);
   }
 
@@ -149,14 +149,14 @@ class TableAdapter final : public NetPlugin {
     int size = static_cast<int>(bytes);
     void* mhandle = raw(handle);
     void* request = nullptr;
-    TCPX_RETURN_IF_ERROR(answer("irecv", table_.irecv(raw(comm), 1, &data, &size, &tag, &mhandle, &request)));
+    TCPX_RETURN_IF_ERROR(repeated_answer("irecv", table_.irecv(raw(comm), 1, &data, &size, &tag, &mhandle, &request)));
     return optional<Request>(request);
   }
 
   Result<Completion> test(Request request) override {
     int done = 0;
     int size = -1;  // stays so with GPUDirect-TCPX (15)
-    TCPX_RETURN_IF_ERROR(answer("test", table_.test(raw(request), &done, &size)));
+    TCPX_RETURN_IF_ERROR(repeated_answer("test", table_.test(raw(request), &done, &size)));
     return Completion{.done = done != 0, .reported_bytes = size < 0 ? -1 : size};
   }
 
@@ -199,6 +199,12 @@ class TableAdapter final : public NetPlugin {
 
   Status answer(std::string_view operation, int result) const {
     return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result);
+  }
+
+  /// Of a call that is repeated in a loop while its failure may be a passing one: 3 for a full queue (11), 2 at the end of a
+  /// stream (12). A warning each time would bury the log.
+  Status repeated_answer(std::string_view operation, int result) const {
+    return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result, LogLevel::kDebug);
   }
 
   /// The plugin does not look itself.

@@ -164,7 +164,8 @@ TEST(PluginAdapters, DeviceIndexIsCheckedBeforeThePluginSeesIt) {
   EXPECT_EQ(fake.control.connect_handle, nullptr);
 }
 
-TEST(PluginAdapters, ForeignResultsAreMappedByNameAndLoggedOnce) {
+TEST(PluginAdapters, ForeignResultsAreMappedByNameAndLogged) {
+  set_log_level(LogLevel::kDebug);
   allow_log("fake answered");
   Fake fake("v7");
   const auto plugin = started(fake.v7());
@@ -201,6 +202,22 @@ TEST(PluginAdapters, ForeignResultsAreMappedByNameAndLoggedOnce) {
   }
   fake.control.result = 2;
   EXPECT_EQ(plugin->test(request).status().to_string(), "TCPX_E_PEER_GONE: test: fake answered ncclSystemError (plugin rc 2)");
+}
+
+TEST(PluginAdapters, Trap11_Trap12_AskingAgainAndAgainDoesNotFillTheLog) {
+  set_log_level(LogLevel::kDebug);
+  Fake fake("v7");
+  const auto plugin = started(fake.v7());
+  Connected c(*plugin);
+  // No warning is announced here, so one of them would fail this case.
+  fake.control.result = 2;
+  EXPECT_EQ(plugin->test(Request{1}).status().code(), Code::kPeerGone);
+  EXPECT_TRUE(testing::logged("test: fake answered ncclSystemError"));
+  fake.control.result = 3;
+  EXPECT_EQ(plugin->try_send(c.send, c.data, 64, 0, MemoryHandle{1}).status().code(), Code::kPlugin);
+  EXPECT_EQ(plugin->try_recv(c.recv, c.data, 64, 0, MemoryHandle{1}).status().code(), Code::kPlugin);
+  EXPECT_TRUE(testing::logged("isend: fake answered ncclInternalError"));
+  EXPECT_TRUE(testing::logged("irecv: fake answered ncclInternalError"));
 }
 
 TEST(PluginAdapters, Trap01_NullCommMeansNotYetAndTheSameBufferGoesInAgain) {
