@@ -2,12 +2,8 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <set>
-#include <sstream>
 #include <string>
 #include <thread>
 
@@ -16,6 +12,7 @@
 #include "tcpx/types.h"
 #include "tcpx_interface.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/exported_symbols.h"
 #include "tests/support/fake_plugins/fake_library.h"
 
 namespace tcpx {
@@ -339,17 +336,7 @@ TEST(CApiLibrary, EveryNameIsThere) {
 
 TEST(CApiLibrary, NothingElseIsExported) {
   if (std::string(TCPX_NM).empty()) GTEST_SKIP() << "nm (binutils) was not found when this was built";
-  const std::string command = std::string(TCPX_NM) + " -D --defined-only --format=posix " + TCPX_LIBRARY;
-  const std::unique_ptr<FILE, int (*)(FILE*)> output(::popen(command.c_str(), "r"), ::pclose);
-  ASSERT_NE(output, nullptr);
-  std::set<std::string> exported;
-  std::array<char, 1024> line;
-  while (std::fgets(line.data(), line.size(), output.get()) != nullptr) {
-    std::string name;
-    std::istringstream(line.data()) >> name;
-    exported.insert(name);
-  }
-  EXPECT_EQ(exported, kNames);
+  EXPECT_EQ(testing::exported_symbols(TCPX_NM, TCPX_LIBRARY), kNames);
 }
 
 }  // namespace
