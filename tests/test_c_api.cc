@@ -115,13 +115,18 @@ TEST_F(CApi, LoadingThePluginInUseAgainIsFine) {
   EXPECT_EQ(tcpx_load_plugin(nullptr), 0);
   EXPECT_EQ(tcpx_load_plugin(""), 0);
   EXPECT_EQ(tcpx_load_plugin(fake_path().c_str()), 0);
+  EXPECT_EQ(tcpx_load_plugin((std::string(TCPX_FAKE_PLUGIN_DIR) + "/./v7.so").c_str()), 0) << "the same file by another name";
   EXPECT_EQ(control_.init_calls, 1);
 }
 
 TEST_F(CApi, LoadingAnotherPluginIsRefused) {
-  expect_invalid(tcpx_load_plugin((std::string(TCPX_FAKE_PLUGIN_DIR) + "/v8.so").c_str()), "another plugin is in use");
-  allow_log("no such file");
-  EXPECT_EQ(tcpx_load_plugin("/nowhere/plugin.so"), TCPX_E_NOT_FOUND);
+  const std::string other = std::string(TCPX_FAKE_PLUGIN_DIR) + "/v8.so";
+  const testing::FakeLibrary library(other);
+  expect_invalid(tcpx_load_plugin(other.c_str()), "another plugin is in use");
+  EXPECT_EQ(library.control().init_calls, 0) << "nothing of a refused plugin runs: its threads would stay";
+  expect_invalid(tcpx_load_plugin("embedded"), "another plugin is in use");
+  EXPECT_FALSE(testing::logged("net plugin tcpx-soft")) << "a refused plugin is not announced";
+  expect_invalid(tcpx_load_plugin("/nowhere/plugin.so"), "another plugin is in use");
   EXPECT_EQ(tcpx_get_device_count(), testing::kFakeDevices) << "the plugin in use stays";
 }
 
