@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -112,6 +113,17 @@ struct Instance {
   Status failure;                     // kFailed
 };
 
+/// A plugin may be C++ and throw out of a call of its table; those who wait for it must hear of that, too.
+Result<std::shared_ptr<NetPlugin>> start(const ChosenTable& chosen, const PluginSource& source) {
+  try {
+    return chosen.start();
+  } catch (const std::exception& error) {
+    return plugin_refused(Code::kPlugin, kOperation, concat(source.path, " threw an exception: ", error.what()));
+  } catch (...) {
+    return plugin_refused(Code::kPlugin, kOperation, concat(source.path, " threw something that is no exception of C++"));
+  }
+}
+
 /// All instances of the process. Plugins own threads and are never unloaded, so neither are their entries.
 class Registry {
  public:
@@ -133,7 +145,7 @@ class Registry {
       entry = instances_.emplace_back(std::make_unique<Instance>()).get();
       entry->table = chosen.address;
     }
-    auto started = chosen.start();
+    auto started = start(chosen, source);
     if (started.is_ok()) log(LogLevel::kNotice, "net plugin ", (*started)->name(), " (", source.path, "): ", source.reason);
     MutexLock lock(mutex_);
     entry->state = started.is_ok() ? Instance::State::kReady : Instance::State::kFailed;

@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "base/log.h"
+#include "net/abi/nccl_net_v7.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_plugins/fake_library.h"
 
@@ -209,6 +211,16 @@ TEST_F(PluginLoaderTest, FailingInitIsAnErrorAndIsNotRepeated) {
     EXPECT_EQ(loaded.status().native(), 3);
   }
   EXPECT_EQ(library.control().init_calls, 1);
+}
+
+TEST_F(PluginLoaderTest, InitThatThrowsIsAFailedInitAndNobodyWaitsForIt) {
+  allow_log("thrown in init");
+  const std::string path = directory_.fresh_plugin("v7");
+  const FakeLibrary library(path);
+  library.symbol<abi::NetTable_v7>(abi::kNetPluginV7Symbol)->init = [](abi::NcclLogger) -> int {
+    throw std::runtime_error("thrown in init");
+  };
+  for (int i = 0; i < 2; ++i) expect_refused({.path = path}, Code::kPlugin, "thrown in init");
 }
 
 TEST_F(PluginLoaderTest, PluginWithoutDevicesLoads) {
