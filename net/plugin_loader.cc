@@ -190,6 +190,9 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source) {
 }  // namespace
 
 Result<PluginLoader::Loaded> PluginLoader::load(const PluginLoadOptions& options) {
+  if (Status status = check_log_environment(); !status.is_ok()) {
+    return plugin_refused(status.code(), status.operation(), status.detail());
+  }
   PluginSource source = choose_source(options);
   auto plugin =
       source.path == kEmbedded ? Registry::instance().start_once(chosen(soft::net_table()), source) : load_library(source);

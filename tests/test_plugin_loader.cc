@@ -223,6 +223,18 @@ TEST_F(PluginLoaderTest, InitThatThrowsIsAFailedInitAndNobodyWaitsForIt) {
   for (int i = 0; i < 2; ++i) expect_refused({.path = path}, Code::kPlugin, "thrown in init");
 }
 
+TEST_F(PluginLoaderTest, MalformedLogVariablesAreToldBeforeAnythingIsLoaded) {
+  allow_log("expected");
+  const std::string path = directory_.fresh_plugin("v7");
+  const FakeLibrary library(path);
+  for (const char* name : {"UCCL_TCPX_LOG_LEVEL", "UCCL_TCPX_DEBUG"}) {
+    ::setenv(name, "loud", 1);
+    expect_refused({.path = path}, Code::kBadConfig, name);
+    ::unsetenv(name);
+  }
+  EXPECT_EQ(library.control().init_calls, 0);
+}
+
 TEST_F(PluginLoaderTest, PluginWithoutDevicesLoads) {
   const auto loaded = PluginLoader::load({.path = directory_.fresh_plugin("no_devices")});
   ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
