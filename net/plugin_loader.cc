@@ -78,6 +78,12 @@ bool is_absent(const std::string& path) {
   return ::stat(path.c_str(), &info) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
+/// Opening a pipe would wait for somebody to write to it, for ever.
+bool is_pipe(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
 PluginSource choose_source(const PluginLoadOptions& options) {
   if (!options.path.empty()) return {options.path, "named by the caller"};
   if (environment_is_set(Variable::kPluginPath)) {
@@ -173,6 +179,9 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source) {
   // A bare name is looked up along the dynamic linker's path.
   if (source.path.find('/') != std::string::npos && is_absent(source.path)) {
     return plugin_refused(Code::kNotFound, kOperation, concat(source.path, " (", source.reason, "): no such file"));
+  }
+  if (is_pipe(source.path)) {
+    return plugin_refused(Code::kUnsupported, kOperation, concat(source.path, " (", source.reason, "): a pipe, not a library"));
   }
   Library library(source.path);
   if (!library) {

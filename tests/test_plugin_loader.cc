@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -158,6 +159,13 @@ TEST_F(PluginLoaderTest, TextFileIsAnErrorAlsoWhenInstalled) {
 TEST_F(PluginLoaderTest, DirectoryIsAnError) {
   allow_log("load net plugin");
   expect_refused({.path = directory_.file(".")}, Code::kUnsupported, "directory");
+}
+
+TEST_F(PluginLoaderTest, PipeIsAnErrorAndNobodyWaitsForItsWriter) {
+  allow_log("load net plugin");
+  const std::string path = directory_.file("pipe.so");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_refused({.path = path}, Code::kUnsupported, "a pipe");
 }
 
 TEST_F(PluginLoaderTest, BareNameThatTheLinkerDoesNotKnowIsAnError) {
