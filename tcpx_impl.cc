@@ -1,6 +1,7 @@
 // The C interface over the plugin in use: check, call, translate, catch everything.
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -20,6 +21,7 @@ thread_local std::string last_error;
 
 /// What C callers share: one plugin per process, chosen by the first successful load.
 struct PluginInUse {
+  std::mutex loading;  // held over a whole load, so that two at once cannot start two plugins
   std::mutex mutex;
   std::shared_ptr<tcpx::NetPlugin> plugin;
   tcpx::PluginSource source;
@@ -86,22 +88,29 @@ int with_plugin(const char* operation, const Body& body) noexcept {
   });
 }
 
+bool is_same_library(const std::string& path, const std::string& other) {
+  std::error_code ignored;  // "embedded" is no file, and a path may lead nowhere
+  return path == other || std::filesystem::equivalent(path, other, ignored);
+}
+
 Status load(const std::string& path) {
   PluginInUse& shared = in_use();
+  const std::lock_guard one_at_a_time(shared.loading);
   {
     const std::lock_guard lock(shared.mutex);
-    if (shared.plugin != nullptr && (path.empty() || path == shared.source.path)) return Status::ok();
+    if (shared.plugin != nullptr) {
+      if (path.empty() || is_same_library(path, shared.source.path)) return Status::ok();
+      // Told before anything of it runs: what a plugin starts in its init, nobody could stop.
+      return Status(Code::kInvalidArgument, "tcpx_load_plugin",
+                    path + ": another plugin is in use already, " + shared.plugin->name() + " (" + shared.source.path + ")");
+    }
   }
   auto loaded = tcpx::PluginLoader::load({.path = path});
   if (!loaded.is_ok()) return loaded.status();
   const std::lock_guard lock(shared.mutex);
-  if (shared.plugin == nullptr) {
-    shared.plugin = loaded->plugin;
-    shared.source = loaded->source;
-  }
-  if (loaded->plugin == shared.plugin) return Status::ok();
-  return Status(Code::kInvalidArgument, "tcpx_load_plugin",
-                path + ": another plugin is in use already, " + shared.plugin->name() + " (" + shared.source.path + ")");
+  shared.plugin = std::move(loaded->plugin);
+  shared.source = std::move(loaded->source);
+  return Status::ok();
 }
 
 /// A copy of `text` that stays until the process ends. Few: one or two per device.

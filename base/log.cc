@@ -52,7 +52,7 @@ struct Log {
     stderr_logger.set_pattern("%v");
     stderr_logger.set_level(spdlog::level::trace);
     stderr_logger.flush_on(spdlog::level::trace);
-    // A malformed level must not silence the log: warnings stay on, and whoever reads the environment next reports the value.
+    // A malformed level must not silence the log: warnings stay on.
     const auto named = environment_choice(Variable::kLogLevel);
     const auto debug = environment_integer(Variable::kDebug);
     LogLevel chosen = named.is_ok() ? static_cast<LogLevel>(*named) : LogLevel::kWarning;
@@ -72,6 +72,12 @@ Log& the_log() {
 }
 
 }  // namespace
+
+Status check_log_environment() {
+  if (const auto level = environment_choice(Variable::kLogLevel); !level.is_ok()) return level.status();
+  if (const auto debug = environment_integer(Variable::kDebug); !debug.is_ok()) return debug.status();
+  return Status::ok();
+}
 
 bool log_enabled(LogLevel level) {
   return static_cast<int>(level) >= the_log().level.load(std::memory_order_relaxed);

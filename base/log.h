@@ -8,11 +8,16 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "tcpx/status.h"
 
 namespace tcpx {
 
 /// kNotice is for the few lines a user must see once (which plugin is in use); it is on unless the log is off.
 enum class LogLevel : int { kDebug, kInfo, kWarning, kError, kNotice, kOff };
+
+/// @return kBadConfig when one of the two variables is malformed. The log works all the same, from warnings on, so that whoever
+/// can report an error asks here.
+Status check_log_environment();
 
 bool log_enabled(LogLevel level);
 void log_write(LogLevel level, std::string_view text);

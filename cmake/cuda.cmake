@@ -3,6 +3,13 @@
 include_guard(GLOBAL)
 set(TCPX_HAVE_CUDA OFF)
 if(TCPX_CUDA)
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    # NVIDIA's packages put nvcc here and leave the PATH to the user.
+    find_program(TCPX_NVCC nvcc PATHS /usr/local/cuda/bin)
+    if(TCPX_NVCC)
+      set(ENV{CUDACXX} ${TCPX_NVCC})
+    endif()
+  endif()
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)

@@ -79,9 +79,10 @@ struct tcpx_net_properties {
 /* Loads the plugin that all other calls use, for the life of the process; one line on stderr says which.
  * path: a shared library, or "embedded" for the software plugin inside this one. NULL or "": the plugin in use when there is one,
  *   else UCCL_TCPX_PLUGIN_PATH, else where GPUDirect-TCPX is installed, else "embedded".
- * Loading the plugin in use again returns 0. Loading another one returns TCPX_E_INVALID_ARGUMENT: comms do not say whose they
- * are. A plugin that is named or installed and cannot be used is an error (TCPX_E_NOT_FOUND: no such file; TCPX_E_UNSUPPORTED: no
- * library, or without a complete table we know; positive: its init failed); there is no silent fall-back. */
+ * Loading the plugin in use again, by any path of its file, returns 0. Naming another one returns TCPX_E_INVALID_ARGUMENT and
+ * runs nothing of it: comms do not say whose they are. A plugin that is named or installed and cannot be used is an error
+ * (TCPX_E_NOT_FOUND: no such file; TCPX_E_UNSUPPORTED: no library, or without a complete table we know; positive: its init
+ * failed), and so is a malformed variable of the log (TCPX_E_BAD_CONFIG); there is no silent fall-back. */
 TCPX_API int tcpx_load_plugin(const char* path);
 
 /* Number of network devices. Loads the default plugin when none is loaded; the other calls do not. */

@@ -19,6 +19,7 @@
 //
 // Errors. kPeerGone: the plugin's "system error", that is a closed or dead peer or a failed socket; from `test` of a vendor plugin
 // it can be transient (12). kPlugin: anything else it refused, the native code says what. kCuda, kInvalidArgument as named.
+// All are logged here, but those of try_send, try_recv and test at debug level only: callers may ask again, and who gives up warns.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +74,7 @@ struct ReceivedMessage {
   uint64_t bytes = 0;                   ///< what the sender sent
   const Fragment* fragments = nullptr;  ///< host memory of the plugin, valid until consumed
   uint64_t fragment_count = 0;          ///< as the plugin says it: not yet checked against anything
-  bool in_place = false;                ///< host memory receive: the bytes are in the buffer already, the list is empty
+  bool in_place = false;                ///< host memory, or a plugin of type HOST: the bytes are in the buffer, the list is empty
   uint32_t queue_index = 0;
 };
 
@@ -114,12 +115,13 @@ class NetPlugin {
   /// `done` is true once, when the request has just finished.
   virtual Result<Completion> test(Request request) = 0;
 
-  /// Only after `test` returned true for this receive and before `consumed`. kProtocol when the plugin's private request layout
-  /// is none of the known ones.
+  /// Only after `test` returned true for this receive, before `consumed` and before the comm's next post. kProtocol when the
+  /// plugin's private request layout is none of the known ones, or when a plugin of type HOST reported no size.
   virtual Result<ReceivedMessage> received(Request request) = 0;
   virtual Status consumed(RecvComm comm, Request request) = 0;
 
-  /// Reads the bounce pool's base out of the device handle. Once per connection; copies from device memory.
+  /// Reads the bounce pool's base out of the device handle. Once per connection; copies from device memory. A plugin of type HOST
+  /// has no pool: base nullptr, 0 bytes.
   virtual Result<BouncePool> bounce_pool(const DeviceHandleStorage& device_handle, const MemoryOps& memory, CopyLane& lane) = 0;
 
   virtual Status close(SendComm comm) = 0;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -77,6 +78,12 @@ bool is_absent(const std::string& path) {
   return ::stat(path.c_str(), &info) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
+/// Opening a pipe would wait for somebody to write to it, for ever.
+bool is_pipe(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
 PluginSource choose_source(const PluginLoadOptions& options) {
   if (!options.path.empty()) return {options.path, "named by the caller"};
   if (environment_is_set(Variable::kPluginPath)) {
@@ -112,6 +119,17 @@ struct Instance {
   Status failure;                     // kFailed
 };
 
+/// A plugin may be C++ and throw out of a call of its table; those who wait for it must hear of that, too.
+Result<std::shared_ptr<NetPlugin>> start(const ChosenTable& chosen, const PluginSource& source) {
+  try {
+    return chosen.start();
+  } catch (const std::exception& error) {
+    return plugin_refused(Code::kPlugin, kOperation, concat(source.path, " threw an exception: ", error.what()));
+  } catch (...) {
+    return plugin_refused(Code::kPlugin, kOperation, concat(source.path, " threw something that is no exception of C++"));
+  }
+}
+
 /// All instances of the process. Plugins own threads and are never unloaded, so neither are their entries.
 class Registry {
  public:
@@ -133,7 +151,7 @@ class Registry {
       entry = instances_.emplace_back(std::make_unique<Instance>()).get();
       entry->table = chosen.address;
     }
-    auto started = chosen.start();
+    auto started = start(chosen, source);
     if (started.is_ok()) log(LogLevel::kNotice, "net plugin ", (*started)->name(), " (", source.path, "): ", source.reason);
     MutexLock lock(mutex_);
     entry->state = started.is_ok() ? Instance::State::kReady : Instance::State::kFailed;
@@ -162,6 +180,9 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source) {
   if (source.path.find('/') != std::string::npos && is_absent(source.path)) {
     return plugin_refused(Code::kNotFound, kOperation, concat(source.path, " (", source.reason, "): no such file"));
   }
+  if (is_pipe(source.path)) {
+    return plugin_refused(Code::kUnsupported, kOperation, concat(source.path, " (", source.reason, "): a pipe, not a library"));
+  }
   Library library(source.path);
   if (!library) {
     const char* why = ::dlerror();
@@ -178,6 +199,9 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source) {
 }  // namespace
 
 Result<PluginLoader::Loaded> PluginLoader::load(const PluginLoadOptions& options) {
+  if (Status status = check_log_environment(); !status.is_ok()) {
+    return plugin_refused(status.code(), status.operation(), status.detail());
+  }
   PluginSource source = choose_source(options);
   auto plugin =
       source.path == kEmbedded ? Registry::instance().start_once(chosen(soft::net_table()), source) : load_library(source);

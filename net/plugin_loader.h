@@ -29,7 +29,7 @@ struct PluginSource {
 /// A plugin's `init` may run once per process (30), so loading the same library again returns the instance already loaded. Plugins
 /// are never unloaded: they own threads. Thread-safe.
 /// @return kNotFound: no such file; kUnsupported: cannot be opened, no known table, half-empty table; kPlugin/kCuda/kPeerGone: init
-/// failed with the plugin's code; kBadConfig: an environment variable is malformed.
+/// failed with the plugin's code; kPlugin: it threw; kBadConfig: a variable of the log is malformed.
 class PluginLoader {
  public:
   struct Loaded {

@@ -3,8 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "base/log.h"
-
 namespace tcpx {
 namespace {
 
@@ -22,8 +20,8 @@ Code code_of(int result) {
   }
 }
 
-Status logged(Status status) {
-  log(LogLevel::kWarning, status.to_string());
+Status logged(LogLevel level, Status status) {
+  log(level, status.to_string());
   return status;
 }
 
@@ -52,13 +50,13 @@ std::string_view nccl_result_name(int result) {
   }
 }
 
-Status plugin_failure(std::string_view plugin, std::string_view operation, int result) {
-  return logged(Status(code_of(result), std::string(operation), concat(plugin, " answered ", nccl_result_name(result)),
-                       Domain::kNccl, result));
+Status plugin_failure(std::string_view plugin, std::string_view operation, int result, LogLevel level) {
+  return logged(level, Status(code_of(result), std::string(operation), concat(plugin, " answered ", nccl_result_name(result)),
+                              Domain::kNccl, result));
 }
 
 Status plugin_refused(Code code, std::string_view operation, std::string detail) {
-  return logged(Status(code, std::string(operation), std::move(detail)));
+  return logged(LogLevel::kWarning, Status(code, std::string(operation), std::move(detail)));
 }
 
 }  // namespace tcpx

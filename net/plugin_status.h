@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "base/log.h"
 #include "net/abi/nccl_net_common.h"
 #include "tcpx/status.h"
 
@@ -12,8 +13,8 @@ namespace tcpx {
 std::string_view nccl_result_name(int result);
 
 /// Status for a non-zero `result` that `plugin` answered to `operation`, domain kNccl, native code kept: ncclUnhandledCudaError
-/// is kCuda, ncclSystemError kPeerGone, ncclInvalidArgument kInvalidArgument, anything else kPlugin. Logs it as a warning.
-Status plugin_failure(std::string_view plugin, std::string_view operation, int result);
+/// is kCuda, ncclSystemError kPeerGone, ncclInvalidArgument kInvalidArgument, anything else kPlugin. Logs it at `level`.
+Status plugin_failure(std::string_view plugin, std::string_view operation, int result, LogLevel level = LogLevel::kWarning);
 
 /// Refusal of something the plugin is, has or wrote. Logs it as a warning.
 Status plugin_refused(Code code, std::string_view operation, std::string detail);

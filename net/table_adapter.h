@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "net/abi/nccl_net_common.h"
+#include "net/host_receives.h"
 #include "net/net_plugin.h"
 #include "net/plugin_log.h"
 #include "net/plugin_status.h"
@@ -139,8 +140,8 @@ class TableAdapter final : public NetPlugin {
   Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) override {
     TCPX_RETURN_IF_ERROR(check_size("isend", bytes, INT_MAX));
     void* request = nullptr;
-    TCPX_RETURN_IF_ERROR(
-        answer("isend", table_.isend(raw(comm), const_cast<void*>(data), static_cast<int>(bytes), tag, raw(handle), &request)));
+    TCPX_RETURN_IF_ERROR(repeated_answer(
+        "isend", table_.isend(raw(comm), const_cast<void*>(data), static_cast<int>(bytes), tag, raw(handle), &request)));
     return optional<Request>(request);
   }
 
@@ -149,35 +150,44 @@ class TableAdapter final : public NetPlugin {
     int size = static_cast<int>(bytes);
     void* mhandle = raw(handle);
     void* request = nullptr;
-    TCPX_RETURN_IF_ERROR(answer("irecv", table_.irecv(raw(comm), 1, &data, &size, &tag, &mhandle, &request)));
+    TCPX_RETURN_IF_ERROR(repeated_answer("irecv", table_.irecv(raw(comm), 1, &data, &size, &tag, &mhandle, &request)));
+    if (is_host() && request != nullptr) host_receives_.posted(comm, typed<Request>(request));
     return optional<Request>(request);
   }
 
   Result<Completion> test(Request request) override {
     int done = 0;
     int size = -1;  // stays so with GPUDirect-TCPX (15)
-    TCPX_RETURN_IF_ERROR(answer("test", table_.test(raw(request), &done, &size)));
-    return Completion{.done = done != 0, .reported_bytes = size < 0 ? -1 : size};
+    TCPX_RETURN_IF_ERROR(repeated_answer("test", table_.test(raw(request), &done, &size)));
+    const Completion completion{.done = done != 0, .reported_bytes = size < 0 ? -1 : size};
+    if (is_host() && completion.done) host_receives_.done(request, completion.reported_bytes);
+    return completion;
   }
 
   Result<ReceivedMessage> received(Request request) override {
-    if (device_type_ != NetDeviceType::kUnpack) {
-      return Status(Code::kUnsupported, "read scatter list", name_ + " has none: only devices of type UNPACK have");
-    }
-    return read_received_message(raw(request));
+    if (device_type_ == NetDeviceType::kUnpack) return read_received_message(raw(request));
+    if (!is_host()) return Status(Code::kUnsupported, "read received message", name_ + " has devices of an unknown type");
+    const auto bytes = host_receives_.bytes(request);
+    if (!bytes) return plugin_refused(Code::kProtocol, "read received message", name_ + " reported no size for this receive");
+    return ReceivedMessage{.bytes = *bytes, .in_place = true};
   }
 
   Status consumed(RecvComm comm, Request request) override {
+    if (is_host()) host_receives_.consumed(request);
     if (table_.irecv_consumed == nullptr) return Status::ok();  // not of type UNPACK: there are no pages to give back
     return answer("irecvConsumed", table_.irecv_consumed(raw(comm), 1, raw(request)));
   }
 
   Result<BouncePool> bounce_pool(const DeviceHandleStorage& device_handle, const MemoryOps& memory, CopyLane& lane) override {
+    if (is_host()) return BouncePool{};
     return read_bounce_pool(device_handle, memory, lane);
   }
 
   Status close(SendComm comm) override { return answer("closeSend", table_.close_send(raw(comm))); }
-  Status close(RecvComm comm) override { return answer("closeRecv", table_.close_recv(raw(comm))); }
+  Status close(RecvComm comm) override {
+    if (is_host()) host_receives_.closed(comm);
+    return answer("closeRecv", table_.close_recv(raw(comm)));
+  }
   Status close(ListenComm comm) override { return answer("closeListen", table_.close_listen(raw(comm))); }
 
  private:
@@ -197,8 +207,16 @@ class TableAdapter final : public NetPlugin {
     return pointer != nullptr ? std::optional<Id>(typed<Id>(pointer)) : std::nullopt;
   }
 
+  bool is_host() const { return device_type_ == NetDeviceType::kHost; }
+
   Status answer(std::string_view operation, int result) const {
     return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result);
+  }
+
+  /// Of a call that is repeated in a loop while its failure may be a passing one: 3 for a full queue (11), 2 at the end of a
+  /// stream (12). A warning each time would bury the log.
+  Status repeated_answer(std::string_view operation, int result) const {
+    return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result, LogLevel::kDebug);
   }
 
   /// The plugin does not look itself.
@@ -257,6 +275,7 @@ class TableAdapter final : public NetPlugin {
   std::vector<DeviceProperties> devices_;  // filled once, before anyone else sees the adapter
   NetDeviceType device_type_ = NetDeviceType::kUnknown;
   int foreign_device_type_ = 0;
+  HostReceives host_receives_;  // empty unless is_host()
 };
 
 }  // namespace tcpx

@@ -116,7 +116,7 @@ TEST(PluginAdapters, UnpackVersionOtherThanSevenIsRefused) {
   EXPECT_EQ(start_plugin(fake.v7()).status().code(), Code::kUnsupported);
 }
 
-TEST(PluginAdapters, DevicesOfAnUnknownTypeAreToldButHaveNoScatterList) {
+TEST(PluginAdapters, DevicesOfAnUnknownTypeAreToldButCannotReceive) {
   Fake fake("v7");
   fake.v7().get_properties = [](int, abi::NetProperties_v7* properties) {
     *properties = abi::NetProperties_v7{};
@@ -131,6 +131,65 @@ TEST(PluginAdapters, DevicesOfAnUnknownTypeAreToldButHaveNoScatterList) {
   const Request request = plugin->try_recv(connected.recv, connected.data, 64, 0, MemoryHandle{1}).value().value();
   EXPECT_EQ(plugin->received(request).status().code(), Code::kUnsupported);
   EXPECT_TRUE(plugin->consumed(connected.recv, request).is_ok());
+}
+
+/// The fake with the habits of a plugin of type HOST: no queue, no pages, sizes told by `test`.
+void make_host_type(Fake& fake) {
+  fake.v7().get_properties = [](int, abi::NetProperties_v7* properties) {
+    *properties = abi::NetProperties_v7{};
+    properties->net_device_type = 0;
+    return 0;
+  };
+  fake.v7().irecv_consumed = nullptr;
+}
+
+TEST(PluginAdapters, ReceivesOfAHostPluginAreInPlaceAndOfTheSizeThatTestReported) {
+  Fake fake("v7");
+  make_host_type(fake);
+  const auto plugin = started(fake.v7());
+  Connected c(*plugin);
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < kQueueDepth; ++i) {
+    requests.push_back(plugin->try_recv(c.recv, c.data, 64, 0, MemoryHandle{1}).value().value());
+  }
+  for (uint32_t i = 0; i < kQueueDepth; ++i) {
+    fake.control.written_size = static_cast<int>(i);  // empty ones are messages, too
+    EXPECT_TRUE(plugin->test(requests[i])->done);
+  }
+  for (uint32_t i = 0; i < kQueueDepth; ++i) {
+    const ReceivedMessage message = plugin->received(requests[i]).value();
+    EXPECT_EQ(message.bytes, i);
+    EXPECT_TRUE(message.in_place);
+    EXPECT_EQ(message.fragment_count, 0u);
+    EXPECT_TRUE(plugin->consumed(c.recv, requests[i]).is_ok());
+  }
+  const auto memory = make_host_memory_ops();
+  const auto lane = memory->make_copy_lane(0).value();
+  EXPECT_EQ(plugin->bounce_pool(c.device_handle, *memory, *lane)->base, nullptr);
+}
+
+TEST(PluginAdapters, AHostPluginThatReportsNoSizeIsRefused) {
+  allow_log("reported no size");
+  Fake fake("v7");
+  make_host_type(fake);
+  const auto plugin = started(fake.v7());
+  Connected c(*plugin);
+  const auto receive = [&] { return plugin->try_recv(c.recv, c.data, 64, 0, MemoryHandle{1}).value().value(); };
+  const Request silent = receive();
+  EXPECT_TRUE(plugin->test(silent)->done);
+  EXPECT_EQ(plugin->received(silent).status().code(), Code::kProtocol);
+
+  // What was reported is forgotten with the request, and with the comm.
+  fake.control.written_size = 5;
+  const Request consumed = receive();
+  EXPECT_TRUE(plugin->test(consumed)->done);
+  EXPECT_TRUE(plugin->consumed(c.recv, consumed).is_ok());
+  EXPECT_EQ(plugin->received(consumed).status().code(), Code::kProtocol);
+  const Request left = receive();
+  EXPECT_TRUE(plugin->test(left)->done);
+  EXPECT_EQ(plugin->received(left)->bytes, 5u);
+  EXPECT_TRUE(plugin->close(c.recv).is_ok());
+  EXPECT_EQ(plugin->received(left).status().code(), Code::kProtocol);
 }
 
 TEST(PluginAdapters, ImpossibleDeviceCountsAreRefused) {
@@ -164,7 +223,8 @@ TEST(PluginAdapters, DeviceIndexIsCheckedBeforeThePluginSeesIt) {
   EXPECT_EQ(fake.control.connect_handle, nullptr);
 }
 
-TEST(PluginAdapters, ForeignResultsAreMappedByNameAndLoggedOnce) {
+TEST(PluginAdapters, ForeignResultsAreMappedByNameAndLogged) {
+  set_log_level(LogLevel::kDebug);
   allow_log("fake answered");
   Fake fake("v7");
   const auto plugin = started(fake.v7());
@@ -201,6 +261,22 @@ TEST(PluginAdapters, ForeignResultsAreMappedByNameAndLoggedOnce) {
   }
   fake.control.result = 2;
   EXPECT_EQ(plugin->test(request).status().to_string(), "TCPX_E_PEER_GONE: test: fake answered ncclSystemError (plugin rc 2)");
+}
+
+TEST(PluginAdapters, Trap11_Trap12_AskingAgainAndAgainDoesNotFillTheLog) {
+  set_log_level(LogLevel::kDebug);
+  Fake fake("v7");
+  const auto plugin = started(fake.v7());
+  Connected c(*plugin);
+  // No warning is announced here, so one of them would fail this case.
+  fake.control.result = 2;
+  EXPECT_EQ(plugin->test(Request{1}).status().code(), Code::kPeerGone);
+  EXPECT_TRUE(testing::logged("test: fake answered ncclSystemError"));
+  fake.control.result = 3;
+  EXPECT_EQ(plugin->try_send(c.send, c.data, 64, 0, MemoryHandle{1}).status().code(), Code::kPlugin);
+  EXPECT_EQ(plugin->try_recv(c.recv, c.data, 64, 0, MemoryHandle{1}).status().code(), Code::kPlugin);
+  EXPECT_TRUE(testing::logged("isend: fake answered ncclInternalError"));
+  EXPECT_TRUE(testing::logged("irecv: fake answered ncclInternalError"));
 }
 
 TEST(PluginAdapters, Trap01_NullCommMeansNotYetAndTheSameBufferGoesInAgain) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,10 +10,12 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "base/log.h"
+#include "net/abi/nccl_net_v7.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_plugins/fake_library.h"
 
@@ -158,6 +161,13 @@ TEST_F(PluginLoaderTest, DirectoryIsAnError) {
   expect_refused({.path = directory_.file(".")}, Code::kUnsupported, "directory");
 }
 
+TEST_F(PluginLoaderTest, PipeIsAnErrorAndNobodyWaitsForItsWriter) {
+  allow_log("load net plugin");
+  const std::string path = directory_.file("pipe.so");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_refused({.path = path}, Code::kUnsupported, "a pipe");
+}
+
 TEST_F(PluginLoaderTest, BareNameThatTheLinkerDoesNotKnowIsAnError) {
   allow_log("load net plugin");
   expect_refused({.path = "libno-such-net-plugin.so"}, Code::kUnsupported, "libno-such-net-plugin.so");
@@ -209,6 +219,28 @@ TEST_F(PluginLoaderTest, FailingInitIsAnErrorAndIsNotRepeated) {
     EXPECT_EQ(loaded.status().native(), 3);
   }
   EXPECT_EQ(library.control().init_calls, 1);
+}
+
+TEST_F(PluginLoaderTest, InitThatThrowsIsAFailedInitAndNobodyWaitsForIt) {
+  allow_log("thrown in init");
+  const std::string path = directory_.fresh_plugin("v7");
+  const FakeLibrary library(path);
+  library.symbol<abi::NetTable_v7>(abi::kNetPluginV7Symbol)->init = [](abi::NcclLogger) -> int {
+    throw std::runtime_error("thrown in init");
+  };
+  for (int i = 0; i < 2; ++i) expect_refused({.path = path}, Code::kPlugin, "thrown in init");
+}
+
+TEST_F(PluginLoaderTest, MalformedLogVariablesAreToldBeforeAnythingIsLoaded) {
+  allow_log("expected");
+  const std::string path = directory_.fresh_plugin("v7");
+  const FakeLibrary library(path);
+  for (const char* name : {"UCCL_TCPX_LOG_LEVEL", "UCCL_TCPX_DEBUG"}) {
+    ::setenv(name, "loud", 1);
+    expect_refused({.path = path}, Code::kBadConfig, name);
+    ::unsetenv(name);
+  }
+  EXPECT_EQ(library.control().init_calls, 0);
 }
 
 TEST_F(PluginLoaderTest, PluginWithoutDevicesLoads) {

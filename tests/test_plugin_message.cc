@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/memory_ops.h"
 #include "net/plugin_loader.h"
+#include "tests/support/exported_symbols.h"
 
 namespace tcpx {
 namespace {
@@ -105,6 +106,11 @@ TEST_P(PluginMessage, ScatterListAndPoolLeadToTheBytesSent) {
       EXPECT_TRUE(plugin_->consumed(recv_, request).is_ok());
     }
   }
+}
+
+TEST(SoftPluginLibrary, Trap29_OnlyTheVersion7TableIsExported) {
+  if (std::string(TCPX_NM).empty()) GTEST_SKIP() << "nm (binutils) was not found when this was built";
+  EXPECT_EQ(testing::exported_symbols(TCPX_NM, TCPX_SOFT_PLUGIN), std::set<std::string>{"ncclNetPlugin_v7"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Plugins, PluginMessage, ::testing::Values("embedded", TCPX_SOFT_PLUGIN),

@@ -17,7 +17,7 @@ bool Channel::try_post(const ChunkWork& work) {
   if (!working()) last_advance_ = now_;
   auto posted = comm_.try_post(work.data, work.chunk.bytes, work.tag, work.memory);
   if (!posted.is_ok()) {
-    fail(posted.status());
+    give_up(posted.status());
     return false;
   }
   refused_ = !posted->has_value();
@@ -54,7 +54,7 @@ bool Channel::test_posted() {
     const auto answer = comm_.plugin().test(flight->request);
     if (!answer.is_ok()) {
       if (answer.status().code() != Code::kPeerGone || direction() == Direction::kSend || peer_gone_for_good())
-        fail(answer.status());
+        give_up(answer.status());
       break;
     }
     if (!answer->done) break;
@@ -170,6 +170,11 @@ void Channel::fail(Status reason) {
   phase_ = Phase::kDraining;
   status_ = std::move(reason);
   drain_until_ = clock_.now() + limits_.drain_limit;
+}
+
+void Channel::give_up(const Status& answer) {
+  log(LogLevel::kWarning, name_of(direction()), " channel gives up: ", answer.to_string());
+  fail(answer);
 }
 
 void Channel::drain() {

@@ -121,6 +121,8 @@ class Channel {
   void check_stall();
   void drain();
   bool peer_gone_for_good();
+  /// Fails with what the plugin answered to a post or a test, and warns, because the plugin's side does not (net_plugin.h).
+  void give_up(const Status& answer);
   bool waits_after_peer_gone() const { return peer_gone_count_ > 0 && now_ < next_test_at_; }
   bool working() const { return fifo_.held() > 0 || refused_; }
 
