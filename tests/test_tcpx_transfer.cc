@@ -1,6 +1,5 @@
 // test_tcpx_transfer {server|client IP|loopback}: one message, or a pattern of any size, from one memory to another.
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <map>
 #include <string>
 
@@ -79,7 +78,5 @@ int main(int argc, char** argv) {
     environment_preset(Variable::kSocketIfname, "=lo");
     if (app.count("--port") == 0) options.port = 0;
   }
-  // GPUDirect-TCPX sends without MSG_NOSIGNAL: a peer that leaves would end this process (35).
-  std::signal(SIGPIPE, SIG_IGN);
   return run_transfer_program(options, stop_on_interrupt());
 }
