@@ -6,6 +6,8 @@ PROGRAMS := test_device_discovery test_connection test_tcpx_transfer
 
 .PHONY: all test clean help configure tools $(PROGRAMS)
 .DEFAULT_GOAL := all
+# Two builds at once in one build folder would get in each other's way; each of them is parallel in itself.
+.NOTPARALLEL:
 
 all: configure
 	@cmake --build $(BUILD) -j $(JOBS)

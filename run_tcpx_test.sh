@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Runs one of the test programs with everything it needs: packages, build, environment.
 set -euo pipefail
+# A relative plugin path counts from where the user is.
+plugin_path=${UCCL_TCPX_PLUGIN_PATH:-}
+if [[ $plugin_path != embedded && -e $plugin_path ]]; then UCCL_TCPX_PLUGIN_PATH=$(realpath -s "$plugin_path"); fi
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 usage() {

@@ -61,7 +61,6 @@ need gcc has_command cc
 need make has_command make
 need cmake has_command cmake
 need ninja-build has_command ninja
-need git has_command git
 need libspdlog-dev has_header spdlog/spdlog.h
 need libfmt-dev has_header fmt/core.h
 need libcli11-dev has_header CLI/CLI.hpp

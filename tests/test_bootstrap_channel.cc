@@ -143,6 +143,19 @@ TEST(BootstrapChannel, StopFlagEndsAWaitButNotTheFarewell) {
   EXPECT_EQ(other.get().to_string(), "TCPX_E_TIMEOUT: peer reported: wait for the peer: interrupted");
 }
 
+TEST(BootstrapChannel, StopFlagCutsTheFarewellToASilentPeerShort) {
+  for (const bool before : {true, false}) {
+    Sockets sockets = socket_pair();
+    std::atomic<bool> stop = before;
+    BootstrapChannel here(std::move(sockets.a), SocketAddress::loopback(1), "test", &stop);
+    auto waiting = in_thread([&] { return here.finish(Status::ok(), soon()); });
+    EXPECT_EQ(waiting.wait_for(milliseconds(20)), std::future_status::timeout) << "the peer gets some time";
+    stop = true;
+    EXPECT_EQ(waiting.wait_for(seconds(5)), std::future_status::ready);
+    EXPECT_EQ(waiting.get().code(), Code::kTimeout);
+  }
+}
+
 TEST(BootstrapChannel, FinishTellsBothEndsHowTheOtherFared) {
   const Status failure(Code::kCuda, "unpack", "out of memory");
   const std::string passed_on = "TCPX_E_CUDA: peer reported: unpack: out of memory";

@@ -132,7 +132,8 @@ int main(int argc, char** argv) {
     return status.is_ok() ? passed("connected and parted in order") : failed(status);
   }
   const uint16_t server_port = port.value_or(loopback->parsed() ? 0 : settings->port);
-  const auto server = BootstrapServer::create({.port = server_port, .stop = &setup.stop});
+  const std::string server_host = loopback->parsed() ? "127.0.0.1" : "";
+  const auto server = BootstrapServer::create({.port = server_port, .host = server_host, .stop = &setup.stop});
   if (!server.is_ok()) return failed(server.status());
   const Status status = loopback->parsed() ? run_loopback(setup, **server) : run_server(setup, **server);
   return status.is_ok() ? passed("connected and parted in order") : failed(status);

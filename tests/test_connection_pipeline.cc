@@ -498,5 +498,15 @@ TEST(ConnectionPipeline, CloseWaitsForNobody) {
   EXPECT_EQ(p.send->register_memory(p.source.device(), 1, MemoryType::kHost).status().code(), Code::kInvalidArgument);
 }
 
+TEST(ConnectionPipeline, CancelWithoutAReasonIsABug) {
+  // A connection that has failed with "ok" would be closed like a healthy one, under copies that still run.
+  const auto cancel_with_ok = [] {
+    set_log_sink(nullptr, nullptr);
+    Pipeline p;
+    p.recv->cancel(Status::ok());
+  };
+  EXPECT_DEATH(cancel_with_ok(), "a channel fails for a reason");
+}
+
 }  // namespace
 }  // namespace tcpx

@@ -95,6 +95,7 @@ int main(int argc, char** argv) {
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
 
+  if (const auto settings = program_settings(); !settings.is_ok()) return failed(settings.status());
   const auto loaded = PluginLoader::load();
   if (!loaded.is_ok()) return failed(loaded.status());
   const auto count = loaded->plugin->device_count();

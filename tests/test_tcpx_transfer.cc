@@ -1,6 +1,5 @@
 // test_tcpx_transfer {server|client IP|loopback}: one message, or a pattern of any size, from one memory to another.
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <map>
 #include <string>
 
@@ -21,13 +20,11 @@ Result<TransferProgramOptions> options_from_environment() {
   if (!settings.is_ok()) return settings.status();
   const auto unpack = environment_choice(Variable::kUnpackImpl);
   if (!unpack.is_ok()) return unpack.status();
-  const auto debug = environment_integer(Variable::kDebug);
-  if (!debug.is_ok()) return debug.status();
   TransferProgramOptions options;
   options.port = settings->port;
   options.timeout = settings->timeout;
   options.unpack = static_cast<UnpackKind>(*unpack);
-  options.debug = *debug == 1;
+  options.debug = settings->debug;
   options.chunk_bytes = kDefaultChunkBytes;
   return options;
 }
@@ -58,15 +55,15 @@ void declare_options(CLI::App& app, TransferProgramOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto options = options_from_environment();
-  if (!options.is_ok()) return failed(options.status());
+  const auto environment = options_from_environment();
+  TransferProgramOptions options = environment.is_ok() ? *environment : TransferProgramOptions{};
   CLI::App app(
       "Moves a message from one memory to another through the net plugin and checks every byte.\n"
       "Exit code: 0 passed, 1 failed, 2 usage, 77 skipped.");
-  declare_options(app, *options);
+  declare_options(app, options);
   app.add_subcommand("server", "receive from a client")->fallthrough();
   CLI::App* client = app.add_subcommand("client", "send to the server at HOST")->fallthrough();
-  client->add_option("HOST", options->host, "name, IPv4 or IPv6 address of the server")->required();
+  client->add_option("HOST", options.host, "name, IPv4 or IPv6 address of the server")->required();
   CLI::App* loopback = app.add_subcommand("loopback", "both ends in this process")->fallthrough();
   app.require_subcommand(1);
   app.footer(
@@ -74,13 +71,12 @@ int main(int argc, char** argv) {
       "10.0.0.2");
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
+  if (!environment.is_ok()) return failed(environment.status());
 
-  options->role = client->parsed() ? TransferRole::kClient : loopback->parsed() ? TransferRole::kLoopback : TransferRole::kServer;
+  options.role = client->parsed() ? TransferRole::kClient : loopback->parsed() ? TransferRole::kLoopback : TransferRole::kServer;
   if (loopback->parsed()) {
     environment_preset(Variable::kSocketIfname, "=lo");
-    if (app.count("--port") == 0) options->port = 0;
+    if (app.count("--port") == 0) options.port = 0;
   }
-  // GPUDirect-TCPX sends without MSG_NOSIGNAL: a peer that leaves would end this process (35).
-  std::signal(SIGPIPE, SIG_IGN);
-  return run_transfer_program(*options, stop_on_interrupt());
+  return run_transfer_program(options, stop_on_interrupt());
 }

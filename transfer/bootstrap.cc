@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -48,15 +49,22 @@ bool is_self_connection(int fd) {
   return local.is_ok() && remote.is_ok() && local->to_string() == remote->to_string();
 }
 
+// Nobody listens there yet, or the network is slow: the same address may answer later.
+bool may_answer_later(const Status& status) {
+  return status.code() == Code::kPeerGone || status.code() == Code::kTimeout;
+}
+
 Result<UniqueFd> connect_once(const std::vector<SocketAddress>& addresses, Deadline deadline) {
-  Status last(Code::kInternal, "connect", "no address");
+  std::optional<Status> reason;
   for (const SocketAddress& address : addresses) {
     auto socket = connect_tcp(address, Deadline::after(kConnectAttempt).earlier(deadline));
     if (socket.is_ok() && !is_self_connection(socket->get())) return socket;
-    last =
+    Status status =
         socket.is_ok() ? Status(Code::kPeerGone, concat("connect to ", address.to_string()), "nobody listens") : socket.status();
+    // An address of a family that this machine lacks says nothing about the others.
+    if (!reason || may_answer_later(status)) reason = std::move(status);
   }
-  return last;
+  return reason.value_or(Status(Code::kInternal, "connect", "no address"));
 }
 
 Result<UniqueFd> connect_until(const std::vector<SocketAddress>& addresses, Deadline deadline, const std::atomic<bool>* stop) {
@@ -66,7 +74,7 @@ Result<UniqueFd> connect_until(const std::vector<SocketAddress>& addresses, Dead
     if (socket.is_ok()) return socket;
     const Status& status = socket.status();
     if (stop != nullptr && stop->load()) return Status(Code::kTimeout, status.operation(), "interrupted");
-    if (status.code() != Code::kPeerGone && status.code() != Code::kTimeout) return socket;
+    if (!may_answer_later(status)) return socket;
     const Deadline retry = Deadline::after(pause).earlier(deadline);
     std::this_thread::sleep_until(retry.at());
     if (deadline.expired()) {

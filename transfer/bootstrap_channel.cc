@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kMaxInbox = 8;
 // A flag set between looking at it and poll(2) wakes nobody, so waits look again this often.
 constexpr Duration kLookAtStop = std::chrono::milliseconds(50);
+// What a stopped end still gives the peer to say its verdict: much for a living peer, little for who pressed Ctrl-C.
+constexpr Duration kFarewellAfterStop = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -173,11 +175,18 @@ Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
   // Even when what came in was broken, what goes out may still reach the peer and tell it why.
   if (socket_) {
     const Status sent = send_all(socket_.get(), encode_frame(encode_finish(mine)), deadline);
+    bool stopped = false;
     while (!peer_final_ && broken_.is_ok()) {
       inbox_.clear();  // frames sent before the peer knew that this end is done
       (void)read_available();
       if (peer_final_ || !broken_.is_ok()) break;
-      Status waited = sent.is_ok() ? wait_for(socket_.get(), POLLIN, deadline) : sent;
+      Status waited = sent;
+      if (sent.is_ok()) waited = wait_readable(socket_.get(), deadline, stopped ? nullptr : stop_);
+      if (!stopped && stop_ != nullptr && stop_->load()) {
+        stopped = true;
+        deadline = deadline.earlier(Deadline::after(kFarewellAfterStop));
+        continue;
+      }
       if (waited.is_ok() && deadline.expired()) waited = Status(Code::kTimeout, "bootstrap finish", "deadline passed");
       if (!waited.is_ok()) (void)stick(std::move(waited));
     }

@@ -31,7 +31,8 @@ class BootstrapChannel {
  public:
   /// Made by BootstrapServer::accept and bootstrap_connect, after the hello.
   /// @param socket connected and non-blocking; @param peer_build version text of the other end's build.
-  /// @param stop may be null; else must outlive the channel. `finish` does not look at it, so that the peer still learns the end.
+  /// @param stop may be null; else must outlive the channel. It gives `finish` one more second, in which a living peer learns the
+  /// end.
   BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build, const std::atomic<bool>* stop = nullptr);
 
   const SocketAddress& peer() const { return peer_; }

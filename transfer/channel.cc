@@ -166,6 +166,7 @@ void Channel::check_stall() {
 }
 
 void Channel::fail(Status reason) {
+  require(!reason.is_ok(), "a channel fails for a reason");
   if (phase_ != Phase::kOpen) return;
   phase_ = Phase::kDraining;
   status_ = std::move(reason);

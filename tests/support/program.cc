@@ -68,7 +68,10 @@ Result<ProgramSettings> program_settings() {
   if (!port.is_ok()) return port.status();
   const auto timeout = environment_integer(Variable::kTimeoutMs);
   if (!timeout.is_ok()) return timeout.status();
-  return ProgramSettings{static_cast<uint16_t>(*port), std::chrono::milliseconds(*timeout)};
+  const auto debug = environment_integer(Variable::kDebug);
+  if (!debug.is_ok()) return debug.status();
+  if (const auto level = environment_choice(Variable::kLogLevel); !level.is_ok()) return level.status();
+  return ProgramSettings{static_cast<uint16_t>(*port), std::chrono::milliseconds(*timeout), *debug == 1};
 }
 
 }  // namespace tcpx::testing

@@ -31,12 +31,13 @@ int skipped(const std::string& reason);
 /// second one ends the process as usual.
 const std::atomic<bool>& stop_on_interrupt();
 
-/// UCCL_TCPX_BOOTSTRAP_PORT and UCCL_TCPX_TIMEOUT_MS.
+/// UCCL_TCPX_BOOTSTRAP_PORT, UCCL_TCPX_TIMEOUT_MS and UCCL_TCPX_DEBUG.
 struct ProgramSettings {
   uint16_t port = 0;
   Duration timeout{};
+  bool debug = false;
 };
-/// @return kBadConfig when one is malformed.
+/// @return kBadConfig when one is malformed, or UCCL_TCPX_LOG_LEVEL, which the log itself cannot report.
 Result<ProgramSettings> program_settings();
 
 }  // namespace tcpx::testing

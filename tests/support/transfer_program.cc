@@ -1,5 +1,6 @@
 #include "tests/support/transfer_program.h"
 
+#include <new>
 #include <thread>
 
 #include "tests/support/transfer_steps.h"
@@ -8,11 +9,21 @@
 namespace tcpx::testing {
 namespace {
 
+/// The data has copies in host memory, for which a large --bytes may leave no room.
+template <class Run>
+Status run_within_memory(Run run) {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    return {Code::kSystem, "allocate memory", "no room for a copy of the data in host memory"};
+  }
+}
+
 /// @param prepared an end that could not even begin still tells its peer so
 template <class Run>
 Status run_end(TransferEnd& end, const Status& prepared, Run run, Result<BootstrapChannel> channel) {
   if (!channel.is_ok()) return prepared.is_ok() ? channel.status() : prepared;
-  const Status mine = prepared.is_ok() ? run(end, *channel) : prepared;
+  const Status mine = prepared.is_ok() ? run_within_memory([&] { return run(end, *channel); }) : prepared;
   // Each end tells the other how it went and leaves only after it has heard the same from it.
   return channel->finish(mine, end.deadline());
 }

@@ -37,9 +37,8 @@ TransferEnd::TransferEnd(std::string name, DefaultEndpoint& endpoint, const Tran
     : name_(std::move(name)), endpoint_(endpoint), options_(options), gpu_(gpu), stop_(stop) {}
 
 Deadline TransferEnd::data_deadline() const {
-  const uint64_t megabytes = transfer_bytes() / 1000000;
-  return Deadline::after(options_.timeout +
-                         std::chrono::milliseconds(20) * static_cast<int64_t>(megabytes * options_.iterations));
+  const auto megabytes = static_cast<int64_t>(transfer_bytes() / 1000000);
+  return Deadline::after(options_.timeout + std::chrono::milliseconds(20) * megabytes);
 }
 
 std::vector<std::byte> TransferEnd::expected(uint32_t iteration) const {

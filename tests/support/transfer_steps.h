@@ -43,7 +43,7 @@ class TransferEnd {
   }
 
   Deadline deadline() const { return Deadline::after(options_.timeout); }
-  /// Longer for more data: verifying and moving go at 50 MB/s at the very least.
+  /// Of a step that handles the data of one transfer. Longer for more of it: moving and verifying go at 50 MB/s at least.
   Deadline data_deadline() const;
 
   size_t transfer_bytes() const { return options_.bytes ? static_cast<size_t>(*options_.bytes) : kTextPayload.size(); }
