@@ -26,9 +26,8 @@ bool is_peer_loss(int error_number) {
   }
 }
 
-Status set_option(int fd, int level, int option, const char* name) {
-  const int one = 1;
-  if (::setsockopt(fd, level, option, &one, sizeof one) == 0) return Status::ok();
+Status set_option(int fd, int level, int option, const char* name, int value = 1) {
+  if (::setsockopt(fd, level, option, &value, sizeof value) == 0) return Status::ok();
   return system_error(concat("set ", name), errno);
 }
 
@@ -130,6 +129,13 @@ Status wait_for(int fd, short events, Deadline deadline) {
 
 Status set_no_delay(int fd) {
   return set_option(fd, IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY");
+}
+
+Status set_keep_alive(int fd) {
+  TCPX_RETURN_IF_ERROR(set_option(fd, SOL_SOCKET, SO_KEEPALIVE, "SO_KEEPALIVE"));
+  TCPX_RETURN_IF_ERROR(set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, "TCP_KEEPIDLE", 10));
+  TCPX_RETURN_IF_ERROR(set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, "TCP_KEEPINTVL", 3));
+  return set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, "TCP_KEEPCNT", 3);
 }
 
 }  // namespace tcpx

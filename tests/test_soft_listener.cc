@@ -8,7 +8,7 @@
 
 #include <array>
 #include <atomic>
-#include <mutex>
+#include <memory>
 
 #include "base/log.h"
 #include "base/socket_io.h"
@@ -24,15 +24,18 @@ Deadline soon() {
   return Deadline::after(std::chrono::seconds(10));
 }
 
-/// Holds an I/O thread up for as long as `gate` is locked.
+/// Holds an I/O thread up until it is released.
 struct Blocker final : IoHandler {
   Next on_ready() override {
     entered = true;
-    const std::lock_guard wait(gate);
+    released.wait(false);
     return Next::kWait;
   }
-  std::mutex gate;
-  std::atomic<bool> entered = false;
+  void release() {
+    released = true;
+    released.notify_all();
+  }
+  std::atomic<bool> entered = false, released = false;
 };
 
 class SoftListener : public ::testing::Test {
@@ -61,7 +64,7 @@ TEST_F(SoftListener, ABurstOfGoodClientsIsServedWhole) {
   IoRegistration registration;
   std::vector<UniqueFd> clients;
   {
-    const std::lock_guard hold(blocker.gate);
+    const std::unique_ptr<Blocker, void (*)(Blocker*)> releaser(&blocker, [](Blocker* held) { held->release(); });
     ASSERT_TRUE(io_->next().add(event.get(), blocker, registration).is_ok());
     ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
     for (uint64_t i = 0; i < kClients; ++i) {

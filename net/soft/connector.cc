@@ -22,6 +22,7 @@ Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const S
     auto fd = connect_tcp(listener.address, deadline, bind_to);
     if (!fd.is_ok()) return fd.status();
     TCPX_RETURN_IF_ERROR(set_no_delay(fd->get()));
+    TCPX_RETURN_IF_ERROR(set_keep_alive(fd->get()));
     std::array<std::byte, kHelloBytes> record;
     hello.socket_index = i;
     encode_hello(hello, record);

@@ -32,9 +32,9 @@ void log_dropped(const std::string& peer, const std::string& why) {
 
 }  // namespace
 
-Listener::Listener(HandleInfo info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd timer)
+Listener::Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd timer)
     : Object(ObjectKind::kListener),
-      info_(std::move(info)),
+      info_(info),
       io_(std::move(io)),
       thread_(io_->next()),
       fd_(std::move(fd)),
@@ -51,7 +51,7 @@ Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address,
   }
   UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return system_error("create timer", errno);
-  std::unique_ptr<Listener> listener(new Listener(std::move(info), std::move(io), std::move(*fd), std::move(timer)));
+  std::unique_ptr<Listener> listener(new Listener(info, std::move(io), std::move(*fd), std::move(timer)));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->timer_.get(), *listener, listener->ticking_));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->fd_.get(), *listener, listener->listening_));
   return listener;
@@ -66,6 +66,11 @@ Listener::~Listener() {
     MutexLock lock(mutex_);
     strangers.swap(strangers_);
   }
+}
+
+bool Listener::has_peer() {
+  MutexLock lock(mutex_);
+  return !ready_.empty();
 }
 
 std::optional<ConnectedSockets> Listener::try_accept() {
@@ -154,6 +159,7 @@ Status Listener::admit(Stranger& stranger, const Hello& hello) {
   UniqueFd& place = hello.socket_index == info_.data_sockets ? group->sockets.control : group->sockets.data[hello.socket_index];
   if (place) return refuse(concat("socket ", hello.socket_index, " twice"));
 
+  TCPX_RETURN_IF_ERROR(set_keep_alive(stranger.fd.get()));
   std::array<std::byte, kHelloAnswerBytes> answer;
   encode_hello_answer({.connection = hello.connection, .accepted = true}, answer);
   // The first bytes on a fresh socket always fit its buffer.

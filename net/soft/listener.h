@@ -23,9 +23,11 @@ class Listener final : public Object, private IoHandler {
  public:
   /// Listens on a free port of `address`. The handle tells the rest of `info`, completed with address and cookie.
   static Result<std::unique_ptr<Listener>> create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io);
-  ~Listener();
+  ~Listener() override;
 
   Handle handle() const { return encode_handle(info_); }
+  /// True when try_accept has one for its next caller.
+  bool has_peer() TCPX_EXCLUDES(mutex_);
   /// A complete connection, oldest first; nullopt when there is none yet. Any number of peers, one after the other.
   std::optional<ConnectedSockets> try_accept() TCPX_EXCLUDES(mutex_);
 
@@ -45,7 +47,7 @@ class Listener final : public Object, private IoHandler {
     ConnectedSockets sockets;
   };
 
-  Listener(HandleInfo info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd timer);
+  Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd timer);
   Next on_ready() override;
   /// Takes some of the backlog. False: there may be more.
   bool take_strangers() TCPX_REQUIRES(mutex_);

@@ -7,9 +7,9 @@
 // Fairness: a comm may take n pages when it would then hold no more than what was free (the dynamic threshold of Choudhury and
 // Hahne, 1998). One that never consumes gets half of the pool, two that grow side by side a third each, and a comm that holds
 // nothing takes what is free, all of it if need be. While a comm that holds nothing waits for pages, comms that hold some take no
-// more, so a large message waits for what is out, not for what busy comms would take next. Comms that fall back to nothing between
-// their messages may still go before it, and pages that are never consumed are lost to all: no rule can share a pool smaller than
-// what is pinned in it.
+// more, so a large message waits for what is out, not for what busy comms would take next. Comms that fall back to nothing
+// between their messages may still go before it, and pages that are never consumed are lost to all: no rule can share a pool
+// smaller than what is pinned in it.
 #pragma once
 
 #include <cstdint>

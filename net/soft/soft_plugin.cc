@@ -82,24 +82,26 @@ Result<std::unique_ptr<SendComm>> SoftPlugin::connect(int dev, const Handle& han
     MutexLock lock(mutex_);
     timeout = config_.connect_timeout;
   }
-  auto sockets = connect_to_listener(*info, (*interface)->address, Deadline::after(timeout));
-  if (!sockets.is_ok()) return sockets.status();
   auto gpu = memory_->current_device();
   if (!gpu.is_ok()) return gpu.status();
   auto threads = io();
   if (!threads.is_ok()) return threads.status();
+  auto sockets = connect_to_listener(*info, (*interface)->address, Deadline::after(timeout));
+  if (!sockets.is_ok()) return sockets.status();
   return SendComm::create(*memory_, *gpu, std::move(*threads), std::move(*sockets));
 }
 
 Result<std::unique_ptr<RecvComm>> SoftPlugin::accept(Listener& listener) {
-  auto sockets = listener.try_accept();
-  if (!sockets) return std::unique_ptr<RecvComm>();
+  // What can fail here comes before the peer is taken: it stays in the queue for the next call.
+  if (!listener.has_peer()) return std::unique_ptr<RecvComm>();
   auto gpu = memory_->current_device();
   if (!gpu.is_ok()) return gpu.status();
   auto threads = io();
   if (!threads.is_ok()) return threads.status();
   auto pool = pool_of(*gpu);
   if (!pool.is_ok()) return pool.status();
+  auto sockets = listener.try_accept();
+  if (!sockets) return std::unique_ptr<RecvComm>();
   return RecvComm::create(*memory_, *gpu, std::move(*threads), std::move(*pool), std::move(*sockets));
 }
 
