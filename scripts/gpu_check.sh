@@ -100,7 +100,8 @@ gpu_tests_ran() {
 export -f gpu_tests_ran
 export build
 step tests.log 150 "tests that need a GPU" bash -c gpu_tests_ran
-step tests.log 150 "all other tests" ctest --test-dir "$build" -LE gpu -j "$jobs" --timeout 60 --output-on-failure
+# Few at a time: each process opens the driver, which takes its turn among many.
+step tests.log 260 "all other tests" ctest --test-dir "$build" -LE gpu -j 8 --timeout 60 --output-on-failure
 
 # sanitize TOOL LIMIT NAME COMMAND...
 sanitize() {
