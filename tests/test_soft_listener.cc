@@ -91,6 +91,14 @@ void count_warnings(LogLevel, std::string_view text, void*) {
 }
 
 TEST_F(SoftListener, WhoeverComesWhileDescriptorsAreOutIsServedLater) {
+  // One is served first, so that what the undefined-behaviour checker looks at once per class, through a pipe of its own, has been
+  // looked at while there are descriptors.
+  std::array<std::byte, kHelloAnswerBytes> answer;
+  const auto first = connect_tcp(info_.address, soon());
+  ASSERT_TRUE(first.is_ok());
+  EXPECT_TRUE(send_all(first->get(), hello(0, 0), soon()).is_ok());
+  EXPECT_TRUE(recv_all(first->get(), answer, soon()).is_ok());
+
   accept_warnings = 0;
   set_log_sink(&count_warnings, nullptr);
   const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -108,7 +116,6 @@ TEST_F(SoftListener, WhoeverComesWhileDescriptorsAreOutIsServedLater) {
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_TRUE(send_all(client.get(), hello(1, 0), soon()).is_ok());
   ASSERT_TRUE(wait_for(client.get(), POLLIN, soon()).is_ok()) << "nobody came back to the one in the backlog";
-  std::array<std::byte, kHelloAnswerBytes> answer;
   EXPECT_TRUE(recv_all(client.get(), answer, soon()).is_ok());
 }
 
