@@ -3,10 +3,10 @@
 //
 // How a network works here. `listen` makes a handle, which travels out of band. `try_connect` with that handle makes a comm that
 // only sends; `try_accept` makes the comm at the other end, which only receives. Memory is registered with the comm that uses it.
-// `try_send` and `try_recv` post requests, paired in post order: the n-th send meets the n-th receive, tags do not match anything.
-// `test` drives the comm and tells when a request is done. A receive of CUDA memory has not touched its buffer when it is done: the
-// bytes lie in the bounce pool, `received` lists the fragments, the caller gathers them, and only when that has finished says
-// `consumed`, which gives the pages back.
+// `try_send` and `try_recv` post requests, paired in post order: the n-th send meets the n-th receive, tags do not match
+// anything. `test` drives the comm and tells when a request is done. A receive of CUDA memory has not touched its buffer when it
+// is done: the bytes lie in the bounce pool, `received` lists the fragments, the caller gathers them, and only when that has
+// finished says `consumed`, which gives the pages back.
 //
 // Rules for callers, which every known plugin needs (numbers are the traps in the tests of that name):
 //  - set the device's GPU current before listen, try_connect, try_accept and register_memory (27);
@@ -17,9 +17,10 @@
 //  - close only after the peer has acknowledged out of band, and with no request outstanding (13, 36).
 // One thread at a time per comm; different comms from different threads at once are fine.
 //
-// Errors. kPeerGone: the plugin's "system error", that is a closed or dead peer or a failed socket; from `test` of a vendor plugin
-// it can be transient (12). kPlugin: anything else it refused, the native code says what. kCuda, kInvalidArgument as named.
-// All are logged here, but those of try_send, try_recv and test at debug level only: callers may ask again, and who gives up warns.
+// Errors. kPeerGone: the plugin's "system error", that is a closed or dead peer or a failed socket; from `test` of a vendor
+// plugin it can be transient (12). kPlugin: anything else it refused, the native code says what. kCuda, kInvalidArgument as
+// named. All are logged here, but those of try_send, try_recv and test at debug level only: callers may ask again, and who gives
+// up warns.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ enum class Request : uintptr_t {};
 enum class NetDeviceType { kHost, kUnpack, kUnknown };
 
 struct DeviceProperties {
-  std::string name;                    ///< interface name
+  std::string name;                     ///< interface name
   std::optional<std::string> pci_path;  ///< nullopt when the plugin knows none
   uint64_t guid = 0;
   bool host_memory = false;
@@ -96,8 +97,8 @@ class NetPlugin {
   virtual Result<DeviceProperties> properties(int dev) = 0;
 
   virtual Result<ListenComm> listen(int dev, Handle& handle) = 0;
-  /// nullopt: not yet, call again with the same `handle`. The plugin may write into `handle` while connecting, and the handle must
-  /// not be used for another connection afterwards: keep a pristine copy (1, 2).
+  /// nullopt: not yet, call again with the same `handle`. The plugin may write into `handle` while connecting, and the handle
+  /// must not be used for another connection afterwards: keep a pristine copy (1, 2).
   virtual Result<std::optional<SendComm>> try_connect(int dev, Handle& handle) = 0;
   /// nullopt: no peer yet. On success `device_handle` is filled; keep it until the comm is closed.
   virtual Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) = 0;
@@ -109,7 +110,8 @@ class NetPlugin {
   virtual Status deregister_memory(RecvComm comm, MemoryHandle handle) = 0;
 
   /// nullopt: not now, try again. `data` must stay unchanged until the request is done.
-  virtual Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) = 0;
+  virtual Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag,
+                                                  MemoryHandle handle) = 0;
   /// nullopt: not now, try again. At most `bytes` bytes may arrive.
   virtual Result<std::optional<Request>> try_recv(RecvComm comm, void* data, size_t bytes, int tag, MemoryHandle handle) = 0;
   /// `done` is true once, when the request has just finished.

@@ -1,9 +1,9 @@
 // Finds, opens and initialises the net plugin.
 //
-// Order: explicit path > UCCL_TCPX_PLUGIN_PATH > the places where GPUDirect-TCPX is installed > the software plugin in this build.
-// The word "embedded" as a path means the last one. A library that is named, or that exists at an installed place, and does not
-// load, has no table we know, has a half-empty table or whose init fails is an error: never a silent fall-back. One notice line on
-// the log says which plugin is in use and why.
+// Order: explicit path > UCCL_TCPX_PLUGIN_PATH > the places where GPUDirect-TCPX is installed > the software plugin in this
+// build. The word "embedded" as a path means the last one. A library that is named, or that exists at an installed place, and
+// does not load, has no table we know, has a half-empty table or whose init fails is an error: never a silent fall-back. One
+// notice line on the log says which plugin is in use and why.
 #pragma once
 
 #include <memory>
@@ -26,10 +26,10 @@ struct PluginSource {
   std::string reason;  ///< "named by UCCL_TCPX_PLUGIN_PATH", "no plugin at ...", ...
 };
 
-/// A plugin's `init` may run once per process (30), so loading the same library again returns the instance already loaded. Plugins
-/// are never unloaded: they own threads. Thread-safe.
-/// @return kNotFound: no such file; kUnsupported: cannot be opened, no known table, half-empty table; kPlugin/kCuda/kPeerGone: init
-/// failed with the plugin's code; kPlugin: it threw; kBadConfig: a variable of the log is malformed.
+/// A plugin's `init` may run once per process (30), so loading the same library again returns the instance already loaded.
+/// Plugins are never unloaded: they own threads. Thread-safe.
+/// @return kNotFound: no such file; kUnsupported: cannot be opened, no known table, half-empty table; kPlugin/kCuda/kPeerGone:
+/// init failed with the plugin's code; kPlugin: it threw; kBadConfig: a variable of the log is malformed.
 class PluginLoader {
  public:
   struct Loaded {

@@ -91,8 +91,8 @@ void count_warnings(LogLevel, std::string_view text, void*) {
 }
 
 TEST_F(SoftListener, WhoeverComesWhileDescriptorsAreOutIsServedLater) {
-  // One is served first, so that what the undefined-behaviour checker looks at once per class, through a pipe of its own, has been
-  // looked at while there are descriptors.
+  // One is served first, so that what the undefined-behaviour checker looks at once per class, through a pipe of its own, has
+  // been looked at while there are descriptors.
   std::array<std::byte, kHelloAnswerBytes> answer;
   const auto first = connect_tcp(info_.address, soon());
   ASSERT_TRUE(first.is_ok());

@@ -1,8 +1,8 @@
 // Status and Result: how the world's failures travel through this library as values.
 //
-// A Status names what happened (`code`), what was being done (`operation`), what exactly went wrong (`detail`) and, where a foreign
-// system said it, that system's own number with its domain. The one who first turns a foreign code into a Status logs it; callers
-// pass it on. Bugs are assertions, not Statuses.
+// A Status names what happened (`code`), what was being done (`operation`), what exactly went wrong (`detail`) and, where a
+// foreign system said it, that system's own number with its domain. The one who first turns a foreign code into a Status logs it;
+// callers pass it on. Bugs are assertions, not Statuses.
 #pragma once
 
 #include <cassert>
@@ -37,20 +37,34 @@ enum class Domain : int32_t { kNone, kErrno, kNccl, kCuda };
 
 constexpr std::string_view name_of(Code code) {
   switch (code) {
-    case Code::kOk: return "TCPX_OK";
-    case Code::kInvalidArgument: return "TCPX_E_INVALID_ARGUMENT";
-    case Code::kNotFound: return "TCPX_E_NOT_FOUND";
-    case Code::kUnsupported: return "TCPX_E_UNSUPPORTED";
-    case Code::kBadConfig: return "TCPX_E_BAD_CONFIG";
-    case Code::kTimeout: return "TCPX_E_TIMEOUT";
-    case Code::kPeerGone: return "TCPX_E_PEER_GONE";
-    case Code::kProtocol: return "TCPX_E_PROTOCOL";
-    case Code::kPlugin: return "TCPX_E_PLUGIN";
-    case Code::kCuda: return "TCPX_E_CUDA";
-    case Code::kSystem: return "TCPX_E_SYSTEM";
-    case Code::kExhausted: return "TCPX_E_EXHAUSTED";
-    case Code::kMismatch: return "TCPX_E_MISMATCH";
-    case Code::kInternal: return "TCPX_E_INTERNAL";
+    case Code::kOk:
+      return "TCPX_OK";
+    case Code::kInvalidArgument:
+      return "TCPX_E_INVALID_ARGUMENT";
+    case Code::kNotFound:
+      return "TCPX_E_NOT_FOUND";
+    case Code::kUnsupported:
+      return "TCPX_E_UNSUPPORTED";
+    case Code::kBadConfig:
+      return "TCPX_E_BAD_CONFIG";
+    case Code::kTimeout:
+      return "TCPX_E_TIMEOUT";
+    case Code::kPeerGone:
+      return "TCPX_E_PEER_GONE";
+    case Code::kProtocol:
+      return "TCPX_E_PROTOCOL";
+    case Code::kPlugin:
+      return "TCPX_E_PLUGIN";
+    case Code::kCuda:
+      return "TCPX_E_CUDA";
+    case Code::kSystem:
+      return "TCPX_E_SYSTEM";
+    case Code::kExhausted:
+      return "TCPX_E_EXHAUSTED";
+    case Code::kMismatch:
+      return "TCPX_E_MISMATCH";
+    case Code::kInternal:
+      return "TCPX_E_INTERNAL";
   }
   return "TCPX_E_UNKNOWN";
 }
@@ -76,10 +90,17 @@ class [[nodiscard]] Status {
     std::string text(name_of(code_));
     text.append(": ").append(operation_).append(": ").append(detail_);
     switch (domain_) {
-      case Domain::kNone: break;
-      case Domain::kErrno: text.append(" (errno ").append(std::to_string(native_)).append(")"); break;
-      case Domain::kNccl: text.append(" (plugin rc ").append(std::to_string(native_)).append(")"); break;
-      case Domain::kCuda: text.append(" (cudaError ").append(std::to_string(native_)).append(")"); break;
+      case Domain::kNone:
+        break;
+      case Domain::kErrno:
+        text.append(" (errno ").append(std::to_string(native_)).append(")");
+        break;
+      case Domain::kNccl:
+        text.append(" (plugin rc ").append(std::to_string(native_)).append(")");
+        break;
+      case Domain::kCuda:
+        text.append(" (cudaError ").append(std::to_string(native_)).append(")");
+        break;
     }
     return text;
   }
@@ -101,9 +122,18 @@ class [[nodiscard]] Result {
 
   bool is_ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
-  T& value() & { assert(is_ok()); return *value_; }
-  const T& value() const& { assert(is_ok()); return *value_; }
-  T&& value() && { assert(is_ok()); return *std::move(value_); }
+  T& value() & {
+    assert(is_ok());
+    return *value_;
+  }
+  const T& value() const& {
+    assert(is_ok());
+    return *value_;
+  }
+  T&& value() && {
+    assert(is_ok());
+    return *std::move(value_);
+  }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
   T& operator*() & { return value(); }
@@ -118,7 +148,7 @@ class [[nodiscard]] Result {
 }  // namespace tcpx
 
 /// Returns the Status of `expression` from the enclosing function when it is not ok.
-#define TCPX_RETURN_IF_ERROR(expression)                            \
-  do {                                                              \
+#define TCPX_RETURN_IF_ERROR(expression)                                                           \
+  do {                                                                                             \
     if (::tcpx::Status failed_status = (expression); !failed_status.is_ok()) return failed_status; \
   } while (false)

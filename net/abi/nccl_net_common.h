@@ -19,7 +19,14 @@ enum NcclResult : int {
   kNcclInProgress = 7,
 };
 
-enum NcclDebugLevel : int { kNcclLogNone = 0, kNcclLogVersion = 1, kNcclLogWarn = 2, kNcclLogInfo = 3, kNcclLogAbort = 4, kNcclLogTrace = 5 };
+enum NcclDebugLevel : int {
+  kNcclLogNone = 0,
+  kNcclLogVersion = 1,
+  kNcclLogWarn = 2,
+  kNcclLogInfo = 3,
+  kNcclLogAbort = 4,
+  kNcclLogTrace = 5
+};
 
 /// ncclDebugLogger_t: `flags` is a subsystem mask by value; called from any thread of the plugin.
 using NcclLogger = void (*)(int level, unsigned long flags, const char* file, int line, const char* format, ...);
