@@ -15,17 +15,19 @@ class D2dUnpacker final : public Unpacker {
 
   const char* name() const override { return "d2d"; }
 
-  Result<UnpackTicket> submit(const DescriptorBlock& block) override {
-    TCPX_RETURN_IF_ERROR(ring_->ready());
+  Result<UnpackTicket> submit(std::span<const DescriptorBlock> blocks) override {
+    TCPX_RETURN_IF_ERROR(ring_->ready(blocks.size()));
     const Result<DeviceGuard> guard = DeviceGuard::enter(ring_->device());
     if (!guard.is_ok()) return guard.status();
-    const UnpackTarget& target = block.target();
-    merge_fragments(block.fragments(), merged_);
-    for (const Fragment& run : merged_) {
-      // kDefault, because the software plugin's pool is pinned host memory and a vendor's is the GPU's.
-      const cudaError_t error = cudaMemcpyAsync(target.destination + run.dst_off, target.pool + run.src_off, run.len,
-                                                cudaMemcpyDefault, ring_->stream().get());
-      if (error != cudaSuccess) return ring_->fail(cuda_error(error, "start device copy"));
+    for (const DescriptorBlock& block : blocks) {
+      const UnpackTarget& target = block.target();
+      merge_fragments(block.fragments(), merged_);
+      for (const Fragment& run : merged_) {
+        // kDefault, because the software plugin's pool is pinned host memory and a vendor's is the GPU's.
+        const cudaError_t error = cudaMemcpyAsync(target.destination + run.dst_off, target.pool + run.src_off, run.len,
+                                                  cudaMemcpyDefault, ring_->stream().get());
+        if (error != cudaSuccess) return ring_->fail(cuda_error(error, "start device copy"));
+      }
     }
     return ring_->commit();
   }

@@ -23,10 +23,10 @@ class EventRing {
   int device() const { return device_; }
   StreamView stream() const { return stream_.view(); }
 
-  Status ready() const { return tickets_.ready(); }
-  /// The slot whose turn it is; nothing in flight uses it. Only when ready().
+  Status ready(size_t block_count) const { return tickets_.ready(block_count); }
+  /// The slot whose turn it is; nothing in flight uses it. Only when ready.
   size_t next_slot() const { return tickets_.next_slot(); }
-  /// Gives a ticket to all that was submitted to stream() since the last. Only when ready(), with device() current.
+  /// Gives a ticket to all that was submitted to stream() since the last. Only when ready, with device() current.
   Result<UnpackTicket> commit();
   /// Makes `error` stick, after waiting for what is in flight: who hears of the failure may free the memory at once.
   Status fail(Status error);

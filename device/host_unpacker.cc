@@ -25,10 +25,12 @@ class HostUnpacker final : public Unpacker {
 
   const char* name() const override { return "host"; }
 
-  Result<UnpackTicket> submit(const DescriptorBlock& block) override {
-    TCPX_RETURN_IF_ERROR(tickets_.ready());
-    const Status copied = unpack(block);
-    if (!copied.is_ok()) return tickets_.fail(copied);
+  Result<UnpackTicket> submit(std::span<const DescriptorBlock> blocks) override {
+    TCPX_RETURN_IF_ERROR(tickets_.ready(blocks.size()));
+    for (const DescriptorBlock& block : blocks) {
+      const Status copied = unpack(block);
+      if (!copied.is_ok()) return tickets_.fail(copied);
+    }
     return tickets_.push();
   }
 

@@ -17,7 +17,8 @@ static_assert(sizeof(KernelFragment) == sizeof(Fragment) && offsetof(KernelFragm
               offsetof(KernelFragment, len) == offsetof(Fragment, len) &&
               offsetof(KernelFragment, dst_off) == offsetof(Fragment, dst_off));
 
-constexpr size_t kSlotBytes = kMaxFragments * sizeof(Fragment);
+constexpr size_t kBlockBytes = kMaxFragments * sizeof(Fragment);
+constexpr size_t kSlotBytes = kMaxBatchBlocks * kBlockBytes;
 
 class KernelUnpacker final : public Unpacker {
  public:
@@ -26,19 +27,21 @@ class KernelUnpacker final : public Unpacker {
 
   const char* name() const override { return "kernel"; }
 
-  Result<UnpackTicket> submit(const DescriptorBlock& block) override {
-    TCPX_RETURN_IF_ERROR(ring_->ready());
-    const std::span<const Fragment> fragments = block.fragments();
-    const LaunchPolicy policy = choose_launch_policy(shape_of(block), block_budget_);
+  Result<UnpackTicket> submit(std::span<const DescriptorBlock> blocks) override {
+    TCPX_RETURN_IF_ERROR(ring_->ready(blocks.size()));
     const Result<DeviceGuard> guard = DeviceGuard::enter(ring_->device());
     if (!guard.is_ok()) return guard.status();
-    if (policy.blocks != 0) {
-      const size_t slot = ring_->next_slot() * kSlotBytes;
+    size_t slot = ring_->next_slot() * kSlotBytes;
+    for (const DescriptorBlock& block : blocks) {
+      const std::span<const Fragment> fragments = block.fragments();
+      const LaunchPolicy policy = choose_launch_policy(shape_of(block), block_budget_);
+      if (policy.blocks == 0) continue;
       std::memcpy(slots_.host() + slot, fragments.data(), fragments.size_bytes());
       const UnpackLaunch launch{reinterpret_cast<const KernelFragment*>(slots_.device() + slot),
                                 static_cast<uint32_t>(fragments.size()), block.target().pool, block.target().destination};
       const cudaError_t error = launch_unpack(policy, launch, ring_->stream().get());
       if (error != cudaSuccess) return ring_->fail(cuda_error(error, "launch unpack kernel"));
+      slot += kBlockBytes;
     }
     return ring_->commit();
   }

@@ -20,14 +20,19 @@ class TicketRing {
  public:
   explicit TicketRing(size_t depth) : depth_(depth) {}
 
-  /// ok when a slot is free; the error that stuck; kExhausted when all are in flight.
-  Status ready() const {
+  /// What Unpacker::submit answers before anything else: ok when a slot is free; the error that stuck; kInvalidArgument for a
+  /// number of blocks that is none; kExhausted when all slots are in flight.
+  Status ready(size_t block_count) const {
     if (!error_.is_ok()) return error_;
+    if (block_count == 0 || block_count > kMaxBatchBlocks) {
+      return Status(Code::kInvalidArgument, "submit unpack",
+                    concat(block_count, " blocks; 1 to ", kMaxBatchBlocks, " are possible"));
+    }
     if (next_ - oldest_ < depth_) return Status::ok();
     return Status(Code::kExhausted, "submit unpack", concat("all ", depth_, " slots are in flight"));
   }
 
-  /// The slot that the next ticket will hold. Only when ready().
+  /// The slot that the next ticket will hold. Only when ready.
   size_t next_slot() const { return static_cast<size_t>(next_ % depth_); }
   UnpackTicket push() {
     assert(next_ - oldest_ < depth_);
@@ -36,7 +41,7 @@ class TicketRing {
   bool in_flight() const { return oldest_ != next_; }
   bool failed() const { return !error_.is_ok(); }
 
-  /// The first error stays, whatever follows; every ready() and query() from now on reports it.
+  /// The first error stays, whatever follows; every ready and query from now on reports it.
   /// The caller has made sure that nothing submitted still touches memory.
   Status fail(Status error) {
     if (error_.is_ok()) error_ = std::move(error);

@@ -23,7 +23,7 @@ TEST(TicketRing, TicketsAscendAndSlotsGoRound) {
   TicketRing ring(2);
   Slots slots{{true, true}, {}};
   for (uint64_t t = 0; t < 5; ++t) {
-    ASSERT_TRUE(ring.ready().is_ok());
+    ASSERT_TRUE(ring.ready(1).is_ok());
     EXPECT_EQ(ring.next_slot(), t % 2);
     const UnpackTicket ticket = ring.push();
     EXPECT_EQ(static_cast<uint64_t>(ticket), t);
@@ -38,14 +38,14 @@ TEST(TicketRing, IsExhaustedUntilTheOldestIsRetired) {
   Slots slots{{false, false}, {}};
   const UnpackTicket first = ring.push();
   const UnpackTicket second = ring.push();
-  EXPECT_EQ(ring.ready().code(), Code::kExhausted);
+  EXPECT_EQ(ring.ready(1).code(), Code::kExhausted);
   slots.done[1] = true;
   EXPECT_FALSE(*ring.query(second, slots.ask())) << "finished before its predecessor is seen to be";
   EXPECT_EQ(slots.asked, std::vector<size_t>{0}) << "only the oldest is asked";
-  EXPECT_EQ(ring.ready().code(), Code::kExhausted);
+  EXPECT_EQ(ring.ready(1).code(), Code::kExhausted);
   slots.done[0] = true;
   EXPECT_TRUE(*ring.query(first, slots.ask()));
-  EXPECT_TRUE(ring.ready().is_ok());
+  EXPECT_TRUE(ring.ready(1).is_ok());
   EXPECT_EQ(ring.next_slot(), 0u);
 }
 
@@ -72,7 +72,7 @@ TEST(TicketRing, AnUnknownTicketIsAnErrorThatDoesNotStick) {
   TicketRing ring(2);
   Slots slots{{true, true}, {}};
   EXPECT_EQ(ring.query(UnpackTicket{0}, slots.ask()).status().code(), Code::kInvalidArgument);
-  EXPECT_TRUE(ring.ready().is_ok());
+  EXPECT_TRUE(ring.ready(1).is_ok());
   EXPECT_TRUE(slots.asked.empty());
 }
 
@@ -84,7 +84,7 @@ TEST(TicketRing, TheFirstErrorSticks) {
   EXPECT_EQ(ring.query(ticket, broken).status().native(), 700);
   EXPECT_TRUE(ring.failed());
   EXPECT_EQ(ring.fail(Status(Code::kSystem, "later", "second")).detail(), "first");
-  EXPECT_EQ(ring.ready().detail(), "first");
+  EXPECT_EQ(ring.ready(1).detail(), "first");
   EXPECT_EQ(ring.query(ticket, slots.ask()).status().detail(), "first");
   EXPECT_TRUE(slots.asked.empty());
 }

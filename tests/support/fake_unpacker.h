@@ -3,6 +3,8 @@
 #pragma once
 
 #include <deque>
+#include <span>
+#include <vector>
 
 #include "rx/unpacker.h"
 
@@ -22,10 +24,10 @@ class FakeUnpacker final : public Unpacker {
 
   const char* name() const override { return "fake"; }
 
-  Result<UnpackTicket> submit(const DescriptorBlock& block) override {
+  Result<UnpackTicket> submit(std::span<const DescriptorBlock> blocks) override {
     if (counts_down(fail_submit_at)) return Status(Code::kCuda, "submit unpack", "scripted", Domain::kCuda, 700);
     if (jobs_.size() >= max_in_flight) return Status(Code::kExhausted, "submit unpack", "too many in flight");
-    jobs_.push_back({block, queries_needed});
+    jobs_.push_back({{blocks.begin(), blocks.end()}, queries_needed});
     return UnpackTicket{next_ticket_++};
   }
 
@@ -42,14 +44,14 @@ class FakeUnpacker final : public Unpacker {
       --jobs_.front().queries_left;
       return false;
     }
-    cpu_unpack(jobs_.front().block);
+    for (const DescriptorBlock& block : jobs_.front().blocks) cpu_unpack(block);
     jobs_.pop_front();
     return true;
   }
 
  private:
   struct Job {
-    DescriptorBlock block;
+    std::vector<DescriptorBlock> blocks;
     uint32_t queries_left;
   };
   // 1 is "now", and stays 1: the error sticks.

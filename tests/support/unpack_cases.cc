@@ -253,6 +253,39 @@ TEST_P(UnpackCases, AMessageOfNoBytesHasATicketToo) {
   ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
 }
 
+TEST_P(UnpackCases, ABatchOfBlocksHasOneTicket) {
+  constexpr size_t kStride = 256 * 1024;
+  ASSERT_NO_FATAL_FAILURE(make_arenas(4 << 20, kMaxBatchBlocks * kStride));
+  std::vector<DescriptorBlock> batch(kMaxBatchBlocks);
+  for (size_t i = 0; i < batch.size(); ++i) {
+    // Misaligned against each other, each with a pool base of its own, and one without any fragment.
+    std::vector<Fragment> list = i == 5 ? std::vector<Fragment>{} : random_list(1 + 7 * i, 2000);
+    for (Fragment& fragment : list)
+      fragment.src_off -= std::min<uint32_t>(fragment.src_off, kMaxBatchBlocks);  // inside all pools
+    const uint64_t at = i * kStride + 3 * i;
+    const auto target = [&](const Arena& pool, std::byte* pool_base, std::byte* destination) {
+      return UnpackTarget{pool_base + i, pool.shadow.size() - i, destination + at, kStride - 3 * i};
+    };
+    ASSERT_TRUE(batch[i].build(list, total_bytes(list), target(pool_, pool_.shadow.data(), destination_.shadow.data())).is_ok());
+    cpu_unpack(batch[i]);
+    ASSERT_TRUE(batch[i].build(list, total_bytes(list), target(pool_, pool_.address, destination_.address)).is_ok());
+  }
+  const Result<UnpackTicket> ticket = unpacker_->submit(batch);
+  ASSERT_TRUE(ticket.is_ok()) << ticket.status().to_string();
+  ASSERT_NO_FATAL_FAILURE(wait(*ticket));
+  ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
+}
+
+TEST_P(UnpackCases, ABatchOfNoOrTooManyBlocksIsRefused) {
+  ASSERT_NO_FATAL_FAILURE(make_arenas(4096, 4096));
+  EXPECT_EQ(unpacker_->submit(std::span<const DescriptorBlock>{}).status().code(), Code::kInvalidArgument);
+  const std::vector<DescriptorBlock> many(kMaxBatchBlocks + 1);
+  EXPECT_EQ(unpacker_->submit(many).status().code(), Code::kInvalidArgument);
+  ASSERT_NO_FATAL_FAILURE(unpack(random_list(3, 100)));  // the refusal does not stick
+  ASSERT_NO_FATAL_FAILURE(wait_for_all());
+  ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
+}
+
 TEST_P(UnpackCases, AnUnknownTicketIsRefusedAndHarmsNothing) {
   ASSERT_NO_FATAL_FAILURE(make_arenas(4096, 4096));
   EXPECT_EQ(unpacker_->query(UnpackTicket{0}).status().code(), Code::kInvalidArgument);
