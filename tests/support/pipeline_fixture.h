@@ -1,8 +1,12 @@
 // Both ends of one wire of a plugin, with their memory, under a manual clock.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "perf/pattern.h"
 #include "tests/support/fake_net_plugin.h"
@@ -80,5 +84,23 @@ struct Pipeline {
   std::unique_ptr<Connection> send, recv;
   RegisteredMemory send_memory, recv_memory;
 };
+
+/// What must hold after every transfer that went well.
+inline void expect_clean_success(Pipeline& p, TransferId sent, TransferId got, size_t offset, size_t bytes, uint64_t seed = 1) {
+  const TransferAnswer send = p.send->poll(sent);
+  const TransferAnswer recv = p.recv->poll(got);
+  EXPECT_EQ(send.state, TransferState::kDone) << send.status.to_string();
+  EXPECT_EQ(recv.state, TransferState::kDone) << recv.status.to_string();
+  EXPECT_EQ(recv.bytes_done, bytes);
+  EXPECT_TRUE(verify_pattern(p.received(offset, bytes), seed).is_ok())
+      << verify_pattern(p.received(offset, bytes), seed).to_string();
+  EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
+}
+
+/// What must hold once a connection has reported a failure: nobody can touch its memory any more.
+inline void expect_let_go(Pipeline& p) {
+  EXPECT_EQ(p.unpacker.in_flight(), 0u);
+  EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
+}
 
 }  // namespace tcpx::testing
