@@ -74,23 +74,40 @@ bool Channel::peer_gone_for_good() {
   return ++peer_gone_count_ >= limits_.peer_gone_tests;
 }
 
-// Arrived -> Unpacking.
+// Arrived -> Unpacking, all of them or, when the unpacker is full, none that needs a copy.
 bool Channel::unpack_arrived() {
+  if (phase_ != Phase::kOpen || fifo_.count(ChunkState::kArrived) == 0) return false;
   bool advanced = false;
-  while (Flight* flight = phase_ == Phase::kOpen ? fifo_.oldest(ChunkState::kArrived) : nullptr) {
-    bool submitted = false;
-    if (Status status = start_unpack(*flight, submitted); !status.is_ok()) {
+  for (const uint64_t end = fifo_.end() - fifo_.count(ChunkState::kPosted); gathered_end_ != end; ++gathered_end_) {
+    // Nothing is given back after an error, so what was gathered before it is not worth copying.
+    if (Status status = gather(fifo_.at(gathered_end_)); !status.is_ok()) {
       fail(std::move(status));
-      break;
+      return advanced;
     }
-    if (!submitted) break;
-    fifo_.advance(ChunkState::kArrived, ChunkState::kUnpacking);
-    advanced = true;
+    if (batch_blocks_ == 0) {  // neither it nor what came before it waits for a copy
+      fifo_.advance(ChunkState::kArrived, ChunkState::kUnpacking);
+      advanced = true;
+    }
   }
-  return advanced;
+  if (batch_blocks_ == 0) return advanced;
+  const auto ticket = receive_.unpacker->submit(std::span(blocks_).first(batch_blocks_));
+  if (!ticket.is_ok()) {
+    // A full unpacker is asked again at the next call, with what will have arrived by then.
+    if (ticket.status().code() != Code::kExhausted) fail(ticket.status());
+    return advanced;
+  }
+  batch_blocks_ = 0;
+  // A message that needs no copy but follows one that does is given back no earlier than that one: it waits for the same ticket.
+  while (Flight* flight = fifo_.oldest(ChunkState::kArrived)) {
+    flight->ticket = *ticket;
+    fifo_.advance(ChunkState::kArrived, ChunkState::kUnpacking);
+  }
+  return true;
 }
 
-Status Channel::start_unpack(Flight& flight, bool& submitted) {
+// Reads what has arrived for `flight`, once, and adds it to the batch if there is something to copy. Right after its test,
+// because the plugin answers only until the next post; a block that waits for a full unpacker is not built again.
+Status Channel::gather(const Flight& flight) {
   auto message = comm_.plugin().received(flight.request);
   if (!message.is_ok()) return message.status();
   // The plugin adopts the sender's size without looking (16), and a short message leaves old bytes at the end of the chunk: both
@@ -103,27 +120,24 @@ Status Channel::start_unpack(Flight& flight, bool& submitted) {
     log(LogLevel::kError, status.to_string());
     return status;
   }
-  block_.clear();
+  DescriptorBlock& block = blocks_[batch_blocks_];
+  block.clear();
   if (!message->in_place) {
     const UnpackTarget target{.pool = receive_.pool.base,
                               .pool_bytes = receive_.pool.bytes,
                               .destination = flight.work.data,
                               .destination_bytes = chunk.bytes};
-    if (Status status = block_.build({message->fragments, message->fragment_count}, message->bytes, target); !status.is_ok()) {
+    if (Status status = block.build({message->fragments, message->fragment_count}, message->bytes, target); !status.is_ok()) {
       log(LogLevel::kError, "scatter list of chunk ", chunk.index, " refused: ", status.to_string());
       return status;
     }
   }
-  if (!block_.fragments().empty()) {
+  if (!block.fragments().empty()) {
     if (receive_.unpacker == nullptr)
       return Status(Code::kUnsupported, "unpack", "the message lies in the bounce pool and no unpacker was given");
-    const auto ticket = receive_.unpacker->submit(block_);
-    if (!ticket.is_ok() && ticket.status().code() == Code::kExhausted) return Status::ok();
-    if (!ticket.is_ok()) return ticket.status();
-    flight.ticket = *ticket;
+    ++batch_blocks_;
   }
-  if (receive_.tap != nullptr) receive_.tap->arrived(flight.work, *message, block_);
-  submitted = true;
+  if (receive_.tap != nullptr) receive_.tap->arrived(flight.work, *message, block);
   return Status::ok();
 }
 
@@ -131,15 +145,12 @@ Status Channel::start_unpack(Flight& flight, bool& submitted) {
 bool Channel::consume_unpacked() {
   bool advanced = false;
   while (Flight* flight = phase_ == Phase::kOpen ? fifo_.oldest(ChunkState::kUnpacking) : nullptr) {
-    if (flight->ticket) {
-      const auto done = receive_.unpacker->query(*flight->ticket);
-      if (!done.is_ok()) {
-        fail(done.status());
-        break;
-      }
-      if (!*done) break;
-      flight->ticket.reset();
+    const auto copied = is_copied(*flight);
+    if (!copied.is_ok()) {
+      fail(copied.status());
+      break;
     }
+    if (!*copied) break;
     // The bytes are in place from here on, but without its pages back the comm is of no use: an error here is one of the channel.
     if (Status status = comm_.consumed(flight->request); !status.is_ok()) {
       fail(std::move(status));
@@ -149,6 +160,13 @@ bool Channel::consume_unpacked() {
     advanced = true;
   }
   return advanced;
+}
+
+Result<bool> Channel::is_copied(const Flight& flight) {
+  if (!flight.ticket || flight.ticket <= newest_done_) return true;
+  auto done = receive_.unpacker->query(*flight.ticket);
+  if (done.is_ok() && *done) newest_done_ = flight.ticket;
+  return done;
 }
 
 void Channel::finish_oldest(ChunkState from, ChunkState to) {
@@ -179,16 +197,12 @@ void Channel::give_up(const Status& answer) {
 }
 
 void Channel::drain() {
+  // What has arrived without being submitted is nobody's but the plugin's.
   bool busy = false;
-  for (uint64_t number = fifo_.begin(); number != fifo_.end() && fifo_.state_of(number) == ChunkState::kUnpacking; ++number) {
-    Flight& flight = fifo_.at(number);
-    if (!flight.ticket) continue;
-    const auto done = receive_.unpacker->query(*flight.ticket);
-    if (done.is_ok() && !*done) {
-      busy = true;
-      break;  // tickets finish in order
-    }
-    flight.ticket.reset();  // done, or the unpacker is broken for good and copies nothing any more
+  for (uint64_t number = fifo_.begin(); !busy && number != fifo_.end() && fifo_.state_of(number) == ChunkState::kUnpacking;
+       ++number) {
+    const auto copied = is_copied(fifo_.at(number));
+    busy = copied.is_ok() && !*copied;  // after an error the unpacker is broken for good and copies nothing any more
   }
   if (busy && now_ < drain_until_) return;
   if (busy) {

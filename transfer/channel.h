@@ -1,7 +1,11 @@
 // Channel: one comm and the chunks in flight on it. The same pipeline for both directions; a receive has two more stations.
 //
-// `progress` does, in this order: test the oldest posted request (and the next, while they are done); hand the oldest arrived
-// message to the unpacker; give back the oldest unpacked one. Nothing else touches the comm.
+// `progress` does, in this order: test the oldest posted request (and the next, while they are done); hand all arrived messages
+// to the unpacker; give back the oldest unpacked one (and the next, while they are done). Nothing else touches the comm.
+//
+// Batches. What has arrived goes out at once, as one submit with one ticket. Waiting for more would add the wait to every
+// transfer, and gains nothing under load: several messages are done in one pass then, because arrivals outrun the calls of
+// `progress`. All or nothing: when the unpacker is full, or a list is refused, no message of the batch has been started.
 //
 // Failure. The first error wins. From then on nothing is posted, tested or given back; the channel waits until the unpacker has
 // let go of the memory, deregisters and closes the comm so that the plugin lets go of it too, and only then is `closed`: whoever
@@ -54,7 +58,7 @@ struct ChunkWork {
   int tag = 0;
 };
 
-/// Sees every received message before it is given back, while its bounce pages are still there. For tools that show them.
+/// Sees every received message once, when it has arrived and before it is copied. For tools that show them.
 class ReceiveTap {
  public:
   virtual ~ReceiveTap() = default;
@@ -109,14 +113,15 @@ class Channel {
   struct Flight {
     ChunkWork work;
     Request request{};
-    std::optional<UnpackTicket> ticket;  ///< unpacking: what to wait for; none for a message that needs no copy
+    std::optional<UnpackTicket> ticket;  ///< unpacking: what to wait for; none when there is nothing to wait for
     TimePoint posted_at;
   };
 
   bool test_posted();
   bool unpack_arrived();
   bool consume_unpacked();
-  Status start_unpack(Flight& flight, bool& submitted);
+  Status gather(const Flight& flight);
+  Result<bool> is_copied(const Flight& flight);
   void finish_oldest(ChunkState from, ChunkState to);
   void check_stall();
   void drain();
@@ -131,7 +136,14 @@ class Channel {
   const Clock& clock_;
   ChannelLimits limits_;
   InflightFifo<Flight> fifo_;
-  DescriptorBlock block_;
+  // The batch under way: the first `batch_blocks_` blocks, of the arrived chunks numbered below `gathered_end_`. Reused for ever.
+  // A block takes its 32 KiB at its first use, so a sender has none, a receiver that gets one message at a time has one of them,
+  // and only one whose whole window has arrived between two calls has all, 512 KiB.
+  std::array<DescriptorBlock, kMaxBatchBlocks> blocks_;
+  static_assert(kMaxBatchBlocks >= kQueueDepth, "a whole window fits into one batch");
+  size_t batch_blocks_ = 0;
+  uint64_t gathered_end_ = 0;
+  std::optional<UnpackTicket> newest_done_;  // tickets end in order: those up to this one need not be asked again
 
   Phase phase_ = Phase::kOpen;
   Status status_;

@@ -6,7 +6,7 @@
 // Queued     nobody below knows it yet
 // Posted     the plugin has its request; it may read (send) or write (host receive) the memory
 // Arrived    the bytes lie in the bounce pool, or already in place
-// Unpacking  the unpacker copies them; a message in place passes through with nothing to wait for
+// Unpacking  the unpacker copies them; a message in place passes through with nothing of its own to wait for
 // Consumed   the pages are given back and the bytes are where they belong
 // Sent       the plugin no longer reads the memory (not: the peer has it)
 // Failed     nobody below touches the memory any more, and the bytes must not be trusted
@@ -16,6 +16,7 @@
 //  - Chunks pass through the states in order: none overtakes another.                            InflightFifo
 //  - Only the oldest posted request is tested; only the oldest unpacking one is given back.      InflightFifo: `oldest` is all it
 //  offers
+//  - Arrived chunks are submitted together or not at all, and share one ticket.                  Channel::unpack_arrived
 //  - Nothing is given back before its unpack ticket is done.                                     Channel::consume_unpacked
 //  - A chunk is Failed only when its ticket is done and the comm is closed.                      Channel::drain
 #pragma once

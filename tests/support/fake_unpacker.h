@@ -19,19 +19,30 @@ class FakeUnpacker final : public Unpacker {
   uint32_t fail_submit_at = 0;
   uint32_t fail_query_at = 0;
 
+  /// Submits that were taken.
   uint64_t submitted() const { return next_ticket_ - 1; }
+  /// How many blocks each of them had.
+  const std::vector<size_t>& batches() const { return batches_; }
+  /// Submits that found it full.
+  uint64_t refused() const { return refused_; }
+  uint64_t queries() const { return queries_; }
   size_t in_flight() const { return jobs_.size(); }
 
   const char* name() const override { return "fake"; }
 
   Result<UnpackTicket> submit(std::span<const DescriptorBlock> blocks) override {
     if (counts_down(fail_submit_at)) return Status(Code::kCuda, "submit unpack", "scripted", Domain::kCuda, 700);
-    if (jobs_.size() >= max_in_flight) return Status(Code::kExhausted, "submit unpack", "too many in flight");
+    if (jobs_.size() >= max_in_flight) {
+      ++refused_;
+      return Status(Code::kExhausted, "submit unpack", "too many in flight");
+    }
+    batches_.push_back(blocks.size());
     jobs_.push_back({{blocks.begin(), blocks.end()}, queries_needed});
     return UnpackTicket{next_ticket_++};
   }
 
   Result<bool> query(UnpackTicket ticket) override {
+    ++queries_;
     if (counts_down(fail_query_at)) {
       jobs_.clear();
       return Status(Code::kCuda, "query unpack", "scripted", Domain::kCuda, 700);
@@ -63,6 +74,9 @@ class FakeUnpacker final : public Unpacker {
   }
 
   std::deque<Job> jobs_;
+  std::vector<size_t> batches_;
+  uint64_t refused_ = 0;
+  uint64_t queries_ = 0;
   uint64_t next_ticket_ = 1;
 };
 

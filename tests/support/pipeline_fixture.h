@@ -55,9 +55,12 @@ struct Pipeline {
     fill_pattern({source.host() + offset, bytes}, seed);
     return send->submit({.memory = send_memory, .offset = offset, .bytes = bytes, .tag = 42}).value();
   }
-  TransferId submit_recv(size_t offset, size_t bytes) {
-    return recv->submit({.memory = recv_memory, .offset = offset, .bytes = bytes, .tag = 42}).value();
+  TransferId submit_recv(size_t offset, size_t bytes) { return submit_recv(recv_memory, offset, bytes); }
+  TransferId submit_recv(const RegisteredMemory& into, size_t offset, size_t bytes) {
+    return recv->submit({.memory = into, .offset = offset, .bytes = bytes, .tag = 42}).value();
   }
+  /// The target once more, as another type of memory: messages into kHost arrive in place.
+  RegisteredMemory target_as(MemoryType type) { return recv->register_memory(target.device(), target.size(), type).value(); }
 
   /// Drives both ends, 1 ms per round, until `until` or for `rounds`. @return whether `until` came true.
   template <class Condition>
