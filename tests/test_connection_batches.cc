@@ -105,6 +105,17 @@ TEST(ConnectionBatches, AFullUnpackerGetsTheBatchLaterWithWhatArrivedSince) {
   EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
 }
 
+TEST(ConnectionBatches, MessagesAreReadBeforeTheNextPostThoughTheUnpackerIsFull) {
+  // The plugin answers `received` only until the comm posts again; the fake writes down who asks later.
+  Pipeline p;
+  p.unpacker.max_in_flight = 1;
+  p.unpacker.queries_needed = 4;
+  const TransferId sent = p.submit_send(0, 250000), got = p.submit_recv(0, 250000);
+  ASSERT_TRUE(p.drive_to_end());
+  EXPECT_GT(*std::max_element(p.unpacker.batches().begin(), p.unpacker.batches().end()), 1u);
+  expect_clean_success(p, sent, got, 0, 250000);
+}
+
 TEST(ConnectionBatches, WhatNeedsNoCopyKeepsItsPlaceInTheBatch) {
   Pipeline p;
   p.unpacker.queries_needed = 2;

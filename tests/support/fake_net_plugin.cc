@@ -283,6 +283,7 @@ Result<Completion> FakeNetPlugin::test(Request request) {
   }
   if (tested.state != RequestState::kTransmitting || tested.delay > 0) return Completion{};
   tested.state = RequestState::kDone;
+  tested.posts_when_done = end.end;
   if (end.direction == Direction::kSend) {
     tested.state = RequestState::kFree;
     ++end.begin;
@@ -293,8 +294,10 @@ Result<Completion> FakeNetPlugin::test(Request request) {
 Result<ReceivedMessage> FakeNetPlugin::received(Request request) {
   TCPX_RETURN_IF_ERROR(enter(Call::kReceived));
   const auto raw = static_cast<uintptr_t>(request);
-  FakeRequest& r = ends_[(raw >> 8) - 1].requests[raw & 0xff];
+  const End& end = ends_[(raw >> 8) - 1];
+  const FakeRequest& r = end.requests[raw & 0xff];
   if (r.state != RequestState::kDone) return refuse("received", "the request is not done");
+  if (r.posts_when_done != end.end) return refuse("received", "the comm has posted again");
   return r.received;
 }
 

@@ -117,6 +117,7 @@ class FakeNetPlugin final : public NetPlugin {
     size_t bytes = 0;
     MemoryType type = MemoryType::kHost;
     uint32_t delay = 0;
+    uint64_t posts_when_done = 0;  // of its comm; `received` is answered until the next
     ReceivedMessage received;
     std::vector<Fragment> list;
     std::vector<uint32_t> pages;
