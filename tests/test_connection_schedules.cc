@@ -1,5 +1,6 @@
-// Random schedules of both ends: who is driven when, what the plugin answers, how late the unpacker is, where it breaks. Whatever
-// the schedule, data is exact, requests are used by the book, and failure is told only when nobody touches the memory any more.
+// Random schedules of both ends: who is driven when, what the plugin answers, how late and how full the unpacker is, what needs
+// no copy, where it breaks. Whatever the schedule, data is exact, requests are used by the book, and failure is told only when
+// nobody touches the memory any more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,7 +74,13 @@ void poll_all(Pipeline& p, Connection& connection, std::vector<Moved>& transfers
   }
 }
 
-void run_schedule(uint64_t seed, bool breaks) {
+// How many schedules came to it.
+struct Tried {
+  uint64_t batch = 0;    // a submit of several blocks
+  uint64_t refusal = 0;  // a submit to a full unpacker
+};
+
+void run_schedule(uint64_t seed, bool breaks, Tried& tried) {
   Schedule s(seed);
   PipelineOptions options = s.options();
   FaultPolicy policy{.seed = s.pick(1, 1u << 30), .delay_percent = s.pick(0, 40)};
@@ -92,7 +99,10 @@ void run_schedule(uint64_t seed, bool breaks) {
   };
   Pipeline p(options, wrap, &front);
   p.unpacker.queries_needed = s.pick(1, 5);
-  p.unpacker.max_in_flight = s.pick(1, 16);
+  p.unpacker.max_in_flight = s.pick(1, 3);
+  // Half of the schedules receive some transfers in place and some through the pool.
+  const bool mixed = s.pick(0, 1) == 1;
+  const RegisteredMemory memories[] = {p.target_as(MemoryType::kHost), p.target_as(MemoryType::kCuda)};
 
   std::vector<Moved> sends, recvs;
   const uint32_t count = s.pick(1, 4);
@@ -105,8 +115,10 @@ void run_schedule(uint64_t seed, bool breaks) {
   const auto submit = [&](Connection& connection, std::vector<Moved>& transfers, bool receives) {
     const size_t i = transfers.size();
     if (i == count || !connection.status().is_ok()) return;
-    transfers.push_back(
-        {receives ? p.submit_recv(i * kSlotBytes, sizes[i]) : p.submit_send(i * kSlotBytes, sizes[i], seed + i), sizes[i]});
+    const auto submit_recv = [&] {
+      return p.submit_recv(mixed ? memories[s.pick(0, 1)] : p.recv_memory, i * kSlotBytes, sizes[i]);
+    };
+    transfers.push_back({receives ? submit_recv() : p.submit_send(i * kSlotBytes, sizes[i], seed + i), sizes[i]});
   };
   const auto ended = [&](const Connection& connection, const std::vector<Moved>& transfers) {
     return connection.pending() == 0 && (transfers.size() == count || !connection.status().is_ok());
@@ -142,6 +154,9 @@ void run_schedule(uint64_t seed, bool breaks) {
   ASSERT_TRUE(ended(*p.send, sends) && ended(*p.recv, recvs)) << "not ended, seed " << seed;
   ASSERT_EQ(p.fake.misuse(), std::vector<std::string>()) << "seed " << seed;
   ASSERT_EQ(p.unpacker.in_flight(), 0u) << "seed " << seed;
+  const std::vector<size_t>& batches = p.unpacker.batches();
+  tried.batch += std::any_of(batches.begin(), batches.end(), [](size_t blocks) { return blocks > 1; }) ? 1 : 0;
+  tried.refusal += p.unpacker.refused() > 0 ? 1 : 0;
   if (breaks) return;
   for (uint32_t i = 0; i < count; ++i) {
     ASSERT_EQ(sends[i].end, TransferState::kDone) << p.send->status().to_string() << ", seed " << seed;
@@ -154,20 +169,29 @@ void run_schedule(uint64_t seed, bool breaks) {
   ASSERT_EQ(p.fake.free_pages(), options.fake.page_count) << "seed " << seed;
 }
 
+void expect_enough(const Tried& tried, uint64_t schedules) {
+  EXPECT_GT(tried.batch, schedules / 8);
+  EXPECT_GT(tried.refusal, schedules / 20);
+}
+
 // Four cases, so that ctest runs them side by side.
 constexpr uint64_t kSchedulesPerCase = 30000;
 
 class ConnectionSchedules : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(ConnectionSchedules, DataIsExactAndRequestsAreUsedByTheBook) {
+  Tried tried;
   for (uint64_t i = 0; i < kSchedulesPerCase && !HasFatalFailure(); ++i)
-    run_schedule(GetParam() * kSchedulesPerCase + i + 1, false);
+    run_schedule(GetParam() * kSchedulesPerCase + i + 1, false, tried);
+  expect_enough(tried, kSchedulesPerCase);
 }
 
 TEST_P(ConnectionSchedules, ABreakAnywhereEndsBothSides) {
   testing::allow_log("channel gives up");
+  Tried tried;
   for (uint64_t i = 0; i < kSchedulesPerCase && !HasFatalFailure(); ++i)
-    run_schedule(GetParam() * kSchedulesPerCase + i + 1, true);
+    run_schedule(GetParam() * kSchedulesPerCase + i + 1, true, tried);
+  expect_enough(tried, kSchedulesPerCase);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ConnectionSchedules, ::testing::Values(0, 1));
