@@ -10,7 +10,7 @@
 
 namespace tcpx {
 
-/// Names one submitted block; ascending per unpacker, never reused.
+/// Names one submit; ascending per unpacker, never reused.
 enum class UnpackTicket : uint64_t {};
 
 /// Blocks that one submit takes: what one comm can have in flight.
@@ -29,9 +29,9 @@ class Unpacker {
   /// already (rx_descriptor.h is the only maker of one) and may be reused at once; pools and destinations must stay until the
   /// ticket is done. Destinations must not overlap each other.
   /// @param blocks 1 ... kMaxBatchBlocks; blocks without fragments are allowed.
-  /// @return one ticket for all of them. kExhausted when too much is in flight: query the oldest ticket and try again; nothing
-  /// was
-  ///         started then. kInvalidArgument for a bad number of blocks. kCuda with the native code.
+  /// @return one ticket for all of them. kExhausted, before anything is started, when too much is in flight: query the oldest
+  ///         ticket and try again. kInvalidArgument for a bad number of blocks. kCuda with the native code. After an error
+  ///         none of the blocks is being copied any more.
   virtual Result<UnpackTicket> submit(std::span<const DescriptorBlock> blocks) = 0;
   Result<UnpackTicket> submit(const DescriptorBlock& block) { return submit(std::span(&block, 1)); }
 
