@@ -1,7 +1,6 @@
 #include "device/kernel_unpacker.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/environment.h"
@@ -13,11 +12,7 @@
 namespace tcpx {
 namespace {
 
-static_assert(sizeof(KernelFragment) == sizeof(Fragment) && offsetof(KernelFragment, src_off) == offsetof(Fragment, src_off) &&
-              offsetof(KernelFragment, len) == offsetof(Fragment, len) &&
-              offsetof(KernelFragment, dst_off) == offsetof(Fragment, dst_off));
-
-constexpr size_t kBlockBytes = kMaxFragments * sizeof(Fragment);
+constexpr size_t kBlockBytes = kMaxFragments * sizeof(KernelFragment);
 constexpr size_t kSlotBytes = kMaxBatchBlocks * kBlockBytes;
 
 class KernelUnpacker final : public Unpacker {
@@ -36,9 +31,12 @@ class KernelUnpacker final : public Unpacker {
       const std::span<const Fragment> fragments = block.fragments();
       const LaunchPolicy policy = choose_launch_policy(shape_of(block), block_budget_);
       if (policy.blocks == 0) continue;
-      std::memcpy(slots_.host() + slot, fragments.data(), fragments.size_bytes());
+      auto* const list = reinterpret_cast<KernelFragment*>(slots_.host() + slot);
+      std::transform(fragments.begin(), fragments.end(), list, [&](const Fragment& f) {
+        return KernelFragment{f.src_off, f.len, block.target().destination + f.dst_off};
+      });
       const UnpackLaunch launch{reinterpret_cast<const KernelFragment*>(slots_.device() + slot),
-                                static_cast<uint32_t>(fragments.size()), block.target().pool, block.target().destination};
+                                static_cast<uint32_t>(fragments.size()), block.target().pool};
       const cudaError_t error = launch_unpack(policy, launch, ring_->stream().get());
       if (error != cudaSuccess) return ring_->fail(cuda_error(error, "launch unpack kernel"));
       slot += kBlockBytes;

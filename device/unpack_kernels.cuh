@@ -30,14 +30,14 @@ struct GlobalMemory {
 /// all such writes before the kernel: plain loads see them, no fence is needed.
 template <bool kShifts>
 __global__ void __launch_bounds__(kBlockThreads) unpack_kernel(const KernelFragment* fragments, uint32_t count, uint32_t pieces,
-                                                               const std::byte* pool, std::byte* destination) {
+                                                               const std::byte* pool) {
   constexpr uint32_t kWholeWarp = 0xffffffffu;
   const uint32_t lane = threadIdx.x % kWarpThreads;
   const uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads;
   const Stretch own = stretch_of(count * pieces, warp, gridDim.x * blockDim.x / kWarpThreads);
 
   for (uint32_t first = 0; first < own.count; first += kWarpThreads) {
-    CopyWord mine{};  // a KernelFragment in one load: src_off, len, low and high half of dst_off
+    CopyWord mine{};  // a KernelFragment in one load: src_off, len, low and high half of the destination
     if (first + lane < own.count) {
       mine = GlobalMemory{}.load_word(reinterpret_cast<const std::byte*>(fragments + (own.begin + first + lane) / pieces));
     }
@@ -45,10 +45,10 @@ __global__ void __launch_bounds__(kBlockThreads) unpack_kernel(const KernelFragm
     for (uint32_t i = 0; i < here; ++i) {
       const uint32_t src_off = __shfl_sync(kWholeWarp, mine.part[0], i);
       const uint32_t len = __shfl_sync(kWholeWarp, mine.part[1], i);
-      const uint64_t dst_off = __shfl_sync(kWholeWarp, mine.part[2], i) | uint64_t{__shfl_sync(kWholeWarp, mine.part[3], i)}
-                                                                              << 32;
+      auto* const destination = reinterpret_cast<std::byte*>(__shfl_sync(kWholeWarp, mine.part[2], i) |
+                                                             uint64_t{__shfl_sync(kWholeWarp, mine.part[3], i)} << 32);
       const Stretch piece = piece_of(len, (own.begin + first + i) % pieces, pieces);
-      copy_fragment_share<kShifts>(GlobalMemory{}, destination + dst_off + piece.begin, pool + src_off + piece.begin, piece.count,
+      copy_fragment_share<kShifts>(GlobalMemory{}, destination + piece.begin, pool + src_off + piece.begin, piece.count,
                                    lane, kWarpThreads);
     }
   }

@@ -18,8 +18,7 @@ cudaError_t launch_unpack(const LaunchPolicy& policy, const UnpackLaunch& launch
   config.blockDim = dim3(policy.threads);
   config.stream = stream;
   const auto kernel = policy.alignment == AlignmentClass::kCongruent ? unpack_kernel<false> : unpack_kernel<true>;
-  return cudaLaunchKernelEx(&config, kernel, launch.fragments, launch.fragment_count, policy.pieces_per_fragment, launch.pool,
-                            launch.destination);
+  return cudaLaunchKernelEx(&config, kernel, launch.fragments, launch.fragment_count, policy.pieces_per_fragment, launch.pool);
 }
 
 }  // namespace tcpx

@@ -1,5 +1,4 @@
-// Launching the unpack kernel. Seen by nvcc too, which compiles it as C++17: so it repeats the layout of a fragment instead of
-// including tcpx/types.h.
+// Launching the unpack kernel. Seen by nvcc too, which compiles it as C++17: so it does not include tcpx/types.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,19 +10,20 @@
 
 namespace tcpx {
 
-/// Fragment (tcpx/types.h) as the kernel reads it: one 16-byte load. kernel_unpacker.cc checks that the two agree.
+/// A fragment as the kernel reads it, in one 16-byte load. The destination is an address, so that the fragments of requests with
+/// different destinations make one list.
 struct alignas(16) KernelFragment {
-  uint32_t src_off;
-  uint32_t len;
-  uint64_t dst_off;
+  uint32_t src_off;  ///< from the launch's pool
+  uint32_t len;      ///< bytes, from 1
+  std::byte* destination;
 };
+static_assert(sizeof(KernelFragment) == 16);
 
 /// All addresses are the GPU's; what they point to must stay until the launch has finished.
 struct UnpackLaunch {
   const KernelFragment* fragments;  ///< mapped host memory or device memory
   uint32_t fragment_count;
   const std::byte* pool;
-  std::byte* destination;
 };
 
 /// Loads the kernels' code onto the current device. Done at setup, because the first launch would otherwise do it, and loading
