@@ -1,16 +1,17 @@
-// How the threads of one warp copy one fragment between addresses of any alignment: plain arithmetic, shared by the GPU kernel
+// How the 32 lanes of a warp copy one fragment between addresses of any alignment: plain arithmetic, shared by the GPU kernels
 // and by the host test that proves it.
 //
-// The destination decides the grid. Its aligned 16-byte words are written whole, each by one thread. Where the source has the
-// same alignment, a word is one aligned load. Where it has not, a word is cut out of two neighbouring aligned loads by shifting
-// in registers, so memory sees 16-byte accesses in both cases. What is left at the two ends is copied byte by byte.
+// The destination decides the grid. Its aligned 16-byte words are written whole, each by one lane. Where the source has the same
+// alignment, a word is one aligned load. Where it has not, a word is cut out of two neighbouring source words by shifting in
+// registers, and a lane gets the second of them from its neighbour: memory sees every byte once, in 16-byte accesses. What is
+// left at the two ends is copied byte by byte.
 //
 //     source        ..[....|........|........|........|...]..          | every 16 bytes
 //     destination   ......[..|........|........|.....]......           [ ] the fragment
 //                         head   words            tail
 //
 // Only bytes of the fragment itself are read or written: an aligned word that reaches outside is left to head or tail, which
-// therefore grow by one word when the alignments differ, to 31 and 30 bytes: still one pass of 32 threads.
+// therefore grow by one word when the alignments differ, to 31 and 30 bytes: still one pass of 32 lanes.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,9 @@ struct alignas(16) CopyWord {
 };
 
 inline constexpr uint32_t kCopyWordBytes = sizeof(CopyWord);
-/// Loads that a thread starts before it needs the first: they hide the latency of the memory.
-inline constexpr uint32_t kLoadsInFlight = 4;
+inline constexpr uint32_t kWarpThreads = 32;
+/// What a warp moves with one load and one store.
+inline constexpr uint32_t kRowBytes = kWarpThreads * kCopyWordBytes;
 
 /// head bytes, then `words` aligned destination words, then the remaining bytes.
 struct FragmentPlan {
@@ -65,61 +67,98 @@ TCPX_HOST_DEVICE inline uint32_t shifted_part(uint32_t low, uint32_t high, uint3
 #endif
 }
 
-/// The 16 bytes that begin `shift` (0 ... 15) bytes into the 32 bytes low, high.
-TCPX_HOST_DEVICE inline CopyWord shifted_word(const CopyWord& low, const CopyWord& high, uint32_t shift) {
-  // By selection, because registers cannot be indexed: first whole parts, two and one, then the bytes within a part.
-  const bool two = (shift & 8) != 0;
-  const bool one = (shift & 4) != 0;
-  const uint32_t bits = shift % 4 * 8;
-  const uint32_t a0 = two ? low.part[2] : low.part[0];
-  const uint32_t a1 = two ? low.part[3] : low.part[1];
-  const uint32_t a2 = two ? high.part[0] : low.part[2];
-  const uint32_t a3 = two ? high.part[1] : low.part[3];
-  const uint32_t a4 = two ? high.part[2] : high.part[0];
-  const uint32_t a5 = two ? high.part[3] : high.part[1];
-  const uint32_t b0 = one ? a1 : a0;
-  const uint32_t b1 = one ? a2 : a1;
-  const uint32_t b2 = one ? a3 : a2;
-  const uint32_t b3 = one ? a4 : a3;
-  const uint32_t b4 = one ? a5 : a4;
-  return CopyWord{
-      {shifted_part(b0, b1, bits), shifted_part(b1, b2, bits), shifted_part(b2, b3, bits), shifted_part(b3, b4, bits)}};
+/// Part `kAt` (0 ... 7) of the 32 bytes low, high. By template, because registers cannot be indexed.
+template <uint32_t kAt>
+TCPX_HOST_DEVICE inline uint32_t part_of(const CopyWord& low, const CopyWord& high) {
+  return kAt < 4 ? low.part[kAt % 4] : high.part[kAt % 4];
 }
 
-/// Does the share of thread `lane` of `lanes` in copying `bytes` bytes; all lanes together write every byte exactly once.
+/// The 16 bytes that begin `kParts` parts and `bits` (0, 8, 16 or 24) bits into the 32 bytes low, high.
+template <uint32_t kParts>
+TCPX_HOST_DEVICE inline CopyWord cut_word(const CopyWord& low, const CopyWord& high, uint32_t bits) {
+  return CopyWord{{shifted_part(part_of<kParts>(low, high), part_of<kParts + 1>(low, high), bits),
+                   shifted_part(part_of<kParts + 1>(low, high), part_of<kParts + 2>(low, high), bits),
+                   shifted_part(part_of<kParts + 2>(low, high), part_of<kParts + 3>(low, high), bits),
+                   shifted_part(part_of<kParts + 3>(low, high), part_of<kParts + 4>(low, high), bits)}};
+}
+
+/// Copies `words` words of equal alignment, kRows rows in flight. See copy_fragment for `Warp`.
+template <uint32_t kRows, class Warp>
+TCPX_HOST_DEVICE inline void copy_rows(Warp& warp, std::byte* to, const std::byte* from, uint32_t words) {
+  for (;;) {
+    typename Warp::Row row[kRows];
+    TCPX_UNROLL
+    for (uint32_t u = 0; u < kRows; ++u) row[u] = warp.load_row(from, u, words);
+    TCPX_UNROLL
+    for (uint32_t u = 0; u < kRows; ++u) warp.store_row(to, u, words, row[u]);
+    if (words <= kRows * kWarpThreads) return;
+    words -= kRows * kWarpThreads;
+    from += kRows * kRowBytes;
+    to += kRows * kRowBytes;
+  }
+}
+
+/// As copy_rows where the data lies `kParts` parts and `bits` bits behind the source words. Reads words + 1 source words, each
+/// once: the other half of a lane's word is what its neighbour has loaded.
+template <uint32_t kRows, uint32_t kParts, class Warp>
+TCPX_HOST_DEVICE inline void copy_shifted_rows(Warp& warp, std::byte* to, const std::byte* from, uint32_t words, uint32_t bits) {
+  constexpr uint32_t kWords = kRows * kWarpThreads;
+  for (;;) {
+    typename Warp::Row row[kRows + 1];
+    TCPX_UNROLL
+    for (uint32_t u = 0; u < kRows; ++u) row[u] = warp.load_row(from, u, words + 1);
+    row[kRows] = warp.load_row(from, kRows, words < kWords ? words + 1 : kWords + 1);  // the last lane's other half, and no more
+    TCPX_UNROLL
+    for (uint32_t u = 0; u < kRows; ++u) {
+      warp.store_row(to, u, words, warp.template shifted_row<kParts>(row[u], row[u + 1], bits));
+    }
+    if (words <= kWords) return;
+    words -= kWords;
+    from += kRows * kRowBytes;
+    to += kRows * kRowBytes;
+  }
+}
+
+/// Copies `bytes` bytes with the 32 lanes of a warp; every byte is read and written once.
 /// @tparam kShifts false promises that both addresses are equal modulo 16; the code for shifting is then left out.
-/// @tparam Access the memory: load_byte, load_word, store_byte, store_word; word addresses are multiples of 16.
-template <bool kShifts, class Access>
-TCPX_HOST_DEVICE inline void copy_fragment_share(Access access, std::byte* destination, const std::byte* source, uint32_t bytes,
-                                                 uint32_t lane, uint32_t lanes) {
+/// @tparam kRows rows of 32 words whose loads start before the first store: they hide the latency of the memory.
+/// @tparam Warp the lanes and the memory. Row and Bytes hold a word and a byte per lane.
+///   Bytes load_bytes(from, count), void store_bytes(to, count, Bytes): lane l moves byte l if l < count;
+///   Row load_row(from, row, count), void store_row(to, row, count, Row): lane l moves word i = 32 row + l if i < count; word
+///   addresses are multiples of 16;
+///   Row shifted_row<kParts>(low, above, bits): cut_word of each lane's word in `low` and of the next lane's, the last lane
+///   taking lane 0's of `above`.
+template <bool kShifts, uint32_t kRows, class Warp>
+TCPX_HOST_DEVICE inline void copy_fragment(Warp& warp, std::byte* destination, const std::byte* source, uint32_t bytes) {
   const FragmentPlan plan = plan_fragment(reinterpret_cast<uintptr_t>(destination), reinterpret_cast<uintptr_t>(source), bytes);
-  for (uint32_t i = lane; i < plan.head; i += lanes) access.store_byte(destination + i, access.load_byte(source + i));
+  if (plan.words == 0) {  // at most 46 bytes
+    for (uint32_t at = 0; at < bytes; at += kWarpThreads) {
+      warp.store_bytes(destination + at, bytes - at, warp.load_bytes(source + at, bytes - at));
+    }
+    return;
+  }
+  // Both ends are loaded before the words and stored behind them: one latency for all of a short fragment instead of three.
+  const uint32_t done = plan.head + plan.words * kCopyWordBytes;
+  const typename Warp::Bytes head = warp.load_bytes(source, plan.head);
+  const typename Warp::Bytes tail = warp.load_bytes(source + done, bytes - done);
 
   std::byte* const to = destination + plan.head;
   const std::byte* const from = source + plan.head - plan.shift;
-  for (uint32_t first = lane; first < plan.words; first += lanes * kLoadsInFlight) {
-    CopyWord low[kLoadsInFlight];
-    CopyWord high[kLoadsInFlight];
-    TCPX_UNROLL
-    for (uint32_t u = 0; u < kLoadsInFlight; ++u) {
-      const uint32_t i = first + u * lanes;
-      if (i >= plan.words) continue;
-      low[u] = access.load_word(from + size_t{i} * kCopyWordBytes);
-      if (kShifts && plan.shift != 0) high[u] = access.load_word(from + (size_t{i} + 1) * kCopyWordBytes);
-    }
-    TCPX_UNROLL
-    for (uint32_t u = 0; u < kLoadsInFlight; ++u) {
-      const uint32_t i = first + u * lanes;
-      if (i >= plan.words) continue;
-      const CopyWord word = kShifts && plan.shift != 0 ? shifted_word(low[u], high[u], plan.shift) : low[u];
-      access.store_word(to + size_t{i} * kCopyWordBytes, word);
-    }
+  const uint32_t bits = plan.shift % 4 * 8;
+  if (!kShifts || plan.shift == 0) {
+    copy_rows<kRows>(warp, to, from, plan.words);
+  } else if (plan.shift < 4) {
+    copy_shifted_rows<kRows, 0>(warp, to, from, plan.words, bits);
+  } else if (plan.shift < 8) {
+    copy_shifted_rows<kRows, 1>(warp, to, from, plan.words, bits);
+  } else if (plan.shift < 12) {
+    copy_shifted_rows<kRows, 2>(warp, to, from, plan.words, bits);
+  } else {
+    copy_shifted_rows<kRows, 3>(warp, to, from, plan.words, bits);
   }
 
-  const uint32_t done = plan.head + plan.words * kCopyWordBytes;
-  for (uint32_t i = lane; i < bytes - done; i += lanes) {
-    access.store_byte(destination + done + i, access.load_byte(source + done + i));
-  }
+  warp.store_bytes(destination, plan.head, head);
+  warp.store_bytes(destination + done, bytes - done, tail);
 }
 
 /// Neighbouring items: begin, begin + 1, ... begin + count - 1.
@@ -128,23 +167,18 @@ struct Stretch {
   uint32_t count;
 };
 
-/// The stretch of `total` items that falls to `part` of `parts`. Counts differ by at most one, the longer ones come first.
-TCPX_HOST_DEVICE inline Stretch stretch_of(uint32_t total, uint32_t part, uint32_t parts) {
-  const uint32_t least = total / parts;
-  const uint32_t longer = total % parts;
-  return Stretch{part * least + (part < longer ? part : longer), least + (part < longer ? 1 : 0)};
-}
-
-/// The stretch of a fragment's bytes that is `piece` of `pieces`; all but the last end on a whole word, so that every piece has
-/// the fragment's alignment. Short fragments leave the last pieces empty.
-TCPX_HOST_DEVICE inline Stretch piece_of(uint32_t bytes, uint32_t piece, uint32_t pieces) {
+/// The stretch of a fragment's bytes that is `piece` of 2^pieces_log2; pieces differ by at most one word, and all but the last
+/// end on a whole word, so that every piece has the fragment's alignment. Short fragments leave the last pieces empty.
+TCPX_HOST_DEVICE inline Stretch piece_of(uint32_t bytes, uint32_t piece, uint32_t pieces_log2) {
   const uint32_t words = bytes / kCopyWordBytes + (bytes % kCopyWordBytes != 0 ? 1 : 0);
-  const Stretch own = stretch_of(words, piece, pieces);
-  if (own.count == 0) return Stretch{0, 0};
-  const uint32_t begin = own.begin * kCopyWordBytes;
+  const uint32_t least = words >> pieces_log2;
+  const uint32_t longer = words & ((1u << pieces_log2) - 1);  // as many first pieces have one word more
+  const uint32_t count = least + (piece < longer ? 1 : 0);
+  if (count == 0) return Stretch{0, 0};
+  const uint32_t begin = (piece * least + (piece < longer ? piece : longer)) * kCopyWordBytes;
   // The last word of all may be a partial one. Compared in words, because 2^28 of them have more bytes than 32 bits count.
   const uint32_t rest = bytes - begin;
-  return Stretch{begin, rest / kCopyWordBytes < own.count ? rest : own.count * kCopyWordBytes};
+  return Stretch{begin, rest / kCopyWordBytes < count ? rest : count * kCopyWordBytes};
 }
 
 }  // namespace tcpx

@@ -5,11 +5,35 @@
 #include "device/unpack_kernels.cuh"
 
 namespace tcpx {
+namespace {
+
+using Kernel = void (*)(const KernelFragment*, uint32_t, uint32_t, uint32_t, const std::byte*);
+
+/// The instances that UnpackKernel names. Rows in flight against registers, and with them blocks that a multiprocessor holds at
+/// once: these pairs were the fastest of those tried (docs/field_notes.md).
+Kernel kernel_of(UnpackKernel kernel) {
+  switch (kernel) {
+    case UnpackKernel::kPages:
+      return unpack_tiles<false, 2, threads_of(UnpackKernel::kPages), 4>;
+    case UnpackKernel::kShiftedPages:
+      return unpack_tiles<true, 4, threads_of(UnpackKernel::kShiftedPages), 4>;
+    case UnpackKernel::kSegments:
+      return unpack_tiles<true, 3, threads_of(UnpackKernel::kSegments), 5>;
+    case UnpackKernel::kFewBlocks:
+      return unpack_stream<true, 4, threads_of(UnpackKernel::kFewBlocks)>;
+  }
+  return nullptr;
+}
+
+}  // namespace
 
 cudaError_t load_unpack_kernels() {
-  cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, unpack_kernel<false>);
-  return error != cudaSuccess ? error : cudaFuncGetAttributes(&attributes, unpack_kernel<true>);
+  for (const UnpackKernel kernel : kUnpackKernels) {
+    cudaFuncAttributes attributes;
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel_of(kernel));
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 cudaError_t launch_unpack(const LaunchPolicy& policy, const UnpackLaunch& launch, cudaStream_t stream) {
@@ -17,8 +41,8 @@ cudaError_t launch_unpack(const LaunchPolicy& policy, const UnpackLaunch& launch
   config.gridDim = dim3(policy.blocks);
   config.blockDim = dim3(policy.threads);
   config.stream = stream;
-  const auto kernel = policy.alignment == AlignmentClass::kCongruent ? unpack_kernel<false> : unpack_kernel<true>;
-  return cudaLaunchKernelEx(&config, kernel, launch.fragments, launch.fragment_count, policy.pieces_per_fragment, launch.pool);
+  return cudaLaunchKernelEx(&config, kernel_of(policy.kernel), launch.fragments, launch.fragment_count, policy.pieces_log2,
+                            policy.pieces_per_warp, launch.pool);
 }
 
 }  // namespace tcpx

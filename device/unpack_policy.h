@@ -1,15 +1,17 @@
-// The launch policy of the unpack kernel: everything about a launch that is a choice, made on the host by a pure function. The
+// The launch policy of the unpack kernels: everything about a launch that is a choice, made on the host by a pure function. The
 // launch obeys it and decides nothing. No CUDA here.
 #pragma once
 
 #include <cstdint>
 
+#include "device/fragment_copy.h"
+
 namespace tcpx {
 
-/// How the addresses of a block's fragments lie to each other modulo 16.
+/// How the addresses of a launch's fragments lie to each other modulo 16.
 enum class AlignmentClass : uint8_t {
   kCongruent,  ///< source and destination of every fragment are equal modulo 16: a word is one load and one store
-  kMixed,      ///< some differ: words are cut out of two loads
+  kMixed,      ///< some differ: words are cut out of two
 };
 
 /// Where the bounce pool lies, seen from the GPU.
@@ -27,30 +29,56 @@ struct UnpackShape {
   PoolMemory pool;
 };
 
-/// Threads of a warp, which copy one piece of a fragment together.
-inline constexpr uint32_t kWarpThreads = 32;
-inline constexpr uint32_t kBlockThreads = 512;
-inline constexpr uint32_t kBlockWarps = kBlockThreads / kWarpThreads;
-/// A fragment longer than this is shared by several warps. One page, so that usual fragments stay whole.
-inline constexpr uint32_t kPieceBytes = 4096;
-/// Enough pieces for every warp of a large GPU to have two; a fragment is not cut finer than that.
-inline constexpr uint32_t kMaxPieces = 16384;
-/// Blocks that read mapped host memory: eight saturate the bus (measured on an H200, PCIe gen 5: four reach 50.8 of 51 GB/s), and
-/// the rest of the GPU stays free.
+/// Which kernel (unpack_kernels.cuh) with which constants (unpack_launch.cu).
+enum class UnpackKernel : uint8_t {
+  kPages,         ///< congruent pages: four warps share a page, since many small steps in order suit DRAM best
+  kShiftedPages,  ///< pages of any alignment: a warp takes a whole one, which spares it the seams
+  kSegments,      ///< fragments that one round of loads covers, such as TCP segments: more warps at a time, each takes two
+  kFewBlocks,     ///< a list of any length with few, large blocks
+};
+inline constexpr UnpackKernel kUnpackKernels[] = {UnpackKernel::kPages, UnpackKernel::kShiftedPages, UnpackKernel::kSegments,
+                                                  UnpackKernel::kFewBlocks};
+
+/// Threads per block.
+constexpr uint32_t threads_of(UnpackKernel kernel) {
+  switch (kernel) {
+    case UnpackKernel::kPages:
+      return 512;
+    case UnpackKernel::kShiftedPages:
+    case UnpackKernel::kSegments:
+      return 256;
+    case UnpackKernel::kFewBlocks:
+      return 1024;
+  }
+  return 0;
+}
+
+/// Fragments are cut into pieces of at most this, one warp copies a piece.
+constexpr uint32_t piece_bytes_of(UnpackKernel kernel) {
+  return kernel == UnpackKernel::kPages ? 1024 : 4096;
+}
+
+/// Mean length up to which fragments count as segments: three rows of a warp, 1448 bytes being the usual segment.
+inline constexpr uint32_t kSegmentBytes = 3 * kRowBytes;
+/// Neighbouring pieces that a warp takes at a time, at most.
+inline constexpr uint32_t kMaxPiecesPerWarp = 4;
+/// Blocks that read mapped host memory: on an H200 (PCIe gen 5) four large blocks reach what the bus gives to kernels, eight do
+/// so for segments too, and the rest of the GPU stays free.
 inline constexpr uint32_t kMappedHostBlocks = 8;
 
 struct LaunchPolicy {
-  uint32_t blocks;               ///< 0: nothing to launch
-  uint32_t threads;              ///< per block
-  uint32_t pieces_per_fragment;  ///< 1 ... ; each fragment is cut into this many pieces, one warp copies one piece
-  AlignmentClass alignment;      ///< which kernel
+  UnpackKernel kernel;
+  uint32_t blocks;           ///< 0: nothing to launch
+  uint32_t threads;          ///< per block: threads_of(kernel)
+  uint32_t pieces_log2;      ///< each fragment is cut into 2^pieces_log2 pieces
+  uint32_t pieces_per_warp;  ///< 1 ... kMaxPiecesPerWarp
   friend bool operator==(const LaunchPolicy& a, const LaunchPolicy& b) {
-    return a.blocks == b.blocks && a.threads == b.threads && a.pieces_per_fragment == b.pieces_per_fragment &&
-           a.alignment == b.alignment;
+    return a.kernel == b.kernel && a.blocks == b.blocks && a.threads == b.threads && a.pieces_log2 == b.pieces_log2 &&
+           a.pieces_per_warp == b.pieces_per_warp;
   }
 };
 
-/// @param block_budget most blocks this launch may use, from 1: the GPU's multiprocessors, or fewer to leave room for compute.
+/// @param block_budget most blocks this launch may use, to leave room for compute; 0: as many as are fast.
 LaunchPolicy choose_launch_policy(const UnpackShape& shape, uint32_t block_budget);
 
 }  // namespace tcpx

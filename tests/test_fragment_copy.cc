@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <span>
@@ -12,8 +14,6 @@
 
 namespace tcpx {
 namespace {
-
-constexpr uint32_t kLanes = 32;
 
 std::vector<uint32_t> tested_lengths() {
   std::vector<uint32_t> lengths;
@@ -34,28 +34,56 @@ struct Watched {
   uint64_t byte_loads = 0;
 };
 
-class WatchedAccess {
+/// All lanes of a warp in lockstep, over watched memory.
+class WatchedWarp {
  public:
-  explicit WatchedAccess(Watched* memory) : memory_(memory) {}
+  using Row = std::array<CopyWord, kWarpThreads>;
+  using Bytes = std::array<std::byte, kWarpThreads>;
 
-  std::byte load_byte(const std::byte* address) {
-    ++memory_->byte_loads;
-    return check_load(address, 1) ? *address : std::byte{0};
+  explicit WatchedWarp(Watched* memory) : memory_(memory) {}
+
+  Bytes load_bytes(const std::byte* from, uint32_t count) {
+    Bytes bytes;
+    bytes.fill(kUnset);
+    for (uint32_t lane = 0; lane < std::min(count, kWarpThreads); ++lane) {
+      ++memory_->byte_loads;
+      if (check_load(from + lane, 1)) bytes[lane] = from[lane];
+    }
+    return bytes;
   }
-  CopyWord load_word(const std::byte* address) {
-    ++memory_->word_loads;
-    CopyWord word{};
-    if (check_load(address, sizeof word)) std::memcpy(&word, address, sizeof word);
-    return word;
+  void store_bytes(std::byte* to, uint32_t count, const Bytes& bytes) {
+    for (uint32_t lane = 0; lane < std::min(count, kWarpThreads); ++lane) {
+      if (check_store(to + lane, 1)) to[lane] = bytes[lane];
+    }
   }
-  void store_byte(std::byte* address, std::byte value) {
-    if (check_store(address, 1)) *address = value;
+  Row load_row(const std::byte* from, uint32_t row, uint32_t count) {
+    Row words;
+    std::memset(&words, static_cast<int>(kUnset), sizeof words);
+    for (uint32_t lane = 0; lane < kWarpThreads && row * kWarpThreads + lane < count; ++lane) {
+      ++memory_->word_loads;
+      const std::byte* address = from + (row * kWarpThreads + lane) * kCopyWordBytes;
+      if (check_load(address, kCopyWordBytes)) std::memcpy(&words[lane], address, kCopyWordBytes);
+    }
+    return words;
   }
-  void store_word(std::byte* address, const CopyWord& word) {
-    if (check_store(address, sizeof word)) std::memcpy(address, &word, sizeof word);
+  void store_row(std::byte* to, uint32_t row, uint32_t count, const Row& words) {
+    for (uint32_t lane = 0; lane < kWarpThreads && row * kWarpThreads + lane < count; ++lane) {
+      std::byte* address = to + (row * kWarpThreads + lane) * kCopyWordBytes;
+      if (check_store(address, kCopyWordBytes)) std::memcpy(address, &words[lane], kCopyWordBytes);
+    }
+  }
+  template <uint32_t kParts>
+  Row shifted_row(const Row& low, const Row& above, uint32_t bits) {
+    Row words{};
+    for (uint32_t lane = 0; lane < kWarpThreads; ++lane) {
+      words[lane] = cut_word<kParts>(low[lane], lane + 1 < kWarpThreads ? low[lane + 1] : above[0], bits);
+    }
+    return words;
   }
 
  private:
+  static constexpr std::byte kUnset{0xee};  // what a lane holds that has loaded nothing
+
   static bool lies_in(const std::byte* address, size_t bytes, std::span<const std::byte> range) {
     const auto begin = reinterpret_cast<uintptr_t>(range.data());
     const auto at = reinterpret_cast<uintptr_t>(address);
@@ -78,11 +106,11 @@ class WatchedAccess {
   Watched* memory_;
 };
 
-template <bool kShifts>
-void copy_with_all_lanes(Watched* memory, uint32_t bytes) {
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    copy_fragment_share<kShifts>(WatchedAccess(memory), memory->destination.data(), memory->source.data(), bytes, lane, kLanes);
-  }
+/// @tparam kRows as the kernels use them: 2, 3 and 4.
+template <bool kShifts, uint32_t kRows>
+void copy_with_warp(Watched* memory, uint32_t bytes) {
+  WatchedWarp warp(memory);
+  copy_fragment<kShifts, kRows>(warp, memory->destination.data(), memory->source.data(), bytes);
 }
 
 class FragmentCopy : public ::testing::TestWithParam<int> {  // source alignment
@@ -100,14 +128,17 @@ TEST_P(FragmentCopy, WritesEveryByteOnceAndTouchesNothingElse) {
   fill_pattern(from, 7);
   for (uint32_t alignment = 0; alignment < 16; ++alignment) {
     for (const uint32_t bytes : tested_lengths()) {
-      SCOPED_TRACE(::testing::Message() << "source +" << source_alignment << " destination +" << alignment << " bytes " << bytes);
-      Watched memory{{align(from, source_alignment), bytes}, {align(to, alignment), bytes}, std::vector<uint8_t>(bytes)};
-      std::memset(to.data(), 0xa5, to.size());
-      copy_with_all_lanes<true>(&memory, bytes);
-      ASSERT_EQ(memory.bad_loads, 0u);
-      ASSERT_EQ(memory.bad_stores, 0u);
-      ASSERT_EQ(memory.writes, std::vector<uint8_t>(bytes, 1));
-      ASSERT_TRUE(bytes == 0 || std::memcmp(memory.destination.data(), memory.source.data(), bytes) == 0);
+      for (const auto copy : {copy_with_warp<true, 3>, copy_with_warp<true, 4>}) {
+        SCOPED_TRACE(::testing::Message() << "source +" << source_alignment << " destination +" << alignment << " bytes "
+                                          << bytes);
+        Watched memory{{align(from, source_alignment), bytes}, {align(to, alignment), bytes}, std::vector<uint8_t>(bytes)};
+        std::memset(to.data(), 0xa5, to.size());
+        copy(&memory, bytes);
+        ASSERT_EQ(memory.bad_loads, 0u);
+        ASSERT_EQ(memory.bad_stores, 0u);
+        ASSERT_EQ(memory.writes, std::vector<uint8_t>(bytes, 1));
+        ASSERT_TRUE(bytes == 0 || std::memcmp(memory.destination.data(), memory.source.data(), bytes) == 0);
+      }
     }
   }
 }
@@ -120,7 +151,7 @@ TEST_P(FragmentCopy, NeedsNoShiftingCodeWhenAlignmentsAgree) {
   for (const uint32_t bytes : tested_lengths()) {
     SCOPED_TRACE(::testing::Message() << "both +" << alignment << " bytes " << bytes);
     Watched memory{{align(from, alignment), bytes}, {align(to, alignment), bytes}, std::vector<uint8_t>(bytes)};
-    copy_with_all_lanes<false>(&memory, bytes);
+    copy_with_warp<false, 2>(&memory, bytes);
     ASSERT_EQ(memory.bad_loads + memory.bad_stores, 0u);
     ASSERT_EQ(memory.writes, std::vector<uint8_t>(bytes, 1));
     ASSERT_TRUE(bytes == 0 || std::memcmp(memory.destination.data(), memory.source.data(), bytes) == 0);
@@ -133,10 +164,9 @@ TEST_P(FragmentCopy, MovesPagesInWords) {
   std::vector<std::byte> to(4096 + 64);
   for (uint32_t alignment = 0; alignment < 16; ++alignment) {
     Watched memory{{align(from, source_alignment), 4096}, {align(to, alignment), 4096}, std::vector<uint8_t>(4096)};
-    copy_with_all_lanes<true>(&memory, 4096);
-    // One pass of 32 threads at each end at most; a shifted word takes two loads, one of which a neighbour takes too.
-    EXPECT_LE(memory.byte_loads, 31u + 30u);
-    EXPECT_LE(memory.word_loads, alignment == source_alignment ? 256u : 2u * 255u);
+    copy_with_warp<true, 4>(&memory, 4096);
+    EXPECT_LE(memory.byte_loads, 31u + 30u) << "one pass of 32 lanes at each end at most";
+    EXPECT_LE(memory.word_loads, 256u + 1) << "every word once, and again the one between two rounds";
   }
 }
 
@@ -164,48 +194,41 @@ TEST(FragmentPlan, StaysInsideFragmentsOfAnyLength) {
   }
 }
 
-TEST(ShiftedWord, CutsSixteenBytesAtEveryOffset) {
-  std::byte bytes[32];
-  fill_pattern(bytes, 9);
+template <uint32_t kParts>
+void expect_cuts(const std::byte (&bytes)[32]) {
   CopyWord low{};
   CopyWord high{};
   std::memcpy(&low, bytes, 16);
   std::memcpy(&high, bytes + 16, 16);
-  for (uint32_t shift = 0; shift < 16; ++shift) {
-    const CopyWord word = shifted_word(low, high, shift);
-    EXPECT_EQ(std::memcmp(&word, bytes + shift, 16), 0) << "shift " << shift;
+  for (uint32_t more = 0; more < 4; ++more) {
+    const CopyWord word = cut_word<kParts>(low, high, more * 8);
+    EXPECT_EQ(std::memcmp(&word, bytes + kParts * 4 + more, 16), 0) << "behind " << kParts * 4 + more << " bytes";
   }
 }
 
-TEST(Stretch, PartsFollowEachOtherAndCoverAll) {
-  for (const uint32_t total : {0u, 1u, 31u, 32u, 33u, 1000u, 16384u}) {
-    for (const uint32_t parts : {1u, 2u, 16u, 63u, 2112u}) {
-      uint32_t next = 0;
-      for (uint32_t part = 0; part < parts; ++part) {
-        const Stretch own = stretch_of(total, part, parts);
-        ASSERT_EQ(own.begin, next) << total << " in " << parts << ", part " << part;
-        ASSERT_GE(own.count, total / parts);
-        ASSERT_LE(own.count, total / parts + 1);
-        next += own.count;
-      }
-      ASSERT_EQ(next, total);
-    }
-  }
+TEST(CutWord, CutsSixteenBytesAtEveryOffset) {
+  std::byte bytes[32];
+  fill_pattern(bytes, 9);
+  expect_cuts<0>(bytes);
+  expect_cuts<1>(bytes);
+  expect_cuts<2>(bytes);
+  expect_cuts<3>(bytes);
 }
 
 TEST(Piece, PiecesTileAFragmentAndKeepItsAlignment) {
   constexpr uint32_t kMax = std::numeric_limits<uint32_t>::max();
   for (const uint32_t bytes : {1u, 15u, 16u, 17u, 4095u, 4096u, 4097u, 65536u, 4194304u, kMax - 16, kMax - 15, kMax}) {
-    for (const uint32_t pieces : {1u, 2u, 3u, 16u, 1024u, 16384u}) {
+    for (const uint32_t pieces_log2 : {0u, 1u, 2u, 4u, 10u, 14u}) {
       uint64_t next = 0;
-      for (uint32_t piece = 0; piece < pieces; ++piece) {
-        const Stretch own = piece_of(bytes, piece, pieces);
+      for (uint32_t piece = 0; piece < 1u << pieces_log2; ++piece) {
+        const Stretch own = piece_of(bytes, piece, pieces_log2);
         if (own.count == 0) continue;
-        ASSERT_EQ(own.begin, next) << bytes << " in " << pieces << ", piece " << piece;
+        ASSERT_EQ(own.begin, next) << bytes << " in 2^" << pieces_log2 << ", piece " << piece;
         ASSERT_EQ(own.begin % 16, 0u);
+        ASSERT_LE(own.count, (uint64_t{bytes} >> pieces_log2) + 32) << "pieces are alike";
         next += own.count;
       }
-      ASSERT_EQ(next, bytes) << "in " << pieces;
+      ASSERT_EQ(next, bytes) << "in 2^" << pieces_log2;
     }
   }
 }
