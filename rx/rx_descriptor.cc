@@ -34,6 +34,9 @@ constexpr bool fits(uint64_t off, uint64_t len, uint64_t cap) {
 Status DescriptorBlock::build(std::span<const Fragment> list, uint64_t message_bytes, const UnpackTarget& target) {
   clear();
   TCPX_RETURN_IF_ERROR(check_target(target));
+  if (message_bytes > kMaxMessageBytes) {
+    return refused(concat("message of ", message_bytes, " bytes, at most ", kMaxMessageBytes, " are allowed"));
+  }
   if (message_bytes > target.destination_bytes) {
     return refused(concat("message of ", message_bytes, " bytes for a destination of ", target.destination_bytes));
   }

@@ -30,6 +30,7 @@ class DescriptorBlock {
   /// Replaces the content by a copy of `list`, which must tile [0, message_bytes) exactly.
   /// @param list at most kMaxFragments entries in any order, none of them without bytes; no entry for message_bytes == 0. Each is
   ///        read once, so the list may lie in memory that the plugin still writes to. Not a part of this block.
+  /// @param message_bytes at most kMaxMessageBytes and target.destination_bytes.
   /// @return kProtocol naming the offending fragment by its place in `list`, kInvalidArgument for a bad target; the block is then
   ///         empty.
   Status build(std::span<const Fragment> list, uint64_t message_bytes, const UnpackTarget& target);

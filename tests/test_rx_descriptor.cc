@@ -100,7 +100,39 @@ TEST_F(RxDescriptor, BadTargets) {
 TEST_F(RxDescriptor, Trap16_MessageLongerThanTheDestinationIsRefused) {
   expect_built({{0, 100, 0}}, 100, target(4096, 100));
   expect_refused({{0, 101, 0}}, 101, target(4096, 100), {"message of 101 bytes", "destination of 100"});
-  expect_refused({{0, 1, 0}}, kMost64, target(4096, kMost64 - 1), {"18446744073709551615"});
+  expect_refused({{0, 100, 0}}, 100, target(4096, 99), {"message of 100 bytes", "destination of 99"});
+}
+
+TEST_F(RxDescriptor, MessagesAbove4GiBAreRefused) {
+  constexpr uint64_t kMost = uint64_t{4} << 30;
+  const UnpackTarget to = target(kMaxPoolBytes, kMost64);
+  const uint32_t half = 1u << 31;
+  expect_built({{0, half, 0}, {half, half, half}}, kMost, to);
+  expect_built({{half, half, half}, {0, half, 0}}, kMost, to);
+  expect_built({{0, kMost32, 0}, {kMost32, 1, kMost32}}, kMost, to);
+  expect_built({{kMost32, 1, kMost32}, {0, kMost32, 0}}, kMost, to);
+  expect_refused({{0, half, 0}, {half, half, half}, {0, 1, kMost}}, kMost + 1, to, {"message of 4294967297", "4294967296"});
+  expect_refused({{0, 1, 0}}, kMost + 1, to, {"message of 4294967297"});
+  expect_refused({{0, 1, 0}}, kMost64, to, {"message of 18446744073709551615"});
+}
+
+TEST_F(RxDescriptor, DstOffAbove4GiBIsRefused) {
+  constexpr uint64_t kMost = uint64_t{4} << 30;
+  const UnpackTarget to = target(kMaxPoolBytes, kMost64);
+  for (const uint64_t dst_off : {kMost, kMost + 1, kMost + 10, uint64_t{1} << 33}) {
+    SCOPED_TRACE(dst_off);
+    const std::string text = "dst_off " + std::to_string(dst_off);
+    expect_refused({{0, 10, dst_off}}, 10, to, {"fragment 0", text, "message of 10"});
+    expect_refused({{0, kMost32, 0}, {0, 1, dst_off}}, kMost, to, {"fragment 1", text, "message of 4294967296"});
+    expect_refused({{0, 1, dst_off}, {0, kMost32, 0}}, kMost, to, {"fragment 0", text, "message of 4294967296"});
+  }
+}
+
+TEST_F(RxDescriptor, Count0IsRefusedForAMessageWithBytes) {
+  for (const uint64_t bytes : {uint64_t{1}, uint64_t{4096}, kMaxMessageBytes}) {
+    SCOPED_TRACE(bytes);
+    expect_refused({}, bytes, target(4096, kMost64), {"0 fragments", "message of " + std::to_string(bytes)});
+  }
 }
 
 TEST_F(RxDescriptor, Trap16_FragmentBeyondTheMessageIsRefused) {
@@ -116,7 +148,23 @@ TEST_F(RxDescriptor, Trap16_SumsThatWrapIn64BitsAreRefused) {
     expect_refused({{0, 10, 0}, {10, 10, dst_off}}, 20, target(4096, 20),
                    {"fragment 1", std::to_string(dst_off), "beyond the message of 20"});
   }
-  expect_built({{0, kMost32, 0}, {0, 10, kMost32}}, uint64_t{kMost32} + 10, target(kMaxPoolBytes, kMost64));
+  // The lengths sum up to the message, and the end that wraps is where another fragment begins.
+  expect_refused({{0, 6, kMost64 - 5}, {6, 14, 0}}, 20, target(4096, 20), {"fragment 0", "beyond the message of 20"});
+  expect_refused({{6, 10, 10}, {0, 10, kMost64 - 9}}, 20, target(4096, 20), {"fragment 1", "beyond the message of 20"});
+  // The sum of two ends is right, and so is every end modulo 2^64.
+  expect_refused({{0, 10, 5}, {0, 10, kMost64 - 4}}, 20, target(4096, 20), {"fragment 1", "beyond the message of 20"});
+}
+
+TEST_F(RxDescriptor, SumsThatWrapIn32BitsAreRefused) {
+  const UnpackTarget to = target(4096, kMost64);
+  // src_off + len is 4 or 4096 in 32 bits
+  expect_refused({{kMost32 - 3, 8, 0}}, 8, to, {"fragment 0", "src_off 4294967292", "len 8", "pool of 4096"});
+  expect_refused({{8, kMost32 - 3, 0}}, kMost32 - 3, to, {"fragment 0", "len 4294967292", "pool of 4096"});
+  expect_refused({{kMost32, 4097, 0}}, 4097, to, {"fragment 0", "src_off 4294967295"});
+  expect_refused({{kMost32, 4097, 4}, {0, 4, 0}}, 4101, to, {"fragment 0", "src_off 4294967295"});
+  // dst_off + len is 10 in 32 bits, and the lengths of the second sum up to 10 there
+  expect_refused({{0, 20, kMost32 - 9}}, 10, to, {"fragment 0", "dst_off 4294967286", "message of 10"});
+  expect_refused({{0, kMost32, 0}, {0, 11, 0}}, 10, target(kMaxPoolBytes, kMost64), {"fragment 0", "message of 10"});
 }
 
 TEST_F(RxDescriptor, Trap21_FragmentOutsideThePoolIsRefused) {
@@ -151,6 +199,23 @@ TEST_F(RxDescriptor, OverlapsAreRefusedEvenWhenTheSumIsRight) {
   expect_refused({{0, 5, 0}, {0, 3, 1}, {0, 2, 8}}, 10, to, {"fragment 1", "dst_off 1"});  // and a gap: 10 bytes in all
 }
 
+TEST_F(RxDescriptor, CoversThatAreRightOnAverageAreRefused) {
+  const UnpackTarget to = target(4096, 100);
+  // two identical covers of one half, none of the other
+  expect_refused({{0, 5, 0}, {0, 5, 5}, {0, 5, 0}, {0, 5, 5}}, 20, to, {"dst_off 0", "up to 5"});
+  expect_refused({{0, 10, 0}, {0, 5, 0}, {0, 5, 5}}, 20, to, {"dst_off 0", "up to "});
+  // two whole covers
+  expect_refused({{0, 10, 0}, {0, 5, 0}, {0, 5, 5}}, 10, to, {"dst_off 0", "up to "});
+  // swapped lengths
+  expect_refused({{0, 7, 0}, {0, 3, 3}, {0, 10, 10}}, 20, to, {"fragment 1", "dst_off 3", "up to 7"});
+  expect_refused({{0, 3, 0}, {0, 10, 10}, {0, 7, 7}}, 20, to, {"fragment 2", "dst_off 7", "from 3"});
+  // a chain of fragments without a first, and one without a last
+  expect_refused({{0, 5, 15}, {0, 10, 5}, {0, 5, 5}}, 20, to, {"dst_off 5", "from 0"});
+  expect_refused({{0, 5, 5}, {0, 5, 0}, {0, 10, 0}}, 20, to, {"dst_off 0", "up to "});
+  // begins, ends and lengths sum up to those of {0, 10}, {10, 10}, {20, 10}
+  expect_refused({{0, 10, 1}, {0, 10, 9}, {0, 10, 20}}, 30, to, {"fragment 0", "dst_off 1", "from 0"});
+}
+
 TEST_F(RxDescriptor, OnePoolRangeMayBeReadTwice) {
   expect_built({{0, 5, 0}, {0, 5, 5}}, 10, target(5, 10));
 }
@@ -170,6 +235,31 @@ TEST_F(RxDescriptor, Trap22_ListsInAnyOrderAreOneMessage) {
     expect_built(list, count * 53, target(kMaxPoolBytes, kMaxRequestBytes));
     list[count / 2].dst_off ^= 1;
     expect_refused(list, count * 53, target(kMaxPoolBytes, kMaxRequestBytes), {"fragment "});
+  }
+}
+
+TEST_F(RxDescriptor, OneFragmentOutOfPlaceInALongListIsNamed) {
+  const UnpackTarget to = target(kMaxPoolBytes, kMaxRequestBytes);
+  std::mt19937 random(5);
+  for (const uint32_t count : {2u, 17u, 1024u, 2048u}) {
+    for (int round = 0; round < 20; ++round) {
+      SCOPED_TRACE(std::to_string(count) + " fragments, round " + std::to_string(round));
+      std::vector<Fragment> list = equal_parts(count, 64);
+      if (round > 0) std::shuffle(list.begin(), list.end(), random);
+      const size_t i = random() % count;
+      const std::string place = "fragment " + std::to_string(i);
+      const Fragment good = list[i];
+      list[i].dst_off += 1;  // a gap, or beyond the end
+      expect_refused(list, count * 64, to, {place + (good.dst_off + 64 == count * 64 ? ": dst_off " : " begins at dst_off ")});
+      list[i] = {good.src_off, 0, good.dst_off};
+      expect_refused(list, count * 64, to, {place + " has no bytes"});
+      list[i] = {kMost32, 64, good.dst_off};
+      expect_refused(list, count * 64, to, {place + ": src_off 4294967295"});
+      list[i] = {good.src_off, 64, list[(i + 1) % count].dst_off};
+      expect_refused(list, count * 64, to, {"fragment "});
+      list[i] = good;
+      expect_built(list, count * 64, to);
+    }
   }
 }
 

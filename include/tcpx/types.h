@@ -30,6 +30,9 @@ inline constexpr uint32_t kMaxFragments = 2048;
 inline constexpr uint32_t kMaxRequestBytes = 4u << 20;
 /// `src_off` has 32 bits, so no pool is larger.
 inline constexpr uint64_t kMaxPoolBytes = uint64_t{1} << 32;
+/// No message with a scatter list is larger, so `dst_off` + `len` of a checked fragment is at most this. Ours, and far above
+/// kMaxRequestBytes.
+inline constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 32;
 
 /// Connection handle: made by listen, shipped out of band, given to connect (NCCL_NET_HANDLE_MAXSIZE).
 inline constexpr size_t kHandleBytes = 128;
