@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "rx/tiling.h"
 
 namespace tcpx {
 namespace {
@@ -29,6 +30,48 @@ constexpr bool fits(uint64_t off, uint64_t len, uint64_t cap) {
   return off <= cap && len <= cap - off;
 }
 
+Status check_ranges(std::span<const Fragment> list, uint64_t message_bytes, uint64_t pool_bytes) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Fragment& f = list[i];
+    if (f.len == 0) return refused(concat("fragment ", i, " has no bytes (src_off ", f.src_off, ", dst_off ", f.dst_off, ")"));
+    if (!fits(f.src_off, f.len, pool_bytes)) {
+      return refused(concat("fragment ", i, ": src_off ", f.src_off, " + len ", f.len, " is beyond the bounce pool of ",
+                            pool_bytes, " bytes"));
+    }
+    if (!fits(f.dst_off, f.len, message_bytes)) {
+      return refused(concat("fragment ", i, ": dst_off ", f.dst_off, " + len ", f.len, " is beyond the message of ",
+                            message_bytes, " bytes"));
+    }
+  }
+  return Status::ok();
+}
+
+// In ascending order every fragment must begin where the one before it ended.
+Status check_tiling(std::span<const Fragment> list, uint64_t message_bytes) {
+  std::array<uint16_t, kMaxFragments> places;
+  const std::span<uint16_t> order(places.data(), list.size());
+  std::iota(order.begin(), order.end(), uint16_t{0});
+  std::sort(order.begin(), order.end(), [&](uint16_t a, uint16_t b) { return list[a].dst_off < list[b].dst_off; });
+
+  uint64_t covered_bytes = 0;  // [0, covered_bytes) is tiled
+  for (const uint16_t i : order) {
+    const Fragment& f = list[i];
+    if (f.dst_off > covered_bytes) {
+      return refused(
+          concat("fragment ", i, " begins at dst_off ", f.dst_off, ", but nothing covers the message from ", covered_bytes));
+    }
+    if (f.dst_off < covered_bytes) {
+      return refused(concat("fragment ", i, " begins at dst_off ", f.dst_off, ", but the message is covered up to ",
+                            covered_bytes, " already"));
+    }
+    covered_bytes += f.len;
+  }
+  if (covered_bytes != message_bytes) {
+    return refused(concat(list.size(), " fragments cover ", covered_bytes, " bytes of a message of ", message_bytes));
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Status DescriptorBlock::build(std::span<const Fragment> list, uint64_t message_bytes, const UnpackTarget& target) {
@@ -47,62 +90,33 @@ Status DescriptorBlock::build(std::span<const Fragment> list, uint64_t message_b
   fragments_.assign(list.begin(), list.end());
   message_bytes_ = message_bytes;
   target_ = target;
-  Status status = check_ranges();
-  if (status.is_ok()) status = check_tiling();
+  if (scan()) return Status::ok();
+  // The slow way: it names the offender, and it alone decides.
+  Status status = check_ranges(fragments_, message_bytes, target.pool_bytes);
+  if (status.is_ok()) status = check_tiling(fragments_, message_bytes);
   if (!status.is_ok()) clear();
   return status;
 }
 
 void DescriptorBlock::clear() {
   fragments_.clear();
-  message_bytes_ = 0;
   target_ = {};
+  message_bytes_ = 0;
 }
 
-Status DescriptorBlock::check_ranges() const {
-  for (size_t i = 0; i < fragments_.size(); ++i) {
-    const Fragment& f = fragments_[i];
-    if (f.len == 0) return refused(concat("fragment ", i, " has no bytes (src_off ", f.src_off, ", dst_off ", f.dst_off, ")"));
-    if (!fits(f.src_off, f.len, target_.pool_bytes)) {
-      return refused(concat("fragment ", i, ": src_off ", f.src_off, " + len ", f.len, " is beyond the bounce pool of ",
-                            target_.pool_bytes, " bytes"));
-    }
-    if (!fits(f.dst_off, f.len, message_bytes_)) {
-      return refused(concat("fragment ", i, ": dst_off ", f.dst_off, " + len ", f.len, " is beyond the message of ",
-                            message_bytes_, " bytes"));
-    }
+// True when the list is beyond doubt.
+bool DescriptorBlock::scan() const {
+  const uint64_t pool_bytes = target_.pool_bytes;
+  uint64_t end = 0, jumps = 0, sum = 0;
+  for (const Fragment& f : fragments_) {
+    if (f.len == 0 || !fits(f.src_off, f.len, pool_bytes)) return false;
+    jumps |= f.dst_off ^ end;
+    end = f.dst_off + f.len;
+    sum += f.len;
   }
-  return Status::ok();
-}
-
-// In ascending order every fragment must begin where the one before it ended. One data socket delivers ascending lists, so
-// looking comes before sorting.
-Status DescriptorBlock::check_tiling() const {
-  const auto by_dst_off = [](const Fragment& a, const Fragment& b) { return a.dst_off < b.dst_off; };
-  std::array<uint16_t, kMaxFragments> places;
-  const std::span<uint16_t> order(places.data(), fragments_.size());
-  std::iota(order.begin(), order.end(), uint16_t{0});
-  if (!std::is_sorted(fragments_.begin(), fragments_.end(), by_dst_off)) {
-    std::sort(order.begin(), order.end(), [&](uint16_t a, uint16_t b) { return by_dst_off(fragments_[a], fragments_[b]); });
-  }
-
-  uint64_t covered_bytes = 0;  // [0, covered_bytes) is tiled
-  for (const uint16_t i : order) {
-    const Fragment& f = fragments_[i];
-    if (f.dst_off > covered_bytes) {
-      return refused(
-          concat("fragment ", i, " begins at dst_off ", f.dst_off, ", but nothing covers the message from ", covered_bytes));
-    }
-    if (f.dst_off < covered_bytes) {
-      return refused(concat("fragment ", i, " begins at dst_off ", f.dst_off, ", but the message is covered up to ",
-                            covered_bytes, " already"));
-    }
-    covered_bytes += f.len;
-  }
-  if (covered_bytes != message_bytes_) {
-    return refused(concat(fragments_.size(), " fragments cover ", covered_bytes, " bytes of a message of ", message_bytes_));
-  }
-  return Status::ok();
+  if (sum != message_bytes_) return false;
+  // One data socket delivers ascending lists. The secret is an address, which a peer cannot know.
+  return jumps == 0 || proves_tiling(fragments_, message_bytes_, reinterpret_cast<uintptr_t>(fragments_.data()));
 }
 
 void cpu_unpack(const DescriptorBlock& block) {

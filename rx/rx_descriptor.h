@@ -27,7 +27,8 @@ struct UnpackTarget {
 /// One thread at a time.
 class DescriptorBlock {
  public:
-  /// Replaces the content by a copy of `list`, which must tile [0, message_bytes) exactly.
+  /// Replaces the content by a copy of `list`, which must tile [0, message_bytes) exactly. Takes time in proportion to the number
+  /// of fragments, whatever their order; a refusal may sort them.
   /// @param list at most kMaxFragments entries in any order, none of them without bytes; no entry for message_bytes == 0. Each is
   ///        read once, so the list may lie in memory that the plugin still writes to. Not a part of this block.
   /// @param message_bytes at most kMaxMessageBytes and target.destination_bytes.
@@ -41,8 +42,7 @@ class DescriptorBlock {
   const UnpackTarget& target() const { return target_; }
 
  private:
-  Status check_ranges() const;
-  Status check_tiling() const;
+  bool scan() const;
 
   std::vector<Fragment> fragments_;  // capacity kMaxFragments from the first build on
   UnpackTarget target_;
