@@ -102,18 +102,26 @@ void DescriptorBlock::clear() {
   fragments_.clear();
   target_ = {};
   message_bytes_ = 0;
+  longest_bytes_ = 0;
+  joined_distance_ = 0;
 }
 
-// True when the list is beyond doubt.
-bool DescriptorBlock::scan() const {
+// True when the list is beyond doubt. What an unpacker asks of the whole list is gathered on the way.
+bool DescriptorBlock::scan() {
+  const uint64_t between_bases = reinterpret_cast<uintptr_t>(target_.pool) - reinterpret_cast<uintptr_t>(target_.destination);
   const uint64_t pool_bytes = target_.pool_bytes;
-  uint64_t end = 0, jumps = 0, sum = 0;
+  uint64_t end = 0, jumps = 0, sum = 0, joined_distance = 0;
+  uint32_t longest_bytes = 0;
   for (const Fragment& f : fragments_) {
     if (f.len == 0 || !fits(f.src_off, f.len, pool_bytes)) return false;
     jumps |= f.dst_off ^ end;
     end = f.dst_off + f.len;
     sum += f.len;
+    longest_bytes = std::max(longest_bytes, f.len);
+    joined_distance |= between_bases + f.src_off - f.dst_off;
   }
+  longest_bytes_ = longest_bytes;
+  joined_distance_ = joined_distance;
   if (sum != message_bytes_) return false;
   // One data socket delivers ascending lists. The secret is an address, which a peer cannot know.
   return jumps == 0 || proves_tiling(fragments_, message_bytes_, reinterpret_cast<uintptr_t>(fragments_.data()));

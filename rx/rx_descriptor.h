@@ -40,13 +40,20 @@ class DescriptorBlock {
   std::span<const Fragment> fragments() const { return fragments_; }
   uint64_t message_bytes() const { return message_bytes_; }
   const UnpackTarget& target() const { return target_; }
+  /// Length of the longest fragment; 0 without fragments.
+  uint32_t longest_bytes() const { return longest_bytes_; }
+  /// Source minus destination address of every fragment, joined by OR. Divisible by a power of two when both addresses of every
+  /// fragment have the same remainder by it; 0 without fragments.
+  uint64_t joined_distance() const { return joined_distance_; }
 
  private:
-  bool scan() const;
+  bool scan();
 
   std::vector<Fragment> fragments_;  // capacity kMaxFragments from the first build on
   UnpackTarget target_;
   uint64_t message_bytes_ = 0;
+  uint32_t longest_bytes_ = 0;
+  uint64_t joined_distance_ = 0;
 };
 
 /// The oracle: copies fragment by fragment, byte by byte, with no cleverness. Host-readable pool and destination only.

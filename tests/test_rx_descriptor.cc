@@ -30,6 +30,9 @@ class RxDescriptor : public ::testing::Test {
     EXPECT_EQ(block_.message_bytes(), message_bytes);
     EXPECT_EQ(block_.target().pool, to.pool);
     EXPECT_EQ(block_.target().destination, to.destination);
+    uint32_t longest_bytes = 0;
+    for (const Fragment& f : list) longest_bytes = std::max(longest_bytes, f.len);
+    EXPECT_EQ(block_.longest_bytes(), longest_bytes);
   }
   /// Refused with every one of `words` in its text, and nothing of it stays.
   void expect_refused(const std::vector<Fragment>& list, uint64_t message_bytes, const UnpackTarget& to,
@@ -44,6 +47,8 @@ class RxDescriptor : public ::testing::Test {
     EXPECT_EQ(block_.message_bytes(), 0u);
     EXPECT_EQ(block_.target().pool, nullptr);
     EXPECT_EQ(block_.target().destination, nullptr);
+    EXPECT_EQ(block_.longest_bytes(), 0u);
+    EXPECT_EQ(block_.joined_distance(), 0u);
   }
 
   std::byte pool_byte_{}, destination_byte_{};
@@ -74,6 +79,8 @@ bool legal_by_byte_map(const std::vector<Fragment>& list, uint64_t message_bytes
 TEST_F(RxDescriptor, NewBlockIsEmpty) {
   EXPECT_TRUE(block_.fragments().empty());
   EXPECT_EQ(block_.message_bytes(), 0u);
+  EXPECT_EQ(block_.longest_bytes(), 0u);
+  EXPECT_EQ(block_.joined_distance(), 0u);
   cpu_unpack(block_);
 }
 
@@ -261,6 +268,26 @@ TEST_F(RxDescriptor, OneFragmentOutOfPlaceInALongListIsNamed) {
       expect_built(list, count * 64, to);
     }
   }
+}
+
+TEST_F(RxDescriptor, JoinedDistanceTellsWhichAddressBitsDiffer) {
+  alignas(64) std::byte pool[128], destination[128];
+  const auto joined = [&](uint32_t pool_shift, uint32_t src_shift, uint32_t destination_shift) {
+    // 16 + 7 + 9 bytes; the source of the last one lies src_shift further on than the others
+    const std::vector<Fragment> list{{0, 16, 0}, {32 + 7 + src_shift, 9, 23}, {32, 7, 16}};
+    EXPECT_TRUE(block_.build(list, 32, {pool + pool_shift, 100, destination + destination_shift, 32}).is_ok());
+    return block_.joined_distance();
+  };
+  EXPECT_EQ(joined(0, 0, 0) % 16, 0u);
+  EXPECT_EQ(joined(5, 0, 5) % 16, 0u);
+  EXPECT_EQ(joined(21, 0, 5) % 16, 0u);
+  EXPECT_EQ(joined(8, 0, 0) % 16, 8u);
+  EXPECT_EQ(joined(0, 8, 0) % 16, 8u);
+  EXPECT_EQ(joined(0, 4, 8) % 16, 12u);  // 8 for all and 4 more for one: 8 | 12
+  EXPECT_EQ(joined(0, 0, 1) % 2, 1u);
+  EXPECT_EQ(joined(0, 1, 0) % 16, 1u);
+  block_.clear();
+  EXPECT_EQ(block_.joined_distance(), 0u);
 }
 
 TEST_F(RxDescriptor, BlockKeepsItsOwnCopyOfTheList) {

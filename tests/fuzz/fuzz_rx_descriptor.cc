@@ -57,10 +57,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<uint64_t> from = byte_map(list, message_bytes, pool_bytes);
   const bool tiled = message_bytes == 0 ? list.empty() : !from.empty();
   uint64_t sum = 0;
-  uint32_t shortest = UINT32_MAX;
+  uint32_t shortest = UINT32_MAX, longest = 0;
   for (const Fragment& f : list) {
     sum += f.len;
     shortest = std::min(shortest, f.len);
+    longest = std::max(longest, f.len);
   }
   if (list.size() <= tcpx::kMaxFragments && shortest > 0 && sum == message_bytes) {
     const uint64_t secret = list.empty() ? 0 : list.back().src_off;
@@ -77,10 +78,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!legal) {
     FUZZ_REQUIRE(!status.detail().empty());
     FUZZ_REQUIRE(block.fragments().empty() && block.message_bytes() == 0 && block.target().destination == nullptr);
+    FUZZ_REQUIRE(block.longest_bytes() == 0 && block.joined_distance() == 0);
     return 0;
   }
   FUZZ_REQUIRE(std::equal(list.begin(), list.end(), block.fragments().begin(), block.fragments().end()));
-  FUZZ_REQUIRE(block.message_bytes() == message_bytes);
+  FUZZ_REQUIRE(block.message_bytes() == message_bytes && block.longest_bytes() == longest);
   tcpx::cpu_unpack(block);
   for (size_t i = 0; i < destination.size(); ++i)
     FUZZ_REQUIRE(destination[i] == (i < from.size() ? pool[from[i]] : std::byte{0xA5}));
