@@ -27,7 +27,7 @@ struct Fake {
   abi::NetTable_v7& v7() { return *library.symbol<abi::NetTable_v7>(abi::kNetPluginV7Symbol); }
   abi::NetTable_v8& v8() { return *library.symbol<abi::NetTable_v8>(abi::kNetPluginV8Symbol); }
 
-  testing::TemporaryDirectory directory;
+  testing::PluginDirectory directory;
   FakeLibrary library;
   FakeControl& control;
 };

@@ -24,7 +24,7 @@ namespace {
 
 using testing::allow_log;
 using testing::FakeLibrary;
-using testing::TemporaryDirectory;
+using testing::PluginDirectory;
 
 /// Collects the notice lines logged while it lives.
 class NoticeLines {
@@ -54,7 +54,7 @@ class PluginLoaderTest : public ::testing::Test {
     EXPECT_NE(loaded.status().to_string().find(part), std::string::npos) << loaded.status().to_string();
   }
 
-  TemporaryDirectory directory_;
+  PluginDirectory directory_;
 };
 
 TEST_F(PluginLoaderTest, DefaultPlacesAreThoseOfTheVendor) {

@@ -8,33 +8,19 @@
 #include <string>
 
 #include "tests/support/fake_plugins/fake_plugin.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tcpx::testing {
 
-/// A directory that goes away with its owner.
-class TemporaryDirectory {
+/// Holds copies of fake plugins.
+class PluginDirectory : public TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tcpx_test_XXXXXX").string();
-    EXPECT_NE(::mkdtemp(pattern.data()), nullptr);
-    path_ = pattern;
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-
   /// A copy of fake plugin `name`: a library of its own to the dynamic linker, so one that nobody has loaded yet.
   std::string fresh_plugin(const std::string& name) const {
     const std::string copy = file(name + ".so");
     std::filesystem::copy_file(std::string(TCPX_FAKE_PLUGIN_DIR) + "/" + name + ".so", copy);
     return copy;
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 /// The library at `path`, as the loader opened it or will open it.
