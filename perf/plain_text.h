@@ -1,0 +1,23 @@
+// Text that may stand in a table, a JSON report and a chart alike: UTF-8 without control characters.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace tcpx {
+
+/// True for well-formed UTF-8 (no overlong forms, no surrogates) without control characters; the empty text is plain too.
+bool is_plain_text(std::string_view text);
+
+/// Characters in plain text, each taken to be one column wide.
+size_t display_width(std::string_view text);
+
+/// A measured value for people: three digits at least (0.350, 1.04, 35.1, 154), all digits before the point, never a locale's
+/// decimal comma. `value` must be finite.
+std::string format_measured(double value);
+
+/// `value` with `decimals` (0 ... 15) digits behind the point; never "-0". `value` must be finite, of magnitude below 1e15.
+std::string format_fixed(double value, int decimals);
+
+}  // namespace tcpx

@@ -1,0 +1,21 @@
+// Result files: whole or not there.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+/// Makes `path` a file that holds `bytes`. They go to a temporary file in the same folder, which then takes the name `path`:
+/// whoever reads `path`, even after a crash, finds the old file or the new one, never a part. A process killed in between leaves
+/// `path`.<pid>.tmp behind. Not for two threads and one path at the same time.
+/// @return kNotFound when the folder does not exist, else kSystem with errno.
+Status write_file(const std::string& path, std::string_view bytes);
+
+/// The bytes of the file `path`. @return kNotFound when it does not exist, kInvalidArgument when it holds more than `max_bytes`,
+/// else kSystem with errno.
+Result<std::string> read_file(const std::string& path, size_t max_bytes);
+
+}  // namespace tcpx
