@@ -53,6 +53,25 @@ size_t display_width(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
+std::vector<std::string> wrap(std::string_view text, size_t width) {
+  std::vector<std::string> lines;
+  size_t used = 0;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    if (word.empty()) continue;
+    const size_t word_width = display_width(word);
+    if (lines.empty() || used + 1 + word_width > width) {
+      lines.emplace_back(word);
+      used = word_width;
+    } else {
+      lines.back().append(" ").append(word);
+      used += 1 + word_width;
+    }
+  }
+  return lines;
+}
+
 std::string format_fixed(double value, int decimals) {
   assert(std::abs(value) < 1e15 && decimals >= 0 && decimals <= 15);
   std::array<char, 40> digits;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tcpx {
 
@@ -12,6 +13,10 @@ bool is_plain_text(std::string_view text);
 
 /// Characters in plain text, each taken to be one column wide.
 size_t display_width(std::string_view text);
+
+/// `text` in lines of at most `width` characters, cut at its spaces; a longer word gets a line of its own. None for the empty
+/// text.
+std::vector<std::string> wrap(std::string_view text, size_t width);
 
 /// A measured value for people: three digits at least (0.350, 1.04, 35.1, 154), all digits before the point, never a locale's
 /// decimal comma. `value` must be finite.

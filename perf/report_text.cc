@@ -18,27 +18,6 @@ std::string padded_right(const std::string& text, size_t width) {
   return text + std::string(width - std::min(width, display_width(text)), ' ');
 }
 
-std::string wrapped(std::string_view paragraph) {
-  std::string text;
-  size_t column = 0;
-  while (!paragraph.empty()) {
-    const size_t end = std::min(paragraph.find(' '), paragraph.size());
-    const std::string_view word = paragraph.substr(0, end);
-    const size_t width = display_width(word);
-    if (column != 0 && column + 1 + width > kParagraphWidth) {
-      text.push_back('\n');
-      column = 0;
-    } else if (column != 0) {
-      text.push_back(' ');
-      ++column;
-    }
-    text.append(word);
-    column += width;
-    paragraph.remove_prefix(std::min(end + 1, paragraph.size()));
-  }
-  return text + "\n";
-}
-
 /// One column, laid out. What stands behind the value in samples, " [min .. max]", is aligned by itself, so that values lie below
 /// each other whether they are samples or not.
 class LaidOutColumn {
@@ -124,7 +103,8 @@ std::string sample_counts(const Report& report) {
 
 Result<std::string> report_text(const Report& report) {
   TCPX_RETURN_IF_ERROR(check_report(report));
-  std::string text = concat(report.key, ": tcpx ", report.version, ", ABI ", report.abi, "\n", wrapped(report.about));
+  std::string text = concat(report.key, ": tcpx ", report.version, ", ABI ", report.abi, "\n");
+  for (const std::string& line : wrap(report.about, kParagraphWidth)) text += line + "\n";
   for (const std::string& device : report.devices) text += concat("device: ", device, "\n");
   for (const auto& [name, value] : report.parameters) text += concat(name, ": ", value, "\n");
   const std::string counts = sample_counts(report);

@@ -42,7 +42,7 @@ Status write_file(const std::string& path, std::string_view bytes) {
   const std::string temporary = concat(path, ".", ::getpid(), ".tmp");
   UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!fd) return failed("create", temporary, errno);
-  const Status status = write_and_rename(std::move(fd), temporary, path, bytes);
+  Status status = write_and_rename(std::move(fd), temporary, path, bytes);
   if (!status.is_ok()) ::unlink(temporary.c_str());
   return status;
 }

@@ -29,6 +29,16 @@ TEST(PlainText, WidthCountsCharacters) {
   EXPECT_EQ(display_width("µs ≥"), 4u);
 }
 
+TEST(PlainText, LinesAreCutAtSpaces) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(wrap("", 10), Lines{});
+  EXPECT_EQ(wrap("one two three", 7), (Lines{"one two", "three"}));
+  EXPECT_EQ(wrap("one two three", 6), (Lines{"one", "two", "three"}));
+  EXPECT_EQ(wrap("µs µs", 5), Lines{"µs µs"}) << "characters, not bytes";
+  EXPECT_EQ(wrap("a muchlongerword b", 5), (Lines{"a", "muchlongerword", "b"}));
+  EXPECT_EQ(wrap("  a   b  ", 5), Lines{"a b"});
+}
+
 TEST(PlainText, MeasuredValuesHaveThreeDigitsOrMore) {
   const std::pair<double, const char*> cases[] = {
       {0, "0"},           {-0.0, "0"},      {0.35, "0.350"},        {1.04, "1.04"},  {35.06, "35.1"},
