@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <set>
 
 #include "base/text.h"
@@ -58,12 +57,6 @@ Status check_table(const std::string& where, const Table& table) {
   return Status::ok();
 }
 
-std::optional<double> number_in(const Cell& cell) {
-  if (const auto* number = std::get_if<double>(&cell)) return *number;
-  if (const auto* summary = std::get_if<Summary>(&cell)) return summary->median;
-  return std::nullopt;
-}
-
 Cell divided(const Cell& cell, double reference) {
   const std::optional<double> number = number_in(cell);
   return number ? Cell(*number / reference) : Cell();
@@ -81,6 +74,12 @@ Status no_reference(std::string_view row, std::string_view column) {
 }
 
 }  // namespace
+
+std::optional<double> number_in(const Cell& cell) {
+  if (const auto* number = std::get_if<double>(&cell)) return *number;
+  if (const auto* summary = std::get_if<Summary>(&cell)) return summary->median;
+  return std::nullopt;
+}
 
 Status check_report(const Report& report) {
   TCPX_RETURN_IF_ERROR(check_name("key", report.key));

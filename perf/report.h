@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -18,6 +19,9 @@ namespace tcpx {
 
 /// Empty, a number, samples, a word.
 using Cell = std::variant<std::monostate, double, Summary, std::string>;
+
+/// The number of a cell: itself, or the median of samples; nothing for words and empty cells.
+std::optional<double> number_in(const Cell& cell);
 
 struct Column {
   std::string name;  ///< unique in its table
