@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/copy_batch.h"
 #include "device/event_ring.h"
 #include "device/fragment_merge.h"
 
@@ -11,7 +12,9 @@ namespace {
 
 class D2dUnpacker final : public Unpacker {
  public:
-  explicit D2dUnpacker(std::unique_ptr<EventRing> ring) : ring_(std::move(ring)) { merged_.reserve(kMaxFragments); }
+  explicit D2dUnpacker(std::unique_ptr<EventRing> ring) : ring_(std::move(ring)), copies_(ring_->stream()) {
+    merged_.reserve(kMaxFragments);
+  }
 
   const char* name() const override { return "d2d"; }
 
@@ -19,23 +22,28 @@ class D2dUnpacker final : public Unpacker {
     TCPX_RETURN_IF_ERROR(ring_->ready(blocks.size()));
     const Result<DeviceGuard> guard = DeviceGuard::enter(ring_->device());
     if (!guard.is_ok()) return guard.status();
-    for (const DescriptorBlock& block : blocks) {
-      const UnpackTarget& target = block.target();
-      merge_fragments(block.fragments(), merged_);
-      for (const Fragment& run : merged_) {
-        // kDefault, because the software plugin's pool is pinned host memory and a vendor's is the GPU's.
-        const cudaError_t error = cudaMemcpyAsync(target.destination + run.dst_off, target.pool + run.src_off, run.len,
-                                                  cudaMemcpyDefault, ring_->stream().get());
-        if (error != cudaSuccess) return ring_->fail(cuda_error(error, "start device copy"));
-      }
-    }
+    const Status started = start(blocks);
+    if (!started.is_ok()) return ring_->fail(started);
     return ring_->commit();
   }
 
   Result<bool> query(UnpackTicket ticket) override { return ring_->query(ticket); }
 
  private:
+  Status start(std::span<const DescriptorBlock> blocks) {
+    for (const DescriptorBlock& block : blocks) {
+      const UnpackTarget& target = block.target();
+      // Per block: neighbours of different blocks can be in different allocations, and no copy may span two.
+      merge_fragments(block.fragments(), merged_);
+      for (const Fragment& run : merged_) {
+        TCPX_RETURN_IF_ERROR(copies_.add(target.destination + run.dst_off, target.pool + run.src_off, run.len));
+      }
+    }
+    return copies_.start();
+  }
+
   const std::unique_ptr<EventRing> ring_;
+  CopyBatch copies_;
   std::vector<Fragment> merged_;  // scratch of submit
 };
 

@@ -1,5 +1,6 @@
-// Unpacks with device copies: one asynchronous copy call per stretch of neighbouring fragments. Needs no kernel, and no
-// multiprocessor; the price is a copy call's launch per stretch. No CUDA in this header.
+// Unpacks with device copies: one asynchronous copy per stretch of neighbouring fragments, all copies of a submit started
+// together (copy_batch.h). Needs no kernel, and no multiprocessor; the price is what starting a copy costs, per stretch. No CUDA
+// in this header.
 #pragma once
 
 #include <memory>

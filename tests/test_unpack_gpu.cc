@@ -21,6 +21,7 @@ INSTANTIATE_TEST_SUITE_P(
                       UnpackSetup{"kernel_mapped_mapped", UnpackKind::kKernel, kMachine, Place::kMapped, Place::kMapped, true},
                       UnpackSetup{"d2d_device_device", UnpackKind::kD2d, kMachine, Place::kDevice, Place::kDevice, true},
                       UnpackSetup{"d2d_mapped_device", UnpackKind::kD2d, kMachine, Place::kMapped, Place::kDevice, true},
+                      UnpackSetup{"d2d_device_mapped", UnpackKind::kD2d, kMachine, Place::kDevice, Place::kMapped, true},
                       UnpackSetup{"d2d_device_pageable", UnpackKind::kD2d, kMachine, Place::kDevice, Place::kPageable, true},
                       UnpackSetup{"host_device_device", UnpackKind::kHost, kMachine, Place::kDevice, Place::kDevice, true},
                       UnpackSetup{"host_mapped_device", UnpackKind::kHost, kMachine, Place::kMapped, Place::kDevice, true},
