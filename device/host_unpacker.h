@@ -1,5 +1,6 @@
 // Unpacks on the host, whatever the memory: through MemoryOps only, so it is right for a pool that the host cannot read and for
-// destinations on a GPU, and it is all there is on a machine without one.
+// destinations on a GPU, and it is all there is on a machine without one. What the host cannot touch passes through 1 MiB of
+// pinned staging memory per direction, and fragments that lie near each other in the pool are fetched by one copy.
 #pragma once
 
 #include <memory>

@@ -94,6 +94,41 @@ TEST_F(HostUnpack, GathersBeforeCopyingToHiddenMemory) {
   EXPECT_EQ(memory.copies(), 2u) << "1.2 MB through 1 MiB of staging memory";
 }
 
+TEST_F(HostUnpack, FetchesNearFragmentsOfAHiddenPoolTogether) {
+  HiddenMemoryOps memory;
+  ASSERT_NO_FATAL_FAILURE(use(memory));
+  const auto pool = memory.allocate_device(0, 300 * kPageBytes);
+  const auto readable = memory.allocate_mapped(0, 300 * kPageBytes);
+  const auto hidden = memory.allocate_device(0, 300 * kPageBytes);
+  ASSERT_TRUE(pool.is_ok() && readable.is_ok() && hidden.is_ok());
+  ASSERT_NO_FATAL_FAILURE(build(300, *pool, *readable));
+  ASSERT_TRUE(unpacker_->submit(block_).is_ok());
+  EXPECT_EQ(memory.copies(), 2u) << "1.2 MB through 1 MiB of staging memory";
+  ASSERT_NO_FATAL_FAILURE(build(300, *pool, *hidden));
+  ASSERT_TRUE(unpacker_->submit(block_).is_ok());
+  EXPECT_EQ(memory.copies(), 6u) << "for each MiB one copy from the pool and one to the destination";
+}
+
+TEST_F(HostUnpack, FetchesFarFragmentsOfAHiddenPoolAlone) {
+  HiddenMemoryOps memory;
+  ASSERT_NO_FATAL_FAILURE(use(memory));
+  const auto pool = memory.allocate_device(0, 16 << 20);
+  const auto destination = memory.allocate_mapped(0, 3 << 20);
+  ASSERT_TRUE(pool.is_ok() && destination.is_ok());
+  const auto copies_for = [&](const std::vector<Fragment>& list) {
+    const uint64_t bytes = list.back().dst_off + list.back().len;
+    const Status built = block_.build(list, bytes, {pool->device(), pool->size(), destination->device(), destination->size()});
+    EXPECT_TRUE(built.is_ok()) << built.to_string();
+    const uint64_t before = memory.copies();
+    EXPECT_TRUE(unpacker_->submit(block_).is_ok());
+    return memory.copies() - before;
+  };
+  EXPECT_EQ(copies_for({{0, 100, 0}, {4 << 20, 100, 100}, {8 << 20, 100, 200}}), 3u);
+  EXPECT_EQ(copies_for({{8 << 20, 100, 0}, {0, 100, 100}, {1000, 100, 200}}), 2u) << "in any order of the list";
+  // The middle one is longer than the staging memory and shares bytes with the first.
+  EXPECT_EQ(copies_for({{50, 100, 0}, {100, 2 << 20, 100}, {(2 << 20) + 200, 100, (2 << 20) + 100}}), 3u);
+}
+
 TEST_F(HostUnpack, AFailedCopySticks) {
   HiddenMemoryOps memory;
   ASSERT_NO_FATAL_FAILURE(use(memory));
