@@ -26,7 +26,7 @@ std::vector<uint32_t> tested_lengths() {
   std::vector<uint32_t> lengths;
   for (uint32_t n = 0; n <= 64; ++n) lengths.push_back(n);
   for (uint32_t n = 1445; n <= 1451; ++n) lengths.push_back(n);
-  for (uint32_t n : {4095u, 4096u, 4097u, 65536u}) lengths.push_back(n);
+  for (uint32_t n : {4095u, 4096u, 4097u, 65535u, 65536u, 65537u}) lengths.push_back(n);
   return lengths;
 }
 
@@ -82,30 +82,38 @@ void UnpackCases::reset_destination() {
 Result<UnpackTicket> UnpackCases::submit(std::span<const Fragment> list, uint64_t destination_off) {
   const UnpackTarget target{pool_.address, pool_.shadow.size(), destination_.address + destination_off,
                             destination_.shadow.size() - destination_off};
-  TCPX_RETURN_IF_ERROR(block_.build(list, total_bytes(list), target));
-  return unpacker_->submit(block_);
+  TCPX_RETURN_IF_ERROR(blocks_[0].build(list, total_bytes(list), target));
+  return unpacker_->submit(blocks_[0]);
 }
 
-void UnpackCases::unpack(std::span<const Fragment> list, uint64_t pool_off, uint64_t destination_off) {
-  const uint64_t bytes = total_bytes(list);
-  const auto target = [&](std::byte* pool, std::byte* destination) {
-    return UnpackTarget{pool + pool_off, pool_.shadow.size() - pool_off, destination + destination_off,
-                        destination_.shadow.size() - destination_off};
+void UnpackCases::unpack_batch(std::span<const Message> batch) {
+  // blocks_ are refilled while earlier submissions are in flight: submit must have taken what it needs.
+  const std::span<DescriptorBlock> blocks = std::span(blocks_).first(batch.size());
+  const auto build = [&](std::byte* pool, std::byte* destination) {
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const Message& message = batch[i];
+      const UnpackTarget target{pool + message.pool_off, pool_.shadow.size() - message.pool_off,
+                                destination + message.destination_off, destination_.shadow.size() - message.destination_off};
+      const Status built = blocks[i].build(message.list, total_bytes(message.list), target);
+      ASSERT_TRUE(built.is_ok()) << "message " << i << ": " << built.to_string();
+    }
   };
-  // block_ is refilled while earlier submissions are in flight: submit must have taken what it needs.
-  const Status expected = block_.build(list, bytes, target(pool_.shadow.data(), destination_.shadow.data()));
-  ASSERT_TRUE(expected.is_ok()) << expected.to_string();
-  cpu_unpack(block_);
-  const Status built = block_.build(list, bytes, target(pool_.address, destination_.address));
-  ASSERT_TRUE(built.is_ok()) << built.to_string();
-  Result<UnpackTicket> ticket = unpacker_->submit(block_);
+  ASSERT_NO_FATAL_FAILURE(build(pool_.shadow.data(), destination_.shadow.data()));
+  for (const DescriptorBlock& block : blocks) cpu_unpack(block);
+  ASSERT_NO_FATAL_FAILURE(build(pool_.address, destination_.address));
+  Result<UnpackTicket> ticket = unpacker_->submit(blocks);
   if (!ticket.is_ok() && ticket.status().code() == Code::kExhausted && !in_flight_.empty()) {
     wait(in_flight_.front());
     in_flight_.pop_front();
-    ticket = unpacker_->submit(block_);
+    ticket = unpacker_->submit(blocks);
   }
   ASSERT_TRUE(ticket.is_ok()) << ticket.status().to_string();
   in_flight_.push_back(*ticket);
+}
+
+void UnpackCases::unpack(std::vector<Fragment> list, uint64_t destination_off) {
+  const Message message{std::move(list), 0, destination_off};
+  unpack_batch(std::span(&message, 1));
 }
 
 void UnpackCases::wait(UnpackTicket ticket) {
@@ -144,8 +152,12 @@ std::vector<Fragment> UnpackCases::random_list(size_t count, uint32_t longest) {
     list.push_back({random_below(static_cast<uint32_t>(pool_.shadow.size()) - len + 1), len, dst_off});
     dst_off += len;
   }
-  for (size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[random_below(static_cast<uint32_t>(i))]);
+  shuffle(list);
   return list;
+}
+
+void UnpackCases::shuffle(std::vector<Fragment>& list) {
+  for (size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[random_below(static_cast<uint32_t>(i))]);
 }
 
 TEST_P(UnpackCases, EveryAlignmentAndLength) {
@@ -161,13 +173,45 @@ TEST_P(UnpackCases, EveryAlignmentAndLength) {
       for (const uint32_t length : lengths) {
         destination_off = to_alignment(destination_.address, destination_off + kGuardBytes, alignment);
         const uint64_t src_off = to_alignment(pool_.address, random_below(32 * 1024), source_alignment);
-        const Fragment fragment{static_cast<uint32_t>(src_off), length, 0};
-        ASSERT_NO_FATAL_FAILURE(unpack(std::span(&fragment, length == 0 ? 0u : 1u), 0, destination_off));
+        std::vector<Fragment> list;
+        if (length != 0) list.push_back({static_cast<uint32_t>(src_off), length, 0});
+        ASSERT_NO_FATAL_FAILURE(unpack(std::move(list), destination_off));
         destination_off += length;
       }
       ASSERT_NO_FATAL_FAILURE(wait_for_all());
       ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
     }
+  }
+}
+
+TEST_P(UnpackCases, EveryAlignmentAndLengthInLists) {
+  // All lengths in one message, whose begin takes every alignment: so does each fragment's begin then. For each difference of
+  // source and destination, the 16 messages go out together.
+  std::vector<uint32_t> lengths = tested_lengths();
+  std::erase(lengths, 0u);
+  uint64_t message_bytes = 0;
+  for (const uint32_t length : lengths) message_bytes += length;
+  const uint64_t stride = message_bytes + 32 + kGuardBytes;
+  ASSERT_NO_FATAL_FAILURE(make_arenas(128 * 1024, 16 * stride));
+  for (uint32_t difference = 0; difference < 16; ++difference) {
+    SCOPED_TRACE(::testing::Message() << "source +" << difference);
+    ASSERT_NO_FATAL_FAILURE(reset_destination());
+    std::vector<Message> batch;
+    for (uint32_t alignment = 0; alignment < 16; ++alignment) {
+      Message message{{}, 0, to_alignment(destination_.address, alignment * stride, alignment)};
+      uint64_t dst_off = 0;
+      for (const uint32_t length : lengths) {
+        const auto source_alignment = static_cast<uint32_t>((alignment + dst_off + difference) % 16);
+        const uint64_t src_off = to_alignment(pool_.address, random_below(32 * 1024), source_alignment);
+        message.list.push_back({static_cast<uint32_t>(src_off), length, dst_off});
+        dst_off += length;
+      }
+      shuffle(message.list);
+      batch.push_back(std::move(message));
+    }
+    ASSERT_NO_FATAL_FAILURE(unpack_batch(batch));
+    ASSERT_NO_FATAL_FAILURE(wait_for_all());
+    ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
   }
 }
 
@@ -177,9 +221,9 @@ TEST_P(UnpackCases, RandomListsBetweenGuards) {
     SCOPED_TRACE(::testing::Message() << "round " << round);
     const uint32_t longest = std::vector<uint32_t>{1, 40, 1448, 4096, 20000}[random_below(5)];
     const size_t most = std::min<size_t>(kMaxFragments, (2u << 20) / longest);
-    const std::vector<Fragment> list = random_list(1 + random_below(static_cast<uint32_t>(most)), longest);
+    std::vector<Fragment> list = random_list(1 + random_below(static_cast<uint32_t>(most)), longest);
     ASSERT_NO_FATAL_FAILURE(reset_destination());
-    ASSERT_NO_FATAL_FAILURE(unpack(list, 0, 4096 + random_below(64)));
+    ASSERT_NO_FATAL_FAILURE(unpack(std::move(list), 4096 + random_below(64)));
     ASSERT_NO_FATAL_FAILURE(wait_for_all());
     ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
   }
@@ -191,7 +235,7 @@ TEST_P(UnpackCases, WholeRequestInPermutedPages) {
   for (uint32_t i = 0; i < kMaxRequestBytes / kPageBytes; ++i) {
     list.push_back({(i * 1237 % 2048) * kPageBytes, kPageBytes, uint64_t{i} * kPageBytes});
   }
-  ASSERT_NO_FATAL_FAILURE(unpack(list, 0, kGuardBytes));
+  ASSERT_NO_FATAL_FAILURE(unpack(std::move(list), kGuardBytes));
   ASSERT_NO_FATAL_FAILURE(wait_for_all());
   ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
 }
@@ -199,8 +243,8 @@ TEST_P(UnpackCases, WholeRequestInPermutedPages) {
 TEST_P(UnpackCases, OneLongFragmentAmongShortOnes) {
   ASSERT_NO_FATAL_FAILURE(make_arenas(6 << 20, 6 << 20));
   for (const uint32_t source : {0u, 5u}) {
-    const std::vector<Fragment> list{{source + (4u << 20), 7, 0}, {source, (4u << 20) - 3, 7}, {1, 1, (4u << 20) + 4}};
-    ASSERT_NO_FATAL_FAILURE(unpack(list, 0, 16 + source * 100));
+    std::vector<Fragment> list{{source + (4u << 20), 7, 0}, {source, (4u << 20) - 3, 7}, {1, 1, (4u << 20) + 4}};
+    ASSERT_NO_FATAL_FAILURE(unpack(std::move(list), 16 + source * 100));
     ASSERT_NO_FATAL_FAILURE(wait_for_all());
     ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
   }
@@ -208,7 +252,18 @@ TEST_P(UnpackCases, OneLongFragmentAmongShortOnes) {
 
 TEST_P(UnpackCases, MostFragmentsInOneBlock) {
   ASSERT_NO_FATAL_FAILURE(make_arenas(1 << 20, 1 << 20));
-  ASSERT_NO_FATAL_FAILURE(unpack(random_list(kMaxFragments, 300), 0, 77));
+  ASSERT_NO_FATAL_FAILURE(unpack(random_list(kMaxFragments, 300), 77));
+  ASSERT_NO_FATAL_FAILURE(wait_for_all());
+  ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
+}
+
+TEST_P(UnpackCases, MostFragmentsInABatch) {
+  constexpr size_t kLongest = 100;
+  constexpr size_t kRoom = kMaxFragments * kLongest + kGuardBytes;
+  ASSERT_NO_FATAL_FAILURE(make_arenas(1 << 20, kMaxBatchBlocks * kRoom));
+  std::vector<Message> batch;
+  for (size_t i = 0; i < kMaxBatchBlocks; ++i) batch.push_back({random_list(kMaxFragments, kLongest), 0, i * kRoom});
+  ASSERT_NO_FATAL_FAILURE(unpack_batch(batch));
   ASSERT_NO_FATAL_FAILURE(wait_for_all());
   ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
 }
@@ -219,7 +274,7 @@ TEST_P(UnpackCases, SeveralInFlightUseTheirOwnSlots) {
   constexpr size_t kRoom = kLongest * kFragments + kGuardBytes;
   constexpr size_t kBlocks = kQueueDepth * 4 + 3;
   ASSERT_NO_FATAL_FAILURE(make_arenas(1 << 20, kRoom * kBlocks));
-  for (size_t i = 0; i < kBlocks; ++i) ASSERT_NO_FATAL_FAILURE(unpack(random_list(kFragments, kLongest), 0, i * kRoom));
+  for (size_t i = 0; i < kBlocks; ++i) ASSERT_NO_FATAL_FAILURE(unpack(random_list(kFragments, kLongest), i * kRoom));
   ASSERT_NO_FATAL_FAILURE(wait_for_all());
   ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
 }
@@ -256,23 +311,18 @@ TEST_P(UnpackCases, AMessageOfNoBytesHasATicketToo) {
 TEST_P(UnpackCases, ABatchOfBlocksHasOneTicket) {
   constexpr size_t kStride = 256 * 1024;
   ASSERT_NO_FATAL_FAILURE(make_arenas(4 << 20, kMaxBatchBlocks * kStride));
-  std::vector<DescriptorBlock> batch(kMaxBatchBlocks);
+  std::vector<Message> batch(kMaxBatchBlocks);
   for (size_t i = 0; i < batch.size(); ++i) {
     // Misaligned against each other, each with a pool base of its own, and one without any fragment.
-    std::vector<Fragment> list = i == 5 ? std::vector<Fragment>{} : random_list(1 + 7 * i, 2000);
-    for (Fragment& fragment : list)
+    batch[i] = {{}, i, i * kStride + 3 * i};
+    if (i != 5) batch[i].list = random_list(1 + 7 * i, 2000);
+    for (Fragment& fragment : batch[i].list) {
       fragment.src_off -= std::min<uint32_t>(fragment.src_off, kMaxBatchBlocks);  // inside all pools
-    const uint64_t at = i * kStride + 3 * i;
-    const auto target = [&](const Arena& pool, std::byte* pool_base, std::byte* destination) {
-      return UnpackTarget{pool_base + i, pool.shadow.size() - i, destination + at, kStride - 3 * i};
-    };
-    ASSERT_TRUE(batch[i].build(list, total_bytes(list), target(pool_, pool_.shadow.data(), destination_.shadow.data())).is_ok());
-    cpu_unpack(batch[i]);
-    ASSERT_TRUE(batch[i].build(list, total_bytes(list), target(pool_, pool_.address, destination_.address)).is_ok());
+    }
   }
-  const Result<UnpackTicket> ticket = unpacker_->submit(batch);
-  ASSERT_TRUE(ticket.is_ok()) << ticket.status().to_string();
-  ASSERT_NO_FATAL_FAILURE(wait(*ticket));
+  ASSERT_NO_FATAL_FAILURE(unpack_batch(batch));
+  EXPECT_EQ(in_flight_.size(), 1u);
+  ASSERT_NO_FATAL_FAILURE(wait_for_all());
   ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
 }
 
@@ -317,7 +367,7 @@ TEST_P(UnpackCases, FullSlotsAreExhaustedUntilTheOldestIsSeenDone) {
 
 TEST_P(UnpackCases, MayBeDestroyedWhileWorkIsInFlight) {
   ASSERT_NO_FATAL_FAILURE(make_arenas(8 << 20, 8 << 20));
-  for (int i = 0; i < 8; ++i) ASSERT_NO_FATAL_FAILURE(unpack(random_list(500, 4096), 0, static_cast<uint64_t>(i)));
+  for (int i = 0; i < 8; ++i) ASSERT_NO_FATAL_FAILURE(unpack(random_list(500, 4096), static_cast<uint64_t>(i)));
   unpacker_.reset();
   ASSERT_NO_FATAL_FAILURE(expect_destination_as_shadow());
 }

@@ -43,6 +43,13 @@ struct Arena {
   std::vector<std::byte> shadow;
 };
 
+/// What a block is built from.
+struct Message {
+  std::vector<Fragment> list;
+  uint64_t pool_off;         // where src_off counts from in the arena of the pool
+  uint64_t destination_off;  // where dst_off counts from in the arena of the destination
+};
+
 class UnpackCases : public ::testing::TestWithParam<UnpackSetup> {
  protected:
   void SetUp() override;
@@ -51,9 +58,11 @@ class UnpackCases : public ::testing::TestWithParam<UnpackSetup> {
   void make_arenas(size_t pool_bytes, size_t destination_bytes);
   /// Writes guard bytes over the destination and its shadow.
   void reset_destination();
-  /// Submits the list and gathers it in the shadow with cpu_unpack; waits for the oldest when too many are in flight.
-  /// @param pool_off, destination_off where `src_off` and `dst_off` count from in the arenas.
-  void unpack(std::span<const Fragment> list, uint64_t pool_off = 0, uint64_t destination_off = 0);
+  /// Submits the messages together and gathers them in the shadow with cpu_unpack; waits for the oldest submission when too many
+  /// are in flight.
+  void unpack_batch(std::span<const Message> batch);
+  /// A batch of one message.
+  void unpack(std::vector<Fragment> list, uint64_t destination_off = 0);
   /// Submits and nothing else.
   Result<UnpackTicket> submit(std::span<const Fragment> list, uint64_t destination_off = 0);
   void wait(UnpackTicket ticket);
@@ -63,6 +72,7 @@ class UnpackCases : public ::testing::TestWithParam<UnpackSetup> {
 
   /// `count` fragments of random length from random places of the pool, in random order, tiling one message.
   std::vector<Fragment> random_list(size_t count, uint32_t longest);
+  void shuffle(std::vector<Fragment>& list);
   uint32_t random_below(uint32_t limit);
 
   std::unique_ptr<MemoryOps> memory_;
@@ -74,7 +84,7 @@ class UnpackCases : public ::testing::TestWithParam<UnpackSetup> {
 
  private:
   void make_arena(Arena* arena, Place place, size_t bytes);
-  DescriptorBlock block_;
+  std::vector<DescriptorBlock> blocks_{kMaxBatchBlocks};
   uint64_t random_state_ = 1;
 };
 
