@@ -1,5 +1,6 @@
 #include "device/cuda_handles.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -24,6 +25,12 @@ Status StreamView::synchronize() const {
   return cuda_status(cudaStreamSynchronize(stream_), "wait for stream");
 }
 
+Result<bool> StreamView::is_captured() const {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaStreamIsCapturing(stream_, &capture), "ask stream for capture"));
+  return capture != cudaStreamCaptureStatusNone;
+}
+
 Status EventView::record(StreamView stream) const {
   return cuda_status(cudaEventRecord(event_, stream.get()), "record event");
 }
@@ -39,6 +46,12 @@ Result<bool> EventView::is_done() const {
   return cuda_error(answer, "query event");
 }
 
+Result<Duration> EventView::elapsed_since(EventView begin) const {
+  float milliseconds = 0;
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaEventElapsedTime(&milliseconds, begin.event_, event_), "read event times"));
+  return std::chrono::round<Duration>(std::chrono::duration<float, std::milli>(milliseconds));
+}
+
 Result<Stream> Stream::create() {
   int least = 0;
   int greatest = 0;
@@ -52,9 +65,10 @@ void Stream::Destroy::operator()(cudaStream_t stream) const {
   report_cuda_failure(cudaStreamDestroy(stream), "destroy stream");
 }
 
-Result<Event> Event::create() {
+Result<Event> Event::create(EventTiming timing) {
   cudaEvent_t event = nullptr;
-  TCPX_RETURN_IF_ERROR(cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "create event"));
+  const unsigned flags = timing == EventTiming::kOn ? cudaEventDefault : cudaEventDisableTiming;
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaEventCreateWithFlags(&event, flags), "create event"));
   return Event(event);
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/clock.h"
 #include "tcpx/status.h"
 
 namespace tcpx {
@@ -33,6 +34,8 @@ class StreamView {
   cudaStream_t get() const { return stream_; }
   /// Blocks until all work submitted so far has finished.
   Status synchronize() const;
+  /// True while work given to it is recorded into a graph instead of being run.
+  Result<bool> is_captured() const;
 
  private:
   cudaStream_t stream_;
@@ -46,6 +49,8 @@ class EventView {
   Status record(StreamView stream) const;
   /// True when the marked work has finished (or nothing was ever marked); an error is one of that work or before.
   Result<bool> is_done() const;
+  /// GPU time from what `begin` marked to what this marked, to about half a microsecond. Both are timed events, and done.
+  Result<Duration> elapsed_since(EventView begin) const;
 
  private:
   cudaEvent_t event_;
@@ -67,11 +72,15 @@ class Stream {
   std::unique_ptr<std::remove_pointer_t<cudaStream_t>, Destroy> stream_;
 };
 
-/// Without timing, which makes recording and asking cheaper.
+enum class EventTiming {
+  kOff,  ///< makes recording and asking cheaper
+  kOn,
+};
+
 class Event {
  public:
   /// On the current device.
-  static Result<Event> create();
+  static Result<Event> create(EventTiming timing = EventTiming::kOff);
   EventView view() const { return EventView(event_.get()); }
 
  private:

@@ -6,8 +6,22 @@
 #include "device/gpu_presence.h"
 
 namespace tcpx {
+namespace {
 
-Result<std::unique_ptr<EventRing>> EventRing::create(int device) {
+Result<std::vector<Event>> make_events(size_t count, EventTiming timing) {
+  std::vector<Event> events;
+  events.reserve(count);
+  while (events.size() < count) {
+    Result<Event> event = Event::create(timing);
+    if (!event.is_ok()) return event.status();
+    events.push_back(std::move(event).value());
+  }
+  return events;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EventRing>> EventRing::create(int device, size_t depth, EventTiming timing) {
   const Result<int>& count = gpu_count();
   if (!count.is_ok()) return count.status();
   if (device < 0 || device >= *count) {
@@ -17,46 +31,44 @@ Result<std::unique_ptr<EventRing>> EventRing::create(int device) {
   if (!guard.is_ok()) return guard.status();
   Result<Stream> stream = Stream::create();
   if (!stream.is_ok()) return stream.status();
-  std::vector<Event> events;
-  events.reserve(kQueueDepth);
-  while (events.size() < kQueueDepth) {
-    Result<Event> event = Event::create();
-    if (!event.is_ok()) return event.status();
-    events.push_back(std::move(event).value());
-  }
-  return std::unique_ptr<EventRing>(new EventRing(device, std::move(stream).value(), std::move(events)));
+  Result<std::vector<Event>> begins = make_events(timing == EventTiming::kOn ? depth : 0, timing);
+  if (!begins.is_ok()) return begins.status();
+  Result<std::vector<Event>> ends = make_events(depth, timing);
+  if (!ends.is_ok()) return ends.status();
+  return std::unique_ptr<EventRing>(
+      new EventRing(device, std::move(stream).value(), std::move(begins).value(), std::move(ends).value()));
 }
 
-EventRing::EventRing(int device, Stream stream, std::vector<Event> events)
-    : device_(device), stream_(std::move(stream)), events_(std::move(events)) {}
+EventRing::EventRing(int device, Stream stream, std::vector<Event> begins, std::vector<Event> ends)
+    : device_(device), stream_(std::move(stream)), begins_(std::move(begins)), ends_(std::move(ends)), tickets_(ends_.size()) {}
 
 EventRing::~EventRing() {
   if (tickets_.in_flight() && !tickets_.failed()) drain();
 }
 
 void EventRing::drain() const {
-  // A broken context answers at once. Its error is known already, or will never matter.
-  [[maybe_unused]] const cudaError_t drained = cudaStreamSynchronize(stream_.view().get());
+  // A broken context answers at once. Its error is known already, or will never matter. So do events without work in flight.
+  for (const Event& end : ends_) {
+    [[maybe_unused]] const cudaError_t drained = cudaEventSynchronize(end.view().get());
+  }
   [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
 }
 
-Result<UnpackTicket> EventRing::commit() {
-  const Status recorded = events_[tickets_.next_slot()].view().record(stream_.view());
-  if (!recorded.is_ok()) return fail(recorded);
+Status EventRing::begin(StreamView stream) {
+  return begins_.empty() ? Status::ok() : begins_[tickets_.next_slot()].view().record(stream);
+}
+
+Result<UnpackTicket> EventRing::commit(StreamView stream) {
+  const Status recorded = ends_[tickets_.next_slot()].view().record(stream);
+  if (!recorded.is_ok()) return fail(recorded, stream);
   return tickets_.push();
 }
 
-Status EventRing::fail(Status error) {
+Status EventRing::fail(Status error, StreamView stream) {
+  // No event stands behind what was submitted since the last ticket.
+  [[maybe_unused]] const cudaError_t drained = cudaStreamSynchronize(stream.get());
   drain();
   return tickets_.fail(std::move(error));
-}
-
-Result<bool> EventRing::query(UnpackTicket ticket) {
-  return tickets_.query(ticket, [this](size_t slot) {
-    Result<bool> done = events_[slot].view().is_done();
-    if (!done.is_ok()) drain();
-    return done;
-  });
 }
 
 }  // namespace tcpx

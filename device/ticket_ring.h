@@ -15,6 +15,12 @@
 
 namespace tcpx {
 
+/// kInvalidArgument for a number of blocks that no Unpacker::submit takes.
+inline Status check_batch(size_t block_count) {
+  if (block_count != 0 && block_count <= kMaxBatchBlocks) return Status::ok();
+  return Status(Code::kInvalidArgument, "submit unpack", concat(block_count, " blocks; 1 to ", kMaxBatchBlocks, " are possible"));
+}
+
 /// One thread at a time.
 class TicketRing {
  public:
@@ -23,11 +29,12 @@ class TicketRing {
   /// What Unpacker::submit answers before anything else: ok when a slot is free; the error that stuck; kInvalidArgument for a
   /// number of blocks that is none; kExhausted when all slots are in flight.
   Status ready(size_t block_count) const {
+    if (error_.is_ok()) TCPX_RETURN_IF_ERROR(check_batch(block_count));
+    return ready();
+  }
+  /// The same for any number of blocks.
+  Status ready() const {
     if (!error_.is_ok()) return error_;
-    if (block_count == 0 || block_count > kMaxBatchBlocks) {
-      return Status(Code::kInvalidArgument, "submit unpack",
-                    concat(block_count, " blocks; 1 to ", kMaxBatchBlocks, " are possible"));
-    }
     if (next_ - oldest_ < depth_) return Status::ok();
     return Status(Code::kExhausted, "submit unpack", concat("all ", depth_, " slots are in flight"));
   }

@@ -68,6 +68,21 @@ TEST(TicketRing, QueryRetiresNothingBehindTheTicketAsked) {
   EXPECT_TRUE(ring.in_flight());
 }
 
+TEST(TicketRing, ABatchHasABoundedNumberOfBlocks) {
+  TicketRing ring(1);
+  for (const size_t bad : {size_t{0}, kMaxBatchBlocks + 1}) {
+    EXPECT_EQ(check_batch(bad).code(), Code::kInvalidArgument);
+    EXPECT_EQ(ring.ready(bad).code(), Code::kInvalidArgument);
+  }
+  EXPECT_TRUE(ring.ready(kMaxBatchBlocks).is_ok());
+  EXPECT_TRUE(ring.ready().is_ok());
+  [[maybe_unused]] const UnpackTicket ticket = ring.push();
+  EXPECT_EQ(ring.ready().code(), Code::kExhausted);
+  EXPECT_EQ(ring.fail(Status(Code::kSystem, "x", "broken")).detail(), "broken");
+  EXPECT_EQ(ring.ready().detail(), "broken");
+  EXPECT_EQ(ring.ready(0).detail(), "broken") << "the error that stuck comes first";
+}
+
 TEST(TicketRing, AnUnknownTicketIsAnErrorThatDoesNotStick) {
   TicketRing ring(2);
   Slots slots{{true, true}, {}};
