@@ -23,7 +23,8 @@ constexpr VariableInfo kTable[] = {
      "probe."},
     {Variable::kLogLevel, "UCCL_TCPX_LOG_LEVEL", VariableKind::kChoice, "", 0, 0, 2, "warning",
      "debug|info|warning|error|notice|off",
-     "Least severe line that is logged to stderr. `notice` keeps only the line that says which plugin is in use."},
+     "Least severe line that is logged to stderr. `notice` keeps only the line that says which plugin is in use "
+     "and those that UCCL_TCPX_LAUNCH_DEBUG asks for."},
     {Variable::kBootstrapPort, "UCCL_TCPX_BOOTSTRAP_PORT", VariableKind::kInteger, "", 1, 65535, 12345, "12345", "",
      "TCP port on which a server waits for the exchange of connection handles."},
     {Variable::kTimeoutMs, "UCCL_TCPX_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
@@ -32,6 +33,13 @@ constexpr VariableInfo kTable[] = {
      "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
      "a "
      "machine with a GPU and `host` without one. Asking for what the machine cannot do is an error."},
+    {Variable::kUnpackBlocks, "UCCL_TCPX_UNPACK_BLOCKS", VariableKind::kInteger, "thread blocks", 1, 65535, 0, "no cap", "",
+     "Most thread blocks of one launch of the unpack kernel, so that kernels running beside it keep their multiprocessors. When "
+     "unset, a launch uses as many as make it fast."},
+    {Variable::kLaunchDebug, "UCCL_TCPX_LAUNCH_DEBUG", VariableKind::kInteger, "", 0, 1, 0, "0", "",
+     "1 measures the GPU time of each launch of the unpack kernel and logs a notice when it is seen to have finished: ticket, "
+     "requests, fragments, bytes, thread blocks and threads, alignment, time, rate; and totals at the end. The host pays for "
+     "it with every launch."},
     {Variable::kSoftPoolBytes, "UCCL_TCPX_SOFT_POOL_BYTES", VariableKind::kInteger, "bytes", 64 * 1024, int64_t{1} << 32,
      256 * kMiB, "268435456", "",
      "Software plugin: size of the bounce pool, one per GPU and process, rounded up to 4096. A message to GPU memory must fit in "

@@ -19,6 +19,8 @@ enum class Variable {
   kBootstrapPort,
   kTimeoutMs,
   kUnpackImpl,
+  kUnpackBlocks,
+  kLaunchDebug,
   kSoftPoolBytes,
   kSoftIoThreads,
   kSoftConnectTimeoutMs,

@@ -12,7 +12,8 @@
 
 namespace tcpx {
 
-/// kNotice is for the few lines a user must see once (which plugin is in use); it is on unless the log is off.
+/// kNotice is for the few lines a user must see once (which plugin is in use), and for those that another variable asked for; it
+/// is on unless the log is off.
 enum class LogLevel : int { kDebug, kInfo, kWarning, kError, kNotice, kOff };
 
 /// @return kBadConfig when one of the two variables is malformed. The log works all the same, from warnings on, so that whoever

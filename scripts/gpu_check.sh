@@ -113,6 +113,9 @@ sanitize() {
 if command -v compute-sanitizer >/dev/null; then
   # Host-side unpackers add nothing for tools that look into kernels.
   sanitize memcheck 100 "test_unpack_gpu" "$build/tests/test_unpack_gpu"
+  # Not those that hold a stream, in case the tool makes launches wait, nor the one in which CUDA refuses a launch on purpose.
+  sanitize memcheck 60 "test_unpack_launcher" "$build/tests/test_unpack_launcher" \
+    --gtest_filter='-HeldLauncher.*:*AnErrorOfCuda*'
   sanitize memcheck 30 "test_memory_ops" "$build/tests/test_memory_ops"
   # Not the exhaustive alignment cases: racecheck slows a launch down a thousandfold.
   sanitize racecheck 100 "test_unpack_gpu, kernel, random lists" "$build/tests/test_unpack_gpu" --gtest_filter='*RandomLists*kernel*'

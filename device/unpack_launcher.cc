@@ -1,0 +1,203 @@
+#include "device/unpack_launcher.h"
+
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+Status check_config(const UnpackLauncher::Config& config) {
+  if (config.in_flight != 0 && config.list_capacity != 0 && config.launch) return Status::ok();
+  return Status(Code::kInvalidArgument, "make unpack launcher", "no ticket, no fragment or no launch is possible");
+}
+
+Status load_kernels(int device) {
+  const cudaError_t loaded = load_unpack_kernels();
+  if (loaded == cudaErrorNoKernelImageForDevice || loaded == cudaErrorUnsupportedPtxVersion) {
+    return Status(Code::kUnsupported, "make unpack launcher",
+                  concat("this build has no kernel for GPU ", device, " (", cudaGetErrorName(loaded), "); use ",
+                         environment_info(Variable::kUnpackImpl).name, "=d2d or host"),
+                  Domain::kCuda, static_cast<int32_t>(loaded));
+  }
+  return cuda_status(loaded, "load unpack kernels");
+}
+
+std::string time_and_rate(Duration time, double gb_per_second) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.1f us, %.1f GB/s", static_cast<double>(time.count()) / 1e3, gb_per_second);
+  return text;
+}
+
+bool is_failure(const Status& status) {
+  return !status.is_ok() && status.code() != Code::kExhausted;
+}
+
+}  // namespace
+
+std::string to_text(const LaunchStats& stats) {
+  return concat(stats.launches, " launches, ", stats.requests, " requests, ", stats.fragments, " fragments, ", stats.bytes,
+                " bytes, ", stats.errors, " errors, ", time_and_rate(stats.device_time, stats.gb_per_second()));
+}
+
+Result<UnpackLauncher::Config> UnpackLauncher::Config::from_environment() {
+  const Result<int64_t> blocks = environment_integer(Variable::kUnpackBlocks);
+  if (!blocks.is_ok()) return blocks.status();
+  const Result<int64_t> debug = environment_integer(Variable::kLaunchDebug);
+  if (!debug.is_ok()) return debug.status();
+  Config config;
+  config.block_budget = static_cast<uint32_t>(*blocks);
+  config.profile = config.log_launches = *debug != 0;
+  return config;
+}
+
+Result<std::unique_ptr<UnpackLauncher>> UnpackLauncher::create(int device, MemoryOps& memory, Config config) {
+  TCPX_RETURN_IF_ERROR(check_config(config));
+  const EventTiming timing = config.profile || config.log_launches ? EventTiming::kOn : EventTiming::kOff;
+  Result<std::unique_ptr<EventRing>> ring = EventRing::create(device, config.in_flight, timing);
+  if (!ring.is_ok()) return ring.status();
+  Result<MemoryBuffer> lists = memory.allocate_mapped(device, config.list_capacity * sizeof(KernelFragment));
+  if (!lists.is_ok()) return lists.status();
+  const Result<DeviceGuard> guard = DeviceGuard::enter(device);
+  if (!guard.is_ok()) return guard.status();
+  TCPX_RETURN_IF_ERROR(load_kernels(device));
+  return std::unique_ptr<UnpackLauncher>(
+      new UnpackLauncher(memory, std::move(lists).value(), std::move(ring).value(), std::move(config)));
+}
+
+UnpackLauncher::UnpackLauncher(MemoryOps& memory, MemoryBuffer lists, std::unique_ptr<EventRing> ring, Config config)
+    : config_(std::move(config)),
+      memory_(memory),
+      lists_(std::move(lists)),
+      list_ring_(config_.list_capacity),
+      works_(config_.in_flight),
+      ring_(std::move(ring)) {}
+
+Result<UnpackTicket> UnpackLauncher::launch(std::span<const DescriptorBlock> blocks) {
+  return launch(blocks, ring_->stream());
+}
+
+Result<UnpackTicket> UnpackLauncher::launch(std::span<const DescriptorBlock> blocks, StreamView stream) {
+  Result<UnpackTicket> ticket = start(blocks, stream);
+  if (is_failure(ticket.status())) ++stats_.errors;
+  return ticket;
+}
+
+Result<UnpackTicket> UnpackLauncher::start(std::span<const DescriptorBlock> blocks, StreamView stream) {
+  TCPX_RETURN_IF_ERROR(ring_->ready());
+  if (blocks.empty()) return Status(Code::kInvalidArgument, "launch unpack", "no blocks");
+  size_t fragments = 0;
+  uint64_t bytes = 0;
+  for (const DescriptorBlock& block : blocks) {
+    fragments += block.fragments().size();
+    bytes += block.message_bytes();
+  }
+  const Result<DeviceGuard> guard = DeviceGuard::enter(ring_->device());
+  if (!guard.is_ok()) return guard.status();
+  if (stream.get() != ring_->stream().get()) {
+    const Result<bool> captured = stream.is_captured();
+    if (!captured.is_ok()) return captured.status();
+    if (*captured) return Status(Code::kInvalidArgument, "launch unpack", "the stream is being captured");
+  }
+  const Result<ListStretch> stretch = list_ring_.take(fragments);
+  if (!stretch.is_ok()) return stretch.status();
+
+  Work& work = works_[ring_->next_slot()];
+  work = Work{.list_held = stretch->held, .requests = blocks.size(), .fragments = fragments, .bytes = bytes};
+  const Status launched = launch_runs(blocks, stretch->first, stream, &work);
+  if (!launched.is_ok()) return ring_->fail(launched, stream);
+  const Result<UnpackTicket> ticket = ring_->commit(stream);
+  if (!ticket.is_ok()) return ticket;
+  newest_ = work.ticket = *ticket;
+  stats_.launches += work.launches;
+  stats_.requests += work.requests;
+  stats_.fragments += work.fragments;
+  stats_.bytes += work.bytes;
+  return ticket;
+}
+
+Status UnpackLauncher::launch_runs(std::span<const DescriptorBlock> blocks, size_t first, StreamView stream, Work* work) {
+  TCPX_RETURN_IF_ERROR(ring_->begin(stream));
+  auto* const lists = reinterpret_cast<KernelFragment*>(lists_.host());
+  const auto* const lists_on_device = reinterpret_cast<const KernelFragment*>(lists_.device());
+  while (!blocks.empty()) {
+    const PoolRun run = leading_run(blocks);
+    if (run.pool == nullptr) break;
+    blocks = blocks.subspan(run.blocks.size());
+    const UnpackShape shape = write_list(run, lists + first, pool_memory(run.pool));
+    const LaunchPolicy policy = choose_launch_policy(shape, config_.block_budget);
+    const cudaError_t error =
+        config_.launch(policy, UnpackLaunch{lists_on_device + first, shape.fragment_count, run.pool}, stream.get());
+    TCPX_RETURN_IF_ERROR(cuda_status(error, "launch unpack kernel"));
+    first += shape.fragment_count;
+    work->policy = policy;
+    work->alignment = shape.alignment;
+    ++work->launches;
+  }
+  return Status::ok();
+}
+
+PoolMemory UnpackLauncher::pool_memory(const std::byte* pool) {
+  // Asked once per pool, because the answer costs a driver call. A stale one would only cost speed.
+  if (pool != known_pool_) {
+    known_pool_memory_ = memory_.is_device_memory(pool) ? PoolMemory::kDevice : PoolMemory::kMappedHost;
+    known_pool_ = pool;
+  }
+  return known_pool_memory_;
+}
+
+Status UnpackLauncher::launch_sync(std::span<const DescriptorBlock> blocks, Deadline deadline) {
+  Result<UnpackTicket> ticket = launch(blocks);
+  if (ticket.status().code() == Code::kExhausted) {
+    // What is older is done before this one is, so waiting for all of it costs nothing.
+    TCPX_RETURN_IF_ERROR(wait(newest_, deadline));
+    ticket = launch(blocks);
+  }
+  return ticket.is_ok() ? wait(*ticket, deadline) : ticket.status();
+}
+
+Result<bool> UnpackLauncher::query(UnpackTicket ticket) {
+  Result<bool> done = ring_->query(ticket, [this](size_t slot) { return retire(slot); });
+  if (is_failure(done.status())) ++stats_.errors;
+  return done;
+}
+
+Status UnpackLauncher::wait(UnpackTicket ticket, Deadline deadline) {
+  for (;;) {
+    const Result<bool> done = query(ticket);
+    if (!done.is_ok()) return done.status();
+    if (*done) return Status::ok();
+    if (deadline.expired()) {
+      return Status(Code::kTimeout, "wait for unpack", concat("ticket ", static_cast<uint64_t>(ticket), " is not done"));
+    }
+    // A copy takes microseconds, and no blocking call of CUDA takes a deadline.
+    std::this_thread::yield();
+  }
+}
+
+Status UnpackLauncher::retire(size_t slot) {
+  const Work& work = works_[slot];
+  list_ring_.release(work.list_held);
+  if (work.launches == 0 || !(config_.profile || config_.log_launches)) return Status::ok();
+  const Result<Duration> time = ring_->device_time(slot);
+  if (!time.is_ok()) return time.status();
+  stats_.device_time += *time;
+  stats_.timed_bytes += work.bytes;
+  if (config_.log_launches && log_enabled(LogLevel::kNotice)) log_work(work, *time);
+  return Status::ok();
+}
+
+void UnpackLauncher::log_work(const Work& work, Duration time) const {
+  const LaunchStats rate{.timed_bytes = work.bytes, .device_time = time};
+  log(LogLevel::kNotice, "unpack ticket ", static_cast<uint64_t>(work.ticket), ": ", work.requests, " requests, ", work.fragments,
+      " fragments, ", work.bytes, " bytes, ", work.policy.blocks, " x ", work.policy.threads, " threads, ",
+      work.alignment == AlignmentClass::kCongruent ? "congruent" : "mixed",
+      work.launches == 1 ? std::string() : concat(", last of ", work.launches, " launches"), ", ",
+      time_and_rate(time, rate.gb_per_second()));
+}
+
+}  // namespace tcpx
