@@ -40,6 +40,7 @@ const std::vector<Layer>& layers() {
       // The loader's header, and the headers that it includes in turn.
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},
       {"tools/", kAnything, {}},
+      {"bench/", kAnything, {}},
       {"tests/", kAnything, {}},
   };
   return table;
@@ -161,7 +162,7 @@ std::vector<std::string> violations(const std::string& path, std::string_view te
     if ((header.starts_with("spdlog/") || header.starts_with("fmt/")) && path != "base/log.cc")
       wrong("the log library: " + header);
     if (is_cuda(header)) {
-      if (!path.starts_with("device/")) wrong("CUDA outside device/: " + header);
+      if (!path.starts_with("device/") && !path.starts_with("bench/")) wrong("CUDA outside device/ and bench/: " + header);
     } else if (ours && (!starts_with_one_of(header, layer->may) || starts_with_one_of(header, layer->never))) {
       wrong(std::string(layer->files) + " must not include " + header);
     }

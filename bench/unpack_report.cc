@@ -1,0 +1,86 @@
+#include "bench/unpack_report.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "perf/report_series.h"
+#include "perf/svg_chart.h"
+
+namespace tcpx::bench {
+namespace {
+
+const Table* find_table(const Report& report, std::string_view title) {
+  const auto found = std::find_if(report.tables.begin(), report.tables.end(), [&](const Table& t) { return t.title == title; });
+  return found == report.tables.end() ? nullptr : &*found;
+}
+
+/// Lines from `table`: every column but the first, over the first.
+Status add_series(const Table& table, ChartPanel& panel) {
+  for (size_t i = 1; i < table.columns.size(); ++i) {
+    Result<ChartSeries> series = series_of(table, table.columns.front().name, table.columns[i].name, table.columns[i].name);
+    if (!series.is_ok()) return series.status();
+    panel.series.push_back(std::move(series).value());
+  }
+  return Status::ok();
+}
+
+std::optional<double> ceiling_of(const Report& report) {
+  const Table* table = find_table(report, "By method");
+  if (table == nullptr || table->rows.empty() || table->rows.front().cells.empty()) return std::nullopt;
+  return number_in(table->rows.front().cells.front());
+}
+
+}  // namespace
+
+Report make_unpack_report(const std::string& device, const UnpackBenchOptions& options) {
+  Report report;
+  report.key = "bench_unpack";
+  report.about =
+      "Gathers fragments that lie permuted in a pool into one destination, and compares every gathered byte. GB/s counts the "
+      "gathered "
+      "bytes once (memory reads and writes each as many). Times are GPU times between two events on an idle GPU around the copy "
+      "call "
+      "or the kernel launch, unless a table says otherwise; d2d and host are timed by the host's clock, from submit to done. The "
+      "tcpx kernel reads its list of fragments from mapped pinned host memory, the other kernels from device memory.";
+  report.devices = {device};
+  report.parameters = {
+      {"bytes", concat(options.bytes)}, {"pool bytes", concat(options.pool_bytes)}, {"samples", concat(options.samples)}};
+  return report;
+}
+
+Status add_with_ratios(Report& report, Table table) {
+  const bool has_ceiling = table.row_heading == "method" && table.rows.size() > 1;
+  report.tables.push_back(std::move(table));
+  if (!has_ceiling) return Status::ok();
+  const Table& measured = report.tables.back();
+  Result<Table> ratios = ratio_table(measured, measured.rows.front().name, measured.title + ": ratio to the contiguous copy");
+  if (!ratios.is_ok()) return ratios.status();
+  report.tables.push_back(std::move(ratios).value());
+  return Status::ok();
+}
+
+Result<std::string> unpack_chart(const Report& report) {
+  Chart chart{
+      .title = "Gathering received fragments", .subtitle = report.devices.empty() ? "" : report.devices.front(), .panels = {}};
+  const std::optional<double> ceiling = ceiling_of(report);
+  const auto add_panel = [&](const char* title, const char* table_title, const char* axis, AxisLabels labels,
+                             AxisScale y_scale) -> Status {
+    const Table* table = find_table(report, table_title);
+    if (table == nullptr) return Status::ok();
+    ChartPanel panel{.title = title,
+                     .x = {.name = axis, .unit = "", .scale = AxisScale::kLog2, .labels = labels},
+                     .y = {.name = "gathered", .unit = "GB/s", .scale = y_scale, .labels = AxisLabels::kNumbers},
+                     .series = {},
+                     .reference = std::nullopt};
+    if (ceiling) panel.reference = ChartReference{*ceiling, "contiguous copy"};
+    TCPX_RETURN_IF_ERROR(add_series(*table, panel));
+    chart.panels.push_back(std::move(panel));
+    return Status::ok();
+  };
+  TCPX_RETURN_IF_ERROR(add_panel("By fragment size", "By fragment size", "fragment", AxisLabels::kBytes, AxisScale::kLinear));
+  TCPX_RETURN_IF_ERROR(add_panel("By thread blocks", "By thread blocks", "most blocks", AxisLabels::kNumbers, AxisScale::kLog10));
+  return svg_chart(chart);
+}
+
+}  // namespace tcpx::bench

@@ -1,0 +1,24 @@
+// What bench_unpack says about its numbers: report, ratios, chart.
+#pragma once
+
+#include <string>
+
+#include "bench/unpack_bench.h"
+#include "perf/report.h"
+
+namespace tcpx::bench {
+
+/// Without tables. @param device "NVIDIA H200, driver 580.159.04"
+Report make_unpack_report(const std::string& device, const UnpackBenchOptions& options);
+
+/// Appends `table`, and behind it the ratios to its first row where that is the ceiling of the others.
+Status add_with_ratios(Report& report, Table table);
+
+/// GB/s by fragment size and by thread blocks, from the tables of a report that has both; panels whose table is missing are left
+/// out.
+Result<std::string> unpack_chart(const Report& report);
+
+/// "NVIDIA H200, driver 580.159.04, CUDA 13.0". @return kCuda; kInvalidArgument for no such GPU.
+Result<std::string> gpu_description(int gpu);
+
+}  // namespace tcpx::bench
