@@ -3,11 +3,28 @@
 #include "base/log.h"
 
 namespace tcpx {
+namespace {
+
+bool is_pageable(const void* address) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, address) == cudaSuccess) return attributes.type == cudaMemoryTypeUnregistered;
+  [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
+  return true;  // nothing is known of it
+}
+
+}  // namespace
 
 CopyBatch::CopyBatch(StreamView stream) : stream_(stream) {
   to_.reserve(kMostCopies);
   from_.reserve(kMostCopies);
   bytes_.reserve(kMostCopies);
+}
+
+Status CopyBatch::between(const std::byte* to, const std::byte* from) {
+  const bool pageable = is_pageable(to) || is_pageable(from);
+  if (pageable != pageable_) TCPX_RETURN_IF_ERROR(start());
+  pageable_ = pageable;
+  return Status::ok();
 }
 
 Status CopyBatch::add(std::byte* to, const std::byte* from, size_t bytes) {
@@ -20,7 +37,9 @@ Status CopyBatch::add(std::byte* to, const std::byte* from, size_t bytes) {
 
 Status CopyBatch::start() {
   if (to_.empty()) return Status::ok();
-  cudaError_t error = one_call_ ? start_in_one_call() : cudaErrorNotSupported;
+  // The one call takes pageable memory too, but with a few such calls in flight the process ended by a segmentation fault inside
+  // the driver (580.159).
+  cudaError_t error = one_call_ && !pageable_ ? start_in_one_call() : cudaErrorNotSupported;
   // Copies that a refused call has started all the same are only made twice.
   if (error != cudaSuccess) error = start_one_by_one();
   to_.clear();

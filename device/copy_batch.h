@@ -19,6 +19,9 @@ class CopyBatch {
   /// @param stream not the legacy default stream, which the call for many copies does not take; must outlive the batch.
   explicit CopyBatch(StreamView stream);
 
+  /// Says where the copies lie that are added from now on. Starts those that wait when they must start in another way.
+  /// @param to, from any address of the memory. @return as add.
+  Status between(const std::byte* to, const std::byte* from);
   /// Adds one copy; when kMostCopies are waiting, starts those first. The stream's device must be current.
   /// @param to, from device memory or host memory, each range within one allocation; `from` is read in the order of the stream.
   /// @param bytes at least 1.
@@ -40,7 +43,8 @@ class CopyBatch {
   std::vector<void*> to_;
   std::vector<const void*> from_;
   std::vector<size_t> bytes_;
-  bool one_call_ = true;  // until it is refused
+  bool one_call_ = true;   // until it is refused
+  bool pageable_ = false;  // the copies that wait read or write host memory that CUDA does not know
 };
 
 }  // namespace tcpx

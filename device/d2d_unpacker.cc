@@ -32,7 +32,9 @@ class D2dUnpacker final : public Unpacker {
  private:
   Status start(std::span<const DescriptorBlock> blocks) {
     for (const DescriptorBlock& block : blocks) {
+      if (block.fragments().empty()) continue;
       const UnpackTarget& target = block.target();
+      TCPX_RETURN_IF_ERROR(copies_.between(target.destination, target.pool));
       // Per block: neighbours of different blocks can be in different allocations, and no copy may span two.
       merge_fragments(block.fragments(), merged_);
       for (const Fragment& run : merged_) {

@@ -20,7 +20,9 @@ Kernel kernel_of(UnpackKernel kernel) {
     case UnpackKernel::kSegments:
       return unpack_tiles<true, 3, threads_of(UnpackKernel::kSegments), 5>;
     case UnpackKernel::kFewBlocks:
-      return unpack_stream<true, 4, threads_of(UnpackKernel::kFewBlocks)>;
+      return unpack_stream<false, 8, threads_of(UnpackKernel::kFewBlocks)>;
+    case UnpackKernel::kFewBlocksShifted:
+      return unpack_stream<true, 4, threads_of(UnpackKernel::kFewBlocksShifted)>;
   }
   return nullptr;
 }

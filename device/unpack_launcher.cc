@@ -121,7 +121,6 @@ Result<UnpackTicket> UnpackLauncher::start(std::span<const DescriptorBlock> bloc
 }
 
 Status UnpackLauncher::launch_runs(std::span<const DescriptorBlock> blocks, size_t first, StreamView stream, Work* work) {
-  TCPX_RETURN_IF_ERROR(ring_->begin(stream));
   auto* const lists = reinterpret_cast<KernelFragment*>(lists_.host());
   const auto* const lists_on_device = reinterpret_cast<const KernelFragment*>(lists_.device());
   while (!blocks.empty()) {
@@ -130,6 +129,7 @@ Status UnpackLauncher::launch_runs(std::span<const DescriptorBlock> blocks, size
     blocks = blocks.subspan(run.blocks.size());
     const UnpackShape shape = write_list(run, lists + first, pool_memory(run.pool));
     const LaunchPolicy policy = choose_launch_policy(shape, config_.block_budget);
+    if (work->launches == 0) TCPX_RETURN_IF_ERROR(ring_->begin(stream));  // as late as can be: the list is no GPU time
     const cudaError_t error =
         config_.launch(policy, UnpackLaunch{lists_on_device + first, shape.fragment_count, run.pool}, stream.get());
     TCPX_RETURN_IF_ERROR(cuda_status(error, "launch unpack kernel"));

@@ -40,8 +40,9 @@ LaunchPolicy tiles_policy(const UnpackShape& shape) {
 }
 
 LaunchPolicy few_blocks_policy(const UnpackShape& shape, uint32_t most_blocks) {
-  constexpr UnpackKernel kKernel = UnpackKernel::kFewBlocks;
-  LaunchPolicy policy{kKernel, 0, threads_of(kKernel), pieces_log2_for(shape, piece_bytes_of(kKernel)), 1};
+  const UnpackKernel kernel =
+      shape.alignment == AlignmentClass::kCongruent ? UnpackKernel::kFewBlocks : UnpackKernel::kFewBlocksShifted;
+  LaunchPolicy policy{kernel, 0, threads_of(kernel), pieces_log2_for(shape, piece_bytes_of(kernel)), 1};
   const uint64_t pieces = uint64_t{shape.fragment_count} << policy.pieces_log2;
   const uint64_t warps = policy.threads / kWarpThreads;
   policy.blocks = static_cast<uint32_t>(std::min<uint64_t>(divide_up(pieces, warps), most_blocks));

@@ -31,13 +31,14 @@ struct UnpackShape {
 
 /// Which kernel (unpack_kernels.cuh) with which constants (unpack_launch.cu).
 enum class UnpackKernel : uint8_t {
-  kPages,         ///< congruent pages: four warps share a page, since many small steps in order suit DRAM best
-  kShiftedPages,  ///< pages of any alignment: a warp takes a whole one, which spares it the seams
-  kSegments,      ///< fragments that one round of loads covers, such as TCP segments: more warps at a time, each takes two
-  kFewBlocks,     ///< a list of any length with few, large blocks
+  kPages,             ///< congruent pages: four warps share a page, since many small steps in order suit DRAM best
+  kShiftedPages,      ///< pages of any alignment: a warp takes a whole one, which spares it the seams
+  kSegments,          ///< fragments that one round of loads covers, such as TCP segments: more warps at a time, each takes two
+  kFewBlocks,         ///< a congruent list of any length with few, large blocks: as many loads in flight as registers hold
+  kFewBlocksShifted,  ///< the same for any alignment
 };
 inline constexpr UnpackKernel kUnpackKernels[] = {UnpackKernel::kPages, UnpackKernel::kShiftedPages, UnpackKernel::kSegments,
-                                                  UnpackKernel::kFewBlocks};
+                                                  UnpackKernel::kFewBlocks, UnpackKernel::kFewBlocksShifted};
 
 /// Threads per block.
 constexpr uint32_t threads_of(UnpackKernel kernel) {
@@ -48,6 +49,7 @@ constexpr uint32_t threads_of(UnpackKernel kernel) {
     case UnpackKernel::kSegments:
       return 256;
     case UnpackKernel::kFewBlocks:
+    case UnpackKernel::kFewBlocksShifted:
       return 1024;
   }
   return 0;
