@@ -18,7 +18,7 @@ Kernel kernel_of(UnpackKernel kernel) {
     case UnpackKernel::kShiftedPages:
       return unpack_tiles<true, 4, threads_of(UnpackKernel::kShiftedPages), 4>;
     case UnpackKernel::kSegments:
-      return unpack_tiles<true, 3, threads_of(UnpackKernel::kSegments), 5>;
+      return unpack_tiles<true, 3, threads_of(UnpackKernel::kSegments), 10>;
     case UnpackKernel::kFewBlocks:
       return unpack_stream<false, 8, threads_of(UnpackKernel::kFewBlocks)>;
     case UnpackKernel::kFewBlocksShifted:

@@ -46,8 +46,9 @@ constexpr uint32_t threads_of(UnpackKernel kernel) {
     case UnpackKernel::kPages:
       return 512;
     case UnpackKernel::kShiftedPages:
-    case UnpackKernel::kSegments:
       return 256;
+    case UnpackKernel::kSegments:
+      return 128;
     case UnpackKernel::kFewBlocks:
     case UnpackKernel::kFewBlocksShifted:
       return 1024;
