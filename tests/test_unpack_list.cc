@@ -47,15 +47,16 @@ TEST(UnpackList, FragmentsOfAllBlocksStandInOrderWithTheirAddresses) {
   }
 }
 
-TEST(UnpackList, DestinationsBeyond4GiBKeepAllTheirBits) {
-  std::vector<Fragment> list;
-  for (uint32_t i = 0; i < 5; ++i) list.push_back({0, 0x80000000, uint64_t{i} << 31});
-  const DescriptorBlock block = block_of(list);
-  std::vector<KernelFragment> written(list.size());
+TEST(UnpackList, DestinationsKeepAllTheirBits) {
+  constexpr uint64_t kBase = kDestination + 0xc0000001;  // the last two fragments lie beyond a multiple of 4 GiB
+  const DescriptorBlock block = block_of({{0, 0x40000000, 0}, {9, 0x40000001, 0x40000000}, {0, 1, 0x80000001}}, kPool, kBase);
+  std::vector<KernelFragment> written(3);
   const UnpackShape shape = write_list(leading_run({&block, 1}), written.data(), PoolMemory::kDevice);
-  EXPECT_EQ(shape.bytes, uint64_t{5} << 31);
-  EXPECT_EQ(shape.longest_bytes, 0x80000000u);
-  EXPECT_EQ(written[4].destination, address(kDestination + (uint64_t{4} << 31)));
+  EXPECT_EQ(shape.bytes, 0x80000002u);
+  EXPECT_EQ(shape.longest_bytes, 0x40000001u);
+  EXPECT_EQ(written[0].destination, address(kBase));
+  EXPECT_EQ(written[1].destination, address(kBase + 0x40000000));
+  EXPECT_EQ(written[2].destination, address(kBase + 0x80000001));
 }
 
 TEST(UnpackList, OneFragmentOfAnotherAlignmentMakesTheListMixed) {
