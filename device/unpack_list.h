@@ -18,7 +18,7 @@ struct PoolRun {
 /// As many blocks from the front of `blocks` as have the same pool, which a launch has one of.
 PoolRun leading_run(std::span<const DescriptorBlock> blocks);
 
-/// Writes the fragments of all blocks of `run`, in order, and finds out their shape in the same pass.
+/// Writes the fragments of all blocks of `run`, in order, and tells their shape.
 /// @param list room for all of them.
 /// @param memory where run.pool lies.
 UnpackShape write_list(const PoolRun& run, KernelFragment* list, PoolMemory memory);
