@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Proves the project on a machine with an NVIDIA GPU: builds it, runs every test, then the GPU programs under compute-sanitizer, and
-# writes one report.
+# Proves the project on a machine with an NVIDIA GPU: builds it, runs every test, then the GPU programs under compute-sanitizer, measures
+# how fast messages are gathered, and writes one report.
 #
 #   scripts/gpu_check.sh [COMMIT]     COMMIT names the tree in the report where there is no git metadata
 #
@@ -22,7 +22,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,tests.log,sanitizer.log,transfer.log}
+rm -f "$out"/{report.txt,build.log,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -116,6 +116,7 @@ if command -v compute-sanitizer >/dev/null; then
   # Not those that hold a stream, in case the tool makes launches wait, nor the one in which CUDA refuses a launch on purpose.
   sanitize memcheck 60 "test_unpack_launcher" "$build/tests/test_unpack_launcher" \
     --gtest_filter='-HeldLauncher.*:*AnErrorOfCuda*'
+  sanitize memcheck 100 "test_unpack_random, kernel" "$build/tests/test_unpack_random" --gtest_filter='*Gpu*'
   sanitize memcheck 30 "test_memory_ops" "$build/tests/test_memory_ops"
   # Not the exhaustive alignment cases: racecheck slows a launch down a thousandfold.
   sanitize racecheck 100 "test_unpack_gpu, kernel, random lists" "$build/tests/test_unpack_gpu" --gtest_filter='*RandomLists*kernel*'
@@ -124,6 +125,8 @@ if command -v compute-sanitizer >/dev/null; then
 else
   record FAIL 0 "compute-sanitizer" "not installed"
 fi
+
+step bench_unpack.txt 120 "bench_unpack" "$build/bench/bench_unpack" --json "$out/bench_unpack.json" --chart "$out/bench_unpack.svg"
 
 transfer=$build/tests/test_tcpx_transfer
 if [[ -x $transfer ]]; then

@@ -110,8 +110,8 @@ cudaError_t cudaPeekAtLastError() {
 }
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
-    case cudaErrorInvalidConfiguration:
-      return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
     case cudaErrorLaunchOutOfResources:
       return "cudaErrorLaunchOutOfResources";
     default:
@@ -259,7 +259,7 @@ cudaError_t load_unpack_kernels() {
 }
 
 cudaError_t launch_unpack(const LaunchPolicy& policy, const UnpackLaunch& launch, cudaStream_t stream) {
-  if (policy.blocks == 0) return answer(cudaErrorInvalidConfiguration);
+  if (policy.blocks == 0) return answer(cudaErrorInvalidValue);
   return put(stream, [launch] {
     for (uint32_t i = 0; i < launch.fragment_count; ++i) {
       const KernelFragment fragment = launch.fragments[i];

@@ -282,7 +282,7 @@ TEST_F(GpuLauncher, LaunchDebugLogsEachLaunchAndTheTotals) {
 }
 
 TEST_F(GpuLauncher, AnErrorOfCudaStaysWithItsLauncher) {
-  allow_log("cudaErrorInvalidConfiguration");
+  allow_log("cudaErrorInvalidValue");
   UnpackLauncher::Config config;
   // Refused by CUDA before anything runs.
   config.launch = [](LaunchPolicy policy, const UnpackLaunch& launch, cudaStream_t stream) {
@@ -294,8 +294,8 @@ TEST_F(GpuLauncher, AnErrorOfCudaStaysWithItsLauncher) {
   const std::vector<DescriptorBlock> blocks = {next_block(50)};
   const Status failed = broken->launch(blocks).status();
   EXPECT_EQ(failed.code(), Code::kCuda);
-  EXPECT_EQ(failed.native(), cudaErrorInvalidConfiguration);
-  EXPECT_NE(failed.detail().find("cudaErrorInvalidConfiguration"), std::string::npos) << failed.to_string();
+  EXPECT_EQ(failed.native(), cudaErrorInvalidValue);
+  EXPECT_NE(failed.detail().find("cudaErrorInvalidValue"), std::string::npos) << failed.to_string();
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess) << "the application must not find our error";
 
   EXPECT_EQ(broken->launch(blocks).status().to_string(), failed.to_string());
