@@ -6,8 +6,7 @@
 namespace tcpx {
 namespace {
 
-/// Pieces that are not empty lie below this many per launch; with 2^pieces_log2 <= kMostPiecesOfOne, counts of pieces fit in 32
-/// bits.
+/// A fragment is not cut finer: 16384 pieces give every warp of a large GPU several.
 constexpr uint32_t kMostPiecesLog2 = 14;
 
 constexpr uint64_t divide_up(uint64_t value, uint64_t by) {
