@@ -71,6 +71,18 @@ Result<const Region*> Comm::check_region(const Region* handle, const void* data,
   return &*found;
 }
 
+Status Comm::check_oldest(const abi::TcpxRequest* request) const {
+  constexpr const char* kOperation = "test";
+  const char* noun = kind == ObjectKind::kSendComm ? "request" : "receive";
+  if (reported_ == posted_) {
+    return refused(kOperation, concat("no ", noun, " of this comm is outstanding: a finished one is reported once"));
+  }
+  if (slot_of(request) != reported_ % kQueueDepth) {
+    return refused(kOperation, concat("not the oldest outstanding ", noun, " of its comm: test in post order"));
+  }
+  return Status::ok();
+}
+
 void Comm::set_failure(const Status& why) {
   if (failed()) return;
   const char* direction = kind == ObjectKind::kSendComm ? "send to " : "receive from ";

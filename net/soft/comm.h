@@ -104,6 +104,8 @@ class Comm : public Object, public ControlSocket::Owner {
   Result<const Region*> check_region(const Region* handle, const void* data, uint64_t bytes, const char* operation) const
       TCPX_REQUIRES(mutex_);
   virtual bool region_in_use(const Region* region) const TCPX_REQUIRES(mutex_) = 0;
+  /// What test says first: only the oldest outstanding request can be tested.
+  Status check_oldest(const abi::TcpxRequest* request) const TCPX_REQUIRES(mutex_);
   /// Makes what a region of GPU memory needs before its first use, while nobody is in a hurry.
   virtual Status prepare_region(const Region&) { return Status::ok(); }
 
@@ -126,6 +128,9 @@ class Comm : public Object, public ControlSocket::Owner {
   mutable Mutex mutex_;
   /// 16 requests in one piece, as GPUDirect-TCPX lays them out: request k and k+16 share an address.
   std::array<abi::TcpxRequest, kQueueDepth> requests_{};
+  // Requests by number; one lies in slot number % kQueueDepth.
+  uint64_t posted_ TCPX_GUARDED_BY(mutex_) = 0;
+  uint64_t reported_ TCPX_GUARDED_BY(mutex_) = 0;  // the oldest whose end test has not told
   std::list<Region> regions_ TCPX_GUARDED_BY(mutex_);
   ControlSocket control_;
 

@@ -219,20 +219,15 @@ void RecvComm::fail(const Status& why) {
 }
 
 Result<TestAnswer> RecvComm::test(const abi::TcpxRequest* request) {
-  constexpr const char* kOperation = "test";
   {
     MutexLock lock(mutex_);
-    if (reported_ == posted_)
-      return refused(kOperation, "no receive of this comm is outstanding: a finished one is reported once");
-    if (slot_of(request) != reported_ % kQueueDepth) {
-      return refused(kOperation, "not the oldest outstanding receive of its comm: test in post order");
-    }
+    TCPX_RETURN_IF_ERROR(check_oldest(request));
     Message& oldest = message(reported_);
     if (oldest.is_complete()) {
       ++reported_;
       if (!oldest.too_large) return TestAnswer{.done = true, .bytes = static_cast<int32_t>(oldest.total)};
-      return refused(kOperation, concat("the message has ", oldest.total, " bytes, ", oldest.posted_bytes,
-                                        " were posted: nothing was written; consume this receive to go on"));
+      return refused("test", concat("the message has ", oldest.total, " bytes, ", oldest.posted_bytes,
+                                    " were posted: nothing was written; consume this receive to go on"));
     }
     give_up_if_stuck();
     if (!failed()) return TestAnswer{};

@@ -87,9 +87,7 @@ class RecvComm final : public Comm, private PagePool::Client {
   const std::shared_ptr<PagePool> pool_;  // shared: the last comm of a GPU frees its pool
   UnpackQueue queue_;
   Message messages_[kQueueDepth] TCPX_GUARDED_BY(mutex_);
-  uint64_t posted_ TCPX_GUARDED_BY(mutex_) = 0;
   uint64_t begun_ TCPX_GUARDED_BY(mutex_) = 0;
-  uint64_t reported_ TCPX_GUARDED_BY(mutex_) = 0;
   uint64_t consumed_ TCPX_GUARDED_BY(mutex_) = 0;
   bool waiting_for_pages_ TCPX_GUARDED_BY(mutex_) = false;
   size_t ended_sockets_ TCPX_GUARDED_BY(mutex_) = 0;

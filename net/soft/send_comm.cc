@@ -119,14 +119,9 @@ void SendComm::fail(const Status& why) {
 }
 
 Result<TestAnswer> SendComm::test(const abi::TcpxRequest* request) {
-  constexpr const char* kOperation = "test";
   {
     MutexLock lock(mutex_);
-    if (reported_ == posted_)
-      return refused(kOperation, "no request of this comm is outstanding: a finished one is reported once");
-    if (slot_of(request) != reported_ % kQueueDepth) {
-      return refused(kOperation, "not the oldest outstanding request of its comm: test in post order");
-    }
+    TCPX_RETURN_IF_ERROR(check_oldest(request));
     Message& oldest = message(reported_);
     if (oldest.unsent_chunks == 0) {
       ++reported_;

@@ -60,9 +60,7 @@ class SendComm final : public Comm {
   void stop_data_sockets() override;
 
   Message messages_[kQueueDepth] TCPX_GUARDED_BY(mutex_);
-  uint64_t posted_ TCPX_GUARDED_BY(mutex_) = 0;
-  uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;   // first message with chunks nobody has taken
-  uint64_t reported_ TCPX_GUARDED_BY(mutex_) = 0;  // oldest message whose end test has not told
+  uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;  // first message with chunks nobody has taken
   // Bit i: socket i found nothing to send and has not been kicked since. All others will claim again by themselves.
   uint32_t idle_ TCPX_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<SendSocket>> sockets_;
