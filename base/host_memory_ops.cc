@@ -18,6 +18,17 @@ class HostCopyLane final : public CopyLane {
   }
 };
 
+class ImmediateCopy final : public AsyncCopy {
+ public:
+  explicit ImmediateCopy(CopyLane& lane) : lane_(lane) {}
+  Status start(void* dst, const void* src, size_t bytes) override { return lane_.copy(dst, src, bytes); }
+  Result<bool> is_done() override { return true; }
+  void wait() override {}
+
+ private:
+  CopyLane& lane_;
+};
+
 class HostMemoryOps final : public MemoryOps {
  public:
   bool has_gpu() const override { return false; }
@@ -71,6 +82,10 @@ class HostMemoryOps final : public MemoryOps {
 };
 
 }  // namespace
+
+Result<std::unique_ptr<AsyncCopy>> CopyLane::make_async_copy() {
+  return std::unique_ptr<AsyncCopy>(std::make_unique<ImmediateCopy>(*this));
+}
 
 std::unique_ptr<MemoryOps> make_host_memory_ops() {
   return std::make_unique<HostMemoryOps>();

@@ -51,13 +51,29 @@ class MemoryBuffer {
   Free free_;
 };
 
-/// Copies between any two address spaces, in order, one thread at a time. On a GPU it owns a non-blocking stream, so that it
-/// never waits for, or is waited for by, the application's kernels.
+/// One copy at a time that runs while its owner does something else; used over and over without allocating. One thread at a time.
+class AsyncCopy {
+ public:
+  /// Waits as `wait` does.
+  virtual ~AsyncCopy() = default;
+  /// Starts copying and returns; addresses as for CopyLane::copy, the host's pinned. The copy before must be done. After an error
+  /// nothing is in flight.
+  virtual Status start(void* dst, const void* src, size_t bytes) = 0;
+  /// True when the copy is done, or none was started. An error is the copy's; memory may be in use until `wait` has returned.
+  virtual Result<bool> is_done() = 0;
+  /// Returns when the copy touches no memory any more, whether it went well or not.
+  virtual void wait() = 0;
+};
+
+/// Copies between any two address spaces, in the order they were started. Any thread, each AsyncCopy on its own. On a GPU it owns
+/// a non-blocking stream, so that it never waits for, or is waited for by, the application's kernels.
 class CopyLane {
  public:
   virtual ~CopyLane() = default;
   /// Returns when `bytes` bytes of `src` are in `dst`. Either address may be host or device memory; ranges must not overlap.
   virtual Status copy(void* dst, const void* src, size_t bytes) = 0;
+  /// A place for one copy in flight. The lane must outlive it. Unless a kind of memory can do better, `start` is `copy`.
+  virtual Result<std::unique_ptr<AsyncCopy>> make_async_copy();
 };
 
 /// All functions are thread-safe unless they say otherwise.

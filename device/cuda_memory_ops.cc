@@ -32,6 +32,47 @@ AddressRangeFunction find_address_range_function() {
   return reinterpret_cast<AddressRangeFunction>(function);
 }
 
+class CudaAsyncCopy final : public AsyncCopy {
+ public:
+  CudaAsyncCopy(int device, StreamView stream, Event end) : device_(device), stream_(stream), end_(std::move(end)) {}
+  ~CudaAsyncCopy() override { wait(); }
+
+  Status start(void* dst, const void* src, size_t bytes) override {
+    if (bytes == 0) return Status::ok();
+    Result<DeviceGuard> guard = DeviceGuard::enter(device_);
+    if (!guard.is_ok()) return guard.status();
+    TCPX_RETURN_IF_ERROR(cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_.get()), "start copy"));
+    if (Status recorded = end_.view().record(stream_); !recorded.is_ok()) {
+      // Without its mark the end of the copy cannot be seen: wait for it here.
+      [[maybe_unused]] const Status drained = stream_.synchronize();
+      return recorded;
+    }
+    in_flight_ = true;
+    return Status::ok();
+  }
+
+  Result<bool> is_done() override {
+    if (!in_flight_) return true;
+    Result<bool> done = end_.view().is_done();
+    if (done.is_ok() && *done) in_flight_ = false;
+    return done;
+  }
+
+  void wait() override {
+    if (!in_flight_) return;
+    // A broken context answers at once. Its error has been told already, or nobody asks for it.
+    [[maybe_unused]] const cudaError_t waited = cudaEventSynchronize(end_.view().get());
+    [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
+    in_flight_ = false;
+  }
+
+ private:
+  const int device_;
+  const StreamView stream_;
+  const Event end_;
+  bool in_flight_ = false;
+};
+
 class CudaCopyLane final : public CopyLane {
  public:
   CudaCopyLane(int device, Stream stream) : device_(device), stream_(std::move(stream)) {}
@@ -43,6 +84,14 @@ class CudaCopyLane final : public CopyLane {
     // cudaMemcpy would use the legacy default stream and wait behind kernels that may themselves wait for these bytes.
     TCPX_RETURN_IF_ERROR(cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_.view().get()), "copy memory"));
     return stream_.view().synchronize();
+  }
+
+  Result<std::unique_ptr<AsyncCopy>> make_async_copy() override {
+    Result<DeviceGuard> guard = DeviceGuard::enter(device_);
+    if (!guard.is_ok()) return guard.status();
+    Result<Event> end = Event::create();
+    if (!end.is_ok()) return end.status();
+    return std::unique_ptr<AsyncCopy>(std::make_unique<CudaAsyncCopy>(device_, stream_.view(), std::move(end).value()));
   }
 
  private:

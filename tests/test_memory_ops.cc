@@ -155,6 +155,46 @@ TEST_P(MemoryOpsContract, LanesOfSeveralThreadsDoNotMix) {
   for (const Status& result : results) EXPECT_TRUE(result.is_ok()) << result.to_string();
 }
 
+TEST_P(MemoryOpsContract, CopiesRunBesideTheirOwner) {
+  constexpr int kThreads = 4, kCopies = 3;
+  const std::unique_ptr<CopyLane> shared = lane();
+  const MemoryBuffer staging = mapped(kThreads * kCopies * kBytes);
+  const MemoryBuffer source = device(kThreads * kCopies * kBytes);
+  std::vector<std::byte> content(kThreads * kCopies * kBytes);
+  fill_pattern(content, 1);
+  ASSERT_TRUE(shared->copy(source.device(), content.data(), content.size()).is_ok());
+  std::vector<std::unique_ptr<AsyncCopy>> copies;
+  for (int i = 0; i < kThreads * kCopies; ++i) copies.push_back(std::move(shared->make_async_copy()).value());
+  EXPECT_TRUE(*copies[0]->is_done()) << "nothing started";
+  EXPECT_TRUE(copies[0]->start(nullptr, nullptr, 0).is_ok()) << "nothing to copy is no error";
+  EXPECT_TRUE(*copies[0]->is_done());
+  std::vector<Status> results(kThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 20; ++round) {
+        for (int k = i * kCopies; k < (i + 1) * kCopies && results[i].is_ok(); ++k) {
+          std::fill_n(staging.host() + k * kBytes, kBytes, std::byte{0});
+          results[i] = copies[k]->start(staging.host() + k * kBytes, source.device() + k * kBytes, kBytes);
+        }
+        for (int k = (i + 1) * kCopies - 1; k >= i * kCopies && results[i].is_ok(); --k) {
+          Result<bool> done = false;
+          if (round % 2 == 0) copies[k]->wait();
+          do done = copies[k]->is_done();
+          while (done.is_ok() && !*done);
+          results[i] = done.status();
+          if (results[i].is_ok() &&
+              !std::equal(staging.host() + k * kBytes, staging.host() + (k + 1) * kBytes, &content[k * kBytes])) {
+            results[i] = Status(Code::kMismatch, "copy", "done, but other bytes are there");
+          }
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& result : results) EXPECT_TRUE(result.is_ok()) << result.to_string();
+}
+
 TEST_P(MemoryOpsContract, RefusesWhatIsNotThere) {
   const int beyond = memory_->device_count();
   ASSERT_GE(beyond, 1);

@@ -2,6 +2,8 @@
 //
 // Device memory is mapped without any access right, so whoever reads or writes it on the host dies on the spot; only copy lanes
 // reach it, through a second mapping of the same pages. Mapped memory is ordinary host memory.
+//
+// Asynchronous copies are over at once, unless the test holds them: then each is made, or fails, when the test says so.
 #pragma once
 
 #include <sys/mman.h>
@@ -12,6 +14,8 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <thread>
+#include <vector>
 
 #include "base/memory_ops.h"
 #include "base/mutex.h"
@@ -25,11 +29,49 @@ class HiddenMemoryOps final : public MemoryOps {
   /// Copies that the lanes have made.
   uint64_t copies() const { return copies_; }
 
+  /// From now on asynchronous copies stay in flight.
+  void hold_copies() {
+    const MutexLock lock(copies_mutex_);
+    holding_ = true;
+  }
+  /// Copies in flight.
+  size_t held_copies() const {
+    const MutexLock lock(copies_mutex_);
+    return held_.size();
+  }
+  /// Ends the copy in flight that was started as number `index` of those in flight now.
+  void end_copy(size_t index, bool well = true) {
+    const MutexLock lock(copies_mutex_);
+    end_locked(index, well);
+  }
+  /// Ends all copies well, and holds none from now on.
+  void release_copies() {
+    const MutexLock lock(copies_mutex_);
+    holding_ = false;
+    while (!held_.empty()) end_locked(0, true);
+  }
+  /// Asynchronous copies that `thread` has started.
+  size_t copies_started_by(std::thread::id thread) const {
+    const MutexLock lock(copies_mutex_);
+    const auto found = started_.find(thread);
+    return found == started_.end() ? 0 : found->second;
+  }
+  /// What current_device says on every thread.
+  void pretend_current(int device) { current_ = device; }
+  /// Mapped memory in use.
+  size_t mapped_bytes() const { return mapped_bytes_; }
+
   bool has_gpu() const override { return true; }
   int device_count() const override { return 1; }
-  Result<int> current_device() const override { return 0; }
+  Result<int> current_device() const override { return current_.load(); }
   Status set_current_device(int device) override { return host_->set_current_device(device); }
-  Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override { return host_->allocate_mapped(device, bytes); }
+  Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override {
+    auto buffer = host_->allocate_mapped(device, bytes);
+    if (!buffer.is_ok()) return buffer;
+    mapped_bytes_ += bytes;
+    const auto memory = std::make_shared<MemoryBuffer>(std::move(*buffer));  // shared: std::function wants to copy what it holds
+    return MemoryBuffer(memory->host(), memory->device(), bytes, [this, memory, bytes] { mapped_bytes_ -= bytes; });
+  }
 
   Result<MemoryBuffer> allocate_device(int device, size_t bytes) override {
     TCPX_RETURN_IF_ERROR(host_->set_current_device(device));
@@ -75,10 +117,61 @@ class HiddenMemoryOps final : public MemoryOps {
       if (bytes != 0) std::memcpy(ops_->reachable(dst), ops_->reachable(src), bytes);
       return Status::ok();
     }
+    Result<std::unique_ptr<AsyncCopy>> make_async_copy() override {
+      return std::unique_ptr<AsyncCopy>(std::make_unique<Copy>(ops_, *this));
+    }
 
    private:
     HiddenMemoryOps* ops_;
   };
+
+  class Copy final : public AsyncCopy {
+   public:
+    Copy(HiddenMemoryOps* ops, Lane& lane) : ops_(ops), lane_(lane) {}
+    ~Copy() override { wait(); }
+    Status start(void* dst, const void* src, size_t bytes) override {
+      const MutexLock lock(ops_->copies_mutex_);
+      if (in_flight_) return Status(Code::kInternal, "start copy", "the one before is in flight");
+      ++ops_->started_[std::this_thread::get_id()];
+      result_ = Status::ok();
+      if (!ops_->holding_) return lane_.copy(dst, src, bytes);
+      dst_ = dst;
+      src_ = src;
+      bytes_ = bytes;
+      in_flight_ = true;
+      ops_->held_.push_back(this);
+      return Status::ok();
+    }
+    Result<bool> is_done() override {
+      const MutexLock lock(ops_->copies_mutex_);
+      if (in_flight_) return false;
+      if (!result_.is_ok()) return result_;
+      return true;
+    }
+    void wait() override {
+      const MutexLock lock(ops_->copies_mutex_);
+      while (in_flight_) ops_->copy_ended_.wait(ops_->copies_mutex_);
+    }
+
+   private:
+    friend class HiddenMemoryOps;
+    HiddenMemoryOps* const ops_;
+    Lane& lane_;
+    void* dst_ = nullptr;
+    const void* src_ = nullptr;
+    size_t bytes_ = 0;
+    bool in_flight_ = false;  // as all below under the lock of ops_
+    Status result_;
+  };
+
+  void end_locked(size_t index, bool well) TCPX_REQUIRES(copies_mutex_) {
+    Copy& copy = *held_.at(index);
+    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(index));
+    copy.result_ = well ? copy.lane_.copy(copy.dst_, copy.src_, copy.bytes_)
+                        : Status(Code::kCuda, "copy memory", "broken in flight by the test", Domain::kCuda, 700);
+    copy.in_flight_ = false;
+    copy_ended_.notify_all();
+  }
 
   static Status failed() { return Status(Code::kSystem, "allocate hidden memory", "refused", Domain::kErrno, errno); }
 
@@ -98,6 +191,14 @@ class HiddenMemoryOps final : public MemoryOps {
   std::map<uintptr_t, Range> ranges_ TCPX_GUARDED_BY(mutex_);
   std::atomic<bool> broken_ = false;
   std::atomic<uint64_t> copies_ = 0;
+  std::atomic<int> current_ = 0;
+  std::atomic<size_t> mapped_bytes_ = 0;
+
+  mutable Mutex copies_mutex_;
+  CondVar copy_ended_;
+  bool holding_ TCPX_GUARDED_BY(copies_mutex_) = false;
+  std::vector<Copy*> held_ TCPX_GUARDED_BY(copies_mutex_);
+  std::map<std::thread::id, size_t> started_ TCPX_GUARDED_BY(copies_mutex_);
 };
 
 }  // namespace tcpx::testing
