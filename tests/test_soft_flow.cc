@@ -1,7 +1,6 @@
 // Sending and receiving comms on their own, over connections whose other ends are in the test's hands.
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <array>
 #include <atomic>
@@ -13,43 +12,14 @@
 #include "net/soft/recv_socket.h"
 #include "net/soft/send_comm.h"
 #include "net/soft/send_socket.h"
-#include "perf/pattern.h"
 #include "tests/support/expect_log.h"
-#include "tests/support/hidden_memory_ops.h"
+#include "tests/support/soft_wire.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 namespace {
 
 using namespace soft;
-
-Deadline soon() {
-  return Deadline::after(std::chrono::seconds(10));
-}
-
-/// Both ends of a connection of two data sockets.
-struct Wire {
-  explicit Wire(uint32_t chunk_bytes) {
-    for (ConnectedSockets* end : {&ours, &theirs}) {
-      end->data.resize(2);
-      end->chunk_bytes = chunk_bytes;
-      end->peer = "the test";
-    }
-    connect(ours.data[0], theirs.data[0]);
-    connect(ours.data[1], theirs.data[1]);
-    connect(ours.control, theirs.control);
-  }
-  static void connect(UniqueFd& one, UniqueFd& other) {
-    const auto listening = listen_tcp(SocketAddress::loopback(0), 1);
-    ASSERT_TRUE(listening.is_ok());
-    auto connected = connect_tcp(*local_address(listening->get()), soon());
-    ASSERT_TRUE(connected.is_ok());
-    one = std::move(*connected);
-    other = UniqueFd(::accept4(listening->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    ASSERT_TRUE(other);
-  }
-  ConnectedSockets ours, theirs;
-};
 
 class SoftFlow : public ::testing::Test {
  protected:
@@ -221,7 +191,7 @@ class SendingFlow : public SoftFlow {
  protected:
   void start(MemoryOps& memory, uint32_t chunk_bytes, size_t bytes) {
     wire_ = std::make_unique<Wire>(chunk_bytes);
-    auto created = SendComm::create(memory, 0, io_, std::move(wire_->ours));
+    auto created = SendComm::create(memory, 0, io_, std::make_shared<StagingPool>(memory, 0), std::move(wire_->ours));
     ASSERT_TRUE(created.is_ok());
     comm_ = std::move(*created);
     source_ = *memory.allocate_device(0, bytes);
@@ -275,34 +245,6 @@ TEST_F(SendingFlow, AFailedCommLetsGoOfMemory) {
   wire_->theirs = {};
   ASSERT_TRUE(wait_until([&] { return !comm_->test(request).is_ok(); }));
   EXPECT_TRUE(comm_->deregister_region(region_).is_ok());
-}
-
-TEST_F(SendingFlow, MemoryThatTheHostCannotReadGoesThroughStaging) {
-  HiddenMemoryOps hidden;
-  constexpr size_t kBytes = 3 * kPageBytes + 100;
-  start(hidden, kPageBytes, kBytes);
-  std::vector<std::byte> sent(kBytes), arrived(kBytes);
-  fill_pattern(sent, 7);
-  auto lane = hidden.make_copy_lane(0);
-  ASSERT_TRUE((*lane)->copy(source_.device(), sent.data(), kBytes).is_ok());
-  abi::TcpxRequest* request = post(kBytes);
-  for (size_t left = kBytes; left > 0;) {
-    const size_t socket = readable();
-    const auto header = read_header(socket);
-    ASSERT_TRUE(header.is_ok()) << header.status().to_string();
-    ASSERT_TRUE(
-        recv_all(wire_->theirs.data[socket].get(), std::span(arrived).subspan(header->offset, header->bytes), soon()).is_ok());
-    left -= header->bytes;
-  }
-  EXPECT_TRUE(arrived == sent);
-  EXPECT_TRUE(wait_until([&] { return comm_->test(request)->done; }));
-  hidden.break_copies();
-  request = post(kBytes);
-  Result<TestAnswer> answer = TestAnswer{};
-  EXPECT_TRUE(wait_until([&] { return !(answer = comm_->test(request)).is_ok(); }));
-  EXPECT_EQ(answer.status().code(), Code::kSystem);
-  comm_.reset();
-  source_ = {};
 }
 
 }  // namespace

@@ -1,18 +1,29 @@
 #include "net/soft/send_comm.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/text.h"
 #include "net/soft/send_socket.h"
 
 namespace tcpx::soft {
+namespace {
+
+// Chunks up to this size may be taken by a socket that still has others to write, so that one system call sends several.
+constexpr uint32_t kSmallChunkBytes = 16 * 1024;
+
+}  // namespace
+
+SendComm::SendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging,
+                   ConnectedSockets& sockets)
+    : Comm(ObjectKind::kSendComm, memory, device, std::move(io), sockets), staging_(std::move(staging)) {}
 
 Result<std::unique_ptr<SendComm>> SendComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
-                                                   ConnectedSockets sockets) {
-  std::unique_ptr<SendComm> comm(new SendComm(ObjectKind::kSendComm, memory, device, std::move(io), sockets));
+                                                   std::shared_ptr<StagingPool> staging, ConnectedSockets sockets) {
+  std::unique_ptr<SendComm> comm(new SendComm(memory, device, std::move(io), std::move(staging), sockets));
   for (UniqueFd& fd : sockets.data) {
     const size_t index = comm->sockets_.size();
-    comm->sockets_.push_back(std::make_unique<SendSocket>(std::move(fd), *comm, index));
+    comm->sockets_.push_back(std::make_unique<SendSocket>(std::move(fd), *comm, *comm->staging_, index));
   }
   for (const auto& socket : comm->sockets_) TCPX_RETURN_IF_ERROR(socket->start(comm->io_->next()));
   TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->next()));
@@ -24,13 +35,17 @@ SendComm::~SendComm() {
 }
 
 void SendComm::stop_data_sockets() {
-  for (const auto& socket : sockets_) socket->stop();
+  for (const auto& socket : sockets_) socket->close();
+  std::array<StagingPool::Slot, kQueueDepth> unclaimed;
+  {
+    MutexLock lock(mutex_);
+    for (size_t i = 0; i < kQueueDepth; ++i) unclaimed[i] = std::move(messages_[i].first_piece);
+  }
+  // Their copies are waited for here, without the lock.
 }
 
 Status SendComm::prepare_region(const Region& region) {
-  if (region.host_readable) return Status::ok();
-  for (const auto& socket : sockets_) TCPX_RETURN_IF_ERROR(socket->prepare_staging(memory_, device_, chunk_bytes_));
-  return Status::ok();
+  return region.host_readable ? Status::ok() : staging_->prepare();
 }
 
 bool SendComm::region_in_use(const Region* region) const {
@@ -41,76 +56,115 @@ bool SendComm::region_in_use(const Region* region) const {
 }
 
 Result<abi::TcpxRequest*> SendComm::isend(const void* data, int size, int tag, const Region* region) {
-  constexpr const char* kOperation = "isend";
-  if (size < 0) return refused(kOperation, concat("size ", size));
-  abi::TcpxRequest* request = nullptr;
+  if (size < 0) return refused("isend", concat("size ", size));
+  const auto bytes = static_cast<uint32_t>(size);
+  bool copy_now = false;
   {
     MutexLock lock(mutex_);
     if (!failed()) {
-      auto checked = check_region(region, data, static_cast<uint64_t>(size), kOperation);
-      if (!checked.is_ok()) return checked.status();
-      if (posted_ - reported_ == kQueueDepth) {
-        return Status(Code::kExhausted, kOperation, concat(kQueueDepth, " requests are outstanding: test the oldest"));
-      }
-      Message& slot = message(posted_);
-      const auto bytes = static_cast<uint32_t>(size);
-      const uint32_t chunks = bytes == 0 ? 1 : (bytes - 1) / chunk_bytes_ + 1;
-      slot = {.data = static_cast<const std::byte*>(data),
-              .region = region,
-              .size = bytes,
-              .tag = tag,
-              .next_offset = 0,
-              .unsent_chunks = chunks};
-      request = &requests_[posted_ % kQueueDepth];
-      *request = {};
-      request->comm = static_cast<Object*>(this);
-      request->data = const_cast<void*>(data);
-      request->op = abi::kRequestOpSend;
-      request->mem_type = static_cast<int32_t>((*checked)->type);
-      request->size = size;
-      ++posted_;
-      wake_sockets(chunks);
+      TCPX_RETURN_IF_ERROR(check_send(data, bytes, region));
+      // With no socket at rest the message has to wait anyway.
+      copy_now = !region->host_readable && bytes > 0 && idle_ != 0;
+    }
+  }
+  StagingPool::Slot first_piece;
+  if (copy_now) {
+    auto started = start_first_piece(data, bytes);
+    if (started.is_ok()) {
+      first_piece = std::move(*started);
+    } else {
+      fail(started.status());
+    }
+  }
+  abi::TcpxRequest* request = nullptr;
+  uint32_t kicked = 0;
+  {
+    MutexLock lock(mutex_);
+    if (!failed()) {
+      request = post({.data = static_cast<const std::byte*>(data),
+                      .region = region,
+                      .size = bytes,
+                      .tag = tag,
+                      .next_offset = 0,
+                      .first_piece = std::move(first_piece)});
+      kicked = take_idle_sockets(unsent_chunks_[(posted_ - 1) % kQueueDepth].load(std::memory_order_relaxed));
     }
   }
   if (request == nullptr) return report_failure();
+  // Without the lock, which is the first thing that who is kicked asks for.
+  for (; kicked != 0; kicked &= kicked - 1) sockets_[static_cast<size_t>(std::countr_zero(kicked))]->kick();
   return request;
+}
+
+Status SendComm::check_send(const void* data, uint32_t bytes, const Region* region) const {
+  constexpr const char* kOperation = "isend";
+  const auto checked = check_region(region, data, bytes, kOperation);
+  if (!checked.is_ok()) return checked.status();
+  if (posted_ - reported_ < kQueueDepth) return Status::ok();
+  return Status(Code::kExhausted, kOperation, concat(kQueueDepth, " requests are outstanding: test the oldest"));
+}
+
+Result<StagingPool::Slot> SendComm::start_first_piece(const void* data, uint32_t bytes) {
+  // A copy needs the comm's GPU to be current, which the contract asks of the thread that connects or registers, not of the one
+  // that sends. Making it current here could cost that thread a context on a GPU it has not used yet.
+  StagingPool::Slot slot = staging_->is_current_here() ? staging_->try_take() : StagingPool::Slot();
+  if (slot) {
+    const uint32_t piece = std::min({bytes, chunk_bytes_, kFirstPieceBytes});
+    TCPX_RETURN_IF_ERROR(slot.start(0, static_cast<const std::byte*>(data), piece));
+  }
+  return slot;
+}
+
+abi::TcpxRequest* SendComm::post(Message content) {
+  const uint64_t slot = posted_ % kQueueDepth;
+  abi::TcpxRequest& request = requests_[slot];
+  request = {};
+  request.comm = static_cast<Object*>(this);
+  request.data = const_cast<std::byte*>(content.data);
+  request.op = abi::kRequestOpSend;
+  request.mem_type = static_cast<int32_t>(content.region->type);
+  request.size = static_cast<int32_t>(content.size);
+  unsent_chunks_[slot].store(content.size == 0 ? 1 : (content.size - 1) / chunk_bytes_ + 1, std::memory_order_relaxed);
+  messages_[slot] = std::move(content);
+  ++posted_;
+  return &request;
 }
 
 // Idle ones only: a socket that is full would leave the message lying while others have room. Starts with another one each time
 // so that small messages use them all.
-void SendComm::wake_sockets(uint32_t chunks) {
+uint32_t SendComm::take_idle_sockets(uint32_t chunks) {
+  uint32_t taken = 0;
   for (size_t i = 0; i < sockets_.size() && chunks > 0; ++i) {
-    const size_t socket = (posted_ + i) % sockets_.size();
-    if ((idle_ & 1u << socket) == 0) continue;
-    idle_ &= ~(1u << socket);
-    sockets_[socket]->kick();
+    const uint32_t bit = 1u << (posted_ + i) % sockets_.size();
+    if ((idle_ & bit) == 0) continue;
+    taken |= bit;
     --chunks;
   }
+  idle_ &= ~taken;
+  return taken;
 }
 
-bool SendComm::claim(size_t socket, OutgoingChunk& chunk) {
+bool SendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
   MutexLock lock(mutex_);
   if (failed() || claimed_ == posted_) {
-    idle_ |= 1u << socket;
+    if (!ahead) idle_ |= 1u << socket;
     return false;
   }
-  idle_ &= ~(1u << socket);
   Message& next = message(claimed_);
-  chunk.header = {.sequence = claimed_,
-                  .total = next.size,
-                  .offset = next.next_offset,
-                  .bytes = std::min(chunk_bytes_, next.size - next.next_offset),
-                  .tag = next.tag};
+  const uint32_t bytes = std::min(chunk_bytes_, next.size - next.next_offset);
+  if (ahead && next.region->host_readable && bytes > kSmallChunkBytes) return false;
+  idle_ &= ~(1u << socket);
+  chunk.header = {.sequence = claimed_, .total = next.size, .offset = next.next_offset, .bytes = bytes, .tag = next.tag};
   chunk.data = next.data + next.next_offset;
   chunk.host_readable = next.region->host_readable;
-  next.next_offset += chunk.header.bytes;
+  chunk.first_piece = std::move(next.first_piece);
+  next.next_offset += bytes;
   if (next.next_offset == next.size) ++claimed_;
   return true;
 }
 
-void SendComm::chunk_sent(const OutgoingChunk& chunk) {
-  MutexLock lock(mutex_);
-  --message(chunk.header.sequence).unsent_chunks;
+void SendComm::chunk_sent(uint64_t sequence) {
+  unsent_chunks_[sequence % kQueueDepth].fetch_sub(1, std::memory_order_release);
 }
 
 void SendComm::fail(const Status& why) {
@@ -122,10 +176,10 @@ Result<TestAnswer> SendComm::test(const abi::TcpxRequest* request) {
   {
     MutexLock lock(mutex_);
     TCPX_RETURN_IF_ERROR(check_oldest(request));
-    Message& oldest = message(reported_);
-    if (oldest.unsent_chunks == 0) {
+    if (unsent_chunks_[reported_ % kQueueDepth].load(std::memory_order_acquire) == 0) {
+      const uint32_t size = message(reported_).size;
       ++reported_;
-      return TestAnswer{.done = true, .bytes = static_cast<int32_t>(oldest.size)};
+      return TestAnswer{.done = true, .bytes = static_cast<int32_t>(size)};
     }
     if (!failed()) return TestAnswer{};
   }

@@ -4,22 +4,33 @@
 // so a slow socket does not hold the others back. A message is done when its last byte has been handed to the kernel: its memory
 // may then be reused, which says nothing about the receiver.
 //
+// Memory that the host cannot read goes through slots of the staging pool, piece by piece. A socket copies ahead of what it
+// writes; the first piece of a message may be copied by isend already, while the I/O thread wakes up.
+//
 // Cursors, by message number: reported_ <= claimed_ <= posted_ <= reported_ + kQueueDepth. A message lies in slot number %
 // kQueueDepth.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <memory>
 #include <vector>
 
 #include "net/soft/comm.h"
+#include "net/soft/staging_pool.h"
 
 namespace tcpx::soft {
+
+/// What is copied of a message before anything else: little, so that the first byte is on its way soon.
+inline constexpr uint32_t kFirstPieceBytes = 64 * 1024;
 
 /// A piece of a message that one socket has taken.
 struct OutgoingChunk {
   ChunkHeader header;
   const std::byte* data = nullptr;
   bool host_readable = true;
+  /// Holds, or will hold, the first bytes of the chunk, at most kFirstPieceBytes of them. Often none.
+  StagingPool::Slot first_piece;
 };
 
 class SendSocket;
@@ -27,7 +38,7 @@ class SendSocket;
 class SendComm final : public Comm {
  public:
   static Result<std::unique_ptr<SendComm>> create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
-                                                  ConnectedSockets sockets);
+                                                  std::shared_ptr<StagingPool> staging, ConnectedSockets sockets);
   ~SendComm() override;
 
   /// kExhausted when kQueueDepth requests are outstanding. `data` must stay unchanged until the request is done.
@@ -36,8 +47,11 @@ class SendComm final : public Comm {
 
   // For the sockets' handlers, on I/O threads.
   /// Next chunk for data socket number `socket`. False: nothing to send now; a later isend kicks.
-  bool claim(size_t socket, OutgoingChunk& chunk) TCPX_EXCLUDES(mutex_);
-  void chunk_sent(const OutgoingChunk& chunk) TCPX_EXCLUDES(mutex_);
+  /// @param ahead the socket has something to write already: it gets only what gains from being taken early, which is memory to
+  /// be copied first, or a chunk so small that several go out together.
+  bool claim(size_t socket, bool ahead, OutgoingChunk& chunk) TCPX_EXCLUDES(mutex_);
+  /// All bytes of one chunk of message `sequence` are with the kernel.
+  void chunk_sent(uint64_t sequence);
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
   void on_control_closed(const Status& why) override { fail(why); }
 
@@ -48,21 +62,30 @@ class SendComm final : public Comm {
     uint32_t size = 0;
     int32_t tag = 0;
     uint32_t next_offset = 0;  // of the next chunk to be claimed
-    uint32_t unsent_chunks = 0;
+    StagingPool::Slot first_piece;
   };
 
-  using Comm::Comm;
+  SendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging,
+           ConnectedSockets& sockets);
   bool region_in_use(const Region* region) const override TCPX_REQUIRES(mutex_);
   Status prepare_region(const Region& region) override;
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kQueueDepth]; }
-  /// Kicks up to `chunks` idle sockets.
-  void wake_sockets(uint32_t chunks) TCPX_REQUIRES(mutex_);
+  Status check_send(const void* data, uint32_t bytes, const Region* region) const TCPX_REQUIRES(mutex_);
+  /// Starts copying the first piece of a message, on the caller's thread. No slot: the I/O thread will do it.
+  Result<StagingPool::Slot> start_first_piece(const void* data, uint32_t bytes);
+  abi::TcpxRequest* post(Message message) TCPX_REQUIRES(mutex_);
+  /// Takes up to `chunks` sockets out of idle_ and returns them in the same form.
+  uint32_t take_idle_sockets(uint32_t chunks) TCPX_REQUIRES(mutex_);
   void stop_data_sockets() override;
 
+  const std::shared_ptr<StagingPool> staging_;  // shared: the last sending comm of a GPU frees its pool
   Message messages_[kQueueDepth] TCPX_GUARDED_BY(mutex_);
   uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;  // first message with chunks nobody has taken
   // Bit i: socket i found nothing to send and has not been kicked since. All others will claim again by themselves.
   uint32_t idle_ TCPX_GUARDED_BY(mutex_) = 0;
+  // Chunks of each message that are not yet with the kernel. Counted down without the lock: released by the socket that wrote the
+  // chunk, acquired by test.
+  std::array<std::atomic<uint32_t>, kQueueDepth> unsent_chunks_{};
   std::vector<std::unique_ptr<SendSocket>> sockets_;
 };
 

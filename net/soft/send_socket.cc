@@ -1,8 +1,10 @@
 #include "net/soft/send_socket.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/socket_io.h"
@@ -10,77 +12,175 @@
 namespace tcpx::soft {
 namespace {
 
-// Chunks in a row before other sockets of the thread get their turn.
-constexpr int kChunksPerTurn = 4;
+// What a socket may write before other sockets of the thread get their turn.
+constexpr size_t kBytesPerTurn = 1u << 20;
+// Pieces are taken ahead up to this many bytes: two full slots, one being written and one being copied.
+constexpr uint64_t kAheadBytes = 2 * StagingPool::kSlotBytes;
 
 }  // namespace
 
-Status SendSocket::prepare_staging(MemoryOps& memory, int device, uint32_t chunk_bytes) {
-  if (lane_) return Status::ok();
-  auto staging = memory.allocate_mapped(device, chunk_bytes);
-  if (!staging.is_ok()) return staging.status();
-  auto lane = memory.make_copy_lane(device);
-  if (!lane.is_ok()) return lane.status();
-  staging_ = std::move(*staging);
-  lane_ = std::move(*lane);
-  return Status::ok();
+void SendSocket::close() {
+  stop();
+  for (Piece& piece : pieces_) piece.slot.reset();
+  chunk_.first_piece.reset();
+  staging_.forget(*this);
 }
 
 IoHandler::Next SendSocket::on_ready() {
-  for (int i = 0; i < kChunksPerTurn; ++i) {
-    if (!busy_) {
-      if (!comm_.claim(index_, chunk_)) {
-        check_peer();
-        return Next::kWait;
-      }
-      if (!load_chunk()) return Next::kWait;
+  if (failed_) return give_way();
+  size_t written = 0;
+  while (written < kBytesPerTurn) {
+    take_pieces();
+    if (count_ == 0) {
+      check_peer();
+      return Next::kWait;
     }
-    if (!write_chunk()) return Next::kWait;
-    comm_.chunk_sent(chunk_);
-    busy_ = false;
+    switch (write_pieces(written)) {
+      case Step::kWrote:
+        break;
+      case Step::kCopying:
+        return Next::kAgain;  // some microseconds: less than it takes to be woken
+      case Step::kNoSlot:
+        return Next::kWait;  // in line; the pool kicks
+      case Step::kFull:
+      case Step::kFailed:
+        return give_way();
+    }
   }
   return Next::kAgain;
 }
 
-bool SendSocket::load_chunk() {
-  payload_ = chunk_.data;
-  if (!chunk_.host_readable && chunk_.header.bytes > 0) {
-    if (Status status = lane_->copy(staging_.host(), chunk_.data, chunk_.header.bytes); !status.is_ok()) {
-      comm_.fail(status);
-      return false;
+void SendSocket::take_pieces() {
+  while (count_ < kPieces && queued_bytes_ - written_ < kAheadBytes) {
+    if (!cutting_) {
+      if (!comm_.claim(index_, count_ > 0, chunk_)) return;
+      cutting_ = true;
+      cut_ = 0;
     }
-    payload_ = staging_.host();
+    append_piece();
   }
-  encode_chunk_header(chunk_.header, header_);
-  written_ = 0;
-  busy_ = true;
-  return true;
 }
 
-bool SendSocket::write_chunk() {
-  const size_t size = kChunkHeaderBytes + chunk_.header.bytes;
-  while (written_ < size) {
-    iovec pieces[2];
-    msghdr message{};
-    message.msg_iov = pieces;
-    if (written_ < kChunkHeaderBytes) {
-      pieces[message.msg_iovlen++] = {header_.data() + written_, kChunkHeaderBytes - written_};
-    }
-    const size_t payload_written = written_ < kChunkHeaderBytes ? 0 : written_ - kChunkHeaderBytes;
-    if (chunk_.header.bytes > payload_written) {
-      pieces[message.msg_iovlen++] = {const_cast<std::byte*>(payload_) + payload_written, chunk_.header.bytes - payload_written};
-    }
-    const ssize_t n = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0) {
-      written_ += static_cast<size_t>(n);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return false;
-    } else if (errno != EINTR) {
-      comm_.fail(system_error("send", errno));
-      return false;
+void SendSocket::append_piece() {
+  Piece& next = piece(count_);
+  next.header_bytes = 0;
+  if (cut_ == 0) {
+    encode_chunk_header(chunk_.header, next.header);
+    next.header_bytes = kChunkHeaderBytes;
+  }
+  next.source = chunk_.data + cut_;
+  next.bytes = chunk_.header.bytes - cut_;
+  next.state = State::kReady;
+  if (!chunk_.host_readable && next.bytes > 0) {
+    // Short ones first, so that the socket has something to write soon.
+    piece_bytes_ = count_ == 0 || chunk_.first_piece ? kFirstPieceBytes : std::min(2 * piece_bytes_, StagingPool::kSlotBytes);
+    next.bytes = std::min(next.bytes, piece_bytes_);
+    next.state = State::kUncopied;
+    if (chunk_.first_piece) {
+      next.slot = std::move(chunk_.first_piece);
+      next.slot.move_to(*this);
+      next.state = State::kCopying;
     }
   }
-  return true;
+  next.sequence = chunk_.header.sequence;
+  cut_ += next.bytes;
+  next.ends_chunk = cut_ == chunk_.header.bytes;
+  cutting_ = !next.ends_chunk;
+  queued_bytes_ += next.size();
+  ++count_;
+}
+
+Status SendSocket::start_copies() {
+  for (uint32_t i = 0; i < count_; ++i) {
+    Piece& next = piece(i);
+    if (next.state != State::kUncopied) continue;
+    next.slot = staging_.try_take(*this);
+    if (!next.slot) break;
+    // A piece that gave its slot back has been written in part, perhaps.
+    const uint32_t done = i == 0 && written_ > next.header_bytes ? written_ - next.header_bytes : 0;
+    TCPX_RETURN_IF_ERROR(next.slot.start(done, next.source + done, next.bytes - done));
+    next.state = State::kCopying;
+  }
+  return Status::ok();
+}
+
+Status SendSocket::see_copied(Piece& piece) {
+  if (piece.state != State::kCopying) return Status::ok();
+  const auto copied = piece.slot.is_copied();
+  if (!copied.is_ok()) return copied.status();
+  if (*copied) piece.state = State::kReady;
+  return Status::ok();
+}
+
+SendSocket::Step SendSocket::write_pieces(size_t& written) {
+  // Who waits in line for a slot without room to write would only pass it on.
+  if (full_ && piece(0).state == State::kUncopied && !has_room()) return Step::kFull;
+  if (Status status = start_copies(); !status.is_ok()) return fail(status);
+  std::array<iovec, 2 * kPieces> parts;
+  msghdr message{};
+  message.msg_iov = parts.data();
+  uint32_t skip = written_;
+  for (uint32_t i = 0; i < count_; ++i) {
+    Piece& next = piece(i);
+    if (Status status = see_copied(next); !status.is_ok()) return fail(status);
+    if (next.state != State::kReady) break;
+    if (next.header_bytes > skip) parts[message.msg_iovlen++] = {next.header.data() + skip, next.header_bytes - skip};
+    skip -= std::min(skip, next.header_bytes);
+    const std::byte* payload = next.slot ? next.slot.data() : next.source;
+    if (next.bytes > skip) parts[message.msg_iovlen++] = {const_cast<std::byte*>(payload) + skip, next.bytes - skip};
+    skip = 0;
+  }
+  if (message.msg_iovlen == 0) return piece(0).state == State::kUncopied ? Step::kNoSlot : Step::kCopying;
+  ssize_t n;
+  do n = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  full_ = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+  if (full_) return Step::kFull;
+  if (n < 0) return fail(system_error("send", errno));
+  written += static_cast<size_t>(n);
+  retire(static_cast<size_t>(n));
+  return Step::kWrote;
+}
+
+void SendSocket::retire(size_t written) {
+  written += written_;
+  for (; count_ > 0 && written >= piece(0).size(); --count_) {
+    Piece& done = piece(0);
+    written -= done.size();
+    queued_bytes_ -= done.size();
+    done.slot.reset();
+    if (done.ends_chunk) comm_.chunk_sent(done.sequence);
+    first_ = (first_ + 1) % kPieces;
+  }
+  written_ = static_cast<uint32_t>(written);
+}
+
+SendSocket::Step SendSocket::fail(const Status& why) {
+  comm_.fail(why);
+  failed_ = true;
+  return Step::kFailed;
+}
+
+IoHandler::Next SendSocket::give_way() {
+  const bool holds_any = std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return bool{piece.slot}; });
+  if (!holds_any || !staging_.is_contended()) return Next::kWait;
+  bool copying = false;
+  for (uint32_t i = 0; i < count_; ++i) {
+    // A failed copy is told to whoever writes next.
+    if (see_copied(piece(i)).is_ok() && piece(i).state == State::kCopying) copying = true;
+  }
+  if (copying) return Next::kAgain;
+  for (Piece& piece : pieces_) {
+    if (!piece.slot) continue;
+    piece.slot.reset();
+    piece.state = State::kUncopied;
+  }
+  return Next::kWait;
+}
+
+bool SendSocket::has_room() const {
+  pollfd entry{fd(), POLLOUT, 0};
+  return ::poll(&entry, 1, 0) > 0;
 }
 
 // The receiver never writes to a data socket, so anything readable here is its end.

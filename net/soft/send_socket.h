@@ -1,42 +1,79 @@
-// One data socket of a SendComm: takes chunks and writes them, header first.
+// One data socket of a SendComm: takes chunks, cuts them into pieces, and writes those in order, each chunk's header first.
+//
+// A piece of host memory is the whole chunk and lies where it is. A piece of GPU memory is what fits into a slot of the staging
+// pool; while one is written, the copies of the next ones run. Copies may end in any order, the socket takes pieces in theirs.
 #pragma once
 
 #include <array>
 #include <memory>
 
-#include "base/memory_ops.h"
 #include "net/soft/send_comm.h"
 
 namespace tcpx::soft {
 
-class SendSocket final : public SocketHandler {
+class SendSocket final : public SocketHandler, private StagingPool::Client {
  public:
-  SendSocket(UniqueFd fd, SendComm& comm, size_t index) : SocketHandler(std::move(fd)), comm_(comm), index_(index) {}
-  ~SendSocket() override { stop(); }
-
-  /// Makes the buffer and the copy lane through which memory goes that the host cannot read. Before the first such chunk is
-  /// posted.
-  Status prepare_staging(MemoryOps& memory, int device, uint32_t chunk_bytes);
+  SendSocket(UniqueFd fd, SendComm& comm, StagingPool& staging, size_t index)
+      : SocketHandler(std::move(fd)), comm_(comm), staging_(staging), index_(index) {}
+  ~SendSocket() override { close(); }
 
   Next on_ready() override;
 
+  /// What `stop` does, and gives the staging slots back, after their copies: from then on nothing reads the caller's memory.
+  void close();
+
  private:
-  /// Loads `chunk_` into header and payload. False: the comm has failed.
-  bool load_chunk();
-  /// True when the whole chunk is with the kernel; false when the socket is full or the comm has failed.
-  bool write_chunk();
+  enum class State { kUncopied, kCopying, kReady };
+  struct Piece {
+    std::array<std::byte, kChunkHeaderBytes> header;
+    uint32_t header_bytes = 0;  // 0: not the first of its chunk
+    uint32_t bytes = 0;         // of payload
+    const std::byte* source = nullptr;
+    StagingPool::Slot slot;  // none: `source` itself is written, once kReady
+    State state = State::kReady;
+    uint64_t sequence = 0;
+    bool ends_chunk = false;
+    uint32_t size() const { return header_bytes + bytes; }
+  };
+  enum class Step { kWrote, kFull, kCopying, kNoSlot, kFailed };
+
+  Piece& piece(uint32_t i) { return pieces_[(first_ + i) % kPieces]; }
+  /// Fills the ring as far as it makes sense.
+  void take_pieces();
+  void append_piece();
+  /// In order, as far as there are slots.
+  Status start_copies();
+  Status see_copied(Piece& piece);
+  /// Writes once, as much of what is ready as the socket takes.
+  Step write_pieces(size_t& written);
+  void retire(size_t written);
+  Step fail(const Status& why);
+  /// The socket is full, or broken, and others may need the slots more. kAgain: a copy must end first.
+  Next give_way();
+  bool has_room() const;
+  void staging_changed() override { kick(); }
   /// Notices a peer that closed or died while there is nothing to send.
   void check_peer();
 
+  static constexpr uint32_t kPieces = 8;
+
   SendComm& comm_;
+  StagingPool& staging_;
   const size_t index_;
-  bool busy_ = false;  // chunk_ is partly written
-  OutgoingChunk chunk_;
-  std::array<std::byte, kChunkHeaderBytes> header_{};
-  const std::byte* payload_ = nullptr;
-  size_t written_ = 0;  // of header and payload together
-  std::unique_ptr<CopyLane> lane_;
-  MemoryBuffer staging_;
+  bool failed_ = false;
+  bool full_ = false;  // the last write found no room
+
+  OutgoingChunk chunk_;  // being cut, from cut_ on
+  uint32_t cut_ = 0;
+  bool cutting_ = false;
+  uint32_t piece_bytes_ = 0;  // length of the last piece to be copied
+
+  // Ring of pieces to write. Of the first one `written_` bytes are with the kernel already.
+  std::array<Piece, kPieces> pieces_;
+  uint32_t first_ = 0;
+  uint32_t count_ = 0;
+  uint32_t written_ = 0;
+  uint64_t queued_bytes_ = 0;  // in the ring, written ones included
 };
 
 }  // namespace tcpx::soft

@@ -58,6 +58,14 @@ Result<std::shared_ptr<PagePool>> SoftPlugin::pool_of(int gpu) {
   return pool;
 }
 
+std::shared_ptr<StagingPool> SoftPlugin::staging_of(int gpu) {
+  MutexLock lock(mutex_);
+  if (auto pool = staging_[gpu].lock()) return pool;
+  auto pool = std::make_shared<StagingPool>(*memory_, gpu);
+  staging_[gpu] = pool;
+  return pool;
+}
+
 Result<std::unique_ptr<Listener>> SoftPlugin::listen(int dev) {
   auto interface = device(dev);
   if (!interface.is_ok()) return interface.status();
@@ -88,7 +96,7 @@ Result<std::unique_ptr<SendComm>> SoftPlugin::connect(int dev, const Handle& han
   if (!threads.is_ok()) return threads.status();
   auto sockets = connect_to_listener(*info, (*interface)->address, Deadline::after(timeout));
   if (!sockets.is_ok()) return sockets.status();
-  return SendComm::create(*memory_, *gpu, std::move(*threads), std::move(*sockets));
+  return SendComm::create(*memory_, *gpu, std::move(*threads), staging_of(*gpu), std::move(*sockets));
 }
 
 Result<std::unique_ptr<RecvComm>> SoftPlugin::accept(Listener& listener) {

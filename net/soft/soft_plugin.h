@@ -37,6 +37,7 @@ class SoftPlugin {
   SoftPlugin();
   Result<std::shared_ptr<IoPool>> io() TCPX_EXCLUDES(mutex_);
   Result<std::shared_ptr<PagePool>> pool_of(int gpu) TCPX_EXCLUDES(mutex_);
+  std::shared_ptr<StagingPool> staging_of(int gpu) TCPX_EXCLUDES(mutex_);
 
   const std::unique_ptr<MemoryOps> memory_;
   Mutex mutex_;
@@ -46,6 +47,7 @@ class SoftPlugin {
   // Weak: these live as long as a connection uses them.
   std::weak_ptr<IoPool> io_ TCPX_GUARDED_BY(mutex_);
   std::map<int, std::weak_ptr<PagePool>> pools_ TCPX_GUARDED_BY(mutex_);
+  std::map<int, std::weak_ptr<StagingPool>> staging_ TCPX_GUARDED_BY(mutex_);
 };
 
 }  // namespace tcpx::soft

@@ -1,0 +1,140 @@
+#include "net/soft/staging_pool.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace tcpx::soft {
+namespace {
+
+// Each is a stream: a copy that has to begin need not wait until the one before it has ended.
+constexpr uint32_t kLanes = 4;
+
+}  // namespace
+
+const std::byte* StagingPool::Slot::data() const {
+  return pool_->buffer_.host() + size_t{index_} * kSlotBytes;
+}
+
+Status StagingPool::Slot::start(uint32_t offset, const std::byte* source, uint32_t bytes) {
+  assert(offset <= kSlotBytes && bytes <= kSlotBytes - offset);
+  // I/O threads are ours: none needs another GPU put back, and going back to one without a context would create it.
+  TCPX_RETURN_IF_ERROR(pool_->memory_.set_current_device(pool_->device_));
+  return pool_->places_[index_].copy->start(pool_->buffer_.host() + size_t{index_} * kSlotBytes + offset, source, bytes);
+}
+
+Result<bool> StagingPool::Slot::is_copied() const {
+  return pool_->places_[index_].copy->is_done();
+}
+
+void StagingPool::Slot::reset() {
+  if (pool_ == nullptr) return;
+  pool_->places_[index_].copy->wait();
+  std::exchange(pool_, nullptr)->give_back(index_);
+}
+
+void StagingPool::Slot::move_to(Client& client) {
+  MutexLock lock(pool_->mutex_);
+  Place& place = pool_->places_[index_];
+  if (place.holder != nullptr) --place.holder->held_;
+  place.holder = &client;
+  ++client.held_;
+}
+
+Status StagingPool::prepare() {
+  MutexLock lock(mutex_);
+  if (buffer_) return Status::ok();
+  auto buffer = memory_.allocate_mapped(device_, size_t{kSlots} * kSlotBytes);
+  if (!buffer.is_ok()) return buffer.status();
+  std::vector<std::unique_ptr<CopyLane>> lanes;
+  for (uint32_t i = 0; i < kLanes; ++i) {
+    auto lane = memory_.make_copy_lane(device_);
+    if (!lane.is_ok()) return lane.status();
+    lanes.push_back(std::move(*lane));
+  }
+  std::array<Place, kSlots> places;
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    auto copy = lanes[i % kLanes]->make_async_copy();
+    if (!copy.is_ok()) return copy.status();
+    places[i].copy = std::move(*copy);
+  }
+  places_ = std::move(places);
+  lanes_ = std::move(lanes);
+  buffer_ = std::move(*buffer);
+  for (uint32_t i = 0; i < kSlots; ++i) free_.push_back(i);
+  return Status::ok();
+}
+
+bool StagingPool::is_current_here() const {
+  const auto current = memory_.current_device();
+  return current.is_ok() && *current == device_;
+}
+
+StagingPool::Slot StagingPool::try_take() {
+  MutexLock lock(mutex_);
+  return waiting_.empty() && !free_.empty() ? take_free(nullptr) : Slot();
+}
+
+StagingPool::Slot StagingPool::try_take(Client& client) {
+  MutexLock lock(mutex_);
+  const bool is_first = waiting_.empty() || waiting_.front() == &client;
+  if (is_first && !free_.empty()) {
+    if (client.waiting_) {
+      client.waiting_ = false;
+      waiting_.pop_front();
+    }
+    Slot slot = take_free(&client);
+    tell_first_in_line();
+    return slot;
+  }
+  if (client.held_ == 0 && !client.waiting_) {
+    client.waiting_ = true;
+    waiting_.push_back(&client);
+    if (waiting_.size() == 1) {
+      for (const Place& place : places_) {
+        if (place.holder != nullptr) place.holder->staging_changed();
+      }
+    }
+  }
+  return Slot();
+}
+
+StagingPool::Slot StagingPool::take_free(Client* holder) {
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  places_[index].holder = holder;
+  if (holder != nullptr) ++holder->held_;
+  return Slot(this, index);
+}
+
+void StagingPool::give_back(uint32_t index) {
+  MutexLock lock(mutex_);
+  Client*& holder = places_[index].holder;
+  if (holder != nullptr) --holder->held_;
+  holder = nullptr;
+  free_.push_back(index);
+  tell_first_in_line();
+}
+
+void StagingPool::tell_first_in_line() {
+  if (!waiting_.empty() && !free_.empty()) waiting_.front()->staging_changed();
+}
+
+bool StagingPool::is_contended() const {
+  MutexLock lock(mutex_);
+  return !waiting_.empty();
+}
+
+void StagingPool::forget(Client& client) {
+  MutexLock lock(mutex_);
+  if (!client.waiting_) return;
+  client.waiting_ = false;
+  std::erase(waiting_, &client);
+  tell_first_in_line();  // the one that left may have held them up
+}
+
+uint32_t StagingPool::free_count() const {
+  MutexLock lock(mutex_);
+  return static_cast<uint32_t>(free_.size());
+}
+
+}  // namespace tcpx::soft

@@ -1,0 +1,116 @@
+// Where bytes wait between a GPU and a socket: pinned memory in slots, for sends from memory that the host cannot read.
+//
+// One pool per GPU and process, shared by all sending comms. An I/O thread writes one socket at a time, so what keeps copies and
+// writes going side by side is a few slots per thread, however many comms there are; more would only push each other out of the
+// cache. So the pool has a fixed size, an idle comm holds nothing of it, and the slot given back last is handed out first.
+// Its memory is made with the first region that needs it and freed with the last comm of the GPU.
+//
+// Fairness: a socket that holds nothing waits in line for its first slot, and while anybody waits nobody gets a second one. When
+// the line forms, those who hold slots are told: a socket that is full, because its peer reads slowly or not at all, gives its
+// slots back, copies done or not needed. That loses nothing: the source stays as it is until its request is done, and is copied
+// once more when the peer reads on. So stalled peers cannot starve the others.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/memory_ops.h"
+#include "base/mutex.h"
+
+namespace tcpx::soft {
+
+class StagingPool {
+ public:
+  static constexpr uint32_t kSlots = 64;
+  static constexpr uint32_t kSlotBytes = 256 * 1024;
+
+  /// Somebody who takes slots. Before it goes it gives all back and calls `forget`.
+  class Client {
+   public:
+    virtual ~Client() = default;
+    /// A slot may be free for a client that waits; others wait for a slot that this one holds. Called under the pool's lock from
+    /// any thread: must not call the pool.
+    virtual void staging_changed() = 0;
+
+   private:
+    friend class StagingPool;
+    uint32_t held_ = 0;
+    bool waiting_ = false;
+  };
+
+  /// A slot in somebody's hands, or none. Gives it back on destruction. One thread at a time.
+  class Slot {
+   public:
+    Slot() = default;
+    Slot(Slot&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)), index_(other.index_) {}
+    Slot& operator=(Slot&& other) noexcept {
+      reset();
+      pool_ = std::exchange(other.pool_, nullptr);
+      index_ = other.index_;
+      return *this;
+    }
+    ~Slot() { reset(); }
+
+    explicit operator bool() const { return pool_ != nullptr; }
+    const std::byte* data() const;
+    /// Starts copying `bytes` bytes of `source` to `offset` in the slot. No other copy of this slot may be in flight. Makes the
+    /// pool's GPU current for the calling thread.
+    Status start(uint32_t offset, const std::byte* source, uint32_t bytes);
+    /// True when the bytes are there; an error is the copy's.
+    Result<bool> is_copied() const;
+    /// Waits for the copy, whatever becomes of it, and gives the slot back.
+    void reset();
+    /// From now on the slot counts as that of `client`.
+    void move_to(Client& client);
+
+   private:
+    friend class StagingPool;
+    Slot(StagingPool* pool, uint32_t index) : pool_(pool), index_(index) {}
+    StagingPool* pool_ = nullptr;
+    uint32_t index_ = 0;
+  };
+
+  /// Makes no memory yet.
+  StagingPool(MemoryOps& memory, int device) : memory_(memory), device_(device) {}
+
+  /// Before the first slot is taken. Only the first call does something.
+  Status prepare() TCPX_EXCLUDES(mutex_);
+  /// True when the pool's GPU is current for the calling thread, so that starting a copy here changes nothing.
+  bool is_current_here() const;
+
+  /// A slot that nobody needs more urgently, or none. For somebody who can do without.
+  Slot try_take() TCPX_EXCLUDES(mutex_);
+  /// A slot, or none now. A client that holds nothing is in line from then on and told when its turn has come.
+  Slot try_take(Client& client) TCPX_EXCLUDES(mutex_);
+  /// Somebody waits. One that holds slots it cannot use at the moment gives them back.
+  bool is_contended() const TCPX_EXCLUDES(mutex_);
+  /// Ends the client's waiting.
+  void forget(Client& client) TCPX_EXCLUDES(mutex_);
+
+  uint32_t free_count() const TCPX_EXCLUDES(mutex_);
+
+ private:
+  struct Place {
+    std::unique_ptr<AsyncCopy> copy;
+    Client* holder = nullptr;
+  };
+  Slot take_free(Client* holder) TCPX_REQUIRES(mutex_);
+  void give_back(uint32_t index) TCPX_EXCLUDES(mutex_);
+  void tell_first_in_line() TCPX_REQUIRES(mutex_);
+
+  MemoryOps& memory_;
+  const int device_;
+  mutable Mutex mutex_;
+  // Made once, before the first slot is taken; a slot's copy is its holder's.
+  MemoryBuffer buffer_;
+  std::vector<std::unique_ptr<CopyLane>> lanes_;
+  std::array<Place, kSlots> places_;  // holders guarded by mutex_
+  std::vector<uint32_t> free_ TCPX_GUARDED_BY(mutex_);
+  std::deque<Client*> waiting_ TCPX_GUARDED_BY(mutex_);
+};
+
+}  // namespace tcpx::soft

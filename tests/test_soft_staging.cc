@@ -1,0 +1,375 @@
+// Sends from memory that the host cannot read: copies that end late, out of step or badly, and a pool that many share.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "net/soft/send_comm.h"
+#include "net/soft/send_socket.h"
+#include "perf/pattern.h"
+#include "tests/support/expect_log.h"
+#include "tests/support/hidden_memory_ops.h"
+#include "tests/support/soft_wire.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx::testing {
+namespace {
+
+using namespace soft;
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr std::chrono::milliseconds kAWhile{100};  // in which what must not happen does not
+
+/// What has come out of one data socket so far.
+class Reader {
+ public:
+  explicit Reader(int fd, uint32_t chunk_bytes) : fd_(fd), chunk_bytes_(chunk_bytes) {}
+
+  /// Reads what is there into `messages`, which have their sizes already.
+  void read(std::vector<std::vector<std::byte>>& messages, size_t& bytes_read) {
+    for (;;) {
+      std::span<std::byte> into = std::span(header_).subspan(header_read_);
+      if (into.empty())
+        into = std::span(messages.at(chunk_.sequence)).subspan(chunk_.offset + payload_read_, chunk_.bytes - payload_read_);
+      const ssize_t n = ::recv(fd_, into.data(), into.size(), MSG_DONTWAIT);
+      if (n <= 0) return;
+      if (header_read_ < kChunkHeaderBytes) {
+        header_read_ += static_cast<size_t>(n);
+        if (header_read_ < kChunkHeaderBytes) continue;
+        const auto header = decode_chunk_header(header_, chunk_bytes_);
+        ASSERT_TRUE(header.is_ok()) << header.status().to_string();
+        ASSERT_LT(header->sequence, messages.size());
+        ASSERT_EQ(header->total, messages[header->sequence].size());
+        chunk_ = *header;
+        payload_read_ = 0;
+      } else {
+        payload_read_ += static_cast<uint32_t>(n);
+        bytes_read += static_cast<size_t>(n);
+      }
+      if (payload_read_ == chunk_.bytes) header_read_ = 0;
+    }
+  }
+
+ private:
+  int fd_;
+  uint32_t chunk_bytes_;
+  std::array<std::byte, kChunkHeaderBytes> header_{};
+  size_t header_read_ = 0;
+  ChunkHeader chunk_;
+  uint32_t payload_read_ = 0;
+};
+
+/// A sending comm with hidden memory full of a pattern, and its peer.
+class Sender {
+ public:
+  Sender(HiddenMemoryOps& memory, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging, uint32_t chunk_bytes,
+         size_t bytes, uint64_t seed, int buffer_bytes)
+      : wire(chunk_bytes, buffer_bytes), content(bytes), source(std::move(*memory.allocate_device(0, bytes))) {
+    auto created = SendComm::create(memory, 0, std::move(io), std::move(staging), std::move(wire.ours));
+    EXPECT_TRUE(created.is_ok());
+    comm = std::move(*created);
+    fill_pattern(content, seed);
+    EXPECT_TRUE((*memory.make_copy_lane(0))->copy(source.device(), content.data(), bytes).is_ok());
+    auto registered = comm->register_region(source.device(), bytes, MemoryType::kCuda);
+    EXPECT_TRUE(registered.is_ok()) << registered.status().to_string();
+    region = *registered;
+    for (const UniqueFd& fd : wire.theirs.data) readers.emplace_back(fd.get(), chunk_bytes);
+  }
+
+  abi::TcpxRequest* post(size_t offset, size_t bytes) {
+    auto request = comm->isend(source.device() + offset, static_cast<int>(bytes), 0, region);
+    EXPECT_TRUE(request.is_ok()) << request.status().to_string();
+    if (!request.is_ok()) return nullptr;
+    sent.emplace_back(offset, bytes);
+    arrived.emplace_back(bytes);
+    requests.push_back(*request);
+    return *request;
+  }
+  /// Reads what is there. True when all that was posted has arrived.
+  bool read() {
+    for (Reader& reader : readers) reader.read(arrived, bytes_read);
+    size_t posted = 0;
+    for (const auto& message : arrived) posted += message.size();
+    return bytes_read == posted;
+  }
+  void expect_arrived_and_done() {
+    ASSERT_TRUE(wait_until([&] { return read(); })) << bytes_read << " bytes";
+    for (; tested < requests.size(); ++tested) {
+      EXPECT_TRUE(wait_until([&] { return comm->test(requests[tested])->done; })) << "message " << tested;
+      const auto [offset, bytes] = sent[tested];
+      EXPECT_TRUE(
+          std::equal(arrived[tested].begin(), arrived[tested].end(), content.begin() + static_cast<std::ptrdiff_t>(offset)))
+          << "message " << tested;
+    }
+  }
+
+  Wire wire;
+  std::vector<std::byte> content;
+  MemoryBuffer source;
+  std::unique_ptr<SendComm> comm;
+  Region* region = nullptr;
+  std::vector<Reader> readers;
+  std::vector<std::pair<size_t, size_t>> sent;
+  std::vector<std::vector<std::byte>> arrived;
+  std::vector<abi::TcpxRequest*> requests;
+  size_t bytes_read = 0, tested = 0;
+};
+
+class SoftStaging : public ::testing::Test {
+ protected:
+  void SetUp() override { allow_log("tcpx-soft"); }
+  void TearDown() override {
+    EXPECT_EQ(memory_.held_copies(), 0u);
+    EXPECT_EQ(staging_.use_count(), 1) << "a comm is left";
+    EXPECT_EQ(staging_->free_count(), prepared_ ? StagingPool::kSlots : 0) << "slots lost";
+    staging_.reset();
+    EXPECT_EQ(memory_.mapped_bytes(), 0u);
+  }
+  std::unique_ptr<Sender> make(uint32_t chunk_bytes, size_t bytes, uint64_t seed = 1, int buffer_bytes = 0) {
+    prepared_ = true;
+    return std::make_unique<Sender>(memory_, io_, staging_, chunk_bytes, bytes, seed, buffer_bytes);
+  }
+  bool some_copy_held(size_t count = 1) {
+    return wait_until([&] { return memory_.held_copies() >= count; });
+  }
+
+  HiddenMemoryOps memory_;
+  std::shared_ptr<IoPool> io_ = *IoPool::create(2);
+  std::shared_ptr<StagingPool> staging_ = std::make_shared<StagingPool>(memory_, 0);
+  bool prepared_ = false;
+};
+
+TEST_F(SoftStaging, EverySizeArrivesAsItIs) {
+  auto sender = make(16 * kPageBytes, 4 * kMiB);
+  for (const size_t bytes : {size_t{1}, size_t{4095}, size_t{65536}, size_t{65537}, size_t{0}, 3 * kMiB + 1}) {
+    sender->post(bytes % 7 * 4096 + bytes % 13, bytes);
+  }
+  sender->expect_arrived_and_done();
+  auto large_chunks = make(4 * kMiB, 6 * kMiB);
+  large_chunks->post(1, 6 * kMiB - 1);
+  large_chunks->expect_arrived_and_done();
+}
+
+TEST_F(SoftStaging, LateCopiesOutOfStepChangeNoByte) {
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    std::mt19937 random(seed);
+    const uint32_t chunk_bytes = kPageBytes << random() % 9;
+    auto sender = make(chunk_bytes, 4 * kMiB, seed);
+    memory_.hold_copies();
+    for (uint32_t i = 0; i < 12; ++i) {
+      const size_t bytes = random() % 4 == 0 ? random() % 400000 : random() % 3000;
+      sender->post(random() % (3 * kMiB), bytes);
+    }
+    const bool reads_late = random() % 2 == 0;
+    EXPECT_TRUE(wait_until([&] {
+      const size_t held = memory_.held_copies();
+      if (held > 0) memory_.end_copy(random() % held);
+      const bool all_read = (!reads_late || random() % 8 == 0) && sender->read();
+      return all_read && held == 0;
+    })) << "seed "
+        << seed;
+    sender->expect_arrived_and_done();
+    memory_.release_copies();
+  }
+}
+
+TEST_F(SoftStaging, WhileOnePieceIsWrittenTheNextAreCopied) {
+  memory_.hold_copies();
+  auto sender = make(4 * kMiB, 4 * kMiB);
+  sender->post(0, 4 * kMiB);
+  ASSERT_TRUE(some_copy_held(3)) << "one socket, one chunk, several copies";
+  memory_.end_copy(1);
+  EXPECT_FALSE(wait_until(
+      [&] {
+        sender->read();
+        return sender->bytes_read > 0;
+      },
+      kAWhile))
+      << "the first piece is not there yet";
+  memory_.end_copy(0);
+  EXPECT_TRUE(wait_until([&] {
+    sender->read();
+    return sender->bytes_read > kFirstPieceBytes;
+  })) << "the first two are there";
+  memory_.release_copies();
+  sender->expect_arrived_and_done();
+}
+
+TEST_F(SoftStaging, CopyingOneMessageDoesNotHoldTheThreadUp) {
+  io_ = *IoPool::create(1);
+  memory_.hold_copies();
+  auto stuck = make(kMiB, kMiB, 1);
+  stuck->post(0, 1000);
+  ASSERT_TRUE(some_copy_held());
+  auto other = make(kMiB, kMiB, 2);
+  other->post(0, 1000);
+  ASSERT_TRUE(some_copy_held(2));
+  memory_.end_copy(1);
+  other->expect_arrived_and_done();
+  EXPECT_EQ(stuck->bytes_read, 0u);
+  memory_.release_copies();
+  stuck->expect_arrived_and_done();
+}
+
+TEST_F(SoftStaging, AMessageOnAnIdleCommIsCopiedFromIsendOn) {
+  auto sender = make(kMiB, kMiB);
+  const auto copied_here = [&] { return memory_.copies_started_by(std::this_thread::get_id()); };
+  // Idle from when its handlers have run: the first messages may come before that.
+  EXPECT_TRUE(wait_until([&] {
+    sender->post(0, 8);
+    sender->expect_arrived_and_done();
+    return copied_here() > 0;
+  }));
+  const size_t before = copied_here();
+  memory_.pretend_current(1);
+  for (int i = 0; i < 20; ++i) {
+    sender->post(0, 8);
+    sender->expect_arrived_and_done();
+  }
+  EXPECT_EQ(copied_here(), before) << "another GPU is current for this thread: not its work";
+  memory_.pretend_current(0);
+}
+
+TEST_F(SoftStaging, ACopyThatCannotStartFailsTheComm) {
+  auto sender = make(kPageBytes, kMiB);
+  memory_.break_copies();
+  Status failure;
+  const auto request = sender->comm->isend(sender->source.device(), 100000, 0, sender->region);
+  if (request.is_ok()) {
+    EXPECT_TRUE(wait_until([&] { return !(failure = sender->comm->test(*request).status()).is_ok(); }));
+  } else {
+    failure = request.status();
+  }
+  EXPECT_EQ(failure.code(), Code::kSystem);
+  EXPECT_NE(failure.to_string().find("broken by the test"), std::string::npos) << failure.to_string();
+  EXPECT_EQ(sender->comm->isend(sender->source.device(), 1, 0, sender->region).status().code(), Code::kSystem) << "for good";
+  EXPECT_TRUE(sender->comm->deregister_region(sender->region).is_ok());
+}
+
+TEST_F(SoftStaging, ACopyThatEndsBadlyFailsTheComm) {
+  memory_.hold_copies();
+  auto sender = make(kMiB, 2 * kMiB);
+  abi::TcpxRequest* request = sender->post(0, 2 * kMiB);
+  ASSERT_TRUE(some_copy_held());
+  memory_.end_copy(0, false);
+  memory_.release_copies();
+  Result<TestAnswer> answer = TestAnswer{};
+  EXPECT_TRUE(wait_until([&] {
+    sender->read();
+    return !(answer = sender->comm->test(request)).is_ok();
+  }));
+  EXPECT_EQ(answer.status().code(), Code::kCuda);
+  EXPECT_EQ(answer.status().native(), 700);
+}
+
+TEST_F(SoftStaging, ClosingWaitsForCopiesInFlight) {
+  memory_.hold_copies();
+  auto sender = make(kMiB, 2 * kMiB);
+  sender->post(0, 2 * kMiB);
+  ASSERT_TRUE(some_copy_held(2));
+  std::atomic<bool> closed = false;
+  std::thread closing([&] {
+    sender->comm.reset();
+    closed = true;
+  });
+  EXPECT_FALSE(wait_until([&] { return closed.load(); }, kAWhile));
+  while (memory_.held_copies() > 1) memory_.end_copy(memory_.held_copies() - 1);
+  EXPECT_FALSE(wait_until([&] { return closed.load(); }, kAWhile)) << "one is still reading";
+  memory_.release_copies();
+  closing.join();
+}
+
+TEST_F(SoftStaging, AFailureIsToldOnlyAfterCopiesInFlight) {
+  memory_.hold_copies();
+  auto sender = make(kMiB, 2 * kMiB);
+  abi::TcpxRequest* request = sender->post(0, 2 * kMiB);
+  ASSERT_TRUE(some_copy_held(2));
+  sender->wire.theirs.control.reset();
+  std::atomic<bool> told = false;
+  std::thread testing([&] {
+    EXPECT_TRUE(wait_until([&] { return !sender->comm->test(request).is_ok(); }));
+    EXPECT_TRUE(sender->comm->deregister_region(sender->region).is_ok());
+    told = true;
+  });
+  EXPECT_FALSE(wait_until([&] { return told.load(); }, kAWhile)) << "whoever is told may free the memory";
+  memory_.release_copies();
+  testing.join();
+}
+
+TEST_F(SoftStaging, ManyCommsShareAFewSlots) {
+  constexpr size_t kComms = 100, kBytes = 300000;
+  std::vector<std::unique_ptr<Sender>> senders;
+  for (size_t i = 0; i < kComms; ++i) senders.push_back(make(16 * kPageBytes, kBytes, i));
+  EXPECT_EQ(memory_.mapped_bytes(), size_t{StagingPool::kSlots} * StagingPool::kSlotBytes) << "no more than for one";
+  memory_.hold_copies();  // so that all want slots at the same time
+  for (auto& sender : senders) sender->post(0, kBytes);
+  ASSERT_TRUE(some_copy_held(StagingPool::kSlots));
+  EXPECT_EQ(memory_.held_copies(), StagingPool::kSlots);
+  memory_.release_copies();
+  for (auto& sender : senders) sender->expect_arrived_and_done();
+  EXPECT_TRUE(wait_until([&] { return staging_->free_count() == StagingPool::kSlots; })) << "idle comms hold none";
+}
+
+TEST_F(SoftStaging, StalledPeersStarveNobodyAndLoseNothing) {
+  constexpr size_t kStalled = 4, kBytes = 2 * kMiB;
+  constexpr int kSmallBuffer = 64 * 1024;
+  std::vector<std::unique_ptr<Sender>> stalled;
+  for (size_t i = 0; i < kStalled; ++i) stalled.push_back(make(512 * 1024, kBytes, i, kSmallBuffer));
+  for (auto& sender : stalled) sender->post(0, kBytes);
+  uint32_t free = StagingPool::kSlots;
+  while (wait_until([&] { return staging_->free_count() != free; }, kAWhile)) free = staging_->free_count();
+  ASSERT_LE(free, StagingPool::kSlots - 2 * kStalled) << "at least one per socket";
+  std::vector<StagingPool::Slot> spare;
+  while (auto slot = staging_->try_take()) spare.push_back(std::move(slot));
+  auto lively = make(512 * 1024, kMiB, 1000);
+  for (int i = 0; i < 10; ++i) {  // with slots that only the stalled ones have
+    lively->post(0, kMiB);
+    lively->expect_arrived_and_done();
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  for (auto& sender : stalled) sender->expect_arrived_and_done();
+}
+
+TEST_F(SoftStaging, WhoIsClosedInLineHoldsNobodyUp) {
+  std::vector<StagingPool::Slot> all;
+  auto first = make(kMiB, kMiB, 1);
+  auto second = make(kMiB, kMiB, 2);
+  while (auto slot = staging_->try_take()) all.push_back(std::move(slot));
+  first->post(0, 1000);
+  ASSERT_TRUE(wait_until([&] { return staging_->is_contended(); }));
+  second->post(0, 1000);
+  first->comm.reset();
+  all.resize(1);
+  second->expect_arrived_and_done();
+}
+
+TEST_F(SoftStaging, HostMemoryNeedsNone) {
+  auto wire = std::make_unique<Wire>(16 * kPageBytes);
+  auto comm = std::move(*SendComm::create(memory_, 0, io_, staging_, std::move(wire->ours)));
+  std::vector<std::byte> content(kMiB);
+  fill_pattern(content, 3);
+  Region* region = *comm->register_region(content.data(), content.size(), MemoryType::kHost);
+  std::vector<std::vector<std::byte>> arrived;
+  std::vector<abi::TcpxRequest*> requests;
+  for (const size_t bytes : {size_t{5}, kMiB, size_t{0}, size_t{70000}, size_t{20000}, size_t{1}}) {
+    requests.push_back(*comm->isend(content.data(), static_cast<int>(bytes), 0, region));
+    arrived.emplace_back(bytes);
+  }
+  Reader a(wire->theirs.data[0].get(), 16 * kPageBytes), b(wire->theirs.data[1].get(), 16 * kPageBytes);
+  size_t bytes_read = 0;
+  EXPECT_TRUE(wait_until([&] {
+    a.read(arrived, bytes_read);
+    b.read(arrived, bytes_read);
+    return bytes_read == kMiB + 90006;
+  }));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_TRUE(wait_until([&] { return comm->test(requests[i])->done; }));
+    EXPECT_TRUE(std::equal(arrived[i].begin(), arrived[i].end(), content.begin())) << i;
+  }
+  EXPECT_EQ(memory_.mapped_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace tcpx::testing
