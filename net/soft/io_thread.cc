@@ -69,7 +69,7 @@ Status IoThread::add(int fd, IoHandler& handler, IoRegistration& registration) {
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = id;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error("watch socket", errno);
-  handlers_.emplace(id, &handler);
+  handlers_.emplace(id, Entry{.handler = &handler});
   // Before the handler can run, because it may let others kick through it.
   registration.thread_ = this;
   registration.fd_ = fd;
@@ -98,15 +98,34 @@ void IoThread::kick(uint64_t id) {
 
 void IoThread::call(uint64_t id) {
   const std::lock_guard lock(running_);
-  const auto found = handlers_.find(id);
-  if (found != handlers_.end() && found->second->on_ready() == IoHandler::Next::kAgain) kick(id);
+  auto found = handlers_.find(id);
+  if (found == handlers_.end() || found->second.handler->on_ready() == IoHandler::Next::kWait) return;
+  found = handlers_.find(id);  // the handler may have added and removed others
+  if (found == handlers_.end() || found->second.is_in_again) return;
+  found->second.is_in_again = true;
+  again_.push_back(id);
+}
+
+void IoThread::call_again(std::vector<uint64_t>& ids) {
+  ids.swap(again_);
+  for (const uint64_t id : ids) {
+    {
+      const std::lock_guard lock(running_);
+      const auto found = handlers_.find(id);
+      if (found == handlers_.end()) continue;
+      found->second.is_in_again = false;
+    }
+    call(id);
+  }
+  ids.clear();
 }
 
 void IoThread::run() {
   std::array<epoll_event, 64> events;
-  std::vector<uint64_t> kicked;
+  std::vector<uint64_t> kicked, again;
   while (!stop_.load()) {
-    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    const int timeout = again_.empty() ? -1 : 0;
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
     if (count < 0 && errno != EINTR) {
       log(LogLevel::kError, "tcpx-soft: epoll_wait: ", system_error("wait", errno).detail());
       return;
@@ -126,6 +145,7 @@ void IoThread::run() {
       for (const uint64_t kicked_id : kicked) call(kicked_id);
       kicked.clear();
     }
+    call_again(again);
   }
 }
 

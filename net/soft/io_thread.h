@@ -65,6 +65,8 @@ class IoThread {
   IoThread(UniqueFd epoll, UniqueFd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
   void run();
   void call(uint64_t id);
+  /// Calls those that said kAgain before now. `ids` is room to work in.
+  void call_again(std::vector<uint64_t>& ids);
   void kick(uint64_t id);
   void remove(int fd, uint64_t id);
 
@@ -75,8 +77,13 @@ class IoThread {
   // Held while a handler runs, so that `remove` knows when it has ended. Recursive because handlers register and remove others;
   // that is also why clang's lock annotations do not fit here.
   std::recursive_mutex running_;
-  std::unordered_map<uint64_t, IoHandler*> handlers_;  // guarded by running_
-  uint64_t next_id_ = 1;                               // guarded by running_
+  struct Entry {
+    IoHandler* handler;
+    bool is_in_again = false;
+  };
+  std::unordered_map<uint64_t, Entry> handlers_;  // guarded by running_
+  uint64_t next_id_ = 1;                          // guarded by running_
+  std::vector<uint64_t> again_;                   // handlers that said kAgain, each once; the thread's own
 
   Mutex kicked_mutex_;
   std::vector<uint64_t> kicked_ TCPX_GUARDED_BY(kicked_mutex_);
