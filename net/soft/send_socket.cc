@@ -12,8 +12,9 @@
 namespace tcpx::soft {
 namespace {
 
-// What a socket may write before other sockets of the thread get their turn.
-constexpr size_t kBytesPerTurn = 1u << 20;
+// What a socket writes, at least, before other sockets of the thread get their turn. Little: when the thread receives as well,
+// what goes through a loopback is then read while it is in the cache.
+constexpr size_t kBytesPerTurn = 128 * 1024;
 // Pieces are taken ahead up to this many bytes: two full slots, one being written and one being copied.
 constexpr uint64_t kAheadBytes = 2 * StagingPool::kSlotBytes;
 
