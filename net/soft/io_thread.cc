@@ -30,16 +30,16 @@ void IoRegistration::remove() {
   removed_ = true;
 }
 
-Result<std::unique_ptr<IoThread>> IoThread::start() {
+Result<std::unique_ptr<IoThread>> IoThread::start(Duration spin) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return system_error("create epoll", errno);
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return system_error("create eventfd", errno);
   epoll_event event{};
-  event.events = EPOLLIN;
+  event.events = EPOLLIN | EPOLLET;  // each write is an event of its own: nobody has to read the count
   event.data.u64 = kWakeId;
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return system_error("watch eventfd", errno);
-  std::unique_ptr<IoThread> thread(new IoThread(std::move(epoll), std::move(wake)));
+  std::unique_ptr<IoThread> thread(new IoThread(std::move(epoll), std::move(wake), spin));
   // Signals belong to the application's threads.
   sigset_t all, before;
   ::sigfillset(&all);
@@ -63,96 +63,102 @@ IoThread::~IoThread() {
 }
 
 Status IoThread::add(int fd, IoHandler& handler, IoRegistration& registration) {
-  const std::lock_guard lock(running_);
-  const uint64_t id = next_id_++;
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.u64 = id;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error("watch socket", errno);
-  handlers_.emplace(id, Entry{.handler = &handler});
-  // Before the handler can run, because it may let others kick through it.
-  registration.thread_ = this;
-  registration.fd_ = fd;
-  registration.id_ = id;
+  uint64_t id;
+  {
+    // The event may come at once, but the loop cannot look its handler up before the registration is complete.
+    MutexLock lock(handlers_mutex_);
+    id = next_id_++;
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+    event.data.u64 = id;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error("watch socket", errno);
+    handlers_.emplace(id, &handler);
+    registration.thread_ = this;
+    registration.fd_ = fd;
+    registration.id_ = id;
+  }
   kick(id);
   return Status::ok();
 }
 
 void IoThread::remove(int fd, uint64_t id) {
-  const std::lock_guard lock(running_);
-  handlers_.erase(id);
+  MutexLock lock(handlers_mutex_);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  const auto found = handlers_.find(id);
+  const IoHandler* handler = found->second;
+  handlers_.erase(found);
+  if (loop_thread_.load() == std::this_thread::get_id()) return;  // a handler removes itself or another of its thread
+  ++waiting_removers_;
+  while (running_ == handler) handler_ended_.wait(handlers_mutex_);
+  --waiting_removers_;
 }
 
 void IoThread::kick(uint64_t id) {
-  bool was_empty;
+  bool wake;
   {
     MutexLock lock(kicked_mutex_);
-    was_empty = kicked_.empty();
     kicked_.push_back(id);
+    any_kicked_.store(true, std::memory_order_release);
+    wake = std::exchange(asleep_, false);
   }
-  if (!was_empty) return;  // the loop has been woken and has not looked yet
+  if (!wake) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
 }
 
-void IoThread::call(uint64_t id) {
-  const std::lock_guard lock(running_);
-  auto found = handlers_.find(id);
-  if (found == handlers_.end() || found->second.handler->on_ready() == IoHandler::Next::kWait) return;
-  found = handlers_.find(id);  // the handler may have added and removed others
-  if (found == handlers_.end() || found->second.is_in_again) return;
-  found->second.is_in_again = true;
-  again_.push_back(id);
+bool IoThread::take_kicked(std::vector<uint64_t>& kicked, bool may_sleep) {
+  if (!may_sleep && !any_kicked_.load(std::memory_order_acquire)) return false;
+  MutexLock lock(kicked_mutex_);
+  any_kicked_.store(false, std::memory_order_relaxed);
+  kicked.swap(kicked_);
+  asleep_ = may_sleep && kicked.empty();
+  return asleep_;
 }
 
-void IoThread::call_again(std::vector<uint64_t>& ids) {
-  ids.swap(again_);
-  for (const uint64_t id : ids) {
-    {
-      const std::lock_guard lock(running_);
-      const auto found = handlers_.find(id);
-      if (found == handlers_.end()) continue;
-      found->second.is_in_again = false;
-    }
-    call(id);
+void IoThread::call(uint64_t id) {
+  IoHandler* handler;
+  {
+    MutexLock lock(handlers_mutex_);
+    const auto found = handlers_.find(id);
+    if (found == handlers_.end()) return;
+    handler = found->second;
+    running_ = handler;
   }
-  ids.clear();
+  const bool again = handler->on_ready() == IoHandler::Next::kAgain;
+  {
+    MutexLock lock(handlers_mutex_);
+    running_ = nullptr;
+    if (waiting_removers_ > 0) handler_ended_.notify_all();
+  }
+  if (again) kick(id);
 }
 
 void IoThread::run() {
+  loop_thread_.store(std::this_thread::get_id());
   std::array<epoll_event, 64> events;
-  std::vector<uint64_t> kicked, again;
+  std::vector<uint64_t> kicked;
+  TimePoint sleep_at{};
   while (!stop_.load()) {
-    const int timeout = again_.empty() ? -1 : 0;
-    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
+    const bool sleeps = take_kicked(kicked, spin_ == Duration::zero() || Clock::steady().now() >= sleep_at);
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), sleeps ? -1 : 0);
     if (count < 0 && errno != EINTR) {
       log(LogLevel::kError, "tcpx-soft: epoll_wait: ", system_error("wait", errno).detail());
       return;
     }
     for (int i = 0; i < count; ++i) {
       const uint64_t id = events[static_cast<size_t>(i)].data.u64;
-      if (id != kWakeId) {
-        call(id);
-        continue;
-      }
-      uint64_t ignored;
-      [[maybe_unused]] const ssize_t n = ::read(wake_.get(), &ignored, sizeof ignored);
-      {
-        MutexLock lock(kicked_mutex_);
-        kicked.swap(kicked_);
-      }
-      for (const uint64_t kicked_id : kicked) call(kicked_id);
-      kicked.clear();
+      if (id != kWakeId) call(id);
     }
-    call_again(again);
+    for (const uint64_t id : kicked) call(id);
+    if (spin_ != Duration::zero() && (count > 0 || !kicked.empty())) sleep_at = Clock::steady().now() + spin_;
+    kicked.clear();
   }
 }
 
-Result<std::shared_ptr<IoPool>> IoPool::create(uint32_t threads) {
+Result<std::shared_ptr<IoPool>> IoPool::create(uint32_t threads, Duration spin) {
   auto pool = std::make_shared<IoPool>();
   for (uint32_t i = 0; i < threads; ++i) {
-    auto thread = IoThread::start();
+    auto thread = IoThread::start(spin);
     if (!thread.is_ok()) return thread.status();
     pool->threads_.push_back(std::move(*thread));
   }

@@ -58,14 +58,16 @@ Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address,
 }
 
 Listener::~Listener() {
-  listening_.remove();
-  ticking_.remove();
   // Strangers' registrations wait for a running handler, which takes mutex_: take them out before letting them go.
   std::list<Stranger> strangers;
   {
     MutexLock lock(mutex_);
+    closing_ = true;
     strangers.swap(strangers_);
   }
+  strangers.clear();
+  listening_.remove();
+  ticking_.remove();
 }
 
 bool Listener::has_peer() {
@@ -84,6 +86,7 @@ std::optional<ConnectedSockets> Listener::try_accept() {
 // One handler for everything this listener owns: there are few descriptors, and the order of events does not matter.
 IoHandler::Next Listener::on_ready() {
   MutexLock lock(mutex_);
+  if (closing_) return Next::kWait;
   uint64_t ticks;
   [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &ticks, sizeof ticks);
   const bool all_taken = take_strangers();

@@ -66,6 +66,7 @@ class Listener final : public Object, private IoHandler {
   std::list<Stranger> strangers_ TCPX_GUARDED_BY(mutex_);
   std::list<Group> groups_ TCPX_GUARDED_BY(mutex_);
   std::deque<ConnectedSockets> ready_ TCPX_GUARDED_BY(mutex_);
+  bool closing_ TCPX_GUARDED_BY(mutex_) = false;       // no new strangers
   bool accept_fails_ TCPX_GUARDED_BY(mutex_) = false;  // for want of descriptors or memory: the backlog has to wait
   IoRegistration listening_;
   IoRegistration ticking_;

@@ -1,0 +1,164 @@
+// The event loops that all connections share.
+#include "net/soft/io_thread.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/timerfd.h>
+
+#include <thread>
+
+#include "tests/support/wait_until.h"
+
+namespace tcpx::testing {
+namespace {
+
+using namespace soft;
+
+/// Never ready: not readable before it is armed, and never writable.
+UniqueFd quiet_fd() {
+  return UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+}
+
+struct Counter final : IoHandler {
+  Next on_ready() override {
+    const int run = ++runs;
+    return run <= again_until ? Next::kAgain : Next::kWait;
+  }
+  std::atomic<int> runs = 0;
+  int again_until = 0;
+};
+
+/// Holds the thread up until it is released.
+struct Blocker final : IoHandler {
+  ~Blocker() override { release(); }
+  Next on_ready() override {
+    entered = true;
+    released.wait(false);
+    return Next::kWait;
+  }
+  void release() {
+    released = true;
+    released.notify_all();
+  }
+  std::atomic<bool> entered = false, released = false;
+};
+
+class IoThreadTest : public ::testing::TestWithParam<std::chrono::microseconds> {
+ protected:
+  const std::shared_ptr<IoPool> pool_ = *IoPool::create(1, GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Spin, IoThreadTest, ::testing::Values(std::chrono::microseconds(0), std::chrono::microseconds(50)),
+                         [](const auto& spin) { return spin.param.count() == 0 ? "sleeps" : "spins"; });
+
+TEST_P(IoThreadTest, AHandlerRunsOnceWhenAddedAndUntilItWaits) {
+  const UniqueFd fd = quiet_fd();
+  Counter counter;
+  counter.again_until = 5;
+  IoRegistration registration;
+  ASSERT_TRUE(pool_->next().add(fd.get(), counter, registration).is_ok());
+  EXPECT_TRUE(wait_until([&] { return counter.runs == 6; }));
+  registration.remove();
+  registration.kick();
+  Counter last;
+  IoRegistration later;
+  ASSERT_TRUE(pool_->next().add(fd.get(), last, later).is_ok());
+  EXPECT_TRUE(wait_until([&] { return last.runs == 1; }));
+  EXPECT_EQ(counter.runs, 6) << "ran after it was removed";
+}
+
+TEST_P(IoThreadTest, EveryKickIsSeen) {
+  struct Ponger final : IoHandler {
+    Next on_ready() override {
+      answered.store(asked.load());
+      return Next::kWait;
+    }
+    std::atomic<int> asked = 0, answered = 0;
+  };
+  constexpr int kThreads = 3, kKicks = 5000;
+  std::vector<std::thread> kickers;
+  for (int i = 0; i < kThreads; ++i) {
+    kickers.emplace_back([&] {
+      const UniqueFd fd = quiet_fd();
+      Ponger ponger;
+      IoRegistration registration;
+      ASSERT_TRUE(pool_->next().add(fd.get(), ponger, registration).is_ok());
+      for (int kick = 1; kick <= kKicks; ++kick) {
+        ponger.asked = kick;
+        registration.kick();
+        ASSERT_TRUE(wait_until([&] { return ponger.answered == kick; })) << "kick " << kick << " was lost";
+      }
+    });
+  }
+  for (std::thread& kicker : kickers) kicker.join();
+}
+
+TEST_P(IoThreadTest, RemovingWaitsForItsOwnHandlerAndForNoOther) {
+  const UniqueFd held_fd = quiet_fd(), other_fd = quiet_fd(), late_fd = quiet_fd();
+  Blocker held;
+  Counter other, late;
+  IoRegistration of_held, of_other, of_late;
+  ASSERT_TRUE(pool_->next().add(other_fd.get(), other, of_other).is_ok());
+  ASSERT_TRUE(pool_->next().add(held_fd.get(), held, of_held).is_ok());
+  ASSERT_TRUE(wait_until([&] { return held.entered.load(); }));
+  ASSERT_TRUE(pool_->next().add(late_fd.get(), late, of_late).is_ok()) << "must not wait for the handler that is held";
+  of_other.remove();
+  of_late.remove();
+  std::atomic<bool> removed = false;
+  std::thread remover([&] {
+    of_held.remove();
+    removed = true;
+  });
+  EXPECT_FALSE(wait_until([&] { return removed.load(); }, std::chrono::milliseconds(50))) << "while its handler runs";
+  held.release();
+  remover.join();
+  EXPECT_EQ(late.runs, 0);
+}
+
+TEST_P(IoThreadTest, AHandlerMayRemoveItselfAndOthersOfItsThread) {
+  struct Remover final : IoHandler {
+    Next on_ready() override {
+      other->remove();
+      own->remove();
+      done = true;
+      return Next::kAgain;
+    }
+    IoRegistration *own = nullptr, *other = nullptr;
+    std::atomic<bool> done = false;
+  };
+  const UniqueFd fd = quiet_fd(), other_fd = quiet_fd();
+  Counter other;
+  IoRegistration registration, of_other;
+  Remover remover;
+  remover.own = &registration;
+  remover.other = &of_other;
+  ASSERT_TRUE(pool_->next().add(other_fd.get(), other, of_other).is_ok());
+  ASSERT_TRUE(pool_->next().add(fd.get(), remover, registration).is_ok());
+  EXPECT_TRUE(wait_until([&] { return remover.done.load(); }));
+}
+
+double process_seconds() {
+  rusage usage;
+  EXPECT_EQ(::getrusage(RUSAGE_SELF, &usage), 0);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+TEST_P(IoThreadTest, WithoutWorkItSleeps) {
+  const UniqueFd fd = quiet_fd();
+  Counter counter;
+  IoRegistration registration;
+  ASSERT_TRUE(pool_->next().add(fd.get(), counter, registration).is_ok());
+  ASSERT_TRUE(wait_until([&] { return counter.runs == 1; }));
+  // Being idle takes time to see: this thread waits for an event that does not come.
+  constexpr int kMilliseconds = 300;
+  pollfd nothing{fd.get(), POLLIN, 0};
+  const double before = process_seconds();
+  EXPECT_EQ(::poll(&nothing, 1, kMilliseconds), 0);
+  EXPECT_LT(process_seconds() - before, 0.01 * kMilliseconds / 1000 + 0.002);
+}
+
+}  // namespace
+}  // namespace tcpx::testing
