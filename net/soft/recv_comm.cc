@@ -1,6 +1,7 @@
 #include "net/soft/recv_comm.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -45,8 +46,8 @@ void RecvComm::stop_data_sockets() {
   for (const auto& socket : sockets_) socket->stop();
 }
 
-void RecvComm::kick_sockets() {
-  for (const auto& socket : sockets_) socket->kick_if_parked();
+void RecvComm::kick_sockets(uint64_t up_to) {
+  for (const auto& socket : sockets_) socket->kick_if_parked(up_to);
 }
 
 bool RecvComm::region_in_use(const Region* region) const {
@@ -75,7 +76,6 @@ Result<abi::TcpxRequest*> RecvComm::irecv(void* data, int size, int tag, const R
         return Status(Code::kExhausted, kOperation, concat(kQueueDepth, " receives are posted: consume the oldest"));
       }
       Message& slot = message(posted_);
-      slot = {};
       slot.data = static_cast<std::byte*>(data);
       slot.region = region;
       slot.posted_bytes = static_cast<uint32_t>(size);
@@ -88,12 +88,11 @@ Result<abi::TcpxRequest*> RecvComm::irecv(void* data, int size, int tag, const R
       request->mem_type = static_cast<int32_t>(region->type);
       request->size = size;
       request->unpack_slot.cnt = nullptr;
-      ++posted_;
-      last_progress_ = Clock::steady().now();
+      if (begun_ == posted_++) kick_sockets(begun_);  // otherwise earlier messages have to begin first
+      be_patient_again();
     }
   }
   if (request == nullptr) return report_failure();
-  kick_sockets();
   return request;
 }
 
@@ -111,7 +110,7 @@ bool RecvComm::begin_message(const ChunkHeader& header) {
   abi::TcpxRequest& request = requests_[begun_ % kQueueDepth];
   queue_.open_slot(begun_, request);
   ++begun_;
-  last_progress_ = Clock::steady().now();  // the time spent waiting for pages was not the peer's silence
+  be_patient_again();  // the time spent waiting for pages was not the peer's silence
   if (header.tag != target.posted_tag) {
     log(LogLevel::kDebug, "tcpx-soft: message ", header.sequence, " from ", peer_, " has tag ", header.tag, ", posted with ",
         target.posted_tag, ": messages pair in post order");
@@ -120,7 +119,6 @@ bool RecvComm::begin_message(const ChunkHeader& header) {
     log(LogLevel::kWarning, "tcpx-soft: message ", header.sequence, " from ", peer_, " has ", header.total, " bytes, ",
         target.posted_bytes, " were posted: discarded, that receive fails");
   }
-  kick_sockets();  // a chunk of the next message may have been waiting for this one to begin
   return true;
 }
 
@@ -138,12 +136,18 @@ Status RecvComm::check_chunk(const ChunkHeader& header, const Message& target) c
   return Status::ok();
 }
 
-Landing RecvComm::begin_chunk(const ChunkHeader& header, std::vector<iovec>& destination) {
+Landing RecvComm::begin_chunk(RecvSocket& asker, const ChunkHeader& header, std::vector<iovec>& destination) {
   Status broken;
   {
     MutexLock lock(mutex_);
     if (failed()) return Landing::kFailed;
-    if (header.sequence >= begun_ && !begin_message(header)) return Landing::kParked;
+    if (header.sequence >= begun_) {
+      // Before the pool is asked, which does not know our lock: pages that come back afterwards find the socket parked and kick.
+      asker.park(header.sequence);
+      if (!begin_message(header)) return Landing::kParked;
+      asker.unpark();
+      kick_sockets(begun_);  // who has a chunk of this message, or of the next, which waited for this one to begin
+    }
     Message& target = message(header.sequence);
     broken = check_chunk(header, target);
     if (broken.is_ok()) {
@@ -180,22 +184,22 @@ void RecvComm::locate(const ChunkHeader& header, const Message& target, std::vec
 void RecvComm::end_chunk(const ChunkHeader& header, Landing landing) {
   MutexLock lock(mutex_);
   Message& target = message(header.sequence);
-  last_progress_ = Clock::steady().now();
   if (--target.missing_chunks > 0) return;
   abi::TcpxRequest& request = requests_[header.sequence % kQueueDepth];
   request.size = landing == Landing::kDiscard ? 0 : static_cast<int32_t>(target.total);
   queue_.publish(header.sequence, target.pages, target.total, request);
-}
-
-void RecvComm::made_progress() {
-  MutexLock lock(mutex_);
-  last_progress_ = Clock::steady().now();
+  ++news_;
 }
 
 void RecvComm::socket_ended(const Status& why) {
   MutexLock lock(mutex_);
   if (ended_sockets_++ == 0) first_end_ = why;
-  last_progress_ = Clock::steady().now();
+  be_patient_again();
+  ++news_;
+}
+
+void RecvComm::be_patient_again() {
+  if (ended_sockets_ > 0) silent_since_ = Clock::steady().now();
 }
 
 void RecvComm::give_up_if_stuck() {
@@ -204,12 +208,16 @@ void RecvComm::give_up_if_stuck() {
   // Only when it is the oldest receive itself that waits for pages: a later one that does says nothing about the chunks that the
   // oldest still misses.
   const bool waits_for_pages = waiting_for_pages_ && begun_ == reported_;
-  const bool silent = !waits_for_pages && Clock::steady().now() - last_progress_ > kLostSocketGrace;
+  uint64_t reads = 0;
+  for (const auto& socket : sockets_) reads += socket->reads();
+  if (std::exchange(reads_seen_, reads) != reads) be_patient_again();
+  const bool silent = !waits_for_pages && Clock::steady().now() - silent_since_ > kLostSocketGrace;
   if (all_ended || silent) fail_locked(Status(Code::kPeerGone, "wait for data", first_end_.to_string()));
 }
 
 void RecvComm::fail_locked(const Status& why) {
   set_failure(why);
+  ++news_;
   pool_->forget(*this);  // pages nobody will wait for must not hold other comms up
 }
 
@@ -219,10 +227,13 @@ void RecvComm::fail(const Status& why) {
 }
 
 Result<TestAnswer> RecvComm::test(const abi::TcpxRequest* request) {
+  const uint64_t news = news_.load();
+  if (request == unfinished_ && news == unfinished_as_of_) return TestAnswer{};
   {
     MutexLock lock(mutex_);
     TCPX_RETURN_IF_ERROR(check_oldest(request));
     Message& oldest = message(reported_);
+    unfinished_ = nullptr;
     if (oldest.is_complete()) {
       ++reported_;
       if (!oldest.too_large) return TestAnswer{.done = true, .bytes = static_cast<int32_t>(oldest.total)};
@@ -230,7 +241,13 @@ Result<TestAnswer> RecvComm::test(const abi::TcpxRequest* request) {
                                     " were posted: nothing was written; consume this receive to go on"));
     }
     give_up_if_stuck();
-    if (!failed()) return TestAnswer{};
+    if (!failed()) {
+      if (ended_sockets_ == 0) {  // otherwise time is news as well
+        unfinished_ = request;
+        unfinished_as_of_ = news;
+      }
+      return TestAnswer{};
+    }
   }
   return report_failure();
 }

@@ -11,6 +11,7 @@
 
 #include <sys/uio.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -45,9 +46,9 @@ class RecvComm final : public Comm, private PagePool::Client {
   abi::NetDeviceHandle device_handle() const { return queue_.device_handle(); }
 
   // For the sockets' handlers, on I/O threads.
-  Landing begin_chunk(const ChunkHeader& header, std::vector<iovec>& destination) TCPX_EXCLUDES(mutex_);
+  /// kParked: `asker` has been parked and will be kicked.
+  Landing begin_chunk(RecvSocket& asker, const ChunkHeader& header, std::vector<iovec>& destination) TCPX_EXCLUDES(mutex_);
   void end_chunk(const ChunkHeader& header, Landing landing) TCPX_EXCLUDES(mutex_);
-  void made_progress() TCPX_EXCLUDES(mutex_);
   /// Nothing more will come from one socket. Receives that are complete stay so.
   void socket_ended(const Status& why) TCPX_EXCLUDES(mutex_);
   /// The stream cannot be trusted any more.
@@ -70,6 +71,8 @@ class RecvComm final : public Comm, private PagePool::Client {
     bool is_complete() const { return missing_chunks == 0; }
   };
 
+  static constexpr uint64_t kAllMessages = ~uint64_t{0} - 1;
+
   RecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<PagePool> pool, UnpackQueue queue,
            ConnectedSockets& sockets);
   bool region_in_use(const Region* region) const override TCPX_REQUIRES(mutex_);
@@ -80,8 +83,11 @@ class RecvComm final : public Comm, private PagePool::Client {
   void fail_locked(const Status& why) TCPX_REQUIRES(mutex_);
   /// Fails the comm when a lost socket has left the oldest receive without hope.
   void give_up_if_stuck() TCPX_REQUIRES(mutex_);
-  void pages_available() override { kick_sockets(); }
-  void kick_sockets();
+  /// The silence that counts begins now.
+  void be_patient_again() TCPX_REQUIRES(mutex_);
+  void pages_available() override { kick_sockets(kAllMessages); }
+  /// Kicks sockets whose chunks belong to message `up_to` or an earlier one.
+  void kick_sockets(uint64_t up_to);
   void stop_data_sockets() override;
 
   const std::shared_ptr<PagePool> pool_;  // shared: the last comm of a GPU frees its pool
@@ -92,7 +98,17 @@ class RecvComm final : public Comm, private PagePool::Client {
   bool waiting_for_pages_ TCPX_GUARDED_BY(mutex_) = false;
   size_t ended_sockets_ TCPX_GUARDED_BY(mutex_) = 0;
   Status first_end_ TCPX_GUARDED_BY(mutex_);
-  TimePoint last_progress_ TCPX_GUARDED_BY(mutex_);
+  // Looked at only after a socket has ended:
+  uint64_t reads_seen_ TCPX_GUARDED_BY(mutex_) = 0;
+  TimePoint silent_since_ TCPX_GUARDED_BY(mutex_);
+
+  // Grows with everything that may change what test says of an unfinished receive. So test needs the lock only when there is
+  // news, and a caller that tests in a loop does not hold the sockets up.
+  std::atomic<uint64_t> news_{0};
+  // The calling thread's: the receive that was unfinished as of news number unfinished_as_of_.
+  const abi::TcpxRequest* unfinished_ = nullptr;
+  uint64_t unfinished_as_of_ = 0;
+
   std::vector<std::unique_ptr<RecvSocket>> sockets_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "base/log.h"
 #include "base/socket_io.h"
@@ -13,8 +14,9 @@
 namespace tcpx::soft {
 namespace {
 
-// Chunks in a row before other sockets of the thread get their turn.
-constexpr int kChunksPerTurn = 4;
+// What a socket may do before others of its thread get their turn: bytes read, and for every chunk what its bookkeeping costs.
+constexpr size_t kBytesPerTurn = 1 << 20;
+constexpr size_t kCostOfAChunk = 16384;
 
 // Where the payload of a refused message goes.
 std::span<std::byte> waste_bin() {
@@ -25,7 +27,7 @@ std::span<std::byte> waste_bin() {
 }  // namespace
 
 IoHandler::Next RecvSocket::on_ready() {
-  for (int chunks = 0; chunks < kChunksPerTurn;) {
+  for (moved_ = 0; moved_ < kBytesPerTurn;) {
     Step step = Step::kStop;
     switch (stage_) {
       case Stage::kHeader:
@@ -41,7 +43,6 @@ IoHandler::Next RecvSocket::on_ready() {
         break;
     }
     if (step == Step::kStop) return Next::kWait;
-    if (stage_ == Stage::kHeader) ++chunks;
   }
   return Next::kAgain;
 }
@@ -53,9 +54,13 @@ size_t RecvSocket::read_some(std::span<iovec> pieces) {
   ssize_t n;
   do n = ::recvmsg(fd(), &message, MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
-  if (n > 0) return static_cast<size_t>(n);
+  if (n > 0) {
+    reads_.store(reads() + 1, std::memory_order_relaxed);  // nobody else writes it
+    moved_ += static_cast<size_t>(n);
+    return static_cast<size_t>(n);
+  }
   if (n == 0) {
-    const bool between_chunks = stage_ == Stage::kHeader && header_read_ == 0;
+    const bool between_chunks = stage_ == Stage::kHeader && ahead_begin_ == ahead_end_;
     end(Status(Code::kPeerGone, "data socket",
                between_chunks ? "closed by the peer" : "closed by the peer in the middle of a message"));
   } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
@@ -64,19 +69,29 @@ size_t RecvSocket::read_some(std::span<iovec> pieces) {
   return 0;
 }
 
+std::span<const std::byte> RecvSocket::take_ahead(size_t bytes) {
+  const auto taken = std::span(ahead_).first(ahead_end_).subspan(ahead_begin_, std::min(bytes, ahead_end_ - ahead_begin_));
+  ahead_begin_ += taken.size();
+  return taken;
+}
+
 void RecvSocket::end(const Status& why) {
   stage_ = Stage::kEnded;
   comm_.socket_ended(why);
 }
 
 RecvSocket::Step RecvSocket::read_header() {
-  iovec piece = {header_bytes_.data() + header_read_, kChunkHeaderBytes - header_read_};
-  const size_t n = read_some({&piece, 1});
-  if (n == 0) return Step::kStop;
-  header_read_ += n;
-  if (header_read_ < kChunkHeaderBytes) return Step::kGoOn;
-  header_read_ = 0;
-  const auto header = decode_chunk_header(header_bytes_, comm_.chunk_bytes());
+  if (ahead_end_ - ahead_begin_ < kChunkHeaderBytes) {
+    std::copy(ahead_.begin() + ahead_begin_, ahead_.begin() + ahead_end_, ahead_.begin());
+    ahead_end_ -= ahead_begin_;
+    ahead_begin_ = 0;
+    iovec piece = {ahead_.data() + ahead_end_, kAheadBytes - ahead_end_};
+    const size_t n = read_some({&piece, 1});
+    if (n == 0) return Step::kStop;
+    ahead_end_ += n;
+    if (ahead_end_ < kChunkHeaderBytes) return Step::kGoOn;
+  }
+  const auto header = decode_chunk_header(take_ahead(kChunkHeaderBytes).first<kChunkHeaderBytes>(), comm_.chunk_bytes());
   if (!header.is_ok()) {
     stage_ = Stage::kEnded;
     comm_.fail(header.status());
@@ -88,11 +103,8 @@ RecvSocket::Step RecvSocket::read_header() {
 }
 
 RecvSocket::Step RecvSocket::find_landing() {
-  // Parked is announced before asking, so that whatever changes after the answer finds it and kicks.
-  parked_.store(true, std::memory_order_seq_cst);
-  landing_ = comm_.begin_chunk(header_, destination_);
+  landing_ = comm_.begin_chunk(*this, header_, destination_);
   if (landing_ == Landing::kParked) return Step::kStop;
-  parked_.store(false, std::memory_order_seq_cst);
   if (landing_ == Landing::kFailed) {
     stage_ = Stage::kEnded;
     return Step::kStop;
@@ -100,10 +112,24 @@ RecvSocket::Step RecvSocket::find_landing() {
   payload_left_ = header_.bytes;
   piece_ = 0;
   stage_ = Stage::kPayload;
+  place_ahead();
   if (payload_left_ == 0) finish_chunk();
   return Step::kGoOn;
 }
 
+void RecvSocket::place_ahead() {
+  for (std::span<const std::byte> bytes = take_ahead(payload_left_); !bytes.empty();) {
+    size_t n = bytes.size();
+    if (landing_ == Landing::kMemory) {
+      n = std::min(n, destination_[piece_].iov_len);
+      std::memcpy(destination_[piece_].iov_base, bytes.data(), n);
+    }
+    advance(n);
+    bytes = bytes.subspan(n);
+  }
+}
+
+// Payload is missing, so nothing is left in ahead_.
 RecvSocket::Step RecvSocket::read_payload() {
   size_t n;
   if (landing_ == Landing::kDiscard) {
@@ -111,25 +137,30 @@ RecvSocket::Step RecvSocket::read_payload() {
     iovec piece = {bin.data(), std::min<size_t>(bin.size(), payload_left_)};
     n = read_some({&piece, 1});
   } else {
+    destination_.push_back({ahead_.data(), kAheadBytes});
     n = read_some(std::span(destination_).subspan(piece_));
+    destination_.pop_back();
   }
   if (n == 0) return Step::kStop;
-  payload_left_ -= static_cast<uint32_t>(n);
-  if (payload_left_ == 0) {
-    finish_chunk();
-    return Step::kGoOn;
-  }
-  if (landing_ == Landing::kMemory) {
-    for (; n >= destination_[piece_].iov_len; ++piece_) n -= destination_[piece_].iov_len;
-    destination_[piece_].iov_base = static_cast<std::byte*>(destination_[piece_].iov_base) + n;
-    destination_[piece_].iov_len -= n;
-  }
-  comm_.made_progress();
+  const size_t payload = std::min<size_t>(n, payload_left_);
+  ahead_begin_ = 0;
+  ahead_end_ = n - payload;
+  advance(payload);
+  if (payload_left_ == 0) finish_chunk();
   return Step::kGoOn;
+}
+
+void RecvSocket::advance(size_t bytes) {
+  payload_left_ -= static_cast<uint32_t>(bytes);
+  if (landing_ != Landing::kMemory || payload_left_ == 0) return;
+  for (; bytes >= destination_[piece_].iov_len; ++piece_) bytes -= destination_[piece_].iov_len;
+  iovec& piece = destination_[piece_];
+  piece = {static_cast<std::byte*>(piece.iov_base) + bytes, piece.iov_len - bytes};
 }
 
 void RecvSocket::finish_chunk() {
   comm_.end_chunk(header_, landing_);
+  moved_ += kCostOfAChunk;
   stage_ = Stage::kHeader;
 }
 

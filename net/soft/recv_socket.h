@@ -1,4 +1,7 @@
 // One data socket of a RecvComm: reads a chunk header, asks the comm where the chunk goes, reads it there.
+//
+// Every read asks for a little more than the payload that is missing, into `ahead_`: the next header and a small payload behind
+// it are then there already. A small message so takes one read, and of large ones at most kAheadBytes are copied.
 #pragma once
 
 #include <array>
@@ -15,14 +18,23 @@ class RecvSocket final : public SocketHandler {
   RecvSocket(UniqueFd fd, RecvComm& comm) : SocketHandler(std::move(fd)), comm_(comm) {}
   ~RecvSocket() override { stop(); }
 
-  /// Any thread: what this socket waited for may have come.
-  void kick_if_parked() const {
-    if (parked_.load(std::memory_order_seq_cst)) kick();
+  /// The comm, under its lock: a chunk of message `sequence` waits here until somebody kicks.
+  void park(uint64_t sequence) { parked_.store(sequence); }
+  void unpark() { parked_.store(kNotParked); }
+  /// Any thread: what chunks up to message `sequence` waited for may have come.
+  void kick_if_parked(uint64_t sequence) {
+    uint64_t parked = parked_.load();
+    if (parked <= sequence && parked_.compare_exchange_strong(parked, kNotParked)) kick();
   }
+  /// Changes whenever bytes have come. Any thread.
+  uint64_t reads() const { return reads_.load(std::memory_order_relaxed); }
 
   Next on_ready() override;
 
  private:
+  static constexpr uint64_t kNotParked = ~uint64_t{0};
+  static constexpr size_t kAheadBytes = kChunkHeaderBytes + 1024;  // the rest of a payload then begins at a multiple of 64
+
   enum class Stage { kHeader, kLanding, kPayload, kEnded };
   enum class Step { kGoOn, kStop };
   Step read_header();
@@ -30,19 +42,28 @@ class RecvSocket final : public SocketHandler {
   Step read_payload();
   /// Reads once into `pieces`. @return bytes read, 0 when the socket is empty for now or has ended (stage_ tells).
   size_t read_some(std::span<iovec> pieces);
+  /// Takes up to `bytes` of what was read ahead.
+  std::span<const std::byte> take_ahead(size_t bytes);
+  /// Payload that has been read ahead, to its place.
+  void place_ahead();
+  /// `bytes` of the payload are where they belong.
+  void advance(size_t bytes);
   void end(const Status& why);
   void finish_chunk();
 
   RecvComm& comm_;
   Stage stage_ = Stage::kHeader;
-  std::array<std::byte, kChunkHeaderBytes> header_bytes_{};
-  size_t header_read_ = 0;
+  std::array<std::byte, kAheadBytes> ahead_;  // valid from ahead_begin_ to ahead_end_
+  size_t ahead_begin_ = 0;
+  size_t ahead_end_ = 0;
   ChunkHeader header_;
   Landing landing_ = Landing::kMemory;
   std::vector<iovec> destination_;  // what is still to be filled starts at piece_
   size_t piece_ = 0;
   uint32_t payload_left_ = 0;
-  std::atomic<bool> parked_{false};
+  size_t moved_ = 0;  // bytes read in this turn
+  std::atomic<uint64_t> parked_{kNotParked};
+  std::atomic<uint64_t> reads_{0};
 };
 
 }  // namespace tcpx::soft
