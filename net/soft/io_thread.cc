@@ -72,7 +72,7 @@ Status IoThread::add(int fd, IoHandler& handler, IoRegistration& registration) {
     event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
     event.data.u64 = id;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error("watch socket", errno);
-    handlers_.emplace(id, &handler);
+    handlers_.emplace(id, Entry{.handler = &handler});
     registration.thread_ = this;
     registration.fd_ = fd;
     registration.id_ = id;
@@ -85,7 +85,7 @@ void IoThread::remove(int fd, uint64_t id) {
   MutexLock lock(handlers_mutex_);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   const auto found = handlers_.find(id);
-  const IoHandler* handler = found->second;
+  const IoHandler* handler = found->second.handler;
   handlers_.erase(found);
   if (loop_thread_.load() == std::this_thread::get_id()) return;  // a handler removes itself or another of its thread
   ++waiting_removers_;
@@ -115,31 +115,34 @@ bool IoThread::take_kicked(std::vector<uint64_t>& kicked, bool may_sleep) {
   return asleep_;
 }
 
-void IoThread::call(uint64_t id) {
+void IoThread::call(uint64_t id, bool is_again) {
   IoHandler* handler;
   {
     MutexLock lock(handlers_mutex_);
     const auto found = handlers_.find(id);
     if (found == handlers_.end()) return;
-    handler = found->second;
+    if (is_again) found->second.is_in_again = false;
+    handler = found->second.handler;
     running_ = handler;
   }
   const bool again = handler->on_ready() == IoHandler::Next::kAgain;
-  {
-    MutexLock lock(handlers_mutex_);
-    running_ = nullptr;
-    if (waiting_removers_ > 0) handler_ended_.notify_all();
-  }
-  if (again) kick(id);
+  MutexLock lock(handlers_mutex_);
+  running_ = nullptr;
+  if (waiting_removers_ > 0) handler_ended_.notify_all();
+  if (!again) return;
+  const auto found = handlers_.find(id);  // it may have been removed, and others added
+  if (found == handlers_.end() || std::exchange(found->second.is_in_again, true)) return;
+  again_.push_back(id);
 }
 
 void IoThread::run() {
   loop_thread_.store(std::this_thread::get_id());
   std::array<epoll_event, 64> events;
-  std::vector<uint64_t> kicked;
+  std::vector<uint64_t> kicked, again;
   TimePoint sleep_at{};
   while (!stop_.load()) {
-    const bool sleeps = take_kicked(kicked, spin_ == Duration::zero() || Clock::steady().now() >= sleep_at);
+    const bool idle = again_.empty() && (spin_ == Duration::zero() || Clock::steady().now() >= sleep_at);
+    const bool sleeps = take_kicked(kicked, idle);
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), sleeps ? -1 : 0);
     if (count < 0 && errno != EINTR) {
       log(LogLevel::kError, "tcpx-soft: epoll_wait: ", system_error("wait", errno).detail());
@@ -147,11 +150,14 @@ void IoThread::run() {
     }
     for (int i = 0; i < count; ++i) {
       const uint64_t id = events[static_cast<size_t>(i)].data.u64;
-      if (id != kWakeId) call(id);
+      if (id != kWakeId) call(id, false);
     }
-    for (const uint64_t id : kicked) call(id);
-    if (spin_ != Duration::zero() && (count > 0 || !kicked.empty())) sleep_at = Clock::steady().now() + spin_;
+    for (const uint64_t id : kicked) call(id, false);
+    again.swap(again_);
+    for (const uint64_t id : again) call(id, true);
+    if (spin_ != Duration::zero() && (count > 0 || !kicked.empty() || !again.empty())) sleep_at = Clock::steady().now() + spin_;
     kicked.clear();
+    again.clear();
   }
 }
 

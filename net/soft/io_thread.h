@@ -60,7 +60,7 @@ class IoRegistration {
 class IoThread {
  public:
   /// @param spin how long the thread keeps polling after it last had work, before it sleeps.
-  static Result<std::unique_ptr<IoThread>> start(Duration spin);
+  static Result<std::unique_ptr<IoThread>> start(Duration spin = Duration::zero());
   ~IoThread();
 
   /// Fills an empty `registration`. `handler` and `fd` must outlive it. The handler is called once soon, ready or not.
@@ -70,7 +70,7 @@ class IoThread {
   friend class IoRegistration;
   IoThread(UniqueFd epoll, UniqueFd wake, Duration spin) : epoll_(std::move(epoll)), wake_(std::move(wake)), spin_(spin) {}
   void run();
-  void call(uint64_t id) TCPX_EXCLUDES(handlers_mutex_);
+  void call(uint64_t id, bool is_again) TCPX_EXCLUDES(handlers_mutex_);
   void kick(uint64_t id) TCPX_EXCLUDES(kicked_mutex_);
   void remove(int fd, uint64_t id) TCPX_EXCLUDES(handlers_mutex_);
   /// Swaps the kicked ids into the empty `kicked`. @return true when there are none and the next wait may sleep: from then on a
@@ -82,12 +82,17 @@ class IoThread {
   const Duration spin_;
   std::atomic<bool> stop_{false};
 
+  struct Entry {
+    IoHandler* handler;
+    bool is_in_again = false;
+  };
   Mutex handlers_mutex_;  // not held while a handler runs
-  std::unordered_map<uint64_t, IoHandler*> handlers_ TCPX_GUARDED_BY(handlers_mutex_);
+  std::unordered_map<uint64_t, Entry> handlers_ TCPX_GUARDED_BY(handlers_mutex_);
   uint64_t next_id_ TCPX_GUARDED_BY(handlers_mutex_) = 1;
   const IoHandler* running_ TCPX_GUARDED_BY(handlers_mutex_) = nullptr;
   int waiting_removers_ TCPX_GUARDED_BY(handlers_mutex_) = 0;
   CondVar handler_ended_;
+  std::vector<uint64_t> again_;  // handlers that said kAgain, each once; the thread's own
 
   Mutex kicked_mutex_;
   std::vector<uint64_t> kicked_ TCPX_GUARDED_BY(kicked_mutex_);
