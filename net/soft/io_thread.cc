@@ -141,7 +141,8 @@ void IoThread::run() {
   std::vector<uint64_t> kicked, again;
   TimePoint sleep_at{};
   while (!stop_.load()) {
-    const bool idle = again_.empty() && (spin_ == Duration::zero() || Clock::steady().now() >= sleep_at);
+    again.swap(again_);
+    const bool idle = again.empty() && (spin_ == Duration::zero() || Clock::steady().now() >= sleep_at);
     const bool sleeps = take_kicked(kicked, idle);
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), sleeps ? -1 : 0);
     if (count < 0 && errno != EINTR) {
@@ -153,7 +154,7 @@ void IoThread::run() {
       if (id != kWakeId) call(id, false);
     }
     for (const uint64_t id : kicked) call(id, false);
-    again.swap(again_);
+    // Last, and not those that have said kAgain just now: what has arrived for others goes first, while it is in the cache.
     for (const uint64_t id : again) call(id, true);
     if (spin_ != Duration::zero() && (count > 0 || !kicked.empty() || !again.empty())) sleep_at = Clock::steady().now() + spin_;
     kicked.clear();

@@ -15,7 +15,9 @@ namespace tcpx::soft {
 namespace {
 
 // What a socket may do before others of its thread get their turn: bytes read, and for every chunk what its bookkeeping costs.
-constexpr size_t kBytesPerTurn = 1024 * 1024;
+// More than a sending socket writes in its turn: where one thread does both, what is on its way must not pile up and leave the
+// cache.
+constexpr size_t kBytesPerTurn = 1 << 20;
 constexpr size_t kCostOfAChunk = 16384;
 
 // Where the payload of a refused message goes.
