@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <thread>
 
 namespace tcpx::soft {
 namespace {
@@ -68,7 +69,8 @@ TEST(SoftInterfaces, NoMatchNamesWhatIsThere) {
 TEST(SoftConfig, MalformedVariablesAreNamed) {
   for (const char* name :
        {"NCCL_NSOCKS_PERTHREAD", "NCCL_SOCKET_NTHREADS", "NCCL_DYNAMIC_CHUNK_SIZE", "UCCL_TCPX_SOFT_POOL_BYTES",
-        "UCCL_TCPX_SOFT_IO_THREADS", "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY"}) {
+        "UCCL_TCPX_SOFT_IO_THREADS", "UCCL_TCPX_SOFT_SPIN_US", "NCCL_GPUDIRECTTCPX_TX_BINDINGS", "NCCL_GPUDIRECTTCPX_RX_BINDINGS",
+        "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY"}) {
     ::setenv(name, "zero", 1);
     const auto config = Config::from_environment();
     ::unsetenv(name);
@@ -77,6 +79,41 @@ TEST(SoftConfig, MalformedVariablesAreNamed) {
     EXPECT_NE(config.status().detail().find(name), std::string::npos) << config.status().to_string();
   }
   EXPECT_TRUE(Config::from_environment().is_ok());
+}
+
+TEST(SoftInterfaces, TheControlInterfaceIsAnExactNameThatIsUp) {
+  EXPECT_EQ(choose_control_address(kHost, "eth1", AddressFamily::kAny)->host(), "10.0.0.1");
+  EXPECT_EQ(choose_control_address(kHost, "eth1", AddressFamily::kIpv6)->host(), "fd00::1");
+  EXPECT_EQ(choose_control_address(kHost, "lo", AddressFamily::kAny)->host(), "127.0.0.1");
+  for (const char* wrong : {"eth", "eth3", "eth2,eth1", "=eth1", "^eth1", "no-such-interface"}) {
+    const auto address = choose_control_address(kHost, wrong, AddressFamily::kAny);
+    EXPECT_EQ(address.status().code(), Code::kBadConfig) << wrong;
+    EXPECT_NE(address.status().detail().find("NCCL_GPUDIRECTTCPX_CTRL_DEV"), std::string::npos) << address.status().to_string();
+  }
+  EXPECT_EQ(choose_control_address(kHost, "eth2", AddressFamily::kIpv6).status().code(), Code::kBadConfig) << "no such address";
+  EXPECT_FALSE(find_control_address({})->has_value()) << "unset";
+}
+
+TEST(SoftConfig, TheDefaultOfSpinningLeavesTwoCoresToCallers) {
+  EXPECT_EQ(Config::from_environment()->spin > Duration::zero(),
+            std::thread::hardware_concurrency() >= Config::from_environment()->io_threads + 2);
+  ::setenv("UCCL_TCPX_SOFT_IO_THREADS", "64", 1);
+  EXPECT_EQ(Config::from_environment()->spin > Duration::zero(), std::thread::hardware_concurrency() >= 66);
+  ::setenv("UCCL_TCPX_SOFT_SPIN_US", "7", 1);
+  EXPECT_EQ(Config::from_environment()->spin, std::chrono::microseconds(7)) << "asked for";
+  ::setenv("UCCL_TCPX_SOFT_SPIN_US", "1000001", 1);
+  EXPECT_EQ(Config::from_environment().status().code(), Code::kBadConfig);
+  ::unsetenv("UCCL_TCPX_SOFT_IO_THREADS");
+  ::unsetenv("UCCL_TCPX_SOFT_SPIN_US");
+}
+
+TEST(SoftConfig, BindingsAreReadPerDirection) {
+  ::setenv("NCCL_GPUDIRECTTCPX_TX_BINDINGS", "lo:0", 1);
+  const auto config = Config::from_environment();
+  ::unsetenv("NCCL_GPUDIRECTTCPX_TX_BINDINGS");
+  ASSERT_TRUE(config.is_ok()) << config.status().to_string();
+  EXPECT_EQ(config->send_cores, (Bindings{{"lo", {0}}}));
+  EXPECT_TRUE(config->receive_cores.empty());
 }
 
 TEST(SoftConfig, SizesAreRoundedToPagesAndSocketsCapped) {

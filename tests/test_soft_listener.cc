@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/socket_io.h"
+#include "net/soft/connector.h"
 #include "net/soft/listener.h"
 #include "tests/support/wait_until.h"
 
@@ -82,6 +83,33 @@ TEST_F(SoftListener, ABurstOfGoodClientsIsServedWhole) {
     return accepted == kClients;
   })) << accepted
       << " of " << kClients;
+}
+
+TEST_F(SoftListener, ControlSocketsMayComeToAnotherAddress) {
+  const SocketAddress other = resolve("127.0.0.2", 0)->front();
+  HandleInfo wanted = {.address = {}, .data_sockets = 2, .chunk_bytes = 4096, .cookie = {}, .control_address = other};
+  const auto listener = Listener::create(SocketAddress::loopback(0), wanted, io_);
+  ASSERT_TRUE(listener.is_ok()) << listener.status().to_string();
+  const auto info = decode_handle((*listener)->handle());
+  ASSERT_TRUE(info.is_ok() && info->control_address);
+  EXPECT_EQ(info->control_address->host(), "127.0.0.2");
+  const SocketAddress source = resolve("127.0.0.3", 0)->front(), control_source = resolve("127.0.0.4", 0)->front();
+  const auto connected = connect_to_listener(*info, source, soon(), control_source);
+  ASSERT_TRUE(connected.is_ok()) << connected.status().to_string();
+  EXPECT_EQ(peer_address(connected->control.get())->to_string(), info->control_address->to_string());
+  EXPECT_EQ(local_address(connected->control.get())->host(), "127.0.0.4");
+  for (const UniqueFd& data : connected->data) {
+    EXPECT_EQ(peer_address(data.get())->to_string(), info->address.to_string());
+    EXPECT_EQ(local_address(data.get())->host(), "127.0.0.3");
+  }
+  EXPECT_TRUE(wait_until([&] { return (*listener)->try_accept().has_value(); }));
+  // Our own sockets for it are as the kernel likes when nobody says; what was given for data must not be bound.
+  EXPECT_NE(local_address(connect_to_listener(*info, source, soon())->control.get())->host(), "127.0.0.3");
+  // Without an address of its own the control socket goes where the data sockets go, and comes from there.
+  const auto together = connect_to_listener(info_, source, soon(), control_source);
+  ASSERT_TRUE(together.is_ok());
+  EXPECT_EQ(peer_address(together->control.get())->to_string(), info_.address.to_string());
+  EXPECT_EQ(local_address(together->control.get())->host(), "127.0.0.3");
 }
 
 std::atomic<int> accept_warnings;

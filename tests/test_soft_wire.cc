@@ -28,6 +28,21 @@ TEST(SoftWire, HandleRoundTripsInBothFamilies) {
   }
 }
 
+TEST(SoftWire, AHandleMayNameAnotherAddressForControlSockets) {
+  EXPECT_FALSE(decode_handle(encode_handle(handle_info("127.0.0.1")))->control_address);
+  for (const char* host : {"127.0.0.2", "fd00::2"}) {
+    HandleInfo info = handle_info("127.0.0.1");
+    info.control_address = resolve(host, 7654)->front();
+    const auto back = decode_handle(encode_handle(info));
+    ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+    EXPECT_EQ(back->address.to_string(), "127.0.0.1:4567");
+    ASSERT_TRUE(back->control_address);
+    EXPECT_EQ(back->control_address->to_string(), info.control_address->to_string());
+    info.control_address = info.control_address->with_port(0);
+    EXPECT_EQ(decode_handle(encode_handle(info)).status().code(), Code::kProtocol) << "port 0";
+  }
+}
+
 // Flipping any bit of any byte must be noticed.
 template <size_t N, class Decode>
 void expect_every_flip_refused(const std::array<std::byte, N>& good, Decode decode) {

@@ -10,8 +10,17 @@
 namespace tcpx::soft {
 namespace {
 
+constexpr Duration kDefaultSpin = std::chrono::microseconds(50);
+
 uint64_t round_up_to_page(int64_t bytes) {
   return (static_cast<uint64_t>(bytes) + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+Result<Bindings> bindings_from(Variable id) {
+  const char* name = environment_info(id).name;
+  auto bindings = parse_bindings(name, environment_text(id));
+  if (bindings.is_ok()) TCPX_RETURN_IF_ERROR(check_bindings(name, *bindings));
+  return bindings;
 }
 
 }  // namespace
@@ -40,8 +49,22 @@ Result<Config> Config::from_environment() {
 
   const auto io_threads = environment_integer(Variable::kSoftIoThreads);
   if (!io_threads.is_ok()) return io_threads.status();
-  const uint32_t half_the_cores = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 8u);
-  config.io_threads = *io_threads > 0 ? static_cast<uint32_t>(*io_threads) : half_the_cores;
+  const uint32_t cores = std::thread::hardware_concurrency();
+  config.io_threads = *io_threads > 0 ? static_cast<uint32_t>(*io_threads) : std::clamp(cores / 2, 1u, 8u);
+
+  const auto spin = environment_integer(Variable::kSoftSpinUs);
+  if (!spin.is_ok()) return spin.status();
+  // A thread that polls takes a core from somebody. Where callers have two for themselves, one per direction, it is nobody's.
+  const bool cores_to_spare = cores >= config.io_threads + 2;
+  config.spin = *spin >= 0 ? std::chrono::microseconds(*spin) : cores_to_spare ? kDefaultSpin : Duration::zero();
+
+  config.control_interface = environment_text(Variable::kCtrlDev);
+  auto send_cores = bindings_from(Variable::kTxBindings);
+  if (!send_cores.is_ok()) return send_cores.status();
+  config.send_cores = std::move(*send_cores);
+  auto receive_cores = bindings_from(Variable::kRxBindings);
+  if (!receive_cores.is_ok()) return receive_cores.status();
+  config.receive_cores = std::move(*receive_cores);
 
   const auto connect = environment_integer(Variable::kSoftConnectTimeoutMs);
   if (!connect.is_ok()) return connect.status();

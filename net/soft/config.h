@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "net/soft/bindings.h"
 #include "tcpx/status.h"
 
 namespace tcpx::soft {
@@ -18,6 +19,10 @@ struct Config {
   uint32_t chunk_bytes = 512 * 1024;  ///< multiple of kPageBytes
   uint64_t pool_bytes = 0;            ///< multiple of kPageBytes
   uint32_t io_threads = 1;
+  Duration spin{};
+  std::string control_interface;  ///< NCCL_GPUDIRECTTCPX_CTRL_DEV, "" when unset
+  Bindings send_cores;            ///< by interface; who is not in it runs anywhere
+  Bindings receive_cores;
   Duration connect_timeout{};
 
   /// kBadConfig naming the first malformed variable.

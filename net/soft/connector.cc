@@ -9,17 +9,28 @@
 #include "base/text.h"
 
 namespace tcpx::soft {
+namespace {
 
-Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const SocketAddress& source, Deadline deadline) {
+/// Binds to `source` when that is possible.
+Result<UniqueFd> connect_from(const std::optional<SocketAddress>& source, const SocketAddress& target, Deadline deadline) {
+  return connect_tcp(target, deadline, source && source->family() == target.family() ? &*source : nullptr);
+}
+
+}  // namespace
+
+Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
+                                             const std::optional<SocketAddress>& control_source) {
   Hello hello{.cookie = listener.cookie, .connection = 0, .socket_index = 0, .data_sockets = listener.data_sockets};
   if (::getrandom(&hello.connection, sizeof hello.connection, 0) != static_cast<ssize_t>(sizeof hello.connection)) {
     return system_error("choose a connection number", errno);
   }
-  const SocketAddress* bind_to = source.family() == listener.address.family() ? &source : nullptr;
-
   std::vector<UniqueFd> sockets;
   for (uint32_t i = 0; i <= listener.data_sockets; ++i) {
-    auto fd = connect_tcp(listener.address, deadline, bind_to);
+    // The data interface may not reach the network of a control interface: control sockets then leave from ours, or as the kernel
+    // likes.
+    const bool apart = i == listener.data_sockets && listener.control_address;
+    auto fd = apart ? connect_from(control_source, *listener.control_address, deadline)
+                    : connect_from(source, listener.address, deadline);
     if (!fd.is_ok()) return fd.status();
     TCPX_RETURN_IF_ERROR(set_no_delay(fd->get()));
     TCPX_RETURN_IF_ERROR(set_keep_alive(fd->get()));

@@ -76,6 +76,14 @@ std::vector<InterfaceAddress> list_addresses() {
   return all;
 }
 
+std::string list_of(const std::vector<InterfaceAddress>& all) {
+  std::string there;
+  for (const InterfaceAddress& address : all) {
+    there.append(concat(there.empty() ? "" : ", ", address.name, " ", address.address.host(), address.up ? "" : " (down)"));
+  }
+  return there;
+}
+
 std::string pci_path_of(const std::string& name) {
   char resolved[PATH_MAX];
   return ::realpath(concat("/sys/class/net/", name, "/device").c_str(), resolved) != nullptr ? resolved : "";
@@ -121,13 +129,27 @@ Result<std::vector<Interface>> find_interfaces(const Config& config) {
     interfaces.push_back({chosen.name, chosen.address, pci_path_of(chosen.name), speed_of(chosen.name)});
   }
   if (!interfaces.empty()) return interfaces;
-  std::string there;
-  for (const InterfaceAddress& address : all) {
-    there.append(concat(there.empty() ? "" : ", ", address.name, " ", address.address.host(), address.up ? "" : " (down)"));
-  }
   return Status(
       Code::kNotFound, "find network interfaces",
-      concat("none is up and matches NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=\"", config.interfaces, "\"; there are: ", there));
+      concat("none is up and matches NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=\"", config.interfaces, "\"; there are: ", list_of(all)));
+}
+
+Result<SocketAddress> choose_control_address(const std::vector<InterfaceAddress>& all, const std::string& name,
+                                             AddressFamily family) {
+  std::vector<InterfaceAddress> named;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(named), [&](const auto& candidate) { return candidate.name == name; });
+  const std::vector<InterfaceAddress> chosen = choose_interfaces(named, concat("=", name), family);
+  if (!chosen.empty()) return chosen.front().address;
+  return Status(
+      Code::kBadConfig, "find the control interface",
+      concat("NCCL_GPUDIRECTTCPX_CTRL_DEV=\"", name, "\" is not the name of one that is up; there are: ", list_of(all)));
+}
+
+Result<std::optional<SocketAddress>> find_control_address(const Config& config) {
+  if (config.control_interface.empty()) return std::optional<SocketAddress>();
+  auto address = choose_control_address(list_addresses(), config.control_interface, config.family);
+  if (!address.is_ok()) return address.status();
+  return std::optional(*address);
 }
 
 }  // namespace tcpx::soft

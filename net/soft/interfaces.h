@@ -1,6 +1,7 @@
 // Which network interfaces become devices.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,14 @@ inline constexpr size_t kMaxInterfaces = 16;
 /// link-local addresses mean nothing to another host and are left out.
 std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddress>& all, const std::string& pattern,
                                                 AddressFamily family);
+
+/// The address of interface `name` for control sockets. kBadConfig, naming NCCL_GPUDIRECTTCPX_CTRL_DEV, when `all` has no such
+/// interface that is up with an address of `family`.
+Result<SocketAddress> choose_control_address(const std::vector<InterfaceAddress>& all, const std::string& name,
+                                             AddressFamily family);
+
+/// What NCCL_GPUDIRECTTCPX_CTRL_DEV says of this machine; nullopt when it is unset.
+Result<std::optional<SocketAddress>> find_control_address(const Config& config);
 
 /// What this machine has, filtered by `config`. kNotFound when nothing is left, naming what was asked for and what is there.
 Result<std::vector<Interface>> find_interfaces(const Config& config);

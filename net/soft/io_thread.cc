@@ -30,7 +30,7 @@ void IoRegistration::remove() {
   removed_ = true;
 }
 
-Result<std::unique_ptr<IoThread>> IoThread::start(Duration spin) {
+Result<std::unique_ptr<IoThread>> IoThread::start(Duration spin, const CoreSet& cores) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return system_error("create epoll", errno);
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -52,6 +52,7 @@ Result<std::unique_ptr<IoThread>> IoThread::start(Duration spin) {
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::pthread_setname_np(thread->thread_.native_handle(), "tcpx-io");
+  TCPX_RETURN_IF_ERROR(bind_thread(thread->thread_.native_handle(), cores));
   return thread;
 }
 
@@ -162,10 +163,10 @@ void IoThread::run() {
   }
 }
 
-Result<std::shared_ptr<IoPool>> IoPool::create(uint32_t threads, Duration spin) {
+Result<std::shared_ptr<IoPool>> IoPool::create(uint32_t threads, Duration spin, const CoreSet& cores) {
   auto pool = std::make_shared<IoPool>();
   for (uint32_t i = 0; i < threads; ++i) {
-    auto thread = IoThread::start(spin);
+    auto thread = IoThread::start(spin, cores);
     if (!thread.is_ok()) return thread.status();
     pool->threads_.push_back(std::move(*thread));
   }

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
+#include "net/soft/bindings.h"
 #include "tcpx/status.h"
 
 namespace tcpx::soft {
@@ -60,7 +61,7 @@ class IoRegistration {
 class IoThread {
  public:
   /// @param spin how long the thread keeps polling after it last had work, before it sleeps.
-  static Result<std::unique_ptr<IoThread>> start(Duration spin = Duration::zero());
+  static Result<std::unique_ptr<IoThread>> start(Duration spin = Duration::zero(), const CoreSet& cores = {});
   ~IoThread();
 
   /// Fills an empty `registration`. `handler` and `fd` must outlive it. The handler is called once soon, ready or not.
@@ -103,13 +104,15 @@ class IoThread {
   std::atomic<std::thread::id> loop_thread_{};
 };
 
-/// The threads of a process. Held in shared_ptr by every comm and listener: the last one to close ends the threads, so an idle
-/// process keeps none. Must not be let go by an I/O thread.
+/// Threads that share their connections. Held in shared_ptr by every comm and listener: the last one to close ends the threads,
+/// so an idle process keeps none. Must not be let go by an I/O thread.
 class IoPool {
  public:
-  static Result<std::shared_ptr<IoPool>> create(uint32_t threads, Duration spin = Duration::zero());
+  static Result<std::shared_ptr<IoPool>> create(uint32_t threads, Duration spin = Duration::zero(), const CoreSet& cores = {});
   /// Spreads registrations round robin.
   IoThread& next();
+  /// For what is seldom busy and must not take a turn from what is.
+  IoThread& any() { return *threads_.front(); }
 
  private:
   std::vector<std::unique_ptr<IoThread>> threads_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/log.h"
 #include "base/socket_io.h"
@@ -30,30 +31,48 @@ void log_dropped(const std::string& peer, const std::string& why) {
   log(LogLevel::kWarning, "tcpx-soft: connection from ", peer, " dropped during the handshake: ", why);
 }
 
-}  // namespace
-
-Listener::Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd timer)
-    : Object(ObjectKind::kListener),
-      info_(info),
-      io_(std::move(io)),
-      thread_(io_->next()),
-      fd_(std::move(fd)),
-      timer_(std::move(timer)) {}
-
-Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io) {
+/// Listens at `address` and writes the port back.
+Result<UniqueFd> listen_at(SocketAddress& address) {
   auto fd = listen_tcp(address.with_port(0), kBacklog);
   if (!fd.is_ok()) return fd.status();
   auto bound = local_address(fd->get());
   if (!bound.is_ok()) return bound.status();
-  info.address = *bound;
+  address = *bound;
+  return fd;
+}
+
+}  // namespace
+
+Listener::Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd control_fd, UniqueFd timer)
+    : Object(ObjectKind::kListener),
+      info_(info),
+      io_(std::move(io)),
+      thread_(io_->any()),
+      fd_(std::move(fd)),
+      control_fd_(std::move(control_fd)),
+      timer_(std::move(timer)) {}
+
+Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io) {
+  info.address = address;
+  auto fd = listen_at(info.address);
+  if (!fd.is_ok()) return fd.status();
+  UniqueFd control_fd;
+  if (info.control_address) {
+    auto listening = listen_at(*info.control_address);
+    if (!listening.is_ok()) return listening.status();
+    control_fd = std::move(*listening);
+  }
   if (::getrandom(info.cookie.words, sizeof info.cookie.words, 0) != static_cast<ssize_t>(sizeof info.cookie.words)) {
     return system_error("make a cookie", errno);
   }
   UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return system_error("create timer", errno);
-  std::unique_ptr<Listener> listener(new Listener(info, std::move(io), std::move(*fd), std::move(timer)));
+  std::unique_ptr<Listener> listener(new Listener(info, std::move(io), std::move(*fd), std::move(control_fd), std::move(timer)));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->timer_.get(), *listener, listener->ticking_));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->fd_.get(), *listener, listener->listening_));
+  if (listener->control_fd_) {
+    TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->control_fd_.get(), *listener, listener->control_listening_));
+  }
   return listener;
 }
 
@@ -67,6 +86,7 @@ Listener::~Listener() {
   }
   strangers.clear();
   listening_.remove();
+  control_listening_.remove();
   ticking_.remove();
 }
 
@@ -89,24 +109,25 @@ IoHandler::Next Listener::on_ready() {
   if (closing_) return Next::kWait;
   uint64_t ticks;
   [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &ticks, sizeof ticks);
-  const bool all_taken = take_strangers();
+  const Backlog backlog = take_strangers(fd_.get());
+  const Backlog control_backlog = control_fd_ ? take_strangers(control_fd_.get()) : Backlog::kEmpty;
+  accept_fails_ = backlog == Backlog::kStuck || control_backlog == Backlog::kStuck;
   for (auto it = strangers_.begin(); it != strangers_.end();) it = advance(*it) ? strangers_.erase(it) : std::next(it);
   drop_overdue(Clock::steady().now());
   arm_timer();
   // Not kAgain: this call may have come through the registration of a stranger who is gone by now.
-  if (!all_taken) listening_.kick();
+  if (backlog == Backlog::kMore || control_backlog == Backlog::kMore) listening_.kick();
   return Next::kWait;
 }
 
-bool Listener::take_strangers() {
+Listener::Backlog Listener::take_strangers(int fd_with_backlog) {
   for (int taken = 0; taken < kStrangersPerTurn; ++taken) {
-    UniqueFd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    UniqueFd fd(::accept4(fd_with_backlog, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      const bool fails = errno != EAGAIN && errno != EWOULDBLOCK;
-      if (fails && !accept_fails_) log(LogLevel::kWarning, "tcpx-soft: ", system_error("accept", errno).to_string());
-      accept_fails_ = fails;
-      return true;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return Backlog::kEmpty;
+      if (!std::exchange(accept_fails_, true)) log(LogLevel::kWarning, "tcpx-soft: ", system_error("accept", errno).to_string());
+      return Backlog::kStuck;
     }
     auto address = peer_address(fd.get());
     const std::string peer = address.is_ok() ? address->to_string() : "(already gone)";
@@ -123,7 +144,7 @@ bool Listener::take_strangers() {
       strangers_.pop_back();
     }
   }
-  return false;
+  return Backlog::kMore;
 }
 
 bool Listener::advance(Stranger& stranger) {

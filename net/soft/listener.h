@@ -21,11 +21,13 @@ namespace tcpx::soft {
 
 class Listener final : public Object, private IoHandler {
  public:
-  /// Listens on a free port of `address`. The handle tells the rest of `info`, completed with address and cookie.
+  /// Listens on a free port of `address`, and of the control address of `info` when it has one. The handle tells the rest of
+  /// `info`, completed with ports and cookie.
   static Result<std::unique_ptr<Listener>> create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io);
   ~Listener() override;
 
   Handle handle() const { return encode_handle(info_); }
+  const std::shared_ptr<IoPool>& io() const { return io_; }
   /// True when try_accept has one for its next caller.
   bool has_peer() TCPX_EXCLUDES(mutex_);
   /// A complete connection, oldest first; nullopt when there is none yet. Any number of peers, one after the other.
@@ -47,10 +49,11 @@ class Listener final : public Object, private IoHandler {
     ConnectedSockets sockets;
   };
 
-  Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd timer);
+  Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd control_fd, UniqueFd timer);
   Next on_ready() override;
-  /// Takes some of the backlog. False: there may be more.
-  bool take_strangers() TCPX_REQUIRES(mutex_);
+  enum class Backlog { kEmpty, kMore, kStuck };
+  /// Takes some of the connections that wait at `fd`. kStuck: they cannot be taken now.
+  Backlog take_strangers(int fd) TCPX_REQUIRES(mutex_);
   /// True when the stranger is done with: admitted or dropped.
   bool advance(Stranger& stranger) TCPX_REQUIRES(mutex_);
   Status admit(Stranger& stranger, const Hello& hello) TCPX_REQUIRES(mutex_);
@@ -61,6 +64,7 @@ class Listener final : public Object, private IoHandler {
   const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
   IoThread& thread_;
   UniqueFd fd_;
+  UniqueFd control_fd_;  // empty: control sockets come to fd_ as well
   UniqueFd timer_;
   Mutex mutex_;
   std::list<Stranger> strangers_ TCPX_GUARDED_BY(mutex_);
@@ -69,6 +73,7 @@ class Listener final : public Object, private IoHandler {
   bool closing_ TCPX_GUARDED_BY(mutex_) = false;       // no new strangers
   bool accept_fails_ TCPX_GUARDED_BY(mutex_) = false;  // for want of descriptors or memory: the backlog has to wait
   IoRegistration listening_;
+  IoRegistration control_listening_;
   IoRegistration ticking_;
 };
 

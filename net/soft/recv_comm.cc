@@ -31,7 +31,7 @@ Result<std::unique_ptr<RecvComm>> RecvComm::create(MemoryOps& memory, int device
   std::unique_ptr<RecvComm> comm(new RecvComm(memory, device, std::move(io), std::move(pool), std::move(*queue), sockets));
   for (UniqueFd& fd : sockets.data) comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm));
   for (const auto& socket : comm->sockets_) TCPX_RETURN_IF_ERROR(socket->start(comm->io_->next()));
-  TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->next()));
+  TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->any()));
   return comm;
 }
 

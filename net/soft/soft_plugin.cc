@@ -1,10 +1,21 @@
 #include "net/soft/soft_plugin.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "base/text.h"
 #include "net/soft/connector.h"
 
 namespace tcpx::soft {
+namespace {
+
+const CoreSet& cores_of(const Bindings& bindings, const Interface& interface) {
+  static const CoreSet anywhere;
+  const auto found = bindings.find(interface.name);
+  return found != bindings.end() ? found->second : anywhere;
+}
+
+}  // namespace
 
 SoftPlugin& SoftPlugin::instance() {
   static SoftPlugin& plugin = *new SoftPlugin;
@@ -20,7 +31,10 @@ Status SoftPlugin::init() {
   if (!config.is_ok()) return config.status();
   auto devices = find_interfaces(*config);
   if (!devices.is_ok()) return devices.status();
+  auto control_address = find_control_address(*config);
+  if (!control_address.is_ok()) return control_address.status();
   config_ = std::move(*config);
+  control_address_ = *control_address;
   devices_ = std::move(*devices);
   initialised_ = true;
   for (const Interface& device : devices_) {
@@ -42,19 +56,26 @@ Result<const Interface*> SoftPlugin::device(int dev) {
   return &devices_[static_cast<size_t>(dev)];
 }
 
-Result<std::shared_ptr<IoPool>> SoftPlugin::io() {
+Result<std::shared_ptr<IoPool>> SoftPlugin::io_on(const CoreSet& cores) {
+  const size_t threads = cores.empty() ? config_.io_threads : std::min<size_t>(config_.io_threads, cores.size());
   MutexLock lock(mutex_);
-  if (auto running = io_.lock()) return running;
-  auto started = IoPool::create(config_.io_threads);
-  if (started.is_ok()) io_ = *started;
+  std::weak_ptr<IoPool>& known = io_[cores];
+  if (auto running = known.lock()) return running;
+  auto started = IoPool::create(static_cast<uint32_t>(threads), config_.spin, cores);
+  if (started.is_ok()) known = *started;
   return started;
 }
 
 Result<std::shared_ptr<PagePool>> SoftPlugin::pool_of(int gpu) {
-  MutexLock lock(mutex_);
-  if (auto pool = pools_[gpu].lock()) return pool;
+  GpuPool* entry;
+  {
+    MutexLock lock(mutex_);
+    entry = &pools_[gpu];
+  }
+  MutexLock lock(entry->making);
+  if (auto pool = entry->pool.lock()) return pool;
   auto pool = PagePool::create(*memory_, gpu, config_.pool_bytes);
-  if (pool.is_ok()) pools_[gpu] = *pool;
+  if (pool.is_ok()) entry->pool = *pool;
   return pool;
 }
 
@@ -69,14 +90,14 @@ std::shared_ptr<StagingPool> SoftPlugin::staging_of(int gpu) {
 Result<std::unique_ptr<Listener>> SoftPlugin::listen(int dev) {
   auto interface = device(dev);
   if (!interface.is_ok()) return interface.status();
-  auto threads = io();
+  // Connections that are accepted here receive on these threads, too.
+  auto threads = io_on(cores_of(config_.receive_cores, **interface));
   if (!threads.is_ok()) return threads.status();
-  HandleInfo info;
-  {
-    MutexLock lock(mutex_);
-    info.data_sockets = config_.data_sockets;
-    info.chunk_bytes = config_.chunk_bytes;
-  }
+  const HandleInfo info = {.address = {},
+                           .data_sockets = config_.data_sockets,
+                           .chunk_bytes = config_.chunk_bytes,
+                           .cookie = {},
+                           .control_address = control_address_};
   return Listener::create((*interface)->address, info, std::move(*threads));
 }
 
@@ -85,16 +106,11 @@ Result<std::unique_ptr<SendComm>> SoftPlugin::connect(int dev, const Handle& han
   if (!interface.is_ok()) return interface.status();
   auto info = decode_handle(handle);
   if (!info.is_ok()) return info.status();
-  Duration timeout;
-  {
-    MutexLock lock(mutex_);
-    timeout = config_.connect_timeout;
-  }
   auto gpu = memory_->current_device();
   if (!gpu.is_ok()) return gpu.status();
-  auto threads = io();
+  auto threads = io_on(cores_of(config_.send_cores, **interface));
   if (!threads.is_ok()) return threads.status();
-  auto sockets = connect_to_listener(*info, (*interface)->address, Deadline::after(timeout));
+  auto sockets = connect_to_listener(*info, (*interface)->address, Deadline::after(config_.connect_timeout), control_address_);
   if (!sockets.is_ok()) return sockets.status();
   return SendComm::create(*memory_, *gpu, std::move(*threads), staging_of(*gpu), std::move(*sockets));
 }
@@ -104,13 +120,11 @@ Result<std::unique_ptr<RecvComm>> SoftPlugin::accept(Listener& listener) {
   if (!listener.has_peer()) return std::unique_ptr<RecvComm>();
   auto gpu = memory_->current_device();
   if (!gpu.is_ok()) return gpu.status();
-  auto threads = io();
-  if (!threads.is_ok()) return threads.status();
   auto pool = pool_of(*gpu);
   if (!pool.is_ok()) return pool.status();
   auto sockets = listener.try_accept();
   if (!sockets) return std::unique_ptr<RecvComm>();
-  return RecvComm::create(*memory_, *gpu, std::move(*threads), std::move(*pool), std::move(*sockets));
+  return RecvComm::create(*memory_, *gpu, listener.io(), std::move(*pool), std::move(*sockets));
 }
 
 }  // namespace tcpx::soft

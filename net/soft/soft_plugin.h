@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/memory_ops.h"
@@ -35,18 +36,25 @@ class SoftPlugin {
 
  private:
   SoftPlugin();
-  Result<std::shared_ptr<IoPool>> io() TCPX_EXCLUDES(mutex_);
+  /// The threads that run on `cores`.
+  Result<std::shared_ptr<IoPool>> io_on(const CoreSet& cores) TCPX_EXCLUDES(mutex_);
   Result<std::shared_ptr<PagePool>> pool_of(int gpu) TCPX_EXCLUDES(mutex_);
   std::shared_ptr<StagingPool> staging_of(int gpu) TCPX_EXCLUDES(mutex_);
 
   const std::unique_ptr<MemoryOps> memory_;
   Mutex mutex_;
   bool initialised_ TCPX_GUARDED_BY(mutex_) = false;
-  Config config_ TCPX_GUARDED_BY(mutex_);
-  std::vector<Interface> devices_;  // written once, in init, before any other call succeeds
+  // Written once, in init, before any other call succeeds.
+  Config config_;
+  std::vector<Interface> devices_;
+  std::optional<SocketAddress> control_address_;
   // Weak: these live as long as a connection uses them.
-  std::weak_ptr<IoPool> io_ TCPX_GUARDED_BY(mutex_);
-  std::map<int, std::weak_ptr<PagePool>> pools_ TCPX_GUARDED_BY(mutex_);
+  std::map<CoreSet, std::weak_ptr<IoPool>> io_ TCPX_GUARDED_BY(mutex_);
+  struct GpuPool {
+    Mutex making;  // allocating takes long: other GPUs, and calls that need no pool, do not wait for it
+    std::weak_ptr<PagePool> pool TCPX_GUARDED_BY(making);
+  };
+  std::map<int, GpuPool> pools_ TCPX_GUARDED_BY(mutex_);  // entries stay where they are
   std::map<int, std::weak_ptr<StagingPool>> staging_ TCPX_GUARDED_BY(mutex_);
 };
 

@@ -14,18 +14,26 @@ constexpr uint32_t kHelloMagic = 0x31535854;   // "TXS1"
 constexpr uint32_t kAnswerMagic = 0x32535854;  // "TXS2"
 constexpr uint32_t kChunkMagic = 0x33535854;   // "TXS3"
 
+struct AddressWire {
+  uint16_t family;  // 4 or 6
+  uint16_t port;
+  uint8_t bytes[16];
+  uint32_t scope_id;
+};
+
 struct HandleWire {
   uint32_t magic;
   uint16_t version;
   uint16_t flags;
-  uint16_t family;  // 4 or 6
+  uint16_t family;
   uint16_t port;
   uint32_t data_sockets;
   uint8_t address[16];
   uint32_t scope_id;
   uint32_t chunk_bytes;
   uint64_t cookie[2];
-  uint8_t reserved[68];
+  AddressWire control;  // family 0: where the data sockets go
+  uint8_t reserved[44];
   uint32_t check;
 };
 static_assert(sizeof(HandleWire) == kHandleBytes && std::is_trivially_copyable_v<HandleWire>);
@@ -101,20 +109,49 @@ Status bad(const char* what, std::string detail) {
   return Status(Code::kProtocol, what, std::move(detail));
 }
 
+AddressWire to_wire(const SocketAddress& address) {
+  AddressWire wire{};
+  wire.port = address.port();
+  if (address.family() == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address.get());
+    wire.family = 6;
+    wire.scope_id = v6->sin6_scope_id;
+    std::memcpy(wire.bytes, &v6->sin6_addr, 16);
+  } else {
+    wire.family = 4;
+    std::memcpy(wire.bytes, &reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr, 4);
+  }
+  return wire;
+}
+
+Result<SocketAddress> from_wire(const AddressWire& wire, const char* what) {
+  if (wire.port == 0) return bad(what, "port 0");
+  if (wire.family == 6) {
+    sockaddr_in6 v6{};
+    v6.sin6_family = AF_INET6;
+    v6.sin6_scope_id = wire.scope_id;
+    std::memcpy(&v6.sin6_addr, wire.bytes, 16);
+    return SocketAddress::from(reinterpret_cast<const sockaddr*>(&v6), sizeof v6)->with_port(wire.port);
+  }
+  if (wire.family == 4) {
+    sockaddr_in v4{};
+    v4.sin_family = AF_INET;
+    std::memcpy(&v4.sin_addr, wire.bytes, 4);
+    return SocketAddress::from(reinterpret_cast<const sockaddr*>(&v4), sizeof v4)->with_port(wire.port);
+  }
+  return bad(what, concat("address family ", wire.family));
+}
+
 }  // namespace
 
 Handle encode_handle(const HandleInfo& info) {
   HandleWire wire{};
-  if (info.address.family() == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(info.address.get());
-    wire.family = 6;
-    wire.scope_id = v6->sin6_scope_id;
-    std::memcpy(wire.address, &v6->sin6_addr, 16);
-  } else {
-    wire.family = 4;
-    std::memcpy(wire.address, &reinterpret_cast<const sockaddr_in*>(info.address.get())->sin_addr, 4);
-  }
-  wire.port = info.address.port();
+  const AddressWire address = to_wire(info.address);
+  wire.family = address.family;
+  wire.port = address.port;
+  std::memcpy(wire.address, address.bytes, sizeof wire.address);
+  wire.scope_id = address.scope_id;
+  if (info.control_address) wire.control = to_wire(*info.control_address);
   wire.data_sockets = info.data_sockets;
   wire.chunk_bytes = info.chunk_bytes;
   std::memcpy(wire.cookie, info.cookie.words, sizeof wire.cookie);
@@ -128,22 +165,16 @@ Result<HandleInfo> decode_handle(const Handle& handle) {
   HandleWire wire;
   TCPX_RETURN_IF_ERROR(load(handle.bytes.data(), kHandleMagic, kWhat, wire));
   HandleInfo info;
-  if (wire.family == 6) {
-    sockaddr_in6 v6{};
-    v6.sin6_family = AF_INET6;
-    v6.sin6_scope_id = wire.scope_id;
-    std::memcpy(&v6.sin6_addr, wire.address, 16);
-    info.address = *SocketAddress::from(reinterpret_cast<const sockaddr*>(&v6), sizeof v6);
-  } else if (wire.family == 4) {
-    sockaddr_in v4{};
-    v4.sin_family = AF_INET;
-    std::memcpy(&v4.sin_addr, wire.address, 4);
-    info.address = *SocketAddress::from(reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
-  } else {
-    return bad(kWhat, concat("address family ", wire.family));
+  AddressWire listening{.family = wire.family, .port = wire.port, .bytes = {}, .scope_id = wire.scope_id};
+  std::memcpy(listening.bytes, wire.address, sizeof listening.bytes);
+  auto address = from_wire(listening, kWhat);
+  if (!address.is_ok()) return address.status();
+  info.address = *address;
+  if (wire.control.family != 0) {
+    auto control = from_wire(wire.control, kWhat);
+    if (!control.is_ok()) return control.status();
+    info.control_address = *control;
   }
-  if (wire.port == 0) return bad(kWhat, "port 0");
-  info.address = info.address.with_port(wire.port);
   if (wire.data_sockets < 1 || wire.data_sockets > kMaxDataSockets) return bad(kWhat, concat(wire.data_sockets, " data sockets"));
   if (wire.chunk_bytes == 0 || wire.chunk_bytes % kPageBytes != 0 || wire.chunk_bytes > kMaxChunkBytes) {
     return bad(kWhat, concat("chunk size ", wire.chunk_bytes));

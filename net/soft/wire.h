@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/socket_address.h"
@@ -36,6 +37,8 @@ struct HandleInfo {
   uint32_t data_sockets = 1;  ///< 1 ... kMaxDataSockets; the listener decides for both ends
   uint32_t chunk_bytes = 0;   ///< multiple of kPageBytes, at most kMaxChunkBytes; likewise
   Cookie cookie;
+  /// Where control sockets go; unset: to `address` like the others.
+  std::optional<SocketAddress> control_address;
 };
 Handle encode_handle(const HandleInfo& info);
 Result<HandleInfo> decode_handle(const Handle& handle);
