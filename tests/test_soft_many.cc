@@ -1,0 +1,236 @@
+// A thousand connections in one process: what they cost while idle, and that all of them work.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "net/soft/connector.h"
+#include "net/soft/listener.h"
+#include "net/soft/recv_comm.h"
+#include "tests/support/table_harness.h"
+
+namespace tcpx::testing {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kChecked = true;  // the checkers have memory of their own beside ours
+#else
+constexpr bool kChecked = false;
+#endif
+
+constexpr size_t kPairs = 1024;
+constexpr size_t kMostPerComm = 700 * 1024;
+constexpr size_t kMessageBytes = 16384;
+
+// Far less than what all comms together want: they have to take turns. Before the plugin reads its settings.
+const bool small_pool = ::setenv("UCCL_TCPX_SOFT_POOL_BYTES", "1048576", 1) == 0;
+
+size_t thread_count() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  return count;
+}
+
+size_t resident_bytes() {
+  std::FILE* file = std::fopen("/proc/self/statm", "re");
+  EXPECT_NE(file, nullptr);
+  unsigned long total = 0, resident = 0;
+  EXPECT_EQ(std::fscanf(file, "%lu %lu", &total, &resident), 2);
+  std::fclose(file);
+  return resident * 4096;
+}
+
+double process_seconds() {
+  rusage usage;
+  EXPECT_EQ(::getrusage(RUSAGE_SELF, &usage), 0);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+class SoftMany : public ::testing::Test {
+ protected:
+  struct Pair {
+    void *sender = nullptr, *receiver = nullptr, *send_handle = nullptr, *recv_handle = nullptr, *send = nullptr, *recv = nullptr;
+    abi::NetDeviceHandle device_handle{};
+    bool received = false, sent = false;
+  };
+
+  void SetUp() override {
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit_), 0);
+    constexpr rlim_t kWanted = kPairs * 2 * 5 + 200;  // four data sockets and the control socket, both ends
+    if (limit_.rlim_max < kWanted) GTEST_SKIP() << kWanted << " descriptors wanted, the hard limit is " << limit_.rlim_max;
+    rlimit raised = limit_;
+    raised.rlim_cur = std::max(limit_.rlim_cur, kWanted);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &raised), 0);
+    ASSERT_EQ(table_.init(nullptr), 0);
+    ASSERT_EQ(table_.listen(0, handle_.bytes.data(), &listener_), 0);
+  }
+  void TearDown() override {
+    for (Pair& pair : pairs_) close(pair);
+    EXPECT_EQ(table_.close_listen(listener_), 0);  // NULL is fine
+    ::setrlimit(RLIMIT_NOFILE, &limit_);
+  }
+
+  void open(size_t count) {
+    for (pairs_.reserve(count); pairs_.size() < count;) {
+      Pair& pair = pairs_.emplace_back();
+      Handle copy = handle_;
+      ASSERT_EQ(table_.connect(0, copy.bytes.data(), &pair.sender, nullptr), 0) << "connection " << pairs_.size();
+      abi::NetDeviceHandle* out = &pair.device_handle;
+      pair.receiver = accept_one(table_, listener_, &out);
+      ASSERT_EQ(table_.reg_mr(pair.sender, source_.data(), static_cast<int>(source_.size()), 2, &pair.send_handle), 0);
+      ASSERT_EQ(table_.reg_mr(pair.receiver, target_.data(), static_cast<int>(target_.size()), 2, &pair.recv_handle), 0);
+    }
+  }
+  void close(Pair& pair) {
+    EXPECT_EQ(table_.close_send(pair.sender), 0);
+    EXPECT_EQ(table_.close_recv(pair.receiver), 0);
+  }
+  void* post_recv(Pair& pair, int bytes) {
+    void *data = target_.data(), *request = nullptr;
+    int tag = 0;
+    EXPECT_EQ(table_.irecv(pair.receiver, 1, &data, &bytes, &tag, &pair.recv_handle, &request), 0);
+    return request;
+  }
+  void* post_send(Pair& pair, int bytes) {
+    void* request = nullptr;
+    EXPECT_EQ(table_.isend(pair.sender, source_.data(), bytes, 0, pair.send_handle, &request), 0);
+    return request;
+  }
+  /// One test of whatever of `pair` is outstanding; a message that has come is compared and consumed.
+  void progress(Pair& pair) {
+    int done = 0, size = 0;
+    if (!pair.sent) {
+      ASSERT_EQ(table_.test(pair.send, &done, nullptr), 0);
+      pair.sent = done != 0;
+    }
+    if (pair.received) return;
+    ASSERT_EQ(table_.test(pair.recv, &done, &size), 0);
+    if (done == 0) return;
+    pair.received = true;
+    EXPECT_EQ(size, static_cast<int>(kMessageBytes));
+    gather(*static_cast<abi::TcpxRequest*>(pair.recv), pair.device_handle, target_.data());
+    EXPECT_EQ(target_.read(), source_.read());
+    EXPECT_EQ(table_.irecv_consumed(pair.receiver, 1, pair.recv), 0);
+  }
+  void exchange_on(std::span<Pair> pairs) {
+    for (Pair& pair : pairs) {
+      pair.recv = post_recv(pair, kMessageBytes);
+      pair.send = post_send(pair, kMessageBytes);
+      pair.received = pair.sent = false;
+    }
+    size_t open = 0;
+    EXPECT_TRUE(wait_until([&] {
+      open = 0;
+      for (Pair& pair : pairs) {
+        progress(pair);
+        if (!pair.received || !pair.sent) ++open;
+      }
+      return open == 0 || HasFatalFailure();
+    })) << open
+        << " starve";
+  }
+
+  const abi::NetTable_v7& table_ = *linked_table();
+  TestMemory source_{MemoryType::kCuda, kMessageBytes}, target_{MemoryType::kCuda, kMessageBytes};
+  rlimit limit_{};
+  Handle handle_;
+  void* listener_ = nullptr;
+  std::vector<Pair> pairs_;
+};
+
+TEST_F(SoftMany, AThousandConnectionsIdleForNothingAndAllWork) {
+  source_.write(pattern_bytes(kMessageBytes, 11));
+  open(1);
+  exchange_on(pairs_);  // whatever is made with the first use is there now
+  const size_t threads = thread_count(), resident = resident_bytes();
+  const auto per_comm = [&] { return (resident_bytes() - resident) / (2 * (kPairs - 1)); };
+  open(kPairs);
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_EQ(thread_count(), threads);
+  if (!kChecked) {
+    EXPECT_LE(per_comm(), kMostPerComm);
+  }
+
+  // Being idle takes time to see: this thread waits for an event that does not come.
+  const UniqueFd never(::eventfd(0, EFD_CLOEXEC));
+  pollfd nothing{never.get(), POLLIN, 0};
+  constexpr int kMilliseconds = 500;
+  const double before = process_seconds();
+  EXPECT_EQ(::poll(&nothing, 1, kMilliseconds), 0);
+  const double used = process_seconds() - before;
+  EXPECT_LT(used, 0.01 * kMilliseconds / 1000);
+
+  for (int round = 0; round < 2; ++round) exchange_on(pairs_);
+  EXPECT_EQ(thread_count(), threads);
+  if (!kChecked) {
+    EXPECT_LE(per_comm(), kMostPerComm);
+  }
+  std::printf("%zu connections: %zu KiB resident per comm, %.2f %% of a core while idle\n", kPairs, per_comm() >> 10,
+              100 * used / (0.001 * kMilliseconds));
+}
+
+TEST_F(SoftMany, OneThatNeverConsumesStarvesNobody) {
+  source_.write(pattern_bytes(kMessageBytes, 12));
+  open(32);
+  Pair& hog = pairs_.front();
+  for (size_t i = 0; i < kQueueDepth; ++i) {  // as much as the whole pool, if it could
+    post_recv(hog, kMessageBytes);
+    post_send(hog, kMessageBytes);
+  }
+  for (int round = 0; round < 20; ++round) exchange_on(std::span(pairs_).subspan(1));
+}
+
+/// Counts what is allocated through it.
+class CountingMemoryOps final : public MemoryOps {
+ public:
+  std::atomic<size_t> bytes = 0;
+
+  bool has_gpu() const override { return false; }
+  int device_count() const override { return 1; }
+  Result<int> current_device() const override { return 0; }
+  Status set_current_device(int device) override { return host_->set_current_device(device); }
+  Result<MemoryBuffer> allocate_mapped(int device, size_t size) override {
+    bytes += size;
+    return host_->allocate_mapped(device, size);
+  }
+  Result<MemoryBuffer> allocate_device(int device, size_t size) override {
+    bytes += size;
+    return host_->allocate_device(device, size);
+  }
+  bool host_readable(const void* address) const override { return host_->host_readable(address); }
+  bool is_device_memory(const void* address) const override { return host_->is_device_memory(address); }
+  std::optional<uint64_t> extent(const void* address) const override { return host_->extent(address); }
+  Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) override { return host_->make_copy_lane(device); }
+
+ private:
+  const std::unique_ptr<MemoryOps> host_ = make_host_memory_ops();
+};
+
+TEST(SoftManyMemory, AReceivingCommPinsItsMetadataAndNothingElse) {
+  const auto io = *soft::IoPool::create(1);
+  CountingMemoryOps memory;
+  const auto pool = *soft::PagePool::create(memory, 0, 1 << 20);
+  const soft::HandleInfo info = {.address = {}, .data_sockets = 4, .chunk_bytes = 4096, .cookie = {}, .control_address = {}};
+  const auto listener = soft::Listener::create(SocketAddress::loopback(0), info, io);
+  ASSERT_TRUE(listener.is_ok());
+  const auto connected = soft::connect_to_listener(*soft::decode_handle((*listener)->handle()), SocketAddress::loopback(0),
+                                                   Deadline::after(std::chrono::seconds(10)));
+  ASSERT_TRUE(connected.is_ok());
+  std::optional<soft::ConnectedSockets> sockets;
+  ASSERT_TRUE(wait_until([&] { return (sockets = (*listener)->try_accept()).has_value(); }));
+  const size_t before = memory.bytes;
+  const auto comm = soft::RecvComm::create(memory, 0, io, pool, std::move(*sockets));
+  ASSERT_TRUE(comm.is_ok());
+  EXPECT_LE(memory.bytes - before, sizeof(abi::NetUnpackMeta) + sizeof(abi::UnpackNetDeviceHandle));
+}
+
+}  // namespace
+}  // namespace tcpx::testing
