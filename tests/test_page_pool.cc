@@ -38,6 +38,23 @@ TEST_F(PagePoolTest, TakesLowestPagesFirstAndInRuns) {
   EXPECT_EQ(pool->free_count(), 200u);
 }
 
+TEST_F(PagePoolTest, ARunOfNeighboursGoesBeforeLowerPages) {
+  auto pool = make(200);
+  CountingClient first, second, third;
+  std::vector<uint32_t> pages;
+  ASSERT_TRUE(pool->try_take(first, 80, pages));
+  pool->give_back(first, std::vector<uint32_t>{3, 4, 5, 20, 21, 22, 23, 24, 60, 61, 62, 63, 64, 65, 66});
+  ASSERT_TRUE(pool->try_take(second, 5, pages));
+  EXPECT_EQ(pages, (std::vector<uint32_t>{20, 21, 22, 23, 24})) << "not 3, 4, 5";
+  ASSERT_TRUE(pool->try_take(second, 6, pages));
+  EXPECT_EQ(pages, (std::vector<uint32_t>{60, 61, 62, 63, 64, 65})) << "over the end of a word";
+  ASSERT_TRUE(pool->try_take(third, 122, pages)) << "left are 3-5, 66 and 80-199: no run is long enough";
+  ASSERT_EQ(pages.size(), 122u);
+  EXPECT_EQ((std::vector<uint32_t>(pages.begin(), pages.begin() + 5)), (std::vector<uint32_t>{3, 4, 5, 66, 80}));
+  EXPECT_TRUE(std::is_sorted(pages.begin(), pages.end()));
+  EXPECT_EQ(pool->free_count(), 2u);
+}
+
 TEST_F(PagePoolTest, AHogKeepsHalfOthersGetTheirsAndWaitersAreTold) {
   auto pool = make(100);
   CountingClient hog, other;

@@ -23,6 +23,25 @@ bool PagePool::may_take(const Client& client, uint32_t count) const {
          std::none_of(waiting_.begin(), waiting_.end(), [](const Client* other) { return other->held_ == 0; });
 }
 
+uint32_t PagePool::next_page(uint32_t page, bool is_free) const {
+  while (page < page_count_) {
+    const uint64_t word = free_bits_[page / 64];
+    const uint64_t wanted = (is_free ? word : ~word) >> (page % 64);
+    if (wanted != 0) return std::min(page + static_cast<uint32_t>(std::countr_zero(wanted)), page_count_);
+    page = (page / 64 + 1) * 64;
+  }
+  return page_count_;
+}
+
+uint32_t PagePool::find_run(uint32_t count) const {
+  for (uint32_t begin = 0; (begin = next_page(begin, true)) < page_count_;) {
+    const uint32_t end = next_page(begin, false);
+    if (end - begin >= count) return begin;
+    begin = end;
+  }
+  return 0;
+}
+
 bool PagePool::try_take(Client& client, uint32_t count, std::vector<uint32_t>& pages) {
   assert(count <= page_count_);
   pages.clear();
@@ -38,13 +57,11 @@ bool PagePool::try_take(Client& client, uint32_t count, std::vector<uint32_t>& p
     client.waiting_ = false;
     std::erase(waiting_, &client);
   }
-  // Lowest pages first: what was used last is likeliest to be in the cache, and neighbours make long reads.
-  for (size_t word = 0; pages.size() < count; ++word) {
-    uint64_t& bits = free_bits_[word];
-    while (bits != 0 && pages.size() < count) {
-      pages.push_back(static_cast<uint32_t>(word * 64 + std::countr_zero(bits)));
-      bits &= bits - 1;
-    }
+  // Low pages first: what was used last is likeliest to be in the cache.
+  for (uint32_t page = find_run(count); pages.size() < count; ++page) {
+    page = next_page(page, true);
+    pages.push_back(page);
+    free_bits_[page / 64] &= ~(uint64_t{1} << (page % 64));
   }
   free_count_ -= count;
   client.held_ += count;

@@ -46,8 +46,9 @@ class PagePool {
   std::byte* device_base() const { return buffer_.device(); }
   uint32_t page_count() const { return page_count_; }
 
-  /// Replaces `pages` by `count` page numbers in ascending order, as contiguous as there are. False: not now; the client is told
-  /// when pages come back. `count` must not exceed page_count().
+  /// Replaces `pages` by `count` page numbers in ascending order: the lowest run of so many neighbours, so that one read and one
+  /// copy can take them all, else the lowest pages. False: not now; the client is told when pages come back. `count` must not
+  /// exceed page_count().
   bool try_take(Client& client, uint32_t count, std::vector<uint32_t>& pages) TCPX_EXCLUDES(mutex_);
   void give_back(Client& client, std::span<const uint32_t> pages) TCPX_EXCLUDES(mutex_);
   /// Ends the client's waiting.
@@ -57,6 +58,10 @@ class PagePool {
 
  private:
   PagePool(MemoryBuffer buffer, uint32_t pages);
+  /// The first page from `page` on that is free, or is not; page_count_ when there is none.
+  uint32_t next_page(uint32_t page, bool is_free) const TCPX_REQUIRES(mutex_);
+  /// Where the lowest run of `count` free pages begins; 0 when there is none, since the lowest pages then have to do.
+  uint32_t find_run(uint32_t count) const TCPX_REQUIRES(mutex_);
   bool may_take(const Client& client, uint32_t count) const TCPX_REQUIRES(mutex_);
 
   const MemoryBuffer buffer_;
