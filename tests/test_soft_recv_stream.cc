@@ -1,0 +1,129 @@
+// A receiving comm against streams cut anywhere: whatever the pieces in which bytes come, the messages are the same.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "base/socket_io.h"
+#include "net/soft/recv_comm.h"
+#include "net/soft/wire.h"
+#include "perf/pattern.h"
+#include "tests/support/soft_wire.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx::testing {
+namespace {
+
+using namespace soft;
+
+constexpr uint32_t kChunkBytes = 2 * kPageBytes;
+
+class ReceivedStream : public ::testing::TestWithParam<MemoryType> {
+ protected:
+  struct Sent {
+    std::vector<std::byte> bytes;
+    abi::TcpxRequest* request = nullptr;
+    MemoryBuffer target;
+  };
+
+  /// A message whose chunks go to sockets at random, behind what those have to say already.
+  void write_message(size_t bytes) {
+    Sent& message = messages_.emplace_back();
+    message.bytes.resize(bytes);
+    fill_pattern(message.bytes, messages_.size());
+    const auto total = static_cast<uint32_t>(bytes);
+    for (uint32_t offset = 0; offset == 0 || offset < total; offset += kChunkBytes) {
+      std::vector<std::byte>& stream = streams_[random_() % 2];
+      std::array<std::byte, kChunkHeaderBytes> header;
+      const uint32_t size = std::min(kChunkBytes, total - offset);
+      encode_chunk_header({.sequence = messages_.size() - 1, .total = total, .offset = offset, .bytes = size}, header);
+      stream.insert(stream.end(), header.begin(), header.end());
+      stream.insert(stream.end(), message.bytes.begin() + offset, message.bytes.begin() + offset + size);
+    }
+  }
+
+  /// Sends the next 1 to `most` bytes of one stream.
+  void send_some(size_t most) {
+    const size_t socket = random_() % 2;
+    const size_t bytes = std::min(streams_[socket].size() - sent_[socket], 1 + random_() % most);
+    const auto piece = std::span(streams_[socket]).subspan(sent_[socket], bytes);
+    ASSERT_TRUE(send_all(wire_.theirs.data[socket].get(), piece, soon()).is_ok());
+    sent_[socket] += bytes;
+  }
+  bool all_sent() const { return sent_[0] == streams_[0].size() && sent_[1] == streams_[1].size(); }
+
+  void post(RecvComm& comm, Sent& message) {
+    const size_t room = std::max<size_t>(message.bytes.size(), 1) + 100;
+    message.target = *memory_->allocate_device(0, room);
+    const auto region = comm.register_region(message.target.device(), room, GetParam());
+    ASSERT_TRUE(region.is_ok());
+    const auto request = comm.irecv(message.target.device(), static_cast<int>(room), 0, *region);
+    ASSERT_TRUE(request.is_ok()) << request.status().to_string();
+    message.request = *request;
+  }
+
+  void expect_arrived(RecvComm& comm, const Sent& message) {
+    ASSERT_TRUE(wait_until([&] { return comm.test(message.request)->done; }));
+    EXPECT_EQ(message.request->size, static_cast<int>(message.bytes.size()));
+    std::vector<std::byte> arrived(message.target.host(), message.target.host() + message.bytes.size());
+    if (GetParam() == MemoryType::kCuda) {
+      const auto* list = static_cast<const Fragment*>(message.request->unpack_slot.mem);
+      size_t covered = 0;
+      for (uint64_t i = 0; i < *message.request->unpack_slot.cnt; ++i) {
+        ASSERT_LE(list[i].dst_off + list[i].len, arrived.size());
+        ASSERT_LE(list[i].len, kPageBytes) << "a fragment is one page at most: consumers copy fragments side by side";
+        std::memcpy(arrived.data() + list[i].dst_off, pool_->host_base() + list[i].src_off, list[i].len);
+        covered += list[i].len;
+      }
+      EXPECT_EQ(covered, arrived.size());
+    }
+    EXPECT_TRUE(arrived == message.bytes);
+    EXPECT_TRUE(comm.consumed(message.request).is_ok());
+  }
+
+  const std::unique_ptr<MemoryOps> memory_ = make_host_memory_ops();
+  const std::shared_ptr<IoPool> io_ = *IoPool::create(2);
+  const std::shared_ptr<PagePool> pool_ = *PagePool::create(*memory_, 0, uint64_t{64} * kPageBytes);
+  Wire wire_{kChunkBytes};
+  std::vector<Sent> messages_;
+  std::vector<std::byte> streams_[2];
+  size_t sent_[2] = {};
+  std::mt19937 random_;
+};
+INSTANTIATE_TEST_SUITE_P(Memory, ReceivedStream, ::testing::Values(MemoryType::kHost, MemoryType::kCuda),
+                         [](const auto& memory) { return memory.param == MemoryType::kHost ? "host" : "device"; });
+
+TEST_P(ReceivedStream, MayBeCutAnywhere) {
+  const auto comm = RecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours));
+  ASSERT_TRUE(comm.is_ok());
+  const size_t sizes[] = {0, 1, 8, 1023, 1024, 1025, 4096, kChunkBytes - 1, kChunkBytes, kChunkBytes + 1, 5 * kChunkBytes + 77};
+  constexpr size_t kRounds = 60;
+  messages_.reserve(kRounds * kQueueDepth);
+  for (size_t round = 0; round < kRounds; ++round) {
+    // Pieces from single bytes, which end inside headers, to many messages at once.
+    const size_t most = round % 3 == 0 ? 60 : round % 3 == 1 ? 3000 : 100000;
+    const size_t first = messages_.size(), before = random_() % (kQueueDepth + 1);
+    for (size_t i = 0; i < kQueueDepth; ++i) write_message(sizes[random_() % (most == 60 ? 6 : std::size(sizes))]);
+    for (size_t i = 0; i < before; ++i) post(**comm, messages_[first + i]);
+    while (!all_sent() && !HasFatalFailure()) send_some(most);
+    for (size_t i = before; i < kQueueDepth; ++i) post(**comm, messages_[first + i]);  // they wait for these
+    for (size_t i = 0; i < kQueueDepth && !HasFatalFailure(); ++i) expect_arrived(**comm, messages_[first + i]);
+    ASSERT_FALSE(HasFailure()) << "round " << round;
+  }
+  EXPECT_EQ(pool_->free_count(), pool_->page_count());
+}
+
+TEST_P(ReceivedStream, EndsAfterItsLastByteAndNotBefore) {
+  const auto comm = RecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours));
+  ASSERT_TRUE(comm.is_ok());
+  messages_.reserve(3);
+  for (const size_t bytes : {8, 100, 5000}) write_message(bytes);
+  while (!all_sent()) send_some(100000);
+  wire_.theirs = {};  // all of it may be read together with the end
+  for (Sent& message : messages_) post(**comm, message);
+  for (const Sent& message : messages_) expect_arrived(**comm, message);
+}
+
+}  // namespace
+}  // namespace tcpx::testing
