@@ -44,19 +44,18 @@ Result<Region*> Comm::register_region(void* data, uint64_t bytes, MemoryType typ
 Status Comm::deregister_region(Region* region) {
   constexpr const char* kOperation = "deregMr";
   if (region == nullptr) return Status::ok();
-  // On a failed comm, requests stay outstanding for ever. They must not keep the memory: once the sockets have stopped, nobody
-  // touches it any more.
+  const auto is_it = [&](const Region& known) { return &known == region; };
   bool broken;
   {
     MutexLock lock(mutex_);
+    if (std::none_of(regions_.begin(), regions_.end(), is_it)) return refused(kOperation, "not a registration of this comm");
+    // The requests that use it can end no more. This is how NCCL lets go of a communicator that it aborts.
+    if (region_in_use(region)) set_failure(Status(Code::kSystem, kOperation, "memory of outstanding requests was deregistered"));
     broken = failed();
   }
-  if (broken) stop_sockets();
+  if (broken) stop_sockets();  // then nobody touches the memory any more
   MutexLock lock(mutex_);
-  const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& known) { return &known == region; });
-  if (found == regions_.end()) return refused(kOperation, "not a registration of this comm");
-  if (!broken && region_in_use(region)) return refused(kOperation, "requests that use this registration are outstanding");
-  regions_.erase(found);
+  regions_.remove_if(is_it);
   return Status::ok();
 }
 

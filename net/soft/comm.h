@@ -87,7 +87,8 @@ class Comm : public Object, public ControlSocket::Owner {
  public:
   /// @return the region as mhandle, owned by the comm. CUDA memory must begin at a multiple of 4096.
   Result<Region*> register_region(void* data, uint64_t bytes, MemoryType type) TCPX_EXCLUDES(mutex_);
-  /// Refused while a request uses the region, unless the comm has failed.
+  /// From its return on nobody touches the memory. A comm that still needs it for an unfinished request has failed then, with
+  /// kSystem.
   Status deregister_region(Region* region) TCPX_EXCLUDES(mutex_);
 
   virtual Result<TestAnswer> test(const abi::TcpxRequest* request) = 0;

@@ -37,13 +37,14 @@ Result<std::unique_ptr<RecvComm>> RecvComm::create(MemoryOps& memory, int device
 
 RecvComm::~RecvComm() {
   stop_sockets();
-  pool_->forget(*this);
   MutexLock lock(mutex_);
   for (Message& slot : messages_) pool_->give_back(*this, slot.pages);
 }
 
 void RecvComm::stop_data_sockets() {
   for (const auto& socket : sockets_) socket->stop();
+  pool_->forget(*this);  // pages nobody will wait for must not hold other comms up
+  ++news_;
 }
 
 void RecvComm::kick_sockets(uint64_t up_to) {
@@ -52,7 +53,8 @@ void RecvComm::kick_sockets(uint64_t up_to) {
 
 bool RecvComm::region_in_use(const Region* region) const {
   for (uint64_t sequence = consumed_; sequence < posted_; ++sequence) {
-    if (messages_[sequence % kQueueDepth].region == region) return true;
+    const Message& posted = messages_[sequence % kQueueDepth];
+    if (!posted.is_complete() && posted.region == region) return true;
   }
   return false;
 }
@@ -261,7 +263,6 @@ Status RecvComm::consumed(const abi::TcpxRequest* request) {
   Message& oldest = message(consumed_);
   pool_->give_back(*this, oldest.pages);
   oldest.pages.clear();
-  oldest.region = nullptr;
   ++consumed_;
   return Status::ok();
 }
