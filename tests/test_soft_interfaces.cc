@@ -95,6 +95,8 @@ TEST(SoftInterfaces, TheControlInterfaceIsAnExactNameThatIsUp) {
 }
 
 TEST(SoftConfig, TheDefaultOfSpinningLeavesTwoCoresToCallers) {
+  ::unsetenv("UCCL_TCPX_SOFT_IO_THREADS");
+  ::unsetenv("UCCL_TCPX_SOFT_SPIN_US");
   EXPECT_EQ(Config::from_environment()->spin > Duration::zero(),
             std::thread::hardware_concurrency() >= Config::from_environment()->io_threads + 2);
   ::setenv("UCCL_TCPX_SOFT_IO_THREADS", "64", 1);
