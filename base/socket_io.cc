@@ -91,6 +91,8 @@ Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, co
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return system_error("create socket", errno);
   if (source != nullptr) {
+    // A port of its own for every socket would soon use them all up: connect chooses one that is free towards this address.
+    TCPX_RETURN_IF_ERROR(set_option(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, "IP_BIND_ADDRESS_NO_PORT"));
     const SocketAddress local = source->with_port(0);
     if (::bind(fd.get(), local.get(), local.length()) != 0) return system_error(concat("bind ", local.to_string()), errno);
   }

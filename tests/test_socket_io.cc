@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -62,6 +63,27 @@ TEST(SocketIo, Trap35_SendingToAClosedPeerIsAnErrorNotASignal) {
   Status status = Status::ok();
   for (int i = 0; i < 100 && status.is_ok(); ++i) status = send_all(pair.client.get(), data, Deadline::after(seconds(5)));
   EXPECT_EQ(status.code(), Code::kPeerGone) << status.to_string();
+}
+
+TEST(SocketIo, ConnectionsToDifferentListenersMayShareALocalPort) {
+  // Linux takes ports in sequence per destination, from a random one on: that none of so many sequences meet is less likely than
+  // one in ten thousand.
+  constexpr int kListeners = 230, kClients = 3;
+  const SocketAddress source = SocketAddress::loopback(0);
+  std::vector<UniqueFd> clients;
+  std::multiset<uint16_t> ports;
+  for (int listener = 0; listener < kListeners; ++listener) {
+    clients.push_back(std::move(*listen_tcp(SocketAddress::loopback(0), kClients)));
+    const SocketAddress address = *local_address(clients.back().get());
+    for (int i = 0; i < kClients; ++i) {
+      auto client = connect_tcp(address, Deadline::after(seconds(5)), &source);
+      ASSERT_TRUE(client.is_ok()) << client.status().to_string();
+      ports.insert(local_address(client->get())->port());
+      clients.push_back(std::move(*client));
+    }
+  }
+  const std::set<uint16_t> different(ports.begin(), ports.end());
+  EXPECT_LT(different.size(), ports.size()) << "each has a port of its own: after 28 thousand there are no more";
 }
 
 TEST(SocketIo, ConnectRefusedIsPeerGone) {
