@@ -4,21 +4,16 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
-#include <sys/timerfd.h>
 
 #include <thread>
 
+#include "tests/support/io_blocker.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 namespace {
 
 using namespace soft;
-
-/// Never ready: not readable before it is armed, and never writable.
-UniqueFd quiet_fd() {
-  return UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-}
 
 struct Counter final : IoHandler {
   Next on_ready() override {
@@ -27,21 +22,6 @@ struct Counter final : IoHandler {
   }
   std::atomic<int> runs = 0;
   int again_until = 0;
-};
-
-/// Holds the thread up until it is released.
-struct Blocker final : IoHandler {
-  ~Blocker() override { release(); }
-  Next on_ready() override {
-    entered = true;
-    released.wait(false);
-    return Next::kWait;
-  }
-  void release() {
-    released = true;
-    released.notify_all();
-  }
-  std::atomic<bool> entered = false, released = false;
 };
 
 class IoThreadTest : public ::testing::TestWithParam<std::chrono::microseconds> {
@@ -135,6 +115,64 @@ TEST_P(IoThreadTest, AHandlerMayRemoveItselfAndOthersOfItsThread) {
   ASSERT_TRUE(pool_->next().add(other_fd.get(), other, of_other).is_ok());
   ASSERT_TRUE(pool_->next().add(fd.get(), remover, registration).is_ok());
   EXPECT_TRUE(wait_until([&] { return remover.done.load(); }));
+}
+
+/// Always has more to do, until told otherwise.
+struct Busy final : IoHandler {
+  Next on_ready() override {
+    ++runs;
+    return stop ? Next::kWait : Next::kAgain;
+  }
+  std::atomic<int> runs = 0;
+  std::atomic<bool> stop = false;
+};
+
+TEST_P(IoThreadTest, WhoSaysAgainIsCalledAgainAndOthersInBetween) {
+  const UniqueFd fd = quiet_fd(), other_fd = quiet_fd();
+  Busy busy;
+  Counter other;
+  IoRegistration registration, of_other;
+  ASSERT_TRUE(pool_->next().add(fd.get(), busy, registration).is_ok());
+  ASSERT_TRUE(pool_->next().add(other_fd.get(), other, of_other).is_ok());
+  ASSERT_TRUE(wait_until([&] { return busy.runs > 100; }));
+  for (int i = 0; i < 10; ++i) {
+    const int before = other.runs;
+    of_other.kick();
+    EXPECT_TRUE(wait_until([&] { return other.runs > before; })) << "held up by the busy one";
+  }
+  registration.remove();
+  const int runs = busy.runs;
+  EXPECT_FALSE(wait_until([&] { return busy.runs != runs; }, std::chrono::milliseconds(50))) << "called after it was removed";
+}
+
+TEST_P(IoThreadTest, SayingAgainManyTimesIsOneCallPerRound) {
+  struct Pace final : IoHandler {  // on the thread of `busy`, so what it reads there is exact
+    Next on_ready() override {
+      ++runs;
+      if (runs == 10) before = busy->runs;
+      if (runs == 1010) after = busy->runs;
+      return runs < 1010 ? Next::kAgain : Next::kWait;
+    }
+    const Busy* busy = nullptr;
+    std::atomic<int> runs = 0;
+    int before = 0, after = 0;
+  };
+  const UniqueFd fd = quiet_fd(), pace_fd = quiet_fd();
+  Busy busy;
+  Pace pace;
+  pace.busy = &busy;
+  IoRegistration registration, of_pace;
+  ASSERT_TRUE(pool_->next().add(fd.get(), busy, registration).is_ok());
+  for (int i = 0; i < 100; ++i) {  // each makes the handler say it once more
+    const int before = busy.runs;
+    registration.kick();
+    ASSERT_TRUE(wait_until([&] { return busy.runs > before + 1; }));
+  }
+  ASSERT_TRUE(pool_->next().add(pace_fd.get(), pace, of_pace).is_ok());
+  ASSERT_TRUE(wait_until([&] { return pace.runs == 1010; }));
+  of_pace.remove();  // waits for the call
+  EXPECT_GE(pace.after - pace.before, 999);
+  EXPECT_LE(pace.after - pace.before, 1001) << "kicks have piled up";
 }
 
 double process_seconds() {

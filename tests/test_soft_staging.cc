@@ -11,6 +11,7 @@
 #include "perf/pattern.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/hidden_memory_ops.h"
+#include "tests/support/io_blocker.h"
 #include "tests/support/soft_wire.h"
 #include "tests/support/wait_until.h"
 
@@ -150,6 +151,21 @@ TEST_F(SoftStaging, EverySizeArrivesAsItIs) {
   auto large_chunks = make(4 * kMiB, 6 * kMiB);
   large_chunks->post(1, 6 * kMiB - 1);
   large_chunks->expect_arrived_and_done();
+}
+
+// The first piece that a socket ever copies need not be the first in its ring.
+TEST_F(SoftStaging, AnEmptyMessageBeforeTheFirstCopyChangesNothing) {
+  io_ = *IoPool::create(1);
+  const UniqueFd fd = quiet_fd();
+  Blocker blocker;
+  IoRegistration registration;
+  ASSERT_TRUE(io_->next().add(fd.get(), blocker, registration).is_ok());
+  ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
+  auto sender = make(16 * kPageBytes, kMiB);
+  sender->post(0, 0);
+  sender->post(0, kMiB);
+  blocker.release();
+  sender->expect_arrived_and_done();
 }
 
 TEST_F(SoftStaging, LateCopiesOutOfStepChangeNoByte) {

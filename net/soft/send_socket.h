@@ -66,7 +66,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   OutgoingChunk chunk_;  // being cut, from cut_ on
   uint32_t cut_ = 0;
   bool cutting_ = false;
-  uint32_t piece_bytes_ = 0;  // length of the last piece to be copied
+  uint32_t piece_bytes_ = kFirstPieceBytes;  // how long the last piece to be copied could be
 
   // Ring of pieces to write. Of the first one `written_` bytes are with the kernel already.
   std::array<Piece, kPieces> pieces_;
