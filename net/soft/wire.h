@@ -22,7 +22,7 @@ static_assert(std::endian::native == std::endian::little, "wire records are copi
 
 inline constexpr uint16_t kWireVersion = 1;
 /// Data sockets per connection, as GPUDirect-TCPX caps them.
-inline constexpr uint32_t kMaxDataSockets = 8;
+inline constexpr uint32_t kMaxDataSockets = 16;
 inline constexpr uint32_t kMaxChunkBytes = 1u << 30;
 
 /// Names one listener; whoever does not know it cannot join. Random, never logged.
