@@ -48,7 +48,7 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSoftIoThreads, "UCCL_TCPX_SOFT_IO_THREADS", VariableKind::kInteger, "threads", 1, 64, 0, "half the cores, 1 to 8",
      "", "Software plugin: threads that move bytes between sockets and memory, shared by all connections of the process."},
     {Variable::kSoftSpinUs, "UCCL_TCPX_SOFT_SPIN_US", VariableKind::kInteger, "us", 0, 1000000, -1,
-     "50, or 0 when the I/O threads leave fewer than two cores", "",
+     "200, or 0 when the I/O threads leave fewer than two cores", "",
      "Software plugin: how long an I/O thread keeps polling after it last had work, before it sleeps. Spares small messages the "
      "time "
      "that waking takes, at the price of a busy core while messages flow; idle connections cost nothing."},
@@ -71,9 +71,10 @@ constexpr VariableInfo kTable[] = {
      "shares threads that run anywhere."},
     {Variable::kRxBindings, "NCCL_GPUDIRECTTCPX_RX_BINDINGS", VariableKind::kText, "", 0, 0, 0, "", "",
      "The same for the I/O threads that receive."},
-    {Variable::kNsocksPerThread, "NCCL_NSOCKS_PERTHREAD", VariableKind::kInteger, "sockets", 1, 8, 4, "4", "",
-     "Data sockets of a connection = this x NCCL_SOCKET_NTHREADS, at most 8. The listening side decides for both ends."},
-    {Variable::kSocketNthreads, "NCCL_SOCKET_NTHREADS", VariableKind::kInteger, "", 1, 8, 1, "1", "",
+    {Variable::kNsocksPerThread, "NCCL_NSOCKS_PERTHREAD", VariableKind::kInteger, "sockets", 1, 8, 0,
+     "8, or 4 on a machine with fewer than 16 cores", "",
+     "Data sockets of a connection = this x NCCL_SOCKET_NTHREADS, at most 16. The listening side decides for both ends."},
+    {Variable::kSocketNthreads, "NCCL_SOCKET_NTHREADS", VariableKind::kInteger, "", 1, 16, 1, "1", "",
      "Second factor of the number of data sockets. (The software plugin shares its threads; see UCCL_TCPX_SOFT_IO_THREADS.)"},
     {Variable::kDynamicChunkSize, "NCCL_DYNAMIC_CHUNK_SIZE", VariableKind::kInteger, "bytes", 4096, int64_t{1} << 30, 512 * 1024,
      "524288", "",

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "net/soft/wire.h"
+
 namespace tcpx::soft {
 namespace {
 
@@ -118,6 +120,17 @@ TEST(SoftConfig, BindingsAreReadPerDirection) {
   EXPECT_TRUE(config->receive_cores.empty());
 }
 
+TEST(SoftConfig, SocketsAreAsManyAsTheMachineFeeds) {
+  const uint32_t expected = std::thread::hardware_concurrency() >= 16 ? 8 : 4;
+  EXPECT_EQ(Config::from_environment()->data_sockets, expected);
+  ::setenv("NCCL_SOCKET_NTHREADS", "2", 1);
+  EXPECT_EQ(Config::from_environment()->data_sockets, 2 * expected);
+  ::setenv("NCCL_NSOCKS_PERTHREAD", "3", 1);
+  EXPECT_EQ(Config::from_environment()->data_sockets, 6u) << "asked for";
+  ::unsetenv("NCCL_NSOCKS_PERTHREAD");
+  ::unsetenv("NCCL_SOCKET_NTHREADS");
+}
+
 TEST(SoftConfig, SizesAreRoundedToPagesAndSocketsCapped) {
   ::setenv("NCCL_DYNAMIC_CHUNK_SIZE", "5000", 1);
   ::setenv("NCCL_NSOCKS_PERTHREAD", "8", 1);
@@ -128,7 +141,7 @@ TEST(SoftConfig, SizesAreRoundedToPagesAndSocketsCapped) {
   ::unsetenv("NCCL_SOCKET_NTHREADS");
   ASSERT_TRUE(config.is_ok());
   EXPECT_EQ(config->chunk_bytes, 8192u);
-  EXPECT_EQ(config->data_sockets, 8u);
+  EXPECT_EQ(config->data_sockets, kMaxDataSockets);
 }
 
 }  // namespace

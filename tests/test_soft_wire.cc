@@ -118,7 +118,7 @@ TEST(SoftWire, HelloIndexIsBounded) {
   EXPECT_TRUE(decode_hello(bytes).is_ok()) << "the control socket";
   encode_hello({.socket_index = 5, .data_sockets = 4}, bytes);
   EXPECT_FALSE(decode_hello(bytes).is_ok());
-  encode_hello({.socket_index = 0, .data_sockets = 9}, bytes);
+  encode_hello({.socket_index = 0, .data_sockets = kMaxDataSockets + 1}, bytes);
   EXPECT_FALSE(decode_hello(bytes).is_ok());
 }
 

@@ -10,7 +10,10 @@
 namespace tcpx::soft {
 namespace {
 
-constexpr Duration kDefaultSpin = std::chrono::microseconds(50);
+// Being woken takes longer than that on many virtual machines, so who sleeps earlier makes small messages wait.
+constexpr Duration kDefaultSpin = std::chrono::microseconds(200);
+// From here on there is a core for each of eight sockets at either end of a loopback.
+constexpr uint32_t kManyCores = 16;
 
 uint64_t round_up_to_page(int64_t bytes) {
   return (static_cast<uint64_t>(bytes) + kPageBytes - 1) / kPageBytes * kPageBytes;
@@ -37,7 +40,9 @@ Result<Config> Config::from_environment() {
   if (!per_thread.is_ok()) return per_thread.status();
   const auto threads = environment_integer(Variable::kSocketNthreads);
   if (!threads.is_ok()) return threads.status();
-  config.data_sockets = static_cast<uint32_t>(std::min<int64_t>(*per_thread * *threads, kMaxDataSockets));
+  const uint32_t cores = std::thread::hardware_concurrency();
+  const int64_t factor = *per_thread > 0 ? *per_thread : cores >= kManyCores ? 8 : 4;
+  config.data_sockets = static_cast<uint32_t>(std::min<int64_t>(factor * *threads, kMaxDataSockets));
 
   const auto chunk = environment_integer(Variable::kDynamicChunkSize);
   if (!chunk.is_ok()) return chunk.status();
@@ -49,7 +54,6 @@ Result<Config> Config::from_environment() {
 
   const auto io_threads = environment_integer(Variable::kSoftIoThreads);
   if (!io_threads.is_ok()) return io_threads.status();
-  const uint32_t cores = std::thread::hardware_concurrency();
   config.io_threads = *io_threads > 0 ? static_cast<uint32_t>(*io_threads) : std::clamp(cores / 2, 1u, 8u);
 
   const auto spin = environment_integer(Variable::kSoftSpinUs);

@@ -99,8 +99,8 @@ StagingPool::Slot StagingPool::try_take(Client& client) {
 }
 
 StagingPool::Slot StagingPool::take_free(Client* holder) {
-  const uint32_t index = free_.back();
-  free_.pop_back();
+  const uint32_t index = free_.front();
+  free_.pop_front();
   places_[index].holder = holder;
   if (holder != nullptr) ++holder->held_;
   return Slot(this, index);

@@ -21,7 +21,7 @@ namespace tcpx::soft {
 static_assert(std::endian::native == std::endian::little, "wire records are copied to memory as they are");
 
 inline constexpr uint16_t kWireVersion = 1;
-/// Data sockets per connection, as GPUDirect-TCPX caps them.
+/// Data sockets per connection. GPUDirect-TCPX has at most 8; a loopback gains up to 16.
 inline constexpr uint32_t kMaxDataSockets = 16;
 inline constexpr uint32_t kMaxChunkBytes = 1u << 30;
 
