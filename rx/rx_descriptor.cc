@@ -104,13 +104,14 @@ void DescriptorBlock::clear() {
   message_bytes_ = 0;
   longest_bytes_ = 0;
   joined_distance_ = 0;
+  contiguous_source_ = nullptr;
 }
 
 // True when the list is beyond doubt. What an unpacker asks of the whole list is gathered on the way.
 bool DescriptorBlock::scan() {
   const uint64_t between_bases = reinterpret_cast<uintptr_t>(target_.pool) - reinterpret_cast<uintptr_t>(target_.destination);
   const uint64_t pool_bytes = target_.pool_bytes;
-  uint64_t end = 0, jumps = 0, sum = 0, joined_distance = 0;
+  uint64_t end = 0, jumps = 0, sum = 0, joined_distance = 0, common_distance = ~uint64_t{0};
   uint32_t longest_bytes = 0;
   for (const Fragment& f : fragments_) {
     if (f.len == 0 || !fits(f.src_off, f.len, pool_bytes)) return false;
@@ -118,10 +119,16 @@ bool DescriptorBlock::scan() {
     end = f.dst_off + f.len;
     sum += f.len;
     longest_bytes = std::max(longest_bytes, f.len);
-    joined_distance |= between_bases + f.src_off - f.dst_off;
+    const uint64_t distance = between_bases + f.src_off - f.dst_off;
+    joined_distance |= distance;
+    common_distance &= distance;
   }
   longest_bytes_ = longest_bytes;
   joined_distance_ = joined_distance;
+  // One distance for all: as the destinations leave no gap, neither do the sources.
+  if (common_distance == joined_distance && !fragments_.empty()) {
+    contiguous_source_ = target_.pool + fragments_.front().src_off - fragments_.front().dst_off;
+  }
   if (sum != message_bytes_) return false;
   // One data socket delivers ascending lists. The secret is an address, which a peer cannot know.
   return jumps == 0 || proves_tiling(fragments_, message_bytes_, reinterpret_cast<uintptr_t>(fragments_.data()));

@@ -45,6 +45,9 @@ class DescriptorBlock {
   /// Source minus destination address of every fragment, joined by OR. Divisible by a power of two when both addresses of every
   /// fragment have the same remainder by it; 0 without fragments.
   uint64_t joined_distance() const { return joined_distance_; }
+  /// Where the message begins in the pool when it lies there in one piece, however many fragments tell so; nullptr otherwise, and
+  /// without fragments.
+  const std::byte* contiguous_source() const { return contiguous_source_; }
 
  private:
   bool scan();
@@ -54,6 +57,7 @@ class DescriptorBlock {
   uint64_t message_bytes_ = 0;
   uint32_t longest_bytes_ = 0;
   uint64_t joined_distance_ = 0;
+  const std::byte* contiguous_source_ = nullptr;
 };
 
 /// The oracle: copies fragment by fragment, byte by byte, with no cleverness. Host-readable pool and destination only.

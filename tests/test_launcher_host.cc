@@ -75,7 +75,7 @@ TEST(LaunchStats, TheRateIsThatOfTheTimedBytes) {
   stats.timed_bytes = 3000;
   stats.device_time = std::chrono::microseconds(2);
   EXPECT_DOUBLE_EQ(stats.gb_per_second(), 1.5);
-  EXPECT_EQ(to_text(stats), "0 launches, 0 requests, 0 fragments, 5000 bytes, 0 errors, 2.0 us, 1.5 GB/s");
+  EXPECT_EQ(to_text(stats), "0 launches, 0 copies, 0 requests, 0 fragments, 5000 bytes, 0 errors, 2.0 us, 1.5 GB/s");
 }
 
 }  // namespace

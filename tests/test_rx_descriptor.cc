@@ -290,6 +290,24 @@ TEST_F(RxDescriptor, JoinedDistanceTellsWhichAddressBitsDiffer) {
   EXPECT_EQ(block_.joined_distance(), 0u);
 }
 
+TEST_F(RxDescriptor, AMessageInOnePieceIsSeenAsOne) {
+  std::byte pool[100];
+  const auto source_off = [&](const std::vector<Fragment>& list, uint64_t bytes) -> std::ptrdiff_t {
+    EXPECT_TRUE(block_.build(list, bytes, {pool, 100, &destination_byte_, bytes}).is_ok());
+    return block_.contiguous_source() == nullptr ? -1 : block_.contiguous_source() - pool;
+  };
+  EXPECT_EQ(source_off({{7, 30, 0}}, 30), 7);
+  EXPECT_EQ(source_off({{50, 10, 0}, {60, 20, 10}, {80, 1, 30}}, 31), 50);
+  EXPECT_EQ(source_off({{80, 1, 30}, {50, 10, 0}, {60, 20, 10}}, 31), 50) << "whatever the order";
+  EXPECT_EQ(source_off({{50, 10, 0}, {61, 20, 10}}, 30), -1) << "a gap in the pool";
+  EXPECT_EQ(source_off({{60, 10, 0}, {50, 10, 10}}, 20), -1) << "the wrong way round";
+  EXPECT_EQ(source_off({{50, 10, 0}, {50, 10, 10}}, 20), -1) << "the same twice";
+  EXPECT_EQ(source_off({}, 0), -1);
+  EXPECT_EQ(source_off({{0, 100, 0}}, 100), 0);
+  block_.clear();
+  EXPECT_EQ(block_.contiguous_source(), nullptr);
+}
+
 TEST_F(RxDescriptor, BlockKeepsItsOwnCopyOfTheList) {
   std::vector<Fragment> list = equal_parts(4, 10);
   ASSERT_TRUE(block_.build(list, 40, target(4096, 40)).is_ok());

@@ -3,6 +3,7 @@
 // streams really run beside each other, and the sanitizers see who touches what.
 //
 // Linked with the launcher's own sources instead of the device layer, whose CUDA library would bring the same names.
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -10,10 +11,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/mutex.h"
 #include "device/gpu_presence.h"
 #include "device/kernel_unpacker.h"
 #include "device/unpack_launch.h"
@@ -228,15 +232,28 @@ class FakeGpuMemory final : public MemoryOps {
   int device_count() const override { return 1; }
   Result<int> current_device() const override { return 0; }
   Status set_current_device(int device) override { return host_->set_current_device(device); }
-  Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override { return host_->allocate_mapped(device, bytes); }
+  Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override {
+    auto buffer = host_->allocate_mapped(device, bytes);
+    if (!buffer.is_ok()) return buffer;
+    const MutexLock lock(mutex_);
+    mapped_.emplace_back(buffer->host(), bytes);  // for good: nobody asks about memory that has gone
+    return buffer;
+  }
   Result<MemoryBuffer> allocate_device(int device, size_t bytes) override { return host_->allocate_device(device, bytes); }
   bool host_readable(const void*) const override { return true; }
-  bool is_device_memory(const void*) const override { return true; }
+  bool is_device_memory(const void* address) const override {
+    const MutexLock lock(mutex_);
+    return std::none_of(mapped_.begin(), mapped_.end(), [&](const std::span<std::byte>& range) {
+      return address >= range.data() && address < range.data() + range.size();
+    });
+  }
   std::optional<uint64_t> extent(const void* address) const override { return host_->extent(address); }
   Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) override { return host_->make_copy_lane(device); }
 
  private:
   const std::unique_ptr<MemoryOps> host_ = make_host_memory_ops();
+  mutable Mutex mutex_;
+  std::vector<std::span<std::byte>> mapped_ TCPX_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -278,7 +278,7 @@ TEST_F(GpuLauncher, LaunchDebugLogsEachLaunchAndTheTotals) {
   EXPECT_TRUE(logged(" bytes, 1 x "));
   EXPECT_TRUE(logged(" threads, mixed, last of 2 launches, "));
   unpacker->reset();
-  EXPECT_TRUE(logged("unpack kernel: 2 launches, 3 requests, 60 fragments, "));
+  EXPECT_TRUE(logged("unpack kernel: 2 launches, 0 copies, 3 requests, 60 fragments, "));
 }
 
 TEST_F(GpuLauncher, AnErrorOfCudaStaysWithItsLauncher) {
