@@ -2,11 +2,10 @@
 #include "net/soft/io_thread.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/resource.h>
 
 #include <thread>
 
+#include "tests/support/cpu_time.h"
 #include "tests/support/io_blocker.h"
 #include "tests/support/wait_until.h"
 
@@ -175,27 +174,14 @@ TEST_P(IoThreadTest, SayingAgainManyTimesIsOneCallPerRound) {
   EXPECT_LE(pace.after - pace.before, 1001) << "kicks have piled up";
 }
 
-double process_seconds() {
-  rusage usage;
-  EXPECT_EQ(::getrusage(RUSAGE_SELF, &usage), 0);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 TEST_P(IoThreadTest, WithoutWorkItSleeps) {
   const UniqueFd fd = quiet_fd();
   Counter counter;
   IoRegistration registration;
   ASSERT_TRUE(pool_->next().add(fd.get(), counter, registration).is_ok());
   ASSERT_TRUE(wait_until([&] { return counter.runs == 1; }));
-  // Being idle takes time to see: this thread waits for an event that does not come.
   constexpr int kMilliseconds = 300;
-  pollfd nothing{fd.get(), POLLIN, 0};
-  const double before = process_seconds();
-  EXPECT_EQ(::poll(&nothing, 1, kMilliseconds), 0);
-  EXPECT_LT(process_seconds() - before, 0.01 * kMilliseconds / 1000 + 0.002);
+  EXPECT_LT(idle_seconds(kMilliseconds), 0.01 * kMilliseconds / 1000 + 0.002);
 }
 
 }  // namespace

@@ -148,20 +148,26 @@ TEST_F(StagingPoolTest, WhoLeavesTheLineHoldsNobodyUp) {
 TEST_F(StagingPoolTest, ASlotComesBackOnlyAfterItsCopy) {
   memory_.hold_copies();
   const MemoryBuffer source = std::move(*memory_.allocate_device(0, 4096));
-  Slot slot = pool_.try_take();
-  ASSERT_TRUE(slot.start(100, source.device(), 50).is_ok());
-  EXPECT_FALSE(*slot.is_copied());
-  std::atomic<bool> back = false;
-  std::thread owner([&] {
-    slot.reset();
-    back = true;
-  });
-  while (memory_.held_copies() == 0) std::this_thread::yield();
-  EXPECT_EQ(pool_.free_count(), StagingPool::kSlots - 1);
-  EXPECT_FALSE(back);
-  memory_.end_copy(0);
-  owner.join();
-  EXPECT_EQ(pool_.free_count(), StagingPool::kSlots);
+  for (const bool now : {false, true}) {
+    Slot slot = pool_.try_take();
+    if (now) {
+      ASSERT_TRUE(slot.copy_now(source.device(), 50).is_ok());
+    } else {
+      slot.copy(100, source.device(), 50);
+    }
+    EXPECT_FALSE(*slot.is_copied());
+    std::atomic<bool> back = false;
+    std::thread owner([&] {
+      slot.reset();
+      back = true;
+    });
+    while (memory_.held_copies() == 0) std::this_thread::yield();
+    EXPECT_EQ(pool_.free_count(), StagingPool::kSlots - 1);
+    EXPECT_FALSE(back);
+    memory_.end_copy(0);
+    owner.join();
+    EXPECT_EQ(pool_.free_count(), StagingPool::kSlots);
+  }
 }
 
 }  // namespace

@@ -1,16 +1,14 @@
 #include "net/soft/io_thread.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <array>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "base/log.h"
+#include "base/own_thread.h"
 #include "base/socket_io.h"
 
 namespace tcpx::soft {
@@ -40,18 +38,9 @@ Result<std::unique_ptr<IoThread>> IoThread::start(Duration spin, const CoreSet& 
   event.data.u64 = kWakeId;
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return system_error("watch eventfd", errno);
   std::unique_ptr<IoThread> thread(new IoThread(std::move(epoll), std::move(wake), spin));
-  // Signals belong to the application's threads.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);
-  try {
-    thread->thread_ = std::thread([raw = thread.get()] { raw->run(); });
-  } catch (const std::system_error& error) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return system_error("start I/O thread", error.code().value());
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_setname_np(thread->thread_.native_handle(), "tcpx-io");
+  auto running = start_thread("tcpx-io", [raw = thread.get()] { raw->run(); });
+  if (!running.is_ok()) return running.status();
+  thread->thread_ = std::move(*running);
   TCPX_RETURN_IF_ERROR(bind_thread(thread->thread_.native_handle(), cores));
   return thread;
 }

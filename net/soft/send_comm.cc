@@ -110,7 +110,7 @@ Result<StagingPool::Slot> SendComm::start_first_piece(const void* data, uint32_t
   StagingPool::Slot slot = staging_->is_current_here() ? staging_->try_take() : StagingPool::Slot();
   if (slot) {
     const uint32_t piece = std::min({bytes, chunk_bytes_, kFirstPieceBytes});
-    TCPX_RETURN_IF_ERROR(slot.start(0, static_cast<const std::byte*>(data), piece));
+    TCPX_RETURN_IF_ERROR(slot.copy_now(static_cast<const std::byte*>(data), piece));
   }
   return slot;
 }

@@ -91,7 +91,7 @@ void SendSocket::append_piece() {
   ++count_;
 }
 
-Status SendSocket::start_copies() {
+void SendSocket::start_copies() {
   for (uint32_t i = 0; i < count_; ++i) {
     Piece& next = piece(i);
     if (next.state != State::kUncopied) continue;
@@ -99,10 +99,9 @@ Status SendSocket::start_copies() {
     if (!next.slot) break;
     // A piece that gave its slot back has been written in part, perhaps.
     const uint32_t done = i == 0 && written_ > next.header_bytes ? written_ - next.header_bytes : 0;
-    TCPX_RETURN_IF_ERROR(next.slot.start(done, next.source + done, next.bytes - done));
+    next.slot.copy(done, next.source + done, next.bytes - done);
     next.state = State::kCopying;
   }
-  return Status::ok();
 }
 
 Status SendSocket::see_copied(Piece& piece) {
@@ -116,7 +115,7 @@ Status SendSocket::see_copied(Piece& piece) {
 SendSocket::Step SendSocket::write_pieces(size_t& written) {
   // Who waits in line for a slot without room to write would only pass it on.
   if (full_ && piece(0).state == State::kUncopied && !has_room()) return Step::kFull;
-  if (Status status = start_copies(); !status.is_ok()) return fail(status);
+  start_copies();
   std::array<iovec, 2 * kPieces> parts;
   msghdr message{};
   message.msg_iov = parts.data();

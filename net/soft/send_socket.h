@@ -42,7 +42,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   void take_pieces();
   void append_piece();
   /// In order, as far as there are slots.
-  Status start_copies();
+  void start_copies();
   Status see_copied(Piece& piece);
   /// Writes once, as much of what is ready as the socket takes.
   Step write_pieces(size_t& written);

@@ -82,7 +82,7 @@ Result<std::shared_ptr<PagePool>> SoftPlugin::pool_of(int gpu) {
 std::shared_ptr<StagingPool> SoftPlugin::staging_of(int gpu) {
   MutexLock lock(mutex_);
   if (auto pool = staging_[gpu].lock()) return pool;
-  auto pool = std::make_shared<StagingPool>(*memory_, gpu);
+  auto pool = std::make_shared<StagingPool>(*memory_, gpu, config_.spin);
   staging_[gpu] = pool;
   return pool;
 }

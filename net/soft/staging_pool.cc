@@ -4,31 +4,37 @@
 #include <cassert>
 
 namespace tcpx::soft {
-namespace {
-
-// Each is a stream: a copy that has to begin need not wait until the one before it has ended.
-constexpr uint32_t kLanes = 4;
-
-}  // namespace
-
 const std::byte* StagingPool::Slot::data() const {
   return pool_->buffer_.host() + size_t{index_} * kSlotBytes;
 }
 
-Status StagingPool::Slot::start(uint32_t offset, const std::byte* source, uint32_t bytes) {
+void StagingPool::Slot::copy(uint32_t offset, const std::byte* source, uint32_t bytes) {
   assert(offset <= kSlotBytes && bytes <= kSlotBytes - offset);
-  // I/O threads are ours: none needs another GPU put back, and going back to one without a context would create it.
-  TCPX_RETURN_IF_ERROR(pool_->memory_.set_current_device(pool_->device_));
-  return pool_->places_[index_].copy->start(pool_->buffer_.host() + size_t{index_} * kSlotBytes + offset, source, bytes);
+  Place& place = pool_->places_[index_];
+  place.is_prompt = false;
+  pool_->copier_->queue(*place.job, pool_->buffer_.host() + size_t{index_} * kSlotBytes + offset, source, bytes);
+}
+
+Status StagingPool::Slot::copy_now(const std::byte* source, uint32_t bytes) {
+  assert(bytes <= kSlotBytes);
+  Place& place = pool_->places_[index_];
+  place.is_prompt = true;
+  return place.prompt_copy->start(pool_->buffer_.host() + size_t{index_} * kSlotBytes, source, bytes);
 }
 
 Result<bool> StagingPool::Slot::is_copied() const {
-  return pool_->places_[index_].copy->is_done();
+  const Place& place = pool_->places_[index_];
+  return place.is_prompt ? place.prompt_copy->is_done() : place.job->is_done();
 }
 
 void StagingPool::Slot::reset() {
   if (pool_ == nullptr) return;
-  pool_->places_[index_].copy->wait();
+  const Place& place = pool_->places_[index_];
+  if (place.is_prompt) {
+    place.prompt_copy->wait();
+  } else {
+    place.job->wait();
+  }
   std::exchange(pool_, nullptr)->give_back(index_);
 }
 
@@ -45,20 +51,25 @@ Status StagingPool::prepare() {
   if (buffer_) return Status::ok();
   auto buffer = memory_.allocate_mapped(device_, size_t{kSlots} * kSlotBytes);
   if (!buffer.is_ok()) return buffer.status();
-  std::vector<std::unique_ptr<CopyLane>> lanes;
-  for (uint32_t i = 0; i < kLanes; ++i) {
-    auto lane = memory_.make_copy_lane(device_);
-    if (!lane.is_ok()) return lane.status();
-    lanes.push_back(std::move(*lane));
-  }
+  auto lane = memory_.make_copy_lane(device_);
+  if (!lane.is_ok()) return lane.status();
+  auto prompt_lane = memory_.make_copy_lane(device_);
+  if (!prompt_lane.is_ok()) return prompt_lane.status();
   std::array<Place, kSlots> places;
-  for (uint32_t i = 0; i < kSlots; ++i) {
-    auto copy = lanes[i % kLanes]->make_async_copy();
+  for (Place& place : places) {
+    auto copy = (*lane)->make_async_copy();
     if (!copy.is_ok()) return copy.status();
-    places[i].copy = std::move(*copy);
+    auto prompt_copy = (*prompt_lane)->make_async_copy();
+    if (!prompt_copy.is_ok()) return prompt_copy.status();
+    place.job = std::make_unique<CopyThread::Job>(std::move(*copy));
+    place.prompt_copy = std::move(*prompt_copy);
   }
+  auto copier = CopyThread::start(memory_, device_, spin_);
+  if (!copier.is_ok()) return copier.status();
+  copier_ = std::move(*copier);
   places_ = std::move(places);
-  lanes_ = std::move(lanes);
+  lane_ = std::move(*lane);
+  prompt_lane_ = std::move(*prompt_lane);
   buffer_ = std::move(*buffer);
   for (uint32_t i = 0; i < kSlots; ++i) free_.push_back(i);
   return Status::ok();

@@ -8,7 +8,7 @@
 // in the cache: in that of the core that has just sent it, and there the GPU's writes are slow. Measured with eight sockets, 18.6
 // GB/s against 33; what is older has moved on to the cache that all cores share.
 //
-// Its memory is made with the first region that needs it and freed with the last comm of the GPU.
+// Its memory, and the thread that copies, are made with the first region that needs them and freed with the last comm of the GPU.
 //
 // Fairness: a socket that holds nothing waits in line for its first slot, and while anybody waits nobody gets a second one. When
 // the line forms, those who hold slots are told: a socket that is full, because its peer reads slowly or not at all, gives its
@@ -25,6 +25,7 @@
 
 #include "base/memory_ops.h"
 #include "base/mutex.h"
+#include "net/soft/copy_thread.h"
 
 namespace tcpx::soft {
 
@@ -62,9 +63,12 @@ class StagingPool {
 
     explicit operator bool() const { return pool_ != nullptr; }
     const std::byte* data() const;
-    /// Starts copying `bytes` bytes of `source` to `offset` in the slot. No other copy of this slot may be in flight. Makes the
-    /// pool's GPU current for the calling thread.
-    Status start(uint32_t offset, const std::byte* source, uint32_t bytes);
+    /// Has `bytes` bytes of `source` copied to `offset` in the slot, behind what others have asked for. No other copy of this
+    /// slot may be in flight.
+    void copy(uint32_t offset, const std::byte* source, uint32_t bytes);
+    /// Starts copying `bytes` bytes of `source` to the begin of the slot, on the calling thread, for which the pool's GPU must be
+    /// current, and before others. For who sends little and waits for it.
+    Status copy_now(const std::byte* source, uint32_t bytes);
     /// True when the bytes are there; an error is the copy's.
     Result<bool> is_copied() const;
     /// Waits for the copy, whatever becomes of it, and gives the slot back.
@@ -79,8 +83,9 @@ class StagingPool {
     uint32_t index_ = 0;
   };
 
-  /// Makes no memory yet.
-  StagingPool(MemoryOps& memory, int device) : memory_(memory), device_(device) {}
+  /// Makes no memory yet, and no thread.
+  /// @param spin that of the thread that copies (CopyThread::start).
+  StagingPool(MemoryOps& memory, int device, Duration spin = Duration::zero()) : memory_(memory), device_(device), spin_(spin) {}
 
   /// Before the first slot is taken. Only the first call does something.
   Status prepare() TCPX_EXCLUDES(mutex_);
@@ -100,7 +105,9 @@ class StagingPool {
 
  private:
   struct Place {
-    std::unique_ptr<AsyncCopy> copy;
+    std::unique_ptr<CopyThread::Job> job;
+    std::unique_ptr<AsyncCopy> prompt_copy;
+    bool is_prompt = false;  // which of the two is the slot's copy
     Client* holder = nullptr;
   };
   Slot take_free(Client* holder) TCPX_REQUIRES(mutex_);
@@ -109,11 +116,13 @@ class StagingPool {
 
   MemoryOps& memory_;
   const int device_;
+  const Duration spin_;
   mutable Mutex mutex_;
   // Made once, before the first slot is taken; a slot's copy is its holder's.
   MemoryBuffer buffer_;
-  std::vector<std::unique_ptr<CopyLane>> lanes_;
-  std::array<Place, kSlots> places_;                   // holders guarded by mutex_
+  std::unique_ptr<CopyLane> lane_, prompt_lane_;
+  std::array<Place, kSlots> places_;  // holders guarded by mutex_
+  std::unique_ptr<CopyThread> copier_;
   std::deque<uint32_t> free_ TCPX_GUARDED_BY(mutex_);  // the longest free first
   std::deque<Client*> waiting_ TCPX_GUARDED_BY(mutex_);
 };

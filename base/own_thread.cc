@@ -1,0 +1,32 @@
+#include "base/own_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <system_error>
+#include <utility>
+
+#include "base/socket_io.h"
+#include "base/text.h"
+
+namespace tcpx {
+
+Result<std::thread> start_thread(const char* name, std::function<void()> body) {
+  // A thread inherits the mask of the one that starts it.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  std::thread thread;
+  int error = 0;
+  try {
+    thread = std::thread(std::move(body));
+  } catch (const std::system_error& refused) {
+    error = refused.code().value();
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) return system_error(concat("start thread ", name), error);
+  ::pthread_setname_np(thread.native_handle(), name);
+  return thread;
+}
+
+}  // namespace tcpx

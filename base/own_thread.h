@@ -1,0 +1,16 @@
+// Starts threads that belong to the library: the application's signals are not for them.
+#pragma once
+
+#include <functional>
+#include <thread>
+
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+/// Runs `body` on a new thread with all signals blocked.
+/// @param name at most 15 bytes, for debuggers and `top`.
+/// @return kSystem when the system gives no thread.
+Result<std::thread> start_thread(const char* name, std::function<void()> body);
+
+}  // namespace tcpx
