@@ -1,0 +1,90 @@
+// One end of a measured connection, in a process of its own: what bench_soft_plugin asks of the plugin and of raw TCP alike.
+//
+// Two ends are connected twice, once each way, so that both can send. They are asked in step: each call below is made at both
+// before the next one. One of them leads: in a one-way round it sends and the other receives, in a ping-pong it begins.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/memory_ops.h"
+#include "tcpx/status.h"
+#include "tcpx/types.h"
+
+namespace tcpx::bench {
+
+enum class Pattern : uint32_t { kOneWay, kPingPong };
+
+struct EndSetup {
+  enum class Kind : uint32_t { kPlugin, kRawTcp };
+  Kind kind = Kind::kPlugin;
+  bool leads = false;
+  MemoryType memory = MemoryType::kHost;  ///< raw TCP: host only
+  int gpu = 0;                            ///< made current where there is one
+  uint32_t streams = 1;                   ///< raw TCP only: a plugin takes its number of sockets from the environment
+  uint64_t request_bytes = 0;             ///< most bytes of one request, or of one write
+  char plugin[4096] = "";                 ///< library with a version 7 table; "": the software plugin that is linked in
+};
+
+/// Messages of one size that are to come.
+struct RowSetup {
+  Pattern pattern = Pattern::kOneWay;
+  uint64_t message_bytes = 0;
+  uint64_t seed = 0;  ///< of their bytes
+};
+
+/// What one end saw. Times are those of the steady clock, which all processes of a machine share.
+struct Timing {
+  int64_t begin_ns = 0;    ///< before its first post
+  int64_t end_ns = 0;      ///< everything it sends is sent, everything it receives is where it belongs
+  double cpu_seconds = 0;  ///< user and system time of all its threads in between
+};
+
+/// One thread at a time. After an error only destruction.
+class BenchEnd {
+ public:
+  virtual ~BenchEnd() = default;
+
+  /// What the other end connects to.
+  virtual Result<Handle> listen() = 0;
+  /// Connects to the other end, which accepts meanwhile.
+  virtual Status connect(const Handle& other, Deadline deadline) = 0;
+  virtual Status accept(Deadline deadline) = 0;
+  /// Memory for the messages of `row`, in place of that of the row before.
+  virtual Status allocate(const RowSetup& row) = 0;
+  /// Overwrites what was received and posts the first receives of the next `count` messages.
+  virtual Status prepare(uint64_t count) = 0;
+  /// Moves those messages.
+  virtual Result<Timing> run(Deadline deadline) = 0;
+  /// Compares the last messages received with a copy made here, byte by byte. @return kMismatch
+  virtual Status verify() = 0;
+  virtual Status close() = 0;
+};
+
+Result<std::unique_ptr<BenchEnd>> make_plugin_end(const EndSetup& setup);
+Result<std::unique_ptr<BenchEnd>> make_raw_tcp_end(const EndSetup& setup);
+
+/// Now, and how much of the processors this process has used so far.
+struct Stopwatch {
+  int64_t now_ns;
+  double cpu_seconds;
+  static Stopwatch read();
+};
+
+/// Gives the core to others now and then while nothing advances, because there may be fewer cores than threads that poll, and
+/// looks at the deadline.
+class Patience {
+ public:
+  Patience(std::string what, Deadline deadline) : what_(std::move(what)), deadline_(deadline) {}
+  /// After each turn of a polling loop. @return kTimeout past the deadline.
+  Status after_turn(bool advanced);
+
+ private:
+  static constexpr uint32_t kTurnsAtOnce = 256;
+  const std::string what_;
+  const Deadline deadline_;
+  uint32_t idle_turns_ = 0;
+};
+
+}  // namespace tcpx::bench

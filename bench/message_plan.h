@@ -1,0 +1,62 @@
+// How messages of one size are cut into plugin requests, and where their bytes lie at both ends. Pure arithmetic.
+//
+// Requests are numbered through all messages. No two messages in a row hold the same bytes: each begins a page further into the
+// sender's memory than the one before it, so that a late, repeated or misplaced message is seen. Message `m` lands in slot
+// `m % slots()` of the receiver's memory; there are as many slots as it takes for all requests in flight to lie apart.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tcpx/types.h"
+
+namespace tcpx::bench {
+
+class MessagePlan {
+ public:
+  /// Different contents in a row. Coprime to the number of requests in flight, so that a slot's content changes with each use.
+  static constexpr uint64_t kContents = 17;
+  static constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 30;
+
+  struct Piece {
+    uint64_t send_off;     ///< in the sender's memory
+    uint64_t receive_off;  ///< in the receiver's memory
+    uint32_t bytes;
+  };
+
+  /// @param message_bytes 1 ... kMaxMessageBytes
+  /// @param request_bytes 1 ... kMaxRequestBytes: most bytes of one request
+  MessagePlan(uint64_t message_bytes, uint64_t request_bytes)
+      : message_bytes_(message_bytes),
+        request_bytes_(request_bytes),
+        requests_per_message_((message_bytes + request_bytes - 1) / request_bytes),
+        slots_((kQueueDepth + requests_per_message_ - 1) / requests_per_message_) {}
+
+  uint64_t message_bytes() const { return message_bytes_; }
+  uint64_t requests_per_message() const { return requests_per_message_; }
+  uint64_t slots() const { return slots_; }
+  /// From the begin of one slot to the next.
+  uint64_t slot_bytes() const { return (message_bytes_ + kPageBytes - 1) / kPageBytes * kPageBytes; }
+  uint64_t send_memory_bytes() const { return message_bytes_ + (kContents - 1) * kPageBytes; }
+  uint64_t receive_memory_bytes() const { return slots_ * slot_bytes(); }
+
+  /// Where the bytes of `message` begin in the sender's memory, and so in the stream of its pattern.
+  static uint64_t content_off(uint64_t message) { return message % kContents * kPageBytes; }
+  uint64_t slot_off(uint64_t message) const { return message % slots_ * slot_bytes(); }
+
+  Piece piece(uint64_t request) const {
+    const uint64_t message = request / requests_per_message_;
+    const uint64_t off = request % requests_per_message_ * request_bytes_;
+    return {.send_off = content_off(message) + off,
+            .receive_off = slot_off(message) + off,
+            .bytes = static_cast<uint32_t>(std::min(request_bytes_, message_bytes_ - off))};
+  }
+
+ private:
+  uint64_t message_bytes_;
+  uint64_t request_bytes_;
+  uint64_t requests_per_message_;
+  uint64_t slots_;
+};
+
+}  // namespace tcpx::bench

@@ -1,0 +1,130 @@
+#include "bench/soft_bench.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/environment.h"
+#include "base/text.h"
+
+namespace tcpx::bench {
+namespace {
+
+using Call = EndCommand::Call;
+
+constexpr Duration kSetUpLimit = std::chrono::seconds(60);  // CUDA takes its time
+constexpr Duration kStepLimit = std::chrono::seconds(30);
+constexpr uint64_t kMostMessages = 10'000'000;
+
+EndCommand command(Call call) {
+  EndCommand command;
+  command.call = call;
+  return command;
+}
+
+}  // namespace
+
+std::optional<SocketFactors> factors_of(uint32_t sockets) {
+  const int64_t most_per_thread = environment_info(Variable::kNsocksPerThread).max;
+  const int64_t most_threads = environment_info(Variable::kSocketNthreads).max;
+  for (int64_t per_thread = std::min<int64_t>(most_per_thread, sockets); per_thread >= 1; --per_thread) {
+    if (sockets % per_thread == 0 && sockets / per_thread <= most_threads) return SocketFactors{sockets / per_thread, per_thread};
+  }
+  return std::nullopt;
+}
+
+uint64_t next_count(uint64_t count, Duration taken, Duration wanted) {
+  const double each = std::max<double>(1, static_cast<double>(taken.count())) / static_cast<double>(count);
+  const double fitting = std::ceil(static_cast<double>(wanted.count()) / each);
+  return static_cast<uint64_t>(std::clamp(fitting, 1.0, static_cast<double>(kMostMessages)));
+}
+
+Result<std::unique_ptr<SoftBench>> SoftBench::connect(const EndSetup& setup, std::pair<int, int> gpus,
+                                                      const EnvironmentOverrides& overrides, const std::atomic<bool>& stop) {
+  Result<std::unique_ptr<EndPair>> ends = EndPair::start(overrides, stop);
+  if (!ends.is_ok()) return ends.status();
+  std::unique_ptr<SoftBench> bench(new SoftBench(std::move(ends).value()));
+  TCPX_RETURN_IF_ERROR(bench->set_up(setup, gpus));
+  return bench;
+}
+
+Status SoftBench::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
+  EndCommand leader = command(Call::kSetUp), follower = command(Call::kSetUp);
+  leader.setup = follower.setup = setup;
+  leader.setup.leads = true;
+  follower.setup.leads = false;
+  leader.setup.gpu = gpus.first;
+  follower.setup.gpu = gpus.second;
+  const Result<EndPair::Answers> listening = ends_->ask(leader, follower, kSetUpLimit);
+  if (!listening.is_ok()) return listening.status();
+  // One direction after the other, because a connect may block until the other end accepts.
+  EndCommand connects = command(Call::kConnect);
+  const EndCommand accepts = command(Call::kAccept);
+  connects.handle = listening->follower.handle;
+  TCPX_RETURN_IF_ERROR(ends_->ask(connects, accepts, kSetUpLimit).status());
+  connects.handle = listening->leader.handle;
+  return ends_->ask(accepts, connects, kSetUpLimit).status();
+}
+
+Result<SoftBench::Round> SoftBench::round(Pattern pattern, uint64_t count) {
+  EndCommand prepare = command(Call::kPrepare);
+  prepare.count = count;
+  TCPX_RETURN_IF_ERROR(ends_->ask(prepare, kStepLimit).status());
+  const Result<EndPair::Answers> run = ends_->ask(command(Call::kRun), kStepLimit);
+  if (!run.is_ok()) return run.status();
+  const Timing &leader = run->leader.timing, &follower = run->follower.timing;
+  const int64_t end_ns = pattern == Pattern::kOneWay ? follower.end_ns : leader.end_ns;
+  return Round{.taken = Duration(end_ns - leader.begin_ns), .cpu_seconds = leader.cpu_seconds + follower.cpu_seconds};
+}
+
+// Also the warm-up: the first messages of a connection, and of memory, are slow.
+Result<uint64_t> SoftBench::calibrate(Pattern pattern, Duration wanted) {
+  uint64_t count = 2;
+  for (;;) {
+    const Result<Round> tried = round(pattern, count);
+    if (!tried.is_ok()) return tried.status();
+    const uint64_t next = next_count(count, tried->taken, wanted);
+    // The longer a try, the more it says; a short one is not extrapolated far.
+    if (tried->taken * 4 >= wanted || next <= count) return next;
+    count = std::min(next, count * 16);
+  }
+}
+
+Result<std::string> SoftBench::verify() {
+  const Status verified = ends_->ask(command(Call::kVerify), kStepLimit).status();
+  if (!verified.is_ok() && verified.code() != Code::kMismatch) return verified;
+  return verified.is_ok() ? std::string() : verified.to_string();
+}
+
+Result<Measured> SoftBench::measure(Pattern pattern, uint64_t message_bytes, const RowPlan& plan) {
+  EndCommand allocate = command(Call::kAllocate);
+  allocate.row = {.pattern = pattern, .message_bytes = message_bytes, .seed = next_seed_++};
+  TCPX_RETURN_IF_ERROR(ends_->ask(allocate, kSetUpLimit).status());
+  const Result<uint64_t> count = calibrate(pattern, plan.duration / static_cast<int64_t>(plan.samples));
+  if (!count.is_ok()) return count.status();
+
+  Measured measured;
+  double cpu_seconds = 0, gigabytes = 0;
+  const auto sample = [&]() -> Result<double> {
+    const Result<Round> done = round(pattern, *count);
+    if (!done.is_ok()) return done.status();
+    const Result<std::string> mismatch = verify();
+    if (!mismatch.is_ok()) return mismatch.status();
+    if (measured.mismatch.empty()) measured.mismatch = *mismatch;
+    const double bytes = static_cast<double>(message_bytes) * static_cast<double>(*count);
+    cpu_seconds += done->cpu_seconds;
+    gigabytes += bytes / 1e9 * (pattern == Pattern::kPingPong ? 2 : 1);
+    const double ns = static_cast<double>(std::max<int64_t>(1, done->taken.count()));
+    return pattern == Pattern::kOneWay ? bytes / ns : ns / 1e3 / 2 / static_cast<double>(*count);
+  };
+  const Result<Samples> samples = tcpx::measure({.warm_up_count = 0, .sample_count = plan.samples}, sample);
+  if (!samples.is_ok()) return samples.status();
+  measured.summary = samples->summary();
+  if (cpu_seconds > 0) measured.gigabytes_per_core_second = gigabytes / cpu_seconds;
+  return measured;
+}
+
+Status SoftBench::close() {
+  return ends_->ask(command(Call::kClose), kStepLimit).status();
+}
+
+}  // namespace tcpx::bench
