@@ -1,15 +1,16 @@
-// bench_soft_plugin: how fast the software plugin moves messages between two processes of this machine, beside raw TCP.
-#include <unistd.h>
-
+// bench_soft_plugin: how fast the software plugin moves messages between two processes of this machine, beside raw TCP and NCCL.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
-#include "base/environment.h"
 #include "base/text.h"
 #include "bench/message_plan.h"
-#include "bench/soft_bench.h"
-#include "perf/report.h"
+#include "bench/soft_report.h"
+#include "bench/soft_runs.h"
+#include "device/gpu_presence.h"
+#include "perf/result_file.h"
 #include "tests/support/program.h"
 
 namespace {
@@ -19,48 +20,76 @@ using namespace tcpx::bench;    // NOLINT
 using namespace tcpx::testing;  // NOLINT
 
 struct Options {
-  std::vector<uint64_t> sizes = {8, 4096, 64 << 10, 512 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
-  std::vector<uint32_t> sockets = {1, 4, 8};
-  uint64_t request_bytes = 4 << 20;
+  SoftRunOptions run;
+  std::vector<std::string> memory;
+  std::vector<int> gpus;
   int milliseconds = 200;
-  std::string plugin;
-  std::vector<std::string> memory = {"host"};
-  std::vector<int> gpus = {0, 0};
+  std::string nccl = "auto";
+  bool quick = false;
+  std::string json;
+  std::string chart;
 };
 
-Status run(const Options& options, const std::string& memory, Report& report) {
-  const std::atomic<bool>& stop = stop_on_interrupt();
-  environment_preset(Variable::kSocketIfname, "=lo");
-  Table table{.title = concat("One way, ", memory), .row_heading = "message", .columns = {}, .rows = {}};
-  for (const uint64_t size : options.sizes) table.rows.push_back({.name = concat(size, " B"), .cells = {}, .verified = true});
-  for (const uint32_t sockets : options.sockets) {
-    const std::optional<SocketFactors> factors = factors_of(sockets);
-    if (!factors) return Status(Code::kInvalidArgument, "set number of sockets", concat(sockets, " cannot be had"));
-    const EnvironmentOverrides overrides = {
-        {environment_info(Variable::kNsocksPerThread).name, concat(factors->sockets_per_thread)},
-        {environment_info(Variable::kSocketNthreads).name, concat(factors->threads)}};
-    EndSetup setup;
-    setup.memory = memory == "gpu" ? MemoryType::kCuda : MemoryType::kHost;
-    setup.request_bytes = options.request_bytes;
-    options.plugin.copy(setup.plugin, sizeof setup.plugin - 1);
-    Result<std::unique_ptr<SoftBench>> bench = SoftBench::connect(setup, {options.gpus[0], options.gpus[1]}, overrides, stop);
-    if (!bench.is_ok()) return bench.status();
-    table.columns.push_back({concat(sockets, " sockets"), "GB/s"});
-    for (size_t i = 0; i < options.sizes.size(); ++i) {
-      std::fprintf(stderr, "%s, %u sockets, %s\n", memory.c_str(), sockets, table.rows[i].name.c_str());
-      const Result<Measured> measured = (*bench)->measure(
-          Pattern::kOneWay, options.sizes[i], {.samples = 5, .duration = std::chrono::milliseconds(options.milliseconds)});
-      if (!measured.is_ok()) return measured.status();
-      table.rows[i].cells.emplace_back(measured->summary);
-      table.rows[i].verified &= measured->verified();
-      if (!measured->verified()) std::fprintf(stderr, "%s\n", measured->mismatch.c_str());
-    }
-    TCPX_RETURN_IF_ERROR((*bench)->close());
+void declare_options(CLI::App& app, Options& options) {
+  const auto size = [] { return CLI::AsSizeValue(false).description(""); };
+  app.add_option("--sizes", options.run.sizes, "bytes of the messages (default 8,4K,64K,512K,1M,4M,16M,64M)")
+      ->delimiter(',')
+      ->transform(size())
+      ->check(CLI::Range(uint64_t{1}, MessagePlan::kMaxMessageBytes));
+  app.add_option("--sockets", options.run.sockets, "data sockets (default 1,4,8,16, as far as the plugin can)")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, 64u));
+  app.add_option("--memory", options.memory, "host, gpu (default: host, and gpu where there is one)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"host", "gpu"}));
+  app.add_option("--gpus", options.gpus, "of the sending and the receiving end (default 0,1; 0,0 where there is one)")
+      ->delimiter(',')
+      ->expected(2)
+      ->check(CLI::Range(0, 1023));
+  app.add_option("--request-bytes", options.run.request_bytes, "most bytes of one request (default 4M)")
+      ->transform(size())
+      ->check(CLI::Range(uint64_t{1}, uint64_t{kMaxRequestBytes}));
+  app.add_option("--samples", options.run.row.samples, "per row (default 5)")->check(CLI::Range(size_t{5}, size_t{1000}));
+  app.add_option("--milliseconds", options.milliseconds, "per row (default 200)")->check(CLI::Range(1, 10000));
+  app.add_option("--plugin", options.run.plugin, "library to measure instead of the plugin of this build");
+  app.add_option("--nccl", options.nccl, "auto, off (default auto: where PyTorch with NCCL and two GPUs are)")
+      ->check(CLI::IsMember({"auto", "off"}));
+  app.add_option("--nccl-script", options.run.nccl_script, "where bandwidth.py is (default: in the source tree of this build)");
+  app.add_flag("--quick", options.quick, "a few sizes for a few milliseconds, without NCCL: does it work?");
+  app.add_option("--json", options.json, "write all numbers to this file");
+  app.add_option("--chart", options.chart, "write a chart (SVG) to this file");
+}
+
+/// What depends on other options, or on the machine.
+SoftRunOptions completed(const Options& options) {
+  SoftRunOptions run = options.run;
+  run.row.duration = std::chrono::milliseconds(options.milliseconds);
+  run.nccl = options.nccl == "auto";
+  if (options.quick) {
+    run.sizes = {8, 4097, 64 << 10, 4 << 20};
+    run.sockets = {1, 4};
+    run.row.duration = std::chrono::milliseconds(20);
+    run.nccl = false;
   }
-  report.key = "bench_soft_plugin";
-  report.about = "Messages back to back between two processes over loopback TCP.";
-  report.tables.push_back(std::move(table));
-  return Status::ok();
+  for (const std::string& memory : options.memory) run.memory.push_back(memory == "gpu" ? Memory::kGpu : Memory::kHost);
+  if (!options.gpus.empty()) {
+    run.gpus = {options.gpus[0], options.gpus[1]};
+  } else if (gpu_count().is_ok() && *gpu_count() > 1) {
+    run.gpus = {0, 1};
+  }
+  return run;
+}
+
+Status write_out(const Options& options, const Report& report) {
+  const Result<std::string> text = report_text(report);
+  if (!text.is_ok()) return text.status();
+  std::printf("%s\n", text->c_str());
+  std::fflush(stdout);  // before what is said on stderr
+  if (!options.json.empty()) TCPX_RETURN_IF_ERROR(save_report(report, options.json));
+  if (options.chart.empty()) return Status::ok();
+  const Result<std::string> chart = soft_chart(report);
+  if (!chart.is_ok()) return chart.status();
+  return write_file(options.chart, *chart);
 }
 
 }  // namespace
@@ -68,24 +97,28 @@ Status run(const Options& options, const std::string& memory, Report& report) {
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == kEndArgument) return run_end(std::atoi(argv[2]));
   Options options;
-  CLI::App app("Measures the software plugin between two processes of this machine.\nExit code: 0 done, 1 failed, 2 usage.");
-  app.add_option("--sizes", options.sizes, "bytes of the messages")
-      ->delimiter(',')
-      ->transform(CLI::AsSizeValue(false).description(""))
-      ->check(CLI::Range(uint64_t{1}, MessagePlan::kMaxMessageBytes));
-  app.add_option("--sockets", options.sockets, "data sockets")->delimiter(',')->check(CLI::Range(1u, 64u));
-  app.add_option("--milliseconds", options.milliseconds, "per row (default 200)")->check(CLI::Range(1, 60000));
-  app.add_option("--plugin", options.plugin, "library to measure instead of the plugin linked in");
-  app.add_option("--memory", options.memory, "host, gpu")->delimiter(',')->check(CLI::IsMember({"host", "gpu"}));
-  app.add_option("--gpus", options.gpus, "of the sending and the receiving end")->delimiter(',')->expected(2);
+  options.run.nccl_script = TCPX_NCCL_SCRIPT;
+  CLI::App app(
+      "Measures how fast the software plugin moves messages between two processes of this machine, from host to host memory and\n"
+      "from GPU to GPU, beside raw TCP and NCCL's own socket transport. What arrives is compared.\n"
+      "Variables that tune the plugin are obeyed, but for the two that --sockets sets.\n"
+      "Exit code: 0 done, 1 failed or wrong bytes, 2 usage.");
+  declare_options(app, options);
+  app.footer("Example:\n  bench_soft_plugin --json soft.json --chart soft.svg");
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
-  Report report;
-  for (const std::string& memory : options.memory) {
-    if (const Status measured = run(options, memory, report); !measured.is_ok()) return failed(measured);
+  if (const auto settings = program_settings(); !settings.is_ok()) return failed(settings.status());
+
+  SoftRuns runs(completed(options), stop_on_interrupt(),
+                [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
+  const Status measured = runs.run();
+  const Report report = runs.report();
+  if (!report.tables.empty()) {
+    if (const Status written = write_out(options, report); !written.is_ok()) return failed(written);
   }
-  const Result<std::string> text = report_text(report);
-  if (!text.is_ok()) return failed(text.status());
-  std::printf("%s\n", text->c_str());
-  return passed("done");
+  if (!measured.is_ok()) return failed(measured);
+  if (const std::string wrong = first_mismatch(runs.results()); !wrong.empty()) {
+    return failed(Status(Code::kMismatch, "compare received bytes", wrong));
+  }
+  return passed("all bytes that were compared are right");
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "bench/gpu_description.h"
 #include "bench/unpack_bench.h"
 #include "bench/unpack_report.h"
 #include "device/gpu_presence.h"

@@ -5,14 +5,14 @@
 // that says which one and how; whatever happens, no end outlives its EndPair.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
-#include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/unique_fd.h"
 #include "bench/bench_end.h"
+#include "bench/child.h"
 
 namespace tcpx::bench {
 
@@ -40,8 +40,6 @@ inline constexpr char kEndArgument[] = "end-of-bench";
 /// The life of an end. @return the exit code of its process.
 int run_end(int socket);
 
-using EnvironmentOverrides = std::map<std::string, std::string>;
-
 class EndPair {
  public:
   struct Answers {
@@ -50,9 +48,9 @@ class EndPair {
 
   /// Starts both. @param overrides variables that they see differently from this process.
   /// @param stop set from outside (Ctrl-C): every wait ends with kSystem.
-  static Result<std::unique_ptr<EndPair>> start(const EnvironmentOverrides& overrides, const std::atomic<bool>& stop);
-  /// Kills what still runs.
-  ~EndPair();
+  /// @param words the program that an end is and its arguments; the number of its socket is appended.
+  static Result<std::unique_ptr<EndPair>> start(const EnvironmentOverrides& overrides, const std::atomic<bool>& stop,
+                                                const std::vector<std::string>& words = {"/proc/self/exe", kEndArgument});
   EndPair(const EndPair&) = delete;
   EndPair& operator=(const EndPair&) = delete;
 
@@ -65,18 +63,18 @@ class EndPair {
  private:
   struct End {
     const char* name;
-    pid_t pid = -1;
+    Child process;
     UniqueFd socket;
   };
   explicit EndPair(const std::atomic<bool>& stop) : stop_(stop) {}
-  Status spawn(End& end, const EnvironmentOverrides& overrides);
+  static Status spawn(End& end, std::vector<std::string> words, const EnvironmentOverrides& overrides);
   Status send(End& end, const EndCommand& command);
   Status receive(End& end, EndAnswer& answer);
   Status died(End& end);
 
   const std::atomic<bool>& stop_;
-  End leader_{.name = "sending end", .pid = -1, .socket = UniqueFd()};
-  End follower_{.name = "receiving end", .pid = -1, .socket = UniqueFd()};
+  End leader_{.name = "sending end", .process = {}, .socket = {}};
+  End follower_{.name = "receiving end", .process = {}, .socket = {}};
 };
 
 }  // namespace tcpx::bench

@@ -1,9 +1,10 @@
+#include "bench/gpu_description.h"
+
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 
 #include "base/text.h"
-#include "bench/unpack_report.h"
 #include "device/cuda_handles.h"
 #include "perf/result_file.h"
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "bench/bench_end.h"
 #include "bench/table_lanes.h"
@@ -54,7 +55,7 @@ class PluginEnd final : public BenchEnd {
   uint64_t own_seed() const { return 2 * row_.seed + (setup_.leads ? 1 : 0); }
   uint64_t other_seed() const { return 2 * row_.seed + (setup_.leads ? 0 : 1); }
   Status answer(const char* operation, int result) const;
-  Status make_receive_lane(const DeviceHandleStorage& device_handle);
+  Status make_receive_lane();
   Status register_memory(void* comm, const MemoryBuffer& buffer, RegisteredMemory& registered);
   Status free_memory();
   Status stream(Patience& patience);
@@ -70,6 +71,7 @@ class PluginEnd final : public BenchEnd {
   void* listener_ = nullptr;
   void* send_comm_ = nullptr;
   void* recv_comm_ = nullptr;
+  DeviceHandleStorage device_handle_;
   std::unique_ptr<Unpacker> unpacker_;
   std::optional<SendLane> sender_;
   std::optional<ReceiveLane> receiver_;
@@ -125,22 +127,23 @@ Status PluginEnd::connect(const Handle& other, Deadline deadline) {
 }
 
 Status PluginEnd::accept(Deadline deadline) {
-  DeviceHandleStorage device_handle;
   Patience patience("accept", deadline);
   while (recv_comm_ == nullptr) {
-    auto* room = reinterpret_cast<abi::NetDeviceHandle*>(device_handle.bytes);
+    auto* room = reinterpret_cast<abi::NetDeviceHandle*>(device_handle_.bytes);
     TCPX_RETURN_IF_ERROR(answer("accept", table_.accept(listener_, &recv_comm_, &room)));
     TCPX_RETURN_IF_ERROR(patience.after_turn(false));
   }
-  return make_receive_lane(device_handle);
+  return make_receive_lane();
 }
 
-Status PluginEnd::make_receive_lane(const DeviceHandleStorage& device_handle) {
+Status PluginEnd::make_receive_lane() {
   ReceiveLane::Unpack unpack{.needed = needs_unpack_, .unpacker = nullptr, .pool = {}};
   if (needs_unpack_ && on_gpu()) {
-    const Result<BouncePool> pool = read_bounce_pool(device_handle, *machine_memory_, *copies_);
+    const Result<BouncePool> pool = read_bounce_pool(device_handle_, *machine_memory_, *copies_);
     if (!pool.is_ok()) return pool.status();
-    Result<std::unique_ptr<Unpacker>> unpacker = make_unpacker(UnpackKind::kAuto, setup_.gpu, *machine_memory_);
+    const Result<int64_t> kind = environment_choice(Variable::kUnpackImpl);
+    if (!kind.is_ok()) return kind.status();
+    Result<std::unique_ptr<Unpacker>> unpacker = make_unpacker(static_cast<UnpackKind>(*kind), setup_.gpu, *machine_memory_);
     if (!unpacker.is_ok()) return unpacker.status();
     unpacker_ = std::move(unpacker).value();
     unpack.unpacker = unpacker_.get();

@@ -7,17 +7,9 @@
 #include <string>
 
 #include "bench/end_process.h"
-#include "perf/samples.h"
+#include "bench/soft_results.h"
 
 namespace tcpx::bench {
-
-/// One row: messages of one size.
-struct Measured {
-  Summary summary;                       ///< one way: GB/s; ping-pong: half a round trip in us
-  double gigabytes_per_core_second = 0;  ///< of both ends together
-  std::string mismatch;                  ///< "" when everything compared was right
-  bool verified() const { return mismatch.empty(); }
-};
 
 /// How long to measure a row.
 struct RowPlan {

@@ -18,7 +18,4 @@ Status add_with_ratios(Report& report, Table table);
 /// out.
 Result<std::string> unpack_chart(const Report& report);
 
-/// "NVIDIA H200, driver 580.159.04, CUDA 13.0". @return kCuda; kInvalidArgument for no such GPU.
-Result<std::string> gpu_description(int gpu);
-
 }  // namespace tcpx::bench

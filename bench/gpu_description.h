@@ -1,0 +1,14 @@
+// A GPU as reports name it.
+#pragma once
+
+#include <string>
+
+#include "tcpx/status.h"
+
+namespace tcpx::bench {
+
+/// "NVIDIA H200, driver 580.159.04, CUDA 13.0". @return kCuda; kInvalidArgument for no such GPU; kUnsupported in a build without
+/// CUDA.
+Result<std::string> gpu_description(int gpu);
+
+}  // namespace tcpx::bench

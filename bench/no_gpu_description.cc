@@ -1,0 +1,10 @@
+// In a build without CUDA.
+#include "bench/gpu_description.h"
+
+namespace tcpx::bench {
+
+Result<std::string> gpu_description(int) {
+  return Status(Code::kUnsupported, "describe GPU", "this build has no CUDA");
+}
+
+}  // namespace tcpx::bench

@@ -1,0 +1,314 @@
+#include "bench/soft_report.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "base/text.h"
+#include "perf/chart_axis.h"
+#include "perf/report_series.h"
+#include "perf/svg_chart.h"
+
+namespace tcpx::bench {
+namespace {
+
+constexpr char kBestOneWay[] = "One way, the best of each";
+constexpr char kBestPingPong[] = "Half a round trip, the best of each";
+constexpr char kBySockets[] = "One way by data sockets";
+constexpr char kRaw[] = "raw TCP";
+
+/// What of a measurement stands in a cell.
+enum class Show { kSummary, kPerCoreSecond };
+
+/// A column of a table, with what is in it.
+struct Line {
+  std::string name;
+  MeasuredBy values;
+};
+
+struct TableKind {
+  std::string title;
+  std::string row_heading;
+  Column key;  ///< first column: what the rows are in the order of
+  std::function<std::string(uint64_t)> row_name;
+  std::string unit;
+  Show show = Show::kSummary;
+};
+
+TableKind by_size(std::string title, std::string unit, Show show = Show::kSummary) {
+  return {.title = std::move(title),
+          .row_heading = "message",
+          .key = {"bytes", "B"},
+          .row_name = [](uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); },
+          .unit = std::move(unit),
+          .show = show};
+}
+
+TableKind by_sockets(std::string title, std::string unit, Show show = Show::kSummary) {
+  return {.title = std::move(title),
+          .row_heading = "data sockets",
+          .key = {"sockets", ""},
+          .row_name = [](uint64_t sockets) { return concat(sockets, sockets == 1 ? " socket" : " sockets"); },
+          .unit = std::move(unit),
+          .show = show};
+}
+
+Cell cell_of(const Measured& measured, Show show) {
+  if (show == Show::kSummary) return measured.summary;
+  if (measured.gigabytes_per_core_second > 0) return measured.gigabytes_per_core_second;
+  return {};
+}
+
+/// A row for every key that any line has; empty cells where a line has not. Lines without values are left out.
+Table make_table(const TableKind& kind, std::vector<Line> lines) {
+  std::erase_if(lines, [](const Line& line) { return line.values.empty(); });
+  Table table{.title = kind.title, .row_heading = kind.row_heading, .columns = {kind.key}, .rows = {}};
+  std::set<uint64_t> keys;
+  for (const Line& line : lines) {
+    table.columns.push_back({line.name, kind.unit});
+    for (const auto& [key, value] : line.values) keys.insert(key);
+  }
+  for (const uint64_t key : keys) {
+    Row row{.name = kind.row_name(key), .cells = {static_cast<double>(key)}, .verified = true};
+    for (const Line& line : lines) {
+      const auto found = line.values.find(key);
+      row.cells.push_back(found == line.values.end() ? Cell() : cell_of(found->second, kind.show));
+      if (found != line.values.end()) row.verified &= found->second.verified();
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+/// Appends the column "`over` / `under`" to `table` when it has both.
+void add_ratio(Table& table, const std::string& over, const std::string& under) {
+  const auto column_of = [&](const std::string& name) {
+    return std::find_if(table.columns.begin(), table.columns.end(), [&](const Column& c) { return c.name == name; }) -
+           table.columns.begin();
+  };
+  const auto over_idx = static_cast<size_t>(column_of(over)), under_idx = static_cast<size_t>(column_of(under));
+  if (over_idx == table.columns.size() || under_idx == table.columns.size()) return;
+  table.columns.push_back({concat(over, " / ", under), ""});
+  for (Row& row : table.rows) {
+    const std::optional<double> above = number_in(row.cells[over_idx]), below = number_in(row.cells[under_idx]);
+    row.cells.push_back(above && below && *below > 0 ? Cell(*above / *below) : Cell());
+  }
+}
+
+/// For every key the measurement with the best median among `runs`.
+template <class Run>
+MeasuredBy best_of(const std::vector<Run>& runs, MeasuredBy Run::*what, bool higher_is_better) {
+  MeasuredBy best;
+  for (const Run& run : runs) {
+    for (const auto& [key, measured] : run.*what) {
+      const auto [place, is_first] = best.try_emplace(key, measured);
+      const double difference = measured.summary.median - place->second.summary.median;
+      if (!is_first && (higher_is_better ? difference > 0 : difference < 0)) place->second = measured;
+    }
+  }
+  return best;
+}
+
+std::vector<PluginRun> runs_with(const SoftResults& results, const std::string& memory) {
+  std::vector<PluginRun> runs;
+  std::copy_if(results.plugin.begin(), results.plugin.end(), std::back_inserter(runs),
+               [&](const PluginRun& run) { return run.memory == memory; });
+  return runs;
+}
+
+/// In the order in which they were measured.
+std::vector<std::string> memories(const SoftResults& results) {
+  std::vector<std::string> names;
+  for (const PluginRun& run : results.plugin) {
+    if (std::find(names.begin(), names.end(), run.memory) == names.end()) names.push_back(run.memory);
+  }
+  return names;
+}
+
+std::vector<Line> lines_by_sockets(const std::vector<PluginRun>& runs, MeasuredBy PluginRun::*what) {
+  std::vector<Line> lines;
+  for (const PluginRun& run : runs) lines.push_back({concat(run.sockets, run.sockets == 1 ? " socket" : " sockets"), run.*what});
+  return lines;
+}
+
+std::vector<Line> lines_by_label(const std::vector<NcclRun>& runs, MeasuredBy NcclRun::*what) {
+  std::vector<Line> lines;
+  for (const NcclRun& run : runs) lines.push_back({run.label, run.*what});
+  return lines;
+}
+
+/// One value per number of sockets: that of the largest message of each run.
+MeasuredBy largest_by_sockets(const std::vector<PluginRun>& runs, uint64_t bytes) {
+  MeasuredBy values;
+  for (const PluginRun& run : runs) {
+    if (const auto found = run.one_way.find(bytes); found != run.one_way.end()) values.emplace(run.sockets, found->second);
+  }
+  return values;
+}
+
+uint64_t largest_message(const SoftResults& results) {
+  uint64_t largest = 0;
+  for (const PluginRun& run : results.plugin) {
+    if (!run.one_way.empty()) largest = std::max(largest, run.one_way.rbegin()->first);
+  }
+  return largest;
+}
+
+std::vector<Line> sockets_lines(const SoftResults& results) {
+  std::vector<Line> lines;
+  for (const std::string& memory : memories(results)) {
+    lines.push_back({memory, largest_by_sockets(runs_with(results, memory), largest_message(results))});
+  }
+  MeasuredBy in_cache, working_set;
+  for (const RawRun& run : results.raw) {
+    in_cache.emplace(run.streams, run.in_cache);
+    working_set.emplace(run.streams, run.working_set);
+  }
+  lines.push_back({"raw TCP, in cache", std::move(in_cache)});
+  lines.push_back({concat("raw TCP, ", format_bytes(static_cast<double>(results.raw_message_bytes))), std::move(working_set)});
+  return lines;
+}
+
+Table sockets_table(const SoftResults& results) {
+  const uint64_t bytes = largest_message(results);
+  const std::vector<Line> lines = sockets_lines(results);
+  Table table = make_table(by_sockets(kBySockets, "GB/s"), lines);
+  for (const Line& raw : {lines[lines.size() - 2], lines.back()}) add_ratio(table, "host", raw.name);
+  if (bytes > 0) table.row_heading = concat(format_bytes(static_cast<double>(bytes)), " over");
+  return table;
+}
+
+const Table* find_table(const Report& report, std::string_view title) {
+  const auto found = std::find_if(report.tables.begin(), report.tables.end(), [&](const Table& t) { return t.title == title; });
+  return found == report.tables.end() ? nullptr : &*found;
+}
+
+/// Every column of `table` but the first and the ratios, over the first.
+Status add_series(const Table& table, const std::string& unit, ChartPanel& panel) {
+  for (size_t i = 1; i < table.columns.size(); ++i) {
+    if (table.columns[i].unit != unit) continue;
+    Result<ChartSeries> series = series_of(table, table.columns.front().name, table.columns[i].name, table.columns[i].name);
+    if (!series.is_ok()) return series.status();
+    panel.series.push_back(std::move(series).value());
+  }
+  return Status::ok();
+}
+
+constexpr char kAbout[] =
+    "Two processes of this machine, connected over loopback TCP by one connection of the plugin each way. They drive its version "
+    "7 "
+    "table as a consumer of the ABI does: messages cut into requests, up to 16 outstanding, receives posted ahead; with GPU "
+    "memory "
+    "every message is gathered into its place before its request is consumed. One way: messages back to back, from the first "
+    "isend "
+    "until the receiving end has everything in place, message bytes counted once. Half a round trip: one message at a time back "
+    "and forth, both ends polling. Per core-second: bytes moved by the processor time of both processes, all threads, polling "
+    "included. Raw TCP: blocking writes and reads of one thread per stream and end, each stream over the same bytes again and "
+    "again (in cache), or over its share of a message larger than most caches; the first is the ceiling of small messages, the "
+    "second of large ones. Its ping-pong polls. NCCL: send and recv of PyTorch over its own socket transport between the two "
+    "GPUs, "
+    "peer access and shared memory off, processor time of both ranks. The best of each: of the plugin over all numbers of data "
+    "sockets, of NCCL over all its settings.";
+
+}  // namespace
+
+Report make_soft_report(const SoftResults& results, std::vector<std::string> devices,
+                        std::map<std::string, std::string> parameters) {
+  Report report;
+  report.key = "bench_soft_plugin";
+  report.about = kAbout;
+  report.devices = std::move(devices);
+  report.parameters = std::move(parameters);
+  const auto add = [&](Table table) {
+    if (!table.rows.empty()) report.tables.push_back(std::move(table));
+  };
+
+  std::vector<Line> best_one_way, best_ping_pong;
+  for (const std::string& memory : memories(results)) {
+    const std::vector<PluginRun> runs = runs_with(results, memory);
+    add(make_table(by_size(concat("One way, ", memory), "GB/s"), lines_by_sockets(runs, &PluginRun::one_way)));
+    add(make_table(by_size(concat("Half a round trip, ", memory), "us"), lines_by_sockets(runs, &PluginRun::ping_pong)));
+    add(make_table(by_size(concat("Per core-second, one way, ", memory), "GB", Show::kPerCoreSecond),
+                   lines_by_sockets(runs, &PluginRun::one_way)));
+    best_one_way.push_back({memory, best_of(runs, &PluginRun::one_way, true)});
+    best_ping_pong.push_back({memory, best_of(runs, &PluginRun::ping_pong, false)});
+  }
+  add(make_table(by_size("One way, NCCL", "GB/s"), lines_by_label(results.nccl, &NcclRun::one_way)));
+  add(make_table(by_size("Half a round trip, NCCL", "us"), lines_by_label(results.nccl, &NcclRun::ping_pong)));
+  add(make_table(by_size("Per core-second, one way, NCCL", "GB", Show::kPerCoreSecond),
+                 lines_by_label(results.nccl, &NcclRun::one_way)));
+
+  best_one_way.push_back({"NCCL", best_of(results.nccl, &NcclRun::one_way, true)});
+  best_ping_pong.push_back({kRaw, results.raw_ping_pong});
+  best_ping_pong.push_back({"NCCL", best_of(results.nccl, &NcclRun::ping_pong, false)});
+  Table one_way = make_table(by_size(kBestOneWay, "GB/s"), best_one_way);
+  add_ratio(one_way, "gpu", "NCCL");
+  add(std::move(one_way));
+  Table ping_pong = make_table(by_size(kBestPingPong, "us"), best_ping_pong);
+  add_ratio(ping_pong, "host", kRaw);
+  add_ratio(ping_pong, "gpu", "NCCL");
+  add(std::move(ping_pong));
+  add(sockets_table(results));
+  add(make_table(by_sockets("Per core-second by data sockets", "GB", Show::kPerCoreSecond), sockets_lines(results)));
+  return report;
+}
+
+Result<std::string> soft_chart(const Report& report) {
+  Chart chart{.title = "Software plugin over loopback TCP",
+              .subtitle = report.devices.empty() ? "" : report.devices.front(),
+              .panels = {}};
+  struct Wanted {
+    const char* title;
+    const char* table;
+    const char* quantity;
+    const char* unit;
+    ChartAxis x;
+    AxisScale y_scale;
+  };
+  const ChartAxis sizes{.name = "message", .unit = "", .scale = AxisScale::kLog2, .labels = AxisLabels::kBytes};
+  const ChartAxis sockets{.name = "data sockets", .unit = "", .scale = AxisScale::kLog2, .labels = AxisLabels::kNumbers};
+  for (const Wanted& wanted : {Wanted{"One way", kBestOneWay, "moved", "GB/s", sizes, AxisScale::kLinear},
+                               Wanted{"Half a round trip", kBestPingPong, "time", "us", sizes, AxisScale::kLog10},
+                               Wanted{"By data sockets", kBySockets, "moved", "GB/s", sockets, AxisScale::kLinear}}) {
+    const Table* table = find_table(report, wanted.table);
+    if (table == nullptr) continue;
+    ChartPanel panel{.title = wanted.title,
+                     .x = wanted.x,
+                     .y = {.name = wanted.quantity, .unit = wanted.unit, .scale = wanted.y_scale, .labels = AxisLabels::kNumbers},
+                     .series = {},
+                     .reference = std::nullopt};
+    TCPX_RETURN_IF_ERROR(add_series(*table, wanted.unit, panel));
+    chart.panels.push_back(std::move(panel));
+  }
+  return svg_chart(chart);
+}
+
+std::string first_mismatch(const SoftResults& results) {
+  const auto look = [](const std::string& who, const MeasuredBy& rows) -> std::string {
+    for (const auto& [key, measured] : rows) {
+      if (!measured.verified()) return concat(who, ", ", format_bytes(static_cast<double>(key)), ": ", measured.mismatch);
+    }
+    return "";
+  };
+  std::vector<std::string> found;
+  for (const PluginRun& run : results.plugin) {
+    const std::string who = concat(run.memory, ", ", run.sockets, run.sockets == 1 ? " socket, " : " sockets, ");
+    found.push_back(look(who + "one way", run.one_way));
+    found.push_back(look(who + "ping-pong", run.ping_pong));
+  }
+  for (const RawRun& run : results.raw) {
+    const std::string who = concat("raw TCP, ", run.streams, run.streams == 1 ? " stream" : " streams");
+    found.push_back(look(who, {{results.raw_cached_bytes * run.streams, run.in_cache}}));
+    found.push_back(look(who, {{results.raw_message_bytes, run.working_set}}));
+  }
+  found.push_back(look("raw TCP, ping-pong", results.raw_ping_pong));
+  for (const NcclRun& run : results.nccl) {
+    found.push_back(look(concat("NCCL, ", run.label, ", one way"), run.one_way));
+    found.push_back(look(concat("NCCL, ", run.label, ", ping-pong"), run.ping_pong));
+  }
+  const auto first = std::find_if(found.begin(), found.end(), [](const std::string& text) { return !text.empty(); });
+  return first == found.end() ? "" : *first;
+}
+
+}  // namespace tcpx::bench

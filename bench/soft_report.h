@@ -1,0 +1,24 @@
+// What bench_soft_plugin says about its numbers: tables, ratios, chart. Pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/soft_results.h"
+#include "perf/report.h"
+
+namespace tcpx::bench {
+
+/// Tables without rows are left out. @param devices, parameters as the report has them.
+Report make_soft_report(const SoftResults& results, std::vector<std::string> devices,
+                        std::map<std::string, std::string> parameters);
+
+/// Rates and latencies by size, rates by number of sockets, from the tables of such a report; panels whose table is missing are
+/// left out. @return kInvalidArgument when there is none.
+Result<std::string> soft_chart(const Report& report);
+
+/// The first row whose bytes were wrong, as "gpu, 4 sockets, one way, 4 KiB: ..."; "" when all were right.
+std::string first_mismatch(const SoftResults& results);
+
+}  // namespace tcpx::bench

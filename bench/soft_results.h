@@ -1,0 +1,56 @@
+// What bench_soft_plugin has measured, before it becomes a report.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "perf/samples.h"
+
+namespace tcpx::bench {
+
+/// One row: messages of one size over one connection.
+struct Measured {
+  Summary summary;                       ///< one way: GB/s; ping-pong: half a round trip in us
+  double gigabytes_per_core_second = 0;  ///< moved per second of processor time of both ends together; 0: not known
+  std::string mismatch;                  ///< "" when everything that was compared was right
+  bool verified() const { return mismatch.empty(); }
+  bool operator==(const Measured&) const = default;
+};
+
+/// By bytes of a message, or by number of sockets.
+using MeasuredBy = std::map<uint64_t, Measured>;
+
+/// The plugin with one kind of memory and one number of data sockets.
+struct PluginRun {
+  std::string memory;  ///< "host", "gpu"
+  uint32_t sockets = 0;
+  MeasuredBy one_way;
+  MeasuredBy ping_pong;
+};
+
+/// TCP without a plugin over as many streams.
+struct RawRun {
+  uint32_t streams = 0;
+  Measured in_cache;     ///< each stream writes the same few bytes over and over
+  Measured working_set;  ///< each stream writes its share of a message that fits no cache
+};
+
+/// One setting of NCCL's own transport, GPU to GPU.
+struct NcclRun {
+  std::string label;
+  MeasuredBy one_way;
+  MeasuredBy ping_pong;
+};
+
+struct SoftResults {
+  std::vector<PluginRun> plugin;
+  std::vector<RawRun> raw;
+  MeasuredBy raw_ping_pong;
+  uint64_t raw_cached_bytes = 0;   ///< of one stream
+  uint64_t raw_message_bytes = 0;  ///< of the working set of all streams
+  std::vector<NcclRun> nccl;
+};
+
+}  // namespace tcpx::bench

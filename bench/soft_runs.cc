@@ -1,0 +1,209 @@
+#include "bench/soft_runs.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/environment.h"
+#include "base/text.h"
+#include "bench/gpu_description.h"
+#include "bench/nccl_runs.h"
+#include "bench/soft_report.h"
+#include "device/gpu_presence.h"
+#include "net/soft/wire.h"
+#include "perf/chart_axis.h"
+#include "perf/plain_text.h"
+
+namespace tcpx::bench {
+namespace {
+
+constexpr uint64_t kRawWriteBytes = 512 << 10;
+constexpr uint64_t kRawMessageBytes = 64 << 20;
+
+std::string size_text(uint64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+std::string counted(uint32_t count, const char* what) {
+  return concat(count, " ", what, count == 1 ? "" : "s");
+}
+
+template <class Values, class Text>
+std::string listed(const Values& values, Text text) {
+  std::string list;
+  for (const auto& value : values) list += concat(list.empty() ? "" : ", ", text(value));
+  return list;
+}
+
+}  // namespace
+
+SoftRuns::SoftRuns(SoftRunOptions options, const std::atomic<bool>& stop, Say say)
+    : options_(std::move(options)), stop_(stop), say_(std::move(say)), has_gpu_(gpu_count().is_ok()) {
+  environment_preset(Variable::kSocketIfname, "=lo");
+  if (options_.memory.empty()) {
+    options_.memory = {Memory::kHost};
+    if (has_gpu_) {
+      options_.memory.push_back(Memory::kGpu);
+    } else {
+      notes_["gpu memory"] = concat("left out: ", gpu_count().status().detail());
+    }
+  }
+  if (options_.sockets.empty()) {
+    for (const uint32_t sockets : {1u, 4u, 8u, 16u}) {
+      if (sockets <= soft::kMaxDataSockets) options_.sockets.push_back(sockets);
+    }
+  }
+  std::sort(options_.sizes.begin(), options_.sizes.end());
+}
+
+Status SoftRuns::run() {
+  if (has_gpu_) {
+    for (const int gpu : {options_.gpus.first, options_.gpus.second}) {
+      const Result<std::string> device = gpu_description(gpu);
+      if (!device.is_ok()) return device.status();
+      devices_.push_back(concat("GPU ", gpu, ": ", *device));
+    }
+  }
+  results_.raw_cached_bytes = kRawWriteBytes;
+  results_.raw_message_bytes = kRawMessageBytes;
+  for (const uint32_t sockets : options_.sockets) TCPX_RETURN_IF_ERROR(raw(sockets));
+  TCPX_RETURN_IF_ERROR(raw_ping_pong());
+  for (const Memory memory : options_.memory) {
+    for (const uint32_t sockets : options_.sockets) TCPX_RETURN_IF_ERROR(plugin(memory, sockets));
+  }
+  nccl();
+  return stop_ ? Status(Code::kSystem, "bench_soft_plugin", "interrupted") : Status::ok();
+}
+
+std::string SoftRuns::name_of(Memory memory) const {
+  if (memory == Memory::kHost) return "host";
+  return has_gpu_ ? "gpu" : "gpu stand-in";  // the same code over host memory: no speed of a GPU
+}
+
+std::vector<uint64_t> SoftRuns::ping_pong_sizes() const {
+  std::vector<uint64_t> sizes;
+  std::copy_if(options_.sizes.begin(), options_.sizes.end(), std::back_inserter(sizes),
+               [&](uint64_t bytes) { return bytes <= options_.largest_ping_pong; });
+  return sizes;
+}
+
+Result<std::unique_ptr<SoftBench>> SoftRuns::connect(const EndSetup& setup, const EnvironmentOverrides& overrides) const {
+  return SoftBench::connect(setup, options_.gpus, overrides, stop_);
+}
+
+Status SoftRuns::row(SoftBench& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows) {
+  const Result<Measured> measured = bench.measure(pattern, bytes, options_.row);
+  if (!measured.is_ok()) {
+    const Status& status = measured.status();
+    return Status(status.code(), concat(who, ", ", size_text(bytes), ": ", status.operation()), status.detail(), status.domain(),
+                  status.native());
+  }
+  const bool one_way = pattern == Pattern::kOneWay;
+  say_(concat(who, ", ", size_text(bytes), one_way ? " one way: " : " half a round trip: ",
+              format_measured(measured->summary.median), one_way ? " GB/s" : " us", measured->verified() ? "" : ", WRONG BYTES"));
+  rows[bytes] = *measured;
+  return Status::ok();
+}
+
+Status SoftRuns::raw(uint32_t streams) {
+  EndSetup setup;
+  setup.kind = EndSetup::Kind::kRawTcp;
+  setup.streams = streams;
+  setup.request_bytes = kRawWriteBytes;
+  const Result<std::unique_ptr<SoftBench>> bench = connect(setup, {});
+  if (!bench.is_ok()) return bench.status();
+  const std::string who = concat("raw TCP, ", counted(streams, "stream"));
+  MeasuredBy rows;
+  TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, kRawWriteBytes * streams, rows));
+  RawRun run{.streams = streams, .in_cache = rows.begin()->second, .working_set = {}};
+  TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, kRawMessageBytes, rows));
+  run.working_set = rows[kRawMessageBytes];
+  results_.raw.push_back(std::move(run));
+  return (*bench)->close();
+}
+
+Status SoftRuns::raw_ping_pong() {
+  EndSetup setup;
+  setup.kind = EndSetup::Kind::kRawTcp;
+  setup.request_bytes = kRawWriteBytes;
+  const Result<std::unique_ptr<SoftBench>> bench = connect(setup, {});
+  if (!bench.is_ok()) return bench.status();
+  for (const uint64_t bytes : ping_pong_sizes()) {
+    TCPX_RETURN_IF_ERROR(row(**bench, "raw TCP", Pattern::kPingPong, bytes, results_.raw_ping_pong));
+  }
+  return (*bench)->close();
+}
+
+Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
+  const std::optional<SocketFactors> factors = factors_of(sockets);
+  if (!factors || sockets > soft::kMaxDataSockets) {  // it would open fewer, and say nothing
+    notes_[counted(sockets, "socket")] = concat("left out: the plugin takes at most ", soft::kMaxDataSockets);
+    return Status::ok();
+  }
+  const EnvironmentOverrides overrides = {
+      {environment_info(Variable::kNsocksPerThread).name, concat(factors->sockets_per_thread)},
+      {environment_info(Variable::kSocketNthreads).name, concat(factors->threads)}};
+  EndSetup setup;
+  setup.memory = memory == Memory::kGpu ? MemoryType::kCuda : MemoryType::kHost;
+  setup.request_bytes = options_.request_bytes;
+  if (options_.plugin.size() >= sizeof setup.plugin) {
+    return Status(Code::kInvalidArgument, "open plugin", "the name of the library is too long");
+  }
+  options_.plugin.copy(setup.plugin, sizeof setup.plugin - 1);
+  const Result<std::unique_ptr<SoftBench>> bench = connect(setup, overrides);
+  if (!bench.is_ok()) return bench.status();
+  const std::string who = concat(name_of(memory), ", ", counted(sockets, "socket"));
+  PluginRun& run =
+      results_.plugin.emplace_back(PluginRun{.memory = name_of(memory), .sockets = sockets, .one_way = {}, .ping_pong = {}});
+  for (const uint64_t bytes : options_.sizes) TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, bytes, run.one_way));
+  for (const uint64_t bytes : ping_pong_sizes()) {
+    TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kPingPong, bytes, run.ping_pong));
+  }
+  return (*bench)->close();
+}
+
+// NCCL is there for comparison: what fails of it is said, and the rest counts.
+void SoftRuns::nccl() {
+  if (!options_.nccl) {
+    notes_["NCCL"] = "left out: not asked for";
+    return;
+  }
+  const NcclOptions options{
+      .script = options_.nccl_script,
+      .gpus = options_.gpus,
+      .sizes = options_.sizes,
+      .ping_pong_sizes = ping_pong_sizes(),
+      .milliseconds = static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(options_.row.duration).count())};
+  const Result<std::string> found =
+      has_gpu_ ? find_nccl(options, stop_) : Result<std::string>(Status(Code::kUnsupported, "find NCCL", "it needs two GPUs"));
+  notes_["NCCL"] = found.is_ok() ? *found : concat("left out: ", found.status().detail());
+  say_(concat("NCCL: ", notes_["NCCL"]));
+  if (!found.is_ok()) return;
+  for (const NcclSetting& setting : nccl_settings()) {
+    if (stop_) return;
+    Result<NcclRun> run = run_nccl(setting, options, stop_);
+    if (run.is_ok()) {
+      results_.nccl.push_back(std::move(run).value());
+      say_(concat("NCCL, ", setting.label, ": done"));
+    } else {
+      notes_[concat("NCCL, ", setting.label)] = concat("left out: ", run.status().detail());
+      say_(concat("NCCL, ", setting.label, ": ", run.status().to_string()));
+    }
+  }
+}
+
+Report SoftRuns::report() const {
+  std::map<std::string, std::string> parameters = notes_;
+  parameters["messages"] = listed(options_.sizes, size_text);
+  parameters["data sockets"] = listed(options_.sockets, [](uint32_t sockets) { return concat(sockets); });
+  parameters["bytes of a request"] = size_text(options_.request_bytes);
+  parameters["samples"] = concat(options_.row.samples);
+  parameters["ms per row"] = concat(std::chrono::duration_cast<std::chrono::milliseconds>(options_.row.duration).count());
+  parameters["plugin"] = options_.plugin.empty() ? "linked in" : options_.plugin;
+  parameters["cores"] = concat(std::thread::hardware_concurrency());
+  for (const VariableInfo& variable : environment_table()) {  // what tunes the plugin
+    if (environment_is_set(variable.id)) parameters[variable.name] = environment_text(variable.id);
+  }
+  return make_soft_report(results_, devices_, std::move(parameters));
+}
+
+}  // namespace tcpx::bench

@@ -1,0 +1,66 @@
+// All measurements of bench_soft_plugin, in their order: for each kind of memory and each number of data sockets two fresh
+// processes.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/soft_bench.h"
+#include "bench/soft_results.h"
+#include "perf/report.h"
+
+namespace tcpx::bench {
+
+enum class Memory { kHost, kGpu };
+
+struct SoftRunOptions {
+  std::vector<uint64_t> sizes = {8, 4 << 10, 64 << 10, 512 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
+  uint64_t largest_ping_pong = 1 << 20;
+  std::vector<uint32_t> sockets;  ///< empty: 1, 4, 8, 16, as far as the software plugin can
+  std::vector<Memory> memory;     ///< empty: host, and that of a GPU where there is one
+  std::pair<int, int> gpus{0, 0};
+  uint64_t request_bytes = 4 << 20;
+  std::string plugin;  ///< library; "": the software plugin of this build
+  RowPlan row;
+  bool nccl = true;
+  std::string nccl_script;
+};
+
+class SoftRuns {
+ public:
+  /// Called with each line of progress.
+  using Say = std::function<void(const std::string&)>;
+
+  /// Sets NCCL_GPUDIRECTTCPX_SOCKET_IFNAME to loopback for the ends unless the user did. @param stop ends the run early.
+  SoftRuns(SoftRunOptions options, const std::atomic<bool>& stop, Say say);
+
+  /// Everything. After an error, what was measured before it is in the report.
+  Status run();
+  const SoftResults& results() const { return results_; }
+  Report report() const;
+
+ private:
+  Status raw(uint32_t streams);
+  Status raw_ping_pong();
+  Status plugin(Memory memory, uint32_t sockets);
+  void nccl();
+  Result<std::unique_ptr<SoftBench>> connect(const EndSetup& setup, const EnvironmentOverrides& overrides) const;
+  std::string name_of(Memory memory) const;
+  std::vector<uint64_t> ping_pong_sizes() const;
+  /// Measures a row into `rows` and says what came out.
+  Status row(SoftBench& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows);
+
+  SoftRunOptions options_;
+  const std::atomic<bool>& stop_;
+  const Say say_;
+  const bool has_gpu_;
+  SoftResults results_;
+  std::vector<std::string> devices_;
+  std::map<std::string, std::string> notes_;  // for the report: what was left out, and why
+};
+
+}  // namespace tcpx::bench

@@ -1,0 +1,161 @@
+// The ends of bench_soft_plugin, both in this process: every kind moves what it says, and its comparison sees wrong bytes.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/environment.h"
+#include "bench/bench_end.h"
+
+namespace tcpx::bench {
+namespace {
+
+const Duration kLimit = std::chrono::seconds(30);
+
+struct Kind {
+  const char* name;
+  EndSetup::Kind kind;
+  MemoryType memory;
+  uint32_t streams;
+};
+
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}
+
+class BenchEnds : public ::testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    environment_preset(Variable::kSocketIfname, "=lo");
+    for (auto* end : {&leader_, &follower_}) {
+      EndSetup setup;
+      setup.kind = GetParam().kind;
+      setup.memory = GetParam().memory;
+      setup.streams = GetParam().streams;
+      setup.request_bytes = 64 * 1024;
+      setup.leads = end == &leader_;
+      auto made = setup.kind == EndSetup::Kind::kPlugin ? make_plugin_end(setup) : make_raw_tcp_end(setup);
+      ASSERT_TRUE(made.is_ok()) << made.status().to_string();
+      *end = std::move(made).value();
+    }
+    const Result<Handle> to_leader = leader_->listen(), to_follower = follower_->listen();
+    ASSERT_TRUE(to_leader.is_ok() && to_follower.is_ok());
+    at_once([&] { return leader_->connect(*to_follower, Deadline::after(kLimit)); },
+            [&] { return follower_->accept(Deadline::after(kLimit)); });
+    at_once([&] { return leader_->accept(Deadline::after(kLimit)); },
+            [&] { return follower_->connect(*to_leader, Deadline::after(kLimit)); });
+  }
+  void TearDown() override {
+    at_once([&] { return leader_->close(); }, [&] { return follower_->close(); });
+  }
+
+  /// As the two processes would.
+  template <class AtLeader, class AtFollower>
+  void at_once(AtLeader at_leader, AtFollower at_follower) {
+    Status leader, follower;
+    {
+      std::jthread thread([&] { leader = at_leader(); });
+      follower = at_follower();
+    }
+    EXPECT_TRUE(leader.is_ok()) << leader.to_string();
+    EXPECT_TRUE(follower.is_ok()) << follower.to_string();
+  }
+
+  void allocate(Pattern pattern, uint64_t bytes, uint64_t leader_seed, uint64_t follower_seed) {
+    at_once(
+        [&] {
+          return leader_->allocate({pattern, bytes, leader_seed});
+        },
+        [&] {
+          return follower_->allocate({pattern, bytes, follower_seed});
+        });
+  }
+  /// Moves `count` messages.
+  void round(uint64_t count) {
+    at_once([&] { return leader_->prepare(count); }, [&] { return follower_->prepare(count); });
+    Result<Timing> at_leader = Timing(), at_follower = Timing();
+    at_once(
+        [&] {
+          at_leader = leader_->run(Deadline::after(kLimit));
+          return at_leader.status();
+        },
+        [&] {
+          at_follower = follower_->run(Deadline::after(kLimit));
+          return at_follower.status();
+        });
+    ASSERT_TRUE(at_leader.is_ok() && at_follower.is_ok());
+    EXPECT_LT(at_leader->begin_ns, at_follower->end_ns);
+    EXPECT_LT(at_follower->begin_ns, at_follower->end_ns);
+  }
+
+  std::unique_ptr<BenchEnd> leader_, follower_;
+};
+
+TEST_P(BenchEnds, MoveMessagesOneWay) {
+  for (const uint64_t bytes : {uint64_t{1}, uint64_t{8}, uint64_t{4097}, uint64_t{1'000'000}, uint64_t{3'000'000}}) {
+    allocate(Pattern::kOneWay, bytes, bytes, bytes);
+    for (const uint64_t count : {1, 2, 33}) {
+      round(count);
+      EXPECT_TRUE(follower_->verify().is_ok()) << bytes << " bytes, " << follower_->verify().to_string();
+    }
+  }
+}
+
+TEST_P(BenchEnds, MoveMessagesBackAndForth) {
+  for (const uint64_t bytes : {uint64_t{1}, uint64_t{4096}, uint64_t{200'000}}) {
+    allocate(Pattern::kPingPong, bytes, bytes, bytes);
+    for (const uint64_t count : {1, 20}) {
+      round(count);
+      EXPECT_TRUE(leader_->verify().is_ok()) << bytes << " bytes, " << leader_->verify().to_string();
+      EXPECT_TRUE(follower_->verify().is_ok()) << bytes << " bytes, " << follower_->verify().to_string();
+    }
+  }
+}
+
+TEST_P(BenchEnds, SeeWrongBytes) {
+  allocate(Pattern::kOneWay, 100'000, 1, 2);
+  round(1);
+  EXPECT_EQ(follower_->verify().code(), Code::kMismatch);
+  allocate(Pattern::kPingPong, 8, 3, 4);
+  round(5);
+  EXPECT_EQ(leader_->verify().code(), Code::kMismatch);
+  EXPECT_EQ(follower_->verify().code(), Code::kMismatch);
+}
+
+TEST_P(BenchEnds, SeeThatNothingCame) {
+  allocate(Pattern::kOneWay, 5000, 1, 1);
+  round(3);
+  ASSERT_TRUE(follower_->verify().is_ok());
+  at_once([&] { return leader_->prepare(3); }, [&] { return follower_->prepare(3); });
+  EXPECT_EQ(follower_->verify().code(), Code::kMismatch);  // what came before has been overwritten
+  at_once([&] { return leader_->run(Deadline::after(kLimit)).status(); },
+          [&] { return follower_->run(Deadline::after(kLimit)).status(); });
+  EXPECT_TRUE(follower_->verify().is_ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, BenchEnds,
+                         ::testing::Values(Kind{"plugin_host", EndSetup::Kind::kPlugin, MemoryType::kHost, 1},
+                                           Kind{"plugin_device", EndSetup::Kind::kPlugin, MemoryType::kCuda, 1},
+                                           Kind{"raw_tcp_1", EndSetup::Kind::kRawTcp, MemoryType::kHost, 1},
+                                           Kind{"raw_tcp_3", EndSetup::Kind::kRawTcp, MemoryType::kHost, 3}),
+                         [](const auto& kind) { return std::string(kind.param.name); });
+
+TEST(PluginEnd, SaysThatThereIsNoSuchLibrary) {
+  EndSetup setup;
+  std::string("/no/such/plugin.so").copy(setup.plugin, sizeof setup.plugin - 1);
+  const Result<std::unique_ptr<BenchEnd>> end = make_plugin_end(setup);
+  ASSERT_FALSE(end.is_ok());
+  EXPECT_EQ(end.status().code(), Code::kNotFound);
+  EXPECT_NE(end.status().detail().find("/no/such/plugin.so"), std::string::npos);
+}
+
+TEST(Patience, EndsAtTheDeadlineOnly) {
+  Patience expired("wait", Deadline::after(Duration::zero()));
+  Status status;
+  for (int i = 0; i < 1000 && status.is_ok(); ++i) status = expired.after_turn(false);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  Patience busy("wait", Deadline::after(Duration::zero()));
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(busy.after_turn(true).is_ok());
+}
+
+}  // namespace
+}  // namespace tcpx::bench

@@ -1,0 +1,95 @@
+// How bench_soft_plugin cuts messages, and where it puts them.
+#include "bench/message_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+namespace tcpx::bench {
+namespace {
+
+struct Cut {
+  uint64_t message_bytes;
+  uint64_t request_bytes;
+};
+
+std::vector<Cut> cuts() {
+  constexpr uint64_t kMiB = 1 << 20;
+  return {{1, kMaxRequestBytes},
+          {8, 8},
+          {8, 3},
+          {4096, 4096},
+          {4097, 4096},
+          {100000, 512},
+          {kMiB, kMaxRequestBytes},
+          {kMiB, 512 * 1024},
+          {7 * kMiB, 4 * kMiB},
+          {64 * kMiB, 4 * kMiB},
+          {256 * kMiB + 1, 4 * kMiB}};
+}
+
+TEST(MessagePlan, RequestsTileEachMessageInOrder) {
+  for (const Cut& cut : cuts()) {
+    const MessagePlan plan(cut.message_bytes, cut.request_bytes);
+    SCOPED_TRACE(testing::Message() << cut.message_bytes << " by " << cut.request_bytes);
+    for (const uint64_t message : {uint64_t{0}, uint64_t{1}, uint64_t{16}, uint64_t{17}, uint64_t{1000003}}) {
+      uint64_t off = 0;
+      for (uint64_t i = 0; i < plan.requests_per_message(); ++i) {
+        const MessagePlan::Piece piece = plan.piece(message * plan.requests_per_message() + i);
+        ASSERT_GT(piece.bytes, 0u);
+        ASSERT_LE(piece.bytes, cut.request_bytes);
+        ASSERT_EQ(piece.send_off, MessagePlan::content_off(message) + off);
+        ASSERT_EQ(piece.receive_off, plan.slot_off(message) + off);
+        ASSERT_LE(piece.send_off + piece.bytes, plan.send_memory_bytes());
+        ASSERT_LE(piece.receive_off + piece.bytes, plan.receive_memory_bytes());
+        off += piece.bytes;
+      }
+      ASSERT_EQ(off, cut.message_bytes);
+    }
+  }
+}
+
+TEST(MessagePlan, RequestsInFlightLieApart) {
+  for (const Cut& cut : cuts()) {
+    const MessagePlan plan(cut.message_bytes, cut.request_bytes);
+    SCOPED_TRACE(testing::Message() << cut.message_bytes << " by " << cut.request_bytes);
+    for (uint64_t first = 0; first < 3 * kQueueDepth; ++first) {
+      std::set<std::pair<uint64_t, uint64_t>> places;  // begin and end
+      for (uint64_t request = first; request < first + kQueueDepth; ++request) {
+        const MessagePlan::Piece piece = plan.piece(request);
+        places.emplace(piece.receive_off, piece.receive_off + piece.bytes);
+      }
+      ASSERT_EQ(places.size(), kQueueDepth);
+      uint64_t end = 0;
+      for (const auto& [begin, next_end] : places) {
+        ASSERT_GE(begin, end);
+        end = next_end;
+      }
+    }
+  }
+}
+
+TEST(MessagePlan, MessagesInARowDifferAndSoDoTheContentsOfASlot) {
+  for (const Cut& cut : cuts()) {
+    const MessagePlan plan(cut.message_bytes, cut.request_bytes);
+    for (uint64_t message = 0; message < 100; ++message) {
+      EXPECT_NE(MessagePlan::content_off(message), MessagePlan::content_off(message + 1));
+      EXPECT_EQ(plan.slot_off(message), plan.slot_off(message + plan.slots()));
+      EXPECT_NE(MessagePlan::content_off(message), MessagePlan::content_off(message + plan.slots()));
+    }
+  }
+}
+
+TEST(MessagePlan, SlotsBeginAtPages) {
+  for (const Cut& cut : cuts()) {
+    const MessagePlan plan(cut.message_bytes, cut.request_bytes);
+    for (uint64_t message = 0; message < 20; ++message) {
+      EXPECT_EQ(plan.slot_off(message) % kPageBytes, 0u);
+      EXPECT_EQ(MessagePlan::content_off(message) % kPageBytes, 0u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tcpx::bench
