@@ -68,6 +68,7 @@ SoftRunOptions completed(const Options& options) {
   if (options.quick) {
     run.sizes = {8, 4097, 64 << 10, 4 << 20};
     run.sockets = {1, 4};
+    run.request_bytes = 512 << 10;
     run.row.duration = std::chrono::milliseconds(20);
     run.nccl = false;
   }

@@ -7,15 +7,10 @@
 
 #include "base/text.h"
 #include "perf/chart_axis.h"
-#include "perf/report_series.h"
-#include "perf/svg_chart.h"
 
 namespace tcpx::bench {
 namespace {
 
-constexpr char kBestOneWay[] = "One way, the best of each";
-constexpr char kBestPingPong[] = "Half a round trip, the best of each";
-constexpr char kBySockets[] = "One way by data sockets";
 constexpr char kRaw[] = "raw TCP";
 
 /// What of a measurement stands in a cell.
@@ -73,8 +68,10 @@ Table make_table(const TableKind& kind, std::vector<Line> lines) {
     Row row{.name = kind.row_name(key), .cells = {static_cast<double>(key)}, .verified = true};
     for (const Line& line : lines) {
       const auto found = line.values.find(key);
-      row.cells.push_back(found == line.values.end() ? Cell() : cell_of(found->second, kind.show));
-      if (found != line.values.end()) row.verified &= found->second.verified();
+      Cell& cell = row.cells.emplace_back();
+      if (found == line.values.end()) continue;
+      cell = cell_of(found->second, kind.show);
+      row.verified &= found->second.verified();
     }
     table.rows.push_back(std::move(row));
   }
@@ -92,7 +89,8 @@ void add_ratio(Table& table, const std::string& over, const std::string& under) 
   table.columns.push_back({concat(over, " / ", under), ""});
   for (Row& row : table.rows) {
     const std::optional<double> above = number_in(row.cells[over_idx]), below = number_in(row.cells[under_idx]);
-    row.cells.push_back(above && below && *below > 0 ? Cell(*above / *below) : Cell());
+    Cell& ratio = row.cells.emplace_back();
+    if (above && below && *below > 0) ratio = *above / *below;
   }
 }
 
@@ -179,22 +177,6 @@ Table sockets_table(const SoftResults& results) {
   return table;
 }
 
-const Table* find_table(const Report& report, std::string_view title) {
-  const auto found = std::find_if(report.tables.begin(), report.tables.end(), [&](const Table& t) { return t.title == title; });
-  return found == report.tables.end() ? nullptr : &*found;
-}
-
-/// Every column of `table` but the first and the ratios, over the first.
-Status add_series(const Table& table, const std::string& unit, ChartPanel& panel) {
-  for (size_t i = 1; i < table.columns.size(); ++i) {
-    if (table.columns[i].unit != unit) continue;
-    Result<ChartSeries> series = series_of(table, table.columns.front().name, table.columns[i].name, table.columns[i].name);
-    if (!series.is_ok()) return series.status();
-    panel.series.push_back(std::move(series).value());
-  }
-  return Status::ok();
-}
-
 constexpr char kAbout[] =
     "Two processes of this machine, connected over loopback TCP by one connection of the plugin each way. They drive its version "
     "7 "
@@ -252,36 +234,6 @@ Report make_soft_report(const SoftResults& results, std::vector<std::string> dev
   add(sockets_table(results));
   add(make_table(by_sockets("Per core-second by data sockets", "GB", Show::kPerCoreSecond), sockets_lines(results)));
   return report;
-}
-
-Result<std::string> soft_chart(const Report& report) {
-  Chart chart{.title = "Software plugin over loopback TCP",
-              .subtitle = report.devices.empty() ? "" : report.devices.front(),
-              .panels = {}};
-  struct Wanted {
-    const char* title;
-    const char* table;
-    const char* quantity;
-    const char* unit;
-    ChartAxis x;
-    AxisScale y_scale;
-  };
-  const ChartAxis sizes{.name = "message", .unit = "", .scale = AxisScale::kLog2, .labels = AxisLabels::kBytes};
-  const ChartAxis sockets{.name = "data sockets", .unit = "", .scale = AxisScale::kLog2, .labels = AxisLabels::kNumbers};
-  for (const Wanted& wanted : {Wanted{"One way", kBestOneWay, "moved", "GB/s", sizes, AxisScale::kLinear},
-                               Wanted{"Half a round trip", kBestPingPong, "time", "us", sizes, AxisScale::kLog10},
-                               Wanted{"By data sockets", kBySockets, "moved", "GB/s", sockets, AxisScale::kLinear}}) {
-    const Table* table = find_table(report, wanted.table);
-    if (table == nullptr) continue;
-    ChartPanel panel{.title = wanted.title,
-                     .x = wanted.x,
-                     .y = {.name = wanted.quantity, .unit = wanted.unit, .scale = wanted.y_scale, .labels = AxisLabels::kNumbers},
-                     .series = {},
-                     .reference = std::nullopt};
-    TCPX_RETURN_IF_ERROR(add_series(*table, wanted.unit, panel));
-    chart.panels.push_back(std::move(panel));
-  }
-  return svg_chart(chart);
 }
 
 std::string first_mismatch(const SoftResults& results) {

@@ -10,6 +10,11 @@
 
 namespace tcpx::bench {
 
+// Titles of the tables that the chart is made of.
+inline constexpr char kBestOneWay[] = "One way, the best of each";
+inline constexpr char kBestPingPong[] = "Half a round trip, the best of each";
+inline constexpr char kBySockets[] = "One way by data sockets";
+
 /// Tables without rows are left out. @param devices, parameters as the report has them.
 Report make_soft_report(const SoftResults& results, std::vector<std::string> devices,
                         std::map<std::string, std::string> parameters);

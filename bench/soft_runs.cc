@@ -17,7 +17,7 @@ namespace tcpx::bench {
 namespace {
 
 constexpr uint64_t kRawWriteBytes = 512 << 10;
-constexpr uint64_t kRawMessageBytes = 64 << 20;
+constexpr uint64_t kLeastRawMessageBytes = 4 << 20;
 
 std::string size_text(uint64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -64,7 +64,7 @@ Status SoftRuns::run() {
     }
   }
   results_.raw_cached_bytes = kRawWriteBytes;
-  results_.raw_message_bytes = kRawMessageBytes;
+  results_.raw_message_bytes = std::max(options_.sizes.back(), kLeastRawMessageBytes);
   for (const uint32_t sockets : options_.sockets) TCPX_RETURN_IF_ERROR(raw(sockets));
   TCPX_RETURN_IF_ERROR(raw_ping_pong());
   for (const Memory memory : options_.memory) {
@@ -112,12 +112,10 @@ Status SoftRuns::raw(uint32_t streams) {
   const Result<std::unique_ptr<SoftBench>> bench = connect(setup, {});
   if (!bench.is_ok()) return bench.status();
   const std::string who = concat("raw TCP, ", counted(streams, "stream"));
-  MeasuredBy rows;
-  TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, kRawWriteBytes * streams, rows));
-  RawRun run{.streams = streams, .in_cache = rows.begin()->second, .working_set = {}};
-  TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, kRawMessageBytes, rows));
-  run.working_set = rows[kRawMessageBytes];
-  results_.raw.push_back(std::move(run));
+  MeasuredBy cached, rows;
+  TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, kRawWriteBytes * streams, cached));
+  TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, results_.raw_message_bytes, rows));
+  results_.raw.push_back({.streams = streams, .in_cache = cached.begin()->second, .working_set = rows.begin()->second});
   return (*bench)->close();
 }
 
