@@ -27,6 +27,12 @@ std::string counted(uint32_t count, const char* what) {
   return concat(count, " ", what, count == 1 ? "" : "s");
 }
 
+template <class Value>
+void sort_once_each(std::vector<Value>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
 template <class Values, class Text>
 std::string listed(const Values& values, Text text) {
   std::string list;
@@ -52,7 +58,9 @@ SoftRuns::SoftRuns(SoftRunOptions options, const std::atomic<bool>& stop, Say sa
       if (sockets <= soft::kMaxDataSockets) options_.sockets.push_back(sockets);
     }
   }
-  std::sort(options_.sizes.begin(), options_.sizes.end());
+  sort_once_each(options_.sizes);
+  sort_once_each(options_.sockets);
+  sort_once_each(options_.memory);
 }
 
 Status SoftRuns::run() {
