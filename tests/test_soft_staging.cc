@@ -365,6 +365,30 @@ TEST_F(SoftStaging, WhoIsClosedInLineHoldsNobodyUp) {
   second->expect_arrived_and_done();
 }
 
+// The first message of a socket has no slot, the second one came with one.
+TEST_F(SoftStaging, ASlotOfALaterMessageDoesNotKeepTheFirstOutOfTheLine) {
+  io_ = *IoPool::create(1);
+  auto sender = make(kMiB, kMiB);
+  ASSERT_TRUE(wait_until([&] {  // until its sockets are idle, and isend starts copies itself
+    sender->post(0, 8);
+    sender->expect_arrived_and_done();
+    return memory_.copies_started_by(std::this_thread::get_id()) > 0;
+  }));
+  const UniqueFd fd = quiet_fd();
+  Blocker blocker;
+  IoRegistration registration;
+  ASSERT_TRUE(io_->next().add(fd.get(), blocker, registration).is_ok());
+  ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
+  std::vector<StagingPool::Slot> all;
+  while (auto slot = staging_->try_take()) all.push_back(std::move(slot));
+  sender->post(0, 1000);
+  all.pop_back();
+  sender->post(1000, 1000);
+  EXPECT_EQ(staging_->free_count(), 0u) << "the second has a slot, the first has not";
+  blocker.release();
+  sender->expect_arrived_and_done();
+}
+
 TEST_F(SoftStaging, HostMemoryNeedsNone) {
   auto wire = std::make_unique<Wire>(16 * kPageBytes);
   auto comm = std::move(*SendComm::create(memory_, 0, io_, staging_, std::move(wire->ours)));

@@ -96,6 +96,11 @@ void SendSocket::start_copies() {
     Piece& next = piece(i);
     if (next.state != State::kUncopied) continue;
     next.slot = staging_.try_take(*this);
+    if (!next.slot && i == 0 && holds_slots()) {
+      // Later pieces that came with their slots. Who cannot go on must stand in line, and hold nothing meanwhile.
+      give_slots_back();
+      next.slot = staging_.try_take(*this);
+    }
     if (!next.slot) break;
     // A piece that gave its slot back has been written in part, perhaps.
     const uint32_t done = i == 0 && written_ > next.header_bytes ? written_ - next.header_bytes : 0;
@@ -157,25 +162,33 @@ void SendSocket::retire(size_t written) {
 
 SendSocket::Step SendSocket::fail(const Status& why) {
   comm_.fail(why);
+  staging_.forget(*this);  // who never takes the slot it waits for must not stand in the line
   failed_ = true;
   return Step::kFailed;
 }
 
 IoHandler::Next SendSocket::give_way() {
-  const bool holds_any = std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return bool{piece.slot}; });
-  if (!holds_any || !staging_.is_contended()) return Next::kWait;
+  if (!holds_slots() || !staging_.is_contended()) return Next::kWait;
   bool copying = false;
   for (uint32_t i = 0; i < count_; ++i) {
     // A failed copy is told to whoever writes next.
     if (see_copied(piece(i)).is_ok() && piece(i).state == State::kCopying) copying = true;
   }
   if (copying) return Next::kAgain;
+  give_slots_back();
+  return Next::kWait;
+}
+
+bool SendSocket::holds_slots() const {
+  return std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return bool{piece.slot}; });
+}
+
+void SendSocket::give_slots_back() {
   for (Piece& piece : pieces_) {
     if (!piece.slot) continue;
     piece.slot.reset();
     piece.state = State::kUncopied;
   }
-  return Next::kWait;
 }
 
 bool SendSocket::has_room() const {

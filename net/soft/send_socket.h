@@ -50,6 +50,9 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   Step fail(const Status& why);
   /// The socket is full, or broken, and others may need the slots more. kAgain: a copy must end first.
   Next give_way();
+  bool holds_slots() const;
+  /// Waits for their copies; what was copied will be once more.
+  void give_slots_back();
   bool has_room() const;
   void staging_changed() override { kick(); }
   /// Notices a peer that closed or died while there is nothing to send.
