@@ -48,7 +48,7 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSoftIoThreads, "UCCL_TCPX_SOFT_IO_THREADS", VariableKind::kInteger, "threads", 1, 64, 0, "half the cores, 1 to 8",
      "", "Software plugin: threads that move bytes between sockets and memory, shared by all connections of the process."},
     {Variable::kSoftSpinUs, "UCCL_TCPX_SOFT_SPIN_US", VariableKind::kInteger, "us", 0, 1000000, -1,
-     "200, or 0 when the I/O threads leave fewer than two cores", "",
+     "1000, or 0 when the I/O threads leave fewer than two cores", "",
      "Software plugin: how long an I/O thread keeps polling after it last had work, before it sleeps. Spares small messages the "
      "time "
      "that waking takes, at the price of a busy core while messages flow; idle connections cost nothing."},

@@ -78,15 +78,15 @@ TEST(Child, DoesNotOutliveItsOwner) {
 }
 
 TEST(SocketFactors, MultiplyToTheNumberAndStayInRange) {
-  for (const uint32_t sockets : {1u, 2u, 3u, 4u, 6u, 8u, 12u, 16u, 64u}) {
+  for (const uint32_t sockets : {1u, 2u, 3u, 4u, 6u, 8u, 11u, 12u, 16u, 65u, 128u}) {
     const std::optional<SocketFactors> factors = factors_of(sockets);
     ASSERT_TRUE(factors) << sockets;
     EXPECT_EQ(factors->threads * factors->sockets_per_thread, sockets);
-    EXPECT_LE(factors->threads, 8);
+    EXPECT_LE(factors->threads, 16);
     EXPECT_LE(factors->sockets_per_thread, 8);
   }
-  EXPECT_FALSE(factors_of(11));
-  EXPECT_FALSE(factors_of(65));
+  EXPECT_FALSE(factors_of(17));
+  EXPECT_FALSE(factors_of(129));
 }
 
 TEST(NextCount, AimsAtTheWantedTime) {

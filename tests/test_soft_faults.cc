@@ -250,17 +250,20 @@ TEST_F(SoftFaults, ChunksThatContradictTheirMessageEndTheConnection) {
 TEST_F(SoftFaults, ChunksInAnyOrderOverAnySocketsMakeTheMessage) {
   RawSender raw(table_);
   void *first = raw.post(2 * kMiB), *second = raw.post(2 * kMiB);
+  constexpr uint32_t kTotal = kMiB + 1;
+  const uint32_t chunk = soft::Chunking{.most_bytes = 512 * 1024, .sockets = 4}.bytes_for(kTotal);
   // The second message's chunk is there before the first message has begun: it waits.
   raw.send_chunk(3, {.sequence = 1, .total = 10, .offset = 0, .bytes = 10});
-  raw.send_chunk(2, {.sequence = 0, .total = 1048577, .offset = 1048576, .bytes = 1});
-  raw.send_chunk(1, {.sequence = 0, .total = 1048577, .offset = 524288, .bytes = 524288});
+  raw.send_chunk(2, {.sequence = 0, .total = kTotal, .offset = 3 * chunk, .bytes = kTotal - 3 * chunk});
+  raw.send_chunk(1, {.sequence = 0, .total = kTotal, .offset = chunk, .bytes = chunk});
+  raw.send_chunk(0, {.sequence = 0, .total = kTotal, .offset = 2 * chunk, .bytes = chunk});
   int done = 1;
   EXPECT_EQ(table_.test(first, &done, nullptr), 0);
   EXPECT_EQ(done, 0);
-  raw.send_chunk(1, {.sequence = 0, .total = 1048577, .offset = 0, .bytes = 524288});
+  raw.send_chunk(1, {.sequence = 0, .total = kTotal, .offset = 0, .bytes = chunk});
   EXPECT_EQ(raw.finish(first), 0);
   EXPECT_EQ(raw.finish(second), 0);
-  EXPECT_EQ(static_cast<abi::TcpxRequest*>(first)->size, 1048577);
+  EXPECT_EQ(static_cast<abi::TcpxRequest*>(first)->size, static_cast<int>(kTotal));
   EXPECT_EQ(static_cast<abi::TcpxRequest*>(second)->size, 10);
 }
 

@@ -1,6 +1,7 @@
 // Sending and receiving comms on their own, over connections whose other ends are in the test's hands.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 
 #include <array>
 #include <atomic>
@@ -219,8 +220,8 @@ TEST_F(ReceivingFlow, ClosingGivesEveryPageBack) {
 
 class SendingFlow : public SoftFlow {
  protected:
-  void start(MemoryOps& memory, uint32_t chunk_bytes, size_t bytes) {
-    wire_ = std::make_unique<Wire>(chunk_bytes);
+  void start(MemoryOps& memory, uint32_t chunk_bytes, size_t bytes, int buffer_bytes = 0) {
+    wire_ = std::make_unique<Wire>(chunk_bytes, buffer_bytes);
     auto created = SendComm::create(memory, 0, io_, std::make_shared<StagingPool>(memory, 0), std::move(wire_->ours));
     ASSERT_TRUE(created.is_ok());
     comm_ = std::move(*created);
@@ -237,13 +238,20 @@ class SendingFlow : public SoftFlow {
   Result<ChunkHeader> read_header(size_t socket) {
     std::array<std::byte, kChunkHeaderBytes> bytes;
     TCPX_RETURN_IF_ERROR(recv_all(wire_->theirs.data[socket].get(), bytes, Deadline::after(std::chrono::seconds(5))));
-    return decode_chunk_header(bytes, wire_->theirs.chunk_bytes);
+    return decode_chunk_header(bytes, wire_->chunking());
   }
   /// The next data socket with something to read.
   size_t readable() {
     pollfd entries[2] = {{wire_->theirs.data[0].get(), POLLIN, 0}, {wire_->theirs.data[1].get(), POLLIN, 0}};
     EXPECT_GT(::poll(entries, 2, 10000), 0);
     return entries[0].revents != 0 ? 0 : 1;
+  }
+
+  /// Returns when nothing has come on data socket `index` for a while.
+  void wait_until_quiet(size_t index) {
+    int before = -1, now = 0;
+    const auto grows = [&] { return ::ioctl(wire_->theirs.data[index].get(), FIONREAD, &now) == 0 && now != before; };
+    for (; wait_until(grows, std::chrono::milliseconds(50)); before = now) continue;
   }
 
   std::unique_ptr<Wire> wire_;
@@ -253,10 +261,11 @@ class SendingFlow : public SoftFlow {
 };
 
 TEST_F(SendingFlow, ASocketThatIsFullHoldsNoOtherMessageUp) {
-  constexpr uint32_t kLarge = 8u << 20;  // more than any socket buffer takes
-  start(*memory_, kLarge, kLarge);
+  constexpr uint32_t kLarge = Chunking::kLeastChunkBytes;  // on one socket, and more than its buffers take
+  start(*memory_, kLarge, kLarge, 4096);
   post(kLarge);
   const size_t full = readable(), other = 1 - full;
+  wait_until_quiet(full);
   for (uint64_t sequence = 1; sequence < kQueueDepth; ++sequence) {
     post(1);
     const auto header = read_header(other);

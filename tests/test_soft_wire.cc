@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <random>
 #include <string>
 
 namespace tcpx::soft {
@@ -67,7 +68,7 @@ TEST(SoftWire, AnyFlippedBitIsRefused) {
   expect_every_flip_refused(answer, [](const auto& bytes) { return decode_hello_answer(bytes); });
   std::array<std::byte, kChunkHeaderBytes> chunk;
   encode_chunk_header({.sequence = 9, .total = 10000, .offset = 8192, .bytes = 1808, .tag = 42}, chunk);
-  expect_every_flip_refused(chunk, [](const auto& bytes) { return decode_chunk_header(bytes, 8192); });
+  expect_every_flip_refused(chunk, [](const auto& bytes) { return decode_chunk_header(bytes, {8192, 1}); });
 }
 
 TEST(SoftWire, RecordsAreNotTakenForEachOther) {
@@ -75,14 +76,14 @@ TEST(SoftWire, RecordsAreNotTakenForEachOther) {
   encode_hello({}, hello);
   std::array<std::byte, kChunkHeaderBytes> as_chunk;
   std::memcpy(as_chunk.data(), hello.data(), as_chunk.size());
-  EXPECT_EQ(decode_chunk_header(as_chunk, 4096).status().code(), Code::kProtocol);
+  EXPECT_EQ(decode_chunk_header(as_chunk, {4096, 1}).status().code(), Code::kProtocol);
 }
 
 TEST(SoftWire, ChunkGeometryIsChecked) {
   const auto decodes = [](const ChunkHeader& header, uint32_t chunk_bytes) {
     std::array<std::byte, kChunkHeaderBytes> bytes;
     encode_chunk_header(header, bytes);
-    return decode_chunk_header(bytes, chunk_bytes).is_ok();
+    return decode_chunk_header(bytes, {chunk_bytes, 1}).is_ok();
   };
   EXPECT_TRUE(decodes({.total = 0, .offset = 0, .bytes = 0}, 4096));
   EXPECT_TRUE(decodes({.total = 4096, .offset = 0, .bytes = 4096}, 4096));
@@ -95,6 +96,27 @@ TEST(SoftWire, ChunkGeometryIsChecked) {
   EXPECT_FALSE(decodes({.total = 5000, .offset = 4096, .bytes = 4096}, 4096)) << "longer than its message";
   EXPECT_FALSE(decodes({.total = 0x80000000u, .offset = 0, .bytes = 4096}, 4096)) << "more than the ABI's int";
   EXPECT_FALSE(decodes({.total = 0xffffffffu, .offset = 0xfffff000u, .bytes = 4095}, 4096)) << "sums that would wrap";
+}
+
+TEST(SoftWire, MessagesAreCutSoThatEverySocketGetsAShareWorthItsHeader) {
+  const Chunking wide{.most_bytes = 512 * 1024, .sockets = 8}, narrow{.most_bytes = 8192, .sockets = 8};
+  EXPECT_EQ(wide.count_for(0), 1u);
+  EXPECT_EQ(wide.count_for(128 * 1024), 1u);
+  EXPECT_EQ(wide.count_for(128 * 1024 + 1), 2u);
+  EXPECT_EQ(wide.count_for(1 << 20), 8u) << "a share each";
+  EXPECT_EQ(wide.count_for(4 << 20), 8u);
+  EXPECT_EQ(wide.bytes_for(64 << 20), 512u * 1024);
+  EXPECT_EQ(narrow.bytes_for(1), 8192u) << "the least is not more than the most";
+  EXPECT_EQ(narrow.count_for(8193), 2u);
+  std::mt19937 random(3);
+  for (int i = 0; i < 100000; ++i) {
+    const Chunking any{.most_bytes = kPageBytes << random() % 19,
+                       .sockets = static_cast<uint32_t>(1 + random() % kMaxDataSockets)};
+    const uint32_t total = (random() & 0x7fffffff) >> random() % 31;
+    const uint64_t bytes = any.bytes_for(total), count = any.count_for(total);
+    ASSERT_TRUE(bytes % kPageBytes == 0 && bytes > 0 && bytes <= any.most_bytes) << total;
+    ASSERT_TRUE(count >= 1 && count * bytes >= total && (count - 1) * bytes <= total) << total;
+  }
 }
 
 TEST(SoftWire, HandleFieldsAreBounded) {
@@ -129,7 +151,7 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
     EXPECT_EQ(std::memcmp(record.data() + off, bytes.data(), bytes.size()), 0) << "at " << off;
   };
   const auto zeros = [](size_t count) { return std::string(count, '\0'); };
-  const std::string version("\1\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
+  const std::string version("\2\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
 
   const Handle handle = encode_handle(handle_info("127.0.0.1"));
   expect(handle.bytes, 0, "TXSH" + version + zeros(2));

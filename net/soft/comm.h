@@ -124,7 +124,7 @@ class Comm : public Object, public ControlSocket::Owner {
   MemoryOps& memory_;
   const int device_;
   const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
-  const uint32_t chunk_bytes_;
+  const Chunking chunking_;
   const std::string peer_;
   mutable Mutex mutex_;
   /// 16 requests in one piece, as GPUDirect-TCPX lays them out: request k and k+16 share an address.

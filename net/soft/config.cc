@@ -11,7 +11,7 @@ namespace tcpx::soft {
 namespace {
 
 // Being woken takes longer than that on many virtual machines, so who sleeps earlier makes small messages wait.
-constexpr Duration kDefaultSpin = std::chrono::microseconds(200);
+constexpr Duration kDefaultSpin = std::chrono::milliseconds(1);
 // From here on there is a core for each of eight sockets at either end of a loopback.
 constexpr uint32_t kManyCores = 16;
 

@@ -107,7 +107,8 @@ bool RecvComm::begin_message(const ChunkHeader& header) {
     if (waiting_for_pages_) return false;
   }
   target.total = header.total;
-  target.missing_chunks = header.total == 0 ? 1 : (header.total - 1) / chunk_bytes_ + 1;
+  target.chunk_bytes = chunking_.bytes_for(header.total);
+  target.missing_chunks = chunking_.count_for(header.total);
   target.chunk_seen.assign(target.missing_chunks, false);
   abi::TcpxRequest& request = requests_[begun_ % kQueueDepth];
   queue_.open_slot(begun_, request);
@@ -132,7 +133,7 @@ Status RecvComm::check_chunk(const ChunkHeader& header, const Message& target) c
     return Status(Code::kProtocol, kOperation,
                   concat("message ", header.sequence, " of ", target.total, " bytes now has ", header.total));
   }
-  if (target.chunk_seen[header.offset / chunk_bytes_]) {
+  if (target.chunk_seen[header.offset / target.chunk_bytes]) {
     return Status(Code::kProtocol, kOperation, concat("offset ", header.offset, " of message ", header.sequence, " came twice"));
   }
   return Status::ok();
@@ -153,7 +154,7 @@ Landing RecvComm::begin_chunk(RecvSocket& asker, const ChunkHeader& header, std:
     Message& target = message(header.sequence);
     broken = check_chunk(header, target);
     if (broken.is_ok()) {
-      target.chunk_seen[header.offset / chunk_bytes_] = true;
+      target.chunk_seen[header.offset / target.chunk_bytes] = true;
       if (target.too_large) return Landing::kDiscard;
       locate(header, target, destination);
       return Landing::kMemory;

@@ -54,7 +54,7 @@ class RecvComm final : public Comm, private PagePool::Client {
   /// The stream cannot be trusted any more.
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
   void on_control_closed(const Status& why) override { socket_ended(why); }
-  uint32_t chunk_bytes() const { return chunk_bytes_; }
+  const Chunking& chunking() const { return chunking_; }
 
  private:
   struct Message {
@@ -64,6 +64,7 @@ class RecvComm final : public Comm, private PagePool::Client {
     int32_t posted_tag = 0;
     // From the first chunk on:
     uint32_t total = 0;
+    uint32_t chunk_bytes = 0;
     uint32_t missing_chunks = 0;
     bool too_large = false;
     std::vector<bool> chunk_seen;

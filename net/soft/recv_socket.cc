@@ -93,7 +93,7 @@ RecvSocket::Step RecvSocket::read_header() {
     ahead_end_ += n;
     if (ahead_end_ < kChunkHeaderBytes) return Step::kGoOn;
   }
-  const auto header = decode_chunk_header(take_ahead(kChunkHeaderBytes).first<kChunkHeaderBytes>(), comm_.chunk_bytes());
+  const auto header = decode_chunk_header(take_ahead(kChunkHeaderBytes).first<kChunkHeaderBytes>(), comm_.chunking());
   if (!header.is_ok()) {
     stage_ = Stage::kEnded;
     comm_.fail(header.status());

@@ -109,7 +109,7 @@ Result<StagingPool::Slot> SendComm::start_first_piece(const void* data, uint32_t
   // that sends. Making it current here could cost that thread a context on a GPU it has not used yet.
   StagingPool::Slot slot = staging_->is_current_here() ? staging_->try_take() : StagingPool::Slot();
   if (slot) {
-    const uint32_t piece = std::min({bytes, chunk_bytes_, kFirstPieceBytes});
+    const uint32_t piece = std::min({bytes, chunking_.bytes_for(bytes), kFirstPieceBytes});
     TCPX_RETURN_IF_ERROR(slot.copy_now(static_cast<const std::byte*>(data), piece));
   }
   return slot;
@@ -124,7 +124,7 @@ abi::TcpxRequest* SendComm::post(Message content) {
   request.op = abi::kRequestOpSend;
   request.mem_type = static_cast<int32_t>(content.region->type);
   request.size = static_cast<int32_t>(content.size);
-  unsent_chunks_[slot].store(content.size == 0 ? 1 : (content.size - 1) / chunk_bytes_ + 1, std::memory_order_relaxed);
+  unsent_chunks_[slot].store(chunking_.count_for(content.size), std::memory_order_relaxed);
   messages_[slot] = std::move(content);
   ++posted_;
   return &request;
@@ -151,7 +151,7 @@ bool SendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
     return false;
   }
   Message& next = message(claimed_);
-  const uint32_t bytes = std::min(chunk_bytes_, next.size - next.next_offset);
+  const uint32_t bytes = std::min(chunking_.bytes_for(next.size), next.size - next.next_offset);
   if (ahead && next.region->host_readable && bytes > kSmallChunkBytes) return false;
   idle_ &= ~(1u << socket);
   chunk.header = {.sequence = claimed_, .total = next.size, .offset = next.next_offset, .bytes = bytes, .tag = next.tag};

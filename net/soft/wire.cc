@@ -234,13 +234,15 @@ void encode_chunk_header(const ChunkHeader& header, std::span<std::byte, kChunkH
   store(wire, kChunkMagic, out.data());
 }
 
-Result<ChunkHeader> decode_chunk_header(std::span<const std::byte, kChunkHeaderBytes> in, uint32_t chunk_bytes) {
+Result<ChunkHeader> decode_chunk_header(std::span<const std::byte, kChunkHeaderBytes> in, const Chunking& chunking) {
   constexpr const char* kWhat = "read chunk header";
   ChunkWire wire;
   TCPX_RETURN_IF_ERROR(load(in.data(), kChunkMagic, kWhat, wire));
+  if (wire.total > static_cast<uint32_t>(INT32_MAX)) return bad(kWhat, concat("message of ", wire.total, " bytes"));
+  const uint32_t chunk_bytes = chunking.bytes_for(wire.total);
   const bool first_of_empty = wire.total == 0 && wire.offset == 0;
-  if (wire.total > static_cast<uint32_t>(INT32_MAX) || wire.offset % chunk_bytes != 0 ||
-      (wire.offset >= wire.total && !first_of_empty) || wire.bytes != std::min(chunk_bytes, wire.total - wire.offset)) {
+  if (wire.offset % chunk_bytes != 0 || (wire.offset >= wire.total && !first_of_empty) ||
+      wire.bytes != std::min(chunk_bytes, wire.total - wire.offset)) {
     return bad(kWhat,
                concat("chunk of ", wire.bytes, " bytes at ", wire.offset, " of ", wire.total, " with chunk size ", chunk_bytes));
   }

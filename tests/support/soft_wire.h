@@ -16,7 +16,7 @@ inline Deadline soon() {
 /// A connection of two data sockets.
 /// @param buffer_bytes what the kernel is asked to hold of a data socket's stream at either end; 0 leaves it to the kernel.
 struct Wire {
-  explicit Wire(uint32_t chunk_bytes, int buffer_bytes = 0) {
+  explicit Wire(uint32_t chunk_bytes, int buffer_bytes = 0) : chunk_bytes_(chunk_bytes) {
     for (soft::ConnectedSockets* end : {&ours, &theirs}) {
       end->data.resize(2);
       end->chunk_bytes = chunk_bytes;
@@ -39,7 +39,11 @@ struct Wire {
     other = UniqueFd(::accept4(listening->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     ASSERT_TRUE(other);
   }
+  soft::Chunking chunking() const { return {.most_bytes = chunk_bytes_, .sockets = 2}; }
   soft::ConnectedSockets ours, theirs;
+
+ private:
+  const uint32_t chunk_bytes_;
 };
 
 }  // namespace tcpx::testing
