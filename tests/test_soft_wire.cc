@@ -101,9 +101,10 @@ TEST(SoftWire, ChunkGeometryIsChecked) {
 TEST(SoftWire, MessagesAreCutSoThatEverySocketGetsAShareWorthItsHeader) {
   const Chunking wide{.most_bytes = 512 * 1024, .sockets = 8}, narrow{.most_bytes = 8192, .sockets = 8};
   EXPECT_EQ(wide.count_for(0), 1u);
-  EXPECT_EQ(wide.count_for(128 * 1024), 1u);
-  EXPECT_EQ(wide.count_for(128 * 1024 + 1), 2u);
-  EXPECT_EQ(wide.count_for(1 << 20), 8u) << "a share each";
+  EXPECT_EQ(wide.count_for(256 * 1024), 1u);
+  EXPECT_EQ(wide.count_for(256 * 1024 + 1), 2u);
+  EXPECT_EQ(wide.count_for(1 << 20), 4u);
+  EXPECT_EQ(wide.count_for(3 << 20), 8u) << "a share each";
   EXPECT_EQ(wide.count_for(4 << 20), 8u);
   EXPECT_EQ(wide.bytes_for(64 << 20), 512u * 1024);
   EXPECT_EQ(narrow.bytes_for(1), 8192u) << "the least is not more than the most";

@@ -22,7 +22,7 @@
 namespace tcpx::soft {
 
 /// What is copied of a message before anything else: little, so that the first byte is on its way soon.
-inline constexpr uint32_t kFirstPieceBytes = 64 * 1024;
+inline constexpr uint32_t kFirstPieceBytes = 256 * 1024;
 
 /// A piece of a message that one socket has taken.
 struct OutgoingChunk {

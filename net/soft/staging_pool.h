@@ -31,7 +31,7 @@ namespace tcpx::soft {
 
 class StagingPool {
  public:
-  static constexpr uint32_t kSlots = 32;
+  static constexpr uint32_t kSlots = 64;
   static constexpr uint32_t kSlotBytes = 512 * 1024;
 
   /// Somebody who takes slots. Before it goes it gives all back and calls `forget`.

@@ -67,7 +67,7 @@ Result<HelloAnswer> decode_hello_answer(std::span<const std::byte, kHelloAnswerB
 /// How messages are cut, by the same rule at both ends: large ones into chunks of `most_bytes`, smaller ones so that every data
 /// socket gets a share, but none of less than kLeastChunkBytes.
 struct Chunking {
-  static constexpr uint32_t kLeastChunkBytes = 128 * 1024;
+  static constexpr uint32_t kLeastChunkBytes = 256 * 1024;
   uint32_t most_bytes = 0;  ///< multiple of kPageBytes, at least one page
   uint32_t sockets = 1;     ///< from 1
 
