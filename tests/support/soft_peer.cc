@@ -17,7 +17,7 @@
 
 #include "base/memory_ops.h"
 #include "net/soft/soft_table.h"
-#include "tcpx/types.h"
+#include "tests/support/handle_text.h"
 
 namespace {
 
@@ -44,8 +44,7 @@ int run_receiver(const tcpx::abi::NetTable_v7& table) {
   tcpx::Handle handle;
   void *listener = nullptr, *comm = nullptr, *mhandle = nullptr, *request = nullptr, *data = buffer.device();
   check(table.listen(0, handle.bytes.data(), &listener), "listen");
-  for (const std::byte b : handle.bytes) std::printf("%02x", static_cast<unsigned>(b));
-  std::printf("\n");
+  std::printf("%s\n", tcpx::testing::to_hex(handle).c_str());
   reached("listen");
   NetDeviceHandle device_handle, *out = &device_handle;
   while (comm == nullptr) check(table.accept(listener, &comm, &out), "accept");
@@ -63,17 +62,13 @@ int run_receiver(const tcpx::abi::NetTable_v7& table) {
 }
 
 int run_sender(const tcpx::abi::NetTable_v7& table) {
-  tcpx::Handle handle;
-  char line[2 * tcpx::kHandleBytes + 2] = {};
+  char line[2 * tcpx::kHandleBytes + 1] = {};
   if (std::fgets(line, sizeof line, stdin) == nullptr) return 1;
-  for (size_t i = 0; i < tcpx::kHandleBytes; ++i) {
-    unsigned value = 0;
-    if (std::sscanf(line + 2 * i, "%2x", &value) != 1) return 1;
-    handle.bytes[i] = static_cast<std::byte>(value);
-  }
+  auto handle = tcpx::testing::handle_from_hex(line);
+  if (!handle) return 1;
   reached("start");
   void *comm = nullptr, *mhandle = nullptr, *request = nullptr;
-  check(table.connect(0, handle.bytes.data(), &comm, nullptr), "connect");
+  check(table.connect(0, handle->bytes.data(), &comm, nullptr), "connect");
   reached("connect");
   check(table.reg_mr(comm, buffer.device(), kBytes, tcpx::abi::kNcclPtrCuda, &mhandle), "regMr");
   for (int i = 0;; ++i) {
