@@ -4,25 +4,19 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 
 #include "net/soft/connector.h"
 #include "net/soft/listener.h"
 #include "net/soft/recv_comm.h"
+#include "tests/support/counting_memory_ops.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/process_state.h"
 #include "tests/support/table_harness.h"
 
 namespace tcpx::testing {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kChecked = true;  // the checkers have memory of their own beside ours
-#else
-constexpr bool kChecked = false;
-#endif
 
 constexpr size_t kPairs = 1024;
 constexpr size_t kMostPerComm = 700 * 1024;
@@ -30,30 +24,6 @@ constexpr size_t kMessageBytes = 16384;
 
 // Far less than what all comms together want: they have to take turns. Before the plugin reads its settings.
 const bool small_pool = ::setenv("UCCL_TCPX_SOFT_POOL_BYTES", "1048576", 1) == 0;
-
-size_t thread_count() {
-  size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
-  return count;
-}
-
-size_t resident_bytes() {
-  std::FILE* file = std::fopen("/proc/self/statm", "re");
-  EXPECT_NE(file, nullptr);
-  unsigned long total = 0, resident = 0;
-  EXPECT_EQ(std::fscanf(file, "%lu %lu", &total, &resident), 2);
-  std::fclose(file);
-  return resident * 4096;
-}
-
-double process_seconds() {
-  rusage usage;
-  EXPECT_EQ(::getrusage(RUSAGE_SELF, &usage), 0);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 class SoftMany : public ::testing::Test {
  protected:
@@ -157,7 +127,7 @@ TEST_F(SoftMany, AThousandConnectionsIdleForNothingAndAllWork) {
   open(kPairs);
   ASSERT_FALSE(HasFatalFailure());
   EXPECT_EQ(thread_count(), threads);
-  if (!kChecked) {
+  if (!kIsChecked) {
     EXPECT_LE(per_comm(), kMostPerComm);
   }
 
@@ -165,14 +135,14 @@ TEST_F(SoftMany, AThousandConnectionsIdleForNothingAndAllWork) {
   const UniqueFd never(::eventfd(0, EFD_CLOEXEC));
   pollfd nothing{never.get(), POLLIN, 0};
   constexpr int kMilliseconds = 500;
-  const double before = process_seconds();
+  const double before = processor_seconds();
   EXPECT_EQ(::poll(&nothing, 1, kMilliseconds), 0);
-  const double used = process_seconds() - before;
+  const double used = processor_seconds() - before;
   EXPECT_LT(used, 0.01 * kMilliseconds / 1000);
 
   for (int round = 0; round < 2; ++round) exchange_on(pairs_);
   EXPECT_EQ(thread_count(), threads);
-  if (!kChecked) {
+  if (!kIsChecked) {
     EXPECT_LE(per_comm(), kMostPerComm);
   }
   std::printf("%zu connections: %zu KiB resident per comm, %.2f %% of a core while idle\n", kPairs, per_comm() >> 10,
@@ -190,36 +160,11 @@ TEST_F(SoftMany, OneThatNeverConsumesStarvesNobody) {
   for (int round = 0; round < 20; ++round) exchange_on(std::span(pairs_).subspan(1));
 }
 
-/// Counts what is allocated through it.
-class CountingMemoryOps final : public MemoryOps {
- public:
-  std::atomic<size_t> bytes = 0;
-
-  bool has_gpu() const override { return false; }
-  int device_count() const override { return 1; }
-  Result<int> current_device() const override { return 0; }
-  Status set_current_device(int device) override { return host_->set_current_device(device); }
-  Result<MemoryBuffer> allocate_mapped(int device, size_t size) override {
-    bytes += size;
-    return host_->allocate_mapped(device, size);
-  }
-  Result<MemoryBuffer> allocate_device(int device, size_t size) override {
-    bytes += size;
-    return host_->allocate_device(device, size);
-  }
-  bool host_readable(const void* address) const override { return host_->host_readable(address); }
-  bool is_device_memory(const void* address) const override { return host_->is_device_memory(address); }
-  std::optional<uint64_t> extent(const void* address) const override { return host_->extent(address); }
-  Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) override { return host_->make_copy_lane(device); }
-
- private:
-  const std::unique_ptr<MemoryOps> host_ = make_host_memory_ops();
-};
-
 TEST(SoftManyMemory, AReceivingCommPinsItsMetadataAndNothingElse) {
   allow_log("dropped during the handshake");
   const auto io = *soft::IoPool::create(1);
-  CountingMemoryOps memory;
+  const auto host_memory = make_host_memory_ops();
+  CountingMemoryOps memory(*host_memory);
   const auto pool = *soft::PagePool::create(memory, 0, 1 << 20);
   const soft::HandleInfo info = {.address = {}, .data_sockets = 4, .chunk_bytes = 4096, .cookie = {}, .control_address = {}};
   const auto listener = soft::Listener::create(SocketAddress::loopback(0), info, io);
@@ -229,10 +174,10 @@ TEST(SoftManyMemory, AReceivingCommPinsItsMetadataAndNothingElse) {
   ASSERT_TRUE(connected.is_ok());
   std::optional<soft::ConnectedSockets> sockets;
   ASSERT_TRUE(wait_until([&] { return (sockets = (*listener)->try_accept()).has_value(); }));
-  const size_t before = memory.bytes;
+  const size_t before = memory.all_bytes();
   const auto comm = soft::RecvComm::create(memory, 0, io, pool, std::move(*sockets));
   ASSERT_TRUE(comm.is_ok());
-  EXPECT_LE(memory.bytes - before, sizeof(abi::NetUnpackMeta) + sizeof(abi::UnpackNetDeviceHandle));
+  EXPECT_LE(memory.all_bytes() - before, sizeof(abi::NetUnpackMeta) + sizeof(abi::UnpackNetDeviceHandle));
 }
 
 }  // namespace

@@ -1,19 +1,13 @@
 // The threads of the software plugin: when they end.
-#include <filesystem>
 #include <thread>
 
+#include "tests/support/process_state.h"
 #include "tests/support/soft_faults.h"
 
 namespace tcpx::testing {
 namespace {
 
 using SoftThreads = SoftFaults;
-
-size_t thread_count() {
-  size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
-  return count;
-}
 
 TEST_F(SoftThreads, ClosingEverythingEndsAllThreads) {
   std::thread([] {}).join();  // a thread checker starts a thread of its own with the first, and keeps it

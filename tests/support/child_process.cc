@@ -71,6 +71,12 @@ void ChildProcess::send_signal(int signal_number) {
   ::kill(pid_, signal_number);
 }
 
+bool ChildProcess::has_ended() const {
+  siginfo_t info{};
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT), 0);
+  return info.si_pid == pid_;
+}
+
 int ChildProcess::wait() {
   int status = 0;
   EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);

@@ -1,0 +1,182 @@
+// A stream of messages of mixed sizes over one comm. The number of a message says what is in it, so either end can check what it
+// gets, in whatever process it is.
+#pragma once
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "net/soft/recv_comm.h"
+#include "net/soft/send_comm.h"
+#include "perf/pattern.h"
+
+namespace tcpx::testing {
+
+inline constexpr uint32_t kStreamChunkBytes = 64 * 1024;
+inline constexpr size_t kLargestMessage = 5 * kStreamChunkBytes;
+
+/// Where all messages are cut from.
+inline const std::vector<std::byte>& stream_content() {
+  static const std::vector<std::byte> content = [] {
+    std::vector<std::byte> bytes(1 << 20);
+    fill_pattern(bytes, 4);
+    return bytes;
+  }();
+  return content;
+}
+
+/// Message `number` of every stream: empty ones, small ones, some of several chunks, at odd places.
+inline std::span<const std::byte> stream_message(uint64_t number) {
+  const uint64_t mixed = (number + 1) * 0x9e3779b97f4a7c15u;  // Fibonacci hashing: neighbours look unrelated
+  const uint64_t size = mixed >> 40;
+  const size_t most[] = {1, 100, 5000, 5000, 20000, 70000, kStreamChunkBytes + 1, kLargestMessage};
+  const size_t bytes = number % 31 == 7 ? kStreamChunkBytes : size % (most[mixed >> 61] + 1);
+  const std::vector<std::byte>& content = stream_content();
+  return std::span(content).subspan((mixed >> 20) % (content.size() - bytes + 1), bytes);
+}
+
+/// What the streams of both directions have in common: up to `window` messages are outstanding, `total` there are.
+struct StreamLimits {
+  uint32_t window = kQueueDepth;
+  uint64_t total = ~uint64_t{0};
+};
+
+/// Sends from memory of one type. One thread.
+class SendStream {
+ public:
+  static Result<SendStream> create(MemoryOps& memory, soft::SendComm& comm, MemoryType type, StreamLimits limits = {}) {
+    const std::vector<std::byte>& content = stream_content();
+    auto source =
+        type == MemoryType::kCuda ? memory.allocate_device(0, content.size()) : memory.allocate_mapped(0, content.size());
+    if (!source.is_ok()) return source.status();
+    auto lane = memory.make_copy_lane(0);
+    if (!lane.is_ok()) return lane.status();
+    TCPX_RETURN_IF_ERROR((*lane)->copy(source->device(), content.data(), content.size()));
+    auto region = comm.register_region(source->device(), content.size(), type);
+    if (!region.is_ok()) return region.status();
+    return SendStream(comm, std::move(*source), *region, limits);
+  }
+
+  /// Posts what may be posted and asks for the oldest. @return whether there was anything to do, or the comm's error.
+  Result<bool> step() {
+    bool moved = false;
+    for (; outstanding_.size() < limits_.window && posted_ < limits_.total; ++posted_, moved = true) {
+      const std::span<const std::byte> message = stream_message(posted_);
+      const std::byte* data = source_.device() + (message.data() - stream_content().data());
+      const auto request = comm_->isend(data, static_cast<int>(message.size()), static_cast<int>(posted_), region_);
+      if (!request.is_ok()) return request.status();
+      outstanding_.push_back(*request);
+    }
+    if (outstanding_.empty()) return moved;
+    const auto answer = comm_->test(outstanding_.front());
+    if (!answer.is_ok()) return answer.status();
+    if (!answer->done) return moved;
+    outstanding_.pop_front();
+    ++finished_;
+    return true;
+  }
+  /// Messages that are done.
+  uint64_t finished() const { return finished_; }
+
+ private:
+  SendStream(soft::SendComm& comm, MemoryBuffer source, soft::Region* region, StreamLimits limits)
+      : comm_(&comm), source_(std::move(source)), region_(region), limits_(limits) {}
+
+  soft::SendComm* comm_;
+  MemoryBuffer source_;
+  soft::Region* region_;
+  StreamLimits limits_;
+  std::deque<abi::TcpxRequest*> outstanding_;
+  uint64_t posted_ = 0, finished_ = 0;
+};
+
+/// Receives into memory of one type and compares. One thread.
+class RecvStream {
+ public:
+  /// `pool` is the comm's.
+  static Result<RecvStream> create(MemoryOps& memory, soft::RecvComm& comm, const soft::PagePool& pool, MemoryType type,
+                                   StreamLimits limits = {}) {
+    constexpr size_t kBytes = kQueueDepth * kLargestMessage;
+    auto target = type == MemoryType::kCuda ? memory.allocate_device(0, kBytes) : memory.allocate_mapped(0, kBytes);
+    if (!target.is_ok()) return target.status();
+    auto region = comm.register_region(target->device(), kBytes, type);
+    if (!region.is_ok()) return region.status();
+    return RecvStream(comm, pool, std::move(*target), *region, limits);
+  }
+
+  /// Posts what may be posted, and asks for the oldest. @return whether there was anything to do, the comm's error, or kMismatch.
+  Result<bool> step() {
+    bool moved = false;
+    for (; outstanding_.size() < limits_.window && posted_ < limits_.total; ++posted_, moved = true) {
+      const auto request = comm_->irecv(place(posted_), kLargestMessage, static_cast<int>(posted_), region_);
+      if (!request.is_ok()) return request.status();
+      outstanding_.push_back(*request);
+    }
+    if (outstanding_.empty()) return moved;
+    const abi::TcpxRequest* oldest = outstanding_.front();
+    const auto answer = comm_->test(oldest);
+    if (!answer.is_ok()) return answer.status();
+    if (!answer->done) return moved;
+    TCPX_RETURN_IF_ERROR(compare(*oldest, static_cast<size_t>(answer->bytes)));
+    TCPX_RETURN_IF_ERROR(comm_->consumed(oldest));
+    outstanding_.pop_front();
+    ++finished_;
+    return true;
+  }
+  /// Messages that have come and been consumed.
+  uint64_t finished() const { return finished_; }
+
+ private:
+  RecvStream(soft::RecvComm& comm, const soft::PagePool& pool, MemoryBuffer target, soft::Region* region, StreamLimits limits)
+      : comm_(&comm), pool_(&pool), target_(std::move(target)), region_(region), limits_(limits) {}
+
+  std::byte* place(uint64_t number) const { return target_.device() + number % kQueueDepth * kLargestMessage; }
+
+  Status compare(const abi::TcpxRequest& request, size_t bytes) const {
+    const std::span<const std::byte> sent = stream_message(finished_);
+    const auto damaged = [&](std::string how) {
+      return Status(Code::kMismatch, "compare", concat("message ", finished_, " of ", sent.size(), " bytes: ", how));
+    };
+    if (bytes != sent.size()) return damaged(concat(bytes, " came"));
+    if (region_->type == MemoryType::kHost) {
+      return std::memcmp(place(finished_), sent.data(), bytes) == 0 ? Status::ok() : damaged("not these");
+    }
+    const auto* list = static_cast<const Fragment*>(request.unpack_slot.mem);
+    size_t listed = 0;
+    for (uint64_t i = 0; i < *request.unpack_slot.cnt; ++i) {
+      const Fragment& fragment = list[i];
+      if (fragment.dst_off != listed || fragment.len > bytes - listed) return damaged("a list that does not tile it");
+      if (std::memcmp(pool_->host_base() + fragment.src_off, sent.data() + listed, fragment.len) != 0)
+        return damaged("not these");
+      listed += fragment.len;
+    }
+    return listed == bytes ? Status::ok() : damaged("a list that ends early");
+  }
+
+  soft::RecvComm* comm_;
+  const soft::PagePool* pool_;
+  MemoryBuffer target_;
+  soft::Region* region_;
+  StreamLimits limits_;
+  std::deque<const abi::TcpxRequest*> outstanding_;
+  uint64_t posted_ = 0, finished_ = 0;
+};
+
+/// Steps until `enough` says so, or an error comes.
+template <class Stream, class Enough>
+Status run_stream(Stream& stream, Enough enough) {
+  while (!enough()) {
+    const auto moved = stream.step();
+    if (!moved.is_ok()) return moved.status();
+    if (!*moved) ::sched_yield();
+  }
+  return Status::ok();
+}
+
+}  // namespace tcpx::testing

@@ -1,0 +1,52 @@
+// What this process holds: threads, descriptors, memory, processor time.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <filesystem>
+
+namespace tcpx::testing {
+
+inline size_t entries_in(const char* directory) {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) ++count;
+  return count;
+}
+
+inline size_t thread_count() {
+  return entries_in("/proc/self/task");
+}
+
+/// With the one it is counted through.
+inline size_t descriptor_count() {
+  return entries_in("/proc/self/fd");
+}
+
+inline size_t resident_bytes() {
+  std::FILE* file = std::fopen("/proc/self/statm", "re");
+  EXPECT_NE(file, nullptr);
+  unsigned long total = 0, resident = 0;
+  EXPECT_EQ(std::fscanf(file, "%lu %lu", &total, &resident), 2);
+  std::fclose(file);
+  return resident * 4096;
+}
+
+/// Of all threads, in the program and in the kernel.
+inline double processor_seconds() {
+  rusage usage;
+  EXPECT_EQ(::getrusage(RUSAGE_SELF, &usage), 0);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kIsChecked = true;  // slower by far, and the checkers have memory of their own beside ours
+#else
+inline constexpr bool kIsChecked = false;
+#endif
+
+}  // namespace tcpx::testing
