@@ -13,7 +13,9 @@
 #include "net/soft/recv_socket.h"
 #include "net/soft/send_comm.h"
 #include "net/soft/send_socket.h"
+#include "perf/pattern.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/io_blocker.h"
 #include "tests/support/soft_wire.h"
 #include "tests/support/wait_until.h"
 
@@ -103,6 +105,39 @@ TEST_F(ReceivingFlow, WaitingLongForPagesAfterThePeerHasLeftLosesNothing) {
   }));
   EXPECT_EQ(request->size, static_cast<int>(kPageBytes));
   EXPECT_TRUE(comm_->consumed(request).is_ok());
+}
+
+// An I/O thread with much to do, or a machine without a core to spare, may leave a socket unread for longer than a peer may be
+// silent. What lies there has come in time.
+TEST_F(SoftFlow, WhatAPeerHadSentBeforeItLeftIsReadHoweverLate) {
+  Wire wire(kPageBytes);
+  const auto pool = *PagePool::create(*memory_, 0, kPageBytes);
+  const auto io = *IoPool::create(2);
+  io->next();
+  const UniqueFd fd = quiet_fd();
+  Blocker blocker;
+  IoRegistration registration;
+  ASSERT_TRUE(io->next().add(fd.get(), blocker, registration).is_ok());  // the second thread, which also gets the second socket
+  ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
+  const auto comm = RecvComm::create(*memory_, 0, io, pool, std::move(wire.ours));
+  ASSERT_TRUE(comm.is_ok());
+  std::array<std::byte, 100> target{}, sent;
+  fill_pattern(sent, 1);
+  const auto region = (*comm)->register_region(target.data(), target.size(), MemoryType::kHost);
+  const auto request = (*comm)->irecv(target.data(), static_cast<int>(target.size()), 0, *region);
+  ASSERT_TRUE(request.is_ok());
+  std::array<std::byte, kChunkHeaderBytes> header;
+  encode_chunk_header({.sequence = 0, .total = sent.size(), .offset = 0, .bytes = sent.size()}, header);
+  EXPECT_TRUE(send_all(wire.theirs.data[1].get(), header, soon()).is_ok());
+  EXPECT_TRUE(send_all(wire.theirs.data[1].get(), sent, soon()).is_ok());
+  wire.theirs = {};
+  Result<TestAnswer> answer = TestAnswer{};
+  EXPECT_FALSE(wait_until([&] { return !(answer = (*comm)->test(*request)).is_ok(); }, std::chrono::milliseconds(1200)))
+      << answer.status().to_string();
+  blocker.release();
+  EXPECT_TRUE(wait_until([&] { return !(answer = (*comm)->test(*request)).is_ok() || answer->done; }));
+  EXPECT_TRUE(answer.is_ok() && answer->done);
+  EXPECT_TRUE(target == sent);
 }
 
 TEST_F(ReceivingFlow, AFailedCommLetsGoOfMemory) {

@@ -212,8 +212,12 @@ void RecvComm::give_up_if_stuck() {
   // oldest still misses.
   const bool waits_for_pages = waiting_for_pages_ && begun_ == reported_;
   uint64_t reads = 0;
-  for (const auto& socket : sockets_) reads += socket->reads();
-  if (std::exchange(reads_seen_, reads) != reads) be_patient_again();
+  bool has_unread = false;  // an I/O thread may be late: what has come is not the peer's silence
+  for (const auto& socket : sockets_) {
+    reads += socket->reads();
+    has_unread = has_unread || socket->has_unread();
+  }
+  if (std::exchange(reads_seen_, reads) != reads || has_unread) be_patient_again();
   const bool silent = !waits_for_pages && Clock::steady().now() - silent_since_ > kLostSocketGrace;
   if (all_ended || silent) fail_locked(Status(Code::kPeerGone, "wait for data", first_end_.to_string()));
 }

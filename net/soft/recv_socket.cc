@@ -1,6 +1,7 @@
 #include "net/soft/recv_socket.h"
 
 #include <limits.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -47,6 +48,11 @@ IoHandler::Next RecvSocket::on_ready() {
     if (step == Step::kStop) return Next::kWait;
   }
   return Next::kAgain;
+}
+
+bool RecvSocket::has_unread() const {
+  int bytes = 0;
+  return parked_.load() == kNotParked && ::ioctl(fd(), FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 size_t RecvSocket::read_some(std::span<iovec> pieces) {

@@ -26,7 +26,9 @@ class RecvSocket final : public SocketHandler {
     uint64_t parked = parked_.load();
     if (parked <= sequence && parked_.compare_exchange_strong(parked, kNotParked)) kick();
   }
-  /// Changes whenever bytes have come. Any thread.
+  /// Bytes have come that wait for nothing but their I/O thread. Any thread.
+  bool has_unread() const;
+  /// Changes whenever bytes have been read. Any thread.
   uint64_t reads() const { return reads_.load(std::memory_order_relaxed); }
 
   Next on_ready() override;
