@@ -105,16 +105,17 @@ bool IoThread::take_kicked(std::vector<uint64_t>& kicked, bool may_sleep) {
   return asleep_;
 }
 
-void IoThread::call(uint64_t id, bool is_again) {
+void IoThread::call(uint64_t id, Reason reason) {
   IoHandler* handler;
   {
     MutexLock lock(handlers_mutex_);
     const auto found = handlers_.find(id);
     if (found == handlers_.end()) return;
-    if (is_again) found->second.is_in_again = false;
+    if (reason == Reason::kAgain) found->second.is_in_again = false;
     handler = found->second.handler;
     running_ = handler;
   }
+  if (reason == Reason::kHangUp) handler->on_hang_up();
   const bool again = handler->on_ready() == IoHandler::Next::kAgain;
   MutexLock lock(handlers_mutex_);
   running_ = nullptr;
@@ -140,12 +141,13 @@ void IoThread::run() {
       return;
     }
     for (int i = 0; i < count; ++i) {
-      const uint64_t id = events[static_cast<size_t>(i)].data.u64;
-      if (id != kWakeId) call(id, false);
+      const epoll_event& event = events[static_cast<size_t>(i)];
+      const bool hung_up = (event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+      if (event.data.u64 != kWakeId) call(event.data.u64, hung_up ? Reason::kHangUp : Reason::kEvent);
     }
-    for (const uint64_t id : kicked) call(id, false);
+    for (const uint64_t id : kicked) call(id, Reason::kKick);
     // Last, and not those that have said kAgain just now: what has arrived for others goes first, while it is in the cache.
-    for (const uint64_t id : again) call(id, true);
+    for (const uint64_t id : again) call(id, Reason::kAgain);
     if (spin_ != Duration::zero() && (count > 0 || !kicked.empty() || !again.empty())) sleep_at = Clock::steady().now() + spin_;
     kicked.clear();
     again.clear();

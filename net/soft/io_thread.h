@@ -29,6 +29,9 @@ class IoHandler {
   /// The descriptor became ready, or somebody kicked. Must not block on the network, and must not wait for a thread that may be
   /// in IoRegistration::remove.
   virtual Next on_ready() = 0;
+  /// The other end has sent its last byte, or the connection is broken; there may still be bytes to read. Called before on_ready,
+  /// under the same rules.
+  virtual void on_hang_up() {}
 };
 
 class IoThread;
@@ -71,7 +74,8 @@ class IoThread {
   friend class IoRegistration;
   IoThread(UniqueFd epoll, UniqueFd wake, Duration spin) : epoll_(std::move(epoll)), wake_(std::move(wake)), spin_(spin) {}
   void run();
-  void call(uint64_t id, bool is_again) TCPX_EXCLUDES(handlers_mutex_);
+  enum class Reason { kEvent, kHangUp, kKick, kAgain };
+  void call(uint64_t id, Reason reason) TCPX_EXCLUDES(handlers_mutex_);
   void kick(uint64_t id) TCPX_EXCLUDES(kicked_mutex_);
   void remove(int fd, uint64_t id) TCPX_EXCLUDES(handlers_mutex_);
   /// Swaps the kicked ids into the empty `kicked`. @return true when there are none and the next wait may sleep: from then on a

@@ -194,6 +194,14 @@ void RecvComm::end_chunk(const ChunkHeader& header, Landing landing) {
   ++news_;
 }
 
+void RecvComm::socket_hung_up(const Status& why) {
+  MutexLock lock(mutex_);
+  if (!first_end_.is_ok()) return;
+  first_end_ = why;
+  be_patient_again();
+  ++news_;
+}
+
 void RecvComm::socket_ended(const Status& why) {
   MutexLock lock(mutex_);
   if (ended_sockets_++ == 0) first_end_ = why;
@@ -202,11 +210,11 @@ void RecvComm::socket_ended(const Status& why) {
 }
 
 void RecvComm::be_patient_again() {
-  if (ended_sockets_ > 0) silent_since_ = Clock::steady().now();
+  if (!first_end_.is_ok()) silent_since_ = Clock::steady().now();
 }
 
 void RecvComm::give_up_if_stuck() {
-  if (failed() || ended_sockets_ == 0) return;
+  if (failed() || first_end_.is_ok()) return;
   const bool all_ended = ended_sockets_ == sockets_.size() + 1;
   // Only when it is the oldest receive itself that waits for pages: a later one that does says nothing about the chunks that the
   // oldest still misses.
@@ -249,7 +257,7 @@ Result<TestAnswer> RecvComm::test(const abi::TcpxRequest* request) {
     }
     give_up_if_stuck();
     if (!failed()) {
-      if (ended_sockets_ == 0) {  // otherwise time is news as well
+      if (first_end_.is_ok()) {  // otherwise time is news as well
         unfinished_ = request;
         unfinished_as_of_ = news;
       }

@@ -50,6 +50,11 @@ IoHandler::Next RecvSocket::on_ready() {
   return Next::kAgain;
 }
 
+// The end itself is read after all that came before it. A parked socket gets there late, or never.
+void RecvSocket::on_hang_up() {
+  comm_.socket_hung_up(Status(Code::kPeerGone, "data socket", "closed by the peer"));
+}
+
 bool RecvSocket::has_unread() const {
   int bytes = 0;
   return parked_.load() == kNotParked && ::ioctl(fd(), FIONREAD, &bytes) == 0 && bytes > 0;

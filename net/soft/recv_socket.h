@@ -32,6 +32,7 @@ class RecvSocket final : public SocketHandler {
   uint64_t reads() const { return reads_.load(std::memory_order_relaxed); }
 
   Next on_ready() override;
+  void on_hang_up() override;
 
  private:
   static constexpr uint64_t kNotParked = ~uint64_t{0};

@@ -18,6 +18,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   ~SendSocket() override { close(); }
 
   Next on_ready() override;
+  void on_hang_up() override { check_peer(); }
 
   /// What `stop` does, and gives the staging slots back, after their copies: from then on nothing reads the caller's memory.
   void close();
@@ -55,7 +56,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   void give_slots_back();
   bool has_room() const;
   void staging_changed() override { kick(); }
-  /// Notices a peer that closed or died while there is nothing to send.
+  /// Notices a peer that closed or died, whatever this socket waits for.
   void check_peer();
 
   static constexpr uint32_t kPieces = 8;
