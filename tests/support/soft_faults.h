@@ -55,7 +55,9 @@ class SoftFaults : public ::testing::Test {
 /// A receiving comm whose sender is raw sockets in the test's hands.
 class RawSender {
  public:
-  explicit RawSender(const abi::NetTable_v7& table_under_test) : table(table_under_test), target(MemoryType::kCuda, 4 << 20) {
+  /// @param type of the memory that the comm receives into.
+  explicit RawSender(const abi::NetTable_v7& table_under_test, MemoryType type = MemoryType::kCuda)
+      : table(table_under_test), target(type, 4 << 20) {
     Handle handle;
     EXPECT_EQ(table.listen(0, handle.bytes.data(), &listener), 0);
     const auto info = soft::decode_handle(handle);
@@ -63,14 +65,14 @@ class RawSender {
     EXPECT_TRUE(connected.is_ok()) << connected.status().to_string();
     sockets = std::move(*connected);
     receiver = accept_one(table, listener, nullptr);
-    EXPECT_EQ(table.reg_mr(receiver, target.data(), static_cast<int>(target.size()), 2, &mhandle), 0);
+    EXPECT_EQ(table.reg_mr(receiver, target.data(), static_cast<int>(target.size()), static_cast<int>(type), &mhandle), 0);
   }
   ~RawSender() {
     EXPECT_EQ(table.close_recv(receiver), 0);
     EXPECT_EQ(table.close_listen(listener), 0);
   }
-  void* post(int size) {
-    void *data = target.data(), *request = nullptr;
+  void* post(int size, size_t offset = 0) {
+    void *data = target.data() + offset, *request = nullptr;
     int tag = 0;
     EXPECT_EQ(table.irecv(receiver, 1, &data, &size, &tag, &mhandle, &request), 0);
     return request;
