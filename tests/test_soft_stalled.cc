@@ -1,10 +1,17 @@
 // A peer of the software plugin that is stopped for a while.
+#include <poll.h>
 #include <signal.h>
 
 #include <chrono>
 
+#include "net/soft/connector.h"
+#include "net/soft/listener.h"
 #include "tests/support/child_process.h"
 #include "tests/support/handle_text.h"
+#include "tests/support/hidden_memory_ops.h"
+#include "tests/support/io_blocker.h"
+#include "tests/support/message_stream.h"
+#include "tests/support/process_state.h"
 #include "tests/support/soft_faults.h"
 
 namespace tcpx::testing {
@@ -38,6 +45,77 @@ TEST_F(SoftStalled, AStalledPeerLosesNothing) {
   EXPECT_EQ(done, 1);
   for (int i = 0; i < sent; ++i) EXPECT_TRUE(child.wait_for_line("done", soon())) << i << " of " << sent;
   EXPECT_EQ(table_.close_send(sender), 0);
+}
+
+// As long as a debugger, a container's freezer or a checkpoint may take: 30 seconds, in both directions at the same time.
+class LongStall : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kMessages = 20000;
+  static constexpr std::chrono::milliseconds kStopped{30000};
+
+  void SetUp() override { allow_log("tcpx-soft"); }
+
+  HiddenMemoryOps hidden_;
+  MemoryOps& memory_ = machine_memory().has_gpu() ? machine_memory() : hidden_;
+  std::shared_ptr<soft::IoPool> io_ = *soft::IoPool::create(2);
+  std::shared_ptr<soft::PagePool> pool_ = *soft::PagePool::create(memory_, 0, 4 << 20);
+  std::shared_ptr<soft::StagingPool> staging_ = std::make_shared<soft::StagingPool>(memory_, 0);
+};
+
+TEST_F(LongStall, LosesNothingAndCostsNothing) {
+  const std::string total = std::to_string(kMessages);
+  ChildProcess receiving_peer({TCPX_STREAM_PEER, "recv", total, "never", "0"});
+  const std::string line = receiving_peer.read_line(soon());
+  ASSERT_TRUE(line.starts_with("handle ")) << line;
+  const auto handle = handle_from_hex(line.substr(7));
+  ASSERT_TRUE(handle);
+  auto to_peer = soft::connect_to_listener(*soft::decode_handle(*handle), SocketAddress::loopback(0), soon());
+  ASSERT_TRUE(to_peer.is_ok()) << to_peer.status().to_string();
+
+  const soft::HandleInfo info = {
+      .address = {}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}, .control_address = {}};
+  const auto listener = soft::Listener::create(SocketAddress::loopback(0), info, io_);
+  ASSERT_TRUE(listener.is_ok());
+  ChildProcess sending_peer({TCPX_STREAM_PEER, "send", total, "never", "0", to_hex((*listener)->handle())});
+  std::optional<soft::ConnectedSockets> from_peer;
+  ASSERT_TRUE(wait_until([&] { return (from_peer = (*listener)->try_accept()).has_value(); }));
+
+  const auto sender = soft::SendComm::create(memory_, 0, io_, staging_, std::move(*to_peer));
+  const auto receiver = soft::RecvComm::create(memory_, 0, io_, pool_, std::move(*from_peer));
+  ASSERT_TRUE(sender.is_ok() && receiver.is_ok());
+  auto sends = SendStream::create(memory_, **sender, MemoryType::kCuda, {.window = kQueueDepth, .total = kMessages});
+  auto receives = RecvStream::create(memory_, **receiver, *pool_, MemoryType::kCuda, {.window = kQueueDepth, .total = kMessages});
+  ASSERT_TRUE(sends.is_ok() && receives.is_ok());
+
+  const auto step = [&] {
+    for (const auto& moved : {sends->step(), receives->step()}) EXPECT_TRUE(moved.is_ok()) << moved.status().to_string();
+    return HasFailure();
+  };
+  const auto finished = [&] { return sends->finished() + receives->finished(); };
+  ASSERT_TRUE(wait_until([&] { return step() || finished() > kMessages / 5; }));
+  receiving_peer.send_signal(SIGSTOP);
+  sending_peer.send_signal(SIGSTOP);
+  const Deadline resumed = Deadline::after(kStopped);
+  // Until the kernel's buffers are full, or empty.
+  for (uint64_t before = ~uint64_t{0}; before != finished() && !HasFailure();) {
+    before = finished();
+    wait_until([&] { return step(); }, std::chrono::milliseconds(300));
+  }
+  EXPECT_LT(sends->finished(), kMessages);
+  EXPECT_LT(receives->finished(), kMessages);
+  const uint64_t stalled_at = finished();
+  const double before = processor_seconds();
+  const UniqueFd never = quiet_fd();
+  pollfd nothing{never.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&nothing, 1, resumed.poll_ms()), 0);
+  EXPECT_LT(processor_seconds() - before, 0.01 * 30) << "of all threads, while everybody waits";
+  EXPECT_FALSE(step()) << "no error";
+  EXPECT_EQ(finished(), stalled_at);
+
+  receiving_peer.send_signal(SIGCONT);
+  sending_peer.send_signal(SIGCONT);
+  EXPECT_TRUE(wait_until([&] { return step() || finished() == 2 * kMessages; }, std::chrono::seconds(60))) << finished();
+  for (ChildProcess* peer : {&receiving_peer, &sending_peer}) EXPECT_TRUE(peer->wait_for_line("all", soon())) << "what it got";
 }
 
 }  // namespace
