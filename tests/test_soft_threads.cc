@@ -1,6 +1,9 @@
-// The threads of the software plugin: when they end.
+// The threads of the software plugin and of its callers: when the first end, and that the second may be many.
 #include <thread>
 
+#include "net/soft/listener.h"
+#include "tests/support/hidden_memory_ops.h"
+#include "tests/support/message_stream.h"
 #include "tests/support/process_state.h"
 #include "tests/support/soft_faults.h"
 
@@ -17,6 +20,51 @@ TEST_F(SoftThreads, ClosingEverythingEndsAllThreads) {
     EXPECT_GT(thread_count(), before);
   }
   EXPECT_TRUE(wait_until([&] { return thread_count() == before; })) << before << " before, " << thread_count() << " now";
+}
+
+/// Two connections; of each comm a thread of its own is the caller.
+TEST(SoftCallers, TwoCommsEachWayFromFourThreads) {
+  allow_log("dropped during the handshake");  // a port may have been another test's a moment ago
+  constexpr uint64_t kMessages = kIsChecked ? 2000 : 10000;
+  HiddenMemoryOps memory;
+  for (const Duration spin : {Duration::zero(), Duration(std::chrono::microseconds(100))}) {
+    const auto io = *soft::IoPool::create(2, spin);
+    const auto pool = *soft::PagePool::create(memory, 0, 1 << 20);  // the receivers wait for each other's pages
+    const auto staging = std::make_shared<soft::StagingPool>(memory, 0);
+    const soft::HandleInfo info = {
+        .address = {}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}, .control_address = {}};
+    const auto listener = soft::Listener::create(SocketAddress::loopback(0), info, io);
+    ASSERT_TRUE(listener.is_ok());
+    std::vector<std::unique_ptr<soft::SendComm>> senders;
+    std::vector<std::unique_ptr<soft::RecvComm>> receivers;
+    std::vector<SendStream> sends;
+    std::vector<RecvStream> receives;
+    for (const MemoryType type : {MemoryType::kCuda, MemoryType::kHost}) {
+      auto connected = soft::connect_to_listener(*soft::decode_handle((*listener)->handle()), SocketAddress::loopback(0), soon());
+      ASSERT_TRUE(connected.is_ok());
+      std::optional<soft::ConnectedSockets> accepted;
+      ASSERT_TRUE(wait_until([&] { return (accepted = (*listener)->try_accept()).has_value(); }));
+      senders.push_back(std::move(*soft::SendComm::create(memory, 0, io, staging, std::move(*connected))));
+      receivers.push_back(std::move(*soft::RecvComm::create(memory, 0, io, pool, std::move(*accepted))));
+      const StreamLimits limits = {.window = kQueueDepth, .total = kMessages};
+      sends.push_back(std::move(*SendStream::create(memory, *senders.back(), type, limits)));
+      receives.push_back(std::move(*RecvStream::create(memory, *receivers.back(), *pool, type, limits)));
+    }
+    const auto drive = [&](auto& stream) {
+      const Deadline limit = Deadline::after(std::chrono::seconds(60));
+      const Status status = run_stream(stream, [&] { return stream.finished() == kMessages || limit.expired(); });
+      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      EXPECT_EQ(stream.finished(), kMessages);
+    };
+    std::vector<std::thread> callers;
+    for (SendStream& stream : sends) callers.emplace_back([&] { drive(stream); });
+    for (RecvStream& stream : receives) callers.emplace_back([&] { drive(stream); });
+    for (std::thread& caller : callers) caller.join();
+    senders.clear();
+    receivers.clear();
+    EXPECT_EQ(pool->free_count(), pool->page_count());
+    EXPECT_EQ(staging->free_count(), soft::StagingPool::kSlots);
+  }
 }
 
 }  // namespace
