@@ -194,17 +194,9 @@ void RecvComm::end_chunk(const ChunkHeader& header, Landing landing) {
   ++news_;
 }
 
-void RecvComm::socket_hung_up(const Status& why) {
-  MutexLock lock(mutex_);
-  if (!first_end_.is_ok()) return;
-  first_end_ = why;
-  be_patient_again();
-  ++news_;
-}
-
 void RecvComm::socket_ended(const Status& why) {
   MutexLock lock(mutex_);
-  if (ended_sockets_++ == 0) first_end_ = why;
+  if (first_end_.is_ok()) first_end_ = why;
   be_patient_again();
   ++news_;
 }
@@ -215,19 +207,20 @@ void RecvComm::be_patient_again() {
 
 void RecvComm::give_up_if_stuck() {
   if (failed() || first_end_.is_ok()) return;
-  const bool all_ended = ended_sockets_ == sockets_.size() + 1;
   // Only when it is the oldest receive itself that waits for pages: a later one that does says nothing about the chunks that the
   // oldest still misses.
-  const bool waits_for_pages = waiting_for_pages_ && begun_ == reported_;
+  if (waiting_for_pages_ && begun_ == reported_) return;
   uint64_t reads = 0;
+  bool none_left = true;    // that could still bring what is missing: sequences on one socket never decrease
   bool has_unread = false;  // an I/O thread may be late: what has come is not the peer's silence
   for (const auto& socket : sockets_) {
     reads += socket->reads();
+    none_left = none_left && socket->is_past_begun();
     has_unread = has_unread || socket->has_unread();
   }
   if (std::exchange(reads_seen_, reads) != reads || has_unread) be_patient_again();
-  const bool silent = !waits_for_pages && Clock::steady().now() - silent_since_ > kLostSocketGrace;
-  if (all_ended || silent) fail_locked(Status(Code::kPeerGone, "wait for data", first_end_.to_string()));
+  const bool silent = Clock::steady().now() - silent_since_ > kLostSocketGrace;
+  if (none_left || silent) fail_locked(Status(Code::kPeerGone, "wait for data", first_end_.to_string()));
 }
 
 void RecvComm::fail_locked(const Status& why) {

@@ -49,9 +49,7 @@ class RecvComm final : public Comm, private PagePool::Client {
   /// kParked: `asker` has been parked and will be kicked.
   Landing begin_chunk(RecvSocket& asker, const ChunkHeader& header, std::vector<iovec>& destination) TCPX_EXCLUDES(mutex_);
   void end_chunk(const ChunkHeader& header, Landing landing) TCPX_EXCLUDES(mutex_);
-  /// One socket has come to its end, though not all of it may have been read.
-  void socket_hung_up(const Status& why) TCPX_EXCLUDES(mutex_);
-  /// Nothing more will come from one socket. Receives that are complete stay so.
+  /// One socket has come to its end, though not all of it may have been read. Receives that are complete stay so.
   void socket_ended(const Status& why) TCPX_EXCLUDES(mutex_);
   /// The stream cannot be trusted any more.
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
@@ -99,8 +97,7 @@ class RecvComm final : public Comm, private PagePool::Client {
   uint64_t begun_ TCPX_GUARDED_BY(mutex_) = 0;
   uint64_t consumed_ TCPX_GUARDED_BY(mutex_) = 0;
   bool waiting_for_pages_ TCPX_GUARDED_BY(mutex_) = false;
-  size_t ended_sockets_ TCPX_GUARDED_BY(mutex_) = 0;
-  Status first_end_ TCPX_GUARDED_BY(mutex_);  // an error from when a socket has ended or hung up
+  Status first_end_ TCPX_GUARDED_BY(mutex_);  // an error from when a socket has ended
   // Looked at only after that:
   uint64_t reads_seen_ TCPX_GUARDED_BY(mutex_) = 0;
   TimePoint silent_since_ TCPX_GUARDED_BY(mutex_);

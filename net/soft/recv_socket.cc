@@ -52,7 +52,7 @@ IoHandler::Next RecvSocket::on_ready() {
 
 // The end itself is read after all that came before it. A parked socket gets there late, or never.
 void RecvSocket::on_hang_up() {
-  comm_.socket_hung_up(Status(Code::kPeerGone, "data socket", "closed by the peer"));
+  comm_.socket_ended(Status(Code::kPeerGone, "data socket", "closed by the peer"));
 }
 
 bool RecvSocket::has_unread() const {
@@ -90,6 +90,7 @@ std::span<const std::byte> RecvSocket::take_ahead(size_t bytes) {
 
 void RecvSocket::end(const Status& why) {
   stage_ = Stage::kEnded;
+  ended_.store(true);
   comm_.socket_ended(why);
 }
 

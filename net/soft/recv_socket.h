@@ -26,6 +26,8 @@ class RecvSocket final : public SocketHandler {
     uint64_t parked = parked_.load();
     if (parked <= sequence && parked_.compare_exchange_strong(parked, kNotParked)) kick();
   }
+  /// It has ended, or holds the chunk of a message that has not begun: of those that have, nothing more will come from here.
+  bool is_past_begun() const { return ended_.load() || parked_.load() != kNotParked; }
   /// Bytes have come that wait for nothing but their I/O thread. Any thread.
   bool has_unread() const;
   /// Changes whenever bytes have been read. Any thread.
@@ -66,6 +68,7 @@ class RecvSocket final : public SocketHandler {
   uint32_t payload_left_ = 0;
   size_t moved_ = 0;  // bytes read in this turn
   std::atomic<uint64_t> parked_{kNotParked};
+  std::atomic<bool> ended_{false};
   std::atomic<uint64_t> reads_{0};
 };
 
