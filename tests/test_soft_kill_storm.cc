@@ -120,6 +120,7 @@ class KillStorm : public ::testing::Test {
       }
       return limit.expired();
     });
+    EXPECT_FALSE(end.failure.is_ok()) << "a hang";
     (round.peer_receives ? sent_ : received_) += stream->finished();
     ++connected_;
   }
