@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "base/text.h"
 #include "tests/support/process_state.h"
 #include "tests/support/soft_faults.h"
 
@@ -67,6 +68,8 @@ TEST_F(SoftStrangers, StrangersAreDroppedAndTheNextGoodClientIsServed) {
   const HelloBytes wrong_cookie = encode(hello_elsewhere), wrong_count = encode(hello_of_two);
   const HelloBytes wrong_index = encode(hello(1, info_.data_sockets + 1));
 
+  const std::string socket_too_many = concat("socket ", info_.data_sockets + 1, " of ", info_.data_sockets);
+
   struct Attack {
     const char* what;
     std::vector<std::byte> bytes;
@@ -81,7 +84,7 @@ TEST_F(SoftStrangers, StrangersAreDroppedAndTheNextGoodClientIsServed) {
       {"wrong magic", {wrong_magic.begin(), wrong_magic.end()}, "wrong magic"},
       {"wrong cookie", {wrong_cookie.begin(), wrong_cookie.end()}, "wrong cookie"},
       {"wrong number of sockets", {wrong_count.begin(), wrong_count.end()}, "data sockets instead of"},
-      {"a socket too many", {wrong_index.begin(), wrong_index.end()}, "socket 5 of 4"},
+      {"a socket too many", {wrong_index.begin(), wrong_index.end()}, socket_too_many.c_str()},
   };
   for (const Attack& attack : attacks) {
     const UniqueFd fd = stranger(attack.bytes);
