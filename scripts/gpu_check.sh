@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Proves the project on a machine with an NVIDIA GPU: builds it, runs every test, then the GPU programs under compute-sanitizer, measures
-# how fast messages are gathered, and writes one report.
+# how fast messages are gathered and moved, and writes one report.
 #
 #   scripts/gpu_check.sh [COMMIT]     COMMIT names the tree in the report where there is no git metadata
 #
@@ -22,7 +22,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg}
+rm -f "$out"/{report.txt,build.log,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -127,6 +127,9 @@ else
 fi
 
 step bench_unpack.txt 120 "bench_unpack" "$build/bench/bench_unpack" --json "$out/bench_unpack.json" --chart "$out/bench_unpack.svg"
+
+step bench_soft_plugin.txt 150 "bench_soft_plugin" "$build/bench/bench_soft_plugin" --json "$out/bench_soft_plugin.json" \
+  --chart "$out/bench_soft_plugin.svg"
 
 transfer=$build/tests/test_tcpx_transfer
 if [[ -x $transfer ]]; then

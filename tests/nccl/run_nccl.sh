@@ -117,12 +117,15 @@ check() {
 bandwidth() {
   local tuned=(NCCL_NET=Socket NCCL_SOCKET_NTHREADS=2 NCCL_NSOCKS_PERTHREAD=2 NCCL_NCHANNELS_PER_NET_PEER=8 NCCL_MIN_P2P_NCHANNELS=8)
   local wide=(NCCL_NET=Socket NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=4 NCCL_NCHANNELS_PER_NET_PEER=4 NCCL_MIN_P2P_NCHANNELS=4)
-  local channels=(NCCL_NCHANNELS_PER_NET_PEER=4 NCCL_MIN_P2P_NCHANNELS=4)
+  # Eight channels are eight connections of the plugin each way, which together have sockets enough.
+  local ours=("${over_plugin[@]}" NCCL_NSOCKS_PERTHREAD=2 NCCL_NCHANNELS_PER_NET_PEER=8 NCCL_MIN_P2P_NCHANNELS=8)
+  local large=(NCCL_P2P_NET_CHUNKSIZE=524288)
   measure socket-default NCCL_NET=Socket
   measure socket-2x2-8-channels "${tuned[@]}"
+  measure socket-2x2-8-channels-512K "${tuned[@]}" "${large[@]}"
   measure socket-4x4-4-channels "${wide[@]}"
-  measure tcpx-soft-gdr-on "${over_plugin[@]}" "${channels[@]}" NCCL_NET_GDR_LEVEL=SYS
-  measure tcpx-soft-gdr-off "${over_plugin[@]}" "${channels[@]}"
+  measure tcpx-soft-gdr-on "${ours[@]}" "${large[@]}" NCCL_NET_GDR_LEVEL=SYS
+  measure tcpx-soft-gdr-off "${ours[@]}" "${large[@]}"
 }
 
 # measure LABEL VARIABLE=VALUE...
