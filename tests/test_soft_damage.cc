@@ -31,18 +31,19 @@ TEST_F(SoftDamage, AFlippedByteInAChunkHeaderEndsTheConnection) {
 
 // Whole and well-formed, but not true.
 TEST_F(SoftDamage, AHeaderThatLiesWritesNothingOutsideTheBuffer) {
-  constexpr uint32_t kPosted = 600000, kChunk = 524288;
+  constexpr uint32_t kPosted = 600000;
+  const uint32_t chunk = RawSender(table_).chunk_bytes(kPosted), last = kPosted / chunk * chunk;
   struct Lie {
     const char* what;
     ChunkHeader header;
     bool is_possible;  // as far as the header goes
   };
   const Lie lies[] = {
-      {"longer than posted", {.total = kPosted + 1, .offset = kChunk, .bytes = kPosted + 1 - kChunk}, true},
-      {"longer than its chunk", {.total = kPosted, .offset = kChunk, .bytes = kChunk}, false},
+      {"longer than posted", {.total = kPosted + 1, .offset = last, .bytes = kPosted + 1 - last}, true},
+      {"longer than its chunk", {.total = kPosted, .offset = last, .bytes = chunk}, false},
       {"shorter than its chunk", {.total = kPosted, .offset = 0, .bytes = 1}, false},
-      {"between two chunks", {.total = kPosted, .offset = 1, .bytes = kPosted - 1}, false},
-      {"behind the end", {.total = kPosted, .offset = 2 * kChunk, .bytes = kChunk}, false},
+      {"between two chunks", {.total = kPosted, .offset = 1, .bytes = chunk}, false},
+      {"behind the end", {.total = kPosted, .offset = last + chunk, .bytes = chunk}, false},
       {"sums that wrap", {.total = 0xffffffff, .offset = 0xfff80000, .bytes = 0x7ffff}, false},
   };
   for (const Lie& lie : lies) {
@@ -50,27 +51,35 @@ TEST_F(SoftDamage, AHeaderThatLiesWritesNothingOutsideTheBuffer) {
     void* request = raw.post(kPosted, kMiB);
     raw.send(0, RawSender::encode(lie.header));
     raw.send(0, pattern_bytes(4096, 1));
-    if (lie.is_possible) raw.sockets = {};  // otherwise what is missing could still come
+    if (lie.is_possible) {  // what is missing could still come
+      EXPECT_TRUE(wait_until([&] { return logged("discarded"); })) << lie.what;
+      raw.sockets = {};
+    }
     EXPECT_EQ(raw.finish(request), abi::kNcclSystemError) << lie.what;
     EXPECT_TRUE(raw.target.read() == std::vector<std::byte>(raw.target.size())) << lie.what;
   }
 }
 
 TEST_F(SoftDamage, ChunksThatContradictTheirMessageEndTheConnection) {
-  const ChunkHeader first = {.sequence = 0, .total = 1048576, .offset = 0, .bytes = 524288};
-  ChunkHeader other_total = first, twice = first, finished = first;
-  other_total.total = 1048577;
-  other_total.offset = 524288;
-  for (const auto& [what, second] : {std::pair{"another total", other_total}, std::pair{"the same offset twice", twice}}) {
+  struct Contradiction {
+    const char* what;
+    uint32_t more_bytes, chunk;  // of the second header, against the first
+    const char* logged;
+  };
+  for (const auto& [what, more_bytes, chunk, reason] :
+       {Contradiction{"another total", 1, 1, "bytes now has"}, Contradiction{"the same offset twice", 0, 0, "came twice"}}) {
     RawSender raw(table_);
     void* request = raw.post(2 * kMiB);
-    raw.send_chunk(0, first);
-    raw.send(1, RawSender::encode(second));
+    constexpr uint32_t kTotal = 600000;
+    const uint32_t bytes = raw.chunk_bytes(kTotal);
+    raw.send_chunk(0, {.sequence = 0, .total = kTotal, .offset = 0, .bytes = bytes});
+    raw.send(1, RawSender::encode({.sequence = 0, .total = kTotal + more_bytes, .offset = chunk * bytes, .bytes = bytes}));
     EXPECT_EQ(raw.finish(request), abi::kNcclSystemError) << what;
+    EXPECT_TRUE(logged(reason)) << what;
   }
   RawSender raw(table_);
   void *done = raw.post(100), *next = raw.post(100);
-  finished = {.sequence = 0, .total = 100, .offset = 0, .bytes = 100};
+  const ChunkHeader finished = {.sequence = 0, .total = 100, .offset = 0, .bytes = 100};
   raw.send_chunk(0, finished);
   EXPECT_EQ(raw.finish(done), 0);
   raw.send(1, RawSender::encode(finished));

@@ -82,6 +82,11 @@ class RawSender {
     soft::encode_chunk_header(header, bytes);
     return bytes;
   }
+  /// Length of the chunks that a message of `total` bytes is cut into.
+  uint32_t chunk_bytes(uint32_t total) const {
+    return soft::Chunking{.most_bytes = sockets.chunk_bytes, .sockets = static_cast<uint32_t>(sockets.data.size())}.bytes_for(
+        total);
+  }
   void send(size_t socket, std::span<const std::byte> bytes) {
     EXPECT_TRUE(send_all(sockets.data[socket].get(), bytes, soon()).is_ok());
   }
