@@ -88,6 +88,7 @@ void Comm::set_failure(const Status& why) {
   // Consumers take result code 3 for "busy" or "misused" and try again. A broken stream is over, whoever broke it: code 2.
   const Code code = why.code() == Code::kProtocol ? Code::kPeerGone : why.code();
   failure_ = Status(code, concat(direction, peer_), why.to_string(), why.domain(), why.native());
+  has_failed_.store(true);
   log(LogLevel::kDebug, "tcpx-soft: ", failure_.to_string());
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <list>
 #include <memory>
 #include <string>
@@ -111,6 +112,8 @@ class Comm : public Object, public ControlSocket::Owner {
   virtual Status prepare_region(const Region&) { return Status::ok(); }
 
   bool failed() const TCPX_REQUIRES(mutex_) { return !failure_.is_ok(); }
+  /// The same without the lock, perhaps a little late.
+  bool has_failed() const { return has_failed_.load(); }
   /// The first failure stays; later ones are only consequences. A broken protocol becomes kPeerGone.
   void set_failure(const Status& why) TCPX_REQUIRES(mutex_);
   /// What a call on a failed comm returns. Logs it the first time. After this no I/O thread touches the caller's memory.
@@ -137,6 +140,7 @@ class Comm : public Object, public ControlSocket::Owner {
 
  private:
   Status failure_ TCPX_GUARDED_BY(mutex_);
+  std::atomic<bool> has_failed_{false};
   bool failure_logged_ TCPX_GUARDED_BY(mutex_) = false;
 };
 

@@ -173,15 +173,22 @@ void SendComm::fail(const Status& why) {
 }
 
 Result<TestAnswer> SendComm::test(const abi::TcpxRequest* request) {
+  if (request == unfinished_ && !has_failed() && unsent_chunks_[slot_of(request)].load(std::memory_order_relaxed) != 0) {
+    return TestAnswer{};
+  }
   {
     MutexLock lock(mutex_);
     TCPX_RETURN_IF_ERROR(check_oldest(request));
+    unfinished_ = nullptr;
     if (unsent_chunks_[reported_ % kQueueDepth].load(std::memory_order_acquire) == 0) {
       const uint32_t size = message(reported_).size;
       ++reported_;
       return TestAnswer{.done = true, .bytes = static_cast<int32_t>(size)};
     }
-    if (!failed()) return TestAnswer{};
+    if (!failed()) {
+      unfinished_ = request;
+      return TestAnswer{};
+    }
   }
   return report_failure();
 }

@@ -86,6 +86,9 @@ class SendComm final : public Comm {
   // Chunks of each message that are not yet with the kernel. Counted down without the lock: released by the socket that wrote the
   // chunk, acquired by test.
   std::array<std::atomic<uint32_t>, kQueueDepth> unsent_chunks_{};
+  // The calling thread's: the oldest request, when it was unfinished at the last test. A caller that tests in a loop then takes no
+  // lock that a socket wants.
+  const abi::TcpxRequest* unfinished_ = nullptr;
   std::vector<std::unique_ptr<SendSocket>> sockets_;
 };
 
