@@ -90,12 +90,14 @@ TEST_F(SoftDamage, ChunksInAnyOrderOverAnySocketsMakeTheMessage) {
   RawSender raw(table_);
   void *first = raw.post(2 * kMiB), *second = raw.post(2 * kMiB);
   constexpr uint32_t kTotal = kMiB + 1;
-  const uint32_t chunk = soft::Chunking{.most_bytes = 512 * 1024, .sockets = 4}.bytes_for(kTotal);
+  const uint32_t chunk = raw.chunk_bytes(kTotal);
+  ASSERT_LT(chunk, kTotal);
   // The second message's chunk is there before the first message has begun: it waits.
   raw.send_chunk(3, {.sequence = 1, .total = 10, .offset = 0, .bytes = 10});
-  raw.send_chunk(2, {.sequence = 0, .total = kTotal, .offset = 3 * chunk, .bytes = kTotal - 3 * chunk});
-  raw.send_chunk(1, {.sequence = 0, .total = kTotal, .offset = chunk, .bytes = chunk});
-  raw.send_chunk(0, {.sequence = 0, .total = kTotal, .offset = 2 * chunk, .bytes = chunk});
+  for (uint32_t offset = (kTotal - 1) / chunk * chunk; offset > 0; offset -= chunk) {
+    raw.send_chunk(offset / chunk % 3,
+                   {.sequence = 0, .total = kTotal, .offset = offset, .bytes = std::min(chunk, kTotal - offset)});
+  }
   int done = 1;
   EXPECT_EQ(table_.test(first, &done, nullptr), 0);
   EXPECT_EQ(done, 0);

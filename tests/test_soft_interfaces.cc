@@ -121,6 +121,7 @@ TEST(SoftConfig, BindingsAreReadPerDirection) {
 }
 
 TEST(SoftConfig, SocketsAreAsManyAsTheMachineFeeds) {
+  ::unsetenv("NCCL_NSOCKS_PERTHREAD");
   const uint32_t expected = std::thread::hardware_concurrency() >= 16 ? 8 : 4;
   EXPECT_EQ(Config::from_environment()->data_sockets, expected);
   ::setenv("NCCL_SOCKET_NTHREADS", "2", 1);

@@ -26,6 +26,8 @@ constexpr int kSmallMessage = 16384, kLargeMessage = 131072;
 
 // Far less than what all comms together want: they have to take turns. Before the plugin reads its settings.
 constexpr size_t kPoolBytes = 1 << 20;
+// As on a small machine: descriptors are what limits the number of connections.
+const bool four_sockets = ::setenv("NCCL_NSOCKS_PERTHREAD", "4", 1) == 0;
 const bool small_pool = ::setenv("UCCL_TCPX_SOFT_POOL_BYTES", std::to_string(kPoolBytes).c_str(), 1) == 0;
 
 class SoftMany : public ::testing::Test {
