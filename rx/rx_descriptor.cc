@@ -125,13 +125,14 @@ bool DescriptorBlock::scan() {
   }
   longest_bytes_ = longest_bytes;
   joined_distance_ = joined_distance;
-  // One distance for all: as the destinations leave no gap, neither do the sources.
-  if (common_distance == joined_distance && !fragments_.empty()) {
-    contiguous_source_ = target_.pool + fragments_.front().src_off - fragments_.front().dst_off;
-  }
   if (sum != message_bytes_) return false;
   // One data socket delivers ascending lists. The secret is an address, which a peer cannot know.
-  return jumps == 0 || proves_tiling(fragments_, message_bytes_, reinterpret_cast<uintptr_t>(fragments_.data()));
+  if (jumps != 0 && !proves_tiling(fragments_, message_bytes_, reinterpret_cast<uintptr_t>(fragments_.data()))) return false;
+  // With one distance for all, the sources leave no more gaps than the destinations: none, and the first byte is in the pool.
+  if (common_distance == joined_distance && !fragments_.empty()) {
+    contiguous_source_ = target_.pool + (fragments_.front().src_off - fragments_.front().dst_off);
+  }
+  return true;
 }
 
 void cpu_unpack(const DescriptorBlock& block) {

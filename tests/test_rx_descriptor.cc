@@ -46,6 +46,7 @@ class RxDescriptor : public ::testing::Test {
     EXPECT_TRUE(block_.fragments().empty());
     EXPECT_EQ(block_.message_bytes(), 0u);
     EXPECT_EQ(block_.target().pool, nullptr);
+    EXPECT_EQ(block_.contiguous_source(), nullptr);
     EXPECT_EQ(block_.target().destination, nullptr);
     EXPECT_EQ(block_.longest_bytes(), 0u);
     EXPECT_EQ(block_.joined_distance(), 0u);
@@ -306,6 +307,8 @@ TEST_F(RxDescriptor, AMessageInOnePieceIsSeenAsOne) {
   EXPECT_EQ(source_off({{0, 100, 0}}, 100), 0);
   block_.clear();
   EXPECT_EQ(block_.contiguous_source(), nullptr);
+  // A piece, but one that would begin in front of the pool.
+  expect_refused({{0, 10, uint64_t{1} << 63}}, 10, target(100, 10), {"beyond the message"});
 }
 
 TEST_F(RxDescriptor, BlockKeepsItsOwnCopyOfTheList) {

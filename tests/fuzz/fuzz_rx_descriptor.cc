@@ -78,11 +78,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!legal) {
     FUZZ_REQUIRE(!status.detail().empty());
     FUZZ_REQUIRE(block.fragments().empty() && block.message_bytes() == 0 && block.target().destination == nullptr);
-    FUZZ_REQUIRE(block.longest_bytes() == 0 && block.joined_distance() == 0);
+    FUZZ_REQUIRE(block.longest_bytes() == 0 && block.joined_distance() == 0 && block.contiguous_source() == nullptr);
     return 0;
   }
   FUZZ_REQUIRE(std::equal(list.begin(), list.end(), block.fragments().begin(), block.fragments().end()));
   FUZZ_REQUIRE(block.message_bytes() == message_bytes && block.longest_bytes() == longest);
+  bool in_one_piece = !from.empty();
+  for (size_t i = 0; i < from.size(); ++i) in_one_piece = in_one_piece && from[i] == from[0] + i;
+  const std::byte* source = block.contiguous_source();
+  FUZZ_REQUIRE(source == nullptr || (in_one_piece && source == block.target().pool + from[0]));
+  FUZZ_REQUIRE(source != nullptr || !in_one_piece || list.size() > 15);  // a list that was proved the slow way may go without
   tcpx::cpu_unpack(block);
   for (size_t i = 0; i < destination.size(); ++i)
     FUZZ_REQUIRE(destination[i] == (i < from.size() ? pool[from[i]] : std::byte{0xA5}));
