@@ -50,8 +50,7 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSoftSpinUs, "UCCL_TCPX_SOFT_SPIN_US", VariableKind::kInteger, "us", 0, 1000000, -1,
      "1000, or 0 when the I/O threads leave fewer than two cores", "",
      "Software plugin: how long an I/O thread keeps polling after it last had work, before it sleeps. Spares small messages the "
-     "time "
-     "that waking takes, at the price of a busy core while messages flow; idle connections cost nothing."},
+     "time that waking takes, at the price of a busy core while messages flow; idle connections cost nothing."},
     {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
      "10000", "", "Software plugin: deadline of one connect call, handshake included."},
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
@@ -62,12 +61,11 @@ constexpr VariableInfo kTable[] = {
      "any|AF_INET|AF_INET6", "Address family of the interfaces' addresses. `any` prefers IPv4."},
     {Variable::kCtrlDev, "NCCL_GPUDIRECTTCPX_CTRL_DEV", VariableKind::kText, "", 0, 0, 0, "", "",
      "Network interface over which control sockets connect; they carry no data, only the news that a peer has gone. When unset, "
-     "that "
-     "of the data sockets."},
+     "that of the data sockets."},
     {Variable::kTxBindings, "NCCL_GPUDIRECTTCPX_TX_BINDINGS", VariableKind::kText, "", 0, 0, 0, "", "",
      "Cores for the I/O threads that send, per interface, as in `eth1:8-21,112-125;eth2:8-21,112-125`. Interfaces and directions "
-     "with "
-     "the same cores share UCCL_TCPX_SOFT_IO_THREADS threads, or one per core when there are fewer cores; what is not named here "
+     "with the same cores share UCCL_TCPX_SOFT_IO_THREADS threads, or one per core when there are fewer cores; what is not named "
+     "here "
      "shares threads that run anywhere."},
     {Variable::kRxBindings, "NCCL_GPUDIRECTTCPX_RX_BINDINGS", VariableKind::kText, "", 0, 0, 0, "", "",
      "The same for the I/O threads that receive."},

@@ -148,7 +148,7 @@ Status UnpackLauncher::launch_runs(std::span<const DescriptorBlock> blocks, size
     const UnpackShape shape = write_list(run, lists + first, memory);
     const LaunchPolicy policy = choose_launch_policy(shape, config_.block_budget);
     // As late as can be: the list is no GPU time.
-    if (work->launches + work->copies == 0) TCPX_RETURN_IF_ERROR(ring_->begin(stream));
+    if (work->is_empty()) TCPX_RETURN_IF_ERROR(ring_->begin(stream));
     const cudaError_t error =
         config_.launch(policy, UnpackLaunch{lists_on_device + first, shape.fragment_count, run.pool}, stream.get());
     TCPX_RETURN_IF_ERROR(cuda_status(error, "launch unpack kernel"));
@@ -161,7 +161,7 @@ Status UnpackLauncher::launch_runs(std::span<const DescriptorBlock> blocks, size
 }
 
 Status UnpackLauncher::copy_blocks(std::span<const DescriptorBlock> blocks, StreamView stream, Work* work) {
-  if (work->launches + work->copies == 0) TCPX_RETURN_IF_ERROR(ring_->begin(stream));
+  if (work->is_empty()) TCPX_RETURN_IF_ERROR(ring_->begin(stream));
   for (const DescriptorBlock& block : blocks) {
     if (block.contiguous_source() == nullptr) continue;  // without fragments
     const cudaError_t error = cudaMemcpyAsync(block.target().destination, block.contiguous_source(), block.message_bytes(),
@@ -213,7 +213,7 @@ Status UnpackLauncher::wait(UnpackTicket ticket, Deadline deadline) {
 Status UnpackLauncher::retire(size_t slot) {
   const Work& work = works_[slot];
   list_ring_.release(work.list_held);
-  if (work.launches + work.copies == 0 || !(config_.profile || config_.log_launches)) return Status::ok();
+  if (work.is_empty() || !(config_.profile || config_.log_launches)) return Status::ok();
   const Result<Duration> time = ring_->device_time(slot);
   if (!time.is_ok()) return time.status();
   stats_.device_time += *time;

@@ -111,6 +111,7 @@ class UnpackLauncher {
     uint64_t bytes = 0;
     LaunchPolicy policy{};       // of the last launch
     AlignmentClass alignment{};  // the same
+    bool is_empty() const { return launches + copies == 0; }
   };
 
   UnpackLauncher(MemoryOps& memory, MemoryBuffer lists, std::unique_ptr<EventRing> ring, Config config);

@@ -44,7 +44,6 @@ RecvComm::~RecvComm() {
 void RecvComm::stop_data_sockets() {
   for (const auto& socket : sockets_) socket->stop();
   pool_->forget(*this);  // pages nobody will wait for must not hold other comms up
-  ++news_;
 }
 
 void RecvComm::kick_sockets(uint64_t up_to) {
@@ -225,7 +224,6 @@ void RecvComm::give_up_if_stuck() {
 
 void RecvComm::fail_locked(const Status& why) {
   set_failure(why);
-  ++news_;
   pool_->forget(*this);  // pages nobody will wait for must not hold other comms up
 }
 
@@ -236,7 +234,7 @@ void RecvComm::fail(const Status& why) {
 
 Result<TestAnswer> RecvComm::test(const abi::TcpxRequest* request) {
   const uint64_t news = news_.load();
-  if (request == unfinished_ && news == unfinished_as_of_) return TestAnswer{};
+  if (request == unfinished_ && news == unfinished_as_of_ && !has_failed()) return TestAnswer{};
   {
     MutexLock lock(mutex_);
     TCPX_RETURN_IF_ERROR(check_oldest(request));

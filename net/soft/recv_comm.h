@@ -102,8 +102,8 @@ class RecvComm final : public Comm, private PagePool::Client {
   uint64_t reads_seen_ TCPX_GUARDED_BY(mutex_) = 0;
   TimePoint silent_since_ TCPX_GUARDED_BY(mutex_);
 
-  // Grows with everything that may change what test says of an unfinished receive. So test needs the lock only when there is
-  // news, and a caller that tests in a loop does not hold the sockets up.
+  // Grows with everything but failure that may change what test says of an unfinished receive. So test needs the lock only when
+  // there is news, and a caller that tests in a loop does not hold the sockets up.
   std::atomic<uint64_t> news_{0};
   // The calling thread's: the receive that was unfinished as of news number unfinished_as_of_.
   const abi::TcpxRequest* unfinished_ = nullptr;

@@ -26,7 +26,7 @@ Result<std::unique_ptr<SendComm>> SendComm::create(MemoryOps& memory, int device
     comm->sockets_.push_back(std::make_unique<SendSocket>(std::move(fd), *comm, *comm->staging_, index));
   }
   for (const auto& socket : comm->sockets_) TCPX_RETURN_IF_ERROR(socket->start(comm->io_->next()));
-  TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->next()));
+  TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->any()));
   return comm;
 }
 
