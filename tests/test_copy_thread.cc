@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "perf/pattern.h"
-#include "tests/support/cpu_time.h"
 #include "tests/support/hidden_memory_ops.h"
+#include "tests/support/process_state.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {

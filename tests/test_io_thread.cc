@@ -5,8 +5,8 @@
 
 #include <thread>
 
-#include "tests/support/cpu_time.h"
 #include "tests/support/io_blocker.h"
+#include "tests/support/process_state.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {

@@ -14,30 +14,14 @@
 #include "base/socket_io.h"
 #include "net/soft/connector.h"
 #include "net/soft/listener.h"
+#include "tests/support/io_blocker.h"
+#include "tests/support/soft_wire.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 namespace {
 
 using namespace soft;
-
-Deadline soon() {
-  return Deadline::after(std::chrono::seconds(10));
-}
-
-/// Holds an I/O thread up until it is released.
-struct Blocker final : IoHandler {
-  Next on_ready() override {
-    entered = true;
-    released.wait(false);
-    return Next::kWait;
-  }
-  void release() {
-    released = true;
-    released.notify_all();
-  }
-  std::atomic<bool> entered = false, released = false;
-};
 
 class SoftListener : public ::testing::Test {
  protected:

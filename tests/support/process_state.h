@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -41,6 +42,13 @@ inline double processor_seconds() {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// What other threads take of it while this one waits for nothing.
+inline double idle_seconds(int milliseconds) {
+  const double before = processor_seconds();
+  EXPECT_EQ(::poll(nullptr, 0, milliseconds), 0);
+  return processor_seconds() - before;
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
