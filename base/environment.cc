@@ -29,6 +29,19 @@ constexpr VariableInfo kTable[] = {
      "TCP port on which a server waits for the exchange of connection handles."},
     {Variable::kTimeoutMs, "UCCL_TCPX_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
      "Deadline of every step of the test programs: bootstrap, connect, accept, and each wait for a transfer to advance."},
+    {Variable::kNumChannels, "UCCL_TCPX_NUM_CHANNELS", VariableKind::kInteger, "channels", 1, 16, 0, "one per network device", "",
+     "Channels (comms of the plugin) of one connection and direction. They are spread over the plugin's devices, those nearest to the "
+     "GPU first, and go round again when there are more channels than devices. Must be the same at both ends."},
+    {Variable::kRecvWindow, "UCCL_TCPX_RECV_WINDOW", VariableKind::kInteger, "chunks", 1, 16, 16, "16", "",
+     "Most receives that a channel holds at once, from the post to the return of its pages."},
+    {Variable::kSendWindow, "UCCL_TCPX_SEND_WINDOW", VariableKind::kInteger, "chunks", 1, 16, 12, "12", "",
+     "Most sends that a channel holds at once. GPUDirect-TCPX needs a few of its 16 places for itself."},
+    {Variable::kChunkBytes, "UCCL_TCPX_CHUNK_BYTES", VariableKind::kInteger, "bytes", 1, 4 * kMiB, 512 * 1024, "524288", "",
+     "Transfers are cut into chunks of this size, each one request of the plugin. Must be the same at both ends."},
+    {Variable::kFailover, "UCCL_TCPX_FAILOVER", VariableKind::kInteger, "", 0, 1, 0, "0", "",
+     "1 carries on over the other channels when one fails: what it had not delivered is sent again, and a send counts as done only when "
+     "the peer has said that it has everything. 0 ends the connection with an error that names the channel and its network "
+     "interface. Must be the same at both ends."},
     {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host",
      "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
      "a "

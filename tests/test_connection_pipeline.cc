@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -66,7 +69,6 @@ TEST(ConnectionPipeline, SubmitRefusesWhatCannotBe) {
   EXPECT_EQ(code({.memory = memory, .offset = 0, .bytes = memory.bytes + 1}), Code::kInvalidArgument);
   EXPECT_EQ(code({.memory = memory, .offset = memory.bytes + 1, .bytes = 0}), Code::kInvalidArgument);
   EXPECT_EQ(code({.memory = memory, .offset = 1, .bytes = ~size_t{0}}), Code::kInvalidArgument) << "the sum wraps";
-  EXPECT_EQ(code({.memory = memory, .bytes = 8192, .tag = 2147483647}), Code::kInvalidArgument) << "the second tag does not fit";
   EXPECT_EQ(code({.memory = memory, .bytes = 1, .tag = -1}), Code::kInvalidArgument);
   for (int i = 0; i < 8; ++i) p.submit_send(0, 1);
   EXPECT_EQ(code({.memory = memory, .bytes = 1}), Code::kExhausted);
@@ -141,10 +143,35 @@ TEST(ConnectionPipeline, Trap13_NothingIsPostedBeyondWhatWasSubmitted) {
 TEST(ConnectionPipeline, Trap17_TagsAreUniquePerChunkForPluginsThatMatchThem) {
   Pipeline p;
   const TransferId sent = p.submit_send(0, 4 * 4096), got = p.submit_recv(0, 4 * 4096);
+  const TransferId sent_next = p.submit_send(4 * 4096, 1), got_next = p.submit_recv(4 * 4096, 1);
   p.send->progress();
-  EXPECT_EQ(p.fake.tags(), (std::vector<int>{42, 43, 44, 45}));
+  EXPECT_EQ(p.fake.tags(), (std::vector<int>{42, 43, 44, 45, 10042}));
   ASSERT_TRUE(p.drive_to_end());
   expect_clean_success(p, sent, got, 0, 4 * 4096);
+  expect_clean_success(p, sent_next, got_next, 4 * 4096, 1);
+}
+
+TEST(ConnectionPipeline, Trap17_TransfersOfManyChunksAndTagsAtTheEndOfAnIntAreNumberedOn) {
+  PipelineOptions options;
+  options.send.chunk_bytes = options.recv.chunk_bytes = 1;
+  Pipeline p(options);
+  const auto submit = [&](Connection& connection, const RegisteredMemory& memory, size_t bytes, int tag) {
+    return connection.submit({.memory = memory, .bytes = bytes, .tag = tag}).value();
+  };
+  const size_t many = kTagsPerTransfer + 1;
+  submit(*p.send, p.send_memory, many, 0);
+  submit(*p.send, p.send_memory, 2, 0);
+  submit(*p.send, p.send_memory, 2, std::numeric_limits<int>::max() - 30000);
+  for (const size_t bytes : {many, size_t{2}, size_t{2}}) submit(*p.recv, p.recv_memory, bytes, 0);
+  ASSERT_TRUE(p.drive_to_end(20000));
+  std::vector<int> tags = p.fake.tags();
+  std::erase_if(tags, [](int tag) { return tag < 0; });
+  EXPECT_EQ(p.fake.tags().size(), tags.size()) << "a tag is never negative";
+  const auto has = [&](int tag) { return std::find(tags.begin(), tags.end(), tag) != tags.end(); };
+  EXPECT_TRUE(has(10000)) << "the last chunk of the first transfer";
+  EXPECT_TRUE(has(20000) && has(20001)) << "the second transfer begins behind it";
+  EXPECT_TRUE(has(std::numeric_limits<int>::max())) << "the third, up to the largest int";
+  EXPECT_TRUE(has(0)) << "and on from 0";
 }
 
 TEST(ConnectionPipeline, Trap18_ASmallPoolIsEnoughBecauseEveryChunkIsGivenBack) {

@@ -5,16 +5,20 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/socket_io.h"
 #include "base/text.h"
+#include "transfer/peer_messages.h"
 
 namespace tcpx {
 namespace {
 
 // A peer can be this many frames ahead of us; more than any use of this channel needs, and a bound on what it can make us store.
 constexpr size_t kMaxInbox = 8;
+// Peer messages that wait for the socket. Windows bound what a peer that does not read can be owed to a small part of this.
+constexpr size_t kMaxOutgoingBytes = 1u << 20;
 // A flag set between looking at it and poll(2) wakes nobody, so waits look again this often.
 constexpr Duration kLookAtStop = std::chrono::milliseconds(50);
 // What a stopped end still gives the peer to say its verdict: much for a living peer, little for who pressed Ctrl-C.
@@ -51,6 +55,29 @@ Status wait_readable(int fd, Deadline deadline, const std::atomic<bool>* stop) {
   }
 }
 
+class BootstrapChannel::Flow final : public PeerLink {
+ public:
+  Flow(BootstrapChannel& channel, uint32_t number) : channel_(channel), number_(number) {}
+  ~Flow() override { deliver_to(nullptr); }
+
+  void deliver_to(PeerMessageSink* sink) override {
+    if (sink == nullptr) {
+      channel_.sinks_.erase(number_);
+    } else {
+      channel_.sinks_[number_] = sink;
+    }
+  }
+  Status post(FrameType type, std::span<const std::byte> payload) override { return channel_.post(number_, type, payload); }
+  Status pump() override {
+    TCPX_RETURN_IF_ERROR(channel_.flush());
+    return channel_.peer_status();
+  }
+
+ private:
+  BootstrapChannel& channel_;
+  const uint32_t number_;
+};
+
 BootstrapChannel::BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build,
                                    const std::atomic<bool>* stop)
     : socket_(std::move(socket)), peer_(peer), peer_build_(std::move(peer_build)), stop_(stop) {}
@@ -73,6 +100,10 @@ Status BootstrapChannel::read_available() {
     const Result<bool> whole = read_frame_part(socket_.get(), assembler_);
     if (!whole.is_ok()) return stick(whole.status());
     if (!*whole) break;
+    if (is_peer_message(assembler_.type())) {
+      TCPX_RETURN_IF_ERROR(deliver());
+      continue;
+    }
     Frame frame = assembler_.take();
     if (frame.type != FrameType::kFinish) {
       inbox_.push_back(std::move(frame));
@@ -85,10 +116,67 @@ Status BootstrapChannel::read_available() {
   return broken_;
 }
 
+std::unique_ptr<PeerLink> BootstrapChannel::open_flow() {
+  return std::make_unique<Flow>(*this, next_flow_++);
+}
+
+// Hands the frame in the assembler to its flow.
+Status BootstrapChannel::deliver() {
+  FlowHeader header;
+  const auto payload = assembler_.payload();
+  if (payload.size() < sizeof header) return stick(Status(Code::kProtocol, "read peer message", "shorter than its header"));
+  std::memcpy(&header, payload.data(), sizeof header);
+  if (const auto sink = sinks_.find(header.flow); sink != sinks_.end())
+    sink->second->on_peer_message(assembler_.type(), payload.subspan(sizeof header));
+  assembler_.begin_next();
+  return Status::ok();
+}
+
+Status BootstrapChannel::post(uint32_t flow, FrameType type, std::span<const std::byte> payload) {
+  TCPX_RETURN_IF_ERROR(verdict());
+  TCPX_RETURN_IF_ERROR(broken_);
+  if (outgoing_.size() > kMaxOutgoingBytes)
+    return stick(Status(Code::kExhausted, "send peer message", concat("the peer has not read ", outgoing_.size(), " bytes")));
+  const FlowHeader header{.flow = flow, .reserved = 0};
+  append_frame(outgoing_, type, std::as_bytes(std::span(&header, 1)), payload);
+  return flush();
+}
+
+// Sends what the socket takes now.
+Status BootstrapChannel::flush() {
+  while (outgoing_sent_ < outgoing_.size() && broken_.is_ok()) {
+    const auto rest = std::span(outgoing_).subspan(outgoing_sent_);
+    const ssize_t n = ::send(socket_.get(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n >= 0) {
+      outgoing_sent_ += static_cast<size_t>(n);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return Status::ok();
+    } else if (errno != EINTR) {
+      const int error = errno;
+      (void)read_available();  // a peer that gave up has said why
+      TCPX_RETURN_IF_ERROR(verdict());
+      return stick(system_error("send peer message", error));
+    }
+  }
+  outgoing_.clear();
+  outgoing_sent_ = 0;
+  return broken_;
+}
+
+// Peer messages that wait go first: frames must not overtake each other, nor cut one in two.
+Status BootstrapChannel::send_bytes(std::span<const std::byte> bytes, Deadline deadline) {
+  if (outgoing_sent_ < outgoing_.size()) {
+    TCPX_RETURN_IF_ERROR(send_all(socket_.get(), std::span(outgoing_).subspan(outgoing_sent_), deadline));
+    outgoing_.clear();
+    outgoing_sent_ = 0;
+  }
+  return send_all(socket_.get(), bytes, deadline);
+}
+
 Status BootstrapChannel::send(const Frame& frame, Deadline deadline) {
   TCPX_RETURN_IF_ERROR(verdict());
   TCPX_RETURN_IF_ERROR(broken_);
-  Status status = send_all(socket_.get(), encode_frame(frame), deadline);
+  Status status = send_bytes(encode_frame(frame), deadline);
   if (status.is_ok()) return status;
   // A peer that gave up has said why before it closed: that is the better answer. What is left of the frame cannot be sent later,
   // so the channel is broken either way.
@@ -174,7 +262,7 @@ Status BootstrapChannel::peer_status() {
 Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
   // Even when what came in was broken, what goes out may still reach the peer and tell it why.
   if (socket_) {
-    const Status sent = send_all(socket_.get(), encode_frame(encode_finish(mine)), deadline);
+    const Status sent = send_bytes(encode_frame(encode_finish(mine)), deadline);
     bool stopped = false;
     while (!peer_final_ && broken_.is_ok()) {
       inbox_.clear();  // frames sent before the peer knew that this end is done

@@ -7,11 +7,16 @@
 // The first error sticks: when the peer is gone, has broken the protocol or has reported a failure, every later call says so. A
 // deadline that passes while receiving is not such an error; the call may be repeated. One thread at a time per channel.
 //
+// Connections whose halves must talk while data moves share the channel with everything else: each opens a *flow*, by which its
+// messages are told from others. Flows have the same numbers at both ends because both open them in the same order.
+//
 // A `stop` flag, where one is given, ends waits early with kTimeout "interrupted"; a signal handler may set it.
 #pragma once
 
 #include <atomic>
 #include <deque>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,6 +29,7 @@
 #include "tcpx/status.h"
 #include "tcpx/types.h"
 #include "transfer/bootstrap_message.h"
+#include "transfer/peer_link.h"
 
 namespace tcpx {
 
@@ -55,12 +61,21 @@ class BootstrapChannel {
   /// up is noticed at once. Ok while the peer is there and has not finished; kPeerGone, or what the peer reported.
   Status peer_status();
 
+  /// The next flow. The channel must outlive it and not be moved while there is one.
+  std::unique_ptr<PeerLink> open_flow();
+
   /// Closing handshake: tells the peer `mine`, waits for its verdict and closes. Also after an error, so that the peer learns of
   /// it.
   /// @return `mine` when it is an error, else what the peer reported, else why its verdict did not come.
   Status finish(const Status& mine, Deadline deadline);
 
  private:
+  class Flow;
+
+  Status post(uint32_t flow, FrameType type, std::span<const std::byte> payload);
+  Status flush();
+  Status deliver();
+  Status send_bytes(std::span<const std::byte> bytes, Deadline deadline);
   Status send(const Frame& frame, Deadline deadline);
   Result<Frame> receive(Deadline deadline);
   Status read_available();
@@ -76,6 +91,10 @@ class BootstrapChannel {
   std::optional<Status> peer_final_;  // the peer's finish frame
   Status broken_;                     // why the socket can no longer be used
   uint64_t barriers_ = 0;
+  uint32_t next_flow_ = 0;
+  std::map<uint32_t, PeerMessageSink*> sinks_;  // of flows that want their messages; those of others are dropped
+  std::vector<std::byte> outgoing_;             // peer messages that the socket has not taken yet
+  size_t outgoing_sent_ = 0;                    // of them
 };
 
 /// Reads what there is, without waiting, into the assembler.

@@ -24,7 +24,7 @@ uint64_t fnv1a(uint64_t state, std::span<const std::byte> bytes) {
 }
 
 bool is_known(uint16_t type) {
-  return type >= static_cast<uint16_t>(FrameType::kHello) && type <= static_cast<uint16_t>(FrameType::kFinish);
+  return type >= static_cast<uint16_t>(FrameType::kHello) && type <= static_cast<uint16_t>(FrameType::kReceived);
 }
 
 }  // namespace
@@ -41,6 +41,14 @@ std::string_view name_of(FrameType type) {
       return "barrier";
     case FrameType::kFinish:
       return "finish";
+    case FrameType::kGrant:
+      return "grant";
+    case FrameType::kRegrant:
+      return "regrant";
+    case FrameType::kChannelDown:
+      return "channel down";
+    case FrameType::kReceived:
+      return "received";
   }
   return "unknown";
 }
@@ -52,17 +60,26 @@ uint64_t frame_check(const FrameHeader& header, std::span<const std::byte> paylo
 }
 
 std::vector<std::byte> encode_frame(const Frame& frame) {
-  assert(frame.payload.size() <= kMaxFramePayloadBytes);
+  std::vector<std::byte> bytes;
+  bytes.reserve(sizeof(FrameHeader) + frame.payload.size());
+  append_frame(bytes, frame.type, frame.payload, {});
+  return bytes;
+}
+
+void append_frame(std::vector<std::byte>& out, FrameType type, std::span<const std::byte> front,
+                  std::span<const std::byte> rest) {
+  assert(front.size() + rest.size() <= kMaxFramePayloadBytes);
+  const size_t begin = out.size();
+  out.resize(begin + sizeof(FrameHeader));
+  out.insert(out.end(), front.begin(), front.end());
+  out.insert(out.end(), rest.begin(), rest.end());
   FrameHeader header{};
   header.magic = kFrameMagic;
   header.version = kFrameVersion;
-  header.type = static_cast<uint16_t>(frame.type);
-  header.payload_bytes = static_cast<uint32_t>(frame.payload.size());
-  header.check = frame_check(header, frame.payload);
-  std::vector<std::byte> bytes(sizeof header + frame.payload.size());
-  std::memcpy(bytes.data(), &header, sizeof header);
-  std::copy(frame.payload.begin(), frame.payload.end(), bytes.begin() + sizeof header);
-  return bytes;
+  header.type = static_cast<uint16_t>(type);
+  header.payload_bytes = static_cast<uint32_t>(front.size() + rest.size());
+  header.check = frame_check(header, std::span(out).subspan(begin + sizeof header));
+  std::memcpy(out.data() + begin, &header, sizeof header);
 }
 
 FrameAssembler::FrameAssembler() : bytes_(sizeof(FrameHeader)) {}
@@ -113,15 +130,28 @@ Status FrameAssembler::check_header() {
   return Status::ok();
 }
 
-Frame FrameAssembler::take() {
+FrameType FrameAssembler::type() const {
   assert(whole());
   FrameHeader header;
   std::memcpy(&header, bytes_.data(), sizeof header);
-  Frame frame;
-  frame.type = static_cast<FrameType>(header.type);
-  frame.payload.assign(bytes_.begin() + sizeof header, bytes_.end());
+  return static_cast<FrameType>(header.type);
+}
+
+std::span<const std::byte> FrameAssembler::payload() const {
+  assert(whole());
+  return std::span(bytes_).subspan(sizeof(FrameHeader));
+}
+
+void FrameAssembler::begin_next() {
+  assert(whole());
   bytes_.assign(sizeof(FrameHeader), std::byte{});
   filled_ = 0;
+}
+
+Frame FrameAssembler::take() {
+  const auto bytes = payload();
+  Frame frame{.type = type(), .payload = {bytes.begin(), bytes.end()}};
+  begin_next();
   return frame;
 }
 

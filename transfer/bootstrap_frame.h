@@ -39,8 +39,17 @@ enum class FrameType : uint16_t {
   kHandles = 3,     ///< connection handles
   kBarrier = 4,     ///< u64: how many barriers the sender has entered
   kFinish = 5,      ///< final status; the sender's last frame
+  // Of the connections that use this channel (peer_messages.h).
+  kGrant = 6,
+  kRegrant = 7,
+  kChannelDown = 8,
+  kReceived = 9,
 };
 std::string_view name_of(FrameType type);
+/// True for the frames of peer_messages.h.
+constexpr bool is_peer_message(FrameType type) {
+  return type >= FrameType::kGrant;
+}
 
 struct FrameHeader {
   std::array<char, 8> magic;
@@ -63,6 +72,8 @@ struct Frame {
 
 /// Header and payload, ready to send. The payload must be within kMaxFramePayloadBytes.
 std::vector<std::byte> encode_frame(const Frame& frame);
+/// Appends the frame whose payload is `front` and then `rest`. Allocates only when `out` must grow.
+void append_frame(std::vector<std::byte>& out, FrameType type, std::span<const std::byte> front, std::span<const std::byte> rest);
 /// The check value of a header and its payload; `header.check` is not part of it.
 uint64_t frame_check(const FrameHeader& header, std::span<const std::byte> payload);
 
@@ -83,6 +94,10 @@ class FrameAssembler {
   size_t size() const { return filled_; }
   /// The whole frame; the assembler begins anew.
   Frame take();
+  /// The same without a copy: type and payload of the whole frame, valid until `begin_next`.
+  FrameType type() const;
+  std::span<const std::byte> payload() const;
+  void begin_next();
 
  private:
   Status check_header();

@@ -171,7 +171,8 @@ Result<bool> Channel::is_copied(const Flight& flight) {
 
 void Channel::finish_oldest(ChunkState from, ChunkState to) {
   require(finished_count_ < finished_.size(), "one call of progress finishes at most what was in flight");
-  finished_[finished_count_++] = fifo_.oldest(from)->work.transfer;
+  const ChunkWork& work = fifo_.oldest(from)->work;
+  finished_[finished_count_++] = {.transfer = work.transfer, .bytes = work.chunk.bytes};
   fifo_.advance(from, to);
 }
 
@@ -207,8 +208,7 @@ void Channel::drain() {
   if (busy && now_ < drain_until_) return;
   if (busy) {
     log(LogLevel::kError, "unpack did not end within the drain limit; ", flight_record());
-    status_ = Status(status_.code(), status_.operation(), status_.detail() + "; copies of received data may still be running",
-                     status_.domain(), status_.native());
+    abandoned_ = true;
   }
   (void)comm_.abort();  // the first error has won already
   fifo_.fail_all();

@@ -9,8 +9,8 @@
 //
 // Failure. The first error wins. From then on nothing is posted, tested or given back; the channel waits until the unpacker has
 // let go of the memory, deregisters and closes the comm so that the plugin lets go of it too, and only then is `closed`: whoever
-// reports the failure waits for that. The wait is bounded by `drain_limit`; past it the status says that GPU copies may still be
-// running.
+// reports the failure waits for that. The wait is bounded by `drain_limit`; past it the channel is `abandoned` to GPU copies that
+// may still be running.
 #pragma once
 
 #include <array>
@@ -58,6 +58,12 @@ struct ChunkWork {
   int tag = 0;
 };
 
+/// A chunk that has reached its good end.
+struct ChunkEnd {
+  TransferId transfer{};
+  uint32_t bytes = 0;
+};
+
 /// Sees every received message once, when it has arrived and before it is copied. For tools that show them.
 class ReceiveTap {
  public:
@@ -89,7 +95,7 @@ class Channel {
 
   struct Progress {
     bool advanced = false;
-    std::span<const TransferId> finished;  ///< one entry per chunk that reached its good end; valid until the next call
+    std::span<const ChunkEnd> finished;  ///< valid until the next call
   };
   Progress progress();
 
@@ -102,8 +108,16 @@ class Channel {
   const Status& status() const { return status_; }
   /// True when neither plugin nor unpacker touches the memory of any chunk, and none ever will.
   bool closed() const { return phase_ == Phase::kClosed; }
+  /// True when it was closed at the drain limit: copies of received data may still be running.
+  bool abandoned() const { return abandoned_; }
 
   uint64_t in_flight() const { return fifo_.held(); }
+  /// Of a failed channel, once it is closed: the chunks that did not reach their good end, in order of posting.
+  template <class Visit>
+  void for_each_failed(Visit visit) const {
+    require(closed() && !status_.is_ok(), "failed chunks are those of a failed channel");
+    for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) visit(fifo_.at(number).work);
+  }
   ChunkState state_of(uint64_t number) const { return fifo_.state_of(number); }
   /// What is in flight, a line per chunk: state, index, bytes, age.
   std::string flight_record() const;
@@ -147,13 +161,14 @@ class Channel {
 
   Phase phase_ = Phase::kOpen;
   Status status_;
+  bool abandoned_ = false;
   TimePoint now_;           // of the current call
   TimePoint last_advance_;  // or the begin of the current work
   TimePoint drain_until_;
   bool refused_ = false;  // the plugin said "not now" to the latest post
   uint32_t peer_gone_count_ = 0;
   TimePoint next_test_at_;
-  std::array<TransferId, kQueueDepth> finished_{};
+  std::array<ChunkEnd, kQueueDepth> finished_{};
   size_t finished_count_ = 0;
 };
 

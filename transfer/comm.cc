@@ -18,13 +18,12 @@ Comm::~Comm() {
   (void)close();
 }
 
-Result<RegisteredMemory> Comm::register_memory(void* data, size_t bytes, MemoryType type) {
+Result<MemoryHandle> Comm::register_memory(void* data, size_t bytes, MemoryType type) {
   require(open_, "memory is registered with an open comm");
   auto handle = direction_ == Direction::kSend ? plugin_->register_memory(send_comm(), data, bytes, type)
                                                : plugin_->register_memory(recv_comm(), data, bytes, type);
-  if (!handle.is_ok()) return handle.status();
-  registered_.push_back(*handle);
-  return RegisteredMemory{static_cast<std::byte*>(data), bytes, type, *handle};
+  if (handle.is_ok()) registered_.push_back(*handle);
+  return handle;
 }
 
 Result<std::optional<Request>> Comm::try_post(std::byte* data, size_t bytes, int tag, MemoryHandle handle) {

@@ -9,14 +9,6 @@
 
 namespace tcpx {
 
-/// Memory registered with a Comm. A view: the Comm deregisters it when it closes, the memory must live until then.
-struct RegisteredMemory {
-  std::byte* data = nullptr;  ///< device address for kCuda (4096-aligned), host address for kHost
-  size_t bytes = 0;
-  MemoryType type = MemoryType::kHost;
-  MemoryHandle handle{};
-};
-
 /// Owns a SendComm or RecvComm and what is registered with it. One thread at a time. The plugin must outlive it.
 class Comm {
  public:
@@ -30,8 +22,8 @@ class Comm {
   NetPlugin& plugin() const { return *plugin_; }
   bool is_open() const { return open_; }
 
-  /// The device's GPU must be current for kCuda.
-  Result<RegisteredMemory> register_memory(void* data, size_t bytes, MemoryType type);
+  /// The Comm deregisters the memory when it closes, which must live until then. The device's GPU must be current for kCuda.
+  Result<MemoryHandle> register_memory(void* data, size_t bytes, MemoryType type);
 
   /// Posts one send or receive of `bytes` bytes at `data`. nullopt: not now.
   Result<std::optional<Request>> try_post(std::byte* data, size_t bytes, int tag, MemoryHandle handle);

@@ -1,131 +1,269 @@
 #include "transfer/connection.h"
 
-#include <limits>
+#include <algorithm>
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
 #include "base/text.h"
 
 namespace tcpx {
+namespace {
+
+// One registration each. Below what an int holds, which is all that plugins of version 7 take.
+constexpr size_t kRegistrationStride = size_t{1} << 30;
+// A chunk that begins in one stride may end in the next, so each registration reaches a chunk further.
+constexpr size_t kRegistrationOverlap = kMaxRequestBytes;
+
+// The lowest 31 bits: a tag is an int and not negative.
+int plugin_tag(uint64_t tag) {
+  return static_cast<int>(tag & 0x7fffffff);
+}
+
+Status check(const std::vector<ChannelParts>& channels, const ConnectionLinks& links, const ConnectionOptions& options) {
+  const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "create connection", std::move(why)); };
+  if (channels.empty() || channels.size() > kMaxChannels)
+    return refuse(concat(channels.size(), " channels, must be 1 to ", kMaxChannels));
+  for (const ChannelParts& parts : channels) {
+    if (parts.comm.direction() != channels.front().comm.direction()) return refuse("channels of both directions");
+  }
+  if (channels.size() > 1 && links.peer == nullptr) return refuse("several channels and no link to the peer");
+  if (options.limits.window < 1 || options.limits.window > kQueueDepth)
+    return refuse(concat("window of ", options.limits.window, ", must be 1 to ", kQueueDepth));
+  if (options.limits.peer_gone_tests < 2) return refuse("fewer than 2 peer-gone tests");
+  if (options.max_transfers == 0) return refuse("room for no transfer");
+  return ChunkPlan::make(0, options.chunk_bytes).status();
+}
+
+}  // namespace
+
+Connection::Path::Path(ChannelParts parts, const Clock& clock, const ChannelLimits& limits)
+    : nic(std::move(parts.nic)),
+      device_handle(std::move(parts.device_handle)),
+      channel(std::move(parts.comm), parts.receive, clock, limits) {}
+
+Result<std::unique_ptr<Connection>> Connection::create(std::vector<ChannelParts> channels, ConnectionLinks links,
+                                                       const Clock& clock, const ConnectionOptions& options) {
+  TCPX_RETURN_IF_ERROR(check(channels, links, options));
+  return std::unique_ptr<Connection>(new Connection(std::move(channels), std::move(links), clock, options));
+}
 
 Result<std::unique_ptr<Connection>> Connection::create(Comm comm, const ReceiveParts& receive, const Clock& clock,
                                                        const ConnectionOptions& options) {
-  if (options.limits.window < 1 || options.limits.window > kQueueDepth) {
-    return Status(Code::kInvalidArgument, "create connection",
-                  concat("window of ", options.limits.window, ", must be 1 to ", kQueueDepth));
-  }
-  if (options.limits.peer_gone_tests < 2)
-    return Status(Code::kInvalidArgument, "create connection", "fewer than 2 peer-gone tests");
-  if (options.max_transfers == 0) return Status(Code::kInvalidArgument, "create connection", "room for no transfer");
-  if (auto plan = ChunkPlan::make(0, options.chunk_bytes); !plan.is_ok()) return plan.status();
-  return std::unique_ptr<Connection>(new Connection(std::move(comm), receive, clock, options));
+  std::vector<ChannelParts> channels;
+  channels.push_back({.comm = std::move(comm), .receive = receive});
+  return create(std::move(channels), {}, clock, options);
 }
 
-Connection::Connection(Comm comm, const ReceiveParts& receive, const Clock& clock, const ConnectionOptions& options)
-    : channel_(std::move(comm), receive, clock, options.limits),
-      chunk_bytes_(options.chunk_bytes),
-      transfers_(options.max_transfers) {}
+Connection::Connection(std::vector<ChannelParts> channels, ConnectionLinks links, const Clock& clock,
+                       const ConnectionOptions& options)
+    : direction_(channels.front().comm.direction()),
+      options_(options),
+      links_(std::move(links)),
+      clock_(clock),
+      router_(channels.size()),
+      transfers_(options.max_transfers) {
+  for (ChannelParts& parts : channels) paths_.push_back(std::make_unique<Path>(std::move(parts), clock, options.limits));
+  now_ = last_advance_ = next_link_look_ = clock_.now();
+  if (links_.peer != nullptr) links_.peer->deliver_to(this);
+}
 
 Connection::~Connection() {
-  if (pending_ == 0 && channel_.status().is_ok()) {
+  if (pending_ == 0 && status_.is_ok()) {
     (void)close();  // logged where it was first seen
-    return;
+  } else {
+    fail(Status(Code::kInvalidArgument, "destroy connection", concat(pending_, " transfers are pending")));
+    while (!all_closed()) {
+      if (!progress()) std::this_thread::yield();
+    }
   }
-  channel_.fail(Status(Code::kInvalidArgument, "destroy connection", concat(pending_, " transfers are pending")));
-  while (!channel_.closed()) {
-    if (!progress()) std::this_thread::yield();
-  }
+  if (links_.peer != nullptr) links_.peer->deliver_to(nullptr);
 }
 
 Result<RegisteredMemory> Connection::register_memory(void* data, size_t bytes, MemoryType type) {
-  if (!status().is_ok()) return status();
-  if (!channel_.comm().is_open()) return Status(Code::kInvalidArgument, "register memory", "the connection is closed");
-  return channel_.comm().register_memory(data, bytes, type);
+  if (!status_.is_ok()) return status_;
+  if (closed_) return Status(Code::kInvalidArgument, "register memory", "the connection is closed");
+  auto* const begin = static_cast<std::byte*>(data);
+  const RegisteredMemory memory{begin, bytes, type, static_cast<uint32_t>(registrations_)};
+  size_t off = 0;
+  do {
+    const size_t part = std::min(bytes - off, kRegistrationStride + kRegistrationOverlap);
+    for (const auto& path : paths_) {
+      MemoryHandle handle{};
+      if (path->channel.status().is_ok()) {
+        const auto registered = path->channel.comm().register_memory(begin + off, part, type);
+        if (!registered.is_ok()) return registered.status();
+        handle = *registered;
+      }
+      path->memory.resize(registrations_);  // what an earlier call that failed half way left behind is not used again
+      path->memory.push_back(handle);
+    }
+    ++registrations_;
+    off += kRegistrationStride;
+  } while (off < bytes);
+  return memory;
 }
 
 Result<TransferId> Connection::submit(const TransferSpec& spec) {
-  if (!status().is_ok()) return status();
-  if (!channel_.comm().is_open()) return Status(Code::kInvalidArgument, "submit transfer", "the connection is closed");
+  if (!status_.is_ok()) return status_;
+  if (closed_) return Status(Code::kInvalidArgument, "submit transfer", "the connection is closed");
   if (spec.offset > spec.memory.bytes || spec.bytes > spec.memory.bytes - spec.offset) {
     return Status(Code::kInvalidArgument, "submit transfer",
                   concat(spec.bytes, " bytes at ", spec.offset, " of a registration of ", spec.memory.bytes, " bytes"));
   }
-  auto plan = ChunkPlan::make(spec.bytes, chunk_bytes_);
+  if (spec.tag < 0) return Status(Code::kInvalidArgument, "submit transfer", concat("tag ", spec.tag));
+  const auto plan = ChunkPlan::make(spec.bytes, options_.chunk_bytes);
   if (!plan.is_ok()) return plan.status();
-  if (spec.tag < 0 || plan->count() - 1 > static_cast<uint64_t>(std::numeric_limits<int>::max() - spec.tag)) {
-    return Status(Code::kInvalidArgument, "submit transfer",
-                  concat("tag ", spec.tag, " and ", plan->count(), " chunks do not fit an int"));
-  }
   Transfer& transfer = slot(next_id_);
   if (transfer.state != TransferState::kUnknown) {
     return Status(Code::kExhausted, "submit transfer", concat(transfers_.size(), " transfers have not been polled to their end"));
   }
-  transfer = {.id = TransferId{next_id_}, .state = TransferState::kPending, .spec = spec, .plan = *plan};
-  ++pending_;
+  transfer = {.id = TransferId{next_id_},
+              .state = TransferState::kPending,
+              .spec = spec,
+              .plan = *plan,
+              .first_tag = next_tag_ + static_cast<uint64_t>(spec.tag)};
+  next_tag_ += (plan->count() + kTagsPerTransfer - 1) / kTagsPerTransfer * kTagsPerTransfer;
+  if (pending_++ == 0) last_advance_ = clock_.now();
   return TransferId{next_id_++};
 }
 
 bool Connection::progress() {
-  bool advanced = post_chunks();
-  const Channel::Progress step = channel_.progress();
-  for (const TransferId id : step.finished) count_finished(id);
-  advanced |= step.advanced;
-  if (channel_.closed() && pending_ > 0) fail_pending();
+  now_ = clock_.now();
+  bool advanced = false;
+  if (grants()) advanced |= pump_link();
+  if (status_.is_ok()) {
+    look_at_links();
+    advanced |= !grants() ? post_in_order() : direction_ == Direction::kRecv ? post_and_grant() : post_granted();
+  }
+  for (size_t i = 0; i < paths_.size(); ++i) advanced |= progress_path(i);
+  check_stall(advanced);
+  if (!status_.is_ok() && pending_ > 0 && all_closed()) fail_pending();
   return advanced;
 }
 
-bool Connection::post_chunks() {
+bool Connection::progress_path(size_t index) {
+  Path& path = *paths_[index];
+  const Channel::Progress step = path.channel.progress();
+  for (const ChunkEnd& end : step.finished) {
+    ++path.chunks;
+    path.bytes += end.bytes;
+    if (grants() && direction_ == Direction::kRecv) router_.delivered(index, end.bytes, now_);
+    count_finished(end);
+  }
+  if (!path.channel.status().is_ok()) take_failure(index);
+  return step.advanced;
+}
+
+// With one channel, chunks meet in the order of posting at both ends.
+bool Connection::post_in_order() {
   bool advanced = false;
-  while (posting_id_ < next_id_ && channel_.has_room()) {
-    Transfer& transfer = slot(posting_id_);
-    const Chunk chunk = transfer.plan[transfer.posted_chunks];
-    const TransferSpec& spec = transfer.spec;
-    if (!channel_.try_post({.transfer = transfer.id,
-                            .chunk = chunk,
-                            .data = spec.memory.data + spec.offset + chunk.offset,
-                            .memory = spec.memory.handle,
-                            .tag = spec.tag + static_cast<int>(chunk.index)})) {
-      break;
-    }
+  while (placing_id_ < next_id_) {
+    Transfer& transfer = slot(placing_id_);
+    if (!try_post(0, transfer, transfer.placed_chunks)) break;
     advanced = true;
-    if (++transfer.posted_chunks == transfer.plan.count()) ++posting_id_;
+    if (++transfer.placed_chunks == transfer.plan.count()) ++placing_id_;
   }
   return advanced;
 }
 
-void Connection::count_finished(TransferId id) {
-  Transfer& transfer = slot(static_cast<uint64_t>(id));
-  require(transfer.id == id && transfer.state == TransferState::kPending, "a chunk finishes while its transfer is pending");
-  if (++transfer.finished_chunks < transfer.plan.count()) return;
+bool Connection::try_post(size_t index, Transfer& transfer, uint64_t number) {
+  Path& path = *paths_[index];
+  const Chunk chunk = transfer.plan[number];
+  const TransferSpec& spec = transfer.spec;
+  const size_t off = spec.offset + chunk.offset;
+  if (!path.channel.try_post({.transfer = transfer.id,
+                              .chunk = chunk,
+                              .data = spec.memory.data + off,
+                              .memory = path.memory[spec.memory.first_handle + off / kRegistrationStride],
+                              .tag = plugin_tag(transfer.first_tag + number)})) {
+    return false;
+  }
+  ++transfer.outstanding;
+  return true;
+}
+
+void Connection::count_finished(const ChunkEnd& end) {
+  Transfer& transfer = slot(static_cast<uint64_t>(end.transfer));
+  require(transfer.id == end.transfer && transfer.state == TransferState::kPending,
+          "a chunk finishes while its transfer is pending");
+  ++transfer.finished_chunks;
+  transfer.finished_bytes += end.bytes;
+  --transfer.outstanding;
+  end_if_complete(transfer);
+}
+
+void Connection::end_if_complete(Transfer& transfer) {
+  if (acknowledges() && direction_ == Direction::kSend) {
+    if (!transfer.acknowledged || transfer.outstanding > 0) return;
+    transfer.finished_bytes = transfer.plan.transfer_bytes();
+  } else {
+    if (transfer.finished_chunks < transfer.plan.count()) return;
+    if (acknowledges()) acknowledge(transfer);
+  }
   transfer.state = TransferState::kDone;
   --pending_;
-}
-
-void Connection::fail_pending() {
-  for (Transfer& transfer : transfers_) {
-    if (transfer.state == TransferState::kPending) transfer.state = TransferState::kFailed;
-  }
-  pending_ = 0;
-  posting_id_ = next_id_;
 }
 
 TransferAnswer Connection::poll(TransferId id) {
   Transfer& transfer = slot(static_cast<uint64_t>(id));
   if (transfer.id != id || transfer.state == TransferState::kUnknown) return {};
-  // All chunks but the last are of one size, so bytes follow from the count.
-  const bool all = transfer.finished_chunks == transfer.plan.count();
+  // What was sent twice counts once.
   TransferAnswer answer{.state = transfer.state,
                         .status = Status::ok(),
-                        .bytes_done = all ? transfer.plan.transfer_bytes() : transfer.finished_chunks * chunk_bytes_};
-  if (transfer.state == TransferState::kFailed) answer.status = status();
+                        .bytes_done = std::min(transfer.finished_bytes, transfer.plan.transfer_bytes())};
+  if (transfer.state == TransferState::kFailed) answer.status = status_;
   if (transfer.state != TransferState::kPending) transfer.state = TransferState::kUnknown;
   return answer;
 }
 
 Status Connection::close() {
-  if (!status().is_ok()) return status();
+  if (!status_.is_ok()) return status_;
   if (pending_ > 0) return Status(Code::kInvalidArgument, "close connection", concat(pending_, " transfers are pending"));
-  return channel_.close();
+  closed_ = true;
+  Status first;
+  for (const auto& path : paths_) {
+    if (!path->channel.status().is_ok()) continue;  // lost earlier; said then
+    Status status = path->channel.close();
+    if (first.is_ok()) first = std::move(status);
+  }
+  return first;
+}
+
+uint64_t Connection::in_flight() const {
+  uint64_t sum = 0;
+  for (const auto& path : paths_) sum += path->channel.in_flight();
+  return sum;
+}
+
+bool Connection::all_closed() const {
+  return std::all_of(paths_.begin(), paths_.end(), [](const auto& path) { return path->channel.closed(); });
+}
+
+std::vector<ChannelCounters> Connection::counters() const {
+  std::vector<ChannelCounters> all;
+  for (const auto& path : paths_) {
+    all.push_back(
+        {.nic = path->nic, .bytes = path->bytes, .chunks = path->chunks, .open = !closed_ && path->channel.status().is_ok()});
+  }
+  return all;
+}
+
+std::string Connection::flight_record() const {
+  if (!grants()) return paths_.front()->channel.flight_record();
+  std::string text = concat(pending_, " transfers pending");
+  for (uint64_t id = placing_id_; direction_ == Direction::kRecv && id < next_id_ && id < placing_id_ + 4; ++id) {
+    const Transfer& transfer = transfers_[id % transfers_.size()];
+    text += concat("\ntransfer ", id, ": ", transfer.placed_chunks, " of ", transfer.plan.count(), " chunks granted");
+  }
+  if (!lost_.empty()) text += concat("\n", lost_.size(), " chunks of failed channels wait for another one");
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    const Path& path = *paths_[i];
+    text += concat("\n", label(i), path.channel.status().is_ok() ? "" : " (failed)");
+    if (direction_ == Direction::kSend) text += concat(", ", path.granted.size(), " chunks granted and not posted");
+    text += concat(": ", path.channel.flight_record());
+  }
+  return text;
 }
 
 }  // namespace tcpx

@@ -27,6 +27,30 @@ auto until_answer(const HandshakeWait& wait, const char* operation, Try try_once
   }
 }
 
+// Asks `try_one(i)` for each of `count` comms, until all have been made. "Not yet" of one holds up none of the others: which of
+// them can go on may depend on which of them the other end has got to.
+template <class Try>
+Result<std::vector<Comm>> until_all(size_t count, const HandshakeWait& wait, const char* operation, Try try_one) {
+  std::vector<std::optional<Comm>> made(count);
+  size_t made_count = 0;
+  const auto try_all = [&]() -> Result<std::optional<bool>> {
+    for (size_t i = 0; i < count; ++i) {
+      if (made[i]) continue;
+      Result<std::optional<Comm>> comm = try_one(i);
+      if (!comm.is_ok()) return comm.status();
+      if (!comm->has_value()) continue;
+      made[i].emplace(std::move(**comm));
+      ++made_count;
+    }
+    return made_count == count ? std::optional(true) : std::nullopt;
+  };
+  const auto done = until_answer(wait, operation, try_all);
+  if (!done.is_ok()) return done.status();
+  std::vector<Comm> comms;
+  for (auto& comm : made) comms.push_back(std::move(*comm));
+  return comms;
+}
+
 }  // namespace
 
 Result<Listener> Listener::create(NetPlugin& plugin, int dev) {
@@ -44,10 +68,17 @@ Listener::~Listener() {
   (void)close();
 }
 
-Result<Comm> Listener::accept(DeviceHandleStorage& device_handle, const HandshakeWait& wait) {
-  const auto comm = until_answer(wait, "accept", [&] { return plugin_->try_accept(comm_, device_handle); });
+Result<std::optional<Comm>> Listener::try_accept(DeviceHandleStorage& device_handle) {
+  const auto comm = plugin_->try_accept(comm_, device_handle);
   if (!comm.is_ok()) return comm.status();
-  return Comm(*plugin_, **comm);
+  if (!comm->has_value()) return std::optional<Comm>();
+  return std::optional<Comm>(Comm(*plugin_, **comm));
+}
+
+Result<Comm> Listener::accept(DeviceHandleStorage& device_handle, const HandshakeWait& wait) {
+  auto comm = until_answer(wait, "accept", [&] { return try_accept(device_handle); });
+  if (!comm.is_ok()) return comm.status();
+  return std::move(**comm);
 }
 
 Status Listener::close() {
@@ -55,11 +86,27 @@ Status Listener::close() {
   return plugin_->close(comm_);
 }
 
+Result<std::vector<Comm>> accept_all(std::span<Listener> listeners,
+                                     std::span<const std::unique_ptr<DeviceHandleStorage>> device_handles,
+                                     const HandshakeWait& wait) {
+  return until_all(listeners.size(), wait, "accept", [&](size_t i) { return listeners[i].try_accept(*device_handles[i]); });
+}
+
+Result<std::vector<Comm>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
+                                      const HandshakeWait& wait) {
+  std::vector<Handle> scratch(handles.begin(), handles.end());
+  return until_all(handles.size(), wait, "connect", [&](size_t i) -> Result<std::optional<Comm>> {
+    const auto comm = plugin.try_connect(devices[i], scratch[i]);
+    if (!comm.is_ok()) return comm.status();
+    if (!comm->has_value()) return std::optional<Comm>();
+    return std::optional<Comm>(Comm(plugin, **comm));
+  });
+}
+
 Result<Comm> connect_comm(NetPlugin& plugin, int dev, const Handle& handle, const HandshakeWait& wait) {
-  Handle scratch = handle;
-  const auto comm = until_answer(wait, "connect", [&] { return plugin.try_connect(dev, scratch); });
-  if (!comm.is_ok()) return comm.status();
-  return Comm(plugin, **comm);
+  auto comms = connect_all(plugin, {&dev, 1}, {&handle, 1}, wait);
+  if (!comms.is_ok()) return comms.status();
+  return std::move(comms->front());
 }
 
 }  // namespace tcpx

@@ -7,6 +7,10 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "base/clock.h"
 #include "net/net_plugin.h"
@@ -33,6 +37,8 @@ class Listener {
 
   const Handle& handle() const { return handle_; }
 
+  /// nullopt: nobody has come yet. `device_handle` as below.
+  Result<std::optional<Comm>> try_accept(DeviceHandleStorage& device_handle);
   /// Waits for the end that connects with the handle. `device_handle` must live as long as the comm.
   /// @return kTimeout at the deadline or when stopped, what the bootstrap channel says of the peer, or the plugin's error.
   Result<Comm> accept(DeviceHandleStorage& device_handle, const HandshakeWait& wait);
@@ -47,6 +53,17 @@ class Listener {
   Handle handle_;
   bool open_ = true;
 };
+
+/// Accepts at every listener, in whatever order the other end comes to them. @param device_handles one for each listener
+/// @return one comm per listener, in their order; errors as Listener::accept, after which none is left open.
+Result<std::vector<Comm>> accept_all(std::span<Listener> listeners,
+                                     std::span<const std::unique_ptr<DeviceHandleStorage>> device_handles,
+                                     const HandshakeWait& wait);
+
+/// Connects to every handle from the device of the same place, in whatever order they answer.
+/// @return as accept_all
+Result<std::vector<Comm>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
+                                      const HandshakeWait& wait);
 
 /// Connects to the listener that `handle` leads to. `handle` itself stays as it is: the plugin writes into a copy (1, 2).
 /// @return as Listener::accept.

@@ -1,9 +1,11 @@
-// Both ends of one wire of a plugin, with their memory, under a manual clock.
+// Both ends of a connection over the wires of a fake plugin, with their memory, under a manual clock.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +18,34 @@
 
 namespace tcpx::testing {
 
+/// Two ends of a link; what one posts waits until the other pumps.
+class FakePeerLink final : public PeerLink {
+ public:
+  struct Queue {
+    std::deque<std::pair<FrameType, std::vector<std::byte>>> messages;
+    Status broken;  ///< what both ends say from now on
+  };
+  FakePeerLink(std::shared_ptr<Queue> in, std::shared_ptr<Queue> out) : in_(std::move(in)), out_(std::move(out)) {}
+
+  void deliver_to(PeerMessageSink* sink) override { sink_ = sink; }
+  Status post(FrameType type, std::span<const std::byte> payload) override {
+    if (out_->broken.is_ok()) out_->messages.push_back({type, {payload.begin(), payload.end()}});
+    return out_->broken;
+  }
+  Status pump() override {
+    for (; in_->broken.is_ok() && !in_->messages.empty(); in_->messages.pop_front()) {
+      if (sink_ != nullptr) sink_->on_peer_message(in_->messages.front().first, in_->messages.front().second);
+    }
+    return in_->broken;
+  }
+
+ private:
+  std::shared_ptr<Queue> in_, out_;
+  PeerMessageSink* sink_ = nullptr;
+};
+
 struct PipelineOptions {
+  size_t channels = 1;
   FakeNetPlugin::Options fake;
   ConnectionOptions send{.limits = {.window = kDefaultSendWindow}, .chunk_bytes = 4096, .max_transfers = 8};
   ConnectionOptions recv{.limits = {.window = kDefaultRecvWindow}, .chunk_bytes = 4096, .max_transfers = 8};
@@ -36,13 +65,27 @@ struct Pipeline {
     NetPlugin& plugin = wrap != nullptr ? *wrap(fake, user) : fake;
     source = memory->allocate_device(0, options.memory_bytes).value();
     target = memory->allocate_device(0, options.memory_bytes).value();
-    const auto [send_comm, recv_comm] = fake.make_wire();
-    raw_send = send_comm;
-    raw_recv = recv_comm;
-    send = Connection::create(Comm(plugin, send_comm), {}, clock, options.send).value();
-    recv = Connection::create(Comm(plugin, recv_comm), {.unpacker = &unpacker, .pool = fake.pool(), .tap = options.tap}, clock,
-                              options.recv)
-               .value();
+    std::vector<ChannelParts> send_parts, recv_parts;
+    for (size_t i = 0; i < options.channels; ++i) {
+      const auto [send_comm, recv_comm] = fake.make_wire();
+      raw_sends.push_back(send_comm);
+      raw_recvs.push_back(recv_comm);
+      const std::string nic = options.channels > 1 ? "nic" + std::to_string(i) : "";
+      send_parts.push_back({.comm = Comm(plugin, send_comm), .receive = {}, .nic = nic});
+      recv_parts.push_back({.comm = Comm(plugin, recv_comm),
+                            .receive = {.unpacker = &unpacker, .pool = fake.pool(), .tap = options.tap},
+                            .nic = nic});
+    }
+    raw_send = raw_sends[0];
+    raw_recv = raw_recvs[0];
+    const auto links = [&](auto in, auto out) {
+      ConnectionLinks made;
+      if (options.channels > 1) made.peer = std::make_unique<FakePeerLink>(in, out);
+      made.link_is_down = [this](const std::string& nic) { return down_nics.contains(nic); };
+      return made;
+    };
+    send = Connection::create(std::move(send_parts), links(to_sender, to_receiver), clock, options.send).value();
+    recv = Connection::create(std::move(recv_parts), links(to_receiver, to_sender), clock, options.recv).value();
     send_memory = send->register_memory(source.device(), source.size(), MemoryType::kCuda).value();
     recv_memory = recv->register_memory(target.device(), target.size(), options.recv_type).value();
     std::fill_n(target.host(), target.size(), kUntouched);
@@ -82,8 +125,13 @@ struct Pipeline {
   FakeUnpacker unpacker;
   std::unique_ptr<MemoryOps> memory;
   MemoryBuffer source, target;
-  SendComm raw_send{};
+  std::vector<SendComm> raw_sends;  ///< by channel
+  std::vector<RecvComm> raw_recvs;
+  SendComm raw_send{};  ///< of channel 0
   RecvComm raw_recv{};
+  std::shared_ptr<FakePeerLink::Queue> to_sender = std::make_shared<FakePeerLink::Queue>();
+  std::shared_ptr<FakePeerLink::Queue> to_receiver = std::make_shared<FakePeerLink::Queue>();
+  std::set<std::string> down_nics;
   std::unique_ptr<Connection> send, recv;
   RegisteredMemory send_memory, recv_memory;
 };

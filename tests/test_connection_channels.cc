@@ -1,0 +1,277 @@
+// Connections of several channels: who carries what, what the halves tell each other, what a lost channel means.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/support/expect_log.h"
+#include "tests/support/pipeline_fixture.h"
+
+namespace tcpx {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::expect_clean_success;
+using testing::expect_let_go;
+using testing::Pipeline;
+using testing::PipelineOptions;
+
+PipelineOptions channels(size_t count, bool failover = false) {
+  PipelineOptions options;
+  options.channels = count;
+  options.fake.page_count = 1024;
+  options.send.failover = options.recv.failover = failover;
+  return options;
+}
+
+uint64_t sum_of_chunks(const Connection& connection) {
+  uint64_t sum = 0;
+  for (const ChannelCounters& channel : connection.counters()) sum += channel.chunks;
+  return sum;
+}
+
+TEST(ConnectionChannels, EveryChannelCarriesItsShareAndIsCounted) {
+  Pipeline p(channels(4));
+  for (int round = 0; round < 20; ++round) {
+    const uint64_t seed = static_cast<uint64_t>(round) + 1;
+    const TransferId got = p.submit_recv(0, 200001), sent = p.submit_send(0, 200001, seed);
+    ASSERT_TRUE(p.drive_to_end());
+    expect_clean_success(p, sent, got, 0, 200001, seed);
+  }
+  for (const Connection* connection : {p.send.get(), p.recv.get()}) {
+    uint64_t bytes = 0;
+    for (const ChannelCounters& channel : connection->counters()) {
+      EXPECT_NEAR(static_cast<double>(channel.chunks), 20 * 49 / 4.0, 50) << channel.nic;
+      EXPECT_TRUE(channel.open);
+      bytes += channel.bytes;
+    }
+    EXPECT_EQ(bytes, 20u * 200001);
+    EXPECT_EQ(connection->counters()[2].nic, "nic2");
+  }
+  EXPECT_TRUE(p.send->close().is_ok());
+  EXPECT_TRUE(p.recv->close().is_ok());
+  EXPECT_FALSE(p.recv->counters()[0].open);
+}
+
+TEST(ConnectionChannels, WhoComesFirstDoesNotMatter) {
+  for (const bool sender_first : {true, false}) {
+    Pipeline p(channels(3));
+    std::vector<TransferId> sent, got;
+    const auto send_all = [&] {
+      for (size_t i = 0; i < 5; ++i) sent.push_back(p.submit_send(i * 40000, 40000 - i, i + 1));
+    };
+    const auto recv_all = [&] {
+      for (size_t i = 0; i < 5; ++i) got.push_back(p.submit_recv(i * 40000, 40000 - i));
+    };
+    sender_first ? send_all() : recv_all();
+    for (int i = 0; i < 50; ++i) {
+      p.send->progress();
+      p.recv->progress();
+    }
+    sender_first ? recv_all() : send_all();
+    ASSERT_TRUE(p.drive_to_end());
+    for (size_t i = 0; i < 5; ++i) expect_clean_success(p, sent[i], got[i], i * 40000, 40000 - i, i + 1);
+  }
+}
+
+TEST(ConnectionChannels, EmptyAndTinyTransfersPass) {
+  Pipeline p(channels(2));
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4096}, size_t{4097}, size_t{0}}) {
+    const TransferId sent = p.submit_send(0, bytes), got = p.submit_recv(0, bytes);
+    ASSERT_TRUE(p.drive_to_end()) << bytes;
+    expect_clean_success(p, sent, got, 0, bytes);
+  }
+}
+
+TEST(ConnectionChannels, SizesThatDifferEndBothBeforeDataMoves) {
+  Pipeline p(channels(2));
+  const TransferId sent = p.submit_send(0, 8192), got = p.submit_recv(0, 12288);
+  ASSERT_TRUE(p.drive_to_end());
+  const TransferAnswer send = p.send->poll(sent), recv = p.recv->poll(got);
+  EXPECT_EQ(send.status.code(), Code::kMismatch) << send.status.to_string();
+  EXPECT_EQ(recv.status.code(), Code::kMismatch) << recv.status.to_string();
+  for (const Status& status : {send.status, recv.status}) {
+    EXPECT_NE(status.detail().find("8192 bytes at the sender and 12288 at the receiver"), std::string::npos)
+        << status.to_string();
+  }
+  EXPECT_EQ(p.fake.calls(testing::Call::kSend), 0u);
+  expect_let_go(p);
+}
+
+TEST(ConnectionChannels, WithoutFailoverALostChannelEndsBothEndsAndIsNamed) {
+  testing::allow_log("channel gives up");
+  Pipeline p(channels(4));
+  const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
+  for (int i = 0; i < 3; ++i) {
+    p.send->progress();
+    p.recv->progress();
+  }
+  p.down_nics = {"nic2"};
+  p.clock.advance(milliseconds(150));
+  ASSERT_TRUE(p.drive_to_end());
+  for (const Status& status : {p.send->poll(sent).status, p.recv->poll(got).status}) {
+    EXPECT_FALSE(status.is_ok());
+    EXPECT_NE(status.detail().find("nic2 is down"), std::string::npos) << status.to_string();
+  }
+  expect_let_go(p);
+}
+
+TEST(ConnectionChannels, FailoverDeliversEverythingOverTheOthers) {
+  testing::allow_log("connection goes on over 3 of 4 channels: ");
+  testing::allow_log("channel gives up");
+  Pipeline p(channels(4, true));
+  std::vector<TransferId> sent, got;
+  for (size_t i = 0; i < 4; ++i) {
+    sent.push_back(p.submit_send(i * 60000, 60000, i + 1));
+    got.push_back(p.submit_recv(i * 60000, 60000));
+  }
+  ASSERT_TRUE(p.drive([&] { return sum_of_chunks(*p.recv) > 10; }));
+  p.down_nics = {"nic1"};
+  p.clock.advance(milliseconds(150));
+  ASSERT_TRUE(p.drive_to_end());
+  for (size_t i = 0; i < 4; ++i) expect_clean_success(p, sent[i], got[i], i * 60000, 60000, i + 1);
+  EXPECT_TRUE(
+      testing::logged("goes on over 3 of 4 channels: TCPX_E_SYSTEM: watch network interface: channel 1 (nic1): nic1 is down"));
+  EXPECT_FALSE(p.recv->counters()[1].open);
+  EXPECT_FALSE(p.send->counters()[1].open);
+  EXPECT_TRUE(p.recv->status().is_ok());
+  // And the next transfer does without the lost channel.
+  const TransferId more_sent = p.submit_send(0, 100000, 9), more_got = p.submit_recv(0, 100000);
+  ASSERT_TRUE(p.drive_to_end());
+  expect_clean_success(p, more_sent, more_got, 0, 100000, 9);
+  EXPECT_TRUE(p.send->close().is_ok());
+  EXPECT_TRUE(p.recv->close().is_ok());
+}
+
+TEST(ConnectionChannels, AFailoverSenderIsDoneOnlyWhenThePeerHasEverything) {
+  Pipeline p(channels(2, true));
+  const TransferId got = p.submit_recv(0, 4096);
+  p.recv->progress();
+  const TransferId sent = p.submit_send(0, 4096);
+  for (int i = 0; i < 20; ++i) p.send->progress();
+  EXPECT_EQ(p.send->in_flight(), 0u) << "the plugin has let go";
+  EXPECT_EQ(p.send->poll(sent).state, TransferState::kPending);
+  ASSERT_TRUE(p.drive_to_end());
+  expect_clean_success(p, sent, got, 0, 4096);
+}
+
+TEST(ConnectionChannels, WhenTheLastChannelIsLostTheConnectionIs) {
+  testing::allow_log("channel gives up");
+  testing::allow_log("goes on over 1 of 2 channels");
+  Pipeline p(channels(2, true));
+  const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
+  p.recv->progress();
+  p.down_nics = {"nic0", "nic1"};
+  p.clock.advance(milliseconds(150));
+  ASSERT_TRUE(p.drive_to_end());
+  EXPECT_EQ(p.send->poll(sent).state, TransferState::kFailed);
+  EXPECT_EQ(p.recv->poll(got).state, TransferState::kFailed);
+  expect_let_go(p);
+}
+
+TEST(ConnectionChannels, ABrokenLinkEndsPendingTransfers) {
+  Pipeline p(channels(2));
+  const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
+  p.recv->progress();
+  p.to_sender->broken = p.to_receiver->broken = Status(Code::kPeerGone, "read bootstrap frame", "connection closed by the peer");
+  ASSERT_TRUE(p.drive_to_end());
+  EXPECT_EQ(p.send->poll(sent).status.code(), Code::kPeerGone);
+  EXPECT_EQ(p.recv->poll(got).status.code(), Code::kPeerGone);
+  expect_let_go(p);
+}
+
+TEST(ConnectionChannels, ASenderThatHearsNothingGivesUpWithAFlightRecord) {
+  testing::allow_log("no word from the peer for ");
+  PipelineOptions options = channels(2);
+  options.send.limits.stall_limit = milliseconds(200);
+  Pipeline p(options);
+  const TransferId sent = p.submit_send(0, 200000);
+  ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; }));
+  EXPECT_EQ(p.send->poll(sent).status.code(), Code::kTimeout);
+  EXPECT_TRUE(testing::logged("1 transfers pending"));
+  expect_let_go(p);
+}
+
+/// What a sender makes of messages that no receiver of ours sends.
+class ConnectionChannelsForged : public ::testing::Test {
+ protected:
+  void grant(const GrantHeader& header, std::vector<uint8_t> over) {
+    std::array<std::byte, kMaxPeerMessageBytes> room;
+    const auto text = encode_grant(room, {.header = header, .channels = over});
+    p_.to_sender->messages.push_back({FrameType::kGrant, {text.begin(), text.end()}});
+  }
+  void regrant(const Regrant& regrant) {
+    std::array<std::byte, kMaxPeerMessageBytes> room;
+    const auto text = encode_regrant(room, regrant);
+    p_.to_sender->messages.push_back({FrameType::kRegrant, {text.begin(), text.end()}});
+  }
+  Status outcome() {
+    const TransferId sent = p_.submit_send(0, 12288);
+    p_.drive([&] { return p_.send->pending() == 0; }, 100);
+    return p_.send->poll(sent).status;
+  }
+  Pipeline p_{channels(2, true)};
+};
+
+TEST_F(ConnectionChannelsForged, GrantsOutOfOrder) {
+  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 1, .count = 1, .reserved = 0}, {0});
+  EXPECT_EQ(outcome().code(), Code::kProtocol);
+}
+TEST_F(ConnectionChannelsForged, GrantsOfTheSameChunkTwice) {
+  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
+  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
+  EXPECT_EQ(outcome().code(), Code::kProtocol);
+}
+TEST_F(ConnectionChannelsForged, GrantsBeyondTheTransfer) {
+  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 4, .reserved = 0}, {0, 1, 0, 1});
+  EXPECT_EQ(outcome().code(), Code::kProtocol);
+}
+TEST_F(ConnectionChannelsForged, GrantsOverNoChannel) {
+  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 2, .reserved = 0}, {0, 2});
+  EXPECT_EQ(outcome().code(), Code::kProtocol);
+}
+TEST_F(ConnectionChannelsForged, GrantsWithoutEnd) {
+  grant({.transfer = 1, .transfer_bytes = 200 * 4096, .first_chunk = 0, .count = 100, .reserved = 0},
+        std::vector<uint8_t>(100, 0));
+  EXPECT_EQ(outcome().code(), Code::kProtocol);
+}
+TEST_F(ConnectionChannelsForged, ASizeThatChanges) {
+  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
+  grant({.transfer = 1, .transfer_bytes = 12289, .first_chunk = 1, .count = 1, .reserved = 0}, {0});
+  EXPECT_EQ(outcome().code(), Code::kProtocol);
+}
+TEST_F(ConnectionChannelsForged, RegrantsOfWhatWasNotGranted) {
+  regrant({.transfer = 1, .transfer_bytes = 12288, .chunk = 0, .channel = 1, .reserved = 0});
+  EXPECT_EQ(outcome().code(), Code::kProtocol);
+}
+TEST_F(ConnectionChannelsForged, AcknowledgementsOfNothing) {
+  std::array<std::byte, kMaxPeerMessageBytes> room;
+  const auto text = encode_received(room, 7);
+  p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
+  EXPECT_EQ(outcome().code(), Code::kProtocol);
+}
+TEST_F(ConnectionChannelsForged, MessagesForTheOtherHalf) {
+  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
+  std::swap(p_.to_sender->messages, p_.to_receiver->messages);
+  const TransferId got = p_.submit_recv(0, 4096);
+  p_.drive([&] { return p_.recv->pending() == 0; }, 100);
+  EXPECT_EQ(p_.recv->poll(got).status.code(), Code::kProtocol);
+}
+
+TEST(ConnectionChannels, PartsThatCannotBeAreRefused) {
+  Pipeline p;
+  const auto code = [&](std::vector<ChannelParts> parts) {
+    return Connection::create(std::move(parts), {}, p.clock, {}).status().code();
+  };
+  EXPECT_EQ(code({}), Code::kInvalidArgument);
+  std::vector<ChannelParts> no_link, both_ways;
+  for (int i = 0; i < 2; ++i) no_link.push_back({.comm = Comm(p.fake, p.fake.make_wire().first), .receive = {}});
+  EXPECT_EQ(code(std::move(no_link)), Code::kInvalidArgument);
+  const auto [send_comm, recv_comm] = p.fake.make_wire();
+  both_ways.push_back({.comm = Comm(p.fake, send_comm), .receive = {}});
+  both_ways.push_back({.comm = Comm(p.fake, recv_comm), .receive = {}});
+  EXPECT_EQ(code(std::move(both_ways)), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tcpx

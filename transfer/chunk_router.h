@@ -1,0 +1,63 @@
+// ChunkRouter: which channel the next chunk goes over. Arithmetic over what has been seen of each channel; no clock of its own.
+//
+// A chunk goes to the channel that is expected to deliver it first: the bytes outstanding there, and the chunk, over the rate at
+// which that channel has been delivering. One that has no room is passed over for the next best, because a channel that idles
+// while work is left is worse than a chunk out of order. But no channel takes a chunk that it would deliver later than the others
+// take for all that is left of the transfer: near the end, waiting for a fast channel beats filling a slow one.
+//
+// Rates. A channel's rate is bytes delivered over time spent with something outstanding, of the recent past: both sums are halved
+// whenever the time exceeds kMemory. Time in which no channel delivered anything says nothing about their order (the peer was not
+// sending), so what is longer than kPause between two deliveries is not counted. A channel that has delivered nothing yet counts
+// as fast as the mean of the others and gets at most kFirstChunks, so that one that turns out to be slow does not begin with a
+// full window.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/clock.h"
+#include "transfer/peer_messages.h"
+
+namespace tcpx {
+
+class ChunkRouter {
+ public:
+  static constexpr Duration kMemory = std::chrono::milliseconds(20);
+  static constexpr Duration kPause = std::chrono::milliseconds(5);
+  static constexpr uint32_t kFirstChunks = 4;
+
+  /// @param channels 1 ... kMaxChannels
+  explicit ChunkRouter(size_t channels) : channels_(channels) {}
+
+  /// @param room bit i: channel i can take a chunk now; a closed one never has room
+  /// @param bytes of the chunk; @param left of its transfer, this chunk included
+  /// @return nullopt: wait
+  std::optional<size_t> pick(uint32_t room, uint64_t bytes, uint64_t left) const;
+
+  void posted(size_t channel, uint64_t bytes, TimePoint now);
+  void delivered(size_t channel, uint64_t bytes, TimePoint now);
+  /// The channel has failed; what was outstanding there is not.
+  void closed(size_t channel);
+
+  /// Bytes per second; 0 when nothing has been delivered yet.
+  double rate(size_t channel) const;
+  uint64_t outstanding(size_t channel) const { return lanes_[channel].outstanding; }
+
+ private:
+  struct Lane {
+    uint64_t outstanding = 0;
+    uint32_t chunks = 0;  // outstanding
+    bool open = true;
+    double bytes = 0, seconds = 0;  // delivered, of the recent past
+    TimePoint counted_to{};         // time up to here is in `seconds`
+  };
+  void count_time(Lane& lane, TimePoint now);
+
+  size_t channels_;
+  std::array<Lane, kMaxChannels> lanes_{};
+  TimePoint last_delivery_{};  // on any channel
+};
+
+}  // namespace tcpx

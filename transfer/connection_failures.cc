@@ -1,0 +1,121 @@
+// The part of a Connection that knows what to do when a channel fails, a network interface goes down, or nothing moves.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "transfer/connection.h"
+
+namespace tcpx {
+namespace {
+
+constexpr Duration kLookAtLinksEvery = std::chrono::milliseconds(100);
+
+}  // namespace
+
+std::string Connection::label(size_t index) const {
+  const std::string& nic = paths_[index]->nic;
+  return concat("channel ", index, nic.empty() ? "" : concat(" (", nic, ")"));
+}
+
+// A TCP connection whose interface is gone just waits; the kernel knows at once.
+void Connection::look_at_links() {
+  if (!links_.link_is_down || pending_ == 0 || now_ < next_link_look_) return;
+  next_link_look_ = now_ + kLookAtLinksEvery;
+  for (const auto& path : paths_) {
+    if (path->channel.status().is_ok() && links_.link_is_down(path->nic)) {
+      path->channel.fail(
+          Status(Code::kSystem, "watch network interface", concat(path->nic, " is down"), Domain::kErrno, ENETDOWN));
+    }
+  }
+}
+
+// What a failed channel means: told to the peer once, the end of the connection without failover, work for others with it.
+void Connection::take_failure(size_t index) {
+  Path& path = *paths_[index];
+  const Status& reason = path.channel.status();
+  if (!std::exchange(path.failure_taken, true)) {
+    if (links_.peer != nullptr && !path.told_by_peer) {
+      std::array<std::byte, kMaxPeerMessageBytes> text;
+      (void)links_.peer->post(FrameType::kChannelDown,
+                              encode_channel_down(text, {.channel = static_cast<uint32_t>(index), .reason = reason}));
+    }
+    size_t open = 0;
+    for (const auto& other : paths_) open += other->channel.status().is_ok() ? 1 : 0;
+    if (status_.is_ok()) {
+      // One channel without a name is the connection itself.
+      Status named = !grants() && path.nic.empty()
+                         ? reason
+                         : Status(reason.code(), reason.operation(), concat(label(index), ": ", reason.detail()), reason.domain(),
+                                  reason.native());
+      if (!acknowledges() || open == 0) {
+        fail(std::move(named));
+      } else {
+        log(LogLevel::kWarning, name_of(direction_), " connection goes on over ", open, " of ", paths_.size(),
+            " channels: ", named.to_string());
+      }
+    }
+  }
+  if (!status_.is_ok() || !path.channel.closed() || std::exchange(path.written_off, true)) return;
+  if (path.channel.abandoned()) {
+    fail(reason);  // its chunks cannot go elsewhere while something may write to their memory
+  } else {
+    write_off(index);
+  }
+}
+
+// Nothing touches the memory of the channel's chunks any more: they can go elsewhere.
+void Connection::write_off(size_t index) {
+  Path& path = *paths_[index];
+  path.channel.for_each_failed([&](const ChunkWork& work) {
+    Transfer& transfer = slot(static_cast<uint64_t>(work.transfer));
+    --transfer.outstanding;
+    if (direction_ == Direction::kRecv) {
+      lost_.push_back({static_cast<uint64_t>(work.transfer), work.chunk.index, transfer.plan.transfer_bytes()});
+    } else {
+      end_if_complete(transfer);  // acknowledged, and this was the last that still read its memory
+    }
+  });
+  path.granted.clear();
+  router_.closed(index);
+}
+
+Status Connection::take_channel_down(const ChannelDown& down) {
+  Path& path = *paths_[down.channel];
+  if (path.channel.status().is_ok()) {
+    path.told_by_peer = true;
+    path.channel.fail(down.reason);
+  }
+  return Status::ok();
+}
+
+void Connection::fail(Status reason) {
+  if (!status_.is_ok()) return;
+  status_ = std::move(reason);
+  for (const auto& path : paths_) path->channel.fail(status_);
+}
+
+// Chunks in flight that do not move are their channel's to notice. This is for transfers that wait for the other half.
+void Connection::check_stall(bool advanced) {
+  if (advanced || pending_ == 0 || in_flight() > 0) last_advance_ = now_;
+  if (!status_.is_ok() || now_ - last_advance_ < options_.limits.stall_limit) return;
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - last_advance_).count();
+  Status status(Code::kTimeout, concat(name_of(direction_), " transfer"), concat("no word from the peer for ", ms, " ms"));
+  log(LogLevel::kError, status.to_string(), "; ", flight_record());
+  fail(std::move(status));
+}
+
+void Connection::fail_pending() {
+  if (std::any_of(paths_.begin(), paths_.end(), [](const auto& path) { return path->channel.abandoned(); })) {
+    status_ = Status(status_.code(), status_.operation(), status_.detail() + "; copies of received data may still be running",
+                     status_.domain(), status_.native());
+  }
+  for (Transfer& transfer : transfers_) {
+    if (transfer.state == TransferState::kPending) transfer.state = TransferState::kFailed;
+  }
+  pending_ = 0;
+  placing_id_ = next_id_;
+}
+
+}  // namespace tcpx

@@ -1,0 +1,141 @@
+#include "transfer/connection_setup.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+// Of what peer_messages.h says and of what a connection takes for granted about its peer.
+constexpr int kPipelineVersion = 1;
+
+constexpr std::string_view kMustMatch[] = {"pipeline version", "channels", "chunk bytes", "failover"};
+
+Status check(const ChannelDevices& devices, const HandshakeWait& wait) {
+  if (devices.empty() || devices.size() > kMaxChannels) {
+    return Status(Code::kInvalidArgument, "open connection", concat(devices.size(), " channels, must be 1 to ", kMaxChannels));
+  }
+  if (wait.peer == nullptr) return Status(Code::kInvalidArgument, "open connection", "no bootstrap channel");
+  return Status::ok();
+}
+
+Status compare_settings(Direction mine, size_t channels, const ConnectionOptions& options, const HandshakeWait& wait) {
+  const auto plan = ChunkPlan::make(0, options.chunk_bytes);
+  if (!plan.is_ok()) return plan.status();
+  const Parameters parameters = {{"pipeline version", std::to_string(kPipelineVersion)},
+                                 {"half", std::string(name_of(mine))},
+                                 {"channels", std::to_string(channels)},
+                                 {"chunk bytes", std::to_string(options.chunk_bytes)},
+                                 {"failover", options.failover ? "on" : "off"}};
+  const auto theirs = wait.peer->exchange_parameters(parameters, kMustMatch, wait.deadline);
+  if (!theirs.is_ok()) return theirs.status();
+  const auto half = theirs->find("half");
+  if (half != theirs->end() && half->second == name_of(mine)) {
+    return Status(Code::kMismatch, "open connection",
+                  concat("both ends want to ", mine == Direction::kSend ? "send" : "receive"));
+  }
+  return Status::ok();
+}
+
+Result<std::string> nic_of(NetPlugin& plugin, int dev) {
+  auto properties = plugin.properties(dev);
+  if (!properties.is_ok()) return properties.status();
+  return std::move(properties->name);
+}
+
+Result<std::unique_ptr<Connection>> make_connection(std::vector<ChannelParts> parts, const ConnectionOptions& options,
+                                                    const HandshakeWait& wait) {
+  ConnectionLinks links{.peer = wait.peer->open_flow()};
+  auto connection = Connection::create(std::move(parts), std::move(links), Clock::steady(), options);
+  if (!connection.is_ok()) return connection.status();
+  // From here on both halves take messages of the other.
+  TCPX_RETURN_IF_ERROR(wait.peer->barrier(wait.deadline));
+  return connection;
+}
+
+}  // namespace
+
+Result<PipelineSettings> PipelineSettings::from_environment() {
+  PipelineSettings settings;
+  const auto read = [](Variable id, auto& value) {
+    const auto number = environment_integer(id);
+    if (number.is_ok()) value = static_cast<std::remove_reference_t<decltype(value)>>(*number);
+    return number.status();
+  };
+  TCPX_RETURN_IF_ERROR(read(Variable::kNumChannels, settings.channels));
+  TCPX_RETURN_IF_ERROR(read(Variable::kRecvWindow, settings.recv_window));
+  TCPX_RETURN_IF_ERROR(read(Variable::kSendWindow, settings.send_window));
+  TCPX_RETURN_IF_ERROR(read(Variable::kChunkBytes, settings.chunk_bytes));
+  TCPX_RETURN_IF_ERROR(read(Variable::kFailover, settings.failover));
+  return settings;
+}
+
+ConnectionOptions PipelineSettings::options(Direction direction) const {
+  ConnectionOptions options;
+  options.limits.window = direction == Direction::kSend ? send_window : recv_window;
+  options.chunk_bytes = chunk_bytes;
+  options.failover = failover;
+  return options;
+}
+
+Result<std::unique_ptr<Connection>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
+                                                  const ConnectionOptions& options, const HandshakeWait& wait) {
+  TCPX_RETURN_IF_ERROR(check(devices, wait));
+  TCPX_RETURN_IF_ERROR(compare_settings(Direction::kRecv, devices.size(), options, wait));
+  std::vector<Listener> listeners;
+  std::vector<Handle> handles;
+  for (const int dev : devices) {
+    auto listener = Listener::create(plugin, dev);
+    if (!listener.is_ok()) return listener.status();
+    handles.push_back(listener->handle());
+    listeners.push_back(std::move(*listener));
+  }
+  TCPX_RETURN_IF_ERROR(wait.peer->send_handles(handles, wait.deadline));
+
+  std::vector<std::unique_ptr<DeviceHandleStorage>> storages;
+  for (size_t i = 0; i < devices.size(); ++i) storages.push_back(std::make_unique<DeviceHandleStorage>());
+  auto comms = accept_all(listeners, storages, wait);
+  if (!comms.is_ok()) return comms.status();
+
+  std::vector<ChannelParts> channels;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    auto nic = nic_of(plugin, devices[i]);
+    if (!nic.is_ok()) return nic.status();
+    ReceiveParts receive{.unpacker = parts.unpacker, .pool = {}, .tap = parts.tap};
+    if (parts.lane != nullptr) {
+      const auto pool = plugin.bounce_pool(*storages[i], *parts.memory, *parts.lane);
+      if (!pool.is_ok()) return pool.status();
+      receive.pool = *pool;
+    }
+    channels.push_back(
+        {.comm = std::move((*comms)[i]), .receive = receive, .nic = std::move(*nic), .device_handle = std::move(storages[i])});
+  }
+  return make_connection(std::move(channels), options, wait);
+}
+
+Result<std::unique_ptr<Connection>> open_sender(NetPlugin& plugin, const ChannelDevices& devices,
+                                                const ConnectionOptions& options, const HandshakeWait& wait) {
+  TCPX_RETURN_IF_ERROR(check(devices, wait));
+  TCPX_RETURN_IF_ERROR(compare_settings(Direction::kSend, devices.size(), options, wait));
+  const auto handles = wait.peer->receive_handles(devices.size(), wait.deadline);
+  if (!handles.is_ok()) return handles.status();
+  if (handles->size() != devices.size()) {
+    return Status(Code::kProtocol, "open connection", concat(handles->size(), " handles for ", devices.size(), " channels"));
+  }
+  auto comms = connect_all(plugin, devices, *handles, wait);
+  if (!comms.is_ok()) return comms.status();
+  std::vector<ChannelParts> channels;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    auto nic = nic_of(plugin, devices[i]);
+    if (!nic.is_ok()) return nic.status();
+    channels.push_back({.comm = std::move((*comms)[i]), .receive = {}, .nic = std::move(*nic)});
+  }
+  return make_connection(std::move(channels), options, wait);
+}
+
+}  // namespace tcpx

@@ -1,0 +1,55 @@
+// From a bootstrap channel to a connection of several channels: one end listens on a device per channel and ships all handles in
+// one message, the other connects to each; both compare what must be equal first, so that a mistake stops both ends before a comm
+// is made.
+//
+// Both ends make the same sequence of calls on their bootstrap channel, one opening the receiving and the other the sending half.
+// For both directions: first one way, then the other.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/memory_ops.h"
+#include "transfer/connection.h"
+#include "transfer/handshake.h"
+
+namespace tcpx {
+
+/// How a connection is made; what a user can set.
+struct PipelineSettings {
+  uint32_t channels = 0;  ///< 0: one per device, at most kMaxChannels
+  uint32_t recv_window = kDefaultRecvWindow;
+  uint32_t send_window = kDefaultSendWindow;
+  uint32_t chunk_bytes = kDefaultChunkBytes;
+  bool failover = false;
+
+  /// UCCL_TCPX_NUM_CHANNELS, _RECV_WINDOW, _SEND_WINDOW, _CHUNK_BYTES, _FAILOVER. @return kBadConfig naming a malformed one.
+  static Result<PipelineSettings> from_environment();
+  /// Options of the half that sends or receives. The channel count is no option but the number of devices below.
+  ConnectionOptions options(Direction direction) const;
+};
+
+/// The plugin's device of each channel, in channel order; 1 ... kMaxChannels, a device may stand there more than once. Channel i
+/// of one end is connected with channel i of the other.
+using ChannelDevices = std::vector<int>;
+
+/// What a receiving half needs. All must outlive the connection.
+struct ReceiverParts {
+  Unpacker* unpacker = nullptr;  ///< may be null when only host memory is received
+  const MemoryOps* memory = nullptr;
+  CopyLane* lane = nullptr;   ///< null: no bounce pool is looked for, only host memory can be received
+  ReceiveTap* tap = nullptr;  ///< may be null
+};
+
+/// Compares the settings with those of the peer, listens on every device, ships the handles and accepts. The GPU whose memory is
+/// received must be current on this thread (27). `wait.peer` must be set, and must outlive the connection, which sends its grants
+/// and failure reports over it and is to be driven by the thread that uses it.
+/// @return kMismatch naming what differs, at both ends; kTimeout; what the peer or the plugin says.
+Result<std::unique_ptr<Connection>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
+                                                  const ConnectionOptions& options, const HandshakeWait& wait);
+
+/// The other half; the GPU whose memory is sent must be current.
+Result<std::unique_ptr<Connection>> open_sender(NetPlugin& plugin, const ChannelDevices& devices,
+                                                const ConnectionOptions& options, const HandshakeWait& wait);
+
+}  // namespace tcpx

@@ -1,0 +1,32 @@
+// PeerLink: how the two halves of a connection talk while data moves. Ordered and reliable; sending never blocks and neither way
+// allocates. The real one runs over the bootstrap channel (bootstrap_channel.h), tests have one of two queues.
+#pragma once
+
+#include <span>
+
+#include "tcpx/status.h"
+#include "transfer/bootstrap_frame.h"
+
+namespace tcpx {
+
+/// Takes messages of its peer, in order.
+class PeerMessageSink {
+ public:
+  virtual ~PeerMessageSink() = default;
+  /// @param payload valid during the call. Whatever is wrong with it is the sink's own failure.
+  virtual void on_peer_message(FrameType type, std::span<const std::byte> payload) = 0;
+};
+
+/// One thread at a time.
+class PeerLink {
+ public:
+  virtual ~PeerLink() = default;
+  /// From now on messages go to `sink`, null: nowhere.
+  virtual void deliver_to(PeerMessageSink* sink) = 0;
+  /// Sends a message of at most kMaxPeerMessageBytes (peer_messages.h).
+  virtual Status post(FrameType type, std::span<const std::byte> payload) = 0;
+  /// Delivers what has arrived, without waiting. An error is the link's for good.
+  virtual Status pump() = 0;
+};
+
+}  // namespace tcpx

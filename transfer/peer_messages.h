@@ -1,0 +1,81 @@
+// What the two halves of a connection tell each other while data moves, over the bootstrap channel. Pure: no socket, no clock.
+//
+//   grant          receiver -> sender   the next chunks of a transfer, in order, go over these channels
+//   regrant        receiver -> sender   a chunk that a failed channel did not deliver goes over another one
+//   channel down   both ways            a channel has failed, and why
+//   received       receiver -> sender   a transfer is complete (only with failover)
+//
+// Each is the payload of a bootstrap frame of its own type and begins with a FlowHeader, by which the bootstrap channel finds the
+// connection it is for. All integers are little-endian. Decoding bounds every count before it is used; what does not add up is
+// kProtocol.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+/// Channels of one connection.
+inline constexpr uint32_t kMaxChannels = 16;
+/// Chunks that one grant may name.
+inline constexpr uint32_t kMaxGrantChunks = 256;
+
+/// Front of every payload below. Connections on one bootstrap channel are numbered in the order in which they are opened.
+struct FlowHeader {
+  uint32_t flow;
+  uint32_t reserved;
+};
+static_assert(sizeof(FlowHeader) == 8);
+
+/// Front of a grant; `count` bytes follow, each the channel of one chunk.
+struct GrantHeader {
+  uint64_t transfer;        ///< number within the connection: 1, 2, ...
+  uint64_t transfer_bytes;  ///< as the receiver posted it
+  uint64_t first_chunk;     ///< index of the first chunk named
+  uint32_t count;           ///< 1 ... kMaxGrantChunks
+  uint32_t reserved;
+};
+static_assert(sizeof(GrantHeader) == 32);
+
+struct Regrant {
+  uint64_t transfer;
+  uint64_t transfer_bytes;
+  uint64_t chunk;
+  uint32_t channel;
+  uint32_t reserved;
+};
+static_assert(sizeof(Regrant) == 32);
+
+struct Grant {
+  GrantHeader header{};
+  std::span<const uint8_t> channels;
+};
+
+struct ChannelDown {
+  uint32_t channel = 0;
+  Status reason;
+};
+
+/// Decoders take the payload behind the FlowHeader. @param channels of the connection: every channel named is below it.
+Result<Grant> decode_grant(std::span<const std::byte> payload, uint32_t channels);
+Result<Regrant> decode_regrant(std::span<const std::byte> payload, uint32_t channels);
+/// The text is made printable; the reason's operation is "peer reported".
+Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint32_t channels);
+/// @return the number of the transfer
+Result<uint64_t> decode_received(std::span<const std::byte> payload);
+
+/// Room for the largest payload of this file, without FlowHeader.
+inline constexpr size_t kMaxPeerMessageBytes = 512;
+
+/// Encoders fill `room` and return the part used.
+using PeerMessageRoom = std::span<std::byte, kMaxPeerMessageBytes>;
+std::span<const std::byte> encode_grant(PeerMessageRoom room, const Grant& grant);
+std::span<const std::byte> encode_regrant(PeerMessageRoom room, const Regrant& regrant);
+std::span<const std::byte> encode_channel_down(PeerMessageRoom room, const ChannelDown& down);
+std::span<const std::byte> encode_received(PeerMessageRoom room, uint64_t transfer);
+
+}  // namespace tcpx
