@@ -11,7 +11,9 @@
 #include <future>
 
 #include "base/socket_io.h"
+#include "base/text.h"
 #include "transfer/bootstrap.h"
+#include "transfer/peer_messages.h"
 
 namespace tcpx {
 namespace {
@@ -217,6 +219,69 @@ TEST(BootstrapChannel, FloodFromThePeerDoesNotOutlastTheDeadline) {
     }
   });
   EXPECT_EQ(channel.finish(Status::ok(), Deadline::after(milliseconds(100))).code(), Code::kTimeout);
+}
+
+class Recorder final : public PeerMessageSink {
+ public:
+  void on_peer_message(FrameType type, std::span<const std::byte> payload) override {
+    seen.push_back(concat(name_of(type), ":", std::string(reinterpret_cast<const char*>(payload.data()), payload.size())));
+  }
+  std::vector<std::string> seen;
+};
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+TEST(BootstrapChannel, FlowsAreToldApartAndEverythingElseGoesOnBesideThem) {
+  Ends ends = two_ends();
+  const auto a0 = ends.a.open_flow(), a1 = ends.a.open_flow();
+  const auto b0 = ends.b.open_flow(), b1 = ends.b.open_flow();
+  Recorder first, second;
+  b0->deliver_to(&first);
+  b1->deliver_to(&second);
+  EXPECT_TRUE(a1->post(FrameType::kGrant, bytes_of("one")).is_ok());
+  auto barrier = in_thread([&] { return ends.a.barrier(soon()); });
+  EXPECT_TRUE(ends.b.barrier(soon()).is_ok());
+  EXPECT_TRUE(barrier.get().is_ok());
+  EXPECT_EQ(second.seen, std::vector<std::string>{"grant:one"}) << "sent before the barrier, seen before its end";
+  EXPECT_TRUE(a0->post(FrameType::kReceived, bytes_of("")).is_ok());
+  EXPECT_TRUE(a0->post(FrameType::kChannelDown, bytes_of("x")).is_ok());
+  EXPECT_TRUE(b1->pump().is_ok()) << "whoever looks takes in everything";
+  EXPECT_EQ(first.seen, (std::vector<std::string>{"received:", "channel down:x"}));
+  b0->deliver_to(nullptr);
+  EXPECT_TRUE(a0->post(FrameType::kGrant, bytes_of("nobody listens")).is_ok());
+  EXPECT_TRUE(ends.b.peer_status().is_ok());
+  EXPECT_EQ(first.seen.size(), 2u);
+}
+
+TEST(BootstrapChannel, APeerThatDoesNotReadBlocksNoPostAndIsGivenUpInTheEnd) {
+  Ends ends = two_ends();
+  const auto flow = ends.a.open_flow(), other = ends.b.open_flow();
+  Recorder recorder;
+  other->deliver_to(&recorder);
+  const std::string text(kMaxPeerMessageBytes, 'g');
+  size_t posted = 0;
+  while (posted < 500) {
+    ASSERT_TRUE(flow->post(FrameType::kGrant, bytes_of(text)).is_ok());
+    ++posted;
+  }
+  while (recorder.seen.size() < posted) {
+    ASSERT_TRUE(other->pump().is_ok());
+    ASSERT_TRUE(flow->pump().is_ok()) << "sends what the socket did not take at first";
+  }
+  EXPECT_EQ(recorder.seen.back(), "grant:" + text);
+  Status status;
+  for (size_t i = 0; i < 100000 && status.is_ok(); ++i) status = flow->post(FrameType::kGrant, bytes_of(text));
+  EXPECT_EQ(status.code(), Code::kExhausted) << status.to_string();
+}
+
+TEST(BootstrapChannel, APeerMessageTooShortForItsHeaderBreaksTheChannel) {
+  Sockets sockets = socket_pair();
+  BootstrapChannel channel = channel_on(std::move(sockets.a));
+  const auto bytes = encode_frame({.type = FrameType::kGrant, .payload = std::vector<std::byte>(7)});
+  ASSERT_TRUE(send_all(sockets.b.get(), bytes, soon()).is_ok());
+  EXPECT_EQ(channel.peer_status().code(), Code::kProtocol);
 }
 
 TEST(BootstrapChannel, NothingSentIsLostWhenBothLeaveWithoutSleeping) {

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <memory>
+#include <vector>
+
 #include "tests/support/fake_net_plugin.h"
 
 namespace tcpx {
@@ -53,6 +57,41 @@ TEST_F(HandshakeTest, NotYetIsAskedAgain) {
   EXPECT_TRUE(end.close().is_ok()) << "once more does nothing";
   EXPECT_EQ(plugin_.calls(Call::kClose), 1u);
   EXPECT_TRUE(plugin_.misuse().empty());
+}
+
+TEST_F(HandshakeTest, OneThatIsLateHoldsUpNoneOfTheOthers) {
+  std::vector<Listener> listeners;
+  std::vector<Handle> handles;
+  std::vector<std::unique_ptr<DeviceHandleStorage>> storages;
+  for (int i = 0; i < 3; ++i) {
+    listeners.push_back(listener());
+    handles.push_back(listeners.back().handle());
+    storages.push_back(std::make_unique<DeviceHandleStorage>());
+  }
+  const std::array<int, 3> devices{0, 0, 0};
+  plugin_.answer_not_yet(Call::kConnect, 4);
+  plugin_.answer_not_yet(Call::kAccept, 4);
+  const auto senders = connect_all(plugin_, devices, handles, wait());
+  ASSERT_TRUE(senders.is_ok()) << senders.status().to_string();
+  EXPECT_EQ(plugin_.calls(Call::kConnect), 7u) << "all three once, one again, then the two that are left";
+  const auto receivers = accept_all(listeners, storages, wait());
+  ASSERT_TRUE(receivers.is_ok()) << receivers.status().to_string();
+  EXPECT_EQ(receivers->size(), 3u);
+  EXPECT_EQ(plugin_.open_comms(), 6u);
+  EXPECT_TRUE(plugin_.misuse().empty()) << "one accept per listener (3)";
+}
+
+TEST_F(HandshakeTest, WhenOneFailsTheOthersAreClosed) {
+  std::vector<Handle> handles;
+  std::vector<Listener> listeners;
+  for (int i = 0; i < 3; ++i) {
+    listeners.push_back(listener());
+    handles.push_back(listeners.back().handle());
+  }
+  plugin_.fail_call(Call::kConnect, 3, testing::plugin_refused("connect", "no"));
+  const std::array<int, 3> devices{0, 0, 0};
+  EXPECT_EQ(connect_all(plugin_, devices, handles, wait()).status().code(), Code::kPlugin);
+  EXPECT_EQ(plugin_.open_comms(), 0u);
 }
 
 TEST_F(HandshakeTest, Trap01_ConnectLeavesTheCallersHandleAlone) {

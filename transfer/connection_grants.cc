@@ -99,6 +99,11 @@ bool Connection::post_granted() {
       const ChunkName& name = path.granted.front();
       if (name.transfer >= next_id_) break;  // the receiver is ahead of this end
       Transfer& transfer = slot(name.transfer);
+      if (!is_pending(name.transfer)) {
+        fail(Status(Code::kProtocol, "send transfer",
+                    concat("transfer ", name.transfer, " was acknowledged before chunk ", name.chunk, " was sent")));
+        break;
+      }
       if (transfer.plan.transfer_bytes() != name.transfer_bytes) {
         fail(Status(Code::kMismatch, "send transfer",
                     concat("transfer ", name.transfer, " has ", transfer.plan.transfer_bytes(), " bytes at the sender and ",
@@ -193,7 +198,7 @@ Status Connection::queue_granted(size_t index, const ChunkName& name) {
 }
 
 Status Connection::take_received(uint64_t number) {
-  if (number >= next_id_ || !is_pending(number) || slot(number).acknowledged)
+  if (number >= std::min(next_id_, next_granted_.transfer) || !is_pending(number) || slot(number).acknowledged)
     return Status(Code::kProtocol, "take acknowledgement", concat("transfer ", number, " is not waiting for one"));
   Transfer& transfer = slot(number);
   transfer.acknowledged = true;

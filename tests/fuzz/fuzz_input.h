@@ -24,6 +24,12 @@ class FuzzInput {
     rest_ = rest_.subspan(bytes);
     return value;
   }
+  /// The next `count` bytes, or what is left of them.
+  std::span<const std::byte> take_bytes(size_t count) {
+    const auto bytes = rest_.first(std::min(count, rest_.size()));
+    rest_ = rest_.subspan(bytes.size());
+    return bytes;
+  }
   std::span<const std::byte> rest() const { return rest_; }
   bool empty() const { return rest_.empty(); }
 

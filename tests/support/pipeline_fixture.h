@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <memory>
 #include <set>
 #include <string>
@@ -12,37 +11,12 @@
 
 #include "perf/pattern.h"
 #include "tests/support/fake_net_plugin.h"
+#include "tests/support/fake_peer_link.h"
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/manual_clock.h"
 #include "transfer/connection.h"
 
 namespace tcpx::testing {
-
-/// Two ends of a link; what one posts waits until the other pumps.
-class FakePeerLink final : public PeerLink {
- public:
-  struct Queue {
-    std::deque<std::pair<FrameType, std::vector<std::byte>>> messages;
-    Status broken;  ///< what both ends say from now on
-  };
-  FakePeerLink(std::shared_ptr<Queue> in, std::shared_ptr<Queue> out) : in_(std::move(in)), out_(std::move(out)) {}
-
-  void deliver_to(PeerMessageSink* sink) override { sink_ = sink; }
-  Status post(FrameType type, std::span<const std::byte> payload) override {
-    if (out_->broken.is_ok()) out_->messages.push_back({type, {payload.begin(), payload.end()}});
-    return out_->broken;
-  }
-  Status pump() override {
-    for (; in_->broken.is_ok() && !in_->messages.empty(); in_->messages.pop_front()) {
-      if (sink_ != nullptr) sink_->on_peer_message(in_->messages.front().first, in_->messages.front().second);
-    }
-    return in_->broken;
-  }
-
- private:
-  std::shared_ptr<Queue> in_, out_;
-  PeerMessageSink* sink_ = nullptr;
-};
 
 struct PipelineOptions {
   size_t channels = 1;
@@ -81,11 +55,13 @@ struct Pipeline {
     const auto links = [&](auto in, auto out) {
       ConnectionLinks made;
       if (options.channels > 1) made.peer = std::make_unique<FakePeerLink>(in, out);
-      made.link_is_down = [this](const std::string& nic) { return down_nics.contains(nic); };
       return made;
     };
-    send = Connection::create(std::move(send_parts), links(to_sender, to_receiver), clock, options.send).value();
-    recv = Connection::create(std::move(recv_parts), links(to_receiver, to_sender), clock, options.recv).value();
+    ConnectionLinks send_links = links(to_sender, to_receiver), recv_links = links(to_receiver, to_sender);
+    send_links.link_is_down = [this](const std::string& nic) { return sender_lost.contains(nic); };
+    recv_links.link_is_down = [this](const std::string& nic) { return receiver_lost.contains(nic); };
+    send = Connection::create(std::move(send_parts), std::move(send_links), clock, options.send).value();
+    recv = Connection::create(std::move(recv_parts), std::move(recv_links), clock, options.recv).value();
     send_memory = send->register_memory(source.device(), source.size(), MemoryType::kCuda).value();
     recv_memory = recv->register_memory(target.device(), target.size(), options.recv_type).value();
     std::fill_n(target.host(), target.size(), kUntouched);
@@ -131,7 +107,7 @@ struct Pipeline {
   RecvComm raw_recv{};
   std::shared_ptr<FakePeerLink::Queue> to_sender = std::make_shared<FakePeerLink::Queue>();
   std::shared_ptr<FakePeerLink::Queue> to_receiver = std::make_shared<FakePeerLink::Queue>();
-  std::set<std::string> down_nics;
+  std::set<std::string> sender_lost, receiver_lost;  ///< interfaces that are down at that end: nic0, nic1, ...
   std::unique_ptr<Connection> send, recv;
   RegisteredMemory send_memory, recv_memory;
 };

@@ -1,0 +1,41 @@
+// A PeerLink between two connections in one process, as two queues that a test can look into, write to and break.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "transfer/peer_link.h"
+
+namespace tcpx::testing {
+
+/// Two ends of a link; what one posts waits until the other pumps.
+class FakePeerLink final : public PeerLink {
+ public:
+  struct Queue {
+    std::deque<std::pair<FrameType, std::vector<std::byte>>> messages;
+    Status broken;                      ///< what both ends say from now on
+    size_t most_per_pump = ~size_t{0};  ///< messages delivered at once
+  };
+  FakePeerLink(std::shared_ptr<Queue> in, std::shared_ptr<Queue> out) : in_(std::move(in)), out_(std::move(out)) {}
+
+  void deliver_to(PeerMessageSink* sink) override { sink_ = sink; }
+  Status post(FrameType type, std::span<const std::byte> payload) override {
+    if (out_->broken.is_ok()) out_->messages.push_back({type, {payload.begin(), payload.end()}});
+    return out_->broken;
+  }
+  Status pump() override {
+    size_t left = in_->most_per_pump;
+    for (; in_->broken.is_ok() && !in_->messages.empty() && left > 0; in_->messages.pop_front(), --left) {
+      if (sink_ != nullptr) sink_->on_peer_message(in_->messages.front().first, in_->messages.front().second);
+    }
+    return in_->broken;
+  }
+
+ private:
+  std::shared_ptr<Queue> in_, out_;
+  PeerMessageSink* sink_ = nullptr;
+};
+
+}  // namespace tcpx::testing
