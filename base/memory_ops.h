@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "tcpx/status.h"
@@ -89,6 +90,9 @@ class MemoryOps {
   virtual Result<int> current_device() const = 0;
   /// Makes `device` current for the calling thread. kInvalidArgument when there is no such device.
   virtual Status set_current_device(int device) = 0;
+  /// Where the GPU sits, as a resolved path of sysfs (base/pci_device.h). nullopt where host memory stands in, when the system does
+  /// not tell, and for a device that does not exist.
+  virtual std::optional<std::string> pci_path([[maybe_unused]] int device) const { return std::nullopt; }
 
   /// Page-aligned, zeroed memory that both the host and kernels on any device address; on a GPU, mapped portable pinned memory.
   virtual Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) = 0;

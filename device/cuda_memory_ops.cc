@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/pci_device.h"
 #include "base/text.h"
 #include "device/cuda_handles.h"
 #include "device/gpu_presence.h"
@@ -116,6 +117,13 @@ class CudaMemoryOps final : public MemoryOps {
   Status set_current_device(int device) override {
     TCPX_RETURN_IF_ERROR(check_device(device));
     return cuda_status(cudaSetDevice(device), "select device");
+  }
+
+  std::optional<std::string> pci_path(int device) const override {
+    char bus_id[32] = {};
+    if (!check_device(device).is_ok()) return std::nullopt;
+    if (!cuda_status(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device), "read PCI bus id").is_ok()) return std::nullopt;
+    return find_pci_path(bus_id);
   }
 
   Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override {

@@ -219,6 +219,18 @@ TEST_P(MemoryOpsContract, EveryDeviceCanBecomeCurrentForOneThread) {
   ASSERT_TRUE(memory_->set_current_device(0).is_ok());
 }
 
+TEST_P(MemoryOpsContract, APciPathIsThatOfARealGpu) {
+  for (int device = 0; device < memory_->device_count(); ++device) {
+    const std::optional<std::string> path = memory_->pci_path(device);
+    if (!path) continue;  // allowed: a container may hide sysfs
+    EXPECT_TRUE(memory_->has_gpu());
+    EXPECT_EQ(path->rfind("/sys/devices/", 0), 0u) << *path;
+    std::printf("GPU %d: %s\n", device, path->c_str());
+  }
+  EXPECT_EQ(memory_->pci_path(-1), std::nullopt);
+  EXPECT_EQ(memory_->pci_path(memory_->device_count()), std::nullopt);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MemoryOpsContract,
                          ::testing::Values(Maker{"host", make_host_memory_ops}, Maker{"hidden", hidden_memory},
                                            Maker{"machine", make_machine_memory_ops}),
