@@ -1,8 +1,10 @@
 // The one place that wires the real parts: the machine's memory, the plugin the loader finds, an unpacker for a device.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/memory_ops.h"
 #include "net/net_plugin.h"
@@ -24,6 +26,11 @@ struct DefaultEndpoint {
   /// @param kind as UCCL_TCPX_UNPACK_IMPL names them
   /// @return kUnsupported saying what this machine lacks
   Result<std::unique_ptr<Unpacker>> make_unpacker(UnpackKind kind, int device);
+
+  /// The plugin's device of each channel that serves GPU `gpu` (or host memory standing in), nearest first (device_placement.h).
+  /// @param channels 1 ... kMaxChannels, or 0: one for each device, at most kMaxChannels
+  /// @return kInvalidArgument: no such GPU, or too many channels; kNotFound: the plugin has no device; the plugin's error
+  Result<std::vector<int>> channel_devices(int gpu, uint32_t channels);
 };
 
 }  // namespace tcpx

@@ -44,7 +44,7 @@ inline constexpr size_t kCallCount = 13;
 Status plugin_refused(const char* operation, const char* why);
 Status plugin_peer_gone(const char* operation);
 
-class FakeNetPlugin final : public NetPlugin {
+class FakeNetPlugin : public NetPlugin {
  public:
   struct Options {
     uint32_t page_bytes = kPageBytes;  ///< longest fragment

@@ -22,7 +22,7 @@
 
 namespace tcpx::testing {
 
-class HiddenMemoryOps final : public MemoryOps {
+class HiddenMemoryOps : public MemoryOps {
  public:
   /// From now on the copy lanes fail with kSystem.
   void break_copies() { broken_ = true; }
