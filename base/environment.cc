@@ -69,7 +69,8 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
      "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. When unset, "
      "every "
-     "interface that is up, else loopback. Each is one device, numbered by sorted name. Same meaning as in GPUDirect-TCPX."},
+     "interface that is up, else loopback. Each is one device, numbered by sorted name. Same meaning as in GPUDirect-TCPX, but for "
+     "an exact name given several times: `=lo,lo,lo,lo` makes four devices of one interface (software plugin)."},
     {Variable::kSocketFamily, "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY", VariableKind::kChoice, "", 0, 0, 0, "any",
      "any|AF_INET|AF_INET6", "Address family of the interfaces' addresses. `any` prefers IPv4."},
     {Variable::kCtrlDev, "NCCL_GPUDIRECTTCPX_CTRL_DEV", VariableKind::kText, "", 0, 0, 0, "", "",

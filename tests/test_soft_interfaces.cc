@@ -49,6 +49,15 @@ TEST(SoftInterfaces, PatternsArePrefixesExactNamesOrExclusions) {
   EXPECT_EQ(names(choose_interfaces(kHost, "eth3", AddressFamily::kAny)), "") << "down";
 }
 
+TEST(SoftInterfaces, AnExactNameTwiceIsTwoDevices) {
+  EXPECT_EQ(names(choose_interfaces(kHost, "=lo,lo,lo", AddressFamily::kAny)), "lo=127.0.0.1 lo=127.0.0.1 lo=127.0.0.1 ");
+  EXPECT_EQ(names(choose_interfaces(kHost, "=eth2,eth1,eth2", AddressFamily::kAny)),
+            "eth1=10.0.0.1 eth2=10.0.0.2 eth2=10.0.0.2 ");
+  EXPECT_EQ(names(choose_interfaces(kHost, "=eth3,eth3", AddressFamily::kAny)), "") << "down";
+  EXPECT_EQ(names(choose_interfaces(kHost, "eth2,eth2", AddressFamily::kAny)), "eth2=10.0.0.2 ") << "a prefix, no name";
+  EXPECT_EQ(names(choose_interfaces(kHost, "^=lo,lo,eth1,eth2,eth2", AddressFamily::kAny)), "eth10=10.0.0.10 ");
+}
+
 TEST(SoftInterfaces, FamilyIsRespected) {
   EXPECT_EQ(names(choose_interfaces(kHost, "", AddressFamily::kIpv6)), "eth1=fd00::1 ");
   EXPECT_EQ(names(choose_interfaces(kHost, "lo", AddressFamily::kIpv6)), "lo=::1 ");
@@ -58,6 +67,9 @@ TEST(SoftInterfaces, AtMostSixteen) {
   std::vector<InterfaceAddress> many;
   for (int i = 0; i < 30; ++i) many.push_back(entry(("eth" + std::to_string(i)).c_str(), "10.0.0.1"));
   EXPECT_EQ(choose_interfaces(many, "", AddressFamily::kAny).size(), kMaxInterfaces);
+  std::string pattern = "=lo";
+  for (int i = 0; i < 30; ++i) pattern += ",lo";
+  EXPECT_EQ(choose_interfaces(kHost, pattern, AddressFamily::kAny).size(), kMaxInterfaces);
 }
 
 TEST(SoftInterfaces, NoMatchNamesWhatIsThere) {

@@ -31,11 +31,13 @@ class NamePattern {
     }
   }
   bool empty() const { return names_.empty(); }
-  bool matches(const std::string& name) const {
+  /// Devices that interface `name` makes.
+  size_t count(const std::string& name) const {
+    if (exact_ && !exclude_) return static_cast<size_t>(std::count(names_.begin(), names_.end(), name));
     const bool found = std::any_of(names_.begin(), names_.end(), [&](const std::string& wanted) {
       return exact_ ? name == wanted : name.compare(0, wanted.size(), wanted) == 0;
     });
-    return found != exclude_;
+    return found != exclude_ ? 1 : 0;
   }
 
  private:
@@ -104,7 +106,7 @@ std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddre
     std::vector<InterfaceAddress> chosen;
     for (const InterfaceAddress& candidate : all) {
       if (!candidate.up || candidate.link_local || !family_allowed(candidate.address, family)) continue;
-      if (pattern.empty() ? candidate.loopback != take_loopback : !pattern.matches(candidate.name)) continue;
+      if (pattern.empty() ? candidate.loopback != take_loopback : pattern.count(candidate.name) == 0) continue;
       const auto same =
           std::find_if(chosen.begin(), chosen.end(), [&](const auto& other) { return other.name == candidate.name; });
       if (same == chosen.end()) {
@@ -118,8 +120,12 @@ std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddre
   std::vector<InterfaceAddress> chosen = collect(false);
   if (chosen.empty() && pattern.empty()) chosen = collect(true);
   std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-  if (chosen.size() > kMaxInterfaces) chosen.resize(kMaxInterfaces);
-  return chosen;
+  std::vector<InterfaceAddress> devices;
+  for (const InterfaceAddress& interface : chosen) {
+    const size_t wanted = pattern.empty() ? 1 : pattern.count(interface.name);
+    devices.insert(devices.end(), std::min(wanted, kMaxInterfaces - devices.size()), interface);
+  }
+  return devices;
 }
 
 Result<std::vector<Interface>> find_interfaces(const Config& config) {

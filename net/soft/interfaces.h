@@ -31,6 +31,7 @@ inline constexpr size_t kMaxInterfaces = 16;
 
 /// Pure choice: one address per interface that is up and matches, sorted by name, at most kMaxInterfaces. `pattern` is the value
 /// of NCCL_GPUDIRECTTCPX_SOCKET_IFNAME: prefixes separated by commas, leading '=' exact names, leading '^' exclusion, "^=" both.
+/// An exact name that stands there n times ("=lo,lo") gives its address n times: a machine with one interface then has n devices.
 /// Without a pattern: every interface but loopback, and loopback when nothing else is left. IPv4 goes before IPv6 with kAny; IPv6
 /// link-local addresses mean nothing to another host and are left out.
 std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddress>& all, const std::string& pattern,
