@@ -66,6 +66,7 @@ need libfmt-dev has_header fmt/core.h
 need libcli11-dev has_header CLI/CLI.hpp
 need nlohmann-json3-dev has_header nlohmann/json.hpp
 need libgtest-dev has_header gtest/gtest.h
+need iproute2 has_command ip
 if $with_fuzz; then need clang can_fuzz; fi
 
 if [[ ${#missing[@]} -eq 0 ]]; then
