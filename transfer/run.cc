@@ -1,29 +1,10 @@
 #include "transfer/run.h"
 
-#include <thread>
-
 #include "base/log.h"
+#include "transfer/backoff.h"
 
 namespace tcpx {
 namespace {
-
-class Backoff {
- public:
-  void reset() { idle_ = 0; }
-  void wait() {
-    if (++idle_ <= kSpins) return;
-    if (idle_ <= kSpins + kYields) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
-
- private:
-  static constexpr uint32_t kSpins = 256;
-  static constexpr uint32_t kYields = 256;
-  uint32_t idle_ = 0;
-};
 
 constexpr Duration kReportEvery = std::chrono::milliseconds(100);
 

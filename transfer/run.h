@@ -16,8 +16,7 @@ struct RunOptions {
   std::function<Status(uint64_t bytes_done)> on_tick = {};
 };
 
-/// Drives `connection` until transfer `id` has ended. Spins while it advances, then yields, then sleeps for at most 50 us at a
-/// time, because a tool shares its machine with the plugin's own threads.
+/// Drives `connection` until transfer `id` has ended. Waits as backoff.h says while nothing advances.
 /// @return true: done. false: stopped by the flag, nothing has failed. kTimeout at the deadline, the transfer's error, kNotFound
 /// for an id that names no transfer. Except for `done` the transfer may be pending still: `cancel` or destroy the connection.
 Result<bool> run_until_done(Connection& connection, TransferId id, const RunOptions& options);
