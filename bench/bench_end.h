@@ -17,13 +17,17 @@ namespace tcpx::bench {
 enum class Pattern : uint32_t { kOneWay, kPingPong };
 
 struct EndSetup {
-  enum class Kind : uint32_t { kPlugin, kRawTcp };
+  enum class Kind : uint32_t {
+    kPlugin,    ///< drives the plugin's table by itself
+    kPipeline,  ///< leaves that to the library's connections (transfer/connection.h)
+    kRawTcp,
+  };
   Kind kind = Kind::kPlugin;
   bool leads = false;
   MemoryType memory = MemoryType::kHost;  ///< raw TCP: host only
   int gpu = 0;                            ///< made current where there is one
   uint32_t streams = 1;                   ///< raw TCP only: a plugin takes its number of sockets from the environment
-  uint64_t request_bytes = 0;             ///< most bytes of one request, or of one write
+  uint64_t request_bytes = 0;             ///< most bytes of one request, of one chunk, of one write
   char plugin[4096] = "";                 ///< library with a version 7 table; "": the software plugin that is linked in
 };
 
@@ -39,6 +43,7 @@ struct Timing {
   int64_t begin_ns = 0;    ///< before its first post
   int64_t end_ns = 0;      ///< everything it sends is sent, everything it receives is where it belongs
   double cpu_seconds = 0;  ///< user and system time of all its threads in between
+  uint64_t resident_begin_bytes = 0, resident_end_bytes = 0;  ///< memory of the process in core at those times
 };
 
 /// One thread at a time. After an error only destruction.
@@ -63,13 +68,18 @@ class BenchEnd {
 };
 
 Result<std::unique_ptr<BenchEnd>> make_plugin_end(const EndSetup& setup);
+Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup);
 Result<std::unique_ptr<BenchEnd>> make_raw_tcp_end(const EndSetup& setup);
+/// The kind that `setup` names.
+Result<std::unique_ptr<BenchEnd>> make_bench_end(const EndSetup& setup);
 
-/// Now, and how much of the processors this process has used so far.
+/// Now, how much of the processors this process has used so far, and of the memory it uses now.
 struct Stopwatch {
   int64_t now_ns;
   double cpu_seconds;
+  uint64_t resident_bytes;
   static Stopwatch read();
+  Timing until(const Stopwatch& end) const;
 };
 
 /// Gives the core to others now and then while nothing advances, because there may be fewer cores than threads that poll, and

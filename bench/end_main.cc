@@ -16,12 +16,8 @@ void put_text(char (&to)[kBytes], const std::string& text) {
   to[length] = '\0';
 }
 
-Result<std::unique_ptr<BenchEnd>> make_end(const EndSetup& setup) {
-  return setup.kind == EndSetup::Kind::kPlugin ? make_plugin_end(setup) : make_raw_tcp_end(setup);
-}
-
 Status set_up(const EndSetup& setup, std::unique_ptr<BenchEnd>& end, EndAnswer& answer) {
-  Result<std::unique_ptr<BenchEnd>> made = make_end(setup);
+  Result<std::unique_ptr<BenchEnd>> made = make_bench_end(setup);
   if (!made.is_ok()) return made.status();
   end = std::move(made).value();
   const Result<Handle> handle = end->listen();

@@ -1,26 +1,23 @@
 // An end that drives a net plugin through its version 7 table: posts, tests, unpacks and consumes by itself.
 #include <dlfcn.h>
 
-#include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "base/environment.h"
 #include "base/text.h"
 #include "bench/bench_end.h"
+#include "bench/message_memory.h"
 #include "bench/table_lanes.h"
-#include "device/unpacker_factory.h"
 #include "net/plugin_log.h"
 #include "net/plugin_status.h"
 #include "net/received_message.h"
 #include "net/soft/soft_table.h"
-#include "perf/pattern.h"
 
 namespace tcpx::bench {
 namespace {
 
 constexpr int kDev = 0;
-constexpr std::byte kPoison{0xa5};
 
 Result<const abi::NetTable_v7*> open_table(const char* path) {
   if (*path == '\0') return &soft::net_table();
@@ -33,8 +30,8 @@ Result<const abi::NetTable_v7*> open_table(const char* path) {
 
 class PluginEnd final : public BenchEnd {
  public:
-  PluginEnd(const EndSetup& setup, const abi::NetTable_v7& table)
-      : setup_(setup), table_(table), machine_memory_(make_machine_memory_ops()), host_memory_(make_host_memory_ops()) {}
+  PluginEnd(const EndSetup& setup, const abi::NetTable_v7& table, MessageMemory memory)
+      : setup_(setup), table_(table), memory_(std::move(memory)) {}
   ~PluginEnd() override = default;  // comms of a failed end go with its process
 
   Status set_up();
@@ -44,29 +41,21 @@ class PluginEnd final : public BenchEnd {
   Status allocate(const RowSetup& row) override;
   Status prepare(uint64_t count) override;
   Result<Timing> run(Deadline deadline) override;
-  Status verify() override;
+  Status verify() override { return memory_.verify(); }
   Status close() override;
 
  private:
-  bool on_gpu() const { return setup_.memory == MemoryType::kCuda; }
-  MemoryOps& memory() { return on_gpu() ? *machine_memory_ : *host_memory_; }
-  bool sends() const { return setup_.leads || row_.pattern == Pattern::kPingPong; }
-  bool receives() const { return !setup_.leads || row_.pattern == Pattern::kPingPong; }
-  uint64_t own_seed() const { return 2 * row_.seed + (setup_.leads ? 1 : 0); }
-  uint64_t other_seed() const { return 2 * row_.seed + (setup_.leads ? 0 : 1); }
   Status answer(const char* operation, int result) const;
   Status make_receive_lane();
-  Status register_memory(void* comm, const MemoryBuffer& buffer, RegisteredMemory& registered);
-  Status free_memory();
+  /// Makes `buffer` the `current` memory of `comm`, registered.
+  Status use(void* comm, const MemoryBuffer& buffer, RegisteredMemory& current);
   Status stream(Patience& patience);
   Status play(Patience& patience);
   Status turn(Patience& patience);
 
   const EndSetup setup_;
   const abi::NetTable_v7& table_;
-  const std::unique_ptr<MemoryOps> machine_memory_;  // what the plugin takes for that of a GPU
-  const std::unique_ptr<MemoryOps> host_memory_;
-  std::unique_ptr<CopyLane> copies_;
+  MessageMemory memory_;
   bool needs_unpack_ = false;
   void* listener_ = nullptr;
   void* send_comm_ = nullptr;
@@ -75,14 +64,8 @@ class PluginEnd final : public BenchEnd {
   std::unique_ptr<Unpacker> unpacker_;
   std::optional<SendLane> sender_;
   std::optional<ReceiveLane> receiver_;
-
-  RowSetup row_;
-  MessagePlan plan_{1, 1};
-  MemoryBuffer send_buffer_, receive_buffer_;
   RegisteredMemory send_memory_, receive_memory_;
-  std::vector<std::byte> expected_;  // the other end's send memory, made here
-  std::vector<std::byte> scratch_;   // as large as the receive memory
-  uint64_t first_ = 0, count_ = 0;   // messages of the round
+  std::vector<std::pair<void*, void*>> registrations_;  // comm and mhandle, until close
 };
 
 Status PluginEnd::answer(const char* operation, int result) const {
@@ -90,8 +73,6 @@ Status PluginEnd::answer(const char* operation, int result) const {
 }
 
 Status PluginEnd::set_up() {
-  // Before listen, connect and accept, which bind what they make to the current GPU.
-  if (machine_memory_->has_gpu()) TCPX_RETURN_IF_ERROR(machine_memory_->set_current_device(setup_.gpu));
   TCPX_RETURN_IF_ERROR(answer("init", table_.init(plugin_logger())));
   int devices = 0;
   TCPX_RETURN_IF_ERROR(answer("devices", table_.devices(&devices)));
@@ -102,9 +83,6 @@ Status PluginEnd::set_up() {
   if ((properties.ptr_support & static_cast<int>(setup_.memory)) == 0) {
     return Status(Code::kUnsupported, "find network device", concat(table_.name, " does not take this kind of memory"));
   }
-  Result<std::unique_ptr<CopyLane>> lane = memory().make_copy_lane(on_gpu() ? setup_.gpu : 0);
-  if (!lane.is_ok()) return lane.status();
-  copies_ = std::move(lane).value();
   return Status::ok();
 }
 
@@ -138,12 +116,10 @@ Status PluginEnd::accept(Deadline deadline) {
 
 Status PluginEnd::make_receive_lane() {
   ReceiveLane::Unpack unpack{.needed = needs_unpack_, .unpacker = nullptr, .pool = {}};
-  if (needs_unpack_ && on_gpu()) {
-    const Result<BouncePool> pool = read_bounce_pool(device_handle_, *machine_memory_, *copies_);
+  if (needs_unpack_ && memory_.on_gpu()) {
+    const Result<BouncePool> pool = read_bounce_pool(device_handle_, memory_.machine(), memory_.copies());
     if (!pool.is_ok()) return pool.status();
-    const Result<int64_t> kind = environment_choice(Variable::kUnpackImpl);
-    if (!kind.is_ok()) return kind.status();
-    Result<std::unique_ptr<Unpacker>> unpacker = make_unpacker(static_cast<UnpackKind>(*kind), setup_.gpu, *machine_memory_);
+    Result<std::unique_ptr<Unpacker>> unpacker = memory_.make_unpacker();
     if (!unpacker.is_ok()) return unpacker.status();
     unpacker_ = std::move(unpacker).value();
     unpack.unpacker = unpacker_.get();
@@ -153,77 +129,48 @@ Status PluginEnd::make_receive_lane() {
   return Status::ok();
 }
 
-Status PluginEnd::register_memory(void* comm, const MemoryBuffer& buffer, RegisteredMemory& registered) {
-  registered = {.data = buffer.device(), .mhandle = nullptr};
-  return answer("regMr", table_.reg_mr(comm, buffer.device(), static_cast<int>(buffer.size()), static_cast<int>(setup_.memory),
-                                       &registered.mhandle));
-}
-
-Status PluginEnd::free_memory() {
-  if (send_buffer_) TCPX_RETURN_IF_ERROR(answer("deregMr", table_.dereg_mr(send_comm_, send_memory_.mhandle)));
-  send_buffer_ = {};
-  if (receive_buffer_) TCPX_RETURN_IF_ERROR(answer("deregMr", table_.dereg_mr(recv_comm_, receive_memory_.mhandle)));
-  receive_buffer_ = {};
+Status PluginEnd::use(void* comm, const MemoryBuffer& buffer, RegisteredMemory& current) {
+  if (current.data == buffer.device()) return Status::ok();
+  RegisteredMemory registered{.data = buffer.device(), .mhandle = nullptr};
+  TCPX_RETURN_IF_ERROR(answer("regMr", table_.reg_mr(comm, buffer.device(), static_cast<int>(buffer.size()),
+                                                     static_cast<int>(setup_.memory), &registered.mhandle)));
+  registrations_.emplace_back(comm, registered.mhandle);
+  current = registered;
   return Status::ok();
 }
 
 Status PluginEnd::allocate(const RowSetup& row) {
-  TCPX_RETURN_IF_ERROR(free_memory());
-  row_ = row;
-  plan_ = MessagePlan(row.message_bytes, setup_.request_bytes);
-  first_ = count_ = 0;
-  const int device = on_gpu() ? setup_.gpu : 0;
-  if (sends()) {
-    Result<MemoryBuffer> buffer = memory().allocate_device(device, plan_.send_memory_bytes());
-    if (!buffer.is_ok()) return buffer.status();
-    send_buffer_ = std::move(buffer).value();
-    scratch_.resize(plan_.send_memory_bytes());
-    fill_pattern(scratch_, own_seed());
-    TCPX_RETURN_IF_ERROR(copies_->copy(send_buffer_.device(), scratch_.data(), scratch_.size()));
-    TCPX_RETURN_IF_ERROR(register_memory(send_comm_, send_buffer_, send_memory_));
-  }
-  if (receives()) {
-    Result<MemoryBuffer> buffer = memory().allocate_device(device, plan_.receive_memory_bytes());
-    if (!buffer.is_ok()) return buffer.status();
-    receive_buffer_ = std::move(buffer).value();
-    scratch_.resize(plan_.receive_memory_bytes());
-    expected_.resize(plan_.send_memory_bytes());
-    fill_pattern(expected_, other_seed());
-    TCPX_RETURN_IF_ERROR(register_memory(recv_comm_, receive_buffer_, receive_memory_));
-  }
-  return Status::ok();
+  TCPX_RETURN_IF_ERROR(memory_.allocate(row));
+  if (memory_.sends()) TCPX_RETURN_IF_ERROR(use(send_comm_, memory_.to_send(), send_memory_));
+  return memory_.receives() ? use(recv_comm_, memory_.received(), receive_memory_) : Status::ok();
 }
 
 Status PluginEnd::prepare(uint64_t count) {
-  first_ += count_;
-  count_ = count;
-  if (sends()) sender_->start(plan_, send_memory_, first_);
-  if (!receives()) return Status::ok();
-  std::memset(scratch_.data(), static_cast<int>(kPoison), scratch_.size());
-  TCPX_RETURN_IF_ERROR(copies_->copy(receive_memory_.data, scratch_.data(), scratch_.size()));
-  receiver_->start(plan_, receive_memory_, first_, count);
+  TCPX_RETURN_IF_ERROR(memory_.begin_round(count));
+  if (memory_.sends()) sender_->start(memory_.plan(), send_memory_, memory_.first());
+  if (!memory_.receives()) return Status::ok();
+  receiver_->start(memory_.plan(), receive_memory_, memory_.first(), count);
   return receiver_->post().status();
 }
 
 Result<Timing> PluginEnd::run(Deadline deadline) {
-  Patience patience(row_.pattern == Pattern::kOneWay ? "one-way round" : "ping-pong", deadline);
+  Patience patience(memory_.row().pattern == Pattern::kOneWay ? "one-way round" : "ping-pong", deadline);
   const Stopwatch begin = Stopwatch::read();
-  TCPX_RETURN_IF_ERROR(row_.pattern == Pattern::kOneWay ? stream(patience) : play(patience));
-  const Stopwatch end = Stopwatch::read();
-  return Timing{begin.now_ns, end.now_ns, end.cpu_seconds - begin.cpu_seconds};
+  TCPX_RETURN_IF_ERROR(memory_.row().pattern == Pattern::kOneWay ? stream(patience) : play(patience));
+  return begin.until(Stopwatch::read());
 }
 
 Status PluginEnd::stream(Patience& patience) {
-  if (sends()) sender_->allow(count_);
-  while (!(sends() ? sender_->is_done() : receiver_->is_done())) TCPX_RETURN_IF_ERROR(turn(patience));
+  if (memory_.sends()) sender_->allow(memory_.count());
+  while (!(memory_.sends() ? sender_->is_done() : receiver_->is_done())) TCPX_RETURN_IF_ERROR(turn(patience));
   return Status::ok();
 }
 
 Status PluginEnd::play(Patience& patience) {
-  for (uint64_t i = 0; i < count_; ++i) {
-    if (setup_.leads) sender_->allow(1);
+  for (uint64_t i = 0; i < memory_.count(); ++i) {
+    if (memory_.leads()) sender_->allow(1);
     while (receiver_->finished_messages() <= i) TCPX_RETURN_IF_ERROR(turn(patience));
-    if (!setup_.leads) sender_->allow(1);
+    if (!memory_.leads()) sender_->allow(1);
   }
   while (!sender_->is_done()) TCPX_RETURN_IF_ERROR(turn(patience));
   return Status::ok();
@@ -231,12 +178,12 @@ Status PluginEnd::play(Patience& patience) {
 
 Status PluginEnd::turn(Patience& patience) {
   bool advanced = false;
-  if (sends()) {
+  if (memory_.sends()) {
     const Result<bool> sent = sender_->progress();
     if (!sent.is_ok()) return sent.status();
     advanced |= *sent;
   }
-  if (receives()) {
+  if (memory_.receives()) {
     const Result<bool> received = receiver_->progress();
     if (!received.is_ok()) return received.status();
     advanced |= *received;
@@ -244,22 +191,9 @@ Status PluginEnd::turn(Patience& patience) {
   return patience.after_turn(advanced);
 }
 
-Status PluginEnd::verify() {
-  if (!receives()) return Status::ok();
-  TCPX_RETURN_IF_ERROR(copies_->copy(scratch_.data(), receive_memory_.data, scratch_.size()));
-  const uint64_t end = first_ + count_;
-  for (uint64_t message = end - std::min(count_, plan_.slots()); message < end; ++message) {
-    const std::byte* const received = scratch_.data() + plan_.slot_off(message);
-    const uint64_t off = MessagePlan::content_off(message);
-    if (std::memcmp(received, expected_.data() + off, row_.message_bytes) == 0) continue;
-    const Status wrong = verify_pattern({received, row_.message_bytes}, other_seed(), off);
-    return Status(Code::kMismatch, concat("message ", message - first_, " of ", count_), wrong.detail());
-  }
-  return Status::ok();
-}
-
 Status PluginEnd::close() {
-  TCPX_RETURN_IF_ERROR(free_memory());
+  for (const auto& [comm, mhandle] : registrations_) TCPX_RETURN_IF_ERROR(answer("deregMr", table_.dereg_mr(comm, mhandle)));
+  memory_.release();
   TCPX_RETURN_IF_ERROR(answer("closeSend", table_.close_send(send_comm_)));
   TCPX_RETURN_IF_ERROR(answer("closeRecv", table_.close_recv(recv_comm_)));
   return answer("closeListen", table_.close_listen(listener_));
@@ -270,7 +204,9 @@ Status PluginEnd::close() {
 Result<std::unique_ptr<BenchEnd>> make_plugin_end(const EndSetup& setup) {
   const Result<const abi::NetTable_v7*> table = open_table(setup.plugin);
   if (!table.is_ok()) return table.status();
-  auto end = std::make_unique<PluginEnd>(setup, **table);
+  Result<MessageMemory> memory = MessageMemory::create(setup);
+  if (!memory.is_ok()) return memory.status();
+  auto end = std::make_unique<PluginEnd>(setup, **table, std::move(memory).value());
   TCPX_RETURN_IF_ERROR(end->set_up());
   return std::unique_ptr<BenchEnd>(std::move(end));
 }

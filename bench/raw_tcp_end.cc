@@ -172,8 +172,7 @@ Status RawTcpEnd::stream(Deadline, Timing& timing) {
   const Stopwatch begin = Stopwatch::read();
   go.count_down();
   threads.clear();  // joins
-  const Stopwatch end = Stopwatch::read();
-  timing = {begin.now_ns, end.now_ns, end.cpu_seconds - begin.cpu_seconds};
+  timing = begin.until(Stopwatch::read());
   for (const Status& status : statuses) TCPX_RETURN_IF_ERROR(status);
   return Status::ok();
 }
@@ -205,8 +204,7 @@ Status RawTcpEnd::play(Deadline deadline, Timing& timing) {
     TCPX_RETURN_IF_ERROR(receive());
     if (!setup_.leads) TCPX_RETURN_IF_ERROR(send());
   }
-  const Stopwatch end = Stopwatch::read();
-  timing = {begin.now_ns, end.now_ns, end.cpu_seconds - begin.cpu_seconds};
+  timing = begin.until(Stopwatch::read());
   return Status::ok();
 }
 

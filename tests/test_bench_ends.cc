@@ -5,6 +5,7 @@
 
 #include "base/environment.h"
 #include "bench/bench_end.h"
+#include "tests/support/expect_log.h"
 
 namespace tcpx::bench {
 namespace {
@@ -33,7 +34,7 @@ class BenchEnds : public ::testing::TestWithParam<Kind> {
       setup.streams = GetParam().streams;
       setup.request_bytes = 64 * 1024;
       setup.leads = end == &leader_;
-      auto made = setup.kind == EndSetup::Kind::kPlugin ? make_plugin_end(setup) : make_raw_tcp_end(setup);
+      auto made = make_bench_end(setup);
       ASSERT_TRUE(made.is_ok()) << made.status().to_string();
       *end = std::move(made).value();
     }
@@ -135,17 +136,23 @@ TEST_P(BenchEnds, SeeThatNothingCame) {
 INSTANTIATE_TEST_SUITE_P(Kinds, BenchEnds,
                          ::testing::Values(Kind{"plugin_host", EndSetup::Kind::kPlugin, MemoryType::kHost, 1},
                                            Kind{"plugin_device", EndSetup::Kind::kPlugin, MemoryType::kCuda, 1},
+                                           Kind{"pipeline_host", EndSetup::Kind::kPipeline, MemoryType::kHost, 1},
+                                           Kind{"pipeline_device", EndSetup::Kind::kPipeline, MemoryType::kCuda, 1},
                                            Kind{"raw_tcp_1", EndSetup::Kind::kRawTcp, MemoryType::kHost, 1},
                                            Kind{"raw_tcp_3", EndSetup::Kind::kRawTcp, MemoryType::kHost, 3}),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
-TEST(PluginEnd, SaysThatThereIsNoSuchLibrary) {
-  EndSetup setup;
-  std::string("/no/such/plugin.so").copy(setup.plugin, sizeof setup.plugin - 1);
-  const Result<std::unique_ptr<BenchEnd>> end = make_plugin_end(setup);
-  ASSERT_FALSE(end.is_ok());
-  EXPECT_EQ(end.status().code(), Code::kNotFound);
-  EXPECT_NE(end.status().detail().find("/no/such/plugin.so"), std::string::npos);
+TEST(BenchEnd, SaysThatThereIsNoSuchLibrary) {
+  tcpx::testing::allow_log("/no/such/plugin.so");  // the loader says it as well
+  for (const EndSetup::Kind kind : {EndSetup::Kind::kPlugin, EndSetup::Kind::kPipeline}) {
+    EndSetup setup;
+    setup.kind = kind;
+    std::string("/no/such/plugin.so").copy(setup.plugin, sizeof setup.plugin - 1);
+    const Result<std::unique_ptr<BenchEnd>> end = make_bench_end(setup);
+    ASSERT_FALSE(end.is_ok());
+    EXPECT_EQ(end.status().code(), Code::kNotFound);
+    EXPECT_NE(end.status().detail().find("/no/such/plugin.so"), std::string::npos) << end.status().to_string();
+  }
 }
 
 TEST(Patience, EndsAtTheDeadlineOnly) {
