@@ -25,6 +25,8 @@ struct Options {
   std::vector<int> gpus;
   int milliseconds = 200;
   std::string nccl = "auto";
+  bool without_pipeline = false;
+  bool long_transfers = false;
   bool quick = false;
   std::string json;
   std::string chart;
@@ -51,6 +53,12 @@ void declare_options(CLI::App& app, Options& options) {
       ->check(CLI::Range(uint64_t{1}, uint64_t{kMaxRequestBytes}));
   app.add_option("--samples", options.run.row.samples, "per row (default 5)")->check(CLI::Range(size_t{5}, size_t{1000}));
   app.add_option("--milliseconds", options.milliseconds, "per row (default 200)")->check(CLI::Range(1, 10000));
+  app.add_flag("--no-pipeline", options.without_pipeline, "the plugin alone");
+  app.add_option("--unpack", options.run.unpack,
+                 "kernel, d2d, host: how the pipeline unpacks, side by side (default: all, where there is a GPU)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"kernel", "d2d", "host"}));
+  app.add_flag("--long", options.long_transfers, "transfers of 1 to 32768 chunks of 512K, too, as far as there is memory");
   app.add_option("--plugin", options.run.plugin, "library to measure instead of the plugin of this build");
   app.add_option("--nccl", options.nccl, "auto, off (default auto: where PyTorch with NCCL and two GPUs are)")
       ->check(CLI::IsMember({"auto", "off"}));
@@ -65,12 +73,15 @@ SoftRunOptions completed(const Options& options) {
   SoftRunOptions run = options.run;
   run.row.duration = std::chrono::milliseconds(options.milliseconds);
   run.nccl = options.nccl == "auto";
+  run.pipeline = !options.without_pipeline;
+  if (options.long_transfers) run.long_chunks = {1, 8, 64, 512, 2048, 8192, 32768};
   if (options.quick) {
     run.sizes = {8, 4097, 64 << 10, 4 << 20};
     run.sockets = {1, 4};
     run.request_bytes = 512 << 10;
     run.row.duration = std::chrono::milliseconds(20);
     run.nccl = false;
+    if (options.long_transfers) run.long_chunks = {1, 8, 64};
   }
   for (const std::string& memory : options.memory) run.memory.push_back(memory == "gpu" ? Memory::kGpu : Memory::kHost);
   if (!options.gpus.empty()) {
@@ -101,7 +112,9 @@ int main(int argc, char** argv) {
   options.run.nccl_script = TCPX_NCCL_SCRIPT;
   CLI::App app(
       "Measures how fast the software plugin moves messages between two processes of this machine, from host to host memory and\n"
-      "from GPU to GPU, beside raw TCP and NCCL's own socket transport. What arrives is compared.\n"
+      "from GPU to GPU, driven bare and by the transfer pipeline, beside raw TCP and NCCL's own socket transport. What arrives "
+      "is\n"
+      "compared.\n"
       "Variables that tune the plugin are obeyed, but for the two that --sockets sets.\n"
       "Exit code: 0 done, 1 failed or wrong bytes, 2 usage.");
   declare_options(app, options);

@@ -29,4 +29,10 @@ Result<std::string> gpu_description(int gpu) {
   return concat(properties.name, ", driver ", driver_version(), ", CUDA ", runtime / 1000, ".", runtime % 1000 / 10);
 }
 
+Result<uint64_t> gpu_memory_bytes(int gpu) {
+  cudaDeviceProp properties{};
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaGetDeviceProperties(&properties, gpu), "describe GPU"));
+  return uint64_t{properties.totalGlobalMem};
+}
+
 }  // namespace tcpx::bench

@@ -14,6 +14,14 @@ using Call = EndCommand::Call;
 constexpr Duration kSetUpLimit = std::chrono::seconds(60);  // CUDA takes its time
 constexpr Duration kStepLimit = std::chrono::seconds(30);
 constexpr uint64_t kMostMessages = 10'000'000;
+// No machine is slower, whatever it does with the bytes.
+constexpr uint64_t kLeastBytesPerSecond = 50'000'000;
+// From here on one message at a time says enough.
+constexpr uint64_t kLongMessageBytes = 128 << 20;
+
+Duration step_limit(uint64_t bytes) {
+  return kStepLimit + std::chrono::seconds(bytes / kLeastBytesPerSecond);
+}
 
 EndCommand command(Call call) {
   EndCommand command;
@@ -68,17 +76,21 @@ Status SoftBench::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
 Result<SoftBench::Round> SoftBench::round(Pattern pattern, uint64_t count) {
   EndCommand prepare = command(Call::kPrepare);
   prepare.count = count;
-  TCPX_RETURN_IF_ERROR(ends_->ask(prepare, kStepLimit).status());
-  const Result<EndPair::Answers> run = ends_->ask(command(Call::kRun), kStepLimit);
+  TCPX_RETURN_IF_ERROR(ends_->ask(prepare, step_limit(message_bytes_)).status());
+  const Result<EndPair::Answers> run = ends_->ask(command(Call::kRun), step_limit(message_bytes_ * count));
   if (!run.is_ok()) return run.status();
   const Timing &leader = run->leader.timing, &follower = run->follower.timing;
+  const auto begin_bytes = static_cast<int64_t>(leader.resident_begin_bytes + follower.resident_begin_bytes);
+  const auto end_bytes = static_cast<int64_t>(leader.resident_end_bytes + follower.resident_end_bytes);
+  if (!resident_) resident_ = {.begin_bytes = begin_bytes, .most_bytes = begin_bytes};
+  resident_->most_bytes = std::max(resident_->most_bytes, end_bytes);
   const int64_t end_ns = pattern == Pattern::kOneWay ? follower.end_ns : leader.end_ns;
   return Round{.taken = Duration(end_ns - leader.begin_ns), .cpu_seconds = leader.cpu_seconds + follower.cpu_seconds};
 }
 
 // Also the warm-up: the first messages of a connection, and of memory, are slow.
 Result<uint64_t> SoftBench::calibrate(Pattern pattern, Duration wanted) {
-  uint64_t count = 2;
+  uint64_t count = message_bytes_ < kLongMessageBytes ? 2 : 1;
   for (;;) {
     const Result<Round> tried = round(pattern, count);
     if (!tried.is_ok()) return tried.status();
@@ -90,7 +102,7 @@ Result<uint64_t> SoftBench::calibrate(Pattern pattern, Duration wanted) {
 }
 
 Result<std::string> SoftBench::verify() {
-  const Status verified = ends_->ask(command(Call::kVerify), kStepLimit).status();
+  const Status verified = ends_->ask(command(Call::kVerify), step_limit(message_bytes_)).status();
   if (!verified.is_ok() && verified.code() != Code::kMismatch) return verified;
   return verified.is_ok() ? std::string() : verified.to_string();
 }
@@ -98,7 +110,9 @@ Result<std::string> SoftBench::verify() {
 Result<Measured> SoftBench::measure(Pattern pattern, uint64_t message_bytes, const RowPlan& plan) {
   EndCommand allocate = command(Call::kAllocate);
   allocate.row = {.pattern = pattern, .message_bytes = message_bytes, .seed = next_seed_++};
-  TCPX_RETURN_IF_ERROR(ends_->ask(allocate, kSetUpLimit).status());
+  message_bytes_ = message_bytes;
+  resident_.reset();
+  TCPX_RETURN_IF_ERROR(ends_->ask(allocate, step_limit(message_bytes)).status());
   const Result<uint64_t> count = calibrate(pattern, plan.duration / static_cast<int64_t>(plan.samples));
   if (!count.is_ok()) return count.status();
 
@@ -119,6 +133,7 @@ Result<Measured> SoftBench::measure(Pattern pattern, uint64_t message_bytes, con
   const Result<Samples> samples = tcpx::measure({.warm_up_count = 0, .sample_count = plan.samples}, sample);
   if (!samples.is_ok()) return samples.status();
   measured.summary = samples->summary();
+  measured.resident_growth_bytes = resident_->most_bytes - resident_->begin_bytes;
   if (cpu_seconds > 0) measured.gigabytes_per_core_second = gigabytes / cpu_seconds;
   return measured;
 }

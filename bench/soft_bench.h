@@ -44,6 +44,11 @@ class SoftBench {
     Duration taken{};
     double cpu_seconds = 0;
   };
+  /// Memory of both ends in core in the rounds of a row: before the first, and at most after any.
+  struct Resident {
+    int64_t begin_bytes = 0;
+    int64_t most_bytes = 0;
+  };
   explicit SoftBench(std::unique_ptr<EndPair> ends) : ends_(std::move(ends)) {}
   Status set_up(const EndSetup& setup, std::pair<int, int> gpus);
   Result<Round> round(Pattern pattern, uint64_t count);
@@ -53,6 +58,8 @@ class SoftBench {
 
   const std::unique_ptr<EndPair> ends_;
   uint64_t next_seed_ = 1;
+  uint64_t message_bytes_ = 0;  // of the row
+  std::optional<Resident> resident_;
 };
 
 }  // namespace tcpx::bench

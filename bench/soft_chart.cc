@@ -42,7 +42,8 @@ Result<std::string> soft_chart(const Report& report) {
   const ChartAxis sockets{.name = "data sockets", .unit = "", .scale = AxisScale::kLog2, .labels = AxisLabels::kNumbers};
   for (const Wanted& wanted : {Wanted{"One way", kBestOneWay, "moved", "GB/s", sizes, AxisScale::kLinear},
                                Wanted{"Half a round trip", kBestPingPong, "time", "us", sizes, AxisScale::kLog10},
-                               Wanted{"By data sockets", kBySockets, "moved", "GB/s", sockets, AxisScale::kLinear}}) {
+                               Wanted{"By data sockets", kBySockets, "moved", "GB/s", sockets, AxisScale::kLinear},
+                               Wanted{"By unpacker", kByUnpacker, "moved", "GB/s", sizes, AxisScale::kLinear}}) {
     const Table* table = find_table(report, wanted.table);
     if (table == nullptr) continue;
     ChartPanel panel{.title = wanted.title,

@@ -12,9 +12,10 @@ namespace tcpx::bench {
 namespace {
 
 constexpr char kRaw[] = "raw TCP";
+constexpr char kPipelineSuffix[] = " pipeline";
 
 /// What of a measurement stands in a cell.
-enum class Show { kSummary, kPerCoreSecond };
+enum class Show { kSummary, kMedian, kPerCoreSecond };
 
 /// A column of a table, with what is in it.
 struct Line {
@@ -51,6 +52,7 @@ TableKind by_sockets(std::string title, std::string unit, Show show = Show::kSum
 
 Cell cell_of(const Measured& measured, Show show) {
   if (show == Show::kSummary) return measured.summary;
+  if (show == Show::kMedian) return measured.summary.median;
   if (measured.gigabytes_per_core_second > 0) return measured.gigabytes_per_core_second;
   return {};
 }
@@ -108,11 +110,34 @@ MeasuredBy best_of(const std::vector<Run>& runs, MeasuredBy Run::*what, bool hig
   return best;
 }
 
-std::vector<PluginRun> runs_with(const SoftResults& results, const std::string& memory) {
+std::vector<PluginRun> runs_with(const std::vector<PluginRun>& all, const std::string& memory) {
   std::vector<PluginRun> runs;
-  std::copy_if(results.plugin.begin(), results.plugin.end(), std::back_inserter(runs),
-               [&](const PluginRun& run) { return run.memory == memory; });
+  std::copy_if(all.begin(), all.end(), std::back_inserter(runs), [&](const PluginRun& run) { return run.memory == memory; });
   return runs;
+}
+
+std::string sockets_text(uint32_t sockets) {
+  return concat(sockets, sockets == 1 ? " socket" : " sockets");
+}
+
+/// `over` divided by `under`, where both have the same number of sockets and the same key.
+Table ratio_by_sockets(const std::string& title, const std::vector<PluginRun>& over, const std::vector<PluginRun>& under,
+                       MeasuredBy PluginRun::*what) {
+  std::vector<Line> lines;
+  for (const PluginRun& run : over) {
+    const auto found =
+        std::find_if(under.begin(), under.end(), [&](const PluginRun& other) { return other.sockets == run.sockets; });
+    if (found == under.end()) continue;
+    Line& line = lines.emplace_back(Line{sockets_text(run.sockets), {}});
+    for (const auto& [key, above] : run.*what) {
+      const auto below = (*found.*what).find(key);
+      if (below == (*found.*what).end() || below->second.summary.median <= 0) continue;
+      const double ratio = above.summary.median / below->second.summary.median;
+      line.values[key] = {.summary = {above.summary.count, ratio, ratio, ratio},
+                          .mismatch = above.verified() ? below->second.mismatch : above.mismatch};
+    }
+  }
+  return make_table(by_size(title, "", Show::kMedian), lines);
 }
 
 /// In the order in which they were measured.
@@ -126,7 +151,7 @@ std::vector<std::string> memories(const SoftResults& results) {
 
 std::vector<Line> lines_by_sockets(const std::vector<PluginRun>& runs, MeasuredBy PluginRun::*what) {
   std::vector<Line> lines;
-  for (const PluginRun& run : runs) lines.push_back({concat(run.sockets, run.sockets == 1 ? " socket" : " sockets"), run.*what});
+  for (const PluginRun& run : runs) lines.push_back({sockets_text(run.sockets), run.*what});
   return lines;
 }
 
@@ -156,7 +181,9 @@ uint64_t largest_message(const SoftResults& results) {
 std::vector<Line> sockets_lines(const SoftResults& results) {
   std::vector<Line> lines;
   for (const std::string& memory : memories(results)) {
-    lines.push_back({memory, largest_by_sockets(runs_with(results, memory), largest_message(results))});
+    lines.push_back({memory, largest_by_sockets(runs_with(results.plugin, memory), largest_message(results))});
+    lines.push_back(
+        {memory + kPipelineSuffix, largest_by_sockets(runs_with(results.pipeline, memory), largest_message(results))});
   }
   MeasuredBy in_cache, working_set;
   for (const RawRun& run : results.raw) {
@@ -168,11 +195,38 @@ std::vector<Line> sockets_lines(const SoftResults& results) {
   return lines;
 }
 
+Table unpack_table(const std::vector<UnpackRun>& runs) {
+  std::vector<Line> lines;
+  for (const UnpackRun& run : runs) lines.push_back({run.unpack, run.one_way});
+  Table table = make_table(by_size(kByUnpacker, "GB/s"), lines);
+  add_ratio(table, "kernel", "d2d");
+  return table;
+}
+
+Table long_table(const LongRun& run, uint64_t chunk_bytes) {
+  Table table{.title = concat("Long transfers, ", run.memory),
+              .row_heading = concat("chunks of ", format_bytes(static_cast<double>(chunk_bytes))),
+              .columns = {{"bytes", "B"}, {"one way", "GB/s"}, {"a chunk", "us"}, {"more memory in core", "KiB"}},
+              .rows = {}};
+  for (const auto& [chunks, measured] : run.by_chunks) {
+    const double rate = measured.summary.median;  // GB/s: 1000 bytes a microsecond
+    Cell chunk_us;
+    if (rate > 0) chunk_us = static_cast<double>(chunk_bytes) / 1e3 / rate;
+    table.rows.push_back({.name = concat(chunks),
+                          .cells = {static_cast<double>(chunks * chunk_bytes), measured.summary, chunk_us,
+                                    static_cast<double>(measured.resident_growth_bytes) / 1024},
+                          .verified = measured.verified()});
+  }
+  return table;
+}
+
 Table sockets_table(const SoftResults& results) {
   const uint64_t bytes = largest_message(results);
   const std::vector<Line> lines = sockets_lines(results);
   Table table = make_table(by_sockets(kBySockets, "GB/s"), lines);
-  for (const Line& raw : {lines[lines.size() - 2], lines.back()}) add_ratio(table, "host", raw.name);
+  for (const std::string& host : {std::string("host"), std::string("host") + kPipelineSuffix}) {
+    for (const Line& raw : {lines[lines.size() - 2], lines.back()}) add_ratio(table, host, raw.name);
+  }
   if (bytes > 0) table.row_heading = concat(format_bytes(static_cast<double>(bytes)), " over");
   return table;
 }
@@ -188,7 +242,12 @@ constexpr char kAbout[] =
     "and forth, both ends polling. Per core-second: bytes moved by the processor time of both processes, all threads, polling "
     "included. Raw TCP: blocking writes and reads of one thread per stream and end, each stream over the same bytes again and "
     "again (in cache), or over its share of a message larger than most caches; the first is the ceiling of small messages, the "
-    "second of large ones. Its ping-pong polls. NCCL: send and recv of PyTorch over its own socket transport between the two "
+    "second of large ones. Its ping-pong polls. Pipeline: the same messages as transfers of the library, several submitted "
+    "ahead, "
+    "polled in the same way, in chunks as large as the requests of the bare plugin; the two take turns row by row, and their "
+    "ratio is that of the medians. Long transfers: one at a time; more memory in core is what both processes have grown by from "
+    "before the first message of the row, whose memory is in use by then, to after the last. NCCL: send and recv of PyTorch over "
+    "its own socket transport between the two "
     "GPUs, "
     "peer access and shared memory off, processor time of both ranks. The best of each: of the plugin over all numbers of data "
     "sockets, of NCCL over all its settings.";
@@ -208,14 +267,25 @@ Report make_soft_report(const SoftResults& results, std::vector<std::string> dev
 
   std::vector<Line> best_one_way, best_ping_pong;
   for (const std::string& memory : memories(results)) {
-    const std::vector<PluginRun> runs = runs_with(results, memory);
+    const std::vector<PluginRun> runs = runs_with(results.plugin, memory), pipeline = runs_with(results.pipeline, memory);
     add(make_table(by_size(concat("One way, ", memory), "GB/s"), lines_by_sockets(runs, &PluginRun::one_way)));
     add(make_table(by_size(concat("Half a round trip, ", memory), "us"), lines_by_sockets(runs, &PluginRun::ping_pong)));
     add(make_table(by_size(concat("Per core-second, one way, ", memory), "GB", Show::kPerCoreSecond),
                    lines_by_sockets(runs, &PluginRun::one_way)));
-    best_one_way.push_back({memory, best_of(runs, &PluginRun::one_way, true)});
-    best_ping_pong.push_back({memory, best_of(runs, &PluginRun::ping_pong, false)});
+    add(make_table(by_size(concat("Pipeline, one way, ", memory), "GB/s"), lines_by_sockets(pipeline, &PluginRun::one_way)));
+    add(ratio_by_sockets(concat("Pipeline / plugin, one way, ", memory), pipeline, runs, &PluginRun::one_way));
+    add(make_table(by_size(concat("Pipeline, half a round trip, ", memory), "us"),
+                   lines_by_sockets(pipeline, &PluginRun::ping_pong)));
+    add(ratio_by_sockets(concat("Pipeline / plugin, half a round trip, ", memory), pipeline, runs, &PluginRun::ping_pong));
+    add(make_table(by_size(concat("Pipeline, per core-second, one way, ", memory), "GB", Show::kPerCoreSecond),
+                   lines_by_sockets(pipeline, &PluginRun::one_way)));
+    for (const auto& [name, from] : {std::pair(memory, &runs), std::pair(memory + kPipelineSuffix, &pipeline)}) {
+      best_one_way.push_back({name, best_of(*from, &PluginRun::one_way, true)});
+      best_ping_pong.push_back({name, best_of(*from, &PluginRun::ping_pong, false)});
+    }
   }
+  add(unpack_table(results.unpack));
+  for (const LongRun& run : results.long_transfers) add(long_table(run, results.long_chunk_bytes));
   add(make_table(by_size("One way, NCCL", "GB/s"), lines_by_label(results.nccl, &NcclRun::one_way)));
   add(make_table(by_size("Half a round trip, NCCL", "us"), lines_by_label(results.nccl, &NcclRun::ping_pong)));
   add(make_table(by_size("Per core-second, one way, NCCL", "GB", Show::kPerCoreSecond),
@@ -244,10 +314,18 @@ std::string first_mismatch(const SoftResults& results) {
     return "";
   };
   std::vector<std::string> found;
-  for (const PluginRun& run : results.plugin) {
-    const std::string who = concat(run.memory, ", ", run.sockets, run.sockets == 1 ? " socket, " : " sockets, ");
-    found.push_back(look(who + "one way", run.one_way));
-    found.push_back(look(who + "ping-pong", run.ping_pong));
+  for (const auto& [runs, suffix] : {std::pair(&results.plugin, ""), std::pair(&results.pipeline, kPipelineSuffix)}) {
+    for (const PluginRun& run : *runs) {
+      const std::string who = concat(run.memory, suffix, ", ", sockets_text(run.sockets), ", ");
+      found.push_back(look(who + "one way", run.one_way));
+      found.push_back(look(who + "ping-pong", run.ping_pong));
+    }
+  }
+  for (const UnpackRun& run : results.unpack) found.push_back(look(concat("unpack by ", run.unpack), run.one_way));
+  for (const LongRun& run : results.long_transfers) {
+    for (const auto& [chunks, measured] : run.by_chunks) {
+      found.push_back(look(concat("long transfers, ", run.memory), {{chunks * results.long_chunk_bytes, measured}}));
+    }
   }
   for (const RawRun& run : results.raw) {
     const std::string who = concat("raw TCP, ", run.streams, run.streams == 1 ? " stream" : " streams");

@@ -14,6 +14,7 @@ namespace tcpx::bench {
 inline constexpr char kBestOneWay[] = "One way, the best of each";
 inline constexpr char kBestPingPong[] = "Half a round trip, the best of each";
 inline constexpr char kBySockets[] = "One way by data sockets";
+inline constexpr char kByUnpacker[] = "Pipeline by unpacker, one way";
 
 /// Tables without rows are left out. @param devices, parameters as the report has them.
 Report make_soft_report(const SoftResults& results, std::vector<std::string> devices,

@@ -15,6 +15,7 @@ struct Measured {
   Summary summary;                       ///< one way: GB/s; ping-pong: half a round trip in us
   double gigabytes_per_core_second = 0;  ///< moved per second of processor time of both ends together; 0: not known
   std::string mismatch;                  ///< "" when everything that was compared was right
+  int64_t resident_growth_bytes = 0;     ///< memory of both ends in core, from before the first message to after the last
   bool verified() const { return mismatch.empty(); }
   bool operator==(const Measured&) const = default;
 };
@@ -22,12 +23,24 @@ struct Measured {
 /// By bytes of a message, or by number of sockets.
 using MeasuredBy = std::map<uint64_t, Measured>;
 
-/// The plugin with one kind of memory and one number of data sockets.
+/// The plugin, driven bare or by the pipeline, with one kind of memory and one number of data sockets.
 struct PluginRun {
   std::string memory;  ///< "host", "gpu"
   uint32_t sockets = 0;
   MeasuredBy one_way;
   MeasuredBy ping_pong;
+};
+
+/// The pipeline from GPU to GPU with one kind of unpacker.
+struct UnpackRun {
+  std::string unpack;  ///< "kernel", "d2d", "host"
+  MeasuredBy one_way;
+};
+
+/// One transfer at a time of ever more chunks through the pipeline, with one kind of memory.
+struct LongRun {
+  std::string memory;
+  MeasuredBy by_chunks;
 };
 
 /// TCP without a plugin over as many streams.
@@ -45,7 +58,11 @@ struct NcclRun {
 };
 
 struct SoftResults {
-  std::vector<PluginRun> plugin;
+  std::vector<PluginRun> plugin;    ///< bare
+  std::vector<PluginRun> pipeline;  ///< each measured in turns with the bare one that has the same memory and sockets
+  std::vector<UnpackRun> unpack;
+  std::vector<LongRun> long_transfers;
+  uint64_t long_chunk_bytes = 0;
   std::vector<RawRun> raw;
   MeasuredBy raw_ping_pong;
   uint64_t raw_cached_bytes = 0;   ///< of one stream

@@ -5,7 +5,9 @@
 
 #include "base/environment.h"
 #include "base/text.h"
+#include "bench/available_memory.h"
 #include "bench/gpu_description.h"
+#include "bench/message_plan.h"
 #include "bench/nccl_runs.h"
 #include "bench/soft_report.h"
 #include "device/gpu_presence.h"
@@ -18,6 +20,7 @@ namespace {
 
 constexpr uint64_t kRawWriteBytes = 512 << 10;
 constexpr uint64_t kLeastRawMessageBytes = 4 << 20;
+constexpr uint64_t kLongChunkBytes = 512 << 10;
 
 std::string size_text(uint64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -38,6 +41,14 @@ std::string listed(const Values& values, Text text) {
   std::string list;
   for (const auto& value : values) list += concat(list.empty() ? "" : ", ", text(value));
   return list;
+}
+
+/// What makes the plugin of an end take that many sockets; nullopt when it cannot.
+std::optional<EnvironmentOverrides> overrides_for(uint32_t sockets) {
+  const std::optional<SocketFactors> factors = factors_of(sockets);
+  if (!factors || sockets > soft::kMaxDataSockets) return std::nullopt;
+  return EnvironmentOverrides{{environment_info(Variable::kNsocksPerThread).name, concat(factors->sockets_per_thread)},
+                              {environment_info(Variable::kSocketNthreads).name, concat(factors->threads)}};
 }
 
 }  // namespace
@@ -61,6 +72,8 @@ SoftRuns::SoftRuns(SoftRunOptions options, const std::atomic<bool>& stop, Say sa
   sort_once_each(options_.sizes);
   sort_once_each(options_.sockets);
   sort_once_each(options_.memory);
+  sort_once_each(options_.long_chunks);
+  if (options_.unpack.empty() && has_gpu_ && options_.memory.back() == Memory::kGpu) options_.unpack = {"kernel", "d2d", "host"};
 }
 
 Status SoftRuns::run() {
@@ -77,6 +90,12 @@ Status SoftRuns::run() {
   TCPX_RETURN_IF_ERROR(raw_ping_pong());
   for (const Memory memory : options_.memory) {
     for (const uint32_t sockets : options_.sockets) TCPX_RETURN_IF_ERROR(plugin(memory, sockets));
+  }
+  if (options_.pipeline) {
+    for (const std::string& kind : options_.unpack) TCPX_RETURN_IF_ERROR(unpack(kind));
+    if (!options_.long_chunks.empty()) {
+      for (const Memory memory : options_.memory) TCPX_RETURN_IF_ERROR(long_transfers(memory));
+    }
   }
   nccl();
   return stop_ ? Status(Code::kSystem, "bench_soft_plugin", "interrupted") : Status::ok();
@@ -98,7 +117,8 @@ Result<std::unique_ptr<SoftBench>> SoftRuns::connect(const EndSetup& setup, cons
   return SoftBench::connect(setup, options_.gpus, overrides, stop_);
 }
 
-Status SoftRuns::row(SoftBench& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows) {
+Status SoftRuns::row(SoftBench& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
+                     std::optional<uint64_t> key) {
   const Result<Measured> measured = bench.measure(pattern, bytes, options_.row);
   if (!measured.is_ok()) {
     const Status& status = measured.status();
@@ -108,7 +128,7 @@ Status SoftRuns::row(SoftBench& bench, const std::string& who, Pattern pattern, 
   const bool one_way = pattern == Pattern::kOneWay;
   say_(concat(who, ", ", size_text(bytes), one_way ? " one way: " : " half a round trip: ",
               format_measured(measured->summary.median), one_way ? " GB/s" : " us", measured->verified() ? "" : ", WRONG BYTES"));
-  rows[bytes] = *measured;
+  rows[key.value_or(bytes)] = *measured;
   return Status::ok();
 }
 
@@ -139,30 +159,110 @@ Status SoftRuns::raw_ping_pong() {
   return (*bench)->close();
 }
 
-Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
-  const std::optional<SocketFactors> factors = factors_of(sockets);
-  if (!factors || sockets > soft::kMaxDataSockets) {  // it would open fewer, and say nothing
-    notes_[counted(sockets, "socket")] = concat("left out: the plugin takes at most ", soft::kMaxDataSockets);
-    return Status::ok();
-  }
-  const EnvironmentOverrides overrides = {
-      {environment_info(Variable::kNsocksPerThread).name, concat(factors->sockets_per_thread)},
-      {environment_info(Variable::kSocketNthreads).name, concat(factors->threads)}};
+Result<EndSetup> SoftRuns::plugin_setup(EndSetup::Kind kind, Memory memory) const {
   EndSetup setup;
+  setup.kind = kind;
   setup.memory = memory == Memory::kGpu ? MemoryType::kCuda : MemoryType::kHost;
   setup.request_bytes = options_.request_bytes;
   if (options_.plugin.size() >= sizeof setup.plugin) {
     return Status(Code::kInvalidArgument, "open plugin", "the name of the library is too long");
   }
   options_.plugin.copy(setup.plugin, sizeof setup.plugin - 1);
-  const Result<std::unique_ptr<SoftBench>> bench = connect(setup, overrides);
+  return setup;
+}
+
+Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
+  const std::optional<EnvironmentOverrides> overrides = overrides_for(sockets);
+  if (!overrides) {  // it would open fewer, and say nothing
+    notes_[counted(sockets, "socket")] = concat("left out: the plugin takes at most ", soft::kMaxDataSockets);
+    return Status::ok();
+  }
+  struct Side {
+    EndSetup::Kind kind;
+    const char* suffix;
+    std::vector<PluginRun>& runs;
+    std::unique_ptr<SoftBench> bench;
+  };
+  std::vector<Side> sides;
+  sides.push_back({EndSetup::Kind::kPlugin, "", results_.plugin, nullptr});
+  if (options_.pipeline) sides.push_back({EndSetup::Kind::kPipeline, ", pipeline", results_.pipeline, nullptr});
+  for (Side& side : sides) {
+    const Result<EndSetup> setup = plugin_setup(side.kind, memory);
+    if (!setup.is_ok()) return setup.status();
+    Result<std::unique_ptr<SoftBench>> bench = connect(*setup, *overrides);
+    if (!bench.is_ok()) return bench.status();
+    side.bench = std::move(bench).value();
+    side.runs.push_back({.memory = name_of(memory), .sockets = sockets, .one_way = {}, .ping_pong = {}});
+  }
+  // In turns, row by row: whatever else the machine does then weighs on both alike. Who waits for its turn sleeps.
+  const auto rows = [&](Pattern pattern, const std::vector<uint64_t>& sizes, MeasuredBy PluginRun::*what) -> Status {
+    for (const uint64_t bytes : sizes) {
+      for (Side& side : sides) {
+        const std::string who = concat(name_of(memory), side.suffix, ", ", counted(sockets, "socket"));
+        TCPX_RETURN_IF_ERROR(row(*side.bench, who, pattern, bytes, side.runs.back().*what));
+      }
+    }
+    return Status::ok();
+  };
+  TCPX_RETURN_IF_ERROR(rows(Pattern::kOneWay, options_.sizes, &PluginRun::one_way));
+  TCPX_RETURN_IF_ERROR(rows(Pattern::kPingPong, ping_pong_sizes(), &PluginRun::ping_pong));
+  for (Side& side : sides) TCPX_RETURN_IF_ERROR(side.bench->close());
+  return Status::ok();
+}
+
+// Over the most data sockets, where the unpacker has the most to do.
+Status SoftRuns::unpack(const std::string& kind) {
+  EnvironmentOverrides overrides = overrides_for(options_.sockets.back()).value_or(EnvironmentOverrides());
+  overrides[environment_info(Variable::kUnpackImpl).name] = kind;
+  const Result<EndSetup> setup = plugin_setup(EndSetup::Kind::kPipeline, Memory::kGpu);
+  if (!setup.is_ok()) return setup.status();
+  const std::string who = concat("unpack by ", kind);
+  const Result<std::unique_ptr<SoftBench>> bench = connect(*setup, overrides);
+  if (!bench.is_ok() && bench.status().code() == Code::kUnsupported) {
+    notes_[who] = concat("left out: ", bench.status().detail());
+    return Status::ok();
+  }
   if (!bench.is_ok()) return bench.status();
-  const std::string who = concat(name_of(memory), ", ", counted(sockets, "socket"));
-  PluginRun& run =
-      results_.plugin.emplace_back(PluginRun{.memory = name_of(memory), .sockets = sockets, .one_way = {}, .ping_pong = {}});
+  UnpackRun& run = results_.unpack.emplace_back(UnpackRun{.unpack = kind, .one_way = {}});
   for (const uint64_t bytes : options_.sizes) TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, bytes, run.one_way));
-  for (const uint64_t bytes : ping_pong_sizes()) {
-    TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kPingPong, bytes, run.ping_pong));
+  return (*bench)->close();
+}
+
+Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(Memory memory) {
+  uint64_t most_bytes = MessagePlan::kMaxMessageBytes;
+  std::string why = "a registration of plugin version 7 is not larger";
+  // Both ends have the whole transfer in memory, on this machine or on one GPU.
+  const bool one_memory = memory == Memory::kHost || !has_gpu_ || options_.gpus.first == options_.gpus.second;
+  const Result<uint64_t> available =
+      memory == Memory::kGpu && has_gpu_ ? gpu_memory_bytes(options_.gpus.second) : available_memory();
+  if (!available.is_ok()) return available.status();
+  if (const uint64_t usable = *available / 2 / (one_memory ? 2 : 1); usable < most_bytes) {
+    most_bytes = usable;
+    why = concat("both ends' memory is to be at most half of ", size_text(*available));
+  }
+  std::vector<uint64_t> fitting;
+  std::copy_if(options_.long_chunks.begin(), options_.long_chunks.end(), std::back_inserter(fitting),
+               [&](uint64_t chunks) { return chunks * kLongChunkBytes <= most_bytes; });
+  if (fitting.size() < options_.long_chunks.size()) {
+    notes_[concat("long transfers, ", name_of(memory))] = concat("up to ", size_text(most_bytes), ": ", why);
+  }
+  return fitting;
+}
+
+Status SoftRuns::long_transfers(Memory memory) {
+  Result<std::vector<uint64_t>> chunks = fitting_chunks(memory);
+  if (!chunks.is_ok()) return chunks.status();
+  Result<EndSetup> setup = plugin_setup(EndSetup::Kind::kPipeline, memory);
+  if (!setup.is_ok()) return setup.status();
+  setup->request_bytes = kLongChunkBytes;
+  const Result<std::unique_ptr<SoftBench>> bench = connect(*setup, {});
+  if (!bench.is_ok()) return bench.status();
+  const std::string who = concat(name_of(memory), ", long");
+  LongRun& run = results_.long_transfers.emplace_back(LongRun{.memory = name_of(memory), .by_chunks = {}});
+  results_.long_chunk_bytes = kLongChunkBytes;
+  // The largest first: its memory does for all.
+  for (auto count = chunks->rbegin(); count != chunks->rend(); ++count) {
+    TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, *count * kLongChunkBytes, run.by_chunks, *count));
   }
   return (*bench)->close();
 }

@@ -24,7 +24,10 @@ struct SoftRunOptions {
   std::vector<Memory> memory;     ///< empty: host, and that of a GPU where there is one
   std::pair<int, int> gpus{0, 0};
   uint64_t request_bytes = 4 << 20;
-  std::string plugin;  ///< library; "": the software plugin of this build
+  bool pipeline = true;               ///< measure the pipeline beside the bare plugin
+  std::vector<std::string> unpack;    ///< as UCCL_TCPX_UNPACK_IMPL names them; empty: all, where there is a GPU
+  std::vector<uint64_t> long_chunks;  ///< chunks of the long transfers; empty: none
+  std::string plugin;                 ///< library; "": the software plugin of this build
   RowPlan row;
   bool nccl = true;
   std::string nccl_script;
@@ -46,13 +49,20 @@ class SoftRuns {
  private:
   Status raw(uint32_t streams);
   Status raw_ping_pong();
+  /// The plugin driven bare, and beside it the pipeline.
   Status plugin(Memory memory, uint32_t sockets);
+  Status unpack(const std::string& kind);
+  Status long_transfers(Memory memory);
   void nccl();
   Result<std::unique_ptr<SoftBench>> connect(const EndSetup& setup, const EnvironmentOverrides& overrides) const;
+  Result<EndSetup> plugin_setup(EndSetup::Kind kind, Memory memory) const;
+  /// Those of `long_chunks` that this machine has memory for.
+  Result<std::vector<uint64_t>> fitting_chunks(Memory memory);
   std::string name_of(Memory memory) const;
   std::vector<uint64_t> ping_pong_sizes() const;
-  /// Measures a row into `rows` and says what came out.
-  Status row(SoftBench& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows);
+  /// Measures a row into `rows` under `key` and says what came out.
+  Status row(SoftBench& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
+             std::optional<uint64_t> key = std::nullopt);
 
   SoftRunOptions options_;
   const std::atomic<bool>& stop_;

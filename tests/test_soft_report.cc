@@ -23,6 +23,15 @@ SoftResults example() {
        .one_way = {{8, measured(0.125)}, {kMiB, measured(10, 4)}},
        .ping_pong = {{8, measured(12)}}},
       {.memory = "gpu", .sockets = 4, .one_way = {{8, measured(0.0625)}, {kMiB, measured(6)}}, .ping_pong = {{8, measured(21)}}}};
+  results.pipeline = {
+      {.memory = "host", .sockets = 1, .one_way = {{kMiB, measured(4, 1)}}, .ping_pong = {{8, measured(10)}}},
+      {.memory = "host", .sockets = 4, .one_way = {{8, measured(0.1)}, {kMiB, measured(9, 3)}}, .ping_pong = {{8, measured(15)}}},
+      {.memory = "gpu", .sockets = 8, .one_way = {{kMiB, measured(7)}}, .ping_pong = {{8, measured(24)}}}};
+  results.unpack = {{.unpack = "kernel", .one_way = {{kMiB, measured(6)}}},
+                    {.unpack = "d2d", .one_way = {{kMiB, measured(4)}, {2 * kMiB, measured(5)}}}};
+  results.long_transfers = {{.memory = "host", .by_chunks = {{1, measured(1)}, {2048, measured(2)}}}};
+  results.long_transfers[0].by_chunks[2048].resident_growth_bytes = 4096;
+  results.long_chunk_bytes = 512 * 1024;
   results.raw = {{.streams = 1, .in_cache = measured(6), .working_set = measured(5)},
                  {.streams = 4, .in_cache = measured(20), .working_set = measured(12.5)}};
   results.raw_ping_pong = {{8, measured(4)}};
@@ -92,8 +101,46 @@ TEST(SoftReport, ComparesEqualStreamsAtTheLargestMessage) {
   EXPECT_EQ(number(sockets, "4 sockets", "gpu"), 6);
 }
 
+TEST(SoftReport, ComparesThePipelineWithTheBarePluginOverAsManySockets) {
+  const Report report = make_soft_report(example(), {}, {});
+  EXPECT_EQ(number(table(report, "Pipeline, one way, host"), "1 MiB", "4 sockets"), 9);
+  EXPECT_EQ(number(table(report, "Pipeline, half a round trip, gpu"), "8 B", "8 sockets"), 24);
+  EXPECT_EQ(number(table(report, "Pipeline, per core-second, one way, host"), "1 MiB", "1 socket"), 1);
+  const Table* ratio = table(report, "Pipeline / plugin, one way, host");
+  EXPECT_EQ(number(ratio, "1 MiB", "1 socket"), 0.8);
+  EXPECT_EQ(number(ratio, "1 MiB", "4 sockets"), 0.9);
+  EXPECT_EQ(number(ratio, "8 B", "1 socket"), -1);  // the pipeline has no such row
+  EXPECT_EQ(number(table(report, "Pipeline / plugin, half a round trip, host"), "8 B", "4 sockets"), 1.25);
+  EXPECT_EQ(table(report, "Pipeline / plugin, one way, gpu"), nullptr);  // the plugin was not driven over 8 sockets
+  EXPECT_EQ(number(table(report, "One way, the best of each"), "1 MiB", "host pipeline"), 9);
+  EXPECT_EQ(number(table(report, "Half a round trip, the best of each"), "8 B", "host pipeline"), 10);
+  EXPECT_EQ(number(table(report, "One way by data sockets"), "4 sockets", "host pipeline / raw TCP, in cache"), 0.45);
+}
+
+TEST(SoftReport, PutsUnpackersSideBySide) {
+  const Report report = make_soft_report(example(), {}, {});
+  const Table* unpackers = table(report, "Pipeline by unpacker, one way");
+  EXPECT_EQ(number(unpackers, "1 MiB", "kernel"), 6);
+  EXPECT_EQ(number(unpackers, "2 MiB", "d2d"), 5);
+  EXPECT_EQ(number(unpackers, "1 MiB", "kernel / d2d"), 1.5);
+  EXPECT_EQ(number(unpackers, "2 MiB", "kernel / d2d"), -1);
+}
+
+TEST(SoftReport, TellsWhatAChunkOfALongTransferCosts) {
+  const Report report = make_soft_report(example(), {}, {});
+  const Table* transfers = table(report, "Long transfers, host");
+  EXPECT_EQ(number(transfers, "2048", "bytes"), 1024.0 * kMiB);
+  EXPECT_EQ(number(transfers, "2048", "one way"), 2);
+  EXPECT_EQ(number(transfers, "2048", "a chunk"), 262.144);  // 512 KiB at 2 GB/s
+  EXPECT_EQ(number(transfers, "2048", "more memory in core"), 4);
+  EXPECT_EQ(number(transfers, "1", "a chunk"), 524.288);
+}
+
 TEST(SoftReport, LeavesOutWhatWasNotMeasured) {
   SoftResults results = example();
+  results.pipeline.clear();
+  results.unpack.clear();
+  results.long_transfers.clear();
   results.nccl.clear();
   results.raw.clear();
   results.plugin.pop_back();
@@ -125,6 +172,17 @@ TEST(SoftReport, SeesWrongBytesWhereverTheyAre) {
   results.plugin[2].ping_pong[8] = wrong;
   EXPECT_EQ(first_mismatch(results), "gpu, 4 sockets, ping-pong, 8 B: wrong");
   results = example();
+  results.pipeline[0].one_way[kMiB] = wrong;
+  EXPECT_EQ(first_mismatch(results), "host pipeline, 1 socket, one way, 1 MiB: wrong");
+  EXPECT_FALSE(table(make_soft_report(results, {}, {}), "Pipeline / plugin, one way, host")->rows[1].verified);
+  results = example();
+  results.unpack[1].one_way[kMiB] = wrong;
+  EXPECT_EQ(first_mismatch(results), "unpack by d2d, 1 MiB: wrong");
+  results = example();
+  results.long_transfers[0].by_chunks[2048] = wrong;
+  EXPECT_EQ(first_mismatch(results), "long transfers, host, 1 GiB: wrong");
+  EXPECT_FALSE(table(make_soft_report(results, {}, {}), "Long transfers, host")->rows[1].verified);
+  results = example();
   results.raw[0].in_cache = wrong;
   EXPECT_EQ(first_mismatch(results), "raw TCP, 1 stream, 512 KiB: wrong");
   results = example();
@@ -144,7 +202,8 @@ TEST(SoftReport, SeesWrongBytesWhereverTheyAre) {
 TEST(SoftChart, HasALinePerTransportAndNoRatio) {
   const Result<std::string> chart = soft_chart(make_soft_report(example(), {"GPU 0: a GPU"}, {}));
   ASSERT_TRUE(chart.is_ok()) << chart.status().to_string();
-  for (const char* text : {">host<", ">gpu<", ">NCCL<", ">raw TCP<", ">raw TCP, 64 MiB<", ">One way<", ">Half a round trip<"}) {
+  for (const char* text : {">host<", ">gpu<", ">host pipeline<", ">d2d<", ">NCCL<", ">raw TCP<", ">raw TCP, 64 MiB<", ">One way<",
+                           ">Half a round trip<"}) {
     EXPECT_NE(chart->find(text), std::string::npos) << text;
   }
   EXPECT_EQ(chart->find("gpu / NCCL"), std::string::npos);
