@@ -16,6 +16,7 @@ class MessagePlan {
  public:
   /// Different contents in a row. Coprime to the number of requests in flight, so that a slot's content changes with each use.
   static constexpr uint64_t kContents = 17;
+  /// Below INT_MAX with all contents, which is what a plugin of version 7 registers at most; who splits may go beyond.
   static constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 30;
 
   struct Piece {
@@ -24,7 +25,7 @@ class MessagePlan {
     uint32_t bytes;
   };
 
-  /// @param message_bytes 1 ... kMaxMessageBytes
+  /// @param message_bytes from 1
   /// @param request_bytes 1 ... kMaxRequestBytes: most bytes of one request
   MessagePlan(uint64_t message_bytes, uint64_t request_bytes)
       : message_bytes_(message_bytes),

@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "bench/available_memory.h"
 #include "bench/gpu_description.h"
-#include "bench/message_plan.h"
 #include "bench/nccl_runs.h"
 #include "bench/soft_report.h"
 #include "device/gpu_presence.h"
@@ -229,22 +228,18 @@ Status SoftRuns::unpack(const std::string& kind) {
 }
 
 Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(Memory memory) {
-  uint64_t most_bytes = MessagePlan::kMaxMessageBytes;
-  std::string why = "a registration of plugin version 7 is not larger";
   // Both ends have the whole transfer in memory, on this machine or on one GPU.
   const bool one_memory = memory == Memory::kHost || !has_gpu_ || options_.gpus.first == options_.gpus.second;
   const Result<uint64_t> available =
       memory == Memory::kGpu && has_gpu_ ? gpu_memory_bytes(options_.gpus.second) : available_memory();
   if (!available.is_ok()) return available.status();
-  if (const uint64_t usable = *available / 2 / (one_memory ? 2 : 1); usable < most_bytes) {
-    most_bytes = usable;
-    why = concat("both ends' memory is to be at most half of ", size_text(*available));
-  }
+  const uint64_t most_bytes = *available / 2 / (one_memory ? 2 : 1);
   std::vector<uint64_t> fitting;
   std::copy_if(options_.long_chunks.begin(), options_.long_chunks.end(), std::back_inserter(fitting),
                [&](uint64_t chunks) { return chunks * kLongChunkBytes <= most_bytes; });
   if (fitting.size() < options_.long_chunks.size()) {
-    notes_[concat("long transfers, ", name_of(memory))] = concat("up to ", size_text(most_bytes), ": ", why);
+    notes_[concat("long transfers, ", name_of(memory))] =
+        concat("up to ", size_text(most_bytes), ": both ends' memory is to be at most half of ", size_text(*available));
   }
   return fitting;
 }
