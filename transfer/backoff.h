@@ -1,5 +1,9 @@
 // How a loop that drives connections waits when nothing advances: spins, then yields, then sleeps for 50 us at a time, because a
 // tool shares its machine with the plugin's own threads.
+//
+// With few cores, polling takes them from the very threads that are waited for: the scheduler gives a thread that polls and
+// yields as much of a core as the I/O thread that moves the bytes. So there, while much is under way, the loop sleeps almost at
+// once: what is under way lasts longer than the sleep, and nothing is lost.
 #pragma once
 
 #include <chrono>
@@ -10,21 +14,42 @@ namespace tcpx {
 
 class Backoff {
  public:
+  enum class Step { kSpin, kYield, kSleep };
+
+  /// @param cores of the machine; 0: unknown
+  explicit Backoff(uint32_t cores = std::thread::hardware_concurrency()) : few_cores_(cores_are_few(cores)) {}
+
   /// Something advanced.
   void reset() { idle_ = 0; }
-  /// Nothing did.
-  void wait() {
-    if (++idle_ <= kSpins) return;
-    if (idle_ <= kSpins + kYields) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  /// Nothing did. @param much_under_way several chunks are in flight, so that being late by a sleep costs nothing.
+  void wait(bool much_under_way = false) {
+    switch (next(much_under_way)) {
+      case Step::kSpin:
+        return;
+      case Step::kYield:
+        return std::this_thread::yield();
+      case Step::kSleep:
+        return std::this_thread::sleep_for(kSleep);
     }
   }
+  /// Counts the turn and says what to do in it.
+  Step next(bool much_under_way) {
+    ++idle_;
+    if (few_cores_ && much_under_way) return idle_ <= kSpinsOnFewCores ? Step::kSpin : Step::kSleep;
+    if (idle_ <= kSpins) return Step::kSpin;
+    return idle_ <= kSpins + kYields ? Step::kYield : Step::kSleep;
+  }
 
- private:
+  /// Fewer than a caller and an I/O thread at either end of a loopback take.
+  static bool cores_are_few(uint32_t cores) { return cores > 0 && cores < 4; }
+
   static constexpr uint32_t kSpins = 256;
   static constexpr uint32_t kYields = 256;
+  static constexpr uint32_t kSpinsOnFewCores = 16;
+  static constexpr std::chrono::microseconds kSleep{50};
+
+ private:
+  const bool few_cores_;
   uint32_t idle_ = 0;
 };
 

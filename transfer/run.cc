@@ -6,6 +6,8 @@
 namespace tcpx {
 namespace {
 
+// From so many chunks in flight on, those that are left last while the loop sleeps.
+constexpr uint64_t kMuchInFlight = 4;
 constexpr Duration kReportEvery = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -40,7 +42,7 @@ Result<bool> run_until_done(Connection& connection, TransferId id, const RunOpti
     if (advanced) {
       backoff.reset();
     } else {
-      backoff.wait();
+      backoff.wait(connection.in_flight() >= kMuchInFlight);
     }
   }
 }

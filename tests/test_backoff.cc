@@ -1,0 +1,46 @@
+// When a loop that drives connections spins, yields and sleeps.
+#include "transfer/backoff.h"
+
+#include <gtest/gtest.h>
+
+namespace tcpx {
+namespace {
+
+using Step = Backoff::Step;
+
+/// How many turns of each kind come before the first sleep.
+std::pair<uint32_t, uint32_t> spins_and_yields(Backoff& backoff, bool much_under_way) {
+  uint32_t spins = 0, yields = 0;
+  for (Step step; (step = backoff.next(much_under_way)) != Step::kSleep;) ++(step == Step::kSpin ? spins : yields);
+  return {spins, yields};
+}
+
+TEST(Backoff, SpinsThenYieldsThenSleepsUntilSomethingAdvances) {
+  Backoff backoff(16);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(spins_and_yields(backoff, false), std::pair(Backoff::kSpins, Backoff::kYields));
+    EXPECT_EQ(backoff.next(false), Step::kSleep);
+    backoff.reset();
+  }
+}
+
+TEST(Backoff, LeavesFewCoresToThoseWhoMoveMuch) {
+  Backoff backoff(2);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(spins_and_yields(backoff, true), std::pair(Backoff::kSpinsOnFewCores, 0u));
+    EXPECT_EQ(backoff.next(true), Step::kSleep);
+    backoff.reset();
+  }
+  EXPECT_EQ(spins_and_yields(backoff, false), std::pair(Backoff::kSpins, Backoff::kYields));  // a sleep would show
+}
+
+TEST(Backoff, KeepsPollingWhereThereIsACoreForEach) {
+  for (const uint32_t cores : {0u, 4u, 128u}) {
+    Backoff backoff(cores);
+    EXPECT_EQ(spins_and_yields(backoff, true), std::pair(Backoff::kSpins, Backoff::kYields)) << cores;
+  }
+  for (const uint32_t cores : {1u, 2u, 3u}) EXPECT_TRUE(Backoff::cores_are_few(cores));
+}
+
+}  // namespace
+}  // namespace tcpx
