@@ -1,12 +1,13 @@
 #include "bench/bench_end.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <charconv>
+#include <thread>
 
 #include "perf/result_file.h"
+#include "transfer/backoff.h"
 
 namespace tcpx::bench {
 
@@ -56,14 +57,23 @@ Result<std::unique_ptr<BenchEnd>> make_bench_end(const EndSetup& setup) {
   return Status(Code::kInvalidArgument, "make end", "unknown kind");
 }
 
+Patience::Patience(std::string what, Deadline deadline, uint64_t bytes_under_way)
+    : what_(std::move(what)),
+      deadline_(deadline),
+      sleeps_(bytes_under_way >= kMuch && Backoff::cores_are_few(std::thread::hardware_concurrency())) {}
+
 Status Patience::after_turn(bool advanced) {
   if (advanced) {
     idle_turns_ = 0;
     return Status::ok();
   }
-  if (++idle_turns_ % kTurnsAtOnce != 0) return Status::ok();
+  if (++idle_turns_ % (sleeps_ ? Backoff::kSpinsOnFewCores : kTurnsAtOnce) != 0) return Status::ok();
   if (deadline_.expired()) return Status(Code::kTimeout, what_, "did not end in time");
-  ::sched_yield();
+  if (sleeps_) {
+    std::this_thread::sleep_for(Backoff::kSleep);
+  } else {
+    std::this_thread::yield();
+  }
   return Status::ok();
 }
 

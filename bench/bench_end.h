@@ -83,17 +83,20 @@ struct Stopwatch {
 };
 
 /// Gives the core to others now and then while nothing advances, because there may be fewer cores than threads that poll, and
-/// looks at the deadline.
+/// looks at the deadline. While much is under way and cores are few it sleeps instead (transfer/backoff.h says why).
 class Patience {
  public:
-  Patience(std::string what, Deadline deadline) : what_(std::move(what)), deadline_(deadline) {}
+  /// @param bytes_under_way in flight at a time
+  Patience(std::string what, Deadline deadline, uint64_t bytes_under_way = 0);
   /// After each turn of a polling loop. @return kTimeout past the deadline.
   Status after_turn(bool advanced);
 
  private:
   static constexpr uint32_t kTurnsAtOnce = 256;
+  static constexpr uint64_t kMuch = 4 << 20;  // some sleeps long on any machine of few cores
   const std::string what_;
   const Deadline deadline_;
+  const bool sleeps_;
   uint32_t idle_turns_ = 0;
 };
 

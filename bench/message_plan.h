@@ -34,6 +34,8 @@ class MessagePlan {
         slots_((kQueueDepth + requests_per_message_ - 1) / requests_per_message_) {}
 
   uint64_t message_bytes() const { return message_bytes_; }
+  /// Of as many requests as can be in flight.
+  uint64_t bytes_under_way() const { return std::min(message_bytes_, request_bytes_) * kQueueDepth; }
   uint64_t requests_per_message() const { return requests_per_message_; }
   uint64_t slots() const { return slots_; }
   /// From the begin of one slot to the next.

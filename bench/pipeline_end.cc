@@ -117,7 +117,7 @@ Status PipelineEnd::prepare(uint64_t count) {
 
 Result<Timing> PipelineEnd::run(Deadline deadline) {
   const bool one_way = memory_.row().pattern == Pattern::kOneWay;
-  Patience patience(one_way ? "one-way round" : "ping-pong", deadline);
+  Patience patience(one_way ? "one-way round" : "ping-pong", deadline, one_way ? memory_.plan().bytes_under_way() : 0);
   const Stopwatch begin = Stopwatch::read();
   TCPX_RETURN_IF_ERROR(one_way ? stream(patience) : play(patience));
   return begin.until(Stopwatch::read());

@@ -154,9 +154,10 @@ Status PluginEnd::prepare(uint64_t count) {
 }
 
 Result<Timing> PluginEnd::run(Deadline deadline) {
-  Patience patience(memory_.row().pattern == Pattern::kOneWay ? "one-way round" : "ping-pong", deadline);
+  const bool one_way = memory_.row().pattern == Pattern::kOneWay;
+  Patience patience(one_way ? "one-way round" : "ping-pong", deadline, one_way ? memory_.plan().bytes_under_way() : 0);
   const Stopwatch begin = Stopwatch::read();
-  TCPX_RETURN_IF_ERROR(memory_.row().pattern == Pattern::kOneWay ? stream(patience) : play(patience));
+  TCPX_RETURN_IF_ERROR(one_way ? stream(patience) : play(patience));
   return begin.until(Stopwatch::read());
 }
 

@@ -232,25 +232,20 @@ Table sockets_table(const SoftResults& results) {
 }
 
 constexpr char kAbout[] =
-    "Two processes of this machine, connected over loopback TCP by one connection of the plugin each way. They drive its version "
-    "7 "
-    "table as a consumer of the ABI does: messages cut into requests, up to 16 outstanding, receives posted ahead; with GPU "
-    "memory "
-    "every message is gathered into its place before its request is consumed. One way: messages back to back, from the first "
-    "isend "
-    "until the receiving end has everything in place, message bytes counted once. Half a round trip: one message at a time back "
-    "and forth, both ends polling. Per core-second: bytes moved by the processor time of both processes, all threads, polling "
-    "included. Raw TCP: blocking writes and reads of one thread per stream and end, each stream over the same bytes again and "
-    "again (in cache), or over its share of a message larger than most caches; the first is the ceiling of small messages, the "
-    "second of large ones. Its ping-pong polls. Pipeline: the same messages as transfers of the library, several submitted "
-    "ahead, "
-    "polled in the same way, in chunks as large as the requests of the bare plugin; the two take turns row by row, and their "
-    "ratio is that of the medians. Long transfers: one at a time; more memory in core is what both processes have grown by from "
-    "before the first message of the row, whose memory is in use by then, to after the last. NCCL: send and recv of PyTorch over "
-    "its own socket transport between the two "
-    "GPUs, "
-    "peer access and shared memory off, processor time of both ranks. The best of each: of the plugin over all numbers of data "
-    "sockets, of NCCL over all its settings.";
+    "Two processes of this machine, connected over loopback TCP by one connection of the plugin each way. They drive its "
+    "version 7 table as a consumer of the ABI does: messages cut into requests, up to 16 outstanding, receives posted ahead; "
+    "with GPU memory every message is gathered into its place before its request is consumed. One way: messages back to back, "
+    "from the first isend until the receiving end has everything in place, message bytes counted once. Half a round trip: one "
+    "message at a time back and forth, both ends polling. Who waits for much on a machine of few cores sleeps 50 us at a "
+    "time. Per core-second: bytes moved by the processor time of both processes, all threads, polling included. Raw TCP: "
+    "blocking writes and reads of one thread per stream and end, each stream over the same bytes again and again (in cache), "
+    "or over its share of a message larger than most caches; the first is the ceiling of small messages, the second of large "
+    "ones. Its ping-pong polls. Pipeline: the same messages as transfers of the library, several submitted ahead, polled in "
+    "the same way, in chunks as large as the requests of the bare plugin; the two take turns row by row, and their ratio is "
+    "that of the medians. Long transfers: one at a time; more memory in core is what both processes have grown by from before "
+    "the first message of the row, whose memory is in use by then, to after the last. NCCL: send and recv of PyTorch over its "
+    "own socket transport between the two GPUs, peer access and shared memory off, processor time of both ranks. The best of "
+    "each: of the plugin over all numbers of data sockets, of NCCL over all its settings.";
 
 }  // namespace
 
