@@ -90,8 +90,8 @@ class MemoryOps {
   virtual Result<int> current_device() const = 0;
   /// Makes `device` current for the calling thread. kInvalidArgument when there is no such device.
   virtual Status set_current_device(int device) = 0;
-  /// Where the GPU sits, as a resolved path of sysfs (base/pci_device.h). nullopt where host memory stands in, when the system does
-  /// not tell, and for a device that does not exist.
+  /// Where the GPU sits, as a resolved path of sysfs (base/pci_device.h). nullopt where host memory stands in, when the system
+  /// does not tell, and for a device that does not exist.
   virtual std::optional<std::string> pci_path([[maybe_unused]] int device) const { return std::nullopt; }
 
   /// Page-aligned, zeroed memory that both the host and kernels on any device address; on a GPU, mapped portable pinned memory.

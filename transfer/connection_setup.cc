@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/link_state.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -50,7 +51,13 @@ Result<std::string> nic_of(NetPlugin& plugin, int dev) {
 
 Result<std::unique_ptr<Connection>> make_connection(std::vector<ChannelParts> parts, const ConnectionOptions& options,
                                                     const HandshakeWait& wait) {
-  ConnectionLinks links{.peer = wait.peer->open_flow()};
+  auto watch = LinkWatch::create();
+  if (!watch.is_ok()) return watch.status();
+  ConnectionLinks links{.peer = wait.peer->open_flow(),
+                        // Shared, because a std::function wants to copy what it holds.
+                        .link_is_down = [watch = std::make_shared<LinkWatch>(std::move(*watch))](const std::string& nic) {
+                          return watch->state(nic) == LinkState::kDown;
+                        }};
   auto connection = Connection::create(std::move(parts), std::move(links), Clock::steady(), options);
   if (!connection.is_ok()) return connection.status();
   // From here on both halves take messages of the other.
