@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# A NIC is switched off in the middle of a stream of transfers. Both ends say within 2 s which one it was; with UCCL_TCPX_FAILOVER=1 they
+# carry on over the others instead, and every byte arrives.
+#
+#   nic_down.sh PATH_OF_rails_peer
+source "$(dirname "$0")/common.sh"
+
+readonly transfer_bytes=$((16 << 20)) transfers=40 limit_ms=2000
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+# start_stream: both ends, and waits until some transfers have been verified. Sets `server` and `client`.
+start_stream() {
+  start_server --bytes "$transfer_bytes" --transfers "$transfers"
+  run_client --bytes "$transfer_bytes" --transfers "$transfers" &
+  client=$!
+  for _ in $(seq 400); do
+    grep -q 'transfer 4 verified' "$scratch/server" && return
+    sleep 0.02
+  done
+  fail "no transfer was verified"
+}
+
+for rail in 1 2 3 4; do cluster limit "$rail" 400mbit || fail "limit"; done
+
+start_stream
+begin=$(now_ms)
+cluster nic-down a 3
+wait "$client"
+client_exit=$? client_ms=$(($(now_ms) - begin))
+wait "$server"
+server_exit=$? server_ms=$(($(now_ms) - begin))
+[[ $client_exit -eq 1 && $server_exit -eq 1 ]] || fail "client exit $client_exit, server exit $server_exit; expected 1"
+for end in client server; do
+  grep '^FAILED: .*eth3' "$scratch/$end" || fail "the $end does not say that it was eth3"
+done
+((client_ms <= limit_ms && server_ms <= limit_ms)) || fail "client ended after $client_ms ms, server after $server_ms ms"
+echo "both ends have said so after $server_ms ms"
+cluster nic-up a 3
+
+export UCCL_TCPX_FAILOVER=1
+start_stream
+before=$(sent_bytes 3)
+cluster nic-down a 3
+wait "$client" || fail "client with failover: exit code $?"
+wait "$server" || fail "server with failover: exit code $?"
+[[ $(grep -c 'transfer [0-9]* verified' "$scratch/server") -eq $transfers ]] || fail "not every transfer was verified"
+grep -h 'goes on over 3 of 4 channels.*eth3' "$scratch/client" "$scratch/server" || fail "nobody says that eth3 was lost"
+(($(sent_bytes 3) - before < transfer_bytes)) || fail "eth3 was not switched off"
+echo "PASSED: an error that names the NIC, and failover over the others"
