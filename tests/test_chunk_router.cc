@@ -96,6 +96,14 @@ TEST(ChunkRouter, ASlowChannelCostsNoMoreThanItsShare) {
   }
 }
 
+TEST(ChunkRouter, AChannelSlowerThanTheMemoryIsNoFasterThanItIs) {
+  // 50 MB/s and 5 MB/s: from one delivery of the slow one to the next it takes 100 ms.
+  Network network({0.1, 0.1, 0.1, 0.01});
+  network.move(1000);
+  EXPECT_NEAR(static_cast<double>(network.posted(3)), 1000.0 / 31, 12);
+  EXPECT_NEAR(network.router.rate(3) / (0.01e3 * kChunk), 1, 0.3);
+}
+
 TEST(ChunkRouter, AnUnknownChannelBeginsWithFewChunks) {
   ChunkRouter router(2);
   const TimePoint now{};

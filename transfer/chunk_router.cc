@@ -55,8 +55,9 @@ void ChunkRouter::count_time(Lane& lane, TimePoint now) {
     // Nothing came on any channel for long: the sender had nothing to send.
     const Duration lost = quiet > kPause ? quiet - kPause : Duration::zero();
     lane.seconds += std::chrono::duration<double>(now - lane.counted_to - lost).count();
-    if (lane.seconds > std::chrono::duration<double>(kMemory).count()) {
+    if (lane.seconds > std::chrono::duration<double>(kMemory).count() && lane.deliveries >= kLeastDeliveries) {
       lane.seconds /= 2;
+      lane.deliveries /= 2;
       lane.bytes /= 2;
     }
   }
@@ -77,6 +78,7 @@ void ChunkRouter::delivered(size_t channel, uint64_t bytes, TimePoint now) {
   lane.outstanding -= std::min(lane.outstanding, bytes);
   lane.chunks -= lane.chunks > 0 ? 1 : 0;
   lane.bytes += static_cast<double>(bytes);
+  ++lane.deliveries;
 }
 
 void ChunkRouter::closed(size_t channel) {

@@ -6,10 +6,10 @@
 // take for all that is left of the transfer: near the end, waiting for a fast channel beats filling a slow one.
 //
 // Rates. A channel's rate is bytes delivered over time spent with something outstanding, of the recent past: both sums are halved
-// whenever the time exceeds kMemory. Time in which no channel delivered anything says nothing about their order (the peer was not
-// sending), so what is longer than kPause between two deliveries is not counted. A channel that has delivered nothing yet counts
-// as fast as the mean of the others and gets at most kFirstChunks, so that one that turns out to be slow does not begin with a
-// full window.
+// whenever the time exceeds kMemory and they stand for kLeastDeliveries or more, because a slow channel delivers less than one
+// chunk in kMemory. Time in which no channel delivered anything says nothing about their order (the peer was not sending), so
+// what is longer than kPause between two deliveries is not counted. A channel that has delivered nothing yet counts as fast as
+// the mean of the others and gets at most kFirstChunks, so that one that turns out to be slow does not begin with a full window.
 #pragma once
 
 #include <array>
@@ -25,6 +25,7 @@ namespace tcpx {
 class ChunkRouter {
  public:
   static constexpr Duration kMemory = std::chrono::milliseconds(20);
+  static constexpr double kLeastDeliveries = 8;
   static constexpr Duration kPause = std::chrono::milliseconds(5);
   static constexpr uint32_t kFirstChunks = 4;
 
@@ -50,8 +51,8 @@ class ChunkRouter {
     uint64_t outstanding = 0;
     uint32_t chunks = 0;  // outstanding
     bool open = true;
-    double bytes = 0, seconds = 0;  // delivered, of the recent past
-    TimePoint counted_to{};         // time up to here is in `seconds`
+    double bytes = 0, deliveries = 0, seconds = 0;  // of the recent past
+    TimePoint counted_to{};                         // time up to here is in `seconds`
   };
   void count_time(Lane& lane, TimePoint now);
 

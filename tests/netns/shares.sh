@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# What each NIC carries, by the kernel's own counters: four alike take a quarter each, and one of a tenth of the speed costs no more than
+# what it lacks. The rates are far below what the machine can do, so that the NICs decide and not the processor.
+#
+#   shares.sh PATH_OF_rails_peer
+source "$(dirname "$0")/common.sh"
+
+readonly rate_mbit=200 transfer_bytes=$((16 << 20)) transfers=24
+
+# stream: sets `rate` (MB/s) and `sent`, the bytes that went over each NIC, and `total`, over all.
+stream() {
+  local nic before=()
+  for nic in 1 2 3 4; do before[nic]=$(sent_bytes "$nic"); done
+  start_server --bytes "$transfer_bytes" --transfers "$transfers"
+  run_client --bytes "$transfer_bytes" --transfers "$transfers" || fail "client: exit code $?"
+  wait "$server" || fail "server: exit code $?"
+  rate=$(sed -n 's/.*rate: \([0-9]*\) MB\/s/\1/p' "$scratch/server")
+  [[ $rate -gt 0 ]] || fail "no rate"
+  sent=() total=0
+  for nic in 1 2 3 4; do
+    sent[nic]=$(($(sent_bytes "$nic") - before[nic]))
+    total=$((total + sent[nic]))
+  done
+  ((total >= transfer_bytes * transfers)) || fail "$total bytes sent, less than the data"
+  printf '%s: %d MB/s, shares of eth1 ... eth4 in percent:' "$1" "$rate"
+  for nic in 1 2 3 4; do printf ' %d.%d' $((sent[nic] * 100 / total)) $((sent[nic] * 1000 / total % 10)); done
+  echo
+}
+
+for rail in 1 2 3 4; do cluster limit "$rail" "${rate_mbit}mbit" || fail "limit"; done
+stream "four alike"
+for nic in 1 2 3 4; do
+  ((sent[nic] * 100 >= total * 20 && sent[nic] * 100 <= total * 30)) || fail "eth$nic carried ${sent[nic]} of $total bytes"
+done
+readonly equal=$rate
+
+cluster limit 3 "$((rate_mbit / 10))mbit" || fail "limit"
+stream "eth3 at a tenth"
+# 3.1 of 4 NICs are left: 77 %. On a busy machine two runs differ by a few percent.
+((rate * 100 >= equal * 70)) || fail "$rate MB/s with one slow NIC, less than 70 % of $equal MB/s"
+echo "PASSED: $((rate * 100 / equal)) % of the rate with one NIC at a tenth"
