@@ -24,6 +24,7 @@ fail() {
 # start_server ARGUMENT...: sets `server`, its process, and `port`, where it waits for the client. Its output is $scratch/server.
 start_server() {
   port=''
+  : >"$scratch/server" # here and now: the port in it would be that of the server before
   cluster exec b "$program" server --port 0 "$@" >"$scratch/server" 2>&1 &
   server=$!
   for _ in $(seq 200); do
