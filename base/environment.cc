@@ -95,9 +95,35 @@ constexpr VariableInfo kTable[] = {
      "by the software plugin; GPUDirect-TCPX moves nothing without it."},
 };
 
-const char* raw(Variable id) {
-  const char* value = std::getenv(environment_info(id).name);
+// In the order of LauncherVariable.
+constexpr const char* kLauncherVariables[] = {"OMPI_COMM_WORLD_RANK",
+                                              "OMPI_COMM_WORLD_SIZE",
+                                              "OMPI_COMM_WORLD_LOCAL_RANK",
+                                              "PMI_RANK",
+                                              "PMI_SIZE",
+                                              "MPI_LOCALRANKID",
+                                              "SLURM_PROCID",
+                                              "SLURM_NTASKS",
+                                              "SLURM_LOCALID"};
+
+/// nullptr when it is unset or empty.
+const char* raw(const char* name) {
+  const char* value = std::getenv(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
+}
+const char* raw(Variable id) {
+  return raw(environment_info(id).name);
+}
+const char* raw(LauncherVariable id) {
+  return raw(kLauncherVariables[static_cast<size_t>(id)]);
+}
+
+/// nullopt when `text` is not a decimal integer.
+std::optional<int64_t> parse_integer(std::string_view text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
 }
 
 Status bad_value(const VariableInfo& info, const char* value, const std::string& expected) {
@@ -118,14 +144,12 @@ Result<int64_t> environment_integer(Variable id) {
   const VariableInfo& info = environment_info(id);
   const char* value = raw(id);
   if (value == nullptr) return info.default_integer;
-  const std::string_view text(value);
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < info.min || number > info.max) {
+  const auto number = parse_integer(value);
+  if (!number || *number < info.min || *number > info.max) {
     return bad_value(info, value,
                      concat("an integer from ", info.min, " to ", info.max, *info.unit != '\0' ? " " : "", info.unit));
   }
-  return number;
+  return *number;
 }
 
 Result<int64_t> environment_choice(Variable id) {
@@ -153,6 +177,25 @@ bool environment_is_set(Variable id) {
 bool environment_preset(Variable id, const std::string& value) {
   if (environment_is_set(id)) return false;
   return ::setenv(environment_info(id).name, value.c_str(), 1) == 0;
+}
+
+std::string_view launcher_variable_name(LauncherVariable id) {
+  return kLauncherVariables[static_cast<size_t>(id)];
+}
+
+bool launcher_variable_is_set(LauncherVariable id) {
+  return raw(id) != nullptr;
+}
+
+Result<std::optional<int64_t>> launcher_integer(LauncherVariable id) {
+  const char* value = raw(id);
+  if (value == nullptr) return std::optional<int64_t>();
+  const auto number = parse_integer(value);
+  if (!number) {
+    return Status(Code::kBadConfig, "read environment",
+                  concat(launcher_variable_name(id), "=\"", value, "\": expected an integer"));
+  }
+  return number;
 }
 
 }  // namespace tcpx

@@ -1,12 +1,15 @@
-// Every environment variable this project reads, in one typed table. No other file calls getenv.
+// Every environment variable this project reads, in one typed table. No other file calls getenv. Those that launchers such as
+// mpirun set for each process they start are apart: nobody sets them by hand, so the documents do not list them.
 //
 // Absent or empty means the default. Present but malformed or out of range is an error, never the default. docs/env.md and the
 // README's table are generated from here (tools/env_doc).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tcpx/status.h"
 
@@ -70,5 +73,23 @@ bool environment_is_set(Variable id);
 /// Sets a variable for this process unless the user did. Call before threads start.
 /// @return true when it was set by this call.
 bool environment_preset(Variable id, const std::string& value);
+
+/// Rank, number of ranks, and rank within the host, as the launchers name them.
+enum class LauncherVariable {
+  kOmpiRank,
+  kOmpiSize,
+  kOmpiLocalRank,
+  kPmiRank,
+  kPmiSize,
+  kMpiLocalRank,
+  kSlurmRank,
+  kSlurmSize,
+  kSlurmLocalRank,
+};
+
+std::string_view launcher_variable_name(LauncherVariable id);
+bool launcher_variable_is_set(LauncherVariable id);
+/// @return nullopt when it is not set; kBadConfig when it is no decimal integer.
+Result<std::optional<int64_t>> launcher_integer(LauncherVariable id);
 
 }  // namespace tcpx
