@@ -65,7 +65,7 @@ struct Colour {
 constexpr std::array<Colour, 5> kColours = {
     {{0xf7, 0xfc, 0xf0}, {0xcc, 0xeb, 0xc5}, {0x7b, 0xcc, 0xc4}, {0x2b, 0x8c, 0xbe}, {0x08, 0x40, 0x81}}};
 // From here on the cell is so dark that white text reads better than black.
-constexpr double kDarkFrom = 0.62;
+constexpr double kDarkFrom = 0.79;
 
 /// Where the parts lie, in pixels.
 struct Layout {
