@@ -1,0 +1,142 @@
+#include "tools/mesh/mesh_report.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "perf/plain_text.h"
+
+namespace tcpx::mesh {
+namespace {
+
+constexpr char kAbout[] =
+    "How fast each rank sends to each other one. Timed are transfers moved back to back over one connection, from both ends "
+    "being "
+    "ready to the last byte being in place at the receiver; GB are 1e9 bytes of payload, counted once. Every byte is compared "
+    "outside the timed part.";
+
+std::string name_of(const Pair& pair) {
+  return concat(pair.sender, " -> ", pair.receiver);
+}
+
+std::string reason_of(const PairOutcome& outcome) {
+  return outcome.result.status().to_string();
+}
+
+std::vector<PairOutcome> measured(const MeshOutcome& outcome) {
+  std::vector<PairOutcome> pairs;
+  std::copy_if(outcome.pairs.begin(), outcome.pairs.end(), std::back_inserter(pairs),
+               [](const PairOutcome& pair) { return pair.result.is_ok(); });
+  return pairs;
+}
+
+bool all_verified(const std::vector<PairOutcome>& pairs) {
+  return std::all_of(pairs.begin(), pairs.end(),
+                     [](const PairOutcome& pair) { return pair.result.is_ok() && pair.result->verified; });
+}
+
+Table matrix(const MeshResults& results) {
+  const size_t count = results.ranks.size();
+  Table table{.title = "GB/s from the rank of the row to the rank of the column", .row_heading = "sender"};
+  for (size_t i = 0; i < count; ++i) {
+    table.columns.push_back({concat(i), ""});
+    table.rows.push_back({concat(i, " ", results.ranks[i]), std::vector<Cell>(count), true});
+  }
+  for (const PairOutcome& outcome : results.outcome.pairs) {
+    Row& row = table.rows[static_cast<size_t>(outcome.pair.sender)];
+    Cell& cell = row.cells[static_cast<size_t>(outcome.pair.receiver)];
+    if (outcome.result.is_ok()) {
+      cell = outcome.result->gigabytes_per_second;
+    } else {
+      cell = std::string("failed");
+    }
+    row.verified = row.verified && outcome.result.is_ok() && outcome.result->verified;
+  }
+  // A row of which nothing was measured has nothing that was compared.
+  for (Row& row : table.rows) {
+    row.verified = row.verified && std::any_of(row.cells.begin(), row.cells.end(), [](const Cell& c) { return c != Cell(); });
+  }
+  return table;
+}
+
+Table summary(const MeshOutcome& outcome) {
+  const std::vector<PairOutcome> good = measured(outcome);
+  Row row{concat(good.size(), " of ", outcome.pairs.size(), " pairs"), {}, !outcome.pairs.empty() && all_verified(outcome.pairs)};
+  std::vector<double> rates;
+  for (const PairOutcome& pair : good) rates.push_back(pair.result->gigabytes_per_second);
+  if (const auto samples = Samples::create(rates); samples.is_ok()) {
+    const auto slower = [](const PairOutcome& a, const PairOutcome& b) {
+      return a.result->gigabytes_per_second < b.result->gigabytes_per_second;
+    };
+    row.cells = {samples->min(), samples->median(), samples->max(),
+                 name_of(std::min_element(good.begin(), good.end(), slower)->pair)};
+  }
+  row.cells.resize(4);
+  return {"summary", "measured", {{"min", "GB/s"}, {"median", "GB/s"}, {"max", "GB/s"}, {"slowest", ""}}, {row}};
+}
+
+Table failures(const MeshOutcome& outcome) {
+  Table table{.title = "failed pairs", .row_heading = "pair", .columns = {{"reason", ""}}};
+  for (const PairOutcome& pair : outcome.pairs) {
+    if (!pair.result.is_ok()) table.rows.push_back({name_of(pair.pair), {reason_of(pair)}, false});
+  }
+  return table;
+}
+
+Table pairs(const MeshOutcome& outcome) {
+  Table table{.title = "pairs", .row_heading = "pair", .columns = {{"rate", "GB/s"}, {"sender", ""}, {"receiver", ""}}};
+  for (const PairOutcome& pair : outcome.pairs) {
+    Row row{name_of(pair.pair),
+            {Cell(), static_cast<double>(pair.pair.sender), static_cast<double>(pair.pair.receiver)},
+            pair.result.is_ok() && pair.result->verified};
+    if (pair.result.is_ok()) row.cells[0] = pair.result->gigabytes_per_second;
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+}  // namespace
+
+Report mesh_tables(const MeshResults& results) {
+  Report report{.key = "p2p_fullmesh", .about = kAbout};
+  for (size_t i = 0; i < results.ranks.size(); ++i) report.devices.push_back(concat("rank ", i, ": ", results.ranks[i]));
+  report.parameters = results.parameters;
+  report.tables = {matrix(results), summary(results.outcome)};
+  if (Table table = failures(results.outcome); !table.rows.empty()) report.tables.push_back(std::move(table));
+  return report;
+}
+
+Report mesh_report(const MeshResults& results) {
+  Report report = mesh_tables(results);
+  if (!results.outcome.pairs.empty()) report.tables.push_back(pairs(results.outcome));
+  return report;
+}
+
+HeatMap mesh_heat_map(const MeshResults& results) {
+  const size_t count = results.ranks.size();
+  HeatMap map{.title = "Full mesh: throughput of every pair",
+              .row_heading = "sender",
+              .column_heading = "receiver",
+              .unit = "GB/s",
+              .names = results.ranks,
+              .cells = std::vector<HeatCell>(count * count)};
+  for (const auto& [name, value] : results.parameters) map.subtitle += concat(map.subtitle.empty() ? "" : ", ", name, " ", value);
+  for (const PairOutcome& outcome : results.outcome.pairs) {
+    HeatCell& cell = map.cells[static_cast<size_t>(outcome.pair.sender) * count + static_cast<size_t>(outcome.pair.receiver)];
+    cell = outcome.result.is_ok() ? HeatCell{HeatCell::Kind::kValue, outcome.result->gigabytes_per_second}
+                                  : HeatCell{HeatCell::Kind::kFailed};
+  }
+  return map;
+}
+
+Status mesh_verdict(const MeshOutcome& outcome, size_t planned_pairs) {
+  const size_t good = measured(outcome).size();
+  const std::string count = concat(good, " of ", planned_pairs, " pairs measured");
+  if (outcome.interrupted) return {Code::kTimeout, "mesh", concat("interrupted, ", count)};
+  for (const PairOutcome& pair : outcome.pairs) {
+    if (pair.result.is_ok()) continue;
+    return {pair.result.status().code(), "mesh", concat(count, "; the first that failed is ", name_of(pair.pair))};
+  }
+  return Status::ok();
+}
+
+}  // namespace tcpx::mesh

@@ -1,0 +1,183 @@
+#include "tools/mesh/pair_meter.h"
+
+#include <algorithm>
+
+#include "device/unpacker_factory.h"
+#include "perf/pattern.h"
+#include "transfer/handshake.h"
+#include "transfer/run.h"
+
+namespace tcpx::mesh {
+namespace {
+
+constexpr size_t kPieceBytes = 4u << 20;
+constexpr uint64_t kSeed = 1;  // positions tell the transfers apart, and the memory is blank before each measurement
+constexpr std::byte kBlank{0xEE};
+
+size_t registration_bytes(size_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PairMeter>> PairMeter::create(DefaultEndpoint& endpoint, const MeterOptions& options) {
+  std::unique_ptr<PairMeter> meter(new PairMeter(endpoint, options));
+  TCPX_RETURN_IF_ERROR(meter->prepare(meter->sending_, false));
+  TCPX_RETURN_IF_ERROR(meter->prepare(meter->receiving_, true));
+  TCPX_RETURN_IF_ERROR(meter->fill(meter->sending_));
+  return meter;
+}
+
+Status PairMeter::prepare(Side& side, bool receives) {
+  MemoryOps& memory = *endpoint_.memory;
+  const size_t bytes = registration_bytes(total_bytes());
+  TCPX_RETURN_IF_ERROR(memory.set_current_device(options_.gpu));
+  auto buffer = options_.memory == MemoryType::kCuda ? memory.allocate_device(options_.gpu, bytes)
+                                                     : memory.allocate_mapped(options_.gpu, bytes);
+  if (!buffer.is_ok()) return buffer.status();
+  side.buffer = std::move(*buffer);
+  auto lane = memory.make_copy_lane(options_.gpu);
+  if (!lane.is_ok()) return lane.status();
+  side.lane = std::move(*lane);
+  side.piece.resize(std::min(kPieceBytes, bytes));
+  if (!receives) return Status::ok();
+  auto unpacker = endpoint_.make_unpacker(options_.unpack, options_.gpu);
+  if (!unpacker.is_ok()) return unpacker.status();
+  side.unpacker = std::move(*unpacker);
+  return Status::ok();
+}
+
+Duration PairMeter::data_time() const {
+  // Moving and comparing go at 50 MB/s at least.
+  return options_.timeout + std::chrono::milliseconds(20) * static_cast<int64_t>(total_bytes() / 1'000'000);
+}
+
+Duration PairMeter::limit() const {
+  // Handshake; blanking, warming up, comparing, the timed part, comparing, each as long as its deadline allows.
+  return 2 * options_.timeout + 5 * data_time();
+}
+
+ConnectionOptions PairMeter::connection_options(uint32_t window) const {
+  ConnectionOptions connection;
+  connection.limits.window = window;
+  connection.limits.stall_limit = options_.timeout;
+  return connection;
+}
+
+PairResult PairMeter::result(Duration elapsed, bool verified) const {
+  // 1e9 bytes per second is one byte per nanosecond.
+  const auto ns = static_cast<double>(std::max<int64_t>(elapsed.count(), 1));
+  return {static_cast<double>(total_bytes()) / ns, verified};
+}
+
+Status PairMeter::fill(Side& side) {
+  for (size_t at = 0; at < total_bytes(); at += side.piece.size()) {
+    const std::span<std::byte> piece = std::span(side.piece).first(std::min(side.piece.size(), total_bytes() - at));
+    fill_pattern(piece, kSeed, at);
+    TCPX_RETURN_IF_ERROR(side.lane->copy(address(side) + at, piece.data(), piece.size()));
+  }
+  return Status::ok();
+}
+
+Status PairMeter::blank(Side& side) {
+  std::fill(side.piece.begin(), side.piece.end(), kBlank);
+  for (size_t at = 0; at < side.buffer.size(); at += side.piece.size()) {
+    const size_t bytes = std::min(side.piece.size(), side.buffer.size() - at);
+    TCPX_RETURN_IF_ERROR(side.lane->copy(address(side) + at, side.piece.data(), bytes));
+  }
+  return Status::ok();
+}
+
+Status PairMeter::verify(Side& side, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += side.piece.size()) {
+    const std::span<std::byte> piece = std::span(side.piece).first(std::min(side.piece.size(), bytes - at));
+    TCPX_RETURN_IF_ERROR(side.lane->copy(piece.data(), address(side) + at, piece.size()));
+    TCPX_RETURN_IF_ERROR(verify_pattern(piece, kSeed, at));
+  }
+  return Status::ok();
+}
+
+/// Moves the first `transfers` transfers. Both ends begin when both are ready.
+Status PairMeter::run(Connection& connection, const RegisteredMemory& memory, uint32_t transfers, BootstrapChannel& peer,
+                      Duration& elapsed) {
+  std::vector<TransferId> ids;
+  for (uint32_t i = 0; i < transfers; ++i) {
+    const auto id = connection.submit(
+        {.memory = memory, .offset = i * options_.transfer_bytes, .bytes = options_.transfer_bytes, .tag = static_cast<int>(i)});
+    if (!id.is_ok()) return id.status();
+    ids.push_back(*id);
+  }
+  TCPX_RETURN_IF_ERROR(peer.barrier(data_deadline()));
+  const TimePoint begin = Clock::steady().now();
+  const RunOptions run{data_deadline(), options_.stop, [&peer](uint64_t) { return peer.peer_status(); }};
+  for (const TransferId id : ids) {
+    const auto done = run_until_done(connection, id, run);
+    if (!done.is_ok()) return done.status();
+    if (!*done) return {Code::kTimeout, "measure pair", "interrupted"};
+  }
+  elapsed = Clock::steady().now() - begin;
+  return Status::ok();
+}
+
+Result<Comm> PairMeter::accept(BootstrapChannel& peer, DeviceHandleStorage& device_handle) {
+  auto listener = Listener::create(*endpoint_.plugin, options_.dev);
+  if (!listener.is_ok()) return listener.status();
+  TCPX_RETURN_IF_ERROR(peer.send_handles({&listener->handle(), 1}, step_deadline()));
+  return listener->accept(device_handle, {step_deadline(), &peer, options_.stop});
+}
+
+Result<PairResult> PairMeter::receive(BootstrapChannel& peer, const std::function<Status()>& start) {
+  DeviceHandleStorage device_handle;
+  auto comm = accept(peer, device_handle);
+  if (!comm.is_ok()) return comm.status();
+  ReceiveParts parts{.unpacker = receiving_.unpacker.get()};
+  if (options_.memory == MemoryType::kCuda) {
+    const auto pool = endpoint_.plugin->bounce_pool(device_handle, *endpoint_.memory, *receiving_.lane);
+    if (!pool.is_ok()) return pool.status();
+    parts.pool = *pool;
+  }
+  auto connection = Connection::create(std::move(*comm), parts, Clock::steady(), connection_options(kDefaultRecvWindow));
+  if (!connection.is_ok()) return connection.status();
+  const auto memory = (*connection)->register_memory(address(receiving_), receiving_.buffer.size(), options_.memory);
+  if (!memory.is_ok()) return memory.status();
+
+  Duration elapsed{};
+  TCPX_RETURN_IF_ERROR(blank(receiving_));
+  TCPX_RETURN_IF_ERROR(run(**connection, *memory, 1, peer, elapsed));
+  TCPX_RETURN_IF_ERROR(verify(receiving_, options_.transfer_bytes));
+  TCPX_RETURN_IF_ERROR(blank(receiving_));
+  TCPX_RETURN_IF_ERROR(start());
+  TCPX_RETURN_IF_ERROR(run(**connection, *memory, options_.transfers, peer, elapsed));
+  TCPX_RETURN_IF_ERROR(verify(receiving_, total_bytes()));
+  // The sender waits here for the verdict, and closes only then.
+  TCPX_RETURN_IF_ERROR(peer.barrier(data_deadline()));
+  TCPX_RETURN_IF_ERROR((*connection)->close());
+  return result(elapsed, true);
+}
+
+Result<PairResult> PairMeter::send(BootstrapChannel& peer, const std::function<Status()>& start) {
+  const auto handles = peer.receive_handles(1, step_deadline());
+  if (!handles.is_ok()) return handles.status();
+  auto comm = connect_comm(*endpoint_.plugin, options_.dev, handles->front(), {step_deadline(), &peer, options_.stop});
+  if (!comm.is_ok()) return comm.status();
+  auto connection = Connection::create(std::move(*comm), {}, Clock::steady(), connection_options(kDefaultSendWindow));
+  if (!connection.is_ok()) return connection.status();
+  const auto memory = (*connection)->register_memory(address(sending_), sending_.buffer.size(), options_.memory);
+  if (!memory.is_ok()) return memory.status();
+
+  Duration elapsed{};
+  TCPX_RETURN_IF_ERROR(run(**connection, *memory, 1, peer, elapsed));
+  TCPX_RETURN_IF_ERROR(start());
+  TCPX_RETURN_IF_ERROR(run(**connection, *memory, options_.transfers, peer, elapsed));
+  TCPX_RETURN_IF_ERROR(peer.barrier(data_deadline()));
+  TCPX_RETURN_IF_ERROR((*connection)->close());
+  return result(elapsed, false);
+}
+
+Result<PairResult> PairMeter::measure(BootstrapChannel& peer, bool sends, const std::function<Status()>& start) {
+  // The plugin takes the current GPU of the calling thread for that of the connection (27).
+  TCPX_RETURN_IF_ERROR(endpoint_.memory->set_current_device(options_.gpu));
+  return sends ? send(peer, start) : receive(peer, start);
+}
+
+}  // namespace tcpx::mesh
