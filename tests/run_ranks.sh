@@ -5,7 +5,7 @@
 #   run_ranks.sh PROGRAM N EXPECTED_EXIT PATTERN [argument... for all] [-- argument... for the last rank instead]
 #
 # START_RANKS, where set, is how many of the N are started; the others are missing. KILL_RANK, where set, is killed once all ranks are
-# there.
+# there; INTERRUPT=1 sends all of them SIGTERM then, as a launcher does on Ctrl-C.
 set -u
 program=$1 size=$2 expected=$3 pattern=$4
 shift 4
@@ -46,6 +46,10 @@ fi
 if [[ -n ${KILL_RANK:-} ]]; then
   wait_for_line '\(ranks are there\)' >/dev/null
   kill -KILL "${pids[KILL_RANK]}"
+fi
+if [[ -n ${INTERRUPT:-} ]]; then
+  wait_for_line '\(ranks are there\)' >/dev/null
+  kill -TERM "${pids[@]}"
 fi
 codes=()
 for rank in "${!pids[@]}"; do

@@ -143,7 +143,7 @@ class MeshRank {
       results.ranks.push_back(concat(member.description.host, " ", member.description.memory));
     }
     results.outcome = mesh::lead_mesh(*members, rounds_, {limits().round, &stop_, progress(planned)});
-    return report(results, planned);
+    return show(results, planned);
   }
 
   /// Failures at once, the rest now and then.
@@ -161,13 +161,14 @@ class MeshRank {
     };
   }
 
-  int report(const mesh::MeshResults& results, size_t planned) const {
-    const auto text = report_text(mesh::mesh_tables(results));
+  int show(const mesh::MeshResults& results, size_t planned) const {
+    const Report report = mesh::mesh_report(results);
+    const auto text = report_text(report);
     if (!text.is_ok()) return failed(text.status());
     std::fputs(concat("\n", *text, "\n").c_str(), stdout);
     std::fflush(stdout);
     if (!options_.json.empty()) {
-      if (const Status status = save_report(mesh::mesh_report(results), options_.json); !status.is_ok()) return failed(status);
+      if (const Status status = save_report(report, options_.json); !status.is_ok()) return failed(status);
     }
     if (!options_.plot.empty()) {
       const auto svg = svg_heat_map(mesh::mesh_heat_map(results));

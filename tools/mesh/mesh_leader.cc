@@ -113,11 +113,14 @@ MeshOutcome lead_mesh(std::vector<Member>& members, const std::vector<Round>& ro
   MeshOutcome outcome;
   (void)leader.collect();  // the members have nothing to report yet
   for (size_t i = 0; i < rounds.size(); ++i) {
-    for (PairOutcome& pair : leader.run_round(static_cast<int>(i), rounds[i])) {
+    std::vector<PairOutcome> pairs = leader.run_round(static_cast<int>(i), rounds[i]);
+    outcome.interrupted = options.stop != nullptr && options.stop->load();
+    for (PairOutcome& pair : pairs) {
+      // What an interrupt broke off has not failed.
+      if (outcome.interrupted && !pair.result.is_ok()) continue;
       if (options.on_pair) options.on_pair(pair);
       outcome.pairs.push_back(std::move(pair));
     }
-    outcome.interrupted = options.stop != nullptr && options.stop->load();
     if (outcome.interrupted) break;
   }
   leader.end(outcome.interrupted);

@@ -18,7 +18,7 @@ struct PairOutcome {
 };
 
 struct MeshOutcome {
-  std::vector<PairOutcome> pairs;  ///< in the order of the schedule; fewer when it was interrupted
+  std::vector<PairOutcome> pairs;  ///< in the order of the schedule; when interrupted, those measured by then
   bool interrupted = false;
 };
 

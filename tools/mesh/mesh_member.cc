@@ -78,6 +78,7 @@ class Part {
       return go_.get();  // the thread that serves the rounds answers, within the limit of a round
     };
     auto result = measure_(*channel, sends_, start);
+    arrive();  // after an early failure: the other end hears of it only once its own start has returned
     // The other end may have failed where this one saw nothing.
     const Status both = channel->finish(result.status(), Deadline::after(limits_.step));
     if (!both.is_ok()) return both;

@@ -1,4 +1,4 @@
-// What a mesh measured, as a table for people, a report for programs and a heat map.
+// What a mesh measured, as a report (perf/report.h) for people and programs, and as a heat map.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tcpx::mesh {
 
-/// What the three have in common.
+/// What both are made of.
 struct MeshResults {
   std::vector<std::string> ranks;  ///< "host-a GPU 0", by rank; plain text
   Parameters parameters;           ///< what the numbers depend on
@@ -18,8 +18,6 @@ struct MeshResults {
 };
 
 /// Tables: the matrix of rates, senders down and receivers across; a summary with the slowest pair; why pairs failed, if any did.
-Report mesh_tables(const MeshResults& results);
-/// The same, and a row for each pair.
 Report mesh_report(const MeshResults& results);
 /// At most HeatMap::kMostNames ranks.
 HeatMap mesh_heat_map(const MeshResults& results);

@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# Measures every pair of GPUs of one or more hosts: packages, build, mpirun, one table and one heat map.
+set -euo pipefail
+start_folder=$PWD
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+usage() {
+  cat <<'USAGE'
+usage: ./run_p2p_fullmesh.sh [--local N | --hosts FILE] [-- program arguments]
+
+Starts one rank per GPU under mpirun of Open MPI and measures how fast each sends to each other one.
+
+  --local N     N ranks on this machine. Without either option: as many as it has GPUs, at least 2; without a GPU 4, with host memory
+  --hosts FILE  the hosts of an Open MPI hostfile, one per line, rank 0's first: NAME slots=GPUS
+                This folder must be at the same path on each of them, ssh must log in without a password, and the ports must be
+                open. Files are written on rank 0's host; their names count from this folder.
+
+Installs missing packages (Debian and Ubuntu; as root or through sudo; says so first) and builds with make. What is behind -- goes to
+the program, p2p_fullmesh --help says what there is:
+
+  ./run_p2p_fullmesh.sh -- --size 64MiB --together --plot mesh.svg --json mesh.json
+
+Exit code: 0 passed, 1 failed, 2 usage, 77 skipped (nothing here could be tested).
+USAGE
+}
+
+say() { echo "run_p2p_fullmesh: $*"; }
+
+wrong_usage() {
+  echo "run_p2p_fullmesh: $*" >&2
+  usage >&2
+  exit 2
+}
+
+ranks=''
+hosts=''
+arguments=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    -h | --help) usage && exit 0 ;;
+    --) shift && arguments=("$@") && break ;;
+    --local)
+      [[ ${2:-} =~ ^[0-9]{1,3}$ ]] || wrong_usage "--local needs a number of ranks"
+      ranks=$((10#$2))
+      ((ranks >= 2 && ranks <= 256)) || wrong_usage "--local $2: allowed are 2 to 256 ranks"
+      shift 2
+      ;;
+    --hosts)
+      hosts=${2:-}
+      [[ $hosts == /* ]] || hosts=$start_folder/$hosts # counts from where the user is
+      [[ -n ${2:-} && -f $hosts ]] || wrong_usage "--hosts needs a hostfile, there is none at '${2:-}'"
+      shift 2
+      ;;
+    *) wrong_usage "unknown option $1; options of the program go behind --" ;;
+  esac
+done
+[[ -z $ranks || -z $hosts ]] || wrong_usage "--local and --hosts exclude each other"
+
+gpu_count() { nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ' || true; }
+
+# given OPTION: is it among the arguments of the program?
+given() {
+  local argument
+  for argument in "${arguments[@]}"; do
+    if [[ $argument == "$1" || $argument == "$1="* ]]; then return 0; fi
+  done
+  return 1
+}
+
+# A port of this host where nobody listens, so that two meshes can run side by side.
+free_port() {
+  local port=$((20000 + $$ % 10000))
+  while (: </dev/tcp/127.0.0.1/"$port") 2>/dev/null; do port=$((port + 1)); done
+  echo "$port"
+}
+
+launch=(mpirun --bind-to none)
+if [[ $(id -u) -eq 0 ]]; then launch+=(--allow-run-as-root); fi
+first=()
+if [[ -n $hosts ]]; then
+  launch+=(--hostfile "$hosts" --wdir "$PWD")
+  first_host=$(sed -n 's/^[[:space:]]*\([^#[:space:]]\{1,\}\).*/\1/p' "$hosts" | head -n 1)
+  [[ -n $first_host ]] || wrong_usage "--hosts: no host in $hosts"
+  if ! given --rendezvous; then first+=(--rendezvous "$first_host"); fi
+  # What the user set for this run holds on the other hosts, too.
+  while IFS= read -r name; do launch+=(-x "$name"); done < <(compgen -e | grep -E '^(UCCL_TCPX_|NCCL_)' || true)
+else
+  gpus=$(gpu_count)
+  if [[ -z $ranks ]]; then ranks=$((gpus == 0 ? 4 : gpus < 2 ? 2 : gpus)); fi
+  launch+=(--oversubscribe -np "$ranks")
+  if [[ $gpus -eq 0 ]] && ! given --memory; then first+=(--memory host); fi
+  if ! given --port; then first+=(--port "$(free_port)"); fi
+fi
+
+scripts/install_deps.sh --mpi
+# make ends with 2 when something is broken; here 2 means wrong usage.
+make --no-print-directory p2p_fullmesh || exit 1
+
+# Names of files count from where the user is, on this machine.
+program=$PWD/tests/p2p_fullmesh
+if [[ -z $hosts ]]; then cd "$start_folder"; fi
+command=("${launch[@]}" "$program" "${first[@]}" "${arguments[@]}")
+say "running ${command[*]}"
+
+# In the background, so that this script lives on to report when Ctrl-C ends mpirun. mpirun passes the signal on to all ranks, also
+# those on other hosts, and ends those that do not end by themselves.
+mpirun_pid=''
+interrupted=false
+forward() {
+  interrupted=true
+  if [[ -n $mpirun_pid ]]; then kill -TERM "$mpirun_pid" 2>/dev/null || true; fi
+}
+trap forward INT TERM
+"${command[@]}" </dev/null &
+mpirun_pid=$!
+code=0
+wait "$mpirun_pid" || code=$?
+while kill -0 "$mpirun_pid" 2>/dev/null; do wait "$mpirun_pid" || code=$?; done
+if $interrupted; then
+  say "interrupted"
+  exit 1
+fi
+case $code in
+  0) say "passed" ;;
+  2) say "usage error" ;;
+  77) say "skipped" ;;
+  *) say "failed (exit code $code)" && code=1 ;;
+esac
+exit "$code"
