@@ -102,16 +102,18 @@ if [[ -z $hosts ]]; then cd "$start_folder"; fi
 command=("${launch[@]}" "$program" "${first[@]}" "${arguments[@]}")
 say "running ${command[*]}"
 
-# In the background, so that this script lives on to report when Ctrl-C ends mpirun. mpirun passes the signal on to all ranks, also
-# those on other hosts, and ends those that do not end by themselves.
+# In a session of its own, so that Ctrl-C reaches this script alone, which asks mpirun once to end: of a second signal mpirun dies at
+# once and leaves its ranks behind. mpirun passes the request on to all ranks, also those on other hosts, and kills those that do not
+# end by themselves; rank 0 prints what it has.
 mpirun_pid=''
 interrupted=false
+# shellcheck disable=SC2317  # called by the trap
 forward() {
+  if ! $interrupted && [[ -n $mpirun_pid ]]; then kill -TERM "$mpirun_pid" 2>/dev/null || true; fi
   interrupted=true
-  if [[ -n $mpirun_pid ]]; then kill -TERM "$mpirun_pid" 2>/dev/null || true; fi
 }
 trap forward INT TERM
-"${command[@]}" </dev/null &
+setsid "${command[@]}" </dev/null &
 mpirun_pid=$!
 code=0
 wait "$mpirun_pid" || code=$?

@@ -1,4 +1,7 @@
 // p2p_fullmesh: every rank that a launcher started sends to every other one. ./run_p2p_fullmesh.sh starts it.
+#include <signal.h>
+#include <sys/prctl.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
@@ -68,5 +71,8 @@ int main(int argc, char** argv) {
     return kExitUsage;
   }
   if (!environment.is_ok()) return failed(environment.status());
-  return run_mesh_program(options, stop_on_interrupt());
+  const std::atomic<bool>& stop = stop_on_interrupt();
+  // A launcher that is killed leaves its ranks behind; they end as on Ctrl-C.
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  return run_mesh_program(options, stop);
 }

@@ -70,8 +70,14 @@ PairResult PairMeter::result(Duration elapsed, bool verified) const {
   return {static_cast<double>(total_bytes()) / ns, verified};
 }
 
+Status PairMeter::check_stop() const {
+  if (options_.stop == nullptr || !options_.stop->load()) return Status::ok();
+  return {Code::kTimeout, "measure pair", "interrupted"};
+}
+
 Status PairMeter::fill(Side& side) {
   for (size_t at = 0; at < total_bytes(); at += side.piece.size()) {
+    TCPX_RETURN_IF_ERROR(check_stop());
     const std::span<std::byte> piece = std::span(side.piece).first(std::min(side.piece.size(), total_bytes() - at));
     fill_pattern(piece, kSeed, at);
     TCPX_RETURN_IF_ERROR(side.lane->copy(address(side) + at, piece.data(), piece.size()));
@@ -82,6 +88,7 @@ Status PairMeter::fill(Side& side) {
 Status PairMeter::blank(Side& side) {
   std::fill(side.piece.begin(), side.piece.end(), kBlank);
   for (size_t at = 0; at < side.buffer.size(); at += side.piece.size()) {
+    TCPX_RETURN_IF_ERROR(check_stop());
     const size_t bytes = std::min(side.piece.size(), side.buffer.size() - at);
     TCPX_RETURN_IF_ERROR(side.lane->copy(address(side) + at, side.piece.data(), bytes));
   }
@@ -90,6 +97,7 @@ Status PairMeter::blank(Side& side) {
 
 Status PairMeter::verify(Side& side, size_t bytes) {
   for (size_t at = 0; at < bytes; at += side.piece.size()) {
+    TCPX_RETURN_IF_ERROR(check_stop());
     const std::span<std::byte> piece = std::span(side.piece).first(std::min(side.piece.size(), bytes - at));
     TCPX_RETURN_IF_ERROR(side.lane->copy(piece.data(), address(side) + at, piece.size()));
     TCPX_RETURN_IF_ERROR(verify_pattern(piece, kSeed, at));
@@ -113,7 +121,7 @@ Status PairMeter::run(Connection& connection, const RegisteredMemory& memory, ui
   for (const TransferId id : ids) {
     const auto done = run_until_done(connection, id, run);
     if (!done.is_ok()) return done.status();
-    if (!*done) return {Code::kTimeout, "measure pair", "interrupted"};
+    if (!*done) return check_stop();
   }
   elapsed = Clock::steady().now() - begin;
   return Status::ok();

@@ -62,6 +62,8 @@ class PairMeter {
   Result<Comm> accept(BootstrapChannel& peer, DeviceHandleStorage& device_handle);
   Status run(Connection& connection, const RegisteredMemory& memory, uint32_t transfers, BootstrapChannel& peer,
              Duration& elapsed);
+  /// Also between pieces of memory that is filled or compared, which may take seconds.
+  Status check_stop() const;
   Status fill(Side& side);
   Status blank(Side& side);
   Status verify(Side& side, size_t bytes);
