@@ -56,7 +56,8 @@ Table matrix(const MeshResults& results) {
   }
   // A row of which nothing was measured has nothing that was compared.
   for (Row& row : table.rows) {
-    row.verified = row.verified && std::any_of(row.cells.begin(), row.cells.end(), [](const Cell& c) { return c != Cell(); });
+    row.verified = row.verified &&
+                   std::any_of(row.cells.begin(), row.cells.end(), [](const Cell& cell) { return number_in(cell).has_value(); });
   }
   return table;
 }
