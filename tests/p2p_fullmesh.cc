@@ -45,7 +45,8 @@ void declare_options(CLI::App& app, MeshProgramOptions& options) {
       ->transform(CLI::CheckedTransformer(modes).description(""));
   app.add_option("--shift", options.shift, "of the permutation (default 1)")->check(CLI::Range(1, mesh::kMostRanks - 1));
   app.add_flag("--together", options.together, "pairs: everybody sends and receives at once, instead of one pair after another");
-  app.add_option("--dev", options.dev, "network device of every rank (default: they take turns)")->check(CLI::Range(0, 1023));
+  app.add_option("--dev", options.dev, "network device of every channel (default: all devices, the nearest to the GPU first)")
+      ->check(CLI::Range(0, 1023));
   app.add_option("--rendezvous", options.host,
                  "name or address of rank 0's host as the others reach it (default: all ranks are on this host)");
   app.add_option("--port", options.port, "rank 0's port there (default UCCL_TCPX_BOOTSTRAP_PORT, else 12345)")

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <thread>
@@ -57,13 +58,15 @@ class MeshRank {
     auto endpoint = DefaultEndpoint::create();
     if (!endpoint.is_ok()) return endpoint.status();
     endpoint_.emplace(std::move(*endpoint));
-    const auto devices = endpoint_->plugin->device_count();
-    if (!devices.is_ok()) return devices.status();
-    if (*devices < 1) return {Code::kNotFound, "choose network device", "the net plugin has none"};
-
+    const auto pipeline = PipelineSettings::from_environment();
+    if (!pipeline.is_ok()) return pipeline.status();
     mesh::MeterOptions meter = options_.meter;
     meter.gpu = self_.local_rank % endpoint_->memory->device_count();
-    meter.dev = options_.dev.value_or(self_.local_rank % *devices);
+    meter.pipeline = *pipeline;
+    auto devices = endpoint_->channel_devices(meter.gpu, pipeline->channels);
+    if (!devices.is_ok()) return devices.status();
+    meter.devices = std::move(*devices);
+    if (options_.dev) std::fill(meter.devices.begin(), meter.devices.end(), *options_.dev);
     meter.timeout = options_.timeout;
     meter.stop = &stop_;
     auto made = mesh::PairMeter::create(*endpoint_, meter);

@@ -12,11 +12,12 @@
 namespace tcpx::testing {
 
 struct MeshProgramOptions {
-  mesh::MeterOptions meter = {.transfer_bytes = 16u << 20, .transfers = 8};  ///< `gpu`, `dev`, `timeout`, `stop` are filled in
+  mesh::MeterOptions meter = {.transfer_bytes = 16u << 20,
+                              .transfers = 8};  ///< the others but `unpack` and `memory` are filled in
   mesh::MeshMode mode = mesh::MeshMode::kPairs;
   int shift = 1;
   bool together = false;
-  std::optional<int> dev;  ///< nullopt: the local rank modulo the number of devices
+  std::optional<int> dev;  ///< of every channel; nullopt: all devices, the nearest to the GPU first
   std::string host;        ///< of rank 0; empty: all ranks are on this host
   uint16_t port = 0;       ///< 0: any free one, which rank 0 prints
   std::string json, plot;  ///< files; empty: none

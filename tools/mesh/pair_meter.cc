@@ -4,7 +4,6 @@
 
 #include "device/unpacker_factory.h"
 #include "perf/pattern.h"
-#include "transfer/handshake.h"
 #include "transfer/run.h"
 
 namespace tcpx::mesh {
@@ -57,9 +56,8 @@ Duration PairMeter::limit() const {
   return 2 * options_.timeout + 5 * data_time();
 }
 
-ConnectionOptions PairMeter::connection_options(uint32_t window) const {
-  ConnectionOptions connection;
-  connection.limits.window = window;
+ConnectionOptions PairMeter::connection_options(Direction direction) const {
+  ConnectionOptions connection = options_.pipeline.options(direction);
   connection.limits.stall_limit = options_.timeout;
   return connection;
 }
@@ -127,24 +125,12 @@ Status PairMeter::run(Connection& connection, const RegisteredMemory& memory, ui
   return Status::ok();
 }
 
-Result<Comm> PairMeter::accept(BootstrapChannel& peer, DeviceHandleStorage& device_handle) {
-  auto listener = Listener::create(*endpoint_.plugin, options_.dev);
-  if (!listener.is_ok()) return listener.status();
-  TCPX_RETURN_IF_ERROR(peer.send_handles({&listener->handle(), 1}, step_deadline()));
-  return listener->accept(device_handle, {step_deadline(), &peer, options_.stop});
-}
-
 Result<PairResult> PairMeter::receive(BootstrapChannel& peer, const std::function<Status()>& start) {
-  DeviceHandleStorage device_handle;
-  auto comm = accept(peer, device_handle);
-  if (!comm.is_ok()) return comm.status();
-  ReceiveParts parts{.unpacker = receiving_.unpacker.get()};
-  if (options_.memory == MemoryType::kCuda) {
-    const auto pool = endpoint_.plugin->bounce_pool(device_handle, *endpoint_.memory, *receiving_.lane);
-    if (!pool.is_ok()) return pool.status();
-    parts.pool = *pool;
-  }
-  auto connection = Connection::create(std::move(*comm), parts, Clock::steady(), connection_options(kDefaultRecvWindow));
+  const ReceiverParts parts{.unpacker = receiving_.unpacker.get(),
+                            .memory = endpoint_.memory.get(),
+                            .lane = options_.memory == MemoryType::kCuda ? receiving_.lane.get() : nullptr};
+  auto connection =
+      open_receiver(*endpoint_.plugin, options_.devices, parts, connection_options(Direction::kRecv), handshake_wait(peer));
   if (!connection.is_ok()) return connection.status();
   const auto memory = (*connection)->register_memory(address(receiving_), receiving_.buffer.size(), options_.memory);
   if (!memory.is_ok()) return memory.status();
@@ -164,11 +150,7 @@ Result<PairResult> PairMeter::receive(BootstrapChannel& peer, const std::functio
 }
 
 Result<PairResult> PairMeter::send(BootstrapChannel& peer, const std::function<Status()>& start) {
-  const auto handles = peer.receive_handles(1, step_deadline());
-  if (!handles.is_ok()) return handles.status();
-  auto comm = connect_comm(*endpoint_.plugin, options_.dev, handles->front(), {step_deadline(), &peer, options_.stop});
-  if (!comm.is_ok()) return comm.status();
-  auto connection = Connection::create(std::move(*comm), {}, Clock::steady(), connection_options(kDefaultSendWindow));
+  auto connection = open_sender(*endpoint_.plugin, options_.devices, connection_options(Direction::kSend), handshake_wait(peer));
   if (!connection.is_ok()) return connection.status();
   const auto memory = (*connection)->register_memory(address(sending_), sending_.buffer.size(), options_.memory);
   if (!memory.is_ok()) return memory.status();

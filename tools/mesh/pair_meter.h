@@ -1,4 +1,4 @@
-// PairMeter: how fast one rank sends to another, over a plugin connection made for that pair.
+// PairMeter: how fast one rank sends to another, over a connection made for that pair.
 //
 // What is timed: a number of transfers, submitted at once and moved back to back, from the moment both ends are ready to the
 // moment the receiver has the last byte in place. One transfer before that warms the connection up. Filling, blanking and
@@ -15,7 +15,7 @@
 #include "tcpx/types.h"
 #include "tools/mesh/mesh_message.h"
 #include "transfer/bootstrap_channel.h"
-#include "transfer/connection.h"
+#include "transfer/connection_setup.h"
 #include "transfer/default_endpoint.h"
 
 namespace tcpx::mesh {
@@ -26,12 +26,13 @@ struct MeterOptions {
   MemoryType memory = MemoryType::kCuda;
   UnpackKind unpack{};
   int gpu = 0;
-  int dev = 0;  ///< of the plugin
+  ChannelDevices devices;     ///< as many at every rank
+  PipelineSettings pipeline;  ///< all but `channels`, which follows from the devices
   Duration timeout{};
   const std::atomic<bool>* stop = nullptr;  ///< true ends measurements early; may be null
 };
 
-/// One registration of plugin version 7, whose sizes are ints, in whole pages.
+/// In each direction.
 inline constexpr size_t kMostMeterBytes = 0x7ffff000;
 
 /// A sending and a receiving measurement may run at the same time, in two threads.
@@ -59,7 +60,6 @@ class PairMeter {
   Status prepare(Side& side, bool receives);
   Result<PairResult> send(BootstrapChannel& peer, const std::function<Status()>& start);
   Result<PairResult> receive(BootstrapChannel& peer, const std::function<Status()>& start);
-  Result<Comm> accept(BootstrapChannel& peer, DeviceHandleStorage& device_handle);
   Status run(Connection& connection, const RegisteredMemory& memory, uint32_t transfers, BootstrapChannel& peer,
              Duration& elapsed);
   /// Also between pieces of memory that is filled or compared, which may take seconds.
@@ -75,7 +75,8 @@ class PairMeter {
   Duration data_time() const;
   Deadline step_deadline() const { return Deadline::after(options_.timeout); }
   Deadline data_deadline() const { return Deadline::after(data_time()); }
-  ConnectionOptions connection_options(uint32_t window) const;
+  ConnectionOptions connection_options(Direction direction) const;
+  HandshakeWait handshake_wait(BootstrapChannel& peer) const { return {step_deadline(), &peer, options_.stop}; }
   PairResult result(Duration elapsed, bool verified) const;
 
   DefaultEndpoint& endpoint_;
