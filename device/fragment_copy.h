@@ -17,11 +17,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/host_device.h"
+
 #if defined(__CUDACC__)
-#define TCPX_HOST_DEVICE __host__ __device__
 #define TCPX_UNROLL _Pragma("unroll")
 #else
-#define TCPX_HOST_DEVICE
 #define TCPX_UNROLL
 #endif
 

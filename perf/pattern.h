@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "device/pattern_word.h"
 #include "tcpx/status.h"
 
 namespace tcpx {
@@ -14,7 +15,10 @@ namespace tcpx {
 /// one stream can be compared with the whole.
 void fill_pattern(std::span<std::byte> bytes, uint64_t seed, uint64_t offset = 0);
 
-/// kMismatch naming the first wrong position, the expected and the found byte, and how many differ.
+/// Compares all of `bytes` with the same part of the stream.
+PatternCheck check_pattern(std::span<const std::byte> bytes, uint64_t seed, uint64_t offset = 0);
+
+/// The same as a Status: kMismatch naming the first wrong position, the expected and the found byte, and how many differ.
 Status verify_pattern(std::span<const std::byte> bytes, uint64_t seed, uint64_t offset = 0);
 
 /// "48 65 6c 6c 6f ..." of at most `limit` bytes, and the printable characters behind them.
