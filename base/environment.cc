@@ -42,10 +42,11 @@ constexpr VariableInfo kTable[] = {
      "1 carries on over the other channels when one fails: what it had not delivered is sent again, and a send counts as done only when "
      "the peer has said that it has everything. 0 ends the connection with an error that names the channel and its network "
      "interface. Must be the same at both ends."},
-    {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host",
+    {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host|none",
      "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
      "a "
-     "machine with a GPU and `host` without one. Asking for what the machine cannot do is an error."},
+     "machine with a GPU and `host` without one. Asking for what the machine cannot do is an error. `none` leaves the fragments "
+     "where they arrived, to measure what the rest costs; only test_tcpx_perf takes it, and calls its numbers unverified."},
     {Variable::kUnpackBlocks, "UCCL_TCPX_UNPACK_BLOCKS", VariableKind::kInteger, "thread blocks", 1, 65535, 0, "no cap", "",
      "Most thread blocks of one launch of the unpack kernel, so that kernels running beside it keep their multiprocessors. When "
      "unset, a launch uses as many as make it fast."},
@@ -53,6 +54,10 @@ constexpr VariableInfo kTable[] = {
      "1 measures the GPU time of each launch of the unpack kernel and logs a notice when it is seen to have finished: ticket, "
      "requests, fragments, bytes, thread blocks and threads, alignment, time, rate; and totals at the end. The host pays for "
      "it with every launch."},
+    {Variable::kPerfSize, "UCCL_TCPX_PERF_SIZE", VariableKind::kInteger, "bytes", 1, int64_t{1} << 40, 64 * kMiB, "67108864", "",
+     "Bytes of one transfer of test_tcpx_perf when neither -b nor -e is given."},
+    {Variable::kPerfIters, "UCCL_TCPX_PERF_ITERS", VariableKind::kInteger, "transfers", 1, 1000000, 20, "20", "",
+     "Timed transfers of each size in test_tcpx_perf when -n is not given."},
     {Variable::kSoftPoolBytes, "UCCL_TCPX_SOFT_POOL_BYTES", VariableKind::kInteger, "bytes", 64 * 1024, int64_t{1} << 32,
      256 * kMiB, "268435456", "",
      "Software plugin: size of the bounce pool, one per GPU and process, rounded up to 4096. A message to GPU memory must fit in "

@@ -29,6 +29,8 @@ enum class Variable {
   kUnpackImpl,
   kUnpackBlocks,
   kLaunchDebug,
+  kPerfSize,
+  kPerfIters,
   kSoftPoolBytes,
   kSoftIoThreads,
   kSoftSpinUs,

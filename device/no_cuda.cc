@@ -1,6 +1,7 @@
 // What the layer answers in a build without CUDA, in place of the files that name it.
 #include "device/cuda_memory_ops.h"
 #include "device/d2d_unpacker.h"
+#include "device/gpu_pattern.h"
 #include "device/gpu_presence.h"
 #include "device/kernel_unpacker.h"
 
@@ -20,6 +21,14 @@ Result<std::unique_ptr<Unpacker>> make_d2d_unpacker(int) {
 }
 
 Result<std::unique_ptr<Unpacker>> make_kernel_unpacker(int, MemoryOps&) {
+  return gpu_count().status();
+}
+
+Result<std::unique_ptr<GpuPattern>> GpuPattern::create(int, MemoryOps&) {
+  return gpu_count().status();
+}
+
+Result<uint64_t> free_gpu_bytes(int) {
   return gpu_count().status();
 }
 

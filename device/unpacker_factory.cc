@@ -35,6 +35,10 @@ Result<std::unique_ptr<Unpacker>> make_unpacker(UnpackKind kind, int device, Mem
       return make_d2d_unpacker(device);
     case UnpackKind::kHost:
       return make_host_unpacker(device, memory);
+    case UnpackKind::kNone:
+      return Status(Code::kBadConfig, "make unpacker",
+                    concat(environment_info(Variable::kUnpackImpl).name,
+                           "=none leaves the data where it arrives; only test_tcpx_perf takes it"));
   }
   return Status(Code::kInvalidArgument, "make unpacker", concat("no kind ", static_cast<int>(kind)));
 }

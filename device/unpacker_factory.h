@@ -15,10 +15,12 @@ enum class UnpackKind {
   kKernel,  ///< kernel_unpacker.h
   kD2d,     ///< d2d_unpacker.h
   kHost,    ///< host_unpacker.h
+  kNone,    ///< no_unpacker.h, which moves nothing: refused here, made by the one tool that measures without the unpack
 };
 
 /// @param memory the memory that pools and destinations lie in; must outlive the unpacker.
-/// @return kUnsupported saying what is missing (CUDA in this build, a GPU, device memory) and what to use instead;
+/// @return kBadConfig for kNone; kUnsupported saying what is missing (CUDA in this build, a GPU, device memory) and what to use
+/// instead;
 ///         kInvalidArgument for no such device; kCuda.
 Result<std::unique_ptr<Unpacker>> make_unpacker(UnpackKind kind, int device, MemoryOps& memory);
 

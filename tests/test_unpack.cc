@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "device/no_unpacker.h"
 #include "tests/support/count_allocations.h"
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/unpack_cases.h"
@@ -50,6 +51,28 @@ TEST(UnpackerFactory, RefusesADeviceThatIsNotThere) {
   EXPECT_EQ(make_unpacker(UnpackKind::kHost, -1, *memory).status().code(), Code::kInvalidArgument);
 }
 
+TEST(UnpackerFactory, RefusesToMoveNothingAndSaysWhoDoes) {
+  const std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
+  const Status status = make_unpacker(UnpackKind::kNone, 0, *memory).status();
+  EXPECT_EQ(status.code(), Code::kBadConfig);
+  EXPECT_NE(status.detail().find("UCCL_TCPX_UNPACK_IMPL=none"), std::string::npos) << status.to_string();
+  EXPECT_NE(status.detail().find("test_tcpx_perf"), std::string::npos) << status.to_string();
+}
+
+TEST(NoUnpacker, IsDoneAtOnceAndTouchesNothing) {
+  std::vector<std::byte> pool(kPageBytes, std::byte{1}), destination(kPageBytes, std::byte{2});
+  DescriptorBlock block;
+  const Fragment whole{0, kPageBytes, 0};
+  ASSERT_TRUE(block.build({&whole, 1}, kPageBytes, {pool.data(), pool.size(), destination.data(), destination.size()}).is_ok());
+  const std::unique_ptr<Unpacker> unpacker = make_no_unpacker();
+  const auto first = unpacker->submit(block), second = unpacker->submit(block);
+  ASSERT_TRUE(first.is_ok() && second.is_ok());
+  EXPECT_LT(*first, *second);
+  EXPECT_TRUE(unpacker->query(*first).value());
+  EXPECT_EQ(destination, std::vector<std::byte>(kPageBytes, std::byte{2}));
+  EXPECT_EQ(unpacker->submit(std::span<const DescriptorBlock>()).status().code(), Code::kInvalidArgument);
+}
+
 TEST(UnpackerFactory, KindsAreNumberedLikeTheChoicesOfTheEnvironment) {
   const std::string choices = std::string(environment_info(Variable::kUnpackImpl).choices) + "|";
   const auto choice = [&](UnpackKind kind) {
@@ -61,7 +84,8 @@ TEST(UnpackerFactory, KindsAreNumberedLikeTheChoicesOfTheEnvironment) {
   EXPECT_EQ(choice(UnpackKind::kKernel), "kernel");
   EXPECT_EQ(choice(UnpackKind::kD2d), "d2d");
   EXPECT_EQ(choice(UnpackKind::kHost), "host");
-  EXPECT_EQ(std::count(choices.begin(), choices.end(), '|'), 4);
+  EXPECT_EQ(choice(UnpackKind::kNone), "none");
+  EXPECT_EQ(std::count(choices.begin(), choices.end(), '|'), 5);
 }
 
 class HostUnpack : public ::testing::Test {
