@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <string_view>
+#include <thread>
 
 #include "base/socket_io.h"
 #include "base/text.h"
@@ -62,6 +63,16 @@ int Child::wait() {
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   return WIFSIGNALED(status) ? kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+std::optional<int> Child::wait_until(Deadline deadline) {
+  for (;;) {
+    siginfo_t info{};
+    const int result = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+    if (result == 0 && info.si_pid == pid_) return wait();
+    if (deadline.expired()) return std::nullopt;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 std::string describe_exit(int code) {

@@ -4,10 +4,12 @@
 #include <sys/types.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "tcpx/status.h"
 
 namespace tcpx::bench {
@@ -36,6 +38,8 @@ class Child {
   /// Waits for its end, however long that takes. @return the code it exited with, else 128 plus the number of the signal that
   /// ended it, as shells count.
   int wait();
+  /// The same, until the deadline. @return nullopt when it still runs then.
+  std::optional<int> wait_until(Deadline deadline);
 
  private:
   pid_t pid_ = -1;

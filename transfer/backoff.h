@@ -43,6 +43,8 @@ class Backoff {
   /// Fewer than a caller and an I/O thread at either end of a loopback take.
   static bool cores_are_few(uint32_t cores) { return cores > 0 && cores < 4; }
 
+  /// From so many chunks in flight on, those that are left last while the loop sleeps.
+  static constexpr uint64_t kMuchUnderWay = 4;
   static constexpr uint32_t kSpins = 256;
   static constexpr uint32_t kYields = 256;
   static constexpr uint32_t kSpinsOnFewCores = 16;

@@ -6,8 +6,6 @@
 namespace tcpx {
 namespace {
 
-// From so many chunks in flight on, those that are left last while the loop sleeps.
-constexpr uint64_t kMuchInFlight = 4;
 constexpr Duration kReportEvery = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -42,7 +40,7 @@ Result<bool> run_until_done(Connection& connection, TransferId id, const RunOpti
     if (advanced) {
       backoff.reset();
     } else {
-      backoff.wait(connection.in_flight() >= kMuchInFlight);
+      backoff.wait(connection.in_flight() >= Backoff::kMuchUnderWay);
     }
   }
 }
