@@ -1,0 +1,194 @@
+// What test_tcpx_perf computes and prints: sizes, rounds, rows, the table.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tools/perf/free_memory.h"
+#include "tools/perf/row_result.h"
+#include "tools/perf/row_table.h"
+#include "tools/perf/size_sweep.h"
+
+namespace tcpx::perf {
+namespace {
+
+using Sizes = std::vector<uint64_t>;
+
+TEST(SizeSweep, GoesFromTheFirstToTheLastSize) {
+  EXPECT_EQ(sizes_of({8, 8, 2}), (Sizes{8}));
+  EXPECT_EQ(sizes_of({8, 63, 2}), (Sizes{8, 16, 32}));
+  EXPECT_EQ(sizes_of({1, 1000, 10}), (Sizes{1, 10, 100, 1000}));
+  EXPECT_EQ(sizes_of({SizeSweep::kMaxBytes, SizeSweep::kMaxBytes, 1u << 20}), (Sizes{SizeSweep::kMaxBytes}));
+  EXPECT_EQ(sizes_of({1, SizeSweep::kMaxBytes, 2}).size(), 41u);
+}
+
+TEST(SizeSweep, SlotsFillTheRoomUpToTheirMost) {
+  EXPECT_EQ(slot_stride(1), 4096u);
+  EXPECT_EQ(slot_stride(4096), 4096u);
+  EXPECT_EQ(slot_stride(4097), 8192u);
+  EXPECT_EQ(slots_in(512u << 20, 8), kMaxSlots);
+  EXPECT_EQ(slots_in(512u << 20, 64u << 20), 8u);
+  EXPECT_EQ(slots_in(512u << 20, 65u << 20), 7u);
+  EXPECT_EQ(slots_in(512u << 20, uint64_t{16} << 30), 1u) << "one even where it is more than the room";
+}
+
+TEST(EndRow, SumsUpItsTimes) {
+  EndRow row;
+  set_times(row, {30, 10, 20, 100});
+  EXPECT_EQ(row.count, 4u);
+  EXPECT_EQ(row.total_ns, 160u);
+  EXPECT_EQ(row.min_ns, 10u);
+  EXPECT_EQ(row.median_ns, 25u);
+  EXPECT_EQ(row.max_ns, 100u);
+  set_times(row, {7, 9, 8});
+  EXPECT_EQ(row.median_ns, 8u);
+  set_times(row, {});
+  EXPECT_EQ(row.count + row.total_ns + row.max_ns, 0u);
+}
+
+EndRow example_row() {
+  EndRow row;
+  set_times(row, {1000, 3000, 2000});
+  row.busy_ns = 6000;
+  row.cpu_ns = 9000;
+  row.nics = {{"eth1", 6000}, {"eth2", 12000}};
+  return row;
+}
+
+TEST(EndRow, TravelsToThePeerAndBack) {
+  EndRow row = example_row();
+  row.wrong = 3;
+  row.first_wrong = "the first at 7";
+  row.verified = false;
+  const auto back = decode_row(encode_row(row));
+  ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+  EXPECT_EQ(*back, row);
+}
+
+TEST(EndRow, WhatDoesNotAddUpIsRefusedByName) {
+  const Parameters good = encode_row(example_row());
+  for (const char* name :
+       {"count", "total ns", "min ns", "median ns", "max ns", "busy ns", "cpu ns", "wrong", "verified", "nic eth1"}) {
+    for (const char* bad : {"", "-1", "1x", " 1", "99999999999999999999"}) {
+      Parameters parameters = good;
+      parameters[name] = bad;
+      const Status status = decode_row(parameters).status();
+      EXPECT_EQ(status.code(), Code::kProtocol) << name << '=' << bad;
+      EXPECT_NE(status.detail().find(name), std::string::npos) << status.to_string();
+    }
+  }
+  for (const char* name : {"first wrong", "nic \x1b[2J"}) {
+    Parameters parameters = good;
+    parameters[name] = "\x1b[2J";
+    EXPECT_EQ(decode_row(parameters).status().code(), Code::kProtocol) << "what would play with the terminal";
+  }
+  Parameters missing = good;
+  missing.erase("count");
+  EXPECT_FALSE(decode_row(missing).is_ok());
+}
+
+TEST(PerfRow, OneWayTimesAreTheServers) {
+  EndRow client = example_row();
+  set_times(client, {1, 1, 1});
+  client.busy_ns = 4500;
+  const PerfRow row = make_row(PerfMode::kOneWay, 4000, example_row(), client);
+  EXPECT_EQ(row.time, (Summary{3, 1, 2, 3}));
+  EXPECT_DOUBLE_EQ(row.average_us, 2);
+  EXPECT_DOUBLE_EQ(row.gb_per_second, 2);
+  EXPECT_EQ(row.nics, (std::vector<NicRate>{{"eth1", 1}, {"eth2", 2}}));
+  EXPECT_DOUBLE_EQ(row.server_cpu, 150);
+  EXPECT_DOUBLE_EQ(row.client_cpu, 200);
+  EXPECT_TRUE(row.verified);
+}
+
+TEST(PerfRow, BothWaysIsTheSlowerTimeAndTheSumOfTheRates) {
+  EndRow fast = example_row();
+  set_times(fast, {1000, 1000});
+  for (const bool server_is_fast : {true, false}) {
+    const PerfRow row = server_is_fast ? make_row(PerfMode::kBidirectional, 4000, fast, example_row())
+                                       : make_row(PerfMode::kBidirectional, 4000, example_row(), fast);
+    EXPECT_DOUBLE_EQ(row.average_us, 2);
+    EXPECT_DOUBLE_EQ(row.gb_per_second, 4 + 2);
+  }
+}
+
+TEST(PerfRow, LatencyIsTheClients) {
+  EndRow server = example_row();
+  set_times(server, {});
+  server.wrong = 2;
+  server.first_wrong = "at the server";
+  const PerfRow row = make_row(PerfMode::kLatency, 8, server, example_row());
+  EXPECT_EQ(row.time.count, 3u);
+  EXPECT_EQ(row.wrong, 2u);
+  EXPECT_EQ(row.first_wrong, "at the server");
+}
+
+PerfRow table_row() {
+  PerfRow row = make_row(PerfMode::kOneWay, 64u << 20, example_row(), example_row());
+  row.average_us = 6412.3;
+  row.gb_per_second = 10.4657;
+  return row;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+TEST(RowTable, ColumnsStandBelowTheirHeadings) {
+  TableHead head{.version = "1", .server = "s", .client = "c", .nics = {"eth1", "eth2"}, .channels = 2, .chunk_bytes = 4096};
+  const std::vector<std::string> lines = lines_of(table_head(head));
+  const std::vector<std::string> row = lines_of(table_line(table_row()));
+  ASSERT_EQ(row.size(), 1u);
+  for (const std::string& line : lines) EXPECT_EQ(line.front(), '#') << line;
+  ASSERT_GE(lines.size(), 3u);
+  EXPECT_EQ(lines.back().size(), row[0].size());
+  EXPECT_EQ(lines[lines.size() - 2].size(), row[0].size());
+  EXPECT_NE(table_head(head).find("2 channels over eth1, eth2"), std::string::npos);
+  EXPECT_NE(row[0].find(" 1.00+2.00"), std::string::npos) << row[0];
+  EXPECT_NE(table_head(head).find("every byte"), std::string::npos);
+}
+
+TEST(RowTable, UnverifiedIsSaidEverywhere) {
+  TableHead head{.verified = false};
+  PerfRow row = table_row();
+  row.verified = false;
+  EXPECT_NE(table_head(head).find("UNVERIFIED"), std::string::npos);
+  EXPECT_NE(table_line(row).find("unverified\n"), std::string::npos);
+  EXPECT_NE(last_line(row).find("unverified"), std::string::npos);
+  EXPECT_NE(csv_line(row).find(",unverified\n"), std::string::npos);
+}
+
+TEST(RowTable, TheLastLineIsTheOneThatPeopleGrep) {
+  EXPECT_EQ(last_line(table_row()), "[PERF] Avg: 6.412 ms, BW: 10.47 GB/s (64 MiB, the last size)");
+}
+
+TEST(RowTable, CsvHasAsManyFieldsAsItsHead) {
+  const std::string head = csv_head({"eth1", "eth2"}), line = csv_line(table_row());
+  EXPECT_EQ(std::count(head.begin(), head.end(), ','), std::count(line.begin(), line.end(), ','));
+  EXPECT_TRUE(line.starts_with("67108864,3,1.000,2.000,3.000,6412.300,10.465700,")) << line;
+}
+
+TEST(FreeMemory, IsWhatTheKernelSays) {
+  EXPECT_EQ(available_in_meminfo("MemTotal:  9 kB\nMemAvailable:    2048 kB\n"), 2048u * 1024);
+  EXPECT_EQ(available_in_meminfo("XMemAvailable: 1 kB\n"), std::nullopt);
+  EXPECT_EQ(available_in_meminfo(""), std::nullopt);
+  const auto bytes = free_host_bytes();
+  ASSERT_TRUE(bytes.is_ok()) << bytes.status().to_string();
+  EXPECT_GT(*bytes, 0u);
+}
+
+TEST(FreeMemory, AControlGroupLimitsIt) {
+  EXPECT_EQ(available_in_group("1000\n", "anon 300\nfile 900\nshmem 100\n"), 600u);
+  EXPECT_EQ(available_in_group("1000\n", "anon 3000\nfile 900\nshmem 100\n"), 0u);
+  EXPECT_EQ(available_in_group("max\n", "anon 300\nshmem 100\n"), std::nullopt);
+  EXPECT_EQ(available_in_group("1000\n", "inactive_anon 5\n"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace tcpx::perf
