@@ -1,0 +1,63 @@
+#include "tools/perf/perf_report.h"
+
+#include "base/text.h"
+#include "perf/chart_axis.h"
+#include "perf/plain_text.h"
+
+namespace tcpx::perf {
+namespace {
+
+constexpr char kAbout[] =
+    "Transfers between two processes through the net plugin, as an application makes them: cut into chunks, over all channels. "
+    "One "
+    "way: back to back from the client to the server, times from the completion before (or the begin of a round of up to 64) to "
+    "a "
+    "transfer's own, at the server. Both ways: the same in both directions at once, times of the slower one, rate of both "
+    "together. "
+    "Half a round trip: one transfer at a time, there and back, timed at the client. Rates count payload bytes once, over the "
+    "average time. Every transfer has a place and content of its own; its bytes are compared outside the timed part. Processor "
+    "time "
+    "is that of all threads of the process; 100 % is one core.";
+
+}  // namespace
+
+Report make_perf_report(const TableHead& head, const std::vector<PerfRow>& rows, std::string abi,
+                        std::vector<std::string> devices) {
+  Report report;
+  report.key = "test_tcpx_perf";
+  report.about = kAbout;
+  report.abi = std::move(abi);
+  report.devices = std::move(devices);
+  report.parameters = {{"server", head.server},
+                       {"client", head.client},
+                       {"channels", std::to_string(head.channels)},
+                       {"chunk bytes", std::to_string(head.chunk_bytes)},
+                       {"warm-up", std::to_string(head.warm_up)}};
+  if (head.duration > Duration::zero()) {
+    report.parameters["seconds of each size"] = format_measured(std::chrono::duration<double>(head.duration).count());
+  } else {
+    report.parameters["iterations"] = std::to_string(head.iterations);
+  }
+  Table table{.title = title_of(head.mode),
+              .row_heading = "size",
+              .columns = {{"bytes", "B"}, {"time", "us"}, {"average time", "us"}, {"rate", "GB/s"}},
+              .rows = {}};
+  for (const std::string& nic : head.nics) table.columns.push_back({concat("rate of ", nic), "GB/s"});
+  for (const char* cpu : {"server CPU", "client CPU"}) table.columns.push_back({cpu, "%"});
+  table.columns.push_back({"wrong", "B"});
+  for (const PerfRow& row : rows) {
+    std::vector<Cell> cells = {static_cast<double>(row.bytes), row.time, row.average_us, row.gb_per_second};
+    for (const std::string& nic : head.nics) {
+      Cell& cell = cells.emplace_back();
+      for (const NicRate& rate : row.nics) {
+        if (rate.nic == nic) cell = rate.gb_per_second;
+      }
+    }
+    cells.insert(cells.end(), {row.server_cpu, row.client_cpu, static_cast<double>(row.wrong)});
+    table.rows.push_back({concat(row.bytes, " B"), std::move(cells), row.verified && row.wrong == 0});
+  }
+  report.tables.push_back(std::move(table));
+  return report;
+}
+
+}  // namespace tcpx::perf
