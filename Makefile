@@ -2,7 +2,7 @@
 PRESET ?= release
 BUILD ?= build/$(PRESET)
 JOBS ?= $(shell nproc)
-PROGRAMS := test_device_discovery test_connection test_tcpx_transfer p2p_fullmesh
+PROGRAMS := test_device_discovery test_connection test_tcpx_transfer test_tcpx_perf p2p_fullmesh
 
 .PHONY: all test clean help configure tools $(PROGRAMS)
 .DEFAULT_GOAL := all

@@ -8,10 +8,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 usage() {
   cat <<'USAGE'
-usage: ./run_tcpx_test.sh {connection|transfer|discovery} [server|HOST] [-- program arguments]
+usage: ./run_tcpx_test.sh {connection|transfer|perf|discovery} [server|HOST] [-- program arguments]
 
   connection   brings a connection up through the net plugin and down again
   transfer     moves a message from one memory buffer to another and compares it
+  perf         measures transfers by size and compares every byte
   discovery    lists the network devices of the net plugin
 
   server       this machine waits for the other end
@@ -60,6 +61,7 @@ done
 case $test_name in
   connection) program=test_connection ;;
   transfer) program=test_tcpx_transfer ;;
+  perf) program=test_tcpx_perf ;;
   discovery) program=test_device_discovery ;;
   '') wrong_usage "which test?" ;;
   *) wrong_usage "no test named $test_name" ;;
