@@ -27,6 +27,7 @@ struct EndSetup {
   MemoryType memory = MemoryType::kHost;  ///< raw TCP: host only
   int gpu = 0;                            ///< made current where there is one
   uint32_t streams = 1;                   ///< raw TCP only: a plugin takes its number of sockets from the environment
+  uint32_t channels = 1;                  ///< pipeline only: comms of a connection, over the plugin's devices in turn
   uint64_t request_bytes = 0;             ///< most bytes of one request, of one chunk, of one write
   char plugin[4096] = "";                 ///< library with a version 7 table; "": the software plugin that is linked in
 };

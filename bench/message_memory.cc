@@ -49,7 +49,9 @@ void MessageMemory::release() {
 
 Status MessageMemory::allocate(const RowSetup& row) {
   row_ = row;
-  plan_ = MessagePlan(row.message_bytes, setup_.request_bytes);
+  plan_ = setup_.kind == EndSetup::Kind::kPipeline
+              ? MessagePlan::of_transfers(row.message_bytes, setup_.request_bytes, setup_.channels)
+              : MessagePlan(row.message_bytes, setup_.request_bytes);
   first_ = count_ = 0;
   if (sends()) {
     TCPX_RETURN_IF_ERROR(enlarge(to_send_, plan_.send_memory_bytes()));

@@ -1,6 +1,10 @@
 // An end that leaves the plugin to the library: messages are transfers, and a Connection each way cuts, posts, unpacks and gives
 // back. It polls as an end that drives the plugin bare does, so that the difference is the pipeline's.
+//
+// The ends meet over bootstrap channels of loopback, one for each way.
+#include <cstring>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/text.h"
@@ -8,18 +12,44 @@
 #include "bench/message_memory.h"
 #include "bench/pipeline_lane.h"
 #include "net/plugin_loader.h"
-#include "transfer/handshake.h"
+#include "transfer/bootstrap.h"
+#include "transfer/connection_setup.h"
 
 namespace tcpx::bench {
 namespace {
 
-constexpr int kDev = 0;
 constexpr char kLinkedIn[] = "embedded";
+constexpr char kLoopback[] = "127.0.0.1";
+constexpr Duration kFarewellLimit = std::chrono::seconds(10);
+
+/// What stands in the handle of such an end, and zeros behind it.
+struct Address {
+  static constexpr uint64_t kMagic = 0x6c70'6970'7863'7074;  // "tpcxpipl"
+  uint64_t magic = kMagic;
+  uint16_t port = 0;
+  uint16_t reserved[3] = {};
+};
+static_assert(std::is_trivially_copyable_v<Address> && sizeof(Address) == 16 && sizeof(Address) <= kHandleBytes);
+
+/// The devices in turn.
+Result<ChannelDevices> channel_devices(NetPlugin& plugin, uint32_t channels) {
+  const Result<int> count = plugin.device_count();
+  if (!count.is_ok()) return count.status();
+  if (*count < 1) return Status(Code::kNotFound, "choose devices", "the plugin has none");
+  ChannelDevices devices;
+  for (uint32_t i = 0; i < channels; ++i) devices.push_back(static_cast<int>(i) % *count);
+  return devices;
+}
 
 class PipelineEnd final : public BenchEnd {
  public:
-  PipelineEnd(const EndSetup& setup, std::shared_ptr<NetPlugin> plugin, MessageMemory memory)
-      : setup_(setup), plugin_(std::move(plugin)), memory_(std::move(memory)) {}
+  PipelineEnd(const EndSetup& setup, std::shared_ptr<NetPlugin> plugin, ChannelDevices devices, MessageMemory memory,
+              std::unique_ptr<Unpacker> unpacker)
+      : setup_(setup),
+        plugin_(std::move(plugin)),
+        devices_(std::move(devices)),
+        memory_(std::move(memory)),
+        unpacker_(std::move(unpacker)) {}
   ~PipelineEnd() override = default;
 
   Result<Handle> listen() override;
@@ -34,12 +64,16 @@ class PipelineEnd final : public BenchEnd {
  private:
   /// A direction: what it takes to move messages one way.
   struct Way {
+    std::unique_ptr<BootstrapChannel> peer;  // outlives the connection
     std::unique_ptr<Connection> connection;
     RegisteredMemory memory;
     std::optional<PipelineLane> lane;
   };
 
-  Status open(Comm comm, const ReceiveParts& parts, Way& way);
+  ConnectionOptions options(Direction direction) const;
+  /// Takes the outcome of opening a connection; tells the other end of an error, so that it does not wait for this one.
+  Status take(Result<std::unique_ptr<Connection>> opened, std::unique_ptr<BootstrapChannel> peer, Deadline deadline, Way& way);
+  Status close(Way& way, Deadline deadline);
   /// Registers `buffer` in place of the memory before.
   Status use(const MemoryBuffer& buffer, Way& way);
   Status stream(Patience& patience);
@@ -48,49 +82,57 @@ class PipelineEnd final : public BenchEnd {
 
   const EndSetup setup_;
   const std::shared_ptr<NetPlugin> plugin_;  // shared with the loader's registry
+  const ChannelDevices devices_;
   MessageMemory memory_;
-  std::unique_ptr<Unpacker> unpacker_;
-  DeviceHandleStorage device_handle_;
-  std::optional<Listener> listener_;
+  const std::unique_ptr<Unpacker> unpacker_;  // null when only host memory is received
+  std::unique_ptr<BootstrapServer> server_;
   Way send_, receive_;  // destroyed first: a connection touches all of the above
 };
 
 Result<Handle> PipelineEnd::listen() {
-  Result<Listener> listener = Listener::create(*plugin_, kDev);
-  if (!listener.is_ok()) return listener.status();
-  listener_.emplace(std::move(listener).value());
-  return listener_->handle();
+  Result<std::unique_ptr<BootstrapServer>> server = BootstrapServer::create({.host = kLoopback});
+  if (!server.is_ok()) return server.status();
+  server_ = std::move(server).value();
+  const Address address{.port = server_->port()};
+  Handle handle;
+  std::memcpy(handle.bytes.data(), &address, sizeof address);
+  return handle;
 }
 
 Status PipelineEnd::connect(const Handle& other, Deadline deadline) {
-  Result<Comm> comm = connect_comm(*plugin_, kDev, other, {.deadline = deadline});
-  if (!comm.is_ok()) return comm.status();
-  return open(std::move(comm).value(), {}, send_);
+  Address address;
+  std::memcpy(&address, other.bytes.data(), sizeof address);
+  if (address.magic != Address::kMagic) return Status(Code::kProtocol, "connect", "not the handle of a pipeline end");
+  Result<BootstrapChannel> met = bootstrap_connect(kLoopback, address.port, deadline);
+  if (!met.is_ok()) return met.status();
+  auto peer = std::make_unique<BootstrapChannel>(std::move(met).value());
+  auto opened = open_sender(*plugin_, devices_, options(Direction::kSend), {.deadline = deadline, .peer = peer.get()});
+  return take(std::move(opened), std::move(peer), deadline, send_);
 }
 
 Status PipelineEnd::accept(Deadline deadline) {
-  Result<Comm> comm = listener_->accept(device_handle_, {.deadline = deadline});
-  if (!comm.is_ok()) return comm.status();
-  ReceiveParts parts;
-  if (memory_.on_gpu()) {
-    const Result<BouncePool> pool = plugin_->bounce_pool(device_handle_, memory_.machine(), memory_.copies());
-    if (!pool.is_ok()) return pool.status();
-    Result<std::unique_ptr<Unpacker>> unpacker = memory_.make_unpacker();
-    if (!unpacker.is_ok()) return unpacker.status();
-    unpacker_ = std::move(unpacker).value();
-    parts = {.unpacker = unpacker_.get(), .pool = *pool};
-  }
-  return open(std::move(comm).value(), parts, receive_);
+  Result<BootstrapChannel> met = server_->accept(deadline);
+  if (!met.is_ok()) return met.status();
+  auto peer = std::make_unique<BootstrapChannel>(std::move(met).value());
+  ReceiverParts parts;
+  if (unpacker_) parts = {.unpacker = unpacker_.get(), .memory = &memory_.machine(), .lane = &memory_.copies()};
+  auto opened = open_receiver(*plugin_, devices_, parts, options(Direction::kRecv), {.deadline = deadline, .peer = peer.get()});
+  return take(std::move(opened), std::move(peer), deadline, receive_);
 }
 
-Status PipelineEnd::open(Comm comm, const ReceiveParts& parts, Way& way) {
-  ConnectionOptions options{.limits = {}, .chunk_bytes = static_cast<uint32_t>(setup_.request_bytes)};
-  options.limits.window = comm.direction() == Direction::kSend ? kDefaultSendWindow : kDefaultRecvWindow;
-  Result<std::unique_ptr<Connection>> connection = Connection::create(std::move(comm), parts, Clock::steady(), options);
-  if (!connection.is_ok()) return connection.status();
-  way.connection = std::move(connection).value();
+Status PipelineEnd::take(Result<std::unique_ptr<Connection>> opened, std::unique_ptr<BootstrapChannel> peer, Deadline deadline,
+                         Way& way) {
+  if (!opened.is_ok()) return peer->finish(opened.status(), deadline);
+  way.peer = std::move(peer);
+  way.connection = std::move(opened).value();
   way.lane.emplace(*way.connection);
   return Status::ok();
+}
+
+ConnectionOptions PipelineEnd::options(Direction direction) const {
+  PipelineSettings settings;
+  settings.chunk_bytes = static_cast<uint32_t>(setup_.request_bytes);
+  return settings.options(direction);
 }
 
 Status PipelineEnd::use(const MemoryBuffer& buffer, Way& way) {
@@ -151,11 +193,19 @@ Status PipelineEnd::turn(Patience& patience) {
   return patience.after_turn(advanced);
 }
 
+// The way from the leader first, at both ends: each waits for the other's farewell.
 Status PipelineEnd::close() {
-  TCPX_RETURN_IF_ERROR(send_.connection->close());
-  TCPX_RETURN_IF_ERROR(receive_.connection->close());
+  const Deadline deadline = Deadline::after(kFarewellLimit);
+  TCPX_RETURN_IF_ERROR(close(setup_.leads ? send_ : receive_, deadline));
+  TCPX_RETURN_IF_ERROR(close(setup_.leads ? receive_ : send_, deadline));
   memory_.release();
-  return listener_->close();
+  server_.reset();
+  return Status::ok();
+}
+
+Status PipelineEnd::close(Way& way, Deadline deadline) {
+  const Status closed = way.connection->close();
+  return way.peer->finish(closed, deadline);
 }
 
 }  // namespace
@@ -167,7 +217,13 @@ Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup) {
   const Result<PluginLoader::Loaded> loaded =
       PluginLoader::load({.path = *setup.plugin == '\0' ? kLinkedIn : setup.plugin, .installed_paths = {}});
   if (!loaded.is_ok()) return loaded.status();
-  return std::unique_ptr<BenchEnd>(std::make_unique<PipelineEnd>(setup, loaded->plugin, std::move(memory).value()));
+  const Result<ChannelDevices> devices = channel_devices(*loaded->plugin, setup.channels);
+  if (!devices.is_ok()) return devices.status();
+  Result<std::unique_ptr<Unpacker>> unpacker = std::unique_ptr<Unpacker>();
+  if (memory->on_gpu()) unpacker = memory->make_unpacker();
+  if (!unpacker.is_ok()) return unpacker.status();
+  return std::unique_ptr<BenchEnd>(
+      std::make_unique<PipelineEnd>(setup, loaded->plugin, *devices, std::move(memory).value(), std::move(unpacker).value()));
 }
 
 }  // namespace tcpx::bench

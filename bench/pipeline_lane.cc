@@ -8,6 +8,7 @@ void PipelineLane::start(const MessagePlan& plan, RegisteredMemory memory, uint6
   plan_ = plan;
   memory_ = memory;
   begin_ = finished_ = submitted_ = end_ = first;
+  ids_.resize(plan.slots());
 }
 
 Result<bool> PipelineLane::progress() {
@@ -19,12 +20,12 @@ Result<bool> PipelineLane::progress() {
 }
 
 Status PipelineLane::submit() {
-  for (; submitted_ < end_ && submitted_ - finished_ < kSubmitted; ++submitted_) {
+  for (; submitted_ < end_ && submitted_ - finished_ < ids_.size(); ++submitted_) {
     const uint64_t off =
         connection_.direction() == Direction::kSend ? MessagePlan::content_off(submitted_) : plan_.slot_off(submitted_);
     const Result<TransferId> id = connection_.submit({.memory = memory_, .offset = off, .bytes = plan_.message_bytes()});
     if (!id.is_ok()) return id.status();
-    ids_[submitted_ % kSubmitted] = *id;
+    ids_[submitted_ % ids_.size()] = *id;
   }
   return Status::ok();
 }
@@ -32,7 +33,7 @@ Status PipelineLane::submit() {
 Result<bool> PipelineLane::finish() {
   bool any = false;
   for (; finished_ < submitted_; ++finished_) {
-    TransferAnswer answer = connection_.poll(ids_[finished_ % kSubmitted]);
+    TransferAnswer answer = connection_.poll(ids_[finished_ % ids_.size()]);
     if (answer.state == TransferState::kPending) break;
     if (answer.state == TransferState::kFailed) return std::move(answer.status);
     if (answer.state == TransferState::kUnknown)

@@ -1,8 +1,8 @@
 // One direction of a PipelineEnd: messages as transfers of a Connection, several submitted ahead.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "bench/message_plan.h"
 #include "transfer/connection.h"
@@ -26,20 +26,16 @@ class PipelineLane {
   bool is_done() const { return finished_ == end_; }
 
  private:
-  /// Transfers submitted and not finished. As many as there are requests of a comm, so that messages of one request fill it; a
-  /// message may then come to a slot whose last message has not ended, but no two of the requests posted at a time overlap: they
-  /// are at most kQueueDepth and follow one another.
-  static constexpr uint64_t kSubmitted = kQueueDepth;
-
   Status submit();
   Result<bool> finish();
 
   Connection& connection_;
   MessagePlan plan_{1, 1};
   RegisteredMemory memory_;
-  // Numbers of messages: begin_ <= finished_ <= submitted_ <= end_.
+  // Numbers of messages: begin_ <= finished_ <= submitted_ <= end_. No more are submitted than there are slots, because chunks of
+  // several channels end in any order: two transfers in one slot could write over each other.
   uint64_t begin_ = 0, finished_ = 0, submitted_ = 0, end_ = 0;
-  std::array<TransferId, kSubmitted> ids_{};
+  std::vector<TransferId> ids_;  // by slot
 };
 
 }  // namespace tcpx::bench

@@ -14,9 +14,10 @@ const Duration kLimit = std::chrono::seconds(30);
 
 struct Kind {
   const char* name;
-  EndSetup::Kind kind;
-  MemoryType memory;
-  uint32_t streams;
+  EndSetup::Kind kind = EndSetup::Kind::kPlugin;
+  MemoryType memory = MemoryType::kHost;
+  uint32_t streams = 1;
+  uint32_t channels = 1;
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) {
@@ -26,12 +27,13 @@ void PrintTo(const Kind& kind, std::ostream* out) {
 class BenchEnds : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
-    environment_preset(Variable::kSocketIfname, "=lo");
+    environment_preset(Variable::kSocketIfname, "=lo,lo");
     for (auto* end : {&leader_, &follower_}) {
       EndSetup setup;
       setup.kind = GetParam().kind;
       setup.memory = GetParam().memory;
       setup.streams = GetParam().streams;
+      setup.channels = GetParam().channels;
       setup.request_bytes = 64 * 1024;
       setup.leads = end == &leader_;
       auto made = make_bench_end(setup);
@@ -133,14 +135,52 @@ TEST_P(BenchEnds, SeeThatNothingCame) {
   EXPECT_TRUE(follower_->verify().is_ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, BenchEnds,
-                         ::testing::Values(Kind{"plugin_host", EndSetup::Kind::kPlugin, MemoryType::kHost, 1},
-                                           Kind{"plugin_device", EndSetup::Kind::kPlugin, MemoryType::kCuda, 1},
-                                           Kind{"pipeline_host", EndSetup::Kind::kPipeline, MemoryType::kHost, 1},
-                                           Kind{"pipeline_device", EndSetup::Kind::kPipeline, MemoryType::kCuda, 1},
-                                           Kind{"raw_tcp_1", EndSetup::Kind::kRawTcp, MemoryType::kHost, 1},
-                                           Kind{"raw_tcp_3", EndSetup::Kind::kRawTcp, MemoryType::kHost, 3}),
-                         [](const auto& kind) { return std::string(kind.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, BenchEnds,
+    ::testing::Values(
+        Kind{.name = "plugin_host"}, Kind{.name = "plugin_device", .memory = MemoryType::kCuda},
+        Kind{.name = "pipeline_host", .kind = EndSetup::Kind::kPipeline},
+        Kind{.name = "pipeline_host_3", .kind = EndSetup::Kind::kPipeline, .channels = 3},
+        Kind{.name = "pipeline_device", .kind = EndSetup::Kind::kPipeline, .memory = MemoryType::kCuda},
+        Kind{.name = "pipeline_device_2", .kind = EndSetup::Kind::kPipeline, .memory = MemoryType::kCuda, .channels = 2},
+        Kind{.name = "raw_tcp_1", .kind = EndSetup::Kind::kRawTcp},
+        Kind{.name = "raw_tcp_3", .kind = EndSetup::Kind::kRawTcp, .streams = 3}),
+    [](const auto& kind) { return std::string(kind.param.name); });
+
+TEST(BenchEnd, PipelineTakesNoHandleOfAnother) {
+  environment_preset(Variable::kSocketIfname, "=lo,lo");
+  EndSetup setup;
+  setup.request_bytes = 4096;
+  setup.kind = EndSetup::Kind::kRawTcp;
+  const auto other = make_bench_end(setup);
+  setup.kind = EndSetup::Kind::kPipeline;
+  const auto pipeline = make_bench_end(setup);
+  ASSERT_TRUE(other.is_ok() && pipeline.is_ok());
+  const Result<Handle> handle = (*other)->listen();
+  ASSERT_TRUE(handle.is_ok());
+  EXPECT_EQ((*pipeline)->connect(*handle, Deadline::after(kLimit)).code(), Code::kProtocol);
+}
+
+TEST(BenchEnd, PipelinesOfDifferentChannelsDoNotConnect) {
+  environment_preset(Variable::kSocketIfname, "=lo,lo");
+  std::unique_ptr<BenchEnd> ends[2];
+  for (const uint32_t i : {0u, 1u}) {
+    EndSetup setup;
+    setup.kind = EndSetup::Kind::kPipeline;
+    setup.request_bytes = 4096;
+    setup.channels = 1 + i;
+    auto made = make_bench_end(setup);
+    ASSERT_TRUE(made.is_ok()) << made.status().to_string();
+    ends[i] = std::move(made).value();
+  }
+  const Result<Handle> handle = ends[0]->listen();
+  ASSERT_TRUE(handle.is_ok());
+  Status connected;
+  std::jthread connects([&] { connected = ends[1]->connect(*handle, Deadline::after(kLimit)); });
+  EXPECT_EQ(ends[0]->accept(Deadline::after(kLimit)).code(), Code::kMismatch);
+  connects.join();
+  EXPECT_EQ(connected.code(), Code::kMismatch);
+}
 
 TEST(BenchEnd, SaysThatThereIsNoSuchLibrary) {
   tcpx::testing::allow_log("/no/such/plugin.so");  // the loader says it as well

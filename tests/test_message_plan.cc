@@ -19,6 +19,7 @@ std::vector<Cut> cuts() {
   return {{1, kMaxRequestBytes},
           {8, 8},
           {8, 3},
+          {16, 4},
           {4096, 4096},
           {4097, 4096},
           {100000, 512},
@@ -70,13 +71,35 @@ TEST(MessagePlan, RequestsInFlightLieApart) {
   }
 }
 
+TEST(MessagePlan, TransfersFillEveryChannelWhileTheOldestEnds) {
+  for (const Cut& cut : cuts()) {
+    for (uint32_t channels = 1; channels <= 16; ++channels) {
+      const MessagePlan plan = MessagePlan::of_transfers(cut.message_bytes, cut.request_bytes, channels);
+      SCOPED_TRACE(testing::Message() << cut.message_bytes << " by " << cut.request_bytes << " over " << channels);
+      // Of the oldest only its last request may still be under way.
+      const uint64_t requests = (plan.slots() - 1) * plan.requests_per_message() + 1;
+      EXPECT_GE(requests, kQueueDepth * channels);
+      EXPECT_LE(requests, kQueueDepth * channels + 2 * plan.requests_per_message()) << "more memory than it takes";
+      std::set<uint64_t> places;
+      for (uint64_t message = 3; message < 3 + plan.slots(); ++message) places.insert(plan.slot_off(message));
+      EXPECT_EQ(places.size(), plan.slots());
+      EXPECT_LE(*places.rbegin() + cut.message_bytes, plan.receive_memory_bytes());
+    }
+  }
+  EXPECT_EQ(MessagePlan::of_transfers(4096, 4096, 1).slots(), MessagePlan(4096, 4096).slots()) << "as the bare plugin";
+}
+
 TEST(MessagePlan, MessagesInARowDifferAndSoDoTheContentsOfASlot) {
   for (const Cut& cut : cuts()) {
-    const MessagePlan plan(cut.message_bytes, cut.request_bytes);
-    for (uint64_t message = 0; message < 100; ++message) {
-      EXPECT_NE(MessagePlan::content_off(message), MessagePlan::content_off(message + 1));
-      EXPECT_EQ(plan.slot_off(message), plan.slot_off(message + plan.slots()));
-      EXPECT_NE(MessagePlan::content_off(message), MessagePlan::content_off(message + plan.slots()));
+    std::vector<MessagePlan> plans = {MessagePlan(cut.message_bytes, cut.request_bytes)};
+    for (uint32_t channels = 1; channels <= 16; ++channels)
+      plans.push_back(MessagePlan::of_transfers(cut.message_bytes, cut.request_bytes, channels));
+    for (const MessagePlan& plan : plans) {
+      for (uint64_t message = 0; message < 100; ++message) {
+        EXPECT_NE(MessagePlan::content_off(message), MessagePlan::content_off(message + 1));
+        EXPECT_EQ(plan.slot_off(message), plan.slot_off(message + plan.slots()));
+        EXPECT_NE(MessagePlan::content_off(message), MessagePlan::content_off(message + plan.slots()));
+      }
     }
   }
 }
