@@ -12,12 +12,15 @@
 #include "device/gpu_presence.h"
 #include "perf/result_file.h"
 #include "tests/support/program.h"
+#include "transfer/peer_messages.h"
 
 namespace {
 
 using namespace tcpx;           // NOLINT: a program, not a header
 using namespace tcpx::bench;    // NOLINT
 using namespace tcpx::testing;  // NOLINT
+
+constexpr int kMostChannelCounts = 4;  // more lines are no chart
 
 struct Options {
   SoftRunOptions run;
@@ -41,6 +44,11 @@ void declare_options(CLI::App& app, Options& options) {
   app.add_option("--sockets", options.run.sockets, "data sockets (default 1,4,8,16, as far as the plugin can)")
       ->delimiter(',')
       ->check(CLI::Range(1u, 64u));
+  app.add_option("--channels", options.run.channels,
+                 "of the pipeline, which share the data sockets (default 1; 1,4 on a machine of 16 cores or more)")
+      ->delimiter(',')
+      ->expected(1, kMostChannelCounts)
+      ->check(CLI::Range(1u, kMaxChannels));
   app.add_option("--memory", options.memory, "host, gpu (default: host, and gpu where there is one)")
       ->delimiter(',')
       ->check(CLI::IsMember({"host", "gpu"}));
@@ -78,6 +86,7 @@ SoftRunOptions completed(const Options& options) {
   if (options.quick) {
     run.sizes = {8, 4097, 64 << 10, 4 << 20};
     run.sockets = {1, 4};
+    run.channels = {1, 2};
     run.request_bytes = 512 << 10;
     run.row.duration = std::chrono::milliseconds(20);
     run.nccl = false;

@@ -45,7 +45,7 @@ TableKind by_sockets(std::string title, std::string unit, Show show = Show::kSum
   return {.title = std::move(title),
           .row_heading = "data sockets",
           .key = {"sockets", ""},
-          .row_name = [](uint64_t sockets) { return concat(sockets, sockets == 1 ? " socket" : " sockets"); },
+          .row_name = [](uint64_t sockets) { return sockets_text(static_cast<uint32_t>(sockets)); },
           .unit = std::move(unit),
           .show = show};
 }
@@ -116,11 +116,20 @@ std::vector<PluginRun> runs_with(const std::vector<PluginRun>& all, const std::s
   return runs;
 }
 
-std::string sockets_text(uint32_t sockets) {
-  return concat(sockets, sockets == 1 ? " socket" : " sockets");
+/// "host pipeline", "gpu pipeline, 4 channels".
+std::string pipeline_name(const std::string& memory, uint32_t channels) {
+  return channels == 1 ? memory + kPipelineSuffix : concat(memory, kPipelineSuffix, ", ", channels, " channels");
 }
 
-/// `over` divided by `under`, where both have the same number of sockets and the same key.
+/// The runs of each number of channels.
+std::map<uint32_t, std::vector<PluginRun>> by_channels(const std::vector<PluginRun>& all) {
+  std::map<uint32_t, std::vector<PluginRun>> runs;
+  for (const PluginRun& run : all) runs[run.channels].push_back(run);
+  return runs;
+}
+
+/// `over` divided by `under`, where both have the same number of sockets, however many channels those of `over` belong to, and
+/// the same key.
 Table ratio_by_sockets(const std::string& title, const std::vector<PluginRun>& over, const std::vector<PluginRun>& under,
                        MeasuredBy PluginRun::*what) {
   std::vector<Line> lines;
@@ -128,7 +137,7 @@ Table ratio_by_sockets(const std::string& title, const std::vector<PluginRun>& o
     const auto found =
         std::find_if(under.begin(), under.end(), [&](const PluginRun& other) { return other.sockets == run.sockets; });
     if (found == under.end()) continue;
-    Line& line = lines.emplace_back(Line{sockets_text(run.sockets), {}});
+    Line& line = lines.emplace_back(Line{sockets_text(run.sockets, run.channels), {}});
     for (const auto& [key, above] : run.*what) {
       const auto below = (*found.*what).find(key);
       if (below == (*found.*what).end() || below->second.summary.median <= 0) continue;
@@ -143,15 +152,17 @@ Table ratio_by_sockets(const std::string& title, const std::vector<PluginRun>& o
 /// In the order in which they were measured.
 std::vector<std::string> memories(const SoftResults& results) {
   std::vector<std::string> names;
-  for (const PluginRun& run : results.plugin) {
-    if (std::find(names.begin(), names.end(), run.memory) == names.end()) names.push_back(run.memory);
+  for (const std::vector<PluginRun>* runs : {&results.plugin, &results.pipeline}) {
+    for (const PluginRun& run : *runs) {
+      if (std::find(names.begin(), names.end(), run.memory) == names.end()) names.push_back(run.memory);
+    }
   }
   return names;
 }
 
 std::vector<Line> lines_by_sockets(const std::vector<PluginRun>& runs, MeasuredBy PluginRun::*what) {
   std::vector<Line> lines;
-  for (const PluginRun& run : runs) lines.push_back({sockets_text(run.sockets), run.*what});
+  for (const PluginRun& run : runs) lines.push_back({sockets_text(run.sockets, run.channels), run.*what});
   return lines;
 }
 
@@ -172,8 +183,10 @@ MeasuredBy largest_by_sockets(const std::vector<PluginRun>& runs, uint64_t bytes
 
 uint64_t largest_message(const SoftResults& results) {
   uint64_t largest = 0;
-  for (const PluginRun& run : results.plugin) {
-    if (!run.one_way.empty()) largest = std::max(largest, run.one_way.rbegin()->first);
+  for (const std::vector<PluginRun>* runs : {&results.plugin, &results.pipeline}) {
+    for (const PluginRun& run : *runs) {
+      if (!run.one_way.empty()) largest = std::max(largest, run.one_way.rbegin()->first);
+    }
   }
   return largest;
 }
@@ -182,8 +195,8 @@ std::vector<Line> sockets_lines(const SoftResults& results) {
   std::vector<Line> lines;
   for (const std::string& memory : memories(results)) {
     lines.push_back({memory, largest_by_sockets(runs_with(results.plugin, memory), largest_message(results))});
-    lines.push_back(
-        {memory + kPipelineSuffix, largest_by_sockets(runs_with(results.pipeline, memory), largest_message(results))});
+    for (const auto& [channels, runs] : by_channels(runs_with(results.pipeline, memory)))
+      lines.push_back({pipeline_name(memory, channels), largest_by_sockets(runs, largest_message(results))});
   }
   MeasuredBy in_cache, working_set;
   for (const RawRun& run : results.raw) {
@@ -224,7 +237,7 @@ Table sockets_table(const SoftResults& results) {
   const uint64_t bytes = largest_message(results);
   const std::vector<Line> lines = sockets_lines(results);
   Table table = make_table(by_sockets(kBySockets, "GB/s"), lines);
-  for (const std::string& host : {std::string("host"), std::string("host") + kPipelineSuffix}) {
+  for (const std::string& host : {std::string("host"), pipeline_name("host", 1)}) {
     for (const Line& raw : {lines[lines.size() - 2], lines.back()}) add_ratio(table, host, raw.name);
   }
   if (bytes > 0) table.row_heading = concat(format_bytes(static_cast<double>(bytes)), " over");
@@ -241,11 +254,12 @@ constexpr char kAbout[] =
     "blocking writes and reads of one thread per stream and end, each stream over the same bytes again and again (in cache), "
     "or over its share of a message larger than most caches; the first is the ceiling of small messages, the second of large "
     "ones. Its ping-pong polls. Pipeline: the same messages as transfers of the library, several submitted ahead, polled in "
-    "the same way, in chunks as large as the requests of the bare plugin; the two take turns row by row, and their ratio is "
-    "that of the medians. Long transfers: one at a time; more memory in core is what both processes have grown by from before "
-    "the first message of the row, whose memory is in use by then, to after the last. NCCL: send and recv of PyTorch over its "
-    "own socket transport between the two GPUs, peer access and shared memory off, processor time of both ranks. The best of "
-    "each: of the plugin over all numbers of data sockets, of NCCL over all its settings.";
+    "the same way, in chunks as large as the requests of the bare plugin; they take turns row by row, and the ratio is that of "
+    "the medians. With several channels a connection of the pipeline goes over as many connections of the plugin, which share "
+    "the data sockets of the row evenly. Long transfers: one after the other; more memory in core is what both processes have "
+    "grown by from before the first message of the row, whose memory is in use by then, to after the last. NCCL: send and recv "
+    "of PyTorch over its own socket transport between the two GPUs, peer access and shared memory off, processor time of both "
+    "ranks. The best of each: of the plugin over all numbers of data sockets, of NCCL over all its settings.";
 
 }  // namespace
 
@@ -274,10 +288,12 @@ Report make_soft_report(const SoftResults& results, std::vector<std::string> dev
     add(ratio_by_sockets(concat("Pipeline / plugin, half a round trip, ", memory), pipeline, runs, &PluginRun::ping_pong));
     add(make_table(by_size(concat("Pipeline, per core-second, one way, ", memory), "GB", Show::kPerCoreSecond),
                    lines_by_sockets(pipeline, &PluginRun::one_way)));
-    for (const auto& [name, from] : {std::pair(memory, &runs), std::pair(memory + kPipelineSuffix, &pipeline)}) {
-      best_one_way.push_back({name, best_of(*from, &PluginRun::one_way, true)});
-      best_ping_pong.push_back({name, best_of(*from, &PluginRun::ping_pong, false)});
-    }
+    const auto add_best = [&](const std::string& name, const std::vector<PluginRun>& from) {
+      best_one_way.push_back({name, best_of(from, &PluginRun::one_way, true)});
+      best_ping_pong.push_back({name, best_of(from, &PluginRun::ping_pong, false)});
+    };
+    add_best(memory, runs);
+    for (const auto& [channels, from] : by_channels(pipeline)) add_best(pipeline_name(memory, channels), from);
   }
   add(unpack_table(results.unpack));
   for (const LongRun& run : results.long_transfers) add(long_table(run, results.long_chunk_bytes));
@@ -301,6 +317,11 @@ Report make_soft_report(const SoftResults& results, std::vector<std::string> dev
   return report;
 }
 
+std::string sockets_text(uint32_t sockets, uint32_t channels) {
+  const uint32_t each = sockets / channels;
+  return concat(channels == 1 ? "" : concat(channels, " channels x "), each, each == 1 ? " socket" : " sockets");
+}
+
 std::string first_mismatch(const SoftResults& results) {
   const auto look = [](const std::string& who, const MeasuredBy& rows) -> std::string {
     for (const auto& [key, measured] : rows) {
@@ -311,7 +332,7 @@ std::string first_mismatch(const SoftResults& results) {
   std::vector<std::string> found;
   for (const auto& [runs, suffix] : {std::pair(&results.plugin, ""), std::pair(&results.pipeline, kPipelineSuffix)}) {
     for (const PluginRun& run : *runs) {
-      const std::string who = concat(run.memory, suffix, ", ", sockets_text(run.sockets), ", ");
+      const std::string who = concat(run.memory, suffix, ", ", sockets_text(run.sockets, run.channels), ", ");
       found.push_back(look(who + "one way", run.one_way));
       found.push_back(look(who + "ping-pong", run.ping_pong));
     }

@@ -25,8 +25,9 @@ using MeasuredBy = std::map<uint64_t, Measured>;
 
 /// The plugin, driven bare or by the pipeline, with one kind of memory and one number of data sockets.
 struct PluginRun {
-  std::string memory;  ///< "host", "gpu"
-  uint32_t sockets = 0;
+  std::string memory;     ///< "host", "gpu"
+  uint32_t sockets = 0;   ///< of all channels together, which have as many each
+  uint32_t channels = 1;  ///< of the pipeline's connection
   MeasuredBy one_way;
   MeasuredBy ping_pong;
 };
@@ -59,7 +60,7 @@ struct NcclRun {
 
 struct SoftResults {
   std::vector<PluginRun> plugin;    ///< bare
-  std::vector<PluginRun> pipeline;  ///< each measured in turns with the bare one that has the same memory and sockets
+  std::vector<PluginRun> pipeline;  ///< each measured in turns with the bare one of the same memory and sockets, if there is one
   std::vector<UnpackRun> unpack;
   std::vector<LongRun> long_transfers;
   uint64_t long_chunk_bytes = 0;

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "bench/available_memory.h"
 #include "bench/gpu_description.h"
+#include "bench/message_plan.h"
 #include "bench/nccl_runs.h"
 #include "bench/soft_report.h"
 #include "device/gpu_presence.h"
@@ -20,6 +21,7 @@ namespace {
 constexpr uint64_t kRawWriteBytes = 512 << 10;
 constexpr uint64_t kLeastRawMessageBytes = 4 << 20;
 constexpr uint64_t kLongChunkBytes = 512 << 10;
+constexpr unsigned kManyCores = 16;
 
 std::string size_text(uint64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -42,7 +44,7 @@ std::string listed(const Values& values, Text text) {
   return list;
 }
 
-/// What makes the plugin of an end take that many sockets; nullopt when it cannot.
+/// What makes the plugin of an end take that many sockets for a connection; nullopt when it cannot.
 std::optional<EnvironmentOverrides> overrides_for(uint32_t sockets) {
   const std::optional<SocketFactors> factors = factors_of(sockets);
   if (!factors || sockets > soft::kMaxDataSockets) return std::nullopt;
@@ -53,8 +55,11 @@ std::optional<EnvironmentOverrides> overrides_for(uint32_t sockets) {
 }  // namespace
 
 SoftRuns::SoftRuns(SoftRunOptions options, const std::atomic<bool>& stop, Say say)
-    : options_(std::move(options)), stop_(stop), say_(std::move(say)), has_gpu_(gpu_count().is_ok()) {
-  environment_preset(Variable::kSocketIfname, "=lo");
+    : options_(std::move(options)),
+      stop_(stop),
+      say_(std::move(say)),
+      has_gpu_(gpu_count().is_ok()),
+      user_chose_interfaces_(environment_is_set(Variable::kSocketIfname)) {
   if (options_.memory.empty()) {
     options_.memory = {Memory::kHost};
     if (has_gpu_) {
@@ -68,6 +73,11 @@ SoftRuns::SoftRuns(SoftRunOptions options, const std::atomic<bool>& stop, Say sa
       if (sockets <= soft::kMaxDataSockets) options_.sockets.push_back(sockets);
     }
   }
+  if (options_.channels.empty()) {
+    options_.channels = {1};
+    if (std::thread::hardware_concurrency() >= kManyCores) options_.channels.push_back(4);
+  }
+  sort_once_each(options_.channels);
   sort_once_each(options_.sizes);
   sort_once_each(options_.sockets);
   sort_once_each(options_.memory);
@@ -113,7 +123,13 @@ std::vector<uint64_t> SoftRuns::ping_pong_sizes() const {
 }
 
 Result<std::unique_ptr<SoftBench>> SoftRuns::connect(const EndSetup& setup, const EnvironmentOverrides& overrides) const {
-  return SoftBench::connect(setup, options_.gpus, overrides, stop_);
+  EnvironmentOverrides all = overrides;
+  if (!user_chose_interfaces_) {
+    std::string interfaces = "=lo";
+    for (uint32_t i = 1; i < setup.channels; ++i) interfaces += ",lo";
+    all[environment_info(Variable::kSocketIfname).name] = interfaces;
+  }
+  return SoftBench::connect(setup, options_.gpus, all, stop_);
 }
 
 Status SoftRuns::row(SoftBench& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
@@ -171,34 +187,40 @@ Result<EndSetup> SoftRuns::plugin_setup(EndSetup::Kind kind, Memory memory) cons
 }
 
 Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
-  const std::optional<EnvironmentOverrides> overrides = overrides_for(sockets);
-  if (!overrides) {  // it would open fewer, and say nothing
-    notes_[counted(sockets, "socket")] = concat("left out: the plugin takes at most ", soft::kMaxDataSockets);
-    return Status::ok();
-  }
   struct Side {
-    EndSetup::Kind kind;
-    const char* suffix;
-    std::vector<PluginRun>& runs;
+    std::string who;
     std::unique_ptr<SoftBench> bench;
+    std::vector<PluginRun>& runs;
+    size_t run_idx;
   };
   std::vector<Side> sides;
-  sides.push_back({EndSetup::Kind::kPlugin, "", results_.plugin, nullptr});
-  if (options_.pipeline) sides.push_back({EndSetup::Kind::kPipeline, ", pipeline", results_.pipeline, nullptr});
-  for (Side& side : sides) {
-    const Result<EndSetup> setup = plugin_setup(side.kind, memory);
+  const auto add = [&](EndSetup::Kind kind, uint32_t channels) -> Status {
+    const char* const pipeline = kind == EndSetup::Kind::kPipeline ? "pipeline, " : "";
+    const std::string what = concat(pipeline, sockets_text(sockets, channels));
+    const std::optional<EnvironmentOverrides> overrides = overrides_for(sockets / channels);
+    if (!overrides) {  // it would open fewer, and say nothing
+      notes_[what] = concat("left out: the plugin takes at most ", soft::kMaxDataSockets, " for a connection");
+      return Status::ok();
+    }
+    Result<EndSetup> setup = plugin_setup(kind, memory);
     if (!setup.is_ok()) return setup.status();
+    setup->channels = channels;
     Result<std::unique_ptr<SoftBench>> bench = connect(*setup, *overrides);
     if (!bench.is_ok()) return bench.status();
-    side.bench = std::move(bench).value();
-    side.runs.push_back({.memory = name_of(memory), .sockets = sockets, .one_way = {}, .ping_pong = {}});
+    std::vector<PluginRun>& runs = kind == EndSetup::Kind::kPipeline ? results_.pipeline : results_.plugin;
+    sides.push_back({concat(name_of(memory), ", ", what), std::move(bench).value(), runs, runs.size()});
+    runs.push_back({.memory = name_of(memory), .sockets = sockets, .channels = channels, .one_way = {}, .ping_pong = {}});
+    return Status::ok();
+  };
+  TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPlugin, 1));
+  for (const uint32_t channels : options_.channels) {
+    if (options_.pipeline && sockets % channels == 0) TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPipeline, channels));
   }
-  // In turns, row by row: whatever else the machine does then weighs on both alike. Who waits for its turn sleeps.
+  // In turns, row by row: whatever else the machine does then weighs on all alike. Who waits for its turn sleeps.
   const auto rows = [&](Pattern pattern, const std::vector<uint64_t>& sizes, MeasuredBy PluginRun::*what) -> Status {
     for (const uint64_t bytes : sizes) {
       for (Side& side : sides) {
-        const std::string who = concat(name_of(memory), side.suffix, ", ", counted(sockets, "socket"));
-        TCPX_RETURN_IF_ERROR(row(*side.bench, who, pattern, bytes, side.runs.back().*what));
+        TCPX_RETURN_IF_ERROR(row(*side.bench, side.who, pattern, bytes, side.runs[side.run_idx].*what));
       }
     }
     return Status::ok();
@@ -228,18 +250,20 @@ Status SoftRuns::unpack(const std::string& kind) {
 }
 
 Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(Memory memory) {
-  // Both ends have the whole transfer in memory, on this machine or on one GPU.
+  // One end has the transfer in memory, the other this one and the next; on this machine or on one GPU.
   const bool one_memory = memory == Memory::kHost || !has_gpu_ || options_.gpus.first == options_.gpus.second;
   const Result<uint64_t> available =
       memory == Memory::kGpu && has_gpu_ ? gpu_memory_bytes(options_.gpus.second) : available_memory();
   if (!available.is_ok()) return available.status();
-  const uint64_t most_bytes = *available / 2 / (one_memory ? 2 : 1);
+  const auto fits = [&](uint64_t chunks) {
+    const MessagePlan plan = MessagePlan::of_transfers(chunks * kLongChunkBytes, kLongChunkBytes, 1);
+    return plan.receive_memory_bytes() + (one_memory ? plan.send_memory_bytes() : 0) <= *available / 2;
+  };
   std::vector<uint64_t> fitting;
-  std::copy_if(options_.long_chunks.begin(), options_.long_chunks.end(), std::back_inserter(fitting),
-               [&](uint64_t chunks) { return chunks * kLongChunkBytes <= most_bytes; });
-  if (fitting.size() < options_.long_chunks.size()) {
+  std::copy_if(options_.long_chunks.begin(), options_.long_chunks.end(), std::back_inserter(fitting), fits);
+  if (const size_t left_out = options_.long_chunks.size() - fitting.size(); left_out > 0) {
     notes_[concat("long transfers, ", name_of(memory))] =
-        concat("up to ", size_text(most_bytes), ": both ends' memory is to be at most half of ", size_text(*available));
+        concat(left_out, " left out: both ends' memory is to be at most half of ", size_text(*available));
   }
   return fitting;
 }
@@ -296,6 +320,7 @@ Report SoftRuns::report() const {
   std::map<std::string, std::string> parameters = notes_;
   parameters["messages"] = listed(options_.sizes, size_text);
   parameters["data sockets"] = listed(options_.sockets, [](uint32_t sockets) { return concat(sockets); });
+  if (options_.pipeline) parameters["channels"] = listed(options_.channels, [](uint32_t channels) { return concat(channels); });
   parameters["bytes of a request"] = size_text(options_.request_bytes);
   parameters["samples"] = concat(options_.row.samples);
   parameters["ms per row"] = concat(std::chrono::duration_cast<std::chrono::milliseconds>(options_.row.duration).count());

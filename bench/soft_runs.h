@@ -25,6 +25,7 @@ struct SoftRunOptions {
   std::pair<int, int> gpus{0, 0};
   uint64_t request_bytes = 4 << 20;
   bool pipeline = true;               ///< measure the pipeline beside the bare plugin
+  std::vector<uint32_t> channels;     ///< of the pipeline, 1 ... kMaxChannels; empty: 1, and 4 on a machine of 16 cores or more
   std::vector<std::string> unpack;    ///< as UCCL_TCPX_UNPACK_IMPL names them; empty: all, where there is a GPU
   std::vector<uint64_t> long_chunks;  ///< chunks of the long transfers; empty: none
   std::string plugin;                 ///< library; "": the software plugin of this build
@@ -38,7 +39,9 @@ class SoftRuns {
   /// Called with each line of progress.
   using Say = std::function<void(const std::string&)>;
 
-  /// Sets NCCL_GPUDIRECTTCPX_SOCKET_IFNAME to loopback for the ends unless the user did. @param stop ends the run early.
+  /// The ends are told by NCCL_GPUDIRECTTCPX_SOCKET_IFNAME to use loopback, as often as there are channels, unless the user set
+  /// it.
+  /// @param stop ends the run early.
   SoftRuns(SoftRunOptions options, const std::atomic<bool>& stop, Say say);
 
   /// Everything. After an error, what was measured before it is in the report.
@@ -49,7 +52,7 @@ class SoftRuns {
  private:
   Status raw(uint32_t streams);
   Status raw_ping_pong();
-  /// The plugin driven bare, and beside it the pipeline.
+  /// The plugin driven bare, and beside it the pipeline with every number of channels that divides `sockets`.
   Status plugin(Memory memory, uint32_t sockets);
   Status unpack(const std::string& kind);
   Status long_transfers(Memory memory);
@@ -68,6 +71,7 @@ class SoftRuns {
   const std::atomic<bool>& stop_;
   const Say say_;
   const bool has_gpu_;
+  const bool user_chose_interfaces_;
   SoftResults results_;
   std::vector<std::string> devices_;
   std::map<std::string, std::string> notes_;  // for the report: what was left out, and why

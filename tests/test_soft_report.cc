@@ -26,6 +26,7 @@ SoftResults example() {
   results.pipeline = {
       {.memory = "host", .sockets = 1, .one_way = {{kMiB, measured(4, 1)}}, .ping_pong = {{8, measured(10)}}},
       {.memory = "host", .sockets = 4, .one_way = {{8, measured(0.1)}, {kMiB, measured(9, 3)}}, .ping_pong = {{8, measured(15)}}},
+      {.memory = "host", .sockets = 4, .channels = 2, .one_way = {{kMiB, measured(12, 3.5)}}, .ping_pong = {{8, measured(18)}}},
       {.memory = "gpu", .sockets = 8, .one_way = {{kMiB, measured(7)}}, .ping_pong = {{8, measured(24)}}}};
   results.unpack = {{.unpack = "kernel", .one_way = {{kMiB, measured(6)}}},
                     {.unpack = "d2d", .one_way = {{kMiB, measured(4)}, {2 * kMiB, measured(5)}}}};
@@ -117,6 +118,37 @@ TEST(SoftReport, ComparesThePipelineWithTheBarePluginOverAsManySockets) {
   EXPECT_EQ(number(table(report, "One way by data sockets"), "4 sockets", "host pipeline / raw TCP, in cache"), 0.45);
 }
 
+TEST(SoftReport, TellsChannelsApart) {
+  const Report report = make_soft_report(example(), {}, {});
+  EXPECT_EQ(number(table(report, "Pipeline, one way, host"), "1 MiB", "4 sockets"), 9);
+  EXPECT_EQ(number(table(report, "Pipeline, one way, host"), "1 MiB", "2 channels x 2 sockets"), 12);
+  EXPECT_EQ(number(table(report, "Pipeline, half a round trip, host"), "8 B", "2 channels x 2 sockets"), 18);
+  EXPECT_EQ(number(table(report, "Pipeline, per core-second, one way, host"), "1 MiB", "2 channels x 2 sockets"), 3.5);
+  const Table* ratio = table(report, "Pipeline / plugin, one way, host");
+  EXPECT_EQ(number(ratio, "1 MiB", "2 channels x 2 sockets"), 1.2);  // of the plugin over 4 sockets
+  EXPECT_EQ(number(table(report, "One way, the best of each"), "1 MiB", "host pipeline"), 9);
+  EXPECT_EQ(number(table(report, "One way, the best of each"), "1 MiB", "host pipeline, 2 channels"), 12);
+  const Table* sockets = table(report, "One way by data sockets");
+  EXPECT_EQ(number(sockets, "4 sockets", "host pipeline"), 9);
+  EXPECT_EQ(number(sockets, "4 sockets", "host pipeline, 2 channels"), 12);
+  EXPECT_EQ(number(sockets, "1 socket", "host pipeline, 2 channels"), -1);
+}
+
+TEST(SoftReport, HasTablesOfAPipelineWithoutABarePlugin) {
+  SoftResults results;  // more sockets than one connection of the plugin takes
+  results.pipeline = {{.memory = "host", .sockets = 32, .channels = 4, .one_way = {{kMiB, measured(20)}}, .ping_pong = {}}};
+  const Report report = make_soft_report(results, {}, {});
+  EXPECT_EQ(number(table(report, "Pipeline, one way, host"), "1 MiB", "4 channels x 8 sockets"), 20);
+  EXPECT_EQ(number(table(report, "One way by data sockets"), "32 sockets", "host pipeline, 4 channels"), 20);
+}
+
+TEST(SoftReport, SaysHowManySocketsAChannelHas) {
+  EXPECT_EQ(sockets_text(1), "1 socket");
+  EXPECT_EQ(sockets_text(8), "8 sockets");
+  EXPECT_EQ(sockets_text(4, 4), "4 channels x 1 socket");
+  EXPECT_EQ(sockets_text(8, 4), "4 channels x 2 sockets");
+}
+
 TEST(SoftReport, PutsUnpackersSideBySide) {
   const Report report = make_soft_report(example(), {}, {});
   const Table* unpackers = table(report, "Pipeline by unpacker, one way");
@@ -192,6 +224,9 @@ TEST(SoftReport, SeesWrongBytesWhereverTheyAre) {
   results.raw_ping_pong[8] = wrong;
   EXPECT_EQ(first_mismatch(results), "raw TCP, ping-pong, 8 B: wrong");
   results = example();
+  results.pipeline[2].ping_pong[8] = wrong;
+  EXPECT_EQ(first_mismatch(results), "host pipeline, 2 channels x 2 sockets, ping-pong, 8 B: wrong");
+  results = example();
   results.nccl[1].one_way[kMiB] = wrong;
   EXPECT_EQ(first_mismatch(results), "NCCL, tuned, one way, 1 MiB: wrong");
   results = example();
@@ -202,8 +237,8 @@ TEST(SoftReport, SeesWrongBytesWhereverTheyAre) {
 TEST(SoftChart, HasALinePerTransportAndNoRatio) {
   const Result<std::string> chart = soft_chart(make_soft_report(example(), {"GPU 0: a GPU"}, {}));
   ASSERT_TRUE(chart.is_ok()) << chart.status().to_string();
-  for (const char* text : {">host<", ">gpu<", ">host pipeline<", ">d2d<", ">NCCL<", ">raw TCP<", ">raw TCP, 64 MiB<", ">One way<",
-                           ">Half a round trip<"}) {
+  for (const char* text : {">host<", ">gpu<", ">host pipeline<", ">host pipeline, 2 channels<", ">d2d<", ">NCCL<", ">raw TCP<",
+                           ">raw TCP, 64 MiB<", ">One way<", ">Half a round trip<"}) {
     EXPECT_NE(chart->find(text), std::string::npos) << text;
   }
   EXPECT_EQ(chart->find("gpu / NCCL"), std::string::npos);
