@@ -2,14 +2,25 @@
 # Proves the project on a machine with an NVIDIA GPU: builds it, runs every test, then the GPU programs under compute-sanitizer, measures
 # how fast messages are gathered and moved, and writes one report.
 #
-#   scripts/gpu_check.sh [COMMIT]     COMMIT names the tree in the report where there is no git metadata
+#   scripts/gpu_check.sh [--only tests|speed] [COMMIT]
 #
+# COMMIT names the tree in the report where there is no git metadata. --only leaves out the benchmarks, or all but them, for a machine
+# that is lent for a short time.
 # Report and logs go to $OUT when it is set, else to build/gpu_report. Extra CMake arguments may be given in $CMAKE_ARGS.
 # Needs g++, CMake, Ninja, the CUDA toolkit with compute-sanitizer, and the libraries of scripts/install_deps.sh.
 # Exit status: 0 all passed, 1 something failed or could not be run, 77 no GPU here.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
+parts='tests speed'
+if [[ ${1:-} == --only ]]; then
+  parts=${2:-}
+  if [[ $parts != tests && $parts != speed ]]; then
+    echo "gpu_check: --only takes tests or speed" >&2
+    exit 2
+  fi
+  shift 2
+fi
 commit=${1:-$(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)}
 out=$(realpath -m "${OUT:-build/gpu_report}")
 build=build/release
@@ -22,7 +33,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg}
+rm -f "$out"/{report.txt,build.log,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,perf.txt,perf.json,perf.svg}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -99,9 +110,6 @@ gpu_tests_ran() {
 }
 export -f gpu_tests_ran
 export build
-step tests.log 150 "tests that need a GPU" bash -c gpu_tests_ran
-# Few at a time: each process opens the driver, which takes its turn among many.
-step tests.log 260 "all other tests" ctest --test-dir "$build" -LE gpu -j 8 --timeout 60 --output-on-failure
 
 # sanitize TOOL LIMIT NAME COMMAND...
 sanitize() {
@@ -110,46 +118,82 @@ sanitize() {
   step sanitizer.log "$limit" "$tool: $name" \
     compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 99 "$@"
 }
-if command -v compute-sanitizer >/dev/null; then
-  # Host-side unpackers add nothing for tools that look into kernels.
-  sanitize memcheck 100 "test_unpack_gpu" "$build/tests/test_unpack_gpu"
-  # Not those that hold a stream, in case the tool makes launches wait, nor the one in which CUDA refuses a launch on purpose.
-  sanitize memcheck 60 "test_unpack_launcher" "$build/tests/test_unpack_launcher" \
-    --gtest_filter='-HeldLauncher.*:*AnErrorOfCuda*'
-  sanitize memcheck 100 "test_unpack_random, kernel" "$build/tests/test_unpack_random" --gtest_filter='*Gpu*'
-  sanitize memcheck 30 "test_memory_ops" "$build/tests/test_memory_ops"
-  # Not the exhaustive alignment cases: racecheck slows a launch down a thousandfold.
-  sanitize racecheck 100 "test_unpack_gpu, kernel, random lists" "$build/tests/test_unpack_gpu" --gtest_filter='*RandomLists*kernel*'
-  sanitize initcheck 60 "test_unpack_gpu, kernel" "$build/tests/test_unpack_gpu" --gtest_filter='*kernel*'
-  sanitize synccheck 30 "test_unpack_gpu, kernel, random lists" "$build/tests/test_unpack_gpu" --gtest_filter='*RandomLists*kernel*'
-else
-  record FAIL 0 "compute-sanitizer" "not installed"
-fi
 
-step bench_unpack.txt 120 "bench_unpack" "$build/bench/bench_unpack" --json "$out/bench_unpack.json" --chart "$out/bench_unpack.svg"
+# Four network devices, which is what the loopback interface becomes when it is named four times.
+perf() {
+  local name=$1
+  shift
+  step perf.txt 60 "test_tcpx_perf, $name" env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo "$build/tests/test_tcpx_perf" loopback "$@"
+}
 
-step bench_soft_plugin.txt 150 "bench_soft_plugin" "$build/bench/bench_soft_plugin" --json "$out/bench_soft_plugin.json" \
-  --chart "$out/bench_soft_plugin.svg"
+run_tests() {
+  step tests.log 150 "tests that need a GPU" bash -c gpu_tests_ran
+  # Few at a time: each process opens the driver, which takes its turn among many.
+  step tests.log 260 "all other tests" ctest --test-dir "$build" -LE gpu -j 8 --timeout 60 --output-on-failure
 
-transfer=$build/tests/test_tcpx_transfer
-if [[ -x $transfer ]]; then
-  for unpack in kernel d2d host; do
-    for bytes in 1 4095 4096 4097 65536 1048576 4194304 16777216 67108864; do
-      step transfer.log 20 "transfer --unpack $unpack --bytes $bytes" \
-        "$transfer" loopback --memory cuda --unpack "$unpack" --bytes "$bytes"
-    done
-  done
   if command -v compute-sanitizer >/dev/null; then
+    # Host-side unpackers add nothing for tools that look into kernels.
+    sanitize memcheck 100 "test_unpack_gpu" "$build/tests/test_unpack_gpu"
+    # Not those that hold a stream, in case the tool makes launches wait, nor the one in which CUDA refuses a launch on purpose.
+    sanitize memcheck 60 "test_unpack_launcher" "$build/tests/test_unpack_launcher" \
+      --gtest_filter='-HeldLauncher.*:*AnErrorOfCuda*'
+    sanitize memcheck 100 "test_unpack_random, kernel" "$build/tests/test_unpack_random" --gtest_filter='*Gpu*'
+    sanitize memcheck 30 "test_memory_ops" "$build/tests/test_memory_ops"
+    sanitize memcheck 60 "test_gpu_pattern" "$build/tests/test_gpu_pattern"
+    # Not the exhaustive alignment cases: racecheck slows a launch down a thousandfold.
+    sanitize racecheck 100 "test_unpack_gpu, kernel, random lists" "$build/tests/test_unpack_gpu" --gtest_filter='*RandomLists*kernel*'
+    sanitize initcheck 60 "test_unpack_gpu, kernel" "$build/tests/test_unpack_gpu" --gtest_filter='*kernel*'
+    sanitize synccheck 30 "test_unpack_gpu, kernel, random lists" "$build/tests/test_unpack_gpu" --gtest_filter='*RandomLists*kernel*'
+  else
+    record FAIL 0 "compute-sanitizer" "not installed"
+  fi
+}
+
+run_transfers() {
+  transfer=$build/tests/test_tcpx_transfer
+  if [[ -x $transfer ]]; then
     for unpack in kernel d2d host; do
-      for bytes in 1 4097 67108864; do
-        sanitize memcheck 40 "transfer --unpack $unpack --bytes $bytes" \
+      for bytes in 1 4095 4096 4097 65536 1048576 4194304 16777216 67108864; do
+        step transfer.log 20 "transfer --unpack $unpack --bytes $bytes" \
           "$transfer" loopback --memory cuda --unpack "$unpack" --bytes "$bytes"
       done
     done
-    sanitize racecheck 40 "transfer --unpack kernel --bytes 4194304" \
-      "$transfer" loopback --memory cuda --unpack kernel --bytes 4194304
+    if command -v compute-sanitizer >/dev/null; then
+      for unpack in kernel d2d host; do
+        for bytes in 1 4097 67108864; do
+          sanitize memcheck 40 "transfer --unpack $unpack --bytes $bytes" \
+            "$transfer" loopback --memory cuda --unpack "$unpack" --bytes "$bytes"
+        done
+      done
+      sanitize racecheck 40 "transfer --unpack kernel --bytes 4194304" \
+        "$transfer" loopback --memory cuda --unpack kernel --bytes 4194304
+      for unpack in kernel d2d host; do
+        sanitize memcheck 60 "test_tcpx_perf, 4 channels, unpack $unpack" \
+          "$build/tests/test_tcpx_perf" loopback -b 1 -e 16M -f 4097 -n 3 -w 1 --channels 4 --unpack "$unpack" --timeout 60000
+      done
+    fi
+  else
+    record skip 0 "transfer over loopback" "test_tcpx_transfer is not part of this build"
   fi
-else
-  record skip 0 "transfer over loopback" "test_tcpx_transfer is not part of this build"
+}
+
+run_speed() {
+  step bench_unpack.txt 120 "bench_unpack" "$build/bench/bench_unpack" --json "$out/bench_unpack.json" --chart "$out/bench_unpack.svg"
+
+  step bench_soft_plugin.txt 300 "bench_soft_plugin" "$build/bench/bench_soft_plugin" --long --json "$out/bench_soft_plugin.json" \
+    --chart "$out/bench_soft_plugin.svg"
+  perf "4 devices, by size" -b 64K -e 1G -f 4 --json "$out/perf.json" --plot "$out/perf.svg" --compare "$out/bench_soft_plugin.json"
+  for unpack in kernel d2d host none; do perf "4 devices, unpack $unpack" --unpack "$unpack" -n 40; done
+  perf "4 devices, 16 GiB" -b 16G -n 4 -w 1
+  perf "4 devices, both ways" --bidirectional -n 40
+  perf "4 devices, to and fro" -b 8 -e 1M -f 8 -n 200 --latency
+  perf "1 channel, to and fro" -b 8 -e 1M -f 8 -n 200 --latency --channels 1
+  step perf.txt 60 "p2p_fullmesh" tests/run_ranks.sh "$build/tests/p2p_fullmesh" 4 0 "PASSED: all 12 pairs" --size 64M
+}
+
+if [[ $parts == *tests* ]]; then
+  run_tests
+  run_transfers
 fi
+if [[ $parts == *speed* ]]; then run_speed; fi
 finish

@@ -90,6 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuUnpacker, ::testing::Values(UnpackKind::kKern
                                return "d2d";
                              case UnpackKind::kHost:
                                return "host";
+                             case UnpackKind::kNone:
+                               return "none";
                            }
                            return "unknown";
                          });
