@@ -15,6 +15,11 @@ constexpr size_t kRegistrationStride = size_t{1} << 30;
 // A chunk that begins in one stride may end in the next, so each registration reaches a chunk further.
 constexpr size_t kRegistrationOverlap = kMaxRequestBytes;
 
+// Which of the registrations of `memory` a chunk at `off` belongs to; nothing at the very end belongs to the last.
+size_t registration_of(const RegisteredMemory& memory, size_t off) {
+  return (off < memory.bytes || off == 0 ? off : off - 1) / kRegistrationStride;
+}
+
 // The lowest 31 bits: a tag is an int and not negative.
 int plugin_tag(uint64_t tag) {
   return static_cast<int>(tag & 0x7fffffff);
@@ -111,6 +116,8 @@ Result<TransferId> Connection::submit(const TransferSpec& spec) {
     return Status(Code::kInvalidArgument, "submit transfer",
                   concat(spec.bytes, " bytes at ", spec.offset, " of a registration of ", spec.memory.bytes, " bytes"));
   }
+  if (uint64_t{spec.memory.first_handle} + registration_of(spec.memory, spec.offset + spec.bytes) >= registrations_)
+    return Status(Code::kInvalidArgument, "submit transfer", "the memory is not registered with this connection");
   if (spec.tag < 0) return Status(Code::kInvalidArgument, "submit transfer", concat("tag ", spec.tag));
   const auto plan = ChunkPlan::make(spec.bytes, options_.chunk_bytes);
   if (!plan.is_ok()) return plan.status();
@@ -175,7 +182,7 @@ bool Connection::try_post(size_t index, Transfer& transfer, uint64_t number) {
   if (!path.channel.try_post({.transfer = transfer.id,
                               .chunk = chunk,
                               .data = spec.memory.data + off,
-                              .memory = path.memory[spec.memory.first_handle + off / kRegistrationStride],
+                              .memory = path.memory[spec.memory.first_handle + registration_of(spec.memory, off)],
                               .tag = plugin_tag(transfer.first_tag + number)})) {
     return false;
   }

@@ -114,8 +114,8 @@ class Connection final : private PeerMessageSink {
   Result<RegisteredMemory> register_memory(void* data, size_t bytes, MemoryType type);
 
   /// Queues a transfer. Its memory must be left alone until `poll` says done or failed.
-  /// @return kInvalidArgument: beyond the memory, or a negative tag; kExhausted: max_transfers wait to be polled; the
-  /// connection's error once there is one.
+  /// @return kInvalidArgument: beyond the memory, not registered here, or a negative tag; kExhausted: max_transfers wait to be
+  /// polled; the connection's error once there is one.
   Result<TransferId> submit(const TransferSpec& spec);
 
   /// @return true when something advanced; a caller with nothing else to do waits a little on false.
