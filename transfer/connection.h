@@ -68,12 +68,12 @@ struct TransferAnswer {
 
 /// One channel of a connection to be.
 struct ChannelParts {
+  /// Of an accepted comm, which needs it as long as it lives; may be null.
+  std::unique_ptr<DeviceHandleStorage> device_handle = {};
   Comm comm;
   ReceiveParts receive;  ///< ignored for sends
   /// Network interface, for error messages, counters and `link_is_down`; may be empty.
   std::string nic = {};
-  /// Of an accepted comm, which needs it as long as it lives; may be null.
-  std::unique_ptr<DeviceHandleStorage> device_handle = {};
 };
 
 /// What a connection hears of the world besides its comms.

@@ -120,7 +120,7 @@ Result<std::unique_ptr<Connection>> open_receiver(NetPlugin& plugin, const Chann
       receive.pool = *pool;
     }
     channels.push_back(
-        {.comm = std::move((*comms)[i]), .receive = receive, .nic = std::move(*nic), .device_handle = std::move(storages[i])});
+        {.device_handle = std::move(storages[i]), .comm = std::move((*comms)[i]), .receive = receive, .nic = std::move(*nic)});
   }
   return make_connection(std::move(channels), options, wait);
 }
