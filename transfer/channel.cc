@@ -14,7 +14,7 @@ Channel::Channel(Comm comm, const ReceiveParts& receive, const Clock& clock, con
 bool Channel::try_post(const ChunkWork& work) {
   if (!has_room()) return false;
   now_ = clock_.now();
-  if (!working()) last_advance_ = now_;
+  if (!working() && !had_refused_) last_advance_ = now_;
   auto posted = comm_.try_post(work.data, work.chunk.bytes, work.tag, work.memory);
   if (!posted.is_ok()) {
     give_up(posted.status());
@@ -37,6 +37,7 @@ Channel::Progress Channel::progress() {
     advanced |= consume_unpacked();
     if (advanced || !working()) last_advance_ = now_;
     check_stall();
+    had_refused_ = std::exchange(refused_, false);
   }
   if (phase_ == Phase::kDraining) {
     drain();
@@ -223,8 +224,9 @@ Status Channel::close() {
 }
 
 std::string Channel::flight_record() const {
-  std::string text =
-      concat("in flight: ", fifo_.held(), " ", name_of(direction()), " chunks", refused_ ? ", the plugin takes no more" : "");
+  if (closed()) return "closed";
+  std::string text = concat("in flight: ", fifo_.held(), " ", name_of(direction()), " chunks",
+                            refused_ || had_refused_ ? ", the plugin takes no more" : "");
   for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) {
     const Flight& flight = fifo_.at(number);
     const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - flight.posted_at).count();

@@ -165,7 +165,9 @@ class Channel {
   TimePoint now_;           // of the current call
   TimePoint last_advance_;  // or the begin of the current work
   TimePoint drain_until_;
-  bool refused_ = false;  // the plugin said "not now" to the latest post
+  // The plugin said "not now" to the latest post since the last call of `progress`, and to that before it. Only a chunk that is
+  // offered again waits: the owner may have found it another channel.
+  bool refused_ = false, had_refused_ = false;
   uint32_t peer_gone_count_ = 0;
   TimePoint next_test_at_;
   std::array<ChunkEnd, kQueueDepth> finished_{};

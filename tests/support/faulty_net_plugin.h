@@ -2,9 +2,11 @@
 //
 // Delays are answers every plugin may give ("not yet", "not done", without asking it); what the caller makes of them must not
 // show in the data. From call number `break_at` on, post, test and consume fail with `break_with`: a plugin does not recover
-// either.
+// either. One receiving comm may be singled out: it takes no posts, or what is posted there never gets done.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -27,6 +29,9 @@ class FaultyNetPlugin final : public NetPlugin {
 
   uint64_t delays() const { return delays_; }
   uint64_t breakable_calls() const { return calls_; }
+
+  std::optional<RecvComm> refusing;  ///< "not now" to every post
+  std::optional<RecvComm> silent;    ///< nothing that is posted there gets done any more
 
   const std::string& name() const override { return plugin_.name(); }
   int abi_version() const override { return plugin_.abi_version(); }
@@ -56,12 +61,14 @@ class FaultyNetPlugin final : public NetPlugin {
   }
   Result<std::optional<Request>> try_recv(RecvComm comm, void* data, size_t bytes, int tag, MemoryHandle handle) override {
     if (broken()) return policy_.break_with;
-    if (delay()) return std::optional<Request>();
-    return plugin_.try_recv(comm, data, bytes, tag, handle);
+    if (delay() || refusing == comm) return std::optional<Request>();
+    auto request = plugin_.try_recv(comm, data, bytes, tag, handle);
+    if (request.is_ok() && request->has_value()) comms_.insert_or_assign(**request, comm);
+    return request;
   }
   Result<Completion> test(Request request) override {
     if (broken()) return policy_.break_with;
-    if (delay()) return Completion{};
+    if (delay() || is_silent(request)) return Completion{};
     return plugin_.test(request);
   }
   Result<ReceivedMessage> received(Request request) override { return plugin_.received(request); }
@@ -82,6 +89,10 @@ class FaultyNetPlugin final : public NetPlugin {
     ++delays_;
     return true;
   }
+  bool is_silent(Request request) const {
+    const auto comm = comms_.find(request);
+    return comm != comms_.end() && silent == comm->second;
+  }
   bool broken() {
     ++calls_;
     return policy_.break_at != 0 && calls_ >= policy_.break_at;
@@ -92,6 +103,7 @@ class FaultyNetPlugin final : public NetPlugin {
   std::minstd_rand rng_;
   uint64_t delays_ = 0;
   uint64_t calls_ = 0;
+  std::map<Request, RecvComm> comms_;  // of the receives
 };
 
 }  // namespace tcpx::testing

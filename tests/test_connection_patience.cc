@@ -1,0 +1,63 @@
+// Who waits for whom, and for how long: channels that say nothing or "not now" beside others that move, and a peer that is ready
+// before this end is.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "tests/support/expect_log.h"
+#include "tests/support/faulty_net_plugin.h"
+#include "tests/support/pipeline_fixture.h"
+
+namespace tcpx {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::expect_clean_success;
+using testing::expect_let_go;
+using testing::FaultyNetPlugin;
+using testing::Pipeline;
+using testing::PipelineOptions;
+
+PipelineOptions channels(size_t count, bool failover = false) {
+  PipelineOptions options;
+  options.channels = count;
+  options.fake.page_count = 1024;
+  options.send.failover = options.recv.failover = failover;
+  return options;
+}
+
+/// A pipeline over a plugin of which one receiving comm can be singled out.
+struct Faulty {
+  explicit Faulty(const PipelineOptions& options) : pipeline(options, wrap, &plugin) {}
+  static NetPlugin* wrap(NetPlugin& fake, void* user) {
+    auto& made = *static_cast<std::unique_ptr<FaultyNetPlugin>*>(user);
+    made = std::make_unique<FaultyNetPlugin>(fake, testing::FaultPolicy{});
+    return made.get();
+  }
+  std::unique_ptr<FaultyNetPlugin> plugin;
+  Pipeline pipeline;
+};
+
+TEST(ConnectionPatience, ARefusalThatNobodyWaitsForAnyMoreIsNoStall) {
+  Faulty f(channels(2));
+  Pipeline& p = f.pipeline;
+  f.plugin->refusing = p.raw_recvs[0];
+  TransferId sent = p.submit_send(0, 4096), got = p.submit_recv(0, 4096);
+  ASSERT_TRUE(p.drive_to_end());
+  expect_clean_success(p, sent, got, 0, 4096);
+  f.plugin->refusing.reset();
+  // Driven all the time, with nothing to do.
+  for (int i = 0; i < 100; ++i) {
+    p.send->progress();
+    p.recv->progress();
+    p.clock.advance(seconds(1));
+  }
+  EXPECT_TRUE(p.recv->status().is_ok()) << p.recv->status().to_string();
+  sent = p.submit_send(0, 40000, 2), got = p.submit_recv(0, 40000);
+  ASSERT_TRUE(p.drive_to_end());
+  expect_clean_success(p, sent, got, 0, 40000, 2);
+}
+
+}  // namespace
+}  // namespace tcpx
