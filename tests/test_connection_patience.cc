@@ -59,5 +59,23 @@ TEST(ConnectionPatience, ARefusalThatNobodyWaitsForAnyMoreIsNoStall) {
   expect_clean_success(p, sent, got, 0, 40000, 2);
 }
 
+TEST(ConnectionPatience, AChannelThatTakesNothingIsNotWaitedForByTheOthers) {
+  for (size_t refusing = 0; refusing < 2; ++refusing) {
+    Faulty f(channels(2));
+    Pipeline& p = f.pipeline;
+    // The other one has shown to be slow.
+    f.plugin->silent = p.raw_recvs[1 - refusing];
+    p.submit_send(0, 200000), p.submit_recv(0, 200000);
+    p.drive([] { return false; }, 1000);
+    f.plugin->silent.reset();
+    ASSERT_TRUE(p.drive_to_end());
+    ASSERT_GT(p.recv->counters()[1 - refusing].chunks, 0u);
+    f.plugin->refusing = p.raw_recvs[refusing];
+    const TransferId sent = p.submit_send(0, 4096), got = p.submit_recv(0, 4096);
+    ASSERT_TRUE(p.drive_to_end(500)) << p.recv->flight_record();
+    expect_clean_success(p, sent, got, 0, 4096);
+  }
+}
+
 }  // namespace
 }  // namespace tcpx

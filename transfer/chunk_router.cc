@@ -5,12 +5,13 @@
 
 namespace tcpx {
 
-std::optional<size_t> ChunkRouter::pick(uint32_t room, uint64_t bytes, uint64_t left) const {
+std::optional<size_t> ChunkRouter::pick(uint32_t room, uint64_t bytes, uint64_t left, uint32_t refused) const {
+  const auto counts = [&](size_t i) { return lanes_[i].open && (refused >> i & 1) == 0; };
   std::array<double, kMaxChannels> rates{};
   double known = 0;
   size_t known_count = 0;
   for (size_t i = 0; i < channels_; ++i) {
-    if (!lanes_[i].open) continue;
+    if (!counts(i)) continue;
     rates[i] = rate(i);
     known += rates[i];
     known_count += rates[i] > 0 ? 1 : 0;
@@ -23,7 +24,7 @@ std::optional<size_t> ChunkRouter::pick(uint32_t room, uint64_t bytes, uint64_t 
   std::array<double, kMaxChannels> ends{};         // when each channel would have delivered the chunk
   double first_end = kNever, second_end = kNever;  // the two earliest, with room or without
   for (size_t i = 0; i < channels_; ++i) {
-    if (!lanes_[i].open) continue;
+    if (!counts(i)) continue;
     if (rates[i] <= 0) rates[i] = mean;
     total_rate += rates[i];
     total_outstanding += static_cast<double>(lanes_[i].outstanding);
@@ -35,7 +36,7 @@ std::optional<size_t> ChunkRouter::pick(uint32_t room, uint64_t bytes, uint64_t 
   std::optional<size_t> best;
   for (size_t i = 0; i < channels_; ++i) {
     const Lane& lane = lanes_[i];
-    if (!lane.open || (room >> i & 1) == 0 || (best && ends[i] >= ends[*best])) continue;
+    if (!counts(i) || (room >> i & 1) == 0 || (best && ends[i] >= ends[*best])) continue;
     if (lane.bytes == 0 && lane.chunks >= kFirstChunks) continue;
     // When the others would be done with everything, this chunk included: not before the best of them has delivered this chunk.
     const double others_rate = total_rate - rates[i];

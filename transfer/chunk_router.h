@@ -33,9 +33,10 @@ class ChunkRouter {
   explicit ChunkRouter(size_t channels) : channels_(channels) {}
 
   /// @param room bit i: channel i can take a chunk now; a closed one never has room
+  /// @param refused bit i: channel i did not take a chunk although it had room, so that none can be left to it
   /// @param bytes of the chunk; @param left of its transfer, this chunk included
   /// @return nullopt: wait
-  std::optional<size_t> pick(uint32_t room, uint64_t bytes, uint64_t left) const;
+  std::optional<size_t> pick(uint32_t room, uint64_t bytes, uint64_t left, uint32_t refused = 0) const;
 
   void posted(size_t channel, uint64_t bytes, TimePoint now);
   void delivered(size_t channel, uint64_t bytes, TimePoint now);

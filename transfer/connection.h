@@ -180,6 +180,11 @@ class Connection final : private PeerMessageSink {
     std::array<ChunkName, kQueueDepth> names_{};
     uint64_t begin_ = 0, end_ = 0;
   };
+  /// Channels, a bit each, as the chunks of one call are placed.
+  struct Room {
+    uint32_t open = 0;     // can take a chunk
+    uint32_t refused = 0;  // did not, although it could
+  };
   struct Path {
     Path(ChannelParts parts, const Clock& clock, const ChannelLimits& limits);
     std::string nic;
@@ -210,7 +215,8 @@ class Connection final : private PeerMessageSink {
   // connection_grants.cc
   bool pump_link();
   bool post_and_grant();
-  std::optional<size_t> place(Transfer& transfer, uint64_t chunk, uint32_t& room);
+  Room look_for_room() const;
+  std::optional<size_t> place(Transfer& transfer, uint64_t chunk, Room& room);
   bool regrant_lost();
   bool post_granted();
   bool tell(FrameType type, std::span<const std::byte> payload);

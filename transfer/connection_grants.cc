@@ -28,9 +28,9 @@ bool Connection::pump_link() {
 // Receiver: places chunks on channels, posts them, and tells the sender, one message per transfer and call.
 bool Connection::post_and_grant() {
   bool advanced = regrant_lost();
-  uint32_t room = 0;
-  for (size_t i = 0; i < paths_.size(); ++i) room |= paths_[i]->channel.has_room() ? 1u << i : 0;
-  while (placing_id_ < next_id_ && lost_.empty() && room != 0) {
+  if (placing_id_ == next_id_ || !lost_.empty()) return advanced;
+  Room room = look_for_room();
+  while (placing_id_ < next_id_ && room.open != 0) {
     Transfer& transfer = slot(placing_id_);
     const uint64_t first = transfer.placed_chunks;
     std::array<uint8_t, kMaxGrantChunks> channels;
@@ -56,23 +56,30 @@ bool Connection::post_and_grant() {
   return advanced;
 }
 
+Connection::Room Connection::look_for_room() const {
+  Room room;
+  for (size_t i = 0; i < paths_.size(); ++i) room.open |= paths_[i]->channel.has_room() ? 1u << i : 0;
+  return room;
+}
+
 // Posts the chunk on the channel that suits it best. @param room is corrected when a channel turns out to have none
-std::optional<size_t> Connection::place(Transfer& transfer, uint64_t chunk, uint32_t& room) {
+std::optional<size_t> Connection::place(Transfer& transfer, uint64_t chunk, Room& room) {
   const uint64_t bytes = transfer.plan[chunk].bytes;
   const uint64_t left = transfer.plan.transfer_bytes() - transfer.plan[chunk].offset;
-  while (const std::optional<size_t> path = router_.pick(room, bytes, left)) {
+  while (const std::optional<size_t> path = router_.pick(room.open, bytes, left, room.refused)) {
     const bool posted = try_post(*path, transfer, chunk);
     if (posted) router_.posted(*path, bytes, now_);
-    if (!paths_[*path]->channel.has_room() || !posted) room &= ~(1u << *path);
+    if (!posted) room.refused |= 1u << *path;
+    if (!posted || !paths_[*path]->channel.has_room()) room.open &= ~(1u << *path);
     if (posted) return path;
   }
   return std::nullopt;
 }
 
 bool Connection::regrant_lost() {
+  if (lost_.empty()) return false;
   bool advanced = false;
-  uint32_t room = 0;
-  for (size_t i = 0; !lost_.empty() && i < paths_.size(); ++i) room |= paths_[i]->channel.has_room() ? 1u << i : 0;
+  Room room = look_for_room();
   while (!lost_.empty()) {
     const ChunkName name = lost_.front();
     const std::optional<size_t> path = place(slot(name.transfer), name.chunk, room);
