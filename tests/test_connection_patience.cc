@@ -77,5 +77,30 @@ TEST(ConnectionPatience, AChannelThatTakesNothingIsNotWaitedForByTheOthers) {
   }
 }
 
+TEST(ConnectionPatience, ALostChannelHoldsNothingAndHidesNoStall) {
+  testing::allow_log("connection goes on over 1 of 2 channels");
+  testing::allow_log("no word from the peer for");
+  PipelineOptions options = channels(2, true);
+  options.send.limits.stall_limit = milliseconds(200);
+  options.send.limits.window = 1;
+  options.fake.max_delay_tests = 100;
+  Pipeline p(options);
+  const TransferId sent = p.submit_send(0, 20000);
+  p.submit_recv(0, 20000);
+  p.recv->progress();
+  p.send->progress();
+  ASSERT_EQ(p.send->in_flight(), 2u) << "none of them done, which the delays see to";
+  p.sender_lost = {"nic0"};
+  p.clock.advance(milliseconds(150));
+  p.send->progress();
+  EXPECT_EQ(p.send->in_flight(), 1u);
+  // The receiver is heard of no more.
+  for (int i = 0; i < 2000 && p.send->pending() > 0; ++i) {
+    p.send->progress();
+    p.clock.advance(milliseconds(1));
+  }
+  EXPECT_EQ(p.send->poll(sent).status.code(), Code::kTimeout);
+}
+
 }  // namespace
 }  // namespace tcpx

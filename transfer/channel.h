@@ -111,7 +111,7 @@ class Channel {
   /// True when it was closed at the drain limit: copies of received data may still be running.
   bool abandoned() const { return abandoned_; }
 
-  uint64_t in_flight() const { return fifo_.held(); }
+  uint64_t in_flight() const { return closed() ? 0 : fifo_.held(); }
   /// Of a failed channel, once it is closed: the chunks that did not reach their good end, in order of posting.
   template <class Visit>
   void for_each_failed(Visit visit) const {
