@@ -77,6 +77,31 @@ TEST(ConnectionPatience, AChannelThatTakesNothingIsNotWaitedForByTheOthers) {
   }
 }
 
+TEST(ConnectionPatience, WhatThePeerHasAcknowledgedIsDoneThoughEveryChannelIsLost) {
+  testing::allow_log("channel gives up");
+  testing::allow_log("connection goes on over 1 of 2 channels");
+  int met = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    PipelineOptions options = channels(2, true);
+    options.fake.max_delay_tests = 8;
+    options.fake.seed = seed;
+    Pipeline p(options);
+    const TransferId sent = p.submit_send(0, 20000), got = p.submit_recv(0, 20000);
+    ASSERT_TRUE(p.drive([&] { return p.recv->pending() == 0; }));
+    EXPECT_EQ(p.recv->poll(got).state, TransferState::kDone);
+    if (p.send->counters()[0].chunks == 3 || p.send->counters()[1].chunks == 2) continue;
+    ++met;
+    // The receiver has everything and is gone; the sender's plugin had not yet said that it is done with the last chunks.
+    p.fake.fail_call(testing::Call::kTestSend, 1, testing::plugin_peer_gone("test"));
+    ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; }));
+    const TransferAnswer answer = p.send->poll(sent);
+    EXPECT_EQ(answer.state, TransferState::kDone) << answer.status.to_string();
+    EXPECT_EQ(answer.bytes_done, 20000u);
+    EXPECT_EQ(p.send->status().code(), Code::kPeerGone) << "which the next submit will say";
+  }
+  EXPECT_GT(met, 0);
+}
+
 TEST(ConnectionPatience, ALostChannelHoldsNothingAndHidesNoStall) {
   testing::allow_log("connection goes on over 1 of 2 channels");
   testing::allow_log("no word from the peer for");

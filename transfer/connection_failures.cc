@@ -112,7 +112,10 @@ void Connection::fail_pending() {
                      status_.domain(), status_.native());
   }
   for (Transfer& transfer : transfers_) {
-    if (transfer.state == TransferState::kPending) transfer.state = TransferState::kFailed;
+    if (transfer.state != TransferState::kPending) continue;
+    // Nothing reads the memory of what the peer has acknowledged any more: that was all it waited for.
+    transfer.state = transfer.acknowledged ? TransferState::kDone : TransferState::kFailed;
+    if (transfer.acknowledged) transfer.finished_bytes = transfer.plan.transfer_bytes();
   }
   pending_ = 0;
   placing_id_ = next_id_;
