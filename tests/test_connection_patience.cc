@@ -77,6 +77,26 @@ TEST(ConnectionPatience, AChannelThatTakesNothingIsNotWaitedForByTheOthers) {
   }
 }
 
+TEST(ConnectionPatience, ASilentChannelIsGivenUpBeforeTheSenderGivesUpWaiting) {
+  testing::allow_log("nothing advanced for 200 ms");
+  testing::allow_log("connection goes on over 2 of 3 channels");
+  PipelineOptions options = channels(3, true);
+  options.send.limits.stall_limit = options.recv.limits.stall_limit = milliseconds(200);
+  options.fake.max_delay_tests = 3;
+  Faulty f(options);
+  Pipeline& p = f.pipeline;
+  const TransferId sent = p.submit_send(0, 24576), got = p.submit_recv(0, 24576);
+  p.recv->progress();
+  for (int i = 0; i < 50; ++i) p.send->progress();
+  ASSERT_EQ(p.send->in_flight(), 0u) << "all has been sent: from here on the sender waits";
+  p.clock.advance(milliseconds(100));
+  while (p.recv->counters()[1].chunks == 0) p.recv->progress();
+  ASSERT_EQ(p.recv->counters()[1].chunks, 1u) << "one of two";
+  f.plugin->silent = p.raw_recvs[1];
+  ASSERT_TRUE(p.drive_to_end());
+  expect_clean_success(p, sent, got, 0, 24576);
+}
+
 TEST(ConnectionPatience, WhatThePeerHasAcknowledgedIsDoneThoughEveryChannelIsLost) {
   testing::allow_log("channel gives up");
   testing::allow_log("connection goes on over 1 of 2 channels");

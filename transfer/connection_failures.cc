@@ -96,10 +96,12 @@ void Connection::fail(Status reason) {
   for (const auto& path : paths_) path->channel.fail(status_);
 }
 
-// Chunks in flight that do not move are their channel's to notice. This is for transfers that wait for the other half.
+// Chunks in flight that do not move are their channel's to notice. This is for transfers that wait for the other half, which
+// with failover may itself be waiting for a channel first, before it asks for its chunks again.
 void Connection::check_stall(bool advanced) {
   if (advanced || pending_ == 0 || in_flight() > 0) last_advance_ = now_;
-  if (!status_.is_ok() || now_ - last_advance_ < options_.limits.stall_limit) return;
+  const Duration limit = options_.limits.stall_limit * (acknowledges() ? 2 : 1);
+  if (!status_.is_ok() || now_ - last_advance_ < limit) return;
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - last_advance_).count();
   Status status(Code::kTimeout, concat(name_of(direction_), " transfer"), concat("no word from the peer for ", ms, " ms"));
   log(LogLevel::kError, status.to_string(), "; ", flight_record());
