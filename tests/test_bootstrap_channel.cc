@@ -276,6 +276,18 @@ TEST(BootstrapChannel, APeerThatDoesNotReadBlocksNoPostAndIsGivenUpInTheEnd) {
   EXPECT_EQ(status.code(), Code::kExhausted) << status.to_string();
 }
 
+TEST(BootstrapChannel, AFlowTellsAPeerThatHasFinishedFromOneThatIsGone) {
+  Ends ends = two_ends();
+  const auto flow = ends.b.open_flow();
+  EXPECT_TRUE(flow->pump().value()) << "there may be more";
+  auto finished = in_thread([&] { return ends.a.finish(Status::ok(), soon()); });
+  while (flow->pump().value()) {
+  }
+  EXPECT_EQ(flow->post(FrameType::kGrant, bytes_of("x")).code(), Code::kProtocol);
+  EXPECT_TRUE(ends.b.finish(Status::ok(), soon()).is_ok());
+  EXPECT_TRUE(finished.get().is_ok());
+}
+
 TEST(BootstrapChannel, APeerMessageTooShortForItsHeaderBreaksTheChannel) {
   Sockets sockets = socket_pair();
   BootstrapChannel channel = channel_on(std::move(sockets.a));

@@ -97,6 +97,48 @@ TEST(ConnectionPatience, ASilentChannelIsGivenUpBeforeTheSenderGivesUpWaiting) {
   expect_clean_success(p, sent, got, 0, 24576);
 }
 
+TEST(ConnectionPatience, APeerThatHasFinishedMayStillHaveDataOnTheWay) {
+  // A send is done when the plugin has taken it: its program may finish while the receiver is still at work.
+  Pipeline p(channels(2));
+  p.unpacker.queries_needed = 200;
+  const TransferId sent = p.submit_send(0, 20000), got = p.submit_recv(0, 20000);
+  ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; }));
+  p.to_receiver->finished = true;
+  ASSERT_TRUE(p.drive_to_end());
+  expect_clean_success(p, sent, got, 0, 20000);
+}
+
+TEST(ConnectionPatience, AReceiverThatHasFinishedLeavesTheSenderToItsPlugin) {
+  int met = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    PipelineOptions options = channels(2, seed % 2 == 0);
+    options.fake.max_delay_tests = 8;
+    options.fake.seed = seed;
+    Pipeline p(options);
+    const TransferId sent = p.submit_send(0, 20000), got = p.submit_recv(0, 20000);
+    ASSERT_TRUE(p.drive([&] { return p.recv->pending() == 0; }));
+    met += p.send->in_flight() > 0 ? 1 : 0;
+    p.to_sender->finished = true;
+    ASSERT_TRUE(p.drive_to_end());
+    expect_clean_success(p, sent, got, 0, 20000);
+  }
+  EXPECT_GT(met, 0);
+}
+
+TEST(ConnectionPatience, APeerThatHasFinishedIsNotWaitedForWhenMoreMustBeSaid) {
+  for (const bool at_the_sender : {true, false}) {
+    Pipeline p(channels(2));
+    const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
+    p.recv->progress();
+    (at_the_sender ? p.to_sender : p.to_receiver)->finished = true;
+    ASSERT_TRUE(p.drive([&] { return (at_the_sender ? p.send : p.recv)->pending() == 0; }, 100));
+    const Status status = at_the_sender ? p.send->poll(sent).status : p.recv->poll(got).status;
+    EXPECT_EQ(status.code(), Code::kProtocol) << status.to_string();
+    EXPECT_NE(status.detail().find("the peer has finished"), std::string::npos) << status.to_string();
+    expect_let_go(p);
+  }
+}
+
 TEST(ConnectionPatience, WhatThePeerHasAcknowledgedIsDoneThoughEveryChannelIsLost) {
   testing::allow_log("channel gives up");
   testing::allow_log("connection goes on over 1 of 2 channels");

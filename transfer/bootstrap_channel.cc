@@ -68,9 +68,12 @@ class BootstrapChannel::Flow final : public PeerLink {
     }
   }
   Status post(FrameType type, std::span<const std::byte> payload) override { return channel_.post(number_, type, payload); }
-  Status pump() override {
+  Result<bool> pump() override {
     TCPX_RETURN_IF_ERROR(channel_.flush());
-    return channel_.peer_status();
+    const Status status = channel_.peer_status();
+    if (channel_.peer_final_ && channel_.peer_final_->is_ok()) return false;
+    TCPX_RETURN_IF_ERROR(status);
+    return true;
   }
 
  private:

@@ -214,6 +214,7 @@ class Connection final : private PeerMessageSink {
 
   // connection_grants.cc
   bool pump_link();
+  bool needs_peer() const;
   bool post_and_grant();
   Room look_for_room() const;
   std::optional<size_t> place(Transfer& transfer, uint64_t chunk, Room& room);
@@ -257,7 +258,7 @@ class Connection final : private PeerMessageSink {
   std::deque<ChunkName> lost_;       // receiver: chunks of failed channels
   ChunkName next_granted_{1, 0, 0};  // sender: what the next grant begins with
   uint32_t calls_since_pump_ = 0;
-  bool heard_ = false;  // the peer has said something in this pump
+  bool heard_ = false;  // the peer has said something since the last pump; another connection's pump may deliver it
 
   TimePoint now_;           // of the current call
   TimePoint last_advance_;  // or the begin of the current work

@@ -18,11 +18,21 @@ bool Connection::pump_link() {
   if (!status_.is_ok() && all_closed()) return false;
   if (direction_ == Direction::kRecv && status_.is_ok() && ++calls_since_pump_ < kReceiverLooksEvery) return false;
   calls_since_pump_ = 0;
-  heard_ = false;
-  Status status = links_.peer->pump();
+  const Result<bool> more = links_.peer->pump();
   // Without transfers the end of the link is none of ours: whoever comes next will see it.
-  if (!status.is_ok() && pending_ > 0) fail(std::move(status));
-  return heard_;
+  if (pending_ > 0 && !more.is_ok()) fail(more.status());
+  if (pending_ > 0 && more.is_ok() && !*more && needs_peer())
+    fail(Status(Code::kProtocol, "wait for the peer", "the peer has finished, this end has not"));
+  return std::exchange(heard_, false);
+}
+
+// Whether some pending transfer cannot end by what is under way already. A peer that finishes is done with its half of all
+// transfers, which is not to say that the plugin has delivered everything here, or has told us that it has.
+bool Connection::needs_peer() const {
+  if (direction_ == Direction::kRecv) return acknowledges() || placing_id_ < next_id_;
+  if (!acknowledges()) return next_granted_.transfer < next_id_;
+  return std::any_of(transfers_.begin(), transfers_.end(),
+                     [](const Transfer& t) { return t.state == TransferState::kPending && !t.acknowledged; });
 }
 
 // Receiver: places chunks on channels, posts them, and tells the sender, one message per transfer and call.

@@ -25,8 +25,9 @@ class PeerLink {
   virtual void deliver_to(PeerMessageSink* sink) = 0;
   /// Sends a message of at most kMaxPeerMessageBytes (peer_messages.h).
   virtual Status post(FrameType type, std::span<const std::byte> payload) = 0;
-  /// Delivers what has arrived, without waiting. An error is the link's for good.
-  virtual Status pump() = 0;
+  /// Delivers what has arrived, without waiting. @return false: that was all, the peer has finished and all is well with it; an
+  /// error is the link's for good.
+  virtual Result<bool> pump() = 0;
 };
 
 }  // namespace tcpx

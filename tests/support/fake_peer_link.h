@@ -16,21 +16,24 @@ class FakePeerLink final : public PeerLink {
   struct Queue {
     std::deque<std::pair<FrameType, std::vector<std::byte>>> messages;
     Status broken;                      ///< what both ends say from now on
+    bool finished = false;              ///< the peer says nothing after these messages, and is content
     size_t most_per_pump = ~size_t{0};  ///< messages delivered at once
   };
   FakePeerLink(std::shared_ptr<Queue> in, std::shared_ptr<Queue> out) : in_(std::move(in)), out_(std::move(out)) {}
 
   void deliver_to(PeerMessageSink* sink) override { sink_ = sink; }
   Status post(FrameType type, std::span<const std::byte> payload) override {
+    if (in_->finished) return Status(Code::kProtocol, "post", "the peer has finished, this end has not");
     if (out_->broken.is_ok()) out_->messages.push_back({type, {payload.begin(), payload.end()}});
     return out_->broken;
   }
-  Status pump() override {
+  Result<bool> pump() override {
     size_t left = in_->most_per_pump;
     for (; in_->broken.is_ok() && !in_->messages.empty() && left > 0; in_->messages.pop_front(), --left) {
       if (sink_ != nullptr) sink_->on_peer_message(in_->messages.front().first, in_->messages.front().second);
     }
-    return in_->broken;
+    if (!in_->broken.is_ok()) return in_->broken;
+    return !in_->finished || !in_->messages.empty();
   }
 
  private:
