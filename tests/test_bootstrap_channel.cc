@@ -276,6 +276,26 @@ TEST(BootstrapChannel, APeerThatDoesNotReadBlocksNoPostAndIsGivenUpInTheEnd) {
   EXPECT_EQ(status.code(), Code::kExhausted) << status.to_string();
 }
 
+TEST(BootstrapChannel, AFloodOfPeerMessagesHoldsUpNoDeadline) {
+  Sockets sockets = socket_pair();
+  BootstrapChannel channel = channel_on(std::move(sockets.a));
+  std::vector<std::byte> flood;
+  const FlowHeader nobodys{.flow = 77, .reserved = 0};
+  const std::vector<std::byte> rest(kMaxFramePayloadBytes - sizeof nobodys);  // takes longer to check than to send
+  for (int i = 0; i < 16; ++i) append_frame(flood, FrameType::kGrant, std::as_bytes(std::span(&nobodys, 1)), rest);
+  std::atomic<bool> over = false;
+  auto peer = in_thread([&] {
+    while (!over && send_all(sockets.b.get(), flood, soon()).is_ok()) {
+    }
+  });
+  EXPECT_EQ(channel.receive_handles(1, Deadline::after(milliseconds(100))).status().code(), Code::kTimeout);
+  EXPECT_TRUE(channel.peer_status().is_ok());
+  EXPECT_EQ(channel.finish(Status(Code::kInvalidArgument, "test", "enough"), Deadline::after(milliseconds(10))).code(),
+            Code::kInvalidArgument);
+  over = true;
+  peer.get();
+}
+
 TEST(BootstrapChannel, AFlowTellsAPeerThatHasFinishedFromOneThatIsGone) {
   Ends ends = two_ends();
   const auto flow = ends.b.open_flow();

@@ -17,6 +17,8 @@ namespace {
 
 // A peer can be this many frames ahead of us; more than any use of this channel needs, and a bound on what it can make us store.
 constexpr size_t kMaxInbox = 8;
+// Frames taken in by one look, so that a peer that never stops sending holds up no deadline.
+constexpr int kMaxFramesPerLook = 256;
 // Peer messages that wait for the socket. Windows bound what a peer that does not read can be owed to a small part of this.
 constexpr size_t kMaxOutgoingBytes = 1u << 20;
 // A flag set between looking at it and poll(2) wakes nobody, so waits look again this often.
@@ -97,9 +99,9 @@ Status BootstrapChannel::verdict() const {
   return Status(Code::kProtocol, "bootstrap", "the peer has finished, this end has not");
 }
 
-// Takes in all that has arrived, so that a finish frame is seen even while earlier frames wait to be asked for.
+// Takes in what has arrived, so that a finish frame is seen even while earlier frames wait to be asked for.
 Status BootstrapChannel::read_available() {
-  while (broken_.is_ok() && !peer_final_ && inbox_.size() < kMaxInbox) {
+  for (int taken = 0; taken < kMaxFramesPerLook && broken_.is_ok() && !peer_final_ && inbox_.size() < kMaxInbox; ++taken) {
     const Result<bool> whole = read_frame_part(socket_.get(), assembler_);
     if (!whole.is_ok()) return stick(whole.status());
     if (!*whole) break;
@@ -199,6 +201,7 @@ Result<Frame> BootstrapChannel::receive(Deadline deadline) {
     }
     TCPX_RETURN_IF_ERROR(verdict());
     TCPX_RETURN_IF_ERROR(status);
+    if (deadline.expired()) return Status(Code::kTimeout, "wait for the peer", "deadline passed");
     TCPX_RETURN_IF_ERROR(wait_readable(socket_.get(), deadline, stop_));
   }
 }
