@@ -276,6 +276,20 @@ TEST(BootstrapChannel, APeerThatDoesNotReadBlocksNoPostAndIsGivenUpInTheEnd) {
   EXPECT_EQ(status.code(), Code::kExhausted) << status.to_string();
 }
 
+TEST(BootstrapChannel, APeerThatReadsButNeverCatchesUpIsOwedOnlyWhatItHasNotRead) {
+  Ends ends = two_ends();
+  const auto flow = ends.a.open_flow(), other = ends.b.open_flow();
+  Recorder recorder;
+  other->deliver_to(&recorder);
+  const std::string text(kMaxPeerMessageBytes, 'g');
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(flow->post(FrameType::kGrant, bytes_of(text)).is_ok());
+  // From here on it reads as much as is posted, several times what may wait.
+  for (size_t posted = 1000; posted < 10000; posted += 256) {
+    ASSERT_TRUE(other->pump().is_ok());
+    for (int i = 0; i < 256; ++i) ASSERT_TRUE(flow->post(FrameType::kGrant, bytes_of(text)).is_ok()) << posted;
+  }
+}
+
 TEST(BootstrapChannel, AFloodOfPeerMessagesHoldsUpNoDeadline) {
   Sockets sockets = socket_pair();
   BootstrapChannel channel = channel_on(std::move(sockets.a));

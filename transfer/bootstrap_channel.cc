@@ -155,6 +155,8 @@ Status BootstrapChannel::flush() {
     if (n >= 0) {
       outgoing_sent_ += static_cast<size_t>(n);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<ptrdiff_t>(outgoing_sent_));
+      outgoing_sent_ = 0;
       return Status::ok();
     } else if (errno != EINTR) {
       const int error = errno;
