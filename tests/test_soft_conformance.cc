@@ -211,8 +211,9 @@ TEST_P(SoftConformance, Trap10_CompletionIsReportedOnce) {
 }
 
 TEST_P(SoftConformance, Trap11_TheSeventeenthPostIsRefusedUntilASlotComesBack) {
-  TablePair pair(*table_);
+  // Requests are outstanding to the end: the memory goes after the comms.
   TestMemory source(MemoryType::kCuda, 4096), target(MemoryType::kCuda, 4096);
+  TablePair pair(*table_);
   void* send_handle = pair.register_with(pair.sender, source);
   void* recv_handle = pair.register_with(pair.receiver, target);
   std::vector<void*> sends, recvs;
