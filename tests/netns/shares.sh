@@ -2,20 +2,22 @@
 # What each NIC carries, by the kernel's own counters: four alike take a quarter each, and one of a tenth of the speed costs no more than
 # what it lacks. The rates are far below what the machine can do, so that the NICs decide and not the processor.
 #
-#   shares.sh PATH_OF_rails_peer
+#   shares.sh PATH_OF_test_tcpx_perf
 source "$(dirname "$0")/common.sh"
 
 readonly rate_mbit=200 transfer_bytes=$((16 << 20)) transfers=24
+readonly stream=(-b "$transfer_bytes" -n "$transfers" -w 4 --memory host)
 
 # stream: sets `rate` (MB/s) and `sent`, the bytes that went over each NIC, and `total`, over all.
 stream() {
   local nic before=()
   for nic in 1 2 3 4; do before[nic]=$(sent_bytes "$nic"); done
-  start_server --bytes "$transfer_bytes" --transfers "$transfers"
-  run_client --bytes "$transfer_bytes" --transfers "$transfers" || fail "client: exit code $?"
+  start_server "${stream[@]}"
+  run_client "${stream[@]}" || fail "client: exit code $?"
   wait "$server" || fail "server: exit code $?"
-  rate=$(sed -n 's/.*rate: \([0-9]*\) MB\/s/\1/p' "$scratch/server")
-  [[ $rate -gt 0 ]] || fail "no rate"
+  rate=$(sed -n 's/^\[PERF\].*BW: 0\.\([0-9]*\) GB.*/\1/p' "$scratch/client")
+  [[ $rate =~ ^[0-9]+$ ]] || fail "no rate below 1 GB/s"
+  rate=$((10#$rate * 10)) # MB/s
   sent=() total=0
   for nic in 1 2 3 4; do
     sent[nic]=$(($(sent_bytes "$nic") - before[nic]))
