@@ -249,7 +249,7 @@ TEST_F(ConnectionChannelsForged, RegrantsOfWhatWasNotGranted) {
 }
 TEST_F(ConnectionChannelsForged, AcknowledgementsOfNothing) {
   std::array<std::byte, kMaxPeerMessageBytes> room;
-  const auto text = encode_received(room, 7);
+  const auto text = encode_transfer_number(room, 7);
   p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
@@ -257,7 +257,7 @@ TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasNotSent) {
   testing::allow_log("gives up");
   grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 3, .reserved = 0}, {0, 0, 0});
   std::array<std::byte, kMaxPeerMessageBytes> room;
-  const auto text = encode_received(room, 1);
+  const auto text = encode_transfer_number(room, 1);
   p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
   (void)outcome();
   for (int i = 0; i < 20; ++i) p_.send->progress();

@@ -189,5 +189,22 @@ TEST(ConnectionPatience, ALostChannelHoldsNothingAndHidesNoStall) {
   EXPECT_EQ(p.send->poll(sent).status.code(), Code::kTimeout);
 }
 
+TEST(ConnectionPatience, ARegrantedChunkIsNotHeldUpByATransferThatTheSenderHasNotYet) {
+  testing::allow_log("connection goes on over 1 of 2 channels");
+  PipelineOptions options = channels(2, true);
+  Pipeline p(options);
+  // The receiver is ahead; the sender begins the second transfer only when the first is done.
+  const TransferId got = p.submit_recv(0, 8192), next_got = p.submit_recv(8192, 40000);
+  for (int i = 0; i < 50; ++i) p.recv->progress();
+  const TransferId sent = p.submit_send(0, 8192);
+  p.receiver_lost = {"nic0"};
+  p.clock.advance(milliseconds(150));
+  ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; })) << p.send->flight_record() << p.recv->flight_record();
+  const TransferId next_sent = p.submit_send(8192, 40000, 2);
+  ASSERT_TRUE(p.drive_to_end());
+  expect_clean_success(p, sent, got, 0, 8192);
+  expect_clean_success(p, next_sent, next_got, 8192, 40000, 2);
+}
+
 }  // namespace
 }  // namespace tcpx

@@ -70,10 +70,10 @@ TEST(PeerMessages, RegrantsAndAcknowledgementsSurviveOrAreRefused) {
   EXPECT_EQ(std::memcmp(&*decoded, &regrant, sizeof regrant), 0);
   EXPECT_EQ(decode_regrant(text, 3).status().code(), Code::kProtocol);
   EXPECT_EQ(decode_regrant(std::span(text).first(text.size() - 1), 4).status().code(), Code::kProtocol);
-  const auto received = copy_of(encode_received(room, 42));
-  EXPECT_EQ(decode_received(received).value(), 42u);
-  EXPECT_EQ(decode_received(std::span(received).first(7)).status().code(), Code::kProtocol);
-  EXPECT_EQ(decode_received(text).status().code(), Code::kProtocol);
+  const auto received = copy_of(encode_transfer_number(room, 42));
+  EXPECT_EQ(decode_transfer_number(received).value(), 42u);
+  EXPECT_EQ(decode_transfer_number(std::span(received).first(7)).status().code(), Code::kProtocol);
+  EXPECT_EQ(decode_transfer_number(text).status().code(), Code::kProtocol);
 }
 
 TEST(PeerMessages, AReasonSurvivesPrintableAndBounded) {

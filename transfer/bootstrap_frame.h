@@ -44,6 +44,7 @@ enum class FrameType : uint16_t {
   kRegrant = 7,
   kChannelDown = 8,
   kReceived = 9,
+  kSubmitted = 10,
 };
 std::string_view name_of(FrameType type);
 /// True for the frames of peer_messages.h.

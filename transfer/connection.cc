@@ -132,7 +132,12 @@ Result<TransferId> Connection::submit(const TransferSpec& spec) {
               .first_tag = next_tag_ + static_cast<uint64_t>(spec.tag)};
   next_tag_ += (plan->count() + kTagsPerTransfer - 1) / kTagsPerTransfer * kTagsPerTransfer;
   if (pending_++ == 0) last_advance_ = clock_.now();
-  return TransferId{next_id_++};
+  const TransferId id{next_id_++};
+  if (acknowledges() && direction_ == Direction::kSend) {
+    std::array<std::byte, kMaxPeerMessageBytes> text;
+    tell(FrameType::kSubmitted, encode_transfer_number(text, static_cast<uint64_t>(id)));  // a failure is the transfer's
+  }
+  return id;
 }
 
 bool Connection::progress() {

@@ -11,9 +11,10 @@
 // which they were granted. A slow channel thus gets what it can take, and never more than its window of chunks waits for it.
 //
 // Failure of a channel. Without failover it is the connection's: the peer is told, every transfer fails. With failover the
-// channel is closed, the peer is told and closes it too, and what it had not delivered goes over the others; a send is then done
-// only when the peer has acknowledged the whole transfer, because bytes that a plugin has taken may be lost with the channel.
-// When the last channel fails, or the peer link, the connection does.
+// channel is closed, the peer is told and closes it too, and what it had not delivered goes over the others. A send is then done
+// only when the peer has acknowledged the whole transfer, because bytes that a plugin has taken may be lost with the channel; and
+// nothing is granted before the sender has submitted it, because a chunk granted anew must not end up behind one that waits for
+// that. When the last channel fails, or the peer link, the connection does.
 #pragma once
 
 #include <array>
@@ -227,6 +228,8 @@ class Connection final : private PeerMessageSink {
   Status take_regrant(const Regrant& regrant);
   Status queue_granted(size_t index, const ChunkName& name);
   Status take_received(uint64_t number);
+  Status take_submitted(uint64_t number);
+  uint64_t end_of_grantable() const;
 
   // connection_failures.cc
   std::string label(size_t index) const;
@@ -257,6 +260,7 @@ class Connection final : private PeerMessageSink {
 
   std::deque<ChunkName> lost_;       // receiver: chunks of failed channels
   ChunkName next_granted_{1, 0, 0};  // sender: what the next grant begins with
+  uint64_t submitted_by_peer_ = 0;   // receiver with failover: transfers that the sender has said it has
   uint32_t calls_since_pump_ = 0;
   bool heard_ = false;  // the peer has said something since the last pump; another connection's pump may deliver it
 

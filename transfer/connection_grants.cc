@@ -16,7 +16,8 @@ constexpr uint32_t kReceiverLooksEvery = 32;
 
 bool Connection::pump_link() {
   if (!status_.is_ok() && all_closed()) return false;
-  if (direction_ == Direction::kRecv && status_.is_ok() && ++calls_since_pump_ < kReceiverLooksEvery) return false;
+  const bool waits = direction_ == Direction::kSend || (placing_id_ < next_id_ && placing_id_ == end_of_grantable());
+  if (!waits && status_.is_ok() && ++calls_since_pump_ < kReceiverLooksEvery) return false;
   calls_since_pump_ = 0;
   const Result<bool> more = links_.peer->pump();
   // Without transfers the end of the link is none of ours: whoever comes next will see it.
@@ -35,12 +36,18 @@ bool Connection::needs_peer() const {
                      [](const Transfer& t) { return t.state == TransferState::kPending && !t.acknowledged; });
 }
 
+// Receiver: one past the last transfer whose chunks may be granted.
+uint64_t Connection::end_of_grantable() const {
+  return acknowledges() ? std::min(next_id_, submitted_by_peer_ + 1) : next_id_;
+}
+
 // Receiver: places chunks on channels, posts them, and tells the sender, one message per transfer and call.
 bool Connection::post_and_grant() {
   bool advanced = regrant_lost();
-  if (placing_id_ == next_id_ || !lost_.empty()) return advanced;
+  const uint64_t end = end_of_grantable();
+  if (placing_id_ >= end || !lost_.empty()) return advanced;
   Room room = look_for_room();
-  while (placing_id_ < next_id_ && room.open != 0) {
+  while (placing_id_ < end && room.open != 0) {
     Transfer& transfer = slot(placing_id_);
     const uint64_t first = transfer.placed_chunks;
     std::array<uint8_t, kMaxGrantChunks> channels;
@@ -144,7 +151,7 @@ bool Connection::tell(FrameType type, std::span<const std::byte> payload) {
 
 void Connection::acknowledge(const Transfer& transfer) {
   std::array<std::byte, kMaxPeerMessageBytes> text;
-  tell(FrameType::kReceived, encode_received(text, static_cast<uint64_t>(transfer.id)));
+  tell(FrameType::kReceived, encode_transfer_number(text, static_cast<uint64_t>(transfer.id)));
 }
 
 void Connection::on_peer_message(FrameType type, std::span<const std::byte> payload) {
@@ -163,8 +170,11 @@ void Connection::on_peer_message(FrameType type, std::span<const std::byte> payl
     const auto regrant = decode_regrant(payload, channels);
     status = regrant.is_ok() ? take_regrant(*regrant) : regrant.status();
   } else if (type == FrameType::kReceived && sends && acknowledges()) {
-    const auto transfer = decode_received(payload);
+    const auto transfer = decode_transfer_number(payload);
     status = transfer.is_ok() ? take_received(*transfer) : transfer.status();
+  } else if (type == FrameType::kSubmitted && !sends && acknowledges()) {
+    const auto transfer = decode_transfer_number(payload);
+    status = transfer.is_ok() ? take_submitted(*transfer) : transfer.status();
   }
   if (!status.is_ok()) fail(std::move(status));
 }
@@ -220,6 +230,13 @@ Status Connection::take_received(uint64_t number) {
   Transfer& transfer = slot(number);
   transfer.acknowledged = true;
   end_if_complete(transfer);
+  return Status::ok();
+}
+
+Status Connection::take_submitted(uint64_t number) {
+  if (number != submitted_by_peer_ + 1)
+    return Status(Code::kProtocol, "take submission", concat("transfer ", number, " behind ", submitted_by_peer_));
+  submitted_by_peer_ = number;
   return Status::ok();
 }
 

@@ -1,6 +1,7 @@
 #include "transfer/connection_setup.h"
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,11 +54,16 @@ Result<std::unique_ptr<Connection>> make_connection(std::vector<ChannelParts> pa
                                                     const HandshakeWait& wait) {
   auto watch = LinkWatch::create();
   if (!watch.is_ok()) return watch.status();
-  ConnectionLinks links{.peer = wait.peer->open_flow(),
-                        // Shared, because a std::function wants to copy what it holds.
-                        .link_is_down = [watch = std::make_shared<LinkWatch>(std::move(*watch))](const std::string& nic) {
-                          return watch->state(nic) == LinkState::kDown;
-                        }};
+  // What is no interface now (a plugin may name its devices as it likes) is none later; what is one and goes is down.
+  std::set<std::string> interfaces;
+  for (const ChannelParts& channel : parts) {
+    if (watch->state(channel.nic) != LinkState::kUnknown) interfaces.insert(channel.nic);
+  }
+  ConnectionLinks links{
+      .peer = wait.peer->open_flow(),
+      // Shared, because a std::function wants to copy what it holds.
+      .link_is_down = [watch = std::make_shared<LinkWatch>(std::move(*watch)), interfaces = std::move(interfaces)](
+                          const std::string& nic) { return interfaces.contains(nic) && watch->state(nic) != LinkState::kUp; }};
   auto connection = Connection::create(std::move(parts), std::move(links), Clock::steady(), options);
   if (!connection.is_ok()) return connection.status();
   // From here on both halves take messages of the other.

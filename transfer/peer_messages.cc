@@ -80,11 +80,11 @@ Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint
                                       printable(*text, kMaxTextBytes))};
 }
 
-Result<uint64_t> decode_received(std::span<const std::byte> payload) {
+Result<uint64_t> decode_transfer_number(std::span<const std::byte> payload) {
   uint64_t transfer = 0;
   const auto rest = take(payload, transfer);
   if (!rest.is_ok()) return rest.status();
-  if (!rest->empty()) return bad(concat(rest->size(), " bytes behind an acknowledgement"));
+  if (!rest->empty()) return bad(concat(rest->size(), " bytes behind the number of a transfer"));
   return transfer;
 }
 
@@ -109,7 +109,7 @@ std::span<const std::byte> encode_channel_down(PeerMessageRoom room, const Chann
   return room.first(sizeof(ChannelDownHeader) + bytes);
 }
 
-std::span<const std::byte> encode_received(PeerMessageRoom room, uint64_t transfer) {
+std::span<const std::byte> encode_transfer_number(PeerMessageRoom room, uint64_t transfer) {
   return put(room, transfer);
 }
 

@@ -4,6 +4,7 @@
 //   regrant        receiver -> sender   a chunk that a failed channel did not deliver goes over another one
 //   channel down   both ways            a channel has failed, and why
 //   received       receiver -> sender   a transfer is complete (only with failover)
+//   submitted      sender -> receiver   this many transfers can be granted (only with failover)
 //
 // Each is the payload of a bootstrap frame of its own type and begins with a FlowHeader, by which the bootstrap channel finds the
 // connection it is for. All integers are little-endian. Decoding bounds every count before it is used; what does not add up is
@@ -65,8 +66,8 @@ Result<Grant> decode_grant(std::span<const std::byte> payload, uint32_t channels
 Result<Regrant> decode_regrant(std::span<const std::byte> payload, uint32_t channels);
 /// The text is made printable; the reason's operation is "peer reported".
 Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint32_t channels);
-/// @return the number of the transfer
-Result<uint64_t> decode_received(std::span<const std::byte> payload);
+/// Of "received" and "submitted". @return the number of the transfer
+Result<uint64_t> decode_transfer_number(std::span<const std::byte> payload);
 
 /// Room for the largest payload of this file, without FlowHeader.
 inline constexpr size_t kMaxPeerMessageBytes = 512;
@@ -76,6 +77,6 @@ using PeerMessageRoom = std::span<std::byte, kMaxPeerMessageBytes>;
 std::span<const std::byte> encode_grant(PeerMessageRoom room, const Grant& grant);
 std::span<const std::byte> encode_regrant(PeerMessageRoom room, const Regrant& regrant);
 std::span<const std::byte> encode_channel_down(PeerMessageRoom room, const ChannelDown& down);
-std::span<const std::byte> encode_received(PeerMessageRoom room, uint64_t transfer);
+std::span<const std::byte> encode_transfer_number(PeerMessageRoom room, uint64_t transfer);
 
 }  // namespace tcpx

@@ -1,9 +1,9 @@
 // Any messages from the peer of a connection, in any order, at a sender and at a receiver of three channels: whatever they say,
 // the plugin is used by the book, nothing is sent that was not granted, and after the end nothing touches the memory any more.
 //
-// Input: u8 flags (1: receiver, 2: failover), then steps: u8 what (0: raw message, 1: grant, 2: regrant, 3: acknowledgement,
-// 4: submit, others: progress). A raw message is u8 type, u8 length and the bytes behind the flow header; the others have small
-// fields (u8, sizes u16), so that they are often right.
+// Input: u8 flags (1: receiver, 2: failover), then steps: u8 what (0: raw message, 1: grant, 2: regrant, 3: "received" or
+// "submitted", 4: submit, 5: progress). A raw message is u8 type, u8 length and the bytes behind the flow header; the others have
+// small fields (u8, sizes u16), so that they are often right.
 #include <array>
 #include <vector>
 
@@ -27,7 +27,7 @@ std::vector<std::byte> make_message(uint8_t what, fuzz::FuzzInput& in, FrameType
   std::array<std::byte, kMaxPeerMessageBytes> room;
   std::span<const std::byte> text;
   if (what == 0) {
-    type = static_cast<FrameType>(static_cast<uint16_t>(FrameType::kGrant) + in.take<uint8_t>() % 4);
+    type = static_cast<FrameType>(static_cast<uint16_t>(FrameType::kGrant) + in.take<uint8_t>() % 5);
     text = in.take_bytes(in.take<uint8_t>());
   } else if (what == 1) {
     type = FrameType::kGrant;
@@ -47,8 +47,8 @@ std::vector<std::byte> make_message(uint8_t what, fuzz::FuzzInput& in, FrameType
                                  .channel = in.take<uint8_t>(),
                                  .reserved = 0});
   } else {
-    type = FrameType::kReceived;
-    text = encode_received(room, in.take<uint8_t>());
+    type = in.take<uint8_t>() % 2 == 0 ? FrameType::kReceived : FrameType::kSubmitted;
+    text = encode_transfer_number(room, in.take<uint8_t>());
   }
   return {text.begin(), text.end()};
 }
