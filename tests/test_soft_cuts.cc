@@ -20,7 +20,7 @@ using SoftCuts = SoftFaults;
 TEST_F(SoftCuts, Trap14_ACutDataSocketIsAnErrorThoughTheOthersLive) {
   RawSender raw(table_);
   void* request = raw.post(2 * kMiB);
-  raw.send_chunk(0, {.sequence = 0, .total = 1048576, .offset = 0, .bytes = 524288});
+  raw.send_chunk(0, {.sequence = 0, .total = 1048576, .offset = 0, .bytes = RawSender::kCut, .cut = RawSender::kCut});
   raw.sockets.data[1].reset();
   EXPECT_EQ(raw.finish(request), abi::kNcclSystemError);
 }
@@ -189,9 +189,9 @@ struct ReceiverCut final : Cut {
     region = *comm->register_region(target.device(), target.size(), MemoryType::kCuda);
     if (state == kStates[0]) return;
     post();
-    if (state == kStates[2]) send({.sequence = 0, .total = 2 * kPage, .offset = 0, .bytes = kPage}, kPage / 2);
-    if (state == kStates[3]) send({.sequence = 1, .total = kPage, .offset = 0, .bytes = kPage}, kPage);
-    if (state == kStates[4]) send({.sequence = 0, .total = kPage, .offset = 0, .bytes = kPage}, kPage);
+    if (state == kStates[2]) send({.sequence = 0, .total = 2 * kPage, .offset = 0, .bytes = kPage, .cut = kPage}, kPage / 2);
+    if (state == kStates[3]) send({.sequence = 1, .total = kPage, .offset = 0, .bytes = kPage, .cut = kPage}, kPage);
+    if (state == kStates[4]) send({.sequence = 0, .total = kPage, .offset = 0, .bytes = kPage, .cut = kPage}, kPage);
   }
   void post() {
     const auto posted = comm->irecv(target.device(), static_cast<int>(target.size()), 0, region);

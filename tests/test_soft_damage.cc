@@ -11,6 +11,7 @@ using soft::ChunkHeader;
 using soft::kChunkHeaderBytes;
 
 constexpr size_t kMiB = size_t{1} << 20;
+constexpr uint32_t kCut = RawSender::kCut;
 
 using SoftDamage = SoftFaults;
 
@@ -19,7 +20,7 @@ TEST_F(SoftDamage, AFlippedByteInAChunkHeaderEndsTheConnection) {
     for (size_t i = 0; i < kChunkHeaderBytes; ++i) {
       RawSender raw(table_, type);
       void* request = raw.post(100, kPageBytes);
-      auto header = RawSender::encode({.sequence = 0, .total = 100, .offset = 0, .bytes = 100});
+      auto header = RawSender::encode({.sequence = 0, .total = 100, .offset = 0, .bytes = 100, .cut = kCut});
       header[i] ^= std::byte{0x10};
       raw.send(0, header);
       raw.send(0, pattern_bytes(100, 1));
@@ -31,20 +32,22 @@ TEST_F(SoftDamage, AFlippedByteInAChunkHeaderEndsTheConnection) {
 
 // Whole and well-formed, but not true.
 TEST_F(SoftDamage, AHeaderThatLiesWritesNothingOutsideTheBuffer) {
-  constexpr uint32_t kPosted = 600000;
-  const uint32_t chunk = RawSender(table_).chunk_bytes(kPosted), last = kPosted / chunk * chunk;
+  constexpr uint32_t kPosted = 600000, kLast = kPosted / kCut * kCut;
   struct Lie {
     const char* what;
     ChunkHeader header;
     bool is_possible;  // as far as the header goes
   };
   const Lie lies[] = {
-      {"longer than posted", {.total = kPosted + 1, .offset = last, .bytes = kPosted + 1 - last}, true},
-      {"longer than its chunk", {.total = kPosted, .offset = last, .bytes = chunk}, false},
-      {"shorter than its chunk", {.total = kPosted, .offset = 0, .bytes = 1}, false},
-      {"between two chunks", {.total = kPosted, .offset = 1, .bytes = chunk}, false},
-      {"behind the end", {.total = kPosted, .offset = last + chunk, .bytes = chunk}, false},
-      {"sums that wrap", {.total = 0xffffffff, .offset = 0xfff80000, .bytes = 0x7ffff}, false},
+      {"longer than posted", {.total = kPosted + 1, .offset = kLast, .bytes = kPosted + 1 - kLast, .cut = kCut}, true},
+      {"longer than its chunk", {.total = kPosted, .offset = kLast, .bytes = kCut, .cut = kCut}, false},
+      {"shorter than its chunk", {.total = kPosted, .offset = 0, .bytes = 1, .cut = kCut}, false},
+      {"between two chunks", {.total = kPosted, .offset = 1, .bytes = kCut, .cut = kCut}, false},
+      {"behind the end", {.total = kPosted, .offset = kLast + kCut, .bytes = kCut, .cut = kCut}, false},
+      {"sums that wrap", {.total = 0xffffffff, .offset = 0xfffc0000, .bytes = 0x3ffff, .cut = kCut}, false},
+      {"cut into nothing", {.total = kPosted, .offset = 0, .bytes = 0, .cut = 0}, false},
+      {"cut between pages", {.total = kPosted, .offset = 0, .bytes = 5000, .cut = 5000}, false},
+      {"cut wider than agreed", {.total = kPosted, .offset = 0, .bytes = kPosted, .cut = soft::kMaxChunkBytes}, false},
   };
   for (const Lie& lie : lies) {
     RawSender raw(table_, MemoryType::kHost);
@@ -61,25 +64,32 @@ TEST_F(SoftDamage, AHeaderThatLiesWritesNothingOutsideTheBuffer) {
 }
 
 TEST_F(SoftDamage, ChunksThatContradictTheirMessageEndTheConnection) {
+  constexpr uint32_t kTotal = 600000, kLast = kTotal / kCut * kCut;
+  const ChunkHeader first = {.sequence = 0, .total = kTotal, .offset = 0, .bytes = kCut, .cut = kCut};
   struct Contradiction {
     const char* what;
-    uint32_t more_bytes, chunk;  // of the second header, against the first
-    const char* logged;
+    ChunkHeader second;
+    const char* reason;
   };
-  for (const auto& [what, more_bytes, chunk, reason] :
-       {Contradiction{"another total", 1, 1, "bytes now has"}, Contradiction{"the same offset twice", 0, 0, "came twice"}}) {
+  const Contradiction contradictions[] = {
+      {"another total", {.total = kTotal + 1, .offset = kCut, .bytes = kCut, .cut = kCut}, "bytes now has"},
+      {"a finer cut", {.total = kTotal, .offset = kCut, .bytes = kCut / 2, .cut = kCut / 2}, "is now cut every 131072"},
+      {"as many chunks as there can be",
+       {.total = kTotal, .offset = kCut, .bytes = kPageBytes, .cut = kPageBytes},
+       "is now cut every 4096"},
+      {"a coarser cut", {.total = kTotal, .offset = kLast, .bytes = kTotal - kLast, .cut = 2 * kCut}, "is now cut every 524288"},
+      {"the same offset twice", first, "came twice"}};
+  for (const auto& [what, second, reason] : contradictions) {
     RawSender raw(table_);
     void* request = raw.post(2 * kMiB);
-    constexpr uint32_t kTotal = 600000;
-    const uint32_t bytes = raw.chunk_bytes(kTotal);
-    raw.send_chunk(0, {.sequence = 0, .total = kTotal, .offset = 0, .bytes = bytes});
-    raw.send(1, RawSender::encode({.sequence = 0, .total = kTotal + more_bytes, .offset = chunk * bytes, .bytes = bytes}));
+    raw.send_chunk(0, first);
+    raw.send(1, RawSender::encode(second));
     EXPECT_EQ(raw.finish(request), abi::kNcclSystemError) << what;
     EXPECT_TRUE(logged(reason)) << what;
   }
   RawSender raw(table_);
   void *done = raw.post(100), *next = raw.post(100);
-  const ChunkHeader finished = {.sequence = 0, .total = 100, .offset = 0, .bytes = 100};
+  const ChunkHeader finished = {.sequence = 0, .total = 100, .offset = 0, .bytes = 100, .cut = kCut};
   raw.send_chunk(0, finished);
   EXPECT_EQ(raw.finish(done), 0);
   raw.send(1, RawSender::encode(finished));
@@ -90,18 +100,16 @@ TEST_F(SoftDamage, ChunksInAnyOrderOverAnySocketsMakeTheMessage) {
   RawSender raw(table_);
   void *first = raw.post(2 * kMiB), *second = raw.post(2 * kMiB);
   constexpr uint32_t kTotal = kMiB + 1;
-  const uint32_t chunk = raw.chunk_bytes(kTotal);
-  ASSERT_LT(chunk, kTotal);
   // The second message's chunk is there before the first message has begun: it waits.
-  raw.send_chunk(3, {.sequence = 1, .total = 10, .offset = 0, .bytes = 10});
-  for (uint32_t offset = (kTotal - 1) / chunk * chunk; offset > 0; offset -= chunk) {
-    raw.send_chunk(offset / chunk % 3,
-                   {.sequence = 0, .total = kTotal, .offset = offset, .bytes = std::min(chunk, kTotal - offset)});
+  raw.send_chunk(3, {.sequence = 1, .total = 10, .offset = 0, .bytes = 10, .cut = kPageBytes});
+  for (uint32_t offset = (kTotal - 1) / kCut * kCut; offset > 0; offset -= kCut) {
+    raw.send_chunk(offset / kCut % 3,
+                   {.sequence = 0, .total = kTotal, .offset = offset, .bytes = std::min(kCut, kTotal - offset), .cut = kCut});
   }
   int done = 1;
   EXPECT_EQ(table_.test(first, &done, nullptr), 0);
   EXPECT_EQ(done, 0);
-  raw.send_chunk(1, {.sequence = 0, .total = kTotal, .offset = 0, .bytes = chunk});
+  raw.send_chunk(1, {.sequence = 0, .total = kTotal, .offset = 0, .bytes = kCut, .cut = kCut});
   EXPECT_EQ(raw.finish(first), 0);
   EXPECT_EQ(raw.finish(second), 0);
   EXPECT_EQ(static_cast<abi::TcpxRequest*>(first)->size, static_cast<int>(kTotal));
@@ -111,7 +119,7 @@ TEST_F(SoftDamage, ChunksInAnyOrderOverAnySocketsMakeTheMessage) {
 TEST_F(SoftDamage, HalfAHeaderThenTheEndIsALostPeer) {
   RawSender raw(table_);
   void* request = raw.post(100);
-  const auto header = RawSender::encode({.total = 100, .bytes = 100});
+  const auto header = RawSender::encode({.total = 100, .bytes = 100, .cut = kCut});
   raw.send(0, std::span<const std::byte>(header).first(30));
   raw.sockets = {};
   EXPECT_EQ(raw.finish(request), abi::kNcclSystemError);
@@ -119,7 +127,7 @@ TEST_F(SoftDamage, HalfAHeaderThenTheEndIsALostPeer) {
 
 // There is no deadline inside: a peer that is slow, or stopped, looks the same. Callers have one of their own.
 TEST_F(SoftDamage, HalfARecordThenSilenceIsWaitedForWithoutHoldingAnybodyUp) {
-  const auto header = RawSender::encode({.total = 100, .bytes = 100});
+  const auto header = RawSender::encode({.total = 100, .bytes = 100, .cut = kCut});
   std::vector<std::byte> record(header.begin(), header.end());
   const auto payload = pattern_bytes(100, 7);
   record.insert(record.end(), payload.begin(), payload.end());

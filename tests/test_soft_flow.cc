@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <map>
 
 #include "base/socket_io.h"
 #include "net/soft/page_pool.h"
@@ -49,8 +50,12 @@ class ReceivingFlow : public SoftFlow {
   }
   void send_header(size_t socket, uint64_t sequence, uint32_t total_pages, uint32_t page) {
     std::array<std::byte, kChunkHeaderBytes> bytes;
-    encode_chunk_header(
-        {.sequence = sequence, .total = total_pages * kPageBytes, .offset = page * kPageBytes, .bytes = kPageBytes}, bytes);
+    encode_chunk_header({.sequence = sequence,
+                         .total = total_pages * kPageBytes,
+                         .offset = page * kPageBytes,
+                         .bytes = kPageBytes,
+                         .cut = kPageBytes},
+                        bytes);
     EXPECT_TRUE(send_all(wire_.theirs.data[socket].get(), bytes, soon()).is_ok());
   }
   void send_payload(size_t socket) {
@@ -127,7 +132,7 @@ TEST_F(SoftFlow, WhatAPeerHadSentBeforeItLeftIsReadHoweverLate) {
   const auto request = (*comm)->irecv(target.data(), static_cast<int>(target.size()), 0, *region);
   ASSERT_TRUE(request.is_ok());
   std::array<std::byte, kChunkHeaderBytes> header;
-  encode_chunk_header({.sequence = 0, .total = sent.size(), .offset = 0, .bytes = sent.size()}, header);
+  encode_chunk_header({.sequence = 0, .total = sent.size(), .offset = 0, .bytes = sent.size(), .cut = kPageBytes}, header);
   EXPECT_TRUE(send_all(wire.theirs.data[1].get(), header, soon()).is_ok());
   EXPECT_TRUE(send_all(wire.theirs.data[1].get(), sent, soon()).is_ok());
   wire.theirs = {};
@@ -153,7 +158,8 @@ TEST_F(SoftFlow, AReceiveWithoutHopeIsGivenUpAtOnce) {
     ASSERT_TRUE(request.is_ok());
     for (const uint64_t sequence : {0, 1}) {  // the first pages of two messages
       std::array<std::byte, kChunkHeaderBytes> header;
-      encode_chunk_header({.sequence = sequence, .total = 2 * kPageBytes, .offset = 0, .bytes = kPageBytes}, header);
+      encode_chunk_header({.sequence = sequence, .total = 2 * kPageBytes, .offset = 0, .bytes = kPageBytes, .cut = kPageBytes},
+                          header);
       EXPECT_TRUE(send_all(wire.theirs.data[sequence].get(), header, soon()).is_ok());
       EXPECT_TRUE(send_all(wire.theirs.data[sequence].get(), page, soon()).is_ok());
     }
@@ -178,7 +184,9 @@ TEST_F(ReceivingFlow, ChunksThatArriveInOnePieceAreAllRead) {
   std::vector<std::byte> stream;
   for (uint32_t page = 0; page < kPages; ++page) {
     std::array<std::byte, kChunkHeaderBytes> header;
-    encode_chunk_header({.sequence = 0, .total = kPages * kPageBytes, .offset = page * kPageBytes, .bytes = kPageBytes}, header);
+    encode_chunk_header(
+        {.sequence = 0, .total = kPages * kPageBytes, .offset = page * kPageBytes, .bytes = kPageBytes, .cut = kPageBytes},
+        header);
     stream.insert(stream.end(), header.begin(), header.end());
     stream.resize(stream.size() + kPageBytes);
   }
@@ -304,7 +312,7 @@ class SendingFlow : public SoftFlow {
   Result<ChunkHeader> read_header(size_t socket) {
     std::array<std::byte, kChunkHeaderBytes> bytes;
     TCPX_RETURN_IF_ERROR(recv_all(wire_->theirs.data[socket].get(), bytes, Deadline::after(std::chrono::seconds(5))));
-    return decode_chunk_header(bytes, wire_->chunking());
+    return decode_chunk_header(bytes, wire_->chunk_bytes());
   }
   /// The next data socket with something to read.
   size_t readable() {
@@ -313,12 +321,34 @@ class SendingFlow : public SoftFlow {
     return entries[0].revents != 0 ? 0 : 1;
   }
 
+  using Cuts = std::map<uint64_t, uint32_t>;
+  /// Reads chunks with `bytes` bytes of payload altogether. @return the cut of each of their messages, by number.
+  Cuts read_cuts(uint64_t bytes) {
+    Cuts cuts;
+    while (bytes > 0) {
+      const size_t socket = readable();
+      const auto header = read_header(socket);
+      EXPECT_TRUE(header.is_ok()) << header.status().to_string();
+      if (!header.is_ok()) break;
+      std::vector<std::byte> payload(header->bytes);
+      EXPECT_TRUE(recv_all(wire_->theirs.data[socket].get(), payload, soon()).is_ok());
+      const uint32_t cut = cuts.emplace(header->sequence, header->cut).first->second;
+      EXPECT_EQ(header->cut, cut) << "one message has one cut";
+      bytes -= header->bytes;
+    }
+    return cuts;
+  }
+
   /// Returns when nothing has come on data socket `index` for a while.
   void wait_until_quiet(size_t index) {
     int before = -1, now = 0;
     const auto grows = [&] { return ::ioctl(wire_->theirs.data[index].get(), FIONREAD, &now) == 0 && now != before; };
     for (; wait_until(grows, std::chrono::milliseconds(50)); before = now) continue;
   }
+
+  // For messages of kMost bytes over two sockets, each of which has kShare, and that is more than its buffers take.
+  static constexpr uint32_t kMost = 1 << 20, kShare = kMost / 2;
+  static constexpr int kSmallBuffer = 64 * 1024;
 
   std::unique_ptr<Wire> wire_;
   std::unique_ptr<SendComm> comm_;
@@ -339,6 +369,29 @@ TEST_F(SendingFlow, ASocketThatIsFullHoldsNoOtherMessageUp) {
     EXPECT_EQ(header->sequence, sequence);
     std::byte payload;
     ASSERT_TRUE(recv_all(wire_->theirs.data[other].get(), {&payload, 1}, soon()).is_ok());
+  }
+}
+
+TEST_F(SendingFlow, TheMoreIsUnderWayTheLargerAreTheChunks) {
+  start(*memory_, kMost, kMost, kSmallBuffer);
+  std::vector<abi::TcpxRequest*> requests;
+  for (int i = 0; i < 5; ++i) requests.push_back(post(kMost));
+  EXPECT_EQ(read_cuts(requests.size() * kMost), (Cuts{{0, kShare}, {1, kShare}, {2, kShare}, {3, kMost}, {4, kMost}}))
+      << "two large chunks for each of two sockets are much";
+  for (const abi::TcpxRequest* request : requests) EXPECT_TRUE(wait_until([&] { return comm_->test(request)->done; }));
+  for (uint64_t sequence = requests.size(); sequence < 2 * kQueueDepth; ++sequence) {
+    const abi::TcpxRequest* request = post(kMost);
+    ASSERT_EQ(read_cuts(kMost), (Cuts{{sequence, kShare}})) << "what is done counts no more";
+    EXPECT_TRUE(wait_until([&] { return comm_->test(request)->done; }));
+  }
+}
+
+// Requests that are finished but not tested hold a place, not bytes.
+TEST_F(SendingFlow, WhatIsWithTheKernelIsNotUnderWay) {
+  start(*memory_, kMost, kMost, kSmallBuffer);
+  for (uint64_t sequence = 0; sequence < kQueueDepth; ++sequence) {
+    post(kMost);
+    ASSERT_EQ(read_cuts(kMost), (Cuts{{sequence, kShare}}));
   }
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 using namespace soft;
 
-constexpr uint32_t kChunkBytes = 2 * kPageBytes;
+constexpr uint32_t kChunkBytes = 2 * kPageBytes;  // the longest
 
 class ReceivedStream : public ::testing::TestWithParam<MemoryType> {
  protected:
@@ -27,17 +27,19 @@ class ReceivedStream : public ::testing::TestWithParam<MemoryType> {
     MemoryBuffer target;
   };
 
-  /// A message whose chunks go to sockets at random, behind what those have to say already.
+  /// A message, cut in one way or the other, whose chunks go to sockets at random, behind what those have to say already.
   void write_message(size_t bytes) {
     Sent& message = messages_.emplace_back();
     message.bytes.resize(bytes);
     fill_pattern(message.bytes, messages_.size());
     const auto total = static_cast<uint32_t>(bytes);
-    for (uint32_t offset = 0; offset == 0 || offset < total; offset += kChunkBytes) {
+    const uint32_t cut = random_() % 2 == 0 ? kPageBytes : kChunkBytes;
+    for (uint32_t offset = 0; offset == 0 || offset < total; offset += cut) {
       std::vector<std::byte>& stream = streams_[random_() % 2];
       std::array<std::byte, kChunkHeaderBytes> header;
-      const uint32_t size = std::min(kChunkBytes, total - offset);
-      encode_chunk_header({.sequence = messages_.size() - 1, .total = total, .offset = offset, .bytes = size}, header);
+      const uint32_t size = std::min(cut, total - offset);
+      encode_chunk_header({.sequence = messages_.size() - 1, .total = total, .offset = offset, .bytes = size, .cut = cut},
+                          header);
       stream.insert(stream.end(), header.begin(), header.end());
       stream.insert(stream.end(), message.bytes.begin() + offset, message.bytes.begin() + offset + size);
     }

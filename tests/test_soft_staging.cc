@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kAWhile{100};  // in which what must not hap
 /// What has come out of one data socket so far.
 class Reader {
  public:
-  Reader(int fd, const Chunking& chunking) : fd_(fd), chunking_(chunking) {}
+  Reader(int fd, uint32_t most_chunk_bytes) : fd_(fd), most_chunk_bytes_(most_chunk_bytes) {}
 
   /// Reads what is there into `messages`, which have their sizes already.
   void read(std::vector<std::vector<std::byte>>& messages, size_t& bytes_read) {
@@ -39,7 +39,7 @@ class Reader {
       if (header_read_ < kChunkHeaderBytes) {
         header_read_ += static_cast<size_t>(n);
         if (header_read_ < kChunkHeaderBytes) continue;
-        const auto header = decode_chunk_header(header_, chunking_);
+        const auto header = decode_chunk_header(header_, most_chunk_bytes_);
         ASSERT_TRUE(header.is_ok()) << header.status().to_string();
         ASSERT_LT(header->sequence, messages.size());
         ASSERT_EQ(header->total, messages[header->sequence].size());
@@ -55,7 +55,7 @@ class Reader {
 
  private:
   int fd_;
-  Chunking chunking_;
+  uint32_t most_chunk_bytes_;
   std::array<std::byte, kChunkHeaderBytes> header_{};
   size_t header_read_ = 0;
   ChunkHeader chunk_;
@@ -76,7 +76,7 @@ class Sender {
     auto registered = comm->register_region(source.device(), bytes, MemoryType::kCuda);
     EXPECT_TRUE(registered.is_ok()) << registered.status().to_string();
     region = *registered;
-    for (const UniqueFd& fd : wire.theirs.data) readers.emplace_back(fd.get(), wire.chunking());
+    for (const UniqueFd& fd : wire.theirs.data) readers.emplace_back(fd.get(), wire.chunk_bytes());
   }
 
   abi::TcpxRequest* post(size_t offset, size_t bytes) { return post(source.device(), region, offset, bytes); }
@@ -401,7 +401,7 @@ TEST_F(SoftStaging, HostMemoryNeedsNone) {
     requests.push_back(*comm->isend(content.data(), static_cast<int>(bytes), 0, region));
     arrived.emplace_back(bytes);
   }
-  Reader a(wire->theirs.data[0].get(), wire->chunking()), b(wire->theirs.data[1].get(), wire->chunking());
+  Reader a(wire->theirs.data[0].get(), wire->chunk_bytes()), b(wire->theirs.data[1].get(), wire->chunk_bytes());
   size_t bytes_read = 0;
   EXPECT_TRUE(wait_until([&] {
     a.read(arrived, bytes_read);

@@ -237,7 +237,7 @@ TEST_F(SoftStrangers, AHundredAtOnceDoNotDisturbAHandshake) {
   ASSERT_EQ(table_.irecv(receiver, 1, &data, &size, &tag, &mhandle, &request), 0);
   AnswerBytes answer;
   ASSERT_TRUE(recv_all(good[1].get(), answer, soon()).is_ok());
-  ASSERT_TRUE(send_all(good[1].get(), RawSender::encode({.total = 100, .bytes = 100}), soon()).is_ok());
+  ASSERT_TRUE(send_all(good[1].get(), RawSender::encode({.total = 100, .bytes = 100, .cut = RawSender::kCut}), soon()).is_ok());
   ASSERT_TRUE(send_all(good[1].get(), pattern_bytes(100, 9), soon()).is_ok());
   EXPECT_TRUE(wait_until([&] { return table_.test(request, &done, nullptr) != 0 || done != 0; }));
   EXPECT_EQ(done, 1);

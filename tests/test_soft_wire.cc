@@ -67,8 +67,8 @@ TEST(SoftWire, AnyFlippedBitIsRefused) {
   encode_hello_answer({.connection = 5, .accepted = true}, answer);
   expect_every_flip_refused(answer, [](const auto& bytes) { return decode_hello_answer(bytes); });
   std::array<std::byte, kChunkHeaderBytes> chunk;
-  encode_chunk_header({.sequence = 9, .total = 10000, .offset = 8192, .bytes = 1808, .tag = 42}, chunk);
-  expect_every_flip_refused(chunk, [](const auto& bytes) { return decode_chunk_header(bytes, {8192, 1}); });
+  encode_chunk_header({.sequence = 9, .total = 10000, .offset = 8192, .bytes = 1808, .tag = 42, .cut = 8192}, chunk);
+  expect_every_flip_refused(chunk, [](const auto& bytes) { return decode_chunk_header(bytes, 8192); });
 }
 
 TEST(SoftWire, RecordsAreNotTakenForEachOther) {
@@ -76,14 +76,15 @@ TEST(SoftWire, RecordsAreNotTakenForEachOther) {
   encode_hello({}, hello);
   std::array<std::byte, kChunkHeaderBytes> as_chunk;
   std::memcpy(as_chunk.data(), hello.data(), as_chunk.size());
-  EXPECT_EQ(decode_chunk_header(as_chunk, {4096, 1}).status().code(), Code::kProtocol);
+  EXPECT_EQ(decode_chunk_header(as_chunk, 4096).status().code(), Code::kProtocol);
 }
 
 TEST(SoftWire, ChunkGeometryIsChecked) {
-  const auto decodes = [](const ChunkHeader& header, uint32_t chunk_bytes) {
+  const auto decodes = [](ChunkHeader header, uint32_t cut) {
     std::array<std::byte, kChunkHeaderBytes> bytes;
+    header.cut = cut;
     encode_chunk_header(header, bytes);
-    return decode_chunk_header(bytes, {chunk_bytes, 1}).is_ok();
+    return decode_chunk_header(bytes, 3 * kPageBytes).is_ok();
   };
   EXPECT_TRUE(decodes({.total = 0, .offset = 0, .bytes = 0}, 4096));
   EXPECT_TRUE(decodes({.total = 4096, .offset = 0, .bytes = 4096}, 4096));
@@ -98,25 +99,71 @@ TEST(SoftWire, ChunkGeometryIsChecked) {
   EXPECT_FALSE(decodes({.total = 0xffffffffu, .offset = 0xfffff000u, .bytes = 4095}, 4096)) << "sums that would wrap";
 }
 
-TEST(SoftWire, MessagesAreCutSoThatEverySocketGetsAShareWorthItsHeader) {
-  const Chunking wide{.most_bytes = 512 * 1024, .sockets = 8}, narrow{.most_bytes = 8192, .sockets = 8};
-  EXPECT_EQ(wide.count_for(0), 1u);
-  EXPECT_EQ(wide.count_for(256 * 1024), 1u);
-  EXPECT_EQ(wide.count_for(256 * 1024 + 1), 2u);
-  EXPECT_EQ(wide.count_for(1 << 20), 4u);
-  EXPECT_EQ(wide.count_for(3 << 20), 8u) << "a share each";
-  EXPECT_EQ(wide.count_for(4 << 20), 8u);
-  EXPECT_EQ(wide.bytes_for(64 << 20), 512u * 1024);
-  EXPECT_EQ(narrow.bytes_for(1), 8192u) << "the least is not more than the most";
-  EXPECT_EQ(narrow.count_for(8193), 2u);
+TEST(SoftWire, TheCutIsBoundedByWhatWasAgreed) {
+  const auto decodes = [](uint32_t cut, uint32_t most_bytes, uint32_t total = 100) {
+    std::array<std::byte, kChunkHeaderBytes> bytes;
+    encode_chunk_header({.total = total, .offset = 0, .bytes = std::min(cut, total), .cut = cut}, bytes);
+    const auto header = decode_chunk_header(bytes, most_bytes);
+    return header.is_ok() && header->cut == cut;
+  };
+  EXPECT_TRUE(decodes(4096, 4096));
+  EXPECT_TRUE(decodes(4096, kMaxChunkBytes));
+  EXPECT_TRUE(decodes(kMaxChunkBytes, kMaxChunkBytes));
+  EXPECT_FALSE(decodes(0, 8192));
+  EXPECT_FALSE(decodes(1, 8192)) << "chunks begin at page boundaries";
+  EXPECT_FALSE(decodes(6000, 8192)) << "chunks begin at page boundaries";
+  EXPECT_FALSE(decodes(12288, 8192)) << "more than agreed";
+  EXPECT_FALSE(decodes(0xfffff000, kMaxChunkBytes));
+  EXPECT_FALSE(decodes(0, 8192, 0)) << "of an empty message as well";
+  EXPECT_FALSE(decodes(12288, 8192, 0));
+}
+
+TEST(SoftWire, ChunksAreCounted) {
+  EXPECT_EQ(count_chunks(0, 4096), 1u) << "an empty message has one";
+  EXPECT_EQ(count_chunks(1, 4096), 1u);
+  EXPECT_EQ(count_chunks(8192, 4096), 2u);
+  EXPECT_EQ(count_chunks(8193, 4096), 3u);
+  EXPECT_EQ(count_chunks(INT32_MAX, 4096), 1u << 19) << "no message has more";
+}
+
+constexpr uint32_t kKiB = 1024, kMiB = 1024 * kKiB;
+
+TEST(SoftWire, WithLittleUnderWayEverySocketGetsAShareWorthItsHeader) {
+  const Chunking wide{.most_bytes = 512 * kKiB, .sockets = 8}, narrow{.most_bytes = 8 * kKiB, .sockets = 8};
+  const auto alone = [](const Chunking& chunking, uint32_t total) { return chunking.cut_for(total, total); };
+  EXPECT_EQ(alone(wide, 0), 256 * kKiB);
+  EXPECT_EQ(alone(wide, 1), 256 * kKiB);
+  EXPECT_EQ(alone(wide, kMiB), 256 * kKiB);
+  EXPECT_EQ(alone(wide, 3 * kMiB), 384 * kKiB) << "a share each";
+  EXPECT_EQ(alone(wide, 3 * kMiB + 1), 384 * kKiB + kPageBytes);
+  EXPECT_EQ(alone(wide, 64 * kMiB), 512 * kKiB);
+  EXPECT_EQ(alone(narrow, 1), 8 * kKiB) << "the least is not more than the most";
+}
+
+TEST(SoftWire, WithMuchUnderWayChunksAreLarge) {
+  const Chunking eight{.most_bytes = 512 * kKiB, .sockets = 8}, two{.most_bytes = 512 * kKiB, .sockets = 2};
+  EXPECT_EQ(eight.cut_for(512 * kKiB, 6 * kMiB), 256 * kKiB) << "twelve messages of 512 KiB on eight sockets";
+  EXPECT_EQ(two.cut_for(512 * kKiB, 6 * kMiB), 512 * kKiB) << "the same on two";
+  EXPECT_EQ(eight.cut_for(kMiB, 12 * kMiB), 512 * kKiB) << "twelve of 1 MiB on eight";
+  EXPECT_EQ(eight.cut_for(1, 8 * kMiB - 1), 256 * kKiB) << "two large chunks for each socket are much, less is not";
+  EXPECT_EQ(eight.cut_for(1, 8 * kMiB), 512 * kKiB);
+  const Chunking largest{.most_bytes = kMaxChunkBytes, .sockets = kMaxDataSockets};
+  EXPECT_EQ(largest.cut_for(1, INT32_MAX), 256 * kKiB) << "sums that would wrap";
+}
+
+TEST(SoftWire, EveryCutIsOneThatAReceiverTakes) {
   std::mt19937 random(3);
   for (int i = 0; i < 100000; ++i) {
     const Chunking any{.most_bytes = kPageBytes << random() % 19,
                        .sockets = static_cast<uint32_t>(1 + random() % kMaxDataSockets)};
     const uint32_t total = (random() & 0x7fffffff) >> random() % 31;
-    const uint64_t bytes = any.bytes_for(total), count = any.count_for(total);
-    ASSERT_TRUE(bytes % kPageBytes == 0 && bytes > 0 && bytes <= any.most_bytes) << total;
-    ASSERT_TRUE(count >= 1 && count * bytes >= total && (count - 1) * bytes <= total) << total;
+    const uint64_t under_way = total + (uint64_t{random()} << random() % 4 >> random() % 32);
+    const uint32_t cut = any.cut_for(total, under_way), last = (count_chunks(total, cut) - 1) * cut;
+    ASSERT_TRUE(last < total || total == 0) << total;
+    std::array<std::byte, kChunkHeaderBytes> bytes;
+    encode_chunk_header({.total = total, .offset = last, .bytes = total - last, .cut = cut}, bytes);
+    const auto header = decode_chunk_header(bytes, any.most_bytes);
+    ASSERT_TRUE(header.is_ok()) << header.status().to_string();
   }
 }
 
@@ -152,7 +199,7 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
     EXPECT_EQ(std::memcmp(record.data() + off, bytes.data(), bytes.size()), 0) << "at " << off;
   };
   const auto zeros = [](size_t count) { return std::string(count, '\0'); };
-  const std::string version("\2\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
+  const std::string version("\3\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
 
   const Handle handle = encode_handle(handle_info("127.0.0.1"));
   expect(handle.bytes, 0, "TXSH" + version + zeros(2));
@@ -169,10 +216,12 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
   expect(answer, 0, "TXS2" + version + std::string("\1\0\1\2\3\4\5\6\7\x08", 10) + zeros(12));
 
   std::array<std::byte, kChunkHeaderBytes> chunk;
-  encode_chunk_header({.sequence = 0x0807060504030201, .total = 0x14131211, .offset = 4096, .bytes = 0x34333231, .tag = -2},
-                      chunk);
+  encode_chunk_header(
+      {.sequence = 0x0807060504030201, .total = 0x14131211, .offset = 4096, .bytes = 0x34333231, .tag = -2, .cut = 0x44434241},
+      chunk);
   expect(chunk, 0, "TXS3" + version + zeros(2));
-  expect(chunk, 8, std::string("\1\2\3\4\5\6\7\x08\x11\x12\x13\x14\0\x10\0\0\x31\x32\x33\x34\xfe\xff\xff\xff", 24) + zeros(12));
+  expect(chunk, 8,
+         std::string("\1\2\3\4\5\6\7\x08\x11\x12\x13\x14\0\x10\0\0\x31\x32\x33\x34\xfe\xff\xff\xff", 24) + zeros(8) + "ABCD");
 
   for (const std::span<const std::byte> record : {std::span<const std::byte>(handle.bytes), std::span<const std::byte>(hello),
                                                   std::span<const std::byte>(answer), std::span<const std::byte>(chunk)}) {

@@ -16,7 +16,6 @@ Comm::Comm(ObjectKind object_kind, MemoryOps& memory, int device, std::shared_pt
       memory_(memory),
       device_(device),
       io_(std::move(io)),
-      chunking_{.most_bytes = sockets.chunk_bytes, .sockets = static_cast<uint32_t>(sockets.data.size())},
       peer_(std::move(sockets.peer)),
       control_(std::move(sockets.control), *this) {}
 

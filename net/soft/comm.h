@@ -127,7 +127,6 @@ class Comm : public Object, public ControlSocket::Owner {
   MemoryOps& memory_;
   const int device_;
   const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
-  const Chunking chunking_;
   const std::string peer_;
   mutable Mutex mutex_;
   /// 16 requests in one piece, as GPUDirect-TCPX lays them out: request k and k+16 share an address.

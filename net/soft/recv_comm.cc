@@ -22,7 +22,10 @@ uint32_t pages_for(uint32_t bytes) {
 
 RecvComm::RecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<PagePool> pool, UnpackQueue queue,
                    ConnectedSockets& sockets)
-    : Comm(ObjectKind::kRecvComm, memory, device, std::move(io), sockets), pool_(std::move(pool)), queue_(std::move(queue)) {}
+    : Comm(ObjectKind::kRecvComm, memory, device, std::move(io), sockets),
+      most_chunk_bytes_(sockets.chunk_bytes),
+      pool_(std::move(pool)),
+      queue_(std::move(queue)) {}
 
 Result<std::unique_ptr<RecvComm>> RecvComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
                                                    std::shared_ptr<PagePool> pool, ConnectedSockets sockets) {
@@ -106,8 +109,8 @@ bool RecvComm::begin_message(const ChunkHeader& header) {
     if (waiting_for_pages_) return false;
   }
   target.total = header.total;
-  target.chunk_bytes = chunking_.bytes_for(header.total);
-  target.missing_chunks = chunking_.count_for(header.total);
+  target.cut = header.cut;
+  target.missing_chunks = count_chunks(header.total, header.cut);
   target.chunk_seen.assign(target.missing_chunks, false);
   abi::TcpxRequest& request = requests_[begun_ % kQueueDepth];
   queue_.open_slot(begun_, request);
@@ -132,7 +135,11 @@ Status RecvComm::check_chunk(const ChunkHeader& header, const Message& target) c
     return Status(Code::kProtocol, kOperation,
                   concat("message ", header.sequence, " of ", target.total, " bytes now has ", header.total));
   }
-  if (target.chunk_seen[header.offset / target.chunk_bytes]) {
+  if (header.cut != target.cut) {
+    return Status(Code::kProtocol, kOperation,
+                  concat("message ", header.sequence, " cut every ", target.cut, " bytes is now cut every ", header.cut));
+  }
+  if (target.chunk_seen[header.offset / target.cut]) {
     return Status(Code::kProtocol, kOperation, concat("offset ", header.offset, " of message ", header.sequence, " came twice"));
   }
   return Status::ok();
@@ -153,7 +160,7 @@ Landing RecvComm::begin_chunk(RecvSocket& asker, const ChunkHeader& header, std:
     Message& target = message(header.sequence);
     broken = check_chunk(header, target);
     if (broken.is_ok()) {
-      target.chunk_seen[header.offset / target.chunk_bytes] = true;
+      target.chunk_seen[header.offset / target.cut] = true;
       if (target.too_large) return Landing::kDiscard;
       locate(header, target, destination);
       return Landing::kMemory;

@@ -54,7 +54,7 @@ class RecvComm final : public Comm, private PagePool::Client {
   /// The stream cannot be trusted any more.
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
   void on_control_closed(const Status& why) override { socket_ended(why); }
-  const Chunking& chunking() const { return chunking_; }
+  uint32_t most_chunk_bytes() const { return most_chunk_bytes_; }
 
  private:
   struct Message {
@@ -64,7 +64,7 @@ class RecvComm final : public Comm, private PagePool::Client {
     int32_t posted_tag = 0;
     // From the first chunk on:
     uint32_t total = 0;
-    uint32_t chunk_bytes = 0;
+    uint32_t cut = 0;
     uint32_t missing_chunks = 0;
     bool too_large = false;
     std::vector<bool> chunk_seen;
@@ -91,6 +91,7 @@ class RecvComm final : public Comm, private PagePool::Client {
   void kick_sockets(uint64_t up_to);
   void stop_data_sockets() override;
 
+  const uint32_t most_chunk_bytes_;
   const std::shared_ptr<PagePool> pool_;  // shared: the last comm of a GPU frees its pool
   UnpackQueue queue_;
   Message messages_[kQueueDepth] TCPX_GUARDED_BY(mutex_);

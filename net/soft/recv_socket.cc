@@ -105,7 +105,7 @@ RecvSocket::Step RecvSocket::read_header() {
     ahead_end_ += n;
     if (ahead_end_ < kChunkHeaderBytes) return Step::kGoOn;
   }
-  const auto header = decode_chunk_header(take_ahead(kChunkHeaderBytes).first<kChunkHeaderBytes>(), comm_.chunking());
+  const auto header = decode_chunk_header(take_ahead(kChunkHeaderBytes).first<kChunkHeaderBytes>(), comm_.most_chunk_bytes());
   if (!header.is_ok()) {
     stage_ = Stage::kEnded;
     comm_.fail(header.status());

@@ -16,7 +16,9 @@ constexpr uint32_t kSmallChunkBytes = 16 * 1024;
 
 SendComm::SendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging,
                    ConnectedSockets& sockets)
-    : Comm(ObjectKind::kSendComm, memory, device, std::move(io), sockets), staging_(std::move(staging)) {}
+    : Comm(ObjectKind::kSendComm, memory, device, std::move(io), sockets),
+      chunking_{.most_bytes = sockets.chunk_bytes, .sockets = static_cast<uint32_t>(sockets.data.size())},
+      staging_(std::move(staging)) {}
 
 Result<std::unique_ptr<SendComm>> SendComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
                                                    std::shared_ptr<StagingPool> staging, ConnectedSockets sockets) {
@@ -85,6 +87,7 @@ Result<abi::TcpxRequest*> SendComm::isend(const void* data, int size, int tag, c
                       .region = region,
                       .size = bytes,
                       .tag = tag,
+                      .cut = chunking_.cut_for(bytes, unfinished_bytes() + bytes),
                       .next_offset = 0,
                       .first_piece = std::move(first_piece)});
       kicked = take_idle_sockets(unsent_chunks_[(posted_ - 1) % kQueueDepth].load(std::memory_order_relaxed));
@@ -109,10 +112,19 @@ Result<StagingPool::Slot> SendComm::start_first_piece(const void* data, uint32_t
   // that sends. Making it current here could cost that thread a context on a GPU it has not used yet.
   StagingPool::Slot slot = staging_->is_current_here() ? staging_->try_take() : StagingPool::Slot();
   if (slot) {
-    const uint32_t piece = std::min({bytes, chunking_.bytes_for(bytes), kFirstPieceBytes});
+    const uint32_t piece = std::min({bytes, chunking_.most_bytes, kFirstPieceBytes});
     TCPX_RETURN_IF_ERROR(slot.copy_now(static_cast<const std::byte*>(data), piece));
   }
   return slot;
+}
+
+uint64_t SendComm::unfinished_bytes() const {
+  uint64_t bytes = 0;
+  for (uint64_t sequence = reported_; sequence < posted_; ++sequence) {
+    const size_t slot = sequence % kQueueDepth;
+    if (unsent_chunks_[slot].load(std::memory_order_relaxed) != 0) bytes += messages_[slot].size;
+  }
+  return bytes;
 }
 
 abi::TcpxRequest* SendComm::post(Message content) {
@@ -124,7 +136,7 @@ abi::TcpxRequest* SendComm::post(Message content) {
   request.op = abi::kRequestOpSend;
   request.mem_type = static_cast<int32_t>(content.region->type);
   request.size = static_cast<int32_t>(content.size);
-  unsent_chunks_[slot].store(chunking_.count_for(content.size), std::memory_order_relaxed);
+  unsent_chunks_[slot].store(count_chunks(content.size, content.cut), std::memory_order_relaxed);
   messages_[slot] = std::move(content);
   ++posted_;
   return &request;
@@ -151,10 +163,11 @@ bool SendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
     return false;
   }
   Message& next = message(claimed_);
-  const uint32_t bytes = std::min(chunking_.bytes_for(next.size), next.size - next.next_offset);
+  const uint32_t bytes = std::min(next.cut, next.size - next.next_offset);
   if (ahead && next.region->host_readable && bytes > kSmallChunkBytes) return false;
   idle_ &= ~(1u << socket);
-  chunk.header = {.sequence = claimed_, .total = next.size, .offset = next.next_offset, .bytes = bytes, .tag = next.tag};
+  chunk.header = {
+      .sequence = claimed_, .total = next.size, .offset = next.next_offset, .bytes = bytes, .tag = next.tag, .cut = next.cut};
   chunk.data = next.data + next.next_offset;
   chunk.host_readable = next.region->host_readable;
   chunk.first_piece = std::move(next.first_piece);

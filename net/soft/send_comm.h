@@ -23,6 +23,7 @@ namespace tcpx::soft {
 
 /// What is copied of a message before anything else: little, so that the first byte is on its way soon.
 inline constexpr uint32_t kFirstPieceBytes = 256 * 1024;
+static_assert(kFirstPieceBytes <= Chunking::kLeastChunkBytes, "it lies in the first chunk, however the message is cut");
 
 /// A piece of a message that one socket has taken.
 struct OutgoingChunk {
@@ -61,6 +62,7 @@ class SendComm final : public Comm {
     const Region* region = nullptr;
     uint32_t size = 0;
     int32_t tag = 0;
+    uint32_t cut = 0;
     uint32_t next_offset = 0;  // of the next chunk to be claimed
     StagingPool::Slot first_piece;
   };
@@ -73,11 +75,14 @@ class SendComm final : public Comm {
   Status check_send(const void* data, uint32_t bytes, const Region* region) const TCPX_REQUIRES(mutex_);
   /// Starts copying the first piece of a message, on the caller's thread. No slot: the I/O thread will do it.
   Result<StagingPool::Slot> start_first_piece(const void* data, uint32_t bytes);
+  /// Of messages that are not yet with the kernel as a whole. Perhaps a little too many: sockets go on writing.
+  uint64_t unfinished_bytes() const TCPX_REQUIRES(mutex_);
   abi::TcpxRequest* post(Message message) TCPX_REQUIRES(mutex_);
   /// Takes up to `chunks` sockets out of idle_ and returns them in the same form.
   uint32_t take_idle_sockets(uint32_t chunks) TCPX_REQUIRES(mutex_);
   void stop_data_sockets() override;
 
+  const Chunking chunking_;
   const std::shared_ptr<StagingPool> staging_;  // shared: the last sending comm of a GPU frees its pool
   Message messages_[kQueueDepth] TCPX_GUARDED_BY(mutex_);
   uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;  // first message with chunks nobody has taken
@@ -86,8 +91,8 @@ class SendComm final : public Comm {
   // Chunks of each message that are not yet with the kernel. Counted down without the lock: released by the socket that wrote the
   // chunk, acquired by test.
   std::array<std::atomic<uint32_t>, kQueueDepth> unsent_chunks_{};
-  // The calling thread's: the oldest request, when it was unfinished at the last test. A caller that tests in a loop then takes no
-  // lock that a socket wants.
+  // The calling thread's: the oldest request, when it was unfinished at the last test. A caller that tests in a loop then takes
+  // no lock that a socket wants.
   const abi::TcpxRequest* unfinished_ = nullptr;
   std::vector<std::unique_ptr<SendSocket>> sockets_;
 };

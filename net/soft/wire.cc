@@ -71,7 +71,7 @@ struct ChunkWire {
   uint32_t bytes;
   int32_t tag;
   uint64_t payload_check;  // room for an end-to-end checksum; zero in this version
-  uint32_t reserved;
+  uint32_t cut;
   uint32_t check;
 };
 static_assert(sizeof(ChunkWire) == kChunkHeaderBytes && std::is_trivially_copyable_v<ChunkWire>);
@@ -231,22 +231,29 @@ void encode_chunk_header(const ChunkHeader& header, std::span<std::byte, kChunkH
   wire.offset = header.offset;
   wire.bytes = header.bytes;
   wire.tag = header.tag;
+  wire.cut = header.cut;
   store(wire, kChunkMagic, out.data());
 }
 
-Result<ChunkHeader> decode_chunk_header(std::span<const std::byte, kChunkHeaderBytes> in, const Chunking& chunking) {
+Result<ChunkHeader> decode_chunk_header(std::span<const std::byte, kChunkHeaderBytes> in, uint32_t most_bytes) {
   constexpr const char* kWhat = "read chunk header";
   ChunkWire wire;
   TCPX_RETURN_IF_ERROR(load(in.data(), kChunkMagic, kWhat, wire));
   if (wire.total > static_cast<uint32_t>(INT32_MAX)) return bad(kWhat, concat("message of ", wire.total, " bytes"));
-  const uint32_t chunk_bytes = chunking.bytes_for(wire.total);
-  const bool first_of_empty = wire.total == 0 && wire.offset == 0;
-  if (wire.offset % chunk_bytes != 0 || (wire.offset >= wire.total && !first_of_empty) ||
-      wire.bytes != std::min(chunk_bytes, wire.total - wire.offset)) {
-    return bad(kWhat,
-               concat("chunk of ", wire.bytes, " bytes at ", wire.offset, " of ", wire.total, " with chunk size ", chunk_bytes));
+  if (wire.cut == 0 || wire.cut % kPageBytes != 0 || wire.cut > most_bytes) {
+    return bad(kWhat, concat("message cut every ", wire.cut, " bytes, at most ", most_bytes, " were agreed"));
   }
-  return ChunkHeader{.sequence = wire.sequence, .total = wire.total, .offset = wire.offset, .bytes = wire.bytes, .tag = wire.tag};
+  const bool first_of_empty = wire.total == 0 && wire.offset == 0;
+  if (wire.offset % wire.cut != 0 || (wire.offset >= wire.total && !first_of_empty) ||
+      wire.bytes != std::min(wire.cut, wire.total - wire.offset)) {
+    return bad(kWhat, concat("chunk of ", wire.bytes, " bytes at ", wire.offset, " of ", wire.total, " cut every ", wire.cut));
+  }
+  return ChunkHeader{.sequence = wire.sequence,
+                     .total = wire.total,
+                     .offset = wire.offset,
+                     .bytes = wire.bytes,
+                     .tag = wire.tag,
+                     .cut = wire.cut};
 }
 
 }  // namespace tcpx::soft

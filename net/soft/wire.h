@@ -21,7 +21,7 @@ namespace tcpx::soft {
 
 static_assert(std::endian::native == std::endian::little, "wire records are copied to memory as they are");
 
-inline constexpr uint16_t kWireVersion = 2;
+inline constexpr uint16_t kWireVersion = 3;
 /// Data sockets per connection. GPUDirect-TCPX has at most 8; a loopback gains up to 16.
 inline constexpr uint32_t kMaxDataSockets = 16;
 inline constexpr uint32_t kMaxChunkBytes = 1u << 30;
@@ -36,7 +36,7 @@ struct Cookie {
 struct HandleInfo {
   SocketAddress address;      ///< where the listener waits
   uint32_t data_sockets = 1;  ///< 1 ... kMaxDataSockets; the listener decides for both ends
-  uint32_t chunk_bytes = 0;   ///< Chunking::most_bytes: multiple of kPageBytes, at most kMaxChunkBytes; likewise
+  uint32_t chunk_bytes = 0;   ///< most bytes of a chunk: multiple of kPageBytes, at most kMaxChunkBytes; likewise
   Cookie cookie;
   /// Where control sockets go; unset: to `address` like the others.
   std::optional<SocketAddress> control_address;
@@ -64,34 +64,42 @@ inline constexpr size_t kHelloAnswerBytes = 32;
 void encode_hello_answer(const HelloAnswer& answer, std::span<std::byte, kHelloAnswerBytes> out);
 Result<HelloAnswer> decode_hello_answer(std::span<const std::byte, kHelloAnswerBytes> in);
 
-/// How messages are cut, by the same rule at both ends: large ones into chunks of `most_bytes`, smaller ones so that every data
-/// socket gets a share, but none of less than kLeastChunkBytes.
+/// How a sender cuts its messages. When much is under way, there is work for all sockets, and large chunks cost least. Otherwise
+/// every data socket gets a share of the message, but none of less than kLeastChunkBytes.
 struct Chunking {
   static constexpr uint32_t kLeastChunkBytes = 256 * 1024;
   uint32_t most_bytes = 0;  ///< multiple of kPageBytes, at least one page
   uint32_t sockets = 1;     ///< from 1
 
-  /// Length of every chunk but the last: a multiple of kPageBytes, at most most_bytes.
-  uint32_t bytes_for(uint32_t total) const {
+  /// The cut of a message of `total` bytes, which is the length of all its chunks but the last: a multiple of kPageBytes, from
+  /// min(kLeastChunkBytes, most_bytes) to most_bytes.
+  /// @param under_way bytes of the comm's unfinished messages, this one included.
+  uint32_t cut_for(uint32_t total, uint64_t under_way) const {
+    if (under_way >= uint64_t{2} * sockets * most_bytes) return most_bytes;
     const uint32_t pages = (total + sockets * kPageBytes - 1) / (sockets * kPageBytes);
     return std::clamp(pages * kPageBytes, std::min(kLeastChunkBytes, most_bytes), most_bytes);
   }
-  /// A message without bytes is one chunk without bytes.
-  uint32_t count_for(uint32_t total) const { return total == 0 ? 1 : (total - 1) / bytes_for(total) + 1; }
 };
+
+/// Chunks of a message of `total` bytes. One without bytes is one chunk without bytes.
+constexpr uint32_t count_chunks(uint32_t total, uint32_t cut) {
+  return total == 0 ? 1 : (total - 1) / cut + 1;
+}
 
 /// In front of every chunk on a data socket. It says everything about its message, so chunks may take any socket and arrive in
 /// any order; on one socket `sequence` never decreases.
 struct ChunkHeader {
   uint64_t sequence = 0;  ///< number of the message on this comm, from 0
   uint32_t total = 0;     ///< bytes of the whole message
-  uint32_t offset = 0;    ///< of this chunk in the message, a multiple of its chunk size
-  uint32_t bytes = 0;     ///< min(chunk size, total - offset)
+  uint32_t offset = 0;    ///< of this chunk in the message, a multiple of `cut`
+  uint32_t bytes = 0;     ///< min(cut, total - offset)
   int32_t tag = 0;        ///< for diagnosis only: messages pair in post order
+  uint32_t cut = 0;       ///< length of every chunk of the message but the last: the sender's choice, multiple of kPageBytes
 };
 inline constexpr size_t kChunkHeaderBytes = 48;
 void encode_chunk_header(const ChunkHeader& header, std::span<std::byte, kChunkHeaderBytes> out);
-/// Checks the record and that offset and bytes are those of a chunk in a message of `total` cut by `chunking`.
-Result<ChunkHeader> decode_chunk_header(std::span<const std::byte, kChunkHeaderBytes> in, const Chunking& chunking);
+/// Checks the record, that the cut is at most `most_bytes`, and that offset and bytes are those of a chunk of a message of
+/// `total` bytes so cut.
+Result<ChunkHeader> decode_chunk_header(std::span<const std::byte, kChunkHeaderBytes> in, uint32_t most_bytes);
 
 }  // namespace tcpx::soft

@@ -55,6 +55,9 @@ class SoftFaults : public ::testing::Test {
 /// A receiving comm whose sender is raw sockets in the test's hands.
 class RawSender {
  public:
+  /// How it cuts messages: a sender may choose, and the plugin allows twice as much by default.
+  static constexpr uint32_t kCut = 256 * 1024;
+
   /// @param type of the memory that the comm receives into.
   explicit RawSender(const abi::NetTable_v7& table_under_test, MemoryType type = MemoryType::kCuda)
       : table(table_under_test), target(type, 4 << 20) {
@@ -81,11 +84,6 @@ class RawSender {
     std::array<std::byte, soft::kChunkHeaderBytes> bytes;
     soft::encode_chunk_header(header, bytes);
     return bytes;
-  }
-  /// Length of the chunks that a message of `total` bytes is cut into.
-  uint32_t chunk_bytes(uint32_t total) const {
-    return soft::Chunking{.most_bytes = sockets.chunk_bytes, .sockets = static_cast<uint32_t>(sockets.data.size())}.bytes_for(
-        total);
   }
   void send(size_t socket, std::span<const std::byte> bytes) {
     EXPECT_TRUE(send_all(sockets.data[socket].get(), bytes, soon()).is_ok());

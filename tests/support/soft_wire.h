@@ -39,7 +39,7 @@ struct Wire {
     other = UniqueFd(::accept4(listening->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     ASSERT_TRUE(other);
   }
-  soft::Chunking chunking() const { return {.most_bytes = chunk_bytes_, .sockets = 2}; }
+  uint32_t chunk_bytes() const { return chunk_bytes_; }
   soft::ConnectedSockets ours, theirs;
 
  private:
