@@ -89,15 +89,15 @@ constexpr VariableInfo kTable[] = {
     {Variable::kRxBindings, "NCCL_GPUDIRECTTCPX_RX_BINDINGS", VariableKind::kText, "", 0, 0, 0, "", "",
      "The same for the I/O threads that receive."},
     {Variable::kNsocksPerThread, "NCCL_NSOCKS_PERTHREAD", VariableKind::kInteger, "sockets", 1, 8, 0,
-     "8, or 4 on a machine with fewer than 16 cores", "",
-     "Data sockets of a connection = this x NCCL_SOCKET_NTHREADS, at most 16. The listening side decides for both ends."},
+     "8 / devices, 2 at least; below 16 cores 4 / devices, 1 at least", "",
+     "Data sockets of a connection = this x NCCL_SOCKET_NTHREADS, at most 16. The listening side decides for both ends. By default "
+     "the devices, which are used side by side, share as many sockets as the machine feeds."},
     {Variable::kSocketNthreads, "NCCL_SOCKET_NTHREADS", VariableKind::kInteger, "", 1, 16, 1, "1", "",
      "Second factor of the number of data sockets. (The software plugin shares its threads; see UCCL_TCPX_SOFT_IO_THREADS.)"},
     {Variable::kDynamicChunkSize, "NCCL_DYNAMIC_CHUNK_SIZE", VariableKind::kInteger, "bytes", 4096, int64_t{1} << 30, 512 * 1024,
      "524288", "",
-     "Piece of a message that travels on one data socket, rounded up to 4096. The listening side decides for both ends. Not "
-     "needed "
-     "by the software plugin; GPUDirect-TCPX moves nothing without it."},
+     "Largest piece of a message that travels on one data socket, rounded up to 4096. The listening side decides for both ends. "
+     "Not needed by the software plugin; GPUDirect-TCPX moves nothing without it."},
 };
 
 // In the order of LauncherVariable.

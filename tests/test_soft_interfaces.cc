@@ -132,14 +132,25 @@ TEST(SoftConfig, BindingsAreReadPerDirection) {
   EXPECT_TRUE(config->receive_cores.empty());
 }
 
-TEST(SoftConfig, SocketsAreAsManyAsTheMachineFeeds) {
+TEST(SoftConfig, DevicesShareAsManySocketsAsTheMachineFeeds) {
   ::unsetenv("NCCL_NSOCKS_PERTHREAD");
-  const uint32_t expected = std::thread::hardware_concurrency() >= 16 ? 8 : 4;
-  EXPECT_EQ(Config::from_environment()->data_sockets, expected);
+  ::unsetenv("NCCL_SOCKET_NTHREADS");
+  const auto sockets = [](uint32_t cores, size_t devices) { return Config::from_environment()->data_sockets(cores, devices); };
+  EXPECT_EQ(sockets(16, 1), 8u);
+  EXPECT_EQ(sockets(16, 2), 4u);
+  EXPECT_EQ(sockets(16, 3), 2u);
+  EXPECT_EQ(sockets(208, 4), 2u);
+  EXPECT_EQ(sockets(208, kMaxInterfaces), 2u) << "at least";
+  EXPECT_EQ(sockets(15, 1), 4u);
+  EXPECT_EQ(sockets(15, 2), 2u);
+  EXPECT_EQ(sockets(15, 4), 1u);
+  EXPECT_EQ(sockets(1, kMaxInterfaces), 1u) << "at least";
+  EXPECT_EQ(sockets(0, 1), 4u) << "a machine that does not tell";
   ::setenv("NCCL_SOCKET_NTHREADS", "2", 1);
-  EXPECT_EQ(Config::from_environment()->data_sockets, 2 * expected);
+  EXPECT_EQ(sockets(16, 4), 4u) << "twice as many";
   ::setenv("NCCL_NSOCKS_PERTHREAD", "3", 1);
-  EXPECT_EQ(Config::from_environment()->data_sockets, 6u) << "asked for";
+  EXPECT_EQ(sockets(16, 4), 6u) << "asked for";
+  EXPECT_EQ(sockets(1, 1), 6u) << "asked for";
   ::unsetenv("NCCL_NSOCKS_PERTHREAD");
   ::unsetenv("NCCL_SOCKET_NTHREADS");
 }
@@ -154,7 +165,7 @@ TEST(SoftConfig, SizesAreRoundedToPagesAndSocketsCapped) {
   ::unsetenv("NCCL_SOCKET_NTHREADS");
   ASSERT_TRUE(config.is_ok());
   EXPECT_EQ(config->chunk_bytes, 8192u);
-  EXPECT_EQ(config->data_sockets, kMaxDataSockets);
+  EXPECT_EQ(config->data_sockets(16, 1), kMaxDataSockets);
 }
 
 }  // namespace

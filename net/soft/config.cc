@@ -28,6 +28,12 @@ Result<Bindings> bindings_from(Variable id) {
 
 }  // namespace
 
+uint32_t Config::data_sockets(uint32_t cores, size_t devices) const {
+  const size_t shared = cores >= kManyCores ? std::max<size_t>(2, 8 / devices) : std::max<size_t>(1, 4 / devices);
+  const size_t per_thread = sockets_per_thread > 0 ? sockets_per_thread : shared;
+  return static_cast<uint32_t>(std::min<size_t>(per_thread * socket_threads, kMaxDataSockets));
+}
+
 Result<Config> Config::from_environment() {
   Config config;
   config.interfaces = environment_text(Variable::kSocketIfname);
@@ -40,9 +46,8 @@ Result<Config> Config::from_environment() {
   if (!per_thread.is_ok()) return per_thread.status();
   const auto threads = environment_integer(Variable::kSocketNthreads);
   if (!threads.is_ok()) return threads.status();
-  const uint32_t cores = std::thread::hardware_concurrency();
-  const int64_t factor = *per_thread > 0 ? *per_thread : cores >= kManyCores ? 8 : 4;
-  config.data_sockets = static_cast<uint32_t>(std::min<int64_t>(factor * *threads, kMaxDataSockets));
+  config.sockets_per_thread = static_cast<uint32_t>(*per_thread);
+  config.socket_threads = static_cast<uint32_t>(*threads);
 
   const auto chunk = environment_integer(Variable::kDynamicChunkSize);
   if (!chunk.is_ok()) return chunk.status();
@@ -52,6 +57,7 @@ Result<Config> Config::from_environment() {
   if (!pool.is_ok()) return pool.status();
   config.pool_bytes = std::min(round_up_to_page(*pool), kMaxPoolBytes);
 
+  const uint32_t cores = std::thread::hardware_concurrency();
   const auto io_threads = environment_integer(Variable::kSoftIoThreads);
   if (!io_threads.is_ok()) return io_threads.status();
   config.io_threads = *io_threads > 0 ? static_cast<uint32_t>(*io_threads) : std::clamp(cores / 2, 1u, 8u);

@@ -15,7 +15,8 @@ enum class AddressFamily { kAny, kIpv4, kIpv6 };
 struct Config {
   std::string interfaces;  ///< NCCL_GPUDIRECTTCPX_SOCKET_IFNAME, "" when unset
   AddressFamily family = AddressFamily::kAny;
-  uint32_t data_sockets = 4;
+  uint32_t sockets_per_thread = 0;    ///< NCCL_NSOCKS_PERTHREAD, 0 when unset
+  uint32_t socket_threads = 1;        ///< NCCL_SOCKET_NTHREADS
   uint32_t chunk_bytes = 512 * 1024;  ///< multiple of kPageBytes
   uint64_t pool_bytes = 0;            ///< multiple of kPageBytes
   uint32_t io_threads = 1;
@@ -25,6 +26,9 @@ struct Config {
   Bindings receive_cores;
   Duration connect_timeout{};
 
+  /// Data sockets of a connection, 1 ... kMaxDataSockets, where the plugin has `devices` devices on a machine of `cores` cores.
+  /// Devices are used side by side: unless told otherwise they share as many sockets as the machine feeds.
+  uint32_t data_sockets(uint32_t cores, size_t devices) const;
   /// kBadConfig naming the first malformed variable.
   static Result<Config> from_environment();
 };

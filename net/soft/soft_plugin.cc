@@ -1,6 +1,7 @@
 #include "net/soft/soft_plugin.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -94,7 +95,7 @@ Result<std::unique_ptr<Listener>> SoftPlugin::listen(int dev) {
   auto threads = io_on(cores_of(config_.receive_cores, **interface));
   if (!threads.is_ok()) return threads.status();
   const HandleInfo info = {.address = {},
-                           .data_sockets = config_.data_sockets,
+                           .data_sockets = config_.data_sockets(std::thread::hardware_concurrency(), devices_.size()),
                            .chunk_bytes = config_.chunk_bytes,
                            .cookie = {},
                            .control_address = control_address_};
