@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "net/soft/config.h"
 #include "net/soft/connector.h"
 #include "net/soft/listener.h"
 #include "net/soft/recv_comm.h"
+#include "net/soft/wire.h"
 #include "tests/support/counting_memory_ops.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/process_state.h"
@@ -141,7 +141,7 @@ TEST_F(SoftMany, AThousandConnectionsIdleForNothingAndAllWork) {
   // far as it has been used: all of it is counted on top.
   const size_t metadata = machine_memory().has_gpu() ? 0 : sizeof(abi::NetUnpackMeta);
   const auto per_pair = [&] { return (resident_bytes() - resident) / (kPairs - 1) + metadata; };
-  const size_t most = kMostPerComm + kMostPerSocket * soft::Config::from_environment()->data_sockets;
+  const size_t most = kMostPerComm + kMostPerSocket * soft::decode_handle(handle_)->data_sockets;
   open(kPairs);
   ASSERT_FALSE(HasFatalFailure());
   EXPECT_EQ(thread_count(), threads);
