@@ -14,7 +14,7 @@ all: configure
 	@for program in $(PROGRAMS); do ln -sfr $(BUILD)/tests/$$program tests/$$program; done
 
 test:
-	@scripts/install_deps.sh
+	@scripts/install_deps.sh --tests
 	@$(MAKE) --no-print-directory all
 	@scripts/run_tests.sh $(BUILD)
 

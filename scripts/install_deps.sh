@@ -4,12 +4,13 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: scripts/install_deps.sh [--check] [--fuzz] [--mpi]
+usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi]
 
 Installs the missing packages with apt-get, as root or through sudo, after saying which. Does nothing when all is there.
 
   --check  only list what is missing; exit code 1 when something is
   --fuzz   also what the preset `fuzz` needs: clang and its runtime libraries
+  --tests  also what only tests need: iproute2, for two hosts made of network namespaces
   --mpi    also what run_p2p_fullmesh.sh starts ranks with: mpirun of Open MPI
 USAGE
 }
@@ -23,11 +24,13 @@ fail() {
 check_only=false
 with_fuzz=false
 with_mpi=false
+with_tests=false
 for argument in "$@"; do
   case $argument in
     --check) check_only=true ;;
     --fuzz) with_fuzz=true ;;
     --mpi) with_mpi=true ;;
+    --tests) with_tests=true ;;
     -h | --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
   esac
@@ -69,7 +72,7 @@ need libfmt-dev has_header fmt/core.h
 need libcli11-dev has_header CLI/CLI.hpp
 need nlohmann-json3-dev has_header nlohmann/json.hpp
 need libgtest-dev has_header gtest/gtest.h
-need iproute2 has_command ip
+if $with_tests; then need iproute2 has_command ip; fi
 if $with_fuzz; then need clang can_fuzz; fi
 if $with_mpi; then need openmpi-bin has_command mpirun; fi
 
