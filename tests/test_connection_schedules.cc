@@ -125,6 +125,8 @@ void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
   const bool mixed = s.pick(0, 1) == 1;
   const RegisteredMemory memories[] = {p.target_as(MemoryType::kHost), p.target_as(MemoryType::kCuda)};
 
+  // A sender may wait for the end of each transfer before it begins the next, while the receiver runs ahead.
+  const bool in_turn = s.pick(0, 2) == 0;
   std::vector<Moved> sends, recvs;
   const uint32_t count = s.pick(1, 4);
   std::vector<size_t> sizes;
@@ -136,6 +138,7 @@ void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
   const auto submit = [&](Connection& connection, std::vector<Moved>& transfers, bool receives) {
     const size_t i = transfers.size();
     if (i == count || !connection.status().is_ok()) return;
+    if (!receives && in_turn && connection.pending() > 0) return;
     const auto submit_recv = [&] {
       return p.submit_recv(mixed ? memories[s.pick(0, 1)] : p.recv_memory, i * kSlotBytes, sizes[i]);
     };
