@@ -1,5 +1,7 @@
 #include "transfer/run.h"
 
+#include <thread>
+
 #include "base/log.h"
 #include "transfer/backoff.h"
 
@@ -43,6 +45,16 @@ Result<bool> run_until_done(Connection& connection, TransferId id, const RunOpti
       backoff.wait(connection.in_flight() >= Backoff::kMuchUnderWay);
     }
   }
+}
+
+Status peers_reason(BootstrapChannel& channel, const Status& mine) {
+  if (mine.code() != Code::kPeerGone) return mine;
+  const Deadline deadline = Deadline::after(std::chrono::milliseconds(500));
+  while (!deadline.expired()) {
+    TCPX_RETURN_IF_ERROR(channel.peer_status());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return mine;
 }
 
 }  // namespace tcpx

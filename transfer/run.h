@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/clock.h"
+#include "transfer/bootstrap_channel.h"
 #include "transfer/connection.h"
 
 namespace tcpx {
@@ -20,5 +21,9 @@ struct RunOptions {
 /// @return true: done. false: stopped by the flag, nothing has failed. kTimeout at the deadline, the transfer's error, kNotFound
 /// for an id that names no transfer. Except for `done` the transfer may be pending still: `cancel` or destroy the connection.
 Result<bool> run_until_done(Connection& connection, TransferId id, const RunOptions& options);
+
+/// What a peer that failed has said about it. A peer closes its comms first, which is what ends this end's transfers with
+/// kPeerGone, and then says why: so that is waited for, for half a second. @return `mine` for other errors, or when nothing comes
+Status peers_reason(BootstrapChannel& channel, const Status& mine);
 
 }  // namespace tcpx

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <thread>
 
 #include "perf/pattern.h"
 
@@ -13,17 +12,6 @@ namespace tcpx::testing {
 namespace {
 
 constexpr size_t kCopyPiece = 4u << 20;
-
-// A peer that fails closes its comm first and then says why.
-Status peers_reason(BootstrapChannel& channel, const Status& mine) {
-  if (mine.code() != Code::kPeerGone) return mine;
-  const Deadline deadline = Deadline::after(std::chrono::milliseconds(500));
-  while (!deadline.expired()) {
-    TCPX_RETURN_IF_ERROR(channel.peer_status());
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return mine;
-}
 
 size_t registration_bytes(size_t bytes) {
   const size_t pages = (bytes + kPageBytes - 1) / kPageBytes;

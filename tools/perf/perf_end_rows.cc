@@ -4,26 +4,12 @@
 // they received. Only the moving is timed.
 #include <algorithm>
 #include <charconv>
-#include <thread>
 
 #include "base/text.h"
 #include "tools/perf/perf_end.h"
+#include "transfer/run.h"
 
 namespace tcpx::perf {
-namespace {
-
-// A peer that fails closes its comms first and then says why.
-Status peers_reason(BootstrapChannel& channel, const Status& mine) {
-  if (mine.code() != Code::kPeerGone) return mine;
-  const Deadline deadline = Deadline::after(std::chrono::milliseconds(500));
-  while (!deadline.expired()) {
-    TCPX_RETURN_IF_ERROR(channel.peer_status());
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return mine;
-}
-
-}  // namespace
 
 uint64_t PerfEnd::seed(uint32_t slot, bool from_server) const {
   return (round_ * kMaxSlots + slot) * 2 + (from_server ? 1 : 0);
