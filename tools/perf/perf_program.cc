@@ -16,6 +16,8 @@ namespace {
 // What the server process of a loopback run may take to end, once both ends have told each other how it went, and when they could
 // not: then it hangs, most likely, and is killed.
 constexpr Duration kServerEnds = std::chrono::seconds(10);
+// What an end that failed gives the other to learn of it. The way to it may be what failed.
+constexpr Duration kFarewellAfterFailure = std::chrono::seconds(1);
 constexpr Duration kSilentServerEnds = std::chrono::seconds(2);
 
 /// Everything of one end.
@@ -89,7 +91,7 @@ class Program {
       if (!mine.is_ok()) output_.show_unfinished(end);
     }
     // Each end tells the other how it went and leaves only after it has heard the same from it.
-    return channel->finish(mine, deadline());
+    return channel->finish(mine, mine.is_ok() ? deadline() : deadline().earlier(Deadline::after(kFarewellAfterFailure)));
   }
 
   static Status measure(PerfEnd& end, BootstrapChannel& channel) {
