@@ -1,11 +1,14 @@
 #include "base/link_state.h"
 
+#include <ifaddrs.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <memory>
 
+#include "base/socket_address.h"
 #include "base/socket_io.h"
 
 namespace tcpx {
@@ -23,6 +26,23 @@ LinkState LinkWatch::state(const std::string& interface) const {
   interface.copy(request.ifr_name, interface.size());
   if (::ioctl(socket_.get(), SIOCGIFFLAGS, &request) != 0) return LinkState::kUnknown;
   return (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0 ? LinkState::kUp : LinkState::kDown;
+}
+
+std::string interface_of_socket(int fd) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return {};
+  const auto own = SocketAddress::from(reinterpret_cast<const sockaddr*>(&name), length);
+  ifaddrs* list = nullptr;
+  if (!own.is_ok() || ::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const bool v6 = entry->ifa_addr->sa_family == AF_INET6;
+    const auto address = SocketAddress::from(entry->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+    if (address.is_ok() && address->host() == own->host()) return entry->ifa_name;
+  }
+  return {};
 }
 
 }  // namespace tcpx

@@ -29,4 +29,7 @@ class LinkWatch {
   UniqueFd socket_;  // of no use but to ask through
 };
 
+/// The interface whose address a bound or connected IP socket has; "" for other sockets, and when no interface has it.
+std::string interface_of_socket(int fd);
+
 }  // namespace tcpx

@@ -172,6 +172,39 @@ TEST(ConnectionChannels, WhenTheLastChannelIsLostTheConnectionIs) {
   expect_let_go(p);
 }
 
+TEST(ConnectionChannels, FailoverNeedsTheInterfaceThatTheHalvesTalkOver) {
+  testing::allow_log("channel gives up");
+  PipelineOptions options = channels(2, true);
+  options.peer_nic = "nic9";
+  Pipeline p(options);
+  const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
+  for (int i = 0; i < 3; ++i) {
+    p.send->progress();
+    p.recv->progress();
+  }
+  p.sender_lost = p.receiver_lost = {"nic9"};
+  p.clock.advance(milliseconds(150));
+  ASSERT_TRUE(p.drive_to_end());
+  for (const Status& status : {p.send->poll(sent).status, p.recv->poll(got).status}) {
+    EXPECT_NE(status.detail().find("nic9 is down, which the two halves talk over"), std::string::npos) << status.to_string();
+  }
+  expect_let_go(p);
+}
+
+TEST(ConnectionChannels, AnInterfaceThatIsDownIsToBlameAlsoWhenThePeerIsNoticedFirst) {
+  testing::allow_log("channel gives up");
+  Pipeline p(channels(2));
+  const TransferId sent = p.submit_send(0, 200000);
+  p.submit_recv(0, 200000);
+  p.recv->progress();
+  p.send->progress();
+  p.sender_lost = {"nic1"};
+  p.fake.kill_peer_of(p.raw_sends[0]);
+  ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; }, 50)) << "before it looks at the links by itself";
+  const Status status = p.send->poll(sent).status;
+  EXPECT_NE(status.detail().find("channel 1 (nic1): nic1 is down"), std::string::npos) << status.to_string();
+}
+
 TEST(ConnectionChannels, ABrokenLinkEndsPendingTransfers) {
   Pipeline p(channels(2));
   const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/socket_address.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -95,6 +96,18 @@ TEST(LinkState, ALinkWithoutCarrierIsDown) {
   });
   if (code == kSkipped) GTEST_SKIP() << "no network namespace with veth interfaces here (needs root and iproute2)";
   EXPECT_EQ(code, 0) << "the step that failed";
+}
+
+TEST(InterfaceOfSocket, IsTheOneWhoseAddressItHas) {
+  const UniqueFd bound(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress loopback = SocketAddress::loopback(0);
+  ASSERT_EQ(::bind(bound.get(), loopback.get(), loopback.length()), 0);
+  EXPECT_EQ(interface_of_socket(bound.get()), "lo");
+  const UniqueFd everywhere(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(interface_of_socket(everywhere.get()), "");
+  const UniqueFd local(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(interface_of_socket(local.get()), "");
+  EXPECT_EQ(interface_of_socket(-1), "");
 }
 
 }  // namespace

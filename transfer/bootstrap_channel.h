@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/link_state.h"
 #include "base/socket_address.h"
 #include "base/unique_fd.h"
 #include "tcpx/status.h"
@@ -43,6 +44,8 @@ class BootstrapChannel {
 
   const SocketAddress& peer() const { return peer_; }
   const std::string& peer_build() const { return peer_build_; }
+  /// Network interface that the channel goes over; "" when that cannot be told.
+  std::string interface() const { return interface_of_socket(socket_.get()); }
 
   /// 1 ... kMaxHandlesPerFrame handles in one message.
   Status send_handles(std::span<const Handle> handles, Deadline deadline);

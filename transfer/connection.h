@@ -80,7 +80,9 @@ struct ChannelParts {
 /// What a connection hears of the world besides its comms.
 struct ConnectionLinks {
   std::unique_ptr<PeerLink> peer = {};  ///< required for several channels
-  /// Asked about each channel's interface ten times a second while something is pending; true fails the channel. May be empty.
+  std::string peer_nic = {};            ///< interface that `peer` goes over, for `link_is_down`; may be empty
+  /// Asked about each channel's interface ten times a second while something is pending; true fails the channel, or, for the
+  /// interface of `peer` of several channels, the connection. May be empty.
   std::function<bool(const std::string& nic)> link_is_down = {};
 };
 
@@ -233,7 +235,10 @@ class Connection final : private PeerMessageSink {
 
   // connection_failures.cc
   std::string label(size_t index) const;
+  Status link_down(const std::string& nic, std::string_view what) const;
   void look_at_links();
+  Status first_link_down() const;
+  Status labelled(size_t index, const Status& reason) const;
   void take_failure(size_t index);
   void write_off(size_t index);
   Status take_channel_down(const ChannelDown& down);

@@ -19,16 +19,36 @@ std::string Connection::label(size_t index) const {
   return concat("channel ", index, nic.empty() ? "" : concat(" (", nic, ")"));
 }
 
+Status Connection::link_down(const std::string& nic, std::string_view what) const {
+  if (nic.empty() || !links_.link_is_down || !links_.link_is_down(nic)) return Status::ok();
+  return Status(Code::kSystem, "watch network interface", concat(nic, " is down", what), Domain::kErrno, ENETDOWN);
+}
+
 // A TCP connection whose interface is gone just waits; the kernel knows at once.
 void Connection::look_at_links() {
-  if (!links_.link_is_down || pending_ == 0 || now_ < next_link_look_) return;
+  if (pending_ == 0 || now_ < next_link_look_) return;
   next_link_look_ = now_ + kLookAtLinksEvery;
   for (const auto& path : paths_) {
-    if (path->channel.status().is_ok() && links_.link_is_down(path->nic)) {
-      path->channel.fail(
-          Status(Code::kSystem, "watch network interface", concat(path->nic, " is down"), Domain::kErrno, ENETDOWN));
-    }
+    if (!path->channel.status().is_ok()) continue;
+    if (Status down = link_down(path->nic, ""); !down.is_ok()) path->channel.fail(std::move(down));
   }
+  if (!grants() || !status_.is_ok()) return;
+  // Without it nothing can be granted any more.
+  if (Status down = link_down(links_.peer_nic, ", which the two halves talk over"); !down.is_ok()) fail(std::move(down));
+}
+
+// The reason behind the reason: the peer may have noticed first and closed its comms.
+Status Connection::first_link_down() const {
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    if (Status down = link_down(paths_[i]->nic, ""); !down.is_ok()) return labelled(i, down);
+  }
+  return grants() ? link_down(links_.peer_nic, ", which the two halves talk over") : Status::ok();
+}
+
+Status Connection::labelled(size_t index, const Status& reason) const {
+  // One channel without a name is the connection itself.
+  if (!grants() && paths_[index]->nic.empty()) return reason;
+  return Status(reason.code(), reason.operation(), concat(label(index), ": ", reason.detail()), reason.domain(), reason.native());
 }
 
 // What a failed channel means: told to the peer once, the end of the connection without failover, work for others with it.
@@ -44,16 +64,12 @@ void Connection::take_failure(size_t index) {
     size_t open = 0;
     for (const auto& other : paths_) open += other->channel.status().is_ok() ? 1 : 0;
     if (status_.is_ok()) {
-      // One channel without a name is the connection itself.
-      Status named = !grants() && path.nic.empty()
-                         ? reason
-                         : Status(reason.code(), reason.operation(), concat(label(index), ": ", reason.detail()), reason.domain(),
-                                  reason.native());
       if (!acknowledges() || open == 0) {
-        fail(std::move(named));
+        Status down = reason.code() == Code::kPeerGone ? first_link_down() : Status::ok();
+        fail(down.is_ok() ? labelled(index, reason) : std::move(down));
       } else {
         log(LogLevel::kWarning, name_of(direction_), " connection goes on over ", open, " of ", paths_.size(),
-            " channels: ", named.to_string());
+            " channels: ", labelled(index, reason).to_string());
       }
     }
   }

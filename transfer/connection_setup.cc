@@ -59,8 +59,11 @@ Result<std::unique_ptr<Connection>> make_connection(std::vector<ChannelParts> pa
   for (const ChannelParts& channel : parts) {
     if (watch->state(channel.nic) != LinkState::kUnknown) interfaces.insert(channel.nic);
   }
+  const std::string peer_nic = wait.peer->interface();
+  if (!peer_nic.empty()) interfaces.insert(peer_nic);
   ConnectionLinks links{
       .peer = wait.peer->open_flow(),
+      .peer_nic = peer_nic,
       // Shared, because a std::function wants to copy what it holds.
       .link_is_down = [watch = std::make_shared<LinkWatch>(std::move(*watch)), interfaces = std::move(interfaces)](
                           const std::string& nic) { return interfaces.contains(nic) && watch->state(nic) != LinkState::kUp; }};

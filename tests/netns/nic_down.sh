@@ -43,6 +43,15 @@ done
 
 export UCCL_TCPX_FAILOVER=1
 start_stream
+begin=$(now_ms)
+cluster nic-down a 1
+wait "$client" "$server"
+ms=$(($(now_ms) - begin))
+grep -h '^FAILED: .*eth1 is down, which the two halves talk over' "$scratch/client" "$scratch/server" || fail "nobody says that it was eth1"
+((ms <= limit_ms)) || fail "both had ended after $ms ms"
+cluster nic-up a 1
+
+start_stream
 before=$(sent_bytes 3)
 cluster nic-down a 3
 wait "$client" || fail "client with failover: exit code $?"

@@ -20,6 +20,7 @@ namespace tcpx::testing {
 
 struct PipelineOptions {
   size_t channels = 1;
+  std::string peer_nic = {};  ///< what the link between the halves goes over
   FakeNetPlugin::Options fake;
   ConnectionOptions send{.limits = {.window = kDefaultSendWindow}, .chunk_bytes = 4096, .max_transfers = 8};
   ConnectionOptions recv{.limits = {.window = kDefaultRecvWindow}, .chunk_bytes = 4096, .max_transfers = 8};
@@ -54,6 +55,7 @@ struct Pipeline {
     raw_recv = raw_recvs[0];
     const auto links = [&](auto in, auto out) {
       ConnectionLinks made;
+      made.peer_nic = options.peer_nic;
       if (options.channels > 1) made.peer = std::make_unique<FakePeerLink>(in, out);
       return made;
     };
