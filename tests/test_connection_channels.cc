@@ -11,18 +11,11 @@ namespace tcpx {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::channels;
 using testing::expect_clean_success;
 using testing::expect_let_go;
 using testing::Pipeline;
 using testing::PipelineOptions;
-
-PipelineOptions channels(size_t count, bool failover = false) {
-  PipelineOptions options;
-  options.channels = count;
-  options.fake.page_count = 1024;
-  options.send.failover = options.recv.failover = failover;
-  return options;
-}
 
 uint64_t sum_of_chunks(const Connection& connection) {
   uint64_t sum = 0;

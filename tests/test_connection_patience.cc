@@ -13,19 +13,12 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::channels;
 using testing::expect_clean_success;
 using testing::expect_let_go;
 using testing::FaultyNetPlugin;
 using testing::Pipeline;
 using testing::PipelineOptions;
-
-PipelineOptions channels(size_t count, bool failover = false) {
-  PipelineOptions options;
-  options.channels = count;
-  options.fake.page_count = 1024;
-  options.send.failover = options.recv.failover = failover;
-  return options;
-}
 
 /// A pipeline over a plugin of which one receiving comm can be singled out.
 struct Faulty {

@@ -29,6 +29,15 @@ struct PipelineOptions {
   ReceiveTap* tap = nullptr;
 };
 
+/// Several channels, and pages for the windows of all.
+inline PipelineOptions channels(size_t count, bool failover = false) {
+  PipelineOptions options;
+  options.channels = count;
+  options.fake.page_count = 1024;
+  options.send.failover = options.recv.failover = failover;
+  return options;
+}
+
 /// The fake's pool is host memory, so "device" memory here is host memory.
 struct Pipeline {
   static constexpr std::byte kUntouched{0x5A};
