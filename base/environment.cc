@@ -30,7 +30,8 @@ constexpr VariableInfo kTable[] = {
     {Variable::kTimeoutMs, "UCCL_TCPX_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
      "Deadline of every step of the test programs: bootstrap, connect, accept, and each wait for a transfer to advance."},
     {Variable::kNumChannels, "UCCL_TCPX_NUM_CHANNELS", VariableKind::kInteger, "channels", 1, 16, 0, "one per network device", "",
-     "Channels (comms of the plugin) of one connection and direction. They are spread over the plugin's devices, those nearest to the "
+     "Channels (comms of the plugin) of one connection and direction. They are spread over the plugin's devices, those nearest "
+     "to the "
      "GPU first, and go round again when there are more channels than devices. Must be the same at both ends."},
     {Variable::kRecvWindow, "UCCL_TCPX_RECV_WINDOW", VariableKind::kInteger, "chunks", 1, 16, 16, "16", "",
      "Most receives that a channel holds at once, from the post to the return of its pages."},
@@ -39,9 +40,16 @@ constexpr VariableInfo kTable[] = {
     {Variable::kChunkBytes, "UCCL_TCPX_CHUNK_BYTES", VariableKind::kInteger, "bytes", 1, 4 * kMiB, 512 * 1024, "524288", "",
      "Transfers are cut into chunks of this size, each one request of the plugin. Must be the same at both ends."},
     {Variable::kFailover, "UCCL_TCPX_FAILOVER", VariableKind::kInteger, "", 0, 1, 0, "0", "",
-     "1 carries on over the other channels when one fails: what it had not delivered is sent again, and a send counts as done only when "
+     "1 carries on over the other channels when one fails: what it had not delivered is sent again, and a send counts as done "
+     "only when "
      "the peer has said that it has everything. 0 ends the connection with an error that names the channel and its network "
      "interface. Must be the same at both ends."},
+    {Variable::kOpTimeoutMs, "UCCL_TCPX_OP_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
+     "Endpoint: deadline of an operation for which the call names none, from its submission to its end."},
+    {Variable::kInlineBytes, "UCCL_TCPX_INLINE_BYTES", VariableKind::kInteger, "bytes", 0, 65536, 16384, "16384", "",
+     "Endpoint: messages of at most this size travel inline on the control connection, in one round trip and without the chunks "
+     "of "
+     "the pipeline. 0 sends everything but empty messages through the pipeline. Each end decides for what it sends."},
     {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host|none",
      "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
      "a "
@@ -74,7 +82,8 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
      "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. When unset, "
      "every "
-     "interface that is up, else loopback. Each is one device, numbered by sorted name. Same meaning as in GPUDirect-TCPX, but for "
+     "interface that is up, else loopback. Each is one device, numbered by sorted name. Same meaning as in GPUDirect-TCPX, but "
+     "for "
      "an exact name given several times: `=lo,lo,lo,lo` makes four devices of one interface (software plugin)."},
     {Variable::kSocketFamily, "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY", VariableKind::kChoice, "", 0, 0, 0, "any",
      "any|AF_INET|AF_INET6", "Address family of the interfaces' addresses. `any` prefers IPv4."},
@@ -90,7 +99,8 @@ constexpr VariableInfo kTable[] = {
      "The same for the I/O threads that receive."},
     {Variable::kNsocksPerThread, "NCCL_NSOCKS_PERTHREAD", VariableKind::kInteger, "sockets", 1, 8, 0,
      "8 / devices, 2 at least; below 16 cores 4 / devices, 1 at least", "",
-     "Data sockets of a connection = this x NCCL_SOCKET_NTHREADS, at most 16. The listening side decides for both ends. By default "
+     "Data sockets of a connection = this x NCCL_SOCKET_NTHREADS, at most 16. The listening side decides for both ends. By "
+     "default "
      "the devices, which are used side by side, share as many sockets as the machine feeds."},
     {Variable::kSocketNthreads, "NCCL_SOCKET_NTHREADS", VariableKind::kInteger, "", 1, 16, 1, "1", "",
      "Second factor of the number of data sockets. (The software plugin shares its threads; see UCCL_TCPX_SOFT_IO_THREADS.)"},

@@ -26,6 +26,8 @@ enum class Variable {
   kSendWindow,
   kChunkBytes,
   kFailover,
+  kOpTimeoutMs,
+  kInlineBytes,
   kUnpackImpl,
   kUnpackBlocks,
   kLaunchDebug,

@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "base/gpu_order.h"
+#include "base/segment_copier.h"
 #include "tcpx/status.h"
 
 namespace tcpx {
@@ -107,6 +109,10 @@ class MemoryOps {
   virtual std::optional<uint64_t> extent(const void* address) const = 0;
 
   virtual Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) = 0;
+  /// A copier for device memory and mapped host memory. The MemoryOps must outlive it. Without a GPU: one that copies in `submit`.
+  virtual Result<std::unique_ptr<SegmentCopier>> make_segment_copier(int device);
+  /// Without a GPU: one that refuses everything.
+  virtual std::unique_ptr<GpuOrder> make_gpu_order(int device);
 };
 
 /// Host memory standing in for device memory.

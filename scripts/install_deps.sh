@@ -46,6 +46,9 @@ has_header() {
   return 1
 }
 
+# Where it lies depends on the release of the distribution.
+has_queue() { has_header concurrentqueue/concurrentqueue.h || has_header concurrentqueue/moodycamel/concurrentqueue.h; }
+
 # The compiler alone is not enough: the libraries behind -fsanitize are a package of their own.
 can_fuzz() {
   has_command clang++ || return 1
@@ -71,6 +74,7 @@ need libspdlog-dev has_header spdlog/spdlog.h
 need libfmt-dev has_header fmt/core.h
 need libcli11-dev has_header CLI/CLI.hpp
 need nlohmann-json3-dev has_header nlohmann/json.hpp
+need libconcurrentqueue-dev has_queue
 need libgtest-dev has_header gtest/gtest.h
 if $with_tests; then need iproute2 has_command ip; fi
 if $with_fuzz; then need clang can_fuzz; fi

@@ -102,7 +102,7 @@ TEST(BootstrapMessage, FinishCarriesEveryCodeAndItsText) {
   Status reported(Code::kInternal, "before", "");
   ASSERT_TRUE(decode_finish(encode_finish(Status::ok()), reported).is_ok());
   EXPECT_TRUE(reported.is_ok());
-  for (int32_t code = 1; code <= static_cast<int32_t>(Code::kInternal); ++code) {
+  for (int32_t code = 1; code <= static_cast<int32_t>(kLastCode); ++code) {
     const Status sent(static_cast<Code>(code), "connect", "refused", Domain::kErrno, 111);
     ASSERT_TRUE(decode_finish(encode_finish(sent), reported).is_ok());
     EXPECT_EQ(reported.code(), sent.code());

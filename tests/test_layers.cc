@@ -36,6 +36,8 @@ const std::vector<Layer>& layers() {
       {"device/", {"tcpx/", "base/", "rx/rx_descriptor.h", "rx/unpacker.h", "device/"}, {}},
       {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/"}, {}},
       {"transfer/default_endpoint.cc", kAnything, {}},  // wires the real parts
+      {"endpoint/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/", "endpoint/"}, {}},
+      {"endpoint/default_parts.cc", kAnything, {}},  // wires the real parts
       {"perf/", {"tcpx/", "base/", "device/", "perf/"}, {}},
       // The loader's header, and the headers that it includes in turn.
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},

@@ -179,7 +179,7 @@ Status decode_finish(const Frame& frame, Status& reported) {
   int32_t code = 0;
   std::string text;
   if (!reader.take(code) || !reader.take_text(text) || reader.left() != 0) return protocol_error("malformed final status");
-  if (code < static_cast<int32_t>(Code::kOk) || code > static_cast<int32_t>(Code::kInternal)) {
+  if (code < static_cast<int32_t>(Code::kOk) || code > static_cast<int32_t>(kLastCode)) {
     return protocol_error(concat("final status with unknown code ", code));
   }
   reported = code == static_cast<int32_t>(Code::kOk)

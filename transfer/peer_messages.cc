@@ -74,7 +74,7 @@ Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint
   if (header.text_bytes != text->size() || text->size() > kMaxTextBytes)
     return bad(concat("a text of ", header.text_bytes, " bytes in ", text->size()));
   // A code of a newer build means what every failure of the peer means.
-  const bool known = header.code > static_cast<int32_t>(Code::kOk) && header.code <= static_cast<int32_t>(Code::kInternal);
+  const bool known = header.code > static_cast<int32_t>(Code::kOk) && header.code <= static_cast<int32_t>(kLastCode);
   return ChannelDown{.channel = header.channel,
                      .reason = Status(known ? static_cast<Code>(header.code) : Code::kPeerGone, "peer reported",
                                       printable(*text, kMaxTextBytes))};

@@ -30,7 +30,9 @@ enum class Code : int32_t {
   kExhausted = 11,       ///< a bounded resource (queue, pool, window) is full
   kMismatch = 12,        ///< bytes differ from what they must be
   kInternal = 13,        ///< an exception reached a boundary: a defect of ours
+  kCancelled = 14,       ///< given up by the caller, here or at the other end
 };
+inline constexpr Code kLastCode = Code::kCancelled;
 
 /// Who a native code belongs to.
 enum class Domain : int32_t { kNone, kErrno, kNccl, kCuda };
@@ -65,6 +67,8 @@ constexpr std::string_view name_of(Code code) {
       return "TCPX_E_MISMATCH";
     case Code::kInternal:
       return "TCPX_E_INTERNAL";
+    case Code::kCancelled:
+      return "TCPX_E_CANCELLED";
   }
   return "TCPX_E_UNKNOWN";
 }

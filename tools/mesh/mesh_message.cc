@@ -84,7 +84,7 @@ void encode_part(Parameters& parameters, const std::string& part, const std::opt
 
 std::optional<Result<PairResult>> decode_part(Fields& fields, const std::string& part) {
   if (!fields.has(part + " code")) return std::nullopt;
-  const auto code = static_cast<Code>(fields.integer(part + " code", 0, static_cast<int>(Code::kInternal)));
+  const auto code = static_cast<Code>(fields.integer(part + " code", 0, static_cast<int>(kLastCode)));
   if (code == Code::kOk) return PairResult{fields.rate(part + " rate"), fields.flag(part + " verified")};
   return Status(code, "reported", fields.text(part + " error"));
 }

@@ -1,0 +1,48 @@
+// GpuOrder: how transfers take their place between the application's GPU work. A transfer can wait for what a stream or an event
+// stands for before its memory is read or written, and can offer an event that fires when it has ended, for streams to wait on.
+//
+// Streams and events are the application's, given as void* because this header knows no CUDA: cudaStream_t and cudaEvent_t. Where
+// host memory stands in there is no GPU work to wait for, and all of it is refused with kUnsupported.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+/// A point in the GPU's work. Any thread, one at a time. Destruction gives the event behind it back to its GpuOrder, which must
+/// outlive it.
+class GpuMark {
+ public:
+  virtual ~GpuMark() = default;
+  /// True when the GPU has got there; an error is one of that work. Never waits.
+  virtual Result<bool> reached() = 0;
+};
+
+/// An event that the host fires. One thread at a time.
+class GpuSignal {
+ public:
+  /// Fires if that has not happened, so that no stream hangs. May be destroyed while streams still wait on the event.
+  virtual ~GpuSignal() = default;
+  /// A cudaEvent_t: cudaStreamWaitEvent makes a stream wait until `fire`. Owned by the signal; valid while it lives.
+  virtual void* event() const = 0;
+  /// Lets the event complete. Cheap, does not wait, may be called more than once.
+  virtual void fire() = 0;
+};
+
+/// All functions are thread-safe.
+class GpuOrder {
+ public:
+  virtual ~GpuOrder() = default;
+  /// Marks the end of the work that `stream` (cudaStream_t; nullptr is the legacy default stream) holds now.
+  /// @return kUnsupported without a GPU, or while the stream is being captured; kExhausted; kCuda.
+  virtual Result<std::unique_ptr<GpuMark>> mark_stream(void* stream) = 0;
+  /// What `event` (cudaEvent_t) has been recorded for. The event must stay until the mark is reached or gone.
+  virtual Result<std::unique_ptr<GpuMark>> mark_event(void* event) = 0;
+  /// @return kUnsupported without a GPU or where the driver lacks stream memory operations; kExhausted beyond 1024 signals.
+  virtual Result<std::unique_ptr<GpuSignal>> make_signal() = 0;
+};
+
+}  // namespace tcpx

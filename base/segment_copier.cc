@@ -1,0 +1,54 @@
+#include "base/segment_copier.h"
+
+#include <cstring>
+
+#include "base/gpu_order.h"
+#include "base/memory_ops.h"
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+// Where the host can address everything: copies at once.
+class HostSegmentCopier final : public SegmentCopier {
+ public:
+  Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
+    if (segments.size() > kMaxCopySegments)
+      return Status(Code::kInvalidArgument, "copy segments", concat(segments.size(), ", at most ", kMaxCopySegments));
+    for (const CopySegment& segment : segments) {
+      if (segment.bytes > 0) std::memcpy(segment.to, segment.from, segment.bytes);
+    }
+    return CopyTicket{next_++};
+  }
+  Result<bool> query(CopyTicket ticket) override {
+    if (static_cast<uint64_t>(ticket) < next_) return true;
+    return Status(Code::kInvalidArgument, "query copies", concat("no ticket ", static_cast<uint64_t>(ticket)));
+  }
+
+ private:
+  uint64_t next_ = 0;
+};
+
+class NoGpuOrder final : public GpuOrder {
+ public:
+  Result<std::unique_ptr<GpuMark>> mark_stream(void*) override { return refused("wait for a CUDA stream"); }
+  Result<std::unique_ptr<GpuMark>> mark_event(void*) override { return refused("wait for a CUDA event"); }
+  Result<std::unique_ptr<GpuSignal>> make_signal() override { return refused("make a CUDA event"); }
+
+ private:
+  static Status refused(const char* operation) {
+    return Status(Code::kUnsupported, operation, "no GPU here: host memory stands in for it");
+  }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<SegmentCopier>> MemoryOps::make_segment_copier(int) {
+  return std::unique_ptr<SegmentCopier>(std::make_unique<HostSegmentCopier>());
+}
+
+std::unique_ptr<GpuOrder> MemoryOps::make_gpu_order(int) {
+  return std::make_unique<NoGpuOrder>();
+}
+
+}  // namespace tcpx

@@ -1,0 +1,45 @@
+// SegmentCopier: many scattered copies as one unit of work, for gathering and scattering the pieces of a vector transfer and for
+// moving short messages between GPU and host memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tcpx/status.h"
+
+namespace tcpx {
+
+/// `bytes` bytes (0 is allowed) from `from` to `to`. Each address is device memory, mapped pinned host memory (MemoryOps::
+/// allocate_mapped), or, where host memory stands in, any. Any alignment.
+struct CopySegment {
+  std::byte* to;
+  const std::byte* from;
+  size_t bytes;
+};
+
+/// Names one submit; ascending per copier, never reused.
+enum class CopyTicket : uint64_t {};
+
+/// Segments that one submit takes.
+inline constexpr size_t kMaxCopySegments = 16384;
+
+/// One thread at a time. The device must be current on it.
+class SegmentCopier {
+ public:
+  /// Waits for what is in flight.
+  virtual ~SegmentCopier() = default;
+
+  /// Starts all copies and returns; the span may be reused at once, the memory must stay until the ticket is done. No segment of
+  /// the submits in flight may write what another one reads or writes.
+  /// @param segments at most kMaxCopySegments
+  /// @return kExhausted, before anything is started, when too much is in flight: query the oldest ticket and try again.
+  /// kInvalidArgument: too many segments. kCuda with the native code; sticks. After an error nothing is being copied any more.
+  virtual Result<CopyTicket> submit(std::span<const CopySegment> segments) = 0;
+
+  /// True when every byte of that ticket is in place, visible to the host and to kernels launched later. Tickets finish in order
+  /// of submission.
+  virtual Result<bool> query(CopyTicket ticket) = 0;
+};
+
+}  // namespace tcpx

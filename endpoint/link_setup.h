@@ -1,0 +1,53 @@
+// From a bootstrap channel to all parts of one connection between two endpoints: pipeline halves for both directions and the
+// control stream. Blocking, with a deadline; the thread that calls it is the application's or an acceptor's, never the one that
+// moves data.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/memory_ops.h"
+#include "endpoint/control_stream.h"
+#include "net/net_plugin.h"
+#include "transfer/bootstrap_channel.h"
+#include "transfer/connection.h"
+#include "transfer/connection_setup.h"
+
+namespace tcpx {
+
+/// What one end tells the other about itself.
+struct EndpointIdentity {
+  uint64_t instance = 0;  ///< random, of this Endpoint object
+  int gpu_idx = 0;
+  int wanted_gpu_idx = -1;       ///< connector: the GPU it means to reach, -1: any. The acceptor refuses another one (kMismatch)
+  uint64_t wanted_instance = 0;  ///< connector: 0: any. The acceptor refuses when it is another one (kPeerGone: it was restarted)
+  uint32_t inline_bytes = 0;     ///< longest inline message this end sends
+};
+
+struct LinkSetup {
+  NetPlugin& plugin;
+  const MemoryOps& memory;
+  const ChannelDevices& devices;
+  ReceiverParts receiver;  ///< unpacker of the endpoint
+  PipelineSettings settings;
+  uint32_t max_transfers = 64;  ///< per half
+  EndpointIdentity identity;
+};
+
+/// All of one connection. The stream must outlive the halves.
+struct LinkParts {
+  std::unique_ptr<ControlStream> stream;
+  std::unique_ptr<Connection> send;
+  std::unique_ptr<Connection> recv;
+  EndpointIdentity peer;
+  std::string peer_host;  ///< address without port
+  std::string peer_name;  ///< address:port
+  std::string interface;  ///< network interface the control connection goes over; may be empty
+};
+
+/// Both ends call it, one with `connector` true. The GPU must be current. @return kMismatch naming what differs, kTimeout,
+/// kPeerGone, kUnsupported, the plugin's error; the peer is told.
+Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const LinkSetup& setup, Deadline deadline,
+                              const std::atomic<bool>* stop);
+
+}  // namespace tcpx

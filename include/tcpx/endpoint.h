@@ -1,0 +1,302 @@
+// Endpoint: what an application holds. It registers memory and sends, receives, reads and writes by connection, from any thread.
+//
+// Two forms of every call. The primary one takes typed ids and returns Status or Result with a message to act on. The compatible
+// one has the names and the argument order of the RDMA engine of UCCL (uccl-project/uccl: p2p/engine.h): it returns bool, false
+// after any error, and `last_error` has the Status. A program written for that engine moves over by including this file.
+//
+// Threads: every call from any thread at any time. An Endpoint is used by the process that made it: after fork the child gets
+// kUnsupported from every call and may only destroy it, which does nothing there.
+//
+// Completion (docs/completion.md). `done` on a receive or read: the bytes are in place, visible to every later kernel and host
+// read. On a send: the source may be reused. On a write: the bytes are in place at the target. After done, failure or cancel no
+// thread, NIC or GPU touches the memory any more.
+//
+// Matching. The n-th send of a connection meets the n-th receive that the other end posts; both name the same number of bytes, or
+// both fail with kMismatch. (A short send that went out inline was done before that could be known.) Vectors are streams of
+// bytes: the ends may cut them differently. Writes and reads call nothing at the target and keep no order among each other.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "tcpx/status.h"
+#include "tcpx/types.h"
+
+namespace tcpx {
+
+enum class ConnId : uint64_t {};
+enum class MemoryId : uint64_t {};
+/// Names what one asynchronous call started; never reused.
+enum class OperationId : uint64_t {};
+
+struct EndpointConfig {
+  /// GPU whose memory is moved; also where the progress thread runs near. Host memory is always possible. 0 without a GPU.
+  int gpu_idx = 0;
+  /// Cores this endpoint may count on; 0: all of the machine. With fewer than 4 the progress thread sleeps instead of polling.
+  uint32_t num_cpus = 0;
+  std::string listen_address = {};  ///< address or name to listen on; empty: every address of this machine
+  uint16_t port = 0;                ///< to listen on; 0: any free one (see `get_metadata`)
+  std::string public_address = {};  ///< what the metadata names; empty: that of the NIC nearest to the GPU, else loopback
+  std::string plugin_path = {};  ///< net plugin to load; empty: the environment's, else an installed one, else the embedded one
+  bool progress_thread = true;   ///< false: nothing moves but inside `progress`, and inside calls that wait
+  std::optional<std::chrono::milliseconds> operation_timeout = {};  ///< default: UCCL_TCPX_OP_TIMEOUT_MS
+  std::optional<uint32_t> inline_bytes = {};    ///< longest message sent inline, 0 ... 65536; default: UCCL_TCPX_INLINE_BYTES
+  uint32_t max_operations = 65536;              ///< started and not yet polled to their end; 1 ... 2^20
+  uint32_t max_idle_connections = 16;           ///< removed connections kept for reuse
+  std::chrono::milliseconds idle_time{60'000};  ///< and for how long
+  uint32_t max_notifications = 65536;           ///< received and not yet taken with get_notifs
+};
+
+/// Names `bytes` bytes at `data`, inside the registration `memory`.
+struct LocalRange {
+  MemoryId memory{};
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+/// What `advertise` makes and the other end needs to write or read: no address, only a name that the advertising endpoint looks
+/// up and checks. 64 bytes, trivially copyable, little-endian: ship it by any means.
+struct RemoteSlot {
+  std::array<char, 4> magic;
+  uint16_t version;
+  uint16_t flags;
+  uint64_t endpoint;  ///< instance that advertised it
+  uint64_t id;        ///< of the advertisement, random
+  uint64_t bytes;     ///< advertised length
+  uint64_t reserved[4];
+};
+static_assert(sizeof(RemoteSlot) == 64);
+inline constexpr size_t kRemoteSlotBytes = 64;
+/// The RDMA engine's name for it.
+using FifoItem = RemoteSlot;
+void serialize_fifo_item(const FifoItem& item, char* buffer);
+void deserialize_fifo_item(const char* buffer, FifoItem* item);
+
+/// `offset` bytes into what was advertised; the length is that of the local range beside it.
+struct RemoteRange {
+  RemoteSlot slot{};
+  uint64_t offset = 0;
+};
+
+/// A message from one endpoint's application to the other's. Delivered once, after the data of the transfer it came with.
+struct NotifyMsg {
+  std::string name;  ///< at most 256 bytes
+  std::string msg;   ///< at most 4096 bytes
+  ConnId conn{};     ///< of a received one: where it came from
+};
+
+struct SubmitOptions {
+  std::optional<std::chrono::milliseconds> timeout = {};  ///< default: the endpoint's
+  /// Memory is touched only after what this stream (cudaStream_t) holds now.
+  std::optional<void*> after_stream = {};
+  /// And only after this event (cudaEvent_t), which must stay until the operation has ended.
+  void* after_event = nullptr;
+  /// `completion_event` will have an event for streams to wait on.
+  bool completion_event = false;
+  /// Sends and writes: delivered to the other end's `get_notifs` once the data is in place there. Copied.
+  const NotifyMsg* notify = nullptr;
+};
+
+enum class OperationState { kPending, kDone, kFailed, kUnknown };
+struct OperationAnswer {
+  OperationState state = OperationState::kUnknown;
+  Status status;  ///< kFailed: why
+};
+
+/// Latencies in powers of two: bucket i counts those of [2^i, 2^(i+1)) microseconds, the first also shorter ones, the last all
+/// longer ones.
+struct LatencyHistogram {
+  std::array<uint64_t, 24> buckets{};
+  uint64_t count = 0;
+  /// Upper bound of the bucket that the share `q` (0 ... 1) of all falls into; 0 us when nothing was counted.
+  std::chrono::microseconds quantile(double q) const;
+};
+
+struct NicStats {
+  std::string name;
+  uint64_t bytes_sent = 0, bytes_received = 0;
+  uint64_t chunks_sent = 0, chunks_received = 0;
+};
+
+struct ConnectionStats {
+  ConnId conn{};
+  std::string peer;  ///< address:port
+  int remote_gpu_idx = 0;
+  std::string path;  ///< how bytes travel, as in the line that was logged
+  bool alive = true;
+  uint64_t bytes_sent = 0, bytes_received = 0;    ///< payload, inline ones too
+  uint64_t inline_sent = 0, inline_received = 0;  ///< messages
+  uint64_t operations_done = 0, operations_failed = 0;
+  uint64_t operations_pending = 0;
+  uint64_t chunks_in_flight = 0, window_chunks = 0;  ///< requests the plugin holds, and most it may
+  LatencyHistogram latency;                          ///< from submit to the end, successful operations
+  std::vector<NicStats> nics;
+};
+
+struct EndpointStats {
+  std::vector<ConnectionStats> connections;
+  uint64_t registered_regions = 0, advertised_ranges = 0;
+  uint64_t operations_outstanding = 0;  ///< pending, or ended and not yet polled
+  uint64_t notifications_waiting = 0;
+};
+
+class Endpoint {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+
+  /// @return kBadConfig, kInvalidArgument, kUnsupported or what the plugin says.
+  static Result<std::unique_ptr<Endpoint>> create(const EndpointConfig& config = {});
+  /// Compatible form. A constructor cannot return a Status: when something is wrong every later call reports it (and `status`).
+  Endpoint(uint32_t local_gpu_idx, uint32_t num_cpus);
+  explicit Endpoint(const EndpointConfig& config);
+  /// Fails what is pending, tells the peers, and returns when nothing touches the application's memory any more.
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  /// Ok, or why this endpoint is of no use.
+  Status status() const;
+  /// Of this thread's last call in the compatible form that returned false.
+  static const Status& last_error();
+
+  // ---- connections
+
+  struct PeerAddress {
+    std::string ip;
+    uint16_t port = 0;
+    int gpu_idx = 0;
+  };
+  struct Accepted {
+    ConnId conn{};
+    std::string ip;
+    int remote_gpu_idx = 0;
+  };
+  /// A new connection to a listening endpoint. @return kPeerGone, kTimeout, kMismatch (settings that must be equal), kUnsupported
+  Result<ConnId> connect(const std::string& ip, int remote_gpu_idx, int remote_port, std::optional<Milliseconds> timeout = {});
+  /// Waits for the next connection that somebody else makes. @return kTimeout; kInvalidArgument after start_passive_accept
+  Result<Accepted> accept(std::optional<Milliseconds> timeout = {});
+  /// What another endpoint needs to reach this one.
+  std::vector<uint8_t> get_metadata() const;
+  static Result<PeerAddress> read_metadata(std::span<const uint8_t> metadata);
+  /// The connection to that endpoint: the one there is, a removed one that was kept, or a new one. When the one there is has
+  /// failed (the peer was restarted at the same address), it is made anew under the same id.
+  Result<ConnId> add_remote_endpoint(std::span<const uint8_t> metadata, std::optional<Milliseconds> timeout = {});
+  /// Ends the use of a connection: pending operations fail with kCancelled, the id is unknown afterwards. One made by
+  /// `add_remote_endpoint` is kept for a while; one asked for n times is removed by the n-th call. Others are closed.
+  Status remove_connection(ConnId conn);
+  /// From now on a thread takes connections; `accept` is not needed (and refused).
+  Status start_accepting();
+
+  // ---- memory
+
+  /// Registers host or GPU memory, which must stay until `deregister`. The same range again gives the same id and counts.
+  /// @param type what the memory is; default: looked up (without a GPU: kHost)
+  Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type = {});
+  /// Ends what was advertised of it, waits for operations that use it, at most the operation timeout, and lets it go.
+  /// @return kTimeout: still in use and still registered; kNotFound
+  Status deregister(MemoryId memory);
+  /// Lets the other end of `conn` write to and read from the range until the memory is deregistered or the connection ends.
+  Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range);
+
+  // ---- transfers: any number of ranges, at most kMaxRanges; their bytes follow each other
+
+  static constexpr size_t kMaxRanges = 16384;
+  Result<OperationId> send_async(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options = {});
+  Result<OperationId> recv_async(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options = {});
+  /// Range i goes to remote[i] and must fit into it.
+  Result<OperationId> write_async(ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                                  const SubmitOptions& options = {});
+  Result<OperationId> read_async(ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                                 const SubmitOptions& options = {});
+  Status send(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options = {});
+  Status recv(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options = {});
+  Status write(ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+               const SubmitOptions& options = {});
+  Status read(ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+              const SubmitOptions& options = {});
+
+  /// Pending; done or failed, said once: the id is unknown afterwards, like any other.
+  OperationAnswer poll(OperationId id);
+  /// Waits until the operation has ended. @return its status; kTimeout: `timeout` passed and it is still pending; kNotFound
+  Status wait(OperationId id, std::optional<Milliseconds> timeout = {});
+  /// Ends an operation early: it fails with kCancelled, at once when no byte has moved, else when the transfer under way has
+  /// ended. `poll` or `wait` says when. @return kNotFound; ok also when it has ended already
+  Status cancel(OperationId id);
+  /// The event (cudaEvent_t) of an operation that was started with `completion_event`: fires when the operation ends, well or
+  /// badly. Valid until its end has been polled.
+  Result<void*> completion_event(OperationId id);
+
+  Status notify(ConnId conn, const NotifyMsg& message);
+  /// All that have come since the last call, in order of arrival.
+  std::vector<NotifyMsg> get_notifs();
+
+  /// Moves things along once; for endpoints without a progress thread. @return true when something advanced
+  bool progress();
+  EndpointStats stats() const;
+  /// What is under way on every connection. For people.
+  std::string flight_record() const;
+
+  // ---- compatible form
+
+  bool connect(std::string ip_addr, int remote_gpu_idx, int remote_port, uint64_t& conn_id);
+  bool accept(std::string& ip_addr, int& remote_gpu_idx, uint64_t& conn_id);
+  /// Empty address and port 0 when `metadata` is none.
+  static std::tuple<std::string, uint16_t, int> parse_metadata(const std::vector<uint8_t>& metadata);
+  bool add_remote_endpoint(const std::vector<uint8_t>& metadata, uint64_t& conn_id);
+  bool remove_remote_endpoint(uint64_t conn_id);
+  bool start_passive_accept();
+  bool reg(const void* data, size_t size, uint64_t& mr_id);
+  bool regv(const std::vector<const void*>& data_v, const std::vector<size_t>& size_v, std::vector<uint64_t>& mr_id_v);
+  bool dereg(uint64_t mr_id);
+  bool send(uint64_t conn_id, uint64_t mr_id, const void* data, size_t size);
+  bool recv(uint64_t conn_id, uint64_t mr_id, void* data, size_t size);
+  bool send_async(uint64_t conn_id, uint64_t mr_id, const void* data, size_t size, uint64_t* transfer_id);
+  bool recv_async(uint64_t conn_id, uint64_t mr_id, void* data, size_t size, uint64_t* transfer_id);
+  bool sendv(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<const void*>& data_v,
+             const std::vector<size_t>& size_v, size_t num_iovs);
+  bool recvv(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& data_v,
+             const std::vector<size_t>& size_v, size_t num_iovs);
+  bool sendv_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<const void*>& data_v,
+                   const std::vector<size_t>& size_v, size_t num_iovs, uint64_t* transfer_id);
+  bool recvv_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& data_v,
+                   const std::vector<size_t>& size_v, size_t num_iovs, uint64_t* transfer_id);
+  /// Writes 64 bytes to `out_buf`: a FifoItem, serialized.
+  bool advertise(uint64_t conn_id, uint64_t mr_id, void* addr, size_t len, char* out_buf);
+  bool advertisev(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& addr_v,
+                  const std::vector<size_t>& len_v, const std::vector<char*>& out_buf_v, size_t num_iovs);
+  bool write(uint64_t conn_id, uint64_t mr_id, void* src, size_t size, const FifoItem& slot_item);
+  bool read(uint64_t conn_id, uint64_t mr_id, void* dst, size_t size, const FifoItem& slot_item);
+  bool write_async(uint64_t conn_id, uint64_t mr_id, void* src, size_t size, const FifoItem& slot_item, uint64_t* transfer_id);
+  bool read_async(uint64_t conn_id, uint64_t mr_id, void* dst, size_t size, const FifoItem& slot_item, uint64_t* transfer_id);
+  bool writev(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& src_v,
+              const std::vector<size_t>& size_v, const std::vector<FifoItem>& slot_item_v, size_t num_iovs);
+  bool readv(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& dst_v,
+             const std::vector<size_t>& size_v, const std::vector<FifoItem>& slot_item_v, size_t num_iovs);
+  bool writev_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& src_v,
+                    const std::vector<size_t>& size_v, const std::vector<FifoItem>& slot_item_v, size_t num_iovs,
+                    uint64_t* transfer_id);
+  bool readv_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& dst_v,
+                   const std::vector<size_t>& size_v, const std::vector<FifoItem>& slot_item_v, size_t num_iovs,
+                   uint64_t* transfer_id);
+  /// True while pending (`*done` false) and after a good end (`*done` true). False after a failure or for an unknown id, `*done`
+  /// true as well, so that loops end.
+  bool poll_async(uint64_t transfer_id, bool* done);
+  bool send_notif(uint64_t conn_id, const NotifyMsg& message);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+  Status failed_;  // why there is no impl_
+};
+
+}  // namespace tcpx
