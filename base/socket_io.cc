@@ -133,11 +133,12 @@ Status set_no_delay(int fd) {
   return set_option(fd, IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY");
 }
 
-Status set_keep_alive(int fd) {
+Status set_keep_alive(int fd, const KeepAlive& keep_alive) {
   TCPX_RETURN_IF_ERROR(set_option(fd, SOL_SOCKET, SO_KEEPALIVE, "SO_KEEPALIVE"));
-  TCPX_RETURN_IF_ERROR(set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, "TCP_KEEPIDLE", 10));
-  TCPX_RETURN_IF_ERROR(set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, "TCP_KEEPINTVL", 3));
-  return set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, "TCP_KEEPCNT", 3);
+  TCPX_RETURN_IF_ERROR(set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, "TCP_KEEPIDLE", static_cast<int>(keep_alive.idle.count())));
+  TCPX_RETURN_IF_ERROR(
+      set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, "TCP_KEEPINTVL", static_cast<int>(keep_alive.interval.count())));
+  return set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, "TCP_KEEPCNT", keep_alive.probes);
 }
 
 }  // namespace tcpx

@@ -34,7 +34,15 @@ Status wait_for(int fd, short events, Deadline deadline);
 
 Status set_no_delay(int fd);
 
-/// Lets the kernel find out, within about 20 s, that the host at the other end of an idle connection is gone without a word.
-Status set_keep_alive(int fd);
+/// When the kernel asks an idle peer's host whether it is there: after `idle` of silence, then every `interval`. After `probes`
+/// without an answer the connection ends with ETIMEDOUT.
+struct KeepAlive {
+  std::chrono::seconds idle{10};
+  std::chrono::seconds interval{3};
+  int probes = 3;
+};
+/// Lets the kernel find out, by default within about 20 s, that the host at the other end of an idle connection is gone without a
+/// word.
+Status set_keep_alive(int fd, const KeepAlive& keep_alive = {});
 
 }  // namespace tcpx
