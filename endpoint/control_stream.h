@@ -3,13 +3,15 @@
 //
 // The flows of the pipeline's halves travel on it too: `open_flow` is a PeerLink whose `pump` only tells how the stream is,
 // because the owner's `receive` delivers for all.
+//
+// Memory: a new or idle stream has no buffers. The incoming one begins with 64 KiB, has 256 KiB while reads fill it, and grows to
+// the longest frame when such a frame comes. The outgoing one grows to what is collected. `check_alive`, which is called now and
+// then, frees an empty buffer that nothing used since the last call, and one beyond 64 KiB that would not have needed to be.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -19,11 +21,16 @@
 
 namespace tcpx {
 
+/// What the socket has not taken may be this much; more is kExhausted.
+inline constexpr size_t kMaxBacklogBytes = 64u << 20;
+
 /// Takes frames in order. Not those of type kPeer, which go to their flows.
 class ControlSink {
  public:
   virtual ~ControlSink() = default;
-  /// @param payload valid during the call. @return an error breaks the stream with it
+  /// May call `send`, `begin_frame`, `end_frame` and `fail` of the stream.
+  /// @param header checked (check_header). @param payload valid during the call, at any alignment.
+  /// @return an error breaks the stream with it
   virtual Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) = 0;
 };
 
@@ -31,51 +38,67 @@ class ControlSink {
 class ControlStream {
  public:
   /// Without a socket: `attach` gives it one. Until then frames are collected.
-  ControlStream();
-  ~ControlStream();
+  ControlStream() = default;
   ControlStream(const ControlStream&) = delete;
+  ControlStream& operator=(const ControlStream&) = delete;
 
+  /// Sets TCP_NODELAY and the keep-alive that `check_alive` needs.
   /// @param socket connected, non-blocking; nothing of the setup is left in it.
   void attach(UniqueFd socket);
   int fd() const { return socket_.get(); }
 
-  /// Flows have the same numbers at both ends because both open them in the same order. The stream must outlive them.
+  /// Flows have the same numbers at both ends because both open them in the same order. The stream must outlive them. Their
+  /// messages leave with the next `flush`; those for a flow without a sink are dropped.
   std::unique_ptr<PeerLink> open_flow();
 
-  /// Collects one frame. `header.payload_bytes` is set here. Errors show in `status`.
-  void send(ControlHeader header, std::span<const std::byte> payload = {});
-  /// The same in parts, without a copy in between: begin, append to the vector, end.
+  /// Collects one frame. `header.payload_bytes` is set here. Errors show in `status`; frames of a broken stream are dropped.
+  /// @param payload at most kMaxControlPayloadBytes
+  void send(const ControlHeader& header, std::span<const std::byte> payload = {});
+  /// The same in parts, without a copy in between: begin, append to the vector and to nothing else, end.
   std::vector<std::byte>& begin_frame(const ControlHeader& header);
   void end_frame();
   /// Bytes collected that the socket has not taken.
   size_t backlog() const { return outgoing_.size() - outgoing_sent_; }
-  /// Hands to the socket what it takes. @return true when bytes left
+  /// Hands to the socket what it takes. When that fails the peer may have said why before it left: `receive` first delivers what
+  /// it has sent, then breaks the stream. @return true when bytes left
   bool flush();
   /// Reads what there is, at most about a megabyte, and hands every whole frame to `sink`. @return true when something came
   bool receive(ControlSink& sink);
 
-  /// Ok, or why the stream is broken, for good: kPeerGone at its end, kProtocol, the sink's error, kExhausted when the peer does
-  /// not read.
+  /// Ok, or why the stream is broken, for good: kPeerGone at its end, kProtocol or kUnsupported for what is no frame, the sink's
+  /// error, kExhausted when the peer does not read, kSystem.
   const Status& status() const { return status_; }
+  /// Breaks the stream; only the first reason counts. The socket stays open as long as the stream.
   void fail(Status reason);
 
-  /// Asks the kernel (TCP_INFO) when the peer's host has last answered anything. Call it a few times a second; it fails the
-  /// stream with kPeerGone after `silence`. A peer whose process does not read is not dead: its host answers.
+  /// Looks whether the peer's host still answers (endpoint/host_signs.h) and frees memory. Call it a few times a second. Fails
+  /// the stream with kPeerGone after `silence`, which must be at least 2 s because an idle host is asked once a second. A peer
+  /// whose process does not read is not dead: its host answers.
   void check_alive(Duration silence);
+  /// Memory that buffers hold now.
+  size_t buffer_bytes() const { return outgoing_.capacity() + incoming_bytes_; }
 
  private:
   class Flow;
-  bool parse(ControlSink& sink);
+  void parse(ControlSink& sink);
+  Status deliver_to_flow(const ControlHeader& header, std::span<const std::byte> payload);
+  void make_room(size_t bytes);
+  void free_unused();
 
   UniqueFd socket_;
+  TimePoint attached_at_;
   Status status_;
+  Status send_error_;  // of the socket; becomes `status_` when all that had arrived is delivered
   std::vector<std::byte> outgoing_;
-  size_t outgoing_sent_ = 0;
-  size_t frame_begin_ = 0;
-  std::vector<std::byte> incoming_;  // ring or sliding window of what was read and is no whole frame yet
-  size_t incoming_begin_ = 0, incoming_end_ = 0;
-  uint32_t next_flow_ = 0;
-  std::map<uint32_t, PeerMessageSink*> sinks_;
+  size_t outgoing_sent_ = 0;  // of them
+  size_t frame_begin_ = 0;    // of the last frame begun, in `outgoing_`
+  size_t outgoing_peak_ = 0;  // largest use since check_alive
+  // A sliding window of what was read: [begin, end) is not delivered yet.
+  std::unique_ptr<std::byte[]> incoming_;
+  size_t incoming_bytes_ = 0, incoming_begin_ = 0, incoming_end_ = 0;
+  size_t incoming_wanted_ = 0;  // bytes of the frame at begin, when it is longer than what has come
+  size_t incoming_peak_ = 0;
+  std::vector<PeerMessageSink*> flows_;  // by number; null: nobody listens
 };
 
 }  // namespace tcpx

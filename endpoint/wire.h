@@ -19,6 +19,16 @@
 //
 // A frame is a 40-byte header and a payload, little-endian. `operation` is the starter's number for it. The data receiver alone
 // decides the order in which transfers enter the pipeline, so neither end can wait for the other in another order.
+//
+// Payloads:
+//
+//   kSend, kSendData, kWrite, kWriteData, kRead   OperationCounts, then as it says: lengths (u64 each), ranges (WireRange each),
+//                                                 name and text of the notification; kSendData, kWriteData: then the data
+//   kReadData      the data
+//   kDone, kBye    text of the status; none when it is ok
+//   kNotify        u32 bytes of the name, the name, the text
+//   kPeer          the peer message
+//   others         none
 #pragma once
 
 #include <cstddef>
@@ -26,6 +36,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "tcpx/endpoint.h"
@@ -38,6 +49,8 @@ inline constexpr uint8_t kControlVersion = 1;
 inline constexpr uint32_t kMaxInlineBytes = 65536;
 inline constexpr uint32_t kMaxNotifyNameBytes = 256;
 inline constexpr uint32_t kMaxNotifyTextBytes = 4096;
+inline constexpr uint32_t kMaxStatusTextBytes = 1024;
+inline constexpr uint32_t kMaxWireRanges = Endpoint::kMaxRanges;
 /// Room for the ranges of a write of Endpoint::kMaxRanges, a notification and inline bytes.
 inline constexpr uint32_t kMaxControlPayloadBytes = 640 * 1024;
 
@@ -80,7 +93,9 @@ struct ControlHeader {
   uint64_t value;      ///< kSend(Data): sequence; kCredit: bytes; kDone: status code; kPeer: FrameType
   uint64_t bytes;      ///< of the transfer
 };
-static_assert(sizeof(ControlHeader) == 40);
+static_assert(sizeof(ControlHeader) == 40 && std::is_trivially_copyable_v<ControlHeader> &&
+              offsetof(ControlHeader, payload_bytes) == 8 && offsetof(ControlHeader, operation) == 16 &&
+              offsetof(ControlHeader, value) == 24 && offsetof(ControlHeader, bytes) == 32);
 
 /// A range of a write or read, by advertisement.
 struct WireRange {
@@ -88,36 +103,60 @@ struct WireRange {
   uint64_t offset;
   uint64_t bytes;
 };
-static_assert(sizeof(WireRange) == 24);
+static_assert(sizeof(WireRange) == 24 && std::is_trivially_copyable_v<WireRange>);
 
-/// What the payload of an operation's frame holds, in this order: counts, lengths or ranges, notification, inline bytes.
+/// Front of an operation's payload: how much of what follows. The data has what is left.
+struct OperationCounts {
+  uint32_t lengths;            ///< at most kMaxWireRanges
+  uint32_t ranges;             ///< at most kMaxWireRanges
+  uint16_t notify_count;       ///< 0 or 1
+  uint16_t notify_name_bytes;  ///< at most kMaxNotifyNameBytes
+  uint16_t notify_text_bytes;  ///< at most kMaxNotifyTextBytes
+  uint16_t reserved;
+};
+static_assert(sizeof(OperationCounts) == 16 && std::is_trivially_copyable_v<OperationCounts> &&
+              offsetof(OperationCounts, notify_count) == 8 && offsetof(OperationCounts, notify_text_bytes) == 12);
+static_assert(sizeof(OperationCounts) + kMaxWireRanges * sizeof(WireRange) + kMaxNotifyNameBytes + kMaxNotifyTextBytes +
+                  kMaxInlineBytes <=
+              kMaxControlPayloadBytes);
+
+/// What the payload of an operation's frame holds.
 struct OperationPayload {
-  std::vector<uint64_t> lengths;  ///< kSend with kRanges: bytes of each
+  std::vector<uint64_t> lengths;  ///< kSend with kRanges, one or more: bytes of each
   std::vector<WireRange> ranges;  ///< kWrite, kWriteData, kRead
   bool has_notify = false;
   std::string notify_name, notify_text;
   std::span<const std::byte> data;  ///< kSendData, kWriteData, kReadData: `header.bytes` bytes
 };
 
+/// `payload_bytes` is 0: whoever appends the payload sets it (ControlStream does).
 ControlHeader make_header(ControlType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0,
                           Packing packing = Packing::kWhole);
-/// Magic, version, type, packing and payload length. @return kProtocol naming what is wrong; kUnsupported for a newer version
+/// Magic, version, type, packing, and that the payload is no longer than one of this type can be. Reserved fields are ignored.
+/// @return kProtocol naming what is wrong; kUnsupported for a newer version
 Status check_header(const ControlHeader& header);
 
-/// Appends the payload of an operation's frame to `out`. `data` is appended as it stands in `payload`.
+/// Appends the payload of an operation's frame to `out`, `data` as it stands in `payload`. For every type but kReadData, whose
+/// payload is the data alone. The caller keeps the bounds of OperationCounts.
 void append_operation_payload(std::vector<std::byte>& out, const OperationPayload& payload);
-/// Bounds every count before it is used; counts, lengths and `header.bytes` must agree. Ranges' and lengths' sums must not wrap
-/// and must equal `header.bytes`; for frames with data, `data.size() == header.bytes <= kMaxInlineBytes`.
-/// @param payload must stay while `result.data` is used. Vectors of `result` are reused.
+/// Bounds every count before it is used; every byte is accounted for. Lengths are there exactly for a kSend with kRanges, ranges
+/// for kWrite, kWriteData and kRead (one of them for a kWrite with kWhole), a notification at most for sends and writes. No
+/// range's end wraps, nor does a sum of lengths or ranges, which equals `header.bytes`. Data is there for kSendData, kWriteData
+/// and kReadData: `header.bytes` of it, at most kMaxInlineBytes.
+/// @param payload must stay while `result.data` is used.
+/// @param result written only on success; its vectors and strings are reused.
+/// @return kProtocol naming what is wrong, also for a type that is none of these
 Status decode_operation_payload(const ControlHeader& header, std::span<const std::byte> payload, OperationPayload& result);
 
-/// Text of a status for kDone and kBye, whose code travels in `value`.
+/// Text of a status for kDone and kBye, whose code travels in `value`; at most kMaxStatusTextBytes.
 std::vector<std::byte> encode_status(const Status& status);
-/// @param code from the wire; an unknown one becomes kProtocol. The text is bounded and made printable.
+/// The status that the peer meant; its operation is "peer reported", its text is bounded and made printable.
+/// @param code from the wire; an unknown one becomes kProtocol.
 Status decode_status(uint64_t code, std::span<const std::byte> payload);
 
-/// `name` and `msg` are bounded by the caller when sending.
+/// Payload of kNotify. The caller keeps the bounds kMaxNotifyNameBytes and kMaxNotifyTextBytes.
 std::vector<std::byte> encode_notify(std::string_view name, std::string_view text);
+/// The same bounds, of what came. @return kProtocol; `name` and `text` are written only on success
 Status decode_notify(std::span<const std::byte> payload, std::string& name, std::string& text);
 
 }  // namespace tcpx

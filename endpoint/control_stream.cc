@@ -1,0 +1,230 @@
+#include "endpoint/control_stream.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/socket_io.h"
+#include "base/text.h"
+#include "endpoint/host_signs.h"
+
+namespace tcpx {
+namespace {
+
+constexpr size_t kSmallBufferBytes = 64u << 10;  // an idle stream keeps at most this, a quiet one this
+constexpr size_t kReadBytes = 256u << 10;        // read at once by a busy one
+constexpr size_t kReadPerCall = 1u << 20;        // so that one stream does not hold up the others
+// The kernel asks an idle peer once a second. Whether it has been silent too long is check_alive's to say, which is sooner.
+constexpr KeepAlive kKeepAlive{.idle = std::chrono::seconds(1), .interval = std::chrono::seconds(1), .probes = 10};
+
+bool is_tcp(int fd) {
+  int protocol = 0;
+  socklen_t length = sizeof protocol;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 && protocol == IPPROTO_TCP;
+}
+
+// An idle stream is looked at all the time; it needs no buffer for that.
+bool has_something(int fd) {
+  std::byte first;
+  return ::recv(fd, &first, 1, MSG_DONTWAIT | MSG_PEEK) >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+// True when the buffer was larger than its use since the last look justifies.
+bool is_unused(size_t buffer_bytes, size_t peak) {
+  return peak == 0 ? buffer_bytes > 0 : buffer_bytes > kSmallBufferBytes && peak <= kSmallBufferBytes;
+}
+
+}  // namespace
+
+class ControlStream::Flow final : public PeerLink {
+ public:
+  Flow(ControlStream& stream, size_t number) : stream_(stream), number_(number) {}
+  ~Flow() override { deliver_to(nullptr); }
+
+  void deliver_to(PeerMessageSink* sink) override { stream_.flows_[number_] = sink; }
+  Status post(FrameType type, std::span<const std::byte> payload) override {
+    stream_.send(make_header(ControlType::kPeer, number_, static_cast<uint64_t>(type)), payload);
+    return stream_.status();
+  }
+  Result<bool> pump() override {
+    TCPX_RETURN_IF_ERROR(stream_.status());
+    return true;
+  }
+
+ private:
+  ControlStream& stream_;
+  const size_t number_;
+};
+
+std::unique_ptr<PeerLink> ControlStream::open_flow() {
+  flows_.push_back(nullptr);
+  return std::make_unique<Flow>(*this, flows_.size() - 1);
+}
+
+void ControlStream::attach(UniqueFd socket) {
+  assert(!socket_ && socket);
+  socket_ = std::move(socket);
+  attached_at_ = Clock::steady().now();
+  if (!is_tcp(socket_.get())) return;
+  if (Status status = set_no_delay(socket_.get()); !status.is_ok()) fail(std::move(status));
+  if (Status status = set_keep_alive(socket_.get(), kKeepAlive); !status.is_ok()) fail(std::move(status));
+}
+
+void ControlStream::fail(Status reason) {
+  assert(!reason.is_ok());
+  if (!status_.is_ok()) return;
+  status_ = std::move(reason);
+  outgoing_.clear();
+  outgoing_sent_ = 0;
+}
+
+std::vector<std::byte>& ControlStream::begin_frame(const ControlHeader& header) {
+  if (backlog() > kMaxBacklogBytes)
+    fail(Status(Code::kExhausted, "send control frame", concat("the peer does not read: ", backlog(), " bytes wait for it")));
+  frame_begin_ = outgoing_.size();
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  outgoing_.insert(outgoing_.end(), bytes.begin(), bytes.end());
+  return outgoing_;
+}
+
+void ControlStream::end_frame() {
+  if (!status_.is_ok() || !send_error_.is_ok()) {
+    outgoing_.clear();
+    return;
+  }
+  const size_t payload = outgoing_.size() - frame_begin_ - sizeof(ControlHeader);
+  assert(payload <= kMaxControlPayloadBytes);
+  const auto payload_bytes = static_cast<uint32_t>(payload);
+  std::memcpy(outgoing_.data() + frame_begin_ + offsetof(ControlHeader, payload_bytes), &payload_bytes, sizeof payload_bytes);
+  outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
+}
+
+void ControlStream::send(const ControlHeader& header, std::span<const std::byte> payload) {
+  std::vector<std::byte>& out = begin_frame(header);
+  out.insert(out.end(), payload.begin(), payload.end());
+  end_frame();
+}
+
+bool ControlStream::flush() {
+  if (!socket_ || backlog() == 0) return false;
+  const auto rest = std::span<const std::byte>(outgoing_).subspan(outgoing_sent_);
+  ssize_t n = 0;
+  do n = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  if (n < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    send_error_ = system_error("send control frame", errno);
+    outgoing_.clear();
+    outgoing_sent_ = 0;
+    return false;
+  }
+  outgoing_sent_ += static_cast<size_t>(n);
+  if (outgoing_sent_ == outgoing_.size()) {
+    outgoing_.clear();
+    outgoing_sent_ = 0;
+  } else if (outgoing_sent_ > outgoing_.size() / 2) {  // each byte is moved once at most, on average
+    outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<ptrdiff_t>(outgoing_sent_));
+    outgoing_sent_ = 0;
+  }
+  return n > 0;
+}
+
+// Room for `bytes` from `incoming_begin_` on.
+void ControlStream::make_room(size_t bytes) {
+  const size_t kept = incoming_end_ - incoming_begin_;
+  if (bytes > incoming_bytes_) {
+    auto larger = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    if (kept > 0) std::memcpy(larger.get(), incoming_.get() + incoming_begin_, kept);
+    incoming_ = std::move(larger);
+    incoming_bytes_ = bytes;
+  } else if (incoming_begin_ > 0 && kept > 0) {
+    std::memmove(incoming_.get(), incoming_.get() + incoming_begin_, kept);
+  }
+  incoming_begin_ = 0;
+  incoming_end_ = kept;
+}
+
+bool ControlStream::receive(ControlSink& sink) {
+  size_t total = 0;
+  bool more = socket_ && (incoming_ || has_something(socket_.get()));
+  while (more && total < kReadPerCall && status_.is_ok()) {
+    // A buffer that the last read filled was too small.
+    const size_t usual = incoming_peak_ >= kSmallBufferBytes ? kReadBytes : kSmallBufferBytes;
+    make_room(std::max(usual, incoming_wanted_));
+    const size_t room = incoming_bytes_ - incoming_end_;
+    const ssize_t n = ::recv(socket_.get(), incoming_.get() + incoming_end_, room, MSG_DONTWAIT);
+    if (n > 0) {
+      incoming_end_ += static_cast<size_t>(n);
+      incoming_peak_ = std::max(incoming_peak_, incoming_end_);
+      total += static_cast<size_t>(n);
+      parse(sink);
+      more = static_cast<size_t>(n) == room;
+    } else if (n == 0) {
+      const size_t left = incoming_end_ - incoming_begin_;
+      fail(Status(Code::kPeerGone, "read control frame",
+                  left == 0 ? std::string("connection closed by the peer")
+                            : concat("connection closed by the peer after ", left, " bytes of a frame")));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      more = false;
+    } else if (errno != EINTR) {
+      fail(system_error("read control frame", errno));
+    }
+  }
+  if (!more && !send_error_.is_ok()) fail(send_error_);  // nothing of the peer is left to read
+  return total > 0;
+}
+
+void ControlStream::parse(ControlSink& sink) {
+  incoming_wanted_ = 0;
+  while (status_.is_ok() && incoming_end_ - incoming_begin_ >= sizeof(ControlHeader)) {
+    ControlHeader header;
+    std::memcpy(&header, incoming_.get() + incoming_begin_, sizeof header);
+    if (Status status = check_header(header); !status.is_ok()) return fail(std::move(status));
+    const size_t frame_bytes = sizeof header + header.payload_bytes;
+    if (frame_bytes > incoming_end_ - incoming_begin_) {
+      incoming_wanted_ = frame_bytes;
+      return;
+    }
+    const std::span<const std::byte> payload(incoming_.get() + incoming_begin_ + sizeof header, header.payload_bytes);
+    const bool for_flow = header.type == static_cast<uint8_t>(ControlType::kPeer);
+    if (Status status = for_flow ? deliver_to_flow(header, payload) : sink.on_frame(header, payload); !status.is_ok())
+      return fail(std::move(status));
+    incoming_begin_ += frame_bytes;
+  }
+}
+
+Status ControlStream::deliver_to_flow(const ControlHeader& header, std::span<const std::byte> payload) {
+  const auto type = static_cast<FrameType>(header.value);
+  if (header.value > static_cast<uint64_t>(FrameType::kSubmitted) || !is_peer_message(type))
+    return Status(Code::kProtocol, "read control frame", concat("a peer message of type ", header.value));
+  if (header.operation < flows_.size() && flows_[header.operation] != nullptr)
+    flows_[header.operation]->on_peer_message(type, payload);
+  return Status::ok();
+}
+
+void ControlStream::free_unused() {
+  if (backlog() == 0 && is_unused(outgoing_.capacity(), outgoing_peak_)) std::vector<std::byte>().swap(outgoing_);
+  if (incoming_begin_ == incoming_end_ && is_unused(incoming_bytes_, incoming_peak_)) {
+    incoming_.reset();
+    incoming_bytes_ = incoming_begin_ = incoming_end_ = 0;
+  }
+  outgoing_peak_ = backlog();
+  incoming_peak_ = incoming_end_ - incoming_begin_;
+}
+
+void ControlStream::check_alive(Duration silence) {
+  free_unused();
+  // What the kernel remembers from before is not this stream's: nothing was asked then.
+  if (!socket_ || !status_.is_ok() || Clock::steady().now() - attached_at_ < silence) return;
+  const std::optional<HostSigns> signs = host_signs(socket_.get());
+  if (!signs || !is_silent(*signs, silence)) return;
+  fail(Status(Code::kPeerGone, "check the peer",
+              concat("its host has not answered for ", std::min(signs->since_ack, signs->since_data).count(), " ms")));
+}
+
+}  // namespace tcpx
