@@ -1,6 +1,7 @@
 // Mutex with lock annotations that clang checks (-Wthread-safety); other compilers ignore them.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -39,6 +40,10 @@ class TCPX_THREAD_ANNOTATION(scoped_lockable) MutexLock {
 class CondVar {
  public:
   void wait(Mutex& mutex) TCPX_REQUIRES(mutex) { cv_.wait(mutex); }
+  /// @return false: the time has come
+  bool wait_until(Mutex& mutex, std::chrono::steady_clock::time_point time) TCPX_REQUIRES(mutex) {
+    return cv_.wait_until(mutex, time) == std::cv_status::no_timeout;
+  }
   void notify_all() { cv_.notify_all(); }
 
  private:
