@@ -5,11 +5,15 @@
 // compared, so an address never travels.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <optional>
+#include <random>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -29,39 +33,70 @@ struct Region {
 
 class MemoryRegistry;
 
-/// Keeps a region from being let go. Move-only; the registry must outlive it.
+/// Keeps a region from being let go. Move-only, one thread at a time; the registry must outlive it.
 class RegionUse {
  public:
   RegionUse() = default;
-  RegionUse(RegionUse&& other) noexcept;
-  RegionUse& operator=(RegionUse&& other) noexcept;
-  ~RegionUse();
-  explicit operator bool() const;
+  RegionUse(RegionUse&& other) noexcept : entry_(std::exchange(other.entry_, nullptr)) {}
+  RegionUse& operator=(RegionUse&& other) noexcept {
+    if (this == &other) return *this;
+    release();
+    entry_ = std::exchange(other.entry_, nullptr);
+    return *this;
+  }
+  ~RegionUse() { release(); }
+  explicit operator bool() const { return entry_ != nullptr; }
   const Region& region() const;
 
  private:
   friend class MemoryRegistry;
   struct Entry;
-  RegionUse(MemoryRegistry* registry, Entry* entry);
-  MemoryRegistry* registry_ = nullptr;
+  explicit RegionUse(Entry& entry);
+  void release();
   Entry* entry_ = nullptr;
 };
 
-/// A range of an advertisement, looked up and checked.
-struct GrantedRange {
+/// The registry's own. All but `region` (constant) and `uses` is guarded by the registry's lock.
+struct RegionUse::Entry {
+  Entry(MemoryRegistry& owner, const Region& what) : registry(owner), region(what) {}
+
+  MemoryRegistry& registry;
+  const Region region;
+  uint64_t count = 1;    ///< registrations
+  bool closing = false;  ///< its last count is being removed: no new uses
+  bool* kept = nullptr;  ///< of the `remove` that waits: set when the region was added again; `uses` carries kWaited
+  /// Slots by connection and range, so that a range is found again and a connection's lie together.
+  std::map<std::tuple<ConnId, uintptr_t, size_t>, uint64_t> slots{};
+  /// RegionUses that hold it, and kWaited. Raised with the lock held, lowered without.
+  std::atomic<uint64_t> uses{0};
+  static constexpr uint64_t kWaited = uint64_t{1} << 63;
+};
+
+/// A range that lies in the region it holds.
+struct HeldRange {
   RegionUse use;
   std::byte* data = nullptr;
   size_t bytes = 0;
 };
 
-/// Any thread.
+/// Of a slot that somebody handed the application: is it one, and one that this version knows. What it names is known only to
+/// the endpoint that made it. @return kInvalidArgument, kUnsupported
+Status check_slot(const RemoteSlot& slot);
+
+/// Any thread. A call holds the lock for a look into a hash table; only `remove` waits, and not with the lock.
 class MemoryRegistry {
  public:
+  static constexpr size_t kMaxAdverts = size_t{1} << 20;
+
   /// @param instance of the endpoint, stands in every slot
   explicit MemoryRegistry(uint64_t instance);
   ~MemoryRegistry();
+  MemoryRegistry(const MemoryRegistry&) = delete;
+  MemoryRegistry& operator=(const MemoryRegistry&) = delete;
 
-  /// The same data, bytes and type again: the same id, counted. @return kInvalidArgument: nullptr, no bytes, or wraps around
+  /// The same data, bytes and type again: the same id, counted. Ids are never 0 and never reused.
+  /// Adding a region that is being removed keeps it: that removal then ends as one of a count that is not the last.
+  /// @return kInvalidArgument: nullptr, no bytes, or wraps around
   Result<MemoryId> add(const void* data, size_t bytes, MemoryType type);
 
   /// Checks that [data, data + bytes) lies in the region and holds it. bytes may be 0.
@@ -70,16 +105,19 @@ class MemoryRegistry {
 
   /// One count less. At the last: withdraws its advertisements, refuses new uses, and waits until nobody holds it.
   /// @return nullopt: others still count on it. The region, no longer known to anybody: the caller now lets connections forget it
-  /// before the application frees the memory. kNotFound; kTimeout: in use until the deadline; it then stays registered with the
-  /// count it had (without the advertisements).
+  /// before the application frees the memory. kNotFound: also while another thread removes the last count. kTimeout: in use until
+  /// the deadline; it is then as it was, without the advertisements.
   Result<std::optional<Region>> remove(MemoryId id, Deadline deadline);
-  /// The same for callers that drive progress themselves: nullptr-free polling form. kExhausted: still in use, ask again.
+  /// The same without waiting, for callers that drive progress themselves. @return kExhausted: still in use, and closed to new
+  /// uses; ask again, or give up with `remove` and a deadline that has passed, which opens it again.
   Result<std::optional<Region>> try_remove(MemoryId id);
 
-  /// @return kExhausted beyond 2^20 distinct ranges. The same range for the same connection gives the same slot.
+  /// The same range for the same connection gives the same slot.
+  /// @return kExhausted beyond kMaxAdverts distinct ranges; kInvalidArgument, kNotFound as `use`
   Result<RemoteSlot> advertise(ConnId conn, MemoryId id, const void* data, size_t bytes);
+  /// A range of an advertisement, all of which came from the wire.
   /// @return kNotFound: no such advertisement for this connection (any more); kInvalidArgument: beyond what was advertised
-  Result<GrantedRange> look_up(ConnId conn, uint64_t slot, uint64_t offset, uint64_t bytes);
+  Result<HeldRange> look_up(ConnId conn, uint64_t slot, uint64_t offset, uint64_t bytes);
   /// Withdraws all of a connection.
   void forget(ConnId conn);
 
@@ -88,9 +126,45 @@ class MemoryRegistry {
 
  private:
   friend class RegionUse;
-  // implementation's own
-  struct State;
-  std::unique_ptr<State> state_;
+  using Entry = RegionUse::Entry;
+  struct Advert {
+    ConnId conn{};
+    Entry* entry = nullptr;
+    std::byte* data = nullptr;
+    size_t bytes = 0;
+  };
+  using RangeKey = std::tuple<uintptr_t, size_t, MemoryType>;
+
+  Result<Entry*> find(MemoryId id, const void* data, size_t bytes) TCPX_REQUIRES(mutex_);
+  Result<Entry*> find_to_remove(MemoryId id) TCPX_REQUIRES(mutex_);
+  void withdraw(Entry& entry) TCPX_REQUIRES(mutex_);
+  Region erase(Entry& entry) TCPX_REQUIRES(mutex_);
+  void wake();
+
+  const uint64_t instance_;
+  mutable Mutex mutex_;
+  CondVar changed_;  ///< a region that a `remove` waits for is held by nobody, or was added again
+  std::unordered_map<MemoryId, Entry> entries_ TCPX_GUARDED_BY(mutex_);
+  std::map<RangeKey, MemoryId> by_range_ TCPX_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, Advert> adverts_ TCPX_GUARDED_BY(mutex_);
+  uint64_t last_id_ TCPX_GUARDED_BY(mutex_) = 0;
+  std::mt19937_64 random_ TCPX_GUARDED_BY(mutex_);
 };
+
+inline RegionUse::RegionUse(Entry& entry) : entry_(&entry) {
+  entry.uses.fetch_add(1, std::memory_order_relaxed);
+}
+
+inline const Region& RegionUse::region() const {
+  return entry_->region;
+}
+
+inline void RegionUse::release() {
+  if (entry_ == nullptr) return;
+  // With the count at 0 a `remove` may erase the entry at once, so nothing of it is touched after the subtraction.
+  MemoryRegistry& registry = entry_->registry;
+  // Release: what was done with the memory is done before the removal that reads 0 gives it back.
+  if (std::exchange(entry_, nullptr)->uses.fetch_sub(1, std::memory_order_release) == (Entry::kWaited | 1)) registry.wake();
+}
 
 }  // namespace tcpx

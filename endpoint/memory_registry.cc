@@ -1,0 +1,236 @@
+#include "endpoint/memory_registry.h"
+
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+constexpr std::array<char, 4> kSlotMagic = {'T', 'X', 'S', 'L'};
+constexpr uint16_t kSlotVersion = 1;
+constexpr uintptr_t kCudaAlignment = 4096;
+
+uintptr_t address_of(const void* data) {
+  return reinterpret_cast<uintptr_t>(data);
+}
+
+std::string range_text(const void* data, size_t bytes) {
+  return concat(bytes, " bytes at ", Hex{address_of(data)});
+}
+
+Status no_region(std::string_view operation, MemoryId id) {
+  return Status(Code::kNotFound, std::string(operation), concat("no registered memory has the id ", static_cast<uint64_t>(id)));
+}
+
+std::mt19937_64 seeded() {
+  std::random_device device;
+  std::seed_seq seed{device(), device(), device(), device(), device(), device(), device(), device()};
+  return std::mt19937_64(seed);
+}
+
+}  // namespace
+
+std::byte* Region::aligned() const {
+  if (type != MemoryType::kCuda) return data;
+  return data - address_of(data) % kCudaAlignment;
+}
+
+size_t Region::aligned_bytes() const {
+  return bytes + static_cast<size_t>(data - aligned());
+}
+
+Status check_slot(const RemoteSlot& slot) {
+  if (slot.magic != kSlotMagic || slot.id == 0) {
+    return Status(Code::kInvalidArgument, "remote slot", "these 64 bytes are not what advertise made");
+  }
+  if (slot.version != kSlotVersion) {
+    return Status(Code::kUnsupported, "remote slot",
+                  concat("has version ", slot.version, ", this library knows version ", kSlotVersion));
+  }
+  return Status::ok();
+}
+
+MemoryRegistry::MemoryRegistry(uint64_t instance) : instance_(instance), random_(seeded()) {}
+MemoryRegistry::~MemoryRegistry() = default;
+
+Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType type) {
+  const uintptr_t address = address_of(data);
+  if (data == nullptr || bytes == 0 || bytes > std::numeric_limits<uintptr_t>::max() - address) {
+    return Status(Code::kInvalidArgument, "register memory", concat(range_text(data, bytes), " are no memory"));
+  }
+  MutexLock lock(mutex_);
+  const auto [known, is_new] = by_range_.try_emplace({address, bytes, type}, MemoryId{last_id_ + 1});
+  if (!is_new) {
+    Entry& entry = entries_.find(known->second)->second;
+    entry.closing = false;
+    if (entry.kept == nullptr) {
+      ++entry.count;
+    } else {
+      // The `remove` that waits is done: this count takes the place of the one it removed.
+      *std::exchange(entry.kept, nullptr) = true;
+      entry.uses.fetch_and(~Entry::kWaited, std::memory_order_relaxed);
+      changed_.notify_all();
+    }
+    return known->second;
+  }
+  const MemoryId id{++last_id_};
+  auto* const first = static_cast<std::byte*>(const_cast<void*>(data));
+  entries_.try_emplace(id, *this, Region{.id = id, .data = first, .bytes = bytes, .type = type});
+  return id;
+}
+
+Result<RegionUse> MemoryRegistry::use(MemoryId id, const void* data, size_t bytes) {
+  MutexLock lock(mutex_);
+  const Result<Entry*> entry = find(id, data, bytes);
+  if (!entry.is_ok()) return entry.status();
+  return RegionUse(**entry);
+}
+
+Result<std::optional<Region>> MemoryRegistry::remove(MemoryId id, Deadline deadline) {
+  MutexLock lock(mutex_);
+  const Result<Entry*> found = find_to_remove(id);
+  if (!found.is_ok()) return found.status();
+  Entry& entry = **found;
+  if (entry.count > 1) {
+    --entry.count;
+    return std::optional<Region>();
+  }
+  withdraw(entry);
+  entry.closing = true;
+  bool kept = false;
+  entry.kept = &kept;
+  // No wake-up is lost: a release either comes before this line, and is subtracted from what it reads, or sees kWaited. Then it
+  // calls `wake`, which takes the lock, and that is free only once this thread waits. Acquire here and below pairs with the
+  // release of each use.
+  uint64_t holders = entry.uses.fetch_or(Entry::kWaited, std::memory_order_acquire);
+  bool in_time = true;
+  while (holders != 0 && in_time) {
+    in_time = changed_.wait_until(mutex_, deadline.at());
+    if (kept) return std::optional<Region>();
+    holders = entry.uses.load(std::memory_order_acquire) & ~Entry::kWaited;
+  }
+  if (holders == 0) return std::optional(erase(entry));
+  entry.uses.fetch_and(~Entry::kWaited, std::memory_order_relaxed);
+  entry.kept = nullptr;
+  entry.closing = false;
+  return Status(Code::kTimeout, "deregister memory",
+                concat(range_text(entry.region.data, entry.region.bytes), " are in use by ", holders, " ranges of operations"));
+}
+
+Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
+  MutexLock lock(mutex_);
+  const Result<Entry*> found = find_to_remove(id);
+  if (!found.is_ok()) return found.status();
+  Entry& entry = **found;
+  if (entry.count > 1) {
+    --entry.count;
+    return std::optional<Region>();
+  }
+  if (!entry.closing) withdraw(entry);
+  entry.closing = true;
+  if (entry.uses.load(std::memory_order_acquire) != 0) {
+    return Status(Code::kExhausted, "deregister memory", "still in use");
+  }
+  return std::optional(erase(entry));
+}
+
+Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const void* data, size_t bytes) {
+  MutexLock lock(mutex_);
+  const Result<Entry*> found = find(id, data, bytes);
+  if (!found.is_ok()) return found.status();
+  Entry& entry = **found;
+  RemoteSlot slot{
+      .magic = kSlotMagic, .version = kSlotVersion, .flags = 0, .endpoint = instance_, .id = 0, .bytes = bytes, .reserved = {}};
+  const std::tuple key(conn, address_of(data), bytes);
+  if (const auto known = entry.slots.find(key); known != entry.slots.end()) {
+    slot.id = known->second;
+    return slot;
+  }
+  if (adverts_.size() >= kMaxAdverts) {
+    return Status(Code::kExhausted, "advertise memory", concat(kMaxAdverts, " ranges are advertised already"));
+  }
+  auto* const first = static_cast<std::byte*>(const_cast<void*>(data));
+  do {
+    slot.id = random_();
+  } while (slot.id == 0 || !adverts_.try_emplace(slot.id, Advert{conn, &entry, first, bytes}).second);
+  entry.slots.emplace(key, slot.id);
+  return slot;
+}
+
+Result<HeldRange> MemoryRegistry::look_up(ConnId conn, uint64_t slot, uint64_t offset, uint64_t bytes) {
+  MutexLock lock(mutex_);
+  const auto found = adverts_.find(slot);
+  // Another connection's is said to be unknown, so that nobody learns what exists.
+  if (found == adverts_.end() || found->second.conn != conn) {
+    return Status(Code::kNotFound, "remote range", "no such advertisement, or it was withdrawn");
+  }
+  const Advert& advert = found->second;
+  if (offset > advert.bytes || bytes > advert.bytes - offset) {
+    return Status(Code::kInvalidArgument, "remote range",
+                  concat(bytes, " bytes at offset ", offset, " do not lie in the ", advert.bytes, " advertised bytes"));
+  }
+  return HeldRange{RegionUse(*advert.entry), advert.data + offset, bytes};
+}
+
+void MemoryRegistry::forget(ConnId conn) {
+  MutexLock lock(mutex_);
+  for (auto& [id, entry] : entries_) {
+    auto slot = entry.slots.lower_bound({conn, 0, 0});
+    while (slot != entry.slots.end() && std::get<ConnId>(slot->first) == conn) {
+      adverts_.erase(slot->second);
+      slot = entry.slots.erase(slot);
+    }
+  }
+}
+
+size_t MemoryRegistry::regions() const {
+  MutexLock lock(mutex_);
+  return entries_.size();
+}
+
+size_t MemoryRegistry::advertised() const {
+  MutexLock lock(mutex_);
+  return adverts_.size();
+}
+
+Result<MemoryRegistry::Entry*> MemoryRegistry::find(MemoryId id, const void* data, size_t bytes) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end() || found->second.closing) return no_region("use memory", id);
+  const Region& region = found->second.region;
+  const uintptr_t first = address_of(region.data);
+  const uintptr_t address = address_of(data);
+  if (address < first || address - first > region.bytes || bytes > region.bytes - (address - first)) {
+    return Status(Code::kInvalidArgument, "use memory",
+                  concat(range_text(data, bytes), " do not lie in the registered ", range_text(region.data, region.bytes)));
+  }
+  return &found->second;
+}
+
+Result<MemoryRegistry::Entry*> MemoryRegistry::find_to_remove(MemoryId id) {
+  const auto found = entries_.find(id);
+  // While another thread waits to remove the last count there is none left for this one.
+  if (found == entries_.end() || found->second.kept != nullptr) return no_region("deregister memory", id);
+  return &found->second;
+}
+
+void MemoryRegistry::withdraw(Entry& entry) {
+  for (const auto& [key, slot] : entry.slots) adverts_.erase(slot);
+  entry.slots.clear();
+}
+
+Region MemoryRegistry::erase(Entry& entry) {
+  const Region region = entry.region;
+  by_range_.erase({address_of(region.data), region.bytes, region.type});
+  entries_.erase(region.id);
+  return region;
+}
+
+void MemoryRegistry::wake() {
+  MutexLock lock(mutex_);
+  changed_.notify_all();
+}
+
+}  // namespace tcpx
