@@ -1,19 +1,24 @@
 // Operations: what an application has started and not yet polled to its end.
 //
-// A slot of the table goes  free -> pending -> done or failed -> free.  The caller's thread takes a free one and fills it, the
-// progress thread alone works on it while it is pending and ends it once, and whoever polls its end gives it back. No step takes
-// a lock that another thread holds while it works.
+// A slot of the table goes  free -> pending -> ended -> free.  The caller's thread takes a free one and fills it, the progress
+// thread alone works on it while it is pending and ends it once, and whoever polls its end gives it back. No step takes a lock
+// that another thread holds while it works.
+//
+// One atomic word per slot holds the state and the generation, which is part of the id. So an id says by itself whether the slot
+// still is what it names, and an old id never touches the operation that has the slot now.
 #pragma once
+
+#include <concurrentqueue.h>
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/gpu_order.h"
+#include "base/mutex.h"
 #include "endpoint/memory_registry.h"
 #include "endpoint/wire.h"
 #include "tcpx/endpoint.h"
@@ -23,15 +28,8 @@ namespace tcpx {
 enum class OperationKind : uint8_t { kSend, kRecv, kWrite, kRead };
 std::string_view name_of(OperationKind kind);
 
-/// One local range of an operation: held, checked.
-struct HeldRange {
-  RegionUse use;
-  std::byte* data = nullptr;
-  size_t bytes = 0;
-};
-
 /// Filled by the caller's thread before it is submitted, the progress thread's from then to the end.
-struct Operation {
+struct alignas(64) Operation {
   OperationId id{};
   OperationKind kind = OperationKind::kSend;
   ConnId conn{};
@@ -41,9 +39,20 @@ struct Operation {
   std::vector<WireRange> remote;  ///< kWrite, kRead: as many as ranges
   std::unique_ptr<NotifyMsg> notify;
   std::vector<std::unique_ptr<GpuMark>> after;  ///< memory is touched only when all are reached
-  std::unique_ptr<GpuSignal> signal;            ///< fired at the end
   TimePoint submitted_at, deadline;
-  std::atomic<bool> cancel{false};  ///< set by any thread, seen by the progress thread
+
+  /// The operation will fire `signal` at its end, and keep it until that has been polled. Caller's thread, at most once.
+  void set_signal(std::unique_ptr<GpuSignal> signal);
+  /// Somebody wants it to end early. Progress thread.
+  bool cancel_requested() const;
+
+ private:
+  friend class OperationTable;
+  /// Generation, flags and state; see operation.cc.
+  std::atomic<uint64_t> word_{0};
+  std::unique_ptr<GpuSignal> signal_;
+  std::atomic<void*> event_{nullptr};  ///< of `signal_`, for threads that may come too late
+  Status status_;                      ///< written before the end is shown, read by the one who takes it
 };
 
 /// All functions from any thread unless they say otherwise.
@@ -52,8 +61,11 @@ class OperationTable {
   /// @param capacity 1 ... 2^20. Memory is taken in steps of 256 operations as it is needed.
   explicit OperationTable(uint32_t capacity);
   ~OperationTable();
+  OperationTable(const OperationTable&) = delete;
+  OperationTable& operator=(const OperationTable&) = delete;
 
-  /// A free slot with a new id, pending. @return kExhausted: `capacity` operations have not been polled to their end
+  /// A free slot with a new id, pending; everything else in it is empty.
+  /// @return kExhausted: `capacity` operations have not been polled to their end
   Result<Operation*> acquire();
   /// Gives an acquired operation back that was never submitted.
   void abandon(Operation& operation);
@@ -62,24 +74,40 @@ class OperationTable {
   /// state and wakes who waits. `operation` must not be touched afterwards.
   void finish(Operation& operation, Status status);
 
-  /// As Endpoint::poll.
+  /// As Endpoint::poll. Of several threads one gets the end.
   OperationAnswer poll(OperationId id);
   /// True when `id` is neither pending nor ended-and-not-polled.
   bool is_unknown(OperationId id) const;
-  /// Waits for the end, without taking it: poll does. Spins for `spin` first. @return false at the deadline
+  /// Waits for the end, without taking it: poll does. Spins for `spin` first.
+  /// @return false: still pending at the deadline. True at once for an unknown id.
   bool wait(OperationId id, Deadline deadline, Duration spin);
   /// Marks a pending operation for the progress thread. @return false: not pending
   bool request_cancel(OperationId id);
-  /// True once when `request_cancel` has been called since the last time. Progress thread.
+  /// True once when `request_cancel` has marked operations since the last time. Progress thread.
   bool take_cancel_requests();
   /// The event of a known operation; nullptr without one. kNotFound.
-  Result<void*> event_of(OperationId id);
+  Result<void*> event_of(OperationId id) const;
 
-  uint64_t outstanding() const;  ///< acquired and not given back
+  /// Acquired and not given back. Exact while no other thread is in a call.
+  uint64_t outstanding() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  static constexpr uint32_t kBlockSlots = 256;
+
+  /// The slot that has had an operation of this id, whatever it is now; nullptr: none.
+  Operation* slot_of(OperationId id) const;
+  /// An index that nobody else has. @return false: all are taken
+  bool take_index(uint32_t& index);
+  void empty(Operation& operation);
+  void give_back(Operation& operation);
+
+  const uint32_t capacity_;
+  /// Published when all its slots are there, never taken away before the end.
+  const std::unique_ptr<std::atomic<Operation*>[]> blocks_;
+  std::atomic<uint32_t> slots_{0};  ///< that exist
+  Mutex grow_mutex_;
+  moodycamel::ConcurrentQueue<uint32_t> free_;
+  std::atomic<bool> cancel_requested_{false};
 };
 
 }  // namespace tcpx

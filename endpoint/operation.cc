@@ -1,0 +1,267 @@
+#include "endpoint/operation.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <ctime>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+// The word: generation << 4 | flags | state. The flags belong to pending operations and go with the end.
+constexpr uint64_t kFree = 0, kPending = 1, kEnded = 2, kStateMask = 3;
+constexpr uint64_t kCancel = 4;
+constexpr uint64_t kWaited = 8;  ///< somebody sleeps on the word
+constexpr uint32_t kGenerationShift = 4;
+
+// The id: generation << 20 | index. At a million operations a second a slot's generation lasts for centuries.
+constexpr uint32_t kIndexBits = 20;
+constexpr uint32_t kMaxCapacity = uint32_t{1} << kIndexBits;
+
+/// Longer vectors are not kept for the next operation.
+constexpr size_t kKeptCapacity = 64;
+
+uint64_t generation_of(OperationId id) {
+  return static_cast<uint64_t>(id) >> kIndexBits;
+}
+
+uint32_t index_of(OperationId id) {
+  return static_cast<uint32_t>(static_cast<uint64_t>(id) & (kMaxCapacity - 1));
+}
+
+/// The state of operation `id` in a slot with this word: kFree when the slot is not (any more) that operation's.
+uint64_t state_of(uint64_t word, OperationId id) {
+  return word >> kGenerationShift == generation_of(id) ? word & kStateMask : kFree;
+}
+
+template <class T>
+void empty_vector(std::vector<T>& vector) {
+  if (vector.capacity() > kKeptCapacity) {
+    std::vector<T>().swap(vector);
+  } else {
+    vector.clear();
+  }
+}
+
+/// The half of the word that has state and flags, as the kernel compares it.
+uint32_t* futex_of(std::atomic<uint64_t>& word) {
+  static_assert(sizeof(word) == 8 && std::endian::native == std::endian::little);
+  return reinterpret_cast<uint32_t*>(&word);
+}
+
+/// Sleeps while the word is `seen`, until woken or the deadline; may return early.
+void sleep_on(std::atomic<uint64_t>& word, uint64_t seen, Deadline deadline) {
+  const auto since_epoch = deadline.at().time_since_epoch();  // steady_clock is CLOCK_MONOTONIC, and so is the call's time
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(since_epoch);
+  const timespec until{.tv_sec = seconds.count(), .tv_nsec = static_cast<long>((since_epoch - seconds).count())};
+  ::syscall(SYS_futex, futex_of(word), FUTEX_WAIT_BITSET_PRIVATE, static_cast<uint32_t>(seen), &until, nullptr,
+            FUTEX_BITSET_MATCH_ANY);
+}
+
+void wake_all(std::atomic<uint64_t>& word) {
+  ::syscall(SYS_futex, futex_of(word), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+std::string_view name_of(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kSend:
+      return "send";
+    case OperationKind::kRecv:
+      return "recv";
+    case OperationKind::kWrite:
+      return "write";
+    case OperationKind::kRead:
+      return "read";
+  }
+  return "unknown";
+}
+
+void Operation::set_signal(std::unique_ptr<GpuSignal> signal) {
+  // Release: pairs with `event_of`, which then also sees that the slot has changed hands since an older operation.
+  event_.store(signal->event(), std::memory_order_release);
+  signal_ = std::move(signal);
+}
+
+bool Operation::cancel_requested() const {
+  return (word_.load(std::memory_order_relaxed) & kCancel) != 0;
+}
+
+OperationTable::OperationTable(uint32_t capacity)
+    : capacity_(capacity), blocks_(std::make_unique<std::atomic<Operation*>[]>((capacity + kBlockSlots - 1) / kBlockSlots)) {
+  assert(capacity >= 1 && capacity <= kMaxCapacity);
+}
+
+OperationTable::~OperationTable() {
+  for (uint32_t base = 0; base < capacity_; base += kBlockSlots) {
+    delete[] blocks_[base / kBlockSlots].load(std::memory_order_relaxed);
+  }
+}
+
+Result<Operation*> OperationTable::acquire() {
+  uint32_t index = 0;
+  if (!take_index(index)) {
+    return Status(Code::kExhausted, "start an operation",
+                  concat(capacity_, " operations have been started and not yet polled to their end"));
+  }
+  Operation& operation = blocks_[index / kBlockSlots].load(std::memory_order_acquire)[index % kBlockSlots];
+  const uint64_t generation = (operation.word_.load(std::memory_order_relaxed) >> kGenerationShift) + 1;
+  operation.id = OperationId{generation << kIndexBits | index};
+  operation.word_.store(generation << kGenerationShift | kPending, std::memory_order_release);
+  return &operation;
+}
+
+void OperationTable::abandon(Operation& operation) {
+  empty(operation);
+  const uint64_t word = static_cast<uint64_t>(operation.id) >> kIndexBits << kGenerationShift;
+  // Nobody has the id, but somebody may have guessed it.
+  if ((operation.word_.exchange(word | kFree, std::memory_order_acq_rel) & kWaited) != 0) wake_all(operation.word_);
+  give_back(operation);
+}
+
+void OperationTable::finish(Operation& operation, Status status) {
+  empty(operation);
+  if (operation.signal_ != nullptr) operation.signal_->fire();
+  operation.status_ = std::move(status);
+  const uint64_t ended = generation_of(operation.id) << kGenerationShift | kEnded;
+  // From here on the slot may be polled and taken again. Release: whoever reads the end sees everything above.
+  std::atomic<uint64_t>& word = operation.word_;
+  const uint64_t before = word.exchange(ended, std::memory_order_acq_rel);
+  assert((before & kStateMask) == kPending);
+  if ((before & kWaited) != 0) wake_all(word);
+}
+
+OperationAnswer OperationTable::poll(OperationId id) {
+  Operation* const slot = slot_of(id);
+  if (slot == nullptr) return {};
+  uint64_t word = slot->word_.load(std::memory_order_acquire);
+  const uint64_t state = state_of(word, id);
+  if (state == kPending) return {.state = OperationState::kPending, .status = {}};
+  // One thread changes the word, and the operation's remains are that thread's.
+  if (state != kEnded || !slot->word_.compare_exchange_strong(word, word & ~kStateMask, std::memory_order_acq_rel)) return {};
+  OperationAnswer answer;
+  answer.state = slot->status_.is_ok() ? OperationState::kDone : OperationState::kFailed;
+  answer.status = std::exchange(slot->status_, Status());
+  give_back(*slot);
+  return answer;
+}
+
+bool OperationTable::is_unknown(OperationId id) const {
+  const Operation* const slot = slot_of(id);
+  return slot == nullptr || state_of(slot->word_.load(std::memory_order_acquire), id) == kFree;
+}
+
+bool OperationTable::wait(OperationId id, Deadline deadline, Duration spin) {
+  Operation* const slot = slot_of(id);
+  if (slot == nullptr) return true;
+  std::atomic<uint64_t>& word = slot->word_;
+  const Deadline spin_end = Deadline::after(spin).earlier(deadline);
+  do {
+    if (state_of(word.load(std::memory_order_acquire), id) != kPending) return true;
+    pause_briefly();
+  } while (!spin_end.expired());
+
+  // No wake-up is lost, because kWaited and the state are one word. All changes of it have one order: either the end comes first,
+  // then setting kWaited fails and the loop sees the end; or kWaited comes first, then `finish` gets it with the old word and
+  // wakes. The kernel puts a thread to sleep only if the word is still the one with kWaited, checked in one step with the wake.
+  uint64_t seen = word.load(std::memory_order_acquire);
+  while (state_of(seen, id) == kPending) {
+    if (deadline.expired()) return false;
+    const uint64_t waited = seen | kWaited;
+    if (seen == waited || word.compare_exchange_weak(seen, waited, std::memory_order_relaxed)) sleep_on(word, waited, deadline);
+    seen = word.load(std::memory_order_acquire);
+  }
+  return true;
+}
+
+bool OperationTable::request_cancel(OperationId id) {
+  Operation* const slot = slot_of(id);
+  if (slot == nullptr) return false;
+  // The flag is set in the very word that says the operation is pending, so it never reaches the slot's next one.
+  uint64_t word = slot->word_.load(std::memory_order_relaxed);
+  do {
+    if (state_of(word, id) != kPending) return false;
+  } while (!slot->word_.compare_exchange_weak(word, word | kCancel, std::memory_order_relaxed));
+  // Release: who takes this sees the mark.
+  cancel_requested_.store(true, std::memory_order_release);
+  return true;
+}
+
+bool OperationTable::take_cancel_requests() {
+  // Nearly always there is none, and reading costs other threads nothing.
+  return cancel_requested_.load(std::memory_order_relaxed) && cancel_requested_.exchange(false, std::memory_order_acquire);
+}
+
+Result<void*> OperationTable::event_of(OperationId id) const {
+  const Operation* const slot = slot_of(id);
+  // A later operation sets its event after the word has changed. Acquire: who reads that event reads that word below.
+  void* const event = slot == nullptr ? nullptr : slot->event_.load(std::memory_order_acquire);
+  if (slot == nullptr || state_of(slot->word_.load(std::memory_order_acquire), id) == kFree) {
+    return Status(Code::kNotFound, "completion event", concat("no operation has the id ", static_cast<uint64_t>(id)));
+  }
+  return event;
+}
+
+uint64_t OperationTable::outstanding() const {
+  const uint64_t slots = slots_.load(std::memory_order_acquire);
+  return slots - std::min<uint64_t>(slots, free_.size_approx());
+}
+
+Operation* OperationTable::slot_of(OperationId id) const {
+  const uint32_t index = index_of(id);
+  if (index >= capacity_) return nullptr;
+  Operation* const block = blocks_[index / kBlockSlots].load(std::memory_order_acquire);
+  return block == nullptr ? nullptr : &block[index % kBlockSlots];
+}
+
+bool OperationTable::take_index(uint32_t& index) {
+  if (free_.try_dequeue(index)) return true;
+  if (slots_.load(std::memory_order_acquire) == capacity_) return false;
+  MutexLock lock(grow_mutex_);
+  if (free_.try_dequeue(index)) return true;
+  const uint32_t first = slots_.load(std::memory_order_relaxed);
+  if (first == capacity_) return false;
+  blocks_[first / kBlockSlots].store(new Operation[kBlockSlots], std::memory_order_release);
+  const uint32_t end = std::min(first + kBlockSlots, capacity_);
+  slots_.store(end, std::memory_order_release);
+  for (uint32_t i = first + 1; i < end; ++i) free_.enqueue(i);
+  index = first;
+  return true;
+}
+
+void OperationTable::empty(Operation& operation) {
+  empty_vector(operation.ranges);
+  empty_vector(operation.remote);
+  empty_vector(operation.after);
+  operation.notify.reset();
+  operation.kind = OperationKind::kSend;
+  operation.conn = ConnId{};
+  operation.sequence = 0;
+  operation.bytes = 0;
+}
+
+void OperationTable::give_back(Operation& operation) {
+  if (operation.signal_ != nullptr) {
+    operation.event_.store(nullptr, std::memory_order_release);
+    operation.signal_.reset();
+  }
+  free_.enqueue(index_of(operation.id));
+}
+
+}  // namespace tcpx
