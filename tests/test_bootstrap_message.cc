@@ -115,7 +115,8 @@ TEST(BootstrapMessage, FinishCarriesEveryCodeAndItsText) {
 TEST(BootstrapMessage, FinishThatDoesNotAddUpLeavesItsOutputAlone) {
   const Frame good = encode_finish(Status(Code::kCuda, "launch", "no"));
   Status reported(Code::kInternal, "untouched", "");
-  for (const Frame& bad : {patched(good, 0, int32_t{-1}), patched(good, 0, int32_t{14}), shortened(good, 1), lengthened(good)}) {
+  for (const Frame& bad : {patched(good, 0, int32_t{-1}), patched(good, 0, static_cast<int32_t>(kLastCode) + 1),
+                           shortened(good, 1), lengthened(good)}) {
     EXPECT_EQ(decode_finish(bad, reported).code(), Code::kProtocol);
     EXPECT_EQ(reported.operation(), "untouched");
   }
