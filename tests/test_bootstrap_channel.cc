@@ -328,6 +328,131 @@ TEST(BootstrapChannel, APeerMessageTooShortForItsHeaderBreaksTheChannel) {
   EXPECT_EQ(channel.peer_status().code(), Code::kProtocol);
 }
 
+// What is left in a socket, as text.
+std::string rest_of(int fd) {
+  std::string text;
+  char buffer[256];
+  for (;;) {
+    const ssize_t n = ::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
+    if (n <= 0) return text;
+    text.append(buffer, static_cast<size_t>(n));
+  }
+}
+
+TEST(BootstrapChannel, BothEndsDetachAndGoOnWithTheSocket) {
+  Ends ends = two_ends();
+  auto other = in_thread([&] { return ends.b.detach(soon()); });
+  auto a = ends.a.detach(soon());
+  auto b = other.get();
+  ASSERT_TRUE(a.is_ok()) << a.status().to_string();
+  ASSERT_TRUE(b.is_ok()) << b.status().to_string();
+  ASSERT_TRUE(send_all(a->get(), bytes_of("to b"), soon()).is_ok());
+  ASSERT_TRUE(send_all(b->get(), bytes_of("to a"), soon()).is_ok());
+  EXPECT_EQ(rest_of(a->get()), "to a");
+  EXPECT_EQ(rest_of(b->get()), "to b");
+}
+
+TEST(BootstrapChannel, BytesBehindAPeersDetachStayInTheSocket) {
+  // A whole frame of ours behind it is no frame either.
+  const auto frame = encode_frame(encode_barrier(1));
+  const std::string like_a_frame(reinterpret_cast<const char*>(frame.data()), frame.size());
+  for (const std::string& raw : {std::string("x"), std::string(100000, 'r'), like_a_frame}) {
+    Sockets sockets = socket_pair();
+    BootstrapChannel channel = channel_on(std::move(sockets.a));
+    auto bytes = encode_frame(encode_detach());
+    const auto behind = bytes_of(raw);
+    bytes.insert(bytes.end(), behind.begin(), behind.end());
+    ASSERT_TRUE(send_all(sockets.b.get(), bytes, soon()).is_ok());
+    const auto socket = channel.detach(soon());
+    ASSERT_TRUE(socket.is_ok()) << socket.status().to_string();
+    EXPECT_EQ(rest_of(socket->get()), raw);
+  }
+}
+
+TEST(BootstrapChannel, APeersLastFramesBeforeItsDetachAreStillThere) {
+  Ends ends = two_ends();
+  auto other = in_thread([&] {
+    TCPX_RETURN_IF_ERROR(ends.b.barrier(soon()));
+    return ends.b.detach(soon()).status();
+  });
+  // Long enough behind for the detach frame to have come together with the barrier.
+  ASSERT_TRUE(ends.a.barrier(soon()).is_ok());
+  EXPECT_TRUE(ends.a.detach(soon()).is_ok());
+  EXPECT_TRUE(other.get().is_ok());
+}
+
+TEST(BootstrapChannel, DetachingWithUnreadFramesIsAProtocolError) {
+  Ends before = two_ends();
+  ASSERT_TRUE(before.b.send_handles(some_handles(1), soon()).is_ok());
+  ASSERT_TRUE(before.a.peer_status().is_ok());
+  EXPECT_EQ(before.a.detach(soon()).status().code(), Code::kProtocol);
+
+  Ends meanwhile = two_ends();
+  auto detaching = in_thread([&] { return meanwhile.a.detach(soon()).status(); });
+  EXPECT_EQ(detaching.wait_for(milliseconds(20)), std::future_status::timeout);
+  ASSERT_TRUE(meanwhile.b.send_handles(some_handles(1), soon()).is_ok());
+  EXPECT_EQ(detaching.get().code(), Code::kProtocol);
+}
+
+TEST(BootstrapChannel, DetachingWithUnsentPeerMessagesIsAProtocolError) {
+  Ends ends = two_ends();
+  const auto flow = ends.a.open_flow();
+  const std::string text(kMaxPeerMessageBytes, 'g');
+  // More than a socket takes from a peer that does not read.
+  for (int i = 0; i < 1500; ++i) ASSERT_TRUE(flow->post(FrameType::kGrant, bytes_of(text)).is_ok());
+  const Status status = ends.a.detach(soon()).status();
+  EXPECT_EQ(status.code(), Code::kProtocol);
+  EXPECT_NE(status.detail().find("bytes of peer messages"), std::string::npos) << status.to_string();
+}
+
+TEST(BootstrapChannel, APeerThatFinishesInsteadOfDetachingSaysWhy) {
+  const Status failure(Code::kPlugin, "connect", "no device");
+  for (const bool finish_first : {true, false}) {
+    Ends ends = two_ends();
+    auto finishing = [&] { return ends.b.finish(failure, soon()); };
+    auto detaching = [&] {
+      const Status status = ends.a.detach(soon()).status();
+      return ends.a.finish(status, soon());
+    };
+    std::future<Status> finished, detached;
+    if (finish_first) finished = in_thread(finishing);
+    detached = in_thread(detaching);
+    if (!finish_first) finished = in_thread(finishing);
+    EXPECT_EQ(finished.get().to_string(), failure.to_string()) << "at once, without waiting for a verdict that cannot come";
+    EXPECT_EQ(detached.get().to_string(), "TCPX_E_PLUGIN: peer reported: connect: no device");
+  }
+}
+
+TEST(BootstrapChannel, APeerThatDetachesWhileThisEndExpectsMoreIsAProtocolError) {
+  Ends ends = two_ends();
+  auto detaching = in_thread([&] { return ends.b.detach(soon()).status(); });
+  const Status status = ends.a.receive_handles(1, soon()).status();
+  EXPECT_EQ(status.to_string(), "TCPX_E_PROTOCOL: bootstrap: the peer has detached its socket, this end has not");
+  EXPECT_EQ(ends.a.barrier(soon()).to_string(), status.to_string());
+  EXPECT_EQ(ends.a.peer_status().to_string(), status.to_string());
+  EXPECT_EQ(ends.a.finish(Status::ok(), soon()).to_string(), status.to_string()) << "without waiting for a verdict";
+  EXPECT_EQ(detaching.get().detail(), "the peer has finished, this end has not");
+}
+
+TEST(BootstrapChannel, DetachEndsAtItsDeadlineWhenStoppedAndWhenThePeerDies) {
+  Ends ends = two_ends();
+  EXPECT_EQ(ends.a.detach(Deadline::after(milliseconds(20))).status().code(), Code::kTimeout);
+  EXPECT_EQ(ends.a.finish(Status::ok(), soon()).code(), Code::kTimeout) << "nothing more can be said";
+
+  Sockets sockets = socket_pair();
+  std::atomic<bool> stop = false;
+  BootstrapChannel stopped(std::move(sockets.a), SocketAddress::loopback(1), "test", &stop);
+  auto detaching = in_thread([&] { return stopped.detach(soon()).status(); });
+  stop = true;
+  EXPECT_EQ(detaching.get().detail(), "interrupted");
+
+  Sockets others = socket_pair();
+  BootstrapChannel alone = channel_on(std::move(others.a));
+  auto waiting = in_thread([&] { return alone.detach(soon()).status(); });
+  others.b.reset();
+  EXPECT_EQ(waiting.get().code(), Code::kPeerGone);
+}
+
 TEST(BootstrapChannel, NothingSentIsLostWhenBothLeaveWithoutSleeping) {
   auto server = BootstrapServer::create({.host = "127.0.0.1"});
   ASSERT_TRUE(server.is_ok());

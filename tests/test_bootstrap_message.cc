@@ -131,6 +131,9 @@ TEST(BootstrapMessage, OneTypeIsNotTakenForAnother) {
   EXPECT_EQ(decode_parameters(barrier).status().code(), Code::kProtocol);
   const Status status = decode_handles(barrier, 1).status();
   EXPECT_EQ(status.detail(), "expected a handles frame, got barrier");
+  EXPECT_TRUE(decode_detach(encode_detach()).is_ok());
+  EXPECT_EQ(decode_detach(lengthened(encode_detach())).code(), Code::kProtocol);
+  EXPECT_EQ(decode_detach(barrier).code(), Code::kProtocol);
 }
 
 }  // namespace

@@ -92,8 +92,10 @@ Status BootstrapChannel::stick(Status status) {
   return broken_;
 }
 
-// What the peer's finish frame means to a call that expected the channel to go on.
+// What the peer's last frame means to a call that expected the channel to go on.
 Status BootstrapChannel::verdict() const {
+  if (peer_detached_ && !detached_)
+    return Status(Code::kProtocol, "bootstrap", "the peer has detached its socket, this end has not");
   if (!peer_final_) return Status::ok();
   if (!peer_final_->is_ok()) return *peer_final_;
   return Status(Code::kProtocol, "bootstrap", "the peer has finished, this end has not");
@@ -101,7 +103,8 @@ Status BootstrapChannel::verdict() const {
 
 // Takes in what has arrived, so that a finish frame is seen even while earlier frames wait to be asked for.
 Status BootstrapChannel::read_available() {
-  for (int taken = 0; taken < kMaxFramesPerLook && broken_.is_ok() && !peer_final_ && inbox_.size() < kMaxInbox; ++taken) {
+  const auto may_read = [&] { return broken_.is_ok() && !peer_final_ && !peer_detached_ && inbox_.size() < kMaxInbox; };
+  for (int taken = 0; taken < kMaxFramesPerLook && may_read(); ++taken) {
     const Result<bool> whole = read_frame_part(socket_.get(), assembler_);
     if (!whole.is_ok()) return stick(whole.status());
     if (!*whole) break;
@@ -110,6 +113,11 @@ Status BootstrapChannel::read_available() {
       continue;
     }
     Frame frame = assembler_.take();
+    if (frame.type == FrameType::kDetach) {
+      if (Status status = decode_detach(frame); !status.is_ok()) return stick(std::move(status));
+      peer_detached_ = true;
+      continue;
+    }
     if (frame.type != FrameType::kFinish) {
       inbox_.push_back(std::move(frame));
       continue;
@@ -269,13 +277,13 @@ Status BootstrapChannel::peer_status() {
 
 Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
   // Even when what came in was broken, what goes out may still reach the peer and tell it why.
-  if (socket_) {
+  if (socket_ && !detached_) {
     const Status sent = send_bytes(encode_frame(encode_finish(mine)), deadline);
     bool stopped = false;
-    while (!peer_final_ && broken_.is_ok()) {
+    while (!peer_final_ && !peer_detached_ && broken_.is_ok()) {
       inbox_.clear();  // frames sent before the peer knew that this end is done
       (void)read_available();
-      if (peer_final_ || !broken_.is_ok()) break;
+      if (peer_final_ || peer_detached_ || !broken_.is_ok()) break;
       Status waited = sent;
       if (sent.is_ok()) waited = wait_readable(socket_.get(), deadline, stopped ? nullptr : stop_);
       if (!stopped && stop_ != nullptr && stop_->load()) {
@@ -286,11 +294,35 @@ Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
       if (waited.is_ok() && deadline.expired()) waited = Status(Code::kTimeout, "bootstrap finish", "deadline passed");
       if (!waited.is_ok()) (void)stick(std::move(waited));
     }
-    socket_.reset();
   }
+  socket_.reset();
   TCPX_RETURN_IF_ERROR(mine);
   if (peer_final_) return *peer_final_;
-  return broken_;
+  TCPX_RETURN_IF_ERROR(broken_);
+  return verdict();
+}
+
+Result<UniqueFd> BootstrapChannel::detach(Deadline deadline) {
+  const auto nothing_waits = [this] {
+    if (inbox_.empty() && outgoing_sent_ == outgoing_.size()) return Status::ok();
+    return Status(Code::kProtocol, "detach bootstrap socket",
+                  concat(inbox_.size(), " frames have not been asked for, ", outgoing_.size() - outgoing_sent_,
+                         " bytes of peer messages not been sent"));
+  };
+  (void)read_available();
+  TCPX_RETURN_IF_ERROR(peer_final_ ? verdict() : broken_);
+  TCPX_RETURN_IF_ERROR(nothing_waits());
+  detached_ = true;
+  TCPX_RETURN_IF_ERROR(send(encode_detach(), deadline));
+  for (;;) {
+    const Status status = read_available();
+    if (Status waits = nothing_waits(); !waits.is_ok()) return stick(std::move(waits));
+    if (peer_detached_) return std::move(socket_);
+    TCPX_RETURN_IF_ERROR(verdict());
+    TCPX_RETURN_IF_ERROR(status);
+    if (deadline.expired()) return stick(Status(Code::kTimeout, "wait for the peer", "deadline passed"));
+    if (Status waited = wait_readable(socket_.get(), deadline, stop_); !waited.is_ok()) return stick(std::move(waited));
+  }
 }
 
 }  // namespace tcpx

@@ -3,6 +3,7 @@
 // Both ends hold one; from the hello on they are equals. Frames arrive in the order they were sent, every wait has a deadline,
 // and the channel ends with `finish`, in which each side tells the other how it went. Because each side leaves only after it has
 // read the other's last frame, nothing that was sent is lost when the sockets close and nobody has to wait "long enough".
+// Or both ends `detach` the socket and go on with a protocol of their own.
 //
 // The first error sticks: when the peer is gone, has broken the protocol or has reported a failure, every later call says so. A
 // deadline that passes while receiving is not such an error; the call may be repeated. One thread at a time per channel.
@@ -44,6 +45,7 @@ class BootstrapChannel {
 
   const SocketAddress& peer() const { return peer_; }
   const std::string& peer_build() const { return peer_build_; }
+  const std::atomic<bool>* stop() const { return stop_; }
   /// Network interface that the channel goes over; "" when that cannot be told.
   std::string interface() const { return interface_of_socket(socket_.get()); }
 
@@ -72,6 +74,12 @@ class BootstrapChannel {
   /// @return `mine` when it is an error, else what the peer reported, else why its verdict did not come.
   Status finish(const Status& mine, Deadline deadline);
 
+  /// Both ends call it: returns the socket when the peer has called it too. What the peer sends next on the socket is still in
+  /// it, and there must be no flow any more. The channel is then used up.
+  /// @return kProtocol: there are frames that this end has not asked for, or peer messages not sent yet; what the peer reported
+  /// when it has finished instead. After an error only `finish` is left.
+  Result<UniqueFd> detach(Deadline deadline);
+
  private:
   class Flow;
 
@@ -92,6 +100,8 @@ class BootstrapChannel {
   FrameAssembler assembler_;
   std::deque<Frame> inbox_;           // frames that have come and nobody has asked for yet
   std::optional<Status> peer_final_;  // the peer's finish frame
+  bool peer_detached_ = false;        // the peer's detach frame has come: what follows is not ours to read
+  bool detached_ = false;             // this end's has been sent: what follows is no frame to the peer
   Status broken_;                     // why the socket can no longer be used
   uint64_t barriers_ = 0;
   uint32_t next_flow_ = 0;

@@ -24,7 +24,7 @@ uint64_t fnv1a(uint64_t state, std::span<const std::byte> bytes) {
 }
 
 bool is_known(uint16_t type) {
-  return type >= static_cast<uint16_t>(FrameType::kHello) && type <= static_cast<uint16_t>(FrameType::kSubmitted);
+  return type >= static_cast<uint16_t>(FrameType::kHello) && type <= static_cast<uint16_t>(FrameType::kDetach);
 }
 
 }  // namespace
@@ -51,6 +51,8 @@ std::string_view name_of(FrameType type) {
       return "received";
     case FrameType::kSubmitted:
       return "submitted";
+    case FrameType::kDetach:
+      return "detach";
   }
   return "unknown";
 }

@@ -45,11 +45,12 @@ enum class FrameType : uint16_t {
   kChannelDown = 8,
   kReceived = 9,
   kSubmitted = 10,
+  kDetach = 11,  ///< the sender's last frame; whatever follows on the socket is no bootstrap frame
 };
 std::string_view name_of(FrameType type);
 /// True for the frames of peer_messages.h.
 constexpr bool is_peer_message(FrameType type) {
-  return type >= FrameType::kGrant;
+  return type >= FrameType::kGrant && type <= FrameType::kSubmitted;
 }
 
 struct FrameHeader {

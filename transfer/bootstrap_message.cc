@@ -161,6 +161,15 @@ Result<uint64_t> decode_barrier(const Frame& frame) {
   return number;
 }
 
+Frame encode_detach() {
+  return {FrameType::kDetach, {}};
+}
+
+Status decode_detach(const Frame& frame) {
+  TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kDetach));
+  return frame.payload.empty() ? Status::ok() : protocol_error("malformed detach");
+}
+
 // Finish: i32 code, then the text of what failed. A native code means nothing on another machine except to a reader, so it
 // travels within the text.
 

@@ -40,6 +40,9 @@ Result<std::string> decode_hello(const Frame& frame);
 Frame encode_barrier(uint64_t number);
 Result<uint64_t> decode_barrier(const Frame& frame);
 
+Frame encode_detach();
+Status decode_detach(const Frame& frame);
+
 Frame encode_finish(const Status& status);
 /// What the sender reported, as a Status of this side: same code, operation "peer reported". Writes `reported` only on success.
 Status decode_finish(const Frame& frame, Status& reported);

@@ -54,6 +54,9 @@ void decode(const Frame& frame) {
   if (const auto number = tcpx::decode_barrier(frame); number.is_ok()) {
     FUZZ_REQUIRE(frame.type == FrameType::kBarrier && tcpx::encode_barrier(*number).payload == frame.payload);
   }
+  if (tcpx::decode_detach(frame).is_ok()) {
+    FUZZ_REQUIRE(frame.type == FrameType::kDetach && tcpx::encode_detach().payload == frame.payload);
+  }
   if (const auto build = tcpx::decode_hello(frame); build.is_ok()) {
     FUZZ_REQUIRE(frame.type == FrameType::kHello && *tcpx::decode_hello(tcpx::encode_hello(*build)) == *build);
   }
