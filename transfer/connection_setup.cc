@@ -51,7 +51,7 @@ Result<std::string> nic_of(NetPlugin& plugin, int dev) {
 }
 
 Result<std::unique_ptr<Connection>> make_connection(std::vector<ChannelParts> parts, const ConnectionOptions& options,
-                                                    const HandshakeWait& wait) {
+                                                    const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
   auto watch = LinkWatch::create();
   if (!watch.is_ok()) return watch.status();
   // What is no interface now (a plugin may name its devices as it likes) is none later; what is one and goes is down.
@@ -62,7 +62,7 @@ Result<std::unique_ptr<Connection>> make_connection(std::vector<ChannelParts> pa
   const std::string peer_nic = wait.peer->interface();
   if (!peer_nic.empty()) interfaces.insert(peer_nic);
   ConnectionLinks links{
-      .peer = wait.peer->open_flow(),
+      .peer = link != nullptr ? std::move(link) : wait.peer->open_flow(),
       .peer_nic = peer_nic,
       // Shared, because a std::function wants to copy what it holds.
       .link_is_down = [watch = std::make_shared<LinkWatch>(std::move(*watch)), interfaces = std::move(interfaces)](
@@ -100,7 +100,8 @@ ConnectionOptions PipelineSettings::options(Direction direction) const {
 }
 
 Result<std::unique_ptr<Connection>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
-                                                  const ConnectionOptions& options, const HandshakeWait& wait) {
+                                                  const ConnectionOptions& options, const HandshakeWait& wait,
+                                                  std::unique_ptr<PeerLink> link) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
   TCPX_RETURN_IF_ERROR(compare_settings(Direction::kRecv, devices.size(), options, wait));
   std::vector<Listener> listeners;
@@ -131,11 +132,12 @@ Result<std::unique_ptr<Connection>> open_receiver(NetPlugin& plugin, const Chann
     channels.push_back(
         {.device_handle = std::move(storages[i]), .comm = std::move((*comms)[i]), .receive = receive, .nic = std::move(*nic)});
   }
-  return make_connection(std::move(channels), options, wait);
+  return make_connection(std::move(channels), options, wait, std::move(link));
 }
 
 Result<std::unique_ptr<Connection>> open_sender(NetPlugin& plugin, const ChannelDevices& devices,
-                                                const ConnectionOptions& options, const HandshakeWait& wait) {
+                                                const ConnectionOptions& options, const HandshakeWait& wait,
+                                                std::unique_ptr<PeerLink> link) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
   TCPX_RETURN_IF_ERROR(compare_settings(Direction::kSend, devices.size(), options, wait));
   const auto handles = wait.peer->receive_handles(devices.size(), wait.deadline);
@@ -151,7 +153,7 @@ Result<std::unique_ptr<Connection>> open_sender(NetPlugin& plugin, const Channel
     if (!nic.is_ok()) return nic.status();
     channels.push_back({.comm = std::move((*comms)[i]), .receive = {}, .nic = std::move(*nic)});
   }
-  return make_connection(std::move(channels), options, wait);
+  return make_connection(std::move(channels), options, wait, std::move(link));
 }
 
 }  // namespace tcpx

@@ -42,15 +42,18 @@ struct ReceiverParts {
 };
 
 /// Compares the settings with those of the peer, listens on every device, ships the handles and accepts. The GPU whose memory is
-/// received must be current on this thread (27). `wait.peer` must be set, and must outlive the connection, which sends its grants
-/// and failure reports over it and is to be driven by the thread that uses it. Both halves watch the devices' network interfaces:
-/// one that is down fails its channel.
+/// received must be current on this thread (27). `wait.peer` must be set. Both halves watch the devices' network interfaces: one
+/// that is down fails its channel.
+/// @param link what the connection sends its grants and failure reports over; null: a flow of `wait.peer`, which then must
+/// outlive the connection and be used by the thread that drives it. The same kind at both ends.
 /// @return kMismatch naming what differs, at both ends; kTimeout; what the peer or the plugin says.
 Result<std::unique_ptr<Connection>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
-                                                  const ConnectionOptions& options, const HandshakeWait& wait);
+                                                  const ConnectionOptions& options, const HandshakeWait& wait,
+                                                  std::unique_ptr<PeerLink> link = nullptr);
 
 /// The other half; the GPU whose memory is sent must be current.
 Result<std::unique_ptr<Connection>> open_sender(NetPlugin& plugin, const ChannelDevices& devices,
-                                                const ConnectionOptions& options, const HandshakeWait& wait);
+                                                const ConnectionOptions& options, const HandshakeWait& wait,
+                                                std::unique_ptr<PeerLink> link = nullptr);
 
 }  // namespace tcpx
