@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 
-#include "base/memory_ops.h"
 #include "endpoint/control_stream.h"
 #include "net/net_plugin.h"
 #include "transfer/bootstrap_channel.h"
@@ -26,9 +25,8 @@ struct EndpointIdentity {
 
 struct LinkSetup {
   NetPlugin& plugin;
-  const MemoryOps& memory;
-  const ChannelDevices& devices;
-  ReceiverParts receiver;  ///< unpacker of the endpoint
+  const ChannelDevices& devices;  ///< as many at both ends
+  ReceiverParts receiver;
   PipelineSettings settings;
   uint32_t max_transfers = 64;  ///< per half
   EndpointIdentity identity;
@@ -45,9 +43,9 @@ struct LinkParts {
   std::string interface;  ///< network interface the control connection goes over; may be empty
 };
 
-/// Both ends call it, one with `connector` true. The GPU must be current. @return kMismatch naming what differs, kTimeout,
-/// kPeerGone, kUnsupported, the plugin's error; the peer is told.
-Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const LinkSetup& setup, Deadline deadline,
-                              const std::atomic<bool>* stop);
+/// Both ends call it, one with `connector` true. The GPU must be current. A stop flag of the channel ends it early.
+/// @return kMismatch naming what differs; kTimeout; kPeerGone; kProtocol; what the plugin or the peer says. The peer is told, for
+/// which an error may come a second after the deadline.
+Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const LinkSetup& setup, Deadline deadline);
 
 }  // namespace tcpx

@@ -1,0 +1,131 @@
+#include "endpoint/link_setup.h"
+
+#include <charconv>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "base/text.h"
+#include "endpoint/wire.h"
+#include "transfer/run.h"
+
+namespace tcpx {
+namespace {
+
+constexpr const char* kSetUp = "set up link";
+// Of what wire.h says and of what an endpoint takes for granted about its peer.
+constexpr int kEndpointVersion = 1;
+constexpr std::string_view kMustMatch[] = {"endpoint version"};
+// For telling the peer of an error, also when the time for the setup is over.
+constexpr Duration kFarewell = std::chrono::seconds(1);
+
+constexpr std::string_view role_of(bool connector) {
+  return connector ? "connect" : "accept";
+}
+
+// The peer's number of that name, within [least, most].
+template <class T>
+Status read(const Parameters& theirs, const std::string& name, T least, T most, T& value) {
+  const auto found = theirs.find(name);
+  if (found == theirs.end()) return Status(Code::kProtocol, kSetUp, concat("the peer does not tell its ", name));
+  const std::string& text = found->second;
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < least || number > most) {
+    return Status(Code::kProtocol, kSetUp,
+                  concat("the peer's ", name, " is \"", printable(std::as_bytes(std::span(text)), 32), '"'));
+  }
+  value = number;
+  return Status::ok();
+}
+
+// What the acceptor says to a connector that has come to the wrong endpoint; it is the peer who reads it.
+Status check_wishes(const EndpointIdentity& mine, const EndpointIdentity& peer) {
+  if (peer.wanted_instance != 0 && peer.wanted_instance != mine.instance)
+    return Status(Code::kPeerGone, kSetUp, "another endpoint listens there now (restarted?)");
+  if (peer.wanted_gpu_idx >= 0 && peer.wanted_gpu_idx != mine.gpu_idx) {
+    return Status(Code::kMismatch, kSetUp,
+                  concat("GPU ", peer.wanted_gpu_idx, " is wanted, the endpoint that listens has GPU ", mine.gpu_idx));
+  }
+  return Status::ok();
+}
+
+Result<EndpointIdentity> exchange_identity(BootstrapChannel& channel, bool connector, const LinkSetup& setup, Deadline deadline) {
+  const EndpointIdentity& mine = setup.identity;
+  const size_t channels = setup.devices.size();
+  const Parameters parameters = {{"endpoint version", std::to_string(kEndpointVersion)},
+                                 {"role", std::string(role_of(connector))},
+                                 {"instance", std::to_string(mine.instance)},
+                                 {"gpu", std::to_string(mine.gpu_idx)},
+                                 {"wanted gpu", std::to_string(mine.wanted_gpu_idx)},
+                                 {"wanted instance", std::to_string(mine.wanted_instance)},
+                                 {"inline bytes", std::to_string(mine.inline_bytes)},
+                                 {"channels", std::to_string(channels)}};
+  const auto theirs = channel.exchange_parameters(parameters, kMustMatch, deadline);
+  if (!theirs.is_ok()) return theirs.status();
+  const auto role = theirs->find("role");
+  if (role == theirs->end() || role->second != role_of(!connector)) {
+    return Status(Code::kMismatch, kSetUp,
+                  concat("this end means to ", role_of(connector), ", the peer does not mean to ", role_of(!connector)));
+  }
+  EndpointIdentity peer;
+  constexpr int kMaxInt = std::numeric_limits<int>::max();
+  constexpr uint64_t kMaxInstance = std::numeric_limits<uint64_t>::max();
+  size_t peer_channels = 0;
+  TCPX_RETURN_IF_ERROR(read(*theirs, "instance", uint64_t{0}, kMaxInstance, peer.instance));
+  TCPX_RETURN_IF_ERROR(read(*theirs, "gpu", 0, kMaxInt, peer.gpu_idx));
+  TCPX_RETURN_IF_ERROR(read(*theirs, "wanted gpu", -1, kMaxInt, peer.wanted_gpu_idx));
+  TCPX_RETURN_IF_ERROR(read(*theirs, "wanted instance", uint64_t{0}, kMaxInstance, peer.wanted_instance));
+  TCPX_RETURN_IF_ERROR(read(*theirs, "inline bytes", uint32_t{0}, kMaxInlineBytes, peer.inline_bytes));
+  TCPX_RETURN_IF_ERROR(read(*theirs, "channels", size_t{1}, size_t{kMaxChannels}, peer_channels));
+  if (!connector) TCPX_RETURN_IF_ERROR(check_wishes(mine, peer));
+  if (peer_channels != channels) {
+    return Status(Code::kMismatch, kSetUp,
+                  concat(channels, " channels here and ", peer_channels,
+                         " at the peer: set UCCL_TCPX_NUM_CHANNELS to the same number at both ends"));
+  }
+  return peer;
+}
+
+// Both ends open the connector's sending direction first. The flows are opened in the same order, so that the halves of one
+// direction have the same number.
+Status open_halves(BootstrapChannel& channel, bool connector, const LinkSetup& setup, Deadline deadline, LinkParts& parts) {
+  const HandshakeWait wait{.deadline = deadline, .peer = &channel, .stop = channel.stop()};
+  for (const bool sends : {connector, !connector}) {
+    ConnectionOptions options = setup.settings.options(sends ? Direction::kSend : Direction::kRecv);
+    options.max_transfers = setup.max_transfers;
+    auto flow = parts.stream->open_flow();
+    auto opened = sends ? open_sender(setup.plugin, setup.devices, options, wait, std::move(flow))
+                        : open_receiver(setup.plugin, setup.devices, setup.receiver, options, wait, std::move(flow));
+    // A peer that gives up closes its comms, which the plugin may tell before the channel does.
+    if (!opened.is_ok()) return peers_reason(channel, opened.status());
+    (sends ? parts.send : parts.recv) = std::move(*opened);
+  }
+  return Status::ok();
+}
+
+Result<LinkParts> open_parts(BootstrapChannel& channel, bool connector, const LinkSetup& setup, Deadline deadline) {
+  LinkParts parts;
+  parts.peer_host = channel.peer().host();
+  parts.peer_name = channel.peer().to_string();
+  parts.interface = channel.interface();
+  auto peer = exchange_identity(channel, connector, setup, deadline);
+  if (!peer.is_ok()) return peer.status();
+  parts.peer = *peer;
+  parts.stream = std::make_unique<ControlStream>();
+  TCPX_RETURN_IF_ERROR(open_halves(channel, connector, setup, deadline, parts));
+  auto socket = channel.detach(deadline);
+  if (!socket.is_ok()) return socket.status();
+  parts.stream->attach(std::move(*socket));
+  return parts;
+}
+
+}  // namespace
+
+Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const LinkSetup& setup, Deadline deadline) {
+  auto parts = open_parts(channel, connector, setup, deadline);
+  if (parts.is_ok()) return parts;
+  return channel.finish(parts.status(), Deadline::after(kFarewell));
+}
+
+}  // namespace tcpx
