@@ -1,14 +1,20 @@
-// Memory longer than one registration: every chunk must lie within the registration that it is posted with. The fake plugin
-// compares; nothing is sent, so that addresses are all that the memory needs.
+// What a connection registers. Memory longer than one registration: every chunk must lie within the registration that it is
+// posted with. The fake plugin compares; nothing is sent there, so that addresses are all that the memory needs. And memory that
+// comes and goes while the connection stays.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include "tests/support/count_allocations.h"
+#include "tests/support/expect_log.h"
 #include "tests/support/pipeline_fixture.h"
 
 namespace tcpx {
 namespace {
 
 using testing::Call;
+using testing::channels;
+using testing::expect_clean_success;
+using testing::expect_let_go;
 using testing::Pipeline;
 using testing::PipelineOptions;
 
@@ -72,14 +78,148 @@ TEST(ConnectionRegistrations, MemoryThatWasNeverRegisteredHereIsRefused) {
   Pipeline p;
   std::byte anything[16];
   EXPECT_EQ(p.recv->submit({}).status().code(), Code::kOk) << "nothing, at the begin of the first registration";
-  EXPECT_EQ(p.recv->submit({.memory = {.data = anything, .bytes = 16, .first_handle = 1}, .bytes = 16}).status().code(),
+  EXPECT_EQ(p.recv->submit({.memory = {.data = anything, .bytes = 16, .slot = 1}, .bytes = 16}).status().code(),
             Code::kInvalidArgument);
-  EXPECT_EQ(p.recv->submit({.memory = {.data = anything, .bytes = 0, .first_handle = 7}}).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_EQ(p.recv->submit({.memory = {.data = anything, .bytes = 0, .slot = 7}}).status().code(), Code::kInvalidArgument);
   const auto [raw_send, raw_recv] = p.fake.make_wire();
   auto bare = Connection::create(Comm(p.fake, raw_recv), {}, p.clock).value();
   EXPECT_EQ(bare->submit({}).status().code(), Code::kInvalidArgument) << "nothing is registered at all";
   EXPECT_TRUE(p.fake.close(raw_send).is_ok());
+}
+
+TEST(ConnectionRegistrations, WhatComesAndGoesLeavesNothingBehind) {
+  Pipeline p(channels(2));
+  const size_t before = p.fake.registrations();
+  std::byte* const data = p.target.device();
+  const auto cycle = [&] {
+    const auto a = p.recv->register_memory(data, 4096, MemoryType::kCuda);
+    const auto b = p.recv->register_memory(data, 8192, MemoryType::kHost);
+    ASSERT_TRUE(a.is_ok() && b.is_ok());
+    EXPECT_LE(a->slot, 2u);
+    EXPECT_LE(b->slot, 2u);
+    EXPECT_EQ(p.fake.registrations(), before + 4) << "each with both channels";
+    EXPECT_TRUE(p.recv->deregister_memory(*a).is_ok());
+    EXPECT_TRUE(p.recv->deregister_memory(*b).is_ok());
+  };
+  cycle();
+  const uint64_t allocations = testing::allocation_count();
+  for (int i = 0; i < 100000 && !HasFailure(); ++i) cycle();
+  EXPECT_EQ(testing::allocation_count(), allocations);
+  EXPECT_EQ(p.fake.registrations(), before);
+  const TransferId got = p.submit_recv(0, 50000), sent = p.submit_send(0, 50000);
+  EXPECT_TRUE(p.drive_to_end());
+  expect_clean_success(p, sent, got, 0, 50000);
+}
+
+TEST(ConnectionRegistrations, MemoryOfAPendingTransferStays) {
+  Pipeline p;
+  RegisteredMemory again = p.target_as(MemoryType::kCuda);
+  const TransferId got = p.submit_recv(again, 0, 10000);
+  EXPECT_EQ(p.recv->deregister_memory(again).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(p.recv->deregister_memory(p.recv_memory).is_ok()) << "it uses the other";
+  const TransferId sent = p.submit_send(0, 10000);
+  EXPECT_TRUE(p.drive_to_end());
+  EXPECT_TRUE(p.recv->deregister_memory(again).is_ok()) << "done, though not polled yet";
+  EXPECT_TRUE(p.send->deregister_memory(p.send_memory).is_ok());
+  expect_clean_success(p, sent, got, 0, 10000);
+  EXPECT_EQ(p.fake.registrations(), 0u);
+}
+
+TEST(ConnectionRegistrations, WhatWasDeregisteredIsRefusedAlsoWhenItsSlotIsUsedAgain) {
+  Pipeline p;
+  const RegisteredMemory gone = p.target_as(MemoryType::kCuda);
+  ASSERT_TRUE(p.recv->deregister_memory(gone).is_ok());
+  const auto expect_refused = [&] {
+    EXPECT_EQ(p.recv->deregister_memory(gone).code(), Code::kInvalidArgument);
+    EXPECT_EQ(p.recv->submit({.memory = gone, .bytes = 4096}).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(p.recv->submit({.memory = gone}).status().code(), Code::kInvalidArgument);
+  };
+  expect_refused();
+  const RegisteredMemory next = p.target_as(MemoryType::kHost);
+  EXPECT_EQ(next.slot, gone.slot);
+  expect_refused();
+  RegisteredMemory made_up = next;
+  made_up.slot = 7;
+  EXPECT_EQ(p.recv->deregister_memory(made_up).code(), Code::kInvalidArgument);
+  const TransferId got = p.submit_recv(next, 0, 5000), sent = p.submit_send(0, 5000);
+  EXPECT_TRUE(p.drive_to_end());
+  expect_clean_success(p, sent, got, 0, 5000);
+}
+
+TEST(ConnectionRegistrations, AllPartsOfLongMemoryGo) {
+  Pipeline p(channels(3));
+  const size_t before = p.fake.registrations();
+  const Addresses addresses(3 * kGiB + 1);
+  ASSERT_NE(addresses.begin(), nullptr);
+  const auto memory = p.recv->register_memory(addresses.begin(), 3 * kGiB + 1, MemoryType::kCuda);
+  ASSERT_TRUE(memory.is_ok());
+  EXPECT_EQ(p.fake.registrations(), before + 3 * 4);
+  EXPECT_TRUE(p.recv->deregister_memory(*memory).is_ok());
+  EXPECT_EQ(p.fake.registrations(), before);
+}
+
+TEST(ConnectionRegistrations, ARegistrationThatFailsHalfWayLeavesNothingBehind) {
+  for (uint64_t nth = 1; nth <= 6; ++nth) {
+    Pipeline p(channels(2));
+    const size_t before = p.fake.registrations();
+    const Addresses addresses(3 * kGiB);
+    ASSERT_NE(addresses.begin(), nullptr);
+    const Status failure(Code::kPlugin, "register memory", "no more", Domain::kNccl, 2);
+    p.fake.fail_call(Call::kRegister, nth, failure);
+    const auto memory = p.recv->register_memory(addresses.begin(), 3 * kGiB, MemoryType::kCuda);
+    EXPECT_EQ(memory.status().to_string(), failure.to_string());
+    EXPECT_EQ(p.fake.registrations(), before) << "the " << nth << "th of six";
+  }
+}
+
+TEST(ConnectionRegistrations, WhatThePluginDoesNotTakeBackIsGoneAllTheSame) {
+  Pipeline p;
+  const RegisteredMemory memory = p.target_as(MemoryType::kCuda);
+  p.fake.fail_call(Call::kDeregister, 1, Status(Code::kPlugin, "deregister memory", "no", Domain::kNccl, 2));
+  EXPECT_EQ(p.recv->deregister_memory(memory).code(), Code::kPlugin);
+  EXPECT_EQ(p.recv->deregister_memory(memory).code(), Code::kInvalidArgument);
+}
+
+TEST(ConnectionRegistrations, AClosedConnectionHasNothingLeftToDeregister) {
+  Pipeline p;
+  ASSERT_TRUE(p.recv->close().is_ok());
+  const uint64_t calls = p.fake.calls(Call::kDeregister);
+  EXPECT_TRUE(p.recv->deregister_memory(p.recv_memory).is_ok());
+  EXPECT_EQ(p.fake.calls(Call::kDeregister), calls);
+  EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
+}
+
+TEST(ConnectionRegistrations, AFailedConnectionLetsGoOfMemoryOnceItsTransfersHaveFailed) {
+  testing::allow_log("gives up");
+  Pipeline p;
+  const RegisteredMemory idle = p.target_as(MemoryType::kCuda);
+  const TransferId got = p.submit_recv(0, 100000);
+  p.recv->progress();
+  p.recv->cancel(Status(Code::kCancelled, "test", "enough"));
+  EXPECT_EQ(p.recv->deregister_memory(p.recv_memory).code(), Code::kInvalidArgument) << "the transfer has not failed yet";
+  EXPECT_TRUE(p.recv->deregister_memory(idle).is_ok()) << "nothing uses this, and the comm is still open";
+  EXPECT_TRUE(p.drive([&] { return p.recv->pending() == 0; }));
+  EXPECT_EQ(p.recv->poll(got).state, TransferState::kFailed);
+  EXPECT_TRUE(p.recv->deregister_memory(p.recv_memory).is_ok());
+  expect_let_go(p);
+}
+
+TEST(ConnectionRegistrations, AfterTheLossOfAChannelMemoryComesAndGoesWithTheOthers) {
+  testing::allow_log("goes on over");
+  testing::allow_log("gives up");
+  Pipeline p(channels(2, true));
+  p.fake.kill_peer_of(p.raw_sends[1]);
+  TransferId got = p.submit_recv(0, 200000), sent = p.submit_send(0, 200000);
+  EXPECT_TRUE(p.drive_to_end(20000));
+  expect_clean_success(p, sent, got, 0, 200000);
+  const size_t before = p.fake.registrations();
+  EXPECT_TRUE(p.recv->deregister_memory(p.recv_memory).is_ok());
+  EXPECT_EQ(p.fake.registrations(), before - 1) << "the failed channel's went with its comm";
+  const RegisteredMemory next = p.target_as(MemoryType::kCuda);
+  got = p.submit_recv(next, 0, 100000), sent = p.submit_send(0, 100000, 2);
+  EXPECT_TRUE(p.drive_to_end());
+  expect_clean_success(p, sent, got, 0, 100000, 2);
+  EXPECT_TRUE(p.recv->deregister_memory(next).is_ok());
 }
 
 }  // namespace

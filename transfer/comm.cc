@@ -1,5 +1,6 @@
 #include "transfer/comm.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "transfer/invariant.h"
@@ -26,6 +27,19 @@ Result<MemoryHandle> Comm::register_memory(void* data, size_t bytes, MemoryType 
   return handle;
 }
 
+Status Comm::deregister_memory(MemoryHandle handle) {
+  const auto found = std::find(registered_.begin(), registered_.end(), handle);
+  require(open_ && found != registered_.end(), "memory is deregistered with the open comm it was registered with");
+  *found = registered_.back();
+  registered_.pop_back();
+  return take_back(handle);
+}
+
+Status Comm::take_back(MemoryHandle handle) {
+  return direction_ == Direction::kSend ? plugin_->deregister_memory(send_comm(), handle)
+                                        : plugin_->deregister_memory(recv_comm(), handle);
+}
+
 Result<std::optional<Request>> Comm::try_post(std::byte* data, size_t bytes, int tag, MemoryHandle handle) {
   return direction_ == Direction::kSend ? plugin_->try_send(send_comm(), data, bytes, tag, handle)
                                         : plugin_->try_recv(recv_comm(), data, bytes, tag, handle);
@@ -40,8 +54,7 @@ Status Comm::close() {
   if (!open_) return Status::ok();
   Status first = Status::ok();
   for (const MemoryHandle handle : registered_) {
-    Status status = direction_ == Direction::kSend ? plugin_->deregister_memory(send_comm(), handle)
-                                                   : plugin_->deregister_memory(recv_comm(), handle);
+    Status status = take_back(handle);
     if (first.is_ok()) first = std::move(status);
   }
   Status status = abort();

@@ -22,8 +22,11 @@ class Comm {
   NetPlugin& plugin() const { return *plugin_; }
   bool is_open() const { return open_; }
 
-  /// The Comm deregisters the memory when it closes, which must live until then. The device's GPU must be current for kCuda.
+  /// The memory must live until it is deregistered, which the Comm does when it closes. The device's GPU must be current for
+  /// kCuda.
   Result<MemoryHandle> register_memory(void* data, size_t bytes, MemoryType type);
+  /// Of memory registered here that no outstanding request uses. Whatever the plugin answers, the handle is used up.
+  Status deregister_memory(MemoryHandle handle);
 
   /// Posts one send or receive of `bytes` bytes at `data`. nullopt: not now.
   Result<std::optional<Request>> try_post(std::byte* data, size_t bytes, int tag, MemoryHandle handle);
@@ -40,6 +43,7 @@ class Comm {
  private:
   SendComm send_comm() const { return static_cast<SendComm>(raw_); }
   RecvComm recv_comm() const { return static_cast<RecvComm>(raw_); }
+  Status take_back(MemoryHandle handle);
 
   NetPlugin* plugin_;
   Direction direction_;

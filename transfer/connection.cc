@@ -89,24 +89,64 @@ Result<RegisteredMemory> Connection::register_memory(void* data, size_t bytes, M
   if (!status_.is_ok()) return status_;
   if (closed_) return Status(Code::kInvalidArgument, "register memory", "the connection is closed");
   auto* const begin = static_cast<std::byte*>(data);
-  const RegisteredMemory memory{begin, bytes, type, static_cast<uint32_t>(registrations_)};
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<uint32_t>(generations_.size()));
+    generations_.push_back(0);
+    for (const auto& path : paths_) path->memory.emplace_back();
+  }
+  const uint32_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  const RegisteredMemory memory{begin, bytes, type, slot, generations_[slot]};
   size_t off = 0;
   do {
     const size_t part = std::min(bytes - off, kRegistrationStride + kRegistrationOverlap);
     for (const auto& path : paths_) {
-      MemoryHandle handle{};
+      std::optional<MemoryHandle> handle;
       if (path->channel.status().is_ok()) {
         const auto registered = path->channel.comm().register_memory(begin + off, part, type);
-        if (!registered.is_ok()) return registered.status();
+        if (!registered.is_ok()) {
+          (void)let_go(memory);  // the first error wins
+          return registered.status();
+        }
         handle = *registered;
       }
-      path->memory.resize(registrations_);  // what an earlier call that failed half way left behind is not used again
-      path->memory.push_back(handle);
+      path->memory[slot].push_back(handle);
     }
-    ++registrations_;
     off += kRegistrationStride;
   } while (off < bytes);
   return memory;
+}
+
+bool Connection::is_registered(const RegisteredMemory& memory) const {
+  return memory.slot < generations_.size() && generations_[memory.slot] == memory.generation &&
+         !paths_.front()->memory[memory.slot].empty();
+}
+
+Status Connection::deregister_memory(const RegisteredMemory& memory) {
+  const auto refuse = [](const char* why) { return Status(Code::kInvalidArgument, "deregister memory", why); };
+  if (!is_registered(memory)) return refuse("the memory is not registered with this connection");
+  if (pending_ > 0 && std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
+        return transfer.state == TransferState::kPending && transfer.spec.memory.slot == memory.slot;
+      })) {
+    return refuse("a pending transfer uses the memory");
+  }
+  return let_go(memory);
+}
+
+// Deregisters what there is of the memory, whatever the plugin says, and frees its slot.
+Status Connection::let_go(const RegisteredMemory& memory) {
+  Status first;
+  for (const auto& path : paths_) {
+    for (const auto& handle : path->memory[memory.slot]) {
+      if (!handle || !path->channel.comm().is_open()) continue;
+      Status status = path->channel.comm().deregister_memory(*handle);
+      if (first.is_ok()) first = std::move(status);
+    }
+    path->memory[memory.slot].clear();
+  }
+  ++generations_[memory.slot];
+  free_slots_.push_back(memory.slot);
+  return first;
 }
 
 Result<TransferId> Connection::submit(const TransferSpec& spec) {
@@ -116,7 +156,8 @@ Result<TransferId> Connection::submit(const TransferSpec& spec) {
     return Status(Code::kInvalidArgument, "submit transfer",
                   concat(spec.bytes, " bytes at ", spec.offset, " of a registration of ", spec.memory.bytes, " bytes"));
   }
-  if (uint64_t{spec.memory.first_handle} + registration_of(spec.memory, spec.offset + spec.bytes) >= registrations_)
+  if (!is_registered(spec.memory) ||
+      registration_of(spec.memory, spec.offset + spec.bytes) >= paths_.front()->memory[spec.memory.slot].size())
     return Status(Code::kInvalidArgument, "submit transfer", "the memory is not registered with this connection");
   if (spec.tag < 0) return Status(Code::kInvalidArgument, "submit transfer", concat("tag ", spec.tag));
   const auto plan = ChunkPlan::make(spec.bytes, options_.chunk_bytes);
@@ -184,10 +225,12 @@ bool Connection::try_post(size_t index, Transfer& transfer, uint64_t number) {
   const Chunk chunk = transfer.plan[number];
   const TransferSpec& spec = transfer.spec;
   const size_t off = spec.offset + chunk.offset;
+  // A channel that had failed when the memory was registered has no handle for it, and takes nothing.
+  const auto handle = path.memory[spec.memory.slot][registration_of(spec.memory, off)].value_or(MemoryHandle{});
   if (!path.channel.try_post({.transfer = transfer.id,
                               .chunk = chunk,
                               .data = spec.memory.data + off,
-                              .memory = path.memory[spec.memory.first_handle + registration_of(spec.memory, off)],
+                              .memory = handle,
                               .tag = plugin_tag(transfer.first_tag + number)})) {
     return false;
   }

@@ -39,13 +39,14 @@ struct ConnectionOptions {
   bool failover = false;                      ///< the same at both ends; needs several channels to be of use
 };
 
-/// Memory registered with every channel of a connection. A view: the connection deregisters it when it closes, the memory must
-/// live until then.
+/// Memory registered with every channel of a connection. A view: the memory must live until it is deregistered, which the
+/// connection does at the latest when it closes.
 struct RegisteredMemory {
   std::byte* data = nullptr;  ///< device address for kCuda (4096-aligned), host address for kHost
   size_t bytes = 0;
   MemoryType type = MemoryType::kHost;
-  uint32_t first_handle = 0;  ///< of the plugin's registrations: a long region takes several
+  uint32_t slot = 0;        ///< of the connection's registrations
+  uint32_t generation = 0;  ///< which registration of that slot
 };
 
 /// What to move: `bytes` bytes from (send) or into (receive) `memory`, starting at `offset`.
@@ -112,9 +113,13 @@ class Connection final : private PeerMessageSink {
 
   Direction direction() const { return direction_; }
 
-  /// Registers with every channel. The memory must live until the connection is closed or destroyed. The device's GPU must be
-  /// current for kCuda. Any size: what is longer than a plugin takes is registered in parts that overlap by a chunk.
+  /// Registers with every channel. The memory must live until it is deregistered. The device's GPU must be current for kCuda. Any
+  /// size: what is longer than a plugin takes is registered in parts that overlap by a chunk.
   Result<RegisteredMemory> register_memory(void* data, size_t bytes, MemoryType type);
+  /// With every channel whose comm is still open; after a failure, and once the connection is closed, that may be none.
+  /// @return kInvalidArgument: not registered here (any more), or a pending transfer uses it, and nothing has happened; else what
+  /// the plugin answered, and it counts as deregistered.
+  Status deregister_memory(const RegisteredMemory& memory);
 
   /// Queues a transfer. Its memory must be left alone until `poll` says done or failed.
   /// @return kInvalidArgument: beyond the memory, not registered here, or a negative tag; kExhausted: max_transfers wait to be
@@ -193,12 +198,13 @@ class Connection final : private PeerMessageSink {
     std::string nic;
     std::unique_ptr<DeviceHandleStorage> device_handle;  // outlives the channel's comm
     Channel channel;
-    std::vector<MemoryHandle> memory;  // by RegisteredMemory::first_handle
-    GrantQueue granted;                // sender: to be posted in this order
-    uint64_t bytes = 0, chunks = 0;    // that reached their good end
-    bool told_by_peer = false;         // of its failure
-    bool failure_taken = false;        // known to the peer, and the connection has decided what it means
-    bool written_off = false;          // closed, and what it held goes elsewhere
+    /// Of the memory in each slot: its parts, in order. None where the channel had failed already.
+    std::vector<std::vector<std::optional<MemoryHandle>>> memory;
+    GrantQueue granted;              // sender: to be posted in this order
+    uint64_t bytes = 0, chunks = 0;  // that reached their good end
+    bool told_by_peer = false;       // of its failure
+    bool failure_taken = false;      // known to the peer, and the connection has decided what it means
+    bool written_off = false;        // closed, and what it held goes elsewhere
   };
 
   Connection(std::vector<ChannelParts> channels, ConnectionLinks links, const Clock& clock, const ConnectionOptions& options);
@@ -209,6 +215,8 @@ class Connection final : private PeerMessageSink {
   bool all_closed() const;
 
   // connection.cc
+  bool is_registered(const RegisteredMemory& memory) const;
+  Status let_go(const RegisteredMemory& memory);
   bool post_in_order();
   bool try_post(size_t index, Transfer& transfer, uint64_t number);
   bool progress_path(size_t index);
@@ -260,7 +268,8 @@ class Connection final : private PeerMessageSink {
   uint64_t placing_id_ = 1;  // oldest transfer with chunks not yet placed; next_id_ when there is none
   uint64_t pending_ = 0;
   uint64_t next_tag_ = 0;
-  size_t registrations_ = 0;
+  std::vector<uint32_t> generations_;  // by slot: of the memory registered there, or to be registered next
+  std::vector<uint32_t> free_slots_;
   bool closed_ = false;
 
   std::deque<ChunkName> lost_;       // receiver: chunks of failed channels
