@@ -1,6 +1,10 @@
 // From a bootstrap channel to all parts of one connection between two endpoints: pipeline halves for both directions and the
 // control stream. Blocking, with a deadline; the thread that calls it is the application's or an acceptor's, never the one that
 // moves data.
+//
+// Both ends say who they are and how many channels they have; then they open the direction in which the connector sends, then the
+// other, each over a flow of the control stream; then they detach the channel's socket, which becomes the stream's. Until then
+// the channel is there to tell the peer what went wrong.
 #pragma once
 
 #include <memory>
@@ -32,7 +36,7 @@ struct LinkSetup {
   EndpointIdentity identity;
 };
 
-/// All of one connection. The stream must outlive the halves.
+/// All of one connection. The stream must outlive the halves, as it does here; do not move another link over this one.
 struct LinkParts {
   std::unique_ptr<ControlStream> stream;
   std::unique_ptr<Connection> send;

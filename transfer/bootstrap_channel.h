@@ -45,6 +45,7 @@ class BootstrapChannel {
 
   const SocketAddress& peer() const { return peer_; }
   const std::string& peer_build() const { return peer_build_; }
+  /// The flag that ends waits early; may be null.
   const std::atomic<bool>* stop() const { return stop_; }
   /// Network interface that the channel goes over; "" when that cannot be told.
   std::string interface() const { return interface_of_socket(socket_.get()); }
