@@ -3,6 +3,8 @@
 #include "endpoint/link_setup.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <future>
@@ -11,8 +13,10 @@
 #include <vector>
 
 #include "base/socket_io.h"
+#include "base/text.h"
 #include "device/unpacker_factory.h"
 #include "perf/pattern.h"
+#include "tests/support/expect_log.h"
 #include "tests/support/wait_until.h"
 #include "transfer/bootstrap.h"
 #include "transfer/default_endpoint.h"
@@ -43,6 +47,10 @@ class Recorder final : public ControlSink {
   }
   std::vector<std::pair<ControlType, std::string>> seen;
 };
+
+std::span<const std::byte> text_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 /// One of the two.
 struct End {
@@ -141,8 +149,8 @@ TEST_F(LinkSetupTest, DataMovesBothWaysWhileTheStreamCarriesFrames) {
       sent[way] = send.submit({.memory = from, .bytes = kBytes}).value();
       got[way] = recv.submit({.memory = into, .bytes = kBytes}).value();
     }
-    pair.a.stream->send(make_header(ControlType::kNotify), std::as_bytes(std::span("to b", 4)));
-    pair.b.stream->send(make_header(ControlType::kNotify), std::as_bytes(std::span("to a", 4)));
+    pair.a.stream->send(make_header(ControlType::kNotify), text_bytes("to b"));
+    pair.b.stream->send(make_header(ControlType::kNotify), text_bytes("to a"));
     const auto all_done = [&] {
       return pair.a.send->pending() + pair.a.recv->pending() + pair.b.send->pending() + pair.b.recv->pending() == 0;
     };
@@ -159,6 +167,287 @@ TEST_F(LinkSetupTest, DataMovesBothWaysWhileTheStreamCarriesFrames) {
     using Seen = std::vector<std::pair<ControlType, std::string>>;
     EXPECT_EQ(pair.at_b.seen, Seen({{ControlType::kNotify, "to b"}}));
     EXPECT_EQ(pair.at_a.seen, Seen({{ControlType::kNotify, "to a"}}));
+  }
+}
+
+TEST_F(LinkSetupTest, EachEndLearnsWhoTheOtherIs) {
+  connector_.max_transfers = 2;
+  acceptor_.identity.inline_bytes = kMaxInlineBytes;
+  connector_.identity.wanted_gpu_idx = 2;
+  connector_.identity.wanted_instance = acceptor_.identity.instance = ~uint64_t{0};
+  auto [connected, accepted] = link();
+  ASSERT_TRUE(connected.is_ok()) << connected.status().to_string();
+  ASSERT_TRUE(accepted.is_ok()) << accepted.status().to_string();
+  EXPECT_EQ(connected->peer.instance, ~uint64_t{0});
+  EXPECT_EQ(connected->peer.gpu_idx, 2);
+  EXPECT_EQ(connected->peer.inline_bytes, kMaxInlineBytes);
+  EXPECT_EQ(accepted->peer.instance, 11u);
+  EXPECT_EQ(accepted->peer.gpu_idx, 1);
+  EXPECT_EQ(accepted->peer.inline_bytes, 4096u);
+  EXPECT_EQ(connected->peer_host, "127.0.0.1");
+  EXPECT_EQ(connected->peer_name, concat("127.0.0.1:", server_->port()));
+  EXPECT_EQ(accepted->peer_name, local_address(connected->stream->fd())->to_string());
+  EXPECT_EQ(connected->interface, "lo");
+  EXPECT_EQ(connected->send->counters().size(), 2u);
+  std::byte byte{};
+  const auto memory = connected->send->register_memory(&byte, 1, MemoryType::kHost).value();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(connected->send->submit({.memory = memory, .bytes = 1}).is_ok());
+  EXPECT_EQ(connected->send->submit({.memory = memory, .bytes = 1}).status().code(), Code::kExhausted);
+}
+
+TEST_F(LinkSetupTest, FramesSentBehindTheSetupAreNotLost) {
+  connector_.devices = acceptor_.devices = {0};
+  for (int round = 0; round < 20; ++round) {
+    auto [client, server] = channels();
+    auto other = in_thread([&, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
+      Linked linked = set_up(std::move(*channel), false, acceptor_);
+      if (!linked.is_ok()) return linked;
+      linked->stream->send(make_header(ControlType::kNotify), text_bytes("at once"));
+      linked->stream->flush();
+      return linked;
+    });
+    Linked connected = set_up(std::move(client), true, connector_);
+    const Linked accepted = other.get();
+    ASSERT_TRUE(connected.is_ok() && accepted.is_ok());
+    Recorder recorder;
+    EXPECT_TRUE(testing::wait_until([&] { return connected->stream->receive(recorder); }));
+    EXPECT_EQ(recorder.seen.size(), 1u);
+    EXPECT_TRUE(connected->stream->status().is_ok()) << connected->stream->status().to_string();
+  }
+}
+
+// What does not fit
+// -----------------------------------------------------------------------------------------------------------------------
+
+void expect_told(const Status& status, Code code, const std::string& text) {
+  EXPECT_EQ(status.code(), code) << status.to_string();
+  EXPECT_NE(status.detail().find(text), std::string::npos) << status.to_string();
+}
+
+class LinkMismatch : public LinkSetupTest {
+ protected:
+  void expect_at_both_ends(Code code, const std::string& text) {
+    const TimePoint begin = Clock::steady().now();
+    const auto [connected, accepted] = link();
+    expect_told(connected.status(), code, text);
+    expect_told(accepted.status(), code, text);
+    EXPECT_LT(Clock::steady().now() - begin, seconds(5)) << "long before the deadline";
+  }
+};
+
+TEST_F(LinkMismatch, AnotherGpuIsWanted) {
+  connector_.identity.wanted_gpu_idx = 5;
+  expect_at_both_ends(Code::kMismatch, "GPU 5 is wanted, the endpoint that listens has GPU 2");
+}
+
+TEST_F(LinkMismatch, AnotherInstanceIsWanted) {
+  connector_.identity.wanted_instance = 21;
+  expect_at_both_ends(Code::kPeerGone, "another endpoint listens there now (restarted?)");
+}
+
+TEST_F(LinkMismatch, NumbersOfChannelsDiffer) {
+  acceptor_.devices = {0, 0, 0, 0};
+  expect_at_both_ends(Code::kMismatch, "at the peer: set UCCL_TCPX_NUM_CHANNELS to the same number at both ends");
+}
+
+TEST_F(LinkMismatch, SettingsOfThePipelineDiffer) {
+  acceptor_.settings.chunk_bytes = 4096;
+  expect_at_both_ends(Code::kMismatch, "chunk bytes is ");
+  acceptor_.settings = {.failover = true};
+  expect_at_both_ends(Code::kMismatch, "failover is o");
+}
+
+TEST_F(LinkMismatch, BothEndsMeanToDoTheSame) {
+  for (const bool connector : {true, false}) {
+    auto [a, b] = channels();
+    auto other = in_thread([&, channel = std::make_shared<BootstrapChannel>(std::move(b))] {
+      return set_up(std::move(*channel), connector, acceptor_).status();
+    });
+    const Status mine = set_up(std::move(a), connector, connector_).status();
+    for (const Status& status : {mine, other.get()})
+      expect_told(status, Code::kMismatch, connector ? "the peer does not mean to accept" : "the peer does not mean to connect");
+  }
+}
+
+TEST_F(LinkMismatch, WhatThePluginRefusesAtOneEndIsToldAtTheOther) {
+  testing::allow_log("listen");
+  acceptor_.devices = {99, 99};
+  const auto [connected, accepted] = link();
+  ASSERT_FALSE(accepted.is_ok());
+  EXPECT_EQ(connected.status().code(), accepted.status().code());
+  EXPECT_EQ(connected.status().operation(), "peer reported");
+  EXPECT_NE(connected.status().detail().find(accepted.status().detail()), std::string::npos) << connected.status().to_string();
+}
+
+// A peer made by hand
+// -----------------------------------------------------------------------------------------------------------------------
+
+const Parameters kIdentity = {{"endpoint version", "1"},
+                              {"role", "connect"},
+                              {"instance", "18446744073709551615"},
+                              {"gpu", "0"},
+                              {"wanted gpu", "-1"},
+                              {"wanted instance", "0"},
+                              {"inline bytes", "65536"},
+                              {"channels", "2"}};
+const Parameters kPipeline = {
+    {"pipeline version", "1"}, {"half", "send"}, {"channels", "2"}, {"chunk bytes", "524288"}, {"failover", "off"}};
+
+class LinkSetupByHand : public LinkSetupTest {
+ protected:
+  /// Starts the acceptor's end. @return the connector's channel, and what comes of the other
+  std::pair<BootstrapChannel, std::future<Status>> acceptor(Deadline deadline = soon()) {
+    auto [client, server] = channels();
+    auto other = in_thread([this, deadline, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
+      return set_up(std::move(*channel), false, acceptor_, deadline).status();
+    });
+    return {std::move(client), std::move(other)};
+  }
+};
+
+TEST_F(LinkSetupByHand, VersionsThatDifferAreNamedAtBothEnds) {
+  for (const char* version : {"2", "0", "one", ""}) {
+    auto [peer, other] = acceptor();
+    Parameters parameters = kIdentity;
+    parameters["endpoint version"] = version;
+    ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
+    expect_told(peer.finish(Status::ok(), soon()), Code::kMismatch,
+                concat("endpoint version is 1 here and ", version, " at the peer"));
+    expect_told(other.get(), Code::kMismatch, "endpoint version is 1 here");
+  }
+}
+
+TEST_F(LinkSetupByHand, EveryNumberOfThePeerIsBounded) {
+  const std::pair<const char*, std::vector<std::string>> bad[] = {
+      {"instance", {"", "-1", "18446744073709551616", "1x", " 1", "0x1"}},
+      {"gpu", {"", "-1", "2147483648", "1.0"}},
+      {"wanted gpu", {"", "-2", "2147483648"}},
+      {"wanted instance", {"", "-1", "18446744073709551616"}},
+      {"inline bytes", {"", "-1", "65537", "4294967297"}},
+      {"channels", {"", "-1", "0", "17", "18446744073709551618"}}};
+  for (const auto& [name, values] : bad) {
+    for (const std::string& value : values) {
+      auto [peer, other] = acceptor();
+      Parameters parameters = kIdentity;
+      parameters[name] = value;
+      ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
+      const std::string text = concat("the peer's ", name, " is \"", value, '"');
+      expect_told(peer.finish(Status::ok(), soon()), Code::kProtocol, text);
+      expect_told(other.get(), Code::kProtocol, text);
+    }
+    auto [peer, other] = acceptor();
+    Parameters parameters = kIdentity;
+    parameters.erase(name);
+    ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
+    expect_told(peer.finish(Status::ok(), soon()), Code::kProtocol, concat("the peer does not tell its ", name));
+    EXPECT_EQ(other.get().code(), Code::kProtocol);
+  }
+}
+
+TEST_F(LinkSetupByHand, ASilentPeerIsLeftAtTheDeadline) {
+  auto [peer, other] = acceptor(Deadline::after(milliseconds(50)));
+  EXPECT_EQ(other.wait_for(seconds(10)), std::future_status::ready) << "it gets a second to say its verdict";
+  EXPECT_EQ(other.get().code(), Code::kTimeout);
+  expect_told(peer.peer_status(), Code::kTimeout, "deadline passed");
+}
+
+TEST_F(LinkSetupByHand, APeerThatNeverConnectsIsLeftAtTheDeadline) {
+  auto [peer, other] = acceptor(Deadline::after(milliseconds(300)));
+  ASSERT_TRUE(peer.exchange_parameters(kIdentity, {}, soon()).is_ok());
+  ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
+  ASSERT_TRUE(peer.receive_handles(2, soon()).is_ok());
+  expect_told(peer.barrier(soon()), Code::kTimeout, "accept: the other end did not come until the deadline");
+  (void)peer.finish(Status::ok(), soon());
+  EXPECT_EQ(other.get().code(), Code::kTimeout);
+}
+
+TEST_F(LinkSetupByHand, TheStopFlagEndsEveryWait) {
+  for (const int steps : {0, 1, 2}) {
+    auto [peer, other] = acceptor();
+    if (steps >= 1) {
+      ASSERT_TRUE(peer.exchange_parameters(kIdentity, {}, soon()).is_ok());
+    }
+    if (steps >= 2) {
+      ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
+      ASSERT_TRUE(peer.receive_handles(2, soon()).is_ok());
+    }
+    EXPECT_EQ(other.wait_for(milliseconds(20)), std::future_status::timeout);
+    stop_ = true;
+    EXPECT_TRUE(testing::wait_until([&] { return !peer.peer_status().is_ok(); }));
+    expect_told(peer.finish(Status::ok(), soon()), Code::kTimeout, "interrupted");
+    expect_told(other.get(), Code::kTimeout, "interrupted");
+    stop_ = false;
+  }
+}
+
+// Death at every step
+// -----------------------------------------------------------------------------------------------------------------------
+
+enum class Cut { kBetweenFrames, kAmidAFrame };
+
+/// Stands between the two ends and passes frames on, until the `frame`-th of one side; then both connections are closed.
+struct Relay {
+  bool of_connector = false;
+  int frame = 0;
+  Cut cut = Cut::kBetweenFrames;
+
+  Status run(int connector, int acceptor) const {
+    FrameAssembler assemblers[2];
+    const int fds[] = {connector, acceptor};
+    for (int count = 0;;) {
+      pollfd events[] = {{connector, POLLIN, 0}, {acceptor, POLLIN, 0}};
+      if (::poll(events, 2, 20000) <= 0) return Status(Code::kTimeout, "relay", "nothing comes any more");
+      for (const int from : {0, 1}) {
+        const auto whole = read_frame_part(fds[from], assemblers[from]);
+        if (!whole.is_ok()) return whole.status();
+        if (!*whole) continue;
+        const auto bytes = encode_frame(assemblers[from].take());
+        const bool last = of_connector == (from == 0) && ++count == frame;
+        const size_t passed = !last ? bytes.size() : cut == Cut::kAmidAFrame ? bytes.size() / 2 : 0;
+        TCPX_RETURN_IF_ERROR(send_all(fds[1 - from], std::span(bytes).first(passed), soon()));
+        if (last) return Status::ok();
+      }
+    }
+  }
+};
+
+// Hello, identity, then settings, handles (of one end) and barrier of each direction, detach.
+constexpr int kFramesOfAnEnd = 8;
+
+TEST_F(LinkSetupTest, AConnectionThatBreaksAtAnyStepEndsBothEndsAtOnce) {
+  auto listener = listen_tcp(SocketAddress::loopback(0), 4).value();
+  const SocketAddress address = local_address(listener.get()).value();
+  for (const bool of_connector : {true, false}) {
+    for (int frame = 2; frame <= kFramesOfAnEnd; ++frame) {
+      for (const Cut cut : {Cut::kBetweenFrames, Cut::kAmidAFrame}) {
+        SCOPED_TRACE(
+            concat(of_connector ? "connector" : "acceptor", "'s frame ", frame, cut == Cut::kAmidAFrame ? ", half of it" : ""));
+        auto connected = in_thread([&] {
+          auto channel = bootstrap_connect("127.0.0.1", address.port(), soon());
+          return channel.is_ok() ? set_up(std::move(*channel), true, connector_) : Linked(channel.status());
+        });
+        auto accepted = in_thread([&] {
+          auto channel = server_->accept(soon());
+          return channel.is_ok() ? set_up(std::move(*channel), false, acceptor_) : Linked(channel.status());
+        });
+        ASSERT_TRUE(wait_for(listener.get(), POLLIN, soon()).is_ok());
+        UniqueFd near(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        UniqueFd far = connect_tcp(server_->address(), soon()).value();
+        const Relay relay{.of_connector = of_connector, .frame = frame, .cut = cut};
+        const Status relayed = relay.run(near.get(), far.get());
+        EXPECT_TRUE(relayed.is_ok()) << relayed.to_string();
+        near.reset();
+        far.reset();
+        const TimePoint begin = Clock::steady().now();
+        const Linked ends[] = {connected.get(), accepted.get()};
+        EXPECT_LT(Clock::steady().now() - begin, seconds(5)) << "long before the deadline";
+        // Whose detach frame has come may take the link for set up; its stream then ends.
+        EXPECT_FALSE(ends[0].is_ok() && ends[1].is_ok());
+        EXPECT_TRUE(frame == kFramesOfAnEnd || (!ends[0].is_ok() && !ends[1].is_ok()));
+        for (const Linked& end : ends)
+          EXPECT_TRUE(end.is_ok() || end.status().code() == Code::kPeerGone) << end.status().to_string();
+      }
+    }
   }
 }
 
