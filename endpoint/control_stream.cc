@@ -1,6 +1,7 @@
 #include "endpoint/control_stream.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -28,10 +29,10 @@ bool is_tcp(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 && protocol == IPPROTO_TCP;
 }
 
-// An idle stream is looked at all the time; it needs no buffer for that.
+// An idle stream is looked at all the time; it needs no buffer for that. Data, the end and errors count, and stay for recv.
 bool has_something(int fd) {
-  std::byte first;
-  return ::recv(fd, &first, 1, MSG_DONTWAIT | MSG_PEEK) >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, 0) != 0;
 }
 
 // True when the buffer was larger than its use since the last look justifies.

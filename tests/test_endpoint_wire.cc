@@ -1,0 +1,401 @@
+// Frames of the control connection: what is encoded comes back, and nothing that does not add up does.
+#include "endpoint/wire.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+
+using Bytes = std::vector<std::byte>;
+
+Bytes bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+struct Sample {
+  ControlHeader header;
+  OperationPayload payload;
+};
+
+const Bytes& inline_data() {
+  static const Bytes data = bytes_of("0123456789");
+  return data;
+}
+
+Sample sample(ControlType type, Packing packing = Packing::kWhole) {
+  Sample made{.header = make_header(type, 7, 3, 10, packing), .payload = {}};
+  if (type == ControlType::kSend && packing == Packing::kRanges) made.payload.lengths = {3, 0, 7};
+  if (type == ControlType::kWrite || type == ControlType::kWriteData || type == ControlType::kRead) {
+    made.payload.ranges = {{.slot = 11, .offset = 5, .bytes = 10}};
+    if (packing != Packing::kWhole) made.payload.ranges = {{11, 5, 4}, {kHuge, kHuge - 6, 6}};
+  }
+  if (type != ControlType::kRead && type != ControlType::kReadData) {
+    made.payload.has_notify = true;
+    made.payload.notify_name = "layer";
+    made.payload.notify_text = std::string("is\0ready", 8);
+  }
+  if (type == ControlType::kSendData || type == ControlType::kWriteData || type == ControlType::kReadData)
+    made.payload.data = inline_data();
+  return made;
+}
+
+std::vector<Sample> samples() {
+  std::vector<Sample> all;
+  for (const ControlType type : {ControlType::kSend, ControlType::kSendData, ControlType::kWrite, ControlType::kWriteData,
+                                 ControlType::kRead, ControlType::kReadData}) {
+    for (const Packing packing : {Packing::kWhole, Packing::kRanges, Packing::kPacked}) all.push_back(sample(type, packing));
+  }
+  Sample quiet = sample(ControlType::kWrite);
+  quiet.payload.has_notify = false;
+  quiet.payload.notify_name = quiet.payload.notify_text = "";
+  all.push_back(quiet);
+  Sample empty_notification = quiet;
+  empty_notification.payload.has_notify = true;
+  all.push_back(empty_notification);
+  return all;
+}
+
+Bytes encode(const Sample& from) {
+  Bytes out;
+  if (from.header.type == static_cast<uint8_t>(ControlType::kReadData)) {
+    out.assign(from.payload.data.begin(), from.payload.data.end());
+  } else {
+    append_operation_payload(out, from.payload);
+  }
+  return out;
+}
+
+std::string describe(const ControlHeader& header) {
+  return concat(name_of(static_cast<ControlType>(header.type)), ", packing ", header.packing);
+}
+
+/// Refused, with nothing written.
+void expect_refused(const ControlHeader& header, const Bytes& payload, const std::string& what) {
+  OperationPayload result;
+  result.lengths = {42};
+  result.notify_name = "untouched";
+  const Status status = decode_operation_payload(header, payload, result);
+  EXPECT_EQ(status.code(), Code::kProtocol) << describe(header) << ": " << what;
+  EXPECT_FALSE(status.is_ok() || status.detail().empty()) << what;
+  EXPECT_EQ(result.lengths, std::vector<uint64_t>{42}) << what;
+  EXPECT_EQ(result.notify_name, "untouched") << what;
+}
+
+void expect_refused(const Sample& from, const std::string& what) {
+  expect_refused(from.header, encode(from), what);
+}
+
+/// The sample's frame with changed counts.
+void expect_counts_refused(const Sample& from, const std::function<void(OperationCounts&)>& change, const std::string& what) {
+  Bytes payload = encode(from);
+  OperationCounts counts;
+  std::memcpy(&counts, payload.data(), sizeof counts);
+  change(counts);
+  std::memcpy(payload.data(), &counts, sizeof counts);
+  expect_refused(from.header, payload, what);
+}
+
+TEST(EndpointWire, OperationsComeBack) {
+  OperationPayload result;  // one for all: what a frame before it had must not stay
+  for (const Sample& from : samples()) {
+    const Bytes payload = encode(from);
+    const Status status = decode_operation_payload(from.header, payload, result);
+    ASSERT_TRUE(status.is_ok()) << describe(from.header) << ": " << status.to_string();
+    EXPECT_EQ(result.lengths, from.payload.lengths);
+    ASSERT_EQ(result.ranges.size(), from.payload.ranges.size());
+    for (size_t i = 0; i < result.ranges.size(); ++i) {
+      EXPECT_EQ(result.ranges[i].slot, from.payload.ranges[i].slot);
+      EXPECT_EQ(result.ranges[i].offset, from.payload.ranges[i].offset);
+      EXPECT_EQ(result.ranges[i].bytes, from.payload.ranges[i].bytes);
+    }
+    EXPECT_EQ(result.has_notify, from.payload.has_notify);
+    EXPECT_EQ(result.notify_name, from.payload.notify_name);
+    EXPECT_EQ(result.notify_text, from.payload.notify_text);
+    EXPECT_TRUE(std::equal(result.data.begin(), result.data.end(), from.payload.data.begin(), from.payload.data.end()));
+  }
+}
+
+TEST(EndpointWire, ThePayloadIsLaidOutAsWritten) {
+  Sample from = sample(ControlType::kWriteData);
+  from.payload.notify_name = "n";
+  from.payload.notify_text = "text";
+  const Bytes payload = encode(from);
+  ASSERT_EQ(payload.size(), 16u + 24u + 1u + 4u + 10u);
+  EXPECT_EQ(payload[4], std::byte{1});          // one range
+  EXPECT_EQ(payload[8], std::byte{1});          // one notification
+  EXPECT_EQ(payload[10], std::byte{1});         // its name
+  EXPECT_EQ(payload[12], std::byte{4});         // its text
+  EXPECT_EQ(payload[16], std::byte{11});        // slot
+  EXPECT_EQ(payload[16 + 8], std::byte{5});     // offset
+  EXPECT_EQ(payload[16 + 16], std::byte{10});   // bytes
+  EXPECT_EQ(payload[16 + 24], std::byte{'n'});  // name, text, data
+  EXPECT_EQ(payload[16 + 25], std::byte{'t'});
+  EXPECT_EQ(payload[16 + 29], std::byte{'0'});
+}
+
+TEST(EndpointWire, AsMuchAsIsAllowedComesBack) {
+  Sample from = sample(ControlType::kWriteData);
+  const Bytes data(kMaxInlineBytes);
+  from.header.bytes = data.size();
+  from.payload.ranges.assign(kMaxWireRanges, WireRange{.slot = 1, .offset = 0, .bytes = data.size() / kMaxWireRanges});
+  from.payload.notify_name.assign(kMaxNotifyNameBytes, 'n');
+  from.payload.notify_text.assign(kMaxNotifyTextBytes, 't');
+  from.payload.data = data;
+  Bytes payload = encode(from);
+  EXPECT_LE(payload.size(), kMaxControlPayloadBytes);
+  OperationPayload result;
+  const Status status = decode_operation_payload(from.header, payload, result);
+  ASSERT_TRUE(status.is_ok()) << status.to_string();
+  EXPECT_EQ(result.ranges.size(), size_t{kMaxWireRanges});
+  EXPECT_EQ(result.data.size(), data.size());
+
+  Sample sends = sample(ControlType::kSend, Packing::kRanges);
+  sends.payload.lengths.assign(kMaxWireRanges, 1);
+  sends.header.bytes = kMaxWireRanges;
+  payload = encode(sends);
+  ASSERT_TRUE(decode_operation_payload(sends.header, payload, result).is_ok());
+  EXPECT_EQ(result.lengths.size(), size_t{kMaxWireRanges});
+}
+
+TEST(EndpointWire, MemoryIsReused) {
+  const Sample from = sample(ControlType::kWrite, Packing::kPacked);
+  const Bytes payload = encode(from);
+  OperationPayload result;
+  ASSERT_TRUE(decode_operation_payload(from.header, payload, result).is_ok());
+  const WireRange* const before = result.ranges.data();
+  const Sample other = sample(ControlType::kSendData);
+  const Bytes other_payload = encode(other);
+  ASSERT_TRUE(decode_operation_payload(other.header, other_payload, result).is_ok());
+  EXPECT_TRUE(result.ranges.empty());
+  ASSERT_TRUE(decode_operation_payload(from.header, payload, result).is_ok());
+  EXPECT_EQ(result.ranges.data(), before);
+}
+
+TEST(EndpointWire, AnOperationCutAnywhereIsRefused) {
+  for (const Sample& from : samples()) {
+    const Bytes whole = encode(from);
+    for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
+      const Bytes cut(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(bytes));
+      expect_refused(from.header, cut, concat("cut after ", bytes, " bytes"));
+    }
+    Bytes longer = whole;
+    longer.push_back(std::byte{0});
+    expect_refused(from.header, longer, "one byte more");
+  }
+}
+
+TEST(EndpointWire, CountsOutOfRangeAreRefused) {
+  const auto all = samples();
+  for (const Sample& from : all) {
+    if (from.header.type == static_cast<uint8_t>(ControlType::kReadData)) continue;
+    for (const uint32_t count : {kMaxWireRanges + 1, 0x20000001u, 0x80000000u, 0xffffffffu}) {
+      expect_counts_refused(
+          from, [&](OperationCounts& counts) { counts.lengths = count; }, concat(count, " lengths"));
+      expect_counts_refused(
+          from, [&](OperationCounts& counts) { counts.ranges = count; }, concat(count, " ranges"));
+    }
+    expect_counts_refused(
+        from, [](OperationCounts& counts) { ++counts.lengths; }, "a length more");
+    expect_counts_refused(
+        from, [](OperationCounts& counts) { ++counts.ranges; }, "a range more");
+    expect_counts_refused(
+        from, [](OperationCounts& counts) { counts.notify_count = 2; }, "two notifications");
+    for (const uint16_t bytes : {uint16_t{kMaxNotifyNameBytes + 1}, uint16_t{0xffff}})
+      expect_counts_refused(
+          from, [&](OperationCounts& counts) { counts.notify_name_bytes = bytes; }, "a long name");
+    for (const uint16_t bytes : {uint16_t{kMaxNotifyTextBytes + 1}, uint16_t{0xffff}})
+      expect_counts_refused(
+          from, [&](OperationCounts& counts) { counts.notify_text_bytes = bytes; }, "a long text");
+  }
+  // Too many of them also where the bytes are there.
+  Bytes payload(sizeof(OperationCounts) + (kMaxWireRanges + 1) * sizeof(uint64_t));
+  OperationCounts counts{};
+  counts.lengths = kMaxWireRanges + 1;
+  std::memcpy(payload.data(), &counts, sizeof counts);
+  expect_refused(make_header(ControlType::kSend, 1, 1, 0, Packing::kRanges), payload, "too many lengths");
+  expect_counts_refused(
+      sample(ControlType::kSend), [](OperationCounts& c) { c.notify_count = 0; }, "text of no notification");
+}
+
+TEST(EndpointWire, OnlyTheTypeSaysWhatAFrameHas) {
+  Sample from = sample(ControlType::kSend, Packing::kRanges);
+  from.payload.lengths.clear();
+  expect_refused(from, "ranges without lengths");
+  for (const Packing packing : {Packing::kWhole, Packing::kPacked}) {
+    from = sample(ControlType::kSend, packing);
+    from.payload.lengths = {10};
+    expect_refused(from, "lengths nobody asked for");
+  }
+  for (const ControlType type : {ControlType::kSendData, ControlType::kWrite, ControlType::kWriteData, ControlType::kRead}) {
+    from = sample(type, Packing::kRanges);
+    from.payload.lengths = {10};
+    expect_refused(from, "lengths");
+  }
+  for (const ControlType type : {ControlType::kSend, ControlType::kSendData}) {
+    from = sample(type);
+    from.payload.ranges = {{1, 0, 10}};
+    expect_refused(from, "ranges");
+  }
+  from = sample(ControlType::kRead);
+  from.payload.has_notify = true;
+  expect_refused(from, "a read with a notification");
+  from = sample(ControlType::kWrite);
+  from.payload.ranges = {{1, 0, 4}, {1, 4, 6}};
+  expect_refused(from, "a whole write of two ranges");
+  from.payload.ranges.clear();
+  from.header.bytes = 0;
+  expect_refused(from, "a whole write of no range");
+  for (const ControlType type : {ControlType::kSend, ControlType::kWrite, ControlType::kRead}) {
+    from = sample(type);
+    from.payload.data = inline_data();
+    expect_refused(from, "data");
+  }
+  for (const ControlType type : {ControlType::kReady, ControlType::kGo, ControlType::kDone, ControlType::kCancel,
+                                 ControlType::kCredit, ControlType::kNotify, ControlType::kPeer, ControlType::kBye}) {
+    expect_refused(make_header(type, 1, 1, 10), encode(sample(ControlType::kSendData)), "no operation");
+  }
+}
+
+TEST(EndpointWire, BytesThatDoNotAgreeAreRefused) {
+  for (Sample from : samples()) {
+    // Nothing in a send without lengths says how many bytes it has.
+    const bool alone = from.header.type == static_cast<uint8_t>(ControlType::kSend) && from.payload.lengths.empty();
+    if (alone) continue;
+    for (const uint64_t bytes : {uint64_t{0}, uint64_t{9}, uint64_t{11}, kHuge}) {
+      from.header.bytes = bytes;
+      expect_refused(from, concat(bytes, " bytes"));
+    }
+  }
+  const Bytes data(kMaxInlineBytes + 1);
+  for (const ControlType type : {ControlType::kSendData, ControlType::kWriteData, ControlType::kReadData}) {
+    Sample from = sample(type);
+    from.header.bytes = data.size();
+    from.payload.data = data;
+    if (type == ControlType::kWriteData) from.payload.ranges = {{1, 0, data.size()}};
+    expect_refused(from, "too much data");
+  }
+}
+
+TEST(EndpointWire, SumsThatWrapAreRefused) {
+  Sample sends = sample(ControlType::kSend, Packing::kRanges);
+  sends.payload.lengths = {kHuge, 11};  // 10 when it wraps
+  expect_refused(sends, "lengths that wrap");
+  for (const ControlType type : {ControlType::kWrite, ControlType::kWriteData, ControlType::kRead}) {
+    Sample from = sample(type, Packing::kPacked);
+    from.payload.ranges = {{1, 0, kHuge}, {1, 0, 11}};
+    expect_refused(from, "ranges that wrap");
+    from.payload.ranges = {{1, kHuge - 8, 10}};
+    expect_refused(from, "a range whose end wraps");
+    from.payload.ranges = {{1, kHuge - 9, 9}, {1, 0, 1}};
+    const Bytes payload = encode(from);
+    OperationPayload result;
+    EXPECT_TRUE(decode_operation_payload(from.header, payload, result).is_ok()) << "an end that just does not wrap";
+  }
+}
+
+TEST(EndpointWire, HeadersAreChecked) {
+  for (uint8_t type = 1; type <= kLastControlType; ++type) {
+    EXPECT_TRUE(check_header(make_header(static_cast<ControlType>(type))).is_ok());
+    EXPECT_NE(name_of(static_cast<ControlType>(type)), "unknown");
+  }
+  const auto code_with = [](const std::function<void(ControlHeader&)>& change) {
+    ControlHeader header = make_header(ControlType::kSend, 1, 2, 3, Packing::kPacked);
+    change(header);
+    return check_header(header).code();
+  };
+  EXPECT_EQ(code_with([](ControlHeader&) {}), Code::kOk);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.magic = 0x4359; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.version = 0; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.version = kControlVersion + 1; }), Code::kUnsupported);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.type = 0; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.type = kLastControlType + 1; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.type = 255; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.packing = 3; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.reserved_a = 1, h.flags = 0xffff, h.checksum = 9; }), Code::kOk);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.operation = h.value = h.bytes = kHuge; }), Code::kOk);
+}
+
+TEST(EndpointWire, PayloadsAreNoLongerThanTheirType) {
+  const std::vector<std::pair<ControlType, uint32_t>> longest = {
+      {ControlType::kSend, 640 * 1024},  {ControlType::kSendData, 640 * 1024},
+      {ControlType::kWrite, 640 * 1024}, {ControlType::kWriteData, 640 * 1024},
+      {ControlType::kRead, 640 * 1024},  {ControlType::kReadData, 65536},
+      {ControlType::kReady, 0},          {ControlType::kGo, 0},
+      {ControlType::kDone, 1024},        {ControlType::kCancel, 0},
+      {ControlType::kCredit, 0},         {ControlType::kNotify, 4 + 256 + 4096},
+      {ControlType::kPeer, 512},         {ControlType::kBye, 1024},
+  };
+  EXPECT_EQ(longest.size(), size_t{kLastControlType});
+  for (const auto& [type, bytes] : longest) {
+    ControlHeader header = make_header(type);
+    header.payload_bytes = bytes;
+    EXPECT_TRUE(check_header(header).is_ok()) << name_of(type);
+    for (const uint32_t more : {bytes + 1, 0xffffffffu}) {
+      header.payload_bytes = more;
+      EXPECT_EQ(check_header(header).code(), Code::kProtocol) << name_of(type);
+    }
+  }
+}
+
+TEST(EndpointWire, StatusesComeBackWithTheirText) {
+  const Status sent(Code::kMismatch, "receive", "16 bytes here, 8 there");
+  const Status read = decode_status(static_cast<uint64_t>(sent.code()), encode_status(sent));
+  EXPECT_EQ(read.to_string(), "TCPX_E_MISMATCH: peer reported: receive: 16 bytes here, 8 there");
+  EXPECT_TRUE(encode_status(Status::ok()).empty());
+  EXPECT_TRUE(decode_status(0, {}).is_ok());
+  EXPECT_TRUE(decode_status(0, bytes_of("no matter")).is_ok());
+}
+
+TEST(EndpointWire, ForeignStatusesAreBounded) {
+  for (const uint64_t code : {static_cast<uint64_t>(kLastCode) + 1, uint64_t{1} << 32, kHuge}) {
+    const Status status = decode_status(code, bytes_of("from later"));
+    EXPECT_EQ(status.code(), Code::kProtocol);
+    EXPECT_EQ(status.detail(), concat("unknown code ", code, ": from later"));
+  }
+  EXPECT_EQ(decode_status(1, bytes_of("a\nb\x1b[31m\xff")).detail(), "a.b.[31m.");
+  EXPECT_EQ(decode_status(1, Bytes(100'000, std::byte{'x'})).detail().size(), kMaxStatusTextBytes);
+  EXPECT_EQ(encode_status(Status(Code::kSystem, "op", std::string(100'000, 'x'))).size(), kMaxStatusTextBytes);
+}
+
+TEST(EndpointWire, NotificationsComeBack) {
+  const std::string longest_name(kMaxNotifyNameBytes, 'n'), longest_text(kMaxNotifyTextBytes, '\0');
+  for (const auto& [name, text] : std::vector<std::pair<std::string, std::string>>{
+           {"a", "b"}, {"", ""}, {"name", ""}, {"", "text"}, {longest_name, longest_text}}) {
+    std::string read_name = "before", read_text = "before";
+    ASSERT_TRUE(decode_notify(encode_notify(name, text), read_name, read_text).is_ok());
+    EXPECT_EQ(read_name, name);
+    EXPECT_EQ(read_text, text);
+  }
+}
+
+TEST(EndpointWire, NotificationsThatDoNotAddUpAreRefused) {
+  std::string name = "before", text = "before";
+  const auto refused = [&](const Bytes& payload) {
+    return decode_notify(payload, name, text).code() == Code::kProtocol && name == "before" && text == "before";
+  };
+  const Bytes whole = encode_notify("name", "");
+  for (size_t bytes = 0; bytes < whole.size(); ++bytes)
+    EXPECT_TRUE(refused(Bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(bytes)))) << bytes;
+  for (const uint32_t claimed : {5u, kMaxNotifyNameBytes + 1, 0xffffffffu}) {
+    Bytes payload = whole;
+    std::memcpy(payload.data(), &claimed, sizeof claimed);
+    EXPECT_TRUE(refused(payload)) << claimed;
+  }
+  Bytes long_name(4 + 1000), long_text(4 + kMaxNotifyTextBytes + 1);
+  const uint32_t bytes = kMaxNotifyNameBytes + 1;
+  std::memcpy(long_name.data(), &bytes, sizeof bytes);
+  EXPECT_TRUE(refused(long_name));
+  EXPECT_TRUE(refused(long_text));
+}
+
+}  // namespace
+}  // namespace tcpx

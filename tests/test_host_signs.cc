@@ -1,0 +1,152 @@
+// When the host at the other end is taken for dead: only after the kernel has asked and nobody answered.
+#include "endpoint/host_signs.h"
+
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/socket_io.h"
+#include "endpoint/control_stream.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::wait_until;
+
+constexpr milliseconds kSilence{2500};
+constexpr milliseconds kShort{2500}, kLong{2501};
+
+TEST(HostSigns, SilenceAloneProvesNothing) {
+  EXPECT_FALSE(is_silent({}, kSilence));
+  EXPECT_FALSE(is_silent({.since_ack = milliseconds(1 << 30), .since_data = milliseconds(1 << 30)}, kSilence));
+  EXPECT_FALSE(is_silent({.since_ack = kLong, .since_data = kLong, .probes = 1}, kSilence));
+}
+
+TEST(HostSigns, UnansweredQuestionsAndSilenceDo) {
+  EXPECT_TRUE(is_silent({.since_ack = kLong, .since_data = kLong, .probes = 2}, kSilence));
+  EXPECT_TRUE(is_silent({.since_ack = kLong, .since_data = kLong, .retransmits = 2}, kSilence));
+  EXPECT_TRUE(is_silent({.since_ack = kLong, .since_data = kLong, .probes = 1, .retransmits = 1}, kSilence));
+  EXPECT_FALSE(is_silent({.since_ack = kShort, .since_data = kLong, .probes = 2}, kSilence));
+  EXPECT_FALSE(is_silent({.since_ack = kLong, .since_data = kShort, .retransmits = 9}, kSilence));
+}
+
+TEST(HostSigns, AShutWindowNeedsMore) {
+  const auto shut = [](uint32_t probes, uint32_t retransmits) {
+    return is_silent({.since_ack = kLong, .since_data = kLong, .probes = probes, .retransmits = retransmits, .window_shut = true},
+                     kSilence);
+  };
+  EXPECT_FALSE(shut(0, 20));
+  EXPECT_FALSE(shut(2, 20));
+  EXPECT_TRUE(shut(3, 0));
+}
+
+TEST(HostSigns, WhatIsNoTcpSocketSaysNothing) {
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  const UniqueFd a(fds[0]), b(fds[1]);
+  EXPECT_FALSE(host_signs(a.get()).has_value());
+  EXPECT_FALSE(host_signs(-1).has_value());
+}
+
+struct Connection {
+  ControlStream stream;  // the peer's process does nothing at all
+  UniqueFd peer;
+
+  Connection() {
+    const UniqueFd listener = listen_tcp(SocketAddress::loopback(0), 1).value();
+    stream.attach(connect_tcp(*local_address(listener.get()), Deadline::after(testing::kTestDeadline)).value());
+    EXPECT_TRUE(wait_until([&] {
+      peer = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      return static_cast<bool>(peer);
+    }));
+  }
+  /// Sends until the peer's window is shut.
+  bool shut_window() {
+    const std::vector<std::byte> payload(512 * 1024);
+    return wait_until([&] {
+      if (stream.backlog() < payload.size()) stream.send(make_header(ControlType::kSend), payload);
+      stream.flush();
+      const auto signs = host_signs(stream.fd());
+      return signs && signs->window_shut;
+    });
+  }
+};
+
+TEST(HostSigns, ALivingHostIsNeverTakenForDead) {
+  Connection idle, full;
+  ASSERT_TRUE(full.shut_window());
+  EXPECT_FALSE(wait_until(
+      [&] {
+        idle.stream.check_alive(std::chrono::seconds(2));
+        full.stream.check_alive(std::chrono::seconds(2));
+        return !idle.stream.status().is_ok() || !full.stream.status().is_ok();
+      },
+      std::chrono::seconds(4)))
+      << idle.stream.status().to_string() << " " << full.stream.status().to_string();
+  // It was asked, and answered.
+  const auto signs = host_signs(idle.stream.fd());
+  ASSERT_TRUE(signs.has_value());
+  EXPECT_LT(signs->since_ack, std::chrono::seconds(2));
+}
+
+/// Turns the loopback device of this thread's network namespace on or off. @return errno
+int set_loopback(bool up) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  request.ifr_flags = static_cast<short>(up ? IFF_UP : 0);
+  return ::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
+}
+
+// In a namespace of its own, whose network goes away.
+TEST(HostSigns, AHostThatNoLongerAnswersIsDead) {
+  std::string skipped;
+  std::thread([&] {
+    if (::unshare(CLONE_NEWNET) != 0) {
+      skipped = std::string("no network namespace: ") + std::strerror(errno);
+      return;
+    }
+    ASSERT_EQ(set_loopback(true), 0);
+    Connection idle, busy;
+    busy.stream.send(make_header(ControlType::kGo));
+    const TimePoint cut_at = Clock::steady().now();
+    ASSERT_EQ(set_loopback(false), 0);
+    busy.stream.flush();
+    TimePoint idle_at, busy_at;
+    const auto look = [](ControlStream& stream, TimePoint& at) {
+      stream.check_alive(kSilence);
+      if (!stream.status().is_ok() && at == TimePoint()) at = Clock::steady().now();
+      return !stream.status().is_ok();
+    };
+    EXPECT_TRUE(wait_until([&] {
+      const bool idle_dead = look(idle.stream, idle_at), busy_dead = look(busy.stream, busy_at);
+      return idle_dead && busy_dead;
+    }));
+    for (const TimePoint at : {idle_at, busy_at}) {
+      EXPECT_GE(at - cut_at, std::chrono::seconds(1));
+      EXPECT_LT(at - cut_at, std::chrono::seconds(8));
+    }
+    for (const ControlStream* stream : {&idle.stream, &busy.stream}) {
+      EXPECT_EQ(stream->status().code(), Code::kPeerGone);
+      EXPECT_EQ(stream->status().operation(), "check the peer") << stream->status().to_string();
+    }
+    ::testing::Test::RecordProperty("idle_ms",
+                                    static_cast<int>(std::chrono::duration_cast<milliseconds>(idle_at - cut_at).count()));
+    ::testing::Test::RecordProperty("busy_ms",
+                                    static_cast<int>(std::chrono::duration_cast<milliseconds>(busy_at - cut_at).count()));
+  }).join();
+  if (!skipped.empty()) GTEST_SKIP() << skipped;
+}
+
+}  // namespace
+}  // namespace tcpx
