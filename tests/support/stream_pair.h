@@ -1,0 +1,119 @@
+// Two control streams on one connection, and frames to send over it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/socket_io.h"
+#include "endpoint/control_stream.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx::testing {
+
+using Bytes = std::vector<std::byte>;
+
+inline Bytes pattern(size_t bytes, unsigned seed) {
+  Bytes made(bytes);
+  for (size_t i = 0; i < bytes; ++i) made[i] = static_cast<std::byte>(i * 31 + i / 251 + seed);
+  return made;
+}
+
+struct Sockets {
+  UniqueFd a, b;
+};
+
+inline Sockets unix_pair() {
+  int fds[2];
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+inline Sockets tcp_pair() {
+  const UniqueFd listener = listen_tcp(SocketAddress::loopback(0), 1).value();
+  Sockets sockets;
+  sockets.a = connect_tcp(*local_address(listener.get()), Deadline::after(kTestDeadline)).value();
+  EXPECT_TRUE(wait_until([&] {
+    sockets.b = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    return static_cast<bool>(sockets.b);
+  }));
+  return sockets;
+}
+
+struct Recorder final : ControlSink {
+  struct Frame {
+    ControlHeader header;
+    Bytes payload;
+  };
+  std::vector<Frame> frames;
+  std::function<Status(const ControlHeader&)> then;
+
+  Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override {
+    frames.push_back({header, Bytes(payload.begin(), payload.end())});
+    return then ? then(header) : Status::ok();
+  }
+};
+
+struct Streams {
+  ControlStream a, b;
+  Recorder at_a, at_b;
+  explicit Streams(Sockets sockets) {
+    a.attach(std::move(sockets.a));
+    b.attach(std::move(sockets.b));
+  }
+  void step() {
+    a.flush();
+    b.flush();
+    a.receive(at_a);
+    b.receive(at_b);
+  }
+  template <class Condition>
+  bool run_until(Condition condition) {
+    return wait_until([&] {
+      step();
+      return condition();
+    });
+  }
+};
+
+/// Notifications of 0, 1, 300 and 4000 bytes.
+inline std::vector<Bytes> some_payloads() {
+  return {pattern(0, 1), pattern(1, 2), pattern(300, 3), pattern(4000, 4)};
+}
+
+inline void send_some(ControlStream& stream) {
+  uint64_t number = 0;
+  for (const Bytes& payload : some_payloads()) stream.send(make_header(ControlType::kNotify, ++number), payload);
+}
+
+inline void expect_some(const Recorder& recorder) {
+  const std::vector<Bytes> payloads = some_payloads();
+  ASSERT_EQ(recorder.frames.size(), payloads.size());
+  for (size_t i = 0; i < payloads.size(); ++i) {
+    EXPECT_EQ(recorder.frames[i].header.operation, i + 1);
+    EXPECT_EQ(recorder.frames[i].payload, payloads[i]);
+  }
+}
+
+/// What a stream puts on the wire.
+inline Bytes wire_bytes(const std::function<void(ControlStream&)>& send) {
+  Sockets sockets = unix_pair();
+  ControlStream stream;
+  send(stream);
+  Bytes bytes(stream.backlog());
+  stream.attach(std::move(sockets.a));
+  EXPECT_TRUE(stream.flush());
+  EXPECT_TRUE(recv_all(sockets.b.get(), bytes, Deadline::after(kTestDeadline)).is_ok());
+  return bytes;
+}
+
+inline void write_raw(int fd, std::span<const std::byte> bytes) {
+  ASSERT_TRUE(send_all(fd, bytes, Deadline::after(kTestDeadline)).is_ok());
+}
+
+}  // namespace tcpx::testing
