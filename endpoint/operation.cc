@@ -25,6 +25,10 @@ constexpr uint32_t kGenerationShift = 4;
 constexpr uint32_t kIndexBits = 20;
 constexpr uint32_t kMaxCapacity = uint32_t{1} << kIndexBits;
 
+// The top of the free list: count of changes << 21 | index + 1.
+constexpr uint32_t kFreeBits = kIndexBits + 1;
+constexpr uint64_t kFreeMask = (uint64_t{1} << kFreeBits) - 1;
+
 /// Longer vectors are not kept for the next operation.
 constexpr size_t kKeptCapacity = 64;
 
@@ -120,7 +124,8 @@ Result<Operation*> OperationTable::acquire() {
     return Status(Code::kExhausted, "start an operation",
                   concat(capacity_, " operations have been started and not yet polled to their end"));
   }
-  Operation& operation = blocks_[index / kBlockSlots].load(std::memory_order_acquire)[index % kBlockSlots];
+  outstanding_.fetch_add(1, std::memory_order_relaxed);
+  Operation& operation = at(index);
   const uint64_t generation = (operation.word_.load(std::memory_order_relaxed) >> kGenerationShift) + 1;
   operation.id = OperationId{generation << kIndexBits | index};
   operation.word_.store(generation << kGenerationShift | kPending, std::memory_order_release);
@@ -218,11 +223,6 @@ Result<void*> OperationTable::event_of(OperationId id) const {
   return event;
 }
 
-uint64_t OperationTable::outstanding() const {
-  const uint64_t slots = slots_.load(std::memory_order_acquire);
-  return slots - std::min<uint64_t>(slots, free_.size_approx());
-}
-
 Operation* OperationTable::slot_of(OperationId id) const {
   const uint32_t index = index_of(id);
   if (index >= capacity_) return nullptr;
@@ -230,19 +230,51 @@ Operation* OperationTable::slot_of(OperationId id) const {
   return block == nullptr ? nullptr : &block[index % kBlockSlots];
 }
 
+Operation& OperationTable::at(uint32_t index) const {
+  return blocks_[index / kBlockSlots].load(std::memory_order_acquire)[index % kBlockSlots];
+}
+
 bool OperationTable::take_index(uint32_t& index) {
-  if (free_.try_dequeue(index)) return true;
-  if (slots_.load(std::memory_order_acquire) == capacity_) return false;
+  if (pop_free(index)) return true;
+  // Once more, for the last slots may have come in between.
+  if (slots_.load(std::memory_order_acquire) == capacity_) return pop_free(index);
   MutexLock lock(grow_mutex_);
-  if (free_.try_dequeue(index)) return true;
+  if (pop_free(index)) return true;
   const uint32_t first = slots_.load(std::memory_order_relaxed);
   if (first == capacity_) return false;
   blocks_[first / kBlockSlots].store(new Operation[kBlockSlots], std::memory_order_release);
   const uint32_t end = std::min(first + kBlockSlots, capacity_);
+  for (uint32_t i = end; i-- > first + 1;) push_free(i);
   slots_.store(end, std::memory_order_release);
-  for (uint32_t i = first + 1; i < end; ++i) free_.enqueue(i);
   index = first;
   return true;
+}
+
+// A slot that another thread has just taken may be read here, for slots stay until the table ends; the count of changes then
+// makes the exchange fail. Every change of `free_` reads the one before, so an acquire sees what all threads did before their
+// releases.
+bool OperationTable::pop_free(uint32_t& index) {
+  uint64_t top = free_.load(std::memory_order_acquire);
+  for (;;) {
+    if ((top & kFreeMask) == 0) return false;
+    const auto candidate = static_cast<uint32_t>((top & kFreeMask) - 1);
+    const uint64_t below = at(candidate).next_free_.load(std::memory_order_relaxed);
+    const uint64_t next = ((top >> kFreeBits) + 1) << kFreeBits | below;
+    if (free_.compare_exchange_weak(top, next, std::memory_order_acquire, std::memory_order_acquire)) {
+      index = candidate;
+      return true;
+    }
+  }
+}
+
+void OperationTable::push_free(uint32_t index) {
+  Operation& slot = at(index);
+  uint64_t top = free_.load(std::memory_order_relaxed);
+  uint64_t next = 0;
+  do {
+    slot.next_free_.store(static_cast<uint32_t>(top & kFreeMask), std::memory_order_relaxed);
+    next = ((top >> kFreeBits) + 1) << kFreeBits | (index + 1);
+  } while (!free_.compare_exchange_weak(top, next, std::memory_order_release, std::memory_order_relaxed));
 }
 
 void OperationTable::empty(Operation& operation) {
@@ -261,7 +293,8 @@ void OperationTable::give_back(Operation& operation) {
     operation.event_.store(nullptr, std::memory_order_release);
     operation.signal_.reset();
   }
-  free_.enqueue(index_of(operation.id));
+  outstanding_.fetch_sub(1, std::memory_order_relaxed);
+  push_free(index_of(operation.id));
 }
 
 }  // namespace tcpx

@@ -8,8 +8,6 @@
 // still is what it names, and an old id never touches the operation that has the slot now.
 #pragma once
 
-#include <concurrentqueue.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -50,6 +48,7 @@ struct alignas(64) Operation {
   friend class OperationTable;
   /// Generation, flags and state; see operation.cc.
   std::atomic<uint64_t> word_{0};
+  std::atomic<uint32_t> next_free_{0};  ///< while free: index + 1 of the slot below in the list of free ones, 0: none
   std::unique_ptr<GpuSignal> signal_;
   std::atomic<void*> event_{nullptr};  ///< of `signal_`, for threads that may come too late
   Status status_;                      ///< written before the end is shown, read by the one who takes it
@@ -88,16 +87,19 @@ class OperationTable {
   /// The event of a known operation; nullptr without one. kNotFound.
   Result<void*> event_of(OperationId id) const;
 
-  /// Acquired and not given back. Exact while no other thread is in a call.
-  uint64_t outstanding() const;
+  /// Acquired and not given back.
+  uint64_t outstanding() const { return outstanding_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr uint32_t kBlockSlots = 256;
 
   /// The slot that has had an operation of this id, whatever it is now; nullptr: none.
   Operation* slot_of(OperationId id) const;
+  Operation& at(uint32_t index) const;
   /// An index that nobody else has. @return false: all are taken
   bool take_index(uint32_t& index);
+  bool pop_free(uint32_t& index);
+  void push_free(uint32_t index);
   void empty(Operation& operation);
   void give_back(Operation& operation);
 
@@ -106,7 +108,9 @@ class OperationTable {
   const std::unique_ptr<std::atomic<Operation*>[]> blocks_;
   std::atomic<uint32_t> slots_{0};  ///< that exist
   Mutex grow_mutex_;
-  moodycamel::ConcurrentQueue<uint32_t> free_;
+  /// Top of the list of free slots: changes so far << 21 | index + 1. A list and not a queue, because the slot used last is warm.
+  std::atomic<uint64_t> free_{0};
+  std::atomic<uint64_t> outstanding_{0};
   std::atomic<bool> cancel_requested_{false};
 };
 
