@@ -1,0 +1,498 @@
+#include "endpoint/memory_registry.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <limits>
+#include <set>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "tests/support/wait_until.h"
+
+namespace tcpx {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::kTestDeadline;
+using testing::wait_until;
+
+constexpr ConnId kConn{3}, kOtherConn{4};
+constexpr size_t kBytes = 4096;
+
+Deadline passed() {
+  return Deadline::after(-1s);
+}
+
+Deadline far() {
+  return Deadline::after(kTestDeadline);
+}
+
+/// Not dereferenced by anything here.
+void* at(uintptr_t address) {
+  return reinterpret_cast<void*>(address);
+}
+
+class MemoryRegistryTest : public ::testing::Test {
+ protected:
+  MemoryId add(const void* data, size_t bytes = kBytes, MemoryType type = MemoryType::kHost) {
+    Result<MemoryId> id = registry_.add(data, bytes, type);
+    EXPECT_TRUE(id.is_ok()) << id.status().to_string();
+    return id.is_ok() ? *id : MemoryId{};
+  }
+  RegionUse use(MemoryId id, const void* data, size_t bytes) {
+    Result<RegionUse> result = registry_.use(id, data, bytes);
+    EXPECT_TRUE(result.is_ok()) << result.status().to_string();
+    return result.is_ok() ? std::move(*result) : RegionUse();
+  }
+  Code code_of_use(MemoryId id, const void* data, size_t bytes) { return registry_.use(id, data, bytes).status().code(); }
+  RemoteSlot advertise(MemoryId id, void* data, size_t bytes, ConnId conn = kConn) {
+    Result<RemoteSlot> slot = registry_.advertise(conn, id, data, bytes);
+    EXPECT_TRUE(slot.is_ok()) << slot.status().to_string();
+    return slot.is_ok() ? *slot : RemoteSlot{};
+  }
+  Code code_of_look_up(uint64_t slot, uint64_t offset, uint64_t bytes, ConnId conn = kConn) {
+    return registry_.look_up(conn, slot, offset, bytes).status().code();
+  }
+  /// Removes the last count of a region that nobody holds.
+  void expect_removed(MemoryId id) {
+    const Result<std::optional<Region>> removed = registry_.remove(id, passed());
+    ASSERT_TRUE(removed.is_ok()) << removed.status().to_string();
+    ASSERT_TRUE(removed->has_value());
+    EXPECT_EQ((*removed)->id, id);
+  }
+  /// True once a removal of the last count has begun.
+  bool is_closed(MemoryId id) { return code_of_use(id, memory_.data(), 1) == Code::kNotFound; }
+
+  MemoryRegistry registry_{0x1234};
+  std::array<std::byte, 4 * kBytes> memory_{};
+};
+
+// Regions
+// ------------------------------------------------------------------------------------------------------------------
+
+TEST_F(MemoryRegistryTest, RefusesWhatIsNoMemory) {
+  const uintptr_t last = std::numeric_limits<uintptr_t>::max();
+  EXPECT_EQ(registry_.add(nullptr, 1, MemoryType::kHost).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(registry_.add(memory_.data(), 0, MemoryType::kHost).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(registry_.add(at(last - 9), 11, MemoryType::kHost).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(registry_.add(at(4096), last, MemoryType::kCuda).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(registry_.regions(), 0u);
+  EXPECT_NE(add(at(last - 9), 9), MemoryId{});
+}
+
+TEST_F(MemoryRegistryTest, CountsTheSameRangeAndTellsOthersApart) {
+  const MemoryId id = add(memory_.data());
+  EXPECT_NE(id, MemoryId{});
+  EXPECT_EQ(add(memory_.data()), id);
+  std::set<MemoryId> ids = {id, add(memory_.data(), kBytes - 1), add(memory_.data() + 1),
+                            add(memory_.data(), kBytes, MemoryType::kCuda)};
+  EXPECT_EQ(ids.size(), 4u);
+  EXPECT_EQ(registry_.regions(), 4u);
+
+  const Result<std::optional<Region>> first = registry_.remove(id, passed());
+  ASSERT_TRUE(first.is_ok());
+  EXPECT_FALSE(first->has_value()) << "one count is left";
+  EXPECT_EQ(code_of_use(id, memory_.data(), kBytes), Code::kOk);
+  expect_removed(id);
+  EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kNotFound);
+  EXPECT_EQ(registry_.try_remove(id).status().code(), Code::kNotFound);
+  EXPECT_EQ(code_of_use(id, memory_.data(), kBytes), Code::kNotFound);
+  EXPECT_EQ(registry_.regions(), 3u);
+}
+
+TEST_F(MemoryRegistryTest, NeverUsesAnIdAgain) {
+  std::set<MemoryId> ids;
+  for (int i = 0; i < 100; ++i) {
+    const MemoryId id = add(memory_.data());
+    EXPECT_TRUE(ids.insert(id).second);
+    expect_removed(id);
+  }
+}
+
+TEST_F(MemoryRegistryTest, OverlappingRegionsAreHeldApart) {
+  const MemoryId whole = add(memory_.data(), 4 * kBytes);
+  const MemoryId part = add(memory_.data() + kBytes, kBytes);
+  const RegionUse held = use(whole, memory_.data() + kBytes, kBytes);
+  expect_removed(part);
+  EXPECT_EQ(registry_.remove(whole, passed()).status().code(), Code::kTimeout);
+  EXPECT_EQ(held.region().id, whole);
+}
+
+TEST_F(MemoryRegistryTest, GpuMemoryBeginsAtAPage) {
+  const Region gpu{.data = static_cast<std::byte*>(at(0x7001)), .bytes = 10, .type = MemoryType::kCuda};
+  EXPECT_EQ(gpu.aligned(), at(0x7000));
+  EXPECT_EQ(gpu.aligned_bytes(), 11u);
+  const Region last_byte{.data = static_cast<std::byte*>(at(0x7fff)), .bytes = 1, .type = MemoryType::kCuda};
+  EXPECT_EQ(last_byte.aligned(), at(0x7000));
+  EXPECT_EQ(last_byte.aligned_bytes(), 4096u);
+  const Region whole{.data = static_cast<std::byte*>(at(0x7000)), .bytes = 10, .type = MemoryType::kCuda};
+  EXPECT_EQ(whole.aligned(), at(0x7000));
+  EXPECT_EQ(whole.aligned_bytes(), 10u);
+  const Region host{.data = static_cast<std::byte*>(at(0x7001)), .bytes = 10, .type = MemoryType::kHost};
+  EXPECT_EQ(host.aligned(), at(0x7001));
+  EXPECT_EQ(host.aligned_bytes(), 10u);
+}
+
+// Uses
+// ------------------------------------------------------------------------------------------------------------------
+
+TEST_F(MemoryRegistryTest, ARangeMustLieInItsRegion) {
+  std::byte* const data = memory_.data() + kBytes;
+  const MemoryId id = add(data);
+  for (const auto& [first, bytes] : {std::pair(data, kBytes),
+                                     {data, size_t{0}},
+                                     {data + kBytes, size_t{0}},
+                                     {data + kBytes - 1, size_t{1}},
+                                     {data + 1, kBytes - 1}}) {
+    EXPECT_EQ(code_of_use(id, first, bytes), Code::kOk) << first - data << " " << bytes;
+  }
+  constexpr size_t kMost = std::numeric_limits<size_t>::max();
+  for (const auto& [first, bytes] : {std::pair(data - 1, size_t{1}),
+                                     {data - 1, kBytes},
+                                     {data, kBytes + 1},
+                                     {data + 1, kBytes},
+                                     {data + kBytes, size_t{1}},
+                                     {data + kBytes + 1, size_t{0}},
+                                     {data, kMost},
+                                     {data + 1, kMost},
+                                     {data + 1, kMost - 1},
+                                     {data - 1, size_t{0}}}) {
+    EXPECT_EQ(code_of_use(id, first, bytes), Code::kInvalidArgument) << first - data << " " << bytes;
+  }
+  EXPECT_EQ(code_of_use(id, nullptr, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code_of_use(MemoryId{}, data, 1), Code::kNotFound);
+  EXPECT_EQ(code_of_use(MemoryId{~uint64_t{0}}, data, 1), Code::kNotFound);
+}
+
+TEST_F(MemoryRegistryTest, ARefusedRangeNamesRangeAndRegion) {
+  const MemoryId id = add(at(0x10000), 256);
+  const Status status = registry_.use(id, at(0x10010), 512).status();
+  EXPECT_EQ(status.detail(), "512 bytes at 0x10010 do not lie in the registered 256 bytes at 0x10000");
+}
+
+TEST_F(MemoryRegistryTest, AUseMovesAndIsReleasedOnce) {
+  static_assert(std::is_nothrow_move_constructible_v<RegionUse> && std::is_nothrow_move_assignable_v<RegionUse>);
+  static_assert(!std::is_copy_constructible_v<RegionUse> && !std::is_copy_assignable_v<RegionUse>);
+  const MemoryId id = add(memory_.data());
+  const MemoryId other = add(memory_.data() + kBytes);
+  RegionUse first = use(id, memory_.data(), 1);
+  RegionUse second = std::move(first);
+  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): what moving leaves behind
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second.region().id, id);
+  EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kTimeout);
+
+  RegionUse third = use(other, memory_.data() + kBytes, 1);
+  third = std::move(second);
+  expect_removed(other);
+  EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kTimeout);
+  RegionUse& same = third;
+  third = std::move(same);
+  EXPECT_TRUE(third);
+  EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kTimeout);
+  third = RegionUse();
+  expect_removed(id);
+}
+
+// Removing
+// ------------------------------------------------------------------------------------------------------------------
+
+TEST_F(MemoryRegistryTest, ARemovalThatTimesOutLeavesTheRegionUsable) {
+  const MemoryId id = add(memory_.data());
+  const RemoteSlot slot = advertise(id, memory_.data(), kBytes);
+  {
+    const RegionUse held = use(id, memory_.data(), kBytes);
+    const Status status = registry_.remove(id, Deadline::after(5ms)).status();
+    EXPECT_EQ(status.code(), Code::kTimeout);
+    EXPECT_NE(status.detail().find("in use by 1 range"), std::string::npos) << status.detail();
+    EXPECT_EQ(code_of_look_up(slot.id, 0, 1), Code::kNotFound) << "its advertisements are gone";
+    EXPECT_EQ(registry_.advertised(), 0u);
+    EXPECT_EQ(code_of_use(id, memory_.data(), kBytes), Code::kOk);
+    EXPECT_EQ(add(memory_.data()), id) << "still known";
+    EXPECT_FALSE(registry_.remove(id, passed())->has_value()) << "with the count it had";
+  }
+  EXPECT_NE(advertise(id, memory_.data(), kBytes).id, slot.id);
+  expect_removed(id);
+}
+
+TEST_F(MemoryRegistryTest, ARemovalWaitsForUsesOfAnotherThread) {
+  const MemoryId id = add(memory_.data());
+  RegionUse first = use(id, memory_.data(), kBytes);
+  RegionUse second = use(id, memory_.data(), 0);
+  std::atomic<bool> removed{false};
+  std::thread remover([&] {
+    const Result<std::optional<Region>> result = registry_.remove(id, far());
+    EXPECT_TRUE(result.is_ok() && result->has_value() && (*result)->data == memory_.data());
+    removed = true;
+  });
+  ASSERT_TRUE(wait_until([&] { return is_closed(id); }));
+  EXPECT_EQ(registry_.remove(id, far()).status().code(), Code::kNotFound) << "no count is left for a second one";
+  EXPECT_EQ(registry_.try_remove(id).status().code(), Code::kNotFound);
+  EXPECT_EQ(registry_.advertise(kConn, id, memory_.data(), 1).status().code(), Code::kNotFound);
+  first = RegionUse();
+  EXPECT_FALSE(removed);
+  second = RegionUse();
+  remover.join();
+  EXPECT_EQ(registry_.regions(), 0u);
+}
+
+TEST_F(MemoryRegistryTest, AddingWhatIsBeingRemovedKeepsIt) {
+  const MemoryId id = add(memory_.data());
+  RegionUse held = use(id, memory_.data(), kBytes);
+  std::thread remover([&] {
+    const Result<std::optional<Region>> result = registry_.remove(id, far());
+    EXPECT_TRUE(result.is_ok() && !result->has_value()) << "one of two counts";
+  });
+  ASSERT_TRUE(wait_until([&] { return is_closed(id); }));
+  EXPECT_EQ(add(memory_.data()), id);
+  remover.join();
+  EXPECT_EQ(code_of_use(id, memory_.data(), kBytes), Code::kOk);
+  held = RegionUse();
+  expect_removed(id);
+}
+
+TEST_F(MemoryRegistryTest, TriesWithoutWaiting) {
+  const MemoryId id = add(memory_.data());
+  add(memory_.data());
+  const RemoteSlot slot = advertise(id, memory_.data(), kBytes);
+  RegionUse held = use(id, memory_.data(), kBytes);
+  EXPECT_FALSE(registry_.try_remove(id)->has_value());
+  EXPECT_EQ(code_of_look_up(slot.id, 0, 1), Code::kOk);
+
+  EXPECT_EQ(registry_.try_remove(id).status().code(), Code::kExhausted);
+  EXPECT_EQ(code_of_look_up(slot.id, 0, 1), Code::kNotFound) << "withdrawn at the first call";
+  EXPECT_TRUE(is_closed(id));
+  EXPECT_EQ(registry_.try_remove(id).status().code(), Code::kExhausted);
+
+  EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kTimeout) << "gives up";
+  EXPECT_EQ(code_of_use(id, memory_.data(), kBytes), Code::kOk);
+
+  EXPECT_EQ(registry_.try_remove(id).status().code(), Code::kExhausted);
+  EXPECT_EQ(add(memory_.data()), id) << "and so does adding it";
+  EXPECT_FALSE(is_closed(id));
+  EXPECT_FALSE(registry_.try_remove(id)->has_value());
+
+  EXPECT_EQ(registry_.try_remove(id).status().code(), Code::kExhausted);
+  held = RegionUse();
+  const Result<std::optional<Region>> removed = registry_.try_remove(id);
+  ASSERT_TRUE(removed.is_ok() && removed->has_value());
+  EXPECT_EQ((*removed)->bytes, kBytes);
+  EXPECT_EQ(registry_.regions(), 0u);
+}
+
+// Advertisements
+// ------------------------------------------------------------------------------------------------------------------
+
+TEST_F(MemoryRegistryTest, ASlotSaysWhatItIs) {
+  const MemoryId id = add(memory_.data());
+  const RemoteSlot slot = advertise(id, memory_.data() + 1, 10);
+  EXPECT_EQ(std::string_view(slot.magic.data(), slot.magic.size()), "TXSL");
+  EXPECT_EQ(slot.version, 1);
+  EXPECT_EQ(slot.flags, 0);
+  EXPECT_EQ(slot.endpoint, 0x1234u);
+  EXPECT_EQ(slot.bytes, 10u);
+  EXPECT_NE(slot.id, 0u);
+  for (const uint64_t word : slot.reserved) EXPECT_EQ(word, 0u);
+  EXPECT_TRUE(check_slot(slot).is_ok());
+
+  RemoteSlot wrong = slot;
+  wrong.magic[3] = 'X';
+  EXPECT_EQ(check_slot(wrong).code(), Code::kInvalidArgument);
+  EXPECT_EQ(check_slot(RemoteSlot{}).code(), Code::kInvalidArgument);
+  wrong = slot;
+  wrong.id = 0;
+  EXPECT_EQ(check_slot(wrong).code(), Code::kInvalidArgument);
+  for (const uint16_t version : {0, 2, 65535}) {
+    wrong = slot;
+    wrong.version = version;
+    EXPECT_EQ(check_slot(wrong).code(), Code::kUnsupported) << version;
+  }
+}
+
+TEST_F(MemoryRegistryTest, TheSameRangeForTheSameConnectionGivesTheSameSlot) {
+  const MemoryId id = add(memory_.data(), 2 * kBytes);
+  const MemoryId part = add(memory_.data(), kBytes);
+  const uint64_t slot = advertise(id, memory_.data(), kBytes).id;
+  EXPECT_EQ(advertise(id, memory_.data(), kBytes).id, slot);
+  EXPECT_EQ(registry_.advertised(), 1u);
+  const std::set<uint64_t> slots = {
+      slot, advertise(id, memory_.data(), kBytes - 1).id, advertise(id, memory_.data() + 1, kBytes).id,
+      advertise(id, memory_.data(), kBytes, kOtherConn).id, advertise(part, memory_.data(), kBytes).id};
+  EXPECT_EQ(slots.size(), 5u);
+  EXPECT_EQ(registry_.advertised(), 5u);
+}
+
+TEST_F(MemoryRegistryTest, OnlyRegisteredMemoryIsAdvertised) {
+  const MemoryId id = add(memory_.data());
+  EXPECT_EQ(registry_.advertise(kConn, MemoryId{99}, memory_.data(), 1).status().code(), Code::kNotFound);
+  EXPECT_EQ(registry_.advertise(kConn, id, memory_.data() + 1, kBytes).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(registry_.advertised(), 0u);
+}
+
+TEST_F(MemoryRegistryTest, ALookUpIsBoundByWhatWasAdvertised) {
+  std::byte* const data = memory_.data() + kBytes;
+  const MemoryId id = add(memory_.data(), 4 * kBytes);
+  const uint64_t slot = advertise(id, data, kBytes).id;
+  for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>(0, kBytes), {0, 0}, {kBytes, 0}, {kBytes - 1, 1}}) {
+    const Result<HeldRange> range = registry_.look_up(kConn, slot, offset, bytes);
+    ASSERT_TRUE(range.is_ok()) << range.status().to_string();
+    EXPECT_EQ(range->data, data + offset);
+    EXPECT_EQ(range->bytes, bytes);
+    EXPECT_EQ(range->use.region().id, id);
+  }
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>(0, kBytes + 1),
+                                      {1, kBytes},
+                                      {kBytes, 1},
+                                      {kBytes + 1, 0},
+                                      {kMost, 1},
+                                      {kMost, kMost},
+                                      {1, kMost},
+                                      {2, kMost - 1},
+                                      {kMost, 0},
+                                      {kMost - kBytes + 1, kBytes}}) {
+    EXPECT_EQ(code_of_look_up(slot, offset, bytes), Code::kInvalidArgument) << offset << " " << bytes;
+  }
+  const Result<HeldRange> held = registry_.look_up(kConn, slot, 0, 0);
+  EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kTimeout) << "a range that was looked up holds its region";
+}
+
+TEST_F(MemoryRegistryTest, AConnectionSeesOnlyWhatWasAdvertisedToIt) {
+  const MemoryId id = add(memory_.data());
+  const uint64_t slot = advertise(id, memory_.data(), kBytes).id;
+  EXPECT_EQ(code_of_look_up(slot, 0, 1), Code::kOk);
+  EXPECT_EQ(code_of_look_up(slot, 0, 1, kOtherConn), Code::kNotFound);
+  EXPECT_EQ(code_of_look_up(slot + 1, 0, 1), Code::kNotFound);
+  EXPECT_EQ(code_of_look_up(0, 0, 0), Code::kNotFound);
+}
+
+TEST_F(MemoryRegistryTest, ForgetsAConnection) {
+  const MemoryId first = add(memory_.data(), kBytes);
+  const MemoryId second = add(memory_.data(), 2 * kBytes);
+  std::vector<uint64_t> slots;
+  for (const MemoryId id : {first, second}) {
+    for (int i = 0; i < 10; ++i) slots.push_back(advertise(id, memory_.data() + i, 1).id);
+  }
+  const uint64_t before = advertise(first, memory_.data(), 1, ConnId{2}).id;
+  const uint64_t after = advertise(second, memory_.data(), 1, kOtherConn).id;
+  registry_.forget(kConn);
+  for (const uint64_t slot : slots) EXPECT_EQ(code_of_look_up(slot, 0, 1), Code::kNotFound);
+  EXPECT_EQ(code_of_look_up(before, 0, 1, ConnId{2}), Code::kOk);
+  EXPECT_EQ(code_of_look_up(after, 0, 1, kOtherConn), Code::kOk);
+  EXPECT_EQ(registry_.advertised(), 2u);
+  EXPECT_NE(advertise(first, memory_.data(), 1).id, slots.front());
+  registry_.forget(ConnId{99});
+  EXPECT_EQ(registry_.advertised(), 3u);
+}
+
+TEST_F(MemoryRegistryTest, TheNumberOfAdvertisementsIsBounded) {
+  constexpr size_t kMost = MemoryRegistry::kMaxAdverts;
+  const MemoryId id = add(at(0x100000), kMost + 1);
+  for (size_t i = 0; i < kMost; ++i) ASSERT_TRUE(registry_.advertise(kConn, id, at(0x100000 + i), 1).is_ok());
+  EXPECT_EQ(registry_.advertise(kConn, id, at(0x100000 + kMost), 1).status().code(), Code::kExhausted);
+  EXPECT_TRUE(registry_.advertise(kConn, id, at(0x100000), 1).is_ok()) << "known already";
+  registry_.forget(kConn);
+  EXPECT_TRUE(registry_.advertise(kConn, id, at(0x100000 + kMost), 1).is_ok());
+}
+
+// Threads
+// ------------------------------------------------------------------------------------------------------------------
+
+/// Each round a removal meets the release of the last use. A wake-up that is lost makes it last until the deadline.
+TEST_F(MemoryRegistryTest, NoWakeUpIsLost) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 2000; ++i) {
+    const MemoryId id = add(memory_.data());
+    RegionUse held = use(id, memory_.data(), 1);
+    std::atomic<bool> go{false};
+    std::thread holder([&, mine = std::move(held)]() mutable {
+      while (!go) ::sched_yield();
+      mine = RegionUse();
+    });
+    go = true;
+    const Result<std::optional<Region>> removed = registry_.remove(id, far());
+    EXPECT_TRUE(removed.is_ok() && removed->has_value());
+    holder.join();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kTestDeadline);
+}
+
+/// What a removed region held is written by the remover, as an application does that frees it.
+TEST_F(MemoryRegistryTest, NobodyTouchesMemoryAfterItsRemoval) {
+  constexpr int kThreads = 4;
+  std::atomic<uint64_t> current{0}, looked_up{0};
+  std::atomic<uint64_t> slot{0};
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> touched{0};
+  uint64_t value = 0;  // plain on purpose: the thread checker sees who is not ordered
+  std::vector<std::thread> users;
+  for (int t = 0; t < kThreads; ++t) {
+    users.emplace_back([&, t] {
+      while (!stop) {
+        if (t % 2 == 0) {
+          const Result<RegionUse> held = registry_.use(MemoryId{current.load()}, &value, sizeof(value));
+          if (held.is_ok() && value == static_cast<uint64_t>(held->region().id)) ++touched;
+        } else {
+          const Result<HeldRange> range = registry_.look_up(kConn, slot.load(), 0, sizeof(value));
+          if (range.is_ok() && value == static_cast<uint64_t>(range->use.region().id)) ++looked_up;
+        }
+        ::sched_yield();
+      }
+    });
+  }
+  constexpr uint64_t kRounds = 500;
+  uint64_t rounds = 0;
+  EXPECT_TRUE(wait_until([&] {
+    const uint64_t next = ++value;  // nobody holds it
+    const MemoryId id = add(&value, sizeof(value));
+    EXPECT_EQ(static_cast<uint64_t>(id), next);
+    slot = advertise(id, &value, sizeof(value)).id;
+    current = next;
+    ::sched_yield();
+    Result<std::optional<Region>> removed = registry_.remove(id, far());
+    EXPECT_TRUE(removed.is_ok() && removed->has_value());
+    return ++rounds >= kRounds && touched > 0 && looked_up > 0;
+  }));
+  stop = true;
+  for (std::thread& user : users) user.join();
+  EXPECT_EQ(registry_.regions(), 0u);
+  EXPECT_EQ(registry_.advertised(), 0u);
+}
+
+/// Everybody adds and removes the same range while others use it: the counts must come out even, whatever a removal meets.
+TEST_F(MemoryRegistryTest, CountsStayEvenUnderThreads) {
+  std::atomic<uint64_t> current{0};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> users;
+  for (int t = 0; t < 2; ++t) {
+    users.emplace_back([&] {
+      while (!stop) {
+        const Result<RegionUse> held = registry_.use(MemoryId{current.load()}, memory_.data(), 1);
+        ::sched_yield();
+      }
+    });
+  }
+  std::vector<std::thread> owners;
+  for (int t = 0; t < 3; ++t) {
+    owners.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) {
+        const MemoryId id = add(memory_.data());
+        current = static_cast<uint64_t>(id);
+        EXPECT_EQ(code_of_use(id, memory_.data(), 1), Code::kOk) << "this thread's count keeps it open";
+        const Result<std::optional<Region>> removed = registry_.remove(id, far());
+        EXPECT_TRUE(removed.is_ok()) << removed.status().to_string();
+      }
+    });
+  }
+  for (std::thread& owner : owners) owner.join();
+  stop = true;
+  for (std::thread& user : users) user.join();
+  EXPECT_EQ(registry_.regions(), 0u);
+}
+
+}  // namespace
+}  // namespace tcpx
