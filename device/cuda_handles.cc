@@ -25,6 +25,13 @@ Status StreamView::synchronize() const {
   return cuda_status(cudaStreamSynchronize(stream_), "wait for stream");
 }
 
+Status StreamView::health() const {
+  const cudaError_t answer = cudaStreamQuery(stream_);
+  if (answer != cudaSuccess && answer != cudaErrorNotReady) return cuda_error(answer, "query stream");
+  [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
+  return Status::ok();
+}
+
 Result<bool> StreamView::is_captured() const {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   TCPX_RETURN_IF_ERROR(cuda_status(cudaStreamIsCapturing(stream_, &capture), "ask stream for capture"));

@@ -28,12 +28,17 @@ inline Status cuda_status(cudaError_t error, std::string_view operation) {
 /// For destructors, which can only log. Silent when the runtime has already gone at process exit: then so has the handle.
 void report_cuda_failure(cudaError_t error, std::string_view operation);
 
+inline constexpr unsigned kAskEvery = 4096;
+
 class StreamView {
  public:
   explicit StreamView(cudaStream_t stream) : stream_(stream) {}
   cudaStream_t get() const { return stream_; }
   /// Blocks until all work submitted so far has finished.
   Status synchronize() const;
+  /// The error of its work or of the device, if there is one; does not wait. Where the end of work is seen in a word that the GPU
+  /// writes, a failure shows nowhere else: ask every kAskEvery times that the word is not there yet.
+  Status health() const;
   /// True while work given to it is recorded into a graph instead of being run.
   Result<bool> is_captured() const;
 

@@ -12,6 +12,8 @@
 #include "base/pci_device.h"
 #include "base/text.h"
 #include "device/cuda_handles.h"
+#include "device/cuda_segment_copier.h"
+#include "device/driver_entry.h"
 #include "device/gpu_presence.h"
 
 namespace tcpx {
@@ -20,18 +22,6 @@ namespace {
 constexpr size_t kAlignment = 4096;
 
 using AddressRangeFunction = PFN_cuMemGetAddressRange_v3020;
-
-AddressRangeFunction find_address_range_function() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, 3020, cudaEnableDefault, &found);
-#else
-  const cudaError_t error = cudaGetDriverEntryPoint("cuMemGetAddressRange", &function, cudaEnableDefault, &found);
-#endif
-  if (!cuda_status(error, "look up cuMemGetAddressRange").is_ok() || found != cudaDriverEntryPointSuccess) return nullptr;
-  return reinterpret_cast<AddressRangeFunction>(function);
-}
 
 class CudaAsyncCopy final : public AsyncCopy {
  public:
@@ -103,7 +93,9 @@ class CudaCopyLane final : public CopyLane {
 class CudaMemoryOps final : public MemoryOps {
  public:
   explicit CudaMemoryOps(int device_count)
-      : device_count_(device_count), address_range_(find_address_range_function()), host_(make_host_memory_ops()) {}
+      : device_count_(device_count),
+        address_range_(find_driver_function<AddressRangeFunction>("cuMemGetAddressRange", 3020)),
+        host_(make_host_memory_ops()) {}
 
   bool has_gpu() const override { return true; }
   int device_count() const override { return device_count_; }
@@ -190,6 +182,10 @@ class CudaMemoryOps final : public MemoryOps {
     Result<Stream> stream = Stream::create();
     if (!stream.is_ok()) return stream.status();
     return std::unique_ptr<CopyLane>(std::make_unique<CudaCopyLane>(device, std::move(stream).value()));
+  }
+
+  Result<std::unique_ptr<SegmentCopier>> make_segment_copier(int device) override {
+    return make_cuda_segment_copier(device, *this);
   }
 
  private:

@@ -24,7 +24,8 @@ inline Status check_batch(size_t block_count) {
 /// One thread at a time.
 class TicketRing {
  public:
-  explicit TicketRing(size_t depth) : depth_(depth) {}
+  /// @param work what errors call it; a literal.
+  explicit TicketRing(size_t depth, const char* work = "unpack") : depth_(depth), work_(work) {}
 
   /// What Unpacker::submit answers before anything else: ok when a slot is free; the error that stuck; kInvalidArgument for a
   /// number of blocks that is none; kExhausted when all slots are in flight.
@@ -36,7 +37,7 @@ class TicketRing {
   Status ready() const {
     if (!error_.is_ok()) return error_;
     if (next_ - oldest_ < depth_) return Status::ok();
-    return Status(Code::kExhausted, "submit unpack", concat("all ", depth_, " slots are in flight"));
+    return Status(Code::kExhausted, concat("submit ", work_), concat("all ", depth_, " slots are in flight"));
   }
 
   /// The slot that the next ticket will hold. Only when ready.
@@ -64,7 +65,8 @@ class TicketRing {
     if (!error_.is_ok()) return error_;
     const auto wanted = static_cast<uint64_t>(ticket);
     if (wanted >= next_) {
-      return Status(Code::kInvalidArgument, "query unpack", concat("no ticket ", wanted, ": ", next_, " were given out"));
+      return Status(Code::kInvalidArgument, concat("query ", work_),
+                    concat("no ticket ", wanted, ": ", next_, " were given out"));
     }
     for (; oldest_ <= wanted; ++oldest_) {
       const Result<bool> done = slot_done(static_cast<size_t>(oldest_ % depth_));
@@ -76,6 +78,7 @@ class TicketRing {
 
  private:
   const size_t depth_;
+  const char* const work_;
   uint64_t next_ = 0;    // next ticket to give out
   uint64_t oldest_ = 0;  // oldest ticket not retired
   Status error_;

@@ -1,0 +1,230 @@
+#include "device/cuda_segment_copier.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "device/flagged_stream.h"
+#include "device/gpu_presence.h"
+#include "device/list_ring.h"
+#include "device/resident_copier.h"
+#include "device/segment_launch.h"
+#include "device/ticket_ring.h"
+
+namespace tcpx {
+namespace {
+
+constexpr size_t kInFlight = 64;
+/// Warps that a long submit is spread over, and what one of them copies at least.
+constexpr uint64_t kManyPieces = 4096;
+constexpr uint64_t kLeastPieceBytes = 4096;
+constexpr size_t kMostPieces = kMaxCopySegments + kManyPieces;
+/// Two of the largest submits: one is written while the other is read.
+constexpr size_t kListCapacity = 2 * kMostPieces;
+/// Starting a copy takes the host 1.8 us, a launch 4.2. With many bytes the kernel is at least as fast.
+constexpr size_t kFewCopies = 2;
+constexpr uint64_t kFewBytes = 64 * 1024;
+
+struct Shape {
+  size_t segments = 0;  // that have bytes
+  uint64_t bytes = 0;
+  CopySegment only{};  // the last of them
+};
+
+Shape shape_of(std::span<const CopySegment> segments) {
+  Shape shape;
+  for (const CopySegment& segment : segments) {
+    if (segment.bytes == 0) continue;
+    ++shape.segments;
+    shape.bytes += segment.bytes;
+    shape.only = segment;
+  }
+  return shape;
+}
+
+/// What a warp gets of a submit: pieces begin at multiples of 16 in their segment, so that they keep its alignment.
+uint64_t piece_bytes(uint64_t bytes) {
+  return std::max(kLeastPieceBytes, (bytes / kManyPieces + 16) / 16 * 16);
+}
+
+size_t count_pieces(std::span<const CopySegment> segments, uint64_t piece) {
+  size_t count = 0;
+  for (const CopySegment& segment : segments) count += (segment.bytes + piece - 1) / piece;
+  return count;
+}
+
+/// @param list room for count_pieces.
+void write_pieces(std::span<const CopySegment> segments, uint64_t piece, KernelSegment* list) {
+  for (const CopySegment& segment : segments) {
+    for (uint64_t at = 0; at < segment.bytes; at += piece) {
+      *list++ = KernelSegment{segment.to + at, segment.from + at, std::min<uint64_t>(piece, segment.bytes - at)};
+    }
+  }
+}
+
+// Many segments are one kernel launch, whose list lies in mapped memory. One short segment goes to the resident kernel if that is
+// there, else to the copy engine; the second within kPatience calls the kernel in for those to come.
+class CudaSegmentCopier final : public SegmentCopier {
+ public:
+  CudaSegmentCopier(FlaggedStream bulk, FlaggedStream urgent, MemoryBuffer lists, std::unique_ptr<ResidentCopier> resident)
+      : lists_(std::move(lists)), resident_(std::move(resident)), streams_{std::move(bulk), std::move(urgent)} {}
+  ~CudaSegmentCopier() override { drain(); }
+
+  Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
+    TCPX_RETURN_IF_ERROR(tickets_.ready());
+    if (segments.size() > kMaxCopySegments) {
+      return Status(Code::kInvalidArgument, "copy segments", concat(segments.size(), ", at most ", kMaxCopySegments));
+    }
+    const Shape shape = shape_of(segments);
+    Work& work = works_[tickets_.next_slot()];
+    work = Work{};
+    Status started = Status::ok();
+    if (shape.segments == 1 && shape.bytes <= ResidentCopier::kMostBytes) {
+      started = start_short(shape.only, &work);
+    } else if (shape.segments <= kFewCopies && shape.bytes <= kFewBytes) {
+      started = start_copies(segments, &work);
+    } else {
+      const uint64_t piece = piece_bytes(shape.bytes);
+      const Result<ListStretch> stretch = list_ring_.take(count_pieces(segments, piece));
+      if (!stretch.is_ok()) return stretch.status();
+      work.list_held = stretch->held;
+      started = start_kernel(segments, piece, stretch->first, &work);
+    }
+    if (!started.is_ok()) return fail(std::move(started));
+    return CopyTicket{static_cast<uint64_t>(tickets_.push())};
+  }
+
+  Result<bool> query(CopyTicket ticket) override {
+    return tickets_.query(UnpackTicket{static_cast<uint64_t>(ticket)}, [this](size_t slot) -> Result<bool> {
+      Result<bool> done = is_done(&works_[slot]);
+      if (!done.is_ok()) drain();
+      if (done.is_ok() && *done) list_ring_.release(works_[slot].list_held);
+      return done;
+    });
+  }
+
+ private:
+  enum class Way { kNothing, kBulk, kUrgent, kResident };
+  /// What a slot's ticket is about.
+  struct Work {
+    Way way = Way::kNothing;
+    uint32_t mark = 0;  // kBulk, kUrgent
+    size_t list_held = 0;
+    CopySegment segment{};  // kResident
+  };
+  FlaggedStream& stream_of(Way way) { return streams_[way == Way::kBulk ? 0 : 1]; }
+
+  Status start_short(const CopySegment& segment, Work* work) {
+    const TimePoint now = Clock::steady().now();
+    const bool often = now - newest_short_ < ResidentCopier::kPatience;
+    newest_short_ = now;
+    if (resident_->is_serving()) {
+      resident_->post(segment);
+      work->way = Way::kResident;
+      work->segment = segment;
+      return Status::ok();
+    }
+    TCPX_RETURN_IF_ERROR(start_copies({&segment, 1}, work));
+    return often ? resident_->start() : Status::ok();
+  }
+
+  Status start_copies(std::span<const CopySegment> segments, Work* work) {
+    for (const CopySegment& segment : segments) {
+      if (segment.bytes == 0) continue;
+      const cudaError_t error =
+          cudaMemcpyAsync(segment.to, segment.from, segment.bytes, cudaMemcpyDefault, stream_of(Way::kUrgent).stream().get());
+      TCPX_RETURN_IF_ERROR(cuda_status(error, "start copy of a segment"));
+      work->way = Way::kUrgent;
+    }
+    return mark(work);
+  }
+
+  Status start_kernel(std::span<const CopySegment> segments, uint64_t piece, size_t first, Work* work) {
+    write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + first);
+    const auto count = static_cast<uint32_t>(count_pieces(segments, piece));
+    const auto* const list = reinterpret_cast<const KernelSegment*>(lists_.device()) + first;
+    const cudaError_t error = launch_copy_segments(list, count, stream_of(Way::kBulk).stream().get());
+    TCPX_RETURN_IF_ERROR(cuda_status(error, "launch segment kernel"));
+    work->way = Way::kBulk;
+    return mark(work);
+  }
+
+  Status mark(Work* work) {
+    if (work->way == Way::kNothing) return Status::ok();
+    const Result<uint32_t> mark = stream_of(work->way).mark();
+    if (mark.is_ok()) work->mark = *mark;
+    return mark.status();
+  }
+
+  Result<bool> is_done(Work* work) {
+    switch (work->way) {
+      case Way::kNothing:
+        return true;
+      case Way::kBulk:
+      case Way::kUrgent:
+        return stream_of(work->way).has_reached(work->mark);
+      case Way::kResident:
+        break;
+    }
+    const Result<ResidentCopier::Answer> answer = resident_->poll();
+    if (!answer.is_ok()) return answer.status();
+    if (*answer != ResidentCopier::Answer::kLost) return *answer == ResidentCopier::Answer::kDone;
+    TCPX_RETURN_IF_ERROR(start_copies({&work->segment, 1}, work));
+    return false;
+  }
+
+  Status fail(Status error) {
+    drain();
+    return tickets_.fail(std::move(error));
+  }
+
+  void drain() const {
+    for (const FlaggedStream& stream : streams_) stream.drain();
+    resident_->drain();
+  }
+
+  TicketRing tickets_{kInFlight, "copies"};
+  std::array<Work, kInFlight> works_;  // by slot of tickets_
+  const MemoryBuffer lists_;           // entries of list_ring_: KernelSegment
+  ListRing list_ring_{kListCapacity};
+  TimePoint newest_short_{};
+  const std::unique_ptr<ResidentCopier> resident_;
+  std::array<FlaggedStream, 2> streams_;
+};
+
+Status load_kernels(int device) {
+  const cudaError_t loaded = load_segment_kernels();
+  if (loaded == cudaErrorNoKernelImageForDevice || loaded == cudaErrorUnsupportedPtxVersion) {
+    return Status(Code::kUnsupported, "make segment copier",
+                  concat("this build has no kernel for GPU ", device, " (", cudaGetErrorName(loaded), ")"), Domain::kCuda,
+                  static_cast<int32_t>(loaded));
+  }
+  return cuda_status(loaded, "load segment kernels");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SegmentCopier>> make_cuda_segment_copier(int device, MemoryOps& memory) {
+  const Result<int>& count = gpu_count();
+  if (!count.is_ok()) return count.status();
+  if (device < 0 || device >= *count) {
+    return Status(Code::kInvalidArgument, "make segment copier", concat("no GPU ", device, ": there are ", *count));
+  }
+  const Result<DeviceGuard> guard = DeviceGuard::enter(device);
+  if (!guard.is_ok()) return guard.status();
+  TCPX_RETURN_IF_ERROR(load_kernels(device));
+  Result<FlaggedStream> bulk = FlaggedStream::create(device, memory);
+  if (!bulk.is_ok()) return bulk.status();
+  Result<FlaggedStream> urgent = FlaggedStream::create(device, memory);
+  if (!urgent.is_ok()) return urgent.status();
+  Result<MemoryBuffer> lists = memory.allocate_mapped(device, kListCapacity * sizeof(KernelSegment));
+  if (!lists.is_ok()) return lists.status();
+  Result<std::unique_ptr<ResidentCopier>> resident = ResidentCopier::create(device, memory);
+  if (!resident.is_ok()) return resident.status();
+  return std::unique_ptr<SegmentCopier>(std::make_unique<CudaSegmentCopier>(
+      std::move(bulk).value(), std::move(urgent).value(), std::move(lists).value(), std::move(resident).value()));
+}
+
+}  // namespace tcpx

@@ -1,0 +1,117 @@
+#include "device/resident_copier.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+namespace tcpx {
+namespace {
+
+uint32_t load_number(uint32_t& number) {
+  return std::atomic_ref<uint32_t>(number).load(std::memory_order_acquire);
+}
+
+// Tag in the upper half, as TaggedWord lies in memory.
+uint64_t& whole(TaggedWord& word) {
+  return reinterpret_cast<uint64_t&>(word);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ResidentCopier>> ResidentCopier::create(int device, MemoryOps& memory) {
+  Result<MemoryBuffer> shared = memory.allocate_mapped(device, sizeof(ResidentMemory));
+  if (!shared.is_ok()) return shared.status();
+  Result<Stream> stream = Stream::create();
+  if (!stream.is_ok()) return stream.status();
+  return std::unique_ptr<ResidentCopier>(new ResidentCopier(memory, std::move(shared).value(), std::move(stream).value()));
+}
+
+ResidentCopier::~ResidentCopier() {
+  drain();
+}
+
+void ResidentCopier::drain() const {
+  // The kernel leaves by itself. A broken context answers at once.
+  [[maybe_unused]] const cudaError_t drained = cudaStreamSynchronize(stream_.view().get());
+  [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
+}
+
+bool ResidentCopier::has_left() const {
+  return load_number(shared().gone) == launch_;
+}
+
+bool ResidentCopier::is_serving() const {
+  return launch_ != 0 && next_ - oldest_ < kResidentBoxes && load_number(shared().started) == launch_ && !has_left();
+}
+
+ResidentMode ResidentCopier::mode_of(const CopySegment& segment) const {
+  if (segment.bytes > std::max(kMostBytesInRequest, kMostBytesInAnswer)) return ResidentMode::kCopy;
+  const bool to_device = memory_.is_device_memory(segment.to);
+  const bool from_device = memory_.is_device_memory(segment.from);
+  if (to_device && !from_device && segment.bytes <= kMostBytesInRequest) return ResidentMode::kInRequest;
+  if (from_device && !to_device && segment.bytes <= kMostBytesInAnswer) return ResidentMode::kInAnswer;
+  return ResidentMode::kCopy;
+}
+
+uint32_t ResidentCopier::post(const CopySegment& segment) {
+  const ResidentMode mode = mode_of(segment);
+  posted_[next_ % kResidentBoxes] = Posted{segment, mode};
+  std::array<uint32_t, kResidentWords> data{};
+  const auto to = reinterpret_cast<uintptr_t>(segment.to);
+  const auto from = reinterpret_cast<uintptr_t>(segment.from);
+  data[0] = static_cast<uint32_t>(to);
+  data[1] = static_cast<uint32_t>(to >> 32);
+  data[2] = static_cast<uint32_t>(from);
+  data[3] = static_cast<uint32_t>(from >> 32);
+  data[4] = static_cast<uint32_t>(segment.bytes);
+  data[5] = static_cast<uint32_t>(mode);
+  if (mode == ResidentMode::kInRequest) std::memcpy(data.data() + kRequestHeaderWords, segment.from, segment.bytes);
+  ResidentBox& box = shared().boxes[next_ % kResidentBoxes];
+  for (size_t i = 0; i < data.size(); ++i) {
+    // Pairs with the kernel's fence: what the host wrote into `from`, and saw of the GPU, goes before.
+    std::atomic_ref<uint64_t>(whole(box.request[i])).store(data[i] | uint64_t{next_} << 32, std::memory_order_release);
+  }
+  return next_++;
+}
+
+bool ResidentCopier::take_oldest() {
+  const Posted& posted = posted_[oldest_ % kResidentBoxes];
+  if (posted.mode != ResidentMode::kInAnswer) return static_cast<int32_t>(load_number(shared().done) - oldest_) >= 0;
+  ResidentBox& box = shared().boxes[oldest_ % kResidentBoxes];
+  std::array<uint32_t, kResidentWords> data{};
+  for (size_t i = 0; i * sizeof(uint32_t) < posted.segment.bytes; ++i) {
+    const uint64_t word = std::atomic_ref<uint64_t>(whole(box.answer[i])).load(std::memory_order_acquire);
+    if (word >> 32 != oldest_) return false;
+    data[i] = static_cast<uint32_t>(word);
+  }
+  std::memcpy(posted.segment.to, data.data(), posted.segment.bytes);
+  return true;
+}
+
+Result<ResidentCopier::Answer> ResidentCopier::poll() {
+  // Asked first: what is not done once the kernel has left never will be.
+  const bool left = has_left();
+  const bool done = take_oldest();
+  if (!done && !left) {
+    if (++asked_ % kAskEvery == 0) TCPX_RETURN_IF_ERROR(stream_.view().health());
+    return Answer::kPending;
+  }
+  ++oldest_;
+  return done ? Answer::kDone : Answer::kLost;
+}
+
+Status ResidentCopier::start() {
+  if (next_ != oldest_ || (launch_ != 0 && !has_left())) return Status::ok();
+  const auto patience = std::chrono::nanoseconds(kPatience), life = std::chrono::nanoseconds(kLife);
+  const ResidentLaunch launch{.memory = reinterpret_cast<ResidentMemory*>(shared_.device()),
+                              .launch = launch_ + 1,
+                              .request = next_,
+                              .patience_ns = static_cast<uint64_t>(patience.count()),
+                              .life_ns = static_cast<uint64_t>(life.count())};
+  TCPX_RETURN_IF_ERROR(cuda_status(launch_resident_copier(launch, stream_.view().get()), "launch resident copier"));
+  ++launch_;
+  return Status::ok();
+}
+
+}  // namespace tcpx

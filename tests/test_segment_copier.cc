@@ -1,0 +1,246 @@
+// SegmentCopier against a host loop: over host memory, and on a GPU, where all but the first two cases also see every way that
+// the CUDA copier has. The GPU's are skipped without one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/memory_ops.h"
+#include "device/gpu_presence.h"
+#include "perf/pattern.h"
+
+namespace tcpx {
+namespace {
+
+constexpr size_t kBytes = 8u << 20;
+constexpr std::byte kGuard{0xEE};
+
+Deadline late() {
+  return Deadline::after(std::chrono::seconds(20));
+}
+
+enum class Place { kDevice, kMapped };
+
+/// A buffer and what the test expects in it.
+struct Side {
+  MemoryBuffer memory;
+  std::vector<std::byte> expected;
+};
+
+class CopierTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    memory_ = GetParam() ? make_machine_memory_ops() : make_host_memory_ops();
+    if (GetParam() && !memory_->has_gpu()) GTEST_SKIP() << gpu_count().status().detail();
+    ASSERT_TRUE(memory_->set_current_device(0).is_ok());
+    auto copier = memory_->make_segment_copier(0);
+    ASSERT_TRUE(copier.is_ok()) << copier.status().to_string();
+    copier_ = std::move(*copier);
+    lane_ = memory_->make_copy_lane(0).value();
+  }
+
+  Side make(Place place, uint64_t seed, size_t bytes = kBytes) {
+    Side side{(place == Place::kDevice ? memory_->allocate_device(0, bytes) : memory_->allocate_mapped(0, bytes)).value(), {}};
+    side.expected.resize(bytes, kGuard);
+    if (seed != 0) fill_pattern(side.expected, seed, 0);
+    EXPECT_TRUE(lane_->copy(side.memory.device(), side.expected.data(), bytes).is_ok());
+    return side;
+  }
+  static CopySegment segment(const Side& to, size_t to_off, const Side& from, size_t from_off, size_t bytes) {
+    return {to.memory.device() + to_off, from.memory.device() + from_off, bytes};
+  }
+  /// What the copy must do, by a loop of the host.
+  static void expect(Side* to, const Side& from, const std::vector<CopySegment>& segments) {
+    for (const CopySegment& s : segments) {
+      for (size_t i = 0; i < s.bytes; ++i) {
+        to->expected[static_cast<size_t>(s.to - to->memory.device()) + i] =
+            from.expected[static_cast<size_t>(s.from - from.memory.device()) + i];
+      }
+    }
+  }
+  void wait(CopyTicket ticket) {
+    const Deadline deadline = late();
+    for (;;) {
+      const auto done = copier_->query(ticket);
+      ASSERT_TRUE(done.is_ok()) << done.status().to_string();
+      if (*done) return;
+      ASSERT_FALSE(deadline.expired());
+      std::this_thread::yield();
+    }
+  }
+  void run(const std::vector<CopySegment>& segments) {
+    const auto ticket = copier_->submit(segments);
+    ASSERT_TRUE(ticket.is_ok()) << ticket.status().to_string();
+    ASSERT_NO_FATAL_FAILURE(wait(*ticket));
+  }
+  void check(const Side& side) {
+    std::vector<std::byte> found(side.expected.size());
+    ASSERT_TRUE(lane_->copy(found.data(), side.memory.device(), found.size()).is_ok());
+    const auto wrong = std::mismatch(found.begin(), found.end(), side.expected.begin()).first;
+    ASSERT_TRUE(wrong == found.end()) << "wrong at byte " << wrong - found.begin();
+  }
+  static const std::vector<std::pair<Place, Place>>& ways() {
+    static const std::vector<std::pair<Place, Place>> all = {{Place::kDevice, Place::kDevice},
+                                                             {Place::kMapped, Place::kDevice},
+                                                             {Place::kDevice, Place::kMapped},
+                                                             {Place::kMapped, Place::kMapped}};
+    return all;
+  }
+
+  std::unique_ptr<MemoryOps> memory_;
+  std::unique_ptr<SegmentCopier> copier_;
+  std::unique_ptr<CopyLane> lane_;
+};
+
+TEST_P(CopierTest, RefusesTooManySegmentsAndUnknownTickets) {
+  EXPECT_EQ(copier_->query(CopyTicket{0}).status().code(), Code::kInvalidArgument);
+  const std::vector<CopySegment> many(kMaxCopySegments + 1);
+  EXPECT_EQ(copier_->submit(many).status().code(), Code::kInvalidArgument);
+  const auto ticket = copier_->submit({});
+  ASSERT_TRUE(ticket.is_ok());
+  EXPECT_TRUE(*copier_->query(*ticket));
+  EXPECT_EQ(copier_->query(CopyTicket{static_cast<uint64_t>(*ticket) + 1}).status().code(), Code::kInvalidArgument);
+}
+
+TEST_P(CopierTest, SegmentsWithoutBytesTouchNothing) {
+  Side to = make(Place::kDevice, 0), from = make(Place::kDevice, 3);
+  std::vector<CopySegment> segments(1000, segment(to, 5, from, 9, 0));
+  run(segments);
+  check(to);
+  segments[500] = segment(to, 5, from, 9, 77);
+  expect(&to, from, segments);
+  run(segments);
+  check(to);
+}
+
+TEST_P(CopierTest, CopiesEveryAlignmentAndShortLength) {
+  for (const auto& [to_place, from_place] : ways()) {
+    Side to = make(to_place, 0), from = make(from_place, 11);
+    std::vector<CopySegment> segments;
+    size_t at = 0;
+    // 256 pairs of alignments with 65 lengths: 16640 segments, in two submits.
+    for (size_t bytes = 0; bytes <= 64; ++bytes) {
+      for (size_t a = 0; a < 256; ++a, at += 128) segments.push_back(segment(to, at + a / 16, from, at + a % 16 + 17, bytes));
+    }
+    expect(&to, from, segments);
+    run({segments.begin(), segments.begin() + kMaxCopySegments});
+    run({segments.begin() + kMaxCopySegments, segments.end()});
+    check(to);
+  }
+}
+
+TEST_P(CopierTest, CopiesLongSegmentsBesideShortOnes) {
+  for (const auto& [to_place, from_place] : ways()) {
+    for (const size_t shift : {0u, 1u, 4u, 15u}) {
+      Side to = make(to_place, 0), from = make(from_place, 12);
+      const std::vector<CopySegment> segments = {
+          segment(to, 3, from, 3 + shift, 5), segment(to, 64, from, 64 + shift, (3u << 20) + 7),
+          segment(to, 4u << 20, from, 100 + shift, 32768), segment(to, (4u << 20) + 32769, from, (5u << 20) + shift, 1)};
+      expect(&to, from, segments);
+      run(segments);
+      check(to);
+    }
+  }
+}
+
+TEST_P(CopierTest, GathersAndScatters) {
+  Side scattered = make(Place::kDevice, 13), packed = make(Place::kDevice, 0), back = make(Place::kDevice, 0);
+  std::vector<CopySegment> gather, scatter;
+  for (size_t i = 0; i < 32; ++i) {
+    const size_t place = (i * 7 % 32) * 128 * 1024 + 48;
+    gather.push_back(segment(packed, i * 32768, scattered, place, 32768));
+    scatter.push_back(segment(back, place, packed, i * 32768, 32768));
+  }
+  expect(&packed, scattered, gather);
+  run(gather);
+  check(packed);
+  expect(&back, packed, scatter);
+  run(scatter);
+  check(back);
+}
+
+// One after the other as fast as they go, so that a copier that keeps something ready for the next one has it.
+TEST_P(CopierTest, CopiesShortMessagesInARow) {
+  for (const auto& [to_place, from_place] : ways()) {
+    Side to = make(to_place, 0), from = make(from_place, 14);
+    std::mt19937_64 random(5);
+    for (int i = 0; i < 3000; ++i) {
+      static constexpr size_t kLengths[] = {1, 8, 31, 232, 233, 256, 257, 4096, 16383, 65536};
+      const size_t bytes = kLengths[random() % std::size(kLengths)];
+      const std::vector<CopySegment> one = {segment(to, random() % (kBytes - bytes), from, random() % (kBytes - bytes), bytes)};
+      expect(&to, from, one);
+      ASSERT_NO_FATAL_FAILURE(run(one));
+      if (i % 500 == 0) ASSERT_NO_FATAL_FAILURE(check(to));
+    }
+    check(to);
+  }
+}
+
+// What is read must be what was there at the submit, not what an earlier copy from the same place has left in a cache.
+TEST_P(CopierTest, ReadsAnewWhatHasChanged) {
+  Side device = make(Place::kDevice, 0, 65536), mapped = make(Place::kMapped, 0, 65536), back = make(Place::kMapped, 0, 65536);
+  for (const size_t bytes : {8u, 200u, 4096u, 65536u}) {
+    for (uint32_t i = 1; i <= 500; ++i) {
+      std::memset(mapped.memory.host(), static_cast<int>(i & 0xff), bytes);
+      ASSERT_NO_FATAL_FAILURE(run({segment(device, 0, mapped, 0, bytes)}));
+      ASSERT_NO_FATAL_FAILURE(run({segment(back, 0, device, 0, bytes)}));
+      ASSERT_EQ(std::memcmp(back.memory.host(), mapped.memory.host(), bytes), 0) << bytes << " bytes, round " << i;
+    }
+  }
+}
+
+TEST_P(CopierTest, SaysWhenItIsFullAndGoesOn) {
+  Side to = make(Place::kDevice, 0), from = make(Place::kMapped, 15);
+  std::mt19937_64 random(6);
+  std::vector<CopyTicket> flight;
+  size_t oldest = 0, refused = 0, at = 0;
+  for (int i = 0; i < 400; ++i) {
+    // Segments of one submit and of those in flight lie apart: there is room for all of them.
+    std::vector<CopySegment> segments;
+    const size_t count = i % 3 == 0 ? 1 : i % 3 == 1 ? 7 : 4096;
+    for (size_t s = 0; s < count; ++s, at += 4) segments.push_back(segment(to, at, from, at, 4));
+    ASSERT_LT(at, kBytes);
+    expect(&to, from, segments);
+    auto ticket = copier_->submit(segments);
+    const Deadline deadline = late();
+    while (!ticket.is_ok()) {
+      ASSERT_EQ(ticket.status().code(), Code::kExhausted) << ticket.status().to_string();
+      ASSERT_LT(oldest, flight.size());
+      ASSERT_FALSE(deadline.expired());
+      ++refused;
+      const auto done = copier_->query(flight[oldest]);
+      ASSERT_TRUE(done.is_ok());
+      if (*done) ++oldest;
+      ticket = copier_->submit(segments);
+    }
+    if (!flight.empty()) EXPECT_LT(static_cast<uint64_t>(flight.back()), static_cast<uint64_t>(*ticket));
+    flight.push_back(*ticket);
+  }
+  wait(flight.back());
+  for (const CopyTicket ticket : flight) EXPECT_TRUE(*copier_->query(ticket));
+  check(to);
+  if (memory_->has_gpu()) EXPECT_GT(refused, 0u);
+}
+
+TEST_P(CopierTest, WaitsWhenItIsDestroyed) {
+  Side to = make(Place::kDevice, 0), from = make(Place::kDevice, 16);
+  for (int i = 0; i < 20; ++i) {
+    const std::vector<CopySegment> segments = {segment(to, 0, from, static_cast<size_t>(i), 4u << 20),
+                                               segment(to, 5u << 20, from, 0, 3),
+                                               segment(to, 6u << 20, from, 1u << 20, 1u << 20)};
+    expect(&to, from, segments);
+    ASSERT_TRUE(copier_->submit(segments).is_ok());
+    copier_ = memory_->make_segment_copier(0).value();
+    check(to);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, CopierTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? std::string("Gpu") : std::string("Host"); });
+
+}  // namespace
+}  // namespace tcpx
