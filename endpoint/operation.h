@@ -31,6 +31,7 @@ struct alignas(64) Operation {
   OperationId id{};
   OperationKind kind = OperationKind::kSend;
   ConnId conn{};
+  uint64_t link = 0;      ///< which of the connection's links, when it is made anew
   uint64_t sequence = 0;  ///< kSend, kRecv: which of the connection
   uint64_t bytes = 0;
   std::vector<HeldRange> ranges;

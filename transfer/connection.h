@@ -146,6 +146,8 @@ class Connection final : private PeerMessageSink {
   uint64_t pending() const { return pending_; }
   /// Requests the plugin holds for us.
   uint64_t in_flight() const;
+  /// Most requests that it can have at the plugin.
+  uint64_t window() const { return paths_.size() * options_.limits.window; }
   /// One entry per channel.
   std::vector<ChannelCounters> counters() const;
   /// What is in flight on each channel, and what waits. For people.

@@ -293,8 +293,17 @@ class Endpoint {
   bool poll_async(uint64_t transfer_id, bool* done);
   bool send_notif(uint64_t conn_id, const NotifyMsg& message);
 
+  class Impl;  ///< of this library
+
  private:
-  class Impl;
+  friend class EndpointMaker;
+  explicit Endpoint(Result<std::unique_ptr<Impl>> impl);
+  Result<Impl*> impl() const;
+  Result<OperationId> start(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                            const SubmitOptions& options);
+  Status perform(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                 const SubmitOptions& options);
+
   std::unique_ptr<Impl> impl_;
   Status failed_;  // why there is no impl_
 };

@@ -1,0 +1,82 @@
+// The one place that wires an Endpoint's real parts.
+#include <exception>
+#include <set>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/link_state.h"
+#include "base/text.h"
+#include "device/unpacker_factory.h"
+#include "endpoint/endpoint_impl.h"
+#include "transfer/default_endpoint.h"
+
+namespace tcpx {
+namespace {
+
+std::string describe(const DefaultEndpoint& machine, const Unpacker& unpacker, size_t channels,
+                     const std::set<std::string>& nics) {
+  std::string names;
+  for (const std::string& nic : nics) names += concat(names.empty() ? "" : ", ", nic);
+  return concat("plugin ", machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ",
+                channels, " channel", channels == 1 ? "" : "s", " each way over ", names, ", ",
+                machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ",
+                unpacker.name());
+}
+
+}  // namespace
+
+Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
+  auto machine = DefaultEndpoint::create(config.plugin_path);
+  if (!machine.is_ok()) return machine.status();
+  auto settings = PipelineSettings::from_environment();
+  if (!settings.is_ok()) return settings.status();
+  const auto kind = environment_choice(Variable::kUnpackImpl);
+  if (!kind.is_ok()) return kind.status();
+  auto devices = machine->channel_devices(config.gpu_idx, settings->channels);
+  if (!devices.is_ok()) return devices.status();
+  auto unpacker = machine->make_unpacker(static_cast<UnpackKind>(*kind), config.gpu_idx);
+  if (!unpacker.is_ok()) return unpacker.status();
+  auto lane = machine->memory->make_copy_lane(config.gpu_idx);
+  if (!lane.is_ok()) return lane.status();
+
+  std::set<std::string> nics;
+  std::string address;
+  for (const int device : *devices) {
+    const auto properties = machine->plugin->properties(device);
+    if (!properties.is_ok()) return properties.status();
+    nics.insert(properties->name);
+    if (address.empty()) address = address_of_interface(properties->name);
+  }
+  std::string path = describe(*machine, **unpacker, devices->size(), nics);
+  return EndpointParts{.memory = std::move(machine->memory),
+                       .plugin = std::move(machine->plugin),
+                       .unpacker = std::move(*unpacker),
+                       .lane = std::move(*lane),
+                       .devices = std::move(*devices),
+                       .settings = *settings,
+                       .public_address = address.empty() ? "127.0.0.1" : address,
+                       .path = std::move(path)};
+}
+
+Result<std::unique_ptr<Endpoint::Impl>> EndpointMaker::make_impl(const EndpointConfig& config) {
+  try {
+    auto parts = make_default_parts(config);
+    if (!parts.is_ok()) return parts.status();
+    return Endpoint::Impl::create(std::move(*parts), config);
+  } catch (const std::exception& error) {
+    return Status(Code::kInternal, "create endpoint", error.what());
+  }
+}
+
+Endpoint::Endpoint(const EndpointConfig& config) : Endpoint(EndpointMaker::make_impl(config)) {}
+
+Endpoint::Endpoint(uint32_t local_gpu_idx, uint32_t num_cpus)
+    : Endpoint(EndpointConfig{.gpu_idx = static_cast<int>(local_gpu_idx), .num_cpus = num_cpus}) {}
+
+Result<std::unique_ptr<Endpoint>> Endpoint::create(const EndpointConfig& config) {
+  auto endpoint = std::make_unique<Endpoint>(config);
+  if (!endpoint->failed_.is_ok()) return endpoint->failed_;
+  return endpoint;
+}
+
+}  // namespace tcpx

@@ -1,0 +1,238 @@
+#include "tcpx/endpoint.h"
+
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "endpoint/endpoint_impl.h"
+
+namespace tcpx {
+namespace {
+
+Deadline deadline_of(const Endpoint::Impl& impl, std::optional<Endpoint::Milliseconds> timeout) {
+  return Deadline::after(timeout.value_or(impl.timeout()));
+}
+
+// Nothing is thrown on purpose; what is thrown all the same (no memory) ends here.
+template <class Body>
+auto guarded(const char* operation, Body body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    return Status(Code::kInternal, operation, error.what());
+  }
+}
+
+}  // namespace
+
+void serialize_fifo_item(const FifoItem& item, char* buffer) {
+  std::memcpy(buffer, &item, sizeof item);
+}
+
+void deserialize_fifo_item(const char* buffer, FifoItem* item) {
+  std::memcpy(item, buffer, sizeof *item);
+}
+
+std::chrono::microseconds LatencyHistogram::quantile(double q) const {
+  const auto wanted = static_cast<uint64_t>(std::ceil(q * static_cast<double>(count)));
+  uint64_t seen = 0;
+  for (size_t i = 0; i < buckets.size() && count > 0; ++i) {
+    seen += buckets[i];
+    if (seen >= wanted && seen > 0) return std::chrono::microseconds(int64_t{2} << i);
+  }
+  return std::chrono::microseconds(0);
+}
+
+Result<std::unique_ptr<Endpoint>> EndpointMaker::make(EndpointParts parts, const EndpointConfig& config) {
+  auto impl = Endpoint::Impl::create(std::move(parts), config);
+  if (!impl.is_ok()) return impl.status();
+  return std::unique_ptr<Endpoint>(new Endpoint(std::move(impl)));
+}
+
+Endpoint::Endpoint(Result<std::unique_ptr<Impl>> impl) : failed_(impl.status()) {
+  if (impl.is_ok()) impl_ = std::move(*impl);
+}
+
+Endpoint::~Endpoint() {
+  // The threads are the parent's, and so is everything that they work on.
+  if (impl_ != nullptr && !impl_->check_process().is_ok()) (void)impl_.release();
+}
+
+Result<Endpoint::Impl*> Endpoint::impl() const {
+  if (impl_ == nullptr) return failed_;
+  TCPX_RETURN_IF_ERROR(impl_->check_process());
+  return impl_.get();
+}
+
+Status Endpoint::status() const {
+  return impl().status();
+}
+
+Result<ConnId> Endpoint::connect(const std::string& ip, int remote_gpu_idx, int remote_port,
+                                 std::optional<Milliseconds> timeout) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return guarded("connect", [&] { return (*impl)->connect(ip, remote_gpu_idx, remote_port, deadline_of(**impl, timeout)); });
+}
+
+Result<Endpoint::Accepted> Endpoint::accept(std::optional<Milliseconds> timeout) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return guarded("accept", [&] { return (*impl)->accept(deadline_of(**impl, timeout)); });
+}
+
+std::vector<uint8_t> Endpoint::get_metadata() const {
+  return impl_ == nullptr ? std::vector<uint8_t>() : impl_->metadata();
+}
+
+Result<Endpoint::PeerAddress> Endpoint::read_metadata(std::span<const uint8_t> metadata) {
+  auto decoded = decode_metadata(metadata);
+  if (!decoded.is_ok()) return decoded.status();
+  return PeerAddress{.ip = std::move(decoded->host), .port = decoded->port, .gpu_idx = decoded->gpu_idx};
+}
+
+Result<ConnId> Endpoint::add_remote_endpoint(std::span<const uint8_t> metadata, std::optional<Milliseconds> timeout) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return guarded("add remote endpoint", [&]() -> Result<ConnId> {
+    const auto decoded = decode_metadata(metadata);
+    if (!decoded.is_ok()) return decoded.status();
+    return (*impl)->add_remote(*decoded, deadline_of(**impl, timeout));
+  });
+}
+
+Status Endpoint::remove_connection(ConnId conn) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return guarded("remove connection", [&] { return (*impl)->remove(conn); });
+}
+
+Status Endpoint::start_accepting() {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return guarded("start accepting", [&] { return (*impl)->start_accepting(); });
+}
+
+Result<MemoryId> Endpoint::register_memory(const void* data, size_t bytes, std::optional<MemoryType> type) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return guarded("register memory", [&] { return (*impl)->register_memory(data, bytes, type); });
+}
+
+Status Endpoint::deregister(MemoryId memory) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return guarded("deregister memory", [&] { return (*impl)->deregister(memory); });
+}
+
+Result<RemoteSlot> Endpoint::advertise(ConnId conn, const LocalRange& range) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return guarded("advertise", [&] { return (*impl)->advertise(conn, range); });
+}
+
+Result<OperationId> Endpoint::start(int kind, ConnId conn, std::span<const LocalRange> ranges,
+                                    std::span<const RemoteRange> remote, const SubmitOptions& options) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return guarded("start operation",
+                 [&] { return (*impl)->submit(static_cast<OperationKind>(kind), conn, ranges, remote, options); });
+}
+
+Status Endpoint::perform(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                         const SubmitOptions& options) {
+  const auto id = start(kind, conn, ranges, remote, options);
+  if (!id.is_ok()) return id.status();
+  return wait(*id, options.timeout ? std::optional(*options.timeout + Milliseconds(30'000)) : std::nullopt);
+}
+
+namespace {
+constexpr int kSend = static_cast<int>(OperationKind::kSend), kRecv = static_cast<int>(OperationKind::kRecv);
+constexpr int kWrite = static_cast<int>(OperationKind::kWrite), kRead = static_cast<int>(OperationKind::kRead);
+}  // namespace
+
+Result<OperationId> Endpoint::send_async(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options) {
+  return start(kSend, conn, ranges, {}, options);
+}
+Result<OperationId> Endpoint::recv_async(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options) {
+  return start(kRecv, conn, ranges, {}, options);
+}
+Result<OperationId> Endpoint::write_async(ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                                          const SubmitOptions& options) {
+  return start(kWrite, conn, ranges, remote, options);
+}
+Result<OperationId> Endpoint::read_async(ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                                         const SubmitOptions& options) {
+  return start(kRead, conn, ranges, remote, options);
+}
+Status Endpoint::send(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options) {
+  return perform(kSend, conn, ranges, {}, options);
+}
+Status Endpoint::recv(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options) {
+  return perform(kRecv, conn, ranges, {}, options);
+}
+Status Endpoint::write(ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                       const SubmitOptions& options) {
+  return perform(kWrite, conn, ranges, remote, options);
+}
+Status Endpoint::read(ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                      const SubmitOptions& options) {
+  return perform(kRead, conn, ranges, remote, options);
+}
+
+OperationAnswer Endpoint::poll(OperationId id) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return {};
+  return (*impl)->operations().poll(id);
+}
+
+Status Endpoint::wait(OperationId id, std::optional<Milliseconds> timeout) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return guarded("wait", [&] { return (*impl)->wait(id, timeout); });
+}
+
+Status Endpoint::cancel(OperationId id) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return (*impl)->cancel(id);
+}
+
+Result<void*> Endpoint::completion_event(OperationId id) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  auto event = (*impl)->operations().event_of(id);
+  if (event.is_ok() && *event == nullptr)
+    return Status(Code::kInvalidArgument, "get completion event", "the operation was started without one");
+  return event;
+}
+
+Status Endpoint::notify(ConnId conn, const NotifyMsg& message) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  return guarded("notify", [&] { return (*impl)->notify(conn, message); });
+}
+
+std::vector<NotifyMsg> Endpoint::get_notifs() {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return {};
+  return (*impl)->inbox().take_all();
+}
+
+bool Endpoint::progress() {
+  const auto impl = this->impl();
+  return impl.is_ok() && (*impl)->progress();
+}
+
+EndpointStats Endpoint::stats() const {
+  const auto impl = this->impl();
+  return impl.is_ok() ? (*impl)->stats() : EndpointStats{};
+}
+
+std::string Endpoint::flight_record() const {
+  const auto impl = this->impl();
+  return impl.is_ok() ? (*impl)->flight_record() : impl.status().to_string();
+}
+
+}  // namespace tcpx

@@ -1,0 +1,192 @@
+// What is behind Endpoint: the thread that makes progress, the table of connections, and the calls that must not get in each
+// other's way.
+//
+// Operations reach the progress thread through a lock-free queue. Calls that change what it works on (a new connection, a region
+// that goes, statistics) take `progress_mutex_` for as long as a turn of it lasts; the thread steps aside for them.
+#pragma once
+
+#include <concurrentqueue.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/unique_fd.h"
+#include "endpoint/endpoint_parts.h"
+#include "endpoint/link.h"
+#include "endpoint/metadata.h"
+#include "transfer/backoff.h"
+#include "transfer/bootstrap.h"
+
+namespace tcpx {
+
+class Endpoint::Impl {
+ public:
+  static Result<std::unique_ptr<Impl>> create(EndpointParts parts, const EndpointConfig& config);
+  ~Impl();
+
+  /// kUnsupported in a process that is not the one that made it.
+  Status check_process() const;
+
+  // connections.cc
+  Result<ConnId> connect(const std::string& ip, int gpu_idx, int port, Deadline deadline);
+  Result<Accepted> accept(Deadline deadline);
+  Result<ConnId> add_remote(const EndpointMetadata& remote, Deadline deadline);
+  Status remove(ConnId conn);
+  Status start_accepting();
+  std::vector<uint8_t> metadata() const;
+
+  // transfers.cc
+  Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type);
+  Status deregister(MemoryId memory);
+  Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range);
+  Result<OperationId> submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
+                             std::span<const RemoteRange> remote, const SubmitOptions& options);
+  Status wait(OperationId id, std::optional<Milliseconds> timeout);
+  Status cancel(OperationId id);
+  Status notify(ConnId conn, const NotifyMsg& message);
+  OperationTable& operations() { return operations_; }
+  NotifyInbox& inbox() { return inbox_; }
+  Milliseconds timeout() const { return timeout_; }
+
+  // progress.cc
+  bool progress();
+  EndpointStats stats();
+  std::string flight_record();
+
+ private:
+  /// What callers see of a connection.
+  struct Front {
+    ConnId id{};
+    uint64_t link = 0;
+    std::atomic<uint64_t> next_send{0}, next_recv{0};
+  };
+  /// One remote endpoint that `add_remote` knows.
+  struct Remote {
+    Mutex mutex;  // held while it is being connected
+    std::shared_ptr<Front> front TCPX_GUARDED_BY(mutex);
+    uint64_t users TCPX_GUARDED_BY(mutex) = 0;
+    uint64_t instance TCPX_GUARDED_BY(mutex) = 0;
+  };
+  /// What the progress thread works on.
+  struct Served {
+    std::unique_ptr<Link> link;
+    uint64_t number = 0;
+    bool watched = false;   // by epoll
+    bool readable = false;  // in this turn
+    bool stirred = false;   // an operation has come
+    bool removed = false;   // goes when it is closed
+    std::optional<TimePoint> idle_since;
+  };
+  /// The endpoint's GPU, current on this thread for a scope. Without a GPU there is nothing to do.
+  class CurrentGpu {
+   public:
+    explicit CurrentGpu(const Impl& impl);
+    ~CurrentGpu();
+    CurrentGpu(const CurrentGpu&) = delete;
+    CurrentGpu& operator=(const CurrentGpu&) = delete;
+
+   private:
+    MemoryOps& memory_;
+    std::optional<int> back_to_;
+  };
+  /// A caller's thread in place of the progress thread, which sees that somebody waits and steps aside.
+  class TCPX_THREAD_ANNOTATION(scoped_lockable) Aside {
+   public:
+    explicit Aside(Impl& impl) TCPX_THREAD_ANNOTATION(acquire_capability(impl.progress_mutex_)) : impl_(impl), gpu_(impl) {
+      impl_.asides_.fetch_add(1);
+      impl_.progress_mutex_.lock();
+      impl_.asides_.fetch_sub(1);
+    }
+    ~Aside() TCPX_THREAD_ANNOTATION(release_capability()) { impl_.progress_mutex_.unlock(); }
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+
+   private:
+    Impl& impl_;
+    CurrentGpu gpu_;
+  };
+
+  Impl(EndpointParts parts, const EndpointConfig& config);
+  Status start();
+
+  // connections.cc
+  Result<std::shared_ptr<Front>> find(ConnId conn) const;
+  Result<LinkParts> set_up(BootstrapChannel channel, bool connector, int wanted_gpu_idx, Deadline deadline);
+  std::shared_ptr<Front> add_link(LinkParts parts, std::optional<ConnId> again = {});
+  Result<std::shared_ptr<Front>> dial(const std::string& host, uint16_t port, int gpu_idx, Deadline deadline,
+                                      std::optional<ConnId> again = {});
+  bool is_alive(ConnId conn);
+  void accept_in_background();
+  void revive(const std::shared_ptr<Front>& front);
+  void drop_link(ConnId conn);
+  void retire(ConnId conn, bool keep);
+
+  // transfers.cc
+  Status fill(Operation& operation, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+              const SubmitOptions& options);
+  Status forget(const std::optional<Region>& region);
+  static Status check_notify(const NotifyMsg& message);
+
+  // progress.cc
+  void run();
+  bool turn() TCPX_REQUIRES(progress_mutex_);
+  bool take_submissions() TCPX_REQUIRES(progress_mutex_);
+  void take_events() TCPX_REQUIRES(progress_mutex_);
+  void look_after_links() TCPX_REQUIRES(progress_mutex_);
+  bool needs_polling() TCPX_REQUIRES(progress_mutex_);
+  uint64_t chunks_in_flight() TCPX_REQUIRES(progress_mutex_);
+  void watch(Served& served, bool on) TCPX_REQUIRES(progress_mutex_);
+  void sleep();
+  void wake();
+  Duration spin() const;
+  uint32_t cores() const;
+
+  const EndpointConfig config_;
+  EndpointParts parts_;
+  const EndpointIdentity identity_;
+  const uint64_t born_in_;  // number of forks before
+  Milliseconds timeout_{};
+  uint32_t inline_bytes_ = 0;
+
+  MemoryRegistry registry_;
+  OperationTable operations_;
+  NotifyInbox inbox_;
+  std::unique_ptr<MemoryOps> host_memory_;
+  std::unique_ptr<GpuOrder> gpu_order_;
+  std::unique_ptr<SegmentCopier> bulk_copier_, short_copier_, host_copier_;
+  std::unique_ptr<InlineCopies> copies_;
+  std::unique_ptr<LinkShared> shared_;
+
+  mutable std::shared_mutex fronts_mutex_;
+  std::unordered_map<ConnId, std::shared_ptr<Front>> fronts_;
+  Mutex remotes_mutex_;
+  std::map<std::string, std::shared_ptr<Remote>> remotes_ TCPX_GUARDED_BY(remotes_mutex_);
+  std::map<ConnId, std::shared_ptr<Remote>> remote_of_ TCPX_GUARDED_BY(remotes_mutex_);
+
+  moodycamel::ConcurrentQueue<Operation*> submitted_;
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> idle_{true};  // no links: nothing to look at now and then
+  std::atomic<uint32_t> asides_{0};
+  std::atomic<bool> stop_{false};           // waits of connections end
+  std::atomic<bool> stop_progress_{false};  // so does the thread
+  std::unique_ptr<BootstrapServer> server_;
+  UniqueFd epoll_, event_;
+  Mutex progress_mutex_;
+  std::map<ConnId, Served> links_ TCPX_GUARDED_BY(progress_mutex_);
+  std::vector<Operation*> taken_ TCPX_GUARDED_BY(progress_mutex_);  // reused
+  uint64_t last_conn_ = 0, last_link_ = 0;
+  TimePoint next_look_;
+  std::thread thread_;
+  std::thread acceptor_;
+  Mutex accept_mutex_;
+  std::atomic<bool> passive_{false};
+};
+
+}  // namespace tcpx

@@ -1,0 +1,37 @@
+// What an Endpoint is made of, so that tests can give it other parts than the machine's.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/memory_ops.h"
+#include "net/net_plugin.h"
+#include "rx/unpacker.h"
+#include "tcpx/endpoint.h"
+#include "transfer/connection_setup.h"
+
+namespace tcpx {
+
+struct EndpointParts {
+  std::shared_ptr<MemoryOps> memory;   // shared: several endpoints of a process may use one
+  std::shared_ptr<NetPlugin> plugin;   // shared with the loader's registry
+  std::unique_ptr<Unpacker> unpacker;  ///< of GPU memory, or what stands in for it
+  std::unique_ptr<CopyLane> lane;
+  ChannelDevices devices;
+  PipelineSettings settings;
+  std::string public_address;  ///< for the metadata
+  std::string path;            ///< how bytes travel, for people
+};
+
+/// The machine's own parts (default_parts.cc).
+Result<EndpointParts> make_default_parts(const EndpointConfig& config);
+
+/// Makes endpoints of any parts.
+class EndpointMaker {
+ public:
+  static Result<std::unique_ptr<Endpoint>> make(EndpointParts parts, const EndpointConfig& config);
+  /// Of the machine's own (default_parts.cc).
+  static Result<std::unique_ptr<Endpoint::Impl>> make_impl(const EndpointConfig& config);
+};
+
+}  // namespace tcpx

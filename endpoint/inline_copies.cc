@@ -1,0 +1,58 @@
+#include "endpoint/inline_copies.h"
+
+#include <cstring>
+
+namespace tcpx {
+
+Result<uint32_t> InlineCopies::take_slot() {
+  if (!buffer_) {
+    auto buffer = memory_.allocate_mapped(device_, size_t{kSlots} * kMaxInlineBytes);
+    if (!buffer.is_ok()) return buffer.status();
+    buffer_ = std::move(*buffer);
+    for (uint32_t index = kSlots; index-- > 0;) free_.push_back(index);
+  }
+  if (free_.empty()) return Status(Code::kExhausted, "copy inline message", "all slots are in use");
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  return index;
+}
+
+Result<InlineCopies::Copy> InlineCopies::start(uint32_t slot, size_t bytes) {
+  const auto ticket = copier_.submit(segments_);
+  if (ticket.is_ok()) return Copy{.slot = slot, .ticket = *ticket, .bytes = bytes};
+  free_.push_back(slot);
+  return ticket.status();
+}
+
+Result<InlineCopies::Copy> InlineCopies::read(std::span<const HeldRange> ranges) {
+  const auto index = take_slot();
+  if (!index.is_ok()) return index.status();
+  std::byte* const begin = buffer_.device() + size_t{*index} * kMaxInlineBytes;
+  segments_.clear();
+  size_t bytes = 0;
+  for (const HeldRange& range : ranges) {
+    segments_.push_back({begin + bytes, range.data, range.bytes});
+    bytes += range.bytes;
+  }
+  return start(*index, bytes);
+}
+
+Result<InlineCopies::Copy> InlineCopies::write(std::span<const HeldRange> ranges, std::span<const std::byte> data) {
+  const auto index = take_slot();
+  if (!index.is_ok()) return index.status();
+  if (!data.empty()) std::memcpy(slot(*index), data.data(), data.size());
+  std::byte* const begin = buffer_.device() + size_t{*index} * kMaxInlineBytes;
+  segments_.clear();
+  size_t bytes = 0;
+  for (const HeldRange& range : ranges) {
+    segments_.push_back({range.data, begin + bytes, range.bytes});
+    bytes += range.bytes;
+  }
+  return start(*index, bytes);
+}
+
+std::span<const std::byte> InlineCopies::bytes_of(const Copy& copy) const {
+  return {slot(copy.slot), copy.bytes};
+}
+
+}  // namespace tcpx

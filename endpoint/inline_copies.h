@@ -1,0 +1,53 @@
+// InlineCopies: short messages between GPU memory and the host buffers of a control connection. Each takes a slot of mapped
+// pinned memory for as long as the GPU copies, which no peer can make longer; so all links of an endpoint share the slots.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/memory_ops.h"
+#include "base/segment_copier.h"
+#include "endpoint/operation.h"
+#include "endpoint/wire.h"
+
+namespace tcpx {
+
+/// One thread at a time: the one that makes progress. The GPU must be current.
+class InlineCopies {
+ public:
+  /// A copy under way.
+  struct Copy {
+    uint32_t slot = 0;
+    CopyTicket ticket{};
+    size_t bytes = 0;
+  };
+
+  InlineCopies(MemoryOps& memory, SegmentCopier& copier, int device) : memory_(memory), copier_(copier), device_(device) {}
+
+  /// Starts copying the ranges, at most kMaxInlineBytes in all, into a slot. @return kExhausted: ask again after some progress
+  Result<Copy> read(std::span<const HeldRange> ranges);
+  /// Starts copying `data`, which may be reused at once, into the ranges, which have as many bytes. kExhausted as above.
+  Result<Copy> write(std::span<const HeldRange> ranges, std::span<const std::byte> data);
+  /// True when the copy has ended. `bytes_of` is then what was read, until `release`.
+  Result<bool> is_done(const Copy& copy) { return copier_.query(copy.ticket); }
+  std::span<const std::byte> bytes_of(const Copy& copy) const;
+  void release(const Copy& copy) { free_.push_back(copy.slot); }
+
+ private:
+  static constexpr uint32_t kSlots = 128;
+  std::byte* slot(uint32_t index) const { return buffer_.host() + size_t{index} * kMaxInlineBytes; }
+  Result<uint32_t> take_slot();
+  Result<Copy> start(uint32_t slot, size_t bytes);
+
+  MemoryOps& memory_;
+  SegmentCopier& copier_;
+  const int device_;
+  MemoryBuffer buffer_;  // made at the first copy
+  std::vector<uint32_t> free_;
+  std::vector<CopySegment> segments_;  // reused
+};
+
+}  // namespace tcpx

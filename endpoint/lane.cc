@@ -1,0 +1,316 @@
+#include "endpoint/lane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tcpx {
+
+Lane::Lane(std::unique_ptr<Connection> connection, const LaneParts& parts)
+    : connection_(std::move(connection)), parts_(parts), sends_(connection_->direction() == Direction::kSend) {}
+
+Lane::~Lane() {
+  // Drains, so that neither network nor GPU touches memory any more; then the staging buffers may go.
+  for (Piece& piece : pieces_) {
+    if (piece.state != PieceState::kGathering && piece.state != PieceState::kScattering) continue;
+    while (true) {
+      const auto done = piece.staging->copier->query(piece.ticket);
+      if (!done.is_ok() || *done) break;
+    }
+  }
+  connection_.reset();
+}
+
+void Lane::push(std::unique_ptr<Job> job) {
+  jobs_.push_back(std::move(job));
+}
+
+bool Lane::progress() {
+  bool advanced = cut();
+  advanced |= submit_ready();
+  if (!pieces_.empty() || !connection_->status().is_ok()) advanced |= connection_->progress();
+  advanced |= poll_pieces();
+  if (!connection_->status().is_ok()) {
+    for (const auto& job : jobs_) fail_job(*job, connection_->status());
+  }
+  collect_ended();
+  return advanced;
+}
+
+std::unique_ptr<Job> Lane::take_ended() {
+  if (ended_.empty()) return nullptr;
+  auto job = std::move(ended_.front());
+  ended_.pop_front();
+  return job;
+}
+
+void Lane::fail(Status reason) {
+  connection_->cancel(std::move(reason));
+}
+
+// Makes pieces of jobs, in order, while there is room.
+bool Lane::cut() {
+  bool advanced = false;
+  while (next_cut_ < jobs_.size() && pieces_.size() < kMaxLaneTransfers && connection_->status().is_ok()) {
+    Job& job = *jobs_[next_cut_];
+    const bool made = job.packing == Packing::kPacked ? cut_packed(job) : cut_direct(job);
+    advanced |= made;
+    if (job.cut_whole) {
+      ++next_cut_;
+    } else if (!made) {
+      break;
+    }
+  }
+  return advanced;
+}
+
+// One piece per range.
+bool Lane::cut_direct(Job& job) {
+  auto& ranges = job.ranges();
+  if (job.next_range < ranges.size()) {
+    const HeldRange& range = ranges[job.next_range];
+    pieces_.push_back({.job = &job, .state = PieceState::kReady, .first_range = job.next_range, .bytes = range.bytes});
+    ++job.open_pieces;
+    ++job.next_range;
+  }
+  job.cut_whole = job.next_range == ranges.size();
+  return true;
+}
+
+bool Lane::cut_packed(Job& job) {
+  auto& ranges = job.ranges();
+  const auto staging = staging_for(ranges.front().use.region().type);
+  if (!staging.is_ok()) {
+    connection_->cancel(staging.status());
+    return false;
+  }
+  if ((*staging)->free.empty()) return false;
+  Piece piece{.job = &job,
+              .state = PieceState::kReady,
+              .staging = *staging,
+              .slot = (*staging)->free.back(),
+              .first_range = job.next_range,
+              .first_offset = job.next_offset,
+              .bytes = std::min<uint64_t>(kPieceBytes, job.bytes - job.cut_bytes)};
+  if (sends_) {
+    segments_of(piece, true);
+    const auto ticket = piece.staging->copier->submit(segments_);
+    if (!ticket.is_ok()) {
+      if (ticket.status().code() != Code::kExhausted) connection_->cancel(ticket.status());
+      return false;
+    }
+    piece.ticket = *ticket;
+    piece.state = PieceState::kGathering;
+  }
+  (*staging)->free.pop_back();
+  uint64_t left = piece.bytes;
+  while (left > 0) {
+    const uint64_t part = std::min<uint64_t>(left, ranges[job.next_range].bytes - job.next_offset);
+    left -= part;
+    job.next_offset += part;
+    if (job.next_offset == ranges[job.next_range].bytes) {
+      ++job.next_range;
+      job.next_offset = 0;
+    }
+  }
+  job.cut_bytes += piece.bytes;
+  job.cut_whole = job.cut_bytes == job.bytes;
+  ++job.open_pieces;
+  pieces_.push_back(piece);
+  return true;
+}
+
+// What a packed piece stands for, range by range, into `segments_`.
+void Lane::segments_of(const Piece& piece, bool gather) {
+  segments_.clear();
+  const auto& ranges = piece.job->ranges();
+  std::byte* slot = piece.staging->buffer.device() + piece.slot * kPieceBytes;
+  size_t index = piece.first_range;
+  uint64_t offset = piece.first_offset;
+  for (uint64_t left = piece.bytes; left > 0; ++index, offset = 0) {
+    const uint64_t part = std::min<uint64_t>(left, ranges[index].bytes - offset);
+    std::byte* const user = ranges[index].data + offset;
+    segments_.push_back(gather ? CopySegment{slot, user, part} : CopySegment{user, slot, part});
+    slot += part;
+    left -= part;
+  }
+}
+
+// Gives pieces to the pipeline, in order.
+bool Lane::submit_ready() {
+  bool advanced = false;
+  while (next_submit_ < pieces_.size() && connection_->status().is_ok()) {
+    Piece& piece = pieces_[next_submit_];
+    if (piece.state == PieceState::kGathering) {
+      const auto gathered = piece.staging->copier->query(piece.ticket);
+      if (!gathered.is_ok()) {
+        piece.state = PieceState::kReady;  // nothing is being copied any more
+        connection_->cancel(gathered.status());
+        break;
+      }
+      if (!*gathered) break;
+      piece.state = PieceState::kReady;
+    }
+    TransferSpec spec{.bytes = piece.bytes};
+    if (piece.staging != nullptr) {
+      spec.memory = piece.staging->registered;
+      spec.offset = piece.slot * kPieceBytes;
+    } else {
+      const HeldRange& range = piece.job->ranges()[piece.first_range];
+      const auto memory = registered(range.use.region());
+      if (!memory.is_ok()) {
+        connection_->cancel(memory.status());
+        break;
+      }
+      spec.memory = *memory;
+      spec.offset = static_cast<size_t>(range.data - range.use.region().aligned());
+    }
+    const auto transfer = connection_->submit(spec);
+    if (!transfer.is_ok()) {
+      if (transfer.status().code() != Code::kExhausted) connection_->cancel(transfer.status());
+      break;
+    }
+    piece.transfer = *transfer;
+    piece.state = PieceState::kSubmitted;
+    ++next_submit_;
+    advanced = true;
+  }
+  return advanced;
+}
+
+bool Lane::poll_pieces() {
+  bool advanced = false;
+  for (Piece& piece : pieces_) {
+    if (piece.job != nullptr) advanced |= step(piece);
+  }
+  while (!pieces_.empty() && pieces_.front().job == nullptr) {
+    pieces_.pop_front();
+    if (next_submit_ > 0) --next_submit_;
+  }
+  return advanced;
+}
+
+bool Lane::step(Piece& piece) {
+  switch (piece.state) {
+    case PieceState::kGathering: {
+      if (connection_->status().is_ok()) return false;  // submit_ready takes it
+      const auto gathered = piece.staging->copier->query(piece.ticket);
+      if (gathered.is_ok() && !*gathered) return false;
+      end_piece(piece);
+      return true;
+    }
+    case PieceState::kReady:
+      if (connection_->status().is_ok()) return false;
+      end_piece(piece);
+      return true;
+    case PieceState::kSubmitted: {
+      TransferAnswer answer = connection_->poll(piece.transfer);
+      if (answer.state == TransferState::kPending) return false;
+      if (answer.state == TransferState::kDone && !sends_ && piece.staging != nullptr) {
+        piece.state = PieceState::kArrived;
+        (void)scatter(piece);
+        return true;
+      }
+      if (answer.state != TransferState::kDone)
+        fail_job(*piece.job, answer.status.is_ok() ? connection_->status() : answer.status);
+      end_piece(piece);
+      return true;
+    }
+    case PieceState::kArrived:
+      return scatter(piece);
+    case PieceState::kScattering: {
+      const auto scattered = piece.staging->copier->query(piece.ticket);
+      if (scattered.is_ok() && !*scattered) return false;
+      if (!scattered.is_ok()) {
+        fail_job(*piece.job, scattered.status());
+        connection_->cancel(scattered.status());
+      }
+      end_piece(piece);
+      return true;
+    }
+  }
+  return false;
+}
+
+// A full copier is asked again.
+bool Lane::scatter(Piece& piece) {
+  segments_of(piece, false);
+  const auto ticket = piece.staging->copier->submit(segments_);
+  if (ticket.is_ok()) {
+    piece.ticket = *ticket;
+    piece.state = PieceState::kScattering;
+    return true;
+  }
+  if (ticket.status().code() == Code::kExhausted) return false;
+  fail_job(*piece.job, ticket.status());
+  connection_->cancel(ticket.status());
+  end_piece(piece);
+  return true;
+}
+
+void Lane::end_piece(Piece& piece) {
+  if (piece.staging != nullptr) piece.staging->free.push_back(piece.slot);
+  --piece.job->open_pieces;
+  piece.job = nullptr;
+}
+
+void Lane::fail_job(Job& job, const Status& reason) {
+  if (job.status.is_ok()) job.status = reason;
+  job.cut_whole = true;  // no more pieces
+}
+
+// Jobs may end out of order: a failed one waits for its pieces, and with several channels transfers overtake each other.
+void Lane::collect_ended() {
+  for (size_t i = 0; i < jobs_.size();) {
+    Job& job = *jobs_[i];
+    if (!job.cut_whole || job.open_pieces > 0) {
+      if (i >= next_cut_) break;  // not begun, and so are all behind it
+      ++i;
+      continue;
+    }
+    ended_.push_back(std::move(jobs_[i]));
+    jobs_.erase(jobs_.begin() + static_cast<ptrdiff_t>(i));
+    if (i < next_cut_) --next_cut_;
+  }
+}
+
+Result<Lane::Staging*> Lane::staging_for(MemoryType type) {
+  auto& staging = staging_[type == MemoryType::kCuda ? 1 : 0];
+  if (staging != nullptr) return staging.get();
+  auto fresh = std::make_unique<Staging>();
+  if (type == MemoryType::kHost && host_memory_ == nullptr) host_memory_ = make_host_memory_ops();
+  auto buffer = type == MemoryType::kCuda ? parts_.memory.allocate_device(parts_.device, kSlots * kPieceBytes)
+                                          : host_memory_->allocate_device(0, kSlots * kPieceBytes);
+  if (!buffer.is_ok()) return buffer.status();
+  fresh->buffer = std::move(*buffer);
+  const auto memory = connection_->register_memory(fresh->buffer.device(), fresh->buffer.size(), type);
+  if (!memory.is_ok()) return memory.status();
+  fresh->registered = *memory;
+  fresh->copier = type == MemoryType::kCuda ? &parts_.device_copier : &parts_.host_copier;
+  for (uint32_t slot = kSlots; slot-- > 0;) fresh->free.push_back(slot);
+  staging = std::move(fresh);
+  return staging.get();
+}
+
+Result<RegisteredMemory> Lane::registered(const Region& region) {
+  const auto known = registrations_.find(static_cast<uint64_t>(region.id));
+  if (known != registrations_.end()) return known->second;
+  auto memory = connection_->register_memory(region.aligned(), region.aligned_bytes(), region.type);
+  if (memory.is_ok()) registrations_.emplace(static_cast<uint64_t>(region.id), *memory);
+  return memory;
+}
+
+void Lane::forget(MemoryId region) {
+  const auto known = registrations_.find(static_cast<uint64_t>(region));
+  if (known == registrations_.end()) return;
+  (void)connection_->deregister_memory(known->second);  // logged where it was first seen
+  registrations_.erase(known);
+}
+
+std::string Lane::flight_record() const {
+  return concat(sends_ ? "send" : "receive", " lane: ", jobs_.size(), " jobs, ", pieces_.size(), " pieces; ",
+                connection_->flight_record());
+}
+
+}  // namespace tcpx

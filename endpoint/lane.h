@@ -1,0 +1,138 @@
+// Lane: one direction of a link's bulk data. Jobs enter in the order that the data receiver decides (the same at both ends), are
+// cut into pieces, and go through one pipeline connection.
+//
+//   send:  [ gather -> ] submit -> done                      gather, scatter: packed jobs only, through a staging slot
+//   recv:              submit -> arrived [ -> scatter ] -> done
+//
+// Pieces are submitted strictly in order, because the n-th transfer of one end meets the n-th of the other. Each lane has its own
+// staging slots, made at the first packed job: a peer that does not move holds up nobody else.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/memory_ops.h"
+#include "base/segment_copier.h"
+#include "endpoint/operation.h"
+#include "endpoint/wire.h"
+#include "transfer/connection.h"
+
+namespace tcpx {
+
+/// Piece of a packed job. Part of the protocol: both ends cut alike.
+inline constexpr size_t kPieceBytes = size_t{1} << 20;
+/// Ranges of at least this on average go one by one, without gather and scatter. Part of the protocol.
+inline constexpr uint64_t kDirectRangeBytes = 256 * 1024;
+/// Transfers of one pipeline half that are under way at once.
+inline constexpr uint32_t kMaxLaneTransfers = 64;
+
+/// One transfer on its way.
+struct Job {
+  Operation* operation = nullptr;  ///< of this end; null when the peer started it
+  uint64_t number = 0;             ///< of the operation, as its starter counts
+  std::vector<HeldRange> held;     ///< when the peer started it: what keeps the memory
+  Packing packing = Packing::kWhole;
+  uint64_t bytes = 0;
+  std::unique_ptr<NotifyMsg> notify;  ///< delivered here at the good end
+  Status status;                      ///< of an ended job
+
+  std::vector<HeldRange>& ranges() { return operation != nullptr ? operation->ranges : held; }
+
+ private:
+  friend class Lane;
+  size_t next_range = 0;     // position of the next piece
+  uint64_t next_offset = 0;  // within that range
+  uint64_t cut_bytes = 0;    // already cut into pieces
+  uint32_t open_pieces = 0;
+  bool cut_whole = false;  // no piece is left to be made
+};
+
+/// What a lane shares with the others of its endpoint.
+struct LaneParts {
+  MemoryOps& memory;
+  SegmentCopier& device_copier;
+  SegmentCopier& host_copier;
+  int device = 0;
+};
+
+/// One thread at a time: the one that makes progress. The GPU must be current.
+class Lane {
+ public:
+  Lane(std::unique_ptr<Connection> connection, const LaneParts& parts);
+  ~Lane();
+  Lane(const Lane&) = delete;
+
+  /// Queues a job behind all others. Its memory is this lane's until it comes back from `take_ended`.
+  void push(std::unique_ptr<Job> job);
+  /// @return true when something advanced
+  bool progress();
+  /// A job that has ended, well or badly; nothing touches its memory any more. Null: none.
+  std::unique_ptr<Job> take_ended();
+  /// Ends the lane early: its jobs fail with `reason` after some more progress.
+  void fail(Status reason);
+  /// The connection's first error.
+  const Status& status() const { return connection_->status(); }
+
+  bool idle() const { return jobs_.empty() && pieces_.empty() && ended_.empty(); }
+  /// Nothing is left of a lane that has failed: neither network nor GPU touches any memory.
+  bool closed() const { return idle() && connection_->in_flight() == 0; }
+  /// Region will not be used again: its registrations are given back.
+  void forget(MemoryId region);
+  const Connection& connection() const { return *connection_; }
+  std::string flight_record() const;
+
+ private:
+  static constexpr size_t kSlots = 16;
+  struct Staging {
+    MemoryBuffer buffer;
+    RegisteredMemory registered;
+    std::vector<uint32_t> free;
+    SegmentCopier* copier = nullptr;
+  };
+  enum class PieceState : uint8_t { kGathering, kReady, kSubmitted, kArrived, kScattering };
+  struct Piece {
+    Job* job = nullptr;
+    PieceState state = PieceState::kReady;
+    Staging* staging = nullptr;  // of a packed job
+    uint32_t slot = 0;
+    size_t first_range = 0;  // where it begins in the job
+    uint64_t first_offset = 0;
+    uint64_t bytes = 0;
+    TransferId transfer{};
+    CopyTicket ticket{};
+  };
+
+  bool cut();
+  bool cut_direct(Job& job);
+  bool cut_packed(Job& job);
+  bool submit_ready();
+  bool poll_pieces();
+  bool step(Piece& piece);
+  bool scatter(Piece& piece);
+  void end_piece(Piece& piece);
+  void fail_job(Job& job, const Status& reason);
+  void collect_ended();
+  Result<Staging*> staging_for(MemoryType type);
+  Result<RegisteredMemory> registered(const Region& region);
+  void segments_of(const Piece& piece, bool gather);
+
+  std::unique_ptr<Connection> connection_;
+  LaneParts parts_;
+  const bool sends_;
+  std::deque<std::unique_ptr<Job>> jobs_;  // in order; cut from the front on
+  size_t next_cut_ = 0;                    // index into jobs_ of the first job not wholly cut
+  std::deque<Piece> pieces_;               // in order of submission
+  size_t next_submit_ = 0;                 // index into pieces_ of the first one not submitted
+  std::deque<std::unique_ptr<Job>> ended_;
+  std::unordered_map<uint64_t, RegisteredMemory> registrations_;
+  std::unique_ptr<MemoryOps> host_memory_;
+  std::array<std::unique_ptr<Staging>, 2> staging_;  // host, device
+  std::vector<CopySegment> segments_;                // reused
+};
+
+}  // namespace tcpx

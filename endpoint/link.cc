@@ -1,0 +1,347 @@
+#include "endpoint/link.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "endpoint/link_rules.h"
+
+namespace tcpx {
+
+Link::Link(const LinkShared& shared, ConnId id, LinkParts parts, std::string path)
+    : shared_(shared),
+      id_(id),
+      peer_(parts.peer),
+      peer_host_(std::move(parts.peer_host)),
+      peer_name_(std::move(parts.peer_name)),
+      path_(std::move(path)),
+      stream_(std::move(parts.stream)),
+      send_lane_(std::move(parts.send), shared.lanes),
+      recv_lane_(std::move(parts.recv), shared.lanes),
+      window_left_{kInlineWindowBytes, kInlineWindowBytes} {
+  now_ = shared_.clock.now();
+  next_deadline_ = TimePoint::max();
+  next_alive_look_ = now_ + kLookAliveEvery;
+}
+
+Link::~Link() {
+  fail(Status(Code::kCancelled, "close connection", "closed by this end"));
+  // What is left waits for the GPU alone.
+  while (!closed() || !copies_.empty()) (void)progress(false);
+}
+
+const char* Link::name_of(Phase phase) {
+  switch (phase) {
+    case Phase::kGpu:
+      return "waits for the GPU's work";
+    case Phase::kReadOut:
+      return "is copied from the GPU";
+    case Phase::kWindow:
+      return "waits for the peer's window";
+    case Phase::kPosted:
+      return "waits for a send";
+    case Phase::kOffered:
+      return "waits for the peer";
+    case Phase::kMoving:
+      return "moves";
+    case Phase::kWriteIn:
+      return "is copied to the GPU";
+    case Phase::kAnswer:
+      return "waits for the peer's answer";
+  }
+  return "";
+}
+
+bool Link::progress(bool readable) {
+  now_ = shared_.clock.now();
+  bool advanced = false;
+  if (readable && state_ <= State::kClosing) advanced |= stream_->receive(*this);
+  if (state_ <= State::kClosing) {
+    if (now_ >= next_alive_look_) {
+      stream_->check_alive(kSilence);
+      next_alive_look_ = now_ + kLookAliveEvery;
+    }
+    if (!stream_->status().is_ok()) fail(stream_->status());
+  }
+  advanced |= progress_waiting();
+  advanced |= progress_copies();
+  advanced |= progress_lanes();
+  advanced |= deliver_held();
+  if (now_ >= next_deadline_) look_at_deadlines();
+  advance_state();
+  if (state_ <= State::kClosing) advanced |= stream_->flush();
+  return advanced;
+}
+
+bool Link::needs_polling() const {
+  if (state_ == State::kClosed) return !held_.empty() || !copies_.empty() || !gpu_waits_.empty();
+  return state_ != State::kOpen || peer_closing_ || !send_lane_.idle() || !recv_lane_.idle() || !gpu_waits_.empty() ||
+         !copies_.empty() || !remote_copies_.empty() || !held_.empty() || stream_->backlog() > 0;
+}
+
+// Application's GPU work, and the peer's window.
+bool Link::progress_waiting() {
+  bool advanced = false;
+  for (size_t i = 0; i < gpu_waits_.size();) {
+    const auto found = local_.find(gpu_waits_[i]);
+    bool keep = found != local_.end() && found->second.phase == Phase::kGpu;
+    if (keep) {
+      Local& local = found->second;
+      Status failed;
+      keep = false;
+      for (const auto& mark : local.operation->after) {
+        const auto reached = mark->reached();
+        if (!reached.is_ok()) failed = reached.status();
+        if (reached.is_ok() && !*reached) keep = true;
+      }
+      if (!failed.is_ok()) {
+        keep = false;
+        end_early(local, failed);
+      } else if (!keep) {
+        start(local);
+      }
+    }
+    if (keep) {
+      ++i;
+      continue;
+    }
+    gpu_waits_[i] = gpu_waits_.back();
+    gpu_waits_.pop_back();
+    advanced = true;
+  }
+  while (!window_waits_.empty()) {
+    const auto found = local_.find(window_waits_.front());
+    if (found != local_.end() && found->second.phase == Phase::kWindow && !try_send_inline(found->second)) break;
+    window_waits_.pop_front();
+    advanced = true;
+  }
+  while (!notify_waits_.empty() && state_ == State::kOpen) {
+    const uint64_t cost = window_cost(notify_waits_.front().name.size() + notify_waits_.front().msg.size());
+    if (window_left_[static_cast<size_t>(Window::kRest)] < cost) break;
+    window_left_[static_cast<size_t>(Window::kRest)] -= cost;
+    stream_->send(make_header(ControlType::kNotify), encode_notify(notify_waits_.front().name, notify_waits_.front().msg));
+    notify_waits_.pop_front();
+    advanced = true;
+  }
+  return advanced;
+}
+
+// Short copies, in order. Those without a slot are the last ones, so that what frees a slot never stands behind what waits for
+// it.
+bool Link::progress_copies() {
+  bool advanced = false;
+  while (!copies_.empty()) {
+    const auto found = local_.find(copies_.front());
+    Local& local = found->second;
+    if (!local.has_copy && state_ >= State::kFailed && local.phase == Phase::kReadOut) {
+      copies_.pop_front();
+      finish(local, status_);
+      continue;
+    }
+    if (!local.has_copy && !begin_copy(local)) break;
+    const auto done = shared_.copies.is_done(local.copy);
+    if (done.is_ok() && !*done) break;
+    copies_.pop_front();
+    advanced = true;
+    end_copy(local, done.is_ok() ? Status::ok() : done.status());
+  }
+  for (const uint64_t id : copies_) {
+    Local& local = local_.find(id)->second;
+    if (!local.has_copy && !begin_copy(local)) break;
+  }
+  while (!remote_copies_.empty() && step(remote_copies_.front())) {
+    remote_copies_.pop_front();
+    advanced = true;
+  }
+  for (RemoteCopy& copy : remote_copies_) {
+    if (!copy.started && !begin(copy)) break;
+  }
+  return advanced;
+}
+
+bool Link::progress_lanes() {
+  bool advanced = false;
+  for (Lane* lane : {&send_lane_, &recv_lane_}) {
+    if (lane->idle() && lane->status().is_ok()) continue;
+    advanced |= lane->progress();
+    if (!lane->status().is_ok() && state_ <= State::kClosing) fail(lane->status());
+    while (auto job = lane->take_ended()) {
+      advanced = true;
+      end_moved(std::move(job), lane == &recv_lane_);
+    }
+  }
+  return advanced;
+}
+
+void Link::take_cancel_requests() {
+  std::vector<uint64_t> wanted;
+  for (const auto& [number, local] : local_) {
+    if (local.ending.is_ok() && local.operation->cancel_requested()) wanted.push_back(number);
+  }
+  for (const uint64_t number : wanted) {
+    end_early(local_.find(number)->second, Status(Code::kCancelled, "cancel", "given up by the caller"));
+  }
+}
+
+void Link::note_deadline(TimePoint at) {
+  next_deadline_ = std::min(next_deadline_, at);
+}
+
+void Link::look_at_deadlines() {
+  std::vector<uint64_t> late;
+  Status stuck;
+  next_deadline_ = TimePoint::max();
+  for (const auto& [number, local] : local_) {
+    if (!local.ending.is_ok()) {
+      if (now_ >= local.grace) {
+        stuck = Status(Code::kTimeout, std::string(tcpx::name_of(local.operation->kind)),
+                       concat("operation ", number, " ", name_of(local.phase), " and did not end within ",
+                              std::chrono::duration_cast<std::chrono::milliseconds>(kGrace).count(),
+                              " ms: the connection is closed so that nothing touches its memory"));
+      } else {
+        note_deadline(local.grace);
+      }
+    } else if (now_ >= local.operation->deadline) {
+      late.push_back(number);
+    } else {
+      note_deadline(local.operation->deadline);
+    }
+  }
+  for (const uint64_t number : late) {
+    Local& local = local_.find(number)->second;
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - local.operation->submitted_at).count();
+    end_early(local, Status(Code::kTimeout, std::string(tcpx::name_of(local.operation->kind)),
+                            concat("deadline passed after ", ms, " ms; it ", name_of(local.phase))));
+  }
+  if (!stuck.is_ok()) {
+    log(LogLevel::kError, stuck.to_string(), "; ", flight_record());
+    fail(std::move(stuck));
+  }
+}
+
+void Link::finish(Local& local, Status status) {
+  Operation& operation = *local.operation;
+  if (!local.ending.is_ok()) status = local.ending;
+  if (status.is_ok()) {
+    const bool sends = operation.kind == OperationKind::kSend || operation.kind == OperationKind::kWrite;
+    (sends ? stats_.bytes_sent : stats_.bytes_received) += operation.bytes;
+    ++stats_.operations_done;
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now_ - operation.submitted_at).count();
+    const auto bucket = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(us, 1))) - 1;
+    ++stats_.latency.buckets[std::min<size_t>(static_cast<size_t>(bucket), stats_.latency.buckets.size() - 1)];
+    ++stats_.latency.count;
+  } else {
+    ++stats_.operations_failed;
+  }
+  local_.erase(static_cast<uint64_t>(operation.id));
+  shared_.operations.finish(operation, std::move(status));
+}
+
+void Link::cancel_all(const Status& why) {
+  std::vector<uint64_t> numbers;
+  for (const auto& [number, local] : local_) {
+    if (local.ending.is_ok()) numbers.push_back(number);
+  }
+  for (const uint64_t number : numbers) end_early(local_.find(number)->second, why);
+}
+
+void Link::close() {
+  if (state_ != State::kOpen) return;
+  now_ = shared_.clock.now();
+  state_ = State::kClosing;
+  status_ = Status(Code::kCancelled, "close connection", "closed by this end");
+  close_until_ = now_ + kFarewell;
+  cancel_all(status_);
+  notify_waits_.clear();
+  stream_->send(make_header(ControlType::kBye));
+  (void)stream_->flush();
+}
+
+void Link::fail(Status reason) {
+  if (state_ >= State::kFailed) return;
+  now_ = shared_.clock.now();
+  const bool expected = state_ == State::kClosing || peer_closing_;
+  if (state_ == State::kOpen) status_ = std::move(reason);
+  state_ = State::kFailed;
+  log(expected ? LogLevel::kInfo : LogLevel::kWarning, "connection ", static_cast<uint64_t>(id_), " to ", peer_name_,
+      " has ended: ", status_.to_string());
+  if (stream_->status().is_ok()) (void)stream_->flush();
+  stream_->fail(status_);
+  stats_.alive = false;
+  send_lane_.fail(status_);
+  recv_lane_.fail(status_);
+  std::vector<uint64_t> numbers;
+  for (const auto& [number, local] : local_) {
+    if (local.phase != Phase::kMoving && local.phase != Phase::kReadOut && local.phase != Phase::kWriteIn)
+      numbers.push_back(number);
+  }
+  for (const uint64_t number : numbers) {
+    Local& local = local_.find(number)->second;
+    if (local.has_copy) shared_.copies.release(local.copy);
+    finish(local, status_);
+  }
+  receives_.clear();
+  gpu_waits_.clear();
+  window_waits_.clear();
+  notify_waits_.clear();
+  serving_.clear();
+  given_up_.clear();
+  // What has come whole can still be received.
+  std::erase_if(arrivals_, [](const auto& entry) { return !entry.second.with_data; });
+}
+
+void Link::advance_state() {
+  const bool quiet = send_lane_.idle() && recv_lane_.idle() && copies_.empty() && remote_copies_.empty();
+  if (state_ == State::kOpen && peer_closing_ && (quiet || now_ >= close_until_)) {
+    if (!std::exchange(said_bye_, true)) stream_->send(make_header(ControlType::kBye));
+    fail(Status(Code::kPeerGone, "wait for the peer", "the peer has closed the connection"));
+  }
+  if (state_ == State::kClosing && ((quiet && local_.empty() && peer_closing_) || now_ >= close_until_)) fail(status_);
+  if (state_ == State::kFailed && quiet && local_.empty() && send_lane_.closed() && recv_lane_.closed()) state_ = State::kClosed;
+}
+
+void Link::forget(MemoryId region) {
+  send_lane_.forget(region);
+  recv_lane_.forget(region);
+}
+
+ConnectionStats Link::stats() const {
+  ConnectionStats stats = stats_;
+  stats.conn = id_;
+  stats.peer = peer_name_;
+  stats.remote_gpu_idx = peer_.gpu_idx;
+  stats.path = path_;
+  stats.operations_pending = local_.size();
+  for (const Lane* lane : {&send_lane_, &recv_lane_}) {
+    const Connection& connection = lane->connection();
+    stats.chunks_in_flight += connection.in_flight();
+    stats.window_chunks += connection.window();
+    for (const ChannelCounters& channel : connection.counters()) {
+      auto nic = std::find_if(stats.nics.begin(), stats.nics.end(), [&](const NicStats& n) { return n.name == channel.nic; });
+      if (nic == stats.nics.end()) nic = stats.nics.insert(nic, NicStats{.name = channel.nic});
+      (lane == &send_lane_ ? nic->bytes_sent : nic->bytes_received) += channel.bytes;
+      (lane == &send_lane_ ? nic->chunks_sent : nic->chunks_received) += channel.chunks;
+    }
+  }
+  return stats;
+}
+
+std::string Link::flight_record() const {
+  std::string text =
+      concat("connection ", static_cast<uint64_t>(id_), " to ", peer_name_, ": ", local_.size(), " operations, ",
+             arrivals_.size(), " sends without a receive, ", serving_.size(), " reads of the peer, ", stream_->backlog(),
+             " control bytes unsent", status_.is_ok() ? "" : ", ", status_.is_ok() ? "" : status_.to_string());
+  size_t shown = 0;
+  for (const auto& [number, local] : local_) {
+    if (++shown > 8) break;
+    text += concat("\n  operation ", number, ", ", tcpx::name_of(local.operation->kind), " of ", local.operation->bytes,
+                   " bytes: ", name_of(local.phase));
+  }
+  if (!send_lane_.idle()) text += concat("\n  ", send_lane_.flight_record());
+  if (!recv_lane_.idle()) text += concat("\n  ", recv_lane_.flight_record());
+  return text;
+}
+
+}  // namespace tcpx

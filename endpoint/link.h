@@ -1,0 +1,229 @@
+// Link: one connection between two endpoints, as the thread that makes progress sees it: the control stream, a lane of bulk data
+// each way, and every operation that is under way on it.
+//
+// What an operation goes through:
+//
+//   kGpu       its memory waits for the application's GPU work
+//   kReadOut   a short message is being copied from the GPU
+//   kWindow    a short message waits until the peer has taken in more
+//   kPosted    receive: no send has come to it
+//   kOffered   the peer has been told and has not answered
+//   kMoving    its job is in a lane
+//   kWriteIn   a short message is being copied to the GPU
+//   kAnswer    write: all has been sent, the peer has not said that it is in place
+//
+// Ending early (deadline, cancel). In kGpu, kReadOut, kWindow and kPosted nothing is known to the peer, or what is known can be
+// taken back; the operation ends at once (after the copy). In kOffered the peer may say "go" at the same moment: it is asked, and
+// its answer is waited for. In kMoving the pipeline's transfer is let run to its end. Who waits longer than kGrace for either
+// closes the link, because only that makes sure that nothing touches the memory any more.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/clock.h"
+#include "endpoint/control_stream.h"
+#include "endpoint/inline_copies.h"
+#include "endpoint/lane.h"
+#include "endpoint/link_setup.h"
+#include "endpoint/notify_inbox.h"
+#include "endpoint/operation.h"
+
+namespace tcpx {
+
+/// What all links of an endpoint share. Must outlive them.
+struct LinkShared {
+  OperationTable& operations;
+  MemoryRegistry& memory;
+  InlineCopies& copies;
+  NotifyInbox& inbox;
+  LaneParts lanes;
+  const Clock& clock;
+  uint32_t inline_bytes = 0;
+};
+
+/// One thread at a time: the one that makes progress. The GPU must be current.
+class Link final : private ControlSink {
+ public:
+  Link(const LinkShared& shared, ConnId id, LinkParts parts, std::string path);
+  ~Link() override;
+
+  ConnId id() const { return id_; }
+  const EndpointIdentity& peer() const { return peer_; }
+  const std::string& peer_host() const { return peer_host_; }
+  int fd() const { return stream_->fd(); }
+
+  /// Takes over an operation of this connection, whichever state the link is in.
+  void submit(Operation& operation);
+  /// Sends a notification. Not an operation: it leaves when the peer's window lets it.
+  /// @return the link's error; kExhausted when too many wait
+  Status notify(const NotifyMsg& message);
+  /// Moves everything along. @return true when something advanced
+  /// @param readable the control connection has something to read
+  bool progress(bool readable);
+  /// Something is under way that no event of the control connection will announce.
+  bool needs_polling() const;
+  /// The control connection is still read, so its events matter.
+  bool reads() const { return state_ <= State::kClosing; }
+  uint64_t chunks_in_flight() const { return send_lane_.connection().in_flight() + recv_lane_.connection().in_flight(); }
+  /// Looks at what somebody has asked to cancel.
+  void take_cancel_requests();
+  /// Ends every operation of this end early.
+  void cancel_all(const Status& why);
+
+  /// Ends the link: operations that have not begun to move fail with kCancelled, what is moving is let end, the peer is told.
+  void close();
+  /// Ends it at once.
+  void fail(Status reason);
+  /// True when nothing touches any memory any more, and nothing is left to say.
+  bool closed() const { return state_ == State::kClosed; }
+  /// Ok while the link is of use; else why it is not.
+  const Status& status() const { return status_; }
+
+  /// Lets the lanes forget a region that nobody uses any more.
+  void forget(MemoryId region);
+  ConnectionStats stats() const;
+  std::string flight_record() const;
+
+ private:
+  enum class State : uint8_t { kOpen, kClosing, kFailed, kClosed };
+  enum class Phase : uint8_t { kGpu, kReadOut, kWindow, kPosted, kOffered, kMoving, kWriteIn, kAnswer };
+  static const char* name_of(Phase phase);
+  /// An operation of this end.
+  struct Local {
+    Operation* operation = nullptr;
+    Phase phase = Phase::kGpu;
+    InlineCopies::Copy copy;  // kReadOut, kWindow of GPU memory, kWriteIn
+    bool has_copy = false;
+    bool answered = false;              // write: the peer has said how it went, before the lane has
+    Status ending;                      // why it ends early; ok: it does not
+    TimePoint grace{};                  // until when its early end may take
+    std::vector<std::byte> data;        // kWriteIn that waits for a slot
+    std::unique_ptr<NotifyMsg> notify;  // receive: came with the send
+    Status answer;
+  };
+  /// A send of the peer that no receive has met.
+  struct Arrival {
+    uint64_t number = 0;
+    uint64_t bytes = 0;
+    Packing packing = Packing::kWhole;
+    bool with_data = false;
+    bool cancelled = false;  // by its sender
+    std::vector<uint64_t> lengths;
+    std::vector<std::byte> data;
+    std::unique_ptr<NotifyMsg> notify;
+  };
+  /// A short copy for an operation of the peer.
+  struct RemoteCopy {
+    enum class Kind : uint8_t { kWrite, kRead } kind = Kind::kWrite;
+    uint64_t number = 0;
+    std::vector<HeldRange> ranges;
+    std::vector<std::byte> data;  // write: until a slot is free
+    InlineCopies::Copy copy;
+    bool started = false;
+    uint64_t window_bytes = 0;  // to give back
+    std::unique_ptr<NotifyMsg> notify;
+  };
+  /// Of inline payload on its way: sends apart from the rest, because they may wait for a receive.
+  enum class Window : uint8_t { kSends, kRest };
+
+  // link.cc
+  bool progress_lanes();
+  bool progress_copies();
+  bool progress_waiting();
+  bool deliver_held();
+  void advance_state();
+  void look_at_deadlines();
+  void note_deadline(TimePoint at);
+  void finish(Local& local, Status status);
+
+  // link_operations.cc: what this end starts
+  void start(Local& local);
+  void start_send(Local& local);
+  void start_write(Local& local);
+  void start_read(Local& local);
+  void offer(Local& local, ControlType type);
+  void send_inline(Local& local);
+  bool try_send_inline(Local& local);
+  void match(Local& local, Arrival arrival);
+  void take_data(Local& local, std::span<const std::byte> data);
+  void push_receive(Local& local, uint64_t number, bool mine, Packing packing);
+  void say_go(uint64_t number, bool mine, Packing packing);
+  void queue_copy(Local& local, Phase phase);
+  bool begin_copy(Local& local);
+  void end_copy(Local& local, Status status);
+  void tell_cancelled(const Operation& operation, bool offered);
+  void end_early(Local& local, Status why);
+  void give_up_receive(uint64_t sequence);
+  void refuse_arrival(const Arrival& arrival);
+  void end_moved(std::unique_ptr<Job> job, bool received);
+  void gather(const std::vector<HeldRange>& ranges);
+  static void scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> data);
+  static void put_notify(const Operation& operation, OperationPayload& payload);
+  static bool on_gpu(const std::vector<HeldRange>& ranges);
+
+  // link_frames.cc: what the peer says
+  Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override;
+  Status on_send(const ControlHeader& header, std::span<const std::byte> payload);
+  Status on_write(const ControlHeader& header, std::span<const std::byte> payload);
+  Status on_read(const ControlHeader& header, std::span<const std::byte> payload);
+  Status on_read_data(const ControlHeader& header, std::span<const std::byte> payload);
+  Status on_ready(const ControlHeader& header);
+  Status on_go(const ControlHeader& header);
+  Status on_done(const ControlHeader& header, std::span<const std::byte> payload);
+  Status on_cancel(const ControlHeader& header);
+  Status on_credit(const ControlHeader& header);
+  Status on_notify(const ControlHeader& header, std::span<const std::byte> payload);
+  Status look_up(const OperationPayload& payload, std::vector<HeldRange>& ranges);
+  void answer(uint64_t number, const Status& status);
+  void give_back(Window window, uint64_t bytes);
+  void send_read_data(uint64_t number, std::span<const std::byte> data);
+  void queue(RemoteCopy copy);
+  bool begin(RemoteCopy& copy);
+  bool step(RemoteCopy& copy);
+  void deliver(std::unique_ptr<NotifyMsg> message, uint64_t number, bool answers, uint64_t window_bytes);
+
+  LinkShared shared_;
+  const ConnId id_;
+  const EndpointIdentity peer_;
+  const std::string peer_host_, peer_name_, path_;
+  std::unique_ptr<ControlStream> stream_;
+  Lane send_lane_, recv_lane_;
+  State state_ = State::kOpen;
+  Status status_;
+  bool peer_closing_ = false, said_bye_ = false;
+  TimePoint close_until_;
+
+  std::unordered_map<uint64_t, Local> local_;                   // by operation
+  std::unordered_map<uint64_t, uint64_t> receives_;             // kPosted, by sequence
+  std::unordered_map<uint64_t, Arrival> arrivals_;              // by sequence
+  std::unordered_set<uint64_t> given_up_;                       // sequences of receives that ended before a send came
+  std::unordered_map<uint64_t, std::unique_ptr<Job>> serving_;  // reads of the peer that wait for its "go"
+  std::deque<RemoteCopy> remote_copies_;
+  std::vector<uint64_t> gpu_waits_;    // kGpu
+  std::deque<uint64_t> copies_;        // kReadOut and kWriteIn, in order of their tickets
+  std::deque<uint64_t> window_waits_;  // kWindow
+  std::deque<NotifyMsg> notify_waits_;
+  /// Delivered here as soon as the inbox has room.
+  struct HeldNotify {
+    std::unique_ptr<NotifyMsg> message;
+    uint64_t number = 0;
+    bool answers = false;
+    uint64_t window_bytes = 0;
+  };
+  std::deque<HeldNotify> held_;
+  uint64_t window_left_[2];
+  uint64_t owed_[2] = {0, 0};
+  OperationPayload decoded_;  // reused
+  std::vector<std::byte> scratch_;
+
+  TimePoint now_, next_deadline_, next_alive_look_;
+  ConnectionStats stats_;
+};
+
+}  // namespace tcpx

@@ -1,0 +1,364 @@
+// The part of a Link that knows what the peer says. Nothing of it is believed: numbers are looked up, sizes compared, ranges
+// checked against what was advertised; what no peer of ours says ends the link.
+#include <utility>
+
+#include "base/text.h"
+#include "endpoint/link.h"
+#include "endpoint/link_rules.h"
+
+namespace tcpx {
+namespace {
+
+Status unexpected(const ControlHeader& header, std::string_view why) {
+  return Status(Code::kProtocol, concat("read \"", name_of(static_cast<ControlType>(header.type)), '"'),
+                concat("operation ", header.operation, ": ", why));
+}
+
+std::unique_ptr<NotifyMsg> notify_of(const OperationPayload& payload, ConnId conn) {
+  if (!payload.has_notify) return nullptr;
+  return std::make_unique<NotifyMsg>(NotifyMsg{payload.notify_name, payload.notify_text, conn});
+}
+
+}  // namespace
+
+Status Link::on_frame(const ControlHeader& header, std::span<const std::byte> payload) {
+  switch (static_cast<ControlType>(header.type)) {
+    case ControlType::kSend:
+    case ControlType::kSendData:
+      return on_send(header, payload);
+    case ControlType::kWrite:
+    case ControlType::kWriteData:
+      return on_write(header, payload);
+    case ControlType::kRead:
+      return on_read(header, payload);
+    case ControlType::kReadData:
+      return on_read_data(header, payload);
+    case ControlType::kReady:
+      return on_ready(header);
+    case ControlType::kGo:
+      return on_go(header);
+    case ControlType::kDone:
+      return on_done(header, payload);
+    case ControlType::kCancel:
+      return on_cancel(header);
+    case ControlType::kCredit:
+      return on_credit(header);
+    case ControlType::kNotify:
+      return on_notify(header, payload);
+    case ControlType::kBye:
+      peer_closing_ = true;
+      if (state_ == State::kOpen) close_until_ = now_ + kFarewell;
+      return Status::ok();
+    case ControlType::kPeer:
+      break;
+  }
+  return unexpected(header, "not for a link");
+}
+
+Status Link::on_send(const ControlHeader& header, std::span<const std::byte> payload) {
+  TCPX_RETURN_IF_ERROR(decode_operation_payload(header, payload, decoded_));
+  const uint64_t sequence = header.value;
+  if (arrivals_.contains(sequence)) return unexpected(header, concat("send ", sequence, " has come before"));
+  if (arrivals_.size() >= kMaxArrivals)
+    return Status(Code::kExhausted, "read \"send\"", concat(arrivals_.size(), " sends wait for a receive"));
+  Arrival arrival{.number = header.operation,
+                  .bytes = header.bytes,
+                  .packing = static_cast<Packing>(header.packing),
+                  .with_data = header.type == static_cast<uint8_t>(ControlType::kSendData),
+                  .lengths = decoded_.lengths,
+                  .notify = notify_of(decoded_, id_)};
+  if (given_up_.erase(sequence) > 0) {
+    refuse_arrival(arrival);
+    return Status::ok();
+  }
+  const auto posted = receives_.find(sequence);
+  Local* const local = posted != receives_.end() ? &local_.find(posted->second)->second : nullptr;
+  if (local != nullptr && local->phase == Phase::kPosted && arrival.with_data && arrival.bytes == local->operation->bytes) {
+    // The common short message: straight from the stream's buffer.
+    receives_.erase(posted);
+    local->notify = std::move(arrival.notify);
+    give_back(Window::kSends, window_cost(arrival.bytes));
+    ++stats_.inline_received;
+    take_data(*local, decoded_.data);
+    return Status::ok();
+  }
+  arrival.data.assign(decoded_.data.begin(), decoded_.data.end());
+  if (local != nullptr && local->phase == Phase::kPosted) {
+    match(*local, std::move(arrival));
+  } else {
+    arrivals_.emplace(sequence, std::move(arrival));
+  }
+  return Status::ok();
+}
+
+Status Link::look_up(const OperationPayload& payload, std::vector<HeldRange>& ranges) {
+  for (const WireRange& range : payload.ranges) {
+    auto granted = shared_.memory.look_up(id_, range.slot, range.offset, range.bytes);
+    if (!granted.is_ok()) return granted.status();
+    if (range.bytes == 0) continue;
+    if (!ranges.empty() && granted->use.region().type != ranges.front().use.region().type)
+      return Status(Code::kInvalidArgument, "look up remote ranges", "host and GPU memory in one transfer");
+    ranges.push_back({std::move(granted->use), granted->data, granted->bytes});
+  }
+  return Status::ok();
+}
+
+Status Link::on_write(const ControlHeader& header, std::span<const std::byte> payload) {
+  TCPX_RETURN_IF_ERROR(decode_operation_payload(header, payload, decoded_));
+  const bool with_data = header.type == static_cast<uint8_t>(ControlType::kWriteData);
+  const uint64_t cost = with_data ? window_cost(header.bytes) : 0;
+  std::vector<HeldRange> ranges;
+  if (Status refused = look_up(decoded_, ranges); !refused.is_ok()) {
+    give_back(Window::kRest, cost);
+    answer(header.operation, refused);
+    return Status::ok();
+  }
+  if (!with_data) {
+    if (ranges.empty()) return unexpected(header, "a write of nothing that is not inline");
+    auto packing = static_cast<Packing>(header.packing);
+    if (packing == Packing::kWhole && ranges.size() > 1) packing = Packing::kPacked;
+    auto job = std::make_unique<Job>();
+    job->number = header.operation;
+    job->held = std::move(ranges);
+    job->bytes = header.bytes;
+    job->packing = packing;
+    job->notify = notify_of(decoded_, id_);
+    recv_lane_.push(std::move(job));
+    say_go(header.operation, false, packing);
+    return Status::ok();
+  }
+  ++stats_.inline_received;
+  if (!on_gpu(ranges)) {
+    scatter(ranges, decoded_.data);
+    deliver(notify_of(decoded_, id_), header.operation, true, cost);
+    return Status::ok();
+  }
+  RemoteCopy copy{.kind = RemoteCopy::Kind::kWrite, .number = header.operation, .ranges = std::move(ranges)};
+  copy.data.assign(decoded_.data.begin(), decoded_.data.end());
+  copy.window_bytes = cost;
+  copy.notify = notify_of(decoded_, id_);
+  queue(std::move(copy));
+  return Status::ok();
+}
+
+Status Link::on_read(const ControlHeader& header, std::span<const std::byte> payload) {
+  TCPX_RETURN_IF_ERROR(decode_operation_payload(header, payload, decoded_));
+  if (serving_.contains(header.operation)) return unexpected(header, "asked for before");
+  std::vector<HeldRange> ranges;
+  if (Status refused = look_up(decoded_, ranges); !refused.is_ok()) {
+    answer(header.operation, refused);
+    return Status::ok();
+  }
+  if (header.bytes > 0 && header.bytes > shared_.inline_bytes) {
+    auto job = std::make_unique<Job>();
+    job->number = header.operation;
+    job->held = std::move(ranges);
+    job->bytes = header.bytes;
+    serving_.emplace(header.operation, std::move(job));
+    stream_->send(make_header(ControlType::kReady, header.operation));
+    return Status::ok();
+  }
+  if (!on_gpu(ranges)) {
+    gather(ranges);
+    send_read_data(header.operation, scratch_);
+    return Status::ok();
+  }
+  queue({.kind = RemoteCopy::Kind::kRead, .number = header.operation, .ranges = std::move(ranges)});
+  return Status::ok();
+}
+
+void Link::send_read_data(uint64_t number, std::span<const std::byte> data) {
+  stream_->send(make_header(ControlType::kReadData, number, 0, data.size()), data);
+  ++stats_.inline_sent;
+}
+
+void Link::queue(RemoteCopy copy) {
+  const bool others_wait = !remote_copies_.empty() && !remote_copies_.back().started;
+  remote_copies_.push_back(std::move(copy));
+  if (!others_wait) (void)begin(remote_copies_.back());
+}
+
+// @return false: no slot yet, or it has failed, and the link with it
+bool Link::begin(RemoteCopy& copy) {
+  const bool writes = copy.kind == RemoteCopy::Kind::kWrite;
+  auto started = writes ? shared_.copies.write(copy.ranges, copy.data) : shared_.copies.read(copy.ranges);
+  if (started.is_ok()) {
+    copy.copy = *started;
+    copy.started = true;
+  } else if (started.status().code() != Code::kExhausted) {
+    fail(started.status());
+  }
+  return copy.started;
+}
+
+// @return true when it has ended
+bool Link::step(RemoteCopy& copy) {
+  if (!copy.started && state_ >= State::kFailed) return true;
+  if (!copy.started && !begin(copy)) return false;
+  const auto done = shared_.copies.is_done(copy.copy);
+  if (done.is_ok() && !*done) return false;
+  if (!done.is_ok()) {
+    fail(done.status());
+  } else if (copy.kind == RemoteCopy::Kind::kRead) {
+    if (state_ <= State::kClosing) send_read_data(copy.number, shared_.copies.bytes_of(copy.copy));
+  } else {
+    deliver(std::move(copy.notify), copy.number, true, copy.window_bytes);
+  }
+  shared_.copies.release(copy.copy);
+  return true;
+}
+
+Status Link::on_read_data(const ControlHeader& header, std::span<const std::byte> payload) {
+  TCPX_RETURN_IF_ERROR(decode_operation_payload(header, payload, decoded_));
+  const auto found = local_.find(header.operation);
+  if (found == local_.end()) return Status::ok();  // given up in the meantime
+  Local& local = found->second;
+  if (local.operation->kind != OperationKind::kRead || local.phase != Phase::kOffered) return unexpected(header, "not asked for");
+  if (local.operation->bytes != header.bytes) return unexpected(header, "another number of bytes than asked for");
+  ++stats_.inline_received;
+  take_data(local, decoded_.data);
+  return Status::ok();
+}
+
+Status Link::on_ready(const ControlHeader& header) {
+  const auto found = local_.find(header.operation);
+  if (found == local_.end()) {
+    stream_->send(make_header(ControlType::kCancel, header.operation));  // given up in the meantime
+    return Status::ok();
+  }
+  Local& local = found->second;
+  const Operation& operation = *local.operation;
+  if (operation.kind != OperationKind::kRead || local.phase != Phase::kOffered || operation.bytes == 0)
+    return unexpected(header, "not asked for");
+  const bool packed = operation.ranges.size() > 1 && operation.bytes / operation.ranges.size() < kDirectRangeBytes;
+  push_receive(local, header.operation, true,
+               operation.ranges.size() == 1 ? Packing::kWhole
+               : packed                     ? Packing::kPacked
+                                            : Packing::kRanges);
+  return Status::ok();
+}
+
+Status Link::on_go(const ControlHeader& header) {
+  const auto packing = static_cast<Packing>(header.packing);
+  std::unique_ptr<Job> job;
+  if (header.value == 1) {  // of the peer's read
+    const auto found = serving_.find(header.operation);
+    if (found == serving_.end()) return unexpected(header, "no such read");
+    job = std::move(found->second);
+    serving_.erase(found);
+  } else {
+    const auto found = local_.find(header.operation);
+    if (found == local_.end()) return unexpected(header, "no such operation");
+    Local& local = found->second;
+    const OperationKind kind = local.operation->kind;
+    if (local.phase != Phase::kOffered || (kind != OperationKind::kSend && kind != OperationKind::kWrite))
+      return unexpected(header, "it was not offered");
+    local.phase = Phase::kMoving;
+    job = std::make_unique<Job>();
+    job->operation = local.operation;
+    job->number = header.operation;
+    job->bytes = local.operation->bytes;
+  }
+  // Ranges of nothing are no ranges here, so both ends count the same.
+  if (packing == Packing::kWhole && job->ranges().size() != 1) return unexpected(header, "a vector cannot travel as a whole");
+  job->packing = packing;
+  send_lane_.push(std::move(job));
+  return Status::ok();
+}
+
+Status Link::on_done(const ControlHeader& header, std::span<const std::byte> payload) {
+  const Status status = decode_status(header.value, payload);
+  const auto found = local_.find(header.operation);
+  if (found == local_.end()) return Status::ok();  // given up in the meantime
+  Local& local = found->second;
+  if (local.phase == Phase::kMoving && local.operation->kind == OperationKind::kWrite) {
+    local.answered = true;
+    local.answer = status;
+    return Status::ok();
+  }
+  const bool refused = local.phase == Phase::kOffered && !status.is_ok();
+  if (local.phase != Phase::kAnswer && !refused) return unexpected(header, "it is not waiting for an answer");
+  finish(local, status);
+  return Status::ok();
+}
+
+// Of a read that waits for its "go", or of a send. A send that has been matched goes on: "go" is on its way to the sender, which
+// waits for that. One that was never offered leaves its place empty.
+Status Link::on_cancel(const ControlHeader& header) {
+  if (serving_.erase(header.operation) > 0) return Status::ok();
+  const uint64_t sequence = header.value;
+  const auto arrived = arrivals_.find(sequence);
+  if (header.bytes != 0) {
+    if (arrived == arrivals_.end()) return Status::ok();
+    if (arrived->second.number != header.operation || arrived->second.with_data) return unexpected(header, "no such send");
+    arrived->second.cancelled = true;
+    answer(header.operation, Status(Code::kCancelled, "send", "given up by the sender"));
+    return Status::ok();
+  }
+  if (arrived != arrivals_.end()) return unexpected(header, "the send has come before");
+  if (arrivals_.size() >= kMaxArrivals) return unexpected(header, "too many sends wait for a receive");
+  if (given_up_.erase(sequence) > 0) return Status::ok();
+  const auto posted = receives_.find(sequence);
+  if (posted == receives_.end()) {
+    arrivals_.emplace(sequence, Arrival{.number = header.operation, .cancelled = true});
+    return Status::ok();
+  }
+  Local& local = local_.find(posted->second)->second;
+  receives_.erase(posted);
+  finish(local, Status(Code::kCancelled, "receive", "the sender has given its send up"));
+  return Status::ok();
+}
+
+Status Link::on_credit(const ControlHeader& header) {
+  if (header.operation > 1 || header.bytes > kInlineWindowBytes - window_left_[header.operation])
+    return unexpected(header, concat("credit of ", header.bytes, " bytes that are not owed"));
+  window_left_[header.operation] += header.bytes;
+  return Status::ok();
+}
+
+Status Link::on_notify(const ControlHeader&, std::span<const std::byte> payload) {
+  auto message = std::make_unique<NotifyMsg>();
+  TCPX_RETURN_IF_ERROR(decode_notify(payload, message->name, message->msg));
+  message->conn = id_;
+  const uint64_t cost = window_cost(message->name.size() + message->msg.size());
+  deliver(std::move(message), 0, false, cost);
+  return Status::ok();
+}
+
+void Link::answer(uint64_t number, const Status& status) {
+  if (state_ > State::kClosing) return;
+  const auto header = make_header(ControlType::kDone, number, static_cast<uint64_t>(status.code()));
+  if (status.is_ok()) return stream_->send(header);
+  stream_->send(header, encode_status(status));
+}
+
+// In few frames: a quarter of the window is told at once.
+void Link::give_back(Window window, uint64_t bytes) {
+  const auto index = static_cast<size_t>(window);
+  owed_[index] += bytes;
+  if (owed_[index] < kInlineWindowBytes / 4 || state_ > State::kClosing) return;
+  stream_->send(make_header(ControlType::kCredit, index, 0, std::exchange(owed_[index], 0)));
+}
+
+// A notification, and with it what it holds back: the answer to a write, the room of an inline message.
+void Link::deliver(std::unique_ptr<NotifyMsg> message, uint64_t number, bool answers, uint64_t window_bytes) {
+  if (message != nullptr && (!held_.empty() || !shared_.inbox.push(*message))) {
+    held_.push_back({std::move(message), number, answers, window_bytes});
+    return;
+  }
+  if (window_bytes > 0) give_back(Window::kRest, window_bytes);
+  if (answers) answer(number, Status::ok());
+}
+
+bool Link::deliver_held() {
+  bool advanced = false;
+  while (!held_.empty() && shared_.inbox.push(*held_.front().message)) {
+    HeldNotify held = std::move(held_.front());
+    held_.pop_front();
+    advanced = true;
+    deliver(nullptr, held.number, held.answers, held.window_bytes);
+  }
+  return advanced;
+}
+
+}  // namespace tcpx

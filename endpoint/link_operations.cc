@@ -1,0 +1,316 @@
+// The part of a Link that knows what this end has started.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "endpoint/link.h"
+#include "endpoint/link_rules.h"
+
+namespace tcpx {
+namespace {
+
+std::vector<uint64_t> lengths_of(const std::vector<HeldRange>& ranges) {
+  std::vector<uint64_t> lengths;
+  for (const HeldRange& range : ranges) lengths.push_back(range.bytes);
+  return lengths;
+}
+
+// How the sender would like its bytes to travel.
+Packing preferred_packing(const std::vector<HeldRange>& ranges, uint64_t bytes) {
+  if (ranges.size() == 1) return Packing::kWhole;
+  return bytes / ranges.size() >= kDirectRangeBytes ? Packing::kRanges : Packing::kPacked;
+}
+
+}  // namespace
+
+bool Link::on_gpu(const std::vector<HeldRange>& ranges) {
+  return !ranges.empty() && ranges.front().use.region().type == MemoryType::kCuda;
+}
+
+void Link::submit(Operation& operation) {
+  now_ = shared_.clock.now();
+  const auto number = static_cast<uint64_t>(operation.id);
+  Local& local = local_[number];
+  local.operation = &operation;
+  if (operation.kind == OperationKind::kRecv) {
+    // A connection that has ended still has what came whole before.
+    if (state_ >= State::kClosing && !arrivals_.contains(operation.sequence)) return finish(local, status_);
+    receives_[operation.sequence] = number;
+  } else if (state_ >= State::kClosing) {
+    return finish(local, status_);
+  }
+  note_deadline(operation.deadline);
+  if (operation.after.empty()) return start(local);
+  gpu_waits_.push_back(number);
+}
+
+Status Link::notify(const NotifyMsg& message) {
+  if (!status_.is_ok()) return status_;
+  if (notify_waits_.size() >= kMaxNotifyWaits)
+    return Status(Code::kExhausted, "notify", concat(notify_waits_.size(), " notifications wait for the peer to take some"));
+  notify_waits_.push_back(message);
+  return Status::ok();
+}
+
+void Link::start(Local& local) {
+  Operation& operation = *local.operation;
+  switch (operation.kind) {
+    case OperationKind::kRecv: {
+      local.phase = Phase::kPosted;
+      const auto arrived = arrivals_.find(operation.sequence);
+      if (arrived == arrivals_.end()) return;
+      Arrival arrival = std::move(arrived->second);
+      arrivals_.erase(arrived);
+      return match(local, std::move(arrival));
+    }
+    case OperationKind::kRead:
+      local.phase = Phase::kOffered;
+      return offer(local, ControlType::kRead);
+    case OperationKind::kSend:
+    case OperationKind::kWrite:
+      break;
+  }
+  const bool sends = operation.kind == OperationKind::kSend;
+  const uint64_t left = window_left_[static_cast<size_t>(sends ? Window::kSends : Window::kRest)];
+  const bool fits = operation.bytes <= shared_.inline_bytes && (!sends || left >= window_cost(operation.bytes));
+  if (operation.bytes != 0 && !fits) {
+    local.phase = Phase::kOffered;
+    return offer(local, sends ? ControlType::kSend : ControlType::kWrite);
+  }
+  if (on_gpu(operation.ranges)) return queue_copy(local, Phase::kReadOut);
+  send_inline(local);
+}
+
+// What travels in front of a transfer that goes through the pipeline, or asks for one.
+void Link::offer(Local& local, ControlType type) {
+  Operation& operation = *local.operation;
+  ControlHeader header =
+      make_header(type, static_cast<uint64_t>(operation.id), operation.sequence, operation.bytes, Packing::kWhole);
+  OperationPayload payload;
+  if (type != ControlType::kRead) {
+    const Packing packing = preferred_packing(operation.ranges, operation.bytes);
+    header.packing = static_cast<uint8_t>(packing);
+    if (type == ControlType::kSend && packing == Packing::kRanges) payload.lengths = lengths_of(operation.ranges);
+  }
+  payload.ranges = operation.remote;
+  put_notify(operation, payload);
+  append_operation_payload(stream_->begin_frame(header), payload);
+  stream_->end_frame();
+}
+
+void Link::put_notify(const Operation& operation, OperationPayload& payload) {
+  if (operation.notify == nullptr) return;
+  payload.has_notify = true;
+  payload.notify_name = operation.notify->name;
+  payload.notify_text = operation.notify->msg;
+}
+
+void Link::send_inline(Local& local) {
+  local.phase = Phase::kWindow;
+  if (window_waits_.empty() && try_send_inline(local)) return;
+  window_waits_.push_back(static_cast<uint64_t>(local.operation->id));
+}
+
+// @return false: the window is shut
+bool Link::try_send_inline(Local& local) {
+  Operation& operation = *local.operation;
+  const bool sends = operation.kind == OperationKind::kSend;
+  uint64_t& left = window_left_[static_cast<size_t>(sends ? Window::kSends : Window::kRest)];
+  const uint64_t cost = window_cost(operation.bytes);
+  if (left < cost) return false;
+  left -= cost;
+  OperationPayload payload;
+  payload.ranges = operation.remote;
+  put_notify(operation, payload);
+  if (local.has_copy) {
+    payload.data = shared_.copies.bytes_of(local.copy);
+  } else if (operation.ranges.size() == 1) {
+    payload.data = {operation.ranges.front().data, operation.ranges.front().bytes};
+  } else {
+    gather(operation.ranges);
+    payload.data = scratch_;
+  }
+  append_operation_payload(
+      stream_->begin_frame(make_header(sends ? ControlType::kSendData : ControlType::kWriteData,
+                                       static_cast<uint64_t>(operation.id), operation.sequence, operation.bytes)),
+      payload);
+  stream_->end_frame();
+  ++stats_.inline_sent;
+  if (std::exchange(local.has_copy, false)) shared_.copies.release(local.copy);
+  if (sends) {
+    finish(local, Status::ok());
+  } else {
+    local.phase = Phase::kAnswer;
+  }
+  return true;
+}
+
+// Host memory, into `scratch_`.
+void Link::gather(const std::vector<HeldRange>& ranges) {
+  scratch_.clear();
+  for (const HeldRange& range : ranges) scratch_.insert(scratch_.end(), range.data, range.data + range.bytes);
+}
+
+void Link::scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> data) {
+  for (const HeldRange& range : ranges) {
+    if (range.bytes > 0) std::memcpy(range.data, data.data(), range.bytes);
+    data = data.subspan(range.bytes);
+  }
+}
+
+void Link::queue_copy(Local& local, Phase phase) {
+  local.phase = phase;
+  const bool others_wait = !copies_.empty() && !local_.find(copies_.back())->second.has_copy;
+  copies_.push_back(static_cast<uint64_t>(local.operation->id));
+  if (!others_wait) (void)begin_copy(local);
+}
+
+// @return false: no slot; or it has failed, which end_copy will tell
+bool Link::begin_copy(Local& local) {
+  auto copy = local.phase == Phase::kReadOut ? shared_.copies.read(local.operation->ranges)
+                                             : shared_.copies.write(local.operation->ranges, local.data);
+  if (copy.is_ok()) {
+    local.copy = *copy;
+    local.has_copy = true;
+    return true;
+  }
+  if (copy.status().code() != Code::kExhausted) fail(copy.status());
+  return false;
+}
+
+void Link::end_copy(Local& local, Status status) {
+  if (local.phase == Phase::kWriteIn || !status.is_ok() || !local.ending.is_ok() || state_ >= State::kFailed) {
+    if (std::exchange(local.has_copy, false)) shared_.copies.release(local.copy);
+    if (local.phase == Phase::kReadOut && local.operation->kind == OperationKind::kSend) tell_cancelled(*local.operation, false);
+    if (status.is_ok() && local.phase == Phase::kReadOut) status = status_;
+    if (status.is_ok()) deliver(std::move(local.notify), 0, false, 0);
+    return finish(local, std::move(status));
+  }
+  send_inline(local);
+}
+
+// A receive and the send that it meets.
+void Link::match(Local& local, Arrival arrival) {
+  Operation& operation = *local.operation;
+  receives_.erase(operation.sequence);
+  if (arrival.cancelled) return finish(local, Status(Code::kCancelled, "receive", "the sender has given its send up"));
+  if (arrival.bytes != operation.bytes) {
+    Status mismatch(Code::kMismatch, "receive",
+                    concat("the sender sends ", arrival.bytes, " bytes, ", operation.bytes, " were posted"));
+    if (arrival.with_data) {
+      give_back(Window::kSends, window_cost(arrival.bytes));
+    } else {
+      answer(arrival.number, mismatch);
+    }
+    return finish(local, std::move(mismatch));
+  }
+  local.notify = std::move(arrival.notify);
+  if (arrival.with_data) {
+    give_back(Window::kSends, window_cost(arrival.bytes));
+    ++stats_.inline_received;
+    return take_data(local, arrival.data);
+  }
+  Packing packing = arrival.packing;
+  if (packing == Packing::kWhole && operation.ranges.size() > 1) packing = Packing::kPacked;
+  if (packing == Packing::kRanges && lengths_of(operation.ranges) != arrival.lengths) packing = Packing::kPacked;
+  push_receive(local, arrival.number, false, packing);
+}
+
+void Link::push_receive(Local& local, uint64_t number, bool mine, Packing packing) {
+  auto job = std::make_unique<Job>();
+  job->operation = local.operation;
+  job->number = static_cast<uint64_t>(local.operation->id);
+  job->bytes = local.operation->bytes;
+  job->packing = packing;
+  local.phase = Phase::kMoving;
+  recv_lane_.push(std::move(job));
+  say_go(number, mine, packing);
+}
+
+// The order of these is the order of the jobs in the receiving lane here and in the sending lane there.
+void Link::say_go(uint64_t number, bool mine, Packing packing) {
+  stream_->send(make_header(ControlType::kGo, number, mine ? 1 : 0, 0, packing));
+}
+
+void Link::take_data(Local& local, std::span<const std::byte> data) {
+  if (data.empty() || !on_gpu(local.operation->ranges)) {
+    scatter(local.operation->ranges, data);
+    deliver(std::move(local.notify), 0, false, 0);
+    return finish(local, Status::ok());
+  }
+  local.data.assign(data.begin(), data.end());
+  queue_copy(local, Phase::kWriteIn);
+}
+
+// @param offered the peer has been told of it, and answers
+void Link::tell_cancelled(const Operation& operation, bool offered) {
+  if (state_ > State::kClosing) return;
+  stream_->send(make_header(ControlType::kCancel, static_cast<uint64_t>(operation.id), operation.sequence, offered ? 1 : 0));
+}
+
+void Link::end_early(Local& local, Status why) {
+  Operation& operation = *local.operation;
+  const bool sends = operation.kind == OperationKind::kSend;
+  switch (local.phase) {
+    case Phase::kGpu:
+    case Phase::kWindow:
+      if (std::exchange(local.has_copy, false)) shared_.copies.release(local.copy);
+      if (sends) tell_cancelled(operation, false);
+      [[fallthrough]];
+    case Phase::kPosted:
+      if (operation.kind == OperationKind::kRecv) give_up_receive(operation.sequence);
+      return finish(local, std::move(why));
+    case Phase::kAnswer:
+      return finish(local, std::move(why));
+    case Phase::kOffered:
+      if (operation.kind == OperationKind::kRead) return finish(local, std::move(why));  // the target hears of it when it asks
+      if (sends) tell_cancelled(operation, true);
+      break;
+    case Phase::kReadOut:
+    case Phase::kWriteIn:
+    case Phase::kMoving:
+      break;
+  }
+  local.ending = std::move(why);
+  const bool gpu_only = local.phase == Phase::kReadOut || local.phase == Phase::kWriteIn;
+  local.grace = gpu_only ? TimePoint::max() : now_ + kGrace;
+  note_deadline(local.grace);
+}
+
+// Its place stays taken: the n-th send meets nobody.
+void Link::give_up_receive(uint64_t sequence) {
+  receives_.erase(sequence);
+  const auto arrived = arrivals_.find(sequence);
+  if (arrived == arrivals_.end()) {
+    given_up_.insert(sequence);
+    return;
+  }
+  refuse_arrival(arrived->second);
+  arrivals_.erase(arrived);
+}
+
+void Link::refuse_arrival(const Arrival& arrival) {
+  if (arrival.cancelled) return;
+  if (arrival.with_data) return give_back(Window::kSends, window_cost(arrival.bytes));
+  answer(arrival.number, Status(Code::kCancelled, "send", "the receiver has given its receive up"));
+}
+
+// A job has come back from its lane: nothing touches its memory any more.
+void Link::end_moved(std::unique_ptr<Job> job, bool received) {
+  if (job->operation == nullptr) {
+    if (!received) return;  // a read of the peer, which knows by its own lane
+    if (job->status.is_ok()) return deliver(std::move(job->notify), job->number, true, 0);
+    return answer(job->number, job->status);
+  }
+  Local& local = local_.find(job->number)->second;
+  if (local.operation->kind == OperationKind::kWrite && job->status.is_ok() && local.ending.is_ok() && !local.answered) {
+    if (state_ >= State::kFailed) return finish(local, status_);
+    local.phase = Phase::kAnswer;
+    return;
+  }
+  if (received && job->status.is_ok()) deliver(std::move(local.notify), 0, false, 0);
+  finish(local, local.answered ? local.answer : job->status);
+}
+
+}  // namespace tcpx

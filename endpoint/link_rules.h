@@ -1,0 +1,29 @@
+// Numbers that the parts of a link agree on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace tcpx {
+
+/// Inline payload that may be on its way to a peer which has not taken it in, for sends and for all else. Part of the protocol.
+inline constexpr uint64_t kInlineWindowBytes = 1u << 20;
+/// What a message takes of it: its bytes, and something for being there at all.
+constexpr uint64_t window_cost(uint64_t bytes) {
+  return bytes + 64;
+}
+/// Sends of a peer that no receive has met.
+inline constexpr size_t kMaxArrivals = 1u << 20;
+/// Notifications that wait for the peer's window.
+inline constexpr size_t kMaxNotifyWaits = 65536;
+/// What an operation that ends early may still take before its connection is closed.
+inline constexpr Duration kGrace = std::chrono::seconds(5);
+/// What a connection that is closed may take to let transfers end that have begun.
+inline constexpr Duration kFarewell = std::chrono::seconds(2);
+/// A peer whose host has been silent for so long is gone; looked at so often.
+inline constexpr Duration kSilence = std::chrono::milliseconds(2300);
+inline constexpr Duration kLookAliveEvery = std::chrono::milliseconds(250);
+
+}  // namespace tcpx

@@ -1,0 +1,326 @@
+// The part of an Endpoint that makes progress.
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <random>
+#include <utility>
+
+#include "base/cpu_affinity.h"
+#include "base/environment.h"
+#include "base/log.h"
+#include "base/own_thread.h"
+#include "base/pci_device.h"
+#include "base/socket_io.h"
+#include "base/text.h"
+#include "endpoint/endpoint_impl.h"
+#include "endpoint/process.h"
+
+namespace tcpx {
+namespace {
+
+constexpr size_t kOperationsPerTurn = 256;
+constexpr size_t kEventsPerTurn = 64;
+// How often links that nothing announces are looked at: deadlines, a peer that is gone.
+constexpr Duration kLookEvery = std::chrono::milliseconds(20);
+// How long an idle thread polls before it sleeps: longer than a round trip takes, so that answers find it awake.
+constexpr Duration kSpin = std::chrono::milliseconds(1);
+// What the last farewells may take.
+constexpr Duration kEnd = std::chrono::seconds(4);
+
+EndpointIdentity new_identity(int gpu_idx) {
+  std::random_device random;
+  uint64_t instance = 0;
+  while (instance == 0) instance = uint64_t{random()} << 32 | random();
+  return {.instance = instance, .gpu_idx = gpu_idx};
+}
+
+Status check(const EndpointConfig& config) {
+  const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "create endpoint", std::move(why)); };
+  if (config.max_operations < 1 || config.max_operations > (1u << 20))
+    return refuse(concat("max_operations ", config.max_operations, ", must be 1 to ", 1u << 20));
+  if (config.inline_bytes && *config.inline_bytes > kMaxInlineBytes)
+    return refuse(concat("inline_bytes ", *config.inline_bytes, ", at most ", kMaxInlineBytes));
+  if (config.operation_timeout && config.operation_timeout->count() < 1) return refuse("an operation timeout below 1 ms");
+  if (config.max_notifications < 1) return refuse("room for no notification");
+  return Status::ok();
+}
+
+}  // namespace
+
+Endpoint::Impl::CurrentGpu::CurrentGpu(const Impl& impl) : memory_(*impl.parts_.memory) {
+  if (!memory_.has_gpu()) return;
+  const auto current = memory_.current_device();
+  if (!current.is_ok() || *current == impl.config_.gpu_idx) return;
+  if (memory_.set_current_device(impl.config_.gpu_idx).is_ok()) back_to_ = *current;
+}
+
+Endpoint::Impl::CurrentGpu::~CurrentGpu() {
+  if (back_to_) (void)memory_.set_current_device(*back_to_);
+}
+
+Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts parts, const EndpointConfig& config) {
+  TCPX_RETURN_IF_ERROR(check(config));
+  std::unique_ptr<Impl> impl(new Impl(std::move(parts), config));
+  TCPX_RETURN_IF_ERROR(impl->start());
+  return impl;
+}
+
+Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config)
+    : config_(config),
+      parts_(std::move(parts)),
+      identity_(new_identity(config.gpu_idx)),
+      born_in_(count_forks()),
+      registry_(identity_.instance),
+      operations_(config.max_operations),
+      inbox_(config.max_notifications) {}
+
+Status Endpoint::Impl::start() {
+  const auto timeout = environment_integer(Variable::kOpTimeoutMs);
+  if (!timeout.is_ok()) return timeout.status();
+  timeout_ = config_.operation_timeout.value_or(Milliseconds(*timeout));
+  const auto inline_bytes = environment_integer(Variable::kInlineBytes);
+  if (!inline_bytes.is_ok()) return inline_bytes.status();
+  inline_bytes_ = config_.inline_bytes.value_or(static_cast<uint32_t>(*inline_bytes));
+
+  const CurrentGpu gpu(*this);
+  MemoryOps& memory = *parts_.memory;
+  host_memory_ = make_host_memory_ops();
+  gpu_order_ = memory.make_gpu_order(config_.gpu_idx);
+  const auto make = [](Result<std::unique_ptr<SegmentCopier>> made, std::unique_ptr<SegmentCopier>& copier) {
+    if (made.is_ok()) copier = std::move(*made);
+    return made.status();
+  };
+  TCPX_RETURN_IF_ERROR(make(memory.make_segment_copier(config_.gpu_idx), bulk_copier_));
+  TCPX_RETURN_IF_ERROR(make(memory.make_segment_copier(config_.gpu_idx), short_copier_));
+  TCPX_RETURN_IF_ERROR(make(host_memory_->make_segment_copier(0), host_copier_));
+  copies_ = std::make_unique<InlineCopies>(memory, *short_copier_, config_.gpu_idx);
+  shared_ = std::make_unique<LinkShared>(LinkShared{
+      .operations = operations_,
+      .memory = registry_,
+      .copies = *copies_,
+      .inbox = inbox_,
+      .lanes = {.memory = memory, .device_copier = *bulk_copier_, .host_copier = *host_copier_, .device = config_.gpu_idx},
+      .clock = Clock::steady(),
+      .inline_bytes = inline_bytes_});
+
+  auto server = BootstrapServer::create({.port = config_.port, .host = config_.listen_address, .stop = &stop_});
+  if (!server.is_ok()) return server.status();
+  server_ = std::move(*server);
+  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !event_) return system_error("create endpoint", errno);
+  epoll_event wanted{.events = EPOLLIN, .data = {.u64 = 0}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, event_.get(), &wanted) != 0) return system_error("create endpoint", errno);
+  if (!config_.progress_thread) return Status::ok();
+  auto thread = start_thread("tcpx-progress", [this] { run(); });
+  if (!thread.is_ok()) return thread.status();
+  thread_ = std::move(*thread);
+  return Status::ok();
+}
+
+Endpoint::Impl::~Impl() {
+  stop_ = true;
+  wake();
+  if (acceptor_.joinable()) acceptor_.join();
+  {
+    const Aside aside(*this);
+    (void)take_submissions();
+    for (auto& [id, served] : links_) {
+      served.link->close();
+      served.removed = true;
+    }
+  }
+  wake();
+  // Without a thread this one drives; with one it helps.
+  for (const Deadline deadline = Deadline::after(kEnd); !deadline.expired();) {
+    {
+      const Aside aside(*this);
+      (void)turn();
+      if (links_.empty()) break;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  stop_progress_ = true;
+  wake();
+  if (thread_.joinable()) thread_.join();
+  const Aside aside(*this);
+  links_.clear();
+  (void)take_submissions();
+}
+
+Status Endpoint::Impl::check_process() const {
+  if (count_forks() == born_in_) return Status::ok();
+  return Status(Code::kUnsupported, "use endpoint",
+                "this process is a fork of the one that made the endpoint, and has none of its threads: make one here");
+}
+
+uint32_t Endpoint::Impl::cores() const {
+  return config_.num_cpus != 0 ? config_.num_cpus : std::thread::hardware_concurrency();
+}
+
+Duration Endpoint::Impl::spin() const {
+  return Backoff::cores_are_few(cores()) ? Duration::zero() : kSpin;
+}
+
+void Endpoint::Impl::run() {
+  MemoryOps& memory = *parts_.memory;
+  if (const auto path = memory.pci_path(config_.gpu_idx)) run_near(read_numa_node(*path));
+  if (memory.has_gpu()) (void)memory.set_current_device(config_.gpu_idx);
+  Backoff backoff(cores());
+  TimePoint busy_until = Clock::steady().now();
+  while (!stop_progress_) {
+    bool advanced = false, polls = false, much = false;
+    {
+      const MutexLock lock(progress_mutex_);
+      advanced = turn();
+      polls = needs_polling();
+      much = chunks_in_flight() >= Backoff::kMuchUnderWay;
+    }
+    while (asides_.load() > 0) std::this_thread::yield();
+    const TimePoint now = Clock::steady().now();
+    if (advanced) {
+      backoff.reset();
+      busy_until = now + spin();
+    } else if (polls) {
+      backoff.wait(much);
+    } else if (now >= busy_until) {
+      sleep();
+      busy_until = Clock::steady().now() + spin();
+    }
+  }
+}
+
+// Until something happens. Who submits looks at `sleeping_` after it has put its operation into the queue, this looks at the
+// queue after it has said that it sleeps: one of the two sees the other.
+void Endpoint::Impl::sleep() {
+  sleeping_.store(true, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (submitted_.size_approx() == 0 && !stop_progress_ && asides_.load() == 0) {
+    epoll_event event{};
+    const auto pause = std::chrono::duration_cast<Milliseconds>(kLookEvery).count();
+    (void)::epoll_wait(epoll_.get(), &event, 1, idle_.load() ? -1 : static_cast<int>(pause));
+  }
+  sleeping_.store(false, std::memory_order_relaxed);
+}
+
+void Endpoint::Impl::wake() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!sleeping_.exchange(false, std::memory_order_seq_cst)) return;
+  const uint64_t one = 1;
+  (void)!::write(event_.get(), &one, sizeof one);
+}
+
+bool Endpoint::Impl::progress() {
+  const Aside aside(*this);
+  return turn();
+}
+
+bool Endpoint::Impl::turn() {
+  bool advanced = take_submissions();
+  take_events();
+  const TimePoint now = Clock::steady().now();
+  const bool look = now >= next_look_;
+  if (look) next_look_ = now + kLookEvery;
+  const bool cancels = operations_.take_cancel_requests();
+  for (auto& [id, served] : links_) {
+    if (cancels) served.link->take_cancel_requests();
+    if (!look && !cancels && !served.readable && !served.stirred && !served.link->needs_polling()) continue;
+    advanced |= served.link->progress(served.readable);
+    served.readable = served.stirred = false;
+  }
+  if (look) look_after_links();
+  return advanced;
+}
+
+bool Endpoint::Impl::take_submissions() {
+  taken_.resize(kOperationsPerTurn);
+  const size_t count = submitted_.try_dequeue_bulk(taken_.begin(), kOperationsPerTurn);
+  for (size_t i = 0; i < count; ++i) {
+    Operation& operation = *taken_[i];
+    const auto found = links_.find(operation.conn);
+    if (found == links_.end() || found->second.number != operation.link) {
+      operations_.finish(operation, Status(Code::kPeerGone, std::string(name_of(operation.kind)),
+                                           "the connection was closed or made anew before the operation began"));
+      continue;
+    }
+    found->second.link->submit(operation);
+    found->second.stirred = true;
+  }
+  return count > 0;
+}
+
+void Endpoint::Impl::take_events() {
+  epoll_event events[kEventsPerTurn];
+  const int count = ::epoll_wait(epoll_.get(), events, kEventsPerTurn, 0);
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.u64 == 0) {
+      uint64_t wakes = 0;
+      (void)!::read(event_.get(), &wakes, sizeof wakes);
+      continue;
+    }
+    const auto found = links_.find(ConnId{events[i].data.u64});
+    if (found != links_.end()) found->second.readable = true;
+  }
+}
+
+void Endpoint::Impl::watch(Served& served, bool on) {
+  if (served.watched == on) return;
+  served.watched = on;
+  epoll_event wanted{.events = EPOLLIN, .data = {.u64 = static_cast<uint64_t>(served.link->id())}};
+  (void)::epoll_ctl(epoll_.get(), on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, served.link->fd(), &wanted);
+}
+
+// Links that have ended, and those that nobody has used for long.
+void Endpoint::Impl::look_after_links() {
+  const TimePoint now = Clock::steady().now();
+  size_t idle = 0;
+  Served* oldest = nullptr;
+  for (auto& [id, served] : links_) {
+    if (!served.idle_since || !served.link->reads()) continue;
+    ++idle;
+    if (oldest == nullptr || *served.idle_since < *oldest->idle_since) oldest = &served;
+  }
+  if (oldest != nullptr && (idle > config_.max_idle_connections || now - *oldest->idle_since >= config_.idle_time)) {
+    oldest->removed = true;
+    oldest->link->close();
+  }
+  for (auto served = links_.begin(); served != links_.end();) {
+    if (!served->second.link->reads()) watch(served->second, false);
+    const bool gone = (served->second.removed || served->second.idle_since) && served->second.link->closed();
+    served = gone ? links_.erase(served) : std::next(served);
+  }
+  idle_ = links_.empty();
+}
+
+bool Endpoint::Impl::needs_polling() {
+  return std::any_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second.link->needs_polling(); });
+}
+
+uint64_t Endpoint::Impl::chunks_in_flight() {
+  uint64_t sum = 0;
+  for (const auto& [id, served] : links_) sum += served.link->chunks_in_flight();
+  return sum;
+}
+
+EndpointStats Endpoint::Impl::stats() {
+  EndpointStats stats{.connections = {},
+                      .registered_regions = registry_.regions(),
+                      .advertised_ranges = registry_.advertised(),
+                      .operations_outstanding = operations_.outstanding(),
+                      .notifications_waiting = inbox_.size()};
+  const Aside aside(*this);
+  for (const auto& [id, served] : links_) stats.connections.push_back(served.link->stats());
+  return stats;
+}
+
+std::string Endpoint::Impl::flight_record() {
+  const Aside aside(*this);
+  std::string text = concat(operations_.outstanding(), " operations outstanding, ", links_.size(), " connections");
+  for (const auto& [id, served] : links_) text += concat("\n", served.link->flight_record());
+  return text;
+}
+
+}  // namespace tcpx

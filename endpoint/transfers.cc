@@ -1,0 +1,187 @@
+// The part of an Endpoint that takes memory and operations from its callers.
+#include <thread>
+#include <utility>
+
+#include "base/text.h"
+#include "endpoint/endpoint_impl.h"
+
+namespace tcpx {
+namespace {
+
+// An operation ends within its own deadline, and what its early end may take then (link_rules.h, drain limit). Who waits for it
+// without a limit of their own waits so much longer.
+constexpr Endpoint::Milliseconds kWaitBeyondDeadline{30'000};
+// Short enough for small messages on few cores, where the one who spins may keep the one who works from working.
+constexpr Duration kWaitSpin = std::chrono::microseconds(200);
+
+Status refuse(OperationKind kind, std::string why) {
+  return Status(Code::kInvalidArgument, std::string(name_of(kind)), std::move(why));
+}
+
+}  // namespace
+
+Result<MemoryId> Endpoint::Impl::register_memory(const void* data, size_t bytes, std::optional<MemoryType> type) {
+  MemoryOps& memory = *parts_.memory;
+  if (!type) type = memory.has_gpu() && memory.is_device_memory(data) ? MemoryType::kCuda : MemoryType::kHost;
+  if (memory.has_gpu() && (*type == MemoryType::kCuda) != memory.is_device_memory(data)) {
+    return Status(Code::kInvalidArgument, "register memory",
+                  *type == MemoryType::kCuda ? "not GPU memory" : "GPU memory cannot be registered as host memory");
+  }
+  return registry_.add(data, bytes, *type);
+}
+
+Status Endpoint::Impl::deregister(MemoryId id) {
+  const Deadline deadline = Deadline::after(timeout_);
+  // Without the thread, whoever waits makes the progress that is waited for.
+  while (!config_.progress_thread) {
+    const auto removed = registry_.try_remove(id);
+    if (removed.is_ok() || removed.status().code() != Code::kExhausted || deadline.expired()) {
+      if (!removed.is_ok() && removed.status().code() != Code::kExhausted) return removed.status();
+      if (removed.is_ok()) return forget(*removed);
+      break;
+    }
+    if (!progress()) std::this_thread::yield();
+  }
+  const auto removed = registry_.remove(id, deadline);
+  if (!removed.is_ok()) return removed.status();
+  return forget(*removed);
+}
+
+// Registrations with connections go before the application may free the memory.
+Status Endpoint::Impl::forget(const std::optional<Region>& region) {
+  if (!region) return Status::ok();
+  const Aside aside(*this);
+  for (auto& [id, served] : links_) served.link->forget(region->id);
+  return Status::ok();
+}
+
+Result<RemoteSlot> Endpoint::Impl::advertise(ConnId conn, const LocalRange& range) {
+  const auto front = find(conn);
+  if (!front.is_ok()) return front.status();
+  return registry_.advertise(conn, range.memory, range.data, range.bytes);
+}
+
+Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
+                                           std::span<const RemoteRange> remote, const SubmitOptions& options) {
+  const auto front = find(conn);
+  if (!front.is_ok()) return front.status();
+  if (ranges.size() > kMaxRanges) return refuse(kind, concat(ranges.size(), " ranges, at most ", kMaxRanges));
+  const bool one_sided = kind == OperationKind::kWrite || kind == OperationKind::kRead;
+  if (one_sided && remote.size() != ranges.size())
+    return refuse(kind, concat(ranges.size(), " local ranges and ", remote.size(), " remote ones"));
+  const bool sends = kind == OperationKind::kSend || kind == OperationKind::kWrite;
+  if (options.notify != nullptr) {
+    if (!sends) return refuse(kind, "only sends and writes carry notifications");
+    TCPX_RETURN_IF_ERROR(check_notify(*options.notify));
+  }
+  if (options.timeout && options.timeout->count() < 1) return refuse(kind, "a timeout below 1 ms");
+
+  auto acquired = operations_.acquire();
+  if (!acquired.is_ok()) return acquired.status();
+  Operation& operation = **acquired;
+  operation.kind = kind;
+  operation.conn = conn;
+  operation.link = (*front)->link;
+  operation.submitted_at = Clock::steady().now();
+  operation.deadline = operation.submitted_at + options.timeout.value_or(timeout_);
+  if (Status status = fill(operation, ranges, remote, options); !status.is_ok()) {
+    operations_.abandon(operation);
+    return status;
+  }
+  const OperationId id = operation.id;
+  if (kind == OperationKind::kSend) operation.sequence = (*front)->next_send.fetch_add(1, std::memory_order_relaxed);
+  if (kind == OperationKind::kRecv) operation.sequence = (*front)->next_recv.fetch_add(1, std::memory_order_relaxed);
+  submitted_.enqueue(&operation);
+  wake();
+  return id;
+}
+
+Status Endpoint::Impl::fill(Operation& operation, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                            const SubmitOptions& options) {
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    auto use = registry_.use(ranges[i].memory, ranges[i].data, ranges[i].bytes);
+    if (!use.is_ok()) return use.status();
+    if (i < remote.size()) {
+      const RemoteSlot& slot = remote[i].slot;
+      TCPX_RETURN_IF_ERROR(check_slot(slot));
+      if (remote[i].offset > slot.bytes || ranges[i].bytes > slot.bytes - remote[i].offset) {
+        return refuse(operation.kind, concat(ranges[i].bytes, " bytes at ", remote[i].offset, " of a slot of ", slot.bytes,
+                                             " bytes (range ", i, ")"));
+      }
+    }
+    if (ranges[i].bytes == 0) continue;
+    if (!operation.ranges.empty() && use->region().type != operation.ranges.front().use.region().type)
+      return refuse(operation.kind, "host and GPU memory in one transfer");
+    operation.bytes += ranges[i].bytes;
+    operation.ranges.push_back({std::move(*use), static_cast<std::byte*>(ranges[i].data), ranges[i].bytes});
+    if (i < remote.size()) operation.remote.push_back({remote[i].slot.id, remote[i].offset, ranges[i].bytes});
+  }
+  if (options.notify != nullptr) operation.notify = std::make_unique<NotifyMsg>(*options.notify);
+  const auto after = [&operation](Result<std::unique_ptr<GpuMark>> mark) {
+    if (mark.is_ok()) operation.after.push_back(std::move(*mark));
+    return mark.status();
+  };
+  if (options.after_stream) TCPX_RETURN_IF_ERROR(after(gpu_order_->mark_stream(*options.after_stream)));
+  if (options.after_event != nullptr) TCPX_RETURN_IF_ERROR(after(gpu_order_->mark_event(options.after_event)));
+  if (options.completion_event) {
+    auto signal = gpu_order_->make_signal();
+    if (!signal.is_ok()) return signal.status();
+    operation.set_signal(std::move(*signal));
+  }
+  return Status::ok();
+}
+
+Status Endpoint::Impl::wait(OperationId id, std::optional<Milliseconds> timeout) {
+  const Deadline deadline = Deadline::after(timeout.value_or(timeout_ + kWaitBeyondDeadline));
+  Backoff backoff(cores());
+  for (;;) {
+    const bool ended = config_.progress_thread
+                           ? operations_.wait(id, deadline, spin() == Duration::zero() ? Duration::zero() : kWaitSpin)
+                           : operations_.wait(id, Deadline(TimePoint{}), Duration::zero());
+    if (ended) {
+      OperationAnswer answer = operations_.poll(id);
+      if (answer.state == OperationState::kUnknown)
+        return Status(Code::kNotFound, "wait", concat("no operation ", static_cast<uint64_t>(id)));
+      return answer.status;
+    }
+    if (deadline.expired()) return Status(Code::kTimeout, "wait", "the operation is still pending");
+    if (config_.progress_thread) continue;
+    if (progress()) {
+      backoff.reset();
+    } else {
+      backoff.wait();
+    }
+  }
+}
+
+Status Endpoint::Impl::cancel(OperationId id) {
+  if (operations_.is_unknown(id)) return Status(Code::kNotFound, "cancel", concat("no operation ", static_cast<uint64_t>(id)));
+  if (operations_.request_cancel(id)) wake();
+  return Status::ok();
+}
+
+Status Endpoint::Impl::check_notify(const NotifyMsg& message) {
+  if (message.name.size() <= kMaxNotifyNameBytes && message.msg.size() <= kMaxNotifyTextBytes) return Status::ok();
+  return Status(Code::kInvalidArgument, "notify",
+                concat("a name of ", message.name.size(), " and a text of ", message.msg.size(), " bytes; at most ",
+                       kMaxNotifyNameBytes, " and ", kMaxNotifyTextBytes));
+}
+
+Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
+  const auto front = find(conn);
+  if (!front.is_ok()) return front.status();
+  TCPX_RETURN_IF_ERROR(check_notify(message));
+  Status status(Code::kPeerGone, "notify", "the connection was closed");
+  {
+    const Aside aside(*this);
+    const auto found = links_.find(conn);
+    if (found != links_.end()) {
+      status = found->second.link->notify(message);
+      found->second.stirred = true;
+      (void)found->second.link->progress(false);
+    }
+  }
+  return status;
+}
+
+}  // namespace tcpx
