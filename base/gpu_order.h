@@ -5,6 +5,7 @@
 // host memory stands in there is no GPU work to wait for, and all of it is refused with kUnsupported.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -32,16 +33,24 @@ class GpuSignal {
   virtual void fire() = 0;
 };
 
+/// Marks on streams, and signals, that one GpuOrder lends at a time.
+inline constexpr size_t kMostMarks = 16384;
+inline constexpr size_t kMostSignals = 64;
+
 /// All functions are thread-safe.
 class GpuOrder {
  public:
   virtual ~GpuOrder() = default;
-  /// Marks the end of the work that `stream` (cudaStream_t; nullptr is the legacy default stream) holds now.
+  /// Marks the end of the work that `stream` (cudaStream_t of this device; nullptr is the legacy default stream) holds now.
   /// @return kUnsupported without a GPU, or while the stream is being captured; kExhausted; kCuda.
   virtual Result<std::unique_ptr<GpuMark>> mark_stream(void* stream) = 0;
-  /// What `event` (cudaEvent_t) has been recorded for. The event must stay until the mark is reached or gone.
+  /// What `event` (cudaEvent_t) has been recorded for. The event must stay, and not be recorded again, until the mark is reached
+  /// or gone.
+  /// @return kUnsupported without a GPU, or when it was recorded in a capture; kInvalidArgument for nullptr; kCuda.
   virtual Result<std::unique_ptr<GpuMark>> mark_event(void* event) = 0;
-  /// @return kUnsupported without a GPU or where the driver lacks stream memory operations; kExhausted beyond 1024 signals.
+  /// Until it fires, a signal occupies a thread of the GPU, and whoever waits for the whole device to be idle waits for it. It
+  /// does not keep other streams or other signals from running. Not for programs that run with CUDA_LAUNCH_BLOCKING.
+  /// @return kUnsupported without a GPU; kExhausted beyond kMostSignals; kCuda.
   virtual Result<std::unique_ptr<GpuSignal>> make_signal() = 0;
 };
 

@@ -11,6 +11,7 @@
 
 #include "base/pci_device.h"
 #include "base/text.h"
+#include "device/cuda_gpu_order.h"
 #include "device/cuda_handles.h"
 #include "device/cuda_segment_copier.h"
 #include "device/driver_entry.h"
@@ -187,6 +188,8 @@ class CudaMemoryOps final : public MemoryOps {
   Result<std::unique_ptr<SegmentCopier>> make_segment_copier(int device) override {
     return make_cuda_segment_copier(device, *this);
   }
+
+  std::unique_ptr<GpuOrder> make_gpu_order(int device) override { return make_cuda_gpu_order(device, *this); }
 
  private:
   Status check_device(int device) const {

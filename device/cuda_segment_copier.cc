@@ -23,9 +23,6 @@ constexpr uint64_t kLeastPieceBytes = 4096;
 constexpr size_t kMostPieces = kMaxCopySegments + kManyPieces;
 /// Two of the largest submits: one is written while the other is read.
 constexpr size_t kListCapacity = 2 * kMostPieces;
-/// Starting a copy takes the host 1.8 us, a launch 4.2. With many bytes the kernel is at least as fast.
-constexpr size_t kFewCopies = 2;
-constexpr uint64_t kFewBytes = 64 * 1024;
 
 struct Shape {
   size_t segments = 0;  // that have bytes
@@ -51,7 +48,10 @@ uint64_t piece_bytes(uint64_t bytes) {
 
 size_t count_pieces(std::span<const CopySegment> segments, uint64_t piece) {
   size_t count = 0;
-  for (const CopySegment& segment : segments) count += (segment.bytes + piece - 1) / piece;
+  for (const CopySegment& segment : segments) {
+    // Most are short, and a division takes as long as all else.
+    count += segment.bytes <= piece ? static_cast<size_t>(segment.bytes != 0) : (segment.bytes - 1) / piece + 1;
+  }
   return count;
 }
 
@@ -64,12 +64,15 @@ void write_pieces(std::span<const CopySegment> segments, uint64_t piece, KernelS
   }
 }
 
-// Many segments are one kernel launch, whose list lies in mapped memory. One short segment goes to the resident kernel if that is
-// there, else to the copy engine; the second within kPatience calls the kernel in for those to come.
+// Many segments are one kernel launch, whose list lies in mapped memory. One segment goes to the copy engine, or, if it is short,
+// to a resident kernel that is there; the second short one within kPatience calls such a kernel in for those to come. There are
+// two, so that one is there when the other's life ends.
 class CudaSegmentCopier final : public SegmentCopier {
  public:
-  CudaSegmentCopier(FlaggedStream bulk, FlaggedStream urgent, MemoryBuffer lists, std::unique_ptr<ResidentCopier> resident)
-      : lists_(std::move(lists)), resident_(std::move(resident)), streams_{std::move(bulk), std::move(urgent)} {}
+  using Residents = std::array<std::unique_ptr<ResidentCopier>, 2>;
+  using Streams = std::array<FlaggedStream, 2>;
+  CudaSegmentCopier(Streams streams, MemoryBuffer lists, Residents residents)
+      : lists_(std::move(lists)), residents_(std::move(residents)), streams_(std::move(streams)) {}
   ~CudaSegmentCopier() override { drain(); }
 
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
@@ -81,16 +84,16 @@ class CudaSegmentCopier final : public SegmentCopier {
     Work& work = works_[tickets_.next_slot()];
     work = Work{};
     Status started = Status::ok();
-    if (shape.segments == 1 && shape.bytes <= ResidentCopier::kMostBytes) {
-      started = start_short(shape.only, &work);
-    } else if (shape.segments <= kFewCopies && shape.bytes <= kFewBytes) {
-      started = start_copies(segments, &work);
-    } else {
+    if (shape.segments == 1) {
+      started = shape.bytes <= ResidentCopier::kMostBytes ? start_short(shape.only, &work) : start_copy(shape.only, &work);
+    } else if (shape.segments != 0) {
       const uint64_t piece = piece_bytes(shape.bytes);
-      const Result<ListStretch> stretch = list_ring_.take(count_pieces(segments, piece));
+      const size_t count = count_pieces(segments, piece);
+      const Result<ListStretch> stretch = list_ring_.take(count);
       if (!stretch.is_ok()) return stretch.status();
       work.list_held = stretch->held;
-      started = start_kernel(segments, piece, stretch->first, &work);
+      write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + stretch->first);
+      started = start_kernel(stretch->first, static_cast<uint32_t>(count), &work);
     }
     if (!started.is_ok()) return fail(std::move(started));
     return CopyTicket{static_cast<uint64_t>(tickets_.push())};
@@ -112,6 +115,7 @@ class CudaSegmentCopier final : public SegmentCopier {
     Way way = Way::kNothing;
     uint32_t mark = 0;  // kBulk, kUrgent
     size_t list_held = 0;
+    size_t resident = 0;    // kResident: which of them
     CopySegment segment{};  // kResident
   };
   FlaggedStream& stream_of(Way way) { return streams_[way == Way::kBulk ? 0 : 1]; }
@@ -120,39 +124,41 @@ class CudaSegmentCopier final : public SegmentCopier {
     const TimePoint now = Clock::steady().now();
     const bool often = now - newest_short_ < ResidentCopier::kPatience;
     newest_short_ = now;
-    if (resident_->is_serving()) {
-      resident_->post(segment);
-      work->way = Way::kResident;
-      work->segment = segment;
-      return Status::ok();
+    for (const size_t which : {newest_, 1 - newest_}) {
+      if (!residents_[which]->is_serving()) continue;
+      residents_[which]->post(segment);
+      *work = Work{.way = Way::kResident, .resident = which, .segment = segment};
+      // Behind the post, so that this message does not wait for the launch.
+      return residents_[newest_]->is_old(now) ? call_in(1 - newest_, now) : Status::ok();
     }
-    TCPX_RETURN_IF_ERROR(start_copies({&segment, 1}, work));
-    return often ? resident_->start() : Status::ok();
+    TCPX_RETURN_IF_ERROR(start_copy(segment, work));
+    return often ? call_in(newest_, now) : Status::ok();
   }
 
-  Status start_copies(std::span<const CopySegment> segments, Work* work) {
-    for (const CopySegment& segment : segments) {
-      if (segment.bytes == 0) continue;
-      const cudaError_t error =
-          cudaMemcpyAsync(segment.to, segment.from, segment.bytes, cudaMemcpyDefault, stream_of(Way::kUrgent).stream().get());
-      TCPX_RETURN_IF_ERROR(cuda_status(error, "start copy of a segment"));
-      work->way = Way::kUrgent;
-    }
+  Status call_in(size_t which, TimePoint now) {
+    const Result<bool> launched = residents_[which]->start(now);
+    if (launched.is_ok() && *launched) newest_ = which;
+    return launched.status();
+  }
+
+  Status start_copy(const CopySegment& segment, Work* work) {
+    // Short ones do not stand behind long ones.
+    work->way = segment.bytes <= ResidentCopier::kMostBytes ? Way::kUrgent : Way::kBulk;
+    const cudaError_t error =
+        cudaMemcpyAsync(segment.to, segment.from, segment.bytes, cudaMemcpyDefault, stream_of(work->way).stream().get());
+    TCPX_RETURN_IF_ERROR(cuda_status(error, "start copy of a segment"));
     return mark(work);
   }
 
-  Status start_kernel(std::span<const CopySegment> segments, uint64_t piece, size_t first, Work* work) {
-    write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + first);
-    const auto count = static_cast<uint32_t>(count_pieces(segments, piece));
-    const auto* const list = reinterpret_cast<const KernelSegment*>(lists_.device()) + first;
-    const cudaError_t error = launch_copy_segments(list, count, stream_of(Way::kBulk).stream().get());
-    TCPX_RETURN_IF_ERROR(cuda_status(error, "launch segment kernel"));
+  Status start_kernel(size_t first, uint32_t count, Work* work) {
     work->way = Way::kBulk;
+    const auto* const list = reinterpret_cast<const KernelSegment*>(lists_.device()) + first;
+    const cudaError_t error = launch_copy_segments(list, count, stream_of(work->way).stream().get());
+    TCPX_RETURN_IF_ERROR(cuda_status(error, "launch segment kernel"));
     return mark(work);
   }
 
   Status mark(Work* work) {
-    if (work->way == Way::kNothing) return Status::ok();
     const Result<uint32_t> mark = stream_of(work->way).mark();
     if (mark.is_ok()) work->mark = *mark;
     return mark.status();
@@ -168,10 +174,10 @@ class CudaSegmentCopier final : public SegmentCopier {
       case Way::kResident:
         break;
     }
-    const Result<ResidentCopier::Answer> answer = resident_->poll();
+    const Result<ResidentCopier::Answer> answer = residents_[work->resident]->poll();
     if (!answer.is_ok()) return answer.status();
     if (*answer != ResidentCopier::Answer::kLost) return *answer == ResidentCopier::Answer::kDone;
-    TCPX_RETURN_IF_ERROR(start_copies({&work->segment, 1}, work));
+    TCPX_RETURN_IF_ERROR(start_copy(work->segment, work));
     return false;
   }
 
@@ -182,7 +188,7 @@ class CudaSegmentCopier final : public SegmentCopier {
 
   void drain() const {
     for (const FlaggedStream& stream : streams_) stream.drain();
-    resident_->drain();
+    for (const auto& resident : residents_) resident->drain();
   }
 
   TicketRing tickets_{kInFlight, "copies"};
@@ -190,8 +196,9 @@ class CudaSegmentCopier final : public SegmentCopier {
   const MemoryBuffer lists_;           // entries of list_ring_: KernelSegment
   ListRing list_ring_{kListCapacity};
   TimePoint newest_short_{};
-  const std::unique_ptr<ResidentCopier> resident_;
-  std::array<FlaggedStream, 2> streams_;
+  size_t newest_ = 0;  // of residents_, the one launched last
+  const Residents residents_;
+  Streams streams_;  // bulk, urgent
 };
 
 Status load_kernels(int device) {
@@ -221,10 +228,15 @@ Result<std::unique_ptr<SegmentCopier>> make_cuda_segment_copier(int device, Memo
   if (!urgent.is_ok()) return urgent.status();
   Result<MemoryBuffer> lists = memory.allocate_mapped(device, kListCapacity * sizeof(KernelSegment));
   if (!lists.is_ok()) return lists.status();
-  Result<std::unique_ptr<ResidentCopier>> resident = ResidentCopier::create(device, memory);
-  if (!resident.is_ok()) return resident.status();
-  return std::unique_ptr<SegmentCopier>(std::make_unique<CudaSegmentCopier>(
-      std::move(bulk).value(), std::move(urgent).value(), std::move(lists).value(), std::move(resident).value()));
+  CudaSegmentCopier::Residents residents;
+  for (auto& resident : residents) {
+    Result<std::unique_ptr<ResidentCopier>> made = ResidentCopier::create(device, memory);
+    if (!made.is_ok()) return made.status();
+    resident = std::move(made).value();
+  }
+  return std::unique_ptr<SegmentCopier>(
+      std::make_unique<CudaSegmentCopier>(CudaSegmentCopier::Streams{std::move(bulk).value(), std::move(urgent).value()},
+                                          std::move(lists).value(), std::move(residents)));
 }
 
 }  // namespace tcpx

@@ -46,12 +46,13 @@ bool ResidentCopier::is_serving() const {
 }
 
 ResidentMode ResidentCopier::mode_of(const CopySegment& segment) const {
-  if (segment.bytes > std::max(kMostBytesInRequest, kMostBytesInAnswer)) return ResidentMode::kCopy;
-  const bool to_device = memory_.is_device_memory(segment.to);
-  const bool from_device = memory_.is_device_memory(segment.from);
-  if (to_device && !from_device && segment.bytes <= kMostBytesInRequest) return ResidentMode::kInRequest;
-  if (from_device && !to_device && segment.bytes <= kMostBytesInAnswer) return ResidentMode::kInAnswer;
-  return ResidentMode::kCopy;
+  static_assert(kMostBytesInRequest <= kMostBytesInAnswer);
+  // Each of these questions is a driver call of 0.15 us.
+  if (segment.bytes > kMostBytesInAnswer) return ResidentMode::kCopy;
+  if (memory_.is_device_memory(segment.from)) {
+    return memory_.is_device_memory(segment.to) ? ResidentMode::kCopy : ResidentMode::kInAnswer;
+  }
+  return segment.bytes <= kMostBytesInRequest ? ResidentMode::kInRequest : ResidentMode::kCopy;
 }
 
 uint32_t ResidentCopier::post(const CopySegment& segment) {
@@ -101,8 +102,8 @@ Result<ResidentCopier::Answer> ResidentCopier::poll() {
   return done ? Answer::kDone : Answer::kLost;
 }
 
-Status ResidentCopier::start() {
-  if (next_ != oldest_ || (launch_ != 0 && !has_left())) return Status::ok();
+Result<bool> ResidentCopier::start(TimePoint now) {
+  if (next_ != oldest_ || (launch_ != 0 && !has_left())) return false;
   const auto patience = std::chrono::nanoseconds(kPatience), life = std::chrono::nanoseconds(kLife);
   const ResidentLaunch launch{.memory = reinterpret_cast<ResidentMemory*>(shared_.device()),
                               .launch = launch_ + 1,
@@ -111,7 +112,8 @@ Status ResidentCopier::start() {
                               .life_ns = static_cast<uint64_t>(life.count())};
   TCPX_RETURN_IF_ERROR(cuda_status(launch_resident_copier(launch, stream_.view().get()), "launch resident copier"));
   ++launch_;
-  return Status::ok();
+  launched_at_ = now;
+  return true;
 }
 
 }  // namespace tcpx

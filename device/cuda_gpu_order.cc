@@ -1,0 +1,242 @@
+// A mark is an event of a pool. A signal is a stream of ours that holds a kernel of one thread, which waits for the host, and
+// behind it the signal's event.
+//
+// Why a kernel and not cuStreamWaitValue32: all streams of a process share a few hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, 8
+// by default), and a wait in a stream stops the queue that it is in. On an H200 with eight waits held no stream of the process
+// ran anything any more, whatever its priority; our own copies would wait for signals that wait for them. With up to 64 waiting
+// kernels every stream ran, and they could be let go in any order. The limit is then the number of kernels that run at once: 128.
+#include "device/cuda_gpu_order.h"
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/text.h"
+#include "device/cuda_handles.h"
+#include "device/signal_kernel.h"
+
+namespace tcpx {
+namespace {
+
+constexpr size_t kFlagStride = 64;  // a cache line each
+
+/// While it lives, calls of this thread do not disturb a capture that another thread has begun in the global mode.
+class CaptureGuard {
+ public:
+  CaptureGuard() { exchange(); }
+  CaptureGuard(const CaptureGuard&) = delete;
+  CaptureGuard& operator=(const CaptureGuard&) = delete;
+  ~CaptureGuard() { exchange(); }
+
+ private:
+  void exchange() { report_cuda_failure(cudaThreadExchangeStreamCaptureMode(&mode_), "change capture mode"); }
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+Status captured(const char* operation) {
+  return Status(Code::kUnsupported, operation, "it is being captured into a graph");
+}
+
+/// Events of one device, made when needed and kept. Any thread.
+class EventPool {
+ public:
+  Result<Event> take() {
+    const MutexLock lock(mutex_);
+    if (lent_ == kMostMarks) return Status(Code::kExhausted, "mark GPU work", concat(lent_, " marks are held"));
+    if (free_.empty()) {
+      Result<Event> made = Event::create();
+      if (made.is_ok()) ++lent_;
+      return made;
+    }
+    Event event = std::move(free_.back());
+    free_.pop_back();
+    ++lent_;
+    return event;
+  }
+  void give_back(Event event) {
+    const MutexLock lock(mutex_);
+    --lent_;
+    free_.push_back(std::move(event));
+  }
+
+ private:
+  Mutex mutex_;
+  size_t lent_ TCPX_GUARDED_BY(mutex_) = 0;
+  std::vector<Event> free_ TCPX_GUARDED_BY(mutex_);
+};
+
+class CudaMark : public GpuMark {
+ public:
+  explicit CudaMark(EventView event) : event_(event) {}
+  Result<bool> reached() override {
+    if (reached_) return true;
+    const CaptureGuard guard;
+    Result<bool> done = event_.is_done();
+    if (done.is_ok()) reached_ = *done;
+    return done;
+  }
+
+ private:
+  const EventView event_;
+  bool reached_ = false;
+};
+
+class PooledMark final : public CudaMark {
+ public:
+  PooledMark(EventPool& pool, Event event) : CudaMark(event.view()), pool_(pool), event_(std::move(event)) {}
+  ~PooledMark() override { pool_.give_back(std::move(event_)); }
+  Status record(StreamView stream) const { return event_.view().record(stream); }
+
+ private:
+  EventPool& pool_;
+  Event event_;
+};
+
+/// Where a signal lives. Used again when the GPU has passed its event.
+struct SignalSlot {
+  Stream stream;
+  Event event;
+  uint32_t* flag;      // mapped
+  uint32_t value = 0;  // what the newest signal's kernel waits for
+  bool held = false;   // by a signal
+};
+
+class SignalSlots {
+ public:
+  SignalSlots(int device, MemoryOps& memory) : device_(device), memory_(memory) {}
+  SignalSlots(const SignalSlots&) = delete;
+  SignalSlots& operator=(const SignalSlots&) = delete;
+  ~SignalSlots() {
+    // All signals have fired: their kernels end by themselves, and then nobody reads the flags.
+    for (const auto& slot : slots_) [[maybe_unused]] const cudaError_t ended = cudaStreamSynchronize(slot->stream.view().get());
+    [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
+  }
+
+  /// A slot whose event now waits for the flag to get to `value`. The device is current.
+  Result<SignalSlot*> take() {
+    const MutexLock lock(mutex_);
+    Result<SignalSlot*> slot = find();
+    if (!slot.is_ok()) return slot;
+    SignalSlot& taken = **slot;
+    const uint32_t value = taken.value + 1;
+    TCPX_RETURN_IF_ERROR(cuda_status(launch_await_flag(taken.flag, value, taken.stream.view().get()), "launch waiting kernel"));
+    taken.value = value;
+    if (Status recorded = taken.event.view().record(taken.stream.view()); !recorded.is_ok()) {
+      fire(taken);
+      return recorded;
+    }
+    taken.held = true;
+    return &taken;
+  }
+  void give_back(SignalSlot& slot) {
+    const MutexLock lock(mutex_);
+    fire(slot);
+    slot.held = false;
+  }
+  static void fire(SignalSlot& slot) {
+    // Pairs with the acquire of await_flag.
+    std::atomic_ref<uint32_t>(*slot.flag).store(slot.value, std::memory_order_release);
+  }
+
+ private:
+  Result<SignalSlot*> find() TCPX_REQUIRES(mutex_) {
+    for (const auto& slot : slots_) {
+      if (slot->held) continue;
+      const Result<bool> passed = slot->event.view().is_done();
+      if (!passed.is_ok()) return passed.status();
+      if (*passed) return slot.get();
+    }
+    if (slots_.size() == kMostSignals) {
+      return Status(Code::kExhausted, "make a CUDA event", concat("all ", kMostSignals, " signals are held or still pending"));
+    }
+    if (!flags_) {
+      Result<MemoryBuffer> flags = memory_.allocate_mapped(device_, kMostSignals * kFlagStride);
+      if (!flags.is_ok()) return flags.status();
+      TCPX_RETURN_IF_ERROR(cuda_status(load_signal_kernel(), "load waiting kernel"));
+      flags_ = std::move(flags).value();
+    }
+    Result<Stream> stream = Stream::create();
+    if (!stream.is_ok()) return stream.status();
+    Result<Event> event = Event::create();
+    if (!event.is_ok()) return event.status();
+    auto* const flag = reinterpret_cast<uint32_t*>(flags_.host() + slots_.size() * kFlagStride);
+    slots_.push_back(std::make_unique<SignalSlot>(SignalSlot{std::move(stream).value(), std::move(event).value(), flag}));
+    return slots_.back().get();
+  }
+
+  const int device_;
+  MemoryOps& memory_;
+  Mutex mutex_;
+  MemoryBuffer flags_ TCPX_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<SignalSlot>> slots_ TCPX_GUARDED_BY(mutex_);
+};
+
+class CudaSignal final : public GpuSignal {
+ public:
+  CudaSignal(SignalSlots& slots, SignalSlot& slot) : slots_(slots), slot_(slot) {}
+  ~CudaSignal() override { slots_.give_back(slot_); }
+  void* event() const override { return slot_.event.view().get(); }
+  void fire() override { SignalSlots::fire(slot_); }
+
+ private:
+  SignalSlots& slots_;
+  SignalSlot& slot_;
+};
+
+class CudaGpuOrder final : public GpuOrder {
+ public:
+  CudaGpuOrder(int device, MemoryOps& memory) : device_(device), signals_(device, memory) {}
+
+  Result<std::unique_ptr<GpuMark>> mark_stream(void* stream) override {
+    const auto view = StreamView(static_cast<cudaStream_t>(stream));
+    const CaptureGuard capture;
+    const Result<DeviceGuard> guard = DeviceGuard::enter(device_);
+    if (!guard.is_ok()) return guard.status();
+    const Result<bool> is_captured = view.is_captured();
+    if (!is_captured.is_ok()) return is_captured.status();
+    if (*is_captured) return captured("wait for a CUDA stream");
+    Result<Event> event = events_.take();
+    if (!event.is_ok()) return event.status();
+    auto mark = std::make_unique<PooledMark>(events_, std::move(event).value());
+    TCPX_RETURN_IF_ERROR(mark->record(view));
+    return std::unique_ptr<GpuMark>(std::move(mark));
+  }
+
+  Result<std::unique_ptr<GpuMark>> mark_event(void* event) override {
+    if (event == nullptr) return Status(Code::kInvalidArgument, "wait for a CUDA event", "no event");
+    const auto own = static_cast<cudaEvent_t>(event);
+    const CaptureGuard capture;
+    const cudaError_t answer = cudaEventQuery(own);
+    if (answer != cudaSuccess && answer != cudaErrorNotReady && answer != cudaErrorCapturedEvent) {
+      return cuda_error(answer, "query event");
+    }
+    [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
+    if (answer == cudaErrorCapturedEvent) return captured("wait for a CUDA event");
+    return std::unique_ptr<GpuMark>(std::make_unique<CudaMark>(EventView(own)));
+  }
+
+  Result<std::unique_ptr<GpuSignal>> make_signal() override {
+    const CaptureGuard capture;
+    const Result<DeviceGuard> guard = DeviceGuard::enter(device_);
+    if (!guard.is_ok()) return guard.status();
+    const Result<SignalSlot*> slot = signals_.take();
+    if (!slot.is_ok()) return slot.status();
+    return std::unique_ptr<GpuSignal>(std::make_unique<CudaSignal>(signals_, **slot));
+  }
+
+ private:
+  const int device_;
+  EventPool events_;
+  SignalSlots signals_;
+};
+
+}  // namespace
+
+std::unique_ptr<GpuOrder> make_cuda_gpu_order(int device, MemoryOps& memory) {
+  return std::make_unique<CudaGpuOrder>(device, memory);
+}
+
+}  // namespace tcpx
