@@ -155,11 +155,11 @@ class Endpoint::Impl {
   Milliseconds timeout_{};
   uint32_t inline_bytes_ = 0;
 
+  std::unique_ptr<GpuOrder> gpu_order_;  // outlives the operations, whose marks and signals are its own
   MemoryRegistry registry_;
   OperationTable operations_;
   NotifyInbox inbox_;
   std::unique_ptr<MemoryOps> host_memory_;
-  std::unique_ptr<GpuOrder> gpu_order_;
   std::unique_ptr<SegmentCopier> bulk_copier_, short_copier_, host_copier_;
   std::unique_ptr<InlineCopies> copies_;
   std::unique_ptr<LinkShared> shared_;

@@ -79,6 +79,7 @@ class Lane {
   const Status& status() const { return connection_->status(); }
 
   bool idle() const { return jobs_.empty() && pieces_.empty() && ended_.empty(); }
+  size_t jobs() const { return jobs_.size(); }
   /// Nothing is left of a lane that has failed: neither network nor GPU touches any memory.
   bool closed() const { return idle() && connection_->in_flight() == 0; }
   /// Region will not be used again: its registrations are given back.

@@ -40,6 +40,8 @@ const char* Link::name_of(Phase phase) {
       return "is copied from the GPU";
     case Phase::kWindow:
       return "waits for the peer's window";
+    case Phase::kLeaving:
+      return "leaves";
     case Phase::kPosted:
       return "waits for a send";
     case Phase::kOffered:
@@ -71,8 +73,20 @@ bool Link::progress(bool readable) {
   advanced |= deliver_held();
   if (now_ >= next_deadline_) look_at_deadlines();
   advance_state();
-  if (state_ <= State::kClosing) advanced |= stream_->flush();
+  if (state_ <= State::kClosing) advanced |= flush();
   return advanced;
+}
+
+// A short send is done when the kernel has it: it arrives then even if this process ends.
+bool Link::flush() {
+  const bool advanced = stream_->flush();
+  if (leaving_.empty() || stream_->backlog() > 0) return advanced;
+  for (const uint64_t number : leaving_) {
+    const auto found = local_.find(number);
+    if (found != local_.end() && found->second.phase == Phase::kLeaving) finish(found->second, Status::ok());
+  }
+  leaving_.clear();
+  return true;
 }
 
 bool Link::needs_polling() const {
@@ -115,6 +129,12 @@ bool Link::progress_waiting() {
     const auto found = local_.find(window_waits_.front());
     if (found != local_.end() && found->second.phase == Phase::kWindow && !try_send_inline(found->second)) break;
     window_waits_.pop_front();
+    advanced = true;
+  }
+  while (!offer_waits_.empty() && stream_->backlog() < kMuchBacklog) {
+    const auto found = local_.find(offer_waits_.front());
+    offer_waits_.pop_front();
+    if (found != local_.end() && found->second.phase == Phase::kWindow) start(found->second);
     advanced = true;
   }
   while (!notify_waits_.empty() && state_ == State::kOpen) {
@@ -267,7 +287,7 @@ void Link::fail(Status reason) {
   state_ = State::kFailed;
   log(expected ? LogLevel::kInfo : LogLevel::kWarning, "connection ", static_cast<uint64_t>(id_), " to ", peer_name_,
       " has ended: ", status_.to_string());
-  if (stream_->status().is_ok()) (void)stream_->flush();
+  if (stream_->status().is_ok()) (void)flush();
   stream_->fail(status_);
   stats_.alive = false;
   send_lane_.fail(status_);
@@ -285,6 +305,8 @@ void Link::fail(Status reason) {
   receives_.clear();
   gpu_waits_.clear();
   window_waits_.clear();
+  offer_waits_.clear();
+  leaving_.clear();
   notify_waits_.clear();
   serving_.clear();
   given_up_.clear();

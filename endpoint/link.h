@@ -6,16 +6,17 @@
 //   kGpu       its memory waits for the application's GPU work
 //   kReadOut   a short message is being copied from the GPU
 //   kWindow    a short message waits until the peer has taken in more
+//   kLeaving   a short send is in the control stream's buffer, and not yet with the kernel
 //   kPosted    receive: no send has come to it
 //   kOffered   the peer has been told and has not answered
 //   kMoving    its job is in a lane
 //   kWriteIn   a short message is being copied to the GPU
 //   kAnswer    write: all has been sent, the peer has not said that it is in place
 //
-// Ending early (deadline, cancel). In kGpu, kReadOut, kWindow and kPosted nothing is known to the peer, or what is known can be
-// taken back; the operation ends at once (after the copy). In kOffered the peer may say "go" at the same moment: it is asked, and
-// its answer is waited for. In kMoving the pipeline's transfer is let run to its end. Who waits longer than kGrace for either
-// closes the link, because only that makes sure that nothing touches the memory any more.
+// Ending early (deadline, cancel). In kGpu, kReadOut, kWindow, kLeaving and kPosted nothing is known to the peer, or what is
+// known can be taken back; the operation ends at once (after the copy). In kOffered the peer may say "go" at the same moment: it
+// is asked, and its answer is waited for. In kMoving the pipeline's transfer is let run to its end. Who waits longer than kGrace
+// for either closes the link, because only that makes sure that nothing touches the memory any more.
 #pragma once
 
 #include <cstdint>
@@ -92,7 +93,7 @@ class Link final : private ControlSink {
 
  private:
   enum class State : uint8_t { kOpen, kClosing, kFailed, kClosed };
-  enum class Phase : uint8_t { kGpu, kReadOut, kWindow, kPosted, kOffered, kMoving, kWriteIn, kAnswer };
+  enum class Phase : uint8_t { kGpu, kReadOut, kWindow, kLeaving, kPosted, kOffered, kMoving, kWriteIn, kAnswer };
   static const char* name_of(Phase phase);
   /// An operation of this end.
   struct Local {
@@ -138,6 +139,7 @@ class Link final : private ControlSink {
   bool progress_waiting();
   bool deliver_held();
   void advance_state();
+  bool flush();
   void look_at_deadlines();
   void note_deadline(TimePoint at);
   void finish(Local& local, Status status);
@@ -148,6 +150,7 @@ class Link final : private ControlSink {
   void start_write(Local& local);
   void start_read(Local& local);
   void offer(Local& local, ControlType type);
+  void write_offer(const Operation& operation, ControlType type);
   void send_inline(Local& local);
   bool try_send_inline(Local& local);
   void match(Local& local, Arrival arrival);
@@ -180,6 +183,7 @@ class Link final : private ControlSink {
   Status on_credit(const ControlHeader& header);
   Status on_notify(const ControlHeader& header, std::span<const std::byte> payload);
   Status look_up(const OperationPayload& payload, std::vector<HeldRange>& ranges);
+  bool serves_much() const;
   void answer(uint64_t number, const Status& status);
   void give_back(Window window, uint64_t bytes);
   void send_read_data(uint64_t number, std::span<const std::byte> data);
@@ -208,6 +212,8 @@ class Link final : private ControlSink {
   std::vector<uint64_t> gpu_waits_;    // kGpu
   std::deque<uint64_t> copies_;        // kReadOut and kWriteIn, in order of their tickets
   std::deque<uint64_t> window_waits_;  // kWindow
+  std::deque<uint64_t> offer_waits_;   // kWindow, too: the peer reads slowly
+  std::vector<uint64_t> leaving_;      // kLeaving
   std::deque<NotifyMsg> notify_waits_;
   /// Delivered here as soon as the inbox has room.
   struct HeldNotify {

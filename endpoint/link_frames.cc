@@ -103,7 +103,12 @@ Status Link::look_up(const OperationPayload& payload, std::vector<HeldRange>& ra
   return Status::ok();
 }
 
+bool Link::serves_much() const {
+  return serving_.size() + remote_copies_.size() + held_.size() + recv_lane_.jobs() + send_lane_.jobs() >= kMaxServed;
+}
+
 Status Link::on_write(const ControlHeader& header, std::span<const std::byte> payload) {
+  if (serves_much()) return unexpected(header, "more than any endpoint has under way");
   TCPX_RETURN_IF_ERROR(decode_operation_payload(header, payload, decoded_));
   const bool with_data = header.type == static_cast<uint8_t>(ControlType::kWriteData);
   const uint64_t cost = with_data ? window_cost(header.bytes) : 0;
@@ -142,6 +147,7 @@ Status Link::on_write(const ControlHeader& header, std::span<const std::byte> pa
 }
 
 Status Link::on_read(const ControlHeader& header, std::span<const std::byte> payload) {
+  if (serves_much()) return unexpected(header, "more than any endpoint has under way");
   TCPX_RETURN_IF_ERROR(decode_operation_payload(header, payload, decoded_));
   if (serving_.contains(header.operation)) return unexpected(header, "asked for before");
   std::vector<HeldRange> ranges;

@@ -65,7 +65,6 @@ void Link::start(Local& local) {
       return match(local, std::move(arrival));
     }
     case OperationKind::kRead:
-      local.phase = Phase::kOffered;
       return offer(local, ControlType::kRead);
     case OperationKind::kSend:
     case OperationKind::kWrite:
@@ -74,17 +73,23 @@ void Link::start(Local& local) {
   const bool sends = operation.kind == OperationKind::kSend;
   const uint64_t left = window_left_[static_cast<size_t>(sends ? Window::kSends : Window::kRest)];
   const bool fits = operation.bytes <= shared_.inline_bytes && (!sends || left >= window_cost(operation.bytes));
-  if (operation.bytes != 0 && !fits) {
-    local.phase = Phase::kOffered;
-    return offer(local, sends ? ControlType::kSend : ControlType::kWrite);
-  }
+  if (operation.bytes != 0 && !fits) return offer(local, sends ? ControlType::kSend : ControlType::kWrite);
   if (on_gpu(operation.ranges)) return queue_copy(local, Phase::kReadOut);
   send_inline(local);
 }
 
-// What travels in front of a transfer that goes through the pipeline, or asks for one.
 void Link::offer(Local& local, ControlType type) {
-  Operation& operation = *local.operation;
+  if (stream_->backlog() >= kMuchBacklog) {
+    local.phase = Phase::kWindow;
+    offer_waits_.push_back(static_cast<uint64_t>(local.operation->id));
+    return;
+  }
+  local.phase = Phase::kOffered;
+  write_offer(*local.operation, type);
+}
+
+// What travels in front of a transfer that goes through the pipeline, or asks for one.
+void Link::write_offer(const Operation& operation, ControlType type) {
   ControlHeader header =
       make_header(type, static_cast<uint64_t>(operation.id), operation.sequence, operation.bytes, Packing::kWhole);
   OperationPayload payload;
@@ -138,11 +143,8 @@ bool Link::try_send_inline(Local& local) {
   stream_->end_frame();
   ++stats_.inline_sent;
   if (std::exchange(local.has_copy, false)) shared_.copies.release(local.copy);
-  if (sends) {
-    finish(local, Status::ok());
-  } else {
-    local.phase = Phase::kAnswer;
-  }
+  local.phase = sends ? Phase::kLeaving : Phase::kAnswer;
+  if (sends) leaving_.push_back(static_cast<uint64_t>(operation.id));
   return true;
 }
 
@@ -261,6 +263,7 @@ void Link::end_early(Local& local, Status why) {
     case Phase::kPosted:
       if (operation.kind == OperationKind::kRecv) give_up_receive(operation.sequence);
       return finish(local, std::move(why));
+    case Phase::kLeaving:
     case Phase::kAnswer:
       return finish(local, std::move(why));
     case Phase::kOffered:

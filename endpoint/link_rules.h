@@ -14,8 +14,11 @@ inline constexpr uint64_t kInlineWindowBytes = 1u << 20;
 constexpr uint64_t window_cost(uint64_t bytes) {
   return bytes + 64;
 }
-/// Sends of a peer that no receive has met.
+/// Sends of a peer that no receive has met; writes and reads of a peer that are under way.
 inline constexpr size_t kMaxArrivals = 1u << 20;
+inline constexpr size_t kMaxServed = 1u << 20;
+/// Control bytes that wait for the socket; beyond, nothing new is offered to the peer. Well below kMaxBacklogBytes.
+inline constexpr size_t kMuchBacklog = 16u << 20;
 /// Notifications that wait for the peer's window.
 inline constexpr size_t kMaxNotifyWaits = 65536;
 /// What an operation that ends early may still take before its connection is closed.

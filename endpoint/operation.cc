@@ -284,6 +284,7 @@ void OperationTable::empty(Operation& operation) {
   operation.notify.reset();
   operation.kind = OperationKind::kSend;
   operation.conn = ConnId{};
+  operation.link = 0;
   operation.sequence = 0;
   operation.bytes = 0;
 }

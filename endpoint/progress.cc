@@ -24,7 +24,9 @@ namespace {
 constexpr size_t kOperationsPerTurn = 256;
 constexpr size_t kEventsPerTurn = 64;
 // How often links that nothing announces are looked at: deadlines, a peer that is gone.
-constexpr Duration kLookEvery = std::chrono::milliseconds(20);
+constexpr std::chrono::milliseconds kLookEvery{20};
+// The same while no operation waits for anything.
+constexpr std::chrono::milliseconds kLookWhenIdle{250};
 // How long an idle thread polls before it sleeps: longer than a round trip takes, so that answers find it awake.
 constexpr Duration kSpin = std::chrono::milliseconds(1);
 // What the last farewells may take.
@@ -200,8 +202,8 @@ void Endpoint::Impl::sleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (submitted_.size_approx() == 0 && !stop_progress_ && asides_.load() == 0) {
     epoll_event event{};
-    const auto pause = std::chrono::duration_cast<Milliseconds>(kLookEvery).count();
-    (void)::epoll_wait(epoll_.get(), &event, 1, idle_.load() ? -1 : static_cast<int>(pause));
+    const Milliseconds pause = operations_.outstanding() > 0 ? kLookEvery : kLookWhenIdle;
+    (void)::epoll_wait(epoll_.get(), &event, 1, idle_.load() ? -1 : static_cast<int>(pause.count()));
   }
   sleeping_.store(false, std::memory_order_relaxed);
 }

@@ -141,7 +141,7 @@ TEST(OperationTable, TheEndReleasesWhatTheOperationHeld) {
     Operation& operation = acquired(table);
     operation.kind = OperationKind::kWrite;
     operation.conn = ConnId{5};
-    operation.sequence = operation.bytes = 64;
+    operation.link = operation.sequence = operation.bytes = 64;
     operation.ranges.push_back({*registry.use(id, memory.data(), 64), memory.data(), 64});
     operation.remote.push_back({.slot = 1, .offset = 0, .bytes = 64});
     operation.notify = std::make_unique<NotifyMsg>(NotifyMsg{.name = "n", .msg = "m"});
@@ -161,7 +161,7 @@ TEST(OperationTable, TheEndReleasesWhatTheOperationHeld) {
     EXPECT_EQ(&next, &operation);
     EXPECT_EQ(next.kind, OperationKind::kSend);
     EXPECT_EQ(next.conn, ConnId{});
-    EXPECT_EQ(next.sequence + next.bytes, 0u);
+    EXPECT_EQ(next.link + next.sequence + next.bytes, 0u);
     EXPECT_TRUE(next.ranges.empty() && next.remote.empty() && next.after.empty() && next.notify == nullptr);
     table.abandon(next);
     EXPECT_EQ(table.outstanding(), 0u);
