@@ -46,7 +46,8 @@ class GpuOrder {
   virtual Result<std::unique_ptr<GpuMark>> mark_stream(void* stream) = 0;
   /// What `event` (cudaEvent_t) has been recorded for. The event must stay, and not be recorded again, until the mark is reached
   /// or gone.
-  /// @return kUnsupported without a GPU, or when it was recorded in a capture; kInvalidArgument for nullptr; kCuda.
+  /// @return kUnsupported without a GPU, or when it was recorded in a capture (which CUDA then gives up); kInvalidArgument for
+  /// nullptr; kCuda.
   virtual Result<std::unique_ptr<GpuMark>> mark_event(void* event) = 0;
   /// Until it fires, a signal occupies a thread of the GPU, and whoever waits for the whole device to be idle waits for it. It
   /// does not keep other streams or other signals from running. Not for programs that run with CUDA_LAUNCH_BLOCKING.

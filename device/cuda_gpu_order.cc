@@ -111,7 +111,9 @@ class SignalSlots {
   SignalSlots& operator=(const SignalSlots&) = delete;
   ~SignalSlots() {
     // All signals have fired: their kernels end by themselves, and then nobody reads the flags.
-    for (const auto& slot : slots_) [[maybe_unused]] const cudaError_t ended = cudaStreamSynchronize(slot->stream.view().get());
+    for (const SignalSlot& slot : slots_) {
+      [[maybe_unused]] const cudaError_t ended = cudaStreamSynchronize(slot.stream.view().get());
+    }
     [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
   }
 
@@ -143,35 +145,40 @@ class SignalSlots {
 
  private:
   Result<SignalSlot*> find() TCPX_REQUIRES(mutex_) {
-    for (const auto& slot : slots_) {
-      if (slot->held) continue;
-      const Result<bool> passed = slot->event.view().is_done();
+    if (slots_.empty()) TCPX_RETURN_IF_ERROR(make_slots());
+    for (SignalSlot& slot : slots_) {
+      if (slot.held) continue;
+      const Result<bool> passed = slot.event.view().is_done();
       if (!passed.is_ok()) return passed.status();
-      if (*passed) return slot.get();
+      if (*passed) return &slot;
     }
-    if (slots_.size() == kMostSignals) {
-      return Status(Code::kExhausted, "make a CUDA event", concat("all ", kMostSignals, " signals are held or still pending"));
+    return Status(Code::kExhausted, "make a CUDA event", concat("all ", kMostSignals, " signals are held or still pending"));
+  }
+
+  /// All at once, on first use: while a signal holds the GPU, CUDA may let the making of more wait for it.
+  Status make_slots() TCPX_REQUIRES(mutex_) {
+    TCPX_RETURN_IF_ERROR(cuda_status(load_signal_kernel(), "load waiting kernel"));
+    Result<MemoryBuffer> flags = memory_.allocate_mapped(device_, kMostSignals * kFlagStride);
+    if (!flags.is_ok()) return flags.status();
+    std::vector<SignalSlot> slots;
+    while (slots.size() < kMostSignals) {
+      Result<Stream> stream = Stream::create(StreamPriority::kLowest);
+      if (!stream.is_ok()) return stream.status();
+      Result<Event> event = Event::create();
+      if (!event.is_ok()) return event.status();
+      auto* const flag = reinterpret_cast<uint32_t*>(flags->host() + slots.size() * kFlagStride);
+      slots.push_back(SignalSlot{std::move(stream).value(), std::move(event).value(), flag});
     }
-    if (!flags_) {
-      Result<MemoryBuffer> flags = memory_.allocate_mapped(device_, kMostSignals * kFlagStride);
-      if (!flags.is_ok()) return flags.status();
-      TCPX_RETURN_IF_ERROR(cuda_status(load_signal_kernel(), "load waiting kernel"));
-      flags_ = std::move(flags).value();
-    }
-    Result<Stream> stream = Stream::create();
-    if (!stream.is_ok()) return stream.status();
-    Result<Event> event = Event::create();
-    if (!event.is_ok()) return event.status();
-    auto* const flag = reinterpret_cast<uint32_t*>(flags_.host() + slots_.size() * kFlagStride);
-    slots_.push_back(std::make_unique<SignalSlot>(SignalSlot{std::move(stream).value(), std::move(event).value(), flag}));
-    return slots_.back().get();
+    flags_ = std::move(flags).value();
+    slots_ = std::move(slots);
+    return Status::ok();
   }
 
   const int device_;
   MemoryOps& memory_;
   Mutex mutex_;
   MemoryBuffer flags_ TCPX_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<SignalSlot>> slots_ TCPX_GUARDED_BY(mutex_);
+  std::vector<SignalSlot> slots_ TCPX_GUARDED_BY(mutex_);
 };
 
 class CudaSignal final : public GpuSignal {

@@ -59,12 +59,13 @@ Result<Duration> EventView::elapsed_since(EventView begin) const {
   return std::chrono::round<Duration>(std::chrono::duration<float, std::milli>(milliseconds));
 }
 
-Result<Stream> Stream::create() {
+Result<Stream> Stream::create(StreamPriority priority) {
   int least = 0;
   int greatest = 0;
   TCPX_RETURN_IF_ERROR(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest), "read stream priorities"));
   cudaStream_t stream = nullptr;
-  TCPX_RETURN_IF_ERROR(cuda_status(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "create stream"));
+  const int wanted = priority == StreamPriority::kHighest ? greatest : least;
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, wanted), "create stream"));
   return Stream(stream);
 }
 
