@@ -49,8 +49,9 @@ class GpuOrder {
   /// @return kUnsupported without a GPU, or when it was recorded in a capture (which CUDA then gives up); kInvalidArgument for
   /// nullptr; kCuda.
   virtual Result<std::unique_ptr<GpuMark>> mark_event(void* event) = 0;
-  /// Until it fires, a signal occupies a thread of the GPU, and whoever waits for the whole device to be idle waits for it. It
-  /// does not keep other streams or other signals from running. Not for programs that run with CUDA_LAUNCH_BLOCKING.
+  /// Until it fires, a signal occupies a thread of the GPU. It does not keep other streams or other signals from running, but
+  /// what waits for the whole device waits for it: cudaDeviceSynchronize, freeing memory, making streams. So whoever has to fire
+  /// must not call these in between. Not for programs that run with CUDA_LAUNCH_BLOCKING.
   /// @return kUnsupported without a GPU; kExhausted beyond kMostSignals; kCuda.
   virtual Result<std::unique_ptr<GpuSignal>> make_signal() = 0;
 };

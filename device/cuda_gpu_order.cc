@@ -155,14 +155,14 @@ class SignalSlots {
     return Status(Code::kExhausted, "make a CUDA event", concat("all ", kMostSignals, " signals are held or still pending"));
   }
 
-  /// All at once, on first use: while a signal holds the GPU, CUDA may let the making of more wait for it.
+  /// All at once, on first use: while a signal is held, making a stream may wait until it fires.
   Status make_slots() TCPX_REQUIRES(mutex_) {
     TCPX_RETURN_IF_ERROR(cuda_status(load_signal_kernel(), "load waiting kernel"));
     Result<MemoryBuffer> flags = memory_.allocate_mapped(device_, kMostSignals * kFlagStride);
     if (!flags.is_ok()) return flags.status();
     std::vector<SignalSlot> slots;
     while (slots.size() < kMostSignals) {
-      Result<Stream> stream = Stream::create(StreamPriority::kLowest);
+      Result<Stream> stream = Stream::create();
       if (!stream.is_ok()) return stream.status();
       Result<Event> event = Event::create();
       if (!event.is_ok()) return event.status();

@@ -59,13 +59,12 @@ Result<Duration> EventView::elapsed_since(EventView begin) const {
   return std::chrono::round<Duration>(std::chrono::duration<float, std::milli>(milliseconds));
 }
 
-Result<Stream> Stream::create(StreamPriority priority) {
+Result<Stream> Stream::create() {
   int least = 0;
   int greatest = 0;
   TCPX_RETURN_IF_ERROR(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest), "read stream priorities"));
   cudaStream_t stream = nullptr;
-  const int wanted = priority == StreamPriority::kHighest ? greatest : least;
-  TCPX_RETURN_IF_ERROR(cuda_status(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, wanted), "create stream"));
+  TCPX_RETURN_IF_ERROR(cuda_status(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "create stream"));
   return Stream(stream);
 }
 

@@ -61,17 +61,12 @@ class EventView {
   cudaEvent_t event_;
 };
 
-enum class StreamPriority {
-  kHighest,  ///< what runs here is short and somebody waits for it
-  kLowest,
-};
-
 /// Does not wait for, and is not waited for by, the legacy default stream: a kernel that spins there for our data must not block
 /// us.
 class Stream {
  public:
-  /// On the current device.
-  static Result<Stream> create(StreamPriority priority = StreamPriority::kHighest);
+  /// On the current device, with the highest priority: what runs here is short and somebody waits for it.
+  static Result<Stream> create();
   StreamView view() const { return StreamView(stream_.get()); }
 
  private:

@@ -1,5 +1,4 @@
 // GpuOrder over CUDA: marks behind streams that the test holds back, and signals that hold streams back. Skipped without a GPU.
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
