@@ -82,6 +82,8 @@ void ControlStream::fail(Status reason) {
   status_ = std::move(reason);
   outgoing_.clear();
   outgoing_sent_ = 0;
+  // The stream may be kept for long; the peer is to learn of the end now.
+  if (socket_) (void)::shutdown(socket_.get(), SHUT_WR);
 }
 
 std::vector<std::byte>& ControlStream::begin_frame(const ControlHeader& header) {

@@ -68,7 +68,7 @@ class ControlStream {
   /// Ok, or why the stream is broken, for good: kPeerGone at its end, kProtocol or kUnsupported for what is no frame, the sink's
   /// error, kExhausted when the peer does not read, kSystem.
   const Status& status() const { return status_; }
-  /// Breaks the stream; only the first reason counts. The socket stays open as long as the stream.
+  /// Breaks the stream; only the first reason counts. The peer reads its end; the socket stays open as long as the stream.
   void fail(Status reason);
 
   /// Looks whether the peer's host still answers (endpoint/host_signs.h) and frees memory. Call it a few times a second. Fails
