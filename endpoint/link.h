@@ -185,6 +185,7 @@ class Link final : private ControlSink {
   Status look_up(const OperationPayload& payload, std::vector<HeldRange>& ranges);
   bool serves_much() const;
   void answer(uint64_t number, const Status& status);
+  Status count_inline(const ControlHeader& header, Window window, uint64_t bytes);
   void give_back(Window window, uint64_t bytes);
   void send_read_data(uint64_t number, std::span<const std::byte> data);
   void queue(RemoteCopy copy);
@@ -224,8 +225,9 @@ class Link final : private ControlSink {
   };
   std::deque<HeldNotify> held_;
   uint64_t window_left_[2];
-  uint64_t owed_[2] = {0, 0};
-  OperationPayload decoded_;  // reused
+  uint64_t taken_[2] = {0, 0};  // of the peer's, and not told that there is room again
+  uint64_t owed_[2] = {0, 0};   // part of it that there is room for
+  OperationPayload decoded_;    // reused
   std::vector<std::byte> scratch_;
 
   TimePoint now_, next_deadline_, next_alive_look_;

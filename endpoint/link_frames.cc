@@ -58,13 +58,16 @@ Status Link::on_frame(const ControlHeader& header, std::span<const std::byte> pa
 Status Link::on_send(const ControlHeader& header, std::span<const std::byte> payload) {
   TCPX_RETURN_IF_ERROR(decode_operation_payload(header, payload, decoded_));
   const uint64_t sequence = header.value;
+  const bool with_data = header.type == static_cast<uint8_t>(ControlType::kSendData);
+  if (!with_data && header.bytes == 0) return unexpected(header, "a send of nothing that is not inline");
+  if (with_data) TCPX_RETURN_IF_ERROR(count_inline(header, Window::kSends, window_cost(header.bytes)));
   if (arrivals_.contains(sequence)) return unexpected(header, concat("send ", sequence, " has come before"));
   if (arrivals_.size() >= kMaxArrivals)
     return Status(Code::kExhausted, "read \"send\"", concat(arrivals_.size(), " sends wait for a receive"));
   Arrival arrival{.number = header.operation,
                   .bytes = header.bytes,
                   .packing = static_cast<Packing>(header.packing),
-                  .with_data = header.type == static_cast<uint8_t>(ControlType::kSendData),
+                  .with_data = with_data,
                   .lengths = decoded_.lengths,
                   .notify = notify_of(decoded_, id_)};
   if (given_up_.erase(sequence) > 0) {
@@ -112,6 +115,7 @@ Status Link::on_write(const ControlHeader& header, std::span<const std::byte> pa
   TCPX_RETURN_IF_ERROR(decode_operation_payload(header, payload, decoded_));
   const bool with_data = header.type == static_cast<uint8_t>(ControlType::kWriteData);
   const uint64_t cost = with_data ? window_cost(header.bytes) : 0;
+  TCPX_RETURN_IF_ERROR(count_inline(header, Window::kRest, cost));
   std::vector<HeldRange> ranges;
   if (Status refused = look_up(decoded_, ranges); !refused.is_ok()) {
     give_back(Window::kRest, cost);
@@ -246,10 +250,14 @@ Status Link::on_ready(const ControlHeader& header) {
 
 Status Link::on_go(const ControlHeader& header) {
   const auto packing = static_cast<Packing>(header.packing);
+  // Ranges of nothing are no ranges here, so both ends count the same.
+  const bool is_whole = packing == Packing::kWhole;
+  constexpr std::string_view kNoWhole = "a vector cannot travel as a whole";
   std::unique_ptr<Job> job;
   if (header.value == 1) {  // of the peer's read
     const auto found = serving_.find(header.operation);
     if (found == serving_.end()) return unexpected(header, "no such read");
+    if (is_whole && found->second->held.size() != 1) return unexpected(header, kNoWhole);
     job = std::move(found->second);
     serving_.erase(found);
   } else {
@@ -259,14 +267,13 @@ Status Link::on_go(const ControlHeader& header) {
     const OperationKind kind = local.operation->kind;
     if (local.phase != Phase::kOffered || (kind != OperationKind::kSend && kind != OperationKind::kWrite))
       return unexpected(header, "it was not offered");
-    local.phase = Phase::kMoving;
+    if (is_whole && local.operation->ranges.size() != 1) return unexpected(header, kNoWhole);
+    local.phase = Phase::kMoving;  // from here on only the lane ends it
     job = std::make_unique<Job>();
     job->operation = local.operation;
     job->number = header.operation;
     job->bytes = local.operation->bytes;
   }
-  // Ranges of nothing are no ranges here, so both ends count the same.
-  if (packing == Packing::kWhole && job->ranges().size() != 1) return unexpected(header, "a vector cannot travel as a whole");
   job->packing = packing;
   send_lane_.push(std::move(job));
   return Status::ok();
@@ -322,11 +329,12 @@ Status Link::on_credit(const ControlHeader& header) {
   return Status::ok();
 }
 
-Status Link::on_notify(const ControlHeader&, std::span<const std::byte> payload) {
+Status Link::on_notify(const ControlHeader& header, std::span<const std::byte> payload) {
   auto message = std::make_unique<NotifyMsg>();
   TCPX_RETURN_IF_ERROR(decode_notify(payload, message->name, message->msg));
   message->conn = id_;
   const uint64_t cost = window_cost(message->name.size() + message->msg.size());
+  TCPX_RETURN_IF_ERROR(count_inline(header, Window::kRest, cost));
   deliver(std::move(message), 0, false, cost);
   return Status::ok();
 }
@@ -338,11 +346,20 @@ void Link::answer(uint64_t number, const Status& status) {
   stream_->send(header, encode_status(status));
 }
 
+// What waits here for the application is memory that only the window bounds.
+Status Link::count_inline(const ControlHeader& header, Window window, uint64_t bytes) {
+  uint64_t& taken = taken_[static_cast<size_t>(window)];
+  if (bytes > kInlineWindowBytes - taken) return unexpected(header, "more inline than the window lets through");
+  taken += bytes;
+  return Status::ok();
+}
+
 // In few frames: a quarter of the window is told at once.
 void Link::give_back(Window window, uint64_t bytes) {
   const auto index = static_cast<size_t>(window);
   owed_[index] += bytes;
   if (owed_[index] < kInlineWindowBytes / 4 || state_ > State::kClosing) return;
+  taken_[index] -= owed_[index];
   stream_->send(make_header(ControlType::kCredit, index, 0, std::exchange(owed_[index], 0)));
 }
 
