@@ -1,10 +1,11 @@
-# libtcpx.so, the C interface: everything it needs is inside, and nothing but tcpx_* is visible. tcpx_c_api is the same as a static
-# target, for the programs of this tree.
+# libtcpx.so, the C interface and the class Endpoint: everything they need is inside, and nothing but tcpx_* and what
+# include/tcpx/endpoint.h declares is visible. tcpx_c_api is the C interface as a static target, for the programs of this tree.
 include_guard(GLOBAL)
 
 set(_exports ${PROJECT_SOURCE_DIR}/cmake/tcpx_exports.map)
-add_library(tcpx SHARED tcpx_impl.cc)
-target_link_libraries(tcpx PRIVATE tcpx_net)
+# Objects, because nothing in the library itself calls the class.
+add_library(tcpx SHARED tcpx_impl.cc $<TARGET_OBJECTS:tcpx_endpoint_class> $<TARGET_OBJECTS:tcpx_endpoint_parts>)
+target_link_libraries(tcpx PRIVATE tcpx_net tcpx_endpoint_class)
 target_include_directories(tcpx INTERFACE ${PROJECT_SOURCE_DIR}/include)
 target_link_options(tcpx PRIVATE -Wl,--version-script=${_exports})
 set_target_properties(tcpx PROPERTIES

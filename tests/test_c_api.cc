@@ -1,8 +1,12 @@
 // The C interface over a fake plugin: every NULL, every code, what is written when. Bytes move in c_api_c99.c.
+#include <cxxabi.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -340,9 +344,79 @@ TEST(CApiLibrary, EveryNameIsThere) {
   ::dlclose(library);
 }
 
+// What include/tcpx/endpoint.h declares and does not define, private members included.
+const std::set<std::string> kEndpointNames = {"tcpx::Endpoint::Endpoint",
+                                              "tcpx::Endpoint::~Endpoint",
+                                              "tcpx::Endpoint::accept",
+                                              "tcpx::Endpoint::add_remote_endpoint",
+                                              "tcpx::Endpoint::advertise",
+                                              "tcpx::Endpoint::advertisev",
+                                              "tcpx::Endpoint::cancel",
+                                              "tcpx::Endpoint::completion_event",
+                                              "tcpx::Endpoint::connect",
+                                              "tcpx::Endpoint::create",
+                                              "tcpx::Endpoint::dereg",
+                                              "tcpx::Endpoint::deregister",
+                                              "tcpx::Endpoint::flight_record",
+                                              "tcpx::Endpoint::get_metadata",
+                                              "tcpx::Endpoint::get_notifs",
+                                              "tcpx::Endpoint::impl",
+                                              "tcpx::Endpoint::last_error",
+                                              "tcpx::Endpoint::notify",
+                                              "tcpx::Endpoint::parse_metadata",
+                                              "tcpx::Endpoint::perform",
+                                              "tcpx::Endpoint::poll",
+                                              "tcpx::Endpoint::poll_async",
+                                              "tcpx::Endpoint::progress",
+                                              "tcpx::Endpoint::read",
+                                              "tcpx::Endpoint::read_async",
+                                              "tcpx::Endpoint::read_metadata",
+                                              "tcpx::Endpoint::readv",
+                                              "tcpx::Endpoint::readv_async",
+                                              "tcpx::Endpoint::recv",
+                                              "tcpx::Endpoint::recv_async",
+                                              "tcpx::Endpoint::recvv",
+                                              "tcpx::Endpoint::recvv_async",
+                                              "tcpx::Endpoint::reg",
+                                              "tcpx::Endpoint::register_memory",
+                                              "tcpx::Endpoint::regv",
+                                              "tcpx::Endpoint::remove_connection",
+                                              "tcpx::Endpoint::remove_remote_endpoint",
+                                              "tcpx::Endpoint::send",
+                                              "tcpx::Endpoint::send_async",
+                                              "tcpx::Endpoint::send_notif",
+                                              "tcpx::Endpoint::sendv",
+                                              "tcpx::Endpoint::sendv_async",
+                                              "tcpx::Endpoint::start",
+                                              "tcpx::Endpoint::start_accepting",
+                                              "tcpx::Endpoint::start_passive_accept",
+                                              "tcpx::Endpoint::stats",
+                                              "tcpx::Endpoint::status",
+                                              "tcpx::Endpoint::wait",
+                                              "tcpx::Endpoint::write",
+                                              "tcpx::Endpoint::write_async",
+                                              "tcpx::Endpoint::writev",
+                                              "tcpx::Endpoint::writev_async",
+                                              "tcpx::LatencyHistogram::quantile",
+                                              "tcpx::deserialize_fifo_item",
+                                              "tcpx::serialize_fifo_item"};
+
+/// Name of a function without its parameters, as C++ writes it.
+std::string plain_name(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(::abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
+  if (status != 0) return symbol;
+  const std::string name = text.get();
+  return name.substr(0, std::min(name.find('('), name.find('[')));
+}
+
 TEST(CApiLibrary, NothingElseIsExported) {
   if (std::string(TCPX_NM).empty()) GTEST_SKIP() << "nm (binutils) was not found when this was built";
-  EXPECT_EQ(testing::exported_symbols(TCPX_NM, TCPX_LIBRARY), kNames);
+  std::set<std::string> exported;
+  for (const std::string& symbol : testing::exported_symbols(TCPX_NM, TCPX_LIBRARY)) exported.insert(plain_name(symbol));
+  std::set<std::string> wanted = kNames;
+  wanted.insert(kEndpointNames.begin(), kEndpointNames.end());
+  EXPECT_EQ(exported, wanted);
 }
 
 }  // namespace

@@ -31,6 +31,7 @@
 
 #include "tcpx/status.h"
 #include "tcpx/types.h"
+#include "tcpx/visibility.h"
 
 namespace tcpx {
 
@@ -79,8 +80,8 @@ static_assert(sizeof(RemoteSlot) == 64);
 inline constexpr size_t kRemoteSlotBytes = 64;
 /// The RDMA engine's name for it.
 using FifoItem = RemoteSlot;
-void serialize_fifo_item(const FifoItem& item, char* buffer);
-void deserialize_fifo_item(const char* buffer, FifoItem* item);
+TCPX_CLASS_API void serialize_fifo_item(const FifoItem& item, char* buffer);
+TCPX_CLASS_API void deserialize_fifo_item(const char* buffer, FifoItem* item);
 
 /// `offset` bytes into what was advertised; the length is that of the local range beside it.
 struct RemoteRange {
@@ -119,7 +120,7 @@ struct LatencyHistogram {
   std::array<uint64_t, 24> buckets{};
   uint64_t count = 0;
   /// Upper bound of the bucket that the share `q` (0 ... 1) of all falls into; 0 us when nothing was counted.
-  std::chrono::microseconds quantile(double q) const;
+  TCPX_CLASS_API std::chrono::microseconds quantile(double q) const;
 };
 
 struct NicStats {
@@ -150,7 +151,7 @@ struct EndpointStats {
   uint64_t notifications_waiting = 0;
 };
 
-class Endpoint {
+class TCPX_CLASS_API Endpoint {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
@@ -293,7 +294,7 @@ class Endpoint {
   bool poll_async(uint64_t transfer_id, bool* done);
   bool send_notif(uint64_t conn_id, const NotifyMsg& message);
 
-  class Impl;  ///< of this library
+  class TCPX_CLASS_INTERNAL Impl;  ///< of this library
 
  private:
   friend class EndpointMaker;
