@@ -41,6 +41,7 @@ const std::vector<Layer>& layers() {
       {"perf/", {"tcpx/", "base/", "device/", "perf/"}, {}},
       // The loader's header, and the headers that it includes in turn.
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},
+      {"examples/", {"tcpx/"}, {}},  // what an application sees
       {"tools/", kAnything, {}},
       {"bench/", kAnything, {}},
       {"tests/", kAnything, {}},
@@ -213,6 +214,7 @@ TEST(LayerChecker, EveryForbiddenEdgeIsFound) {
       {"transfer/x.cc",
        {"net/abi/nccl_net_v7.h", "net/plugin_loader.h", "net/soft/soft_table.h", "device/x.h", "perf/pattern.h"}},
       {"perf/x.cc", {"transfer/x.h", "net/net_plugin.h", "rx/unpacker.h"}},
+      {"examples/x.cc", {"base/text.h", "endpoint/wire.h", "perf/pattern.h", "tcpx_interface.h"}},
       {"tcpx_impl.cc", {"transfer/x.h", "net/abi/tcpx_request.h", "net/soft/soft_table.h", "base/log.h", "rx/unpacker.h"}},
   };
   for (const auto& [path, headers] : forbidden) {
@@ -226,6 +228,7 @@ TEST(LayerChecker, AllowedEdgesAreClean) {
   expect_clean("transfer/x.cc", "#include \"net/net_plugin.h\"\n#include <net/if.h>\n");
   expect_clean("transfer/default_endpoint.cc", "#include \"net/plugin_loader.h\"\n#include \"device/x.h\"\n");
   expect_clean("tcpx_impl.cc", "#include \"tcpx_interface.h\"\n#include \"net/plugin_loader.h\"\n");
+  expect_clean("examples/x.cc", "#include \"tcpx/endpoint.h\"\n");
   expect_clean("tests/x.cc", "#include \"net/abi/nccl_net_v7.h\"\n#include <gtest/gtest.h>\n");
 }
 
