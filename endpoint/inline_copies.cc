@@ -4,13 +4,17 @@
 
 namespace tcpx {
 
+Status InlineCopies::prepare() {
+  if (buffer_) return Status::ok();
+  auto buffer = memory_.allocate_mapped(device_, size_t{kSlots} * kMaxInlineBytes);
+  if (!buffer.is_ok()) return buffer.status();
+  buffer_ = std::move(*buffer);
+  for (uint32_t index = kSlots; index-- > 0;) free_.push_back(index);
+  return Status::ok();
+}
+
 Result<uint32_t> InlineCopies::take_slot() {
-  if (!buffer_) {
-    auto buffer = memory_.allocate_mapped(device_, size_t{kSlots} * kMaxInlineBytes);
-    if (!buffer.is_ok()) return buffer.status();
-    buffer_ = std::move(*buffer);
-    for (uint32_t index = kSlots; index-- > 0;) free_.push_back(index);
-  }
+  TCPX_RETURN_IF_ERROR(prepare());
   if (free_.empty()) return Status(Code::kExhausted, "copy inline message", "all slots are in use");
   const uint32_t index = free_.back();
   free_.pop_back();

@@ -27,6 +27,8 @@ class InlineCopies {
 
   InlineCopies(MemoryOps& memory, SegmentCopier& copier, int device) : memory_(memory), copier_(copier), device_(device) {}
 
+  /// Makes the slots, which the first copy would do otherwise.
+  Status prepare();
   /// Starts copying the ranges, at most kMaxInlineBytes in all, into a slot. @return kExhausted: ask again after some progress
   Result<Copy> read(std::span<const HeldRange> ranges);
   /// Starts copying `data`, which may be reused at once, into the ranges, which have as many bytes. kExhausted as above.

@@ -20,6 +20,9 @@ Lane::~Lane() {
     }
   }
   connection_.reset();
+  for (auto& staging : staging_) {
+    if (staging != nullptr) parts_.staging.give_back(staging->type, std::move(staging->buffer));
+  }
 }
 
 void Lane::push(std::unique_ptr<Job> job) {
@@ -278,17 +281,15 @@ void Lane::collect_ended() {
 Result<Lane::Staging*> Lane::staging_for(MemoryType type) {
   auto& staging = staging_[type == MemoryType::kCuda ? 1 : 0];
   if (staging != nullptr) return staging.get();
-  auto fresh = std::make_unique<Staging>();
-  if (type == MemoryType::kHost && host_memory_ == nullptr) host_memory_ = make_host_memory_ops();
-  auto buffer = type == MemoryType::kCuda ? parts_.memory.allocate_device(parts_.device, kSlots * kPieceBytes)
-                                          : host_memory_->allocate_device(0, kSlots * kPieceBytes);
+  auto fresh = std::make_unique<Staging>(Staging{.type = type});
+  auto buffer = parts_.staging.take(type);
   if (!buffer.is_ok()) return buffer.status();
   fresh->buffer = std::move(*buffer);
   const auto memory = connection_->register_memory(fresh->buffer.device(), fresh->buffer.size(), type);
   if (!memory.is_ok()) return memory.status();
   fresh->registered = *memory;
   fresh->copier = type == MemoryType::kCuda ? &parts_.device_copier : &parts_.host_copier;
-  for (uint32_t slot = kSlots; slot-- > 0;) fresh->free.push_back(slot);
+  for (uint32_t slot = kStagingSlots; slot-- > 0;) fresh->free.push_back(slot);
   staging = std::move(fresh);
   return staging.get();
 }

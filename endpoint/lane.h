@@ -16,9 +16,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/memory_ops.h"
 #include "base/segment_copier.h"
 #include "endpoint/operation.h"
+#include "endpoint/staging_pool.h"
 #include "endpoint/wire.h"
 #include "transfer/connection.h"
 
@@ -26,6 +26,9 @@ namespace tcpx {
 
 /// Piece of a packed job. Part of the protocol: both ends cut alike.
 inline constexpr size_t kPieceBytes = size_t{1} << 20;
+/// Pieces of a lane that are gathered, scattered or on their way at once.
+inline constexpr size_t kStagingSlots = 16;
+inline constexpr size_t kStagingBytes = kStagingSlots * kPieceBytes;
 /// Ranges of at least this on average go one by one, without gather and scatter. Part of the protocol.
 inline constexpr uint64_t kDirectRangeBytes = 256 * 1024;
 /// Transfers of one pipeline half that are under way at once.
@@ -54,10 +57,9 @@ struct Job {
 
 /// What a lane shares with the others of its endpoint.
 struct LaneParts {
-  MemoryOps& memory;
+  StagingPool& staging;  ///< of buffers of kStagingBytes
   SegmentCopier& device_copier;
   SegmentCopier& host_copier;
-  int device = 0;
 };
 
 /// One thread at a time: the one that makes progress. The GPU must be current.
@@ -88,8 +90,8 @@ class Lane {
   std::string flight_record() const;
 
  private:
-  static constexpr size_t kSlots = 16;
   struct Staging {
+    MemoryType type{};
     MemoryBuffer buffer;
     RegisteredMemory registered;
     std::vector<uint32_t> free;
@@ -131,7 +133,6 @@ class Lane {
   size_t next_submit_ = 0;                 // index into pieces_ of the first one not submitted
   std::deque<std::unique_ptr<Job>> ended_;
   std::unordered_map<uint64_t, RegisteredMemory> registrations_;
-  std::unique_ptr<MemoryOps> host_memory_;
   std::array<std::unique_ptr<Staging>, 2> staging_;  // host, device
   std::vector<CopySegment> segments_;                // reused
 };

@@ -99,14 +99,17 @@ Status Endpoint::Impl::start() {
   TCPX_RETURN_IF_ERROR(make(memory.make_segment_copier(config_.gpu_idx), short_copier_));
   TCPX_RETURN_IF_ERROR(make(host_memory_->make_segment_copier(0), host_copier_));
   copies_ = std::make_unique<InlineCopies>(memory, *short_copier_, config_.gpu_idx);
-  shared_ = std::make_unique<LinkShared>(LinkShared{
-      .operations = operations_,
-      .memory = registry_,
-      .copies = *copies_,
-      .inbox = inbox_,
-      .lanes = {.memory = memory, .device_copier = *bulk_copier_, .host_copier = *host_copier_, .device = config_.gpu_idx},
-      .clock = Clock::steady(),
-      .inline_bytes = inline_bytes_});
+  // Now, and not while some of the GPU's work waits for us.
+  if (memory.has_gpu()) TCPX_RETURN_IF_ERROR(copies_->prepare());
+  staging_ = std::make_unique<StagingPool>(memory, *host_memory_, config_.gpu_idx, kStagingBytes);
+  shared_ = std::make_unique<LinkShared>(
+      LinkShared{.operations = operations_,
+                 .memory = registry_,
+                 .copies = *copies_,
+                 .inbox = inbox_,
+                 .lanes = {.staging = *staging_, .device_copier = *bulk_copier_, .host_copier = *host_copier_},
+                 .clock = Clock::steady(),
+                 .inline_bytes = inline_bytes_});
 
   auto server = BootstrapServer::create({.port = config_.port, .host = config_.listen_address, .stop = &stop_});
   if (!server.is_ok()) return server.status();
