@@ -1,0 +1,118 @@
+// Pairs of endpoints in one process, made of parts that a test chooses: the plugin, what stands for the memory, who drives, and
+// over how many channels. One set of bodies runs over all of them. All traffic stays on loopback.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "device/pattern_word.h"
+#include "endpoint/endpoint_parts.h"
+#include "tcpx/endpoint.h"
+
+namespace tcpx::testing {
+
+enum class PluginKind { kLinked, kLibrary, kFake, kFaulty };
+/// kThreads: the endpoints' own. kOutside: threads of the test, which call `progress`.
+enum class Driver { kThreads, kOutside };
+
+struct EndpointSetup {
+  PluginKind plugin = PluginKind::kLinked;
+  MemoryType memory = MemoryType::kHost;
+  Driver driver = Driver::kThreads;
+  uint32_t channels = 1;
+};
+/// Letters and digits, for the names of cases.
+std::string name_of(const EndpointSetup& setup);
+/// What a suite of bodies runs over.
+std::vector<EndpointSetup> all_setups();
+/// Those with a plugin that is linked in, for bodies that do not depend on one.
+std::vector<EndpointSetup> few_setups();
+
+/// Calls `progress` until it is destroyed.
+class OutsideDriver {
+ public:
+  explicit OutsideDriver(Endpoint& endpoint);
+  ~OutsideDriver();
+  OutsideDriver(const OutsideDriver&) = delete;
+  OutsideDriver& operator=(const OutsideDriver&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+/// Bytes between two guard zones.
+class GuardedBuffer {
+ public:
+  explicit GuardedBuffer(size_t bytes);
+  std::byte* data() { return bytes_.data() + kGuard; }
+  size_t size() const { return bytes_.size() - 2 * kGuard; }
+  std::span<std::byte> span() { return {data(), size()}; }
+  /// All of them, so that what is not written shows.
+  void clear();
+  bool guards_intact() const;
+
+ private:
+  static constexpr size_t kGuard = 4096;
+  std::vector<std::byte> bytes_;
+};
+
+/// One endpoint and what it needs.
+struct Side {
+  std::unique_ptr<Endpoint> endpoint;
+  std::unique_ptr<OutsideDriver> driver;
+  ConnId conn{};
+
+  Endpoint* operator->() const { return endpoint.get(); }
+  void reset() {
+    driver.reset();
+    endpoint.reset();
+  }
+};
+
+class EndpointTest : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kInline = 4096;  ///< longest inline message, unless a test says otherwise
+
+  /// Skips when this machine cannot do it.
+  void set_up(const EndpointSetup& setup);
+  /// An endpoint with the setup's parts. Fields about addresses and who drives are filled in.
+  Side make(EndpointConfig config = {});
+  /// Two that are connected: `a_` and `b_`.
+  void make_pair(const EndpointConfig& a = {}, const EndpointConfig& b = {});
+  /// Connects `from` with `to`; the ids are written to `conn`.
+  void connect(Side& from, Side& to);
+  MemoryId reg(const Side& side, std::span<const std::byte> memory);
+  LocalRange range(const Side& side, std::span<std::byte> memory);
+
+  /// Ends well within the time of a test.
+  static ::testing::AssertionResult done(const Side& side, const Result<OperationId>& id);
+  /// Ends with this code.
+  static ::testing::AssertionResult fails(const Side& side, const Result<OperationId>& id, Code code);
+
+  EndpointSetup setup_;
+  std::shared_ptr<NetPlugin> plugin_;  // of all endpoints of the test
+  Side a_, b_;
+};
+
+/// The same for suites with parameters.
+class EndpointSetupTest : public EndpointTest, public ::testing::WithParamInterface<EndpointSetup> {
+ protected:
+  void SetUp() override { set_up(GetParam()); }
+};
+
+}  // namespace tcpx::testing
+
+#define TCPX_OVER_SETUPS(Suite, setups)                              \
+  INSTANTIATE_TEST_SUITE_P(Over, Suite, ::testing::ValuesIn(setups), \
+                           [](const auto& setup) { return ::tcpx::testing::name_of(setup.param); })
