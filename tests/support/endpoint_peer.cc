@@ -1,0 +1,98 @@
+// An endpoint as a process of its own, which does what its standard input says, line by line, and answers each with a line.
+//
+//   endpoint_peer PORT        listens on 127.0.0.1:PORT (0: any) and prints "ready METADATA", in hexadecimal
+//
+//   passive                   takes connections in the background from now on          "ok"
+//   accept                    takes one                                                "ok"
+//   connect PORT              makes one to an endpoint on this host                    "ok"
+//   advertise BYTES           of its memory, to the last connection                    "slot HEX"
+//   send BYTES, recv BYTES    on the last connection; waits for the end                "ok"
+//   stream BYTES              sends messages on the last connection without end        nothing
+//
+// What fails is answered with "failed STATUS". It ends when its standard input does.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "tests/support/endpoint_pair.h"
+#include "tests/support/hex_text.h"
+
+namespace {
+
+using namespace tcpx;
+using namespace tcpx::testing;
+
+constexpr size_t kMemoryBytes = 16 << 20;
+
+std::string answer_of(const Status& status) {
+  return status.is_ok() ? "ok" : concat("failed ", status.to_string());
+}
+
+class Peer {
+ public:
+  explicit Peer(Endpoint& endpoint) : endpoint_(endpoint), bytes_(kMemoryBytes) {
+    for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<std::byte>(i % 251);
+    memory_ = endpoint.register_memory(bytes_.data(), bytes_.size()).value();
+  }
+  std::string obey(const std::string& verb, uint64_t number) {
+    const LocalRange range{memory_, bytes_.data(), std::min<uint64_t>(number, kMemoryBytes)};
+    if (verb == "passive") return answer_of(endpoint_.start_accepting());
+    if (verb == "accept") {
+      const auto accepted = endpoint_.accept(kCallTime);
+      if (accepted.is_ok()) conn_ = accepted->conn;
+      return answer_of(accepted.status());
+    }
+    if (verb == "connect") {
+      const auto connected = endpoint_.connect("127.0.0.1", 0, static_cast<int>(number), kCallTime);
+      if (connected.is_ok()) conn_ = *connected;
+      return answer_of(connected.status());
+    }
+    if (verb == "advertise") {
+      const auto slot = endpoint_.advertise(conn_, range);
+      return slot.is_ok() ? concat("slot ", to_hex_text(&*slot, sizeof *slot)) : answer_of(slot.status());
+    }
+    if (verb == "send") return answer_of(endpoint_.send(conn_, {&range, 1}));
+    if (verb == "recv") return answer_of(endpoint_.recv(conn_, {&range, 1}));
+    Status status;
+    while (verb == "stream" && status.is_ok()) status = endpoint_.send(conn_, {&range, 1});
+    return concat("failed ", verb, " ", status.to_string());
+  }
+
+ private:
+  Endpoint& endpoint_;
+  std::vector<std::byte> bytes_;
+  MemoryId memory_{};
+  ConnId conn_{};
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  ::alarm(120);  // never outlives a parent that died
+  EndpointConfig config = loopback_config();
+  config.port = static_cast<uint16_t>(std::strtoul(argv[1], nullptr, 10));
+  const auto endpoint = Endpoint::create(config);
+  if (!endpoint.is_ok()) {
+    std::printf("%s\n", answer_of(endpoint.status()).c_str());
+    return 1;
+  }
+  const auto metadata = (*endpoint)->get_metadata();
+  Peer peer(**endpoint);
+  std::printf("ready %s\n", to_hex_text(metadata.data(), metadata.size()).c_str());
+  std::fflush(stdout);
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string verb;
+    uint64_t number = 0;
+    words >> verb >> number;
+    std::printf("%s\n", peer.obey(verb, number).c_str());
+    std::fflush(stdout);
+  }
+  return 0;
+}

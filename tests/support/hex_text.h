@@ -1,0 +1,31 @@
+// Bytes as hexadecimal text, on their way through a line of text.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace tcpx::testing {
+
+inline std::string to_hex_text(const void* data, size_t bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (size_t i = 0; i < bytes; ++i) {
+    const uint8_t byte = static_cast<const uint8_t*>(data)[i];
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+/// What is no hexadecimal digit counts as 0.
+inline std::vector<uint8_t> from_hex_text(const std::string& text) {
+  std::vector<uint8_t> bytes;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) {
+    bytes.push_back(static_cast<uint8_t>(std::strtoul(text.substr(i, 2).c_str(), nullptr, 16)));
+  }
+  return bytes;
+}
+
+}  // namespace tcpx::testing

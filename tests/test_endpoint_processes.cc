@@ -1,0 +1,267 @@
+// The process at the other end dies, stops, or comes back while this one is in every call it has.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstring>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "tests/support/child_process.h"
+#include "tests/support/endpoint_pair.h"
+#include "tests/support/expect_log.h"
+#include "tests/support/hex_text.h"
+
+namespace tcpx::testing {
+namespace {
+
+constexpr size_t kShort = 512, kBulk = 1 << 20;
+constexpr size_t kCount = 16;  // operations under way
+
+/// An endpoint in a process of its own.
+class PeerProcess {
+ public:
+  explicit PeerProcess(uint16_t port = 0) : child_({TCPX_ENDPOINT_PEER, std::to_string(port)}) {
+    const std::string line = child_.read_line(Deadline::after(kTestDeadline));
+    EXPECT_EQ(line.substr(0, 6), "ready ") << line;
+    metadata_ = from_hex_text(line.substr(std::min<size_t>(6, line.size())));
+  }
+  const std::vector<uint8_t>& metadata() const { return metadata_; }
+  uint16_t port() const { return Endpoint::read_metadata(metadata_).value().port; }
+  void tell(const std::string& line) { child_.write_line(line); }
+  std::string answer() { return child_.read_line(Deadline::after(kTestDeadline)); }
+  std::string ask(const std::string& line) {
+    tell(line);
+    return answer();
+  }
+  void signal(int number) { child_.send_signal(number); }
+  void kill() {
+    child_.send_signal(SIGKILL);
+    (void)child_.wait();
+  }
+
+ private:
+  ChildProcess child_;
+  std::vector<uint8_t> metadata_;
+};
+
+class EndpointProcesses : public ::testing::Test {
+ protected:
+  EndpointProcesses() {
+    allow_log("has ended: ");
+    meet(peer_);
+  }
+  /// A connection to the peer, and the slot it advertises.
+  void meet(PeerProcess& peer) {
+    peer.tell("accept");
+    const auto added = endpoint_->add_remote_endpoint(peer.metadata(), kCallTime);
+    ASSERT_TRUE(added.is_ok()) << added.status().to_string();
+    conn_ = *added;
+    ASSERT_EQ(peer.answer(), "ok");
+    const std::string slot = peer.ask("advertise 16777216");
+    ASSERT_EQ(slot.substr(0, 5), "slot ");
+    const auto bytes = from_hex_text(slot.substr(5));
+    ASSERT_EQ(bytes.size(), sizeof slot_);
+    std::memcpy(&slot_, bytes.data(), sizeof slot_);
+  }
+  void expect_data_flows(PeerProcess& peer) {
+    for (const size_t bytes : {kShort, kBulk}) {
+      const LocalRange range = memory_.range(0, bytes);
+      peer.tell(concat("send ", bytes));
+      Status status = endpoint_->recv(conn_, {&range, 1});
+      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      EXPECT_EQ(memory_.bytes()[bytes - 1], static_cast<std::byte>((bytes - 1) % 251));
+      EXPECT_EQ(peer.answer(), "ok");
+      peer.tell(concat("recv ", bytes));
+      status = endpoint_->send(conn_, {&range, 1});
+      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      EXPECT_EQ(peer.answer(), "ok");
+    }
+  }
+  bool is_alive() {
+    for (const ConnectionStats& stats : endpoint_->stats().connections) {
+      if (stats.conn == conn_) return stats.alive;
+    }
+    return false;
+  }
+  /// Starts `kCount` operations of `ranges` ranges each.
+  std::vector<OperationId> start(const std::string& kind, size_t bytes, size_t ranges, std::chrono::milliseconds timeout) {
+    std::vector<OperationId> ids;
+    SubmitOptions options;
+    options.timeout = timeout;
+    for (size_t i = 0; i < kCount; ++i) {
+      std::vector<LocalRange> local;
+      std::vector<RemoteRange> remote;
+      for (size_t part = 0; part < ranges; ++part) {
+        const size_t offset = i % 8 * kBulk + part * (bytes / ranges);
+        local.push_back(memory_.range(offset, bytes / ranges));
+        remote.push_back({slot_, offset});
+      }
+      const auto id = kind == "send"    ? endpoint_->send_async(conn_, local, options)
+                      : kind == "recv"  ? endpoint_->recv_async(conn_, local, options)
+                      : kind == "write" ? endpoint_->write_async(conn_, local, remote, options)
+                                        : endpoint_->read_async(conn_, local, remote, options);
+      EXPECT_TRUE(id.is_ok()) << id.status().to_string();
+      if (id.is_ok()) ids.push_back(*id);
+    }
+    return ids;
+  }
+  /// Waits for all; each ends once. @return how many of them with `code`; the others are done
+  size_t count_ended(const std::vector<OperationId>& ids, Code code) {
+    size_t count = 0;
+    for (const OperationId id : ids) {
+      const Status status = endpoint_->wait(id, kCallTime);
+      if (!status.is_ok()) {
+        EXPECT_EQ(status.code(), code) << status.to_string();
+        ++count;
+      }
+      EXPECT_EQ(endpoint_->poll(id).state, OperationState::kUnknown);
+    }
+    return count;
+  }
+
+  PeerProcess peer_;
+  std::unique_ptr<Endpoint> endpoint_ = make_endpoint();
+  Memory memory_{*endpoint_, 8 * kBulk};
+  ConnId conn_{};
+  RemoteSlot slot_{};
+};
+
+struct Call {
+  const char* kind;
+  size_t bytes;
+  size_t ranges;
+};
+
+class EndpointKilled : public EndpointProcesses, public ::testing::WithParamInterface<Call> {};
+
+// The peer does not answer any more when the operations start, so all of them are under way when it dies. Short sends are done by
+// then.
+TEST_P(EndpointKilled, WhileEverythingIsUnderWay) {
+  const auto& [kind, bytes, ranges] = GetParam();
+  const auto other = make_endpoint();
+  const auto [there, here] = connect_pair(*other, *endpoint_);
+  peer_.signal(SIGSTOP);
+  const auto ids = start(kind, bytes, ranges, kCallTime);
+  const bool is_done = std::string(kind) == "send" && bytes == kShort;
+  for (const OperationId id : ids) {
+    if (is_done) {
+      EXPECT_TRUE(endpoint_->wait(id, kCallTime).is_ok());
+    } else {
+      EXPECT_EQ(endpoint_->poll(id).state, OperationState::kPending);
+    }
+  }
+  peer_.kill();
+  if (!is_done) {
+    EXPECT_EQ(count_ended(ids, Code::kPeerGone), kCount);
+  }
+  ASSERT_TRUE(wait_until([&] { return !is_alive(); }));
+  EXPECT_EQ(count_ended(start(kind, bytes, ranges, kCallTime), Code::kPeerGone), kCount);  // so do later ones, at once
+  EXPECT_TRUE(moves(*other, there, *endpoint_, here, kBulk));
+  EXPECT_TRUE(moves(*endpoint_, here, *other, there, kShort));
+
+  const ConnId before = conn_;
+  const RemoteSlot old = slot_;
+  PeerProcess again(peer_.port());
+  meet(again);
+  EXPECT_EQ(conn_, before);
+  expect_data_flows(again);
+  const LocalRange range = memory_.range(0, kShort);
+  const RemoteRange forgotten{old, 0}, known{slot_, 0};
+  EXPECT_EQ(endpoint_->write(conn_, {&range, 1}, {&forgotten, 1}).code(), Code::kNotFound);
+  EXPECT_TRUE(endpoint_->write(conn_, {&range, 1}, {&known, 1}).is_ok());
+}
+
+// In the middle of it: some are done, the others end with kPeerGone.
+TEST_P(EndpointKilled, WhileDataFlows) {
+  const auto& [kind, bytes, ranges] = GetParam();
+  if (std::string(kind) == "send") peer_.tell(concat("recv ", bytes));
+  if (std::string(kind) == "recv") peer_.tell(concat("stream ", bytes));
+  auto ids = start(kind, bytes, ranges, kCallTime);
+  ASSERT_TRUE(wait_until([&] {
+    const OperationAnswer answer = endpoint_->poll(ids.front());
+    return answer.state == OperationState::kDone;
+  }));
+  ids.erase(ids.begin());
+  const auto more = start(kind, bytes, ranges, kCallTime);
+  ids.insert(ids.end(), more.begin(), more.end());
+  peer_.kill();
+  const size_t failed = count_ended(ids, Code::kPeerGone);
+  RecordProperty("failed", static_cast<int>(failed));
+  EXPECT_EQ(endpoint_->stats().operations_outstanding, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(, EndpointKilled,
+                         ::testing::Values(Call{"send", kShort, 1}, Call{"send", kBulk, 1}, Call{"send", kBulk, 64},
+                                           Call{"recv", kShort, 1}, Call{"recv", kBulk, 1}, Call{"recv", kBulk, 64},
+                                           Call{"write", kShort, 1}, Call{"write", kBulk, 1}, Call{"write", kBulk, 64},
+                                           Call{"read", kShort, 1}, Call{"read", kBulk, 1}, Call{"read", kBulk, 64}),
+                         [](const auto& instance) {
+                           const Call& call = instance.param;
+                           return concat(call.kind, call.bytes == kShort ? "Short" : call.ranges == 1 ? "Long" : "Vector");
+                         });
+
+TEST_F(EndpointProcesses, NotificationsToAProcessThatIsGoneAreRefused) {
+  const NotifyMsg message{.name = "a", .msg = "b"};
+  EXPECT_TRUE(endpoint_->notify(conn_, message).is_ok());
+  peer_.kill();
+  EXPECT_TRUE(wait_until([&] { return !endpoint_->notify(conn_, message).is_ok(); }));
+  EXPECT_EQ(endpoint_->notify(conn_, message).code(), Code::kPeerGone);
+}
+
+TEST_F(EndpointProcesses, AStoppedProcessIsGivenUpAtTheDeadline) {
+  allow_log("did not end within");
+  for (const char* kind : {"write", "recv"}) {
+    peer_.signal(SIGSTOP);
+    const TimePoint begin = Clock::steady().now();
+    EXPECT_EQ(count_ended(start(kind, kBulk, 1, std::chrono::milliseconds(200)), Code::kTimeout), kCount);
+    RecordProperty(kind, static_cast<int>((Clock::steady().now() - begin).count() / 1'000'000));
+    peer_.signal(SIGCONT);
+  }
+  // The writes could not be taken back, so their connection was closed; the process itself goes on.
+  EXPECT_EQ(peer_.ask("recv 100").substr(0, 6), "failed");
+  const ConnId before = conn_;
+  meet(peer_);
+  EXPECT_EQ(conn_, before);
+  expect_data_flows(peer_);
+}
+
+TEST_F(EndpointProcesses, AConnectIsGivenUpWhenTheProcessDies) {
+  PeerProcess second;
+  const uint16_t port = second.port();
+  second.signal(SIGSTOP);
+  auto connecting =
+      std::async(std::launch::async, [&] { return endpoint_->connect("127.0.0.1", 0, port, std::chrono::seconds(2)); });
+  second.kill();
+  const auto connected = connecting.get();
+  EXPECT_TRUE(connected.status().code() == Code::kPeerGone || connected.status().code() == Code::kTimeout)
+      << connected.status().to_string();
+  expect_data_flows(peer_);
+}
+
+// A client that dies while it connects is none of the acceptor's business, which waits for the next.
+TEST_F(EndpointProcesses, AnAcceptOutlivesAClient) {
+  allow_log("a connection was not made");
+  for (const int delay_us : {0, 300, 1000, 3000}) {
+    PeerProcess client;
+    client.tell(concat("connect ", port_of(*endpoint_)));
+    auto first = std::async(std::launch::async, [&] { return endpoint_->accept(std::chrono::seconds(1)); });
+    const TimePoint end = Clock::steady().now() + std::chrono::microseconds(delay_us);
+    wait_until([&] { return Clock::steady().now() >= end; });
+    client.kill();
+    const auto other = make_endpoint();
+    auto connecting =
+        std::async(std::launch::async, [&] { return other->connect("127.0.0.1", 0, port_of(*endpoint_), kCallTime); });
+    auto accepted = first.get();  // of either
+    while (connecting.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
+      accepted = endpoint_->accept(std::chrono::seconds(1));
+    const auto connected = connecting.get();
+    ASSERT_TRUE(connected.is_ok()) << connected.status().to_string();
+    ASSERT_TRUE(accepted.is_ok()) << accepted.status().to_string();
+    EXPECT_TRUE(moves(*other, *connected, *endpoint_, accepted->conn, kShort));
+  }
+  expect_data_flows(peer_);
+}
+
+}  // namespace
+}  // namespace tcpx::testing
