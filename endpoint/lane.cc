@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/trace_range.h"
 
 namespace tcpx {
 
@@ -97,6 +98,7 @@ bool Lane::cut_packed(Job& job) {
               .first_offset = job.next_offset,
               .bytes = std::min<uint64_t>(kPieceBytes, job.bytes - job.cut_bytes)};
   if (sends_) {
+    const TraceRange trace("submit gather", piece.bytes);
     segments_of(piece, true);
     const auto ticket = piece.staging->copier->submit(segments_);
     if (!ticket.is_ok()) {
@@ -238,6 +240,7 @@ bool Lane::step(Piece& piece) {
 
 // A full copier is asked again.
 bool Lane::scatter(Piece& piece) {
+  const TraceRange trace("submit scatter", piece.bytes);
   segments_of(piece, false);
   const auto ticket = piece.staging->copier->submit(segments_);
   if (ticket.is_ok()) {

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/trace_range.h"
 #include "endpoint/control_stream.h"
 #include "endpoint/inline_copies.h"
 #include "endpoint/lane.h"
@@ -98,6 +99,7 @@ class Link final : private ControlSink {
   /// An operation of this end.
   struct Local {
     Operation* operation = nullptr;
+    TraceRange trace;
     Phase phase = Phase::kGpu;
     InlineCopies::Copy copy;  // kReadOut, kWindow of GPU memory, kWriteIn
     bool has_copy = false;

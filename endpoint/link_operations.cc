@@ -33,6 +33,7 @@ void Link::submit(Operation& operation) {
   const auto number = static_cast<uint64_t>(operation.id);
   Local& local = local_[number];
   local.operation = &operation;
+  local.trace = TraceRange(tcpx::name_of(operation.kind).data(), operation.bytes);
   if (operation.kind == OperationKind::kRecv) {
     // A connection that has ended still has what came whole before.
     if (state_ >= State::kClosing && !arrivals_.contains(operation.sequence)) return finish(local, status_);

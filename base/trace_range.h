@@ -1,0 +1,36 @@
+// TraceRange: a named stretch of time for profilers such as Nsight Systems, over NVTX, in a domain "tcpx". Without NVTX in the
+// build it does nothing; without a profiler that listens it costs a few nanoseconds.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+namespace tcpx {
+
+/// May begin on one thread and end on another. One thread at a time.
+class TraceRange {
+ public:
+  TraceRange() = default;
+  /// Begins now. @param name must stay until the call returns
+  /// @param bytes shown beside it
+  TraceRange(const char* name, uint64_t bytes);
+  ~TraceRange() { end(); }
+  TraceRange(TraceRange&& other) noexcept : id_(std::exchange(other.id_, 0)) {}
+  TraceRange& operator=(TraceRange&& other) noexcept {
+    end();
+    id_ = std::exchange(other.id_, 0);
+    return *this;
+  }
+
+  /// Ends now; nothing when it has ended.
+  void end();
+  /// A profiler is listening to this range.
+  bool is_seen() const { return id_ != 0; }
+  /// This build has NVTX.
+  static bool is_built_in();
+
+ private:
+  uint64_t id_ = 0;  // 0: none
+};
+
+}  // namespace tcpx
