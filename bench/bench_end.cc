@@ -53,6 +53,8 @@ Result<std::unique_ptr<BenchEnd>> make_bench_end(const EndSetup& setup) {
       return make_pipeline_end(setup);
     case EndSetup::Kind::kRawTcp:
       return make_raw_tcp_end(setup);
+    case EndSetup::Kind::kEndpoint:
+      return make_endpoint_end(setup);
   }
   return Status(Code::kInvalidArgument, "make end", "unknown kind");
 }

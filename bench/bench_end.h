@@ -1,4 +1,5 @@
-// One end of a measured connection, in a process of its own: what bench_soft_plugin asks of the plugin and of raw TCP alike.
+// One end of a measured connection, in a process of its own: what bench_soft_plugin and bench_endpoint ask of the plugin,
+// the pipeline, endpoints and raw TCP alike.
 //
 // Two ends are connected twice, once each way, so that both can send. They are asked in step: each call below is made at both
 // before the next one. One of them leads: in a one-way round it sends and the other receives, in a ping-pong it begins.
@@ -14,20 +15,30 @@
 
 namespace tcpx::bench {
 
-enum class Pattern : uint32_t { kOneWay, kPingPong };
+enum class Pattern : uint32_t {
+  kOneWay,
+  kPingPong,
+  kIdle,  ///< endpoint only: nothing moves, for as many milliseconds as the round counts
+};
+/// Endpoint only: who starts what. kRead: the follower, so that bytes go from the leader to the follower as always.
+enum class Verb : uint32_t { kSend, kWrite, kRead };
 
 struct EndSetup {
   enum class Kind : uint32_t {
     kPlugin,    ///< drives the plugin's table by itself
     kPipeline,  ///< leaves that to the library's connections (transfer/connection.h)
     kRawTcp,
+    kEndpoint,  ///< leaves everything to Endpoints (tcpx/endpoint.h), whose settings are those of the environment
   };
   Kind kind = Kind::kPlugin;
   bool leads = false;
   MemoryType memory = MemoryType::kHost;  ///< raw TCP: host only
   int gpu = 0;                            ///< made current where there is one
+  int peer_gpu = 0;                       ///< endpoint only: that of the other end
   uint32_t streams = 1;                   ///< raw TCP only: a plugin takes its number of sockets from the environment
   uint32_t channels = 1;                  ///< pipeline only: comms of a connection, over the plugin's devices in turn
+  uint32_t peers = 1;                     ///< endpoint only: the follower is so many of them, the leader one that knows all
+  int32_t inline_bytes = -1;              ///< endpoint only: longest inline message; -1: as the environment says
   uint64_t request_bytes = 0;             ///< most bytes of one request, of one chunk, of one write
   char plugin[4096] = "";                 ///< library with a version 7 table; "": the software plugin that is linked in
 };
@@ -37,14 +48,26 @@ struct RowSetup {
   Pattern pattern = Pattern::kOneWay;
   uint64_t message_bytes = 0;
   uint64_t seed = 0;  ///< of their bytes
+  // Endpoint only:
+  Verb verb = Verb::kSend;
+  uint64_t range_bytes = 0;  ///< a message is a vector of ranges of so many bytes, in no order, at both ends; 0: one range
+  uint64_t outstanding = 0;  ///< messages under way at once, over all peers; 0: as many as the pipeline would have
 };
 
-/// What one end saw. Times are those of the steady clock, which all processes of a machine share.
+/// Memory of the process in core, and of the GPU that nobody uses (0 without one).
+struct Footprint {
+  uint64_t resident_bytes = 0, free_gpu_bytes = 0;
+};
+
+/// What one end saw. Times are those of the steady clock, which all processes of a machine share; both are 0 when the other end
+/// did everything.
 struct Timing {
   int64_t begin_ns = 0;    ///< before its first post
   int64_t end_ns = 0;      ///< everything it sends is sent, everything it receives is where it belongs
   double cpu_seconds = 0;  ///< user and system time of all its threads in between
   uint64_t resident_begin_bytes = 0, resident_end_bytes = 0;  ///< memory of the process in core at those times
+  /// Endpoint only: without and with connections, and before and after the first receives of the round were posted.
+  Footprint alone, connected, unposted, posted;
 };
 
 /// One thread at a time. After an error only destruction.
@@ -71,6 +94,7 @@ class BenchEnd {
 Result<std::unique_ptr<BenchEnd>> make_plugin_end(const EndSetup& setup);
 Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup);
 Result<std::unique_ptr<BenchEnd>> make_raw_tcp_end(const EndSetup& setup);
+Result<std::unique_ptr<BenchEnd>> make_endpoint_end(const EndSetup& setup);
 /// The kind that `setup` names.
 Result<std::unique_ptr<BenchEnd>> make_bench_end(const EndSetup& setup);
 

@@ -14,6 +14,14 @@ namespace {
 
 constexpr std::byte kPoison{0xa5};
 
+MessagePlan make_plan(const EndSetup& setup, const RowSetup& row) {
+  const uint64_t bytes = std::max<uint64_t>(row.message_bytes, 1);  // memory of an empty message is never touched
+  if (row.outstanding > 0) return MessagePlan::of_operations(bytes, row.outstanding);
+  const bool transfers = setup.kind == EndSetup::Kind::kPipeline || setup.kind == EndSetup::Kind::kEndpoint;
+  return transfers ? MessagePlan::of_transfers(bytes, setup.request_bytes, setup.channels)
+                   : MessagePlan(bytes, setup.request_bytes);
+}
+
 }  // namespace
 
 Result<MessageMemory> MessageMemory::create(const EndSetup& setup) {
@@ -49,9 +57,7 @@ void MessageMemory::release() {
 
 Status MessageMemory::allocate(const RowSetup& row) {
   row_ = row;
-  plan_ = setup_.kind == EndSetup::Kind::kPipeline
-              ? MessagePlan::of_transfers(row.message_bytes, setup_.request_bytes, setup_.channels)
-              : MessagePlan(row.message_bytes, setup_.request_bytes);
+  plan_ = make_plan(setup_, row);
   first_ = count_ = 0;
   if (sends()) {
     TCPX_RETURN_IF_ERROR(enlarge(to_send_, plan_.send_memory_bytes()));

@@ -40,6 +40,13 @@ class MessagePlan {
     return plan;
   }
 
+  /// For messages of which `outstanding` are under way at once, each cut by somebody else.
+  static MessagePlan of_operations(uint64_t message_bytes, uint64_t outstanding) {
+    MessagePlan plan(message_bytes, message_bytes, outstanding);
+    if (plan.slots_ % kContents == 0) ++plan.slots_;
+    return plan;
+  }
+
   uint64_t message_bytes() const { return message_bytes_; }
   /// Of as many requests as can be in flight.
   uint64_t bytes_under_way() const { return std::min(message_bytes_, request_bytes_) * requests_in_flight_; }

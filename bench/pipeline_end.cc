@@ -43,9 +43,10 @@ Result<ChannelDevices> channel_devices(NetPlugin& plugin, uint32_t channels) {
 
 class PipelineEnd final : public BenchEnd {
  public:
-  PipelineEnd(const EndSetup& setup, std::shared_ptr<NetPlugin> plugin, ChannelDevices devices, MessageMemory memory,
-              std::unique_ptr<Unpacker> unpacker)
+  PipelineEnd(const EndSetup& setup, const PipelineSettings& settings, std::shared_ptr<NetPlugin> plugin, ChannelDevices devices,
+              MessageMemory memory, std::unique_ptr<Unpacker> unpacker)
       : setup_(setup),
+        settings_(settings),
         plugin_(std::move(plugin)),
         devices_(std::move(devices)),
         memory_(std::move(memory)),
@@ -81,6 +82,7 @@ class PipelineEnd final : public BenchEnd {
   Status turn(Patience& patience);
 
   const EndSetup setup_;
+  const PipelineSettings settings_;          // but for the chunks
   const std::shared_ptr<NetPlugin> plugin_;  // shared with the loader's registry
   const ChannelDevices devices_;
   MessageMemory memory_;
@@ -130,7 +132,7 @@ Status PipelineEnd::take(Result<std::unique_ptr<Connection>> opened, std::unique
 }
 
 ConnectionOptions PipelineEnd::options(Direction direction) const {
-  PipelineSettings settings;
+  PipelineSettings settings = settings_;
   settings.chunk_bytes = static_cast<uint32_t>(setup_.request_bytes);
   return settings.options(direction);
 }
@@ -222,8 +224,10 @@ Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup) {
   Result<std::unique_ptr<Unpacker>> unpacker = std::unique_ptr<Unpacker>();
   if (memory->on_gpu()) unpacker = memory->make_unpacker();
   if (!unpacker.is_ok()) return unpacker.status();
-  return std::unique_ptr<BenchEnd>(
-      std::make_unique<PipelineEnd>(setup, loaded->plugin, *devices, std::move(memory).value(), std::move(unpacker).value()));
+  const Result<PipelineSettings> settings = PipelineSettings::from_environment();
+  if (!settings.is_ok()) return settings.status();
+  return std::unique_ptr<BenchEnd>(std::make_unique<PipelineEnd>(setup, *settings, loaded->plugin, *devices,
+                                                                 std::move(memory).value(), std::move(unpacker).value()));
 }
 
 }  // namespace tcpx::bench

@@ -60,8 +60,8 @@ Status SoftBench::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
   leader.setup = follower.setup = setup;
   leader.setup.leads = true;
   follower.setup.leads = false;
-  leader.setup.gpu = gpus.first;
-  follower.setup.gpu = gpus.second;
+  leader.setup.gpu = follower.setup.peer_gpu = gpus.first;
+  follower.setup.gpu = leader.setup.peer_gpu = gpus.second;
   const Result<EndPair::Answers> listening = ends_->ask(leader, follower, kSetUpLimit);
   if (!listening.is_ok()) return listening.status();
   // One direction after the other, because a connect may block until the other end accepts.
@@ -73,26 +73,41 @@ Status SoftBench::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
   return ends_->ask(accepts, connects, kSetUpLimit).status();
 }
 
-Result<SoftBench::Round> SoftBench::round(Pattern pattern, uint64_t count) {
+Status SoftBench::allocate(const RowSetup& row) {
+  row_ = row;
+  row_.seed = next_seed_++;
+  resident_.reset();
+  EndCommand allocate = command(Call::kAllocate);
+  allocate.row = row_;
+  return ends_->ask(allocate, step_limit(row_.message_bytes)).status();
+}
+
+Result<EndPair::Answers> SoftBench::move(uint64_t count) {
   EndCommand prepare = command(Call::kPrepare);
   prepare.count = count;
-  TCPX_RETURN_IF_ERROR(ends_->ask(prepare, step_limit(message_bytes_)).status());
-  const Result<EndPair::Answers> run = ends_->ask(command(Call::kRun), step_limit(message_bytes_ * count));
+  TCPX_RETURN_IF_ERROR(ends_->ask(prepare, step_limit(row_.message_bytes)).status());
+  return ends_->ask(command(Call::kRun), step_limit(row_.message_bytes * count));
+}
+
+Result<SoftBench::Round> SoftBench::round(uint64_t count) {
+  const Result<EndPair::Answers> run = move(count);
   if (!run.is_ok()) return run.status();
   const Timing &leader = run->leader.timing, &follower = run->follower.timing;
   const auto begin_bytes = static_cast<int64_t>(leader.resident_begin_bytes + follower.resident_begin_bytes);
   const auto end_bytes = static_cast<int64_t>(leader.resident_end_bytes + follower.resident_end_bytes);
   if (!resident_) resident_ = {.begin_bytes = begin_bytes, .most_bytes = begin_bytes};
   resident_->most_bytes = std::max(resident_->most_bytes, end_bytes);
-  const int64_t end_ns = pattern == Pattern::kOneWay ? follower.end_ns : leader.end_ns;
-  return Round{.taken = Duration(end_ns - leader.begin_ns), .cpu_seconds = leader.cpu_seconds + follower.cpu_seconds};
+  const bool leader_ends = row_.pattern == Pattern::kPingPong || follower.end_ns == 0;
+  const int64_t begin_ns = leader.begin_ns == 0 ? follower.begin_ns : leader.begin_ns;
+  return Round{.taken = Duration((leader_ends ? leader : follower).end_ns - begin_ns),
+               .cpu_seconds = leader.cpu_seconds + follower.cpu_seconds};
 }
 
 // Also the warm-up: the first messages of a connection, and of memory, are slow.
-Result<uint64_t> SoftBench::calibrate(Pattern pattern, Duration wanted) {
-  uint64_t count = message_bytes_ < kLongMessageBytes ? 2 : 1;
+Result<uint64_t> SoftBench::calibrate(Duration wanted) {
+  uint64_t count = row_.message_bytes < kLongMessageBytes ? 2 : 1;
   for (;;) {
-    const Result<Round> tried = round(pattern, count);
+    const Result<Round> tried = round(count);
     if (!tried.is_ok()) return tried.status();
     const uint64_t next = next_count(count, tried->taken, wanted);
     // The longer a try, the more it says; a short one is not extrapolated far.
@@ -102,40 +117,57 @@ Result<uint64_t> SoftBench::calibrate(Pattern pattern, Duration wanted) {
 }
 
 Result<std::string> SoftBench::verify() {
-  const Status verified = ends_->ask(command(Call::kVerify), step_limit(message_bytes_)).status();
+  const Status verified = ends_->ask(command(Call::kVerify), step_limit(row_.message_bytes)).status();
   if (!verified.is_ok() && verified.code() != Code::kMismatch) return verified;
   return verified.is_ok() ? std::string() : verified.to_string();
 }
 
-Result<Measured> SoftBench::measure(Pattern pattern, uint64_t message_bytes, const RowPlan& plan) {
-  EndCommand allocate = command(Call::kAllocate);
-  allocate.row = {.pattern = pattern, .message_bytes = message_bytes, .seed = next_seed_++};
-  message_bytes_ = message_bytes;
-  resident_.reset();
-  TCPX_RETURN_IF_ERROR(ends_->ask(allocate, step_limit(message_bytes)).status());
-  const Result<uint64_t> count = calibrate(pattern, plan.duration / static_cast<int64_t>(plan.samples));
-  if (!count.is_ok()) return count.status();
+Status SoftBench::begin_row(const RowSetup& row, const RowPlan& plan) {
+  samples_.clear();
+  cpu_seconds_ = gigabytes_ = 0;
+  mismatch_.clear();
+  TCPX_RETURN_IF_ERROR(allocate(row));
+  const Result<uint64_t> count = calibrate(plan.duration / static_cast<int64_t>(plan.samples));
+  if (count.is_ok()) count_ = *count;
+  return count.status();
+}
 
-  Measured measured;
-  double cpu_seconds = 0, gigabytes = 0;
-  const auto sample = [&]() -> Result<double> {
-    const Result<Round> done = round(pattern, *count);
-    if (!done.is_ok()) return done.status();
-    const Result<std::string> mismatch = verify();
-    if (!mismatch.is_ok()) return mismatch.status();
-    if (measured.mismatch.empty()) measured.mismatch = *mismatch;
-    const double bytes = static_cast<double>(message_bytes) * static_cast<double>(*count);
-    cpu_seconds += done->cpu_seconds;
-    gigabytes += bytes / 1e9 * (pattern == Pattern::kPingPong ? 2 : 1);
-    const double ns = static_cast<double>(std::max<int64_t>(1, done->taken.count()));
-    return pattern == Pattern::kOneWay ? bytes / ns : ns / 1e3 / 2 / static_cast<double>(*count);
-  };
-  const Result<Samples> samples = tcpx::measure({.warm_up_count = 0, .sample_count = plan.samples}, sample);
+Status SoftBench::sample() {
+  const Result<Round> done = round(count_);
+  if (!done.is_ok()) return done.status();
+  const Result<std::string> mismatch = verify();
+  if (!mismatch.is_ok()) return mismatch.status();
+  if (mismatch_.empty()) mismatch_ = *mismatch;
+  const double bytes = static_cast<double>(row_.message_bytes) * static_cast<double>(count_);
+  const bool one_way = row_.pattern == Pattern::kOneWay;
+  cpu_seconds_ += done->cpu_seconds;
+  gigabytes_ += bytes / 1e9 * (one_way ? 1 : 2);
+  const double ns = static_cast<double>(std::max<int64_t>(1, done->taken.count()));
+  samples_.push_back(one_way ? bytes / ns : ns / 1e3 / 2 / static_cast<double>(count_));
+  return Status::ok();
+}
+
+Result<Measured> SoftBench::end_row() {
+  const Result<Samples> samples = Samples::create(samples_);
   if (!samples.is_ok()) return samples.status();
-  measured.summary = samples->summary();
-  measured.resident_growth_bytes = resident_->most_bytes - resident_->begin_bytes;
-  if (cpu_seconds > 0) measured.gigabytes_per_core_second = gigabytes / cpu_seconds;
+  Measured measured{.summary = samples->summary(),
+                    .mismatch = mismatch_,
+                    .resident_growth_bytes = resident_->most_bytes - resident_->begin_bytes};
+  if (cpu_seconds_ > 0) measured.gigabytes_per_core_second = gigabytes_ / cpu_seconds_;
   return measured;
+}
+
+Result<Measured> SoftBench::measure(const RowSetup& row, const RowPlan& plan) {
+  TCPX_RETURN_IF_ERROR(begin_row(row, plan));
+  for (size_t i = 0; i < plan.samples; ++i) TCPX_RETURN_IF_ERROR(sample());
+  return end_row();
+}
+
+Result<EndPair::Answers> SoftBench::once(const RowSetup& row, uint64_t count) {
+  TCPX_RETURN_IF_ERROR(allocate(row));
+  Result<EndPair::Answers> answers = move(count);
+  if (answers.is_ok()) TCPX_RETURN_IF_ERROR(ends_->ask(command(Call::kVerify), step_limit(row_.message_bytes)).status());
+  return answers;
 }
 
 Status SoftBench::close() {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bench/end_process.h"
 #include "bench/soft_results.h"
@@ -35,8 +36,15 @@ class SoftBench {
   static Result<std::unique_ptr<SoftBench>> connect(const EndSetup& setup, std::pair<int, int> gpus,
                                                     const EnvironmentOverrides& overrides, const std::atomic<bool>& stop);
 
-  /// A mismatch is no error but part of the answer.
-  Result<Measured> measure(Pattern pattern, uint64_t message_bytes, const RowPlan& plan);
+  /// A mismatch is no error but part of the answer. @param row its seed is set here
+  Result<Measured> measure(const RowSetup& row, const RowPlan& plan);
+  /// The same in steps, so that several benches can take turns: warms up and finds out how many messages a sample takes; takes
+  /// one; says what came out.
+  Status begin_row(const RowSetup& row, const RowPlan& plan);
+  Status sample();
+  Result<Measured> end_row();
+  /// One round of `count` messages, compared, and what both ends saw of it.
+  Result<EndPair::Answers> once(const RowSetup& row, uint64_t count);
   Status close();
 
  private:
@@ -51,15 +59,21 @@ class SoftBench {
   };
   explicit SoftBench(std::unique_ptr<EndPair> ends) : ends_(std::move(ends)) {}
   Status set_up(const EndSetup& setup, std::pair<int, int> gpus);
-  Result<Round> round(Pattern pattern, uint64_t count);
-  Result<uint64_t> calibrate(Pattern pattern, Duration wanted);
+  Status allocate(const RowSetup& row);
+  Result<EndPair::Answers> move(uint64_t count);
+  Result<Round> round(uint64_t count);
+  Result<uint64_t> calibrate(Duration wanted);
   /// Empty when right.
   Result<std::string> verify();
 
   const std::unique_ptr<EndPair> ends_;
   uint64_t next_seed_ = 1;
-  uint64_t message_bytes_ = 0;  // of the row
+  RowSetup row_;
   std::optional<Resident> resident_;
+  uint64_t count_ = 0;  // messages of a sample
+  std::vector<double> samples_;
+  double cpu_seconds_ = 0, gigabytes_ = 0;  // of all samples
+  std::string mismatch_;                    // the first
 };
 
 }  // namespace tcpx::bench

@@ -134,7 +134,7 @@ Result<std::unique_ptr<SoftBench>> SoftRuns::connect(const EndSetup& setup, cons
 
 Status SoftRuns::row(SoftBench& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
                      std::optional<uint64_t> key) {
-  const Result<Measured> measured = bench.measure(pattern, bytes, options_.row);
+  const Result<Measured> measured = bench.measure({.pattern = pattern, .message_bytes = bytes}, options_.row);
   if (!measured.is_ok()) {
     const Status& status = measured.status();
     return Status(status.code(), concat(who, ", ", size_text(bytes), ": ", status.operation()), status.detail(), status.domain(),

@@ -143,6 +143,8 @@ INSTANTIATE_TEST_SUITE_P(
         Kind{.name = "pipeline_host_3", .kind = EndSetup::Kind::kPipeline, .channels = 3},
         Kind{.name = "pipeline_device", .kind = EndSetup::Kind::kPipeline, .memory = MemoryType::kCuda},
         Kind{.name = "pipeline_device_2", .kind = EndSetup::Kind::kPipeline, .memory = MemoryType::kCuda, .channels = 2},
+        Kind{.name = "endpoint_host", .kind = EndSetup::Kind::kEndpoint},
+        Kind{.name = "endpoint_device", .kind = EndSetup::Kind::kEndpoint, .memory = MemoryType::kCuda},
         Kind{.name = "raw_tcp_1", .kind = EndSetup::Kind::kRawTcp},
         Kind{.name = "raw_tcp_3", .kind = EndSetup::Kind::kRawTcp, .streams = 3}),
     [](const auto& kind) { return std::string(kind.param.name); });
