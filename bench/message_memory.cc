@@ -13,6 +13,7 @@ namespace tcpx::bench {
 namespace {
 
 constexpr std::byte kPoison{0xa5};
+constexpr uint64_t kPoisonSeed = UINT64_MAX;  // no row has it
 
 MessagePlan make_plan(const EndSetup& setup, const RowSetup& row) {
   const uint64_t bytes = std::max<uint64_t>(row.message_bytes, 1);  // memory of an empty message is never touched
@@ -31,6 +32,11 @@ Result<MessageMemory> MessageMemory::create(const EndSetup& setup) {
   Result<std::unique_ptr<CopyLane>> lane = ops.make_copy_lane(memory.device());
   if (!lane.is_ok()) return lane.status();
   memory.copies_ = std::move(lane).value();
+  if (memory.on_gpu() && memory.machine_->has_gpu()) {
+    Result<std::unique_ptr<GpuPattern>> pattern = GpuPattern::create(setup.gpu, *memory.machine_);
+    if (!pattern.is_ok()) return pattern.status();
+    memory.gpu_pattern_ = std::move(pattern).value();
+  }
   return memory;
 }
 
@@ -67,6 +73,7 @@ Status MessageMemory::allocate(const RowSetup& row) {
 }
 
 Status MessageMemory::fill() {
+  if (gpu_pattern_) return gpu_pattern_->fill(to_send_.device(), plan_.send_memory_bytes(), seed_of(leads()));
   for (uint64_t off = 0; off < plan_.send_memory_bytes(); off += kPieceBytes) {
     const std::span<std::byte> piece =
         std::span(scratch_).first(std::min<uint64_t>(kPieceBytes, plan_.send_memory_bytes() - off));
@@ -80,6 +87,7 @@ Status MessageMemory::begin_round(uint64_t count) {
   first_ += count_;
   count_ = count;
   if (!receives()) return Status::ok();
+  if (gpu_pattern_) return gpu_pattern_->fill(received_.device(), plan_.receive_memory_bytes(), kPoisonSeed);
   std::memset(scratch_.data(), static_cast<int>(kPoison), scratch_.size());
   for (uint64_t off = 0; off < plan_.receive_memory_bytes(); off += kPieceBytes) {
     const uint64_t bytes = std::min<uint64_t>(kPieceBytes, plan_.receive_memory_bytes() - off);
@@ -99,6 +107,11 @@ Status MessageMemory::verify() {
 
 Status MessageMemory::compare(uint64_t message) {
   const std::byte* const begin = received_.device() + plan_.slot_off(message);
+  if (gpu_pattern_ && row_.message_bytes > 0) {
+    const auto check = gpu_pattern_->check(begin, row_.message_bytes, seed_of(!leads()), MessagePlan::content_off(message));
+    if (!check.is_ok()) return check.status();
+    if (check->wrong == 0) return Status::ok();
+  }
   for (uint64_t off = 0; off < row_.message_bytes; off += kPieceBytes) {
     const uint64_t bytes = std::min<uint64_t>(kPieceBytes, row_.message_bytes - off);
     const std::span<std::byte> piece = std::span(scratch_).first(bytes), expected = std::span(expected_).first(bytes);

@@ -12,6 +12,7 @@
 #include "base/memory_ops.h"
 #include "bench/bench_end.h"
 #include "bench/message_plan.h"
+#include "device/gpu_pattern.h"
 #include "rx/unpacker.h"
 
 namespace tcpx::bench {
@@ -69,6 +70,7 @@ class MessageMemory {
   EndSetup setup_;
   std::unique_ptr<MemoryOps> machine_, host_;
   std::unique_ptr<CopyLane> copies_;
+  std::unique_ptr<GpuPattern> gpu_pattern_;  // null for host memory, also where it stands in for that of a GPU
   RowSetup row_;
   MessagePlan plan_{1, 1};
   MemoryBuffer to_send_, received_;
