@@ -18,6 +18,7 @@ struct Kind {
   MemoryType memory = MemoryType::kHost;
   uint32_t streams = 1;
   uint32_t channels = 1;
+  uint32_t peers = 1;
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) {
@@ -34,6 +35,7 @@ class BenchEnds : public ::testing::TestWithParam<Kind> {
       setup.memory = GetParam().memory;
       setup.streams = GetParam().streams;
       setup.channels = GetParam().channels;
+      setup.peers = GetParam().peers;
       setup.request_bytes = 64 * 1024;
       setup.leads = end == &leader_;
       auto made = make_bench_end(setup);
@@ -64,13 +66,12 @@ class BenchEnds : public ::testing::TestWithParam<Kind> {
   }
 
   void allocate(Pattern pattern, uint64_t bytes, uint64_t leader_seed, uint64_t follower_seed) {
-    at_once(
-        [&] {
-          return leader_->allocate({pattern, bytes, leader_seed});
-        },
-        [&] {
-          return follower_->allocate({pattern, bytes, follower_seed});
-        });
+    allocate({pattern, bytes, leader_seed}, follower_seed);
+  }
+  void allocate(const RowSetup& at_leader, uint64_t follower_seed) {
+    RowSetup at_follower = at_leader;
+    at_follower.seed = follower_seed;
+    at_once([&] { return leader_->allocate(at_leader); }, [&] { return follower_->allocate(at_follower); });
   }
   /// Moves `count` messages.
   void round(uint64_t count) {
@@ -134,6 +135,44 @@ TEST_P(BenchEnds, SeeThatNothingCame) {
           [&] { return follower_->run(Deadline::after(kLimit)).status(); });
   EXPECT_TRUE(follower_->verify().is_ok());
 }
+
+using EndpointEnds = BenchEnds;
+
+TEST_P(EndpointEnds, MoveRangesByEveryVerb) {
+  const auto move = [this](uint64_t count) {
+    at_once([&] { return leader_->prepare(count); }, [&] { return follower_->prepare(count); });
+    at_once([&] { return leader_->run(Deadline::after(kLimit)).status(); },
+            [&] { return follower_->run(Deadline::after(kLimit)).status(); });
+  };
+  for (const Verb verb : {Verb::kSend, Verb::kWrite, Verb::kRead}) {
+    for (const uint64_t range_bytes : {0, 1000, 100'000}) {
+      RowSetup row{.message_bytes = 350'001, .seed = 1, .verb = verb, .range_bytes = range_bytes, .outstanding = 5};
+      for (const uint64_t follower_seed : {1, 2}) {
+        allocate(row, follower_seed);
+        for (const uint64_t count : {1, 12}) {
+          move(count);
+          EXPECT_EQ(follower_->verify().code(), follower_seed == row.seed ? Code::kOk : Code::kMismatch)
+              << static_cast<uint32_t>(verb) << ", ranges of " << range_bytes << ", " << follower_->verify().to_string();
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EndpointEnds, AreIdle) {
+  allocate({.pattern = Pattern::kIdle, .message_bytes = 8}, 0);
+  at_once([&] { return leader_->prepare(20); }, [&] { return follower_->prepare(20); });
+  const auto timing = leader_->run(Deadline::after(kLimit));
+  ASSERT_TRUE(timing.is_ok());
+  EXPECT_GE(timing->end_ns - timing->begin_ns, 20'000'000);
+  EXPECT_GT(timing->connected.resident_bytes, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Endpoints, EndpointEnds,
+    ::testing::Values(Kind{.name = "host", .kind = EndSetup::Kind::kEndpoint},
+                      Kind{.name = "device_3_peers", .kind = EndSetup::Kind::kEndpoint, .memory = MemoryType::kCuda, .peers = 3}),
+    [](const auto& kind) { return std::string(kind.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BenchEnds,

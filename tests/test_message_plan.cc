@@ -94,6 +94,10 @@ TEST(MessagePlan, MessagesInARowDifferAndSoDoTheContentsOfASlot) {
     std::vector<MessagePlan> plans = {MessagePlan(cut.message_bytes, cut.request_bytes)};
     for (uint32_t channels = 1; channels <= 16; ++channels)
       plans.push_back(MessagePlan::of_transfers(cut.message_bytes, cut.request_bytes, channels));
+    for (const uint64_t outstanding : {1, 17, 34, 64}) {
+      plans.push_back(MessagePlan::of_operations(cut.message_bytes, outstanding));
+      EXPECT_GE(plans.back().slots(), outstanding);
+    }
     for (const MessagePlan& plan : plans) {
       for (uint64_t message = 0; message < 100; ++message) {
         EXPECT_NE(MessagePlan::content_off(message), MessagePlan::content_off(message + 1));
