@@ -305,7 +305,7 @@ Status EndpointEnd::close() {
 }
 
 Footprint EndpointEnd::footprint() const {
-  const Result<uint64_t> free_bytes = free_gpu_bytes(memory_.device());
+  const Result<uint64_t> free_bytes = free_gpu_bytes(setup_.gpu);
   return {.resident_bytes = Stopwatch::read().resident_bytes, .free_gpu_bytes = free_bytes.is_ok() ? *free_bytes : 0};
 }
 

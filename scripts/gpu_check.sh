@@ -2,10 +2,11 @@
 # Proves the project on a machine with an NVIDIA GPU: builds it, runs every test, then the GPU programs under compute-sanitizer, measures
 # how fast messages are gathered and moved, and writes one report.
 #
-#   scripts/gpu_check.sh [--only tests|speed] [COMMIT]
+#   scripts/gpu_check.sh [--only tests|speed|endpoint] [COMMIT]
 #
 # COMMIT names the tree in the report where there is no git metadata. --only leaves out the benchmarks, or all but them, for a machine
-# that is lent for a short time.
+# that is lent for a short time. `endpoint`, the benchmark of Endpoint, runs only when asked for: it builds nothing else and takes about
+# five minutes, with NCCL beside it where there are two GPUs and PyTorch.
 # Report and logs go to $OUT when it is set, else to build/gpu_report. Extra CMake arguments may be given in $CMAKE_ARGS.
 # Needs g++, CMake, Ninja, the CUDA toolkit with compute-sanitizer, and the libraries of scripts/install_deps.sh.
 # Exit status: 0 all passed, 1 something failed or could not be run, 77 no GPU here.
@@ -15,8 +16,8 @@ cd "$(dirname "$0")/.." || exit 1
 parts='tests speed'
 if [[ ${1:-} == --only ]]; then
   parts=${2:-}
-  if [[ $parts != tests && $parts != speed ]]; then
-    echo "gpu_check: --only takes tests or speed" >&2
+  if [[ $parts != tests && $parts != speed && $parts != endpoint ]]; then
+    echo "gpu_check: --only takes tests, speed or endpoint" >&2
     exit 2
   fi
   shift 2
@@ -33,7 +34,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,perf.txt,perf.json,perf.svg}
+rm -f "$out"/{report.txt,build.log,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,perf.txt,perf.json,perf.svg}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -93,7 +94,9 @@ say ""
 
 # shellcheck disable=SC2086  # CMAKE_ARGS is a list
 step build.log 60 "configure" cmake --preset release -DCMAKE_CUDA_ARCHITECTURES="${architecture:-90}" ${CMAKE_ARGS:-} || finish
-step build.log 240 "build" cmake --build --preset release -j "$jobs" || finish
+targets=()
+[[ $parts != endpoint ]] || targets=(--target bench_endpoint)
+step build.log 240 "build" cmake --build --preset release -j "$jobs" "${targets[@]}" || finish
 
 # A case here that finds no GPU skips itself. That must not look like a pass.
 gpu_tests_ran() {
@@ -196,4 +199,7 @@ if [[ $parts == *tests* ]]; then
   run_transfers
 fi
 if [[ $parts == *speed* ]]; then run_speed; fi
+if [[ $parts == endpoint ]]; then
+  step bench_endpoint.txt 400 "bench_endpoint" "$build/bench/bench_endpoint" --json "$out/bench_endpoint.json"
+fi
 finish
