@@ -48,7 +48,8 @@ Result<LinkParts> Endpoint::Impl::set_up(BootstrapChannel channel, bool connecto
 }
 
 // @param again the connection whose link this replaces
-std::shared_ptr<Endpoint::Impl::Front> Endpoint::Impl::add_link(LinkParts parts, std::optional<ConnId> again) {
+// @param unasked nobody is told of it
+std::shared_ptr<Endpoint::Impl::Front> Endpoint::Impl::add_link(LinkParts parts, std::optional<ConnId> again, bool unasked) {
   auto front = std::make_shared<Front>();
   const std::string peer = parts.peer_name;
   const int peer_gpu = parts.peer.gpu_idx;
@@ -63,6 +64,7 @@ std::shared_ptr<Endpoint::Impl::Front> Endpoint::Impl::add_link(LinkParts parts,
     Served& served = links_[front->id];
     served.link = std::make_unique<Link>(*shared_, front->id, std::move(parts), path);
     served.number = front->link;
+    served.unasked = unasked;
     watch(served, true);
     idle_ = false;
     const std::unique_lock lock(fronts_mutex_);
@@ -161,7 +163,7 @@ void Endpoint::Impl::accept_in_background() {
     auto thread = start_thread("tcpx-set-up", [this, &setup, shared] {
       auto parts = set_up(std::move(*shared), false, -1, Deadline::after(kSetUpTime));
       if (parts.is_ok()) {
-        (void)add_link(std::move(*parts));
+        (void)add_link(std::move(*parts), {}, true);
       } else if (!stop_) {
         log(LogLevel::kWarning, "a connection was not made: ", parts.status().to_string());
       }
@@ -244,14 +246,20 @@ Status Endpoint::Impl::remove(ConnId conn) {
   return Status::ok();
 }
 
+// From now on nobody knows the id. @return false: nobody did
+bool Endpoint::Impl::forget_connection(ConnId conn) {
+  {
+    const std::unique_lock lock(fronts_mutex_);
+    if (fronts_.erase(conn) == 0) return false;
+  }
+  registry_.forget(conn);
+  return true;
+}
+
 // Nobody uses the connection any more. @param keep for a while, in case somebody asks for it again
 void Endpoint::Impl::retire(ConnId conn, bool keep) {
   const Aside aside(*this);
-  {
-    const std::unique_lock lock(fronts_mutex_);
-    if (fronts_.erase(conn) == 0) return;  // somebody else was faster
-  }
-  registry_.forget(conn);
+  if (!forget_connection(conn)) return;  // somebody else was faster
   while (take_submissions()) {
   }
   const auto found = links_.find(conn);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "device/unpacker_factory.h"
 #include "endpoint/endpoint_impl.h"
+#include "endpoint/process.h"
 #include "transfer/default_endpoint.h"
 
 namespace tcpx {
@@ -26,6 +27,13 @@ std::string describe(const DefaultEndpoint& machine, const Unpacker& unpacker, s
 }  // namespace
 
 Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
+  // A plugin is loaded once, with threads that a fork does not take along.
+  static const uint64_t loaded_after = count_forks();
+  if (count_forks() != loaded_after) {
+    return Status(
+        Code::kUnsupported, "create endpoint",
+        "this process is a fork of one that had endpoints, and has no threads of its net plugin: start a program instead");
+  }
   auto machine = DefaultEndpoint::create(config.plugin_path);
   if (!machine.is_ok()) return machine.status();
   auto settings = PipelineSettings::from_environment();

@@ -82,6 +82,7 @@ class Endpoint::Impl {
     bool readable = false;  // in this turn
     bool stirred = false;   // an operation has come
     bool removed = false;   // goes when it is closed
+    bool unasked = false;   // taken in the background: nobody has its id to remove it
     std::optional<TimePoint> idle_since;
   };
   /// The endpoint's GPU, current on this thread for a scope. Without a GPU there is nothing to do.
@@ -119,13 +120,14 @@ class Endpoint::Impl {
   // connections.cc
   Result<std::shared_ptr<Front>> find(ConnId conn) const;
   Result<LinkParts> set_up(BootstrapChannel channel, bool connector, int wanted_gpu_idx, Deadline deadline);
-  std::shared_ptr<Front> add_link(LinkParts parts, std::optional<ConnId> again = {});
+  std::shared_ptr<Front> add_link(LinkParts parts, std::optional<ConnId> again = {}, bool unasked = false);
   Result<std::shared_ptr<Front>> dial(const std::string& host, uint16_t port, int gpu_idx, Deadline deadline,
                                       std::optional<ConnId> again = {});
   bool is_alive(ConnId conn);
   void accept_in_background();
   void revive(const std::shared_ptr<Front>& front);
   void drop_link(ConnId conn);
+  bool forget_connection(ConnId conn);
   void retire(ConnId conn, bool keep);
 
   // transfers.cc

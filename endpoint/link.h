@@ -84,6 +84,8 @@ class Link final : private ControlSink {
   void fail(Status reason);
   /// True when nothing touches any memory any more, and nothing is left to say.
   bool closed() const { return state_ == State::kClosed; }
+  /// Sends of the peer wait for a receive.
+  bool has_arrivals() const { return !arrivals_.empty(); }
   /// Ok while the link is of use; else why it is not.
   const Status& status() const { return status_; }
 

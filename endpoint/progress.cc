@@ -159,7 +159,7 @@ Endpoint::Impl::~Impl() {
 Status Endpoint::Impl::check_process() const {
   if (count_forks() == born_in_) return Status::ok();
   return Status(Code::kUnsupported, "use endpoint",
-                "this process is a fork of the one that made the endpoint, and has none of its threads: make one here");
+                "this process is a fork of the one that made the endpoint, and has none of its threads: start a program instead");
 }
 
 uint32_t Endpoint::Impl::cores() const {
@@ -207,6 +207,8 @@ void Endpoint::Impl::sleep() {
     epoll_event event{};
     const Milliseconds pause = operations_.outstanding() > 0 ? kLookEvery : kLookWhenIdle;
     (void)::epoll_wait(epoll_.get(), &event, 1, idle_.load() ? -1 : static_cast<int>(pause.count()));
+    uint64_t wakes = 0;
+    (void)!::read(event_.get(), &wakes, sizeof wakes);
   }
   sleeping_.store(false, std::memory_order_relaxed);
 }
@@ -261,11 +263,7 @@ void Endpoint::Impl::take_events() {
   epoll_event events[kEventsPerTurn];
   const int count = ::epoll_wait(epoll_.get(), events, kEventsPerTurn, 0);
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 == 0) {
-      uint64_t wakes = 0;
-      (void)!::read(event_.get(), &wakes, sizeof wakes);
-      continue;
-    }
+    if (events[i].data.u64 == 0) continue;  // for the sleeping thread alone, which might miss it if somebody else took it
     const auto found = links_.find(ConnId{events[i].data.u64});
     if (found != links_.end()) found->second.readable = true;
   }
@@ -294,7 +292,10 @@ void Endpoint::Impl::look_after_links() {
   }
   for (auto served = links_.begin(); served != links_.end();) {
     if (!served->second.link->reads()) watch(served->second, false);
-    const bool gone = (served->second.removed || served->second.idle_since) && served->second.link->closed();
+    const Link& link = *served->second.link;
+    const bool unasked = served->second.unasked && !link.has_arrivals();
+    const bool gone = (served->second.removed || served->second.idle_since || unasked) && link.closed();
+    if (gone && unasked) forget_connection(served->first);
     served = gone ? links_.erase(served) : std::next(served);
   }
   idle_ = links_.empty();

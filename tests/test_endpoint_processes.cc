@@ -211,7 +211,7 @@ TEST_F(EndpointProcesses, NotificationsToAProcessThatIsGoneAreRefused) {
 
 TEST_F(EndpointProcesses, AStoppedProcessIsGivenUpAtTheDeadline) {
   allow_log("did not end within");
-  for (const char* kind : {"write", "recv"}) {
+  for (const char* kind : {"recv", "write"}) {
     peer_.signal(SIGSTOP);
     const TimePoint begin = Clock::steady().now();
     EXPECT_EQ(count_ended(start(kind, kBulk, 1, std::chrono::milliseconds(200)), Code::kTimeout), kCount);
