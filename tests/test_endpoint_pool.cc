@@ -1,0 +1,123 @@
+// Connections that add_remote_endpoint makes: shared, kept for a while when they are removed, and bounded.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/clock.h"
+#include "tests/support/endpoint_pair.h"
+
+namespace tcpx::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+class EndpointPool : public ::testing::Test {
+ protected:
+  EndpointPool() { EXPECT_TRUE(server_->start_accepting().is_ok()); }
+  void make_client(milliseconds idle_time, uint32_t max_idle) {
+    EndpointConfig config = loopback_config();
+    config.idle_time = idle_time;
+    config.max_idle_connections = max_idle;
+    client_ = make_endpoint(config);
+  }
+  ConnId add(Endpoint& server) {
+    const auto added = client_->add_remote_endpoint(server.get_metadata(), kCallTime);
+    EXPECT_TRUE(added.is_ok()) << added.status().to_string();
+    return added.is_ok() ? *added : ConnId{};
+  }
+  /// Who the server talks to, by its ids: a new connection has a new one.
+  std::vector<ConnId> accepted(const Endpoint& server) {
+    std::vector<ConnId> ids;
+    for (const ConnectionStats& stats : server.stats().connections) ids.push_back(stats.conn);
+    return ids;
+  }
+  std::unique_ptr<Endpoint> server_ = make_endpoint();
+  std::unique_ptr<Endpoint> client_;
+};
+
+TEST_F(EndpointPool, OneConnectionForAllWhoAsk) {
+  make_client(std::chrono::minutes(1), 4);
+  const ConnId conn = add(*server_);
+  EXPECT_EQ(add(*server_), conn);
+  ASSERT_TRUE(wait_until([&] { return accepted(*server_).size() == 1; }));
+  EXPECT_TRUE(client_->remove_connection(conn).is_ok());
+  EXPECT_TRUE(moves(*client_, conn, *server_, accepted(*server_).front(), 100));
+  EXPECT_TRUE(client_->remove_connection(conn).is_ok());
+  EXPECT_EQ(client_->remove_connection(conn).code(), Code::kNotFound);
+  EXPECT_EQ(client_->send_async(conn, {}).status().code(), Code::kNotFound);
+}
+
+TEST_F(EndpointPool, ARemovedConnectionIsKeptAndUsedAgain) {
+  make_client(std::chrono::minutes(1), 4);
+  const ConnId conn = add(*server_);
+  ASSERT_TRUE(wait_until([&] { return accepted(*server_).size() == 1; }));
+  const auto before = accepted(*server_);
+  EXPECT_TRUE(moves(*client_, conn, *server_, before.front(), 40000));
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(client_->remove_connection(conn).is_ok());
+    EXPECT_EQ(add(*server_), conn);
+    EXPECT_EQ(accepted(*server_), before);
+    EXPECT_TRUE(moves(*client_, conn, *server_, before.front(), 40000));
+    EXPECT_TRUE(moves(*server_, before.front(), *client_, conn, 100));
+  }
+}
+
+TEST_F(EndpointPool, AnIdleOneGoesAfterAWhile) {
+  make_client(milliseconds(100), 4);
+  const ConnId conn = add(*server_);
+  const auto second = make_endpoint();
+  ASSERT_TRUE(second->start_accepting().is_ok());
+  const ConnId used = add(*second);
+  ASSERT_TRUE(client_->remove_connection(conn).is_ok());
+  EXPECT_TRUE(wait_until([&] { return accepted(*server_).empty() && client_->stats().connections.size() == 1; }));
+  ASSERT_TRUE(wait_until([&] { return accepted(*second).size() == 1; }));
+  EXPECT_TRUE(moves(*client_, used, *second, accepted(*second).front(), 100));
+  const ConnId again = add(*server_);
+  EXPECT_NE(again, conn);
+  ASSERT_TRUE(wait_until([&] { return accepted(*server_).size() == 1; }));
+  EXPECT_TRUE(moves(*client_, again, *server_, accepted(*server_).front(), 100));
+}
+
+TEST_F(EndpointPool, NoMoreIdleOnesThanConfigured) {
+  make_client(std::chrono::minutes(1), 2);
+  std::vector<std::unique_ptr<Endpoint>> servers;
+  std::vector<ConnId> conns;
+  for (int i = 0; i < 4; ++i) {
+    servers.push_back(make_endpoint());
+    ASSERT_TRUE(servers.back()->start_accepting().is_ok());
+    conns.push_back(add(*servers.back()));
+  }
+  EXPECT_EQ(client_->stats().connections.size(), 4u);
+  for (const ConnId conn : conns) ASSERT_TRUE(client_->remove_connection(conn).is_ok());
+  EXPECT_TRUE(wait_until([&] { return client_->stats().connections.size() == 2; }));
+  // The oldest have gone.
+  EXPECT_EQ(add(*servers[3]), conns[3]);
+  EXPECT_NE(add(*servers[0]), conns[0]);
+}
+
+TEST_F(EndpointPool, WithoutRoomNoneIsKept) {
+  make_client(std::chrono::minutes(1), 0);
+  const ConnId conn = add(*server_);
+  ASSERT_TRUE(client_->remove_connection(conn).is_ok());
+  EXPECT_TRUE(wait_until([&] { return client_->stats().connections.empty() && accepted(*server_).empty(); }));
+  EXPECT_NE(add(*server_), conn);
+}
+
+// Slots of the time before belong to the memory of somebody who is gone.
+TEST_F(EndpointPool, ARemovedConnectionsSlotsAreRefused) {
+  make_client(std::chrono::minutes(1), 4);
+  const ConnId conn = add(*server_);
+  ASSERT_TRUE(wait_until([&] { return accepted(*server_).size() == 1; }));
+  const ConnId there = accepted(*server_).front();
+  Memory target(*client_, 4096), source(*server_, 4096);
+  const RemoteRange remote{client_->advertise(conn, target.whole()).value(), 0};
+  const LocalRange range = source.whole();
+  EXPECT_TRUE(server_->write(there, {&range, 1}, {&remote, 1}).is_ok());
+  ASSERT_TRUE(client_->remove_connection(conn).is_ok());
+  EXPECT_EQ(server_->write(there, {&range, 1}, {&remote, 1}).code(), Code::kNotFound);
+  EXPECT_EQ(add(*server_), conn);
+  EXPECT_EQ(server_->write(there, {&range, 1}, {&remote, 1}).code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace tcpx::testing
