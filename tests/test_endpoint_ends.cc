@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/process_state.h"
@@ -140,6 +141,7 @@ void connect_and_close(int count) {
     EXPECT_TRUE(b->remove_connection(here).is_ok());
     return wait_until([&] { return a->stats().connections.empty() && b->stats().connections.empty(); });
   };
+  set_log_level(LogLevel::kWarning);  // the test main keeps what is logged
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(once());
   const size_t threads = thread_count(), descriptors = descriptor_count(), bytes = resident_bytes();
   const TimePoint begin = Clock::steady().now();

@@ -1,0 +1,68 @@
+// The host at the other end is gone without a word: in a network namespace of its own, whose network goes away.
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "tests/support/endpoint_pair.h"
+#include "tests/support/expect_log.h"
+
+namespace tcpx::testing {
+namespace {
+
+/// Turns the loopback device of this thread's network namespace on or off. @return errno
+int set_loopback(bool up) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  request.ifr_flags = static_cast<short>(up ? IFF_UP : 0);
+  return ::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
+}
+
+// Threads and sockets belong to the namespace of the thread that makes them.
+TEST(EndpointDeadHost, EverythingEndsSoon) {
+  allow_log("has ended: ");
+  std::string skipped;
+  std::thread([&] {
+    if (::unshare(CLONE_NEWNET) != 0) {
+      skipped = std::string("no network namespace: ") + std::strerror(errno);
+      return;
+    }
+    ASSERT_EQ(set_loopback(true), 0);
+    auto a = make_endpoint(), b = make_endpoint();
+    const auto [there, here] = connect_pair(*a, *b);
+    const auto [idle, idle_there] = connect_pair(*a, *b);
+    Memory memory(*a, 4 << 20), target(*b, 4 << 20);
+    const RemoteRange remote{b->advertise(here, target.whole()).value(), 0};
+    const LocalRange large = memory.whole(), small = memory.range(0, 512);
+    std::vector<OperationId> operations = {a->recv_async(there, {&small, 1}).value(), a->recv_async(idle, {&large, 1}).value(),
+                                           a->send_async(there, {&large, 1}).value()};
+    const TimePoint cut_at = Clock::steady().now();
+    ASSERT_EQ(set_loopback(false), 0);
+    for (int i = 0; i < 8; ++i) {
+      operations.push_back(a->write_async(there, {&large, 1}, {&remote, 1}).value());
+      operations.push_back(a->read_async(there, {&small, 1}, {&remote, 1}).value());
+    }
+    for (const OperationId id : operations) {
+      const Status status = a->wait(id, kCallTime);
+      EXPECT_EQ(status.code(), Code::kPeerGone) << status.to_string();
+    }
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::steady().now() - cut_at);
+    std::printf("all operations ended %d ms after the network had gone\n", static_cast<int>(took.count()));
+    EXPECT_LT(took, std::chrono::seconds(6));  // 3 are promised; the machine may be busy
+  }).join();
+  if (!skipped.empty()) GTEST_SKIP() << skipped;
+}
+
+}  // namespace
+}  // namespace tcpx::testing
