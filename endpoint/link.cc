@@ -125,11 +125,15 @@ bool Link::progress_waiting() {
     gpu_waits_.pop_back();
     advanced = true;
   }
-  while (!window_waits_.empty()) {
-    const auto found = local_.find(window_waits_.front());
-    if (found != local_.end() && found->second.phase == Phase::kWindow && !try_send_inline(found->second)) break;
-    window_waits_.pop_front();
-    advanced = true;
+  for (auto& waits : window_waits_) {
+    while (!waits.empty()) {
+      const auto found = local_.find(waits.front());
+      const bool there = found != local_.end() && found->second.phase == Phase::kWindow;
+      if (there && !window_open(found->second)) break;
+      waits.pop_front();
+      if (there) begin_inline(found->second);
+      advanced = true;
+    }
   }
   while (!offer_waits_.empty() && stream_->backlog() < kMuchBacklog) {
     const auto found = local_.find(offer_waits_.front());
@@ -299,12 +303,11 @@ void Link::fail(Status reason) {
   }
   for (const uint64_t number : numbers) {
     Local& local = local_.find(number)->second;
-    if (local.has_copy) shared_.copies.release(local.copy);
     finish(local, status_);
   }
   receives_.clear();
   gpu_waits_.clear();
-  window_waits_.clear();
+  for (auto& waits : window_waits_) waits.clear();
   offer_waits_.clear();
   leaving_.clear();
   notify_waits_.clear();

@@ -19,6 +19,7 @@
 // for either closes the link, because only that makes sure that nothing touches the memory any more.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -103,7 +104,7 @@ class Link final : private ControlSink {
     Operation* operation = nullptr;
     TraceRange trace;
     Phase phase = Phase::kGpu;
-    InlineCopies::Copy copy;  // kReadOut, kWindow of GPU memory, kWriteIn
+    InlineCopies::Copy copy;  // kReadOut, kWriteIn
     bool has_copy = false;
     bool answered = false;              // write: the peer has said how it went, before the lane has
     Status ending;                      // why it ends early; ok: it does not
@@ -136,6 +137,9 @@ class Link final : private ControlSink {
   };
   /// Of inline payload on its way: sends apart from the rest, because they may wait for a receive.
   enum class Window : uint8_t { kSends, kRest };
+  static Window window_of(const Operation& operation) {
+    return operation.kind == OperationKind::kSend ? Window::kSends : Window::kRest;
+  }
 
   // link.cc
   bool progress_lanes();
@@ -155,8 +159,11 @@ class Link final : private ControlSink {
   void start_read(Local& local);
   void offer(Local& local, ControlType type);
   void write_offer(const Operation& operation, ControlType type);
+  uint64_t& window_left(const Local& local);
+  std::deque<uint64_t>& waits_of(const Local& local);
+  bool window_open(const Local& local);
+  void begin_inline(Local& local);
   void send_inline(Local& local);
-  bool try_send_inline(Local& local);
   void match(Local& local, Arrival arrival);
   void take_data(Local& local, std::span<const std::byte> data);
   void push_receive(Local& local, uint64_t number, bool mine, Packing packing);
@@ -214,11 +221,11 @@ class Link final : private ControlSink {
   std::unordered_set<uint64_t> given_up_;                       // sequences of receives that ended before a send came
   std::unordered_map<uint64_t, std::unique_ptr<Job>> serving_;  // reads of the peer that wait for its "go"
   std::deque<RemoteCopy> remote_copies_;
-  std::vector<uint64_t> gpu_waits_;    // kGpu
-  std::deque<uint64_t> copies_;        // kReadOut and kWriteIn, in order of their tickets
-  std::deque<uint64_t> window_waits_;  // kWindow
-  std::deque<uint64_t> offer_waits_;   // kWindow, too: the peer reads slowly
-  std::vector<uint64_t> leaving_;      // kLeaving
+  std::vector<uint64_t> gpu_waits_;                   // kGpu
+  std::deque<uint64_t> copies_;                       // kReadOut and kWriteIn, in order of their tickets
+  std::array<std::deque<uint64_t>, 2> window_waits_;  // kWindow, of each window
+  std::deque<uint64_t> offer_waits_;                  // kWindow, too: the peer reads slowly
+  std::vector<uint64_t> leaving_;                     // kLeaving
   std::deque<NotifyMsg> notify_waits_;
   /// Delivered here as soon as the inbox has room.
   struct HeldNotify {

@@ -75,8 +75,9 @@ void Link::start(Local& local) {
   const uint64_t left = window_left_[static_cast<size_t>(sends ? Window::kSends : Window::kRest)];
   const bool fits = operation.bytes <= shared_.inline_bytes && (!sends || left >= window_cost(operation.bytes));
   if (operation.bytes != 0 && !fits) return offer(local, sends ? ControlType::kSend : ControlType::kWrite);
-  if (on_gpu(operation.ranges)) return queue_copy(local, Phase::kReadOut);
-  send_inline(local);
+  local.phase = Phase::kWindow;
+  if (waits_of(local).empty() && window_open(local)) return begin_inline(local);
+  waits_of(local).push_back(static_cast<uint64_t>(operation.id));
 }
 
 void Link::offer(Local& local, ControlType type) {
@@ -112,20 +113,29 @@ void Link::put_notify(const Operation& operation, OperationPayload& payload) {
   payload.notify_text = operation.notify->msg;
 }
 
-void Link::send_inline(Local& local) {
-  local.phase = Phase::kWindow;
-  if (window_waits_.empty() && try_send_inline(local)) return;
-  window_waits_.push_back(static_cast<uint64_t>(local.operation->id));
+uint64_t& Link::window_left(const Local& local) {
+  return window_left_[static_cast<size_t>(window_of(*local.operation))];
 }
 
-// @return false: the window is shut
-bool Link::try_send_inline(Local& local) {
+std::deque<uint64_t>& Link::waits_of(const Local& local) {
+  return window_waits_[static_cast<size_t>(window_of(*local.operation))];
+}
+
+bool Link::window_open(const Local& local) {
+  return window_left(local) >= window_cost(local.operation->bytes);
+}
+
+// Takes its part of the window before memory is read. Else those behind it could take all of it meanwhile, which only the peer
+// gives back, and the peer may wait for this one; and what was read would keep a slot that other connections need.
+void Link::begin_inline(Local& local) {
+  window_left(local) -= window_cost(local.operation->bytes);
+  if (on_gpu(local.operation->ranges)) return queue_copy(local, Phase::kReadOut);
+  send_inline(local);
+}
+
+void Link::send_inline(Local& local) {
   Operation& operation = *local.operation;
   const bool sends = operation.kind == OperationKind::kSend;
-  uint64_t& left = window_left_[static_cast<size_t>(sends ? Window::kSends : Window::kRest)];
-  const uint64_t cost = window_cost(operation.bytes);
-  if (left < cost) return false;
-  left -= cost;
   OperationPayload payload;
   payload.ranges = operation.remote;
   put_notify(operation, payload);
@@ -146,7 +156,6 @@ bool Link::try_send_inline(Local& local) {
   if (std::exchange(local.has_copy, false)) shared_.copies.release(local.copy);
   local.phase = sends ? Phase::kLeaving : Phase::kAnswer;
   if (sends) leaving_.push_back(static_cast<uint64_t>(operation.id));
-  return true;
 }
 
 // Host memory, into `scratch_`.
@@ -185,6 +194,7 @@ bool Link::begin_copy(Local& local) {
 void Link::end_copy(Local& local, Status status) {
   if (local.phase == Phase::kWriteIn || !status.is_ok() || !local.ending.is_ok() || state_ >= State::kFailed) {
     if (std::exchange(local.has_copy, false)) shared_.copies.release(local.copy);
+    if (local.phase == Phase::kReadOut) window_left(local) += window_cost(local.operation->bytes);
     if (local.phase == Phase::kReadOut && local.operation->kind == OperationKind::kSend) tell_cancelled(*local.operation, false);
     if (status.is_ok() && local.phase == Phase::kReadOut) status = status_;
     if (status.is_ok()) deliver(std::move(local.notify), 0, false, 0);
@@ -258,7 +268,6 @@ void Link::end_early(Local& local, Status why) {
   switch (local.phase) {
     case Phase::kGpu:
     case Phase::kWindow:
-      if (std::exchange(local.has_copy, false)) shared_.copies.release(local.copy);
       if (sends) tell_cancelled(operation, false);
       [[fallthrough]];
     case Phase::kPosted:
