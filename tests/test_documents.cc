@@ -326,6 +326,16 @@ TEST(Documents, LinksAndAnchorsResolve) {
   }
 }
 
+TEST(Documents, SampleOfTheReadmeIsTheOneThatIsCompiled) {
+  const std::string source = read_file(kRoot / "examples/first_transfer.cc");
+  const std::string from = "// README.md shows from here\n", to = "// to here\n";
+  const size_t begin = source.find(from), end = source.find(to);
+  ASSERT_TRUE(begin != std::string::npos && end != std::string::npos && begin < end);
+  const std::string sample = source.substr(begin + from.size(), end - begin - from.size());
+  EXPECT_NE(read_file(kRoot / "README.md").find("```cpp\n" + sample + "```\n"), std::string::npos)
+      << "README.md shows another sample than examples/first_transfer.cc has";
+}
+
 TEST(Documents, EnvironmentPageIsUpToDate) {
   const std::string expected = output_of(TCPX_ENV_DOC);
   ASSERT_NE(expected, "");
