@@ -189,7 +189,9 @@ Result<ConnId> Endpoint::Impl::add_remote(const EndpointMetadata& metadata, Dead
   }
   const MutexLock lock(remote->mutex);
   const bool known = remote->front != nullptr;
-  const bool same = known && (metadata.instance == 0 || metadata.instance == remote->instance) && is_alive(remote->front->id);
+  const std::optional<ConnId> before = known ? std::optional(remote->front->id) : std::nullopt;
+  const bool same = known && (metadata.instance == 0 || metadata.instance == remote->instance) &&
+                    (remote->users > 0 ? is_alive(remote->front->id) : revive(remote->front));
   if (!same) {
     std::optional<ConnId> again;
     if (known && remote->users > 0) again = remote->front->id;
@@ -198,22 +200,23 @@ Result<ConnId> Endpoint::Impl::add_remote(const EndpointMetadata& metadata, Dead
     if (known && !again) drop_link(remote->front->id);
     remote->front = std::move(*front);
     remote->instance = metadata.instance;
-  } else if (remote->users == 0) {
-    revive(remote->front);
   }
   ++remote->users;
   const MutexLock table(remotes_mutex_);
+  if (before && *before != remote->front->id) remote_of_.erase(*before);
   remote_of_[remote->front->id] = remote;
   return remote->front->id;
 }
 
-// An idle connection is used again.
-void Endpoint::Impl::revive(const std::shared_ptr<Front>& front) {
+// An idle connection is used again. @return false: it has ended
+bool Endpoint::Impl::revive(const std::shared_ptr<Front>& front) {
   const Aside aside(*this);
   const auto found = links_.find(front->id);
-  if (found != links_.end()) found->second.idle_since.reset();
+  if (found == links_.end() || found->second.removed || !found->second.link->status().is_ok()) return false;
+  found->second.idle_since.reset();
   const std::unique_lock lock(fronts_mutex_);
   fronts_[front->id] = front;
+  return true;
 }
 
 void Endpoint::Impl::drop_link(ConnId conn) {

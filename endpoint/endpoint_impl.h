@@ -125,7 +125,7 @@ class Endpoint::Impl {
                                       std::optional<ConnId> again = {});
   bool is_alive(ConnId conn);
   void accept_in_background();
-  void revive(const std::shared_ptr<Front>& front);
+  bool revive(const std::shared_ptr<Front>& front);
   void drop_link(ConnId conn);
   bool forget_connection(ConnId conn);
   void retire(ConnId conn, bool keep);

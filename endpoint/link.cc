@@ -30,6 +30,8 @@ Link::~Link() {
   fail(Status(Code::kCancelled, "close connection", "closed by this end"));
   // What is left waits for the GPU alone.
   while (!closed() || !copies_.empty()) (void)progress(false);
+  // Receives that came after the end, for what had come whole before, and whose memory still waits for the GPU.
+  while (!local_.empty()) finish(local_.begin()->second, status_);
 }
 
 const char* Link::name_of(Phase phase) {
