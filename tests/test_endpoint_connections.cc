@@ -1,0 +1,312 @@
+// Connections: made by address and by metadata, shared, removed with work pending, to several endpoints and to itself; and the
+// compatible form of every call.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "perf/pattern.h"
+#include "tests/support/endpoint_fixture.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::GuardedBuffer;
+using testing::Side;
+using Ids = std::vector<Result<OperationId>>;
+
+class EndpointConnections : public testing::EndpointSetupTest {
+ protected:
+  static constexpr size_t kBytes = 200000;
+  /// The id of the first connection that is not `but`, once there is one.
+  static ConnId other_connection(const Side& side, ConnId but = {}) {
+    ConnId conn{};
+    EXPECT_TRUE(testing::wait_until([&] {
+      for (const ConnectionStats& connection : side->stats().connections) {
+        if (connection.conn != but && connection.alive) conn = connection.conn;
+      }
+      return conn != ConnId{};
+    }));
+    return conn;
+  }
+  void expect_moves(const Side& from, ConnId out, const Side& to, ConnId in) {
+    GuardedBuffer source(kBytes), target(kBytes);
+    fill_pattern(source.span(), 4);
+    const LocalRange send = range(from, source.span()), recv = range(to, target.span());
+    const auto received = to->recv_async(in, {&recv, 1});
+    EXPECT_TRUE(done(from, from->send_async(out, {&send, 1})));
+    EXPECT_TRUE(done(to, received));
+    EXPECT_TRUE(verify_pattern(target.span(), 4).is_ok());
+    EXPECT_TRUE(from->deregister(send.memory).is_ok());
+    EXPECT_TRUE(to->deregister(recv.memory).is_ok());
+  }
+};
+TCPX_OVER_SETUPS(EndpointConnections, testing::few_setups());
+
+TEST_P(EndpointConnections, RemovingOneFailsWhatIsPendingOnceEach) {
+  make_pair();
+  constexpr int kCount = 500;
+  GuardedBuffer source(kBytes), target(kBytes);
+  const LocalRange out = range(a_, source.span()), in = range(b_, target.span());
+  const LocalRange mine{out.memory, out.data, 8};
+  const RemoteRange place{b_->advertise(b_.conn, in).value(), 0};
+  Ids pending_a;
+  for (int i = 0; i < kCount; ++i) {
+    pending_a.push_back(i % 2 == 0 ? a_->recv_async(a_.conn, {&mine, 1}) : a_->send_async(a_.conn, {&out, 1}));
+    if (i < 20) pending_a.push_back(a_->write_async(a_.conn, {&out, 1}, {&place, 1}));
+  }
+  const NotifyMsg last{.name = "all is posted", .msg = ""};
+  ASSERT_TRUE(b_->notify(b_.conn, last).is_ok());
+  ASSERT_TRUE(testing::wait_until([&] { return a_->stats().notifications_waiting == 1; }));
+  ASSERT_TRUE(a_->remove_connection(a_.conn).is_ok());
+  EXPECT_EQ(a_->remove_connection(a_.conn).code(), Code::kNotFound);
+  EXPECT_EQ(a_->send(a_.conn, {&mine, 1}).code(), Code::kNotFound);
+  for (const auto& id : pending_a) {
+    const Status status = a_->wait(*id, milliseconds(20000));
+    EXPECT_TRUE(status.is_ok() || status.code() == Code::kCancelled) << status.to_string();
+    EXPECT_EQ(a_->poll(*id).state, OperationState::kUnknown);
+  }
+  // The other end hears of it, and its operations fail too.
+  Status status = Status::ok();
+  ASSERT_TRUE(testing::wait_until([&] {
+    const auto received = b_->recv_async(b_.conn, {&in, 1});
+    status = received.is_ok() ? b_->wait(*received, milliseconds(20000)) : received.status();
+    return status.code() == Code::kPeerGone;
+  })) << status.to_string();
+  EXPECT_TRUE(b_->remove_connection(b_.conn).is_ok());
+  // Nothing holds the memory any more.
+  EXPECT_TRUE(a_->deregister(out.memory).is_ok());
+  EXPECT_TRUE(b_->deregister(in.memory).is_ok());
+  ASSERT_TRUE(testing::wait_until([&] { return a_->stats().connections.empty() && b_->stats().connections.empty(); }));
+  connect(b_, a_);
+  expect_moves(a_, a_.conn, b_, b_.conn);
+}
+
+TEST_P(EndpointConnections, AnEndpointThatEndsFailsThePendingOperationsOfItsPeers) {
+  make_pair();
+  GuardedBuffer buffer(kBytes);
+  const LocalRange part = range(a_, buffer.span());
+  Ids pending;
+  for (int i = 0; i < 1000; ++i)
+    pending.push_back(i % 2 == 0 ? a_->recv_async(a_.conn, {&part, 1}) : a_->send_async(a_.conn, {&part, 1}));
+  b_.reset();
+  for (const auto& id : pending) {
+    ASSERT_TRUE(id.is_ok());
+    const Status status = a_->wait(*id, milliseconds(20000));
+    EXPECT_TRUE(status.code() == Code::kPeerGone || status.code() == Code::kCancelled) << status.to_string();
+  }
+  EXPECT_EQ(a_->send(a_.conn, {&part, 1}).code(), Code::kPeerGone);
+  EXPECT_TRUE(a_->deregister(part.memory).is_ok());
+}
+
+// The thread that ends the endpoint makes progress too, and once took the event that should have woken the other.
+TEST_P(EndpointConnections, AnIdleEndpointEndsWheneverItIsTold) {
+  for (int round = 0; round < 300; ++round) {
+    a_ = make();
+    for (int i = 0; i < round % 100; ++i) std::this_thread::yield();
+    a_.reset();
+  }
+}
+
+TEST_P(EndpointConnections, MetadataLeadsToOneSharedConnection) {
+  a_ = make();
+  b_ = make();
+  ASSERT_TRUE(b_->start_accepting().is_ok());
+  EXPECT_EQ(b_->accept(milliseconds(10)).status().code(), Code::kInvalidArgument);
+  const auto first = a_->add_remote_endpoint(b_->get_metadata());
+  ASSERT_TRUE(first.is_ok()) << first.status().to_string();
+  const auto second = a_->add_remote_endpoint(b_->get_metadata());
+  ASSERT_TRUE(second.is_ok());
+  EXPECT_EQ(*first, *second);
+  const ConnId there = other_connection(b_);
+  expect_moves(a_, *first, b_, there);
+  EXPECT_TRUE(a_->remove_connection(*first).is_ok());
+  expect_moves(b_, there, a_, *first);
+  EXPECT_TRUE(a_->remove_connection(*first).is_ok());
+  EXPECT_EQ(a_->remove_connection(*first).code(), Code::kNotFound);
+  // It was kept, and is used again.
+  const auto again = a_->add_remote_endpoint(b_->get_metadata());
+  ASSERT_TRUE(again.is_ok());
+  EXPECT_EQ(*again, *first);
+  expect_moves(a_, *again, b_, there);
+  EXPECT_EQ(b_->stats().connections.size(), 1u);
+}
+
+TEST_P(EndpointConnections, WhatWasPendingWhenAConnectionWasKeptDoesNotMeetWhatComesLater) {
+  a_ = make();
+  b_ = make();
+  ASSERT_TRUE(b_->start_accepting().is_ok());
+  const ConnId conn = a_->add_remote_endpoint(b_->get_metadata()).value();
+  const ConnId there = other_connection(b_);
+  GuardedBuffer buffer(kBytes);
+  const LocalRange part = range(a_, buffer.span());
+  const auto receive = a_->recv_async(conn, {&part, 1});
+  const auto send = a_->send_async(conn, {&part, 1});
+  ASSERT_TRUE(a_->remove_connection(conn).is_ok());
+  EXPECT_TRUE(fails(a_, receive, Code::kCancelled));
+  EXPECT_TRUE(fails(a_, send, Code::kCancelled));
+  ASSERT_EQ(a_->add_remote_endpoint(b_->get_metadata()).value(), conn);
+  // The places of both stay taken at the other end.
+  GuardedBuffer theirs(kBytes);
+  const LocalRange other = range(b_, theirs.span());
+  EXPECT_TRUE(fails(b_, b_->send_async(there, {&other, 1}), Code::kCancelled));
+  EXPECT_TRUE(fails(b_, b_->recv_async(there, {&other, 1}), Code::kCancelled));
+  expect_moves(a_, conn, b_, there);
+  expect_moves(b_, there, a_, conn);
+}
+
+TEST_P(EndpointConnections, AnEndpointIsConnectedWithItself) {
+  a_ = make();
+  ASSERT_TRUE(a_->start_accepting().is_ok());
+  const auto one = a_->add_remote_endpoint(a_->get_metadata());
+  ASSERT_TRUE(one.is_ok()) << one.status().to_string();
+  const ConnId other = other_connection(a_, *one);
+  expect_moves(a_, *one, a_, other);
+  expect_moves(a_, other, a_, *one);
+  GuardedBuffer source(kBytes), target(kBytes);
+  fill_pattern(source.span(), 8);
+  const LocalRange out = range(a_, source.span());
+  const RemoteRange place{a_->advertise(other, range(a_, target.span())).value(), 0};
+  EXPECT_TRUE(done(a_, a_->write_async(*one, {&out, 1}, {&place, 1})));
+  EXPECT_TRUE(verify_pattern(target.span(), 8).is_ok());
+}
+
+TEST_P(EndpointConnections, ConnectionsKeepTheirTrafficApart) {
+  constexpr int kConns = 4;
+  a_ = make();
+  b_ = make();
+  std::vector<std::pair<ConnId, ConnId>> conns;
+  for (int i = 0; i < kConns; ++i) {
+    connect(a_, b_);
+    conns.emplace_back(a_.conn, b_.conn);
+  }
+  std::vector<std::thread> threads;
+  for (const auto& [near, far] : conns) {
+    threads.emplace_back([this, near = near, far = far] {
+      for (int i = 0; i < 5; ++i) expect_moves(a_, near, b_, far);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(EndpointConnections, TheCompatibleFormOfEveryCall) {
+  a_ = make();
+  b_ = make();
+  const auto [ip, port, gpu] = Endpoint::parse_metadata(b_->get_metadata());
+  EXPECT_EQ(ip, "127.0.0.1");
+  EXPECT_EQ(std::get<1>(Endpoint::parse_metadata({1, 2, 3})), 0);
+  uint64_t to_b = 0, to_a = 0;
+  std::string from;
+  int from_gpu = -1;
+  auto accepted = std::async(std::launch::async, [&] { return b_->accept(from, from_gpu, to_a); });
+  ASSERT_TRUE(a_->connect(ip, gpu, port, to_b)) << Endpoint::last_error().to_string();
+  ASSERT_TRUE(accepted.get());
+  EXPECT_EQ(from, "127.0.0.1");
+  EXPECT_EQ(from_gpu, 0);
+
+  GuardedBuffer source(kBytes), target(kBytes);
+  const size_t half = kBytes / 2;
+  const std::vector<size_t> sizes = {half, half};
+  std::vector<uint64_t> out, in;
+  ASSERT_TRUE(a_->regv({source.data(), source.data() + half}, sizes, out));
+  ASSERT_TRUE(b_->regv({target.data(), target.data() + half}, sizes, in));
+  const std::vector<const void*> sources = {source.data(), source.data() + half};
+  const std::vector<void*> back = {source.data(), source.data() + half}, targets = {target.data(), target.data() + half};
+  uint64_t seed = 0;
+  const auto next = [&] {
+    fill_pattern(source.span(), ++seed);
+    target.clear();
+  };
+  const auto arrived = [&](size_t bytes) { return verify_pattern(target.span().first(bytes), seed).is_ok(); };
+  const auto ends = [](const Side& side, uint64_t id) {
+    bool done = false, good = false;
+    return testing::wait_until([&] {
+             good = side->poll_async(id, &done);
+             return done;
+           }) &&
+           good;
+  };
+  uint64_t id = 0;
+
+  next();
+  ASSERT_TRUE(b_->recv_async(to_a, in[0], targets[0], half, &id));
+  ASSERT_TRUE(a_->send(to_b, out[0], sources[0], half));
+  EXPECT_TRUE(ends(b_, id) && arrived(half));
+  next();
+  ASSERT_TRUE(a_->send_async(to_b, out[0], sources[0], half, &id));
+  ASSERT_TRUE(b_->recv(to_a, in[0], targets[0], half));
+  EXPECT_TRUE(ends(a_, id) && arrived(half));
+  next();
+  ASSERT_TRUE(b_->recvv_async(to_a, in, targets, sizes, 2, &id));
+  ASSERT_TRUE(a_->sendv(to_b, out, sources, sizes, 2));
+  EXPECT_TRUE(ends(b_, id) && arrived(kBytes));
+  next();
+  ASSERT_TRUE(a_->sendv_async(to_b, out, sources, sizes, 2, &id));
+  ASSERT_TRUE(b_->recvv(to_a, in, targets, sizes, 2));
+  EXPECT_TRUE(ends(a_, id) && arrived(kBytes));
+
+  char first[kRemoteSlotBytes], second[kRemoteSlotBytes];
+  ASSERT_TRUE(b_->advertisev(to_a, in, targets, sizes, {first, second}, 2));
+  FifoItem items[2], alone;
+  deserialize_fifo_item(first, &items[0]);
+  deserialize_fifo_item(second, &items[1]);
+  ASSERT_TRUE(b_->advertise(to_a, in[0], targets[0], half, first));
+  deserialize_fifo_item(first, &alone);
+  EXPECT_EQ(alone.id, items[0].id) << "the same range has the same slot";
+  const std::vector<FifoItem> both = {items[0], items[1]};
+  const auto fetched = [&](size_t bytes) { return verify_pattern(source.span().first(bytes), seed).is_ok(); };
+  const auto swap = [&] {
+    fill_pattern(target.span(), ++seed);
+    source.clear();
+  };
+  next();
+  ASSERT_TRUE(a_->write(to_b, out[0], back[0], half, alone)) << Endpoint::last_error().to_string();
+  EXPECT_TRUE(arrived(half));
+  next();
+  ASSERT_TRUE(a_->write_async(to_b, out[0], back[0], half, alone, &id));
+  EXPECT_TRUE(ends(a_, id) && arrived(half));
+  next();
+  ASSERT_TRUE(a_->writev(to_b, out, back, sizes, both, 2));
+  EXPECT_TRUE(arrived(kBytes));
+  next();
+  ASSERT_TRUE(a_->writev_async(to_b, out, back, sizes, both, 2, &id));
+  EXPECT_TRUE(ends(a_, id) && arrived(kBytes));
+  swap();
+  ASSERT_TRUE(a_->read(to_b, out[0], back[0], half, alone));
+  EXPECT_TRUE(fetched(half));
+  swap();
+  ASSERT_TRUE(a_->read_async(to_b, out[0], back[0], half, alone, &id));
+  EXPECT_TRUE(ends(a_, id) && fetched(half));
+  swap();
+  ASSERT_TRUE(a_->readv(to_b, out, back, sizes, both, 2));
+  EXPECT_TRUE(fetched(kBytes));
+  swap();
+  ASSERT_TRUE(a_->readv_async(to_b, out, back, sizes, both, 2, &id));
+  EXPECT_TRUE(ends(a_, id) && fetched(kBytes));
+  EXPECT_TRUE(a_->send_notif(to_b, {.name = "n", .msg = "m"}));
+  EXPECT_TRUE(testing::wait_until([&] { return !b_->get_notifs().empty(); }));
+
+  EXPECT_FALSE(a_->write(to_b, out[0], back[0], half + 1, alone));
+  EXPECT_EQ(Endpoint::last_error().code(), Code::kInvalidArgument);
+  EXPECT_FALSE(a_->writev(to_b, out, back, sizes, both, 3)) << "more than the vectors hold";
+  EXPECT_EQ(Endpoint::last_error().code(), Code::kInvalidArgument);
+  EXPECT_FALSE(a_->dereg(999));
+  EXPECT_EQ(Endpoint::last_error().code(), Code::kNotFound);
+  EXPECT_FALSE(a_->send(999, out[0], sources[0], 1));
+  bool done = false;
+  EXPECT_FALSE(a_->poll_async(999, &done));
+  EXPECT_TRUE(done) << "so that loops end";
+
+  for (const uint64_t region : out) EXPECT_TRUE(a_->dereg(region));
+  for (const uint64_t region : in) EXPECT_TRUE(b_->dereg(region));
+  EXPECT_TRUE(a_->remove_remote_endpoint(to_b));
+  EXPECT_FALSE(a_->remove_remote_endpoint(to_b));
+  ASSERT_TRUE(b_->start_passive_accept());
+  ASSERT_TRUE(a_->add_remote_endpoint(b_->get_metadata(), to_b));
+  EXPECT_TRUE(a_->remove_remote_endpoint(to_b));
+}
+
+}  // namespace
+}  // namespace tcpx
