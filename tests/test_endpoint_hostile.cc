@@ -94,6 +94,7 @@ class EndpointHostile : public ::testing::Test {
     peer_.emplace(port_of(*endpoint_));
     conn_ = accepted.get().value().conn;
     allow_log("has ended: ");
+    allow_log("TCPX_E_PEER_GONE");  // of the plugin, which may see it first
   }
   ~EndpointHostile() override {
     EXPECT_TRUE(moves(*good_, good_conn_, *endpoint_, to_good_, 100)) << "the other connection";

@@ -49,6 +49,7 @@ class EndpointProcesses : public ::testing::Test {
  protected:
   EndpointProcesses() {
     allow_log("has ended: ");
+    allow_log("TCPX_E_PEER_GONE");  // of the plugin, which may see it first
     meet(peer_);
   }
   /// A connection to the peer, and the slot it advertises.
