@@ -156,6 +156,19 @@ TEST(ChunkRouter, AChannelThatBecomesFastAgainIsUsedAgain) {
   EXPECT_NEAR(static_cast<double>(network.posted(1) - before), 500, 60);
 }
 
+// New connections and untouched memory make the first chunks slow. That says nothing, and must not keep the channel idle.
+TEST(ChunkRouter, AChannelThatBeginsSlowlyIsAskedAgain) {
+  Network network({10, 10, 0.02, 0.02});
+  network.move(8);
+  network.set_rate(2, 10);
+  network.set_rate(3, 10);
+  for (int i = 0; i < 6000; ++i) network.move(2);  // short transfers, which the fast channels could carry alone
+  for (int i = 0; i < 10; ++i) network.move(128);
+  const uint64_t before = network.posted(2);
+  for (int i = 0; i < 10; ++i) network.move(128);
+  EXPECT_NEAR(static_cast<double>(network.posted(2) - before), 320, 16);
+}
+
 TEST(ChunkRouter, AnyNetworkDeliversEverything) {
   for (uint32_t seed = 1; seed < 200; ++seed) {
     std::vector<double> rates;

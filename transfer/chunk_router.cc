@@ -78,8 +78,24 @@ void ChunkRouter::delivered(size_t channel, uint64_t bytes, TimePoint now) {
   last_delivery_ = now;
   lane.outstanding -= std::min(lane.outstanding, bytes);
   lane.chunks -= lane.chunks > 0 ? 1 : 0;
-  lane.bytes += static_cast<double>(bytes);
-  ++lane.deliveries;
+  if (lane.cold > 0) {
+    --lane.cold;
+    lane.seconds = 0;
+  } else {
+    lane.bytes += static_cast<double>(bytes);
+    ++lane.deliveries;
+  }
+  forget_idle(now);
+}
+
+void ChunkRouter::forget_idle(TimePoint now) {
+  for (size_t i = 0; i < channels_; ++i) {
+    Lane& lane = lanes_[i];
+    if (lane.bytes <= 0 || lane.outstanding > 0 || now - lane.counted_to < kForget) continue;
+    const double own_seconds = kForgetChunks * lane.seconds / lane.deliveries;
+    if (std::chrono::duration<double>(now - lane.counted_to).count() < own_seconds) continue;
+    lane.bytes = lane.deliveries = lane.seconds = 0;
+  }
 }
 
 void ChunkRouter::closed(size_t channel) {

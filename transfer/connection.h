@@ -231,6 +231,7 @@ class Connection final : private PeerMessageSink {
   bool post_and_grant();
   Room look_for_room() const;
   std::optional<size_t> place(Transfer& transfer, uint64_t chunk, Room& room);
+  uint64_t queued_behind(const Transfer& transfer) const;
   bool regrant_lost();
   bool post_granted();
   bool tell(FrameType type, std::span<const std::byte> payload);

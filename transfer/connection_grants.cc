@@ -82,7 +82,7 @@ Connection::Room Connection::look_for_room() const {
 // Posts the chunk on the channel that suits it best. @param room is corrected when a channel turns out to have none
 std::optional<size_t> Connection::place(Transfer& transfer, uint64_t chunk, Room& room) {
   const uint64_t bytes = transfer.plan[chunk].bytes;
-  const uint64_t left = transfer.plan.transfer_bytes() - transfer.plan[chunk].offset;
+  const uint64_t left = transfer.plan.transfer_bytes() - transfer.plan[chunk].offset + queued_behind(transfer);
   while (const std::optional<size_t> path = router_.pick(room.open, bytes, left, room.refused)) {
     const bool posted = try_post(*path, transfer, chunk);
     if (posted) router_.posted(*path, bytes, now_);
@@ -91,6 +91,15 @@ std::optional<size_t> Connection::place(Transfer& transfer, uint64_t chunk, Room
     if (posted) return path;
   }
   return std::nullopt;
+}
+
+// Bytes of the transfers that come after this one. A few of them say enough: there is work for all channels.
+uint64_t Connection::queued_behind(const Transfer& transfer) const {
+  constexpr uint64_t kLookAhead = 64;
+  uint64_t bytes = 0;
+  const uint64_t first = static_cast<uint64_t>(transfer.id) + 1, end = std::min(end_of_grantable(), first + kLookAhead);
+  for (uint64_t id = first; id < end; ++id) bytes += transfers_[id % transfers_.size()].plan.transfer_bytes();
+  return bytes;
 }
 
 bool Connection::regrant_lost() {
