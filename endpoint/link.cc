@@ -75,13 +75,14 @@ bool Link::progress(bool readable) {
   advanced |= deliver_held();
   if (now_ >= next_deadline_) look_at_deadlines();
   advance_state();
-  if (state_ <= State::kClosing) advanced |= flush();
+  if (state_ <= State::kClosing && (now_ - flushed_at_ >= kCollect || stream_->backlog() >= kManyBytes)) advanced |= flush();
   return advanced;
 }
 
 // A short send is done when the kernel has it: it arrives then even if this process ends.
 bool Link::flush() {
   const bool advanced = stream_->flush();
+  if (advanced) flushed_at_ = now_;
   if (leaving_.empty() || stream_->backlog() > 0) return advanced;
   for (const uint64_t number : leaving_) {
     const auto found = local_.find(number);
@@ -317,6 +318,7 @@ void Link::fail(Status reason) {
   given_up_.clear();
   // What has come whole can still be received.
   std::erase_if(arrivals_, [](const auto& entry) { return !entry.second.with_data; });
+  arrived_ranges_ = 0;  // what has come whole has none
 }
 
 void Link::advance_state() {

@@ -13,10 +13,11 @@
 //   kWriteIn   a short message is being copied to the GPU
 //   kAnswer    write: all has been sent, the peer has not said that it is in place
 //
-// Ending early (deadline, cancel). In kGpu, kReadOut, kWindow, kLeaving and kPosted nothing is known to the peer, or what is
-// known can be taken back; the operation ends at once (after the copy). In kOffered the peer may say "go" at the same moment: it
-// is asked, and its answer is waited for. In kMoving the pipeline's transfer is let run to its end. Who waits longer than kGrace
-// for either closes the link, because only that makes sure that nothing touches the memory any more.
+// Ending early (deadline, cancel). In kGpu, kReadOut, kWindow and kPosted nothing is known to the peer, or what is known can be
+// taken back; the operation ends at once (after the copy). What is in kLeaving ends at once too, and may arrive all the same. In
+// kOffered the peer may say "go" at the same moment: it is asked, and its answer is waited for. In kMoving the pipeline's
+// transfer is let run to its end. Who waits longer than kGrace for either closes the link, because only that makes sure that
+// nothing touches the memory any more.
 #pragma once
 
 #include <array>
@@ -174,6 +175,7 @@ class Link final : private ControlSink {
   void tell_cancelled(const Operation& operation, bool offered);
   void end_early(Local& local, Status why);
   void give_up_receive(uint64_t sequence);
+  Arrival take_arrival(std::unordered_map<uint64_t, Arrival>::iterator arrived);
   void refuse_arrival(const Arrival& arrival);
   void end_moved(std::unique_ptr<Job> job, bool received);
   void gather(const std::vector<HeldRange>& ranges);
@@ -218,6 +220,7 @@ class Link final : private ControlSink {
   std::unordered_map<uint64_t, Local> local_;                   // by operation
   std::unordered_map<uint64_t, uint64_t> receives_;             // kPosted, by sequence
   std::unordered_map<uint64_t, Arrival> arrivals_;              // by sequence
+  size_t arrived_ranges_ = 0;                                   // lengths that `arrivals_` hold
   std::unordered_set<uint64_t> given_up_;                       // sequences of receives that ended before a send came
   std::unordered_map<uint64_t, std::unique_ptr<Job>> serving_;  // reads of the peer that wait for its "go"
   std::deque<RemoteCopy> remote_copies_;
@@ -241,7 +244,7 @@ class Link final : private ControlSink {
   OperationPayload decoded_;    // reused
   std::vector<std::byte> scratch_;
 
-  TimePoint now_, next_deadline_, next_alive_look_;
+  TimePoint now_, next_deadline_, next_alive_look_, flushed_at_;
   ConnectionStats stats_;
 };
 

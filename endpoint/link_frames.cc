@@ -62,7 +62,7 @@ Status Link::on_send(const ControlHeader& header, std::span<const std::byte> pay
   if (!with_data && header.bytes == 0) return unexpected(header, "a send of nothing that is not inline");
   if (with_data) TCPX_RETURN_IF_ERROR(count_inline(header, Window::kSends, window_cost(header.bytes)));
   if (arrivals_.contains(sequence)) return unexpected(header, concat("send ", sequence, " has come before"));
-  if (arrivals_.size() >= kMaxArrivals)
+  if (arrivals_.size() >= kMaxArrivals || arrived_ranges_ >= kMaxArrivedRanges)
     return Status(Code::kExhausted, "read \"send\"", concat(arrivals_.size(), " sends wait for a receive"));
   Arrival arrival{.number = header.operation,
                   .bytes = header.bytes,
@@ -89,6 +89,7 @@ Status Link::on_send(const ControlHeader& header, std::span<const std::byte> pay
   if (local != nullptr && local->phase == Phase::kPosted) {
     match(*local, std::move(arrival));
   } else {
+    arrived_ranges_ += arrival.lengths.size();
     arrivals_.emplace(sequence, std::move(arrival));
   }
   return Status::ok();

@@ -61,9 +61,7 @@ void Link::start(Local& local) {
       local.phase = Phase::kPosted;
       const auto arrived = arrivals_.find(operation.sequence);
       if (arrived == arrivals_.end()) return;
-      Arrival arrival = std::move(arrived->second);
-      arrivals_.erase(arrived);
-      return match(local, std::move(arrival));
+      return match(local, take_arrival(arrived));
     }
     case OperationKind::kRead:
       return offer(local, ControlType::kRead);
@@ -299,8 +297,14 @@ void Link::give_up_receive(uint64_t sequence) {
     given_up_.insert(sequence);
     return;
   }
-  refuse_arrival(arrived->second);
+  refuse_arrival(take_arrival(arrived));
+}
+
+Link::Arrival Link::take_arrival(std::unordered_map<uint64_t, Arrival>::iterator arrived) {
+  Arrival arrival = std::move(arrived->second);
   arrivals_.erase(arrived);
+  arrived_ranges_ -= arrival.lengths.size();
+  return arrival;
 }
 
 void Link::refuse_arrival(const Arrival& arrival) {

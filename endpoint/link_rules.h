@@ -21,6 +21,12 @@ inline constexpr size_t kMaxServed = 1u << 20;
 inline constexpr size_t kMuchBacklog = 16u << 20;
 /// Notifications that wait for the peer's window.
 inline constexpr size_t kMaxNotifyWaits = 65536;
+/// Frames are collected for so long after some have left, unless they are many: a system call for each would cost more than the
+/// wait. The first one after a pause leaves at once.
+inline constexpr Duration kCollect = std::chrono::microseconds(10);
+inline constexpr size_t kManyBytes = 64 * 1024;
+/// Ranges of the peer's sends that no receive has met.
+inline constexpr size_t kMaxArrivedRanges = 1u << 22;
 /// What an operation that ends early may still take before its connection is closed.
 inline constexpr Duration kGrace = std::chrono::seconds(5);
 /// What a connection that is closed may take to let transfers end that have begun.
