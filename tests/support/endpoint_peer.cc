@@ -36,7 +36,7 @@ std::string answer_of(const Status& status) {
 class Peer {
  public:
   explicit Peer(Endpoint& endpoint) : endpoint_(endpoint), bytes_(kMemoryBytes) {
-    for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<std::byte>(i % 251);
+    fill();
     memory_ = endpoint.register_memory(bytes_.data(), bytes_.size()).value();
   }
   std::string obey(const std::string& verb, uint64_t number) {
@@ -56,7 +56,10 @@ class Peer {
       const auto slot = endpoint_.advertise(conn_, range);
       return slot.is_ok() ? concat("slot ", to_hex_text(&*slot, sizeof *slot)) : answer_of(slot.status());
     }
-    if (verb == "send") return answer_of(endpoint_.send(conn_, {&range, 1}));
+    if (verb == "send") {
+      fill();  // writes of the other end may have been here
+      return answer_of(endpoint_.send(conn_, {&range, 1}));
+    }
     if (verb == "recv") return answer_of(endpoint_.recv(conn_, {&range, 1}));
     Status status;
     while (verb == "stream" && status.is_ok()) status = endpoint_.send(conn_, {&range, 1});
@@ -64,6 +67,9 @@ class Peer {
   }
 
  private:
+  void fill() {
+    for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<std::byte>(i % 251);
+  }
   Endpoint& endpoint_;
   std::vector<std::byte> bytes_;
   MemoryId memory_{};
