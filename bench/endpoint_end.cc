@@ -317,6 +317,8 @@ Result<std::unique_ptr<BenchEnd>> make_endpoint_end(const EndSetup& setup) {
   if (!memory.is_ok()) return memory.status();
   EndpointConfig config{
       .gpu_idx = setup.gpu, .listen_address = kLoopback, .plugin_path = *setup.plugin == '\0' ? kLinkedIn : setup.plugin};
+  // Many endpoints of one process share its cores, and must not all of them poll.
+  if (!setup.leads && setup.peers > 1) config.num_cpus = std::max(1u, std::thread::hardware_concurrency() / setup.peers);
   if (setup.inline_bytes >= 0) config.inline_bytes = static_cast<uint32_t>(setup.inline_bytes);
   std::vector<std::unique_ptr<Endpoint>> endpoints;
   while (endpoints.size() < (setup.leads ? 1 : setup.peers)) {
