@@ -148,10 +148,10 @@ class Endpoint::Impl {
   void sleep();
   void wake();
   Duration spin() const;
-  uint32_t cores() const;
 
   const EndpointConfig config_;
   EndpointParts parts_;
+  const uint32_t cores_;  // asked for once: the answer takes microseconds
   const EndpointIdentity identity_;
   const uint64_t born_in_;  // number of forks before
   Milliseconds timeout_{};

@@ -132,9 +132,11 @@ bool Link::progress_waiting() {
     while (!waits.empty()) {
       const auto found = local_.find(waits.front());
       const bool there = found != local_.end() && found->second.phase == Phase::kWindow;
-      if (there && !window_open(found->second)) break;
+      const bool open = there && window_open(found->second);
+      if (there && !open && !waits_too_long(found->second)) break;
       waits.pop_front();
-      if (there) begin_inline(found->second);
+      if (open) begin_inline(found->second);
+      if (there && !open) offer(found->second, ControlType::kSend);
       advanced = true;
     }
   }

@@ -105,6 +105,7 @@ class Link final : private ControlSink {
     Operation* operation = nullptr;
     TraceRange trace;
     Phase phase = Phase::kGpu;
+    TimePoint waits_since{};  // kWindow
     InlineCopies::Copy copy;  // kReadOut, kWriteIn
     bool has_copy = false;
     bool answered = false;              // write: the peer has said how it went, before the lane has
@@ -163,6 +164,7 @@ class Link final : private ControlSink {
   uint64_t& window_left(const Local& local);
   std::deque<uint64_t>& waits_of(const Local& local);
   bool window_open(const Local& local);
+  bool waits_too_long(const Local& local) const;
   void begin_inline(Local& local);
   void send_inline(Local& local);
   void match(Local& local, Arrival arrival);

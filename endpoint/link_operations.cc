@@ -69,13 +69,19 @@ void Link::start(Local& local) {
     case OperationKind::kWrite:
       break;
   }
-  const bool sends = operation.kind == OperationKind::kSend;
-  const uint64_t left = window_left_[static_cast<size_t>(sends ? Window::kSends : Window::kRest)];
-  const bool fits = operation.bytes <= shared_.inline_bytes && (!sends || left >= window_cost(operation.bytes));
-  if (operation.bytes != 0 && !fits) return offer(local, sends ? ControlType::kSend : ControlType::kWrite);
+  if (operation.bytes > shared_.inline_bytes)
+    return offer(local, operation.kind == OperationKind::kSend ? ControlType::kSend : ControlType::kWrite);
   local.phase = Phase::kWindow;
   if (waits_of(local).empty() && window_open(local)) return begin_inline(local);
   waits_of(local).push_back(static_cast<uint64_t>(operation.id));
+  local.waits_since = now_;
+}
+
+// Sends of several threads may stand here in another order than their receives will be posted in. So whoever waits for long is
+// offered like a long message, which needs no part of the window; the rest wait, because that is faster.
+bool Link::waits_too_long(const Local& local) const {
+  return local.operation->kind == OperationKind::kSend && local.operation->bytes > 0 &&
+         now_ - local.waits_since >= kWindowPatience;
 }
 
 void Link::offer(Local& local, ControlType type) {

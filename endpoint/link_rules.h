@@ -14,6 +14,8 @@ inline constexpr uint64_t kInlineWindowBytes = 1u << 20;
 constexpr uint64_t window_cost(uint64_t bytes) {
   return bytes + 64;
 }
+/// A short send that has waited so long for the window goes through the pipeline.
+inline constexpr Duration kWindowPatience = std::chrono::milliseconds(1);
 /// Sends of a peer that no receive has met; writes and reads of a peer that are under way.
 inline constexpr size_t kMaxArrivals = 1u << 20;
 inline constexpr size_t kMaxServed = 1u << 20;

@@ -73,6 +73,7 @@ Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts par
 Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config)
     : config_(config),
       parts_(std::move(parts)),
+      cores_(config.num_cpus != 0 ? config.num_cpus : std::thread::hardware_concurrency()),
       identity_(new_identity(config.gpu_idx)),
       born_in_(count_forks()),
       registry_(identity_.instance),
@@ -162,19 +163,15 @@ Status Endpoint::Impl::check_process() const {
                 "this process is a fork of the one that made the endpoint, and has none of its threads: start a program instead");
 }
 
-uint32_t Endpoint::Impl::cores() const {
-  return config_.num_cpus != 0 ? config_.num_cpus : std::thread::hardware_concurrency();
-}
-
 Duration Endpoint::Impl::spin() const {
-  return Backoff::cores_are_few(cores()) ? Duration::zero() : kSpin;
+  return Backoff::cores_are_few(cores_) ? Duration::zero() : kSpin;
 }
 
 void Endpoint::Impl::run() {
   MemoryOps& memory = *parts_.memory;
   if (const auto path = memory.pci_path(config_.gpu_idx)) run_near(read_numa_node(*path));
   if (memory.has_gpu()) (void)memory.set_current_device(config_.gpu_idx);
-  Backoff backoff(cores());
+  Backoff backoff(cores_);
   TimePoint busy_until = Clock::steady().now();
   while (!stop_progress_) {
     bool advanced = false, polls = false, much = false;

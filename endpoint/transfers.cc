@@ -133,7 +133,7 @@ Status Endpoint::Impl::fill(Operation& operation, std::span<const LocalRange> ra
 
 Status Endpoint::Impl::wait(OperationId id, std::optional<Milliseconds> timeout) {
   const Deadline deadline = Deadline::after(timeout.value_or(timeout_ + kWaitBeyondDeadline));
-  Backoff backoff(cores());
+  Backoff backoff(cores_);
   for (;;) {
     const bool ended = config_.progress_thread
                            ? operations_.wait(id, deadline, spin() == Duration::zero() ? Duration::zero() : kWaitSpin)
