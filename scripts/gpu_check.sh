@@ -143,6 +143,9 @@ run_tests() {
     sanitize memcheck 100 "test_unpack_random, kernel" "$build/tests/test_unpack_random" --gtest_filter='*Gpu*'
     sanitize memcheck 30 "test_memory_ops" "$build/tests/test_memory_ops"
     sanitize memcheck 60 "test_gpu_pattern" "$build/tests/test_gpu_pattern"
+    sanitize memcheck 60 "test_segment_copier" "$build/tests/test_segment_copier" --gtest_filter='*Gpu*'
+    sanitize memcheck 100 "test_endpoint_gpu" "$build/tests/test_endpoint_gpu" \
+      --gtest_filter='*EverySize*:*Scattered*:*HostAndGpu*'
     # Not the exhaustive alignment cases: racecheck slows a launch down a thousandfold.
     sanitize racecheck 100 "test_unpack_gpu, kernel, random lists" "$build/tests/test_unpack_gpu" --gtest_filter='*RandomLists*kernel*'
     sanitize initcheck 60 "test_unpack_gpu, kernel" "$build/tests/test_unpack_gpu" --gtest_filter='*kernel*'

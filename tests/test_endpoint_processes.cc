@@ -34,7 +34,8 @@ class PeerProcess {
     tell(line);
     return answer();
   }
-  void signal(int number) { child_.send_signal(number); }
+  void stop() { child_.stop(); }
+  void go_on() { child_.send_signal(SIGCONT); }
   void kill() {
     child_.send_signal(SIGKILL);
     (void)child_.wait();
@@ -142,7 +143,7 @@ TEST_P(EndpointKilled, WhileEverythingIsUnderWay) {
   const auto& [kind, bytes, ranges] = GetParam();
   const auto other = make_endpoint();
   const auto [there, here] = connect_pair(*other, *endpoint_);
-  peer_.signal(SIGSTOP);
+  peer_.stop();
   const auto ids = start(kind, bytes, ranges, kCallTime);
   const bool is_done = std::string(kind) == "send" && bytes == kShort;
   for (const OperationId id : ids) {
@@ -213,11 +214,11 @@ TEST_F(EndpointProcesses, NotificationsToAProcessThatIsGoneAreRefused) {
 TEST_F(EndpointProcesses, AStoppedProcessIsGivenUpAtTheDeadline) {
   allow_log("did not end within");
   for (const char* kind : {"recv", "write"}) {
-    peer_.signal(SIGSTOP);
+    peer_.stop();
     const TimePoint begin = Clock::steady().now();
     EXPECT_EQ(count_ended(start(kind, kBulk, 1, std::chrono::milliseconds(200)), Code::kTimeout), kCount);
     RecordProperty(kind, static_cast<int>((Clock::steady().now() - begin).count() / 1'000'000));
-    peer_.signal(SIGCONT);
+    peer_.go_on();
   }
   // The writes could not be taken back, so their connection was closed; the process itself goes on.
   EXPECT_EQ(peer_.ask("recv 100").substr(0, 6), "failed");
@@ -230,7 +231,7 @@ TEST_F(EndpointProcesses, AStoppedProcessIsGivenUpAtTheDeadline) {
 TEST_F(EndpointProcesses, AConnectIsGivenUpWhenTheProcessDies) {
   PeerProcess second;
   const uint16_t port = second.port();
-  second.signal(SIGSTOP);
+  second.stop();
   auto connecting =
       std::async(std::launch::async, [&] { return endpoint_->connect("127.0.0.1", 0, port, std::chrono::seconds(2)); });
   second.kill();

@@ -71,6 +71,12 @@ void ChildProcess::send_signal(int signal_number) {
   ::kill(pid_, signal_number);
 }
 
+void ChildProcess::stop() {
+  send_signal(SIGSTOP);
+  siginfo_t info{};
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED), 0);
+}
+
 bool ChildProcess::has_ended() const {
   siginfo_t info{};
   EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT), 0);

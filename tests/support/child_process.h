@@ -25,6 +25,8 @@ class ChildProcess {
   /// Reads lines until one equals `line`. False at the end of the output or at the deadline.
   bool wait_for_line(const std::string& line, Deadline deadline);
   void send_signal(int signal_number);
+  /// Sends SIGSTOP and returns when no thread of it runs any more.
+  void stop();
   /// True once it has ended; `wait` still tells how.
   bool has_ended() const;
   /// Waits for its end. @return wait status as waitpid(2) tells it.

@@ -1,0 +1,214 @@
+// Endpoints over a real GPU: memory of every kind of transfer, the place of transfers between the application's kernels and
+// copies, and that "done" means applied. Skipped without a GPU.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/memory_ops.h"
+#include "device/cuda_handles.h"
+#include "device/gpu_pattern.h"
+#include "device/gpu_presence.h"
+#include "device/signal_kernel.h"
+#include "tests/support/endpoint_pair.h"
+#include "tests/support/expect_log.h"
+
+namespace tcpx::testing {
+namespace {
+
+constexpr size_t kMiB = 1 << 20;
+constexpr size_t kMemoryBytes = 8 * kMiB;
+
+class EndpointGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!memory_->has_gpu()) GTEST_SKIP() << gpu_count().status().detail();
+    ASSERT_TRUE(memory_->set_current_device(0).is_ok());
+    pattern_ = GpuPattern::create(0, *memory_).value();
+    flag_ = memory_->allocate_mapped(0, 4096).value();
+    source_ = memory_->allocate_device(0, kMemoryBytes).value();
+    target_ = memory_->allocate_device(0, kMemoryBytes).value();
+    from_ = make_endpoint();
+    to_ = make_endpoint();
+    ASSERT_TRUE(from_ && to_);
+    std::tie(there_, here_) = connect_pair(*from_, *to_);
+    from_memory_ = from_->register_memory(source_.device(), kMemoryBytes).value();
+    to_memory_ = to_->register_memory(target_.device(), kMemoryBytes).value();
+    slot_ = to_->advertise(here_, {to_memory_, target_.device(), kMemoryBytes}).value();
+  }
+  void TearDown() override {
+    if (flag_) release();
+    from_.reset();
+    to_.reset();
+  }
+
+  /// New bytes at the source, none of them at the target.
+  void refill() {
+    ++seed_;
+    ASSERT_TRUE(pattern_->fill(source_.device(), kMemoryBytes, seed_).is_ok());
+    ASSERT_TRUE(pattern_->fill(target_.device(), kMemoryBytes, ~seed_).is_ok());
+  }
+  LocalRange source(size_t off, size_t bytes) { return {from_memory_, source_.device() + off, bytes}; }
+  LocalRange target(size_t off, size_t bytes) { return {to_memory_, target_.device() + off, bytes}; }
+  void expect_arrived(size_t to_off, size_t bytes, size_t from_off) {
+    if (bytes == 0) return;
+    const auto check = pattern_->check(target_.device() + to_off, bytes, seed_, from_off);
+    ASSERT_TRUE(check.is_ok()) << check.status().to_string();
+    EXPECT_EQ(check->wrong, 0u) << bytes << " bytes at " << to_off;
+  }
+  void expect_untouched(size_t to_off, size_t bytes) {
+    if (bytes == 0) return;
+    const auto check = pattern_->check(target_.device() + to_off, bytes, ~seed_, to_off);
+    ASSERT_TRUE(check.is_ok()) << check.status().to_string();
+    EXPECT_EQ(check->wrong, 0u) << bytes << " bytes at " << to_off;
+  }
+  /// `stream` stands still until release.
+  void hold(const Stream& stream) {
+    std::atomic_ref(*reinterpret_cast<uint32_t*>(flag_.host())).store(0);
+    ASSERT_EQ(launch_await_flag(reinterpret_cast<uint32_t*>(flag_.device()), 1, stream.view().get()), cudaSuccess);
+  }
+  void release() { std::atomic_ref(*reinterpret_cast<uint32_t*>(flag_.host())).store(1); }
+
+  std::unique_ptr<MemoryOps> memory_ = make_machine_memory_ops();
+  std::unique_ptr<GpuPattern> pattern_;
+  MemoryBuffer flag_, source_, target_;
+  std::unique_ptr<Endpoint> from_, to_;
+  ConnId there_{}, here_{};
+  MemoryId from_memory_{}, to_memory_{};
+  RemoteSlot slot_{};
+  uint64_t seed_ = 0;
+};
+
+TEST_F(EndpointGpu, EverySizeByEveryVerb) {
+  for (const size_t bytes : {size_t{1}, size_t{8}, size_t{4097}, size_t{16384}, size_t{16385}, kMiB + 3, 5 * kMiB + 1}) {
+    const size_t from_off = 4099, to_off = 77;
+    for (const int verb : {0, 1, 2}) {
+      refill();
+      const LocalRange local = source(from_off, bytes), remote = target(to_off, bytes);
+      Status status;
+      if (verb == 0) {
+        const auto receive = to_->recv_async(here_, {&remote, 1});
+        ASSERT_TRUE(receive.is_ok());
+        status = from_->send(there_, {&local, 1});
+        ASSERT_TRUE(to_->wait(*receive).is_ok());
+      } else if (verb == 1) {
+        const RemoteRange range{slot_, to_off};
+        status = from_->write(there_, {&local, 1}, {&range, 1});
+      } else {
+        const RemoteSlot from_slot = from_->advertise(there_, source(0, kMemoryBytes)).value();
+        const RemoteRange range{from_slot, from_off};
+        status = to_->read(here_, {&remote, 1}, {&range, 1});
+      }
+      ASSERT_TRUE(status.is_ok()) << status.to_string();
+      expect_arrived(to_off, bytes, from_off);
+      expect_untouched(0, to_off);
+      expect_untouched(to_off + bytes, 4096);
+    }
+  }
+}
+
+TEST_F(EndpointGpu, ScatteredRangesKeepTheirNeighbours) {
+  constexpr size_t kRange = 3001, kStride = 4096, kCount = 1000;
+  refill();
+  std::vector<LocalRange> local;
+  std::vector<RemoteRange> remote;
+  for (size_t i = 0; i < kCount; ++i) {
+    local.push_back(source(i * 37 % kCount * kStride + 5, kRange));
+    remote.push_back({slot_, i * 11 % kCount * kStride + 9});
+  }
+  const Status status = from_->write(there_, local, remote);
+  ASSERT_TRUE(status.is_ok()) << status.to_string();
+  for (size_t i = 0; i < kCount; i += 13) {
+    const size_t to_off = i * 11 % kCount * kStride + 9;
+    expect_arrived(to_off, kRange, i * 37 % kCount * kStride + 5);
+    expect_untouched(to_off + kRange, kStride - kRange - 9);
+  }
+}
+
+TEST_F(EndpointGpu, MemoryIsReadOnlyBehindTheStream) {
+  for (const size_t bytes : {size_t{64}, 2 * kMiB}) {
+    refill();
+    auto stream = Stream::create().value();
+    hold(stream);
+    // What the transfer is to carry comes into the source only when the stream goes on.
+    ASSERT_EQ(
+        cudaMemcpyAsync(source_.device(), source_.device() + 4 * kMiB, bytes, cudaMemcpyDeviceToDevice, stream.view().get()),
+        cudaSuccess);
+    const LocalRange local = source(0, bytes);
+    const RemoteRange remote{slot_, 0};
+    SubmitOptions options;
+    options.after_stream = stream.view().get();
+    const auto write = from_->write_async(there_, {&local, 1}, {&remote, 1}, options);
+    ASSERT_TRUE(write.is_ok()) << write.status().to_string();
+    EXPECT_EQ(from_->wait(*write, std::chrono::milliseconds(30)).code(), Code::kTimeout);
+    release();
+    const Status status = from_->wait(*write);
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    expect_arrived(0, bytes, 4 * kMiB);
+  }
+}
+
+TEST_F(EndpointGpu, AStreamWaitsForAReceive) {
+  for (const size_t bytes : {size_t{64}, 2 * kMiB}) {
+    refill();
+    const LocalRange remote = target(0, bytes), local = source(0, bytes);
+    SubmitOptions options;
+    options.completion_event = true;
+    const auto receive = to_->recv_async(here_, {&remote, 1}, options);
+    ASSERT_TRUE(receive.is_ok()) << receive.status().to_string();
+    const auto event = to_->completion_event(*receive);
+    ASSERT_TRUE(event.is_ok()) << event.status().to_string();
+    auto stream = Stream::create().value();
+    ASSERT_EQ(cudaStreamWaitEvent(stream.view().get(), static_cast<cudaEvent_t>(*event), 0), cudaSuccess);
+    // Copies what the receive brings, although it is given to the GPU before there is anything.
+    ASSERT_EQ(
+        cudaMemcpyAsync(target_.device() + 4 * kMiB, target_.device(), bytes, cudaMemcpyDeviceToDevice, stream.view().get()),
+        cudaSuccess);
+    const Status sent = from_->send(there_, {&local, 1});
+    ASSERT_TRUE(sent.is_ok()) << sent.to_string();
+    ASSERT_TRUE(stream.view().synchronize().is_ok());
+    expect_arrived(4 * kMiB, bytes, 0);
+    EXPECT_TRUE(to_->wait(*receive).is_ok());
+  }
+}
+
+TEST_F(EndpointGpu, AnEventFiresForAReceiveThatIsGivenUp) {
+  const LocalRange remote = target(0, 64);
+  SubmitOptions options;
+  options.completion_event = true;
+  const auto receive = to_->recv_async(here_, {&remote, 1}, options);
+  ASSERT_TRUE(receive.is_ok()) << receive.status().to_string();
+  auto stream = Stream::create().value();
+  ASSERT_EQ(cudaStreamWaitEvent(stream.view().get(), static_cast<cudaEvent_t>(*to_->completion_event(*receive)), 0), cudaSuccess);
+  ASSERT_TRUE(to_->cancel(*receive).is_ok());
+  EXPECT_TRUE(stream.view().synchronize().is_ok());
+  EXPECT_EQ(to_->wait(*receive).code(), Code::kCancelled);
+}
+
+// The next kernel sees all of it, again and again, in whatever way it came.
+TEST_F(EndpointGpu, DoneMeansApplied) {
+  for (int round = 0; round < 200; ++round) {
+    refill();
+    const size_t bytes = round % 3 == 0 ? 8 : round % 3 == 1 ? 12345 : kMiB / 2 + 7;
+    const LocalRange local = source(0, bytes);
+    const RemoteRange remote{slot_, 0};
+    ASSERT_TRUE(from_->write(there_, {&local, 1}, {&remote, 1}).is_ok());
+    expect_arrived(0, bytes, 0);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(EndpointGpu, HostAndGpuMemoryDoNotMix) {
+  std::vector<std::byte> host(64);
+  const MemoryId id = from_->register_memory(host.data(), host.size()).value();
+  const LocalRange mixed[] = {source(0, 64), {id, host.data(), 64}};
+  EXPECT_EQ(from_->send_async(there_, mixed).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(from_->register_memory(host.data(), 64, MemoryType::kCuda).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(from_->register_memory(source_.device(), 64, MemoryType::kHost).status().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tcpx::testing
