@@ -112,13 +112,15 @@ void EndpointTest::set_up(const EndpointSetup& setup) {
 
 Side EndpointTest::make(EndpointConfig config) {
   EndpointParts parts;
-  parts.memory = make_host_memory_ops();
+  // The fake's pool is host memory everywhere.
+  const bool fake = setup_.plugin == PluginKind::kFake;
+  parts.memory = fake ? make_host_memory_ops() : make_machine_memory_ops();
   parts.plugin = plugin_;
-  parts.unpacker = make_unpacker(UnpackKind::kHost, 0, *parts.memory).value();
+  parts.unpacker = make_unpacker(fake ? UnpackKind::kHost : UnpackKind::kAuto, 0, *parts.memory).value();
   parts.lane = parts.memory->make_copy_lane(0).value();
   parts.devices = ChannelDevices(setup_.channels, 0);
   parts.settings.channels = setup_.channels;
-  if (setup_.plugin == PluginKind::kFake) parts.settings.chunk_bytes = 64 << 10;
+  if (fake) parts.settings.chunk_bytes = 64 << 10;
   parts.public_address = "127.0.0.1";
   parts.path = "test";
   config.listen_address = config.public_address = "127.0.0.1";
