@@ -1,6 +1,5 @@
 // Endpoints over a real GPU: memory of every kind of transfer, the place of transfers between the application's kernels and
 // copies, and that "done" means applied. Skipped without a GPU.
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
