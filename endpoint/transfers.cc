@@ -181,6 +181,7 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
       (void)found->second.link->progress(false);
     }
   }
+  wake();  // what could not leave at once is the thread's
   return status;
 }
 
