@@ -10,6 +10,20 @@
 
 namespace tcpx {
 
+namespace {
+
+Result<bool> is_reached(const std::vector<std::unique_ptr<GpuMark>>& marks) {
+  bool all = true;
+  for (const auto& mark : marks) {
+    const auto reached = mark->reached();
+    if (!reached.is_ok()) return reached;
+    all &= *reached;
+  }
+  return all;
+}
+
+}  // namespace
+
 Link::Link(const LinkShared& shared, ConnId id, LinkParts parts, std::string path)
     : shared_(shared),
       id_(id),
@@ -101,32 +115,23 @@ bool Link::needs_polling() const {
 // Application's GPU work, and the peer's window.
 bool Link::progress_waiting() {
   bool advanced = false;
-  for (size_t i = 0; i < gpu_waits_.size();) {
-    const auto found = local_.find(gpu_waits_[i]);
-    bool keep = found != local_.end() && found->second.phase == Phase::kGpu;
-    if (keep) {
-      Local& local = found->second;
-      Status failed;
-      keep = false;
-      for (const auto& mark : local.operation->after) {
-        const auto reached = mark->reached();
-        if (!reached.is_ok()) failed = reached.status();
-        if (reached.is_ok() && !*reached) keep = true;
-      }
-      if (!failed.is_ok()) {
-        keep = false;
-        end_early(local, failed);
-      } else if (!keep) {
-        start(local);
-      }
-    }
-    if (keep) {
-      ++i;
+  // Apart, because what starts may fail, and with it the link, which forgets who waits.
+  std::vector<uint64_t> waiting = std::exchange(gpu_waits_, {});
+  for (const uint64_t number : waiting) {
+    const auto found = local_.find(number);
+    if (found == local_.end() || found->second.phase != Phase::kGpu) continue;
+    Local& local = found->second;
+    const Result<bool> ready = is_reached(local.operation->after);
+    if (ready.is_ok() && !*ready) {
+      gpu_waits_.push_back(number);
       continue;
     }
-    gpu_waits_[i] = gpu_waits_.back();
-    gpu_waits_.pop_back();
     advanced = true;
+    if (ready.is_ok()) {
+      start(local);
+    } else {
+      end_early(local, ready.status());
+    }
   }
   for (auto& waits : window_waits_) {
     while (!waits.empty()) {
