@@ -414,6 +414,7 @@ TEST(CApiLibrary, NothingElseIsExported) {
   if (std::string(TCPX_NM).empty()) GTEST_SKIP() << "nm (binutils) was not found when this was built";
   std::set<std::string> exported;
   for (const std::string& symbol : testing::exported_symbols(TCPX_NM, TCPX_LIBRARY)) exported.insert(plain_name(symbol));
+  exported.erase("tcpx::Endpoint::kMaxRanges");  // a constant of the header, which is a symbol only without optimisation
   std::set<std::string> wanted = kNames;
   wanted.insert(kEndpointNames.begin(), kEndpointNames.end());
   EXPECT_EQ(exported, wanted);
