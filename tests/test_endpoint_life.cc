@@ -140,8 +140,8 @@ TEST_P(EndpointLife, WhatIsGivenUpWhileItMovesEndsOnceAtEachEnd) {
 
 TEST_P(EndpointLife, WritesAndReadsAreGivenUp) {
   const RemoteRange whole{b_->advertise(b_.conn, in_).value(), 0};
-  for (int round = 0; round < 20; ++round) {
-    for (const bool writes : {true, false}) {
+  for (const bool writes : {true, false}) {
+    for (int round = 0; round < 20; ++round) {
       const auto id =
           writes ? a_->write_async(a_.conn, {&out_, 1}, {&whole, 1}) : a_->read_async(a_.conn, {&out_, 1}, {&whole, 1});
       ASSERT_TRUE(id.is_ok());
@@ -149,6 +149,10 @@ TEST_P(EndpointLife, WritesAndReadsAreGivenUp) {
       ASSERT_TRUE(a_->cancel(*id).is_ok());
       const Status status = a_->wait(*id, milliseconds(20000));
       EXPECT_TRUE(status.is_ok() || status.code() == Code::kCancelled) << status.to_string();
+    }
+    // A write that was given up may still be on its way into the target's memory, but no longer when one behind it is done.
+    if (writes) {
+      EXPECT_TRUE(a_->write(a_.conn, {&out_, 1}, {&whole, 1}).is_ok());
     }
   }
   fill_pattern(source_.span(), 1);
