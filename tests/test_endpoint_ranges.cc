@@ -165,36 +165,40 @@ TEST_P(EndpointRanges, OneWriteGoesToSeveralSlots) {
   EXPECT_TRUE(verify_pattern(second.span(), 3, 9999).is_ok());
 }
 
+// Every write has a place of its own: operations of a connection that are under way together have no order.
 TEST_P(EndpointRanges, BothEndsWriteAndReadAtOnce) {
-  constexpr size_t kBytes = 400000, kSmall = 1000;
-  constexpr int kRounds = 20;
+  constexpr size_t kBytes = 400000, kSmall = 1000, kRounds = 20;
   GuardedBuffer mine[2] = {GuardedBuffer(kBytes), GuardedBuffer(kBytes)};
-  GuardedBuffer advertised[2] = {GuardedBuffer(kBytes), GuardedBuffer(kBytes)};
-  GuardedBuffer fetched[2] = {GuardedBuffer(kSmall), GuardedBuffer(kSmall)};
+  GuardedBuffer written[2] = {GuardedBuffer(kRounds * kBytes), GuardedBuffer(kRounds * kBytes)};
+  GuardedBuffer asked[2] = {GuardedBuffer(kSmall), GuardedBuffer(kSmall)};
+  GuardedBuffer fetched[2] = {GuardedBuffer(kRounds * kSmall), GuardedBuffer(kRounds * kSmall)};
   testing::Side* sides[2] = {&a_, &b_};
-  LocalRange out[2], into[2];
-  std::vector<RemoteSlot> slots;
-  for (int i = 0; i < 2; ++i) {
-    fill_pattern(mine[i].span(), static_cast<uint64_t>(i));
-    fill_pattern(advertised[i].span(), 50);
-    out[i] = range(*sides[i], mine[i].span());
-    into[i] = range(*sides[i], fetched[i].span());
-    slots.push_back((*sides[i])->advertise(sides[i]->conn, range(*sides[i], advertised[i].span())).value());
+  RemoteSlot to_write[2], to_read[2];
+  for (size_t i = 0; i < 2; ++i) {
+    fill_pattern(mine[i].span(), i);
+    fill_pattern(asked[i].span(), 50 + i);
+    to_write[i] = (*sides[i])->advertise(sides[i]->conn, range(*sides[i], written[i].span())).value();
+    to_read[i] = (*sides[i])->advertise(sides[i]->conn, range(*sides[i], asked[i].span())).value();
   }
   std::vector<Result<OperationId>> ids[2];
-  for (int round = 0; round < kRounds; ++round) {
-    for (int i = 0; i < 2; ++i) {
-      const RemoteRange whole{slots[1 - static_cast<size_t>(i)], 0};
-      ids[i].push_back((*sides[i])->write_async(sides[i]->conn, {&out[i], 1}, {&whole, 1}));
-      ids[i].push_back((*sides[i])->read_async(sides[i]->conn, {&into[i], 1}, {&whole, 1}));
+  for (size_t round = 0; round < kRounds; ++round) {
+    for (size_t i = 0; i < 2; ++i) {
+      const LocalRange out = range(*sides[i], mine[i].span());
+      const LocalRange into = range(*sides[i], fetched[i].span().subspan(round * kSmall, kSmall));
+      const RemoteRange target{to_write[1 - i], round * kBytes}, source{to_read[1 - i], 0};
+      ids[i].push_back((*sides[i])->write_async(sides[i]->conn, {&out, 1}, {&target, 1}));
+      ids[i].push_back((*sides[i])->read_async(sides[i]->conn, {&into, 1}, {&source, 1}));
     }
   }
-  for (int i = 0; i < 2; ++i) {
+  for (size_t i = 0; i < 2; ++i) {
     for (const auto& id : ids[i]) ASSERT_TRUE(done(*sides[i], id));
   }
-  for (int i = 0; i < 2; ++i) {
-    EXPECT_TRUE(verify_pattern(advertised[1 - i].span(), static_cast<uint64_t>(i)).is_ok());
-    EXPECT_TRUE(mine[i].guards_intact() && advertised[i].guards_intact() && fetched[i].guards_intact());
+  for (size_t i = 0; i < 2; ++i) {
+    for (size_t round = 0; round < kRounds; ++round) {
+      EXPECT_TRUE(verify_pattern(written[1 - i].span().subspan(round * kBytes, kBytes), i).is_ok()) << "write " << round;
+      EXPECT_TRUE(verify_pattern(fetched[i].span().subspan(round * kSmall, kSmall), 50 + (1 - i)).is_ok()) << "read " << round;
+    }
+    EXPECT_TRUE(mine[i].guards_intact() && written[i].guards_intact() && fetched[i].guards_intact());
   }
 }
 
