@@ -145,7 +145,7 @@ class Endpoint::Impl {
   bool needs_polling() TCPX_REQUIRES(progress_mutex_);
   uint64_t chunks_in_flight() TCPX_REQUIRES(progress_mutex_);
   void watch(Served& served, bool on) TCPX_REQUIRES(progress_mutex_);
-  void sleep();
+  void sleep(std::optional<Duration> longest);
   void wake();
   Duration spin() const;
 

@@ -1,4 +1,5 @@
 // The part of an Endpoint that makes progress.
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -178,8 +179,8 @@ void Endpoint::Impl::run() {
     {
       const MutexLock lock(progress_mutex_);
       advanced = turn();
-      polls = needs_polling();
-      much = chunks_in_flight() >= Backoff::kMuchUnderWay;
+      polls = !advanced && needs_polling();
+      much = polls && chunks_in_flight() >= Backoff::kMuchUnderWay;
     }
     while (asides_.load() > 0) std::this_thread::yield();
     const TimePoint now = Clock::steady().now();
@@ -187,23 +188,35 @@ void Endpoint::Impl::run() {
       backoff.reset();
       busy_until = now + spin();
     } else if (polls) {
-      backoff.wait(much);
+      switch (backoff.next(much)) {
+        case Backoff::Step::kSpin:
+          break;
+        case Backoff::Step::kYield:
+          std::this_thread::yield();
+          break;
+        case Backoff::Step::kSleep:
+          sleep(backoff.pause(much));
+      }
     } else if (now >= busy_until) {
-      sleep();
+      sleep(idle_.load() ? std::nullopt : std::optional<Duration>(operations_.outstanding() > 0 ? kLookEvery : kLookWhenIdle));
       busy_until = Clock::steady().now() + spin();
     }
   }
 }
 
-// Until something happens. Who submits looks at `sleeping_` after it has put its operation into the queue, this looks at the
+// Until something happens that is announced, or so long. Who submits looks at `sleeping_` after it has put its operation into the queue, this looks at the
 // queue after it has said that it sleeps: one of the two sees the other.
-void Endpoint::Impl::sleep() {
+void Endpoint::Impl::sleep(std::optional<Duration> longest) {
   sleeping_.store(true, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (submitted_.size_approx() == 0 && !stop_progress_ && asides_.load() == 0) {
-    epoll_event event{};
-    const Milliseconds pause = operations_.outstanding() > 0 ? kLookEvery : kLookWhenIdle;
-    (void)::epoll_wait(epoll_.get(), &event, 1, idle_.load() ? -1 : static_cast<int>(pause.count()));
+    pollfd events{.fd = epoll_.get(), .events = POLLIN, .revents = 0};  // epoll_wait knows only whole milliseconds
+    timespec pause{};
+    if (longest) {
+      const auto seconds = std::chrono::floor<std::chrono::seconds>(*longest);
+      pause = {.tv_sec = seconds.count(), .tv_nsec = static_cast<long>((*longest - seconds).count())};
+    }
+    (void)::ppoll(&events, 1, longest ? &pause : nullptr, nullptr);
     uint64_t wakes = 0;
     (void)!::read(event_.get(), &wakes, sizeof wakes);
   }

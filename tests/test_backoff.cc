@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <utility>
+
 namespace tcpx {
 namespace {
 
@@ -40,6 +43,24 @@ TEST(Backoff, KeepsPollingWhereThereIsACoreForEach) {
     EXPECT_EQ(spins_and_yields(backoff, true), std::pair(Backoff::kSpins, Backoff::kYields)) << cores;
   }
   for (const uint32_t cores : {1u, 2u, 3u}) EXPECT_TRUE(Backoff::cores_are_few(cores));
+}
+
+TEST(Backoff, SleepsLongerWhileMuchIsUnderWayAndNothingComes) {
+  Backoff backoff(2);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(backoff.pause(false), Backoff::kSleep);
+    EXPECT_EQ(backoff.pause(false), Backoff::kSleep);
+    std::chrono::microseconds expected = Backoff::kSleep, slept{0};
+    for (int i = 0; i < 7; ++i, expected *= 2) {
+      const auto pause = backoff.pause(true);
+      EXPECT_EQ(pause, expected);
+      EXPECT_LE(pause, slept + Backoff::kSleep);  // never late by more than it has waited
+      slept += pause;
+    }
+    EXPECT_EQ(backoff.pause(true), Backoff::kLongestSleep);
+    EXPECT_EQ(backoff.pause(false), Backoff::kSleep);
+    backoff.reset();
+  }
 }
 
 }  // namespace

@@ -1,14 +1,20 @@
-// How a loop that drives connections waits when nothing advances: spins, then yields, then sleeps for 50 us at a time, because a
-// tool shares its machine with the plugin's own threads.
+// How a loop that drives connections waits when nothing advances: spins, then yields, then sleeps, because a tool shares its
+// machine with the plugin's own threads.
+//
+// While several chunks are under way every sleep is twice as long as the one before, so that a loop whose chunks are slow to come
+// (many peers share the network, and the machine) is not awake for most of the time in vain: 64 of them that woke every 50 us made
+// two cores move 1 GB/s instead of 2.4. It is late by no more than it has already waited, and what is under way lasts meanwhile.
 //
 // With few cores, polling takes them from the very threads that are waited for: the scheduler gives a thread that polls and
 // yields as much of a core as the I/O thread that moves the bytes. So there, while much is under way, the loop sleeps almost at
 // once: what is under way lasts longer than the sleep, and nothing is lost.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <thread>
+#include <utility>
 
 namespace tcpx {
 
@@ -20,7 +26,10 @@ class Backoff {
   explicit Backoff(uint32_t cores = std::thread::hardware_concurrency()) : few_cores_(cores_are_few(cores)) {}
 
   /// Something advanced.
-  void reset() { idle_ = 0; }
+  void reset() {
+    idle_ = 0;
+    pause_ = kSleep;
+  }
   /// Nothing did. @param much_under_way several chunks are in flight, so that being late by a sleep costs nothing.
   void wait(bool much_under_way = false) {
     switch (next(much_under_way)) {
@@ -29,7 +38,7 @@ class Backoff {
       case Step::kYield:
         return std::this_thread::yield();
       case Step::kSleep:
-        return std::this_thread::sleep_for(kSleep);
+        return std::this_thread::sleep_for(pause(much_under_way));
     }
   }
   /// Counts the turn and says what to do in it.
@@ -38,6 +47,12 @@ class Backoff {
     if (few_cores_ && much_under_way) return idle_ <= kSpinsOnFewCores ? Step::kSpin : Step::kSleep;
     if (idle_ <= kSpins) return Step::kSpin;
     return idle_ <= kSpins + kYields ? Step::kYield : Step::kSleep;
+  }
+
+  /// How long the sleep is that `next` has asked for. To be called once for each.
+  std::chrono::microseconds pause(bool much_under_way) {
+    if (!much_under_way) return kSleep;
+    return std::exchange(pause_, std::min(2 * pause_, kLongestSleep));
   }
 
   /// Fewer than a caller and an I/O thread at either end of a loopback take.
@@ -49,10 +64,12 @@ class Backoff {
   static constexpr uint32_t kYields = 256;
   static constexpr uint32_t kSpinsOnFewCores = 16;
   static constexpr std::chrono::microseconds kSleep{50};
+  static constexpr std::chrono::microseconds kLongestSleep{6400};
 
  private:
   const bool few_cores_;
   uint32_t idle_ = 0;
+  std::chrono::microseconds pause_ = kSleep;
 };
 
 }  // namespace tcpx
