@@ -204,8 +204,8 @@ void Endpoint::Impl::run() {
   }
 }
 
-// Until something happens that is announced, or so long. Who submits looks at `sleeping_` after it has put its operation into the queue, this looks at the
-// queue after it has said that it sleeps: one of the two sees the other.
+// Until something happens that is announced, or so long. Who submits looks at `sleeping_` after it has put its operation into the
+// queue, this looks at the queue after it has said that it sleeps: one of the two sees the other.
 void Endpoint::Impl::sleep(std::optional<Duration> longest) {
   sleeping_.store(true, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);

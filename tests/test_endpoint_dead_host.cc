@@ -1,45 +1,22 @@
 // The host at the other end is gone without a word: in a network namespace of its own, whose network goes away.
 #include <gtest/gtest.h>
-#include <net/if.h>
-#include <sched.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/unique_fd.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/own_network.h"
 
 namespace tcpx::testing {
 namespace {
 
-/// Turns the loopback device of this thread's network namespace on or off. @return errno
-int set_loopback(bool up) {
-  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  std::strcpy(request.ifr_name, "lo");
-  request.ifr_flags = static_cast<short>(up ? IFF_UP : 0);
-  return ::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
-}
-
-// Threads and sockets belong to the namespace of the thread that makes them.
 TEST(EndpointDeadHost, EverythingEndsSoon) {
   allow_log("has ended: ");
   allow_log("TCPX_E_PEER_GONE");  // of the plugin, which may see it first
-  std::string skipped;
-  std::thread([&] {
-    if (::unshare(CLONE_NEWNET) != 0) {
-      skipped = std::string("no network namespace: ") + std::strerror(errno);
-      return;
-    }
-    ASSERT_EQ(set_loopback(true), 0);
+  const std::string skipped = in_own_network([] {
     auto a = make_endpoint(), b = make_endpoint();
     const auto [there, here] = connect_pair(*a, *b);
     const auto [idle, idle_there] = connect_pair(*a, *b);
@@ -61,7 +38,7 @@ TEST(EndpointDeadHost, EverythingEndsSoon) {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::steady().now() - cut_at);
     std::printf("all operations ended %d ms after the network had gone\n", static_cast<int>(took.count()));
     EXPECT_LT(took, std::chrono::seconds(6));  // 3 are promised; the machine may be busy
-  }).join();
+  });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 

@@ -2,19 +2,14 @@
 #include "endpoint/host_signs.h"
 
 #include <gtest/gtest.h>
-#include <net/if.h>
-#include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include <cerrno>
-#include <cstring>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/socket_io.h"
 #include "endpoint/control_stream.h"
+#include "tests/support/own_network.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx {
@@ -99,28 +94,13 @@ TEST(HostSigns, ALivingHostIsNeverTakenForDead) {
   EXPECT_LT(signs->since_ack, std::chrono::seconds(2));
 }
 
-/// Turns the loopback device of this thread's network namespace on or off. @return errno
-int set_loopback(bool up) {
-  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  std::strcpy(request.ifr_name, "lo");
-  request.ifr_flags = static_cast<short>(up ? IFF_UP : 0);
-  return ::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
-}
-
 // In a namespace of its own, whose network goes away.
 TEST(HostSigns, AHostThatNoLongerAnswersIsDead) {
-  std::string skipped;
-  std::thread([&] {
-    if (::unshare(CLONE_NEWNET) != 0) {
-      skipped = std::string("no network namespace: ") + std::strerror(errno);
-      return;
-    }
-    ASSERT_EQ(set_loopback(true), 0);
+  const std::string skipped = testing::in_own_network([] {
     Connection idle, busy;
     busy.stream.send(make_header(ControlType::kGo));
     const TimePoint cut_at = Clock::steady().now();
-    ASSERT_EQ(set_loopback(false), 0);
+    ASSERT_EQ(testing::set_loopback(false), 0);
     busy.stream.flush();
     TimePoint idle_at, busy_at;
     const auto look = [](ControlStream& stream, TimePoint& at) {
@@ -144,7 +124,7 @@ TEST(HostSigns, AHostThatNoLongerAnswersIsDead) {
                                     static_cast<int>(std::chrono::duration_cast<milliseconds>(idle_at - cut_at).count()));
     ::testing::Test::RecordProperty("busy_ms",
                                     static_cast<int>(std::chrono::duration_cast<milliseconds>(busy_at - cut_at).count()));
-  }).join();
+  });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 

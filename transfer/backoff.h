@@ -2,8 +2,9 @@
 // machine with the plugin's own threads.
 //
 // While several chunks are under way every sleep is twice as long as the one before, so that a loop whose chunks are slow to come
-// (many peers share the network, and the machine) is not awake for most of the time in vain: 64 of them that woke every 50 us made
-// two cores move 1 GB/s instead of 2.4. It is late by no more than it has already waited, and what is under way lasts meanwhile.
+// (many peers share the network, and the machine) is not awake for most of the time in vain: 64 of them that woke every 50 us
+// made two cores move 1 GB/s instead of 2.4. It is late by no more than it has already waited, and what is under way lasts
+// meanwhile.
 //
 // With few cores, polling takes them from the very threads that are waited for: the scheduler gives a thread that polls and
 // yields as much of a core as the I/O thread that moves the bytes. So there, while much is under way, the loop sleeps almost at

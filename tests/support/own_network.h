@@ -1,0 +1,44 @@
+// A network namespace for one thread, whose network a test can take away.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "base/unique_fd.h"
+
+namespace tcpx::testing {
+
+/// Turns the loopback device of this thread's network namespace on or off. @return errno
+inline int set_loopback(bool up) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  request.ifr_flags = static_cast<short>(up ? IFF_UP : 0);
+  return ::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
+}
+
+/// Runs `body` in a thread that has a network namespace of its own, with the loopback device on. Sockets, and the threads that it
+/// starts, belong there too. @return why there is no such namespace here, and `body` has not run; else empty
+template <class Body>
+std::string in_own_network(Body body) {
+  std::string missing;
+  std::thread([&] {
+    if (::unshare(CLONE_NEWNET) != 0) {
+      missing = std::string("no network namespace: ") + std::strerror(errno);
+      return;
+    }
+    ASSERT_EQ(set_loopback(true), 0);
+    body();
+  }).join();
+  return missing;
+}
+
+}  // namespace tcpx::testing
