@@ -1,5 +1,7 @@
 #include "base/environment.h"
 
+#include <unistd.h>
+
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -107,7 +109,15 @@ constexpr VariableInfo kTable[] = {
     {Variable::kDynamicChunkSize, "NCCL_DYNAMIC_CHUNK_SIZE", VariableKind::kInteger, "bytes", 4096, int64_t{1} << 30, 512 * 1024,
      "524288", "",
      "Largest piece of a message that travels on one data socket, rounded up to 4096. The listening side decides for both ends. "
-     "Not needed by the software plugin; GPUDirect-TCPX moves nothing without it."},
+     "Not needed by the software plugin; GPUDirect-TCPX moves nothing without it, so it is set to the default before that plugin "
+     "is initialised."},
+    {Variable::kUnixClientPrefix, "NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX", VariableKind::kText, "", 0, 0, 0, "/run/tcpx", "",
+     "GPUDirect-TCPX: directory of the sockets of the receive datapath manager (RxDM). The plugin's own default is `/tmp`, the "
+     "manager's `/run/tcpx`, so it is set to the latter before the plugin is initialised. Not used by the software plugin."},
+    {Variable::kFlowSteeringWaitUs, "NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS", VariableKind::kInteger, "us", 1,
+     60'000'000, 1'000'000, "1000000", "",
+     "GPUDirect-TCPX: how long an accept waits for the rules that steer its flows. The plugin's own default is 5 s, so it is set "
+     "to this one before the plugin is initialised. Not used by the software plugin."},
 };
 
 // In the order of LauncherVariable.
@@ -141,8 +151,27 @@ std::optional<int64_t> parse_integer(std::string_view text) {
   return number;
 }
 
-Status bad_value(const VariableInfo& info, const char* value, const std::string& expected) {
+Status bad_value(const VariableInfo& info, std::string_view value, const std::string& expected) {
   return Status(Code::kBadConfig, "read environment", concat(info.name, "=\"", value, "\": expected ", expected));
+}
+
+Result<int64_t> integer_of(const VariableInfo& info, std::string_view value) {
+  const auto number = parse_integer(value);
+  if (!number || *number < info.min || *number > info.max) {
+    return bad_value(info, value,
+                     concat("an integer from ", info.min, " to ", info.max, *info.unit != '\0' ? " " : "", info.unit));
+  }
+  return *number;
+}
+
+Result<int64_t> choice_of(const VariableInfo& info, std::string_view value) {
+  std::string_view rest(info.choices);
+  for (int64_t index = 0;; ++index) {
+    const size_t bar = rest.find('|');
+    if (rest.substr(0, bar) == value) return index;
+    if (bar == std::string_view::npos) return bad_value(info, value, concat("one of ", info.choices));
+    rest.remove_prefix(bar + 1);
+  }
 }
 
 }  // namespace
@@ -158,26 +187,37 @@ const VariableInfo& environment_info(Variable id) {
 Result<int64_t> environment_integer(Variable id) {
   const VariableInfo& info = environment_info(id);
   const char* value = raw(id);
-  if (value == nullptr) return info.default_integer;
-  const auto number = parse_integer(value);
-  if (!number || *number < info.min || *number > info.max) {
-    return bad_value(info, value,
-                     concat("an integer from ", info.min, " to ", info.max, *info.unit != '\0' ? " " : "", info.unit));
-  }
-  return *number;
+  return value == nullptr ? Result<int64_t>(info.default_integer) : integer_of(info, value);
 }
 
 Result<int64_t> environment_choice(Variable id) {
   const VariableInfo& info = environment_info(id);
   const char* value = raw(id);
-  if (value == nullptr) return info.default_integer;
-  std::string_view rest(info.choices);
-  for (int64_t index = 0;; ++index) {
-    const size_t bar = rest.find('|');
-    if (rest.substr(0, bar) == value) return index;
-    if (bar == std::string_view::npos) return bad_value(info, value, concat("one of ", info.choices));
-    rest.remove_prefix(bar + 1);
+  return value == nullptr ? Result<int64_t>(info.default_integer) : choice_of(info, value);
+}
+
+Status environment_check(const VariableInfo& info, const std::string& value) {
+  if (value.empty()) return Status::ok();
+  switch (info.kind) {
+    case VariableKind::kText:
+      return Status::ok();
+    case VariableKind::kInteger:
+      return integer_of(info, value).status();
+    case VariableKind::kChoice:
+      return choice_of(info, value).status();
   }
+  return Status::ok();
+}
+
+std::vector<std::pair<std::string, std::string>> environment_snapshot() {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    all.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return all;
 }
 
 std::string environment_text(Variable id) {

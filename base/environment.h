@@ -10,6 +10,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tcpx/status.h"
 
@@ -45,6 +47,8 @@ enum class Variable {
   kNsocksPerThread,
   kSocketNthreads,
   kDynamicChunkSize,
+  kUnixClientPrefix,
+  kFlowSteeringWaitUs,
 };
 
 enum class VariableKind { kText, kInteger, kChoice };
@@ -73,6 +77,10 @@ Result<int64_t> environment_choice(Variable id);
 /// Texts have no malformed value here; whoever interprets one reports its error.
 std::string environment_text(Variable id);
 bool environment_is_set(Variable id);
+/// What reading the variable would say if this were its value. Texts are never refused here.
+Status environment_check(const VariableInfo& info, const std::string& value);
+/// All variables of this process with their values, whoever they belong to. For programs that look for mistakes in them.
+std::vector<std::pair<std::string, std::string>> environment_snapshot();
 
 /// Sets a variable for this process unless the user did. Call before threads start.
 /// @return true when it was set by this call.

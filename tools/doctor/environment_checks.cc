@@ -1,0 +1,309 @@
+#include "tools/doctor/environment_checks.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <numeric>
+#include <set>
+
+#include "base/text.h"
+
+namespace tcpx::doctor {
+namespace {
+
+constexpr std::string_view kOwnPrefix = "UCCL_TCPX_";
+constexpr std::string_view kVendorPrefix = "NCCL_GPUDIRECTTCPX_";
+// What the vendor plugin opens at most per comm, whatever the two factors say.
+constexpr int64_t kMostVendorSockets = 8;
+// Of two names that differ by no more single-character changes, one is taken for a slip of the other.
+constexpr size_t kSlip = 2;
+
+// The vendor's variables that are not in our table: they configure its plugin and nothing of ours.
+constexpr std::array<std::string_view, 32> kVendorSuffixes = {
+    "FLOW_STEERING_STRATEGY",
+    "SOCKET_ENABLE",
+    "CONNECTION_RETRY",
+    "SPINWAIT_CONNECT",
+    "RECV_SYNC",
+    "FORCE_ACK",
+    "TX_COMPLETION_NANOSLEEP",
+    "REG_DMABUF_USE_INTERNAL_API",
+    "CUDA_USE_PRIMARY_CTX",
+    "SCHED_ALG",
+    "TX_IRQ_BINDINGS",
+    "RX_IRQ_BINDINGS",
+    "WORKER_PIN_THREADS",
+    "WORKER_SPRAY_COUNT",
+    "WORKER_SPRAY_STRIDE",
+    "CTRL_SOCKCOND",
+    "NIC_N_RXQS",
+    "TIMEOUT_THRESHOLD_NS",
+    "TIMEOUT_FREQUENCY_NS",
+    "SLOWNESS_SWITCH",
+    "SLOWNESS_REPORT",
+    "REPORT_LIFECYCLE",
+    "REPORT_NETWORK_LATENCY",
+    "LOG_STATS_TO_STDOUT",
+    "TELEMETRY_ENABLE_TASK_LEVEL_STATS",
+    "TELEMETRY_ENABLE_REQUEST_LEVEL_STATS",
+    "TELEMETRY_EXPORT_STATS_TO_FILE",
+    "TELEMETRY_SAMPLING_FACTOR",
+    "TELEMETRY_LOG_LINE_LIMIT",
+    "TELEMETRY_EXPORTER_PATH",
+    "TELEMETRY_FILE_LIFE",
+    "PORT_MAPPING",
+};
+
+const VariableInfo* info_of(std::string_view name) {
+  for (const VariableInfo& info : environment_table()) {
+    if (info.name == name) return &info;
+  }
+  return nullptr;
+}
+
+/// Single-character changes from one to the other.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, changed}));
+    }
+  }
+  return row.back();
+}
+
+/// "CHUNK_BYTES" of "UCCL_TCPX_CHUNK_BYTES".
+std::string_view bare(std::string_view name) {
+  for (const std::string_view prefix : {kOwnPrefix, kVendorPrefix, std::string_view("NCCL_")}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
+  return name;
+}
+
+/// The variable of the table that somebody who wrote `name` may have meant. nullptr: none.
+const VariableInfo* meant_by(std::string_view name) {
+  // Half of a prefix, or another one.
+  for (const std::string_view prefix : {kOwnPrefix, kVendorPrefix, std::string_view("UCCL_"), std::string_view("TCPX_"),
+                                        std::string_view("GPUDIRECTTCPX_"), std::string_view("NCCL_TCPX_")}) {
+    if (!name.starts_with(prefix)) continue;
+    for (const VariableInfo& info : environment_table()) {
+      if (bare(info.name) == name.substr(prefix.size()) && info.name != name) return &info;
+    }
+  }
+  const VariableInfo* best = nullptr;
+  size_t least = kSlip + 1;
+  for (const VariableInfo& info : environment_table()) {
+    const size_t changes = distance(name, info.name);
+    if (changes < least) least = changes, best = &info;
+  }
+  return best;
+}
+
+bool is_vendors(std::string_view name) {
+  return name.starts_with(kVendorPrefix) &&
+         std::find(kVendorSuffixes.begin(), kVendorSuffixes.end(), name.substr(kVendorPrefix.size())) != kVendorSuffixes.end();
+}
+
+bool looks_like_ours(std::string_view name) {
+  if (info_of(name) != nullptr || is_vendors(name)) return false;
+  return name.starts_with(kOwnPrefix) || name.starts_with(kVendorPrefix) || meant_by(name) != nullptr;
+}
+
+std::string unset(std::string_view name) {
+  return concat("unset ", name);
+}
+
+void check_values(const Machine& machine, Findings& findings) {
+  std::string defaults;
+  size_t count = 0;
+  for (const VariableInfo& info : environment_table()) {
+    const auto value = machine.variable(info.name);
+    if (!value) {
+      ++count;
+      continue;
+    }
+    const Status status = environment_check(info, *value);
+    const std::string check = concat("value[", info.name, "]");
+    if (status.is_ok()) {
+      findings.push_back(ok(check, concat(*value, *info.unit != '\0' ? " " : "", info.unit)));
+    } else {
+      findings.push_back(
+          fail(check, status.detail(), "Programs that read it end with this error instead of guessing.",
+               concat(unset(info.name), *info.default_text != '\0' ? "   # the default is " : "", info.default_text)));
+    }
+  }
+  findings.push_back(
+      ok("defaults", concat(count, " of ", environment_table().size(), " variables are unset and have their defaults")));
+}
+
+void check_names(const Machine& machine, Findings& findings) {
+  std::vector<std::string> strange;
+  for (const auto& [name, value] : machine.variables) {
+    if (looks_like_ours(name)) strange.push_back(name);
+  }
+  std::sort(strange.begin(), strange.end());
+  for (const std::string& name : strange) {
+    const VariableInfo* const meant = meant_by(name);
+    const std::string value = machine.variable(name).value_or("");
+    findings.push_back(warn(concat("name[", name, "]"),
+                            meant != nullptr ? concat("nobody reads it; ", meant->name, " is meant?") : "nobody reads it",
+                            "A variable with another name has no effect, and nothing says so where it is set.",
+                            meant != nullptr ? concat(unset(name), " && export ", meant->name, "='", value, "'") : unset(name)));
+  }
+  if (strange.empty()) findings.push_back(ok("names", "no variable looks like one of ours or GPUDirect-TCPX's and is none"));
+}
+
+std::optional<int64_t> number_of(const Machine& machine, Variable id) {
+  const auto text = machine.variable(id);
+  if (!text) return std::nullopt;
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+  if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
+  return number;
+}
+
+/// Names in a list of interfaces: what stands behind '^' and '='.
+std::vector<std::string> names_in(std::string_view list) {
+  std::vector<std::string> names;
+  while (list.starts_with('^') || list.starts_with('=')) list.remove_prefix(1);
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    if (comma != 0) names.emplace_back(list.substr(0, comma));
+    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
+  }
+  return names;
+}
+
+void check_interfaces(const Machine& machine, Findings& findings) {
+  const std::string_view ifname = environment_info(Variable::kSocketIfname).name,
+                         ctrl = environment_info(Variable::kCtrlDev).name;
+  const std::vector<std::string> there = machine.files.list("/sys/class/net");
+  std::string all;
+  for (const std::string& name : there) all += (all.empty() ? "" : ", ") + name;
+  const auto list = machine.variable(Variable::kSocketIfname);
+  const bool excludes = list && list->starts_with('^'), exact = list && list->substr(excludes ? 1 : 0).starts_with('=');
+  const auto is_there = [&](const std::string& name, bool whole) {
+    return std::any_of(there.begin(), there.end(),
+                       [&](const std::string& known) { return whole ? known == name : known.starts_with(name); });
+  };
+  for (const std::string& name : names_in(list.value_or(""))) {
+    if (excludes || is_there(name, exact)) continue;
+    findings.push_back(fail(concat("interface[", name, "]"), concat(ifname, " names ", name, "; here are ", all),
+                            "A device that is named and does not exist is missing, and its share of the rate with it.",
+                            concat("export ", ifname, "=", "   # interfaces that `ip -br link` shows")));
+  }
+  const auto control = machine.variable(Variable::kCtrlDev);
+  if (!control) return;
+  if (!is_there(*control, true)) {
+    findings.push_back(fail("ctrl_dev", concat(ctrl, " names ", *control, "; here are ", all),
+                            "No connection can be made without control sockets.", concat("export ", ctrl, "=eth0")));
+    return;
+  }
+  const std::vector<std::string> data = names_in(list.value_or(""));
+  const bool among = !excludes && std::any_of(data.begin(), data.end(), [&](const std::string& name) {
+    return exact ? *control == name : control->starts_with(name);
+  });
+  findings.push_back(
+      among ? warn("ctrl_dev", concat(*control, " is also one of the data interfaces in ", ifname),
+                   "Control messages wait behind data there, and flow-steering rules of GPUDirect-TCPX may catch them.",
+                   concat("export ", ctrl, "=eth0   # the interface of the default route"))
+            : ok("ctrl_dev", concat(*control, " is no data interface")));
+}
+
+void check_sizes(const Machine& machine, const Expectation& expected, Findings& findings) {
+  const int64_t threads = number_of(machine, Variable::kSocketNthreads).value_or(1);
+  const int64_t each = number_of(machine, Variable::kNsocksPerThread).value_or(1);
+  const bool sockets_set =
+      machine.variable(Variable::kSocketNthreads).has_value() || machine.variable(Variable::kNsocksPerThread).has_value();
+  if (sockets_set && threads * each > kMostVendorSockets) {
+    const std::string found = concat(each, " x ", threads, " data sockets of a connection");
+    if (expected.vendor_path) {
+      findings.push_back(fail("sockets", found, "GPUDirect-TCPX takes at most 8; more than 8 threads leave none, and it crashes.",
+                              "export NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=1"));
+    } else {
+      findings.push_back(ok("sockets", concat(found, "; the software plugin takes 16")));
+    }
+  }
+  const auto dynamic = number_of(machine, Variable::kDynamicChunkSize);
+  if (dynamic && *dynamic == 0) {
+    findings.push_back(fail("dynamic_chunk_size", concat(environment_info(Variable::kDynamicChunkSize).name, "=0"),
+                            "GPUDirect-TCPX then never sends a byte and never says so.",
+                            "export NCCL_DYNAMIC_CHUNK_SIZE=524288"));
+  }
+  const int64_t piece = dynamic.value_or(environment_info(Variable::kDynamicChunkSize).default_integer);
+  const int64_t chunk =
+      number_of(machine, Variable::kChunkBytes).value_or(environment_info(Variable::kChunkBytes).default_integer);
+  const int64_t sockets = std::clamp<int64_t>(threads * each, 1, kMostVendorSockets);
+  if (expected.vendor_path && piece > 0 && chunk > piece * sockets) {
+    findings.push_back(
+        fail("chunk_bytes", concat(chunk, " bytes a chunk, more than ", sockets, " sockets x ", piece, " bytes"),
+             "GPUDirect-TCPX gives back the pages of one piece per socket and request; the rest is lost to the pool.",
+             concat("export UCCL_TCPX_CHUNK_BYTES=", piece * sockets)));
+  }
+}
+
+/// The interface of the default route; "" where there is none.
+std::string default_interface(const Machine& machine) {
+  const std::string routes = machine.files.read("/proc/net/route").value_or("");
+  for (size_t at = 0; at < routes.size();) {
+    const size_t end = std::min(routes.find('\n', at), routes.size());
+    const std::string_view line = std::string_view(routes).substr(at, end - at);
+    const size_t tab = line.find('\t');
+    if (tab != std::string_view::npos && line.substr(tab + 1).starts_with("00000000\t")) return std::string(line.substr(0, tab));
+    at = end + 1;
+  }
+  return "";
+}
+
+/// Interfaces of Google's virtual NIC but that of the default route: those that carry data on an A3 machine.
+std::vector<std::string> data_interfaces(const Machine& machine, const std::string& control) {
+  std::vector<std::string> names;
+  for (const std::string& name : machine.files.list("/sys/class/net")) {
+    const auto driver = machine.files.resolve(concat("/sys/class/net/", name, "/device/driver"));
+    if (driver && driver->ends_with("/gve") && name != control) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+Findings check_environment(const Machine& machine) {
+  Findings findings;
+  check_values(machine, findings);
+  check_names(machine, findings);
+  check_interfaces(machine, findings);
+  check_sizes(machine, expected_path(machine), findings);
+  return findings;
+}
+
+std::string environment_block(const Machine& machine) {
+  std::string out;
+  for (const Finding& finding : check_environment(machine)) {
+    if (finding.verdict < Verdict::kWarn || !finding.mend.starts_with("unset ")) continue;
+    out += concat("# ", finding.found, "\n", finding.mend, "\n");
+  }
+  const Expectation expected = expected_path(machine);
+  const auto want = [&](Variable id, const std::string& value, std::string_view why) {
+    if (!value.empty() && !machine.variable(id))
+      out += concat("export ", environment_info(id).name, "=", value, "   # ", why, "\n");
+  };
+  if (expected.vendor_path) {
+    const std::string control = default_interface(machine);
+    std::string data;
+    for (const std::string& name : data_interfaces(machine, control)) data += (data.empty() ? "" : ",") + name;
+    want(Variable::kSocketIfname, data, "the interfaces for data");
+    if (!data.empty()) want(Variable::kCtrlDev, control, "the interface of the default route");
+    want(Variable::kNsocksPerThread, "4", "with one thread: four data sockets a connection");
+    want(Variable::kSocketNthreads, "1", "see above");
+    want(Variable::kDynamicChunkSize, "524288", "without it nothing moves");
+    want(Variable::kFlowSteeringWaitUs, "1000000", "instead of 5 s at each accept");
+    if (machine.files.exists(kRxdmDirectory)) want(Variable::kUnixClientPrefix, std::string(kRxdmDirectory), "where RxDM is");
+  }
+  const std::string head = concat("# tcpx_doctor, for this machine: ", expected.because, "\n");
+  return head + (out.empty() ? "# nothing needs to be set\n" : out);
+}
+
+}  // namespace tcpx::doctor

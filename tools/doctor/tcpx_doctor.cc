@@ -1,0 +1,89 @@
+// tcpx_doctor: looks at this machine and says what keeps transfers from being fast or from working, and how to mend it.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/log.h"
+#include "tools/doctor/environment_checks.h"
+#include "tools/doctor/finding.h"
+#include "tools/doctor/findings_report.h"
+#include "tools/doctor/machine.h"
+
+namespace {
+
+using namespace tcpx;          // NOLINT: a program, not a header
+using namespace tcpx::doctor;  // NOLINT
+
+enum ExitCode : int { kHealthy = 0, kWarnings = 1, kFailures = 2, kUsage = 64 };
+
+struct Options {
+  std::vector<std::string> only;
+  bool json = false;
+  bool fix_env = false;
+  std::string colour = "auto";
+};
+
+std::vector<Group> groups_of(const Machine& machine) {
+  return {
+      {"environment", "variables: malformed, unknown, contradictory", [&machine] { return check_environment(machine); }},
+  };
+}
+
+void declare_options(CLI::App& app, Options& options, const std::vector<Group>& groups) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const Group& group : groups) {
+    names.push_back(group.name);
+    list += (list.empty() ? "" : ", ") + group.name;
+  }
+  app.add_option("--only", options.only, "only these groups: " + list)->delimiter(',')->check(CLI::IsMember(names));
+  auto* const json = app.add_flag("--json", options.json, "print JSON");
+  app.add_flag("--fix-env", options.fix_env, "print export lines for this machine instead, for eval \"$(tcpx_doctor --fix-env)\"")
+      ->excludes(json);
+  app.add_option("--colour,--color", options.colour, "auto, always, never (default auto: on a terminal)")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
+}
+
+int exit_code_of(Verdict worst) {
+  return worst == Verdict::kFail ? kFailures : worst == Verdict::kWarn ? kWarnings : kHealthy;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  set_log_level(LogLevel::kOff);  // what goes wrong becomes a finding
+  const Machine machine{.files = FileTree(), .variables = environment_snapshot()};
+  const std::vector<Group> groups = groups_of(machine);
+  Options options;
+  CLI::App app(
+      "Looks at this machine and says what keeps transfers between GPUs from being fast or from working, why it matters, and "
+      "what\n"
+      "mends it. Changes nothing. Needs no GPU, plugin or root; what only root can see is said to be so.\n"
+      "Exit code: 0 all is well, 1 warnings, 2 something fails, 64 usage.");
+  app.footer("Examples:\n  tcpx_doctor\n  tcpx_doctor --only nics,gpu --json\n  eval \"$(tcpx_doctor --fix-env)\"");
+  declare_options(app, options, groups);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kHealthy : kUsage;
+  }
+
+  if (options.fix_env) {
+    std::fputs(environment_block(machine).c_str(), stdout);
+    return kHealthy;
+  }
+  std::vector<GroupFindings> seen;
+  for (const Group& group : groups) {
+    const bool wanted =
+        options.only.empty() || std::find(options.only.begin(), options.only.end(), group.name) != options.only.end();
+    if (wanted) seen.push_back({group.name, group.run()});
+  }
+  const bool colour = options.colour == "always" || (options.colour == "auto" && ::isatty(STDOUT_FILENO) != 0);
+  std::fputs((options.json ? findings_json(seen) : findings_text(seen, colour)).c_str(), stdout);
+  return exit_code_of(worst_of(seen));
+}
