@@ -1,0 +1,86 @@
+// The other end of an endpoint's connection, as a test wants it: set up properly, and then it says whatever the test writes.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "endpoint/endpoint_parts.h"
+#include "endpoint/link_setup.h"
+#include "tests/support/endpoint_pair.h"
+#include "transfer/bootstrap.h"
+
+namespace tcpx::testing {
+
+/// The other end of one connection, whose frames the test writes itself.
+class Peer final : public ControlSink {
+ public:
+  explicit Peer(uint16_t port) : parts_(make_default_parts(loopback_config()).value()) {
+    const Deadline deadline = Deadline::after(kTestDeadline);
+    auto channel = bootstrap_connect("127.0.0.1", port, deadline).value();
+    const LinkSetup setup{
+        .plugin = *parts_.plugin,
+        .devices = parts_.devices,
+        .receiver = {.unpacker = parts_.unpacker.get(), .memory = parts_.memory.get(), .lane = parts_.lane.get()},
+        .settings = parts_.settings,
+        .identity = {.instance = 7, .inline_bytes = 1024}};
+    link_ = set_up_link(std::move(channel), true, setup, deadline).value();
+  }
+  ~Peer() override {
+    link_.send.reset();
+    link_.recv.reset();
+  }
+
+  void say(ControlType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
+           const OperationPayload* payload = nullptr) {
+    std::vector<std::byte> encoded;
+    if (payload != nullptr) append_operation_payload(encoded, *payload);
+    say_raw(make_header(type, operation, value, bytes, packing), encoded);
+  }
+  void say_raw(const ControlHeader& header, std::span<const std::byte> payload) {
+    link_.stream->send(header, payload);
+    (void)link_.stream->flush();
+  }
+  /// Waits for the next frame of that type, and drops others.
+  std::optional<ControlHeader> hear(ControlType type) {
+    std::optional<ControlHeader> found;
+    const bool came = wait_until([&] {
+      advance();
+      while (!heard_.empty() && !found) {
+        if (heard_.front().type == static_cast<uint8_t>(type)) found = heard_.front();
+        heard_.erase(heard_.begin());
+      }
+      return found || !link_.stream->status().is_ok();
+    });
+    EXPECT_TRUE(came) << "no " << name_of(type);
+    return found;
+  }
+  /// Drops what has come. @return false when the endpoint has ended the connection
+  bool goes_on() {
+    advance();
+    heard_.clear();
+    return link_.stream->status().is_ok();
+  }
+  /// True when the endpoint has ended the connection.
+  bool hears_the_end() {
+    return wait_until([&] {
+      advance();
+      return !link_.stream->status().is_ok();
+    });
+  }
+
+ private:
+  void advance() {
+    (void)link_.stream->receive(*this);
+    (void)link_.stream->flush();
+  }
+  Status on_frame(const ControlHeader& header, std::span<const std::byte>) override {
+    heard_.push_back(header);
+    return Status::ok();
+  }
+  EndpointParts parts_;
+  LinkParts link_;
+  std::vector<ControlHeader> heard_;
+};
+
+}  // namespace tcpx::testing
