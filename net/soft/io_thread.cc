@@ -137,7 +137,7 @@ void IoThread::run() {
     const bool sleeps = take_kicked(kicked, idle);
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), sleeps ? -1 : 0);
     if (count < 0 && errno != EINTR) {
-      log(LogLevel::kError, "tcpx-soft: epoll_wait: ", system_error("wait", errno).detail());
+      log(LogLevel::kError, "tcpx-soft: ", system_error("epoll_wait", errno).to_string());
       return;
     }
     for (int i = 0; i < count; ++i) {

@@ -45,9 +45,9 @@ int guarded(const char* operation, Call call) noexcept {
   try {
     return call();
   } catch (const std::exception& error) {
-    log(LogLevel::kError, "tcpx-soft: ", operation, ": ", error.what());
+    log(LogLevel::kError, "tcpx-soft: ", Status(Code::kInternal, operation, error.what()).to_string());
   } catch (...) {
-    log(LogLevel::kError, "tcpx-soft: ", operation, ": unknown exception");
+    log(LogLevel::kError, "tcpx-soft: ", Status(Code::kInternal, operation, "unknown exception").to_string());
   }
   return abi::kNcclInternalError;
 }
