@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/text.h"
+#include "tcpx/help.h"
 
 namespace tcpx::testing {
 namespace {
@@ -45,7 +46,7 @@ int passed(const std::string& what) {
 }
 
 int failed(const Status& why) {
-  print_line(stderr, concat("FAILED: ", why.to_string()));
+  print_line(stderr, concat("FAILED: ", why.to_string(), '\n', help_lines(why)));
   return kExitFailed;
 }
 

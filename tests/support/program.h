@@ -22,7 +22,8 @@ bool parse_command_line(CLI::App& app, int argc, char** argv, int& exit_code);
 /// Prints "[who] text" on stdout, as one line, at once, from any thread.
 void say(const std::string& who, const std::string& text);
 
-/// The last line of a program and its exit code: "PASSED: what", "FAILED: why" (stderr), "SKIPPED: reason".
+/// The last line of a program and its exit code: "PASSED: what", "FAILED: why" (stderr, and below it "help: " and where to read
+/// on), "SKIPPED: reason".
 int passed(const std::string& what);
 int failed(const Status& why);
 int skipped(const std::string& reason);
