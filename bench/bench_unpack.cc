@@ -59,6 +59,7 @@ Status write_out(const Options& options, const Report& report) {
   const Result<std::string> text = report_text(report);
   if (!text.is_ok()) return text.status();
   std::printf("%s\n", text->c_str());
+  for (const std::string& note : unpack_notes(report)) std::printf("note: %s\n", note.c_str());
   if (!options.json.empty()) TCPX_RETURN_IF_ERROR(save_report(report, options.json));
   if (options.chart.empty()) return Status::ok();
   const Result<std::string> chart = unpack_chart(report);

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "perf/report_series.h"
 #include "perf/svg_chart.h"
+#include "perf/unpack_note.h"
 
 namespace tcpx::bench {
 namespace {
@@ -58,6 +59,23 @@ Status add_with_ratios(Report& report, Table table) {
   if (!ratios.is_ok()) return ratios.status();
   report.tables.push_back(std::move(ratios).value());
   return Status::ok();
+}
+
+std::vector<std::string> unpack_notes(const Report& report) {
+  std::vector<std::string> notes;
+  const Table* table = find_table(report, "By method");
+  if (table == nullptr) return notes;
+  const auto rate = [&](std::string_view method, size_t column) {
+    for (const Row& row : table->rows) {
+      if (row.name == method) return number_in(row.cells[column]).value_or(0);
+    }
+    return 0.0;
+  };
+  for (size_t i = 0; i < table->columns.size(); ++i) {
+    std::string note = unpack_note(table->columns[i].name, {"kernel", rate("tcpx kernel", i)}, {"d2d", rate("tcpx d2d", i)});
+    if (!note.empty()) notes.push_back(std::move(note));
+  }
+  return notes;
 }
 
 Result<std::string> unpack_chart(const Report& report) {

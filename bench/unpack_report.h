@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "bench/unpack_bench.h"
 #include "perf/report.h"
@@ -13,6 +14,9 @@ Report make_unpack_report(const std::string& device, const UnpackBenchOptions& o
 
 /// Appends `table`, and behind it the ratios to its first row where that is the ceiling of the others.
 Status add_with_ratios(Report& report, Table table);
+
+/// What to tell when another unpacker gathered faster than the kernel; for each kind of fragments at most one note.
+std::vector<std::string> unpack_notes(const Report& report);
 
 /// GB/s by fragment size and by thread blocks, from the tables of a report that has both; panels whose table is missing are left
 /// out.

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "tcpx/help.h"
 
 namespace tcpx {
 namespace {
@@ -87,7 +88,8 @@ Status verify_pattern(std::span<const std::byte> bytes, uint64_t seed, uint64_t 
   return Status(
       Code::kMismatch, "verify data",
       concat(wrong, " of ", bytes.size(), " bytes differ, the first at ", first, ": expected ",
-             Hex{static_cast<uint64_t>(byte_at(seed, offset + first))}, ", found ", Hex{static_cast<uint64_t>(bytes[first])}));
+             Hex{static_cast<uint64_t>(byte_at(seed, offset + first))}, ", found ", Hex{static_cast<uint64_t>(bytes[first])},
+             "; received pages that were overwritten look like this", name_in_detail(Hint::kConsumedEarly)));
 }
 
 std::string hex_preview(std::span<const std::byte> bytes, size_t limit) {

@@ -101,10 +101,10 @@ void declare_pipeline(CLI::App& app, PerfOptions& options, Arguments& arguments)
 void declare_output(CLI::App& app, PerfOptions& options) {
   app.add_option("--csv", options.csv, "write the rows to this file");
   app.add_option("--json", options.json, "write a report to this file");
-  CLI::Option* plot = app.add_option("--plot", options.plot, "draw throughput and latency by size to this file (SVG)");
+  app.add_option("--plot", options.plot, "draw throughput and latency by size to this file (SVG)");
   app.add_option("--compare", options.compare,
-                 "reports (--json of earlier runs, or of bench_soft_plugin) to draw beside this run")
-      ->needs(plot);
+                 "reports (--json of earlier runs, or of bench_soft_plugin) to draw beside this run, and to tell when another\n"
+                 "unpacker was faster in them");
 }
 
 /// What depends on several arguments. @return "" or what is wrong with them

@@ -15,7 +15,7 @@ namespace tcpx::perf {
 namespace {
 
 // Of what this file and perf_end_rows.cc exchange.
-constexpr int kProtocolVersion = 1;
+constexpr int kProtocolVersion = 2;
 constexpr std::string_view kMustMatch[] = {"perf protocol", "mode",    "first size", "last size", "factor",
                                            "iterations",    "warm-up", "duration",   "channels",  "chunk bytes"};
 
@@ -105,14 +105,16 @@ Result<uint64_t> PerfEnd::room_per_direction() const {
   return *free_bytes / 2 / directions;
 }
 
+std::string PerfEnd::unpack() const {
+  return receives() && options_.memory == MemoryType::kCuda ? unpacker_->name() : "";
+}
+
 std::string PerfEnd::describe() const {
   const bool has_gpu = endpoint_.memory->has_gpu();
   std::string memory = options_.memory == MemoryType::kHost ? "host memory" : has_gpu ? "GPU memory" : "stand-in for GPU memory";
-  std::string unpack;
-  if (receives() && options_.memory == MemoryType::kCuda) unpack = concat(", unpack ", unpacker_->name());
   return concat(endpoint_.plugin->name(), " (", endpoint_.plugin_path, ", ABI v", endpoint_.plugin->abi_version(), "), ",
-                has_gpu ? concat("GPU ", gpu_) : "no GPU", ", ", memory, unpack, ", window ",
-                receives() ? concat(options_.pipeline.recv_window, sends() ? "/" : "") : "",
+                has_gpu ? concat("GPU ", gpu_) : "no GPU", ", ", memory, unpack().empty() ? "" : concat(", unpack ", unpack()),
+                ", window ", receives() ? concat(options_.pipeline.recv_window, sends() ? "/" : "") : "",
                 sends() ? std::to_string(options_.pipeline.send_window) : "");
 }
 
@@ -138,6 +140,7 @@ Status PerfEnd::agree(BootstrapChannel& channel) {
                            {"slot room", std::to_string(std::min(*room, on_gpu ? kSlotsOnGpu : kSlotsOnHost))},
                            {"verified", verifies() || !receives() ? "yes" : "no"},
                            {"nics", nics},
+                           {"unpack", unpack()},
                            {"about", describe()}};
   const auto theirs = channel.exchange_parameters(mine, kMustMatch, deadline());
   if (!theirs.is_ok()) return theirs.status();
@@ -158,14 +161,16 @@ Status PerfEnd::take_peer(const Parameters& theirs) {
             concat("a transfer of ", options_.sizes.max_bytes, " bytes; the ", less_here == is_server_ ? "server" : "client",
                    " has room for ", largest_, " in each direction (half of what is free)")};
   }
-  const auto nics = text_of(theirs, "nics"), about = text_of(theirs, "about"), verified = text_of(theirs, "verified");
-  for (const auto* text : {&nics, &about, &verified}) {
+  const auto nics = text_of(theirs, "nics"), about = text_of(theirs, "about"), verified = text_of(theirs, "verified"),
+             unpack_there = text_of(theirs, "unpack");
+  for (const auto* text : {&nics, &about, &verified, &unpack_there}) {
     if (!text->is_ok()) return text->status();
   }
   head_.version = TCPX_VERSION;
   head_.mode = options_.mode;
   head_.server = is_server_ ? describe() : *about;
   head_.client = is_server_ ? *about : describe();
+  head_.unpack = is_server_ ? unpack() : *unpack_there;
   head_.nics = is_server_ ? nics_ : words_of(*nics);
   head_.channels = static_cast<uint32_t>(devices_.size());
   head_.chunk_bytes = options_.pipeline.chunk_bytes;

@@ -54,6 +54,8 @@ class PerfEnd {
 
   bool sends() const { return !is_server_ || options_.mode != PerfMode::kOneWay; }
   bool receives() const { return is_server_ || options_.mode != PerfMode::kOneWay; }
+  /// The unpacker that received messages go through here; "" when there is none.
+  std::string unpack() const;
   bool verifies() const { return options_.unpack != UnpackKind::kNone || options_.memory == MemoryType::kHost; }
   Deadline deadline() const { return Deadline::after(options_.timeout); }
   Deadline data_deadline(uint64_t bytes) const;

@@ -6,6 +6,7 @@
 #include "perf/chart_axis.h"
 #include "perf/plain_text.h"
 #include "perf/result_file.h"
+#include "tcpx/help.h"
 
 namespace tcpx::perf {
 namespace {
@@ -75,12 +76,13 @@ Status PerfOutput::finish(std::string abi, std::vector<std::string> devices) {
   if (quiet_) return Status::ok();
   progress_.clear();
   if (rows_.empty()) return Status::ok();
+  const Report report = make_perf_report(head_, rows_, std::move(abi), std::move(devices));
+  for (const std::string& note : unpack_notes(report, compared_)) line(concat("# note: ", note));
   line(last_line(rows_.back()));
-  return write_files(std::move(abi), std::move(devices));
+  return write_files(report);
 }
 
-Status PerfOutput::write_files(std::string abi, std::vector<std::string> devices) {
-  const Report report = make_perf_report(head_, rows_, std::move(abi), std::move(devices));
+Status PerfOutput::write_files(const Report& report) {
   if (!options_.csv.empty()) {
     std::string csv = csv_head(head_.nics);
     for (const PerfRow& row : rows_) csv += csv_line(row);
@@ -99,7 +101,8 @@ Status PerfOutput::verdict() const {
   for (const PerfRow& row : rows_) {
     if (row.wrong != 0) {
       return {Code::kMismatch, "compare received bytes",
-              concat(row.wrong, " wrong bytes of size ", row.bytes, "; ", row.first_wrong)};
+              concat(row.wrong, " wrong bytes of size ", row.bytes, "; ", row.first_wrong,
+                     "; received pages that were overwritten look like this", name_in_detail(Hint::kConsumedEarly))};
     }
   }
   return Status::ok();

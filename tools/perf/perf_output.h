@@ -31,7 +31,7 @@ class PerfOutput {
 
  private:
   void print(const std::string& text);
-  Status write_files(std::string abi, std::vector<std::string> devices);
+  Status write_files(const Report& report);
 
   const PerfOptions& options_;
   const bool quiet_;

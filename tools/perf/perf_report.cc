@@ -1,8 +1,13 @@
 #include "tools/perf/perf_report.h"
 
+#include <map>
+#include <utility>
+
 #include "base/text.h"
 #include "perf/chart_axis.h"
 #include "perf/plain_text.h"
+#include "perf/report_series.h"
+#include "perf/unpack_note.h"
 
 namespace tcpx::perf {
 namespace {
@@ -18,6 +23,26 @@ constexpr char kAbout[] =
     "average time. Every transfer has a place and content of its own; its bytes are compared outside the timed part. Processor "
     "time "
     "is that of all threads of the process; 100 % is one core.";
+
+constexpr char kUnpack[] = "unpack";
+
+/// "" also for one that moves nothing.
+std::string_view unpack_of(const Report& report) {
+  const auto found = report.parameters.find(kUnpack);
+  return found == report.parameters.end() || found->second == "none" ? std::string_view() : found->second;
+}
+
+/// Rates by size, of the table that this tool writes for a mode.
+std::map<double, double> rates_of(const Report& report, const std::string& title) {
+  std::map<double, double> rates;
+  for (const Table& table : report.tables) {
+    if (table.title != title) continue;
+    const Result<ChartSeries> series = series_of(table, "bytes", "rate", title);
+    if (!series.is_ok()) continue;
+    for (const ChartPoint& point : series->points) rates[point.x] = point.y;
+  }
+  return rates;
+}
 
 }  // namespace
 
@@ -38,6 +63,7 @@ Report make_perf_report(const TableHead& head, const std::vector<PerfRow>& rows,
   } else {
     report.parameters["iterations"] = std::to_string(head.iterations);
   }
+  if (!head.unpack.empty()) report.parameters[kUnpack] = head.unpack;
   Table table{.title = title_of(head.mode),
               .row_heading = "size",
               .columns = {{"bytes", "B"}, {"time", "us"}, {"average time", "us"}, {"rate", "GB/s"}},
@@ -58,6 +84,26 @@ Report make_perf_report(const TableHead& head, const std::vector<PerfRow>& rows,
   }
   report.tables.push_back(std::move(table));
   return report;
+}
+
+std::vector<std::string> unpack_notes(const Report& mine, const std::vector<NamedReport>& others) {
+  std::vector<std::string> notes;
+  if (unpack_of(mine).empty()) return notes;
+  const std::string& title = mine.tables.front().title;
+  const std::map<double, double> rates = rates_of(mine, title);
+  for (const NamedReport& other : others) {
+    if (unpack_of(other.report).empty() || unpack_of(other.report) == unpack_of(mine)) continue;
+    std::string note;
+    for (const auto& [bytes, rate] : rates_of(other.report, title)) {
+      const auto same = rates.find(bytes);
+      if (same == rates.end()) continue;
+      const std::string name = concat(unpack_of(other.report), " (", other.name, ")");
+      const std::string text = unpack_note(format_bytes(bytes), {unpack_of(mine), same->second}, {name, rate});
+      if (!text.empty()) note = text;
+    }
+    if (!note.empty()) notes.push_back(std::move(note));
+  }
+  return notes;
 }
 
 }  // namespace tcpx::perf

@@ -28,4 +28,8 @@ Result<std::string> perf_chart(const std::vector<NamedReport>& reports);
 /// draw.
 Result<NamedReport> load_for_chart(const std::string& path);
 
+/// What to tell of those of `others` that were made in the same mode with another unpacker: where `mine` was clearly slower, the
+/// largest such size.
+std::vector<std::string> unpack_notes(const Report& mine, const std::vector<NamedReport>& others);
+
 }  // namespace tcpx::perf

@@ -13,6 +13,7 @@ struct TableHead {
   std::string version;
   PerfMode mode = PerfMode::kOneWay;
   std::string server, client;     ///< one line about each end
+  std::string unpack;             ///< unpacker of the server; "" when received messages go through none
   std::vector<std::string> nics;  ///< of the server, in the order of the rates
   uint32_t channels = 0;
   uint32_t chunk_bytes = 0;
