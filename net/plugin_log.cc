@@ -2,9 +2,11 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <string>
 #include <string_view>
 
 #include "base/log.h"
+#include "tcpx/help.h"
 
 namespace tcpx {
 namespace {
@@ -22,6 +24,23 @@ LogLevel level_of(int plugin_level) {
   }
 }
 
+/// What GPUDirect-TCPX prints, as its users quote it, when one of the well-known mistakes was made.
+struct KnownLine {
+  std::string_view part;
+  Hint hint;
+};
+constexpr KnownLine kKnownLines[] = {
+    {"unable to allocate requests", Hint::kTooManyRequests},
+    {"no cmsg", Hint::kNoControlMessage},
+};
+
+std::string hint_at(std::string_view line) {
+  for (const KnownLine& known : kKnownLines) {
+    if (line.find(known.part) != std::string_view::npos) return name_in_detail(known.hint);
+  }
+  return "";
+}
+
 // Called from C, so nothing may be thrown out of it.
 void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* /*file*/, int /*line*/, const char* format,
                     ...) noexcept {
@@ -35,7 +54,7 @@ void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* 
   std::string_view line(text);
   while (!line.empty() && line.back() == '\n') line.remove_suffix(1);
   try {
-    log(level, "plugin: ", line);
+    log(level, "plugin: ", line, hint_at(line));
   } catch (...) {  // out of memory: a log line is not worth the process
   }
 }

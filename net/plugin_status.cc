@@ -3,6 +3,10 @@
 #include <string>
 #include <utility>
 
+#include "base/text.h"
+#include "tcpx/help.h"
+#include "tcpx/types.h"
+
 namespace tcpx {
 namespace {
 
@@ -18,6 +22,13 @@ Code code_of(int result) {
     default:
       return Code::kPlugin;
   }
+}
+
+// 3 to a post may be all that a plugin says about its queue being full (11).
+std::string what_it_may_mean(std::string_view operation, int result) {
+  const bool post = operation == "isend" || operation == "irecv";
+  if (!post || result != abi::kNcclInternalError) return "";
+  return concat(", as a post beyond ", kQueueDepth, " outstanding requests is", name_in_detail(Hint::kTooManyRequests));
 }
 
 Status logged(LogLevel level, Status status) {
@@ -51,7 +62,8 @@ std::string_view nccl_result_name(int result) {
 }
 
 Status plugin_failure(std::string_view plugin, std::string_view operation, int result, LogLevel level) {
-  return logged(level, Status(code_of(result), std::string(operation), concat(plugin, " answered ", nccl_result_name(result)),
+  return logged(level, Status(code_of(result), std::string(operation),
+                              concat(plugin, " answered ", nccl_result_name(result), what_it_may_mean(operation, result)),
                               Domain::kNccl, result));
 }
 

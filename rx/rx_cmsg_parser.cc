@@ -170,7 +170,7 @@ std::string_view name_of(CmsgError error) {
     case CmsgError::kSizeMismatch:
       return "size mismatch";
     case CmsgError::kNoRecord:
-      return "no record";
+      return "no record (TCPX_H_NO_CONTROL_MESSAGE)";
   }
   return "unknown error";
 }

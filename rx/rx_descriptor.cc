@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <string>
 
 #include "base/text.h"
 #include "rx/tiling.h"
+#include "tcpx/help.h"
 
 namespace tcpx {
 namespace {
@@ -67,7 +69,8 @@ Status check_tiling(std::span<const Fragment> list, uint64_t message_bytes) {
     covered_bytes += f.len;
   }
   if (covered_bytes != message_bytes) {
-    return refused(concat(list.size(), " fragments cover ", covered_bytes, " bytes of a message of ", message_bytes));
+    const std::string hint = list.empty() ? name_in_detail(Hint::kNoControlMessage) : "";
+    return refused(concat(list.size(), " fragments cover ", covered_bytes, " bytes of a message of ", message_bytes, hint));
   }
   return Status::ok();
 }

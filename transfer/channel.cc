@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "tcpx/help.h"
 
 namespace tcpx {
 
@@ -115,9 +116,10 @@ Status Channel::gather(const Flight& flight) {
   // are refused before anything is copied.
   const Chunk& chunk = flight.work.chunk;
   if (message->bytes != chunk.bytes) {
-    Status status(message->bytes > chunk.bytes ? Code::kProtocol : Code::kMismatch, "receive chunk",
-                  concat("chunk ", chunk.index, " of transfer ", static_cast<uint64_t>(flight.work.transfer),
-                         ": the sender sent ", message->bytes, " bytes, ", chunk.bytes, " were posted"));
+    Status status(
+        message->bytes > chunk.bytes ? Code::kProtocol : Code::kMismatch, "receive chunk",
+        concat("chunk ", chunk.index, " of transfer ", static_cast<uint64_t>(flight.work.transfer), ": the sender sent ",
+               message->bytes, " bytes, ", chunk.bytes, " were posted", name_in_detail(Hint::kTagsIgnored)));
     log(LogLevel::kError, status.to_string());
     return status;
   }
@@ -180,7 +182,11 @@ void Channel::finish_oldest(ChunkState from, ChunkState to) {
 void Channel::check_stall() {
   if (phase_ != Phase::kOpen || !working() || now_ - last_advance_ < limits_.stall_limit) return;
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - last_advance_).count();
-  Status status(Code::kTimeout, concat(name_of(direction()), " transfer"), concat("nothing advanced for ", ms, " ms"));
+  std::string what = concat("nothing advanced for ", ms, " ms");
+  // Nothing was lost and nothing is late: the other end has not sent what would be the next message, whatever its tag.
+  if (fifo_.held() > 0 && fifo_.state_of(fifo_.begin()) == ChunkState::kPosted && direction() == Direction::kRecv)
+    what += concat("; the oldest of ", fifo_.held(), " receives waits for the next message", name_in_detail(Hint::kTagsIgnored));
+  Status status(Code::kTimeout, concat(name_of(direction()), " transfer"), std::move(what));
   log(LogLevel::kError, status.to_string(), "; ", flight_record());
   fail(std::move(status));
 }
@@ -208,7 +214,8 @@ void Channel::drain() {
   }
   if (busy && now_ < drain_until_) return;
   if (busy) {
-    log(LogLevel::kError, "unpack did not end within the drain limit; ", flight_record());
+    const Status late(Code::kTimeout, "drain", "unpack did not end within the drain limit");
+    log(LogLevel::kError, late.to_string(), "; ", flight_record());
     abandoned_ = true;
   }
   (void)comm_.abort();  // the first error has won already
@@ -231,7 +238,7 @@ std::string Channel::flight_record() const {
     const Flight& flight = fifo_.at(number);
     const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - flight.posted_at).count();
     text += concat("\n  chunk ", flight.work.chunk.index, " of transfer ", static_cast<uint64_t>(flight.work.transfer), ": ",
-                   name_of(fifo_.state_of(number)), ", ", flight.work.chunk.bytes, " bytes, ", age, " ms");
+                   name_of(fifo_.state_of(number)), ", ", flight.work.chunk.bytes, " bytes, ", age, " ms, tag ", flight.work.tag);
   }
   return text;
 }

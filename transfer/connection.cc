@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "tcpx/help.h"
 
 namespace tcpx {
 namespace {
@@ -34,7 +35,8 @@ Status check(const std::vector<ChannelParts>& channels, const ConnectionLinks& l
   }
   if (channels.size() > 1 && links.peer == nullptr) return refuse("several channels and no link to the peer");
   if (options.limits.window < 1 || options.limits.window > kQueueDepth)
-    return refuse(concat("window of ", options.limits.window, ", must be 1 to ", kQueueDepth));
+    return refuse(
+        concat("window of ", options.limits.window, ", must be 1 to ", kQueueDepth, name_in_detail(Hint::kTooManyRequests)));
   if (options.limits.peer_gone_tests < 2) return refuse("fewer than 2 peer-gone tests");
   if (options.max_transfers == 0) return refuse("room for no transfer");
   return ChunkPlan::make(0, options.chunk_bytes).status();

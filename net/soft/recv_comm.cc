@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "net/soft/recv_socket.h"
+#include "tcpx/help.h"
 
 namespace tcpx::soft {
 namespace {
@@ -77,7 +78,8 @@ Result<abi::TcpxRequest*> RecvComm::irecv(void* data, int size, int tag, const R
                                           " (2048 fragments, and the pool of UCCL_TCPX_SOFT_POOL_BYTES)"));
       }
       if (posted_ - consumed_ == kQueueDepth) {
-        return Status(Code::kExhausted, kOperation, concat(kQueueDepth, " receives are posted: consume the oldest"));
+        return Status(Code::kExhausted, kOperation,
+                      concat(kQueueDepth, " receives are posted: consume the oldest", name_in_detail(Hint::kTooManyRequests)));
       }
       Message& slot = message(posted_);
       slot.data = static_cast<std::byte*>(data);
@@ -118,7 +120,7 @@ bool RecvComm::begin_message(const ChunkHeader& header) {
   be_patient_again();  // the time spent waiting for pages was not the peer's silence
   if (header.tag != target.posted_tag) {
     log(LogLevel::kDebug, "tcpx-soft: message ", header.sequence, " from ", peer_, " has tag ", header.tag, ", posted with ",
-        target.posted_tag, ": messages pair in post order");
+        target.posted_tag, ": messages pair in post order", name_in_detail(Hint::kTagsIgnored));
   }
   if (target.too_large) {
     log(LogLevel::kWarning, "tcpx-soft: message ", header.sequence, " from ", peer_, " has ", header.total, " bytes, ",
@@ -250,8 +252,9 @@ Result<TestAnswer> RecvComm::test(const abi::TcpxRequest* request) {
     if (oldest.is_complete()) {
       ++reported_;
       if (!oldest.too_large) return TestAnswer{.done = true, .bytes = static_cast<int32_t>(oldest.total)};
-      return refused("test", concat("the message has ", oldest.total, " bytes, ", oldest.posted_bytes,
-                                    " were posted: nothing was written; consume this receive to go on"));
+      return refused(
+          "test", concat("the message has ", oldest.total, " bytes, ", oldest.posted_bytes,
+                         " were posted: nothing was written; consume this receive to go on", name_in_detail(Hint::kTagsIgnored)));
     }
     give_up_if_stuck();
     if (!failed()) {

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "net/soft/send_socket.h"
+#include "tcpx/help.h"
 
 namespace tcpx::soft {
 namespace {
@@ -104,7 +105,8 @@ Status SendComm::check_send(const void* data, uint32_t bytes, const Region* regi
   const auto checked = check_region(region, data, bytes, kOperation);
   if (!checked.is_ok()) return checked.status();
   if (posted_ - reported_ < kQueueDepth) return Status::ok();
-  return Status(Code::kExhausted, kOperation, concat(kQueueDepth, " requests are outstanding: test the oldest"));
+  return Status(Code::kExhausted, kOperation,
+                concat(kQueueDepth, " requests are outstanding: test the oldest", name_in_detail(Hint::kTooManyRequests)));
 }
 
 Result<StagingPool::Slot> SendComm::start_first_piece(const void* data, uint32_t bytes) {

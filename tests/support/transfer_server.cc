@@ -2,7 +2,9 @@
 #include <chrono>
 #include <optional>
 
+#include "base/text.h"
 #include "perf/pattern.h"
+#include "tcpx/help.h"
 #include "tests/support/transfer_steps.h"
 
 namespace tcpx::testing {
@@ -77,7 +79,10 @@ Status verify(TransferEnd& end, uint32_t iteration, std::vector<std::byte>& rece
     end.say("SUCCESS: ", received.size(), " bytes match the pattern");
     return Status::ok();
   }
-  if (received != end.expected(iteration)) return {Code::kMismatch, "verify data", "the payload is not the expected string"};
+  if (received != end.expected(iteration)) {
+    return {Code::kMismatch, "verify data",
+            concat("the payload is not the expected string", name_in_detail(Hint::kConsumedEarly))};
+  }
   end.say("SUCCESS: Payload matches expected string");
   return Status::ok();
 }
