@@ -2,9 +2,10 @@
 PRESET ?= release
 BUILD ?= build/$(PRESET)
 JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
 PROGRAMS := test_device_discovery test_connection test_tcpx_transfer test_tcpx_perf p2p_fullmesh
 
-.PHONY: all test clean help configure tools $(PROGRAMS)
+.PHONY: all test install clean help configure tools $(PROGRAMS)
 .DEFAULT_GOAL := all
 # Two builds at once in one build folder would get in each other's way; each of them is parallel in itself.
 .NOTPARALLEL:
@@ -17,6 +18,10 @@ test:
 	@scripts/install_deps.sh --tests
 	@$(MAKE) --no-print-directory all
 	@scripts/run_tests.sh $(BUILD)
+
+# Removing it again: docs/install.md.
+install: all
+	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 $(PROGRAMS): configure
 	@cmake --build $(BUILD) -j $(JOBS) --target $@
@@ -36,5 +41,6 @@ help:
 	@echo 'make                        build everything; then ./tests/test_... runs from here'
 	@echo 'make test                   install what is missing, build, run all tests'
 	@for program in $(PROGRAMS); do printf 'make %-22s build this program only\n' $$program; done
+	@echo 'make install                install to PREFIX (docs/install.md)'
 	@echo 'make clean                  remove $(BUILD) and the links in tests/'
-	@echo 'Variables: PRESET=$(PRESET) (release, cpu-only, asan-ubsan, tsan), BUILD=$(BUILD), JOBS=$(JOBS)'
+	@echo 'Variables: PRESET=$(PRESET) (release, cpu-only, asan-ubsan, tsan), BUILD=$(BUILD), JOBS=$(JOBS), PREFIX=$(PREFIX)'

@@ -6,7 +6,10 @@ set(_exports ${PROJECT_SOURCE_DIR}/cmake/tcpx_exports.map)
 # Objects, because nothing in the library itself calls the class.
 add_library(tcpx SHARED tcpx_impl.cc $<TARGET_OBJECTS:tcpx_endpoint_class> $<TARGET_OBJECTS:tcpx_endpoint_parts>)
 target_link_libraries(tcpx PRIVATE tcpx_net tcpx_endpoint_class)
-target_include_directories(tcpx INTERFACE ${PROJECT_SOURCE_DIR}/include)
+# The name it has for those who find it installed.
+add_library(tcpx::tcpx ALIAS tcpx)
+target_include_directories(tcpx INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+target_compile_features(tcpx INTERFACE cxx_std_20)
 target_link_options(tcpx PRIVATE -Wl,--version-script=${_exports})
 set_target_properties(tcpx PROPERTIES
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}

@@ -10,7 +10,7 @@ Installs the missing packages with apt-get, as root or through sudo, after sayin
 
   --check  only list what is missing; exit code 1 when something is
   --fuzz   also what the preset `fuzz` needs: clang and its runtime libraries
-  --tests  also what only tests need: iproute2, for two hosts made of network namespaces
+  --tests  also what only tests need: iproute2, for two hosts made of network namespaces; pkgconf, to use what was installed
   --mpi    also what run_p2p_fullmesh.sh starts ranks with: mpirun of Open MPI
 USAGE
 }
@@ -76,7 +76,10 @@ need libcli11-dev has_header CLI/CLI.hpp
 need nlohmann-json3-dev has_header nlohmann/json.hpp
 need libconcurrentqueue-dev has_queue
 need libgtest-dev has_header gtest/gtest.h
-if $with_tests; then need iproute2 has_command ip; fi
+if $with_tests; then
+  need iproute2 has_command ip
+  need pkgconf has_command pkg-config
+fi
 if $with_fuzz; then need clang can_fuzz; fi
 if $with_mpi; then need openmpi-bin has_command mpirun; fi
 

@@ -16,6 +16,10 @@
 // bytes: the ends may cut them differently. Writes and reads call nothing at the target and keep no order among each other.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "tcpx/endpoint.h needs C++20: compile with -std=c++20"
+#endif
+
 #include <array>
 #include <chrono>
 #include <cstddef>

@@ -1,0 +1,60 @@
+# What `cmake --install` gives: the library with its headers, for CMake and pkg-config, the software plugin, the tools, the documents.
+# docs/install.md says how it is used; tests/install/ uses it.
+#
+# There is no static library: one would need every layer, the CUDA runtime and the C++ runtime of this build beside it, and would show
+# all our internal names to the linker. What is inside libtcpx.so stays inside.
+#
+# The prefix may be moved: everything below finds its neighbours from where it lies itself.
+include_guard(GLOBAL)
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tcpx)
+install(TARGETS tcpx EXPORT tcpxTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS tcpx_soft_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+
+# The library needs no other package, so the exported targets are the whole of the package file.
+install(EXPORT tcpxTargets FILE tcpxConfig.cmake NAMESPACE tcpx:: DESTINATION ${_cmake_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/tcpxConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/tcpxConfigVersion.cmake DESTINATION ${_cmake_dir})
+
+# Some distributions give absolute folders; then the prefix cannot move, and tcpx.pc says where things are.
+if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+  set(TCPX_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+else()
+  file(RELATIVE_PATH _up /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+  string(REGEX REPLACE "/$" "" _up "${_up}")
+  set(TCPX_PC_PREFIX "\${pcfiledir}/${_up}")
+endif()
+foreach(folder IN ITEMS LIBDIR INCLUDEDIR)
+  set(TCPX_PC_${folder} ${CMAKE_INSTALL_${folder}})
+  if(NOT IS_ABSOLUTE ${CMAKE_INSTALL_${folder}})
+    set(TCPX_PC_${folder} "\${prefix}/${CMAKE_INSTALL_${folder}}")
+  endif()
+endforeach()
+configure_file(${CMAKE_CURRENT_LIST_DIR}/tcpx.pc.in ${PROJECT_BINARY_DIR}/tcpx.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/tcpx.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# The tools have all of ours inside and need no libtcpx.so. Those that are test programs too exist only where tests are built.
+foreach(tool IN ITEMS tcpx_doctor test_device_discovery test_tcpx_transfer test_tcpx_perf p2p_fullmesh)
+  if(TARGET ${tool})
+    install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endforeach()
+
+# As in the source tree, so that links between documents hold.
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.cc")
+
+# The list from which all this is removed again; its paths count from the prefix, so it moves with it.
+install(CODE "
+  get_filename_component(list \"${CMAKE_INSTALL_DOCDIR}/installed_files.txt\" ABSOLUTE BASE_DIR \"\${CMAKE_INSTALL_PREFIX}\")
+  set(lines)
+  foreach(file IN LISTS CMAKE_INSTALL_MANIFEST_FILES ITEMS \${list})
+    file(RELATIVE_PATH line \"\${CMAKE_INSTALL_PREFIX}\" \"\${file}\")
+    string(APPEND lines \"\${line}\\n\")
+  endforeach()
+  file(WRITE \"\$ENV{DESTDIR}\${list}\" \"\${lines}\")
+")

@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# The installed tree as its users see it.
+#   check.sh STEP FOLDER     with STEP one of those below, in this order; FOLDER is kept between them
+# From the environment: BUILD (build folder), SOURCE (this project), CXX, CC, FLAGS (what both add for the sanitizers), NM.
+#
+# `prefix` installs, then moves the prefix away from where it was installed: all other steps prove that nothing remembers the old place.
+# Exit code 77: this step cannot be done here.
+set -euo pipefail
+step=$1 folder=$2
+prefix=$folder/moved/tcpx
+lib=$prefix/lib
+: "${BUILD:?}" "${SOURCE:?}" "${CXX:?}" "${CC:?}"
+read -ra flags <<<"${FLAGS:-}"
+
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+skip() {
+  echo "SKIPPED: $*"
+  exit 77
+}
+# alone COMMAND...: without anything of ours in the environment, and over loopback.
+alone() { env -u LD_LIBRARY_PATH NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo timeout 60 "$@"; }
+
+# uses_installed PROGRAM: does it load the library below the prefix?
+uses_installed() {
+  local loaded
+  loaded=$(ldd "$1" | sed -n 's/.*libtcpx\.so\.0 => \([^ ]*\) .*/\1/p')
+  [[ -n $loaded && $(realpath "$loaded") == "$(realpath "$lib/libtcpx.so")" ]] || fail "$1 loads another library: $(ldd "$1")"
+}
+
+# build_with_cmake APPLICATION: the folder of that name beside this file, which says find_package(tcpx).
+build_with_cmake() {
+  local application=$1
+  rm -rf "${folder:?}/$application"
+  env -u CXXFLAGS -u CFLAGS cmake -S "$SOURCE/tests/install/$application" -B "$folder/$application" -G Ninja --no-warn-unused-cli \
+    -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$CXX" -DCMAKE_C_COMPILER="$CC" \
+    -DCMAKE_CXX_FLAGS="${flags[*]}" -DCMAKE_C_FLAGS="${flags[*]}"
+  cmake --build "$folder/$application"
+}
+
+case $step in
+  prefix)
+    rm -rf "$folder"
+    mkdir -p "$folder/moved"
+    cmake --install "$BUILD" --prefix "$folder/first" >"$folder/install.log" || fail "$(tail -n 5 "$folder/install.log")"
+    mv "$folder/first" "$prefix"
+    ;;
+
+  files)
+    for file in lib/libtcpx.so lib/libnccl-net-tcpx-soft.so include/tcpx_interface.h include/tcpx/{endpoint,status,types}.h \
+      bin/{tcpx_doctor,test_device_discovery,test_tcpx_transfer,test_tcpx_perf,p2p_fullmesh} lib/pkgconfig/tcpx.pc \
+      lib/cmake/tcpx/tcpxConfig{,Version}.cmake share/doc/tcpx/{README.md,LICENSE,docs/env.md,examples/first_transfer.cc}; do
+      [[ -s $prefix/$file ]] || fail "no $file"
+    done
+    readelf --dynamic "$lib/libtcpx.so" | grep -q 'SONAME.*\[libtcpx.so.0\]' || fail "libtcpx.so has another soname"
+    [[ $(readlink "$lib/libtcpx.so.0") =~ ^libtcpx\.so\.0\.[0-9]+\.[0-9]+$ ]] || fail "libtcpx.so.0 is no link to a full version"
+    # No way back to where it was built or first installed, in what is read by tools or by the dynamic linker.
+    if grep -r -n -F -e "$BUILD" -e "$SOURCE" -e "$folder/first" "$lib/cmake" "$lib/pkgconfig"; then fail "a path of this machine"; fi
+    for file in "$lib"/*.so "$prefix"/bin/*; do
+      if readelf --dynamic "$file" | grep -E 'R(UN)?PATH'; then fail "$file looks for libraries in a folder of its own"; fi
+      if ldd "$file" | grep 'not found'; then fail "$file misses a library"; fi
+    done
+    ;;
+
+  tools)
+    for tool in "$prefix"/bin/*; do alone "$tool" --help >/dev/null || fail "$tool --help"; done
+    alone "$prefix/bin/test_device_discovery"
+    alone "$prefix/bin/test_tcpx_transfer" loopback --memory host --bytes 1000000
+    alone env UCCL_TCPX_PLUGIN_PATH="$lib/libnccl-net-tcpx-soft.so" "$prefix/bin/test_tcpx_perf" loopback -b 1M -n 2 --memory host
+    ;;
+
+  headers)
+    # Each alone, with no other folder to find ours in.
+    for header in $(cd "$prefix/include" && find . -name '*.h' -printf '%P\n'); do
+      echo "#include \"$header\"" >"$folder/header.cc"
+      "$CXX" -std=c++20 -Wall -Wextra -pedantic -Werror -fsyntax-only -I "$prefix/include" "$folder/header.cc" || fail "$header in C++20"
+    done
+    echo '#include "tcpx_interface.h"' >"$folder/header.c"
+    "$CC" -std=c99 -Wall -Wextra -pedantic -Werror -fsyntax-only -I "$prefix/include" "$folder/header.c" || fail "tcpx_interface.h in C99"
+    echo '#include "tcpx/endpoint.h"' >"$folder/header.cc"
+    said=$("$CXX" -std=c++17 -fsyntax-only -I "$prefix/include" "$folder/header.cc" 2>&1) && fail "C++17 is accepted"
+    grep -q 'needs C++20' <<<"$said" || fail "C++17 is refused without a word about it"
+    ;;
+
+  symbols)
+    [[ -n ${NM:-} ]] || skip "nm (binutils) was not found when this was built"
+    # As cmake/tcpx_exports.map and net/soft/soft_exports.map have them. A constant of the header is a symbol without optimisation.
+    "$NM" -D --defined-only -C --format=posix "$lib/libtcpx.so" >"$folder/exported"
+    for name in '^tcpx_' '^tcpx::Endpoint::'; do grep -c "$name" "$folder/exported" || fail "libtcpx.so exports no $name"; done
+    if grep -v -E '^(tcpx_[a-z0-9_]+ |tcpx::(Endpoint::|LatencyHistogram::quantile\(|(de)?serialize_fifo_item\())' "$folder/exported"; then
+      fail "libtcpx.so exports more than its own"
+    fi
+    exported=$("$NM" -D --defined-only --format=posix "$lib/libnccl-net-tcpx-soft.so" | cut -d ' ' -f 1)
+    [[ $exported == ncclNetPlugin_v7 ]] || fail "the plugin exports $exported"
+    ;;
+
+  cmake)
+    for application in cxx c; do
+      build_with_cmake "$application"
+      uses_installed "$folder/$application/app"
+      alone "$folder/$application/app" || fail "the application in $application ended with $?"
+    done
+    # Another major version is another library.
+    sed 's/tcpx 0.1/tcpx 1.0/' "$SOURCE/tests/install/c/CMakeLists.txt" >"$folder/CMakeLists.txt"
+    grep -q 'tcpx 1.0' "$folder/CMakeLists.txt"
+    said=$(cmake -S "$folder" -B "$folder/later" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$CC" 2>&1) &&
+      fail "version 1.0 was found"
+    grep -q 'version: 0.1' <<<"$said" || fail "$said"
+    ;;
+
+  pkg_config)
+    command -v pkg-config >/dev/null || skip "pkg-config is not installed (scripts/install_deps.sh --tests)"
+    export PKG_CONFIG_PATH=$lib/pkgconfig
+    read -ra use <<<"$(pkg-config --cflags --libs 'tcpx >= 0.1')"
+    use+=("${flags[@]}" "-Wl,-rpath,$(pkg-config --variable=libdir tcpx)")
+    [[ -f $(pkg-config --variable=plugin tcpx) ]] || fail "the variable plugin names no file"
+    if pkg-config --exists 'tcpx >= 1'; then fail "version 1 was found"; fi
+    for source in "$SOURCE/tests/install/cxx/app.cc" "$prefix/share/doc/tcpx/examples/first_transfer.cc"; do
+      "$CXX" -std=c++20 "$source" -o "$folder/app" "${use[@]}" -pthread
+      uses_installed "$folder/app"
+      alone "$folder/app" || fail "$source ended with $?"
+    done
+    "$CC" -std=c99 "$SOURCE/tests/install/c/app.c" -o "$folder/app" "${use[@]}"
+    uses_installed "$folder/app"
+    alone "$folder/app" || fail "the application in C ended with $?"
+    ;;
+
+  uninstall)
+    # As docs/install.md says; what is not ours stays.
+    echo mine >"$prefix/lib/somebody_elses.so"
+    (cd "$prefix" && xargs rm <share/doc/tcpx/installed_files.txt)
+    left=$(cd "$prefix" && find . ! -type d)
+    [[ $left == ./lib/somebody_elses.so ]] || fail "left over: $left"
+    rm -r "$folder"
+    ;;
+
+  *) fail "no step $step" ;;
+esac
