@@ -9,67 +9,22 @@
 #include <cctype>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
+
+#include "tests/support/documents.h"
 
 namespace tcpx {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::all_matches, testing::code_spans, testing::documents, testing::kRoot, testing::prose_lines, testing::read_file;
 
-const fs::path kRoot = TCPX_SOURCE_DIR;
 constexpr char kMapping[] = "docs/TCPX_LOGIC_MAPPING.md";
 constexpr int kTraps = 37;
-
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// Paths from the root; README.md while it is there.
-std::vector<std::string> documents() {
-  std::vector<std::string> paths;
-  if (fs::exists(kRoot / "README.md")) paths.push_back("README.md");
-  for (const auto& entry : fs::directory_iterator(kRoot / "docs")) {
-    if (entry.path().extension() == ".md") paths.push_back("docs/" + entry.path().filename().string());
-  }
-  return paths;
-}
-
-/// Lines outside of fenced and indented code.
-std::vector<std::string> prose_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  bool fenced = false, after_blank = true;
-  for (std::string line; std::getline(stream, line);) {
-    if (line.starts_with("```")) {
-      fenced = !fenced;
-      continue;
-    }
-    const bool code = fenced || (after_blank && line.starts_with("    "));
-    if (!code) after_blank = line.find_first_not_of(' ') == std::string::npos;
-    if (!code) lines.push_back(line);
-  }
-  return lines;
-}
-
-std::vector<std::string> all_matches(const std::string& text, const std::regex& pattern) {
-  std::vector<std::string> found;
-  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) found.push_back((*it)[1]);
-  return found;
-}
-
-std::vector<std::string> code_spans(const std::string& line) {
-  static const std::regex kSpan("`([^`]+)`");
-  return all_matches(line, kSpan);
-}
 
 /// The path a code span names, from the root; "" for anything else. "./run.sh --flag" names run.sh.
 std::string our_path(const std::string& span) {
