@@ -1,4 +1,4 @@
-// Documents against the tree: what README.md and docs/*.md name must be there, and what is generated must be up to date.
+// Documents against the tree: what those of the root and of docs/ name must be there, and what is generated must be up to date.
 //
 // A code span that begins with one of our folders is a path, "Suite.Case" is a test. Paths of other projects carry the name of
 // their repository, so they are not taken for ours.
@@ -13,6 +13,7 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/documents.h"
@@ -29,7 +30,7 @@ constexpr int kTraps = 37;
 /// The path a code span names, from the root; "" for anything else. "./run.sh --flag" names run.sh.
 std::string our_path(const std::string& span) {
   static const std::regex kPath(
-      R"(^(\./)?((?:\.ci|base|cmake|device|docs|include|net|perf|rx|scripts|tests|tools|transfer)/[A-Za-z0-9_./-]+)(?: .*)?$)");
+      R"(^(\./)?((?:\.ci|base|bench|cmake|device|docs|endpoint|examples|include|net|perf|rx|scripts|tests|tools|transfer)/[A-Za-z0-9_./-]+)(?: .*)?$)");
   static const std::regex kRootFile(R"(^\./([A-Za-z0-9_.-]+)(?: .*)?$)");
   std::smatch match;
   if (std::regex_match(span, match, kPath)) return match[2];
@@ -117,16 +118,32 @@ std::vector<std::string> trap_differences(const std::map<int, TrapRow>& rows, co
   return found;
 }
 
+/// Code points that are no part of a word, of those that documents have: punctuation and signs, also Chinese ones.
+bool is_sign(char32_t point) {
+  static constexpr std::pair<char32_t, char32_t> kSigns[] = {
+      {0xa0, 0xa9},     {0xab, 0xb4},     {0xb6, 0xb9},     {0xbb, 0xbf},      {0xd7, 0xd7},     {0xf7, 0xf7},
+      {0x2000, 0x206f}, {0x20a0, 0x20cf}, {0x2190, 0x2bff}, {0x3000, 0x3004},  {0x3008, 0x3020}, {0xff00, 0xff0f},
+      {0xff1a, 0xff20}, {0xff3b, 0xff40}, {0xff5b, 0xff65}, {0x1f000, 0x1faff}};
+  return std::any_of(std::begin(kSigns), std::end(kSigns),
+                     [point](const auto& range) { return point >= range.first && point <= range.second; });
+}
+
 /// How a heading is reached from a link, as GitHub and GitLab make it.
 std::string anchor_of(const std::string& heading) {
   std::string anchor;
-  for (const char c : heading) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0 || c == '-' || c == '_' || byte >= 0x80) {
-      anchor.push_back(static_cast<char>(std::tolower(byte)));
-    } else if (c == ' ') {
-      anchor.push_back('-');
+  for (size_t i = 0; i < heading.size();) {
+    const auto byte = static_cast<unsigned char>(heading[i]);
+    const size_t bytes = byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;  // UTF-8
+    const std::string character = heading.substr(i, bytes);
+    i += bytes;
+    if (bytes == 1) {
+      if (std::isalnum(byte) != 0 || byte == '-' || byte == '_') anchor.push_back(static_cast<char>(std::tolower(byte)));
+      if (byte == ' ') anchor.push_back('-');
+      continue;
     }
+    char32_t point = byte & (0x7f >> bytes);
+    for (const char c : character.substr(1)) point = point << 6 | (static_cast<unsigned char>(c) & 0x3f);
+    if (!is_sign(point)) anchor += character;
   }
   return anchor;
 }
@@ -150,7 +167,8 @@ std::set<std::string> anchors_in(const std::string& text) {
 /// Links of the document `path` that lead nowhere. Links to other sites are not followed.
 std::vector<std::string> dead_links(const std::string& path, const std::string& text) {
   static const std::regex kCode("`[^`]*`");
-  static const std::regex kLink(R"(\]\(([^)\s]+)\))");
+  // [text](target), [name]: target, and what HTML has
+  static const std::regex kLink(R"re((?:\]\(|^\[[^\]]+\]: +|\b(?:href|src)=")([^)\s"]+))re");
   static const std::regex kScheme("^[a-z][a-z+.-]*:.*");
   std::vector<std::string> dead;
   for (const std::string& line : prose_lines(text)) {
@@ -226,6 +244,9 @@ TEST(DocumentChecker, DeadLinksAreFound) {
   const std::string page = "# One `two`, three\n<a id=\"X_1\"></a>\n## Same\n## Same\n";
   EXPECT_EQ(anchors_in(page), (std::set<std::string>{"one-two-three", "X_1", "same", "same-1"}));
   EXPECT_TRUE(dead_links("docs/x.md", page + "[a](#same-1) [b](../LICENSE) [c](https://example.org/no) `[d](no)`").empty());
+  EXPECT_EQ(anchor_of("快速开始：两条命令（无 GPU）— ×"), "快速开始两条命令无-gpu-");
+  EXPECT_EQ(dead_links("docs/x.md", page + "[a]: no.md\n<a href=\"#no\"><img src=\"no.svg\">\n[b](no.md \"title\")\n").size(),
+            4u);
   EXPECT_EQ(dead_links("docs/x.md", page + "[a](#same-2) [b](LICENSE) [c](../../LICENSE) [d](env.md#no)").size(), 4u);
 }
 
