@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -21,13 +22,15 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Paths from the root; README.md while it is there.
+/// Paths from the root: those that lie there, and those of docs/.
 inline std::vector<std::string> documents() {
   std::vector<std::string> paths;
-  if (std::filesystem::exists(kRoot / "README.md")) paths.push_back("README.md");
-  for (const auto& entry : std::filesystem::directory_iterator(kRoot / "docs")) {
-    if (entry.path().extension() == ".md") paths.push_back("docs/" + entry.path().filename().string());
+  for (const std::string folder : {"", "docs/"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(kRoot / folder)) {
+      if (entry.path().extension() == ".md") paths.push_back(folder + entry.path().filename().string());
+    }
   }
+  std::sort(paths.begin(), paths.end());
   return paths;
 }
 
