@@ -21,7 +21,7 @@ test:
 
 # Removing it again: docs/install.md.
 install: all
-	@cmake --install $(BUILD) --prefix $(PREFIX)
+	@cmake --install $(BUILD) --prefix "$(PREFIX)"
 
 $(PROGRAMS): configure
 	@cmake --build $(BUILD) -j $(JOBS) --target $@
