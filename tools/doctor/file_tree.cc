@@ -7,11 +7,7 @@
 
 namespace tcpx::doctor {
 namespace {
-
 namespace fs = std::filesystem;
-
-constexpr size_t kMostBytes = 64 * 1024;
-
 }  // namespace
 
 std::string FileTree::at(std::string_view path) const {
@@ -23,12 +19,12 @@ bool FileTree::exists(std::string_view path) const {
   return fs::exists(at(path), error);
 }
 
-std::optional<std::string> FileTree::read(std::string_view path) const {
+std::optional<std::string> FileTree::read(std::string_view path, size_t most_bytes) const {
   std::error_code error;
   if (fs::is_directory(at(path), error)) return std::nullopt;
   std::ifstream file(at(path), std::ios::binary);
   if (!file) return std::nullopt;
-  std::string text(kMostBytes, '\0');
+  std::string text(most_bytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || (file.gcount() == 0 && !file.eof())) return std::nullopt;
   text.resize(static_cast<size_t>(file.gcount()));

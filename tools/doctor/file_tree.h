@@ -1,6 +1,7 @@
 // /sys and /proc as the checks read them: of this machine, or of a directory that a test has filled.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,8 +16,8 @@ class FileTree {
   explicit FileTree(std::string root = {}) : root_(std::move(root)) {}
 
   bool exists(std::string_view path) const;
-  /// The first 64 KiB, without white space at the end. nullopt: no such file, or it cannot be read, as some of /sys cannot.
-  std::optional<std::string> read(std::string_view path) const;
+  /// The first `most_bytes`, without white space at the end. nullopt: no such file, or it cannot be read, as some of /sys cannot.
+  std::optional<std::string> read(std::string_view path, size_t most_bytes = 64 * 1024) const;
   /// Names in a directory, sorted; none when there is no such directory.
   std::vector<std::string> list(std::string_view path) const;
   /// Where a symbolic link leads, with all links on the way followed, as a path of the machine. nullopt: nowhere.

@@ -12,6 +12,7 @@
 #include "tools/doctor/environment_checks.h"
 #include "tools/doctor/finding.h"
 #include "tools/doctor/findings_report.h"
+#include "tools/doctor/kernel_checks.h"
 #include "tools/doctor/machine.h"
 
 namespace {
@@ -30,6 +31,7 @@ struct Options {
 
 std::vector<Group> groups_of(const Machine& machine) {
   return {
+      {"kernel", "devmem TCP, io_uring, settings of TCP", [&machine] { return check_kernel(machine, *make_kernel_source()); }},
       {"environment", "variables: malformed, unknown, contradictory", [&machine] { return check_environment(machine); }},
   };
 }
