@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "tools/doctor/interfaces.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -243,29 +244,6 @@ void check_sizes(const Machine& machine, const Expectation& expected, Findings& 
              "GPUDirect-TCPX gives back the pages of one piece per socket and request; the rest is lost to the pool.",
              concat("export UCCL_TCPX_CHUNK_BYTES=", piece * sockets)));
   }
-}
-
-/// The interface of the default route; "" where there is none.
-std::string default_interface(const Machine& machine) {
-  const std::string routes = machine.files.read("/proc/net/route").value_or("");
-  for (size_t at = 0; at < routes.size();) {
-    const size_t end = std::min(routes.find('\n', at), routes.size());
-    const std::string_view line = std::string_view(routes).substr(at, end - at);
-    const size_t tab = line.find('\t');
-    if (tab != std::string_view::npos && line.substr(tab + 1).starts_with("00000000\t")) return std::string(line.substr(0, tab));
-    at = end + 1;
-  }
-  return "";
-}
-
-/// Interfaces of Google's virtual NIC but that of the default route: those that carry data on an A3 machine.
-std::vector<std::string> data_interfaces(const Machine& machine, const std::string& control) {
-  std::vector<std::string> names;
-  for (const std::string& name : machine.files.list("/sys/class/net")) {
-    const auto driver = machine.files.resolve(concat("/sys/class/net/", name, "/device/driver"));
-    if (driver && driver->ends_with("/gve") && name != control) names.push_back(name);
-  }
-  return names;
 }
 
 }  // namespace
