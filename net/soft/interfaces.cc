@@ -58,26 +58,6 @@ bool family_allowed(const SocketAddress& address, AddressFamily family) {
   return false;
 }
 
-std::vector<InterfaceAddress> list_addresses() {
-  std::vector<InterfaceAddress> all;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return all;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
-    const bool v6 = entry->ifa_addr->sa_family == AF_INET6;
-    auto address = SocketAddress::from(entry->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-    if (!address.is_ok()) continue;
-    all.push_back(
-        {.name = entry->ifa_name,
-         .address = address->with_port(0),
-         .up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0,
-         .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0,
-         .link_local = v6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)});
-  }
-  return all;
-}
-
 std::string list_of(const std::vector<InterfaceAddress>& all) {
   std::string there;
   for (const InterfaceAddress& address : all) {
@@ -98,6 +78,26 @@ int speed_of(const std::string& name) {
 }
 
 }  // namespace
+
+std::vector<InterfaceAddress> list_addresses() {
+  std::vector<InterfaceAddress> all;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return all;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const bool v6 = entry->ifa_addr->sa_family == AF_INET6;
+    auto address = SocketAddress::from(entry->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+    if (!address.is_ok()) continue;
+    all.push_back(
+        {.name = entry->ifa_name,
+         .address = address->with_port(0),
+         .up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0,
+         .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0,
+         .link_local = v6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)});
+  }
+  return all;
+}
 
 std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddress>& all, const std::string& pattern_text,
                                                 AddressFamily family) {

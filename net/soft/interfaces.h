@@ -27,6 +27,9 @@ struct InterfaceAddress {
   bool link_local = false;
 };
 
+/// All of this machine's; none when the system does not tell.
+std::vector<InterfaceAddress> list_addresses();
+
 inline constexpr size_t kMaxInterfaces = 16;
 
 /// Pure choice: one address per interface that is up and matches, sorted by name, at most kMaxInterfaces. `pattern` is the value
