@@ -14,6 +14,7 @@
 #include "tools/doctor/findings_report.h"
 #include "tools/doctor/kernel_checks.h"
 #include "tools/doctor/machine.h"
+#include "tools/doctor/nic_checks.h"
 
 namespace {
 
@@ -32,6 +33,8 @@ struct Options {
 std::vector<Group> groups_of(const Machine& machine) {
   return {
       {"kernel", "devmem TCP, io_uring, settings of TCP", [&machine] { return check_kernel(machine, *make_kernel_source()); }},
+      {"nics", "network interfaces: link, driver, MTU, header split, GPUs near",
+       [&machine] { return check_nics(machine, *make_nic_source()); }},
       {"environment", "variables: malformed, unknown, contradictory", [&machine] { return check_environment(machine); }},
   };
 }

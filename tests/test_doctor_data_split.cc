@@ -1,0 +1,92 @@
+// The kernel's answers on generic netlink, well formed and not.
+#include <gtest/gtest.h>
+#include <linux/ethtool_netlink.h>
+#include <linux/genetlink.h>
+#include <linux/netlink.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tools/doctor/data_split.h"
+
+namespace tcpx::doctor {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+template <class T>
+Bytes bytes_of(const T& value) {
+  Bytes bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
+Bytes operator+(Bytes left, const Bytes& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+/// With padding behind it. `claimed` is written as its length instead of the right one.
+Bytes attribute(uint16_t type, const Bytes& payload, std::optional<uint16_t> claimed = {}) {
+  const auto length = static_cast<uint16_t>(sizeof(nlattr) + payload.size());
+  Bytes out = bytes_of(nlattr{.nla_len = claimed.value_or(length), .nla_type = type}) + payload;
+  out.resize(NLA_ALIGN(out.size()));
+  return out;
+}
+
+Bytes message(uint32_t sequence, uint16_t type, const Bytes& attributes, std::optional<uint32_t> claimed = {}) {
+  const auto length = static_cast<uint32_t>(sizeof(nlmsghdr) + sizeof(genlmsghdr) + attributes.size());
+  const nlmsghdr outer{
+      .nlmsg_len = claimed.value_or(length), .nlmsg_type = type, .nlmsg_flags = 0, .nlmsg_seq = sequence, .nlmsg_pid = 0};
+  return bytes_of(outer) + bytes_of(genlmsghdr{.cmd = 1, .version = 1, .reserved = 0}) + attributes;
+}
+
+Bytes rings(uint8_t split) {
+  return attribute(ETHTOOL_A_RINGS_HEADER | NLA_F_NESTED, attribute(ETHTOOL_A_HEADER_DEV_INDEX, bytes_of(uint32_t{3}))) +
+         attribute(ETHTOOL_A_RINGS_RX, bytes_of(uint32_t{1024})) + attribute(ETHTOOL_A_RINGS_TCP_DATA_SPLIT, bytes_of(split));
+}
+
+TEST(DoctorDataSplit, OnOffAndUnknownAreToldApart) {
+  EXPECT_EQ(data_split_of(rings(ETHTOOL_TCP_DATA_SPLIT_ENABLED)), true);
+  EXPECT_EQ(data_split_of(rings(ETHTOOL_TCP_DATA_SPLIT_DISABLED)), false);
+  EXPECT_EQ(data_split_of(rings(ETHTOOL_TCP_DATA_SPLIT_UNKNOWN)), std::nullopt);
+  EXPECT_EQ(data_split_of(rings(77)), std::nullopt);
+  EXPECT_EQ(data_split_of(attribute(ETHTOOL_A_RINGS_RX, bytes_of(uint32_t{1024}))), std::nullopt);
+  EXPECT_EQ(data_split_of(attribute(ETHTOOL_A_RINGS_TCP_DATA_SPLIT, bytes_of(uint32_t{2}))), std::nullopt);
+  EXPECT_EQ(data_split_of({}), std::nullopt);
+}
+
+TEST(DoctorDataSplit, AttributesEndWhereTheyAreMalformed) {
+  const Bytes good = attribute(7, bytes_of(uint32_t{1}));
+  for (const uint16_t claimed : {0, 3, 9, 65535}) {
+    const Bytes bad = attribute(5, bytes_of(uint32_t{1}), claimed);
+    EXPECT_EQ(netlink_attribute(bad, 5), std::nullopt) << claimed;
+    EXPECT_TRUE(netlink_attribute(good + bad, 7).has_value());
+  }
+  // The last one may lack its padding.
+  Bytes last = attribute(5, Bytes(1));
+  last.resize(5);
+  EXPECT_EQ(netlink_attribute(last, 5)->size(), 1u);
+  EXPECT_EQ(netlink_attribute(last, 6), std::nullopt);
+}
+
+TEST(DoctorDataSplit, OnlyTheWholeAnswerToTheQuestionIsOne) {
+  const Bytes attributes = rings(ETHTOOL_TCP_DATA_SPLIT_ENABLED);
+  const Bytes good = message(9, 21, attributes);
+  ASSERT_TRUE(netlink_attributes(good, 9).has_value());
+  EXPECT_EQ(netlink_attributes(good, 9)->size(), attributes.size());
+  EXPECT_EQ(netlink_attributes(good, 8), std::nullopt);
+  EXPECT_EQ(netlink_attributes(message(9, NLMSG_ERROR, attributes), 9), std::nullopt);
+  for (size_t size = 0; size < good.size(); ++size)
+    EXPECT_EQ(netlink_attributes(std::span(good).first(size), 9), std::nullopt) << size;
+  for (const uint32_t claimed : {0u, 19u, 0xffffffffu})
+    EXPECT_EQ(netlink_attributes(message(9, 21, attributes, claimed), 9), std::nullopt) << claimed;
+  EXPECT_TRUE(netlink_attributes(message(9, 21, attributes, 20), 9)->empty());
+}
+
+TEST(DoctorDataSplit, LoopbackDoesNotTell) {
+  EXPECT_EQ(ask_data_split("lo"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace tcpx::doctor
