@@ -26,13 +26,14 @@ constexpr int kGoogle = 97, kLinux = 80;
 struct RecordedKernel final : KernelSource {
   std::map<int, int> options;  ///< those that the kernel knows, with what it says
   bool loopback = true;
+  int others = ENOPROTOOPT;  ///< what it says to options that it does not know
   RingReceive ring = RingReceive::kAbsent;
   std::optional<uint64_t> files = 1024;
 
   std::optional<int> set_option_error(int option) const override {
     if (!loopback) return std::nullopt;
     const auto known = options.find(option);
-    return known == options.end() ? ENOPROTOOPT : known->second;
+    return known == options.end() ? others : known->second;
   }
   RingReceive ring_receive() const override { return ring; }
   std::optional<uint64_t> open_files() const override { return files; }
@@ -105,6 +106,12 @@ TEST_F(DoctorKernel, WithoutLoopbackNothingIsSaidOfDevmem) {
   EXPECT_EQ(verdict_of("devmem"), Verdict::kNotApplicable);
 }
 
+TEST_F(DoctorKernel, ASandboxThatAcceptsEveryOptionIsNoKernelOfGoogles) {
+  kernel_.others = 0;
+  expect_vendor();
+  EXPECT_EQ(verdict_of("devmem"), Verdict::kNotApplicable);
+}
+
 TEST_F(DoctorKernel, TheConfigurationIsReadWhereItIsPlainText) {
   release("6.12.0");
   kernel_.options = {{kLinux, EINVAL}};
@@ -120,6 +127,8 @@ TEST_F(DoctorKernel, TheConfigurationIsReadWhereItIsPlainText) {
   expect_vendor();
   EXPECT_EQ(verdict_of("devmem_config"), Verdict::kFail);
   EXPECT_NE(find("devmem_config").found.find("lacks CONFIG_NET_DEVMEM"), std::string::npos);
+  kernel_.options.clear();  // what is wrong is said once
+  EXPECT_EQ(verdict_of("devmem_config"), Verdict::kNotApplicable);
   kernel_.options = {{kGoogle, 0}};  // has devmem under another name
   EXPECT_EQ(verdict_of("devmem_config"), Verdict::kNotApplicable);
 }
