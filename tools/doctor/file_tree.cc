@@ -7,7 +7,9 @@
 
 namespace tcpx::doctor {
 namespace {
+
 namespace fs = std::filesystem;
+
 }  // namespace
 
 std::string FileTree::at(std::string_view path) const {
@@ -21,7 +23,7 @@ bool FileTree::exists(std::string_view path) const {
 
 std::optional<std::string> FileTree::read(std::string_view path, size_t most_bytes) const {
   std::error_code error;
-  if (fs::is_directory(at(path), error)) return std::nullopt;
+  if (!fs::is_regular_file(at(path), error)) return std::nullopt;
   std::ifstream file(at(path), std::ios::binary);
   if (!file) return std::nullopt;
   std::string text(most_bytes, '\0');

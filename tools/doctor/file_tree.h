@@ -16,7 +16,8 @@ class FileTree {
   explicit FileTree(std::string root = {}) : root_(std::move(root)) {}
 
   bool exists(std::string_view path) const;
-  /// The first `most_bytes`, without white space at the end. nullopt: no such file, or it cannot be read, as some of /sys cannot.
+  /// The first `most_bytes`, without white space at the end. nullopt: no such file, or it cannot be read, as some of /sys cannot;
+  /// what is not a file, such as a pipe, is never opened.
   std::optional<std::string> read(std::string_view path, size_t most_bytes = 64 * 1024) const;
   /// Names in a directory, sorted; none when there is no such directory.
   std::vector<std::string> list(std::string_view path) const;

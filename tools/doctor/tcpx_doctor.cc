@@ -15,6 +15,8 @@
 #include "tools/doctor/kernel_checks.h"
 #include "tools/doctor/machine.h"
 #include "tools/doctor/nic_checks.h"
+#include "tools/doctor/plugin_checks.h"
+#include "tools/doctor/plugin_probe.h"
 
 namespace {
 
@@ -35,6 +37,8 @@ std::vector<Group> groups_of(const Machine& machine) {
       {"kernel", "devmem TCP, io_uring, settings of TCP", [&machine] { return check_kernel(machine, *make_kernel_source()); }},
       {"nics", "network interfaces: link, driver, MTU, header split, GPUs near",
        [&machine] { return check_nics(machine, *make_nic_source()); }},
+      {"plugin", "the libraries that could be the net plugin",
+       [&machine] { return check_plugin(machine, *make_plugin_probe()); }},
       {"environment", "variables: malformed, unknown, contradictory", [&machine] { return check_environment(machine); }},
   };
 }

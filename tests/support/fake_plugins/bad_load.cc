@@ -1,0 +1,22 @@
+// A library whose constructor does what BAD_LOAD says, so that whoever opens it never comes back.
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace {
+
+[[maybe_unused]] void bad_exit() {
+  std::exit(1);
+}
+[[maybe_unused]] void bad_abort() {
+  std::abort();
+}
+[[maybe_unused]] void bad_hang() {
+  for (;;) ::pause();
+}
+
+__attribute__((constructor)) void on_load() {
+  BAD_LOAD();
+}
+
+}  // namespace
