@@ -13,6 +13,8 @@
 #include "tools/doctor/finding.h"
 #include "tools/doctor/findings_report.h"
 #include "tools/doctor/kernel_checks.h"
+#include "tools/doctor/gpu_checks.h"
+#include "tools/doctor/gpu_source.h"
 #include "tools/doctor/machine.h"
 #include "tools/doctor/nic_checks.h"
 #include "tools/doctor/plugin_checks.h"
@@ -37,6 +39,8 @@ std::vector<Group> groups_of(const Machine& machine) {
       {"kernel", "devmem TCP, io_uring, settings of TCP", [&machine] { return check_kernel(machine, *make_kernel_source()); }},
       {"nics", "network interfaces: link, driver, MTU, header split, GPUs near",
        [&machine] { return check_nics(machine, *make_nic_source()); }},
+      {"gpu", "GPUs, their driver, and how near they are to the network",
+       [&machine] { return check_gpu(machine, *make_gpu_source()); }},
       {"plugin", "the libraries that could be the net plugin",
        [&machine] { return check_plugin(machine, *make_plugin_probe()); }},
       {"environment", "variables: malformed, unknown, contradictory", [&machine] { return check_environment(machine); }},
