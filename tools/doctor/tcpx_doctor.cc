@@ -19,6 +19,8 @@
 #include "tools/doctor/nic_checks.h"
 #include "tools/doctor/plugin_checks.h"
 #include "tools/doctor/plugin_probe.h"
+#include "tools/doctor/service_checks.h"
+#include "tools/doctor/service_source.h"
 
 namespace {
 
@@ -43,6 +45,7 @@ std::vector<Group> groups_of(const Machine& machine) {
        [&machine] { return check_gpu(machine, *make_gpu_source()); }},
       {"plugin", "the libraries that could be the net plugin",
        [&machine] { return check_plugin(machine, *make_plugin_probe()); }},
+      {"services", "RxDM, the receive datapath manager", [&machine] { return check_services(machine, *make_service_source()); }},
       {"environment", "variables: malformed, unknown, contradictory", [&machine] { return check_environment(machine); }},
   };
 }
