@@ -21,6 +21,8 @@
 #include "tools/doctor/plugin_probe.h"
 #include "tools/doctor/service_checks.h"
 #include "tools/doctor/service_source.h"
+#include "tools/doctor/network_checks.h"
+#include "tools/doctor/network_source.h"
 
 namespace {
 
@@ -33,10 +35,12 @@ struct Options {
   std::vector<std::string> only;
   bool json = false;
   bool fix_env = false;
+  std::string peer;
   std::string colour = "auto";
 };
 
-std::vector<Group> groups_of(const Machine& machine) {
+/// Both must outlive the groups, which read `options` when they run.
+std::vector<Group> groups_of(const Machine& machine, const Options& options) {
   return {
       {"kernel", "devmem TCP, io_uring, settings of TCP", [&machine] { return check_kernel(machine, *make_kernel_source()); }},
       {"nics", "network interfaces: link, driver, MTU, header split, GPUs near",
@@ -47,6 +51,8 @@ std::vector<Group> groups_of(const Machine& machine) {
        [&machine] { return check_plugin(machine, *make_plugin_probe()); }},
       {"services", "RxDM, the receive datapath manager", [&machine] { return check_services(machine, *make_service_source()); }},
       {"environment", "variables: malformed, unknown, contradictory", [&machine] { return check_environment(machine); }},
+      {"network", "ports, addresses, firewall, and the way to --peer",
+       [&machine, &options] { return check_network(machine, *make_network_source(), options.peer); }},
   };
 }
 
@@ -61,6 +67,8 @@ void declare_options(CLI::App& app, Options& options, const std::vector<Group>& 
   auto* const json = app.add_flag("--json", options.json, "print JSON");
   app.add_flag("--fix-env", options.fix_env, "print export lines for this machine instead, for eval \"$(tcpx_doctor --fix-env)\"")
       ->excludes(json);
+  app.add_option("--peer", options.peer, "IPv4 address of another host, which is tried from every data interface (group network)")
+      ->check(CLI::ValidIPV4);
   app.add_option("--colour,--color", options.colour, "auto, always, never (default auto: on a terminal)")
       ->check(CLI::IsMember({"auto", "always", "never"}));
 }
@@ -74,14 +82,16 @@ int exit_code_of(Verdict worst) {
 int main(int argc, char** argv) {
   set_log_level(LogLevel::kOff);  // what goes wrong becomes a finding
   const Machine machine{.files = FileTree(), .variables = environment_snapshot()};
-  const std::vector<Group> groups = groups_of(machine);
   Options options;
+  const std::vector<Group> groups = groups_of(machine, options);
   CLI::App app(
       "Looks at this machine and says what keeps transfers between GPUs from being fast or from working, why it matters, and "
       "what\n"
       "mends it. Changes nothing. Needs no GPU, plugin or root; what only root can see is said to be so.\n"
       "Exit code: 0 all is well, 1 warnings, 2 something fails, 64 usage.");
-  app.footer("Examples:\n  tcpx_doctor\n  tcpx_doctor --only nics,gpu --json\n  eval \"$(tcpx_doctor --fix-env)\"");
+  app.footer(
+      "Examples:\n  tcpx_doctor\n  tcpx_doctor --only nics,gpu --json\n  tcpx_doctor --only network --peer 10.0.0.2\n  eval "
+      "\"$(tcpx_doctor --fix-env)\"");
   declare_options(app, options, groups);
   try {
     app.parse(argc, argv);

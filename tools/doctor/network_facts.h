@@ -1,0 +1,45 @@
+// What the parts of group "network" have in common.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/doctor/finding.h"
+#include "tools/doctor/firewall_rules.h"
+#include "tools/doctor/machine.h"
+#include "tools/doctor/network_source.h"
+
+namespace tcpx::doctor {
+
+/// TCP ports that transfers need.
+struct PortNeeds {
+  uint16_t bootstrap = 0;
+  PortRange data;  ///< plugins listen on ports that the kernel picks out of these
+};
+
+struct NetworkFacts {
+  Expectation expected;
+  PortNeeds ports;
+  bool chosen = false;                 ///< the user has named the data interfaces
+  std::vector<NetworkInterface> data;  ///< those that become devices of the plugin, or would if they were up
+  std::string peer;                    ///< "" for none
+};
+
+/// The range that job files for GPUDirect-TCPX open for data.
+inline constexpr PortRange kUsualPorts{50000, 60000};
+
+NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInterface>& all, const std::string& peer);
+/// "12345" or "32768-60999"; with `dash` between the ends.
+std::string text_of(const PortRange& range, char dash = '-');
+/// "eth1, eth2"
+std::string names_of(const std::vector<NetworkInterface>& interfaces, std::string_view between = ", ");
+/// Its first IPv4 address that is not link-local. nullptr: it has none.
+const InterfaceAddress* ipv4_of(const NetworkInterface& interface);
+
+// The parts. Each appends.
+void check_ports(const Machine& machine, const NetworkFacts& facts, NetworkSource& source, Findings& findings);
+void check_addresses(const Machine& machine, const NetworkFacts& facts, NetworkSource& source, Findings& findings);
+void check_firewall(const NetworkFacts& facts, NetworkSource& source, Findings& findings);
+void check_peer(const Machine& machine, const NetworkFacts& facts, NetworkSource& source, Findings& findings);
+
+}  // namespace tcpx::doctor
