@@ -11,8 +11,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kLongestText = 200;
-
 /// What a match says of a new TCP connection from another host.
 enum class Applies { kNever, kPerhaps, kAlways };
 
@@ -168,7 +166,6 @@ std::optional<FirewallRule> rule_of(const Json& expressions) {
     rule.conditional = rule.conditional || applies == Applies::kPerhaps;
   }
   if (rule.action == RuleAction::kNothing) return std::nullopt;
-  rule.text = expressions.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, kLongestText);
   return rule;
 }
 
@@ -201,6 +198,8 @@ Result<Firewall> parse_nft(std::string_view json, bool skip_iptables) {
     } else if (entry.contains("expr") && entry["expr"].is_array()) {
       if (auto rule = rule_of(entry["expr"])) {
         if (!rule->target.empty()) rule->target = key_of(rule->target);
+        rule->text = concat("the rule with handle ", entry.contains("handle") ? entry["handle"].dump() : "?",
+                            " in `nft -a list ruleset`");
         chain.rules.push_back(*std::move(rule));
       }
     }
