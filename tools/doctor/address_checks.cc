@@ -11,14 +11,6 @@ namespace {
 
 constexpr std::string_view kIfname = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
 
-uint32_t bits_of(const SocketAddress& address) {
-  return ntohl(reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr);
-}
-
-uint32_t network_of(const InterfaceAddress& entry) {
-  return entry.prefix == 0 ? 0 : bits_of(entry.address) & ~uint32_t{0} << (32 - entry.prefix);
-}
-
 std::string text_of(const InterfaceAddress& entry) {
   return concat(entry.address.host(), '/', entry.prefix);
 }
@@ -85,14 +77,13 @@ void check_subnets(const NetworkFacts& facts, NetworkSource& source, Findings& f
         findings.push_back(ok(check, concat(found, ", and each sends through its own interface")));
         continue;
       }
-      const std::string& strayed = from_a.is_ok() && from_a->interface == one.name ? other.name : one.name;
-      const InterfaceAddress& its = strayed == one.name ? *a : *b;
-      const std::string table = concat(100 + (strayed == one.name ? i : j));
-      findings.push_back(warn(check,
-                              concat(found, "; packets of ", its.address.host(), " leave by another interface than ", strayed),
-                              "Replies of one leave through the other: both share one wire, and strict filters drop them.",
-                              concat("ip route add default dev ", strayed, " table ", table, " && ip rule add from ",
-                                     its.address.host(), " table ", table)));
+      const bool first = !(from_a.is_ok() && from_a->interface == one.name);
+      const InterfaceAddress& its = first ? *a : *b;
+      findings.push_back(warn(
+          check,
+          concat(found, "; packets of ", its.address.host(), " leave by another interface than ", first ? one.name : other.name),
+          "Replies of one leave through the other: both share one wire, and strict filters drop them.",
+          own_route(facts, first ? i : j, its)));
     }
   }
 }

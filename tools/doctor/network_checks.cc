@@ -15,6 +15,8 @@ namespace {
 
 // The kernel's own defaults (Documentation/networking/ip-sysctl.rst).
 constexpr PortRange kDefaultLocalPorts{32768, 60999};
+// Of routing tables that the mended routes go to; the kernel's own are 0 and 253 to 255.
+constexpr size_t kFirstTable = 100;
 
 /// Two numbers with white space between.
 std::optional<PortRange> read_range(const std::optional<std::string>& text) {
@@ -91,6 +93,22 @@ const InterfaceAddress* ipv4_of(const NetworkInterface& interface) {
     if (entry.address.family() == AF_INET && !entry.address.host().starts_with("169.254.")) return &entry;
   }
   return nullptr;
+}
+
+uint32_t bits_of(const SocketAddress& address) {
+  return ntohl(reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr);
+}
+
+uint32_t network_of(const InterfaceAddress& entry) {
+  return entry.prefix == 0 ? 0 : bits_of(entry.address) & ~uint32_t{0} << (32 - entry.prefix);
+}
+
+std::string own_route(const NetworkFacts& facts, size_t idx, const InterfaceAddress& entry) {
+  const uint32_t bits = network_of(entry);
+  const std::string network = concat(bits >> 24, '.', bits >> 16 & 255, '.', bits >> 8 & 255, '.', bits & 255, '/', entry.prefix);
+  const std::string table = concat(kFirstTable + idx), address = entry.address.host();
+  return concat("ip route add ", network, " dev ", facts.data.at(idx).name, " src ", address, " table ", table,
+                " && ip rule add from ", address, " table ", table);
 }
 
 Findings check_network(const Machine& machine, NetworkSource& source, const std::string& peer) {

@@ -33,8 +33,14 @@ NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInte
 std::string text_of(const PortRange& range, char dash = '-');
 /// "eth1, eth2"
 std::string names_of(const std::vector<NetworkInterface>& interfaces, std::string_view between = ", ");
+/// Of an IPv4 address, as a number.
+uint32_t bits_of(const SocketAddress& address);
+/// The network of an IPv4 address, as a number.
+uint32_t network_of(const InterfaceAddress& entry);
 /// Its first IPv4 address that is not link-local. nullptr: it has none.
 const InterfaceAddress* ipv4_of(const NetworkInterface& interface);
+/// Commands by which packets from the address of data interface `idx`, which `entry` is, leave by that interface.
+std::string own_route(const NetworkFacts& facts, size_t idx, const InterfaceAddress& entry);
 
 // The parts. Each appends.
 void check_ports(const Machine& machine, const NetworkFacts& facts, NetworkSource& source, Findings& findings);

@@ -198,8 +198,8 @@ Result<Firewall> parse_nft(std::string_view json, bool skip_iptables) {
     } else if (entry.contains("expr") && entry["expr"].is_array()) {
       if (auto rule = rule_of(entry["expr"])) {
         if (!rule->target.empty()) rule->target = key_of(rule->target);
-        rule->text = concat("the rule with handle ", entry.contains("handle") ? entry["handle"].dump() : "?",
-                            " in `nft -a list ruleset`");
+        rule->text =
+            concat("the rule with handle ", entry.contains("handle") ? entry["handle"].dump() : "?", " in `nft -a list ruleset`");
         chain.rules.push_back(*std::move(rule));
       }
     }

@@ -2,8 +2,6 @@
 //
 // Interfaces of a machine may lie in networks that do not know each other (on A3 each NIC has its own): an address of the peer is
 // then reached from one interface only, and the others have nothing to say about it. The kernel's routes tell.
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -23,10 +21,7 @@ struct Way {
 };
 
 bool in_network(const InterfaceAddress& entry, const SocketAddress& other) {
-  const auto bits = [](const SocketAddress& address) {
-    return ntohl(reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr);
-  };
-  return entry.prefix > 0 && entry.prefix < 32 && ((bits(entry.address) ^ bits(other)) >> (32 - entry.prefix)) == 0;
+  return entry.prefix < 32 && network_of(entry) == network_of({other, entry.prefix});
 }
 
 Finding judge(const Way& way, const Status& status, const NetworkFacts& facts) {
@@ -51,7 +46,8 @@ Finding judge(const Way& way, const Status& status, const NetworkFacts& facts) {
 std::vector<Way> ways_to(const SocketAddress& peer, const Route& usual, const NetworkFacts& facts, NetworkSource& source,
                          Findings& findings) {
   std::vector<Way> ways;
-  for (const NetworkInterface& interface : facts.data) {
+  for (size_t i = 0; i < facts.data.size(); ++i) {
+    const NetworkInterface& interface = facts.data[i];
     const InterfaceAddress* const address = ipv4_of(interface);
     if (address == nullptr || !interface.up) continue;  // said already
     const std::string check = concat("peer[", interface.name, "]");
@@ -59,13 +55,11 @@ std::vector<Way> ways_to(const SocketAddress& peer, const Route& usual, const Ne
     if (route.is_ok() && route->interface == interface.name) {
       ways.push_back({interface.name, address->address});
     } else if (in_network(*address, peer)) {
-      findings.push_back(
-          warn(check,
-               concat(facts.peer, " is in the network of ", interface.name, ", but packets from ", address->address.host(),
-                      route.is_ok() ? concat(" leave by ", route->interface) : " have no route"),
-               "This device's traffic takes another device's wire, or is dropped by strict filters.",
-               concat("ip rule add from ", address->address.host(), " table 100 && ip route add ", facts.peer, " dev ",
-                      interface.name, " table 100")));
+      findings.push_back(warn(
+          check,
+          concat(facts.peer, " is in the network of ", interface.name, ", but packets from ", address->address.host(),
+                 route.is_ok() ? concat(" leave by ", route->interface) : " have no route"),
+          "This device's traffic takes another device's wire, or is dropped by strict filters.", own_route(facts, i, *address)));
     } else {
       findings.push_back(not_applicable(
           check, concat("the way to ", facts.peer, " is ", usual.interface, ", not ", interface.name),
@@ -155,7 +149,8 @@ void check_peer(const Machine& machine, const NetworkFacts& facts, NetworkSource
                             "Connections can be arranged over it, but no data goes there.",
                             "tcpx_doctor --peer ADDRESS   # of the other host in the network of a data interface"));
   }
-  std::vector<Way> ways = ways_to(peer, *usual, facts, source, findings);
+  Findings others;
+  std::vector<Way> ways = ways_to(peer, *usual, facts, source, others);
   if (!over_data && !usual->source.empty()) {
     if (const auto from = resolve(usual->source, 0); from.is_ok()) ways.push_back({usual->interface, from->front()});
   }
@@ -168,6 +163,7 @@ void check_peer(const Machine& machine, const NetworkFacts& facts, NetworkSource
     if (findings.back().verdict == Verdict::kOk) reached.push_back(ways[i]);
   }
   check_paths(machine, peer, reached, facts, source, findings);
+  findings.insert(findings.end(), others.begin(), others.end());
 }
 
 }  // namespace tcpx::doctor
