@@ -23,6 +23,8 @@
 #include "tools/doctor/service_source.h"
 #include "tools/doctor/network_checks.h"
 #include "tools/doctor/network_source.h"
+#include "tools/doctor/selftest_checks.h"
+#include "tools/doctor/selftest_source.h"
 
 namespace {
 
@@ -31,11 +33,16 @@ using namespace tcpx::doctor;  // NOLINT
 
 enum ExitCode : int { kHealthy = 0, kWarnings = 1, kFailures = 2, kUsage = 64 };
 
+constexpr char kSelftest[] = "selftest";
+
 struct Options {
   std::vector<std::string> only;
   bool json = false;
   bool fix_env = false;
   std::string peer;
+  bool selftest = false;
+  uint64_t selftest_bytes = kSelftestBytes;
+  std::string selftest_end;  ///< this is the other process of a selftest
   std::string colour = "auto";
 };
 
@@ -53,6 +60,8 @@ std::vector<Group> groups_of(const Machine& machine, const Options& options) {
       {"environment", "variables: malformed, unknown, contradictory", [&machine] { return check_environment(machine); }},
       {"network", "ports, addresses, firewall, and the way to --peer",
        [&machine, &options] { return check_network(machine, *make_network_source(), options.peer); }},
+      {kSelftest, "moves 64 MiB and compares them (only with --selftest)",
+       [&machine, &options] { return check_selftest(machine, *make_selftest_source(), options.selftest_bytes); }},
   };
 }
 
@@ -69,8 +78,17 @@ void declare_options(CLI::App& app, Options& options, const std::vector<Group>& 
       ->excludes(json);
   app.add_option("--peer", options.peer, "IPv4 address of another host, which is tried from every data interface (group network)")
       ->check(CLI::ValidIPV4);
+  app.add_flag("--selftest", options.selftest,
+               "also move 64 MiB between two processes over the path in use, compare them, and time raw TCP beside it");
+  app.add_option("--selftest-bytes", options.selftest_bytes)->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30))->group("");
+  app.add_option(kSelftestEndOption, options.selftest_end)->group("");
   app.add_option("--colour,--color", options.colour, "auto, always, never (default auto: on a terminal)")
       ->check(CLI::IsMember({"auto", "always", "never"}));
+}
+
+bool is_wanted(const std::string& group, const Options& options) {
+  if (std::find(options.only.begin(), options.only.end(), group) != options.only.end()) return true;
+  return group == kSelftest ? options.selftest : options.only.empty();
 }
 
 int exit_code_of(Verdict worst) {
@@ -99,15 +117,14 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? kHealthy : kUsage;
   }
 
+  if (!options.selftest_end.empty()) return run_selftest_end(options.selftest_end);
   if (options.fix_env) {
     std::fputs(environment_block(machine).c_str(), stdout);
     return kHealthy;
   }
   std::vector<GroupFindings> seen;
   for (const Group& group : groups) {
-    const bool wanted =
-        options.only.empty() || std::find(options.only.begin(), options.only.end(), group.name) != options.only.end();
-    if (wanted) seen.push_back({group.name, group.run()});
+    if (is_wanted(group.name, options)) seen.push_back({group.name, group.run()});
   }
   const bool colour = options.colour == "always" || (options.colour == "auto" && ::isatty(STDOUT_FILENO) != 0);
   std::fputs((options.json ? findings_json(seen) : findings_text(seen, colour)).c_str(), stdout);
