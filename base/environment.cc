@@ -40,7 +40,9 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSendWindow, "UCCL_TCPX_SEND_WINDOW", VariableKind::kInteger, "chunks", 1, 16, 12, "12", "",
      "Most sends that a channel holds at once. GPUDirect-TCPX needs a few of its 16 places for itself."},
     {Variable::kChunkBytes, "UCCL_TCPX_CHUNK_BYTES", VariableKind::kInteger, "bytes", 1, 4 * kMiB, 512 * 1024, "524288", "",
-     "Transfers are cut into chunks of this size, each one request of the plugin. Must be the same at both ends."},
+     "Transfers are cut into chunks of this size, each one request of the plugin. Must be the same at both ends. With "
+     "GPUDirect-TCPX "
+     "at most NCCL_DYNAMIC_CHUNK_SIZE x the data sockets of the receiver, for that plugin loses pages of its pool otherwise."},
     {Variable::kFailover, "UCCL_TCPX_FAILOVER", VariableKind::kInteger, "", 0, 1, 0, "0", "",
      "1 carries on over the other channels when one fails: what it had not delivered is sent again, and a send counts as done "
      "only when "

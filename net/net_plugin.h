@@ -85,6 +85,12 @@ struct BouncePool {
   uint64_t bytes = 0;               ///< never more than kMaxPoolBytes
 };
 
+/// How a plugin spreads a message over the data sockets of a comm.
+struct MessageCut {
+  uint32_t piece_bytes = 0;  ///< largest piece on one socket; the sender's, and to be the same at both ends
+  uint32_t sockets = 0;      ///< as many as the accepting end says
+};
+
 class NetPlugin {
  public:
   virtual ~NetPlugin() = default;
@@ -92,6 +98,10 @@ class NetPlugin {
   virtual const std::string& name() const = 0;
   /// 7 or 8.
   virtual int abi_version() const = 0;
+
+  /// nullopt: nobody need care. Else no message may be longer than piece_bytes x sockets: of several pieces on one socket
+  /// GPUDirect-TCPX gives back the pages of the last one only, and the pool runs dry (18).
+  virtual std::optional<MessageCut> message_cut() const { return std::nullopt; }
 
   virtual Result<int> device_count() = 0;
   virtual Result<DeviceProperties> properties(int dev) = 0;
@@ -103,7 +113,8 @@ class NetPlugin {
   /// nullopt: no peer yet. On success `device_handle` is filled; keep it until the comm is closed.
   virtual Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) = 0;
 
-  /// CUDA memory must begin at a multiple of 4096. `bytes` is at most INT_MAX with version 7.
+  /// CUDA memory must begin at a multiple of 4096; with GPUDirect-TCPX it must be whole pages (25). `bytes` is at most INT_MAX with
+  /// version 7.
   virtual Result<MemoryHandle> register_memory(SendComm comm, void* data, size_t bytes, MemoryType type) = 0;
   virtual Result<MemoryHandle> register_memory(RecvComm comm, void* data, size_t bytes, MemoryType type) = 0;
   virtual Status deregister_memory(SendComm comm, MemoryHandle handle) = 0;

@@ -18,6 +18,7 @@
 #include "net/plugin_adapters.h"
 #include "net/plugin_status.h"
 #include "net/soft/soft_table.h"
+#include "net/vendor_plugin.h"
 
 namespace tcpx {
 namespace {
@@ -48,12 +49,13 @@ class Library {
 /// A complete table of a version we know, not yet initialised.
 struct ChosenTable {
   const void* address;
+  std::string name;
   std::function<Result<std::shared_ptr<NetPlugin>>()> start;
 };
 
 template <class Table>
 ChosenTable chosen(const Table& table) {
-  return {&table, [&table] { return start_plugin(table); }};
+  return {&table, table.name, [&table] { return start_plugin(table); }};
 }
 
 /// Newest version first. A half-empty newer table is logged by its check, and the next older one is looked at.
@@ -175,6 +177,13 @@ class Registry {
   std::vector<std::unique_ptr<Instance>> instances_ TCPX_GUARDED_BY(mutex_);
 };
 
+/// Here and not at the start of the adapter, so that after a mistake in the environment the plugin may be tried again.
+Status prepare_for_vendor() {
+  Status status = preset_vendor_environment();
+  if (status.is_ok()) status = vendor_message_cut().status();
+  return status.is_ok() ? status : plugin_refused(status.code(), status.operation(), status.detail());
+}
+
 Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source) {
   // A bare name is looked up along the dynamic linker's path.
   if (source.path.find('/') != std::string::npos && is_absent(source.path)) {
@@ -191,6 +200,7 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source) {
   }
   auto table = choose_table(library, source.path);
   if (!table.is_ok()) return table.status();
+  if (is_vendor_plugin(table->name)) TCPX_RETURN_IF_ERROR(prepare_for_vendor());
   library.keep();
   ignore_sigpipe();
   return Registry::instance().start_once(*table, source);

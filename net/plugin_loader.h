@@ -29,7 +29,8 @@ struct PluginSource {
 /// A plugin's `init` may run once per process (30), so loading the same library again returns the instance already loaded.
 /// Plugins are never unloaded: they own threads. Thread-safe.
 /// @return kNotFound: no such file; kUnsupported: cannot be opened, no known table, half-empty table; kPlugin/kCuda/kPeerGone:
-/// init failed with the plugin's code; kPlugin: it threw; kBadConfig: a variable of the log is malformed.
+/// init failed with the plugin's code; kPlugin: it threw; kBadConfig: a variable of the log is malformed, or one of
+/// GPUDirect-TCPX (net/vendor_plugin.h), for which those that it needs and nobody has set are set before its init.
 class PluginLoader {
  public:
   struct Loaded {

@@ -18,6 +18,7 @@
 #include "net/plugin_log.h"
 #include "net/plugin_status.h"
 #include "net/received_message.h"
+#include "net/vendor_plugin.h"
 
 namespace tcpx {
 
@@ -84,15 +85,21 @@ class TableAdapter final : public NetPlugin {
 
   static Result<std::shared_ptr<NetPlugin>> start(const Table& table) {
     auto adapter = std::make_shared<TableAdapter>(table);
+    if (adapter->vendor_) {
+      const auto cut = vendor_message_cut();
+      if (!cut.is_ok()) return cut.status();
+      adapter->message_cut_ = *cut;
+    }
     TCPX_RETURN_IF_ERROR(adapter->answer("init", table.init(plugin_logger())));
     TCPX_RETURN_IF_ERROR(adapter->read_devices());
     return std::shared_ptr<NetPlugin>(std::move(adapter));
   }
 
-  explicit TableAdapter(const Table& table) : table_(table), name_(table.name) {}
+  explicit TableAdapter(const Table& table) : table_(table), name_(table.name), vendor_(is_vendor_plugin(name_)) {}
 
   const std::string& name() const override { return name_; }
   int abi_version() const override { return Abi::kVersion; }
+  std::optional<MessageCut> message_cut() const override { return message_cut_; }
   Result<int> device_count() override { return static_cast<int>(devices_.size()); }
 
   Result<DeviceProperties> properties(int dev) override {
@@ -233,6 +240,11 @@ class TableAdapter final : public NetPlugin {
 
   Result<MemoryHandle> register_memory(void* comm, void* data, size_t bytes, MemoryType type) {
     TCPX_RETURN_IF_ERROR(check_size("regMr", bytes, Abi::kMaxRegisterBytes));
+    // It would not see that CUDA refuses, and take standard input for the memory's descriptor, which it then closes (25).
+    if (vendor_ && type == MemoryType::kCuda && bytes % kPageBytes != 0) {
+      return plugin_refused(Code::kInvalidArgument, "regMr",
+                            concat(bytes, " bytes of GPU memory: ", name_, " takes whole pages of ", kPageBytes, " bytes"));
+    }
     void* mhandle = nullptr;
     TCPX_RETURN_IF_ERROR(answer("regMr", Abi::reg_mr(table_, comm, data, bytes, static_cast<int>(type), &mhandle)));
     return typed<MemoryHandle>(mhandle);
@@ -272,6 +284,8 @@ class TableAdapter final : public NetPlugin {
 
   const Table& table_;
   const std::string name_;
+  const bool vendor_;
+  std::optional<MessageCut> message_cut_;
   std::vector<DeviceProperties> devices_;  // filled once, before anyone else sees the adapter
   NetDeviceType device_type_ = NetDeviceType::kUnknown;
   int foreign_device_type_ = 0;

@@ -1,7 +1,10 @@
 #include "transfer/connection_setup.h"
 
+#include <algorithm>
+#include <charconv>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,7 +19,9 @@ namespace {
 // Of what peer_messages.h says and of what a connection takes for granted about its peer.
 constexpr int kPipelineVersion = 1;
 
-constexpr std::string_view kMustMatch[] = {"pipeline version", "channels", "chunk bytes", "failover"};
+constexpr std::string_view kPluginPieceBytes = "plugin chunk bytes";
+constexpr std::string_view kPluginSockets = "plugin data sockets";
+constexpr std::string_view kMustMatch[] = {"pipeline version", "channels", "chunk bytes", "failover", kPluginPieceBytes};
 
 Status check(const ChannelDevices& devices, const HandshakeWait& wait) {
   if (devices.empty() || devices.size() > kMaxChannels) {
@@ -26,14 +31,44 @@ Status check(const ChannelDevices& devices, const HandshakeWait& wait) {
   return Status::ok();
 }
 
-Status compare_settings(Direction mine, size_t channels, const ConnectionOptions& options, const HandshakeWait& wait) {
+// A chunk that the plugin cuts into more pieces than the receiver has sockets would cost the receiver pages (18). It is refused
+// and not cut smaller: the chunk size is the user's and the same at both ends, and another one here than the user set would show
+// in every number that is measured. Both ends know both numbers, so both say it, before anything is made.
+Status check_chunk_bytes(const MessageCut& cut, uint32_t receiver_sockets, uint32_t chunk_bytes) {
+  const uint64_t most = uint64_t{cut.piece_bytes} * receiver_sockets;
+  if (chunk_bytes <= most) return Status::ok();
+  const auto name = [](Variable id) { return environment_info(id).name; };
+  return Status(
+      Code::kBadConfig, "open connection",
+      concat(name(Variable::kChunkBytes), " is ", chunk_bytes, ", but the plugin loses pages of its pool with more than ", most,
+             ", which is ", name(Variable::kDynamicChunkSize), " (", cut.piece_bytes, ") x data sockets of the receiver (",
+             receiver_sockets, ", from ", name(Variable::kNsocksPerThread), " and ", name(Variable::kSocketNthreads),
+             "): set it to ", std::min<uint64_t>(most, kMaxRequestBytes), " or less at both ends"));
+}
+
+Result<uint32_t> sockets_of(const Parameters& theirs) {
+  const auto found = theirs.find(std::string(kPluginSockets));
+  const std::string text = found != theirs.end() ? found->second : "";
+  uint32_t sockets = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), sockets);
+  if (error == std::errc() && end == text.data() + text.size() && sockets > 0) return sockets;
+  return Status(Code::kProtocol, "open connection",
+                concat("the peer's number of data sockets is \"", printable(std::as_bytes(std::span(text)), 32), '"'));
+}
+
+Status compare_settings(Direction mine, size_t channels, const std::optional<MessageCut>& cut, const ConnectionOptions& options,
+                        const HandshakeWait& wait) {
   const auto plan = ChunkPlan::make(0, options.chunk_bytes);
   if (!plan.is_ok()) return plan.status();
-  const Parameters parameters = {{"pipeline version", std::to_string(kPipelineVersion)},
-                                 {"half", std::string(name_of(mine))},
-                                 {"channels", std::to_string(channels)},
-                                 {"chunk bytes", std::to_string(options.chunk_bytes)},
-                                 {"failover", options.failover ? "on" : "off"}};
+  Parameters parameters = {{"pipeline version", std::to_string(kPipelineVersion)},
+                           {"half", std::string(name_of(mine))},
+                           {"channels", std::to_string(channels)},
+                           {"chunk bytes", std::to_string(options.chunk_bytes)},
+                           {"failover", options.failover ? "on" : "off"}};
+  if (cut) {
+    parameters.emplace(kPluginPieceBytes, std::to_string(cut->piece_bytes));
+    parameters.emplace(kPluginSockets, std::to_string(cut->sockets));
+  }
   const auto theirs = wait.peer->exchange_parameters(parameters, kMustMatch, wait.deadline);
   if (!theirs.is_ok()) return theirs.status();
   const auto half = theirs->find("half");
@@ -41,7 +76,10 @@ Status compare_settings(Direction mine, size_t channels, const ConnectionOptions
     return Status(Code::kMismatch, "open connection",
                   concat("both ends want to ", mine == Direction::kSend ? "send" : "receive"));
   }
-  return Status::ok();
+  if (!cut) return Status::ok();
+  const auto peer_sockets = sockets_of(*theirs);
+  if (!peer_sockets.is_ok()) return peer_sockets.status();
+  return check_chunk_bytes(*cut, mine == Direction::kRecv ? cut->sockets : *peer_sockets, options.chunk_bytes);
 }
 
 Result<std::string> nic_of(NetPlugin& plugin, int dev) {
@@ -103,7 +141,7 @@ Result<std::unique_ptr<Connection>> open_receiver(NetPlugin& plugin, const Chann
                                                   const ConnectionOptions& options, const HandshakeWait& wait,
                                                   std::unique_ptr<PeerLink> link) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
-  TCPX_RETURN_IF_ERROR(compare_settings(Direction::kRecv, devices.size(), options, wait));
+  TCPX_RETURN_IF_ERROR(compare_settings(Direction::kRecv, devices.size(), plugin.message_cut(), options, wait));
   std::vector<Listener> listeners;
   std::vector<Handle> handles;
   for (const int dev : devices) {
@@ -139,7 +177,7 @@ Result<std::unique_ptr<Connection>> open_sender(NetPlugin& plugin, const Channel
                                                 const ConnectionOptions& options, const HandshakeWait& wait,
                                                 std::unique_ptr<PeerLink> link) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
-  TCPX_RETURN_IF_ERROR(compare_settings(Direction::kSend, devices.size(), options, wait));
+  TCPX_RETURN_IF_ERROR(compare_settings(Direction::kSend, devices.size(), plugin.message_cut(), options, wait));
   const auto handles = wait.peer->receive_handles(devices.size(), wait.deadline);
   if (!handles.is_ok()) return handles.status();
   if (handles->size() != devices.size()) {

@@ -46,7 +46,8 @@ struct ReceiverParts {
 /// that is down fails its channel.
 /// @param link what the connection sends its grants and failure reports over; null: a flow of `wait.peer`, which then must
 /// outlive the connection and be used by the thread that drives it. The same kind at both ends.
-/// @return kMismatch naming what differs, at both ends; kTimeout; what the peer or the plugin says.
+/// @return kMismatch naming what differs, at both ends; kBadConfig, at both ends, for a chunk longer than the plugin can take
+/// without losing pages (NetPlugin::message_cut); kTimeout; what the peer or the plugin says.
 Result<std::unique_ptr<Connection>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
                                                   const ConnectionOptions& options, const HandshakeWait& wait,
                                                   std::unique_ptr<PeerLink> link = nullptr);

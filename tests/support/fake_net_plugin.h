@@ -14,6 +14,7 @@
 #include <array>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -53,6 +54,7 @@ class FakeNetPlugin : public NetPlugin {
     bool ragged_fragments = false;   ///< short fragments at odd places in their pages
     uint32_t max_delay_tests = 0;    ///< a message or completion stays back for 0 ... n tests
     uint64_t seed = 1;
+    std::optional<MessageCut> cut = {};  ///< what it says of how it cuts messages
   };
   FakeNetPlugin() : FakeNetPlugin(Options{}) {}
   explicit FakeNetPlugin(const Options& options);
@@ -84,6 +86,7 @@ class FakeNetPlugin : public NetPlugin {
 
   const std::string& name() const override { return name_; }
   int abi_version() const override { return 7; }
+  std::optional<MessageCut> message_cut() const override { return options_.cut; }
   Result<int> device_count() override { return 1; }
   Result<DeviceProperties> properties(int dev) override;
   Result<ListenComm> listen(int dev, Handle& handle) override;

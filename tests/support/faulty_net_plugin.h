@@ -35,6 +35,7 @@ class FaultyNetPlugin final : public NetPlugin {
 
   const std::string& name() const override { return plugin_.name(); }
   int abi_version() const override { return plugin_.abi_version(); }
+  std::optional<MessageCut> message_cut() const override { return plugin_.message_cut(); }
   Result<int> device_count() override { return plugin_.device_count(); }
   Result<DeviceProperties> properties(int dev) override { return plugin_.properties(dev); }
   Result<ListenComm> listen(int dev, Handle& handle) override { return plugin_.listen(dev, handle); }

@@ -16,6 +16,7 @@ class LockedNetPlugin final : public NetPlugin {
 
   const std::string& name() const override { return plugin_->name(); }
   int abi_version() const override { return plugin_->abi_version(); }
+  std::optional<MessageCut> message_cut() const override { return plugin_->message_cut(); }
   Result<int> device_count() override {
     return locked([&] { return plugin_->device_count(); });
   }

@@ -2,7 +2,8 @@
 // GPUDirect-TCPX that hurt a careless caller. The request layout is written at literal offsets, as an oracle for the reader.
 //
 // Definitions: FAKE_V7, FAKE_V8 = 1 complete table, 2 half-empty table; FAKE_INIT_RESULT; FAKE_DEVICE_COUNT; FAKE_MIXED_TYPES;
-// FAKE_NULL_COMMS; FAKE_LAYOUT = 2024, 2026 or anything else.
+// FAKE_NULL_COMMS; FAKE_LAYOUT = 2024, 2026 or anything else; FAKE_VENDOR = 1 has the original's name and takes one accept per
+// listener.
 #include "tests/support/fake_plugins/fake_plugin.h"
 
 #include <cstdint>
@@ -26,7 +27,9 @@ alignas(4096) unsigned char pool[tcpx::testing::kFakePoolBytes];
 alignas(16) unsigned char meta[kMetaBytes];
 alignas(16) unsigned char requests[16][136];
 uint64_t posted_receives = 0;
-int listen_comm, send_comm, recv_comm, memory_handle;
+constexpr int kMostListeners = 64;
+bool accepted[kMostListeners];  // a listen comm is the address of its entry
+int send_comm, recv_comm, memory_handle;
 
 struct {
   void* meta;
@@ -107,7 +110,8 @@ int get_properties(int dev, Properties* properties) {
 int listen(int, void* handle, void** comm) {
   if (fake_control.result != 0) return fake_control.result;
   std::memset(handle, 0, 128);
-  *comm = &listen_comm;
+  *comm = &accepted[fake_control.listens++ % kMostListeners];
+  *static_cast<bool*>(*comm) = false;
   return 0;
 }
 
@@ -128,10 +132,12 @@ int connect(int, void* handle, void** comm, NetDeviceHandle** send_device_handle
   return 0;
 }
 
-int accept(void*, void** comm, NetDeviceHandle** recv_device_handle) {
+int accept(void* listen_comm, void** comm, NetDeviceHandle** recv_device_handle) {
   fake_control.accept_room_given = recv_device_handle != nullptr && *recv_device_handle != nullptr;
   if (fake_control.result != 0) return fake_control.result;
+  if (FAKE_VENDOR && *static_cast<bool*>(listen_comm)) return 12334;  // seen from the original, which reads freed memory
   if (fake_control.null_comms-- > 0) return 0;
+  *static_cast<bool*>(listen_comm) = true;
   **recv_device_handle = NetDeviceHandle{1, 7, &device_side_handle, 24, 1};  // no look at either pointer, as in the original
   *comm = &recv_comm;
   return 0;
@@ -174,7 +180,12 @@ int iflush(void*, int, void**, int*, void**, void** request) {
 
 int test(void*, int* done, int* sizes) {
   *done = 0;
+  ++fake_control.tests;
   if (fake_control.result != 0) return fake_control.result;
+  if (fake_control.peer_gone_tests > 0) {
+    --fake_control.peer_gone_tests;
+    return 2;
+  }
   *done = 1;
   if (fake_control.written_size >= 0) *sizes = fake_control.written_size;
   return 0;
@@ -194,7 +205,7 @@ int irecv_consumed(void*, int n, void*) {
 template <class Table, class Properties, class Size>
 constexpr Table make_table(int kind) {
   Table table{};
-  table.name = "fake";
+  table.name = FAKE_VENDOR ? "GPUDirectTCPX_v7" : "fake";
   table.init = init;
   table.devices = devices;
   table.get_properties = get_properties<Properties>;

@@ -9,10 +9,11 @@ namespace tcpx::testing {
 
 struct FakeControl {
   // Set by the test.
-  int result = 0;         ///< answer of every call that has a comm or request; non-zero calls have no effect
-  int null_comms = 0;     ///< so many connects and accepts answer "not yet"
-  int null_requests = 0;  ///< so many isends and irecvs answer "not now"
-  int written_size = -1;  ///< what `test` writes into `sizes`; -1: nothing, as GPUDirect-TCPX does
+  int result = 0;           ///< answer of every call that has a comm or request; non-zero calls have no effect
+  int null_comms = 0;       ///< so many connects and accepts answer "not yet"
+  int null_requests = 0;    ///< so many isends and irecvs answer "not now"
+  int written_size = -1;    ///< what `test` writes into `sizes`; -1: nothing, as GPUDirect-TCPX does
+  int peer_gone_tests = 0;  ///< so many tests answer 2 and do nothing else
 
   // Seen by the plugin.
   int init_calls = 0;
@@ -21,6 +22,8 @@ struct FakeControl {
   void* connect_handle = nullptr;
   void* connect_send_device_handle = nullptr;
   bool accept_room_given = false;
+  int listens = 0;
+  int tests = 0;
   int reg_mr_calls = 0;
   size_t reg_mr_bytes = 0;
   int irecv_n = 0;

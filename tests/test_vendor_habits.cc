@@ -1,0 +1,266 @@
+// The habits of GPUDirect-TCPX that reach beyond a single call, seen from a connection down to a library that has them: what it
+// wants set before its init, its single accept per listener, its passing "peer gone", the pages it loses.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <future>
+#include <string>
+#include <utility>
+
+#include "base/environment.h"
+#include "perf/pattern.h"
+#include "tests/support/expect_log.h"
+#include "tests/support/fake_net_plugin.h"
+#include "tests/support/locked_net_plugin.h"
+#include "tests/support/manual_clock.h"
+#include "tests/support/vendor_fixture.h"
+#include "transfer/connection_setup.h"
+
+namespace tcpx {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::allow_log;
+using testing::FakeControl;
+using testing::FakeLibrary;
+using testing::FakeNetPlugin;
+using testing::kFakeMessageBytes;
+using testing::LockedNetPlugin;
+using testing::ManualClock;
+using testing::PluginDirectory;
+using testing::VendorReceive;
+
+constexpr Variable kPresets[] = {Variable::kDynamicChunkSize, Variable::kFlowSteeringWaitUs, Variable::kUnixClientPrefix};
+constexpr Variable kSockets[] = {Variable::kNsocksPerThread, Variable::kSocketNthreads};
+
+class VendorHabits : public ::testing::Test {
+ protected:
+  void SetUp() override { forget(); }
+  void TearDown() override { forget(); }
+  static void forget() {
+    for (const Variable id : kPresets) ::unsetenv(environment_info(id).name);
+    for (const Variable id : kSockets) ::unsetenv(environment_info(id).name);
+  }
+  static void set(Variable id, const char* value) { ::setenv(environment_info(id).name, value, 1); }
+  static std::string value_of(Variable id) { return environment_is_set(id) ? environment_text(id) : "unset"; }
+
+  PluginDirectory directory_;
+};
+
+// What a plugin reads in its init; one at a time, because a table's init has no room for more.
+std::string seen_by_init;
+
+int init_that_looks(abi::NcclLogger) {
+  seen_by_init.clear();
+  for (const Variable id : kPresets) seen_by_init += (environment_is_set(id) ? environment_text(id) : "unset") + " ";
+  return 0;
+}
+
+TEST_F(VendorHabits, Trap06_Trap07_Trap33_WhatItNeedsIsSetBeforeItsInit) {
+  const std::string path = directory_.fresh_plugin("vendor");
+  const FakeLibrary library(path);
+  library.symbol<abi::NetTable_v7>(abi::kNetPluginV7Symbol)->init = init_that_looks;
+  ASSERT_TRUE(PluginLoader::load({.path = path}).is_ok());
+  EXPECT_EQ(seen_by_init, "524288 1000000 /run/tcpx ");
+  EXPECT_TRUE(
+      testing::logged("set for the net plugin, because nobody did: NCCL_DYNAMIC_CHUNK_SIZE=524288, "
+                      "NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS=1000000, "
+                      "NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX=/run/tcpx"));
+}
+
+TEST_F(VendorHabits, WhatTheUserHasSetStays) {
+  set(Variable::kDynamicChunkSize, "131072");
+  set(Variable::kUnixClientPrefix, "/somewhere");
+  const std::string path = directory_.fresh_plugin("vendor");
+  const FakeLibrary library(path);
+  library.symbol<abi::NetTable_v7>(abi::kNetPluginV7Symbol)->init = init_that_looks;
+  ASSERT_TRUE(PluginLoader::load({.path = path}).is_ok());
+  EXPECT_EQ(seen_by_init, "131072 1000000 /somewhere ");
+  EXPECT_TRUE(testing::logged("nobody did: NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS=1000000"));
+  EXPECT_FALSE(testing::logged("NCCL_DYNAMIC_CHUNK_SIZE="));
+}
+
+TEST_F(VendorHabits, NothingIsSetForAnyOtherPlugin) {
+  ASSERT_TRUE(PluginLoader::load({.path = directory_.fresh_plugin("v7")}).is_ok());
+  ASSERT_TRUE(PluginLoader::load({.path = "embedded"}).is_ok());
+  for (const Variable id : kPresets) EXPECT_EQ(value_of(id), "unset") << environment_info(id).name;
+  EXPECT_FALSE(testing::logged("set for the net plugin"));
+}
+
+TEST_F(VendorHabits, Trap07_AValueThatItWouldSilentlyReplaceIsRefusedBeforeItsInit) {
+  allow_log("expected");
+  allow_log("GPUDirect-TCPX takes at most 8");
+  const std::string path = directory_.fresh_plugin("vendor");
+  const FakeLibrary library(path);
+  const std::pair<Variable, const char*> malformed[] = {{Variable::kDynamicChunkSize, "0"},
+                                                        {Variable::kDynamicChunkSize, "512K"},
+                                                        {Variable::kFlowSteeringWaitUs, "-1"},
+                                                        {Variable::kNsocksPerThread, "9"},
+                                                        {Variable::kSocketNthreads, "9"}};
+  for (const auto& [id, value] : malformed) {
+    set(id, value);
+    const auto loaded = PluginLoader::load({.path = path});
+    ASSERT_FALSE(loaded.is_ok()) << environment_info(id).name << "=" << value;
+    EXPECT_EQ(loaded.status().code(), Code::kBadConfig);
+    EXPECT_NE(loaded.status().detail().find(environment_info(id).name), std::string::npos) << loaded.status().to_string();
+    forget();
+  }
+  EXPECT_EQ(library.control().init_calls, 0);
+  EXPECT_TRUE(PluginLoader::load({.path = path}).is_ok()) << "nothing of it had run, so it may be tried again";
+}
+
+TEST_F(VendorHabits, Trap18_ItIsKnownHowItCutsMessages) {
+  const auto cut_of = [](const char* name) {
+    const PluginDirectory directory;
+    return PluginLoader::load({.path = directory.fresh_plugin(name)})->plugin->message_cut();
+  };
+  EXPECT_FALSE(cut_of("v7").has_value());
+  EXPECT_EQ(cut_of("vendor")->piece_bytes, 524288u);
+  EXPECT_EQ(cut_of("vendor")->sockets, 1u) << "its own default, not that of the software plugin";
+  set(Variable::kDynamicChunkSize, "131072");
+  set(Variable::kNsocksPerThread, "4");
+  EXPECT_EQ(cut_of("vendor")->piece_bytes, 131072u);
+  EXPECT_EQ(cut_of("vendor")->sockets, 4u);
+  set(Variable::kSocketNthreads, "2");
+  EXPECT_EQ(cut_of("vendor")->sockets, 8u);
+  set(Variable::kSocketNthreads, "3");
+  EXPECT_EQ(cut_of("vendor")->sockets, 6u) << "3 x 4 are too many: 2 for each of the 3";
+}
+
+TEST_F(VendorHabits, Trap03_ASecondAcceptIsAnErrorAndEveryConnectionHasAListenerOfItsOwn) {
+  allow_log("accept: GPUDirectTCPX_v7 answered unknown result");
+  const auto loaded = PluginLoader::load({.path = directory_.fresh_plugin("vendor")});
+  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
+  NetPlugin& plugin = *loaded->plugin;
+  for (int connection = 0; connection < 3; ++connection) {
+    auto listener = Listener::create(plugin, 0);
+    ASSERT_TRUE(listener.is_ok());
+    DeviceHandleStorage device_handle;
+    const auto first = listener->try_accept(device_handle);
+    ASSERT_TRUE(first.is_ok() && first->has_value()) << connection;
+    const auto second = listener->try_accept(device_handle);
+    EXPECT_EQ(second.status().code(), Code::kPlugin) << "what the original reads from freed memory";
+    EXPECT_EQ(second.status().native(), 12334);
+  }
+}
+
+TEST_F(VendorHabits, Trap12_ResultCode2OfAFewTestsIsNoFailure) {
+  ManualClock clock;
+  VendorReceive receive(directory_.fresh_plugin("vendor"), clock);
+  receive.control().peer_gone_tests = 4;
+  for (int i = 0; i < 1000 && receive.connection().pending() > 0; ++i) {
+    receive.connection().progress();
+    clock.advance(milliseconds(1));
+  }
+  EXPECT_EQ(receive.answer().state, TransferState::kDone);
+  EXPECT_EQ(receive.control().tests, 5);
+  EXPECT_TRUE(receive.verify().is_ok()) << receive.verify().to_string();
+}
+
+TEST_F(VendorHabits, Trap12_ResultCode2ForEverIsAPeerThatIsGone) {
+  allow_log("recv channel gives up: TCPX_E_PEER_GONE: test: GPUDirectTCPX_v7 answered ncclSystemError");
+  ManualClock clock;
+  VendorReceive receive(directory_.fresh_plugin("vendor"), clock);
+  receive.control().peer_gone_tests = 1000000;
+  const TimePoint start = clock.now();
+  for (int i = 0; i < 1000 && receive.connection().pending() > 0; ++i) {
+    receive.connection().progress();
+    clock.advance(milliseconds(1));
+  }
+  const TransferAnswer answer = receive.answer();
+  EXPECT_EQ(answer.state, TransferState::kFailed);
+  EXPECT_EQ(answer.status.code(), Code::kPeerGone);
+  EXPECT_EQ(answer.status.native(), 2);
+  EXPECT_EQ(receive.control().tests, 5);
+  EXPECT_LE(clock.now() - start, milliseconds(110));
+}
+
+TEST_F(VendorHabits, Trap25_GpuMemoryThatIsNoWholePagesNeverReachesIt) {
+  allow_log("takes whole pages of 4096 bytes");
+  const auto register_at = [](const char* name, size_t bytes, MemoryType type) {
+    const PluginDirectory directory;
+    const std::string path = directory.fresh_plugin(name);
+    const FakeLibrary library(path);
+    const auto plugin = PluginLoader::load({.path = path})->plugin;
+    std::byte data[1];
+    const Code code = plugin->register_memory(SendComm{1}, data, bytes, type).status().code();
+    return std::pair(code, library.control().reg_mr_calls);
+  };
+  EXPECT_EQ(register_at("vendor", 4097, MemoryType::kCuda), std::pair(Code::kInvalidArgument, 0));
+  EXPECT_EQ(register_at("vendor", 8192, MemoryType::kCuda), std::pair(Code::kOk, 1));
+  EXPECT_EQ(register_at("vendor", 4097, MemoryType::kHost), std::pair(Code::kOk, 1));
+  EXPECT_EQ(register_at("v7", 4097, MemoryType::kCuda), std::pair(Code::kOk, 1));
+}
+
+// Two ends that open a connection through plugins which cut messages as told.
+class VendorSetup : public ::testing::Test {
+ protected:
+  VendorSetup() {
+    int fds[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    here_.emplace(UniqueFd(fds[0]), SocketAddress::loopback(1), "test");
+    there_.emplace(UniqueFd(fds[1]), SocketAddress::loopback(1), "test");
+  }
+
+  /// @return what the receiver and the sender say
+  std::pair<Status, Status> open(NetPlugin& receivers, NetPlugin& senders, uint32_t chunk_bytes) {
+    const ConnectionOptions options{.chunk_bytes = chunk_bytes};
+    const Deadline deadline = Deadline::after(std::chrono::seconds(50));
+    auto sender = std::async(std::launch::async, [&] {
+      return open_sender(senders, {0, 0}, options, {.deadline = deadline, .peer = &*there_});
+    });
+    auto received = open_receiver(receivers, {0, 0}, {}, options, {.deadline = deadline, .peer = &*here_});
+    auto sent = sender.get();
+    return {received.status(), sent.status()};
+  }
+
+  static std::unique_ptr<FakeNetPlugin> fake(std::optional<MessageCut> cut) {
+    FakeNetPlugin::Options options;
+    options.cut = cut;
+    return std::make_unique<FakeNetPlugin>(options);
+  }
+
+  std::optional<BootstrapChannel> here_, there_;
+};
+
+TEST_F(VendorSetup, Trap18_AChunkThatWouldLosePagesIsRefusedAtBothEndsBeforeAnythingIsMade) {
+  // The sender's own sockets do not matter: the receiver has two.
+  const auto receivers = fake(MessageCut{.piece_bytes = 65536, .sockets = 2});
+  const auto senders = fake(MessageCut{.piece_bytes = 65536, .sockets = 8});
+  const auto [receiver, sender] = open(*receivers, *senders, 131073);
+  for (const Status& status : {receiver, sender}) {
+    EXPECT_EQ(status.code(), Code::kBadConfig) << status.to_string();
+    for (const char* part : {"UCCL_TCPX_CHUNK_BYTES is 131073", "NCCL_DYNAMIC_CHUNK_SIZE (65536)", "receiver (2,",
+                             "NCCL_NSOCKS_PERTHREAD", "set it to 131072 or less at both ends"}) {
+      EXPECT_NE(status.detail().find(part), std::string::npos) << part << " in " << status.to_string();
+    }
+  }
+  EXPECT_EQ(receivers->calls(testing::Call::kListen) + senders->calls(testing::Call::kConnect), 0u);
+}
+
+TEST_F(VendorSetup, Trap18_PluginsThatCutDifferentlyAreNamed) {
+  const auto receivers = fake(MessageCut{.piece_bytes = 65536, .sockets = 2});
+  const auto senders = fake(std::nullopt);
+  const auto [receiver, sender] = open(*receivers, *senders, 4096);
+  EXPECT_EQ(receiver.code(), Code::kMismatch);
+  EXPECT_EQ(sender.code(), Code::kMismatch);
+  EXPECT_NE(receiver.detail().find("plugin chunk bytes is 65536 here and not given at the peer"), std::string::npos)
+      << receiver.to_string();
+}
+
+TEST_F(VendorSetup, Trap03_Trap18_ConnectionsWithinTheBoundOpenEachWithListenersOfItsOwn) {
+  auto made = fake(MessageCut{.piece_bytes = 65536, .sockets = 2});
+  const FakeNetPlugin& plugin = *made;
+  LockedNetPlugin locked(std::move(made));
+  for (int connection = 1; connection <= 2; ++connection) {
+    const auto [receiver, sender] = open(locked, locked, 131072);
+    EXPECT_TRUE(receiver.is_ok()) << receiver.to_string();
+    EXPECT_TRUE(sender.is_ok()) << sender.to_string();
+    EXPECT_EQ(plugin.calls(testing::Call::kListen), 2u * static_cast<unsigned>(connection));
+  }
+  EXPECT_EQ(plugin.misuse(), std::vector<std::string>()) << "such as a second accept of a listener";
+}
+
+}  // namespace
+}  // namespace tcpx
