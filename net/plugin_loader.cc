@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "net/plugin_adapters.h"
+#include "net/plugin_exit.h"
 #include "net/plugin_status.h"
 #include "net/soft/soft_table.h"
 #include "net/vendor_plugin.h"
@@ -203,6 +204,7 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source) {
   if (is_vendor_plugin(table->name)) TCPX_RETURN_IF_ERROR(prepare_for_vendor());
   library.keep();
   ignore_sigpipe();
+  report_exit_of(table->name, table->address);
   return Registry::instance().start_once(*table, source);
 }
 

@@ -6,6 +6,7 @@
 
 #include <climits>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "net/abi/nccl_net_common.h"
 #include "net/host_receives.h"
 #include "net/net_plugin.h"
+#include "net/plugin_exit.h"
 #include "net/plugin_log.h"
 #include "net/plugin_status.h"
 #include "net/received_message.h"
@@ -90,7 +92,7 @@ class TableAdapter final : public NetPlugin {
       if (!cut.is_ok()) return cut.status();
       adapter->message_cut_ = *cut;
     }
-    TCPX_RETURN_IF_ERROR(adapter->answer("init", table.init(plugin_logger())));
+    TCPX_RETURN_IF_ERROR(adapter->call("init", table.init, plugin_logger()));
     TCPX_RETURN_IF_ERROR(adapter->read_devices());
     return std::shared_ptr<NetPlugin>(std::move(adapter));
   }
@@ -109,17 +111,19 @@ class TableAdapter final : public NetPlugin {
 
   Result<ListenComm> listen(int dev, Handle& handle) override {
     TCPX_RETURN_IF_ERROR(check_device("listen", dev));
+    std::call_once(first_connection_, report_exit_first);
     void* comm = nullptr;
-    TCPX_RETURN_IF_ERROR(answer("listen", table_.listen(dev, handle.bytes.data(), &comm)));
+    TCPX_RETURN_IF_ERROR(call("listen", table_.listen, dev, handle.bytes.data(), &comm));
     if (comm == nullptr) return plugin_refused(Code::kPlugin, "listen", name_ + " reports success without a comm");
     return typed<ListenComm>(comm);
   }
 
   Result<std::optional<SendComm>> try_connect(int dev, Handle& handle) override {
     TCPX_RETURN_IF_ERROR(check_device("connect", dev));
+    std::call_once(first_connection_, report_exit_first);
     void* comm = nullptr;
     abi::NetDeviceHandle* no_device_handle = nullptr;  // the sending side has none; NCCL passes the same
-    TCPX_RETURN_IF_ERROR(answer("connect", table_.connect(dev, handle.bytes.data(), &comm, &no_device_handle)));
+    TCPX_RETURN_IF_ERROR(call("connect", table_.connect, dev, handle.bytes.data(), &comm, &no_device_handle));
     return optional<SendComm>(comm);
   }
 
@@ -127,7 +131,7 @@ class TableAdapter final : public NetPlugin {
     void* accepted = nullptr;
     // Both levels must be there: the plugin writes through the pointer without a look, and without it makes no queue (4, 5).
     auto* room = reinterpret_cast<abi::NetDeviceHandle*>(device_handle.bytes);
-    TCPX_RETURN_IF_ERROR(answer("accept", table_.accept(raw(comm), &accepted, &room)));
+    TCPX_RETURN_IF_ERROR(call("accept", table_.accept, raw(comm), &accepted, &room));
     return optional<RecvComm>(accepted);
   }
 
@@ -138,17 +142,17 @@ class TableAdapter final : public NetPlugin {
     return register_memory(raw(comm), data, bytes, type);
   }
   Status deregister_memory(SendComm comm, MemoryHandle handle) override {
-    return answer("deregMr", table_.dereg_mr(raw(comm), raw(handle)));
+    return call("deregMr", table_.dereg_mr, raw(comm), raw(handle));
   }
   Status deregister_memory(RecvComm comm, MemoryHandle handle) override {
-    return answer("deregMr", table_.dereg_mr(raw(comm), raw(handle)));
+    return call("deregMr", table_.dereg_mr, raw(comm), raw(handle));
   }
 
   Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) override {
     TCPX_RETURN_IF_ERROR(check_size("isend", bytes, INT_MAX));
     void* request = nullptr;
-    TCPX_RETURN_IF_ERROR(repeated_answer(
-        "isend", table_.isend(raw(comm), const_cast<void*>(data), static_cast<int>(bytes), tag, raw(handle), &request)));
+    TCPX_RETURN_IF_ERROR(repeated_call("isend", table_.isend, raw(comm), const_cast<void*>(data), static_cast<int>(bytes), tag,
+                                       raw(handle), &request));
     return optional<Request>(request);
   }
 
@@ -157,7 +161,7 @@ class TableAdapter final : public NetPlugin {
     int size = static_cast<int>(bytes);
     void* mhandle = raw(handle);
     void* request = nullptr;
-    TCPX_RETURN_IF_ERROR(repeated_answer("irecv", table_.irecv(raw(comm), 1, &data, &size, &tag, &mhandle, &request)));
+    TCPX_RETURN_IF_ERROR(repeated_call("irecv", table_.irecv, raw(comm), 1, &data, &size, &tag, &mhandle, &request));
     if (is_host() && request != nullptr) host_receives_.posted(comm, typed<Request>(request));
     return optional<Request>(request);
   }
@@ -165,7 +169,7 @@ class TableAdapter final : public NetPlugin {
   Result<Completion> test(Request request) override {
     int done = 0;
     int size = -1;  // stays so with GPUDirect-TCPX (15)
-    TCPX_RETURN_IF_ERROR(repeated_answer("test", table_.test(raw(request), &done, &size)));
+    TCPX_RETURN_IF_ERROR(repeated_call("test", table_.test, raw(request), &done, &size));
     const Completion completion{.done = done != 0, .reported_bytes = size < 0 ? -1 : size};
     if (is_host() && completion.done) host_receives_.done(request, completion.reported_bytes);
     return completion;
@@ -182,7 +186,7 @@ class TableAdapter final : public NetPlugin {
   Status consumed(RecvComm comm, Request request) override {
     if (is_host()) host_receives_.consumed(request);
     if (table_.irecv_consumed == nullptr) return Status::ok();  // not of type UNPACK: there are no pages to give back
-    return answer("irecvConsumed", table_.irecv_consumed(raw(comm), 1, raw(request)));
+    return call("irecvConsumed", table_.irecv_consumed, raw(comm), 1, raw(request));
   }
 
   Result<BouncePool> bounce_pool(const DeviceHandleStorage& device_handle, const MemoryOps& memory, CopyLane& lane) override {
@@ -190,12 +194,12 @@ class TableAdapter final : public NetPlugin {
     return read_bounce_pool(device_handle, memory, lane);
   }
 
-  Status close(SendComm comm) override { return answer("closeSend", table_.close_send(raw(comm))); }
+  Status close(SendComm comm) override { return call("closeSend", table_.close_send, raw(comm)); }
   Status close(RecvComm comm) override {
     if (is_host()) host_receives_.closed(comm);
-    return answer("closeRecv", table_.close_recv(raw(comm)));
+    return call("closeRecv", table_.close_recv, raw(comm));
   }
-  Status close(ListenComm comm) override { return answer("closeListen", table_.close_listen(raw(comm))); }
+  Status close(ListenComm comm) override { return call("closeListen", table_.close_listen, raw(comm)); }
 
  private:
   static constexpr int kMaxDevices = 1024;  // a bound on what we believe, far above any machine
@@ -216,13 +220,24 @@ class TableAdapter final : public NetPlugin {
 
   bool is_host() const { return device_type_ == NetDeviceType::kHost; }
 
-  Status answer(std::string_view operation, int result) const {
+  /// Every call into the table goes through here, so that an exit from within it can be told.
+  template <class Function, class... Arguments>
+  int enter(const char* operation, Function function, Arguments&&... arguments) const {
+    const PluginCall marked(name_, operation);
+    return function(std::forward<Arguments>(arguments)...);
+  }
+
+  template <class... Arguments>
+  Status call(const char* operation, Arguments&&... arguments) const {
+    const int result = enter(operation, std::forward<Arguments>(arguments)...);
     return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result);
   }
 
-  /// Of a call that is repeated in a loop while its failure may be a passing one: 3 for a full queue (11), 2 at the end of a
+  /// For a call that is repeated in a loop while its failure may be a passing one: 3 for a full queue (11), 2 at the end of a
   /// stream (12). A warning each time would bury the log.
-  Status repeated_answer(std::string_view operation, int result) const {
+  template <class... Arguments>
+  Status repeated_call(const char* operation, Arguments&&... arguments) const {
+    const int result = enter(operation, std::forward<Arguments>(arguments)...);
     return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result, LogLevel::kDebug);
   }
 
@@ -246,19 +261,19 @@ class TableAdapter final : public NetPlugin {
                             concat(bytes, " bytes of GPU memory: ", name_, " takes whole pages of ", kPageBytes, " bytes"));
     }
     void* mhandle = nullptr;
-    TCPX_RETURN_IF_ERROR(answer("regMr", Abi::reg_mr(table_, comm, data, bytes, static_cast<int>(type), &mhandle)));
+    TCPX_RETURN_IF_ERROR(call("regMr", Abi::reg_mr, table_, comm, data, bytes, static_cast<int>(type), &mhandle));
     return typed<MemoryHandle>(mhandle);
   }
 
   Status read_devices() {
     int count = 0;
-    TCPX_RETURN_IF_ERROR(answer("devices", table_.devices(&count)));
+    TCPX_RETURN_IF_ERROR(call("devices", table_.devices, &count));
     if (count < 0 || count > kMaxDevices) {
       return plugin_refused(Code::kProtocol, "devices", concat(name_, " claims ", count, " devices"));
     }
     for (int dev = 0; dev < count; ++dev) {
       typename Abi::Properties properties{};
-      TCPX_RETURN_IF_ERROR(answer("getProperties", table_.get_properties(dev, &properties)));
+      TCPX_RETURN_IF_ERROR(call("getProperties", table_.get_properties, dev, &properties));
       // Compared as the plugin numbers it, so that two unknown types are not taken for one.
       if (dev == 0) {
         foreign_device_type_ = properties.net_device_type;
@@ -289,7 +304,8 @@ class TableAdapter final : public NetPlugin {
   std::vector<DeviceProperties> devices_;  // filled once, before anyone else sees the adapter
   NetDeviceType device_type_ = NetDeviceType::kUnknown;
   int foreign_device_type_ = 0;
-  HostReceives host_receives_;  // empty unless is_host()
+  HostReceives host_receives_;       // empty unless is_host()
+  std::once_flag first_connection_;  // by now the objects are made that will use the plugin
 };
 
 }  // namespace tcpx

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/flight_scope.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "tcpx/help.h"
@@ -90,6 +91,8 @@ Connection::~Connection() {
 Result<RegisteredMemory> Connection::register_memory(void* data, size_t bytes, MemoryType type) {
   if (!status_.is_ok()) return status_;
   if (closed_) return Status(Code::kInvalidArgument, "register memory", "the connection is closed");
+  const auto tell = [this] { return told_at_exit(); };
+  const FlightScope scope(tell);
   auto* const begin = static_cast<std::byte*>(data);
   if (free_slots_.empty()) {
     free_slots_.push_back(static_cast<uint32_t>(generations_.size()));
@@ -151,6 +154,11 @@ Status Connection::let_go(const RegisteredMemory& memory) {
   return first;
 }
 
+// In case the plugin ends the process (base/flight_scope.h).
+std::string Connection::told_at_exit() const {
+  return pending_ > 0 || in_flight() > 0 ? flight_record() : std::string();
+}
+
 Result<TransferId> Connection::submit(const TransferSpec& spec) {
   if (!status_.is_ok()) return status_;
   if (closed_) return Status(Code::kInvalidArgument, "submit transfer", "the connection is closed");
@@ -184,6 +192,8 @@ Result<TransferId> Connection::submit(const TransferSpec& spec) {
 }
 
 bool Connection::progress() {
+  const auto tell = [this] { return told_at_exit(); };
+  const FlightScope scope(tell);
   now_ = clock_.now();
   bool advanced = false;
   if (grants()) advanced |= pump_link();

@@ -217,6 +217,7 @@ class Connection final : private PeerMessageSink {
   bool all_closed() const;
 
   // connection.cc
+  std::string told_at_exit() const;
   bool is_registered(const RegisteredMemory& memory) const;
   Status let_go(const RegisteredMemory& memory);
   bool post_in_order();

@@ -6,7 +6,10 @@
 // listener.
 #include "tests/support/fake_plugins/fake_plugin.h"
 
+#include <pthread.h>
+
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "net/abi/nccl_net_v7.h"
@@ -178,6 +181,10 @@ int iflush(void*, int, void**, int*, void**, void** request) {
   return *static_cast<int*>(*request);  // reads an output, as the original
 }
 
+void* exit_in_own_thread(void*) {
+  std::exit(1);
+}
+
 int test(void*, int* done, int* sizes) {
   *done = 0;
   ++fake_control.tests;
@@ -185,6 +192,12 @@ int test(void*, int* done, int* sizes) {
   if (fake_control.peer_gone_tests > 0) {
     --fake_control.peer_gone_tests;
     return 2;
+  }
+  if (fake_control.exits == FakeControl::Exit::kInTest) std::exit(1);
+  if (fake_control.exits == FakeControl::Exit::kInOwnThread) {
+    pthread_t thread;
+    if (fake_control.tests == 1) pthread_create(&thread, nullptr, exit_in_own_thread, nullptr);
+    return 0;
   }
   *done = 1;
   if (fake_control.written_size >= 0) *sizes = fake_control.written_size;

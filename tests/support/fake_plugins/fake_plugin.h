@@ -14,6 +14,9 @@ struct FakeControl {
   int null_requests = 0;    ///< so many isends and irecvs answer "not now"
   int written_size = -1;    ///< what `test` writes into `sizes`; -1: nothing, as GPUDirect-TCPX does
   int peer_gone_tests = 0;  ///< so many tests answer 2 and do nothing else
+  /// A test ends the process by exit(1), as an assertion of the original would, here or in a thread of the plugin's own while
+  /// the tests go on without an end.
+  enum class Exit { kNever, kInTest, kInOwnThread } exits = Exit::kNever;
 
   // Seen by the plugin.
   int init_calls = 0;

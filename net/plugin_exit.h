@@ -1,0 +1,46 @@
+// Some checks inside GPUDirect-TCPX end the process by exit(1) (23). That cannot be caught, but it can be told: a handler that
+// runs at exit says on stderr which plugin it was, in which of its calls, and what was in flight (base/flight_scope.h). The exit
+// goes on as the plugin wanted it, with its code. An exit by _exit or a signal is not seen.
+//
+// The handler tells such an exit from the application's own by the stack of the thread that exits: the plugin's library is on it,
+// with no signal handler in between. So exits of the plugin's own threads are seen as well.
+#pragma once
+
+#include <string>
+
+namespace tcpx {
+
+/// Marks that this thread is inside a call of a plugin's table, for as long as it lives.
+class PluginCall {
+ public:
+  /// @param operation a literal. Both must outlive the mark.
+  PluginCall(const std::string& plugin, const char* operation) : plugin_(plugin), operation_(operation), outer_(current_) {
+    current_ = this;
+  }
+  ~PluginCall() { current_ = outer_; }
+  PluginCall(const PluginCall&) = delete;
+  PluginCall& operator=(const PluginCall&) = delete;
+
+  /// Of this thread; null outside of any.
+  static const PluginCall* current() { return current_; }
+  const std::string& plugin() const { return plugin_; }
+  const char* operation() const { return operation_; }
+
+ private:
+  static inline constinit thread_local const PluginCall* current_ = nullptr;
+
+  const std::string& plugin_;
+  const char* operation_;
+  const PluginCall* outer_;
+};
+
+/// From now on an exit from within the library that holds `table` is reported, under the name of its plugin. To be called before
+/// its init.
+void report_exit_of(const std::string& plugin, const void* table);
+
+/// Handlers run in the reverse order of their registration, together with the destructors of static objects, which may wait for
+/// the very call that the plugin exits from. This puts the report in front of those of all objects made before. Does nothing when
+/// no plugin is reported.
+void report_exit_first();
+
+}  // namespace tcpx
