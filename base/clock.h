@@ -25,7 +25,7 @@ class SteadyClock final : public Clock {
 }  // namespace internal
 
 inline const Clock& Clock::steady() {
-  static const internal::SteadyClock clock;
+  static const Clock& clock = *new internal::SteadyClock;  // never destroyed: threads may still look while the process ends
   return clock;
 }
 
