@@ -113,8 +113,8 @@ class NetPlugin {
   /// nullopt: no peer yet. On success `device_handle` is filled; keep it until the comm is closed.
   virtual Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) = 0;
 
-  /// CUDA memory must begin at a multiple of 4096; with GPUDirect-TCPX it must be whole pages (25). `bytes` is at most INT_MAX with
-  /// version 7.
+  /// CUDA memory must begin at a multiple of 4096; with GPUDirect-TCPX it must be whole pages (25). `bytes` is at most INT_MAX
+  /// with version 7.
   virtual Result<MemoryHandle> register_memory(SendComm comm, void* data, size_t bytes, MemoryType type) = 0;
   virtual Result<MemoryHandle> register_memory(RecvComm comm, void* data, size_t bytes, MemoryType type) = 0;
   virtual Status deregister_memory(SendComm comm, MemoryHandle handle) = 0;
