@@ -123,6 +123,9 @@ TEST_F(DoctorNetwork, TheKernelHasEnoughPortsToGive) {
   here_.file("/proc/sys/net/ipv4/ip_local_reserved_ports", "33000,33768-60999");
   EXPECT_EQ(finding("local_ports").verdict, Verdict::kWarn);
   EXPECT_NE(finding("local_ports").found.find(" 999 of them"), std::string::npos) << finding("local_ports").found;
+  EXPECT_TRUE(finding("local_ports").mend.starts_with("sysctl -w net.ipv4.ip_local_reserved_ports=''"));
+  here_.file("/proc/sys/net/ipv4/ip_local_port_range", "60000\t60999");
+  EXPECT_EQ(finding("local_ports").mend, "sysctl -w net.ipv4.ip_local_port_range='32768 60999'");
   const MadeUpMachine bare;
   EXPECT_EQ(finding_of(check_network(bare.machine(), source_, ""), "local_ports").verdict, Verdict::kNotApplicable);
 }

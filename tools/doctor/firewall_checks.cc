@@ -1,5 +1,6 @@
 // Packet filters that may keep a peer's connections out.
 #include <algorithm>
+#include <optional>
 
 #include "base/text.h"
 #include "tools/doctor/network_facts.h"

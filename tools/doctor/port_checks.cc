@@ -14,7 +14,7 @@ namespace {
 // A prime, so that ports handed out in steps are not all met or all missed: 64 of the usual 10001.
 constexpr uint32_t kSampleStep = 157;
 // Connections take several ports each; with fewer than these a few peers use them up.
-constexpr size_t kFewPorts = 2000;
+constexpr uint32_t kFewPorts = 2000;
 // The kernel's own range overlaps the usual one, so that a busy machine has connections on many of its ports. That is well while
 // one of this many can be bound.
 constexpr size_t kFewOf = 4;
@@ -148,13 +148,15 @@ void check_local_ports(const Machine& machine, const PortNeeds& ports, Findings&
     return std::any_of(reserved.begin(), reserved.end(),
                        [&](const PortRange& range) { return range.first <= port && port <= range.last; });
   };
-  size_t usable = 0;
+  uint32_t usable = 0;
   for (uint32_t port = ports.data.first; port <= ports.data.last; ++port) usable += is_reserved(port) ? 0 : 1;
   const std::string found =
       concat("the kernel gives listeners ports of ", text_of(ports.data), ", ", usable, " of them not reserved");
   if (usable < kFewPorts) {
     findings.push_back(warn("local_ports", found, "Each connection takes several; when none is left, connecting fails.",
-                            "sysctl -w net.ipv4.ip_local_port_range='32768 60999' net.ipv4.ip_local_reserved_ports=''"));
+                            uint32_t{ports.data.last} - ports.data.first < kFewPorts
+                                ? "sysctl -w net.ipv4.ip_local_port_range='32768 60999'"
+                                : "sysctl -w net.ipv4.ip_local_reserved_ports=''   # or fewer of them than now"));
   } else {
     findings.push_back(ok("local_ports", found));
   }

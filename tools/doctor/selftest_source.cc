@@ -207,6 +207,8 @@ int run_selftest_end(const std::string& task) {
   // Ends with the process that asked for it, however that one ends.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::fcntl(kChildDescriptor, F_SETFD, FD_CLOEXEC);
+  pollfd reader{.fd = kChildDescriptor, .events = POLLOUT, .revents = 0};
+  if (::poll(&reader, 1, 0) > 0 && (reader.revents & (POLLERR | POLLNVAL)) != 0) return 2;  // it has ended before
   const char* const last = task.data() + task.size();
   uint16_t port = 0;
   uint64_t bytes = 0;
