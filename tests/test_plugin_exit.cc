@@ -44,13 +44,13 @@ class PluginExitDeathTest : public ::testing::Test {
 TEST_F(PluginExitDeathTest, Trap23_AnExitWithinACallIsToldWithTheFlightRecord) {
   EXPECT_EXIT(receive_until(FakeControl::Exit::kInTest), ExitedWithCode(1),
               "^tcpx: error: net plugin GPUDirectTCPX_v7 ends this process by exit, from within test\\(\\); last flight record: "
-              "in flight: 1 recv chunks\n  chunk 0 of transfer 1: posted, 5000 bytes, [0-9]+ ms\n$");
+              "in flight: 1 recv chunks\n  chunk 0 of transfer 1: posted, 5000 bytes, [0-9]+ ms, tag 0\n$");
 }
 
 TEST_F(PluginExitDeathTest, Trap23_AnExitInAThreadOfThePluginIsToldWithTheFlightRecordOfAnother) {
   EXPECT_EXIT(receive_until(FakeControl::Exit::kInOwnThread), ExitedWithCode(1),
               "^tcpx: error: net plugin GPUDirectTCPX_v7 ends this process by exit, from within a thread of its own; last flight "
-              "record: in flight: 1 recv chunks\n  chunk 0 of transfer 1: posted, 5000 bytes, [0-9]+ ms\n$");
+              "record: in flight: 1 recv chunks\n  chunk 0 of transfer 1: posted, 5000 bytes, [0-9]+ ms, tag 0\n$");
 }
 
 TEST_F(PluginExitDeathTest, Trap23_AnExitOfInitIsToldThoughNothingIsInFlight) {
@@ -74,7 +74,7 @@ TEST_F(PluginExitDeathTest, ItIsToldBeforeObjectsGoThatWereMadeBeforeTheFirstCon
     static const LoudObject object;
     receive_until(FakeControl::Exit::kInTest);
   };
-  EXPECT_EXIT(receive(), ExitedWithCode(1), "^tcpx: error: .* ms\ndestroyed\n$");
+  EXPECT_EXIT(receive(), ExitedWithCode(1), "^tcpx: error: .*, tag 0\ndestroyed\n$");
 }
 
 TEST_F(PluginExitDeathTest, WhoSilencesTheLogHearsNothing) {
