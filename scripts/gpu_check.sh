@@ -34,7 +34,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,perf.txt,perf.json,perf.svg}
+rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,perf.txt,perf.json,perf.svg}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -129,7 +129,14 @@ perf() {
   step perf.txt 60 "test_tcpx_perf, $name" env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo "$build/tests/test_tcpx_perf" loopback "$@"
 }
 
+# What it says of the machine is for reading; warnings are no failure.
+doctor() {
+  "$build/tools/doctor/tcpx_doctor" --selftest || (($? == 1))
+}
+export -f doctor
+
 run_tests() {
+  step doctor.txt 40 "tcpx_doctor" bash -c doctor
   step tests.log 150 "tests that need a GPU" bash -c gpu_tests_ran
   # Few at a time: each process opens the driver, which takes its turn among many.
   step tests.log 260 "all other tests" ctest --test-dir "$build" -LE gpu -j 8 --timeout 60 --output-on-failure
