@@ -92,7 +92,12 @@ TEST_F(PluginExitDeathTest, AnExitOfTheApplicationIsItsOwn) {
     std::exit(3);
   };
   EXPECT_EXIT(outside(), ExitedWithCode(3), "^$");
-  // By a signal handler, while the plugin is being called.
+}
+
+TEST_F(PluginExitDeathTest, AnExitInASignalHandlerIsTheApplicationsThoughThePluginWasCalled) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread checker objects to applications that do so";
+#endif
   const auto by_signal = [this] {
     const FakeLibrary library(plugin_);
     table(library).test = [](void*, int*, int*) { return ::raise(SIGUSR1); };
