@@ -8,12 +8,6 @@
 #include "base/text.h"
 
 namespace tcpx {
-namespace {
-
-// google/nccl-plugin-gpudirecttcpx, 4b8ea7f: src/common.h. Beyond it the plugin keeps the threads and cuts the sockets of each.
-constexpr int64_t kMostDataSockets = 8;
-
-}  // namespace
 
 bool is_vendor_plugin(std::string_view name) {
   return name.starts_with("GPUDirectTCPX_");
@@ -31,6 +25,10 @@ Status preset_vendor_environment() {
   return Status::ok();
 }
 
+int64_t vendor_data_sockets(int64_t each, int64_t threads) {
+  return std::clamp<int64_t>(each, 1, kMostVendorSockets / threads) * threads;
+}
+
 Result<MessageCut> vendor_message_cut() {
   const auto piece = environment_integer(Variable::kDynamicChunkSize);
   if (!piece.is_ok()) return piece.status();
@@ -38,14 +36,14 @@ Result<MessageCut> vendor_message_cut() {
   if (!each.is_ok()) return each.status();
   const auto threads = environment_integer(Variable::kSocketNthreads);
   if (!threads.is_ok()) return threads.status();
-  if (*threads > kMostDataSockets) {
+  if (*threads > kMostVendorSockets) {
     return Status(Code::kBadConfig, "read environment",
                   concat(environment_info(Variable::kSocketNthreads).name, "=", *threads, ": GPUDirect-TCPX takes at most ",
-                         kMostDataSockets));
+                         kMostVendorSockets));
   }
   // Unset, the plugin has 1; the table's default is the software plugin's.
-  const int64_t sockets_each = std::clamp<int64_t>(*each, 1, kMostDataSockets / *threads);
-  return MessageCut{.piece_bytes = static_cast<uint32_t>(*piece), .sockets = static_cast<uint32_t>(sockets_each * *threads)};
+  return MessageCut{.piece_bytes = static_cast<uint32_t>(*piece),
+                    .sockets = static_cast<uint32_t>(vendor_data_sockets(*each, *threads))};
 }
 
 }  // namespace tcpx

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "net/vendor_plugin.h"
 #include "tools/doctor/interfaces.h"
 
 namespace tcpx::doctor {
@@ -14,8 +15,6 @@ namespace {
 
 constexpr std::string_view kOwnPrefix = "UCCL_TCPX_";
 constexpr std::string_view kVendorPrefix = "NCCL_GPUDIRECTTCPX_";
-// What the vendor plugin opens at most per comm, whatever the two factors say.
-constexpr int64_t kMostVendorSockets = 8;
 // Of two names that differ by no more single-character changes, one is taken for a slip of the other.
 constexpr size_t kSlip = 2;
 
@@ -237,7 +236,8 @@ void check_sizes(const Machine& machine, const Expectation& expected, Findings& 
   const int64_t piece = dynamic.value_or(environment_info(Variable::kDynamicChunkSize).default_integer);
   const int64_t chunk =
       number_of(machine, Variable::kChunkBytes).value_or(environment_info(Variable::kChunkBytes).default_integer);
-  const int64_t sockets = std::clamp<int64_t>(threads * each, 1, kMostVendorSockets);
+  // Of a number of threads that is an error, which is said above, as if there were one.
+  const int64_t sockets = vendor_data_sockets(each, threads >= 1 && threads <= kMostVendorSockets ? threads : 1);
   if (expected.vendor_path && piece > 0 && chunk > piece * sockets) {
     findings.push_back(
         fail("chunk_bytes", concat(chunk, " bytes a chunk, more than ", sockets, " sockets x ", piece, " bytes"),
