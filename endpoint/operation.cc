@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <ctime>
 #include <utility>
 
 #include "base/text.h"
+#include "base/timespec.h"
 
 namespace tcpx {
 namespace {
@@ -62,9 +62,7 @@ uint32_t* futex_of(std::atomic<uint64_t>& word) {
 
 /// Sleeps while the word is `seen`, until woken or the deadline; may return early.
 void sleep_on(std::atomic<uint64_t>& word, uint64_t seen, Deadline deadline) {
-  const auto since_epoch = deadline.at().time_since_epoch();  // steady_clock is CLOCK_MONOTONIC, and so is the call's time
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(since_epoch);
-  const timespec until{.tv_sec = seconds.count(), .tv_nsec = static_cast<long>((since_epoch - seconds).count())};
+  const timespec until = to_timespec(deadline.at().time_since_epoch());  // steady_clock is CLOCK_MONOTONIC, so is the call's time
   ::syscall(SYS_futex, futex_of(word), FUTEX_WAIT_BITSET_PRIVATE, static_cast<uint32_t>(seen), &until, nullptr,
             FUTEX_BITSET_MATCH_ANY);
 }

@@ -16,6 +16,7 @@
 #include "base/pci_device.h"
 #include "base/socket_io.h"
 #include "base/text.h"
+#include "base/timespec.h"
 #include "endpoint/endpoint_impl.h"
 #include "endpoint/process.h"
 
@@ -211,11 +212,7 @@ void Endpoint::Impl::sleep(std::optional<Duration> longest) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (submitted_.size_approx() == 0 && !stop_progress_ && asides_.load() == 0) {
     pollfd events{.fd = epoll_.get(), .events = POLLIN, .revents = 0};  // epoll_wait knows only whole milliseconds
-    timespec pause{};
-    if (longest) {
-      const auto seconds = std::chrono::floor<std::chrono::seconds>(*longest);
-      pause = {.tv_sec = seconds.count(), .tv_nsec = static_cast<long>((*longest - seconds).count())};
-    }
+    const timespec pause = to_timespec(longest.value_or(Duration::zero()));
     (void)::ppoll(&events, 1, longest ? &pause : nullptr, nullptr);
     uint64_t wakes = 0;
     (void)!::read(event_.get(), &wakes, sizeof wakes);

@@ -1,0 +1,17 @@
+// Spans of time as system calls take them.
+#pragma once
+
+#include <chrono>
+#include <ctime>
+
+#include "base/clock.h"
+
+namespace tcpx {
+
+/// @param span not negative. As a point in time of CLOCK_MONOTONIC: the time since the epoch of Clock::steady()
+inline timespec to_timespec(Duration span) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(span);
+  return {.tv_sec = seconds.count(), .tv_nsec = static_cast<long>((span - seconds).count())};
+}
+
+}  // namespace tcpx
