@@ -260,7 +260,10 @@ bool Endpoint::Impl::take_submissions() {
                                            "the connection was closed or made anew before the operation began"));
       continue;
     }
+    // Asked for since it was queued, and the last look at such requests may have been before this link knew the operation.
+    const bool cancelled = operation.cancel_requested();
     found->second.link->submit(operation);
+    if (cancelled) found->second.link->take_cancel_requests();
     found->second.stirred = true;
   }
   return count > 0;

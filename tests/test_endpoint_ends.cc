@@ -136,6 +136,26 @@ TEST_P(EndpointBusy, CancelEndsEverything) {
 
 INSTANTIATE_TEST_SUITE_P(, EndpointBusy, ::testing::Values(512, 65536), ::testing::PrintToStringParamName());
 
+// Nobody drives meanwhile, and they are more than one turn takes: requests to cancel were looked at before all had been taken.
+TEST(EndpointCancel, ReachesWhatIsStillQueued) {
+  EndpointConfig driven = loopback_config();
+  driven.progress_thread = false;
+  const auto a = make_endpoint(driven), b = make_endpoint();
+  const auto [there, here] = connect_pair(*a, *b);
+  Memory memory(*a, 8);
+  const LocalRange range = memory.whole();
+  std::vector<OperationId> operations;
+  for (int i = 0; i < 1000; ++i) operations.push_back(a->recv_async(there, {&range, 1}).value());
+  for (const OperationId id : operations) EXPECT_TRUE(a->cancel(id).is_ok());
+  const Deadline deadline = Deadline::after(kTestDeadline);
+  while (a->stats().connections.front().operations_failed < operations.size() && !deadline.expired()) (void)a->progress();
+  for (const OperationId id : operations) {
+    const OperationAnswer answer = a->poll(id);
+    ASSERT_EQ(answer.state, OperationState::kFailed);
+    EXPECT_EQ(answer.status.code(), Code::kCancelled);
+  }
+}
+
 /// What is left after `count` connections have been made, used and closed.
 void connect_and_close(int count) {
   const auto a = make_endpoint(), b = make_endpoint();
