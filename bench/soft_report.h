@@ -1,6 +1,7 @@
 // What bench_soft_plugin says about its numbers: tables, ratios, chart. Pure.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>

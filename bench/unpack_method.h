@@ -1,6 +1,7 @@
 // One way to gather the fragments of a workload, as bench_unpack times it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

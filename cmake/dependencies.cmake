@@ -19,6 +19,12 @@ tcpx_header_only(tcpx_json nlohmann/json.hpp nlohmann-json3-dev)
 find_path(tcpx_queue_INCLUDE_DIR concurrentqueue.h PATH_SUFFIXES concurrentqueue/moodycamel concurrentqueue)
 tcpx_header_only(tcpx_queue concurrentqueue.h libconcurrentqueue-dev)
 
+set(ZLIB_USE_STATIC_LIBS ON)
+find_package(ZLIB QUIET)
+if(NOT TARGET ZLIB::ZLIB)
+  message(FATAL_ERROR "tcpx: zlib.h not found; install zlib1g-dev (scripts/install_deps.sh does it)")
+endif()
+
 if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
   find_package(GTest QUIET)
   if(NOT TARGET GTest::gtest)

@@ -8,6 +8,7 @@
 #include <concurrentqueue.h>
 
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <shared_mutex>

@@ -7,6 +7,7 @@
 // the channel is there to tell the peer what went wrong.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 

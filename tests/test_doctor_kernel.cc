@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -38,6 +39,21 @@ struct RecordedKernel final : KernelSource {
   RingReceive ring_receive() const override { return ring; }
   std::optional<uint64_t> open_files() const override { return files; }
 };
+
+std::string gzip_of(const std::string& text) {
+  z_stream stream = {};
+  EXPECT_EQ(deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string bytes(deflateBound(&stream, text.size()), '\0');
+  std::string input = text;
+  stream.next_in = reinterpret_cast<Bytef*>(input.data());
+  stream.avail_in = static_cast<uInt>(input.size());
+  stream.next_out = reinterpret_cast<Bytef*>(bytes.data());
+  stream.avail_out = static_cast<uInt>(bytes.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  bytes.resize(stream.total_out);
+  deflateEnd(&stream);
+  return bytes;
+}
 
 class DoctorKernel : public ::testing::Test {
  protected:
@@ -116,8 +132,6 @@ TEST_F(DoctorKernel, TheConfigurationIsReadWhereItIsPlainText) {
   release("6.12.0");
   kernel_.options = {{kLinux, EINVAL}};
   EXPECT_EQ(verdict_of("devmem_config"), Verdict::kNotApplicable);
-  here_.file("/proc/config.gz", "\x1f\x8b");
-  EXPECT_NE(find("devmem_config").why.find("zgrep"), std::string::npos);
   // As long as a distribution's, and with the lines far behind.
   const std::string text = std::string(300'000, '#') + "\nCONFIG_PAGE_POOL=y\nCONFIG_DMA_SHARED_BUFFER=y\n";
   here_.file("/boot/config-6.12.0", text + "CONFIG_NET_DEVMEM=y");
@@ -131,6 +145,36 @@ TEST_F(DoctorKernel, TheConfigurationIsReadWhereItIsPlainText) {
   EXPECT_EQ(verdict_of("devmem_config"), Verdict::kNotApplicable);
   kernel_.options = {{kGoogle, 0}};  // has devmem under another name
   EXPECT_EQ(verdict_of("devmem_config"), Verdict::kNotApplicable);
+}
+
+TEST_F(DoctorKernel, TheConfigurationIsReadWhereItIsCompressed) {
+  release("6.12.0");
+  kernel_.options = {{kLinux, EINVAL}};
+  const std::string text = std::string(300'000, '#') + "\nCONFIG_PAGE_POOL=y\nCONFIG_DMA_SHARED_BUFFER=y\n";
+  here_.file("/proc/config.gz", gzip_of(text + "CONFIG_NET_DEVMEM=y\n"));
+  EXPECT_EQ(verdict_of("devmem_config"), Verdict::kOk);
+  EXPECT_NE(find("devmem_config").found.find("/proc/config.gz has"), std::string::npos);
+  expect_vendor();
+  here_.file("/proc/config.gz", gzip_of(text));
+  EXPECT_EQ(verdict_of("devmem_config"), Verdict::kFail);
+  here_.file("/boot/config-6.12.0", text + "CONFIG_NET_DEVMEM=y");  // of this release by its name
+  EXPECT_EQ(verdict_of("devmem_config"), Verdict::kOk);
+}
+
+TEST_F(DoctorKernel, ADamagedConfigurationIsNone) {
+  release("6.12.0");
+  kernel_.options = {{kLinux, EINVAL}};
+  const std::string whole = gzip_of("CONFIG_NET_DEVMEM=y\nCONFIG_PAGE_POOL=y\nCONFIG_DMA_SHARED_BUFFER=y\n");
+  std::string changed = whole;
+  changed[whole.size() - 6] ^= 1;  // of its checksum
+  const std::string too_long = gzip_of(std::string(8 * 1024 * 1024, '#') + "\nCONFIG_NET_DEVMEM=y\n");
+  for (const std::string& bytes : {std::string(), std::string("\x1f\x8b"), whole.substr(0, whole.size() - 9), changed, too_long}) {
+    here_.file("/proc/config.gz", bytes);
+    EXPECT_EQ(verdict_of("devmem_config"), Verdict::kNotApplicable) << bytes.size();
+    EXPECT_NE(find("devmem_config").found.find("cannot be read"), std::string::npos) << bytes.size();
+  }
+  here_.file("/proc/config.gz", whole);
+  EXPECT_EQ(verdict_of("devmem_config"), Verdict::kOk);
 }
 
 TEST_F(DoctorKernel, IoUringIsReportedAndNeverMissed) {

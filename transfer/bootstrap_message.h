@@ -4,6 +4,7 @@
 // made printable because it ends in logs. A frame of another type, or a payload that does not add up, is kProtocol.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>

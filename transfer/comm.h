@@ -1,6 +1,7 @@
 // Comm: the plugin's end of a connection, whichever way it moves bytes. The one place where the two directions' calls differ.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 

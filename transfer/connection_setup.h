@@ -6,6 +6,7 @@
 // For both directions: first one way, then the other.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 

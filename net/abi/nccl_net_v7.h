@@ -1,6 +1,8 @@
 // NCCL net plugin ABI, version 7. Mirrored from NVIDIA/nccl: src/include/plugin/net/net_v7.h, release 2.28.
 #pragma once
 
+#include <cstdint>
+
 #include "net/abi/nccl_net_common.h"
 
 namespace tcpx::abi {

@@ -2,6 +2,8 @@
 // properties gained `reg_is_global` after `ptr_support`, and reg_mr takes a size_t; everything else is the same call by call.
 #pragma once
 
+#include <cstdint>
+
 #include "net/abi/nccl_net_common.h"
 
 namespace tcpx::abi {

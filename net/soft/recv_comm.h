@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <vector>
 

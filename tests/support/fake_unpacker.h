@@ -2,6 +2,7 @@
 // that whoever gives bounce pages back too early delivers wrong data.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <span>
 #include <vector>

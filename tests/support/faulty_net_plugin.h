@@ -5,6 +5,7 @@
 // either. One receiving comm may be singled out: it takes no posts, or what is posted there never gets done.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <random>

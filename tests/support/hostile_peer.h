@@ -1,6 +1,7 @@
 // The other end of an endpoint's connection, as a test wants it: set up properly, and then it says whatever the test writes.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>

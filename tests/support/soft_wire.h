@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <cstdint>
+
 #include "base/socket_io.h"
 #include "net/soft/comm.h"
 

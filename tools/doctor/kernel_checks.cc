@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "tools/doctor/gunzip.h"
 #include "tools/doctor/setting_checks.h"
 
 namespace tcpx::doctor {
@@ -27,6 +28,7 @@ constexpr KernelVersion kReceiveVersion{6, 12};
 constexpr KernelVersion kSendVersion{6, 16};
 
 constexpr size_t kMostConfigBytes = 1024 * 1024;  // a distribution's has some 300 KiB
+constexpr std::string_view kCompressedConfig = "/proc/config.gz";
 constexpr std::array<std::string_view, 3> kWantedConfig = {"CONFIG_NET_DEVMEM", "CONFIG_PAGE_POOL", "CONFIG_DMA_SHARED_BUFFER"};
 
 constexpr std::string_view kImage =
@@ -52,8 +54,14 @@ struct BuildConfig {
 };
 
 BuildConfig read_config(const Machine& machine, const std::string& release) {
-  const std::string path = concat("/boot/config-", release);
-  const auto text = machine.files.read(path, kMostConfigBytes);
+  std::string path = concat("/boot/config-", release);
+  std::optional<std::string> text = machine.files.read(path, kMostConfigBytes);
+  if (!text) {
+    path = kCompressedConfig;
+    // Its last byte is the highest of a length, zero for any that is taken here; so nothing of it is lost as white space.
+    const auto compressed = machine.files.read(path, kMostConfigBytes);
+    if (compressed) text = gunzip(*compressed, kMostConfigBytes);
+  }
   if (!text) return {};
   BuildConfig config{.path = path, .present = {}, .missing = {}};
   for (const std::string_view name : kWantedConfig) {
@@ -110,12 +118,12 @@ Finding check_devmem(const std::string& release, Devmem devmem, const Expectatio
 Finding check_config(const Machine& machine, const std::string& release, Devmem devmem, const Expectation& expected) {
   const BuildConfig config = read_config(machine, release);
   if (!config.is_known()) {
-    const bool compressed = machine.files.exists("/proc/config.gz");
-    return not_applicable(
-        "devmem_config",
-        compressed ? "/proc/config.gz is compressed and not read here" : "the kernel's configuration is not here",
-        compressed ? "To see it: zgrep -E 'NET_DEVMEM|PAGE_POOL|DMA_SHARED_BUFFER' /proc/config.gz"
-                   : concat("Neither /proc/config.gz nor /boot/config-", release, " exists."));
+    if (machine.files.exists(kCompressedConfig)) {
+      return not_applicable("devmem_config", concat(kCompressedConfig, " cannot be read"),
+                            "It is damaged, closed to this user, or longer than any kernel's.");
+    }
+    return not_applicable("devmem_config", "the kernel's configuration is not here",
+                          concat("Neither ", kCompressedConfig, " nor /boot/config-", release, " exists."));
   }
   if (devmem == Devmem::kGoogle) {
     return not_applicable("devmem_config", concat(config.path, " is of Google's kernel"),

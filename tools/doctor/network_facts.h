@@ -1,6 +1,7 @@
 // What the parts of group "network" have in common.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // Memory full of test data: a GPU's where there is one, else the host's.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "base/memory_ops.h"

@@ -1,6 +1,7 @@
 // The table that test_tcpx_perf prints, in the manner of nccl-tests: lines of '#' that say what was measured, a line per size.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // The memory that one end sends from or receives into: slots of test data, filled and checked where they lie.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "base/memory_ops.h"
