@@ -110,6 +110,19 @@ TEST_P(EndpointConnections, AnIdleEndpointEndsWheneverItIsTold) {
   }
 }
 
+TEST_P(EndpointConnections, ShortWaitsForAClientLetItIn) {
+  a_ = make();
+  b_ = make();
+  const uint16_t port = Endpoint::read_metadata(b_->get_metadata()).value().port;
+  auto connected = std::async(std::launch::async, [&] { return a_->connect("127.0.0.1", 0, port, testing::kTestDeadline); });
+  Result<Endpoint::Accepted> accepted = Status(Code::kTimeout, "accept", "not tried");
+  const bool let_in = testing::wait_until([&] { return (accepted = b_->accept(milliseconds(1))).is_ok(); });
+  const auto conn = connected.get();
+  ASSERT_TRUE(let_in) << accepted.status().to_string();
+  ASSERT_TRUE(conn.is_ok()) << conn.status().to_string();
+  expect_moves(a_, *conn, b_, accepted->conn);
+}
+
 TEST_P(EndpointConnections, MetadataLeadsToOneSharedConnection) {
   a_ = make();
   b_ = make();
