@@ -43,6 +43,7 @@ Result<LinkParts> Endpoint::Impl::set_up(BootstrapChannel channel, bool connecto
                         .receiver = {.unpacker = parts_.unpacker.get(), .memory = parts_.memory.get(), .lane = parts_.lane.get()},
                         .settings = parts_.settings,
                         .max_transfers = kMaxLaneTransfers,
+                        .budget = &budget_,
                         .identity = identity};
   return set_up_link(std::move(channel), connector, setup, deadline);
 }

@@ -159,6 +159,7 @@ class Endpoint::Impl {
   uint32_t inline_bytes_ = 0;
 
   std::unique_ptr<GpuOrder> gpu_order_;  // outlives the operations, whose marks and signals are its own
+  ChunkBudget budget_;  // of what all links send; used by whoever makes progress
   MemoryRegistry registry_;
   OperationTable operations_;
   NotifyInbox inbox_;

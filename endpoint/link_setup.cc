@@ -94,6 +94,7 @@ Status open_halves(BootstrapChannel& channel, bool connector, const LinkSetup& s
   for (const bool sends : {connector, !connector}) {
     ConnectionOptions options = setup.settings.options(sends ? Direction::kSend : Direction::kRecv);
     options.max_transfers = setup.max_transfers;
+    if (sends) options.limits.budget = setup.budget;
     auto flow = parts.stream->open_flow();
     auto opened = sends ? open_sender(setup.plugin, setup.devices, options, wait, std::move(flow))
                         : open_receiver(setup.plugin, setup.devices, setup.receiver, options, wait, std::move(flow));

@@ -33,7 +33,8 @@ struct LinkSetup {
   const ChannelDevices& devices;  ///< as many at both ends
   ReceiverParts receiver;
   PipelineSettings settings;
-  uint32_t max_transfers = 64;  ///< per half
+  uint32_t max_transfers = 64;    ///< per half
+  ChunkBudget* budget = nullptr;  ///< of the sending halves of all links; null: none
   EndpointIdentity identity;
 };
 

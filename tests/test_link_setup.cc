@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <string>
@@ -82,6 +83,7 @@ class LinkSetupTest : public ::testing::Test {
         .receiver = {.unpacker = unpacker_.get(), .memory = endpoint_->memory.get(), .lane = in_place() ? nullptr : lane_.get()},
         .settings = end.settings,
         .max_transfers = end.max_transfers,
+        .budget = connector ? &budget_ : nullptr,
         .identity = end.identity};
     return set_up_link(std::move(channel), connector, setup, deadline);
   }
@@ -108,6 +110,7 @@ class LinkSetupTest : public ::testing::Test {
   std::atomic<bool> stop_ = false;
   std::unique_ptr<BootstrapServer> server_;
   End connector_, acceptor_;
+  ChunkBudget budget_{4, std::chrono::seconds(60)};  // of what the connector sends
 };
 
 /// A link's both ends, driven by one thread.
@@ -155,7 +158,13 @@ TEST_F(LinkSetupTest, DataMovesBothWaysWhileTheStreamCarriesFrames) {
       return pair.a.send->pending() + pair.a.recv->pending() + pair.b.send->pending() + pair.b.recv->pending() == 0;
     };
     const auto noticed = [&] { return !pair.at_a.seen.empty() && !pair.at_b.seen.empty(); };
-    while (!(all_done() && noticed()) && pair.a.stream->status().is_ok() && pair.b.stream->status().is_ok()) pair.drive();
+    size_t most_held = 0;
+    while (!(all_done() && noticed()) && pair.a.stream->status().is_ok() && pair.b.stream->status().is_ok()) {
+      pair.drive();
+      EXPECT_EQ(budget_.held(), pair.a.send->in_flight()) << "what that half sends, and nothing else";
+      most_held = std::max(most_held, budget_.held());
+    }
+    EXPECT_GT(most_held, 0u);
     EXPECT_TRUE(pair.a.stream->status().is_ok()) << pair.a.stream->status().to_string();
     EXPECT_TRUE(pair.b.stream->status().is_ok()) << pair.b.stream->status().to_string();
     for (size_t way : {0, 1}) {

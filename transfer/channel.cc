@@ -8,22 +8,29 @@
 namespace tcpx {
 
 Channel::Channel(Comm comm, const ReceiveParts& receive, const Clock& clock, const ChannelLimits& limits)
-    : comm_(std::move(comm)), receive_(receive), clock_(clock), limits_(limits), fifo_(comm_.direction(), limits.window) {
+    : comm_(std::move(comm)), receive_(receive), clock_(clock), limits_(limits), fifo_(comm_.direction(), limits.window), asker_{.connection = limits.connection} {
   now_ = last_advance_ = clock_.now();
+}
+
+Channel::~Channel() {
+  leave_budget();
 }
 
 bool Channel::try_post(const ChunkWork& work) {
   if (!has_room()) return false;
   now_ = clock_.now();
+  ChunkBudget::Share share = 0;
+  if (limits_.budget != nullptr && !take_share(share)) return false;
   if (!working() && !had_refused_) last_advance_ = now_;
   auto posted = comm_.try_post(work.data, work.chunk.bytes, work.tag, work.memory);
-  if (!posted.is_ok()) {
-    give_up(posted.status());
+  if (!posted.is_ok() || !posted->has_value()) {
+    if (limits_.budget != nullptr) limits_.budget->give_back(share);
+    refused_ = posted.is_ok();
+    if (!refused_) give_up(posted.status());
     return false;
   }
-  refused_ = !posted->has_value();
-  if (refused_) return false;
-  fifo_.post({.work = work, .request = **posted, .ticket = std::nullopt, .posted_at = now_});
+  refused_ = false;
+  fifo_.post({.work = work, .request = **posted, .ticket = std::nullopt, .posted_at = now_, .share = share});
   last_advance_ = now_;
   return true;
 }
@@ -39,6 +46,7 @@ Channel::Progress Channel::progress() {
     if (advanced || !working()) last_advance_ = now_;
     check_stall();
     had_refused_ = std::exchange(refused_, false);
+    if (!std::exchange(asked_, false)) leave_budget();
   }
   if (phase_ == Phase::kDraining) {
     drain();
@@ -175,8 +183,21 @@ Result<bool> Channel::is_copied(const Flight& flight) {
 void Channel::finish_oldest(ChunkState from, ChunkState to) {
   require(finished_count_ < finished_.size(), "one call of progress finishes at most what was in flight");
   const ChunkWork& work = fifo_.oldest(from)->work;
+  if (limits_.budget != nullptr) limits_.budget->give_back(fifo_.oldest(from)->share);
   finished_[finished_count_++] = {.transfer = work.transfer, .bytes = work.chunk.bytes};
   fifo_.advance(from, to);
+}
+
+// The oldest in line is waited for by all others, so it stays there only as long as it asks.
+bool Channel::take_share(ChunkBudget::Share& share) {
+  asked_ = true;
+  const auto taken = limits_.budget->take(asker_, now_);
+  share = taken.value_or(0);
+  return taken.has_value();
+}
+
+void Channel::leave_budget() {
+  if (asker_.in_line) limits_.budget->leave(asker_);
 }
 
 void Channel::check_stall() {
@@ -196,6 +217,7 @@ void Channel::fail(Status reason) {
   if (phase_ != Phase::kOpen) return;
   phase_ = Phase::kDraining;
   status_ = std::move(reason);
+  leave_budget();
   drain_until_ = clock_.now() + limits_.drain_limit;
 }
 
@@ -219,6 +241,9 @@ void Channel::drain() {
     abandoned_ = true;
   }
   (void)comm_.abort();  // the first error has won already
+  if (limits_.budget != nullptr) {
+    for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) limits_.budget->give_back(fifo_.at(number).share);
+  }
   fifo_.fail_all();
   phase_ = Phase::kClosed;
 }

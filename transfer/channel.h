@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "rx/rx_descriptor.h"
 #include "rx/unpacker.h"
+#include "transfer/chunk_budget.h"
 #include "transfer/chunk_plan.h"
 #include "transfer/comm.h"
 #include "transfer/inflight_fifo.h"
@@ -47,6 +48,9 @@ struct ChannelLimits {
   Duration peer_gone_grace = std::chrono::milliseconds(100);
   uint32_t peer_gone_tests = 5;  ///< at least 2
   Duration drain_limit = std::chrono::seconds(5);
+  /// Of sends, shared with other channels of the same thread; must outlive the channel. Null: only the window limits.
+  ChunkBudget* budget = nullptr;
+  const void* connection = nullptr;  ///< whose share of it counts together
 };
 
 /// One chunk with all that posting it takes.
@@ -83,6 +87,7 @@ class Channel {
  public:
   /// @param receive ignored for sends. Without an unpacker only messages that arrive in place (host memory) can be taken.
   Channel(Comm comm, const ReceiveParts& receive, const Clock& clock, const ChannelLimits& limits);
+  ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
@@ -90,7 +95,8 @@ class Channel {
   Comm& comm() { return comm_; }
 
   bool has_room() const { return phase_ == Phase::kOpen && fifo_.has_room(); }
-  /// @return false: no room, the plugin said "not now", or the channel has failed; the chunk is still the caller's.
+  /// @return false: no room, no share of the budget, the plugin said "not now", or the channel has failed; the chunk is still the
+  /// caller's.
   bool try_post(const ChunkWork& work);
 
   struct Progress {
@@ -129,6 +135,7 @@ class Channel {
     Request request{};
     std::optional<UnpackTicket> ticket;  ///< unpacking: what to wait for; none when there is nothing to wait for
     TimePoint posted_at;
+    ChunkBudget::Share share = 0;  // with a budget
   };
 
   bool test_posted();
@@ -136,6 +143,8 @@ class Channel {
   bool consume_unpacked();
   Status gather(const Flight& flight);
   Result<bool> is_copied(const Flight& flight);
+  bool take_share(ChunkBudget::Share& share);
+  void leave_budget();
   void finish_oldest(ChunkState from, ChunkState to);
   void check_stall();
   void drain();
@@ -168,6 +177,8 @@ class Channel {
   // The plugin said "not now" to the latest post since the last call of `progress`, and to that before it. Only a chunk that is
   // offered again waits: the owner may have found it another channel.
   bool refused_ = false, had_refused_ = false;
+  ChunkBudget::Asker asker_;
+  bool asked_ = false;  // for a share of the budget, since the last call of `progress`
   uint32_t peer_gone_count_ = 0;
   TimePoint next_test_at_;
   std::array<ChunkEnd, kQueueDepth> finished_{};

@@ -71,7 +71,8 @@ Connection::Connection(std::vector<ChannelParts> channels, ConnectionLinks links
       clock_(clock),
       router_(channels.size()),
       transfers_(options.max_transfers) {
-  for (ChannelParts& parts : channels) paths_.push_back(std::make_unique<Path>(std::move(parts), clock, options.limits));
+  options_.limits.connection = this;
+  for (ChannelParts& parts : channels) paths_.push_back(std::make_unique<Path>(std::move(parts), clock, options_.limits));
   now_ = last_advance_ = next_link_look_ = clock_.now();
   if (links_.peer != nullptr) links_.peer->deliver_to(this);
 }

@@ -1,0 +1,181 @@
+// Connections that send under one budget: together they hold what it allows, and none waits for one that stalls, fails or ends.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/expect_log.h"
+#include "tests/support/pipeline_fixture.h"
+#include "transfer/chunk_budget.h"
+
+namespace tcpx {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::expect_clean_success;
+using testing::Pipeline;
+using testing::PipelineOptions;
+
+constexpr size_t kTogether = 4, kChunk = 4096, kBytes = 40 * kChunk + 1;
+constexpr Duration kLong = std::chrono::seconds(10), kShort = milliseconds(10);
+
+/// Over 1 or 4 channels each.
+class ConnectionBudget : public ::testing::TestWithParam<size_t> {
+ protected:
+  /// @param first_delay, delay how many tests a chunk may take to be sent
+  void make(ChunkBudget& budget, size_t count, uint32_t first_delay = 8, uint32_t delay = 8) {
+    PipelineOptions options = testing::channels(GetParam());
+    options.send.limits.budget = &budget;
+    for (size_t i = 0; i < count; ++i) {
+      options.fake.max_delay_tests = i == 0 ? first_delay : delay;
+      options.fake.seed = i + 1;
+      pipelines_.push_back(std::make_unique<Pipeline>(options));
+    }
+    sent_.resize(count);
+    got_.resize(count);
+  }
+  void submit(size_t i) {
+    sent_[i] = pipelines_[i]->submit_send(0, kBytes, i);
+    got_[i] = pipelines_[i]->submit_recv(0, kBytes);
+  }
+  void step() {
+    for (const auto& p : pipelines_) {
+      p->send->progress();
+      p->recv->progress();
+      p->clock.advance(milliseconds(1));
+    }
+  }
+  uint64_t in_flight() const {
+    uint64_t sum = 0;
+    for (const auto& p : pipelines_) sum += p->send->in_flight();
+    return sum;
+  }
+  bool pending(size_t i) const { return pipelines_[i]->send->pending() > 0 || pipelines_[i]->recv->pending() > 0; }
+  /// Until those are done. @return how many steps; `most` and one when they are not
+  int drive(std::vector<size_t> which, int most = 2000) {
+    int steps = 0;
+    while (steps <= most && std::any_of(which.begin(), which.end(), [&](size_t i) { return pending(i); })) {
+      step();
+      ++steps;
+    }
+    return steps;
+  }
+  void expect_moved(size_t i) { expect_clean_success(*pipelines_[i], sent_[i], got_[i], 0, kBytes, i); }
+
+  ChunkBudget budget_{kTogether, kLong}, short_budget_{kTogether, kShort};
+  std::vector<std::unique_ptr<Pipeline>> pipelines_;
+  std::vector<TransferId> sent_, got_;
+};
+INSTANTIATE_TEST_SUITE_P(Channels, ConnectionBudget, ::testing::Values(1, 4), [](const auto& tested) {
+  return std::to_string(tested.param);
+});
+
+TEST_P(ConnectionBudget, OneAloneHasItsWindow) {
+  make(budget_, 2);
+  submit(0);
+  uint64_t most = 0;
+  while (pending(0)) {
+    step();
+    most = std::max(most, in_flight());
+  }
+  EXPECT_GT(most, kTogether);
+  expect_moved(0);
+}
+
+TEST_P(ConnectionBudget, SeveralHoldNoMoreThanItSays) {
+  make(budget_, 3);
+  for (size_t i = 0; i < 3; ++i) submit(i);
+  bool alone = false, shared = false;  // the first is alone at first
+  int limited = 0;
+  for (int steps = 0; steps < 2000 && pending(0) && pending(1) && pending(2); ++steps) {
+    step();
+    alone |= in_flight() > kTogether;
+    shared |= alone && in_flight() <= kTogether;
+    if (!shared) continue;
+    EXPECT_LE(in_flight(), kTogether);
+    ++limited;
+  }
+  EXPECT_GT(limited, 20);
+  EXPECT_LE(drive({0, 1, 2}), 2000);
+  for (size_t i = 0; i < 3; ++i) expect_moved(i);
+  EXPECT_EQ(budget_.held(), 0u);
+}
+
+TEST_P(ConnectionBudget, ASlowOneHoldsUpTheOthersForThePatienceOnly) {
+  make(short_budget_, 2, 2000);
+  submit(0);
+  for (int i = 0; i < 4; ++i) step();
+  EXPECT_GE(pipelines_[0]->send->in_flight(), kTogether) << "the slow one has taken all there is";
+  submit(1);
+  EXPECT_LE(drive({1}, 400), 400);
+  EXPECT_TRUE(pending(0));
+  expect_moved(1);
+  EXPECT_LE(drive({0}, 200000), 200000);
+  expect_moved(0);
+}
+
+TEST_P(ConnectionBudget, AConnectionThatFailsGivesItsSharesBack) {
+  testing::allow_log("channel gives up");
+  make(budget_, 2, 2000);
+  submit(0);
+  for (int i = 0; i < 4; ++i) step();
+  submit(1);
+  ASSERT_GT(pipelines_[0]->send->in_flight(), 0u);
+  const size_t before = budget_.held();
+  pipelines_[0]->send->cancel(Status(Code::kCancelled, "test", "enough"));
+  for (int i = 0; i < 5; ++i) pipelines_[0]->send->progress();
+  EXPECT_LT(budget_.held(), before);
+  EXPECT_LE(drive({1}, 200), 200);
+  expect_moved(1);
+}
+
+TEST_P(ConnectionBudget, NobodyWaitsForOneThatIsGone) {
+  testing::allow_log("channel gives up");
+  make(budget_, 3);
+  for (size_t i = 0; i < 3; ++i) submit(i);
+  for (int i = 0; i < 3; ++i) step();  // all three hold chunks or stand in line
+  pipelines_[1]->send->cancel(Status(Code::kCancelled, "test", "enough"));
+  pipelines_[1]->recv->cancel(Status(Code::kCancelled, "test", "enough"));
+  pipelines_.erase(pipelines_.begin() + 1);
+  for (size_t i : {0, 1}) {
+    for (int steps = 0; steps < 2000 && pending(i); ++steps) step();
+    EXPECT_FALSE(pending(i));
+  }
+  EXPECT_EQ(budget_.held(), 0u);
+}
+
+TEST(ChannelBudget, WhoAsksNoMoreLeavesTheLine) {
+  testing::FakeNetPlugin fake;
+  testing::ManualClock clock;
+  ChunkBudget budget(1, kLong);
+  alignas(4096) static std::byte memory[kChunk];
+  const auto limits = [&](const char& connection) { return ChannelLimits{.budget = &budget, .connection = &connection}; };
+  const char connections[3] = {};
+  std::vector<std::unique_ptr<Channel>> channels;
+  std::vector<ChunkWork> work;
+  for (const char& connection : connections) {
+    Comm comm(fake, fake.make_wire().first);
+    const auto handle = comm.register_memory(memory, kChunk, MemoryType::kHost);
+    ASSERT_TRUE(handle.is_ok());
+    work.push_back({.transfer = TransferId{1}, .chunk = {.bytes = kChunk}, .data = memory, .memory = *handle});
+    channels.push_back(std::make_unique<Channel>(std::move(comm), ReceiveParts{}, clock, limits(connection)));
+  }
+  const auto post = [&](size_t i) { return channels[i]->try_post(work[i]); };
+  ASSERT_TRUE(post(0));
+  EXPECT_FALSE(post(1));
+  channels[1]->progress();
+  EXPECT_FALSE(post(2));
+  EXPECT_FALSE(post(1));
+  channels[0]->progress();  // its chunk is sent
+  ASSERT_EQ(channels[0]->in_flight(), 0u);
+  channels[1]->progress();
+  EXPECT_FALSE(post(2)) << "one that has just asked stands before it";
+  channels[1]->progress();
+  EXPECT_TRUE(post(2));
+  channels[2]->progress();
+}
+
+}  // namespace
+}  // namespace tcpx
