@@ -36,7 +36,7 @@ class DoctorGpu : public ::testing::Test {
   void add_gpu(const std::string& address, const std::string& bridges, const char* bar1_end = "0x0000201fffffffff") {
     const std::string path = "/sys/devices/" + bridges + "/" + address;
     here_.link("/sys/bus/pci/devices/" + address, path).file(path + "/vendor", "0x10de").file(path + "/class", "0x030200");
-    here_.file(path + "/resource", std::string("0x0000000080000000 0x0000000080ffffff 0x0000000000040200\n"
+    here_.file(path + "/resource", std::string("0x0000204000000000 0x0000204000ffffff 0x000000000014220c\n0x0 0x0 0x0\n"
                                                "0x0000200000000000 ") +
                                        bar1_end + " 0x000000000014220c\n0x0 0x0 0x0");
     here_.file("/dev/nvidia" + std::to_string(source_.answer.gpus.size()), "");
@@ -246,6 +246,20 @@ TEST_F(DoctorGpu, ASmallBarFailsOnTheVendorsPath) {
   add_gpu("0000:06:00.0", "pci0000:00", "0x000020000fffffff");
   EXPECT_EQ(finding("bar1").verdict, Verdict::kFail);
   EXPECT_EQ(finding("bar1").found, "BAR 1: 2 x 128 GiB, 1 x 256 MiB; too small: 0000:06:00.0");
+}
+
+// Up to Ampere BAR 0 takes one register, and BAR 1 is the next.
+TEST_F(DoctorGpu, BarsOfOlderGpusAreTold) {
+  make_a3();
+  here_.file("/sys/bus/pci/devices/0000:04:00.0/resource",
+             "0x0000000080000000 0x0000000080ffffff 0x0000000000040200\n"
+             "0x0000200000000000 0x0000200fffffffff 0x000000000014220c\n0x0 0x0 0x0\n"
+             "0x0000202000000000 0x0000202001ffffff 0x000000000014220c");
+  EXPECT_EQ(finding("bar1").found, "BAR 1: 1 x 128 GiB, 1 x 64 GiB");
+  for (const char* text : {"", "0x80000000 0x80ffffff 0x40200", "0x0 0x0 0x0\n0x0 0x0 0x0\n0x0 0x0 0x0\n0x1000 0x1fff 0x0", "none"}) {
+    here_.file("/sys/bus/pci/devices/0000:04:00.0/resource", text);
+    EXPECT_EQ(finding("bar1").found, "BAR 1: 1 x 128 GiB, 1 x unknown") << text;
+  }
 }
 
 TEST_F(DoctorGpu, AGpuFarFromAllNicsIsNamed) {

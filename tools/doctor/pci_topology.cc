@@ -109,18 +109,20 @@ PciDistance pci_distance(const FileTree& files, const PciDevice& a, const PciDev
 }
 
 std::optional<uint64_t> bar1_bytes(const FileTree& files, const PciDevice& gpu) {
-  // One line per BAR: first and last address, flags (Linux: Documentation/PCI/sysfs-pci.rst).
-  std::istringstream lines(files.read(gpu.path + "/resource").value_or(""));
-  std::string bar0, first, last;
-  if (!std::getline(lines, bar0) || !(lines >> first >> last)) return std::nullopt;
+  // One line per BAR register: first and last address, flags (Linux: Documentation/PCI/sysfs-pci.rst). What NVIDIA calls BAR 1 is the
+  // second window: the second register up to Ampere, the third from Hopper on, whose BAR 0 is of 64 bits and takes two.
+  std::istringstream registers(files.read(gpu.path + "/resource").value_or(""));
   const auto number = [](const std::string& text) {
     uint64_t value = 0;
     if (text.starts_with("0x")) std::from_chars(text.data() + 2, text.data() + text.size(), value, 16);
     return value;
   };
-  const uint64_t begin = number(first), end = number(last);
-  if (end <= begin) return std::nullopt;
-  return end - begin + 1;
+  std::string first, last, flags;
+  for (int windows = 0, i = 0; i < 3 && registers >> first >> last >> flags; ++i) {
+    const uint64_t begin = number(first), end = number(last);
+    if (end > begin && ++windows == 2) return end - begin + 1;
+  }
+  return std::nullopt;
 }
 
 }  // namespace tcpx::doctor
