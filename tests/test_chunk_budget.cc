@@ -1,4 +1,5 @@
-// ChunkBudget: several connections hold no more than it says, in turn; one alone is not limited; who stalls holds up nobody for long.
+// ChunkBudget: several connections hold no more than it says, in turn; one alone is not limited; who stalls holds up nobody for
+// long.
 #include "transfer/chunk_budget.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ class Budget : public ::testing::Test {
 
   std::array<char, kAskers / 2> connections_{};
   std::array<ChunkBudget::Asker, kAskers> askers_{};
-  ChunkBudget budget_{kTogether, kPatience};
+  ChunkBudget budget_{kTogether, 1, kPatience};
   TimePoint now_{};
   std::deque<ChunkBudget::Share> shares_;
 };
@@ -81,6 +82,33 @@ TEST_F(Budget, WhoIsRefusedComesFirst) {
   EXPECT_TRUE(take(4));
 }
 
+TEST_F(Budget, ATurnMayBeOfSeveralChunks) {
+  ChunkBudget budget(1, 2, kPatience);
+  const auto take = [&](size_t who) { return budget.take(askers_[who], now_); };
+  auto share = take(0);
+  EXPECT_FALSE(take(2));
+  EXPECT_FALSE(take(4));
+  for (size_t who : {2, 2, 4, 4}) {
+    budget.give_back(*share);
+    for (size_t other : {0, 2, 4}) {
+      if (other == who) continue;
+      EXPECT_FALSE(take(other));
+    }
+    share = take(who);
+    ASSERT_TRUE(share) << who;
+    EXPECT_FALSE(take(who));
+  }
+  budget.leave(askers_[4]);  // which stands at the end again
+  budget.give_back(*share);
+  EXPECT_FALSE(take(2)) << "behind 0";
+  share = take(0);
+  ASSERT_TRUE(share);
+  budget.leave(askers_[0]);  // in the middle of its turn
+  budget.give_back(*share);
+  EXPECT_TRUE(take(2));
+  budget.leave(askers_[2]);
+}
+
 TEST_F(Budget, WhoLeavesTheLineHoldsUpNobody) {
   fill();
   EXPECT_FALSE(take(4));
@@ -108,7 +136,7 @@ TEST_F(Budget, WhatIsHeldForLongCountsNoMore) {
 }
 
 TEST_F(Budget, ThereIsAlwaysOne) {
-  ChunkBudget none(0, kPatience);
+  ChunkBudget none(0, 0, kPatience);
   EXPECT_TRUE(none.take(askers_[0], now_));
   EXPECT_FALSE(none.take(askers_[2], now_));
 }
@@ -119,7 +147,8 @@ TEST_F(Budget, AgreesWithAModelOverRandomWalks) {
   size_t granted = 0, refused = 0;
   for (int walk = 0; walk < 200; ++walk) {
     const size_t together = 1 + random() % 6;
-    ChunkBudget budget(together, kPatience);
+    const size_t turn = 1 + random() % 3;
+    ChunkBudget budget(together, turn, kPatience);
     struct Held {
       ChunkBudget::Share share;
       size_t connection;
@@ -127,6 +156,11 @@ TEST_F(Budget, AgreesWithAModelOverRandomWalks) {
     };
     std::vector<Held> held;
     std::deque<size_t> line;
+    size_t given = 0;  // to the first in line
+    const auto leave = [&](size_t who) {
+      if (!line.empty() && line.front() == who) given = 0;
+      std::erase(line, who);
+    };
     for (int step = 0; step < 300; ++step) {
       const size_t who = random() % kAskers;
       const auto young = [&](const Held& one) { return now_ - one.since < kPatience; };
@@ -135,14 +169,15 @@ TEST_F(Budget, AgreesWithAModelOverRandomWalks) {
         case 0:
         case 1: {
           const auto count = static_cast<size_t>(std::count_if(held.begin(), held.end(), young));
-          const bool alone = std::none_of(line.begin(), line.end(), stranger) &&
-                             std::none_of(held.begin(), held.end(), [&](const Held& one) { return young(one) && one.connection != who / 2; });
+          const bool alone =
+              std::none_of(line.begin(), line.end(), stranger) &&
+              std::none_of(held.begin(), held.end(), [&](const Held& one) { return young(one) && one.connection != who / 2; });
           const bool may = alone || (count < together && (line.empty() || line.front() == who));
           const auto share = budget.take(askers_[who], now_);
           ASSERT_EQ(share.has_value(), may) << walk << ' ' << step;
           ++(may ? granted : refused);
           if (share) {
-            std::erase(line, who);
+            if (alone || (!line.empty() && ++given == turn)) leave(who);
             held.push_back({*share, who / 2, now_});
             ASSERT_EQ(budget.held(), count + 1);
           } else if (std::find(line.begin(), line.end(), who) == line.end()) {
@@ -160,7 +195,7 @@ TEST_F(Budget, AgreesWithAModelOverRandomWalks) {
           if (random() % 4 == 0) now_ += kPatience / 3;
           if (random() % 4 == 0) {
             budget.leave(askers_[who]);
-            std::erase(line, who);
+            leave(who);
           }
       }
     }

@@ -64,13 +64,12 @@ class ConnectionBudget : public ::testing::TestWithParam<size_t> {
   }
   void expect_moved(size_t i) { expect_clean_success(*pipelines_[i], sent_[i], got_[i], 0, kBytes, i); }
 
-  ChunkBudget budget_{kTogether, kLong}, short_budget_{kTogether, kShort};
+  ChunkBudget budget_{kTogether, 1, kLong}, short_budget_{kTogether, 1, kShort};
   std::vector<std::unique_ptr<Pipeline>> pipelines_;
   std::vector<TransferId> sent_, got_;
 };
-INSTANTIATE_TEST_SUITE_P(Channels, ConnectionBudget, ::testing::Values(1, 4), [](const auto& tested) {
-  return std::to_string(tested.param);
-});
+INSTANTIATE_TEST_SUITE_P(Channels, ConnectionBudget, ::testing::Values(1, 4),
+                         [](const auto& tested) { return std::to_string(tested.param); });
 
 TEST_P(ConnectionBudget, OneAloneHasItsWindow) {
   make(budget_, 2);
@@ -149,7 +148,7 @@ TEST_P(ConnectionBudget, NobodyWaitsForOneThatIsGone) {
 TEST(ChannelBudget, WhoAsksNoMoreLeavesTheLine) {
   testing::FakeNetPlugin fake;
   testing::ManualClock clock;
-  ChunkBudget budget(1, kLong);
+  ChunkBudget budget(1, 1, kLong);
   alignas(4096) static std::byte memory[kChunk];
   const auto limits = [&](const char& connection) { return ChannelLimits{.budget = &budget, .connection = &connection}; };
   const char connections[3] = {};

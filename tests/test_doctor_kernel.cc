@@ -168,7 +168,8 @@ TEST_F(DoctorKernel, ADamagedConfigurationIsNone) {
   std::string changed = whole;
   changed[whole.size() - 6] ^= 1;  // of its checksum
   const std::string too_long = gzip_of(std::string(8 * 1024 * 1024, '#') + "\nCONFIG_NET_DEVMEM=y\n");
-  for (const std::string& bytes : {std::string(), std::string("\x1f\x8b"), whole.substr(0, whole.size() - 9), changed, too_long}) {
+  for (const std::string& bytes :
+       {std::string(), std::string("\x1f\x8b"), whole.substr(0, whole.size() - 9), changed, too_long}) {
     here_.file("/proc/config.gz", bytes);
     EXPECT_EQ(verdict_of("devmem_config"), Verdict::kNotApplicable) << bytes.size();
     EXPECT_NE(find("devmem_config").found.find("cannot be read"), std::string::npos) << bytes.size();

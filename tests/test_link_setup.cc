@@ -110,7 +110,7 @@ class LinkSetupTest : public ::testing::Test {
   std::atomic<bool> stop_ = false;
   std::unique_ptr<BootstrapServer> server_;
   End connector_, acceptor_;
-  ChunkBudget budget_{4, std::chrono::seconds(60)};  // of what the connector sends
+  ChunkBudget budget_{4, 1, std::chrono::seconds(60)};  // of what the connector sends
 };
 
 /// A link's both ends, driven by one thread.

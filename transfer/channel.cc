@@ -8,7 +8,12 @@
 namespace tcpx {
 
 Channel::Channel(Comm comm, const ReceiveParts& receive, const Clock& clock, const ChannelLimits& limits)
-    : comm_(std::move(comm)), receive_(receive), clock_(clock), limits_(limits), fifo_(comm_.direction(), limits.window), asker_{.connection = limits.connection} {
+    : comm_(std::move(comm)),
+      receive_(receive),
+      clock_(clock),
+      limits_(limits),
+      fifo_(comm_.direction(), limits.window),
+      asker_{.connection = limits.connection} {
   now_ = last_advance_ = clock_.now();
 }
 
@@ -190,8 +195,8 @@ void Channel::finish_oldest(ChunkState from, ChunkState to) {
 
 // The oldest in line is waited for by all others, so it stays there only as long as it asks.
 bool Channel::take_share(ChunkBudget::Share& share) {
-  asked_ = true;
   const auto taken = limits_.budget->take(asker_, now_);
+  asked_ = !taken;
   share = taken.value_or(0);
   return taken.has_value();
 }

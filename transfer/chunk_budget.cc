@@ -5,7 +5,8 @@
 
 namespace tcpx {
 
-ChunkBudget::ChunkBudget(size_t together, Duration patience) : together_(std::max<size_t>(together, 1)), patience_(patience) {}
+ChunkBudget::ChunkBudget(size_t together, size_t turn, Duration patience)
+    : together_(std::max<size_t>(together, 1)), turn_(std::max<size_t>(turn, 1)), patience_(patience) {}
 
 std::optional<ChunkBudget::Share> ChunkBudget::take(Asker& asker, TimePoint now) {
   while (!shares_.empty() && now - shares_.front().since >= patience_) drop_front();
@@ -18,7 +19,7 @@ std::optional<ChunkBudget::Share> ChunkBudget::take(Asker& asker, TimePoint now)
     }
     return std::nullopt;
   }
-  leave(asker);
+  if (alone || (asker.in_line && ++given_ >= turn_)) leave(asker);
   shares_.push_back({.connection = asker.connection, .since = now});
   ++held_;
   ++users_[asker.connection];
@@ -33,6 +34,7 @@ void ChunkBudget::give_back(Share share) {
 
 void ChunkBudget::leave(Asker& asker) {
   if (!std::exchange(asker.in_line, false)) return;
+  if (line_.front() == &asker) given_ = 0;
   line_.erase(std::find(line_.begin(), line_.end(), &asker));  // as a rule the first
   uncount(asker.connection);
 }
