@@ -39,7 +39,7 @@ constexpr VariableInfo kTable[] = {
      "Most receives that a channel holds at once, from the post to the return of its pages."},
     {Variable::kSendWindow, "UCCL_TCPX_SEND_WINDOW", VariableKind::kInteger, "chunks", 1, 16, 12, "12", "",
      "Most sends that a channel holds at once. GPUDirect-TCPX needs a few of its 16 places for itself. Several connections of an "
-     "Endpoint that send at the same time hold 12 MiB together."},
+     "Endpoint that send at the same time have 12 MiB under way together."},
     {Variable::kChunkBytes, "UCCL_TCPX_CHUNK_BYTES", VariableKind::kInteger, "bytes", 1, 4 * kMiB, 512 * 1024, "524288", "",
      "Transfers are cut into chunks of this size, each one request of the plugin. Must be the same at both ends. With "
      "GPUDirect-TCPX "

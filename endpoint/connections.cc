@@ -116,6 +116,8 @@ Result<Endpoint::Accepted> Endpoint::Impl::accept(Deadline deadline) {
     }
     if (!concerns_one_client(parts.status()) || stop_) return parts.status();
     log(LogLevel::kWarning, "a connection was not made: ", parts.status().to_string());
+    // One client that hangs may take longer than the caller would wait, not one after the other.
+    if (deadline.expired()) return Status(Code::kTimeout, "accept", concat("the last client: ", parts.status().to_string()));
   }
 }
 

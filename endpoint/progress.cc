@@ -31,10 +31,6 @@ constexpr std::chrono::milliseconds kLookEvery{20};
 constexpr std::chrono::milliseconds kLookWhenIdle{250};
 // How long an idle thread polls before it sleeps: longer than a round trip takes, so that answers find it awake.
 constexpr Duration kSpin = std::chrono::milliseconds(1);
-// What several connections of an endpoint have under way when they send (transfer/chunk_budget.h). With 64 peers on two H200s 8
-// to 16 MiB are as fast as one peer, 4 MiB reach 0.8 of it, and windows of their own, 1.5 GiB, 0.4 (docs/field_notes.md).
-constexpr size_t kBytesTogether = 12 * 1024 * 1024, kChunksTogether = 8;
-constexpr size_t kChunksPerTurn = 4;  // of a connection; each of its channels has a part of it
 // What the last farewells may take.
 constexpr Duration kEnd = std::chrono::seconds(4);
 
@@ -82,8 +78,7 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config)
       cores_(config.num_cpus != 0 ? config.num_cpus : std::thread::hardware_concurrency()),
       identity_(new_identity(config.gpu_idx)),
       born_in_(count_forks()),
-      budget_(std::max<size_t>(kChunksTogether, kBytesTogether / parts_.settings.chunk_bytes),
-              kChunksPerTurn / std::max<size_t>(1, parts_.devices.size())),
+      budget_({.channels = static_cast<uint32_t>(parts_.devices.size())}),
       registry_(identity_.instance),
       operations_(config.max_operations),
       inbox_(config.max_notifications) {}

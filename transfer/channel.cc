@@ -25,7 +25,10 @@ bool Channel::try_post(const ChunkWork& work) {
   if (!has_room()) return false;
   now_ = clock_.now();
   ChunkBudget::Share share = 0;
-  if (limits_.budget != nullptr && !take_share(share)) return false;
+  if (limits_.budget != nullptr && !take_share(work.chunk.bytes, share)) {
+    refused_ |= had_refused_;  // still: it was not asked again
+    return false;
+  }
   if (!working() && !had_refused_) last_advance_ = now_;
   auto posted = comm_.try_post(work.data, work.chunk.bytes, work.tag, work.memory);
   if (!posted.is_ok() || !posted->has_value()) {
@@ -194,8 +197,8 @@ void Channel::finish_oldest(ChunkState from, ChunkState to) {
 }
 
 // The oldest in line is waited for by all others, so it stays there only as long as it asks.
-bool Channel::take_share(ChunkBudget::Share& share) {
-  const auto taken = limits_.budget->take(asker_, now_);
+bool Channel::take_share(uint32_t bytes, ChunkBudget::Share& share) {
+  const auto taken = limits_.budget->take(asker_, bytes, now_);
   asked_ = !taken;
   share = taken.value_or(0);
   return taken.has_value();
@@ -263,7 +266,8 @@ Status Channel::close() {
 std::string Channel::flight_record() const {
   if (closed()) return "closed";
   std::string text = concat("in flight: ", fifo_.held(), " ", name_of(direction()), " chunks",
-                            refused_ || had_refused_ ? ", the plugin takes no more" : "");
+                            refused_ || had_refused_ ? ", the plugin takes no more" : "",
+                            asker_.in_line ? ", waits for its turn among the endpoint's connections" : "");
   for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) {
     const Flight& flight = fifo_.at(number);
     const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - flight.posted_at).count();

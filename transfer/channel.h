@@ -143,7 +143,7 @@ class Channel {
   bool consume_unpacked();
   Status gather(const Flight& flight);
   Result<bool> is_copied(const Flight& flight);
-  bool take_share(ChunkBudget::Share& share);
+  bool take_share(uint32_t bytes, ChunkBudget::Share& share);
   void leave_budget();
   void finish_oldest(ChunkState from, ChunkState to);
   void check_stall();

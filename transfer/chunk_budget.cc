@@ -5,25 +5,39 @@
 
 namespace tcpx {
 
-ChunkBudget::ChunkBudget(size_t together, size_t turn, Duration patience)
-    : together_(std::max<size_t>(together, 1)), turn_(std::max<size_t>(turn, 1)), patience_(patience) {}
-
-std::optional<ChunkBudget::Share> ChunkBudget::take(Asker& asker, TimePoint now) {
-  while (!shares_.empty() && now - shares_.front().since >= patience_) drop_front();
+std::optional<ChunkBudget::Share> ChunkBudget::take(Asker& asker, uint64_t bytes, TimePoint now) {
+  while (!shares_.empty() && now - shares_.front().since >= limits_.patience) drop_front();
   const bool alone = users_.empty() || (users_.size() == 1 && users_.contains(asker.connection));
-  const bool next = line_.empty() || line_.front() == &asker;
-  if (!alone && (!next || held_ >= together_)) {
-    if (!std::exchange(asker.in_line, true)) {
-      line_.push_back(&asker);
-      ++users_[asker.connection];
-    }
-    return std::nullopt;
-  }
-  if (alone || (asker.in_line && ++given_ >= turn_)) leave(asker);
-  shares_.push_back({.connection = asker.connection, .since = now});
-  ++held_;
-  ++users_[asker.connection];
+  if (!alone && !may_take(asker)) return std::nullopt;
+  if (alone || (asker.in_line && (given_ += bytes) * limits_.channels >= limits_.turn)) leave(asker);
+  shares_.push_back({.connection = asker.connection, .bytes = bytes, .since = now});
+  User& user = users_[asker.connection];
+  user.bytes += bytes;
+  ++user.uses;
   return first_ + shares_.size() - 1;
+}
+
+// Who may not has a place in line, unless it has its part already.
+bool ChunkBudget::may_take(Asker& asker) {
+  const bool next = line_.empty() || line_.front() == &asker;
+  if (asker.in_line && !next) return false;
+  const auto known = users_.find(asker.connection);
+  const size_t users = users_.size() + (known == users_.end() ? 1 : 0);
+  const uint64_t part = std::max(limits_.turn, limits_.together / users);
+  if (known != users_.end() && known->second.bytes >= part) {
+    leave(asker);
+    return false;
+  }
+  if (next) {
+    uint64_t sum = 0;
+    for (const auto& [connection, user] : users_) sum += std::min(user.bytes, part);
+    if (sum < limits_.together) return true;
+  }
+  if (!std::exchange(asker.in_line, true)) {
+    line_.push_back(&asker);
+    ++users_[asker.connection].uses;
+  }
+  return false;
 }
 
 void ChunkBudget::give_back(Share share) {
@@ -36,18 +50,23 @@ void ChunkBudget::leave(Asker& asker) {
   if (!std::exchange(asker.in_line, false)) return;
   if (line_.front() == &asker) given_ = 0;
   line_.erase(std::find(line_.begin(), line_.end(), &asker));  // as a rule the first
-  uncount(asker.connection);
+  end_use(asker.connection, 0);
 }
 
-void ChunkBudget::uncount(const void* connection) {
+uint64_t ChunkBudget::held() const {
+  uint64_t sum = 0;
+  for (const auto& [connection, user] : users_) sum += user.bytes;
+  return sum;
+}
+
+void ChunkBudget::end_use(const void* connection, uint64_t bytes) {
   const auto user = users_.find(connection);
-  if (--user->second == 0) users_.erase(user);
+  user->second.bytes -= bytes;
+  if (--user->second.uses == 0) users_.erase(user);
 }
 
 void ChunkBudget::count_no_more(Held& held) {
-  if (!std::exchange(held.counts, false)) return;
-  --held_;
-  uncount(held.connection);
+  if (std::exchange(held.counts, false)) end_use(held.connection, held.bytes);
 }
 
 void ChunkBudget::drop_front() {

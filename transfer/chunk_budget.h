@@ -1,12 +1,14 @@
-// ChunkBudget: how many chunks the sending channels of several connections hold together.
+// ChunkBudget: how much the sending channels of several connections have under way together.
 //
 // A window is what one connection needs to fill the network. Sixty-four of them fill it no better: their chunks only wait in
 // memory, more than the caches hold, and every byte is fetched from there at each station. So one connection alone has its
-// window, and several together hold no more than `together`.
+// window, and several together have no more than `together` under way.
 //
-// Fair: whoever is refused stands in a line, and those in front of it get their turn first, of a few chunks, which travel faster
-// together than one here and one there. Safe: a chunk that has been held for longer than `patience` counts no more, so a peer
-// that stalls, or a slow one, takes little from the others.
+// In turn: whoever is refused stands in a line, and those in front of it get a turn first, of some chunks, which travel faster
+// together than one here and one there. Who is slow takes little from the others: a connection has its part of the whole, or a
+// turn if that is more, and what it holds beyond (from when it was alone) is not held against them; and a chunk that is under way
+// for longer than `patience` counts no more. What remains: of more connections than there are turns in the whole, those that
+// stall hold up the others for `patience` until their windows are full.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +24,17 @@ namespace tcpx {
 /// One thread at a time.
 class ChunkBudget {
  public:
-  static constexpr Duration kPatience = std::chrono::milliseconds(10);
-  /// Names a chunk that was taken.
+  struct Limits {
+    /// Bytes, of several connections; what is let through last may go beyond. With 64 peers on two H200s 8 to 16 MiB are as fast
+    /// as one peer, 4 MiB reach 0.8 of it, and windows of their own, up to 1.5 GiB, 0.4 (docs/field_notes.md).
+    uint64_t together = 12 * 1024 * 1024;
+    uint64_t turn = 2 * 1024 * 1024;  ///< bytes of a connection, over all its channels
+    uint32_t channels = 1;            ///< of a connection
+    /// Some times what `together` takes on a fast network. Less than it takes on a slow one would set no limit there, which does
+    /// no harm: what is slow is not slow because of caches.
+    Duration patience = std::chrono::milliseconds(4);
+  };
+  /// Names a chunk that was let through.
   using Share = uint64_t;
   /// One who asks: a channel. Must leave before it is gone.
   struct Asker {
@@ -31,41 +42,44 @@ class ChunkBudget {
     bool in_line = false;              ///< the budget's
   };
 
-  /// @param together chunks that several connections hold, at least 1. One alone is not limited.
-  /// @param turn chunks that who comes first in line gets before the next, at least 1
-  ChunkBudget(size_t together, size_t turn, Duration patience = kPatience);
+  explicit ChunkBudget(const Limits& limits) : limits_(limits) {}
   ChunkBudget(const ChunkBudget&) = delete;
   ChunkBudget& operator=(const ChunkBudget&) = delete;
 
   /// @param asker stands in line when it is refused, until it has had its turn or leaves, which it must when it does not ask
   /// again soon: those behind it wait.
-  std::optional<Share> take(Asker& asker, TimePoint now);
+  std::optional<Share> take(Asker& asker, uint64_t bytes, TimePoint now);
   /// Each share once; also one that counts no more.
   void give_back(Share share);
   /// Nothing happens to one that is not in line.
   void leave(Asker& asker);
 
-  size_t held() const { return held_; }
+  /// Bytes that count.
+  uint64_t held() const;
 
  private:
   struct Held {
     const void* connection;
+    uint64_t bytes;
     TimePoint since;
     bool counts = true;
   };
+  struct User {
+    uint64_t bytes = 0;  // of its shares that count
+    size_t uses = 0;     // its shares that count and its places in line
+  };
 
-  void uncount(const void* connection);
+  bool may_take(Asker& asker);
+  void end_use(const void* connection, uint64_t bytes);
   void count_no_more(Held& held);
   void drop_front();
 
-  const size_t together_, turn_;
-  const Duration patience_;
+  const Limits limits_;
   std::deque<Held> shares_;  // in the order of taking; the first is number `first_`
   Share first_ = 0;
-  size_t held_ = 0;  // of shares_, those that count
   std::deque<Asker*> line_;
-  size_t given_ = 0;                               // chunks that the first in line has been given while it stood there
-  std::unordered_map<const void*, size_t> users_;  // by connection: its shares that count and its places in line; no zeros
+  uint64_t given_ = 0;                           // bytes that the first in line was given while it stood there
+  std::unordered_map<const void*, User> users_;  // by connection; none without use
 };
 
 }  // namespace tcpx

@@ -189,7 +189,7 @@ class TCPX_CLASS_API Endpoint {
   /// A new connection to a listening endpoint. @return kPeerGone, kTimeout, kMismatch (settings that must be equal), kUnsupported
   Result<ConnId> connect(const std::string& ip, int remote_gpu_idx, int remote_port, std::optional<Milliseconds> timeout = {});
   /// Waits for the next connection that somebody else makes. A client that comes in time is let in, which has a limit of its own
-  /// of 10 s. @return kTimeout; kInvalidArgument after start_passive_accept
+  /// of 10 s, so a client that hangs may keep the caller for so much longer. @return kTimeout; kInvalidArgument after start_passive_accept
   Result<Accepted> accept(std::optional<Milliseconds> timeout = {});
   /// What another endpoint needs to reach this one.
   std::vector<uint8_t> get_metadata() const;
