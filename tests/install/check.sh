@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The installed tree as its users see it.
-#   check.sh STEP FOLDER     with STEP one of those below, in this order; FOLDER is kept between them
+#   check.sh STEP FOLDER     with STEP one of those below, `prefix` before all others; FOLDER is kept between them
 # From the environment: BUILD (build folder), SOURCE (this project), CXX, CC, FLAGS (what both add for the sanitizers), NM.
 #
 # `prefix` installs, then moves the prefix away from where it was installed: all other steps prove that nothing remembers the old place.
@@ -128,12 +128,15 @@ case $step in
     ;;
 
   uninstall)
-    # As docs/install.md says; what is not ours stays.
-    echo mine >"$prefix/lib/somebody_elses.so"
-    (cd "$prefix" && xargs rm <share/doc/tcpx/installed_files.txt)
-    left=$(cd "$prefix" && find . ! -type d)
+    # As docs/install.md says; what is not ours stays. Of a copy, so that this step can be repeated.
+    copy=$folder/copy
+    rm -rf "$copy"
+    cp -a "$prefix" "$copy"
+    echo mine >"$copy/lib/somebody_elses.so"
+    (cd "$copy" && xargs rm <share/doc/tcpx/installed_files.txt)
+    left=$(cd "$copy" && find . ! -type d)
     [[ $left == ./lib/somebody_elses.so ]] || fail "left over: $left"
-    rm -r "$folder"
+    rm -r "$copy"
     ;;
 
   *) fail "no step $step" ;;
