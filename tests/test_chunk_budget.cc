@@ -21,7 +21,7 @@ constexpr uint64_t kChunk = 10;
 
 class Budget : public ::testing::Test {
  protected:
-  /// Six chunks together, three in a turn. Two channels per connection: 0 and 1, 2 and 3, ...; each has half a turn.
+  /// Six chunks together, three in a turn. Askers 0 and 1 are of one connection, 2 and 3 of the next, ...
   static constexpr ChunkBudget::Limits kLimits{
       .together = 6 * kChunk, .turn = 3 * kChunk, .channels = 1, .patience = milliseconds(10)};
   Budget() {

@@ -24,21 +24,20 @@ Channel::~Channel() {
 bool Channel::try_post(const ChunkWork& work) {
   if (!has_room()) return false;
   now_ = clock_.now();
-  ChunkBudget::Share share = 0;
-  if (limits_.budget != nullptr && !take_share(work.chunk.bytes, share)) {
+  const auto share = take_share(work.chunk.bytes);
+  if (!share) {
     refused_ |= had_refused_;  // still: it was not asked again
     return false;
   }
   if (!working() && !had_refused_) last_advance_ = now_;
   auto posted = comm_.try_post(work.data, work.chunk.bytes, work.tag, work.memory);
-  if (!posted.is_ok() || !posted->has_value()) {
-    if (limits_.budget != nullptr) limits_.budget->give_back(share);
-    refused_ = posted.is_ok();
-    if (!refused_) give_up(posted.status());
+  refused_ = posted.is_ok() && !posted->has_value();
+  if (!posted.is_ok()) give_up(posted.status());
+  if (!posted.is_ok() || refused_) {
+    give_back(*share);
     return false;
   }
-  refused_ = false;
-  fifo_.post({.work = work, .request = **posted, .ticket = std::nullopt, .posted_at = now_, .share = share});
+  fifo_.post({.work = work, .request = **posted, .ticket = std::nullopt, .posted_at = now_, .share = *share});
   last_advance_ = now_;
   return true;
 }
@@ -54,7 +53,7 @@ Channel::Progress Channel::progress() {
     if (advanced || !working()) last_advance_ = now_;
     check_stall();
     had_refused_ = std::exchange(refused_, false);
-    if (!std::exchange(asked_, false)) leave_budget();
+    if (!std::exchange(waits_for_share_, false)) leave_budget();
   }
   if (phase_ == Phase::kDraining) {
     drain();
@@ -190,18 +189,22 @@ Result<bool> Channel::is_copied(const Flight& flight) {
 
 void Channel::finish_oldest(ChunkState from, ChunkState to) {
   require(finished_count_ < finished_.size(), "one call of progress finishes at most what was in flight");
-  const ChunkWork& work = fifo_.oldest(from)->work;
-  if (limits_.budget != nullptr) limits_.budget->give_back(fifo_.oldest(from)->share);
-  finished_[finished_count_++] = {.transfer = work.transfer, .bytes = work.chunk.bytes};
+  const Flight& flight = *fifo_.oldest(from);
+  give_back(flight.share);
+  finished_[finished_count_++] = {.transfer = flight.work.transfer, .bytes = flight.work.chunk.bytes};
   fifo_.advance(from, to);
 }
 
-// The oldest in line is waited for by all others, so it stays there only as long as it asks.
-bool Channel::take_share(uint32_t bytes, ChunkBudget::Share& share) {
-  const auto taken = limits_.budget->take(asker_, bytes, now_);
-  asked_ = !taken;
-  share = taken.value_or(0);
-  return taken.has_value();
+// The first in line is waited for by all others, so it stays there only as long as it asks.
+std::optional<ChunkBudget::Share> Channel::take_share(uint32_t bytes) {
+  if (limits_.budget == nullptr) return ChunkBudget::Share{};
+  const auto share = limits_.budget->take(asker_, bytes, now_);
+  waits_for_share_ = !share;
+  return share;
+}
+
+void Channel::give_back(ChunkBudget::Share share) {
+  if (limits_.budget != nullptr) limits_.budget->give_back(share);
 }
 
 void Channel::leave_budget() {
@@ -249,9 +252,7 @@ void Channel::drain() {
     abandoned_ = true;
   }
   (void)comm_.abort();  // the first error has won already
-  if (limits_.budget != nullptr) {
-    for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) limits_.budget->give_back(fifo_.at(number).share);
-  }
+  for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) give_back(fifo_.at(number).share);
   fifo_.fail_all();
   phase_ = Phase::kClosed;
 }

@@ -143,7 +143,9 @@ class Channel {
   bool consume_unpacked();
   Status gather(const Flight& flight);
   Result<bool> is_copied(const Flight& flight);
-  bool take_share(uint32_t bytes, ChunkBudget::Share& share);
+  /// Of the budget; without one everything is let through.
+  std::optional<ChunkBudget::Share> take_share(uint32_t bytes);
+  void give_back(ChunkBudget::Share share);
   void leave_budget();
   void finish_oldest(ChunkState from, ChunkState to);
   void check_stall();
@@ -178,7 +180,7 @@ class Channel {
   // offered again waits: the owner may have found it another channel.
   bool refused_ = false, had_refused_ = false;
   ChunkBudget::Asker asker_;
-  bool asked_ = false;  // for a share of the budget, since the last call of `progress`
+  bool waits_for_share_ = false;  // the budget refused the latest post since the last call of `progress`
   uint32_t peer_gone_count_ = 0;
   TimePoint next_test_at_;
   std::array<ChunkEnd, kQueueDepth> finished_{};
