@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/fork.h"
 #include "base/link_state.h"
 #include "base/text.h"
 #include "device/unpacker_factory.h"
 #include "endpoint/endpoint_impl.h"
-#include "endpoint/process.h"
 #include "transfer/default_endpoint.h"
 
 namespace tcpx {

@@ -11,6 +11,7 @@
 
 #include "base/cpu_affinity.h"
 #include "base/environment.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/own_thread.h"
 #include "base/pci_device.h"
@@ -18,7 +19,6 @@
 #include "base/text.h"
 #include "base/timespec.h"
 #include "endpoint/endpoint_impl.h"
-#include "endpoint/process.h"
 
 namespace tcpx {
 namespace {

@@ -1,4 +1,4 @@
-#include "endpoint/process.h"
+#include "base/fork.h"
 
 #include <pthread.h>
 
