@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/fork.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -68,6 +69,7 @@ Status system_error(std::string operation, int error_number) {
 Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog) {
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return system_error("create socket", errno);
+  drop_in_child(fd.get());
   TCPX_RETURN_IF_ERROR(set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, "SO_REUSEADDR"));
   if (address.family() == AF_INET6) {
     const int zero = 0;
@@ -76,6 +78,12 @@ Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog) {
   }
   if (::bind(fd.get(), address.get(), address.length()) != 0) return system_error(concat("bind ", address.to_string()), errno);
   if (::listen(fd.get(), backlog) != 0) return system_error(concat("listen on ", address.to_string()), errno);
+  return fd;
+}
+
+UniqueFd accept_tcp(int listener) {
+  UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  drop_in_child(fd.get());
   return fd;
 }
 
@@ -90,6 +98,7 @@ Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, co
   const std::string operation = concat("connect to ", address.to_string());
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return system_error("create socket", errno);
+  drop_in_child(fd.get());
   if (source != nullptr) {
     // A port of its own for every socket would soon use them all up: connect chooses one that is free towards this address.
     TCPX_RETURN_IF_ERROR(set_option(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, "IP_BIND_ADDRESS_NO_PORT"));

@@ -1,6 +1,7 @@
 // Blocking TCP with a deadline on every step. For set-up traffic (bootstrap, handshakes); payload has its own event loop.
 //
-// All sockets made here are non-blocking and close-on-exec; sends never raise SIGPIPE.
+// All sockets made here are non-blocking and close-on-exec, and belong to the process that made them: a forked child does not have them
+// (base/fork.h). Sends never raise SIGPIPE.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,8 @@ Status system_error(std::string operation, int error_number);
 
 /// Listening socket on `address` (port 0: any free one). An IPv6 wildcard also takes IPv4.
 Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog);
+/// Takes a connection that waits. Without one the result is empty and errno says why, as accept(2) does.
+UniqueFd accept_tcp(int listener);
 Result<SocketAddress> local_address(int fd);
 Result<SocketAddress> peer_address(int fd);
 

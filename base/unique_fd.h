@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/fork.h"
+
 namespace tcpx {
 
 class UniqueFd {
@@ -23,9 +25,14 @@ class UniqueFd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
+  int release() {
+    keep_in_child(fd_);
+    return std::exchange(fd_, -1);
+  }
   void reset() {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+    if (fd_ < 0) return;
+    keep_in_child(fd_);
+    ::close(std::exchange(fd_, -1));
   }
 
  private:

@@ -266,5 +266,23 @@ TEST_F(EndpointProcesses, AnAcceptOutlivesAClient) {
   expect_data_flows(peer_);
 }
 
+// What is forked away has no use for the sockets. As long as it held them, nobody would hear that its parent is dead.
+TEST_F(EndpointProcesses, B12_AChildThatLivesOnDoesNotHideItsParentsDeath) {
+  const std::string child = peer_.ask("fork");
+  ASSERT_EQ(child.substr(0, 6), "child ");
+  const auto pid = static_cast<pid_t>(std::stol(child.substr(6)));
+  expect_data_flows(peer_);  // the parent's connections go on
+  const auto ids = start("recv", kBulk, 1, std::chrono::seconds(8));
+  const TimePoint begin = Clock::steady().now();
+  peer_.kill();
+  EXPECT_EQ(count_ended(ids, Code::kPeerGone), kCount);
+  EXPECT_LT(Clock::steady().now() - begin, std::chrono::seconds(3));
+  ASSERT_EQ(::kill(pid, 0), 0) << "the child was to outlive its parent";
+  PeerProcess again(peer_.port());
+  meet(again);
+  expect_data_flows(again);
+  ::kill(pid, SIGKILL);
+}
+
 }  // namespace
 }  // namespace tcpx::testing

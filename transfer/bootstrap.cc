@@ -170,7 +170,7 @@ Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
 
 Status BootstrapServer::take_connections() {
   for (;;) {
-    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    UniqueFd socket = accept_tcp(listener_.get());
     if (!socket) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::ok();
       if (errno == EINTR || is_lost_connection(errno)) continue;

@@ -122,7 +122,7 @@ IoHandler::Next Listener::on_ready() {
 
 Listener::Backlog Listener::take_strangers(int fd_with_backlog) {
   for (int taken = 0; taken < kStrangersPerTurn; ++taken) {
-    UniqueFd fd(::accept4(fd_with_backlog, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    UniqueFd fd = accept_tcp(fd_with_backlog);
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return Backlog::kEmpty;

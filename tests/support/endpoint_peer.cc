@@ -8,6 +8,7 @@
 //   advertise BYTES           of its memory, to the last connection                    "slot HEX"
 //   send BYTES, recv BYTES    on the last connection; waits for the end                "ok"
 //   stream BYTES              sends messages on the last connection without end        nothing
+//   fork                      leaves a child behind that only waits, for 60 s          "child PID"
 //
 // What fails is answered with "failed STATUS". It ends when its standard input does.
 #include <unistd.h>
@@ -61,12 +62,21 @@ class Peer {
       return answer_of(endpoint_.send(conn_, {&range, 1}));
     }
     if (verb == "recv") return answer_of(endpoint_.recv(conn_, {&range, 1}));
+    if (verb == "fork") return concat("child ", leave_child());
     Status status;
     while (verb == "stream" && status.is_ok()) status = endpoint_.send(conn_, {&range, 1});
     return concat("failed ", verb, " ", status.to_string());
   }
 
  private:
+  static pid_t leave_child() {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    ::close(STDIN_FILENO);
+    ::close(STDOUT_FILENO);
+    ::alarm(60);
+    for (;;) ::pause();
+  }
   void fill() {
     for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<std::byte>(i % 251);
   }
