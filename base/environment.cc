@@ -30,7 +30,8 @@ constexpr VariableInfo kTable[] = {
     {Variable::kBootstrapPort, "UCCL_TCPX_BOOTSTRAP_PORT", VariableKind::kInteger, "", 1, 65535, 12345, "12345", "",
      "TCP port on which a server waits for the exchange of connection handles."},
     {Variable::kTimeoutMs, "UCCL_TCPX_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
-     "Deadline of every step of the test programs: bootstrap, connect, accept, and each wait for a transfer to advance."},
+     "A connection on which transfers wait and nothing advances for this long is given up. For the test programs also the deadline of "
+     "every other step: bootstrap, connect, accept."},
     {Variable::kNumChannels, "UCCL_TCPX_NUM_CHANNELS", VariableKind::kInteger, "channels", 1, 16, 0, "one per network device", "",
      "Channels (comms of the plugin) of one connection and direction. They are spread over the plugin's devices, those nearest "
      "to the "

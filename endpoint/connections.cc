@@ -33,10 +33,12 @@ Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::find(ConnId conn)
   return Status(Code::kNotFound, "find connection", concat("no connection ", static_cast<uint64_t>(conn)));
 }
 
-Result<LinkParts> Endpoint::Impl::set_up(BootstrapChannel channel, bool connector, int wanted_gpu_idx, Deadline deadline) {
+Result<LinkParts> Endpoint::Impl::set_up(BootstrapChannel channel, bool connector, int wanted_gpu_idx, uint64_t wanted_instance,
+                                         Deadline deadline) {
   const CurrentGpu gpu(*this);
   EndpointIdentity identity = identity_;
   identity.wanted_gpu_idx = wanted_gpu_idx;
+  identity.wanted_instance = wanted_instance;
   identity.inline_bytes = inline_bytes_;
   const LinkSetup setup{.plugin = *parts_.plugin,
                         .devices = parts_.devices,
@@ -83,11 +85,12 @@ bool Endpoint::Impl::is_alive(ConnId conn) {
   return found != links_.end() && !found->second.removed && found->second.link->status().is_ok();
 }
 
-Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::dial(const std::string& host, uint16_t port, int gpu_idx,
-                                                                    Deadline deadline, std::optional<ConnId> again) {
-  auto channel = bootstrap_connect(host, port, deadline, &stop_);
+// @param to instance 0: whichever endpoint listens there
+Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::dial(const EndpointMetadata& to, Deadline deadline,
+                                                                    std::optional<ConnId> again) {
+  auto channel = bootstrap_connect(to.host, to.port, deadline, &stop_);
   if (!channel.is_ok()) return channel.status();
-  auto parts = set_up(std::move(*channel), true, gpu_idx, deadline);
+  auto parts = set_up(std::move(*channel), true, to.gpu_idx, to.instance, deadline);
   if (!parts.is_ok()) return parts.status();
   return add_link(std::move(*parts), again);
 }
@@ -95,7 +98,7 @@ Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::dial(const std::s
 Result<ConnId> Endpoint::Impl::connect(const std::string& ip, int gpu_idx, int port, Deadline deadline) {
   if (port < 1 || port > 65535) return Status(Code::kInvalidArgument, "connect", concat("port ", port));
   if (gpu_idx < 0) return Status(Code::kInvalidArgument, "connect", concat("GPU ", gpu_idx));
-  const auto front = dial(ip, static_cast<uint16_t>(port), gpu_idx, deadline);
+  const auto front = dial({.host = ip, .port = static_cast<uint16_t>(port), .gpu_idx = gpu_idx}, deadline);
   if (!front.is_ok()) return front.status();
   return (*front)->id;
 }
@@ -108,7 +111,7 @@ Result<Endpoint::Accepted> Endpoint::Impl::accept(Deadline deadline) {
     auto channel = server_->accept(deadline);
     if (!channel.is_ok()) return channel.status();
     // Whoever has come is let in, however short the caller's deadline: a loop over short waits would refuse a client each time.
-    auto parts = set_up(std::move(*channel), false, -1, Deadline::after(kSetUpTime));
+    auto parts = set_up(std::move(*channel), false, -1, 0, Deadline::after(kSetUpTime));
     if (parts.is_ok()) {
       Accepted accepted{.conn = {}, .ip = parts->peer_host, .remote_gpu_idx = parts->peer.gpu_idx};
       accepted.conn = add_link(std::move(*parts))->id;
@@ -165,7 +168,7 @@ void Endpoint::Impl::accept_in_background() {
     SetUp& setup = running.emplace_back();
     auto shared = std::make_shared<BootstrapChannel>(std::move(*channel));  // a std::function wants to copy what it holds
     auto thread = start_thread("tcpx-set-up", [this, &setup, shared] {
-      auto parts = set_up(std::move(*shared), false, -1, Deadline::after(kSetUpTime));
+      auto parts = set_up(std::move(*shared), false, -1, 0, Deadline::after(kSetUpTime));
       if (parts.is_ok()) {
         (void)add_link(std::move(*parts), {}, true);
       } else if (!stop_) {
@@ -199,7 +202,7 @@ Result<ConnId> Endpoint::Impl::add_remote(const EndpointMetadata& metadata, Dead
   if (!same) {
     std::optional<ConnId> again;
     if (known && remote->users > 0) again = remote->front->id;
-    auto front = dial(metadata.host, metadata.port, metadata.gpu_idx, deadline, again);
+    auto front = dial(metadata, deadline, again);
     if (!front.is_ok()) return front.status();
     if (known && !again) drop_link(remote->front->id);
     remote->front = std::move(*front);

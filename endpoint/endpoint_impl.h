@@ -120,10 +120,10 @@ class Endpoint::Impl {
 
   // connections.cc
   Result<std::shared_ptr<Front>> find(ConnId conn) const;
-  Result<LinkParts> set_up(BootstrapChannel channel, bool connector, int wanted_gpu_idx, Deadline deadline);
+  Result<LinkParts> set_up(BootstrapChannel channel, bool connector, int wanted_gpu_idx, uint64_t wanted_instance,
+                           Deadline deadline);
   std::shared_ptr<Front> add_link(LinkParts parts, std::optional<ConnId> again = {}, bool unasked = false);
-  Result<std::shared_ptr<Front>> dial(const std::string& host, uint16_t port, int gpu_idx, Deadline deadline,
-                                      std::optional<ConnId> again = {});
+  Result<std::shared_ptr<Front>> dial(const EndpointMetadata& to, Deadline deadline, std::optional<ConnId> again = {});
   bool is_alive(ConnId conn);
   void accept_in_background();
   bool revive(const std::shared_ptr<Front>& front);

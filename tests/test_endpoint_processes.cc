@@ -284,5 +284,50 @@ TEST_F(EndpointProcesses, B12_AChildThatLivesOnDoesNotHideItsParentsDeath) {
   ::kill(pid, SIGKILL);
 }
 
+struct ShortPatience {
+  ShortPatience() { ::setenv("UCCL_TCPX_TIMEOUT_MS", "500", 1); }
+  ~ShortPatience() { ::unsetenv("UCCL_TCPX_TIMEOUT_MS"); }
+};
+class EndpointOfShortPatience : ShortPatience, public EndpointProcesses {};
+
+// The pipeline gives up what does not advance long before the operation's own deadline.
+TEST_F(EndpointOfShortPatience, B10_TheTimeoutOfTransfersThatStandStillHoldsForAnEndpoint) {
+  allow_log("nothing advanced for");
+  const LocalRange range = memory_.range(0, 8 * kBulk);
+  const RemoteRange remote{slot_, 0};
+  SubmitOptions options;
+  options.timeout = std::chrono::seconds(30);
+  std::vector<OperationId> ids;
+  for (size_t i = 0; i < kCount; ++i) ids.push_back(endpoint_->write_async(conn_, {&range, 1}, {&remote, 1}, options).value());
+  ASSERT_TRUE(wait_until([&] { return endpoint_->poll(ids.front()).state == OperationState::kDone; }));
+  peer_.stop();  // in the middle of the others
+  ids.erase(ids.begin());
+  const TimePoint begin = Clock::steady().now();
+  EXPECT_GT(count_ended(ids, Code::kTimeout), 0u);
+  EXPECT_LT(Clock::steady().now() - begin, std::chrono::seconds(15));
+}
+
+// Metadata of an endpoint that is no more leads to another one at the same address: refused, and nobody else loses a connection.
+TEST_F(EndpointProcesses, B10_StaleMetadataIsRefusedAndDisplacesNothing) {
+  const std::vector<uint8_t> stale = peer_.metadata();
+  peer_.kill();
+  PeerProcess again(peer_.port());
+  allow_log("another endpoint listens there");
+  meet(again);
+  const ConnId good = conn_;
+  again.tell("passive");
+  ASSERT_EQ(again.answer(), "ok");
+  const auto added = endpoint_->add_remote_endpoint(stale, kCallTime);
+  ASSERT_FALSE(added.is_ok());
+  EXPECT_EQ(added.status().code(), Code::kPeerGone) << added.status().to_string();
+  EXPECT_NE(added.status().detail().find("another endpoint"), std::string::npos) << added.status().to_string();
+  EXPECT_TRUE(is_alive());
+  EXPECT_EQ(conn_, good);
+  const LocalRange range = memory_.range(0, kShort);
+  const RemoteRange known{slot_, 0};
+  EXPECT_TRUE(endpoint_->write(conn_, {&range, 1}, {&known, 1}).is_ok());
+  expect_data_flows(again);
+}
+
 }  // namespace
 }  // namespace tcpx::testing

@@ -126,6 +126,9 @@ Result<PipelineSettings> PipelineSettings::from_environment() {
   TCPX_RETURN_IF_ERROR(read(Variable::kSendWindow, settings.send_window));
   TCPX_RETURN_IF_ERROR(read(Variable::kChunkBytes, settings.chunk_bytes));
   TCPX_RETURN_IF_ERROR(read(Variable::kFailover, settings.failover));
+  const auto stall_limit = environment_integer(Variable::kTimeoutMs);
+  if (!stall_limit.is_ok()) return stall_limit.status();
+  settings.stall_limit = std::chrono::milliseconds(*stall_limit);
   return settings;
 }
 
@@ -134,6 +137,7 @@ ConnectionOptions PipelineSettings::options(Direction direction) const {
   options.limits.window = direction == Direction::kSend ? send_window : recv_window;
   options.chunk_bytes = chunk_bytes;
   options.failover = failover;
+  options.limits.stall_limit = stall_limit;
   return options;
 }
 

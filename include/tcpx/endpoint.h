@@ -196,6 +196,7 @@ class TCPX_CLASS_API Endpoint {
   static Result<PeerAddress> read_metadata(std::span<const uint8_t> metadata);
   /// The connection to that endpoint: the one there is, a removed one that was kept, or a new one. When the one there is has
   /// failed (the peer was restarted at the same address), it is made anew under the same id.
+  /// @return as `connect`; kPeerGone also when another endpoint than the one that made the metadata listens there now
   Result<ConnId> add_remote_endpoint(std::span<const uint8_t> metadata, std::optional<Milliseconds> timeout = {});
   /// Ends the use of a connection: pending operations fail with kCancelled, the id is unknown afterwards. One made by
   /// `add_remote_endpoint` is kept for a while; one asked for n times is removed by the n-th call. Others are closed.
