@@ -24,6 +24,18 @@ auto guarded(const char* operation, Body body) -> decltype(body()) {
   }
 }
 
+// Registers memory of its own for as long as the transfer of a slot takes.
+template <class Transfer>
+Status move_slot(Endpoint& endpoint, RemoteSlot& slot, Transfer transfer) {
+  auto memory = std::make_unique<RemoteSlot>(slot);
+  const auto id = endpoint.register_memory(memory.get(), sizeof *memory, MemoryType::kHost);
+  if (!id.is_ok()) return id.status();
+  Status status = transfer(LocalRange{*id, memory.get(), sizeof *memory});
+  if (status.is_ok()) slot = *memory;
+  if (!endpoint.deregister(*id).is_ok()) (void)memory.release();  // an operation that does not end may still write there
+  return status;
+}
+
 }  // namespace
 
 void serialize_fifo_item(const FifoItem& item, char* buffer) {
@@ -147,6 +159,20 @@ Status Endpoint::perform(int kind, ConnId conn, std::span<const LocalRange> rang
   return wait(*id, options.timeout ? std::optional(*options.timeout + Milliseconds(30'000)) : std::nullopt);
 }
 
+Status Endpoint::send_slot(ConnId conn, const RemoteSlot& slot, std::optional<Milliseconds> timeout) {
+  TCPX_RETURN_IF_ERROR(check_slot(slot));
+  RemoteSlot copy = slot;
+  return move_slot(*this, copy, [&](const LocalRange& range) { return send(conn, range, {.timeout = timeout}); });
+}
+
+Result<RemoteSlot> Endpoint::recv_slot(ConnId conn, std::optional<Milliseconds> timeout) {
+  RemoteSlot slot{};
+  TCPX_RETURN_IF_ERROR(move_slot(*this, slot, [&](const LocalRange& range) { return recv(conn, range, {.timeout = timeout}); }));
+  const Status status = check_slot(slot);
+  if (!status.is_ok()) return Status(Code::kProtocol, "receive slot", status.detail());
+  return slot;
+}
+
 namespace {
 constexpr int kSend = static_cast<int>(OperationKind::kSend), kRecv = static_cast<int>(OperationKind::kRecv);
 constexpr int kWrite = static_cast<int>(OperationKind::kWrite), kRead = static_cast<int>(OperationKind::kRead);
@@ -218,6 +244,12 @@ std::vector<NotifyMsg> Endpoint::get_notifs() {
   const auto impl = this->impl();
   if (!impl.is_ok()) return {};
   return (*impl)->inbox().take_all();
+}
+
+std::vector<NotifyMsg> Endpoint::wait_notifs(std::optional<Milliseconds> timeout) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return {};
+  return (*impl)->wait_notifs(deadline_of(**impl, timeout));
 }
 
 bool Endpoint::progress() {

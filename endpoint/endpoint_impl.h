@@ -52,6 +52,7 @@ class Endpoint::Impl {
   Status wait(OperationId id, std::optional<Milliseconds> timeout);
   Status cancel(OperationId id);
   Status notify(ConnId conn, const NotifyMsg& message);
+  std::vector<NotifyMsg> wait_notifs(Deadline deadline);
   OperationTable& operations() { return operations_; }
   NotifyInbox& inbox() { return inbox_; }
   Milliseconds timeout() const { return timeout_; }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "tcpx/endpoint.h"
 
@@ -23,11 +24,14 @@ class NotifyInbox {
     const MutexLock lock(mutex_);
     if (messages_.size() >= capacity_) return false;
     messages_.push_back(std::move(message));
+    come_.notify_all();
     return true;
   }
-  std::vector<NotifyMsg> take_all() {
+  /// Waits for the first one until the deadline when there is none.
+  std::vector<NotifyMsg> take_all(Deadline deadline = Deadline(TimePoint{})) {
     std::vector<NotifyMsg> taken;
     const MutexLock lock(mutex_);
+    while (messages_.empty() && !deadline.expired()) (void)come_.wait_until(mutex_, deadline.at());
     taken.swap(messages_);
     return taken;
   }
@@ -39,6 +43,7 @@ class NotifyInbox {
  private:
   const size_t capacity_;
   mutable Mutex mutex_;
+  CondVar come_;
   std::vector<NotifyMsg> messages_ TCPX_GUARDED_BY(mutex_);
 };
 

@@ -185,4 +185,17 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
   return status;
 }
 
+std::vector<NotifyMsg> Endpoint::Impl::wait_notifs(Deadline deadline) {
+  Backoff backoff(cores_);
+  for (;;) {
+    std::vector<NotifyMsg> taken = inbox_.take_all(config_.progress_thread ? deadline : Deadline(TimePoint{}));
+    if (!taken.empty() || deadline.expired()) return taken;
+    if (progress()) {
+      backoff.reset();
+    } else {
+      backoff.wait();
+    }
+  }
+}
+
 }  // namespace tcpx

@@ -47,7 +47,7 @@ class EndpointHostile : public ::testing::Test {
     }
     EXPECT_TRUE(wait_until([&] { return !is_alive(); }));
     EXPECT_TRUE(peer_->hears_the_end());
-    const auto late = endpoint_->send_async(conn_, {});
+    const auto late = endpoint_->send_async(conn_, std::span<const LocalRange>());
     ASSERT_TRUE(late.is_ok());
     EXPECT_EQ(endpoint_->wait(*late, kCallTime).code(), code);
   }

@@ -1,6 +1,7 @@
 // Notifications: alone and with a transfer, never before its data, never lost, in order.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <map>
 
 #include "base/text.h"
@@ -45,6 +46,20 @@ TEST_P(EndpointNotifications, ArriveAloneAndInOrder) {
   EXPECT_EQ(taken[2].msg, "text");
   for (const NotifyMsg& message : taken) EXPECT_EQ(message.conn, b_.conn);
   EXPECT_TRUE(b_->get_notifs().empty());
+}
+
+TEST_P(EndpointNotifications, AreWaitedFor) {
+  make_pair();
+  const TimePoint begin = Clock::steady().now();
+  EXPECT_TRUE(b_->wait_notifs(std::chrono::milliseconds(50)).empty());
+  EXPECT_GE(Clock::steady().now() - begin, std::chrono::milliseconds(50));
+  auto waiting = std::async(std::launch::async, [&] { return b_->wait_notifs(testing::kTestDeadline); });
+  EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+  ASSERT_TRUE(a_->notify(a_.conn, {.name = "late"}).is_ok());
+  while (waiting.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) (void)a_->progress();
+  const auto taken = waiting.get();
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].name, "late");
 }
 
 TEST_P(EndpointNotifications, ComeOnlyAfterTheDataOfTheirTransfer) {

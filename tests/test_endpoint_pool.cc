@@ -44,7 +44,7 @@ TEST_F(EndpointPool, OneConnectionForAllWhoAsk) {
   EXPECT_TRUE(moves(*client_, conn, *server_, accepted(*server_).front(), 100));
   EXPECT_TRUE(client_->remove_connection(conn).is_ok());
   EXPECT_EQ(client_->remove_connection(conn).code(), Code::kNotFound);
-  EXPECT_EQ(client_->send_async(conn, {}).status().code(), Code::kNotFound);
+  EXPECT_EQ(client_->send_async(conn, std::span<const LocalRange>()).status().code(), Code::kNotFound);
 }
 
 TEST_F(EndpointPool, ARemovedConnectionIsKeptAndUsedAgain) {

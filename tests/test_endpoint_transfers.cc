@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <future>
 #include <numeric>
 #include <random>
 
@@ -53,6 +55,44 @@ TEST_P(EndpointTransfers, EverySizeArrivesWhole) {
       ASSERT_TRUE(target.guards_intact());
     }
   }
+}
+
+TEST_P(EndpointTransfers, OneRangeNeedsNoSpanAndSlotsTravelAsSends) {
+  constexpr size_t kBytes = 100'000;
+  GuardedBuffer source(kBytes), target(2 * kBytes);
+  const MemoryId from = reg(a_, source.span()), to = reg(b_, target.span());
+  fill_pattern(source.span(), 1);
+  const auto advertised = b_->advertise(b_.conn, {to, target.data(), 2 * kBytes});
+  ASSERT_TRUE(advertised.is_ok());
+  auto shipped = std::async(std::launch::async, [&] { return b_->send_slot(b_.conn, *advertised, testing::kTestDeadline); });
+  const auto slot = a_->recv_slot(a_.conn, testing::kTestDeadline);
+  while (shipped.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) (void)a_->progress();
+  ASSERT_TRUE(shipped.get().is_ok());
+  ASSERT_TRUE(slot.is_ok()) << slot.status().to_string();
+  EXPECT_EQ(std::memcmp(&*slot, &*advertised, sizeof(RemoteSlot)), 0);
+
+  const LocalRange out{from, source.data(), kBytes}, in{to, target.data(), kBytes};
+  const auto received = b_->recv_async(b_.conn, in);
+  ASSERT_TRUE(done(a_, a_->send_async(a_.conn, out)));
+  ASSERT_TRUE(done(b_, received));
+  EXPECT_TRUE(verify_pattern(target.span().first(kBytes), 1).is_ok());
+  ASSERT_TRUE(done(a_, a_->write_async(a_.conn, out, {*slot, kBytes})));
+  EXPECT_TRUE(verify_pattern(target.span().last(kBytes), 1).is_ok());
+  target.clear();
+  fill_pattern(target.span(), 2);
+  ASSERT_TRUE(done(a_, a_->read_async(a_.conn, out, {*slot})));
+  EXPECT_TRUE(verify_pattern(source.span(), 2).is_ok());
+  EXPECT_TRUE(target.guards_intact() && source.guards_intact());
+}
+
+TEST_P(EndpointTransfers, WhatIsNoSlotIsSaidToBeNone) {
+  GuardedBuffer bytes(sizeof(RemoteSlot));
+  const LocalRange range{reg(a_, bytes.span()), bytes.data(), bytes.size()};
+  const auto sent = a_->send_async(a_.conn, range);
+  ASSERT_TRUE(done(a_, sent));
+  const auto slot = b_->recv_slot(b_.conn, testing::kTestDeadline);
+  EXPECT_EQ(slot.status().code(), Code::kProtocol) << slot.status().to_string();
+  EXPECT_EQ(a_->send_slot(a_.conn, RemoteSlot{}).code(), Code::kInvalidArgument);
 }
 
 TEST_P(EndpointTransfers, TheNthSendMeetsTheNthReceiveWhateverTheirSizes) {

@@ -1,8 +1,9 @@
 // Endpoint: what an application holds. It registers memory and sends, receives, reads and writes by connection, from any thread.
 //
 // Two forms of every call. The primary one takes typed ids and returns Status or Result with a message to act on. The compatible
-// one has the names and the argument order of the RDMA engine of UCCL (uccl-project/uccl: p2p/engine.h): it returns bool, false
-// after any error, and `last_error` has the Status. A program written for that engine moves over by including this file.
+// one has the names and the argument order of the RDMA engine of UCCL (uccl-project/uccl 1a26edf: p2p/engine.h): it returns bool,
+// false after any error, and `last_error` has the Status. A program written for that engine moves over by including this file, as
+// far as docs/endpoint.md says (tests/support/engine_program.h is one, and was compiled against both).
 //
 // Threads: every call from any thread at any time. An Endpoint is used by the process that made it: after fork the child gets
 // kUnsupported from every call and may only destroy it, which does nothing there.
@@ -214,6 +215,11 @@ class TCPX_CLASS_API Endpoint {
   Status deregister(MemoryId memory);
   /// Lets the other end of `conn` write to and read from the range until the memory is deregistered or the connection ends.
   Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range);
+  /// Ships a slot to the other end, which takes it with `recv_slot`. A send of 64 bytes like any other: it has its place among the
+  /// connection's sends, and meets the receive of that place.
+  Status send_slot(ConnId conn, const RemoteSlot& slot, std::optional<Milliseconds> timeout = {});
+  /// @return kProtocol when the other end's send was no slot; else as `recv`
+  Result<RemoteSlot> recv_slot(ConnId conn, std::optional<Milliseconds> timeout = {});
 
   // ---- transfers: any number of ranges, at most kMaxRanges; their bytes follow each other
 
@@ -232,6 +238,34 @@ class TCPX_CLASS_API Endpoint {
   Status read(ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
               const SubmitOptions& options = {});
 
+  // The same of one range. `remote` of a whole slot: `{slot}`.
+  Result<OperationId> send_async(ConnId conn, const LocalRange& range, const SubmitOptions& options = {}) {
+    return send_async(conn, std::span(&range, 1), options);
+  }
+  Result<OperationId> recv_async(ConnId conn, const LocalRange& range, const SubmitOptions& options = {}) {
+    return recv_async(conn, std::span(&range, 1), options);
+  }
+  Result<OperationId> write_async(ConnId conn, const LocalRange& range, const RemoteRange& remote,
+                                  const SubmitOptions& options = {}) {
+    return write_async(conn, std::span(&range, 1), std::span(&remote, 1), options);
+  }
+  Result<OperationId> read_async(ConnId conn, const LocalRange& range, const RemoteRange& remote,
+                                 const SubmitOptions& options = {}) {
+    return read_async(conn, std::span(&range, 1), std::span(&remote, 1), options);
+  }
+  Status send(ConnId conn, const LocalRange& range, const SubmitOptions& options = {}) {
+    return send(conn, std::span(&range, 1), options);
+  }
+  Status recv(ConnId conn, const LocalRange& range, const SubmitOptions& options = {}) {
+    return recv(conn, std::span(&range, 1), options);
+  }
+  Status write(ConnId conn, const LocalRange& range, const RemoteRange& remote, const SubmitOptions& options = {}) {
+    return write(conn, std::span(&range, 1), std::span(&remote, 1), options);
+  }
+  Status read(ConnId conn, const LocalRange& range, const RemoteRange& remote, const SubmitOptions& options = {}) {
+    return read(conn, std::span(&range, 1), std::span(&remote, 1), options);
+  }
+
   /// Pending; done or failed, said once: the id is unknown afterwards, like any other.
   OperationAnswer poll(OperationId id);
   /// Waits until the operation has ended. @return its status; kTimeout: `timeout` passed and it is still pending; kNotFound
@@ -246,6 +280,8 @@ class TCPX_CLASS_API Endpoint {
   Status notify(ConnId conn, const NotifyMsg& message);
   /// All that have come since the last call, in order of arrival.
   std::vector<NotifyMsg> get_notifs();
+  /// The same, but waits for the first one when there is none. @return empty: the deadline has passed
+  std::vector<NotifyMsg> wait_notifs(std::optional<Milliseconds> timeout = {});
 
   /// Moves things along once; for endpoints without a progress thread. @return true when something advanced
   bool progress();
