@@ -1,0 +1,346 @@
+// Every frame of the control connection as literal bytes, written down once from endpoint/wire.h and transfer/peer_messages.h and
+// not made by the encoder: what both ends of a build change alike shows here and nowhere else. Whoever has to change a line here
+// speaks another protocol and raises kControlVersion.
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "endpoint/lane.h"
+#include "endpoint/link_rules.h"
+#include "tests/support/hex_text.h"
+#include "tests/support/stream_pair.h"
+#include "transfer/bootstrap_frame.h"
+#include "transfer/peer_messages.h"
+
+namespace tcpx::testing {
+namespace {
+
+/// Digits in pairs; everything between two '|' is a remark, blanks mean nothing.
+Bytes from_text(std::string_view text) {
+  std::string digits;
+  bool remark = false;
+  for (const char c : text) {
+    if (c == '|') remark = !remark;
+    if (!remark && std::isxdigit(static_cast<unsigned char>(c)) != 0) digits += c;
+  }
+  const std::vector<uint8_t> bytes = from_hex_text(digits);
+  const auto raw = std::as_bytes(std::span(bytes));
+  return {raw.begin(), raw.end()};
+}
+
+std::string hex(const Bytes& bytes) {
+  return to_hex_text(bytes.data(), bytes.size());
+}
+
+/// What the literal bytes say to a stream that reads them.
+Recorder::Frame read(const Bytes& bytes) {
+  Sockets sockets = unix_pair();
+  write_raw(sockets.b.get(), bytes);
+  ControlStream stream;
+  stream.attach(std::move(sockets.a));
+  Recorder recorder;
+  stream.receive(recorder);
+  EXPECT_TRUE(stream.status().is_ok()) << stream.status().to_string();
+  EXPECT_EQ(recorder.frames.size(), 1u);
+  return recorder.frames.empty() ? Recorder::Frame{} : recorder.frames.front();
+}
+
+/// Written by this build it is `literal`, and what this build reads there is the same again.
+void expect_golden(const char* literal, const ControlHeader& header, const Bytes& payload) {
+  const Bytes golden = from_text(literal);
+  EXPECT_EQ(hex(wire_bytes([&](ControlStream& stream) { stream.send(header, payload); })), hex(golden))
+      << name_of(static_cast<ControlType>(header.type));
+  const Recorder::Frame got = read(golden);
+  EXPECT_EQ(got.header.type, header.type);
+  EXPECT_EQ(got.header.packing, header.packing);
+  EXPECT_EQ(got.header.operation, header.operation);
+  EXPECT_EQ(got.header.value, header.value);
+  EXPECT_EQ(got.header.bytes, header.bytes);
+  EXPECT_EQ(hex(got.payload), hex(payload));
+}
+
+void expect_golden(const char* literal, const ControlHeader& header, const OperationPayload& payload) {
+  Bytes encoded;
+  append_operation_payload(encoded, payload);
+  expect_golden(literal, header, encoded);
+  const Recorder::Frame got = read(from_text(literal));
+  OperationPayload result;
+  const Status status = decode_operation_payload(got.header, got.payload, result);
+  ASSERT_TRUE(status.is_ok()) << status.to_string();
+  EXPECT_EQ(result.lengths, payload.lengths);
+  ASSERT_EQ(result.ranges.size(), payload.ranges.size());
+  for (size_t i = 0; i < result.ranges.size(); ++i) {
+    EXPECT_EQ(result.ranges[i].slot, payload.ranges[i].slot);
+    EXPECT_EQ(result.ranges[i].offset, payload.ranges[i].offset);
+    EXPECT_EQ(result.ranges[i].bytes, payload.ranges[i].bytes);
+  }
+  EXPECT_EQ(result.has_notify, payload.has_notify);
+  EXPECT_EQ(result.notify_name, payload.notify_name);
+  EXPECT_EQ(result.notify_text, payload.notify_text);
+  EXPECT_TRUE(std::equal(result.data.begin(), result.data.end(), payload.data.begin(), payload.data.end()));
+}
+
+void put_notify(OperationPayload& payload, std::string name, std::string text) {
+  payload.has_notify = true;
+  payload.notify_name = std::move(name);
+  payload.notify_text = std::move(text);
+}
+
+// Numbers whose bytes all differ, so that no two of them, and no half of one, can change places.
+constexpr uint64_t kOperation = 0x0102030405060708, kValue = 0x1112131415161718, kBytes = 0x2122232425262728;
+
+TEST(EndpointGolden, Send) {
+  OperationPayload payload;
+  payload.lengths = {0x21222324, 0x2122232400000000, 0x0000000004040404};
+  expect_golden(
+      "|magic| 58 43 |version| 01 |type| 01 |packing| 01 |reserved| 00 |flags| 00 00 |payload bytes| 28 00 00 00"
+      "|checksum| 00 00 00 00 |operation| 08 07 06 05 04 03 02 01 |sequence| 18 17 16 15 14 13 12 11"
+      "|bytes| 28 27 26 25 24 23 22 21"
+      "|lengths| 03 00 00 00 |ranges| 00 00 00 00 |notifications| 00 00 |name| 00 00 |text| 00 00 |reserved| 00 00"
+      "|length 0| 24 23 22 21 00 00 00 00 |length 1| 00 00 00 00 24 23 22 21 |length 2| 04 04 04 04 00 00 00 00",
+      make_header(ControlType::kSend, kOperation, kValue, kBytes, Packing::kRanges), payload);
+}
+
+TEST(EndpointGolden, SendWithNotification) {
+  OperationPayload payload;
+  put_notify(payload, "abc", "de");
+  expect_golden(
+      "58 43 01 01 |packed| 02 00 0000 |payload bytes| 15 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
+      "28 27 26 25 24 23 22 21"
+      "|counts| 00000000 00000000 |notifications| 01 00 |name| 03 00 |text| 02 00 00 00 |name| 61 62 63 |text| 64 65",
+      make_header(ControlType::kSend, kOperation, kValue, kBytes, Packing::kPacked), payload);
+}
+
+TEST(EndpointGolden, SendWithData) {
+  const Bytes data = from_text("c0 c1 c2 c3");
+  OperationPayload payload;
+  put_notify(payload, "n", "xyz");
+  payload.data = data;
+  expect_golden(
+      "58 43 01 |type| 02 00 00 0000 |payload bytes| 18 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
+      "|bytes| 04 00 00 00 00 00 00 00"
+      "|counts| 00000000 00000000 01 00 01 00 03 00 00 00 |name| 6e |text| 78 79 7a |data| c0 c1 c2 c3",
+      make_header(ControlType::kSendData, kOperation, kValue, 4), payload);
+}
+
+TEST(EndpointGolden, Write) {
+  OperationPayload payload;
+  payload.ranges = {{.slot = 0x3132333435363738, .offset = 0x4142434445464748, .bytes = 0x0000000000010002},
+                    {.slot = 0x5152535455565758, .offset = 0x6162636465666768, .bytes = 0x0000000000030004}};
+  put_notify(payload, "layer", "7");
+  expect_golden(
+      "58 43 01 |type| 03 02 00 0000 |payload bytes| 46 00 00 00 00000000 08 07 06 05 04 03 02 01 |unused| 00 00 00 00 00 00 00 "
+      "00"
+      "|bytes| 06 00 04 00 00 00 00 00"
+      "|lengths| 00000000 |ranges| 02000000 |notifications| 01 00 |name| 05 00 |text| 01 00 00 00"
+      "|slot| 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 02 00 01 00 00 00 00 00"
+      "|slot| 58 57 56 55 54 53 52 51 |offset| 68 67 66 65 64 63 62 61 |bytes| 04 00 03 00 00 00 00 00"
+      "|name| 6c 61 79 65 72 |text| 37",
+      make_header(ControlType::kWrite, kOperation, 0, 0x40006, Packing::kPacked), payload);
+}
+
+TEST(EndpointGolden, WriteWithData) {
+  const Bytes data = from_text("d0 d1 d2");
+  OperationPayload payload;
+  payload.ranges = {{.slot = 0x3132333435363738, .offset = 0x4142434445464748, .bytes = 3}};
+  put_notify(payload, "n", "t");
+  payload.data = data;
+  expect_golden(
+      "58 43 01 |type| 04 00 00 0000 |payload bytes| 2d 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
+      "|bytes| 03 00 00 00 00 00 00 00 |counts| 00000000 01000000 01 00 01 00 01 00 00 00"
+      "|slot| 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 03 00 00 00 00 00 00 00"
+      "|name| 6e |text| 74 |data| d0 d1 d2",
+      make_header(ControlType::kWriteData, kOperation, 0, 3), payload);
+}
+
+TEST(EndpointGolden, Read) {
+  OperationPayload payload;
+  payload.ranges = {{.slot = 0x3132333435363738, .offset = 0x4142434445464748, .bytes = 0x0506}};
+  expect_golden(
+      "58 43 01 |type| 05 00 00 0000 |payload bytes| 28 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
+      "|bytes| 06 05 00 00 00 00 00 00 |counts| 00000000 01000000 00 00 00 00 00 00 00 00"
+      "|slot| 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 06 05 00 00 00 00 00 00",
+      make_header(ControlType::kRead, kOperation, 0, 0x0506), payload);
+}
+
+TEST(EndpointGolden, ReadData) {
+  const Bytes data = from_text("e0 e1 e2 e3 e4");
+  const char* const literal =
+      "58 43 01 |type| 06 00 00 0000 |payload bytes| 05 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
+      "|bytes| 05 00 00 00 00 00 00 00 |data alone| e0 e1 e2 e3 e4";
+  expect_golden(literal, make_header(ControlType::kReadData, kOperation, 0, 5), data);
+  const Recorder::Frame got = read(from_text(literal));
+  OperationPayload result;
+  ASSERT_TRUE(decode_operation_payload(got.header, got.payload, result).is_ok());
+  EXPECT_EQ(hex({result.data.begin(), result.data.end()}), "e0e1e2e3e4");
+}
+
+// Whose operation a "go" is of, which window a credit is for, and whether a cancelled send was offered: the meaning of the
+// numbers is in the cases of LinkFrames.
+TEST(EndpointGolden, FramesWithoutPayload) {
+  expect_golden(
+      "58 43 01 |ready| 07 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 0000000000000000",
+      make_header(ControlType::kReady, kOperation), Bytes{});
+  expect_golden("58 43 01 |go| 08 02 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 01 00 00 00 00 00 00 00 0000000000000000",
+                make_header(ControlType::kGo, kOperation, 1, 0, Packing::kPacked), Bytes{});
+  expect_golden(
+      "58 43 01 |cancel| 0a 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11 0100000000000000",
+      make_header(ControlType::kCancel, kOperation, kValue, 1), Bytes{});
+  expect_golden(
+      "58 43 01 |credit| 0b 00 00 0000 00000000 00000000 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 0000040000000000",
+      make_header(ControlType::kCredit, 1, 0, 0x40000), Bytes{});
+}
+
+TEST(EndpointGolden, Done) {
+  const Status refused(Code::kMismatch, "op", "why");
+  const char* const literal =
+      "58 43 01 |done| 09 00 00 0000 |payload bytes| 07 00 00 00 00000000 08 07 06 05 04 03 02 01"
+      "|TCPX_E_MISMATCH| 0c 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |text| 6f 70 3a 20 77 68 79";
+  expect_golden(literal, make_header(ControlType::kDone, kOperation, static_cast<uint64_t>(refused.code())),
+                encode_status(refused));
+  const Recorder::Frame got = read(from_text(literal));
+  EXPECT_EQ(decode_status(got.header.value, got.payload).to_string(), "TCPX_E_MISMATCH: peer reported: op: why");
+  expect_golden("58 43 01 |done| 09 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 |ok| 0000000000000000 0000000000000000",
+                make_header(ControlType::kDone, kOperation), encode_status(Status::ok()));
+}
+
+TEST(EndpointGolden, Bye) {
+  expect_golden("58 43 01 |bye| 0e 00 00 0000 00000000 00000000 0000000000000000 0000000000000000 0000000000000000",
+                make_header(ControlType::kBye), Bytes{});
+}
+
+// A name and a text that changed places at both ends would come back all the same.
+TEST(EndpointGolden, Notify) {
+  const char* const literal =
+      "58 43 01 |notify| 0c 00 00 0000 |payload bytes| 0b 00 00 00 00000000 0000000000000000 0000000000000000 0000000000000000"
+      "|name| 02 00 00 00 61 62 |text| 76 77 78 79 7a";
+  expect_golden(literal, make_header(ControlType::kNotify), encode_notify("ab", "vwxyz"));
+  std::string name, text;
+  ASSERT_TRUE(decode_notify(read(from_text(literal)).payload, name, text).is_ok());
+  EXPECT_EQ(name, "ab");
+  EXPECT_EQ(text, "vwxyz");
+}
+
+/// Takes messages of a flow.
+struct Flow final : PeerMessageSink {
+  std::vector<std::pair<FrameType, Bytes>> messages;
+  void on_peer_message(FrameType type, std::span<const std::byte> payload) override {
+    messages.push_back({type, Bytes(payload.begin(), payload.end())});
+  }
+};
+
+/// Of flow 1, as a stream with two flows writes and reads it. @return the payload that was read
+Bytes expect_golden_message(const char* literal, FrameType type, const Bytes& payload) {
+  const Bytes golden = from_text(literal);
+  EXPECT_EQ(hex(wire_bytes([&](ControlStream& stream) {
+              const auto other = stream.open_flow(), flow = stream.open_flow();
+              EXPECT_TRUE(flow->post(type, payload).is_ok());
+            })),
+            hex(golden));
+  Sockets sockets = unix_pair();
+  write_raw(sockets.b.get(), golden);
+  ControlStream stream;
+  const auto first = stream.open_flow(), second = stream.open_flow();
+  Flow wrong, flow;
+  first->deliver_to(&wrong);
+  second->deliver_to(&flow);
+  stream.attach(std::move(sockets.a));
+  Recorder recorder;
+  stream.receive(recorder);
+  EXPECT_TRUE(wrong.messages.empty());
+  EXPECT_EQ(flow.messages.size(), 1u);
+  if (flow.messages.size() != 1) return {};
+  EXPECT_EQ(flow.messages.front().first, type);
+  return flow.messages.front().second;
+}
+
+Bytes copy_of(std::span<const std::byte> bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(EndpointGolden, PeerMessages) {
+  std::array<std::byte, kMaxPeerMessageBytes> room;
+  const std::array<uint8_t, 3> channels = {2, 0, 1};
+  const GrantHeader header{
+      .transfer = kOperation, .transfer_bytes = kBytes, .first_chunk = 0x3132333435363738, .count = 3, .reserved = 0};
+  const Bytes granted = expect_golden_message(
+      "58 43 01 |peer| 0d 00 00 0000 23 00 00 00 00000000 |flow| 01 00 00 00 00 00 00 00 |grant| 06 00 00 00 00 00 00 00"
+      "0000000000000000 |transfer| 08 07 06 05 04 03 02 01 |its bytes| 28 27 26 25 24 23 22 21"
+      "|first chunk| 38 37 36 35 34 33 32 31 |count| 03 00 00 00 00000000 |channels| 02 00 01",
+      FrameType::kGrant, copy_of(encode_grant(room, {.header = header, .channels = channels})));
+  const auto grant = decode_grant(granted, 3);
+  ASSERT_TRUE(grant.is_ok());
+  EXPECT_EQ(grant->header.transfer, kOperation);
+  EXPECT_EQ(grant->header.transfer_bytes, kBytes);
+  EXPECT_EQ(grant->header.first_chunk, 0x3132333435363738u);
+  EXPECT_EQ(grant->channels[0], 2);
+
+  const Bytes again = expect_golden_message(
+      "58 43 01 |peer| 0d 00 00 0000 20 00 00 00 00000000 01 00 00 00 00 00 00 00 |regrant| 07 00 00 00 00 00 00 00"
+      "0000000000000000 |transfer| 08 07 06 05 04 03 02 01 |its bytes| 28 27 26 25 24 23 22 21"
+      "|chunk| 38 37 36 35 34 33 32 31 |channel| 02 00 00 00 00000000",
+      FrameType::kRegrant,
+      copy_of(encode_regrant(
+          room, {.transfer = kOperation, .transfer_bytes = kBytes, .chunk = 0x3132333435363738, .channel = 2, .reserved = 0})));
+  const auto regrant = decode_regrant(again, 3);
+  ASSERT_TRUE(regrant.is_ok());
+  EXPECT_EQ(regrant->transfer, kOperation);
+  EXPECT_EQ(regrant->transfer_bytes, kBytes);
+  EXPECT_EQ(regrant->chunk, 0x3132333435363738u);
+  EXPECT_EQ(regrant->channel, 2u);
+
+  const Bytes lost = expect_golden_message(
+      "58 43 01 |peer| 0d 00 00 0000 17 00 00 00 00000000 01 00 00 00 00 00 00 00 |channel down| 08 00 00 00 00 00 00 00"
+      "0000000000000000 |channel| 02 00 00 00 |TCPX_E_TIMEOUT| 05 00 00 00 |text bytes| 07 00 00 00 00000000"
+      "6f 70 3a 20 77 68 79",
+      FrameType::kChannelDown, copy_of(encode_channel_down(room, {.channel = 2, .reason = Status(Code::kTimeout, "op", "why")})));
+  const auto down = decode_channel_down(lost, 3);
+  ASSERT_TRUE(down.is_ok());
+  EXPECT_EQ(down->channel, 2u);
+  EXPECT_EQ(down->reason.to_string(), "TCPX_E_TIMEOUT: peer reported: op: why");
+
+  EXPECT_EQ(*decode_transfer_number(expect_golden_message(
+                "58 43 01 |peer| 0d 00 00 0000 08 00 00 00 00000000 01 00 00 00 00 00 00 00 |received| 09 00 00 00 00 00 00 00"
+                "0000000000000000 08 07 06 05 04 03 02 01",
+                FrameType::kReceived, copy_of(encode_transfer_number(room, kOperation)))),
+            kOperation);
+  EXPECT_EQ(*decode_transfer_number(expect_golden_message(
+                "58 43 01 |peer| 0d 00 00 0000 08 00 00 00 00000000 01 00 00 00 00 00 00 00 |submitted| 0a 00 00 00 00 00 00 00"
+                "0000000000000000 08 07 06 05 04 03 02 01",
+                FrameType::kSubmitted, copy_of(encode_transfer_number(room, kOperation)))),
+            kOperation);
+}
+
+// A number of this table is what a peer of another build understands by it.
+TEST(EndpointGolden, StatusCodes) {
+  const std::vector<std::pair<uint64_t, Code>> table = {
+      {0, Code::kOk},      {1, Code::kInvalidArgument}, {2, Code::kNotFound},  {3, Code::kUnsupported}, {4, Code::kBadConfig},
+      {5, Code::kTimeout}, {6, Code::kPeerGone},        {7, Code::kProtocol},  {8, Code::kPlugin},      {9, Code::kCuda},
+      {10, Code::kSystem}, {11, Code::kExhausted},      {12, Code::kMismatch}, {13, Code::kInternal},   {14, Code::kCancelled},
+  };
+  for (const auto& [number, code] : table) {
+    EXPECT_EQ(static_cast<uint64_t>(code), number);
+    EXPECT_EQ(decode_status(number, {}).code(), code);
+  }
+}
+
+// Both ends count the same window, cut the same pieces and choose alike: numbers that are part of the protocol too.
+TEST(EndpointGolden, Numbers) {
+  EXPECT_EQ(kControlMagic, 0x4358);
+  EXPECT_EQ(kControlVersion, 1);
+  EXPECT_EQ(kMaxInlineBytes, 65536u);
+  EXPECT_EQ(kMaxWireRanges, 16384u);
+  EXPECT_EQ(kMaxNotifyNameBytes, 256u);
+  EXPECT_EQ(kMaxNotifyTextBytes, 4096u);
+  EXPECT_EQ(kInlineWindowBytes, 1048576u);
+  EXPECT_EQ(window_cost(0), 64u);
+  EXPECT_EQ(window_cost(1000), 1064u);
+  EXPECT_EQ(kPieceBytes, 1048576u);
+  EXPECT_EQ(kDirectRangeBytes, 262144u);
+}
+
+}  // namespace
+}  // namespace tcpx::testing
