@@ -1,0 +1,247 @@
+// One Link by itself, driven step by step under a manual clock: its peer is a control stream and two pipeline halves that the
+// test moves, and copies of device memory end when the test says so. Nothing happens in between.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "endpoint/link.h"
+#include "endpoint/link_rules.h"
+#include "tests/support/expect_log.h"
+#include "tests/support/fake_net_plugin.h"
+#include "tests/support/fake_unpacker.h"
+#include "tests/support/manual_clock.h"
+#include "tests/support/slow_copier.h"
+#include "tests/support/stream_pair.h"
+
+namespace tcpx::testing {
+
+/// Work of the GPU, which ends when the test says so.
+struct Gate {
+  bool open = false;
+  Status failure;
+};
+
+class LinkTest : public ::testing::Test {
+ protected:
+  static constexpr ConnId kConn{7};
+  static constexpr size_t kPart = 256 * 1024;
+  static constexpr uint32_t kInline = 8192;  ///< longest inline message of the link
+  static constexpr size_t kShort = 4096;     ///< a short message, of which the window takes 252
+  /// More short messages than the window takes.
+  static constexpr int kMany = 300;
+
+  struct Start {
+    std::vector<HeldRange> ranges = {};
+    std::vector<WireRange> remote = {};
+    std::optional<NotifyMsg> notify = {};
+    Gate* after = nullptr;
+    Duration timeout = std::chrono::seconds(30);
+  };
+
+  LinkTest() {
+    allow_log("has ended: ");
+    Sockets sockets = unix_pair();
+    link_fd_ = sockets.a.get();
+    LinkParts parts;
+    parts.stream = std::make_unique<ControlStream>();
+    parts.stream->attach(std::move(sockets.a));
+    std::tie(parts.send, peer_recv_) = lane();
+    std::tie(peer_send_, parts.recv) = [&] {
+      auto [send, recv] = lane();
+      return std::pair(std::move(send), std::move(recv));
+    }();
+    parts.peer_name = "the test";
+    peer_.attach(std::move(sockets.b));
+    link_ = std::make_unique<Link>(
+        LinkShared{.operations = operations_,
+                   .memory = registry_,
+                   .copies = copies_,
+                   .inbox = inbox_,
+                   .lanes = {.staging = staging_, .device_copier = *bulk_copier_, .host_copier = *bulk_copier_},
+                   .clock = clock_,
+                   .inline_bytes = kInline},
+        kConn, std::move(parts), "test");
+  }
+  ~LinkTest() override {
+    copier_.fail_query = copier_.fail_submit = Status::ok();
+    copier_.release();
+    link_.reset();
+  }
+
+  HeldRange host(size_t offset, size_t bytes) { return range(host_id_, host_, offset, bytes); }
+  HeldRange device(size_t offset, size_t bytes) { return range(device_id_, device_, offset, bytes); }
+  static std::vector<HeldRange> one(HeldRange range) {
+    std::vector<HeldRange> ranges;
+    ranges.push_back(std::move(range));
+    return ranges;
+  }
+  /// A range of this end, for its peer.
+  WireRange advertised(MemoryId memory, size_t offset, size_t bytes) {
+    std::byte* const data = (memory == host_id_ ? host_ : device_).data() + offset;
+    return {registry_.advertise(kConn, memory, data, bytes).value().id, 0, bytes};
+  }
+
+  OperationId start(OperationKind kind, Start what) {
+    Operation& operation = *operations_.acquire().value();
+    operation.kind = kind;
+    operation.conn = kConn;
+    operation.submitted_at = clock_.now();
+    operation.deadline = clock_.now() + what.timeout;
+    for (HeldRange& held : what.ranges) {
+      operation.bytes += held.bytes;
+      if (held.bytes > 0) operation.ranges.push_back(std::move(held));
+    }
+    operation.remote = what.remote;
+    if (what.notify) operation.notify = std::make_unique<NotifyMsg>(*what.notify);
+    if (what.after != nullptr) operation.after.push_back(std::make_unique<Mark>(*what.after));
+    if (kind == OperationKind::kSend) operation.sequence = sends_++;
+    if (kind == OperationKind::kRecv) operation.sequence = receives_++;
+    const OperationId id = operation.id;
+    link_->submit(operation);
+    return id;
+  }
+  OperationId send(HeldRange range) { return start(OperationKind::kSend, {.ranges = one(std::move(range))}); }
+  OperationId receive(HeldRange range) { return start(OperationKind::kRecv, {.ranges = one(std::move(range))}); }
+  void cancel(OperationId id) {
+    EXPECT_TRUE(operations_.request_cancel(id));
+    ASSERT_TRUE(operations_.take_cancel_requests());
+    link_->take_cancel_requests();
+  }
+  bool pending(OperationId id) { return operations_.wait(id, Deadline(TimePoint{}), Duration::zero()) == false; }
+  /// How it ended, which it must have; ok when well.
+  Status end_of(OperationId id) {
+    const OperationAnswer answer = operations_.poll(id);
+    EXPECT_TRUE(answer.state == OperationState::kDone || answer.state == OperationState::kFailed)
+        << "has not ended; " << link_->flight_record();
+    return answer.state == OperationState::kPending ? Status(Code::kTimeout, "test", "it is still pending") : answer.status;
+  }
+
+  // The peer.
+  void say_raw(const ControlHeader& header, std::span<const std::byte> payload = {}) { peer_.send(header, payload); }
+  void say(ControlType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
+           const OperationPayload* payload = nullptr) {
+    std::vector<std::byte> encoded;
+    if (payload != nullptr) append_operation_payload(encoded, *payload);
+    say_raw(make_header(type, operation, value, bytes, packing), encoded);
+  }
+  /// An inline message, as a peer that keeps to its window says it.
+  void say_inline(ControlType type, uint64_t operation, uint64_t value, const OperationPayload& payload) {
+    uint64_t& room = room_[type == ControlType::kSendData ? 0 : 1];
+    ASSERT_GE(room, window_cost(payload.data.size())) << "a peer would wait here for ever";
+    room -= window_cost(payload.data.size());
+    say(type, operation, value, payload.data.size(), Packing::kWhole, &payload);
+  }
+  void say_send(uint64_t sequence, std::span<const std::byte> data, std::optional<NotifyMsg> notify = {}) {
+    OperationPayload payload;
+    payload.data = data;
+    put(payload, notify);
+    say_inline(ControlType::kSendData, 1000 + sequence, sequence, payload);
+  }
+  void say_write(uint64_t operation, WireRange range, std::span<const std::byte> data, std::optional<NotifyMsg> notify = {}) {
+    OperationPayload payload;
+    payload.ranges = {range};
+    payload.data = data;
+    put(payload, notify);
+    say_inline(ControlType::kWriteData, operation, 0, payload);
+  }
+  static void put(OperationPayload& payload, std::optional<NotifyMsg> notify) {
+    payload.has_notify = notify.has_value();
+    if (!notify) return;
+    payload.notify_name = std::move(notify->name);
+    payload.notify_text = std::move(notify->msg);
+  }
+  /// The oldest frame of that type that has come and was not taken; the others stay.
+  std::optional<ControlHeader> hear(ControlType type) {
+    auto& frames = heard_.frames;
+    const auto found = std::find_if(frames.begin(), frames.end(),
+                                    [&](const auto& frame) { return frame.header.type == static_cast<uint8_t>(type); });
+    if (found == frames.end()) return std::nullopt;
+    const ControlHeader header = found->header;
+    frames.erase(found);
+    return header;
+  }
+  /// One millisecond, in which the link and its peer do what they can. @param peer_reads the peer takes what has come
+  void step(bool peer_reads = true) {
+    clock_.advance(std::chrono::milliseconds(1));
+    (void)peer_.flush();
+    (void)link_->progress(true);
+    if (!peer_reads) return;
+    const size_t before = heard_.frames.size();
+    (void)peer_.receive(heard_);
+    for (size_t i = before; i < heard_.frames.size(); ++i) {
+      const ControlHeader& header = heard_.frames[i].header;
+      if (header.type == static_cast<uint8_t>(ControlType::kCredit)) room_[header.operation] += header.bytes;
+    }
+  }
+  void steps(int count, bool peer_reads = true) {
+    for (int i = 0; i < count; ++i) step(peer_reads);
+  }
+  /// The same, with the pipeline halves of the peer.
+  template <class Condition>
+  bool drive(Condition until, int rounds = 2000) {
+    for (int i = 0; i < rounds && !until(); ++i) {
+      step();
+      (void)peer_send_->progress();
+      (void)peer_recv_->progress();
+    }
+    return until();
+  }
+  bool alive() const { return link_->status().is_ok(); }
+
+  ManualClock clock_;
+  FakeNetPlugin fake_{{.page_count = 1024}};
+  FakeUnpacker unpacker_;
+  std::unique_ptr<MemoryOps> ops_ = make_host_memory_ops();
+  SlowCopier copier_;
+  std::unique_ptr<SegmentCopier> bulk_copier_ = ops_->make_segment_copier(0).value();
+  InlineCopies copies_{*ops_, copier_, 0};
+  StagingPool staging_{*ops_, *ops_, 0, kStagingBytes};
+  NotifyInbox inbox_{4};
+  Bytes host_ = pattern(kPart, 1), device_ = pattern(kPart, 2), peers_ = pattern(kPart, 3);
+  MemoryRegistry registry_{1};
+  const MemoryId host_id_ = registry_.add(host_.data(), kPart, MemoryType::kHost).value();
+  const MemoryId device_id_ = registry_.add(device_.data(), kPart, MemoryType::kCuda).value();
+  OperationTable operations_{4096};
+  std::unique_ptr<Connection> peer_send_, peer_recv_;
+  std::unique_ptr<Link> link_;
+  int link_fd_ = -1;
+
+  ControlStream peer_;
+  Recorder heard_;
+  std::array<uint64_t, 2> room_ = {kInlineWindowBytes, kInlineWindowBytes};  ///< of the peer: sends, all else
+  uint64_t sends_ = 0, receives_ = 0;
+
+ private:
+  class Mark final : public GpuMark {
+   public:
+    explicit Mark(Gate& gate) : gate_(gate) {}
+    Result<bool> reached() override {
+      if (!gate_.failure.is_ok()) return gate_.failure;
+      return gate_.open;
+    }
+
+   private:
+    Gate& gate_;
+  };
+
+  HeldRange range(MemoryId id, Bytes& memory, size_t offset, size_t bytes) {
+    return {registry_.use(id, memory.data() + offset, bytes).value(), memory.data() + offset, bytes};
+  }
+  std::pair<std::unique_ptr<Connection>, std::unique_ptr<Connection>> lane() {
+    const auto [send, recv] = fake_.make_wire();
+    const ConnectionOptions options{.chunk_bytes = 4096, .max_transfers = kMaxLaneTransfers};
+    return {Connection::create(Comm(fake_, send), {}, clock_, options).value(),
+            Connection::create(Comm(fake_, recv), {.unpacker = &unpacker_, .pool = fake_.pool()}, clock_, options).value()};
+  }
+};
+
+}  // namespace tcpx::testing

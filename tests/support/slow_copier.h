@@ -1,0 +1,53 @@
+// A copier of segments whose copies are over when the test says so, well or badly. The memory is the host's.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "base/segment_copier.h"
+
+namespace tcpx::testing {
+
+class SlowCopier final : public SegmentCopier {
+ public:
+  /// From now on copies stay under way until `end_one` or `release`.
+  void hold() { holding_ = true; }
+  /// Ends all copies, and holds none from now on.
+  void release() {
+    holding_ = false;
+    while (!under_way_.empty()) end_one();
+  }
+  /// Ends the oldest copy.
+  void end_one() {
+    for (const CopySegment& segment : under_way_.front()) {
+      if (segment.bytes > 0) std::memcpy(segment.to, segment.from, segment.bytes);
+    }
+    under_way_.pop_front();
+    ++ended_;
+  }
+  size_t under_way() const { return under_way_.size(); }
+  uint64_t submitted() const { return submitted_; }
+
+  Status fail_submit;  ///< what `submit` says from now on, unless it is ok
+  Status fail_query;   ///< the same for `query`
+
+  Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
+    if (!fail_submit.is_ok()) return fail_submit;
+    under_way_.emplace_back(segments.begin(), segments.end());
+    if (!holding_) end_one();
+    return CopyTicket{submitted_++};
+  }
+  Result<bool> query(CopyTicket ticket) override {
+    if (!fail_query.is_ok()) return fail_query;
+    return static_cast<uint64_t>(ticket) < ended_;
+  }
+
+ private:
+  bool holding_ = false;
+  uint64_t submitted_ = 0, ended_ = 0;
+  std::deque<std::vector<CopySegment>> under_way_;
+};
+
+}  // namespace tcpx::testing

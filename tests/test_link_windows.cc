@@ -1,0 +1,283 @@
+// What inline messages take of the windows, both ends' of one link: whatever becomes of a message, its part comes back, or the
+// good ones behind it would wait for ever.
+#include "tests/support/link_fixture.h"
+
+namespace tcpx::testing {
+namespace {
+
+/// Steps in which a whole window gets through the sockets.
+constexpr int kSettle = 30;
+
+class LinkWindows : public LinkTest {
+ protected:
+  /// A short message of each kind still gets through to the link.
+  void expect_good_ones_pass() {
+    const OperationId received = receive(host(0, 8));
+    say_send(receives_ - 1, std::span(peers_).first(8));
+    say_write(99, advertised(host_id_, 100, 8), std::span(peers_).first(8));
+    steps(3);
+    EXPECT_TRUE(end_of(received).is_ok());
+    const auto answer = hear(ControlType::kDone);
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->operation, 99u);
+    EXPECT_EQ(answer->value, 0u);
+    EXPECT_TRUE(alive()) << link_->status().to_string();
+  }
+  /// The link sends and writes a short message at once.
+  void expect_good_ones_leave() {
+    heard_.frames.clear();
+    const OperationId sent = send(host(0, kShort));
+    const OperationId written =
+        start(OperationKind::kWrite, {.ranges = one(host(0, kShort)), .remote = {{.slot = 1, .offset = 0, .bytes = kShort}}});
+    step();
+    EXPECT_TRUE(hear(ControlType::kSendData).has_value()) << link_->flight_record();
+    const auto heard = hear(ControlType::kWriteData);
+    ASSERT_TRUE(heard.has_value()) << link_->flight_record();
+    say(ControlType::kDone, heard->operation);
+    step();
+    EXPECT_TRUE(end_of(sent).is_ok());
+    EXPECT_TRUE(end_of(written).is_ok());
+  }
+  std::span<const std::byte> data() { return std::span(peers_).first(kShort); }
+};
+
+TEST_F(LinkWindows, ARefusedShortWriteGivesItsPartBack) {
+  for (int i = 0; i < kMany && !HasFailure(); ++i) {
+    say_write(5, {.slot = 12345, .offset = 0, .bytes = kShort}, data());
+    step();
+    const auto answer = hear(ControlType::kDone);
+    ASSERT_TRUE(answer.has_value()) << i;
+    EXPECT_NE(answer->value, 0u);
+  }
+  expect_good_ones_pass();
+}
+
+TEST_F(LinkWindows, AShortWriteGivesItsPartBack) {
+  for (const MemoryId memory : {host_id_, device_id_}) {
+    for (int i = 0; i < kMany && !HasFailure(); ++i) {
+      say_write(5, advertised(memory, 0, kShort), data());
+      steps(2);
+      ASSERT_TRUE(hear(ControlType::kDone).has_value()) << i;
+    }
+  }
+  expect_good_ones_pass();
+}
+
+TEST_F(LinkWindows, ANotificationGivesItsPartBackWhenThereWasRoomForIt) {
+  const std::string text(4000, 't');
+  for (int i = 0; i < kMany && !HasFailure(); ++i) {
+    ASSERT_GE(room_[1], window_cost(1 + text.size()));
+    room_[1] -= window_cost(1 + text.size());
+    say_raw(make_header(ControlType::kNotify), encode_notify("n", text));
+    step();
+    if (i % 4 == 3) {
+      EXPECT_EQ(inbox_.take_all().size(), 4u);
+    }
+  }
+  // Of those that wait for the application the window is kept.
+  for (int i = 0; i < 8; ++i) say_raw(make_header(ControlType::kNotify), encode_notify("n", text)), step();
+  EXPECT_EQ(inbox_.take_all().size(), 4u);
+  step();
+  EXPECT_EQ(inbox_.take_all().size(), 4u);
+  step();
+  EXPECT_TRUE(alive());
+}
+
+TEST_F(LinkWindows, AShortSendGivesItsPartBackWhoeverComesFirst) {
+  for (const MemoryType type : {MemoryType::kHost, MemoryType::kCuda}) {
+    for (int i = 0; i < kMany && !HasFailure(); ++i) {
+      const bool send_first = i % 2 == 0;
+      if (send_first) say_send(receives_, data()), step();
+      const OperationId received = receive(type == MemoryType::kHost ? host(0, kShort) : device(0, kShort));
+      if (!send_first) say_send(receives_ - 1, data());
+      steps(2);
+      ASSERT_TRUE(end_of(received).is_ok());
+    }
+  }
+  expect_good_ones_pass();
+}
+
+TEST_F(LinkWindows, AShortSendOfAnotherSizeGivesItsPartBackWhoeverComesFirst) {
+  for (int i = 0; i < kMany && !HasFailure(); ++i) {
+    const bool send_first = i % 2 == 0;
+    if (send_first) say_send(receives_, data()), step();
+    const OperationId received = receive(host(0, 8));
+    if (!send_first) say_send(receives_ - 1, data());
+    step();
+    ASSERT_EQ(end_of(received).code(), Code::kMismatch);
+  }
+  expect_good_ones_pass();
+}
+
+TEST_F(LinkWindows, AShortSendWhoseReceiveWasGivenUpGivesItsPartBack) {
+  for (int i = 0; i < kMany && !HasFailure(); ++i) {
+    const OperationId received = receive(host(0, kShort));
+    cancel(received);
+    ASSERT_EQ(end_of(received).code(), Code::kCancelled);
+    say_send(receives_ - 1, data());
+    step();
+  }
+  expect_good_ones_pass();
+}
+
+TEST_F(LinkWindows, AShortSendGivesItsPartBackWhoseReceiveIsGivenUpBeforeItBegan) {
+  Gate never;
+  for (int i = 0; i < kMany && !HasFailure(); ++i) {
+    const OperationId received = start(OperationKind::kRecv, {.ranges = one(device(0, kShort)), .after = &never});
+    say_send(receives_ - 1, data());
+    step();
+    ASSERT_TRUE(pending(received));
+    cancel(received);
+    ASSERT_EQ(end_of(received).code(), Code::kCancelled);
+    step();
+  }
+  expect_good_ones_pass();
+}
+
+/// What becomes of a short message while it is read from the GPU.
+class LinkWindowsCopies : public LinkWindows {
+ protected:
+  OperationId start_one(int number) {
+    if (number % 2 == 0) return send(device(0, kShort));
+    return start(OperationKind::kWrite,
+                 {.ranges = one(device(0, kShort)), .remote = {{.slot = 1, .offset = 0, .bytes = kShort}}});
+  }
+  /// A send that does not come leaves its place empty, which the peer must know.
+  void expect_told(int number) {
+    const auto cancelled = hear(ControlType::kCancel);
+    ASSERT_EQ(cancelled.has_value(), number % 2 == 0) << number;
+    if (!cancelled) return;
+    EXPECT_EQ(cancelled->value, sends_ - 1);
+    EXPECT_EQ(cancelled->bytes, 0u) << "it was not offered";
+  }
+};
+
+TEST_F(LinkWindowsCopies, AMessageThatIsGivenUpMeanwhileTakesNothing) {
+  for (int i = 0; i < 2 * kMany && !HasFailure(); ++i) {
+    copier_.hold();
+    const OperationId id = start_one(i);
+    step();
+    cancel(id);
+    EXPECT_TRUE(pending(id)) << "the GPU reads its memory";
+    copier_.release();
+    step();
+    ASSERT_EQ(end_of(id).code(), Code::kCancelled);
+    expect_told(i);
+    EXPECT_FALSE(hear(ControlType::kSendData).has_value());
+  }
+  expect_good_ones_leave();
+}
+
+TEST_F(LinkWindowsCopies, AMessageThatCannotBeReadTakesNothing) {
+  for (int i = 0; i < 2 * kMany && !HasFailure(); ++i) {
+    copier_.fail_query = Status(Code::kCuda, "copy", "scripted", Domain::kCuda, 700);
+    const OperationId id = start_one(i);
+    step();
+    copier_.fail_query = Status::ok();
+    ASSERT_EQ(end_of(id).code(), Code::kCuda);
+    step();
+    expect_told(i);
+  }
+  expect_good_ones_leave();
+}
+
+TEST_F(LinkWindowsCopies, SlotsComeBackWhateverBecomesOfTheMessage) {
+  for (int i = 0; i < kMany && !HasFailure(); ++i) {
+    const OperationId received = receive(device(0, kShort));
+    if (i % 3 == 0) copier_.hold();
+    if (i % 3 == 1) copier_.fail_query = Status(Code::kCuda, "copy", "scripted", Domain::kCuda, 700);
+    say_send(receives_ - 1, data());
+    step();
+    if (i % 3 == 0) cancel(received);
+    copier_.release();
+    copier_.fail_query = Status::ok();
+    steps(2);
+    const Code wanted = i % 3 == 0 ? Code::kCancelled : i % 3 == 1 ? Code::kCuda : Code::kOk;
+    ASSERT_EQ(end_of(received).code(), wanted) << i;
+  }
+  const OperationId last = receive(device(0, kShort));
+  say_send(receives_ - 1, data());
+  steps(2);
+  EXPECT_TRUE(end_of(last).is_ok());
+}
+
+TEST_F(LinkWindows, MessagesFromTheGpuGiveTheirSlotsBack) {
+  for (int i = 0; i < kMany && !HasFailure(); ++i) {
+    const OperationId sent = send(device(0, kShort));
+    steps(3);
+    ASSERT_TRUE(end_of(sent).is_ok()) << i;
+    ASSERT_TRUE(hear(ControlType::kSendData).has_value());
+    say(ControlType::kCredit, 0, 0, window_cost(kShort));
+  }
+}
+
+// Sends of several threads may have been posted in another order there.
+TEST_F(LinkWindows, AShortSendThatWaitsForTheWindowIsOfferedSoon) {
+  std::vector<OperationId> sends;
+  for (int i = 0; i < 252; ++i) sends.push_back(send(host(0, kShort)));
+  const OperationId late = send(host(0, kShort));
+  steps(kSettle);
+  for (const OperationId id : sends) ASSERT_TRUE(end_of(id).is_ok());
+  const auto offered = hear(ControlType::kSend);
+  ASSERT_TRUE(offered.has_value());
+  EXPECT_EQ(offered->value, 252u);
+  EXPECT_TRUE(pending(late));
+}
+
+TEST_F(LinkWindows, AShortWriteWaitsForTheWindowAndLeavesWithTheCredit) {
+  for (int i = 0; i < 252; ++i)
+    (void)start(OperationKind::kWrite, {.ranges = one(host(0, kShort)), .remote = {{.slot = 1, .offset = 0, .bytes = kShort}}});
+  steps(kSettle);
+  heard_.frames.clear();
+  const OperationId late =
+      start(OperationKind::kWrite, {.ranges = one(host(0, kShort)), .remote = {{.slot = 1, .offset = 0, .bytes = kShort}}});
+  steps(20);
+  EXPECT_FALSE(hear(ControlType::kWriteData).has_value());
+  EXPECT_FALSE(hear(ControlType::kWrite).has_value());
+  say(ControlType::kCredit, 0, 0, 0);
+  steps(2);
+  EXPECT_FALSE(hear(ControlType::kWriteData).has_value()) << "credit for sends is none for writes";
+  say(ControlType::kCredit, 1, 0, window_cost(kShort));
+  steps(2);
+  const auto heard = hear(ControlType::kWriteData);
+  ASSERT_TRUE(heard.has_value());
+  EXPECT_EQ(heard->operation, static_cast<uint64_t>(late));
+}
+
+// What is not told there is a receive that waits for its deadline, and every later one would meet the wrong send.
+TEST_F(LinkWindows, ASendGivenUpWhileTheWindowIsShutIsToldToThePeer) {
+  for (int i = 0; i < 252; ++i) (void)send(host(0, kShort));
+  const OperationId late = send(host(0, kShort));
+  cancel(late);
+  EXPECT_EQ(end_of(late).code(), Code::kCancelled);
+  steps(kSettle);
+  const auto cancelled = hear(ControlType::kCancel);
+  ASSERT_TRUE(cancelled.has_value());
+  EXPECT_EQ(cancelled->operation, static_cast<uint64_t>(late));
+  EXPECT_EQ(cancelled->value, 252u);
+  EXPECT_EQ(cancelled->bytes, 0u) << "it was not offered, so no answer is waited for";
+}
+
+TEST_F(LinkWindows, ASendGivenUpWhileItWaitsForTheGpuIsToldToThePeer) {
+  Gate never;
+  const OperationId late = start(OperationKind::kSend, {.ranges = one(device(0, kShort)), .after = &never});
+  step();
+  cancel(late);
+  EXPECT_EQ(end_of(late).code(), Code::kCancelled);
+  step();
+  const auto cancelled = hear(ControlType::kCancel);
+  ASSERT_TRUE(cancelled.has_value());
+  EXPECT_EQ(cancelled->value, 0u);
+  EXPECT_EQ(cancelled->bytes, 0u);
+}
+
+TEST_F(LinkWindows, ASendWhoseGpuWorkFailsIsToldToThePeer) {
+  Gate fails{.open = false, .failure = Status(Code::kCuda, "wait for the GPU", "scripted", Domain::kCuda, 700)};
+  const OperationId late = start(OperationKind::kSend, {.ranges = one(device(0, kShort)), .after = &fails});
+  steps(2);
+  EXPECT_EQ(end_of(late).code(), Code::kCuda);
+  EXPECT_TRUE(hear(ControlType::kCancel).has_value());
+}
+
+}  // namespace
+}  // namespace tcpx::testing
