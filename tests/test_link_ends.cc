@@ -1,0 +1,289 @@
+// Ends of a link and of its operations: nothing is said to be done that is not, nobody is told of what failed, and a link that is
+// closed lets end what has begun and no longer than it may.
+#include <sys/socket.h>
+
+#include "tests/support/link_fixture.h"
+
+namespace tcpx::testing {
+namespace {
+
+constexpr size_t kLong = 100'000;
+
+class LinkEnds : public LinkTest {
+ protected:
+  /// The peer's write, announced, and let go by the link.
+  void begin_write_of_peer(std::optional<NotifyMsg> notify = {}) {
+    OperationPayload payload;
+    payload.ranges = {advertised(host_id_, 0, kLong)};
+    put(payload, std::move(notify));
+    say(ControlType::kWrite, 5, 0, kLong, Packing::kWhole, &payload);
+    step();
+    ASSERT_TRUE(hear(ControlType::kGo).has_value());
+  }
+  /// A receive that has met a long send of the peer, which has not come yet.
+  OperationId begin_receive(std::optional<NotifyMsg> notify = {}) {
+    const OperationId received = receive(host(0, kLong));
+    OperationPayload payload;
+    put(payload, std::move(notify));
+    say(ControlType::kSend, 6, receives_ - 1, kLong, Packing::kWhole, &payload);
+    step();
+    EXPECT_TRUE(hear(ControlType::kGo).has_value());
+    return received;
+  }
+  /// The peer's half moves what was announced.
+  void send_from_peer() {
+    const RegisteredMemory memory = peer_send_->register_memory(peers_.data(), peers_.size(), MemoryType::kHost).value();
+    ASSERT_TRUE(peer_send_->submit({.memory = memory, .bytes = kLong}).is_ok());
+  }
+  /// So many milliseconds pass, a hundred at a time.
+  void pass(int ms) {
+    for (; ms > 0; ms -= 100) {
+      clock_.advance(std::chrono::milliseconds(99));
+      step();
+    }
+  }
+  static NotifyMsg message() { return {.name = "layer", .msg = "is there", .conn = {}}; }
+};
+
+// It would be lost if the process ended now.
+TEST_F(LinkEnds, AShortSendIsPendingUntilTheKernelHasIt) {
+  const int few = 4096;
+  ASSERT_EQ(::setsockopt(link_fd_, SOL_SOCKET, SO_SNDBUF, &few, sizeof few), 0);
+  for (int i = 0; i < 100; ++i) (void)start(OperationKind::kWrite, {.ranges = one(host(0, kShort)), .remote = {{1, 0, kShort}}});
+  const OperationId sent = send(host(0, 8));
+  steps(50, false);
+  EXPECT_TRUE(pending(sent)) << "the peer reads nothing, and the socket is full";
+  steps(500);
+  EXPECT_TRUE(end_of(sent).is_ok());
+  EXPECT_TRUE(hear(ControlType::kSendData).has_value());
+}
+
+// Whoever drives would never rest.
+TEST_F(LinkEnds, AnIdleLinkDoesNotAdvance) {
+  const OperationId sent = send(host(0, 8));
+  steps(3);
+  EXPECT_TRUE(end_of(sent).is_ok());
+  for (int i = 0; i < 100; ++i) {
+    clock_.advance(std::chrono::milliseconds(1));
+    ASSERT_FALSE(link_->progress(false));
+  }
+}
+
+TEST_F(LinkEnds, AClosedLinkWaitsForThePeersBye) {
+  link_->close();
+  steps(20);
+  EXPECT_TRUE(hear(ControlType::kBye).has_value());
+  EXPECT_FALSE(link_->closed());
+  say(ControlType::kBye);
+  steps(2);
+  EXPECT_TRUE(link_->closed());
+}
+
+TEST_F(LinkEnds, AClosedLinkWaitsForASilentPeerNoLongerThanItsFarewell) {
+  link_->close();
+  pass(1900);
+  EXPECT_FALSE(link_->closed());
+  pass(200);
+  EXPECT_TRUE(link_->closed());
+}
+
+TEST_F(LinkEnds, AClosedLinkLetsThePeerAnswerWhatItWasOffered) {
+  const OperationId sent = send(host(0, kLong));
+  step();
+  const auto offered = hear(ControlType::kSend);
+  ASSERT_TRUE(offered.has_value());
+  link_->close();
+  say(ControlType::kBye);
+  steps(5);
+  EXPECT_TRUE(hear(ControlType::kCancel).has_value());
+  EXPECT_FALSE(link_->closed());
+  EXPECT_TRUE(pending(sent)) << "the peer may have said \"go\"";
+  say_raw(make_header(ControlType::kDone, offered->operation, static_cast<uint64_t>(Code::kCancelled)));
+  steps(2);
+  EXPECT_EQ(end_of(sent).code(), Code::kCancelled);
+  EXPECT_TRUE(link_->closed());
+}
+
+TEST_F(LinkEnds, AClosedLinkLetsAWriteOfThePeerEnd) {
+  begin_write_of_peer();
+  link_->close();
+  say(ControlType::kBye);
+  steps(5);
+  EXPECT_FALSE(link_->closed());
+  send_from_peer();
+  EXPECT_TRUE(drive([&] { return link_->closed(); }));
+  const auto answer = hear(ControlType::kDone);
+  ASSERT_TRUE(answer.has_value()) << "it was in place, and the peer was not told";
+  EXPECT_EQ(answer->value, 0u);
+  EXPECT_TRUE(std::equal(host_.begin(), host_.begin() + kLong, peers_.begin()));
+}
+
+TEST_F(LinkEnds, APeerThatClosesIsWaitedForUntilItsWriteHasEnded) {
+  begin_write_of_peer();
+  say(ControlType::kBye);
+  steps(5);
+  EXPECT_TRUE(alive());
+  send_from_peer();
+  EXPECT_TRUE(drive([&] { return !alive(); }));
+  EXPECT_TRUE(hear(ControlType::kDone).has_value());
+  EXPECT_EQ(link_->status().code(), Code::kPeerGone);
+}
+
+TEST_F(LinkEnds, ANotificationComesBehindItsReceive) {
+  const OperationId received = begin_receive(message());
+  EXPECT_EQ(inbox_.size(), 0u);
+  send_from_peer();
+  EXPECT_TRUE(drive([&] { return !pending(received); }));
+  EXPECT_TRUE(end_of(received).is_ok());
+  EXPECT_EQ(inbox_.size(), 1u);
+}
+
+TEST_F(LinkEnds, NoNotificationForAReceiveThatFailed) {
+  const OperationId received = begin_receive(message());
+  link_->fail(Status(Code::kPeerGone, "test", "gone"));
+  EXPECT_TRUE(drive([&] { return link_->closed(); }));
+  EXPECT_EQ(end_of(received).code(), Code::kPeerGone);
+  EXPECT_EQ(inbox_.size(), 0u) << "delivered with nothing in place";
+}
+
+TEST_F(LinkEnds, NoNotificationForAWriteThatFailed) {
+  begin_write_of_peer(message());
+  link_->fail(Status(Code::kPeerGone, "test", "gone"));
+  EXPECT_TRUE(drive([&] { return link_->closed(); }));
+  EXPECT_EQ(inbox_.size(), 0u) << "delivered with nothing in place";
+}
+
+TEST_F(LinkEnds, NoNotificationForAShortReceiveThatCannotBeCopied) {
+  const OperationId received = receive(device(0, kShort));
+  copier_.fail_query = Status(Code::kCuda, "copy", "scripted", Domain::kCuda, 700);
+  say_send(0, std::span(peers_).first(kShort), message());
+  steps(3);
+  EXPECT_EQ(end_of(received).code(), Code::kCuda);
+  EXPECT_EQ(inbox_.size(), 0u);
+}
+
+TEST_F(LinkEnds, NoNotificationBeforeAShortReceiveHasBeenCopied) {
+  const OperationId received = receive(device(0, kShort));
+  copier_.hold();
+  say_send(0, std::span(peers_).first(kShort), message());
+  steps(5);
+  EXPECT_TRUE(pending(received));
+  EXPECT_EQ(inbox_.size(), 0u);
+  copier_.release();
+  steps(2);
+  EXPECT_TRUE(end_of(received).is_ok());
+  EXPECT_EQ(inbox_.size(), 1u);
+}
+
+TEST_F(LinkEnds, AShortWriteOfThePeerThatCannotBeCopiedIsNotConfirmed) {
+  copier_.fail_query = Status(Code::kCuda, "copy", "scripted", Domain::kCuda, 700);
+  say_write(5, advertised(device_id_, 0, kShort), std::span(peers_).first(kShort), message());
+  steps(3);
+  EXPECT_FALSE(hear(ControlType::kDone).has_value());
+  EXPECT_EQ(inbox_.size(), 0u);
+  EXPECT_EQ(link_->status().code(), Code::kCuda);
+}
+
+TEST_F(LinkEnds, AShortWriteOfThePeerIsConfirmedWhenItHasBeenCopied) {
+  copier_.hold();
+  say_write(5, advertised(device_id_, 0, kShort), std::span(peers_).first(kShort), message());
+  steps(5);
+  EXPECT_FALSE(hear(ControlType::kDone).has_value());
+  copier_.release();
+  steps(2);
+  EXPECT_TRUE(hear(ControlType::kDone).has_value());
+  EXPECT_TRUE(std::equal(device_.begin(), device_.begin() + kShort, peers_.begin()));
+  EXPECT_EQ(inbox_.size(), 1u);
+}
+
+TEST_F(LinkEnds, AShortReadOfThePeerThatCannotBeCopiedIsNotAnswered) {
+  copier_.fail_query = Status(Code::kCuda, "copy", "scripted", Domain::kCuda, 700);
+  OperationPayload payload;
+  payload.ranges = {advertised(device_id_, 0, kShort)};
+  say(ControlType::kRead, 5, 0, kShort, Packing::kWhole, &payload);
+  steps(3);
+  EXPECT_FALSE(hear(ControlType::kReadData).has_value());
+  EXPECT_EQ(link_->status().code(), Code::kCuda);
+}
+
+TEST_F(LinkEnds, ASendIsNotDoneWhenTheLinkFailsWhileItIsRead) {
+  copier_.hold();
+  const OperationId sent = send(device(0, kShort));
+  step();
+  link_->fail(Status(Code::kPeerGone, "test", "gone"));
+  steps(3);
+  EXPECT_TRUE(pending(sent)) << "the GPU still reads its memory";
+  EXPECT_FALSE(link_->closed());
+  copier_.release();
+  steps(3);
+  EXPECT_EQ(end_of(sent).code(), Code::kPeerGone);
+  EXPECT_TRUE(link_->closed());
+}
+
+TEST_F(LinkEnds, AWriteIsDoneWhenThePeerSaysSoAndNotBefore) {
+  const OperationId written = start(OperationKind::kWrite, {.ranges = one(host(0, kShort)), .remote = {{1, 0, kShort}}});
+  steps(5);
+  ASSERT_TRUE(hear(ControlType::kWriteData).has_value());
+  EXPECT_TRUE(pending(written));
+  say_raw(make_header(ControlType::kDone, static_cast<uint64_t>(written), static_cast<uint64_t>(Code::kNotFound)));
+  step();
+  EXPECT_EQ(end_of(written).code(), Code::kNotFound);
+}
+
+TEST_F(LinkEnds, ALongWriteIsDoneWhenItsLaneAndThePeerSaySo) {
+  for (const bool answer_first : {true, false}) {
+    const OperationId written = start(OperationKind::kWrite, {.ranges = one(host(0, kLong)), .remote = {{1, 0, kLong}}});
+    step();
+    ASSERT_TRUE(hear(ControlType::kWrite).has_value());
+    say(ControlType::kGo, static_cast<uint64_t>(written));
+    const RegisteredMemory memory = peer_recv_->register_memory(peers_.data(), peers_.size(), MemoryType::kHost).value();
+    const TransferId got = peer_recv_->submit({.memory = memory, .bytes = kLong}).value();
+    const Status refused(Code::kCuda, "scatter", "scripted");
+    const auto answer = [&] {
+      say_raw(make_header(ControlType::kDone, static_cast<uint64_t>(written), static_cast<uint64_t>(refused.code())));
+    };
+    if (answer_first) answer();
+    EXPECT_TRUE(drive([&] { return peer_recv_->pending() == 0; }));
+    EXPECT_EQ(peer_recv_->poll(got).state, TransferState::kDone);
+    steps(5);
+    if (!answer_first) {
+      EXPECT_TRUE(pending(written)) << "it is not known to be in place";
+      answer();
+      step();
+    }
+    EXPECT_EQ(end_of(written).code(), Code::kCuda) << "the peer says that it is not in place";
+  }
+}
+
+// Only that makes sure that nothing touches the memory any more.
+TEST_F(LinkEnds, AnOperationThatDoesNotEndWithinItsGraceEndsTheLink) {
+  allow_log("did not end within");
+  const OperationId sent = start(OperationKind::kSend, {.ranges = one(host(0, kLong)), .timeout = std::chrono::seconds(1)});
+  pass(1200);
+  EXPECT_TRUE(hear(ControlType::kCancel).has_value());
+  EXPECT_TRUE(pending(sent));
+  pass(4600);
+  EXPECT_TRUE(pending(sent));
+  EXPECT_TRUE(alive());
+  pass(400);
+  EXPECT_EQ(end_of(sent).code(), Code::kTimeout);
+  EXPECT_EQ(link_->status().code(), Code::kTimeout);
+}
+
+TEST_F(LinkEnds, ADeadlineEndsWhatThePeerDoesNotKnow) {
+  Gate never;
+  const OperationId posted = start(OperationKind::kRecv, {.ranges = one(host(0, 8)), .timeout = std::chrono::seconds(1)});
+  const OperationId waits =
+      start(OperationKind::kSend, {.ranges = one(device(0, 8)), .after = &never, .timeout = std::chrono::seconds(2)});
+  pass(900);
+  EXPECT_TRUE(pending(posted));
+  pass(200);
+  EXPECT_EQ(end_of(posted).code(), Code::kTimeout);
+  EXPECT_TRUE(pending(waits));
+  pass(1000);
+  EXPECT_EQ(end_of(waits).code(), Code::kTimeout);
+  EXPECT_TRUE(alive());
+}
+
+}  // namespace
+}  // namespace tcpx::testing
