@@ -207,6 +207,21 @@ TEST_F(EndpointHostile, ReadDataThatNobodyAskedFor) {
   expect_ended({receive});
 }
 
+// What was longer than the answer was once read from behind it: memory of this process, which the reader then has.
+TEST_F(EndpointHostile, AReadAnsweredWithAnotherNumberOfBytes) {
+  const std::vector<std::byte> before = memory_.bytes();
+  const LocalRange range = memory_.range(0, kBulk);
+  RemoteSlot slot = advertised(kBulk, kBulk);  // its own, which the peer is asked for as if it were the peer's
+  const RemoteRange remote{slot, 0};
+  const OperationId read = endpoint_->read_async(conn_, {&range, 1}, {&remote, 1}).value();
+  const auto asked = peer_->hear(ControlType::kRead);
+  ASSERT_TRUE(asked.has_value());
+  const std::vector<std::byte> bytes(8);
+  peer_->say_raw(make_header(ControlType::kReadData, asked->operation, 0, bytes.size()), bytes);
+  expect_ended({read});
+  EXPECT_EQ(memory_.bytes(), before);
+}
+
 TEST_F(EndpointHostile, HugeCounts) {
   const OperationCounts counts{.lengths = 0xffffffff,
                                .ranges = 0xffffffff,

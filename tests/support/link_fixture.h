@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -49,18 +50,29 @@ class LinkTest : public ::testing::Test {
 
   LinkTest() {
     allow_log("has ended: ");
+    renew();
+  }
+  ~LinkTest() override {
+    copier_.fail_query = copier_.fail_submit = Status::ok();
+    copier_.release();
+    link_.reset();
+  }
+  /// A link, and a peer that has said and heard nothing. What the one before had begun ends.
+  void renew() {
+    link_.reset();
+    peer_ = std::make_unique<ControlStream>();
+    heard_.frames.clear();
+    room_ = {kInlineWindowBytes, kInlineWindowBytes};
+    sends_ = receives_ = 0;
     Sockets sockets = unix_pair();
     link_fd_ = sockets.a.get();
     LinkParts parts;
     parts.stream = std::make_unique<ControlStream>();
     parts.stream->attach(std::move(sockets.a));
     std::tie(parts.send, peer_recv_) = lane();
-    std::tie(peer_send_, parts.recv) = [&] {
-      auto [send, recv] = lane();
-      return std::pair(std::move(send), std::move(recv));
-    }();
+    std::tie(peer_send_, parts.recv) = lane();
     parts.peer_name = "the test";
-    peer_.attach(std::move(sockets.b));
+    peer_->attach(std::move(sockets.b));
     link_ = std::make_unique<Link>(
         LinkShared{.operations = operations_,
                    .memory = registry_,
@@ -70,11 +82,6 @@ class LinkTest : public ::testing::Test {
                    .clock = clock_,
                    .inline_bytes = kInline},
         kConn, std::move(parts), "test");
-  }
-  ~LinkTest() override {
-    copier_.fail_query = copier_.fail_submit = Status::ok();
-    copier_.release();
-    link_.reset();
   }
 
   HeldRange host(size_t offset, size_t bytes) { return range(host_id_, host_, offset, bytes); }
@@ -126,7 +133,7 @@ class LinkTest : public ::testing::Test {
   }
 
   // The peer.
-  void say_raw(const ControlHeader& header, std::span<const std::byte> payload = {}) { peer_.send(header, payload); }
+  void say_raw(const ControlHeader& header, std::span<const std::byte> payload = {}) { peer_->send(header, payload); }
   void say(ControlType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
            const OperationPayload* payload = nullptr) {
     std::vector<std::byte> encoded;
@@ -172,11 +179,11 @@ class LinkTest : public ::testing::Test {
   /// One millisecond, in which the link and its peer do what they can. @param peer_reads the peer takes what has come
   void step(bool peer_reads = true) {
     clock_.advance(std::chrono::milliseconds(1));
-    (void)peer_.flush();
+    (void)peer_->flush();
     (void)link_->progress(true);
     if (!peer_reads) return;
     const size_t before = heard_.frames.size();
-    (void)peer_.receive(heard_);
+    (void)peer_->receive(heard_);
     for (size_t i = before; i < heard_.frames.size(); ++i) {
       const ControlHeader& header = heard_.frames[i].header;
       if (header.type == static_cast<uint8_t>(ControlType::kCredit)) room_[header.operation] += header.bytes;
@@ -215,7 +222,7 @@ class LinkTest : public ::testing::Test {
   std::unique_ptr<Link> link_;
   int link_fd_ = -1;
 
-  ControlStream peer_;
+  std::unique_ptr<ControlStream> peer_;
   Recorder heard_;
   std::array<uint64_t, 2> room_ = {kInlineWindowBytes, kInlineWindowBytes};  ///< of the peer: sends, all else
   uint64_t sends_ = 0, receives_ = 0;
