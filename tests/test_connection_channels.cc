@@ -151,6 +151,29 @@ TEST(ConnectionChannels, AFailoverSenderIsDoneOnlyWhenThePeerHasEverything) {
   expect_clean_success(p, sent, got, 0, 4096);
 }
 
+// The copy may still write to the chunk's memory when it has come over another channel, and been reported.
+TEST(ConnectionChannels, FailoverEndsTheConnectionWhenACopyOfTheLostChannelDoesNotEnd) {
+  testing::allow_log("goes on over 1 of 2 channels");
+  testing::allow_log("unpack did not end within the drain limit");
+  testing::allow_log("channel gives up");
+  Pipeline p(channels(2, true));
+  p.unpacker.queries_needed = 1'000'000;
+  p.submit_send(0, 8 * 4096);
+  const TransferId got = p.submit_recv(0, 8 * 4096);
+  ASSERT_TRUE(p.drive([&] { return p.unpacker.in_flight() >= 2 && p.recv->in_flight() == 8; }));
+  p.receiver_lost = {"nic1"};
+  bool asked_again = false;
+  for (int ms = 0; ms < 20'000 && p.recv->pending() > 0; ++ms) {
+    p.clock.advance(milliseconds(1));
+    p.recv->progress();
+    for (const auto& [type, payload] : p.to_sender->messages) asked_again |= type == FrameType::kRegrant;
+  }
+  EXPECT_FALSE(asked_again);
+  const Status status = p.recv->poll(got).status;
+  EXPECT_NE(status.detail().find("nic1 is down"), std::string::npos) << status.to_string();
+  EXPECT_NE(status.detail().find("may still be running"), std::string::npos) << status.to_string();
+}
+
 TEST(ConnectionChannels, WhenTheLastChannelIsLostTheConnectionIs) {
   testing::allow_log("channel gives up");
   testing::allow_log("goes on over 1 of 2 channels");
@@ -277,6 +300,30 @@ TEST_F(ConnectionChannelsForged, AcknowledgementsOfNothing) {
   std::array<std::byte, kMaxPeerMessageBytes> room;
   const auto text = encode_transfer_number(room, 7);
   p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
+  EXPECT_EQ(outcome().code(), Code::kProtocol);
+}
+// It would be done before a byte of it had left.
+TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasNotGranted) {
+  std::array<std::byte, kMaxPeerMessageBytes> room;
+  const auto text = encode_transfer_number(room, 1);
+  p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
+  EXPECT_EQ(outcome().code(), Code::kProtocol);
+}
+TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasOnlyHalfGranted) {
+  testing::allow_log("gives up");
+  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 2, .reserved = 0}, {0, 1});
+  std::array<std::byte, kMaxPeerMessageBytes> room;
+  const auto text = encode_transfer_number(room, 1);
+  p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
+  EXPECT_EQ(outcome().code(), Code::kProtocol);
+}
+TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasNotSubmitted) {
+  std::array<std::byte, kMaxPeerMessageBytes> room;
+  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 3, .reserved = 0}, {0, 0, 0});
+  grant({.transfer = 2, .transfer_bytes = 12288, .first_chunk = 0, .count = 3, .reserved = 0}, {0, 0, 0});
+  const auto text = encode_transfer_number(room, 2);
+  p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
+  testing::allow_log("gives up");
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
 TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasNotSent) {

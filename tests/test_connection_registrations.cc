@@ -180,6 +180,17 @@ TEST(ConnectionRegistrations, WhatThePluginDoesNotTakeBackIsGoneAllTheSame) {
   EXPECT_EQ(p.recv->deregister_memory(memory).code(), Code::kInvalidArgument);
 }
 
+TEST(ConnectionRegistrations, TheFirstErrorOfSeveralDeregistrationsIsKept) {
+  const Status failure(Code::kPlugin, "deregister memory", "no", Domain::kNccl, 2);
+  for (uint64_t nth = 1; nth <= 3; ++nth) {
+    Pipeline p(channels(3));
+    const RegisteredMemory memory = p.target_as(MemoryType::kCuda);
+    p.fake.fail_call(Call::kDeregister, nth, failure, 1);
+    EXPECT_EQ(p.recv->deregister_memory(memory).to_string(), failure.to_string()) << "channel " << nth - 1;
+    EXPECT_EQ(p.fake.calls(Call::kDeregister), 3u) << "the others' go all the same";
+  }
+}
+
 TEST(ConnectionRegistrations, AClosedConnectionHasNothingLeftToDeregister) {
   Pipeline p;
   ASSERT_TRUE(p.recv->close().is_ok());

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "tests/support/endpoint_pair.h"
+#include "tests/support/expect_log.h"
 
 namespace tcpx::testing {
 namespace {
@@ -117,6 +118,45 @@ TEST_F(EndpointPool, ARemovedConnectionsSlotsAreRefused) {
   EXPECT_EQ(server_->write(there, {&range, 1}, {&remote, 1}).code(), Code::kNotFound);
   EXPECT_EQ(add(*server_), conn);
   EXPECT_EQ(server_->write(there, {&range, 1}, {&remote, 1}).code(), Code::kNotFound);
+}
+
+// It was meant for the connection that is gone, and would take the place of one of the new connection's own.
+TEST_F(EndpointPool, WhatWasStartedBeforeAConnectionWasMadeAnewDoesNotRunOnTheNewOne) {
+  allow_log("has ended: ");
+  allow_log("TCPX_E_PEER_GONE");  // of the plugin, which may see it first
+  EndpointConfig config = loopback_config();
+  config.progress_thread = false;  // nothing is taken from the queue but by this test
+  client_ = make_endpoint(config);
+  const ConnId conn = add(*server_);
+  ASSERT_TRUE(wait_until([&] { return accepted(*server_).size() == 1; }));
+  const ConnId first = accepted(*server_).front();
+  ASSERT_TRUE(server_->remove_connection(first).is_ok());
+  ASSERT_TRUE(wait_until([&] {
+    (void)client_->progress();
+    return !client_->stats().connections.front().alive;
+  }));
+  Memory memory(*client_, 4096), theirs(*server_, 4096);
+  theirs.fill(3);
+  const LocalRange range = memory.whole(), out = theirs.whole();
+  const OperationId old = client_->recv_async(conn, {&range, 1}).value();
+  ASSERT_EQ(add(*server_), conn) << "made anew under its id";
+  const OperationId fresh = client_->recv_async(conn, {&range, 1}).value();
+  ASSERT_TRUE(wait_until([&] { return accepted(*server_).size() == 1 && accepted(*server_).front() != first; }));
+  const OperationId sent = server_->send_async(accepted(*server_).front(), {&out, 1}).value();
+  OperationAnswer answer;
+  const auto ends = [&](OperationId id) {
+    return wait_until([&] {
+      (void)client_->progress();
+      answer = client_->poll(id);
+      return answer.state != OperationState::kPending;
+    });
+  };
+  ASSERT_TRUE(ends(old));
+  EXPECT_EQ(answer.status.code(), Code::kPeerGone) << answer.status.to_string();
+  ASSERT_TRUE(ends(fresh));
+  EXPECT_TRUE(answer.status.is_ok()) << answer.status.to_string();
+  EXPECT_EQ(memory.bytes(), theirs.bytes());
+  EXPECT_TRUE(server_->wait(sent, kCallTime).is_ok());
 }
 
 }  // namespace

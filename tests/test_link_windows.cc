@@ -182,7 +182,7 @@ TEST_F(LinkWindowsCopies, AMessageThatCannotBeReadTakesNothing) {
 }
 
 TEST_F(LinkWindowsCopies, SlotsComeBackWhateverBecomesOfTheMessage) {
-  for (int i = 0; i < kMany && !HasFailure(); ++i) {
+  for (int i = 0; i < 3 * kMany && !HasFailure(); ++i) {
     const OperationId received = receive(device(0, kShort));
     if (i % 3 == 0) copier_.hold();
     if (i % 3 == 1) copier_.fail_query = Status(Code::kCuda, "copy", "scripted", Domain::kCuda, 700);

@@ -234,7 +234,7 @@ Status Connection::queue_granted(size_t index, const ChunkName& name) {
 }
 
 Status Connection::take_received(uint64_t number) {
-  if (number >= std::min(next_id_, next_granted_.transfer) || !is_pending(number) || slot(number).acknowledged)
+  if (number >= next_granted_.transfer || !is_pending(number) || slot(number).acknowledged)
     return Status(Code::kProtocol, "take acknowledgement", concat("transfer ", number, " is not waiting for one"));
   Transfer& transfer = slot(number);
   transfer.acknowledged = true;

@@ -37,8 +37,9 @@ FakeNetPlugin::FakeNetPlugin(const Options& options)
   std::iota(free_pages_.begin(), free_pages_.end(), 0u);
 }
 
-void FakeNetPlugin::fail_call(Call call, uint64_t n, Status status) {
+void FakeNetPlugin::fail_call(Call call, uint64_t n, Status status, uint64_t times) {
   script(call).fail_at = script(call).calls + n;
+  script(call).fail_times = times;
   script(call).failure = std::move(status);
 }
 
@@ -68,7 +69,7 @@ std::pair<SendComm, RecvComm> FakeNetPlugin::make_wire() {
 Status FakeNetPlugin::enter(Call call) {
   CallScript& s = script(call);
   ++s.calls;
-  return s.fail_at != 0 && s.calls >= s.fail_at ? s.failure : Status::ok();
+  return s.fail_at != 0 && s.calls >= s.fail_at && s.calls - s.fail_at < s.fail_times ? s.failure : Status::ok();
 }
 
 bool FakeNetPlugin::not_yet(Call call) {

@@ -63,8 +63,8 @@ class FakeNetPlugin : public NetPlugin {
   // The script.
   /// The next `times` calls answer "not yet" (connect, accept, send, recv).
   void answer_not_yet(Call call, uint32_t times) { script(call).not_yet = times; }
-  /// The n-th call from now, and every later one, fails.
-  void fail_call(Call call, uint64_t n, Status status);
+  /// `times` calls fail, from the n-th from now on; every later one unless told otherwise.
+  void fail_call(Call call, uint64_t n, Status status, uint64_t times = ~uint64_t{0});
   /// The next `times` tests of a receive say "peer gone" and do nothing else.
   void say_peer_gone(uint32_t times) { false_peer_gone_ = times; }
   /// Changes what `received` will say about message number `message` (0, 1, ... per plugin).
@@ -111,7 +111,7 @@ class FakeNetPlugin : public NetPlugin {
   struct CallScript {
     uint32_t not_yet = 0;
     uint64_t calls = 0;
-    uint64_t fail_at = 0;
+    uint64_t fail_at = 0, fail_times = 0;
     Status failure;
   };
   enum class RequestState { kFree, kPosted, kActive, kTransmitting, kDone };
