@@ -2,10 +2,14 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "net/repeated_lines.h"
 #include "tcpx/help.h"
 
 namespace tcpx {
@@ -41,11 +45,51 @@ std::string hint_at(std::string_view line) {
   return "";
 }
 
+/// Of all plugins of the process. Never destroyed: a plugin's threads may still log while the process ends.
+RepeatedLines& repeated_lines() {
+  static RepeatedLines& lines = *new RepeatedLines;
+  return lines;
+}
+
+void log_warnings(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) log(LogLevel::kWarning, "plugin: ", line);
+}
+
+void tell_counts_at_exit() noexcept {
+  try {
+    std::vector<std::string> counts;
+    repeated_lines().tell_all(Clock::steady().now(), counts);
+    log_warnings(counts);
+  } catch (...) {  // out of memory
+  }
+}
+
+/// @return whether this line is to be logged. Only warnings come in floods; an error is told each time, and who asks for debug
+/// lines wants them all.
+bool passes(LogLevel level, const LineSource& source) {
+  std::vector<std::string> counts;
+  const TimePoint now = Clock::steady().now();
+  bool passes = true;
+  if (level == LogLevel::kWarning) {
+    passes = repeated_lines().admit(source, now, counts);
+  } else {
+    repeated_lines().tell_due(now, counts);
+  }
+  log_warnings(counts);
+  return passes;
+}
+
 // Called from C, so nothing may be thrown out of it.
-void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* /*file*/, int /*line*/, const char* format,
+void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* file, int line_number, const char* format,
                     ...) noexcept {
   const LogLevel level = level_of(plugin_level);
   if (format == nullptr || plugin_level == abi::kNcclLogNone || !log_enabled(level)) return;
+  const LineSource source{.file = file, .line = line_number, .format = format};
+  try {
+    if (!passes(level, source)) return;
+  } catch (...) {  // out of memory: a log line is not worth the process
+    return;
+  }
   char text[1024] = "";
   va_list arguments;
   va_start(arguments, format);
@@ -53,15 +97,18 @@ void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* 
   va_end(arguments);
   std::string_view line(text);
   while (!line.empty() && line.back() == '\n') line.remove_suffix(1);
+  if (level == LogLevel::kWarning) repeated_lines().remember(source, line);
   try {
     log(level, "plugin: ", line, hint_at(line));
-  } catch (...) {  // out of memory: a log line is not worth the process
+  } catch (...) {
   }
 }
 
 }  // namespace
 
 abi::NcclLogger plugin_logger() {
+  static const int registered = std::atexit(tell_counts_at_exit);
+  (void)registered;
   return &log_for_plugin;
 }
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -10,7 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "net/plugin_log.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_plugins/fake_library.h"
 
@@ -502,6 +507,36 @@ TEST(PluginAdapters, Trap31_LoggerIsVariadicBoundedAndThreadSafe) {
   EXPECT_EQ(got.lines[3], std::pair(LogLevel::kInfo, std::string("plugin: version")));
   EXPECT_EQ(got.lines[4], std::pair(LogLevel::kError, std::string("plugin: abort")));
   EXPECT_EQ(got.lines[5].second, "plugin: " + std::string(1023, 'x'));
+}
+
+TEST(PluginAdapters, A6_AFloodOfOneWarningIsAFewLinesAndErrorsAreToldEachTime) {
+  Fake fake("v7");
+  const auto plugin = started(fake.v7());
+  const abi::NcclLogger logger = fake.control.logger;
+  Lines got;
+  set_log_sink(&Lines::sink, &got);
+  const TimePoint start = Clock::steady().now();
+  for (int i = 0; i < 20000; ++i) logger(abi::kNcclLogWarn, 0, "net.cc", 77, "receive on host memory");
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::steady().now() - start).count();
+  for (int i = 0; i < 3; ++i) logger(abi::kNcclLogAbort, 0, "net.cc", 78, "error %d", i);
+  set_log_sink(nullptr, nullptr);
+  EXPECT_EQ(std::count(got.lines.begin(), got.lines.end(),
+                       std::pair(LogLevel::kWarning, std::string("plugin: receive on host memory"))),
+            1);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(got.lines[got.lines.size() - 3 + static_cast<size_t>(i)].second, concat("plugin: error ", i));
+  EXPECT_LE(got.lines.size(), 6u + static_cast<size_t>(seconds));
+}
+
+TEST(PluginAdaptersDeathTest, A6_TheLastCountIsToldWhenTheProcessEnds) {
+  const auto flood = [] {
+    const abi::NcclLogger logger = plugin_logger();
+    set_log_sink(nullptr, nullptr);
+    for (int i = 0; i < 100; ++i) logger(abi::kNcclLogWarn, 0, "net.cc", 79, "once more");
+    std::exit(0);
+  };
+  EXPECT_EXIT(flood(), ::testing::ExitedWithCode(0),
+              "^tcpx: warning: plugin: once more\ntcpx: warning: plugin: once more \\(99 times more in [0-9]+ ms\\)\n$");
 }
 
 TEST(PluginAdapters, Trap32_FlushIsNeverCalledAndMayBeMissing) {
