@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -91,6 +92,12 @@ struct MessageCut {
   uint32_t sockets = 0;      ///< as many as the accepting end says
 };
 
+/// What a plugin has not ended although nobody wants it any more.
+struct LeftBehind {
+  size_t set_ups = 0;          ///< connects and accepts that were given up
+  size_t closing_threads = 0;  ///< threads in a close that does not return
+};
+
 class NetPlugin {
  public:
   virtual ~NetPlugin() = default;
@@ -112,6 +119,10 @@ class NetPlugin {
   virtual Result<std::optional<SendComm>> try_connect(int dev, Handle& handle) = 0;
   /// nullopt: no peer yet. On success `device_handle` is filled; keep it until the comm is closed.
   virtual Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) = 0;
+
+  /// Of a connect that has answered "not yet" and will not be asked for again: the plugin may still be at it, and `handle` is
+  /// where it finds its state. An accept is given up by closing its listener.
+  virtual void give_up_connect([[maybe_unused]] int dev, [[maybe_unused]] std::unique_ptr<Handle> handle) {}
 
   /// CUDA memory must begin at a multiple of 4096; with GPUDirect-TCPX it must be whole pages (25). `bytes` is at most INT_MAX
   /// with version 7.
@@ -137,9 +148,11 @@ class NetPlugin {
   /// has no pool: base nullptr, 0 bytes.
   virtual Result<BouncePool> bounce_pool(const DeviceHandleStorage& device_handle, const MemoryOps& memory, CopyLane& lane) = 0;
 
+  /// The comm is used up, whatever the answer. kTimeout: the plugin has not returned, and a thread is left behind with it.
   virtual Status close(SendComm comm) = 0;
   virtual Status close(RecvComm comm) = 0;
   virtual Status close(ListenComm comm) = 0;
+  virtual LeftBehind left_behind() const { return {}; }
 };
 
 }  // namespace tcpx

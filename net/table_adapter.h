@@ -22,6 +22,7 @@
 #include "net/plugin_status.h"
 #include "net/received_message.h"
 #include "net/vendor_plugin.h"
+#include "net/vendor_setups.h"
 
 namespace tcpx {
 
@@ -98,7 +99,15 @@ class TableAdapter final : public NetPlugin {
     return std::shared_ptr<NetPlugin>(std::move(adapter));
   }
 
-  explicit TableAdapter(const Table& table) : table_(table), name_(table.name), vendor_(is_vendor_plugin(name_)) {}
+  explicit TableAdapter(const Table& table) : table_(table), name_(table.name), vendor_(is_vendor_plugin(name_)) {
+    if (!vendor_) return;
+    setups_ = std::make_unique<VendorSetups>(VendorCalls{.plugin = name_,
+                                                         .connect = table.connect,
+                                                         .accept = table.accept,
+                                                         .close_send = table.close_send,
+                                                         .close_recv = table.close_recv,
+                                                         .close_listen = table.close_listen});
+  }
 
   const std::string& name() const override { return name_; }
   int abi_version() const override { return Abi::kVersion; }
@@ -113,26 +122,38 @@ class TableAdapter final : public NetPlugin {
   Result<ListenComm> listen(int dev, Handle& handle) override {
     TCPX_RETURN_IF_ERROR(check_device("listen", dev));
     std::call_once(first_connection_, report_exit_first);
+    if (setups_) TCPX_RETURN_IF_ERROR(setups_->may_listen());
     void* comm = nullptr;
     TCPX_RETURN_IF_ERROR(call("listen", table_.listen, dev, handle.bytes.data(), &comm));
     if (comm == nullptr) return plugin_refused(Code::kPlugin, "listen", name_ + " reports success without a comm");
+    if (setups_) setups_->listens(comm, handle);
     return typed<ListenComm>(comm);
   }
 
   Result<std::optional<SendComm>> try_connect(int dev, Handle& handle) override {
     TCPX_RETURN_IF_ERROR(check_device("connect", dev));
     std::call_once(first_connection_, report_exit_first);
+    if (setups_) TCPX_RETURN_IF_ERROR(setups_->may_connect(handle));
     void* comm = nullptr;
     abi::NetDeviceHandle* no_device_handle = nullptr;  // the sending side has none; NCCL passes the same
-    TCPX_RETURN_IF_ERROR(call("connect", table_.connect, dev, handle.bytes.data(), &comm, &no_device_handle));
+    Status status = call("connect", table_.connect, dev, handle.bytes.data(), &comm, &no_device_handle);
+    if (setups_ && !status.is_ok()) VendorSetups::connect_failed(handle);
+    if (!status.is_ok()) return status;
     return optional<SendComm>(comm);
   }
 
+  void give_up_connect(int dev, std::unique_ptr<Handle> handle) override {
+    if (setups_) setups_->give_up_connect(dev, std::move(handle));
+  }
+
   Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) override {
+    if (setups_) TCPX_RETURN_IF_ERROR(setups_->may_accept(raw(comm)));
     void* accepted = nullptr;
     // Both levels must be there: the plugin writes through the pointer without a look, and without it makes no queue (4, 5).
     auto* room = reinterpret_cast<abi::NetDeviceHandle*>(device_handle.bytes);
-    TCPX_RETURN_IF_ERROR(call("accept", table_.accept, raw(comm), &accepted, &room));
+    Status status = call("accept", table_.accept, raw(comm), &accepted, &room);
+    if (setups_) setups_->accept_answered(raw(comm), status.native(), accepted);
+    if (!status.is_ok()) return status;
     return optional<RecvComm>(accepted);
   }
 
@@ -195,12 +216,17 @@ class TableAdapter final : public NetPlugin {
     return read_bounce_pool(device_handle, memory, lane);
   }
 
-  Status close(SendComm comm) override { return call("closeSend", table_.close_send, raw(comm)); }
+  Status close(SendComm comm) override {
+    return setups_ ? setups_->close_send(raw(comm)) : call("closeSend", table_.close_send, raw(comm));
+  }
   Status close(RecvComm comm) override {
     if (is_host()) host_receives_.closed(comm);
-    return call("closeRecv", table_.close_recv, raw(comm));
+    return setups_ ? setups_->close_recv(raw(comm)) : call("closeRecv", table_.close_recv, raw(comm));
   }
-  Status close(ListenComm comm) override { return call("closeListen", table_.close_listen, raw(comm)); }
+  Status close(ListenComm comm) override {
+    return setups_ ? setups_->close_listener(raw(comm)) : call("closeListen", table_.close_listen, raw(comm));
+  }
+  LeftBehind left_behind() const override { return setups_ ? setups_->left_behind() : LeftBehind{}; }
 
  private:
   static constexpr int kMaxDevices = 1024;  // a bound on what we believe, far above any machine
@@ -301,6 +327,7 @@ class TableAdapter final : public NetPlugin {
   const Table& table_;
   const std::string name_;
   const bool vendor_;
+  std::unique_ptr<VendorSetups> setups_;  // of GPUDirect-TCPX only
   std::optional<MessageCut> message_cut_;
   std::vector<DeviceProperties> devices_;  // filled once, before anyone else sees the adapter
   NetDeviceType device_type_ = NetDeviceType::kUnknown;

@@ -223,6 +223,18 @@ TEST(ConnectionFailures, AnUnpackThatNeverEndsIsWaitedForWithinABound) {
   EXPECT_NE(answer.status.detail().find("may still be running"), std::string::npos) << answer.status.to_string();
 }
 
+TEST(ConnectionFailures, A7_APluginThatDoesNotReturnFromClosingIsTold) {
+  Pipeline p;
+  p.fake.fail_call(Call::kClose, 1, Status(Code::kTimeout, "closeRecv", "a thread is left behind"));
+  const TransferId got = p.submit_recv(0, 100);
+  p.recv->cancel(Status(Code::kCancelled, "test", "enough"));
+  ASSERT_TRUE(p.drive([&] { return p.recv->pending() == 0; }));
+  const TransferAnswer answer = p.recv->poll(got);
+  EXPECT_EQ(answer.status.code(), Code::kCancelled);
+  EXPECT_NE(answer.status.detail().find("the plugin or copies of received data may still be running"), std::string::npos)
+      << answer.status.to_string();
+}
+
 TEST(ConnectionFailures, ADestroyedConnectionDrains) {
   Pipeline p;
   p.unpacker.queries_needed = 50;

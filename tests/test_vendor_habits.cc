@@ -129,7 +129,7 @@ TEST_F(VendorHabits, Trap18_ItIsKnownHowItCutsMessages) {
 }
 
 TEST_F(VendorHabits, Trap03_ASecondAcceptIsAnErrorAndEveryConnectionHasAListenerOfItsOwn) {
-  allow_log("accept: GPUDirectTCPX_v7 answered unknown result");
+  allow_log("takes one connection, and this one's accept has ended");
   const auto loaded = PluginLoader::load({.path = directory_.fresh_plugin("vendor")});
   ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
   NetPlugin& plugin = *loaded->plugin;
@@ -140,8 +140,8 @@ TEST_F(VendorHabits, Trap03_ASecondAcceptIsAnErrorAndEveryConnectionHasAListener
     const auto first = listener->try_accept(device_handle);
     ASSERT_TRUE(first.is_ok() && first->has_value()) << connection;
     const auto second = listener->try_accept(device_handle);
-    EXPECT_EQ(second.status().code(), Code::kPlugin) << "what the original reads from freed memory";
-    EXPECT_EQ(second.status().native(), 12334);
+    EXPECT_EQ(second.status().code(), Code::kPlugin);
+    EXPECT_EQ(second.status().native(), 0) << "the original would read freed memory, and is not asked";
   }
 }
 

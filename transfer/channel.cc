@@ -251,7 +251,8 @@ void Channel::drain() {
     log(LogLevel::kError, late.to_string(), "; ", flight_record());
     abandoned_ = true;
   }
-  (void)comm_.abort();  // the first error has won already
+  // The first error has won already.
+  if (comm_.abort().code() == Code::kTimeout) abandoned_ = true;
   for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) give_back(fifo_.at(number).share);
   fifo_.fail_all();
   phase_ = Phase::kClosed;

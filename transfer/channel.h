@@ -10,7 +10,7 @@
 // Failure. The first error wins. From then on nothing is posted, tested or given back; the channel waits until the unpacker has
 // let go of the memory, deregisters and closes the comm so that the plugin lets go of it too, and only then is `closed`: whoever
 // reports the failure waits for that. The wait is bounded by `drain_limit`; past it the channel is `abandoned` to GPU copies that
-// may still be running.
+// may still be running. So it is to a plugin that does not return from closing the comm.
 #pragma once
 
 #include <array>
@@ -114,7 +114,7 @@ class Channel {
   const Status& status() const { return status_; }
   /// True when neither plugin nor unpacker touches the memory of any chunk, and none ever will.
   bool closed() const { return phase_ == Phase::kClosed; }
-  /// True when it was closed at the drain limit: copies of received data may still be running.
+  /// True when it was closed at the drain limit, or its plugin does not return: either may still touch the chunks' memory.
   bool abandoned() const { return abandoned_; }
 
   uint64_t in_flight() const { return closed() ? 0 : fifo_.held(); }

@@ -51,6 +51,32 @@ Result<std::vector<Comm>> until_all(size_t count, const HandshakeWait& wait, con
   return comms;
 }
 
+// A connect under way, which the plugin is told of when nobody asks for it any more. The plugin writes into the handle.
+class Connecting {
+ public:
+  Connecting(NetPlugin& plugin, int dev, const Handle& handle)
+      : plugin_(&plugin), dev_(dev), handle_(std::make_unique<Handle>(handle)) {}
+  Connecting(Connecting&&) = default;
+  ~Connecting() {
+    if (handle_ != nullptr && not_yet_) plugin_->give_up_connect(dev_, std::move(handle_));
+  }
+
+  Result<std::optional<Comm>> try_once() {
+    not_yet_ = false;
+    const auto comm = plugin_->try_connect(dev_, *handle_);
+    if (!comm.is_ok()) return comm.status();
+    not_yet_ = !comm->has_value();
+    if (not_yet_) return std::optional<Comm>();
+    return std::optional<Comm>(Comm(*plugin_, **comm));
+  }
+
+ private:
+  NetPlugin* plugin_;
+  int dev_;
+  std::unique_ptr<Handle> handle_;
+  bool not_yet_ = false;
+};
+
 }  // namespace
 
 Result<Listener> Listener::create(NetPlugin& plugin, int dev) {
@@ -94,13 +120,9 @@ Result<std::vector<Comm>> accept_all(std::span<Listener> listeners,
 
 Result<std::vector<Comm>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
                                       const HandshakeWait& wait) {
-  std::vector<Handle> scratch(handles.begin(), handles.end());
-  return until_all(handles.size(), wait, "connect", [&](size_t i) -> Result<std::optional<Comm>> {
-    const auto comm = plugin.try_connect(devices[i], scratch[i]);
-    if (!comm.is_ok()) return comm.status();
-    if (!comm->has_value()) return std::optional<Comm>();
-    return std::optional<Comm>(Comm(plugin, **comm));
-  });
+  std::vector<Connecting> connecting;
+  for (size_t i = 0; i < handles.size(); ++i) connecting.emplace_back(plugin, devices[i], handles[i]);
+  return until_all(handles.size(), wait, "connect", [&](size_t i) { return connecting[i].try_once(); });
 }
 
 Result<Comm> connect_comm(NetPlugin& plugin, int dev, const Handle& handle, const HandshakeWait& wait) {

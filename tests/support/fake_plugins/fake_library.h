@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/support/fake_plugins/fake_plugin.h"
+#include "tests/support/fake_plugins/vendor_threads.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tcpx::testing {
@@ -34,6 +35,8 @@ class FakeLibrary {
     if (handle_ != nullptr) ::dlclose(handle_);
   }
   FakeControl& control() const { return *symbol<FakeControl>(kFakeControlSymbol); }
+  /// Of the fake vendor_threads.
+  FakeThreads& threads() const { return *symbol<FakeThreads>(kFakeThreadsSymbol); }
   template <class T>
   T* symbol(const char* name) const {
     return static_cast<T*>(::dlsym(handle_, name));

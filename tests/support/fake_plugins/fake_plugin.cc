@@ -141,7 +141,8 @@ int accept(void* listen_comm, void** comm, NetDeviceHandle** recv_device_handle)
   if (FAKE_VENDOR && *static_cast<bool*>(listen_comm)) return 12334;  // seen from the original, which reads freed memory
   if (fake_control.null_comms-- > 0) return 0;
   *static_cast<bool*>(listen_comm) = true;
-  **recv_device_handle = NetDeviceHandle{1, 7, &device_side_handle, 24, 1};  // no look at either pointer, as in the original
+  // No look at the inner pointer, as in the original, which makes no queue without the outer one.
+  if (recv_device_handle != nullptr) **recv_device_handle = NetDeviceHandle{1, 7, &device_side_handle, 24, 1};
   *comm = &recv_comm;
   return 0;
 }

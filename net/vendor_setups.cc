@@ -1,0 +1,117 @@
+#include "net/vendor_setups.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "net/plugin_exit.h"
+#include "net/plugin_status.h"
+#include "net/vendor_sockets.h"
+
+namespace tcpx {
+namespace {
+
+// Where the plugin keeps its connect state in the caller's handle (google/nccl-plugin-gpudirecttcpx, 4b8ea7f: src/common.h,
+// tcpxHandle::connect_args).
+constexpr size_t kConnectStateOff = 80;
+
+bool has_begun(const Handle& handle) {
+  const void* state = nullptr;
+  std::memcpy(&state, handle.bytes.data() + kConnectStateOff, sizeof state);
+  return state != nullptr;
+}
+
+}  // namespace
+
+Status VendorSetups::may_connect(const Handle& handle) const {
+  return has_begun(handle) ? Status::ok() : closer_.room_for("connect");
+}
+
+void VendorSetups::listens(void* listen_comm, const Handle& handle) {
+  const MutexLock lock(mutex_);
+  listeners_.insert_or_assign(listen_comm, Listener{.handle = handle});
+}
+
+Status VendorSetups::may_accept(void* listen_comm) const {
+  const MutexLock lock(mutex_);
+  const auto known = listeners_.find(listen_comm);
+  if (known == listeners_.end() || known->second.stage < Stage::kAccepted) return Status::ok();
+  return plugin_refused(Code::kPlugin, "accept",
+                        concat("a listener of ", calls_.plugin, " takes one connection, and this one's accept has ended"));
+}
+
+void VendorSetups::accept_answered(void* listen_comm, int result, const void* recv_comm) {
+  const MutexLock lock(mutex_);
+  const auto known = listeners_.find(listen_comm);
+  if (known == listeners_.end()) return;
+  known->second.stage = result != abi::kNcclSuccess ? Stage::kFailed
+                        : recv_comm != nullptr      ? Stage::kAccepted
+                                                    : Stage::kAccepting;
+}
+
+void VendorSetups::connect_failed(const Handle& handle) {
+  close_forgotten(connected_sockets(handle));
+}
+
+void VendorSetups::give_up_connect(int dev, std::unique_ptr<Handle> handle) {
+  if (!has_begun(*handle)) return;
+  auto sockets = connected_sockets(*handle);
+  shut_down(sockets);
+  // Shared, because a std::function wants to copy what it holds.
+  closer_.keep("a connect", [this, dev, sockets = std::move(sockets), handle = std::shared_ptr<Handle>(std::move(handle))] {
+    void* comm = nullptr;
+    abi::NetDeviceHandle* no_device_handle = nullptr;
+    int result = 0;
+    {
+      const PluginCall marked(calls_.plugin, "connect");
+      result = calls_.connect(dev, handle->bytes.data(), &comm, &no_device_handle);
+    }
+    if (result == abi::kNcclSuccess && comm == nullptr) return false;
+    if (comm != nullptr) {
+      (void)close_send(comm);
+    } else {
+      close_forgotten(sockets);
+      connect_failed(*handle);
+    }
+    return true;
+  });
+}
+
+Status VendorSetups::close_listener(void* listen_comm) {
+  Listener listener;
+  {
+    const MutexLock lock(mutex_);
+    if (const auto known = listeners_.extract(listen_comm)) listener = known.mapped();
+  }
+  if (listener.stage == Stage::kFailed) close_forgotten(accepted_sockets(listener.handle));
+  if (listener.stage != Stage::kAccepting) return close("closeListen", calls_.close_listen, listen_comm);
+
+  auto sockets = shut_down_listener(listener.handle);
+  closer_.keep("an accept", [this, listen_comm, sockets = std::move(sockets)] {
+    void* comm = nullptr;
+    int result = 0;
+    {
+      const PluginCall marked(calls_.plugin, "accept");
+      result = calls_.accept(listen_comm, &comm, nullptr);  // nobody receives with it, so it needs no queue (5)
+    }
+    if (result == abi::kNcclSuccess && comm == nullptr) return false;
+    if (comm != nullptr) {
+      (void)close_recv(comm);
+    } else {
+      close_forgotten(sockets);
+    }
+    (void)close("closeListen", calls_.close_listen, listen_comm);
+    return true;
+  });
+  return Status::ok();
+}
+
+Status VendorSetups::close(const char* operation, int (*call)(void*), void* comm) {
+  return closer_.close(operation, [plugin = calls_.plugin, operation, call, comm] {
+    const PluginCall marked(plugin, operation);
+    const int result = call(comm);
+    return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(plugin, operation, result);
+  });
+}
+
+}  // namespace tcpx

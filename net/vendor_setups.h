@@ -1,0 +1,67 @@
+// How GPUDirect-TCPX is asked for connections, and rid of them, without harm to it: an accept is asked for until it has ended and
+// never again, a listener is closed only then, and nobody waits for ever for a close.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/mutex.h"
+#include "net/abi/nccl_net_common.h"
+#include "net/plugin_closer.h"
+
+namespace tcpx {
+
+/// Entries of the plugin's table, the same in each version of it.
+struct VendorCalls {
+  std::string plugin;
+  int (*connect)(int dev, void* handle, void** send_comm, abi::NetDeviceHandle** send_dev_comm) = nullptr;
+  int (*accept)(void* listen_comm, void** recv_comm, abi::NetDeviceHandle** recv_dev_comm) = nullptr;
+  int (*close_send)(void* send_comm) = nullptr;
+  int (*close_recv)(void* recv_comm) = nullptr;
+  int (*close_listen)(void* listen_comm) = nullptr;
+};
+
+/// What has to be known of each listener besides what the plugin knows. Thread-safe.
+class VendorSetups {
+ public:
+  explicit VendorSetups(VendorCalls calls) : calls_(std::move(calls)), closer_(calls_.plugin) {}
+
+  /// Before listen, and before the first connect with a handle. @return kExhausted
+  Status may_listen() const { return closer_.room_for("listen"); }
+  Status may_connect(const Handle& handle) const;
+  void listens(void* listen_comm, const Handle& handle);
+
+  /// Before each accept. @return kPlugin when this listener's accept has ended: the plugin would read freed memory (3)
+  Status may_accept(void* listen_comm) const;
+  /// After each: what it answered.
+  void accept_answered(void* listen_comm, int result, const void* recv_comm);
+  /// After each connect that failed: closes what of it can still be found.
+  static void connect_failed(const Handle& handle);
+
+  /// As NetPlugin::give_up_connect.
+  void give_up_connect(int dev, std::unique_ptr<Handle> handle);
+  /// Returns soon. A listener that is still accepting is closed when its accept has ended, and so is the comm that it makes.
+  Status close_listener(void* listen_comm);
+  /// @return kTimeout when the plugin does not return
+  Status close_send(void* comm) { return close("closeSend", calls_.close_send, comm); }
+  Status close_recv(void* comm) { return close("closeRecv", calls_.close_recv, comm); }
+
+  LeftBehind left_behind() const { return closer_.left_behind(); }
+
+ private:
+  enum class Stage { kFresh, kAccepting, kAccepted, kFailed };
+  struct Listener {
+    Handle handle;
+    Stage stage = Stage::kFresh;
+  };
+
+  Status close(const char* operation, int (*call)(void*), void* comm);
+
+  const VendorCalls calls_;
+  mutable Mutex mutex_;
+  std::map<const void*, Listener> listeners_ TCPX_GUARDED_BY(mutex_);
+  PluginCloser closer_;  // last, so that it asks nothing of what has gone
+};
+
+}  // namespace tcpx

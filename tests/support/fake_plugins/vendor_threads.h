@@ -1,0 +1,28 @@
+// What a test and the fake that connects as GPUDirect-TCPX does share: the library's exported `fake_threads`.
+#pragma once
+
+#include <atomic>
+
+namespace tcpx::testing {
+
+struct FakeThreads {
+  // Set by the test.
+  std::atomic<int> step_us{1000};                  ///< before each socket; 100 ms in the original
+  std::atomic<int> refused_retries{20000};         ///< 1 ms each, as in the original
+  std::atomic<bool> close_recv_hangs{false};       ///< until it is false again
+  std::atomic<bool> failed_connects_close{false};  ///< their sockets; the original leaves them open
+
+  // Seen by the plugin.
+  std::atomic<int> accept_threads{0};   ///< running
+  std::atomic<int> connect_threads{0};  ///< running
+  std::atomic<int> open_listeners{0};
+  std::atomic<int> open_comms{0};  ///< made and told, not yet closed
+  // What the original does not survive.
+  std::atomic<int> closed_while_accepting{0};
+  std::atomic<int> accepts_after_end{0};
+  std::atomic<int> connects_after_end{0};
+};
+
+inline constexpr char kFakeThreadsSymbol[] = "fake_threads";
+
+}  // namespace tcpx::testing

@@ -1,0 +1,234 @@
+// Set-ups of GPUDirect-TCPX that are given up or fail half-way, and closes that do not return: over a library that does both as
+// the original, with threads that nobody can stop and real sockets.
+#include "net/vendor_setups.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/socket_address.h"
+#include "base/socket_io.h"
+#include "base/unique_fd.h"
+#include "net/plugin_loader.h"
+#include "tests/support/expect_log.h"
+#include "tests/support/fake_plugins/fake_library.h"
+#include "tests/support/process_state.h"
+#include "tests/support/wait_until.h"
+#include "transfer/handshake.h"
+
+namespace tcpx {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::allow_log;
+using testing::FakeLibrary;
+using testing::FakeThreads;
+using testing::kTestDeadline;
+using testing::PluginDirectory;
+using testing::wait_until;
+
+class VendorSetupsTest : public ::testing::Test {
+ protected:
+  static HandshakeWait within(Duration duration) { return {.deadline = Deadline::after(duration)}; }
+
+  Listener listener() {
+    auto made = Listener::create(*plugin_, 0);
+    EXPECT_TRUE(made.is_ok()) << made.status().to_string();
+    return std::move(*made);
+  }
+  /// An accept that nobody came for. @return the handle that led to it
+  Handle abandoned_accept() {
+    Listener given_up = listener();
+    EXPECT_EQ(given_up.accept(device_handle_, within(milliseconds(20))).status().code(), Code::kTimeout);
+    return given_up.handle();
+  }
+  std::future<Result<Comm>> connecting(const Handle& handle, Duration duration) {
+    return std::async(std::launch::async,
+                      [this, handle, duration] { return connect_comm(*plugin_, 0, handle, within(duration)); });
+  }
+  /// A connection to one of a handle's two ports.
+  static UniqueFd client_of(const Handle& handle, size_t address_off) {
+    sockaddr_in address;
+    std::memcpy(&address, handle.bytes.data() + address_off, sizeof address);
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) fd.reset();
+    return fd;
+  }
+  bool all_has_ended() const {
+    return threads_.accept_threads == 0 && threads_.connect_threads == 0 && threads_.open_listeners == 0 &&
+           threads_.open_comms == 0 && plugin_->left_behind().set_ups == 0;
+  }
+  /// That nothing is left, and that nothing was done which the original would not have survived.
+  void expect_clean() {
+    EXPECT_TRUE(wait_until([&] { return all_has_ended(); }));
+    EXPECT_EQ(threads_.accept_threads, 0);
+    EXPECT_EQ(threads_.connect_threads, 0);
+    EXPECT_EQ(threads_.open_listeners, 0);
+    EXPECT_EQ(threads_.open_comms, 0);
+    EXPECT_EQ(threads_.closed_while_accepting, 0);
+    EXPECT_EQ(threads_.accepts_after_end, 0);
+    EXPECT_EQ(threads_.connects_after_end, 0);
+    EXPECT_EQ(testing::descriptor_count(), descriptors_);
+  }
+
+  PluginDirectory directory_;
+  const FakeLibrary library_{directory_.fresh_plugin("vendor_threads")};
+  FakeThreads& threads_ = library_.threads();
+  const std::shared_ptr<NetPlugin> plugin_ = PluginLoader::load({.path = directory_.file("vendor_threads.so")})->plugin;
+  const size_t descriptors_ = testing::descriptor_count();
+  DeviceHandleStorage device_handle_;
+};
+
+TEST_F(VendorSetupsTest, AConnectionIsMadeAndClosed) {
+  {
+    Listener end = listener();
+    auto sender = connecting(end.handle(), kTestDeadline);
+    auto receiver = end.accept(device_handle_, within(kTestDeadline));
+    ASSERT_TRUE(receiver.is_ok()) << receiver.status().to_string();
+    auto sent = sender.get();
+    ASSERT_TRUE(sent.is_ok()) << sent.status().to_string();
+    EXPECT_TRUE(end.close().is_ok());
+    EXPECT_EQ(threads_.open_comms, 2);
+    EXPECT_TRUE(receiver->close().is_ok());
+    EXPECT_TRUE(sent->close().is_ok());
+  }
+  EXPECT_EQ(plugin_->left_behind().closing_threads, 0u);
+  expect_clean();
+}
+
+TEST_F(VendorSetupsTest, A4_AListenerThatStillAcceptsIsClosedWhenItsAcceptHasEnded) {
+  allow_log("accept: GPUDirectTCPX_v7 answered ncclSystemError");
+  const TimePoint start = Clock::steady().now();
+  abandoned_accept();
+  EXPECT_LT(Clock::steady().now() - start, seconds(5)) << "nobody waits for it";
+  expect_clean();
+  EXPECT_TRUE(testing::logged("an accept was given up and is kept until it has ended, 1 of at most 256"));
+}
+
+TEST_F(VendorSetupsTest, A4_LateClientsOfAbandonedAcceptsNeverMeetANewConnection) {
+  allow_log("answered ncclSystemError");
+  threads_.refused_retries = 100;
+  std::vector<Handle> old;
+  for (int i = 0; i < 4; ++i) old.push_back(abandoned_accept());
+  {
+    std::vector<std::future<Result<Comm>>> late;
+    for (const Handle& handle : old) late.push_back(connecting(handle, seconds(5)));
+    Listener end = listener();
+    auto sender = connecting(end.handle(), kTestDeadline);
+    auto receiver = end.accept(device_handle_, within(kTestDeadline));
+    ASSERT_TRUE(receiver.is_ok()) << receiver.status().to_string();
+    auto sent = sender.get();
+    ASSERT_TRUE(sent.is_ok()) << sent.status().to_string();
+    for (auto& client : late) EXPECT_FALSE(client.get().is_ok());
+  }
+  expect_clean();
+}
+
+TEST_F(VendorSetupsTest, A4_ClientsThatVanishHalfWayLeaveNoSocketsAndNoThreads) {
+  allow_log("answered ncclSystemError");
+  for (int i = 0; i < 6; ++i) {
+    Listener end = listener();
+    auto accepting =
+        std::async(std::launch::async, [&] { return end.accept(device_handle_, within(milliseconds(200))).status(); });
+    UniqueFd control = client_of(end.handle(), 48), data;
+    ASSERT_TRUE(control);
+    int32_t state = 1;
+    ASSERT_EQ(::recv(control.get(), &state, sizeof state, MSG_WAITALL), static_cast<ssize_t>(sizeof state));
+    const int32_t words[] = {0, 1};  // well so far; this is the control connection
+    const size_t said = i % 3 == 0 ? 0 : sizeof words;
+    ASSERT_EQ(::send(control.get(), words, said, MSG_NOSIGNAL), static_cast<ssize_t>(said));
+    if (i % 3 == 2) data = client_of(end.handle(), 0);
+    // Some die, some hang.
+    if (i < 3) control.reset();
+    EXPECT_FALSE(accepting.get().is_ok());
+    ASSERT_TRUE(end.close().is_ok());
+  }
+  expect_clean();
+}
+
+TEST_F(VendorSetupsTest, A4_AConnectThatWasGivenUpIsAskedForUntilItHasEnded) {
+  allow_log("connect: GPUDirectTCPX_v7 answered ncclSystemError");
+  {
+    const Listener nobody_accepts = listener();
+    EXPECT_EQ(connecting(nobody_accepts.handle(), milliseconds(50)).get().status().code(), Code::kTimeout);
+    EXPECT_TRUE(wait_until([&] { return threads_.connect_threads == 0 && plugin_->left_behind().set_ups == 0; }))
+        << "although the other end is there";
+  }
+  expect_clean();
+}
+
+TEST_F(VendorSetupsTest, A4_AConnectAndAnAcceptThatAreGivenUpAtOnceEnd) {
+  allow_log("answered ncclSystemError");
+  threads_.refused_retries = 100;
+  threads_.failed_connects_close = true;  // a socket that its peer has reset is not found again
+  for (int i = 0; i < 10; ++i) {
+    // They are given up wherever they happen to be.
+    threads_.step_us = 500 * i;
+    Listener end = listener();
+    auto sender = connecting(end.handle(), milliseconds(2 * i));
+    (void)end.accept(device_handle_, within(milliseconds(2 * i)));
+    (void)sender.get();
+  }
+  expect_clean();
+}
+
+TEST_F(VendorSetupsTest, A4_OneThatFailedIsNotAskedForAgain) {
+  allow_log("answered ncclSystemError");
+  allow_log("takes one connection, and this one's accept has ended");
+  {
+    Listener end = listener();
+    auto accepting = std::async(std::launch::async, [&] { return end.accept(device_handle_, within(kTestDeadline)).status(); });
+    ASSERT_TRUE(client_of(end.handle(), 48)) << "and it goes at once";
+    EXPECT_EQ(accepting.get().code(), Code::kPeerGone);
+    EXPECT_EQ(end.try_accept(device_handle_).status().code(), Code::kPlugin);
+  }
+  expect_clean();
+}
+
+TEST_F(VendorSetupsTest, A7_ACloseThatNeverReturnsIsLeftBehindAndTold) {
+  allow_log("its thread is left behind");
+  allow_log("closeRecv: GPUDirectTCPX_v7 has returned after");
+  std::vector<Comm> receivers, senders;
+  for (int i = 0; i < 4; ++i) {
+    Listener end = listener();
+    auto sender = connecting(end.handle(), kTestDeadline);
+    receivers.push_back(std::move(end.accept(device_handle_, within(kTestDeadline)).value()));
+    senders.push_back(std::move(sender.get().value()));
+  }
+  threads_.close_recv_hangs = true;
+  const TimePoint start = Clock::steady().now();
+  for (Comm& comm : receivers) {
+    const Status closed = comm.close();
+    EXPECT_EQ(closed.code(), Code::kTimeout) << closed.to_string();
+    EXPECT_TRUE(comm.close().is_ok()) << "it is used up";
+  }
+  EXPECT_LT(Clock::steady().now() - start, seconds(8)) << "5 s for the first, 250 ms for each of the others";
+  EXPECT_EQ(plugin_->left_behind().closing_threads, 4u);
+  for (Comm& comm : senders) EXPECT_TRUE(comm.close().is_ok());
+  threads_.close_recv_hangs = false;
+  EXPECT_TRUE(wait_until([&] { return plugin_->left_behind().closing_threads == 0; }));
+  expect_clean();
+}
+
+TEST(VendorSetupsDeathTest, A7_TheProcessEndsAllTheSame) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const PluginDirectory directory;
+  const auto hang = [&] {
+    const FakeLibrary library(directory.fresh_plugin("vendor_threads"));
+    const auto plugin = PluginLoader::load({.path = directory.file("vendor_threads.so")})->plugin;
+    library.threads().close_recv_hangs = true;
+    const Code code = plugin->close(RecvComm{1}).code();
+    std::exit(code == Code::kTimeout ? 0 : 1);
+  };
+  EXPECT_EXIT(hang(), ::testing::ExitedWithCode(0), "closeRecv: GPUDirectTCPX_v7 has not returned after 5[0-9]+ ms");
+}
+
+}  // namespace
+}  // namespace tcpx
