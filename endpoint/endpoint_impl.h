@@ -116,7 +116,7 @@ class Endpoint::Impl {
     CurrentGpu gpu_;
   };
 
-  Impl(EndpointParts parts, const EndpointConfig& config);
+  Impl(EndpointParts parts, const EndpointConfig& config, uint64_t instance);
   Status start();
 
   // connections.cc

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "base/random.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -23,12 +24,6 @@ std::string range_text(const void* data, size_t bytes) {
 
 Status no_region(std::string_view operation, MemoryId id) {
   return Status(Code::kNotFound, std::string(operation), concat("no registered memory has the id ", static_cast<uint64_t>(id)));
-}
-
-std::mt19937_64 seeded() {
-  std::random_device device;
-  std::seed_seq seed{device(), device(), device(), device(), device(), device(), device(), device()};
-  return std::mt19937_64(seed);
 }
 
 }  // namespace
@@ -53,7 +48,7 @@ Status check_slot(const RemoteSlot& slot) {
   return Status::ok();
 }
 
-MemoryRegistry::MemoryRegistry(uint64_t instance) : instance_(instance), random_(seeded()) {}
+MemoryRegistry::MemoryRegistry(uint64_t instance) : instance_(instance) {}
 MemoryRegistry::~MemoryRegistry() = default;
 
 Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType type) {
@@ -154,8 +149,10 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   }
   auto* const first = static_cast<std::byte*>(const_cast<void*>(data));
   do {
-    slot.id = random_();
-  } while (slot.id == 0 || !adverts_.try_emplace(slot.id, Advert{conn, &entry, first, bytes}).second);
+    const Result<uint64_t> number = random_id();
+    if (!number.is_ok()) return number.status();
+    slot.id = *number;
+  } while (!adverts_.try_emplace(slot.id, Advert{conn, &entry, first, bytes}).second);
   entry.slots.emplace(key, slot.id);
   return slot;
 }

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <random>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -148,7 +147,6 @@ class MemoryRegistry {
   std::map<RangeKey, MemoryId> by_range_ TCPX_GUARDED_BY(mutex_);
   std::unordered_map<uint64_t, Advert> adverts_ TCPX_GUARDED_BY(mutex_);
   uint64_t last_id_ TCPX_GUARDED_BY(mutex_) = 0;
-  std::mt19937_64 random_ TCPX_GUARDED_BY(mutex_);
 };
 
 inline RegionUse::RegionUse(Entry& entry) : entry_(&entry) {

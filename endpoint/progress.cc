@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <random>
 #include <utility>
 
 #include "base/cpu_affinity.h"
@@ -15,6 +14,7 @@
 #include "base/log.h"
 #include "base/own_thread.h"
 #include "base/pci_device.h"
+#include "base/random.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/timespec.h"
@@ -33,13 +33,6 @@ constexpr std::chrono::milliseconds kLookWhenIdle{250};
 constexpr Duration kSpin = std::chrono::milliseconds(1);
 // What the last farewells may take.
 constexpr Duration kEnd = std::chrono::seconds(4);
-
-EndpointIdentity new_identity(int gpu_idx) {
-  std::random_device random;
-  uint64_t instance = 0;
-  while (instance == 0) instance = uint64_t{random()} << 32 | random();
-  return {.instance = instance, .gpu_idx = gpu_idx};
-}
 
 Status check(const EndpointConfig& config) {
   const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "create endpoint", std::move(why)); };
@@ -67,16 +60,18 @@ Endpoint::Impl::CurrentGpu::~CurrentGpu() {
 
 Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts parts, const EndpointConfig& config) {
   TCPX_RETURN_IF_ERROR(check(config));
-  std::unique_ptr<Impl> impl(new Impl(std::move(parts), config));
+  const auto instance = random_id();
+  if (!instance.is_ok()) return instance.status();
+  std::unique_ptr<Impl> impl(new Impl(std::move(parts), config, *instance));
   TCPX_RETURN_IF_ERROR(impl->start());
   return impl;
 }
 
-Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config)
+Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, uint64_t instance)
     : config_(config),
       parts_(std::move(parts)),
       cores_(config.num_cpus != 0 ? config.num_cpus : std::thread::hardware_concurrency()),
-      identity_(new_identity(config.gpu_idx)),
+      identity_{.instance = instance, .gpu_idx = config.gpu_idx},
       born_in_(count_forks()),
       budget_({.channels = static_cast<uint32_t>(parts_.devices.size())}),
       registry_(identity_.instance),

@@ -5,7 +5,9 @@
 #include <array>
 #include <atomic>
 #include <limits>
+#include <random>
 #include <set>
+#include <sstream>
 #include <string_view>
 #include <thread>
 #include <type_traits>
@@ -311,6 +313,31 @@ TEST_F(MemoryRegistryTest, ASlotSaysWhatItIs) {
     wrong.version = version;
     EXPECT_EQ(check_slot(wrong).code(), Code::kUnsupported) << version;
   }
+}
+
+/// The state word behind an output of std::mt19937_64, whose last steps can be undone.
+uint64_t state_behind(uint64_t x) {
+  x ^= x >> 43;
+  x ^= (x << 37) & 0xfff7eee000000000u;
+  uint64_t y = x;
+  for (int i = 0; i < 4; ++i) y = x ^ ((y << 17) & 0x71d67fffeda60000u);
+  uint64_t z = y;
+  for (int i = 0; i < 3; ++i) z = y ^ ((z >> 29) & 0x5555555555555555u);
+  return z;
+}
+
+// A slot grants access, so whoever has many must not be able to work out the next one.
+TEST_F(MemoryRegistryTest, B13_SlotIdsDoNotTellTheNext) {
+  std::vector<std::byte> memory(1000);
+  const MemoryId id = add(memory.data(), memory.size());
+  std::stringstream state;
+  for (size_t i = 0; i < std::mt19937_64::state_size; ++i) state << state_behind(advertise(id, memory.data() + i, 1).id) << ' ';
+  state << std::mt19937_64::state_size;
+  std::mt19937_64 guess;
+  state >> guess;
+  ASSERT_TRUE(static_cast<bool>(state));
+  for (size_t i = 0; i < 100; ++i)
+    EXPECT_NE(advertise(id, memory.data() + 400 + i, 1).id, guess()) << "the number of slot " << i << " could be foretold";
 }
 
 TEST_F(MemoryRegistryTest, TheSameRangeForTheSameConnectionGivesTheSameSlot) {

@@ -1,10 +1,8 @@
 #include "net/soft/connector.h"
 
-#include <sys/random.h>
-
 #include <array>
-#include <cerrno>
 
+#include "base/random.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 
@@ -21,9 +19,7 @@ Result<UniqueFd> connect_from(const std::optional<SocketAddress>& source, const 
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
                                              const std::optional<SocketAddress>& control_source) {
   Hello hello{.cookie = listener.cookie, .connection = 0, .socket_index = 0, .data_sockets = listener.data_sockets};
-  if (::getrandom(&hello.connection, sizeof hello.connection, 0) != static_cast<ssize_t>(sizeof hello.connection)) {
-    return system_error("choose a connection number", errno);
-  }
+  TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&hello.connection, 1))));
   std::vector<UniqueFd> sockets;
   for (uint32_t i = 0; i <= listener.data_sockets; ++i) {
     // The data interface may not reach the network of a control interface: control sockets then leave from ours, or as the kernel

@@ -1,6 +1,5 @@
 #include "net/soft/listener.h"
 
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 
@@ -62,9 +62,7 @@ Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address,
     if (!listening.is_ok()) return listening.status();
     control_fd = std::move(*listening);
   }
-  if (::getrandom(info.cookie.words, sizeof info.cookie.words, 0) != static_cast<ssize_t>(sizeof info.cookie.words)) {
-    return system_error("make a cookie", errno);
-  }
+  TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(info.cookie.words))));
   UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return system_error("create timer", errno);
   std::unique_ptr<Listener> listener(new Listener(info, std::move(io), std::move(*fd), std::move(control_fd), std::move(timer)));
