@@ -201,7 +201,7 @@ void Link::end_copy(Local& local, Status status) {
     if (local.phase == Phase::kReadOut) window_left(local) += window_cost(local.operation->bytes);
     if (local.phase == Phase::kReadOut && local.operation->kind == OperationKind::kSend) tell_cancelled(*local.operation, false);
     if (status.is_ok() && local.phase == Phase::kReadOut) status = status_;
-    if (status.is_ok()) deliver(std::move(local.notify), 0, false, 0);
+    if (status.is_ok() && local.ending.is_ok()) deliver(std::move(local.notify), 0, false, 0);
     return finish(local, std::move(status));
   }
   send_inline(local);
@@ -332,7 +332,7 @@ void Link::end_moved(std::unique_ptr<Job> job, bool received) {
     local.phase = Phase::kAnswer;
     return;
   }
-  if (received && job->status.is_ok()) deliver(std::move(local.notify), 0, false, 0);
+  if (received && job->status.is_ok() && local.ending.is_ok()) deliver(std::move(local.notify), 0, false, 0);
   finish(local, local.answered ? local.answer : job->status);
 }
 
