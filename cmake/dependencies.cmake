@@ -15,9 +15,6 @@ tcpx_header_only(tcpx_spdlog spdlog/spdlog.h libspdlog-dev)
 target_compile_definitions(tcpx_spdlog INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
 tcpx_header_only(tcpx_cli11 CLI/CLI.hpp libcli11-dev)
 tcpx_header_only(tcpx_json nlohmann/json.hpp nlohmann-json3-dev)
-# Where it lies depends on the release of the distribution.
-find_path(tcpx_queue_INCLUDE_DIR concurrentqueue.h PATH_SUFFIXES concurrentqueue/moodycamel concurrentqueue)
-tcpx_header_only(tcpx_queue concurrentqueue.h libconcurrentqueue-dev)
 
 set(ZLIB_USE_STATIC_LIBS ON)
 find_package(ZLIB QUIET)

@@ -67,6 +67,7 @@ std::shared_ptr<Endpoint::Impl::Front> Endpoint::Impl::add_link(LinkParts parts,
     Served& served = links_[front->id];
     served.link = std::make_unique<Link>(*shared_, front->id, std::move(parts), path);
     served.number = front->link;
+    front->face = served.link->face();
     served.unasked = unasked;
     watch(served, true);
     idle_ = false;

@@ -1,11 +1,9 @@
 // What is behind Endpoint: the thread that makes progress, the table of connections, and the calls that must not get in each
 // other's way.
 //
-// Operations reach the progress thread through a lock-free queue. Calls that change what it works on (a new connection, a region
-// that goes, statistics) take `progress_mutex_` for as long as a turn of it lasts; the thread steps aside for them.
+// Operations and notifications reach the progress thread through lock-free queues. Calls that change what it works on (a new
+// connection, a region that goes, statistics) take `progress_mutex_`, each in its turn, as the thread does.
 #pragma once
-
-#include <concurrentqueue.h>
 
 #include <atomic>
 #include <cstdint>
@@ -17,11 +15,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fair_mutex.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "endpoint/endpoint_parts.h"
 #include "endpoint/link.h"
 #include "endpoint/metadata.h"
+#include "endpoint/submission_queue.h"
 #include "transfer/backoff.h"
 #include "transfer/bootstrap.h"
 
@@ -67,6 +67,7 @@ class Endpoint::Impl {
   struct Front {
     ConnId id{};
     uint64_t link = 0;
+    std::shared_ptr<LinkFace> face;
     std::atomic<uint64_t> next_send{0}, next_recv{0};
   };
   /// One remote endpoint that `add_remote` knows.
@@ -99,13 +100,12 @@ class Endpoint::Impl {
     MemoryOps& memory_;
     std::optional<int> back_to_;
   };
-  /// A caller's thread in place of the progress thread, which sees that somebody waits and steps aside.
+  /// A caller's thread in place of the progress thread, between two turns of which every such caller gets in once.
   class TCPX_THREAD_ANNOTATION(scoped_lockable) Aside {
    public:
     explicit Aside(Impl& impl) TCPX_THREAD_ANNOTATION(acquire_capability(impl.progress_mutex_)) : impl_(impl), gpu_(impl) {
-      impl_.asides_.fetch_add(1);
       impl_.progress_mutex_.lock();
-      impl_.asides_.fetch_sub(1);
+      impl_.asides_.fetch_add(1);
     }
     ~Aside() TCPX_THREAD_ANNOTATION(release_capability()) { impl_.progress_mutex_.unlock(); }
     Aside(const Aside&) = delete;
@@ -136,6 +136,7 @@ class Endpoint::Impl {
   Status fill(Operation& operation, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
               const SubmitOptions& options);
   Status forget(const std::optional<Region>& region);
+  Status why_ended(ConnId conn);
   static Status check_notify(const NotifyMsg& message);
 
   // progress.cc
@@ -147,7 +148,7 @@ class Endpoint::Impl {
   bool needs_polling() TCPX_REQUIRES(progress_mutex_);
   uint64_t chunks_in_flight() TCPX_REQUIRES(progress_mutex_);
   void watch(Served& served, bool on) TCPX_REQUIRES(progress_mutex_);
-  void sleep(std::optional<Duration> longest);
+  void sleep(std::optional<Duration> longest, uint64_t asides);
   void wake();
   Duration spin() const;
 
@@ -160,7 +161,7 @@ class Endpoint::Impl {
   uint32_t inline_bytes_ = 0;
 
   std::unique_ptr<GpuOrder> gpu_order_;  // outlives the operations, whose marks and signals are its own
-  ChunkBudget budget_;  // of what all links send; used by whoever makes progress
+  ChunkBudget budget_;                   // of what all links send; used by whoever makes progress
   MemoryRegistry registry_;
   OperationTable operations_;
   NotifyInbox inbox_;
@@ -176,17 +177,17 @@ class Endpoint::Impl {
   std::map<std::string, std::shared_ptr<Remote>> remotes_ TCPX_GUARDED_BY(remotes_mutex_);
   std::map<ConnId, std::shared_ptr<Remote>> remote_of_ TCPX_GUARDED_BY(remotes_mutex_);
 
-  moodycamel::ConcurrentQueue<Operation*> submitted_;
+  SubmissionQueue<Operation> submitted_;         // popped with `progress_mutex_`
+  SubmissionQueue<Notification> notifications_;  // too; they belong to the queue
   std::atomic<bool> sleeping_{false};
-  std::atomic<bool> idle_{true};  // no links: nothing to look at now and then
-  std::atomic<uint32_t> asides_{0};
+  std::atomic<bool> idle_{true};            // no links: nothing to look at now and then
+  std::atomic<uint64_t> asides_{0};         // so far
   std::atomic<bool> stop_{false};           // waits of connections end
   std::atomic<bool> stop_progress_{false};  // so does the thread
   std::unique_ptr<BootstrapServer> server_;
   UniqueFd epoll_, event_;
-  Mutex progress_mutex_;
+  FairMutex progress_mutex_;
   std::map<ConnId, Served> links_ TCPX_GUARDED_BY(progress_mutex_);
-  std::vector<Operation*> taken_ TCPX_GUARDED_BY(progress_mutex_);  // reused
   uint64_t last_conn_ = 0, last_link_ = 0;
   TimePoint next_look_;
   std::thread thread_;

@@ -151,11 +151,18 @@ bool Link::progress_waiting() {
     if (found != local_.end() && found->second.phase == Phase::kWindow) start(found->second);
     advanced = true;
   }
+  advanced |= send_notifications();
+  return advanced;
+}
+
+bool Link::send_notifications() {
+  bool advanced = false;
   while (!notify_waits_.empty() && state_ == State::kOpen) {
-    const uint64_t cost = window_cost(notify_waits_.front().name.size() + notify_waits_.front().msg.size());
+    const NotifyMsg& message = notify_waits_.front()->message;
+    const uint64_t cost = window_cost(message.name.size() + message.msg.size());
     if (window_left_[static_cast<size_t>(Window::kRest)] < cost) break;
     window_left_[static_cast<size_t>(Window::kRest)] -= cost;
-    stream_->send(make_header(ControlType::kNotify), encode_notify(notify_waits_.front().name, notify_waits_.front().msg));
+    stream_->send(make_header(ControlType::kNotify), encode_notify(message.name, message.msg));
     notify_waits_.pop_front();
     advanced = true;
   }
@@ -284,7 +291,9 @@ void Link::cancel_all(const Status& why) {
 void Link::close() {
   if (state_ != State::kOpen) return;
   now_ = shared_.clock.now();
+  (void)send_notifications();  // those whose `notify` came before
   state_ = State::kClosing;
+  face_->ended = true;
   status_ = Status(Code::kCancelled, "close connection", "closed by this end");
   close_until_ = now_ + kFarewell;
   cancel_all(status_);
@@ -299,6 +308,7 @@ void Link::fail(Status reason) {
   const bool expected = state_ == State::kClosing || peer_closing_;
   if (state_ == State::kOpen) status_ = std::move(reason);
   state_ = State::kFailed;
+  face_->ended = true;
   log(expected ? LogLevel::kInfo : LogLevel::kWarning, "connection ", static_cast<uint64_t>(id_), " to ", peer_name_,
       " has ended: ", status_.to_string());
   if (stream_->status().is_ok()) (void)flush();

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -51,6 +52,30 @@ struct LinkShared {
   uint32_t inline_bytes = 0;
 };
 
+/// What callers see of a link without waiting for the thread that makes progress. They may keep it for longer than the link
+/// lives, and the other way round, so it is shared.
+struct LinkFace {
+  std::atomic<bool> ended{false};        ///< nothing new is taken
+  std::atomic<size_t> notifications{0};  ///< that have not left
+};
+
+/// A notification from `notify` until it leaves, which counts as long as it lives.
+struct Notification {
+  Notification(ConnId to, uint64_t number, NotifyMsg text, std::shared_ptr<LinkFace> link_face)
+      : conn(to), link(number), message(std::move(text)), face(std::move(link_face)) {
+    face->notifications.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~Notification() { face->notifications.fetch_sub(1, std::memory_order_relaxed); }
+  Notification(const Notification&) = delete;
+  Notification& operator=(const Notification&) = delete;
+
+  const ConnId conn;
+  const uint64_t link;  ///< which of the connection's links, when it is made anew
+  const NotifyMsg message;
+  const std::shared_ptr<LinkFace> face;
+  Notification* next_submitted = nullptr;
+};
+
 /// One thread at a time: the one that makes progress. The GPU must be current.
 class Link final : private ControlSink {
  public:
@@ -61,12 +86,12 @@ class Link final : private ControlSink {
   const EndpointIdentity& peer() const { return peer_; }
   const std::string& peer_host() const { return peer_host_; }
   int fd() const { return stream_->fd(); }
+  const std::shared_ptr<LinkFace>& face() const { return face_; }
 
   /// Takes over an operation of this connection, whichever state the link is in.
   void submit(Operation& operation);
-  /// Sends a notification. Not an operation: it leaves when the peer's window lets it.
-  /// @return the link's error; kExhausted when too many wait
-  Status notify(const NotifyMsg& message);
+  /// Sends a notification. Not an operation: it leaves when the peer's window lets it, or is dropped with the link.
+  void notify(std::unique_ptr<Notification> notification);
   /// Moves everything along. @return true when something advanced
   /// @param readable the control connection has something to read
   bool progress(bool readable);
@@ -147,6 +172,7 @@ class Link final : private ControlSink {
   bool progress_lanes();
   bool progress_copies();
   bool progress_waiting();
+  bool send_notifications();
   bool deliver_held();
   void advance_state();
   bool flush();
@@ -214,6 +240,7 @@ class Link final : private ControlSink {
   const std::string peer_host_, peer_name_, path_;
   std::unique_ptr<ControlStream> stream_;
   Lane send_lane_, recv_lane_;
+  const std::shared_ptr<LinkFace> face_ = std::make_shared<LinkFace>();
   State state_ = State::kOpen;
   Status status_;
   bool peer_closing_ = false, said_bye_ = false;
@@ -231,7 +258,7 @@ class Link final : private ControlSink {
   std::array<std::deque<uint64_t>, 2> window_waits_;  // kWindow, of each window
   std::deque<uint64_t> offer_waits_;                  // kWindow, too: the peer reads slowly
   std::vector<uint64_t> leaving_;                     // kLeaving
-  std::deque<NotifyMsg> notify_waits_;
+  std::deque<std::unique_ptr<Notification>> notify_waits_;
   /// Delivered here as soon as the inbox has room.
   struct HeldNotify {
     std::unique_ptr<NotifyMsg> message;

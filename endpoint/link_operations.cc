@@ -46,12 +46,8 @@ void Link::submit(Operation& operation) {
   gpu_waits_.push_back(number);
 }
 
-Status Link::notify(const NotifyMsg& message) {
-  if (!status_.is_ok()) return status_;
-  if (notify_waits_.size() >= kMaxNotifyWaits)
-    return Status(Code::kExhausted, "notify", concat(notify_waits_.size(), " notifications wait for the peer to take some"));
-  notify_waits_.push_back(message);
-  return Status::ok();
+void Link::notify(std::unique_ptr<Notification> notification) {
+  if (state_ == State::kOpen) notify_waits_.push_back(std::move(notification));
 }
 
 void Link::start(Local& local) {

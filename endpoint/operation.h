@@ -39,6 +39,7 @@ struct alignas(64) Operation {
   std::unique_ptr<NotifyMsg> notify;
   std::vector<std::unique_ptr<GpuMark>> after;  ///< memory is touched only when all are reached
   TimePoint submitted_at, deadline;
+  Operation* next_submitted = nullptr;  ///< of the queue it is submitted to
 
   /// The operation will fire `signal` at its end, and keep it until that has been polled. Caller's thread, at most once.
   void set_signal(std::unique_ptr<GpuSignal> signal);

@@ -23,7 +23,7 @@
 namespace tcpx {
 namespace {
 
-constexpr size_t kOperationsPerTurn = 256;
+constexpr int kSubmissionsPerTurn = 256;
 constexpr size_t kEventsPerTurn = 64;
 // How often links that nothing announces are looked at: deadlines, a peer that is gone.
 constexpr std::chrono::milliseconds kLookEvery{20};
@@ -131,7 +131,8 @@ Endpoint::Impl::~Impl() {
   if (acceptor_.joinable()) acceptor_.join();
   {
     const Aside aside(*this);
-    (void)take_submissions();
+    while (take_submissions()) {
+    }
     for (auto& [id, served] : links_) {
       served.link->close();
       served.removed = true;
@@ -152,7 +153,8 @@ Endpoint::Impl::~Impl() {
   if (thread_.joinable()) thread_.join();
   const Aside aside(*this);
   links_.clear();
-  (void)take_submissions();
+  while (take_submissions()) {
+  }
 }
 
 Status Endpoint::Impl::check_process() const {
@@ -173,13 +175,14 @@ void Endpoint::Impl::run() {
   TimePoint busy_until = Clock::steady().now();
   while (!stop_progress_) {
     bool advanced = false, polls = false, much = false;
+    uint64_t asides = 0;
     {
-      const MutexLock lock(progress_mutex_);
+      const FairLock lock(progress_mutex_);
+      asides = asides_.load();
       advanced = turn();
       polls = !advanced && needs_polling();
       much = polls && chunks_in_flight() >= Backoff::kMuchUnderWay;
     }
-    while (asides_.load() > 0) std::this_thread::yield();
     const TimePoint now = Clock::steady().now();
     if (advanced) {
       backoff.reset();
@@ -192,21 +195,24 @@ void Endpoint::Impl::run() {
           std::this_thread::yield();
           break;
         case Backoff::Step::kSleep:
-          sleep(backoff.pause(much));
+          sleep(backoff.pause(much), asides);
       }
     } else if (now >= busy_until) {
-      sleep(idle_.load() ? std::nullopt : std::optional<Duration>(operations_.outstanding() > 0 ? kLookEvery : kLookWhenIdle));
+      sleep(idle_.load() ? std::nullopt : std::optional<Duration>(operations_.outstanding() > 0 ? kLookEvery : kLookWhenIdle),
+            asides);
       busy_until = Clock::steady().now() + spin();
     }
   }
 }
 
 // Until something happens that is announced, or so long. Who submits looks at `sleeping_` after it has put its operation into the
-// queue, this looks at the queue after it has said that it sleeps: one of the two sees the other.
-void Endpoint::Impl::sleep(std::optional<Duration> longest) {
+// queue, this looks at the queue after it has said that it sleeps: one of the two sees the other. So with those who have been
+// aside since the last turn.
+// @param asides so far in that turn
+void Endpoint::Impl::sleep(std::optional<Duration> longest, uint64_t asides) {
   sleeping_.store(true, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (submitted_.size_approx() == 0 && !stop_progress_ && asides_.load() == 0) {
+  if (!submitted_.has_new() && !notifications_.has_new() && !stop_progress_ && asides_.load() == asides) {
     pollfd events{.fd = epoll_.get(), .events = POLLIN, .revents = 0};  // epoll_wait knows only whole milliseconds
     const timespec pause = to_timespec(longest.value_or(Duration::zero()));
     (void)::ppoll(&events, 1, longest ? &pause : nullptr, nullptr);
@@ -246,10 +252,12 @@ bool Endpoint::Impl::turn() {
 }
 
 bool Endpoint::Impl::take_submissions() {
-  taken_.resize(kOperationsPerTurn);
-  const size_t count = submitted_.try_dequeue_bulk(taken_.begin(), kOperationsPerTurn);
-  for (size_t i = 0; i < count; ++i) {
-    Operation& operation = *taken_[i];
+  bool any = false;
+  for (int i = 0; i < kSubmissionsPerTurn; ++i) {
+    Operation* const next = submitted_.pop();
+    if (next == nullptr) break;
+    any = true;
+    Operation& operation = *next;
     const auto found = links_.find(operation.conn);
     if (found == links_.end() || found->second.number != operation.link) {
       operations_.finish(operation, Status(Code::kPeerGone, std::string(name_of(operation.kind)),
@@ -262,7 +270,16 @@ bool Endpoint::Impl::take_submissions() {
     if (cancelled) found->second.link->take_cancel_requests();
     found->second.stirred = true;
   }
-  return count > 0;
+  for (int i = 0; i < kSubmissionsPerTurn; ++i) {
+    std::unique_ptr<Notification> next(notifications_.pop());
+    if (next == nullptr) break;
+    any = true;
+    const auto found = links_.find(next->conn);
+    if (found == links_.end() || found->second.number != next->link) continue;
+    found->second.link->notify(std::move(next));
+    found->second.stirred = true;
+  }
+  return any;
 }
 
 void Endpoint::Impl::take_events() {

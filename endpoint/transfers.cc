@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "endpoint/endpoint_impl.h"
+#include "endpoint/link_rules.h"
 
 namespace tcpx {
 namespace {
@@ -91,7 +92,7 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
   const OperationId id = operation.id;
   if (kind == OperationKind::kSend) operation.sequence = (*front)->next_send.fetch_add(1, std::memory_order_relaxed);
   if (kind == OperationKind::kRecv) operation.sequence = (*front)->next_recv.fetch_add(1, std::memory_order_relaxed);
-  submitted_.enqueue(&operation);
+  submitted_.push(operation);
   wake();
   return id;
 }
@@ -171,18 +172,21 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
   const auto front = find(conn);
   if (!front.is_ok()) return front.status();
   TCPX_RETURN_IF_ERROR(check_notify(message));
-  Status status(Code::kPeerGone, "notify", "the connection was closed");
-  {
-    const Aside aside(*this);
-    const auto found = links_.find(conn);
-    if (found != links_.end()) {
-      status = found->second.link->notify(message);
-      found->second.stirred = true;
-      (void)found->second.link->progress(false);
-    }
-  }
-  wake();  // what could not leave at once is the thread's
-  return status;
+  const std::shared_ptr<LinkFace>& face = (*front)->face;
+  if (face->ended) return why_ended(conn);
+  if (const size_t waiting = face->notifications.load(std::memory_order_relaxed); waiting >= kMaxNotifyWaits)
+    return Status(Code::kExhausted, "notify", concat(waiting, " notifications wait for the peer to take some"));
+  notifications_.push(*std::make_unique<Notification>(conn, (*front)->link, message, face).release());
+  wake();
+  if (!config_.progress_thread) (void)progress();
+  return Status::ok();
+}
+
+Status Endpoint::Impl::why_ended(ConnId conn) {
+  const Aside aside(*this);
+  const auto found = links_.find(conn);
+  if (found != links_.end() && !found->second.link->status().is_ok()) return found->second.link->status();
+  return Status(Code::kPeerGone, "notify", "the connection was closed");
 }
 
 std::vector<NotifyMsg> Endpoint::Impl::wait_notifs(Deadline deadline) {

@@ -46,9 +46,6 @@ has_header() {
   return 1
 }
 
-# Where it lies depends on the release of the distribution.
-has_queue() { has_header concurrentqueue/concurrentqueue.h || has_header concurrentqueue/moodycamel/concurrentqueue.h; }
-
 # The compiler alone is not enough: the libraries behind -fsanitize are a package of their own.
 can_fuzz() {
   has_command clang++ || return 1
@@ -74,7 +71,6 @@ need libspdlog-dev has_header spdlog/spdlog.h
 need libfmt-dev has_header fmt/core.h
 need libcli11-dev has_header CLI/CLI.hpp
 need nlohmann-json3-dev has_header nlohmann/json.hpp
-need libconcurrentqueue-dev has_queue
 need zlib1g-dev has_header zlib.h
 need libgtest-dev has_header gtest/gtest.h
 if $with_tests; then

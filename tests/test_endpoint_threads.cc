@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/process_state.h"
@@ -113,6 +116,60 @@ TEST(EndpointThreads, SubmitsRaceWithTheEndOfTheirConnection) {
     EXPECT_TRUE(b->remove_connection(at_b).is_ok());
   }
   EXPECT_EQ(a->stats().operations_outstanding, 0u);
+}
+
+// Sixteen threads that do nothing but call, and an operation whose deadline the progress thread has to look at.
+TEST(EndpointThreads, B5_SubmittersDoNotKeepProgressOut) {
+  const auto a = make_endpoint(), b = make_endpoint();
+  const ConnId conn = connect_pair(*a, *b).first;
+  Memory memory(*a, 4096);
+  const LocalRange range = memory.whole();
+  const std::vector<std::pair<const char*, std::function<void()>>> calls = {
+      {"notify", [&] { (void)a->notify(conn, {.name = "n", .msg = "12345678"}); }},
+      {"stats", [&] { (void)a->stats(); }},
+      {"flight_record", [&] { (void)a->flight_record(); }},
+      {"progress", [&] { (void)a->progress(); }},
+      {"advertise", [&] { (void)a->advertise(conn, range); }},
+      {"cancel", [&] { (void)a->cancel(OperationId{1}); }},
+      {"recv_async", [&] {
+         const auto id = a->recv_async(conn, {&range, 1});
+         if (id.is_ok()) (void)a->cancel(*id);
+         if (id.is_ok()) (void)a->wait(*id, kCallTime);
+       }}};
+  std::atomic<bool> over{false};
+  std::thread taker([&] {
+    while (!over) {
+      (void)b->get_notifs();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  for (const auto& [name, call] : calls) {
+    std::atomic<bool> stop{false};
+    std::atomic<int> called{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 16; ++i) {
+      threads.emplace_back([&, &call = call] {
+        for (; !stop; ++called) call();
+      });
+    }
+    EXPECT_TRUE(wait_until([&] { return called > 100; })) << name;
+    // It meets nobody, so its deadline ends it.
+    const auto id = a->recv_async(conn, {&range, 1}, {.timeout = std::chrono::milliseconds(300)});
+    ASSERT_TRUE(id.is_ok()) << name;
+    const TimePoint begin = Clock::steady().now();
+    const Status status = a->wait(*id, std::chrono::seconds(10));
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::steady().now() - begin);
+    stop = true;
+    for (std::thread& thread : threads) thread.join();
+    std::printf("%s: a deadline of 300 ms was kept after %d ms\n", name, static_cast<int>(took.count()));
+    EXPECT_EQ(status.code(), Code::kTimeout) << name;
+    EXPECT_NE(status.operation(), "wait") << name << ": still pending";
+    EXPECT_LT(took, std::chrono::seconds(5)) << name;
+    (void)a->cancel(*id);
+    (void)a->wait(*id, kCallTime);
+  }
+  over = true;
+  taker.join();
 }
 
 TEST(EndpointThreads, ManyPeersAtOnce) {

@@ -1,0 +1,69 @@
+// FairMutex: who waits gets it in the order of coming. With a Mutex, threads that come back at once may keep another one out for
+// as long as they like.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+#include "base/mutex.h"
+
+namespace tcpx {
+
+class TCPX_THREAD_ANNOTATION(capability("mutex")) FairMutex {
+ public:
+  FairMutex() = default;
+  FairMutex(const FairMutex&) = delete;
+  FairMutex& operator=(const FairMutex&) = delete;
+
+  void lock() TCPX_THREAD_ANNOTATION(acquire_capability()) {
+    std::unique_lock lock(mutex_);
+    if (!held_) {
+      held_ = true;
+      return;
+    }
+    Waiter self;
+    *end_ = &self;
+    end_ = &self.behind;
+    self.changed.wait(lock, [&self] { return self.has_turn; });
+  }
+
+  /// Hands it to the one who has waited for longest: nobody can come in between.
+  void unlock() TCPX_THREAD_ANNOTATION(release_capability()) {
+    const std::lock_guard lock(mutex_);
+    if (first_ == nullptr) {
+      held_ = false;
+      return;
+    }
+    Waiter& next = *first_;
+    first_ = next.behind;
+    if (first_ == nullptr) end_ = &first_;
+    next.has_turn = true;
+    next.changed.notify_one();  // with the lock held: without it the waiter could be gone by now
+  }
+
+ private:
+  /// On the stack of the thread that waits.
+  struct Waiter {
+    Waiter* behind = nullptr;
+    bool has_turn = false;
+    std::condition_variable changed;
+  };
+
+  std::mutex mutex_;  // held for some instructions
+  bool held_ = false;
+  Waiter* first_ = nullptr;
+  Waiter** end_ = &first_;  // where the next one is hung on
+};
+
+class TCPX_THREAD_ANNOTATION(scoped_lockable) FairLock {
+ public:
+  explicit FairLock(FairMutex& mutex) TCPX_THREAD_ANNOTATION(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
+  ~FairLock() TCPX_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
+  FairLock(const FairLock&) = delete;
+  FairLock& operator=(const FairLock&) = delete;
+
+ private:
+  FairMutex& mutex_;
+};
+
+}  // namespace tcpx

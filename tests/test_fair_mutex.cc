@@ -1,0 +1,55 @@
+#include "base/fair_mutex.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tests/support/wait_until.h"
+
+namespace tcpx {
+namespace {
+
+TEST(FairMutex, LetsOneInAtATime) {
+  FairMutex mutex;
+  int inside = 0, entered = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) {
+        const FairLock lock(mutex);
+        EXPECT_EQ(++inside, 1);
+        ++entered;
+        --inside;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(entered, 16000);
+}
+
+TEST(FairMutex, ThreadsThatComeBackAtOnceKeepNobodyOut) {
+  constexpr int kOthers = 8;
+  FairMutex mutex;
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> entered{0};
+  std::vector<std::thread> others;
+  for (int t = 0; t < kOthers; ++t) {
+    others.emplace_back([&] {
+      while (!stop) {
+        const FairLock lock(mutex);
+        entered.fetch_add(1, std::memory_order_relaxed);
+      }
+    });
+  }
+  EXPECT_TRUE(testing::wait_until([&] { return entered > 1000; }));
+  for (int i = 0; i < 100; ++i) {
+    const FairLock lock(mutex);
+  }
+  stop = true;
+  for (std::thread& other : others) other.join();
+}
+
+}  // namespace
+}  // namespace tcpx
