@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <utility>
 
 #include "base/mutex.h"
 
@@ -25,6 +26,12 @@ class TCPX_THREAD_ANNOTATION(capability("mutex")) FairMutex {
     *end_ = &self;
     end_ = &self.behind;
     self.changed.wait(lock, [&self] { return self.has_turn; });
+  }
+
+  /// Never waits. @return false: somebody has it
+  bool try_lock() TCPX_THREAD_ANNOTATION(try_acquire_capability(true)) {
+    const std::lock_guard lock(mutex_);
+    return !std::exchange(held_, true);
   }
 
   /// Hands it to the one who has waited for longest: nobody can come in between.

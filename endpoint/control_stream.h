@@ -72,7 +72,7 @@ class ControlStream {
   void fail(Status reason);
 
   /// Looks whether the peer's host still answers (endpoint/host_signs.h) and frees memory. Call it a few times a second. Fails
-  /// the stream with kPeerGone after `silence`, which must be at least 2 s because an idle host is asked once a second. A peer
+  /// the stream with kPeerGone after `silence`, which must be more than 3 s because an idle host is asked once a second. A peer
   /// whose process does not read is not dead: its host answers.
   void check_alive(Duration silence);
   /// Memory that buffers hold now.

@@ -138,6 +138,7 @@ class Endpoint::Impl {
   Status forget(const std::optional<Region>& region);
   Status why_ended(ConnId conn);
   static Status check_notify(const NotifyMsg& message);
+  void send_notifications(ConnId conn);
 
   // progress.cc
   void run();

@@ -25,8 +25,8 @@ std::optional<HostSigns> host_signs(int fd) {
 
 bool is_silent(const HostSigns& signs, Duration silence) {
   if (signs.since_ack <= silence || signs.since_data <= silence) return false;
-  if (signs.window_shut) return signs.probes >= 3;
-  return signs.probes + signs.retransmits >= 2;
+  if (signs.window_shut) return signs.probes >= 4;
+  return signs.probes >= 3 || signs.probes + signs.retransmits >= 4;
 }
 
 }  // namespace tcpx

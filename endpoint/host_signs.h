@@ -28,9 +28,11 @@ struct HostSigns {
 /// @return nullopt: the kernel does not tell (no TCP socket)
 std::optional<HostSigns> host_signs(int fd);
 
-/// True when nothing came for `silence` although the kernel has asked at least twice. Never true where it has not asked: silence
-/// alone proves nothing. With a shut window, where pauses between probes can be longer than `silence`, it must have asked three
-/// times, so that two probes and the pauses after them were in vain.
+/// True when nothing came for `silence` although the kernel has asked. Never true where it has not asked: silence alone proves
+/// nothing. It must have asked again when two seconds of silence were over, so that an outage of so long is survived, however the
+/// pauses fall: the third probe of an idle connection comes after 3 s, the fourth question with growing pauses after 15 times the
+/// first pause, which is 0.2 s at least.
+/// @param silence longer than 3 s, so that the answer to that question has had time to come
 bool is_silent(const HostSigns& signs, Duration silence);
 
 }  // namespace tcpx

@@ -33,8 +33,8 @@ inline constexpr size_t kMaxArrivedRanges = 1u << 22;
 inline constexpr Duration kGrace = std::chrono::seconds(5);
 /// What a connection that is closed may take to let transfers end that have begun.
 inline constexpr Duration kFarewell = std::chrono::seconds(2);
-/// A peer whose host has been silent for so long is gone; looked at so often.
-inline constexpr Duration kSilence = std::chrono::milliseconds(2300);
+/// A peer whose host has been silent for so long is gone (endpoint/host_signs.h); looked at so often.
+inline constexpr Duration kSilence = std::chrono::milliseconds(3300);
 inline constexpr Duration kLookAliveEvery = std::chrono::milliseconds(250);
 
 }  // namespace tcpx

@@ -177,9 +177,21 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
   if (const size_t waiting = face->notifications.load(std::memory_order_relaxed); waiting >= kMaxNotifyWaits)
     return Status(Code::kExhausted, "notify", concat(waiting, " notifications wait for the peer to take some"));
   notifications_.push(*std::make_unique<Notification>(conn, (*front)->link, message, face).release());
-  wake();
-  if (!config_.progress_thread) (void)progress();
+  send_notifications(conn);
   return Status::ok();
+}
+
+// At once when nobody makes progress just now, which saves waking the thread. What could not leave is the thread's.
+void Endpoint::Impl::send_notifications(ConnId conn) {
+  if (progress_mutex_.try_lock()) {
+    const CurrentGpu gpu(*this);
+    asides_.fetch_add(1);
+    (void)take_submissions();
+    const auto found = links_.find(conn);
+    if (found != links_.end()) (void)found->second.link->progress(false);
+    progress_mutex_.unlock();
+  }
+  wake();
 }
 
 Status Endpoint::Impl::why_ended(ConnId conn) {

@@ -18,20 +18,21 @@ namespace {
 using std::chrono::milliseconds;
 using testing::wait_until;
 
-constexpr milliseconds kSilence{2500};
-constexpr milliseconds kShort{2500}, kLong{2501};
+constexpr milliseconds kSilence{3300};
+constexpr milliseconds kShort{3300}, kLong{3301};
 
 TEST(HostSigns, SilenceAloneProvesNothing) {
   EXPECT_FALSE(is_silent({}, kSilence));
   EXPECT_FALSE(is_silent({.since_ack = milliseconds(1 << 30), .since_data = milliseconds(1 << 30)}, kSilence));
-  EXPECT_FALSE(is_silent({.since_ack = kLong, .since_data = kLong, .probes = 1}, kSilence));
+  EXPECT_FALSE(is_silent({.since_ack = kLong, .since_data = kLong, .probes = 2}, kSilence));
+  EXPECT_FALSE(is_silent({.since_ack = kLong, .since_data = kLong, .retransmits = 3}, kSilence));
 }
 
 TEST(HostSigns, UnansweredQuestionsAndSilenceDo) {
-  EXPECT_TRUE(is_silent({.since_ack = kLong, .since_data = kLong, .probes = 2}, kSilence));
-  EXPECT_TRUE(is_silent({.since_ack = kLong, .since_data = kLong, .retransmits = 2}, kSilence));
-  EXPECT_TRUE(is_silent({.since_ack = kLong, .since_data = kLong, .probes = 1, .retransmits = 1}, kSilence));
-  EXPECT_FALSE(is_silent({.since_ack = kShort, .since_data = kLong, .probes = 2}, kSilence));
+  EXPECT_TRUE(is_silent({.since_ack = kLong, .since_data = kLong, .probes = 3}, kSilence));
+  EXPECT_TRUE(is_silent({.since_ack = kLong, .since_data = kLong, .retransmits = 4}, kSilence));
+  EXPECT_TRUE(is_silent({.since_ack = kLong, .since_data = kLong, .probes = 1, .retransmits = 3}, kSilence));
+  EXPECT_FALSE(is_silent({.since_ack = kShort, .since_data = kLong, .probes = 3}, kSilence));
   EXPECT_FALSE(is_silent({.since_ack = kLong, .since_data = kShort, .retransmits = 9}, kSilence));
 }
 
@@ -41,8 +42,8 @@ TEST(HostSigns, AShutWindowNeedsMore) {
                      kSilence);
   };
   EXPECT_FALSE(shut(0, 20));
-  EXPECT_FALSE(shut(2, 20));
-  EXPECT_TRUE(shut(3, 0));
+  EXPECT_FALSE(shut(3, 20));
+  EXPECT_TRUE(shut(4, 0));
 }
 
 TEST(HostSigns, WhatIsNoTcpSocketSaysNothing) {
@@ -82,11 +83,11 @@ TEST(HostSigns, ALivingHostIsNeverTakenForDead) {
   ASSERT_TRUE(full.shut_window());
   EXPECT_FALSE(wait_until(
       [&] {
-        idle.stream.check_alive(std::chrono::seconds(2));
-        full.stream.check_alive(std::chrono::seconds(2));
+        idle.stream.check_alive(kSilence);
+        full.stream.check_alive(kSilence);
         return !idle.stream.status().is_ok() || !full.stream.status().is_ok();
       },
-      std::chrono::seconds(4)))
+      std::chrono::seconds(6)))
       << idle.stream.status().to_string() << " " << full.stream.status().to_string();
   // It was asked, and answered.
   const auto signs = host_signs(idle.stream.fd());
