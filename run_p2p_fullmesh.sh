@@ -67,10 +67,18 @@ given() {
   return 1
 }
 
-# A port of this host where nobody listens, so that two meshes can run side by side.
+# A port of this host where nobody listens, so that two meshes can run side by side: one of those that the user has opened for
+# listeners, where there are such. What is wrong with that wish, or a range that is used up, the program says.
 free_port() {
-  local port=$((20000 + $$ % 10000))
-  while (: </dev/tcp/127.0.0.1/"$port") 2>/dev/null; do port=$((port + 1)); done
+  local first=20000 count=10000 tried port=''
+  local opened=${UCCL_TCPX_PORT_RANGE:-${NCCL_GPUDIRECTTCPX_PORT_BEGIN:-}-${NCCL_GPUDIRECTTCPX_PORT_END:-}}
+  if [[ $opened =~ ^([0-9]{1,5})-([0-9]{1,5})$ ]] && ((10#${BASH_REMATCH[1]} <= 10#${BASH_REMATCH[2]})); then
+    first=$((10#${BASH_REMATCH[1]})) count=$((10#${BASH_REMATCH[2]} - first + 1))
+  fi
+  for ((tried = 0; tried < count; ++tried)); do
+    port=$((first + ($$ + tried) % count))
+    if ! (: </dev/tcp/127.0.0.1/"$port") 2>/dev/null; then break; fi
+  done
   echo "$port"
 }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/port_range.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -29,6 +30,13 @@ constexpr VariableInfo kTable[] = {
      "and those that UCCL_TCPX_LAUNCH_DEBUG asks for."},
     {Variable::kBootstrapPort, "UCCL_TCPX_BOOTSTRAP_PORT", VariableKind::kInteger, "", 1, 65535, 12345, "12345", "",
      "TCP port on which a server waits for the exchange of connection handles."},
+    {Variable::kPortRange, "UCCL_TCPX_PORT_RANGE", VariableKind::kPortRange, "", 1, 65535, 0, "", "",
+     "Ports for whatever listens: the exchange of connection handles, an Endpoint, control and data sockets of the software "
+     "plugin. Both ends are included, as in `50000-60000`; each listener takes a free one of them, at random. When unset, the "
+     "kernel picks one of `net.ipv4.ip_local_port_range`. When all are in use, listening fails with TCPX_E_EXHAUSTED. A port "
+     "that is given by number (`--port`, UCCL_TCPX_BOOTSTRAP_PORT, `EndpointConfig::port`) is taken even outside the range, with "
+     "a "
+     "notice. Sockets that connect are not concerned. GPUDirect-TCPX listens on ports of the kernel's, whatever stands here."},
     {Variable::kTimeoutMs, "UCCL_TCPX_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
      "A connection on which transfers wait and nothing advances for this long is given up. For the test programs also the deadline of "
      "every other step: bootstrap, connect, accept."},
@@ -122,6 +130,11 @@ constexpr VariableInfo kTable[] = {
      60'000'000, 1'000'000, "1000000", "",
      "GPUDirect-TCPX: how long an accept waits for the rules that steer its flows. The plugin's own default is 5 s, so it is set "
      "to this one before the plugin is initialised. Not used by the software plugin."},
+    {Variable::kPortBegin, "NCCL_GPUDIRECTTCPX_PORT_BEGIN", VariableKind::kInteger, "", 1, 65535, 0, "", "",
+     "With NCCL_GPUDIRECTTCPX_PORT_END, the same wish as UCCL_TCPX_PORT_RANGE, which goes first. Both or neither: one alone is "
+     "an error. GPUDirect-TCPX itself never reads the two."},
+    {Variable::kPortEnd, "NCCL_GPUDIRECTTCPX_PORT_END", VariableKind::kInteger, "", 1, 65535, 0, "", "",
+     "The last port of the range that NCCL_GPUDIRECTTCPX_PORT_BEGIN begins."},
 };
 
 // In the order of LauncherVariable.
@@ -209,6 +222,8 @@ Status environment_check(const VariableInfo& info, const std::string& value) {
       return integer_of(info, value).status();
     case VariableKind::kChoice:
       return choice_of(info, value).status();
+    case VariableKind::kPortRange:
+      return parse_port_range(value) ? Status::ok() : bad_value(info, value, "two ports as in 50000-60000, from 1 to 65535");
   }
   return Status::ok();
 }

@@ -22,6 +22,7 @@ enum class Variable {
   kDebug,
   kLogLevel,
   kBootstrapPort,
+  kPortRange,
   kTimeoutMs,
   kNumChannels,
   kRecvWindow,
@@ -49,9 +50,11 @@ enum class Variable {
   kDynamicChunkSize,
   kUnixClientPrefix,
   kFlowSteeringWaitUs,
+  kPortBegin,
+  kPortEnd,
 };
 
-enum class VariableKind { kText, kInteger, kChoice };
+enum class VariableKind { kText, kInteger, kChoice, kPortRange };
 
 struct VariableInfo {
   Variable id;

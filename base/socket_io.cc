@@ -2,11 +2,14 @@
 
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/random.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "base/fork.h"
+#include "base/log.h"
+#include "base/port_range.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -59,14 +62,7 @@ Status move_all(int fd, size_t size, short events, Deadline deadline, const char
   return Status::ok();
 }
 
-}  // namespace
-
-Status system_error(std::string operation, int error_number) {
-  return Status(is_peer_loss(error_number) ? Code::kPeerGone : Code::kSystem, std::move(operation), std::strerror(error_number),
-                Domain::kErrno, error_number);
-}
-
-Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog) {
+Result<UniqueFd> listen_at(const SocketAddress& address, int backlog) {
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return system_error("create socket", errno);
   drop_in_child(fd.get());
@@ -78,6 +74,44 @@ Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog) {
   }
   if (::bind(fd.get(), address.get(), address.length()) != 0) return system_error(concat("bind ", address.to_string()), errno);
   if (::listen(fd.get(), backlog) != 0) return system_error(concat("listen on ", address.to_string()), errno);
+  return fd;
+}
+
+bool is_taken(const Status& status) {
+  return status.native() == EADDRINUSE || status.native() == EACCES;
+}
+
+// Processes that start together, and the listeners of one, begin at different places, or each would meet all that came before it.
+// Of two that bind the same port only one can listen: the other goes on with a new socket, as after a bind that fails.
+Result<UniqueFd> listen_within(const ListeningPorts& ports, const SocketAddress& address, int backlog) {
+  const uint32_t count = ports.range.count();
+  uint32_t start = 0;
+  if (::getrandom(&start, sizeof start, 0) != static_cast<ssize_t>(sizeof start)) return system_error("choose a port", errno);
+  Status refusal;
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto port = static_cast<uint16_t>(ports.range.first + (uint64_t{start} + i) % count);
+    auto fd = listen_at(address.with_port(port), backlog);
+    if (fd.is_ok() || !is_taken(fd.status())) return fd;
+    refusal = fd.status();
+  }
+  return Status(Code::kExhausted, concat("listen on ", address.host()),
+                concat("none of the ", count, " ports of ", ports.wish, " is free; the last refusal: ", refusal.detail()));
+}
+
+}  // namespace
+
+Status system_error(std::string operation, int error_number) {
+  return Status(is_peer_loss(error_number) ? Code::kPeerGone : Code::kSystem, std::move(operation), std::strerror(error_number),
+                Domain::kErrno, error_number);
+}
+
+Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog) {
+  const auto ports = listening_ports();
+  if (!ports.is_ok()) return ports.status();
+  if (address.port() == 0 && ports->has_value()) return listen_within(**ports, address, backlog);
+  auto fd = listen_at(address, backlog);
+  if (fd.is_ok() && ports->has_value() && !(*ports)->range.contains(address.port()))
+    log(LogLevel::kNotice, "listens on ", address.to_string(), " as asked, which is outside ", (*ports)->wish);
   return fd;
 }
 

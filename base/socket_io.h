@@ -17,7 +17,9 @@ namespace tcpx {
 /// Status for the current errno of a failed system call.
 Status system_error(std::string operation, int error_number);
 
-/// Listening socket on `address` (port 0: any free one). An IPv6 wildcard also takes IPv4.
+/// Listening socket on `address`. An IPv6 wildcard also takes IPv4. Port 0: any free one of those that the user has opened
+/// (base/port_range.h), else of the kernel's. A port that is named is taken even when it is none of them, with a notice.
+/// @return kBadConfig when the variables that open ports are malformed; kExhausted when none of the opened ports is free
 Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog);
 /// Takes a connection that waits. Without one the result is empty and errno says why, as accept(2) does.
 UniqueFd accept_tcp(int listener);

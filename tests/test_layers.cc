@@ -79,8 +79,20 @@ std::pair<std::string_view, std::string_view> directive_of(std::string_view line
   return {line.substr(0, end), trim(line.substr(end))};
 }
 
+bool in_word(char c) {
+  return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
+}
+
+/// Of its own, where the user's range of ports would not hold.
+bool makes_listener(std::string_view line) {
+  constexpr std::string_view kCall = "::listen(";
+  for (size_t at = line.find(kCall); at != line.npos; at = line.find(kCall, at + 1)) {
+    if (at == 0 || !in_word(line[at - 1])) return true;
+  }
+  return false;
+}
+
 bool reads_environment(std::string_view line) {
-  const auto in_word = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
   for (size_t i = 0; i < line.size();) {
     size_t end = i;
     while (end < line.size() && in_word(line[end])) ++end;
@@ -107,6 +119,8 @@ std::vector<std::string> violations(const std::string& path, std::string_view te
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto wrong = [&](const std::string& what) { found.push_back(path + ":" + std::to_string(i + 1) + ": " + what); };
     if (path != "base/environment.cc" && reads_environment(lines[i])) wrong("reads the environment");
+
+    if (path != "base/socket_io.cc" && !path.starts_with("tests/") && makes_listener(lines[i])) wrong("listens by itself");
 
     const auto [name, operand] = directive_of(lines[i]);
     pragma_once = pragma_once || (name == "pragma" && operand == "once");
@@ -225,6 +239,14 @@ TEST(LayerChecker, EnvironmentReadsAreFoundOutsideOneFile) {
   expect_found("net/x.cc", "char c = '\"'; auto read = &getenv;\n", "reads the environment");
   expect_clean("net/x.cc",
                "// getenv is not called\n/* nor\n getenv here */ int x;\nconst char* y = \"getenv(\";\nsetenv(a, b, 1);\n");
+}
+
+TEST(LayerChecker, ListenersComeFromOneFile) {
+  const std::string listens = "if (::listen(fd, 1) != 0) return;\n";
+  expect_clean("base/socket_io.cc", listens);
+  expect_clean("tests/x.cc", listens);
+  expect_found("net/soft/x.cc", listens, "x.cc:1: listens by itself");
+  expect_clean("bench/x.cc", "Result<Handle> PluginEnd::listen() {\nplugin.listen(0, handle);\n// ::listen(\n");
 }
 
 TEST(LayerChecker, HeadersNeedPragmaOnce) {

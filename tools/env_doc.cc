@@ -21,6 +21,8 @@ std::string values_of(const VariableInfo& info) {
       for (const char* c = info.choices; *c != '\0'; ++c) values.append(*c == '|' ? ", " : std::string(1, *c));
       return values;
     }
+    case VariableKind::kPortRange:
+      return "FIRST-LAST";
   }
   return "";
 }
