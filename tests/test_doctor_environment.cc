@@ -138,6 +138,28 @@ TEST_F(DoctorEnvironment, AChunkFitsIntoOnePiecePerSocket) {
   EXPECT_EQ(finding_of(check(), "chunk_bytes").mend, "export UCCL_TCPX_CHUNK_BYTES=2097152");
 }
 
+TEST_F(DoctorEnvironment, PortRangesAreReadAndNotUnset) {
+  here_.variable("NCCL_GPUDIRECTTCPX_PORT_BEGIN", "50000").variable("NCCL_GPUDIRECTTCPX_PORT_END", "60000");
+  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
+  EXPECT_EQ(environment_block(here_.machine()).find("unset"), std::string::npos) << environment_block(here_.machine());
+  here_.variable("UCCL_TCPX_PORT_RANGE", "50000-50999");
+  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
+}
+
+TEST_F(DoctorEnvironment, PortRangesThatAreNoneFail) {
+  for (const char* bad : {"60000-50000", "0-10", "99999", "many"}) {
+    MadeUpMachine machine;
+    machine.variable("UCCL_TCPX_PORT_RANGE", bad);
+    EXPECT_EQ(finding_of(check_environment(machine.machine()), "value[UCCL_TCPX_PORT_RANGE]").verdict, Verdict::kFail) << bad;
+  }
+  here_.variable("NCCL_GPUDIRECTTCPX_PORT_BEGIN", "60000");
+  EXPECT_EQ(verdict_of("port_range"), Verdict::kFail);
+  here_.variable("NCCL_GPUDIRECTTCPX_PORT_END", "50000");
+  EXPECT_EQ(verdict_of("port_range"), Verdict::kFail);
+  here_.variable("UCCL_TCPX_PORT_RANGE", "50000-60000");  // it goes first
+  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
+}
+
 TEST_F(DoctorEnvironment, TheBlockSetsWhatAnA3MachineNeeds) {
   here_.directory("/run/tcpx")
       .file("/proc/net/route", "Iface\tDestination\tGateway\neth0\t00000000\t0100000A\neth0\t0000000A\t0");

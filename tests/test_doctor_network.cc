@@ -130,6 +130,31 @@ TEST_F(DoctorNetwork, TheKernelHasEnoughPortsToGive) {
   EXPECT_EQ(finding_of(check_network(bare.machine(), source_, ""), "local_ports").verdict, Verdict::kNotApplicable);
 }
 
+TEST_F(DoctorNetwork, ThePortRangeIsTried) {
+  here_.variable("UCCL_TCPX_PORT_RANGE", "20000-20199").variable("UCCL_TCPX_BOOTSTRAP_PORT", "20000");
+  for (const char* check : {"ports[20000-20199]", "port_range", "bootstrap_in_range"})
+    EXPECT_EQ(finding(check).verdict, Verdict::kOk) << check;
+  for (uint16_t port = 20000; port < 20200; ++port) source_.bind_errors[port] = EADDRINUSE;
+  EXPECT_EQ(finding("ports[20000-20199]").verdict, Verdict::kFail);
+}
+
+TEST_F(DoctorNetwork, ThePlugInsVariablesNameThePortRange) {
+  here_.variable("NCCL_GPUDIRECTTCPX_PORT_BEGIN", "20000").variable("NCCL_GPUDIRECTTCPX_PORT_END", "20019");
+  EXPECT_EQ(finding("port_range").verdict, Verdict::kWarn);  // too few
+  EXPECT_EQ(finding("bootstrap_in_range").verdict, Verdict::kWarn);
+  EXPECT_TRUE(finding("bootstrap_in_range").mend.starts_with("export UCCL_TCPX_BOOTSTRAP_PORT=20000 "));
+}
+
+TEST_F(DoctorNetwork, ThePortRangeDoesNotHoldForTheVendorsPlugin) {
+  here_.variable("UCCL_TCPX_PORT_RANGE", "50000-60000");
+  EXPECT_FALSE(has(check(), "vendor_ports"));
+  here_.directory("/run/tcpx");
+  EXPECT_EQ(finding("vendor_ports").verdict, Verdict::kWarn);
+  EXPECT_EQ(finding("vendor_ports").mend, "sysctl -w net.ipv4.ip_local_port_range='50000 60000'");
+  here_.file("/proc/sys/net/ipv4/ip_local_port_range", "50000\t60000");
+  EXPECT_EQ(finding("vendor_ports").verdict, Verdict::kOk);
+}
+
 TEST_F(DoctorNetwork, ThePortOfServersIsGivenToNobodyElse) {
   here_.file("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535").file("/proc/sys/net/ipv4/ip_local_reserved_ports", "8080");
   EXPECT_EQ(finding("bootstrap_reserved").verdict, Verdict::kWarn);
@@ -258,9 +283,26 @@ TEST_F(DoctorNetwork, WhereTheUsualPortsAreOpenThePluginsAreTakenThere) {
   source_.commands["iptables-save"] =
       says("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -m multiport --dports 12345,50000:60000 -j ACCEPT\nCOMMIT\n");
   EXPECT_EQ(finding("firewall[iptables]").found, "TCP to 32768-49999 is kept out by iptables INPUT: policy drop");
+  EXPECT_TRUE(finding("firewall[iptables]").mend.starts_with("export UCCL_TCPX_PORT_RANGE=50000-60000 "));
+  here_.variable("UCCL_TCPX_PORT_RANGE", "50000-60000");
+  EXPECT_EQ(finding("firewall[iptables]").verdict, Verdict::kOk);
+  here_.directory("/run/tcpx");  // GPUDirect-TCPX reads no such variable
+  EXPECT_EQ(finding("firewall[iptables]").verdict, Verdict::kFail);
   EXPECT_TRUE(finding("firewall[iptables]").mend.starts_with("sysctl -w net.ipv4.ip_local_port_range='50000 60000'"));
   here_.file("/proc/sys/net/ipv4/ip_local_port_range", "50000\t60000");
   EXPECT_EQ(finding("firewall[iptables]").verdict, Verdict::kOk);
+}
+
+TEST_F(DoctorNetwork, AFirewallIsAskedForThePortRange) {
+  here_.variable("UCCL_TCPX_PORT_RANGE", "20000-20999").variable("UCCL_TCPX_BOOTSTRAP_PORT", "20500");
+  source_.commands["iptables-save"] =
+      says("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -m multiport --dports 12345,50000:60000 -j ACCEPT\nCOMMIT\n");
+  const Finding finding = this->finding("firewall[iptables]", kPeer);
+  EXPECT_EQ(finding.verdict, Verdict::kFail);
+  EXPECT_EQ(finding.mend, "iptables -I INPUT -s 10.0.1.9 -p tcp -m multiport --dports 20000:20999 -j ACCEPT");
+  here_.directory("/run/tcpx");
+  EXPECT_EQ(this->finding("firewall[iptables]", kPeer).mend,
+            "iptables -I INPUT -s 10.0.1.9 -p tcp -m multiport --dports 20000:20999,32768:60999 -j ACCEPT");
 }
 
 TEST_F(DoctorNetwork, WhatBothProgramsShowIsReportedOnce) {

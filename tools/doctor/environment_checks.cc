@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/port_range.h"
 #include "base/text.h"
 #include "net/vendor_plugin.h"
 #include "tools/doctor/interfaces.h"
@@ -246,6 +247,19 @@ void check_sizes(const Machine& machine, const Expectation& expected, Findings& 
   }
 }
 
+/// What no value alone shows: half a range, or one that ends before it begins.
+void check_ports(const Machine& machine, Findings& findings) {
+  const auto value_of = [&](Variable id) { return machine.variable(id).value_or(""); };
+  for (const Variable id : {Variable::kPortRange, Variable::kPortBegin, Variable::kPortEnd}) {
+    if (!environment_check(environment_info(id), value_of(id)).is_ok()) return;  // said already
+  }
+  const auto opened = listening_ports(value_of);
+  if (opened.is_ok()) return;
+  findings.push_back(fail("port_range", opened.status().detail(), "Whatever listens ends with this error instead of guessing.",
+                          concat("export ", environment_info(Variable::kPortRange).name,
+                                 "=50000-60000   # the range that your firewall has open; it goes first")));
+}
+
 }  // namespace
 
 Findings check_environment(const Machine& machine) {
@@ -254,6 +268,7 @@ Findings check_environment(const Machine& machine) {
   check_names(machine, findings);
   check_interfaces(machine, findings);
   check_sizes(machine, expected_path(machine), findings);
+  check_ports(machine, findings);
   return findings;
 }
 

@@ -37,12 +37,11 @@ std::string let_in_nft(const NetworkFacts& facts, const std::string& chain) {
                            : !facts.data.empty() ? concat("iifname { ", names_of(facts.data), " } ")
                                                  : "";
   return concat("nft insert rule ", chain.substr(std::min(chain.find(' ') + 1, chain.size())), " ", from, "tcp dport { ",
-                facts.ports.bootstrap, ", ", text_of(facts.ports.data), " } accept");
+                text_of(facts.ports.all()), " } accept");
 }
 
 std::string let_in_iptables(const NetworkFacts& facts) {
-  const std::string rest =
-      concat("-p tcp -m multiport --dports ", facts.ports.bootstrap, ",", text_of(facts.ports.data, ':'), " -j ACCEPT");
+  const std::string rest = concat("-p tcp -m multiport --dports ", text_of(facts.ports.all(), ':', ","), " -j ACCEPT");
   if (!facts.peer.empty()) return concat("iptables -I INPUT -s ", facts.peer, " ", rest);
   std::string commands;
   for (const NetworkInterface& interface : facts.data) {
@@ -51,20 +50,29 @@ std::string let_in_iptables(const NetworkFacts& facts) {
   return commands.empty() ? concat("iptables -I INPUT ", rest) : commands;
 }
 
+/// For a firewall that has the usual ports open: has listeners keep to them. GPUDirect-TCPX can be told by the kernel alone.
+std::string take_usual_ports(const NetworkFacts& facts) {
+  return facts.expected.vendor_path
+             ? concat("sysctl -w net.ipv4.ip_local_port_range='", text_of(kUsualPorts, ' '), "'   # these are let in already")
+             : concat("export ", environment_info(Variable::kPortRange).name, "=", text_of(kUsualPorts),
+                      "   # these are let in already");
+}
+
 Finding judge(const std::string& check, const Firewall& firewall, const NetworkFacts& facts, bool is_nft) {
   std::vector<PortVerdict> verdicts = passage_of(firewall, {facts.ports.bootstrap, facts.ports.bootstrap});
-  const std::vector<PortVerdict> data = passage_of(firewall, facts.ports.data);
   const bool bootstrap_open = verdicts.front().passage == Passage::kOpen;
-  verdicts.insert(verdicts.end(), data.begin(), data.end());
+  for (const PortRange& range : facts.ports.data) {
+    const std::vector<PortVerdict> data = passage_of(firewall, range);
+    verdicts.insert(verdicts.end(), data.begin(), data.end());
+  }
   const auto worst = std::max_element(verdicts.begin(), verdicts.end(),
                                       [](const PortVerdict& a, const PortVerdict& b) { return a.passage < b.passage; });
   if (worst->passage == Passage::kOpen) {
-    return ok(check, concat("lets in TCP to ", facts.ports.bootstrap, " and ", text_of(facts.ports.data)));
+    return ok(check, concat("lets in TCP to ", text_of(facts.ports.all())));
   }
   const std::vector<PortVerdict> usual = passage_of(firewall, kUsualPorts);
   const bool usual_open = usual.size() == 1 && usual.front().passage == Passage::kOpen;
-  const std::string mend = bootstrap_open && usual_open ? concat("sysctl -w net.ipv4.ip_local_port_range='",
-                                                                 text_of(kUsualPorts, ' '), "'   # these are let in already")
+  const std::string mend = bootstrap_open && usual_open ? take_usual_ports(facts)
                            : is_nft                     ? let_in_nft(facts, worst->chain)
                                                         : let_in_iptables(facts);
   if (worst->passage == Passage::kBlocked) {

@@ -10,16 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/port_range.h"
 #include "tcpx/status.h"
 
 namespace tcpx::doctor {
 
-/// Inclusive.
-struct PortRange {
-  uint16_t first = 0;
-  uint16_t last = 65535;
-  bool operator==(const PortRange&) const = default;
-};
 using PortRanges = std::vector<PortRange>;
 
 enum class RuleAction { kNothing, kAccept, kBlock, kJump, kGoto, kReturn };

@@ -61,25 +61,62 @@ uint16_t bootstrap_port(const Machine& machine) {
   return good ? port : static_cast<uint16_t>(info.default_integer);  // malformed ones are the environment group's
 }
 
+/// In order; those that meet become one.
+PortRanges joined(PortRanges ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](const PortRange& a, const PortRange& b) { return a.first < b.first; });
+  PortRanges apart;
+  for (const PortRange& range : ranges) {
+    if (!apart.empty() && range.first <= apart.back().last + 1u) {
+      apart.back().last = std::max(apart.back().last, range.last);
+    } else {
+      apart.push_back(range);
+    }
+  }
+  return apart;
+}
+
+PortNeeds port_needs(const Machine& machine, bool vendor_path) {
+  PortNeeds ports;
+  ports.bootstrap = bootstrap_port(machine);
+  ports.kernel = read_range(machine.files.read("/proc/sys/net/ipv4/ip_local_port_range")).value_or(kDefaultLocalPorts);
+  const auto opened = listening_ports([&](Variable id) { return machine.variable(id).value_or(""); });
+  if (opened.is_ok()) ports.opened = *opened;  // malformed ones are the environment group's
+  if (!ports.opened || vendor_path) ports.data.push_back(ports.kernel);
+  if (ports.opened) ports.data.push_back(ports.opened->range);
+  ports.data = joined(ports.data);
+  return ports;
+}
+
 }  // namespace
 
 NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInterface>& all, const std::string& peer) {
   const std::string pattern = machine.variable(Variable::kSocketIfname).value_or("");
-  NetworkFacts facts{
-      .expected = expected_path(machine),
-      .ports = {.bootstrap = bootstrap_port(machine),
-                .data = read_range(machine.files.read("/proc/sys/net/ipv4/ip_local_port_range")).value_or(kDefaultLocalPorts)},
-      .chosen = !pattern.empty(),
-      .data = {},
-      .peer = peer};
+  const Expectation expected = expected_path(machine);
+  NetworkFacts facts{.expected = expected,
+                     .ports = port_needs(machine, expected.vendor_path),
+                     .chosen = !pattern.empty(),
+                     .data = {},
+                     .peer = peer};
   for (const std::string& name : device_names(all, pattern)) {
     facts.data.push_back(*std::find_if(all.begin(), all.end(), [&](const auto& interface) { return interface.name == name; }));
   }
   return facts;
 }
 
+PortRanges PortNeeds::all() const {
+  PortRanges ranges = data;
+  ranges.push_back({bootstrap, bootstrap});
+  return joined(ranges);
+}
+
 std::string text_of(const PortRange& range, char dash) {
   return range.first == range.last ? concat(range.first) : concat(range.first, dash, range.last);
+}
+
+std::string text_of(const PortRanges& ranges, char dash, std::string_view between) {
+  std::string text;
+  for (const PortRange& range : ranges) text += concat(text.empty() ? "" : between, text_of(range, dash));
+  return text;
 }
 
 std::string names_of(const std::vector<NetworkInterface>& interfaces, std::string_view between) {

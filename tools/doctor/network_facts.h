@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,11 @@ namespace tcpx::doctor {
 /// TCP ports that transfers need.
 struct PortNeeds {
   uint16_t bootstrap = 0;
-  PortRange data;  ///< plugins listen on ports that the kernel picks out of these
+  PortRange kernel;                      ///< a listener that names no port gets one of these
+  std::optional<ListeningPorts> opened;  ///< our listeners keep to these; GPUDirect-TCPX's do not
+  PortRanges data;                       ///< where listeners for data and its control may be, in order, apart from each other
+  /// These and `bootstrap`, in the same way.
+  PortRanges all() const;
 };
 
 struct NetworkFacts {
@@ -32,6 +37,8 @@ inline constexpr PortRange kUsualPorts{50000, 60000};
 NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInterface>& all, const std::string& peer);
 /// "12345" or "32768-60999"; with `dash` between the ends.
 std::string text_of(const PortRange& range, char dash = '-');
+/// "12345, 32768-60999"
+std::string text_of(const PortRanges& ranges, char dash = '-', std::string_view between = ", ");
 /// "eth1, eth2"
 std::string names_of(const std::vector<NetworkInterface>& interfaces, std::string_view between = ", ");
 /// Of an IPv4 address, as a number.

@@ -35,8 +35,8 @@ Finding judge(const Way& way, const Status& status, const NetworkFacts& facts) {
   if (status.code() == Code::kTimeout) {
     return fail(check, concat("no answer within 2 s to TCP from ", from, " to port ", facts.ports.bootstrap),
                 "A firewall on the way drops it, or the host is not there.",
-                concat("allow TCP ", facts.ports.bootstrap, " and ", text_of(facts.ports.data), " from ", from, " to ",
-                       facts.peer, " in the cloud's firewall, then on the peer: tcpx_doctor --only network"));
+                concat("allow TCP ", text_of(facts.ports.all()), " from ", from, " to ", facts.peer,
+                       " in the cloud's firewall, then on the peer: tcpx_doctor --only network"));
   }
   return fail(check, concat("not reached from ", from, ": ", status.detail()), "Connections over this device fail.",
               concat("ip route get ", facts.peer, " from ", from, " && ip neigh show dev ", way.interface));

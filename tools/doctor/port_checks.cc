@@ -11,13 +11,15 @@
 namespace tcpx::doctor {
 namespace {
 
-// A prime, so that ports handed out in steps are not all met or all missed: 64 of the usual 10001.
-constexpr uint32_t kSampleStep = 157;
+constexpr uint32_t kSamples = 64;
 // Connections take several ports each; with fewer than these a few peers use them up.
 constexpr uint32_t kFewPorts = 2000;
 // The kernel's own range overlaps the usual one, so that a busy machine has connections on many of its ports. That is well while
 // one of this many can be bound.
 constexpr size_t kFewOf = 4;
+// Every channel of a connection that is being made listens at both ends, and so does every Endpoint. A host of eight GPUs that
+// makes a connection from each at once needs this many.
+constexpr uint32_t kFewOpened = 100;
 constexpr std::string_view kPortVariable = "UCCL_TCPX_BOOTSTRAP_PORT";
 
 struct Listener {
@@ -90,25 +92,25 @@ void check_bootstrap(uint16_t port, const std::vector<Listener>& all, NetworkSou
   }
 }
 
-void check_usual_ports(const std::vector<Listener>& all, NetworkSource& source, Findings& findings) {
+void check_range(const PortRange& range, const std::vector<Listener>& all, NetworkSource& source, Findings& findings) {
   size_t tried = 0, bound = 0;
   int error = 0;
-  for (uint32_t port = kUsualPorts.first; port <= kUsualPorts.last; port += kSampleStep, ++tried) {
+  // The usual 10001 ports are tried in steps of a prime, so that those handed out in steps are not all met or all missed.
+  const uint32_t step = (range.count() + kSamples - 1) / kSamples;
+  for (uint32_t port = range.first; port <= range.last; port += step, ++tried) {
     if (const int one = source.try_bind(static_cast<uint16_t>(port)); one == 0) {
       ++bound;
     } else {
       error = one;
     }
   }
-  const auto taken = std::count_if(all.begin(), all.end(), [](const Listener& entry) {
-    return kUsualPorts.first <= entry.port && entry.port <= kUsualPorts.last;
-  });
-  const std::string check = concat("ports[", text_of(kUsualPorts), "]");
+  const auto taken = std::count_if(all.begin(), all.end(), [&](const Listener& entry) { return range.contains(entry.port); });
+  const std::string check = concat("ports[", text_of(range), "]");
   const std::string found = concat(bound, " of ", tried, " tried can be bound, ", taken, taken == 1 ? " listener" : " listeners",
                                    " in the range", error != 0 ? concat("; the last refusal: ", std::strerror(error)) : "");
   const std::string why =
       "Firewalls for GPUDirect-TCPX are opened for this range; a job that keeps to it needs free ports in it.";
-  const std::string mend = concat("ss -tanp '( sport >= :", kUsualPorts.first, " and sport <= :", kUsualPorts.last,
+  const std::string mend = concat("ss -tanp '( sport >= :", range.first, " and sport <= :", range.last,
                                   " )'   # who has them; end what is not needed");
   if (bound == 0) {
     findings.push_back(fail(check, found, why, mend));
@@ -145,22 +147,21 @@ void check_local_ports(const Machine& machine, const PortNeeds& ports, Findings&
   const std::string reserved_text = machine.files.read("/proc/sys/net/ipv4/ip_local_reserved_ports").value_or("");
   const PortRanges reserved = reserved_ports(reserved_text);
   const auto is_reserved = [&](uint32_t port) {
-    return std::any_of(reserved.begin(), reserved.end(),
-                       [&](const PortRange& range) { return range.first <= port && port <= range.last; });
+    return std::any_of(reserved.begin(), reserved.end(), [&](const PortRange& range) { return range.contains(port); });
   };
   uint32_t usable = 0;
-  for (uint32_t port = ports.data.first; port <= ports.data.last; ++port) usable += is_reserved(port) ? 0 : 1;
-  const std::string found =
-      concat("the kernel gives listeners ports of ", text_of(ports.data), ", ", usable, " of them not reserved");
+  for (uint32_t port = ports.kernel.first; port <= ports.kernel.last; ++port) usable += is_reserved(port) ? 0 : 1;
+  const std::string found = concat("the kernel gives ", ports.opened ? "connections" : "listeners", " ports of ",
+                                   text_of(ports.kernel), ", ", usable, " of them not reserved");
   if (usable < kFewPorts) {
     findings.push_back(warn("local_ports", found, "Each connection takes several; when none is left, connecting fails.",
-                            uint32_t{ports.data.last} - ports.data.first < kFewPorts
+                            ports.kernel.count() < kFewPorts
                                 ? "sysctl -w net.ipv4.ip_local_port_range='32768 60999'"
                                 : "sysctl -w net.ipv4.ip_local_reserved_ports=''   # or fewer of them than now"));
   } else {
     findings.push_back(ok("local_ports", found));
   }
-  if (ports.data.first <= ports.bootstrap && ports.bootstrap <= ports.data.last && !is_reserved(ports.bootstrap)) {
+  if (ports.kernel.contains(ports.bootstrap) && !is_reserved(ports.bootstrap)) {
     findings.push_back(warn("bootstrap_reserved",
                             concat(ports.bootstrap, " is one of the ports that the kernel gives to anybody"),
                             "Any outgoing connection may hold it when a server wants to listen there.",
@@ -171,12 +172,38 @@ void check_local_ports(const Machine& machine, const PortNeeds& ports, Findings&
   }
 }
 
+/// What the user has opened for listeners, against what listens.
+void check_opened(const NetworkFacts& facts, Findings& findings) {
+  const ListeningPorts& opened = *facts.ports.opened;
+  const std::string set = concat("export ", environment_info(Variable::kPortRange).name, "=");
+  const std::string found = concat(opened.range.count(), " ports for listeners, by ", opened.wish);
+  findings.push_back(opened.range.count() < kFewOpened
+                         ? warn("port_range", found, "Each channel of a connection listens while it is made; then none is left.",
+                                concat(set, text_of(kUsualPorts), "   # as your firewall has it"))
+                         : ok("port_range", found));
+  if (opened.range.contains(facts.ports.bootstrap)) {
+    findings.push_back(ok("bootstrap_in_range", concat(facts.ports.bootstrap, " is one of them")));
+  } else {
+    findings.push_back(warn("bootstrap_in_range", concat(facts.ports.bootstrap, " is outside ", opened.wish),
+                            "It is listened on all the same, because clients must know it, and a firewall may keep them out.",
+                            change_port(opened.range.first)));
+  }
+  if (!facts.expected.vendor_path) return;
+  const std::string vendor = concat("GPUDirect-TCPX listens on ports that the kernel picks out of ", text_of(facts.ports.kernel));
+  const bool within = opened.range.contains(facts.ports.kernel.first) && opened.range.contains(facts.ports.kernel.last);
+  findings.push_back(within ? ok("vendor_ports", vendor)
+                            : warn("vendor_ports", concat(vendor, ", whatever ", opened.wish, " says"),
+                                   "It reads no variable about ports: where only that range is open, its connections time out.",
+                                   concat("sysctl -w net.ipv4.ip_local_port_range='", text_of(opened.range, ' '), "'")));
+}
+
 }  // namespace
 
 void check_ports(const Machine& machine, const NetworkFacts& facts, NetworkSource& source, Findings& findings) {
   const std::vector<Listener> all = listeners(machine);
   check_bootstrap(facts.ports.bootstrap, all, source, findings);
-  check_usual_ports(all, source, findings);
+  check_range(facts.ports.opened ? facts.ports.opened->range : kUsualPorts, all, source, findings);
+  if (facts.ports.opened) check_opened(facts, findings);
   check_local_ports(machine, facts.ports, findings);
 }
 
