@@ -89,6 +89,45 @@ TEST_F(DoctorEnvironment, OtherPeoplesVariablesAreLeftAlone) {
   EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
 }
 
+TEST_F(DoctorEnvironment, A8_WhatThePluginReadsIsTheOnlyThingThatCounts) {
+  for (const char* read :
+       {"TELEMETRY_FILE_REMOVE_FREQUENCY", "TELEMETRY_GARBAGE_COLLECTOR_INDEX", "TELEMETRY_EXPORTER_CORE_INDEX"}) {
+    MadeUpMachine machine;
+    machine.variable(std::string("NCCL_GPUDIRECTTCPX_") + read, "1");
+    EXPECT_EQ(worst_of({{"environment", check_environment(machine.machine())}}), Verdict::kOk) << read;
+  }
+  here_.variable("NCCL_GPUDIRECTTCPX_PORT_MAPPING", "x");  // its parser is never called
+  EXPECT_EQ(verdict_of("name[NCCL_GPUDIRECTTCPX_PORT_MAPPING]"), Verdict::kWarn);
+}
+
+TEST_F(DoctorEnvironment, A8_ANumberThatThePluginReadsAsAnotherIsToldApart) {
+  const auto number = [](const std::string& name, const std::string& value) {
+    MadeUpMachine machine;
+    machine.directory("/run/tcpx").variable(name, value);
+    return finding_of(check_environment(machine.machine()), "number[" + name + "]");
+  };
+  for (const auto& [value, meant] : {std::pair{"512K", "524288"}, {"1M", "1048576"}, {"0100", "100"}, {"08", "8"}}) {
+    const Finding finding = number("NCCL_DYNAMIC_CHUNK_SIZE", value);
+    EXPECT_EQ(finding.verdict, Verdict::kWarn) << value;
+    EXPECT_EQ(finding.mend, std::string("export NCCL_DYNAMIC_CHUNK_SIZE=") + meant);
+  }
+  EXPECT_NE(number("NCCL_DYNAMIC_CHUNK_SIZE", "512K").found.find("reads 512"), std::string::npos);
+  EXPECT_NE(number("NCCL_DYNAMIC_CHUNK_SIZE", "0100").found.find("reads 64"), std::string::npos);
+  for (const char* name : {"NCCL_GPUDIRECTTCPX_TIMEOUT_THRESHOLD_NS", "NCCL_MIN_ZCOPY_SIZE"})
+    EXPECT_EQ(number(name, "10s").verdict, Verdict::kWarn) << name;
+  here_.directory("/run/tcpx").variable("NCCL_GPUDIRECTTCPX_TIMEOUT_THRESHOLD_NS", "0x1000").variable("NCCL_USE_DMA_BUF", "1");
+  here_.variable("NCCL_GPUDIRECTTCPX_RECV_SYNC", "0").variable("NCCL_NSOCKS_PERTHREAD", "4");
+  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
+}
+
+TEST_F(DoctorEnvironment, A8_FlowsOfIpv6CannotBeSteered) {
+  here_.variable("NCCL_GPUDIRECTTCPX_SOCKET_FAMILY", "AF_INET6");
+  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
+  here_.directory("/run/tcpx");
+  EXPECT_EQ(verdict_of("socket_family"), Verdict::kFail);
+  EXPECT_NE(environment_block(here_.machine()).find("\nunset NCCL_GPUDIRECTTCPX_SOCKET_FAMILY"), std::string::npos);
+}
+
 TEST_F(DoctorEnvironment, AnInterfaceThatDoesNotExistFails) {
   here_.variable("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "eth1,eth7");
   const Findings findings = check();

@@ -81,7 +81,7 @@ TEST_F(DoctorServices, AHealthyA3IsWell) {
   for (const char* name : {"prefix", "directory", "sockets", "socket[rxdm_application_registry]", "queues[0000:04:00.0]"}) {
     EXPECT_EQ(finding_of(findings, name).verdict, Verdict::kOk) << name;
   }
-  EXPECT_EQ(finding_of(findings, "sockets").found, "7 of 7 can be connected to");
+  EXPECT_EQ(finding_of(findings, "sockets").found, "6 of 6 can be connected to");
   EXPECT_EQ(finding_of(findings, "queues[0000:0a:00.0]").found, "receive queues 8, 9");
   EXPECT_EQ(finding_of(findings, "version").verdict, Verdict::kNotApplicable);
 }
@@ -123,7 +123,7 @@ TEST_F(DoctorServices, ASocketThatIsNotThereFails) {
   make_a3();
   services_.answers.erase("/run/tcpx/get_gpu_fd_0000:0a:00.0");
   EXPECT_EQ(finding("socket[get_gpu_fd_0000:0a:00.0]").verdict, Verdict::kFail);
-  EXPECT_EQ(finding("sockets").found, "6 of 7 can be connected to");
+  EXPECT_EQ(finding("sockets").found, "5 of 6 can be connected to");
 }
 
 TEST_F(DoctorServices, EveryWayOfNotConnectingFailsWithItsCure) {
@@ -144,7 +144,7 @@ TEST_F(DoctorServices, AnRxdmThatHasEndedIsOneFinding) {
   for (auto& [path, answer] : services_.answers) answer.end = End::kRefused;
   const Findings findings = check();
   EXPECT_EQ(finding_of(findings, "socket[rx_rule_manager]").found,
-            "nobody listens on /run/tcpx/rx_rule_manager, rx_rule_uninstall, queue_ids_by_gpu and 4 more");
+            "nobody listens on /run/tcpx/rx_rule_manager, rx_rule_uninstall, get_gpu_fd_0000:04:00.0 and 3 more");
   EXPECT_EQ(findings.size(), 4u);  // with the prefix, the directory and the registry
   EXPECT_EQ(services_.questions, 0);
 }
@@ -154,10 +154,23 @@ TEST_F(DoctorServices, ASilentOrClosingServerIsAskedOnce) {
   for (const End end : {End::kClosed, End::kSilent}) {
     services_.queues_end = end;
     const Findings findings = check();
-    EXPECT_EQ(finding_of(findings, "queues[0000:04:00.0]").verdict, Verdict::kFail);
+    EXPECT_EQ(finding_of(findings, "queues[0000:04:00.0]").verdict, Verdict::kWarn);
     EXPECT_EQ(findings.back().check, "queues[0000:04:00.0]");
   }
   EXPECT_EQ(services_.questions, 2);
+}
+
+// The plugin never opens it.
+TEST_F(DoctorServices, A8_WithoutTheSocketForQueuesTheDoctorKnowsLessAndNothingFails) {
+  make_a3();
+  for (const End end : {End::kAbsent, End::kRefused, End::kDenied, End::kSilent, End::kFailed}) {
+    serve("/run/tcpx/queue_ids_by_gpu", end);
+    services_.queues_end = end;
+    const Findings findings = check();
+    EXPECT_EQ(finding_of(findings, "queues[0000:04:00.0]").verdict, Verdict::kWarn);
+    EXPECT_EQ(finding_of(findings, "sockets").verdict, Verdict::kOk);
+    EXPECT_EQ(worst_of({{"services", findings}}), Verdict::kWarn);
+  }
 }
 
 TEST_F(DoctorServices, AGpuWithoutQueuesFails) {

@@ -1,7 +1,6 @@
 #include "tools/doctor/environment_checks.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <numeric>
 #include <set>
@@ -10,6 +9,7 @@
 #include "base/text.h"
 #include "net/vendor_plugin.h"
 #include "tools/doctor/interfaces.h"
+#include "tools/doctor/vendor_variables.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -18,42 +18,6 @@ constexpr std::string_view kOwnPrefix = "UCCL_TCPX_";
 constexpr std::string_view kVendorPrefix = "NCCL_GPUDIRECTTCPX_";
 // Of two names that differ by no more single-character changes, one is taken for a slip of the other.
 constexpr size_t kSlip = 2;
-
-// The vendor's variables that are not in our table: they configure its plugin and nothing of ours.
-constexpr std::array<std::string_view, 32> kVendorSuffixes = {
-    "FLOW_STEERING_STRATEGY",
-    "SOCKET_ENABLE",
-    "CONNECTION_RETRY",
-    "SPINWAIT_CONNECT",
-    "RECV_SYNC",
-    "FORCE_ACK",
-    "TX_COMPLETION_NANOSLEEP",
-    "REG_DMABUF_USE_INTERNAL_API",
-    "CUDA_USE_PRIMARY_CTX",
-    "SCHED_ALG",
-    "TX_IRQ_BINDINGS",
-    "RX_IRQ_BINDINGS",
-    "WORKER_PIN_THREADS",
-    "WORKER_SPRAY_COUNT",
-    "WORKER_SPRAY_STRIDE",
-    "CTRL_SOCKCOND",
-    "NIC_N_RXQS",
-    "TIMEOUT_THRESHOLD_NS",
-    "TIMEOUT_FREQUENCY_NS",
-    "SLOWNESS_SWITCH",
-    "SLOWNESS_REPORT",
-    "REPORT_LIFECYCLE",
-    "REPORT_NETWORK_LATENCY",
-    "LOG_STATS_TO_STDOUT",
-    "TELEMETRY_ENABLE_TASK_LEVEL_STATS",
-    "TELEMETRY_ENABLE_REQUEST_LEVEL_STATS",
-    "TELEMETRY_EXPORT_STATS_TO_FILE",
-    "TELEMETRY_SAMPLING_FACTOR",
-    "TELEMETRY_LOG_LINE_LIMIT",
-    "TELEMETRY_EXPORTER_PATH",
-    "TELEMETRY_FILE_LIFE",
-    "PORT_MAPPING",
-};
 
 const VariableInfo* info_of(std::string_view name) {
   for (const VariableInfo& info : environment_table()) {
@@ -103,13 +67,8 @@ const VariableInfo* meant_by(std::string_view name) {
   return best;
 }
 
-bool is_vendors(std::string_view name) {
-  return name.starts_with(kVendorPrefix) &&
-         std::find(kVendorSuffixes.begin(), kVendorSuffixes.end(), name.substr(kVendorPrefix.size())) != kVendorSuffixes.end();
-}
-
 bool looks_like_ours(std::string_view name) {
-  if (info_of(name) != nullptr || is_vendors(name)) return false;
+  if (info_of(name) != nullptr || is_vendor_variable(name)) return false;
   return name.starts_with(kOwnPrefix) || name.starts_with(kVendorPrefix) || meant_by(name) != nullptr;
 }
 
@@ -267,8 +226,10 @@ Findings check_environment(const Machine& machine) {
   check_values(machine, findings);
   check_names(machine, findings);
   check_interfaces(machine, findings);
-  check_sizes(machine, expected_path(machine), findings);
+  const Expectation expected = expected_path(machine);
+  check_sizes(machine, expected, findings);
   check_ports(machine, findings);
+  if (expected.vendor_path) check_vendor_variables(machine, findings);
   return findings;
 }
 

@@ -15,10 +15,11 @@ using End = ServiceAnswer::End;
 
 // Where the vendor plugin looks when nobody tells it (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f).
 constexpr char kVendorDefault[] = "/tmp";
+// RxDM offers it and the plugin never opens it: it is asked here because it knows which receive queues a GPU has.
 constexpr char kQueueSocket[] = "queue_ids_by_gpu";
 // RxDM may end itself when its last registered client disconnects, so this one is left alone.
 constexpr char kRegistrySocket[] = "rxdm_application_registry";
-constexpr std::array<const char*, 3> kSockets = {"rx_rule_manager", "rx_rule_uninstall", kQueueSocket};
+constexpr std::array<const char*, 2> kSockets = {"rx_rule_manager", "rx_rule_uninstall"};
 constexpr char kPoolSocketPrefix[] = "get_gpu_fd_";
 constexpr std::array<const char*, 2> kGpuSockets = {kPoolSocketPrefix, "get_gpu_metadata_"};
 constexpr char kLookAtRxdm[] =
@@ -149,7 +150,7 @@ class ServiceGroup {
       Alike& alike = seen[answer.end];
       alike.names.push_back(name);
       alike.detail = std::move(answer.detail);
-      queues_can_be_asked_ = queues_can_be_asked_ || (name == kQueueSocket && answer.end == End::kConnected);
+      alive_ = alive_ || answer.end == End::kConnected;
     }
     for (const auto& [end, alike] : seen) {
       if (end == End::kConnected) {
@@ -179,12 +180,14 @@ class ServiceGroup {
                "Without a GPU there is nothing for GPUDirect-TCPX to receive in.", "tcpx_doctor --only gpu"));
       return;
     }
-    if (!queues_can_be_asked_) return;  // said above
+    if (!alive_) return;  // said above
     for (const std::string& gpu : gpus) {
       const std::string check = concat("queues[", gpu, "]");
       const ServiceAnswer answer = source_.talk(path_of(kQueueSocket), queue_query(gpu));
       if (answer.end != End::kAnswered) {
-        return add_failure(check, path_of(kQueueSocket), answer.end, answer.detail);  // the others would end, or wait, alike
+        // The others would end, or wait, alike.
+        return add(warn(check, concat(path_of(kQueueSocket), answer.end == End::kAbsent ? " is not there" : " gives no answer"),
+                        "The plugin does without it, and nothing else tells whether this GPU has receive queues.", kLookAtRxdm));
       }
       const auto ids = queue_ids_in(answer.message);
       if (!ids) {
@@ -208,7 +211,7 @@ class ServiceGroup {
   const std::string variable_;
   const std::optional<std::string> named_;
   std::string prefix_;
-  bool queues_can_be_asked_ = false;
+  bool alive_ = false;  ///< some of its sockets can be connected to
   Findings findings_;
 };
 
