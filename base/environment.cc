@@ -94,13 +94,16 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
      "10000", "", "Software plugin: deadline of one connect call, handshake included."},
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
-     "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. When unset, "
-     "every "
-     "interface that is up, else loopback. Each is one device, numbered by sorted name. Same meaning as in GPUDirect-TCPX, but "
-     "for "
-     "an exact name given several times: `=lo,lo,lo,lo` makes four devices of one interface (software plugin)."},
+     "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. Each is one "
+     "device, numbered by sorted name. Same meaning as in GPUDirect-TCPX, but for an exact name given several times: "
+     "`=lo,lo,lo,lo` "
+     "makes four devices of one interface (software plugin). When unset, every interface that is up but loopback, else loopback; "
+     "GPUDirect-TCPX then takes those whose names begin with `ib`, else the one in the subnet of `NET_COMM_ID`, else all but "
+     "`docker` and `lo`, else these."},
     {Variable::kSocketFamily, "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY", VariableKind::kChoice, "", 0, 0, 0, "any",
-     "any|AF_INET|AF_INET6", "Address family of the interfaces' addresses. `any` prefers IPv4."},
+     "any|AF_INET|AF_INET6",
+     "Address family of the interfaces' addresses. `any` prefers IPv4. GPUDirect-TCPX accepts no connection over IPv6: it reads "
+     "the addresses as IPv4, and RxDM steers no others."},
     {Variable::kCtrlDev, "NCCL_GPUDIRECTTCPX_CTRL_DEV", VariableKind::kText, "", 0, 0, 0, "", "",
      "Network interface over which control sockets connect; they carry no data, only the news that a peer has gone. When unset, "
      "that of the data sockets."},
@@ -122,7 +125,7 @@ constexpr VariableInfo kTable[] = {
      "524288", "",
      "Largest piece of a message that travels on one data socket, rounded up to 4096. The listening side decides for both ends. "
      "Not needed by the software plugin; GPUDirect-TCPX moves nothing without it, so it is set to the default before that plugin "
-     "is initialised."},
+     "is initialised. Digits only: `512K` is an error here, and 512 to GPUDirect-TCPX, which reads the digits in front."},
     {Variable::kUnixClientPrefix, "NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX", VariableKind::kText, "", 0, 0, 0, "/run/tcpx", "",
      "GPUDirect-TCPX: directory of the sockets of the receive datapath manager (RxDM). The plugin's own default is `/tmp`, the "
      "manager's `/run/tcpx`, so it is set to the latter before the plugin is initialised. Not used by the software plugin."},

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "net/plugin_loader.h"
+#include "net/soft/wire.h"
 #include "tests/support/documents.h"
 
 namespace tcpx {
@@ -300,6 +302,17 @@ TEST(Documents, LinksAndAnchorsResolve) {
   for (const std::string& document : documents()) {
     for (const std::string& link : dead_links(document, read_file(kRoot / document))) ADD_FAILURE() << link;
   }
+}
+
+TEST(Documents, A8_TheWalkThroughNamesThePlacesWhereThePluginIsLookedFor) {
+  const std::string page = read_file(kRoot / "docs/deploy_a3.md");
+  for (const std::string& path : PluginLoadOptions().installed_paths)
+    EXPECT_NE(page.find("`" + path + "`"), std::string::npos) << path;
+}
+
+TEST(Documents, A8_SocketsPerCommAreCounted) {
+  const std::string row = "one control, up to 8 data | one control, up to " + std::to_string(soft::kMaxDataSockets) + " data |";
+  EXPECT_NE(read_file(kRoot / kMapping).find(row), std::string::npos) << kMapping << " needs: " << row;
 }
 
 TEST(Documents, SampleOfTheReadmeIsTheOneThatIsCompiled) {
