@@ -256,7 +256,7 @@ run_test() {
   if [[ $code -ne 0 ]]; then
     outcome=failed
     printf '%s %s: exit code %s\n' "$1" "$2" "$code" >>"$log"
-  elif ! tail -c "+$((before + 1))" "$log" | grep -q '^\[       OK \]'; then
+  elif ! tail -c "+$((before + 1))" "$log" | grep '^\[       OK \]' >/dev/null; then
     outcome=skipped
   fi
 }
