@@ -83,6 +83,18 @@ TEST_P(CopyThreadTest, AFailureIsThatOfItsJobAndOthersGoOn) {
   EXPECT_EQ(jobs_[3]->is_done().status().code(), Code::kSystem) << "it could not begin";
 }
 
+TEST_P(CopyThreadTest, AFailedCopyIsOverWhenItTouchesMemoryNoMore) {
+  memory_.hold_copies();
+  queue(0);
+  ASSERT_TRUE(wait_until([&] { return memory_.held_copies() == 1; }));
+  memory_.fail_copy(0);
+  const auto is_over = [&] { return !jobs_[0]->is_done().is_ok() || *jobs_[0]->is_done(); };
+  EXPECT_FALSE(wait_until(is_over, std::chrono::milliseconds(100))) << "whoever is told may free the memory";
+  memory_.release_copies();
+  EXPECT_TRUE(wait_until(is_over));
+  EXPECT_EQ(jobs_[0]->is_done().status().native(), 700);
+}
+
 TEST_P(CopyThreadTest, ManyThreadsMayQueue) {
   std::vector<std::thread> threads;
   for (uint32_t t = 0; t < 4; ++t) {

@@ -235,8 +235,8 @@ TEST_F(ReceivingFlow, ACommThatFailsWhileItWaitsForPagesHoldsNobodyUp) {
   })) << "who holds pages must wait behind who holds none";
   const std::vector<std::byte> garbage(kChunkHeaderBytes);
   EXPECT_TRUE(send_all(wire_.theirs.data[1].get(), garbage, soon()).is_ok());
-  ASSERT_TRUE(wait_until([&] { return !comm_->test(request).is_ok(); }));
-  EXPECT_TRUE(pool_->try_take(other, 1, more));
+  EXPECT_TRUE(wait_until([&] { return pool_->try_take(other, 1, more); })) << "though nobody tests the comm that has failed";
+  EXPECT_FALSE(comm_->test(request).is_ok());
   pool_->give_back(other, more);
   pool_->give_back(other, held);
 }
@@ -290,6 +290,16 @@ TEST_F(ReceivingFlow, ClosingGivesEveryPageBack) {
   ASSERT_TRUE(wait_until([&] { return pool_->free_count() == kPoolPages - 5; }));
   comm_.reset();
   EXPECT_EQ(pool_->free_count(), kPoolPages);
+}
+
+// Nothing is ever said on a control socket. Whoever says something there is not the peer that we think it is.
+TEST_F(ReceivingFlow, BytesOnTheControlSocketEndIt) {
+  abi::TcpxRequest* request = post(1);
+  const std::byte word{1};
+  EXPECT_TRUE(send_all(wire_.theirs.control.get(), {&word, 1}, soon()).is_ok());
+  Result<TestAnswer> answer = TestAnswer{};
+  EXPECT_TRUE(wait_until([&] { return !(answer = comm_->test(request)).is_ok(); }));
+  EXPECT_NE(answer.status().detail().find("bytes where none belong"), std::string::npos) << answer.status().to_string();
 }
 
 class SendingFlow : public SoftFlow {
@@ -393,6 +403,25 @@ TEST_F(SendingFlow, WhatIsWithTheKernelIsNotUnderWay) {
     post(kMost);
     ASSERT_EQ(read_cuts(kMost), (Cuts{{sequence, kShare}}));
   }
+}
+
+TEST_F(SendingFlow, BytesOnTheControlSocketEndIt) {
+  start(*memory_, kMost, kMost, kSmallBuffer);
+  abi::TcpxRequest* request = post(kMost);
+  const std::byte word{1};
+  EXPECT_TRUE(send_all(wire_->theirs.control.get(), {&word, 1}, soon()).is_ok());
+  Result<TestAnswer> answer = TestAnswer{};
+  EXPECT_TRUE(wait_until([&] { return !(answer = comm_->test(request)).is_ok(); }));
+  EXPECT_NE(answer.status().detail().find("bytes where none belong"), std::string::npos) << answer.status().to_string();
+}
+
+TEST_F(SendingFlow, ASendIsDoneWithItsLastByteAndNotBefore) {
+  start(*memory_, kMost, kMost, kSmallBuffer);
+  abi::TcpxRequest* request = post(kMost);
+  for (const size_t socket : {0, 1}) wait_until_quiet(socket);
+  EXPECT_FALSE(comm_->test(request)->done) << "each socket has more than the kernel took";
+  read_cuts(kMost);
+  EXPECT_TRUE(wait_until([&] { return comm_->test(request)->done; }));
 }
 
 TEST_F(SendingFlow, AFailedCommLetsGoOfMemory) {

@@ -14,6 +14,7 @@
 #include "base/socket_io.h"
 #include "net/soft/connector.h"
 #include "net/soft/listener.h"
+#include "tests/support/expect_log.h"
 #include "tests/support/io_blocker.h"
 #include "tests/support/soft_wire.h"
 #include "tests/support/wait_until.h"
@@ -25,17 +26,36 @@ using namespace soft;
 
 class SoftListener : public ::testing::Test {
  protected:
-  void SetUp() override {
-    auto listener =
-        Listener::create(SocketAddress::loopback(0), {.address = {}, .data_sockets = 1, .chunk_bytes = 4096, .cookie = {}}, io_);
+  void SetUp() override { listen({}); }
+  void listen(const ListenerLimits& limits) {
+    auto listener = Listener::create(SocketAddress::loopback(0),
+                                     {.address = {}, .data_sockets = 1, .chunk_bytes = 4096, .cookie = {}}, io_, limits);
     ASSERT_TRUE(listener.is_ok()) << listener.status().to_string();
     listener_ = std::move(*listener);
     info_ = *decode_handle(listener_->handle());
   }
-  std::array<std::byte, kHelloBytes> hello(uint64_t connection, uint32_t socket_index) const {
+  static std::array<std::byte, kHelloBytes> encode(const Hello& hello) {
     std::array<std::byte, kHelloBytes> bytes;
-    encode_hello({.cookie = info_.cookie, .connection = connection, .socket_index = socket_index, .data_sockets = 1}, bytes);
+    encode_hello(hello, bytes);
     return bytes;
+  }
+  std::array<std::byte, kHelloBytes> hello(uint64_t connection, uint32_t socket_index) const {
+    return encode({.cookie = info_.cookie, .connection = connection, .socket_index = socket_index, .data_sockets = 1});
+  }
+  /// A socket that has said this.
+  UniqueFd client(std::span<const std::byte> says) const {
+    auto fd = connect_tcp(info_.address, soon());
+    EXPECT_TRUE(fd.is_ok()) << fd.status().to_string();
+    EXPECT_TRUE(send_all(fd->get(), says, soon()).is_ok());
+    return std::move(*fd);
+  }
+  static bool is_answered(const UniqueFd& fd) {
+    std::array<std::byte, kHelloAnswerBytes> answer;
+    return recv_all(fd.get(), answer, soon()).is_ok() && decode_hello_answer(answer).is_ok();
+  }
+  static bool is_dropped(const UniqueFd& fd) {
+    std::byte byte;
+    return recv_all(fd.get(), {&byte, 1}, soon()).code() == Code::kPeerGone;
   }
   std::shared_ptr<IoPool> io_ = *IoPool::create(1);
   std::unique_ptr<Listener> listener_;
@@ -94,6 +114,39 @@ TEST_F(SoftListener, ControlSocketsMayComeToAnotherAddress) {
   ASSERT_TRUE(together.is_ok());
   EXPECT_EQ(peer_address(together->control.get())->to_string(), info_.address.to_string());
   EXPECT_EQ(local_address(together->control.get())->host(), "127.0.0.3");
+}
+
+TEST_F(SoftListener, TheWholeCookieCounts) {
+  allow_log("wrong cookie");
+  for (size_t i = 0; i < sizeof(Cookie); ++i) {
+    Hello almost = {.cookie = info_.cookie, .connection = 1, .socket_index = 0, .data_sockets = 1};
+    reinterpret_cast<std::byte*>(almost.cookie.words)[i] ^= std::byte{1};
+    EXPECT_TRUE(is_dropped(client(encode(almost)))) << "byte " << i;
+  }
+  EXPECT_TRUE(is_answered(client(hello(1, 0))));
+}
+
+TEST_F(SoftListener, AConnectionWhoseSocketsStayAwayIsLetGo) {
+  allow_log("1 of 2 sockets came in time");
+  listen({.group_timeout = std::chrono::milliseconds(100)});
+  const UniqueFd half = client(hello(1, 0));
+  ASSERT_TRUE(is_answered(half));
+  EXPECT_TRUE(is_dropped(half));
+  EXPECT_FALSE(listener_->has_peer());
+}
+
+TEST_F(SoftListener, UnfinishedConnectionsAreBounded) {
+  allow_log("more than 3 unfinished connections");
+  listen({.groups = 3});
+  std::vector<UniqueFd> halves;
+  for (uint64_t connection = 0; connection < 3; ++connection) {
+    halves.push_back(client(hello(connection, 0)));
+    ASSERT_TRUE(is_answered(halves.back())) << connection;
+  }
+  EXPECT_TRUE(is_dropped(client(hello(3, 0))));
+  EXPECT_TRUE(is_answered(client(hello(2, 1)))) << "one of those that are known";
+  EXPECT_TRUE(wait_until([&] { return listener_->try_accept().has_value(); }));
+  EXPECT_TRUE(is_answered(client(hello(3, 0)))) << "there is room again";
 }
 
 std::atomic<int> accept_warnings;

@@ -1,5 +1,6 @@
 // Sends from memory that the host cannot read: copies that end late, out of step or badly, and a pool that many share.
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -217,6 +218,47 @@ TEST_F(SoftStaging, WhileOnePieceIsWrittenTheNextAreCopied) {
   })) << "the first two are there";
   memory_.release_copies();
   sender->expect_arrived_and_done();
+}
+
+TEST_F(SoftStaging, AChunkOfManyPiecesIsSentWithTheLastOfThem) {
+  constexpr size_t kBytes = 16 * kMiB;
+  constexpr int kBuffer = 1 << 19;  // more than the first piece of a chunk, less than the chunk
+  auto sender = make(kBytes, kBytes, 1, kBuffer);
+  abi::TcpxRequest* request = sender->post(0, kBytes);
+  for (const UniqueFd& fd : sender->wire.theirs.data) {
+    int before = 0, now = 0;
+    const auto grows = [&] { return ::ioctl(fd.get(), FIONREAD, &now) == 0 && now > before; };
+    ASSERT_TRUE(wait_until(grows)) << "a chunk for each socket";
+    do before = now;
+    while (wait_until(grows, kAWhile));
+  }
+  EXPECT_FALSE(sender->comm->test(request)->done);
+  sender->expect_arrived_and_done();
+}
+
+// A socket that is full with a message from host memory, whose next one waits for a slot. Nobody tests the comm, which would
+// close it.
+TEST_F(SoftStaging, WhoFailsInLineHoldsNobodyUp) {
+  constexpr uint32_t kLarge = Chunking::kLeastChunkBytes;  // on one socket, and more than its buffers take
+  io_ = *IoPool::create(1);
+  const UniqueFd fd = quiet_fd();
+  Blocker blocker;
+  IoRegistration registration;
+  auto failing = make(kLarge, kMiB, 1, 4096);
+  auto other = make(kMiB, kMiB, 2);
+  ASSERT_TRUE(io_->next().add(fd.get(), blocker, registration).is_ok());
+  ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
+  std::vector<StagingPool::Slot> all;
+  while (auto slot = staging_->try_take()) all.push_back(std::move(slot));
+  failing->post_from_host(0, kLarge);
+  failing->post(0, 1000);
+  blocker.release();
+  ASSERT_TRUE(wait_until([&] { return staging_->is_contended(); }));
+  failing->wire.theirs.data.clear();  // so that writing fails
+  EXPECT_TRUE(wait_until([&] { return !staging_->is_contended(); }));
+  other->post(0, 1000);
+  all.resize(1);
+  other->expect_arrived_and_done();
 }
 
 TEST_F(SoftStaging, CopyingOneMessageDoesNotHoldTheThreadUp) {

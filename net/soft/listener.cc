@@ -17,14 +17,11 @@ namespace {
 
 // A connector sends its hello at once, so this is long even for a slow network.
 constexpr Duration kHelloTimeout = std::chrono::seconds(5);
-// All sockets of a connection come from one connect call.
-constexpr Duration kGroupTimeout = std::chrono::seconds(30);
 constexpr std::chrono::milliseconds kTick{250};
 constexpr size_t kMaxStrangers = 256;
 // Connections taken before those who have come say their hello and other handlers of the thread get their turn. Below
 // kMaxStrangers, so that a burst of good clients does not push its own out.
 constexpr int kStrangersPerTurn = 64;
-constexpr size_t kMaxGroups = 1024;
 constexpr int kBacklog = 4096;
 
 void log_dropped(const std::string& peer, const std::string& why) {
@@ -43,16 +40,19 @@ Result<UniqueFd> listen_at(SocketAddress& address) {
 
 }  // namespace
 
-Listener::Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd control_fd, UniqueFd timer)
+Listener::Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd fd,
+                   UniqueFd control_fd, UniqueFd timer)
     : Object(ObjectKind::kListener),
       info_(info),
       io_(std::move(io)),
       thread_(io_->any()),
+      limits_(limits),
       fd_(std::move(fd)),
       control_fd_(std::move(control_fd)),
       timer_(std::move(timer)) {}
 
-Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io) {
+Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io,
+                                                   const ListenerLimits& limits) {
   info.address = address;
   auto fd = listen_at(info.address);
   if (!fd.is_ok()) return fd.status();
@@ -65,7 +65,8 @@ Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address,
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(info.cookie.words))));
   UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return system_error("create timer", errno);
-  std::unique_ptr<Listener> listener(new Listener(info, std::move(io), std::move(*fd), std::move(control_fd), std::move(timer)));
+  std::unique_ptr<Listener> listener(
+      new Listener(info, std::move(io), limits, std::move(*fd), std::move(control_fd), std::move(timer)));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->timer_.get(), *listener, listener->ticking_));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->fd_.get(), *listener, listener->listening_));
   if (listener->control_fd_) {
@@ -170,10 +171,10 @@ Status Listener::admit(Stranger& stranger, const Hello& hello) {
   auto group =
       std::find_if(groups_.begin(), groups_.end(), [&](const Group& known) { return known.connection == hello.connection; });
   if (group == groups_.end()) {
-    if (groups_.size() >= kMaxGroups) return refuse(concat("more than ", kMaxGroups, " unfinished connections"));
+    if (groups_.size() >= limits_.groups) return refuse(concat("more than ", limits_.groups, " unfinished connections"));
     group = groups_.emplace(groups_.end());
     group->connection = hello.connection;
-    group->give_up_at = Clock::steady().now() + kGroupTimeout;
+    group->give_up_at = Clock::steady().now() + limits_.group_timeout;
     group->sockets.data.resize(info_.data_sockets);
     group->sockets.chunk_bytes = info_.chunk_bytes;
     group->sockets.peer = stranger.peer;

@@ -20,11 +20,18 @@
 
 namespace tcpx::soft {
 
+/// What connections cost of which some sockets have said a good hello and others are missing.
+struct ListenerLimits {
+  Duration group_timeout = std::chrono::seconds(30);  ///< all sockets of a connection come from one connect call
+  size_t groups = 1024;
+};
+
 class Listener final : public Object, private IoHandler {
  public:
   /// Listens on a free port of `address`, and of the control address of `info` when it has one. The handle tells the rest of
   /// `info`, completed with ports and cookie.
-  static Result<std::unique_ptr<Listener>> create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io);
+  static Result<std::unique_ptr<Listener>> create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io,
+                                                  const ListenerLimits& limits = {});
   ~Listener() override;
 
   Handle handle() const { return encode_handle(info_); }
@@ -50,7 +57,8 @@ class Listener final : public Object, private IoHandler {
     ConnectedSockets sockets;
   };
 
-  Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, UniqueFd fd, UniqueFd control_fd, UniqueFd timer);
+  Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd fd, UniqueFd control_fd,
+           UniqueFd timer);
   Next on_ready() override;
   enum class Backlog { kEmpty, kMore, kStuck };
   /// Takes some of the connections that wait at `fd`. kStuck: they cannot be taken now.
@@ -64,6 +72,7 @@ class Listener final : public Object, private IoHandler {
   HandleInfo info_;
   const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
   IoThread& thread_;
+  const ListenerLimits limits_;
   UniqueFd fd_;
   UniqueFd control_fd_;  // empty: control sockets come to fd_ as well
   UniqueFd timer_;

@@ -45,6 +45,11 @@ class HiddenMemoryOps : public MemoryOps {
     const MutexLock lock(copies_mutex_);
     end_locked(index, well);
   }
+  /// The copy in flight with this number fails, but goes on touching memory until it is ended.
+  void fail_copy(size_t index) {
+    const MutexLock lock(copies_mutex_);
+    held_.at(index)->result_ = in_flight_failure();
+  }
   /// Ends all copies well, and holds none from now on.
   void release_copies() {
     const MutexLock lock(copies_mutex_);
@@ -145,9 +150,8 @@ class HiddenMemoryOps : public MemoryOps {
     }
     Result<bool> is_done() override {
       const MutexLock lock(ops_->copies_mutex_);
-      if (in_flight_) return false;
       if (!result_.is_ok()) return result_;
-      return true;
+      return !in_flight_;
     }
     void wait() override {
       const MutexLock lock(ops_->copies_mutex_);
@@ -168,12 +172,15 @@ class HiddenMemoryOps : public MemoryOps {
   void end_locked(size_t index, bool well) TCPX_REQUIRES(copies_mutex_) {
     Copy& copy = *held_.at(index);
     held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(index));
-    copy.result_ = well ? copy.lane_.copy(copy.dst_, copy.src_, copy.bytes_)
-                        : Status(Code::kCuda, "copy memory", "broken in flight by the test", Domain::kCuda, 700);
+    Status made = well ? copy.lane_.copy(copy.dst_, copy.src_, copy.bytes_) : in_flight_failure();
+    if (copy.result_.is_ok()) copy.result_ = std::move(made);
     copy.in_flight_ = false;
     copy_ended_.notify_all();
   }
 
+  static Status in_flight_failure() {
+    return Status(Code::kCuda, "copy memory", "broken in flight by the test", Domain::kCuda, 700);
+  }
   static Status failed() { return Status(Code::kSystem, "allocate hidden memory", "refused", Domain::kErrno, errno); }
 
   /// Where the host can touch what lies at `address`.
