@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -116,6 +117,51 @@ TEST(BootstrapChannel, BarrierWaitsForTheOther) {
   EXPECT_TRUE(fresh.a.barrier(soon()).is_ok());
   EXPECT_TRUE(fresh.a.barrier(soon()).is_ok());
   EXPECT_TRUE(other.get());
+}
+
+TEST(BootstrapChannel, ABarrierOfAnotherNumberIsAnErrorThatSticks) {
+  for (const uint64_t number : {0, 1, 3}) {
+    Sockets sockets = socket_pair();
+    BootstrapChannel channel = channel_on(std::move(sockets.a));
+    for (const uint64_t at : {uint64_t{1}, number}) {
+      ASSERT_TRUE(send_all(sockets.b.get(), encode_frame(encode_barrier(at)), soon()).is_ok());
+    }
+    ASSERT_TRUE(channel.barrier(soon()).is_ok());
+    const Status status = channel.barrier(soon());
+    EXPECT_EQ(status.to_string(), concat("TCPX_E_PROTOCOL: bootstrap barrier: this end is at barrier 2, the peer at ", number));
+    const auto last_word = encode_frame(encode_finish(Status(Code::kMismatch, "verify", "byte 3")));
+    ASSERT_TRUE(send_all(sockets.b.get(), last_word, soon()).is_ok());
+    EXPECT_EQ(channel.peer_status().to_string(), status.to_string()) << "whatever comes behind it";
+  }
+}
+
+TEST(BootstrapChannel, APeerThatIsFarAheadWaitsInTheSocket) {
+  Sockets sockets = socket_pair();
+  const UniqueFd a(::dup(sockets.a.get()));
+  BootstrapChannel channel = channel_on(std::move(sockets.a));
+  const auto frame = encode_frame(*encode_handles(some_handles(2)));
+  constexpr int kFrames = 20, kStored = 8;
+  for (int i = 0; i < kFrames; ++i) ASSERT_TRUE(send_all(sockets.b.get(), frame, soon()).is_ok());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(channel.peer_status().is_ok());
+  int unread = 0;
+  ASSERT_EQ(::ioctl(a.get(), FIONREAD, &unread), 0);
+  EXPECT_EQ(unread, (kFrames - kStored) * static_cast<int>(frame.size())) << "what it can make us store is bounded";
+  for (int i = 0; i < kFrames; ++i) EXPECT_EQ(channel.receive_handles(2, soon()).value(), some_handles(2)) << i;
+}
+
+TEST(BootstrapChannel, NothingIsReadBehindAPeersLastWord) {
+  Sockets sockets = socket_pair();
+  const UniqueFd a(::dup(sockets.a.get()));
+  BootstrapChannel channel = channel_on(std::move(sockets.a));
+  auto bytes = encode_frame(encode_finish(Status::ok()));
+  const auto behind = encode_frame(encode_finish(Status(Code::kMismatch, "verify", "byte 3")));
+  bytes.insert(bytes.end(), behind.begin(), behind.end());
+  ASSERT_TRUE(send_all(sockets.b.get(), bytes, soon()).is_ok());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(channel.peer_status().detail(), "the peer has finished, this end has not");
+  int unread = 0;
+  ASSERT_EQ(::ioctl(a.get(), FIONREAD, &unread), 0);
+  EXPECT_EQ(unread, static_cast<int>(behind.size()));
+  EXPECT_TRUE(channel.finish(Status::ok(), soon()).is_ok());
 }
 
 TEST(BootstrapChannel, ReceiveMayBeRepeatedAfterADeadlineEvenAmidAFrame) {
