@@ -20,7 +20,7 @@ the program, p2p_fullmesh --help says what there is:
 
   ./run_p2p_fullmesh.sh -- --size 64MiB --together --plot mesh.svg --json mesh.json
 
-Exit code: 0 passed, 1 failed, 2 usage, 77 skipped (nothing here could be tested).
+Exit code: 0 passed, 1 failed, 2 usage, 77 skipped (nothing here could be tested), 130 after Ctrl-C.
 USAGE
 }
 
@@ -114,21 +114,22 @@ say "running ${command[*]}"
 # once and leaves its ranks behind. mpirun passes the request on to all ranks, also those on other hosts, and kills those that do not
 # end by themselves; rank 0 prints what it has.
 mpirun_pid=''
-interrupted=false
+interrupted=0
 # shellcheck disable=SC2317  # called by the trap
 forward() {
-  if ! $interrupted && [[ -n $mpirun_pid ]]; then kill -TERM "$mpirun_pid" 2>/dev/null || true; fi
-  interrupted=true
+  if [[ $interrupted -eq 0 && -n $mpirun_pid ]]; then kill -TERM "$mpirun_pid" 2>/dev/null || true; fi
+  interrupted=$((128 + $1))
 }
-trap forward INT TERM
+trap 'forward 2' INT
+trap 'forward 15' TERM
 setsid "${command[@]}" </dev/null &
 mpirun_pid=$!
 code=0
 wait "$mpirun_pid" || code=$?
 while kill -0 "$mpirun_pid" 2>/dev/null; do wait "$mpirun_pid" || code=$?; done
-if $interrupted; then
+if ((interrupted)); then
   say "interrupted"
-  exit 1
+  exit "$interrupted"
 fi
 case $code in
   0) say "passed" ;;

@@ -25,7 +25,7 @@ behind -- goes to the program: ./run_tcpx_test.sh transfer -- --bytes 4M
 When the plugin in use is GPUDirect-TCPX, the variables it needs are exported with Google's values for A3 machines, each one printed;
 what is set already stays as it is.
 
-Exit code: 0 passed, 1 failed, 2 usage, 77 skipped (nothing here could be tested).
+Exit code: 0 passed, 1 failed, 2 usage, 77 skipped (nothing here could be tested), 130 after Ctrl-C.
 USAGE
 }
 
@@ -131,6 +131,23 @@ export_tcpx_environment() {
   preset NCCL_SOCKET_NTHREADS 1
 }
 
+# On Ctrl-C the program prints what it has. It runs in a session of its own, so that it hears of each signal once.
+program_pid=''
+interrupted=0
+# shellcheck disable=SC2317  # called by the trap
+forward() {
+  interrupted=$((128 + $2))
+  if [[ -n $program_pid ]]; then
+    kill "-$1" "$program_pid" 2>/dev/null || true
+  else
+    echo
+    say "interrupted"
+    exit "$interrupted"
+  fi
+}
+trap 'forward INT 2' INT
+trap 'forward TERM 15' TERM
+
 scripts/install_deps.sh
 # make ends with 2 when something is broken; here 2 means wrong usage.
 make --no-print-directory "$program" || exit 1
@@ -140,8 +157,15 @@ if [[ -n $plugin ]]; then export_tcpx_environment "$plugin"; fi
 
 command=("./tests/$program" "${role[@]}" "${arguments[@]}")
 say "running ${command[*]}"
+setsid "${command[@]}" </dev/null &
+program_pid=$!
 code=0
-"${command[@]}" || code=$?
+wait "$program_pid" || code=$?
+while kill -0 "$program_pid" 2>/dev/null; do wait "$program_pid" || code=$?; done
+if ((interrupted)); then
+  say "interrupted"
+  exit "$interrupted"
+fi
 case $code in
   0) say "passed" ;;
   2) say "usage error" ;;

@@ -36,10 +36,10 @@ struct Options {
 };
 
 void declare_options(CLI::App& app, Options& options) {
-  const auto size = [] { return CLI::AsSizeValue(false).description(""); };
   app.add_option("--sizes", options.run.sizes, "bytes of the messages (default 8,4K,64K,512K,1M,4M,16M,64M)")
       ->delimiter(',')
-      ->transform(size())
+      ->type_name("BYTES")
+      ->transform(size_in_bytes())
       ->check(CLI::Range(uint64_t{1}, MessagePlan::kMaxMessageBytes));
   app.add_option("--sockets", options.run.sockets, "data sockets (default 1,4,8,16, as far as the plugin can)")
       ->delimiter(',')
@@ -57,7 +57,8 @@ void declare_options(CLI::App& app, Options& options) {
       ->expected(2)
       ->check(CLI::Range(0, 1023));
   app.add_option("--request-bytes", options.run.request_bytes, "most bytes of one request (default 4M)")
-      ->transform(size())
+      ->type_name("BYTES")
+      ->transform(size_in_bytes())
       ->check(CLI::Range(uint64_t{1}, uint64_t{kMaxRequestBytes}));
   app.add_option("--samples", options.run.row.samples, "per row (default 5)")->check(CLI::Range(size_t{5}, size_t{1000}));
   app.add_option("--milliseconds", options.milliseconds, "per row (default 200)")->check(CLI::Range(1, 10000));
@@ -67,13 +68,13 @@ void declare_options(CLI::App& app, Options& options) {
       ->delimiter(',')
       ->check(CLI::IsMember({"kernel", "d2d", "host"}));
   app.add_flag("--long", options.long_transfers, "transfers of 1 to 32768 chunks of 512K, too, as far as there is memory");
-  app.add_option("--plugin", options.run.plugin, "library to measure instead of the plugin of this build");
+  app.add_option("--plugin", options.run.plugin, "library to measure instead of the plugin of this build")->type_name("FILE");
   app.add_option("--nccl", options.nccl, "auto, off (default auto: where PyTorch with NCCL and two GPUs are)")
       ->check(CLI::IsMember({"auto", "off"}));
-  app.add_option("--nccl-script", options.run.nccl_script, "where bandwidth.py is (default: in the source tree of this build)");
+  app.add_option("--nccl-script", options.run.nccl_script, "where bandwidth.py is (default: in the source tree of this build)")->type_name("FILE");
   app.add_flag("--quick", options.quick, "a few sizes for a few milliseconds, without NCCL: does it work?");
-  app.add_option("--json", options.json, "write all numbers to this file");
-  app.add_option("--chart", options.chart, "write a chart (SVG) to this file");
+  app.add_option("--json", options.json, "write all numbers to this file")->type_name("FILE");
+  app.add_option("--chart", options.chart, "write a chart (SVG) to this file")->type_name("FILE");
 }
 
 /// What depends on other options, or on the machine.

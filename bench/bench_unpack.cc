@@ -26,14 +26,16 @@ struct Options {
 void declare_options(CLI::App& app, Options& options) {
   app.add_option("--gpu", options.bench.gpu, "which GPU (default 0)")->check(CLI::Range(0, 1023));
   app.add_option("--bytes", options.bench.bytes, "gathered by one operation (default 64MiB)")
-      ->transform(CLI::AsSizeValue(false).description(""))
+      ->type_name("BYTES")
+      ->transform(size_in_bytes())
       ->check(CLI::Range(uint64_t{1} << 20, uint64_t{128} << 20));
   app.add_option("--pool", options.bench.pool_bytes, "pool in which the fragments lie permuted (default 1GiB)")
-      ->transform(CLI::AsSizeValue(false).description(""))
+      ->type_name("BYTES")
+      ->transform(size_in_bytes())
       ->check(CLI::Range(uint64_t{128} << 20, uint64_t{4} << 30));
   app.add_option("--samples", options.bench.samples, "per number (default 21)")->check(CLI::Range(size_t{5}, size_t{1000}));
-  app.add_option("--json", options.json, "write all numbers to this file");
-  app.add_option("--chart", options.chart, "write a chart (SVG) to this file");
+  app.add_option("--json", options.json, "write all numbers to this file")->type_name("FILE");
+  app.add_option("--chart", options.chart, "write a chart (SVG) to this file")->type_name("FILE");
 }
 
 Status run(const Options& options, MemoryOps& memory, Report& report) {
@@ -52,7 +54,7 @@ Status run(const Options& options, MemoryOps& memory, Report& report) {
     if (!table.is_ok()) return table.status();
     TCPX_RETURN_IF_ERROR(add_with_ratios(report, std::move(table).value()));
   }
-  return stop ? Status(Code::kSystem, "bench_unpack", "interrupted; what was measured before is above") : Status::ok();
+  return stop ? Status(Code::kCancelled, "bench_unpack", "what was measured before is above") : Status::ok();
 }
 
 Status write_out(const Options& options, const Report& report) {

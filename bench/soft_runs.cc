@@ -107,7 +107,7 @@ Status SoftRuns::run() {
     }
   }
   nccl();
-  return stop_ ? Status(Code::kSystem, "bench_soft_plugin", "interrupted") : Status::ok();
+  return stop_ ? Status(Code::kCancelled, "bench_soft_plugin", "interrupted") : Status::ok();
 }
 
 std::string SoftRuns::name_of(Memory memory) const {

@@ -35,24 +35,26 @@ void declare_options(CLI::App& app, MeshProgramOptions& options) {
   static const std::map<std::string, mesh::MeshMode> modes{{"pairs", mesh::MeshMode::kPairs},
                                                            {"permutation", mesh::MeshMode::kPermutation}};
   app.add_option("--size", options.meter.transfer_bytes, "bytes of one transfer (64K, 16MiB, ...; default 16MiB)")
-      ->transform(CLI::AsSizeValue(false).description(""))
+      ->type_name("BYTES")
+      ->transform(size_in_bytes())
       ->check(CLI::Range(size_t{1}, mesh::kMostMeterBytes));
   app.add_option("--iters", options.meter.transfers, "transfers per pair, moved back to back (default 8)")
       ->check(CLI::Range(1u, 1000u));
   app.add_option("--memory", options.meter.memory, "cuda (default; host memory stands in without a GPU) or host")
-      ->transform(CLI::CheckedTransformer(memories).description(""));
+      ->transform(one_of(memories));
   app.add_option("--mode", options.mode, "pairs (default): every ordered pair; permutation: rank i sends to rank i + shift only")
-      ->transform(CLI::CheckedTransformer(modes).description(""));
+      ->transform(one_of(modes));
   app.add_option("--shift", options.shift, "of the permutation (default 1)")->check(CLI::Range(1, mesh::kMostRanks - 1));
   app.add_flag("--together", options.together, "pairs: everybody sends and receives at once, instead of one pair after another");
   app.add_option("--dev", options.dev, "network device of every channel (default: all devices, the nearest to the GPU first)")
       ->check(CLI::Range(0, 1023));
   app.add_option("--rendezvous", options.host,
-                 "name or address of rank 0's host as the others reach it (default: all ranks are on this host)");
+                 "name or address of rank 0's host as the others reach it (default: all ranks are on this host)")
+      ->type_name("HOST");
   app.add_option("--port", options.port, "rank 0's port there (default UCCL_TCPX_BOOTSTRAP_PORT, else 12345)")
       ->check(CLI::Range(0, 65535));
-  app.add_option("--json", options.json, "rank 0: write the results to this file");
-  app.add_option("--plot", options.plot, "rank 0: draw the heat map into this SVG file; up to 64 ranks");
+  app.add_option("--json", options.json, "rank 0: write the results to this file")->type_name("FILE");
+  app.add_option("--plot", options.plot, "rank 0: draw the heat map into this SVG file; up to 64 ranks")->type_name("FILE");
 }
 
 }  // namespace

@@ -190,7 +190,7 @@ TEST(BootstrapChannel, StopFlagEndsAWaitButNotTheFarewell) {
   EXPECT_EQ(status.detail(), "interrupted");
   auto other = in_thread([&] { return there.finish(Status::ok(), soon()); });
   EXPECT_EQ(here.finish(status, soon()).detail(), "interrupted");
-  EXPECT_EQ(other.get().to_string(), "TCPX_E_TIMEOUT: peer reported: wait for the peer: interrupted");
+  EXPECT_EQ(other.get().to_string(), "TCPX_E_CANCELLED: peer reported: wait for the peer: interrupted");
 }
 
 TEST(BootstrapChannel, StopFlagCutsTheFarewellToASilentPeerShort) {

@@ -92,6 +92,7 @@ int main(int argc, char** argv) {
       "Exit code: 0 passed, 1 failed, 2 usage, 77 skipped (no device).");
   bool as_json = false;
   app.add_flag("--json", as_json, "print JSON and nothing else");
+  end_on_interrupt();
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
 

@@ -16,6 +16,12 @@ const std::vector<GroupFindings> kSeen = {
      {not_applicable("dma_buf", "no GPU", "Nothing to export."), fail("driver", "535\nloaded twice", "It is old.", "reboot")}},
 };
 
+std::string findings_text(const std::vector<GroupFindings>& groups, bool colour) {
+  std::string text;
+  for (const GroupFindings& group : groups) text += group_text(group, colour);
+  return text + findings_summary(groups);
+}
+
 TEST(DoctorReport, EveryFindingIsALineAndSaysWhatToDo) {
   EXPECT_EQ(findings_text(kSeen, false),
             "nics\n"
@@ -24,9 +30,9 @@ TEST(DoctorReport, EveryFindingIsALineAndSaysWhatToDo) {
             "        why   Small packets cost a core.\n"
             "        mend  ip link set eth1 mtu 8244\n"
             "gpu\n"
-            "  n/a   dma_buf      no GPU\n"
+            "  n/a   dma_buf  no GPU\n"
             "        why   Nothing to export.\n"
-            "  fail  driver       535\n"
+            "  fail  driver   535\n"
             "        loaded twice\n"
             "        why   It is old.\n"
             "        mend  reboot\n"

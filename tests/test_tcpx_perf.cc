@@ -44,25 +44,24 @@ struct Arguments {
   int loopback_descriptor = 0;
 };
 
-CLI::Validator size_value() {
-  return CLI::AsSizeValue(false).description("");
-}
-
 void declare_measurement(CLI::App& app, PerfOptions& options, Arguments& arguments) {
   const CLI::Range sizes(uint64_t{1}, SizeSweep::kMaxBytes);
   app.add_option("-b,--min-bytes", options.sizes.min_bytes,
                  "first size: 8, 64K, 4MiB, 1G (default UCCL_TCPX_PERF_SIZE, else 64M)")
-      ->transform(size_value())
+      ->type_name("BYTES")
+      ->transform(size_in_bytes())
       ->check(sizes);
   app.add_option("-e,--max-bytes", options.sizes.max_bytes, "last size (default: the first)")
-      ->transform(size_value())
+      ->type_name("BYTES")
+      ->transform(size_in_bytes())
       ->check(sizes);
   app.add_option("-f,--factor", options.sizes.factor, "from one size to the next (default 2)")->check(CLI::Range(2u, 1u << 20));
   app.add_option("-n,--iters", options.iterations, "timed transfers of each size (default UCCL_TCPX_PERF_ITERS, else 20)")
       ->check(CLI::Range(1u, 1000000u));
   app.add_option("-w,--warmup", options.warm_up, "transfers of each size before them (default 5)")
       ->check(CLI::Range(0u, 1000000u));
-  app.add_option("--duration", arguments.seconds, "measure each size for this many seconds, comparing included, instead of -n")
+  app.add_option("--duration", arguments.seconds, "measure each size for this long, comparing included, instead of -n")
+      ->type_name("SECONDS")
       ->check(CLI::Range(0.001, 86400.0));
   CLI::Option* latency = app.add_flag_callback(
       "--latency", [&options] { options.mode = PerfMode::kLatency; },
@@ -82,29 +81,32 @@ void declare_pipeline(CLI::App& app, PerfOptions& options, Arguments& arguments)
   app.add_option("--channels", options.pipeline.channels, "default UCCL_TCPX_NUM_CHANNELS, else one per network device")
       ->check(CLI::Range(1u, kMaxChannels));
   app.add_option("--chunk", options.pipeline.chunk_bytes, "bytes of one request (default UCCL_TCPX_CHUNK_BYTES, else 512K)")
-      ->transform(size_value())
+      ->type_name("BYTES")
+      ->transform(size_in_bytes())
       ->check(CLI::Range(1u, kMaxRequestBytes));
   app.add_option("--window", arguments.window,
                  "requests that a channel holds, of either direction (default: 16 receives, 12 sends)")
       ->check(CLI::Range(1u, kQueueDepth));
   app.add_option("--memory", options.memory, "cuda (default; host memory stands in without a GPU) or host")
-      ->transform(CLI::CheckedTransformer(memories).description(""));
+      ->transform(one_of(memories));
   app.add_option("--unpack", options.unpack,
                  "auto, kernel, d2d, host, or none: unpack nothing, unverified (default UCCL_TCPX_UNPACK_IMPL, else auto)")
-      ->transform(CLI::CheckedTransformer(unpackers).description(""));
+      ->transform(one_of(unpackers));
   app.add_option("--port", options.port, "bootstrap port (default UCCL_TCPX_BOOTSTRAP_PORT, else 12345)")
       ->check(CLI::Range(0, 65535));
-  app.add_option("--timeout", arguments.timeout_ms, "ms of each step (default UCCL_TCPX_TIMEOUT_MS, else 30000)")
+  app.add_option("--timeout", arguments.timeout_ms, "of each step (default UCCL_TCPX_TIMEOUT_MS, else 30000)")
+      ->type_name("MS")
       ->check(CLI::Range(1u, 3600000u));
 }
 
 void declare_output(CLI::App& app, PerfOptions& options) {
-  app.add_option("--csv", options.csv, "write the rows to this file");
-  app.add_option("--json", options.json, "write a report to this file");
-  app.add_option("--plot", options.plot, "draw throughput and latency by size to this file (SVG)");
+  app.add_option("--csv", options.csv, "write the rows to this file")->type_name("FILE");
+  app.add_option("--json", options.json, "write a report to this file")->type_name("FILE");
+  app.add_option("--plot", options.plot, "draw throughput and latency by size to this file (SVG)")->type_name("FILE");
   app.add_option("--compare", options.compare,
                  "reports (--json of earlier runs, or of bench_soft_plugin) to draw beside this run, and to tell when another\n"
-                 "unpacker was faster in them");
+                 "unpacker was faster in them")
+      ->type_name("FILE");
 }
 
 /// What depends on several arguments. @return "" or what is wrong with them
@@ -146,7 +148,9 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(0, 1023));
   }
   app.require_subcommand(1);
-  app.footer("Examples:\n  test_tcpx_perf loopback -b 64K -e 1G -f 4\n  test_tcpx_perf server\n  test_tcpx_perf client 10.0.0.2");
+  app.footer(
+      "BYTES is a number or a size in powers of 1024: 8, 64K, 4MiB, 1G.\nExamples:\n  test_tcpx_perf loopback -b 64K -e 1G -f 4\n  test_tcpx_perf server 0\n  "
+      "test_tcpx_perf client 10.0.0.2 0");
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
   if (!environment.is_ok()) return failed(environment.status());

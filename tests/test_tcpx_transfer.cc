@@ -34,21 +34,23 @@ void declare_options(CLI::App& app, TransferProgramOptions& options) {
   static const std::map<std::string, UnpackKind> unpackers{
       {"auto", UnpackKind::kAuto}, {"kernel", UnpackKind::kKernel}, {"d2d", UnpackKind::kD2d}, {"host", UnpackKind::kHost}};
   app.add_option("--bytes", options.bytes, "send a pattern of this many bytes (64K, 4MiB, ...) instead of the text")
-      ->transform(CLI::AsSizeValue(false).description(""))
+      ->type_name("BYTES")
+      ->transform(size_in_bytes())
       ->check(CLI::Range(uint64_t{0}, kMaxProgramBytes));
   app.add_option("--gpu", options.gpu, "GPU of the memory; loopback: of the server, the client takes the next one")
       ->check(CLI::Range(0, 1023));
   app.add_option("--memory", options.memory, "cuda (default; host memory stands in without a GPU) or host")
-      ->transform(CLI::CheckedTransformer(memories).description(""));
+      ->transform(one_of(memories));
   app.add_option("--unpack", options.unpack, "auto, kernel, d2d or host (default UCCL_TCPX_UNPACK_IMPL, else auto)")
-      ->transform(CLI::CheckedTransformer(unpackers).description(""));
+      ->transform(one_of(unpackers));
   app.add_option("--iterations", options.iterations, "transfers, one after another (default 1)")->check(CLI::Range(1u, 1000000u));
   app.add_option("--port", options.port, "bootstrap port (default UCCL_TCPX_BOOTSTRAP_PORT, else 12345; loopback: any free one)")
       ->check(CLI::Range(0, 65535));
   app.add_option("--dev", options.dev, "network device, as test_device_discovery numbers them (default 0)")
       ->check(CLI::Range(0, 1023));
   app.add_option("--chunk", options.chunk_bytes, "bytes of one request, the same at both ends (default 512K)")
-      ->transform(CLI::AsSizeValue(false).description(""))
+      ->type_name("BYTES")
+      ->transform(size_in_bytes())
       ->check(CLI::Range(1u, kMaxRequestBytes));
 }
 
@@ -67,7 +69,7 @@ int main(int argc, char** argv) {
   CLI::App* loopback = app.add_subcommand("loopback", "both ends in this process")->fallthrough();
   app.require_subcommand(1);
   app.footer(
-      "Examples:\n  test_tcpx_transfer loopback --bytes 64MiB\n  test_tcpx_transfer server\n  test_tcpx_transfer client "
+      "BYTES is a number or a size in powers of 1024: 8, 64K, 4MiB.\nExamples:\n  test_tcpx_transfer loopback --bytes 64MiB\n  test_tcpx_transfer server\n  test_tcpx_transfer client "
       "10.0.0.2");
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;

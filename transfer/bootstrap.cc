@@ -73,7 +73,7 @@ Result<UniqueFd> connect_until(const std::vector<SocketAddress>& addresses, Dead
     auto socket = connect_once(addresses, deadline);
     if (socket.is_ok()) return socket;
     const Status& status = socket.status();
-    if (stop != nullptr && stop->load()) return Status(Code::kTimeout, status.operation(), "interrupted");
+    if (stop != nullptr && stop->load()) return Status(Code::kCancelled, status.operation(), "interrupted");
     if (!may_answer_later(status)) return socket;
     const Deadline retry = Deadline::after(pause).earlier(deadline);
     std::this_thread::sleep_until(retry.at());
@@ -161,7 +161,7 @@ Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
       if (channel.is_ok()) return channel;
       drop(client, channel.status());
     }
-    if (options_.stop != nullptr && options_.stop->load()) return Status(Code::kTimeout, "bootstrap accept", "interrupted");
+    if (options_.stop != nullptr && options_.stop->load()) return Status(Code::kCancelled, "bootstrap accept", "interrupted");
     if (deadline.expired())
       return Status(Code::kTimeout, "bootstrap accept", concat("no client on port ", port(), " until the deadline"));
     TCPX_RETURN_IF_ERROR(wait_for_event(deadline));

@@ -47,7 +47,7 @@ class BootstrapServer {
 
   /// Waits for the next client that says a proper hello. May be called again for further clients; channels made before stay
   /// valid.
-  /// @return kTimeout at the deadline or when stopped; kSystem when the process cannot open more sockets.
+  /// @return kTimeout at the deadline; kCancelled when stopped; kSystem when the process cannot open more sockets.
   Result<BootstrapChannel> accept(Deadline deadline);
 
  private:

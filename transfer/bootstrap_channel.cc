@@ -51,7 +51,7 @@ Result<bool> read_frame_part(int fd, FrameAssembler& assembler) {
 Status wait_readable(int fd, Deadline deadline, const std::atomic<bool>* stop) {
   if (stop == nullptr) return wait_for(fd, POLLIN, deadline);
   for (;;) {
-    if (stop->load()) return Status(Code::kTimeout, "wait for the peer", "interrupted");
+    if (stop->load()) return Status(Code::kCancelled, "wait for the peer", "interrupted");
     Status status = wait_for(fd, POLLIN, Deadline::after(kLookAtStop).earlier(deadline));
     if (status.code() != Code::kTimeout || deadline.expired()) return status;
   }

@@ -11,7 +11,7 @@
 // Connections whose halves must talk while data moves share the channel with everything else: each opens a *flow*, by which its
 // messages are told from others. Flows have the same numbers at both ends because both open them in the same order.
 //
-// A `stop` flag, where one is given, ends waits early with kTimeout "interrupted"; a signal handler may set it.
+// A `stop` flag, where one is given, ends waits early with kCancelled "interrupted"; a signal handler may set it.
 #pragma once
 
 #include <atomic>
@@ -116,7 +116,7 @@ class BootstrapChannel {
 /// @return true when its frame is whole; kPeerGone at the end of the stream; the assembler's errors.
 Result<bool> read_frame_part(int fd, FrameAssembler& assembler);
 
-/// Waits until `fd` can be read. `stop` may be null. @return kTimeout at the deadline or when `stop` is set.
+/// Waits until `fd` can be read. `stop` may be null. @return kTimeout at the deadline, kCancelled when `stop` is set.
 Status wait_readable(int fd, Deadline deadline, const std::atomic<bool>* stop);
 
 }  // namespace tcpx

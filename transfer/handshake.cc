@@ -20,7 +20,7 @@ auto until_answer(const HandshakeWait& wait, const char* operation, Try try_once
     auto answer = try_once();
     if (!answer.is_ok() || answer->has_value()) return answer;
     if (wait.peer != nullptr) TCPX_RETURN_IF_ERROR(wait.peer->peer_status());
-    if (wait.stop != nullptr && wait.stop->load()) return Status(Code::kTimeout, operation, "interrupted");
+    if (wait.stop != nullptr && wait.stop->load()) return Status(Code::kCancelled, operation, "interrupted");
     if (wait.deadline.expired()) return Status(Code::kTimeout, operation, "the other end did not come until the deadline");
     std::this_thread::sleep_until(Deadline::after(pause).earlier(wait.deadline).at());
     pause = std::min(pause * 2, kLongestPause);

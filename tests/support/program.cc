@@ -1,8 +1,5 @@
 #include "tests/support/program.h"
 
-#include <signal.h>
-
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "base/environment.h"
@@ -12,12 +9,7 @@
 namespace tcpx::testing {
 namespace {
 
-std::atomic<bool> stop_flag = false;  // a signal handler has no other way to reach the program
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-void set_stop_flag(int) {
-  stop_flag = true;
-}
+constexpr int kSignalBase = 128;  // of exit codes, as shells have it
 
 void print_line(std::FILE* file, const std::string& line) {
   std::fputs((line + '\n').c_str(), file);
@@ -25,16 +17,6 @@ void print_line(std::FILE* file, const std::string& line) {
 }
 
 }  // namespace
-
-bool parse_command_line(CLI::App& app, int argc, char** argv, int& exit_code) {
-  try {
-    app.parse(argc, argv);
-    return true;
-  } catch (const CLI::ParseError& error) {
-    exit_code = app.exit(error) == 0 ? kExitPassed : kExitUsage;
-    return false;
-  }
-}
 
 void say(const std::string& who, const std::string& text) {
   print_line(stdout, concat('[', who, "] ", text));
@@ -46,6 +28,12 @@ int passed(const std::string& what) {
 }
 
 int failed(const Status& why) {
+  // What an interrupt makes of the work, here and at the other end, is no news.
+  if (const int signal = interrupted_by(); signal != 0) {
+    const bool more = why.code() == Code::kCancelled && why.detail() != "interrupted";
+    print_line(stderr, more ? concat("interrupted: ", why.detail()) : "interrupted");
+    return kSignalBase + signal;
+  }
   print_line(stderr, concat("FAILED: ", why.to_string(), '\n', help_lines(why)));
   return kExitFailed;
 }
@@ -53,15 +41,6 @@ int failed(const Status& why) {
 int skipped(const std::string& reason) {
   print_line(stdout, concat("SKIPPED: ", reason));
   return kExitSkipped;
-}
-
-const std::atomic<bool>& stop_on_interrupt() {
-  struct sigaction action {};
-  action.sa_handler = set_stop_flag;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-  return stop_flag;
 }
 
 Result<ProgramSettings> program_settings() {

@@ -130,7 +130,7 @@ Status TransferEnd::drive(Connection& connection, TransferId id, uint32_t iterat
   if (*done) return Status::ok();
   say("stopped in transfer ", iteration + 1, " of ", options_.iterations, ", after ", connection.poll(id).bytes_done, " of ",
       transfer_bytes(), " bytes");
-  return {Code::kTimeout, "transfer", "interrupted"};
+  return {Code::kCancelled, "transfer", "interrupted"};
 }
 
 }  // namespace tcpx::testing

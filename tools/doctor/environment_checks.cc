@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <set>
 
+#include "base/near_word.h"
 #include "base/port_range.h"
 #include "base/text.h"
 #include "net/vendor_plugin.h"
@@ -24,20 +24,6 @@ const VariableInfo* info_of(std::string_view name) {
     if (info.name == name) return &info;
   }
   return nullptr;
-}
-
-/// Single-character changes from one to the other.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, changed}));
-    }
-  }
-  return row.back();
 }
 
 /// "CHUNK_BYTES" of "UCCL_TCPX_CHUNK_BYTES".
@@ -61,7 +47,7 @@ const VariableInfo* meant_by(std::string_view name) {
   const VariableInfo* best = nullptr;
   size_t least = kSlip + 1;
   for (const VariableInfo& info : environment_table()) {
-    const size_t changes = distance(name, info.name);
+    const size_t changes = changes_between(name, info.name);
     if (changes < least) least = changes, best = &info;
   }
   return best;

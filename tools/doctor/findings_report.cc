@@ -51,31 +51,29 @@ Verdict worst_of(const std::vector<GroupFindings>& groups) {
   return worst;
 }
 
-std::string findings_text(const std::vector<GroupFindings>& groups, bool colour) {
+std::string group_text(const GroupFindings& group, bool colour) {
   size_t columns = 0;
-  std::array<size_t, 4> counts{};
-  for (const GroupFindings& group : groups) {
-    for (const Finding& finding : group.findings) {
-      columns = std::max(columns, finding.check.size());
-      ++counts[static_cast<size_t>(finding.verdict)];
-    }
-  }
-  std::string out;
+  for (const Finding& finding : group.findings) columns = std::max(columns, finding.check.size());
   const std::string_view plain = colour ? "\033[0m" : "";
   const std::string margin(2 + kVerdictColumns + 1, ' ');
+  std::string out = concat(colour ? "\033[1m" : "", group.group, plain, "\n");
+  for (const Finding& finding : group.findings) {
+    out += concat("  ", colour ? colour_of(finding.verdict) : "", padded(name_of(finding.verdict), kVerdictColumns), plain, " ",
+                  padded(finding.check, columns), "  ", indented(finding.found, margin), "\n");
+    if (!finding.why.empty()) out += concat(margin, "why   ", indented(finding.why, margin + "      "), "\n");
+    if (!finding.mend.empty()) out += concat(margin, "mend  ", indented(finding.mend, margin + "      "), "\n");
+  }
+  return out;
+}
+
+std::string findings_summary(const std::vector<GroupFindings>& groups) {
+  std::array<size_t, 4> counts{};
   for (const GroupFindings& group : groups) {
-    out += concat(colour ? "\033[1m" : "", group.group, plain, "\n");
-    for (const Finding& finding : group.findings) {
-      out += concat("  ", colour ? colour_of(finding.verdict) : "", padded(name_of(finding.verdict), kVerdictColumns), plain, " ",
-                    padded(finding.check, columns), "  ", indented(finding.found, margin), "\n");
-      if (!finding.why.empty()) out += concat(margin, "why   ", indented(finding.why, margin + "      "), "\n");
-      if (!finding.mend.empty()) out += concat(margin, "mend  ", indented(finding.mend, margin + "      "), "\n");
-    }
+    for (const Finding& finding : group.findings) ++counts[static_cast<size_t>(finding.verdict)];
   }
   const auto count = [&](Verdict verdict) { return counts[static_cast<size_t>(verdict)]; };
-  out += concat("\n", count(Verdict::kOk), " ok, ", count(Verdict::kWarn), " warn, ", count(Verdict::kFail), " fail, ",
+  return concat("\n", count(Verdict::kOk), " ok, ", count(Verdict::kWarn), " warn, ", count(Verdict::kFail), " fail, ",
                 count(Verdict::kNotApplicable), " not applicable\n");
-  return out;
 }
 
 std::string findings_json(const std::vector<GroupFindings>& groups) {

@@ -9,6 +9,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "tools/command_line.h"
 #include "tools/doctor/environment_checks.h"
 #include "tools/doctor/finding.h"
 #include "tools/doctor/findings_report.h"
@@ -25,6 +26,7 @@
 #include "tools/doctor/selftest_source.h"
 #include "tools/doctor/service_checks.h"
 #include "tools/doctor/service_source.h"
+#include "tools/interrupt.h"
 
 namespace {
 
@@ -91,6 +93,12 @@ bool is_wanted(const std::string& group, const Options& options) {
   return group == kSelftest ? options.selftest : options.only.empty();
 }
 
+/// At once: an interrupt leaves what has been found.
+void print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
 int exit_code_of(Verdict worst) {
   return worst == Verdict::kFail ? kFailures : worst == Verdict::kWarn ? kWarnings : kHealthy;
 }
@@ -111,22 +119,22 @@ int main(int argc, char** argv) {
       "Examples:\n  tcpx_doctor\n  tcpx_doctor --only nics,gpu --json\n  tcpx_doctor --only network --peer 10.0.0.2\n  eval "
       "\"$(tcpx_doctor --fix-env)\"");
   declare_options(app, options, groups);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kHealthy : kUsage;
-  }
+  int exit_code = kHealthy;
+  if (!parse_command_line(app, argc, argv, exit_code, kUsage)) return exit_code;
 
   if (!options.selftest_end.empty()) return run_selftest_end(options.selftest_end);
   if (options.fix_env) {
     std::fputs(environment_block(machine).c_str(), stdout);
     return kHealthy;
   }
+  end_on_interrupt();
+  const bool colour = options.colour == "always" || (options.colour == "auto" && ::isatty(STDOUT_FILENO) != 0);
   std::vector<GroupFindings> seen;
   for (const Group& group : groups) {
-    if (is_wanted(group.name, options)) seen.push_back({group.name, group.run()});
+    if (!is_wanted(group.name, options)) continue;
+    seen.push_back({group.name, group.run()});
+    if (!options.json) print(group_text(seen.back(), colour));
   }
-  const bool colour = options.colour == "always" || (options.colour == "auto" && ::isatty(STDOUT_FILENO) != 0);
-  std::fputs((options.json ? findings_json(seen) : findings_text(seen, colour)).c_str(), stdout);
+  print(options.json ? findings_json(seen) : findings_summary(seen));
   return exit_code_of(worst_of(seen));
 }

@@ -45,7 +45,7 @@ class Leader {
 
   void end(bool interrupted) {
     if (!interrupted) tell(std::vector<Command>(members_.size(), Command{.kind = Command::Kind::kEnd}));
-    const Status verdict = interrupted ? Status(Code::kTimeout, "mesh", "interrupted") : Status::ok();
+    const Status verdict = interrupted ? Status(Code::kCancelled, "mesh", "interrupted") : Status::ok();
     for (Member& member : members_) (void)member.channel.finish(verdict, Deadline::after(kFarewellTime));
   }
 

@@ -124,7 +124,7 @@ HeatMap mesh_heat_map(const MeshResults& results) {
 Status mesh_verdict(const MeshOutcome& outcome, size_t planned_pairs) {
   const size_t good = measured(outcome).size();
   const std::string count = concat(good, " of ", planned_pairs, " pairs measured");
-  if (outcome.interrupted) return {Code::kTimeout, "mesh", concat("interrupted, ", count)};
+  if (outcome.interrupted) return {Code::kCancelled, "mesh", count};
   for (const PairOutcome& pair : outcome.pairs) {
     if (pair.result.is_ok()) continue;
     return {pair.result.status().code(), "mesh", concat(count, "; the first that failed is ", name_of(pair.pair))};

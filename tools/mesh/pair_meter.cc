@@ -70,7 +70,7 @@ PairResult PairMeter::result(Duration elapsed, bool verified) const {
 
 Status PairMeter::check_stop() const {
   if (options_.stop == nullptr || !options_.stop->load()) return Status::ok();
-  return {Code::kTimeout, "measure pair", "interrupted"};
+  return {Code::kCancelled, "measure pair", "interrupted"};
 }
 
 Status PairMeter::fill(Side& side) {

@@ -116,7 +116,7 @@ class Round {
       TCPX_RETURN_IF_ERROR(take_received());
       TCPX_RETURN_IF_ERROR(take_sent());
       if (wait_.stop != nullptr && wait_.stop->load(std::memory_order_relaxed)) {
-        return {Code::kTimeout, "transfer", "interrupted"};
+        return {Code::kCancelled, "transfer", "interrupted"};
       }
       if (now_ >= wait_.deadline.at()) return expired();
       if (now_ >= next_tick) {
