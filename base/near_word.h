@@ -26,7 +26,8 @@ inline size_t changes_between(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// The one of `words` that is no more than two changes and half of its letters away from `written`, or begins with it. "": none is.
+/// The one of `words` that is no more than two changes and half of its letters away from `written`, or begins with it. "": none
+/// is.
 inline std::string near_word(std::string_view written, std::span<const std::string> words) {
   constexpr size_t kMostChanges = 2, kLeastBegin = 3;
   std::string best;

@@ -39,7 +39,8 @@ void declare_options(CLI::App& app, Options& options) {
   app.add_option("--milliseconds", options.milliseconds, "per row and column (default 500)")->check(CLI::Range(1, 10000));
   app.add_option("--nccl", options.nccl, "auto, off (default auto: where PyTorch with NCCL and two GPUs are)")
       ->check(CLI::IsMember({"auto", "off"}));
-  app.add_option("--nccl-script", options.run.nccl_script, "where bandwidth.py is (default: in the source tree of this build)")->type_name("FILE");
+  app.add_option("--nccl-script", options.run.nccl_script, "where bandwidth.py is (default: in the source tree of this build)")
+      ->type_name("FILE");
   app.add_flag("--quick", options.run.quick, "a little of every section, without NCCL: does it work?");
   app.add_option("--json", options.json, "write all numbers to this file")->type_name("FILE");
 }

@@ -71,7 +71,8 @@ void declare_options(CLI::App& app, Options& options) {
   app.add_option("--plugin", options.run.plugin, "library to measure instead of the plugin of this build")->type_name("FILE");
   app.add_option("--nccl", options.nccl, "auto, off (default auto: where PyTorch with NCCL and two GPUs are)")
       ->check(CLI::IsMember({"auto", "off"}));
-  app.add_option("--nccl-script", options.run.nccl_script, "where bandwidth.py is (default: in the source tree of this build)")->type_name("FILE");
+  app.add_option("--nccl-script", options.run.nccl_script, "where bandwidth.py is (default: in the source tree of this build)")
+      ->type_name("FILE");
   app.add_flag("--quick", options.quick, "a few sizes for a few milliseconds, without NCCL: does it work?");
   app.add_option("--json", options.json, "write all numbers to this file")->type_name("FILE");
   app.add_option("--chart", options.chart, "write a chart (SVG) to this file")->type_name("FILE");

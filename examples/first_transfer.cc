@@ -1,13 +1,21 @@
 // The sample of README.md as a program: two endpoints, one of which writes into memory of the other. Exit code 1 when bytes
 // differ.
+//
+//   first_transfer                        both ends in this process
+//   first_transfer --server               on one machine; it prints what to start on the other:
+//   first_transfer --connect HOST:PORT
+#include <unistd.h>
+
 #include <chrono>
+#include <csignal>
 #include <cstdio>
-#include <span>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tcpx/endpoint.h"
+#include "tcpx/help.h"
 
 // README.md shows from here
 using namespace tcpx;
@@ -25,10 +33,8 @@ Status offer(Endpoint& endpoint, void* data, size_t bytes) {
   return endpoint.notify(peer->conn, message);
 }
 
-/// The other end: writes there. @param metadata of the first endpoint, shipped by any means
-Status fill(Endpoint& endpoint, std::span<const uint8_t> metadata, void* data, size_t bytes) {
-  const auto conn = endpoint.add_remote_endpoint(metadata);
-  if (!conn.is_ok()) return conn.status();
+/// The other end: writes there. @param conn from connect(host, gpu, port), or add_remote_endpoint(metadata shipped by any means)
+Status fill(Endpoint& endpoint, ConnId conn, void* data, size_t bytes) {
   const auto memory = endpoint.register_memory(data, bytes);
   if (!memory.is_ok()) return memory.status();
   std::vector<NotifyMsg> messages;
@@ -40,23 +46,74 @@ Status fill(Endpoint& endpoint, std::span<const uint8_t> metadata, void* data, s
   deserialize_fifo_item(messages[0].msg.data(), &to.slot);
   const LocalRange from{*memory, data, bytes};
   const NotifyMsg done{.name = "done"};  // comes after the data
-  return endpoint.write(*conn, {&from, 1}, {&to, 1}, {.notify = &done});
+  return endpoint.write(conn, {&from, 1}, {&to, 1}, {.notify = &done});
 }
 // to here
 
-int main() {
-  std::vector<char> source(8 << 20), target(source.size());
-  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<char>(i * 2654435761u >> 13);
-  Endpoint first(EndpointConfig{.listen_address = "127.0.0.1"}), second(EndpointConfig{});
-  Status offered;
-  std::thread other([&] { offered = offer(first, target.data(), target.size()); });
-  const Status filled = fill(second, first.get_metadata(), source.data(), source.size());
-  other.join();
-  for (const Status& status : {offered, filled}) {
-    if (!status.is_ok()) std::fprintf(stderr, "first_transfer: %s\n", status.to_string().c_str());
+namespace {
+
+constexpr size_t kBytes = 8 << 20;
+constexpr char kUsage[] =
+    "usage: first_transfer [--server | --connect HOST:PORT]\nWithout options both ends run in this process.\n";
+
+void interrupted(int signal) {
+  constexpr char kText[] = "interrupted\n";
+  (void)!::write(STDERR_FILENO, kText, sizeof kText - 1);
+  ::_exit(128 + signal);
+}
+
+std::vector<char> pattern() {
+  std::vector<char> bytes(kBytes);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
+  return bytes;
+}
+
+int verdict(const Status& status, bool equal) {
+  if (!status.is_ok()) std::fprintf(stderr, "FAILED: %s\nhelp: %s\n", status.to_string().c_str(), help_of(status.code()).c_str());
+  if (status.is_ok()) std::puts(equal ? "PASSED: every byte is where it belongs" : "FAILED: bytes differ");
+  return status.is_ok() && equal ? 0 : 1;
+}
+
+Status fill_at(const std::string& host, int port) {
+  std::vector<char> source = pattern();
+  Endpoint endpoint(EndpointConfig{});
+  const auto conn = endpoint.connect(host, 0, port);
+  return conn.is_ok() ? fill(endpoint, *conn, source.data(), source.size()) : conn.status();
+}
+
+/// @param alone the other end is a thread of this process
+int serve(bool alone) {
+  std::vector<char> target(kBytes);
+  Endpoint endpoint(EndpointConfig{.listen_address = alone ? "127.0.0.1" : ""});
+  const auto here = Endpoint::read_metadata(endpoint.get_metadata());
+  if (!here.is_ok()) return verdict(here.status(), false);
+  Status filled;
+  std::thread other;
+  if (alone) {
+    other = std::thread([&] { filled = fill_at(here->ip, here->port); });
+  } else {
+    std::fprintf(stderr, "listening for first_transfer --connect %s:%d\n", here->ip.c_str(), here->port);
   }
-  const std::vector<NotifyMsg> messages = first.get_notifs();
-  const bool passed = source == target && messages.size() == 1 && messages[0].name == "done";
-  std::puts(passed ? "PASSED: every byte is where it belongs" : "FAILED: bytes differ");
-  return passed ? 0 : 1;
+  const Status offered = offer(endpoint, target.data(), target.size());
+  std::vector<NotifyMsg> messages;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (offered.is_ok() && messages.empty() && std::chrono::steady_clock::now() < until) messages = endpoint.get_notifs();
+  if (other.joinable()) other.join();
+  if (!filled.is_ok()) return verdict(filled, false);
+  return verdict(offered, target == pattern() && messages.size() == 1 && messages[0].name == "done");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGINT, interrupted);
+  std::signal(SIGTERM, interrupted);
+  const std::string option = argc > 1 ? argv[1] : "", peer = argc > 2 ? argv[2] : "";
+  const size_t colon = peer.rfind(':');
+  if (argc == 1) return serve(true);
+  if (argc == 2 && option == "--server") return serve(false);
+  if (argc == 3 && option == "--connect" && colon != peer.npos)
+    return verdict(fill_at(peer.substr(0, colon), std::atoi(peer.c_str() + colon + 1)), true);
+  std::fputs(kUsage, option == "--help" ? stdout : stderr);
+  return option == "--help" ? 0 : 2;
 }

@@ -1,7 +1,10 @@
 // Prefill hands the KV cache of a request to decode: 4096 blocks of 32 KiB, scattered over the pages of both ends, in one write.
 // The decode side calls nothing for it: it looks for notifications, and the one that names the request comes after the data.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +15,7 @@
 #include <vector>
 
 #include "tcpx/endpoint.h"
+#include "tcpx/help.h"
 
 namespace {
 using namespace tcpx;
@@ -25,8 +29,16 @@ struct Request {
   uint32_t page_of[kBlocks];
 };
 
+void interrupted(int signal) {
+  constexpr char kText[] = "interrupted\n";
+  (void)!::write(STDERR_FILENO, kText, sizeof kText - 1);
+  ::_exit(128 + signal);
+}
+
 void must(const Status& status) {
-  if (!status.is_ok()) std::fprintf(stderr, "kv_transfer: %s\n", status.to_string().c_str()), std::quick_exit(1);
+  if (status.is_ok()) return;
+  std::fprintf(stderr, "FAILED: %s\nhelp: %s\n", status.to_string().c_str(), help_of(status.code()).c_str());
+  std::quick_exit(1);
 }
 
 template <class T>
@@ -77,7 +89,7 @@ bool decode(bool alone) {
   Request request;
   const auto endpoint = must(Endpoint::create({.listen_address = alone ? "127.0.0.1" : ""}));
   const auto here = must(Endpoint::read_metadata(endpoint->get_metadata()));
-  std::fprintf(stderr, "decode:  listens for kv_transfer --connect %s:%d\n", here.ip.c_str(), here.port);
+  std::fprintf(stderr, "listening for kv_transfer --connect %s:%d\n", here.ip.c_str(), here.port);
   std::thread other = alone ? std::thread(prefill, here.ip, here.port) : std::thread();
   const ConnId conn = must(endpoint->accept(minutes(10))).conn;
   request.slot = must(endpoint->advertise(conn, registered(*endpoint, cache.data(), cache.size() * 8)));
@@ -106,6 +118,9 @@ bool decode(bool alone) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGINT, interrupted);
+  std::signal(SIGTERM, interrupted);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // an interrupt leaves what there is
   const std::string option = argc > 1 ? argv[1] : "", peer = argc > 2 ? argv[2] : "";
   if (argc == 1 || (argc == 2 && option == "--server")) return decode(argc == 1) ? 0 : 1;
   const size_t colon = peer.rfind(':');

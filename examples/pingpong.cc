@@ -3,8 +3,11 @@
 //   pingpong                        both ends in this process
 //   pingpong --server               on one machine; it prints what to start on the other:
 //   pingpong --connect HOST:PORT
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "tcpx/endpoint.h"
+#include "tcpx/help.h"
 
 namespace {
 
@@ -22,13 +26,19 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kLongest = size_t{1} << 20;
 constexpr char kUsage[] = "usage: pingpong [--server | --connect HOST:PORT]\nWithout options both ends run in this process.\n";
 
+void interrupted(int signal) {
+  constexpr char kText[] = "interrupted\n";
+  (void)!::write(STDERR_FILENO, kText, sizeof kText - 1);
+  ::_exit(128 + signal);
+}
+
 size_t rounds_of(size_t bytes) {
   return bytes <= 65536 ? 200 : 50;
 }
 
 void must(const Status& status) {
   if (status.is_ok()) return;
-  std::fprintf(stderr, "pingpong: %s\n", status.to_string().c_str());
+  std::fprintf(stderr, "FAILED: %s\nhelp: %s\n", status.to_string().c_str(), tcpx::help_of(status.code()).c_str());
   std::quick_exit(1);
 }
 
@@ -98,6 +108,9 @@ size_t serve(bool alone) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGINT, interrupted);
+  std::signal(SIGTERM, interrupted);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // an interrupt leaves what there is
   const std::string option = argc > 1 ? argv[1] : "", peer = argc > 2 ? argv[2] : "";
   const size_t colon = peer.rfind(':');
   size_t wrong = 0;

@@ -92,7 +92,8 @@ TEST(CommandLine, HelpNamesUnitsAndNoTypes) {
   Sample sample;
   const std::string help = sample.run({"--help"});
   EXPECT_EQ(sample.code, 0);
-  for (const char* part : {"--bytes BYTES ", "--iterations N ", "--colour WORD ", "--quiet "}) EXPECT_TRUE(has(help, part)) << help;
+  for (const char* part : {"--bytes BYTES ", "--iterations N ", "--colour WORD ", "--quiet "})
+    EXPECT_TRUE(has(help, part)) << help;
   for (const char* part : {"UINT", "INT:", "TEXT", "in ["}) EXPECT_FALSE(has(help, part)) << help;
 }
 

@@ -149,7 +149,8 @@ int main(int argc, char** argv) {
   }
   app.require_subcommand(1);
   app.footer(
-      "BYTES is a number or a size in powers of 1024: 8, 64K, 4MiB, 1G.\nExamples:\n  test_tcpx_perf loopback -b 64K -e 1G -f 4\n  test_tcpx_perf server 0\n  "
+      "BYTES is a number or a size in powers of 1024: 8, 64K, 4MiB, 1G.\nExamples:\n  test_tcpx_perf loopback -b 64K -e 1G -f "
+      "4\n  test_tcpx_perf server 0\n  "
       "test_tcpx_perf client 10.0.0.2 0");
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;

@@ -69,7 +69,8 @@ int main(int argc, char** argv) {
   CLI::App* loopback = app.add_subcommand("loopback", "both ends in this process")->fallthrough();
   app.require_subcommand(1);
   app.footer(
-      "BYTES is a number or a size in powers of 1024: 8, 64K, 4MiB.\nExamples:\n  test_tcpx_transfer loopback --bytes 64MiB\n  test_tcpx_transfer server\n  test_tcpx_transfer client "
+      "BYTES is a number or a size in powers of 1024: 8, 64K, 4MiB.\nExamples:\n  test_tcpx_transfer loopback --bytes 64MiB\n  "
+      "test_tcpx_transfer server\n  test_tcpx_transfer client "
       "10.0.0.2");
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
