@@ -22,31 +22,23 @@ using namespace tcpx;
 
 /// One end: takes a connection and lets its other end write to `data`, which is host or GPU memory.
 Status offer(Endpoint& endpoint, void* data, size_t bytes) {
-  const auto peer = endpoint.accept();
+  const auto peer = endpoint.accept(std::chrono::minutes(10));
   if (!peer.is_ok()) return peer.status();
   const auto memory = endpoint.register_memory(data, bytes);
   if (!memory.is_ok()) return memory.status();
   const auto slot = endpoint.advertise(peer->conn, {*memory, data, bytes});
   if (!slot.is_ok()) return slot.status();
-  NotifyMsg message{.name = "slot", .msg = std::string(kRemoteSlotBytes, '\0')};
-  serialize_fifo_item(*slot, message.msg.data());
-  return endpoint.notify(peer->conn, message);
+  return endpoint.send_slot(peer->conn, *slot);
 }
 
 /// The other end: writes there. @param conn from connect(host, gpu, port), or add_remote_endpoint(metadata shipped by any means)
 Status fill(Endpoint& endpoint, ConnId conn, void* data, size_t bytes) {
   const auto memory = endpoint.register_memory(data, bytes);
   if (!memory.is_ok()) return memory.status();
-  std::vector<NotifyMsg> messages;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (messages.empty() && std::chrono::steady_clock::now() < until) messages = endpoint.get_notifs();
-  if (messages.empty() || messages[0].msg.size() != kRemoteSlotBytes)
-    return Status(Code::kTimeout, "wait for a slot", "none came");
-  RemoteRange to;
-  deserialize_fifo_item(messages[0].msg.data(), &to.slot);
-  const LocalRange from{*memory, data, bytes};
+  const auto slot = endpoint.recv_slot(conn);
+  if (!slot.is_ok()) return slot.status();
   const NotifyMsg done{.name = "done"};  // comes after the data
-  return endpoint.write(conn, {&from, 1}, {&to, 1}, {.notify = &done});
+  return endpoint.write(conn, {*memory, data, bytes}, {*slot}, {.notify = &done});
 }
 // to here
 
@@ -96,8 +88,7 @@ int serve(bool alone) {
   }
   const Status offered = offer(endpoint, target.data(), target.size());
   std::vector<NotifyMsg> messages;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (offered.is_ok() && messages.empty() && std::chrono::steady_clock::now() < until) messages = endpoint.get_notifs();
+  if (offered.is_ok()) messages = endpoint.wait_notifs();
   if (other.joinable()) other.join();
   if (!filled.is_ok()) return verdict(filled, false);
   return verdict(offered, target == pattern() && messages.size() == 1 && messages[0].name == "done");

@@ -98,11 +98,8 @@ bool decode(bool alone) {
   const LocalRange range = registered(*endpoint, &request, sizeof request);
   must(endpoint->send(conn, {&range, 1}));
 
-  std::vector<NotifyMsg> messages;
-  for (const auto until = steady_clock::now() + minutes(1); messages.empty(); messages = endpoint->get_notifs()) {
-    if (steady_clock::now() > until) must(Status(Code::kTimeout, "wait for the request", "no notification"));
-    std::this_thread::yield();
-  }
+  const std::vector<NotifyMsg> messages = endpoint->wait_notifs(minutes(1));
+  if (messages.empty()) must(Status(Code::kTimeout, "wait for the request", "no notification"));
   size_t wrong = 0;  // words, also of the pages that belong to others
   for (size_t i = 0; i < kPages; ++i) {
     const uint64_t* page = &cache[pages[i] * kBlockWords];
