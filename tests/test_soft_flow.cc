@@ -241,6 +241,27 @@ TEST_F(ReceivingFlow, ACommThatFailsWhileItWaitsForPagesHoldsNobodyUp) {
   pool_->give_back(other, held);
 }
 
+// A number that is kQueueDepth lower lies in the same slot.
+TEST_F(ReceivingFlow, AChunkOfAMessageThatIsOverIsNoneOfTheMessageInItsPlace) {
+  for (uint64_t sequence = 0; sequence < kQueueDepth; ++sequence) {
+    abi::TcpxRequest* request = post(2);
+    for (uint32_t page = 0; page < 2; ++page) {
+      send_header(0, sequence, 2, page);
+      send_payload(0);
+    }
+    ASSERT_TRUE(wait_until([&] { return comm_->test(request)->done; }));
+    EXPECT_TRUE(comm_->consumed(request).is_ok());
+  }
+  abi::TcpxRequest* request = post(2);
+  send_header(0, kQueueDepth, 2, 0);
+  send_payload(0);
+  send_header(0, 0, 2, 1);
+  send_payload(0);
+  Result<TestAnswer> answer = TestAnswer{};
+  EXPECT_TRUE(wait_until([&] { return !(answer = comm_->test(request)).is_ok() || answer->done; }));
+  EXPECT_NE(answer.status().detail().find("message 0 is over already"), std::string::npos) << answer.status().to_string();
+}
+
 // What is received may be looked at when test says so. To see that a message is under way, this does before: not a matter for the
 // thread checker.
 [[gnu::no_sanitize_thread, gnu::noinline]] std::byte peek(const volatile std::byte* at) {

@@ -1,5 +1,6 @@
 // The software plugin's listener under load and without descriptors.
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -87,6 +88,24 @@ TEST_F(SoftListener, ABurstOfGoodClientsIsServedWhole) {
     return accepted == kClients;
   })) << accepted
       << " of " << kClients;
+}
+
+int option_of(const UniqueFd& fd, int level, int option) {
+  int value = -1;
+  socklen_t length = sizeof value;
+  EXPECT_EQ(::getsockopt(fd.get(), level, option, &value, &length), 0);
+  return value;
+}
+
+TEST_F(SoftListener, EverySocketWatchesForADeadHostAndSendsAtOnce) {
+  const auto ours = connect_to_listener(info_, SocketAddress::loopback(0), soon());
+  ASSERT_TRUE(ours.is_ok()) << ours.status().to_string();
+  std::optional<ConnectedSockets> theirs;
+  ASSERT_TRUE(wait_until([&] { return (theirs = listener_->try_accept()).has_value(); }));
+  for (const ConnectedSockets* end : std::initializer_list<const ConnectedSockets*>{&*ours, &*theirs}) {
+    for (const UniqueFd* fd : {&end->data[0], &end->control}) EXPECT_EQ(option_of(*fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+  }
+  EXPECT_EQ(option_of(ours->data[0], IPPROTO_TCP, TCP_NODELAY), 1);
 }
 
 TEST_F(SoftListener, ControlSocketsMayComeToAnotherAddress) {

@@ -189,6 +189,29 @@ TEST_F(SoftStrangers, AFlippedByteInAnAnswerIsRefused) {
   }
 }
 
+TEST_F(SoftStrangers, AnAnswerThatSaysNoOrIsForAnotherConnectionIsARefusal) {
+  FalseListener listener;
+  for (const bool says_no : {true, false}) {
+    std::thread serving([&] {
+      listener.serve_one([&](AnswerBytes answer) {
+        soft::HelloAnswer said = *soft::decode_hello_answer(answer);
+        if (says_no) {
+          said.accepted = false;
+        } else {
+          ++said.connection;
+        }
+        soft::encode_hello_answer(said, answer);
+        return answer;
+      });
+    });
+    const auto connected = soft::connect_to_listener(*soft::decode_handle(listener.handle()), SocketAddress::loopback(0),
+                                                     Deadline::after(std::chrono::seconds(3)));
+    EXPECT_EQ(connected.status().code(), Code::kPeerGone) << (says_no ? "no" : "another connection");
+    EXPECT_NE(connected.status().detail().find("refused by the listener"), std::string::npos);
+    serving.join();
+  }
+}
+
 TEST_F(SoftStrangers, HalfAnAnswerThenSilenceEndsAtTheDeadlineOfConnect) {
   FalseListener listener;
   std::thread serving([&] { listener.serve_one([](const AnswerBytes& answer) { return std::span(answer).first(20); }); });

@@ -132,6 +132,17 @@ TEST_F(StagingPoolTest, ASlotTakenForNobodyCountsForWhoAdoptsIt) {
   EXPECT_TRUE(pool_.try_take(waiting));
 }
 
+TEST_F(StagingPoolTest, WhoHasGivenAllBackStandsInLineAgain) {
+  CountingClient hog, again;
+  { const Slot given_back = pool_.try_take(again); }
+  std::vector<Slot> hogged = take(hog, StagingPool::kSlots);
+  EXPECT_FALSE(pool_.try_take(again));
+  EXPECT_TRUE(pool_.is_contended());
+  hogged.pop_back();
+  EXPECT_EQ(again.told, 1);
+  EXPECT_TRUE(pool_.try_take(again));
+}
+
 TEST_F(StagingPoolTest, WhoLeavesTheLineHoldsNobodyUp) {
   CountingClient hog, leaving, next;
   std::vector<Slot> hogged = take(hog, StagingPool::kSlots);

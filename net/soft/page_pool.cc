@@ -13,9 +13,7 @@ Result<std::shared_ptr<PagePool>> PagePool::create(MemoryOps& memory, int device
 }
 
 PagePool::PagePool(MemoryBuffer buffer, uint32_t pages)
-    : buffer_(std::move(buffer)), page_count_(pages), free_bits_((pages + 63) / 64, ~uint64_t{0}), free_count_(pages) {
-  if (pages % 64 != 0) free_bits_.back() = (uint64_t{1} << (pages % 64)) - 1;
-}
+    : buffer_(std::move(buffer)), page_count_(pages), free_bits_((pages + 63) / 64, ~uint64_t{0}), free_count_(pages) {}
 
 bool PagePool::may_take(const Client& client, uint32_t count) const {
   if (client.held_ + count > free_count_) return false;

@@ -41,7 +41,7 @@ void StagingPool::Slot::reset() {
 void StagingPool::Slot::move_to(Client& client) {
   MutexLock lock(pool_->mutex_);
   Place& place = pool_->places_[index_];
-  if (place.holder != nullptr) --place.holder->held_;
+  assert(place.holder == nullptr);
   place.holder = &client;
   ++client.held_;
 }

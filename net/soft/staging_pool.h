@@ -73,7 +73,7 @@ class StagingPool {
     Result<bool> is_copied() const;
     /// Waits for the copy, whatever becomes of it, and gives the slot back.
     void reset();
-    /// From now on the slot counts as that of `client`.
+    /// From now on a slot that was taken for nobody counts as that of `client`.
     void move_to(Client& client);
 
    private:
