@@ -43,7 +43,15 @@ constexpr VariableInfo kTable[] = {
     {Variable::kNumChannels, "UCCL_TCPX_NUM_CHANNELS", VariableKind::kInteger, "channels", 1, 16, 0, "one per network device", "",
      "Channels (comms of the plugin) of one connection and direction. They are spread over the plugin's devices, those nearest "
      "to the "
-     "GPU first, and go round again when there are more channels than devices. Must be the same at both ends."},
+     "GPU first, and go round again when there are more channels than devices. With GPUDirect-TCPX and a GPU all of them, 4 when "
+     "unset, share the NIC of that GPU (see UCCL_TCPX_FAR_NICS). Must be the same at both ends."},
+    {Variable::kFarNics, "UCCL_TCPX_FAR_NICS", VariableKind::kInteger, "", 0, 1, 0, "0", "",
+     "GPUDirect-TCPX: 1 lets the channels of a GPU go over NICs that are not its own. Its receive datapath manager (RxDM) has "
+     "one "
+     "NIC for each GPU, the one below the same PCIe switch, and puts the rules that bring payload into GPU memory there, "
+     "whatever "
+     "the destination address. What comes over another NIC lands in host memory, and the plugin ends the process. So this is for "
+     "a manager that does otherwise. No effect with the software plugin."},
     {Variable::kRecvWindow, "UCCL_TCPX_RECV_WINDOW", VariableKind::kInteger, "chunks", 1, 16, 16, "16", "",
      "Most receives that a channel holds at once, from the post to the return of its pages."},
     {Variable::kSendWindow, "UCCL_TCPX_SEND_WINDOW", VariableKind::kInteger, "chunks", 1, 16, 12, "12", "",

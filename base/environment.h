@@ -25,6 +25,7 @@ enum class Variable {
   kPortRange,
   kTimeoutMs,
   kNumChannels,
+  kFarNics,
   kRecvWindow,
   kSendWindow,
   kChunkBytes,

@@ -1,6 +1,5 @@
 // The one place that wires an Endpoint's real parts.
 #include <exception>
-#include <set>
 #include <utility>
 
 #include "base/environment.h"
@@ -14,12 +13,9 @@
 namespace tcpx {
 namespace {
 
-std::string describe(const DefaultEndpoint& machine, const Unpacker& unpacker, size_t channels,
-                     const std::set<std::string>& nics) {
-  std::string names;
-  for (const std::string& nic : nics) names += concat(names.empty() ? "" : ", ", nic);
+std::string describe(const DefaultEndpoint& machine, const Unpacker& unpacker, size_t channels, const std::string& nics) {
   return concat("plugin ", machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ",
-                channels, " channel", channels == 1 ? "" : "s", " each way over ", names, ", ",
+                channels, " channel", channels == 1 ? "" : "s", " each way over ", nics, ", ",
                 machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ",
                 unpacker.name());
 }
@@ -47,15 +43,15 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
   auto lane = machine->memory->make_copy_lane(config.gpu_idx);
   if (!lane.is_ok()) return lane.status();
 
-  std::set<std::string> nics;
+  const auto nics = machine->describe_devices(config.gpu_idx, *devices);
+  if (!nics.is_ok()) return nics.status();
   std::string address;
   for (const int device : *devices) {
     const auto properties = machine->plugin->properties(device);
     if (!properties.is_ok()) return properties.status();
-    nics.insert(properties->name);
     if (address.empty()) address = address_of_interface(properties->name);
   }
-  std::string path = describe(*machine, **unpacker, devices->size(), nics);
+  std::string path = describe(*machine, **unpacker, devices->size(), *nics);
   return EndpointParts{.memory = std::move(machine->memory),
                        .plugin = std::move(machine->plugin),
                        .unpacker = std::move(*unpacker),

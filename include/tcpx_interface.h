@@ -92,7 +92,8 @@ TCPX_API int tcpx_get_device_count(void);
 /* Properties of device `dev`, 0 ... count - 1. `properties->struct_size` must be set. */
 TCPX_API int tcpx_get_properties(int dev, struct tcpx_net_properties* properties);
 
-/* Listens on device `dev`.
+/* Listens on device `dev`. With GPUDirect-TCPX it must be the NIC below the PCIe switch of the GPU that will receive, which must
+ * be the current one: payload that comes over another NIC ends the process.
  * handle: 128 bytes, written; the connector needs all of them. Use one pristine copy of it per connection.
  * listen_comm: written; close it with tcpx_close_listen. */
 TCPX_API int tcpx_listen(int dev, void* handle, void** listen_comm);

@@ -110,6 +110,11 @@ class NetPlugin {
   /// GPUDirect-TCPX gives back the pages of the last one only, and the pool runs dry (18).
   virtual std::optional<MessageCut> message_cut() const { return std::nullopt; }
 
+  /// True: what is sent to a comm is steered into the pool of the GPU that was current when it was accepted, as GPUDirect-TCPX
+  /// has it done by RxDM. So it must come over the NIC that RxDM has for that GPU, the one nearest to it, and nothing can be
+  /// received into host memory.
+  virtual bool steers_flows() const { return false; }
+
   virtual Result<int> device_count() = 0;
   virtual Result<DeviceProperties> properties(int dev) = 0;
 
@@ -124,8 +129,8 @@ class NetPlugin {
   /// where it finds its state. An accept is given up by closing its listener.
   virtual void give_up_connect([[maybe_unused]] int dev, [[maybe_unused]] std::unique_ptr<Handle> handle) {}
 
-  /// CUDA memory must begin at a multiple of 4096; with GPUDirect-TCPX it must be whole pages (25). `bytes` is at most INT_MAX
-  /// with version 7.
+  /// CUDA memory must be whole pages of kPageBytes (24, 25; base/memory_ops.h: whole_pages). `bytes` is at most INT_MAX with
+  /// version 7.
   virtual Result<MemoryHandle> register_memory(SendComm comm, void* data, size_t bytes, MemoryType type) = 0;
   virtual Result<MemoryHandle> register_memory(RecvComm comm, void* data, size_t bytes, MemoryType type) = 0;
   virtual Status deregister_memory(SendComm comm, MemoryHandle handle) = 0;

@@ -112,6 +112,7 @@ class TableAdapter final : public NetPlugin {
   const std::string& name() const override { return name_; }
   int abi_version() const override { return Abi::kVersion; }
   std::optional<MessageCut> message_cut() const override { return message_cut_; }
+  bool steers_flows() const override { return vendor_; }
   Result<int> device_count() override { return static_cast<int>(devices_.size()); }
 
   Result<DeviceProperties> properties(int dev) override {

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "base/text.h"
+#include "tests/support/expect_log.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/hidden_memory_ops.h"
 #include "transfer/device_placement.h"
@@ -10,14 +14,16 @@
 namespace tcpx::testing {
 namespace {
 
-/// As many devices as it has paths.
+/// As many devices as it has paths, named eth1, eth2, ...
 class PlacedPlugin final : public FakeNetPlugin {
  public:
-  explicit PlacedPlugin(std::vector<std::optional<std::string>> paths) : paths_(std::move(paths)) {}
+  explicit PlacedPlugin(std::vector<std::optional<std::string>> paths, bool steers = false)
+      : FakeNetPlugin(Options{.steers = steers}), paths_(std::move(paths)) {}
   Result<int> device_count() override { return static_cast<int>(paths_.size()); }
   Result<DeviceProperties> properties(int dev) override {
     if (paths_.at(static_cast<size_t>(dev)) == "refused") return plugin_refused("properties", "told by the test");
     DeviceProperties properties;
+    properties.name = concat("eth", dev + 1);
     properties.pci_path = paths_[static_cast<size_t>(dev)];
     return properties;
   }
@@ -36,6 +42,26 @@ class PlacedGpu final : public HiddenMemoryOps {
   std::optional<std::string> pci_path(int device) const override { return device == 0 ? std::optional(kGpu) : std::nullopt; }
 };
 
+// An A3 machine as its own preset in RxDM has it (google/tcpgpudmarxd: src/a3vm_gpu_rxq_configurator.cc): four switches, each
+// with two GPUs and one NIC.
+std::string behind_switch(int number, int port) {
+  return concat("/sys/devices/pcifff", number, ":00/fff", number, ":00:01.0/fff", number, ":01:00.0/fff", number, ":02:0", port,
+                ".0/fff", number, ":0", 3 + port, ":00.0");
+}
+class A3Gpus final : public HiddenMemoryOps {
+ public:
+  int device_count() const override { return 8; }
+  std::optional<std::string> pci_path(int device) const override { return behind_switch(device / 2, device % 2); }
+};
+DefaultEndpoint a3(bool steers) {
+  std::vector<std::optional<std::string>> nics;
+  for (int number = 0; number < 4; ++number) nics.emplace_back(behind_switch(number, 2));
+  return {.memory = std::make_unique<A3Gpus>(),
+          .plugin = std::make_shared<PlacedPlugin>(std::move(nics), steers),
+          .plugin_path = "fake"};
+}
+using Devices = std::vector<int>;
+
 DefaultEndpoint endpoint() {
   return {.memory = make_host_memory_ops(), .plugin = std::make_shared<FakeNetPlugin>(), .plugin_path = "fake"};
 }
@@ -49,6 +75,53 @@ TEST(DefaultEndpoint, DevicesNearTheGpuServeItFirst) {
   DefaultEndpoint placed = placed_endpoint({std::nullopt, kSameHostBridge, kBesideGpu});
   EXPECT_EQ(placed.channel_devices(0, 0).value(), std::vector<int>({2, 1, 0}));
   EXPECT_EQ(placed.channel_devices(0, 4).value(), std::vector<int>({2, 1, 0, 2}));
+}
+
+TEST(DefaultEndpoint, A1_WithGpudirectTcpxAGpusChannelsShareTheNicBelowItsSwitch) {
+  DefaultEndpoint machine = a3(true);
+  for (int gpu = 0; gpu < 8; ++gpu) {
+    const int own = gpu / 2;
+    EXPECT_EQ(machine.channel_devices(gpu, 0).value(), Devices(4, own)) << gpu;
+    EXPECT_EQ(machine.channel_devices(gpu, 1).value(), Devices(1, own)) << gpu;
+    EXPECT_EQ(machine.channel_devices(gpu, 9).value(), Devices(9, own)) << gpu << ": a larger number is no word for other NICs";
+    EXPECT_EQ(machine.describe_devices(gpu, Devices(4, own)).value(), concat("eth", own + 1, " (PIX to GPU ", gpu, ")"));
+  }
+  EXPECT_TRUE(testing::logged("GPU 7 uses eth4, the NIC nearest to it (PIX)"));
+}
+
+// Both ends must have as many, so how many NICs a host has, or has up, must not matter.
+TEST(DefaultEndpoint, A1_TheNumberOfChannelsIsNoAccidentOfTheHost) {
+  for (const size_t nics : {1u, 2u, 3u}) {
+    DefaultEndpoint machine{
+        .memory = std::make_unique<PlacedGpu>(),
+        .plugin = std::make_shared<PlacedPlugin>(std::vector<std::optional<std::string>>(nics, std::string(kBesideGpu)), true),
+        .plugin_path = "fake"};
+    EXPECT_EQ(machine.channel_devices(0, 0).value().size(), 4u) << nics;
+  }
+}
+
+TEST(DefaultEndpoint, A1_OtherNicsTakeAWordAndOtherPluginsTakeThemAll) {
+  EXPECT_EQ(a3(false).channel_devices(5, 0).value(), Devices({2, 0, 1, 3})) << "as ever";
+  EXPECT_EQ(a3(false).describe_devices(5, Devices({2, 0})).value(), "eth1, eth3");
+  ::setenv("UCCL_TCPX_FAR_NICS", "1", 1);
+  EXPECT_EQ(a3(true).channel_devices(5, 0).value(), Devices({2, 0, 1, 3}));
+  EXPECT_EQ(a3(true).describe_devices(5, Devices({2, 0})).value(), "eth1 (unknown to GPU 5), eth3 (PIX to GPU 5)");
+  ::setenv("UCCL_TCPX_FAR_NICS", "yes", 1);
+  EXPECT_EQ(a3(true).channel_devices(5, 0).status().code(), Code::kBadConfig);
+  ::unsetenv("UCCL_TCPX_FAR_NICS");
+}
+
+TEST(DefaultEndpoint, A1_NicsOfWhichNoneIsTheGpusOwnAreRefusedByName) {
+  const auto machine = [](std::vector<std::optional<std::string>> nics) {
+    return DefaultEndpoint{.memory = std::make_unique<PlacedGpu>(),
+                           .plugin = std::make_shared<PlacedPlugin>(std::move(nics), true),
+                           .plugin_path = "fake"};
+  };
+  const auto refused = machine({kSameHostBridge, kSameHostBridge}).channel_devices(0, 0);
+  ASSERT_EQ(refused.status().code(), Code::kUnsupported) << refused.status().to_string();
+  for (const char* part : {"eth1, eth2", "PHB", "GPU 0", "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "UCCL_TCPX_FAR_NICS"})
+    EXPECT_NE(refused.status().detail().find(part), std::string::npos) << part << " in " << refused.status().to_string();
+  EXPECT_EQ(machine({kSameHostBridge}).channel_devices(0, 2).value(), Devices({0, 0})) << "one NIC is named as the only one";
 }
 
 TEST(DefaultEndpoint, APluginWithoutDevicesOrWithoutAnswersIsAnError) {

@@ -139,6 +139,18 @@ TEST(PlaceChannels, EachGpuOfAnA3HostHasItsSwitchFirstThenItsNode) {
   }
 }
 
+TEST(NearestDevices, A1_EachGpuOfAnA3HostHasOneNic) {
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(nearest_devices(gpu(i), nics()), Devices({i / 2})) << i;
+}
+
+TEST(NearestDevices, AllThatAreEquallyNear) {
+  std::vector<DeviceLocation> twice = nics();
+  twice.push_back(behind_switch(2, "/0000:02:03.0/0000:06:00.0"));
+  EXPECT_EQ(nearest_devices(gpu(4), twice), Devices({2, 4}));
+  EXPECT_EQ(nearest_devices({}, nics()), Devices({0, 1, 2, 3})) << "nothing is known of the GPU";
+  EXPECT_EQ(nearest_devices(gpu(0), {}), Devices());
+}
+
 TEST(PlaceChannels, EquallyNearDevicesKeepTheirOrder) {
   const std::vector<DeviceLocation> unknown(4);
   EXPECT_EQ(place_channels({}, unknown, 0), Devices({0, 1, 2, 3})) << "no GPU, interfaces without a device";

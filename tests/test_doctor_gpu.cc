@@ -78,10 +78,10 @@ class DoctorGpu : public ::testing::Test {
 TEST_F(DoctorGpu, AHealthyA3IsWell) {
   make_a3();
   const Findings findings = check();
-  for (const char* name : {"driver", "nodes", "cuda", "count", "compute", "dma_buf", "bar1", "distances"}) {
+  for (const char* name : {"driver", "nodes", "cuda", "count", "compute", "dma_buf", "bar1", "distances", "nic_of_gpu"}) {
     EXPECT_EQ(finding_of(findings, name).verdict, Verdict::kOk) << name;
   }
-  EXPECT_EQ(findings.size(), 8u);
+  EXPECT_EQ(findings.size(), 9u);
   EXPECT_EQ(finding_of(findings, "driver").found, "575.57.08, open kernel modules");
   EXPECT_EQ(finding_of(findings, "cuda").found, "the driver runs CUDA 12.4");
   EXPECT_EQ(finding_of(findings, "bar1").found, "BAR 1: 2 x 128 GiB");
@@ -268,6 +268,19 @@ TEST_F(DoctorGpu, AGpuFarFromAllNicsIsNamed) {
   add_gpu("0000:c4:00.0", "pci0000:c0/0000:c0:01.0");
   EXPECT_EQ(finding("distances").verdict, Verdict::kWarn);
   EXPECT_NE(finding("distances").found.find("no NIC below a common PCI switch: 0000:c4:00.0"), std::string::npos);
+}
+
+TEST_F(DoctorGpu, A1_TheNicOfEachGpuIsNamed) {
+  make_a3();
+  EXPECT_EQ(finding("nic_of_gpu").found,
+            "GPUDirect-TCPX gets payload into a GPU's memory over the NIC nearest to it and no other\n"
+            "0000:04:00.0: eth1 (PIX)\n"
+            "0000:84:00.0: eth2 (PIX)");
+  add_gpu("0000:c4:00.0", "pci0000:c0/0000:c0:01.0");
+  const Finding unclear = finding("nic_of_gpu");
+  EXPECT_EQ(unclear.verdict, Verdict::kWarn) << "two NICs are as far away as each other";
+  EXPECT_NE(unclear.found.find("0000:c4:00.0: eth1, eth2 (SYS)"), std::string::npos) << unclear.found;
+  EXPECT_NE(unclear.mend.find("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"), std::string::npos);
 }
 
 TEST(RunsOn, FollowsTheRulesOfCompatibility) {

@@ -46,7 +46,8 @@ void declare_options(CLI::App& app, TransferProgramOptions& options) {
   app.add_option("--iterations", options.iterations, "transfers, one after another (default 1)")->check(CLI::Range(1u, 1000000u));
   app.add_option("--port", options.port, "bootstrap port (default UCCL_TCPX_BOOTSTRAP_PORT, else 12345; loopback: any free one)")
       ->check(CLI::Range(0, 65535));
-  app.add_option("--dev", options.dev, "network device, as test_device_discovery numbers them (default 0)")
+  app.add_option("--dev", options.dev,
+                 "network device, as test_device_discovery numbers them (default: the one nearest to the GPU)")
       ->check(CLI::Range(0, 1023));
   app.add_option("--chunk", options.chunk_bytes, "bytes of one request, the same at both ends (default 512K)")
       ->type_name("BYTES")

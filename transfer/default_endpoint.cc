@@ -1,7 +1,10 @@
 #include "transfer/default_endpoint.h"
 
+#include <set>
 #include <utility>
 
+#include "base/environment.h"
+#include "base/log.h"
 #include "base/pci_device.h"
 #include "base/text.h"
 #include "device/unpacker_factory.h"
@@ -48,7 +51,44 @@ Result<std::vector<int>> DefaultEndpoint::channel_devices(int gpu, uint32_t chan
     if (!properties.is_ok()) return properties.status();
     devices.push_back(location_of(std::move(properties->pci_path)));
   }
-  return place_channels(location_of(memory->pci_path(gpu)), devices, channels);
+  const DeviceLocation at = location_of(memory->pci_path(gpu));
+  const Result<int64_t> far_nics = environment_integer(Variable::kFarNics);
+  if (!far_nics.is_ok()) return far_nics.status();
+  if (!keeps_to_nearest() || *far_nics != 0) return place_channels(at, devices, channels);
+
+  const std::vector<int> nearest = nearest_devices(at, devices);
+  const PciDistance distance = pci_distance(at, devices[static_cast<size_t>(nearest.front())]);
+  std::string names;
+  for (const int device : nearest) names += concat(names.empty() ? "" : ", ", plugin->properties(device)->name);
+  // Of several that are as far away as any, RxDM has one, and nothing here tells which.
+  if (nearest.size() > 1 && distance > PciDistance::kBridges) {
+    return refused(Code::kUnsupported, concat("no NIC is GPU ", gpu, "'s own: ", names, " are equally near (", name_of(distance),
+                                              "), and RxDM has the flows of a GPU on one NIC. Name that one in ",
+                                              environment_info(Variable::kSocketIfname).name, ", or set ",
+                                              environment_info(Variable::kFarNics).name, "=1 to use them all"));
+  }
+  log(LogLevel::kNotice, "GPU ", gpu, " uses ", names, ", the NIC nearest to it (", name_of(distance), "): ", plugin->name(),
+      " gets its payload into GPU memory there and nowhere else");
+  std::vector<int> placed(channels == 0 ? kSteeredChannels : channels);
+  for (size_t i = 0; i < placed.size(); ++i) placed[i] = nearest[i % nearest.size()];
+  return placed;
+}
+
+Result<std::string> DefaultEndpoint::describe_devices(int gpu, const std::vector<int>& devices) {
+  std::set<std::string> names;
+  for (const int device : devices) {
+    Result<DeviceProperties> properties = plugin->properties(device);
+    if (!properties.is_ok()) return properties.status();
+    std::string name = std::move(properties->name);
+    if (keeps_to_nearest()) {
+      const PciDistance distance = pci_distance(location_of(memory->pci_path(gpu)), location_of(std::move(properties->pci_path)));
+      name += concat(" (", name_of(distance), " to GPU ", gpu, ")");
+    }
+    names.insert(std::move(name));
+  }
+  std::string text;
+  for (const std::string& name : names) text += concat(text.empty() ? "" : ", ", name);
+  return text;
 }
 
 }  // namespace tcpx

@@ -92,6 +92,19 @@ PciDistance pci_distance(const DeviceLocation& a, const DeviceLocation& b) {
   return a.numa_node == b.numa_node ? PciDistance::kSameNode : PciDistance::kOtherNode;
 }
 
+std::vector<int> nearest_devices(const DeviceLocation& gpu, std::span<const DeviceLocation> devices) {
+  std::vector<int> nearest;
+  PciDistance least = PciDistance::kUnknown;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const PciDistance distance = pci_distance(gpu, devices[i]);
+    if (distance > least) continue;
+    if (distance < least) nearest.clear();
+    least = distance;
+    nearest.push_back(static_cast<int>(i));
+  }
+  return nearest;
+}
+
 std::vector<int> place_channels(const DeviceLocation& gpu, std::span<const DeviceLocation> devices, uint32_t channels) {
   if (devices.empty()) return {};
   std::vector<PciDistance> distances;

@@ -37,6 +37,9 @@ struct DeviceLocation {
 /// The same both ways. The path decides as long as both hang below one host bridge, else the NUMA nodes do.
 PciDistance pci_distance(const DeviceLocation& a, const DeviceLocation& b);
 
+/// Those (indexes into `devices`) that are as near to `gpu` as the nearest one, in their order.
+std::vector<int> nearest_devices(const DeviceLocation& gpu, std::span<const DeviceLocation> devices);
+
 /// The device (index into `devices`) of each of `channels` channels; 0 channels: one for each device, at most kMaxChannels. The
 /// nearest to `gpu` come first, so that with fewer channels than devices the far ones are left out; with more it goes round
 /// again. Devices that are equally near keep their order: two alike hosts then pair like with like, channel by channel.

@@ -56,6 +56,7 @@ class FakeNetPlugin : public NetPlugin {
     uint32_t max_delay_tests = 0;    ///< a message or completion stays back for 0 ... n tests
     uint64_t seed = 1;
     std::optional<MessageCut> cut = {};  ///< what it says of how it cuts messages
+    bool steers = false;                 ///< what it says of its flows
   };
   FakeNetPlugin() : FakeNetPlugin(Options{}) {}
   explicit FakeNetPlugin(const Options& options);
@@ -88,6 +89,7 @@ class FakeNetPlugin : public NetPlugin {
   const std::string& name() const override { return name_; }
   int abi_version() const override { return 7; }
   std::optional<MessageCut> message_cut() const override { return options_.cut; }
+  bool steers_flows() const override { return options_.steers; }
   Result<int> device_count() override { return 1; }
   Result<DeviceProperties> properties(int dev) override;
   Result<ListenComm> listen(int dev, Handle& handle) override;

@@ -8,7 +8,7 @@ Status run_client(TransferEnd& end, BootstrapChannel& channel) {
   const auto handles = channel.receive_handles(1, end.deadline());
   if (!handles.is_ok()) return handles.status();
   end.step("handle received: ", hex_preview(handles->front().bytes, 16));
-  auto comm = connect_comm(end.plugin(), end.options().dev, handles->front(), end.handshake_wait(channel));
+  auto comm = connect_comm(end.plugin(), end.dev(), handles->front(), end.handshake_wait(channel));
   if (!comm.is_ok()) return comm.status();
   end.step("connected");
   auto connection = Connection::create(std::move(*comm), {}, Clock::steady(), end.connection_options(kDefaultSendWindow));

@@ -28,8 +28,8 @@ struct TransferProgramOptions {
   MemoryType memory = MemoryType::kCuda;
   UnpackKind unpack{};
   uint32_t iterations = 1;
-  uint16_t port = 0;  ///< of the bootstrap; 0: any free one (server, loopback)
-  int dev = 0;        ///< of the plugin
+  uint16_t port = 0;            ///< of the bootstrap; 0: any free one (server, loopback)
+  std::optional<int> dev = {};  ///< network device; none: the one nearest to the GPU
   uint32_t chunk_bytes = 0;
   Duration timeout{};  ///< of each step
   bool debug = false;

@@ -41,7 +41,7 @@ struct ReceiveSide {
 };
 
 Result<Comm> accept_client(TransferEnd& end, BootstrapChannel& channel, DeviceHandleStorage& device_handle) {
-  auto listener = Listener::create(end.plugin(), end.options().dev);
+  auto listener = Listener::create(end.plugin(), end.dev());
   if (!listener.is_ok()) return listener.status();
   end.step("listening, handle sent: ", hex_preview(listener->handle().bytes, 16));
   TCPX_RETURN_IF_ERROR(channel.send_handles({&listener->handle(), 1}, end.deadline()));

@@ -45,9 +45,16 @@ std::byte* TransferEnd::address() const {
 
 Status TransferEnd::prepare(bool receives) {
   MemoryOps& memory = *endpoint_.memory;
-  const auto properties = plugin().properties(options_.dev);
-  if (!properties.is_ok()) return properties.status();
-  step("net plugin ", plugin().name(), " (", endpoint_.plugin_path, "), device ", options_.dev, " ", properties->name);
+  if (options_.dev) {
+    dev_ = *options_.dev;
+  } else {
+    const auto nearest = endpoint_.channel_devices(gpu_, 1);
+    if (!nearest.is_ok()) return nearest.status();
+    dev_ = nearest->front();
+  }
+  const auto nic = endpoint_.describe_devices(gpu_, {dev_});
+  if (!nic.is_ok()) return nic.status();
+  step("net plugin ", plugin().name(), " (", endpoint_.plugin_path, "), device ", dev_, " ", *nic);
 
   const size_t bytes = registration_bytes(transfer_bytes());
   const bool cuda = options_.memory == MemoryType::kCuda;

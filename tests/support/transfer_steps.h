@@ -52,6 +52,8 @@ class TransferEnd {
 
   /// Says what is used, makes the GPU current for this thread, allocates the region to register and, to receive, an unpacker.
   Status prepare(bool receives);
+  /// The network device: the one that was asked for, else the GPU's.
+  int dev() const { return dev_; }
   Unpacker& unpacker() const { return *unpacker_; }
   const MemoryBuffer& buffer() const { return buffer_; }
   CopyLane& lane() const { return *lane_; }
@@ -75,6 +77,7 @@ class TransferEnd {
   DefaultEndpoint& endpoint_;
   const TransferProgramOptions& options_;
   int gpu_;
+  int dev_ = 0;
   const std::atomic<bool>& stop_;
   int step_ = 0;
   std::unique_ptr<CopyLane> lane_;

@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "tools/doctor/pci_topology.h"
 
@@ -79,6 +80,7 @@ class GpuGroup {
     check_dma_buf();
     check_bar1();
     check_distances();
+    check_nics_of_gpus();
     return std::move(findings_);
   }
 
@@ -318,6 +320,35 @@ class GpuGroup {
     add(warn("distances", concat(matrix, "\nno NIC below a common PCI switch: ", joined(far)),
              "The NIC writes into the GPU's memory; over the host bridge that is slow, and NCCL does not do it unless told to.",
              "nvidia-smi topo -m   # on Google Cloud take an A3 machine type; for NCCL: export NCCL_NET_GDR_LEVEL=SYS"));
+  }
+
+  /// Which NIC a connection of each GPU uses, and would have to.
+  void check_nics_of_gpus() {
+    const std::vector<PciDevice> interfaces = pci_interfaces(machine_.files);
+    if (gpus_.empty() || interfaces.empty() || !expected_.vendor_path) return;
+    std::string found = "GPUDirect-TCPX gets payload into a GPU's memory over the NIC nearest to it and no other";
+    std::vector<std::string> unclear;
+    for (const PciDevice& gpu : gpus_) {
+      std::vector<std::string> nearest;
+      PciDistance least = PciDistance::kSys;
+      for (const PciDevice& interface : interfaces) {
+        const PciDistance distance = pci_distance(machine_.files, gpu, interface);
+        if (distance > least) continue;
+        if (distance < least) nearest.clear();
+        least = distance;
+        nearest.push_back(interface.name);
+      }
+      found += concat("\n", gpu.name, ": ", joined(nearest), " (", name_of(least), ")");
+      if (nearest.size() > 1 && least > PciDistance::kPxb) unclear.push_back(gpu.name);
+    }
+    if (unclear.empty()) return add(ok("nic_of_gpu", found));
+    const std::string_view variable = environment_info(Variable::kSocketIfname).name;
+    add(warn(
+        "nic_of_gpu", found,
+        concat("Where several are equally far away, nothing tells which one RxDM has for that GPU, and payload over another one "
+               "ends the process: ",
+               joined(unclear)),
+        concat("export ", variable, "==NIC   # the one that RxDM's log names for the GPU")));
   }
 
   const Machine& machine_;
