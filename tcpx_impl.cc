@@ -247,7 +247,10 @@ int tcpx_reg_mr(void* comm, void* data, size_t size, int type, void** mhandle) {
     if (mhandle == nullptr) return invalid(operation, "mhandle is NULL");
     if (type != TCPX_PTR_HOST && type != TCPX_PTR_CUDA)
       return invalid(operation, "type is neither TCPX_PTR_HOST nor TCPX_PTR_CUDA");
-    return give(plugin.register_memory(typed<tcpx::SendComm>(comm), data, size, static_cast<tcpx::MemoryType>(type)), mhandle);
+    const auto memory_type = static_cast<tcpx::MemoryType>(type);
+    const bool cuda = memory_type == tcpx::MemoryType::kCuda;
+    const tcpx::Pages pages = cuda ? tcpx::whole_pages(data, size) : tcpx::Pages{static_cast<std::byte*>(data), size};
+    return give(plugin.register_memory(typed<tcpx::SendComm>(comm), pages.begin, pages.bytes, memory_type), mhandle);
   });
 }
 

@@ -15,6 +15,7 @@
 #include "base/gpu_order.h"
 #include "base/segment_copier.h"
 #include "tcpx/status.h"
+#include "tcpx/types.h"
 
 namespace tcpx {
 
@@ -79,6 +80,16 @@ class CopyLane {
   virtual Result<std::unique_ptr<AsyncCopy>> make_async_copy();
 };
 
+/// The whole pages that a range of device memory lies in, which is what is registered with a plugin: drivers export nothing less.
+struct Pages {
+  std::byte* begin = nullptr;
+  size_t bytes = 0;
+};
+inline Pages whole_pages(void* data, size_t bytes) {
+  const size_t before = reinterpret_cast<uintptr_t>(data) % kPageBytes;
+  return {static_cast<std::byte*>(data) - before, (before + bytes + kPageBytes - 1) / kPageBytes * kPageBytes};
+}
+
 /// All functions are thread-safe unless they say otherwise.
 class MemoryOps {
  public:
@@ -105,11 +116,15 @@ class MemoryOps {
   virtual bool host_readable(const void* address) const = 0;
   /// True when `address` may be registered as device memory: GPU memory on a GPU machine, anything where host memory stands in.
   virtual bool is_device_memory(const void* address) const = 0;
+  /// Asks the driver whether a NIC may be given these pages of the device's memory, as a dma-buf. Ok where nobody is to be asked.
+  /// @return kUnsupported with the driver's code, which is logged
+  virtual Status check_export([[maybe_unused]] int device, [[maybe_unused]] const Pages& pages) { return Status::ok(); }
   /// Bytes from `address` to the end of the allocation or mapping it lies in; nullopt when nobody can tell.
   virtual std::optional<uint64_t> extent(const void* address) const = 0;
 
   virtual Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) = 0;
-  /// A copier for device memory and mapped host memory. The MemoryOps must outlive it. Without a GPU: one that copies in `submit`.
+  /// A copier for device memory and mapped host memory. The MemoryOps must outlive it. Without a GPU: one that copies in
+  /// `submit`.
   virtual Result<std::unique_ptr<SegmentCopier>> make_segment_copier(int device);
   /// Without a GPU: one that refuses everything.
   virtual std::unique_ptr<GpuOrder> make_gpu_order(int device);

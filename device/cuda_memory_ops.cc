@@ -9,8 +9,10 @@
 #include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "base/pci_device.h"
 #include "base/text.h"
+#include "base/unique_fd.h"
 #include "device/cuda_gpu_order.h"
 #include "device/cuda_handles.h"
 #include "device/cuda_segment_copier.h"
@@ -23,6 +25,7 @@ namespace {
 constexpr size_t kAlignment = 4096;
 
 using AddressRangeFunction = PFN_cuMemGetAddressRange_v3020;
+using ExportRangeFunction = PFN_cuMemGetHandleForAddressRange_v11070;
 
 class CudaAsyncCopy final : public AsyncCopy {
  public:
@@ -96,6 +99,7 @@ class CudaMemoryOps final : public MemoryOps {
   explicit CudaMemoryOps(int device_count)
       : device_count_(device_count),
         address_range_(find_driver_function<AddressRangeFunction>("cuMemGetAddressRange", 3020)),
+        export_range_(find_driver_function<ExportRangeFunction>("cuMemGetHandleForAddressRange", 11070)),
         host_(make_host_memory_ops()) {}
 
   bool has_gpu() const override { return true; }
@@ -159,6 +163,25 @@ class CudaMemoryOps final : public MemoryOps {
   bool is_device_memory(const void* address) const override {
     const std::optional<cudaPointerAttributes> attributes = attributes_of(address);
     return attributes && (attributes->type == cudaMemoryTypeDevice || attributes->type == cudaMemoryTypeManaged);
+  }
+
+  Status check_export(int device, const Pages& pages) override {
+    const Result<DeviceGuard> guard = DeviceGuard::enter(device);
+    if (!guard.is_ok()) return guard.status();
+    const auto begin = reinterpret_cast<CUdeviceptr>(pages.begin);
+    int fd = -1;
+    const CUresult result = export_range_ == nullptr
+                                ? CUDA_ERROR_NOT_SUPPORTED
+                                : export_range_(&fd, begin, pages.bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    if (result == CUDA_SUCCESS) {
+      const UniqueFd exported(fd);
+      return Status::ok();
+    }
+    Status refused(Code::kUnsupported, "export GPU memory",
+                   concat("the driver gives no dma-buf of ", pages.bytes, " bytes at ", Hex{begin}), Domain::kCuda,
+                   static_cast<int32_t>(result));
+    log(LogLevel::kWarning, refused.to_string(), ": it will be copied on its way to and from the network");
+    return refused;
   }
 
   std::optional<uint64_t> extent(const void* address) const override {
@@ -228,6 +251,7 @@ class CudaMemoryOps final : public MemoryOps {
 
   const int device_count_;
   const AddressRangeFunction address_range_;  // nullptr when the driver lacks it
+  const ExportRangeFunction export_range_;    // the same
   const std::unique_ptr<MemoryOps> host_;
 };
 

@@ -8,22 +8,36 @@
 
 namespace tcpx {
 
+Packing preferred_packing(const std::vector<HeldRange>& ranges, uint64_t bytes) {
+  if (ranges.size() == 1) return Packing::kWhole;
+  return bytes / ranges.size() >= kDirectRangeBytes ? Packing::kRanges : Packing::kPacked;
+}
+
 Lane::Lane(std::unique_ptr<Connection> connection, const LaneParts& parts)
     : connection_(std::move(connection)), parts_(parts), sends_(connection_->direction() == Direction::kSend) {}
 
 Lane::~Lane() {
   // Drains, so that neither network nor GPU touches memory any more; then the staging buffers may go.
   for (Piece& piece : pieces_) {
-    if (piece.state != PieceState::kGathering && piece.state != PieceState::kScattering) continue;
+    if (piece.state != PieceState::kGathering && piece.state != PieceState::kFetching && piece.state != PieceState::kScattering)
+      continue;
     while (true) {
-      const auto done = piece.staging->copier->query(piece.ticket);
+      const auto done = copier_of(piece).query(piece.ticket);
       if (!done.is_ok() || *done) break;
     }
   }
   connection_.reset();
   for (auto& staging : staging_) {
-    if (staging != nullptr) parts_.staging.give_back(staging->type, std::move(staging->buffer));
+    if (staging != nullptr) give_back(*staging);
   }
+}
+
+Result<Packing> Lane::prepare(const std::vector<HeldRange>& ranges, Packing wanted) {
+  const auto is_taken = [this](const HeldRange& range) { return registered(range.use.region()) != nullptr; };
+  if (wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken)) return wanted;
+  const auto staging = staging_for(ranges.front().use.region().type);
+  if (!staging.is_ok()) return staging.status();
+  return Packing::kPacked;
 }
 
 void Lane::push(std::unique_ptr<Job> job) {
@@ -130,7 +144,8 @@ bool Lane::cut_packed(Job& job) {
 void Lane::segments_of(const Piece& piece, bool gather) {
   segments_.clear();
   const auto& ranges = piece.job->ranges();
-  std::byte* slot = piece.staging->buffer.device() + piece.slot * kPieceBytes;
+  const Staging& staging = *piece.staging;
+  std::byte* slot = (staging.mapped ? staging.mapped.host() : staging.buffer.device()) + piece.slot * kPieceBytes;
   size_t index = piece.first_range;
   uint64_t offset = piece.first_offset;
   for (uint64_t left = piece.bytes; left > 0; ++index, offset = 0) {
@@ -163,13 +178,13 @@ bool Lane::submit_ready() {
       spec.offset = piece.slot * kPieceBytes;
     } else {
       const HeldRange& range = piece.job->ranges()[piece.first_range];
-      const auto memory = registered(range.use.region());
-      if (!memory.is_ok()) {
-        connection_->cancel(memory.status());
+      const RegisteredMemory* const memory = registered(range.use.region());
+      if (memory == nullptr) {
+        connection_->cancel(Status(Code::kProtocol, "submit transfer", "the peer has unpacked what was to be packed"));
         break;
       }
       spec.memory = *memory;
-      spec.offset = static_cast<size_t>(range.data - range.use.region().aligned());
+      spec.offset = static_cast<size_t>(range.data - range.use.region().data);
     }
     const auto transfer = connection_->submit(spec);
     if (!transfer.is_ok()) {
@@ -223,13 +238,20 @@ bool Lane::step(Piece& piece) {
       return true;
     }
     case PieceState::kArrived:
+    case PieceState::kFetched:
       return scatter(piece);
+    case PieceState::kFetching:
     case PieceState::kScattering: {
-      const auto scattered = piece.staging->copier->query(piece.ticket);
-      if (scattered.is_ok() && !*scattered) return false;
-      if (!scattered.is_ok()) {
-        fail_job(*piece.job, scattered.status());
-        connection_->cancel(scattered.status());
+      const auto copied = copier_of(piece).query(piece.ticket);
+      if (copied.is_ok() && !*copied) return false;
+      if (copied.is_ok() && piece.state == PieceState::kFetching) {
+        piece.state = PieceState::kFetched;
+        (void)scatter(piece);
+        return true;
+      }
+      if (!copied.is_ok()) {
+        fail_job(*piece.job, copied.status());
+        connection_->cancel(copied.status());
       }
       end_piece(piece);
       return true;
@@ -238,16 +260,29 @@ bool Lane::step(Piece& piece) {
   return false;
 }
 
-// A full copier is asked again.
+SegmentCopier& Lane::copier_of(const Piece& piece) const {
+  return piece.state == PieceState::kFetching ? parts_.device_copier : *piece.staging->copier;
+}
+
+// From the slot to its place, or half the way there. A full copier is asked again.
 bool Lane::scatter(Piece& piece) {
   const TraceRange trace("submit scatter", piece.bytes);
-  segments_of(piece, false);
-  const auto ticket = piece.staging->copier->submit(segments_);
+  const Staging& staging = *piece.staging;
+  const PieceState before = piece.state;
+  if (staging.mapped && before == PieceState::kArrived) {
+    const size_t at = piece.slot * kPieceBytes;
+    segments_.assign(1, CopySegment{staging.mapped.device() + at, staging.buffer.device() + at, piece.bytes});
+    piece.state = PieceState::kFetching;
+  } else {
+    segments_of(piece, false);
+    piece.state = PieceState::kScattering;
+  }
+  const auto ticket = copier_of(piece).submit(segments_);
   if (ticket.is_ok()) {
     piece.ticket = *ticket;
-    piece.state = PieceState::kScattering;
     return true;
   }
+  piece.state = before;
   if (ticket.status().code() == Code::kExhausted) return false;
   fail_job(*piece.job, ticket.status());
   connection_->cancel(ticket.status());
@@ -282,33 +317,63 @@ void Lane::collect_ended() {
 }
 
 Result<Lane::Staging*> Lane::staging_for(MemoryType type) {
-  auto& staging = staging_[type == MemoryType::kCuda ? 1 : 0];
-  if (staging != nullptr) return staging.get();
-  auto fresh = std::make_unique<Staging>(Staging{.type = type});
-  auto buffer = parts_.staging.take(type);
-  if (!buffer.is_ok()) return buffer.status();
-  fresh->buffer = std::move(*buffer);
-  const auto memory = connection_->register_memory(fresh->buffer.device(), fresh->buffer.size(), type);
-  if (!memory.is_ok()) return memory.status();
-  fresh->registered = *memory;
-  fresh->copier = type == MemoryType::kCuda ? &parts_.device_copier : &parts_.host_copier;
-  for (uint32_t slot = kStagingSlots; slot-- > 0;) fresh->free.push_back(slot);
-  staging = std::move(fresh);
+  const bool fetches = type == MemoryType::kHost && !sends_ && parts_.steered;
+  auto& staging = staging_[fetches ? 2 : type == MemoryType::kCuda ? 1 : 0];
+  if (staging == nullptr) {
+    auto made = make_staging(type, fetches);
+    if (!made.is_ok()) return made.status();
+    staging = std::move(*made);
+  }
   return staging.get();
 }
 
-Result<RegisteredMemory> Lane::registered(const Region& region) {
-  const auto known = registrations_.find(static_cast<uint64_t>(region.id));
-  if (known != registrations_.end()) return known->second;
-  auto memory = connection_->register_memory(region.aligned(), region.aligned_bytes(), region.type);
-  if (memory.is_ok()) registrations_.emplace(static_cast<uint64_t>(region.id), *memory);
-  return memory;
+Result<std::unique_ptr<Lane::Staging>> Lane::make_staging(MemoryType type, bool fetches) {
+  const bool on_device = fetches || type == MemoryType::kCuda;
+  auto fresh = std::make_unique<Staging>(Staging{.kind = on_device ? StagingKind::kDevice : StagingKind::kHost});
+  auto buffer = parts_.staging.take(fresh->kind);
+  if (!buffer.is_ok()) return buffer.status();
+  fresh->buffer = std::move(*buffer);
+  const auto memory = connection_->register_memory(fresh->buffer.device(), fresh->buffer.size(),
+                                                   on_device ? MemoryType::kCuda : MemoryType::kHost);
+  if (!memory.is_ok()) {
+    give_back(*fresh);
+    return memory.status();
+  }
+  fresh->registered = *memory;
+  if (fetches) {
+    auto mapped = parts_.staging.take(StagingKind::kMapped);
+    if (!mapped.is_ok()) {
+      (void)connection_->deregister_memory(fresh->registered);
+      give_back(*fresh);
+      return mapped.status();
+    }
+    fresh->mapped = std::move(*mapped);
+  }
+  fresh->copier = on_device && !fetches ? &parts_.device_copier : &parts_.host_copier;
+  for (uint32_t slot = kStagingSlots; slot-- > 0;) fresh->free.push_back(slot);
+  return fresh;
+}
+
+void Lane::give_back(Staging& staging) {
+  parts_.staging.give_back(staging.kind, std::move(staging.buffer));
+  if (staging.mapped) parts_.staging.give_back(StagingKind::kMapped, std::move(staging.mapped));
+}
+
+// Null: the plugin does not take it. It is asked once.
+const RegisteredMemory* Lane::registered(const Region& region) {
+  if (region.staged || (region.type == MemoryType::kHost && !sends_ && parts_.steered)) return nullptr;
+  const auto [known, is_new] = registrations_.try_emplace(static_cast<uint64_t>(region.id));
+  if (is_new) {
+    const auto memory = connection_->register_memory(region.data, region.bytes, region.type);
+    if (memory.is_ok()) known->second = *memory;
+  }
+  return known->second ? &*known->second : nullptr;
 }
 
 void Lane::forget(MemoryId region) {
   const auto known = registrations_.find(static_cast<uint64_t>(region));
   if (known == registrations_.end()) return;
-  (void)connection_->deregister_memory(known->second);  // logged where it was first seen
+  if (known->second) (void)connection_->deregister_memory(*known->second);  // logged where it was first seen
   registrations_.erase(known);
 }
 

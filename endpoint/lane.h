@@ -4,6 +4,11 @@
 //   send:  [ gather -> ] submit -> done                      gather, scatter: packed jobs only, through a staging slot
 //   recv:              submit -> arrived [ -> scatter ] -> done
 //
+// Memory that the plugin does not take is packed whatever its shape: what it refuses to register, and host memory at the
+// receiving end of flows that are steered to the GPU (NetPlugin::steers_flows). The latter's slots are GPU memory; what has
+// arrived there is fetched into memory that GPU and host reach, and scattered from that. A sender's memory may be the host's:
+// where payload lands is the receiver's matter.
+//
 // Pieces are submitted strictly in order, because the n-th transfer of one end meets the n-th of the other. Each lane has its own
 // staging slots, made at the first packed job: a peer that does not move holds up nobody else.
 #pragma once
@@ -55,11 +60,15 @@ struct Job {
   bool cut_whole = false;  // no piece is left to be made
 };
 
+/// How a sender would like these ranges to travel. Part of the protocol for reads, whose ends both ask it.
+Packing preferred_packing(const std::vector<HeldRange>& ranges, uint64_t bytes);
+
 /// What a lane shares with the others of its endpoint.
 struct LaneParts {
   StagingPool& staging;  ///< of buffers of kStagingBytes
   SegmentCopier& device_copier;
   SegmentCopier& host_copier;
+  bool steered = false;  ///< NetPlugin::steers_flows
 };
 
 /// One thread at a time: the one that makes progress. The GPU must be current.
@@ -69,6 +78,10 @@ class Lane {
   ~Lane();
   Lane(const Lane&) = delete;
 
+  /// To be asked before the peer is told to count on a transfer of these ranges, while it can still be refused alone.
+  /// @return `wanted`, or kPacked when the plugin does not take the memory as it is. The plugin's answer, or the allocator's,
+  /// when it cannot be packed either.
+  Result<Packing> prepare(const std::vector<HeldRange>& ranges, Packing wanted);
   /// Queues a job behind all others. Its memory is this lane's until it comes back from `take_ended`.
   void push(std::unique_ptr<Job> job);
   /// @return true when something advanced
@@ -91,13 +104,14 @@ class Lane {
 
  private:
   struct Staging {
-    MemoryType type{};
+    StagingKind kind{};
     MemoryBuffer buffer;
+    MemoryBuffer mapped;  // empty: `buffer` itself is gathered into and scattered from
     RegisteredMemory registered;
     std::vector<uint32_t> free;
-    SegmentCopier* copier = nullptr;
+    SegmentCopier* copier = nullptr;  // gathers and scatters
   };
-  enum class PieceState : uint8_t { kGathering, kReady, kSubmitted, kArrived, kScattering };
+  enum class PieceState : uint8_t { kGathering, kReady, kSubmitted, kArrived, kFetching, kFetched, kScattering };
   struct Piece {
     Job* job = nullptr;
     PieceState state = PieceState::kReady;
@@ -121,8 +135,11 @@ class Lane {
   void fail_job(Job& job, const Status& reason);
   void collect_ended();
   Result<Staging*> staging_for(MemoryType type);
-  Result<RegisteredMemory> registered(const Region& region);
+  Result<std::unique_ptr<Staging>> make_staging(MemoryType type, bool fetches);
+  void give_back(Staging& staging);
+  const RegisteredMemory* registered(const Region& region);
   void segments_of(const Piece& piece, bool gather);
+  SegmentCopier& copier_of(const Piece& piece) const;
 
   std::unique_ptr<Connection> connection_;
   LaneParts parts_;
@@ -132,9 +149,9 @@ class Lane {
   std::deque<Piece> pieces_;               // in order of submission
   size_t next_submit_ = 0;                 // index into pieces_ of the first one not submitted
   std::deque<std::unique_ptr<Job>> ended_;
-  std::unordered_map<uint64_t, RegisteredMemory> registrations_;
-  std::array<std::unique_ptr<Staging>, 2> staging_;  // host, device
-  std::vector<CopySegment> segments_;                // reused
+  std::unordered_map<uint64_t, std::optional<RegisteredMemory>> registrations_;  // nullopt: refused
+  std::array<std::unique_ptr<Staging>, 3> staging_;                              // host, device, host by way of the device
+  std::vector<CopySegment> segments_;                                            // reused
 };
 
 }  // namespace tcpx

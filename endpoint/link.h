@@ -186,7 +186,7 @@ class Link final : private ControlSink {
   void start_write(Local& local);
   void start_read(Local& local);
   void offer(Local& local, ControlType type);
-  void write_offer(const Operation& operation, ControlType type);
+  void write_offer(const Operation& operation, ControlType type, Packing packing);
   uint64_t& window_left(const Local& local);
   std::deque<uint64_t>& waits_of(const Local& local);
   bool window_open(const Local& local);

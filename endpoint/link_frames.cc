@@ -127,14 +127,19 @@ Status Link::on_write(const ControlHeader& header, std::span<const std::byte> pa
     if (ranges.empty()) return unexpected(header, "a write of nothing that is not inline");
     auto packing = static_cast<Packing>(header.packing);
     if (packing == Packing::kWhole && ranges.size() > 1) packing = Packing::kPacked;
+    const auto prepared = recv_lane_.prepare(ranges, packing);
+    if (!prepared.is_ok()) {
+      answer(header.operation, prepared.status());
+      return Status::ok();
+    }
     auto job = std::make_unique<Job>();
     job->number = header.operation;
     job->held = std::move(ranges);
     job->bytes = header.bytes;
-    job->packing = packing;
+    job->packing = *prepared;
     job->notify = notify_of(decoded_, id_);
     recv_lane_.push(std::move(job));
-    say_go(header.operation, false, packing);
+    say_go(header.operation, false, *prepared);
     return Status::ok();
   }
   ++stats_.inline_received;
@@ -161,12 +166,17 @@ Status Link::on_read(const ControlHeader& header, std::span<const std::byte> pay
     return Status::ok();
   }
   if (header.bytes > 0 && header.bytes > shared_.inline_bytes) {
+    const auto prepared = send_lane_.prepare(ranges, preferred_packing(ranges, header.bytes));
+    if (!prepared.is_ok()) {
+      answer(header.operation, prepared.status());
+      return Status::ok();
+    }
     auto job = std::make_unique<Job>();
     job->number = header.operation;
     job->held = std::move(ranges);
     job->bytes = header.bytes;
     serving_.emplace(header.operation, std::move(job));
-    stream_->send(make_header(ControlType::kReady, header.operation));
+    stream_->send(make_header(ControlType::kReady, header.operation, 0, 0, *prepared));
     return Status::ok();
   }
   if (!on_gpu(ranges)) {
@@ -241,11 +251,15 @@ Status Link::on_ready(const ControlHeader& header) {
   const Operation& operation = *local.operation;
   if (operation.kind != OperationKind::kRead || local.phase != Phase::kOffered || operation.bytes == 0)
     return unexpected(header, "not asked for");
-  const bool packed = operation.ranges.size() > 1 && operation.bytes / operation.ranges.size() < kDirectRangeBytes;
-  push_receive(local, header.operation, true,
-               operation.ranges.size() == 1 ? Packing::kWhole
-               : packed                     ? Packing::kPacked
-                                            : Packing::kRanges);
+  const bool must_pack = header.packing == static_cast<uint8_t>(Packing::kPacked);
+  const auto prepared =
+      recv_lane_.prepare(operation.ranges, must_pack ? Packing::kPacked : preferred_packing(operation.ranges, operation.bytes));
+  if (!prepared.is_ok()) {
+    stream_->send(make_header(ControlType::kCancel, header.operation));
+    finish(local, prepared.status());
+    return Status::ok();
+  }
+  push_receive(local, header.operation, true, *prepared);
   return Status::ok();
 }
 

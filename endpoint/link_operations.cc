@@ -16,12 +16,6 @@ std::vector<uint64_t> lengths_of(const std::vector<HeldRange>& ranges) {
   return lengths;
 }
 
-// How the sender would like its bytes to travel.
-Packing preferred_packing(const std::vector<HeldRange>& ranges, uint64_t bytes) {
-  if (ranges.size() == 1) return Packing::kWhole;
-  return bytes / ranges.size() >= kDirectRangeBytes ? Packing::kRanges : Packing::kPacked;
-}
-
 }  // namespace
 
 bool Link::on_gpu(const std::vector<HeldRange>& ranges) {
@@ -86,20 +80,26 @@ void Link::offer(Local& local, ControlType type) {
     offer_waits_.push_back(static_cast<uint64_t>(local.operation->id));
     return;
   }
+  const Operation& operation = *local.operation;
+  Packing packing = Packing::kWhole;
+  if (type != ControlType::kRead) {
+    const auto prepared = send_lane_.prepare(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
+    if (!prepared.is_ok()) {
+      local.phase = Phase::kWindow;
+      return end_early(local, prepared.status());
+    }
+    packing = *prepared;
+  }
   local.phase = Phase::kOffered;
-  write_offer(*local.operation, type);
+  write_offer(operation, type, packing);
 }
 
 // What travels in front of a transfer that goes through the pipeline, or asks for one.
-void Link::write_offer(const Operation& operation, ControlType type) {
-  ControlHeader header =
-      make_header(type, static_cast<uint64_t>(operation.id), operation.sequence, operation.bytes, Packing::kWhole);
+void Link::write_offer(const Operation& operation, ControlType type, Packing packing) {
+  const ControlHeader header =
+      make_header(type, static_cast<uint64_t>(operation.id), operation.sequence, operation.bytes, packing);
   OperationPayload payload;
-  if (type != ControlType::kRead) {
-    const Packing packing = preferred_packing(operation.ranges, operation.bytes);
-    header.packing = static_cast<uint8_t>(packing);
-    if (type == ControlType::kSend && packing == Packing::kRanges) payload.lengths = lengths_of(operation.ranges);
-  }
+  if (type == ControlType::kSend && packing == Packing::kRanges) payload.lengths = lengths_of(operation.ranges);
   payload.ranges = operation.remote;
   put_notify(operation, payload);
   append_operation_payload(stream_->begin_frame(header), payload);
@@ -227,7 +227,12 @@ void Link::match(Local& local, Arrival arrival) {
   Packing packing = arrival.packing;
   if (packing == Packing::kWhole && operation.ranges.size() > 1) packing = Packing::kPacked;
   if (packing == Packing::kRanges && lengths_of(operation.ranges) != arrival.lengths) packing = Packing::kPacked;
-  push_receive(local, arrival.number, false, packing);
+  const auto prepared = recv_lane_.prepare(operation.ranges, packing);
+  if (!prepared.is_ok()) {
+    answer(arrival.number, prepared.status());
+    return finish(local, prepared.status());
+  }
+  push_receive(local, arrival.number, false, *prepared);
 }
 
 void Link::push_receive(Local& local, uint64_t number, bool mine, Packing packing) {

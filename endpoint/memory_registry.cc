@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::array<char, 4> kSlotMagic = {'T', 'X', 'S', 'L'};
 constexpr uint16_t kSlotVersion = 1;
-constexpr uintptr_t kCudaAlignment = 4096;
 
 uintptr_t address_of(const void* data) {
   return reinterpret_cast<uintptr_t>(data);
@@ -28,15 +27,6 @@ Status no_region(std::string_view operation, MemoryId id) {
 
 }  // namespace
 
-std::byte* Region::aligned() const {
-  if (type != MemoryType::kCuda) return data;
-  return data - address_of(data) % kCudaAlignment;
-}
-
-size_t Region::aligned_bytes() const {
-  return bytes + static_cast<size_t>(data - aligned());
-}
-
 Status check_slot(const RemoteSlot& slot) {
   if (slot.magic != kSlotMagic || slot.id == 0) {
     return Status(Code::kInvalidArgument, "remote slot", "these 64 bytes are not what advertise made");
@@ -51,7 +41,7 @@ Status check_slot(const RemoteSlot& slot) {
 MemoryRegistry::MemoryRegistry(uint64_t instance) : instance_(instance) {}
 MemoryRegistry::~MemoryRegistry() = default;
 
-Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType type) {
+Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType type, bool staged) {
   const uintptr_t address = address_of(data);
   if (data == nullptr || bytes == 0 || bytes > std::numeric_limits<uintptr_t>::max() - address) {
     return Status(Code::kInvalidArgument, "register memory", concat(range_text(data, bytes), " are no memory"));
@@ -73,7 +63,7 @@ Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType 
   }
   const MemoryId id{++last_id_};
   auto* const first = static_cast<std::byte*>(const_cast<void*>(data));
-  entries_.try_emplace(id, *this, Region{.id = id, .data = first, .bytes = bytes, .type = type});
+  entries_.try_emplace(id, *this, Region{.id = id, .data = first, .bytes = bytes, .type = type, .staged = staged});
   return id;
 }
 

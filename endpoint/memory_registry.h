@@ -20,14 +20,13 @@
 
 namespace tcpx {
 
-/// What the pipeline is to register: begins at a multiple of 4096 at or before `data` for kCuda.
+/// Memory as the application gave it.
 struct Region {
   MemoryId id{};
-  std::byte* data = nullptr;  ///< as the application gave it
+  std::byte* data = nullptr;
   size_t bytes = 0;
   MemoryType type = MemoryType::kHost;
-  std::byte* aligned() const;    ///< `data` rounded down to 4096 for kCuda, else `data`
-  size_t aligned_bytes() const;  ///< from there to the end
+  bool staged = false;  ///< not for the plugin, which could not use it
 };
 
 class MemoryRegistry;
@@ -96,7 +95,7 @@ class MemoryRegistry {
   /// The same data, bytes and type again: the same id, counted. Ids are never 0 and never reused.
   /// Adding a region that is being removed keeps it: that removal then ends as one of a count that is not the last.
   /// @return kInvalidArgument: nullptr, no bytes, or wraps around
-  Result<MemoryId> add(const void* data, size_t bytes, MemoryType type);
+  Result<MemoryId> add(const void* data, size_t bytes, MemoryType type, bool staged = false);
 
   /// Checks that [data, data + bytes) lies in the region and holds it. bytes may be 0.
   /// @return kNotFound: no such region, or one being removed; kInvalidArgument naming range and region

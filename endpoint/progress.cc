@@ -101,14 +101,16 @@ Status Endpoint::Impl::start() {
   // Now, and not while some of the GPU's work waits for us.
   if (memory.has_gpu()) TCPX_RETURN_IF_ERROR(copies_->prepare());
   staging_ = std::make_unique<StagingPool>(memory, *host_memory_, config_.gpu_idx, kStagingBytes);
-  shared_ = std::make_unique<LinkShared>(
-      LinkShared{.operations = operations_,
-                 .memory = registry_,
-                 .copies = *copies_,
-                 .inbox = inbox_,
-                 .lanes = {.staging = *staging_, .device_copier = *bulk_copier_, .host_copier = *host_copier_},
-                 .clock = Clock::steady(),
-                 .inline_bytes = inline_bytes_});
+  shared_ = std::make_unique<LinkShared>(LinkShared{.operations = operations_,
+                                                    .memory = registry_,
+                                                    .copies = *copies_,
+                                                    .inbox = inbox_,
+                                                    .lanes = {.staging = *staging_,
+                                                              .device_copier = *bulk_copier_,
+                                                              .host_copier = *host_copier_,
+                                                              .steered = parts_.plugin->steers_flows()},
+                                                    .clock = Clock::steady(),
+                                                    .inline_bytes = inline_bytes_});
 
   auto server = BootstrapServer::create({.port = config_.port, .host = config_.listen_address, .stop = &stop_});
   if (!server.is_ok()) return server.status();

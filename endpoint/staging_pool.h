@@ -3,13 +3,19 @@
 // (base/gpu_order.h).
 #pragma once
 
+#include <array>
 #include <utility>
 #include <vector>
 
 #include "base/memory_ops.h"
-#include "tcpx/types.h"
 
 namespace tcpx {
+
+enum class StagingKind : uint8_t {
+  kHost,
+  kDevice,
+  kMapped,  ///< host memory that the GPU reaches too
+};
 
 /// One thread at a time: the one that makes progress.
 class StagingPool {
@@ -18,25 +24,33 @@ class StagingPool {
   StagingPool(MemoryOps& memory, MemoryOps& host_memory, int device, size_t bytes)
       : memory_(memory), host_memory_(host_memory), device_(device), bytes_(bytes) {}
 
-  Result<MemoryBuffer> take(MemoryType type) {
-    auto& free = free_of(type);
-    if (free.empty()) {
-      return type == MemoryType::kCuda ? memory_.allocate_device(device_, bytes_) : host_memory_.allocate_device(0, bytes_);
-    }
+  Result<MemoryBuffer> take(StagingKind kind) {
+    auto& free = free_[static_cast<size_t>(kind)];
+    if (free.empty()) return make(kind);
     MemoryBuffer buffer = std::move(free.back());
     free.pop_back();
     return buffer;
   }
-  void give_back(MemoryType type, MemoryBuffer buffer) { free_of(type).push_back(std::move(buffer)); }
+  void give_back(StagingKind kind, MemoryBuffer buffer) { free_[static_cast<size_t>(kind)].push_back(std::move(buffer)); }
 
  private:
-  std::vector<MemoryBuffer>& free_of(MemoryType type) { return type == MemoryType::kCuda ? free_device_ : free_host_; }
+  Result<MemoryBuffer> make(StagingKind kind) {
+    switch (kind) {
+      case StagingKind::kHost:
+        return host_memory_.allocate_device(0, bytes_);
+      case StagingKind::kDevice:
+        return memory_.allocate_device(device_, bytes_);
+      case StagingKind::kMapped:
+        break;
+    }
+    return memory_.allocate_mapped(device_, bytes_);
+  }
 
   MemoryOps& memory_;
   MemoryOps& host_memory_;
   const int device_;
   const size_t bytes_;
-  std::vector<MemoryBuffer> free_host_, free_device_;
+  std::array<std::vector<MemoryBuffer>, 3> free_;  // by kind
 };
 
 }  // namespace tcpx

@@ -28,7 +28,10 @@ Result<MemoryId> Endpoint::Impl::register_memory(const void* data, size_t bytes,
     return Status(Code::kInvalidArgument, "register memory",
                   *type == MemoryType::kCuda ? "not GPU memory" : "GPU memory cannot be registered as host memory");
   }
-  return registry_.add(data, bytes, *type);
+  // A plugin that hands GPU memory to a NIC does not notice when the driver refuses. Such memory is staged.
+  const bool staged = *type == MemoryType::kCuda && parts_.plugin->steers_flows() &&
+                      !memory.check_export(config_.gpu_idx, whole_pages(const_cast<void*>(data), bytes)).is_ok();
+  return registry_.add(data, bytes, *type, staged);
 }
 
 Status Endpoint::Impl::deregister(MemoryId id) {

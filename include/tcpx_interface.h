@@ -109,7 +109,8 @@ TCPX_API int tcpx_connect_v5(int dev, void* handle, void** send_comm, void** sen
 TCPX_API int tcpx_accept_v5(void* listen_comm, void** recv_comm, void** recv_dev_handle);
 
 /* Registers `size` bytes at `data` with a send or receive comm.
- * type: TCPX_PTR_HOST (host address) or TCPX_PTR_CUDA (device address, 4096-aligned; plugins answer 3 otherwise).
+ * type: TCPX_PTR_HOST (host address) or TCPX_PTR_CUDA (device address; the whole pages that the bytes lie in are registered).
+ *   GPUDirect-TCPX receives into GPU memory only: a receive into host memory never ends.
  * size: at most INT_MAX with a version 7 plugin, else TCPX_E_INVALID_ARGUMENT.
  * mhandle: written; give it back with tcpx_dereg_mr before closing the comm. `data` must stay until then. */
 TCPX_API int tcpx_reg_mr(void* comm, void* data, size_t size, int type, void** mhandle);

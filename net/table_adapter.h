@@ -162,6 +162,12 @@ class TableAdapter final : public NetPlugin {
     return register_memory(raw(comm), data, bytes, type);
   }
   Result<MemoryHandle> register_memory(RecvComm comm, void* data, size_t bytes, MemoryType type) override {
+    // The kernel answers EFAULT to who reads a steered flow as bytes, and the plugin's thread ends without a word.
+    if (vendor_ && type == MemoryType::kHost) {
+      return plugin_refused(Code::kUnsupported, "regMr",
+                            concat(bytes, " bytes of host memory to receive into: ", name_,
+                                   " receives into GPU memory only, for what it is sent is steered there"));
+    }
     return register_memory(raw(comm), data, bytes, type);
   }
   Status deregister_memory(SendComm comm, MemoryHandle handle) override {

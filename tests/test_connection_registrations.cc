@@ -74,6 +74,47 @@ TEST(ConnectionRegistrations, ChunksAroundEveryBoundaryLieWithinTheirRegistratio
   }
 }
 
+TEST(ConnectionRegistrations, A2_GpuMemoryOfAnyAlignmentAndSizeIsRegisteredInWholePages) {
+  for (const size_t region : {kGiB + 3, 2 * kGiB - 1}) {
+    const Addresses addresses(region + kPageBytes);
+    ASSERT_NE(addresses.begin(), nullptr);
+    for (const size_t begin : {1u, 2048u, 4095u}) {
+      for (const size_t offset : {size_t{0}, kGiB - 1, kGiB - kMaxRequestBytes, region - 5000}) {
+        PipelineOptions options;
+        options.recv.chunk_bytes = options.send.chunk_bytes = kMaxRequestBytes;
+        Pipeline p(options);
+        const auto memory =
+            p.recv->register_memory(static_cast<std::byte*>(addresses.begin()) + begin, region, MemoryType::kCuda);
+        ASSERT_TRUE(memory.is_ok()) << memory.status().to_string();
+        const size_t bytes = std::min<size_t>(region - offset, 3 * kMaxRequestBytes);
+        EXPECT_TRUE(p.recv->submit({.memory = *memory, .offset = offset, .bytes = bytes}).is_ok());
+        p.recv->progress();
+        EXPECT_EQ(p.fake.misuse(), std::vector<std::string>()) << region << " bytes at " << begin << ", chunks at " << offset;
+        EXPECT_TRUE(p.recv->status().is_ok()) << p.recv->status().to_string();
+        p.recv.reset();
+      }
+    }
+  }
+}
+
+TEST(ConnectionRegistrations, A2_ATransferIsHeldAgainstTheMemoryAndNotAgainstItsPages) {
+  Pipeline p;
+  const auto memory = p.recv->register_memory(p.target.device() + 100, 5000, MemoryType::kCuda);
+  ASSERT_TRUE(memory.is_ok());
+  EXPECT_EQ(p.recv->submit({.memory = *memory, .offset = 0, .bytes = 5001}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(p.recv->submit({.memory = *memory, .offset = 4999, .bytes = 2}).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(p.recv->submit({.memory = *memory, .offset = 4999, .bytes = 1}).is_ok());
+}
+
+TEST(ConnectionRegistrations, A2_MemoryThatThePluginRefusesIsRefusedAlone) {
+  Pipeline p;
+  p.fake.fail_call(Call::kRegister, 1, Status(Code::kPlugin, "register memory", "no dma-buf", Domain::kNccl, 3));
+  EXPECT_EQ(p.recv->register_memory(p.target.device(), 4096, MemoryType::kCuda).status().code(), Code::kPlugin);
+  const TransferId got = p.submit_recv(0, 10000), sent = p.submit_send(0, 10000);
+  EXPECT_TRUE(p.drive_to_end());
+  expect_clean_success(p, sent, got, 0, 10000);
+}
+
 TEST(ConnectionRegistrations, MemoryThatWasNeverRegisteredHereIsRefused) {
   Pipeline p;
   std::byte anything[16];

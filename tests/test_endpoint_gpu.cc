@@ -1,8 +1,10 @@
 // Endpoints over a real GPU: memory of every kind of transfer, the place of transfers between the application's kernels and
-// copies, and that "done" means applied. Skipped without a GPU.
+// copies, and that "done" means applied; memory under the rules of GPUDirect-TCPX and of the driver. Skipped without a GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -12,8 +14,12 @@
 #include "device/gpu_pattern.h"
 #include "device/gpu_presence.h"
 #include "device/signal_kernel.h"
+#include "endpoint/endpoint_parts.h"
+#include "perf/pattern.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/faulty_net_plugin.h"
+#include "tests/support/locked_net_plugin.h"
 
 namespace tcpx::testing {
 namespace {
@@ -198,6 +204,145 @@ TEST_F(EndpointGpu, DoneMeansApplied) {
     expect_arrived(0, bytes, 0);
     if (HasFailure()) return;
   }
+}
+
+/// Over a plugin with the vendor's rules for registrations, where the driver itself is asked what it exports to a NIC.
+class SteeredGpu : public EndpointGpu {
+ protected:
+  void SetUp() override {
+    if (!memory_->has_gpu()) GTEST_SKIP() << gpu_count().status().detail();
+    ASSERT_NO_FATAL_FAILURE(EndpointGpu::SetUp());
+    from_.reset();
+    to_.reset();
+    from_ = make_steered();
+    to_ = make_steered();
+    ASSERT_TRUE(from_ && to_);
+    std::tie(there_, here_) = connect_pair(*from_, *to_);
+  }
+  std::unique_ptr<Endpoint> make_steered() {
+    EndpointParts parts = make_default_parts(loopback_config()).value();
+    const FaultPolicy policy{.vendor_rules = true, .refuses = [this](const void* data, size_t bytes, MemoryType type) {
+                               if (type == MemoryType::kHost) return false;
+                               auto* const begin = static_cast<std::byte*>(const_cast<void*>(data));
+                               return !memory_->check_export(0, {begin, bytes}).is_ok();
+                             }};
+    below_.push_back(parts.plugin);
+    auto faulty = std::make_unique<FaultyNetPlugin>(*parts.plugin, policy);
+    rules_.push_back(faulty.get());
+    parts.plugin = std::make_shared<LockedNetPlugin>(std::move(faulty));
+    auto made = EndpointMaker::make(std::move(parts), loopback_config());
+    EXPECT_TRUE(made.is_ok()) << made.status().to_string();
+    return made.is_ok() ? std::move(*made) : nullptr;
+  }
+  uint64_t refusals() const { return rules_[0]->refusals() + rules_[1]->refusals(); }
+  /// By all verbs, from one end's memory to the other's.
+  void expect_moves(void* from, void* to, size_t bytes) {
+    const LocalRange local{from_->register_memory(from, bytes).value(), from, bytes};
+    const LocalRange remote{to_->register_memory(to, bytes).value(), to, bytes};
+    const RemoteRange target{to_->advertise(here_, remote).value(), 0}, source{from_->advertise(there_, local).value(), 0};
+    const auto lane = memory_->make_copy_lane(0).value();
+    std::vector<std::byte> sent(bytes), arrived(bytes);
+    for (int verb = 0; verb < 3; ++verb) {
+      fill_pattern(sent, ++seed_);
+      ASSERT_TRUE(lane->copy(from, sent.data(), bytes).is_ok());
+      Status status;
+      if (verb == 0) {
+        const auto receive = to_->recv_async(here_, {&remote, 1});
+        status = from_->send(there_, {&local, 1});
+        const Status received = to_->wait(*receive);
+        EXPECT_TRUE(received.is_ok()) << received.to_string();
+      } else if (verb == 1) {
+        status = from_->write(there_, {&local, 1}, {&target, 1});
+      } else {
+        status = to_->read(here_, {&remote, 1}, {&source, 1});
+      }
+      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      ASSERT_TRUE(lane->copy(arrived.data(), to, bytes).is_ok());
+      EXPECT_EQ(arrived, sent) << bytes << " bytes, verb " << verb;
+    }
+    EXPECT_TRUE(from_->deregister(local.memory).is_ok() && to_->deregister(remote.memory).is_ok());
+  }
+
+  std::vector<std::shared_ptr<NetPlugin>> below_;
+  std::vector<FaultyNetPlugin*> rules_;
+};
+
+TEST_F(SteeredGpu, A2_TwentyOddSizesAndAlignmentsOfGpuMemory) {
+  size_t bytes = 16385;
+  for (size_t i = 0; i < 20; ++i, bytes = bytes * 4 / 3 + 1) {
+    const size_t from_off = i * 411 % 4096 + 1, to_off = i * 1237 % 4096 + 3;
+    expect_moves(source_.device() + from_off, target_.device() + to_off, bytes);
+  }
+  EXPECT_EQ(refusals(), 0u);
+}
+
+TEST_F(SteeredGpu, A2_SmallAllocationsThatShareTheirPages) {
+  void* small[4] = {};
+  for (void*& memory : small) ASSERT_EQ(cudaMalloc(&memory, 20001), cudaSuccess);
+  expect_moves(small[0], small[1], 20001);
+  expect_moves(small[2], small[3], 20001);
+  EXPECT_EQ(refusals(), 0u);
+  for (void* const memory : small) EXPECT_EQ(cudaFree(memory), cudaSuccess);
+}
+
+TEST_F(SteeredGpu, A2_MemoryThatTheDriverDoesNotExportIsStaged) {
+  allow_log("the driver gives no dma-buf");
+  auto stream = Stream::create().value();
+  void* from = nullptr;
+  void* to = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&from, kMiB + 7, stream.view().get()), cudaSuccess);
+  ASSERT_EQ(cudaMallocManaged(&to, kMiB + 7), cudaSuccess);
+  ASSERT_TRUE(stream.view().synchronize().is_ok());
+  expect_moves(from, to, kMiB + 7);
+  EXPECT_EQ(refusals(), 0u) << "the plugin is not asked";
+  EXPECT_EQ(cudaFree(to), cudaSuccess);
+  EXPECT_EQ(cudaFreeAsync(from, stream.view().get()), cudaSuccess);
+  EXPECT_TRUE(stream.view().synchronize().is_ok());
+}
+
+TEST_F(SteeredGpu, A3_HostMemoryThatIsNotPinned) {
+  std::vector<std::byte> from(20 * kMiB + 9), to(20 * kMiB + 9);
+  for (const size_t bytes : {size_t{100}, size_t{16385}, kMiB + 3, 20 * kMiB + 9}) {
+    expect_moves(from.data(), to.data(), bytes);
+    if (bytes < kMemoryBytes) {
+      expect_moves(source_.device() + 5, to.data(), bytes);
+      expect_moves(from.data(), target_.device() + 5, bytes);
+    }
+  }
+  EXPECT_EQ(refusals(), 0u);
+}
+
+// What the driver says, for people: whole pages or not, and pages that allocations share.
+TEST(DriverExports, A2_WholePagesAndNothingElse) {
+  const auto memory = make_machine_memory_ops();
+  if (!memory->has_gpu()) GTEST_SKIP() << gpu_count().status().detail();
+  allow_log("the driver gives no dma-buf");
+  ASSERT_TRUE(memory->set_current_device(0).is_ok());
+  const auto ask = [&](const char* what, void* begin, size_t bytes) {
+    const Status status = memory->check_export(0, {static_cast<std::byte*>(begin), bytes});
+    std::printf("%-60s %8zu bytes at %p: %s\n", what, bytes, begin, status.is_ok() ? "exported" : status.to_string().c_str());
+    return status.is_ok();
+  };
+  void* large = nullptr;
+  void* small[3] = {};
+  ASSERT_EQ(cudaMalloc(&large, 8 * kMiB), cudaSuccess);
+  for (void*& each : small) ASSERT_EQ(cudaMalloc(&each, 5000), cudaSuccess);
+  auto* const first = static_cast<std::byte*>(large);
+  EXPECT_TRUE(ask("all of an allocation", first, 8 * kMiB));
+  EXPECT_TRUE(ask("a page in the middle", first + kMiB, 4096));
+  (void)ask("no whole pages", first, 4097);
+  (void)ask("one byte", first, 1);
+  (void)ask("a begin within a page", first + 1, 4096);
+  (void)ask("both", first + 1, 4095);
+  for (void* const each : small) {
+    const Pages pages = whole_pages(each, 5000);
+    EXPECT_TRUE(ask("the pages of an allocation of 5000 bytes", pages.begin, pages.bytes));
+  }
+  const auto [low, high] = std::minmax_element(std::begin(small), std::end(small));
+  const Pages all = whole_pages(*low, static_cast<size_t>(static_cast<std::byte*>(*high) - static_cast<std::byte*>(*low)) + 5000);
+  (void)ask("the pages of three of them", all.begin, all.bytes);
+  for (void* const each : small) EXPECT_EQ(cudaFree(each), cudaSuccess);
+  EXPECT_EQ(cudaFree(large), cudaSuccess);
 }
 
 TEST_F(EndpointGpu, HostAndGpuMemoryDoNotMix) {

@@ -124,21 +124,6 @@ TEST_F(MemoryRegistryTest, OverlappingRegionsAreHeldApart) {
   EXPECT_EQ(held.region().id, whole);
 }
 
-TEST_F(MemoryRegistryTest, GpuMemoryBeginsAtAPage) {
-  const Region gpu{.data = static_cast<std::byte*>(at(0x7001)), .bytes = 10, .type = MemoryType::kCuda};
-  EXPECT_EQ(gpu.aligned(), at(0x7000));
-  EXPECT_EQ(gpu.aligned_bytes(), 11u);
-  const Region last_byte{.data = static_cast<std::byte*>(at(0x7fff)), .bytes = 1, .type = MemoryType::kCuda};
-  EXPECT_EQ(last_byte.aligned(), at(0x7000));
-  EXPECT_EQ(last_byte.aligned_bytes(), 4096u);
-  const Region whole{.data = static_cast<std::byte*>(at(0x7000)), .bytes = 10, .type = MemoryType::kCuda};
-  EXPECT_EQ(whole.aligned(), at(0x7000));
-  EXPECT_EQ(whole.aligned_bytes(), 10u);
-  const Region host{.data = static_cast<std::byte*>(at(0x7001)), .bytes = 10, .type = MemoryType::kHost};
-  EXPECT_EQ(host.aligned(), at(0x7001));
-  EXPECT_EQ(host.aligned_bytes(), 10u);
-}
-
 // Uses
 // ------------------------------------------------------------------------------------------------------------------
 

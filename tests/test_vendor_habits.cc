@@ -193,6 +193,20 @@ TEST_F(VendorHabits, Trap25_GpuMemoryThatIsNoWholePagesNeverReachesIt) {
   EXPECT_EQ(register_at("v7", 4097, MemoryType::kCuda), std::pair(Code::kOk, 1));
 }
 
+TEST_F(VendorHabits, A3_HostMemoryToReceiveIntoIsRefusedByName) {
+  allow_log("receives into GPU memory only");
+  std::byte data[1];
+  const auto plugin_of = [this](const char* name) { return PluginLoader::load({.path = directory_.fresh_plugin(name)})->plugin; };
+  const auto vendor = plugin_of("vendor"), other = plugin_of("v7");
+  const Status refused = vendor->register_memory(RecvComm{1}, data, 1, MemoryType::kHost).status();
+  EXPECT_EQ(refused.code(), Code::kUnsupported) << refused.to_string();
+  EXPECT_NE(refused.detail().find("host memory to receive into: GPUDirectTCPX_v7"), std::string::npos) << refused.to_string();
+  EXPECT_TRUE(vendor->register_memory(SendComm{1}, data, 1, MemoryType::kHost).is_ok());
+  EXPECT_TRUE(other->register_memory(RecvComm{1}, data, 1, MemoryType::kHost).is_ok());
+  EXPECT_TRUE(vendor->steers_flows());
+  EXPECT_FALSE(other->steers_flows());
+}
+
 // Two ends that open a connection through plugins which cut messages as told.
 class VendorSetup : public ::testing::Test {
  protected:

@@ -14,8 +14,9 @@ namespace {
 
 // One registration each. Below what an int holds, which is all that plugins of version 7 take.
 constexpr size_t kRegistrationStride = size_t{1} << 30;
-// A chunk that begins in one stride may end in the next, so each registration reaches a chunk further.
-constexpr size_t kRegistrationOverlap = kMaxRequestBytes;
+// A chunk that begins in one stride may end in the next, so each registration reaches a chunk further; and a page, because
+// strides count from the memory's begin, and registrations of GPU memory from the begin of its first page.
+constexpr size_t kRegistrationOverlap = kMaxRequestBytes + kPageBytes;
 
 // Which of the registrations of `memory` a chunk at `off` belongs to; nothing at the very end belongs to the last.
 size_t registration_of(const RegisteredMemory& memory, size_t off) {
@@ -103,13 +104,15 @@ Result<RegisteredMemory> Connection::register_memory(void* data, size_t bytes, M
   const uint32_t slot = free_slots_.back();
   free_slots_.pop_back();
   const RegisteredMemory memory{begin, bytes, type, slot, generations_[slot]};
+  // Pages may hold a neighbour's bytes too; what a transfer may touch is compared with the memory, in `submit`.
+  const Pages pages = type == MemoryType::kCuda ? whole_pages(data, bytes) : Pages{begin, bytes};
   size_t off = 0;
   do {
-    const size_t part = std::min(bytes - off, kRegistrationStride + kRegistrationOverlap);
+    const size_t part = std::min(pages.bytes - off, kRegistrationStride + kRegistrationOverlap);
     for (const auto& path : paths_) {
       std::optional<MemoryHandle> handle;
       if (path->channel.status().is_ok()) {
-        const auto registered = path->channel.comm().register_memory(begin + off, part, type);
+        const auto registered = path->channel.comm().register_memory(pages.begin + off, part, type);
         if (!registered.is_ok()) {
           (void)let_go(memory);  // the first error wins
           return registered.status();
@@ -119,7 +122,7 @@ Result<RegisteredMemory> Connection::register_memory(void* data, size_t bytes, M
       path->memory[slot].push_back(handle);
     }
     off += kRegistrationStride;
-  } while (off < bytes);
+  } while (off < pages.bytes);
   return memory;
 }
 

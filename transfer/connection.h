@@ -43,7 +43,7 @@ struct ConnectionOptions {
 /// Memory registered with every channel of a connection. A view: the memory must live until it is deregistered, which the
 /// connection does at the latest when it closes.
 struct RegisteredMemory {
-  std::byte* data = nullptr;  ///< device address for kCuda (4096-aligned), host address for kHost
+  std::byte* data = nullptr;  ///< device address for kCuda, host address for kHost
   size_t bytes = 0;
   MemoryType type = MemoryType::kHost;
   uint32_t slot = 0;        ///< of the connection's registrations
@@ -115,7 +115,8 @@ class Connection final : private PeerMessageSink {
   Direction direction() const { return direction_; }
 
   /// Registers with every channel. The memory must live until it is deregistered. The device's GPU must be current for kCuda. Any
-  /// size: what is longer than a plugin takes is registered in parts that overlap by a chunk.
+  /// alignment and size: the plugin gets the whole pages that GPU memory lies in, and what is longer than a plugin takes in parts
+  /// that overlap by a chunk. A refusal is that of this memory alone: the connection goes on.
   Result<RegisteredMemory> register_memory(void* data, size_t bytes, MemoryType type);
   /// With every channel whose comm is still open; after a failure, and once the connection is closed, that may be none.
   /// @return kInvalidArgument: not registered here (any more), or a pending transfer uses it, and nothing has happened; else what

@@ -156,6 +156,7 @@ Result<MemoryHandle> FakeNetPlugin::add_registration(End* end, void* data, size_
   if (type == MemoryType::kCuda && reinterpret_cast<uintptr_t>(data) % kPageBytes != 0) {
     return plugin_refused("register", "not aligned to 4096");
   }
+  if (type == MemoryType::kCuda && bytes % kPageBytes != 0) return refuse("register", "no whole pages");
   registrations_.push_back({next_registration_, end->index, static_cast<std::byte*>(data), bytes, type});
   return MemoryHandle{next_registration_++};
 }

@@ -6,7 +6,8 @@
 // is told once (10); 16 requests, receives keep theirs until consumed (11); the end of the stream shows up as "peer gone" with
 // the last message (12) and hides finished messages behind a receive too many (13); sizes are not reported (15) nor compared
 // (16); tags mean nothing (17); pages come from a small pool (18); consuming out of order or twice is refused (19), and pages are
-// overwritten the moment they are consumed, so that consuming early corrupts (20). Device memory must be aligned to 4096 (24).
+// overwritten the moment they are consumed, so that consuming early corrupts (20). Device memory must be whole pages of 4096 (24,
+// 25).
 //
 // Answers are what the vendor's plugin would say. Whatever a caller did wrong is also written down in `misuse()`.
 #pragma once

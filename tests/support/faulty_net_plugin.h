@@ -3,9 +3,15 @@
 // Delays are answers every plugin may give ("not yet", "not done", without asking it); what the caller makes of them must not
 // show in the data. From call number `break_at` on, post, test and consume fail with `break_with`: a plugin does not recover
 // either. One receiving comm may be singled out: it takes no posts, or what is posted there never gets done.
+//
+// With `vendor_rules` memory is registered as GPUDirect-TCPX and the driver have it: GPU memory in whole pages only (24, 25), no
+// host memory for a receiving comm, whose flows are steered to the GPU; and what `refuses` names is refused.
 #pragma once
 
+#include <atomic>
+#include <climits>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <random>
@@ -19,6 +25,8 @@ struct FaultPolicy {
   uint64_t seed = 1;
   uint32_t delay_percent = 0;  ///< of connect, accept, post and test calls
   uint64_t break_at = 0;       ///< 0: never. Counts post, test and consume calls
+  bool vendor_rules = false;
+  std::function<bool(const void* data, size_t bytes, MemoryType type)> refuses = {};  ///< called by several threads
   Status break_with{Code::kPeerGone, "faulty plugin", "scripted", Domain::kNccl, 2};
 };
 
@@ -30,6 +38,8 @@ class FaultyNetPlugin final : public NetPlugin {
 
   uint64_t delays() const { return delays_; }
   uint64_t breakable_calls() const { return calls_; }
+  /// Registrations that the rules or `refuses` have turned away.
+  uint64_t refusals() const { return refusals_; }
 
   std::optional<RecvComm> refusing;  ///< "not now" to every post
   std::optional<RecvComm> silent;    ///< nothing that is posted there gets done any more
@@ -37,6 +47,7 @@ class FaultyNetPlugin final : public NetPlugin {
   const std::string& name() const override { return plugin_.name(); }
   int abi_version() const override { return plugin_.abi_version(); }
   std::optional<MessageCut> message_cut() const override { return plugin_.message_cut(); }
+  bool steers_flows() const override { return policy_.vendor_rules || plugin_.steers_flows(); }
   Result<int> device_count() override { return plugin_.device_count(); }
   Result<DeviceProperties> properties(int dev) override { return plugin_.properties(dev); }
   Result<ListenComm> listen(int dev, Handle& handle) override { return plugin_.listen(dev, handle); }
@@ -49,9 +60,11 @@ class FaultyNetPlugin final : public NetPlugin {
     return plugin_.try_accept(comm, device_handle);
   }
   Result<MemoryHandle> register_memory(SendComm comm, void* data, size_t bytes, MemoryType type) override {
+    TCPX_RETURN_IF_ERROR(check_registration(data, bytes, type, true));
     return plugin_.register_memory(comm, data, bytes, type);
   }
   Result<MemoryHandle> register_memory(RecvComm comm, void* data, size_t bytes, MemoryType type) override {
+    TCPX_RETURN_IF_ERROR(check_registration(data, bytes, type, false));
     return plugin_.register_memory(comm, data, bytes, type);
   }
   Status deregister_memory(SendComm comm, MemoryHandle handle) override { return plugin_.deregister_memory(comm, handle); }
@@ -86,6 +99,13 @@ class FaultyNetPlugin final : public NetPlugin {
   Status close(ListenComm comm) override { return plugin_.close(comm); }
 
  private:
+  Status check_registration(const void* data, size_t bytes, MemoryType type, bool sends) {
+    const bool pages = reinterpret_cast<uintptr_t>(data) % kPageBytes == 0 && bytes % kPageBytes == 0 && bytes <= INT_MAX;
+    const bool kept = !policy_.vendor_rules || (type == MemoryType::kCuda ? pages : sends);
+    if (kept && !(policy_.refuses && policy_.refuses(data, bytes, type))) return Status::ok();
+    ++refusals_;
+    return Status(Code::kPlugin, "regMr", kept ? "refused by the test" : "against the vendor's rules", Domain::kNccl, 3);
+  }
   bool delay() {
     if (rng_() % 100 >= policy_.delay_percent) return false;
     ++delays_;
@@ -105,6 +125,7 @@ class FaultyNetPlugin final : public NetPlugin {
   std::minstd_rand rng_;
   uint64_t delays_ = 0;
   uint64_t calls_ = 0;
+  std::atomic<uint64_t> refusals_ = 0;
   std::map<Request, RecvComm> comms_;  // of the receives
 };
 
