@@ -20,6 +20,7 @@
 #include "net/plugin_status.h"
 #include "net/soft/soft_table.h"
 #include "net/vendor_plugin.h"
+#include "net/vendor_traps.h"
 
 namespace tcpx {
 namespace {
@@ -179,13 +180,17 @@ class Registry {
 };
 
 /// Here and not at the start of the adapter, so that after a mistake in the environment the plugin may be tried again.
-Status prepare_for_vendor() {
+Status prepare_for_vendor(const std::string& root) {
   Status status = preset_vendor_environment();
   if (status.is_ok()) status = vendor_message_cut().status();
+  if (status.is_ok()) {
+    const auto settings = vendor_settings();
+    status = settings.is_ok() ? check_vendor_machine(root, soft::list_addresses(), *settings, kOperation) : settings.status();
+  }
   return status.is_ok() ? status : plugin_refused(status.code(), status.operation(), status.detail());
 }
 
-Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source) {
+Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source, const std::string& root) {
   // A bare name is looked up along the dynamic linker's path.
   if (source.path.find('/') != std::string::npos && is_absent(source.path)) {
     return plugin_refused(Code::kNotFound, kOperation, concat(source.path, " (", source.reason, "): no such file"));
@@ -201,7 +206,7 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source) {
   }
   auto table = choose_table(library, source.path);
   if (!table.is_ok()) return table.status();
-  if (is_vendor_plugin(table->name)) TCPX_RETURN_IF_ERROR(prepare_for_vendor());
+  if (is_vendor_plugin(table->name)) TCPX_RETURN_IF_ERROR(prepare_for_vendor(root));
   library.keep();
   ignore_sigpipe();
   report_exit_of(table->name, table->address);
@@ -215,8 +220,8 @@ Result<PluginLoader::Loaded> PluginLoader::load(const PluginLoadOptions& options
     return plugin_refused(status.code(), status.operation(), status.detail());
   }
   PluginSource source = choose_source(options);
-  auto plugin =
-      source.path == kEmbedded ? Registry::instance().start_once(chosen(soft::net_table()), source) : load_library(source);
+  auto plugin = source.path == kEmbedded ? Registry::instance().start_once(chosen(soft::net_table()), source)
+                                         : load_library(source, options.root);
   if (!plugin.is_ok()) return plugin.status();
   return Loaded{std::move(*plugin), std::move(source)};
 }

@@ -18,6 +18,8 @@ struct PluginLoadOptions {
   /// Library path or "embedded"; empty: look at the environment, then at `installed_paths`, then take the embedded plugin.
   std::string path;
   std::vector<std::string> installed_paths = {"/usr/local/tcpx/lib64/libnccl-net-tcpx.so", "/var/lib/tcpx/lib64/libnccl-net.so"};
+  /// What stands for "/" where GPUDirect-TCPX is kept from what ends it (net/vendor_traps.h). For tests.
+  std::string root = {};
 };
 
 /// How a plugin came to be in use.
@@ -28,7 +30,8 @@ struct PluginSource {
 
 /// A plugin's `init` may run once per process (30), so loading the same library again returns the instance already loaded.
 /// Plugins are never unloaded: they own threads. Thread-safe.
-/// @return kNotFound: no such file; kUnsupported: cannot be opened, no known table, half-empty table; kPlugin/kCuda/kPeerGone:
+/// @return kNotFound: no such file; kUnsupported: cannot be opened, no known table, half-empty table, a machine whose NICs
+/// GPUDirect-TCPX does not survive; kPlugin/kCuda/kPeerGone:
 /// init failed with the plugin's code; kPlugin: it threw; kBadConfig: a variable of the log is malformed, or one of
 /// GPUDirect-TCPX (net/vendor_plugin.h), for which those that it needs and nobody has set are set before its init.
 class PluginLoader {

@@ -23,6 +23,7 @@
 #include "net/received_message.h"
 #include "net/vendor_plugin.h"
 #include "net/vendor_setups.h"
+#include "net/vendor_traps.h"
 
 namespace tcpx {
 
@@ -127,7 +128,7 @@ class TableAdapter final : public NetPlugin {
     void* comm = nullptr;
     TCPX_RETURN_IF_ERROR(call("listen", table_.listen, dev, handle.bytes.data(), &comm));
     if (comm == nullptr) return plugin_refused(Code::kPlugin, "listen", name_ + " reports success without a comm");
-    if (setups_) setups_->listens(comm, handle);
+    if (setups_) setups_->listens(comm, dev, handle);
     return typed<ListenComm>(comm);
   }
 
@@ -140,6 +141,7 @@ class TableAdapter final : public NetPlugin {
     Status status = call("connect", table_.connect, dev, handle.bytes.data(), &comm, &no_device_handle);
     if (setups_ && !status.is_ok()) VendorSetups::connect_failed(handle);
     if (!status.is_ok()) return status;
+    if (setups_ && comm != nullptr) setups_->connected(comm, dev);
     return optional<SendComm>(comm);
   }
 
@@ -294,9 +296,18 @@ class TableAdapter final : public NetPlugin {
       return plugin_refused(Code::kInvalidArgument, "regMr",
                             concat(bytes, " bytes of GPU memory: ", name_, " takes whole pages of ", kPageBytes, " bytes"));
     }
+    if (vendor_ && type == MemoryType::kCuda) TCPX_RETURN_IF_ERROR(check_pci(setups_->device_of(comm)));
     void* mhandle = nullptr;
     TCPX_RETURN_IF_ERROR(call("regMr", Abi::reg_mr, table_, comm, data, bytes, static_cast<int>(type), &mhandle));
     return typed<MemoryHandle>(mhandle);
+  }
+
+  /// It would follow a null pointer (26).
+  Status check_pci(std::optional<int> dev) const {
+    if (!dev) return Status::ok();
+    const DeviceProperties& device = devices_[static_cast<size_t>(*dev)];
+    const auto trap = find_pci_trap(device.name, device.pci_path);
+    return trap ? plugin_refused(trap->code, "regMr", refusal_of(*trap, "regMr").detail()) : Status::ok();
   }
 
   Status read_devices() {

@@ -27,9 +27,20 @@ Status VendorSetups::may_connect(const Handle& handle) const {
   return has_begun(handle) ? Status::ok() : closer_.room_for("connect");
 }
 
-void VendorSetups::listens(void* listen_comm, const Handle& handle) {
+void VendorSetups::listens(void* listen_comm, int dev, const Handle& handle) {
   const MutexLock lock(mutex_);
-  listeners_.insert_or_assign(listen_comm, Listener{.handle = handle});
+  listeners_.insert_or_assign(listen_comm, Listener{.dev = dev, .handle = handle});
+}
+
+void VendorSetups::connected(const void* send_comm, int dev) {
+  const MutexLock lock(mutex_);
+  devices_.insert_or_assign(send_comm, dev);
+}
+
+std::optional<int> VendorSetups::device_of(const void* comm) const {
+  const MutexLock lock(mutex_);
+  const auto known = devices_.find(comm);
+  return known != devices_.end() ? std::optional(known->second) : std::nullopt;
 }
 
 Status VendorSetups::may_accept(void* listen_comm) const {
@@ -47,6 +58,7 @@ void VendorSetups::accept_answered(void* listen_comm, int result, const void* re
   known->second.stage = result != abi::kNcclSuccess ? Stage::kFailed
                         : recv_comm != nullptr      ? Stage::kAccepted
                                                     : Stage::kAccepting;
+  if (recv_comm != nullptr) devices_.insert_or_assign(recv_comm, known->second.dev);
 }
 
 void VendorSetups::connect_failed(const Handle& handle) {
@@ -104,6 +116,14 @@ Status VendorSetups::close_listener(void* listen_comm) {
     return true;
   });
   return Status::ok();
+}
+
+Status VendorSetups::close_comm(const char* operation, int (*call)(void*), void* comm) {
+  {
+    const MutexLock lock(mutex_);
+    devices_.erase(comm);
+  }
+  return close(operation, call, comm);
 }
 
 Status VendorSetups::close(const char* operation, int (*call)(void*), void* comm) {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/mutex.h"
@@ -30,12 +31,15 @@ class VendorSetups {
   /// Before listen, and before the first connect with a handle. @return kExhausted
   Status may_listen() const { return closer_.room_for("listen"); }
   Status may_connect(const Handle& handle) const;
-  void listens(void* listen_comm, const Handle& handle);
+  void listens(void* listen_comm, int dev, const Handle& handle);
 
   /// Before each accept. @return kPlugin when this listener's accept has ended: the plugin would read freed memory (3)
   Status may_accept(void* listen_comm) const;
   /// After each: what it answered.
   void accept_answered(void* listen_comm, int result, const void* recv_comm);
+  void connected(const void* send_comm, int dev);
+  /// Of a comm that was connected or accepted and is not closed. nullopt: nobody knows it.
+  std::optional<int> device_of(const void* comm) const;
   /// After each connect that failed: closes what of it can still be found.
   static void connect_failed(const Handle& handle);
 
@@ -44,24 +48,27 @@ class VendorSetups {
   /// Returns soon. A listener that is still accepting is closed when its accept has ended, and so is the comm that it makes.
   Status close_listener(void* listen_comm);
   /// @return kTimeout when the plugin does not return
-  Status close_send(void* comm) { return close("closeSend", calls_.close_send, comm); }
-  Status close_recv(void* comm) { return close("closeRecv", calls_.close_recv, comm); }
+  Status close_send(void* comm) { return close_comm("closeSend", calls_.close_send, comm); }
+  Status close_recv(void* comm) { return close_comm("closeRecv", calls_.close_recv, comm); }
 
   LeftBehind left_behind() const { return closer_.left_behind(); }
 
  private:
   enum class Stage { kFresh, kAccepting, kAccepted, kFailed };
   struct Listener {
+    int dev = 0;
     Handle handle;
     Stage stage = Stage::kFresh;
   };
 
   Status close(const char* operation, int (*call)(void*), void* comm);
+  Status close_comm(const char* operation, int (*call)(void*), void* comm);
 
   const VendorCalls calls_;
   mutable Mutex mutex_;
   std::map<const void*, Listener> listeners_ TCPX_GUARDED_BY(mutex_);
-  PluginCloser closer_;  // last, so that it asks nothing of what has gone
+  std::map<const void*, int> devices_ TCPX_GUARDED_BY(mutex_);  // by comm
+  PluginCloser closer_;                                         // last, so that it asks nothing of what has gone
 };
 
 }  // namespace tcpx

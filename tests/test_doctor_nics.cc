@@ -86,6 +86,7 @@ class DoctorA3Nics : public DoctorNics {
     here_.directory("/run/tcpx");
     here_.file("/proc/net/route", "Iface\tDestination\tGateway\neth0\t00000000\t0100000A\neth1\t0001000A\t0");
     here_.file("/sys/class/net/lo/operstate", "unknown");
+    here_.file("/sys/devices/system/node/node0/cpulist", "0-51,104-155");
     add_address("lo", "127.0.0.1");
     add_nic("eth0", "/sys/devices/pci0000:00/0000:00:0b.0", "gve", 16);
     add_address("eth0", "10.0.0.2");
@@ -125,6 +126,19 @@ TEST_F(DoctorA3Nics, IsWell) {
   EXPECT_EQ(finding_of(findings, "ntuple[eth1]").found, "on, 2 rules");
   EXPECT_EQ(finding_of(findings, "rx_devmem_pkts[eth1]").found, "42");
   EXPECT_EQ(finding_of(findings, "others").found, "eth0 (default route), lo");
+}
+
+TEST_F(DoctorA3Nics, A5_WhatEndsThePluginFails) {
+  EXPECT_EQ(verdict_of("cores[eth1]"), Verdict::kOk);
+  set("eth2", "device/numa_node", "1");
+  EXPECT_EQ(verdict_of("cores[eth2]"), Verdict::kFail);
+  EXPECT_EQ(find("cores[eth2]").mend, "echo 0 | sudo tee /sys/class/net/eth2/device/numa_node");
+  here_.file("/sys/devices/system/node/node1/cpulist", "7");
+  EXPECT_NE(find("cores[eth2]").found.find("reads as 0 ranges"), std::string::npos);
+  here_.variable("NCCL_GPUDIRECTTCPX_TX_BINDINGS", "eth2:7-7").variable("NCCL_GPUDIRECTTCPX_RX_BINDINGS", "eth2:7-7");
+  EXPECT_EQ(verdict_of("cores[eth2]"), Verdict::kOk);
+  add_nic("eth5", "/sys/devices/pci0000:05/0000:56:00.0/virtio1", "gve", 16);
+  EXPECT_EQ(verdict_of("pci[eth5]"), Verdict::kFail);
 }
 
 TEST_F(DoctorA3Nics, ALinkThatIsDownFails) {

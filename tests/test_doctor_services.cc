@@ -73,6 +73,14 @@ class DoctorServices : public ::testing::Test {
   FakeServices services_;
 };
 
+TEST_F(DoctorServices, A5_ADirectoryWithTooLongANameFails) {
+  const std::string directory = "/run/" + std::string(73, 'x');
+  make_a3(directory);
+  here_.variable(kPrefixVariable, directory);
+  EXPECT_EQ(finding("prefix").verdict, Verdict::kFail);
+  EXPECT_NE(finding("prefix").found.find("78 characters"), std::string::npos);
+}
+
 TEST_F(DoctorServices, AHealthyA3IsWell) {
   make_a3();
   here_.variable(kPrefixVariable, "/run/tcpx/");

@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <string>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/vendor_fixture.h"
 #include "transfer/connection_setup.h"
 
@@ -205,6 +208,96 @@ TEST_F(VendorHabits, A3_HostMemoryToReceiveIntoIsRefusedByName) {
   EXPECT_TRUE(other->register_memory(RecvComm{1}, data, 1, MemoryType::kHost).is_ok());
   EXPECT_TRUE(vendor->steers_flows());
   EXPECT_FALSE(other->steers_flows());
+}
+
+class VendorMachine : public VendorHabits {
+ protected:
+  void SetUp() override {
+    forget();
+    ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "=lo", 1);
+    file("/sys/class/net/lo/device/numa_node", "0\n");
+    file("/sys/devices/system/node/node0/cpulist", "0-51,104-155\n");
+  }
+  void TearDown() override {
+    forget();
+    ::unsetenv("NCCL_GPUDIRECTTCPX_CTRL_DEV");
+    ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 1);
+  }
+  void file(const std::string& path, const std::string& text) {
+    const std::filesystem::path at = root_.path() + path;
+    std::filesystem::create_directories(at.parent_path());
+    std::ofstream(at) << text;
+  }
+  Status load(const std::string& name = "vendor") {
+    const PluginDirectory directory;
+    const std::string path = directory.fresh_plugin(name);
+    const FakeLibrary library(path);
+    const Status status = PluginLoader::load({.path = path, .root = root_.path()}).status();
+    if (name == "vendor") {
+      EXPECT_EQ(library.control().init_calls, status.is_ok() ? 1 : 0);
+    }
+    return status;
+  }
+  void expect_refused(Code code, const std::string& part) {
+    allow_log(part);
+    const Status status = load();
+    EXPECT_EQ(status.code(), code) << status.to_string();
+    EXPECT_NE(status.detail().find(part), std::string::npos) << status.to_string();
+    EXPECT_TRUE(load("v7").is_ok()) << "others do not mind";
+  }
+
+  testing::TemporaryDirectory root_;
+};
+
+TEST_F(VendorMachine, A5_AHealthyOneIsLetThrough) {
+  EXPECT_TRUE(load().is_ok());
+}
+
+TEST_F(VendorMachine, A5_ANumaNodeWithoutItsListOfCoresIsRefusedBeforeItsInit) {
+  file("/sys/class/net/lo/device/numa_node", "-1\n");
+  expect_refused(Code::kUnsupported,
+                 "/sys/class/net/lo/device/numa_node says -1, so GPUDirect-TCPX looks for "
+                 "/sys/devices/system/node/node1/cpulist, and there is none");
+}
+
+TEST_F(VendorMachine, A5_AListOfOneCoreIsRefusedBeforeItsInit) {
+  file("/sys/devices/system/node/node0/cpulist", "3\n");
+  expect_refused(Code::kUnsupported, "the cores near lo are \"3\", which GPUDirect-TCPX reads as 0 ranges");
+}
+
+TEST_F(VendorMachine, A5_ALongRxdmDirectoryIsRefusedBeforeItsInit) {
+  set(Variable::kUnixClientPrefix, ("/" + std::string(76, 'x')).c_str());
+  EXPECT_TRUE(load().is_ok()) << "77 with the slash just fit";
+  set(Variable::kUnixClientPrefix, ("/" + std::string(77, 'x')).c_str());
+  expect_refused(Code::kBadConfig, "NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX is 78 characters long, at most 77");
+}
+
+TEST_F(VendorMachine, A5_AControlInterfaceThatIsNotThereIsRefusedBeforeItsInit) {
+  ::setenv("NCCL_GPUDIRECTTCPX_CTRL_DEV", "lo", 1);
+  EXPECT_TRUE(load().is_ok());
+  ::setenv("NCCL_GPUDIRECTTCPX_CTRL_DEV", "nosuch7", 1);
+  expect_refused(Code::kBadConfig, "NCCL_GPUDIRECTTCPX_CTRL_DEV=nosuch7 names no interface");
+}
+
+TEST_F(VendorMachine, A5_GpuMemoryIsNotRegisteredForANicWithoutAPciPath) {
+  allow_log("fake1 is no PCI device");
+  const std::string path = directory_.fresh_plugin("vendor");
+  const FakeLibrary library(path);
+  const auto plugin = PluginLoader::load({.path = path, .root = root_.path()})->plugin;
+  std::byte data[1];
+  for (const int dev : {0, 1}) {
+    auto listener = Listener::create(*plugin, dev);
+    DeviceHandleStorage device_handle;
+    Comm receiver = std::move(listener->try_accept(device_handle).value().value());
+    Comm sender = connect_comm(*plugin, dev, listener->handle(), {.deadline = Deadline::after(std::chrono::seconds(9))}).value();
+    EXPECT_TRUE(sender.register_memory(data, 4096, MemoryType::kHost).is_ok());
+    for (Comm* comm : {&receiver, &sender}) {
+      const int calls = library.control().reg_mr_calls;
+      const Status status = comm->register_memory(data, 4096, MemoryType::kCuda).status();
+      EXPECT_EQ(status.code(), dev == 0 ? Code::kOk : Code::kUnsupported) << status.to_string();
+      EXPECT_EQ(library.control().reg_mr_calls - calls, dev == 0 ? 1 : 0);
+    }
+  }
 }
 
 // Two ends that open a connection through plugins which cut messages as told.

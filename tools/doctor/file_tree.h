@@ -15,6 +15,7 @@ class FileTree {
   /// @param root what stands for "/"; "" is this machine. No slash at its end.
   explicit FileTree(std::string root = {}) : root_(std::move(root)) {}
 
+  const std::string& root() const { return root_; }
   bool exists(std::string_view path) const;
   /// The first `most_bytes`, without white space at the end. nullopt: no such file, or it cannot be read, as some of /sys cannot;
   /// what is not a file, such as a pipe, is never opened.

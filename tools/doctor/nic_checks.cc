@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "net/vendor_traps.h"
 #include "tools/doctor/interfaces.h"
 #include "tools/doctor/nic_devmem_checks.h"
 #include "tools/doctor/nic_facts.h"
@@ -100,6 +101,9 @@ Finding check_address(const Nic& nic, const std::vector<soft::InterfaceAddress>&
 
 Finding check_pci(const Nic& nic, const std::vector<PciGpu>& gpus, bool vendor_path) {
   const std::string check = of("pci", nic);
+  if (vendor_path) {
+    if (const auto trap = find_pci_trap(nic.name, nic.device_path)) return fail(check, trap->found, trap->why, trap->mend);
+  }
   if (nic.pci.empty()) return not_applicable(check, "no PCI device", "A virtual interface is near no GPU.");
   std::string found = nic.pci;
   if (nic.numa_node >= 0) found += concat(", NUMA node ", nic.numa_node);
@@ -122,6 +126,15 @@ Finding check_pci(const Nic& nic, const std::vector<PciGpu>& gpus, bool vendor_p
   if (!vendor_path) return ok(check, found);
   return warn(check, found, "Packets for a GPU then cross the machine from one PCI root to another, far below the NIC's rate.",
               "use a machine type that pairs NICs with GPUs; in a guest of your own put both below one PCI root");
+}
+
+/// The cores on which GPUDirect-TCPX runs the threads of a NIC.
+Finding check_cores(const Machine& machine, const Nic& nic) {
+  const VendorSettings settings{.send_cores = machine.variable(Variable::kTxBindings).value_or(""),
+                                .receive_cores = machine.variable(Variable::kRxBindings).value_or("")};
+  if (const auto trap = find_cores_trap(machine.files.root(), nic.name, settings))
+    return fail(of("cores", nic), trap->found, trap->why, trap->mend);
+  return ok(of("cores", nic), "GPUDirect-TCPX finds some");
 }
 
 /// What matters to GPUDirect-TCPX, of an interface that is not meant for it, in one line.
@@ -196,14 +209,16 @@ std::vector<std::string> find_data_nics(const Machine& machine, const Expectatio
   return names;
 }
 
-Findings check_one(const Nic& nic, const NicAnswers& answers, const std::vector<soft::InterfaceAddress>& addresses,
-                   const std::vector<PciGpu>& gpus, const Expectation& expected) {
+Findings check_one(const Machine& machine, const Nic& nic, const NicAnswers& answers,
+                   const std::vector<soft::InterfaceAddress>& addresses, const std::vector<PciGpu>& gpus,
+                   const Expectation& expected) {
   const bool vendor_path = expected.vendor_path;
   Findings findings = {check_link(nic), check_driver(nic, vendor_path)};
   // What else another driver does wrong follows from that.
   if (findings.back().verdict == Verdict::kFail) return findings;
   findings.insert(findings.end(), {check_speed(nic, vendor_path), check_mtu(nic, vendor_path),
                                    check_address(nic, addresses, vendor_path), check_pci(nic, gpus, vendor_path)});
+  if (vendor_path) findings.push_back(check_cores(machine, nic));
   const Findings devmem = vendor_path ? check_nic_devmem(nic, answers) : Findings{tcpx_facts(nic, answers, expected)};
   findings.insert(findings.end(), devmem.begin(), devmem.end());
   return findings;
@@ -219,7 +234,7 @@ Findings check_nics(const Machine& machine, const NicSource& source) {
 
   Findings findings = {expected.vendor_path ? check_a3_data_nics(data, gpus.size()) : check_plain_data_nics(machine, data, all)};
   for (const std::string& name : data) {
-    const Findings of_one = check_one(read_nic(machine, name), source.ask(name), all, gpus, expected);
+    const Findings of_one = check_one(machine, read_nic(machine, name), source.ask(name), all, gpus, expected);
     findings.insert(findings.end(), of_one.begin(), of_one.end());
   }
   std::vector<std::string> others;

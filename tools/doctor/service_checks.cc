@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "net/vendor_traps.h"
 #include "tools/doctor/pci_topology.h"
 #include "tools/doctor/rxdm_message.h"
 
@@ -69,6 +70,10 @@ class ServiceGroup {
     while (prefix_.size() > 1 && prefix_.ends_with('/')) prefix_.pop_back();
     const std::string elsewhere = has_sockets(usual) ? usual : has_sockets(kVendorDefault) ? kVendorDefault : "";
     const std::string set = concat("export ", variable_, "=");
+    if (const auto trap = find_rxdm_directory_trap(prefix_)) {
+      add(fail("prefix", trap->found, trap->why, trap->mend));
+      return;
+    }
     if (named_ && !has_sockets(prefix_) && !elsewhere.empty()) {
       add(fail("prefix", concat(variable_, "=", *named_, ", but RxDM's sockets are in ", elsewhere),
                "The plugin looks for RxDM where the variable says, and accepts no connection without it.", set + elsewhere));

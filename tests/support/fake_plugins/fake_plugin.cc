@@ -93,11 +93,15 @@ int devices(int* count) {
 template <class Properties>
 int get_properties(int dev, Properties* properties) {
   static char names[2][8] = {"fake0", "fake1"};
+#if FAKE_VENDOR
+  static char pci_path[] = "/sys/devices/pci0000:00/0000:06:00.0";
+#else
   static char pci_path[] = "/sys/devices/fake1";
+#endif
   ++fake_control.get_properties_calls;
   *properties = Properties{};
   properties->name = names[dev];  // no check of `dev`, as in GPUDirect-TCPX
-  properties->pci_path = dev == 0 ? nullptr : pci_path;
+  properties->pci_path = (dev == 0) == (FAKE_VENDOR != 0) ? pci_path : nullptr;
   properties->guid = 70u + static_cast<unsigned>(dev);
   properties->ptr_support = 3;
   properties->speed = 200000 + dev;
