@@ -138,7 +138,8 @@ PortRanges reserved_ports(const std::string& text) {
   return ranges;
 }
 
-void check_local_ports(const Machine& machine, const PortNeeds& ports, Findings& findings) {
+void check_local_ports(const Machine& machine, const NetworkFacts& facts, Findings& findings) {
+  const PortNeeds& ports = facts.ports;
   if (!machine.files.exists("/proc/sys/net/ipv4/ip_local_port_range")) {
     findings.push_back(not_applicable("local_ports", "there is no /proc/sys/net/ipv4/ip_local_port_range",
                                       "Without it nobody knows which ports the kernel gives to listeners."));
@@ -151,8 +152,8 @@ void check_local_ports(const Machine& machine, const PortNeeds& ports, Findings&
   };
   uint32_t usable = 0;
   for (uint32_t port = ports.kernel.first; port <= ports.kernel.last; ++port) usable += is_reserved(port) ? 0 : 1;
-  const std::string found = concat("the kernel gives ", ports.opened ? "connections" : "listeners", " ports of ",
-                                   text_of(ports.kernel), ", ", usable, " of them not reserved");
+  const std::string found = concat("the kernel gives ", ports.opened && !facts.expected.vendor_path ? "connections" : "listeners",
+                                   " ports of ", text_of(ports.kernel), ", ", usable, " of them not reserved");
   if (usable < kFewPorts) {
     findings.push_back(warn("local_ports", found, "Each connection takes several; when none is left, connecting fails.",
                             ports.kernel.count() < kFewPorts
@@ -204,7 +205,7 @@ void check_ports(const Machine& machine, const NetworkFacts& facts, NetworkSourc
   check_bootstrap(facts.ports.bootstrap, all, source, findings);
   check_range(facts.ports.opened ? facts.ports.opened->range : kUsualPorts, all, source, findings);
   if (facts.ports.opened) check_opened(facts, findings);
-  check_local_ports(machine, facts.ports, findings);
+  check_local_ports(machine, facts, findings);
 }
 
 }  // namespace tcpx::doctor
