@@ -2,10 +2,15 @@
 #include "transfer/bootstrap.h"
 
 #include <gtest/gtest.h>
+#include <net/if.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <string_view>
 
@@ -297,6 +302,37 @@ TEST(BootstrapConnect, SilentServerEndsAtTheDeadline) {
   const auto channel = bootstrap_connect("127.0.0.1", local_address(listener->get())->port(), Deadline::after(milliseconds(50)));
   ASSERT_FALSE(channel.is_ok());
   EXPECT_EQ(channel.status().code(), Code::kTimeout) << channel.status().to_string();
+}
+
+// Makes this process a host of its own that has one port to connect from. False where it may not.
+bool become_a_host_of_one_port(uint16_t port) {
+  if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq loopback{};
+  std::strcpy(loopback.ifr_name, "lo");
+  loopback.ifr_flags = IFF_UP;
+  if (::ioctl(socket.get(), SIOCSIFFLAGS, &loopback) != 0) return false;
+  std::ofstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  range << port << ' ' << port << std::flush;
+  return range.good();
+}
+
+TEST(BootstrapConnect, MeetingItselfIsMeetingNobody) {
+  constexpr uint16_t kPort = 45000;
+  constexpr int kNobody = 0, kItself = 1, kOther = 2, kMayNot = 77;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (!become_a_host_of_one_port(kPort)) ::_exit(kMayNot);
+    const auto channel = bootstrap_connect("127.0.0.1", kPort, Deadline::after(milliseconds(5)));  // one attempt
+    if (channel.is_ok()) ::_exit(kItself);
+    ::_exit(channel.status().detail().ends_with("nobody listens") ? kNobody : kOther);
+  }
+  int how = 0;
+  ASSERT_EQ(::waitpid(child, &how, 0), child);
+  ASSERT_TRUE(WIFEXITED(how)) << how;
+  if (WEXITSTATUS(how) == kMayNot) GTEST_SKIP() << "needs a network namespace whose ports can be set";
+  EXPECT_EQ(WEXITSTATUS(how), kNobody);
 }
 
 }  // namespace

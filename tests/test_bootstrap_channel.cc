@@ -57,6 +57,10 @@ std::vector<Handle> some_handles(size_t count) {
   return handles;
 }
 
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
 template <class F>
 auto in_thread(F function) {
   return std::async(std::launch::async, std::move(function));
@@ -147,6 +151,45 @@ TEST(BootstrapChannel, APeerThatIsFarAheadWaitsInTheSocket) {
   ASSERT_EQ(::ioctl(a.get(), FIONREAD, &unread), 0);
   EXPECT_EQ(unread, (kFrames - kStored) * static_cast<int>(frame.size())) << "what it can make us store is bounded";
   for (int i = 0; i < kFrames; ++i) EXPECT_EQ(channel.receive_handles(2, soon()).value(), some_handles(2)) << i;
+}
+
+TEST(BootstrapChannel, WhatNobodyAskedForDoesNotKeepTheLastWordBack) {
+  Ends ends = two_ends();
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(ends.b.send_handles(some_handles(1), soon()).is_ok());
+  auto other = in_thread([&] { return ends.b.finish(Status::ok(), soon()); });
+  const Status status = ends.a.finish(Status::ok(), soon());
+  EXPECT_TRUE(status.is_ok()) << status.to_string();
+  EXPECT_TRUE(other.get().is_ok());
+}
+
+TEST(BootstrapChannel, WhoCannotSendSaysWhyThePeerHasGone) {
+  for (const bool as_peer_message : {false, true}) {
+    Sockets sockets = socket_pair();
+    BootstrapChannel channel = channel_on(std::move(sockets.a));
+    const auto flow = channel.open_flow();
+    const auto last_word = encode_frame(encode_finish(Status(Code::kPlugin, "listen", "no device")));
+    ASSERT_TRUE(send_all(sockets.b.get(), last_word, soon()).is_ok());
+    sockets.b.reset();
+    const Status status =
+        as_peer_message ? flow->post(FrameType::kGrant, bytes_of("x")) : channel.send_handles(some_handles(1), soon());
+    EXPECT_EQ(status.to_string(), "TCPX_E_PLUGIN: peer reported: listen: no device");
+  }
+}
+
+// Half of a frame may be on its way, and whatever followed would be read as its other half.
+TEST(BootstrapChannel, ASendThatWasGivenUpBreaksTheChannel) {
+  Sockets sockets = socket_pair();
+  BootstrapChannel channel = channel_on(std::move(sockets.a));
+  Status status;
+  for (int i = 0; i < 1000 && status.is_ok(); ++i) {
+    status = channel.send_handles(some_handles(kMaxHandlesPerFrame), Deadline::after(milliseconds(1)));
+  }
+  ASSERT_EQ(status.code(), Code::kTimeout) << status.to_string();
+  std::array<std::byte, 4096> read;
+  while (::recv(sockets.b.get(), read.data(), read.size(), MSG_DONTWAIT) > 0) continue;
+  EXPECT_EQ(channel.send_handles(some_handles(1), soon()).to_string(), status.to_string());
+  EXPECT_EQ(channel.peer_status().to_string(), status.to_string());
+  EXPECT_EQ(::recv(sockets.b.get(), read.data(), read.size(), MSG_DONTWAIT), -1) << "nothing more is said";
 }
 
 TEST(BootstrapChannel, NothingIsReadBehindAPeersLastWord) {
@@ -276,10 +319,6 @@ class Recorder final : public PeerMessageSink {
   }
   std::vector<std::string> seen;
 };
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
 
 TEST(BootstrapChannel, FlowsAreToldApartAndEverythingElseGoesOnBesideThem) {
   Ends ends = two_ends();

@@ -56,6 +56,24 @@ TEST(BootstrapMessage, HandleCountsOutOfRangeAreRefused) {
   EXPECT_EQ(decode_handles(Frame{FrameType::kHandles, {}}, 2).status().code(), Code::kProtocol);
 }
 
+// Lists that are in order but for their length.
+TEST(BootstrapMessage, ListsOfNoneOrOfOneTooManyAreRefused) {
+  const Frame one = *encode_handles(some_handles(1));
+  EXPECT_EQ(decode_handles(shortened(patched(one, 0, 0u), kHandleBytes), 1).status().code(), Code::kProtocol);
+  Frame handles = *encode_handles(some_handles(kMaxHandlesPerFrame));
+  handles.payload.resize(handles.payload.size() + kHandleBytes);
+  const auto too_many = static_cast<uint32_t>(kMaxHandlesPerFrame) + 1;
+  EXPECT_EQ(decode_handles(patched(handles, 0, too_many), 1000).status().code(), Code::kProtocol);
+
+  Parameters most;
+  for (size_t i = 0; i < kMaxParameters; ++i) most[std::to_string(i)] = "";
+  Frame parameters = *encode_parameters(most);
+  const Frame another = *encode_parameters({{"another", ""}});
+  parameters.payload.insert(parameters.payload.end(), another.payload.begin() + sizeof(uint32_t), another.payload.end());
+  parameters = patched(parameters, 0, static_cast<uint32_t>(kMaxParameters) + 1);
+  EXPECT_EQ(decode_parameters(parameters).status().code(), Code::kProtocol);
+}
+
 TEST(BootstrapMessage, ParametersTravelAsTheyAre) {
   Parameters largest;
   for (size_t i = 0; i < kMaxParameters; ++i) {
@@ -96,6 +114,9 @@ TEST(BootstrapMessage, HelloIsMadePrintable) {
   EXPECT_EQ(*decode_hello(encode_hello("0.1\x1b[2J\n")), "0.1.[2J.");
   EXPECT_EQ(decode_hello(lengthened(encode_hello("x"))).status().code(), Code::kProtocol);
   EXPECT_EQ(decode_hello(shortened(encode_hello("x"), 1)).status().code(), Code::kProtocol);
+  const Frame longest = encode_hello(std::string(2000, 'x'));
+  EXPECT_EQ(decode_hello(longest)->size(), 1024u);
+  EXPECT_EQ(decode_hello(lengthened(patched(longest, 0, uint16_t{1025}))).status().code(), Code::kProtocol);
 }
 
 TEST(BootstrapMessage, FinishCarriesEveryCodeAndItsText) {
