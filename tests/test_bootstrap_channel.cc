@@ -16,6 +16,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "transfer/bootstrap.h"
+#include "transfer/bootstrap_message.h"
 #include "transfer/peer_messages.h"
 
 namespace tcpx {
@@ -160,6 +161,20 @@ TEST(BootstrapChannel, WhatNobodyAskedForDoesNotKeepTheLastWordBack) {
   const Status status = ends.a.finish(Status::ok(), soon());
   EXPECT_TRUE(status.is_ok()) << status.to_string();
   EXPECT_TRUE(other.get().is_ok());
+}
+
+TEST(BootstrapChannel, AFrameOfAnotherKindThanWasDueIsAnErrorThatSticks) {
+  enum class Due { kHandles, kParameters, kBarrier };
+  for (const Due due : {Due::kHandles, Due::kParameters, Due::kBarrier}) {
+    Sockets sockets = socket_pair();
+    BootstrapChannel channel = channel_on(std::move(sockets.a));
+    ASSERT_TRUE(send_all(sockets.b.get(), encode_frame(encode_hello("x")), soon()).is_ok());
+    const Status status = due == Due::kHandles      ? channel.receive_handles(1, soon()).status()
+                          : due == Due::kParameters ? channel.exchange_parameters({}, {}, soon()).status()
+                                                    : channel.barrier(soon());
+    EXPECT_EQ(status.code(), Code::kProtocol);
+    EXPECT_EQ(channel.peer_status().to_string(), status.to_string());
+  }
 }
 
 TEST(BootstrapChannel, WhoCannotSendSaysWhyThePeerHasGone) {
