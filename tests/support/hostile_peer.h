@@ -9,6 +9,7 @@
 #include "endpoint/endpoint_parts.h"
 #include "endpoint/link_setup.h"
 #include "tests/support/endpoint_pair.h"
+#include "tests/support/stream_pair.h"
 #include "transfer/bootstrap.h"
 
 namespace tcpx::testing {
@@ -48,7 +49,7 @@ class Peer final : public ControlSink {
     const bool came = wait_until([&] {
       advance();
       while (!heard_.empty() && !found) {
-        if (heard_.front().type == static_cast<uint8_t>(type)) found = heard_.front();
+        if (heard_.front().header.type == static_cast<uint8_t>(type)) found = heard_.front().header;
         heard_.erase(heard_.begin());
       }
       return found || !link_.stream->status().is_ok();
@@ -56,12 +57,19 @@ class Peer final : public ControlSink {
     EXPECT_TRUE(came) << "no " << name_of(type);
     return found;
   }
+  /// What has come and was not heard.
+  std::vector<Recorder::Frame> take() {
+    advance();
+    return std::exchange(heard_, {});
+  }
   /// Drops what has come. @return false when the endpoint has ended the connection
   bool goes_on() {
     advance();
     heard_.clear();
     return link_.stream->status().is_ok();
   }
+  /// As far as has been read.
+  bool has_ended() const { return !link_.stream->status().is_ok(); }
   /// True when the endpoint has ended the connection.
   bool hears_the_end() {
     return wait_until([&] {
@@ -75,13 +83,13 @@ class Peer final : public ControlSink {
     (void)link_.stream->receive(*this);
     (void)link_.stream->flush();
   }
-  Status on_frame(const ControlHeader& header, std::span<const std::byte>) override {
-    heard_.push_back(header);
+  Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override {
+    heard_.push_back({header, {payload.begin(), payload.end()}});
     return Status::ok();
   }
   EndpointParts parts_;
   LinkParts link_;
-  std::vector<ControlHeader> heard_;
+  std::vector<Recorder::Frame> heard_;
 };
 
 }  // namespace tcpx::testing

@@ -1,0 +1,80 @@
+// A link and a peer that knows what is open there, says for a while what it may, in any order, and then lies. Step by step under
+// a manual clock: thousands of talks, the same in every run.
+#include <utility>
+#include <vector>
+
+#include "tests/support/knowing_peer.h"
+#include "tests/support/link_fixture.h"
+
+namespace tcpx::testing {
+namespace {
+
+class LinkRandomPeer : public LinkTest, public ::testing::WithParamInterface<MemoryType> {
+ protected:
+  /// One link from its begin to its end.
+  void talk(uint64_t seed, int truths, size_t lie) {
+    renew();
+    Bytes memory = pattern(KnowingPeer::kMemory, static_cast<unsigned>(seed));
+    const MemoryId id = registry_.add(memory.data(), memory.size(), GetParam()).value();
+    const auto advertise = [&](ConnId conn, MemoryId region, size_t offset, size_t bytes) {
+      return registry_.advertise(conn, region, memory.data() + offset, bytes).value().id;
+    };
+    Operation& others = *operations_.acquire().value();
+    KnowingPeer::Side side;
+    side.memory = memory;
+    side.slot = advertise(kConn, id, KnowingPeer::kAdvertised, KnowingPeer::kArea);
+    side.little = advertise(kConn, id, KnowingPeer::kAdvertised, KnowingPeer::kLittle);
+    side.foreign = advertise(ConnId{8}, id, KnowingPeer::kAdvertised, KnowingPeer::kArea);
+    const MemoryId gone = registry_.add(memory.data(), 2 * KnowingPeer::kArea, GetParam()).value();
+    side.withdrawn = advertise(kConn, gone, KnowingPeer::kAdvertised, KnowingPeer::kArea);
+    EXPECT_TRUE(registry_.remove(gone, Deadline(TimePoint{})).is_ok());
+    side.others_operation = static_cast<uint64_t>(others.id);
+    side.start = [&](OperationKind kind, const std::vector<KnowingPeer::Part>& parts) {
+      Start what;
+      uint64_t there = 0;
+      for (const KnowingPeer::Part& part : parts) {
+        std::byte* const data = memory.data() + part.offset;
+        what.ranges.push_back({registry_.use(id, data, part.bytes).value(), data, part.bytes});
+        if (kind == OperationKind::kWrite || kind == OperationKind::kRead)
+          what.remote.push_back({KnowingPeer::kThere, std::exchange(there, there + part.bytes), part.bytes});
+      }
+      return static_cast<uint64_t>(LinkTest::start(kind, std::move(what)));
+    };
+    side.poll = [&](uint64_t number) { return operations_.poll(OperationId{number}); };
+    side.cancel = [&](uint64_t number) { cancel(OperationId{number}); };
+    side.take_notifications = [&] { return inbox_.take_all().size(); };
+    side.say = [&](const ControlHeader& header, std::span<const std::byte> payload) { say_raw(header, payload); };
+    side.settle = [&] {
+      steps(4);
+      return std::exchange(heard_.frames, {});
+    };
+    side.alive = [&] { return alive(); };
+
+    KnowingPeer peer(std::move(side), seed);
+    peer.talk(truths, lie);
+    link_->fail(Status(Code::kProtocol, "test", "over"));
+    EXPECT_TRUE(drive([&] { return link_->closed(); }));
+    peer.expect_over();
+    EXPECT_EQ(operations_.outstanding(), 1u) << "operations that nobody ends";
+    operations_.finish(others, Status::ok());
+    (void)operations_.poll(others.id);
+    registry_.forget(kConn);
+    registry_.forget(ConnId{8});
+    EXPECT_TRUE(registry_.remove(id, Deadline(TimePoint{})).is_ok()) << "something holds the memory; " << peer.said();
+    EXPECT_EQ(fake_.misuse(), std::vector<std::string>());
+  }
+};
+
+TEST_P(LinkRandomPeer, IsBelievedWhereItMayBeAndNowhereElse) {
+  constexpr uint64_t kTalksOfEach = 20;
+  for (uint64_t seed = 0; seed < kTalksOfEach * KnowingPeer::lies() && !HasFailure(); ++seed) {
+    talk(seed, 5 + static_cast<int>(seed / KnowingPeer::lies() * 2), seed % KnowingPeer::lies());
+    if (HasFailure()) ADD_FAILURE() << "seed " << seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, LinkRandomPeer, ::testing::Values(MemoryType::kHost, MemoryType::kCuda),
+                         [](const auto& type) { return type.param == MemoryType::kHost ? "Host" : "Cuda"; });
+
+}  // namespace
+}  // namespace tcpx::testing
