@@ -30,10 +30,26 @@ inline const Clock& Clock::steady() {
   return clock;
 }
 
+/// A span of any unit in ours. What is too long for it, as milliseconds::max() is, is the longest there is.
+template <class Span>
+constexpr Duration saturated(Span span) {
+  constexpr Span most = std::chrono::duration_cast<Span>(Duration::max());
+  return span >= most ? Duration::max() : span <= -most ? -Duration::max() : Duration(span);
+}
+
+/// `at` and then `span`, or the end of time. `at` must not be before the clock's beginning.
+constexpr TimePoint later(TimePoint at, Duration span) {
+  return span > TimePoint::max() - at ? TimePoint::max() : at + span;
+}
+
 /// A point in real time after which a blocking call gives up with kTimeout.
 class Deadline {
  public:
-  static Deadline after(Duration duration) { return Deadline(std::chrono::steady_clock::now() + duration); }
+  /// @param span in any unit; so long that there is no such time: never
+  template <class Span>
+  static Deadline after(Span span) {
+    return Deadline(later(std::chrono::steady_clock::now(), saturated(span)));
+  }
   explicit Deadline(TimePoint at) : at_(at) {}
 
   TimePoint at() const { return at_; }

@@ -100,7 +100,7 @@ constexpr VariableInfo kTable[] = {
      "Software plugin: how long an I/O thread keeps polling after it last had work, before it sleeps. Spares small messages the "
      "time that waking takes, at the price of a busy core while messages flow; idle connections cost nothing."},
     {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
-     "10000", "", "Software plugin: deadline of one connect call, handshake included."},
+     "10000", "", "Software plugin: deadline of one attempt to connect, handshake included."},
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
      "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. Each is one "
      "device, numbered by sorted name. Same meaning as in GPUDirect-TCPX, but for an exact name given several times: "

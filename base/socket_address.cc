@@ -5,10 +5,42 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <utility>
 
+#include "base/mutex.h"
+#include "base/own_thread.h"
+#include "base/socket_io.h"
 #include "base/text.h"
 
 namespace tcpx {
+namespace {
+
+// Questions to a resolver that have no answer yet. Each keeps a thread, which cannot be ended.
+constexpr int kMaxUnanswered = 16;
+std::atomic<int> unanswered{0};
+
+std::string without_brackets(const std::string& host) {
+  return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
+}
+
+bool is_numeric(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(without_brackets(host).c_str(), nullptr, &hints, &list) != 0) return false;
+  ::freeaddrinfo(list);
+  return true;
+}
+
+// What a thread that asks and one that waits for it share; whoever lets go last deletes it.
+struct Question {
+  Mutex mutex;
+  CondVar answered;
+  std::optional<Result<std::vector<SocketAddress>>> answer TCPX_GUARDED_BY(mutex);
+};
+
+}  // namespace
 
 Result<SocketAddress> SocketAddress::from(const sockaddr* address, socklen_t length) {
   SocketAddress result;
@@ -78,8 +110,7 @@ std::string SocketAddress::to_string() const {
 }
 
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port) {
-  std::string name = host;
-  if (name.size() > 2 && name.front() == '[' && name.back() == ']') name = name.substr(1, name.size() - 2);
+  const std::string name = without_brackets(host);
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -96,6 +127,40 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
   }
   if (addresses.empty()) return Status(Code::kNotFound, "resolve host", concat('"', host, "\": no IPv4 or IPv6 address"));
   return addresses;
+}
+
+Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, Deadline deadline,
+                                           const std::atomic<bool>* stop) {
+  if (is_numeric(host)) return resolve(host, port);
+  const auto failed = [&host](Code code, std::string_view why) {
+    return Status(code, "resolve host", concat('"', host, "\": ", why));
+  };
+  if (unanswered.fetch_add(1) >= kMaxUnanswered) {
+    unanswered.fetch_sub(1);
+    return failed(Code::kExhausted, concat("the resolver has not answered ", kMaxUnanswered, " questions yet"));
+  }
+  const auto question = std::make_shared<Question>();
+  auto thread = start_thread("tcpx-resolve", [question, host, port] {
+    auto answer = resolve(host, port);
+    {
+      const MutexLock lock(question->mutex);
+      question->answer.emplace(std::move(answer));
+      question->answered.notify_all();
+    }
+    unanswered.fetch_sub(1);
+  });
+  if (!thread.is_ok()) {
+    unanswered.fetch_sub(1);
+    return thread.status();
+  }
+  thread->detach();
+  const MutexLock lock(question->mutex);
+  while (!question->answer) {
+    if (stop != nullptr && stop->load()) return failed(Code::kCancelled, "interrupted");
+    if (deadline.expired()) return failed(Code::kTimeout, "the resolver has not answered until the deadline");
+    (void)question->answered.wait_until(question->mutex, Deadline::after(kLookAtStop).earlier(deadline).at());
+  }
+  return std::move(*question->answer);
 }
 
 }  // namespace tcpx

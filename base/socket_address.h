@@ -4,10 +4,12 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "tcpx/status.h"
 
 namespace tcpx {
@@ -42,5 +44,11 @@ class SocketAddress {
 
 /// Host name, IPv4 or IPv6 address (brackets allowed) -> addresses to try in order. kNotFound with the resolver's text.
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port);
+
+/// The same within a deadline: a resolver that does not answer is left to itself, on a thread that ends with its answer.
+/// @param stop ends the wait early; may be null
+/// @return kTimeout at the deadline or when stopped; kExhausted when many are waited for already
+Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, Deadline deadline,
+                                           const std::atomic<bool>* stop);
 
 }  // namespace tcpx

@@ -45,7 +45,8 @@ Result<SocketAddress> address_of(int fd, NameCall call, const char* operation) {
 
 // One loop for both directions: `step` moves some bytes or returns 0 (end of stream) or -1 with errno.
 template <class Step>
-Status move_all(int fd, size_t size, short events, Deadline deadline, const char* operation, Step step) {
+Status move_all(int fd, size_t size, short events, Deadline deadline, const std::atomic<bool>* stop, const char* operation,
+                Step step) {
   size_t moved = 0;
   while (moved < size) {
     const ssize_t n = step(moved);
@@ -54,7 +55,7 @@ Status move_all(int fd, size_t size, short events, Deadline deadline, const char
     } else if (n == 0) {
       return Status(Code::kPeerGone, operation, concat("connection closed after ", moved, " of ", size, " bytes"));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      TCPX_RETURN_IF_ERROR(wait_for(fd, events, deadline));
+      TCPX_RETURN_IF_ERROR(wait_for(fd, events, deadline, stop));
     } else if (errno != EINTR) {
       return system_error(operation, errno);
     }
@@ -128,8 +129,7 @@ Result<SocketAddress> peer_address(int fd) {
   return address_of(fd, ::getpeername, "getpeername");
 }
 
-Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, const SocketAddress* source) {
-  const std::string operation = concat("connect to ", address.to_string());
+Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress* source) {
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return system_error("create socket", errno);
   drop_in_child(fd.get());
@@ -140,32 +140,44 @@ Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, co
     if (::bind(fd.get(), local.get(), local.length()) != 0) return system_error(concat("bind ", local.to_string()), errno);
   }
   if (::connect(fd.get(), address.get(), address.length()) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return system_error(operation, errno);
-    if (Status status = wait_for(fd.get(), POLLOUT, deadline); !status.is_ok()) {
-      return Status(status.code(), operation, status.detail(), status.domain(), status.native());
-    }
-    int error = 0;
-    socklen_t length = sizeof error;
-    if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return system_error(operation, errno);
-    if (error != 0) return system_error(operation, error);
+    if (errno != EINPROGRESS && errno != EINTR) return system_error(concat("connect to ", address.to_string()), errno);
   }
   return fd;
 }
 
-Status send_all(int fd, std::span<const std::byte> data, Deadline deadline) {
-  return move_all(fd, data.size(), POLLOUT, deadline, "send",
+Status end_connect(int fd, const SocketAddress& address) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  return error == 0 ? Status::ok() : system_error(concat("connect to ", address.to_string()), error);
+}
+
+Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, const SocketAddress* source,
+                             const std::atomic<bool>* stop) {
+  auto fd = begin_connect(address, source);
+  if (!fd.is_ok()) return fd.status();
+  if (Status status = wait_for(fd->get(), POLLOUT, deadline, stop); !status.is_ok()) {
+    return Status(status.code(), concat("connect to ", address.to_string()), status.detail(), status.domain(), status.native());
+  }
+  TCPX_RETURN_IF_ERROR(end_connect(fd->get(), address));
+  return fd;
+}
+
+Status send_all(int fd, std::span<const std::byte> data, Deadline deadline, const std::atomic<bool>* stop) {
+  return move_all(fd, data.size(), POLLOUT, deadline, stop, "send",
                   [&](size_t moved) { return ::send(fd, data.data() + moved, data.size() - moved, MSG_NOSIGNAL); });
 }
 
 Status recv_all(int fd, std::span<std::byte> data, Deadline deadline) {
-  return move_all(fd, data.size(), POLLIN, deadline, "receive",
+  return move_all(fd, data.size(), POLLIN, deadline, nullptr, "receive",
                   [&](size_t moved) { return ::recv(fd, data.data() + moved, data.size() - moved, 0); });
 }
 
-Status wait_for(int fd, short events, Deadline deadline) {
+Status wait_for(int fd, short events, Deadline deadline, const std::atomic<bool>* stop) {
   for (;;) {
+    if (stop != nullptr && stop->load()) return Status(Code::kCancelled, "wait for the peer", "interrupted");
     pollfd entry{fd, events, 0};
-    const int rc = ::poll(&entry, 1, deadline.poll_ms());
+    const int rc = ::poll(&entry, 1, (stop != nullptr ? deadline.earlier(Deadline::after(kLookAtStop)) : deadline).poll_ms());
     if (rc > 0) return Status::ok();
     if (rc == 0 && deadline.expired()) return Status(Code::kTimeout, "wait for socket", "deadline passed");
     if (rc < 0 && errno != EINTR) return system_error("poll", errno);

@@ -1,9 +1,11 @@
 // Blocking TCP with a deadline on every step. For set-up traffic (bootstrap, handshakes); payload has its own event loop.
 //
-// All sockets made here are non-blocking and close-on-exec, and belong to the process that made them: a forked child does not have them
-// (base/fork.h). Sends never raise SIGPIPE.
+// All sockets made here are non-blocking and close-on-exec, and belong to the process that made them: a forked child does not have
+// them (base/fork.h). Sends never raise SIGPIPE. A `stop` flag, which may be null, ends a wait early with kCancelled "interrupted"; a
+// signal handler may set it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <span>
 
@@ -28,14 +30,21 @@ Result<SocketAddress> peer_address(int fd);
 
 /// Connects within the deadline. `source`, when not null, is the local address to bind (its port is ignored).
 /// @return kPeerGone when refused or unreachable, kTimeout at the deadline.
-Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, const SocketAddress* source = nullptr);
+Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, const SocketAddress* source = nullptr,
+                             const std::atomic<bool>* stop = nullptr);
+/// The same in two steps: the first does not wait, the second asks how it went once the socket can be written.
+Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress* source = nullptr);
+Status end_connect(int fd, const SocketAddress& address);
 
 /// Moves exactly `data.size()` bytes. kPeerGone when the connection ends first, kTimeout at the deadline.
-Status send_all(int fd, std::span<const std::byte> data, Deadline deadline);
+Status send_all(int fd, std::span<const std::byte> data, Deadline deadline, const std::atomic<bool>* stop = nullptr);
 Status recv_all(int fd, std::span<std::byte> data, Deadline deadline);
 
 /// Waits until `fd` has one of `events` (poll(2)) or the deadline passes.
-Status wait_for(int fd, short events, Deadline deadline);
+Status wait_for(int fd, short events, Deadline deadline, const std::atomic<bool>* stop = nullptr);
+
+/// A flag set between looking at it and waiting wakes nobody, so waits with one look again this often.
+inline constexpr Duration kLookAtStop = std::chrono::milliseconds(50);
 
 Status set_no_delay(int fd);
 

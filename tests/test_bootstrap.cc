@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/process_state.h"
 
 namespace tcpx {
 namespace {
@@ -206,6 +208,67 @@ TEST(Bootstrap, ServesClientsOneAfterTheOtherAndAtOnce) {
   for (auto& client : clients) EXPECT_TRUE(client.get().is_ok());
 }
 
+// Before this end looks at any of them. Many more than are watched at a time.
+TEST(Bootstrap, B3_AThousandClientsAtOnceAllGetIn) {
+  constexpr size_t kClients = 1000;
+  const auto server = make_server();
+  std::vector<std::future<Status>> clients;
+  for (size_t i = 0; i < kClients; ++i) {
+    clients.push_back(std::async(std::launch::async, [&] {
+      const Deadline deadline = Deadline::after(seconds(60));
+      auto channel = bootstrap_connect("127.0.0.1", server->port(), deadline);
+      return channel.is_ok() ? channel->finish(Status::ok(), deadline) : channel.status();
+    }));
+  }
+  std::vector<BootstrapChannel> channels;
+  while (channels.size() < kClients) {
+    auto channel = server->accept(Deadline::after(seconds(60)));
+    ASSERT_TRUE(channel.is_ok()) << channel.status().to_string() << " after " << channels.size();
+    channels.push_back(std::move(*channel));
+  }
+  EXPECT_FALSE(testing::logged("dropped"));
+  for (BootstrapChannel& channel : channels) EXPECT_TRUE(channel.finish(Status::ok(), Deadline::after(seconds(60))).is_ok());
+  for (auto& client : clients) {
+    const Status status = client.get();
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+  }
+}
+
+TEST(Bootstrap, B3_WithoutDescriptorsClientsWaitTheirTurn) {
+  const auto server = make_server();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(raw_client(*server));
+  auto good = good_client(server->port());
+  ASSERT_EQ(good.wait_for(milliseconds(50)), std::future_status::timeout);
+  // Room for a few of them; the good one came last.
+  const rlimit little{static_cast<rlim_t>(testing::descriptor_count()) + 4, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &little), 0);
+  auto channel = server->accept(soon());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(channel.is_ok()) << channel.status().to_string();
+  EXPECT_TRUE(channel->finish(Status::ok(), soon()).is_ok());
+  EXPECT_TRUE(good.get().is_ok());
+}
+
+TEST(Bootstrap, B7_WhoIsSilentAfterItsHelloIsNotServed) {
+  const auto server = make_server({.hello_time = milliseconds(300), .wait_for_first_frame = true});
+  auto silent = std::async(std::launch::async, [&] { return bootstrap_connect("127.0.0.1", server->port(), soon()); });
+  EXPECT_EQ(server->accept(Deadline::after(milliseconds(100))).status().code(), Code::kTimeout);
+  auto talks = std::async(std::launch::async, [&] {
+    auto channel = bootstrap_connect("127.0.0.1", server->port(), soon());
+    return channel.is_ok() ? channel->barrier(soon()) : channel.status();
+  });
+  auto channel = server->accept(soon());
+  ASSERT_TRUE(channel.is_ok()) << channel.status().to_string();
+  EXPECT_TRUE(channel->barrier(soon()).is_ok());
+  EXPECT_TRUE(talks.get().is_ok());
+  testing::allow_log("none until the deadline, after its hello");
+  EXPECT_EQ(server->accept(Deadline::after(milliseconds(500))).status().code(), Code::kTimeout);
+  EXPECT_TRUE(testing::logged("none until the deadline, after its hello"));
+}
+
 TEST(Bootstrap, ClientsComeOverIpv4AndIpv6) {
   // An empty host listens on every address, IPv6 and IPv4 alike.
   auto every = BootstrapServer::create({});
@@ -252,6 +315,29 @@ TEST(BootstrapConnect, ServerMayStartLater) {
   const auto server = make_server({.port = place.port, .host = place.host});
   ASSERT_NE(server, nullptr);
   serve_one(*server, std::move(client));
+}
+
+// The one that is told so, and the one whose connection is reset, as the kernel does when a listener goes.
+TEST(BootstrapConnect, B3_WhoIsTurnedAwayTriesAgain) {
+  for (const bool told : {true, false}) {
+    auto listener = listen_tcp(SocketAddress::loopback(0), 8).value();
+    const uint16_t port = local_address(listener.get())->port();
+    auto client = good_client(port);
+    ASSERT_TRUE(wait_for(listener.get(), POLLIN, soon()).is_ok());
+    UniqueFd first(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (told) {
+      const auto answer = encode_frame(encode_finish(Status(Code::kExhausted, "server", "full")));
+      ASSERT_TRUE(send_all(first.get(), answer, soon()).is_ok());
+    } else {
+      const linger at_once{.l_onoff = 1, .l_linger = 0};
+      ASSERT_EQ(::setsockopt(first.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+    }
+    first.reset();
+    listener.reset();
+    const auto server = make_server({.port = port});
+    ASSERT_NE(server, nullptr);
+    serve_one(*server, std::move(client));
+  }
 }
 
 TEST(BootstrapConnect, UnknownHostFailsAtOnce) {

@@ -1,6 +1,7 @@
 #include "transfer/bootstrap.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -19,8 +20,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kBacklog = 64;
-constexpr Duration kLookAtStop = milliseconds(50);
+constexpr int kBacklog = 4096;  // net.core.somaxconn may be less
+// Who has been silent for so long may have to make room. Longer than a client needs that has just connected.
+constexpr Duration kSilence = milliseconds(100);
+// How long the backlog is left alone when there is no descriptor for what waits in it.
+constexpr Duration kStarvedPause = milliseconds(50);
 constexpr Duration kFirstRetryPause = milliseconds(10);
 constexpr Duration kLongestRetryPause = milliseconds(200);
 // One address of several may lead nowhere without an answer; the others get their turn after this.
@@ -43,6 +47,18 @@ bool is_lost_connection(int error_number) {
   }
 }
 
+// Errors of accept(2) that pass when somebody lets go of something.
+bool is_starvation(int error_number) {
+  return error_number == EMFILE || error_number == ENFILE || error_number == ENOBUFS || error_number == ENOMEM;
+}
+
+// Most connections that wait at a time, so that there are descriptors left for those who talk.
+size_t most_waiting(size_t wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
+  return std::clamp<size_t>(limit.rlim_cur / 8, 1, wanted);
+}
+
 // On a port of the ephemeral range a connect to this machine can meet itself, with nobody listening.
 bool is_self_connection(int fd) {
   const auto local = local_address(fd), remote = peer_address(fd);
@@ -54,10 +70,28 @@ bool may_answer_later(const Status& status) {
   return status.code() == Code::kPeerGone || status.code() == Code::kTimeout;
 }
 
-Result<UniqueFd> connect_once(const std::vector<SocketAddress>& addresses, Deadline deadline) {
+// The server had no room for this client, or went away and may come back: it has said so, or reset the connection.
+bool was_turned_away(const Status& status) {
+  const bool reset = status.domain() == Domain::kErrno && (status.native() == ECONNRESET || status.native() == EPIPE);
+  return status.code() == Code::kExhausted || (status.code() == Code::kPeerGone && reset);
+}
+
+Status give_up(const Status& last) {
+  return Status(Code::kTimeout, last.operation(), concat("no answer until the deadline, last: ", last.detail()), last.domain(),
+                last.native());
+}
+
+// @return kTimeout when the deadline comes or `stop` is set before the pause is over
+Status pause_for(Duration pause, Deadline deadline, const std::atomic<bool>* stop, const Status& last) {
+  std::this_thread::sleep_until(Deadline::after(pause).earlier(deadline).at());
+  if (stop != nullptr && stop->load()) return Status(Code::kCancelled, last.operation(), "interrupted");
+  return deadline.expired() ? give_up(last) : Status::ok();
+}
+
+Result<UniqueFd> connect_once(const std::vector<SocketAddress>& addresses, Deadline deadline, const std::atomic<bool>* stop) {
   std::optional<Status> reason;
   for (const SocketAddress& address : addresses) {
-    auto socket = connect_tcp(address, Deadline::after(kConnectAttempt).earlier(deadline));
+    auto socket = connect_tcp(address, Deadline::after(kConnectAttempt).earlier(deadline), nullptr, stop);
     if (socket.is_ok() && !is_self_connection(socket->get())) return socket;
     Status status =
         socket.is_ok() ? Status(Code::kPeerGone, concat("connect to ", address.to_string()), "nobody listens") : socket.status();
@@ -70,17 +104,12 @@ Result<UniqueFd> connect_once(const std::vector<SocketAddress>& addresses, Deadl
 Result<UniqueFd> connect_until(const std::vector<SocketAddress>& addresses, Deadline deadline, const std::atomic<bool>* stop) {
   Duration pause = kFirstRetryPause;
   for (;;) {
-    auto socket = connect_once(addresses, deadline);
+    auto socket = connect_once(addresses, deadline, stop);
     if (socket.is_ok()) return socket;
     const Status& status = socket.status();
     if (stop != nullptr && stop->load()) return Status(Code::kCancelled, status.operation(), "interrupted");
     if (!may_answer_later(status)) return socket;
-    const Deadline retry = Deadline::after(pause).earlier(deadline);
-    std::this_thread::sleep_until(retry.at());
-    if (deadline.expired()) {
-      return Status(Code::kTimeout, status.operation(), concat("no answer until the deadline, last: ", status.detail()),
-                    status.domain(), status.native());
-    }
+    TCPX_RETURN_IF_ERROR(pause_for(pause, deadline, stop, status));
     pause = std::min(pause * 2, kLongestRetryPause);
   }
 }
@@ -91,26 +120,22 @@ Result<Frame> receive_one(int fd, Deadline deadline, const std::atomic<bool>* st
     const Result<bool> whole = read_frame_part(fd, assembler);
     if (!whole.is_ok()) return whole.status();
     if (*whole) return assembler.take();
-    TCPX_RETURN_IF_ERROR(wait_readable(fd, deadline, stop));
+    TCPX_RETURN_IF_ERROR(wait_for(fd, POLLIN, deadline, stop));
   }
 }
 
-}  // namespace
-
-Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
-                                           const std::atomic<bool>* stop) {
-  const auto addresses = resolve(host, port);
-  if (!addresses.is_ok()) return addresses.status();
-  auto socket = connect_until(*addresses, deadline, stop);
-  if (!socket.is_ok()) return socket.status();
-  const auto peer = peer_address(socket->get());
+// Says hello on a fresh connection.
+Result<BootstrapChannel> exchange_hello(UniqueFd socket, Deadline deadline, const std::atomic<bool>* stop) {
+  const auto peer = peer_address(socket.get());
   if (!peer.is_ok()) return peer.status();
-  TCPX_RETURN_IF_ERROR(set_no_delay(socket->get()));
-  TCPX_RETURN_IF_ERROR(send_all(socket->get(), encode_frame(encode_hello(TCPX_VERSION)), deadline));
+  TCPX_RETURN_IF_ERROR(set_no_delay(socket.get()));
   const auto named = [&](const Status& status) {
     return Status(status.code(), concat("bootstrap with ", peer->to_string()), status.detail(), status.domain(), status.native());
   };
-  const auto answer = receive_one(socket->get(), deadline, stop);
+  // What cannot be sent any more may have been answered already.
+  const Status sent = send_all(socket.get(), encode_frame(encode_hello(TCPX_VERSION)), deadline, stop);
+  const auto answer = receive_one(socket.get(), deadline, stop);
+  if (!sent.is_ok() && !answer.is_ok()) return named(sent);
   if (!answer.is_ok()) return named(answer.status());
   if (answer->type == FrameType::kFinish) {
     Status reported;
@@ -119,7 +144,24 @@ Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t por
   }
   auto build = decode_hello(*answer);
   if (!build.is_ok()) return named(build.status());
-  return BootstrapChannel(std::move(*socket), *peer, std::move(*build), stop);
+  return BootstrapChannel(std::move(socket), *peer, std::move(*build), stop);
+}
+
+}  // namespace
+
+Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
+                                           const std::atomic<bool>* stop) {
+  const auto addresses = resolve(host, port, deadline, stop);
+  if (!addresses.is_ok()) return addresses.status();
+  Duration pause = kFirstRetryPause;
+  for (;;) {
+    auto socket = connect_until(*addresses, deadline, stop);
+    if (!socket.is_ok()) return socket.status();
+    auto channel = exchange_hello(std::move(*socket), deadline, stop);
+    if (channel.is_ok() || !was_turned_away(channel.status())) return channel;
+    TCPX_RETURN_IF_ERROR(pause_for(pause, deadline, stop, channel.status()));
+    pause = std::min(pause * 2, kLongestRetryPause);
+  }
 }
 
 Result<std::unique_ptr<BootstrapServer>> BootstrapServer::create(const BootstrapServerOptions& options) {
@@ -140,27 +182,33 @@ Result<std::unique_ptr<BootstrapServer>> BootstrapServer::create(const Bootstrap
 }
 
 BootstrapServer::BootstrapServer(UniqueFd listener, const SocketAddress& address, const BootstrapServerOptions& options)
-    : listener_(std::move(listener)), address_(address), options_(options) {}
+    : listener_(std::move(listener)), address_(address), options_(options) {
+  options_.max_waiting = most_waiting(options.max_waiting);
+}
 
 Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
   for (;;) {
-    TCPX_RETURN_IF_ERROR(take_connections());
     for (size_t i = 0; i < waiting_.size();) {
       // Read before looking at the clock: a client that spoke in time is served even if this end came late to listen.
-      const Result<bool> whole = read_frame_part(waiting_[i].socket.get(), waiting_[i].hello);
-      if (whole.is_ok() && !*whole && !waiting_[i].deadline.expired()) {
+      const Result<bool> ready = advance(waiting_[i]);
+      if (ready.is_ok() && !*ready && !waiting_[i].deadline.expired()) {
         ++i;
         continue;
       }
       Waiting client = std::move(waiting_[i]);
       waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-      const Status status = !whole.is_ok() ? whole.status()
-                            : *whole       ? Status::ok()
-                                           : Status(Code::kTimeout, "bootstrap hello", "none until the deadline");
-      auto channel = status.is_ok() ? greet(client) : Result<BootstrapChannel>(status);
-      if (channel.is_ok()) return channel;
-      drop(client, channel.status());
+      starved_ = false;
+      if (ready.is_ok() && *ready) {
+        log(LogLevel::kInfo, "bootstrap: serving ", client.peer.to_string(), ", build ", *client.build);
+        return BootstrapChannel(std::move(client.socket), client.peer, std::move(*client.build), options_.stop);
+      }
+      drop(client, !ready.is_ok() ? ready.status()
+                                  : Status(Code::kTimeout, client.build ? "bootstrap" : "bootstrap hello",
+                                           concat("none until the deadline", client.build ? ", after its hello" : "")));
     }
+    const Result<bool> taken = take_connections();
+    if (!taken.is_ok()) return taken.status();
+    if (*taken) continue;
     if (options_.stop != nullptr && options_.stop->load()) return Status(Code::kCancelled, "bootstrap accept", "interrupted");
     if (deadline.expired())
       return Status(Code::kTimeout, "bootstrap accept", concat("no client on port ", port(), " until the deadline"));
@@ -168,28 +216,76 @@ Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
   }
 }
 
-Status BootstrapServer::take_connections() {
-  for (;;) {
+// Reads what the client has said. @return true: it is to be served
+Result<bool> BootstrapServer::advance(Waiting& client) {
+  if (!client.build) {
+    const size_t before = client.hello.size();
+    const Result<bool> whole = read_frame_part(client.socket.get(), client.hello);
+    if (client.hello.size() > before) client.heard_at = Clock::steady().now();
+    if (!whole.is_ok() || !*whole) return whole;
+    TCPX_RETURN_IF_ERROR(greet(client));
+  }
+  if (!options_.wait_for_first_frame) return true;
+  std::byte next;
+  const ssize_t n = ::recv(client.socket.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (n > 0) return true;
+  if (n == 0) return Status(Code::kPeerGone, "bootstrap", "connection closed by the peer after its hello");
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
+  return system_error("bootstrap", errno);
+}
+
+// Takes what waits in the kernel's backlog as far as there is room. @return true: some have come
+Result<bool> BootstrapServer::take_connections() {
+  bool taken = false;
+  while (!starved_) {
+    if (waiting_.size() >= options_.max_waiting) {
+      const bool more = wait_for(listener_.get(), POLLIN, Deadline(TimePoint{})).is_ok();
+      if (!more || !make_room()) break;
+    }
     UniqueFd socket = accept_tcp(listener_.get());
     if (!socket) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::ok();
+      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
       if (errno == EINTR || is_lost_connection(errno)) continue;
-      return system_error("bootstrap accept", errno);
+      if (!is_starvation(errno)) return system_error("bootstrap accept", errno);
+      const Status why = system_error("bootstrap accept", errno);
+      starved_ = !make_room();
+      if (starved_) log(LogLevel::kDebug, "bootstrap: clients wait: ", why.to_string());
+      continue;
     }
     const auto peer = peer_address(socket.get());
     if (!peer.is_ok()) continue;  // reset already
-    if (waiting_.size() >= options_.max_waiting) {
-      drop(waiting_.front(),
-           Status(Code::kExhausted, "bootstrap hello", concat("more than ", options_.max_waiting, " connections wait")));
-      waiting_.erase(waiting_.begin());
-    }
-    waiting_.push_back({std::move(socket), *peer, Deadline::after(options_.hello_time), FrameAssembler()});
+    waiting_.push_back({.socket = std::move(socket),
+                        .peer = *peer,
+                        .deadline = Deadline::after(options_.hello_time),
+                        .heard_at = Clock::steady().now(),
+                        .hello = {},
+                        .build = {}});
+    taken = true;
   }
+  return taken;
+}
+
+// Drops whoever has been silent longest, if that is long. @return false: nobody has been
+bool BootstrapServer::make_room() {
+  const auto quietest = std::min_element(waiting_.begin(), waiting_.end(),
+                                         [](const Waiting& a, const Waiting& b) { return a.heard_at < b.heard_at; });
+  if (quietest == waiting_.end() || Clock::steady().now() - quietest->heard_at < kSilence) return false;
+  drop(*quietest, Status(Code::kExhausted, "bootstrap", concat("more than ", waiting_.size(), " connections wait: try again")));
+  waiting_.erase(quietest);
+  return true;
 }
 
 Status BootstrapServer::wait_for_event(Deadline deadline) {
   if (options_.stop != nullptr) deadline = deadline.earlier(Deadline::after(kLookAtStop));
-  std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
+  // Without room the listener would wake at once, for nothing.
+  const bool full = waiting_.size() >= options_.max_waiting;
+  const bool listens = !full && !std::exchange(starved_, false);
+  std::vector<pollfd> entries;
+  if (listens) {
+    entries.push_back({listener_.get(), POLLIN, 0});
+  } else {
+    deadline = deadline.earlier(Deadline::after(kStarvedPause));
+  }
   for (const Waiting& client : waiting_) {
     entries.push_back({client.socket.get(), POLLIN, 0});
     deadline = deadline.earlier(client.deadline);
@@ -198,22 +294,23 @@ Status BootstrapServer::wait_for_event(Deadline deadline) {
   return Status::ok();
 }
 
-Result<BootstrapChannel> BootstrapServer::greet(Waiting& client) {
+Status BootstrapServer::greet(Waiting& client) {
   auto build = decode_hello(client.hello.take());
   if (!build.is_ok()) return build.status();
   TCPX_RETURN_IF_ERROR(set_no_delay(client.socket.get()));
-  TCPX_RETURN_IF_ERROR(
-      send_all(client.socket.get(), encode_frame(encode_hello(TCPX_VERSION)), Deadline::after(options_.hello_time)));
-  log(LogLevel::kInfo, "bootstrap: serving ", client.peer.to_string(), ", build ", *build);
-  return BootstrapChannel(std::move(client.socket), client.peer, std::move(*build), options_.stop);
+  // The first bytes on a fresh socket always fit its buffer.
+  TCPX_RETURN_IF_ERROR(send_all(client.socket.get(), encode_frame(encode_hello(TCPX_VERSION)), Deadline::after(kSilence)));
+  client.build = std::move(*build);
+  client.deadline = Deadline::after(options_.hello_time);
+  return Status::ok();
 }
 
 void BootstrapServer::drop(const Waiting& client, const Status& why) {
   // A connection that never said anything is a port scan or a health check and no cause for alarm.
-  const bool spoke = client.hello.size() > 0;
+  const bool spoke = client.hello.size() > 0 || client.build;
   log(spoke ? LogLevel::kWarning : LogLevel::kInfo, "bootstrap: dropped ", client.peer.to_string(), ": ", why.to_string());
-  if (why.code() != Code::kUnsupported) return;
-  // A client of another version is one of ours: tell it why. Its socket is empty, so this does not wait.
+  if (why.code() != Code::kUnsupported && why.code() != Code::kExhausted) return;
+  // One of ours, of another version or unlucky: tell it why. Its socket is empty, so this does not wait.
   const auto answer = encode_frame(encode_finish(why));
   (void)::send(client.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }

@@ -3,7 +3,8 @@
 // The client connects and says hello first; the server answers with its hello only when it takes that client, so both know from
 // then on that they talk to each other. Whatever else comes to an open port - scanners, browsers, half a frame, nothing at all -
 // is logged and dropped and holds up nobody: all connections that have not said hello are watched together, each with its own
-// deadline.
+// deadline, as many as the process has descriptors for; the others wait in the kernel's backlog. When that is so, whoever has
+// been silent longest makes room, and is told to try again.
 //
 // Whoever reaches the port can take part: there is no authentication in this version.
 #pragma once
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +32,10 @@ struct BootstrapServerOptions {
   std::string host = {};
   /// How long a connection may take to say hello.
   Duration hello_time = std::chrono::seconds(5);
-  /// Connections that may be in that state at once; one more drops the oldest of them.
-  size_t max_waiting = 64;
+  /// Connections that may be in that state at once, and at most an eighth of the descriptors that the process may have.
+  size_t max_waiting = 256;
+  /// `accept` returns a client only when it has begun to say something after its hello, for which it has as much time.
+  bool wait_for_first_frame = false;
   /// Ends waits early when set, here and in the channels of this server; may be null.
   const std::atomic<bool>* stop = nullptr;
 };
@@ -55,23 +59,28 @@ class BootstrapServer {
     UniqueFd socket;
     SocketAddress peer;
     Deadline deadline;
+    TimePoint heard_at;
     FrameAssembler hello;
+    std::optional<std::string> build;  // greeted: what it said
   };
 
   BootstrapServer(UniqueFd listener, const SocketAddress& address, const BootstrapServerOptions& options);
-  Status take_connections();
+  Result<bool> take_connections();
+  bool make_room();
   Status wait_for_event(Deadline deadline);
-  Result<BootstrapChannel> greet(Waiting& client);
+  Result<bool> advance(Waiting& client);
+  Status greet(Waiting& client);
   static void drop(const Waiting& client, const Status& why);
 
   UniqueFd listener_;
   SocketAddress address_;
   BootstrapServerOptions options_;
-  std::vector<Waiting> waiting_;  // oldest first
+  std::vector<Waiting> waiting_;
+  bool starved_ = false;  // of descriptors: the listener is not looked at for a while
 };
 
 /// Connects to a BootstrapServer and exchanges hellos. A refused or unanswered connect is tried again until the deadline, because
-/// the server may start later; a host name is resolved once, within the resolver's own time limits.
+/// the server may start later, and so is one that the server cannot serve now; a host name is resolved once.
 /// @return kNotFound: unknown host; kTimeout with the last reason: no server until the deadline; kProtocol: something else
 /// answers on that port; kPeerGone: the server closed the connection; else what the server reported.
 /// `stop`, which may be null, ends waits early when set, here and in the channel.

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -21,8 +22,8 @@ constexpr size_t kMaxInbox = 8;
 constexpr int kMaxFramesPerLook = 256;
 // Peer messages that wait for the socket. Windows bound what a peer that does not read can be owed to a small part of this.
 constexpr size_t kMaxOutgoingBytes = 1u << 20;
-// A flag set between looking at it and poll(2) wakes nobody, so waits look again this often.
-constexpr Duration kLookAtStop = std::chrono::milliseconds(50);
+// What is read of a peer that is left, so that the close does not overtake what it is told.
+constexpr int kMaxReadsOfALeaver = 16;
 // What a stopped end still gives the peer to say its verdict: much for a living peer, little for who pressed Ctrl-C.
 constexpr Duration kFarewellAfterStop = std::chrono::seconds(1);
 
@@ -46,15 +47,6 @@ Result<bool> read_frame_part(int fd, FrameAssembler& assembler) {
     }
   }
   return true;
-}
-
-Status wait_readable(int fd, Deadline deadline, const std::atomic<bool>* stop) {
-  if (stop == nullptr) return wait_for(fd, POLLIN, deadline);
-  for (;;) {
-    if (stop->load()) return Status(Code::kCancelled, "wait for the peer", "interrupted");
-    Status status = wait_for(fd, POLLIN, Deadline::after(kLookAtStop).earlier(deadline));
-    if (status.code() != Code::kTimeout || deadline.expired()) return status;
-  }
 }
 
 class BootstrapChannel::Flow final : public PeerLink {
@@ -87,6 +79,12 @@ BootstrapChannel::BootstrapChannel(UniqueFd socket, const SocketAddress& peer, s
                                    const std::atomic<bool>* stop)
     : socket_(std::move(socket)), peer_(peer), peer_build_(std::move(peer_build)), stop_(stop) {}
 
+void BootstrapChannel::watch_with(ChannelWatch& watch) {
+  stop_ = &watch.stop;
+  heard_at_ = &watch.heard_at;
+  watch.heard_at = Clock::steady().now();
+}
+
 Status BootstrapChannel::stick(Status status) {
   if (broken_.is_ok()) broken_ = std::move(status);
   return broken_;
@@ -108,6 +106,7 @@ Status BootstrapChannel::read_available() {
     const Result<bool> whole = read_frame_part(socket_.get(), assembler_);
     if (!whole.is_ok()) return stick(whole.status());
     if (!*whole) break;
+    if (heard_at_ != nullptr) *heard_at_ = Clock::steady().now();
     if (is_peer_message(assembler_.type())) {
       TCPX_RETURN_IF_ERROR(deliver());
       continue;
@@ -181,11 +180,11 @@ Status BootstrapChannel::flush() {
 // Peer messages that wait go first: frames must not overtake each other, nor cut one in two.
 Status BootstrapChannel::send_bytes(std::span<const std::byte> bytes, Deadline deadline) {
   if (outgoing_sent_ < outgoing_.size()) {
-    TCPX_RETURN_IF_ERROR(send_all(socket_.get(), std::span(outgoing_).subspan(outgoing_sent_), deadline));
+    TCPX_RETURN_IF_ERROR(send_all(socket_.get(), std::span(outgoing_).subspan(outgoing_sent_), deadline, stop_));
     outgoing_.clear();
     outgoing_sent_ = 0;
   }
-  return send_all(socket_.get(), bytes, deadline);
+  return send_all(socket_.get(), bytes, deadline, stop_);
 }
 
 Status BootstrapChannel::send(const Frame& frame, Deadline deadline) {
@@ -212,7 +211,7 @@ Result<Frame> BootstrapChannel::receive(Deadline deadline) {
     TCPX_RETURN_IF_ERROR(verdict());
     TCPX_RETURN_IF_ERROR(status);
     if (deadline.expired()) return Status(Code::kTimeout, "wait for the peer", "deadline passed");
-    TCPX_RETURN_IF_ERROR(wait_readable(socket_.get(), deadline, stop_));
+    TCPX_RETURN_IF_ERROR(wait_for(socket_.get(), POLLIN, deadline, stop_));
   }
 }
 
@@ -285,7 +284,7 @@ Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
       (void)read_available();
       if (peer_final_ || peer_detached_ || !broken_.is_ok()) break;
       Status waited = sent;
-      if (sent.is_ok()) waited = wait_readable(socket_.get(), deadline, stopped ? nullptr : stop_);
+      if (sent.is_ok()) waited = wait_for(socket_.get(), POLLIN, deadline, stopped ? nullptr : stop_);
       if (!stopped && stop_ != nullptr && stop_->load()) {
         stopped = true;
         deadline = deadline.earlier(Deadline::after(kFarewellAfterStop));
@@ -300,6 +299,19 @@ Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
   if (peer_final_) return *peer_final_;
   TCPX_RETURN_IF_ERROR(broken_);
   return verdict();
+}
+
+void BootstrapChannel::leave(const Status& why) {
+  if (socket_ && !detached_ && outgoing_sent_ == outgoing_.size()) {
+    const auto bytes = encode_frame(encode_finish(why));
+    (void)::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)::shutdown(socket_.get(), SHUT_WR);
+    // Closed with something unread, the connection would be reset.
+    std::array<std::byte, 4096> unread;
+    for (int i = 0; i<kMaxReadsOfALeaver&& ::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT)> 0; ++i) {
+    }
+  }
+  socket_.reset();
 }
 
 Result<UniqueFd> BootstrapChannel::detach(Deadline deadline) {
@@ -321,7 +333,7 @@ Result<UniqueFd> BootstrapChannel::detach(Deadline deadline) {
     TCPX_RETURN_IF_ERROR(verdict());
     TCPX_RETURN_IF_ERROR(status);
     if (deadline.expired()) return stick(Status(Code::kTimeout, "wait for the peer", "deadline passed"));
-    if (Status waited = wait_readable(socket_.get(), deadline, stop_); !waited.is_ok()) return stick(std::move(waited));
+    if (Status waited = wait_for(socket_.get(), POLLIN, deadline, stop_); !waited.is_ok()) return stick(std::move(waited));
   }
 }
 

@@ -36,6 +36,12 @@
 
 namespace tcpx {
 
+/// What another thread sees of a channel in use, and how it ends it.
+struct ChannelWatch {
+  std::atomic<bool> stop{false};      ///< ends waits early
+  std::atomic<TimePoint> heard_at{};  ///< when the last whole frame of the peer was read
+};
+
 class BootstrapChannel {
  public:
   /// Made by BootstrapServer::accept and bootstrap_connect, after the hello.
@@ -48,6 +54,8 @@ class BootstrapChannel {
   const std::string& peer_build() const { return peer_build_; }
   /// The flag that ends waits early; may be null.
   const std::atomic<bool>* stop() const { return stop_; }
+  /// From now on this flag ends waits early. @param watch must outlive the channel
+  void watch_with(ChannelWatch& watch);
   /// Network interface that the channel goes over; "" when that cannot be told.
   std::string interface() const { return interface_of_socket(socket_.get()); }
 
@@ -76,6 +84,9 @@ class BootstrapChannel {
   /// @return `mine` when it is an error, else what the peer reported, else why its verdict did not come.
   Status finish(const Status& mine, Deadline deadline);
 
+  /// Tells the peer why this end gives up, as far as the socket takes it at once, and closes. The peer reads that before the end.
+  void leave(const Status& why);
+
   /// Both ends call it: returns the socket when the peer has called it too. What the peer sends next on the socket is still in
   /// it, and there must be no flow any more. The channel is then used up.
   /// @return kProtocol: there are frames that this end has not asked for, or peer messages not sent yet; what the peer reported
@@ -99,6 +110,7 @@ class BootstrapChannel {
   SocketAddress peer_;
   std::string peer_build_;
   const std::atomic<bool>* stop_;
+  std::atomic<TimePoint>* heard_at_ = nullptr;
   FrameAssembler assembler_;
   std::deque<Frame> inbox_;           // frames that have come and nobody has asked for yet
   std::optional<Status> peer_final_;  // the peer's finish frame
@@ -115,8 +127,5 @@ class BootstrapChannel {
 /// Reads what there is, without waiting, into the assembler.
 /// @return true when its frame is whole; kPeerGone at the end of the stream; the assembler's errors.
 Result<bool> read_frame_part(int fd, FrameAssembler& assembler);
-
-/// Waits until `fd` can be read. `stop` may be null. @return kTimeout at the deadline, kCancelled when `stop` is set.
-Status wait_readable(int fd, Deadline deadline, const std::atomic<bool>* stop);
 
 }  // namespace tcpx

@@ -47,10 +47,10 @@ Result<bool> run_until_done(Connection& connection, TransferId id, const RunOpti
   }
 }
 
-Status peers_reason(BootstrapChannel& channel, const Status& mine) {
+Status peers_reason(BootstrapChannel& channel, const Status& mine, Deadline deadline) {
   if (mine.code() != Code::kPeerGone) return mine;
-  const Deadline deadline = Deadline::after(std::chrono::milliseconds(500));
-  while (!deadline.expired()) {
+  deadline = deadline.earlier(Deadline::after(std::chrono::milliseconds(500)));
+  while (!deadline.expired() && (channel.stop() == nullptr || !channel.stop()->load())) {
     TCPX_RETURN_IF_ERROR(channel.peer_status());
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -24,7 +24,8 @@ struct RunOptions {
 Result<bool> run_until_done(Connection& connection, TransferId id, const RunOptions& options);
 
 /// What a peer that failed has said about it. A peer closes its comms first, which is what ends this end's transfers with
-/// kPeerGone, and then says why: so that is waited for, for half a second. @return `mine` for other errors, or when nothing comes
-Status peers_reason(BootstrapChannel& channel, const Status& mine);
+/// kPeerGone, and then says why: so that is waited for, for half a second, within `deadline`. @return `mine` for other errors, or
+/// when nothing comes
+Status peers_reason(BootstrapChannel& channel, const Status& mine, Deadline deadline = Deadline(TimePoint::max()));
 
 }  // namespace tcpx
