@@ -21,6 +21,8 @@
 #include "net/plugin_log.h"
 #include "net/plugin_status.h"
 #include "net/received_message.h"
+#include "net/soft/soft_table.h"
+#include "net/soft/wire.h"
 #include "net/vendor_plugin.h"
 #include "net/vendor_setups.h"
 #include "net/vendor_traps.h"
@@ -100,7 +102,7 @@ class TableAdapter final : public NetPlugin {
     return std::shared_ptr<NetPlugin>(std::move(adapter));
   }
 
-  explicit TableAdapter(const Table& table) : table_(table), name_(table.name), vendor_(is_vendor_plugin(name_)) {
+  explicit TableAdapter(const Table& table) : table_(table), name_(table.name), vendor_(is_vendor_plugin(name_)), soft_(name_ == soft::kPluginName) {
     if (!vendor_) return;
     setups_ = std::make_unique<VendorSetups>(VendorCalls{.plugin = name_,
                                                          .connect = table.connect,
@@ -136,6 +138,7 @@ class TableAdapter final : public NetPlugin {
     TCPX_RETURN_IF_ERROR(check_device("connect", dev));
     std::call_once(first_connection_, report_exit_first);
     if (setups_) TCPX_RETURN_IF_ERROR(setups_->may_connect(handle));
+    if (soft_) soft::answer_in_steps(handle);
     void* comm = nullptr;
     abi::NetDeviceHandle* no_device_handle = nullptr;  // the sending side has none; NCCL passes the same
     Status status = call("connect", table_.connect, dev, handle.bytes.data(), &comm, &no_device_handle);
@@ -146,7 +149,9 @@ class TableAdapter final : public NetPlugin {
   }
 
   void give_up_connect(int dev, std::unique_ptr<Handle> handle) override {
-    if (setups_) setups_->give_up_connect(dev, std::move(handle));
+    if (setups_) return setups_->give_up_connect(dev, std::move(handle));
+    // Others take the place for granted that is missing here.
+    if (soft_) (void)enter("connect", table_.connect, dev, handle->bytes.data(), nullptr, nullptr);
   }
 
   Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) override {
@@ -345,6 +350,7 @@ class TableAdapter final : public NetPlugin {
   const Table& table_;
   const std::string name_;
   const bool vendor_;
+  const bool soft_;
   std::unique_ptr<VendorSetups> setups_;  // of GPUDirect-TCPX only
   std::optional<MessageCut> message_cut_;
   std::vector<DeviceProperties> devices_;  // filled once, before anyone else sees the adapter

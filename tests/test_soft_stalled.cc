@@ -3,9 +3,14 @@
 #include <signal.h>
 
 #include <chrono>
+#include <csignal>
+#include <future>
+#include <thread>
 
+#include "base/socket_io.h"
 #include "net/soft/connector.h"
 #include "net/soft/listener.h"
+#include "net/soft/wire.h"
 #include "tests/support/child_process.h"
 #include "tests/support/handle_text.h"
 #include "tests/support/hidden_memory_ops.h"
@@ -20,6 +25,46 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 
 using SoftStalled = SoftFaults;
+
+// Consumers call it once and take a missing comm for a failure.
+TEST_F(SoftStalled, ConnectFinishesInOneCallHoweverLateTheAnswer) {
+  ChildProcess child({TCPX_SOFT_PEER, "recv", "never"});
+  auto handle = handle_from_hex(child.read_line(soon()));
+  ASSERT_TRUE(handle);
+  child.stop();
+  auto later = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    child.send_signal(SIGCONT);
+  });
+  void* sender = nullptr;
+  EXPECT_EQ(table_.connect(0, handle->bytes.data(), &sender, nullptr), abi::kNcclSuccess);
+  EXPECT_NE(sender, nullptr);
+  later.get();
+  EXPECT_EQ(table_.close_send(sender), abi::kNcclSuccess);
+}
+
+// Who asks for it is told "not yet". Neither do its sockets stay when the caller gives up; without that they go at the end of the
+// attempt's time.
+TEST_F(SoftStalled, B6_ConnectInStepsDoesNotWaitForAListenerThatDoesNotAnswer) {
+  const UniqueFd silent = listen_tcp(SocketAddress::loopback(0), 8).value();
+  soft::HandleInfo info{.address = local_address(silent.get()).value(), .data_sockets = 2, .chunk_bytes = 1 << 20};
+  const size_t before = descriptor_count();
+  Handle handle = soft::encode_handle(info);
+  soft::answer_in_steps(handle);
+  void* comm = &comm;
+  for (int i = 0; i < 3; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(table_.connect(0, handle.bytes.data(), &comm, nullptr), abi::kNcclSuccess);
+    EXPECT_EQ(comm, nullptr);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+    EXPECT_EQ(descriptor_count(), before + 3) << "still the same attempt";
+  }
+  Handle taken = handle;
+  EXPECT_EQ(table_.connect(0, handle.bytes.data(), nullptr, nullptr), abi::kNcclSuccess);
+  EXPECT_EQ(descriptor_count(), before);
+  allow_log("this attempt has ended");
+  EXPECT_EQ(table_.connect(0, taken.bytes.data(), &comm, nullptr), abi::kNcclSystemError);
+}
 
 TEST_F(SoftStalled, AStalledPeerLosesNothing) {
   ChildProcess child({TCPX_SOFT_PEER, "recv", "never"});

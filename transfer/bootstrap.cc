@@ -81,7 +81,7 @@ Status give_up(const Status& last) {
                 last.native());
 }
 
-// @return kTimeout when the deadline comes or `stop` is set before the pause is over
+// @return kTimeout, or kCancelled with `stop` set, when that comes before the pause is over
 Status pause_for(Duration pause, Deadline deadline, const std::atomic<bool>* stop, const Status& last) {
   std::this_thread::sleep_until(Deadline::after(pause).earlier(deadline).at());
   if (stop != nullptr && stop->load()) return Status(Code::kCancelled, last.operation(), "interrupted");

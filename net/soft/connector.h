@@ -1,7 +1,10 @@
 // The connecting end's handshake.
 #pragma once
 
+#include <array>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/clock.h"
 #include "net/soft/comm.h"
@@ -9,10 +12,42 @@
 
 namespace tcpx::soft {
 
-/// Opens all sockets of a connection and says hello on each; returns when the listener has answered all of them. Needs nobody to
-/// call accept over there. `source` is the local address to bind, and `control_source` that of the control socket when the
-/// listener has a control address of its own; one of another family than the listener's is left aside.
-/// @return kPeerGone when the listener is gone or refuses, kTimeout at the deadline, kProtocol when it is something else.
+/// One attempt to connect: opens all sockets of a connection at once and says hello on each; done when the listener has answered
+/// all of them. Needs nobody to call accept over there. One thread at a time; destruction gives up.
+class Connector {
+ public:
+  /// `source` is the local address to bind, and `control_source` that of the control socket when the listener has a control
+  /// address of its own; one of another family than the listener's is left aside.
+  static Result<std::unique_ptr<Connector>> start(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
+                                                  const std::optional<SocketAddress>& control_source = std::nullopt);
+
+  /// Waits for at most `patience`. @return nullopt: not yet; kPeerGone when the listener is gone or refuses, kTimeout at the
+  /// deadline, kProtocol when it is something else. What is not "not yet" is final.
+  Result<std::optional<ConnectedSockets>> advance(Duration patience);
+  Deadline deadline() const { return deadline_; }
+
+ private:
+  enum class Step : uint8_t { kConnects, kSaysHello, kListens, kDone };
+  struct Socket {
+    UniqueFd fd;
+    SocketAddress target;
+    Step step = Step::kConnects;
+    size_t moved = 0;  // bytes of the record of this step
+    std::array<std::byte, kHelloBytes> hello{};
+    std::array<std::byte, kHelloAnswerBytes> answer{};
+  };
+
+  Connector(const HandleInfo& listener, Deadline deadline) : listener_(listener), deadline_(deadline) {}
+  Status advance(Socket& socket);
+  Result<bool> move(Socket& socket);
+
+  HandleInfo listener_;
+  Deadline deadline_;
+  uint64_t connection_ = 0;
+  std::vector<Socket> sockets_;  // the control socket last
+};
+
+/// A whole attempt, for who has nothing else to do.
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
                                              const std::optional<SocketAddress>& control_source = std::nullopt);
 

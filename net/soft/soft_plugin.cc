@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "base/text.h"
-#include "net/soft/connector.h"
 
 namespace tcpx::soft {
 namespace {
+
+// What a call may wait for the other end, so that who asks again at once does not take a core for it.
+constexpr Duration kConnectPatience = std::chrono::milliseconds(2);
 
 const CoreSet& cores_of(const Bindings& bindings, const Interface& interface) {
   static const CoreSet anywhere;
@@ -102,18 +106,64 @@ Result<std::unique_ptr<Listener>> SoftPlugin::listen(int dev) {
   return Listener::create((*interface)->address, info, std::move(*threads));
 }
 
-Result<std::unique_ptr<SendComm>> SoftPlugin::connect(int dev, const Handle& handle) {
+Result<std::unique_ptr<SendComm>> SoftPlugin::connect(int dev, Handle& handle) {
   auto interface = device(dev);
   if (!interface.is_ok()) return interface.status();
   auto info = decode_handle(handle);
   if (!info.is_ok()) return info.status();
+  const uint64_t attempt = std::exchange(info->attempt, 0);
+  std::unique_ptr<Connector> connector;
+  if (attempt > kInSteps) {
+    connector = take_attempt(attempt);
+    if (connector == nullptr) return Status(Code::kTimeout, "connect", "this attempt has ended");
+    handle = encode_handle(*info);
+  } else {
+    auto started = Connector::start(*info, (*interface)->address, Deadline::after(config_.connect_timeout), control_address_);
+    if (!started.is_ok()) return started.status();
+    connector = std::move(*started);
+  }
+  auto sockets = connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience);
+  if (!sockets.is_ok()) return sockets.status();
+  if (!sockets->has_value()) {
+    const auto attempt = keep_attempt(std::move(connector));
+    if (!attempt.is_ok()) return attempt.status();
+    info->attempt = *attempt;
+    handle = encode_handle(*info);
+    return std::unique_ptr<SendComm>();
+  }
   auto gpu = memory_->current_device();
   if (!gpu.is_ok()) return gpu.status();
   auto threads = io_on(cores_of(config_.send_cores, **interface));
   if (!threads.is_ok()) return threads.status();
-  auto sockets = connect_to_listener(*info, (*interface)->address, Deadline::after(config_.connect_timeout), control_address_);
-  if (!sockets.is_ok()) return sockets.status();
-  return SendComm::create(*memory_, *gpu, std::move(*threads), staging_of(*gpu), std::move(*sockets));
+  return SendComm::create(*memory_, *gpu, std::move(*threads), staging_of(*gpu), std::move(**sockets));
+}
+
+bool SoftPlugin::give_up_connect(const Handle& handle) {
+  const auto info = decode_handle(handle);
+  if (!info.is_ok() || info->attempt <= kInSteps) return false;
+  (void)take_attempt(info->attempt);
+  return true;
+}
+
+std::unique_ptr<Connector> SoftPlugin::take_attempt(uint64_t number) {
+  MutexLock lock(mutex_);
+  const auto found = attempts_.find(number);
+  if (found == attempts_.end()) return nullptr;
+  auto connector = std::move(found->second);
+  attempts_.erase(found);
+  return connector;
+}
+
+// The number is random because a handle comes from the other end, which must not name attempts of others.
+Result<uint64_t> SoftPlugin::keep_attempt(std::unique_ptr<Connector> connector) {
+  Result<uint64_t> number = random_id();
+  while (number.is_ok() && *number <= kInSteps) number = random_id();
+  if (!number.is_ok()) return number.status();
+  MutexLock lock(mutex_);
+  // Those that nobody has asked for in all their time have been forgotten.
+  std::erase_if(attempts_, [](const auto& entry) { return entry.second->deadline().expired(); });
+  attempts_.emplace(*number, std::move(connector));
+  return number;
 }
 
 Result<std::unique_ptr<RecvComm>> SoftPlugin::accept(Listener& listener) {

@@ -8,6 +8,7 @@
 
 #include "base/memory_ops.h"
 #include "net/soft/config.h"
+#include "net/soft/connector.h"
 #include "net/soft/interfaces.h"
 #include "net/soft/listener.h"
 #include "net/soft/recv_comm.h"
@@ -29,8 +30,12 @@ class SoftPlugin {
   /// Lives as long as the process.
   Result<const Interface*> device(int dev) TCPX_EXCLUDES(mutex_);
   Result<std::unique_ptr<Listener>> listen(int dev) TCPX_EXCLUDES(mutex_);
-  /// Blocks until connected, at most UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS. The comm belongs to the calling thread's current GPU.
-  Result<std::unique_ptr<SendComm>> connect(int dev, const Handle& handle) TCPX_EXCLUDES(mutex_);
+  /// Blocks until connected, at most UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS: consumers call it once and take "not yet" for a failure. With
+  /// a handle that asks for it (`answer_in_steps`) nullptr says "not yet": call again with the same handle, which names the attempt
+  /// meanwhile. The comm belongs to the calling thread's current GPU.
+  Result<std::unique_ptr<SendComm>> connect(int dev, Handle& handle) TCPX_EXCLUDES(mutex_);
+  /// Ends the attempt that the handle names. @return false: it names none
+  bool give_up_connect(const Handle& handle) TCPX_EXCLUDES(mutex_);
   /// nullptr: no peer yet. The comm and its bounce pool belong to the calling thread's current GPU.
   Result<std::unique_ptr<RecvComm>> accept(Listener& listener) TCPX_EXCLUDES(mutex_);
 
@@ -40,6 +45,8 @@ class SoftPlugin {
   Result<std::shared_ptr<IoPool>> io_on(const CoreSet& cores) TCPX_EXCLUDES(mutex_);
   Result<std::shared_ptr<PagePool>> pool_of(int gpu) TCPX_EXCLUDES(mutex_);
   std::shared_ptr<StagingPool> staging_of(int gpu) TCPX_EXCLUDES(mutex_);
+  std::unique_ptr<Connector> take_attempt(uint64_t number) TCPX_EXCLUDES(mutex_);
+  Result<uint64_t> keep_attempt(std::unique_ptr<Connector> connector) TCPX_EXCLUDES(mutex_);
 
   const std::unique_ptr<MemoryOps> memory_;
   Mutex mutex_;
@@ -56,6 +63,7 @@ class SoftPlugin {
   };
   std::map<int, GpuPool> pools_ TCPX_GUARDED_BY(mutex_);  // entries stay where they are
   std::map<int, std::weak_ptr<StagingPool>> staging_ TCPX_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::unique_ptr<Connector>> attempts_ TCPX_GUARDED_BY(mutex_);  // to connect, between two calls
 };
 
 }  // namespace tcpx::soft

@@ -121,14 +121,19 @@ int soft_listen(int dev, void* handle, void** listen_comm) {
   });
 }
 
+// NULL with success: not yet, as with GPUDirect-TCPX, for handles that ask for it (`answer_in_steps`). With no place for a comm it gives
+// up what the handle names; no other plugin knows that.
 int soft_connect(int dev, void* handle, void** send_comm, abi::NetDeviceHandle**) {
   return guarded("connect", [&] {
-    if (Status status = not_null("connect", handle, send_comm); !status.is_ok()) return to_result(status);
     Handle copy;
-    std::memcpy(copy.bytes.data(), handle, kHandleBytes);
+    if (handle != nullptr) std::memcpy(copy.bytes.data(), handle, kHandleBytes);
+    if (handle != nullptr && send_comm == nullptr && SoftPlugin::instance().give_up_connect(copy))
+      return static_cast<int>(abi::kNcclSuccess);
+    if (Status status = not_null("connect", handle, send_comm); !status.is_ok()) return to_result(status);
     auto comm = SoftPlugin::instance().connect(dev, copy);
+    std::memcpy(handle, copy.bytes.data(), kHandleBytes);
     if (!comm.is_ok()) return to_result_logged(comm.status());
-    *send_comm = static_cast<Object*>(comm->release());
+    *send_comm = *comm == nullptr ? nullptr : static_cast<Object*>(comm->release());
     return static_cast<int>(abi::kNcclSuccess);
   });
 }

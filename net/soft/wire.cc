@@ -33,7 +33,8 @@ struct HandleWire {
   uint32_t chunk_bytes;
   uint64_t cookie[2];
   AddressWire control;  // family 0: where the data sockets go
-  uint8_t reserved[44];
+  uint64_t attempt;
+  uint8_t reserved[36];
   uint32_t check;
 };
 static_assert(sizeof(HandleWire) == kHandleBytes && std::is_trivially_copyable_v<HandleWire>);
@@ -154,6 +155,7 @@ Handle encode_handle(const HandleInfo& info) {
   if (info.control_address) wire.control = to_wire(*info.control_address);
   wire.data_sockets = info.data_sockets;
   wire.chunk_bytes = info.chunk_bytes;
+  wire.attempt = info.attempt;
   std::memcpy(wire.cookie, info.cookie.words, sizeof wire.cookie);
   Handle handle;
   store(wire, kHandleMagic, handle.bytes.data());
@@ -181,8 +183,16 @@ Result<HandleInfo> decode_handle(const Handle& handle) {
   }
   info.data_sockets = wire.data_sockets;
   info.chunk_bytes = wire.chunk_bytes;
+  info.attempt = wire.attempt;
   std::memcpy(info.cookie.words, wire.cookie, sizeof wire.cookie);
   return info;
+}
+
+void answer_in_steps(Handle& handle) {
+  auto info = decode_handle(handle);
+  if (!info.is_ok() || info->attempt != 0) return;
+  info->attempt = kInSteps;
+  handle = encode_handle(*info);
 }
 
 void encode_hello(const Hello& hello, std::span<std::byte, kHelloBytes> out) {

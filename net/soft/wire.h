@@ -32,6 +32,9 @@ struct Cookie {
   friend bool operator==(const Cookie&, const Cookie&) = default;
 };
 
+/// See HandleInfo::attempt.
+inline constexpr uint64_t kInSteps = 1;
+
 /// Content of the 128-byte connection handle.
 struct HandleInfo {
   SocketAddress address;      ///< where the listener waits
@@ -40,9 +43,15 @@ struct HandleInfo {
   Cookie cookie;
   /// Where control sockets go; unset: to `address` like the others.
   std::optional<SocketAddress> control_address;
+  /// The connector's own: 0, as the listener makes it: connect in one call; kInSteps: with "not yet" for an answer; else, between two
+  /// calls, the attempt that is under way.
+  uint64_t attempt = 0;
 };
 Handle encode_handle(const HandleInfo& info);
 Result<HandleInfo> decode_handle(const Handle& handle);
+/// From now on `connect` says "not yet" to who comes with this handle. Of what is no handle of ours, or of an attempt under way,
+/// nothing is changed.
+void answer_in_steps(Handle& handle);
 
 /// First record on a socket, connector to acceptor. Socket `data_sockets` is the control socket.
 struct Hello {
