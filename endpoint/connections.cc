@@ -1,27 +1,21 @@
 // The part of an Endpoint that makes, keeps and ends connections.
 #include <algorithm>
-#include <list>
 #include <mutex>
 #include <utility>
 
 #include "base/log.h"
-#include "base/own_thread.h"
-#include "base/socket_address.h"
+#include "base/socket_io.h"
 #include "base/text.h"
 #include "endpoint/endpoint_impl.h"
 
 namespace tcpx {
 namespace {
 
-// What one connection that comes may take to be set up, so that a client that stalls holds up the next ones no longer.
-constexpr Duration kSetUpTime = std::chrono::seconds(10);
-// Connections that are set up at once in the background.
-constexpr size_t kMaxSetUps = 16;
-constexpr Duration kLookForClients = std::chrono::milliseconds(100);
+// Between two attempts to come in where there was no room.
+constexpr Duration kRetryPause = std::chrono::milliseconds(50);
 
-// Errors that a stranger, or a client that went away, can cause: no reason to stop waiting for another one.
-bool concerns_one_client(const Status& status) {
-  return status.code() == Code::kPeerGone || status.code() == Code::kProtocol || status.code() == Code::kTimeout;
+Status closing(const char* operation) {
+  return Status(Code::kCancelled, operation, "the endpoint is closing");
 }
 
 }  // namespace
@@ -33,12 +27,12 @@ Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::find(ConnId conn)
   return Status(Code::kNotFound, "find connection", concat("no connection ", static_cast<uint64_t>(conn)));
 }
 
-Result<LinkParts> Endpoint::Impl::set_up(BootstrapChannel channel, bool connector, int wanted_gpu_idx, uint64_t wanted_instance,
-                                         Deadline deadline) {
+Result<LinkParts> Endpoint::Impl::set_up(BootstrapChannel channel, bool connector, const Wish& wish, Deadline deadline,
+                                         const std::atomic<bool>* gives_way) {
   const CurrentGpu gpu(*this);
   EndpointIdentity identity = identity_;
-  identity.wanted_gpu_idx = wanted_gpu_idx;
-  identity.wanted_instance = wanted_instance;
+  identity.wanted_gpu_idx = wish.gpu_idx;
+  identity.wanted_instance = wish.instance;
   identity.inline_bytes = inline_bytes_;
   const LinkSetup setup{.plugin = *parts_.plugin,
                         .devices = parts_.devices,
@@ -46,7 +40,8 @@ Result<LinkParts> Endpoint::Impl::set_up(BootstrapChannel channel, bool connecto
                         .settings = parts_.settings,
                         .max_transfers = kMaxLaneTransfers,
                         .budget = &budget_,
-                        .identity = identity};
+                        .identity = identity,
+                        .gives_way = gives_way};
   return set_up_link(std::move(channel), connector, setup, deadline);
 }
 
@@ -86,14 +81,19 @@ bool Endpoint::Impl::is_alive(ConnId conn) {
   return found != links_.end() && !found->second.removed && found->second.link->status().is_ok();
 }
 
+// The other end may have no room for one more client now; it says so.
 // @param to instance 0: whichever endpoint listens there
 Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::dial(const EndpointMetadata& to, Deadline deadline,
                                                                     std::optional<ConnId> again) {
-  auto channel = bootstrap_connect(to.host, to.port, deadline, &stop_);
-  if (!channel.is_ok()) return channel.status();
-  auto parts = set_up(std::move(*channel), true, to.gpu_idx, to.instance, deadline);
-  if (!parts.is_ok()) return parts.status();
-  return add_link(std::move(*parts), again);
+  const Wish wish{.gpu_idx = to.gpu_idx, .instance = to.instance};
+  for (;;) {
+    auto channel = bootstrap_connect(to.host, to.port, deadline, &stop_);
+    auto parts = channel.is_ok() ? set_up(std::move(*channel), true, wish, deadline) : Result<LinkParts>(channel.status());
+    if (stop_) return closing("connect");
+    if (parts.is_ok()) return add_link(std::move(*parts), again);
+    if (parts.status().code() != Code::kExhausted || deadline.expired()) return parts.status();
+    std::this_thread::sleep_until(Deadline::after(kRetryPause).earlier(deadline).at());
+  }
 }
 
 Result<ConnId> Endpoint::Impl::connect(const std::string& ip, int gpu_idx, int port, Deadline deadline) {
@@ -104,86 +104,38 @@ Result<ConnId> Endpoint::Impl::connect(const std::string& ip, int gpu_idx, int p
   return (*front)->id;
 }
 
+Entrance::Parts Endpoint::Impl::entrance_parts() {
+  return {.server = *server_,
+          .set_up =
+              [this](BootstrapChannel channel, Deadline deadline, const std::atomic<bool>& gives_way) {
+                // For good: this is a thread of ours, which may also close what it has made.
+                if (parts_.memory->has_gpu()) (void)parts_.memory->set_current_device(config_.gpu_idx);
+                return set_up(std::move(channel), false, Wish(), deadline, &gives_way);
+              },
+          .admit = [this](LinkParts parts) { return add_link(std::move(parts), {}, true)->id; }};
+}
+
 Result<Endpoint::Accepted> Endpoint::Impl::accept(Deadline deadline) {
-  const MutexLock lock(accept_mutex_);
-  if (passive_)
-    return Status(Code::kInvalidArgument, "accept", "connections are taken in the background since start_passive_accept");
   for (;;) {
-    auto channel = server_->accept(deadline);
-    if (!channel.is_ok()) return channel.status();
-    // Whoever has come is let in, however short the caller's deadline: a loop over short waits would refuse a client each time.
-    auto parts = set_up(std::move(*channel), false, -1, 0, Deadline::after(kSetUpTime));
-    if (parts.is_ok()) {
-      Accepted accepted{.conn = {}, .ip = parts->peer_host, .remote_gpu_idx = parts->peer.gpu_idx};
-      accepted.conn = add_link(std::move(*parts))->id;
-      return accepted;
-    }
-    if (!concerns_one_client(parts.status()) || stop_) return parts.status();
-    log(LogLevel::kWarning, "a connection was not made: ", parts.status().to_string());
-    // One client that hangs may take longer than the caller would wait, not one after the other.
-    if (deadline.expired()) return Status(Code::kTimeout, "accept", concat("the last client: ", parts.status().to_string()));
+    const auto conn = entrance_->accept(deadline);
+    if (!conn.is_ok()) return conn.status();
+    if (auto accepted = claim(*conn)) return *std::move(accepted);
   }
+}
+
+// A connection that was let in gets somebody who knows of it. @return nullopt: it has ended, and left nothing
+std::optional<Endpoint::Accepted> Endpoint::Impl::claim(ConnId conn) {
+  const Aside aside(*this);
+  const auto found = links_.find(conn);
+  if (found == links_.end()) return std::nullopt;
+  const Link& link = *found->second.link;
+  if (!link.status().is_ok() && !link.has_arrivals()) return std::nullopt;
+  found->second.unasked = false;
+  return Accepted{.conn = conn, .ip = link.peer_host(), .remote_gpu_idx = link.peer().gpu_idx};
 }
 
 Status Endpoint::Impl::start_accepting() {
-  const MutexLock lock(accept_mutex_);
-  if (passive_.exchange(true)) return Status::ok();
-  auto thread = start_thread("tcpx-accept", [this] { accept_in_background(); });
-  if (!thread.is_ok()) {
-    passive_ = false;
-    return thread.status();
-  }
-  acceptor_ = std::move(*thread);
-  return Status::ok();
-}
-
-void Endpoint::Impl::accept_in_background() {
-  struct SetUp {
-    std::thread thread;
-    std::atomic<bool> done{false};
-  };
-  std::list<SetUp> running;
-  const auto reap = [&running](bool all) {
-    for (auto setup = running.begin(); setup != running.end();) {
-      if (!all && !setup->done) {
-        ++setup;
-        continue;
-      }
-      setup->thread.join();
-      setup = running.erase(setup);
-    }
-  };
-  while (!stop_) {
-    reap(false);
-    if (running.size() >= kMaxSetUps) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      continue;
-    }
-    auto channel = server_->accept(Deadline::after(kLookForClients));
-    if (!channel.is_ok()) {
-      if (channel.status().code() == Code::kTimeout) continue;
-      log(LogLevel::kWarning, "cannot take connections: ", channel.status().to_string());
-      std::this_thread::sleep_for(kLookForClients);
-      continue;
-    }
-    SetUp& setup = running.emplace_back();
-    auto shared = std::make_shared<BootstrapChannel>(std::move(*channel));  // a std::function wants to copy what it holds
-    auto thread = start_thread("tcpx-set-up", [this, &setup, shared] {
-      auto parts = set_up(std::move(*shared), false, -1, 0, Deadline::after(kSetUpTime));
-      if (parts.is_ok()) {
-        (void)add_link(std::move(*parts), {}, true);
-      } else if (!stop_) {
-        log(LogLevel::kWarning, "a connection was not made: ", parts.status().to_string());
-      }
-      setup.done = true;
-    });
-    if (thread.is_ok()) {
-      setup.thread = std::move(*thread);
-    } else {
-      running.pop_back();
-    }
-  }
-  reap(true);
+  return entrance_->admit_from_now_on();
 }
 
 Result<ConnId> Endpoint::Impl::add_remote(const EndpointMetadata& metadata, Deadline deadline) {
@@ -195,25 +147,63 @@ Result<ConnId> Endpoint::Impl::add_remote(const EndpointMetadata& metadata, Dead
     if (entry == nullptr) entry = std::make_shared<Remote>();
     remote = entry;
   }
-  const MutexLock lock(remote->mutex);
-  const bool known = remote->front != nullptr;
-  const std::optional<ConnId> before = known ? std::optional(remote->front->id) : std::nullopt;
-  const bool same = known && (metadata.instance == 0 || metadata.instance == remote->instance) &&
-                    (remote->users > 0 ? is_alive(remote->front->id) : revive(remote->front));
-  if (!same) {
-    std::optional<ConnId> again;
-    if (known && remote->users > 0) again = remote->front->id;
-    auto front = dial(metadata, deadline, again);
-    if (!front.is_ok()) return front.status();
-    if (known && !again) drop_link(remote->front->id);
-    remote->front = std::move(*front);
-    remote->instance = metadata.instance;
+  {
+    const MutexLock lock(remote->mutex);
+    while (remote->connecting) {
+      if (stop_) return closing("add remote endpoint");
+      if (deadline.expired()) {
+        return Status(Code::kTimeout, "add remote endpoint",
+                      concat("another call has been connecting with ", metadata.host, " until the deadline"));
+      }
+      (void)remote->changed.wait_until(remote->mutex, Deadline::after(kLookAtStop).earlier(deadline).at());
+    }
+    remote->connecting = true;
+    ++remote->users;
   }
-  ++remote->users;
+  const auto front = connection_to(*remote, metadata, deadline);
+  std::optional<ConnId> unused;
+  {
+    const MutexLock lock(remote->mutex);
+    remote->connecting = false;
+    remote->changed.notify_all();
+    if (!front.is_ok() && --remote->users == 0 && remote->front != nullptr) unused = remote->front->id;
+  }
+  // Its last user has removed it meanwhile.
+  if (unused) retire(*unused, true);
+  if (!front.is_ok()) return front.status();
   const MutexLock table(remotes_mutex_);
-  if (before && *before != remote->front->id) remote_of_.erase(*before);
-  remote_of_[remote->front->id] = remote;
-  return remote->front->id;
+  remote_of_[(*front)->id] = remote;
+  return (*front)->id;
+}
+
+// The connection there is, or a new one. Only the one caller that is connecting is here.
+Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::connection_to(Remote& remote, const EndpointMetadata& metadata,
+                                                                             Deadline deadline) {
+  std::shared_ptr<Front> before;
+  uint64_t instance = 0;
+  bool used = false;
+  {
+    const MutexLock lock(remote.mutex);
+    before = remote.front;
+    instance = remote.instance;
+    used = remote.users > 1;
+  }
+  const bool same = before != nullptr && (metadata.instance == 0 || metadata.instance == instance) &&
+                    (used ? is_alive(before->id) : revive(before));
+  if (same) return before;
+  std::optional<ConnId> again;
+  if (before != nullptr && used) again = before->id;
+  auto front = dial(metadata, deadline, again);
+  if (!front.is_ok()) return front.status();
+  if (before != nullptr && !again) {
+    drop_link(before->id);
+    const MutexLock table(remotes_mutex_);
+    remote_of_.erase(before->id);
+  }
+  const MutexLock lock(remote.mutex);
+  remote.front = *front;
+  remote.instance = metadata.instance;
+  return front;
 }
 
 // An idle connection is used again. @return false: it has ended

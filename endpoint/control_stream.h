@@ -71,6 +71,9 @@ class ControlStream {
   /// Breaks the stream; only the first reason counts. The peer reads its end; the socket stays open as long as the stream.
   void fail(Status reason);
 
+  /// Lets go of the socket of a broken stream.
+  void close() { socket_.reset(); }
+
   /// Looks whether the peer's host still answers (endpoint/host_signs.h) and frees memory. Call it a few times a second. Fails
   /// the stream with kPeerGone after `silence`, which must be more than 3 s because an idle host is asked once a second. A peer
   /// whose process does not read is not dead: its host answers.

@@ -1,5 +1,6 @@
 #include "tcpx/endpoint.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <exception>
@@ -10,13 +11,17 @@
 namespace tcpx {
 namespace {
 
+// An operation ends at its deadline, or soon after; who waits for one waits so much longer.
+constexpr Endpoint::Milliseconds kWaitBeyondDeadline{30'000};
+
 Deadline deadline_of(const Endpoint::Impl& impl, std::optional<Endpoint::Milliseconds> timeout) {
   return Deadline::after(timeout.value_or(impl.timeout()));
 }
 
 // Nothing is thrown on purpose; what is thrown all the same (no memory) ends here.
 template <class Body>
-auto guarded(const char* operation, Body body) -> decltype(body()) {
+auto guarded(const char* operation, Endpoint::Impl& impl, Body body) -> decltype(body()) {
+  const Endpoint::Impl::Call call(impl);
   try {
     return body();
   } catch (const std::exception& error) {
@@ -85,13 +90,14 @@ Result<ConnId> Endpoint::connect(const std::string& ip, int remote_gpu_idx, int 
                                  std::optional<Milliseconds> timeout) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("connect", [&] { return (*impl)->connect(ip, remote_gpu_idx, remote_port, deadline_of(**impl, timeout)); });
+  return guarded("connect", **impl,
+                 [&] { return (*impl)->connect(ip, remote_gpu_idx, remote_port, deadline_of(**impl, timeout)); });
 }
 
 Result<Endpoint::Accepted> Endpoint::accept(std::optional<Milliseconds> timeout) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("accept", [&] { return (*impl)->accept(deadline_of(**impl, timeout)); });
+  return guarded("accept", **impl, [&] { return (*impl)->accept(deadline_of(**impl, timeout)); });
 }
 
 std::vector<uint8_t> Endpoint::get_metadata() const {
@@ -107,7 +113,7 @@ Result<Endpoint::PeerAddress> Endpoint::read_metadata(std::span<const uint8_t> m
 Result<ConnId> Endpoint::add_remote_endpoint(std::span<const uint8_t> metadata, std::optional<Milliseconds> timeout) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("add remote endpoint", [&]() -> Result<ConnId> {
+  return guarded("add remote endpoint", **impl, [&]() -> Result<ConnId> {
     const auto decoded = decode_metadata(metadata);
     if (!decoded.is_ok()) return decoded.status();
     return (*impl)->add_remote(*decoded, deadline_of(**impl, timeout));
@@ -117,46 +123,50 @@ Result<ConnId> Endpoint::add_remote_endpoint(std::span<const uint8_t> metadata, 
 Status Endpoint::remove_connection(ConnId conn) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("remove connection", [&] { return (*impl)->remove(conn); });
+  return guarded("remove connection", **impl, [&] { return (*impl)->remove(conn); });
 }
 
 Status Endpoint::start_accepting() {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("start accepting", [&] { return (*impl)->start_accepting(); });
+  return guarded("start accepting", **impl, [&] { return (*impl)->start_accepting(); });
 }
 
 Result<MemoryId> Endpoint::register_memory(const void* data, size_t bytes, std::optional<MemoryType> type) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("register memory", [&] { return (*impl)->register_memory(data, bytes, type); });
+  return guarded("register memory", **impl, [&] { return (*impl)->register_memory(data, bytes, type); });
 }
 
 Status Endpoint::deregister(MemoryId memory) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("deregister memory", [&] { return (*impl)->deregister(memory); });
+  return guarded("deregister memory", **impl, [&] { return (*impl)->deregister(memory); });
 }
 
 Result<RemoteSlot> Endpoint::advertise(ConnId conn, const LocalRange& range) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("advertise", [&] { return (*impl)->advertise(conn, range); });
+  return guarded("advertise", **impl, [&] { return (*impl)->advertise(conn, range); });
 }
 
 Result<OperationId> Endpoint::start(int kind, ConnId conn, std::span<const LocalRange> ranges,
                                     std::span<const RemoteRange> remote, const SubmitOptions& options) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("start operation",
+  return guarded("start operation", **impl,
                  [&] { return (*impl)->submit(static_cast<OperationKind>(kind), conn, ranges, remote, options); });
 }
 
 Status Endpoint::perform(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                          const SubmitOptions& options) {
+  const auto impl = this->impl();
+  if (!impl.is_ok()) return impl.status();
+  const Impl::Call call(**impl);
   const auto id = start(kind, conn, ranges, remote, options);
   if (!id.is_ok()) return id.status();
-  return wait(*id, options.timeout ? std::optional(*options.timeout + Milliseconds(30'000)) : std::nullopt);
+  constexpr Milliseconds kMost = Milliseconds::max() - kWaitBeyondDeadline;
+  return wait(*id, options.timeout ? std::optional(std::min(*options.timeout, kMost) + kWaitBeyondDeadline) : std::nullopt);
 }
 
 Status Endpoint::send_slot(ConnId conn, const RemoteSlot& slot, std::optional<Milliseconds> timeout) {
@@ -216,7 +226,7 @@ OperationAnswer Endpoint::poll(OperationId id) {
 Status Endpoint::wait(OperationId id, std::optional<Milliseconds> timeout) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("wait", [&] { return (*impl)->wait(id, timeout); });
+  return guarded("wait", **impl, [&] { return (*impl)->wait(id, timeout); });
 }
 
 Status Endpoint::cancel(OperationId id) {
@@ -237,7 +247,7 @@ Result<void*> Endpoint::completion_event(OperationId id) {
 Status Endpoint::notify(ConnId conn, const NotifyMsg& message) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("notify", [&] { return (*impl)->notify(conn, message); });
+  return guarded("notify", **impl, [&] { return (*impl)->notify(conn, message); });
 }
 
 std::vector<NotifyMsg> Endpoint::get_notifs() {

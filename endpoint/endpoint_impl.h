@@ -19,6 +19,7 @@
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "endpoint/endpoint_parts.h"
+#include "endpoint/entrance.h"
 #include "endpoint/link.h"
 #include "endpoint/metadata.h"
 #include "endpoint/submission_queue.h"
@@ -31,6 +32,18 @@ class Endpoint::Impl {
  public:
   static Result<std::unique_ptr<Impl>> create(EndpointParts parts, const EndpointConfig& config);
   ~Impl();
+
+  /// Held by a thread that is in a call which may wait: the destructor waits for it to leave.
+  class Call {
+   public:
+    explicit Call(Impl& impl) : impl_(impl) { impl_.calls_.fetch_add(1); }
+    ~Call() { impl_.calls_.fetch_sub(1); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    Impl& impl_;
+  };
 
   /// kUnsupported in a process that is not the one that made it.
   Status check_process() const;
@@ -72,10 +85,17 @@ class Endpoint::Impl {
   };
   /// One remote endpoint that `add_remote` knows.
   struct Remote {
-    Mutex mutex;  // held while it is being connected
+    Mutex mutex;
+    CondVar changed;
+    bool connecting TCPX_GUARDED_BY(mutex) = false;  // one caller does, the others wait for it
     std::shared_ptr<Front> front TCPX_GUARDED_BY(mutex);
-    uint64_t users TCPX_GUARDED_BY(mutex) = 0;
+    uint64_t users TCPX_GUARDED_BY(mutex) = 0;  // those that are connecting count
     uint64_t instance TCPX_GUARDED_BY(mutex) = 0;
+  };
+  /// What a connector means to reach.
+  struct Wish {
+    int gpu_idx = -1;       // -1: any
+    uint64_t instance = 0;  // of the endpoint; 0: whichever listens there
   };
   /// What the progress thread works on.
   struct Served {
@@ -85,7 +105,7 @@ class Endpoint::Impl {
     bool readable = false;  // in this turn
     bool stirred = false;   // an operation has come
     bool removed = false;   // goes when it is closed
-    bool unasked = false;   // taken in the background: nobody has its id to remove it
+    bool unasked = false;   // let in in the background: nobody has its id to remove it
     std::optional<TimePoint> idle_since;
   };
   /// The endpoint's GPU, current on this thread for a scope. Without a GPU there is nothing to do.
@@ -121,12 +141,14 @@ class Endpoint::Impl {
 
   // connections.cc
   Result<std::shared_ptr<Front>> find(ConnId conn) const;
-  Result<LinkParts> set_up(BootstrapChannel channel, bool connector, int wanted_gpu_idx, uint64_t wanted_instance,
-                           Deadline deadline);
+  Result<LinkParts> set_up(BootstrapChannel channel, bool connector, const Wish& wish, Deadline deadline,
+                           const std::atomic<bool>* gives_way = nullptr);
   std::shared_ptr<Front> add_link(LinkParts parts, std::optional<ConnId> again = {}, bool unasked = false);
   Result<std::shared_ptr<Front>> dial(const EndpointMetadata& to, Deadline deadline, std::optional<ConnId> again = {});
+  Result<std::shared_ptr<Front>> connection_to(Remote& remote, const EndpointMetadata& metadata, Deadline deadline);
+  Entrance::Parts entrance_parts();
+  std::optional<Accepted> claim(ConnId conn);
   bool is_alive(ConnId conn);
-  void accept_in_background();
   bool revive(const std::shared_ptr<Front>& front);
   void drop_link(ConnId conn);
   bool forget_connection(ConnId conn);
@@ -185,16 +207,15 @@ class Endpoint::Impl {
   std::atomic<uint64_t> asides_{0};         // so far
   std::atomic<bool> stop_{false};           // waits of connections end
   std::atomic<bool> stop_progress_{false};  // so does the thread
+  std::atomic<int> calls_{0};               // that may wait
   std::unique_ptr<BootstrapServer> server_;
+  std::unique_ptr<Entrance> entrance_;
   UniqueFd epoll_, event_;
   FairMutex progress_mutex_;
   std::map<ConnId, Served> links_ TCPX_GUARDED_BY(progress_mutex_);
   uint64_t last_conn_ = 0, last_link_ = 0;
   TimePoint next_look_;
   std::thread thread_;
-  std::thread acceptor_;
-  Mutex accept_mutex_;
-  std::atomic<bool> passive_{false};
 };
 
 }  // namespace tcpx

@@ -345,7 +345,10 @@ void Link::advance_state() {
     fail(Status(Code::kPeerGone, "wait for the peer", "the peer has closed the connection"));
   }
   if (state_ == State::kClosing && ((quiet && local_.empty() && peer_closing_) || now_ >= close_until_)) fail(status_);
-  if (state_ == State::kFailed && quiet && local_.empty() && send_lane_.closed() && recv_lane_.closed()) state_ = State::kClosed;
+  if (state_ == State::kFailed && quiet && local_.empty() && send_lane_.closed() && recv_lane_.closed()) {
+    state_ = State::kClosed;
+    stream_->close();  // the link may be kept for what has arrived
+  }
 }
 
 void Link::forget(MemoryId region) {

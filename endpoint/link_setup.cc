@@ -16,8 +16,6 @@ constexpr const char* kSetUp = "set up link";
 // Of what wire.h says and of what an endpoint takes for granted about its peer.
 constexpr int kEndpointVersion = 1;
 constexpr std::string_view kMustMatch[] = {"endpoint version"};
-// For telling the peer of an error, also when the time for the setup is over.
-constexpr Duration kFarewell = std::chrono::seconds(1);
 
 constexpr std::string_view role_of(bool connector) {
   return connector ? "connect" : "accept";
@@ -99,7 +97,7 @@ Status open_halves(BootstrapChannel& channel, bool connector, const LinkSetup& s
     auto opened = sends ? open_sender(setup.plugin, setup.devices, options, wait, std::move(flow))
                         : open_receiver(setup.plugin, setup.devices, setup.receiver, options, wait, std::move(flow));
     // A peer that gives up closes its comms, which the plugin may tell before the channel does.
-    if (!opened.is_ok()) return peers_reason(channel, opened.status());
+    if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline);
     (sends ? parts.send : parts.recv) = std::move(*opened);
   }
   return Status::ok();
@@ -126,7 +124,11 @@ Result<LinkParts> open_parts(BootstrapChannel& channel, bool connector, const Li
 Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const LinkSetup& setup, Deadline deadline) {
   auto parts = open_parts(channel, connector, setup, deadline);
   if (parts.is_ok()) return parts;
-  return channel.finish(parts.status(), Deadline::after(kFarewell));
+  Status why = parts.status();
+  if (setup.gives_way != nullptr && setup.gives_way->load())
+    why = Status(Code::kExhausted, kSetUp, "others wait to be let in, and this end has been silent: try again");
+  channel.leave(why);
+  return why;
 }
 
 }  // namespace tcpx

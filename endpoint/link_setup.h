@@ -7,6 +7,7 @@
 // the channel is there to tell the peer what went wrong.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,6 +37,9 @@ struct LinkSetup {
   uint32_t max_transfers = 64;    ///< per half
   ChunkBudget* budget = nullptr;  ///< of the sending halves of all links; null: none
   EndpointIdentity identity;
+  /// Set together with the channel's stop flag when another client is to have this one's place; may be null. The peer is then
+  /// told kExhausted, so that it tries again.
+  const std::atomic<bool>* gives_way = nullptr;
 };
 
 /// All of one connection. The stream must outlive the halves, as it does here; do not move another link over this one.
@@ -50,8 +54,8 @@ struct LinkParts {
 };
 
 /// Both ends call it, one with `connector` true. The GPU must be current. A stop flag of the channel ends it early.
-/// @return kMismatch naming what differs; kTimeout; kPeerGone; kProtocol; what the plugin or the peer says. The peer is told, for
-/// which an error may come a second after the deadline.
+/// @return kMismatch naming what differs; kTimeout; kPeerGone; kProtocol; what the plugin or the peer says. The peer is told,
+/// without waiting for it.
 Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const LinkSetup& setup, Deadline deadline);
 
 }  // namespace tcpx

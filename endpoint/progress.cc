@@ -33,6 +33,8 @@ constexpr std::chrono::milliseconds kLookWhenIdle{250};
 constexpr Duration kSpin = std::chrono::milliseconds(1);
 // What the last farewells may take.
 constexpr Duration kEnd = std::chrono::seconds(4);
+// Connections that nobody knows of and that have ended, kept because sends of theirs can still be received.
+constexpr size_t kMaxLeftBehind = 64;
 
 Status check(const EndpointConfig& config) {
   const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "create endpoint", std::move(why)); };
@@ -112,9 +114,11 @@ Status Endpoint::Impl::start() {
                                                     .clock = Clock::steady(),
                                                     .inline_bytes = inline_bytes_});
 
-  auto server = BootstrapServer::create({.port = config_.port, .host = config_.listen_address, .stop = &stop_});
+  auto server = BootstrapServer::create(
+      {.port = config_.port, .host = config_.listen_address, .wait_for_first_frame = true, .stop = &stop_});
   if (!server.is_ok()) return server.status();
   server_ = std::move(*server);
+  entrance_ = std::make_unique<Entrance>(entrance_parts());
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll_ || !event_) return system_error("create endpoint", errno);
@@ -130,24 +134,20 @@ Status Endpoint::Impl::start() {
 Endpoint::Impl::~Impl() {
   stop_ = true;
   wake();
-  if (acceptor_.joinable()) acceptor_.join();
-  {
-    const Aside aside(*this);
-    while (take_submissions()) {
-    }
-    for (auto& [id, served] : links_) {
-      served.link->close();
-      served.removed = true;
-    }
-  }
-  wake();
-  // Without a thread this one drives; with one it helps.
+  if (entrance_ != nullptr) entrance_->stop();
+  // Without a thread this one drives; with one it helps. Calls that other threads are in end with what they wait for.
   for (const Deadline deadline = Deadline::after(kEnd); !deadline.expired();) {
     {
       const Aside aside(*this);
+      while (take_submissions()) {
+      }
+      for (auto& [id, served] : links_) {
+        if (!std::exchange(served.removed, true)) served.link->close();
+      }
       (void)turn();
-      if (links_.empty()) break;
+      if (links_.empty() && calls_ == 0) break;
     }
+    wake();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   stop_progress_ = true;
@@ -311,14 +311,25 @@ void Endpoint::Impl::look_after_links() {
     ++idle;
     if (oldest == nullptr || *served.idle_since < *oldest->idle_since) oldest = &served;
   }
-  if (oldest != nullptr && (idle > config_.max_idle_connections || now - *oldest->idle_since >= config_.idle_time)) {
+  if (oldest != nullptr && (idle > config_.max_idle_connections || now - *oldest->idle_since >= saturated(config_.idle_time))) {
     oldest->removed = true;
     oldest->link->close();
   }
+  const auto is_left_behind = [](const Served& served) {
+    return served.unasked && served.link->closed() && served.link->has_arrivals();
+  };
+  const size_t left_behind = static_cast<size_t>(
+      std::count_if(links_.begin(), links_.end(), [&](const auto& entry) { return is_left_behind(entry.second); }));
+  size_t too_many = left_behind > kMaxLeftBehind ? left_behind - kMaxLeftBehind : 0;
+  // The oldest first: ids grow.
   for (auto served = links_.begin(); served != links_.end();) {
     if (!served->second.link->reads()) watch(served->second, false);
     const Link& link = *served->second.link;
-    const bool unasked = served->second.unasked && !link.has_arrivals();
+    bool unasked = served->second.unasked && !link.has_arrivals();
+    if (too_many > 0 && is_left_behind(served->second)) {
+      unasked = true;
+      --too_many;
+    }
     const bool gone = (served->second.removed || served->second.idle_since || unasked) && link.closed();
     if (gone && unasked) forget_connection(served->first);
     served = gone ? links_.erase(served) : std::next(served);

@@ -87,7 +87,7 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
   operation.conn = conn;
   operation.link = (*front)->link;
   operation.submitted_at = Clock::steady().now();
-  operation.deadline = operation.submitted_at + options.timeout.value_or(timeout_);
+  operation.deadline = later(operation.submitted_at, saturated(options.timeout.value_or(timeout_)));
   if (Status status = fill(operation, ranges, remote, options); !status.is_ok()) {
     operations_.abandon(operation);
     return status;
@@ -136,7 +136,8 @@ Status Endpoint::Impl::fill(Operation& operation, std::span<const LocalRange> ra
 }
 
 Status Endpoint::Impl::wait(OperationId id, std::optional<Milliseconds> timeout) {
-  const Deadline deadline = Deadline::after(timeout.value_or(timeout_ + kWaitBeyondDeadline));
+  const Deadline deadline =
+      timeout ? Deadline::after(*timeout) : Deadline(later(Deadline::after(timeout_).at(), kWaitBeyondDeadline));
   Backoff backoff(cores_);
   for (;;) {
     const bool ended = config_.progress_thread

@@ -9,9 +9,7 @@
 
 #include "perf/pattern.h"
 #include "tests/support/endpoint_fixture.h"
-#include "tests/support/expect_log.h"
 #include "tests/support/wait_until.h"
-#include "transfer/bootstrap.h"
 
 namespace tcpx {
 namespace {
@@ -125,29 +123,6 @@ TEST_P(EndpointConnections, ShortWaitsForAClientLetItIn) {
   ASSERT_TRUE(let_in) << accepted.status().to_string();
   ASSERT_TRUE(conn.is_ok()) << conn.status().to_string();
   expect_moves(a_, *conn, b_, accepted->conn);
-}
-
-// Each may take longer than the caller would wait, so a call takes in one of them at most.
-TEST_P(EndpointConnections, ACallOfAcceptEndsWithAClientThatIsNotLetIn) {
-  testing::allow_log("a connection was not made");
-  b_ = make();
-  const uint16_t port = Endpoint::read_metadata(b_->get_metadata()).value().port;
-  constexpr size_t kClients = 3;
-  std::vector<std::future<bool>> gone;
-  for (size_t i = 0; i < kClients; ++i) {
-    gone.push_back(std::async(std::launch::async, [port] {
-      return bootstrap_connect("127.0.0.1", port, Deadline::after(testing::kTestDeadline)).is_ok();  // and hangs up
-    }));
-  }
-  size_t calls = 0;
-  const bool all = testing::wait_until([&] {
-    const auto accepted = b_->accept(milliseconds(0));
-    EXPECT_EQ(accepted.status().code(), Code::kTimeout) << accepted.status().to_string();
-    if (accepted.status().to_string().find("the last client: ") != std::string::npos) ++calls;
-    return calls >= kClients;
-  });
-  EXPECT_TRUE(all) << calls << " calls for " << kClients << " clients";
-  for (auto& client : gone) EXPECT_TRUE(client.get());
 }
 
 TEST_P(EndpointConnections, MetadataLeadsToOneSharedConnection) {

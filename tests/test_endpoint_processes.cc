@@ -260,6 +260,8 @@ TEST_F(EndpointProcesses, AnAcceptOutlivesAClient) {
       accepted = endpoint_->accept(std::chrono::seconds(1));
     const auto connected = connecting.get();
     ASSERT_TRUE(connected.is_ok()) << connected.status().to_string();
+    // The one that died may have been let in before; the other one then is there for the next call.
+    if (auto next = endpoint_->accept(std::chrono::milliseconds(200)); next.is_ok()) accepted = std::move(next);
     ASSERT_TRUE(accepted.is_ok()) << accepted.status().to_string();
     EXPECT_TRUE(moves(*other, *connected, *endpoint_, accepted->conn, kShort));
   }

@@ -207,7 +207,10 @@ bool Connection::progress() {
   }
   for (size_t i = 0; i < paths_.size(); ++i) advanced |= progress_path(i);
   check_stall(advanced);
-  if (!status_.is_ok() && pending_ > 0 && all_closed()) fail_pending();
+  if (!status_.is_ok() && all_closed()) {
+    if (pending_ > 0) fail_pending();
+    links_.link_is_down = nullptr;  // which may hold a descriptor
+  }
   return advanced;
 }
 

@@ -165,7 +165,7 @@ class TCPX_CLASS_API Endpoint {
   /// Compatible form. A constructor cannot return a Status: when something is wrong every later call reports it (and `status`).
   Endpoint(uint32_t local_gpu_idx, uint32_t num_cpus);
   explicit Endpoint(const EndpointConfig& config);
-  /// Fails what is pending, tells the peers, and returns when nothing touches the application's memory any more.
+  /// Fails what is pending, ends calls that wait, tells the peers, and returns when nothing touches the application's memory.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
@@ -189,8 +189,8 @@ class TCPX_CLASS_API Endpoint {
   };
   /// A new connection to a listening endpoint. @return kPeerGone, kTimeout, kMismatch (settings that must be equal), kUnsupported
   Result<ConnId> connect(const std::string& ip, int remote_gpu_idx, int remote_port, std::optional<Milliseconds> timeout = {});
-  /// Waits for the next connection that somebody else makes. A client that comes in time is let in, which has a limit of its own
-  /// of 10 s, so a client that hangs may keep the caller for so much longer. @return kTimeout; kInvalidArgument after start_passive_accept
+  /// Waits for the next good connection that somebody else makes. Clients that fail are logged; one that is still coming in at
+  /// the end is there for the next call. @return kTimeout; kCancelled: it is closing; kInvalidArgument after start_accepting
   Result<Accepted> accept(std::optional<Milliseconds> timeout = {});
   /// What another endpoint needs to reach this one.
   std::vector<uint8_t> get_metadata() const;

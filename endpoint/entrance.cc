@@ -1,0 +1,178 @@
+#include "endpoint/entrance.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/own_thread.h"
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+// What one connection may take to be set up.
+constexpr Duration kSetUpTime = std::chrono::seconds(10);
+// Connections that are set up at once.
+constexpr size_t kMostSetUps = 32;
+// What each of them may take of the descriptors that the process may have.
+constexpr size_t kDescriptorsOfOne = 32;
+// Who has been silent for so long may have to make room. Some plugins make a connection wait for nearly as long.
+constexpr Duration kSilence = std::chrono::seconds(1);
+// So many at a time: they take a moment to go.
+constexpr size_t kGoAtOnce = 8;
+constexpr Duration kLookForClients = std::chrono::milliseconds(100);
+constexpr Duration kLookForRoom = std::chrono::milliseconds(20);
+// A wait without a deadline would be one that nothing ends if a wake-up were lost.
+constexpr Duration kLookForCallers = std::chrono::seconds(1);
+
+size_t most_set_ups() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kMostSetUps;
+  return std::clamp<size_t>(limit.rlim_cur / kDescriptorsOfOne, 1, kMostSetUps);
+}
+
+}  // namespace
+
+Status Entrance::start() {
+  if (thread_.joinable()) return Status::ok();
+  auto thread = start_thread("tcpx-accept", [this] { run(); });
+  if (!thread.is_ok()) return thread.status();
+  thread_ = std::move(*thread);
+  return Status::ok();
+}
+
+Result<ConnId> Entrance::accept(Deadline deadline) {
+  const auto refuse = [](Code code, const char* why) { return Status(code, "accept", why); };
+  const MutexLock lock(mutex_);
+  TCPX_RETURN_IF_ERROR(stopped_ ? Status::ok() : start());
+  ++callers_;
+  wanted_ = true;
+  changed_.notify_all();
+  Result<ConnId> answer = refuse(Code::kTimeout, "nobody has connected until the deadline");
+  while (!stopped_ && !admits_ && ready_.empty() && !deadline.expired()) (void)changed_.wait_until(mutex_, deadline.at());
+  if (stopped_) {
+    answer = refuse(Code::kCancelled, "the endpoint is closing");
+  } else if (admits_) {
+    answer = refuse(Code::kInvalidArgument, "connections are taken in the background since start_passive_accept");
+  } else if (!ready_.empty()) {
+    answer = ready_.front();
+    ready_.pop_front();
+    wanted_ = callers_ > 1;
+  }
+  --callers_;
+  return answer;
+}
+
+Status Entrance::admit_from_now_on() {
+  const MutexLock lock(mutex_);
+  if (admits_ || stopped_) return Status::ok();
+  TCPX_RETURN_IF_ERROR(start());
+  admits_ = true;
+  ready_.clear();
+  changed_.notify_all();
+  return Status::ok();
+}
+
+void Entrance::stop() {
+  {
+    const MutexLock lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Entrance::run() {
+  for (;;) {
+    reap(false);
+    {
+      const MutexLock lock(mutex_);
+      if (stopped_) break;
+      if (!wanted()) {
+        (void)changed_.wait_until(mutex_, Deadline::after(kLookForCallers).at());
+        continue;
+      }
+    }
+    auto channel = parts_.server.accept(Deadline::after(kLookForClients));
+    if (channel.is_ok()) {
+      place(std::move(*channel));
+    } else if (channel.status().code() != Code::kTimeout) {
+      log(LogLevel::kWarning, "cannot take connections: ", channel.status().to_string());
+      std::this_thread::sleep_for(kLookForClients);
+    }
+  }
+  for (SetUp& setup : running_) setup.watch.stop = true;
+  reap(true);
+}
+
+// Finds a place for a client that has spoken.
+void Entrance::place(BootstrapChannel channel) {
+  for (const size_t most = most_set_ups();;) {
+    reap(false);
+    if (running_.size() < most) break;
+    make_room();
+    const MutexLock lock(mutex_);
+    if (stopped_) return;
+    (void)changed_.wait_until(mutex_, Deadline::after(kLookForRoom).at());
+  }
+  SetUp& setup = running_.emplace_back();
+  channel.watch_with(setup.watch);
+  auto shared = std::make_shared<BootstrapChannel>(std::move(channel));  // a std::function wants to copy what it holds
+  auto thread = start_thread("tcpx-set-up", [this, &setup, shared] {
+    finish(setup, parts_.set_up(std::move(*shared), Deadline::after(kSetUpTime), setup.gives_way));
+  });
+  if (thread.is_ok()) {
+    setup.thread = std::move(*thread);
+    return;
+  }
+  log(LogLevel::kWarning, "a connection was not made: ", thread.status().to_string());
+  shared->leave(Status(Code::kExhausted, "set up link", "no thread for one more client: try again"));
+  running_.pop_back();
+}
+
+void Entrance::finish(SetUp& setup, Result<LinkParts> parts) {
+  std::optional<ConnId> conn;
+  if (parts.is_ok()) conn = parts_.admit(std::move(*parts));
+  const MutexLock lock(mutex_);
+  if (conn && !admits_) ready_.push_back(*conn);
+  if (!conn && !stopped_) log(LogLevel::kWarning, "a connection was not made: ", parts.status().to_string());
+  setup.done = true;
+  changed_.notify_all();
+}
+
+void Entrance::reap(bool all) {
+  for (auto setup = running_.begin(); setup != running_.end();) {
+    if (!all && !setup->done) {
+      ++setup;
+      continue;
+    }
+    setup->thread.join();
+    setup = running_.erase(setup);
+  }
+}
+
+// Those that have been silent longest give their places up, which are free when they have seen the flag.
+void Entrance::make_room() {
+  std::vector<std::pair<TimePoint, SetUp*>> silent;
+  size_t going = 0;
+  const TimePoint now = Clock::steady().now();
+  for (SetUp& setup : running_) {
+    if (setup.gives_way) {
+      ++going;
+    } else if (const TimePoint heard_at = setup.watch.heard_at; now - heard_at >= kSilence) {
+      silent.emplace_back(heard_at, &setup);
+    }
+  }
+  std::sort(silent.begin(), silent.end());
+  for (size_t i = 0; i < silent.size() && going < kGoAtOnce; ++i, ++going) {
+    silent[i].second->gives_way = true;
+    silent[i].second->watch.stop = true;
+  }
+}
+
+}  // namespace tcpx
