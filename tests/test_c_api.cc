@@ -110,6 +110,18 @@ TEST(CApiBeforeLoadDeathTest, FailedLoadIsToldAsTheCountAndLeavesNoPlugin) {
   EXPECT_EXIT(call(), ::testing::ExitedWithCode(0), "");
 }
 
+TEST_F(CApi, A2_CudaMemoryIsRegisteredInTheWholePagesThatItLiesIn) {
+  ASSERT_NO_FATAL_FAILURE(connect());
+  alignas(4096) static unsigned char pages[3 * 4096];
+  void* out = nullptr;
+  ASSERT_EQ(tcpx_reg_mr(send_, pages + 4095, 2, TCPX_PTR_CUDA, &out), 0);
+  EXPECT_EQ(control_.reg_mr_data, pages);
+  EXPECT_EQ(control_.reg_mr_bytes, 8192u);
+  ASSERT_EQ(tcpx_reg_mr(send_, pages + 4095, 2, TCPX_PTR_HOST, &out), 0);
+  EXPECT_EQ(control_.reg_mr_data, pages + 4095) << "host memory as it is";
+  EXPECT_EQ(control_.reg_mr_bytes, 2u);
+}
+
 TEST_F(CApi, LoadingThePluginInUseAgainIsFine) {
   EXPECT_EQ(tcpx_load_plugin(nullptr), 0);
   EXPECT_EQ(tcpx_load_plugin(""), 0);

@@ -152,8 +152,9 @@ int accept(void* listen_comm, void** comm, NetDeviceHandle** recv_device_handle)
 }
 
 template <class Size>
-int reg_mr(void*, void*, Size size, int, void** mhandle) {
+int reg_mr(void*, void* data, Size size, int, void** mhandle) {
   ++fake_control.reg_mr_calls;
+  fake_control.reg_mr_data = data;
   fake_control.reg_mr_bytes = static_cast<size_t>(size);
   if (fake_control.result != 0) return fake_control.result;
   *mhandle = &memory_handle;

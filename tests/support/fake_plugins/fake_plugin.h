@@ -29,6 +29,7 @@ struct FakeControl {
   int tests = 0;
   int reg_mr_calls = 0;
   size_t reg_mr_bytes = 0;
+  void* reg_mr_data = nullptr;
   int irecv_n = 0;
   int consumed_n = 0;
   int iflush_calls = 0;
