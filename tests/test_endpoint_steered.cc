@@ -7,6 +7,7 @@
 
 #include "endpoint/lane.h"
 #include "perf/pattern.h"
+#include "tests/support/counting_memory_ops.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/faulty_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
@@ -130,6 +131,32 @@ TEST_F(EndpointSteered, A2_WhatIsRefusedAsItIsGoesThroughStaging) {
   }
   EXPECT_GE(faulty_->refusals(), 2u);
   EXPECT_LE(faulty_->refusals(), 6u) << "a lane asks for a region once";
+}
+
+/// A driver that gives no dma-buf of anything.
+class NoExports final : public CountingMemoryOps {
+ public:
+  using CountingMemoryOps::CountingMemoryOps;
+  Status check_export(int, const Pages& pages) override {
+    EXPECT_TRUE(reinterpret_cast<uintptr_t>(pages.begin) % kPageBytes == 0 && pages.bytes % kPageBytes == 0);
+    ++asked;
+    return Status(Code::kUnsupported, "export GPU memory", "refused by the test");
+  }
+  std::atomic<int> asked = 0;
+};
+
+// The plugin would not notice, and take another descriptor for that of the memory.
+TEST_F(EndpointSteered, A2_WhatTheDriverDoesNotExportNeverReachesThePlugin) {
+  const auto below = make_host_memory_ops();
+  const auto memory = std::make_shared<NoExports>(*below);
+  memory_ = memory;
+  ASSERT_NO_FATAL_FAILURE(start({.refuses = [](const void*, size_t bytes, MemoryType) { return bytes != kStagingBytes; }}));
+  for (const Verb verb : kVerbs) expect_moves(verb, 2 * kMiB + 3, 5, 7, MemoryType::kCuda, MemoryType::kCuda);
+  EXPECT_EQ(memory->asked, 6);
+  EXPECT_EQ(faulty_->refusals(), 0u) << "the plugin has been given staging buffers alone";
+  a_.reset();
+  b_.reset();
+  memory_.reset();
 }
 
 TEST_F(EndpointSteered, A2_ARefusalFailsItsOperationAtBothEndsAndNoOther) {

@@ -10,7 +10,7 @@
 
 namespace tcpx::testing {
 
-class CountingMemoryOps final : public MemoryOps {
+class CountingMemoryOps : public MemoryOps {
  public:
   /// `memory` must outlive this; this must outlive all that is made through it.
   explicit CountingMemoryOps(MemoryOps& memory) : memory_(memory) {}

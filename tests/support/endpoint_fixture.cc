@@ -114,7 +114,7 @@ Side EndpointTest::make(EndpointConfig config) {
   EndpointParts parts;
   // The fake's pool is host memory everywhere.
   const bool fake = setup_.plugin == PluginKind::kFake;
-  parts.memory = fake ? make_host_memory_ops() : make_machine_memory_ops();
+  parts.memory = memory_ != nullptr ? memory_ : fake ? make_host_memory_ops() : make_machine_memory_ops();
   parts.plugin = plugin_;
   parts.unpacker = make_unpacker(fake ? UnpackKind::kHost : UnpackKind::kAuto, 0, *parts.memory).value();
   parts.lane = parts.memory->make_copy_lane(0).value();

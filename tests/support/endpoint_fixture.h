@@ -103,6 +103,7 @@ class EndpointTest : public ::testing::Test {
 
   EndpointSetup setup_;
   std::shared_ptr<NetPlugin> plugin_;  // of all endpoints of the test
+  std::shared_ptr<MemoryOps> memory_;  // the same; null: the machine's
   Side a_, b_;
 };
 
