@@ -168,7 +168,9 @@ TEST_F(EndpointSetUp, B1_ClientsThatLeaveAMessageAndGoCostNoDescriptors) {
   const DescriptorLimit limit(256);
   const size_t before = descriptor_count();
   int come = 0;
-  for (; come < 100 && descriptor_count() < before + 100; ++come) come_and_go();
+  // Each has some while it is there and until it has been seen to leave.
+  const auto few = [&] { return descriptor_count() < before + 100; };
+  for (; come < 100 && wait_until(few); ++come) come_and_go();
   EXPECT_EQ(come, 100) << "cost " << descriptor_count() - before << " descriptors";
   EXPECT_TRUE(wait_until([&] { return descriptor_count() <= before; })) << descriptor_count() << ", were " << before;
   // What they left behind is there, but not of all the clients that ever came.
