@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "endpoint/endpoint_impl.h"
@@ -24,6 +25,8 @@ auto guarded(const char* operation, Endpoint::Impl& impl, Body body) -> decltype
   const Endpoint::Impl::Call call(impl);
   try {
     return body();
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kExhausted, operation, "out of memory");
   } catch (const std::exception& error) {
     return Status(Code::kInternal, operation, error.what());
   }
@@ -39,6 +42,16 @@ Status move_slot(Endpoint& endpoint, RemoteSlot& slot, Transfer transfer) {
   if (status.is_ok()) slot = *memory;
   if (!endpoint.deregister(*id).is_ok()) (void)memory.release();  // an operation that does not end may still write there
   return status;
+}
+
+// The same for calls that have no status.
+template <class Answer, class Body>
+Answer guarded_or(Answer otherwise, Body body) {
+  try {
+    return body();
+  } catch (const std::exception&) {
+    return otherwise;
+  }
 }
 
 }  // namespace
@@ -232,7 +245,7 @@ Status Endpoint::wait(OperationId id, std::optional<Milliseconds> timeout) {
 Status Endpoint::cancel(OperationId id) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return (*impl)->cancel(id);
+  return guarded("cancel", [&] { return (*impl)->cancel(id); });
 }
 
 Result<void*> Endpoint::completion_event(OperationId id) {
@@ -259,22 +272,24 @@ std::vector<NotifyMsg> Endpoint::get_notifs() {
 std::vector<NotifyMsg> Endpoint::wait_notifs(std::optional<Milliseconds> timeout) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return {};
-  return (*impl)->wait_notifs(deadline_of(**impl, timeout));
+  const Impl::Call call(**impl);
+  return guarded_or(std::vector<NotifyMsg>(), [&] { return (*impl)->wait_notifs(deadline_of(**impl, timeout)); });
 }
 
 bool Endpoint::progress() {
   const auto impl = this->impl();
-  return impl.is_ok() && (*impl)->progress();
+  return impl.is_ok() && guarded_or(false, [&] { return (*impl)->progress(); });
 }
 
 EndpointStats Endpoint::stats() const {
   const auto impl = this->impl();
-  return impl.is_ok() ? (*impl)->stats() : EndpointStats{};
+  return impl.is_ok() ? guarded_or(EndpointStats{}, [&] { return (*impl)->stats(); }) : EndpointStats{};
 }
 
 std::string Endpoint::flight_record() const {
   const auto impl = this->impl();
-  return impl.is_ok() ? (*impl)->flight_record() : impl.status().to_string();
+  if (!impl.is_ok()) return impl.status().to_string();
+  return guarded_or(std::string(), [&] { return (*impl)->flight_record(); });
 }
 
 }  // namespace tcpx

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <new>
 #include <shared_mutex>
 #include <string>
 #include <thread>
@@ -157,6 +158,8 @@ class Endpoint::Impl {
   // transfers.cc
   Status fill(Operation& operation, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
               const SubmitOptions& options);
+  Result<std::optional<Region>> remove_region(MemoryId id, Deadline deadline);
+  bool end_links_that_serve(MemoryId region);
   Status forget(const std::optional<Region>& region);
   Status why_ended(ConnId conn);
   static Status check_notify(const NotifyMsg& message);
@@ -165,6 +168,16 @@ class Endpoint::Impl {
   // progress.cc
   void run();
   bool turn() TCPX_REQUIRES(progress_mutex_);
+  bool try_turn() TCPX_REQUIRES(progress_mutex_);
+  /// Want of memory ends the link that it shows in, and neither the others nor the process.
+  template <class Body>
+  static void attend(Link& link, Body body) {
+    try {
+      body();
+    } catch (const std::bad_alloc&) {
+      link.fail_without_memory();
+    }
+  }
   bool take_submissions() TCPX_REQUIRES(progress_mutex_);
   void take_events() TCPX_REQUIRES(progress_mutex_);
   void look_after_links() TCPX_REQUIRES(progress_mutex_);

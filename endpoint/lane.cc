@@ -111,16 +111,18 @@ bool Lane::cut_packed(Job& job) {
               .first_range = job.next_range,
               .first_offset = job.next_offset,
               .bytes = std::min<uint64_t>(kPieceBytes, job.bytes - job.cut_bytes)};
+  pieces_.push_back(piece);  // first: a copy that has begun must be waited for
   if (sends_) {
     const TraceRange trace("submit gather", piece.bytes);
     segments_of(piece, true);
     const auto ticket = piece.staging->copier->submit(segments_);
     if (!ticket.is_ok()) {
+      pieces_.pop_back();
       if (ticket.status().code() != Code::kExhausted) connection_->cancel(ticket.status());
       return false;
     }
-    piece.ticket = *ticket;
-    piece.state = PieceState::kGathering;
+    pieces_.back().ticket = *ticket;
+    pieces_.back().state = PieceState::kGathering;
   }
   (*staging)->free.pop_back();
   uint64_t left = piece.bytes;
@@ -136,7 +138,6 @@ bool Lane::cut_packed(Job& job) {
   job.cut_bytes += piece.bytes;
   job.cut_whole = job.cut_bytes == job.bytes;
   ++job.open_pieces;
-  pieces_.push_back(piece);
   return true;
 }
 
@@ -368,6 +369,11 @@ const RegisteredMemory* Lane::registered(const Region& region) {
     if (memory.is_ok()) known->second = *memory;
   }
   return known->second ? &*known->second : nullptr;
+}
+
+bool Lane::serves(MemoryId region) const {
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [region](const auto& job) { return job->operation == nullptr && uses(job->held, region); });
 }
 
 void Lane::forget(MemoryId region) {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/segment_copier.h"
+#include "endpoint/link_rules.h"
 #include "endpoint/operation.h"
 #include "endpoint/staging_pool.h"
 #include "endpoint/wire.h"
@@ -47,6 +48,7 @@ struct Job {
   Packing packing = Packing::kWhole;
   uint64_t bytes = 0;
   std::unique_ptr<NotifyMsg> notify;  ///< delivered here at the good end
+  Charge charge;                      ///< when the peer started it: given back at the end
   Status status;                      ///< of an ended job
 
   std::vector<HeldRange>& ranges() { return operation != nullptr ? operation->ranges : held; }
@@ -97,6 +99,8 @@ class Lane {
   size_t jobs() const { return jobs_.size(); }
   /// Nothing is left of a lane that has failed: neither network nor GPU touches any memory.
   bool closed() const { return idle() && connection_->in_flight() == 0; }
+  /// A job of the peer's uses it.
+  bool serves(MemoryId region) const;
   /// Region will not be used again: its registrations are given back.
   void forget(MemoryId region);
   const Connection& connection() const { return *connection_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -33,17 +34,25 @@ Link::Link(const LinkShared& shared, ConnId id, LinkParts parts, std::string pat
       path_(std::move(path)),
       stream_(std::move(parts.stream)),
       send_lane_(std::move(parts.send), shared.lanes),
-      recv_lane_(std::move(parts.recv), shared.lanes),
-      window_left_{kInlineWindowBytes, kInlineWindowBytes} {
+      recv_lane_(std::move(parts.recv), shared.lanes) {
   now_ = shared_.clock.now();
   next_deadline_ = TimePoint::max();
   next_alive_look_ = now_ + kLookAliveEvery;
 }
 
 Link::~Link() {
-  fail(Status(Code::kCancelled, "close connection", "closed by this end"));
+  try {
+    fail(Status(Code::kCancelled, "close connection", "closed by this end"));
+  } catch (const std::bad_alloc&) {
+    fail_without_memory();
+  }
   // What is left waits for the GPU alone.
-  while (!closed() || !copies_.empty()) (void)progress(false);
+  while (!closed() || !copies_.empty()) {
+    try {
+      (void)progress(false);
+    } catch (const std::bad_alloc&) {  // what this frees is enough in the end
+    }
+  }
   // Receives that came after the end, for what had come whole before, and whose memory still waits for the GPU.
   while (!local_.empty()) finish(local_.begin()->second, status_);
 }
@@ -75,6 +84,7 @@ const char* Link::name_of(Phase phase) {
 bool Link::progress(bool readable) {
   now_ = shared_.clock.now();
   bool advanced = false;
+  if (state_ == State::kFailed && !all_ended_) end_all();
   if (readable && state_ <= State::kClosing) advanced |= stream_->receive(*this);
   if (state_ <= State::kClosing) {
     if (now_ >= next_alive_look_) {
@@ -140,16 +150,10 @@ bool Link::progress_waiting() {
       const bool open = there && window_open(found->second);
       if (there && !open && !waits_too_long(found->second)) break;
       waits.pop_front();
-      if (open) begin_inline(found->second);
-      if (there && !open) offer(found->second, ControlType::kSend);
+      if (open) pass(found->second);
+      if (there && !open) enter(found->second, Window::kSendOffers);
       advanced = true;
     }
-  }
-  while (!offer_waits_.empty() && stream_->backlog() < kMuchBacklog) {
-    const auto found = local_.find(offer_waits_.front());
-    offer_waits_.pop_front();
-    if (found != local_.end() && found->second.phase == Phase::kWindow) start(found->second);
-    advanced = true;
   }
   advanced |= send_notifications();
   return advanced;
@@ -184,9 +188,9 @@ bool Link::progress_copies() {
     if (!local.has_copy && !begin_copy(local)) break;
     const auto done = shared_.copies.is_done(local.copy);
     if (done.is_ok() && !*done) break;
+    end_copy(local, done.is_ok() ? Status::ok() : done.status());
     copies_.pop_front();
     advanced = true;
-    end_copy(local, done.is_ok() ? Status::ok() : done.status());
   }
   for (const uint64_t id : copies_) {
     Local& local = local_.find(id)->second;
@@ -276,6 +280,7 @@ void Link::finish(Local& local, Status status) {
   } else {
     ++stats_.operations_failed;
   }
+  give_back(local.held);
   local_.erase(static_cast<uint64_t>(operation.id));
   shared_.operations.finish(operation, std::move(status));
 }
@@ -309,33 +314,42 @@ void Link::fail(Status reason) {
   if (state_ == State::kOpen) status_ = std::move(reason);
   state_ = State::kFailed;
   face_->ended = true;
+  stats_.alive = false;
   log(expected ? LogLevel::kInfo : LogLevel::kWarning, "connection ", static_cast<uint64_t>(id_), " to ", peer_name_,
       " has ended: ", status_.to_string());
+  end_all();
+}
+
+void Link::fail_without_memory() noexcept {
+  try {
+    // Short enough to need no memory themselves. A frame may be half written: nothing leaves any more.
+    stream_->fail(Status(Code::kExhausted, "allocate", "out of memory"));
+    fail(stream_->status());
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+// Again when memory was wanting.
+void Link::end_all() {
   if (stream_->status().is_ok()) (void)flush();
   stream_->fail(status_);
-  stats_.alive = false;
   send_lane_.fail(status_);
   recv_lane_.fail(status_);
-  std::vector<uint64_t> numbers;
-  for (const auto& [number, local] : local_) {
-    if (local.phase != Phase::kMoving && local.phase != Phase::kReadOut && local.phase != Phase::kWriteIn)
-      numbers.push_back(number);
-  }
-  for (const uint64_t number : numbers) {
-    Local& local = local_.find(number)->second;
-    finish(local, status_);
+  for (auto next = local_.begin(); next != local_.end();) {
+    Local& local = next++->second;
+    if (local.phase != Phase::kMoving && local.phase != Phase::kReadOut && local.phase != Phase::kWriteIn) finish(local, status_);
   }
   receives_.clear();
   gpu_waits_.clear();
   for (auto& waits : window_waits_) waits.clear();
-  offer_waits_.clear();
   leaving_.clear();
   notify_waits_.clear();
   serving_.clear();
   given_up_.clear();
+  cancelled_.clear();
   // What has come whole can still be received.
   std::erase_if(arrivals_, [](const auto& entry) { return !entry.second.with_data; });
-  arrived_ranges_ = 0;  // what has come whole has none
+  all_ended_ = true;
 }
 
 void Link::advance_state() {
@@ -349,6 +363,14 @@ void Link::advance_state() {
     state_ = State::kClosed;
     stream_->close();  // the link may be kept for what has arrived
   }
+}
+
+bool Link::serves(MemoryId region) const {
+  return send_lane_.serves(region) || recv_lane_.serves(region) ||
+         std::any_of(serving_.begin(), serving_.end(),
+                     [region](const auto& entry) { return uses(entry.second->held, region); }) ||
+         std::any_of(remote_copies_.begin(), remote_copies_.end(),
+                     [region](const auto& copy) { return uses(copy.ranges, region); });
 }
 
 void Link::forget(MemoryId region) {

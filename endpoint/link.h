@@ -5,7 +5,7 @@
 //
 //   kGpu       its memory waits for the application's GPU work
 //   kReadOut   a short message is being copied from the GPU
-//   kWindow    a short message waits until the peer has taken in more
+//   kWindow    it waits until the peer holds less of what it was told
 //   kLeaving   a short send is in the control stream's buffer, and not yet with the kernel
 //   kPosted    receive: no send has come to it
 //   kOffered   the peer has been told and has not answered
@@ -27,7 +27,6 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -35,9 +34,11 @@
 #include "endpoint/control_stream.h"
 #include "endpoint/inline_copies.h"
 #include "endpoint/lane.h"
+#include "endpoint/link_rules.h"
 #include "endpoint/link_setup.h"
 #include "endpoint/notify_inbox.h"
 #include "endpoint/operation.h"
+#include "endpoint/sequence_set.h"
 
 namespace tcpx {
 
@@ -109,6 +110,8 @@ class Link final : private ControlSink {
   void close();
   /// Ends it at once.
   void fail(Status reason);
+  /// The same when any other call has thrown std::bad_alloc. What this needs memory for is left to `progress`.
+  void fail_without_memory() noexcept;
   /// True when nothing touches any memory any more, and nothing is left to say.
   bool closed() const { return state_ == State::kClosed; }
   /// Sends of the peer wait for a receive.
@@ -116,6 +119,8 @@ class Link final : private ControlSink {
   /// Ok while the link is of use; else why it is not.
   const Status& status() const { return status_; }
 
+  /// Something that the peer has started uses the region.
+  bool serves(MemoryId region) const;
   /// Lets the lanes forget a region that nobody uses any more.
   void forget(MemoryId region);
   ConnectionStats stats() const;
@@ -130,6 +135,8 @@ class Link final : private ControlSink {
     Operation* operation = nullptr;
     TraceRange trace;
     Phase phase = Phase::kGpu;
+    Charge charge;            // kWindow, kReadOut: what it takes there
+    Packing packing = Packing::kWhole;  // of a send or write that is offered
     TimePoint waits_since{};  // kWindow
     InlineCopies::Copy copy;  // kReadOut, kWriteIn
     bool has_copy = false;
@@ -138,6 +145,7 @@ class Link final : private ControlSink {
     TimePoint grace{};                  // until when its early end may take
     std::vector<std::byte> data;        // kWriteIn that waits for a slot
     std::unique_ptr<NotifyMsg> notify;  // receive: came with the send
+    Charge held;                        // receive: by the notification
     Status answer;
   };
   /// A send of the peer that no receive has met.
@@ -146,10 +154,10 @@ class Link final : private ControlSink {
     uint64_t bytes = 0;
     Packing packing = Packing::kWhole;
     bool with_data = false;
-    bool cancelled = false;  // by its sender
     std::vector<uint64_t> lengths;
     std::vector<std::byte> data;
     std::unique_ptr<NotifyMsg> notify;
+    Charge charge;
   };
   /// A short copy for an operation of the peer.
   struct RemoteCopy {
@@ -159,14 +167,9 @@ class Link final : private ControlSink {
     std::vector<std::byte> data;  // write: until a slot is free
     InlineCopies::Copy copy;
     bool started = false;
-    uint64_t window_bytes = 0;  // to give back
+    Charge charge;
     std::unique_ptr<NotifyMsg> notify;
   };
-  /// Of inline payload on its way: sends apart from the rest, because they may wait for a receive.
-  enum class Window : uint8_t { kSends, kRest };
-  static Window window_of(const Operation& operation) {
-    return operation.kind == OperationKind::kSend ? Window::kSends : Window::kRest;
-  }
 
   // link.cc
   bool progress_lanes();
@@ -179,19 +182,20 @@ class Link final : private ControlSink {
   void look_at_deadlines();
   void note_deadline(TimePoint at);
   void finish(Local& local, Status status);
+  void end_all();
 
   // link_operations.cc: what this end starts
   void start(Local& local);
   void start_send(Local& local);
   void start_write(Local& local);
   void start_read(Local& local);
-  void offer(Local& local, ControlType type);
-  void write_offer(const Operation& operation, ControlType type, Packing packing);
-  uint64_t& window_left(const Local& local);
-  std::deque<uint64_t>& waits_of(const Local& local);
-  bool window_open(const Local& local);
+  void enter(Local& local, Window window);
+  Charge charge_for(const Local& local, Window window) const;
+  bool is_late(const Local& local) const;
+  bool window_open(const Local& local) const;
   bool waits_too_long(const Local& local) const;
-  void begin_inline(Local& local);
+  void pass(Local& local);
+  void write_offer(const Local& local);
   void send_inline(Local& local);
   void match(Local& local, Arrival arrival);
   void take_data(Local& local, std::span<const std::byte> data);
@@ -204,7 +208,8 @@ class Link final : private ControlSink {
   void end_early(Local& local, Status why);
   void give_up_receive(uint64_t sequence);
   Arrival take_arrival(std::unordered_map<uint64_t, Arrival>::iterator arrived);
-  void refuse_arrival(const Arrival& arrival);
+  static Status given_up_by_receiver();
+  void refuse_arrival(const Arrival& arrival, const Status& why);
   void end_moved(std::unique_ptr<Job> job, bool received);
   void gather(const std::vector<HeldRange>& ranges);
   static void scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> data);
@@ -224,15 +229,15 @@ class Link final : private ControlSink {
   Status on_credit(const ControlHeader& header);
   Status on_notify(const ControlHeader& header, std::span<const std::byte> payload);
   Status look_up(const OperationPayload& payload, std::vector<HeldRange>& ranges);
-  bool serves_much() const;
   void answer(uint64_t number, const Status& status);
-  Status count_inline(const ControlHeader& header, Window window, uint64_t bytes);
-  void give_back(Window window, uint64_t bytes);
+  Status count(const ControlHeader& header, const Charge& charge);
+  void give_back(const Charge& charge);
+  void keep_notify(Local& local, std::unique_ptr<NotifyMsg> notify, const Charge& charge);
   void send_read_data(uint64_t number, std::span<const std::byte> data);
   void queue(RemoteCopy copy);
   bool begin(RemoteCopy& copy);
   bool step(RemoteCopy& copy);
-  void deliver(std::unique_ptr<NotifyMsg> message, uint64_t number, bool answers, uint64_t window_bytes);
+  void deliver(std::unique_ptr<NotifyMsg> message, uint64_t number, bool answers, const Charge& charge);
 
   LinkShared shared_;
   const ConnId id_;
@@ -244,33 +249,34 @@ class Link final : private ControlSink {
   State state_ = State::kOpen;
   Status status_;
   bool peer_closing_ = false, said_bye_ = false;
+  bool all_ended_ = false;  // kFailed: what fail does to operations, lanes and stream is done
   TimePoint close_until_;
 
   std::unordered_map<uint64_t, Local> local_;                   // by operation
   std::unordered_map<uint64_t, uint64_t> receives_;             // kPosted, by sequence
   std::unordered_map<uint64_t, Arrival> arrivals_;              // by sequence
-  size_t arrived_ranges_ = 0;                                   // lengths that `arrivals_` hold
-  std::unordered_set<uint64_t> given_up_;                       // sequences of receives that ended before a send came
+  SequenceSet cancelled_;                                       // sequences of sends that the peer has given up
+  SequenceSet given_up_;                                        // sequences of receives that ended before a send came
   std::unordered_map<uint64_t, std::unique_ptr<Job>> serving_;  // reads of the peer that wait for its "go"
   std::deque<RemoteCopy> remote_copies_;
-  std::vector<uint64_t> gpu_waits_;                   // kGpu
-  std::deque<uint64_t> copies_;                       // kReadOut and kWriteIn, in order of their tickets
-  std::array<std::deque<uint64_t>, 2> window_waits_;  // kWindow, of each window
-  std::deque<uint64_t> offer_waits_;                  // kWindow, too: the peer reads slowly
-  std::vector<uint64_t> leaving_;                     // kLeaving
+  std::vector<uint64_t> gpu_waits_;                          // kGpu
+  std::deque<uint64_t> copies_;                              // kReadOut and kWriteIn, in order of their tickets
+  std::array<std::deque<uint64_t>, kWindows> window_waits_;  // kWindow, of each window
+  std::vector<uint64_t> leaving_;                            // kLeaving
   std::deque<std::unique_ptr<Notification>> notify_waits_;
   /// Delivered here as soon as the inbox has room.
   struct HeldNotify {
     std::unique_ptr<NotifyMsg> message;
     uint64_t number = 0;
     bool answers = false;
-    uint64_t window_bytes = 0;
+    Charge charge;
   };
   std::deque<HeldNotify> held_;
-  uint64_t window_left_[2];
-  uint64_t taken_[2] = {0, 0};  // of the peer's, and not told that there is room again
-  uint64_t owed_[2] = {0, 0};   // part of it that there is room for
-  OperationPayload decoded_;    // reused
+  uint64_t next_announced_ = 0;  // behind the last sequence of a send that the peer has been told
+  std::array<uint64_t, kWindows> window_left_{kInlineWindowBytes, kInlineWindowBytes, kOfferWindowBytes, kOfferWindowBytes};
+  std::array<uint64_t, kWindows> taken_{};  // of the peer's, and not told that there is room again
+  std::array<uint64_t, kWindows> owed_{};   // part of it that there is room for
+  OperationPayload decoded_;                // reused
   std::vector<std::byte> scratch_;
 
   TimePoint now_, next_deadline_, next_alive_look_, flushed_at_;

@@ -19,6 +19,12 @@ std::unique_ptr<NotifyMsg> notify_of(const OperationPayload& payload, ConnId con
   return std::make_unique<NotifyMsg>(NotifyMsg{payload.notify_name, payload.notify_text, conn});
 }
 
+// What the sender of a frame took of its window for it.
+Charge charge_of(const OperationPayload& payload, Window window, uint64_t data_bytes) {
+  return {window, window_cost(window, data_bytes, payload.lengths.size(), payload.ranges.size(),
+                              payload.notify_name.size() + payload.notify_text.size())};
+}
+
 }  // namespace
 
 Status Link::on_frame(const ControlHeader& header, std::span<const std::byte> payload) {
@@ -60,18 +66,19 @@ Status Link::on_send(const ControlHeader& header, std::span<const std::byte> pay
   const uint64_t sequence = header.value;
   const bool with_data = header.type == static_cast<uint8_t>(ControlType::kSendData);
   if (!with_data && header.bytes == 0) return unexpected(header, "a send of nothing that is not inline");
-  if (with_data) TCPX_RETURN_IF_ERROR(count_inline(header, Window::kSends, window_cost(header.bytes)));
-  if (arrivals_.contains(sequence)) return unexpected(header, concat("send ", sequence, " has come before"));
-  if (arrivals_.size() >= kMaxArrivals || arrived_ranges_ >= kMaxArrivedRanges)
-    return Status(Code::kExhausted, "read \"send\"", concat(arrivals_.size(), " sends wait for a receive"));
+  const Charge charge = charge_of(decoded_, with_data ? Window::kSends : Window::kSendOffers, with_data ? header.bytes : 0);
+  TCPX_RETURN_IF_ERROR(count(header, charge));
+  if (arrivals_.contains(sequence) || cancelled_.contains(sequence))
+    return unexpected(header, concat("send ", sequence, " has come before"));
   Arrival arrival{.number = header.operation,
                   .bytes = header.bytes,
                   .packing = static_cast<Packing>(header.packing),
                   .with_data = with_data,
                   .lengths = decoded_.lengths,
-                  .notify = notify_of(decoded_, id_)};
-  if (given_up_.erase(sequence) > 0) {
-    refuse_arrival(arrival);
+                  .notify = notify_of(decoded_, id_),
+                  .charge = charge};
+  if (given_up_.erase(sequence)) {
+    refuse_arrival(arrival, given_up_by_receiver());
     return Status::ok();
   }
   const auto posted = receives_.find(sequence);
@@ -79,8 +86,7 @@ Status Link::on_send(const ControlHeader& header, std::span<const std::byte> pay
   if (local != nullptr && local->phase == Phase::kPosted && arrival.with_data && arrival.bytes == local->operation->bytes) {
     // The common short message: straight from the stream's buffer.
     receives_.erase(posted);
-    local->notify = std::move(arrival.notify);
-    give_back(Window::kSends, window_cost(arrival.bytes));
+    keep_notify(*local, std::move(arrival.notify), charge);
     ++stats_.inline_received;
     take_data(*local, decoded_.data);
     return Status::ok();
@@ -89,7 +95,6 @@ Status Link::on_send(const ControlHeader& header, std::span<const std::byte> pay
   if (local != nullptr && local->phase == Phase::kPosted) {
     match(*local, std::move(arrival));
   } else {
-    arrived_ranges_ += arrival.lengths.size();
     arrivals_.emplace(sequence, std::move(arrival));
   }
   return Status::ok();
@@ -107,19 +112,14 @@ Status Link::look_up(const OperationPayload& payload, std::vector<HeldRange>& ra
   return Status::ok();
 }
 
-bool Link::serves_much() const {
-  return serving_.size() + remote_copies_.size() + held_.size() + recv_lane_.jobs() + send_lane_.jobs() >= kMaxServed;
-}
-
 Status Link::on_write(const ControlHeader& header, std::span<const std::byte> payload) {
-  if (serves_much()) return unexpected(header, "more than any endpoint has under way");
   TCPX_RETURN_IF_ERROR(decode_operation_payload(header, payload, decoded_));
   const bool with_data = header.type == static_cast<uint8_t>(ControlType::kWriteData);
-  const uint64_t cost = with_data ? window_cost(header.bytes) : 0;
-  TCPX_RETURN_IF_ERROR(count_inline(header, Window::kRest, cost));
+  const Charge charge = charge_of(decoded_, with_data ? Window::kRest : Window::kRestOffers, with_data ? header.bytes : 0);
+  TCPX_RETURN_IF_ERROR(count(header, charge));
   std::vector<HeldRange> ranges;
   if (Status refused = look_up(decoded_, ranges); !refused.is_ok()) {
-    give_back(Window::kRest, cost);
+    give_back(charge);
     answer(header.operation, refused);
     return Status::ok();
   }
@@ -129,6 +129,7 @@ Status Link::on_write(const ControlHeader& header, std::span<const std::byte> pa
     if (packing == Packing::kWhole && ranges.size() > 1) packing = Packing::kPacked;
     const auto prepared = recv_lane_.prepare(ranges, packing);
     if (!prepared.is_ok()) {
+      give_back(charge);
       answer(header.operation, prepared.status());
       return Status::ok();
     }
@@ -138,6 +139,7 @@ Status Link::on_write(const ControlHeader& header, std::span<const std::byte> pa
     job->bytes = header.bytes;
     job->packing = *prepared;
     job->notify = notify_of(decoded_, id_);
+    job->charge = charge;
     recv_lane_.push(std::move(job));
     say_go(header.operation, false, *prepared);
     return Status::ok();
@@ -145,29 +147,33 @@ Status Link::on_write(const ControlHeader& header, std::span<const std::byte> pa
   ++stats_.inline_received;
   if (!on_gpu(ranges)) {
     scatter(ranges, decoded_.data);
-    deliver(notify_of(decoded_, id_), header.operation, true, cost);
+    deliver(notify_of(decoded_, id_), header.operation, true, charge);
     return Status::ok();
   }
   RemoteCopy copy{.kind = RemoteCopy::Kind::kWrite, .number = header.operation, .ranges = std::move(ranges)};
   copy.data.assign(decoded_.data.begin(), decoded_.data.end());
-  copy.window_bytes = cost;
+  copy.charge = charge;
   copy.notify = notify_of(decoded_, id_);
   queue(std::move(copy));
   return Status::ok();
 }
 
 Status Link::on_read(const ControlHeader& header, std::span<const std::byte> payload) {
-  if (serves_much()) return unexpected(header, "more than any endpoint has under way");
   TCPX_RETURN_IF_ERROR(decode_operation_payload(header, payload, decoded_));
+  const bool is_short = header.bytes <= shared_.inline_bytes;
+  const Charge charge = charge_of(decoded_, Window::kRestOffers, is_short ? header.bytes : 0);
+  TCPX_RETURN_IF_ERROR(count(header, charge));
   if (serving_.contains(header.operation)) return unexpected(header, "asked for before");
   std::vector<HeldRange> ranges;
   if (Status refused = look_up(decoded_, ranges); !refused.is_ok()) {
+    give_back(charge);
     answer(header.operation, refused);
     return Status::ok();
   }
-  if (header.bytes > 0 && header.bytes > shared_.inline_bytes) {
+  if (!is_short) {
     const auto prepared = send_lane_.prepare(ranges, preferred_packing(ranges, header.bytes));
     if (!prepared.is_ok()) {
+      give_back(charge);
       answer(header.operation, prepared.status());
       return Status::ok();
     }
@@ -175,6 +181,7 @@ Status Link::on_read(const ControlHeader& header, std::span<const std::byte> pay
     job->number = header.operation;
     job->held = std::move(ranges);
     job->bytes = header.bytes;
+    job->charge = charge;
     serving_.emplace(header.operation, std::move(job));
     stream_->send(make_header(ControlType::kReady, header.operation, 0, 0, *prepared));
     return Status::ok();
@@ -182,9 +189,12 @@ Status Link::on_read(const ControlHeader& header, std::span<const std::byte> pay
   if (!on_gpu(ranges)) {
     gather(ranges);
     send_read_data(header.operation, scratch_);
+    give_back(charge);
     return Status::ok();
   }
-  queue({.kind = RemoteCopy::Kind::kRead, .number = header.operation, .ranges = std::move(ranges)});
+  RemoteCopy copy{.kind = RemoteCopy::Kind::kRead, .number = header.operation, .ranges = std::move(ranges)};
+  copy.charge = charge;
+  queue(std::move(copy));
   return Status::ok();
 }
 
@@ -222,8 +232,9 @@ bool Link::step(RemoteCopy& copy) {
     fail(done.status());
   } else if (copy.kind == RemoteCopy::Kind::kRead) {
     if (state_ <= State::kClosing) send_read_data(copy.number, shared_.copies.bytes_of(copy.copy));
+    give_back(copy.charge);
   } else {
-    deliver(std::move(copy.notify), copy.number, true, copy.window_bytes);
+    deliver(std::move(copy.notify), copy.number, true, copy.charge);
   }
   shared_.copies.release(copy.copy);
   return true;
@@ -283,14 +294,15 @@ Status Link::on_go(const ControlHeader& header) {
     if (local.phase != Phase::kOffered || (kind != OperationKind::kSend && kind != OperationKind::kWrite))
       return unexpected(header, "it was not offered");
     if (is_whole && local.operation->ranges.size() != 1) return unexpected(header, kNoWhole);
-    local.phase = Phase::kMoving;  // from here on only the lane ends it
     job = std::make_unique<Job>();
     job->operation = local.operation;
     job->number = header.operation;
     job->bytes = local.operation->bytes;
   }
   job->packing = packing;
+  const bool mine = job->operation != nullptr;
   send_lane_.push(std::move(job));
+  if (mine) local_.find(header.operation)->second.phase = Phase::kMoving;  // from here on only the lane ends it
   return Status::ok();
 }
 
@@ -313,22 +325,27 @@ Status Link::on_done(const ControlHeader& header, std::span<const std::byte> pay
 // Of a read that waits for its "go", or of a send. A send that has been matched goes on: "go" is on its way to the sender, which
 // waits for that. One that was never offered leaves its place empty.
 Status Link::on_cancel(const ControlHeader& header) {
-  if (serving_.erase(header.operation) > 0) return Status::ok();
+  if (const auto served = serving_.find(header.operation); served != serving_.end()) {
+    give_back(served->second->charge);
+    serving_.erase(served);
+    return Status::ok();
+  }
   const uint64_t sequence = header.value;
   const auto arrived = arrivals_.find(sequence);
   if (header.bytes != 0) {
     if (arrived == arrivals_.end()) return Status::ok();
     if (arrived->second.number != header.operation || arrived->second.with_data) return unexpected(header, "no such send");
-    arrived->second.cancelled = true;
+    give_back(take_arrival(arrived).charge);
+    cancelled_.insert(sequence);
     answer(header.operation, Status(Code::kCancelled, "send", "given up by the sender"));
     return Status::ok();
   }
-  if (arrived != arrivals_.end()) return unexpected(header, "the send has come before");
-  if (arrivals_.size() >= kMaxArrivals) return unexpected(header, "too many sends wait for a receive");
-  if (given_up_.erase(sequence) > 0) return Status::ok();
+  if (arrived != arrivals_.end() || cancelled_.contains(sequence)) return unexpected(header, "the send has come before");
+  if (given_up_.erase(sequence)) return Status::ok();
   const auto posted = receives_.find(sequence);
   if (posted == receives_.end()) {
-    arrivals_.emplace(sequence, Arrival{.number = header.operation, .cancelled = true});
+    if (cancelled_.intervals() >= kMaxGivenUpSends) return unexpected(header, "too many sends are given up here and there");
+    cancelled_.insert(sequence);
     return Status::ok();
   }
   Local& local = local_.find(posted->second)->second;
@@ -338,7 +355,8 @@ Status Link::on_cancel(const ControlHeader& header) {
 }
 
 Status Link::on_credit(const ControlHeader& header) {
-  if (header.operation > 1 || header.bytes > kInlineWindowBytes - window_left_[header.operation])
+  if (header.operation >= kWindows ||
+      header.bytes > bytes_of(static_cast<Window>(header.operation)) - window_left_[header.operation])
     return unexpected(header, concat("credit of ", header.bytes, " bytes that are not owed"));
   window_left_[header.operation] += header.bytes;
   return Status::ok();
@@ -348,9 +366,9 @@ Status Link::on_notify(const ControlHeader& header, std::span<const std::byte> p
   auto message = std::make_unique<NotifyMsg>();
   TCPX_RETURN_IF_ERROR(decode_notify(payload, message->name, message->msg));
   message->conn = id_;
-  const uint64_t cost = window_cost(message->name.size() + message->msg.size());
-  TCPX_RETURN_IF_ERROR(count_inline(header, Window::kRest, cost));
-  deliver(std::move(message), 0, false, cost);
+  const Charge charge{Window::kRest, window_cost(message->name.size() + message->msg.size())};
+  TCPX_RETURN_IF_ERROR(count(header, charge));
+  deliver(std::move(message), 0, false, charge);
   return Status::ok();
 }
 
@@ -361,30 +379,30 @@ void Link::answer(uint64_t number, const Status& status) {
   stream_->send(header, encode_status(status));
 }
 
-// What waits here for the application is memory that only the window bounds.
-Status Link::count_inline(const ControlHeader& header, Window window, uint64_t bytes) {
-  uint64_t& taken = taken_[static_cast<size_t>(window)];
-  if (bytes > kInlineWindowBytes - taken) return unexpected(header, "more inline than the window lets through");
-  taken += bytes;
+// What is held here for the peer is memory that only the window bounds.
+Status Link::count(const ControlHeader& header, const Charge& charge) {
+  uint64_t& taken = taken_[static_cast<size_t>(charge.window)];
+  if (charge.bytes > bytes_of(charge.window) - taken) return unexpected(header, "more than the window lets through");
+  taken += charge.bytes;
   return Status::ok();
 }
 
 // In few frames: a quarter of the window is told at once.
-void Link::give_back(Window window, uint64_t bytes) {
-  const auto index = static_cast<size_t>(window);
-  owed_[index] += bytes;
-  if (owed_[index] < kInlineWindowBytes / 4 || state_ > State::kClosing) return;
+void Link::give_back(const Charge& charge) {
+  const auto index = static_cast<size_t>(charge.window);
+  owed_[index] += charge.bytes;
+  if (owed_[index] < bytes_of(charge.window) / 4 || state_ > State::kClosing) return;
   taken_[index] -= owed_[index];
   stream_->send(make_header(ControlType::kCredit, index, 0, std::exchange(owed_[index], 0)));
 }
 
 // A notification, and with it what it holds back: the answer to a write, the room of an inline message.
-void Link::deliver(std::unique_ptr<NotifyMsg> message, uint64_t number, bool answers, uint64_t window_bytes) {
+void Link::deliver(std::unique_ptr<NotifyMsg> message, uint64_t number, bool answers, const Charge& charge) {
   if (message != nullptr && (!held_.empty() || !shared_.inbox.push(*message))) {
-    held_.push_back({std::move(message), number, answers, window_bytes});
+    held_.push_back({std::move(message), number, answers, charge});
     return;
   }
-  if (window_bytes > 0) give_back(Window::kRest, window_bytes);
+  give_back(charge);
   if (answers) answer(number, Status::ok());
 }
 
@@ -394,7 +412,7 @@ bool Link::deliver_held() {
     HeldNotify held = std::move(held_.front());
     held_.pop_front();
     advanced = true;
-    deliver(nullptr, held.number, held.answers, held.window_bytes);
+    deliver(nullptr, held.number, held.answers, held.charge);
   }
   return advanced;
 }

@@ -1,6 +1,7 @@
 // The part of a Link that knows what this end has started.
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/text.h"
@@ -25,12 +26,18 @@ bool Link::on_gpu(const std::vector<HeldRange>& ranges) {
 void Link::submit(Operation& operation) {
   now_ = shared_.clock.now();
   const auto number = static_cast<uint64_t>(operation.id);
-  Local& local = local_[number];
+  try {
+    local_.try_emplace(number);
+  } catch (const std::bad_alloc&) {
+    return shared_.operations.finish(operation, Status(Code::kExhausted, "allocate", "out of memory"));
+  }
+  Local& local = local_.find(number)->second;
   local.operation = &operation;
   local.trace = TraceRange(tcpx::name_of(operation.kind).data(), operation.bytes);
   if (operation.kind == OperationKind::kRecv) {
     // A connection that has ended still has what came whole before.
-    if (state_ >= State::kClosing && !arrivals_.contains(operation.sequence)) return finish(local, status_);
+    const bool has_come = arrivals_.contains(operation.sequence) || cancelled_.contains(operation.sequence);
+    if (state_ >= State::kClosing && !has_come) return finish(local, status_);
     receives_[operation.sequence] = number;
   } else if (state_ >= State::kClosing) {
     return finish(local, status_);
@@ -46,60 +53,99 @@ void Link::notify(std::unique_ptr<Notification> notification) {
 
 void Link::start(Local& local) {
   Operation& operation = *local.operation;
+  const bool is_short = operation.bytes <= shared_.inline_bytes;
   switch (operation.kind) {
     case OperationKind::kRecv: {
       local.phase = Phase::kPosted;
+      if (cancelled_.erase(operation.sequence)) {
+        receives_.erase(operation.sequence);
+        return finish(local, Status(Code::kCancelled, "receive", "the sender has given its send up"));
+      }
       const auto arrived = arrivals_.find(operation.sequence);
       if (arrived == arrivals_.end()) return;
       return match(local, take_arrival(arrived));
     }
     case OperationKind::kRead:
-      return offer(local, ControlType::kRead);
+      return enter(local, Window::kRestOffers);
     case OperationKind::kSend:
+      return enter(local, is_short ? Window::kSends : Window::kSendOffers);
     case OperationKind::kWrite:
-      break;
+      return enter(local, is_short ? Window::kRest : Window::kRestOffers);
   }
-  if (operation.bytes > shared_.inline_bytes)
-    return offer(local, operation.kind == OperationKind::kSend ? ControlType::kSend : ControlType::kWrite);
+}
+
+// In order, but for a send whose place is before one that has been announced: the peer may post the receives in order, and then
+// nothing would give room before that one.
+void Link::enter(Local& local, Window window) {
+  const Operation& operation = *local.operation;
   local.phase = Phase::kWindow;
-  if (waits_of(local).empty() && window_open(local)) return begin_inline(local);
-  waits_of(local).push_back(static_cast<uint64_t>(operation.id));
+  if (is_for_offers(window) && operation.kind != OperationKind::kRead) {
+    const auto prepared = send_lane_.prepare(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
+    if (!prepared.is_ok()) return end_early(local, prepared.status());
+    local.packing = *prepared;
+  }
+  local.charge = charge_for(local, window);
   local.waits_since = now_;
+  auto& waits = window_waits_[static_cast<size_t>(window)];
+  const bool first = waits.empty() || is_late(local);
+  if (first && window_open(local)) return pass(local);
+  const auto number = static_cast<uint64_t>(operation.id);
+  waits.insert(first ? waits.begin() : waits.end(), number);
+}
+
+// As the peer counts what it hears.
+Charge Link::charge_for(const Local& local, Window window) const {
+  const Operation& operation = *local.operation;
+  const bool reads = operation.kind == OperationKind::kRead;
+  const bool in_frame = reads ? operation.bytes <= peer_.inline_bytes : !is_for_offers(window);
+  const bool by_range = window == Window::kSendOffers && local.packing == Packing::kRanges;
+  const size_t notify_bytes = operation.notify == nullptr ? 0 : operation.notify->name.size() + operation.notify->msg.size();
+  return {window, window_cost(window, in_frame ? operation.bytes : 0, by_range ? operation.ranges.size() : 0,
+                              operation.remote.size(), notify_bytes)};
+}
+
+bool Link::is_late(const Local& local) const {
+  return local.charge.window == Window::kSendOffers && local.operation->sequence < next_announced_;
+}
+
+bool Link::window_open(const Local& local) const {
+  const auto [window, bytes] = local.charge;
+  if (is_for_offers(window) && stream_->backlog() >= kMuchBacklog) return false;
+  const uint64_t kept = window == Window::kSendOffers && !is_late(local) ? kLateSendBytes : 0;
+  const uint64_t left = window_left_[static_cast<size_t>(window)];
+  return left >= kept && left - kept >= bytes;
 }
 
 // Sends of several threads may stand here in another order than their receives will be posted in. So whoever waits for long is
-// offered like a long message, which needs no part of the window; the rest wait, because that is faster.
+// offered like a long message, for which there is a larger window; the rest wait, because that is faster.
 bool Link::waits_too_long(const Local& local) const {
-  return local.operation->kind == OperationKind::kSend && local.operation->bytes > 0 &&
-         now_ - local.waits_since >= kWindowPatience;
+  return local.charge.window == Window::kSends && local.operation->bytes > 0 && now_ - local.waits_since >= kWindowPatience;
 }
 
-void Link::offer(Local& local, ControlType type) {
-  if (stream_->backlog() >= kMuchBacklog) {
-    local.phase = Phase::kWindow;
-    offer_waits_.push_back(static_cast<uint64_t>(local.operation->id));
-    return;
-  }
+// Takes its part of the window before memory is read. Else those behind it could take all of it meanwhile, which only the peer
+// gives back, and the peer may wait for this one; and what was read would keep a slot that other connections need.
+void Link::pass(Local& local) {
   const Operation& operation = *local.operation;
-  Packing packing = Packing::kWhole;
-  if (type != ControlType::kRead) {
-    const auto prepared = send_lane_.prepare(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
-    if (!prepared.is_ok()) {
-      local.phase = Phase::kWindow;
-      return end_early(local, prepared.status());
-    }
-    packing = *prepared;
+  window_left_[static_cast<size_t>(local.charge.window)] -= local.charge.bytes;
+  if (operation.kind == OperationKind::kSend) next_announced_ = std::max(next_announced_, operation.sequence + 1);
+  if (is_for_offers(local.charge.window)) {
+    local.phase = Phase::kOffered;
+    return write_offer(local);
   }
-  local.phase = Phase::kOffered;
-  write_offer(operation, type, packing);
+  if (on_gpu(operation.ranges)) return queue_copy(local, Phase::kReadOut);
+  send_inline(local);
 }
 
 // What travels in front of a transfer that goes through the pipeline, or asks for one.
-void Link::write_offer(const Operation& operation, ControlType type, Packing packing) {
+void Link::write_offer(const Local& local) {
+  const Operation& operation = *local.operation;
+  const ControlType type = operation.kind == OperationKind::kSend    ? ControlType::kSend
+                           : operation.kind == OperationKind::kWrite ? ControlType::kWrite
+                                                                     : ControlType::kRead;
   const ControlHeader header =
-      make_header(type, static_cast<uint64_t>(operation.id), operation.sequence, operation.bytes, packing);
+      make_header(type, static_cast<uint64_t>(operation.id), operation.sequence, operation.bytes, local.packing);
   OperationPayload payload;
-  if (type == ControlType::kSend && packing == Packing::kRanges) payload.lengths = lengths_of(operation.ranges);
+  if (type == ControlType::kSend && local.packing == Packing::kRanges) payload.lengths = lengths_of(operation.ranges);
   payload.ranges = operation.remote;
   put_notify(operation, payload);
   append_operation_payload(stream_->begin_frame(header), payload);
@@ -111,26 +157,6 @@ void Link::put_notify(const Operation& operation, OperationPayload& payload) {
   payload.has_notify = true;
   payload.notify_name = operation.notify->name;
   payload.notify_text = operation.notify->msg;
-}
-
-uint64_t& Link::window_left(const Local& local) {
-  return window_left_[static_cast<size_t>(window_of(*local.operation))];
-}
-
-std::deque<uint64_t>& Link::waits_of(const Local& local) {
-  return window_waits_[static_cast<size_t>(window_of(*local.operation))];
-}
-
-bool Link::window_open(const Local& local) {
-  return window_left(local) >= window_cost(local.operation->bytes);
-}
-
-// Takes its part of the window before memory is read. Else those behind it could take all of it meanwhile, which only the peer
-// gives back, and the peer may wait for this one; and what was read would keep a slot that other connections need.
-void Link::begin_inline(Local& local) {
-  window_left(local) -= window_cost(local.operation->bytes);
-  if (on_gpu(local.operation->ranges)) return queue_copy(local, Phase::kReadOut);
-  send_inline(local);
 }
 
 void Link::send_inline(Local& local) {
@@ -172,9 +198,9 @@ void Link::scatter(const std::vector<HeldRange>& ranges, std::span<const std::by
 }
 
 void Link::queue_copy(Local& local, Phase phase) {
-  local.phase = phase;
   const bool others_wait = !copies_.empty() && !local_.find(copies_.back())->second.has_copy;
   copies_.push_back(static_cast<uint64_t>(local.operation->id));
+  local.phase = phase;
   if (!others_wait) (void)begin_copy(local);
 }
 
@@ -194,10 +220,10 @@ bool Link::begin_copy(Local& local) {
 void Link::end_copy(Local& local, Status status) {
   if (local.phase == Phase::kWriteIn || !status.is_ok() || !local.ending.is_ok() || state_ >= State::kFailed) {
     if (std::exchange(local.has_copy, false)) shared_.copies.release(local.copy);
-    if (local.phase == Phase::kReadOut) window_left(local) += window_cost(local.operation->bytes);
+    if (local.phase == Phase::kReadOut) window_left_[static_cast<size_t>(local.charge.window)] += local.charge.bytes;
     if (local.phase == Phase::kReadOut && local.operation->kind == OperationKind::kSend) tell_cancelled(*local.operation, false);
     if (status.is_ok() && local.phase == Phase::kReadOut) status = status_;
-    if (status.is_ok() && local.ending.is_ok()) deliver(std::move(local.notify), 0, false, 0);
+    if (status.is_ok() && local.ending.is_ok()) deliver(std::move(local.notify), 0, false, std::exchange(local.held, {}));
     return finish(local, std::move(status));
   }
   send_inline(local);
@@ -207,20 +233,14 @@ void Link::end_copy(Local& local, Status status) {
 void Link::match(Local& local, Arrival arrival) {
   Operation& operation = *local.operation;
   receives_.erase(operation.sequence);
-  if (arrival.cancelled) return finish(local, Status(Code::kCancelled, "receive", "the sender has given its send up"));
   if (arrival.bytes != operation.bytes) {
     Status mismatch(Code::kMismatch, "receive",
                     concat("the sender sends ", arrival.bytes, " bytes, ", operation.bytes, " were posted"));
-    if (arrival.with_data) {
-      give_back(Window::kSends, window_cost(arrival.bytes));
-    } else {
-      answer(arrival.number, mismatch);
-    }
+    refuse_arrival(arrival, mismatch);
     return finish(local, std::move(mismatch));
   }
-  local.notify = std::move(arrival.notify);
   if (arrival.with_data) {
-    give_back(Window::kSends, window_cost(arrival.bytes));
+    keep_notify(local, std::move(arrival.notify), arrival.charge);
     ++stats_.inline_received;
     return take_data(local, arrival.data);
   }
@@ -229,9 +249,10 @@ void Link::match(Local& local, Arrival arrival) {
   if (packing == Packing::kRanges && lengths_of(operation.ranges) != arrival.lengths) packing = Packing::kPacked;
   const auto prepared = recv_lane_.prepare(operation.ranges, packing);
   if (!prepared.is_ok()) {
-    answer(arrival.number, prepared.status());
+    refuse_arrival(arrival, prepared.status());
     return finish(local, prepared.status());
   }
+  keep_notify(local, std::move(arrival.notify), arrival.charge);
   push_receive(local, arrival.number, false, *prepared);
 }
 
@@ -241,8 +262,8 @@ void Link::push_receive(Local& local, uint64_t number, bool mine, Packing packin
   job->number = static_cast<uint64_t>(local.operation->id);
   job->bytes = local.operation->bytes;
   job->packing = packing;
-  local.phase = Phase::kMoving;
   recv_lane_.push(std::move(job));
+  local.phase = Phase::kMoving;  // from here on only the lane ends it
   say_go(number, mine, packing);
 }
 
@@ -254,7 +275,7 @@ void Link::say_go(uint64_t number, bool mine, Packing packing) {
 void Link::take_data(Local& local, std::span<const std::byte> data) {
   if (data.empty() || !on_gpu(local.operation->ranges)) {
     scatter(local.operation->ranges, data);
-    deliver(std::move(local.notify), 0, false, 0);
+    deliver(std::move(local.notify), 0, false, std::exchange(local.held, {}));
     return finish(local, Status::ok());
   }
   local.data.assign(data.begin(), data.end());
@@ -299,41 +320,51 @@ void Link::end_early(Local& local, Status why) {
 // Its place stays taken: the n-th send meets nobody.
 void Link::give_up_receive(uint64_t sequence) {
   receives_.erase(sequence);
+  if (cancelled_.erase(sequence)) return;
   const auto arrived = arrivals_.find(sequence);
-  if (arrived == arrivals_.end()) {
-    given_up_.insert(sequence);
-    return;
-  }
-  refuse_arrival(take_arrival(arrived));
+  if (arrived == arrivals_.end()) return given_up_.insert(sequence);
+  refuse_arrival(take_arrival(arrived), given_up_by_receiver());
 }
 
 Link::Arrival Link::take_arrival(std::unordered_map<uint64_t, Arrival>::iterator arrived) {
   Arrival arrival = std::move(arrived->second);
   arrivals_.erase(arrived);
-  arrived_ranges_ -= arrival.lengths.size();
   return arrival;
 }
 
-void Link::refuse_arrival(const Arrival& arrival) {
-  if (arrival.cancelled) return;
-  if (arrival.with_data) return give_back(Window::kSends, window_cost(arrival.bytes));
-  answer(arrival.number, Status(Code::kCancelled, "send", "the receiver has given its receive up"));
+Status Link::given_up_by_receiver() {
+  return Status(Code::kCancelled, "send", "the receiver has given its receive up");
+}
+
+// One with data was done before anybody could refuse it.
+void Link::refuse_arrival(const Arrival& arrival, const Status& why) {
+  give_back(arrival.charge);
+  if (!arrival.with_data) answer(arrival.number, why);
+}
+
+// What the send's part of the window is kept for, if for anything.
+void Link::keep_notify(Local& local, std::unique_ptr<NotifyMsg> notify, const Charge& charge) {
+  local.notify = std::move(notify);
+  if (local.notify == nullptr) return give_back(charge);
+  local.held = charge;
 }
 
 // A job has come back from its lane: nothing touches its memory any more.
 void Link::end_moved(std::unique_ptr<Job> job, bool received) {
   if (job->operation == nullptr) {
-    if (!received) return;  // a read of the peer, which knows by its own lane
-    if (job->status.is_ok()) return deliver(std::move(job->notify), job->number, true, 0);
+    if (!received) return give_back(job->charge);  // a read of the peer, which knows by its own lane
+    if (job->status.is_ok()) return deliver(std::move(job->notify), job->number, true, job->charge);
+    give_back(job->charge);
     return answer(job->number, job->status);
   }
   Local& local = local_.find(job->number)->second;
+  local.phase = Phase::kAnswer;
   if (local.operation->kind == OperationKind::kWrite && job->status.is_ok() && local.ending.is_ok() && !local.answered) {
-    if (state_ >= State::kFailed) return finish(local, status_);
-    local.phase = Phase::kAnswer;
+    if (state_ >= State::kFailed) finish(local, status_);
     return;
   }
-  if (received && job->status.is_ok() && local.ending.is_ok()) deliver(std::move(local.notify), 0, false, 0);
+  if (received && job->status.is_ok() && local.ending.is_ok())
+    deliver(std::move(local.notify), 0, false, std::exchange(local.held, {}));
   finish(local, local.answered ? local.answer : job->status);
 }
 

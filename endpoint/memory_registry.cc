@@ -1,5 +1,6 @@
 #include "endpoint/memory_registry.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -26,6 +27,10 @@ Status no_region(std::string_view operation, MemoryId id) {
 }
 
 }  // namespace
+
+bool uses(const std::vector<HeldRange>& ranges, MemoryId region) {
+  return std::any_of(ranges.begin(), ranges.end(), [region](const HeldRange& range) { return range.use.region().id == region; });
+}
 
 Status check_slot(const RemoteSlot& slot) {
   if (slot.magic != kSlotMagic || slot.id == 0) {

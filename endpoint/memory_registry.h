@@ -13,6 +13,7 @@
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -76,6 +77,9 @@ struct HeldRange {
   std::byte* data = nullptr;
   size_t bytes = 0;
 };
+
+/// Any of them holds that region.
+bool uses(const std::vector<HeldRange>& ranges, MemoryId region);
 
 /// Of a slot that somebody handed the application: is it one, and one that this version knows. What it names is known only to
 /// the endpoint that made it. @return kInvalidArgument, kUnsupported

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "base/cpu_affinity.h"
@@ -142,9 +143,9 @@ Endpoint::Impl::~Impl() {
       while (take_submissions()) {
       }
       for (auto& [id, served] : links_) {
-        if (!std::exchange(served.removed, true)) served.link->close();
+        if (!std::exchange(served.removed, true)) attend(*served.link, [&link = *served.link] { link.close(); });
       }
-      (void)turn();
+      (void)try_turn();
       if (links_.empty() && calls_ == 0) break;
     }
     wake();
@@ -181,7 +182,7 @@ void Endpoint::Impl::run() {
     {
       const FairLock lock(progress_mutex_);
       asides = asides_.load();
-      advanced = turn();
+      advanced = try_turn();
       polls = !advanced && needs_polling();
       much = polls && chunks_in_flight() >= Backoff::kMuchUnderWay;
     }
@@ -231,6 +232,15 @@ void Endpoint::Impl::wake() {
   (void)!::write(event_.get(), &one, sizeof one);
 }
 
+// Of what belongs to no link, little is allocated, and nothing that cannot be done in a later turn.
+bool Endpoint::Impl::try_turn() {
+  try {
+    return turn();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 bool Endpoint::Impl::progress() {
   const Aside aside(*this);
   return turn();
@@ -244,10 +254,12 @@ bool Endpoint::Impl::turn() {
   if (look) next_look_ = now + kLookEvery;
   const bool cancels = operations_.take_cancel_requests();
   for (auto& [id, served] : links_) {
-    if (cancels) served.link->take_cancel_requests();
     if (!look && !cancels && !served.readable && !served.stirred && !served.link->needs_polling()) continue;
-    advanced |= served.link->progress(served.readable);
-    served.readable = served.stirred = false;
+    attend(*served.link, [&] {
+      if (cancels) served.link->take_cancel_requests();
+      advanced |= served.link->progress(std::exchange(served.readable, false));
+    });
+    served.stirred = false;
   }
   if (look) look_after_links();
   return advanced;
@@ -268,8 +280,11 @@ bool Endpoint::Impl::take_submissions() {
     }
     // Asked for since it was queued, and the last look at such requests may have been before this link knew the operation.
     const bool cancelled = operation.cancel_requested();
-    found->second.link->submit(operation);
-    if (cancelled) found->second.link->take_cancel_requests();
+    Link& link = *found->second.link;
+    attend(link, [&] {
+      link.submit(operation);
+      if (cancelled) link.take_cancel_requests();
+    });
     found->second.stirred = true;
   }
   for (int i = 0; i < kSubmissionsPerTurn; ++i) {
@@ -278,7 +293,7 @@ bool Endpoint::Impl::take_submissions() {
     any = true;
     const auto found = links_.find(next->conn);
     if (found == links_.end() || found->second.number != next->link) continue;
-    found->second.link->notify(std::move(next));
+    attend(*found->second.link, [&] { found->second.link->notify(std::move(next)); });
     found->second.stirred = true;
   }
   return any;
@@ -313,7 +328,7 @@ void Endpoint::Impl::look_after_links() {
   }
   if (oldest != nullptr && (idle > config_.max_idle_connections || now - *oldest->idle_since >= saturated(config_.idle_time))) {
     oldest->removed = true;
-    oldest->link->close();
+    attend(*oldest->link, [&] { oldest->link->close(); });
   }
   const auto is_left_behind = [](const Served& served) {
     return served.unasked && served.link->closed() && served.link->has_arrivals();

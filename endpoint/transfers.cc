@@ -35,20 +35,42 @@ Result<MemoryId> Endpoint::Impl::register_memory(const void* data, size_t bytes,
 }
 
 Status Endpoint::Impl::deregister(MemoryId id) {
-  const Deadline deadline = Deadline::after(timeout_);
-  // Without the thread, whoever waits makes the progress that is waited for.
-  while (!config_.progress_thread) {
-    const auto removed = registry_.try_remove(id);
-    if (removed.is_ok() || removed.status().code() != Code::kExhausted || deadline.expired()) {
-      if (!removed.is_ok() && removed.status().code() != Code::kExhausted) return removed.status();
-      if (removed.is_ok()) return forget(*removed);
-      break;
-    }
-    if (!progress()) std::this_thread::yield();
-  }
-  const auto removed = registry_.remove(id, deadline);
+  auto removed = remove_region(id, Deadline::after(timeout_));
+  // A peer may hold it for ever. Its connection is closed then, and lets go.
+  if (!removed.is_ok() && removed.status().code() == Code::kTimeout && end_links_that_serve(id))
+    removed = remove_region(id, Deadline::after(kGrace));
   if (!removed.is_ok()) return removed.status();
   return forget(*removed);
+}
+
+Result<std::optional<Region>> Endpoint::Impl::remove_region(MemoryId id, Deadline deadline) {
+  // Without the thread, whoever waits makes the progress that is waited for.
+  while (!config_.progress_thread && !deadline.expired()) {
+    auto removed = registry_.try_remove(id);
+    if (removed.is_ok() || removed.status().code() != Code::kExhausted) return removed;
+    if (!progress()) std::this_thread::yield();
+  }
+  return registry_.remove(id, deadline);
+}
+
+// @return false: there is none
+bool Endpoint::Impl::end_links_that_serve(MemoryId region) {
+  bool any = false;
+  {
+    const Aside aside(*this);
+    for (auto& [id, served] : links_) {
+      Link& link = *served.link;
+      if (!link.serves(region)) continue;
+      any = true;
+      served.stirred = true;
+      attend(link, [&link] {
+        link.fail(Status(Code::kTimeout, "deregister memory",
+                         "the peer had begun to use it and did not end: the connection is closed so that nothing touches it"));
+      });
+    }
+  }
+  wake();
+  return any;
 }
 
 // Registrations with connections go before the application may free the memory.
@@ -192,7 +214,7 @@ void Endpoint::Impl::send_notifications(ConnId conn) {
     asides_.fetch_add(1);
     (void)take_submissions();
     const auto found = links_.find(conn);
-    if (found != links_.end()) (void)found->second.link->progress(false);
+    if (found != links_.end()) attend(*found->second.link, [&] { (void)found->second.link->progress(false); });
     progress_mutex_.unlock();
   }
   wake();
@@ -208,8 +230,10 @@ Status Endpoint::Impl::why_ended(ConnId conn) {
 std::vector<NotifyMsg> Endpoint::Impl::wait_notifs(Deadline deadline) {
   Backoff backoff(cores_);
   for (;;) {
-    std::vector<NotifyMsg> taken = inbox_.take_all(config_.progress_thread ? deadline : Deadline(TimePoint{}));
-    if (!taken.empty() || deadline.expired()) return taken;
+    const Deadline look = config_.progress_thread ? Deadline::after(kLookAtStop).earlier(deadline) : Deadline(TimePoint{});
+    std::vector<NotifyMsg> taken = inbox_.take_all(look);
+    if (!taken.empty() || deadline.expired() || stop_) return taken;
+    if (config_.progress_thread) continue;
     if (progress()) {
       backoff.reset();
     } else {

@@ -12,7 +12,7 @@
 //             <- kDone  operation, status              a write is in place; or a send, write was refused
 //   kDone     operation, status ->                     a read was refused
 //   kCancel   operation ->  <-                         its starter has given it up
-//   kCredit   bytes                                    inline payload taken in, of which a window may be under way
+//   kCredit   window, bytes                            of what the peer has said nothing is held any more (link_rules.h)
 //   kNotify   notification
 //   kPeer     flow, type: a message between the halves of a pipeline (transfer/peer_messages.h)
 //   kBye      status: the sender closes

@@ -153,7 +153,7 @@ TEST_F(EndpointHostile, CreditThatIsNotOwed) {
 }
 
 TEST_F(EndpointHostile, CreditForAWindowThatIsNone) {
-  peer_->say(ControlType::kCredit, 2, 0, 0);
+  peer_->say(ControlType::kCredit, kWindows, 0, 0);
   expect_ended({});
 }
 

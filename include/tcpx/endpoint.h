@@ -60,7 +60,7 @@ struct EndpointConfig {
   uint32_t max_operations = 65536;              ///< started and not yet polled to their end; 1 ... 2^20
   uint32_t max_idle_connections = 16;           ///< removed connections kept for reuse
   std::chrono::milliseconds idle_time{60'000};  ///< and for how long
-  uint32_t max_notifications = 65536;           ///< received and not yet taken with get_notifs
+  uint32_t max_notifications = 65536;           ///< of one connection, received and not yet taken with get_notifs
 };
 
 /// Names `bytes` bytes at `data`, inside the registration `memory`.
@@ -210,8 +210,9 @@ class TCPX_CLASS_API Endpoint {
   /// Registers host or GPU memory, which must stay until `deregister`. The same range again gives the same id and counts.
   /// @param type what the memory is; default: looked up (without a GPU: kHost)
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type = {});
-  /// Ends what was advertised of it, waits for operations that use it, at most the operation timeout, and lets it go.
-  /// @return kTimeout: still in use and still registered; kNotFound
+  /// Ends what was advertised of it, waits for operations that use it, at most the operation timeout, and lets it go. A connection
+  /// whose peer uses it even then is closed.
+  /// @return kTimeout: still in use by operations of this end, and still registered; kNotFound
   Status deregister(MemoryId memory);
   /// Lets the other end of `conn` write to and read from the range until the memory is deregistered or the connection ends.
   Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range);

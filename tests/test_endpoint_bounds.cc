@@ -1,0 +1,364 @@
+// What one peer can make an endpoint hold: bounded in bytes, without ending a peer that keeps to the protocol; and want of memory
+// for one connection is the end of that connection alone.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "endpoint/link_rules.h"
+#include "endpoint/notify_inbox.h"
+#include "tests/support/child_process.h"
+#include "tests/support/endpoint_pair.h"
+#include "tests/support/expect_log.h"
+#include "tests/support/hostile_peer.h"
+#include "tests/support/process_state.h"
+
+namespace tcpx::testing {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kBulk = 256 * 1024;
+
+OperationPayload with_notification() {
+  OperationPayload payload;
+  payload.has_notify = true;
+  payload.notify_name = std::string(kMaxNotifyNameBytes, 'n');
+  payload.notify_text = std::string(kMaxNotifyTextBytes, 't');
+  return payload;
+}
+
+/// An endpoint whose peer says what it likes.
+struct Victim {
+  explicit Victim(const EndpointConfig& config = loopback_config()) : endpoint(make_endpoint(config)) {
+    auto accepted = std::async(std::launch::async, [&] { return endpoint->accept(kCallTime); });
+    peer.emplace(port_of(*endpoint));
+    conn = accepted.get().value().conn;
+    allow_log("has ended: ");
+    allow_log("TCPX_E_PEER_GONE");  // of the plugin, which may see it first
+  }
+  /// Says it until the connection has ended. @return how often
+  int says_until_the_end(int most, const std::function<void(uint64_t)>& say) {
+    int said = 0;
+    for (; said < most && peer->goes_on(); ++said) say(static_cast<uint64_t>(said));
+    EXPECT_TRUE(peer->hears_the_end()) << "after " << said;
+    return said;
+  }
+
+  std::unique_ptr<Endpoint> endpoint;
+  std::optional<Peer> peer;
+  ConnId conn{};
+};
+
+size_t growth_since(size_t before) {
+  const size_t now = resident_bytes();
+  return now > before ? now - before : 0;
+}
+
+TEST(EndpointBounds, B2_AnnouncedSendsWithNotificationsAreBounded) {
+  Victim victim;
+  const OperationPayload payload = with_notification();
+  const size_t before = resident_bytes();
+  const int said = victim.says_until_the_end(
+      30000, [&](uint64_t i) { victim.peer->say(ControlType::kSend, i, i, kBulk, Packing::kWhole, &payload); });
+  const size_t growth = growth_since(before);
+  std::printf("%d announced sends, %zu MiB more in core\n", said, growth / kMiB);
+  if (!kIsChecked) {
+    EXPECT_LT(growth, 80 * kMiB);
+  }
+}
+
+TEST(EndpointBounds, B2_SoAreShortOnes) {
+  Victim victim;
+  const OperationPayload payload = with_notification();
+  const int said = victim.says_until_the_end(
+      20000, [&](uint64_t i) { victim.peer->say(ControlType::kSendData, i, i, 0, Packing::kWhole, &payload); });
+  std::printf("%d short sends were said until the end was heard\n", said);
+}
+
+TEST(EndpointBounds, B9_ServedReadsOfManyRangesAreBounded) {
+  Victim victim;
+  Memory memory(*victim.endpoint, kBulk);
+  const RemoteSlot slot = victim.endpoint->advertise(victim.conn, memory.whole()).value();
+  OperationPayload payload;
+  for (size_t i = 0; i < kMaxWireRanges; ++i) payload.ranges.push_back({slot.id, i, 2});
+  const size_t before = resident_bytes();
+  const int said = victim.says_until_the_end(
+      500, [&](uint64_t i) { victim.peer->say(ControlType::kRead, i, 0, 2 * kMaxWireRanges, Packing::kWhole, &payload); });
+  const size_t growth = growth_since(before);
+  std::printf("%d reads of %u ranges, %zu MiB more in core\n", said, kMaxWireRanges, growth / kMiB);
+  if (!kIsChecked) {
+    EXPECT_LT(growth, 80 * kMiB);
+  }
+}
+
+// Sends that were given up before they were announced have no part of a window.
+TEST(EndpointBounds, B9_PlacesOfSendsThatWereGivenUpAreBounded) {
+  Victim victim;
+  const size_t before = resident_bytes();
+  for (uint64_t i = 0; i < 300000; ++i) {
+    victim.peer->say(ControlType::kCancel, i, i);
+    if (i % 100 == 0 && !victim.peer->goes_on()) break;
+  }
+  EXPECT_TRUE(victim.peer->goes_on()) << "one after the other: that is what a peer does that has been told to hurry";
+  if (!kIsChecked) {
+    EXPECT_LT(growth_since(before), 16 * kMiB);
+  }
+  victim.says_until_the_end(300000, [&](uint64_t i) { victim.peer->say(ControlType::kCancel, i, 1'000'000 + 2 * i); });
+}
+
+/// Two endpoints of ours, connected.
+struct Pair {
+  explicit Pair(const EndpointConfig& config = loopback_config()) : a(make_endpoint(config)), b(make_endpoint(config)) {
+    std::tie(at_a, at_b) = connect_pair(*a, *b);
+  }
+  std::unique_ptr<Endpoint> a, b;
+  ConnId at_a{}, at_b{};
+};
+
+bool ends_well(Endpoint& endpoint, const std::vector<OperationId>& operations) {
+  for (const OperationId id : operations) {
+    const Status status = endpoint.wait(id, 3 * kCallTime);
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+    if (!status.is_ok()) return false;
+  }
+  return true;
+}
+
+TEST(EndpointBounds, B2_AGoodPeerWaitsWithWhatIsTooMuch) {
+  Pair pair;
+  constexpr size_t kCount = kIsChecked ? 4500 : 6000, kBytes = 17000;  // more than the window has room for
+  Memory source(*pair.a, kBytes), target(*pair.b, kBytes);
+  source.fill(3);
+  const LocalRange out = source.whole(), in = target.whole();
+  const NotifyMsg message{.name = std::string(kMaxNotifyNameBytes, 'n'), .msg = std::string(kMaxNotifyTextBytes, 't')};
+  std::vector<OperationId> sends, receives;
+  const SubmitOptions options{.timeout = 10 * kCallTime, .notify = &message};
+  for (size_t i = 0; i < kCount; ++i) sends.push_back(pair.a->send_async(pair.at_a, {&out, 1}, options).value());
+  EXPECT_TRUE(wait_until([&] { return pair.a->flight_record().find("waits for the peer's window") != std::string::npos; }));
+  // Other kinds go on meanwhile.
+  const RemoteRange remote{pair.b->advertise(pair.at_b, target.whole()).value(), 0};
+  EXPECT_TRUE(pair.a->write(pair.at_a, {&out, 1}, {&remote, 1}).is_ok());
+  EXPECT_TRUE(pair.a->read(pair.at_a, {&in, 0}, {&remote, 0}).is_ok());
+  size_t taken = 0;
+  for (size_t i = 0; i < kCount; ++i) {
+    receives.push_back(pair.b->recv_async(pair.at_b, {&in, 1}, {.timeout = 10 * kCallTime}).value());
+    if (i % 64 == 0) taken += pair.b->get_notifs().size();
+  }
+  EXPECT_TRUE(wait_until([&] { return (taken += pair.b->get_notifs().size()) >= kCount; }, 3 * kCallTime)) << taken;
+  EXPECT_TRUE(ends_well(*pair.a, sends));
+  EXPECT_TRUE(ends_well(*pair.b, receives));
+  EXPECT_EQ(source.bytes(), target.bytes());
+}
+
+TEST(EndpointBounds, B9_AGoodPeerMayReadInThousandsOfRanges) {
+  Pair pair;
+  constexpr size_t kRanges = Endpoint::kMaxRanges, kCount = kIsChecked ? 60 : 150;
+  Memory source(*pair.b, 2 * kRanges), target(*pair.a, 2 * kRanges);
+  source.fill(5);
+  const RemoteSlot slot = pair.b->advertise(pair.at_b, source.whole()).value();
+  std::vector<LocalRange> in;
+  std::vector<RemoteRange> remote;
+  for (size_t i = 0; i < kRanges; ++i) {
+    in.push_back(target.range(2 * i, 2));
+    remote.push_back({slot, 2 * i});
+  }
+  std::vector<OperationId> reads;
+  for (size_t i = 0; i < kCount; ++i)
+    reads.push_back(pair.a->read_async(pair.at_a, in, remote, {.timeout = 10 * kCallTime}).value());
+  EXPECT_TRUE(ends_well(*pair.a, reads));
+  EXPECT_EQ(source.bytes(), target.bytes());
+}
+
+// Their answers together are more than a control connection may have waiting.
+TEST(EndpointBounds, B9_AGoodPeerMayReadMuchInShortMessages) {
+  EndpointConfig config = loopback_config();
+  config.inline_bytes = kMaxInlineBytes;
+  Pair pair(config);
+  Memory source(*pair.b, kMaxInlineBytes), target(*pair.a, kMaxInlineBytes);
+  source.fill(7);
+  const LocalRange in = target.whole();
+  const RemoteRange remote{pair.b->advertise(pair.at_b, source.whole()).value(), 0};
+  std::vector<OperationId> reads;
+  for (size_t i = 0; i < 4000; ++i)
+    reads.push_back(pair.a->read_async(pair.at_a, {&in, 1}, {&remote, 1}, {.timeout = 10 * kCallTime}).value());
+  EXPECT_TRUE(ends_well(*pair.a, reads));
+  EXPECT_EQ(source.bytes(), target.bytes());
+}
+
+TEST(EndpointBounds, B9_OnePeerDoesNotFillTheInboxForOthers) {
+  const auto hub = make_endpoint(), loud = make_endpoint(), quiet = make_endpoint();
+  const ConnId from_loud = connect_pair(*loud, *hub).first, from_quiet = connect_pair(*quiet, *hub).first;
+  const NotifyMsg message{.name = "loud", .msg = std::string(kMaxNotifyTextBytes, 't')};
+  size_t waiting = 0, same = 0;
+  // Until no more come in.
+  EXPECT_TRUE(wait_until(
+      [&] {
+        for (int i = 0; i < 100; ++i) (void)loud->notify(from_loud, message);
+        const size_t now = hub->stats().notifications_waiting;
+        same = now == std::exchange(waiting, now) && now > 0 ? same + 1 : 0;
+        return same > 200 || now * message.msg.size() > 2 * kMaxInboxShareBytes;
+      },
+      3 * kCallTime));
+  std::printf("%zu notifications of one peer wait\n", waiting);
+  EXPECT_LE(waiting * message.msg.size(), kMaxInboxShareBytes);
+  ASSERT_TRUE(quiet->notify(from_quiet, {.name = "quiet", .msg = ""}).is_ok());
+  EXPECT_TRUE(wait_until([&] { return hub->stats().notifications_waiting > waiting; }));
+  const std::vector<NotifyMsg> taken = hub->get_notifs();
+  EXPECT_TRUE(!taken.empty() && taken.back().name == "quiet");
+}
+
+TEST(NotifyInbox, ManyPeersTogetherLeaveRoomForOneMore) {
+  NotifyInbox inbox(65536);
+  const auto fill = [&inbox](uint64_t conn) {
+    size_t bytes = 0;
+    for (;;) {
+      NotifyMsg message{.name = "", .msg = std::string(kMaxNotifyTextBytes, 't'), .conn = ConnId{conn}};
+      if (!inbox.push(message)) return bytes;
+      bytes += kMaxNotifyTextBytes;
+    }
+  };
+  size_t total = 0;
+  for (uint64_t conn = 1; conn <= 10; ++conn) {
+    const size_t bytes = fill(conn);
+    EXPECT_GT(bytes, 0u) << conn;
+    EXPECT_LE(bytes, kMaxInboxShareBytes);
+    total += bytes;
+  }
+  EXPECT_LE(total, kMaxInboxBytes);
+  EXPECT_EQ(inbox.take_all().size(), total / kMaxNotifyTextBytes);
+  EXPECT_GT(fill(1), kMaxInboxShareBytes / 2);
+}
+
+/// Deregisters memory of a peer that was promised something and does not go on.
+void expect_let_go(Victim& victim, Memory& memory) {
+  const TimePoint begin = Clock::steady().now();
+  const Status status = victim.endpoint->deregister(memory.id());
+  EXPECT_TRUE(status.is_ok()) << status.to_string();
+  EXPECT_LT(Clock::steady().now() - begin, std::chrono::seconds(5));
+  if (status.is_ok()) memory.leave();
+  EXPECT_TRUE(victim.peer->hears_the_end());
+}
+
+TEST(EndpointBounds, B13_DeregisterEndsReadsThatAreNeverTaken) {
+  EndpointConfig config = loopback_config();
+  config.operation_timeout = std::chrono::milliseconds(300);
+  for (const bool with_thread : {true, false}) {
+    config.progress_thread = with_thread;
+    Victim victim(config);
+    Memory memory(*victim.endpoint, kBulk);
+    OperationPayload payload;
+    payload.ranges = {{victim.endpoint->advertise(victim.conn, memory.whole()).value().id, 0, kBulk}};
+    victim.peer->say(ControlType::kRead, 5, 0, kBulk, Packing::kWhole, &payload);
+    ASSERT_TRUE(wait_until([&] {
+      if (!with_thread) (void)victim.endpoint->progress();
+      return victim.endpoint->flight_record().find(" 1 reads of the peer") != std::string::npos;
+    }));
+    expect_let_go(victim, memory);
+  }
+}
+
+TEST(EndpointBounds, B13_DeregisterEndsWritesThatNeverCome) {
+  EndpointConfig config = loopback_config();
+  config.operation_timeout = std::chrono::milliseconds(300);
+  Victim victim(config);
+  Memory memory(*victim.endpoint, kBulk);
+  OperationPayload payload;
+  payload.ranges = {{victim.endpoint->advertise(victim.conn, memory.whole()).value().id, 0, kBulk}};
+  victim.peer->say(ControlType::kWrite, 5, 0, kBulk, Packing::kWhole, &payload);
+  ASSERT_TRUE(victim.peer->hear(ControlType::kGo).has_value());
+  expect_let_go(victim, memory);
+}
+
+// ---- want of memory
+
+size_t address_space_bytes() {
+  std::FILE* const file = std::fopen("/proc/self/statm", "re");
+  unsigned long pages = 0;
+  if (file == nullptr || std::fscanf(file, "%lu", &pages) != 1) ::_exit(3);
+  (void)std::fclose(file);
+  return pages * 4096;
+}
+
+// Not a test: what the next one starts. A process that can soon allocate no more, and answers what comes over its good connection
+// until its input says something.
+TEST(EndpointBounds, DISABLED_ServeWithLittleMemory) {
+  const auto endpoint = make_endpoint();
+  if (endpoint == nullptr || !endpoint->start_accepting().is_ok()) ::_exit(3);
+  std::printf("\nport %d\n", port_of(*endpoint));
+  std::fflush(stdout);
+  char line[16];
+  if (std::fgets(line, sizeof line, stdin) == nullptr) ::_exit(3);  // all have connected
+  const rlim_t limit = address_space_bytes() + 4 * kMiB;
+  const rlimit limits{limit, limit};
+  if (::setrlimit(RLIMIT_AS, &limits) != 0) ::_exit(3);
+  std::printf("limited\n");
+  std::fflush(stdout);
+  pollfd end{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  while (::poll(&end, 1, 1) == 0) {
+    for (const NotifyMsg& message : endpoint->get_notifs()) {
+      if (message.name == "good") (void)endpoint->notify(message.conn, {.name = "answer", .msg = message.msg});
+    }
+  }
+  ::_exit(0);
+}
+
+TEST(EndpointBounds, B2_WantOfMemoryEndsTheConnectionAlone) {
+  if (kIsChecked) GTEST_SKIP() << "sanitizers need address space of their own";
+  allow_log("has ended: ");
+  allow_log("TCPX_E_PEER_GONE");
+  ChildProcess child({std::filesystem::read_symlink("/proc/self/exe").string(), "--gtest_also_run_disabled_tests",
+                      "--gtest_filter=EndpointBounds.DISABLED_ServeWithLittleMemory"});
+  const Deadline deadline = Deadline::after(kTestDeadline);
+  std::string line = "-";
+  while (!line.starts_with("port ") && !deadline.expired() && !child.has_ended()) line = child.read_line(deadline);
+  ASSERT_TRUE(line.starts_with("port ")) << line;
+  const auto port = static_cast<uint16_t>(std::stoi(line.substr(5)));
+  const auto good = make_endpoint();
+  const auto conn = good->connect("127.0.0.1", 0, port, kCallTime);
+  ASSERT_TRUE(conn.is_ok()) << conn.status().to_string();
+  std::vector<std::unique_ptr<Peer>> peers;
+  for (int i = 0; i < 8; ++i) peers.push_back(std::make_unique<Peer>(port));
+  child.write_line("go");
+  ASSERT_TRUE(child.wait_for_line("limited", deadline));
+
+  const OperationPayload payload = with_notification();
+  // What the windows take: these peers do nothing that is forbidden.
+  for (uint64_t i = 0; i < 2600; ++i) {
+    for (const auto& peer : peers) {
+      if (!peer->goes_on()) continue;
+      peer->say(ControlType::kSend, i, i, kBulk, Packing::kWhole, &payload);
+      if (i < 220) peer->say(ControlType::kSendData, i, 100'000 + i, 0, Packing::kWhole, &payload);
+    }
+  }
+  const auto ended = [&] { return std::count_if(peers.begin(), peers.end(), [](const auto& peer) { return !peer->goes_on(); }); };
+  EXPECT_TRUE(wait_until([&] { return ended() > 0; })) << "there was memory enough: the test says nothing";
+  std::printf("%d of %zu connections ended for want of memory\n", static_cast<int>(ended()), peers.size());
+  bool answered = false;
+  EXPECT_TRUE(wait_until([&] {
+    (void)good->notify(*conn, {.name = "good", .msg = "still there?"});
+    for (int i = 0; i < 50 && !answered; ++i) {
+      for (const NotifyMsg& message : good->get_notifs()) answered |= message.name == "answer";
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return answered;
+  })) << "the other connection has ended as well";
+  ASSERT_FALSE(child.has_ended());
+  child.write_line("end");
+  const int status = child.wait();
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wait status " << status;
+}
+
+}  // namespace
+}  // namespace tcpx::testing
