@@ -162,6 +162,26 @@ TEST_F(LinkEnds, NoNotificationForAShortReceiveThatCannotBeCopied) {
   EXPECT_EQ(inbox_.size(), 0u);
 }
 
+// The application has been told that there is no such receive any more.
+TEST_F(LinkEnds, NoNotificationForAReceiveThatWasGivenUpAndEndsWellAllTheSame) {
+  const OperationId moving = begin_receive(message());
+  cancel(moving);
+  EXPECT_TRUE(pending(moving));
+  send_from_peer();
+  EXPECT_TRUE(drive([&] { return !pending(moving); }));
+  EXPECT_EQ(end_of(moving).code(), Code::kCancelled);
+  const OperationId copied = receive(device(0, kShort));
+  copier_.hold();
+  say_send(1, std::span(peers_).first(kShort), message());
+  step();
+  cancel(copied);
+  copier_.release();
+  steps(2);
+  EXPECT_EQ(end_of(copied).code(), Code::kCancelled);
+  EXPECT_EQ(inbox_.size(), 0u);
+  EXPECT_TRUE(alive());
+}
+
 TEST_F(LinkEnds, NoNotificationBeforeAShortReceiveHasBeenCopied) {
   const OperationId received = receive(device(0, kShort));
   copier_.hold();
