@@ -46,6 +46,27 @@ TEST(EndRow, SumsUpItsTimes) {
   EXPECT_EQ(row.count + row.total_ns + row.max_ns, 0u);
 }
 
+TEST(EndRow, ATailIsSaidOnlyWhenEnoughWasSeen) {
+  const auto row_of = [](uint64_t count) {
+    std::vector<uint64_t> samples;
+    for (uint64_t i = count; i > 0; --i) samples.push_back(i);
+    EndRow row;
+    set_times(row, std::move(samples));
+    return row;
+  };
+  EXPECT_EQ(row_of(99).p99_ns, 0u);
+  EXPECT_EQ(row_of(100).p99_ns, 99u);
+  EXPECT_EQ(row_of(999).p999_ns, 0u);
+  EXPECT_EQ(row_of(1000).p99_ns, 990u);
+  EXPECT_EQ(row_of(1000).p999_ns, 999u);
+  EXPECT_EQ(row_of(2000).p999_ns, 1998u);
+  const PerfRow few = make_row(PerfMode::kLatency, 8, row_of(99), row_of(99));
+  EXPECT_FALSE(few.p99.has_value() || few.p999.has_value());
+  const PerfRow many = make_row(PerfMode::kLatency, 8, row_of(5), row_of(1000));
+  EXPECT_DOUBLE_EQ(many.p99.value(), 0.990);
+  EXPECT_DOUBLE_EQ(many.p999.value(), 0.999);
+}
+
 EndRow example_row() {
   EndRow row;
   set_times(row, {1000, 3000, 2000});
@@ -67,8 +88,8 @@ TEST(EndRow, TravelsToThePeerAndBack) {
 
 TEST(EndRow, WhatDoesNotAddUpIsRefusedByName) {
   const Parameters good = encode_row(example_row());
-  for (const char* name :
-       {"count", "total ns", "min ns", "median ns", "max ns", "busy ns", "cpu ns", "wrong", "verified", "nic eth1"}) {
+  for (const char* name : {"count", "total ns", "min ns", "median ns", "max ns", "busy ns", "cpu ns", "wrong", "verified",
+                           "nic eth1", "p99 ns", "p99.9 ns"}) {
     for (const char* bad : {"", "-1", "1x", " 1", "99999999999999999999"}) {
       Parameters parameters = good;
       parameters[name] = bad;
@@ -154,6 +175,24 @@ TEST(RowTable, ColumnsStandBelowTheirHeadings) {
   EXPECT_NE(table_head(head).find("every byte"), std::string::npos);
 }
 
+TEST(RowTable, LatencyHasItsTail) {
+  const TableHead head{
+      .version = "1", .mode = PerfMode::kLatency, .server = "s", .client = "c", .nics = {"eth1", "eth2"}};
+  PerfRow row = table_row();
+  row.mode = PerfMode::kLatency;
+  row.p99 = 41.5;
+  const std::vector<std::string> lines = lines_of(table_head(head));
+  for (const char* part : {" p50 ", " p99 ", " p99.9 "}) {
+    EXPECT_NE(lines[lines.size() - 2].find(part), std::string::npos) << lines[lines.size() - 2];
+  }
+  EXPECT_EQ(lines[lines.size() - 2].size(), table_line(row).size() - 1);
+  EXPECT_EQ(lines.back().size(), table_line(row).size() - 1);
+  EXPECT_NE(table_line(row).find(" 41.5          - "), std::string::npos) << table_line(row);
+  EXPECT_NE(table_head(head).find("p99.9 1000 (-n)"), std::string::npos) << table_head(head);
+  EXPECT_NE(csv_head({}).find(",p50_us,p99_us,p99.9_us,"), std::string::npos);
+  EXPECT_NE(csv_line(row).find(",41.500,,"), std::string::npos) << csv_line(row);
+}
+
 TEST(RowTable, UnverifiedIsSaidEverywhere) {
   TableHead head{.verified = false};
   PerfRow row = table_row();
@@ -171,7 +210,7 @@ TEST(RowTable, TheLastLineIsTheOneThatPeopleGrep) {
 TEST(RowTable, CsvHasAsManyFieldsAsItsHead) {
   const std::string head = csv_head({"eth1", "eth2"}), line = csv_line(table_row());
   EXPECT_EQ(std::count(head.begin(), head.end(), ','), std::count(line.begin(), line.end(), ','));
-  EXPECT_TRUE(line.starts_with("67108864,3,1.000,2.000,3.000,6412.300,10.465700,")) << line;
+  EXPECT_TRUE(line.starts_with("67108864,3,1.000,2.000,,,3.000,6412.300,10.465700,")) << line;
 }
 
 TEST(FreeMemory, IsWhatTheKernelSays) {

@@ -15,7 +15,7 @@ namespace tcpx::perf {
 namespace {
 
 // Of what this file and perf_end_rows.cc exchange.
-constexpr int kProtocolVersion = 2;
+constexpr int kProtocolVersion = 3;
 constexpr std::string_view kMustMatch[] = {"perf protocol", "mode",    "first size", "last size", "factor",
                                            "iterations",    "warm-up", "duration",   "channels",  "chunk bytes"};
 

@@ -44,6 +44,11 @@ std::map<double, double> rates_of(const Report& report, const std::string& title
   return rates;
 }
 
+/// Empty when there were too few transfers to say.
+Cell tail(const std::optional<double>& us) {
+  return us ? Cell(*us) : Cell();
+}
+
 }  // namespace
 
 Report make_perf_report(const TableHead& head, const std::vector<PerfRow>& rows, std::string abi,
@@ -64,15 +69,17 @@ Report make_perf_report(const TableHead& head, const std::vector<PerfRow>& rows,
     report.parameters["iterations"] = std::to_string(head.iterations);
   }
   if (!head.unpack.empty()) report.parameters[kUnpack] = head.unpack;
-  Table table{.title = title_of(head.mode),
-              .row_heading = "size",
-              .columns = {{"bytes", "B"}, {"time", "us"}, {"average time", "us"}, {"rate", "GB/s"}},
-              .rows = {}};
+  Table table{
+      .title = title_of(head.mode),
+      .row_heading = "size",
+      .columns = {{"bytes", "B"}, {"time", "us"}, {"p99", "us"}, {"p99.9", "us"}, {"average time", "us"}, {"rate", "GB/s"}},
+      .rows = {}};
   for (const std::string& nic : head.nics) table.columns.push_back({concat("rate of ", nic), "GB/s"});
   for (const char* cpu : {"server CPU", "client CPU"}) table.columns.push_back({cpu, "%"});
   table.columns.push_back({"wrong", "B"});
   for (const PerfRow& row : rows) {
-    std::vector<Cell> cells = {static_cast<double>(row.bytes), row.time, row.average_us, row.gb_per_second};
+    std::vector<Cell> cells = {
+        static_cast<double>(row.bytes), row.time, tail(row.p99), tail(row.p999), row.average_us, row.gb_per_second};
     for (const std::string& nic : head.nics) {
       Cell& cell = cells.emplace_back();
       for (const NicRate& rate : row.nics) {

@@ -19,7 +19,8 @@ struct Field {
 };
 constexpr Field kFields[] = {{"count", &EndRow::count},         {"total ns", &EndRow::total_ns}, {"min ns", &EndRow::min_ns},
                              {"median ns", &EndRow::median_ns}, {"max ns", &EndRow::max_ns},     {"busy ns", &EndRow::busy_ns},
-                             {"cpu ns", &EndRow::cpu_ns},       {"wrong", &EndRow::wrong}};
+                             {"cpu ns", &EndRow::cpu_ns},       {"wrong", &EndRow::wrong},       {"p99 ns", &EndRow::p99_ns},
+                             {"p99.9 ns", &EndRow::p999_ns}};
 
 bool read_number(const std::string& text, uint64_t& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -60,13 +61,17 @@ const char* title_of(PerfMode mode) {
 
 void set_times(EndRow& row, std::vector<uint64_t> samples_ns) {
   row.count = samples_ns.size();
-  row.total_ns = row.min_ns = row.median_ns = row.max_ns = 0;
+  row.total_ns = row.min_ns = row.median_ns = row.max_ns = row.p99_ns = row.p999_ns = 0;
   if (samples_ns.empty()) return;
   std::sort(samples_ns.begin(), samples_ns.end());
   for (const uint64_t sample : samples_ns) row.total_ns += sample;
   const size_t middle = samples_ns.size() / 2;
   row.min_ns = samples_ns.front();
   row.max_ns = samples_ns.back();
+  // The least value that is no less than 99 % (99.9 %) of them.
+  const size_t count = samples_ns.size();
+  if (count >= kSamplesOfP99) row.p99_ns = samples_ns[(count * 99 + 99) / 100 - 1];
+  if (count >= kSamplesOfP999) row.p999_ns = samples_ns[(count * 999 + 999) / 1000 - 1];
   row.median_ns = samples_ns.size() % 2 == 1 ? samples_ns[middle] : (samples_ns[middle - 1] + samples_ns[middle]) / 2;
 }
 
@@ -107,8 +112,11 @@ PerfRow make_row(PerfMode mode, uint64_t bytes, const EndRow& server, const EndR
   const EndRow& timed = servers ? server : client;
   const auto us = [](uint64_t ns) { return static_cast<double>(ns) / 1e3; };
   PerfRow row;
+  row.mode = mode;
   row.bytes = bytes;
   row.time = {static_cast<size_t>(timed.count), us(timed.min_ns), us(timed.median_ns), us(timed.max_ns)};
+  if (timed.count >= kSamplesOfP99) row.p99 = us(timed.p99_ns);
+  if (timed.count >= kSamplesOfP999) row.p999 = us(timed.p999_ns);
   row.average_us = average_ns(timed) / 1e3;
   row.gb_per_second = mode == PerfMode::kBidirectional ? rate(bytes, server) + rate(bytes, client) : rate(bytes, timed);
   for (const auto& [nic, nic_bytes] : server.nics) row.nics.push_back({nic, ratio(nic_bytes, server.busy_ns)});

@@ -20,6 +20,8 @@ using NicBytes = std::map<std::string, uint64_t>;
 struct EndRow {
   uint64_t count = 0;  ///< timed transfers; 0: this end times nothing in this mode
   uint64_t total_ns = 0, min_ns = 0, median_ns = 0, max_ns = 0;
+  uint64_t p99_ns = 0;      ///< 0: fewer than kSamplesOfP99 transfers
+  uint64_t p999_ns = 0;     ///< 0: fewer than kSamplesOfP999
   uint64_t busy_ns = 0;     ///< length of the timed parts as this end saw them
   uint64_t cpu_ns = 0;      ///< processor time of the process in them, all threads
   uint64_t wrong = 0;       ///< received bytes that were not as sent
@@ -29,7 +31,10 @@ struct EndRow {
   bool operator==(const EndRow&) const = default;
 };
 
-/// Time of `count` and the four numbers from `samples_ns`, which may be empty.
+/// One value in a hundred, or in a thousand, must have been seen before anything can be said about it.
+inline constexpr uint64_t kSamplesOfP99 = 100, kSamplesOfP999 = 1000;
+
+/// Time of `count` and the six numbers from `samples_ns`, which may be empty.
 void set_times(EndRow& row, std::vector<uint64_t> samples_ns);
 
 Parameters encode_row(const EndRow& row);
@@ -44,8 +49,10 @@ struct NicRate {
 
 /// A row of the table. Times are microseconds.
 struct PerfRow {
+  PerfMode mode = PerfMode::kOneWay;
   uint64_t bytes = 0;
-  Summary time;  ///< of one transfer; latency: half of a round trip
+  Summary time;                     ///< of one transfer; latency: half of a round trip
+  std::optional<double> p99, p999;  ///< nullopt: too few transfers to say
   double average_us = 0;
   double gb_per_second = 0;               ///< bytes / average time; both ways: the sum
   std::vector<NicRate> nics;              ///< of the server, both directions

@@ -48,6 +48,20 @@ std::string how_often(const TableHead& head) {
   return concat(warm_up, "timed ones for ", format_measured(seconds), " s of each size");
 }
 
+/// Where a time is not known: too few transfers.
+std::string time_text(const std::optional<double>& us) {
+  return us ? format_measured(*us) : "-";
+}
+
+std::string time_csv(const std::optional<double>& us) {
+  return us ? format_fixed(*us, 3) : "";
+}
+
+/// Latency has its tail in the table, too.
+std::string tail_columns(PerfMode mode, std::string_view p99, std::string_view p999) {
+  return mode == PerfMode::kLatency ? right(p99, kTime) + right(p999, kTime) : "";
+}
+
 }  // namespace
 
 std::string table_head(const TableHead& head) {
@@ -57,13 +71,20 @@ std::string table_head(const TableHead& head) {
                             "\n# GB/s: bytes / average time, 1 GB = 1e9 bytes; by NIC: of the server; CPU: 100 % is one core\n# ",
                             head.verified ? "every byte of every transfer is compared, outside the timed part"
                                           : "UNVERIFIED: nothing is unpacked, nothing compared",
+                            head.mode != PerfMode::kLatency
+                                ? ""
+                                : concat("\n# p50 is the median; p99 needs ", kSamplesOfP99, " transfers of a size, p99.9 ",
+                                         kSamplesOfP999, " (-n): \"-\" where there were fewer"),
                             "\n#\n");
-  text += concat("#", right("size", kSize - 1), right("count", kCount), right("min", kTime), right("median", kTime),
-                 right("max", kTime), right("average", kTime), right("rate", kRate), right("by NIC", nic_width(head.nics.size())),
+  const bool latency = head.mode == PerfMode::kLatency;
+  text += concat("#", right("size", kSize - 1), right("count", kCount), right("min", kTime),
+                 right(latency ? "p50" : "median", kTime), tail_columns(head.mode, "p99", "p99.9"), right("max", kTime),
+                 right("average", kTime), right("rate", kRate), right("by NIC", nic_width(head.nics.size())),
                  right("server", kCpu), right("client", kCpu), right("wrong", kWrong), "\n");
   text += concat("#", right("(B)", kSize - 1), right("", kCount), right("(us)", kTime), right("(us)", kTime),
-                 right("(us)", kTime), right("(us)", kTime), right("(GB/s)", kRate), right("(GB/s)", nic_width(head.nics.size())),
-                 right("(CPU %)", kCpu), right("(CPU %)", kCpu), right("(B)", kWrong), "\n");
+                 tail_columns(head.mode, "(us)", "(us)"), right("(us)", kTime), right("(us)", kTime), right("(GB/s)", kRate),
+                 right("(GB/s)", nic_width(head.nics.size())), right("(CPU %)", kCpu), right("(CPU %)", kCpu),
+                 right("(B)", kWrong), "\n");
   return text;
 }
 
@@ -72,9 +93,10 @@ std::string table_line(const PerfRow& row) {
   for (const NicRate& nic : row.nics) nics.push_back(format_measured(nic.gb_per_second));
   return concat(right(std::to_string(row.bytes), kSize), right(std::to_string(row.time.count), kCount),
                 right(format_measured(row.time.min), kTime), right(format_measured(row.time.median), kTime),
-                right(format_measured(row.time.max), kTime), right(format_measured(row.average_us), kTime),
-                right(format_measured(row.gb_per_second), kRate), right(join(nics, "+"), nic_width(row.nics.size())),
-                right(format_fixed(row.server_cpu, 0), kCpu), right(format_fixed(row.client_cpu, 0), kCpu),
+                tail_columns(row.mode, time_text(row.p99), time_text(row.p999)), right(format_measured(row.time.max), kTime),
+                right(format_measured(row.average_us), kTime), right(format_measured(row.gb_per_second), kRate),
+                right(join(nics, "+"), nic_width(row.nics.size())), right(format_fixed(row.server_cpu, 0), kCpu),
+                right(format_fixed(row.client_cpu, 0), kCpu),
                 right(row.verified ? std::to_string(row.wrong) : "unverified", kWrong), "\n");
 }
 
@@ -84,7 +106,7 @@ std::string last_line(const PerfRow& row) {
 }
 
 std::string csv_head(const std::vector<std::string>& nics) {
-  std::string text = "bytes,count,min_us,median_us,max_us,average_us,gb_per_second";
+  std::string text = "bytes,count,min_us,p50_us,p99_us,p99.9_us,max_us,average_us,gb_per_second";
   for (const std::string& nic : nics) text += concat(",gb_per_second_", nic);
   text += ",server_cpu_percent,client_cpu_percent,wrong_bytes\n";
   return text;
@@ -92,7 +114,10 @@ std::string csv_head(const std::vector<std::string>& nics) {
 
 std::string csv_line(const PerfRow& row) {
   std::string text = concat(row.bytes, ',', row.time.count);
-  for (const double us : {row.time.min, row.time.median, row.time.max, row.average_us}) text += concat(',', format_fixed(us, 3));
+  for (const std::optional<double>& us : {std::optional(row.time.min), std::optional(row.time.median), row.p99, row.p999,
+                                          std::optional(row.time.max), std::optional(row.average_us)}) {
+    text += concat(',', time_csv(us));
+  }
   text += concat(',', format_fixed(row.gb_per_second, 6));
   for (const NicRate& nic : row.nics) text += concat(',', format_fixed(nic.gb_per_second, 6));
   return text + concat(',', format_fixed(row.server_cpu, 1), ',', format_fixed(row.client_cpu, 1), ',',
