@@ -2,6 +2,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/socket_io.h"
 #include "base/text.h"
 #include "endpoint/endpoint_impl.h"
 #include "endpoint/link_rules.h"

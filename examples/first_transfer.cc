@@ -61,22 +61,25 @@ std::vector<char> pattern() {
 }
 
 int verdict(const Status& status, bool equal) {
-  if (!status.is_ok()) std::fprintf(stderr, "FAILED: %s\nhelp: %s\n", status.to_string().c_str(), help_of(status.code()).c_str());
+  if (!status.is_ok()) std::fprintf(stderr, "FAILED: %s\n%s\n", status.to_string().c_str(), help_lines(status).c_str());
   if (status.is_ok()) std::puts(equal ? "PASSED: every byte is where it belongs" : "FAILED: bytes differ");
   return status.is_ok() && equal ? 0 : 1;
 }
 
 Status fill_at(const std::string& host, int port) {
   std::vector<char> source = pattern();
-  Endpoint endpoint(EndpointConfig{});
-  const auto conn = endpoint.connect(host, 0, port);
-  return conn.is_ok() ? fill(endpoint, *conn, source.data(), source.size()) : conn.status();
+  const auto endpoint = Endpoint::create();
+  if (!endpoint.is_ok()) return endpoint.status();
+  const auto conn = (*endpoint)->connect(host, 0, port);
+  return conn.is_ok() ? fill(**endpoint, *conn, source.data(), source.size()) : conn.status();
 }
 
 /// @param alone the other end is a thread of this process
 int serve(bool alone) {
   std::vector<char> target(kBytes);
-  Endpoint endpoint(EndpointConfig{.listen_address = alone ? "127.0.0.1" : ""});
+  const auto made = Endpoint::create({.listen_address = alone ? "127.0.0.1" : ""});
+  if (!made.is_ok()) return verdict(made.status(), false);
+  Endpoint& endpoint = **made;
   const auto here = Endpoint::read_metadata(endpoint.get_metadata());
   if (!here.is_ok()) return verdict(here.status(), false);
   Status filled;

@@ -37,7 +37,7 @@ void interrupted(int signal) {
 
 void must(const Status& status) {
   if (status.is_ok()) return;
-  std::fprintf(stderr, "FAILED: %s\nhelp: %s\n", status.to_string().c_str(), help_of(status.code()).c_str());
+  std::fprintf(stderr, "FAILED: %s\n%s\n", status.to_string().c_str(), help_lines(status).c_str());
   std::quick_exit(1);
 }
 

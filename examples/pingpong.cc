@@ -38,7 +38,7 @@ size_t rounds_of(size_t bytes) {
 
 void must(const Status& status) {
   if (status.is_ok()) return;
-  std::fprintf(stderr, "FAILED: %s\nhelp: %s\n", status.to_string().c_str(), tcpx::help_of(status.code()).c_str());
+  std::fprintf(stderr, "FAILED: %s\n%s\n", status.to_string().c_str(), tcpx::help_lines(status).c_str());
   std::quick_exit(1);
 }
 

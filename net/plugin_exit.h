@@ -7,14 +7,18 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace tcpx {
 
 /// Marks that this thread is inside a call of a plugin's table, for as long as it lives.
 class PluginCall {
  public:
-  /// @param operation a literal. Both must outlive the mark.
-  PluginCall(const std::string& plugin, const char* operation) : plugin_(plugin), operation_(operation), outer_(current_) {
+  /// @param operation a literal
+  /// @param words takes the last line that the plugin logs as a warning from within the call; may be null. All must outlive the
+  /// mark.
+  PluginCall(const std::string& plugin, const char* operation, std::string* words = nullptr)
+      : plugin_(plugin), operation_(operation), words_(words), outer_(current_) {
     current_ = this;
   }
   ~PluginCall() { current_ = outer_; }
@@ -23,6 +27,10 @@ class PluginCall {
 
   /// Of this thread; null outside of any.
   static const PluginCall* current() { return current_; }
+  /// The plugin whose call this thread is in has said `line`. Nothing outside of a call.
+  static void heard(std::string_view line) {
+    if (current_ != nullptr && current_->words_ != nullptr) *current_->words_ = line;
+  }
   const std::string& plugin() const { return plugin_; }
   const char* operation() const { return operation_; }
 
@@ -31,6 +39,7 @@ class PluginCall {
 
   const std::string& plugin_;
   const char* operation_;
+  std::string* words_;
   const PluginCall* outer_;
 };
 

@@ -18,6 +18,7 @@
 #include "net/plugin_adapters.h"
 #include "net/plugin_exit.h"
 #include "net/plugin_status.h"
+#include "net/soft/interfaces.h"
 #include "net/soft/soft_table.h"
 #include "net/vendor_plugin.h"
 #include "net/vendor_traps.h"
@@ -179,9 +180,17 @@ class Registry {
   std::vector<std::unique_ptr<Instance>> instances_ TCPX_GUARDED_BY(mutex_);
 };
 
+/// GPUDirect-TCPX answers names that fit no interface with an internal error that names nothing.
+Status check_interface_names() {
+  const std::string names = environment_text(Variable::kSocketIfname);
+  if (names.empty()) return Status::ok();
+  return soft::find_interfaces(soft::Config{.interfaces = names}).status();
+}
+
 /// Here and not at the start of the adapter, so that after a mistake in the environment the plugin may be tried again.
 Status prepare_for_vendor(const std::string& root) {
-  Status status = preset_vendor_environment();
+  Status status = check_interface_names();
+  if (status.is_ok()) status = preset_vendor_environment();
   if (status.is_ok()) status = vendor_message_cut().status();
   if (status.is_ok()) {
     const auto settings = vendor_settings();
@@ -198,6 +207,7 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source, cons
   if (is_pipe(source.path)) {
     return plugin_refused(Code::kUnsupported, kOperation, concat(source.path, " (", source.reason, "): a pipe, not a library"));
   }
+  log(LogLevel::kDebug, "Loading plugin: ", source.path);
   Library library(source.path);
   if (!library) {
     const char* why = ::dlerror();

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/plugin_exit.h"
 #include "net/repeated_lines.h"
 #include "tcpx/help.h"
 
@@ -83,10 +84,12 @@ bool passes(LogLevel level, const LineSource& source) {
 void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* file, int line_number, const char* format,
                     ...) noexcept {
   const LogLevel level = level_of(plugin_level);
-  if (format == nullptr || plugin_level == abi::kNcclLogNone || !log_enabled(level)) return;
+  const bool is_logged = log_enabled(level);
+  const bool is_wanted = is_logged || level == LogLevel::kWarning;  // the last words of a call, see PluginCall
+  if (format == nullptr || plugin_level == abi::kNcclLogNone || !is_wanted) return;
   const LineSource source{.file = file, .line = line_number, .format = format};
   try {
-    if (!passes(level, source)) return;
+    if (is_logged && !passes(level, source)) return;
   } catch (...) {  // out of memory: a log line is not worth the process
     return;
   }
@@ -99,6 +102,7 @@ void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* 
   while (!line.empty() && line.back() == '\n') line.remove_suffix(1);
   if (level == LogLevel::kWarning) repeated_lines().remember(source, line);
   try {
+    if (level == LogLevel::kWarning) PluginCall::heard(line);
     log(level, "plugin: ", line, hint_at(line));
   } catch (...) {
   }

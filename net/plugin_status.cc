@@ -61,9 +61,10 @@ std::string_view nccl_result_name(int result) {
   }
 }
 
-Status plugin_failure(std::string_view plugin, std::string_view operation, int result, LogLevel level) {
+Status plugin_failure(std::string_view plugin, std::string_view operation, int result, LogLevel level, std::string_view words) {
   return logged(level, Status(code_of(result), std::string(operation),
-                              concat(plugin, " answered ", nccl_result_name(result), what_it_may_mean(operation, result)),
+                              concat(plugin, " answered ", nccl_result_name(result), what_it_may_mean(operation, result),
+                                     words.empty() ? "" : ": ", words),
                               Domain::kNccl, result));
 }
 

@@ -14,7 +14,9 @@ std::string_view nccl_result_name(int result);
 
 /// Status for a non-zero `result` that `plugin` answered to `operation`, domain kNccl, native code kept: ncclUnhandledCudaError
 /// is kCuda, ncclSystemError kPeerGone, ncclInvalidArgument kInvalidArgument, anything else kPlugin. Logs it at `level`.
-Status plugin_failure(std::string_view plugin, std::string_view operation, int result, LogLevel level = LogLevel::kWarning);
+/// @param words what the plugin has said about it, which ends the detail
+Status plugin_failure(std::string_view plugin, std::string_view operation, int result, LogLevel level = LogLevel::kWarning,
+                      std::string_view words = {});
 
 /// Refusal of something the plugin is, has or wrote. Logs it as a warning.
 Status plugin_refused(Code code, std::string_view operation, std::string detail);

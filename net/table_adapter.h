@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "net/abi/nccl_net_common.h"
 #include "net/host_receives.h"
@@ -98,6 +99,7 @@ class TableAdapter final : public NetPlugin {
       adapter->message_cut_ = *cut;
     }
     TCPX_RETURN_IF_ERROR(adapter->call("init", table.init, plugin_logger()));
+    log(LogLevel::kDebug, adapter->name_, ": net->init rc=0");
     TCPX_RETURN_IF_ERROR(adapter->read_devices());
     return std::shared_ptr<NetPlugin>(std::move(adapter));
   }
@@ -268,10 +270,13 @@ class TableAdapter final : public NetPlugin {
     return function(std::forward<Arguments>(arguments)...);
   }
 
-  template <class... Arguments>
-  Status call(const char* operation, Arguments&&... arguments) const {
-    const int result = enter(operation, std::forward<Arguments>(arguments)...);
-    return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result);
+  /// What the plugin says about a failure is part of it.
+  template <class Function, class... Arguments>
+  Status call(const char* operation, Function function, Arguments&&... arguments) const {
+    std::string words;
+    const PluginCall marked(name_, operation, &words);
+    const int result = function(std::forward<Arguments>(arguments)...);
+    return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result, LogLevel::kWarning, words);
   }
 
   /// For a call that is repeated in a loop while its failure may be a passing one: 3 for a full queue (11), 2 at the end of a
@@ -318,6 +323,7 @@ class TableAdapter final : public NetPlugin {
   Status read_devices() {
     int count = 0;
     TCPX_RETURN_IF_ERROR(call("devices", table_.devices, &count));
+    log(LogLevel::kDebug, name_, ": net->devices rc=0 ndev=", count);
     if (count < 0 || count > kMaxDevices) {
       return plugin_refused(Code::kProtocol, "devices", concat(name_, " claims ", count, " devices"));
     }

@@ -134,6 +134,8 @@ TEST_F(DoctorEnvironment, AnInterfaceThatDoesNotExistFails) {
   EXPECT_EQ(finding_of(findings, "interface[eth7]").verdict, Verdict::kFail);
   EXPECT_NE(finding_of(findings, "interface[eth7]").found.find("eth0, eth1, eth2, lo"), std::string::npos);
   EXPECT_TRUE(std::none_of(findings.begin(), findings.end(), [](const Finding& f) { return f.check == "interface[eth1]"; }));
+  EXPECT_EQ(finding_of(findings, "interface[eth7]").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1");
+  EXPECT_NE(environment_block(here_.machine()).find("\nexport NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1\n"), std::string::npos);
 }
 
 TEST_F(DoctorEnvironment, PrefixesExactNamesAndExclusionsAreToldApart) {

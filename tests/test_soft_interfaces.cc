@@ -76,7 +76,7 @@ TEST(SoftInterfaces, NoMatchNamesWhatIsThere) {
   Config config;
   config.interfaces = "no-such-interface";
   const auto found = find_interfaces(config);
-  ASSERT_EQ(found.status().code(), Code::kNotFound);
+  ASSERT_EQ(found.status().code(), Code::kBadConfig);
   EXPECT_NE(found.status().detail().find("lo 127.0.0.1"), std::string::npos) << found.status().to_string();
 }
 

@@ -96,9 +96,15 @@ inline std::string help_of(Code code) {
 inline std::string help_of(Hint hint) {
   return std::string(sentence_of(hint)).append(" See docs/troubleshooting.md#").append(name_of(hint));
 }
-/// "help: ..." for the code of `status`, and such a line for each hint that its detail names; no newline at the end.
+/// "help: ..." for the code of `status`, and such a line for each other code (the cause, as a plugin or the peer has told it) and
+/// each hint that its detail names; no newline at the end.
 inline std::string help_lines(const Status& status) {
   std::string lines = "help: " + help_of(status.code());
+  for (int i = 0; i <= static_cast<int>(kLastCode); ++i) {
+    const Code code = static_cast<Code>(i);
+    const std::string name(name_of(code));
+    if (code != status.code() && status.detail().find(name + ":") != std::string::npos) lines += "\nhelp: " + help_of(code);
+  }
   for (size_t i = 0; i < std::size(kHints); ++i) {
     if (status.detail().find(kHints[i].name) != std::string::npos) lines += "\nhelp: " + help_of(static_cast<Hint>(i));
   }

@@ -136,7 +136,7 @@ Result<std::vector<Interface>> find_interfaces(const Config& config) {
   }
   if (!interfaces.empty()) return interfaces;
   return Status(
-      Code::kNotFound, "find network interfaces",
+      config.interfaces.empty() ? Code::kNotFound : Code::kBadConfig, "find network interfaces",
       concat("none is up and matches NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=\"", config.interfaces, "\"; there are: ", list_of(all)));
 }
 

@@ -48,7 +48,8 @@ Result<SocketAddress> choose_control_address(const std::vector<InterfaceAddress>
 /// What NCCL_GPUDIRECTTCPX_CTRL_DEV says of this machine; nullopt when it is unset.
 Result<std::optional<SocketAddress>> find_control_address(const Config& config);
 
-/// What this machine has, filtered by `config`. kNotFound when nothing is left, naming what was asked for and what is there.
+/// What this machine has, filtered by `config`. When nothing is left, kBadConfig, or kNotFound where nothing was asked for,
+/// naming what was asked for and what is there.
 Result<std::vector<Interface>> find_interfaces(const Config& config);
 
 }  // namespace tcpx::soft

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "net/plugin_exit.h"
 #include "net/soft/soft_plugin.h"
 
 namespace tcpx::soft {
@@ -14,6 +15,7 @@ namespace {
 // Result codes as section "result codes" of GPUDirect-TCPX's behaviour has them: 2 for a peer or socket that is gone, 1 for CUDA,
 // 3 for everything else, a full queue included. Whatever is not logged where it arose is logged here, once per call.
 int to_result(const Status& status) {
+  if (!status.is_ok()) PluginCall::heard(status.to_string());
   switch (status.code()) {
     case Code::kOk:
       return abi::kNcclSuccess;

@@ -123,6 +123,25 @@ std::vector<std::string> names_in(std::string_view list) {
   return names;
 }
 
+/// A value of SOCKET_IFNAME that works here: what of the list exists, else the data interfaces of the vendor's path; "": unset,
+/// which takes all.
+std::string working_interfaces(const Machine& machine, std::string_view list) {
+  const bool exact = list.starts_with('=');
+  std::string names;
+  const auto add = [&names](const std::string& name) { names += concat(names.empty() ? "" : ",", name); };
+  for (const std::string& name : names_in(list)) {
+    const std::vector<std::string> there = machine.files.list("/sys/class/net");
+    if (std::any_of(there.begin(), there.end(),
+                    [&](const std::string& known) { return exact ? known == name : known.starts_with(name); })) {
+      add(name);
+    }
+  }
+  if (!names.empty()) return concat(exact ? "=" : "", names);
+  if (!expected_path(machine).vendor_path) return "";
+  for (const std::string& name : data_interfaces(machine, default_interface(machine))) add(name);
+  return names;
+}
+
 void check_interfaces(const Machine& machine, Findings& findings) {
   const std::string_view ifname = environment_info(Variable::kSocketIfname).name,
                          ctrl = environment_info(Variable::kCtrlDev).name;
@@ -135,17 +154,20 @@ void check_interfaces(const Machine& machine, Findings& findings) {
     return std::any_of(there.begin(), there.end(),
                        [&](const std::string& known) { return whole ? known == name : known.starts_with(name); });
   };
+  const std::string works = working_interfaces(machine, list.value_or(""));
   for (const std::string& name : names_in(list.value_or(""))) {
     if (excludes || is_there(name, exact)) continue;
     findings.push_back(fail(concat("interface[", name, "]"), concat(ifname, " names ", name, "; here are ", all),
                             "A device that is named and does not exist is missing, and its share of the rate with it.",
-                            concat("export ", ifname, "=", "   # interfaces that `ip -br link` shows")));
+                            works.empty() ? concat(unset(ifname), "   # then every interface that is up is taken")
+                                          : concat("export ", ifname, "=", works)));
   }
   const auto control = machine.variable(Variable::kCtrlDev);
   if (!control) return;
   if (!is_there(*control, true)) {
     findings.push_back(fail("ctrl_dev", concat(ctrl, " names ", *control, "; here are ", all),
-                            "No connection can be made without control sockets.", concat("export ", ctrl, "=eth0")));
+                            "No connection can be made without control sockets.",
+                            concat(unset(ctrl), "   # then the interface of the data is taken")));
     return;
   }
   const std::vector<std::string> data = names_in(list.value_or(""));
@@ -221,8 +243,11 @@ Findings check_environment(const Machine& machine) {
 
 std::string environment_block(const Machine& machine) {
   std::string out;
+  std::set<std::string> told;
   for (const Finding& finding : check_environment(machine)) {
-    if (finding.verdict < Verdict::kWarn || !finding.mend.starts_with("unset ")) continue;
+    const bool wrong_name = finding.check.starts_with("interface[");
+    if (finding.verdict < Verdict::kWarn || !(finding.mend.starts_with("unset ") || wrong_name)) continue;
+    if (!told.insert(finding.mend).second) continue;  // one for all names of a list
     out += concat("# ", finding.found, "\n", finding.mend, "\n");
   }
   const Expectation expected = expected_path(machine);
