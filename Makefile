@@ -23,9 +23,15 @@ test:
 install: all
 	@cmake --install $(BUILD) --prefix "$(PREFIX)"
 
+# Every other test program has a target of its name, too.
+define build_one
+@cmake --build $(BUILD) -j $(JOBS) --target $@
+@ln -sfr $(BUILD)/tests/$@ tests/$@
+endef
 $(PROGRAMS): configure
-	@cmake --build $(BUILD) -j $(JOBS) --target $@
-	@ln -sfr $(BUILD)/tests/$@ tests/$@
+	$(build_one)
+test_%: configure
+	$(build_one)
 
 configure: tools
 	@cmake --preset $(PRESET) -B $(BUILD)
@@ -35,12 +41,14 @@ tools:
 	  { scripts/install_deps.sh --check >&2; echo "make: run scripts/install_deps.sh, which installs it" >&2; exit 1; }
 
 clean:
-	@rm -rf $(BUILD) $(addprefix tests/,$(PROGRAMS))
+	@rm -rf $(BUILD)
+	@find tests -maxdepth 1 -type l -delete
 
 help:
 	@echo 'make                        build everything; then ./tests/test_... runs from here'
 	@echo 'make test                   install what is missing, build, run all tests'
 	@for program in $(PROGRAMS); do printf 'make %-22s build this program only\n' $$program; done
+	@echo 'make test_...               build this test only; then ./tests/test_... runs it'
 	@echo 'make install                install to PREFIX (docs/install.md)'
 	@echo 'make clean                  remove $(BUILD) and the links in tests/'
 	@echo 'Variables: PRESET=$(PRESET) (release, cpu-only, asan-ubsan, tsan), BUILD=$(BUILD), JOBS=$(JOBS), PREFIX=$(PREFIX)'

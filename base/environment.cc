@@ -239,6 +239,13 @@ Status environment_check(const VariableInfo& info, const std::string& value) {
   return Status::ok();
 }
 
+Status environment_check_all() {
+  for (const VariableInfo& info : kTable) {
+    if (const char* value = raw(info.name)) TCPX_RETURN_IF_ERROR(environment_check(info, value));
+  }
+  return Status::ok();
+}
+
 std::vector<std::pair<std::string, std::string>> environment_snapshot() {
   std::vector<std::pair<std::string, std::string>> all;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {

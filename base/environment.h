@@ -83,6 +83,8 @@ std::string environment_text(Variable id);
 bool environment_is_set(Variable id);
 /// What reading the variable would say if this were its value. Texts are never refused here.
 Status environment_check(const VariableInfo& info, const std::string& value);
+/// The first variable of the table that is set to something malformed, whoever reads it. Programs ask before they begin.
+Status environment_check_all();
 /// All variables of this process with their values, whoever they belong to. For programs that look for mistakes in them.
 std::vector<std::pair<std::string, std::string>> environment_snapshot();
 

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "net/abi/nccl_net_common.h"
 #include "net/abi/tcpx_request.h"
@@ -26,19 +27,23 @@ T load(const void* request, size_t offset) {
   return value;
 }
 
-/// The three fields of the unpack slot that lead to the scatter list.
+/// The three fields of the unpack slot that lead to the scatter list, and two that only the log shows.
 struct SlotFields {
   uint64_t idx;
   uintptr_t mem;
   uintptr_t cnt;
+  uint8_t active;  // a bool of foreign memory
+  uint64_t cnt_cache;
 };
 
 template <size_t kSlotOffset>
 SlotFields load_slot(const void* request) {
-  static_assert(kSlotOffset + offsetof(abi::UnpackSlot, cnt) + sizeof(uint64_t*) <= kReadableBytes);
+  static_assert(kSlotOffset + offsetof(abi::UnpackSlot, cnt_cache) + sizeof(uint64_t) <= kReadableBytes);
   return {load<uint64_t>(request, kSlotOffset + offsetof(abi::UnpackSlot, idx)),
           load<uintptr_t>(request, kSlotOffset + offsetof(abi::UnpackSlot, mem)),
-          load<uintptr_t>(request, kSlotOffset + offsetof(abi::UnpackSlot, cnt))};
+          load<uintptr_t>(request, kSlotOffset + offsetof(abi::UnpackSlot, cnt)),
+          load<uint8_t>(request, kSlotOffset + offsetof(abi::UnpackSlot, active)),
+          load<uint64_t>(request, kSlotOffset + offsetof(abi::UnpackSlot, cnt_cache))};
 }
 
 /// True when `mem` and `cnt` are the addresses of mem[idx] and cnt[idx] of one NetUnpackMeta.
@@ -83,6 +88,9 @@ Result<ReceivedMessage> read_received_message(const void* request) {
   if (count > kMaxFragments)
     return refused(concat(count, " fragments, more than the ", kMaxFragments, " that a queue slot holds"));
   if (host_memory && count != 0) return refused(concat(count, " fragments for a receive of host memory"));
+  log(LogLevel::kDebug, "Request metadata: request_ptr=", Hex{reinterpret_cast<uintptr_t>(request)},
+      " active=", static_cast<int>(slot->active), " idx=", slot->idx, " cnt_cache=", slot->cnt_cache, " cnt=", count,
+      " size=", size, " mem=", Hex{slot->mem});
   return ReceivedMessage{.bytes = static_cast<uint64_t>(size),
                          .fragments = reinterpret_cast<const Fragment*>(slot->mem),
                          .fragment_count = count,
@@ -111,6 +119,8 @@ Result<BouncePool> read_bounce_pool(const DeviceHandleStorage& device_handle, co
   if (base == 0 || base % 16 != 0) {
     return plugin_refused(Code::kProtocol, kOperation, concat("bounce pool at ", Hex{base}, ": no 16-byte aligned address"));
   }
+  log(LogLevel::kDebug, "Device handle: meta=", Hex{reinterpret_cast<uintptr_t>(unpack.meta)}, " bounce_buf=", Hex{base},
+      " head=", static_cast<int64_t>(unpack.head));
   const uint64_t bytes = std::min(memory.extent(unpack.bounce_buf).value_or(kMaxPoolBytes), kMaxPoolBytes);
   return BouncePool{.base = static_cast<const std::byte*>(unpack.bounce_buf), .bytes = bytes};
 }

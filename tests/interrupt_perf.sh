@@ -52,7 +52,7 @@ if [[ $how == hang ]]; then
   exit 0
 fi
 sleep 0.3
-kill -INT "$client"
+kill -INT "$client" "$server" # as a terminal does
 within 5 gone "$client" || fail "does not end"
 wait "$client"
 code=$?

@@ -56,6 +56,17 @@ TEST(Environment, MalformedIsAnErrorNeverTheDefault) {
   }
 }
 
+TEST(Environment, EveryMalformedVariableOfTheTableIsFound) {
+  EXPECT_TRUE(environment_check_all().is_ok());
+  for (const VariableInfo& info : environment_table()) {
+    if (info.kind == VariableKind::kText) continue;
+    const ScopedEnv env(info.name, "banana");
+    const Status status = environment_check_all();
+    EXPECT_EQ(status.code(), Code::kBadConfig) << info.name;
+    EXPECT_NE(status.detail().find(info.name), std::string::npos) << status.to_string();
+  }
+}
+
 TEST(Environment, PresetNeverOverridesTheUser) {
   ::unsetenv("UCCL_TCPX_PLUGIN_PATH");
   EXPECT_TRUE(environment_preset(Variable::kPluginPath, "a"));

@@ -7,7 +7,6 @@
 #include "device/unpacker_factory.h"
 #include "tests/support/program.h"
 #include "tests/support/transfer_program.h"
-#include "transfer/channel.h"
 
 namespace {
 
@@ -18,6 +17,8 @@ using namespace tcpx::testing;  // NOLINT
 Result<TransferProgramOptions> options_from_environment() {
   const auto settings = program_settings();
   if (!settings.is_ok()) return settings.status();
+  const auto pipeline = PipelineSettings::from_environment();
+  if (!pipeline.is_ok()) return pipeline.status();
   const auto unpack = environment_choice(Variable::kUnpackImpl);
   if (!unpack.is_ok()) return unpack.status();
   TransferProgramOptions options;
@@ -25,7 +26,7 @@ Result<TransferProgramOptions> options_from_environment() {
   options.timeout = settings->timeout;
   options.unpack = static_cast<UnpackKind>(*unpack);
   options.debug = settings->debug;
-  options.chunk_bytes = kDefaultChunkBytes;
+  options.pipeline = *pipeline;
   return options;
 }
 
@@ -49,7 +50,8 @@ void declare_options(CLI::App& app, TransferProgramOptions& options) {
   app.add_option("--dev", options.dev,
                  "network device, as test_device_discovery numbers them (default: the one nearest to the GPU)")
       ->check(CLI::Range(0, 1023));
-  app.add_option("--chunk", options.chunk_bytes, "bytes of one request, the same at both ends (default 512K)")
+  app.add_option("--chunk", options.pipeline.chunk_bytes,
+                 "bytes of one request, the same at both ends (default UCCL_TCPX_CHUNK_BYTES, else 512K)")
       ->type_name("BYTES")
       ->transform(size_in_bytes())
       ->check(CLI::Range(1u, kMaxRequestBytes));

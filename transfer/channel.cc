@@ -37,7 +37,15 @@ bool Channel::try_post(const ChunkWork& work) {
     give_back(*share);
     return false;
   }
-  fifo_.post({.work = work, .request = **posted, .ticket = std::nullopt, .posted_at = now_, .share = *share});
+  log(LogLevel::kDebug, name_of(direction()), " posted: chunk_idx=", work.chunk.index, " tag=", work.tag,
+      " size=", work.chunk.bytes, " offset=", work.chunk.offset);
+  const char* const name = direction() == Direction::kSend ? "send chunk" : "recv chunk";
+  fifo_.post({.work = work,
+              .request = **posted,
+              .ticket = std::nullopt,
+              .posted_at = now_,
+              .share = *share,
+              .trace = TraceRange(name, work.chunk.bytes)});
   last_advance_ = now_;
   return true;
 }
@@ -107,12 +115,14 @@ bool Channel::unpack_arrived() {
     }
   }
   if (batch_blocks_ == 0) return advanced;
+  const TraceRange trace("submit unpack", batch_blocks_);
   const auto ticket = receive_.unpacker->submit(std::span(blocks_).first(batch_blocks_));
   if (!ticket.is_ok()) {
     // A full unpacker is asked again at the next call, with what will have arrived by then.
     if (ticket.status().code() != Code::kExhausted) fail(ticket.status());
     return advanced;
   }
+  log(LogLevel::kDebug, "Launching device unpack (", receive_.unpacker->name(), "): ", batch_blocks_, " requests");
   batch_blocks_ = 0;
   // A message that needs no copy but follows one that does is given back no earlier than that one: it waits for the same ticket.
   while (Flight* flight = fifo_.oldest(ChunkState::kArrived)) {
@@ -189,7 +199,8 @@ Result<bool> Channel::is_copied(const Flight& flight) {
 
 void Channel::finish_oldest(ChunkState from, ChunkState to) {
   require(finished_count_ < finished_.size(), "one call of progress finishes at most what was in flight");
-  const Flight& flight = *fifo_.oldest(from);
+  Flight& flight = *fifo_.oldest(from);
+  flight.trace.end();
   give_back(flight.share);
   finished_[finished_count_++] = {.transfer = flight.work.transfer, .bytes = flight.work.chunk.bytes};
   fifo_.advance(from, to);
@@ -253,7 +264,10 @@ void Channel::drain() {
   }
   // The first error has won already.
   if (comm_.abort().code() == Code::kTimeout) abandoned_ = true;
-  for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) give_back(fifo_.at(number).share);
+  for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) {
+    fifo_.at(number).trace.end();
+    give_back(fifo_.at(number).share);
+  }
   fifo_.fail_all();
   phase_ = Phase::kClosed;
 }

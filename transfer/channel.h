@@ -20,6 +20,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/trace_range.h"
 #include "rx/rx_descriptor.h"
 #include "rx/unpacker.h"
 #include "transfer/chunk_budget.h"
@@ -136,6 +137,7 @@ class Channel {
     std::optional<UnpackTicket> ticket;  ///< unpacking: what to wait for; none when there is nothing to wait for
     TimePoint posted_at;
     ChunkBudget::Share share = 0;  // with a budget
+    TraceRange trace = {};         // from the post to the end
   };
 
   bool test_posted();

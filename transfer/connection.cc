@@ -294,6 +294,11 @@ TransferAnswer Connection::poll(TransferId id) {
 Status Connection::close() {
   if (!status_.is_ok()) return status_;
   if (pending_ > 0) return Status(Code::kInvalidArgument, "close connection", concat(pending_, " transfers are pending"));
+  if (!closed_ && log_enabled(LogLevel::kDebug)) {
+    uint64_t bytes = 0;
+    for (const auto& path : paths_) bytes += path->bytes;
+    log(LogLevel::kDebug, "closing the ", name_of(direction_), " connection: All bytes: ", bytes);
+  }
   closed_ = true;
   Status first;
   for (const auto& path : paths_) {

@@ -30,7 +30,7 @@ int passed(const std::string& what) {
 int failed(const Status& why) {
   // What an interrupt makes of the work, here and at the other end, is no news.
   if (const int signal = interrupted_by(); signal != 0) {
-    const bool more = why.code() == Code::kCancelled && why.detail() != "interrupted";
+    const bool more = why.code() == Code::kCancelled && !why.detail().ends_with("interrupted");
     print_line(stderr, more ? concat("interrupted: ", why.detail()) : "interrupted");
     return kSignalBase + signal;
   }
@@ -44,14 +44,10 @@ int skipped(const std::string& reason) {
 }
 
 Result<ProgramSettings> program_settings() {
-  const auto port = environment_integer(Variable::kBootstrapPort);
-  if (!port.is_ok()) return port.status();
-  const auto timeout = environment_integer(Variable::kTimeoutMs);
-  if (!timeout.is_ok()) return timeout.status();
-  const auto debug = environment_integer(Variable::kDebug);
-  if (!debug.is_ok()) return debug.status();
-  if (const auto level = environment_choice(Variable::kLogLevel); !level.is_ok()) return level.status();
-  return ProgramSettings{static_cast<uint16_t>(*port), std::chrono::milliseconds(*timeout), *debug == 1};
+  TCPX_RETURN_IF_ERROR(environment_check_all());
+  return ProgramSettings{static_cast<uint16_t>(environment_integer(Variable::kBootstrapPort).value()),
+                         std::chrono::milliseconds(environment_integer(Variable::kTimeoutMs).value()),
+                         environment_integer(Variable::kDebug).value() == 1};
 }
 
 }  // namespace tcpx::testing

@@ -23,13 +23,14 @@ int passed(const std::string& what);
 int failed(const Status& why);
 int skipped(const std::string& reason);
 
-/// UCCL_TCPX_BOOTSTRAP_PORT, UCCL_TCPX_TIMEOUT_MS and UCCL_TCPX_DEBUG.
+/// The settings that all programs share.
 struct ProgramSettings {
   uint16_t port = 0;
   Duration timeout{};
   bool debug = false;
 };
-/// @return kBadConfig when one is malformed, or UCCL_TCPX_LOG_LEVEL, which the log itself cannot report.
+/// @return kBadConfig when any variable of docs/env.md is malformed, also one that this program does not read: whoever set it
+/// means it to hold.
 Result<ProgramSettings> program_settings();
 
 }  // namespace tcpx::testing

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "tcpx/types.h"
+#include "transfer/connection_setup.h"
 
 namespace tcpx {
 
@@ -30,8 +31,8 @@ struct TransferProgramOptions {
   uint32_t iterations = 1;
   uint16_t port = 0;            ///< of the bootstrap; 0: any free one (server, loopback)
   std::optional<int> dev = {};  ///< network device; none: the one nearest to the GPU
-  uint32_t chunk_bytes = 0;
-  Duration timeout{};  ///< of each step
+  PipelineSettings pipeline;    ///< chunk and windows; there is one channel
+  Duration timeout{};           ///< of each step
   bool debug = false;
 };
 

@@ -10,7 +10,10 @@
 namespace tcpx::testing {
 namespace {
 
-// With UCCL_TCPX_DEBUG=1: what the plugin says about each message, and the first bytes as they lie in the bounce pool.
+// Of a message that is not longer every byte is shown.
+constexpr size_t kProbeBytes = 256;
+
+// With UCCL_TCPX_DEBUG=1: what the plugin says about each message, and its bytes as they lie in the bounce pool.
 class PrintingTap final : public ReceiveTap {
  public:
   explicit PrintingTap(TransferEnd& end) : end_(end) {}
@@ -24,10 +27,11 @@ class PrintingTap final : public ReceiveTap {
                " dst_off=", fragments[i].dst_off);
     }
     if (fragments.empty()) return;
-    std::byte first[16];
+    std::byte first[kProbeBytes];
     const size_t bytes = std::min<size_t>(sizeof first, fragments[0].len);
     const Status copied = end_.lane().copy(first, block.target().pool + fragments[0].src_off, bytes);
-    end_.say("bounce probe: ", copied.is_ok() ? hex_preview({first, bytes}) : copied.to_string());
+    end_.say("Bounce probe (", bytes, "B) from src_off=", fragments[0].src_off, ": ",
+             copied.is_ok() ? hex_preview({first, bytes}, kProbeBytes) : copied.to_string());
   }
 
  private:
@@ -65,7 +69,7 @@ Status connect_receive_side(TransferEnd& end, BootstrapChannel& channel, Receive
     end.say("bounce pool: ", parts.pool.bytes, " bytes at ", Hex{reinterpret_cast<uintptr_t>(parts.pool.base)});
     parts.tap = &side.tap.emplace(end);
   }
-  auto connection = Connection::create(std::move(*comm), parts, Clock::steady(), end.connection_options(kDefaultRecvWindow));
+  auto connection = Connection::create(std::move(*comm), parts, Clock::steady(), end.connection_options(Direction::kRecv));
   if (!connection.is_ok()) return connection.status();
   side.connection = std::move(*connection);
   return Status::ok();
@@ -84,6 +88,7 @@ Status verify(TransferEnd& end, uint32_t iteration, std::vector<std::byte>& rece
             concat("the payload is not the expected string", name_in_detail(Hint::kConsumedEarly))};
   }
   end.say("SUCCESS: Payload matches expected string");
+  if (end.options().debug) end.say("Data validation PASSED: ", received.size(), " bytes");
   return Status::ok();
 }
 

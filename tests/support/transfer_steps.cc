@@ -56,6 +56,9 @@ Status TransferEnd::prepare(bool receives) {
   if (!nic.is_ok()) return nic.status();
   step("net plugin ", plugin().name(), " (", endpoint_.plugin_path, "), device ", dev_, " ", *nic);
 
+  if (options_.pipeline.channels > 1 || options_.pipeline.failover)
+    say("one channel, whatever UCCL_TCPX_NUM_CHANNELS and UCCL_TCPX_FAILOVER say: test_tcpx_perf opens several");
+
   const size_t bytes = registration_bytes(transfer_bytes());
   const bool cuda = options_.memory == MemoryType::kCuda;
   if (cuda && !memory.has_gpu()) say("no GPU on this machine: host memory stands in for GPU memory");
@@ -81,6 +84,10 @@ Result<RegisteredMemory> TransferEnd::register_buffer(Connection& connection) {
        : endpoint_.memory->has_gpu() ? concat("GPU ", gpu_)
                                      : "stand-in",
        " memory");
+  if (options_.debug) {
+    say("payload_bytes=", transfer_bytes(), ", buffer ptr=", Hex{reinterpret_cast<uintptr_t>(address())},
+        " bytes=", buffer_.size());
+  }
   return connection.register_memory(address(), buffer_.size(), options_.memory);
 }
 
@@ -104,20 +111,19 @@ Status TransferEnd::exchange_parameters(BootstrapChannel& channel) {
   const Parameters mine = {{"payload", options_.bytes ? "pattern" : "text"},
                            {"bytes", std::to_string(transfer_bytes())},
                            {"iterations", std::to_string(options_.iterations)},
-                           {"chunk bytes", std::to_string(options_.chunk_bytes)}};
+                           {"chunk bytes", std::to_string(options_.pipeline.chunk_bytes)}};
   constexpr std::string_view kMustMatch[] = {"payload", "bytes", "iterations", "chunk bytes"};
   const auto theirs = channel.exchange_parameters(mine, kMustMatch, deadline());
   if (!theirs.is_ok()) return theirs.status();
   step("connected with ", channel.peer().to_string(), " (tcpx ", channel.peer_build(), "): ", options_.iterations, " x ",
-       transfer_bytes(), " bytes in chunks of at most ", options_.chunk_bytes);
+       transfer_bytes(), " bytes in chunks of at most ", options_.pipeline.chunk_bytes);
   return Status::ok();
 }
 
-ConnectionOptions TransferEnd::connection_options(uint32_t window) const {
-  ConnectionOptions connection;
-  connection.limits.window = window;
+ConnectionOptions TransferEnd::connection_options(Direction direction) const {
+  ConnectionOptions connection = options_.pipeline.options(direction);
   connection.limits.stall_limit = options_.timeout;
-  connection.chunk_bytes = options_.chunk_bytes;
+  connection.failover = false;  // there is no other channel
   return connection;
 }
 

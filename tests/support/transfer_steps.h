@@ -65,7 +65,7 @@ class TransferEnd {
 
   HandshakeWait handshake_wait(BootstrapChannel& channel) const { return {deadline(), &channel, &stop_}; }
   Status exchange_parameters(BootstrapChannel& channel);
-  ConnectionOptions connection_options(uint32_t window) const;
+  ConnectionOptions connection_options(Direction direction) const;
   /// Drives the transfer to its end; shows progress on a terminal and watches the peer, whose own words, if it left any, are the
   /// error.
   Status drive(Connection& connection, TransferId id, uint32_t iteration, BootstrapChannel& channel);
