@@ -218,6 +218,7 @@ TEST(ConnectionPipeline, Trap22_FragmentsInAnyOrderAndAtAnyAlignment) {
 
 TEST(ConnectionPipeline, Trap24_TheFirstErrorOfRegistrationIsReported) {
   Pipeline p;
+  p.fake.fail_call(Call::kRegister, 1, Status(Code::kPlugin, "register memory", "no dma-buf", Domain::kNccl, 3));
   EXPECT_EQ(p.recv->register_memory(p.target.device() + 1, 100, MemoryType::kCuda).status().native(), 3);
   EXPECT_TRUE(p.recv->status().is_ok()) << "the connection itself is well";
 }
