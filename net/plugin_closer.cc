@@ -53,7 +53,6 @@ struct PluginCloser::State {
   CondVar changed;
   LeftBehind left TCPX_GUARDED_BY(mutex);
   std::vector<Kept> kept TCPX_GUARDED_BY(mutex);
-  std::thread asking TCPX_GUARDED_BY(mutex);
   bool is_asking TCPX_GUARDED_BY(mutex) = false;
   bool stopping TCPX_GUARDED_BY(mutex) = false;
 };
@@ -62,14 +61,10 @@ PluginCloser::PluginCloser(std::string plugin, const Limits& limits)
     : state_(std::make_shared<State>(std::move(plugin), limits)) {}
 
 PluginCloser::~PluginCloser() {
-  std::thread asking;
-  {
-    const MutexLock lock(state_->mutex);
-    state_->stopping = true;
-    asking = std::move(state_->asking);
-  }
+  const MutexLock lock(state_->mutex);
+  state_->stopping = true;
   state_->changed.notify_all();
-  if (asking.joinable()) asking.join();
+  while (state_->is_asking) state_->changed.wait(state_->mutex);
 }
 
 Status PluginCloser::close(const char* operation, std::function<Status()> call) {
@@ -132,7 +127,9 @@ void PluginCloser::State::ask_until_ended() {
     left.set_ups = kept.size();
     if (!stopping && !kept.empty()) (void)changed.wait_until(mutex, Clock::steady().now() + limits.pause);
   }
+  kept.clear();
   is_asking = false;
+  changed.notify_all();
   mutex.unlock();
 }
 
@@ -143,10 +140,9 @@ void PluginCloser::keep(std::string_view what, std::function<bool()> has_ended) 
   log(LogLevel::kInfo, state_->plugin, ": ", what, " was given up and is kept until it has ended, ", kept, " of at most ",
       state_->limits.most_kept);
   if (state_->is_asking) return;
-  if (state_->asking.joinable()) state_->asking.join();  // it has said that it is about to return
-  auto thread = start_thread("tcpx-kept", [state = state_.get()] { state->ask_until_ended(); });
+  auto thread = start_thread("tcpx-kept", [state = state_] { state->ask_until_ended(); });
   if (!thread.is_ok()) return;  // the next to be kept tries again
-  state_->asking = std::move(*thread);
+  thread->detach();
   state_->is_asking = true;
 }
 
