@@ -1,8 +1,10 @@
 #include "base/socket_io.h"
 
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 
+#include <cerrno>
 #include <set>
 #include <thread>
 #include <vector>
@@ -27,6 +29,38 @@ Pair connected_pair() {
   UniqueFd server(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   EXPECT_TRUE(static_cast<bool>(server));
   return {std::move(*client), std::move(server)};
+}
+
+int option_of(const UniqueFd& fd, int level, int option) {
+  int value = -1;
+  socklen_t length = sizeof value;
+  EXPECT_EQ(::getsockopt(fd.get(), level, option, &value, &length), 0);
+  return value;
+}
+
+TEST(SocketIo, AListenerMayComeBackAtOnceAndServesBothFamilies) {
+  const auto listener = listen_tcp(SocketAddress::any(AF_INET6, 0), 4);
+  if (!listener.is_ok()) GTEST_SKIP() << "needs IPv6: " << listener.status().to_string();
+  EXPECT_EQ(option_of(*listener, SOL_SOCKET, SO_REUSEADDR), 1);
+  EXPECT_EQ(option_of(*listener, IPPROTO_IPV6, IPV6_V6ONLY), 0);
+}
+
+TEST(SocketIo, KeepAliveIsAskedForAsGiven) {
+  const Pair pair = connected_pair();
+  ASSERT_TRUE(set_keep_alive(pair.client.get(), {.idle = seconds(7), .interval = seconds(2), .probes = 5}).is_ok());
+  EXPECT_EQ(option_of(pair.client, SOL_SOCKET, SO_KEEPALIVE), 1);
+  EXPECT_EQ(option_of(pair.client, IPPROTO_TCP, TCP_KEEPIDLE), 7);
+  EXPECT_EQ(option_of(pair.client, IPPROTO_TCP, TCP_KEEPINTVL), 2);
+  EXPECT_EQ(option_of(pair.client, IPPROTO_TCP, TCP_KEEPCNT), 5);
+}
+
+TEST(SocketIo, ErrorsThatMeanALostPeerAreToldApart) {
+  for (const int error : {ECONNREFUSED, ECONNRESET, ECONNABORTED, EPIPE, EHOSTUNREACH, ENETUNREACH, ETIMEDOUT}) {
+    EXPECT_EQ(system_error("x", error).code(), Code::kPeerGone) << error;
+  }
+  for (const int error : {EMFILE, ENOMEM, EACCES, EADDRINUSE, EBADF}) {
+    EXPECT_EQ(system_error("x", error).code(), Code::kSystem) << error;
+  }
 }
 
 TEST(SocketIo, MovesMoreThanTheSocketBuffers) {

@@ -78,6 +78,14 @@ TEST(UnpackList, OneFragmentOfAnotherAlignmentMakesTheListMixed) {
   }
 }
 
+TEST(UnpackList, ABlockOfAnotherAlignmentMakesTheListMixedWhereverItStands) {
+  const DescriptorBlock congruent = block_of({{0, 64, 0}}), other = block_of({{1, 64, 0}});
+  for (const auto& blocks : {std::vector{congruent, other}, std::vector{other, congruent}}) {
+    std::vector<KernelFragment> list(2);
+    EXPECT_EQ(write_list(leading_run(blocks), list.data(), PoolMemory::kDevice).alignment, AlignmentClass::kMixed);
+  }
+}
+
 TEST(UnpackList, BlocksWithOnePoolAreOneRun) {
   const std::vector<DescriptorBlock> blocks(20, block_of({{0, 1, 0}}));
   const PoolRun run = leading_run(blocks);
