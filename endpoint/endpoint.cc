@@ -245,7 +245,7 @@ Status Endpoint::wait(OperationId id, std::optional<Milliseconds> timeout) {
 Status Endpoint::cancel(OperationId id) {
   const auto impl = this->impl();
   if (!impl.is_ok()) return impl.status();
-  return guarded("cancel", [&] { return (*impl)->cancel(id); });
+  return guarded("cancel", **impl, [&] { return (*impl)->cancel(id); });
 }
 
 Result<void*> Endpoint::completion_event(OperationId id) {
