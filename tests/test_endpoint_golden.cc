@@ -338,6 +338,9 @@ TEST(EndpointGolden, Numbers) {
   EXPECT_EQ(kInlineWindowBytes, 1048576u);
   EXPECT_EQ(window_cost(0), 64u);
   EXPECT_EQ(window_cost(1000), 1064u);
+  EXPECT_EQ(kOfferWindowBytes, 16777216u);
+  EXPECT_EQ(window_cost(Window::kRest, 1000, 0, 2, 30), 64u + 1000 + 2 * 32 + 30);
+  EXPECT_EQ(window_cost(Window::kSendOffers, 0, 3, 0, 30), 256u + 3 * 8 + 30);
   EXPECT_EQ(kPieceBytes, 1048576u);
   EXPECT_EQ(kDirectRangeBytes, 262144u);
 }

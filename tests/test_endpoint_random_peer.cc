@@ -76,6 +76,7 @@ class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithPar
       Memory gone(*endpoint_, KnowingPeer::kArea);
       side.withdrawn = endpoint_->advertise(conn, gone.whole()).value().id;
     }
+    side.peer_inline = Peer::kInlineBytes;
     side.others_operation = static_cast<uint64_t>(receive);
     RemoteSlot there = advertise(conn, KnowingPeer::kLittle);  // as the peer would have made it
     there.id = KnowingPeer::kThere;

@@ -243,7 +243,7 @@ TEST_F(LinkFrames, AGoodAnswerToARead) {
 }
 
 TEST_F(LinkFrames, CreditBeyondWhatIsOwed) {
-  for (const uint64_t window : {0, 1}) {
+  for (uint64_t window = 0; window < std::size(kWindowSizes); ++window) {
     renew();
     say(ControlType::kCredit, window, 0, 1);
     steps(2);

@@ -225,7 +225,8 @@ TEST_F(LinkWindows, AShortSendThatWaitsForTheWindowIsOfferedSoon) {
 }
 
 TEST_F(LinkWindows, AShortWriteWaitsForTheWindowAndLeavesWithTheCredit) {
-  for (int i = 0; i < 252; ++i)
+  const uint64_t each = 64 + kShort + 32;  // with the range that it names
+  for (uint64_t i = 0; i < kWindowSizes[1] / each; ++i)
     (void)start(OperationKind::kWrite, {.ranges = one(host(0, kShort)), .remote = {{.slot = 1, .offset = 0, .bytes = kShort}}});
   steps(kSettle);
   heard_.frames.clear();
@@ -237,7 +238,7 @@ TEST_F(LinkWindows, AShortWriteWaitsForTheWindowAndLeavesWithTheCredit) {
   say(ControlType::kCredit, 0, 0, 0);
   steps(2);
   EXPECT_FALSE(hear(ControlType::kWriteData).has_value()) << "credit for sends is none for writes";
-  say(ControlType::kCredit, 1, 0, window_cost(kShort));
+  say(ControlType::kCredit, 1, 0, each);
   steps(2);
   const auto heard = hear(ControlType::kWriteData);
   ASSERT_TRUE(heard.has_value());

@@ -17,6 +17,7 @@ namespace tcpx::testing {
 /// The other end of one connection, whose frames the test writes itself.
 class Peer final : public ControlSink {
  public:
+  static constexpr uint32_t kInlineBytes = 1024;  ///< longest inline message, as it says of itself
   explicit Peer(uint16_t port) : parts_(make_default_parts(loopback_config()).value()) {
     const Deadline deadline = Deadline::after(kTestDeadline);
     auto channel = bootstrap_connect("127.0.0.1", port, deadline).value();
@@ -25,7 +26,7 @@ class Peer final : public ControlSink {
         .devices = parts_.devices,
         .receiver = {.unpacker = parts_.unpacker.get(), .memory = parts_.memory.get(), .lane = parts_.lane.get()},
         .settings = parts_.settings,
-        .identity = {.instance = 7, .inline_bytes = 1024}};
+        .identity = {.instance = 7, .inline_bytes = kInlineBytes}};
     link_ = set_up_link(std::move(channel), true, setup, deadline).value();
   }
   ~Peer() override {

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -22,6 +23,7 @@
 #include "endpoint/link_rules.h"
 #include "endpoint/operation.h"
 #include "tests/support/stream_pair.h"
+#include "tests/support/window_model.h"
 
 namespace tcpx::testing {
 
@@ -47,6 +49,7 @@ class KnowingPeer {
     std::span<std::byte> memory;          ///< kMemory
     uint64_t slot = 0, little = 0;        ///< of the advertised area, for this peer
     uint64_t foreign = 0, withdrawn = 0;  ///< of another connection; of memory that is not registered any more
+    uint64_t peer_inline = 0;             ///< as the peer has said of itself
     uint64_t others_operation = 0;        ///< a receive that is open on another connection
   };
   static constexpr uint64_t kThere = 0x7e7e7e7e;  ///< slot of this peer, as the endpoint knows it
@@ -118,6 +121,7 @@ class KnowingPeer {
     uint64_t operation, value;
   };
   using Saying = bool (KnowingPeer::*)();
+  using Windows = std::array<uint64_t, std::size(kWindowSizes)>;
 
   // What the endpoint starts, and what it must say of it.
   bool they_send() { return they_start(OperationKind::kSend); }
@@ -127,8 +131,7 @@ class KnowingPeer {
     const uint64_t bytes = size();
     const bool reads = kind == OperationKind::kRead;
     if (open_.size() >= 12 || bytes == 0 || (reads && targets_ + bytes > kPrivate - kTargets)) return false;
-    const size_t window = kind == OperationKind::kSend ? 0 : 1;
-    if (!reads && bytes <= kInline && owed_[window] + window_cost(bytes) > kInlineWindowBytes) return false;
+    if (!reads && is_full(owed_, kind == OperationKind::kSend ? 0 : 1)) return false;
     Theirs theirs{.kind = kind,
                   .number = 0,
                   .sequence = kind == OperationKind::kSend ? their_sends_++ : 0,
@@ -144,11 +147,9 @@ class KnowingPeer {
       wanted_.push_back({sends ? ControlType::kSend : ControlType::kWrite, theirs.number, theirs.sequence});
     } else if (kind == OperationKind::kWrite) {
       wanted_.push_back({ControlType::kWriteData, theirs.number, 0});
-      owed_[1] += window_cost(bytes);
       theirs.phase = Phase::kAnswer;
     } else {
       wanted_.push_back({ControlType::kSendData, theirs.number, theirs.sequence});
-      owed_[0] += window_cost(bytes);
       ended_.push_back({theirs.number, Code::kOk});
       return true;
     }
@@ -190,13 +191,12 @@ class KnowingPeer {
   // What this peer may say.
   bool send_data() {
     const uint64_t bytes = short_size();
-    if (taken_[0] + window_cost(bytes) > kInlineWindowBytes || ours_.size() > 8) return false;
+    if (is_full(taken_, 0) || ours_.size() > 8) return false;
     const Bytes data = random_bytes(bytes);
     const uint64_t sequence = our_sends_++;
     note(concat("send ", sequence, " with ", bytes, " bytes"));
     OperationPayload payload;
     payload.data = data;
-    taken_[0] += window_cost(bytes);
     say(ControlType::kSendData, ++number_, sequence, bytes, Packing::kWhole, &payload);
     arrive(sequence, {number_, bytes, true, false, data});
     return true;
@@ -230,13 +230,12 @@ class KnowingPeer {
   }
   bool write_data() {
     const uint64_t bytes = short_size();
-    if (taken_[1] + window_cost(bytes) > kInlineWindowBytes) return false;
+    if (is_full(taken_, 1)) return false;
     const Bytes data = random_bytes(bytes);
     OperationPayload payload;
     payload.data = data;
     const auto places = good_ranges(bytes, payload.ranges);
     note(concat("write ", bytes, " bytes in ", payload.ranges.size()));
-    taken_[1] += window_cost(bytes);
     say(ControlType::kWriteData, ++number_, 0, bytes, Packing::kWhole, &payload);
     size_t done = 0;
     for (const Part& place : places) {
@@ -249,13 +248,12 @@ class KnowingPeer {
   }
   bool write_data_elsewhere() {
     const uint64_t bytes = 1 + short_size();
-    if (taken_[1] + window_cost(bytes) > kInlineWindowBytes) return false;
+    if (is_full(taken_, 1)) return false;
     const Bytes data = random_bytes(bytes);
     OperationPayload payload;
     payload.data = data;
     const Code refused = bad_range(bytes, payload.ranges);
     note(concat("write ", bytes, " bytes where it may not"));
-    taken_[1] += window_cost(bytes);
     say(ControlType::kWriteData, ++number_, 0, bytes, Packing::kWhole, &payload);
     wanted_.push_back({ControlType::kDone, number_, static_cast<uint64_t>(refused)});
     return true;
@@ -339,7 +337,7 @@ class KnowingPeer {
     return true;
   }
   bool give_credit() {
-    const uint64_t window = random_() % 2;
+    const uint64_t window = random_() % std::size(kWindowSizes);
     if (owed_[window] == 0) return false;
     const uint64_t bytes = 1 + random_() % owed_[window];
     note(concat("credit of ", bytes, " for ", window));
@@ -348,9 +346,9 @@ class KnowingPeer {
     return true;
   }
   bool notify() {
-    if (taken_[1] + window_cost(8) > kInlineWindowBytes) return false;
+    if (is_full(taken_, 1)) return false;
     note("notify");
-    taken_[1] += window_cost(8);
+    taken_[1] += use_of(ControlType::kNotify, 8, {}, kInline).bytes;
     side_.say(make_header(ControlType::kNotify), encode_notify("name", "text"));
     ++notifications_;
     return true;
@@ -495,10 +493,11 @@ class KnowingPeer {
                [&] { say(ControlType::kRead, serving_.begin()->first, 0, kInline + 5, Packing::kWhole, &payload); });
   }
   bool lie_credit() {
-    const uint64_t window = random_() % 3;
-    const uint64_t more = random_() % 2 == 0 ? 1 : kInlineWindowBytes;
+    constexpr uint64_t kNone = std::size(kWindowSizes);
+    const uint64_t window = random_() % (kNone + 1);
+    const uint64_t more = random_() % 2 == 0 ? 1 : kWindowSizes[0];
     return lie(concat("lie: credit for ", window),
-               [&] { say(ControlType::kCredit, window, 0, window == 2 ? 0 : owed_[window] + more); });
+               [&] { say(ControlType::kCredit, window, 0, window == kNone ? 0 : owed_[window] + more); });
   }
   bool lie_sums() {
     OperationPayload payload;
@@ -566,13 +565,19 @@ class KnowingPeer {
   void say(ControlType type, uint64_t operation, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
            const OperationPayload* payload = nullptr) {
     Bytes encoded;
-    if (payload != nullptr) append_operation_payload(encoded, *payload);
+    if (payload != nullptr) {
+      append_operation_payload(encoded, *payload);
+      const WindowUse use = use_of(type, bytes, *payload, kInline);
+      taken_[use.window] += use.bytes;
+    }
     side_.say(make_header(type, operation, value, bytes, packing), encoded);
   }
   void say_done(uint64_t number, Code code) {
     side_.say(make_header(ControlType::kDone, number, static_cast<uint64_t>(code)), {});
   }
 
+  /// The next short message might not fit.
+  static bool is_full(const Windows& used, size_t window) { return used[window] + 2 * kInline > kWindowSizes[window]; }
   uint64_t short_size() {
     static constexpr uint64_t kSizes[] = {1, 8, 512, 599, 4096, kInline};
     return kSizes[random_() % std::size(kSizes)];
@@ -710,12 +715,20 @@ class KnowingPeer {
   void take(const Recorder::Frame& frame) {
     const auto type = static_cast<ControlType>(frame.header.type);
     if (type == ControlType::kCredit) {
-      ASSERT_LT(frame.header.operation, 2u);
+      ASSERT_LT(frame.header.operation, std::size(kWindowSizes));
       ASSERT_LE(frame.header.bytes, taken_[frame.header.operation]) << "credit for what was not sent";
       taken_[frame.header.operation] -= frame.header.bytes;
       return;
     }
     if (type == ControlType::kPeer) return;
+    if (type <= ControlType::kRead) {
+      OperationPayload payload;
+      const Status status = decode_operation_payload(frame.header, frame.payload, payload);
+      ASSERT_TRUE(status.is_ok()) << status.to_string() << "; " << said();
+      const WindowUse use = use_of(type, frame.header.bytes, payload, side_.peer_inline);
+      owed_[use.window] += use.bytes;
+      ASSERT_LE(owed_[use.window], kWindowSizes[use.window]) << "more than the window; " << said();
+    }
     ASSERT_FALSE(wanted_.empty()) << "an unexpected \"" << name_of(type) << "\" of " << frame.header.operation << "; " << said();
     const Wanted wanted = wanted_.front();
     wanted_.pop_front();
@@ -742,8 +755,8 @@ class KnowingPeer {
   std::deque<Wanted> wanted_;           ///< what must be heard, in order
   std::map<uint64_t, Bytes> wanted_data_;
   std::vector<std::pair<uint64_t, Code>> ended_;  ///< what must have ended, and how
-  uint64_t owed_[2] = {0, 0};                     ///< that the endpoint has used of this peer's windows
-  uint64_t taken_[2] = {0, 0};                    ///< that this peer has used of the endpoint's
+  Windows owed_{};                                ///< that the endpoint has used of this peer's windows
+  Windows taken_{};                               ///< that this peer has used of the endpoint's
   uint64_t number_ = uint64_t{1} << 40, our_sends_ = 0, their_sends_ = 0, their_receives_ = 0;
   uint64_t gone_ = 0;  ///< of the endpoint, and ended
   size_t targets_ = 0, notifications_ = 0;

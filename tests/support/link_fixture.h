@@ -22,6 +22,7 @@
 #include "tests/support/manual_clock.h"
 #include "tests/support/slow_copier.h"
 #include "tests/support/stream_pair.h"
+#include "tests/support/window_model.h"
 
 namespace tcpx::testing {
 
@@ -62,7 +63,7 @@ class LinkTest : public ::testing::Test {
     link_.reset();
     peer_ = std::make_unique<ControlStream>();
     heard_.frames.clear();
-    room_ = {kInlineWindowBytes, kInlineWindowBytes};
+    std::copy(std::begin(kWindowSizes), std::end(kWindowSizes), room_.begin());
     sends_ = receives_ = 0;
     Sockets sockets = unix_pair();
     link_fd_ = sockets.a.get();
@@ -142,9 +143,9 @@ class LinkTest : public ::testing::Test {
   }
   /// An inline message, as a peer that keeps to its window says it.
   void say_inline(ControlType type, uint64_t operation, uint64_t value, const OperationPayload& payload) {
-    uint64_t& room = room_[type == ControlType::kSendData ? 0 : 1];
-    ASSERT_GE(room, window_cost(payload.data.size())) << "a peer would wait here for ever";
-    room -= window_cost(payload.data.size());
+    const WindowUse use = use_of(type, payload.data.size(), payload, kInline);
+    ASSERT_GE(room_[use.window], use.bytes) << "a peer would wait here for ever";
+    room_[use.window] -= use.bytes;
     say(type, operation, value, payload.data.size(), Packing::kWhole, &payload);
   }
   void say_send(uint64_t sequence, std::span<const std::byte> data, std::optional<NotifyMsg> notify = {}) {
@@ -224,7 +225,7 @@ class LinkTest : public ::testing::Test {
 
   std::unique_ptr<ControlStream> peer_;
   Recorder heard_;
-  std::array<uint64_t, 2> room_ = {kInlineWindowBytes, kInlineWindowBytes};  ///< of the peer: sends, all else
+  std::array<uint64_t, 4> room_{};  ///< of the peer, in each window
   uint64_t sends_ = 0, receives_ = 0;
 
  private:

@@ -1,0 +1,40 @@
+// What a frame takes of which window of whoever hears it, written down once more from endpoint/link_rules.h and not computed by
+// it: 0 short sends, 1 short writes and notifications, 2 announced sends, 3 all else that is announced.
+#pragma once
+
+#include <cstdint>
+
+#include "endpoint/wire.h"
+
+namespace tcpx::testing {
+
+inline constexpr uint64_t kWindowSizes[4] = {1u << 20, 1u << 20, 16u << 20, 16u << 20};
+
+struct WindowUse {
+  size_t window = 0;
+  uint64_t bytes = 0;  ///< 0: it takes nothing
+};
+
+/// @param bytes of the header. @param inline_bytes longest inline message of the end that answers a read
+inline WindowUse use_of(ControlType type, uint64_t bytes, const OperationPayload& payload, uint64_t inline_bytes) {
+  const uint64_t parts = 8 * payload.lengths.size() + 32 * payload.ranges.size() +
+                         (payload.has_notify ? payload.notify_name.size() + payload.notify_text.size() : 0);
+  switch (type) {
+    case ControlType::kSendData:
+      return {0, 64 + bytes + parts};
+    case ControlType::kWriteData:
+      return {1, 64 + bytes + parts};
+    case ControlType::kNotify:
+      return {1, 64 + bytes};
+    case ControlType::kSend:
+      return {2, 256 + parts};
+    case ControlType::kWrite:
+      return {3, 256 + parts};
+    case ControlType::kRead:
+      return {3, 256 + parts + (bytes <= inline_bytes ? bytes : 0)};
+    default:
+      return {};
+  }
+}
+
+}  // namespace tcpx::testing
