@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <cerrno>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -22,6 +24,8 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
     thread = std::thread(std::move(body));
   } catch (const std::system_error& refused) {
     error = refused.code().value();
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) return system_error(concat("start thread ", name), error);

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -141,7 +142,11 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
   }
   const auto question = std::make_shared<Question>();
   auto thread = start_thread("tcpx-resolve", [question, host, port] {
-    auto answer = resolve(host, port);
+    Result<std::vector<SocketAddress>> answer = Status(Code::kExhausted, "resolve host", "out of memory");
+    try {
+      answer = resolve(host, port);
+    } catch (const std::bad_alloc&) {  // said already
+    }
     {
       const MutexLock lock(question->mutex);
       question->answer.emplace(std::move(answer));

@@ -59,8 +59,9 @@ std::shared_ptr<Endpoint::Impl::Front> Endpoint::Impl::add_link(LinkParts parts,
     front->link = ++last_link_;
     links_.erase(front->id);
     registry_.forget(front->id);
+    auto link = std::make_unique<Link>(*shared_, front->id, std::move(parts), path);
     Served& served = links_[front->id];
-    served.link = std::make_unique<Link>(*shared_, front->id, std::move(parts), path);
+    served.link = std::move(link);
     served.number = front->link;
     front->face = served.link->face();
     served.unasked = unasked;

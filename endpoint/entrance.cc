@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -98,16 +99,22 @@ void Entrance::run() {
         continue;
       }
     }
-    auto channel = parts_.server.accept(Deadline::after(kLookForClients));
-    if (channel.is_ok()) {
-      place(std::move(*channel));
-    } else if (channel.status().code() != Code::kTimeout) {
-      log(LogLevel::kWarning, "cannot take connections: ", channel.status().to_string());
+    try {
+      take_one();
+    } catch (const std::bad_alloc&) {  // a client less
       std::this_thread::sleep_for(kLookForClients);
     }
   }
   for (SetUp& setup : running_) setup.watch.stop = true;
   reap(true);
+}
+
+void Entrance::take_one() {
+  auto channel = parts_.server.accept(Deadline::after(kLookForClients));
+  if (channel.is_ok()) return place(std::move(*channel));
+  if (channel.status().code() == Code::kTimeout || channel.status().code() == Code::kCancelled) return;
+  log(LogLevel::kWarning, "cannot take connections: ", channel.status().to_string());
+  std::this_thread::sleep_for(kLookForClients);
 }
 
 // Finds a place for a client that has spoken.
@@ -120,11 +127,16 @@ void Entrance::place(BootstrapChannel channel) {
     if (stopped_) return;
     (void)changed_.wait_until(mutex_, Deadline::after(kLookForRoom).at());
   }
+  // A std::function wants to copy what it holds. Made before there is a place that would have to be given back.
+  auto shared = std::make_shared<BootstrapChannel>(std::move(channel));
   SetUp& setup = running_.emplace_back();
-  channel.watch_with(setup.watch);
-  auto shared = std::make_shared<BootstrapChannel>(std::move(channel));  // a std::function wants to copy what it holds
+  shared->watch_with(setup.watch);
   auto thread = start_thread("tcpx-set-up", [this, &setup, shared] {
-    finish(setup, parts_.set_up(std::move(*shared), Deadline::after(kSetUpTime), setup.gives_way));
+    try {
+      finish(setup, parts_.set_up(std::move(*shared), Deadline::after(kSetUpTime), setup.gives_way));
+    } catch (const std::bad_alloc&) {  // its sockets go with what was made so far
+      setup.done = true;
+    }
   });
   if (thread.is_ok()) {
     setup.thread = std::move(*thread);

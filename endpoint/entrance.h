@@ -56,6 +56,7 @@ class Entrance {
   Status start() TCPX_REQUIRES(mutex_);
   bool wanted() TCPX_REQUIRES(mutex_) { return admits_ || (wanted_ && ready_.size() < std::max<size_t>(callers_, 1)); }
   void run() TCPX_EXCLUDES(mutex_);
+  void take_one() TCPX_EXCLUDES(mutex_);
   void place(BootstrapChannel channel) TCPX_EXCLUDES(mutex_);
   void reap(bool all);
   void make_room();

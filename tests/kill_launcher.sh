@@ -25,4 +25,4 @@ if kill -0 "$rank" 2>/dev/null; then
   exit 1
 fi
 rank=''
-grep -q 'FAILED: TCPX_E_TIMEOUT' "$log"
+grep -q '^interrupted' "$log"

@@ -58,12 +58,12 @@ TEST(EndpointDeadHost, B13_AnOutageOfTwoSecondsIsSurvived) {
         operations.push_back(a->write_async(there, {&range, 1}, {&remote, 1}).value());
       };
       for (int i = 0; i < 8; ++i) start(i % 2 == 0 ? large : small);
-      ASSERT_EQ(set_loopback(false), 0);
+      ASSERT_EQ(set_loopback_address(false), 0);
       // Each round at another point of the kernel's pauses.
       std::this_thread::sleep_for(std::chrono::milliseconds(100 * round));
       for (int i = 0; i < 8; ++i) start(i % 2 == 0 ? large : small);
       std::this_thread::sleep_for(std::chrono::milliseconds(2000 - 100 * round));
-      ASSERT_EQ(set_loopback(true), 0);
+      ASSERT_EQ(set_loopback_address(true), 0);
       for (const OperationId id : operations) {
         const Status status = a->wait(id, kCallTime);
         EXPECT_TRUE(status.is_ok()) << "round " << round << ": " << status.to_string();

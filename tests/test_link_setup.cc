@@ -291,7 +291,7 @@ TEST_F(LinkMismatch, WhatThePluginRefusesAtOneEndIsToldAtTheOther) {
 // A peer made by hand
 // -----------------------------------------------------------------------------------------------------------------------
 
-const Parameters kIdentity = {{"endpoint version", "1"},
+const Parameters kIdentity = {{"endpoint version", "2"},
                               {"role", "connect"},
                               {"instance", "18446744073709551615"},
                               {"gpu", "0"},
@@ -315,14 +315,14 @@ class LinkSetupByHand : public LinkSetupTest {
 };
 
 TEST_F(LinkSetupByHand, VersionsThatDifferAreNamedAtBothEnds) {
-  for (const char* version : {"2", "0", "one", ""}) {
+  for (const char* version : {"3", "1", "0", "one", ""}) {
     auto [peer, other] = acceptor();
     Parameters parameters = kIdentity;
     parameters["endpoint version"] = version;
     ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
     expect_told(peer.finish(Status::ok(), soon()), Code::kMismatch,
-                concat("endpoint version is 1 here and ", version, " at the peer"));
-    expect_told(other.get(), Code::kMismatch, "endpoint version is 1 here");
+                concat("endpoint version is 2 here and ", version, " at the peer"));
+    expect_told(other.get(), Code::kMismatch, "endpoint version is 2 here");
   }
 }
 

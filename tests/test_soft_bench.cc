@@ -46,7 +46,7 @@ TEST(EndPair, GivesUpOnEndsThatHang) {
 TEST(EndPair, StopsWaitingWhenAskedTo) {
   const std::atomic<bool> stop = true;
   const auto pair = shells("exec tail -f /dev/null", stop);
-  EXPECT_EQ(pair->ask({}, kLong).status().code(), Code::kSystem);
+  EXPECT_EQ(pair->ask({}, kLong).status().code(), Code::kCancelled);
 }
 
 TEST(EndPair, SaysWhenThereIsNoSuchProgram) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -23,6 +24,18 @@ inline int set_loopback(bool up) {
   std::strcpy(request.ifr_name, "lo");
   request.ifr_flags = static_cast<short>(up ? IFF_UP : 0);
   return ::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
+}
+
+/// Takes the address of the loopback device away or gives it back: nothing arrives meanwhile, and the device stays on. @return errno
+inline int set_loopback_address(bool there) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(there ? INADDR_LOOPBACK : 0x0a010101);  // 10.1.1.1
+  std::memcpy(&request.ifr_addr, &address, sizeof address);
+  return ::ioctl(fd.get(), SIOCSIFADDR, &request) == 0 ? 0 : errno;
 }
 
 /// Runs `body` in a thread that has a network namespace of its own, with the loopback device on. Sockets, and the threads that it
