@@ -38,7 +38,8 @@ constexpr VariableInfo kTable[] = {
      "a "
      "notice. Sockets that connect are not concerned. GPUDirect-TCPX listens on ports of the kernel's, whatever stands here."},
     {Variable::kTimeoutMs, "UCCL_TCPX_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
-     "A connection on which transfers wait and nothing advances for this long is given up. For the test programs also the deadline of "
+     "A connection on which transfers wait and nothing advances for this long is given up. For the test programs also the "
+     "deadline of "
      "every other step: bootstrap, connect, accept."},
     {Variable::kNumChannels, "UCCL_TCPX_NUM_CHANNELS", VariableKind::kInteger, "channels", 1, 16, 0, "one per network device", "",
      "Channels (comms of the plugin) of one connection and direction. They are spread over the plugin's devices, those nearest "

@@ -11,8 +11,8 @@
 namespace tcpx {
 namespace {
 
-// A bit per descriptor, so that the child can read it without a lock. Linux gives a process 1024 of them by default and at most 2^20
-// without a change of `fs.nr_open`; what is beyond stays with the child.
+// A bit per descriptor, so that the child can read it without a lock. Linux gives a process 1024 of them by default and at most
+// 2^20 without a change of `fs.nr_open`; what is beyond stays with the child.
 constexpr int kMaxFd = 1 << 20;
 constexpr int kBits = 64;
 std::array<std::atomic<uint64_t>, kMaxFd / kBits> dropped{};

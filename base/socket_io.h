@@ -1,8 +1,8 @@
 // Blocking TCP with a deadline on every step. For set-up traffic (bootstrap, handshakes); payload has its own event loop.
 //
-// All sockets made here are non-blocking and close-on-exec, and belong to the process that made them: a forked child does not have
-// them (base/fork.h). Sends never raise SIGPIPE. A `stop` flag, which may be null, ends a wait early with kCancelled "interrupted"; a
-// signal handler may set it.
+// All sockets made here are non-blocking and close-on-exec, and belong to the process that made them: a forked child does not
+// have them (base/fork.h). Sends never raise SIGPIPE. A `stop` flag, which may be null, ends a wait early with kCancelled
+// "interrupted"; a signal handler may set it.
 #pragma once
 
 #include <atomic>

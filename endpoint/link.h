@@ -135,7 +135,7 @@ class Link final : private ControlSink {
     Operation* operation = nullptr;
     TraceRange trace;
     Phase phase = Phase::kGpu;
-    Charge charge;            // kWindow, kReadOut: what it takes there
+    Charge charge;                      // kWindow, kReadOut: what it takes there
     Packing packing = Packing::kWhole;  // of a send or write that is offered
     TimePoint waits_since{};  // kWindow
     InlineCopies::Copy copy;  // kReadOut, kWriteIn

@@ -1,8 +1,8 @@
 // Notifications that have arrived and nobody has taken yet. Bounded: a link whose message finds no room keeps it, and with it the
 // peer's window, until somebody takes some.
 //
-// Each connection has bounds of its own, so a peer whose notifications nobody takes fills its part and no other's. Of what all have
-// together, in bytes, a connection gets at most as much as is left, so there is always some left for one that comes later.
+// Each connection has bounds of its own, so a peer whose notifications nobody takes fills its part and no other's. Of what all
+// have together, in bytes, a connection gets at most as much as is left, so there is always some left for one that comes later.
 #pragma once
 
 #include <algorithm>

@@ -104,7 +104,8 @@ class TableAdapter final : public NetPlugin {
     return std::shared_ptr<NetPlugin>(std::move(adapter));
   }
 
-  explicit TableAdapter(const Table& table) : table_(table), name_(table.name), vendor_(is_vendor_plugin(name_)), soft_(name_ == soft::kPluginName) {
+  explicit TableAdapter(const Table& table)
+      : table_(table), name_(table.name), vendor_(is_vendor_plugin(name_)), soft_(name_ == soft::kPluginName) {
     if (!vendor_) return;
     setups_ = std::make_unique<VendorSetups>(VendorCalls{.plugin = name_,
                                                          .connect = table.connect,

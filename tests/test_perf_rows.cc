@@ -176,8 +176,7 @@ TEST(RowTable, ColumnsStandBelowTheirHeadings) {
 }
 
 TEST(RowTable, LatencyHasItsTail) {
-  const TableHead head{
-      .version = "1", .mode = PerfMode::kLatency, .server = "s", .client = "c", .nics = {"eth1", "eth2"}};
+  const TableHead head{.version = "1", .mode = PerfMode::kLatency, .server = "s", .client = "c", .nics = {"eth1", "eth2"}};
   PerfRow row = table_row();
   row.mode = PerfMode::kLatency;
   row.p99 = 41.5;

@@ -126,8 +126,9 @@ void Connection::check_stall(bool advanced) {
 
 void Connection::fail_pending() {
   if (std::any_of(paths_.begin(), paths_.end(), [](const auto& path) { return path->channel.abandoned(); })) {
-    status_ = Status(status_.code(), status_.operation(), status_.detail() + "; the plugin or copies of received data may still be running",
-                     status_.domain(), status_.native());
+    status_ = Status(status_.code(), status_.operation(),
+                     status_.detail() + "; the plugin or copies of received data may still be running", status_.domain(),
+                     status_.native());
   }
   for (Transfer& transfer : transfers_) {
     if (transfer.state != TransferState::kPending) continue;

@@ -25,7 +25,8 @@ struct PipelineSettings {
   bool failover = false;
   Duration stall_limit = ChannelLimits().stall_limit;
 
-  /// UCCL_TCPX_NUM_CHANNELS, _RECV_WINDOW, _SEND_WINDOW, _CHUNK_BYTES, _FAILOVER, _TIMEOUT_MS. @return kBadConfig naming a malformed one.
+  /// UCCL_TCPX_NUM_CHANNELS, _RECV_WINDOW, _SEND_WINDOW, _CHUNK_BYTES, _FAILOVER, _TIMEOUT_MS. @return kBadConfig naming a
+  /// malformed one.
   static Result<PipelineSettings> from_environment();
   /// Options of the half that sends or receives. The channel count is no option but the number of devices below.
   ConnectionOptions options(Direction direction) const;

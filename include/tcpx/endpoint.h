@@ -210,14 +210,14 @@ class TCPX_CLASS_API Endpoint {
   /// Registers host or GPU memory, which must stay until `deregister`. The same range again gives the same id and counts.
   /// @param type what the memory is; default: looked up (without a GPU: kHost)
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type = {});
-  /// Ends what was advertised of it, waits for operations that use it, at most the operation timeout, and lets it go. A connection
-  /// whose peer uses it even then is closed.
+  /// Ends what was advertised of it, waits for operations that use it, at most the operation timeout, and lets it go. A
+  /// connection whose peer uses it even then is closed.
   /// @return kTimeout: still in use by operations of this end, and still registered; kNotFound
   Status deregister(MemoryId memory);
   /// Lets the other end of `conn` write to and read from the range until the memory is deregistered or the connection ends.
   Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range);
-  /// Ships a slot to the other end, which takes it with `recv_slot`. A send of 64 bytes like any other: it has its place among the
-  /// connection's sends, and meets the receive of that place.
+  /// Ships a slot to the other end, which takes it with `recv_slot`. A send of 64 bytes like any other: it has its place among
+  /// the connection's sends, and meets the receive of that place.
   Status send_slot(ConnId conn, const RemoteSlot& slot, std::optional<Milliseconds> timeout = {});
   /// @return kProtocol when the other end's send was no slot; else as `recv`
   Result<RemoteSlot> recv_slot(ConnId conn, std::optional<Milliseconds> timeout = {});

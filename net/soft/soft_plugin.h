@@ -30,9 +30,9 @@ class SoftPlugin {
   /// Lives as long as the process.
   Result<const Interface*> device(int dev) TCPX_EXCLUDES(mutex_);
   Result<std::unique_ptr<Listener>> listen(int dev) TCPX_EXCLUDES(mutex_);
-  /// Blocks until connected, at most UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS: consumers call it once and take "not yet" for a failure. With
-  /// a handle that asks for it (`answer_in_steps`) nullptr says "not yet": call again with the same handle, which names the attempt
-  /// meanwhile. The comm belongs to the calling thread's current GPU.
+  /// Blocks until connected, at most UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS: consumers call it once and take "not yet" for a failure.
+  /// With a handle that asks for it (`answer_in_steps`) nullptr says "not yet": call again with the same handle, which names the
+  /// attempt meanwhile. The comm belongs to the calling thread's current GPU.
   Result<std::unique_ptr<SendComm>> connect(int dev, Handle& handle) TCPX_EXCLUDES(mutex_);
   /// Ends the attempt that the handle names. @return false: it names none
   bool give_up_connect(const Handle& handle) TCPX_EXCLUDES(mutex_);

@@ -123,8 +123,8 @@ int soft_listen(int dev, void* handle, void** listen_comm) {
   });
 }
 
-// NULL with success: not yet, as with GPUDirect-TCPX, for handles that ask for it (`answer_in_steps`). With no place for a comm it gives
-// up what the handle names; no other plugin knows that.
+// NULL with success: not yet, as with GPUDirect-TCPX, for handles that ask for it (`answer_in_steps`). With no place for a comm
+// it gives up what the handle names; no other plugin knows that.
 int soft_connect(int dev, void* handle, void** send_comm, abi::NetDeviceHandle**) {
   return guarded("connect", [&] {
     Handle copy;

@@ -43,8 +43,8 @@ struct HandleInfo {
   Cookie cookie;
   /// Where control sockets go; unset: to `address` like the others.
   std::optional<SocketAddress> control_address;
-  /// The connector's own: 0, as the listener makes it: connect in one call; kInSteps: with "not yet" for an answer; else, between two
-  /// calls, the attempt that is under way.
+  /// The connector's own: 0, as the listener makes it: connect in one call; kInSteps: with "not yet" for an answer; else, between
+  /// two calls, the attempt that is under way.
   uint64_t attempt = 0;
 };
 Handle encode_handle(const HandleInfo& info);

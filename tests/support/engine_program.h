@@ -1,5 +1,5 @@
-// A program as somebody wrote it for the RDMA engine of UCCL: every call that both that engine and tcpx::Endpoint have, with the argument
-// types of that engine's header. It names no endpoint of ours, so the same text compiles against either.
+// A program as somebody wrote it for the RDMA engine of UCCL: every call that both that engine and tcpx::Endpoint have, with the
+// argument types of that engine's header. It names no endpoint of ours, so the same text compiles against either.
 //
 // Source: uccl-project/uccl 1a26edf (2026-03-16), p2p/engine.h and p2p/include/common.h: the last revision in
 // which an endpoint is made with a number of CPUs. This file was compiled there, too (-fsyntax-only).
@@ -98,7 +98,8 @@ std::string engine_program(Endpoint& here, Endpoint& there, std::vector<char>& o
 
   std::vector<std::vector<char>> texts(2, std::vector<char>(sizeof(Item)));
   if (!there.advertise(far.conn, far.ids[0], far.data[0], far.sizes[0], texts[0].data())) return "advertise";
-  if (!there.advertisev(far.conn, far.ids, far.data, far.sizes, std::vector<char*>{texts[0].data(), texts[1].data()}, texts.size()))
+  if (!there.advertisev(far.conn, far.ids, far.data, far.sizes, std::vector<char*>{texts[0].data(), texts[1].data()},
+                        texts.size()))
     return "advertisev";
   std::vector<Item> slots(texts.size());
   for (size_t i = 0; i < slots.size(); ++i) {

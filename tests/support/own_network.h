@@ -26,7 +26,8 @@ inline int set_loopback(bool up) {
   return ::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
 }
 
-/// Takes the address of the loopback device away or gives it back: nothing arrives meanwhile, and the device stays on. @return errno
+/// Takes the address of the loopback device away or gives it back: nothing arrives meanwhile, and the device stays on. @return
+/// errno
 inline int set_loopback_address(bool there) {
   const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq request{};

@@ -3,12 +3,12 @@
 // state behind byte 80 of the connecting handle. It frees nothing, so that what the original would not survive can be counted.
 #include "tests/support/fake_plugins/vendor_threads.h"
 
-#include <initializer_list>
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <initializer_list>
 
 #include <cerrno>
 #include <cstdint>
