@@ -139,7 +139,7 @@ run_tests() {
   step doctor.txt 40 "tcpx_doctor" bash -c doctor
   step tests.log 150 "tests that need a GPU" bash -c gpu_tests_ran
   # Few at a time: each process opens the driver, which takes its turn among many.
-  step tests.log 260 "all other tests" ctest --test-dir "$build" -LE gpu -j 8 --timeout 60 --output-on-failure
+  step tests.log 330 "all other tests" ctest --test-dir "$build" -LE gpu -j 8 --timeout 60 --output-on-failure
 
   if command -v compute-sanitizer >/dev/null; then
     # Host-side unpackers add nothing for tools that look into kernels.
