@@ -62,4 +62,5 @@ first_row || fail "the first row is gone"
 grep -q '^# 131072 bytes: ended after [0-9]* timed transfers' "$log" || fail "nothing about the row under way"
 grep -q '^\[PERF\] Avg: ' "$log" || fail "no [PERF] line"
 [[ $(tail -n 1 "$log") == interrupted ]] || fail "no last word"
-! grep -q 'FAILED\|TCPX_E' "$log" || fail "an interrupt is no failure"
+# The end that is interrupted second may see the first one go, and its plugin says so.
+! grep -v '^tcpx: warning: tcpx-soft: .*TCPX_E_PEER_GONE' "$log" | grep -q 'FAILED\|TCPX_E' || fail "an interrupt is no failure"

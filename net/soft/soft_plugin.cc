@@ -125,9 +125,9 @@ Result<std::unique_ptr<SendComm>> SoftPlugin::connect(int dev, Handle& handle) {
   auto sockets = connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience);
   if (!sockets.is_ok()) return sockets.status();
   if (!sockets->has_value()) {
-    const auto attempt = keep_attempt(std::move(connector));
-    if (!attempt.is_ok()) return attempt.status();
-    info->attempt = *attempt;
+    const auto kept = keep_attempt(std::move(connector));
+    if (!kept.is_ok()) return kept.status();
+    info->attempt = *kept;
     handle = encode_handle(*info);
     return std::unique_ptr<SendComm>();
   }
