@@ -147,7 +147,7 @@ class EndpointSetUp : public ::testing::Test {
   /// Somebody who behaves gets in and out.
   static void expect_gets_in(Endpoint& server, milliseconds within) {
     const auto client = make_endpoint();
-    Result<ConnId> conn = Status();
+    Result<ConnId> conn = Status(Code::kInternal, "test", "not tried");
     const Duration took = time_of([&] { conn = client->connect("127.0.0.1", 0, port_of(server), within); });
     EXPECT_TRUE(conn.is_ok()) << conn.status().to_string() << " after " << took.count() / 1'000'000 << " ms";
   }

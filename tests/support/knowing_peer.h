@@ -61,8 +61,9 @@ class KnowingPeer {
   static size_t lies() { return std::size(kLies); }
   /// @param truths that it says before, and more until there is something to lie about. @param lie 0 ... lies() - 1
   void talk(int truths, size_t lie) {
+    const auto tell = kLies[lie];
     for (; truths > 0 && !::testing::Test::HasFailure(); --truths) say_something();
-    for (int more = 1000; more > 0 && !::testing::Test::HasFailure() && !(this->*kLies[lie])(); --more) {
+    for (int more = 1000; more > 0 && !::testing::Test::HasFailure() && !(this->*tell)(); --more) {
       ASSERT_GT(more, 1) << "there is never anything to lie about";
       say_something();
     }
