@@ -325,9 +325,6 @@ TEST_F(EndpointProcesses, B10_StaleMetadataIsRefusedAndDisplacesNothing) {
   EXPECT_NE(added.status().detail().find("another endpoint"), std::string::npos) << added.status().to_string();
   EXPECT_TRUE(is_alive());
   EXPECT_EQ(conn_, good);
-  const LocalRange range = memory_.range(0, kShort);
-  const RemoteRange known{slot_, 0};
-  EXPECT_TRUE(endpoint_->write(conn_, {&range, 1}, {&known, 1}).is_ok());
   expect_data_flows(again);
 }
 
