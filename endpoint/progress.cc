@@ -253,7 +253,8 @@ bool Endpoint::Impl::turn() {
   const bool look = now >= next_look_;
   if (look) next_look_ = now + kLookEvery;
   const bool cancels = operations_.take_cancel_requests();
-  for (auto& [id, served] : links_) {
+  for (auto& entry : links_) {
+    Served& served = entry.second;
     if (!look && !cancels && !served.readable && !served.stirred && !served.link->needs_polling()) continue;
     attend(*served.link, [&] {
       if (cancels) served.link->take_cancel_requests();
