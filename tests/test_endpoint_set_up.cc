@@ -286,7 +286,8 @@ TEST_F(EndpointSetUp, B6_TheDestructorEndsWhateverIsBeingSetUp) {
   allow_log("connect");
   StallingAcceptor stalls;
   const SilentPort silent;
-  auto endpoint = make_endpoint();
+  auto owner = make_endpoint();
+  Endpoint* const endpoint = owner.get();
   auto passive = make_endpoint();
   ASSERT_TRUE(passive->start_accepting().is_ok());
   const UniqueFd half = say_hello(port_of(*passive));
@@ -301,7 +302,7 @@ TEST_F(EndpointSetUp, B6_TheDestructorEndsWhateverIsBeingSetUp) {
   ASSERT_TRUE(wait_until([&] { return stalls.sent() > 0; }));
   EXPECT_EQ(calls.back().wait_for(milliseconds(200)), std::future_status::timeout);
   const Duration took = time_of([&] {
-    endpoint.reset();
+    owner.reset();
     passive.reset();
   });
   EXPECT_LT(took, kSlack + kSlack) << took.count() / 1'000'000 << " ms";
