@@ -177,8 +177,8 @@ tests_exist() {
   local program filter name
   while read -r program filter; do
     [[ -n $program ]] || continue
-    cause="no tests/$program.cc"
-    [[ -f tests/$program.cc ]] || return 1
+    cause="no tests/*/$program.cc"
+    compgen -G "tests/*/$program.cc" >/dev/null || return 1
     name=${filter#*.} name=${name%%/*}
     cause="no case $name in tests/"
     grep -rqE --include='*.cc' --include='*.h' "TEST(_F|_P)?\(.*, ${name//\*/.*}\)" tests || return 1

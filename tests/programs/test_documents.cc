@@ -219,7 +219,7 @@ TEST(DocumentChecker, PathsAreToldFromOtherCode) {
   EXPECT_EQ(our_path("torvalds/linux: net/core/devmem.c"), "");
   EXPECT_EQ(our_path("src/work_queue.h"), "");
   EXPECT_EQ(our_path("a / b"), "");
-  EXPECT_TRUE(is_in_tree("tests/test_documents.cc"));
+  EXPECT_TRUE(is_in_tree("tests/programs/test_documents.cc"));
   EXPECT_TRUE(is_in_tree("tools/env_doc")) << "a program";
   EXPECT_FALSE(is_in_tree("net/soft/no_such_file.h"));
 }

@@ -271,7 +271,7 @@ TEST(Layers, TheTreeKeepsTheTable) {
   // A wrong root would be clean as well.
   EXPECT_GE(paths.size(), 40u);
   for (const char* known : {"include/tcpx/status.h", "base/environment.cc", "net/net_plugin.h", "rx/rx_descriptor.cc",
-                            "perf/pattern.cc", "tests/test_layers.cc"}) {
+                            "perf/pattern.cc", "tests/programs/test_layers.cc"}) {
     EXPECT_TRUE(paths.contains(known)) << known;
   }
 }
