@@ -13,7 +13,7 @@
 
 #include "base/unique_fd.h"
 #include "bench/bench_end.h"
-#include "bench/child.h"
+#include "perf/child.h"
 
 namespace tcpx::bench {
 

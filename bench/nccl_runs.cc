@@ -19,7 +19,7 @@ namespace {
 constexpr Duration kImportLimit = std::chrono::seconds(90);
 constexpr Duration kRunLimit = std::chrono::seconds(180);
 constexpr size_t kMostOutput = 1u << 20;
-constexpr int kPollMs = 100;  // how late a Ctrl-C may be seen
+constexpr int kLookMs = 100;  // how late a Ctrl-C may be seen
 
 /// A program whose output is collected.
 struct Listened {
@@ -58,7 +58,7 @@ Status finish(std::span<Listened> programs, Deadline deadline, const std::atomic
     if (deadline.expired()) return Status(Code::kTimeout, "measure NCCL", "did not end in time");
     for (Listened& program : programs) {
       pollfd wait{.fd = program.output_end.get(), .events = POLLIN, .revents = 0};
-      if (!program.output_end || ::poll(&wait, 1, kPollMs) <= 0) continue;
+      if (!program.output_end || ::poll(&wait, 1, kLookMs) <= 0) continue;
       std::array<char, 65536> bytes;
       const ssize_t n = ::read(program.output_end.get(), bytes.data(), bytes.size());
       if (n < 0 && errno == EINTR) continue;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/child.h"
+#include "perf/child.h"
 #include "bench/soft_results.h"
 #include "tcpx/status.h"
 

@@ -12,9 +12,6 @@
 namespace tcpx {
 namespace {
 
-// An operation ends at its deadline, or soon after; who waits for one waits so much longer.
-constexpr Endpoint::Milliseconds kWaitBeyondDeadline{30'000};
-
 Deadline deadline_of(const Endpoint::Impl& impl, std::optional<Endpoint::Milliseconds> timeout) {
   return Deadline::after(timeout.value_or(impl.timeout()));
 }
@@ -178,8 +175,8 @@ Status Endpoint::perform(int kind, ConnId conn, std::span<const LocalRange> rang
   const Impl::Call call(**impl);
   const auto id = start(kind, conn, ranges, remote, options);
   if (!id.is_ok()) return id.status();
-  constexpr Milliseconds kMost = Milliseconds::max() - kWaitBeyondDeadline;
-  return wait(*id, options.timeout ? std::optional(std::min(*options.timeout, kMost) + kWaitBeyondDeadline) : std::nullopt);
+  constexpr Milliseconds kMost = Milliseconds::max() - Impl::kWaitBeyondDeadline;
+  return wait(*id, options.timeout ? std::optional(std::min(*options.timeout, kMost) + Impl::kWaitBeyondDeadline) : std::nullopt);
 }
 
 Status Endpoint::send_slot(ConnId conn, const RemoteSlot& slot, std::optional<Milliseconds> timeout) {

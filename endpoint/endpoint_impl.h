@@ -31,6 +31,10 @@ namespace tcpx {
 
 class Endpoint::Impl {
  public:
+  /// An operation ends within its own deadline, and what its early end may take then (link_rules.h, drain limit). Who waits for it
+  /// without a limit of their own waits so much longer.
+  static constexpr Milliseconds kWaitBeyondDeadline{30'000};
+
   static Result<std::unique_ptr<Impl>> create(EndpointParts parts, const EndpointConfig& config);
   ~Impl();
 

@@ -23,7 +23,7 @@ constexpr size_t kMostSetUps = 32;
 // What each of them may take of the descriptors that the process may have.
 constexpr size_t kDescriptorsOfOne = 32;
 // Who has been silent for so long may have to make room. Some plugins make a connection wait for nearly as long.
-constexpr Duration kSilence = std::chrono::seconds(1);
+constexpr Duration kClientSilence = std::chrono::seconds(1);
 // So many at a time: they take a moment to go.
 constexpr size_t kGoAtOnce = 8;
 constexpr Duration kLookForClients = std::chrono::milliseconds(100);
@@ -176,7 +176,7 @@ void Entrance::make_room() {
   for (SetUp& setup : running_) {
     if (setup.gives_way) {
       ++going;
-    } else if (const TimePoint heard_at = setup.watch.heard_at; now - heard_at >= kSilence) {
+    } else if (const TimePoint heard_at = setup.watch.heard_at; now - heard_at >= kClientSilence) {
       silent.emplace_back(heard_at, &setup);
     }
   }

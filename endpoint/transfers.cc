@@ -10,9 +10,6 @@
 namespace tcpx {
 namespace {
 
-// An operation ends within its own deadline, and what its early end may take then (link_rules.h, drain limit). Who waits for it
-// without a limit of their own waits so much longer.
-constexpr Endpoint::Milliseconds kWaitBeyondDeadline{30'000};
 // Short enough for small messages on few cores, where the one who spins may keep the one who works from working.
 constexpr Duration kWaitSpin = std::chrono::microseconds(200);
 

@@ -35,14 +35,14 @@ struct Closing {
   Status answer;
 };
 
-struct Kept {
-  std::string what;
-  std::function<bool()> has_ended;
-};
-
 }  // namespace
 
 struct PluginCloser::State {
+  struct Kept {
+    std::string what;
+    std::function<bool()> has_ended;
+  };
+
   State(std::string name, const Limits& limits_of_it) : plugin(std::move(name)), limits(limits_of_it) {}
 
   void ask_until_ended();

@@ -143,20 +143,20 @@ run_tests() {
 
   if command -v compute-sanitizer >/dev/null; then
     # Host-side unpackers add nothing for tools that look into kernels.
-    sanitize memcheck 100 "test_unpack_gpu" "$build/tests/test_unpack_gpu"
+    sanitize memcheck 100 "test_device_gpu, unpackers" "$build/tests/test_device_gpu" --gtest_filter='Gpu/UnpackCases.*:*GpuUnpacker*'
     # Not those that hold a stream, in case the tool makes launches wait, nor the one in which CUDA refuses a launch on purpose.
-    sanitize memcheck 60 "test_unpack_launcher" "$build/tests/test_unpack_launcher" \
-      --gtest_filter='-HeldLauncher.*:*AnErrorOfCuda*'
-    sanitize memcheck 100 "test_unpack_random, kernel" "$build/tests/test_unpack_random" --gtest_filter='*Gpu*'
-    sanitize memcheck 30 "test_memory_ops" "$build/tests/test_memory_ops"
-    sanitize memcheck 60 "test_gpu_pattern" "$build/tests/test_gpu_pattern"
-    sanitize memcheck 60 "test_segment_copier" "$build/tests/test_segment_copier" --gtest_filter='*Gpu*'
+    sanitize memcheck 60 "test_device_gpu, launcher" "$build/tests/test_device_gpu" \
+      --gtest_filter='*GpuLauncher.*:LauncherCopies.*-*AnErrorOfCuda*'
+    sanitize memcheck 100 "test_device_gpu, random lists" "$build/tests/test_device_gpu" --gtest_filter='UnpackRandom*Gpu*'
+    sanitize memcheck 30 "test_device, memory operations" "$build/tests/test_device" --gtest_filter='*MemoryOps*'
+    sanitize memcheck 60 "test_device_gpu, pattern" "$build/tests/test_device_gpu" --gtest_filter='GpuPattern*'
+    sanitize memcheck 60 "test_device_gpu, segment copier" "$build/tests/test_device_gpu" --gtest_filter='*CopierTest*Gpu*'
     sanitize memcheck 100 "test_endpoint_gpu" "$build/tests/test_endpoint_gpu" \
       --gtest_filter='*EverySize*:*Scattered*:*HostAndGpu*'
     # Not the exhaustive alignment cases: racecheck slows a launch down a thousandfold.
-    sanitize racecheck 100 "test_unpack_gpu, kernel, random lists" "$build/tests/test_unpack_gpu" --gtest_filter='*RandomLists*kernel*'
-    sanitize initcheck 60 "test_unpack_gpu, kernel" "$build/tests/test_unpack_gpu" --gtest_filter='*kernel*'
-    sanitize synccheck 30 "test_unpack_gpu, kernel, random lists" "$build/tests/test_unpack_gpu" --gtest_filter='*RandomLists*kernel*'
+    sanitize racecheck 100 "test_device_gpu, kernel, random lists" "$build/tests/test_device_gpu" --gtest_filter='*RandomLists*kernel*'
+    sanitize initcheck 60 "test_device_gpu, kernel" "$build/tests/test_device_gpu" --gtest_filter='*kernel*'
+    sanitize synccheck 30 "test_device_gpu, kernel, random lists" "$build/tests/test_device_gpu" --gtest_filter='*RandomLists*kernel*'
   else
     record FAIL 0 "compute-sanitizer" "not installed"
   fi

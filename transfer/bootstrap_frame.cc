@@ -12,10 +12,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "frames are copied to and from memory as they are");
 
-constexpr const char* kRead = "read bootstrap frame";
+constexpr const char* kReadFrame = "read bootstrap frame";
 
-Status protocol_error(std::string detail) {
-  return Status(Code::kProtocol, kRead, std::move(detail));
+Status bad_frame(std::string detail) {
+  return Status(Code::kProtocol, kReadFrame, std::move(detail));
 }
 
 uint64_t fnv1a(uint64_t state, std::span<const std::byte> bytes) {
@@ -103,14 +103,14 @@ Status FrameAssembler::filled(size_t count) {
   // The magic is compared as far as it has come, so that a short foreign greeting is refused and not waited on.
   const size_t magic_bytes = std::min(filled_, kFrameMagic.size());
   if (std::memcmp(bytes_.data(), kFrameMagic.data(), magic_bytes) != 0) {
-    return protocol_error(concat("not a bootstrap frame: it begins with \"", printable({bytes_.data(), filled_}, 32), '"'));
+    return bad_frame(concat("not a bootstrap frame: it begins with \"", printable({bytes_.data(), filled_}, 32), '"'));
   }
   if (!had_header && filled_ == sizeof(FrameHeader)) TCPX_RETURN_IF_ERROR(check_header());
   if (whole()) {
     FrameHeader header;
     std::memcpy(&header, bytes_.data(), sizeof header);
     const uint64_t check = frame_check(header, std::span(bytes_).subspan(sizeof header));
-    if (header.check != check) return protocol_error(concat("check value ", Hex{header.check}, ", computed ", Hex{check}));
+    if (header.check != check) return bad_frame(concat("check value ", Hex{header.check}, ", computed ", Hex{check}));
   }
   return Status::ok();
 }
@@ -118,17 +118,17 @@ Status FrameAssembler::filled(size_t count) {
 Status FrameAssembler::check_header() {
   FrameHeader header;
   std::memcpy(&header, bytes_.data(), sizeof header);
-  if (header.version == 0) return protocol_error("version 0");
+  if (header.version == 0) return bad_frame("version 0");
   if (header.version > kFrameVersion) {
-    return Status(Code::kUnsupported, kRead,
+    return Status(Code::kUnsupported, kReadFrame,
                   concat("the peer speaks bootstrap version ", header.version, ", this build speaks ", kFrameVersion));
   }
   if ((header.flags & kMustKnowFlags) != 0) {
-    return Status(Code::kUnsupported, kRead, concat("flags ", Hex{header.flags & kMustKnowFlags}, " are unknown to this build"));
+    return Status(Code::kUnsupported, kReadFrame, concat("flags ", Hex{header.flags & kMustKnowFlags}, " are unknown to this build"));
   }
-  if (!is_known(header.type)) return protocol_error(concat("unknown frame type ", header.type));
+  if (!is_known(header.type)) return bad_frame(concat("unknown frame type ", header.type));
   if (header.payload_bytes > kMaxFramePayloadBytes) {
-    return protocol_error(concat("payload of ", header.payload_bytes, " bytes, the limit is ", kMaxFramePayloadBytes));
+    return bad_frame(concat("payload of ", header.payload_bytes, " bytes, the limit is ", kMaxFramePayloadBytes));
   }
   bytes_.resize(sizeof header + header.payload_bytes);
   return Status::ok();

@@ -15,7 +15,7 @@ static_assert(4 + kMaxParameters * 2 * (2 + kMaxParameterBytes) <= kMaxFramePayl
               "any legal set of parameters fits one frame");
 static_assert(8 + kMaxHandlesPerFrame * kHandleBytes <= kMaxFramePayloadBytes, "any legal set of handles fits one frame");
 
-Status protocol_error(std::string detail) {
+Status bad_message(std::string detail) {
   return Status(Code::kProtocol, "read bootstrap message", std::move(detail));
 }
 
@@ -63,7 +63,7 @@ class Reader {
 
 Status require_type(const Frame& frame, FrameType type) {
   if (frame.type == type) return Status::ok();
-  return protocol_error(concat("expected a ", name_of(type), " frame, got ", name_of(frame.type)));
+  return bad_message(concat("expected a ", name_of(type), " frame, got ", name_of(frame.type)));
 }
 
 }  // namespace
@@ -86,12 +86,12 @@ Result<std::vector<Handle>> decode_handles(const Frame& frame, size_t max_count)
   TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kHandles));
   Reader reader(frame);
   uint32_t count = 0, handle_bytes = 0;
-  if (!reader.take(count) || !reader.take(handle_bytes)) return protocol_error("handle list without count");
-  if (handle_bytes != kHandleBytes) return protocol_error(concat("handles of ", handle_bytes, " bytes, expected ", kHandleBytes));
+  if (!reader.take(count) || !reader.take(handle_bytes)) return bad_message("handle list without count");
+  if (handle_bytes != kHandleBytes) return bad_message(concat("handles of ", handle_bytes, " bytes, expected ", kHandleBytes));
   const size_t limit = std::min<size_t>(max_count, kMaxHandlesPerFrame);
-  if (count == 0 || count > limit) return protocol_error(concat(count, " handles, expected 1 to ", limit));
+  if (count == 0 || count > limit) return bad_message(concat(count, " handles, expected 1 to ", limit));
   if (reader.left() != count * kHandleBytes) {
-    return protocol_error(concat(count, " handles announced, ", reader.left(), " bytes of them present"));
+    return bad_message(concat(count, " handles announced, ", reader.left(), " bytes of them present"));
   }
   std::vector<Handle> handles(count);
   for (Handle& handle : handles) reader.take(handle.bytes);
@@ -121,15 +121,15 @@ Result<Parameters> decode_parameters(const Frame& frame) {
   TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kParameters));
   Reader reader(frame);
   uint32_t count = 0;
-  if (!reader.take(count) || count > kMaxParameters) return protocol_error("parameter list with a bad count");
+  if (!reader.take(count) || count > kMaxParameters) return bad_message("parameter list with a bad count");
   Parameters parameters;
   for (uint32_t i = 0; i < count; ++i) {
     std::string name, value;
-    if (!reader.take_text(name) || !reader.take_text(value)) return protocol_error(concat("parameter ", i, " is cut short"));
+    if (!reader.take_text(name) || !reader.take_text(value)) return bad_message(concat("parameter ", i, " is cut short"));
     if (!parameters.emplace(std::move(name), std::move(value)).second)
-      return protocol_error(concat("parameter ", i, " comes twice"));
+      return bad_message(concat("parameter ", i, " comes twice"));
   }
-  if (reader.left() != 0) return protocol_error(concat(reader.left(), " bytes after the last parameter"));
+  if (reader.left() != 0) return bad_message(concat(reader.left(), " bytes after the last parameter"));
   return parameters;
 }
 
@@ -143,7 +143,7 @@ Result<std::string> decode_hello(const Frame& frame) {
   TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kHello));
   Reader reader(frame);
   std::string version;
-  if (!reader.take_text(version) || reader.left() != 0) return protocol_error("malformed hello");
+  if (!reader.take_text(version) || reader.left() != 0) return bad_message("malformed hello");
   return printable(std::as_bytes(std::span(version)), kMaxTextBytes);
 }
 
@@ -157,7 +157,7 @@ Result<uint64_t> decode_barrier(const Frame& frame) {
   TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kBarrier));
   Reader reader(frame);
   uint64_t number = 0;
-  if (!reader.take(number) || reader.left() != 0) return protocol_error("malformed barrier");
+  if (!reader.take(number) || reader.left() != 0) return bad_message("malformed barrier");
   return number;
 }
 
@@ -167,7 +167,7 @@ Frame encode_detach() {
 
 Status decode_detach(const Frame& frame) {
   TCPX_RETURN_IF_ERROR(require_type(frame, FrameType::kDetach));
-  return frame.payload.empty() ? Status::ok() : protocol_error("malformed detach");
+  return frame.payload.empty() ? Status::ok() : bad_message("malformed detach");
 }
 
 // Finish: i32 code, then the text of what failed. A native code means nothing on another machine except to a reader, so it
@@ -187,9 +187,9 @@ Status decode_finish(const Frame& frame, Status& reported) {
   Reader reader(frame);
   int32_t code = 0;
   std::string text;
-  if (!reader.take(code) || !reader.take_text(text) || reader.left() != 0) return protocol_error("malformed final status");
+  if (!reader.take(code) || !reader.take_text(text) || reader.left() != 0) return bad_message("malformed final status");
   if (code < static_cast<int32_t>(Code::kOk) || code > static_cast<int32_t>(kLastCode)) {
-    return protocol_error(concat("final status with unknown code ", code));
+    return bad_message(concat("final status with unknown code ", code));
   }
   reported = code == static_cast<int32_t>(Code::kOk)
                  ? Status::ok()

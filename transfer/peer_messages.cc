@@ -9,7 +9,7 @@
 namespace tcpx {
 namespace {
 
-constexpr const char* kRead = "read peer message";
+constexpr const char* kReadMessage = "read peer message";
 
 struct ChannelDownHeader {
   uint32_t channel;
@@ -18,11 +18,11 @@ struct ChannelDownHeader {
   uint32_t reserved;
 };
 static_assert(sizeof(ChannelDownHeader) == 16);
-constexpr size_t kMaxTextBytes = kMaxPeerMessageBytes - sizeof(ChannelDownHeader);
+constexpr size_t kMaxCauseBytes = kMaxPeerMessageBytes - sizeof(ChannelDownHeader);
 static_assert(sizeof(GrantHeader) + kMaxGrantChunks <= kMaxPeerMessageBytes);
 
 Status bad(std::string detail) {
-  return Status(Code::kProtocol, kRead, std::move(detail));
+  return Status(Code::kProtocol, kReadMessage, std::move(detail));
 }
 
 // Copies the front of `payload` into `value`. @return what is behind it
@@ -71,13 +71,13 @@ Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint
   const auto text = take(payload, header);
   if (!text.is_ok()) return text.status();
   TCPX_RETURN_IF_ERROR(check_channel(header.channel, channels));
-  if (header.text_bytes != text->size() || text->size() > kMaxTextBytes)
+  if (header.text_bytes != text->size() || text->size() > kMaxCauseBytes)
     return bad(concat("a text of ", header.text_bytes, " bytes in ", text->size()));
   // A code of a newer build means what every failure of the peer means.
   const bool known = header.code > static_cast<int32_t>(Code::kOk) && header.code <= static_cast<int32_t>(kLastCode);
   return ChannelDown{.channel = header.channel,
                      .reason = Status(known ? static_cast<Code>(header.code) : Code::kPeerGone, "peer reported",
-                                      printable(*text, kMaxTextBytes))};
+                                      printable(*text, kMaxCauseBytes))};
 }
 
 Result<uint64_t> decode_transfer_number(std::span<const std::byte> payload) {
@@ -100,7 +100,7 @@ std::span<const std::byte> encode_regrant(PeerMessageRoom room, const Regrant& r
 
 std::span<const std::byte> encode_channel_down(PeerMessageRoom room, const ChannelDown& down) {
   const std::string text = concat(down.reason.operation(), ": ", down.reason.detail());
-  const size_t bytes = std::min(text.size(), kMaxTextBytes);
+  const size_t bytes = std::min(text.size(), kMaxCauseBytes);
   put(room, ChannelDownHeader{.channel = down.channel,
                               .code = static_cast<int32_t>(down.reason.code()),
                               .text_bytes = static_cast<uint32_t>(bytes),

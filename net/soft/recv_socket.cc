@@ -18,7 +18,7 @@ namespace {
 // What a socket may do before others of its thread get their turn: bytes read, and for every chunk what its bookkeeping costs.
 // More than a sending socket writes in its turn: where one thread does both, what is on its way must not pile up and leave the
 // cache.
-constexpr size_t kBytesPerTurn = 1 << 20;
+constexpr size_t kReadPerTurn = 1 << 20;
 constexpr size_t kCostOfAChunk = 16384;
 
 // Where the payload of a refused message goes.
@@ -30,7 +30,7 @@ std::span<std::byte> waste_bin() {
 }  // namespace
 
 IoHandler::Next RecvSocket::on_ready() {
-  for (moved_ = 0; moved_ < kBytesPerTurn;) {
+  for (moved_ = 0; moved_ < kReadPerTurn;) {
     Step step = Step::kStop;
     switch (stage_) {
       case Stage::kHeader:

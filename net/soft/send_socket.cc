@@ -14,7 +14,7 @@ namespace {
 
 // What a socket writes, at least, before other sockets of the thread get their turn. Little: when the thread receives as well,
 // what goes through a loopback is then read while it is in the cache.
-constexpr size_t kBytesPerTurn = 128 * 1024;
+constexpr size_t kWrittenPerTurn = 128 * 1024;
 // Pieces are taken ahead up to this many bytes: two full slots, one being written and one being copied.
 constexpr uint64_t kAheadBytes = 2 * StagingPool::kSlotBytes;
 
@@ -30,7 +30,7 @@ void SendSocket::close() {
 IoHandler::Next SendSocket::on_ready() {
   if (failed_) return give_way();
   size_t written = 0;
-  while (written < kBytesPerTurn) {
+  while (written < kWrittenPerTurn) {
     take_pieces();
     if (count_ == 0) {
       check_peer();

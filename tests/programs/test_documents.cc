@@ -40,9 +40,14 @@ std::string our_path(const std::string& span) {
   return "";
 }
 
-/// A file, a folder, or a program that is built from a file of that name.
+/// A file, a folder, or a program that is built from a file of that name; the tests' sources stand in a folder per layer.
 bool is_in_tree(const std::string& path) {
-  return fs::exists(kRoot / path) || fs::exists(kRoot / (path + ".cc"));
+  if (fs::exists(kRoot / path) || fs::exists(kRoot / (path + ".cc"))) return true;
+  const fs::path name = path;
+  const auto entries = fs::directory_iterator(kRoot / "tests");
+  return name.parent_path() == "tests" && std::any_of(begin(entries), end(entries), [&](const fs::directory_entry& layer) {
+           return fs::exists(layer.path() / (name.filename().string() + ".cc"));
+         });
 }
 
 bool is_test_name(const std::string& span) {
@@ -61,7 +66,7 @@ std::set<std::string> tests_declared_in(const std::string& source) {
 
 std::set<std::string> all_tests() {
   std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(kRoot / "tests")) {
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "tests")) {
     if (entry.path().extension() == ".cc") names.merge(tests_declared_in(read_file(entry.path())));
   }
   return names;
@@ -221,6 +226,8 @@ TEST(DocumentChecker, PathsAreToldFromOtherCode) {
   EXPECT_EQ(our_path("a / b"), "");
   EXPECT_TRUE(is_in_tree("tests/programs/test_documents.cc"));
   EXPECT_TRUE(is_in_tree("tools/env_doc")) << "a program";
+  EXPECT_TRUE(is_in_tree("tests/test_documents")) << "a name of a test program";
+  EXPECT_FALSE(is_in_tree("tests/test_no_such_test"));
   EXPECT_FALSE(is_in_tree("net/soft/no_such_file.h"));
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 #include <string>
 
@@ -21,6 +22,17 @@ std::set<std::string> open_descriptors() {
   }
   ::closedir(dir);
   return names;
+}
+
+/// The suites of the source file `name`.cc, as a filter; empty when there is none.
+std::string suites_of_file(const std::string& name) {
+  std::string filter;
+  const auto& all = *::testing::UnitTest::GetInstance();
+  for (int i = 0; i < all.total_test_suite_count(); ++i) {
+    const ::testing::TestSuite& suite = *all.GetTestSuite(i);
+    if (std::filesystem::path(suite.GetTestInfo(0)->file()).stem() == name) filter += std::string(suite.name()) + ".*:";
+  }
+  return filter;
 }
 
 class StrictListener final : public ::testing::EmptyTestEventListener {
@@ -43,6 +55,9 @@ class StrictListener final : public ::testing::EmptyTestEventListener {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  // Called by the name of a file among several, as `make test_...` links it.
+  const std::string own_suites = tcpx::testing::suites_of_file(std::filesystem::path(argv[0]).filename());
+  if (::testing::GTEST_FLAG(filter) == "*" && !own_suites.empty()) ::testing::GTEST_FLAG(filter) = own_suites;
   // Loopback only, unless the caller says otherwise: tests must not depend on the machine's other interfaces.
   ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "=lo", 0);
   // Listeners see the end of a case in reverse order: ours runs before the printer, so what it adds is printed with the case.

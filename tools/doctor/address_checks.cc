@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kIfname = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
 
-std::string text_of(const InterfaceAddress& entry) {
+std::string address_text(const InterfaceAddress& entry) {
   return concat(entry.address.host(), '/', entry.prefix);
 }
 
@@ -27,14 +27,14 @@ Finding check_address(const NetworkInterface& interface, bool vendor_path) {
     return fail(check, "it is down or has no carrier", "A device that is down is missing, and its share of the rate with it.",
                 concat("ip link set ", interface.name, " up"));
   }
-  if (const InterfaceAddress* const address = ipv4_of(interface)) return ok(check, text_of(*address));
+  if (const InterfaceAddress* const address = ipv4_of(interface)) return ok(check, address_text(*address));
   const auto other = std::find_if(interface.addresses.begin(), interface.addresses.end(),
                                   [](const InterfaceAddress& entry) { return !is_link_local(entry.address); });
-  if (other != interface.addresses.end() && !vendor_path) return ok(check, concat(text_of(*other), ", no IPv4"));
-  const std::string found = other != interface.addresses.end() ? concat("only IPv6: ", text_of(*other))
+  if (other != interface.addresses.end() && !vendor_path) return ok(check, concat(address_text(*other), ", no IPv4"));
+  const std::string found = other != interface.addresses.end() ? concat("only IPv6: ", address_text(*other))
                             : interface.addresses.empty()
                                 ? std::string("it has no address")
-                                : concat("only a link-local one: ", text_of(interface.addresses.front()));
+                                : concat("only a link-local one: ", address_text(interface.addresses.front()));
   return fail(check, found,
               other != interface.addresses.end() ? "RxDM steers flows of GPUDirect-TCPX by their IPv4 addresses."
                                                  : "Another host cannot reach it, so connections over this device fail.",
@@ -72,7 +72,7 @@ void check_subnets(const NetworkFacts& facts, NetworkSource& source, Findings& f
       const auto target = SocketAddress::from(reinterpret_cast<const sockaddr*>(&somebody), sizeof somebody);
       const Result<Route> from_a = source.route(*target, &a->address), from_b = source.route(*target, &b->address);
       const std::string check = concat("subnet[", one.name, ",", other.name, "]");
-      const std::string found = concat(text_of(*a), " and ", text_of(*b), " are in the same network");
+      const std::string found = concat(address_text(*a), " and ", address_text(*b), " are in the same network");
       if (from_a.is_ok() && from_b.is_ok() && from_a->interface == one.name && from_b->interface == other.name) {
         findings.push_back(ok(check, concat(found, ", and each sends through its own interface")));
         continue;

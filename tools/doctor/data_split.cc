@@ -17,7 +17,7 @@
 namespace tcpx::doctor {
 namespace {
 
-constexpr std::chrono::seconds kPatience{1};
+constexpr std::chrono::seconds kAnswerTime{1};
 constexpr size_t kMostAnswerBytes = 32 * 1024;
 
 constexpr size_t aligned(size_t bytes) {
@@ -60,7 +60,7 @@ class GenericNetlink {
     question.insert(question.end(), attributes.begin(), attributes.end());
     if (!socket_ || ::send(socket_.get(), question.data(), question.size(), 0) != static_cast<ssize_t>(question.size()))
       return std::nullopt;
-    if (!wait_for(socket_.get(), POLLIN, Deadline::after(kPatience)).is_ok()) return std::nullopt;
+    if (!wait_for(socket_.get(), POLLIN, Deadline::after(kAnswerTime)).is_ok()) return std::nullopt;
     answer_.resize(kMostAnswerBytes);
     const ssize_t got = ::recv(socket_.get(), answer_.data(), answer_.size(), MSG_TRUNC);
     if (got < 0 || static_cast<size_t>(got) > answer_.size()) return std::nullopt;

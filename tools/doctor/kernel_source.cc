@@ -16,7 +16,7 @@
 namespace tcpx::doctor {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{500};
+constexpr std::chrono::milliseconds kLoopbackTime{500};
 constexpr int kOptionBytes = 4;
 // IORING_REGISTER_ZCRX_IFQ (Linux: include/uapi/linux/io_uring.h, 6.15).
 constexpr unsigned kRegisterReceiveQueue = 32;
@@ -30,7 +30,7 @@ std::optional<Connection> connect_to_self() {
   if (!listener.is_ok()) return std::nullopt;
   const auto address = local_address(listener->get());
   if (!address.is_ok()) return std::nullopt;
-  auto client = connect_tcp(*address, Deadline::after(kPatience));
+  auto client = connect_tcp(*address, Deadline::after(kLoopbackTime));
   if (!client.is_ok()) return std::nullopt;
   return Connection{std::move(*listener), std::move(*client)};
 }

@@ -6,7 +6,6 @@
 namespace tcpx::doctor {
 namespace {
 
-constexpr std::string_view kEmbedded = "embedded";
 constexpr std::string_view kSoftwareName = "libnccl-net-tcpx-soft.so";
 
 }  // namespace

@@ -12,6 +12,9 @@
 
 namespace tcpx::doctor {
 
+/// UCCL_TCPX_PLUGIN_PATH's word for the plugin that is linked in.
+inline constexpr char kEmbedded[] = "embedded";
+
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 struct Machine {

@@ -15,7 +15,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "bench/child.h"
+#include "perf/child.h"
 #include "tools/doctor/path_probe.h"
 
 namespace tcpx::doctor {
@@ -39,7 +39,7 @@ in_addr ipv4_of(const SocketAddress& address) {
   return reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr;
 }
 
-std::string text_of(in_addr address) {
+std::string dotted(in_addr address) {
   sockaddr_in whole{};
   whole.sin_family = AF_INET;
   whole.sin_addr = address;
@@ -76,7 +76,7 @@ Result<Route> read_route(std::span<const std::byte> message) {
     } else if (attribute.rta_type == RTA_PREFSRC && value.size() >= sizeof(in_addr)) {
       in_addr source;
       std::memcpy(&source, value.data(), sizeof source);
-      route.source = text_of(source);
+      route.source = dotted(source);
     }
     rest = rest.subspan(std::min<size_t>(RTA_ALIGN(attribute.rta_len), rest.size()));
   }

@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 /// What a match says of a new TCP connection from another host.
 enum class Applies { kNever, kPerhaps, kAlways };
 
-std::string text_of(const Json& object, const char* key) {
+std::string member_text(const Json& object, const char* key) {
   const auto at = object.find(key);
   return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
@@ -81,13 +81,13 @@ Applies match_names(const Json& right, bool negated, std::initializer_list<Json>
 Applies apply_match(const Json& match, FirewallRule& rule) {
   if (!match.is_object() || !match.contains("left") || !match.contains("right")) return Applies::kPerhaps;
   const Json& right = match["right"];
-  const bool negated = text_of(match, "op") == "!=";
+  const bool negated = member_text(match, "op") == "!=";
   Json left = match["left"];
   // tcp flags & (fin|syn|rst|ack) == syn
   if (left.is_object() && left.contains("&") && left["&"].is_array() && !left["&"].empty()) left = left["&"][0];
   if (!left.is_object()) return Applies::kPerhaps;
   if (left.contains("payload")) {
-    const std::string protocol = text_of(left["payload"], "protocol"), field = text_of(left["payload"], "field");
+    const std::string protocol = member_text(left["payload"], "protocol"), field = member_text(left["payload"], "field");
     if ((protocol == "tcp" || protocol == "th") && field == "dport") return match_ports(right, negated, rule);
     if (protocol == "tcp" && field == "flags") return right == "syn" && !negated ? Applies::kAlways : Applies::kNever;
     if (protocol == "tcp") return Applies::kPerhaps;
@@ -95,7 +95,7 @@ Applies apply_match(const Json& match, FirewallRule& rule) {
     return protocol.empty() ? Applies::kPerhaps : Applies::kNever;  // udp, icmp, ip6 ...
   }
   if (left.contains("meta")) {
-    const std::string key = text_of(left["meta"], "key");
+    const std::string key = member_text(left["meta"], "key");
     if (key == "l4proto") return match_names(right, negated, {"tcp", 6});
     if (key == "nfproto") return match_names(right, negated, {"ipv4"});
     if (key == "protocol") return match_names(right, negated, {"ip"});
@@ -105,7 +105,7 @@ Applies apply_match(const Json& match, FirewallRule& rule) {
     }
     if (key == "mark") return negated ? Applies::kAlways : Applies::kNever;  // who marks packets means others
   }
-  if (left.contains("ct") && text_of(left["ct"], "key") == "state") return match_names(right, negated, {"new"});
+  if (left.contains("ct") && member_text(left["ct"], "key") == "state") return match_names(right, negated, {"new"});
   return Applies::kPerhaps;
 }
 
@@ -118,7 +118,7 @@ bool set_verdict(const Json& statement, FirewallRule& rule) {
   for (const char* jump : {"jump", "goto"}) {
     if (!statement.contains(jump)) continue;
     rule.action = *jump == 'j' ? RuleAction::kJump : RuleAction::kGoto;
-    rule.target = text_of(statement[jump], "target");
+    rule.target = member_text(statement[jump], "target");
   }
   return rule.action != RuleAction::kNothing;
 }
@@ -127,7 +127,7 @@ bool set_verdict(const Json& statement, FirewallRule& rule) {
 Applies apply_map(const Json& map, FirewallRule& rule) {
   if (!map.is_object() || !map.contains("key") || !map.contains("data")) return Applies::kPerhaps;
   const auto entries = values_of(map["data"]);
-  const bool state = map["key"].is_object() && map["key"].contains("ct") && text_of(map["key"]["ct"], "key") == "state";
+  const bool state = map["key"].is_object() && map["key"].contains("ct") && member_text(map["key"]["ct"], "key") == "state";
   if (entries && state) {
     for (const Json& entry : *entries) {
       if (entry.is_array() && entry.size() == 2 && entry[0] == "new" && set_verdict(entry[1], rule)) return Applies::kAlways;
@@ -140,8 +140,8 @@ Applies apply_map(const Json& map, FirewallRule& rule) {
 
 /// What iptables-nft could not say in nft's own words.
 Applies apply_extension(const Json& extension, FirewallRule& rule) {
-  if (text_of(extension, "type") != "target") return Applies::kPerhaps;
-  if (text_of(extension, "name") == "REJECT") rule.action = RuleAction::kBlock;
+  if (member_text(extension, "type") != "target") return Applies::kPerhaps;
+  if (member_text(extension, "name") == "REJECT") rule.action = RuleAction::kBlock;
   return Applies::kAlways;
 }
 
@@ -187,14 +187,14 @@ Result<Firewall> parse_nft(std::string_view json, bool skip_iptables) {
     if (!is_rule && !item.contains("chain")) continue;
     const Json& entry = is_rule ? item["rule"] : item["chain"];
     if (!entry.is_object()) continue;
-    const std::string family = text_of(entry, "family"), table = text_of(entry, "table");
+    const std::string family = member_text(entry, "family"), table = member_text(entry, "table");
     if ((family != "ip" && family != "inet") || (skip_iptables && kept_by_iptables(family, table))) continue;
     const auto key_of = [&](const std::string& chain) { return concat(family, ' ', table, ' ', chain); };
-    FirewallChain& chain = firewall[key_of(text_of(entry, is_rule ? "chain" : "name"))];
+    FirewallChain& chain = firewall[key_of(member_text(entry, is_rule ? "chain" : "name"))];
     if (!is_rule) {
-      chain.name = concat("nft ", key_of(text_of(entry, "name")));
-      chain.is_input = text_of(entry, "hook") == "input" && text_of(entry, "type") == "filter";
-      chain.drops = text_of(entry, "policy") == "drop";
+      chain.name = concat("nft ", key_of(member_text(entry, "name")));
+      chain.is_input = member_text(entry, "hook") == "input" && member_text(entry, "type") == "filter";
+      chain.drops = member_text(entry, "policy") == "drop";
     } else if (entry.contains("expr") && entry["expr"].is_array()) {
       if (auto rule = rule_of(entry["expr"])) {
         if (!rule->target.empty()) rule->target = key_of(rule->target);

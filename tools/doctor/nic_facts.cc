@@ -4,12 +4,10 @@
 #include <charconv>
 
 #include "base/text.h"
+#include "tools/doctor/pci_topology.h"
 
 namespace tcpx::doctor {
 namespace {
-
-constexpr std::string_view kNvidia = "0x10de";
-constexpr std::string_view kDisplayClass = "0x03";
 
 std::vector<std::string_view> parts_of(std::string_view path) {
   std::vector<std::string_view> parts;

@@ -9,9 +9,6 @@
 namespace tcpx::doctor {
 namespace {
 
-constexpr std::string_view kNvidia = "0x10de";
-constexpr std::string_view kDisplayClass = "0x03";  // PCI Code and ID Assignment Specification: display controllers
-
 /// What a device's path consists of: the root "pci0000:00" first, then bridges, then the device.
 struct PciPath {
   std::string root;

@@ -11,6 +11,10 @@
 
 namespace tcpx::doctor {
 
+/// PCI's `vendor` of NVIDIA, and how `class` of a display controller begins (PCI Code and ID Assignment Specification).
+inline constexpr std::string_view kNvidia = "0x10de";
+inline constexpr std::string_view kDisplayClass = "0x03";
+
 struct PciDevice {
   std::string name;  ///< of a GPU its address, "0000:04:00.0"; of a network interface its own, "eth1"
   std::string path;  ///< below /sys/devices, links resolved

@@ -10,7 +10,6 @@
 namespace tcpx::doctor {
 namespace {
 
-constexpr char kEmbedded[] = "embedded";
 constexpr size_t kMostCacheBytes = size_t{4} << 20;
 // Where the dynamic linker of a 64-bit system looks last, whatever its cache says.
 constexpr std::array<const char*, 4> kLinkerDirectories = {"/lib64", "/usr/lib64", "/lib", "/usr/lib"};

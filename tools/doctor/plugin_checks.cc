@@ -12,7 +12,6 @@
 namespace tcpx::doctor {
 namespace {
 
-constexpr char kEmbedded[] = "embedded";
 constexpr std::string_view kVendorName = "GPUDirectTCPX";
 constexpr const char* kTakeEmbedded = "export UCCL_TCPX_PLUGIN_PATH=embedded   # the software plugin, over plain TCP";
 // Each may take the probe's whole limit.

@@ -30,7 +30,7 @@ Result<Samples> rates_of(uint64_t bytes, const std::vector<double>& seconds) {
 }
 
 /// "3.21 GB/s (median of 5, 3.00 to 3.30)"
-std::string text_of(const Samples& rates) {
+std::string rate_text(const Samples& rates) {
   return concat(rate_text(rates.median()), " GB/s (median of ", rates.count(), ", ", rate_text(rates.min()), " to ",
                 rate_text(rates.max()), ")");
 }
@@ -50,11 +50,11 @@ Finding judge_rate(uint64_t bytes, const SelftestTransfers& moved, const Result<
   if (!rates.is_ok()) return not_applicable("rate", rates.status().detail(), "No rate can be told.");
   const Result<Samples> raw = raw_seconds.is_ok() ? rates_of(bytes, *raw_seconds) : raw_seconds.status();
   if (!raw.is_ok()) {
-    return not_applicable("rate", concat(text_of(*rates), "; raw TCP: ", raw.status().to_string()),
+    return not_applicable("rate", concat(rate_text(*rates), "; raw TCP: ", raw.status().to_string()),
                           "Without the rate of raw TCP there is nothing to compare with.");
   }
-  const std::string found = concat(text_of(*rates), "; raw TCP over loopback, ", moved.sockets,
-                                   moved.sockets == 1 ? " socket: " : " sockets: ", text_of(*raw));
+  const std::string found = concat(rate_text(*rates), "; raw TCP over loopback, ", moved.sockets,
+                                   moved.sockets == 1 ? " socket: " : " sockets: ", rate_text(*raw));
   if (rates->median() >= kWellAbove * raw->median()) return ok("rate", found);
   return warn("rate", found, "Less than half of what this machine's TCP carries: cores, memory or settings hold it back.",
               "read docs/performance.md, on tuning; first what tcpx_doctor --only environment finds");

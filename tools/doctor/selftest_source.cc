@@ -17,7 +17,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "bench/child.h"
+#include "perf/child.h"
 #include "tcpx/endpoint.h"
 #include "tools/doctor/raw_tcp.h"
 #include "tools/doctor/selftest_memory.h"

@@ -12,8 +12,6 @@
 namespace tcpx::doctor {
 namespace {
 
-using End = ServiceAnswer::End;
-
 // Where the vendor plugin looks when nobody tells it (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f).
 constexpr char kVendorDefault[] = "/tmp";
 // RxDM offers it and the plugin never opens it: it is asked here because it knows which receive queues a GPU has.
@@ -112,28 +110,28 @@ class ServiceGroup {
   }
 
   /// Says what is wrong with conversations that ended alike.
-  void add_failure(std::string check, const std::string& path, End end, const std::string& detail) {
+  void add_failure(std::string check, const std::string& path, ServiceAnswer::End end, const std::string& detail) {
     switch (end) {
-      case End::kConnected:
-      case End::kAnswered:
+      case ServiceAnswer::End::kConnected:
+      case ServiceAnswer::End::kAnswered:
         return;
-      case End::kAbsent:
+      case ServiceAnswer::End::kAbsent:
         return add(fail(std::move(check), concat("there is no ", path),
                         "RxDM does not run, has not finished its start, or does not serve this GPU.", kLookAtRxdm));
-      case End::kDenied:
+      case ServiceAnswer::End::kDenied:
         return add(fail(std::move(check), concat("permission denied: ", path),
                         "The plugin runs as this user and will be denied, too.",
                         concat("sudo chmod a+rx ", prefix_, " && sudo chmod a+rw ", prefix_, "/*   # or run as root")));
-      case End::kRefused:
+      case ServiceAnswer::End::kRefused:
         return add(fail(std::move(check), concat("nobody listens on ", path), "An RxDM that has ended left it behind.",
                         concat(kLookAtRxdm, "; then start it again")));
-      case End::kClosed:
+      case ServiceAnswer::End::kClosed:
         return add(fail(std::move(check), concat("the connection was closed in place of an answer: ", path),
                         "The plugin would wait for ever: it takes the end of the connection for progress.", kLookAtRxdm));
-      case End::kSilent:
+      case ServiceAnswer::End::kSilent:
         return add(fail(std::move(check), concat("no answer from ", path), "The plugin would wait for ever: it has no deadline.",
                         kLookAtRxdm));
-      case End::kFailed:
+      case ServiceAnswer::End::kFailed:
         return add(fail(std::move(check), concat(detail, ": ", path), "The plugin will fail in the same way.",
                         concat("ls -l ", prefix_)));
     }
@@ -149,16 +147,16 @@ class ServiceGroup {
       std::vector<std::string> names;
       std::string detail;
     };
-    std::map<End, Alike> seen;
+    std::map<ServiceAnswer::End, Alike> seen;
     for (const std::string& name : names) {
       ServiceAnswer answer = source_.talk(path_of(name), "");
       Alike& alike = seen[answer.end];
       alike.names.push_back(name);
       alike.detail = std::move(answer.detail);
-      alive_ = alive_ || answer.end == End::kConnected;
+      alive_ = alive_ || answer.end == ServiceAnswer::End::kConnected;
     }
     for (const auto& [end, alike] : seen) {
-      if (end == End::kConnected) {
+      if (end == ServiceAnswer::End::kConnected) {
         add(ok("sockets", concat(alike.names.size(), " of ", names.size(), " can be connected to")));
         continue;
       }
@@ -189,9 +187,9 @@ class ServiceGroup {
     for (const std::string& gpu : gpus) {
       const std::string check = concat("queues[", gpu, "]");
       const ServiceAnswer answer = source_.talk(path_of(kQueueSocket), queue_query(gpu));
-      if (answer.end != End::kAnswered) {
+      if (answer.end != ServiceAnswer::End::kAnswered) {
         // The others would end, or wait, alike.
-        return add(warn(check, concat(path_of(kQueueSocket), answer.end == End::kAbsent ? " is not there" : " gives no answer"),
+        return add(warn(check, concat(path_of(kQueueSocket), answer.end == ServiceAnswer::End::kAbsent ? " is not there" : " gives no answer"),
                         "The plugin does without it, and nothing else tells whether this GPU has receive queues.", kLookAtRxdm));
       }
       const auto ids = queue_ids_in(answer.message);

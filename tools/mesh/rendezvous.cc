@@ -13,7 +13,7 @@ namespace {
 // A connection that has said hello says at once who it is; one that does not must not hold up the others for long.
 constexpr Duration kDescriptionTime = std::chrono::seconds(5);
 // For telling those who have come that nothing becomes of it.
-constexpr Duration kFarewellTime = std::chrono::seconds(2);
+constexpr Duration kRefusalTime = std::chrono::seconds(2);
 
 using Places = std::vector<std::optional<Member>>;  // by rank
 
@@ -87,7 +87,7 @@ Status fill_places(BootstrapServer& server, const RankDescription& leader, Deadl
       continue;
     }
     if (Status status = check_member(*description, leader, places); !status.is_ok()) {
-      (void)channel->finish(status, Deadline::after(kFarewellTime));
+      (void)channel->finish(status, Deadline::after(kRefusalTime));
       return status;
     }
     const auto rank = static_cast<size_t>(description->rank);
@@ -113,7 +113,7 @@ Result<std::vector<Member>> gather_members(BootstrapServer& server, const RankDe
   }
   if (status.is_ok()) status = check_addresses(members);
   if (status.is_ok()) return members;
-  for (Member& member : members) (void)member.channel.finish(status, Deadline::after(kFarewellTime));
+  for (Member& member : members) (void)member.channel.finish(status, Deadline::after(kRefusalTime));
   return status;
 }
 

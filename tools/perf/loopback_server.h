@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/child.h"
+#include "perf/child.h"
 #include "transfer/bootstrap_channel.h"
 
 namespace tcpx::perf {

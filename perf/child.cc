@@ -1,4 +1,4 @@
-#include "bench/child.h"
+#include "perf/child.h"
 
 #include <signal.h>
 #include <spawn.h>

@@ -1,0 +1,360 @@
+# Runs of the programs that people use.
+set(_exit ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh)
+
+tcpx_add_program(test_device_discovery LINK tcpx_net)
+tcpx_add_run(test_device_discovery host test_device_discovery)
+tcpx_add_run(device_discovery.json host ${_exit} 0 "\"speed_mbps\": [1-9]" $<TARGET_FILE:test_device_discovery> --json)
+tcpx_add_run(device_discovery.usage host ${_exit} 2 "--no-such-flag" $<TARGET_FILE:test_device_discovery> --no-such-flag)
+tcpx_add_run(device_discovery.no_plugin host env UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so
+  ${_exit} 1 "FAILED: TCPX_E_NOT_FOUND" $<TARGET_FILE:test_device_discovery>)
+
+tcpx_add_program(test_connection LINK tcpx_net tcpx_transfer)
+tcpx_add_run(test_connection loopback test_connection loopback)
+tcpx_add_run(connection.two_processes loopback ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_connection> 0)
+tcpx_add_run(connection.no_such_device loopback ${_exit} 1 "FAILED: TCPX_E_INVALID_ARGUMENT" $<TARGET_FILE:test_connection>
+  loopback --dev 1000)
+tcpx_add_run(connection.malformed_environment host env UCCL_TCPX_TIMEOUT_MS=soon
+  ${_exit} 1 "FAILED: TCPX_E_BAD_CONFIG: .*UCCL_TCPX_TIMEOUT_MS" $<TARGET_FILE:test_connection> loopback)
+tcpx_add_run(connection.malformed_port_range host env UCCL_TCPX_PORT_RANGE=60000-50000
+  ${_exit} 1 "FAILED: TCPX_E_BAD_CONFIG: .*UCCL_TCPX_PORT_RANGE" $<TARGET_FILE:test_connection> loopback)
+tcpx_add_run(connection.no_server loopback env UCCL_TCPX_TIMEOUT_MS=100 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo
+  ${_exit} 1 "FAILED: TCPX_E_TIMEOUT: connect to 127.0.0.1:1: .*refused" $<TARGET_FILE:test_connection> client 127.0.0.1 --port 1)
+tcpx_add_run(connection.usage_no_role host ${_exit} 2 "subcommand is required" $<TARGET_FILE:test_connection>)
+tcpx_add_run(connection.usage_no_host host ${_exit} 2 "HOST is required" $<TARGET_FILE:test_connection> client)
+tcpx_add_run(connection.usage_bad_port host ${_exit} 2 "--port" $<TARGET_FILE:test_connection> server --port 70000)
+
+set(_run_tcpx_test ${PROJECT_SOURCE_DIR}/run_tcpx_test.sh)
+tcpx_add_run(run_tcpx_test.help host ${_exit} 0 "^usage:" ${_run_tcpx_test} --help)
+tcpx_add_run(run_tcpx_test.usage_no_test host ${_exit} 2 "which test" ${_run_tcpx_test})
+tcpx_add_run(run_tcpx_test.usage_unknown_test host ${_exit} 2 "no test named speed" ${_run_tcpx_test} speed)
+tcpx_add_run(run_tcpx_test.usage_words host ${_exit} 2 "one word too many: b" ${_run_tcpx_test} connection a b)
+tcpx_add_run(run_tcpx_test.usage_options host ${_exit} 2 "behind --" ${_run_tcpx_test} connection --dev 1)
+tcpx_add_run(connection.without_ipv6 loopback ${CMAKE_CURRENT_SOURCE_DIR}/connect_without_ipv6.sh $<TARGET_FILE:test_connection>)
+
+tcpx_add_program(test_tcpx_transfer LINK tcpx_endpoint tcpx_perf
+  SOURCES support/transfer_client.cc support/transfer_program.cc support/transfer_server.cc support/transfer_steps.cc)
+# tcpx_add_transfer_test(NAME COMMAND...): one run of the program; exit code 77 counts as skipped.
+function(tcpx_add_transfer_test name)
+  add_test(NAME transfer.${name} COMMAND ${ARGN})
+  set_tests_properties(transfer.${name} PROPERTIES LABELS loopback SKIP_RETURN_CODE 77 TIMEOUT 120)
+endfunction()
+set(_two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_transfer>)
+tcpx_add_transfer_test(default test_tcpx_transfer loopback)
+tcpx_add_transfer_test(empty test_tcpx_transfer loopback --bytes 0)
+tcpx_add_transfer_test(one_byte test_tcpx_transfer loopback --bytes 1)
+tcpx_add_transfer_test(64MiB test_tcpx_transfer loopback --bytes 67108864)
+tcpx_add_transfer_test(odd_chunks test_tcpx_transfer loopback --bytes 10000001 --chunk 65537 --iterations 3)
+tcpx_add_transfer_test(host_memory test_tcpx_transfer loopback --memory host --bytes 10000001)
+tcpx_add_transfer_test(two_processes ${_two_processes} 0 --bytes 8MiB --iterations 2)
+tcpx_add_transfer_test(two_processes_text ${_two_processes} 0)
+tcpx_add_transfer_test(sizes_differ ${_two_processes} 1 --bytes 100 -- --bytes 200)
+tcpx_add_transfer_test(chunks_differ ${_two_processes} 1 --bytes 1MiB -- --bytes 1MiB --chunk 4096)
+tcpx_add_transfer_test(peer_hangs ${CMAKE_CURRENT_SOURCE_DIR}/stop_peer.sh $<TARGET_FILE:test_tcpx_transfer> 30
+  --bytes 32MiB --iterations 1000)
+set_property(TEST transfer.peer_hangs PROPERTY ENVIRONMENT UCCL_TCPX_TIMEOUT_MS=2000)
+# tcpx_add_transfer_exit(NAME CODE PATTERN ARGUMENT...): the program ends with CODE and says PATTERN.
+function(tcpx_add_transfer_exit name code pattern)
+  tcpx_add_transfer_test(${name} ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh ${code} ${pattern}
+    $<TARGET_FILE:test_tcpx_transfer> ${ARGN})
+endfunction()
+tcpx_add_transfer_exit(usage_unknown_flag 2 "--no-such-flag" loopback --no-such-flag)
+tcpx_add_transfer_exit(usage_malformed_number 2 "--bytes" loopback --bytes 12x)
+tcpx_add_transfer_exit(usage_negative 2 "--iterations" loopback --iterations -1)
+tcpx_add_transfer_exit(usage_chunk_too_large 2 "--chunk" loopback --chunk 8MiB)
+tcpx_add_transfer_exit(usage_no_role 2 "subcommand is required" --bytes 1)
+tcpx_add_transfer_exit(usage_client_without_server 2 "HOST is required" client)
+tcpx_add_transfer_exit(no_such_gpu 77 "SKIPPED: --gpu 1000 asked for" loopback --gpu 1000)
+tcpx_add_transfer_exit(no_such_device 1 "FAILED: TCPX_E_INVALID_ARGUMENT" loopback --dev 1000)
+# The mesh, without a launcher: run_ranks.sh stands in for mpirun.
+tcpx_add_program(p2p_fullmesh LINK tcpx_mesh SOURCES support/mesh_program.cc)
+set(_ranks ${CMAKE_CURRENT_SOURCE_DIR}/run_ranks.sh $<TARGET_FILE:p2p_fullmesh>)
+set(_small --memory host --size 1MiB --iters 3)
+tcpx_add_run(p2p_fullmesh.pairs loopback ${_ranks} 4 0 "PASSED: all 12 pairs" ${_small})
+tcpx_add_run(p2p_fullmesh.together loopback ${_ranks} 3 0 "PASSED: all 6 pairs" --size 300001 --iters 3 --together)
+tcpx_add_run(p2p_fullmesh.permutation loopback ${_ranks} 4 0 "PASSED: all 4 pairs" ${_small} --mode permutation --shift 3)
+tcpx_add_run(p2p_fullmesh.two_ranks loopback ${_ranks} 2 0 "PASSED: all 2 pairs" --memory host --size 1 --iters 1)
+tcpx_add_run(p2p_fullmesh.missing_ranks loopback env START_RANKS=2 UCCL_TCPX_TIMEOUT_MS=4000
+  ${_ranks} 4 1 "FAILED: TCPX_E_TIMEOUT: gather ranks: ranks 2, 3 of 4 did not come" ${_small})
+tcpx_add_run(p2p_fullmesh.options_differ loopback ${_ranks} 3 1 "FAILED: TCPX_E_MISMATCH: .*rank 2 .* has iters 4, rank 0 has 3"
+  ${_small} -- --memory host --size 1MiB --iters 4)
+tcpx_add_run(p2p_fullmesh.rank_killed loopback env KILL_RANK=2 UCCL_TCPX_TIMEOUT_MS=8000
+  ${_ranks} 4 1 "FAILED: TCPX_E_PEER_GONE: mesh: [0-9]* of 12 pairs measured" --size 4MiB --iters 20)
+tcpx_add_run(p2p_fullmesh.interrupted loopback env INTERRUPT=1
+  ${_ranks} 4 143 "^interrupted: [0-9]* of 12 pairs measured" --size 4MiB --iters 20)
+tcpx_add_run(p2p_fullmesh.launcher_killed loopback ${CMAKE_CURRENT_SOURCE_DIR}/kill_launcher.sh $<TARGET_FILE:p2p_fullmesh>)
+tcpx_add_run(p2p_fullmesh.rendezvous loopback env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo
+  ${_ranks} 3 0 "PASSED: all 6 pairs" ${_small} --rendezvous localhost)
+tcpx_add_run(p2p_fullmesh.no_launcher host ${_exit} 1 "FAILED: TCPX_E_NOT_FOUND: .*no launcher started it"
+  env -u OMPI_COMM_WORLD_RANK -u OMPI_COMM_WORLD_SIZE -u OMPI_COMM_WORLD_LOCAL_RANK -u PMI_RANK -u PMI_SIZE -u MPI_LOCALRANKID
+  -u SLURM_PROCID -u SLURM_NTASKS -u SLURM_LOCALID $<TARGET_FILE:p2p_fullmesh>)
+tcpx_add_run(p2p_fullmesh.no_such_shift host env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0
+  ${_exit} 1 "FAILED: TCPX_E_INVALID_ARGUMENT: plan mesh: a shift of 4" $<TARGET_FILE:p2p_fullmesh> --mode permutation --shift 4)
+tcpx_add_run(p2p_fullmesh.usage host ${_exit} 2 "--size" $<TARGET_FILE:p2p_fullmesh> --size 12x)
+tcpx_add_run(p2p_fullmesh.usage_too_much host ${_exit} 2 "--size times --iters" $<TARGET_FILE:p2p_fullmesh> --size 1GiB)
+tcpx_add_run(p2p_fullmesh.help host ${_exit} 0 "Exit code:" $<TARGET_FILE:p2p_fullmesh> --help)
+# And with one, where it is installed.
+find_program(TCPX_MPIRUN mpirun)
+tcpx_add_run(p2p_fullmesh.mpirun loopback ${CMAKE_CURRENT_SOURCE_DIR}/run_mpirun.sh "${TCPX_MPIRUN}" $<TARGET_FILE:p2p_fullmesh> 4 0
+  "PASSED: all 12 pairs" ${_small})
+
+set(_run_p2p_fullmesh ${PROJECT_SOURCE_DIR}/run_p2p_fullmesh.sh)
+tcpx_add_run(run_p2p_fullmesh.help host ${_exit} 0 "^usage:" ${_run_p2p_fullmesh} --help)
+tcpx_add_run(run_p2p_fullmesh.usage_local host ${_exit} 2 "needs a number of ranks" ${_run_p2p_fullmesh} --local many)
+tcpx_add_run(run_p2p_fullmesh.usage_one_rank host ${_exit} 2 "allowed are 2 to 256" ${_run_p2p_fullmesh} --local 1)
+tcpx_add_run(run_p2p_fullmesh.usage_hosts host ${_exit} 2 "there is none at '/no/such/file'" ${_run_p2p_fullmesh} --hosts /no/such/file)
+tcpx_add_run(run_p2p_fullmesh.usage_both host ${_exit} 2 "exclude each other" ${_run_p2p_fullmesh} --local 4 --hosts ${CMAKE_CURRENT_LIST_FILE})
+tcpx_add_run(run_p2p_fullmesh.usage_options host ${_exit} 2 "behind --" ${_run_p2p_fullmesh} --size 1MiB)
+
+add_test(NAME transfer.unpack_none COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh 1 "FAILED: TCPX_E_BAD_CONFIG: .*only test_tcpx_perf"
+  $<TARGET_FILE:test_tcpx_transfer> loopback)
+set_tests_properties(transfer.unpack_none PROPERTIES LABELS loopback TIMEOUT 60 ENVIRONMENT UCCL_TCPX_UNPACK_IMPL=none)
+# A malformed variable is an error in every program, and no obstacle to asking for help.
+foreach(program IN ITEMS test_tcpx_perf test_tcpx_transfer test_connection test_device_discovery)
+  set(_role loopback)
+  if(program STREQUAL "test_device_discovery")
+    set(_role "")
+  endif()
+  foreach(variable IN ITEMS UCCL_TCPX_DEBUG UCCL_TCPX_LOG_LEVEL)
+    add_test(NAME ${program}.bad_${variable} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh 1
+      "FAILED: TCPX_E_BAD_CONFIG: .*${variable}" $<TARGET_FILE:${program}> ${_role})
+    add_test(NAME ${program}.help_with_bad_${variable} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh 0
+      "Exit code:" $<TARGET_FILE:${program}> --help)
+    set_tests_properties(${program}.bad_${variable} ${program}.help_with_bad_${variable} PROPERTIES
+      LABELS host TIMEOUT 60 ENVIRONMENT ${variable}=2)
+  endforeach()
+endforeach()
+if(NOT TCPX_HAVE_CUDA AND NOT TCPX_SANITIZE)  # both take far more address space
+  tcpx_add_transfer_test(out_of_memory ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh 1 "FAILED: TCPX_E_SYSTEM: .*memory"
+    sh -c "ulimit -v 1100000 && exec \"$0\" loopback --bytes 200MiB" $<TARGET_FILE:test_tcpx_transfer>)
+endif()
+if(NOT TCPX_HAVE_CUDA)
+  tcpx_add_transfer_exit(kernel_needs_a_gpu 1 "FAILED: TCPX_E_UNSUPPORTED: make unpacker" loopback --unpack kernel)
+endif()
+
+# Two hosts as network namespaces, which need root. One at a time: they measure.
+# tcpx_add_netns_test(NAME COMMAND...)
+function(tcpx_add_netns_test name)
+  add_test(NAME netns.${name} COMMAND ${ARGN})
+  set_tests_properties(netns.${name} PROPERTIES LABELS netns SKIP_RETURN_CODE 77 TIMEOUT 120 RUN_SERIAL TRUE)
+endfunction()
+set(_netns ${CMAKE_CURRENT_SOURCE_DIR}/netns)
+tcpx_add_netns_test(two_clusters ${_netns}/two_clusters.sh)
+tcpx_add_netns_test(nic_down ${_netns}/nic_down.sh $<TARGET_FILE:test_tcpx_perf>)
+if(NOT TCPX_SANITIZE)  # it compares rates
+  tcpx_add_netns_test(shares ${_netns}/shares.sh $<TARGET_FILE:test_tcpx_perf>)
+endif()
+tcpx_add_netns_test(transfer ${_netns}/transfer.sh $<TARGET_FILE:test_tcpx_transfer>)
+tcpx_add_run(netns.usage_no_command host ${_exit} 2 "which command" ${_netns}/cluster.sh)
+tcpx_add_run(netns.usage_no_such_host host ${_exit} 2 "no host .c.:" ${_netns}/cluster.sh nic-down c 1)
+tcpx_add_run(netns.usage_no_such_rail host ${_exit} 2 "no rail .5.:" ${_netns}/cluster.sh nic-up a 5)
+tcpx_add_run(netns.usage_bad_id host ${_exit} 2 "TCPX_NETNS_ID" env TCPX_NETNS_ID=../x ${_netns}/cluster.sh up)
+tcpx_add_program(test_tcpx_perf LINK tcpx_perf_tool)
+# tcpx_add_perf_test(NAME COMMAND...)
+function(tcpx_add_perf_test name)
+  add_test(NAME perf.${name} COMMAND ${ARGN})
+  set_tests_properties(perf.${name} PROPERTIES LABELS loopback SKIP_RETURN_CODE 77 TIMEOUT 120)
+endfunction()
+# tcpx_add_perf_exit(NAME CODE PATTERN ARGUMENT...): a loopback run ends with CODE and says PATTERN.
+function(tcpx_add_perf_exit name code pattern)
+  tcpx_add_perf_test(${name} ${_exit} ${code} ${pattern} $<TARGET_FILE:test_tcpx_perf> loopback ${ARGN})
+endfunction()
+set(_row " 1048576  *3 .* 0$")
+tcpx_add_perf_exit(host_memory 0 ${_row} -b 1K -e 1M -f 32 -n 3 --memory host)
+tcpx_add_perf_exit(cuda_memory 0 ${_row} -b 1K -e 1M -f 32 -n 3)
+tcpx_add_perf_exit(odd_sizes 0 " 999999  *7 .* 0$" -b 999999 -n 7 -w 2 --chunk 65537 --channels 3 --window 2)
+tcpx_add_perf_exit(many_rounds 0 " 1  *200 .* 0$" -b 1 -n 200 -w 0)
+tcpx_add_perf_exit(latency 0 ${_row} -b 8 -e 1M -f 131072 -n 3 --latency)
+set_property(TEST perf.latency PROPERTY ENVIRONMENT UCCL_TCPX_NUM_CHANNELS=2)
+tcpx_add_perf_exit(latency_by_size 0 " 8  *3 .* 0$" -b 8 -n 3 --latency --memory host)
+tcpx_add_perf_exit(bidirectional 0 ${_row} -b 1M -n 3 --bidirectional --channels 2)
+tcpx_add_perf_exit(duration 0 "one\\?s for 0.200 s of each size" -b 64K --duration 0.2)
+tcpx_add_perf_exit(last_words 0 "^\\[PERF\\] Avg: [0-9.]* ms, BW: [0-9.]* GB/s" -b 1M -n 3)
+tcpx_add_perf_exit(unpack_none_flag 0 "PASSED: unverified" -b 1M -n 3 --unpack none)
+tcpx_add_perf_exit(unpack_none 0 " 1048576 .* unverified$" -b 1M -n 3)
+set_property(TEST perf.unpack_none PROPERTY ENVIRONMENT UCCL_TCPX_UNPACK_IMPL=none)
+tcpx_add_perf_exit(size_of_environment 0 " 12345  *4 .* 0$" -w 1)
+set_property(TEST perf.size_of_environment PROPERTY ENVIRONMENT UCCL_TCPX_PERF_SIZE=12345 UCCL_TCPX_PERF_ITERS=4)
+tcpx_add_perf_exit(bad_environment 1 "FAILED: TCPX_E_BAD_CONFIG: .*UCCL_TCPX_PERF_SIZE" -n 1)
+set_property(TEST perf.bad_environment PROPERTY ENVIRONMENT UCCL_TCPX_PERF_SIZE=64M)
+tcpx_add_perf_exit(no_room 1 "FAILED: TCPX_E_EXHAUSTED: .*1099511627776 bytes.* has room for" -b 1T --memory host)
+tcpx_add_perf_exit(no_such_gpu 77 "SKIPPED: GPU 1000 asked for" 1000)
+tcpx_add_perf_exit(no_such_plugin 1 "FAILED: TCPX_E_NOT_FOUND" -b 1M)
+set_property(TEST perf.no_such_plugin PROPERTY ENVIRONMENT UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so)
+tcpx_add_perf_exit(no_such_report 1 "FAILED: TCPX_E_NOT_FOUND: .*none.json" --plot none.svg --compare none.json)
+tcpx_add_perf_exit(usage_zero 2 "--min-bytes" -b 0)
+tcpx_add_perf_exit(usage_malformed_size 2 "--min-bytes" -b 12x)
+tcpx_add_perf_exit(usage_malformed_number 2 "--iters" -n 1.5)
+tcpx_add_perf_exit(usage_no_iterations 2 "--iters" -n 0)
+tcpx_add_perf_exit(usage_unknown_flag 2 "--no-such-flag" --no-such-flag)
+tcpx_add_perf_exit(usage_sizes_fall 2 "larger than -e" -b 4M -e 1M)
+tcpx_add_perf_exit(usage_chunk 2 "--chunk" --chunk 8M)
+tcpx_add_perf_exit(usage_channels 2 "--channels" --channels 17)
+tcpx_add_perf_exit(usage_modes 2 "excludes" --latency --bidirectional)
+tcpx_add_perf_test(usage_no_role ${_exit} 2 "subcommand is required" $<TARGET_FILE:test_tcpx_perf> -b 1M)
+tcpx_add_perf_test(two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 0 -b 1M -e 4M -n 3)
+set(_both ${CMAKE_CURRENT_SOURCE_DIR}/both_ends_say.sh)
+set(_perf $<TARGET_FILE:test_tcpx_perf>)
+tcpx_add_perf_test(sizes_differ ${_both} "TCPX_E_MISMATCH.*last size" ${_perf} -b 1M -- -b 1M -e 2M)
+tcpx_add_perf_test(iterations_differ ${_both} "TCPX_E_MISMATCH.*iterations" ${_perf} -b 1M -n 3 -- -b 1M -n 4)
+tcpx_add_perf_test(modes_differ ${_both} "TCPX_E_MISMATCH.*mode" ${_perf} -b 1M --latency -- -b 1M)
+tcpx_add_perf_test(channels_differ ${_both} "TCPX_E_MISMATCH.*channels" ${_perf} -b 1M --channels 2 -- -b 1M)
+tcpx_add_perf_test(chunks_differ ${_both} "TCPX_E_MISMATCH.*chunk bytes" ${_perf} -b 1M -- -b 1M --chunk 4096)
+tcpx_add_perf_test(interrupted ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_perf.sh ${_perf} interrupt)
+tcpx_add_perf_test(killed ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_perf.sh ${_perf} kill)
+tcpx_add_perf_test(server_hangs ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_perf.sh ${_perf} hang)
+set_property(TEST perf.server_hangs PROPERTY ENVIRONMENT UCCL_TCPX_TIMEOUT_MS=1000)
+tcpx_add_perf_test(files ${CMAKE_CURRENT_SOURCE_DIR}/perf_files.sh ${_perf})
+
+# What a user of plain C does: C99, our header, libtcpx.so, nothing else of ours.
+add_executable(c_api_c99 c_api_c99.c)
+set_target_properties(c_api_c99 PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+target_compile_options(c_api_c99 PRIVATE -Wall -Wextra -pedantic -Werror)
+target_link_libraries(c_api_c99 PRIVATE tcpx)
+if(TCPX_SANITIZE)
+  target_compile_options(c_api_c99 PRIVATE -fsanitize=${TCPX_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(c_api_c99 PRIVATE -fsanitize=${TCPX_SANITIZE})
+endif()
+add_dependencies(c_api_c99 tcpx_soft_plugin)
+add_test(NAME c_api_c99 COMMAND c_api_c99 embedded)
+add_test(NAME c_api_c99_library COMMAND c_api_c99 $<TARGET_FILE:tcpx_soft_plugin>)
+set_tests_properties(c_api_c99 c_api_c99_library PROPERTIES LABELS loopback TIMEOUT 60
+  ENVIRONMENT NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo)
+set_property(TEST c_api_c99_library APPEND PROPERTY LABELS plugin)
+
+# tcpx_doctor
+tcpx_add_run(doctor.help host ${_exit} 0 "Exit code: 0 all is well" $<TARGET_FILE:tcpx_doctor> --help)
+tcpx_add_run(doctor.usage host ${_exit} 64 "--only" $<TARGET_FILE:tcpx_doctor> --only nobody)
+tcpx_add_run(doctor.malformed host env UCCL_TCPX_CHUNK_BYTES=512K
+  ${_exit} 2 "\"verdict\": \"fail\"" $<TARGET_FILE:tcpx_doctor> --only environment --json)
+tcpx_add_run(doctor.fix_env host env UCCL_TCPX_CHUNK_BYTES=512K
+  ${_exit} 0 "unset UCCL_TCPX_CHUNK_BYTES" $<TARGET_FILE:tcpx_doctor> --fix-env)
+
+# Errors that help
+tcpx_add_perf_exit(help_line 1 "^help: .* See docs/troubleshooting.md#TCPX_E_NOT_FOUND$" -b 1M)
+set_property(TEST perf.help_line PROPERTY ENVIRONMENT UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so)
+# The installed tree, which the first step makes.
+# tcpx_add_install_step(NAME PROPERTY...)
+function(tcpx_add_install_step name)
+  add_test(NAME install.${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/install/check.sh ${name} ${CMAKE_CURRENT_BINARY_DIR}/install)
+  set(flags)
+  if(TCPX_SANITIZE)
+    set(flags "-fsanitize=${TCPX_SANITIZE}")
+  endif()
+  set_tests_properties(install.${name} PROPERTIES LABELS host SKIP_RETURN_CODE 77 TIMEOUT 180
+    ENVIRONMENT "BUILD=${PROJECT_BINARY_DIR};SOURCE=${PROJECT_SOURCE_DIR};CXX=${CMAKE_CXX_COMPILER};CC=${CMAKE_C_COMPILER};FLAGS=${flags};NM=${TCPX_NM}"
+    ${ARGN})
+endfunction()
+tcpx_add_install_step(prefix FIXTURES_SETUP tcpx_installed)
+foreach(step IN ITEMS files tools headers symbols cmake pkg_config uninstall)
+  tcpx_add_install_step(${step} FIXTURES_REQUIRED tcpx_installed)
+endforeach()
+
+# The lists of small wrong changes still fit the sources. Whether tests notice them is asked by hand: scripts/mutate.sh.
+set(_mutate ${PROJECT_SOURCE_DIR}/scripts/mutate.sh)
+tcpx_add_run(mutations.apply host ${_mutate} --check)
+tcpx_add_run(mutations.a_stale_one_is_told host
+  ${_exit} 1 "DOES NOT APPLY  stale: a text that is not there" ${_mutate} --check ${CMAKE_CURRENT_SOURCE_DIR}/support/stale.txt)
+
+tcpx_add_run(doctor.plugin_that_exits host env UCCL_TCPX_PLUGIN_PATH=${TCPX_FAKE_PLUGIN_DIR}/bad_exit.so
+  ${_exit} 2 "called exit(1)" $<TARGET_FILE:tcpx_doctor> --only plugin)
+tcpx_add_run(doctor.services_not_needed host env UCCL_TCPX_PLUGIN_PATH=embedded
+  ${_exit} 0 "Only GPUDirect-TCPX needs RxDM" $<TARGET_FILE:tcpx_doctor> --only services)
+tcpx_add_netns_test(doctor ${_netns}/doctor.sh $<TARGET_FILE:tcpx_doctor>)
+# A busy machine may be slow, which is a warning.
+set(_selftest sh -c "\"$@\" || [ $? -eq 1 ]" doctor $<TARGET_FILE:tcpx_doctor> --only selftest)
+tcpx_add_run(doctor.selftest loopback ${_exit} 0 "ok *transfer *4 MiB, [2-6] times, every byte compared"
+  ${_selftest} --selftest-bytes 4194304)
+tcpx_add_run(doctor.selftest_library loopback env UCCL_TCPX_PLUGIN_PATH=$<TARGET_FILE:tcpx_soft_plugin>
+  ${_exit} 0 "ok *path *plugin .*libnccl-net-tcpx-soft.so" ${_selftest} --selftest-bytes 1048577)
+tcpx_add_run(doctor.selftest_fails loopback env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==nosuch
+  ${_exit} 2 "fail *transfer *TCPX_E_" $<TARGET_FILE:tcpx_doctor> --only selftest)
+tcpx_add_run(doctor.selftest_vendor host env UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so
+  ${_exit} 0 "n/a *transfer *this machine is for GPUDirect-TCPX" $<TARGET_FILE:tcpx_doctor> --only selftest)
+tcpx_add_run(doctor.selftest_interrupted loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_doctor.sh $<TARGET_FILE:tcpx_doctor>)
+tcpx_add_run(doctor.peer_malformed host ${_exit} 64 "--peer" $<TARGET_FILE:tcpx_doctor> --peer 10.0.0.300)
+# The words of the original documents. GPU 0 is the default: naming it changes nothing.
+tcpx_add_transfer_exit(gpu_0_is_the_default 0 "SUCCESS: Payload matches expected string" loopback --gpu 0)
+tcpx_add_transfer_exit(gpu_0_needs_no_gpu 0 "PASSED" loopback --gpu 0 --bytes 1M)
+tcpx_add_perf_exit(gpu_0_is_the_default 0 "PASSED: every byte" 0 -b 1M -n 3)
+tcpx_add_perf_test(gpu_0_two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 0 0 -b 1M -n 3)
+# Every variable of docs/env.md is obeyed or refused, also one that a program does not read.
+foreach(variable IN ITEMS UCCL_TCPX_CHUNK_BYTES UCCL_TCPX_SEND_WINDOW UCCL_TCPX_RECV_WINDOW UCCL_TCPX_NUM_CHANNELS UCCL_TCPX_FAILOVER
+  UCCL_TCPX_OP_TIMEOUT_MS UCCL_TCPX_INLINE_BYTES UCCL_TCPX_UNPACK_IMPL UCCL_TCPX_UNPACK_BLOCKS UCCL_TCPX_LAUNCH_DEBUG UCCL_TCPX_PERF_SIZE
+  UCCL_TCPX_PERF_ITERS UCCL_TCPX_SOFT_POOL_BYTES NCCL_NSOCKS_PERTHREAD NCCL_DYNAMIC_CHUNK_SIZE NCCL_GPUDIRECTTCPX_SOCKET_FAMILY)
+  tcpx_add_transfer_exit(bad_${variable} 1 "FAILED: TCPX_E_BAD_CONFIG: .*${variable}=.banana" loopback)
+  set_property(TEST transfer.bad_${variable} PROPERTY ENVIRONMENT ${variable}=banana)
+endforeach()
+tcpx_add_run(device_discovery.bad_variable host env UCCL_TCPX_CHUNK_BYTES=banana
+  ${_exit} 1 "FAILED: TCPX_E_BAD_CONFIG: .*UCCL_TCPX_CHUNK_BYTES" $<TARGET_FILE:test_device_discovery>)
+tcpx_add_transfer_exit(chunk_of_environment 0 "in chunks of at most 4096" loopback --bytes 1M)
+set_property(TEST transfer.chunk_of_environment PROPERTY ENVIRONMENT UCCL_TCPX_CHUNK_BYTES=4096)
+tcpx_add_transfer_exit(one_channel 0 "one channel, whatever UCCL_TCPX_NUM_CHANNELS" loopback)
+set_property(TEST transfer.one_channel PROPERTY ENVIRONMENT UCCL_TCPX_NUM_CHANNELS=4)
+# What UCCL_TCPX_DEBUG=1 shows, by the names that readers look for.
+set(_debug_lines
+  "debug_load=: net->init rc=0"
+  "debug_devices=net->devices rc=0 ndev=[1-9]"
+  "debug_request=request_ptr=0x[0-9a-f]* active=[01] idx=0 cnt_cache=[0-9]"
+  "debug_handle=Device handle: meta=0x[0-9a-f]* bounce_buf=0x[0-9a-f]* head="
+  "debug_descriptor=descriptor.0. src_off=[0-9]* len=23 dst_off=0"
+  "debug_probe=Bounce probe (23B) from src_off=[0-9]*: 48 65 .* 74 21 |Hello from TCPX client!|"
+  "debug_tag=recv posted: chunk_idx=0 tag=[0-9]* size=23 offset=0"
+  "debug_validation=Data validation PASSED"
+  "debug_all_bytes=All bytes: 23"
+  "debug_payload=payload_bytes=23, buffer ptr=0x[0-9a-f]* bytes=4096")
+foreach(line IN LISTS _debug_lines)
+  string(FIND "${line}" "=" at)
+  string(SUBSTRING "${line}" 0 ${at} name)
+  math(EXPR at "${at} + 1")
+  string(SUBSTRING "${line}" ${at} -1 pattern)
+  tcpx_add_transfer_exit(${name} 0 "${pattern}" loopback)
+  set_property(TEST transfer.${name} PROPERTY ENVIRONMENT UCCL_TCPX_DEBUG=1)
+endforeach()
+tcpx_add_perf_exit(debug_tag 0 "posted: chunk_idx=1 tag=[0-9]* size=524288 offset=524288" -b 1M -n 1 -w 0)
+set_property(TEST perf.debug_tag PROPERTY ENVIRONMENT UCCL_TCPX_DEBUG=1)
+find_program(TCPX_MAKE make)
+if(TCPX_MAKE)
+  tcpx_add_run(make.any_test host ${_exit} 0 "--target test_rx_cmsg_parser" ${TCPX_MAKE} -C ${PROJECT_SOURCE_DIR} -n test_rx_cmsg_parser)
+  tcpx_add_run(make.simple host ${_exit} 0 "--target test_connection"
+    ${TCPX_MAKE} -C ${PROJECT_SOURCE_DIR} -n -f Makefile.simple test_connection)
+endif()
+# A profile of the pipeline, for a listener that stands in for Nsight Systems.
+if(TCPX_NVTX_INCLUDE_DIR)
+  add_library(nvtx_listener MODULE support/nvtx_listener.cc)
+  target_link_libraries(nvtx_listener PRIVATE tcpx_build_flags)
+  foreach(range IN ITEMS "send chunk" "recv chunk" "submit unpack")
+    string(REPLACE " " "_" name ${range})
+    tcpx_add_transfer_exit(nvtx_${name} 0 "nvtx: range .${range}." loopback --bytes 4M)
+    set_property(TEST transfer.nvtx_${name} PROPERTY ENVIRONMENT NVTX_INJECTION64_PATH=$<TARGET_FILE:nvtx_listener>)
+  endforeach()
+  tcpx_add_transfer_exit(nvtx_ends 0 "nvtx: \\([0-9]*\\) ranges begun, \\1 ended" loopback --bytes 4M --iterations 3)
+  set_property(TEST transfer.nvtx_ends PROPERTY ENVIRONMENT NVTX_INJECTION64_PATH=$<TARGET_FILE:nvtx_listener>)
+endif()
+# The last line of a failure names its cause.
+set(_no_such_interface "^FAILED: .*none is up and matches NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=.nosuch.. there are: .*lo 127")
+tcpx_add_run(cause.interface host env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=nosuch
+  ${_exit} 1 ${_no_such_interface} $<TARGET_FILE:test_device_discovery>)
+tcpx_add_run(cause.interface_of_library plugin env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=nosuch UCCL_TCPX_PLUGIN_PATH=$<TARGET_FILE:tcpx_soft_plugin>
+  ${_exit} 1 ${_no_such_interface} $<TARGET_FILE:test_device_discovery>)
+tcpx_add_run(cause.interface_has_its_help host env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=nosuch
+  ${_exit} 1 "^help: .*docs/troubleshooting.md#TCPX_E_BAD_CONFIG$" $<TARGET_FILE:test_tcpx_transfer> server)
+tcpx_add_run(cause.control_interface host env NCCL_GPUDIRECTTCPX_CTRL_DEV=nosuch
+  ${_exit} 1 "^FAILED: .*NCCL_GPUDIRECTTCPX_CTRL_DEV=.nosuch. is not the name" $<TARGET_FILE:test_device_discovery>)
+tcpx_add_run(cause.example host env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=nosuch
+  ${_exit} 1 ${_no_such_interface} $<TARGET_FILE:first_transfer>)
+tcpx_add_run(cause.fix_env host env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=nosuch ${_exit} 0 "^PASSED: [1-9]"
+  sh -c "eval \"$(\"$0\" --fix-env)\" && exec \"$1\"" $<TARGET_FILE:tcpx_doctor> $<TARGET_FILE:test_device_discovery>)
+# What all programs do with their command line and with Ctrl-C.
+tcpx_add_transfer_exit(usage_slip 2 "did you mean \"client\"" clinet 1.2.3.4)
+tcpx_add_run(doctor.usage_slip host ${_exit} 64 "did you mean \"--peer\"" $<TARGET_FILE:tcpx_doctor> --peeer 10.0.0.1)
+set(_interrupt ${CMAKE_CURRENT_SOURCE_DIR}/interrupt.sh)
+set(_waits "waiting for a client")
+tcpx_add_run(interrupt.transfer_server loopback ${_interrupt} INT ${_waits} $<TARGET_FILE:test_tcpx_transfer> server --port 0)
+tcpx_add_run(interrupt.transfer_term loopback ${_interrupt} TERM ${_waits} $<TARGET_FILE:test_tcpx_transfer> server --port 0)
+tcpx_add_run(interrupt.transfer_client loopback ${_interrupt} INT "connecting to" $<TARGET_FILE:test_tcpx_transfer> client 127.0.0.1 --port 1)
+tcpx_add_run(interrupt.transfer loopback ${_interrupt} INT "9. receiving" $<TARGET_FILE:test_tcpx_transfer> loopback --bytes 4M --iterations 100000)
+tcpx_add_run(interrupt.connection_server loopback ${_interrupt} INT ${_waits} $<TARGET_FILE:test_connection> server --port 0)
+tcpx_add_run(interrupt.connection_client loopback ${_interrupt} INT "looking for" $<TARGET_FILE:test_connection> client 127.0.0.1 --port 1)
+tcpx_add_run(interrupt.perf_server loopback ${_interrupt} TERM ${_waits} $<TARGET_FILE:test_tcpx_perf> server --port 0)
+tcpx_add_run(interrupt.doctor loopback ${_interrupt} INT "^network" $<TARGET_FILE:tcpx_doctor> --only network,selftest
+  --selftest-bytes 1073741824)
