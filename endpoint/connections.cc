@@ -161,19 +161,27 @@ Result<ConnId> Endpoint::Impl::add_remote(const EndpointMetadata& metadata, Dead
     remote->connecting = true;
     ++remote->users;
   }
+  // Ends also when something is thrown: whoever waits for this call goes on.
+  struct Turn {
+    Impl& impl;
+    Remote& remote;
+    bool succeeded = false;
+    ~Turn() {
+      std::optional<ConnId> unused;
+      {
+        const MutexLock lock(remote.mutex);
+        remote.connecting = false;
+        remote.changed.notify_all();
+        if (!succeeded && --remote.users == 0 && remote.front != nullptr) unused = remote.front->id;
+      }
+      if (unused) impl.retire(*unused, true);  // its last user has removed it meanwhile
+    }
+  } turn{*this, *remote};
   const auto front = connection_to(*remote, metadata, deadline);
-  std::optional<ConnId> unused;
-  {
-    const MutexLock lock(remote->mutex);
-    remote->connecting = false;
-    remote->changed.notify_all();
-    if (!front.is_ok() && --remote->users == 0 && remote->front != nullptr) unused = remote->front->id;
-  }
-  // Its last user has removed it meanwhile.
-  if (unused) retire(*unused, true);
   if (!front.is_ok()) return front.status();
   const MutexLock table(remotes_mutex_);
   remote_of_[(*front)->id] = remote;
+  turn.succeeded = true;
   return (*front)->id;
 }
 

@@ -4,8 +4,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "endpoint/endpoint_parts.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/faulty_net_plugin.h"
+#include "tests/support/locked_net_plugin.h"
 
 namespace tcpx::testing {
 namespace {
@@ -157,6 +160,27 @@ TEST_F(EndpointPool, WhatWasStartedBeforeAConnectionWasMadeAnewDoesNotRunOnTheNe
   EXPECT_TRUE(answer.status.is_ok()) << answer.status.to_string();
   EXPECT_EQ(memory.bytes(), theirs.bytes());
   EXPECT_TRUE(server_->wait(sent, kCallTime).is_ok());
+}
+
+TEST(EndpointPoolMemory, ACallWithoutMemoryHoldsUpNoOther) {
+  const auto server = make_endpoint();
+  ASSERT_TRUE(server->start_accepting().is_ok());
+  auto parts = make_default_parts(loopback_config());
+  ASSERT_TRUE(parts.is_ok()) << parts.status().to_string();
+  const auto below = parts->plugin;
+  auto faulty = std::make_unique<FaultyNetPlugin>(*below, FaultPolicy{.connects_without_memory = 1});
+  parts->plugin = std::make_shared<LockedNetPlugin>(std::move(faulty));
+  auto client = EndpointMaker::make(*std::move(parts), loopback_config());
+  ASSERT_TRUE(client.is_ok()) << client.status().to_string();
+
+  allow_log("a connection was not made");  // by the server, whose client has gone
+  const auto failed = (*client)->add_remote_endpoint(server->get_metadata(), kCallTime);
+  ASSERT_FALSE(failed.is_ok());
+  EXPECT_EQ(failed.status().code(), Code::kExhausted) << failed.status().to_string();
+  const auto added = (*client)->add_remote_endpoint(server->get_metadata(), kCallTime);
+  ASSERT_TRUE(added.is_ok()) << added.status().to_string();
+  EXPECT_TRUE((*client)->remove_connection(*added).is_ok());
+  EXPECT_EQ((*client)->remove_connection(*added).code(), Code::kNotFound) << "the call that failed is no user of it";
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <new>
 #include <optional>
 #include <random>
 #include <utility>
@@ -25,6 +26,7 @@ struct FaultPolicy {
   uint64_t seed = 1;
   uint32_t delay_percent = 0;  ///< of connect, accept, post and test calls
   uint64_t break_at = 0;       ///< 0: never. Counts post, test and consume calls
+  uint32_t connects_without_memory = 0;  ///< so many connect calls throw std::bad_alloc
   bool vendor_rules = false;
   std::function<bool(const void* data, size_t bytes, MemoryType type)> refuses = {};  ///< called by several threads
   Status break_with{Code::kPeerGone, "faulty plugin", "scripted", Domain::kNccl, 2};
@@ -52,6 +54,10 @@ class FaultyNetPlugin final : public NetPlugin {
   Result<DeviceProperties> properties(int dev) override { return plugin_.properties(dev); }
   Result<ListenComm> listen(int dev, Handle& handle) override { return plugin_.listen(dev, handle); }
   Result<std::optional<SendComm>> try_connect(int dev, Handle& handle) override {
+    if (policy_.connects_without_memory > 0) {
+      --policy_.connects_without_memory;
+      throw std::bad_alloc();
+    }
     if (delay()) return std::optional<SendComm>();
     return plugin_.try_connect(dev, handle);
   }
