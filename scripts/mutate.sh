@@ -149,18 +149,18 @@ read_text() {
 
 # apply_hunk HUNK ROOT: the file below ROOT with the change made into `text`; false with the cause in `cause`.
 apply_hunk() {
-  local old=$'\n'${hunk_old[$1]} new=$'\n'${hunk_new[$1]} file=${hunk_files[$1]} rest
+  local old=$'\n'${hunk_old[$1]} new=$'\n'${hunk_new[$1]} file=${hunk_files[$1]}
   cause="$file: no text to look for"
   [[ -n ${hunk_old[$1]} && $old != "$new" ]] || return 1
   cause="$file: no such file"
   [[ -f $2/$file ]] || return 1
   read_text "$2/$file"
   cause="$file: the text is not there any more"
-  rest=${text#*"$old"}
-  [[ $rest != "$text" ]] || return 1
+  [[ $text == *"$old"* ]] || return 1
   cause="$file: the text is there more than once; add lines around it"
-  [[ $'\n'$rest != *"$old"* ]] || return 1
-  text="${text%%"$old"*}$new$rest"
+  # The line break that ends one is the one that begins the next.
+  [[ $text != *"$old"*"$old"* && $text != *"$old${old#$'\n'}"* ]] || return 1
+  [[ $mode == check ]] || text="${text%%"$old"*}$new${text#*"$old"}"
   text=${text#$'\n'}
 }
 
@@ -173,15 +173,19 @@ applies() {
 }
 
 # tests_exist CHANGE: a case is looked for as the sources write it, "TEST_F(Suite, Case)", without the suite, which may have a prefix.
+declare -A known_program
+all_cases=
 tests_exist() {
   local program filter name
+  [[ -n $all_cases ]] || all_cases=$(grep -rhoE --include='*.cc' --include='*.h' 'TEST(_F|_P)?\(\w+, \w+\)' tests)
   while read -r program filter; do
     [[ -n $program ]] || continue
     cause="no test program $program"
-    grep -q "tcpx_add_tests($program " tests/*/CMakeLists.txt || return 1
+    [[ -n ${known_program[$program]:-} ]] || grep -q "tcpx_add_tests($program " tests/*/CMakeLists.txt || return 1
+    known_program[$program]=yes
     name=${filter#*.} name=${name%%/*}
     cause="no case $name in tests/"
-    grep -rqE --include='*.cc' --include='*.h' "TEST(_F|_P)?\(.*, ${name//\*/.*}\)" tests || return 1
+    [[ $all_cases == *", "$name")"* ]] || return 1
   done <<<"${tests_of[$1]}"
 }
 
