@@ -206,6 +206,7 @@ class Connection final : private PeerMessageSink {
     std::vector<std::vector<std::optional<MemoryHandle>>> memory;
     GrantQueue granted;              // sender: to be posted in this order
     uint64_t bytes = 0, chunks = 0;  // that reached their good end
+    int looks_down = 0;              // at its interface, the last ones
     bool told_by_peer = false;       // of its failure
     bool failure_taken = false;      // known to the peer, and the connection has decided what it means
     bool written_off = false;        // closed, and what it held goes elsewhere
@@ -250,6 +251,7 @@ class Connection final : private PeerMessageSink {
   // connection_failures.cc
   std::string label(size_t index) const;
   Status link_down(const std::string& nic, std::string_view what) const;
+  Status link_lost(const std::string& nic, std::string_view what, int patience, int& looks) const;
   void look_at_links();
   Status first_link_down() const;
   Status labelled(size_t index, const Status& reason) const;
@@ -287,6 +289,7 @@ class Connection final : private PeerMessageSink {
   TimePoint now_;           // of the current call
   TimePoint last_advance_;  // or the begin of the current work
   TimePoint next_link_look_;
+  int peer_looks_down_ = 0;
 };
 
 }  // namespace tcpx

@@ -11,6 +11,8 @@ namespace tcpx {
 namespace {
 
 constexpr Duration kLookAtLinksEvery = std::chrono::milliseconds(100);
+// Looks, 3 s: about as long as for a host that is silent (endpoint/link_rules.h). What is lost meanwhile TCP sends again.
+constexpr int kLinkPatience = 30;
 
 }  // namespace
 
@@ -24,17 +26,30 @@ Status Connection::link_down(const std::string& nic, std::string_view what) cons
   return Status(Code::kSystem, "watch network interface", concat(nic, " is down", what), Domain::kErrno, ENETDOWN);
 }
 
-// A TCP connection whose interface is gone just waits; the kernel knows at once.
+// @param looks at it that have found it down, one after the other
+// @return ok: it is up, or may still come back
+Status Connection::link_lost(const std::string& nic, std::string_view what, int patience, int& looks) const {
+  Status down = link_down(nic, what);
+  looks = down.is_ok() ? 0 : looks + 1;
+  return looks > patience ? down : Status::ok();
+}
+
+// A TCP connection whose interface is gone just waits; the kernel knows at once. Where others can take over, that is soon enough.
 void Connection::look_at_links() {
   if (pending_ == 0 || now_ < next_link_look_) return;
   next_link_look_ = now_ + kLookAtLinksEvery;
+  auto open = std::count_if(paths_.begin(), paths_.end(), [](const auto& path) { return path->channel.status().is_ok(); });
   for (const auto& path : paths_) {
     if (!path->channel.status().is_ok()) continue;
-    if (Status down = link_down(path->nic, ""); !down.is_ok()) path->channel.fail(std::move(down));
+    Status lost = link_lost(path->nic, "", acknowledges() && open > 1 ? 0 : kLinkPatience, path->looks_down);
+    if (lost.is_ok()) continue;
+    path->channel.fail(std::move(lost));
+    --open;
   }
   if (!grants() || !status_.is_ok()) return;
   // Without it nothing can be granted any more.
-  if (Status down = link_down(links_.peer_nic, ", which the two halves talk over"); !down.is_ok()) fail(std::move(down));
+  Status lost = link_lost(links_.peer_nic, ", which the two halves talk over", kLinkPatience, peer_looks_down_);
+  if (!lost.is_ok()) fail(std::move(lost));
 }
 
 // The reason behind the reason: the peer may have noticed first and closed its comms.
