@@ -85,33 +85,38 @@ struct TrapRow {
   bool says_why_not = false;
 };
 
-/// Rows "| number | symptom | consumer | plugin | tests |" of the trap table.
+/// Entries of the list of traps: a line "**Trap 12.** symptom", then items, the last of which is " - *Tests:* ...".
 std::map<int, TrapRow> trap_rows(const std::string& text) {
-  static const std::regex kRow(R"(^\| (\d+) \|(?:[^|]+\|){3}([^|]+)\|$)");
+  static const std::regex kHead(R"(^\*\*Trap (\d+)\.\*\* .*$)");
+  const std::string tests = " - *Tests:* ";
   std::map<int, TrapRow> rows;
+  TrapRow* row = nullptr;
+  bool in_tests = false;
   for (const std::string& line : prose_lines(text)) {
     std::smatch match;
-    if (!std::regex_match(line, match, kRow)) continue;
-    TrapRow& row = rows[std::stoi(match[1])];
-    for (const std::string& span : code_spans(match[2])) {
-      if (is_test_name(span)) row.tests.insert(span);
+    if (std::regex_match(line, match, kHead)) row = &rows[std::stoi(match[1])];
+    if (line.empty()) row = nullptr;
+    in_tests = row != nullptr && (line.starts_with(tests) || (in_tests && line.starts_with("   ")));
+    if (!in_tests) continue;
+    for (const std::string& span : code_spans(line)) {
+      if (is_test_name(span)) row->tests.insert(span);
     }
-    row.says_why_not = match[2].str().starts_with(" no test: ");
+    row->says_why_not |= line.starts_with(tests + "none: ");
   }
   return rows;
 }
 
-/// Everything that table and tests say differently.
+/// Everything that list and tests say differently.
 std::vector<std::string> trap_differences(const std::map<int, TrapRow>& rows, const std::set<std::string>& tests) {
   std::vector<std::string> found;
   for (int trap = 1; trap <= kTraps; ++trap) {
     const std::string name = "trap " + std::to_string(trap);
     const auto row = rows.find(trap);
     if (row == rows.end()) {
-      found.push_back(name + " has no row");
+      found.push_back(name + " has no entry");
       continue;
     }
-    if (row->second.tests.empty() != row->second.says_why_not) found.push_back(name + " needs tests, or \"no test: \" and why");
+    if (row->second.tests.empty() != row->second.says_why_not) found.push_back(name + " needs tests, or \"none: \" and why");
     for (const std::string& test : row->second.tests) {
       if (!traps_of(test).contains(trap)) found.push_back(name + " names " + test + ", a test of another");
     }
@@ -119,7 +124,7 @@ std::vector<std::string> trap_differences(const std::map<int, TrapRow>& rows, co
   for (const std::string& test : tests) {
     for (const int trap : traps_of(test)) {
       const auto row = rows.find(trap);
-      if (row == rows.end() || !row->second.tests.contains(test)) found.push_back(test + " is missing in its row");
+      if (row == rows.end() || !row->second.tests.contains(test)) found.push_back(test + " is missing in its entry");
     }
   }
   return found;
@@ -236,17 +241,19 @@ TEST(DocumentChecker, CodeBlocksAreNotRead) {
   EXPECT_EQ(prose_lines(text), (std::vector<std::string>{"a", "    b, a long line", "", "", "c"}));
 }
 
-TEST(DocumentChecker, TrapTableIsHeldAgainstTheTests) {
-  std::string table;
-  for (int trap = 1; trap <= kTraps; ++trap) table += "| " + std::to_string(trap) + " | a | b | c | no test: none needed |\n";
-  EXPECT_TRUE(trap_differences(trap_rows(table), {}).empty());
-  EXPECT_EQ(trap_differences(trap_rows(table), {"A.Trap02_Trap03_X"}).size(), 2u) << "once per row";
+TEST(DocumentChecker, TrapListIsHeldAgainstTheTests) {
+  std::string list;
+  for (int trap = 1; trap <= kTraps; ++trap)
+    list += "**Trap " + std::to_string(trap) + ".** a\n - *Here:* b `B.Not`\n - *Tests:* none: none needed\n\n";
+  EXPECT_TRUE(trap_differences(trap_rows(list), {}).empty());
+  EXPECT_EQ(trap_differences(trap_rows(list), {"A.Trap02_Trap03_X"}).size(), 2u) << "once per entry";
+  EXPECT_EQ(trap_rows("**Trap 7.** a\n - *Tests:* `A.Trap07_X`,\n   `B.Trap07_Y`\n\n`C.Z`\n")[7].tests.size(), 2u);
   EXPECT_EQ(trap_differences({}, {}).size(), static_cast<size_t>(kTraps));
-  auto rows = trap_rows(table);
+  auto rows = trap_rows(list);
   rows[4] = {.tests = {"A.Trap05_X"}, .says_why_not = false};
   rows[5] = {.tests = {}, .says_why_not = false};
   EXPECT_EQ(trap_differences(rows, {"A.Trap05_X"}).size(), 3u)
-      << "named in the wrong row, missing in the right one, which says nothing";
+      << "named in the wrong entry, missing in the right one, which says nothing";
 }
 
 TEST(DocumentChecker, DeadLinksAreFound) {
@@ -299,7 +306,7 @@ TEST(Documents, EveryTestNameExists) {
   EXPECT_GT(named, 50u) << "the documents name tests";
 }
 
-TEST(Documents, TrapTableAndTestsAgree) {
+TEST(Documents, TrapListAndTestsAgree) {
   for (const std::string& difference : trap_differences(trap_rows(read_file(kRoot / kMapping)), all_tests())) {
     ADD_FAILURE() << kMapping << ": " << difference;
   }
@@ -321,11 +328,13 @@ TEST(Documents, A8_TheWalkThroughNamesThePlacesWhereThePluginIsLookedFor) {
 }
 
 TEST(Documents, A8_SocketsPerCommAreCounted) {
-  const std::string row = "one control, up to 8 data | one control, up to " + std::to_string(soft::kMaxDataSockets) + " data |";
-  EXPECT_NE(read_file(kRoot / kMapping).find(row), std::string::npos) << kMapping << " needs: " << row;
+  const std::string entry =
+      " - sockets per comm\n   - *TCPX:* one control, up to 8 data\n   - *software plugin:* one control, up to " +
+      std::to_string(soft::kMaxDataSockets) + " data\n";
+  EXPECT_NE(read_file(kRoot / kMapping).find(entry), std::string::npos) << kMapping << " needs: " << entry;
 }
 
-TEST(Documents, SampleOfTheReadmeIsTheOneThatIsCompiled) {
+TEST(Documents, SampleOfTheReadmesIsTheOneThatIsCompiled) {
   const std::string source = read_file(kRoot / "examples/first_transfer.cc");
   const std::string from = "// README.md shows from here\n", to = "// to here\n";
   const size_t begin = source.find(from), end = source.find(to);
