@@ -12,6 +12,7 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,9 @@ using testing::all_matches, testing::code_spans, testing::documents, testing::kR
 
 constexpr char kMapping[] = "docs/TCPX_LOGIC_MAPPING.md";
 constexpr int kTraps = 37;
+/// Shows what programs printed, so that every line of it counts as one of a table.
+constexpr char kEvidence[] = "docs/gpu_evidence.md";
+constexpr size_t kWidth = 160;
 
 /// The path a code span names, from the root; "" for anything else. "./run.sh --flag" names run.sh.
 std::string our_path(const std::string& span) {
@@ -130,6 +134,27 @@ std::vector<std::string> trap_differences(const std::map<int, TrapRow>& rows, co
   return found;
 }
 
+/// What a page in another language must have, too: its headings by level, its code in blocks without comments, and where it
+/// leads.
+struct Outline {
+  std::vector<std::string> lines;
+  std::multiset<std::string> links;
+};
+
+Outline outline_of(const std::string& text) {
+  static const std::regex kLink(R"(\]\(([^)]+)\))"), kHeading("^(#+) .*$"), kComment(" +# .*$"), kChinese(R"(\.zh\.md)");
+  Outline outline;
+  for (const std::string& line : prose_lines(text)) {
+    for (const std::string& heading : all_matches(line, kHeading)) outline.lines.push_back(heading);
+    for (const std::string& link : all_matches(line, kLink)) outline.links.insert(std::regex_replace(link, kChinese, ".md"));
+  }
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with("    ")) outline.lines.push_back(std::regex_replace(line, kComment, ""));
+  }
+  return outline;
+}
+
 /// Code points that are no part of a word, of those that documents have: punctuation and signs, also Chinese ones.
 bool is_sign(char32_t point) {
   static constexpr std::pair<char32_t, char32_t> kSigns[] = {
@@ -212,9 +237,19 @@ std::string output_of(const std::string& command) {
   return output;
 }
 
-std::string without_blank_ends(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \n");
-  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \n") - first + 1);
+size_t characters_in(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+/// Lines that begin so, apart from blanks, and have more characters than a screen shows side by side.
+std::vector<std::string> lines_too_wide(const std::string& text, const std::string& begin) {
+  std::vector<std::string> found;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    const size_t first = std::min(line.find_first_not_of(' '), line.size());
+    if (line.compare(first, begin.size(), begin) == 0 && characters_in(line) > kWidth) found.push_back(line);
+  }
+  return found;
 }
 
 constexpr char kUpdate[] = "run scripts/update_env_doc.sh";
@@ -264,6 +299,14 @@ TEST(DocumentChecker, DeadLinksAreFound) {
   EXPECT_EQ(dead_links("docs/x.md", page + "[a]: no.md\n<a href=\"#no\"><img src=\"no.svg\">\n[b](no.md \"title\")\n").size(),
             4u);
   EXPECT_EQ(dead_links("docs/x.md", page + "[a](#same-2) [b](LICENSE) [c](../../LICENSE) [d](env.md#no)").size(), 4u);
+}
+
+TEST(DocumentChecker, WideLinesAreFound) {
+  const std::string cell(kWidth - 4, 'x'), wide = "| " + cell + "x |";
+  EXPECT_TRUE(lines_too_wide("| " + cell + " |\n" + cell + cell + "\n", "|").empty());
+  EXPECT_EQ(lines_too_wide("a\n" + wide + "\n  " + wide + "\n", "|"), (std::vector<std::string>{wide, "  " + wide}));
+  EXPECT_EQ(lines_too_wide(cell + cell + "\n", "").size(), 1u);
+  EXPECT_EQ(characters_in("| 表 |"), 5u);
 }
 
 TEST(DocumentChecker, TestNamesAreReadFromSources) {
@@ -340,8 +383,10 @@ TEST(Documents, SampleOfTheReadmesIsTheOneThatIsCompiled) {
   const size_t begin = source.find(from), end = source.find(to);
   ASSERT_TRUE(begin != std::string::npos && end != std::string::npos && begin < end);
   const std::string sample = source.substr(begin + from.size(), end - begin - from.size());
-  EXPECT_NE(read_file(kRoot / "README.md").find("```cpp\n" + sample + "```\n"), std::string::npos)
-      << "README.md shows another sample than examples/first_transfer.cc has";
+  for (const char* page : {"README.md", "README.zh.md"}) {
+    EXPECT_NE(read_file(kRoot / page).find("```cpp\n" + sample + "```\n"), std::string::npos)
+        << page << " shows another sample than examples/first_transfer.cc has";
+  }
 }
 
 TEST(Documents, EnvironmentPageIsUpToDate) {
@@ -350,15 +395,26 @@ TEST(Documents, EnvironmentPageIsUpToDate) {
   EXPECT_TRUE(read_file(kRoot / "docs/env.md") == expected) << kUpdate;
 }
 
-TEST(Documents, EnvironmentTableOfTheReadmeIsUpToDate) {
-  if (!fs::exists(kRoot / "README.md")) GTEST_SKIP() << "no README.md in this tree";
-  const std::string readme = read_file(kRoot / "README.md");
-  const std::string begin_marker = "<!-- env table begin -->", end_marker = "<!-- env table end -->";
-  const size_t begin = readme.find(begin_marker), end = readme.find(end_marker);
-  ASSERT_TRUE(begin != std::string::npos && end != std::string::npos && begin < end) << "README.md needs " << begin_marker;
-  const size_t table = begin + begin_marker.size();
-  EXPECT_EQ(without_blank_ends(readme.substr(table, end - table)), without_blank_ends(output_of(TCPX_ENV_DOC " --table")))
-      << kUpdate;
+TEST(Documents, TheChineseReadmeFollowsTheEnglishOne) {
+  const Outline english = outline_of(read_file(kRoot / "README.md")), chinese = outline_of(read_file(kRoot / "README.zh.md"));
+  EXPECT_EQ(english.lines, chinese.lines);
+  EXPECT_EQ(english.links, chinese.links);
+}
+
+TEST(Documents, PagesThatAreReadFirstStayShort) {
+  const std::map<std::string, long> most = {{"README.md", 130}, {"README.zh.md", 130}, {kEvidence, 250}};
+  for (const auto& [page, lines] : most) {
+    const std::string text = read_file(kRoot / page);
+    EXPECT_LE(std::count(text.begin(), text.end(), '\n'), lines) << page;
+  }
+}
+
+TEST(Documents, TablesAreNotTooWide) {
+  for (const std::string& document : documents()) {
+    const std::string text = read_file(kRoot / document);
+    for (const std::string& line : lines_too_wide(text, document == kEvidence ? "" : "|"))
+      ADD_FAILURE() << document << ": " << line;
+  }
 }
 
 }  // namespace
