@@ -1,8 +1,8 @@
 // Every environment variable this project reads, in one typed table. No other file calls getenv. Those that launchers such as
 // mpirun set for each process they start are apart: nobody sets them by hand, so the documents do not list them.
 //
-// Absent or empty means the default. Present but malformed or out of range is an error, never the default. docs/env.md and the
-// README's table are generated from here (tools/env_doc).
+// Absent or empty means the default. Present but malformed or out of range is an error, never the default. docs/env.md is
+// generated from here (tools/env_doc).
 #pragma once
 
 #include <cstdint>

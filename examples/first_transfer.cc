@@ -12,37 +12,42 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tcpx/endpoint.h"
 #include "tcpx/help.h"
 
-// README.md shows from here
 using namespace tcpx;
 
-/// One end: takes a connection and lets its other end write to `data`, which is host or GPU memory.
-Status offer(Endpoint& endpoint, void* data, size_t bytes) {
-  const auto peer = endpoint.accept(std::chrono::minutes(10));
-  if (!peer.is_ok()) return peer.status();
-  const auto memory = endpoint.register_memory(data, bytes);
-  if (!memory.is_ok()) return memory.status();
-  const auto slot = endpoint.advertise(peer->conn, {*memory, data, bytes});
-  if (!slot.is_ok()) return slot.status();
-  return endpoint.send_slot(peer->conn, *slot);
+namespace {
+
+void must(const Status& status) {
+  if (status.is_ok()) return;
+  std::fprintf(stderr, "FAILED: %s\n%s\n", status.to_string().c_str(), help_lines(status).c_str());
+  std::quick_exit(1);
 }
 
-/// The other end: writes there. @param conn from connect(host, gpu, port), or add_remote_endpoint(metadata shipped by any means)
-Status fill(Endpoint& endpoint, ConnId conn, void* data, size_t bytes) {
-  const auto memory = endpoint.register_memory(data, bytes);
-  if (!memory.is_ok()) return memory.status();
-  const auto slot = endpoint.recv_slot(conn);
-  if (!slot.is_ok()) return slot.status();
+template <class T>
+T must(Result<T> result) {
+  must(result.status());
+  return std::move(*result);
+}
+
+// README.md shows from here
+/// One end: lets the other end of a connection write to `data`, which is host or GPU memory.
+void offer(Endpoint& endpoint, ConnId conn, void* data, size_t bytes) {
+  const auto memory = must(endpoint.register_memory(data, bytes));
+  must(endpoint.send_slot(conn, must(endpoint.advertise(conn, {memory, data, bytes}))));
+}
+
+/// The other end: writes there.
+void fill(Endpoint& endpoint, ConnId conn, void* data, size_t bytes) {
+  const auto memory = must(endpoint.register_memory(data, bytes));
   const NotifyMsg done{.name = "done"};  // comes after the data
-  return endpoint.write(conn, {*memory, data, bytes}, {*slot}, {.notify = &done});
+  must(endpoint.write(conn, {memory, data, bytes}, {must(endpoint.recv_slot(conn))}, {.notify = &done}));
 }
 // to here
-
-namespace {
 
 constexpr size_t kBytes = 8 << 20;
 constexpr char kUsage[] =
@@ -60,41 +65,32 @@ std::vector<char> pattern() {
   return bytes;
 }
 
-int verdict(const Status& status, bool equal) {
-  if (!status.is_ok()) std::fprintf(stderr, "FAILED: %s\n%s\n", status.to_string().c_str(), help_lines(status).c_str());
-  if (status.is_ok()) std::puts(equal ? "PASSED: every byte is where it belongs" : "FAILED: bytes differ");
-  return status.is_ok() && equal ? 0 : 1;
+int verdict(bool good) {
+  std::puts(good ? "PASSED: every byte is where it belongs" : "FAILED: bytes differ");
+  return good ? 0 : 1;
 }
 
-Status fill_at(const std::string& host, int port) {
+void fill_at(const std::string& host, int port) {
   std::vector<char> source = pattern();
-  const auto endpoint = Endpoint::create();
-  if (!endpoint.is_ok()) return endpoint.status();
-  const auto conn = (*endpoint)->connect(host, 0, port);
-  return conn.is_ok() ? fill(**endpoint, *conn, source.data(), source.size()) : conn.status();
+  const auto endpoint = must(Endpoint::create());  // goes before the memory that is registered with it
+  fill(*endpoint, must(endpoint->connect(host, 0, port)), source.data(), source.size());
 }
 
 /// @param alone the other end is a thread of this process
 int serve(bool alone) {
   std::vector<char> target(kBytes);
-  const auto made = Endpoint::create({.listen_address = alone ? "127.0.0.1" : ""});
-  if (!made.is_ok()) return verdict(made.status(), false);
-  Endpoint& endpoint = **made;
-  const auto here = Endpoint::read_metadata(endpoint.get_metadata());
-  if (!here.is_ok()) return verdict(here.status(), false);
-  Status filled;
+  const auto endpoint = must(Endpoint::create({.listen_address = alone ? "127.0.0.1" : ""}));
+  const auto here = must(Endpoint::read_metadata(endpoint->get_metadata()));
   std::thread other;
   if (alone) {
-    other = std::thread([&] { filled = fill_at(here->ip, here->port); });
+    other = std::thread([&] { fill_at(here.ip, here.port); });
   } else {
-    std::fprintf(stderr, "listening for first_transfer --connect %s:%d\n", here->ip.c_str(), here->port);
+    std::fprintf(stderr, "listening for first_transfer --connect %s:%d\n", here.ip.c_str(), here.port);
   }
-  const Status offered = offer(endpoint, target.data(), target.size());
-  std::vector<NotifyMsg> messages;
-  if (offered.is_ok()) messages = endpoint.wait_notifs();
+  offer(*endpoint, must(endpoint->accept(std::chrono::minutes(10))).conn, target.data(), target.size());
+  const std::vector<NotifyMsg> messages = endpoint->wait_notifs();
   if (other.joinable()) other.join();
-  if (!filled.is_ok()) return verdict(filled, false);
-  return verdict(offered, target == pattern() && messages.size() == 1 && messages[0].name == "done");
+  return verdict(target == pattern() && messages.size() == 1 && messages[0].name == "done");
 }
 
 }  // namespace
@@ -106,8 +102,10 @@ int main(int argc, char** argv) {
   const size_t colon = peer.rfind(':');
   if (argc == 1) return serve(true);
   if (argc == 2 && option == "--server") return serve(false);
-  if (argc == 3 && option == "--connect" && colon != peer.npos)
-    return verdict(fill_at(peer.substr(0, colon), std::atoi(peer.c_str() + colon + 1)), true);
+  if (argc == 3 && option == "--connect" && colon != peer.npos) {
+    fill_at(peer.substr(0, colon), std::atoi(peer.c_str() + colon + 1));
+    return verdict(true);
+  }
   std::fputs(kUsage, option == "--help" ? stdout : stderr);
   return option == "--help" ? 0 : 2;
 }

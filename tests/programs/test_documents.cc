@@ -12,6 +12,7 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,9 @@ using testing::all_matches, testing::code_spans, testing::documents, testing::kR
 
 constexpr char kMapping[] = "docs/TCPX_LOGIC_MAPPING.md";
 constexpr int kTraps = 37;
+/// Shows what programs printed, so that every line of it counts as one of a table.
+constexpr char kEvidence[] = "docs/gpu_evidence.md";
+constexpr size_t kWidth = 160;
 
 /// The path a code span names, from the root; "" for anything else. "./run.sh --flag" names run.sh.
 std::string our_path(const std::string& span) {
@@ -85,33 +89,38 @@ struct TrapRow {
   bool says_why_not = false;
 };
 
-/// Rows "| number | symptom | consumer | plugin | tests |" of the trap table.
+/// Entries of the list of traps: a line "**Trap 12.** symptom", then items, the last of which is " - *Tests:* ...".
 std::map<int, TrapRow> trap_rows(const std::string& text) {
-  static const std::regex kRow(R"(^\| (\d+) \|(?:[^|]+\|){3}([^|]+)\|$)");
+  static const std::regex kHead(R"(^\*\*Trap (\d+)\.\*\* .*$)");
+  const std::string tests = " - *Tests:* ";
   std::map<int, TrapRow> rows;
+  TrapRow* row = nullptr;
+  bool in_tests = false;
   for (const std::string& line : prose_lines(text)) {
     std::smatch match;
-    if (!std::regex_match(line, match, kRow)) continue;
-    TrapRow& row = rows[std::stoi(match[1])];
-    for (const std::string& span : code_spans(match[2])) {
-      if (is_test_name(span)) row.tests.insert(span);
+    if (std::regex_match(line, match, kHead)) row = &rows[std::stoi(match[1])];
+    if (line.empty()) row = nullptr;
+    in_tests = row != nullptr && (line.starts_with(tests) || (in_tests && line.starts_with("   ")));
+    if (!in_tests) continue;
+    for (const std::string& span : code_spans(line)) {
+      if (is_test_name(span)) row->tests.insert(span);
     }
-    row.says_why_not = match[2].str().starts_with(" no test: ");
+    row->says_why_not |= line.starts_with(tests + "none: ");
   }
   return rows;
 }
 
-/// Everything that table and tests say differently.
+/// Everything that list and tests say differently.
 std::vector<std::string> trap_differences(const std::map<int, TrapRow>& rows, const std::set<std::string>& tests) {
   std::vector<std::string> found;
   for (int trap = 1; trap <= kTraps; ++trap) {
     const std::string name = "trap " + std::to_string(trap);
     const auto row = rows.find(trap);
     if (row == rows.end()) {
-      found.push_back(name + " has no row");
+      found.push_back(name + " has no entry");
       continue;
     }
-    if (row->second.tests.empty() != row->second.says_why_not) found.push_back(name + " needs tests, or \"no test: \" and why");
+    if (row->second.tests.empty() != row->second.says_why_not) found.push_back(name + " needs tests, or \"none: \" and why");
     for (const std::string& test : row->second.tests) {
       if (!traps_of(test).contains(trap)) found.push_back(name + " names " + test + ", a test of another");
     }
@@ -119,10 +128,31 @@ std::vector<std::string> trap_differences(const std::map<int, TrapRow>& rows, co
   for (const std::string& test : tests) {
     for (const int trap : traps_of(test)) {
       const auto row = rows.find(trap);
-      if (row == rows.end() || !row->second.tests.contains(test)) found.push_back(test + " is missing in its row");
+      if (row == rows.end() || !row->second.tests.contains(test)) found.push_back(test + " is missing in its entry");
     }
   }
   return found;
+}
+
+/// What a page in another language must have, too: its headings by level, its code in blocks without comments, and where it
+/// leads.
+struct Outline {
+  std::vector<std::string> lines;
+  std::multiset<std::string> links;
+};
+
+Outline outline_of(const std::string& text) {
+  static const std::regex kLink(R"(\]\(([^)]+)\))"), kHeading("^(#+) .*$"), kComment(" +# .*$"), kChinese(R"(\.zh\.md)");
+  Outline outline;
+  for (const std::string& line : prose_lines(text)) {
+    for (const std::string& heading : all_matches(line, kHeading)) outline.lines.push_back(heading);
+    for (const std::string& link : all_matches(line, kLink)) outline.links.insert(std::regex_replace(link, kChinese, ".md"));
+  }
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with("    ")) outline.lines.push_back(std::regex_replace(line, kComment, ""));
+  }
+  return outline;
 }
 
 /// Code points that are no part of a word, of those that documents have: punctuation and signs, also Chinese ones.
@@ -207,9 +237,19 @@ std::string output_of(const std::string& command) {
   return output;
 }
 
-std::string without_blank_ends(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \n");
-  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \n") - first + 1);
+size_t characters_in(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+/// Lines that begin so, apart from blanks, and have more characters than a screen shows side by side.
+std::vector<std::string> lines_too_wide(const std::string& text, const std::string& begin) {
+  std::vector<std::string> found;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    const size_t first = std::min(line.find_first_not_of(' '), line.size());
+    if (line.compare(first, begin.size(), begin) == 0 && characters_in(line) > kWidth) found.push_back(line);
+  }
+  return found;
 }
 
 constexpr char kUpdate[] = "run scripts/update_env_doc.sh";
@@ -236,17 +276,19 @@ TEST(DocumentChecker, CodeBlocksAreNotRead) {
   EXPECT_EQ(prose_lines(text), (std::vector<std::string>{"a", "    b, a long line", "", "", "c"}));
 }
 
-TEST(DocumentChecker, TrapTableIsHeldAgainstTheTests) {
-  std::string table;
-  for (int trap = 1; trap <= kTraps; ++trap) table += "| " + std::to_string(trap) + " | a | b | c | no test: none needed |\n";
-  EXPECT_TRUE(trap_differences(trap_rows(table), {}).empty());
-  EXPECT_EQ(trap_differences(trap_rows(table), {"A.Trap02_Trap03_X"}).size(), 2u) << "once per row";
+TEST(DocumentChecker, TrapListIsHeldAgainstTheTests) {
+  std::string list;
+  for (int trap = 1; trap <= kTraps; ++trap)
+    list += "**Trap " + std::to_string(trap) + ".** a\n - *Here:* b `B.Not`\n - *Tests:* none: none needed\n\n";
+  EXPECT_TRUE(trap_differences(trap_rows(list), {}).empty());
+  EXPECT_EQ(trap_differences(trap_rows(list), {"A.Trap02_Trap03_X"}).size(), 2u) << "once per entry";
+  EXPECT_EQ(trap_rows("**Trap 7.** a\n - *Tests:* `A.Trap07_X`,\n   `B.Trap07_Y`\n\n`C.Z`\n")[7].tests.size(), 2u);
   EXPECT_EQ(trap_differences({}, {}).size(), static_cast<size_t>(kTraps));
-  auto rows = trap_rows(table);
+  auto rows = trap_rows(list);
   rows[4] = {.tests = {"A.Trap05_X"}, .says_why_not = false};
   rows[5] = {.tests = {}, .says_why_not = false};
   EXPECT_EQ(trap_differences(rows, {"A.Trap05_X"}).size(), 3u)
-      << "named in the wrong row, missing in the right one, which says nothing";
+      << "named in the wrong entry, missing in the right one, which says nothing";
 }
 
 TEST(DocumentChecker, DeadLinksAreFound) {
@@ -257,6 +299,14 @@ TEST(DocumentChecker, DeadLinksAreFound) {
   EXPECT_EQ(dead_links("docs/x.md", page + "[a]: no.md\n<a href=\"#no\"><img src=\"no.svg\">\n[b](no.md \"title\")\n").size(),
             4u);
   EXPECT_EQ(dead_links("docs/x.md", page + "[a](#same-2) [b](LICENSE) [c](../../LICENSE) [d](env.md#no)").size(), 4u);
+}
+
+TEST(DocumentChecker, WideLinesAreFound) {
+  const std::string cell(kWidth - 4, 'x'), wide = "| " + cell + "x |";
+  EXPECT_TRUE(lines_too_wide("| " + cell + " |\n" + cell + cell + "\n", "|").empty());
+  EXPECT_EQ(lines_too_wide("a\n" + wide + "\n  " + wide + "\n", "|"), (std::vector<std::string>{wide, "  " + wide}));
+  EXPECT_EQ(lines_too_wide(cell + cell + "\n", "").size(), 1u);
+  EXPECT_EQ(characters_in("| 表 |"), 5u);
 }
 
 TEST(DocumentChecker, TestNamesAreReadFromSources) {
@@ -299,14 +349,17 @@ TEST(Documents, EveryTestNameExists) {
   EXPECT_GT(named, 50u) << "the documents name tests";
 }
 
-TEST(Documents, TrapTableAndTestsAgree) {
+TEST(Documents, TrapListAndTestsAgree) {
   for (const std::string& difference : trap_differences(trap_rows(read_file(kRoot / kMapping)), all_tests())) {
     ADD_FAILURE() << kMapping << ": " << difference;
   }
 }
 
 TEST(Documents, LinksAndAnchorsResolve) {
-  for (const std::string& document : documents()) {
+  std::vector<std::string> pages = documents();
+  for (const auto& entry : fs::directory_iterator(kRoot / "docs/history"))
+    pages.push_back("docs/history/" + entry.path().filename().string());
+  for (const std::string& document : pages) {
     for (const std::string& link : dead_links(document, read_file(kRoot / document))) ADD_FAILURE() << link;
   }
 }
@@ -318,18 +371,22 @@ TEST(Documents, A8_TheWalkThroughNamesThePlacesWhereThePluginIsLookedFor) {
 }
 
 TEST(Documents, A8_SocketsPerCommAreCounted) {
-  const std::string row = "one control, up to 8 data | one control, up to " + std::to_string(soft::kMaxDataSockets) + " data |";
-  EXPECT_NE(read_file(kRoot / kMapping).find(row), std::string::npos) << kMapping << " needs: " << row;
+  const std::string entry =
+      " - sockets per comm\n   - *TCPX:* one control, up to 8 data\n   - *software plugin:* one control, up to " +
+      std::to_string(soft::kMaxDataSockets) + " data\n";
+  EXPECT_NE(read_file(kRoot / kMapping).find(entry), std::string::npos) << kMapping << " needs: " << entry;
 }
 
-TEST(Documents, SampleOfTheReadmeIsTheOneThatIsCompiled) {
+TEST(Documents, SampleOfTheReadmesIsTheOneThatIsCompiled) {
   const std::string source = read_file(kRoot / "examples/first_transfer.cc");
   const std::string from = "// README.md shows from here\n", to = "// to here\n";
   const size_t begin = source.find(from), end = source.find(to);
   ASSERT_TRUE(begin != std::string::npos && end != std::string::npos && begin < end);
   const std::string sample = source.substr(begin + from.size(), end - begin - from.size());
-  EXPECT_NE(read_file(kRoot / "README.md").find("```cpp\n" + sample + "```\n"), std::string::npos)
-      << "README.md shows another sample than examples/first_transfer.cc has";
+  for (const char* page : {"README.md", "README.zh.md"}) {
+    EXPECT_NE(read_file(kRoot / page).find("```cpp\n" + sample + "```\n"), std::string::npos)
+        << page << " shows another sample than examples/first_transfer.cc has";
+  }
 }
 
 TEST(Documents, EnvironmentPageIsUpToDate) {
@@ -338,15 +395,26 @@ TEST(Documents, EnvironmentPageIsUpToDate) {
   EXPECT_TRUE(read_file(kRoot / "docs/env.md") == expected) << kUpdate;
 }
 
-TEST(Documents, EnvironmentTableOfTheReadmeIsUpToDate) {
-  if (!fs::exists(kRoot / "README.md")) GTEST_SKIP() << "no README.md in this tree";
-  const std::string readme = read_file(kRoot / "README.md");
-  const std::string begin_marker = "<!-- env table begin -->", end_marker = "<!-- env table end -->";
-  const size_t begin = readme.find(begin_marker), end = readme.find(end_marker);
-  ASSERT_TRUE(begin != std::string::npos && end != std::string::npos && begin < end) << "README.md needs " << begin_marker;
-  const size_t table = begin + begin_marker.size();
-  EXPECT_EQ(without_blank_ends(readme.substr(table, end - table)), without_blank_ends(output_of(TCPX_ENV_DOC " --table")))
-      << kUpdate;
+TEST(Documents, TheChineseReadmeFollowsTheEnglishOne) {
+  const Outline english = outline_of(read_file(kRoot / "README.md")), chinese = outline_of(read_file(kRoot / "README.zh.md"));
+  EXPECT_EQ(english.lines, chinese.lines);
+  EXPECT_EQ(english.links, chinese.links);
+}
+
+TEST(Documents, PagesThatAreReadFirstStayShort) {
+  const std::map<std::string, long> most = {{"README.md", 130}, {"README.zh.md", 130}, {kEvidence, 250}};
+  for (const auto& [page, lines] : most) {
+    const std::string text = read_file(kRoot / page);
+    EXPECT_LE(std::count(text.begin(), text.end(), '\n'), lines) << page;
+  }
+}
+
+TEST(Documents, TablesAreNotTooWide) {
+  for (const std::string& document : documents()) {
+    const std::string text = read_file(kRoot / document);
+    for (const std::string& line : lines_too_wide(text, document == kEvidence ? "" : "|"))
+      ADD_FAILURE() << document << ": " << line;
+  }
 }
 
 }  // namespace

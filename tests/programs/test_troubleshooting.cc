@@ -5,16 +5,19 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "tcpx/help.h"
+#include "tests/support/documents.h"
 
 namespace tcpx {
 namespace {
 
-const std::filesystem::path kRoot = TCPX_SOURCE_DIR;
+using testing::kRoot;
 
 /// Name and sentence of all that has an entry. kOk is no error.
 std::map<std::string, std::string> all_helped() {
@@ -45,6 +48,41 @@ std::map<std::string, std::string> entries_of(const std::string& file) {
     if (entry != nullptr) entry->append(line).append("\n");
   }
   return entries;
+}
+
+std::vector<std::string> names_in_order(const std::string& file) {
+  static const std::regex kAnchor("^<a id=\"(TCPX_\\w+)\"></a>$");
+  std::vector<std::string> names;
+  for (const std::string& line : testing::prose_lines(testing::read_file(kRoot / "docs" / file))) {
+    for (const std::string& name : testing::all_matches(line, kAnchor)) names.push_back(name);
+  }
+  return names;
+}
+
+/// What an entry has in every language: its blocks of code line by line, without comments, and its spans of code.
+struct Shown {
+  std::vector<std::string> blocks;
+  std::set<std::string> spans;
+};
+
+Shown code_in(const std::string& entry) {
+  static const std::regex kComment(R"( +# .*$)");
+  Shown shown;
+  for (const std::string& line : testing::prose_lines(entry)) {
+    for (const std::string& span : testing::code_spans(line)) shown.spans.insert(span);
+  }
+  bool fenced = false;
+  std::istringstream stream(entry);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with("```")) {
+      fenced = !fenced;
+    } else if (fenced) {
+      shown.blocks.push_back(line);
+    } else if (line.starts_with("    ")) {
+      shown.blocks.push_back(std::regex_replace(line.substr(4), kComment, ""));
+    }
+  }
+  return shown;
 }
 
 void expect_entries(const std::string& file, const std::vector<std::string>& parts) {
@@ -80,6 +118,28 @@ TEST(Troubleshooting, EveryNameHasItsEntry) {
 
 TEST(Troubleshooting, EveryNameHasItsEntryInChinese) {
   expect_entries("troubleshooting.zh.md", {"症状", "原因", "检查", "解决"});
+}
+
+TEST(Troubleshooting, TheChinesePageHasTheSameEntriesInTheSameOrder) {
+  const auto english = names_in_order("troubleshooting.md"), chinese = names_in_order("troubleshooting.zh.md");
+  EXPECT_EQ(english, chinese);
+  EXPECT_EQ(english.size(), all_helped().size());
+}
+
+TEST(Troubleshooting, TheChinesePageShowsTheSameCommandsOutputsAndNames) {
+  const std::map<std::string, std::string> english = entries_of("troubleshooting.md");
+  std::map<std::string, std::string> chinese = entries_of("troubleshooting.zh.md");
+  for (const auto& [name, entry] : english) {
+    EXPECT_FALSE(code_in(entry).blocks.empty()) << name;
+    EXPECT_EQ(code_in(entry).blocks, code_in(chinese[name]).blocks) << name;
+    EXPECT_EQ(code_in(entry).spans, code_in(chinese[name]).spans) << name;
+  }
+}
+
+TEST(Troubleshooting, CodeOfAnEntryIsTakenWithoutItsComments) {
+  const Shown shown = code_in("a `b` and `c`\n```\nd `e`\n```\n\n    f --g   # h\n\ni `b`\n");
+  EXPECT_EQ(shown.blocks, (std::vector<std::string>{"d `e`", "f --g"}));
+  EXPECT_EQ(shown.spans, (std::set<std::string>{"b", "c"}));
 }
 
 TEST(Troubleshooting, AStatusHasHelpForItsCodeAndForEveryHintInItsDetail) {
