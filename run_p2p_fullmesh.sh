@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures every pair of GPUs of one or more hosts: packages, build, mpirun, one table and one heat map.
+# Measures every pair of GPUs of one or more hosts: packages, build, mpirun, one table.
 set -euo pipefail
 start_folder=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -18,7 +18,8 @@ Starts one rank per GPU under mpirun of Open MPI and measures how fast each send
 Installs missing packages (Debian and Ubuntu; as root or through sudo; says so first) and builds with make. What is behind -- goes to
 the program, p2p_fullmesh --help says what there is:
 
-  ./run_p2p_fullmesh.sh -- --size 64MiB --together --plot mesh.svg --json mesh.json
+  ./run_p2p_fullmesh.sh -- --size 64MiB --together --json mesh.json
+  scripts/plot.py mesh.json -o mesh.svg             draws the heat map of that
 
 Exit code: 0 passed, 1 failed, 2 usage, 77 skipped (nothing here could be tested), 130 after Ctrl-C.
 USAGE

@@ -10,7 +10,6 @@
 #include "bench/soft_report.h"
 #include "bench/soft_runs.h"
 #include "device/gpu_presence.h"
-#include "perf/result_file.h"
 #include "tests/support/program.h"
 #include "transfer/peer_messages.h"
 
@@ -32,7 +31,6 @@ struct Options {
   bool long_transfers = false;
   bool quick = false;
   std::string json;
-  std::string chart;
 };
 
 void declare_options(CLI::App& app, Options& options) {
@@ -74,8 +72,8 @@ void declare_options(CLI::App& app, Options& options) {
   app.add_option("--nccl-script", options.run.nccl_script, "where bandwidth.py is (default: in the source tree of this build)")
       ->type_name("FILE");
   app.add_flag("--quick", options.quick, "a few sizes for a few milliseconds, without NCCL: does it work?");
-  app.add_option("--json", options.json, "write all numbers to this file")->type_name("FILE");
-  app.add_option("--chart", options.chart, "write a chart (SVG) to this file")->type_name("FILE");
+  app.add_option("--json", options.json, "write all numbers to this file; scripts/plot.py draws it")->type_name("FILE");
+  add_chart_answer(app, "--chart");
 }
 
 /// What depends on other options, or on the machine.
@@ -108,11 +106,7 @@ Status write_out(const Options& options, const Report& report) {
   if (!text.is_ok()) return text.status();
   std::printf("%s\n", text->c_str());
   std::fflush(stdout);  // before what is said on stderr
-  if (!options.json.empty()) TCPX_RETURN_IF_ERROR(save_report(report, options.json));
-  if (options.chart.empty()) return Status::ok();
-  const Result<std::string> chart = soft_chart(report);
-  if (!chart.is_ok()) return chart.status();
-  return write_file(options.chart, *chart);
+  return options.json.empty() ? Status::ok() : save_report(report, options.json);
 }
 
 }  // namespace
@@ -129,7 +123,7 @@ int main(int argc, char** argv) {
       "Variables that tune the plugin are obeyed, but for the two that --sockets sets.\n"
       "Exit code: 0 done, 1 failed or wrong bytes, 2 usage.");
   declare_options(app, options);
-  app.footer("Example:\n  bench_soft_plugin --json soft.json --chart soft.svg");
+  app.footer("Example:\n  bench_soft_plugin --json soft.json");
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
   if (const auto settings = program_settings(); !settings.is_ok()) return failed(settings.status());

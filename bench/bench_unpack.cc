@@ -8,7 +8,6 @@
 #include "bench/unpack_bench.h"
 #include "bench/unpack_report.h"
 #include "device/gpu_presence.h"
-#include "perf/result_file.h"
 #include "tests/support/program.h"
 
 namespace {
@@ -20,7 +19,6 @@ using namespace tcpx::testing;  // NOLINT
 struct Options {
   UnpackBenchOptions bench;
   std::string json;
-  std::string chart;
 };
 
 void declare_options(CLI::App& app, Options& options) {
@@ -34,8 +32,8 @@ void declare_options(CLI::App& app, Options& options) {
       ->transform(size_in_bytes())
       ->check(CLI::Range(uint64_t{128} << 20, uint64_t{4} << 30));
   app.add_option("--samples", options.bench.samples, "per number (default 21)")->check(CLI::Range(size_t{5}, size_t{1000}));
-  app.add_option("--json", options.json, "write all numbers to this file")->type_name("FILE");
-  app.add_option("--chart", options.chart, "write a chart (SVG) to this file")->type_name("FILE");
+  app.add_option("--json", options.json, "write all numbers to this file; scripts/plot.py draws it")->type_name("FILE");
+  add_chart_answer(app, "--chart");
 }
 
 Status run(const Options& options, MemoryOps& memory, Report& report) {
@@ -62,11 +60,7 @@ Status write_out(const Options& options, const Report& report) {
   if (!text.is_ok()) return text.status();
   std::printf("%s\n", text->c_str());
   for (const std::string& note : unpack_notes(report)) std::printf("note: %s\n", note.c_str());
-  if (!options.json.empty()) TCPX_RETURN_IF_ERROR(save_report(report, options.json));
-  if (options.chart.empty()) return Status::ok();
-  const Result<std::string> chart = unpack_chart(report);
-  if (!chart.is_ok()) return chart.status();
-  return write_file(options.chart, *chart);
+  return options.json.empty() ? Status::ok() : save_report(report, options.json);
 }
 
 }  // namespace
@@ -78,7 +72,7 @@ int main(int argc, char** argv) {
       "other ways to do it. Every number is of bytes that were compared.\n"
       "Exit code: 0 done, 1 failed, 2 usage, 77 no GPU here.");
   declare_options(app, options);
-  app.footer("Example:\n  bench_unpack --json unpack.json --chart unpack.svg");
+  app.footer("Example:\n  bench_unpack --json unpack.json");
   int exit_code = kExitPassed;
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
   if (const auto settings = program_settings(); !settings.is_ok()) return failed(settings.status());

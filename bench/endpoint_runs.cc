@@ -9,7 +9,7 @@
 #include "bench/gpu_description.h"
 #include "bench/nccl_runs.h"
 #include "device/gpu_presence.h"
-#include "perf/chart_axis.h"
+#include "perf/plain_text.h"
 
 namespace tcpx::bench {
 namespace {

@@ -6,10 +6,16 @@
 #include <utility>
 
 #include "base/text.h"
-#include "perf/chart_axis.h"
+#include "perf/plain_text.h"
 
 namespace tcpx::bench {
 namespace {
+
+// Titles of the tables of which scripts/plot.py makes a chart.
+constexpr char kBestOneWay[] = "One way, the best of each";
+constexpr char kBestPingPong[] = "Half a round trip, the best of each";
+constexpr char kBySockets[] = "One way by data sockets";
+constexpr char kByUnpacker[] = "Pipeline by unpacker, one way";
 
 constexpr char kRaw[] = "raw TCP";
 constexpr char kPipelineSuffix[] = " pipeline";

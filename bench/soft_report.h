@@ -1,4 +1,4 @@
-// What bench_soft_plugin says about its numbers: tables, ratios, chart. Pure.
+// What bench_soft_plugin says about its numbers: tables and ratios. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,9 @@
 
 namespace tcpx::bench {
 
-// Titles of the tables that the chart is made of.
-inline constexpr char kBestOneWay[] = "One way, the best of each";
-inline constexpr char kBestPingPong[] = "Half a round trip, the best of each";
-inline constexpr char kBySockets[] = "One way by data sockets";
-inline constexpr char kByUnpacker[] = "Pipeline by unpacker, one way";
-
 /// Tables without rows are left out. @param devices, parameters as the report has them.
 Report make_soft_report(const SoftResults& results, std::vector<std::string> devices,
                         std::map<std::string, std::string> parameters);
-
-/// Rates and latencies by size, rates by number of sockets, from the tables of such a report; panels whose table is missing are
-/// left out. @return kInvalidArgument when there is none.
-Result<std::string> soft_chart(const Report& report);
 
 /// "8 sockets"; for several channels "4 channels x 2 sockets". @param sockets of all channels together
 std::string sockets_text(uint32_t sockets, uint32_t channels = 1);

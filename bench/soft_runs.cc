@@ -12,7 +12,6 @@
 #include "bench/soft_report.h"
 #include "device/gpu_presence.h"
 #include "net/soft/wire.h"
-#include "perf/chart_axis.h"
 #include "perf/plain_text.h"
 
 namespace tcpx::bench {

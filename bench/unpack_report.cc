@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "perf/report_series.h"
-#include "perf/svg_chart.h"
 #include "perf/unpack_note.h"
 
 namespace tcpx::bench {
@@ -14,22 +12,6 @@ namespace {
 const Table* find_table(const Report& report, std::string_view title) {
   const auto found = std::find_if(report.tables.begin(), report.tables.end(), [&](const Table& t) { return t.title == title; });
   return found == report.tables.end() ? nullptr : &*found;
-}
-
-/// Lines from `table`: every column but the first, over the first.
-Status add_series(const Table& table, ChartPanel& panel) {
-  for (size_t i = 1; i < table.columns.size(); ++i) {
-    Result<ChartSeries> series = series_of(table, table.columns.front().name, table.columns[i].name, table.columns[i].name);
-    if (!series.is_ok()) return series.status();
-    panel.series.push_back(std::move(series).value());
-  }
-  return Status::ok();
-}
-
-std::optional<double> ceiling_of(const Report& report) {
-  const Table* table = find_table(report, "By method");
-  if (table == nullptr || table->rows.empty() || table->rows.front().cells.empty()) return std::nullopt;
-  return number_in(table->rows.front().cells.front());
 }
 
 }  // namespace
@@ -76,29 +58,6 @@ std::vector<std::string> unpack_notes(const Report& report) {
     if (!note.empty()) notes.push_back(std::move(note));
   }
   return notes;
-}
-
-Result<std::string> unpack_chart(const Report& report) {
-  Chart chart{
-      .title = "Gathering received fragments", .subtitle = report.devices.empty() ? "" : report.devices.front(), .panels = {}};
-  const std::optional<double> ceiling = ceiling_of(report);
-  const auto add_panel = [&](const char* title, const char* table_title, const char* axis, AxisLabels labels,
-                             AxisScale y_scale) -> Status {
-    const Table* table = find_table(report, table_title);
-    if (table == nullptr) return Status::ok();
-    ChartPanel panel{.title = title,
-                     .x = {.name = axis, .unit = "", .scale = AxisScale::kLog2, .labels = labels},
-                     .y = {.name = "gathered", .unit = "GB/s", .scale = y_scale, .labels = AxisLabels::kNumbers},
-                     .series = {},
-                     .reference = std::nullopt};
-    if (ceiling) panel.reference = ChartReference{*ceiling, "contiguous copy"};
-    TCPX_RETURN_IF_ERROR(add_series(*table, panel));
-    chart.panels.push_back(std::move(panel));
-    return Status::ok();
-  };
-  TCPX_RETURN_IF_ERROR(add_panel("By fragment size", "By fragment size", "fragment", AxisLabels::kBytes, AxisScale::kLinear));
-  TCPX_RETURN_IF_ERROR(add_panel("By thread blocks", "By thread blocks", "most blocks", AxisLabels::kNumbers, AxisScale::kLog10));
-  return svg_chart(chart);
 }
 
 }  // namespace tcpx::bench

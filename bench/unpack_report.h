@@ -1,4 +1,4 @@
-// What bench_unpack says about its numbers: report, ratios, chart.
+// What bench_unpack says about its numbers: report, ratios, notes.
 #pragma once
 
 #include <string>
@@ -17,9 +17,5 @@ Status add_with_ratios(Report& report, Table table);
 
 /// What to tell when another unpacker gathered faster than the kernel; for each kind of fragments at most one note.
 std::vector<std::string> unpack_notes(const Report& report);
-
-/// GB/s by fragment size and by thread blocks, from the tables of a report that has both; panels whose table is missing are left
-/// out.
-Result<std::string> unpack_chart(const Report& report);
 
 }  // namespace tcpx::bench

@@ -81,6 +81,19 @@ std::string format_fixed(double value, int decimals) {
   return text;
 }
 
+std::string format_bytes(double bytes) {
+  static constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t best = 0;
+  for (size_t i = 1; i < kUnits.size(); ++i) {
+    const double in_unit = std::ldexp(bytes, -10 * static_cast<int>(i));
+    if (in_unit >= 1 && in_unit * 100 == std::floor(in_unit * 100)) best = i;
+  }
+  std::string text = format_fixed(std::ldexp(bytes, -10 * static_cast<int>(best)), 2);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.')) text.pop_back();
+  return text + " " + kUnits[best];
+}
+
 std::string format_measured(double value) {
   assert(std::isfinite(value));
   const double size = std::abs(value);

@@ -1,4 +1,4 @@
-// Text that may stand in a table, a JSON report and a chart alike: UTF-8 without control characters.
+// Text that may stand in a table and a JSON report alike: UTF-8 without control characters.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,10 @@ std::vector<std::string> wrap(std::string_view text, size_t width);
 /// A measured value for people: three digits at least (0.350, 1.04, 35.1, 154), all digits before the point, never a locale's
 /// decimal comma. `value` must be finite.
 std::string format_measured(double value);
+
+/// "64 B", "1448 B", "1.5 KiB", "1 MiB": the largest unit that needs no more than two digits behind the point. `bytes`: 0 ...
+/// 1e15
+std::string format_bytes(double bytes);
 
 /// `value` with `decimals` (0 ... 15) digits behind the point; never "-0". `value` must be finite, of magnitude below 1e15.
 std::string format_fixed(double value, int decimals);

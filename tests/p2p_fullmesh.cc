@@ -53,8 +53,9 @@ void declare_options(CLI::App& app, MeshProgramOptions& options) {
       ->type_name("HOST");
   app.add_option("--port", options.port, "rank 0's port there (default UCCL_TCPX_BOOTSTRAP_PORT, else 12345)")
       ->check(CLI::Range(0, 65535));
-  app.add_option("--json", options.json, "rank 0: write the results to this file")->type_name("FILE");
-  app.add_option("--plot", options.plot, "rank 0: draw the heat map into this SVG file; up to 64 ranks")->type_name("FILE");
+  app.add_option("--json", options.json, "rank 0: write the results to this file; scripts/plot.py draws the heat map")
+      ->type_name("FILE");
+  add_chart_answer(app, "--plot");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Files that test_tcpx_perf writes, and draws beside a new run.   perf_files.sh PROGRAM
+# Files that test_tcpx_perf writes, and compares a new run with.   perf_files.sh PROGRAM
 set -eu
 program=$1
 folder=$(mktemp -d)
@@ -7,9 +7,8 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
 "$program" loopback -b 64K -e 256K -n 3 --csv first.csv --json first.json
-"$program" loopback -b 64 -e 4K -n 3 --latency --json second.json --plot second.svg --compare first.json second.json 2>/dev/null &&
+"$program" loopback -b 64 -n 3 --json second.json --compare first.json second.json 2>/dev/null &&
   { echo "a file that is not there yet was compared with" && exit 1; }
-"$program" loopback -b 64 -e 4K -n 3 --latency --json second.json --plot second.svg --compare first.json
 cat first.csv first.json
 # A report made with another unpacker, and faster than this machine can be.
 sed -e 's/"unpack": ".*"/"unpack": "other"/' -e 's/"rate": .*,/"rate": 1e6,/' first.json >faster.json
@@ -18,4 +17,3 @@ sed -e 's/"unpack": ".*"/"unpack": "other"/' -e 's/"rate": .*,/"rate": 1e6,/' fi
 [[ $(wc -l <first.csv) -eq 4 ]]
 [[ $(head -1 first.csv | tr -cd , | wc -c) -eq $(tail -1 first.csv | tr -cd , | wc -c) ]]
 for word in '"benchmark": "test_tcpx_perf"' '"version"' '"abi"' '"devices"' '"chunk bytes"' '"One way"'; do grep -q -e "$word" first.json; done
-for word in '<svg' '</svg>' 'Throughput by size' 'Latency by size' 'this run' '>first<'; do grep -q -e "$word" second.svg; done

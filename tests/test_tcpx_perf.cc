@@ -101,11 +101,10 @@ void declare_pipeline(CLI::App& app, PerfOptions& options, Arguments& arguments)
 
 void declare_output(CLI::App& app, PerfOptions& options) {
   app.add_option("--csv", options.csv, "write the rows to this file")->type_name("FILE");
-  app.add_option("--json", options.json, "write a report to this file")->type_name("FILE");
-  app.add_option("--plot", options.plot, "draw throughput and latency by size to this file (SVG)")->type_name("FILE");
-  app.add_option("--compare", options.compare,
-                 "reports (--json of earlier runs, or of bench_soft_plugin) to draw beside this run, and to tell when another\n"
-                 "unpacker was faster in them")
+  app.add_option("--json", options.json, "write a report to this file; scripts/plot.py draws it, beside others if you like")
+      ->type_name("FILE");
+  add_chart_answer(app, "--plot");
+  app.add_option("--compare", options.compare, "reports (--json of earlier runs): tells when another unpacker was faster in them")
       ->type_name("FILE");
 }
 

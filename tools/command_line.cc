@@ -105,6 +105,14 @@ bool parse_command_line(CLI::App& app, int argc, char** argv, int& exit_code, in
   }
 }
 
+void add_chart_answer(CLI::App& app, const std::string& option) {
+  const auto answer = [option](const std::string&) {
+    throw CLI::ValidationError(option,
+                               "charts are drawn from the report: --json run.json, then scripts/plot.py run.json -o run.svg");
+  };
+  app.add_option_function<std::string>(option, answer)->expected(0, 1)->group("");
+}
+
 CLI::Validator size_in_bytes() {
   return CLI::Validator(
       [](std::string& text) {

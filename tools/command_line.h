@@ -13,6 +13,9 @@ namespace tcpx {
 /// when something is wrong, which has been said then, with the word that was meant where one is near.
 bool parse_command_line(CLI::App& app, int argc, char** argv, int& exit_code, int usage_code = 2);
 
+/// `option` FILE drew a chart once. Whoever writes it is told, as an error of usage, what draws one now.
+void add_chart_answer(CLI::App& app, const std::string& option);
+
 /// For `transform`: "64K", "4MiB", "1G" (powers of 1024) as a number of bytes.
 CLI::Validator size_in_bytes();
 

@@ -81,17 +81,6 @@ TEST(MeshReport, AMeshOfTheMostRanksFitsIntoOneReport) {
   }
 }
 
-TEST(MeshReport, TheHeatMapHasTheSameCells) {
-  const HeatMap map = mesh_heat_map(example_results());
-  ASSERT_TRUE(svg_heat_map(map).is_ok());
-  EXPECT_EQ(map.names.size(), 3u);
-  EXPECT_EQ(map.cells[1].kind, HeatCell::Kind::kValue);
-  EXPECT_EQ(map.cells[1].value, 10);
-  EXPECT_EQ(map.cells[5].value, 4);
-  EXPECT_EQ(map.cells[6].kind, HeatCell::Kind::kFailed);
-  EXPECT_EQ(map.cells[2].kind, HeatCell::Kind::kNone);
-}
-
 TEST(MeshReport, TheVerdictIsGoodOnlyWhenEveryPairIs) {
   MeshOutcome outcome = example_results().outcome;
   const Status failed = mesh_verdict(outcome, 3);

@@ -1,13 +1,7 @@
-// The report and the chart of test_tcpx_perf, beside those of others.
+// The report of test_tcpx_perf.
 #include "tools/perf/perf_report.h"
 
 #include <gtest/gtest.h>
-
-#include <algorithm>
-
-#include "tests/support/example_report.h"
-#include "tests/support/temporary_directory.h"
-#include "tests/support/xml_reader.h"
 
 namespace tcpx::perf {
 namespace {
@@ -17,27 +11,9 @@ PerfRow row_of(uint64_t bytes, double us) {
   return {.bytes = bytes, .time = {5, us, us, us}, .average_us = us, .gb_per_second = rate, .nics = {{"eth1", rate}}};
 }
 
-Report report_of(PerfMode mode, double us = 100) {
+Report report_of(PerfMode mode) {
   const TableHead head{.version = "1", .mode = mode, .server = "s", .client = "c", .nics = {"eth1"}, .channels = 1};
-  return make_perf_report(head, {row_of(4096, us), row_of(8192, us)}, "ncclNetPlugin_v7", {"a plugin"});
-}
-
-/// What bench_soft_plugin writes of its best runs.
-Report soft_report() {
-  Table table{.title = "One way, the best of each",
-              .row_heading = "message",
-              .columns = {{"bytes", "B"}, {"gpu", "GB/s"}, {"NCCL", "GB/s"}, {"gpu / NCCL", ""}},
-              .rows = {{"4 KiB", {4096.0, 3.0, 1.0, 3.0}, true}}};
-  return {.key = "bench_soft_plugin", .about = "a", .devices = {"d"}, .parameters = {}, .tables = {table}};
-}
-
-std::vector<std::string> legend_of(const std::string& svg) {
-  const auto root = testing::parse_xml(svg);
-  EXPECT_TRUE(root.is_ok()) << root.status().to_string();
-  std::vector<std::string> names;
-  for (const testing::XmlElement* element : root->of_class("legend-label")) names.push_back(element->text);
-  std::sort(names.begin(), names.end());
-  return names;
+  return make_perf_report(head, {row_of(4096, 100), row_of(8192, 100)}, "ncclNetPlugin_v7", {"a plugin"});
 }
 
 TEST(PerfReport, HoldsEveryRowAndCanBeReadBack) {
@@ -61,44 +37,6 @@ TEST(PerfReport, ARowWithWrongBytesIsNotVerified) {
   const Report report = make_perf_report({.nics = {"eth1"}}, {wrong, unverified}, "v7", {});
   EXPECT_FALSE(report.tables[0].rows[0].verified);
   EXPECT_FALSE(report.tables[0].rows[1].verified);
-}
-
-TEST(PerfChart, HasALinePerFileAndPanelsForWhatThereIs) {
-  const auto alone = perf_chart({{"this run", report_of(PerfMode::kOneWay)}});
-  ASSERT_TRUE(alone.is_ok()) << alone.status().to_string();
-  EXPECT_EQ(legend_of(*alone), (std::vector<std::string>{"this run"}));
-  EXPECT_EQ(alone->find("Latency by size"), std::string::npos);
-  const auto all = perf_chart({{"this run", report_of(PerfMode::kOneWay)},
-                               {"earlier", report_of(PerfMode::kOneWay, 200)},
-                               {"small", report_of(PerfMode::kLatency, 10)},
-                               {"both", report_of(PerfMode::kBidirectional)},
-                               {"soft", soft_report()}});
-  ASSERT_TRUE(all.is_ok()) << all.status().to_string();
-  EXPECT_EQ(legend_of(*all),
-            (std::vector<std::string>{"NCCL, soft", "both, both ways", "earlier", "gpu, soft", "small", "this run"}));
-  EXPECT_NE(all->find("Latency by size"), std::string::npos);
-}
-
-TEST(PerfChart, FilesOfOneNameKeepTheirLines) {
-  const auto chart = perf_chart({{"a", report_of(PerfMode::kOneWay)}, {"a", report_of(PerfMode::kOneWay, 200)}});
-  ASSERT_TRUE(chart.is_ok()) << chart.status().to_string();
-  EXPECT_EQ(legend_of(*chart), (std::vector<std::string>{"a", "a #2"}));
-  const std::string long_name(200, 'x');
-  EXPECT_TRUE(perf_chart({{long_name, report_of(PerfMode::kOneWay)}, {long_name, report_of(PerfMode::kOneWay)}}).is_ok());
-}
-
-TEST(PerfChart, WhatCannotBeDrawnIsAnErrorWithItsName) {
-  const testing::TemporaryDirectory directory;
-  const std::string good = directory.file("good.json"), other = directory.file("other.json");
-  ASSERT_TRUE(save_report(report_of(PerfMode::kOneWay), good).is_ok());
-  ASSERT_TRUE(save_report(testing::example_report(), other).is_ok());
-  const auto loaded = load_for_chart(good);
-  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
-  EXPECT_EQ(loaded->name, "good");
-  const Status status = load_for_chart(other).status();
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_NE(status.detail().find("other"), std::string::npos) << status.to_string();
-  EXPECT_EQ(load_for_chart(directory.file("none.json")).status().code(), Code::kNotFound);
 }
 
 }  // namespace

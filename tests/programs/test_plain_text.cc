@@ -24,6 +24,15 @@ TEST(PlainText, ControlCharactersAreNot) {
   EXPECT_FALSE(is_plain_text(std::string_view("\0", 1)));
 }
 
+TEST(PlainText, BytesAreWrittenInTheirLargestExactUnit) {
+  const std::pair<double, const char*> cases[] = {
+      {0, "0 B"},         {64, "64 B"},          {1448, "1448 B"},       {1024, "1 KiB"},
+      {1536, "1.5 KiB"},  {4096, "4 KiB"},       {4097, "4097 B"},       {1 << 19, "512 KiB"},
+      {1 << 20, "1 MiB"}, {0x40000000, "1 GiB"}, {0x1.4p40, "1.25 TiB"}, {1e12 + 1, "1000000000001 B"},
+      {0.5, "0.5 B"}};
+  for (const auto& [value, text] : cases) EXPECT_EQ(format_bytes(value), text);
+}
+
 TEST(PlainText, WidthCountsCharacters) {
   EXPECT_EQ(display_width("abc"), 3u);
   EXPECT_EQ(display_width("µs ≥"), 4u);

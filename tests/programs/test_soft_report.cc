@@ -1,4 +1,4 @@
-// The tables, ratios and chart of bench_soft_plugin, from results made up here.
+// The tables and ratios of bench_soft_plugin, from results made up here.
 #include "bench/soft_report.h"
 
 #include <gtest/gtest.h>
@@ -232,17 +232,6 @@ TEST(SoftReport, SeesWrongBytesWhereverTheyAre) {
   results = example();
   results.nccl[0].ping_pong[8] = wrong;
   EXPECT_EQ(first_mismatch(results), "NCCL, default, ping-pong, 8 B: wrong");
-}
-
-TEST(SoftChart, HasALinePerTransportAndNoRatio) {
-  const Result<std::string> chart = soft_chart(make_soft_report(example(), {"GPU 0: a GPU"}, {}));
-  ASSERT_TRUE(chart.is_ok()) << chart.status().to_string();
-  for (const char* text : {">host<", ">gpu<", ">host pipeline<", ">host pipeline, 2 channels<", ">d2d<", ">NCCL<", ">raw TCP<",
-                           ">raw TCP, 64 MiB<", ">One way<", ">Half a round trip<"}) {
-    EXPECT_NE(chart->find(text), std::string::npos) << text;
-  }
-  EXPECT_EQ(chart->find("gpu / NCCL"), std::string::npos);
-  EXPECT_FALSE(soft_chart(make_soft_report({}, {}, {})).is_ok());
 }
 
 }  // namespace

@@ -9,9 +9,8 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "perf/chart_axis.h"
+#include "perf/plain_text.h"
 #include "perf/report.h"
-#include "perf/result_file.h"
 #include "tests/support/program.h"
 #include "tools/mesh/mesh_leader.h"
 #include "tools/mesh/mesh_member.h"
@@ -40,9 +39,6 @@ class MeshRank {
       : options_(options), self_(self), stop_(stop) {}
 
   int run() {
-    if (!options_.plot.empty() && self_.size > static_cast<int>(HeatMap::kMostNames)) {
-      return failed({Code::kInvalidArgument, "plan mesh", concat("--plot draws up to ", HeatMap::kMostNames, " ranks")});
-    }
     auto rounds = mesh::make_schedule(self_.size, options_.mode, options_.shift, options_.together);
     if (!rounds.is_ok()) return failed(rounds.status());
     rounds_ = std::move(*rounds);
@@ -172,11 +168,6 @@ class MeshRank {
     std::fflush(stdout);
     if (!options_.json.empty()) {
       if (const Status status = save_report(report, options_.json); !status.is_ok()) return failed(status);
-    }
-    if (!options_.plot.empty()) {
-      const auto svg = svg_heat_map(mesh::mesh_heat_map(results));
-      const Status status = svg.is_ok() ? write_file(options_.plot, *svg) : svg.status();
-      if (!status.is_ok()) return failed(status);
     }
     const Status verdict = mesh::mesh_verdict(results.outcome, planned);
     if (!verdict.is_ok()) return failed(verdict);

@@ -21,7 +21,7 @@ struct MeshProgramOptions {
   std::optional<int> dev;  ///< of every channel; nullopt: all devices, the nearest to the GPU first
   std::string host;        ///< of rank 0; empty: all ranks are on this host
   uint16_t port = 0;       ///< 0: any free one, which rank 0 prints
-  std::string json, plot;  ///< files; empty: none
+  std::string json;        ///< file; empty: none
   Duration timeout{};      ///< of each step
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "perf/plain_text.h"
 
 namespace tcpx::mesh {
 namespace {
@@ -102,23 +101,6 @@ Report mesh_report(const MeshResults& results) {
   report.tables = {matrix(results), summary(results.outcome)};
   if (Table table = failures(results.outcome); !table.rows.empty()) report.tables.push_back(std::move(table));
   return report;
-}
-
-HeatMap mesh_heat_map(const MeshResults& results) {
-  const size_t count = results.ranks.size();
-  HeatMap map{.title = "Full mesh: throughput of every pair",
-              .row_heading = "sender",
-              .column_heading = "receiver",
-              .unit = "GB/s",
-              .names = results.ranks,
-              .cells = std::vector<HeatCell>(count * count)};
-  for (const auto& [name, value] : results.parameters) map.subtitle += concat(map.subtitle.empty() ? "" : ", ", name, " ", value);
-  for (const PairOutcome& outcome : results.outcome.pairs) {
-    HeatCell& cell = map.cells[static_cast<size_t>(outcome.pair.sender) * count + static_cast<size_t>(outcome.pair.receiver)];
-    cell = outcome.result.is_ok() ? HeatCell{HeatCell::Kind::kValue, outcome.result->gigabytes_per_second}
-                                  : HeatCell{HeatCell::Kind::kFailed};
-  }
-  return map;
 }
 
 Status mesh_verdict(const MeshOutcome& outcome, size_t planned_pairs) {

@@ -1,16 +1,15 @@
-// What a mesh measured, as a report (perf/report.h) for people and programs, and as a heat map.
+// What a mesh measured, as a report (perf/report.h) for people and programs.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "perf/report.h"
-#include "perf/svg_heat_map.h"
 #include "tools/mesh/mesh_leader.h"
 
 namespace tcpx::mesh {
 
-/// What both are made of.
+/// What it is made of.
 struct MeshResults {
   std::vector<std::string> ranks;  ///< "host-a GPU 0", by rank; plain text
   Parameters parameters;           ///< what the numbers depend on
@@ -19,8 +18,6 @@ struct MeshResults {
 
 /// Tables: the matrix of rates, senders down and receivers across; a summary with the slowest pair; why pairs failed, if any did.
 Report mesh_report(const MeshResults& results);
-/// At most HeatMap::kMostNames ranks.
-HeatMap mesh_heat_map(const MeshResults& results);
 
 /// Ok when every one of `planned_pairs` was measured; else what the first failure was, or that it was interrupted.
 Status mesh_verdict(const MeshOutcome& outcome, size_t planned_pairs);

@@ -39,7 +39,7 @@ struct PerfOptions {
   MemoryType memory = MemoryType::kCuda;
   UnpackKind unpack = UnpackKind::kAuto;
   Duration timeout{};                ///< of each step
-  std::string csv, json, plot;       ///< files to write; "" for none
+  std::string csv, json;             ///< files to write; "" for none
   std::vector<std::string> compare;  ///< reports to draw beside this run
 };
 

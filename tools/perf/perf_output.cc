@@ -1,9 +1,9 @@
 #include "tools/perf/perf_output.h"
 
 #include <cstdio>
+#include <filesystem>
 
 #include "base/text.h"
-#include "perf/chart_axis.h"
 #include "perf/plain_text.h"
 #include "perf/result_file.h"
 #include "tcpx/help.h"
@@ -20,9 +20,9 @@ double gb_per_second(uint64_t bytes, uint64_t ns) {
 Status PerfOutput::load() {
   if (quiet_) return Status::ok();
   for (const std::string& path : options_.compare) {
-    Result<NamedReport> report = load_for_chart(path);
+    Result<Report> report = load_report(path);
     if (!report.is_ok()) return report.status();
-    compared_.push_back(std::move(*report));
+    compared_.push_back({std::filesystem::path(path).stem().string(), std::move(*report)});
   }
   return Status::ok();
 }
@@ -88,13 +88,7 @@ Status PerfOutput::write_files(const Report& report) {
     for (const PerfRow& row : rows_) csv += csv_line(row);
     TCPX_RETURN_IF_ERROR(write_file(options_.csv, csv));
   }
-  if (!options_.json.empty()) TCPX_RETURN_IF_ERROR(save_report(report, options_.json));
-  if (options_.plot.empty()) return Status::ok();
-  std::vector<NamedReport> reports = {{"this run", report}};
-  reports.insert(reports.end(), compared_.begin(), compared_.end());
-  const Result<std::string> chart = perf_chart(reports);
-  if (!chart.is_ok()) return chart.status();
-  return write_file(options_.plot, *chart);
+  return options_.json.empty() ? Status::ok() : save_report(report, options_.json);
 }
 
 Status PerfOutput::verdict() const {

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "perf/chart_axis.h"
 #include "perf/plain_text.h"
-#include "perf/report_series.h"
 #include "perf/unpack_note.h"
 
 namespace tcpx::perf {
@@ -37,9 +35,14 @@ std::map<double, double> rates_of(const Report& report, const std::string& title
   std::map<double, double> rates;
   for (const Table& table : report.tables) {
     if (table.title != title) continue;
-    const Result<ChartSeries> series = series_of(table, "bytes", "rate", title);
-    if (!series.is_ok()) continue;
-    for (const ChartPoint& point : series->points) rates[point.x] = point.y;
+    for (const Row& row : table.rows) {
+      std::optional<double> bytes, rate;
+      for (size_t i = 0; i < table.columns.size(); ++i) {
+        if (table.columns[i].name == "bytes") bytes = number_in(row.cells[i]);
+        if (table.columns[i].name == "rate") rate = number_in(row.cells[i]);
+      }
+      if (bytes && rate) rates[*bytes] = *rate;
+    }
   }
   return rates;
 }

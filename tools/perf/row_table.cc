@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "base/text.h"
-#include "perf/chart_axis.h"
 #include "perf/plain_text.h"
 
 namespace tcpx::perf {
