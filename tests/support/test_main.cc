@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "tests/support/expect_log.h"
 
@@ -60,6 +61,8 @@ int main(int argc, char** argv) {
   if (::testing::GTEST_FLAG(filter) == "*" && !own_suites.empty()) ::testing::GTEST_FLAG(filter) = own_suites;
   // Loopback only, unless the caller says otherwise: tests must not depend on the machine's other interfaces.
   ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "=lo", 0);
+  // With the first thread a thread checker starts one of its own, which tests that count threads would take for ours.
+  std::thread([] {}).join();
   // Listeners see the end of a case in reverse order: ours runs before the printer, so what it adds is printed with the case.
   ::testing::UnitTest::GetInstance()->listeners().Append(new tcpx::testing::StrictListener);
   return RUN_ALL_TESTS();
