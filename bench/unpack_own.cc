@@ -8,7 +8,7 @@
 namespace tcpx::bench {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kTicketTime = std::chrono::seconds(60);
 
 class KernelMethod final : public UnpackMethod {
  public:
@@ -28,7 +28,7 @@ class KernelMethod final : public UnpackMethod {
   }
   std::optional<double> own_seconds() override {
     const Duration before = launcher_->stats().device_time;
-    if (!launcher_->wait(ticket_, Deadline::after(kPatience)).is_ok()) return std::nullopt;
+    if (!launcher_->wait(ticket_, Deadline::after(kTicketTime)).is_ok()) return std::nullopt;
     return std::chrono::duration<double>(launcher_->stats().device_time - before).count();
   }
 
@@ -50,7 +50,7 @@ class UnpackerMethod final : public UnpackMethod {
   }
   Status run(StreamView) override {
     const auto begin = std::chrono::steady_clock::now();
-    const Deadline deadline = Deadline::after(kPatience);
+    const Deadline deadline = Deadline::after(kTicketTime);
     std::span<const DescriptorBlock> left = workload_->blocks();
     Result<UnpackTicket> last = UnpackTicket{};
     while (!left.empty()) {
