@@ -134,7 +134,7 @@ std::vector<std::string> trap_differences(const std::map<int, TrapRow>& rows, co
   return found;
 }
 
-/// What a page in another language must have, too: its headings by level, its code in blocks without comments, and where it
+/// The parts that a page in another language has, too: its headings by level, its code in blocks without comments, and where it
 /// leads.
 struct Outline {
   std::vector<std::string> lines;

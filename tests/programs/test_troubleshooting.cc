@@ -59,7 +59,7 @@ std::vector<std::string> names_in_order(const std::string& file) {
   return names;
 }
 
-/// What an entry has in every language: its blocks of code line by line, without comments, and its spans of code.
+/// The parts of an entry that are alike in every language: its blocks of code line by line, without comments, and its spans of code.
 struct Shown {
   std::vector<std::string> blocks;
   std::set<std::string> spans;

@@ -1,4 +1,4 @@
-// What nearly every test includes, compiled once for all test programs. Nothing of this project: a file that forgets a header of ours
+// Headers of nearly every test, compiled once for all test programs. Nothing of this project: a file that forgets a header of ours
 // does not compile.
 #pragma once
 
