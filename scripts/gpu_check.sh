@@ -2,31 +2,36 @@
 # Proves the project on a machine with an NVIDIA GPU: builds it, runs every test, then the GPU programs under compute-sanitizer, measures
 # how fast messages are gathered and moved, and writes one report.
 #
-#   scripts/gpu_check.sh [--only tests|speed|endpoint] [COMMIT]
+#   scripts/gpu_check.sh [--only tests|sanitizers|speed|endpoint] [COMMIT]
 #
-# COMMIT names the tree in the report where there is no git metadata. --only leaves out the benchmarks, or all but them, for a machine
-# that is lent for a short time. `endpoint`, the benchmark of Endpoint, runs only when asked for: it builds nothing else and takes about
-# five minutes, with NCCL beside it where there are two GPUs and PyTorch.
+# COMMIT names the tree in the report where there is no git metadata. --only runs one part, for a machine that is lent for a short time.
+# `endpoint`, the benchmark of Endpoint, runs only when asked for: it builds nothing else and takes about five minutes, with NCCL beside
+# it where there are two GPUs and PyTorch.
 # Report and logs go to $OUT when it is set, else to build/gpu_report. Extra CMake arguments may be given in $CMAKE_ARGS.
 # Needs g++, CMake, Ninja, the CUDA toolkit with compute-sanitizer, and the libraries of scripts/install_deps.sh.
 # Exit status: 0 all passed, 1 something failed or could not be run, 77 no GPU here.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-parts='tests speed'
+parts='tests sanitizers speed'
 if [[ ${1:-} == --only ]]; then
   parts=${2:-}
-  if [[ $parts != tests && $parts != speed && $parts != endpoint ]]; then
-    echo "gpu_check: --only takes tests, speed or endpoint" >&2
-    exit 2
-  fi
+  total_s=530
+  case $parts in
+    tests | sanitizers | speed | endpoint) ;;
+    *)
+      echo "gpu_check: --only takes tests, sanitizers, speed or endpoint" >&2
+      exit 2
+      ;;
+  esac
   shift 2
 fi
 commit=${1:-$(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)}
 out=$(realpath -m "${OUT:-build/gpu_report}")
 build=build/release
+transfer=$build/tests/test_tcpx_transfer
 jobs=$(nproc)
-readonly total_s=530 # what all steps together may take
+total_s=1800 # what all steps together may take
 failed=0
 
 if ! nvidia-smi -L >/dev/null 2>&1; then
@@ -139,55 +144,56 @@ run_tests() {
   step doctor.txt 40 "tcpx_doctor" bash -c doctor
   step tests.log 150 "tests that need a GPU" bash -c gpu_tests_ran
   # Few at a time: each process opens the driver, which takes its turn among many.
-  step tests.log 330 "all other tests" ctest --test-dir "$build" -LE gpu -j 8 --timeout 60 --output-on-failure
+  step tests.log 420 "all other tests" ctest --test-dir "$build" -LE gpu -j 8 --timeout 60 --output-on-failure
+}
 
-  if command -v compute-sanitizer >/dev/null; then
-    # Host-side unpackers add nothing for tools that look into kernels.
-    sanitize memcheck 100 "test_device_gpu, unpackers" "$build/tests/test_device_gpu" --gtest_filter='Gpu/UnpackCases.*:*GpuUnpacker*'
-    # Not those that hold a stream, in case the tool makes launches wait, nor the one in which CUDA refuses a launch on purpose.
-    sanitize memcheck 60 "test_device_gpu, launcher" "$build/tests/test_device_gpu" \
-      --gtest_filter='*GpuLauncher.*:LauncherCopies.*-*AnErrorOfCuda*'
-    sanitize memcheck 100 "test_device_gpu, random lists" "$build/tests/test_device_gpu" --gtest_filter='UnpackRandom*Gpu*'
-    sanitize memcheck 30 "test_device, memory operations" "$build/tests/test_device" --gtest_filter='*MemoryOps*'
-    sanitize memcheck 60 "test_device_gpu, pattern" "$build/tests/test_device_gpu" --gtest_filter='GpuPattern*'
-    sanitize memcheck 60 "test_device_gpu, segment copier" "$build/tests/test_device_gpu" --gtest_filter='*CopierTest*Gpu*'
-    sanitize memcheck 100 "test_endpoint_gpu" "$build/tests/test_endpoint_gpu" \
-      --gtest_filter='*EverySize*:*Scattered*:*HostAndGpu*'
-    # Not the exhaustive alignment cases: racecheck slows a launch down a thousandfold.
-    sanitize racecheck 100 "test_device_gpu, kernel, random lists" "$build/tests/test_device_gpu" --gtest_filter='*RandomLists*kernel*'
-    sanitize initcheck 60 "test_device_gpu, kernel" "$build/tests/test_device_gpu" --gtest_filter='*kernel*'
-    sanitize synccheck 30 "test_device_gpu, kernel, random lists" "$build/tests/test_device_gpu" --gtest_filter='*RandomLists*kernel*'
-  else
+run_sanitizers() {
+  if ! command -v compute-sanitizer >/dev/null; then
     record FAIL 0 "compute-sanitizer" "not installed"
+    return
   fi
+  # Host-side unpackers add nothing for tools that look into kernels.
+  sanitize memcheck 100 "test_device_gpu, unpackers" "$build/tests/test_device_gpu" --gtest_filter='Gpu/UnpackCases.*:*GpuUnpacker*'
+  # Not those that hold a stream, in case the tool makes launches wait, nor the one in which CUDA refuses a launch on purpose.
+  sanitize memcheck 60 "test_device_gpu, launcher" "$build/tests/test_device_gpu" \
+    --gtest_filter='*GpuLauncher.*:LauncherCopies.*-*AnErrorOfCuda*'
+  sanitize memcheck 100 "test_device_gpu, random lists" "$build/tests/test_device_gpu" --gtest_filter='UnpackRandom*Gpu*'
+  sanitize memcheck 30 "test_device, memory operations" "$build/tests/test_device" --gtest_filter='*MemoryOps*'
+  sanitize memcheck 60 "test_device_gpu, pattern" "$build/tests/test_device_gpu" --gtest_filter='GpuPattern*'
+  sanitize memcheck 60 "test_device_gpu, segment copier" "$build/tests/test_device_gpu" --gtest_filter='*CopierTest*Gpu*'
+  sanitize memcheck 100 "test_endpoint_gpu" "$build/tests/test_endpoint_gpu" \
+    --gtest_filter='*EverySize*:*Scattered*:*HostAndGpu*:SteeredGpu.*'
+  # Not the exhaustive alignment cases: racecheck slows a launch down a thousandfold.
+  sanitize racecheck 100 "test_device_gpu, kernel, random lists" "$build/tests/test_device_gpu" --gtest_filter='*RandomLists*kernel*'
+  sanitize initcheck 60 "test_device_gpu, kernel" "$build/tests/test_device_gpu" --gtest_filter='*kernel*'
+  sanitize synccheck 30 "test_device_gpu, kernel, random lists" "$build/tests/test_device_gpu" --gtest_filter='*RandomLists*kernel*'
+  sanitize_transfers
 }
 
 run_transfers() {
-  transfer=$build/tests/test_tcpx_transfer
-  if [[ -x $transfer ]]; then
-    for unpack in kernel d2d host; do
-      for bytes in 1 4095 4096 4097 65536 1048576 4194304 16777216 67108864; do
-        step transfer.log 20 "transfer --unpack $unpack --bytes $bytes" \
-          "$transfer" loopback --memory cuda --unpack "$unpack" --bytes "$bytes"
-      done
+  local unpack bytes
+  for unpack in kernel d2d host; do
+    for bytes in 1 4095 4096 4097 65536 1048576 4194304 16777216 67108864; do
+      step transfer.log 20 "transfer --unpack $unpack --bytes $bytes" \
+        "$transfer" loopback --memory cuda --unpack "$unpack" --bytes "$bytes"
     done
-    if command -v compute-sanitizer >/dev/null; then
-      for unpack in kernel d2d host; do
-        for bytes in 1 4097 67108864; do
-          sanitize memcheck 40 "transfer --unpack $unpack --bytes $bytes" \
-            "$transfer" loopback --memory cuda --unpack "$unpack" --bytes "$bytes"
-        done
-      done
-      sanitize racecheck 40 "transfer --unpack kernel --bytes 4194304" \
-        "$transfer" loopback --memory cuda --unpack kernel --bytes 4194304
-      for unpack in kernel d2d host; do
-        sanitize memcheck 60 "test_tcpx_perf, 4 channels, unpack $unpack" \
-          "$build/tests/test_tcpx_perf" loopback -b 1 -e 16M -f 4097 -n 3 -w 1 --channels 4 --unpack "$unpack" --timeout 60000
-      done
-    fi
-  else
-    record skip 0 "transfer over loopback" "test_tcpx_transfer is not part of this build"
-  fi
+  done
+}
+
+sanitize_transfers() {
+  local unpack bytes
+  for unpack in kernel d2d host; do
+    for bytes in 1 4097 67108864; do
+      sanitize memcheck 40 "transfer --unpack $unpack --bytes $bytes" \
+        "$transfer" loopback --memory cuda --unpack "$unpack" --bytes "$bytes"
+    done
+  done
+  sanitize racecheck 40 "transfer --unpack kernel --bytes 4194304" \
+    "$transfer" loopback --memory cuda --unpack kernel --bytes 4194304
+  for unpack in kernel d2d host; do
+    sanitize memcheck 60 "test_tcpx_perf, 4 channels, unpack $unpack" \
+      "$build/tests/test_tcpx_perf" loopback -b 1 -e 16M -f 4097 -n 3 -w 1 --channels 4 --unpack "$unpack" --timeout 60000
+  done
 }
 
 # Without matplotlib the reports can still be drawn elsewhere.
@@ -219,6 +225,7 @@ if [[ $parts == *tests* ]]; then
   run_tests
   run_transfers
 fi
+if [[ $parts == *sanitizers* ]]; then run_sanitizers; fi
 if [[ $parts == *speed* ]]; then run_speed; fi
 if [[ $parts == endpoint ]]; then
   step bench_endpoint.txt 400 "bench_endpoint" "$build/bench/bench_endpoint" --json "$out/bench_endpoint.json"

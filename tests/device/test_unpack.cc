@@ -103,49 +103,48 @@ class HostUnpack : public ::testing::Test {
         block_.build(list, uint64_t{pages} * kPageBytes, {pool.device(), pool.size(), destination.device(), destination.size()});
     ASSERT_TRUE(built.is_ok()) << built.to_string();
   }
+  HiddenMemoryOps memory_;  // outlives what the unpacker has of it
+  const std::unique_ptr<MemoryOps> host_ = make_host_memory_ops();
   std::unique_ptr<Unpacker> unpacker_;
   DescriptorBlock block_;
 };
 
 TEST_F(HostUnpack, GathersBeforeCopyingToHiddenMemory) {
-  HiddenMemoryOps memory;
-  ASSERT_NO_FATAL_FAILURE(use(memory));
-  const auto pool = memory.allocate_mapped(0, 300 * kPageBytes);
-  const auto destination = memory.allocate_device(0, 300 * kPageBytes);
+  ASSERT_NO_FATAL_FAILURE(use(memory_));
+  const auto pool = memory_.allocate_mapped(0, 300 * kPageBytes);
+  const auto destination = memory_.allocate_device(0, 300 * kPageBytes);
   ASSERT_TRUE(pool.is_ok() && destination.is_ok());
   ASSERT_NO_FATAL_FAILURE(build(300, *pool, *destination));
   ASSERT_TRUE(unpacker_->submit(block_).is_ok());
-  EXPECT_EQ(memory.copies(), 2u) << "1.2 MB through 1 MiB of staging memory";
+  EXPECT_EQ(memory_.copies(), 2u) << "1.2 MB through 1 MiB of staging memory";
 }
 
 TEST_F(HostUnpack, FetchesNearFragmentsOfAHiddenPoolTogether) {
-  HiddenMemoryOps memory;
-  ASSERT_NO_FATAL_FAILURE(use(memory));
-  const auto pool = memory.allocate_device(0, 300 * kPageBytes);
-  const auto readable = memory.allocate_mapped(0, 300 * kPageBytes);
-  const auto hidden = memory.allocate_device(0, 300 * kPageBytes);
+  ASSERT_NO_FATAL_FAILURE(use(memory_));
+  const auto pool = memory_.allocate_device(0, 300 * kPageBytes);
+  const auto readable = memory_.allocate_mapped(0, 300 * kPageBytes);
+  const auto hidden = memory_.allocate_device(0, 300 * kPageBytes);
   ASSERT_TRUE(pool.is_ok() && readable.is_ok() && hidden.is_ok());
   ASSERT_NO_FATAL_FAILURE(build(300, *pool, *readable));
   ASSERT_TRUE(unpacker_->submit(block_).is_ok());
-  EXPECT_EQ(memory.copies(), 2u) << "1.2 MB through 1 MiB of staging memory";
+  EXPECT_EQ(memory_.copies(), 2u) << "1.2 MB through 1 MiB of staging memory";
   ASSERT_NO_FATAL_FAILURE(build(300, *pool, *hidden));
   ASSERT_TRUE(unpacker_->submit(block_).is_ok());
-  EXPECT_EQ(memory.copies(), 6u) << "for each MiB one copy from the pool and one to the destination";
+  EXPECT_EQ(memory_.copies(), 6u) << "for each MiB one copy from the pool and one to the destination";
 }
 
 TEST_F(HostUnpack, FetchesFarFragmentsOfAHiddenPoolAlone) {
-  HiddenMemoryOps memory;
-  ASSERT_NO_FATAL_FAILURE(use(memory));
-  const auto pool = memory.allocate_device(0, 16 << 20);
-  const auto destination = memory.allocate_mapped(0, 3 << 20);
+  ASSERT_NO_FATAL_FAILURE(use(memory_));
+  const auto pool = memory_.allocate_device(0, 16 << 20);
+  const auto destination = memory_.allocate_mapped(0, 3 << 20);
   ASSERT_TRUE(pool.is_ok() && destination.is_ok());
   const auto copies_for = [&](const std::vector<Fragment>& list) {
     const uint64_t bytes = list.back().dst_off + list.back().len;
     const Status built = block_.build(list, bytes, {pool->device(), pool->size(), destination->device(), destination->size()});
     EXPECT_TRUE(built.is_ok()) << built.to_string();
-    const uint64_t before = memory.copies();
+    const uint64_t before = memory_.copies();
     EXPECT_TRUE(unpacker_->submit(block_).is_ok());
-    return memory.copies() - before;
+    return memory_.copies() - before;
   };
   EXPECT_EQ(copies_for({{0, 100, 0}, {4 << 20, 100, 100}, {8 << 20, 100, 200}}), 3u);
   EXPECT_EQ(copies_for({{8 << 20, 100, 0}, {0, 100, 100}, {1000, 100, 200}}), 2u) << "in any order of the list";
@@ -154,15 +153,14 @@ TEST_F(HostUnpack, FetchesFarFragmentsOfAHiddenPoolAlone) {
 }
 
 TEST_F(HostUnpack, AFailedCopySticks) {
-  HiddenMemoryOps memory;
-  ASSERT_NO_FATAL_FAILURE(use(memory));
-  const auto pool = memory.allocate_device(0, kPageBytes);
-  const auto destination = memory.allocate_mapped(0, kPageBytes);
+  ASSERT_NO_FATAL_FAILURE(use(memory_));
+  const auto pool = memory_.allocate_device(0, kPageBytes);
+  const auto destination = memory_.allocate_mapped(0, kPageBytes);
   ASSERT_TRUE(pool.is_ok() && destination.is_ok());
   ASSERT_NO_FATAL_FAILURE(build(1, *pool, *destination));
   const Result<UnpackTicket> good = unpacker_->submit(block_);
   ASSERT_TRUE(good.is_ok());
-  memory.break_copies();
+  memory_.break_copies();
   EXPECT_EQ(unpacker_->submit(block_).status().detail(), "broken by the test");
   EXPECT_EQ(unpacker_->query(*good).status().detail(), "broken by the test");
   ASSERT_NO_FATAL_FAILURE(build(1, *destination, *destination));  // would need no lane
@@ -170,10 +168,9 @@ TEST_F(HostUnpack, AFailedCopySticks) {
 }
 
 TEST_F(HostUnpack, SubmitAllocatesNothing) {
-  const std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
-  ASSERT_NO_FATAL_FAILURE(use(*memory));
-  const auto pool = memory->allocate_mapped(0, kMaxFragments * kPageBytes);
-  const auto destination = memory->allocate_device(0, kMaxFragments * kPageBytes);
+  ASSERT_NO_FATAL_FAILURE(use(*host_));
+  const auto pool = host_->allocate_mapped(0, kMaxFragments * kPageBytes);
+  const auto destination = host_->allocate_device(0, kMaxFragments * kPageBytes);
   ASSERT_TRUE(pool.is_ok() && destination.is_ok());
   ASSERT_NO_FATAL_FAILURE(build(kMaxFragments, *pool, *destination));
   const uint64_t before = allocation_count();

@@ -97,6 +97,32 @@ TEST_F(LinkWindows, AShortSendGivesItsPartBackWhoeverComesFirst) {
   expect_good_ones_pass();
 }
 
+TEST_F(LinkWindows, AnAnnouncedSendGivesItsPartBackWhoeverComesFirst) {
+  constexpr size_t kBytes = Endpoint::kMaxRanges;  // ranges of one byte, of whose lengths the window takes an eighth of a MiB
+  const RegisteredMemory memory = peer_send_->register_memory(peers_.data(), kBytes, MemoryType::kHost).value();
+  OperationPayload payload;
+  payload.lengths.assign(kBytes, 1);
+  for (int i = 0; i < kMany && !HasFailure(); ++i) {
+    const bool send_first = i % 2 == 0;
+    const auto announce = [&](uint64_t sequence) {
+      put(payload, i % 3 == 0 ? std::optional<NotifyMsg>({"n", "t"}) : std::nullopt);
+      const WindowUse use = use_of(ControlType::kSend, kBytes, payload, kInline);
+      ASSERT_GE(room_[use.window], use.bytes) << "a peer would wait here for ever";
+      room_[use.window] -= use.bytes;
+      say(ControlType::kSend, 6, sequence, kBytes, Packing::kRanges, &payload);
+    };
+    if (send_first) announce(receives_), step();
+    const OperationId received = receive(host(0, kBytes));
+    if (!send_first) announce(receives_ - 1);
+    ASSERT_TRUE(drive([&] { return hear(ControlType::kGo).has_value(); }));
+    ASSERT_TRUE(peer_send_->submit({.memory = memory, .bytes = kBytes}).is_ok());
+    ASSERT_TRUE(drive([&] { return !pending(received); }));
+    ASSERT_TRUE(end_of(received).is_ok());
+    EXPECT_EQ(inbox_.take_all().size(), i % 3 == 0 ? 1u : 0u);
+  }
+  expect_good_ones_pass();
+}
+
 TEST_F(LinkWindows, AShortSendOfAnotherSizeGivesItsPartBackWhoeverComesFirst) {
   for (int i = 0; i < kMany && !HasFailure(); ++i) {
     const bool send_first = i % 2 == 0;

@@ -54,6 +54,13 @@ class StrictListener final : public ::testing::EmptyTestEventListener {
 }  // namespace
 }  // namespace tcpx::testing
 
+#if defined(__SANITIZE_ADDRESS__)
+// A fixture that keeps what refers to a local variable of its case would otherwise go unnoticed.
+extern "C" const char* __asan_default_options() {  // NOLINT(bugprone-reserved-identifier): the checker asks for this name
+  return "detect_stack_use_after_return=1";
+}
+#endif
+
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   // Called by the name of a file among several, as `make test_...` links it.
