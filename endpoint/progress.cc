@@ -227,7 +227,7 @@ void Endpoint::Impl::sleep(std::optional<Duration> longest, uint64_t asides) {
 
 void Endpoint::Impl::wake() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!sleeping_.exchange(false, std::memory_order_seq_cst)) return;
+  if (!sleeping_.load(std::memory_order_relaxed) || !sleeping_.exchange(false)) return;  // one of many wakes it
   const uint64_t one = 1;
   (void)!::write(event_.get(), &one, sizeof one);
 }

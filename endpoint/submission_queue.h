@@ -23,7 +23,7 @@ class SubmissionQueue {
 
   /// One thread at a time. @return nullptr: there is none
   T* pop() {
-    if (first_ == nullptr) {
+    if (first_ == nullptr && has_new()) {  // asked first, because to take it in vain would hold up those who push
       // All at once, so an item can never be taken out and pushed again while another thread looks at it. The last one is on top.
       for (T* top = pushed_.exchange(nullptr, std::memory_order_acquire); top != nullptr;) {
         T* const below = top->next_submitted;
@@ -41,8 +41,9 @@ class SubmissionQueue {
   bool has_new() const { return pushed_.load(std::memory_order_relaxed) != nullptr; }
 
  private:
-  std::atomic<T*> pushed_{nullptr};
-  T* first_ = nullptr;  // taken from there, in order
+  // Each has a cache line of its own: those who push would wait for the one who pops, and for who reads what lies behind.
+  alignas(64) std::atomic<T*> pushed_{nullptr};
+  alignas(64) T* first_ = nullptr;  // taken from there, in order
 };
 
 }  // namespace tcpx
