@@ -114,9 +114,12 @@ TEST_F(LinkWindows, AnAnnouncedSendGivesItsPartBackWhoeverComesFirst) {
     if (send_first) announce(receives_), step();
     const OperationId received = receive(host(0, kBytes));
     if (!send_first) announce(receives_ - 1);
-    ASSERT_TRUE(drive([&] { return hear(ControlType::kGo).has_value(); }));
-    ASSERT_TRUE(peer_send_->submit({.memory = memory, .bytes = kBytes}).is_ok());
-    ASSERT_TRUE(drive([&] { return !pending(received); }));
+    steps(10);
+    ASSERT_TRUE(hear(ControlType::kGo).has_value()) << link_->flight_record();
+    const auto sent = peer_send_->submit({.memory = memory, .bytes = kBytes});
+    ASSERT_TRUE(sent.is_ok()) << sent.status().to_string();
+    ASSERT_TRUE(drive([&] { return !pending(received) && peer_send_->pending() == 0; }));
+    ASSERT_EQ(peer_send_->poll(*sent).state, TransferState::kDone);
     ASSERT_TRUE(end_of(received).is_ok());
     EXPECT_EQ(inbox_.take_all().size(), i % 3 == 0 ? 1u : 0u);
   }
