@@ -211,6 +211,7 @@ TEST_P(EndpointConnections, EveryCallUnderTheNamesOfTheRdmaEngine) {
   a_ = make();
   b_ = make();
   uccl::Endpoint a(std::move(a_.endpoint)), b(std::move(b_.endpoint));
+  const auto drives_a = std::move(a_.driver), drives_b = std::move(b_.driver);  // end before what they drive
   const auto [ip, port, gpu] = uccl::Endpoint::parse_metadata(b.get_metadata());
   EXPECT_EQ(ip, "127.0.0.1");
   EXPECT_EQ(std::get<1>(uccl::Endpoint::parse_metadata({1, 2, 3})), 0);

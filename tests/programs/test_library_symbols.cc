@@ -1,9 +1,10 @@
-// What libtcpx.so exports: the C interface and Endpoint, and nothing else.
+// Symbols of libtcpx.so: exported are the C interface and Endpoint, and nothing else; wanted is nothing newer than glibc 2.34.
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <set>
@@ -62,11 +63,25 @@ std::string plain_name(const std::string& symbol) {
 TEST(CApiLibrary, NothingElseIsExported) {
   if (std::string(TCPX_NM).empty()) GTEST_SKIP() << "nm (binutils) was not found when this was built";
   std::set<std::string> exported;
-  for (const std::string& symbol : testing::exported_symbols(TCPX_NM, TCPX_LIBRARY)) exported.insert(plain_name(symbol));
+  for (const std::string& symbol : testing::dynamic_symbols(TCPX_NM, "--defined-only", TCPX_LIBRARY)) exported.insert(plain_name(symbol));
   exported.erase("tcpx::Endpoint::kMaxRanges");  // a constant of the header, which is a symbol only without optimisation
   std::set<std::string> wanted = kNames;
   wanted.insert(kEndpointNames.begin(), kEndpointNames.end());
   EXPECT_EQ(exported, wanted);
+}
+
+TEST(CApiLibrary, AGlibcOf2021IsEnough) {
+  if (std::string(TCPX_NM).empty()) GTEST_SKIP() << "nm (binutils) was not found when this was built";
+  int of_glibc = 0;
+  for (const std::string& symbol : testing::dynamic_symbols(TCPX_NM, "--undefined-only", TCPX_LIBRARY)) {
+    int minor = 0;
+    const size_t version = symbol.find("@GLIBC_2.");
+    if (version == std::string::npos || std::sscanf(symbol.c_str() + version, "@GLIBC_2.%d", &minor) != 1) continue;
+    ++of_glibc;
+    // Headers of glibc 2.38 and later put these in place of sscanf and its like: what is to run on older systems is built on one.
+    EXPECT_TRUE(minor <= 34 || symbol.starts_with("__isoc23_")) << symbol;
+  }
+  EXPECT_GT(of_glibc, 50) << "is that the library?";
 }
 
 }  // namespace
