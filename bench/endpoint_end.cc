@@ -180,7 +180,7 @@ Status EndpointEnd::exchange_slots() {
       const Result<RemoteSlot> slot = peers_[i].endpoint->advertise(peers_[i].conn, all);
       if (!slot.is_ok()) return slot.status();
       NotifyMsg message{.name = "slot", .msg = std::string(kRemoteSlotBytes, '\0')};
-      serialize_fifo_item(*slot, message.msg.data());
+      std::memcpy(message.msg.data(), &*slot, sizeof *slot);
       TCPX_RETURN_IF_ERROR(peers_[i].endpoint->notify(peers_[i].conn, message));
     }
     return Status::ok();
@@ -193,7 +193,7 @@ Status EndpointEnd::exchange_slots() {
       for (const NotifyMsg& message : endpoint->get_notifs()) {
         for (Peer& peer : peers_) {
           if (peer.endpoint != endpoint.get() || peer.conn != message.conn || message.msg.size() != kRemoteSlotBytes) continue;
-          deserialize_fifo_item(message.msg.data(), &peer.remote);
+          std::memcpy(&peer.remote, message.msg.data(), sizeof peer.remote);
           --missing;
         }
       }

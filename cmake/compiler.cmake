@@ -26,8 +26,9 @@ if(TCPX_SANITIZE)
     target_compile_options(tcpx_build_flags INTERFACE -Wno-tsan)
   endif()
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # One built file runs on another machine: the C++ runtime travels inside it.
-  target_link_options(tcpx_build_flags INTERFACE -static-libstdc++ -static-libgcc)
+  # One built file runs on another machine: the C++ runtime travels inside it. Not all of it, and not libgcc, which every system has:
+  # parts that we do not use want a newer C library than we do.
+  target_link_options(tcpx_build_flags INTERFACE -static-libstdc++ -Wl,--gc-sections)
 endif()
 
 find_package(Threads REQUIRED)

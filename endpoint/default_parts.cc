@@ -62,25 +62,14 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
                        .path = std::move(path)};
 }
 
-Result<std::unique_ptr<Endpoint::Impl>> EndpointMaker::make_impl(const EndpointConfig& config) {
+Result<std::unique_ptr<Endpoint>> Endpoint::create(const EndpointConfig& config) {
   try {
     auto parts = make_default_parts(config);
     if (!parts.is_ok()) return parts.status();
-    return Endpoint::Impl::create(std::move(*parts), config);
+    return EndpointMaker::make(std::move(*parts), config);
   } catch (const std::exception& error) {
     return Status(Code::kInternal, "create endpoint", error.what());
   }
-}
-
-Endpoint::Endpoint(const EndpointConfig& config) : Endpoint(EndpointMaker::make_impl(config)) {}
-
-Endpoint::Endpoint(uint32_t local_gpu_idx, uint32_t num_cpus)
-    : Endpoint(EndpointConfig{.gpu_idx = static_cast<int>(local_gpu_idx), .num_cpus = num_cpus}) {}
-
-Result<std::unique_ptr<Endpoint>> Endpoint::create(const EndpointConfig& config) {
-  auto endpoint = std::make_unique<Endpoint>(config);
-  if (!endpoint->failed_.is_ok()) return endpoint->failed_;
-  return endpoint;
 }
 
 }  // namespace tcpx

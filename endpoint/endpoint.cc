@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <utility>
@@ -16,10 +15,10 @@ Deadline deadline_of(const Endpoint::Impl& impl, std::optional<Endpoint::Millise
   return Deadline::after(timeout.value_or(impl.timeout()));
 }
 
-// Nothing is thrown on purpose; what is thrown all the same (no memory) ends here.
+// What is thrown in a call (no memory; nothing is on purpose) ends here, and in a forked child every call does.
 template <class Body>
-auto guarded(const char* operation, Endpoint::Impl& impl, Body body) -> decltype(body()) {
-  const Endpoint::Impl::Call call(impl);
+auto guarded(const char* operation, const Endpoint::Impl& impl, Body body) -> decltype(body()) {
+  TCPX_RETURN_IF_ERROR(impl.check_process());
   try {
     return body();
   } catch (const std::bad_alloc&) {
@@ -27,6 +26,13 @@ auto guarded(const char* operation, Endpoint::Impl& impl, Body body) -> decltype
   } catch (const std::exception& error) {
     return Status(Code::kInternal, operation, error.what());
   }
+}
+
+// The same for calls that may wait, out of which the destructor gets other threads first.
+template <class Body>
+auto guarded_wait(const char* operation, Endpoint::Impl& impl, Body body) -> decltype(body()) {
+  const Endpoint::Impl::Call call(impl);
+  return guarded(operation, impl, body);
 }
 
 // Registers memory of its own for as long as the transfer of a slot takes.
@@ -43,7 +49,8 @@ Status move_slot(Endpoint& endpoint, RemoteSlot& slot, Transfer transfer) {
 
 // The same for calls that have no status.
 template <class Answer, class Body>
-Answer guarded_or(Answer otherwise, Body body) {
+Answer guarded_or(Answer otherwise, const Endpoint::Impl& impl, Body body) {
+  if (!impl.check_process().is_ok()) return otherwise;
   try {
     return body();
   } catch (const std::exception&) {
@@ -52,14 +59,6 @@ Answer guarded_or(Answer otherwise, Body body) {
 }
 
 }  // namespace
-
-void serialize_fifo_item(const FifoItem& item, char* buffer) {
-  std::memcpy(buffer, &item, sizeof item);
-}
-
-void deserialize_fifo_item(const char* buffer, FifoItem* item) {
-  std::memcpy(item, buffer, sizeof *item);
-}
 
 std::chrono::microseconds LatencyHistogram::quantile(double q) const {
   const auto wanted = static_cast<uint64_t>(std::ceil(q * static_cast<double>(count)));
@@ -74,44 +73,28 @@ std::chrono::microseconds LatencyHistogram::quantile(double q) const {
 Result<std::unique_ptr<Endpoint>> EndpointMaker::make(EndpointParts parts, const EndpointConfig& config) {
   auto impl = Endpoint::Impl::create(std::move(parts), config);
   if (!impl.is_ok()) return impl.status();
-  return std::unique_ptr<Endpoint>(new Endpoint(std::move(impl)));
+  return std::unique_ptr<Endpoint>(new Endpoint(std::move(*impl)));
 }
 
-Endpoint::Endpoint(Result<std::unique_ptr<Impl>> impl) : failed_(impl.status()) {
-  if (impl.is_ok()) impl_ = std::move(*impl);
-}
+Endpoint::Endpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Endpoint::~Endpoint() {
   // The threads are the parent's, and so is everything that they work on.
-  if (impl_ != nullptr && !impl_->check_process().is_ok()) (void)impl_.release();
-}
-
-Result<Endpoint::Impl*> Endpoint::impl() const {
-  if (impl_ == nullptr) return failed_;
-  TCPX_RETURN_IF_ERROR(impl_->check_process());
-  return impl_.get();
-}
-
-Status Endpoint::status() const {
-  return impl().status();
+  if (!impl_->check_process().is_ok()) (void)impl_.release();
 }
 
 Result<ConnId> Endpoint::connect(const std::string& ip, int remote_gpu_idx, int remote_port,
                                  std::optional<Milliseconds> timeout) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("connect", **impl,
-                 [&] { return (*impl)->connect(ip, remote_gpu_idx, remote_port, deadline_of(**impl, timeout)); });
+  return guarded_wait("connect", *impl_,
+                 [&] { return impl_->connect(ip, remote_gpu_idx, remote_port, deadline_of(*impl_, timeout)); });
 }
 
 Result<Endpoint::Accepted> Endpoint::accept(std::optional<Milliseconds> timeout) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("accept", **impl, [&] { return (*impl)->accept(deadline_of(**impl, timeout)); });
+  return guarded_wait("accept", *impl_, [&] { return impl_->accept(deadline_of(*impl_, timeout)); });
 }
 
 std::vector<uint8_t> Endpoint::get_metadata() const {
-  return impl_ == nullptr ? std::vector<uint8_t>() : impl_->metadata();
+  return impl_->metadata();
 }
 
 Result<Endpoint::PeerAddress> Endpoint::read_metadata(std::span<const uint8_t> metadata) {
@@ -121,58 +104,42 @@ Result<Endpoint::PeerAddress> Endpoint::read_metadata(std::span<const uint8_t> m
 }
 
 Result<ConnId> Endpoint::add_remote_endpoint(std::span<const uint8_t> metadata, std::optional<Milliseconds> timeout) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("add remote endpoint", **impl, [&]() -> Result<ConnId> {
+  return guarded_wait("add remote endpoint", *impl_, [&]() -> Result<ConnId> {
     const auto decoded = decode_metadata(metadata);
     if (!decoded.is_ok()) return decoded.status();
-    return (*impl)->add_remote(*decoded, deadline_of(**impl, timeout));
+    return impl_->add_remote(*decoded, deadline_of(*impl_, timeout));
   });
 }
 
 Status Endpoint::remove_connection(ConnId conn) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("remove connection", **impl, [&] { return (*impl)->remove(conn); });
+  return guarded_wait("remove connection", *impl_, [&] { return impl_->remove(conn); });
 }
 
 Status Endpoint::start_accepting() {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("start accepting", **impl, [&] { return (*impl)->start_accepting(); });
+  return guarded("start accepting", *impl_, [&] { return impl_->start_accepting(); });
 }
 
 Result<MemoryId> Endpoint::register_memory(const void* data, size_t bytes, std::optional<MemoryType> type) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("register memory", **impl, [&] { return (*impl)->register_memory(data, bytes, type); });
+  return guarded("register memory", *impl_, [&] { return impl_->register_memory(data, bytes, type); });
 }
 
 Status Endpoint::deregister(MemoryId memory) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("deregister memory", **impl, [&] { return (*impl)->deregister(memory); });
+  return guarded_wait("deregister memory", *impl_, [&] { return impl_->deregister(memory); });
 }
 
 Result<RemoteSlot> Endpoint::advertise(ConnId conn, const LocalRange& range) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("advertise", **impl, [&] { return (*impl)->advertise(conn, range); });
+  return guarded("advertise", *impl_, [&] { return impl_->advertise(conn, range); });
 }
 
 Result<OperationId> Endpoint::start(int kind, ConnId conn, std::span<const LocalRange> ranges,
                                     std::span<const RemoteRange> remote, const SubmitOptions& options) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("start operation", **impl,
-                 [&] { return (*impl)->submit(static_cast<OperationKind>(kind), conn, ranges, remote, options); });
+  return guarded("start operation", *impl_,
+                 [&] { return impl_->submit(static_cast<OperationKind>(kind), conn, ranges, remote, options); });
 }
 
 Status Endpoint::perform(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                          const SubmitOptions& options) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  const Impl::Call call(**impl);
+  const Impl::Call call(*impl_);
   const auto id = start(kind, conn, ranges, remote, options);
   if (!id.is_ok()) return id.status();
   constexpr Milliseconds kMost = Milliseconds::max() - Impl::kWaitBeyondDeadline;
@@ -228,65 +195,49 @@ Status Endpoint::read(ConnId conn, std::span<const LocalRange> ranges, std::span
 }
 
 OperationAnswer Endpoint::poll(OperationId id) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return {};
-  return (*impl)->operations().poll(id);
+  return guarded_or(OperationAnswer{}, *impl_, [&] { return impl_->operations().poll(id); });
 }
 
 Status Endpoint::wait(OperationId id, std::optional<Milliseconds> timeout) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("wait", **impl, [&] { return (*impl)->wait(id, timeout); });
+  return guarded_wait("wait", *impl_, [&] { return impl_->wait(id, timeout); });
 }
 
 Status Endpoint::cancel(OperationId id) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("cancel", **impl, [&] { return (*impl)->cancel(id); });
+  return guarded("cancel", *impl_, [&] { return impl_->cancel(id); });
 }
 
 Result<void*> Endpoint::completion_event(OperationId id) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  auto event = (*impl)->operations().event_of(id);
-  if (event.is_ok() && *event == nullptr)
-    return Status(Code::kInvalidArgument, "get completion event", "the operation was started without one");
-  return event;
+  return guarded("get completion event", *impl_, [&]() -> Result<void*> {
+    auto event = impl_->operations().event_of(id);
+    if (event.is_ok() && *event == nullptr)
+      return Status(Code::kInvalidArgument, "get completion event", "the operation was started without one");
+    return event;
+  });
 }
 
 Status Endpoint::notify(ConnId conn, const NotifyMsg& message) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status();
-  return guarded("notify", **impl, [&] { return (*impl)->notify(conn, message); });
+  return guarded("notify", *impl_, [&] { return impl_->notify(conn, message); });
 }
 
 std::vector<NotifyMsg> Endpoint::get_notifs() {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return {};
-  return (*impl)->inbox().take_all();
+  return guarded_or(std::vector<NotifyMsg>(), *impl_, [&] { return impl_->inbox().take_all(); });
 }
 
 std::vector<NotifyMsg> Endpoint::wait_notifs(std::optional<Milliseconds> timeout) {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return {};
-  const Impl::Call call(**impl);
-  return guarded_or(std::vector<NotifyMsg>(), [&] { return (*impl)->wait_notifs(deadline_of(**impl, timeout)); });
+  const Impl::Call call(*impl_);
+  return guarded_or(std::vector<NotifyMsg>(), *impl_, [&] { return impl_->wait_notifs(deadline_of(*impl_, timeout)); });
 }
 
 bool Endpoint::progress() {
-  const auto impl = this->impl();
-  return impl.is_ok() && guarded_or(false, [&] { return (*impl)->progress(); });
+  return guarded_or(false, *impl_, [&] { return impl_->progress(); });
 }
 
 EndpointStats Endpoint::stats() const {
-  const auto impl = this->impl();
-  return impl.is_ok() ? guarded_or(EndpointStats{}, [&] { return (*impl)->stats(); }) : EndpointStats{};
+  return guarded_or(EndpointStats{}, *impl_, [&] { return impl_->stats(); });
 }
 
 std::string Endpoint::flight_record() const {
-  const auto impl = this->impl();
-  if (!impl.is_ok()) return impl.status().to_string();
-  return guarded_or(std::string(), [&] { return (*impl)->flight_record(); });
+  return guarded_or(impl_->check_process().to_string(), *impl_, [&] { return impl_->flight_record(); });
 }
 
 }  // namespace tcpx

@@ -30,8 +30,6 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config);
 class EndpointMaker {
  public:
   static Result<std::unique_ptr<Endpoint>> make(EndpointParts parts, const EndpointConfig& config);
-  /// Of the machine's own (default_parts.cc).
-  static Result<std::unique_ptr<Endpoint::Impl>> make_impl(const EndpointConfig& config);
 };
 
 }  // namespace tcpx

@@ -1,9 +1,6 @@
 // Endpoint: what an application holds. It registers memory and sends, receives, reads and writes by connection, from any thread.
 //
-// Two forms of every call. The primary one takes typed ids and returns Status or Result with a message to act on. The compatible
-// one has the names and the argument order of the RDMA engine of UCCL (uccl-project/uccl 1a26edf: p2p/engine.h): it returns bool,
-// false after any error, and `last_error` has the Status. A program written for that engine moves over by including this file, as
-// far as docs/endpoint.md says (tests/support/engine_program.h is one, and was compiled against both).
+// Ids are typed, and errors are Statuses with a message to act on. The names of UCCL's RDMA engine are in tcpx/uccl.h.
 //
 // Threads: every call from any thread at any time. An Endpoint is used by the process that made it: after fork the child gets
 // kUnsupported from every call and may only destroy it, which does nothing there.
@@ -31,7 +28,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "tcpx/status.h"
@@ -83,10 +79,6 @@ struct RemoteSlot {
 };
 static_assert(sizeof(RemoteSlot) == 64);
 inline constexpr size_t kRemoteSlotBytes = 64;
-/// The RDMA engine's name for it.
-using FifoItem = RemoteSlot;
-TCPX_CLASS_API void serialize_fifo_item(const FifoItem& item, char* buffer);
-TCPX_CLASS_API void deserialize_fifo_item(const char* buffer, FifoItem* item);
 
 /// `offset` bytes into what was advertised; the length is that of the local range beside it.
 struct RemoteRange {
@@ -162,18 +154,10 @@ class TCPX_CLASS_API Endpoint {
 
   /// @return kBadConfig, kInvalidArgument, kUnsupported or what the plugin says.
   static Result<std::unique_ptr<Endpoint>> create(const EndpointConfig& config = {});
-  /// Compatible form. A constructor cannot return a Status: when something is wrong every later call reports it (and `status`).
-  Endpoint(uint32_t local_gpu_idx, uint32_t num_cpus);
-  explicit Endpoint(const EndpointConfig& config);
   /// Fails what is pending, ends calls that wait, tells the peers, and returns when nothing touches the application's memory.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
-
-  /// Ok, or why this endpoint is of no use.
-  Status status() const;
-  /// Of this thread's last call in the compatible form that returned false.
-  static const Status& last_error();
 
   // ---- connections
 
@@ -290,66 +274,17 @@ class TCPX_CLASS_API Endpoint {
   /// What is under way on every connection. For people.
   std::string flight_record() const;
 
-  // ---- compatible form
-
-  bool connect(std::string ip_addr, int remote_gpu_idx, int remote_port, uint64_t& conn_id);
-  bool accept(std::string& ip_addr, int& remote_gpu_idx, uint64_t& conn_id);
-  /// Empty address and port 0 when `metadata` is none.
-  static std::tuple<std::string, uint16_t, int> parse_metadata(const std::vector<uint8_t>& metadata);
-  bool add_remote_endpoint(const std::vector<uint8_t>& metadata, uint64_t& conn_id);
-  bool remove_remote_endpoint(uint64_t conn_id);
-  bool start_passive_accept();
-  bool reg(const void* data, size_t size, uint64_t& mr_id);
-  bool regv(const std::vector<const void*>& data_v, const std::vector<size_t>& size_v, std::vector<uint64_t>& mr_id_v);
-  bool dereg(uint64_t mr_id);
-  bool send(uint64_t conn_id, uint64_t mr_id, const void* data, size_t size);
-  bool recv(uint64_t conn_id, uint64_t mr_id, void* data, size_t size);
-  bool send_async(uint64_t conn_id, uint64_t mr_id, const void* data, size_t size, uint64_t* transfer_id);
-  bool recv_async(uint64_t conn_id, uint64_t mr_id, void* data, size_t size, uint64_t* transfer_id);
-  bool sendv(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<const void*>& data_v,
-             const std::vector<size_t>& size_v, size_t num_iovs);
-  bool recvv(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& data_v,
-             const std::vector<size_t>& size_v, size_t num_iovs);
-  bool sendv_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<const void*>& data_v,
-                   const std::vector<size_t>& size_v, size_t num_iovs, uint64_t* transfer_id);
-  bool recvv_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& data_v,
-                   const std::vector<size_t>& size_v, size_t num_iovs, uint64_t* transfer_id);
-  /// Writes 64 bytes to `out_buf`: a FifoItem, serialized.
-  bool advertise(uint64_t conn_id, uint64_t mr_id, void* addr, size_t len, char* out_buf);
-  bool advertisev(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& addr_v,
-                  const std::vector<size_t>& len_v, const std::vector<char*>& out_buf_v, size_t num_iovs);
-  bool write(uint64_t conn_id, uint64_t mr_id, void* src, size_t size, const FifoItem& slot_item);
-  bool read(uint64_t conn_id, uint64_t mr_id, void* dst, size_t size, const FifoItem& slot_item);
-  bool write_async(uint64_t conn_id, uint64_t mr_id, void* src, size_t size, const FifoItem& slot_item, uint64_t* transfer_id);
-  bool read_async(uint64_t conn_id, uint64_t mr_id, void* dst, size_t size, const FifoItem& slot_item, uint64_t* transfer_id);
-  bool writev(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& src_v,
-              const std::vector<size_t>& size_v, const std::vector<FifoItem>& slot_item_v, size_t num_iovs);
-  bool readv(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& dst_v,
-             const std::vector<size_t>& size_v, const std::vector<FifoItem>& slot_item_v, size_t num_iovs);
-  bool writev_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& src_v,
-                    const std::vector<size_t>& size_v, const std::vector<FifoItem>& slot_item_v, size_t num_iovs,
-                    uint64_t* transfer_id);
-  bool readv_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& dst_v,
-                   const std::vector<size_t>& size_v, const std::vector<FifoItem>& slot_item_v, size_t num_iovs,
-                   uint64_t* transfer_id);
-  /// True while pending (`*done` false) and after a good end (`*done` true). False after a failure or for an unknown id, `*done`
-  /// true as well, so that loops end.
-  bool poll_async(uint64_t transfer_id, bool* done);
-  bool send_notif(uint64_t conn_id, const NotifyMsg& message);
-
   class TCPX_CLASS_INTERNAL Impl;  ///< of this library
 
  private:
   friend class EndpointMaker;
-  explicit Endpoint(Result<std::unique_ptr<Impl>> impl);
-  Result<Impl*> impl() const;
+  explicit Endpoint(std::unique_ptr<Impl> impl);
   Result<OperationId> start(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                             const SubmitOptions& options);
   Status perform(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                  const SubmitOptions& options);
 
-  std::unique_ptr<Impl> impl_;
-  Status failed_;  // why there is no impl_
+  std::unique_ptr<Impl> impl_;  // never null
 };
 
 }  // namespace tcpx

@@ -148,8 +148,9 @@ TEST(ApiChecker, DeclarationsOfPlainThings) {
           "inline constexpr int kList[] = {1, 2};\n"
           "API int call(int dev, void** out, char* const text);\n"
           "constexpr int body(int x) {\n  if (x) { return 1; }\n  return x;\n}\n"
-          "namespace detail { int inside(); }\n"),
-      (Names{"E", "E::kOne", "E::kTwo", "Id", "S", "S::a", "S::b", "S::c", "R", "kList", "call(dev, out, text)", "body(x)"}));
+          "namespace detail { int inside(); }\n"
+          "namespace tcpx::other { int further(); }\n"),
+      (Names{"other::further()", "E", "E::kOne", "E::kTwo", "Id", "S", "S::a", "S::b", "S::c", "R", "kList", "call(dev, out, text)", "body(x)"}));
 }
 
 TEST(ApiChecker, DeclarationsInC) {

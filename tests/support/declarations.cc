@@ -183,6 +183,9 @@ class Reader {
     if (word == "namespace") {
       scope.kind = Kind::kPlain;
       scope.open = outer.open && statement_.back() != "detail";
+      for (auto at = statement_.begin() + 1; at != statement_.end(); ++at) {
+        if (*(at - 1) == "::") scope.prefix += *at + "::";  // behind the library's own
+      }
     } else if (word == "extern" && parameters_of(statement_) == statement_.end()) {
       scope.kind = Kind::kPlain;
     } else if (word == "struct" || word == "class" || word == "enum" || word == "union") {

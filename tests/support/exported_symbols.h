@@ -1,4 +1,4 @@
-// What a shared library exports, as nm(1) sees it.
+// Dynamic symbols of a shared library, as nm(1) sees them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,18 +13,19 @@
 namespace tcpx::testing {
 
 /// @param nm path of the program nm
-inline std::set<std::string> exported_symbols(const std::string& nm, const std::string& library) {
-  const std::string command = nm + " -D --defined-only --format=posix " + library;
+/// @param which "--defined-only": what it exports; "--undefined-only": what it wants, as NAME@VERSION where that has one
+inline std::set<std::string> dynamic_symbols(const std::string& nm, const std::string& which, const std::string& library) {
+  const std::string command = nm + " -D --format=posix " + which + " " + library;
   const std::unique_ptr<FILE, int (*)(FILE*)> output(::popen(command.c_str(), "r"), ::pclose);
   EXPECT_NE(output, nullptr);
-  std::set<std::string> exported;
+  std::set<std::string> symbols;
   std::array<char, 1024> line;
   while (output != nullptr && std::fgets(line.data(), line.size(), output.get()) != nullptr) {
     std::string name;
     std::istringstream(line.data()) >> name;
-    exported.insert(name);
+    symbols.insert(name);
   }
-  return exported;
+  return symbols;
 }
 
 }  // namespace tcpx::testing
