@@ -1,5 +1,5 @@
-// What a frame takes of which window of whoever hears it, written down once more from endpoint/link_rules.h and not computed by
-// it: 0 short sends, 1 short writes and notifications, 2 announced sends, 3 all else that is announced.
+// A frame's use of its receiver's windows, restated from endpoint/link_rules.h and not computed by it: 0 short sends, 1 short
+// writes and notifications, 2 announced sends, 3 all other announcements.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ inline constexpr uint64_t kWindowSizes[4] = {1u << 20, 1u << 20, 16u << 20, 16u 
 
 struct WindowUse {
   size_t window = 0;
-  uint64_t bytes = 0;  ///< 0: it takes nothing
+  uint64_t bytes = 0;  ///< 0: it uses none
 };
 
 /// @param bytes of the header. @param inline_bytes longest inline message of the end that answers a read
