@@ -1,4 +1,4 @@
-// FlightScope: a thread's account of what it has in flight, for the one moment when nobody can be asked in the ordinary way:
+// FlightScope: a thread's account of what it has in flight, for the one moment when no ordinary call can ask for it:
 // foreign code exits the process from within a call, and the work in flight should be reported a last time.
 //
 // Code that drives transfers opens a scope around each step. That costs two stores and a load; no text is composed before it is

@@ -11,7 +11,7 @@ namespace tcpx {
 uint64_t count_forks();
 
 /// From now until `keep_in_child`, a forked child gets a descriptor of /dev/null in place of its copy of `fd`, before anything
-/// else runs there: closing that number in the child closes nobody else's descriptor. Any thread.
+/// else runs there: closing that number in the child closes no other descriptor. Any thread.
 void drop_in_child(int fd);
 /// The opposite, for a number that is about to be closed. Cheap, also for one that was never dropped.
 void keep_in_child(int fd);

@@ -46,7 +46,7 @@ std::string_view prefix_of(LogLevel level) {
   return "tcpx: ";
 }
 
-// The log is the one process-wide mutable object: every layer writes to it, some before it could be passed to them.
+// The log is the one process-wide mutable object: every layer writes to it, too early for it to be passed in.
 struct Log {
   Log() : stderr_logger("tcpx", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()) {
     stderr_logger.set_pattern("%v");

@@ -83,7 +83,7 @@ bool is_taken(const Status& status) {
 }
 
 // Processes that start together, and the listeners of one process, begin at different ports, or each would try all those taken
-// before it. Of two that bind the same port only one can listen: the other goes on with a new socket, as after a failed bind.
+// before it. Of two that bind the same port only one can listen: the other continues with a new socket, as after a failed bind.
 Result<UniqueFd> listen_within(const ListeningPorts& ports, const SocketAddress& address, int backlog) {
   const uint32_t count = ports.range.count();
   uint32_t start = 0;

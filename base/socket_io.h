@@ -55,8 +55,7 @@ struct KeepAlive {
   std::chrono::seconds interval{3};
   int probes = 3;
 };
-/// Lets the kernel detect, by default within about 20 s, that the host at the other end of an idle connection vanished
-/// silently.
+/// Lets the kernel detect, by default within about 20 s, that the host at the other end of an idle connection vanished silently.
 Status set_keep_alive(int fd, const KeepAlive& keep_alive = {});
 
 }  // namespace tcpx

@@ -61,8 +61,7 @@ class EventView {
   cudaEvent_t event_;
 };
 
-/// Does not wait for, and is not waited for by, the legacy default stream: a kernel that spins there for our data must not block
-/// it.
+/// Independent of the legacy default stream in both directions: a kernel that spins there for our data must not block it.
 class Stream {
  public:
   /// On the current device, with the highest priority: its work is short and waited for.

@@ -56,9 +56,10 @@ class TicketRing {
     return error_;
   }
 
-  /// Retires finished slots, up to `ticket`. @return true if that includes `ticket`.
+  /// Retires finished slots, up to `ticket`.
   /// @param slot_done `Result<bool>(size_t slot)`: true if the work of that slot has finished. An error of it sticks.
-  /// @return kInvalidArgument for a ticket that was never issued (does not stick); the error that stuck.
+  /// @return true if `ticket` has finished; kInvalidArgument for one that was never issued (does not stick); the error that
+  /// stuck.
   template <class SlotDone>
   Result<bool> query(UnpackTicket ticket, SlotDone&& slot_done) {
     if (!error_.is_ok()) return error_;

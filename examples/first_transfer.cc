@@ -1,5 +1,4 @@
-// The sample of README.md as a program: two endpoints, one of which writes into memory of the other. Exit code 1 if bytes
-// differ.
+// The sample of README.md as a program: two endpoints, one of which writes into memory of the other. Exit code 1 if bytes differ.
 //
 //   first_transfer                        both ends in this process
 //   first_transfer --server               on one machine; it prints what to start on the other:

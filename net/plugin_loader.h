@@ -32,8 +32,8 @@ struct PluginSource {
 /// Plugins are never unloaded: they own threads. Thread-safe.
 /// @return kNotFound: no such file; kUnsupported: cannot be opened, no known table, incomplete table, a machine whose NICs
 /// GPUDirect-TCPX does not survive; kPlugin/kCuda/kPeerGone: init failed with the plugin's code; kPlugin: it threw; kBadConfig:
-/// a variable of the log is malformed, or one of GPUDirect-TCPX (net/vendor_plugin.h), for which those that it needs and nobody
-/// has set are set before its init.
+/// a variable of the log is malformed, or one of GPUDirect-TCPX (net/vendor_plugin.h), whose required ones are set before its
+/// init unless set already.
 class PluginLoader {
  public:
   struct Loaded {

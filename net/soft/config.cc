@@ -64,7 +64,7 @@ Result<Config> Config::from_environment() {
 
   const auto spin = environment_integer(Variable::kSoftSpinUs);
   if (!spin.is_ok()) return spin.status();
-  // A polling thread occupies a core. It costs nobody one where two remain for the callers, one per direction.
+  // A polling thread occupies a core. That is harmless where two remain for the callers, one per direction.
   const bool cores_to_spare = cores >= config.io_threads + 2;
   config.spin = *spin >= 0 ? std::chrono::microseconds(*spin) : cores_to_spare ? kDefaultSpin : Duration::zero();
 

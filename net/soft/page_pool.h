@@ -4,12 +4,11 @@
 // block. Pages of a message are taken all at once, when its first chunk arrives, and return when it is consumed; so no message
 // waits for pages while holding some.
 //
-// Fairness: a comm may take n pages if it would then hold no more than were free (the dynamic threshold of Choudhury and
-// Hahne, 1998). One that never consumes gets half of the pool, two that grow side by side a third each, and a comm that holds
-// none may take all free pages. While a comm that holds none waits for pages, comms that hold some take no more, so a large
-// message waits for pages already out, not for those that busy comms would take next. Comms that drop to none between their
-// messages may still overtake it, and pages that are never consumed are lost to all: no rule can share a pool smaller than what
-// is pinned in it.
+// Fairness: a comm may take n pages if it would then hold no more than were free (the dynamic threshold of Choudhury and Hahne,
+// 1998). One that never consumes gets half of the pool, two that grow side by side a third each, and a comm that holds none may
+// take all free pages. While a comm that holds none waits for pages, comms that hold some take no more, so a large message waits
+// for pages already out, not for those that busy comms would take next. Comms that drop to none between their messages may still
+// overtake it, and pages that are never consumed are lost to all: no rule can share a pool smaller than what is pinned in it.
 #pragma once
 
 #include <cstdint>

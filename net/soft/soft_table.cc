@@ -34,7 +34,7 @@ int to_result(const Status& status) {
   }
 }
 
-// As above for calls whose system errors nobody has logged yet.
+// As above for calls whose system errors are not logged yet.
 int to_result_logged(const Status& status) {
   const int result = to_result(status);
   if (result == abi::kNcclSystemError || result == abi::kNcclUnhandledCudaError)

@@ -1,6 +1,5 @@
-// Guarantees for consumers of the ABI, driven through the raw version 7 table: once linked in, once opened as a file. Tests
-// named TrapNN show the plugin's behaviour for the NNth trap of using GPUDirect-TCPX directly (docs/TCPX_LOGIC_MAPPING.md lists
-// them).
+// Guarantees for consumers of the ABI, driven through the raw version 7 table: once linked in, once opened as a file. Tests named
+// TrapNN show the plugin's behaviour for the NNth trap of using GPUDirect-TCPX directly (docs/TCPX_LOGIC_MAPPING.md lists them).
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -40,7 +40,7 @@ class CountingMemoryOps : public MemoryOps {
     const size_t bytes = allocated->size();
     count += bytes;
     const auto memory =
-        std::make_shared<MemoryBuffer>(std::move(*allocated));  // shared: a std::function must be copyable
+        std::make_shared<MemoryBuffer>(std::move(*allocated));  // shared, because a std::function must be copyable
     return MemoryBuffer(memory->host(), memory->device(), bytes, [memory, bytes, &count] { count -= bytes; });
   }
 

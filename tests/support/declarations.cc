@@ -200,7 +200,7 @@ class Reader {
       if (word != "friend") add(signature(statement_, parameters));
       scope.kind = Kind::kBody;
     }
-    if (scope.kind != Kind::kValue) statement_.clear();  // a value's statement goes on after it
+    if (scope.kind != Kind::kValue) statement_.clear();  // a value's statement continues after it
     scopes_.push_back(scope);
   }
 

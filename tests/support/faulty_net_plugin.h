@@ -24,8 +24,8 @@ namespace tcpx::testing {
 
 struct FaultPolicy {
   uint64_t seed = 1;
-  uint32_t delay_percent = 0;  ///< of connect, accept, post and test calls
-  uint64_t break_at = 0;       ///< 0: never. Counts post, test and consume calls
+  uint32_t delay_percent = 0;            ///< of connect, accept, post and test calls
+  uint64_t break_at = 0;                 ///< 0: never. Counts post, test and consume calls
   uint32_t connects_without_memory = 0;  ///< number of connects that throw std::bad_alloc
   bool vendor_rules = false;
   std::function<bool(const void* data, size_t bytes, MemoryType type)> refuses = {};  ///< called by several threads

@@ -26,8 +26,7 @@ inline int set_loopback(bool up) {
   return ::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
 }
 
-/// Removes or restores the address of the loopback device: nothing arrives meanwhile, and the device stays up. @return
-/// errno
+/// Removes or restores the address of the loopback device: nothing arrives meanwhile, and the device stays up. @return errno
 inline int set_loopback_address(bool there) {
   const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq request{};

@@ -37,8 +37,7 @@ std::unique_ptr<BootstrapServer> make_server(BootstrapServerOptions options = {}
   return server.is_ok() ? std::move(*server) : nullptr;
 }
 
-// An address of this machine without a listener, which no other process uses while the test runs: a loopback address of our
-// own.
+// An address of this machine without a listener, which no other process uses while the test runs: a loopback address of our own.
 struct Place {
   std::string host = concat("127.1.", (::getpid() >> 8) & 0xff, '.', (::getpid() & 0xff) | 1);
   uint16_t port = make_server({.host = host})->port();

@@ -121,7 +121,7 @@ TEST(ConnectionChannels, WithoutFailoverALostChannelEndsBothEndsAndIsNamed) {
     const Status send = p.send->poll(sent).status, recv = p.recv->poll(got).status;
     EXPECT_NE(recv.detail().find("channel 2 (nic2): "), std::string::npos) << recv.to_string();
     EXPECT_NE(recv.detail().find("nic2 is down"), std::string::npos) << recv.to_string();
-    // A sender whose bytes have all been taken is done before it is told.
+    // A sender whose bytes have all been taken is done before it learns of it.
     EXPECT_TRUE((!at_the_sender && send.is_ok()) || send.detail().find("nic2 is down") != std::string::npos) << send.to_string();
     expect_let_go(p);
   }
