@@ -36,14 +36,14 @@ endforeach()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/tcpx.pc.in ${PROJECT_BINARY_DIR}/tcpx.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tcpx.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# The tools have the library linked in and need no libtcpx.so. Those that are also test programs exist only where tests are built.
+# The tools have all of ours inside and need no libtcpx.so. Those that are test programs too exist only where tests are built.
 foreach(tool IN ITEMS tcpx_doctor test_device_discovery test_tcpx_transfer test_tcpx_perf p2p_fullmesh)
   if(TARGET ${tool})
     install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
 
-# As in the source tree, so that links between documents work.
+# As in the source tree, so that links between documents hold.
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
   FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.cc")

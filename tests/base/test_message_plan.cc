@@ -1,4 +1,4 @@
-// Plan of bench_soft_plugin: its cut of messages, and their places.
+// How bench_soft_plugin cuts messages, and where it puts them.
 #include "bench/message_plan.h"
 
 #include <gtest/gtest.h>

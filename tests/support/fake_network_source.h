@@ -1,4 +1,4 @@
-// A network made up by a test: answers of the kernel and of other hosts.
+// A network that a test makes up: what the kernel and other hosts would answer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ inline SocketAddress address_of(const std::string& host) {
   return addresses.is_ok() ? addresses->front() : SocketAddress();
 }
 
-/// Healthy by default: everything can be bound, no firewall program, and each address leaves by its own interface.
+/// Healthy until told otherwise: everything can be bound, no firewall program, and each address leaves by its own interface.
 class FakeNetworkSource final : public doctor::NetworkSource {
  public:
   /// @param address "10.0.1.2/24", "" for none
@@ -42,9 +42,9 @@ class FakeNetworkSource final : public doctor::NetworkSource {
   std::map<uint16_t, int> bind_errors;                    ///< by port
   int bind_error = 0;                                     ///< of every other port from 50000 on
   std::map<std::string, doctor::CommandAnswer> commands;  ///< by program and arguments
-  /// By target, or "TARGET from SOURCE", which takes precedence.
+  /// By target, or "TARGET from SOURCE", which goes first.
   std::map<std::string, doctor::Route> routes;
-  std::map<std::string, Status> connects;  ///< by source; others succeed
+  std::map<std::string, Status> connects;  ///< by source; what is not there is connected
   std::map<std::string, doctor::PathProbe> paths;
 
   std::vector<doctor::NetworkInterface> interfaces() override { return interfaces_; }

@@ -1,5 +1,5 @@
-// A frame's use of its receiver's windows, restated from endpoint/link_rules.h and not computed by it: 0 short sends, 1 short
-// writes and notifications, 2 announced sends, 3 all other announcements.
+// What a frame takes of which window of whoever hears it, written down once more from endpoint/link_rules.h and not computed by
+// it: 0 short sends, 1 short writes and notifications, 2 announced sends, 3 all else that is announced.
 #pragma once
 
 #include <cstdint>
