@@ -231,10 +231,11 @@ tcpx_add_run(doctor.malformed host env UCCL_TCPX_CHUNK_BYTES=512K
 tcpx_add_run(doctor.fix_env host env UCCL_TCPX_CHUNK_BYTES=512K
   ${_exit} 0 "unset UCCL_TCPX_CHUNK_BYTES" $<TARGET_FILE:tcpx_doctor> --fix-env)
 
-# Errors with a help line
+# Errors that help
 tcpx_add_perf_exit(help_line 1 "^help: .* See docs/troubleshooting.md#TCPX_E_NOT_FOUND$" -b 1M)
 set_property(TEST perf.help_line PROPERTY ENVIRONMENT UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so)
-# The installed tree, created by the first step. tcpx_add_install_step(NAME PROPERTY...)
+# The installed tree, created by the first step.
+# tcpx_add_install_step(NAME PROPERTY...)
 function(tcpx_add_install_step name)
   add_test(NAME install.${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/install/check.sh ${name} ${CMAKE_CURRENT_BINARY_DIR}/install)
   set(flags)
