@@ -26,26 +26,26 @@ class SteadyClock final : public Clock {
 }  // namespace internal
 
 inline const Clock& Clock::steady() {
-  static const Clock& clock = *new internal::SteadyClock;  // never destroyed: threads may still look while the process ends
+  static const Clock& clock = *new internal::SteadyClock;  // never destroyed: threads may still read it while the process exits
   return clock;
 }
 
-/// A span of any unit in ours. What is too long for it, as milliseconds::max() is, is the longest there is.
+/// Converts a span of any unit to ours. One that is too long for it, such as milliseconds::max(), becomes the longest there is.
 template <class Span>
 constexpr Duration saturated(Span span) {
   constexpr Span most = std::chrono::duration_cast<Span>(Duration::max());
   return span >= most ? Duration::max() : span <= -most ? -Duration::max() : Duration(span);
 }
 
-/// `at` and then `span`, or the end of time. `at` must not be before the clock's beginning.
+/// `at` plus `span`, or the end of time. `at` must not be before the clock's epoch.
 constexpr TimePoint later(TimePoint at, Duration span) {
   return span > TimePoint::max() - at ? TimePoint::max() : at + span;
 }
 
-/// A point in real time after which a blocking call gives up with kTimeout.
+/// A point in time after which a blocking call gives up with kTimeout.
 class Deadline {
  public:
-  /// @param span in any unit; so long that there is no such time: never
+  /// @param span in any unit; one that reaches beyond the end of time never expires
   template <class Span>
   static Deadline after(Span span) {
     return Deadline(later(std::chrono::steady_clock::now(), saturated(span)));

@@ -1,5 +1,5 @@
 // Every environment variable this project reads, in one typed table. No other file calls getenv. Those that launchers such as
-// mpirun set for each process they start are apart: nobody sets them by hand, so the documents do not list them.
+// mpirun set for each process are kept apart: nobody sets them by hand, so the documents do not list them.
 //
 // Absent or empty means the default. Present but malformed or out of range is an error, never the default. docs/env.md is
 // generated from here (tools/env_doc).
@@ -65,7 +65,7 @@ struct VariableInfo {
   int64_t min;       ///< integers: inclusive range
   int64_t max;
   int64_t default_integer;   ///< integers: value; choices: index into `choices`
-  const char* default_text;  ///< texts: value; else how the default reads in the documents
+  const char* default_text;  ///< texts: value; else the default as the documents show it
   const char* choices;       ///< choices: "a|b|c", index = value
   const char* paragraph;
 };
@@ -74,21 +74,21 @@ struct VariableInfo {
 std::span<const VariableInfo> environment_table();
 const VariableInfo& environment_info(Variable id);
 
-/// @return kBadConfig when the variable is set to something that is not a decimal integer in its range.
+/// @return kBadConfig when the variable is set but is not a decimal integer in its range.
 Result<int64_t> environment_integer(Variable id);
-/// @return index of the value within `choices`; kBadConfig when it is none of them.
+/// @return index of the value within `choices`; kBadConfig when it is not one of them.
 Result<int64_t> environment_choice(Variable id);
-/// Texts have no malformed value here; whoever interprets one reports its error.
+/// Texts are never malformed here; the code that interprets one reports its error.
 std::string environment_text(Variable id);
 bool environment_is_set(Variable id);
-/// What reading the variable would say if this were its value. Texts are never refused here.
+/// The status of reading the variable if this were its value. Texts are never refused here.
 Status environment_check(const VariableInfo& info, const std::string& value);
-/// The first variable of the table that is set to something malformed, whoever reads it. Programs ask before they begin.
+/// Checks all variables of the table and reports the first malformed one, whoever reads it. Programs call it before they begin.
 Status environment_check_all();
-/// All variables of this process with their values, whoever they belong to. For programs that look for mistakes in them.
+/// All variables of this process with their values, known to us or not. For programs that look for mistakes in them.
 std::vector<std::pair<std::string, std::string>> environment_snapshot();
 
-/// Sets a variable for this process unless the user did. Call before threads start.
+/// Sets a variable for this process unless the user has set it. Call before threads start.
 /// @return true when it was set by this call.
 bool environment_preset(Variable id, const std::string& value);
 
@@ -107,7 +107,7 @@ enum class LauncherVariable {
 
 std::string_view launcher_variable_name(LauncherVariable id);
 bool launcher_variable_is_set(LauncherVariable id);
-/// @return nullopt when it is not set; kBadConfig when it is no decimal integer.
+/// @return nullopt when it is not set; kBadConfig when it is not a decimal integer.
 Result<std::optional<int64_t>> launcher_integer(LauncherVariable id);
 
 }  // namespace tcpx

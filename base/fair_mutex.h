@@ -1,5 +1,5 @@
-// FairMutex: who waits gets it in the order of coming. With a Mutex, threads that come back at once may keep another one out for
-// as long as they like.
+// FairMutex: waiters get it in the order of arrival. With a Mutex, threads that relock at once can starve another one
+// indefinitely.
 #pragma once
 
 #include <condition_variable>
@@ -28,13 +28,13 @@ class TCPX_THREAD_ANNOTATION(capability("mutex")) FairMutex {
     self.changed.wait(lock, [&self] { return self.has_turn; });
   }
 
-  /// Never waits. @return false: somebody has it
+  /// Never waits. @return false: another thread holds it
   bool try_lock() TCPX_THREAD_ANNOTATION(try_acquire_capability(true)) {
     const std::lock_guard lock(mutex_);
     return !std::exchange(held_, true);
   }
 
-  /// Hands it to the one who has waited for longest: nobody can come in between.
+  /// Hands it to the longest waiter: no other thread can get in between.
   void unlock() TCPX_THREAD_ANNOTATION(release_capability()) {
     const std::lock_guard lock(mutex_);
     if (first_ == nullptr) {
@@ -49,17 +49,17 @@ class TCPX_THREAD_ANNOTATION(capability("mutex")) FairMutex {
   }
 
  private:
-  /// On the stack of the thread that waits.
+  /// Lives on the stack of the waiting thread.
   struct Waiter {
     Waiter* behind = nullptr;
     bool has_turn = false;
     std::condition_variable changed;
   };
 
-  std::mutex mutex_;  // held for some instructions
+  std::mutex mutex_;  // held for a few instructions
   bool held_ = false;
   Waiter* first_ = nullptr;
-  Waiter** end_ = &first_;  // where the next one is hung on
+  Waiter** end_ = &first_;  // where the next waiter is linked
 };
 
 class TCPX_THREAD_ANNOTATION(scoped_lockable) FairLock {

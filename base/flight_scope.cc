@@ -14,7 +14,7 @@ struct Answer {
 };
 
 Answer& the_answer() {
-  static Answer& answer = *new Answer;  // never destroyed: it is needed while the process ends
+  static Answer& answer = *new Answer;  // never destroyed: it is needed while the process exits
   return answer;
 }
 

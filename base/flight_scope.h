@@ -1,8 +1,9 @@
-// Who knows what is in flight on a thread. For the one moment in which nobody can be asked in the ordinary way: foreign code ends
-// the process from within a call, and what was under way should be said once more.
+// FlightScope: a thread's account of what it has in flight, for the one moment when no ordinary call can ask for it:
+// foreign code exits the process from within a call, and the work in flight should be reported a last time.
 //
-// Whoever drives transfers opens a scope around each step. That costs two stores and a load; nothing is composed before somebody
-// asks. What is in flight belongs to its thread, so no other thread reads it: the scope's own thread answers, when it leaves.
+// Code that drives transfers opens a scope around each step. That costs two stores and a load; no text is composed before it is
+// asked for. What is in flight belongs to its thread, so no other thread reads it: the scope's own thread answers, when it
+// leaves.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,7 @@ namespace tcpx {
 
 class FlightScope {
  public:
-  /// @param tell called on this thread as long as the scope lives: `std::string tell()`, empty when nothing is in flight
+  /// @param tell called on this thread while the scope lives: `std::string tell()`, empty when nothing is in flight
   template <class Tell>
   explicit FlightScope(const Tell& tell)
       : teller_(&tell), call_([](const void* teller) { return (*static_cast<const Tell*>(teller))(); }), outer_(innermost_) {
@@ -27,9 +28,9 @@ class FlightScope {
   FlightScope(const FlightScope&) = delete;
   FlightScope& operator=(const FlightScope&) = delete;
 
-  /// What the innermost scope of this thread tells; empty without one.
+  /// The report of this thread's innermost scope; empty without one.
   static std::string of_this_thread() { return innermost_ != nullptr ? innermost_->call_(innermost_->teller_) : std::string(); }
-  /// What the first thread tells that leaves a scope with something in flight; empty when none does until the deadline.
+  /// The report of the first thread that leaves a scope with something in flight; empty when none does before the deadline.
   static std::string of_another_thread(Deadline deadline);
 
  private:

@@ -12,14 +12,14 @@ namespace tcpx {
 namespace {
 
 // A bit per descriptor, so that the child can read it without a lock. Linux gives a process 1024 of them by default and at most
-// 2^20 without a change of `fs.nr_open`; what is beyond stays with the child.
+// 2^20 without a change of `fs.nr_open`; descriptors beyond that stay with the child.
 constexpr int kMaxFd = 1 << 20;
 constexpr int kBits = 64;
 std::array<std::atomic<uint64_t>, kMaxFd / kBits> dropped{};
 std::atomic<int> end_of_dropped{0};  // words in use
 std::atomic<uint64_t> forks{0};
 
-// In the child, where only calls that are safe in a signal handler may be made.
+// Runs in the child, where only async-signal-safe calls may be made.
 void begin_as_child() {
   forks.fetch_add(1, std::memory_order_relaxed);
   int null = -1;
@@ -27,7 +27,7 @@ void begin_as_child() {
   for (int word = 0; word < words; ++word) {
     for (uint64_t left = dropped[word].exchange(0, std::memory_order_relaxed); left != 0; left &= left - 1) {
       const int fd = word * kBits + std::countr_zero(left);
-      ::close(fd);  // first, so that there is one free for /dev/null
+      ::close(fd);  // first, so that one is free for /dev/null
       if (null < 0) null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
       if (null >= 0 && null != fd) (void)::dup3(null, fd, O_CLOEXEC);
       if (null == fd) null = -1;  // it stays in that place
@@ -38,7 +38,7 @@ void begin_as_child() {
 
 void install() {
   static const int installed = ::pthread_atfork(nullptr, nullptr, begin_as_child);
-  (void)installed;  // fails only without memory; then a child is not recognised, and nothing worse
+  (void)installed;  // fails only when out of memory; then a child is not recognised, nothing worse
 }
 
 }  // namespace

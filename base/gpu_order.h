@@ -1,8 +1,8 @@
-// GpuOrder: how transfers take their place between the application's GPU work. A transfer can wait for what a stream or an event
-// stands for before its memory is read or written, and can offer an event that fires when it has ended, for streams to wait on.
+// GpuOrder: orders transfers among the application's GPU work. A transfer can wait for a stream or an event before its memory
+// is read or written, and can offer an event that fires when it has ended, for streams to wait on.
 //
 // Streams and events are the application's, given as void* because this header knows no CUDA: cudaStream_t and cudaEvent_t. Where
-// host memory stands in there is no GPU work to wait for, and all of it is refused with kUnsupported.
+// host memory stands in there is no GPU work to wait for, and every call is refused with kUnsupported.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,18 @@
 
 namespace tcpx {
 
-/// A point in the GPU's work. Any thread, one at a time. Destruction gives the event behind it back to its GpuOrder, which must
-/// outlive it.
+/// A point in the GPU's work. Any thread, one at a time. Destruction returns its event to its GpuOrder, which must outlive it.
 class GpuMark {
  public:
   virtual ~GpuMark() = default;
-  /// True when the GPU has got there; an error is one of that work. Never waits.
+  /// True when the GPU has reached it; an error is that of the work before it. Never waits.
   virtual Result<bool> reached() = 0;
 };
 
 /// An event that the host fires. One thread at a time.
 class GpuSignal {
  public:
-  /// Fires if that has not happened, so that no stream hangs. May be destroyed while streams still wait on the event.
+  /// Fires if it has not fired yet, so that no stream hangs. May be destroyed while streams still wait on the event.
   virtual ~GpuSignal() = default;
   /// A cudaEvent_t: cudaStreamWaitEvent makes a stream wait until `fire`. Owned by the signal; valid while it lives.
   virtual void* event() const = 0;
@@ -44,14 +43,14 @@ class GpuOrder {
   /// Marks the end of the work that `stream` (cudaStream_t of this device; nullptr is the legacy default stream) holds now.
   /// @return kUnsupported without a GPU, or while the stream is being captured; kExhausted; kCuda.
   virtual Result<std::unique_ptr<GpuMark>> mark_stream(void* stream) = 0;
-  /// What `event` (cudaEvent_t) has been recorded for. The event must stay, and not be recorded again, until the mark is reached
-  /// or gone.
-  /// @return kUnsupported without a GPU, or when it was recorded in a capture (which CUDA then gives up); kInvalidArgument for
+  /// Marks the work that `event` (cudaEvent_t) was recorded for. The event must live, and not be recorded again, until the mark
+  /// is reached or destroyed.
+  /// @return kUnsupported without a GPU, or when it was recorded in a capture (which CUDA then invalidates); kInvalidArgument for
   /// nullptr; kCuda.
   virtual Result<std::unique_ptr<GpuMark>> mark_event(void* event) = 0;
   /// Until it fires, a signal occupies a thread of the GPU. It does not keep other streams or other signals from running, but
-  /// what waits for the whole device waits for it: cudaDeviceSynchronize, freeing memory, making streams. So whoever has to fire
-  /// must not call these in between. Not for programs that run with CUDA_LAUNCH_BLOCKING.
+  /// calls that wait for the whole device wait for it: cudaDeviceSynchronize, freeing memory, creating streams. The thread that
+  /// is to fire it must not call these before. Not for programs that run with CUDA_LAUNCH_BLOCKING.
   /// @return kUnsupported without a GPU; kExhausted beyond kMostSignals; kCuda.
   virtual Result<std::unique_ptr<GpuSignal>> make_signal() = 0;
 };

@@ -21,7 +21,7 @@ Result<LinkWatch> LinkWatch::create() {
 
 LinkState LinkWatch::state(const std::string& interface) const {
   ifreq request{};
-  // A name cut to fit could be another interface's.
+  // A truncated name could be another interface's.
   if (interface.size() >= sizeof request.ifr_name) return LinkState::kUnknown;
   interface.copy(request.ifr_name, interface.size());
   if (::ioctl(socket_.get(), SIOCGIFFLAGS, &request) != 0) return LinkState::kUnknown;
@@ -30,7 +30,7 @@ LinkState LinkWatch::state(const std::string& interface) const {
 
 namespace {
 
-// Calls visit(name, address) for every IP address of this machine until it says true.
+// Calls visit(name, address) for every IP address of this machine until it returns true.
 template <class Visit>
 void for_each_address(Visit visit) {
   ifaddrs* list = nullptr;

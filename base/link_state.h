@@ -1,4 +1,4 @@
-// Is a network interface up and running?
+// State of network interfaces: up and running, or not.
 #pragma once
 
 #include <string>
@@ -10,23 +10,23 @@
 namespace tcpx {
 
 enum class LinkState {
-  kUp,       ///< switched on, and its link carries (IFF_UP and IFF_RUNNING of netdevice(7))
-  kDown,     ///< switched off, or without carrier
-  kUnknown,  ///< there is no such interface, or the system does not tell
+  kUp,       ///< administratively up, with carrier (IFF_UP and IFF_RUNNING of netdevice(7))
+  kDown,     ///< administratively down, or without carrier
+  kUnknown,  ///< no such interface, or the system does not tell
 };
 
-/// Asks the kernel with one system call, cheap enough for many times a second. Sees the interfaces of the network namespace in
-/// which it was made. Any thread.
+/// Asks the kernel with one system call, cheap enough to repeat many times a second. Sees the interfaces of the network
+/// namespace in which it was created. Any thread.
 class LinkWatch {
  public:
-  /// @return kSystem when no socket can be had
+  /// @return kSystem when no socket can be opened
   static Result<LinkWatch> create();
 
   LinkState state(const std::string& interface) const;
 
  private:
   explicit LinkWatch(UniqueFd socket) : socket_(std::move(socket)) {}
-  UniqueFd socket_;  // of no use but to ask through
+  UniqueFd socket_;  // used only for the ioctl
 };
 
 /// The interface whose address a bound or connected IP socket has; "" for other sockets, and when no interface has it.

@@ -46,7 +46,7 @@ std::string_view prefix_of(LogLevel level) {
   return "tcpx: ";
 }
 
-// The log is the one process-wide mutable object: every layer writes to it and none could be handed it in time.
+// The log is the one process-wide mutable object: every layer writes to it, too early for it to be passed in.
 struct Log {
   Log() : stderr_logger("tcpx", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()) {
     stderr_logger.set_pattern("%v");
@@ -67,7 +67,7 @@ struct Log {
 };
 
 Log& the_log() {
-  static Log& log = *new Log;  // never destroyed: threads and static destructors may still log while the process ends
+  static Log& log = *new Log;  // never destroyed: threads and static destructors may still log while the process exits
   return log;
 }
 

@@ -12,12 +12,12 @@
 
 namespace tcpx {
 
-/// kNotice is for the few lines a user must see once (which plugin is in use), and for those that another variable asked for; it
+/// kNotice is for the few lines a user must see once (which plugin is in use), and for those requested by another variable; it
 /// is on unless the log is off.
 enum class LogLevel : int { kDebug, kInfo, kWarning, kError, kNotice, kOff };
 
-/// @return kBadConfig when one of the two variables is malformed. The log works all the same, from warnings on, so that whoever
-/// can report an error asks here.
+/// @return kBadConfig when one of the two variables is malformed. The log works regardless, at level warning, so callers that
+/// can report an error ask here.
 Status check_log_environment();
 
 bool log_enabled(LogLevel level);

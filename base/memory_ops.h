@@ -35,9 +35,9 @@ class MemoryBuffer {
     if (free_) free_();
   }
 
-  /// Address for the host, nullptr when the host cannot read or write this memory.
+  /// Host address, nullptr when the host cannot read or write this memory.
   std::byte* host() const { return static_cast<std::byte*>(host_); }
-  /// Address for kernels on the device; equal to host() where host memory stands in.
+  /// Device address, for kernels; equal to host() where host memory stands in.
   std::byte* device() const { return static_cast<std::byte*>(device_); }
   size_t size() const { return bytes_; }
   explicit operator bool() const { return device_ != nullptr; }
@@ -60,12 +60,13 @@ class AsyncCopy {
  public:
   /// Waits as `wait` does.
   virtual ~AsyncCopy() = default;
-  /// Starts copying and returns; addresses as for CopyLane::copy, the host's pinned. The copy before must be done. After an error
-  /// nothing is in flight.
+  /// Starts copying and returns; addresses as for CopyLane::copy, host memory pinned. The previous copy must be done. After an
+  /// error nothing is in flight.
   virtual Status start(void* dst, const void* src, size_t bytes) = 0;
-  /// True when the copy is done, or none was started. An error is the copy's; memory may be in use until `wait` has returned.
+  /// True when the copy is done, or none was started. An error is that of the copy; memory may be in use until `wait` has
+  /// returned.
   virtual Result<bool> is_done() = 0;
-  /// Returns when the copy touches no memory any more, whether it went well or not.
+  /// Returns when the copy no longer touches memory, whether it succeeded or not.
   virtual void wait() = 0;
 };
 
@@ -76,11 +77,11 @@ class CopyLane {
   virtual ~CopyLane() = default;
   /// Returns when `bytes` bytes of `src` are in `dst`. Either address may be host or device memory; ranges must not overlap.
   virtual Status copy(void* dst, const void* src, size_t bytes) = 0;
-  /// A place for one copy in flight. The lane must outlive it. Unless a kind of memory can do better, `start` is `copy`.
+  /// Room for one copy in flight. The lane must outlive it. By default `start` copies synchronously.
   virtual Result<std::unique_ptr<AsyncCopy>> make_async_copy();
 };
 
-/// The whole pages that a range of device memory lies in, which is what is registered with a plugin: drivers export nothing less.
+/// The whole pages that a range of device memory lies in, the unit of registration with a plugin: drivers export nothing smaller.
 struct Pages {
   std::byte* begin = nullptr;
   size_t bytes = 0;
@@ -103,11 +104,11 @@ class MemoryOps {
   virtual Result<int> current_device() const = 0;
   /// Makes `device` current for the calling thread. kInvalidArgument when there is no such device.
   virtual Status set_current_device(int device) = 0;
-  /// Where the GPU sits, as a resolved path of sysfs (base/pci_device.h). nullopt where host memory stands in, when the system
-  /// does not tell, and for a device that does not exist.
+  /// PCI location of the GPU, as a resolved path of sysfs (base/pci_device.h). nullopt where host memory stands in, when the
+  /// system does not tell, and for a device that does not exist.
   virtual std::optional<std::string> pci_path([[maybe_unused]] int device) const { return std::nullopt; }
 
-  /// Page-aligned, zeroed memory that both the host and kernels on any device address; on a GPU, mapped portable pinned memory.
+  /// Page-aligned, zeroed memory that the host and kernels on any device can access; on a GPU, mapped portable pinned memory.
   virtual Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) = 0;
   /// 4096-aligned, zeroed device memory. host() is nullptr when it is that of a real GPU.
   virtual Result<MemoryBuffer> allocate_device(int device, size_t bytes) = 0;
@@ -116,14 +117,15 @@ class MemoryOps {
   virtual bool host_readable(const void* address) const = 0;
   /// True when `address` may be registered as device memory: GPU memory on a GPU machine, anything where host memory stands in.
   virtual bool is_device_memory(const void* address) const = 0;
-  /// Asks the driver whether a NIC may be given these pages of the device's memory, as a dma-buf. Ok where nobody is to be asked.
+  /// Asks the driver whether these pages of the device's memory can be exported to a NIC as a dma-buf. Ok where there is no
+  /// driver to ask.
   /// @return kUnsupported with the driver's code, which is logged
   virtual Status check_export([[maybe_unused]] int device, [[maybe_unused]] const Pages& pages) { return Status::ok(); }
-  /// Bytes from `address` to the end of the allocation or mapping it lies in; nullopt when nobody can tell.
+  /// Bytes from `address` to the end of the allocation or mapping it lies in; nullopt when unknown.
   virtual std::optional<uint64_t> extent(const void* address) const = 0;
 
   virtual Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) = 0;
-  /// A copier for device memory and mapped host memory. The MemoryOps must outlive it. Without a GPU: one that copies in
+  /// Makes a copier for device memory and mapped host memory. The MemoryOps must outlive it. Without a GPU: one that copies in
   /// `submit`.
   virtual Result<std::unique_ptr<SegmentCopier>> make_segment_copier(int device);
   /// Without a GPU: one that refuses everything.
@@ -133,8 +135,8 @@ class MemoryOps {
 /// Host memory standing in for device memory.
 std::unique_ptr<MemoryOps> make_host_memory_ops();
 
-/// What this machine offers: CUDA when this build has it and a GPU answers, else host memory standing in. Defined by the device
-/// layer, so that whoever links it decides for all the code that only knows this header.
+/// The best that this machine offers: CUDA when this build has it and a GPU answers, else host memory standing in. Defined by
+/// the device layer, so linking that layer decides for all code that only knows this header.
 std::unique_ptr<MemoryOps> make_machine_memory_ops();
 
 }  // namespace tcpx

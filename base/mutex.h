@@ -40,7 +40,7 @@ class TCPX_THREAD_ANNOTATION(scoped_lockable) MutexLock {
 class CondVar {
  public:
   void wait(Mutex& mutex) TCPX_REQUIRES(mutex) { cv_.wait(mutex); }
-  /// @return false: the time has come
+  /// @return false: `time` has passed
   bool wait_until(Mutex& mutex, std::chrono::steady_clock::time_point time) TCPX_REQUIRES(mutex) {
     return cv_.wait_until(mutex, time) == std::cv_status::no_timeout;
   }

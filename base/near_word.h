@@ -1,4 +1,4 @@
-// Which of several words somebody meant who wrote another one: a slip of the pen, or the begin of it.
+// Finds which of several words was meant by a misspelt or shortened one.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace tcpx {
 
-/// Single-character changes that make `b` of `a`.
+/// Number of single-character changes that turn `a` into `b` (edit distance).
 inline size_t changes_between(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -26,8 +26,7 @@ inline size_t changes_between(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// The one of `words` that is no more than two changes and half of its letters away from `written`, or begins with it. "": none
-/// is.
+/// The word within two changes, and half of its letters, of `written`, or beginning with it. "": none is.
 inline std::string near_word(std::string_view written, std::span<const std::string> words) {
   constexpr size_t kMostChanges = 2, kLeastBegin = 3;
   std::string best;

@@ -14,7 +14,7 @@
 namespace tcpx {
 
 Result<std::thread> start_thread(const char* name, std::function<void()> body) {
-  // A thread inherits the mask of the one that starts it.
+  // A thread inherits the signal mask of its creator.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_BLOCK, &all, &before);

@@ -1,4 +1,4 @@
-// Starts threads that belong to the library: the application's signals are not for them.
+// Starts threads that belong to the library: they do not take the application's signals.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@ namespace tcpx {
 
 /// Runs `body` on a new thread with all signals blocked.
 /// @param name at most 15 bytes, for debuggers and `top`.
-/// @return kSystem when the system gives no thread.
+/// @return kSystem when no thread can be created.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
 }  // namespace tcpx

@@ -1,4 +1,4 @@
-// What sysfs tells about a PCI device. `root` stands in front of every path, for trees that are not this machine's.
+// Facts of sysfs about a PCI device. `root` is prepended to every path, for trees that are not this machine's.
 #pragma once
 
 #include <optional>
@@ -6,12 +6,12 @@
 
 namespace tcpx {
 
-/// Where the device `bus_id` sits, as the resolved path of /sys/bus/pci/devices/<bus_id> below `root`, for instance
+/// Location of the device `bus_id`: the resolved path of /sys/bus/pci/devices/<bus_id> below `root`, for instance
 /// "/sys/devices/pci0000:00/0000:00:02.0/0000:03:00.0". Letters in `bus_id` may be upper case. nullopt when there is no such
 /// device.
 std::optional<std::string> find_pci_path(const std::string& bus_id, const std::string& root = "");
 
-/// NUMA node of the device at `pci_path`, or of the nearest one above it that tells: a network interface's path may end below its
+/// NUMA node of the device at `pci_path`, or of its nearest ancestor that has one: a network interface's path may end below its
 /// PCI function, as in ".../0000:00:05.0/virtio1". -1 when it is unknown.
 int read_numa_node(const std::string& pci_path, const std::string& root = "");
 

@@ -1,4 +1,4 @@
-// Ports for listening sockets. Clusters open a range of them in their firewalls, and whatever listens keeps to it.
+// Ports for listening sockets. Clusters open a range of them in their firewalls, and every listener keeps to it.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ struct PortRange {
   bool operator==(const PortRange&) const = default;
 };
 
-/// "50000-60000". nullopt: not two ports from 1 on in this order.
+/// Parses "50000-60000". nullopt: not two ports, from 1 on, in ascending order.
 std::optional<PortRange> parse_port_range(std::string_view text);
 
-/// What the user has opened for listeners.
+/// The ports that the user has opened for listeners.
 struct ListeningPorts {
   PortRange range;
-  std::string wish;  ///< how the user said it, for people: "UCCL_TCPX_PORT_RANGE=50000-60000"
+  std::string wish;  ///< the user's setting, for messages: "UCCL_TCPX_PORT_RANGE=50000-60000"
 };
 
-/// Of UCCL_TCPX_PORT_RANGE; of NCCL_GPUDIRECTTCPX_PORT_BEGIN and ..._PORT_END when that is unset.
+/// From UCCL_TCPX_PORT_RANGE, or from NCCL_GPUDIRECTTCPX_PORT_BEGIN and ..._PORT_END when that is unset.
 /// @param value_of the variable's value, "" when it is unset
-/// @return nullopt: nobody said anything, so the kernel picks. kBadConfig: malformed, or one of the two alone
+/// @return nullopt: none is set, so the kernel picks. kBadConfig: malformed, or only one of the two set
 Result<std::optional<ListeningPorts>> listening_ports(const std::function<std::string(Variable)>& value_of = environment_text);
 
 }  // namespace tcpx

@@ -1,4 +1,4 @@
-// Random numbers that nobody can guess: ids that grant something, cookies.
+// Unpredictable random numbers: ids that grant access, cookies.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace tcpx {
 
-/// Fills `bytes` from the kernel's generator (getrandom(2)). Knowing any number of them tells nothing about others.
-/// @return kSystem, and then `bytes` are not to be used
+/// Fills `bytes` from the kernel's generator (getrandom(2)). Any number of them reveals nothing about the others.
+/// @return kSystem; `bytes` must not be used then
 Status fill_random(std::span<std::byte> bytes);
 
-/// One such number, never 0.
+/// One unpredictable number, never 0.
 Result<uint64_t> random_id();
 
 }  // namespace tcpx

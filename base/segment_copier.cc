@@ -9,7 +9,7 @@
 namespace tcpx {
 namespace {
 
-// Where the host can address everything: copies at once.
+// Copies at once, where the host can address everything.
 class HostSegmentCopier final : public SegmentCopier {
  public:
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {

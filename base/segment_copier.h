@@ -18,23 +18,23 @@ struct CopySegment {
   size_t bytes;
 };
 
-/// Names one submit; ascending per copier, never reused.
+/// Identifies one submit; ascending per copier, never reused.
 enum class CopyTicket : uint64_t {};
 
-/// Segments that one submit takes.
+/// Most segments in one submit.
 inline constexpr size_t kMaxCopySegments = 16384;
 
 /// One thread at a time. The device must be current on it.
 class SegmentCopier {
  public:
-  /// Waits for what is in flight.
+  /// Waits for copies in flight.
   virtual ~SegmentCopier() = default;
 
-  /// Starts all copies and returns; the span may be reused at once, the memory must stay until the ticket is done. No segment of
-  /// the submits in flight may write what another one reads or writes.
+  /// Starts all copies and returns; the span may be reused at once, the memory must stay until the ticket is done. No segment
+  /// in flight may write bytes that another one reads or writes.
   /// @param segments at most kMaxCopySegments
   /// @return kExhausted, before anything is started, when too much is in flight: query the oldest ticket and try again.
-  /// kInvalidArgument: too many segments. kCuda with the native code; sticks. After an error nothing is being copied any more.
+  /// kInvalidArgument: too many segments. kCuda with the native code; sticks. After an error no copy is running any more.
   virtual Result<CopyTicket> submit(std::span<const CopySegment> segments) = 0;
 
   /// True when every byte of that ticket is in place, visible to the host and to kernels launched later. Tickets finish in order

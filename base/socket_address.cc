@@ -17,7 +17,7 @@
 namespace tcpx {
 namespace {
 
-// Questions to a resolver that have no answer yet. Each keeps a thread, which cannot be ended.
+// Most resolver queries that may be unanswered at a time. Each holds a thread, which cannot be stopped.
 constexpr int kMaxUnanswered = 16;
 std::atomic<int> unanswered{0};
 
@@ -34,7 +34,7 @@ bool is_numeric(const std::string& host) {
   return true;
 }
 
-// What a thread that asks and one that waits for it share; whoever lets go last deletes it.
+// State shared by a thread that asks and the one that waits for it; the last to release it deletes it.
 struct Question {
   Mutex mutex;
   CondVar answered;
@@ -145,7 +145,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
     Result<std::vector<SocketAddress>> answer = Status(Code::kExhausted, "resolve host", "out of memory");
     try {
       answer = resolve(host, port);
-    } catch (const std::bad_alloc&) {  // said already
+    } catch (const std::bad_alloc&) {  // logged already
     }
     {
       const MutexLock lock(question->mutex);

@@ -1,4 +1,4 @@
-// An IPv4 or IPv6 address with port: value type, text form, resolution of host names.
+// SocketAddress: an IPv4 or IPv6 address with port, its text form, and resolution of host names.
 #pragma once
 
 #include <netinet/in.h>
@@ -17,7 +17,7 @@ namespace tcpx {
 class SocketAddress {
  public:
   SocketAddress() = default;
-  /// Takes AF_INET and AF_INET6 only; anything else is an error.
+  /// Accepts AF_INET and AF_INET6 only; anything else is an error.
   static Result<SocketAddress> from(const sockaddr* address, socklen_t length);
   static SocketAddress any(int family, uint16_t port);
   static SocketAddress loopback(uint16_t port);
@@ -27,7 +27,7 @@ class SocketAddress {
   SocketAddress with_port(uint16_t port) const;
   const sockaddr* get() const { return &storage_.generic; }
   socklen_t length() const;
-  /// "10.0.0.1:80" or "[fe80::1]:80". An IPv4 peer of an IPv6 socket (::ffff:10.0.0.1) reads as the IPv4 address it is.
+  /// "10.0.0.1:80" or "[fe80::1]:80". An IPv4 peer of an IPv6 socket (::ffff:10.0.0.1) is written as the IPv4 address it is.
   std::string to_string() const;
   /// The address without the port.
   std::string host() const;
@@ -45,9 +45,9 @@ class SocketAddress {
 /// Host name, IPv4 or IPv6 address (brackets allowed) -> addresses to try in order. kNotFound with the resolver's text.
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port);
 
-/// The same within a deadline: a resolver that does not answer is left to itself, on a thread that ends with its answer.
+/// The same within a deadline: a resolver that does not answer is abandoned, on a thread that ends with its answer.
 /// @param stop ends the wait early; may be null
-/// @return kTimeout at the deadline or when stopped; kExhausted when many are waited for already
+/// @return kTimeout at the deadline or when stopped; kExhausted when too many answers are outstanding
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, Deadline deadline,
                                            const std::atomic<bool>* stop);
 

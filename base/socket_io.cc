@@ -82,8 +82,8 @@ bool is_taken(const Status& status) {
   return status.native() == EADDRINUSE || status.native() == EACCES;
 }
 
-// Processes that start together, and the listeners of one, begin at different places, or each would meet all that came before it.
-// Of two that bind the same port only one can listen: the other goes on with a new socket, as after a bind that fails.
+// Processes that start together, and the listeners of one process, begin at different ports, or each would try all those taken
+// before it. Of two that bind the same port only one can listen: the other continues with a new socket, as after a failed bind.
 Result<UniqueFd> listen_within(const ListeningPorts& ports, const SocketAddress& address, int backlog) {
   const uint32_t count = ports.range.count();
   uint32_t start = 0;
@@ -134,7 +134,7 @@ Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress
   if (!fd) return system_error("create socket", errno);
   drop_in_child(fd.get());
   if (source != nullptr) {
-    // A port of its own for every socket would soon use them all up: connect chooses one that is free towards this address.
+    // One exclusive port per socket would soon use them all up: connect chooses one that is free for this peer address.
     TCPX_RETURN_IF_ERROR(set_option(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, "IP_BIND_ADDRESS_NO_PORT"));
     const SocketAddress local = source->with_port(0);
     if (::bind(fd.get(), local.get(), local.length()) != 0) return system_error(concat("bind ", local.to_string()), errno);

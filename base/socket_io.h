@@ -1,7 +1,7 @@
 // Blocking TCP with a deadline on every step. For set-up traffic (bootstrap, handshakes); payload has its own event loop.
 //
-// All sockets made here are non-blocking and close-on-exec, and belong to the process that made them: a forked child does not
-// have them (base/fork.h). Sends never raise SIGPIPE. A `stop` flag, which may be null, ends a wait early with kCancelled
+// All sockets made here are non-blocking and close-on-exec, and belong to the process that created them: a forked child does
+// not hold them (base/fork.h). Sends never raise SIGPIPE. A `stop` flag, which may be null, ends a wait early with kCancelled
 // "interrupted"; a signal handler may set it.
 #pragma once
 
@@ -20,10 +20,10 @@ namespace tcpx {
 Status system_error(std::string operation, int error_number);
 
 /// Listening socket on `address`. An IPv6 wildcard also takes IPv4. Port 0: any free one of those that the user has opened
-/// (base/port_range.h), else of the kernel's. A port that is named is taken even when it is none of them, with a notice.
+/// (base/port_range.h), else one the kernel picks. An explicit port is used even when it is not one of them, with a notice.
 /// @return kBadConfig when the variables that open ports are malformed; kExhausted when none of the opened ports is free
 Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog);
-/// Takes a connection that waits. Without one the result is empty and errno says why, as accept(2) does.
+/// Takes a pending connection. Without one the result is empty and errno is that of accept(2).
 UniqueFd accept_tcp(int listener);
 Result<SocketAddress> local_address(int fd);
 Result<SocketAddress> peer_address(int fd);
@@ -32,31 +32,30 @@ Result<SocketAddress> peer_address(int fd);
 /// @return kPeerGone when refused or unreachable, kTimeout at the deadline.
 Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, const SocketAddress* source = nullptr,
                              const std::atomic<bool>* stop = nullptr);
-/// The same in two steps: the first does not wait, the second asks how it went once the socket can be written.
+/// The same in two steps: the first does not wait, the second asks for the result once the socket is writable.
 Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress* source = nullptr);
 Status end_connect(int fd, const SocketAddress& address);
 
-/// Moves exactly `data.size()` bytes. kPeerGone when the connection ends first, kTimeout at the deadline.
+/// Moves exactly `data.size()` bytes. kPeerGone when the connection ends early, kTimeout at the deadline.
 Status send_all(int fd, std::span<const std::byte> data, Deadline deadline, const std::atomic<bool>* stop = nullptr);
 Status recv_all(int fd, std::span<std::byte> data, Deadline deadline);
 
 /// Waits until `fd` has one of `events` (poll(2)) or the deadline passes.
 Status wait_for(int fd, short events, Deadline deadline, const std::atomic<bool>* stop = nullptr);
 
-/// A flag set between looking at it and waiting wakes nobody, so waits with one look again this often.
+/// Interval at which waits look at `stop` again: a flag set between the check and the wait wakes nobody.
 inline constexpr Duration kLookAtStop = std::chrono::milliseconds(50);
 
 Status set_no_delay(int fd);
 
-/// When the kernel asks an idle peer's host whether it is there: after `idle` of silence, then every `interval`. After `probes`
-/// without an answer the connection ends with ETIMEDOUT.
+/// TCP keep-alive: the kernel probes the host of an idle peer after `idle` of silence, then every `interval`. After `probes`
+/// unanswered probes the connection ends with ETIMEDOUT.
 struct KeepAlive {
   std::chrono::seconds idle{10};
   std::chrono::seconds interval{3};
   int probes = 3;
 };
-/// Lets the kernel find out, by default within about 20 s, that the host at the other end of an idle connection is gone without a
-/// word.
+/// Lets the kernel detect, by default within about 20 s, that the host at the other end of an idle connection vanished silently.
 Status set_keep_alive(int fd, const KeepAlive& keep_alive = {});
 
 }  // namespace tcpx

@@ -1,4 +1,4 @@
-// Building messages from parts. Light to compile, because every file that reports an error includes it.
+// Builds messages from parts. Light to compile, because every file that reports an error includes it.
 #pragma once
 
 #include <cstdint>

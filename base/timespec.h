@@ -1,4 +1,4 @@
-// Spans of time as system calls take them.
+// Durations in the form that system calls take.
 #pragma once
 
 #include <chrono>

@@ -11,7 +11,7 @@ namespace tcpx {
 
 namespace {
 
-// Null without a profiler. Never destroyed: ranges may end while the process does.
+// Null without a profiler. Never destroyed: ranges may end while the process exits.
 nvtxDomainHandle_t domain() {
   static const nvtxDomainHandle_t handle = nvtxDomainCreateA("tcpx");
   return handle;

@@ -1,5 +1,5 @@
 // TraceRange: a named stretch of time for profilers such as Nsight Systems, over NVTX, in a domain "tcpx". Without NVTX in the
-// build it does nothing; without a profiler that listens it costs a few nanoseconds.
+// build it does nothing; without a listening profiler it costs a few nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace tcpx {
 class TraceRange {
  public:
   TraceRange() = default;
-  /// Begins now. @param name must stay until the call returns
+  /// Begins now. @param name must stay valid until the call returns
   /// @param bytes shown beside it
   TraceRange(const char* name, uint64_t bytes);
   ~TraceRange() { end(); }
@@ -22,11 +22,11 @@ class TraceRange {
     return *this;
   }
 
-  /// Ends now; nothing when it has ended.
+  /// Ends now; no effect when it has ended already.
   void end();
-  /// A profiler is listening to this range.
+  /// True when a profiler is listening to this range.
   bool is_seen() const { return id_ != 0; }
-  /// This build has NVTX.
+  /// True when this build has NVTX.
   static bool is_built_in();
 
  private:

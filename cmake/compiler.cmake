@@ -5,7 +5,7 @@ add_library(tcpx_build_flags INTERFACE)
 target_include_directories(tcpx_build_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 set(_warnings -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  # Lock annotations (base/mutex.h) are checked by the compiler wherever clang builds us.
+  # Lock annotations (base/mutex.h) are checked by the compiler whenever it is clang.
   list(APPEND _warnings -Wthread-safety)
 endif()
 if(TCPX_WERROR)
@@ -15,19 +15,20 @@ target_compile_options(tcpx_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${_w
 target_compile_definitions(tcpx_build_flags INTERFACE TCPX_VERSION="${PROJECT_VERSION}")
 
 if(TCPX_SANITIZE)
-  # Checking builds check assertions too. -O1: g++ 12 takes three times as long to optimise what the checks add any further.
+  # Checking builds check assertions too. -O1: g++ 12 takes three times as long to optimise the added checks any further.
   string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
   string(REPLACE "-O2 -g" "-O1 -g1" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
   target_compile_options(tcpx_build_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX,C>:-fsanitize=${TCPX_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>)
   target_link_options(tcpx_build_flags INTERFACE -fsanitize=${TCPX_SANITIZE})
   if(TCPX_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # "atomic_thread_fence is not supported": what a fence orders here is ordered by the atomics around it too, for the checker's eyes.
+    # "atomic_thread_fence is not supported": every fence here has atomics beside it that order the same accesses, which the
+    # checker sees.
     target_compile_options(tcpx_build_flags INTERFACE -Wno-tsan)
   endif()
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # One built file runs on another machine: the C++ runtime travels inside it. Not all of it, and not libgcc, which every system has:
-  # parts that we do not use want a newer C library than we do.
+  # A built file runs on other machines: the C++ runtime is linked in. Not all of it, and not libgcc, which every system has:
+  # parts that we do not use need a newer C library than we do.
   target_link_options(tcpx_build_flags INTERFACE -static-libstdc++ -Wl,--gc-sections)
 endif()
 

@@ -1,10 +1,10 @@
 # CUDA when nvcc is there, without it otherwise. The CUDA runtime is linked statically, so that a CUDA build starts on a machine
-# without a driver and finds out at run time.
+# without a driver and detects that at run time.
 include_guard(GLOBAL)
 set(TCPX_HAVE_CUDA OFF)
 if(TCPX_CUDA)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-    # NVIDIA's packages put nvcc here and leave the PATH to the user.
+    # NVIDIA's packages install nvcc here and leave PATH to the user.
     find_program(TCPX_NVCC nvcc PATHS /usr/local/cuda/bin)
     if(TCPX_NVCC)
       set(ENV{CUDACXX} ${TCPX_NVCC})
@@ -14,7 +14,7 @@ if(TCPX_CUDA)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      # Turing, Ampere, Hopper as machine code, and Hopper's PTX for what comes after.
+      # Turing, Ampere, Hopper as machine code, and Hopper's PTX for later ones.
       set(CMAKE_CUDA_ARCHITECTURES "75-real;80-real;90" CACHE STRING "GPU architectures")
     endif()
     enable_language(CUDA)

@@ -1,10 +1,10 @@
-# What `cmake --install` gives: the library with its headers, for CMake and pkg-config, the software plugin, the tools, the documents.
-# docs/install.md says how it is used; tests/install/ uses it.
+# Contents of `cmake --install`: the library with its headers, for CMake and pkg-config, the software plugin, the tools, the
+# documents. docs/install.md tells how to use it; tests/install/ uses it.
 #
-# There is no static library: one would need every layer, the CUDA runtime and the C++ runtime of this build beside it, and would show
-# all our internal names to the linker. What is inside libtcpx.so stays inside.
+# There is no static library: one would need every layer, the CUDA runtime and the C++ runtime of this build beside it, and
+# would expose all our internal names to the linker. libtcpx.so hides them.
 #
-# The prefix may be moved: everything below finds its neighbours from where it lies itself.
+# The prefix is relocatable: everything below finds its neighbours relative to its own location.
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -14,12 +14,12 @@ install(TARGETS tcpx EXPORT tcpxTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBD
 install(TARGETS tcpx_soft_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
-# The library needs no other package, so the exported targets are the whole of the package file.
+# The library needs no other package, so the exported targets are the whole package file.
 install(EXPORT tcpxTargets FILE tcpxConfig.cmake NAMESPACE tcpx:: DESTINATION ${_cmake_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tcpxConfigVersion.cmake COMPATIBILITY SameMajorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tcpxConfigVersion.cmake DESTINATION ${_cmake_dir})
 
-# Some distributions give absolute folders; then the prefix cannot move, and tcpx.pc says where things are.
+# Some distributions set absolute folders; the prefix is not relocatable then, and tcpx.pc names the folders.
 if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
   set(TCPX_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
 else()
@@ -48,7 +48,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DEST
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
   FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.cc")
 
-# The list from which all this is removed again; its paths count from the prefix, so it moves with it.
+# The list of files for uninstalling; its paths are relative to the prefix, so it moves with it.
 install(CODE "
   get_filename_component(list \"${CMAKE_INSTALL_DOCDIR}/installed_files.txt\" ABSOLUTE BASE_DIR \"\${CMAKE_INSTALL_PREFIX}\")
   set(lines)

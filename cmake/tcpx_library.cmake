@@ -1,12 +1,12 @@
-# libtcpx.so, the C interface and the class Endpoint: everything they need is inside, and nothing but tcpx_* and what
-# include/tcpx/endpoint.h declares is visible. tcpx_c_api is the C interface as a static target, for the programs of this tree.
+# libtcpx.so, the C interface and the class Endpoint: everything they need is linked in, and only tcpx_* and the declarations of
+# include/tcpx/endpoint.h are visible. tcpx_c_api is the C interface as a static target, for the programs of this tree.
 include_guard(GLOBAL)
 
 set(_exports ${PROJECT_SOURCE_DIR}/cmake/tcpx_exports.map)
 # Objects, because nothing in the library itself calls the class.
 add_library(tcpx SHARED tcpx_impl.cc $<TARGET_OBJECTS:tcpx_endpoint_class> $<TARGET_OBJECTS:tcpx_endpoint_parts>)
 target_link_libraries(tcpx PRIVATE tcpx_net tcpx_endpoint_class)
-# The name it has for those who find it installed.
+# The name under which an installed library is found.
 add_library(tcpx::tcpx ALIAS tcpx)
 target_include_directories(tcpx INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 target_compile_features(tcpx INTERFACE cxx_std_20)

@@ -9,7 +9,7 @@ bool is_pageable(const void* address) {
   cudaPointerAttributes attributes{};
   if (cudaPointerGetAttributes(&attributes, address) == cudaSuccess) return attributes.type == cudaMemoryTypeUnregistered;
   [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
-  return true;  // nothing is known of it
+  return true;  // unknown memory
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ Status CopyBatch::start() {
   // The one call takes pageable memory too, but with a few such calls in flight the process ended by a segmentation fault inside
   // the driver (580.159).
   cudaError_t error = one_call_ && !pageable_ ? start_in_one_call() : cudaErrorNotSupported;
-  // Copies that a refused call has started all the same are only made twice.
+  // Copies that a refused call has started nevertheless are merely made twice.
   if (error != cudaSuccess) error = start_one_by_one();
   to_.clear();
   from_.clear();
@@ -65,8 +65,8 @@ cudaError_t CopyBatch::start_in_one_call() {
   const cudaError_t error = cudaErrorNotSupported;
 #endif
   if (error == cudaSuccess) return error;
-  // A driver older than the call, or memory that it does not take. Either would be so the next time too, and copies one by one
-  // are slower at most; an error that is not the call's own comes back from them.
+  // A driver older than the call, or memory that it does not take. Either would recur, and copies one by one are merely slower;
+  // an error not specific to the call comes back from them.
   [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
   log(LogLevel::kDebug, "copies start one by one, because one call for many is refused: ", cudaGetErrorName(error));
   one_call_ = false;
@@ -76,7 +76,7 @@ cudaError_t CopyBatch::start_in_one_call() {
 cudaError_t CopyBatch::start_one_by_one() const {
   cudaError_t error = cudaSuccess;
   for (size_t i = 0; i < to_.size() && error == cudaSuccess; ++i) {
-    // kDefault, because the runtime knows best what memory it is: a pool may be the GPU's or pinned host memory.
+    // cudaMemcpyDefault, because the runtime knows the kind of memory: a pool may be the GPU's or pinned host memory.
     error = cudaMemcpyAsync(to_[i], from_[i], bytes_[i], cudaMemcpyDefault, stream_.get());
   }
   return error;

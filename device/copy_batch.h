@@ -1,5 +1,5 @@
 // Starts many copies on a stream: in one call where the runtime and the driver have one (cudaMemcpyBatchAsync, CUDA 12.8 and
-// later), else one by one. The only file that knows the versions of that call.
+// later), else one by one. Only this class knows the versions of that call.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,22 @@ namespace tcpx {
 
 /// Collects copies and starts them. One thread at a time; adding and starting allocate nothing.
 ///
-/// Copies added between two starts have no order among themselves, so none may read or write what another writes; a start as a
-/// whole is in the order of its stream.
+/// Copies added between two starts are unordered, so none may read or write bytes that another writes; a start as a whole is in
+/// stream order.
 class CopyBatch {
  public:
-  /// @param stream not the legacy default stream, which the call for many copies does not take; must outlive the batch.
+  /// @param stream not the legacy default stream, which the batch call does not take; must outlive the batch.
   explicit CopyBatch(StreamView stream);
 
-  /// Says where the copies lie that are added from now on. Starts those that wait when they must start in another way.
+  /// Sets the memory of the copies added from now on. Starts the waiting ones when they need a different kind of start.
   /// @param to, from any address of the memory. @return as add.
   Status between(const std::byte* to, const std::byte* from);
-  /// Adds one copy; when kMostCopies are waiting, starts those first. The stream's device must be current.
-  /// @param to, from device memory or host memory, each range within one allocation; `from` is read in the order of the stream.
+  /// Adds one copy; if kMostCopies are waiting, starts those first. The stream's device must be current.
+  /// @param to, from device memory or host memory, each range within one allocation; `from` is read in stream order.
   /// @param bytes at least 1.
-  /// @return kCuda with the native code when copies could not be started. Some of them may run all the same.
+  /// @return kCuda with the native code when copies could not be started. Some of them may run nevertheless.
   Status add(std::byte* to, const std::byte* from, size_t bytes);
-  /// Starts every copy that waits. The stream's device must be current.
+  /// Starts all waiting copies. The stream's device must be current.
   /// @return as add.
   Status start();
 
@@ -39,12 +39,12 @@ class CopyBatch {
   cudaError_t start_one_by_one() const;
 
   const StreamView stream_;
-  // What waits. Three lists, because the call takes three.
+  // Waiting copies, in three lists, because the call takes three.
   std::vector<void*> to_;
   std::vector<const void*> from_;
   std::vector<size_t> bytes_;
   bool one_call_ = true;   // until it is refused
-  bool pageable_ = false;  // the copies that wait read or write host memory that CUDA does not know
+  bool pageable_ = false;  // waiting copies read or write host memory that CUDA does not know
 };
 
 }  // namespace tcpx

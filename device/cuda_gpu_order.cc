@@ -1,10 +1,11 @@
-// A mark is an event of a pool. A signal is a stream of ours that holds a kernel of one thread, which waits for the host, and
-// behind it the signal's event.
+// A mark is an event of a pool. A signal is a stream of ours with a kernel of one thread, which waits for the host, followed by
+// the signal's event.
 //
-// Why a kernel and not cuStreamWaitValue32: all streams of a process share a few hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, 8
-// by default), and a wait in a stream stops the queue that it is in. On an H200 with eight waits held no stream of the process
-// ran anything any more, whatever its priority; our own copies would wait for signals that wait for them. With up to 64 waiting
-// kernels every stream ran, and they could be let go in any order. The limit is then the number of kernels that run at once: 128.
+// A kernel and not cuStreamWaitValue32, because all streams of a process share a few hardware queues
+// (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default), and a wait in a stream blocks its queue. On an H200 with eight waits pending no
+// stream of the process ran anything, whatever its priority; our own copies would wait for signals that wait for them. With up
+// to 64 waiting kernels every stream ran, and they could be released in any order. The limit is then the number of kernels that
+// run at once: 128.
 #include "device/cuda_gpu_order.h"
 
 #include <array>
@@ -23,7 +24,7 @@ namespace {
 
 constexpr size_t kFlagStride = 64;  // a cache line each
 
-/// While it lives, calls of this thread do not disturb a capture that another thread has begun in the global mode.
+/// While it lives, calls of this thread do not invalidate a capture that another thread has begun in the global mode.
 class CaptureGuard {
  public:
   CaptureGuard() { exchange(); }
@@ -40,7 +41,7 @@ Status captured(const char* operation) {
   return Status(Code::kUnsupported, operation, "it is being captured into a graph");
 }
 
-/// Events of one device, made when needed and kept. Any thread.
+/// Events of one device, created on demand and kept. Any thread.
 class EventPool {
  public:
   Result<Event> take() {
@@ -95,12 +96,12 @@ class PooledMark final : public CudaMark {
   Event event_;
 };
 
-/// Where a signal lives. Used again when the GPU has passed its event.
+/// Resources of a signal. Reused once the GPU has passed its event.
 struct SignalSlot {
   Stream stream;
   Event event;
   uint32_t* flag;      // mapped
-  uint32_t value = 0;  // what the newest signal's kernel waits for
+  uint32_t value = 0;  // flag value that the newest signal's kernel waits for
   bool held = false;   // by a signal
 };
 
@@ -110,14 +111,14 @@ class SignalSlots {
   SignalSlots(const SignalSlots&) = delete;
   SignalSlots& operator=(const SignalSlots&) = delete;
   ~SignalSlots() {
-    // All signals have fired: their kernels end by themselves, and then nobody reads the flags.
+    // All signals have fired: their kernels end by themselves, and then nothing reads the flags.
     for (const SignalSlot& slot : slots_) {
       [[maybe_unused]] const cudaError_t ended = cudaStreamSynchronize(slot.stream.view().get());
     }
     [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
   }
 
-  /// A slot whose event now waits for the flag to get to `value`. The device is current.
+  /// A slot whose event now waits for the flag to reach `value`. The device is current.
   Result<SignalSlot*> take() {
     const MutexLock lock(mutex_);
     Result<SignalSlot*> slot = find();
@@ -155,7 +156,7 @@ class SignalSlots {
     return Status(Code::kExhausted, "make a CUDA event", concat("all ", kMostSignals, " signals are held or still pending"));
   }
 
-  /// All at once, on first use: while a signal is held, making a stream may wait until it fires.
+  /// All at once, on first use: while a signal is pending, creating a stream may wait until it fires.
   Status make_slots() TCPX_REQUIRES(mutex_) {
     TCPX_RETURN_IF_ERROR(cuda_status(load_signal_kernel(), "load waiting kernel"));
     Result<MemoryBuffer> flags = memory_.allocate_mapped(device_, kMostSignals * kFlagStride);

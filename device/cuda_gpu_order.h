@@ -7,7 +7,7 @@
 
 namespace tcpx {
 
-/// For streams and events of `device`. @param memory that of the GPU; must outlive the order.
+/// For streams and events of `device`. @param memory that of the GPU; must outlive the result.
 std::unique_ptr<GpuOrder> make_cuda_gpu_order(int device, MemoryOps& memory);
 
 }  // namespace tcpx

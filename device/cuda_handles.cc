@@ -46,7 +46,7 @@ Result<bool> EventView::is_done() const {
   const cudaError_t answer = cudaEventQuery(event_);
   if (answer == cudaSuccess) return true;
   if (answer == cudaErrorNotReady) {
-    // The runtime keeps even this answer as the thread's last error.
+    // The runtime records even this answer as the thread's last error.
     [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
     return false;
   }

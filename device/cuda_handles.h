@@ -1,7 +1,7 @@
 // Owners and views of CUDA streams and events, the device guard, and the one place where a cudaError_t becomes a Status.
 //
-// An owner is move-only and destroys its handle; a view is a plain copy that must not outlive its owner. Asking whether something
-// is done answers with a bool: cudaErrorNotReady never leaves this file, so it cannot be mistaken for an error.
+// An owner is move-only and destroys its handle; a view is a plain copy that must not outlive its owner. A query for completion
+// returns a bool: cudaErrorNotReady never leaves this file, so it cannot be mistaken for an error.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,7 +16,7 @@
 namespace tcpx {
 
 /// kCuda with the native code, its name and its text; logged here, once. Also clears the thread's last CUDA error, so that the
-/// application does not find ours.
+/// application does not see ours.
 /// @param error anything but cudaSuccess.
 Status cuda_error(cudaError_t error, std::string_view operation);
 
@@ -25,7 +25,7 @@ inline Status cuda_status(cudaError_t error, std::string_view operation) {
   return error == cudaSuccess ? Status::ok() : cuda_error(error, operation);
 }
 
-/// For destructors, which can only log. Silent when the runtime has already gone at process exit: then so has the handle.
+/// For destructors, which can only log. Silent when the runtime is already gone at process exit: then so is the handle.
 void report_cuda_failure(cudaError_t error, std::string_view operation);
 
 inline constexpr unsigned kAskEvery = 4096;
@@ -36,10 +36,10 @@ class StreamView {
   cudaStream_t get() const { return stream_; }
   /// Blocks until all work submitted so far has finished.
   Status synchronize() const;
-  /// The error of its work or of the device, if there is one; does not wait. Where the end of work is seen in a word that the GPU
-  /// writes, a failure shows nowhere else: ask every kAskEvery times that the word is not there yet.
+  /// The error of its work or of the device, if any; does not wait. Where completion is seen in a word that the GPU writes, a
+  /// failure shows nowhere else: ask after every kAskEvery unsuccessful polls of the word.
   Status health() const;
-  /// True while work given to it is recorded into a graph instead of being run.
+  /// True while its work is captured into a graph instead of being run.
   Result<bool> is_captured() const;
 
  private:
@@ -52,20 +52,19 @@ class EventView {
   cudaEvent_t get() const { return event_; }
   /// Marks the end of the work submitted to `stream` so far. The current device must be the stream's.
   Status record(StreamView stream) const;
-  /// True when the marked work has finished (or nothing was ever marked); an error is one of that work or before.
+  /// True when the marked work has finished (or nothing was ever marked); an error is that of this work or of earlier work.
   Result<bool> is_done() const;
-  /// GPU time from what `begin` marked to what this marked, to about half a microsecond. Both are timed events, and done.
+  /// GPU time between the mark of `begin` and this one, to about half a microsecond. Both must be timed events, and done.
   Result<Duration> elapsed_since(EventView begin) const;
 
  private:
   cudaEvent_t event_;
 };
 
-/// Does not wait for, and is not waited for by, the legacy default stream: a kernel that spins there for our data must not block
-/// us.
+/// Independent of the legacy default stream in both directions: a kernel that spins there for our data must not block it.
 class Stream {
  public:
-  /// On the current device, with the highest priority: what runs here is short and somebody waits for it.
+  /// On the current device, with the highest priority: its work is short and waited for.
   static Result<Stream> create();
   StreamView view() const { return StreamView(stream_.get()); }
 
@@ -78,7 +77,7 @@ class Stream {
 };
 
 enum class EventTiming {
-  kOff,  ///< makes recording and asking cheaper
+  kOff,  ///< makes recording and querying cheaper
   kOn,
 };
 
@@ -98,9 +97,8 @@ class Event {
 
 /// Makes a device current for the calling thread until the end of the scope; free when it is current already.
 ///
-/// Going back to a device that has no context yet creates one there (cudaSetDevice since CUDA 12), which costs time and memory.
-/// So threads of our own are given their device when they start (MemoryOps::set_current_device), and the guard finds nothing to
-/// do.
+/// Switching back to a device without a context creates one there (cudaSetDevice since CUDA 12), which costs time and memory.
+/// So threads of our own set their device when they start (MemoryOps::set_current_device), and the guard has nothing to do.
 class DeviceGuard {
  public:
   static Result<DeviceGuard> enter(int device);

@@ -38,7 +38,7 @@ class CudaAsyncCopy final : public AsyncCopy {
     if (!guard.is_ok()) return guard.status();
     TCPX_RETURN_IF_ERROR(cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_.get()), "start copy"));
     if (Status recorded = end_.view().record(stream_); !recorded.is_ok()) {
-      // Without its mark the end of the copy cannot be seen: wait for it here.
+      // Without its event the end of the copy cannot be detected: wait for it here.
       [[maybe_unused]] const Status drained = stream_.synchronize();
       return recorded;
     }
@@ -55,7 +55,7 @@ class CudaAsyncCopy final : public AsyncCopy {
 
   void wait() override {
     if (!in_flight_) return;
-    // A broken context answers at once. Its error has been told already, or nobody asks for it.
+    // A broken context answers at once. Its error has been reported already, or no caller asks for it.
     [[maybe_unused]] const cudaError_t waited = cudaEventSynchronize(end_.view().get());
     [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
     in_flight_ = false;
@@ -133,7 +133,7 @@ class CudaMemoryOps final : public MemoryOps {
     MemoryBuffer buffer(host, host, bytes, [host] { report_cuda_failure(cudaFreeHost(host), "free pinned host memory"); });
     void* mapped = nullptr;
     TCPX_RETURN_IF_ERROR(cuda_status(cudaHostGetDevicePointer(&mapped, host, 0), "map pinned host memory"));
-    // With one address space for all, portable memory has the host's address on every device; a MemoryBuffer has room for one.
+    // With unified addressing, portable memory has the host's address on every device; a MemoryBuffer has room for one.
     if (mapped != host) {
       return Status(Code::kUnsupported, "map pinned host memory",
                     concat("device ", device, " gives it another address than the host"));
@@ -240,7 +240,7 @@ class CudaMemoryOps final : public MemoryOps {
     return Status(Code::kInternal, operation, "an allocation with room for alignment could not be aligned");
   }
 
-  /// nullopt for nullptr, and when CUDA refuses to say; that reason is logged.
+  /// nullopt for nullptr, and on an error of CUDA, which is logged.
   static std::optional<cudaPointerAttributes> attributes_of(const void* address) {
     if (address == nullptr) return std::nullopt;
     cudaPointerAttributes attributes{};

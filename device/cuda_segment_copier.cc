@@ -17,7 +17,7 @@ namespace tcpx {
 namespace {
 
 constexpr size_t kInFlight = 64;
-/// Warps that a long submit is spread over, and what one of them copies at least.
+/// Warps that a long submit is spread over, and least bytes for each.
 constexpr uint64_t kManyPieces = 4096;
 constexpr uint64_t kLeastPieceBytes = 4096;
 constexpr size_t kMostPieces = kMaxCopySegments + kManyPieces;
@@ -25,7 +25,7 @@ constexpr size_t kMostPieces = kMaxCopySegments + kManyPieces;
 constexpr size_t kListCapacity = 2 * kMostPieces;
 
 struct Shape {
-  size_t segments = 0;  // that have bytes
+  size_t segments = 0;  // that are not empty
   uint64_t bytes = 0;
   CopySegment only{};  // the last of them
 };
@@ -41,7 +41,7 @@ Shape shape_of(std::span<const CopySegment> segments) {
   return shape;
 }
 
-/// What a warp gets of a submit: pieces begin at multiples of 16 in their segment, so that they keep its alignment.
+/// A warp's share of a submit: pieces begin at multiples of 16 in their segment, so that they keep its alignment.
 uint64_t piece_bytes(uint64_t bytes) {
   return std::max(kLeastPieceBytes, (bytes / kManyPieces + 16) / 16 * 16);
 }
@@ -49,7 +49,7 @@ uint64_t piece_bytes(uint64_t bytes) {
 size_t count_pieces(std::span<const CopySegment> segments, uint64_t piece) {
   size_t count = 0;
   for (const CopySegment& segment : segments) {
-    // Most are short, and a division takes as long as all else.
+    // Most are short, and a division takes as long as everything else.
     count += segment.bytes <= piece ? static_cast<size_t>(segment.bytes != 0) : (segment.bytes - 1) / piece + 1;
   }
   return count;
@@ -65,8 +65,8 @@ void write_pieces(std::span<const CopySegment> segments, uint64_t piece, KernelS
 }
 
 // Many segments are one kernel launch, whose list lies in mapped memory. One segment goes to the copy engine, or, if it is short,
-// to a resident kernel that is there; the second short one within kPatience calls such a kernel in for those to come. There are
-// two, so that one is there when the other's life ends.
+// to a resident kernel that is running; the second short one within kPatience starts such a kernel for the next ones. There are
+// two, so that one is running when the other's life ends.
 class CudaSegmentCopier final : public SegmentCopier {
  public:
   using Residents = std::array<std::unique_ptr<ResidentCopier>, 2>;
@@ -110,12 +110,12 @@ class CudaSegmentCopier final : public SegmentCopier {
 
  private:
   enum class Way { kNothing, kBulk, kUrgent, kResident };
-  /// What a slot's ticket is about.
+  /// The work of a slot's ticket.
   struct Work {
     Way way = Way::kNothing;
     uint32_t mark = 0;  // kBulk, kUrgent
     size_t list_held = 0;
-    size_t resident = 0;    // kResident: which of them
+    size_t resident = 0;    // kResident: index of the copier
     CopySegment segment{};  // kResident
   };
   FlaggedStream& stream_of(Way way) { return streams_[way == Way::kBulk ? 0 : 1]; }
@@ -128,7 +128,7 @@ class CudaSegmentCopier final : public SegmentCopier {
       if (!residents_[which]->is_serving()) continue;
       residents_[which]->post(segment);
       *work = Work{.way = Way::kResident, .resident = which, .segment = segment};
-      // Behind the post, so that this message does not wait for the launch.
+      // After the post, so that this message does not wait for the launch.
       return residents_[newest_]->is_old(now) ? call_in(1 - newest_, now) : Status::ok();
     }
     TCPX_RETURN_IF_ERROR(start_copy(segment, work));
@@ -142,7 +142,7 @@ class CudaSegmentCopier final : public SegmentCopier {
   }
 
   Status start_copy(const CopySegment& segment, Work* work) {
-    // Short ones do not stand behind long ones.
+    // Short ones do not queue behind long ones.
     work->way = segment.bytes <= ResidentCopier::kMostBytes ? Way::kUrgent : Way::kBulk;
     const cudaError_t error =
         cudaMemcpyAsync(segment.to, segment.from, segment.bytes, cudaMemcpyDefault, stream_of(work->way).stream().get());

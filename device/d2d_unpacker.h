@@ -1,5 +1,5 @@
 // Unpacks with device copies: one asynchronous copy per stretch of neighbouring fragments, all copies of a submit started
-// together (copy_batch.h). Needs no kernel, and no multiprocessor; the price is what starting a copy costs, per stretch. No CUDA
+// together (copy_batch.h). Needs no kernel, and no multiprocessor; its cost is that of starting a copy, per stretch. No CUDA
 // in this header.
 #pragma once
 

@@ -1,5 +1,4 @@
-// Functions of the CUDA driver, found when the program runs: nothing links to libcuda, which a machine without a driver does not
-// have.
+// Functions of the CUDA driver, looked up at run time: nothing links to libcuda, which a machine without a driver does not have.
 #pragma once
 
 namespace tcpx {

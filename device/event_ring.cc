@@ -47,7 +47,8 @@ EventRing::~EventRing() {
 }
 
 void EventRing::drain() const {
-  // A broken context answers at once. Its error is known already, or will never matter. So do events without work in flight.
+  // A broken context answers at once. Its error is known already, or will never matter. Events without work in flight answer at
+  // once too.
   for (const Event& end : ends_) {
     [[maybe_unused]] const cudaError_t drained = cudaEventSynchronize(end.view().get());
   }
@@ -65,7 +66,7 @@ Result<UnpackTicket> EventRing::commit(StreamView stream) {
 }
 
 Status EventRing::fail(Status error, StreamView stream) {
-  // No event stands behind what was submitted since the last ticket.
+  // No event follows the work submitted since the last ticket.
   [[maybe_unused]] const cudaError_t drained = cudaStreamSynchronize(stream.get());
   drain();
   return tickets_.fail(std::move(error));

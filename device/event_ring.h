@@ -1,9 +1,9 @@
 // Work in flight on a GPU: a TicketRing whose slots each own an event. Shared by the unpackers that submit to a GPU.
 //
-// Work may go to the ring's own stream or to a caller's. A slot's event is recorded behind its work on whichever stream that was,
-// and asking or waiting needs the event alone: a caller may destroy its stream while its work is in flight. Tickets finish in the
-// order of submission all the same. With several streams the GPU may finish them in another order; a ticket is then reported done
-// when all older ones are.
+// Work may go to the ring's own stream or to a caller's. A slot's event is recorded after its work on that stream, and a query
+// or wait needs only the event: a caller may destroy its stream while its work is in flight. Tickets still finish in the order
+// of submission. With several streams the GPU may finish them in another order; a ticket is then reported done when all older
+// ones are.
 #pragma once
 
 #include <memory>
@@ -16,17 +16,17 @@
 
 namespace tcpx {
 
-/// One thread at a time. Stream and events are made once: submitting makes and frees nothing.
+/// One thread at a time. Stream and events are created once: submitting creates and frees nothing.
 class EventRing {
  public:
-  /// @param depth how many tickets may be in flight, from 1.
+  /// @param depth most tickets in flight, from 1.
   /// @param timing kOn gives each slot a second event, for begin and device_time.
   /// @return kUnsupported when there is no usable GPU, kInvalidArgument for no such device, kCuda.
   static Result<std::unique_ptr<EventRing>> create(int device, size_t depth = kQueueDepth,
                                                    EventTiming timing = EventTiming::kOff);
   EventRing(const EventRing&) = delete;
   EventRing& operator=(const EventRing&) = delete;
-  /// Waits for what is in flight: memory that the GPU still touches is never let go.
+  /// Waits for work in flight: memory that the GPU still touches is never freed.
   ~EventRing();
 
   int device() const { return device_; }
@@ -34,27 +34,27 @@ class EventRing {
 
   Status ready(size_t block_count) const { return tickets_.ready(block_count); }
   Status ready() const { return tickets_.ready(); }
-  /// The slot whose turn it is; nothing in flight uses it. Only when ready.
+  /// The next slot; no work in flight uses it. Only when ready.
   size_t next_slot() const { return tickets_.next_slot(); }
 
-  /// With timing: marks where the next ticket's work begins on `stream`, which the caller then gives to commit or fail. Without:
-  /// does nothing. Only when ready, with device() current. Its error is for fail.
+  /// With timing: marks the beginning of the next ticket's work on `stream`, which the caller then passes to commit or fail.
+  /// Without: does nothing. Only when ready, with device() current. Pass its error to fail.
   Status begin(StreamView stream);
-  /// Gives a ticket to all that was submitted to `stream` since the last. Only when ready, with device() current.
+  /// Assigns a ticket to all work submitted to `stream` since the last one. Only when ready, with device() current.
   /// @param stream one of device().
   Result<UnpackTicket> commit(StreamView stream);
   Result<UnpackTicket> commit() { return commit(stream()); }
-  /// Makes `error` stick, after waiting for what is in flight and for what `stream` holds: who hears of the failure may free the
-  /// memory at once.
+  /// Makes `error` stick, after waiting for the work in flight and on `stream`: a caller that learns of the failure may free
+  /// the memory at once.
   Status fail(Status error, StreamView stream);
   Status fail(Status error) { return fail(std::move(error), stream()); }
 
-  /// As Unpacker::query. An error is kept back until nothing is in flight, too.
+  /// As Unpacker::query. An error, too, is held back until nothing is in flight.
   Result<bool> query(UnpackTicket ticket) {
     return query(ticket, [](size_t) { return Status::ok(); });
   }
-  /// @param retire `Status(size_t slot)`: called, oldest first, for every slot whose work is seen to have finished, before the
-  /// slot is free. An error of it is one of the ring.
+  /// @param retire `Status(size_t slot)`: called, oldest first, for every slot whose work has finished, before the slot is
+  /// free. Its error becomes one of the ring.
   template <class Retire>
   Result<bool> query(UnpackTicket ticket, Retire&& retire) {
     return tickets_.query(ticket, [&](size_t slot) -> Result<bool> {
@@ -67,7 +67,7 @@ class EventRing {
       return done;
     });
   }
-  /// With timing: how long the GPU worked on the ticket of `slot`, which is being retired.
+  /// With timing: GPU time of the ticket of `slot`, which is being retired.
   Result<Duration> device_time(size_t slot) const { return ends_[slot].view().elapsed_since(begins_[slot].view()); }
 
  private:

@@ -29,7 +29,7 @@ Result<FlaggedStream> FlaggedStream::create(int device, MemoryOps& memory) {
 }
 
 Result<uint32_t> FlaggedStream::mark() {
-  // By default the write waits until everything in front of it is visible to the whole system.
+  // By default the write waits until all work before it is visible system-wide.
   const CUresult written = as_driver_function(write_)(stream_.view().get(), reinterpret_cast<CUdeviceptr>(flag_.device()),
                                                       newest_ + 1, CU_STREAM_WRITE_VALUE_DEFAULT);
   if (written != CUDA_SUCCESS) {

@@ -1,5 +1,5 @@
-// A stream that counts, in host memory, what it has finished: asking costs a load, where asking an event costs a driver call of
-// 1.8 us, which also breaks a stream capture that the application has begun in the global mode.
+// A stream that counts its finished work in host memory: a query costs a load, where that of an event costs a driver call of
+// 1.8 us, which also invalidates a stream capture that the application has begun in the global mode.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ class FlaggedStream {
   static Result<FlaggedStream> create(int device, MemoryOps& memory);
 
   StreamView stream() const { return stream_.view(); }
-  /// Stands for all that was submitted to stream() so far.
+  /// Marks all work submitted to stream() so far.
   Result<uint32_t> mark();
-  /// True when the work in front of that mark has finished and is visible. An error is one of the stream's work.
+  /// True when the work before that mark has finished and is visible. An error is that of the stream's work.
   Result<bool> has_reached(uint32_t mark);
-  /// Returns when the stream's work has finished, well or not.
+  /// Returns when the stream's work has finished, successfully or not.
   void drain() const;
 
  private:

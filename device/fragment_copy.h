@@ -1,16 +1,16 @@
-// How the 32 lanes of a warp copy one fragment between addresses of any alignment: plain arithmetic, shared by the GPU kernels
-// and by the host test that proves it.
+// Copy of one fragment by the 32 lanes of a warp between addresses of any alignment: plain arithmetic, shared by the GPU
+// kernels and by the host test that proves it.
 //
-// The destination decides the grid. Its aligned 16-byte words are written whole, each by one lane. Where the source has the same
-// alignment, a word is one aligned load. Where it has not, a word is cut out of two neighbouring source words by shifting in
-// registers, and a lane gets the second of them from its neighbour: memory sees every byte once, in 16-byte accesses. What is
-// left at the two ends is copied byte by byte.
+// The destination defines the grid. Its aligned 16-byte words are written whole, each by one lane. If the source has the same
+// alignment, a word is one aligned load. If not, a word is cut out of two adjacent source words by shifting in registers, and a
+// lane gets the second of them from its neighbour: memory sees every byte once, in 16-byte accesses. The rest at the two ends
+// is copied byte by byte.
 //
 //     source        ..[....|........|........|........|...]..          | every 16 bytes
 //     destination   ......[..|........|........|.....]......           [ ] the fragment
 //                         head   words            tail
 //
-// Only bytes of the fragment itself are read or written: an aligned word that reaches outside is left to head or tail, which
+// Only bytes of the fragment itself are read or written: an aligned word that extends beyond it is left to head or tail, which
 // therefore grow by one word when the alignments differ, to 31 and 30 bytes: still one pass of 32 lanes.
 #pragma once
 
@@ -34,14 +34,14 @@ struct alignas(16) CopyWord {
 
 inline constexpr uint32_t kCopyWordBytes = sizeof(CopyWord);
 inline constexpr uint32_t kWarpThreads = 32;
-/// What a warp moves with one load and one store.
+/// Bytes that a warp moves with one load and one store.
 inline constexpr uint32_t kRowBytes = kWarpThreads * kCopyWordBytes;
 
 /// head bytes, then `words` aligned destination words, then the remaining bytes.
 struct FragmentPlan {
   uint32_t head;
   uint32_t words;
-  uint32_t shift;  ///< how far (destination + head)'s source lies behind an aligned source word: 0 ... 15 bytes
+  uint32_t shift;  ///< offset of (destination + head)'s source from an aligned source word: 0 ... 15 bytes
 };
 
 /// @param destination, source addresses; only their low four bits matter.
@@ -92,8 +92,8 @@ TCPX_HOST_DEVICE inline void copy_round(Warp& warp, std::byte* to, const std::by
   for (uint32_t u = 0; u < kRows; ++u) warp.store_row(to, u, words, row[u]);
 }
 
-/// The same where the data lies `kParts` parts and `bits` bits behind the source words. Reads words + 1 source words, each once:
-/// the other half of a lane's word is what its neighbour has loaded.
+/// The same for data that lies `kParts` parts and `bits` bits after the source words. Reads words + 1 source words, each once:
+/// the other half of a lane's word was loaded by its neighbour.
 template <uint32_t kRows, uint32_t kParts, class Warp>
 TCPX_HOST_DEVICE inline void copy_shifted_round(Warp& warp, std::byte* to, const std::byte* from, uint32_t words, uint32_t bits) {
   typename Warp::Row row[kRows + 1];
@@ -105,9 +105,9 @@ TCPX_HOST_DEVICE inline void copy_shifted_round(Warp& warp, std::byte* to, const
   }
 }
 
-/// Rounds for any number of words, from 1. Full ones have their number of words as a constant, and so no conditions.
-/// @tparam kOneLoop for both kinds of rounds. Which form the compiler makes more of differs: one loop is faster without shifting
-///         (190 against 182 GB/s with four blocks on an H200), two are with it (157 against 130).
+/// Rounds for any number of words, from 1. Full ones have a constant number of words, and so no conditions.
+/// @tparam kOneLoop for both kinds of rounds. The compiler optimises the two forms differently: one loop is faster without
+///         shifting (190 against 182 GB/s with four blocks on an H200), two are with it (157 against 130).
 template <bool kOneLoop, uint32_t kRows, class Round>
 TCPX_HOST_DEVICE inline void copy_in_rounds(std::byte* to, const std::byte* from, uint32_t words, Round&& round) {
   constexpr uint32_t kFull = kRows * kWarpThreads;
@@ -158,7 +158,7 @@ TCPX_HOST_DEVICE inline void copy_fragment(Warp& warp, std::byte* destination, c
     }
     return;
   }
-  // Both ends are loaded before the words and stored behind them: one latency for all of a short fragment instead of three.
+  // Both ends are loaded before the words and stored after them: one latency for a whole short fragment instead of three.
   const uint32_t done = plan.head + plan.words * kCopyWordBytes;
   const typename Warp::Bytes head = warp.load_bytes(source, plan.head);
   const typename Warp::Bytes tail = warp.load_bytes(source + done, bytes - done);
@@ -198,7 +198,7 @@ TCPX_HOST_DEVICE inline Stretch piece_of(uint32_t bytes, uint32_t piece, uint32_
   const uint32_t count = least + (piece < longer ? 1 : 0);
   if (count == 0) return Stretch{0, 0};
   const uint32_t begin = (piece * least + (piece < longer ? piece : longer)) * kCopyWordBytes;
-  // The last word of all may be a partial one. Compared in words, because 2^28 of them have more bytes than 32 bits count.
+  // The very last word may be a partial one. Compared in words, because the bytes of 2^28 words overflow 32 bits.
   const uint32_t rest = bytes - begin;
   return Stretch{begin, rest / kCopyWordBytes < count ? rest : count * kCopyWordBytes};
 }

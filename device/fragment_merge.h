@@ -1,4 +1,4 @@
-// Joining neighbours, so that copy calls are paid per stretch and not per page. No CUDA here.
+// Merges adjacent fragments, so that copy calls are paid per stretch and not per page. No CUDA here.
 #pragma once
 
 #include <span>
@@ -8,9 +8,9 @@
 
 namespace tcpx {
 
-/// Writes the fragments of `list` to `merged` (replaced) in the order of their destination, those that are adjacent both in
-/// source and in destination as one. A merged fragment stays below 4 GiB. Allocates nothing when `merged` has room for the whole
-/// list.
+/// Writes the fragments of `list` to `merged` (replaced) in the order of their destination, merging those that are adjacent
+/// both in source and in destination. A merged fragment stays below 4 GiB. Allocates nothing when `merged` has room for the
+/// whole list.
 void merge_fragments(std::span<const Fragment> list, std::vector<Fragment>& merged);
 
 }  // namespace tcpx

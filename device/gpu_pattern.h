@@ -18,13 +18,13 @@ class GpuPattern {
   static Result<std::unique_ptr<GpuPattern>> create(int device, MemoryOps& memory);
 
   /// Fills `bytes` bytes at `data`, memory that this GPU can write, with the stream of `seed` from `offset` on. Returns when they
-  /// are there.
+  /// are written.
   virtual Status fill(std::byte* data, size_t bytes, uint64_t seed, uint64_t offset = 0) = 0;
-  /// Compares all of them. Sees what was written before the call, by whatever stream or thread.
+  /// Compares all of them. Sees all writes before the call, by any stream or thread.
   virtual Result<PatternCheck> check(const std::byte* data, size_t bytes, uint64_t seed, uint64_t offset = 0) = 0;
 };
 
-/// Bytes of GPU memory that nobody has allocated. @return kUnsupported without CUDA; kCuda.
+/// Bytes of unallocated GPU memory. @return kUnsupported without CUDA; kCuda.
 Result<uint64_t> free_gpu_bytes(int device);
 
 }  // namespace tcpx

@@ -10,7 +10,7 @@
 namespace tcpx {
 namespace {
 
-/// Said both of no driver at all and of one too old for this runtime; only the former has version 0.
+/// CUDA's answer both for no driver at all and for one too old for this runtime; only the former has version 0.
 bool no_driver(cudaError_t error) {
   int version = 0;
   return error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&version) == cudaSuccess && version == 0;
@@ -23,7 +23,7 @@ Result<int> probe() {
   const std::string why = no_driver(error)       ? "no NVIDIA driver"
                           : error == cudaSuccess ? "none visible"
                                                  : cudaGetErrorString(error);
-  // What is none of these is a GPU or a driver that does not work.
+  // Any other error is a GPU or a driver that does not work.
   const bool ordinary = error == cudaSuccess || error == cudaErrorNoDevice || no_driver(error);
   [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
   Status status(Code::kUnsupported, "look for a GPU", concat("no GPU found: ", why, " (", cudaGetErrorName(error), ")"),

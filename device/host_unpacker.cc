@@ -15,17 +15,17 @@ namespace {
 
 /// Staging memory per direction: long enough that the fixed cost of a copy (7 us on an H200) does not matter beside the bus.
 constexpr size_t kStagingBytes = size_t{1} << 20;
-/// Bytes between two stretches of the pool that are fetched along with them, because a copy of their own takes longer: a bus of
-/// 50 GB/s moves them in 2.6 us.
+/// Largest gap between two stretches of the pool that is fetched along with them, because a second copy takes longer: a bus of
+/// 50 GB/s moves the gap in 2.6 us.
 constexpr uint64_t kGapBytes = uint64_t{128} << 10;
 
-/// One copy that fetches several fragments and what lies between them.
+/// One copy that fetches several fragments and the bytes between them.
 struct Fetch {
   size_t count;
   uint64_t bytes;
 };
 
-/// How many fragments to fetch at once, from the first on.
+/// Fragments to fetch at once, from the first on.
 /// @param list not empty, in the order of the source; fragments may share bytes of it.
 Fetch next_fetch(std::span<const Fragment> list) {
   const uint64_t begin = list.front().src_off;
@@ -106,7 +106,7 @@ class HostUnpacker final : public Unpacker {
     while (!list.empty()) {
       const uint32_t begin = list.front().src_off;
       const Fetch fetch = next_fetch(list);
-      // What lies alone needs no second copy, and may be longer than the staging memory.
+      // A fragment fetched alone needs no second copy, and may be longer than the staging memory.
       std::byte* const fetched = fetch.count == 1 ? to + list.front().dst_off : fetched_.host();
       TCPX_RETURN_IF_ERROR(lane_->copy(fetched, pool + begin, fetch.bytes));
       if (fetch.count > 1) {
@@ -118,11 +118,11 @@ class HostUnpacker final : public Unpacker {
   }
 
   MemoryOps& memory_;
-  const MemoryBuffer fetched_;   // on the way from a pool that the host cannot read: a stretch of it
-  const MemoryBuffer gathered_;  // on the way to a destination that the host cannot write: a stretch of it
+  const MemoryBuffer fetched_;   // a stretch in transit from a pool that the host cannot read
+  const MemoryBuffer gathered_;  // a stretch in transit to a destination that the host cannot write
   const std::unique_ptr<CopyLane> lane_;
   std::vector<Fragment> merged_;                            // scratch of submit
-  std::vector<Fragment> portion_;                           // scratch of submit: what goes to gathered_
+  std::vector<Fragment> portion_;                           // scratch of submit: the part for gathered_
   TicketRing tickets_{std::numeric_limits<size_t>::max()};  // nothing is ever in flight, so nothing fills up
 };
 

@@ -1,5 +1,5 @@
-// Room for the scatter lists of launches in flight: a ring of entries, given out in neighbouring stretches. Counts only; what an
-// entry is and where it lies is its user's business. No CUDA here.
+// Room for the scatter lists of launches in flight: a ring of entries, handed out in contiguous stretches. Counts only; the
+// entries and their location are up to the user. No CUDA here.
 #pragma once
 
 #include <cassert>
@@ -10,22 +10,22 @@
 
 namespace tcpx {
 
-/// Neighbouring entries of a ListRing.
+/// Contiguous entries of a ListRing.
 struct ListStretch {
   size_t first = 0;
-  size_t held = 0;  ///< what goes back with release: the entries, and those skipped in front of them
+  size_t held = 0;  ///< to be passed to release: the entries, and those skipped before them
 };
 
-/// One thread at a time. Stretches go back in the order in which they were taken.
+/// One thread at a time. Stretches are released in the order in which they were taken.
 class ListRing {
  public:
   explicit ListRing(size_t capacity) : capacity_(capacity) {}
 
   size_t capacity() const { return capacity_; }
 
-  /// `count` entries side by side; no entries are always to be had. What does not fit in front of the end begins at entry 0, and
-  /// the rest up to the end is held along with it. An empty ring begins at entry 0, so whatever is not too long for ever fits it.
-  /// @return kInvalidArgument for more than the capacity; kExhausted when it does not fit beside what is held.
+  /// Takes `count` contiguous entries; 0 always succeeds. A stretch that does not fit before the end begins at entry 0, and the
+  /// rest up to the end is held along with it. An empty ring begins at entry 0, so anything up to the capacity fits it.
+  /// @return kInvalidArgument for more than the capacity; kExhausted when it does not fit beside the held entries.
   Result<ListStretch> take(size_t count) {
     if (count > capacity_) {
       return Status(Code::kInvalidArgument, "make scatter list",
@@ -44,7 +44,7 @@ class ListRing {
     return ListStretch{first, skipped + count};
   }
 
-  /// @param held that of the oldest stretch not given back.
+  /// @param held that of the oldest stretch not yet released.
   void release(size_t held) {
     assert(held <= held_);
     held_ -= held;
@@ -52,7 +52,7 @@ class ListRing {
 
  private:
   const size_t capacity_;
-  size_t next_ = 0;  // entry behind the newest stretch; capacity_ when that ends at the end
+  size_t next_ = 0;  // entry after the newest stretch; capacity_ when that ends at the end
   size_t held_ = 0;  // entries in use, in one stretch around the ring that ends at next_
 };
 

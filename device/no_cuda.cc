@@ -1,4 +1,4 @@
-// What the layer answers in a build without CUDA, in place of the files that name it.
+// The layer's answers in a build without CUDA, in place of the files that use it.
 #include "device/cuda_memory_ops.h"
 #include "device/d2d_unpacker.h"
 #include "device/gpu_pattern.h"

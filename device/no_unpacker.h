@@ -1,5 +1,5 @@
-// Leaves every byte in the bounce pool: what a receive costs without the unpack. For measurements only, because the destination
-// stays as it was.
+// Leaves every byte in the bounce pool, to measure a receive without the unpack. For measurements only, because the destination
+// stays unchanged.
 #pragma once
 
 #include <memory>

@@ -8,7 +8,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr unsigned kMostBlocks = 4096;
 
-/// Data of any length and alignment: bytes up to an aligned word, aligned words, the bytes that are left.
+/// Data of any length and alignment: bytes up to an aligned word, aligned words, the remaining bytes.
 struct Parts {
   size_t head;
   size_t words;
@@ -34,7 +34,7 @@ __device__ size_t thread_count() {
   return size_t{gridDim.x} * blockDim.x;
 }
 
-/// Calls `edge(i)` for the bytes before and behind the words; there are at most 14.
+/// Calls `edge(i)` for the bytes before and after the words; there are at most 14.
 template <class Edge>
 __device__ void for_edges(const Parts& parts, size_t bytes, Edge edge) {
   const size_t thread = thread_index();
@@ -74,7 +74,7 @@ __global__ void compare(const std::byte* data, size_t bytes, uint64_t seed, uint
   for_edges(parts, bytes, [&](size_t i) {
     if (data[i] != pattern_byte(seed, offset + i)) found_at(i);
   });
-  // The usual answer is that nothing is wrong, and costs no atomic operation.
+  // Usually nothing is wrong, and that costs no atomic operation.
   if (wrong != 0) report(check, wrong, first);
 }
 

@@ -1,4 +1,4 @@
-// Launching the kernels that fill and check test data. Seen by nvcc too, which compiles it as C++17.
+// Launches the kernels that fill and check test data. Seen by nvcc too, which compiles it as C++17.
 #pragma once
 
 #include <cuda_runtime_api.h>

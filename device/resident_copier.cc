@@ -47,7 +47,7 @@ bool ResidentCopier::is_serving() const {
 
 ResidentMode ResidentCopier::mode_of(const CopySegment& segment) const {
   static_assert(kMostBytesInRequest <= kMostBytesInAnswer);
-  // Each of these questions is a driver call of 0.15 us.
+  // Each of these queries is a driver call of 0.15 us.
   if (segment.bytes > kMostBytesInAnswer) return ResidentMode::kCopy;
   if (memory_.is_device_memory(segment.from)) {
     return memory_.is_device_memory(segment.to) ? ResidentMode::kCopy : ResidentMode::kInAnswer;
@@ -70,7 +70,7 @@ uint32_t ResidentCopier::post(const CopySegment& segment) {
   if (mode == ResidentMode::kInRequest) std::memcpy(data.data() + kRequestHeaderWords, segment.from, segment.bytes);
   ResidentBox& box = shared().boxes[next_ % kResidentBoxes];
   for (size_t i = 0; i < data.size(); ++i) {
-    // Pairs with the kernel's fence: what the host wrote into `from`, and saw of the GPU, goes before.
+    // Pairs with the kernel's fence: orders the host's writes into `from`, and GPU work that it saw end, before the request.
     std::atomic_ref<uint64_t>(whole(box.request[i])).store(data[i] | uint64_t{next_} << 32, std::memory_order_release);
   }
   return next_++;
@@ -91,7 +91,7 @@ bool ResidentCopier::take_oldest() {
 }
 
 Result<ResidentCopier::Answer> ResidentCopier::poll() {
-  // Asked first: what is not done once the kernel has left never will be.
+  // Checked first: a request not done once the kernel has left never will be.
   const bool left = has_left();
   const bool done = take_oldest();
   if (!done && !left) {

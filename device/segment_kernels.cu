@@ -17,7 +17,7 @@ __device__ void copy_segment(uint64_t to, uint64_t from, uint32_t bytes) {
   copy_fragment<true, kRowsInFlight>(warp, reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from), bytes);
 }
 
-/// Each block takes neighbouring segments of the list, `per_warp` (1 ... kMostPerWarp) for each warp, and fetches them over the
+/// Each block takes consecutive segments of the list, `per_warp` (1 ... kMostPerWarp) for each warp, and fetches them over the
 /// bus with one access.
 __global__ void __launch_bounds__(kListThreads) copy_list(const uint64_t* list, uint32_t count, uint32_t per_warp) {
   __shared__ uint64_t words[kListWarps * kMostPerWarp * kKernelSegmentWords];
@@ -38,7 +38,7 @@ constexpr uint32_t kResidentThreads = 512;
 constexpr uint32_t kResidentWarpsLog2 = 4;
 static_assert(kResidentThreads == kWarpThreads << kResidentWarpsLog2);
 
-/// Two neighbouring words, each of them whole, past every cache of the GPU.
+/// Loads two adjacent words, each atomically, bypassing every cache of the GPU.
 __device__ uint4 load_pair(const TaggedWord* pair) {
   uint4 value;
   asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -64,8 +64,7 @@ __device__ uint64_t now_ns() {
   return now;
 }
 
-/// The first warp waits for the request and leaves its data in `words`. False when there was none for `patience_ns`, and at
-/// `end`.
+/// The first warp waits for the request and leaves its data in `words`. False when none came for `patience_ns`, and at `end`.
 __device__ bool await_request(const ResidentBox& box, uint32_t request, uint64_t patience_ns, uint64_t end, uint32_t* words) {
   const uint32_t lane = threadIdx.x;
   uint64_t until = 0;
@@ -93,7 +92,7 @@ __device__ ResidentMode serve(ResidentBox& box, uint32_t request, uint32_t* word
     const auto* const payload = reinterpret_cast<const std::byte*>(words + kRequestHeaderWords);
     if (threadIdx.x < bytes) reinterpret_cast<std::byte*>(to)[threadIdx.x] = payload[threadIdx.x];
   } else if (mode == ResidentMode::kInAnswer) {
-    __syncthreads();  // the header has been read by all before the payload takes its place
+    __syncthreads();  // all have read the header before the payload replaces it
     if (threadIdx.x < bytes) {
       reinterpret_cast<std::byte*>(words)[threadIdx.x] = reinterpret_cast<const std::byte*>(from)[threadIdx.x];
     }
@@ -118,8 +117,8 @@ __global__ void __launch_bounds__(kResidentThreads, 1) serve_requests(ResidentLa
     ResidentBox& box = memory.boxes[request % kResidentBoxes];
     if (threadIdx.x < kWarpThreads) {
       const bool came = await_request(box, request, launch.patience_ns, end, words);
-      // Pairs with the host's release of the request: what was written before it, by the host or by GPU work that the host saw
-      // end, is read anew by the loads of all threads behind the barrier.
+      // Pairs with the host's release of the request: the loads of all threads after the barrier see everything written before
+      // it, by the host or by GPU work that the host saw end.
       __threadfence_system();
       if (threadIdx.x == 0) leaves = !came;
     }
@@ -128,14 +127,14 @@ __global__ void __launch_bounds__(kResidentThreads, 1) serve_requests(ResidentLa
     const ResidentMode mode = serve(box, request, words);
     __syncthreads();
     if (threadIdx.x == 0) {
-      // Pairs with the host's acquire of `done`; carries what all threads wrote in front of the barrier. An answer's words need
-      // nobody's order.
+      // Pairs with the host's acquire of `done`; covers the writes of all threads before the barrier. An answer's words need no
+      // ordering.
       if (mode != ResidentMode::kInAnswer) __threadfence_system();
       store_number(&memory.done, request);
     }
   }
   if (threadIdx.x == 0) {
-    __threadfence_system();  // whoever sees `gone` sees all that was done
+    __threadfence_system();  // a reader that sees `gone` sees all writes before it
     store_number(&memory.gone, launch.launch);
   }
 }

@@ -7,7 +7,7 @@
 
 namespace tcpx {
 
-/// Starts one thread on `stream` that ends when `*flag`, mapped host memory, has got to `value` (counting modulo 2^32).
+/// Starts one thread on `stream` that ends when `*flag`, mapped host memory, has reached `value` (modulo 2^32).
 cudaError_t launch_await_flag(const uint32_t* flag, uint32_t value, cudaStream_t stream);
 
 /// See load_unpack_kernels.

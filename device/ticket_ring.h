@@ -1,7 +1,7 @@
-// The bookkeeping of work in flight: a ring of slots with two monotone cursors, and the error that ends it. No CUDA here.
+// Bookkeeping of work in flight: a ring of slots with two monotone cursors, and the error that ends it. No CUDA here.
 //
 // Ticket t uses slot t % depth from push until it is retired. Work finishes in order of submission, so only the oldest slot is
-// ever asked, and a slot's event always belongs to the ticket that holds it.
+// ever queried, and a slot's event always belongs to the ticket that holds it.
 #pragma once
 
 #include <cassert>
@@ -15,7 +15,7 @@
 
 namespace tcpx {
 
-/// kInvalidArgument for a number of blocks that no Unpacker::submit takes.
+/// kInvalidArgument for a number of blocks that Unpacker::submit does not take.
 inline Status check_batch(size_t block_count) {
   if (block_count != 0 && block_count <= kMaxBatchBlocks) return Status::ok();
   return Status(Code::kInvalidArgument, "submit unpack", concat(block_count, " blocks; 1 to ", kMaxBatchBlocks, " are possible"));
@@ -24,11 +24,11 @@ inline Status check_batch(size_t block_count) {
 /// One thread at a time.
 class TicketRing {
  public:
-  /// @param work what errors call it; a literal.
+  /// @param work its name in errors; a literal.
   explicit TicketRing(size_t depth, const char* work = "unpack") : depth_(depth), work_(work) {}
 
-  /// What Unpacker::submit answers before anything else: ok when a slot is free; the error that stuck; kInvalidArgument for a
-  /// number of blocks that is none; kExhausted when all slots are in flight.
+  /// First check of Unpacker::submit: ok when a slot is free; the error that stuck; kInvalidArgument for an invalid number of
+  /// blocks; kExhausted when all slots are in flight.
   Status ready(size_t block_count) const {
     if (error_.is_ok()) TCPX_RETURN_IF_ERROR(check_batch(block_count));
     return ready();
@@ -49,17 +49,17 @@ class TicketRing {
   bool in_flight() const { return oldest_ != next_; }
   bool failed() const { return !error_.is_ok(); }
 
-  /// The first error stays, whatever follows; every ready and query from now on reports it.
-  /// The caller has made sure that nothing submitted still touches memory.
+  /// The first error sticks; every ready and query from now on reports it. The caller has made sure that no submitted work
+  /// still touches memory.
   Status fail(Status error) {
     if (error_.is_ok()) error_ = std::move(error);
     return error_;
   }
 
-  /// Retires what has finished, up to `ticket`, and tells whether that includes `ticket`.
-  /// @param slot_done `Result<bool>(size_t slot)`: whether the work of that slot has finished.
-  /// An error of it sticks.
-  /// @return kInvalidArgument for a ticket that was never given out (does not stick); the error that stuck.
+  /// Retires finished slots, up to `ticket`.
+  /// @param slot_done `Result<bool>(size_t slot)`: true if the work of that slot has finished. An error of it sticks.
+  /// @return true if `ticket` has finished; kInvalidArgument for one that was never issued (does not stick); the error that
+  /// stuck.
   template <class SlotDone>
   Result<bool> query(UnpackTicket ticket, SlotDone&& slot_done) {
     if (!error_.is_ok()) return error_;
@@ -79,7 +79,7 @@ class TicketRing {
  private:
   const size_t depth_;
   const char* const work_;
-  uint64_t next_ = 0;    // next ticket to give out
+  uint64_t next_ = 0;    // next ticket to issue
   uint64_t oldest_ = 0;  // oldest ticket not retired
   Status error_;
 };

@@ -4,7 +4,7 @@
 // waits for one entry: unpack_tiles fetches a block's share with one access, unpack_stream fetches ahead.
 //
 // List and payload were written before the launch (by the host, or by the NIC as the plugin reported), and a launch orders all
-// such writes before the kernel: plain loads see them, no fence is needed.
+// such writes before the kernel: plain loads see them without a fence.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace tcpx {
 
 inline constexpr uint32_t kWholeWarp = 0xffffffffu;
 
-/// Blocks of `threads` that shall fit in a multiprocessor at once: `wanted` of them, or as many as sm_75 has threads for.
+/// Blocks of `threads` that are to fit in a multiprocessor at once: `wanted` of them, or as many as sm_75 has threads for.
 constexpr uint32_t resident_blocks([[maybe_unused]] uint32_t threads, uint32_t wanted) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   return wanted < 1024 / threads ? wanted : 1024 / threads;
@@ -26,7 +26,7 @@ constexpr uint32_t resident_blocks([[maybe_unused]] uint32_t threads, uint32_t w
 #endif
 }
 
-/// One lane's view of the warp that copies (fragment_copy.h), over memory that the GPU addresses.
+/// One lane's view of the copying warp (fragment_copy.h), over memory that the GPU addresses.
 class GpuWarp {
  public:
   using Row = CopyWord;
@@ -43,8 +43,8 @@ class GpuWarp {
     if (lane_ < count) to[lane_] = value;
   }
   __device__ CopyWord load_row(const std::byte* from, uint32_t row, uint32_t count) const {
-    // Set for lanes beyond count too, which never store it: a register that a skipped load leaves as it was stays reserved from
-    // the kernel's begin on, and then not even half of them suffice.
+    // Initialised for lanes beyond count too, which never store it: a register that a skipped load leaves unset is live from
+    // the start of the kernel, which then needs more than twice the registers.
     CopyWord word{};
     if (row * kWarpThreads + lane_ < count) {
       const uint4 loaded = *(reinterpret_cast<const uint4*>(from) + lane_ + row * kWarpThreads);
@@ -75,7 +75,7 @@ class GpuWarp {
   const uint32_t lane_;
 };
 
-/// An entry in one load.
+/// Loads an entry with one access.
 __device__ inline uint4 load_entry(const KernelFragment* entry) {
   return *reinterpret_cast<const uint4*>(entry);
 }
@@ -88,8 +88,8 @@ __device__ inline void copy_piece(const uint4& entry, uint32_t piece, uint32_t p
   copy_fragment<kShifts, kRows>(warp, destination + own.begin, pool + entry.x + own.begin, own.count);
 }
 
-/// One tile per block: its warps take neighbouring pieces, pieces_per_warp each, and many blocks follow each other in the order
-/// of the list. Blocks in order keep what is read and written at a time close together, which DRAM rewards.
+/// One tile per block: its warps take consecutive pieces, pieces_per_warp each, and many blocks follow each other in the order
+/// of the list. Blocks in order keep concurrent accesses close together, which suits DRAM.
 /// @param pieces_per_warp 1 ... kMaxPiecesPerWarp
 template <bool kShifts, uint32_t kRows, uint32_t kThreads, uint32_t kMinBlocks>
 __global__ void __launch_bounds__(kThreads, resident_blocks(kThreads, kMinBlocks))
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kThreads, resident_blocks(kThreads, kMinBlocks
   }
 }
 
-/// Few blocks for a list of any length: every warp takes groups of neighbouring pieces in turn and fetches the entries of its
+/// Few blocks for a list of any length: every warp takes groups of consecutive pieces in turn and fetches the entries of its
 /// next group before it copies the current one.
 /// @param pieces_per_warp pieces of a group, 1 ... kMaxPiecesPerWarp
 template <bool kShifts, uint32_t kRows, uint32_t kThreads>

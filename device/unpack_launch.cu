@@ -9,8 +9,8 @@ namespace {
 
 using Kernel = void (*)(const KernelFragment*, uint32_t, uint32_t, uint32_t, const std::byte*);
 
-/// The instances that UnpackKernel names. Rows in flight against registers, and with them blocks that a multiprocessor holds at
-/// once: these pairs were the fastest of those tried (docs/field_notes.md).
+/// The instances for UnpackKernel. Rows in flight trade off against registers, and so against blocks per multiprocessor: these
+/// pairs were the fastest of those tried (docs/field_notes.md).
 Kernel kernel_of(UnpackKernel kernel) {
   switch (kernel) {
     case UnpackKernel::kPages:

@@ -1,4 +1,4 @@
-// Launching the unpack kernel. Seen by nvcc too, which compiles it as C++17: so it does not include tcpx/types.h.
+// Launches the unpack kernel. Seen by nvcc too, which compiles it as C++17: so it does not include tcpx/types.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,8 +10,8 @@
 
 namespace tcpx {
 
-/// A fragment as the kernel reads it, in one 16-byte load. The destination is an address, so that the fragments of requests with
-/// different destinations make one list.
+/// A fragment as the kernel reads it, in one 16-byte load. The destination is an address, so that fragments of requests with
+/// different destinations form one list.
 struct alignas(16) KernelFragment {
   uint32_t src_off;  ///< from the launch's pool
   uint32_t len;      ///< bytes, from 1
@@ -19,15 +19,15 @@ struct alignas(16) KernelFragment {
 };
 static_assert(sizeof(KernelFragment) == 16);
 
-/// All addresses are the GPU's; what they point to must stay until the launch has finished.
+/// All addresses are the GPU's; the memory must stay until the launch has finished.
 struct UnpackLaunch {
   const KernelFragment* fragments;  ///< mapped host memory or device memory
   uint32_t fragment_count;
   const std::byte* pool;
 };
 
-/// Loads the kernels' code onto the current device. Done at setup, because the first launch would otherwise do it, and loading
-/// can wait for kernels that are running.
+/// Loads the kernels' code onto the current device. Done at setup, because otherwise the first launch would do it, and loading
+/// can wait for running kernels.
 cudaError_t load_unpack_kernels();
 
 /// Starts one launch on `stream`, whose device is current; does not wait. `policy.blocks` must not be 0.

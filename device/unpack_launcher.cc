@@ -34,7 +34,7 @@ std::string time_and_rate(Duration time, double gb_per_second) {
   return text;
 }
 
-// Starting a copy takes the host 1.1 us, a launch for all blocks 2.6. With many bytes the kernel is at least as fast.
+// Starting a copy takes the host 1.1 us, a launch for all blocks 2.6. For many bytes the kernel is at least as fast.
 constexpr size_t kFewCopies = 2;
 constexpr uint64_t kFewBytes = 64 * 1024;
 
@@ -147,7 +147,7 @@ Status UnpackLauncher::launch_runs(std::span<const DescriptorBlock> blocks, size
     }
     const UnpackShape shape = write_list(run, lists + first, memory);
     const LaunchPolicy policy = choose_launch_policy(shape, config_.block_budget);
-    // As late as can be: the list is no GPU time.
+    // As late as possible: building the list is not GPU time.
     if (work->is_empty()) TCPX_RETURN_IF_ERROR(ring_->begin(stream));
     const cudaError_t error =
         config_.launch(policy, UnpackLaunch{lists_on_device + first, shape.fragment_count, run.pool}, stream.get());
@@ -173,7 +173,7 @@ Status UnpackLauncher::copy_blocks(std::span<const DescriptorBlock> blocks, Stre
 }
 
 PoolMemory UnpackLauncher::pool_memory(const std::byte* pool) {
-  // Asked once per pool, because the answer costs a driver call. A stale one would only cost speed.
+  // Queried once per pool, because it costs a driver call. A stale answer would only cost speed.
   if (pool != known_pool_) {
     known_pool_memory_ = memory_.is_device_memory(pool) ? PoolMemory::kDevice : PoolMemory::kMappedHost;
     known_pool_ = pool;
@@ -184,7 +184,7 @@ PoolMemory UnpackLauncher::pool_memory(const std::byte* pool) {
 Status UnpackLauncher::launch_sync(std::span<const DescriptorBlock> blocks, Deadline deadline) {
   Result<UnpackTicket> ticket = launch(blocks);
   if (ticket.status().code() == Code::kExhausted) {
-    // What is older is done before this one is, so waiting for all of it costs nothing.
+    // Older ones are done before this one, so waiting for all of them costs nothing.
     TCPX_RETURN_IF_ERROR(wait(newest_, deadline));
     ticket = launch(blocks);
   }
@@ -205,7 +205,7 @@ Status UnpackLauncher::wait(UnpackTicket ticket, Deadline deadline) {
     if (deadline.expired()) {
       return Status(Code::kTimeout, "wait for unpack", concat("ticket ", static_cast<uint64_t>(ticket), " is not done"));
     }
-    // A copy takes microseconds, and no blocking call of CUDA takes a deadline.
+    // A copy takes microseconds, and CUDA has no blocking call with a deadline.
     std::this_thread::yield();
   }
 }

@@ -1,13 +1,13 @@
 // Gathers received messages by GPU kernel: any number of requests in one launch, several launches in flight, on its own stream or
 // on a caller's.
 //
-// A launch makes nothing, uploads nothing and waits for nothing. Its list of fragments is written straight into a ring of mapped
-// pinned memory, made at setup, and the kernel reads it there, over the bus. Measured on an H200, that is the better way: a list
-// of 16384 fragments read from mapped memory takes the kernel 1.3 us more than one in device memory, while an upload takes a copy
-// call in front of the launch, 2.9 us of host time and 5.3 us until the kernel can start.
+// A launch allocates nothing, uploads nothing and waits for nothing. Its list of fragments is written straight into a ring of
+// mapped pinned memory, allocated at setup, and the kernel reads it there, over the bus. That is faster on an H200: a list of
+// 16384 fragments read from mapped memory takes the kernel 1.3 us more than one in device memory, while an upload takes a copy
+// call before the launch, 2.9 us of host time and 5.3 us until the kernel can start.
 //
-// A small message that lies in one piece in mapped host memory needs no kernel: with few bytes the copy engine is done after 5.3
-// us where a kernel takes 10.2. For large ones, received while it copies, the engine was slower (25 to 28 GB/s against 34 to 36).
+// A small message that is contiguous in mapped host memory needs no kernel: for few bytes the copy engine is done after 5.3 us
+// where a kernel takes 10.2. For large ones, received while it copies, the engine was slower (25 to 28 GB/s against 34 to 36).
 #pragma once
 
 #include <cstddef>
@@ -30,48 +30,48 @@
 
 namespace tcpx {
 
-/// What a launcher has done so far.
+/// Counters of a launcher.
 struct LaunchStats {
   uint64_t launches = 0;  ///< of the kernel
   uint64_t copies = 0;    ///< blocks copied by the copy engine instead
   uint64_t requests = 0;  ///< descriptor blocks
   uint64_t fragments = 0;
   uint64_t bytes = 0;
-  uint64_t errors = 0;            ///< calls answered with an error; kExhausted and kTimeout are none
+  uint64_t errors = 0;            ///< calls that returned an error, except kExhausted and kTimeout
   uint64_t timed_bytes = 0;       ///< when profiling: bytes of the tickets seen done
-  Duration device_time{0};        ///< and what they took, from the begin of a ticket's first launch to the end of its last
+  Duration device_time{0};        ///< and their time, from the start of a ticket's first launch to the end of its last
   double gb_per_second() const {  ///< 0 when nothing was timed
     return device_time.count() == 0 ? 0 : static_cast<double>(timed_bytes) / static_cast<double>(device_time.count());
   }
 };
 
-/// For people, on one line.
+/// One line for humans.
 std::string to_text(const LaunchStats& stats);
 
 /// One thread at a time.
 class UnpackLauncher {
  public:
   struct Config {
-    uint32_t block_budget = 0;         ///< most thread blocks of one launch; 0: no cap
-    uint32_t in_flight = kQueueDepth;  ///< tickets that may be in flight, from 1
+    uint32_t block_budget = 0;         ///< most thread blocks of one launch; 0: no limit
+    uint32_t in_flight = kQueueDepth;  ///< most tickets in flight, from 1
     /// Fragments in flight, from 1: 16 bytes of pinned memory each. The default is room for the largest batch.
     uint32_t list_capacity = kMaxBatchBlocks * kMaxFragments;
     bool profile = false;       ///< measures GPU time: two timed events per ticket
-    bool log_launches = false;  ///< profiles, and logs a notice for every ticket with bytes when it is seen done
-    /// How a launch is made. Tests look over its shoulder and let it fail.
+    bool log_launches = false;  ///< profiles, and logs a notice for every ticket with bytes when it is found done
+    /// Makes a launch. Tests replace it to observe launches and to make them fail.
     std::function<cudaError_t(const LaunchPolicy&, const UnpackLaunch&, cudaStream_t)> launch = launch_unpack;
 
-    /// The defaults, with what UCCL_TCPX_UNPACK_BLOCKS and UCCL_TCPX_LAUNCH_DEBUG say. @return kBadConfig.
+    /// The defaults, overridden by UCCL_TCPX_UNPACK_BLOCKS and UCCL_TCPX_LAUNCH_DEBUG. @return kBadConfig.
     static Result<Config> from_environment();
   };
 
   /// @param memory that of the GPU; gives the memory for the lists. Must outlive the launcher.
   /// @return kUnsupported when there is no usable GPU or this build has no code for it; kInvalidArgument for no such device, or a
-  ///         config with 0 where it says "from 1"; kCuda.
+  ///         config with 0 where it requires "from 1"; kCuda.
   static Result<std::unique_ptr<UnpackLauncher>> create(int device, MemoryOps& memory, Config config);
   UnpackLauncher(const UnpackLauncher&) = delete;
   UnpackLauncher& operator=(const UnpackLauncher&) = delete;
-  /// Waits for what is in flight.
+  /// Waits for work in flight.
   ~UnpackLauncher() = default;
 
   /// Starts copying every fragment of every block, as Unpacker::submit, but for any number of blocks from 1. Blocks with one pool
@@ -79,20 +79,21 @@ class UnpackLauncher {
   /// addressable by kernels on the device: its own memory, or mapped host memory.
   /// @return one ticket for all. kExhausted, before anything is started, when too many tickets or fragments are in flight: query
   ///         the oldest ticket and try again. kInvalidArgument for no blocks or more fragments than Config::list_capacity. kCuda
-  ///         with the native code, which sticks to this launcher, after what is in flight has finished.
+  ///         with the native code, which sticks to this launcher, after the work in flight has finished.
   Result<UnpackTicket> launch(std::span<const DescriptorBlock> blocks);
 
-  /// On a stream of the caller's: the copy begins after what `stream` holds, and what is put there later begins after the copy.
+  /// On a stream of the caller's: the copy begins after the work that `stream` holds, and later work there begins after the copy.
   /// The stream may be destroyed while the copy runs. Copies on different streams may finish in any order; tickets are reported
-  /// done in theirs.
-  /// @param stream one of the launcher's device. kInvalidArgument while it is captured: the list is gone when the graph runs.
+  /// done in order.
+  /// @param stream one of the launcher's device. kInvalidArgument while it is being captured: the list is gone when the graph
+  /// runs.
   Result<UnpackTicket> launch(std::span<const DescriptorBlock> blocks, StreamView stream);
 
-  /// launch, then wait. Waits for room, too, so kExhausted does not happen.
+  /// launch, then wait. Also waits for room, so kExhausted does not happen.
   /// @return as launch. kTimeout when `deadline` has passed: the copy may still be running, until a later ticket is done.
   Status launch_sync(std::span<const DescriptorBlock> blocks, Deadline deadline);
 
-  /// As Unpacker::query. The error that stuck, or kInvalidArgument for a ticket that was never given out.
+  /// As Unpacker::query. The error that stuck, or kInvalidArgument for a ticket that was never issued.
   Result<bool> query(UnpackTicket ticket);
   /// ok when the ticket is done; else as query. kTimeout leaves the ticket as it is: it may be waited for again.
   Status wait(UnpackTicket ticket, Deadline deadline);
@@ -100,7 +101,7 @@ class UnpackLauncher {
   const LaunchStats& stats() const { return stats_; }
 
  private:
-  /// What a slot's ticket is about.
+  /// The work of a slot's ticket.
   struct Work {
     UnpackTicket ticket{};
     size_t list_held = 0;
@@ -116,11 +117,11 @@ class UnpackLauncher {
 
   UnpackLauncher(MemoryOps& memory, MemoryBuffer lists, std::unique_ptr<EventRing> ring, Config config);
   Result<UnpackTicket> start(std::span<const DescriptorBlock> blocks, StreamView stream);
-  /// The launches and copies of `work`, whose list begins at entry `first` of the ring.
+  /// Starts the launches and copies of `work`, whose list begins at entry `first` of the ring.
   Status launch_runs(std::span<const DescriptorBlock> blocks, size_t first, StreamView stream, Work* work);
   Status copy_blocks(std::span<const DescriptorBlock> blocks, StreamView stream, Work* work);
   PoolMemory pool_memory(const std::byte* pool);
-  /// The ticket of `slot` is done.
+  /// Called when the ticket of `slot` is done.
   Status retire(size_t slot);
   static std::string how(const Work& work);
   void log_work(const Work& work, Duration time) const;

@@ -1,4 +1,4 @@
-// From descriptor blocks to what one launch reads: a list of fragments with absolute destinations, and its shape.
+// Converts descriptor blocks to the input of one launch: a list of fragments with absolute destinations, and its shape.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ struct PoolRun {
   const std::byte* pool = nullptr;  ///< of all blocks that have fragments; nullptr when none has
 };
 
-/// As many blocks from the front of `blocks` as have the same pool, which a launch has one of.
+/// The longest prefix of `blocks` with one pool, as a launch has only one.
 PoolRun leading_run(std::span<const DescriptorBlock> blocks);
 
-/// Writes the fragments of all blocks of `run`, in order, and tells their shape.
+/// Writes the fragments of all blocks of `run`, in order. @return their shape
 /// @param list room for all of them.
-/// @param memory where run.pool lies.
+/// @param memory kind of memory of run.pool.
 UnpackShape write_list(const PoolRun& run, KernelFragment* list, PoolMemory memory);
 
 }  // namespace tcpx

@@ -6,7 +6,7 @@
 namespace tcpx {
 namespace {
 
-/// A fragment is not cut finer: 16384 pieces give every warp of a large GPU several.
+/// Fragments are not cut finer: 16384 pieces give every warp of a large GPU several.
 constexpr uint32_t kMostPiecesLog2 = 14;
 
 constexpr uint64_t divide_up(uint64_t value, uint64_t by) {

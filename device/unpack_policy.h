@@ -1,5 +1,5 @@
-// The launch policy of the unpack kernels: everything about a launch that is a choice, made on the host by a pure function. The
-// launch obeys it and decides nothing. No CUDA here.
+// The launch policy of the unpack kernels: all choices of a launch, made on the host by a pure function. The launch obeys it
+// and decides nothing. No CUDA here.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace tcpx {
 
-/// How the addresses of a launch's fragments lie to each other modulo 16.
+/// Relative alignment of source and destination addresses of a launch's fragments, modulo 16.
 enum class AlignmentClass : uint8_t {
   kCongruent,  ///< source and destination of every fragment are equal modulo 16: a word is one load and one store
   kMixed,      ///< some differ: words are cut out of two
 };
 
-/// Where the bounce pool lies, seen from the GPU.
+/// Location of the bounce pool as seen from the GPU.
 enum class PoolMemory : uint8_t {
   kDevice,
   kMappedHost,  ///< pinned host memory, read over the bus
 };
 
-/// What is known about one launch.
+/// Facts about one launch.
 struct UnpackShape {
   uint32_t fragment_count;
   uint64_t bytes;          ///< of all fragments
@@ -29,11 +29,11 @@ struct UnpackShape {
   PoolMemory pool;
 };
 
-/// Which kernel (unpack_kernels.cuh) with which constants (unpack_launch.cu).
+/// A kernel (unpack_kernels.cuh) with its constants (unpack_launch.cu).
 enum class UnpackKernel : uint8_t {
   kPages,             ///< congruent pages: four warps share a page, since many small steps in order suit DRAM best
-  kShiftedPages,      ///< pages of any alignment: a warp takes a whole one, which spares it the seams
-  kSegments,          ///< fragments that one round of loads covers, such as TCP segments: more warps at a time, each takes two
+  kShiftedPages,      ///< pages of any alignment: a warp takes a whole one, which avoids the seams
+  kSegments,          ///< fragments that one round of loads covers, such as TCP segments: more warps at a time, two each
   kFewBlocks,         ///< a congruent list of any length with few, large blocks: as many loads in flight as registers hold
   kFewBlocksShifted,  ///< the same for any alignment
 };
@@ -56,16 +56,16 @@ constexpr uint32_t threads_of(UnpackKernel kernel) {
   return 0;
 }
 
-/// Fragments are cut into pieces of at most this, one warp copies a piece.
+/// Fragments are cut into pieces of at most this; one warp copies a piece.
 constexpr uint32_t piece_bytes_of(UnpackKernel kernel) {
   return kernel == UnpackKernel::kPages ? 1024 : 4096;
 }
 
 /// Mean length up to which fragments count as segments: three rows of a warp, 1448 bytes being the usual segment.
 inline constexpr uint32_t kSegmentBytes = 3 * kRowBytes;
-/// Neighbouring pieces that a warp takes at a time, at most.
+/// Most consecutive pieces that a warp takes at a time.
 inline constexpr uint32_t kMaxPiecesPerWarp = 4;
-/// Blocks that read mapped host memory: on an H200 (PCIe gen 5) four large blocks reach what the bus gives to kernels, eight do
+/// Blocks that read mapped host memory: on an H200 (PCIe gen 5) four large blocks reach the bus bandwidth of kernels, eight do
 /// so for segments too, and the rest of the GPU stays free.
 inline constexpr uint32_t kMappedHostBlocks = 8;
 
@@ -81,7 +81,7 @@ struct LaunchPolicy {
   }
 };
 
-/// @param block_budget most blocks this launch may use, to leave room for compute; 0: as many as are fast.
+/// @param block_budget most blocks this launch may use, to leave room for compute; 0: as many as help.
 LaunchPolicy choose_launch_policy(const UnpackShape& shape, uint32_t block_budget);
 
 }  // namespace tcpx

@@ -1,5 +1,4 @@
-// The sample of README.md as a program: two endpoints, one of which writes into memory of the other. Exit code 1 when bytes
-// differ.
+// The sample of README.md as a program: two endpoints, one of which writes into memory of the other. Exit code 1 if bytes differ.
 //
 //   first_transfer                        both ends in this process
 //   first_transfer --server               on one machine; it prints what to start on the other:
@@ -72,7 +71,7 @@ int verdict(bool good) {
 
 void fill_at(const std::string& host, int port) {
   std::vector<char> source = pattern();
-  const auto endpoint = must(Endpoint::create());  // goes before the memory that is registered with it
+  const auto endpoint = must(Endpoint::create());  // destroyed before the memory that is registered with it
   fill(*endpoint, must(endpoint->connect(host, 0, port)), source.data(), source.size());
 }
 

@@ -1,5 +1,5 @@
 // Prefill hands the KV cache of a request to decode: 4096 blocks of 32 KiB, scattered over the pages of both ends, in one write.
-// The decode side calls nothing for it: it looks for notifications, and the one that names the request comes after the data.
+// The decode side makes no call for it: it polls for notifications, and the one that names the request arrives after the data.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using std::chrono::steady_clock, std::chrono::minutes;
 constexpr size_t kBlocks = 4096, kBlockWords = 4096, kBlockBytes = kBlockWords * 8, kPages = kBlocks + 512;
 constexpr auto content = [](uint64_t block, uint64_t word) { return (block * kBlockWords + word + 1) * 0x9e3779b97f4a7c15u; };
 constexpr char kUsage[] = "usage: kv_transfer [--server | --connect HOST:PORT]: decode, prefill; without options both, here\n";
-/// What decode tells prefill: where its pages are, and on which one it wants each block.
+/// Decode's message to prefill: the location of its pages, and the page for each block.
 struct Request {
   RemoteSlot slot;
   uint32_t page_of[kBlocks];
@@ -61,7 +61,7 @@ std::vector<uint32_t> permuted_pages(uint32_t seed) {
 void prefill(const std::string& host, int port) {
   std::vector<uint64_t> cache(kPages * kBlockWords);
   Request request;
-  const auto endpoint = must(Endpoint::create());  // goes before the memory that is registered with it
+  const auto endpoint = must(Endpoint::create());  // destroyed before the memory that is registered with it
   const ConnId conn = must(endpoint->connect(host, 0, port));
   const LocalRange range = registered(*endpoint, &request, sizeof request);
   must(endpoint->recv(conn, {&range, 1}));
@@ -100,7 +100,7 @@ bool decode(bool alone) {
 
   const std::vector<NotifyMsg> messages = endpoint->wait_notifs(minutes(1));
   if (messages.empty()) must(Status(Code::kTimeout, "wait for the request", "no notification"));
-  size_t wrong = 0;  // words, also of the pages that belong to others
+  size_t wrong = 0;  // in words, including pages that belong to others
   for (size_t i = 0; i < kPages; ++i) {
     const uint64_t* page = &cache[pages[i] * kBlockWords];
     for (size_t word = 0; word < kBlockWords; ++word) wrong += page[word] != (i < kBlocks ? content(i, word) : 0);
@@ -117,13 +117,13 @@ bool decode(bool alone) {
 int main(int argc, char** argv) {
   std::signal(SIGINT, interrupted);
   std::signal(SIGTERM, interrupted);
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // an interrupt leaves what there is
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // an interrupt keeps the lines printed so far
   const std::string option = argc > 1 ? argv[1] : "", peer = argc > 2 ? argv[2] : "";
   if (argc == 1 || (argc == 2 && option == "--server")) return decode(argc == 1) ? 0 : 1;
   const size_t colon = peer.rfind(':');
   if (argc == 3 && option == "--connect" && colon != peer.npos) {
     prefill(peer.substr(0, colon), std::atoi(peer.c_str() + colon + 1));
-    return 0;  // decode has the verdict
+    return 0;  // decode checks the data
   }
   std::fputs(kUsage, option == "--help" ? stdout : stderr);
   return option == "--help" ? 0 : 2;

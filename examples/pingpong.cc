@@ -1,4 +1,4 @@
-// How long a message takes from one endpoint to another: half the time there and back, by size, with every byte compared.
+// Latency of a message from one endpoint to another: half the round-trip time, by size, with every byte compared.
 //
 //   pingpong                        both ends in this process
 //   pingpong --server               on one machine; it prints what to start on the other:
@@ -48,10 +48,10 @@ T must(Result<T> result) {
   return std::move(*result);
 }
 
-/// @return bytes that came back other than they were sent
+/// @return number of bytes that came back different
 size_t measure(const std::string& host, int port) {
   std::vector<unsigned char> sent(kLongest), received(kLongest);
-  const auto endpoint = must(Endpoint::create());  // goes before the memory that is registered with it
+  const auto endpoint = must(Endpoint::create());  // destroyed before the memory that is registered with it
   const ConnId conn = must(endpoint->connect(host, 0, port));
   const MemoryId from = must(endpoint->register_memory(sent.data(), sent.size()));
   const MemoryId to = must(endpoint->register_memory(received.data(), received.size()));
@@ -80,7 +80,7 @@ size_t measure(const std::string& host, int port) {
   return wrong_in_all;
 }
 
-/// @return as `measure` when `alone`, that is without another process
+/// @return as `measure` when `alone`, that is, without another process
 size_t serve(bool alone) {
   std::vector<unsigned char> buffer(kLongest);
   const auto endpoint = must(Endpoint::create({.listen_address = alone ? "127.0.0.1" : ""}));
@@ -98,7 +98,7 @@ size_t serve(bool alone) {
       must(endpoint->send(conn, {&range, 1}));
     }
   }
-  // A send is done when its source may be reused. That the last one has come is what the other end says.
+  // A send is done when its source may be reused. Only the other end can tell that the last one has arrived.
   const LocalRange last{memory, buffer.data(), 1};
   must(endpoint->recv(conn, {&last, 1}));
   if (other.joinable()) other.join();
@@ -110,7 +110,7 @@ size_t serve(bool alone) {
 int main(int argc, char** argv) {
   std::signal(SIGINT, interrupted);
   std::signal(SIGTERM, interrupted);
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // an interrupt leaves what there is
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // an interrupt keeps the lines printed so far
   const std::string option = argc > 1 ? argv[1] : "", peer = argc > 2 ? argv[2] : "";
   const size_t colon = peer.rfind(':');
   size_t wrong = 0;
@@ -118,7 +118,7 @@ int main(int argc, char** argv) {
     wrong = serve(true);
   } else if (argc == 2 && option == "--server") {
     serve(false);
-    return 0;  // the other end has the verdict
+    return 0;  // the other end checks the data
   } else if (argc == 3 && option == "--connect" && colon != peer.npos) {
     wrong = measure(peer.substr(0, colon), std::atoi(peer.c_str() + colon + 1));
   } else {

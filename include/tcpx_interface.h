@@ -5,7 +5,7 @@
  * tcpx_connect_v5 until there is a comm, tcpx_reg_mr, then per message tcpx_isend, tcpx_test until done. Both: tcpx_dereg_mr,
  * close.
  *
- * Return values. 0: done, or "not yet" where a call says so. Positive: the plugin's own code, unchanged (ncclResult_t: 1 CUDA, 2
+ * Return values. 0: done, or "not yet" where documented. Positive: the plugin's own code, unchanged (ncclResult_t: 1 CUDA, 2
  * system error or closed by the peer, 3 internal, refused, unaligned or busy, 4 invalid argument). Negative: ours, TCPX_E_...
  * below. tcpx_last_error() has the text. Outputs are written only when a call returns 0.
  *
@@ -13,9 +13,9 @@
  * it is consumed. Test only the oldest unfinished request of a comm. Set the GPU current before listen, connect, accept and
  * reg_mr.
  *
- * Pointers. Comms, requests and memory handles are the plugin's own pointers, opaque here; what is passed in must be one that
- * came out and is still open. All pointers are host addresses, except `data`, which is what the type of its registration says.
- * Unless a call says otherwise a pointer must not be NULL; a NULL is TCPX_E_INVALID_ARGUMENT.
+ * Pointers. Comms, requests and memory handles are the plugin's own pointers, opaque here; pass only those that a call returned
+ * and that are still open. All pointers are host addresses, except `data`, which is of the type of its registration. Unless a
+ * call says otherwise a pointer must not be NULL; a NULL is TCPX_E_INVALID_ARGUMENT.
  *
  * Threads. Any thread may call. Calls on one comm and its requests: one thread at a time. Different comms: at the same time.
  * No exception leaves these functions. */
@@ -77,11 +77,11 @@ struct tcpx_net_properties {
   int net_device_version; /* UNPACK: 7 */
 };
 
-/* Loads the plugin that all other calls use, for the life of the process; one line on stderr says which.
+/* Loads the plugin that all other calls use, for the life of the process; one line on stderr names it.
  * path: a shared library, or "embedded" for the software plugin inside this one. NULL or "": the plugin in use when there is one,
  *   else UCCL_TCPX_PLUGIN_PATH, else where GPUDirect-TCPX is installed, else "embedded".
  * Loading the plugin in use again, by any path of its file, returns 0. Naming another one returns TCPX_E_INVALID_ARGUMENT and
- * runs nothing of it: comms do not say whose they are. A plugin that is named or installed and cannot be used is an error
+ * runs none of its code: a comm does not tell its plugin. A plugin that is named or installed and cannot be used is an error
  * (TCPX_E_NOT_FOUND: no such file; TCPX_E_UNSUPPORTED: no library, or without a complete table we know; positive: its init
  * failed), and so is a malformed variable of the log (TCPX_E_BAD_CONFIG); there is no silent fall-back. */
 TCPX_API int tcpx_load_plugin(const char* path);
@@ -99,7 +99,7 @@ TCPX_API int tcpx_get_properties(int dev, struct tcpx_net_properties* properties
 TCPX_API int tcpx_listen(int dev, void* handle, void** listen_comm);
 
 /* Connects device `dev` to a listener. 0 with *send_comm NULL: not yet, call again with the same `handle`.
- * handle: 128 writable bytes, aligned to 8: the plugin may keep its state in them while connecting. Afterwards they are spoiled.
+ * handle: 128 writable bytes, aligned to 8: the plugin may keep its state in them while connecting. Do not reuse them afterwards.
  * send_dev_handle: may be NULL; never written, since a sender has none. */
 TCPX_API int tcpx_connect_v5(int dev, void* handle, void** send_comm, void** send_dev_handle);
 
@@ -121,25 +121,25 @@ TCPX_API int tcpx_dereg_mr(void* comm, void* mhandle);
 TCPX_API int tcpx_isend(void* send_comm, void* data, int size, int tag, void* mhandle, void** request);
 
 /* Posts one receive: n must be 1, and the four arrays have one element each. Else as tcpx_isend.
- * sizes[0]: bytes of room. GPUDirect-TCPX does not hold a longer message against it: compare before unpacking. */
+ * sizes[0]: bytes of room. GPUDirect-TCPX does not check a longer message against it: compare before unpacking. */
 TCPX_API int tcpx_irecv(void* recv_comm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request);
 
-/* Drives the comm of `request` and asks whether the request is done; done is told once. 2: closed by the peer; for a receive of
- * GPUDirect-TCPX possibly transient, so ask again a few times.
+/* Drives the comm of `request` and asks whether the request is done; done is reported once. 2: closed by the peer; for a receive
+ * of GPUDirect-TCPX possibly transient, so ask again a few times.
  * done: 1 or 0.
- * size: may be NULL; the size that the plugin reports, -1 when it reports none, as GPUDirect-TCPX never does. */
+ * size: may be NULL; the size that the plugin reports, -1 when it reports none, which is always so with GPUDirect-TCPX. */
 TCPX_API int tcpx_test(void* request, int* done, int* size);
 
-/* Gives the bounce pages of a finished receive back. Once per receive, zero-size ones too, in order, and only when nothing reads
- * the fragments any more. n must be 1. */
+/* Returns the bounce pages of a finished receive. Once per receive, including zero-size ones, in order, and only when nothing
+ * reads the fragments any more. n must be 1. */
 TCPX_API int tcpx_irecv_consumed(void* recv_comm, int n, void* request);
 
-/* Close only with no request outstanding, and after the peer has said by other means that it has everything. */
+/* Close only with no request outstanding, and after the peer has confirmed by other means that it has everything. */
 TCPX_API int tcpx_close_send(void* send_comm);
 TCPX_API int tcpx_close_recv(void* recv_comm);
 TCPX_API int tcpx_close_listen(void* listen_comm);
 
-/* Text of the last call of this thread that did not return 0 (or a count), "" before the first. Valid until this thread's next
+/* Text of this thread's last call that did not return 0 (or a count), "" before the first. Valid until this thread's next
  * failing call. Never NULL. */
 TCPX_API const char* tcpx_last_error(void);
 

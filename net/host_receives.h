@@ -1,5 +1,5 @@
-// The sizes of received messages for plugins of type HOST. Such a plugin puts the bytes where they belong and tells their number
-// once, when `test` says done; callers ask for it later (NetPlugin::received).
+// The sizes of received messages for plugins of type HOST. Such a plugin puts the bytes in place and reports their number once,
+// when `test` says done; callers ask for it later (NetPlugin::received).
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ class HostReceives {
     const MutexLock lock(mutex_);
     entries_.insert_or_assign(request, Entry{comm, -1});
   }
-  /// @param reported_bytes -1 when the plugin said none. Requests that are no receive are ignored.
+  /// @param reported_bytes -1 when the plugin reported none. Requests that are not receives are ignored.
   void done(Request request, int32_t reported_bytes) {
     const MutexLock lock(mutex_);
     if (const auto entry = entries_.find(request); entry != entries_.end()) entry->second.reported_bytes = reported_bytes;
   }
-  /// nullopt when nobody knows.
+  /// nullopt when unknown.
   std::optional<uint32_t> bytes(Request request) const {
     const MutexLock lock(mutex_);
     const auto entry = entries_.find(request);

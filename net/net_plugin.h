@@ -1,26 +1,26 @@
 // NetPlugin: our one interface to "a network". Adapters per ABI version (plugin_v7.cc, plugin_v8.cc) implement it over a foreign
-// function table; nobody above sees a table, a foreign struct or a foreign result code.
+// function table; no code above it sees a table, a foreign struct or a foreign result code.
 //
-// How a network works here. `listen` makes a handle, which travels out of band. `try_connect` with that handle makes a comm that
+// Model of a network. `listen` makes a handle, which travels out of band. `try_connect` with that handle makes a comm that
 // only sends; `try_accept` makes the comm at the other end, which only receives. Memory is registered with the comm that uses it.
-// `try_send` and `try_recv` post requests, paired in post order: the n-th send meets the n-th receive, tags do not match
-// anything. `test` drives the comm and tells when a request is done. A receive of CUDA memory has not touched its buffer when it
-// is done: the bytes lie in the bounce pool, `received` lists the fragments, the caller gathers them, and only when that has
-// finished says `consumed`, which gives the pages back.
+// `try_send` and `try_recv` post requests, paired in post order: the n-th send meets the n-th receive, tags are not matched.
+// `test` drives the comm and tells when a request is done. A receive of CUDA memory has not touched its buffer when it is done:
+// the bytes lie in the bounce pool, `received` lists the fragments, the caller gathers them and calls `consumed` only when that
+// has finished, which returns the pages.
 //
-// Rules for callers, which every known plugin needs (numbers are the traps in the tests of that name):
+// Rules for callers, which every known plugin needs (the numbers are those of the traps in the tests):
 //  - set the device's GPU current before listen, try_connect, try_accept and register_memory (27);
 //  - test only the oldest request of a comm that is not done, and each one only until it is done (9, 10);
 //  - at most kQueueDepth requests per comm; a receive holds its place until consumed (11);
 //  - test sends too: with some plugins nothing moves otherwise (8);
-//  - consume every receive exactly once, in order, zero-size ones too (18, 19, 20);
+//  - consume every receive exactly once, in order, including zero-size ones (18, 19, 20);
 //  - close only after the peer has acknowledged out of band, and with no request outstanding (13, 36).
-// One thread at a time per comm; different comms from different threads at once are fine.
+// One thread at a time per comm; different threads may use different comms concurrently.
 //
 // Errors. kPeerGone: the plugin's "system error", that is a closed or dead peer or a failed socket; from `test` of a vendor
-// plugin it can be transient (12). kPlugin: anything else it refused, the native code says what. kCuda, kInvalidArgument as
-// named. All are logged here, but those of try_send, try_recv and test at debug level only: callers may ask again, and who gives
-// up warns.
+// plugin it can be transient (12). kPlugin: anything else it refused, see the native code. kCuda, kInvalidArgument as
+// named. All are logged here, but those of try_send, try_recv and test at debug level only: callers may ask again, and a caller
+// that gives up warns.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +34,14 @@
 
 namespace tcpx {
 
-/// Opaque to us, each its own type so that they cannot be mixed up. Never dereferenced outside the adapter.
+/// Opaque to us, distinct types so that they cannot be mixed up. Never dereferenced outside the adapter.
 enum class ListenComm : uintptr_t {};
 enum class SendComm : uintptr_t {};
 enum class RecvComm : uintptr_t {};
 enum class MemoryHandle : uintptr_t {};
 enum class Request : uintptr_t {};
 
-/// How received bytes reach the destination.
+/// Way in which received bytes reach the destination.
 enum class NetDeviceType { kHost, kUnpack, kUnknown };
 
 struct DeviceProperties {
@@ -63,36 +63,36 @@ struct DeviceProperties {
 /// Answer of `test`.
 struct Completion {
   bool done = false;
-  int32_t reported_bytes = -1;  ///< what the plugin wrote into `sizes`; -1 when it wrote nothing, as GPUDirect-TCPX does (15)
+  int32_t reported_bytes = -1;  ///< written by the plugin into `sizes`; -1 when it wrote nothing, as GPUDirect-TCPX does (15)
 };
 
-/// Room for the device handle that accept fills; larger than any known one because plugins write without looking (4, 5).
+/// Room for the device handle that accept fills; larger than any known one because plugins write without a check (4, 5).
 struct alignas(16) DeviceHandleStorage {
   std::byte bytes[512] = {};
 };
 
 /// The scatter list of a finished receive.
 struct ReceivedMessage {
-  uint64_t bytes = 0;                   ///< what the sender sent
+  uint64_t bytes = 0;                   ///< as many as the sender sent
   const Fragment* fragments = nullptr;  ///< host memory of the plugin, valid until consumed
-  uint64_t fragment_count = 0;          ///< as the plugin says it: not yet checked against anything
+  uint64_t fragment_count = 0;          ///< as reported by the plugin, unchecked
   bool in_place = false;                ///< host memory, or a plugin of type HOST: the bytes are in the buffer, the list is empty
   uint32_t queue_index = 0;
 };
 
-/// Where `src_off` counts from.
+/// The memory that `src_off` counts from.
 struct BouncePool {
   const std::byte* base = nullptr;  ///< device address
   uint64_t bytes = 0;               ///< never more than kMaxPoolBytes
 };
 
-/// How a plugin spreads a message over the data sockets of a comm.
+/// A plugin's distribution of a message over the data sockets of a comm.
 struct MessageCut {
-  uint32_t piece_bytes = 0;  ///< largest piece on one socket; the sender's, and to be the same at both ends
-  uint32_t sockets = 0;      ///< as many as the accepting end says
+  uint32_t piece_bytes = 0;  ///< largest piece on one socket; the sender's, must be the same at both ends
+  uint32_t sockets = 0;      ///< chosen by the accepting end
 };
 
-/// What a plugin has not ended although nobody wants it any more.
+/// Work that a plugin has not ended although it was abandoned.
 struct LeftBehind {
   size_t set_ups = 0;          ///< connects and accepts that were given up
   size_t closing_threads = 0;  ///< threads in a close that does not return
@@ -106,13 +106,13 @@ class NetPlugin {
   /// 7 or 8.
   virtual int abi_version() const = 0;
 
-  /// nullopt: nobody need care. Else no message may be longer than piece_bytes x sockets: of several pieces on one socket
-  /// GPUDirect-TCPX gives back the pages of the last one only, and the pool runs dry (18).
+  /// nullopt: no limit. Else no message may be longer than piece_bytes x sockets: of several pieces on one socket
+  /// GPUDirect-TCPX returns only the pages of the last one, and the pool runs dry (18).
   virtual std::optional<MessageCut> message_cut() const { return std::nullopt; }
 
-  /// True: what is sent to a comm is steered into the pool of the GPU that was current when it was accepted, as GPUDirect-TCPX
-  /// has it done by RxDM. So it must come over the NIC that RxDM has for that GPU, the one nearest to it, and nothing can be
-  /// received into host memory.
+  /// True: data sent to a comm is steered into the pool of the GPU that was current when it was accepted, as RxDM does for
+  /// GPUDirect-TCPX. It must then come over the NIC that RxDM has for that GPU, the nearest one, and nothing can be received
+  /// into host memory.
   virtual bool steers_flows() const { return false; }
 
   virtual Result<int> device_count() = 0;
@@ -125,8 +125,8 @@ class NetPlugin {
   /// nullopt: no peer yet. On success `device_handle` is filled; keep it until the comm is closed.
   virtual Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) = 0;
 
-  /// Of a connect that has answered "not yet" and will not be asked for again: the plugin may still be at it, and `handle` is
-  /// where it finds its state. An accept is given up by closing its listener.
+  /// Abandons a connect that has answered "not yet": the plugin may still be working on it, with its state in `handle`. An
+  /// accept is abandoned by closing its listener.
   virtual void give_up_connect([[maybe_unused]] int dev, [[maybe_unused]] std::unique_ptr<Handle> handle) {}
 
   /// CUDA memory must be whole pages of kPageBytes (24, 25; base/memory_ops.h: whole_pages). `bytes` is at most INT_MAX with
@@ -145,7 +145,7 @@ class NetPlugin {
   virtual Result<Completion> test(Request request) = 0;
 
   /// Only after `test` returned true for this receive, before `consumed` and before the comm's next post. kProtocol when the
-  /// plugin's private request layout is none of the known ones, or when a plugin of type HOST reported no size.
+  /// plugin's private request layout is not a known one, or when a plugin of type HOST reported no size.
   virtual Result<ReceivedMessage> received(Request request) = 0;
   virtual Status consumed(RecvComm comm, Request request) = 0;
 
@@ -153,7 +153,7 @@ class NetPlugin {
   /// has no pool: base nullptr, 0 bytes.
   virtual Result<BouncePool> bounce_pool(const DeviceHandleStorage& device_handle, const MemoryOps& memory, CopyLane& lane) = 0;
 
-  /// The comm is used up, whatever the answer. kTimeout: the plugin has not returned, and a thread is left behind with it.
+  /// The comm is gone, whatever the answer. kTimeout: the plugin has not returned, and its call is left behind on a thread.
   virtual Status close(SendComm comm) = 0;
   virtual Status close(RecvComm comm) = 0;
   virtual Status close(ListenComm comm) = 0;

@@ -10,14 +10,14 @@
 
 namespace tcpx {
 
-/// @return kUnsupported naming every entry that must be there and is NULL. reg_mr_dma_buf, iflush and get_device_mr may be NULL:
+/// @return kUnsupported naming every required entry that is NULL. reg_mr_dma_buf, iflush and get_device_mr may be NULL:
 /// we never call them. irecv_consumed is judged by `start_plugin`, which knows the device type.
 Status check_table(const abi::NetTable_v7& table);
 Status check_table(const abi::NetTable_v8& table);
 
-/// Calls `init`, reads the properties of all devices once, and wraps the table, which must pass `check_table` and stay for ever.
-/// To be called once per table and process (30).
-/// @return what init, devices or get_properties answered; kProtocol for an impossible device count; kUnsupported for devices of
+/// Calls `init`, reads the properties of all devices once, and wraps the table, which must pass `check_table` and stay valid
+/// forever. To be called once per table and process (30).
+/// @return the error of init, devices or get_properties; kProtocol for an impossible device count; kUnsupported for devices of
 /// different types (37), for a device type UNPACK of another version than 7 or without irecv_consumed.
 Result<std::shared_ptr<NetPlugin>> start_plugin(const abi::NetTable_v7& table);
 Result<std::shared_ptr<NetPlugin>> start_plugin(const abi::NetTable_v8& table);

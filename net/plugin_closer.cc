@@ -18,7 +18,7 @@ int64_t milliseconds_of(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
-/// A plugin may be C++ and throw out of a call of its table.
+/// A plugin may be written in C++ and throw out of a call of its table.
 Status guarded(const char* operation, const std::function<Status()>& call) {
   try {
     return call();
@@ -83,7 +83,7 @@ Status PluginCloser::close(const char* operation, std::function<Status()> call) 
     }
     state->changed.notify_all();
   });
-  if (!thread.is_ok()) return thread.status();  // what was to be closed stays open: better than to hang
+  if (!thread.is_ok()) return thread.status();  // it stays open, which is better than a hang
 
   size_t left_behind = 0;
   {
@@ -141,7 +141,7 @@ void PluginCloser::keep(std::string_view what, std::function<bool()> has_ended) 
       state_->limits.most_kept);
   if (state_->is_asking) return;
   auto thread = start_thread("tcpx-kept", [state = state_] { state->ask_until_ended(); });
-  if (!thread.is_ok()) return;  // the next to be kept tries again
+  if (!thread.is_ok()) return;  // the next call of keep tries again
   thread->detach();
   state_->is_asking = true;
 }

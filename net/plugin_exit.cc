@@ -17,13 +17,13 @@
 namespace tcpx {
 namespace {
 
-// A thread that drives transfers comes by within microseconds, or sleeps a few milliseconds at most.
+// A thread that drives transfers gets here within microseconds, or after a sleep of a few milliseconds at most.
 constexpr Duration kWaitForAnotherThread = std::chrono::milliseconds(500);
 
-/// A library whose exits are reported. Entries are added and never taken away, so that the handler needs no lock.
+/// A library whose exits are reported. Entries are added and never removed, so that the handler needs no lock.
 struct Reported {
   const std::string plugin;
-  const void* const library;  // where it is loaded
+  const void* const library;  // load address
   const Reported* next;
 };
 std::atomic<const Reported*> reported_libraries = nullptr;
@@ -33,7 +33,7 @@ const void* library_of(const void* address) {
   return ::dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
 }
 
-/// What is found on the way from the handler to the function that a signal interrupted, or to the begin of the thread.
+/// Findings of the stack walk from the handler to the function that a signal interrupted, or to the start of the thread.
 struct Stack {
   const Reported* plugin = nullptr;
   bool interrupted = false;
@@ -48,7 +48,7 @@ _Unwind_Reason_Code look_at_frame(_Unwind_Context* context, void* user) {
     stack.interrupted = true;
     return _URC_END_OF_STACK;
   }
-  // The call to exit may be the last instruction of its function, and what follows another one's.
+  // The call to exit may be the last instruction of its function, so that the return address lies in the next function.
   const void* const library = library_of(reinterpret_cast<const void*>(return_address - 1));
   for (const Reported* entry = reported_libraries.load(); entry != nullptr; entry = entry->next) {
     if (entry->library != library) continue;
@@ -58,7 +58,7 @@ _Unwind_Reason_Code look_at_frame(_Unwind_Context* context, void* user) {
   return _URC_NO_REASON;
 }
 
-/// The log may be where a test or a lock has it; this must be seen.
+/// The log may be redirected by a test or be locked; this text must be seen.
 void write_to_stderr(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -68,8 +68,8 @@ void write_to_stderr(std::string_view text) {
   }
 }
 
-// Runs on the thread that called exit, with whatever locks that thread holds: none of ours is taken here but that of the answer
-// of another thread, which nobody holds while calling foreign code.
+// Runs on the thread that called exit, with whatever locks that thread holds: the only lock of ours taken here is that of
+// another thread's answer, which is never held while calling foreign code.
 void at_exit() noexcept {
   static std::atomic<bool> told = false;
   try {
@@ -96,7 +96,7 @@ void report_exit_of(const std::string& plugin, const void* table) {
   for (const Reported* entry = reported_libraries.load(); entry != nullptr; entry = entry->next) {
     if (entry->library == library) return;
   }
-  (void)log_enabled(LogLevel::kNotice);  // makes the log, which is too late at exit
+  (void)log_enabled(LogLevel::kNotice);  // creates the log, which would be too late at exit
   auto* const entry = new Reported{plugin, library, reported_libraries.load()};
   while (!reported_libraries.compare_exchange_weak(entry->next, entry)) {
   }

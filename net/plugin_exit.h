@@ -1,9 +1,9 @@
-// Some checks inside GPUDirect-TCPX end the process by exit(1) (23). That cannot be caught, but it can be told: a handler that
-// runs at exit says on stderr which plugin it was, in which of its calls, and what was in flight (base/flight_scope.h). The exit
-// goes on as the plugin wanted it, with its code. An exit by _exit or a signal is not seen.
+// Some checks inside GPUDirect-TCPX end the process by exit(1) (23). That cannot be caught, but it can be reported: an exit
+// handler names on stderr the plugin, its call, and the transfers in flight (base/flight_scope.h). The exit then proceeds with
+// the plugin's code. An exit by _exit or a signal is not seen.
 //
-// The handler tells such an exit from the application's own by the stack of the thread that exits: the plugin's library is on it,
-// with no signal handler in between. So exits of the plugin's own threads are seen as well.
+// The handler distinguishes such an exit from the application's own by the stack of the exiting thread: the plugin's library is
+// on it, with no signal handler in between. So exits of the plugin's own threads are seen as well.
 #pragma once
 
 #include <string>
@@ -11,12 +11,11 @@
 
 namespace tcpx {
 
-/// Marks that this thread is inside a call of a plugin's table, for as long as it lives.
+/// Marks this thread as being inside a call of a plugin's table while it lives.
 class PluginCall {
  public:
   /// @param operation a literal
-  /// @param words takes the last line that the plugin logs as a warning from within the call; may be null. All must outlive the
-  /// mark.
+  /// @param words receives the last warning that the plugin logs from within the call; may be null. All must outlive the mark.
   PluginCall(const std::string& plugin, const char* operation, std::string* words = nullptr)
       : plugin_(plugin), operation_(operation), words_(words), outer_(current_) {
     current_ = this;
@@ -25,9 +24,9 @@ class PluginCall {
   PluginCall(const PluginCall&) = delete;
   PluginCall& operator=(const PluginCall&) = delete;
 
-  /// Of this thread; null outside of any.
+  /// The mark of this thread; null outside of any call.
   static const PluginCall* current() { return current_; }
-  /// The plugin whose call this thread is in has said `line`. Nothing outside of a call.
+  /// Records a line logged by the plugin whose call this thread is in. No effect outside of a call.
   static void heard(std::string_view line) {
     if (current_ != nullptr && current_->words_ != nullptr) *current_->words_ = line;
   }
@@ -43,8 +42,7 @@ class PluginCall {
   const PluginCall* outer_;
 };
 
-/// From now on an exit from within the library that holds `table` is reported, under the name of its plugin. To be called before
-/// its init.
+/// From now on an exit from within the library that holds `table` is reported under the plugin's name. Call before its init.
 void report_exit_of(const std::string& plugin, const void* table);
 
 /// Handlers run in the reverse order of their registration, together with the destructors of static objects, which may wait for

@@ -29,7 +29,7 @@ namespace {
 constexpr char kEmbedded[] = "embedded";
 constexpr char kOperation[] = "load net plugin";
 
-/// An open library. Given back when nothing of it has run; kept for ever once its init has.
+/// An open library. Closed if none of its code has run; kept forever once its init has.
 class Library {
  public:
   explicit Library(const std::string& path) : handle_(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
@@ -61,7 +61,7 @@ ChosenTable chosen(const Table& table) {
   return {&table, table.name, [&table] { return start_plugin(table); }};
 }
 
-/// Newest version first. A half-empty newer table is logged by its check, and the next older one is looked at.
+/// Newest version first. An incomplete newer table is logged by its check, and the next older one is tried.
 Result<ChosenTable> choose_table(const Library& library, const std::string& path) {
   Status refusal = Status::ok();
   if (const auto* v8 = library.table<abi::NetTable_v8>(abi::kNetPluginV8Symbol)) {
@@ -77,13 +77,13 @@ Result<ChosenTable> choose_table(const Library& library, const std::string& path
                         concat(path, " exports neither ", abi::kNetPluginV8Symbol, " nor ", abi::kNetPluginV7Symbol));
 }
 
-/// Only a name that leads nowhere counts as absent. A file we may not look at is there, and opening it will say what is wrong.
+/// Only a path that does not exist counts as absent. A file without permission exists, and opening it will report the error.
 bool is_absent(const std::string& path) {
   struct stat info;
   return ::stat(path.c_str(), &info) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-/// Opening a pipe would wait for somebody to write to it, for ever.
+/// Opening a pipe would wait forever for a writer.
 bool is_pipe(const std::string& path) {
   struct stat info;
   return ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
@@ -102,7 +102,7 @@ PluginSource choose_source(const PluginLoadOptions& options) {
   return {kEmbedded, concat("no plugin", searched)};
 }
 
-/// GPUDirect-TCPX sends without MSG_NOSIGNAL, so a peer that closes would kill the process (35).
+/// GPUDirect-TCPX sends without MSG_NOSIGNAL, so a closing peer would kill the process (35).
 void ignore_sigpipe() {
   struct sigaction action {};
   if (::sigaction(SIGPIPE, nullptr, &action) != 0 || (action.sa_flags & SA_SIGINFO) != 0 || action.sa_handler != SIG_DFL) return;
@@ -112,19 +112,19 @@ void ignore_sigpipe() {
 }
 
 /// A plugin whose init has been called. Initialising -> Ready | Failed; nothing ever leaves Ready or Failed, because a second
-/// init in one process fails (30) and a failed one left the plugin in a state nobody knows.
+/// init in one process fails (30) and a failed one left the plugin in an unknown state.
 struct Instance {
   enum class State { kInitialising, kReady, kFailed };
 
-  // The address of its table is a plugin's identity: the dynamic linker opens one file (device and inode, whatever the path)
-  // once.
+  // A plugin is identified by the address of its table: the dynamic linker opens each file (device and inode, whatever the
+  // path) once.
   const void* table = nullptr;
   State state = State::kInitialising;
   std::shared_ptr<NetPlugin> plugin;  // kReady
   Status failure;                     // kFailed
 };
 
-/// A plugin may be C++ and throw out of a call of its table; those who wait for it must hear of that, too.
+/// A plugin may be written in C++ and throw out of a call of its table; threads that wait for it must learn of that, too.
 Result<std::shared_ptr<NetPlugin>> start(const ChosenTable& chosen, const PluginSource& source) {
   try {
     return chosen.start();
@@ -180,14 +180,14 @@ class Registry {
   std::vector<std::unique_ptr<Instance>> instances_ TCPX_GUARDED_BY(mutex_);
 };
 
-/// GPUDirect-TCPX answers names that fit no interface with an internal error that names nothing.
+/// GPUDirect-TCPX answers names that match no interface with an internal error without details.
 Status check_interface_names() {
   const std::string names = environment_text(Variable::kSocketIfname);
   if (names.empty()) return Status::ok();
   return soft::find_interfaces(soft::Config{.interfaces = names}).status();
 }
 
-/// Here and not at the start of the adapter, so that after a mistake in the environment the plugin may be tried again.
+/// Done here and not when the adapter starts, so that the plugin can be tried again after a mistake in the environment.
 Status prepare_for_vendor(const std::string& root) {
   Status status = check_interface_names();
   if (status.is_ok()) status = preset_vendor_environment();
@@ -200,7 +200,7 @@ Status prepare_for_vendor(const std::string& root) {
 }
 
 Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source, const std::string& root) {
-  // A bare name is looked up along the dynamic linker's path.
+  // A bare name is searched in the dynamic linker's path.
   if (source.path.find('/') != std::string::npos && is_absent(source.path)) {
     return plugin_refused(Code::kNotFound, kOperation, concat(source.path, " (", source.reason, "): no such file"));
   }

@@ -2,8 +2,8 @@
 //
 // Order: explicit path > UCCL_TCPX_PLUGIN_PATH > the places where GPUDirect-TCPX is installed > the software plugin in this
 // build. The word "embedded" as a path means the last one. A library that is named, or that exists at an installed place, and
-// does not load, has no table we know, has a half-empty table or whose init fails is an error: never a silent fall-back. One
-// notice line on the log says which plugin is in use and why.
+// does not load, has no table we know, has an incomplete table or whose init fails is an error: never a silent fall-back. One
+// notice line in the log names the plugin in use and the reason.
 #pragma once
 
 #include <memory>
@@ -18,11 +18,11 @@ struct PluginLoadOptions {
   /// Library path or "embedded"; empty: look at the environment, then at `installed_paths`, then take the embedded plugin.
   std::string path;
   std::vector<std::string> installed_paths = {"/usr/local/tcpx/lib64/libnccl-net-tcpx.so", "/var/lib/tcpx/lib64/libnccl-net.so"};
-  /// What stands for "/" where GPUDirect-TCPX is kept from what ends it (net/vendor_traps.h). For tests.
+  /// Replaces "/" in the checks for vendor traps (net/vendor_traps.h). For tests.
   std::string root = {};
 };
 
-/// How a plugin came to be in use.
+/// Origin of the plugin in use.
 struct PluginSource {
   std::string path;    ///< library path, or "embedded"
   std::string reason;  ///< "named by UCCL_TCPX_PLUGIN_PATH", "no plugin at ...", ...
@@ -30,14 +30,14 @@ struct PluginSource {
 
 /// A plugin's `init` may run once per process (30), so loading the same library again returns the instance already loaded.
 /// Plugins are never unloaded: they own threads. Thread-safe.
-/// @return kNotFound: no such file; kUnsupported: cannot be opened, no known table, half-empty table, a machine whose NICs
-/// GPUDirect-TCPX does not survive; kPlugin/kCuda/kPeerGone:
-/// init failed with the plugin's code; kPlugin: it threw; kBadConfig: a variable of the log is malformed, or one of
-/// GPUDirect-TCPX (net/vendor_plugin.h), for which those that it needs and nobody has set are set before its init.
+/// @return kNotFound: no such file; kUnsupported: cannot be opened, no known table, incomplete table, a machine whose NICs
+/// GPUDirect-TCPX does not survive; kPlugin/kCuda/kPeerGone: init failed with the plugin's code; kPlugin: it threw; kBadConfig:
+/// a variable of the log is malformed, or one of GPUDirect-TCPX (net/vendor_plugin.h), whose required ones are set before its
+/// init unless set already.
 class PluginLoader {
  public:
   struct Loaded {
-    std::shared_ptr<NetPlugin> plugin;  // shared: the process-wide registry keeps one share for ever, each user another
+    std::shared_ptr<NetPlugin> plugin;  // shared: the process-wide registry keeps one share forever, each user another
     PluginSource source;
   };
   static Result<Loaded> load(const PluginLoadOptions& options = {});

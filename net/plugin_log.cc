@@ -29,7 +29,7 @@ LogLevel level_of(int plugin_level) {
   }
 }
 
-/// What GPUDirect-TCPX prints, as its users quote it, when one of the well-known mistakes was made.
+/// A message of GPUDirect-TCPX, as its users quote it, for one of the well-known mistakes.
 struct KnownLine {
   std::string_view part;
   Hint hint;
@@ -46,7 +46,7 @@ std::string hint_at(std::string_view line) {
   return "";
 }
 
-/// Of all plugins of the process. Never destroyed: a plugin's threads may still log while the process ends.
+/// Shared by all plugins of the process. Never destroyed: a plugin's threads may still log while the process exits.
 RepeatedLines& repeated_lines() {
   static RepeatedLines& lines = *new RepeatedLines;
   return lines;
@@ -65,8 +65,8 @@ void tell_counts_at_exit() noexcept {
   }
 }
 
-/// @return whether this line is to be logged. Only warnings come in floods; an error is told each time, and who asks for debug
-/// lines wants them all.
+/// @return true when this line is to be logged. Only warnings come in floods; every error is logged, and every line at debug
+/// level.
 bool passes(LogLevel level, const LineSource& source) {
   std::vector<std::string> counts;
   const TimePoint now = Clock::steady().now();
@@ -80,7 +80,7 @@ bool passes(LogLevel level, const LineSource& source) {
   return passes;
 }
 
-// Called from C, so nothing may be thrown out of it.
+// Called from C, so no exception may leave it.
 void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* file, int line_number, const char* format,
                     ...) noexcept {
   const LogLevel level = level_of(plugin_level);

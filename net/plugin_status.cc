@@ -24,7 +24,7 @@ Code code_of(int result) {
   }
 }
 
-// 3 to a post may be all that a plugin says about its queue being full (11).
+// Result 3 of a post may be a plugin's only sign that its queue is full (11).
 std::string what_it_may_mean(std::string_view operation, int result) {
   const bool post = operation == "isend" || operation == "irecv";
   if (!post || result != abi::kNcclInternalError) return "";

@@ -1,4 +1,4 @@
-// The seam where a plugin's result codes become Statuses. Nobody above it sees or compares such a code.
+// The seam where a plugin's result codes become Statuses. No code above it sees or compares such a code.
 #pragma once
 
 #include <string_view>
@@ -9,16 +9,16 @@
 
 namespace tcpx {
 
-/// "ncclSystemError" for 2, ...; "unknown result" for what version 8 of the ABI does not name.
+/// "ncclSystemError" for 2, ...; "unknown result" for codes that version 8 of the ABI does not name.
 std::string_view nccl_result_name(int result);
 
 /// Status for a non-zero `result` that `plugin` answered to `operation`, domain kNccl, native code kept: ncclUnhandledCudaError
 /// is kCuda, ncclSystemError kPeerGone, ncclInvalidArgument kInvalidArgument, anything else kPlugin. Logs it at `level`.
-/// @param words what the plugin has said about it, which ends the detail
+/// @param words the plugin's own message about it, appended to the detail
 Status plugin_failure(std::string_view plugin, std::string_view operation, int result, LogLevel level = LogLevel::kWarning,
                       std::string_view words = {});
 
-/// Refusal of something the plugin is, has or wrote. Logs it as a warning.
+/// Status for a plugin, or data of a plugin, that we refuse. Logs it as a warning.
 Status plugin_refused(Code code, std::string_view operation, std::string detail);
 
 }  // namespace tcpx

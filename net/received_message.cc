@@ -27,7 +27,7 @@ T load(const void* request, size_t offset) {
   return value;
 }
 
-/// The three fields of the unpack slot that lead to the scatter list, and two that only the log shows.
+/// The three fields of the unpack slot that lead to the scatter list, and two that are only logged.
 struct SlotFields {
   uint64_t idx;
   uintptr_t mem;
@@ -70,7 +70,7 @@ Status refused(std::string detail) {
 
 Result<ReceivedMessage> read_received_message(const void* request) {
   if (request == nullptr) return Status(Code::kInvalidArgument, "read scatter list", "no request");
-  // These three lie at the same place in both layouts.
+  // These three have the same offset in both layouts.
   const auto op = load<int32_t>(request, offsetof(abi::TcpxRequest, op));
   const auto mem_type = load<int32_t>(request, offsetof(abi::TcpxRequest, mem_type));
   const auto size = load<int32_t>(request, offsetof(abi::TcpxRequest, size));
@@ -94,7 +94,7 @@ Result<ReceivedMessage> read_received_message(const void* request) {
   return ReceivedMessage{.bytes = static_cast<uint64_t>(size),
                          .fragments = reinterpret_cast<const Fragment*>(slot->mem),
                          .fragment_count = count,
-                         // NCCL lets a plugin put device memory in place, too, and say so by an empty list.
+                         // NCCL also lets a plugin put device memory in place and tell so by an empty list.
                          .in_place = host_memory || (size > 0 && count == 0),
                          .queue_index = static_cast<uint32_t>(slot->idx)};
 }
@@ -115,7 +115,7 @@ Result<BouncePool> read_bounce_pool(const DeviceHandleStorage& device_handle, co
   abi::UnpackNetDeviceHandle unpack;
   TCPX_RETURN_IF_ERROR(lane.copy(&unpack, handle.handle, sizeof unpack));
   const auto base = reinterpret_cast<uintptr_t>(unpack.bounce_buf);
-  // Unpackers take the alignment of an offset for that of the address.
+  // Unpackers assume that an address is aligned like its offset.
   if (base == 0 || base % 16 != 0) {
     return plugin_refused(Code::kProtocol, kOperation, concat("bounce pool at ", Hex{base}, ": no 16-byte aligned address"));
   }

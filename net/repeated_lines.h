@@ -1,8 +1,8 @@
-// Lines that a plugin logs over and over: the first is logged, the rest are counted and told once a second. GPUDirect-TCPX warns
-// of some things with every chunk, and a hundred thousand equal lines bury the one that matters.
+// Lines that a plugin logs over and over: the first is logged, the rest are counted and reported once a second. GPUDirect-TCPX
+// repeats some warnings with every chunk, and a hundred thousand equal lines bury the one that matters.
 //
-// Lines are equal when they come from one place of the plugin's code, whatever their arguments. A count is told when the next
-// line of the plugin comes after its second is over, or at the end of the process: no thread waits for it.
+// Lines are equal when they come from one place of the plugin's code, whatever their arguments. A count is reported with the
+// plugin's next line after its second is over, or at the end of the process: no thread waits for it.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace tcpx {
 
-/// A place in a plugin's code. The plugin's own literals, compared by address and never read.
+/// A place in a plugin's code. Holds the plugin's own literals, compared by address and never read.
 struct LineSource {
   const char* file = nullptr;
   int line = 0;
@@ -24,7 +24,7 @@ struct LineSource {
   bool operator==(const LineSource&) const = default;
 };
 
-/// Memory is bounded: of more sources than kMostSources at a time the one that began first is forgotten, its count told before.
+/// Memory is bounded: beyond kMostSources sources at a time the oldest is forgotten, after its count has been reported.
 /// Thread-safe.
 class RepeatedLines {
  public:
@@ -33,13 +33,13 @@ class RepeatedLines {
 
   /// Counts a line of `source`. Lines to be logged now are added to `told`: counts whose second is over, "... (4711 times more
   /// in 1000 ms)".
-  /// @return true when the line is to be logged itself; `remember` then says what it was.
+  /// @return true when the line itself is to be logged; `remember` then stores its text.
   bool admit(const LineSource& source, TimePoint now, std::vector<std::string>& told);
   void remember(const LineSource& source, std::string_view text);
 
-  /// The counts whose second is over.
+  /// Adds the counts whose second is over.
   void tell_due(TimePoint now, std::vector<std::string>& told);
-  /// All counts.
+  /// Adds all counts.
   void tell_all(TimePoint now, std::vector<std::string>& told);
 
  private:

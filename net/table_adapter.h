@@ -1,7 +1,8 @@
-// What versions 7 and 8 of the plugin ABI have in common call by call: one adapter template over a version's traits.
+// The common part of versions 7 and 8 of the plugin ABI: one adapter template over a version's traits.
 //
-// Traits of a version: `Table` and `Properties` are its structs, `kVersion` its number, `kMaxRegisterBytes` the most its reg_mr
-// can express, `reg_mr` that call, `convert` its properties in our terms. Only plugin_v7.cc and plugin_v8.cc include this file.
+// Traits of a version: `Table` and `Properties` are its structs, `kVersion` its number, `kMaxRegisterBytes` the largest size
+// that its reg_mr can express, `reg_mr` that call, `convert` its properties in our terms. Only plugin_v7.cc and plugin_v8.cc
+// include this file.
 #pragma once
 
 #include <climits>
@@ -153,14 +154,14 @@ class TableAdapter final : public NetPlugin {
 
   void give_up_connect(int dev, std::unique_ptr<Handle> handle) override {
     if (setups_) return setups_->give_up_connect(dev, std::move(handle));
-    // Others take the place for granted that is missing here.
+    // Only the software plugin accepts NULL as the place for the comm; others do not check it.
     if (soft_) (void)enter("connect", table_.connect, dev, handle->bytes.data(), nullptr, nullptr);
   }
 
   Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) override {
     if (setups_) TCPX_RETURN_IF_ERROR(setups_->may_accept(raw(comm)));
     void* accepted = nullptr;
-    // Both levels must be there: the plugin writes through the pointer without a look, and without it makes no queue (4, 5).
+    // Both levels are needed: the plugin writes through the pointer unchecked, and without it creates no queue (4, 5).
     auto* room = reinterpret_cast<abi::NetDeviceHandle*>(device_handle.bytes);
     Status status = call("accept", table_.accept, raw(comm), &accepted, &room);
     if (setups_) setups_->accept_answered(raw(comm), status.native(), accepted);
@@ -172,7 +173,7 @@ class TableAdapter final : public NetPlugin {
     return register_memory(raw(comm), data, bytes, type);
   }
   Result<MemoryHandle> register_memory(RecvComm comm, void* data, size_t bytes, MemoryType type) override {
-    // The kernel answers EFAULT to who reads a steered flow as bytes, and the plugin's thread ends without a word.
+    // The kernel answers EFAULT to an ordinary read of a steered flow, and the plugin's thread ends silently.
     if (vendor_ && type == MemoryType::kHost) {
       return plugin_refused(Code::kUnsupported, "regMr",
                             concat(bytes, " bytes of host memory to receive into: ", name_,
@@ -224,7 +225,7 @@ class TableAdapter final : public NetPlugin {
 
   Status consumed(RecvComm comm, Request request) override {
     if (is_host()) host_receives_.consumed(request);
-    if (table_.irecv_consumed == nullptr) return Status::ok();  // not of type UNPACK: there are no pages to give back
+    if (table_.irecv_consumed == nullptr) return Status::ok();  // not of type UNPACK: there are no pages to return
     return call("irecvConsumed", table_.irecv_consumed, raw(comm), 1, raw(request));
   }
 
@@ -246,7 +247,7 @@ class TableAdapter final : public NetPlugin {
   LeftBehind left_behind() const override { return setups_ ? setups_->left_behind() : LeftBehind{}; }
 
  private:
-  static constexpr int kMaxDevices = 1024;  // a bound on what we believe, far above any machine
+  static constexpr int kMaxDevices = 1024;  // a plausibility bound, far above any machine
 
   template <class Id>
   static void* raw(Id id) {
@@ -264,14 +265,14 @@ class TableAdapter final : public NetPlugin {
 
   bool is_host() const { return device_type_ == NetDeviceType::kHost; }
 
-  /// Every call into the table goes through here, so that an exit from within it can be told.
+  /// Every call into the table goes through here, so that an exit from within it can be reported.
   template <class Function, class... Arguments>
   int enter(const char* operation, Function function, Arguments&&... arguments) const {
     const PluginCall marked(name_, operation);
     return function(std::forward<Arguments>(arguments)...);
   }
 
-  /// What the plugin says about a failure is part of it.
+  /// As above; a failure includes the plugin's own message.
   template <class Function, class... Arguments>
   Status call(const char* operation, Function function, Arguments&&... arguments) const {
     std::string words;
@@ -280,15 +281,15 @@ class TableAdapter final : public NetPlugin {
     return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result, LogLevel::kWarning, words);
   }
 
-  /// For a call that is repeated in a loop while its failure may be a passing one: 3 for a full queue (11), 2 at the end of a
-  /// stream (12). A warning each time would bury the log.
+  /// For calls that are repeated in a loop while their failure may be transient: 3 for a full queue (11), 2 at the end of a
+  /// stream (12). A warning each time would flood the log.
   template <class... Arguments>
   Status repeated_call(const char* operation, Arguments&&... arguments) const {
     const int result = enter(operation, std::forward<Arguments>(arguments)...);
     return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result, LogLevel::kDebug);
   }
 
-  /// The plugin does not look itself.
+  /// The plugin does not check it itself.
   Status check_device(const char* operation, int dev) const {
     if (dev >= 0 && static_cast<size_t>(dev) < devices_.size()) return Status::ok();
     return Status(Code::kInvalidArgument, operation, concat("device ", dev, ", but ", name_, " has ", devices_.size()));
@@ -302,7 +303,7 @@ class TableAdapter final : public NetPlugin {
 
   Result<MemoryHandle> register_memory(void* comm, void* data, size_t bytes, MemoryType type) {
     TCPX_RETURN_IF_ERROR(check_size("regMr", bytes, Abi::kMaxRegisterBytes));
-    // It would not see that CUDA refuses, and take standard input for the memory's descriptor, which it then closes (25).
+    // It would miss CUDA's refusal and take standard input for the memory's descriptor, which it then closes (25).
     if (vendor_ && type == MemoryType::kCuda && bytes % kPageBytes != 0) {
       return plugin_refused(Code::kInvalidArgument, "regMr",
                             concat(bytes, " bytes of GPU memory: ", name_, " takes whole pages of ", kPageBytes, " bytes"));
@@ -331,7 +332,7 @@ class TableAdapter final : public NetPlugin {
     for (int dev = 0; dev < count; ++dev) {
       typename Abi::Properties properties{};
       TCPX_RETURN_IF_ERROR(call("getProperties", table_.get_properties, dev, &properties));
-      // Compared as the plugin numbers it, so that two unknown types are not taken for one.
+      // Compared in the plugin's numbering, so that two unknown types do not count as equal.
       if (dev == 0) {
         foreign_device_type_ = properties.net_device_type;
         device_type_ = net_device_type_of(properties.net_device_type);
@@ -364,7 +365,7 @@ class TableAdapter final : public NetPlugin {
   NetDeviceType device_type_ = NetDeviceType::kUnknown;
   int foreign_device_type_ = 0;
   HostReceives host_receives_;       // empty unless is_host()
-  std::once_flag first_connection_;  // by now the objects are made that will use the plugin
+  std::once_flag first_connection_;  // the objects that will use the plugin exist by then
 };
 
 }  // namespace tcpx

@@ -41,7 +41,7 @@ Result<MessageCut> vendor_message_cut() {
                   concat(environment_info(Variable::kSocketNthreads).name, "=", *threads, ": GPUDirect-TCPX takes at most ",
                          kMostVendorSockets));
   }
-  // Unset, the plugin has 1; the table's default is the software plugin's.
+  // The plugin's default is 1; that of the table is the software plugin's.
   return MessageCut{.piece_bytes = static_cast<uint32_t>(*piece),
                     .sockets = static_cast<uint32_t>(vendor_data_sockets(*each, *threads))};
 }

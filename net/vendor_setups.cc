@@ -11,7 +11,7 @@
 namespace tcpx {
 namespace {
 
-// Where the plugin keeps its connect state in the caller's handle (google/nccl-plugin-gpudirecttcpx, 4b8ea7f: src/common.h,
+// Offset of the plugin's connect state in the caller's handle (google/nccl-plugin-gpudirecttcpx, 4b8ea7f: src/common.h,
 // tcpxHandle::connect_args).
 constexpr size_t kConnectStateOff = 80;
 
@@ -69,7 +69,7 @@ void VendorSetups::give_up_connect(int dev, std::unique_ptr<Handle> handle) {
   if (!has_begun(*handle)) return;
   auto sockets = connected_sockets(*handle);
   shut_down(sockets);
-  // Shared, because a std::function wants to copy what it holds.
+  // Shared, because a std::function must be copyable.
   closer_.keep("a connect", [this, dev, sockets = std::move(sockets), handle = std::shared_ptr<Handle>(std::move(handle))] {
     void* comm = nullptr;
     abi::NetDeviceHandle* no_device_handle = nullptr;
@@ -104,7 +104,7 @@ Status VendorSetups::close_listener(void* listen_comm) {
     int result = 0;
     {
       const PluginCall marked(calls_.plugin, "accept");
-      result = calls_.accept(listen_comm, &comm, nullptr);  // nobody receives with it, so it needs no queue (5)
+      result = calls_.accept(listen_comm, &comm, nullptr);  // it never receives, so it needs no queue (5)
     }
     if (result == abi::kNcclSuccess && comm == nullptr) return false;
     if (comm != nullptr) {

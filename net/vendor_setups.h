@@ -1,5 +1,5 @@
-// How GPUDirect-TCPX is asked for connections, and rid of them, without harm to it: an accept is asked for until it has ended and
-// never again, a listener is closed only then, and nobody waits for ever for a close.
+// Safe set-up and close of GPUDirect-TCPX connections: an accept is repeated until it has ended and never again, a listener is
+// closed only then, and no caller waits forever for a close.
 #pragma once
 
 #include <map>
@@ -23,29 +23,29 @@ struct VendorCalls {
   int (*close_listen)(void* listen_comm) = nullptr;
 };
 
-/// What has to be known of each listener besides what the plugin knows. Thread-safe.
+/// State of each listener beyond the plugin's own. Thread-safe.
 class VendorSetups {
  public:
   explicit VendorSetups(VendorCalls calls) : calls_(std::move(calls)), closer_(calls_.plugin) {}
 
-  /// Before listen, and before the first connect with a handle. @return kExhausted
+  /// Call before listen, and before the first connect with a handle. @return kExhausted
   Status may_listen() const { return closer_.room_for("listen"); }
   Status may_connect(const Handle& handle) const;
   void listens(void* listen_comm, int dev, const Handle& handle);
 
-  /// Before each accept. @return kPlugin when this listener's accept has ended: the plugin would read freed memory (3)
+  /// Call before each accept. @return kPlugin when this listener's accept has ended: the plugin would read freed memory (3)
   Status may_accept(void* listen_comm) const;
-  /// After each: what it answered.
+  /// Call after each accept, with its answer.
   void accept_answered(void* listen_comm, int result, const void* recv_comm);
   void connected(const void* send_comm, int dev);
-  /// Of a comm that was connected or accepted and is not closed. nullopt: nobody knows it.
+  /// Device of a comm that was connected or accepted and is not closed. nullopt: unknown comm.
   std::optional<int> device_of(const void* comm) const;
-  /// After each connect that failed: closes what of it can still be found.
+  /// Call after each failed connect: closes those of its sockets that can still be found.
   static void connect_failed(const Handle& handle);
 
   /// As NetPlugin::give_up_connect.
   void give_up_connect(int dev, std::unique_ptr<Handle> handle);
-  /// Returns soon. A listener that is still accepting is closed when its accept has ended, and so is the comm that it makes.
+  /// Returns soon. A listener that is still accepting is closed when its accept has ended, together with the resulting comm.
   Status close_listener(void* listen_comm);
   /// @return kTimeout when the plugin does not return
   Status close_send(void* comm) { return close_comm("closeSend", calls_.close_send, comm); }
@@ -68,7 +68,7 @@ class VendorSetups {
   mutable Mutex mutex_;
   std::map<const void*, Listener> listeners_ TCPX_GUARDED_BY(mutex_);
   std::map<const void*, int> devices_ TCPX_GUARDED_BY(mutex_);  // by comm
-  PluginCloser closer_;                                         // last, so that it asks nothing of what has gone
+  PluginCloser closer_;                                         // last, so that it calls nothing that is gone
 };
 
 }  // namespace tcpx

@@ -22,7 +22,7 @@
 namespace tcpx {
 namespace {
 
-// tcpxHandle (google/nccl-plugin-gpudirecttcpx, 4b8ea7f: src/common.h): where it has its two listening addresses, each a union of
+// tcpxHandle (google/nccl-plugin-gpudirecttcpx, 4b8ea7f: src/common.h): offsets of its two listening addresses, each a union of
 // sockaddr_in and sockaddr_in6.
 constexpr size_t kDataAddressOff = 0;
 constexpr size_t kControlAddressOff = 48;
@@ -82,7 +82,7 @@ Found find(const Handle& handle, Name name) {
   return found;
 }
 
-/// A descriptor of our own for the same socket; empty when the number is another's by now.
+/// A descriptor of our own for the same socket; empty when the number has been reused.
 UniqueFd still_the_same(const VendorSocket& socket) {
   if (socket_inode(socket.fd) != socket.inode) return UniqueFd();
   UniqueFd own(::fcntl(socket.fd, F_DUPFD_CLOEXEC, 0));
@@ -110,7 +110,7 @@ std::vector<VendorSocket> shut_down_listener(const Handle& handle) {
   Found found = find(handle, &::getsockname);
   shut_down(found.listening);
   shut_down(found.connected);
-  // Once more for what was accepted in between. The ports may be another listener's by now, but its thread accepts nothing that
+  // Once more for sockets accepted in between. The ports may be another listener's by now, but its thread accepts nothing that
   // soon: the plugin waits 100 ms before each socket.
   const auto is_known = [&](const VendorSocket& socket) {
     const auto same = [&](const VendorSocket& other) { return other.inode == socket.inode; };

@@ -14,7 +14,7 @@
 namespace tcpx {
 namespace {
 
-// The longest name below RxDM's directory (src/gpu/rx_pool.cu). The plugin copies it with its zero into sun_path.
+// The longest name below RxDM's directory (src/gpu/rx_pool.cu). The plugin copies it with its terminating zero into sun_path.
 constexpr std::string_view kLongestSocketName = "/get_gpu_metadata_0000:04:00.0";
 constexpr size_t kLongestDirectory = sizeof(sockaddr_un::sun_path) - 1 - kLongestSocketName.size();
 // src/common.h
@@ -24,7 +24,7 @@ std::string_view name_of_variable(Variable id) {
   return environment_info(id).name;
 }
 
-/// As the plugin matches: whether or not the interface is up, its IPv6 addresses of every kind but loopback.
+/// Matches as the plugin does: interfaces up or down, IPv6 addresses of every kind but loopback.
 std::vector<std::string> matching(const std::vector<soft::InterfaceAddress>& all, const std::string& pattern,
                                   soft::AddressFamily family) {
   std::vector<soft::InterfaceAddress> candidates;
@@ -41,7 +41,7 @@ std::vector<std::string> matching(const std::vector<soft::InterfaceAddress>& all
   return names;
 }
 
-/// It counts nothing but "a-b" at the list's begin (src/common.cc, getNodeCpu).
+/// It only counts "a-b" at the beginning of the list (src/common.cc, getNodeCpu).
 int ranges_in_cpulist(const std::string& list) {
   int ranges = 0, low = 0, high = 0, used = 0;
   for (const char* at = list.c_str(); std::sscanf(at, "%d-%d%n", &low, &high, &used) == 2;) {
@@ -52,7 +52,7 @@ int ranges_in_cpulist(const std::string& list) {
   return ranges;
 }
 
-/// "eth1:8-21,112-125;eth2:...": the ranges of `interface`, of which it skips what is no range. nullopt: it is not named.
+/// "eth1:8-21,112-125;eth2:...": counts the ranges of `interface`; it skips parts that are not ranges. nullopt: not named.
 std::optional<int> ranges_in_bindings(const std::string& bindings, const std::string& interface) {
   std::optional<int> ranges;
   std::istringstream phrases(bindings);
@@ -69,7 +69,7 @@ std::string bind(Variable id, const std::string& interface) {
   return concat(name_of_variable(id), "=", interface, ":0-0");
 }
 
-/// @param cpulist ranges where the variable does not name the interface
+/// @param cpulist number of ranges if the variable does not name the interface
 std::optional<VendorTrap> ranges_trap(Variable id, const std::string& bindings, const std::string& interface, int cpulist,
                                       const std::string& list) {
   const auto bound = ranges_in_bindings(bindings, interface);
@@ -102,8 +102,8 @@ Status refusal_of(const VendorTrap& trap, std::string_view operation) {
 
 std::optional<std::vector<std::string>> vendor_interfaces(const std::vector<soft::InterfaceAddress>& all,
                                                           const VendorSettings& settings) {
-  if (settings.interfaces.size() > 1) {                                           // it takes one character for none
-    if (settings.interfaces.find(':') != std::string::npos) return std::nullopt;  // a port, to it
+  if (settings.interfaces.size() > 1) {                                           // it treats one character as none
+    if (settings.interfaces.find(':') != std::string::npos) return std::nullopt;  // it reads that as a port
     return matching(all, settings.interfaces, settings.family);
   }
   std::vector<std::string> names = matching(all, "ib", settings.family);
@@ -139,8 +139,8 @@ std::optional<VendorTrap> find_cores_trap(const std::string& root, const std::st
   const std::string node_file = concat("/sys/class/net/", interface, "/device/numa_node");
   std::ifstream node_stream(root + node_file);
   std::string node;
-  if (!node_stream || !std::getline(node_stream, node)) return std::nullopt;  // it takes all cores
-  // The first character is all that it looks at.
+  if (!node_stream || !std::getline(node_stream, node)) return std::nullopt;  // it uses all cores then
+  // It only looks at the first character.
   const std::string list_file = concat("/sys/devices/system/node/node", node.starts_with('0') ? 0 : 1, "/cpulist");
   std::ifstream list_stream(root + list_file);
   if (!list_stream) {

@@ -1,6 +1,6 @@
-// The walk trusts two things only: the buffer it was given and the record size of the chosen dialect. It goes by offset and
-// copies every structure out, because the buffer has any alignment and CMSG_NXTHDR, as some C libraries write it, believes
-// cmsg_len.
+// The walk trusts two things only: the buffer it was given and the record size of the chosen dialect. It walks by offset and
+// copies every structure out, because the buffer may have any alignment and CMSG_NXTHDR, as some C libraries implement it,
+// trusts cmsg_len.
 #include "rx/rx_cmsg_parser.h"
 
 #include <sys/socket.h>
@@ -86,7 +86,7 @@ class Walk {
     out_.error_at = at;
   }
 
-  /// Takes the message at the front of `rest`. @return the distance to the next one, nothing when that is unknown.
+  /// Takes the message at the front of `rest`. @return the distance to the next one, nullopt when that is unknown.
   std::optional<size_t> message(std::span<const std::byte> rest, size_t at) {
     if (rest.size() < sizeof(cmsghdr)) {
       fail(CmsgError::kShortHeader, at);
@@ -102,7 +102,7 @@ class Walk {
       return std::nullopt;
     }
     if (header.cmsg_level == SOL_SOCKET) {
-      // A record longer than we know is read by its beginning: the kernel appends to its structures and never reorders them.
+      // Of a longer record than we know only the beginning is read: the kernel appends to its structures and never reorders them.
       const auto payload = rest.subspan(CMSG_LEN(0), header.cmsg_len - CMSG_LEN(0));
       if (header.cmsg_type != Record::kLinearType && header.cmsg_type != Record::kDeviceType) {
         fail(CmsgError::kUnknownType, at);

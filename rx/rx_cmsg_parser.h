@@ -24,7 +24,7 @@ enum class CmsgDialect { kGoogle, kLinux };
 
 enum class CmsgError {
   kNone,
-  kTruncated,     ///< MSG_CTRUNC was set: the kernel had more records than control space. Named before all that follows from it
+  kTruncated,     ///< MSG_CTRUNC was set: the kernel had more records than control space. Reported before its consequences
   kShortHeader,   ///< fewer bytes left than a cmsghdr, or cmsg_len smaller than one: no later message can be found
   kShortRecord,   ///< cmsg_len smaller than its record, or beyond the control bytes (then no later message can be found)
   kUnknownType,   ///< SOL_SOCKET message of another type (the other dialect's, perhaps). Messages of other levels are skipped
@@ -42,18 +42,18 @@ std::string_view name_of(CmsgError error);
 struct CmsgInput {
   std::span<const std::byte> control;  ///< msg_control, msg_controllen bytes as the kernel left them; any alignment
   bool control_truncated = false;      ///< msg_flags & MSG_CTRUNC
-  uint64_t received_bytes = 0;         ///< what recvmsg returned; 0 without records is the end of the stream and no error
-  uint64_t dst_off = 0;                ///< where this read begins in the message
+  uint64_t received_bytes = 0;         ///< return value of recvmsg; 0 without records is the end of the stream and no error
+  uint64_t dst_off = 0;                ///< offset of this read in the message
   CmsgDialect dialect = CmsgDialect::kLinux;
 };
 
 struct ParsedCmsg {
-  CmsgError error = CmsgError::kNone;  ///< the first one met in the order of the bytes
-  size_t error_at = 0;  ///< offset of the offending message in `control`, or its size when all of them together offend
+  CmsgError error = CmsgError::kNone;  ///< the first one in the order of the bytes
+  size_t error_at = 0;  ///< offset of the offending message in `control`, or its size when no single message is at fault
   std::vector<Fragment> fragments;  ///< ascending, tiling [dst_off, dst_off + received_bytes); empty when `error` is set
   std::vector<uint32_t> tokens;     ///< one per complete device-memory record, also when `error` is set
   uint64_t linear_bytes = 0;        ///< bytes that landed in host memory
-  uint32_t dmabuf_id = 0;           ///< kLinux: what `src_off` counts from; kGoogle has no such field
+  uint32_t dmabuf_id = 0;           ///< kLinux: the buffer that `src_off` counts from; kGoogle has no such field
 };
 
 ParsedCmsg parse_rx_cmsg(const CmsgInput& input);

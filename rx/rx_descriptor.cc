@@ -88,13 +88,13 @@ Status DescriptorBlock::build(std::span<const Fragment> list, uint64_t message_b
   }
   if (list.size() > kMaxFragments) return refused(concat(list.size(), " fragments, at most ", kMaxFragments, " are allowed"));
 
-  // Checked and used is this copy: what the plugin does to its list meanwhile changes nothing.
+  // This copy is both checked and used: the plugin may change its list meanwhile.
   fragments_.reserve(kMaxFragments);
   fragments_.assign(list.begin(), list.end());
   message_bytes_ = message_bytes;
   target_ = target;
   if (scan()) return Status::ok();
-  // The slow way: it names the offender, and it alone decides.
+  // The slow path: it names the offender and has the final say.
   Status status = check_ranges(fragments_, message_bytes, target.pool_bytes);
   if (status.is_ok()) status = check_tiling(fragments_, message_bytes);
   if (!status.is_ok()) clear();
@@ -110,7 +110,7 @@ void DescriptorBlock::clear() {
   contiguous_source_ = nullptr;
 }
 
-// True when the list is beyond doubt. What an unpacker asks of the whole list is gathered on the way.
+// True when the list is beyond doubt. Also gathers the properties of the whole list that unpackers ask for.
 bool DescriptorBlock::scan() {
   const uint64_t between_bases = reinterpret_cast<uintptr_t>(target_.pool) - reinterpret_cast<uintptr_t>(target_.destination);
   const uint64_t pool_bytes = target_.pool_bytes;
@@ -129,7 +129,7 @@ bool DescriptorBlock::scan() {
   longest_bytes_ = longest_bytes;
   joined_distance_ = joined_distance;
   if (sum != message_bytes_) return false;
-  // One data socket delivers ascending lists. The secret is an address, which a peer cannot know.
+  // A single data socket delivers ascending lists. The secret is an address, which a peer cannot know.
   if (jumps != 0 && !proves_tiling(fragments_, message_bytes_, reinterpret_cast<uintptr_t>(fragments_.data()))) return false;
   // With one distance for all, the sources leave no more gaps than the destinations: none, and the first byte is in the pool.
   if (common_distance == joined_distance && !fragments_.empty()) {

@@ -1,8 +1,8 @@
 // From a scatter list to a descriptor block: the checked form that unpackers take.
 //
-// A list comes from a plugin or a parser and is trusted with nothing: every fragment must lie inside the bounce pool and inside
-// the message, the message inside the destination, and the fragments together must cover the message exactly once. What fails is
-// refused before a byte moves. Pure functions; no logging; nothing is allocated per message once a block has been used.
+// A list comes from a plugin or a parser and is not trusted: every fragment must lie inside the bounce pool and inside
+// the message, the message inside the destination, and the fragments together must cover the message exactly once. A list that
+// fails is refused before a byte moves. Pure functions; no logging; no allocation per message once a block has been used.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace tcpx {
 
-/// What a list is checked against. Addresses are in the space the unpacker works in (device addresses on a GPU).
+/// Bounds that a list is checked against. Addresses are in the space the unpacker works in (device addresses on a GPU).
 struct UnpackTarget {
   const std::byte* pool = nullptr;   ///< base that `src_off` counts from; never nullptr
   uint64_t pool_bytes = 0;           ///< 1 ... kMaxPoolBytes
@@ -23,13 +23,13 @@ struct UnpackTarget {
   uint64_t destination_bytes = 0;
 };
 
-/// A checked scatter list. Only `build` fills one, so whoever holds a non-empty block may copy without looking again.
+/// A checked scatter list. Only `build` fills one, so a non-empty block may be copied without further checks.
 /// One thread at a time.
 class DescriptorBlock {
  public:
-  /// Replaces the content by a copy of `list`, which must tile [0, message_bytes) exactly. Takes time in proportion to the number
-  /// of fragments, whatever their order; a refusal may sort them.
-  /// @param list at most kMaxFragments entries in any order, none of them without bytes; no entry for message_bytes == 0. Each is
+  /// Replaces the content by a copy of `list`, which must tile [0, message_bytes) exactly. Takes linear time in the number of
+  /// fragments, whatever their order; a refusal may sort them.
+  /// @param list at most kMaxFragments entries in any order, none of them empty; no entry for message_bytes == 0. Each is
   ///        read once, so the list may lie in memory that the plugin still writes to. Not a part of this block.
   /// @param message_bytes at most kMaxMessageBytes and target.destination_bytes.
   /// @return kProtocol naming the offending fragment by its place in `list`, kInvalidArgument for a bad target; the block is then
@@ -42,11 +42,11 @@ class DescriptorBlock {
   const UnpackTarget& target() const { return target_; }
   /// Length of the longest fragment; 0 without fragments.
   uint32_t longest_bytes() const { return longest_bytes_; }
-  /// Source minus destination address of every fragment, joined by OR. Divisible by a power of two when both addresses of every
-  /// fragment have the same remainder by it; 0 without fragments.
+  /// Source minus destination address of every fragment, ORed together. Divisible by a power of two when both addresses of
+  /// every fragment have the same remainder modulo it; 0 without fragments.
   uint64_t joined_distance() const { return joined_distance_; }
-  /// Where the message begins in the pool when it lies there in one piece, however many fragments tell so; nullptr otherwise, and
-  /// without fragments.
+  /// Start of the message in the pool when it is contiguous there, in however many fragments; nullptr otherwise, and without
+  /// fragments.
   const std::byte* contiguous_source() const { return contiguous_source_; }
 
  private:

@@ -9,12 +9,13 @@ namespace tcpx {
 namespace {
 
 constexpr int kSlotBitsBeyondCount = 1;  // 2 to 4 slots per fragment; with more the table outgrows the first-level cache
-constexpr int kMaxRounds = 16;           // questions go one step each; the fullest of 8192 slots has about 6 of 2048 begins
+constexpr int kMaxRounds = 16;           // one step per lookup; the fullest of 8192 slots has about 6 of 2048 begins
 
 }  // namespace
 
 bool proves_tiling(std::span<const Fragment> list, uint64_t message_bytes, uint64_t secret) {
-  // A chained hash table of begins. One has a place: the fragment's in the list, or behind them all for the end of the message.
+  // A chained hash table of begins. A begin's place is that of its fragment in the list; the end of the message comes after
+  // them all.
   const size_t count = list.size();
   const auto none = static_cast<uint16_t>(count + 1);
   const int slot_bits = std::bit_width(count) + kSlotBitsBeyondCount;
@@ -22,7 +23,7 @@ bool proves_tiling(std::span<const Fragment> list, uint64_t message_bytes, uint6
   std::array<uint64_t, kMaxFragments + 2> begin;                                  // by place
   std::array<uint16_t, kMaxFragments + 2> next;                                   // by place: another place in the same slot
   std::fill_n(first.begin(), size_t{1} << slot_bits, none);
-  begin[none] = ~uint64_t{0};  // no end that is reached from 0 is as high
+  begin[none] = ~uint64_t{0};  // higher than any end reached from 0
   next[none] = none;
   const auto insert = [&](size_t place, uint64_t off) {
     begin[place] = off;
@@ -31,9 +32,9 @@ bool proves_tiling(std::span<const Fragment> list, uint64_t message_bytes, uint6
   for (size_t i = 0; i < count; ++i) insert(i, list[i].dst_off);
   insert(count, message_bytes);
 
-  // Every offset asked for goes one step down its chain, then those not found yet another one, and so on. Following one chain to
-  // its end before the next would cost most of the time in branches that the processor guesses wrong.
-  std::array<uint64_t, kMaxFragments + 1> wanted;  // in a round overwritten behind the reader
+  // Every lookup goes one step down its chain, then those not found yet go another one, and so on. Following one chain to its
+  // end before the next would lose most of the time to mispredicted branches.
+  std::array<uint64_t, kMaxFragments + 1> wanted;  // each round overwrites it behind the reader
   std::array<uint16_t, kMaxFragments + 1> candidate;
   size_t open_count = 0;
   const auto compare = [&](uint64_t off, uint16_t place) {

@@ -10,10 +10,10 @@
 
 namespace tcpx {
 
-/// Names one submit; ascending per unpacker, never reused.
+/// Identifies one submit; ascending per unpacker, never reused.
 enum class UnpackTicket : uint64_t {};
 
-/// Blocks that one submit takes: what one comm can have in flight.
+/// Most blocks in one submit: as many as one comm can have in flight.
 inline constexpr size_t kMaxBatchBlocks = kQueueDepth;
 
 /// One thread at a time.
@@ -26,12 +26,12 @@ class Unpacker {
 
   /// Starts copying every fragment of every block from its bounce pool into its destination; other bytes stay untouched. Blocks
   /// of different requests go out together because many small launches cost more than one large one. The blocks are checked
-  /// already (rx_descriptor.h is the only maker of one) and may be reused at once; pools and destinations must stay until the
-  /// ticket is done. Destinations must not overlap each other.
+  /// already (only rx_descriptor.h makes them) and may be reused at once; pools and destinations must stay until the ticket is
+  /// done. Destinations must not overlap each other.
   /// @param blocks 1 ... kMaxBatchBlocks; blocks without fragments are allowed.
   /// @return one ticket for all of them. kExhausted, before anything is started, when too much is in flight: query the oldest
   ///         ticket and try again. kInvalidArgument for a bad number of blocks. kCuda with the native code. After an error
-  ///         none of the blocks is being copied any more.
+  ///         no block is being copied any more.
   virtual Result<UnpackTicket> submit(std::span<const DescriptorBlock> blocks) = 0;
   Result<UnpackTicket> submit(const DescriptorBlock& block) { return submit(std::span(&block, 1)); }
 

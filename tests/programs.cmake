@@ -1,4 +1,4 @@
-# Runs of the programs that people use.
+# Runs of the programs for users.
 set(_exit ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh)
 
 tcpx_add_program(test_device_discovery LINK tcpx_net)
@@ -52,7 +52,7 @@ tcpx_add_transfer_test(chunks_differ ${_two_processes} 1 --bytes 1MiB -- --bytes
 tcpx_add_transfer_test(peer_hangs ${CMAKE_CURRENT_SOURCE_DIR}/stop_peer.sh $<TARGET_FILE:test_tcpx_transfer> 30
   --bytes 32MiB --iterations 1000)
 set_property(TEST transfer.peer_hangs PROPERTY ENVIRONMENT UCCL_TCPX_TIMEOUT_MS=2000)
-# tcpx_add_transfer_exit(NAME CODE PATTERN ARGUMENT...): the program ends with CODE and says PATTERN.
+# tcpx_add_transfer_exit(NAME CODE PATTERN ARGUMENT...): the program ends with CODE and prints PATTERN.
 function(tcpx_add_transfer_exit name code pattern)
   tcpx_add_transfer_test(${name} ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh ${code} ${pattern}
     $<TARGET_FILE:test_tcpx_transfer> ${ARGN})
@@ -109,7 +109,7 @@ tcpx_add_run(run_p2p_fullmesh.usage_options host ${_exit} 2 "behind --" ${_run_p
 add_test(NAME transfer.unpack_none COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh 1 "FAILED: TCPX_E_BAD_CONFIG: .*only test_tcpx_perf"
   $<TARGET_FILE:test_tcpx_transfer> loopback)
 set_tests_properties(transfer.unpack_none PROPERTIES LABELS loopback TIMEOUT 60 ENVIRONMENT UCCL_TCPX_UNPACK_IMPL=none)
-# A malformed variable is an error in every program, and no obstacle to asking for help.
+# A malformed variable is an error in every program, but not with --help.
 foreach(program IN ITEMS test_tcpx_perf test_tcpx_transfer test_connection test_device_discovery)
   set(_role loopback)
   if(program STREQUAL "test_device_discovery")
@@ -155,7 +155,7 @@ function(tcpx_add_perf_test name)
   add_test(NAME perf.${name} COMMAND ${ARGN})
   set_tests_properties(perf.${name} PROPERTIES LABELS loopback SKIP_RETURN_CODE 77 TIMEOUT 120)
 endfunction()
-# tcpx_add_perf_exit(NAME CODE PATTERN ARGUMENT...): a loopback run ends with CODE and says PATTERN.
+# tcpx_add_perf_exit(NAME CODE PATTERN ARGUMENT...): a loopback run ends with CODE and prints PATTERN.
 function(tcpx_add_perf_exit name code pattern)
   tcpx_add_perf_test(${name} ${_exit} ${code} ${pattern} $<TARGET_FILE:test_tcpx_perf> loopback ${ARGN})
 endfunction()
@@ -207,7 +207,7 @@ tcpx_add_perf_test(server_hangs ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_perf.sh ${
 set_property(TEST perf.server_hangs PROPERTY ENVIRONMENT UCCL_TCPX_TIMEOUT_MS=1000)
 tcpx_add_perf_test(files ${CMAKE_CURRENT_SOURCE_DIR}/perf_files.sh ${_perf})
 
-# What a user of plain C does: C99, our header, libtcpx.so, nothing else of ours.
+# Use from plain C: C99, our header, libtcpx.so, nothing else of ours.
 add_executable(c_api_c99 c_api_c99.c)
 set_target_properties(c_api_c99 PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
 target_compile_options(c_api_c99 PRIVATE -Wall -Wextra -pedantic -Werror)
@@ -234,7 +234,7 @@ tcpx_add_run(doctor.fix_env host env UCCL_TCPX_CHUNK_BYTES=512K
 # Errors that help
 tcpx_add_perf_exit(help_line 1 "^help: .* See docs/troubleshooting.md#TCPX_E_NOT_FOUND$" -b 1M)
 set_property(TEST perf.help_line PROPERTY ENVIRONMENT UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so)
-# The installed tree, which the first step makes.
+# The installed tree, created by the first step.
 # tcpx_add_install_step(NAME PROPERTY...)
 function(tcpx_add_install_step name)
   add_test(NAME install.${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/install/check.sh ${name} ${CMAKE_CURRENT_BINARY_DIR}/install)
@@ -251,7 +251,7 @@ foreach(step IN ITEMS files tools headers symbols cmake pkg_config uninstall)
   tcpx_add_install_step(${step} FIXTURES_REQUIRED tcpx_installed)
 endforeach()
 
-# The lists of small wrong changes still fit the sources. Whether tests notice them is asked by hand: scripts/mutate.sh.
+# The mutations still apply to the sources. Whether tests detect them is checked by hand: scripts/mutate.sh.
 set(_mutate ${PROJECT_SOURCE_DIR}/scripts/mutate.sh)
 tcpx_add_run(mutations.apply host ${_mutate} --check)
 tcpx_add_run(mutations.a_stale_one_is_told host
@@ -262,7 +262,7 @@ tcpx_add_run(doctor.plugin_that_exits host env UCCL_TCPX_PLUGIN_PATH=${TCPX_FAKE
 tcpx_add_run(doctor.services_not_needed host env UCCL_TCPX_PLUGIN_PATH=embedded
   ${_exit} 0 "Only GPUDirect-TCPX needs RxDM" $<TARGET_FILE:tcpx_doctor> --only services)
 tcpx_add_netns_test(doctor ${_netns}/doctor.sh $<TARGET_FILE:tcpx_doctor>)
-# A busy machine may be slow, which is a warning.
+# Slowness of a busy machine is only a warning.
 set(_selftest sh -c "\"$@\" || [ $? -eq 1 ]" doctor $<TARGET_FILE:tcpx_doctor> --only selftest)
 tcpx_add_run(doctor.selftest loopback ${_exit} 0 "ok *transfer *4 MiB, [2-6] times, every byte compared"
   ${_selftest} --selftest-bytes 4194304)
@@ -274,12 +274,12 @@ tcpx_add_run(doctor.selftest_vendor host env UCCL_TCPX_PLUGIN_PATH=/no/such/plug
   ${_exit} 0 "n/a *transfer *this machine is for GPUDirect-TCPX" $<TARGET_FILE:tcpx_doctor> --only selftest)
 tcpx_add_run(doctor.selftest_interrupted loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_doctor.sh $<TARGET_FILE:tcpx_doctor>)
 tcpx_add_run(doctor.peer_malformed host ${_exit} 64 "--peer" $<TARGET_FILE:tcpx_doctor> --peer 10.0.0.300)
-# The words of the original documents. GPU 0 is the default: naming it changes nothing.
+# Output quoted by the original documents. GPU 0 is the default: naming it changes nothing.
 tcpx_add_transfer_exit(gpu_0_is_the_default 0 "SUCCESS: Payload matches expected string" loopback --gpu 0)
 tcpx_add_transfer_exit(gpu_0_needs_no_gpu 0 "PASSED" loopback --gpu 0 --bytes 1M)
 tcpx_add_perf_exit(gpu_0_is_the_default 0 "PASSED: every byte" 0 -b 1M -n 3)
 tcpx_add_perf_test(gpu_0_two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 0 0 -b 1M -n 3)
-# Every variable of docs/env.md is obeyed or refused, also one that a program does not read.
+# Every variable of docs/env.md is checked, even one that a program does not read.
 foreach(variable IN ITEMS UCCL_TCPX_CHUNK_BYTES UCCL_TCPX_SEND_WINDOW UCCL_TCPX_RECV_WINDOW UCCL_TCPX_NUM_CHANNELS UCCL_TCPX_FAILOVER
   UCCL_TCPX_OP_TIMEOUT_MS UCCL_TCPX_INLINE_BYTES UCCL_TCPX_UNPACK_IMPL UCCL_TCPX_UNPACK_BLOCKS UCCL_TCPX_LAUNCH_DEBUG UCCL_TCPX_PERF_SIZE
   UCCL_TCPX_PERF_ITERS UCCL_TCPX_SOFT_POOL_BYTES NCCL_NSOCKS_PERTHREAD NCCL_DYNAMIC_CHUNK_SIZE NCCL_GPUDIRECTTCPX_SOCKET_FAMILY)
@@ -292,7 +292,7 @@ tcpx_add_transfer_exit(chunk_of_environment 0 "in chunks of at most 4096" loopba
 set_property(TEST transfer.chunk_of_environment PROPERTY ENVIRONMENT UCCL_TCPX_CHUNK_BYTES=4096)
 tcpx_add_transfer_exit(one_channel 0 "one channel, whatever UCCL_TCPX_NUM_CHANNELS" loopback)
 set_property(TEST transfer.one_channel PROPERTY ENVIRONMENT UCCL_TCPX_NUM_CHANNELS=4)
-# What UCCL_TCPX_DEBUG=1 shows, by the names that readers look for.
+# Output of UCCL_TCPX_DEBUG=1, by the names that readers look for.
 set(_debug_lines
   "debug_load=: net->init rc=0"
   "debug_devices=net->devices rc=0 ndev=[1-9]"
@@ -346,7 +346,7 @@ tcpx_add_run(cause.example host env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=nosuch
   ${_exit} 1 ${_no_such_interface} $<TARGET_FILE:first_transfer>)
 tcpx_add_run(cause.fix_env host env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=nosuch ${_exit} 0 "^PASSED: [1-9]"
   sh -c "eval \"$(\"$0\" --fix-env)\" && exec \"$1\"" $<TARGET_FILE:tcpx_doctor> $<TARGET_FILE:test_device_discovery>)
-# What all programs do with their command line and with Ctrl-C.
+# Handling of the command line and of Ctrl-C by all programs.
 tcpx_add_transfer_exit(usage_slip 2 "did you mean \"client\"" clinet 1.2.3.4)
 tcpx_add_run(doctor.usage_slip host ${_exit} 64 "did you mean \"--peer\"" $<TARGET_FILE:tcpx_doctor> --peeer 10.0.0.1)
 set(_interrupt ${CMAKE_CURRENT_SOURCE_DIR}/interrupt.sh)

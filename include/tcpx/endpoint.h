@@ -1,9 +1,10 @@
-// Endpoint: what an application holds. It registers memory and sends, receives, reads and writes by connection, from any thread.
+// Endpoint: an application's side of the library. It registers memory and sends, receives, reads and writes by connection, from
+// any thread.
 //
 // Ids are typed, and errors are Statuses with a message to act on. The names of UCCL's RDMA engine are in tcpx/uccl.h.
 //
-// Threads: every call from any thread at any time. An Endpoint is used by the process that made it: after fork the child gets
-// kUnsupported from every call and may only destroy it, which does nothing there.
+// Threads: every call from any thread at any time. An Endpoint is used by the process that created it: after fork the child
+// gets kUnsupported from every call and may only destroy it, which has no effect there.
 //
 // Completion (docs/completion.md). `done` on a receive or read: the bytes are in place, visible to every later kernel and host
 // read. On a send: the source may be reused. On a write: the bytes are in place at the target. After done, failure or cancel no
@@ -11,7 +12,7 @@
 //
 // Matching. The n-th send of a connection meets the n-th receive that the other end posts; both name the same number of bytes, or
 // both fail with kMismatch. (A short send that went out inline was done before that could be known.) Vectors are streams of
-// bytes: the ends may cut them differently. Writes and reads call nothing at the target and keep no order among each other.
+// bytes: the ends may split them differently. Writes and reads need no call at the target and are not ordered among each other.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -38,35 +39,35 @@ namespace tcpx {
 
 enum class ConnId : uint64_t {};
 enum class MemoryId : uint64_t {};
-/// Names what one asynchronous call started; never reused.
+/// Identifies the operation that one asynchronous call started; never reused.
 enum class OperationId : uint64_t {};
 
 struct EndpointConfig {
-  /// GPU whose memory is moved; also where the progress thread runs near. Host memory is always possible. 0 without a GPU.
+  /// GPU whose memory is moved; the progress thread runs near it. Host memory can always be used. 0 without a GPU.
   int gpu_idx = 0;
-  /// Cores this endpoint may count on; 0: all of the machine. With fewer than 4 the progress thread sleeps instead of polling.
+  /// Cores this endpoint may use; 0: all of the machine. With fewer than 4 the progress thread sleeps instead of polling.
   uint32_t num_cpus = 0;
   std::string listen_address = {};  ///< address or name to listen on; empty: every address of this machine
   uint16_t port = 0;                ///< to listen on; 0: any free one (see `get_metadata`)
-  std::string public_address = {};  ///< what the metadata names; empty: that of the NIC nearest to the GPU, else loopback
+  std::string public_address = {};  ///< address in the metadata; empty: that of the NIC nearest to the GPU, else loopback
   std::string plugin_path = {};  ///< net plugin to load; empty: the environment's, else an installed one, else the embedded one
-  bool progress_thread = true;   ///< false: nothing moves but inside `progress`, and inside calls that wait
+  bool progress_thread = true;   ///< false: data moves only inside `progress` and calls that wait
   std::optional<std::chrono::milliseconds> operation_timeout = {};  ///< default: UCCL_TCPX_OP_TIMEOUT_MS
   std::optional<uint32_t> inline_bytes = {};    ///< longest message sent inline, 0 ... 65536; default: UCCL_TCPX_INLINE_BYTES
-  uint32_t max_operations = 65536;              ///< started and not yet polled to their end; 1 ... 2^20
+  uint32_t max_operations = 65536;              ///< operations started and not yet polled to their end; 1 ... 2^20
   uint32_t max_idle_connections = 16;           ///< removed connections kept for reuse
-  std::chrono::milliseconds idle_time{60'000};  ///< and for how long
-  uint32_t max_notifications = 65536;           ///< of one connection, received and not yet taken with get_notifs
+  std::chrono::milliseconds idle_time{60'000};  ///< time for which they are kept
+  uint32_t max_notifications = 65536;           ///< per connection, received and not yet taken with get_notifs
 };
 
-/// Names `bytes` bytes at `data`, inside the registration `memory`.
+/// A range of `bytes` bytes at `data`, inside the registration `memory`.
 struct LocalRange {
   MemoryId memory{};
   void* data = nullptr;
   size_t bytes = 0;
 };
 
-/// What `advertise` makes and the other end needs to write or read: no address, only a name that the advertising endpoint looks
+/// Made by `advertise`, needed by the other end to write or read: no address, only a name that the advertising endpoint looks
 /// up and checks. 64 bytes, trivially copyable, little-endian: ship it by any means.
 struct RemoteSlot {
   std::array<char, 4> magic;
@@ -80,7 +81,7 @@ struct RemoteSlot {
 static_assert(sizeof(RemoteSlot) == 64);
 inline constexpr size_t kRemoteSlotBytes = 64;
 
-/// `offset` bytes into what was advertised; the length is that of the local range beside it.
+/// A range `offset` bytes into the advertised one; its length is that of the matching local range.
 struct RemoteRange {
   RemoteSlot slot{};
   uint64_t offset = 0;
@@ -90,16 +91,16 @@ struct RemoteRange {
 struct NotifyMsg {
   std::string name;  ///< at most 256 bytes
   std::string msg;   ///< at most 4096 bytes
-  ConnId conn{};     ///< of a received one: where it came from
+  ConnId conn{};     ///< of a received one: the connection it came over
 };
 
 struct SubmitOptions {
   std::optional<std::chrono::milliseconds> timeout = {};  ///< default: the endpoint's
-  /// Memory is touched only after what this stream (cudaStream_t) holds now.
+  /// Memory is touched only after the work that this stream (cudaStream_t) holds now.
   std::optional<void*> after_stream = {};
-  /// And only after this event (cudaEvent_t), which must stay until the operation has ended.
+  /// And only after this event (cudaEvent_t), which must live until the operation has ended.
   void* after_event = nullptr;
-  /// `completion_event` will have an event for streams to wait on.
+  /// Makes `completion_event` return an event for streams to wait on.
   bool completion_event = false;
   /// Sends and writes: delivered to the other end's `get_notifs` once the data is in place there. Copied.
   const NotifyMsg* notify = nullptr;
@@ -108,15 +109,15 @@ struct SubmitOptions {
 enum class OperationState { kPending, kDone, kFailed, kUnknown };
 struct OperationAnswer {
   OperationState state = OperationState::kUnknown;
-  Status status;  ///< kFailed: why
+  Status status;  ///< kFailed: the reason
 };
 
-/// Latencies in powers of two: bucket i counts those of [2^i, 2^(i+1)) microseconds, the first also shorter ones, the last all
+/// Latencies in powers of two: bucket i counts those in [2^i, 2^(i+1)) microseconds, the first also shorter ones, the last all
 /// longer ones.
 struct LatencyHistogram {
   std::array<uint64_t, 24> buckets{};
   uint64_t count = 0;
-  /// Upper bound of the bucket that the share `q` (0 ... 1) of all falls into; 0 us when nothing was counted.
+  /// Upper bound of the bucket that holds the quantile `q` (0 ... 1); 0 us when nothing was counted.
   TCPX_CLASS_API std::chrono::microseconds quantile(double q) const;
 };
 
@@ -130,13 +131,13 @@ struct ConnectionStats {
   ConnId conn{};
   std::string peer;  ///< address:port
   int remote_gpu_idx = 0;
-  std::string path;  ///< how bytes travel, as in the line that was logged
+  std::string path;  ///< the route of the bytes, as in the log line
   bool alive = true;
-  uint64_t bytes_sent = 0, bytes_received = 0;    ///< payload, inline ones too
+  uint64_t bytes_sent = 0, bytes_received = 0;    ///< payload, including inline messages
   uint64_t inline_sent = 0, inline_received = 0;  ///< messages
   uint64_t operations_done = 0, operations_failed = 0;
   uint64_t operations_pending = 0;
-  uint64_t chunks_in_flight = 0, window_chunks = 0;  ///< requests the plugin holds, and most it may
+  uint64_t chunks_in_flight = 0, window_chunks = 0;  ///< requests that the plugin holds, and their maximum
   LatencyHistogram latency;                          ///< from submit to the end, successful operations
   std::vector<NicStats> nics;
 };
@@ -152,9 +153,10 @@ class TCPX_CLASS_API Endpoint {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  /// @return kBadConfig, kInvalidArgument, kUnsupported or what the plugin says.
+  /// @return kBadConfig, kInvalidArgument, kUnsupported or the plugin's error.
   static Result<std::unique_ptr<Endpoint>> create(const EndpointConfig& config = {});
-  /// Fails what is pending, ends calls that wait, tells the peers, and returns when nothing touches the application's memory.
+  /// Fails pending operations, ends calls that wait, tells the peers, and returns when nothing touches the application's memory
+  /// any more.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
@@ -173,40 +175,41 @@ class TCPX_CLASS_API Endpoint {
   };
   /// A new connection to a listening endpoint. @return kPeerGone, kTimeout, kMismatch (settings that must be equal), kUnsupported
   Result<ConnId> connect(const std::string& ip, int remote_gpu_idx, int remote_port, std::optional<Milliseconds> timeout = {});
-  /// Waits for the next good connection that somebody else makes. Clients that fail are logged; one that is still coming in at
-  /// the end is there for the next call. @return kTimeout; kCancelled: it is closing; kInvalidArgument after start_accepting
+  /// Waits for the next incoming connection that succeeds. Clients that fail are logged; one still being set up at the timeout
+  /// is left for the next call. @return kTimeout; kCancelled: the endpoint is closing; kInvalidArgument after start_accepting
   Result<Accepted> accept(std::optional<Milliseconds> timeout = {});
-  /// What another endpoint needs to reach this one.
+  /// The address that another endpoint needs to reach this one.
   std::vector<uint8_t> get_metadata() const;
   static Result<PeerAddress> read_metadata(std::span<const uint8_t> metadata);
-  /// The connection to that endpoint: the one there is, a removed one that was kept, or a new one. When the one there is has
-  /// failed (the peer was restarted at the same address), it is made anew under the same id.
-  /// @return as `connect`; kPeerGone also when another endpoint than the one that made the metadata listens there now
+  /// The connection to that endpoint: an existing one, a removed one that was kept, or a new one. An existing one that has
+  /// failed (the peer was restarted at the same address) is set up anew under the same id.
+  /// @return as `connect`; kPeerGone also when a different endpoint than that of the metadata listens there now
   Result<ConnId> add_remote_endpoint(std::span<const uint8_t> metadata, std::optional<Milliseconds> timeout = {});
   /// Ends the use of a connection: pending operations fail with kCancelled, the id is unknown afterwards. One made by
   /// `add_remote_endpoint` is kept for a while; one asked for n times is removed by the n-th call. Others are closed.
   Status remove_connection(ConnId conn);
-  /// From now on a thread takes connections; `accept` is not needed (and refused).
+  /// Accepts connections on a thread from now on; `accept` is not needed (and refused).
   Status start_accepting();
 
   // ---- memory
 
-  /// Registers host or GPU memory, which must stay until `deregister`. The same range again gives the same id and counts.
-  /// @param type what the memory is; default: looked up (without a GPU: kHost)
+  /// Registers host or GPU memory, which must stay valid until `deregister`. The same range again returns the same id,
+  /// reference-counted.
+  /// @param type kind of memory; default: looked up (without a GPU: kHost)
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type = {});
-  /// Ends what was advertised of it, waits for operations that use it, at most the operation timeout, and lets it go. A
-  /// connection whose peer uses it even then is closed.
-  /// @return kTimeout: still in use by operations of this end, and still registered; kNotFound
+  /// Revokes its advertised slots, waits for operations that use it, at most the operation timeout, and releases it. A
+  /// connection whose peer still uses it then is closed.
+  /// @return kTimeout: still in use by operations of this end, and so still registered; kNotFound
   Status deregister(MemoryId memory);
   /// Lets the other end of `conn` write to and read from the range until the memory is deregistered or the connection ends.
   Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range);
-  /// Ships a slot to the other end, which takes it with `recv_slot`. A send of 64 bytes like any other: it has its place among
-  /// the connection's sends, and meets the receive of that place.
+  /// Ships a slot to the other end, which takes it with `recv_slot`. A send of 64 bytes like any other: it is matched in order
+  /// with the connection's other sends.
   Status send_slot(ConnId conn, const RemoteSlot& slot, std::optional<Milliseconds> timeout = {});
   /// @return kProtocol when the other end's send was no slot; else as `recv`
   Result<RemoteSlot> recv_slot(ConnId conn, std::optional<Milliseconds> timeout = {});
 
-  // ---- transfers: any number of ranges, at most kMaxRanges; their bytes follow each other
+  // ---- transfers: any number of ranges, at most kMaxRanges; their bytes are concatenated
 
   static constexpr size_t kMaxRanges = 16384;
   Result<OperationId> send_async(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options = {});
@@ -223,7 +226,7 @@ class TCPX_CLASS_API Endpoint {
   Status read(ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
               const SubmitOptions& options = {});
 
-  // The same of one range. `remote` of a whole slot: `{slot}`.
+  // The same for one range. `remote` for a whole slot: `{slot}`.
   Result<OperationId> send_async(ConnId conn, const LocalRange& range, const SubmitOptions& options = {}) {
     return send_async(conn, std::span(&range, 1), options);
   }
@@ -251,30 +254,30 @@ class TCPX_CLASS_API Endpoint {
     return read(conn, std::span(&range, 1), std::span(&remote, 1), options);
   }
 
-  /// Pending; done or failed, said once: the id is unknown afterwards, like any other.
+  /// Pending; done or failed, reported once: the id is unknown afterwards.
   OperationAnswer poll(OperationId id);
   /// Waits until the operation has ended. @return its status; kTimeout: `timeout` passed and it is still pending; kNotFound
   Status wait(OperationId id, std::optional<Milliseconds> timeout = {});
-  /// Ends an operation early: it fails with kCancelled, at once when no byte has moved, else when the transfer under way has
-  /// ended. `poll` or `wait` says when. @return kNotFound; ok also when it has ended already
+  /// Ends an operation early: it fails with kCancelled, at once if no byte has moved, else when the transfer in progress has
+  /// ended. `poll` or `wait` says when. @return kNotFound; ok also if it has ended already
   Status cancel(OperationId id);
-  /// The event (cudaEvent_t) of an operation that was started with `completion_event`: fires when the operation ends, well or
-  /// badly. Valid until its end has been polled.
+  /// The event (cudaEvent_t) of an operation that was started with `completion_event`: fires when the operation ends, done or
+  /// failed. Valid until its end has been polled.
   Result<void*> completion_event(OperationId id);
 
   Status notify(ConnId conn, const NotifyMsg& message);
-  /// All that have come since the last call, in order of arrival.
+  /// All notifications that arrived since the last call, in order of arrival.
   std::vector<NotifyMsg> get_notifs();
   /// The same, but waits for the first one when there is none. @return empty: the deadline has passed
   std::vector<NotifyMsg> wait_notifs(std::optional<Milliseconds> timeout = {});
 
-  /// Moves things along once; for endpoints without a progress thread. @return true when something advanced
+  /// Makes progress once; for endpoints without a progress thread. @return true when something advanced
   bool progress();
   EndpointStats stats() const;
-  /// What is under way on every connection. For people.
+  /// Text that shows the state of every connection. For humans.
   std::string flight_record() const;
 
-  class TCPX_CLASS_INTERNAL Impl;  ///< of this library
+  class TCPX_CLASS_INTERNAL Impl;  ///< internal to this library
 
  private:
   friend class EndpointMaker;

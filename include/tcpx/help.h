@@ -1,7 +1,7 @@
-// What a person is told beyond an error's name: a sentence, and where to read on.
+// Help for people beyond an error's name: a sentence, and a link to the documents.
 //
 // Every Code has an entry in docs/troubleshooting.md under its name. So has every Hint: a well-known mistake or trap that shows
-// up under a code too general to say so. Whoever can tell that a hint applies writes its name into the detail of the Status, or
+// up under a code too general to tell. Code that knows that a hint applies writes its name into the detail of the Status, or
 // into the line that it logs.
 #pragma once
 
@@ -18,7 +18,7 @@ enum class Hint {
   kTooManyRequests,   ///< a 17th request was posted
   kConsumedEarly,     ///< received bytes are wrong, perhaps because pages were given back before they were copied
   kTagsIgnored,       ///< a receive waits, or got another message, although its tag equals that of the send meant for it
-  kNoControlMessage,  ///< bytes arrived and nothing said where they lie
+  kNoControlMessage,  ///< bytes arrived, but no control message said where they lie
 };
 
 struct HintText {
@@ -46,12 +46,12 @@ constexpr std::string_view sentence_of(Hint hint) {
   return kHints[static_cast<size_t>(hint)].sentence;
 }
 
-/// " (TCPX_H_...)": how a detail ends that names `hint`.
+/// " (TCPX_H_...)": the end of a detail that names `hint`.
 inline std::string name_in_detail(Hint hint) {
   return std::string(" (").append(name_of(hint)).append(")");
 }
 
-/// What `code` means for whoever sees it.
+/// Meaning of `code` for the person who sees it.
 constexpr std::string_view sentence_of(Code code) {
   switch (code) {
     case Code::kOk:
@@ -96,7 +96,7 @@ inline std::string help_of(Code code) {
 inline std::string help_of(Hint hint) {
   return std::string(sentence_of(hint)).append(" See docs/troubleshooting.md#").append(name_of(hint));
 }
-/// "help: ..." for the code of `status`, and such a line for each other code (the cause, as a plugin or the peer has told it) and
+/// "help: ..." for the code of `status`, and such a line for each other code (the cause, as a plugin or the peer reported it) and
 /// each hint that its detail names; no newline at the end.
 inline std::string help_lines(const Status& status) {
   std::string lines = "help: " + help_of(status.code());

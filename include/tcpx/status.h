@@ -1,8 +1,8 @@
-// Status and Result: how the world's failures travel through this library as values.
+// Status and Result: failures as values.
 //
-// A Status names what happened (`code`), what was being done (`operation`), what exactly went wrong (`detail`) and, where a
-// foreign system said it, that system's own number with its domain. The one who first turns a foreign code into a Status logs it;
-// callers pass it on. Bugs are assertions, not Statuses.
+// A Status names what happened (`code`), what was being done (`operation`), what exactly went wrong (`detail`) and, for an
+// error of a foreign system, that system's own number with its domain. The code that first turns a foreign code into a Status
+// logs it; callers pass it on. Bugs are assertions, not Statuses.
 #pragma once
 
 #include <cassert>
@@ -24,7 +24,7 @@ enum class Code : int32_t {
   kTimeout = 5,          ///< a deadline passed
   kPeerGone = 6,         ///< the other end closed, died or cannot be reached
   kProtocol = 7,         ///< the other end, a kernel record or a plugin structure broke the agreed format
-  kPlugin = 8,           ///< the net plugin refused; native code says how
+  kPlugin = 8,           ///< the net plugin refused; see the native code
   kCuda = 9,             ///< a CUDA call failed; native code is a cudaError_t
   kSystem = 10,          ///< a system call failed; native code is an errno
   kExhausted = 11,       ///< a bounded resource (queue, pool, window) is full
@@ -34,7 +34,7 @@ enum class Code : int32_t {
 };
 inline constexpr Code kLastCode = Code::kCancelled;
 
-/// Who a native code belongs to.
+/// Owner of a native code.
 enum class Domain : int32_t { kNone, kErrno, kNccl, kCuda };
 
 constexpr std::string_view name_of(Code code) {

@@ -7,7 +7,7 @@
 
 namespace tcpx {
 
-/// What a registered region is, as the net-plugin ABI numbers it (NCCL `src/include/plugin/nccl_net.h`, NCCL_PTR_*).
+/// Kind of a registered region, as the net-plugin ABI numbers it (NCCL `src/include/plugin/nccl_net.h`, NCCL_PTR_*).
 enum class MemoryType : int32_t { kHost = 1, kCuda = 2 };
 
 /// One received fragment: `len` bytes lie at `src_off` of the bounce pool and belong at `dst_off` of the receive buffer.

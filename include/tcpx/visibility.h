@@ -1,4 +1,5 @@
-// What libtcpx.so shows of a class: cmake/tcpx_exports.map names it, and this keeps the compiler from hiding it.
+// Visibility of the classes that libtcpx.so exports: cmake/tcpx_exports.map names them, and this keeps the compiler from hiding
+// them.
 #pragma once
 
 #define TCPX_CLASS_API __attribute__((visibility("default")))

@@ -1,5 +1,5 @@
-// What all versions of NCCL's net-plugin ABI share. Mirrored from NVIDIA/nccl: src/include/plugin/nccl_net.h and nccl_common.h,
-// release 2.28; names are ours, layouts theirs.
+// The parts that all versions of NCCL's net-plugin ABI share. Mirrored from NVIDIA/nccl: src/include/plugin/nccl_net.h and
+// nccl_common.h, release 2.28; names are ours, layouts theirs.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // NCCL net plugin ABI, version 8. Mirrored from NVIDIA/nccl: src/include/plugin/net/net_v8.h, release 2.28. Against version 7 the
-// properties gained `reg_is_global` after `ptr_support`, and reg_mr takes a size_t; everything else is the same call by call.
+// properties gained `reg_is_global` after `ptr_support`, and reg_mr takes a size_t; every other call is the same.
 #pragma once
 
 #include <cstdint>

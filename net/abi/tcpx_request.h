@@ -1,5 +1,5 @@
-// Layouts that GPUDirect-TCPX keeps to itself and its direct consumers read all the same: the request, its unpack slot, the
-// metadata queue and the handle in device memory. No other file knows an offset of these.
+// Private layouts of GPUDirect-TCPX that its direct consumers read nevertheless: the request, its unpack slot, the metadata
+// queue and the handle in device memory. No other file knows their offsets.
 //
 // Sources: google/nccl-plugin-gpudirecttcpx @ 4b8ea7f: src/work_queue.h (tcpxRequest), src/devcomm/unpack_defs1.h (unpackSlot);
 // the 2026 state (91e8693) moved the slot from 56 to 64; NVIDIA/nccl: src/device/network/unpack/unpack_defs.h (netUnpackMeta,
@@ -20,7 +20,7 @@ struct NetUnpackMeta {
 };
 static_assert(sizeof(NetUnpackMeta) == 524416 && offsetof(NetUnpackMeta, cnt) == 524288);
 
-/// What NetDeviceHandle::handle points at, in device memory.
+/// Target of NetDeviceHandle::handle, in device memory.
 struct UnpackNetDeviceHandle {
   NetUnpackMeta* meta;  ///< device address
   void* bounce_buf;     ///< device address; `src_off` counts from here
@@ -61,7 +61,7 @@ struct TcpxRequest {
 static_assert(sizeof(TcpxRequest) == 128 && offsetof(TcpxRequest, op) == 16 && offsetof(TcpxRequest, mem_type) == 20 &&
               offsetof(TcpxRequest, size) == 36 && offsetof(TcpxRequest, unpack_slot) == 56);
 
-/// Where the unpack slot begins in each known layout.
+/// Offset of the unpack slot in each known layout.
 inline constexpr size_t kUnpackSlotOffset2024 = 56;
 inline constexpr size_t kUnpackSlotOffset2026 = 64;
 

@@ -20,7 +20,7 @@ Status bad(const char* variable, std::string_view part, std::string_view expecte
   return Status(Code::kBadConfig, "read core bindings", concat(variable, ": \"", part, "\": expected ", expected));
 }
 
-/// The text before the next `separator`, which is taken off `rest` with it; the last part leaves nullopt.
+/// The text before the next `separator`; both are removed from `rest`, which becomes nullopt after the last part.
 std::string_view next_part(std::optional<std::string_view>& rest, char separator) {
   const std::string_view text = *rest;
   const size_t end = text.find(separator);

@@ -48,11 +48,11 @@ Status Comm::deregister_region(Region* region) {
   {
     MutexLock lock(mutex_);
     if (std::none_of(regions_.begin(), regions_.end(), is_it)) return refused(kOperation, "not a registration of this comm");
-    // The requests that use it can end no more. This is how NCCL lets go of a communicator that it aborts.
+    // The requests that use it can no longer end. NCCL does this when it aborts a communicator.
     if (region_in_use(region)) set_failure(Status(Code::kSystem, kOperation, "memory of outstanding requests was deregistered"));
     broken = failed();
   }
-  if (broken) stop_sockets();  // then nobody touches the memory any more
+  if (broken) stop_sockets();  // after this nothing touches the memory any more
   MutexLock lock(mutex_);
   regions_.remove_if(is_it);
   return Status::ok();
@@ -84,7 +84,7 @@ Status Comm::check_oldest(const abi::TcpxRequest* request) const {
 void Comm::set_failure(const Status& why) {
   if (failed()) return;
   const char* direction = kind == ObjectKind::kSendComm ? "send to " : "receive from ";
-  // Consumers take result code 3 for "busy" or "misused" and try again. A broken stream is over, whoever broke it: code 2.
+  // Consumers take result code 3 for "busy" or "misused" and try again. A broken stream is over, whichever end broke it: code 2.
   const Code code = why.code() == Code::kProtocol ? Code::kPeerGone : why.code();
   failure_ = Status(code, concat(direction, peer_), why.to_string(), why.domain(), why.native());
   has_failed_.store(true);
@@ -94,7 +94,7 @@ void Comm::set_failure(const Status& why) {
 Status Comm::report_failure() {
   stop_sockets();
   MutexLock lock(mutex_);
-  // Only now: a peer that leaves when nobody waits for it has merely finished its work.
+  // Logged only now: a peer that leaves while no call waits for it has merely finished its work.
   if (!failure_logged_) log(LogLevel::kWarning, "tcpx-soft: ", failure_.to_string());
   failure_logged_ = true;
   return failure_;

@@ -1,4 +1,4 @@
-// What both directions of a connection share: identity behind the ABI's void*, registered regions, the request ring.
+// The common part of both directions of a connection: identity behind the ABI's void*, registered regions, the request ring.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@
 
 namespace tcpx::soft {
 
-/// First word of every object handed out as void*, so that a pointer of the wrong kind is refused; one already closed, too, until
-/// its memory is used again.
+/// First word of every object handed out as void*, so that a pointer of the wrong kind is refused, and a closed one too until
+/// its memory is reused.
 enum class ObjectKind : uint64_t {
   kSendComm = 0x444e455358435054,
   kRecvComm = 0x5643455258435054,
@@ -32,10 +32,10 @@ enum class ObjectKind : uint64_t {
 struct Object {
   explicit Object(ObjectKind object_kind) : kind(object_kind) {}
   ~Object() { kind = ObjectKind::kDead; }
-  volatile ObjectKind kind;  // volatile: the store of kDead before the memory goes must happen
+  volatile ObjectKind kind;  // volatile, so that the store of kDead before the memory is freed is not elided
 };
 
-/// A registered piece of memory. Bounds of every request are checked against it.
+/// A registered memory region. Every request is checked against its bounds.
 struct Region {
   std::byte* data = nullptr;
   uint64_t bytes = 0;
@@ -48,7 +48,7 @@ struct Region {
   }
 };
 
-/// What the caller's test is told.
+/// Result of the caller's test.
 struct TestAnswer {
   bool done = false;
   int32_t bytes = 0;
@@ -62,12 +62,12 @@ struct ConnectedSockets {
   std::string peer;  ///< for messages
 };
 
-/// "The plugin refuses": result code 3.
+/// Refusal by the plugin: result code 3.
 inline Status refused(std::string operation, std::string detail) {
   return Status(Code::kInvalidArgument, std::move(operation), std::move(detail));
 }
 
-/// Watches a control socket, which carries nothing: its end is the news that the peer closed or died.
+/// Watches a control socket, which carries no data: its end tells that the peer closed or died.
 class ControlSocket final : public SocketHandler {
  public:
   class Owner {
@@ -89,8 +89,7 @@ class Comm : public Object, public ControlSocket::Owner {
  public:
   /// @return the region as mhandle, owned by the comm. CUDA memory must begin at a multiple of 4096.
   Result<Region*> register_region(void* data, uint64_t bytes, MemoryType type) TCPX_EXCLUDES(mutex_);
-  /// From its return on nobody touches the memory. A comm that still needs it for an unfinished request has failed then, with
-  /// kSystem.
+  /// After it returns nothing touches the memory. A comm with an unfinished request on it fails with kSystem.
   Status deregister_region(Region* region) TCPX_EXCLUDES(mutex_);
 
   virtual Result<TestAnswer> test(const abi::TcpxRequest* request) = 0;
@@ -107,20 +106,20 @@ class Comm : public Object, public ControlSocket::Owner {
   Result<const Region*> check_region(const Region* handle, const void* data, uint64_t bytes, const char* operation) const
       TCPX_REQUIRES(mutex_);
   virtual bool region_in_use(const Region* region) const TCPX_REQUIRES(mutex_) = 0;
-  /// What test says first: only the oldest outstanding request can be tested.
+  /// First check of test: only the oldest outstanding request can be tested.
   Status check_oldest(const abi::TcpxRequest* request) const TCPX_REQUIRES(mutex_);
-  /// Makes what a region of GPU memory needs before its first use, while nobody is in a hurry.
+  /// Allocates what a region of GPU memory needs before its first use, outside the data path.
   virtual Status prepare_region(const Region&) { return Status::ok(); }
 
   bool failed() const TCPX_REQUIRES(mutex_) { return !failure_.is_ok(); }
-  /// The same without the lock, perhaps a little late.
+  /// The same without the lock, possibly slightly stale.
   bool has_failed() const { return has_failed_.load(); }
-  /// The first failure stays; later ones are only consequences. A broken protocol becomes kPeerGone.
+  /// The first failure sticks; later ones are only consequences. A broken protocol becomes kPeerGone.
   void set_failure(const Status& why) TCPX_REQUIRES(mutex_);
-  /// What a call on a failed comm returns. Logs it the first time. After this no I/O thread touches the caller's memory.
+  /// Result of a call on a failed comm. Logs it the first time. After this no I/O thread touches the caller's memory.
   Status report_failure() TCPX_EXCLUDES(mutex_);
   virtual void stop_data_sockets() = 0;
-  /// Derived destructors begin with this.
+  /// Derived destructors must call this first.
   void stop_sockets();
 
   size_t slot_of(const abi::TcpxRequest* request) const { return static_cast<size_t>(request - requests_.data()); }
@@ -130,11 +129,11 @@ class Comm : public Object, public ControlSocket::Owner {
   const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
   const std::string peer_;
   mutable Mutex mutex_;
-  /// 16 requests in one piece, as GPUDirect-TCPX lays them out: request k and k+16 share an address.
+  /// 16 contiguous requests, as in GPUDirect-TCPX: request k and k+16 share an address.
   std::array<abi::TcpxRequest, kQueueDepth> requests_{};
   // Requests by number; one lies in slot number % kQueueDepth.
   uint64_t posted_ TCPX_GUARDED_BY(mutex_) = 0;
-  uint64_t reported_ TCPX_GUARDED_BY(mutex_) = 0;  // the oldest whose end test has not told
+  uint64_t reported_ TCPX_GUARDED_BY(mutex_) = 0;  // the oldest whose end test has not reported
   std::list<Region> regions_ TCPX_GUARDED_BY(mutex_);
   ControlSocket control_;
 

@@ -10,9 +10,9 @@
 namespace tcpx::soft {
 namespace {
 
-// Being woken takes longer than that on many virtual machines, so who sleeps earlier makes small messages wait.
+// A wake-up takes longer than that on many virtual machines, so an earlier sleep would delay small messages.
 constexpr Duration kDefaultSpin = std::chrono::milliseconds(1);
-// From here on there is a core for each of eight sockets at either end of a loopback.
+// With this many there is a core for each of eight sockets at both ends of a loopback.
 constexpr uint32_t kManyCores = 16;
 
 uint64_t round_up_to_page(int64_t bytes) {
@@ -64,7 +64,7 @@ Result<Config> Config::from_environment() {
 
   const auto spin = environment_integer(Variable::kSoftSpinUs);
   if (!spin.is_ok()) return spin.status();
-  // A thread that polls takes a core from somebody. Where callers have two for themselves, one per direction, it is nobody's.
+  // A polling thread occupies a core. That is harmless where two remain for the callers, one per direction.
   const bool cores_to_spare = cores >= config.io_threads + 2;
   config.spin = *spin >= 0 ? std::chrono::microseconds(*spin) : cores_to_spare ? kDefaultSpin : Duration::zero();
 

@@ -22,12 +22,12 @@ struct Config {
   uint32_t io_threads = 1;
   Duration spin{};
   std::string control_interface;  ///< NCCL_GPUDIRECTTCPX_CTRL_DEV, "" when unset
-  Bindings send_cores;            ///< by interface; who is not in it runs anywhere
+  Bindings send_cores;            ///< by interface; threads of others run anywhere
   Bindings receive_cores;
   Duration connect_timeout{};
 
   /// Data sockets of a connection, 1 ... kMaxDataSockets, where the plugin has `devices` devices on a machine of `cores` cores.
-  /// Devices are used side by side: unless told otherwise they share as many sockets as the machine feeds.
+  /// Devices are used side by side: by default they share as many sockets as the machine can feed.
   uint32_t data_sockets(uint32_t cores, size_t devices) const;
   /// kBadConfig naming the first malformed variable.
   static Result<Config> from_environment();

@@ -31,8 +31,8 @@ Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, 
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&hello.connection, 1))));
   connector->connection_ = hello.connection;
   for (uint32_t i = 0; i <= listener.data_sockets; ++i) {
-    // The data interface may not reach the network of a control interface: control sockets then leave from ours, or as the kernel
-    // likes.
+    // The data interface may not reach the network of a control interface: control sockets then leave from ours, or from the
+    // address the kernel chooses.
     const bool apart = i == listener.data_sockets && listener.control_address;
     Socket& socket = connector->sockets_.emplace_back();
     socket.target = apart ? *listener.control_address : listener.address;
@@ -45,7 +45,7 @@ Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, 
   return connector;
 }
 
-// Moves bytes of the record of this step. @return true: all of them
+// Moves bytes of the record of this step. @return true when all are moved
 Result<bool> Connector::move(Socket& socket) {
   const bool says = socket.step == Step::kSaysHello;
   const std::span<std::byte> record = says ? std::span<std::byte>(socket.hello) : std::span<std::byte>(socket.answer);

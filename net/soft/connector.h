@@ -12,17 +12,17 @@
 
 namespace tcpx::soft {
 
-/// One attempt to connect: opens all sockets of a connection at once and says hello on each; done when the listener has answered
-/// all of them. Needs nobody to call accept over there. One thread at a time; destruction gives up.
+/// One attempt to connect: opens all sockets of a connection at once and sends a hello on each; done when the listener has
+/// answered all of them. Needs no call of accept at the other end. One thread at a time; destruction gives up.
 class Connector {
  public:
   /// `source` is the local address to bind, and `control_source` that of the control socket when the listener has a control
-  /// address of its own; one of another family than the listener's is left aside.
+  /// address of its own; one of another address family than the listener's is ignored.
   static Result<std::unique_ptr<Connector>> start(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
                                                   const std::optional<SocketAddress>& control_source = std::nullopt);
 
   /// Waits for at most `patience`. @return nullopt: not yet; kPeerGone when the listener is gone or refuses, kTimeout at the
-  /// deadline, kProtocol when it is something else. What is not "not yet" is final.
+  /// deadline, kProtocol when it is something else. Any answer but "not yet" is final.
   Result<std::optional<ConnectedSockets>> advance(Duration patience);
   Deadline deadline() const { return deadline_; }
 
@@ -47,7 +47,7 @@ class Connector {
   std::vector<Socket> sockets_;  // the control socket last
 };
 
-/// A whole attempt, for who has nothing else to do.
+/// A whole attempt, for callers with nothing else to do.
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
                                              const std::optional<SocketAddress>& control_source = std::nullopt);
 

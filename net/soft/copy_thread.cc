@@ -7,8 +7,8 @@
 namespace tcpx::soft {
 namespace {
 
-// Copies handed to the GPU at a time: enough to keep its copy engine busy, and few, so that a copy started by somebody else, on
-// another lane, does not wait behind many.
+// Copies handed to the GPU at a time: enough to keep its copy engine busy, few enough that a copy started on another lane does
+// not wait behind many.
 constexpr size_t kMostInFlight = 8;
 
 }  // namespace
@@ -88,7 +88,7 @@ void CopyThread::run() {
         end(job, std::move(started));
       }
     }
-    // They end in their order, or nearly: what is later waits to be seen.
+    // They end in order, or nearly: a later one that ends early is seen late.
     while (!in_flight.empty()) {
       Job& job = *in_flight.front();
       Result<bool> done = job.copy_->is_done();

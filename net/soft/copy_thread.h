@@ -1,8 +1,8 @@
-// A thread that makes copies for others, one thread per GPU and process.
+// A thread that copies on behalf of others, one thread per GPU and process.
 //
-// Why not everybody for himself: calls into CUDA take locks of the whole process. With eight I/O threads that each started copies
-// and asked for their end, starting one took 12 us instead of 1.8. One thread that does nothing else keeps the copy engine busy,
-// and those who wait for a copy look at a flag (docs/field_notes.md).
+// Reason: calls into CUDA take process-wide locks. With eight I/O threads that each started and queried copies, starting one
+// took 12 us instead of 1.8. One thread that does nothing else keeps the copy engine busy, and a thread that waits for a copy
+// polls a flag (docs/field_notes.md).
 #pragma once
 
 #include <atomic>
@@ -20,13 +20,13 @@ namespace tcpx::soft {
 
 class CopyThread {
  public:
-  /// One copy at a time, used over and over. Stays where it is while it is queued.
+  /// One copy at a time, reusable. Must not move while it is queued.
   class Job {
    public:
     explicit Job(std::unique_ptr<AsyncCopy> copy) : copy_(std::move(copy)) {}
-    /// The owner. True when no copy is queued or in flight; the error is the copy's. Any thread that has the job from its owner.
+    /// True when no copy is queued or in flight; an error is that of the copy. The owner, or a thread that got the job from it.
     Result<bool> is_done() const;
-    /// Returns when the copy touches no memory any more, whether it went well or not.
+    /// Returns when the copy no longer touches memory, whether it succeeded or not.
     void wait() const;
 
    private:
@@ -35,11 +35,11 @@ class CopyThread {
     std::byte* target_ = nullptr;
     const std::byte* source_ = nullptr;
     uint32_t bytes_ = 0;
-    Status result_;  // the thread's while the job is queued, else the owner's
+    Status result_;  // belongs to the thread while the job is queued, else to the owner
     std::atomic<bool> queued_{false};
   };
 
-  /// @param spin how long the thread polls for work after it last had some, before it sleeps.
+  /// @param spin time for which the thread polls after its last work before it sleeps.
   static Result<std::unique_ptr<CopyThread>> start(MemoryOps& memory, int device, Duration spin);
   CopyThread(const CopyThread&) = delete;
   CopyThread& operator=(const CopyThread&) = delete;
@@ -52,7 +52,7 @@ class CopyThread {
  private:
   CopyThread(MemoryOps& memory, int device, Duration spin) : memory_(memory), device_(device), spin_(spin) {}
   void run();
-  /// Appends what is queued to `jobs`. May sleep until there is something.
+  /// Appends the queued jobs to `jobs`. May sleep until there is one.
   void take(std::deque<Job*>& jobs, bool may_sleep) TCPX_EXCLUDES(mutex_);
   static void end(Job& job, Status result);
 

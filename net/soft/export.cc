@@ -30,7 +30,7 @@ void to_host(LogLevel level, std::string_view text, void*) {
   host_logger.load()(host_level(level), kNcclNetSubsystem, "tcpx-soft", 0, "%.*s", static_cast<int>(text.size()), text.data());
 }
 
-// Loaded as a library, the plugin speaks through whoever loaded it.
+// Loaded as a library, the plugin logs through the logger of its loader.
 int init_with_logger(abi::NcclLogger logger) {
   if (logger != nullptr && host_logger.exchange(logger) == nullptr) set_log_sink(&to_host, nullptr);
   return soft::net_table().init(logger);

@@ -31,7 +31,7 @@ class NamePattern {
     }
   }
   bool empty() const { return names_.empty(); }
-  /// Devices that interface `name` makes.
+  /// Number of devices for interface `name`.
   size_t count(const std::string& name) const {
     if (exact_ && !exclude_) return static_cast<size_t>(std::count(names_.begin(), names_.end(), name));
     const bool found = std::any_of(names_.begin(), names_.end(), [&](const std::string& wanted) {

@@ -1,4 +1,4 @@
-// Which network interfaces become devices.
+// Selection of the network interfaces that become devices.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ struct Interface {
   std::string name;
   SocketAddress address;  ///< port 0
   std::string pci_path;   ///< realpath of /sys/class/net/<name>/device, "" when there is none
-  int speed_mbps = 0;     ///< 10000 when the driver does not tell
+  int speed_mbps = 0;     ///< 10000 when the driver does not report it
 };
 
 /// One address of one interface, as getifaddrs(3) lists them.
@@ -27,16 +27,16 @@ struct InterfaceAddress {
   bool link_local = false;
 };
 
-/// All of this machine's; none when the system does not tell.
+/// All addresses of this machine; none when the system does not list them.
 std::vector<InterfaceAddress> list_addresses();
 
 inline constexpr size_t kMaxInterfaces = 16;
 
 /// Pure choice: one address per interface that is up and matches, sorted by name, at most kMaxInterfaces. `pattern` is the value
 /// of NCCL_GPUDIRECTTCPX_SOCKET_IFNAME: prefixes separated by commas, leading '=' exact names, leading '^' exclusion, "^=" both.
-/// An exact name that stands there n times ("=lo,lo") gives its address n times: a machine with one interface then has n devices.
-/// Without a pattern: every interface but loopback, and loopback when nothing else is left. IPv4 goes before IPv6 with kAny; IPv6
-/// link-local addresses mean nothing to another host and are left out.
+/// An exact name given n times ("=lo,lo") yields its address n times: a machine with one interface then has n devices.
+/// Without a pattern: every interface but loopback, and loopback when nothing else is left. kAny prefers IPv4 to IPv6; IPv6
+/// link-local addresses mean nothing to another host and are skipped.
 std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddress>& all, const std::string& pattern,
                                                 AddressFamily family);
 
@@ -45,11 +45,11 @@ std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddre
 Result<SocketAddress> choose_control_address(const std::vector<InterfaceAddress>& all, const std::string& name,
                                              AddressFamily family);
 
-/// What NCCL_GPUDIRECTTCPX_CTRL_DEV says of this machine; nullopt when it is unset.
+/// Address selected by NCCL_GPUDIRECTTCPX_CTRL_DEV on this machine; nullopt when it is unset.
 Result<std::optional<SocketAddress>> find_control_address(const Config& config);
 
-/// What this machine has, filtered by `config`. When nothing is left, kBadConfig, or kNotFound where nothing was asked for,
-/// naming what was asked for and what is there.
+/// The interfaces of this machine, filtered by `config`. When none is left, kBadConfig, or kNotFound without a filter, naming
+/// the filter and the interfaces there are.
 Result<std::vector<Interface>> find_interfaces(const Config& config);
 
 }  // namespace tcpx::soft

@@ -34,7 +34,7 @@ Result<std::unique_ptr<IoThread>> IoThread::start(Duration spin, const CoreSet& 
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return system_error("create eventfd", errno);
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLET;  // each write is an event of its own: nobody has to read the count
+  event.events = EPOLLIN | EPOLLET;  // each write is an event of its own, so the count need not be read
   event.data.u64 = kWakeId;
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return system_error("watch eventfd", errno);
   std::unique_ptr<IoThread> thread(new IoThread(std::move(epoll), std::move(wake), spin));
@@ -77,7 +77,7 @@ void IoThread::remove(int fd, uint64_t id) {
   const auto found = handlers_.find(id);
   const IoHandler* handler = found->second.handler;
   handlers_.erase(found);
-  if (loop_thread_.load() == std::this_thread::get_id()) return;  // a handler removes itself or another of its thread
+  if (loop_thread_.load() == std::this_thread::get_id()) return;  // a handler removes itself or another one of its thread
   ++waiting_removers_;
   while (running_ == handler) handler_ended_.wait(handlers_mutex_);
   --waiting_removers_;
@@ -146,7 +146,8 @@ void IoThread::run() {
       if (event.data.u64 != kWakeId) call(event.data.u64, hung_up ? Reason::kHangUp : Reason::kEvent);
     }
     for (const uint64_t id : kicked) call(id, Reason::kKick);
-    // Last, and not those that have said kAgain just now: what has arrived for others goes first, while it is in the cache.
+    // Last, and without those that have just returned kAgain: data that has arrived for others goes first, while it is in the
+    // cache.
     for (const uint64_t id : again) call(id, Reason::kAgain);
     if (spin_ != Duration::zero() && (count > 0 || !kicked.empty() || !again.empty())) sleep_at = Clock::steady().now() + spin_;
     kicked.clear();

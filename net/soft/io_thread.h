@@ -1,10 +1,11 @@
 // Event loops that move bytes between sockets and memory: a few threads shared by all connections of the process.
 //
-// A handler is registered with one thread and runs only there. Events are edge-triggered: a handler goes on until the socket
-// would block, or says kAgain to let others run in between. Anybody may `kick` a registration to have its handler run once more.
+// A handler is registered with one thread and runs only there. Events are edge-triggered: a handler continues until the socket
+// would block, or returns kAgain to let others run in between. Any thread may `kick` a registration to have its handler run
+// once more.
 //
-// A thread that has had nothing to do for the time it may spin sleeps in epoll_wait without a timeout: idle connections cost no
-// processor time. While it is awake a kick costs no system call.
+// A thread without work for its spin time sleeps in epoll_wait without a timeout: idle connections cost no processor time.
+// While it is awake a kick costs no system call.
 #pragma once
 
 #include <atomic>
@@ -26,8 +27,8 @@ class IoHandler {
  public:
   enum class Next { kWait, kAgain };
   virtual ~IoHandler() = default;
-  /// The descriptor became ready, or somebody kicked. Must not block on the network, and must not wait for a thread that may be
-  /// in IoRegistration::remove.
+  /// The descriptor became ready, or the registration was kicked. Must not block on the network, and must not wait for a thread
+  /// that may be in IoRegistration::remove.
   virtual Next on_ready() = 0;
   /// The other end has sent its last byte, or the connection is broken; there may still be bytes to read. Called before on_ready,
   /// under the same rules.
@@ -36,9 +37,9 @@ class IoHandler {
 
 class IoThread;
 
-/// A descriptor's place in an event loop, filled by IoThread::add. Destruction removes it: after that the handler is not running,
-/// through whichever registration it was called, and will not run again for this one. The descriptor stays open and must outlive
-/// this; so must the thread.
+/// A descriptor's place in an event loop, filled by IoThread::add. Destruction removes it: after that the handler is not
+/// running for any registration, and will not run again for this one. The descriptor stays open and must outlive this; so must
+/// the thread.
 class IoRegistration {
  public:
   IoRegistration() = default;
@@ -46,16 +47,16 @@ class IoRegistration {
   IoRegistration& operator=(const IoRegistration&) = delete;
   ~IoRegistration() { remove(); }
 
-  /// Any thread that knows the handler has run, or that made the registration; also while and after it is removed. Cheap; takes
+  /// Any thread that knows the handler has run, or that created the registration; also during and after removal. Cheap; takes
   /// no lock that a handler holds.
   void kick() const;
-  /// The owner only. Waits for a call of its handler in progress on another thread: do not call it with a lock that the handler
-  /// takes. Does not wait for other handlers.
+  /// The owner only. Waits for a handler call in progress on another thread: do not call it while holding a lock that the
+  /// handler takes. Does not wait for other handlers.
   void remove();
 
  private:
   friend class IoThread;
-  IoThread* thread_ = nullptr;  // with fd_ and id_ constant once filled, so that kick needs no lock
+  IoThread* thread_ = nullptr;  // like fd_ and id_ constant once filled, so that kick needs no lock
   int fd_ = -1;
   uint64_t id_ = 0;
   bool removed_ = false;
@@ -63,7 +64,7 @@ class IoRegistration {
 
 class IoThread {
  public:
-  /// @param spin how long the thread keeps polling after it last had work, before it sleeps.
+  /// @param spin time for which the thread polls after its last work before it sleeps.
   static Result<std::unique_ptr<IoThread>> start(Duration spin = Duration::zero(), const CoreSet& cores = {});
   ~IoThread();
 
@@ -78,8 +79,8 @@ class IoThread {
   void call(uint64_t id, Reason reason) TCPX_EXCLUDES(handlers_mutex_);
   void kick(uint64_t id) TCPX_EXCLUDES(kicked_mutex_);
   void remove(int fd, uint64_t id) TCPX_EXCLUDES(handlers_mutex_);
-  /// Swaps the kicked ids into the empty `kicked`. @return true when there are none and the next wait may sleep: from then on a
-  /// kick wakes it.
+  /// Swaps the kicked ids into the empty `kicked`. @return true when there are none and the next wait may sleep: a kick wakes
+  /// it from then on.
   bool take_kicked(std::vector<uint64_t>& kicked, bool may_sleep) TCPX_EXCLUDES(kicked_mutex_);
 
   const UniqueFd epoll_;
@@ -97,25 +98,25 @@ class IoThread {
   const IoHandler* running_ TCPX_GUARDED_BY(handlers_mutex_) = nullptr;
   int waiting_removers_ TCPX_GUARDED_BY(handlers_mutex_) = 0;
   CondVar handler_ended_;
-  std::vector<uint64_t> again_;  // handlers that said kAgain, each once; the thread's own
+  std::vector<uint64_t> again_;  // handlers that returned kAgain, each once; used by the thread only
 
   Mutex kicked_mutex_;
   std::vector<uint64_t> kicked_ TCPX_GUARDED_BY(kicked_mutex_);
-  bool asleep_ TCPX_GUARDED_BY(kicked_mutex_) = false;  // the loop will not look at kicked_ before an event comes
+  bool asleep_ TCPX_GUARDED_BY(kicked_mutex_) = false;  // the loop will not check kicked_ before an event arrives
   std::atomic<bool> any_kicked_{false};                 // a hint, so that spinning takes no lock
 
   std::thread thread_;
   std::atomic<std::thread::id> loop_thread_{};
 };
 
-/// Threads that share their connections. Held in shared_ptr by every comm and listener: the last one to close ends the threads,
-/// so an idle process keeps none. Must not be let go by an I/O thread.
+/// Threads that share the connections. Held in shared_ptr by every comm and listener: the last one to close ends the threads,
+/// so an idle process keeps none. Must not be released on an I/O thread.
 class IoPool {
  public:
   static Result<std::shared_ptr<IoPool>> create(uint32_t threads, Duration spin = Duration::zero(), const CoreSet& cores = {});
   /// Spreads registrations round robin.
   IoThread& next();
-  /// For what is seldom busy and must not take a turn from what is.
+  /// For handlers that are seldom busy and must not take a turn from busy ones.
   IoThread& any() { return *threads_.front(); }
 
  private:

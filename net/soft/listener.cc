@@ -19,8 +19,8 @@ namespace {
 constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 constexpr std::chrono::milliseconds kTick{250};
 constexpr size_t kMaxStrangers = 256;
-// Connections taken before those who have come say their hello and other handlers of the thread get their turn. Below
-// kMaxStrangers, so that a burst of good clients does not push its own out.
+// Connections taken before the hellos of those accepted are read and other handlers of the thread get their turn. Below
+// kMaxStrangers, so that a burst of good clients does not evict its own.
 constexpr int kStrangersPerTurn = 64;
 constexpr int kBacklog = 4096;
 
@@ -76,7 +76,7 @@ Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address,
 }
 
 Listener::~Listener() {
-  // Strangers' registrations wait for a running handler, which takes mutex_: take them out before letting them go.
+  // Destroying a stranger's registration waits for a running handler, which takes mutex_: move them out first.
   std::list<Stranger> strangers;
   {
     MutexLock lock(mutex_);
@@ -114,7 +114,7 @@ IoHandler::Next Listener::on_ready() {
   for (auto it = strangers_.begin(); it != strangers_.end();) it = advance(*it) ? strangers_.erase(it) : std::next(it);
   drop_overdue(Clock::steady().now());
   arm_timer();
-  // Not kAgain: this call may have come through the registration of a stranger who is gone by now.
+  // Not kAgain: this call may have come through the registration of a stranger that is gone by now.
   if (backlog == Backlog::kMore || control_backlog == Backlog::kMore) listening_.kick();
   return Next::kWait;
 }
@@ -212,7 +212,7 @@ void Listener::drop_overdue(TimePoint now) {
   }
 }
 
-// Ticks only while there is somebody to give up on, or waiting in a backlog that no new event will announce.
+// Ticks only while there is a stranger to time out, or one waiting in a backlog that no new event will announce.
 void Listener::arm_timer() {
   itimerspec spec{};
   if (!strangers_.empty() || !groups_.empty() || accept_fails_) {

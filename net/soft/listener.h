@@ -1,9 +1,8 @@
-// The accepting end before there is a comm: takes connections in the background, checks who they are, and keeps complete ones
+// The accepting end before there is a comm: takes connections in the background, authenticates them, and keeps complete ones
 // ready.
 //
-// All handshake work happens on an I/O thread, so a connector finishes without anybody calling accept here. Whoever says
-// something else than a valid hello with this listener's cookie, or says nothing for too long, is dropped and logged; others go
-// on.
+// All handshake work happens on an I/O thread, so a connector finishes without a call of accept here. A client that sends
+// anything but a valid hello with this listener's cookie, or nothing for too long, is dropped and logged; others go on.
 #pragma once
 
 #include <array>
@@ -20,7 +19,7 @@
 
 namespace tcpx::soft {
 
-/// What connections cost of which some sockets have said a good hello and others are missing.
+/// Limits on connections of which some sockets have sent a valid hello and others are missing.
 struct ListenerLimits {
   Duration group_timeout = std::chrono::seconds(30);  ///< all sockets of a connection come from one connect call
   size_t groups = 1024;
@@ -28,7 +27,7 @@ struct ListenerLimits {
 
 class Listener final : public Object, private IoHandler {
  public:
-  /// Listens on a free port of `address`, and of the control address of `info` when it has one. The handle tells the rest of
+  /// Listens on a free port of `address`, and of the control address of `info` when it has one. The handle holds the rest of
   /// `info`, completed with ports and cookie.
   static Result<std::unique_ptr<Listener>> create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io,
                                                   const ListenerLimits& limits = {});
@@ -36,7 +35,7 @@ class Listener final : public Object, private IoHandler {
 
   Handle handle() const { return encode_handle(info_); }
   const std::shared_ptr<IoPool>& io() const { return io_; }
-  /// True when try_accept has one for its next caller.
+  /// True when try_accept has a connection for its next caller.
   bool has_peer() TCPX_EXCLUDES(mutex_);
   /// A complete connection, oldest first; nullopt when there is none yet. Any number of peers, one after the other.
   std::optional<ConnectedSockets> try_accept() TCPX_EXCLUDES(mutex_);
@@ -61,9 +60,9 @@ class Listener final : public Object, private IoHandler {
            UniqueFd timer);
   Next on_ready() override;
   enum class Backlog { kEmpty, kMore, kStuck };
-  /// Takes some of the connections that wait at `fd`. kStuck: they cannot be taken now.
+  /// Takes some of the connections pending at `fd`. kStuck: they cannot be taken now.
   Backlog take_strangers(int fd) TCPX_REQUIRES(mutex_);
-  /// True when the stranger is done with: admitted or dropped.
+  /// True when the stranger is finished: admitted or dropped.
   bool advance(Stranger& stranger) TCPX_REQUIRES(mutex_);
   Status admit(Stranger& stranger, const Hello& hello) TCPX_REQUIRES(mutex_);
   void drop_overdue(TimePoint now) TCPX_REQUIRES(mutex_);
@@ -81,7 +80,7 @@ class Listener final : public Object, private IoHandler {
   std::list<Group> groups_ TCPX_GUARDED_BY(mutex_);
   std::deque<ConnectedSockets> ready_ TCPX_GUARDED_BY(mutex_);
   bool closing_ TCPX_GUARDED_BY(mutex_) = false;       // no new strangers
-  bool accept_fails_ TCPX_GUARDED_BY(mutex_) = false;  // for want of descriptors or memory: the backlog has to wait
+  bool accept_fails_ TCPX_GUARDED_BY(mutex_) = false;  // out of descriptors or memory: the backlog has to wait
   IoRegistration listening_;
   IoRegistration control_listening_;
   IoRegistration ticking_;

@@ -55,7 +55,7 @@ bool PagePool::try_take(Client& client, uint32_t count, std::vector<uint32_t>& p
     client.waiting_ = false;
     std::erase(waiting_, &client);
   }
-  // Low pages first: what was used last is likeliest to be in the cache.
+  // Low pages first: they were used last and are likeliest to be in the cache.
   for (uint32_t page = find_run(count); pages.size() < count; ++page) {
     page = next_page(page, true);
     pages.push_back(page);
@@ -83,7 +83,7 @@ void PagePool::forget(Client& client) {
   if (!client.waiting_) return;
   client.waiting_ = false;
   std::erase(waiting_, &client);
-  for (Client* waiting : waiting_) waiting->pages_available();  // the one that left may have held them up
+  for (Client* waiting : waiting_) waiting->pages_available();  // the departed one may have blocked them
 }
 
 uint32_t PagePool::free_count() const {

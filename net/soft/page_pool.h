@@ -1,15 +1,14 @@
 // The bounce pool: memory that sockets receive into and kernels read from, handed out in pages.
 //
 // One pool per GPU and process, shared by all receive comms of that GPU, because NCCL's kernel knows one bounce base per thread
-// block. Pages of a message are taken all at once, when its first chunk arrives, and come back when it is consumed; so no message
-// waits for pages with pages in hand.
+// block. Pages of a message are taken all at once, when its first chunk arrives, and return when it is consumed; so no message
+// waits for pages while holding some.
 //
-// Fairness: a comm may take n pages when it would then hold no more than what was free (the dynamic threshold of Choudhury and
-// Hahne, 1998). One that never consumes gets half of the pool, two that grow side by side a third each, and a comm that holds
-// nothing takes what is free, all of it if need be. While a comm that holds nothing waits for pages, comms that hold some take no
-// more, so a large message waits for what is out, not for what busy comms would take next. Comms that fall back to nothing
-// between their messages may still go before it, and pages that are never consumed are lost to all: no rule can share a pool
-// smaller than what is pinned in it.
+// Fairness: a comm may take n pages if it would then hold no more than were free (the dynamic threshold of Choudhury and Hahne,
+// 1998). One that never consumes gets half of the pool, two that grow side by side a third each, and a comm that holds none may
+// take all free pages. While a comm that holds none waits for pages, comms that hold some take no more, so a large message waits
+// for pages already out, not for those that busy comms would take next. Comms that drop to none between their messages may still
+// overtake it, and pages that are never consumed are lost to all: no rule can share a pool smaller than what is pinned in it.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +25,11 @@ namespace tcpx::soft {
 
 class PagePool {
  public:
-  /// A comm's account. Destroy it before the pool and with nothing held.
+  /// A comm's account. Destroy it before the pool, holding no pages.
   class Client {
    public:
     virtual ~Client() = default;
-    /// Pages came back: try again. Called under the pool's lock from any thread: must not call the pool.
+    /// Pages were returned: try again. Called under the pool's lock from any thread: must not call the pool.
     virtual void pages_available() = 0;
 
    private:
@@ -46,21 +45,21 @@ class PagePool {
   std::byte* device_base() const { return buffer_.device(); }
   uint32_t page_count() const { return page_count_; }
 
-  /// Replaces `pages` by `count` page numbers in ascending order: the lowest run of so many neighbours, so that one read and one
-  /// copy can take them all, else the lowest pages. False: not now; the client is told when pages come back. `count` must not
-  /// exceed page_count().
+  /// Replaces `pages` by `count` page numbers in ascending order: the lowest contiguous run of that length, so that one read
+  /// and one copy can cover them all, else the lowest pages. False: not now; the client is told when pages are returned.
+  /// `count` must not exceed page_count().
   bool try_take(Client& client, uint32_t count, std::vector<uint32_t>& pages) TCPX_EXCLUDES(mutex_);
   void give_back(Client& client, std::span<const uint32_t> pages) TCPX_EXCLUDES(mutex_);
-  /// Ends the client's waiting.
+  /// Ends the client's wait.
   void forget(Client& client) TCPX_EXCLUDES(mutex_);
 
   uint32_t free_count() const TCPX_EXCLUDES(mutex_);
 
  private:
   PagePool(MemoryBuffer buffer, uint32_t pages);
-  /// The first page from `page` on that is free, or is not; page_count_ when there is none.
+  /// The first page from `page` on that is free (`is_free`) or in use; page_count_ when there is none.
   uint32_t next_page(uint32_t page, bool is_free) const TCPX_REQUIRES(mutex_);
-  /// Where the lowest run of `count` free pages begins; 0 when there is none, since the lowest pages then have to do.
+  /// Start of the lowest run of `count` free pages; 0 when there is none, as the lowest pages are taken then.
   uint32_t find_run(uint32_t count) const TCPX_REQUIRES(mutex_);
   bool may_take(const Client& client, uint32_t count) const TCPX_REQUIRES(mutex_);
 

@@ -11,7 +11,7 @@
 namespace tcpx::soft {
 namespace {
 
-// After one socket of a connection has ended, how long the others may stay silent before what is incomplete is given up. A peer
+// Silence allowed on the other sockets of a connection after one has ended, before incomplete messages are given up. A peer
 // that closes or dies ends all of them together; this is for a single socket that was cut.
 constexpr Duration kLostSocketGrace = std::chrono::milliseconds(500);
 
@@ -47,7 +47,7 @@ RecvComm::~RecvComm() {
 
 void RecvComm::stop_data_sockets() {
   for (const auto& socket : sockets_) socket->stop();
-  pool_->forget(*this);  // pages nobody will wait for must not hold other comms up
+  pool_->forget(*this);  // a wait that is over must not hold up other comms
 }
 
 void RecvComm::kick_sockets(uint64_t up_to) {
@@ -86,7 +86,7 @@ Result<abi::TcpxRequest*> RecvComm::irecv(void* data, int size, int tag, const R
       slot.region = region;
       slot.posted_bytes = static_cast<uint32_t>(size);
       slot.posted_tag = tag;
-      slot.missing_chunks = 1;  // until the first one says how many
+      slot.missing_chunks = 1;  // until the first one tells the number
       request = &requests_[posted_ % kQueueDepth];
       request->comm = static_cast<Object*>(this);
       request->data = data;
@@ -94,7 +94,7 @@ Result<abi::TcpxRequest*> RecvComm::irecv(void* data, int size, int tag, const R
       request->mem_type = static_cast<int32_t>(region->type);
       request->size = size;
       request->unpack_slot.cnt = nullptr;
-      if (begun_ == posted_++) kick_sockets(begun_);  // otherwise earlier messages have to begin first
+      if (begun_ == posted_++) kick_sockets(begun_);  // otherwise earlier messages must begin first
       be_patient_again();
     }
   }
@@ -153,11 +153,11 @@ Landing RecvComm::begin_chunk(RecvSocket& asker, const ChunkHeader& header, std:
     MutexLock lock(mutex_);
     if (failed()) return Landing::kFailed;
     if (header.sequence >= begun_) {
-      // Before the pool is asked, which does not know our lock: pages that come back afterwards find the socket parked and kick.
+      // Parks before asking the pool, which does not take our lock: pages returned afterwards find the socket parked and kick it.
       asker.park(header.sequence);
       if (!begin_message(header)) return Landing::kParked;
       asker.unpark();
-      kick_sockets(begun_);  // who has a chunk of this message, or of the next, which waited for this one to begin
+      kick_sockets(begun_);  // sockets with a chunk of this message, or of the next, which waited for this one to begin
     }
     Message& target = message(header.sequence);
     broken = check_chunk(header, target);
@@ -215,12 +215,12 @@ void RecvComm::be_patient_again() {
 
 void RecvComm::give_up_if_stuck() {
   if (failed() || first_end_.is_ok()) return;
-  // Only when it is the oldest receive itself that waits for pages: a later one that does says nothing about the chunks that the
-  // oldest still misses.
+  // Only when the oldest receive itself waits for pages: a later one that waits says nothing about the chunks still missing
+  // from the oldest.
   if (waiting_for_pages_ && begun_ == reported_) return;
   uint64_t reads = 0;
-  bool none_left = true;    // that could still bring what is missing: sequences on one socket never decrease
-  bool has_unread = false;  // an I/O thread may be late: what has come is not the peer's silence
+  bool none_left = true;    // that could still deliver the missing chunks: sequences on one socket never decrease
+  bool has_unread = false;  // an I/O thread may be late: unread bytes are not the peer's silence
   for (const auto& socket : sockets_) {
     reads += socket->reads();
     none_left = none_left && socket->is_past_begun();
@@ -233,7 +233,7 @@ void RecvComm::give_up_if_stuck() {
 
 void RecvComm::fail_locked(const Status& why) {
   set_failure(why);
-  pool_->forget(*this);  // pages nobody will wait for must not hold other comms up
+  pool_->forget(*this);  // a wait that is over must not hold up other comms
 }
 
 void RecvComm::fail(const Status& why) {
@@ -258,7 +258,7 @@ Result<TestAnswer> RecvComm::test(const abi::TcpxRequest* request) {
     }
     give_up_if_stuck();
     if (!failed()) {
-      if (first_end_.is_ok()) {  // otherwise time is news as well
+      if (first_end_.is_ok()) {  // otherwise elapsed time is news as well
         unfinished_ = request;
         unfinished_as_of_ = news;
       }

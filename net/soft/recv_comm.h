@@ -1,9 +1,9 @@
 // The receiving end of a connection.
 //
-// Chunks say which message they belong to. A message begins when its first chunk has been read, strictly in order: its pages are
+// Chunks name the message they belong to. A message begins when its first chunk has been read, strictly in order: its pages are
 // then taken from the pool (CUDA memory) or its bytes go straight to the buffer (host memory). A socket whose next chunk cannot
-// go anywhere yet (receive not posted, no pages, an earlier message has not begun) is parked: nobody reads it, TCP slows the
-// sender down, and the event that was missing kicks it again.
+// go anywhere yet (receive not posted, no pages, an earlier message has not begun) is parked: it is not read, TCP slows the
+// sender down, and the missing event kicks it when it happens.
 //
 // Cursors, by message number: consumed_ <= reported_ <= begun_ <= posted_ <= consumed_ + kQueueDepth; all before reported_ are
 // complete. A message lies in slot number % kQueueDepth, which is its index in the metadata queue as well.
@@ -25,7 +25,7 @@ namespace tcpx::soft {
 
 class RecvSocket;
 
-/// Where the bytes of a chunk go.
+/// Destination of a chunk's bytes.
 enum class Landing {
   kMemory,   ///< into the iovecs
   kDiscard,  ///< nowhere: its message was larger than posted
@@ -41,7 +41,7 @@ class RecvComm final : public Comm, private PagePool::Client {
 
   /// kExhausted when kQueueDepth receives are posted and not consumed.
   Result<abi::TcpxRequest*> irecv(void* data, int size, int tag, const Region* region);
-  /// Error kInvalidArgument for a message larger than posted: that receive failed, is over and can be consumed.
+  /// Error kInvalidArgument for a message larger than posted: that receive has failed, is complete and can be consumed.
   Result<TestAnswer> test(const abi::TcpxRequest* request) override;
   Status consumed(const abi::TcpxRequest* request);
   abi::NetDeviceHandle device_handle() const { return queue_.device_handle(); }
@@ -50,9 +50,9 @@ class RecvComm final : public Comm, private PagePool::Client {
   /// kParked: `asker` has been parked and will be kicked.
   Landing begin_chunk(RecvSocket& asker, const ChunkHeader& header, std::vector<iovec>& destination) TCPX_EXCLUDES(mutex_);
   void end_chunk(const ChunkHeader& header, Landing landing) TCPX_EXCLUDES(mutex_);
-  /// One socket has come to its end, though not all of it may have been read. Receives that are complete stay so.
+  /// One socket has reached its end, though it may not be fully read. Complete receives stay complete.
   void socket_ended(const Status& why) TCPX_EXCLUDES(mutex_);
-  /// The stream cannot be trusted any more.
+  /// The stream can no longer be trusted.
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
   void on_control_closed(const Status& why) override { socket_ended(why); }
   uint32_t most_chunk_bytes() const { return most_chunk_bytes_; }
@@ -83,9 +83,9 @@ class RecvComm final : public Comm, private PagePool::Client {
   Status check_chunk(const ChunkHeader& header, const Message& target) const TCPX_REQUIRES(mutex_);
   void locate(const ChunkHeader& header, const Message& target, std::vector<iovec>& destination) TCPX_REQUIRES(mutex_);
   void fail_locked(const Status& why) TCPX_REQUIRES(mutex_);
-  /// Fails the comm when a lost socket has left the oldest receive without hope.
+  /// Fails the comm when the oldest receive can no longer complete because a socket was lost.
   void give_up_if_stuck() TCPX_REQUIRES(mutex_);
-  /// The silence that counts begins now.
+  /// Restarts the timer of the peer's silence.
   void be_patient_again() TCPX_REQUIRES(mutex_);
   void pages_available() override { kick_sockets(kAllMessages); }
   /// Kicks sockets whose chunks belong to message `up_to` or an earlier one.
@@ -99,15 +99,15 @@ class RecvComm final : public Comm, private PagePool::Client {
   uint64_t begun_ TCPX_GUARDED_BY(mutex_) = 0;
   uint64_t consumed_ TCPX_GUARDED_BY(mutex_) = 0;
   bool waiting_for_pages_ TCPX_GUARDED_BY(mutex_) = false;
-  Status first_end_ TCPX_GUARDED_BY(mutex_);  // an error from when a socket has ended
-  // Looked at only after that:
+  Status first_end_ TCPX_GUARDED_BY(mutex_);  // an error once a socket has ended
+  // Used only after that:
   uint64_t reads_seen_ TCPX_GUARDED_BY(mutex_) = 0;
   TimePoint silent_since_ TCPX_GUARDED_BY(mutex_);
 
-  // Grows with everything but failure that may change what test says of an unfinished receive. So test needs the lock only when
-  // there is news, and a caller that tests in a loop does not hold the sockets up.
+  // Incremented by everything but failure that may change the result of test for an unfinished receive. So test needs the lock
+  // only when there is news, and a caller that tests in a loop does not hold up the sockets.
   std::atomic<uint64_t> news_{0};
-  // The calling thread's: the receive that was unfinished as of news number unfinished_as_of_.
+  // Used by the calling thread: the receive that was unfinished as of news number unfinished_as_of_.
   const abi::TcpxRequest* unfinished_ = nullptr;
   uint64_t unfinished_as_of_ = 0;
 

@@ -15,13 +15,12 @@
 namespace tcpx::soft {
 namespace {
 
-// What a socket may do before others of its thread get their turn: bytes read, and for every chunk what its bookkeeping costs.
-// More than a sending socket writes in its turn: where one thread does both, what is on its way must not pile up and leave the
-// cache.
+// Work of a socket before others of its thread get their turn: bytes read, plus the bookkeeping of each chunk in bytes. More
+// than a sending socket writes in its turn: where one thread does both, bytes in transit must not pile up and leave the cache.
 constexpr size_t kReadPerTurn = 1 << 20;
 constexpr size_t kCostOfAChunk = 16384;
 
-// Where the payload of a refused message goes.
+// Destination for the payload of a refused message.
 std::span<std::byte> waste_bin() {
   thread_local std::array<std::byte, 65536> bin;
   return bin;
@@ -50,7 +49,7 @@ IoHandler::Next RecvSocket::on_ready() {
   return Next::kAgain;
 }
 
-// The end itself is read after all that came before it. A parked socket gets there late, or never.
+// The end itself is read after all bytes before it. A parked socket gets there late, or never.
 void RecvSocket::on_hang_up() {
   comm_.socket_ended(Status(Code::kPeerGone, "data socket", "closed by the peer"));
 }
@@ -68,7 +67,7 @@ size_t RecvSocket::read_some(std::span<iovec> pieces) {
   do n = ::recvmsg(fd(), &message, MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
   if (n > 0) {
-    reads_.store(reads() + 1, std::memory_order_relaxed);  // nobody else writes it
+    reads_.store(reads() + 1, std::memory_order_relaxed);  // no other thread writes it
     moved_ += static_cast<size_t>(n);
     return static_cast<size_t>(n);
   }

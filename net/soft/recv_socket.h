@@ -1,7 +1,7 @@
-// One data socket of a RecvComm: reads a chunk header, asks the comm where the chunk goes, reads it there.
+// One data socket of a RecvComm: reads a chunk header, asks the comm for the chunk's destination, reads it there.
 //
-// Every read asks for a little more than the payload that is missing, into `ahead_`: the next header and a small payload behind
-// it are then there already. A small message so takes one read, and of large ones at most kAheadBytes are copied.
+// Every read asks for a little more than the missing payload, into `ahead_`: the next header and a small payload behind it have
+// then arrived already. A small message thus takes one read, and of a large one at most kAheadBytes are copied.
 #pragma once
 
 #include <array>
@@ -19,17 +19,17 @@ class RecvSocket final : public SocketHandler {
   RecvSocket(UniqueFd fd, RecvComm& comm) : SocketHandler(std::move(fd)), comm_(comm) {}
   ~RecvSocket() override { stop(); }
 
-  /// The comm, under its lock: a chunk of message `sequence` waits here until somebody kicks.
+  /// Called by the comm, under its lock: a chunk of message `sequence` waits here until kicked.
   void park(uint64_t sequence) { parked_.store(sequence); }
   void unpark() { parked_.store(kNotParked); }
-  /// Any thread: what chunks up to message `sequence` waited for may have come.
+  /// Any thread: the event that chunks up to message `sequence` waited for may have happened.
   void kick_if_parked(uint64_t sequence) {
     uint64_t parked = parked_.load();
     if (parked <= sequence && parked_.compare_exchange_strong(parked, kNotParked)) kick();
   }
-  /// It has ended, or holds the chunk of a message that has not begun: of those that have, nothing more will come from here.
+  /// True when it has ended, or holds the chunk of a message that has not begun: it will deliver no more of those that have.
   bool is_past_begun() const { return ended_.load() || parked_.load() != kNotParked; }
-  /// Bytes have come that wait for nothing but their I/O thread. Any thread.
+  /// True when bytes have arrived that only wait for their I/O thread. Any thread.
   bool has_unread() const;
   /// Changes whenever bytes have been read. Any thread.
   uint64_t reads() const { return reads_.load(std::memory_order_relaxed); }
@@ -48,11 +48,11 @@ class RecvSocket final : public SocketHandler {
   Step read_payload();
   /// Reads once into `pieces`. @return bytes read, 0 when the socket is empty for now or has ended (stage_ tells).
   size_t read_some(std::span<iovec> pieces);
-  /// Takes up to `bytes` of what was read ahead.
+  /// Takes up to `bytes` bytes that were read ahead.
   std::span<const std::byte> take_ahead(size_t bytes);
-  /// Payload that has been read ahead, to its place.
+  /// Moves payload that was read ahead to its destination.
   void place_ahead();
-  /// `bytes` of the payload are where they belong.
+  /// Counts `bytes` of the payload as placed.
   void advance(size_t bytes);
   void end(const Status& why);
   void finish_chunk();
@@ -64,7 +64,7 @@ class RecvSocket final : public SocketHandler {
   size_t ahead_end_ = 0;
   ChunkHeader header_;
   Landing landing_ = Landing::kMemory;
-  std::vector<iovec> destination_;  // what is still to be filled starts at piece_
+  std::vector<iovec> destination_;  // the part still to be filled starts at piece_
   size_t piece_ = 0;
   uint32_t payload_left_ = 0;
   size_t moved_ = 0;  // bytes read in this turn

@@ -66,7 +66,7 @@ Result<abi::TcpxRequest*> SendComm::isend(const void* data, int size, int tag, c
     MutexLock lock(mutex_);
     if (!failed()) {
       TCPX_RETURN_IF_ERROR(check_send(data, bytes, region));
-      // With no socket at rest the message has to wait anyway.
+      // With no idle socket the message has to wait anyway.
       copy_now = !region->host_readable && bytes > 0 && idle_ != 0;
     }
   }
@@ -95,7 +95,7 @@ Result<abi::TcpxRequest*> SendComm::isend(const void* data, int size, int tag, c
     }
   }
   if (request == nullptr) return report_failure();
-  // Without the lock, which is the first thing that who is kicked asks for.
+  // Without the lock, because a kicked socket takes it first thing.
   for (; kicked != 0; kicked &= kicked - 1) sockets_[static_cast<size_t>(std::countr_zero(kicked))]->kick();
   return request;
 }
@@ -110,8 +110,8 @@ Status SendComm::check_send(const void* data, uint32_t bytes, const Region* regi
 }
 
 Result<StagingPool::Slot> SendComm::start_first_piece(const void* data, uint32_t bytes) {
-  // A copy needs the comm's GPU to be current, which the contract asks of the thread that connects or registers, not of the one
-  // that sends. Making it current here could cost that thread a context on a GPU it has not used yet.
+  // A copy needs the comm's GPU to be current, which the contract requires of the thread that connects or registers, not of the
+  // one that sends. Making it current here could cost that thread a context on a GPU it has not used yet.
   StagingPool::Slot slot = staging_->is_current_here() ? staging_->try_take() : StagingPool::Slot();
   if (slot) {
     const uint32_t piece = std::min({bytes, chunking_.most_bytes, kFirstPieceBytes});
@@ -144,8 +144,8 @@ abi::TcpxRequest* SendComm::post(Message content) {
   return &request;
 }
 
-// Idle ones only: a socket that is full would leave the message lying while others have room. The first ones first: when little
-// is sent, it takes the same way each time, and finds threads awake and connections in the cache.
+// Idle ones only: a full socket would hold the message up while others have room. Lowest numbers first: light traffic then
+// takes the same sockets each time, with threads awake and connections in the cache.
 uint32_t SendComm::take_idle_sockets(uint32_t chunks) {
   uint32_t taken = 0;
   for (size_t i = 0; i < sockets_.size() && chunks > 0; ++i) {

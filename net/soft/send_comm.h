@@ -2,10 +2,10 @@
 //
 // isend queues a message; the data sockets' handlers cut it into chunks, each taking the next chunk whenever its socket has room,
 // so a slow socket does not hold the others back. A message is done when its last byte has been handed to the kernel: its memory
-// may then be reused, which says nothing about the receiver.
+// may then be reused, which tells nothing about the receiver.
 //
-// Memory that the host cannot read goes through slots of the staging pool, piece by piece. A socket copies ahead of what it
-// writes; the first piece of a message may be copied by isend already, while the I/O thread wakes up.
+// Memory that the host cannot read goes through slots of the staging pool, piece by piece. A socket copies ahead of its writes;
+// the first piece of a message may be copied by isend already, while the I/O thread wakes up.
 //
 // Cursors, by message number: reported_ <= claimed_ <= posted_ <= reported_ + kQueueDepth. A message lies in slot number %
 // kQueueDepth.
@@ -22,11 +22,11 @@
 
 namespace tcpx::soft {
 
-/// What is copied of a message before anything else: little, so that the first byte is on its way soon.
+/// Length of the first piece copied of a message: short, so that the first byte leaves soon.
 inline constexpr uint32_t kFirstPieceBytes = 256 * 1024;
 static_assert(kFirstPieceBytes <= Chunking::kLeastChunkBytes, "it lies in the first chunk, however the message is cut");
 
-/// A piece of a message that one socket has taken.
+/// A chunk of a message that one socket has taken.
 struct OutgoingChunk {
   ChunkHeader header;
   const std::byte* data = nullptr;
@@ -49,10 +49,10 @@ class SendComm final : public Comm {
 
   // For the sockets' handlers, on I/O threads.
   /// Next chunk for data socket number `socket`. False: nothing to send now; a later isend kicks.
-  /// @param ahead the socket has something to write already: it gets only what gains from being taken early, which is memory to
-  /// be copied first, or a chunk so small that several go out together.
+  /// @param ahead the socket already has something to write: it gets only chunks worth taking early, those that need a copy
+  /// first, or so small that several go out together.
   bool claim(size_t socket, bool ahead, OutgoingChunk& chunk) TCPX_EXCLUDES(mutex_);
-  /// All bytes of one chunk of message `sequence` are with the kernel.
+  /// All bytes of one chunk of message `sequence` have been handed to the kernel.
   void chunk_sent(uint64_t sequence);
   void fail(const Status& why) TCPX_EXCLUDES(mutex_);
   void on_control_closed(const Status& why) override { fail(why); }
@@ -74,9 +74,9 @@ class SendComm final : public Comm {
   Status prepare_region(const Region& region) override;
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kQueueDepth]; }
   Status check_send(const void* data, uint32_t bytes, const Region* region) const TCPX_REQUIRES(mutex_);
-  /// Starts copying the first piece of a message, on the caller's thread. No slot: the I/O thread will do it.
+  /// Starts copying the first piece of a message, on the caller's thread. Returns no slot when the I/O thread is to do it.
   Result<StagingPool::Slot> start_first_piece(const void* data, uint32_t bytes);
-  /// Of messages that are not yet with the kernel as a whole. Perhaps a little too many: sockets go on writing.
+  /// Bytes of messages not yet fully handed to the kernel. May be slightly too high: sockets go on writing.
   uint64_t unfinished_bytes() const TCPX_REQUIRES(mutex_);
   abi::TcpxRequest* post(Message message) TCPX_REQUIRES(mutex_);
   /// Takes up to `chunks` sockets out of idle_ and returns them in the same form.
@@ -86,14 +86,14 @@ class SendComm final : public Comm {
   const Chunking chunking_;
   const std::shared_ptr<StagingPool> staging_;  // shared: the last sending comm of a GPU frees its pool
   Message messages_[kQueueDepth] TCPX_GUARDED_BY(mutex_);
-  uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;  // first message with chunks nobody has taken
+  uint64_t claimed_ TCPX_GUARDED_BY(mutex_) = 0;  // first message with untaken chunks
   // Bit i: socket i found nothing to send and has not been kicked since. All others will claim again by themselves.
   uint32_t idle_ TCPX_GUARDED_BY(mutex_) = 0;
-  // Chunks of each message that are not yet with the kernel. Counted down without the lock: released by the socket that wrote the
+  // Chunks of each message not yet handed to the kernel. Decremented without the lock: released by the socket that wrote the
   // chunk, acquired by test.
   std::array<std::atomic<uint32_t>, kQueueDepth> unsent_chunks_{};
-  // The calling thread's: the oldest request, when it was unfinished at the last test. A caller that tests in a loop then takes
-  // no lock that a socket wants.
+  // Used by the calling thread: the oldest request if it was unfinished at the last test. A caller that tests in a loop then
+  // takes no lock that a socket needs.
   const abi::TcpxRequest* unfinished_ = nullptr;
   std::vector<std::unique_ptr<SendSocket>> sockets_;
 };

@@ -12,8 +12,8 @@
 namespace tcpx::soft {
 namespace {
 
-// What a socket writes, at least, before other sockets of the thread get their turn. Little: when the thread receives as well,
-// what goes through a loopback is then read while it is in the cache.
+// Least bytes that a socket writes before other sockets of the thread get their turn. Few: when the thread receives as well,
+// bytes over a loopback are then read while they are in the cache.
 constexpr size_t kWrittenPerTurn = 128 * 1024;
 // Pieces are taken ahead up to this many bytes: two full slots, one being written and one being copied.
 constexpr uint64_t kAheadBytes = 2 * StagingPool::kSlotBytes;
@@ -40,7 +40,7 @@ IoHandler::Next SendSocket::on_ready() {
       case Step::kWrote:
         break;
       case Step::kCopying:
-        return Next::kAgain;  // some microseconds: less than it takes to be woken
+        return Next::kAgain;  // a few microseconds: less than a wake-up takes
       case Step::kNoSlot:
         return Next::kWait;  // in line; the pool kicks
       case Step::kFull:
@@ -97,12 +97,12 @@ void SendSocket::start_copies() {
     if (next.state != State::kUncopied) continue;
     next.slot = staging_.try_take(*this);
     if (!next.slot && i == 0 && holds_slots()) {
-      // Later pieces that came with their slots. Who cannot go on must stand in line, and hold nothing meanwhile.
+      // Later pieces that came with their slots. A socket that cannot go on must wait in line, holding none meanwhile.
       give_slots_back();
       next.slot = staging_.try_take(*this);
     }
     if (!next.slot) break;
-    // A piece that gave its slot back has been written in part, perhaps.
+    // A piece that gave its slot back may have been written in part.
     const uint32_t done = i == 0 && written_ > next.header_bytes ? written_ - next.header_bytes : 0;
     next.slot.copy(done, next.source + done, next.bytes - done);
     next.state = State::kCopying;
@@ -118,7 +118,7 @@ Status SendSocket::see_copied(Piece& piece) {
 }
 
 SendSocket::Step SendSocket::write_pieces(size_t& written) {
-  // Who waits in line for a slot without room to write would only pass it on.
+  // A full socket waiting in line for a slot would only pass it on.
   if (full_ && piece(0).state == State::kUncopied && !has_room()) return Step::kFull;
   start_copies();
   std::array<iovec, 2 * kPieces> parts;
@@ -162,7 +162,7 @@ void SendSocket::retire(size_t written) {
 
 SendSocket::Step SendSocket::fail(const Status& why) {
   comm_.fail(why);
-  staging_.forget(*this);  // who never takes the slot it waits for must not stand in the line
+  staging_.forget(*this);  // a client that never takes its slot must not stay in line
   failed_ = true;
   return Step::kFailed;
 }
@@ -171,7 +171,7 @@ IoHandler::Next SendSocket::give_way() {
   if (!holds_slots() || !staging_.is_contended()) return Next::kWait;
   bool copying = false;
   for (uint32_t i = 0; i < count_; ++i) {
-    // A failed copy is told to whoever writes next.
+    // A failed copy is reported by the next write.
     if (see_copied(piece(i)).is_ok() && piece(i).state == State::kCopying) copying = true;
   }
   if (copying) return Next::kAgain;
@@ -196,7 +196,7 @@ bool SendSocket::has_room() const {
   return ::poll(&entry, 1, 0) > 0;
 }
 
-// The receiver never writes to a data socket, so anything readable here is its end.
+// The receiver never writes to a data socket, so readable means that it has ended.
 void SendSocket::check_peer() {
   std::byte byte;
   const ssize_t n = ::recv(fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);

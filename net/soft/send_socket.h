@@ -1,7 +1,7 @@
 // One data socket of a SendComm: takes chunks, cuts them into pieces, and writes those in order, each chunk's header first.
 //
-// A piece of host memory is the whole chunk and lies where it is. A piece of GPU memory is what fits into a slot of the staging
-// pool; while one is written, the copies of the next ones run. Copies may end in any order, the socket takes pieces in theirs.
+// A piece of host memory is the whole chunk, in place. A piece of GPU memory is what fits into a slot of the staging pool;
+// while one is written, the next ones are being copied. Copies may end in any order, pieces are written in order.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   Next on_ready() override;
   void on_hang_up() override { check_peer(); }
 
-  /// What `stop` does, and gives the staging slots back, after their copies: from then on nothing reads the caller's memory.
+  /// Like `stop`, and returns the staging slots once their copies are done: from then on nothing reads the caller's memory.
   void close();
 
  private:
@@ -40,24 +40,24 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   enum class Step { kWrote, kFull, kCopying, kNoSlot, kFailed };
 
   Piece& piece(uint32_t i) { return pieces_[(first_ + i) % kPieces]; }
-  /// Fills the ring as far as it makes sense.
+  /// Fills the ring with as many pieces as are useful.
   void take_pieces();
   void append_piece();
-  /// In order, as far as there are slots.
+  /// Starts copies in order, as far as there are slots.
   void start_copies();
   Status see_copied(Piece& piece);
-  /// Writes once, as much of what is ready as the socket takes.
+  /// Writes once, as many of the ready bytes as the socket takes.
   Step write_pieces(size_t& written);
   void retire(size_t written);
   Step fail(const Status& why);
-  /// The socket is full, or broken, and others may need the slots more. kAgain: a copy must end first.
+  /// Called when the socket is full, or broken, and others may need the slots more. kAgain: a copy must end first.
   Next give_way();
   bool holds_slots() const;
-  /// Waits for their copies; what was copied will be once more.
+  /// Waits for their copies; the data will be copied again later.
   void give_slots_back();
   bool has_room() const;
   void staging_changed() override { kick(); }
-  /// Notices a peer that closed or died, whatever this socket waits for.
+  /// Detects a peer that closed or died, whatever this socket waits for.
   void check_peer();
 
   static constexpr uint32_t kPieces = 8;
@@ -71,9 +71,9 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
   OutgoingChunk chunk_;  // being cut, from cut_ on
   uint32_t cut_ = 0;
   bool cutting_ = false;
-  uint32_t piece_bytes_ = kFirstPieceBytes;  // how long the last piece to be copied could be
+  uint32_t piece_bytes_ = kFirstPieceBytes;  // largest size of the last piece to be copied
 
-  // Ring of pieces to write. Of the first one `written_` bytes are with the kernel already.
+  // Ring of pieces to write. The kernel has `written_` bytes of the first one already.
   std::array<Piece, kPieces> pieces_;
   uint32_t first_ = 0;
   uint32_t count_ = 0;

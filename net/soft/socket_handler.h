@@ -1,4 +1,4 @@
-// A socket with its place in an event loop: what data and control sockets have in common.
+// A socket with its place in an event loop: the common part of data and control sockets.
 #pragma once
 
 #include "base/unique_fd.h"
@@ -8,7 +8,7 @@ namespace tcpx::soft {
 
 class SocketHandler : public IoHandler {
  public:
-  /// A class that derives from this must call stop() in its destructor: its own members go before the registration does.
+  /// A class that derives from this must call stop() in its destructor: its own members are destroyed before the registration is.
   explicit SocketHandler(UniqueFd fd) : fd_(std::move(fd)) {}
 
   Status start(IoThread& thread) { return thread.add(fd_.get(), *this, registration_); }

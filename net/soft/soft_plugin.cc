@@ -11,7 +11,7 @@
 namespace tcpx::soft {
 namespace {
 
-// What a call may wait for the other end, so that who asks again at once does not take a core for it.
+// Longest wait of a call for the other end, so that a caller that polls in a loop does not burn a core.
 constexpr Duration kConnectPatience = std::chrono::milliseconds(2);
 
 const CoreSet& cores_of(const Bindings& bindings, const Interface& interface) {
@@ -154,20 +154,20 @@ std::unique_ptr<Connector> SoftPlugin::take_attempt(uint64_t number) {
   return connector;
 }
 
-// The number is random because a handle comes from the other end, which must not name attempts of others.
+// The number is random because a handle comes from the other end, which must not be able to name attempts of others.
 Result<uint64_t> SoftPlugin::keep_attempt(std::unique_ptr<Connector> connector) {
   Result<uint64_t> number = random_id();
   while (number.is_ok() && *number <= kInSteps) number = random_id();
   if (!number.is_ok()) return number.status();
   MutexLock lock(mutex_);
-  // Those that nobody has asked for in all their time have been forgotten.
+  // Attempts that have expired without being asked for were abandoned.
   std::erase_if(attempts_, [](const auto& entry) { return entry.second->deadline().expired(); });
   attempts_.emplace(*number, std::move(connector));
   return number;
 }
 
 Result<std::unique_ptr<RecvComm>> SoftPlugin::accept(Listener& listener) {
-  // What can fail here comes before the peer is taken: it stays in the queue for the next call.
+  // Steps that can fail come before the peer is taken: it then stays queued for the next call.
   if (!listener.has_peer()) return std::unique_ptr<RecvComm>();
   auto gpu = memory_->current_device();
   if (!gpu.is_ok()) return gpu.status();

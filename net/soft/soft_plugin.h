@@ -18,23 +18,23 @@ namespace tcpx::soft {
 
 class SoftPlugin {
  public:
-  /// Made once per process, when first used: a table of C functions has no other place for its state. Never destroyed, because
+  /// Created once per process, on first use: a table of C functions has no other place for its state. Never destroyed, because
   /// other libraries may call until the very end of the process.
   static SoftPlugin& instance();
 
   /// Reads the settings and finds the devices. Repeating it is harmless.
   Status init() TCPX_EXCLUDES(mutex_);
 
-  // The rest fails until init has succeeded.
+  // All other calls fail until init has succeeded.
   Result<int> device_count() TCPX_EXCLUDES(mutex_);
   /// Lives as long as the process.
   Result<const Interface*> device(int dev) TCPX_EXCLUDES(mutex_);
   Result<std::unique_ptr<Listener>> listen(int dev) TCPX_EXCLUDES(mutex_);
-  /// Blocks until connected, at most UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS: consumers call it once and take "not yet" for a failure.
-  /// With a handle that asks for it (`answer_in_steps`) nullptr says "not yet": call again with the same handle, which names the
-  /// attempt meanwhile. The comm belongs to the calling thread's current GPU.
+  /// Blocks until connected, at most UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS: consumers call it once and treat "not yet" as a
+  /// failure. With a handle marked by `answer_in_steps` nullptr means "not yet": call again with the same handle, which
+  /// identifies the attempt meanwhile. The comm belongs to the calling thread's current GPU.
   Result<std::unique_ptr<SendComm>> connect(int dev, Handle& handle) TCPX_EXCLUDES(mutex_);
-  /// Ends the attempt that the handle names. @return false: it names none
+  /// Ends the attempt that the handle identifies. @return false: there is none
   bool give_up_connect(const Handle& handle) TCPX_EXCLUDES(mutex_);
   /// nullptr: no peer yet. The comm and its bounce pool belong to the calling thread's current GPU.
   Result<std::unique_ptr<RecvComm>> accept(Listener& listener) TCPX_EXCLUDES(mutex_);
@@ -58,12 +58,12 @@ class SoftPlugin {
   // Weak: these live as long as a connection uses them.
   std::map<CoreSet, std::weak_ptr<IoPool>> io_ TCPX_GUARDED_BY(mutex_);
   struct GpuPool {
-    Mutex making;  // allocating takes long: other GPUs, and calls that need no pool, do not wait for it
+    Mutex making;  // allocating is slow: other GPUs, and calls that need no pool, do not wait for it
     std::weak_ptr<PagePool> pool TCPX_GUARDED_BY(making);
   };
-  std::map<int, GpuPool> pools_ TCPX_GUARDED_BY(mutex_);  // entries stay where they are
+  std::map<int, GpuPool> pools_ TCPX_GUARDED_BY(mutex_);  // entries never move
   std::map<int, std::weak_ptr<StagingPool>> staging_ TCPX_GUARDED_BY(mutex_);
-  std::map<uint64_t, std::unique_ptr<Connector>> attempts_ TCPX_GUARDED_BY(mutex_);  // to connect, between two calls
+  std::map<uint64_t, std::unique_ptr<Connector>> attempts_ TCPX_GUARDED_BY(mutex_);  // connects in progress, between two calls
 };
 
 }  // namespace tcpx::soft

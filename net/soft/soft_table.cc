@@ -1,4 +1,4 @@
-// The C functions of the version 7 table: check pointers, call, translate the answer into a result code, let no exception out.
+// The C functions of the version 7 table: check pointers, call, translate the answer into a result code, stop exceptions.
 #include "net/soft/soft_table.h"
 
 #include <cstring>
@@ -12,8 +12,8 @@
 namespace tcpx::soft {
 namespace {
 
-// Result codes as section "result codes" of GPUDirect-TCPX's behaviour has them: 2 for a peer or socket that is gone, 1 for CUDA,
-// 3 for everything else, a full queue included. Whatever is not logged where it arose is logged here, once per call.
+// Result codes as in section "result codes" of GPUDirect-TCPX's behaviour: 2 for a peer or socket that is gone, 1 for CUDA, 3
+// for everything else, a full queue included. Errors not logged where they arose are logged here, once per call.
 int to_result(const Status& status) {
   if (!status.is_ok()) PluginCall::heard(status.to_string());
   switch (status.code()) {
@@ -34,7 +34,7 @@ int to_result(const Status& status) {
   }
 }
 
-// As above for calls whose system errors nobody has logged yet.
+// As above for calls whose system errors are not logged yet.
 int to_result_logged(const Status& status) {
   const int result = to_result(status);
   if (result == abi::kNcclSystemError || result == abi::kNcclUnhandledCudaError)
@@ -123,8 +123,8 @@ int soft_listen(int dev, void* handle, void** listen_comm) {
   });
 }
 
-// NULL with success: not yet, as with GPUDirect-TCPX, for handles that ask for it (`answer_in_steps`). With no place for a comm
-// it gives up what the handle names; no other plugin knows that.
+// NULL with success: not yet, as with GPUDirect-TCPX, for handles marked by `answer_in_steps`. Without a place for the comm it
+// gives up the attempt that the handle identifies; no other plugin supports that.
 int soft_connect(int dev, void* handle, void** send_comm, abi::NetDeviceHandle**) {
   return guarded("connect", [&] {
     Handle copy;
@@ -200,7 +200,7 @@ int soft_irecv(void* recv_comm, int n, void** data, int* sizes, int* tags, void*
   });
 }
 
-// Data is complete when test says so; there is nothing to flush, and callers take a NULL request for "done".
+// Data is complete when test says so; there is nothing to flush, and callers treat a NULL request as "done".
 int soft_iflush(void*, int, void**, int*, void**, void** request) {
   if (request != nullptr) *request = nullptr;
   return abi::kNcclSuccess;

@@ -1,4 +1,4 @@
-// The software plugin as the world sees it: one version 7 table.
+// Public face of the software plugin: one version 7 table.
 #pragma once
 
 #include "net/abi/nccl_net_v7.h"

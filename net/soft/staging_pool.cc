@@ -140,7 +140,7 @@ void StagingPool::forget(Client& client) {
   if (!client.waiting_) return;
   client.waiting_ = false;
   std::erase(waiting_, &client);
-  tell_first_in_line();  // the one that left may have held them up
+  tell_first_in_line();  // the departed one may have blocked them
 }
 
 uint32_t StagingPool::free_count() const {

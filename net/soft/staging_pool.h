@@ -1,19 +1,19 @@
-// Where bytes wait between a GPU and a socket: pinned memory in slots, for sends from memory that the host cannot read.
+// Staging memory between a GPU and its sockets: pinned memory in slots, for sends from memory that the host cannot read.
 //
-// One pool per GPU and process, shared by all sending comms. An I/O thread writes one socket at a time, so what keeps copies and
-// writes going side by side is a few slots per thread, however many comms there are. So the pool has a fixed size, and an idle
-// comm holds nothing of it.
+// One pool per GPU and process, shared by all sending comms. An I/O thread writes one socket at a time, so a few slots per
+// thread keep copies and writes overlapping, however many comms there are. So the pool has a fixed size, and an idle comm holds
+// nothing of it.
 //
-// The slot that has been free for the longest is handed out first. The one given back last would be the natural choice, as it is
-// in the cache: in that of the core that has just sent it, and there the GPU's writes are slow. Measured with eight sockets, 18.6
-// GB/s against 33; what is older has moved on to the cache that all cores share.
+// The slot that has been free longest is handed out first. The one returned last would be the natural choice, as it is in the
+// cache, but in that of the core that has just sent it, where the GPU's writes are slow: 18.6 GB/s against 33, measured with
+// eight sockets. Older slots have moved on to the cache that all cores share.
 //
-// Its memory, and the thread that copies, are made with the first region that needs them and freed with the last comm of the GPU.
+// Its memory, and the copy thread, are created with the first region that needs them and freed with the last comm of the GPU.
 //
-// Fairness: a socket that holds nothing waits in line for its first slot, and while anybody waits nobody gets a second one. When
-// the line forms, those who hold slots are told: a socket that is full, because its peer reads slowly or not at all, gives its
-// slots back, copies done or not needed. That loses nothing: the source stays as it is until its request is done, and is copied
-// once more when the peer reads on. So stalled peers cannot starve the others.
+// Fairness: a socket that holds no slot waits in line for its first one, and while any waits none gets a second one. When the
+// line forms, the holders of slots are told: a socket that is full, because its peer reads slowly or not at all, returns its
+// slots, copies done or not needed. That loses no data: the source stays unchanged until its request is done, and is copied
+// again when the peer reads on. So stalled peers cannot starve the others.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ class StagingPool {
   static constexpr uint32_t kSlots = 64;
   static constexpr uint32_t kSlotBytes = 512 * 1024;
 
-  /// Somebody who takes slots. Before it goes it gives all back and calls `forget`.
+  /// A user of slots. Before its destruction it returns all of them and calls `forget`.
   class Client {
    public:
     virtual ~Client() = default;
@@ -48,7 +48,7 @@ class StagingPool {
     bool waiting_ = false;
   };
 
-  /// A slot in somebody's hands, or none. Gives it back on destruction. One thread at a time.
+  /// Ownership of a slot, or of none. Destruction returns it. One thread at a time.
   class Slot {
    public:
     Slot() = default;
@@ -63,17 +63,17 @@ class StagingPool {
 
     explicit operator bool() const { return pool_ != nullptr; }
     const std::byte* data() const;
-    /// Has `bytes` bytes of `source` copied to `offset` in the slot, behind what others have asked for. No other copy of this
+    /// Queues a copy of `bytes` bytes of `source` to `offset` in the slot, behind earlier requests. No other copy of this
     /// slot may be in flight.
     void copy(uint32_t offset, const std::byte* source, uint32_t bytes);
-    /// Starts copying `bytes` bytes of `source` to the begin of the slot, on the calling thread, for which the pool's GPU must be
-    /// current, and before others. For who sends little and waits for it.
+    /// Starts copying `bytes` bytes of `source` to the beginning of the slot, on the calling thread, whose current GPU must be
+    /// the pool's, and ahead of others. For small sends whose caller waits.
     Status copy_now(const std::byte* source, uint32_t bytes);
-    /// True when the bytes are there; an error is the copy's.
+    /// True when the bytes are copied; an error is that of the copy.
     Result<bool> is_copied() const;
-    /// Waits for the copy, whatever becomes of it, and gives the slot back.
+    /// Waits for the copy, successful or not, and returns the slot.
     void reset();
-    /// From now on a slot that was taken for nobody counts as that of `client`.
+    /// Charges a slot that was taken without a client to `client` from now on.
     void move_to(Client& client);
 
    private:
@@ -83,22 +83,22 @@ class StagingPool {
     uint32_t index_ = 0;
   };
 
-  /// Makes no memory yet, and no thread.
-  /// @param spin that of the thread that copies (CopyThread::start).
+  /// Allocates no memory yet, and starts no thread.
+  /// @param spin that of the copy thread (CopyThread::start).
   StagingPool(MemoryOps& memory, int device, Duration spin = Duration::zero()) : memory_(memory), device_(device), spin_(spin) {}
 
-  /// Before the first slot is taken. Only the first call does something.
+  /// Call before the first slot is taken. Only the first call has an effect.
   Status prepare() TCPX_EXCLUDES(mutex_);
   /// True when the pool's GPU is current for the calling thread, so that starting a copy here changes nothing.
   bool is_current_here() const;
 
-  /// A slot that nobody needs more urgently, or none. For somebody who can do without.
+  /// A slot that no client needs more urgently, or none. For callers that can do without.
   Slot try_take() TCPX_EXCLUDES(mutex_);
-  /// A slot, or none now. A client that holds nothing is in line from then on and told when its turn has come.
+  /// A slot, or none now. A client that holds none is in line from then on and told when its turn has come.
   Slot try_take(Client& client) TCPX_EXCLUDES(mutex_);
-  /// Somebody waits. One that holds slots it cannot use at the moment gives them back.
+  /// True when a client waits. A holder of slots that it cannot use at the moment returns them.
   bool is_contended() const TCPX_EXCLUDES(mutex_);
-  /// Ends the client's waiting.
+  /// Ends the client's wait.
   void forget(Client& client) TCPX_EXCLUDES(mutex_);
 
   uint32_t free_count() const TCPX_EXCLUDES(mutex_);
@@ -107,7 +107,7 @@ class StagingPool {
   struct Place {
     std::unique_ptr<CopyThread::Job> job;
     std::unique_ptr<AsyncCopy> prompt_copy;
-    bool is_prompt = false;  // which of the two is the slot's copy
+    bool is_prompt = false;  // selects which of the two is the slot's copy
     Client* holder = nullptr;
   };
   Slot take_free(Client* holder) TCPX_REQUIRES(mutex_);
@@ -118,7 +118,7 @@ class StagingPool {
   const int device_;
   const Duration spin_;
   mutable Mutex mutex_;
-  // Made once, before the first slot is taken; a slot's copy is its holder's.
+  // Created once, before the first slot is taken; a slot's copy belongs to its holder.
   MemoryBuffer buffer_;
   std::unique_ptr<CopyLane> lane_, prompt_lane_;
   std::array<Place, kSlots> places_;  // holders guarded by mutex_

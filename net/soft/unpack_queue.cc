@@ -35,7 +35,7 @@ void UnpackQueue::publish(uint64_t sequence, std::span<const uint32_t> pages, ui
     list[i] = {.src_off = pages[i] * kPageBytes, .len = std::min(kPageBytes, message_bytes - offset), .dst_off = offset};
   }
   request.unpack_slot.cnt_cache = pages.size();
-  // Pairs with the acquiring load of cnt by whoever polls the queue: NCCL's kernel, after the proxy's tail says so. The whole
+  // Pairs with the acquiring load of cnt by the poller of the queue: NCCL's kernel, after the proxy's tail tells it. The whole
   // list is visible before the count is.
   std::atomic_ref(meta().cnt[index]).store(pages.size(), std::memory_order_release);
 }

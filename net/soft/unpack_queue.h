@@ -16,8 +16,8 @@ class UnpackQueue {
  public:
   static Result<UnpackQueue> create(MemoryOps& memory, int device, std::byte* bounce_device_base);
 
-  /// Slot for the message `sequence`: writes where its list will be into the request. No count of an earlier message stays
-  /// visible.
+  /// Opens the slot for the message `sequence`: writes the location of its list into the request, and clears the count of an
+  /// earlier message.
   void open_slot(uint64_t sequence, abi::TcpxRequest& request);
   /// Publishes the list of a message: page i of the message lies in pool page `pages[i]`. The payload must be in place already.
   void publish(uint64_t sequence, std::span<const uint32_t> pages, uint32_t message_bytes, abi::TcpxRequest& request);

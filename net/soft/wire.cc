@@ -32,7 +32,7 @@ struct HandleWire {
   uint32_t scope_id;
   uint32_t chunk_bytes;
   uint64_t cookie[2];
-  AddressWire control;  // family 0: where the data sockets go
+  AddressWire control;  // family 0: that of the data sockets
   uint64_t attempt;
   uint8_t reserved[36];
   uint32_t check;
@@ -78,7 +78,7 @@ struct ChunkWire {
 static_assert(sizeof(ChunkWire) == kChunkHeaderBytes && std::is_trivially_copyable_v<ChunkWire>);
 
 // FNV-1a, 32 bits (Fowler, Noll, Vo). Every step is a bijection of the state, so a change confined to one byte always changes the
-// result; that is the promise needed here, authentication is the cookie's business.
+// result. No more is needed here: authentication is done by the cookie.
 uint32_t check_value(const void* data, size_t bytes) {
   uint32_t hash = 0x811c9dc5u;
   for (const auto* p = static_cast<const unsigned char*>(data); bytes > 0; --bytes) hash = (hash ^ *p++) * 0x01000193u;

@@ -1,8 +1,8 @@
-// What travels between two software plugins: the connection handle (out of band), the hello and its answer (first bytes of every
+// Wire format between two software plugins: the connection handle (out of band), the hello and its answer (first bytes of every
 // socket), and the chunk header in front of every piece of a message. Pure encode and decode, fuzzed.
 //
 // All integers are little-endian; only little-endian hosts are supported (checked at compile time). Every record starts with a
-// magic and a version and ends with a check value over what precedes it, so a flipped byte, a stranger or another version is
+// magic and a version and ends with a check value over the bytes before it, so a flipped byte, a stranger or another version is
 // refused.
 #pragma once
 
@@ -26,7 +26,7 @@ inline constexpr uint16_t kWireVersion = 3;
 inline constexpr uint32_t kMaxDataSockets = 16;
 inline constexpr uint32_t kMaxChunkBytes = 1u << 30;
 
-/// Names one listener; whoever does not know it cannot join. Random, never logged.
+/// Identifies one listener; a client without it cannot join. Random, never logged.
 struct Cookie {
   uint64_t words[2] = {};
   friend bool operator==(const Cookie&, const Cookie&) = default;
@@ -37,20 +37,20 @@ inline constexpr uint64_t kInSteps = 1;
 
 /// Content of the 128-byte connection handle.
 struct HandleInfo {
-  SocketAddress address;      ///< where the listener waits
+  SocketAddress address;      ///< address of the listener
   uint32_t data_sockets = 1;  ///< 1 ... kMaxDataSockets; the listener decides for both ends
   uint32_t chunk_bytes = 0;   ///< most bytes of a chunk: multiple of kPageBytes, at most kMaxChunkBytes; likewise
   Cookie cookie;
-  /// Where control sockets go; unset: to `address` like the others.
+  /// Target of control sockets; unset: `address`, as for the others.
   std::optional<SocketAddress> control_address;
-  /// The connector's own: 0, as the listener makes it: connect in one call; kInSteps: with "not yet" for an answer; else, between
-  /// two calls, the attempt that is under way.
+  /// Set by the connector. 0, as the listener leaves it: connect in one call; kInSteps: "not yet" is a valid answer; else,
+  /// between two calls, the attempt in progress.
   uint64_t attempt = 0;
 };
 Handle encode_handle(const HandleInfo& info);
 Result<HandleInfo> decode_handle(const Handle& handle);
-/// From now on `connect` says "not yet" to who comes with this handle. Of what is no handle of ours, or of an attempt under way,
-/// nothing is changed.
+/// Makes `connect` answer "not yet" for this handle from now on. A foreign handle, or one with an attempt in progress, is left
+/// unchanged.
 void answer_in_steps(Handle& handle);
 
 /// First record on a socket, connector to acceptor. Socket `data_sockets` is the control socket.
@@ -73,8 +73,8 @@ inline constexpr size_t kHelloAnswerBytes = 32;
 void encode_hello_answer(const HelloAnswer& answer, std::span<std::byte, kHelloAnswerBytes> out);
 Result<HelloAnswer> decode_hello_answer(std::span<const std::byte, kHelloAnswerBytes> in);
 
-/// How a sender cuts its messages. When much is under way, there is work for all sockets, and large chunks cost least. Otherwise
-/// every data socket gets a share of the message, but none of less than kLeastChunkBytes.
+/// A sender's cut of its messages. With much in flight there is work for all sockets, and large chunks cost least. Otherwise
+/// every data socket gets a share of the message, but not less than kLeastChunkBytes.
 struct Chunking {
   static constexpr uint32_t kLeastChunkBytes = 256 * 1024;
   uint32_t most_bytes = 0;  ///< multiple of kPageBytes, at least one page
@@ -90,12 +90,12 @@ struct Chunking {
   }
 };
 
-/// Chunks of a message of `total` bytes. One without bytes is one chunk without bytes.
+/// Chunks of a message of `total` bytes. An empty message is one empty chunk.
 constexpr uint32_t count_chunks(uint32_t total, uint32_t cut) {
   return total == 0 ? 1 : (total - 1) / cut + 1;
 }
 
-/// In front of every chunk on a data socket. It says everything about its message, so chunks may take any socket and arrive in
+/// Precedes every chunk on a data socket. It describes its message completely, so chunks may take any socket and arrive in
 /// any order; on one socket `sequence` never decreases.
 struct ChunkHeader {
   uint64_t sequence = 0;  ///< number of the message on this comm, from 0
@@ -108,7 +108,7 @@ struct ChunkHeader {
 inline constexpr size_t kChunkHeaderBytes = 48;
 void encode_chunk_header(const ChunkHeader& header, std::span<std::byte, kChunkHeaderBytes> out);
 /// Checks the record, that the cut is at most `most_bytes`, and that offset and bytes are those of a chunk of a message of
-/// `total` bytes so cut.
+/// `total` bytes with that cut.
 Result<ChunkHeader> decode_chunk_header(std::span<const std::byte, kChunkHeaderBytes> in, uint32_t most_bytes);
 
 }  // namespace tcpx::soft

@@ -1,4 +1,4 @@
-// GpuOrder where host memory stands in for a GPU: there is no work to wait for, and it says so.
+// GpuOrder where host memory stands in for a GPU: there is no work to wait for, and every call is refused.
 #include <gtest/gtest.h>
 
 #include "base/memory_ops.h"

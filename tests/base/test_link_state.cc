@@ -1,4 +1,4 @@
-// Interfaces of this machine, and of a network namespace of its own, where links may be switched off.
+// Interfaces of this machine, and of a network namespace of its own, where links can be switched off.
 #include "base/link_state.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(LinkState, ASwitchIsSeenAtOnce) {
   const int code = exit_code_of_child([] {
     if (::unshare(CLONE_NEWNET) != 0) return kSkipped;
     const LinkWatch watch = make_watch();
-    if (watch.state("lo") != LinkState::kDown) return 1;  // as every new namespace has it
+    if (watch.state("lo") != LinkState::kDown) return 1;  // as in every new namespace
     if (!switch_on("lo")) return 2;
     return watch.state("lo") == LinkState::kUp ? 0 : 3;
   });
@@ -80,7 +80,7 @@ TEST(LinkState, ALinkWithoutCarrierIsDown) {
     if (!run("ip link add veth-a type veth peer name veth-b 2>/dev/null")) return kSkipped;
     const LinkWatch watch = make_watch();
     const auto becomes = [&](const char* name, LinkState state) {
-      // The kernel tells of the carrier a little later.
+      // The kernel reports the carrier a little later.
       return wait_until([&] { return watch.state(name) == state; });
     };
     if (watch.state("veth-a") != LinkState::kDown) return 1;

@@ -76,7 +76,7 @@ TEST(MessagePlan, TransfersFillEveryChannelWhileTheOldestEnds) {
     for (uint32_t channels = 1; channels <= 16; ++channels) {
       const MessagePlan plan = MessagePlan::of_transfers(cut.message_bytes, cut.request_bytes, channels);
       SCOPED_TRACE(testing::Message() << cut.message_bytes << " by " << cut.request_bytes << " over " << channels);
-      // Of the oldest only its last request may still be under way.
+      // Of the oldest message only the last request may still be in flight.
       const uint64_t requests = (plan.slots() - 1) * plan.requests_per_message() + 1;
       EXPECT_GE(requests, kQueueDepth * channels);
       EXPECT_LE(requests, kQueueDepth * channels + 2 * plan.requests_per_message()) << "more memory than it takes";

@@ -1,4 +1,4 @@
-// Against a small tree of what sysfs shows.
+// Against a small copy of a sysfs tree.
 #include "base/pci_device.h"
 
 #include <gtest/gtest.h>

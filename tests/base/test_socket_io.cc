@@ -100,8 +100,8 @@ TEST(SocketIo, Trap35_SendingToAClosedPeerIsAnErrorNotASignal) {
 }
 
 TEST(SocketIo, ConnectionsToDifferentListenersMayShareALocalPort) {
-  // Linux takes ports in sequence per destination, from a random one on: that none of so many sequences meet is less likely than
-  // one in ten thousand.
+  // Linux takes ports in sequence per destination, starting at a random one: the probability that none of so many sequences
+  // meet is below one in ten thousand.
   constexpr int kListeners = 230, kClients = 3;
   const SocketAddress source = SocketAddress::loopback(0);
   std::vector<UniqueFd> clients;

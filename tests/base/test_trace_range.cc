@@ -1,4 +1,4 @@
-// TraceRange without a profiler. What a profiler sees is looked at with Nsight Systems.
+// TraceRange without a profiler. The view of a profiler is checked with Nsight Systems.
 #include <gtest/gtest.h>
 
 #include <thread>

@@ -1,4 +1,4 @@
-// GpuOrder over CUDA: marks behind streams that the test holds back, and signals that hold streams back. Skipped without a GPU.
+// GpuOrder over CUDA: marks on streams that the test holds back, and signals that hold streams back. Skipped without a GPU.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -36,12 +36,12 @@ class CudaGpuOrderTest : public ::testing::Test {
     if (flag_) release();
   }
 
-  /// `stream` stands still until release.
+  /// Stops `stream` until release.
   void hold(const Stream& stream) {
     ASSERT_EQ(launch_await_flag(reinterpret_cast<uint32_t*>(flag_.device()), 1, stream.view().get()), cudaSuccess);
   }
   void release() { std::atomic_ref(*reinterpret_cast<uint32_t*>(flag_.host())).store(1); }
-  /// What `stream` holds now runs to its end in time, or does not.
+  /// True when the work that `stream` holds now ends in time.
   static bool ends(const Stream& stream) {
     const Event end = Event::create().value();
     EXPECT_TRUE(end.view().record(stream.view()).is_ok());
@@ -80,7 +80,7 @@ TEST_F(CudaGpuOrderTest, AMarkIsReachedBehindTheStreamsWork) {
   const auto mark = order_->mark_stream(held.view().get());
   ASSERT_TRUE(mark.is_ok()) << mark.status().to_string();
   EXPECT_TRUE(gets_there(*before));
-  // Work of another stream comes and goes meanwhile.
+  // Work of another stream begins and ends meanwhile.
   const auto free = order_->mark_stream(other.view().get()).value();
   EXPECT_TRUE(gets_there(*free));
   EXPECT_FALSE((*mark)->reached().value());
@@ -128,7 +128,7 @@ TEST_F(CudaGpuOrderTest, RefusesAnEventOfACapture) {
   ASSERT_EQ(cudaStreamBeginCapture(stream.view().get(), cudaStreamCaptureModeGlobal), cudaSuccess);
   ASSERT_EQ(cudaEventRecord(event.view().get(), stream.view().get()), cudaSuccess);
   EXPECT_EQ(order_->mark_event(event.view().get()).status().code(), Code::kUnsupported);
-  // CUDA gives up a capture whose event is asked for, so there may be no graph.
+  // CUDA invalidates a capture whose event is queried, so there may be no graph.
   cudaGraph_t graph = nullptr;
   cudaStreamEndCapture(stream.view().get(), &graph);
   if (graph != nullptr) cudaGraphDestroy(graph);
@@ -142,7 +142,7 @@ TEST_F(CudaGpuOrderTest, MarksComeFromAnyThread) {
   std::atomic<int> early = 0, waiting = 0, reached = 0;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      // Dropped before they are reached: their events are lent again.
+      // Dropped before they are reached: their events are reused.
       for (int i = 0; i < 200; ++i) early += order_->mark_stream(held.view().get()).value()->reached().value();
       const auto mark = order_->mark_stream(held.view().get()).value();
       early += mark->reached().value();
@@ -171,7 +171,7 @@ TEST_F(CudaGpuOrderTest, ASignalHoldsAStreamBackUntilItFires) {
 
 TEST_F(CudaGpuOrderTest, ADestroyedSignalLetsStreamsGo) {
   const Stream waiting = Stream::create().value();
-  for (int i = 0; i < 1000; ++i) {  // more than there are at a time: each is lent again
+  for (int i = 0; i < 1000; ++i) {  // more than there are at a time: each is reused
     auto signal = order_->make_signal();
     const Deadline deadline = late();
     while (signal.status().code() == Code::kExhausted && !deadline.expired()) signal = order_->make_signal();
@@ -183,7 +183,7 @@ TEST_F(CudaGpuOrderTest, ADestroyedSignalLetsStreamsGo) {
 
 TEST_F(CudaGpuOrderTest, AllSignalsAtOnceBlockNeitherEachOtherNorOtherWork) {
   std::vector<std::unique_ptr<GpuSignal>> signals;
-  // Made first: CUDA may let allocations wait for running kernels.
+  // Created first: allocations may wait for running kernels.
   std::vector<Stream> streams;
   for (int i = 0; i < 32; ++i) streams.push_back(Stream::create().value());
   const auto copier = memory_->make_segment_copier(0).value();
@@ -203,7 +203,7 @@ TEST_F(CudaGpuOrderTest, AllSignalsAtOnceBlockNeitherEachOtherNorOtherWork) {
     const Deadline deadline = late();
     while (!*copier->query(*ticket)) ASSERT_FALSE(deadline.expired());
   }
-  // Newest first: each alone lets its event pass, while all older ones are held.
+  // Newest first: each releases only its own event, while all older ones are pending.
   for (size_t i = signals.size(); i-- > 0;) {
     const auto mark = order_->mark_event(signals[i]->event());
     ASSERT_TRUE(mark.is_ok());

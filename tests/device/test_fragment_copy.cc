@@ -23,7 +23,7 @@ std::vector<uint32_t> tested_lengths() {
   return lengths;
 }
 
-/// Memory that takes part in one copy and knows what may be touched.
+/// Memory of one copy, with the ranges that may be touched.
 struct Watched {
   std::span<const std::byte> source;
   std::span<std::byte> destination;
@@ -82,7 +82,7 @@ class WatchedWarp {
   }
 
  private:
-  static constexpr std::byte kUnset{0xee};  // what a lane holds that has loaded nothing
+  static constexpr std::byte kUnset{0xee};  // value of a lane that has loaded nothing
 
   static bool lies_in(const std::byte* address, size_t bytes, std::span<const std::byte> range) {
     const auto begin = reinterpret_cast<uintptr_t>(range.data());
@@ -106,7 +106,7 @@ class WatchedWarp {
   Watched* memory_;
 };
 
-/// @tparam kRows as the kernels use them: 2, 3 and 4.
+/// @tparam kRows those that the kernels use: 2, 3 and 4.
 template <bool kShifts, uint32_t kRows>
 void copy_with_warp(Watched* memory, uint32_t bytes) {
   WatchedWarp warp(memory);

@@ -72,7 +72,7 @@ TEST_F(GpuPatternTest, CountsWrongBytesAsTheHostDoes) {
     ASSERT_TRUE(later.is_ok());
     EXPECT_EQ(later->wrong, 4u);
     EXPECT_EQ(later->first_wrong, 4094u);
-    // Of another seed nearly every byte is wrong, and the two ends of the data agree on how many.
+    // With another seed nearly every byte is wrong, and both checks agree on the number.
     const auto other = pattern_->check(buffer_.device() + begin, 100001, 8, 1);
     ASSERT_TRUE(other.is_ok());
     EXPECT_EQ(other->wrong, check_pattern(read(begin, 100001), 8, 1).wrong);

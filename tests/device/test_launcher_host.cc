@@ -1,5 +1,5 @@
-// What UnpackLauncher needs no GPU for: its configuration, its statistics, and with support/fake_cuda.cc in place of CUDA all the
-// cases of support/launcher_cases.cc.
+// The parts of UnpackLauncher that need no GPU: its configuration, its statistics, and with support/fake_cuda.cc in place of
+// CUDA all cases of support/launcher_cases.cc.
 #include <gtest/gtest.h>
 
 #include <chrono>

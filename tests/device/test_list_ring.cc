@@ -65,8 +65,7 @@ TEST(ListRing, NoEntriesAreAlwaysToBeHad) {
   EXPECT_EQ(ring.take(0)->held, 0u);
 }
 
-/// Entry by entry: who holds it. A refusal must be right, too: the only two places a stretch may begin are behind the newest one
-/// and at 0.
+/// The holder of each entry. A refusal is checked, too: a stretch may only begin after the newest one or at 0.
 class Model {
  public:
   explicit Model(size_t capacity) : holders_(capacity) {}
@@ -114,7 +113,7 @@ class Model {
   }
 
   std::vector<size_t> holders_;  // age of the stretch that holds the entry, from 1; 0: free
-  std::deque<Live> live_;        // with entries
+  std::deque<Live> live_;        // non-empty ones
   size_t newest_ = 0;
 };
 

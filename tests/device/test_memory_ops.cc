@@ -1,4 +1,4 @@
-// The contract of MemoryOps, for host memory standing in and for what this machine offers.
+// The contract of MemoryOps, for host memory standing in and for this machine's own.
 #include "base/memory_ops.h"
 
 #include <gtest/gtest.h>
@@ -117,7 +117,7 @@ TEST_P(MemoryOpsContract, LanesCopyBetweenAnyTwoKindsOfMemory) {
     for (std::byte* to : {heap_b.data(), pinned_b.device(), device_b.device()}) {
       fill_pattern(content, ++seed);
       ASSERT_TRUE(copies->copy(from, content.data(), kBytes).is_ok());
-      // One byte in from both ends, and the ends must stay.
+      // Without the first and the last byte, which must stay unchanged.
       ASSERT_TRUE(copies->copy(to, std::vector<std::byte>(kBytes, std::byte{0x5a}).data(), kBytes).is_ok());
       ASSERT_TRUE(copies->copy(to + 1, from + 1, kBytes - 2).is_ok());
       ASSERT_TRUE(copies->copy(read.data(), to, kBytes).is_ok());

@@ -1,5 +1,5 @@
-// SegmentCopier against a host loop: over host memory, and on a GPU, where all but the first two cases also see every way that
-// the CUDA copier has. The GPU's are skipped without one.
+// SegmentCopier against a host loop: over host memory, and on a GPU, where all but the first two cases also cover every path of
+// the CUDA copier. Those of the GPU are skipped without one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Deadline late() {
 
 enum class Place { kDevice, kMapped };
 
-/// A buffer and what the test expects in it.
+/// A buffer and its expected content.
 struct Side {
   MemoryBuffer memory;
   std::vector<std::byte> expected;
@@ -53,7 +53,7 @@ class CopierTest : public ::testing::TestWithParam<bool> {
   static CopySegment segment(const Side& to, size_t to_off, const Side& from, size_t from_off, size_t bytes) {
     return {to.memory.device() + to_off, from.memory.device() + from_off, bytes};
   }
-  /// What the copy must do, by a loop of the host.
+  /// Expected result of the copy, computed by a host loop.
   static void expect(Side* to, const Side& from, const std::vector<CopySegment>& segments) {
     for (const CopySegment& s : segments) {
       for (size_t i = 0; i < s.bytes; ++i) {
@@ -163,7 +163,7 @@ TEST_P(CopierTest, GathersAndScatters) {
   check(back);
 }
 
-// One after the other as fast as they go, so that a copier that keeps something ready for the next one has it.
+// One after the other as fast as possible, so that a copier that keeps a kernel ready for the next one uses it.
 TEST_P(CopierTest, CopiesShortMessagesInARow) {
   for (const auto& [to_place, from_place] : ways()) {
     Side to = make(to_place, 0), from = make(from_place, 14);
@@ -182,7 +182,7 @@ TEST_P(CopierTest, CopiesShortMessagesInARow) {
   }
 }
 
-// What is read must be what was there at the submit, not what an earlier copy from the same place has left in a cache.
+// A copy must read the bytes as of the submit, not those that an earlier copy of the same range left in a cache.
 TEST_P(CopierTest, ReadsAnewWhatHasChanged) {
   Side device = make(Place::kDevice, 0, 65536), mapped = make(Place::kMapped, 0, 65536), back = make(Place::kMapped, 0, 65536);
   for (const size_t bytes : {8u, 200u, 4096u, 65536u}) {
@@ -200,7 +200,7 @@ TEST_P(CopierTest, SaysWhenItIsFullAndGoesOn) {
   std::vector<CopyTicket> flight;
   size_t oldest = 0, refused = 0, at = 0;
   for (int i = 0; i < 400; ++i) {
-    // Segments of one submit and of those in flight lie apart: there is room for all of them.
+    // Segments of one submit and of those in flight are disjoint: there is room for all of them.
     std::vector<CopySegment> segments;
     const size_t count = i % 3 == 0 ? 1 : i % 3 == 1 ? 7 : kMaxCopySegments;
     for (size_t s = 0; s < count; ++s, ++at) segments.push_back(segment(to, at, from, at, 1));

@@ -7,7 +7,7 @@
 namespace tcpx {
 namespace {
 
-/// Slots whose work ends when the test says so; remembers which were asked.
+/// Slots whose work ends on command of the test; records which were queried.
 struct Slots {
   std::vector<bool> done;
   std::vector<size_t> asked;

@@ -1,4 +1,4 @@
-// Unpackers on memory that needs no GPU, and how one is chosen.
+// Unpackers on memory that needs no GPU, and the choice of one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -103,7 +103,7 @@ class HostUnpack : public ::testing::Test {
         block_.build(list, uint64_t{pages} * kPageBytes, {pool.device(), pool.size(), destination.device(), destination.size()});
     ASSERT_TRUE(built.is_ok()) << built.to_string();
   }
-  HiddenMemoryOps memory_;  // outlives what the unpacker has of it
+  HiddenMemoryOps memory_;  // outlives the unpacker's buffers
   const std::unique_ptr<MemoryOps> host_ = make_host_memory_ops();
   std::unique_ptr<Unpacker> unpacker_;
   DescriptorBlock block_;
@@ -163,7 +163,7 @@ TEST_F(HostUnpack, AFailedCopySticks) {
   memory_.break_copies();
   EXPECT_EQ(unpacker_->submit(block_).status().detail(), "broken by the test");
   EXPECT_EQ(unpacker_->query(*good).status().detail(), "broken by the test");
-  ASSERT_NO_FATAL_FAILURE(build(1, *destination, *destination));  // would need no lane
+  ASSERT_NO_FATAL_FAILURE(build(1, *destination, *destination));  // would need no copy lane
   EXPECT_EQ(unpacker_->submit(block_).status().detail(), "broken by the test");
 }
 

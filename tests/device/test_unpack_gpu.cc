@@ -1,4 +1,4 @@
-// Every unpacker on a real GPU, for every kind of memory that a pool and a destination may be there. Skipped without one.
+// Every unpacker on a real GPU, for every kind of memory that pool and destination may have there. Skipped without one.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// UnpackLauncher on a real GPU: support/launcher_cases.cc, and what a fake one cannot show. Skipped without one.
+// UnpackLauncher on a real GPU: support/launcher_cases.cc, and cases that a fake one cannot cover. Skipped without one.
 #include <gtest/gtest.h>
 
 #include <vector>

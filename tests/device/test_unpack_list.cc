@@ -1,4 +1,4 @@
-// The list of one launch, as the host writes it. Addresses are only computed with, so nothing needs to lie there.
+// The list of one launch, as the host writes it. Addresses are only used in arithmetic, so no memory is needed there.
 #include "device/unpack_list.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST(UnpackList, OneFragmentOfAnotherAlignmentMakesTheListMixed) {
   for (uint32_t pool = 0; pool < 16; pool += 5) {
     for (uint32_t source = 0; source < 16; ++source) {
       for (uint32_t destination = 0; destination < 16; ++destination) {
-        // The first fragment is congruent whatever the bases are; the second is as the loops say.
+        // The first fragment is congruent for any bases; the second is set by the loops.
         const uint32_t even = (destination - pool) % 16;
         const std::vector<DescriptorBlock> blocks = {
             block_of({{even, 64, 0}, {even + 64, 1, 64}}, kPool + pool, kDestination + destination),

@@ -1,5 +1,5 @@
-// The same 1e5 random messages through every unpacker: each must leave what cpu_unpack leaves, guard bytes included, and so the
-// same as all others.
+// The same 1e5 random messages through every unpacker: each must produce the result of cpu_unpack, guard bytes included, and so
+// that of all others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,12 +54,12 @@ class RandomMessages {
     const uint32_t longest = many ? 64 : kLongest[below(std::size(kLongest))];
     RandomMessage message;
     const uint32_t home = below(kPoolBytes - (64 << 10));
-    uint64_t follower = 0;  // what comes behind the fragment before
+    uint64_t follower = 0;  // offset after the previous fragment
     while (message.list.size() < count) {
       const uint32_t len = 1 + below(longest);
       uint64_t src_off = follower;
       if (below(4) != 0 || follower + len > kPoolBytes) {
-        // Mostly near the others, as pages of one message are.
+        // Mostly close to the others, like the pages of one message.
         src_off = below(16) == 0 ? below(kPoolBytes - len + 1) : home + below(32 << 10);
       }
       message.list.push_back({static_cast<uint32_t>(src_off), len, message.bytes});
@@ -148,7 +148,7 @@ class Contender {
   const Result<std::unique_ptr<CopyLane>> lane_;
   std::vector<DescriptorBlock> blocks_{kMaxBatchBlocks};
   std::deque<UnpackTicket> in_flight_;
-  const Result<std::unique_ptr<Unpacker>> unpacker_;  // last: its destructor waits for what touches the memory
+  const Result<std::unique_ptr<Unpacker>> unpacker_;  // last: its destructor waits for copies that touch the memory
 };
 
 void expect_identical_bytes(std::span<Contender> contenders) {

@@ -26,7 +26,7 @@ using testing::allow_log;
 using testing::FakeControl;
 using testing::FakeLibrary;
 
-/// A fake opened anew, so that its state and its one init belong to this case alone.
+/// A freshly opened fake, so that its state and its only init belong to this case alone.
 struct Fake {
   explicit Fake(const std::string& name) : library(directory.fresh_plugin(name)), control(library.control()) {}
   abi::NetTable_v7& v7() { return *library.symbol<abi::NetTable_v7>(abi::kNetPluginV7Symbol); }
@@ -138,7 +138,7 @@ TEST(PluginAdapters, DevicesOfAnUnknownTypeAreToldButCannotReceive) {
   EXPECT_TRUE(plugin->consumed(connected.recv, request).is_ok());
 }
 
-/// The fake with the habits of a plugin of type HOST: no queue, no pages, sizes told by `test`.
+/// The fake with the habits of a plugin of type HOST: no queue, no pages, sizes reported by `test`.
 void make_host_type(Fake& fake) {
   fake.v7().get_properties = [](int, abi::NetProperties_v7* properties) {
     *properties = abi::NetProperties_v7{};
@@ -158,7 +158,7 @@ TEST(PluginAdapters, ReceivesOfAHostPluginAreInPlaceAndOfTheSizeThatTestReported
     requests.push_back(plugin->try_recv(c.recv, c.data, 64, 0, MemoryHandle{1}).value().value());
   }
   for (uint32_t i = 0; i < kQueueDepth; ++i) {
-    fake.control.written_size = static_cast<int>(i);  // empty ones are messages, too
+    fake.control.written_size = static_cast<int>(i);  // including an empty one
     EXPECT_TRUE(plugin->test(requests[i])->done);
   }
   for (uint32_t i = 0; i < kQueueDepth; ++i) {
@@ -184,7 +184,7 @@ TEST(PluginAdapters, AHostPluginThatReportsNoSizeIsRefused) {
   EXPECT_TRUE(plugin->test(silent)->done);
   EXPECT_EQ(plugin->received(silent).status().code(), Code::kProtocol);
 
-  // What was reported is forgotten with the request, and with the comm.
+  // A reported size is dropped with its request, and with the comm.
   fake.control.written_size = 5;
   const Request consumed = receive();
   EXPECT_TRUE(plugin->test(consumed)->done);
@@ -273,7 +273,7 @@ TEST(PluginAdapters, Trap11_Trap12_AskingAgainAndAgainDoesNotFillTheLog) {
   Fake fake("v7");
   const auto plugin = started(fake.v7());
   Connected c(*plugin);
-  // No warning is announced here, so one of them would fail this case.
+  // No warning is announced here, so any would fail this case.
   fake.control.result = 2;
   EXPECT_EQ(plugin->test(Request{1}).status().code(), Code::kPeerGone);
   EXPECT_TRUE(testing::logged("test: fake answered ncclSystemError"));
@@ -317,7 +317,7 @@ TEST(PluginAdapters, Trap02_AUsedHandleIsSpoiledAPristineCopyIsNot) {
 TEST(PluginAdapters, Trap04_AcceptGivesRoomForTheDeviceHandle) {
   Fake fake("v7");
   const auto plugin = started(fake.v7());
-  Connected connected(*plugin);  // the fake writes through both levels without a look
+  Connected connected(*plugin);  // the fake writes through both levels unchecked
   EXPECT_TRUE(fake.control.accept_room_given);
   abi::NetDeviceHandle handle;
   std::memcpy(&handle, connected.device_handle.bytes, sizeof handle);
@@ -398,7 +398,7 @@ TEST(PluginAdapters, Trap24_RegistrationBeyondAnIntNeverReachesAVersion7Plugin) 
   Fake fake("both");
   const auto v7 = started(fake.v7());
   const auto v8 = [&] {
-    Fake* other = new Fake("both");  // kept: a plugin stays as long as its adapter
+    Fake* other = new Fake("both");  // kept: a plugin must outlive its adapter
     return std::pair(started(other->v8()), std::unique_ptr<Fake>(other));
   }();
   const size_t most = INT_MAX;

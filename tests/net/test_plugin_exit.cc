@@ -1,5 +1,5 @@
-// A plugin that ends the process, as the assertions of GPUDirect-TCPX do: what is told, and what is not mistaken for it. Every
-// case forks; the child's standard error is looked at.
+// A plugin that ends the process, as the assertions of GPUDirect-TCPX do: the report, and exits that must not be mistaken for
+// one. Every case forks and checks the child's standard error.
 #include "net/plugin_exit.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using testing::VendorReceive;
 
 class PluginExitDeathTest : public ::testing::Test {
  protected:
-  /// Drives until the process ends, or for long enough to be sure that it does not.
+  /// Drives until the process ends, or long enough to be sure that it does not.
   [[noreturn]] static void drive(VendorReceive& receive) {
     const Deadline deadline = Deadline::after(seconds(30));
     while (!deadline.expired()) receive.connection().progress();
@@ -37,7 +37,7 @@ class PluginExitDeathTest : public ::testing::Test {
   }
   abi::NetTable_v7& table(const FakeLibrary& library) const { return *library.symbol<abi::NetTable_v7>(abi::kNetPluginV7Symbol); }
 
-  PluginDirectory directory_;  // the child ends without taking it away
+  PluginDirectory directory_;  // the child ends without removing it
   const std::string plugin_ = directory_.fresh_plugin("vendor");
 };
 

@@ -44,7 +44,7 @@ class PluginLoaderTest : public ::testing::Test {
   void SetUp() override { ::unsetenv("UCCL_TCPX_PLUGIN_PATH"); }
   void TearDown() override { ::unsetenv("UCCL_TCPX_PLUGIN_PATH"); }
 
-  /// No machine's own plugin can disturb: only these places are looked at.
+  /// A plugin installed on this machine cannot interfere: only these places are searched.
   PluginLoadOptions searching(std::vector<std::string> places) { return {.path = "", .installed_paths = std::move(places)}; }
 
   void expect_refused(const PluginLoadOptions& options, Code code, const std::string& part) {
@@ -107,7 +107,7 @@ TEST_F(PluginLoaderTest, TheWordEmbeddedNamesTheOneInThisBuild) {
   EXPECT_EQ(by_environment->plugin, by_caller->plugin);
 }
 
-// One process, one embedded plugin: whichever case above ran first has used up its notice, so this one has a process of its own.
+// One process, one embedded plugin: the first case above has used up its notice, so this one runs in a process of its own.
 TEST(PluginLoaderNoticeDeathTest, OneLineNamesTheEmbeddedPluginAndWhy) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto load_twice = [] {

@@ -1,5 +1,5 @@
-// From loader to last byte: the software plugin, linked in and opened as a file, driven through NetPlugin alone. Device memory is
-// host memory here, so the test may gather the fragments itself.
+// The whole path from the loader on: the software plugin, linked in and opened as a file, driven through NetPlugin alone.
+// Device memory is host memory here, so the test may gather the fragments itself.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ class PluginMessage : public ::testing::TestWithParam<const char*> {
     recv_memory_ = plugin_->register_memory(recv_, recv_buffer_.device(), kBytes, MemoryType::kCuda).value();
   }
 
-  /// Sends the first `bytes` bytes of the send buffer; the finished, unconsumed receive.
+  /// Sends the first `bytes` bytes of the send buffer; @return the finished, unconsumed receive.
   Request move(size_t bytes) {
     const Deadline deadline = Deadline::after(kPatience);
     std::optional<Request> send, recv;

@@ -16,8 +16,8 @@ namespace {
 
 using testing::allow_log;
 
-/// A request of exactly 128 bytes on the heap, so that an address check sees a read beyond. Offsets are written as numbers: they
-/// are what the sources say, not what our structs say.
+/// A request of exactly 128 bytes on the heap, so that the address sanitizer catches a read beyond it. Offsets are literal
+/// numbers: those of the plugin's sources, not of our structs.
 class RequestBytes {
  public:
   explicit RequestBytes(size_t slot_offset = 56) : slot_(slot_offset) {
@@ -99,7 +99,7 @@ TEST(ReceivedMessage, Trap28_EveryFieldOfTheInvariantCounts) {
     broken([](RequestBytes& r) { r.set<int32_t>(16, 2); });       // no such operation
     broken([](RequestBytes& r) { r.set<int32_t>(20, 0); });       // no such memory
     broken([](RequestBytes& r) { r.set<int32_t>(20, 3); });       // no such memory
-    broken([](RequestBytes& r) { r.set_slot<uint64_t>(8, 4); });  // another queue slot than the pointers say
+    broken([](RequestBytes& r) { r.set_slot<uint64_t>(8, 4); });  // not the queue slot of the pointers
     broken([](RequestBytes& r) { r.set_slot<uint64_t>(8, 16); });
     broken([](RequestBytes& r) { r.set_slot<void*>(16, r.meta() + 4 * 32768); });
     broken([](RequestBytes& r) { r.set_slot<void*>(24, r.meta() + 524288 + 4 * 8); });
@@ -160,7 +160,7 @@ TEST(ReceivedMessage, DeviceMemoryWithAnEmptyListIsInPlaceUnlessEmpty) {
   EXPECT_EQ(nothing->fragment_count, 0u);
 }
 
-/// Host memory whose extent a test decides.
+/// Host memory whose extent the test sets.
 class ExtentOps final : public MemoryOps {
  public:
   explicit ExtentOps(std::optional<uint64_t> extent) : extent_(extent) {}

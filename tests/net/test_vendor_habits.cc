@@ -1,5 +1,5 @@
-// The habits of GPUDirect-TCPX that reach beyond a single call, seen from a connection down to a library that has them: what it
-// wants set before its init, its single accept per listener, its passing "peer gone", the pages it loses.
+// Habits of GPUDirect-TCPX that span more than one call, tested from a connection down to a library that has them: variables it
+// needs before its init, its single accept per listener, its transient "peer gone", the pages it loses.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -51,7 +51,7 @@ class VendorHabits : public ::testing::Test {
   PluginDirectory directory_;
 };
 
-// What a plugin reads in its init; one at a time, because a table's init has no room for more.
+// Variable that the plugin reads in its init; one at a time, because the init of a table takes no context.
 std::string seen_by_init;
 
 int init_that_looks(abi::NcclLogger) {
@@ -300,7 +300,7 @@ TEST_F(VendorMachine, A5_GpuMemoryIsNotRegisteredForANicWithoutAPciPath) {
   }
 }
 
-// Two ends that open a connection through plugins which cut messages as told.
+// Two ends that open a connection through plugins with given cuts of messages.
 class VendorSetup : public ::testing::Test {
  protected:
   VendorSetup() {
@@ -310,7 +310,7 @@ class VendorSetup : public ::testing::Test {
     there_.emplace(UniqueFd(fds[1]), SocketAddress::loopback(1), "test");
   }
 
-  /// @return what the receiver and the sender say
+  /// @return status of the receiver and of the sender
   std::pair<Status, Status> open(NetPlugin& receivers, NetPlugin& senders, uint32_t chunk_bytes) {
     const ConnectionOptions options{.chunk_bytes = chunk_bytes};
     const Deadline deadline = Deadline::after(std::chrono::seconds(50));

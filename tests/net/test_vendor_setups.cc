@@ -1,5 +1,5 @@
 // Set-ups of GPUDirect-TCPX that are given up or fail half-way, and closes that do not return: over a library that does both as
-// the original, with threads that nobody can stop and real sockets.
+// the original, with unstoppable threads and real sockets.
 #include "net/vendor_setups.h"
 
 #include <gtest/gtest.h>
@@ -23,13 +23,14 @@
 #include "transfer/handshake.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-// The fake leaves memory behind, as the plugin does: its threads that never end keep what they use.
+// The fake leaks memory, as the plugin does: its threads that never end keep their memory.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
   return "leak:vendor_threads.so";
 }
 #endif
 #if defined(__SANITIZE_THREAD__)
-// Looking at a descriptor of another thread is a race to the thread checker; here it is looked at twice (net/vendor_sockets.cc).
+// Access to a descriptor of another thread is a race to the thread checker; here the descriptor is checked twice
+// (net/vendor_sockets.cc).
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
   return "race:net/vendor_sockets.cc\n";
 }
@@ -56,7 +57,7 @@ class VendorSetupsTest : public ::testing::Test {
     EXPECT_TRUE(made.is_ok()) << made.status().to_string();
     return std::move(*made);
   }
-  /// An accept that nobody came for. @return the handle that led to it
+  /// An accept without a client. @return the handle of its listener
   Handle abandoned_accept() {
     Listener given_up = listener();
     EXPECT_EQ(given_up.accept(device_handle_, within(milliseconds(20))).status().code(), Code::kTimeout);
@@ -78,7 +79,7 @@ class VendorSetupsTest : public ::testing::Test {
     return threads_.accept_threads == 0 && threads_.connect_threads == 0 && threads_.open_listeners == 0 &&
            threads_.open_comms == 0 && plugin_->left_behind().set_ups == 0;
   }
-  /// That nothing is left, and that nothing was done which the original would not have survived.
+  /// Expects that nothing is left, and that nothing was done which would crash the original.
   void expect_clean() {
     EXPECT_TRUE(wait_until([&] { return all_has_ended(); }));
     EXPECT_EQ(threads_.accept_threads, 0);
@@ -154,7 +155,7 @@ TEST_F(VendorSetupsTest, A4_ClientsThatVanishHalfWayLeaveNoSocketsAndNoThreads) 
     ASSERT_TRUE(control);
     int32_t state = 1;
     ASSERT_EQ(::recv(control.get(), &state, sizeof state, MSG_WAITALL), static_cast<ssize_t>(sizeof state));
-    const int32_t words[] = {0, 1};  // well so far; this is the control connection
+    const int32_t words[] = {0, 1};  // valid so far; this is the control connection
     const size_t said = i % 3 == 0 ? 0 : sizeof words;
     ASSERT_EQ(::send(control.get(), words, said, MSG_NOSIGNAL), static_cast<ssize_t>(said));
     if (i % 3 == 2) data = client_of(end.handle(), 0);
@@ -182,7 +183,7 @@ TEST_F(VendorSetupsTest, A4_AConnectAndAnAcceptThatAreGivenUpAtOnceEnd) {
   threads_.refused_retries = 100;
   threads_.failed_connects_close = true;  // a socket that its peer has reset is not found again
   for (int i = 0; i < 10; ++i) {
-    // They are given up wherever they happen to be.
+    // They are abandoned at whatever step they have reached.
     threads_.step_us = 500 * i;
     Listener end = listener();
     auto sender = connecting(end.handle(), milliseconds(2 * i));

@@ -1,4 +1,4 @@
-// Both dialects, every refusal, and random message sequences whose outcome is known from how they were made.
+// Both dialects, every refusal, and random message sequences whose outcome is known by construction.
 #include "rx/rx_cmsg_parser.h"
 
 #include <gtest/gtest.h>
@@ -114,7 +114,7 @@ TEST_P(RxCmsgParser, Trap23_TruncationFlagIsATypedErrorAndKeepsTokens) {
   cmsgs_.device(0, 10, 1);
   cmsgs_.device(10, 10, 2);
   expect_error(parse(20, 0, true), CmsgError::kTruncated, cmsgs_.bytes().size(), {1, 2});
-  // Whatever else is wrong follows from it.
+  // Any other error is a consequence of it.
   cmsgs_.cut_last(8);
   expect_error(parse(20, 0, true), CmsgError::kTruncated, cmsgs_.bytes().size(), {1});
   expect_error(parse(0, 0, true), CmsgError::kTruncated, cmsgs_.bytes().size(), {1});
@@ -283,7 +283,7 @@ TEST_P(RxCmsgParser, AnyBufferAlignment) {
   }
 }
 
-// Sequences are made of parts whose meaning is known when they are made, so the expected outcome comes from the making.
+// Sequences are made of parts of known meaning, so the expected outcome follows from the construction.
 TEST_P(RxCmsgParser, RandomSequencesEndAsTheyWereMade) {
   std::mt19937_64 random(20240817);
   const auto below = [&](uint64_t n) { return random() % n; };

@@ -18,7 +18,7 @@ constexpr uint32_t kMost32 = std::numeric_limits<uint32_t>::max();
 
 class RxDescriptor : public ::testing::Test {
  protected:
-  // Nothing is read or written through these while a block is built, so their sizes may be claimed at will.
+  // Nothing is read or written through these while a block is built, so their sizes may be arbitrary.
   UnpackTarget target(uint64_t pool_bytes, uint64_t destination_bytes) {
     return {
         .pool = &pool_byte_, .pool_bytes = pool_bytes, .destination = &destination_byte_, .destination_bytes = destination_bytes};
@@ -34,11 +34,11 @@ class RxDescriptor : public ::testing::Test {
     for (const Fragment& f : list) longest_bytes = std::max(longest_bytes, f.len);
     EXPECT_EQ(block_.longest_bytes(), longest_bytes);
   }
-  /// Refused with every one of `words` in its text, and nothing of it stays.
+  /// Expects a refusal with each of `words` in its text, and an empty block.
   void expect_refused(const std::vector<Fragment>& list, uint64_t message_bytes, const UnpackTarget& to,
                       const std::vector<std::string>& words, Code code = Code::kProtocol) {
     const Fragment whole{0, 1, 0};
-    ASSERT_TRUE(block_.build({&whole, 1}, 1, target(1, 1)).is_ok());  // something that must be gone afterwards
+    ASSERT_TRUE(block_.build({&whole, 1}, 1, target(1, 1)).is_ok());  // content that must be gone afterwards
     const Status status = block_.build(list, message_bytes, to);
     EXPECT_EQ(status.code(), code) << status.to_string();
     for (const std::string& word : words)
@@ -62,7 +62,7 @@ std::vector<Fragment> equal_parts(uint32_t count, uint32_t len) {
   return list;
 }
 
-/// Independent of DescriptorBlock: says byte by byte whether `list` is what `build` promises. For small numbers only.
+/// Independent of DescriptorBlock: checks byte by byte that `list` is what `build` promises. For small numbers only.
 bool legal_by_byte_map(const std::vector<Fragment>& list, uint64_t message_bytes, uint64_t pool_bytes,
                        uint64_t destination_bytes) {
   if (message_bytes > destination_bytes || list.size() > 2048) return false;
@@ -156,7 +156,7 @@ TEST_F(RxDescriptor, Trap16_SumsThatWrapIn64BitsAreRefused) {
     expect_refused({{0, 10, 0}, {10, 10, dst_off}}, 20, target(4096, 20),
                    {"fragment 1", std::to_string(dst_off), "beyond the message of 20"});
   }
-  // The lengths sum up to the message, and the end that wraps is where another fragment begins.
+  // The lengths sum up to the message, and another fragment begins at the end that wraps.
   expect_refused({{0, 6, kMost64 - 5}, {6, 14, 0}}, 20, target(4096, 20), {"fragment 0", "beyond the message of 20"});
   expect_refused({{6, 10, 10}, {0, 10, kMost64 - 9}}, 20, target(4096, 20), {"fragment 1", "beyond the message of 20"});
   // The sum of two ends is right, and so is every end modulo 2^64.
@@ -220,7 +220,7 @@ TEST_F(RxDescriptor, CoversThatAreRightOnAverageAreRefused) {
   // a chain of fragments without a first, and one without a last
   expect_refused({{0, 5, 15}, {0, 10, 5}, {0, 5, 5}}, 20, to, {"dst_off 5", "from 0"});
   expect_refused({{0, 5, 5}, {0, 5, 0}, {0, 10, 0}}, 20, to, {"dst_off 0", "up to "});
-  // begins, ends and lengths sum up to those of {0, 10}, {10, 10}, {20, 10}
+  // offsets, ends and lengths sum up to those of {0, 10}, {10, 10}, {20, 10}
   expect_refused({{0, 10, 1}, {0, 10, 9}, {0, 10, 20}}, 30, to, {"fragment 0", "dst_off 1", "from 0"});
 }
 
@@ -274,7 +274,7 @@ TEST_F(RxDescriptor, OneFragmentOutOfPlaceInALongListIsNamed) {
 TEST_F(RxDescriptor, JoinedDistanceTellsWhichAddressBitsDiffer) {
   alignas(64) std::byte pool[128], destination[128];
   const auto joined = [&](uint32_t pool_shift, uint32_t src_shift, uint32_t destination_shift) {
-    // 16 + 7 + 9 bytes; the source of the last one lies src_shift further on than the others
+    // 16 + 7 + 9 bytes; the source of the last one is src_shift further than the others
     const std::vector<Fragment> list{{0, 16, 0}, {32 + 7 + src_shift, 9, 23}, {32, 7, 16}};
     EXPECT_TRUE(block_.build(list, 32, {pool + pool_shift, 100, destination + destination_shift, 32}).is_ok());
     return block_.joined_distance();
@@ -307,7 +307,7 @@ TEST_F(RxDescriptor, AMessageInOnePieceIsSeenAsOne) {
   EXPECT_EQ(source_off({{0, 100, 0}}, 100), 0);
   block_.clear();
   EXPECT_EQ(block_.contiguous_source(), nullptr);
-  // A piece, but one that would begin in front of the pool.
+  // Contiguous, but beginning before the pool.
   expect_refused({{0, 10, uint64_t{1} << 63}}, 10, target(100, 10), {"beyond the message"});
 }
 

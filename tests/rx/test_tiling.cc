@@ -1,4 +1,4 @@
-// Random tilings under many secrets, single corruptions against a byte map, and what a known secret can do.
+// Random tilings under many secrets, single corruptions against a byte map, and the power of a known secret.
 #include "rx/tiling.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ List random_tiling(size_t count, uint64_t message_bytes, std::mt19937_64& random
   return list;
 }
 
-/// What proves_tiling takes for given.
+/// Preconditions of proves_tiling.
 bool nonempty_and_sums_up(const List& list, uint64_t message_bytes) {
   const auto add = [](uint64_t sum, const Fragment& f) { return sum + f.len; };
   return std::accumulate(list.begin(), list.end(), uint64_t{0}, add) == message_bytes &&
@@ -82,7 +82,7 @@ TEST(Tiling, EveryTilingIsProvedWhateverTheOrderAndTheSecret) {
   }
 }
 
-// Every corruption keeps the sum of the lengths, so that nothing but the tiling itself can tell.
+// Every corruption keeps the sum of the lengths, so that only the tiling itself can reveal it.
 TEST(Tiling, CorruptionsAreProvedExactlyWhenTheByteMapAllowsThem) {
   std::mt19937_64 random(2);
   int tiling_count = 0, other_count = 0;
@@ -146,7 +146,7 @@ TEST(Tiling, OneCorruptionInALongListIsSeen) {
   }
 }
 
-// Two covers of one half of the message have the right sum, and behind every fragment another one begins or the half ends.
+// Two covers of one half of the message have the right sum, and after every fragment another one begins or the half ends.
 TEST(Tiling, TwoCoversOfOneHalfAreNotOneOfTheWhole) {
   std::mt19937_64 random(4);
   const uint64_t half = 1 << 20;
@@ -162,14 +162,14 @@ TEST(Tiling, TwoCoversOfOneHalfAreNotOneOfTheWhole) {
   }
 }
 
-// Who knows the secret can fill one slot. That costs a bounded number of rounds, and another secret undoes it.
+// Knowledge of the secret allows filling one slot. That costs a bounded number of rounds, and another secret undoes it.
 TEST(Tiling, FullSlotIsGivenUpAndNotTakenForATiling) {
   constexpr uint64_t kSecret = 12345;
   const auto slot = [](uint64_t off) { return tiling_slot(off, kSecret, 14); };
   std::set<uint64_t> cuts{0};
   uint64_t off = 0;
   while (cuts.size() < 40) {
-    if (slot(++off) == slot(0)) cuts.insert(off);  // with 14 bits, so in every smaller table as well
+    if (slot(++off) == slot(0)) cuts.insert(off);  // for 14 bits, so in every smaller table as well
   }
   const List list = between(cuts);
   ASSERT_TRUE(tiles_by_byte_map(list, off));

@@ -1,4 +1,4 @@
-// The thread that makes copies for others: in order, a bounded number at a time, each with its own end.
+// The thread that copies on behalf of others: in order, a bounded number at a time, each with its own end.
 #include "net/soft/copy_thread.h"
 
 #include <gtest/gtest.h>

@@ -116,7 +116,7 @@ TEST_P(IoThreadTest, AHandlerMayRemoveItselfAndOthersOfItsThread) {
   EXPECT_TRUE(wait_until([&] { return remover.done.load(); }));
 }
 
-/// Always has more to do, until told otherwise.
+/// Always has more to do, until stopped.
 struct Busy final : IoHandler {
   Next on_ready() override {
     ++runs;
@@ -162,7 +162,7 @@ TEST_P(IoThreadTest, SayingAgainManyTimesIsOneCallPerRound) {
   pace.busy = &busy;
   IoRegistration registration, of_pace;
   ASSERT_TRUE(pool_->next().add(fd.get(), busy, registration).is_ok());
-  for (int i = 0; i < 100; ++i) {  // each makes the handler say it once more
+  for (int i = 0; i < 100; ++i) {  // each makes the handler run once more
     const int before = busy.runs;
     registration.kick();
     ASSERT_TRUE(wait_until([&] { return busy.runs > before + 1; }));

@@ -1,4 +1,4 @@
-// Cores for I/O threads: what the variables may say, and that the threads obey.
+// Cores for I/O threads: valid values of the variables, and their effect on the threads.
 #include "net/soft/bindings.h"
 
 #include <gtest/gtest.h>

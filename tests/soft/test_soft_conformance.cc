@@ -1,6 +1,5 @@
-// What a consumer of the ABI may rely on, driven through the raw version 7 table: once linked in, once opened as a file. Tests
-// named TrapNN show how the plugin stands to the NNth trap of using GPUDirect-TCPX directly (docs/TCPX_LOGIC_MAPPING.md lists
-// them).
+// Guarantees for consumers of the ABI, driven through the raw version 7 table: once linked in, once opened as a file. Tests named
+// TrapNN show the plugin's behaviour for the NNth trap of using GPUDirect-TCPX directly (docs/TCPX_LOGIC_MAPPING.md lists them).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,7 +15,7 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-// Small enough that a test can use it up.
+// Small enough for a test to exhaust it.
 const int pool_size_is_set = ::setenv("UCCL_TCPX_SOFT_POOL_BYTES", "16777216", 1);
 
 class SoftConformance : public ::testing::TestWithParam<const char*> {
@@ -26,7 +25,7 @@ class SoftConformance : public ::testing::TestWithParam<const char*> {
     table_ = std::string(GetParam()) == "linked" ? linked_table() : file_table();
     ASSERT_NE(table_, nullptr);
     ASSERT_EQ(table_->init(&quiet_logger), abi::kNcclSuccess);
-    allow_log("tcpx-soft");  // refusals are what many of these tests provoke
+    allow_log("tcpx-soft");  // many of these tests provoke refusals
   }
   static void quiet_logger(int, unsigned long, const char*, int, const char*, ...) {}
 
@@ -211,7 +210,7 @@ TEST_P(SoftConformance, Trap10_CompletionIsReportedOnce) {
 }
 
 TEST_P(SoftConformance, Trap11_TheSeventeenthPostIsRefusedUntilASlotComesBack) {
-  // Requests are outstanding to the end: the memory goes after the comms.
+  // Requests are outstanding to the end: the memory must outlive the comms.
   TestMemory source(MemoryType::kCuda, 4096), target(MemoryType::kCuda, 4096);
   TablePair pair(*table_);
   void* send_handle = pair.register_with(pair.sender, source);
@@ -381,7 +380,7 @@ TEST_P(SoftConformance, Trap20_PagesStayUntouchedUntilConsumed) {
   pair.finish(held);
   TestMemory noise(MemoryType::kCuda, kCapacity), sink(MemoryType::kCuda, kCapacity);
   noise.write(pattern_bytes(kBytes, 999));
-  TablePair busy(*table_);  // other comms share the pool and turn it over meanwhile
+  TablePair busy(*table_);  // other comms share the pool and cycle through it meanwhile
   void* noise_handle = busy.register_with(busy.sender, noise);
   void* sink_handle = busy.register_with(busy.receiver, sink);
   for (int i = 0; i < 100; ++i) {
@@ -538,7 +537,7 @@ TEST_P(SoftConformance, Trap36_ASendIsDoneBeforeTheReceiverHasCalledAnything) {
   const auto data = pattern_bytes(4096, 36);
   source.write(data);
   pair.finish(pair.post_send(source, pair.register_with(pair.sender, source), 4096));
-  source.write(pattern_bytes(4096, 37));  // done means: this memory may change
+  source.write(pattern_bytes(4096, 37));  // done: this memory may change
   void* recv = pair.post_recv(target, pair.register_with(pair.receiver, target), 4096);
   pair.finish(recv);
   gather(*static_cast<abi::TcpxRequest*>(recv), pair.device_handle, target.data());
@@ -609,7 +608,7 @@ TEST_P(SoftConformance, RequestsStayInsideTheirRegistration) {
   EXPECT_EQ(request, nullptr);
 }
 
-// The original lets go of any registration at any time, and NCCL deregisters with requests outstanding when it aborts.
+// The original accepts any deregistration at any time, and NCCL deregisters with requests outstanding when it aborts.
 TEST_P(SoftConformance, DeregisteringMemoryOfAnUnfinishedReceiveEndsTheComm) {
   TablePair pair(*table_);
   TestMemory target(MemoryType::kHost, 4096), source(MemoryType::kHost, 4096);
@@ -628,7 +627,7 @@ TEST_P(SoftConformance, DeregisteringMemoryOfAnUnfinishedReceiveEndsTheComm) {
 
 TEST_P(SoftConformance, DeregisteringMemoryOfAnUnfinishedSendEndsTheComm) {
   TablePair pair(*table_);
-  constexpr size_t kBytes = 64 << 20;  // more than the kernel buffers while nobody receives
+  constexpr size_t kBytes = 64 << 20;  // more than the kernel buffers without a receiver
   TestMemory source(MemoryType::kHost, kBytes);
   void* mhandle = pair.register_with(pair.sender, source);
   void* send = pair.post_send(source, mhandle, kBytes);

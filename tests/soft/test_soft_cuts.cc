@@ -46,14 +46,14 @@ TEST_F(SoftCuts, ASenderNoticesAReceiverThatWentAwayWhileNothingWasSent) {
   }));
 }
 
-// Below, every way to lose one socket of three, in everything that a comm may be doing at the moment, all at the same time.
+// Below, every way to lose one socket of three, in every state of a comm, all at the same time.
 
 constexpr const char* kSockets[] = {"first data socket", "second data socket", "control socket"};
 constexpr const char* kWays[] = {"ended", "reset"};
-// Half a second is what it takes at most. The test fails where it would hang, not where a machine is busy.
+// It takes half a second at most. The test fails on a hang, not on a busy machine.
 constexpr std::chrono::seconds kMostToError{kIsChecked ? 20 : 5};
 
-/// A connection of two data sockets whose other end is in the test's hands and loses one.
+/// A connection of two data sockets whose other end is controlled by the test and loses one.
 struct Cut {
   Cut(const char* lost_socket, const char* lost_how, const char* comm_state, int buffer_bytes)
       : socket(lost_socket), how(lost_how), state(comm_state), wire(kPageBytes, buffer_bytes) {}
@@ -85,7 +85,7 @@ class SoftCutsEverywhere : public ::testing::Test {
   void cut_all() {
     for (const auto& cut : cuts_) cut->cut();
   }
-  /// Every comm says so, whoever it is.
+  /// Every comm reports the error.
   void expect_errors() {
     size_t missing = 0;
     wait_until([&] {
@@ -166,7 +166,7 @@ TEST_F(SoftCutsEverywhere, ASenderIsTold) {
     }
   }
   cut_all();
-  // An error is told when the copies in flight are over; slots need not come back for it.
+  // An error is reported once the copies in flight have ended; their slots need not have been returned.
   for (const auto& cut : cuts_) static_cast<SenderCut&>(*cut).memory.release_copies();
   expect_errors();
   for (auto& cut : cuts_) {

@@ -30,13 +30,13 @@ TEST_F(SoftDamage, AFlippedByteInAChunkHeaderEndsTheConnection) {
   }
 }
 
-// Whole and well-formed, but not true.
+// Complete and well-formed, but false.
 TEST_F(SoftDamage, AHeaderThatLiesWritesNothingOutsideTheBuffer) {
   constexpr uint32_t kPosted = 600000, kLast = kPosted / kCut * kCut;
   struct Lie {
     const char* what;
     ChunkHeader header;
-    bool is_possible;  // as far as the header goes
+    bool is_possible;  // judging by the header alone
   };
   const Lie lies[] = {
       {"longer than posted", {.total = kPosted + 1, .offset = kLast, .bytes = kPosted + 1 - kLast, .cut = kCut}, true},
@@ -54,7 +54,7 @@ TEST_F(SoftDamage, AHeaderThatLiesWritesNothingOutsideTheBuffer) {
     void* request = raw.post(kPosted, kMiB);
     raw.send(0, RawSender::encode(lie.header));
     raw.send(0, pattern_bytes(4096, 1));
-    if (lie.is_possible) {  // what is missing could still come
+    if (lie.is_possible) {  // the rest could still arrive
       EXPECT_TRUE(wait_until([&] { return logged("discarded"); })) << lie.what;
       raw.sockets = {};
     }
@@ -83,7 +83,7 @@ TEST_F(SoftDamage, ChunksThatContradictTheirMessageEndTheConnection) {
     RawSender raw(table_);
     void* request = raw.post(2 * kMiB);
     raw.send_chunk(0, first);
-    raw.send(0, RawSender::encode(second));  // behind it; another socket might be read earlier
+    raw.send(0, RawSender::encode(second));  // after it; another socket might be read earlier
     EXPECT_EQ(raw.finish(request), abi::kNcclSystemError) << what;
     EXPECT_TRUE(logged(reason)) << what;
   }
@@ -125,7 +125,7 @@ TEST_F(SoftDamage, HalfAHeaderThenTheEndIsALostPeer) {
   EXPECT_EQ(raw.finish(request), abi::kNcclSystemError);
 }
 
-// There is no deadline inside: a peer that is slow, or stopped, looks the same. Callers have one of their own.
+// There is no internal deadline: a slow or stopped peer looks the same. Callers have one of their own.
 TEST_F(SoftDamage, HalfARecordThenSilenceIsWaitedForWithoutHoldingAnybodyUp) {
   const auto header = RawSender::encode({.total = 100, .bytes = 100, .cut = kCut});
   std::vector<std::byte> record(header.begin(), header.end());

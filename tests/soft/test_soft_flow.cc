@@ -1,4 +1,4 @@
-// Sending and receiving comms on their own, over connections whose other ends are in the test's hands.
+// Sending and receiving comms on their own, over connections whose other ends are controlled by the test.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -112,8 +112,8 @@ TEST_F(ReceivingFlow, WaitingLongForPagesAfterThePeerHasLeftLosesNothing) {
   EXPECT_TRUE(comm_->consumed(request).is_ok());
 }
 
-// An I/O thread with much to do, or a machine without a core to spare, may leave a socket unread for longer than a peer may be
-// silent. What lies there has come in time.
+// An I/O thread with much to do, or a machine without a spare core, may leave a socket unread for longer than a peer may be
+// silent. The bytes in it arrived in time.
 TEST_F(SoftFlow, WhatAPeerHadSentBeforeItLeftIsReadHoweverLate) {
   Wire wire(kPageBytes);
   const auto pool = *PagePool::create(*memory_, 0, kPageBytes);
@@ -145,7 +145,7 @@ TEST_F(SoftFlow, WhatAPeerHadSentBeforeItLeftIsReadHoweverLate) {
   EXPECT_TRUE(target == sent);
 }
 
-// A killed peer leaves messages torn, and behind them others, which wait for receives that are not posted.
+// A killed peer leaves incomplete messages, and after them others, which wait for receives that are not posted.
 TEST_F(SoftFlow, AReceiveWithoutHopeIsGivenUpAtOnce) {
   Duration fastest = kTestDeadline;
   for (int i = 0; i < 10 && fastest > std::chrono::milliseconds(250); ++i) {  // a busy machine may be slow, but not every time
@@ -241,7 +241,7 @@ TEST_F(ReceivingFlow, ACommThatFailsWhileItWaitsForPagesHoldsNobodyUp) {
   pool_->give_back(other, held);
 }
 
-// A number that is kQueueDepth lower lies in the same slot.
+// A number lower by kQueueDepth uses the same slot.
 TEST_F(ReceivingFlow, AChunkOfAMessageThatIsOverIsNoneOfTheMessageInItsPlace) {
   for (uint64_t sequence = 0; sequence < kQueueDepth; ++sequence) {
     abi::TcpxRequest* request = post(2);
@@ -262,8 +262,8 @@ TEST_F(ReceivingFlow, AChunkOfAMessageThatIsOverIsNoneOfTheMessageInItsPlace) {
   EXPECT_NE(answer.status().detail().find("message 0 is over already"), std::string::npos) << answer.status().to_string();
 }
 
-// What is received may be looked at when test says so. To see that a message is under way, this does before: not a matter for the
-// thread checker.
+// Received bytes may be read once test says done. To see that a message is under way, this reads before: not for the thread
+// checker.
 [[gnu::no_sanitize_thread, gnu::noinline]] std::byte peek(const volatile std::byte* at) {
   return *at;
 }
@@ -277,7 +277,7 @@ TEST_F(ReceivingFlow, MemoryIsLetGoInTheMiddleOfAMessage) {
   ASSERT_TRUE(wait_until([&] { return peek(target_.host()) == std::byte{0x77}; }));
   EXPECT_FALSE(comm_->test(*request)->done);
   EXPECT_TRUE(comm_->deregister_region(region).is_ok());
-  target_ = {};  // whoever still writes there now dies
+  target_ = {};  // a thread that still writes there now crashes
   EXPECT_EQ(::send(wire_.theirs.data[0].get(), half.data(), half.size(), MSG_NOSIGNAL), static_cast<ssize_t>(half.size()));
   EXPECT_EQ(comm_->test(*request).status().code(), Code::kSystem) << "test looked before and found nothing: there is news now";
 }
@@ -313,7 +313,7 @@ TEST_F(ReceivingFlow, ClosingGivesEveryPageBack) {
   EXPECT_EQ(pool_->free_count(), kPoolPages);
 }
 
-// Nothing is ever said on a control socket. Whoever says something there is not the peer that we think it is.
+// A control socket never carries data. A client that sends any is not the expected peer.
 TEST_F(ReceivingFlow, BytesOnTheControlSocketEndIt) {
   abi::TcpxRequest* request = post(1);
   const std::byte word{1};
@@ -353,7 +353,7 @@ class SendingFlow : public SoftFlow {
   }
 
   using Cuts = std::map<uint64_t, uint32_t>;
-  /// Reads chunks with `bytes` bytes of payload altogether. @return the cut of each of their messages, by number.
+  /// Reads chunks with `bytes` bytes of payload in total. @return the cut of each of their messages, by number.
   Cuts read_cuts(uint64_t bytes) {
     Cuts cuts;
     while (bytes > 0) {
@@ -370,14 +370,14 @@ class SendingFlow : public SoftFlow {
     return cuts;
   }
 
-  /// Returns when nothing has come on data socket `index` for a while.
+  /// Returns when nothing has arrived on data socket `index` for a while.
   void wait_until_quiet(size_t index) {
     int before = -1, now = 0;
     const auto grows = [&] { return ::ioctl(wire_->theirs.data[index].get(), FIONREAD, &now) == 0 && now != before; };
     for (; wait_until(grows, std::chrono::milliseconds(50)); before = now) continue;
   }
 
-  // For messages of kMost bytes over two sockets, each of which has kShare, and that is more than its buffers take.
+  // For messages of kMost bytes over two sockets, each with a share of kShare, which is more than its buffers take.
   static constexpr uint32_t kMost = 1 << 20, kShare = kMost / 2;
   static constexpr int kSmallBuffer = 64 * 1024;
 
@@ -417,7 +417,7 @@ TEST_F(SendingFlow, TheMoreIsUnderWayTheLargerAreTheChunks) {
   }
 }
 
-// Requests that are finished but not tested hold a place, not bytes.
+// Requests that are finished but not tested occupy a slot, not bytes.
 TEST_F(SendingFlow, WhatIsWithTheKernelIsNotUnderWay) {
   start(*memory_, kMost, kMost, kSmallBuffer);
   for (uint64_t sequence = 0; sequence < kQueueDepth; ++sequence) {

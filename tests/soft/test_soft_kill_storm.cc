@@ -1,7 +1,7 @@
-// Peers that are killed at random moments, hundreds of times: the survivor gets an error soon, nothing it got was wrong, and all
-// that it held for the connection comes back.
+// Peers that are killed at random moments, hundreds of times: the survivor soon gets an error, all data it received was right,
+// and all resources of the connection are released.
 //
-// A peer is a process of its own that the kernel kills at a time which it has told before. Survivors run side by side in this
+// A peer is a process of its own that the kernel kills at a time announced before. Survivors run side by side in this
 // process and share I/O threads, bounce pool and staging slots, as connections do.
 #include <sys/wait.h>
 
@@ -29,18 +29,18 @@ namespace {
 
 using namespace soft;
 
-// Under a checker everything takes many times as long, the start of a process first of all.
+// Under a checker everything takes many times as long, especially the start of a process.
 constexpr int kRounds = kIsChecked ? 60 : 500;
 constexpr int kSurvivors = 4;  // at a time
-// What is asked for is 1 s, and what is measured is printed. The test fails where it would hang, not where a machine is busy.
+// The requirement is 1 s; the measured time is printed. The test fails on a hang, not on a busy machine.
 constexpr std::chrono::seconds kMostToError{kIsChecked ? 20 : 5};
 
-/// A process that will die, with what it has said of it.
+/// A process that will die, with its announcement.
 class DoomedPeer {
  public:
   explicit DoomedPeer(const std::vector<std::string>& arguments) : process_(command(arguments)) {}
 
-  /// The word behind `key` in the next line that begins so; "" when it ends before.
+  /// The word after `key` in the next line that begins with it; "" when the process ends before.
   std::string read(const std::string& key) {
     for (;;) {
       const std::string line = process_.read_line(Deadline::after(kTestDeadline));
@@ -51,7 +51,7 @@ class DoomedPeer {
     }
   }
   bool has_ended() const { return process_.has_ended(); }
-  /// When it was killed; waits for that.
+  /// The time at which it was killed; waits for that.
   TimePoint time_of_death() {
     const int status = process_.wait();
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "it ended by itself: status " << status;
@@ -72,7 +72,7 @@ class DoomedPeer {
 
 class KillStorm : public ::testing::Test {
  protected:
-  /// What one round is about, drawn from its number.
+  /// Parameters of one round, derived from its number.
   struct Round {
     explicit Round(int number) {
       std::mt19937 random(static_cast<uint32_t>(number));
@@ -100,10 +100,10 @@ class KillStorm : public ::testing::Test {
     ASSERT_TRUE(staging_->prepare().is_ok());
   }
 
-  /// How a round ended for the survivor.
+  /// The survivor's result of a round.
   struct End {
     Status failure;             // ok: there was no connection yet
-    TimePoint last_received{};  // what had been sent in time still arrives
+    TimePoint last_received{};  // bytes sent in time still arrive
   };
 
   /// The survivor uses its connection until that fails.
@@ -192,7 +192,7 @@ class KillStorm : public ::testing::Test {
     for (std::thread& survivor : survivors) survivor.join();
   }
 
-  /// Copies of hidden memory end late and out of step, as a GPU's do.
+  /// Copies of hidden memory end late and out of step, as those of a GPU do.
   void end_copies_late(std::atomic<bool>& stop) {
     hidden_.hold_copies();
     std::mt19937 random(1);
@@ -206,17 +206,17 @@ class KillStorm : public ::testing::Test {
   HiddenMemoryOps hidden_;
   CountingMemoryOps memory_{machine_memory().has_gpu() ? machine_memory() : hidden_};
   std::shared_ptr<IoPool> io_ = *IoPool::create(2);
-  std::shared_ptr<PagePool> pool_ = *PagePool::create(memory_, 0, 2 << 20);  // less than all survivors would like
+  std::shared_ptr<PagePool> pool_ = *PagePool::create(memory_, 0, 2 << 20);  // less than all survivors want
   std::shared_ptr<StagingPool> staging_ = std::make_shared<StagingPool>(memory_, 0);
   std::atomic<int> connected_ = 0;
   std::atomic<uint64_t> sent_ = 0, received_ = 0;
-  std::atomic<int64_t> after_kill_ = 0, after_all_ = 0;  // nanoseconds, at worst
+  std::atomic<int64_t> after_kill_ = 0, after_all_ = 0;  // longest, in nanoseconds
 };
 
 TEST_F(KillStorm, TheSurvivorGetsAnErrorSoonAndLosesNothing) {
   std::atomic<bool> stop = false;
   std::thread copying([&] { end_copies_late(stop); });
-  play_all(-20, 0);  // whatever is made with the first use is there now
+  play_all(-20, 0);  // resources created on first use exist now
   const size_t threads = thread_count(), descriptors = descriptor_count(), bytes = memory_.all_bytes();
   connected_ = 0;
   after_kill_ = after_all_ = 0;
@@ -228,7 +228,7 @@ TEST_F(KillStorm, TheSurvivorGetsAnErrorSoonAndLosesNothing) {
   EXPECT_EQ(staging_->free_count(), StagingPool::kSlots);
   stop = true;
   copying.join();
-  // Most peers are to die in the middle of something.
+  // Most peers must die in the middle of a step.
   EXPECT_GT(connected_, kRounds / 2);
   EXPECT_GT(sent_, static_cast<uint64_t>(kRounds));
   EXPECT_GT(received_, static_cast<uint64_t>(kRounds));

@@ -1,4 +1,4 @@
-// The survivor of a process that is killed: an error, soon, whatever the step.
+// The survivor of a killed process: it soon gets an error, whatever the step.
 #include <signal.h>
 #include <sys/wait.h>
 

@@ -43,7 +43,7 @@ class SoftListener : public ::testing::Test {
   std::array<std::byte, kHelloBytes> hello(uint64_t connection, uint32_t socket_index) const {
     return encode({.cookie = info_.cookie, .connection = connection, .socket_index = socket_index, .data_sockets = 1});
   }
-  /// A socket that has said this.
+  /// A socket that has sent these bytes.
   UniqueFd client(std::span<const std::byte> says) const {
     auto fd = connect_tcp(info_.address, soon());
     EXPECT_TRUE(fd.is_ok()) << fd.status().to_string();
@@ -126,7 +126,7 @@ TEST_F(SoftListener, ControlSocketsMayComeToAnotherAddress) {
     EXPECT_EQ(local_address(data.get())->host(), "127.0.0.3");
   }
   EXPECT_TRUE(wait_until([&] { return (*listener)->try_accept().has_value(); }));
-  // Our own sockets for it are as the kernel likes when nobody says; what was given for data must not be bound.
+  // Without a given address the kernel chooses that of our control socket; the one for data must not be bound.
   EXPECT_NE(local_address(connect_to_listener(*info, source, soon())->control.get())->host(), "127.0.0.3");
   // Without an address of its own the control socket goes where the data sockets go, and comes from there.
   const auto together = connect_to_listener(info_, source, soon(), control_source);
@@ -175,8 +175,8 @@ void count_warnings(LogLevel, std::string_view text, void*) {
 }
 
 TEST_F(SoftListener, WhoeverComesWhileDescriptorsAreOutIsServedLater) {
-  // One is served first, so that what the undefined-behaviour checker looks at once per class, through a pipe of its own, has
-  // been looked at while there are descriptors.
+  // One is served first, because the undefined-behaviour checker inspects each class once, through a pipe of its own, which
+  // must happen while descriptors are available.
   std::array<std::byte, kHelloAnswerBytes> answer;
   const auto first = connect_tcp(info_.address, soon());
   ASSERT_TRUE(first.is_ok());

@@ -1,4 +1,4 @@
-// A thousand connections in one process: what they cost while idle, and that all of them work.
+// A thousand connections in one process: their cost while idle, and that all of them work.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -26,9 +26,9 @@ constexpr size_t kMostPerComm = 500 * 1024, kMostPerSocket = 50 * 1024;
 constexpr size_t kBooksOfTheDriver = 64 * 1024;  // of memory that a GPU can read
 constexpr int kSmallMessage = 16384, kLargeMessage = 131072;
 
-// Far less than what all comms together want: they have to take turns. Before the plugin reads its settings.
+// Far less than all comms together want, so that they take turns. Set before the plugin reads its settings.
 constexpr size_t kPoolBytes = 1 << 20;
-// As on a small machine: descriptors are what limits the number of connections.
+// As on a small machine: descriptors limit the number of connections.
 const bool four_sockets = ::setenv("NCCL_NSOCKS_PERTHREAD", "4", 1) == 0;
 const bool small_pool = ::setenv("UCCL_TCPX_SOFT_POOL_BYTES", std::to_string(kPoolBytes).c_str(), 1) == 0;
 
@@ -42,7 +42,7 @@ class SoftMany : public ::testing::Test {
   };
 
   void SetUp() override {
-    allow_log("dropped during the handshake");  // a port may have been another test's a moment ago
+    allow_log("dropped during the handshake");  // a port may just have been another test's
     ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit_), 0);
     constexpr rlim_t kWanted = kPairs * 2 * 5 + 200;  // four data sockets and the control socket, both ends
     if (limit_.rlim_max < kWanted) GTEST_SKIP() << kWanted << " descriptors wanted, the hard limit is " << limit_.rlim_max;
@@ -85,7 +85,7 @@ class SoftMany : public ::testing::Test {
     EXPECT_EQ(table_.isend(pair.sender, source_.data(), bytes, 0, pair.send_handle, &request), 0);
     return request;
   }
-  /// One test of whatever of `pair` is outstanding; a message that has come is compared and consumed.
+  /// Tests the outstanding requests of `pair` once; an arrived message is compared and consumed.
   void progress(Pair& pair) {
     int done = 0, size = 0;
     if (!pair.sent) {
@@ -136,10 +136,10 @@ class SoftMany : public ::testing::Test {
 
 TEST_F(SoftMany, AThousandConnectionsIdleForNothingAndAllWork) {
   open(1);
-  exchange_on(pairs_, kSmallMessage);  // whatever is made with the first use is there now
+  exchange_on(pairs_, kSmallMessage);  // resources created on first use exist now
   const size_t threads = thread_count(), resident = resident_bytes();
-  // Of a sender and a receiver together, which is more than of either. Where host memory stands in, the metadata is resident as
-  // far as it has been used: all of it is counted on top.
+  // Memory of a sender and a receiver together, which is more than of either. Where host memory stands in, only the used part
+  // of the metadata is resident: all of it is added.
   const size_t metadata = machine_memory().has_gpu() ? 0 : sizeof(abi::NetUnpackMeta);
   const auto per_pair = [&] { return (resident_bytes() - resident) / (kPairs - 1) + metadata; };
   const size_t most = kMostPerComm + kMostPerSocket * soft::decode_handle(handle_)->data_sockets +
@@ -151,11 +151,11 @@ TEST_F(SoftMany, AThousandConnectionsIdleForNothingAndAllWork) {
     EXPECT_LE(per_pair(), most);
   }
 
-  // Being idle takes time to see: this thread waits for an event that does not come.
+  // Idleness is measured over time: this thread waits for an event that does not come.
   const UniqueFd never(::eventfd(0, EFD_CLOEXEC));
   pollfd nothing{never.get(), POLLIN, 0};
   constexpr int kMilliseconds = 1500;
-  EXPECT_EQ(::poll(&nothing, 1, 100), 0);  // more than a thread may spin after it had work
+  EXPECT_EQ(::poll(&nothing, 1, 100), 0);  // longer than a thread may spin after its last work
   const double before = processor_seconds();
   EXPECT_EQ(::poll(&nothing, 1, kMilliseconds), 0);
   const double used = processor_seconds() - before;

@@ -1,4 +1,4 @@
-// A receiving comm against streams cut anywhere: whatever the pieces in which bytes come, the messages are the same.
+// A receiving comm against streams cut anywhere: the messages must not depend on the pieces in which bytes arrive.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class ReceivedStream : public ::testing::TestWithParam<MemoryType> {
     MemoryBuffer target;
   };
 
-  /// A message, cut in one way or the other, whose chunks go to sockets at random, behind what those have to say already.
+  /// A message, with a random cut, whose chunks go to random sockets, after the bytes already queued there.
   void write_message(size_t bytes) {
     Sent& message = messages_.emplace_back();
     message.bytes.resize(bytes);

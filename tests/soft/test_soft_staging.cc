@@ -1,4 +1,4 @@
-// Sends from memory that the host cannot read: copies that end late, out of step or badly, and a pool that many share.
+// Sends from memory that the host cannot read: copies that end late, out of step or with an error, and a pool that many share.
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
 
@@ -22,14 +22,14 @@ namespace {
 using namespace soft;
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr std::chrono::milliseconds kAWhile{100};  // in which what must not happen does not
+constexpr std::chrono::milliseconds kAWhile{100};  // long enough to see that something does not happen
 
-/// What has come out of one data socket so far.
+/// Data received from one data socket so far.
 class Reader {
  public:
   Reader(int fd, uint32_t most_chunk_bytes) : fd_(fd), most_chunk_bytes_(most_chunk_bytes) {}
 
-  /// Reads what is there into `messages`, which have their sizes already.
+  /// Reads the available bytes into `messages`, which have their sizes already.
   void read(std::vector<std::vector<std::byte>>& messages, size_t& bytes_read) {
     for (;;) {
       std::span<std::byte> into = std::span(header_).subspan(header_read_);
@@ -81,7 +81,7 @@ class Sender {
   }
 
   abi::TcpxRequest* post(size_t offset, size_t bytes) { return post(source.device(), region, offset, bytes); }
-  /// The same bytes, from where the host can read them.
+  /// The same bytes, from memory that the host can read.
   abi::TcpxRequest* post_from_host(size_t offset, size_t bytes) {
     if (host_region == nullptr) host_region = *comm->register_region(content.data(), content.size(), MemoryType::kHost);
     return post(content.data(), host_region, offset, bytes);
@@ -95,7 +95,7 @@ class Sender {
     requests.push_back(*request);
     return *request;
   }
-  /// Reads what is there. True when all that was posted has arrived.
+  /// Reads the available bytes. True when all posted messages have arrived.
   bool read() {
     for (Reader& reader : readers) reader.read(arrived, bytes_read);
     size_t posted = 0;
@@ -236,7 +236,7 @@ TEST_F(SoftStaging, AChunkOfManyPiecesIsSentWithTheLastOfThem) {
   sender->expect_arrived_and_done();
 }
 
-// A socket that is full with a message from host memory, whose next one waits for a slot. Nobody tests the comm, which would
+// A socket that is full with a message from host memory, whose next one waits for a slot. The comm is not tested, as that would
 // close it.
 TEST_F(SoftStaging, WhoFailsInLineHoldsNobodyUp) {
   constexpr uint32_t kLarge = Chunking::kLeastChunkBytes;  // on one socket, and more than its buffers take
@@ -278,7 +278,7 @@ TEST_F(SoftStaging, CopyingOneMessageDoesNotHoldTheThreadUp) {
 TEST_F(SoftStaging, AMessageOnAnIdleCommIsCopiedFromIsendOn) {
   auto sender = make(kMiB, kMiB);
   const auto copied_here = [&] { return memory_.copies_started_by(std::this_thread::get_id()); };
-  // Idle from when its handlers have run: the first messages may come before that.
+  // Idle once its handlers have run: the first messages may come before that.
   EXPECT_TRUE(wait_until([&] {
     sender->post(0, 8);
     sender->expect_arrived_and_done();

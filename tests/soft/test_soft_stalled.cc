@@ -26,7 +26,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 
 using SoftStalled = SoftFaults;
 
-// Consumers call it once and take a missing comm for a failure.
+// Consumers call it once and treat a missing comm as a failure.
 TEST_F(SoftStalled, ConnectFinishesInOneCallHoweverLateTheAnswer) {
   ChildProcess child({TCPX_SOFT_PEER, "recv", "never"});
   auto handle = handle_from_hex(child.read_line(soon()));
@@ -43,8 +43,7 @@ TEST_F(SoftStalled, ConnectFinishesInOneCallHoweverLateTheAnswer) {
   EXPECT_EQ(table_.close_send(sender), abi::kNcclSuccess);
 }
 
-// Who asks for it is told "not yet". Neither do its sockets stay when the caller gives up; without that they go at the end of the
-// attempt's time.
+// A caller that asks for it gets "not yet". Its sockets are closed when the caller gives up, else when the attempt times out.
 TEST_F(SoftStalled, B6_ConnectInStepsDoesNotWaitForAListenerThatDoesNotAnswer) {
   const UniqueFd silent = listen_tcp(SocketAddress::loopback(0), 8).value();
   soft::HandleInfo info{.address = local_address(silent.get()).value(), .data_sockets = 2, .chunk_bytes = 1 << 20};
@@ -92,7 +91,7 @@ TEST_F(SoftStalled, AStalledPeerLosesNothing) {
   EXPECT_EQ(table_.close_send(sender), 0);
 }
 
-// As long as a debugger, a container's freezer or a checkpoint may take: 30 seconds, in both directions at the same time.
+// A stall as long as that of a debugger, a container's freezer or a checkpoint: 30 seconds, in both directions at the same time.
 class LongStall : public ::testing::Test {
  protected:
   static constexpr uint64_t kMessages = 20000;

@@ -32,7 +32,7 @@ class SoftStrangers : public SoftFaults {
   }
   void TearDown() override { EXPECT_EQ(table_.close_listen(listener_), 0); }
 
-  /// A socket that has said these bytes to the listener.
+  /// A socket that has sent these bytes to the listener.
   UniqueFd stranger(std::span<const std::byte> says) {
     auto fd = connect_tcp(info_.address, soon());
     EXPECT_TRUE(fd.is_ok()) << fd.status().to_string();
@@ -144,7 +144,7 @@ TEST_F(SoftStrangers, AFlippedByteInAHelloIsRefused) {
   expect_good_client_served(listener_, handle_);
 }
 
-// Somebody who listens where a handle says, and answers the first hello of each connection with what he likes.
+// An impostor at the address of a handle, which answers the first hello of each connection with arbitrary bytes.
 class FalseListener {
  public:
   FalseListener() {
@@ -158,7 +158,7 @@ class FalseListener {
     for (UniqueFd& socket : sockets_) {
       ASSERT_TRUE(wait_for(fd_.get(), POLLIN, soon()).is_ok());
       socket = UniqueFd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (&socket != &sockets_[0]) continue;  // it may be over before it has said anything
+      if (&socket != &sockets_[0]) continue;  // it may be closed before it has sent anything
       HelloBytes bytes;
       ASSERT_TRUE(recv_all(socket.get(), bytes, soon()).is_ok());
       AnswerBytes answer;

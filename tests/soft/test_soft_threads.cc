@@ -1,4 +1,4 @@
-// The threads of the software plugin and of its callers: when the first end, and that the second may be many.
+// Threads of the software plugin, which must end with its connections, and of its callers, which may be many.
 #include <thread>
 
 #include "net/soft/listener.h"
@@ -22,9 +22,9 @@ TEST_F(SoftThreads, ClosingEverythingEndsAllThreads) {
   EXPECT_TRUE(wait_until([&] { return thread_count() == before; })) << before << " before, " << thread_count() << " now";
 }
 
-/// Two connections; of each comm a thread of its own is the caller.
+/// Two connections; each comm is called by a thread of its own.
 TEST(SoftCallers, TwoCommsEachWayFromFourThreads) {
-  allow_log("dropped during the handshake");  // a port may have been another test's a moment ago
+  allow_log("dropped during the handshake");  // a port may just have been another test's
   constexpr uint64_t kMessages = kIsChecked ? 2000 : 10000;
   HiddenMemoryOps memory;
   for (const Duration spin : {Duration::zero(), Duration(std::chrono::microseconds(100))}) {

@@ -44,7 +44,7 @@ TEST(SoftWire, AHandleMayNameAnotherAddressForControlSockets) {
   }
 }
 
-// Flipping any bit of any byte must be noticed.
+// A flip of any bit must be detected.
 template <size_t N, class Decode>
 void expect_every_flip_refused(const std::array<std::byte, N>& good, Decode decode) {
   ASSERT_TRUE(decode(good).is_ok());

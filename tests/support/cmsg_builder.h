@@ -1,4 +1,4 @@
-// Writes control messages byte by byte, right and wrong ones, the way a 64-bit kernel lays them out: u64 length, i32 level, i32
+// Writes control messages byte by byte, right and wrong ones, in the layout of a 64-bit kernel: u64 length, i32 level, i32
 // type, payload, padding to 8. It shares no constant and no structure with the parser.
 #pragma once
 
@@ -33,7 +33,7 @@ class CmsgBuilder {
   size_t message(int level, int type, std::span<const std::byte> payload) {
     return lying_message(kCmsgHeaderBytes + payload.size(), level, type, payload);
   }
-  /// A message whose header says `cmsg_len`, whatever `payload` really is.
+  /// A message with `cmsg_len` in its header, regardless of the size of `payload`.
   size_t lying_message(uint64_t cmsg_len, int level, int type, std::span<const std::byte> payload) {
     const size_t at = bytes_.size();
     put(cmsg_len);
@@ -61,7 +61,7 @@ class CmsgBuilder {
     return out.bytes_;
   }
 
-  /// What a kernel does that runs out of space in the last record without saying so.
+  /// Imitates a kernel that runs out of space in the last record without reporting it.
   void cut_last(size_t bytes) { bytes_.resize(bytes_.size() - bytes); }
 
   std::vector<std::byte>& bytes() { return bytes_; }

@@ -1,4 +1,4 @@
-// What a source says to the compiler, without what it says to people.
+// Code of a source file without its comments.
 #pragma once
 
 #include <cctype>

@@ -13,7 +13,7 @@ uint64_t allocation_count() {
 }
 }  // namespace tcpx::testing
 
-// Arrays end here too. The form that does not throw would, but a sanitizer brings one of its own.
+// Array forms end up here too. So would the nothrow form, but a sanitizer brings its own.
 void* operator new(size_t bytes) {
   ++count;
   if (void* address = std::malloc(bytes == 0 ? 1 : bytes)) return address;

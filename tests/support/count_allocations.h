@@ -1,4 +1,4 @@
-// Counts what a program takes from the heap, so that a test can say that a call takes nothing. A program that wants it lists
+// Counts heap allocations, so that a test can check that a call makes none. A program that needs it lists
 // support/count_allocations.cc among its SOURCES; that file replaces the global operator new.
 #pragma once
 

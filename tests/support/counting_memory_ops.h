@@ -1,4 +1,4 @@
-// Counts what is allocated through another MemoryOps and not yet freed.
+// Counts memory allocated through another MemoryOps and not yet freed.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace tcpx::testing {
 
 class CountingMemoryOps : public MemoryOps {
  public:
-  /// `memory` must outlive this; this must outlive all that is made through it.
+  /// `memory` must outlive this; this must outlive all memory allocated through it.
   explicit CountingMemoryOps(MemoryOps& memory) : memory_(memory) {}
 
   /// Bytes in use of mapped memory, and of all memory.
@@ -40,7 +40,7 @@ class CountingMemoryOps : public MemoryOps {
     const size_t bytes = allocated->size();
     count += bytes;
     const auto memory =
-        std::make_shared<MemoryBuffer>(std::move(*allocated));  // shared: std::function wants to copy what it holds
+        std::make_shared<MemoryBuffer>(std::move(*allocated));  // shared, because a std::function must be copyable
     return MemoryBuffer(memory->host(), memory->device(), bytes, [memory, bytes, &count] { count -= bytes; });
   }
 

@@ -29,7 +29,7 @@ void add_tokens(const std::string& line, Tokens& tokens) {
   }
 }
 
-/// Parts of [first, last) between commas that stand in no brackets. Angles are brackets until an `=`: behind it they compare.
+/// Parts of [first, last) between commas outside of brackets. Angles are brackets up to an `=`: after it they compare.
 std::vector<Tokens> split(Tokens::const_iterator first, Tokens::const_iterator last) {
   std::vector<Tokens> parts(1);
   int depth = 0;
@@ -49,14 +49,14 @@ std::vector<Tokens> split(Tokens::const_iterator first, Tokens::const_iterator l
   return parts;
 }
 
-/// The name that "type name = value", "type name[size]" declares; "" for a type alone.
+/// The name declared by "type name = value" or "type name[size]"; "" for a type alone.
 std::string declared(const Tokens& declaration) {
   const auto end =
       std::find_if(declaration.begin(), declaration.end(), [](const auto& token) { return token == "=" || token == "["; });
   return end - declaration.begin() > 1 && is_name(*(end - 1)) ? *(end - 1) : "";
 }
 
-/// Behind "template <...>" and attributes.
+/// The position after "template <...>" and attributes.
 Tokens::const_iterator skip_prefix(const Tokens& statement) {
   auto at = statement.begin();
   while (at != statement.end() && (*at == "template" || *at == "[")) {
@@ -71,7 +71,7 @@ Tokens::const_iterator skip_prefix(const Tokens& statement) {
   return at;
 }
 
-/// The bracket that opens a function's parameters; `end()` when the statement is none.
+/// The bracket that opens a function's parameters; `end()` when the statement is not a function.
 Tokens::const_iterator parameters_of(const Tokens& statement) {
   int angles = 0;
   for (auto at = skip_prefix(statement); at != statement.end(); ++at) {
@@ -125,7 +125,7 @@ class Reader {
   struct Scope {
     Kind kind;
     std::string prefix;  // of the names in it
-    bool open;           // its names are public
+    bool open;           // true when its names are public
   };
 
   void macro(const std::string& line) {
@@ -184,7 +184,7 @@ class Reader {
       scope.kind = Kind::kPlain;
       scope.open = outer.open && statement_.back() != "detail";
       for (auto at = statement_.begin() + 1; at != statement_.end(); ++at) {
-        if (*(at - 1) == "::") scope.prefix += *at + "::";  // behind the library's own
+        if (*(at - 1) == "::") scope.prefix += *at + "::";  // after the library's own
       }
     } else if (word == "extern" && parameters_of(statement_) == statement_.end()) {
       scope.kind = Kind::kPlain;
@@ -200,7 +200,7 @@ class Reader {
       if (word != "friend") add(signature(statement_, parameters));
       scope.kind = Kind::kBody;
     }
-    if (scope.kind != Kind::kValue) statement_.clear();  // a value's statement goes on behind it
+    if (scope.kind != Kind::kValue) statement_.clear();  // a value's statement continues after it
     scopes_.push_back(scope);
   }
 

@@ -1,6 +1,6 @@
-// What a public header declares, by name.
+// Names declared by a public header.
 //
-// Reads the C++ of our own headers, not C++: no macros that hide declarations, no constructors whose initialisers have braces.
+// Reads only the C++ subset of our own headers: no macros that hide declarations, no constructors whose initialisers have braces.
 #pragma once
 
 #include <set>
@@ -10,11 +10,11 @@
 namespace tcpx::testing {
 
 /// Names without `tcpx::`, qualified by the types they belong to:
-///  - functions with the names of their parameters: "Endpoint::wait(id, timeout)"; deleted ones and friends are left out
-///  - types, also aliases: "Endpoint::Accepted"; declared ones without a body are left out
+///  - functions with the names of their parameters: "Endpoint::wait(id, timeout)"; deleted ones and friends are omitted
+///  - types, also aliases: "Endpoint::Accepted"; forward declarations are omitted
 ///  - enumerators, data members and constants: "Code::kOk", "LocalRange::bytes", "kPageBytes"
 ///  - macros, those with parameters like functions: "TCPX_OK"
-/// What is private, protected, or in a namespace called `detail` is left out.
+/// Names that are private, protected, or in a namespace called `detail` are omitted.
 std::set<std::string> declarations(std::string_view header);
 
 }  // namespace tcpx::testing

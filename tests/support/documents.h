@@ -22,7 +22,7 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Paths from the root: those that lie there, and those of docs/.
+/// Paths of the documents in the root and in docs/, relative to the root.
 inline std::vector<std::string> documents() {
   std::vector<std::string> paths;
   for (const std::string folder : {"", "docs/"}) {

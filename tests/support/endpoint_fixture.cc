@@ -42,7 +42,7 @@ std::shared_ptr<NetPlugin> make_plugin(PluginKind kind) {
     ADD_FAILURE() << loaded.status().to_string();
     return nullptr;
   }
-  // The registry of plugins keeps the one below for ever.
+  // The registry of plugins keeps the one below forever.
   if (kind == PluginKind::kFaulty) {
     const FaultPolicy policy{.seed = 7, .delay_percent = 40};
     return std::make_shared<LockedNetPlugin>(std::make_unique<FaultyNetPlugin>(*loaded->plugin, policy));

@@ -1,5 +1,5 @@
-// Pairs of endpoints in one process, made of parts that a test chooses: the plugin, what stands for the memory, who drives, and
-// over how many channels. One set of bodies runs over all of them. All traffic stays on loopback.
+// Pairs of endpoints in one process, made of parts that a test chooses: plugin, memory, driver, number of channels. One set of
+// test bodies runs over all of them. All traffic stays on loopback.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 namespace tcpx::testing {
 
 enum class PluginKind { kLinked, kLibrary, kFake, kFaulty };
-/// kThreads: the endpoints' own. kOutside: threads of the test, which call `progress`.
+/// kThreads: the endpoints' own threads. kOutside: threads of the test, which call `progress`.
 enum class Driver { kThreads, kOutside };
 
 struct EndpointSetup {
@@ -34,7 +34,7 @@ struct EndpointSetup {
 };
 /// Letters and digits, for the names of cases.
 std::string name_of(const EndpointSetup& setup);
-/// What a suite of bodies runs over.
+/// All setups that a suite of bodies runs over.
 std::vector<EndpointSetup> all_setups();
 /// Those with a plugin that is linked in, for bodies that do not depend on one.
 std::vector<EndpointSetup> few_setups();
@@ -59,7 +59,7 @@ class GuardedBuffer {
   std::byte* data() { return bytes_.data() + kGuard; }
   size_t size() const { return bytes_.size() - 2 * kGuard; }
   std::span<std::byte> span() { return {data(), size()}; }
-  /// All of them, so that what is not written shows.
+  /// Overwrites all bytes, so that unwritten ones show.
   void clear();
   bool guards_intact() const;
 
@@ -68,7 +68,7 @@ class GuardedBuffer {
   std::vector<std::byte> bytes_;
 };
 
-/// One endpoint and what it needs.
+/// One endpoint and its parts.
 struct Side {
   std::unique_ptr<Endpoint> endpoint;
   std::unique_ptr<OutsideDriver> driver;
@@ -85,20 +85,20 @@ class EndpointTest : public ::testing::Test {
  protected:
   static constexpr uint32_t kInline = 4096;  ///< longest inline message, unless a test says otherwise
 
-  /// Skips when this machine cannot do it.
+  /// Skips when this machine does not support the setup.
   void set_up(const EndpointSetup& setup);
-  /// An endpoint with the setup's parts. Fields about addresses and who drives are filled in.
+  /// An endpoint with the setup's parts. Fields for addresses and driver are filled in.
   Side make(EndpointConfig config = {});
-  /// Two that are connected: `a_` and `b_`.
+  /// Makes two connected ones: `a_` and `b_`.
   void make_pair(const EndpointConfig& a = {}, const EndpointConfig& b = {});
   /// Connects `from` with `to`; the ids are written to `conn`.
   void connect(Side& from, Side& to);
   MemoryId reg(const Side& side, std::span<const std::byte> memory);
   LocalRange range(const Side& side, std::span<std::byte> memory);
 
-  /// Ends well within the time of a test.
+  /// True when it ends with success within the time of a test.
   static ::testing::AssertionResult done(const Side& side, const Result<OperationId>& id);
-  /// Ends with this code.
+  /// True when it ends with this code.
   static ::testing::AssertionResult fails(const Side& side, const Result<OperationId>& id, Code code);
 
   EndpointSetup setup_;

@@ -1,4 +1,4 @@
-// Endpoints of this machine's own parts over loopback, connected with each other, and memory for them.
+// Endpoints with this machine's own parts over loopback, connected with each other, and memory for them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace tcpx::testing {
 
 inline constexpr std::chrono::milliseconds kCallTime = kTestDeadline;
 
-/// On loopback, with few cores: tests run beside others.
+/// On loopback, with few cores: tests run in parallel.
 inline EndpointConfig loopback_config() {
   EndpointConfig config;
   config.num_cpus = 2;
@@ -49,7 +49,7 @@ inline std::pair<ConnId, ConnId> connect_pair(Endpoint& connector, Endpoint& acc
   return {*connected, there->conn};
 }
 
-/// Host memory registered with an endpoint, which must outlive it or be gone when `leave` was called.
+/// Host memory registered with an endpoint, which must outlive it unless `leave` is called.
 class Memory {
  public:
   Memory(Endpoint& endpoint, size_t bytes, uint8_t fill = 0) : endpoint_(&endpoint), bytes_(bytes, std::byte{fill}) {
@@ -65,7 +65,7 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// The endpoint is gone.
+  /// Call when the endpoint is gone.
   void leave() { endpoint_ = nullptr; }
   MemoryId id() const { return id_; }
   std::vector<std::byte>& bytes() { return bytes_; }

@@ -1,4 +1,4 @@
-// An endpoint as a process of its own, which does what its standard input says, line by line, and answers each with a line.
+// An endpoint as a process of its own, which executes the lines of its standard input and answers each with a line.
 //
 //   endpoint_peer PORT        listens on 127.0.0.1:PORT (0: any) and prints "ready METADATA", in hexadecimal
 //
@@ -10,7 +10,7 @@
 //   stream BYTES              sends messages on the last connection without end        nothing
 //   fork                      leaves a child behind that only waits, for 60 s          "child PID"
 //
-// What fails is answered with "failed STATUS". It ends when its standard input does.
+// Failures are answered with "failed STATUS". It ends when its standard input does.
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ class Peer {
       return slot.is_ok() ? concat("slot ", to_hex_text(&*slot, sizeof *slot)) : answer_of(slot.status());
     }
     if (verb == "send") {
-      fill();  // writes of the other end may have been here
+      fill();  // the other end may have written here
       return answer_of(endpoint_.send(conn_, {&range, 1}));
     }
     if (verb == "recv") return answer_of(endpoint_.recv(conn_, {&range, 1}));

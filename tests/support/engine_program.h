@@ -1,8 +1,8 @@
-// A program as somebody wrote it for the RDMA engine of UCCL: every call that both that engine and tcpx::Endpoint have, with the
-// argument types of that engine's header. It names no endpoint of ours, so the same text compiles against either.
+// A program as written for the RDMA engine of UCCL: every call that both that engine and tcpx::Endpoint have, with the argument
+// types of that engine's header. It names no endpoint of ours, so the same text compiles against either.
 //
 // Source: uccl-project/uccl 1a26edf (2026-03-16), p2p/engine.h and p2p/include/common.h: the last revision in
-// which an endpoint is made with a number of CPUs. This file was compiled there, too (-fsyntax-only).
+// which an endpoint is created with a number of CPUs. This file was compiled there, too (-fsyntax-only).
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-// Of one end. Vectors have two ranges.
+// State of one end. Vectors have two ranges.
 template <class Endpoint>
 struct EngineEnd {
   Endpoint& endpoint;
@@ -71,7 +71,7 @@ bool engine_write_and_read(EngineEnd<Endpoint>& at, std::vector<Item> const& slo
 }
 
 /// Two endpoints of this process meet, and one of them sends, writes and reads. Item is the engine's FifoItem.
-/// @return what went wrong first; empty: nothing, and `theirs` has the bytes of `ours`
+/// @return the first error; empty: none, and `theirs` has the bytes of `ours`
 template <class Endpoint, class Item>
 std::string engine_program(Endpoint& here, Endpoint& there, std::vector<char>& ours, std::vector<char>& theirs) {
   EngineEnd<Endpoint> near(here, ours), far(there, theirs);
@@ -110,7 +110,7 @@ std::string engine_program(Endpoint& here, Endpoint& there, std::vector<char>& o
   if (!engine_write_and_read(near, slots)) return "write and read";
   if (ours != theirs) return "the bytes that were written";
 
-  // The other way to meet: metadata, and a thread that accepts.
+  // The other way to connect: metadata, and a thread that accepts.
   uint64_t pooled = 0;
   if (!there.start_passive_accept()) return "start_passive_accept";
   if (!here.add_remote_endpoint(metadata, pooled) || !here.remove_remote_endpoint(pooled)) return "add_remote_endpoint";

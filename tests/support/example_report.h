@@ -1,4 +1,4 @@
-// A report with every kind of cell, for the tests of what is made from reports.
+// A report with every kind of cell, for the tests of output made from reports.
 #pragma once
 
 #include "perf/report.h"

@@ -16,7 +16,7 @@ bool logged(const std::string& part);
 class LogCapture {
  public:
   static void start();
-  /// @return the warnings and errors nobody announced.
+  /// @return the unannounced warnings and errors.
   static std::vector<std::string> stop();
 };
 

@@ -1,4 +1,4 @@
-// Dynamic symbols of a shared library, as nm(1) sees them.
+// Dynamic symbols of a shared library, as listed by nm(1).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace tcpx::testing {
 
 /// @param nm path of the program nm
-/// @param which "--defined-only": what it exports; "--undefined-only": what it wants, as NAME@VERSION where that has one
+/// @param which "--defined-only": its exports; "--undefined-only": its imports, as NAME@VERSION for versioned ones
 inline std::set<std::string> dynamic_symbols(const std::string& nm, const std::string& which, const std::string& library) {
   const std::string command = nm + " -D --format=posix " + which + " " + library;
   const std::unique_ptr<FILE, int (*)(FILE*)> output(::popen(command.c_str(), "r"), ::pclose);

@@ -1,6 +1,6 @@
-// A GPU for the cases of UnpackLauncher on a machine without one: in place of the CUDA runtime and of the kernel, the calls that
-// launcher and cases make, over host memory. A stream is a thread that works through a queue; so copies of several
-// streams really run beside each other, and the sanitizers see who touches what.
+// A GPU for the cases of UnpackLauncher on a machine without one: replaces the CUDA runtime and the kernel, as far as launcher
+// and cases call them, over host memory. A stream is a thread that works through a queue; so copies of several streams really
+// run concurrently, and the sanitizers see their accesses.
 //
 // Linked with the launcher's own sources instead of the device layer, whose CUDA library would bring the same names.
 #include <algorithm>
@@ -35,7 +35,7 @@ cudaError_t answer(cudaError_t error) {
 struct Queue {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::function<void()>> work;  // the first is being done
+  std::deque<std::function<void()>> work;  // the first is running
   bool closed = false;
   bool captured = false;
 
@@ -65,7 +65,7 @@ struct Mark {
 
 struct CUstream_st {
   CUstream_st() : thread([queue = queue] { queue->run(); }) {}
-  // Lets the work go on, as CUDA does.
+  // Lets the work continue, as CUDA does.
   ~CUstream_st() {
     {
       const std::lock_guard lock(queue->mutex);
@@ -236,7 +236,7 @@ class FakeGpuMemory final : public MemoryOps {
     auto buffer = host_->allocate_mapped(device, bytes);
     if (!buffer.is_ok()) return buffer;
     const MutexLock lock(mutex_);
-    mapped_.emplace_back(buffer->host(), bytes);  // for good: nobody asks about memory that has gone
+    mapped_.emplace_back(buffer->host(), bytes);  // never removed: freed memory is not queried
     return buffer;
   }
   Result<MemoryBuffer> allocate_device(int device, size_t bytes) override { return host_->allocate_device(device, bytes); }

@@ -1,5 +1,5 @@
-// A CUDA driver library with two GPUs, of which one can export its memory. FAKE_CUDA_INIT is what cuInit answers; -1: it never
-// does, -2: it crashes.
+// A CUDA driver library with two GPUs, of which one can export its memory. FAKE_CUDA_INIT is the result of cuInit; -1: it never
+// returns, -2: it crashes.
 #include <unistd.h>
 
 #include <cstdio>

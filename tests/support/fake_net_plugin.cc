@@ -10,14 +10,14 @@ namespace tcpx::testing {
 namespace {
 
 constexpr std::byte kPoison{0xDD};
-// Comms and requests are small numbers in disguise: kind and index, never 0.
+// Comms and requests are encoded numbers: kind and index, never 0.
 constexpr uintptr_t comm_number(size_t index) {
   return index + 1;
 }
 constexpr uintptr_t request_number(size_t end, uint64_t number) {
   return ((end + 1) << 8) | (number % kQueueDepth);
 }
-// Where GPUDirect-TCPX keeps its scratch pointer in a handle.
+// Offset of GPUDirect-TCPX's scratch pointer in a handle.
 constexpr size_t kScratchOffset = 80;
 
 }  // namespace

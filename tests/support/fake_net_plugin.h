@@ -1,15 +1,15 @@
 // FakeNetPlugin: a scripted network inside one process, with the habits of GPUDirect-TCPX at their strictest.
 //
-// A listener, a connect and an accept make a wire; both of its ends live in the same object. Habits (numbers are the traps they
-// stand for): connect and accept may answer "not yet" and leave scratch data in the handle (1, 2); one accept per listener (3);
+// A listener, a connect and an accept make a wire; both of its ends live in the same object. Habits (numbers are those of the
+// traps): connect and accept may answer "not yet" and leave scratch data in the handle (1, 2); one accept per listener (3);
 // `test` is the only engine, for sends too (8); testing any but the oldest transmitting request is refused (9) and a completion
-// is told once (10); 16 requests, receives keep theirs until consumed (11); the end of the stream shows up as "peer gone" with
-// the last message (12) and hides finished messages behind a receive too many (13); sizes are not reported (15) nor compared
-// (16); tags mean nothing (17); pages come from a small pool (18); consuming out of order or twice is refused (19), and pages are
-// overwritten the moment they are consumed, so that consuming early corrupts (20). Device memory must be whole pages of 4096 (24,
-// 25).
+// is reported once (10); 16 requests, receives hold theirs until consumed (11); the end of the stream shows up as "peer gone"
+// with the last message (12) and hides finished messages if one receive too many is posted (13); sizes are not reported (15) nor
+// compared (16); tags mean nothing (17); pages come from a small pool (18); consuming out of order or twice is refused (19),
+// and pages are overwritten as soon as they are consumed, so that consuming early corrupts (20). Device memory must be whole
+// pages of 4096 (24, 25).
 //
-// Answers are what the vendor's plugin would say. Whatever a caller did wrong is also written down in `misuse()`.
+// Answers are those of the vendor's plugin. Mistakes of a caller are also recorded in `misuse()`.
 #pragma once
 
 #include <array>
@@ -52,12 +52,12 @@ class FakeNetPlugin : public NetPlugin {
   struct Options {
     uint32_t page_bytes = kPageBytes;  ///< longest fragment
     uint32_t page_count = 64;
-    bool shuffle_fragments = false;  ///< list them in any order
-    bool ragged_fragments = false;   ///< short fragments at odd places in their pages
-    uint32_t max_delay_tests = 0;    ///< a message or completion stays back for 0 ... n tests
+    bool shuffle_fragments = false;  ///< list them in random order
+    bool ragged_fragments = false;   ///< short fragments at odd offsets in their pages
+    uint32_t max_delay_tests = 0;    ///< a message or completion is held back for 0 ... n tests
     uint64_t seed = 1;
-    std::optional<MessageCut> cut = {};  ///< what it says of how it cuts messages
-    bool steers = false;                 ///< what it says of its flows
+    std::optional<MessageCut> cut = {};  ///< its answer to message_cut
+    bool steers = false;                 ///< its answer to steers_flows
   };
   FakeNetPlugin() : FakeNetPlugin(Options{}) {}
   explicit FakeNetPlugin(const Options& options);
@@ -65,17 +65,17 @@ class FakeNetPlugin : public NetPlugin {
   // The script.
   /// The next `times` calls answer "not yet" (connect, accept, send, recv).
   void answer_not_yet(Call call, uint32_t times) { script(call).not_yet = times; }
-  /// `times` calls fail, from the n-th from now on; every later one unless told otherwise.
+  /// `times` calls fail, starting with the n-th from now; by default every later one.
   void fail_call(Call call, uint64_t n, Status status, uint64_t times = ~uint64_t{0});
-  /// The next `times` tests of a receive say "peer gone" and do nothing else.
+  /// The next `times` tests of a receive answer "peer gone" and do nothing else.
   void say_peer_gone(uint32_t times) { false_peer_gone_ = times; }
-  /// Changes what `received` will say about message number `message` (0, 1, ... per plugin).
+  /// Changes the answer of `received` for message number `message` (0, 1, ... per plugin).
   std::function<void(uint64_t message, ReceivedMessage& received, std::vector<Fragment>& list)> rewrite;
-  /// The other end of `comm` is gone: closes it as its process would by dying.
+  /// Closes the other end of `comm`, as the death of its process would.
   void kill_peer_of(SendComm comm);
   void kill_peer_of(RecvComm comm);
 
-  // What happened.
+  // The record.
   const std::vector<std::string>& misuse() const { return misuse_; }
   uint64_t calls(Call call) const { return scripts_[static_cast<size_t>(call)].calls; }
   size_t open_comms() const;
@@ -83,7 +83,7 @@ class FakeNetPlugin : public NetPlugin {
   size_t registrations() const { return registrations_.size(); }
   const std::vector<int>& tags() const { return tags_; }
 
-  /// Listens, connects and accepts until both ends are there.
+  /// Listens, connects and accepts until both ends exist.
   std::pair<SendComm, RecvComm> make_wire();
   BouncePool pool() const { return {pool_.data(), pool_.size()}; }
 
@@ -124,7 +124,7 @@ class FakeNetPlugin : public NetPlugin {
     size_t bytes = 0;
     MemoryType type = MemoryType::kHost;
     uint32_t delay = 0;
-    uint64_t posts_when_done = 0;  // of its comm; `received` is answered until the next
+    uint64_t posts_when_done = 0;  // of its comm; `received` is answered until the next one
     ReceivedMessage received;
     std::vector<Fragment> list;
     std::vector<uint32_t> pages;
@@ -183,7 +183,7 @@ class FakeNetPlugin : public NetPlugin {
   std::deque<Wire> wires_;
   std::deque<End> ends_;
   std::deque<Listener> listeners_;
-  std::vector<uint64_t> connecting_;  // scratch values of connects under way
+  std::vector<uint64_t> connecting_;  // scratch values of connects in progress
   uint64_t next_scratch_ = 1;
   std::vector<Registration> registrations_;
   uintptr_t next_registration_ = 1;

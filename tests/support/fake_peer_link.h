@@ -1,4 +1,4 @@
-// A PeerLink between two connections in one process, as two queues that a test can look into, write to and break.
+// A PeerLink between two connections in one process, as two queues that a test can inspect, write to and break.
 #pragma once
 
 #include <deque>
@@ -10,13 +10,13 @@
 
 namespace tcpx::testing {
 
-/// Two ends of a link; what one posts waits until the other pumps.
+/// Two ends of a link; posts of one wait until the other pumps.
 class FakePeerLink final : public PeerLink {
  public:
   struct Queue {
     std::deque<std::pair<FrameType, std::vector<std::byte>>> messages;
-    Status broken;                      ///< what both ends say from now on
-    bool finished = false;              ///< the peer says nothing after these messages, and is content
+    Status broken;                      ///< status of both ends from now on
+    bool finished = false;              ///< the peer sends nothing after these messages, and has finished cleanly
     size_t most_per_pump = ~size_t{0};  ///< messages delivered at once
   };
   FakePeerLink(std::shared_ptr<Queue> in, std::shared_ptr<Queue> out) : in_(std::move(in)), out_(std::move(out)) {}

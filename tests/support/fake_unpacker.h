@@ -1,5 +1,5 @@
 // An unpacker whose copies happen late: a ticket is done after a chosen number of queries, and its bytes move at that moment, so
-// that whoever gives bounce pages back too early delivers wrong data.
+// that returning bounce pages too early delivers wrong data.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ class FakeUnpacker final : public Unpacker {
   uint32_t fail_submit_at = 0;
   uint32_t fail_query_at = 0;
 
-  /// Submits that were taken.
+  /// Accepted submits.
   uint64_t submitted() const { return next_ticket_ - 1; }
-  /// How many blocks each of them had.
+  /// Number of blocks in each of them.
   const std::vector<size_t>& batches() const { return batches_; }
   /// Submits that found it full.
   uint64_t refused() const { return refused_; }

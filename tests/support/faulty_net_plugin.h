@@ -1,11 +1,11 @@
 // FaultyNetPlugin: any plugin, with faults on top. Seeded, so that a failing run can be repeated.
 //
-// Delays are answers every plugin may give ("not yet", "not done", without asking it); what the caller makes of them must not
-// show in the data. From call number `break_at` on, post, test and consume fail with `break_with`: a plugin does not recover
-// either. One receiving comm may be singled out: it takes no posts, or what is posted there never gets done.
+// Delays are answers every plugin may give ("not yet", "not done", without asking it); they must not affect the data. From call
+// number `break_at` on, post, test and consume fail with `break_with`: a real plugin does not recover either. One receiving
+// comm may be singled out: it takes no posts, or its posts never complete.
 //
-// With `vendor_rules` memory is registered as GPUDirect-TCPX and the driver have it: GPU memory in whole pages only (24, 25), no
-// host memory for a receiving comm, whose flows are steered to the GPU; and what `refuses` names is refused.
+// With `vendor_rules` memory is registered by the rules of GPUDirect-TCPX and the driver: GPU memory in whole pages only (24,
+// 25), no host memory for a receiving comm, whose flows are steered to the GPU; memory for which `refuses` is true is refused.
 #pragma once
 
 #include <atomic>
@@ -24,9 +24,9 @@ namespace tcpx::testing {
 
 struct FaultPolicy {
   uint64_t seed = 1;
-  uint32_t delay_percent = 0;  ///< of connect, accept, post and test calls
-  uint64_t break_at = 0;       ///< 0: never. Counts post, test and consume calls
-  uint32_t connects_without_memory = 0;  ///< so many connect calls throw std::bad_alloc
+  uint32_t delay_percent = 0;            ///< of connect, accept, post and test calls
+  uint64_t break_at = 0;                 ///< 0: never. Counts post, test and consume calls
+  uint32_t connects_without_memory = 0;  ///< number of connects that throw std::bad_alloc
   bool vendor_rules = false;
   std::function<bool(const void* data, size_t bytes, MemoryType type)> refuses = {};  ///< called by several threads
   Status break_with{Code::kPeerGone, "faulty plugin", "scripted", Domain::kNccl, 2};
@@ -40,11 +40,11 @@ class FaultyNetPlugin final : public NetPlugin {
 
   uint64_t delays() const { return delays_; }
   uint64_t breakable_calls() const { return calls_; }
-  /// Registrations that the rules or `refuses` have turned away.
+  /// Registrations refused by the rules or by `refuses`.
   uint64_t refusals() const { return refusals_; }
 
   std::optional<RecvComm> refusing;  ///< "not now" to every post
-  std::optional<RecvComm> silent;    ///< nothing that is posted there gets done any more
+  std::optional<RecvComm> silent;    ///< nothing posted there completes any more
 
   const std::string& name() const override { return plugin_.name(); }
   int abi_version() const override { return plugin_.abi_version(); }

@@ -1,6 +1,5 @@
-// For programs that use a GPU: does everything once before the first case, because the driver opens descriptors that it keeps,
-// which the test main would count as leaked by the case that came first. Listed among a program's SOURCES; does nothing without a
-// GPU.
+// For programs that use a GPU: uses each feature once before the first case, because the driver opens descriptors that it keeps,
+// which the test main would count as leaks of the first case. Listed among a program's SOURCES; does nothing without a GPU.
 #include <gtest/gtest.h>
 
 #include "base/memory_ops.h"

@@ -1,4 +1,4 @@
-// Bytes that end where readable memory ends: the first byte read behind them is a fault, with and without sanitizers.
+// Bytes that end where readable memory ends: reading the first byte after them faults, with and without sanitizers.
 #pragma once
 
 #include <sys/mman.h>

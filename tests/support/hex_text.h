@@ -1,4 +1,4 @@
-// Bytes as hexadecimal text, on their way through a line of text.
+// Bytes as hexadecimal text, for a line of text.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline std::string to_hex_text(const void* data, size_t bytes) {
   return text;
 }
 
-/// What is no hexadecimal digit counts as 0.
+/// Characters that are not hexadecimal digits count as 0.
 inline std::vector<uint8_t> from_hex_text(const std::string& text) {
   std::vector<uint8_t> bytes;
   for (size_t i = 0; i + 1 < text.size(); i += 2) {

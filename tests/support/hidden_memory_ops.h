@@ -1,9 +1,9 @@
-// A GPU for a machine that has none, as far as addresses go: device memory that the host cannot touch.
+// A stand-in for GPU memory on a machine without one: device memory that the host cannot access.
 //
-// Device memory is mapped without any access right, so whoever reads or writes it on the host dies on the spot; only copy lanes
-// reach it, through a second mapping of the same pages. Mapped memory is ordinary host memory.
+// Device memory is mapped without access rights, so reading or writing it on the host crashes at once; only copy lanes reach
+// it, through a second mapping of the same pages. Mapped memory is ordinary host memory.
 //
-// Asynchronous copies are over at once, unless the test holds them: then each is made, or fails, when the test says so.
+// Asynchronous copies end at once, unless the test holds them: each then ends, or fails, on command of the test.
 #pragma once
 
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ class HiddenMemoryOps : public MemoryOps {
  public:
   /// From now on the copy lanes fail with kSystem.
   void break_copies() { broken_ = true; }
-  /// Copies that the lanes have made.
+  /// Copies made by the lanes.
   uint64_t copies() const { return copies_; }
 
   /// From now on asynchronous copies stay in flight.
@@ -45,24 +45,24 @@ class HiddenMemoryOps : public MemoryOps {
     const MutexLock lock(copies_mutex_);
     end_locked(index, well);
   }
-  /// The copy in flight with this number fails, but goes on touching memory until it is ended.
+  /// The copy in flight with this number fails, but continues to touch memory until it is ended.
   void fail_copy(size_t index) {
     const MutexLock lock(copies_mutex_);
     held_.at(index)->result_ = in_flight_failure();
   }
-  /// Ends all copies well, and holds none from now on.
+  /// Ends all copies with success, and holds none from now on.
   void release_copies() {
     const MutexLock lock(copies_mutex_);
     holding_ = false;
     while (!held_.empty()) end_locked(0, true);
   }
-  /// Asynchronous copies that `thread` has started.
+  /// Asynchronous copies started by `thread`.
   size_t copies_started_by(std::thread::id thread) const {
     const MutexLock lock(copies_mutex_);
     const auto found = started_.find(thread);
     return found == started_.end() ? 0 : found->second;
   }
-  /// What current_device says on every thread.
+  /// Sets the result of current_device on every thread.
   void pretend_current(int device) { current_ = device; }
   /// Mapped memory in use.
   size_t mapped_bytes() const { return mapped_bytes_; }
@@ -75,7 +75,7 @@ class HiddenMemoryOps : public MemoryOps {
     auto buffer = host_->allocate_mapped(device, bytes);
     if (!buffer.is_ok()) return buffer;
     mapped_bytes_ += bytes;
-    const auto memory = std::make_shared<MemoryBuffer>(std::move(*buffer));  // shared: std::function wants to copy what it holds
+    const auto memory = std::make_shared<MemoryBuffer>(std::move(*buffer));  // shared: a std::function must be copyable
     return MemoryBuffer(memory->host(), memory->device(), bytes, [this, memory, bytes] { mapped_bytes_ -= bytes; });
   }
 
@@ -165,7 +165,7 @@ class HiddenMemoryOps : public MemoryOps {
     void* dst_ = nullptr;
     const void* src_ = nullptr;
     size_t bytes_ = 0;
-    bool in_flight_ = false;  // as all below under the lock of ops_
+    bool in_flight_ = false;  // like all below, guarded by the lock of ops_
     Status result_;
   };
 
@@ -183,7 +183,7 @@ class HiddenMemoryOps : public MemoryOps {
   }
   static Status failed() { return Status(Code::kSystem, "allocate hidden memory", "refused", Domain::kErrno, errno); }
 
-  /// Where the host can touch what lies at `address`.
+  /// Address at which the host can access the memory at `address`.
   void* reachable(const void* address) const {
     const MutexLock lock(mutex_);
     const auto at = reinterpret_cast<uintptr_t>(address);

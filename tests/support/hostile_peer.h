@@ -1,4 +1,4 @@
-// The other end of an endpoint's connection, as a test wants it: set up properly, and then it says whatever the test writes.
+// The other end of an endpoint's connection, controlled by a test: set up properly, it then sends whatever the test writes.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tcpx::testing {
 /// The other end of one connection, whose frames the test writes itself.
 class Peer final : public ControlSink {
  public:
-  static constexpr uint32_t kInlineBytes = 1024;  ///< longest inline message, as it says of itself
+  static constexpr uint32_t kInlineBytes = 1024;  ///< longest inline message, as it announces
   explicit Peer(uint16_t port) : parts_(make_default_parts(loopback_config()).value()) {
     const Deadline deadline = Deadline::after(kTestDeadline);
     auto channel = bootstrap_connect("127.0.0.1", port, deadline).value();
@@ -58,18 +58,18 @@ class Peer final : public ControlSink {
     EXPECT_TRUE(came) << "no " << name_of(type);
     return found;
   }
-  /// What has come and was not heard.
+  /// Frames that have arrived and were not heard.
   std::vector<Recorder::Frame> take() {
     advance();
     return std::exchange(heard_, {});
   }
-  /// Drops what has come. @return false when the endpoint has ended the connection
+  /// Drops arrived frames. @return false when the endpoint has ended the connection
   bool goes_on() {
     advance();
     heard_.clear();
     return link_.stream->status().is_ok();
   }
-  /// As far as has been read.
+  /// True when the end has been read.
   bool has_ended() const { return !link_.stream->status().is_ok(); }
   /// True when the endpoint has ended the connection.
   bool hears_the_end() {

@@ -1,4 +1,4 @@
-// Handlers and descriptors for tests that need an I/O thread to do what they want.
+// Handlers and descriptors for tests that need to control an I/O thread.
 #pragma once
 
 #include <sys/timerfd.h>

@@ -1,4 +1,4 @@
-// What an UnpackLauncher must do, on a real GPU or on the fake one of support/fake_cuda.cc. Skipped without either.
+// Requirements on an UnpackLauncher, on a real GPU or on the fake one of support/fake_cuda.cc. Skipped without either.
 #include "device/unpack_launcher.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 class GpuLauncher : public LauncherFixture {
  protected:
-  /// Launchers made with this tell the case how they launch.
+  /// Config of launchers that report their launches to the case.
   UnpackLauncher::Config watched() {
     UnpackLauncher::Config config;
     config.launch = [this](const LaunchPolicy& policy, const UnpackLaunch& launch, cudaStream_t stream) {
@@ -27,7 +27,7 @@ class GpuLauncher : public LauncherFixture {
     };
     return config;
   }
-  /// What follows on `stream` is late: whoever does not wait for it is ahead of it.
+  /// Delays later work on `stream`: code that does not wait for it overtakes it.
   static void keep_busy(StreamView stream) {
     const auto spin = [](void*) {
       const Deadline end = Deadline::after(std::chrono::milliseconds(20));
@@ -142,7 +142,7 @@ TEST_F(GpuLauncher, ACallersStreamOrdersTheCopyBetweenItsOwnWork) {
             cudaSuccess);
   const Result<UnpackTicket> ticket = launcher->launch(blocks, stream.view());
   ASSERT_TRUE(ticket.is_ok()) << ticket.status().to_string();
-  // And one that this did not wait for would be missing.
+  // And a copy that this did not wait for would be missing.
   ASSERT_EQ(cudaMemcpyAsync(after->host(), destination_.device(), kDestinationBytes, cudaMemcpyDefault, stream.view().get()),
             cudaSuccess);
   ASSERT_TRUE(stream.view().synchronize().is_ok());
@@ -321,7 +321,7 @@ TEST_F(GpuLauncher, WhenACallFailsNothingOfItRunsAnyMore) {
   const auto healthy = make({});
   const Stream first = make_stream();
   const Stream second = make_stream();
-  // The stream of the failing call is through first.
+  // The stream of the failing call finishes first.
   ASSERT_NO_FATAL_FAILURE(keep_busy(second.view()));
   for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(keep_busy(first.view()));
   const std::vector<DescriptorBlock> good = {next_block(50)};
@@ -333,12 +333,12 @@ TEST_F(GpuLauncher, WhenACallFailsNothingOfItRunsAnyMore) {
   EXPECT_EQ(calls, 3);
   EXPECT_EQ(cudaStreamQuery(second.view().get()), cudaSuccess);
   EXPECT_EQ(launcher->query(*older).status().to_string(), failed.to_string());
-  // All but what could not be launched is in place, though nobody has waited for it.
+  // All but what could not be launched is in place, though without a wait for it.
   ASSERT_TRUE(healthy->launch_sync({&two_runs[1], 1}, late()).is_ok());
   expect_destination_as_shadow();
 }
 
-/// Cases in which a stream stands still for a while. Not for tools that make launches wait.
+/// Cases in which a stream is blocked for a while. Not for tools that make launches wait.
 class HeldLauncher : public LauncherFixture {};
 
 TEST_F(HeldLauncher, ATimeoutLeavesTheTicketAsItIs) {

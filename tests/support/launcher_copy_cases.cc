@@ -1,4 +1,4 @@
-// Which messages an UnpackLauncher leaves to the copy engine. On a real GPU or on the fake one, as launcher_cases.cc.
+// Messages that an UnpackLauncher leaves to the copy engine. On a real GPU or on the fake one, as launcher_cases.cc.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -24,7 +24,7 @@ class LauncherCopies : public LauncherFixture {
     wanted_.assign(kBytes, kGuard);
     launcher_ = make({});
   }
-  /// A message of pages `pages` of the mapped pool, to the place that the blocks before have left free.
+  /// A message of pages `pages` of the mapped pool, to the next place after those of earlier blocks.
   DescriptorBlock block(const std::vector<uint32_t>& pages, uint32_t last_bytes = kPageBytes) {
     std::vector<Fragment> list;
     uint64_t bytes = 0;

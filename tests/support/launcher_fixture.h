@@ -1,5 +1,5 @@
 // For the cases of an UnpackLauncher on a GPU: memory with a shadow on the host, blocks with their own places in it, and streams
-// that stand still until they are let go.
+// that are blocked until released.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,11 +23,11 @@
 
 namespace tcpx::testing {
 
-/// What is put on `stream` from now on waits until the hold is let go, at its end at the latest.
+/// Work put on `stream` from now on waits until the hold is released, at the latest by its destruction.
 class Hold {
  public:
   explicit Hold(StreamView stream) {
-    // The callback has its own share of the flag: it may still look at it when the hold has gone.
+    // The callback shares ownership of the flag: it may still read it when the hold is gone.
     auto callers = std::make_unique<Flag>(go_);
     EXPECT_EQ(cudaLaunchHostFunc(stream.get(), &Hold::wait_for_flag, callers.get()), cudaSuccess);
     [[maybe_unused]] const Flag* const taken = callers.release();
@@ -60,7 +60,7 @@ class LauncherFixture : public ::testing::Test {
   static constexpr size_t kDestinationBytes = size_t{16} << 20;
   static constexpr std::byte kGuard{0xa5};
 
-  /// The driver opens descriptors that it keeps for what it does here for the first time.
+  /// The driver opens descriptors on first use here and keeps them.
   static void SetUpTestSuite() {
     if (!make_machine_memory_ops()->has_gpu()) return;
     const Result<Stream> stream = Stream::create();
@@ -94,9 +94,9 @@ class LauncherFixture : public ::testing::Test {
     return std::move(stream).value();
   }
 
-  /// A block of fragments in random order from random places of the pool, and what it does to the shadow. Blocks do not touch
+  /// A block of fragments in random order from random places of the pool, also applied to the shadow. Blocks do not touch
   /// each other.
-  /// @param pool_off where the block's pool begins in pool_: below 4096.
+  /// @param pool_off offset of the block's pool in pool_: below 4096.
   DescriptorBlock next_block(size_t fragments, uint32_t longest = 300, uint64_t pool_off = 0) {
     std::vector<Fragment> list;
     uint64_t bytes = 0;

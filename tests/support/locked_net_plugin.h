@@ -1,4 +1,4 @@
-// LockedNetPlugin: a plugin of one thread for the threads of several endpoints. One call at a time goes through.
+// LockedNetPlugin: serialises the calls of several endpoints' threads to a single-threaded plugin.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// A stream of messages of mixed sizes over one comm. The number of a message says what is in it, so either end can check what it
-// gets, in whatever process it is.
+// A stream of messages of mixed sizes over one comm. The number of a message determines its content, so either end can check
+// it, in any process.
 #pragma once
 
 #include <sched.h>
@@ -22,7 +22,7 @@ namespace tcpx::testing {
 inline constexpr uint32_t kStreamChunkBytes = 64 * 1024;
 inline constexpr size_t kLargestMessage = 5 * kStreamChunkBytes;
 
-/// Where all messages are cut from.
+/// The bytes that all messages are cut from.
 inline const std::vector<std::byte>& stream_content() {
   static const std::vector<std::byte> content = [] {
     std::vector<std::byte> bytes(1 << 20);
@@ -42,7 +42,7 @@ inline std::span<const std::byte> stream_message(uint64_t number) {
   return std::span(content).subspan((mixed >> 20) % (content.size() - bytes + 1), bytes);
 }
 
-/// What the streams of both directions have in common: up to `window` messages are outstanding, `total` there are.
+/// Limits of the streams in both directions: at most `window` messages outstanding, `total` messages.
 struct StreamLimits {
   uint32_t window = kQueueDepth;
   uint64_t total = ~uint64_t{0};
@@ -64,7 +64,7 @@ class SendStream {
     return SendStream(comm, std::move(*source), *region, limits);
   }
 
-  /// Posts what may be posted and asks for the oldest. @return whether there was anything to do, or the comm's error.
+  /// Posts up to the window and tests the oldest. @return true when there was anything to do, or the comm's error.
   Result<bool> step() {
     bool moved = false;
     for (; outstanding_.size() < limits_.window && posted_ < limits_.total; ++posted_, moved = true) {
@@ -82,7 +82,7 @@ class SendStream {
     ++finished_;
     return true;
   }
-  /// Messages that are done.
+  /// Messages done.
   uint64_t finished() const { return finished_; }
 
  private:
@@ -111,7 +111,7 @@ class RecvStream {
     return RecvStream(comm, pool, std::move(*target), *region, limits);
   }
 
-  /// Posts what may be posted, and asks for the oldest. @return whether there was anything to do, the comm's error, or kMismatch.
+  /// Posts up to the window and tests the oldest. @return true when there was anything to do, the comm's error, or kMismatch.
   Result<bool> step() {
     bool moved = false;
     for (; outstanding_.size() < limits_.window && posted_ < limits_.total; ++posted_, moved = true) {
@@ -130,7 +130,7 @@ class RecvStream {
     ++finished_;
     return true;
   }
-  /// Messages that have come and been consumed.
+  /// Messages received and consumed.
   uint64_t finished() const { return finished_; }
 
  private:
@@ -169,7 +169,7 @@ class RecvStream {
   uint64_t posted_ = 0, finished_ = 0;
 };
 
-/// Steps until `enough` says so, or an error comes.
+/// Steps until `enough` returns true, or an error occurs.
 template <class Stream, class Enough>
 Status run_stream(Stream& stream, Enough enough) {
   while (!enough()) {

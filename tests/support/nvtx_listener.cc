@@ -1,5 +1,5 @@
-// A profiler in the smallest: writes the names of the NVTX ranges of the domain "tcpx" to stderr, each once, and at the end how
-// many were begun and how many ended. A program finds it by NVTX_INJECTION64_PATH.
+// A minimal profiler: writes the names of the NVTX ranges of the domain "tcpx" to stderr, each once, and at the end the numbers
+// of ranges begun and ended. A program finds it by NVTX_INJECTION64_PATH.
 //
 // The tool's side of NVTX 3 (NVIDIA/NVTX: c/include/nvtx3/nvtxDetail/nvtxTypes.h), as far as it is needed here.
 #include <atomic>

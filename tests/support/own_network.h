@@ -1,4 +1,4 @@
-// A network namespace for one thread, whose network a test can take away.
+// A network namespace for one thread, whose network a test can switch off.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,8 +26,7 @@ inline int set_loopback(bool up) {
   return ::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
 }
 
-/// Takes the address of the loopback device away or gives it back: nothing arrives meanwhile, and the device stays on. @return
-/// errno
+/// Removes or restores the address of the loopback device: nothing arrives meanwhile, and the device stays up. @return errno
 inline int set_loopback_address(bool there) {
   const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq request{};
@@ -40,7 +39,7 @@ inline int set_loopback_address(bool there) {
 }
 
 /// Runs `body` in a thread that has a network namespace of its own, with the loopback device on. Sockets, and the threads that it
-/// starts, belong there too. @return why there is no such namespace here, and `body` has not run; else empty
+/// starts, belong there too. @return the reason when there is no such namespace, and `body` has not run; else empty
 template <class Body>
 std::string in_own_network(Body body) {
   std::string missing;

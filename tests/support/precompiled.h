@@ -1,5 +1,5 @@
-// Headers of nearly every test, compiled once for all test programs. Nothing of this project: a file that forgets a header of ours
-// does not compile.
+// Headers of nearly every test, compiled once for all test programs. None of this project, so that a file that misses a header
+// of ours does not compile.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What this process holds: threads, descriptors, memory, processor time.
+// Resources of this process: threads, descriptors, memory, processor time.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ inline size_t thread_count() {
   return entries_in("/proc/self/task");
 }
 
-/// With the one it is counted through.
+/// Number of descriptors, including the one used for counting.
 inline size_t descriptor_count() {
   return entries_in("/proc/self/fd");
 }
@@ -34,7 +34,7 @@ inline size_t resident_bytes() {
   return resident * 4096;
 }
 
-/// Of all threads, in the program and in the kernel.
+/// Processor time of all threads, user and system.
 inline double processor_seconds() {
   rusage usage;
   EXPECT_EQ(::getrusage(RUSAGE_SELF, &usage), 0);
@@ -44,7 +44,7 @@ inline double processor_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// What other threads take of it while this one waits for nothing.
+/// Processor time of other threads while this one only waits.
 inline double idle_seconds(int milliseconds) {
   const double before = processor_seconds();
   EXPECT_EQ(::poll(nullptr, 0, milliseconds), 0);
@@ -52,7 +52,7 @@ inline double idle_seconds(int milliseconds) {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kIsChecked = true;  // slower by far, and the checkers have memory of their own beside ours
+inline constexpr bool kIsChecked = true;  // far slower, and the checkers use memory of their own
 #else
 inline constexpr bool kIsChecked = false;
 #endif

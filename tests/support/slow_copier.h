@@ -1,4 +1,4 @@
-// A copier of segments whose copies are over when the test says so, well or badly. The memory is the host's.
+// A copier of segments whose copies end on command of the test, with success or not. The memory is the host's.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tcpx::testing {
 
 class SlowCopier final : public SegmentCopier {
  public:
-  /// From now on copies stay under way until `end_one` or `release`.
+  /// From now on copies stay in flight until `end_one` or `release`.
   void hold() { holding_ = true; }
   /// Ends all copies, and holds none from now on.
   void release() {
@@ -30,7 +30,7 @@ class SlowCopier final : public SegmentCopier {
   size_t under_way() const { return under_way_.size(); }
   uint64_t submitted() const { return submitted_; }
 
-  Status fail_submit;  ///< what `submit` says from now on, unless it is ok
+  Status fail_submit;  ///< result of `submit` from now on, unless ok
   Status fail_query;   ///< the same for `query`
 
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {

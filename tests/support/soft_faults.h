@@ -1,5 +1,5 @@
 // The software plugin's table under attack: a fixture that serves good clients, and a receiving comm whose sender is raw sockets
-// in the test's hands.
+// driven by the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace tcpx::testing {
 
-/// The table, and a good client to see that it still works.
+/// The table, and a good client to check that it still works.
 class SoftFaults : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -53,10 +53,10 @@ class SoftFaults : public ::testing::Test {
   const abi::NetTable_v7& table_ = *linked_table();
 };
 
-/// A receiving comm whose sender is raw sockets in the test's hands.
+/// A receiving comm whose sender is raw sockets driven by the test.
 class RawSender {
  public:
-  /// How it cuts messages: a sender may choose, and the plugin allows twice as much by default.
+  /// Its cut of messages: a sender may choose, and the plugin allows twice as much by default.
   static constexpr uint32_t kCut = 256 * 1024;
 
   /// @param type of the memory that the comm receives into.

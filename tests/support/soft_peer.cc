@@ -38,7 +38,7 @@ void check(int rc, const char* call) {
 }
 
 constexpr int kBytes = 1 << 20;
-tcpx::MemoryBuffer& buffer = *new tcpx::MemoryBuffer;  // device memory, whatever this machine calls that; never freed
+tcpx::MemoryBuffer& buffer = *new tcpx::MemoryBuffer;  // device memory, as this machine has it; never freed
 
 int run_receiver(const tcpx::abi::NetTable_v7& table) {
   tcpx::Handle handle;

@@ -1,4 +1,4 @@
-// Both ends of a connection of the software plugin, made of bare sockets: one end for a comm, the other in the test's hands.
+// Both ends of a connection of the software plugin, made of bare sockets: one end for a comm, the other driven by the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ inline Deadline soon() {
 }
 
 /// A connection of two data sockets.
-/// @param buffer_bytes what the kernel is asked to hold of a data socket's stream at either end; 0 leaves it to the kernel.
+/// @param buffer_bytes kernel buffer requested for a data socket at either end; 0 leaves it to the kernel.
 struct Wire {
   explicit Wire(uint32_t chunk_bytes, int buffer_bytes = 0) : chunk_bytes_(chunk_bytes) {
     for (soft::ConnectedSockets* end : {&ours, &theirs}) {

@@ -101,7 +101,7 @@ inline void expect_some(const Recorder& recorder) {
   }
 }
 
-/// What a stream puts on the wire.
+/// The bytes that a stream puts on the wire.
 inline Bytes wire_bytes(const std::function<void(ControlStream&)>& send) {
   Sockets sockets = unix_pair();
   ControlStream stream;

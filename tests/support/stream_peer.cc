@@ -1,12 +1,12 @@
-// The other end of a message stream as a process of its own, which knows no GPU and starts fast.
+// The other end of a message stream as a process of its own, which uses no GPU and starts fast.
 //
 //   stream_peer recv TOTAL MOMENT MICROSECONDS            prints "handle HEX", then receives and compares
 //   stream_peer send TOTAL MOMENT MICROSECONDS HEX        connects, then sends
 //
-// MOMENT says from when on it has so long to live: from its "start", "connected" on, or "idle" (as connected, but no message is
-// ever posted); "never" is for ever. It prints "dies NANOSECONDS", the time on the monotonic clock, before that; the kernel then
-// kills it, whatever it does. After TOTAL messages, of which 0 means no end, it prints "all" and waits for its standard input to
-// end.
+// MOMENT is the start of its remaining lifetime: its "start", "connected", or "idle" (as connected, but no message is ever
+// posted); with "never" it lives forever. It prints "dies NANOSECONDS", the time on the monotonic clock, before that; the
+// kernel then kills it, whatever it does. After TOTAL messages, of which 0 means no end, it prints "all" and waits for its
+// standard input to end.
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>

@@ -62,16 +62,16 @@ class TablePair {
   void* register_with(void* comm, const TestMemory& memory);
   void* post_send(const TestMemory& memory, void* mhandle, size_t bytes, size_t offset = 0, int tag = 0);
   void* post_recv(const TestMemory& memory, void* mhandle, size_t bytes, size_t offset = 0, int tag = 0);
-  /// Tests until done; fails the test case when that takes for ever or rc is not 0. @return bytes reported.
+  /// Tests until done; fails the test case when that never happens or rc is not 0. @return bytes reported.
   int finish(void* request);
-  /// Tests until rc is not 0. @return that rc, 0 when it never came.
+  /// Tests until rc is not 0. @return that rc, 0 when it stays 0.
   int wait_for_error(void* request);
   void consume(void* request);
   void close_sender();
   void close_receiver();
 };
 
-/// Accepts on `listener` until a peer is there.
+/// Accepts on `listener` until a peer connects.
 void* accept_one(const abi::NetTable_v7& table, void* listener, abi::NetDeviceHandle** device_handle);
 
 std::vector<std::byte> pattern_bytes(size_t bytes, uint64_t seed);

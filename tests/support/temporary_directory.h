@@ -1,4 +1,4 @@
-// A directory, empty at first, that goes with its owner.
+// A directory, empty at first, that is removed with its owner.
 #pragma once
 
 #include <gtest/gtest.h>

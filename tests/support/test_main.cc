@@ -55,7 +55,7 @@ class StrictListener final : public ::testing::EmptyTestEventListener {
 }  // namespace tcpx::testing
 
 #if defined(__SANITIZE_ADDRESS__)
-// A fixture that keeps what refers to a local variable of its case would otherwise go unnoticed.
+// A fixture that keeps a reference to a local variable of its case would otherwise go unnoticed.
 extern "C" const char* __asan_default_options() {  // NOLINT(bugprone-reserved-identifier): the checker asks for this name
   return "detect_stack_use_after_return=1";
 }
@@ -63,14 +63,14 @@ extern "C" const char* __asan_default_options() {  // NOLINT(bugprone-reserved-i
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  // Called by the name of a file among several, as `make test_...` links it.
+  // Started by the name of one of several source files, as `make test_...` links it.
   const std::string own_suites = tcpx::testing::suites_of_file(std::filesystem::path(argv[0]).filename());
   if (::testing::GTEST_FLAG(filter) == "*" && !own_suites.empty()) ::testing::GTEST_FLAG(filter) = own_suites;
-  // Loopback only, unless the caller says otherwise: tests must not depend on the machine's other interfaces.
+  // Loopback only, unless set by the caller: tests must not depend on the machine's other interfaces.
   ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "=lo", 0);
-  // With the first thread a thread checker starts one of its own, which tests that count threads would take for ours.
+  // With the first thread a thread checker starts one of its own, which tests that count threads would mistake for ours.
   std::thread([] {}).join();
-  // Listeners see the end of a case in reverse order: ours runs before the printer, so what it adds is printed with the case.
+  // Listeners see the end of a case in reverse order: ours runs before the printer, so its output is printed with the case.
   ::testing::UnitTest::GetInstance()->listeners().Append(new tcpx::testing::StrictListener);
   return RUN_ALL_TESTS();
 }

@@ -87,7 +87,7 @@ Result<UnpackTicket> UnpackCases::submit(std::span<const Fragment> list, uint64_
 }
 
 void UnpackCases::unpack_batch(std::span<const Message> batch) {
-  // blocks_ are refilled while earlier submissions are in flight: submit must have taken what it needs.
+  // blocks_ are refilled while earlier submissions are in flight: submit must have copied what it needs.
   const std::span<DescriptorBlock> blocks = std::span(blocks_).first(batch.size());
   const auto build = [&](std::byte* pool, std::byte* destination) {
     for (size_t i = 0; i < batch.size(); ++i) {
@@ -185,7 +185,7 @@ TEST_P(UnpackCases, EveryAlignmentAndLength) {
 }
 
 TEST_P(UnpackCases, EveryAlignmentAndLengthInLists) {
-  // All lengths in one message, whose begin takes every alignment: so does each fragment's begin then. For each difference of
+  // All lengths in one message, whose start takes every alignment, and with it that of each fragment. For each difference of
   // source and destination, the 16 messages go out together.
   std::vector<uint32_t> lengths = tested_lengths();
   std::erase(lengths, 0u);

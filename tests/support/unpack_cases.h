@@ -1,4 +1,4 @@
-// What every unpacker must do, written once: a program instantiates UnpackCases with the set-ups it is about and lists
+// Requirements on every unpacker, written once: a program instantiates UnpackCases with its set-ups and lists
 // support/unpack_cases.cc among its SOURCES.
 #pragma once
 
@@ -36,7 +36,7 @@ inline std::string name_of_setup(const ::testing::TestParamInfo<UnpackSetup>& in
   return info.param.name;
 }
 
-/// Memory in one of the places, with its content as the test wants it in `shadow`.
+/// Memory of one of the kinds, with its expected content in `shadow`.
 struct Arena {
   MemoryBuffer buffer;              // kDevice, kMapped
   std::vector<std::byte> pageable;  // kPageable
@@ -44,11 +44,11 @@ struct Arena {
   std::vector<std::byte> shadow;
 };
 
-/// What a block is built from.
+/// Input for a block.
 struct Message {
   std::vector<Fragment> list;
-  uint64_t pool_off;         // where src_off counts from in the arena of the pool
-  uint64_t destination_off;  // where dst_off counts from in the arena of the destination
+  uint64_t pool_off;         // base of src_off in the arena of the pool
+  uint64_t destination_off;  // base of dst_off in the arena of the destination
 };
 
 class UnpackCases : public ::testing::TestWithParam<UnpackSetup> {
@@ -64,7 +64,7 @@ class UnpackCases : public ::testing::TestWithParam<UnpackSetup> {
   void unpack_batch(std::span<const Message> batch);
   /// A batch of one message.
   void unpack(std::vector<Fragment> list, uint64_t destination_off = 0);
-  /// Submits and nothing else.
+  /// Only submits.
   Result<UnpackTicket> submit(std::span<const Fragment> list, uint64_t destination_off = 0);
   void wait(UnpackTicket ticket);
   void wait_for_all();

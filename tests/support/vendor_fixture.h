@@ -20,7 +20,7 @@
 
 namespace tcpx::testing {
 
-/// One transfer of kFakeMessageBytes bytes is under way on it, of bytes that this fixture puts into the fake's pool.
+/// One transfer of kFakeMessageBytes bytes is in progress on it, of bytes that this fixture puts into the fake's pool.
 class VendorReceive {
  public:
   VendorReceive(const std::string& path, const Clock& clock)

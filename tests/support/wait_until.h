@@ -7,7 +7,7 @@
 
 namespace tcpx::testing {
 
-/// Longer than anything healthy takes, also under a sanitizer on a busy machine: reaching it means a hang.
+/// Longer than any healthy operation takes, even under a sanitizer on a busy machine: reaching it means a hang.
 inline constexpr std::chrono::seconds kTestDeadline{20};
 
 template <class Condition>

@@ -12,7 +12,7 @@ inline constexpr uint64_t kWindowSizes[4] = {1u << 20, 1u << 20, 16u << 20, 16u 
 
 struct WindowUse {
   size_t window = 0;
-  uint64_t bytes = 0;  ///< 0: it takes nothing
+  uint64_t bytes = 0;  ///< 0: it uses none
 };
 
 /// @param bytes of the header. @param inline_bytes longest inline message of the end that answers a read

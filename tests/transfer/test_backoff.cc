@@ -1,4 +1,4 @@
-// When a loop that drives connections spins, yields and sleeps.
+// Spinning, yielding and sleeping of a loop that drives connections.
 #include "transfer/backoff.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 using Step = Backoff::Step;
 
-/// How many turns of each kind come before the first sleep.
+/// Number of turns of each kind before the first sleep.
 std::pair<uint32_t, uint32_t> spins_and_yields(Backoff& backoff, bool much_under_way) {
   uint32_t spins = 0, yields = 0;
   for (Step step; (step = backoff.next(much_under_way)) != Step::kSleep;) ++(step == Step::kSpin ? spins : yields);
@@ -34,7 +34,7 @@ TEST(Backoff, LeavesFewCoresToThoseWhoMoveMuch) {
     EXPECT_EQ(backoff.next(true), Step::kSleep);
     backoff.reset();
   }
-  EXPECT_EQ(spins_and_yields(backoff, false), std::pair(Backoff::kSpins, Backoff::kYields));  // a sleep would show
+  EXPECT_EQ(spins_and_yields(backoff, false), std::pair(Backoff::kSpins, Backoff::kYields));  // a sleep would be noticed
 }
 
 TEST(Backoff, KeepsPollingWhereThereIsACoreForEach) {
@@ -54,7 +54,7 @@ TEST(Backoff, SleepsLongerWhileMuchIsUnderWayAndNothingComes) {
     for (int i = 0; i < 7; ++i, expected *= 2) {
       const auto pause = backoff.pause(true);
       EXPECT_EQ(pause, expected);
-      EXPECT_LE(pause, slept + Backoff::kSleep);  // never late by more than it has waited
+      EXPECT_LE(pause, slept + Backoff::kSleep);  // never later than the time it has waited
       slept += pause;
     }
     EXPECT_EQ(backoff.pause(true), Backoff::kLongestSleep);

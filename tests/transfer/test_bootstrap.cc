@@ -1,4 +1,4 @@
-// The bootstrap port meets the world: good clients, late servers, and everything else that connects to an open port.
+// The bootstrap port in the wild: good clients, late servers, and everything else that connects to an open port.
 #include "transfer/bootstrap.h"
 
 #include <gtest/gtest.h>
@@ -37,8 +37,7 @@ std::unique_ptr<BootstrapServer> make_server(BootstrapServerOptions options = {}
   return server.is_ok() ? std::move(*server) : nullptr;
 }
 
-// A place of this machine where nobody listens, and where no other process will while the test runs: a loopback address of our
-// own.
+// An address of this machine without a listener, which no other process uses while the test runs: a loopback address of our own.
 struct Place {
   std::string host = concat("127.1.", (::getpid() >> 8) & 0xff, '.', (::getpid() & 0xff) | 1);
   uint16_t port = make_server({.host = host})->port();
@@ -50,7 +49,7 @@ UniqueFd raw_client(const BootstrapServer& server) {
   return fd.is_ok() ? std::move(*fd) : UniqueFd();
 }
 
-// True when the other end closes the connection; what it says before that goes to `said`.
+// True when the other end closes the connection; the bytes it sends before that go to `said`.
 bool is_dropped(int fd, std::vector<std::byte>* said = nullptr) {
   std::byte byte;
   for (;;) {
@@ -60,7 +59,7 @@ bool is_dropped(int fd, std::vector<std::byte>* said = nullptr) {
   }
 }
 
-// A good client in its own thread: connects, then ends the channel well.
+// A good client in its own thread: connects, then ends the channel cleanly.
 std::future<Status> good_client(uint16_t port, const std::string& host = "127.0.0.1") {
   return std::async(std::launch::async, [=] {
     auto channel = bootstrap_connect(host, port, soon());
@@ -68,7 +67,7 @@ std::future<Status> good_client(uint16_t port, const std::string& host = "127.0.
   });
 }
 
-// Serves one good client to its end; how long that took.
+// Serves one good client to its end. @return the time that took
 Duration serve_one(BootstrapServer& server, std::future<Status> client) {
   const TimePoint begin = Clock::steady().now();
   auto channel = server.accept(soon());
@@ -98,7 +97,7 @@ struct BadInput {
   const char* name;
   std::vector<std::byte> bytes;
   bool closes;           // the bad client closes after its bytes
-  const char* log_part;  // of the line that says it was dropped; nullptr: not dropped while the good client is served
+  const char* log_part;  // of the line that reports the drop; nullptr: not dropped while the good client is served
 };
 
 class BootstrapBadInput : public ::testing::TestWithParam<BadInput> {};
@@ -208,7 +207,7 @@ TEST(Bootstrap, ServesClientsOneAfterTheOtherAndAtOnce) {
   for (auto& client : clients) EXPECT_TRUE(client.get().is_ok());
 }
 
-// Before this end looks at any of them. Many more than are watched at a time.
+// All connect before this end looks at any. Many more than are watched at a time.
 TEST(Bootstrap, B3_AThousandClientsAtOnceAllGetIn) {
   constexpr size_t kClients = 1000;
   const auto server = make_server();
@@ -316,7 +315,7 @@ TEST(BootstrapConnect, ServerMayStartLater) {
   serve_one(*server, std::move(client));
 }
 
-// The one that is told so, and the one whose connection is reset, as the kernel does when a listener goes.
+// One client is told so, the other has its connection reset, as the kernel does when a listener closes.
 TEST(BootstrapConnect, B3_WhoIsTurnedAwayTriesAgain) {
   for (const bool told : {true, false}) {
     auto listener = listen_tcp(SocketAddress::loopback(0), 8).value();
@@ -343,7 +342,7 @@ TEST(BootstrapConnect, UnknownHostFailsAtOnce) {
   EXPECT_EQ(bootstrap_connect("no-such-host.invalid", 1, soon()).status().code(), Code::kNotFound);
 }
 
-// What a client says when `answer` comes from the port instead of a hello.
+// Status of a client that gets `answer` from the port instead of a hello.
 Status answer_to_client(std::span<const std::byte> answer, bool closes) {
   auto listener = listen_tcp(SocketAddress::loopback(0), 1);
   EXPECT_TRUE(listener.is_ok());
@@ -389,7 +388,7 @@ TEST(BootstrapConnect, SilentServerEndsAtTheDeadline) {
   EXPECT_EQ(channel.status().code(), Code::kTimeout) << channel.status().to_string();
 }
 
-// Makes this process a host of its own that has one port to connect from. False where it may not.
+// Makes this process a host of its own with one port to connect from. False where that is not permitted.
 bool become_a_host_of_one_port(uint16_t port) {
   if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
   const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));

@@ -1,4 +1,4 @@
-// Two ends on a bootstrap channel: what they exchange, how they part, and what each sees when the other dies.
+// Two ends on a bootstrap channel: their messages, their parting, and the status of each when the other dies.
 #include "transfer/bootstrap_channel.h"
 
 #include <fcntl.h>
@@ -191,7 +191,7 @@ TEST(BootstrapChannel, WhoCannotSendSaysWhyThePeerHasGone) {
   }
 }
 
-// Half of a frame may be on its way, and whatever followed would be read as its other half.
+// Half of a frame may have been sent, and the next bytes would be read as its other half.
 TEST(BootstrapChannel, ASendThatWasGivenUpBreaksTheChannel) {
   Sockets sockets = socket_pair();
   BootstrapChannel channel = channel_on(std::move(sockets.a));
@@ -385,7 +385,7 @@ TEST(BootstrapChannel, APeerThatReadsButNeverCatchesUpIsOwedOnlyWhatItHasNotRead
   other->deliver_to(&recorder);
   const std::string text(kMaxPeerMessageBytes, 'g');
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(flow->post(FrameType::kGrant, bytes_of(text)).is_ok());
-  // From here on it reads as much as is posted, several times what may wait.
+  // From here on it reads as much as is posted, several times the most that may wait.
   for (size_t posted = 1000; posted < 10000; posted += 256) {
     ASSERT_TRUE(other->pump().is_ok());
     for (int i = 0; i < 256; ++i) ASSERT_TRUE(flow->post(FrameType::kGrant, bytes_of(text)).is_ok()) << posted;
@@ -430,7 +430,7 @@ TEST(BootstrapChannel, APeerMessageTooShortForItsHeaderBreaksTheChannel) {
   EXPECT_EQ(channel.peer_status().code(), Code::kProtocol);
 }
 
-// What is left in a socket, as text.
+// The remaining bytes in a socket, as text.
 std::string rest_of(int fd) {
   std::string text;
   char buffer[256];
@@ -455,7 +455,7 @@ TEST(BootstrapChannel, BothEndsDetachAndGoOnWithTheSocket) {
 }
 
 TEST(BootstrapChannel, BytesBehindAPeersDetachStayInTheSocket) {
-  // A whole frame of ours behind it is no frame either.
+  // A whole frame of ours after it does not count as a frame either.
   const auto frame = encode_frame(encode_barrier(1));
   const std::string like_a_frame(reinterpret_cast<const char*>(frame.data()), frame.size());
   for (const std::string& raw : {std::string("x"), std::string(100000, 'r'), like_a_frame}) {
@@ -477,7 +477,7 @@ TEST(BootstrapChannel, APeersLastFramesBeforeItsDetachAreStillThere) {
     TCPX_RETURN_IF_ERROR(ends.b.barrier(soon()));
     return ends.b.detach(soon()).status();
   });
-  // Long enough behind for the detach frame to have come together with the barrier.
+  // Late enough for the detach frame to have arrived together with the barrier.
   ASSERT_TRUE(ends.a.barrier(soon()).is_ok());
   EXPECT_TRUE(ends.a.detach(soon()).is_ok());
   EXPECT_TRUE(other.get().is_ok());
@@ -500,7 +500,7 @@ TEST(BootstrapChannel, DetachingWithUnsentPeerMessagesIsAProtocolError) {
   Ends ends = two_ends();
   const auto flow = ends.a.open_flow();
   const std::string text(kMaxPeerMessageBytes, 'g');
-  // More than a socket takes from a peer that does not read.
+  // More than a socket accepts for a peer that does not read.
   for (int i = 0; i < 1500; ++i) ASSERT_TRUE(flow->post(FrameType::kGrant, bytes_of(text)).is_ok());
   const Status status = ends.a.detach(soon()).status();
   EXPECT_EQ(status.code(), Code::kProtocol);
@@ -612,7 +612,7 @@ TEST_P(BootstrapPeerKilled, OtherEndGetsAnErrorWithinASecond) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const UniqueFd read_end(ends[0]), write_end(ends[1]);
-  // Sockets do not go into a child (base/fork.h): who serves tells the other the port.
+  // Sockets are not inherited by a child (base/fork.h): the server tells the other the port.
   std::unique_ptr<BootstrapServer> server;
   const auto open = [&](bool as_server) -> Result<BootstrapChannel> {
     uint16_t port = 0;

@@ -18,7 +18,7 @@ Frame sample() {
   return {FrameType::kHandles, bytes_of("some payload of a frame")};
 }
 
-// Gives the assembler `bytes` in pieces of at most `piece`; stops at its first error, or when it wants no more.
+// Feeds `bytes` to the assembler in pieces of at most `piece`; stops at its first error, or when it needs no more.
 Status feed(FrameAssembler& assembler, std::span<const std::byte> bytes, size_t piece, size_t* used = nullptr) {
   size_t at = 0;
   Status status = Status::ok();
@@ -32,7 +32,7 @@ Status feed(FrameAssembler& assembler, std::span<const std::byte> bytes, size_t 
   return status;
 }
 
-// A frame with one header field overwritten, and a check value that fits what it now says.
+// A frame with one header field overwritten, and a matching check value.
 template <class T>
 std::vector<std::byte> with_field(size_t offset, T value) {
   const Frame frame = sample();
@@ -59,8 +59,8 @@ TEST(BootstrapFrame, LooksOnTheWireAsDocumented) {
 }
 
 TEST(BootstrapFrame, CheckValueIsFnv1a) {
-  // Published test vector of FNV-1a 64: "foobar" -> 85944171f73967e8. Forty zero bytes in front make it a frame's, so compute
-  // both parts here by the definition.
+  // Published test vector of FNV-1a 64: "foobar" -> 85944171f73967e8. That of a frame has forty zero bytes before it, so
+  // compute both parts here by the definition.
   uint64_t expected = 0xcbf29ce484222325u;
   for (int i = 0; i < 40; ++i) expected *= 0x100000001b3u;
   for (const char c : std::string_view("foobar")) expected = (expected ^ static_cast<uint8_t>(c)) * 0x100000001b3u;

@@ -56,7 +56,7 @@ TEST(BootstrapMessage, HandleCountsOutOfRangeAreRefused) {
   EXPECT_EQ(decode_handles(Frame{FrameType::kHandles, {}}, 2).status().code(), Code::kProtocol);
 }
 
-// Lists that are in order but for their length.
+// Lists that are valid except for their length.
 TEST(BootstrapMessage, ListsOfNoneOrOfOneTooManyAreRefused) {
   const Frame one = *encode_handles(some_handles(1));
   EXPECT_EQ(decode_handles(shortened(patched(one, 0, 0u), kHandleBytes), 1).status().code(), Code::kProtocol);

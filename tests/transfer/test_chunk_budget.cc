@@ -1,5 +1,5 @@
-// ChunkBudget: several connections have no more under way than it says, in turn; one alone is not limited; who is slow or stalls
-// takes little from the others.
+// ChunkBudget: several connections share its limit on chunks in flight, in turn; a lone one is not limited; a slow or stalled
+// one takes little from the others.
 #include "transfer/chunk_budget.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ constexpr uint64_t kChunk = 10;
 
 class Budget : public ::testing::Test {
  protected:
-  /// Six chunks together, three in a turn. Askers 0 and 1 are of one connection, 2 and 3 of the next, ...
+  /// Six chunks together, three in a turn. Askers 0 and 1 belong to one connection, 2 and 3 to the next, ...
   static constexpr ChunkBudget::Limits kLimits{
       .together = 6 * kChunk, .turn = 3 * kChunk, .channels = 1, .patience = milliseconds(10)};
   Budget() {
@@ -32,13 +32,13 @@ class Budget : public ::testing::Test {
     if (share) shares_[who / 2].push_back(*share);
     return share.has_value();
   }
-  /// The oldest of that connection.
+  /// Returns the oldest chunk of that connection.
   void give_back(size_t connection) {
     ASSERT_FALSE(shares_[connection].empty());
     budget_.give_back(shares_[connection].front());
     shares_[connection].pop_front();
   }
-  /// Connections 0 and 1 hold all there is, half of it each.
+  /// Connections 0 and 1 take the whole budget, half of it each.
   void fill() {
     ASSERT_TRUE(take(0) && take(2) && take(0) && take(2) && take(0) && take(2));
     ASSERT_EQ(budget_.held(), kLimits.together);
@@ -124,7 +124,7 @@ TEST_F(Budget, WhoLeavesTheLineHoldsUpNobody) {
   EXPECT_FALSE(take(4) || take(6));
   give_back(0);
   budget_.leave(askers_[4]);
-  budget_.leave(askers_[5]);  // which was not there
+  budget_.leave(askers_[5]);  // which was not in line
   EXPECT_TRUE(take(6));
   budget_.leave(askers_[6]);  // in the middle of its turn
   EXPECT_FALSE(take(4));
@@ -158,7 +158,7 @@ TEST_F(Budget, AChunkOfAnySizeIsLetThrough) {
   EXPECT_TRUE(budget.take(askers_[2], 0, now_));
 }
 
-// A model that counts everything anew at each step.
+// Compares with a model that recounts everything at each step.
 TEST_F(Budget, AgreesWithAModelOverRandomWalks) {
   std::mt19937 random(7);
   size_t granted = 0, refused = 0;
@@ -176,7 +176,7 @@ TEST_F(Budget, AgreesWithAModelOverRandomWalks) {
     };
     std::vector<Held> held;
     std::deque<size_t> line;
-    uint64_t given = 0;  // to the first in line
+    uint64_t given = 0;  // given to the first in line
     const auto leave = [&](size_t who) {
       if (!line.empty() && line.front() == who) given = 0;
       std::erase(line, who);

@@ -1,4 +1,4 @@
-// Which channel the next chunk goes over.
+// Choice of the channel for the next chunk.
 #include "transfer/chunk_router.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ constexpr uint64_t kChunk = 512 * 1024;
 constexpr uint32_t kAll = 0xffff;
 constexpr uint64_t kPlenty = uint64_t{1} << 40;
 
-/// Channels that deliver their chunks one after another, each at a rate of its own, with a window for each.
+/// Channels that deliver their chunks one after another, each at its own rate and with its own window.
 class Network {
  public:
   explicit Network(std::vector<double> chunks_per_ms, uint32_t window = 16)
@@ -48,7 +48,7 @@ class Network {
           ++done;
         }
       }
-      if (now_ - begin > std::chrono::seconds(1000)) return 1e9;  // nobody is asked to carry the rest
+      if (now_ - begin > std::chrono::seconds(1000)) return 1e9;  // no channel is given the rest
     }
     return std::chrono::duration<double, std::milli>(now_ - begin).count();
   }
@@ -89,7 +89,7 @@ TEST(ChunkRouter, ASlowChannelCostsNoMoreThanItsShare) {
       equal_ms += equal.move(128);
       uneven_ms += uneven.move(128);
     }
-    // What the rates themselves give, and up to one chunk of the slow channel behind the rest.
+    // The time by the rates alone, plus up to one last chunk of the slow channel.
     const double ideal = equal_ms * 4 / (3 + slow);
     EXPECT_LT(uneven_ms, ideal * 1.08) << slow;
     EXPECT_GT(uneven_ms, ideal * 0.97) << slow << ": faster than the network";
@@ -97,7 +97,7 @@ TEST(ChunkRouter, ASlowChannelCostsNoMoreThanItsShare) {
 }
 
 TEST(ChunkRouter, AChannelSlowerThanTheMemoryIsNoFasterThanItIs) {
-  // 50 MB/s and 5 MB/s: from one delivery of the slow one to the next it takes 100 ms.
+  // 50 MB/s and 5 MB/s: the slow one delivers every 100 ms.
   Network network({0.1, 0.1, 0.1, 0.01});
   network.move(1000);
   EXPECT_NEAR(static_cast<double>(network.posted(3)), 1000.0 / 31, 12);
@@ -139,7 +139,7 @@ TEST(ChunkRouter, AWaitOfTheSenderIsNotTakenForASlowNetwork) {
   Network network({10, 10});
   network.move(64);
   const double before = network.router.rate(0);
-  // One chunk is posted long before it comes, because the sender has nothing to send.
+  // One chunk is posted long before it arrives, because the sender has nothing to send.
   const TimePoint now = TimePoint() + std::chrono::hours(2);
   network.router.posted(0, kChunk, now);
   network.router.delivered(0, kChunk, now + std::chrono::seconds(10));
@@ -156,13 +156,14 @@ TEST(ChunkRouter, AChannelThatBecomesFastAgainIsUsedAgain) {
   EXPECT_NEAR(static_cast<double>(network.posted(1) - before), 500, 60);
 }
 
-// New connections and untouched memory make the first chunks slow. That says nothing, and must not keep the channel idle.
+// New connections and untouched memory make the first chunks slow. That is no measure of its rate, and must not keep the
+// channel idle.
 TEST(ChunkRouter, AChannelThatBeginsSlowlyIsAskedAgain) {
   Network network({10, 10, 0.02, 0.02});
   network.move(8);
   network.set_rate(2, 10);
   network.set_rate(3, 10);
-  for (int i = 0; i < 6000; ++i) network.move(2);  // short transfers, which the fast channels could carry alone
+  for (int i = 0; i < 6000; ++i) network.move(2);  // short transfers, that the fast channels could carry alone
   for (int i = 0; i < 10; ++i) network.move(128);
   const uint64_t before = network.posted(2);
   for (int i = 0; i < 10; ++i) network.move(128);

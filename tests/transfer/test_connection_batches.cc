@@ -1,5 +1,5 @@
-// Messages that arrive together go out as one batch: one submit, one ticket for all of them. What must hold for each message
-// holds all the same.
+// Messages that arrive together go out as one batch: one submit, one ticket for all of them. The guarantees for each message
+// still hold.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using testing::PipelineOptions;
 constexpr size_t kChunk = 4096;
 using Batches = std::vector<size_t>;
 
-/// Drives the sender alone until all it was given is on the wire, for the receiver to find in one pass.
+/// Drives the sender alone until all its messages are on the wire, for the receiver to find in one pass.
 void put_on_the_wire(Pipeline& p) {
   for (int i = 0; i < 100 && p.send->pending() > 0; ++i) p.send->progress();
   ASSERT_EQ(p.send->pending(), 0u);
@@ -106,7 +106,7 @@ TEST(ConnectionBatches, AFullUnpackerGetsTheBatchLaterWithWhatArrivedSince) {
 }
 
 TEST(ConnectionBatches, MessagesAreReadBeforeTheNextPostThoughTheUnpackerIsFull) {
-  // The plugin answers `received` only until the comm posts again; the fake writes down who asks later.
+  // The plugin answers `received` only until the comm posts again; the fake records later calls.
   Pipeline p;
   p.unpacker.max_in_flight = 1;
   p.unpacker.queries_needed = 4;

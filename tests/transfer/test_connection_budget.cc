@@ -1,4 +1,4 @@
-// Connections that send under one budget: together they hold what it allows, and none waits for one that stalls, fails or ends.
+// Connections that send under one budget: together they stay within its limit, and none waits for one that stalls, fails or ends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr Duration kLong = std::chrono::seconds(10), kShort = milliseconds(10);
 /// Over 1 or 4 channels each.
 class ConnectionBudget : public ::testing::TestWithParam<size_t> {
  protected:
-  /// @param first_delay, delay how many tests a chunk may take to be sent
+  /// @param first_delay, delay most tests until a chunk is sent
   void make(ChunkBudget& budget, size_t count, uint32_t first_delay = 8, uint32_t delay = 8) {
     PipelineOptions options = testing::channels(GetParam());
     options.send.limits.budget = &budget;
@@ -53,7 +53,7 @@ class ConnectionBudget : public ::testing::TestWithParam<size_t> {
     return sum;
   }
   bool pending(size_t i) const { return pipelines_[i]->send->pending() > 0 || pipelines_[i]->recv->pending() > 0; }
-  /// Until those are done. @return how many steps; `most` and one when they are not
+  /// Steps until those are done. @return number of steps; `most` + 1 when they are not
   int drive(std::vector<size_t> which, int most = 2000) {
     int steps = 0;
     while (steps <= most && std::any_of(which.begin(), which.end(), [&](size_t i) { return pending(i); })) {
@@ -106,7 +106,7 @@ TEST_P(ConnectionBudget, SeveralHoldNoMoreThanItSays) {
   EXPECT_EQ(budget_.held(), 0u);
 }
 
-// It was alone and holds more than all may together; the other one has its part at once, and is as fast as that allows.
+// It was alone and holds more than all may together; the other one gets its part at once, and is as fast as that allows.
 TEST_P(ConnectionBudget, ASlowOneLeavesTheOtherItsPart) {
   make(budget_, 2, 2000);
   submit(1);
@@ -124,7 +124,7 @@ TEST_P(ConnectionBudget, ASlowOneLeavesTheOtherItsPart) {
   expect_moved(0);
 }
 
-// There are more of them than parts, so the last one waits in line until what they hold counts no more.
+// There are more of them than parts, so the last one waits in line until their chunks no longer count.
 TEST_P(ConnectionBudget, ManySlowOnesHoldUpTheOthersForThePatience) {
   constexpr size_t kSlow = 12;
   make(short_budget_, kSlow + 1, 2000, 2000);
@@ -157,7 +157,7 @@ TEST_P(ConnectionBudget, NobodyWaitsForOneThatIsGone) {
   testing::allow_log("channel gives up");
   make(budget_, 3);
   for (size_t i = 0; i < 3; ++i) submit(i);
-  for (int i = 0; i < 3; ++i) step();  // all three hold chunks or stand in line
+  for (int i = 0; i < 3; ++i) step();  // all three hold chunks or wait in line
   pipelines_[1]->send->cancel(Status(Code::kCancelled, "test", "enough"));
   pipelines_[1]->recv->cancel(Status(Code::kCancelled, "test", "enough"));
   pipelines_.erase(pipelines_.begin() + 1);

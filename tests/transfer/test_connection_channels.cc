@@ -1,4 +1,4 @@
-// Connections of several channels: who carries what, what the halves tell each other, what a lost channel means.
+// Connections of several channels: distribution of the chunks, messages between the halves, loss of a channel.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ TEST(ConnectionChannels, SizesThatDifferEndBothBeforeDataMoves) {
   expect_let_go(p);
 }
 
-/// As long as an interface may be down, while nothing moves; the next look is one too many, and finds chunks under way.
+/// Waits, while nothing moves, as long as an interface may be down; the next check is one too many, and finds chunks in flight.
 void outwait_the_link(Pipeline& p) {
   p.fake.answer_not_yet(testing::Call::kSend, 1'000'000);
   for (int i = 0; i < 30; ++i) {
@@ -121,7 +121,7 @@ TEST(ConnectionChannels, WithoutFailoverALostChannelEndsBothEndsAndIsNamed) {
     const Status send = p.send->poll(sent).status, recv = p.recv->poll(got).status;
     EXPECT_NE(recv.detail().find("channel 2 (nic2): "), std::string::npos) << recv.to_string();
     EXPECT_NE(recv.detail().find("nic2 is down"), std::string::npos) << recv.to_string();
-    // A sender whose bytes have all been taken is done before it hears.
+    // A sender whose bytes have all been taken is done before it learns of it.
     EXPECT_TRUE((!at_the_sender && send.is_ok()) || send.detail().find("nic2 is down") != std::string::npos) << send.to_string();
     expect_let_go(p);
   }
@@ -186,7 +186,7 @@ TEST(ConnectionChannels, AFailoverSenderIsDoneOnlyWhenThePeerHasEverything) {
   expect_clean_success(p, sent, got, 0, 4096);
 }
 
-// The copy may still write to the chunk's memory when it has come over another channel, and been reported.
+// The copy may still write to the chunk's memory after the chunk has arrived over another channel and been reported.
 TEST(ConnectionChannels, FailoverEndsTheConnectionWhenACopyOfTheLostChannelDoesNotEnd) {
   testing::allow_log("goes on over 1 of 2 channels");
   testing::allow_log("unpack did not end within the drain limit");
@@ -279,7 +279,7 @@ TEST(ConnectionChannels, ASenderThatHearsNothingGivesUpWithAFlightRecord) {
   expect_let_go(p);
 }
 
-/// What a sender makes of messages that no receiver of ours sends.
+/// A sender's reaction to messages that no receiver of ours sends.
 class ConnectionChannelsForged : public ::testing::Test {
  protected:
   void grant(const GrantHeader& header, std::vector<uint8_t> over) {

@@ -1,5 +1,5 @@
 // Stalls, dead peers, lists that lie, and errors at every step, over the scripted plugin under a manual clock: how a connection
-// ends when it does not end well, and what it does not mistake for such an end.
+// fails, and events that it must not mistake for a failure.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -195,7 +195,7 @@ TEST(ConnectionFailures, UnpackerErrorsFailTheTransfer) {
   for (uint32_t n = 1; n <= 5; ++n) {
     for (const bool at_submit : {true, false}) {
       PipelineOptions options;
-      options.send.limits.window = 1;  // every message is a batch of its own, so that the n-th of something is there
+      options.send.limits.window = 1;  // every message is a batch of its own, so that the n-th call of each kind exists
       Pipeline p(options);
       (at_submit ? p.unpacker.fail_submit_at : p.unpacker.fail_query_at) = n;
       p.submit_send(0, 50000);
@@ -266,7 +266,7 @@ TEST(ConnectionFailures, PeerDeathEndsAReceiveWithinASecond) {
 }
 
 TEST(ConnectionFailures, CancelWithoutAReasonIsABug) {
-  // A connection that has failed with "ok" would be closed like a healthy one, under copies that still run.
+  // A connection that has failed with "ok" would be closed like a healthy one, while copies still run.
   const auto cancel_with_ok = [] {
     set_log_sink(nullptr, nullptr);
     Pipeline p;

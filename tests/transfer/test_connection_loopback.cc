@@ -1,4 +1,4 @@
-// The pipeline over the software plugin's real sockets, bare and with faults in front of it.
+// The pipeline over the software plugin's real sockets, bare and with injected faults.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -52,7 +52,7 @@ class ConnectionLoopback : public ::testing::Test {
     recv_memory_ = recv_->register_memory(target_.host(), bytes, type).value();
   }
 
-  // @return how the send and the receive ended
+  // @return status of the send and of the receive
   std::pair<Status, Status> transfer(size_t bytes, uint64_t seed) {
     fill_pattern({source_.host(), bytes}, seed);
     const TransferId sent = send_->submit({.memory = send_memory_, .bytes = bytes}).value();
@@ -108,7 +108,7 @@ TEST_F(ConnectionLoopback, DelaysDoNotShowInTheData) {
 }
 
 TEST_F(ConnectionLoopback, Trap36_ABreakAtEitherEndEndsBoth) {
-  // The plugin says what it sees; the connection that breaks on purpose closes, and the other end notices.
+  // The plugin logs what it sees; the connection broken on purpose closes, and the other end notices.
   testing::allow_log("PEER_GONE");
   if (endpoint_->memory->has_gpu()) GTEST_SKIP() << "uses host memory as device memory, which a machine with a GPU refuses";
   for (const bool sender_breaks : {true, false}) {

@@ -1,5 +1,5 @@
-// Who waits for whom, and for how long: channels that say nothing or "not now" beside others that move, and a peer that is ready
-// before this end is.
+// Waiting and its limits: channels that are silent or say "not now" beside others that move, and a peer that is ready before
+// this end is.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -56,7 +56,7 @@ TEST(ConnectionPatience, AChannelThatTakesNothingIsNotWaitedForByTheOthers) {
   for (size_t refusing = 0; refusing < 2; ++refusing) {
     Faulty f(channels(2));
     Pipeline& p = f.pipeline;
-    // The other one has shown to be slow.
+    // The other one has proved slow.
     f.plugin->silent = p.raw_recvs[1 - refusing];
     p.submit_send(0, 200000), p.submit_recv(0, 200000);
     p.drive([] { return false; }, 1000);
@@ -146,7 +146,7 @@ TEST(ConnectionPatience, WhatThePeerHasAcknowledgedIsDoneThoughEveryChannelIsLos
     EXPECT_EQ(p.recv->poll(got).state, TransferState::kDone);
     if (p.send->counters()[0].chunks == 3 || p.send->counters()[1].chunks == 2) continue;
     ++met;
-    // The receiver has everything and is gone; the sender's plugin had not yet said that it is done with the last chunks.
+    // The receiver has everything and is gone; the sender's plugin had not yet reported the last chunks as done.
     p.fake.fail_call(testing::Call::kTestSend, 1, testing::plugin_peer_gone("test"));
     ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; }));
     const TransferAnswer answer = p.send->poll(sent);
@@ -174,7 +174,7 @@ TEST(ConnectionPatience, ALostChannelHoldsNothingAndHidesNoStall) {
   p.clock.advance(milliseconds(150));
   p.send->progress();
   EXPECT_EQ(p.send->in_flight(), 1u);
-  // The receiver is heard of no more.
+  // The receiver is silent from now on.
   for (int i = 0; i < 2000 && p.send->pending() > 0; ++i) {
     p.send->progress();
     p.clock.advance(milliseconds(1));

@@ -1,4 +1,4 @@
-// One comm per direction over the scripted plugin, under a manual clock: what every transfer goes through.
+// One comm per direction over the scripted plugin, under a manual clock: the life of a transfer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -107,7 +107,7 @@ TEST(ConnectionPipeline, Trap08_SendsMoveOnlyWhenTested) {
 }
 
 TEST(ConnectionPipeline, Trap09_Trap10_OnlyTheOldestIsTestedAndOnlyUntilDone) {
-  // The fake writes down every test of another request, and of one that has been reported.
+  // The fake records every test of another request, and of one already reported.
   PipelineOptions options;
   options.fake.max_delay_tests = 5;
   Pipeline p(options);

@@ -1,6 +1,6 @@
-// What a connection registers. Memory longer than one registration: every chunk must lie within the registration that it is
-// posted with. The fake plugin compares; nothing is sent there, so that addresses are all that the memory needs. And memory that
-// comes and goes while the connection stays.
+// Registrations of a connection. Memory longer than one registration: every chunk must lie within the registration that it is
+// posted with. The fake plugin compares; nothing is sent, so addresses without memory suffice. And memory that comes and goes
+// while the connection stays.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -20,7 +20,7 @@ using testing::PipelineOptions;
 
 constexpr size_t kGiB = size_t{1} << 30;
 
-/// Addresses without memory behind them.
+/// Addresses not backed by memory.
 class Addresses {
  public:
   explicit Addresses(size_t bytes)
@@ -34,7 +34,7 @@ class Addresses {
   void* begin_;
 };
 
-/// Posts all receives of one transfer. @return what the plugin or the connection said against it
+/// Posts all receives of one transfer. @return the objection of the plugin or the connection
 Status post(size_t region, size_t offset, size_t bytes, uint32_t chunk_bytes) {
   PipelineOptions options;
   options.recv.chunk_bytes = options.send.chunk_bytes = chunk_bytes;
@@ -50,7 +50,7 @@ Status post(size_t region, size_t offset, size_t bytes, uint32_t chunk_bytes) {
   EXPECT_EQ(p.fake.calls(Call::kRecv), chunks) << "the window takes them all";
   EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
   Status status = p.recv->status();
-  p.recv.reset();  // before its memory
+  p.recv.reset();  // destroyed before its memory
   return status;
 }
 

@@ -1,6 +1,6 @@
-// Random schedules of both ends: who is driven when, over how many channels, what the plugin answers, how late and how full the
-// unpacker is, how late the halves hear of each other, what needs no copy, where it breaks. Whatever the schedule, data is exact,
-// requests are used by the book, and failure is told only when nobody touches the memory any more.
+// Random schedules of both ends: turns of the ends, number of channels, answers of the plugin, delay and capacity of the
+// unpacker, delay of messages between the halves, transfers without a copy, point of failure. Under any schedule, data is
+// exact, requests are used by the rules, and a failure is reported only when nothing touches the memory any more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Schedule {
     const bool failover = loses_channels || pick(0, 3) == 0;
     const uint32_t page_bytes = pick(16, 128);
     const uint32_t chunk_bytes = pick(1, 300);
-    // The pool must take the largest message in its smallest fragments, or nothing would ever move.
+    // The pool must hold the largest message in its smallest fragments, or nothing would ever move.
     o.fake = {.page_bytes = page_bytes,
               .page_count = (300 * 4 / page_bytes + pick(4, 40)) * static_cast<uint32_t>(o.channels),
               .shuffle_fragments = pick(0, 1) == 1,
@@ -79,7 +79,7 @@ void poll_all(Pipeline& p, Connection& connection, std::vector<Moved>& transfers
   }
 }
 
-// How many schedules came to it.
+// Number of schedules that reached each event.
 struct Tried {
   uint64_t loss = 0;     // a channel lost with work in flight
   uint64_t batch = 0;    // a submit of several blocks
@@ -88,7 +88,7 @@ struct Tried {
 
 enum class Fate {
   kNone,
-  kBreaks,         // the plugin does, for good, at one end
+  kBreaks,         // the plugin breaks, permanently, at one end
   kLosesChannels,  // all but one, one after the other, at either end, with failover
 };
 
@@ -188,11 +188,11 @@ void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
   for (uint32_t i = 0; i < count; ++i) {
     ASSERT_EQ(sends[i].end, TransferState::kDone) << p.send->status().to_string() << ", seed " << seed;
     ASSERT_EQ(recvs[i].end, TransferState::kDone) << p.recv->status().to_string() << ", seed " << seed;
-    // Guard: the rest of the transfer's place is as it was.
+    // Guard: the rest of the transfer's place is unchanged.
     const auto rest = p.received(i * kSlotBytes + sizes[i], kSlotBytes - sizes[i]);
     ASSERT_TRUE(std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == Pipeline::kUntouched; })) << "seed " << seed;
   }
-  // Of what a lost channel held, some was not delivered and is not given back.
+  // Some chunks of a lost channel were not delivered and are not returned.
   ASSERT_EQ(p.fake.calls(Call::kConsumed), chunks) << "each chunk is given back exactly once, seed " << seed;
   if (fate == Fate::kLosesChannels) return;
   ASSERT_EQ(p.fake.free_pages(), options.fake.page_count) << "seed " << seed;
@@ -203,8 +203,8 @@ void expect_enough(const Tried& tried, uint64_t schedules) {
   EXPECT_GT(tried.refusal, schedules / 20);
 }
 
-// Several cases of each kind, so that ctest runs them side by side; 20,000 schedules in all. A case that is repeated in its process
-// (docs/testing.md) goes on with new ones.
+// Several cases of each kind, so that ctest runs them in parallel; 20,000 schedules in all. A case that is repeated in its
+// process (docs/testing.md) continues with new ones.
 constexpr uint64_t kCases = 2;
 constexpr uint64_t kSchedulesPerCase = 3400;
 

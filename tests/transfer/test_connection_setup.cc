@@ -40,7 +40,7 @@ class ConnectionSetup : public ::testing::Test {
     here_.emplace(UniqueFd(fds[0]), SocketAddress::loopback(1), "test");
     there_.emplace(UniqueFd(fds[1]), SocketAddress::loopback(1), "test");
   }
-  bool in_place() const { return endpoint_->memory->has_gpu(); }  // host memory is no device memory there
+  bool in_place() const { return endpoint_->memory->has_gpu(); }  // host memory does not count as device memory there
 
   Opened receiver(BootstrapChannel& peer, size_t channels, const ConnectionOptions& options = {}, Deadline deadline = soon()) {
     const ReceiverParts parts{
@@ -125,7 +125,7 @@ TEST_F(ConnectionSetup, SettingsThatDifferAreNamedAtBothEnds) {
 
 TEST_F(ConnectionSetup, APeerThatLeavesEndsTheWait) {
   auto other = in_thread([&] { return receiver(*there_, 2, {}, Deadline::after(milliseconds(200))); });
-  // This end agrees to everything and then goes.
+  // This end agrees to everything and then leaves.
   const Parameters parameters{
       {"pipeline version", "1"}, {"half", "send"}, {"channels", "2"}, {"chunk bytes", "524288"}, {"failover", "off"}};
   ASSERT_TRUE(here_->exchange_parameters(parameters, {}, soon()).is_ok());

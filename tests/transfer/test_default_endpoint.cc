@@ -1,4 +1,4 @@
-// What the endpoint makes of a plugin's devices and the machine's GPUs.
+// The endpoint's mapping of a plugin's devices to the machine's GPUs.
 #include "transfer/default_endpoint.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace tcpx::testing {
 namespace {
 
-/// As many devices as it has paths, named eth1, eth2, ...
+/// One device per path, named eth1, eth2, ...
 class PlacedPlugin final : public FakeNetPlugin {
  public:
   explicit PlacedPlugin(std::vector<std::optional<std::string>> paths, bool steers = false)
@@ -32,7 +32,7 @@ class PlacedPlugin final : public FakeNetPlugin {
   const std::vector<std::optional<std::string>> paths_;
 };
 
-// Nothing of a domain like this is in this machine's sysfs.
+// A PCI domain that does not exist in this machine's sysfs.
 constexpr const char* kGpu = "/sys/devices/pcifffe:00/fffe:00:01.0/fffe:01:00.0";
 constexpr const char* kBesideGpu = "/sys/devices/pcifffe:00/fffe:00:01.0/fffe:02:00.0";
 constexpr const char* kSameHostBridge = "/sys/devices/pcifffe:00/fffe:00:02.0/fffe:03:00.0";
@@ -42,7 +42,7 @@ class PlacedGpu final : public HiddenMemoryOps {
   std::optional<std::string> pci_path(int device) const override { return device == 0 ? std::optional(kGpu) : std::nullopt; }
 };
 
-// An A3 machine as its own preset in RxDM has it (google/tcpgpudmarxd: src/a3vm_gpu_rxq_configurator.cc): four switches, each
+// An A3 machine as in its preset in RxDM (google/tcpgpudmarxd: src/a3vm_gpu_rxq_configurator.cc): four switches, each
 // with two GPUs and one NIC.
 std::string behind_switch(int number, int port) {
   return concat("/sys/devices/pcifff", number, ":00/fff", number, ":00:01.0/fff", number, ":01:00.0/fff", number, ":02:0", port,
@@ -89,7 +89,7 @@ TEST(DefaultEndpoint, A1_WithGpudirectTcpxAGpusChannelsShareTheNicBelowItsSwitch
   EXPECT_TRUE(testing::logged("GPU 7 uses eth4, the NIC nearest to it (PIX)"));
 }
 
-// Both ends must have as many, so how many NICs a host has, or has up, must not matter.
+// Both ends must have as many, so the number of NICs of a host, or of those up, must not matter.
 TEST(DefaultEndpoint, A1_TheNumberOfChannelsIsNoAccidentOfTheHost) {
   for (const size_t nics : {1u, 2u, 3u}) {
     DefaultEndpoint machine{

@@ -1,4 +1,4 @@
-// How near two devices are, and which of them the channels of a GPU get.
+// Distance of two devices, and choice of those for the channels of a GPU.
 #include "transfer/device_placement.h"
 
 #include <gtest/gtest.h>

@@ -97,7 +97,7 @@ TEST_F(HandshakeTest, WhenOneFailsTheOthersAreClosed) {
 TEST_F(HandshakeTest, Trap01_ConnectLeavesTheCallersHandleAlone) {
   Listener end = listener();
   const Handle pristine = end.handle();
-  plugin_.answer_not_yet(Call::kConnect, 1);  // the fake writes into the handle it is given
+  plugin_.answer_not_yet(Call::kConnect, 1);  // the fake writes into the given handle
   ASSERT_TRUE(connect_comm(plugin_, 0, end.handle(), wait()).is_ok());
   EXPECT_EQ(end.handle(), pristine);
 }

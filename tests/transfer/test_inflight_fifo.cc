@@ -55,7 +55,7 @@ TEST(InflightFifo, FailureTakesEverythingThatHasNotEnded) {
 }
 
 TEST(InflightFifo, AgreesWithAListOfStatesOverRandomWalks) {
-  // The model keeps one state per chunk and searches; the ring must say the same.
+  // The model keeps one state per chunk and searches; the ring must agree.
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     std::minstd_rand rng(seed);
     const Direction direction = rng() % 2 == 0 ? Direction::kSend : Direction::kRecv;

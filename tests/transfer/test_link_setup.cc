@@ -1,5 +1,5 @@
-// Two endpoints' ends of a link, set up over loopback with the software plugin: what moves over it, and what each end is told
-// when they do not fit or one goes away.
+// Two endpoints' ends of a link, set up over loopback with the software plugin: traffic over it, and the errors of each end
+// when they do not match or one goes away.
 #include "endpoint/link_setup.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ auto in_thread(F function) {
   return std::async(std::launch::async, std::move(function));
 }
 
-/// Takes note of every frame.
+/// Records every frame.
 class Recorder final : public ControlSink {
  public:
   Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override {
@@ -53,7 +53,7 @@ std::span<const std::byte> text_bytes(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-/// One of the two.
+/// One of the two ends.
 struct End {
   ChannelDevices devices = {0, 0};
   PipelineSettings settings;
@@ -73,7 +73,7 @@ class LinkSetupTest : public ::testing::Test {
     connector_.identity = {.instance = 11, .gpu_idx = 1, .inline_bytes = 4096};
     acceptor_.identity = {.instance = 22, .gpu_idx = 2, .inline_bytes = 100};
   }
-  bool in_place() const { return endpoint_->memory->has_gpu(); }  // host memory is no device memory there
+  bool in_place() const { return endpoint_->memory->has_gpu(); }  // host memory does not count as device memory there
 
   /// Runs this end's part of the setup over a fresh channel of a pair.
   Linked set_up(BootstrapChannel channel, bool connector, const End& end, Deadline deadline = soon()) {
@@ -94,7 +94,7 @@ class LinkSetupTest : public ::testing::Test {
     auto connected = client.get();
     return {std::move(connected).value(), std::move(accepted).value()};
   }
-  /// Sets up a link between `connector_` and `acceptor_`. @return what each end got
+  /// Sets up a link between `connector_` and `acceptor_`. @return the result of each end
   std::pair<Linked, Linked> link(Deadline deadline = soon()) {
     auto [client, server] = channels();
     auto other = in_thread([&, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
@@ -110,10 +110,10 @@ class LinkSetupTest : public ::testing::Test {
   std::atomic<bool> stop_ = false;
   std::unique_ptr<BootstrapServer> server_;
   End connector_, acceptor_;
-  ChunkBudget budget_{{.patience = std::chrono::seconds(60)}};  // of what the connector sends
+  ChunkBudget budget_{{.patience = std::chrono::seconds(60)}};  // for the connector's sends
 };
 
-/// A link's both ends, driven by one thread.
+/// Both ends of a link, driven by one thread.
 struct Pair {
   LinkParts& a;
   LinkParts& b;
@@ -225,7 +225,7 @@ TEST_F(LinkSetupTest, FramesSentBehindTheSetupAreNotLost) {
   }
 }
 
-// What does not fit
+// Mismatches
 // -----------------------------------------------------------------------------------------------------------------------
 
 void expect_told(const Status& status, Code code, const std::string& text) {
@@ -304,7 +304,7 @@ const Parameters kPipeline = {
 
 class LinkSetupByHand : public LinkSetupTest {
  protected:
-  /// Starts the acceptor's end. @return the connector's channel, and what comes of the other
+  /// Starts the acceptor's end. @return the connector's channel, and the status of the acceptor
   std::pair<BootstrapChannel, std::future<Status>> acceptor(Deadline deadline = soon()) {
     auto [client, server] = channels();
     auto other = in_thread([this, deadline, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
@@ -394,7 +394,7 @@ TEST_F(LinkSetupByHand, TheStopFlagEndsEveryWait) {
 
 enum class Cut { kBetweenFrames, kAmidAFrame };
 
-/// Stands between the two ends and passes frames on, until the `frame`-th of one side; then both connections are closed.
+/// Relays frames between the two ends, until the `frame`-th of one side; then both connections are closed.
 struct Relay {
   bool of_connector = false;
   int frame = 0;
@@ -450,7 +450,7 @@ TEST_F(LinkSetupTest, AConnectionThatBreaksAtAnyStepEndsBothEndsAtOnce) {
         const TimePoint begin = Clock::steady().now();
         const Linked ends[] = {connected.get(), accepted.get()};
         EXPECT_LT(Clock::steady().now() - begin, seconds(5)) << "long before the deadline";
-        // Whose detach frame has come may take the link for set up; its stream then ends.
+        // An end that has got the detach frame may consider the link set up; its stream then ends.
         EXPECT_FALSE(ends[0].is_ok() && ends[1].is_ok());
         EXPECT_TRUE(frame == kFramesOfAnEnd || (!ends[0].is_ok() && !ends[1].is_ok()));
         for (const Linked& end : ends)

@@ -1,4 +1,4 @@
-// What the halves of a connection tell each other: every field survives, and nothing that does not add up is taken.
+// Messages between the halves of a connection: every field survives, and inconsistent ones are refused.
 #include "transfer/peer_messages.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A library whose constructor does what BAD_LOAD says, so that whoever opens it never comes back.
+// A library whose constructor performs BAD_LOAD, so that opening it never returns.
 #include <unistd.h>
 
 #include <cstdlib>

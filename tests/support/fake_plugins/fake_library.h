@@ -17,9 +17,9 @@ namespace tcpx::testing {
 /// Holds copies of fake plugins.
 class PluginDirectory : public TemporaryDirectory {
  public:
-  /// A copy of fake plugin `name`: a library of its own to the dynamic linker, so one that nobody has loaded yet.
+  /// A copy of fake plugin `name`: a separate library to the dynamic linker, so one that is not loaded yet.
   std::string fresh_plugin(const std::string& name) const {
-    // Whether the vendor's own would survive this machine's NICs does not matter to the fakes.
+    // The fakes are not affected by NICs that the vendor's own would not survive.
     if (name.starts_with("vendor")) ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 0);
     const std::string copy = file(name + ".so");
     std::filesystem::copy_file(std::string(TCPX_FAKE_PLUGIN_DIR) + "/" + name + ".so", copy);
@@ -38,7 +38,7 @@ class FakeLibrary {
     if (handle_ != nullptr) ::dlclose(handle_);
   }
   FakeControl& control() const { return *symbol<FakeControl>(kFakeControlSymbol); }
-  /// Of the fake vendor_threads.
+  /// Control block of the fake vendor_threads.
   FakeThreads& threads() const { return *symbol<FakeThreads>(kFakeThreadsSymbol); }
   template <class T>
   T* symbol(const char* name) const {

@@ -1,7 +1,7 @@
-// A net plugin that moves nothing: it shows the loader and the adapters the faces a library can have, and the habits of
+// A net plugin that moves nothing: it shows the loader and the adapters the variants of a library, and the habits of
 // GPUDirect-TCPX that hurt a careless caller. The request layout is written at literal offsets, as an oracle for the reader.
 //
-// Definitions: FAKE_V7, FAKE_V8 = 1 complete table, 2 half-empty table; FAKE_INIT_RESULT; FAKE_DEVICE_COUNT; FAKE_MIXED_TYPES;
+// Definitions: FAKE_V7, FAKE_V8 = 1 complete table, 2 incomplete table; FAKE_INIT_RESULT; FAKE_DEVICE_COUNT; FAKE_MIXED_TYPES;
 // FAKE_NULL_COMMS; FAKE_LAYOUT = 2024, 2026 or anything else; FAKE_VENDOR = 1 has the original's name and takes one accept per
 // listener.
 #include "tests/support/fake_plugins/fake_plugin.h"
@@ -24,7 +24,7 @@ using tcpx::testing::FakeControl;
 
 constexpr size_t kListBytes = 2048 * 16;  // loadMeta per queue slot
 constexpr size_t kMetaBytes = 16 * kListBytes + 16 * 8;
-constexpr size_t kStatePointerOff = 80;  // where GPUDirect-TCPX keeps its connect state in the caller's handle
+constexpr size_t kStatePointerOff = 80;  // offset of GPUDirect-TCPX's connect state in the caller's handle
 
 alignas(4096) unsigned char pool[tcpx::testing::kFakePoolBytes];
 alignas(16) unsigned char meta[kMetaBytes];
@@ -142,10 +142,10 @@ int connect(int, void* handle, void** comm, NetDeviceHandle** send_device_handle
 int accept(void* listen_comm, void** comm, NetDeviceHandle** recv_device_handle) {
   fake_control.accept_room_given = recv_device_handle != nullptr && *recv_device_handle != nullptr;
   if (fake_control.result != 0) return fake_control.result;
-  if (FAKE_VENDOR && *static_cast<bool*>(listen_comm)) return 12334;  // seen from the original, which reads freed memory
+  if (FAKE_VENDOR && *static_cast<bool*>(listen_comm)) return 12334;  // observed with the original, which reads freed memory
   if (fake_control.null_comms-- > 0) return 0;
   *static_cast<bool*>(listen_comm) = true;
-  // No look at the inner pointer, as in the original, which makes no queue without the outer one.
+  // The inner pointer is not checked, as in the original, which creates no queue without the outer one.
   if (recv_device_handle != nullptr) **recv_device_handle = NetDeviceHandle{1, 7, &device_side_handle, 24, 1};
   *comm = &recv_comm;
   return 0;
@@ -184,7 +184,7 @@ int irecv(void*, int n, void**, int*, int*, void**, void** request) {
 
 int iflush(void*, int, void**, int*, void**, void** request) {
   ++fake_control.iflush_calls;
-  return *static_cast<int*>(*request);  // reads an output, as the original
+  return *static_cast<int*>(*request);  // reads an output, as the original does
 }
 
 void* exit_in_own_thread(void*) {

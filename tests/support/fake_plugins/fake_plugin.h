@@ -1,4 +1,4 @@
-// What a test and a fake plugin share: the library's exported `fake_control`.
+// Interface between a test and a fake plugin: the library's exported `fake_control`.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@ namespace tcpx::testing {
 struct FakeControl {
   // Set by the test.
   int result = 0;           ///< answer of every call that has a comm or request; non-zero calls have no effect
-  int null_comms = 0;       ///< so many connects and accepts answer "not yet"
-  int null_requests = 0;    ///< so many isends and irecvs answer "not now"
-  int written_size = -1;    ///< what `test` writes into `sizes`; -1: nothing, as GPUDirect-TCPX does
-  int peer_gone_tests = 0;  ///< so many tests answer 2 and do nothing else
-  /// A test ends the process by exit(1), as an assertion of the original would, here or in a thread of the plugin's own while
-  /// the tests go on without an end.
+  int null_comms = 0;       ///< number of connects and accepts that answer "not yet"
+  int null_requests = 0;    ///< number of isends and irecvs that answer "not now"
+  int written_size = -1;    ///< value that `test` writes into `sizes`; -1: none, as with GPUDirect-TCPX
+  int peer_gone_tests = 0;  ///< number of tests that answer 2 and do nothing else
+  /// A test ends the process by exit(1), as an assertion of the original would, in the call or in a thread of the plugin's own
+  /// while the tests never complete.
   enum class Exit { kNever, kInTest, kInOwnThread } exits = Exit::kNever;
 
   // Seen by the plugin.
@@ -38,7 +38,7 @@ struct FakeControl {
 
 inline constexpr char kFakeControlSymbol[] = "fake_control";
 
-/// A receive of this fake lists two fragments of its pool (4096 and 904 bytes, in reverse order) whatever was posted.
+/// A receive of this fake lists two fragments of its pool (4096 and 904 bytes, in reverse order), whatever was posted.
 inline constexpr int kFakeMessageBytes = 5000;
 inline constexpr int kFakeDevices = 2;
 inline constexpr size_t kFakePoolBytes = 64 * 1024;

@@ -1,6 +1,6 @@
 // A net plugin that connects as GPUDirect-TCPX does (google/nccl-plugin-gpudirecttcpx, 4b8ea7f: src/connect.cc), over loopback
-// and with one data socket: detached threads that nobody can stop and that wait without a deadline, one accept per listener,
-// state behind byte 80 of the connecting handle. It frees nothing, so that what the original would not survive can be counted.
+// and with one data socket: detached threads that cannot be stopped and wait without a deadline, one accept per listener,
+// state behind byte 80 of the connecting handle. It frees nothing, so that misuse that would crash the original can be counted.
 #include "tests/support/fake_plugins/vendor_threads.h"
 
 #include <arpa/inet.h>
@@ -38,7 +38,7 @@ struct Comm {
 /// A listener's accept, or a connect.
 struct SetUp {
   std::atomic<int> result;
-  bool told;  // that it has ended
+  bool told;  // its end has been reported
   Comm* comm;
   unsigned char handle[128];  // of a connect: a copy
 };
@@ -63,7 +63,7 @@ bool recv_int(int fd, int32_t* value) {
   return ::recv(fd, value, sizeof *value, MSG_WAITALL) == sizeof *value;
 }
 
-/// @return whether both ends have said 0
+/// @return true when both ends have sent 0
 bool exchange(int fd, bool first) {
   int32_t theirs = 1;
   if (first) return send_int(fd, 0) && recv_int(fd, &theirs) && theirs == 0;

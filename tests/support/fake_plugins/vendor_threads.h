@@ -1,4 +1,4 @@
-// What a test and the fake that connects as GPUDirect-TCPX does share: the library's exported `fake_threads`.
+// Interface between a test and the fake that connects as GPUDirect-TCPX does: the library's exported `fake_threads`.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@ struct FakeThreads {
   std::atomic<int> accept_threads{0};   ///< running
   std::atomic<int> connect_threads{0};  ///< running
   std::atomic<int> open_listeners{0};
-  std::atomic<int> open_comms{0};  ///< made and told, not yet closed
-  // What the original does not survive.
+  std::atomic<int> open_comms{0};  ///< reported, not yet closed
+  // Misuse that the original does not survive.
   std::atomic<int> closed_while_accepting{0};
   std::atomic<int> accepts_after_end{0};
   std::atomic<int> connects_after_end{0};
