@@ -1,7 +1,7 @@
-// The life of a chunk, as data.
+// The life of a chunk, as data. One way per direction, and off it from any state but the last: a comm fails as a whole, so that
+// is no step of a chunk's.
 //
-//   recv: Queued -> Posted -> Arrived -> Unpacking -> Consumed      send: Queued -> Posted -> Sent      any but the last ->
-//   Failed
+//   recv: Queued -> Posted -> Arrived -> Unpacking -> Consumed      send: Queued -> Posted -> Sent      either: -> Failed
 //
 // Queued     nobody below knows it yet
 // Posted     the plugin has its request; it may read (send) or write (host receive) the memory
@@ -39,32 +39,20 @@ struct ChunkTransition {
   ChunkState to;
 };
 
+/// The steps of InflightFifo::advance.
 inline constexpr std::array kChunkTransitions = {
     ChunkTransition{Direction::kRecv, ChunkState::kQueued, ChunkState::kPosted},
     ChunkTransition{Direction::kRecv, ChunkState::kPosted, ChunkState::kArrived},
     ChunkTransition{Direction::kRecv, ChunkState::kArrived, ChunkState::kUnpacking},
     ChunkTransition{Direction::kRecv, ChunkState::kUnpacking, ChunkState::kConsumed},
-    ChunkTransition{Direction::kRecv, ChunkState::kQueued, ChunkState::kFailed},
-    ChunkTransition{Direction::kRecv, ChunkState::kPosted, ChunkState::kFailed},
-    ChunkTransition{Direction::kRecv, ChunkState::kArrived, ChunkState::kFailed},
-    ChunkTransition{Direction::kRecv, ChunkState::kUnpacking, ChunkState::kFailed},
     ChunkTransition{Direction::kSend, ChunkState::kQueued, ChunkState::kPosted},
     ChunkTransition{Direction::kSend, ChunkState::kPosted, ChunkState::kSent},
-    ChunkTransition{Direction::kSend, ChunkState::kQueued, ChunkState::kFailed},
-    ChunkTransition{Direction::kSend, ChunkState::kPosted, ChunkState::kFailed},
 };
 
-constexpr bool is_allowed(Direction direction, ChunkState from, ChunkState to) {
-  for (const ChunkTransition& t : kChunkTransitions) {
-    if (t.direction == direction && t.from == from && t.to == to) return true;
-  }
-  return false;
-}
-
-/// Where a chunk goes from `state` when all is well; `state` itself at the end of the way and off it.
+/// The state after `state` when all is well; `state` itself at the end of the way and off it.
 constexpr ChunkState successor(Direction direction, ChunkState state) {
   for (const ChunkTransition& t : kChunkTransitions) {
-    if (t.direction == direction && t.from == state && t.to != ChunkState::kFailed) return t.to;
+    if (t.direction == direction && t.from == state) return t.to;
   }
   return state;
 }

@@ -1,6 +1,7 @@
 #include "transfer/connection.h"
 
 #include <algorithm>
+#include <array>
 #include <thread>
 #include <utility>
 
@@ -12,21 +13,9 @@
 namespace tcpx {
 namespace {
 
-// One registration each. Below what an int holds, which is all that plugins of version 7 take.
-constexpr size_t kRegistrationStride = size_t{1} << 30;
-// A chunk that begins in one stride may end in the next, so each registration reaches a chunk further; and a page, because
-// strides count from the memory's begin, and registrations of GPU memory from the begin of its first page.
-constexpr size_t kRegistrationOverlap = kMaxRequestBytes + kPageBytes;
-
-// Which of the registrations of `memory` a chunk at `off` belongs to; nothing at the very end belongs to the last.
-size_t registration_of(const RegisteredMemory& memory, size_t off) {
-  return (off < memory.bytes || off == 0 ? off : off - 1) / kRegistrationStride;
-}
-
-// The lowest 31 bits: a tag is an int and not negative.
-int plugin_tag(uint64_t tag) {
-  return static_cast<int>(tag & 0x7fffffff);
-}
+// A half that need not wait for its peer looks all the same, rarely: looking costs a system call.
+constexpr uint32_t kLookAtPeerEvery = 32;
+constexpr std::string_view kPeerNic = ", which the two halves talk over";
 
 Status check(const std::vector<ChannelParts>& channels, const ConnectionLinks& links, const ConnectionOptions& options) {
   const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "create connection", std::move(why)); };
@@ -44,12 +33,13 @@ Status check(const std::vector<ChannelParts>& channels, const ConnectionLinks& l
   return ChunkPlan::make(0, options.chunk_bytes).status();
 }
 
-}  // namespace
+ChannelLimits limits_for(const ConnectionOptions& options, const Connection* connection) {
+  ChannelLimits limits = options.limits;
+  limits.connection = connection;
+  return limits;
+}
 
-Connection::Path::Path(ChannelParts parts, const Clock& clock, const ChannelLimits& limits)
-    : nic(std::move(parts.nic)),
-      device_handle(std::move(parts.device_handle)),
-      channel(std::move(parts.comm), parts.receive, clock, limits) {}
+}  // namespace
 
 Result<std::unique_ptr<Connection>> Connection::create(std::vector<ChannelParts> channels, ConnectionLinks links,
                                                        const Clock& clock, const ConnectionOptions& options) {
@@ -66,28 +56,33 @@ Result<std::unique_ptr<Connection>> Connection::create(Comm comm, const ReceiveP
 
 Connection::Connection(std::vector<ChannelParts> channels, ConnectionLinks links, const Clock& clock,
                        const ConnectionOptions& options)
-    : direction_(channels.front().comm.direction()),
-      options_(options),
-      links_(std::move(links)),
+    : options_(options),
+      peer_(std::move(links.peer)),
+      peer_nic_(std::move(links.peer_nic)),
       clock_(clock),
-      router_(channels.size()),
-      transfers_(options.max_transfers) {
-  options_.limits.connection = this;
-  for (ChannelParts& parts : channels) paths_.push_back(std::make_unique<Path>(std::move(parts), clock, options_.limits));
-  now_ = last_advance_ = next_link_look_ = clock_.now();
-  if (links_.peer != nullptr) links_.peer->deliver_to(this);
+      channels_(std::move(channels), clock, limits_for(options, this)),
+      transfers_(options.max_transfers),
+      dispatcher_(ChunkDispatcher::create({.channels = channels_,
+                                           .transfers = transfers_,
+                                           .peer = peer_.get(),
+                                           .chunk_bytes = options.chunk_bytes,
+                                           .failover = options.failover})),
+      nics_(std::move(links.link_is_down), channels_.size() + 1, clock.now()),
+      losses_(channels_.size()) {
+  now_ = last_advance_ = clock_.now();
+  if (peer_ != nullptr) peer_->deliver_to(this);
 }
 
 Connection::~Connection() {
-  if (pending_ == 0 && status_.is_ok()) {
+  if (pending() == 0 && status_.is_ok()) {
     (void)close();  // logged where it was first seen
   } else {
-    fail(Status(Code::kInvalidArgument, "destroy connection", concat(pending_, " transfers are pending")));
-    while (!all_closed()) {
+    fail(Status(Code::kInvalidArgument, "destroy connection", concat(pending(), " transfers are pending")));
+    while (!channels_.all_closed()) {
       if (!progress()) std::this_thread::yield();
     }
   }
-  if (links_.peer != nullptr) links_.peer->deliver_to(nullptr);
+  if (peer_ != nullptr) peer_->deliver_to(nullptr);
 }
 
 Result<RegisteredMemory> Connection::register_memory(void* data, size_t bytes, MemoryType type) {
@@ -95,103 +90,37 @@ Result<RegisteredMemory> Connection::register_memory(void* data, size_t bytes, M
   if (closed_) return Status(Code::kInvalidArgument, "register memory", "the connection is closed");
   const auto tell = [this] { return told_at_exit(); };
   const FlightScope scope(tell);
-  auto* const begin = static_cast<std::byte*>(data);
-  if (free_slots_.empty()) {
-    free_slots_.push_back(static_cast<uint32_t>(generations_.size()));
-    generations_.push_back(0);
-    for (const auto& path : paths_) path->memory.emplace_back();
-  }
-  const uint32_t slot = free_slots_.back();
-  free_slots_.pop_back();
-  const RegisteredMemory memory{begin, bytes, type, slot, generations_[slot]};
-  // Pages may hold a neighbour's bytes too; what a transfer may touch is compared with the memory, in `submit`.
-  const Pages pages = type == MemoryType::kCuda ? whole_pages(data, bytes) : Pages{begin, bytes};
-  size_t off = 0;
-  do {
-    const size_t part = std::min(pages.bytes - off, kRegistrationStride + kRegistrationOverlap);
-    for (const auto& path : paths_) {
-      std::optional<MemoryHandle> handle;
-      if (path->channel.status().is_ok()) {
-        const auto registered = path->channel.comm().register_memory(pages.begin + off, part, type);
-        if (!registered.is_ok()) {
-          (void)let_go(memory);  // the first error wins
-          return registered.status();
-        }
-        handle = *registered;
-      }
-      path->memory[slot].push_back(handle);
-    }
-    off += kRegistrationStride;
-  } while (off < pages.bytes);
-  return memory;
-}
-
-bool Connection::is_registered(const RegisteredMemory& memory) const {
-  return memory.slot < generations_.size() && generations_[memory.slot] == memory.generation &&
-         !paths_.front()->memory[memory.slot].empty();
+  return channels_.memory().add(data, bytes, type);
 }
 
 Status Connection::deregister_memory(const RegisteredMemory& memory) {
   const auto refuse = [](const char* why) { return Status(Code::kInvalidArgument, "deregister memory", why); };
-  if (!is_registered(memory)) return refuse("the memory is not registered with this connection");
-  if (pending_ > 0 && std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {
-        return transfer.state == TransferState::kPending && transfer.spec.memory.slot == memory.slot;
-      })) {
+  if (!channels_.memory().holds(memory)) return refuse("the memory is not registered with this connection");
+  if (transfers_.any_pending([&](const Transfer& transfer) { return transfer.spec.memory.slot == memory.slot; }))
     return refuse("a pending transfer uses the memory");
-  }
-  return let_go(memory);
-}
-
-// Deregisters what there is of the memory, whatever the plugin says, and frees its slot.
-Status Connection::let_go(const RegisteredMemory& memory) {
-  Status first;
-  for (const auto& path : paths_) {
-    for (const auto& handle : path->memory[memory.slot]) {
-      if (!handle || !path->channel.comm().is_open()) continue;
-      Status status = path->channel.comm().deregister_memory(*handle);
-      if (first.is_ok()) first = std::move(status);
-    }
-    path->memory[memory.slot].clear();
-  }
-  ++generations_[memory.slot];
-  free_slots_.push_back(memory.slot);
-  return first;
+  return channels_.memory().remove(memory);
 }
 
 // In case the plugin ends the process (base/flight_scope.h).
 std::string Connection::told_at_exit() const {
-  return pending_ > 0 || in_flight() > 0 ? flight_record() : std::string();
+  return pending() > 0 || in_flight() > 0 ? flight_record() : std::string();
 }
 
 Result<TransferId> Connection::submit(const TransferSpec& spec) {
   if (!status_.is_ok()) return status_;
-  if (closed_) return Status(Code::kInvalidArgument, "submit transfer", "the connection is closed");
-  if (spec.offset > spec.memory.bytes || spec.bytes > spec.memory.bytes - spec.offset) {
-    return Status(Code::kInvalidArgument, "submit transfer",
-                  concat(spec.bytes, " bytes at ", spec.offset, " of a registration of ", spec.memory.bytes, " bytes"));
-  }
-  if (!is_registered(spec.memory) ||
-      registration_of(spec.memory, spec.offset + spec.bytes) >= paths_.front()->memory[spec.memory.slot].size())
-    return Status(Code::kInvalidArgument, "submit transfer", "the memory is not registered with this connection");
-  if (spec.tag < 0) return Status(Code::kInvalidArgument, "submit transfer", concat("tag ", spec.tag));
+  const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "submit transfer", std::move(why)); };
+  if (closed_) return refuse("the connection is closed");
+  if (spec.offset > spec.memory.bytes || spec.bytes > spec.memory.bytes - spec.offset)
+    return refuse(concat(spec.bytes, " bytes at ", spec.offset, " of a registration of ", spec.memory.bytes, " bytes"));
+  if (!channels_.memory().reaches(spec.memory, spec.offset + spec.bytes))
+    return refuse("the memory is not registered with this connection");
+  if (spec.tag < 0) return refuse(concat("tag ", spec.tag));
   const auto plan = ChunkPlan::make(spec.bytes, options_.chunk_bytes);
   if (!plan.is_ok()) return plan.status();
-  Transfer& transfer = slot(next_id_);
-  if (transfer.state != TransferState::kUnknown) {
-    return Status(Code::kExhausted, "submit transfer", concat(transfers_.size(), " transfers have not been polled to their end"));
-  }
-  transfer = {.id = TransferId{next_id_},
-              .state = TransferState::kPending,
-              .spec = spec,
-              .plan = *plan,
-              .first_tag = next_tag_ + static_cast<uint64_t>(spec.tag)};
-  next_tag_ += (plan->count() + kTagsPerTransfer - 1) / kTagsPerTransfer * kTagsPerTransfer;
-  if (pending_++ == 0) last_advance_ = clock_.now();
-  const TransferId id{next_id_++};
-  if (acknowledges() && direction_ == Direction::kSend) {
-    std::array<std::byte, kMaxPeerMessageBytes> text;
-    tell(FrameType::kSubmitted, encode_transfer_number(text, static_cast<uint64_t>(id)));  // a failure is the transfer's
-  }
+  const auto id = transfers_.add(spec, *plan);
+  if (!id.is_ok()) return id;
+  if (pending() == 1) last_advance_ = clock_.now();
+  if (Status told = dispatcher_->submitted(*id); !told.is_ok()) fail(std::move(told));  // the transfer's failure, not the call's
   return id;
 }
 
@@ -199,150 +128,170 @@ bool Connection::progress() {
   const auto tell = [this] { return told_at_exit(); };
   const FlightScope scope(tell);
   now_ = clock_.now();
-  bool advanced = false;
-  if (grants()) advanced |= pump_link();
+  bool advanced = has_peer() && pump_link();
   if (status_.is_ok()) {
-    look_at_links();
-    advanced |= !grants() ? post_in_order() : direction_ == Direction::kRecv ? post_and_grant() : post_granted();
+    look_at_nics();
+    advanced |= post();
   }
-  for (size_t i = 0; i < paths_.size(); ++i) advanced |= progress_path(i);
+  for (size_t i = 0; i < channels_.size(); ++i) advanced |= progress_channel(i);
   check_stall(advanced);
-  if (!status_.is_ok() && all_closed()) {
-    if (pending_ > 0) fail_pending();
-    links_.link_is_down = nullptr;  // which may hold a descriptor
+  if (!status_.is_ok() && channels_.all_closed()) {
+    if (pending() > 0) fail_pending();
+    nics_.stop();
   }
   return advanced;
 }
 
-bool Connection::progress_path(size_t index) {
-  Path& path = *paths_[index];
-  const Channel::Progress step = path.channel.progress();
-  for (const ChunkEnd& end : step.finished) {
-    ++path.chunks;
-    path.bytes += end.bytes;
-    if (grants() && direction_ == Direction::kRecv) router_.delivered(index, end.bytes, now_);
-    count_finished(end);
+bool Connection::pump_link() {
+  if (!status_.is_ok() && channels_.all_closed()) return false;
+  if (status_.is_ok() && !dispatcher_->waits_for_peer() && ++calls_since_pump_ < kLookAtPeerEvery) return false;
+  calls_since_pump_ = 0;
+  const Result<bool> more = peer_->pump();
+  // Without transfers the end of the link is none of ours: whoever comes next will see it.
+  if (pending() > 0 && !more.is_ok()) fail(more.status());
+  if (pending() > 0 && more.is_ok() && !*more && dispatcher_->needs_peer())
+    fail(Status(Code::kProtocol, "wait for the peer", "the peer has finished, this end has not"));
+  return std::exchange(heard_, false);
+}
+
+bool Connection::post() {
+  const Result<bool> posted = dispatcher_->post(now_);
+  if (!posted.is_ok()) fail(posted.status());
+  return !posted.is_ok() || *posted;
+}
+
+bool Connection::progress_channel(size_t index) {
+  const Channel::Progress step = channels_.progress(index);
+  if (!step.finished.empty()) {
+    if (Status counted = dispatcher_->finished(index, step.finished, now_); !counted.is_ok()) fail(std::move(counted));
   }
-  if (!path.channel.status().is_ok()) take_failure(index);
+  if (!channels_[index].status().is_ok()) take_failure(index);
   return step.advanced;
 }
 
-// With one channel, chunks meet in the order of posting at both ends.
-bool Connection::post_in_order() {
-  bool advanced = false;
-  while (placing_id_ < next_id_) {
-    Transfer& transfer = slot(placing_id_);
-    if (!try_post(0, transfer, transfer.placed_chunks)) break;
-    advanced = true;
-    if (++transfer.placed_chunks == transfer.plan.count()) ++placing_id_;
-  }
-  return advanced;
+void Connection::on_peer_message(FrameType type, std::span<const std::byte> payload) {
+  if (!status_.is_ok()) return;
+  heard_ = true;
+  Status taken = type == FrameType::kChannelDown ? take_channel_down(payload) : dispatcher_->take(type, payload);
+  if (!taken.is_ok()) fail(std::move(taken));
 }
 
-bool Connection::try_post(size_t index, Transfer& transfer, uint64_t number) {
-  Path& path = *paths_[index];
-  const Chunk chunk = transfer.plan[number];
-  const TransferSpec& spec = transfer.spec;
-  const size_t off = spec.offset + chunk.offset;
-  // A channel that had failed when the memory was registered has no handle for it, and takes nothing.
-  const auto handle = path.memory[spec.memory.slot][registration_of(spec.memory, off)].value_or(MemoryHandle{});
-  if (!path.channel.try_post({.transfer = transfer.id,
-                              .chunk = chunk,
-                              .data = spec.memory.data + off,
-                              .memory = handle,
-                              .tag = plugin_tag(transfer.first_tag + number)})) {
-    return false;
+Status Connection::take_channel_down(std::span<const std::byte> payload) {
+  const auto down = decode_channel_down(payload, static_cast<uint32_t>(channels_.size()));
+  if (!down.is_ok()) return down.status();
+  if (channels_[down->channel].status().is_ok()) {
+    losses_[down->channel].told_by_peer = true;
+    channels_[down->channel].fail(down->reason);
   }
-  ++transfer.outstanding;
-  return true;
-}
-
-void Connection::count_finished(const ChunkEnd& end) {
-  Transfer& transfer = slot(static_cast<uint64_t>(end.transfer));
-  require(transfer.id == end.transfer && transfer.state == TransferState::kPending,
-          "a chunk finishes while its transfer is pending");
-  ++transfer.finished_chunks;
-  transfer.finished_bytes += end.bytes;
-  --transfer.outstanding;
-  end_if_complete(transfer);
-}
-
-void Connection::end_if_complete(Transfer& transfer) {
-  if (acknowledges() && direction_ == Direction::kSend) {
-    if (!transfer.acknowledged || transfer.outstanding > 0) return;
-    transfer.finished_bytes = transfer.plan.transfer_bytes();
-  } else {
-    if (transfer.finished_chunks < transfer.plan.count()) return;
-    if (acknowledges()) acknowledge(transfer);
-  }
-  transfer.state = TransferState::kDone;
-  --pending_;
+  return Status::ok();
 }
 
 TransferAnswer Connection::poll(TransferId id) {
-  Transfer& transfer = slot(static_cast<uint64_t>(id));
-  if (transfer.id != id || transfer.state == TransferState::kUnknown) return {};
-  // What was sent twice counts once.
-  TransferAnswer answer{.state = transfer.state,
-                        .status = Status::ok(),
-                        .bytes_done = std::min(transfer.finished_bytes, transfer.plan.transfer_bytes())};
-  if (transfer.state == TransferState::kFailed) answer.status = status_;
-  if (transfer.state != TransferState::kPending) transfer.state = TransferState::kUnknown;
-  return answer;
+  return transfers_.poll(id, status_);
 }
 
 Status Connection::close() {
   if (!status_.is_ok()) return status_;
-  if (pending_ > 0) return Status(Code::kInvalidArgument, "close connection", concat(pending_, " transfers are pending"));
+  if (pending() > 0) return Status(Code::kInvalidArgument, "close connection", concat(pending(), " transfers are pending"));
   if (!closed_ && log_enabled(LogLevel::kDebug)) {
     uint64_t bytes = 0;
-    for (const auto& path : paths_) bytes += path->bytes;
-    log(LogLevel::kDebug, "closing the ", name_of(direction_), " connection: All bytes: ", bytes);
+    for (const ChannelCounters& channel : counters()) bytes += channel.bytes;
+    log(LogLevel::kDebug, "closing the ", name_of(direction()), " connection: All bytes: ", bytes);
   }
   closed_ = true;
-  Status first;
-  for (const auto& path : paths_) {
-    if (!path->channel.status().is_ok()) continue;  // lost earlier; said then
-    Status status = path->channel.close();
-    if (first.is_ok()) first = std::move(status);
-  }
-  return first;
-}
-
-uint64_t Connection::in_flight() const {
-  uint64_t sum = 0;
-  for (const auto& path : paths_) sum += path->channel.in_flight();
-  return sum;
-}
-
-bool Connection::all_closed() const {
-  return std::all_of(paths_.begin(), paths_.end(), [](const auto& path) { return path->channel.closed(); });
-}
-
-std::vector<ChannelCounters> Connection::counters() const {
-  std::vector<ChannelCounters> all;
-  for (const auto& path : paths_) {
-    all.push_back(
-        {.nic = path->nic, .bytes = path->bytes, .chunks = path->chunks, .open = !closed_ && path->channel.status().is_ok()});
-  }
-  return all;
+  return channels_.close();
 }
 
 std::string Connection::flight_record() const {
-  if (!grants()) return paths_.front()->channel.flight_record();
-  std::string text = concat(pending_, " transfers pending");
-  for (uint64_t id = placing_id_; direction_ == Direction::kRecv && id < next_id_ && id < placing_id_ + 4; ++id) {
-    const Transfer& transfer = transfers_[id % transfers_.size()];
-    text += concat("\ntransfer ", id, ": ", transfer.placed_chunks, " of ", transfer.plan.count(), " chunks granted");
-  }
-  if (!lost_.empty()) text += concat("\n", lost_.size(), " chunks of failed channels wait for another one");
-  for (size_t i = 0; i < paths_.size(); ++i) {
-    const Path& path = *paths_[i];
-    text += concat("\n", label(i), path.channel.status().is_ok() ? "" : " (failed)");
-    if (direction_ == Direction::kSend) text += concat(", ", path.granted.size(), " chunks granted and not posted");
-    text += concat(": ", path.channel.flight_record());
+  if (!has_peer()) return channels_[0].flight_record();
+  std::string text = concat(pending(), " transfers pending", dispatcher_->waiting());
+  for (size_t i = 0; i < channels_.size(); ++i) {
+    text += concat("\n", channels_.label(i), channels_[i].status().is_ok() ? "" : " (failed)", dispatcher_->waiting_for(i), ": ",
+                   channels_[i].flight_record());
   }
   return text;
+}
+
+// Where others can take over, a look is enough. Without the peer's nothing can be granted any more.
+void Connection::look_at_nics() {
+  if (pending() == 0 || !nics_.due(now_)) return;
+  for (size_t i = 0; i < channels_.size(); ++i) {
+    if (!channels_[i].status().is_ok()) continue;
+    const auto tolerance = fails_over() && channels_.open() > 1 ? NicWatch::Tolerance::kNone : NicWatch::Tolerance::kBrief;
+    Status lost = nics_.look(i, channels_.nic(i), "", tolerance);
+    if (!lost.is_ok()) channels_[i].fail(std::move(lost));
+  }
+  if (!has_peer()) return;
+  Status lost = nics_.look(channels_.size(), peer_nic_, kPeerNic, NicWatch::Tolerance::kBrief);
+  if (!lost.is_ok()) fail(std::move(lost));
+}
+
+Status Connection::first_nic_down() const {
+  for (size_t i = 0; i < channels_.size(); ++i) {
+    if (Status down = nics_.down(channels_.nic(i), ""); !down.is_ok()) return channels_.labelled(i, down);
+  }
+  return has_peer() ? nics_.down(peer_nic_, kPeerNic) : Status::ok();
+}
+
+// The failure of a channel as the connection's. There may be a reason behind the reason: the peer may have noticed first that an
+// interface is down, and closed its comms.
+Status Connection::meaning_of(size_t index) const {
+  const Status& reason = channels_[index].status();
+  Status down = reason.code() == Code::kPeerGone ? first_nic_down() : Status::ok();
+  return down.is_ok() ? channels_.labelled(index, reason) : down;
+}
+
+// A failed channel is told to the peer once; without failover it is the end of the connection, with it work for others.
+void Connection::take_failure(size_t index) {
+  const Channel& channel = channels_[index];
+  Loss& loss = losses_[index];
+  if (!std::exchange(loss.taken, true)) {
+    if (peer_ != nullptr && !loss.told_by_peer) {
+      std::array<std::byte, kMaxPeerMessageBytes> text;
+      (void)peer_->post(FrameType::kChannelDown,
+                        encode_channel_down(text, {.channel = static_cast<uint32_t>(index), .reason = channel.status()}));
+    }
+    const size_t open = channels_.open();
+    if (status_.is_ok() && (!fails_over() || open == 0)) {
+      fail(meaning_of(index));
+    } else if (status_.is_ok()) {
+      log(LogLevel::kWarning, name_of(direction()), " connection goes on over ", open, " of ", channels_.size(),
+          " channels: ", channels_.labelled(index, channel.status()).to_string());
+    }
+  }
+  if (!status_.is_ok() || !channel.closed() || std::exchange(loss.dispatched, true)) return;
+  if (channel.abandoned()) {
+    fail(channel.status());  // its chunks cannot go elsewhere while something may write to their memory
+  } else {
+    dispatcher_->lost(index);
+  }
+}
+
+void Connection::fail(Status reason) {
+  if (!status_.is_ok()) return;
+  status_ = std::move(reason);
+  channels_.fail(status_);
+}
+
+// Chunks in flight that do not move are their channel's to notice. This is for transfers that wait for the other half, which
+// with failover may itself be waiting for a channel first, before it asks for its chunks again.
+void Connection::check_stall(bool advanced) {
+  if (advanced || pending() == 0 || in_flight() > 0) last_advance_ = now_;
+  const Duration limit = options_.limits.stall_limit * (fails_over() ? 2 : 1);
+  if (!status_.is_ok() || now_ - last_advance_ < limit) return;
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - last_advance_).count();
+  Status status(Code::kTimeout, concat(name_of(direction()), " transfer"), concat("no word from the peer for ", ms, " ms"));
+  log(LogLevel::kError, status.to_string(), "; ", flight_record());
+  fail(std::move(status));
+}
+
+void Connection::fail_pending() {
+  if (channels_.any_abandoned()) {
+    status_ = Status(status_.code(), status_.operation(),
+                     status_.detail() + "; the plugin or copies of received data may still be running", status_.domain(),
+                     status_.native());
+  }
+  transfers_.fail_pending();
 }
 
 }  // namespace tcpx

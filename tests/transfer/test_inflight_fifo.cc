@@ -54,6 +54,39 @@ TEST(InflightFifo, FailureTakesEverythingThatHasNotEnded) {
   EXPECT_EQ(fifo.oldest(kPosted), nullptr);
 }
 
+TEST(InflightFifo, EveryStateBeforeTheEndCanFailAndNoOther) {
+  InflightFifo<int> fifo(Direction::kRecv, 4);
+  for (const int value : {0, 1, 2, 3}) fifo.post(value);
+  constexpr ChunkState kWay[] = {kPosted, kArrived, kUnpacking, kConsumed};
+  // Chunk 0 goes to the end, the next one a station less far, ...
+  for (int chunk = 0; chunk < 3; ++chunk) {
+    for (int station = 0; station < 3 - chunk; ++station) fifo.advance(kWay[station], kWay[station + 1]);
+  }
+  for (uint64_t chunk = 0; chunk < 4; ++chunk) ASSERT_EQ(fifo.state_of(chunk), kWay[3 - chunk]);
+  fifo.fail_all();
+  EXPECT_EQ(fifo.state_of(0), kConsumed);
+  for (const uint64_t chunk : {1, 2, 3, 4}) EXPECT_EQ(fifo.state_of(chunk), kFailed) << chunk;
+}
+
+// Where `advance` goes from each state is its one successor; anything else is a bug of ours.
+TEST(InflightFifoDeathTest, NothingSkipsAStationOrGoesBack) {
+  constexpr ChunkState kAll[] = {kQueued, kPosted, kArrived, kUnpacking, kConsumed, kSent, kFailed};
+  for (const Direction direction : {Direction::kSend, Direction::kRecv}) {
+    for (const ChunkState from : kAll) {
+      for (const ChunkState to : kAll) {
+        if (to != from && to == successor(direction, from)) continue;
+        const auto advance = [&] {
+          set_log_sink(nullptr, nullptr);
+          InflightFifo<int> fifo(direction, 1);
+          fifo.advance(from, to);
+        };
+        EXPECT_DEATH(advance(), "along the transition table")
+            << name_of(direction) << " " << name_of(from) << " to " << name_of(to);
+      }
+    }
+  }
+}
+
 TEST(InflightFifo, AgreesWithAListOfStatesOverRandomWalks) {
   // The model keeps one state per chunk and searches; the ring must agree.
   for (uint32_t seed = 1; seed <= 200; ++seed) {

@@ -1,0 +1,121 @@
+// ReceiverDispatcher: places chunks, posts them and says so; with failover it waits for the sender and asks again for what was
+// lost.
+#include "transfer/receiver_dispatcher.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tests/support/dispatcher_fixture.h"
+
+namespace tcpx {
+namespace {
+
+using testing::DispatcherFixture;
+
+/// The channels named in a grant of `transfer` that begins with chunk `first`.
+std::vector<uint8_t> granted(const std::pair<FrameType, std::vector<std::byte>>& message, uint64_t transfer, uint64_t first) {
+  EXPECT_EQ(message.first, FrameType::kGrant);
+  const auto grant = decode_grant(message.second, 2);
+  EXPECT_TRUE(grant.is_ok()) << grant.status().to_string();
+  EXPECT_EQ(grant->header.transfer, transfer);
+  EXPECT_EQ(grant->header.first_chunk, first);
+  return {grant->channels.begin(), grant->channels.end()};
+}
+
+TEST(ReceiverDispatcher, GrantsWhatItHasPostedAndNoMore) {
+  DispatcherFixture f(Direction::kRecv, 2, false, 2);
+  f.submit(7 * 4096);
+  EXPECT_TRUE(f.dispatcher->needs_peer());
+  EXPECT_FALSE(f.dispatcher->waits_for_peer());
+  EXPECT_TRUE(f.post());
+  const auto said = f.said();
+  ASSERT_EQ(said.size(), 1u);
+  const auto channels = granted(said[0], 1, 0);
+  EXPECT_EQ(channels.size(), 4u) << "two windows";
+  EXPECT_EQ(std::count(channels.begin(), channels.end(), 0), 2);
+  EXPECT_EQ(f.channels.in_flight(), 4u);
+  EXPECT_FALSE(f.post());
+  EXPECT_EQ(f.dispatcher->waiting(), "\ntransfer 1: 4 of 7 chunks granted");
+}
+
+TEST(ReceiverDispatcher, EachTransferIsGrantedOnItsOwn) {
+  DispatcherFixture f(Direction::kRecv, 2);
+  f.submit(4096);
+  f.submit(8192);
+  EXPECT_TRUE(f.post());
+  const auto said = f.said();
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_EQ(granted(said[0], 1, 0).size(), 1u);
+  EXPECT_EQ(granted(said[1], 2, 0).size(), 2u);
+  EXPECT_FALSE(f.dispatcher->needs_peer());
+  EXPECT_TRUE(f.finish(0, 2, 2).is_ok());
+  EXPECT_EQ(f.state(2), TransferState::kDone);
+  EXPECT_EQ(f.state(1), TransferState::kPending);
+  EXPECT_TRUE(f.said().empty()) << "only with failover the sender wants to know";
+}
+
+TEST(ReceiverDispatcher, AChannelThatTakesNothingIsPassedOver) {
+  DispatcherFixture f(Direction::kRecv, 2, false, 2);
+  f.fake.answer_not_yet(testing::Call::kRecv, 1);
+  f.submit(2 * 4096);
+  EXPECT_TRUE(f.post());
+  const auto channels = granted(f.said().at(0), 1, 0);
+  EXPECT_EQ(std::set<uint8_t>(channels.begin(), channels.end()).size(), 1u);
+}
+
+TEST(ReceiverDispatcher, ALinkThatIsBrokenIsTheConnectionsError) {
+  DispatcherFixture f(Direction::kRecv, 2, true);
+  EXPECT_TRUE(f.take_number(FrameType::kSubmitted, 1).is_ok());
+  f.submit(4096);
+  f.to_peer->broken = Status(Code::kPeerGone, "test", "gone");
+  EXPECT_EQ(f.dispatcher->post({}).status().code(), Code::kPeerGone);
+  EXPECT_EQ(f.finish(0, 1, 1).code(), Code::kPeerGone);
+  EXPECT_EQ(f.state(1), TransferState::kDone) << "it is in place, whoever knows";
+}
+
+TEST(ReceiverDispatcher, WithFailoverNothingIsGrantedBeforeTheSenderHasIt) {
+  DispatcherFixture f(Direction::kRecv, 2, true);
+  f.submit(4096);
+  EXPECT_FALSE(f.post());
+  EXPECT_TRUE(f.dispatcher->waits_for_peer());
+  EXPECT_EQ(f.take_number(FrameType::kSubmitted, 2).code(), Code::kProtocol) << "not the next one";
+  EXPECT_TRUE(f.take_number(FrameType::kSubmitted, 1).is_ok());
+  EXPECT_TRUE(f.post());
+  EXPECT_EQ(granted(f.said().at(0), 1, 0).size(), 1u);
+  EXPECT_TRUE(f.finish(0, 1, 1).is_ok());
+  const auto said = f.said();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].first, FrameType::kReceived);
+  EXPECT_EQ(f.state(1), TransferState::kDone);
+}
+
+TEST(ReceiverDispatcher, WhatALostChannelDidNotDeliverIsGrantedAnewBeforeAnythingElse) {
+  DispatcherFixture f(Direction::kRecv, 2, true, 2);
+  f.submit(2 * 4096);
+  f.submit(4096);
+  for (const uint64_t number : {1, 2}) EXPECT_TRUE(f.take_number(FrameType::kSubmitted, number).is_ok());
+  EXPECT_TRUE(f.post());
+  const auto channels = granted(f.said().at(0), 1, 0);
+  ASSERT_EQ(channels, (std::vector<uint8_t>{0, 1}));
+  f.lose(0);
+  EXPECT_NE(f.dispatcher->waiting().find(" chunks of failed channels wait for another one"), std::string::npos);
+  EXPECT_TRUE(f.post());
+  const auto said = f.said();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].first, FrameType::kRegrant);
+  const auto regrant = decode_regrant(said[0].second, 2);
+  EXPECT_EQ(regrant->transfer, 1u);
+  EXPECT_EQ(regrant->chunk, 0u);
+  EXPECT_EQ(regrant->channel, 1u);
+}
+
+TEST(ReceiverDispatcher, ASendersMessagesAreNotForIt) {
+  DispatcherFixture f(Direction::kRecv, 2);
+  EXPECT_EQ(f.take_number(FrameType::kReceived, 1).code(), Code::kProtocol);
+  EXPECT_EQ(f.take_number(FrameType::kSubmitted, 1).code(), Code::kProtocol) << "without failover";
+}
+
+}  // namespace
+}  // namespace tcpx

@@ -1,0 +1,52 @@
+// ReceiverDispatcher: the receiving half of several channels, which decides what goes where.
+//
+// It posts each chunk on the channel that suits it best (chunk_router.h) and grants it to the sender, which posts each channel's
+// chunks in the order of its grants. With failover nothing is granted before the sender has submitted it, because a chunk granted
+// anew must not end up behind one that waits for that; what a lost channel had not delivered is granted before anything else; and
+// the sender is told of every transfer that is complete.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "transfer/chunk_dispatcher.h"
+#include "transfer/chunk_router.h"
+
+namespace tcpx {
+
+class ReceiverDispatcher final : public ChunkDispatcher {
+ public:
+  explicit ReceiverDispatcher(const DispatcherParts& parts) : parts_(parts), router_(parts.channels.size()) {}
+
+  Result<bool> post(TimePoint now) override;
+  Status finished(size_t channel, std::span<const ChunkEnd> ends, TimePoint now) override;
+  void lost(size_t channel) override;
+  Status take(FrameType type, std::span<const std::byte> payload) override;
+  bool waits_for_peer() const override;
+  bool needs_peer() const override;
+  std::string waiting() const override;
+
+ private:
+  /// Channels, a bit each, as the chunks of one call are placed.
+  struct Room {
+    uint32_t open = 0;     // can take a chunk
+    uint32_t refused = 0;  // did not, although it could
+  };
+
+  Result<bool> regrant_lost(TimePoint now);
+  Status send_grant(const Transfer& transfer, uint64_t first, std::span<const uint8_t> channels);
+  std::optional<size_t> place(Transfer& transfer, uint64_t chunk, Room& room, TimePoint now);
+  uint64_t queued_behind(const Transfer& transfer) const;
+  uint64_t end_of_grantable() const;
+
+  DispatcherParts parts_;
+  ChunkRouter router_;
+  std::deque<ChunkName> lost_;      // chunks of failed channels
+  uint64_t placing_ = 1;            // oldest transfer with chunks not yet granted
+  uint64_t submitted_by_peer_ = 0;  // with failover: transfers that the sender has said it has
+};
+
+}  // namespace tcpx

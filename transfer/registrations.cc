@@ -1,0 +1,82 @@
+#include "transfer/registrations.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tcpx {
+namespace {
+
+// One registration each. Below what an int holds, which is all that plugins of version 7 take.
+constexpr size_t kPartStride = size_t{1} << 30;
+// A chunk that begins in one stride may end in the next, so each part reaches a chunk further; and a page, because strides count
+// from the memory's begin, and registrations of GPU memory from the begin of its first page.
+constexpr size_t kPartOverlap = kMaxRequestBytes + kPageBytes;
+
+// Which part of `memory` a chunk at `off` belongs to; nothing at the very end belongs to the last.
+size_t part_of(const RegisteredMemory& memory, size_t off) {
+  return (off < memory.bytes || off == 0 ? off : off - 1) / kPartStride;
+}
+
+}  // namespace
+
+Result<RegisteredMemory> Registrations::add(void* data, size_t bytes, MemoryType type) {
+  auto* const begin = static_cast<std::byte*>(data);
+  if (free_.empty()) {
+    free_.push_back(static_cast<uint32_t>(slots_.size()));
+    slots_.emplace_back();
+  }
+  const uint32_t number = free_.back();
+  free_.pop_back();
+  Registration& slot = slots_[number];
+  const RegisteredMemory memory{begin, bytes, type, number, slot.generation};
+  // Pages may hold a neighbour's bytes too; what a transfer may touch is compared with the memory, when it is submitted.
+  const Pages pages = type == MemoryType::kCuda ? whole_pages(data, bytes) : Pages{begin, bytes};
+  size_t off = 0;
+  do {
+    const size_t part = std::min(pages.bytes - off, kPartStride + kPartOverlap);
+    for (Channel* const channel : channels_) {
+      std::optional<MemoryHandle> handle;
+      if (channel->status().is_ok()) {
+        const auto registered = channel->comm().register_memory(pages.begin + off, part, type);
+        if (!registered.is_ok()) {
+          (void)remove(memory);  // the first error wins
+          return registered.status();
+        }
+        handle = *registered;
+      }
+      slot.handles.push_back(handle);
+    }
+    off += kPartStride;
+  } while (off < pages.bytes);
+  return memory;
+}
+
+bool Registrations::holds(const RegisteredMemory& memory) const {
+  return memory.slot < slots_.size() && slots_[memory.slot].generation == memory.generation &&
+         !slots_[memory.slot].handles.empty();
+}
+
+bool Registrations::reaches(const RegisteredMemory& memory, size_t off) const {
+  return holds(memory) && part_of(memory, off) < slots_[memory.slot].handles.size() / channels_.size();
+}
+
+Status Registrations::remove(const RegisteredMemory& memory) {
+  Registration& slot = slots_[memory.slot];
+  Status first;
+  for (size_t i = 0; i < slot.handles.size(); ++i) {
+    Comm& comm = channels_[i % channels_.size()]->comm();
+    if (!slot.handles[i] || !comm.is_open()) continue;
+    Status status = comm.deregister_memory(*slot.handles[i]);
+    if (first.is_ok()) first = std::move(status);
+  }
+  slot.handles.clear();
+  ++slot.generation;
+  free_.push_back(memory.slot);
+  return first;
+}
+
+MemoryHandle Registrations::handle(size_t channel, const RegisteredMemory& memory, size_t off) const {
+  return slots_[memory.slot].handles[part_of(memory, off) * channels_.size() + channel].value_or(MemoryHandle{});
+}
+
+}  // namespace tcpx

@@ -1,0 +1,145 @@
+#include "transfer/sender_dispatcher.h"
+
+#include <tuple>
+
+#include "base/text.h"
+
+namespace tcpx {
+
+Status SenderDispatcher::submitted(TransferId id) {
+  if (!parts_.failover) return Status::ok();
+  std::array<std::byte, kMaxPeerMessageBytes> text;
+  return parts_.peer->post(FrameType::kSubmitted, encode_transfer_number(text, static_cast<uint64_t>(id)));
+}
+
+Result<bool> SenderDispatcher::post(TimePoint) {
+  bool advanced = false;
+  for (size_t i = 0; i < granted_.size(); ++i) {
+    while (!granted_[i].empty() && parts_.channels[i].has_room()) {
+      const ChunkName& name = granted_[i].front();
+      if (name.transfer >= parts_.transfers.end()) break;  // the receiver is ahead of this end
+      TCPX_RETURN_IF_ERROR(check(name));
+      if (!parts_.channels.try_post(i, parts_.transfers[name.transfer], name.chunk)) break;
+      granted_[i].pop();
+      advanced = true;
+    }
+  }
+  return advanced;
+}
+
+// A grant must be of what was submitted here.
+Status SenderDispatcher::check(const ChunkName& name) {
+  if (!parts_.transfers.is_pending(name.transfer)) {
+    return Status(Code::kProtocol, "send transfer",
+                  concat("transfer ", name.transfer, " was acknowledged before chunk ", name.chunk, " was sent"));
+  }
+  const uint64_t bytes = parts_.transfers[name.transfer].plan.transfer_bytes();
+  if (bytes == name.transfer_bytes) return Status::ok();
+  return Status(
+      Code::kMismatch, "send transfer",
+      concat("transfer ", name.transfer, " has ", bytes, " bytes at the sender and ", name.transfer_bytes, " at the receiver"));
+}
+
+Status SenderDispatcher::finished(size_t, std::span<const ChunkEnd> ends, TimePoint) {
+  for (const ChunkEnd& end : ends) end_if_complete(parts_.transfers.count(end));
+  return Status::ok();
+}
+
+void SenderDispatcher::end_if_complete(Transfer& transfer) {
+  if (parts_.failover) {
+    if (!transfer.acknowledged || transfer.outstanding > 0) return;
+    transfer.finished_bytes = transfer.plan.transfer_bytes();
+  } else if (!transfer.all_finished()) {
+    return;
+  }
+  parts_.transfers.done(transfer);
+}
+
+void SenderDispatcher::lost(size_t channel) {
+  parts_.channels[channel].for_each_failed([&](const ChunkWork& work) {
+    Transfer& transfer = parts_.transfers[static_cast<uint64_t>(work.transfer)];
+    --transfer.outstanding;
+    end_if_complete(transfer);  // acknowledged, and this was the last that still read its memory
+  });
+  granted_[channel].clear();
+}
+
+bool SenderDispatcher::needs_peer() const {
+  if (!parts_.failover) return next_granted_.transfer < parts_.transfers.end();
+  return parts_.transfers.any_pending([](const Transfer& transfer) { return !transfer.acknowledged; });
+}
+
+Status SenderDispatcher::take(FrameType type, std::span<const std::byte> payload) {
+  const auto channels = static_cast<uint32_t>(granted_.size());
+  if (type == FrameType::kGrant) {
+    const auto grant = decode_grant(payload, channels);
+    return grant.is_ok() ? take_grant(*grant) : grant.status();
+  }
+  if (type == FrameType::kRegrant && parts_.failover) {
+    const auto regrant = decode_regrant(payload, channels);
+    return regrant.is_ok() ? take_regrant(*regrant) : regrant.status();
+  }
+  if (type == FrameType::kReceived && parts_.failover) {
+    const auto number = decode_transfer_number(payload);
+    return number.is_ok() ? take_received(*number) : number.status();
+  }
+  return ChunkDispatcher::take(type, payload);
+}
+
+// The receiver grants every chunk once, in order, so that it needs to name only the channels and a chunk sent twice or left out
+// cannot be asked for.
+Status SenderDispatcher::take_grant(const Grant& grant) {
+  const auto refuse = [&](std::string_view why) {
+    return Status(Code::kProtocol, "take grant",
+                  concat("chunk ", grant.header.first_chunk, " of transfer ", grant.header.transfer, ": ", why));
+  };
+  if (grant.header.transfer != next_granted_.transfer || grant.header.first_chunk != next_granted_.chunk)
+    return refuse("not the next one");
+  if (next_granted_.chunk > 0 && grant.header.transfer_bytes != next_granted_.transfer_bytes)
+    return refuse("the size of the transfer has changed");
+  const uint64_t count = ChunkPlan::make(grant.header.transfer_bytes, parts_.chunk_bytes)->count();
+  if (grant.header.count > count - grant.header.first_chunk) return refuse("more chunks than the transfer has");
+  for (size_t i = 0; i < grant.channels.size(); ++i) {
+    TCPX_RETURN_IF_ERROR(
+        queue(grant.channels[i], {grant.header.transfer, grant.header.first_chunk + i, grant.header.transfer_bytes}));
+  }
+  next_granted_ = {grant.header.transfer, grant.header.first_chunk + grant.header.count, grant.header.transfer_bytes};
+  if (next_granted_.chunk == count) next_granted_ = {grant.header.transfer + 1, 0, 0};
+  return Status::ok();
+}
+
+Status SenderDispatcher::take_regrant(const Regrant& regrant) {
+  const ChunkName name{regrant.transfer, regrant.chunk, regrant.transfer_bytes};
+  const bool granted_before = std::tie(name.transfer, name.chunk) < std::tie(next_granted_.transfer, next_granted_.chunk);
+  // What has been acknowledged is not asked for again, and its memory is no longer ours to read.
+  const bool finished = name.transfer < parts_.transfers.end() && !parts_.transfers.is_pending(name.transfer);
+  const bool exists = name.transfer >= 1 && name.chunk < ChunkPlan::make(name.transfer_bytes, parts_.chunk_bytes)->count();
+  if (!granted_before || finished || !exists) {
+    return Status(Code::kProtocol, "take regrant",
+                  concat("chunk ", name.chunk, " of transfer ", name.transfer, " cannot be asked for again"));
+  }
+  return queue(regrant.channel, name);
+}
+
+Status SenderDispatcher::queue(size_t channel, const ChunkName& name) {
+  // The receiver does not know yet that the channel has failed. It will ask for the chunk again.
+  if (!parts_.channels[channel].status().is_ok()) return Status::ok();
+  if (granted_[channel].push(name)) return Status::ok();
+  return Status(Code::kProtocol, "take grant",
+                concat("more than ", kQueueDepth, " chunks wait for ", parts_.channels.label(channel)));
+}
+
+Status SenderDispatcher::take_received(uint64_t number) {
+  TransferRing& transfers = parts_.transfers;
+  if (number >= next_granted_.transfer || !transfers.is_pending(number) || transfers[number].acknowledged)
+    return Status(Code::kProtocol, "take acknowledgement", concat("transfer ", number, " is not waiting for one"));
+  transfers[number].acknowledged = true;
+  end_if_complete(transfers[number]);
+  return Status::ok();
+}
+
+std::string SenderDispatcher::waiting_for(size_t channel) const {
+  return concat(", ", granted_[channel].size(), " chunks granted and not posted");
+}
+
+}  // namespace tcpx
