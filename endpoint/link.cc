@@ -166,7 +166,7 @@ bool Link::send_notifications() {
     const uint64_t cost = window_cost(message.name.size() + message.msg.size());
     if (window_left_[static_cast<size_t>(Window::kRest)] < cost) break;
     window_left_[static_cast<size_t>(Window::kRest)] -= cost;
-    stream_->send(make_header(ControlType::kNotify), encode_notify(message.name, message.msg));
+    stream_->send(NotifyFrame{.notify = {message.name, message.msg}});
     notify_waits_.pop_front();
     advanced = true;
   }
@@ -303,7 +303,7 @@ void Link::close() {
   close_until_ = now_ + kFarewell;
   cancel_all(status_);
   notify_waits_.clear();
-  stream_->send(make_header(ControlType::kBye));
+  stream_->send(ByeFrame{});
   (void)stream_->flush();
 }
 
@@ -355,7 +355,7 @@ void Link::end_all() {
 void Link::advance_state() {
   const bool quiet = send_lane_.idle() && recv_lane_.idle() && copies_.empty() && remote_copies_.empty();
   if (state_ == State::kOpen && peer_closing_ && (quiet || now_ >= close_until_)) {
-    if (!std::exchange(said_bye_, true)) stream_->send(make_header(ControlType::kBye));
+    if (!std::exchange(said_bye_, true)) stream_->send(ByeFrame{});
     fail(Status(Code::kPeerGone, "wait for the peer", "the peer has closed the connection"));
   }
   if (state_ == State::kClosing && ((quiet && local_.empty() && peer_closing_) || now_ >= close_until_)) fail(status_);

@@ -137,8 +137,8 @@ class Link final : private ControlSink {
     Phase phase = Phase::kGpu;
     Charge charge;                      // kWindow, kReadOut: what it takes there
     Packing packing = Packing::kWhole;  // of a send or write that is offered
-    TimePoint waits_since{};  // kWindow
-    InlineCopies::Copy copy;  // kReadOut, kWriteIn
+    TimePoint waits_since{};            // kWindow
+    InlineCopies::Copy copy;            // kReadOut, kWriteIn
     bool has_copy = false;
     bool answered = false;              // write: the peer has said how it went, before the lane has
     Status ending;                      // why it ends early; ok: it does not
@@ -213,24 +213,29 @@ class Link final : private ControlSink {
   void end_moved(std::unique_ptr<Job> job, bool received);
   void gather(const std::vector<HeldRange>& ranges);
   static void scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> data);
-  static void put_notify(const Operation& operation, OperationPayload& payload);
   static bool on_gpu(const std::vector<HeldRange>& ranges);
 
   // link_frames.cc: what the peer says
   Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override;
-  Status on_send(const ControlHeader& header, std::span<const std::byte> payload);
-  Status on_write(const ControlHeader& header, std::span<const std::byte> payload);
-  Status on_read(const ControlHeader& header, std::span<const std::byte> payload);
-  Status on_read_data(const ControlHeader& header, std::span<const std::byte> payload);
-  Status on_ready(const ControlHeader& header);
-  Status on_go(const ControlHeader& header);
-  Status on_done(const ControlHeader& header, std::span<const std::byte> payload);
-  Status on_cancel(const ControlHeader& header);
-  Status on_credit(const ControlHeader& header);
-  Status on_notify(const ControlHeader& header, std::span<const std::byte> payload);
-  Status look_up(const OperationPayload& payload, std::vector<HeldRange>& ranges);
+  template <class Frame>
+  Status on(const ControlHeader& header, std::span<const std::byte> payload);
+  Status handle(const SendFrame& frame);
+  Status handle(const SendDataFrame& frame);
+  Status handle(const WriteFrame& frame);
+  Status handle(const WriteDataFrame& frame);
+  Status handle(const ReadFrame& frame);
+  Status handle(const ReadDataFrame& frame);
+  Status handle(const ReadyFrame& frame);
+  Status handle(const GoFrame& frame);
+  Status handle(const DoneFrame& frame);
+  Status handle(const CancelFrame& frame);
+  Status handle(const CreditFrame& frame);
+  Status handle(const NotifyFrame& frame);
+  Status handle(const ByeFrame& frame);
+  Status begin_send(Arrival arrival, std::span<const std::byte> data, uint64_t sequence);
+  Status look_up(const WireArray<WireRange>& wanted, std::vector<HeldRange>& ranges);
   void answer(uint64_t number, const Status& status);
-  Status count(const ControlHeader& header, const Charge& charge);
+  Status count(ControlType type, uint64_t operation, const Charge& charge);
   void give_back(const Charge& charge);
   void keep_notify(Local& local, std::unique_ptr<NotifyMsg> notify, const Charge& charge);
   void send_read_data(uint64_t number, std::span<const std::byte> data);
@@ -276,7 +281,6 @@ class Link final : private ControlSink {
   std::array<uint64_t, kWindows> window_left_{kInlineWindowBytes, kInlineWindowBytes, kOfferWindowBytes, kOfferWindowBytes};
   std::array<uint64_t, kWindows> taken_{};  // of the peer's, and not told that there is room again
   std::array<uint64_t, kWindows> owed_{};   // part of it that there is room for
-  OperationPayload decoded_;                // reused
   std::vector<std::byte> scratch_;
 
   TimePoint now_, next_deadline_, next_alive_look_, flushed_at_;

@@ -17,6 +17,11 @@ std::vector<uint64_t> lengths_of(const std::vector<HeldRange>& ranges) {
   return lengths;
 }
 
+std::optional<NotifyText> notify_text(const Operation& operation) {
+  if (operation.notify == nullptr) return std::nullopt;
+  return NotifyText{operation.notify->name, operation.notify->msg};
+}
+
 }  // namespace
 
 bool Link::on_gpu(const std::vector<HeldRange>& ranges) {
@@ -139,49 +144,49 @@ void Link::pass(Local& local) {
 // What travels in front of a transfer that goes through the pipeline, or asks for one.
 void Link::write_offer(const Local& local) {
   const Operation& operation = *local.operation;
-  const ControlType type = operation.kind == OperationKind::kSend    ? ControlType::kSend
-                           : operation.kind == OperationKind::kWrite ? ControlType::kWrite
-                                                                     : ControlType::kRead;
-  const ControlHeader header =
-      make_header(type, static_cast<uint64_t>(operation.id), operation.sequence, operation.bytes, local.packing);
-  OperationPayload payload;
-  if (type == ControlType::kSend && local.packing == Packing::kRanges) payload.lengths = lengths_of(operation.ranges);
-  payload.ranges = operation.remote;
-  put_notify(operation, payload);
-  append_operation_payload(stream_->begin_frame(header), payload);
-  stream_->end_frame();
-}
-
-void Link::put_notify(const Operation& operation, OperationPayload& payload) {
-  if (operation.notify == nullptr) return;
-  payload.has_notify = true;
-  payload.notify_name = operation.notify->name;
-  payload.notify_text = operation.notify->msg;
+  const auto number = static_cast<uint64_t>(operation.id);
+  if (operation.kind == OperationKind::kRead)
+    return stream_->send(ReadFrame{.operation = number, .bytes = operation.bytes, .ranges = operation.remote});
+  if (operation.kind == OperationKind::kWrite)
+    return stream_->send(WriteFrame{.operation = number,
+                                    .bytes = operation.bytes,
+                                    .packing = local.packing,
+                                    .ranges = operation.remote,
+                                    .notify = notify_text(operation)});
+  std::vector<uint64_t> lengths;
+  if (local.packing == Packing::kRanges) lengths = lengths_of(operation.ranges);
+  stream_->send(SendFrame{.operation = number,
+                          .sequence = operation.sequence,
+                          .bytes = operation.bytes,
+                          .packing = local.packing,
+                          .lengths = lengths,
+                          .notify = notify_text(operation)});
 }
 
 void Link::send_inline(Local& local) {
   Operation& operation = *local.operation;
+  const auto number = static_cast<uint64_t>(operation.id);
   const bool sends = operation.kind == OperationKind::kSend;
-  OperationPayload payload;
-  payload.ranges = operation.remote;
-  put_notify(operation, payload);
+  std::span<const std::byte> data;
   if (local.has_copy) {
-    payload.data = shared_.copies.bytes_of(local.copy);
+    data = shared_.copies.bytes_of(local.copy);
   } else if (operation.ranges.size() == 1) {
-    payload.data = {operation.ranges.front().data, operation.ranges.front().bytes};
+    data = {operation.ranges.front().data, operation.ranges.front().bytes};
   } else {
     gather(operation.ranges);
-    payload.data = scratch_;
+    data = scratch_;
   }
-  append_operation_payload(
-      stream_->begin_frame(make_header(sends ? ControlType::kSendData : ControlType::kWriteData,
-                                       static_cast<uint64_t>(operation.id), operation.sequence, operation.bytes)),
-      payload);
-  stream_->end_frame();
+  if (sends) {
+    stream_->send(
+        SendDataFrame{.operation = number, .sequence = operation.sequence, .notify = notify_text(operation), .data = data});
+  } else {
+    stream_->send(
+        WriteDataFrame{.operation = number, .ranges = operation.remote, .notify = notify_text(operation), .data = data});
+  }
   ++stats_.inline_sent;
   if (std::exchange(local.has_copy, false)) shared_.copies.release(local.copy);
   local.phase = sends ? Phase::kLeaving : Phase::kAnswer;
-  if (sends) leaving_.push_back(static_cast<uint64_t>(operation.id));
+  if (sends) leaving_.push_back(number);
 }
 
 // Host memory, into `scratch_`.
@@ -269,7 +274,7 @@ void Link::push_receive(Local& local, uint64_t number, bool mine, Packing packin
 
 // The order of these is the order of the jobs in the receiving lane here and in the sending lane there.
 void Link::say_go(uint64_t number, bool mine, Packing packing) {
-  stream_->send(make_header(ControlType::kGo, number, mine ? 1 : 0, 0, packing));
+  stream_->send(GoFrame{.operation = number, .of_read = mine, .packing = packing});
 }
 
 void Link::take_data(Local& local, std::span<const std::byte> data) {
@@ -285,7 +290,8 @@ void Link::take_data(Local& local, std::span<const std::byte> data) {
 // @param offered the peer has been told of it, and answers
 void Link::tell_cancelled(const Operation& operation, bool offered) {
   if (state_ > State::kClosing) return;
-  stream_->send(make_header(ControlType::kCancel, static_cast<uint64_t>(operation.id), operation.sequence, offered ? 1 : 0));
+  stream_->send(
+      CancelFrame{.operation = static_cast<uint64_t>(operation.id), .sequence = operation.sequence, .announced = offered});
 }
 
 void Link::end_early(Local& local, Status why) {

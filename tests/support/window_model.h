@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "endpoint/wire.h"
+#include "tests/support/raw_frame.h"
 
 namespace tcpx::testing {
 
