@@ -42,7 +42,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "endpoint/link_rules.h"
+#include "endpoint/credit_windows.h"
 #include "tcpx/endpoint.h"
 #include "tcpx/status.h"
 #include "transfer/bootstrap_frame.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "endpoint/lane.h"
-#include "endpoint/link_rules.h"
+#include "endpoint/credit_windows.h"
 #include "tests/support/hex_text.h"
 #include "tests/support/stream_pair.h"
 #include "transfer/bootstrap_frame.h"

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "endpoint/link_rules.h"
+#include "endpoint/credit_windows.h"
 #include "endpoint/operation.h"
 #include "tests/support/stream_pair.h"
 #include "tests/support/window_model.h"

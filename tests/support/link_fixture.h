@@ -15,7 +15,7 @@
 
 #include "base/text.h"
 #include "endpoint/link.h"
-#include "endpoint/link_rules.h"
+#include "endpoint/credit_windows.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/fake_unpacker.h"

@@ -1,0 +1,28 @@
+// What an operation of this end goes through:
+//
+//   kGpu       its memory waits for the application's GPU work
+//   kReadOut   a short message is being copied from the GPU
+//   kWindow    it waits until the peer holds less of what it was told
+//   kLeaving   a short send is in the control stream's buffer, and not yet with the kernel
+//   kPosted    receive: no send has come to it
+//   kOffered   the peer has been told and has not answered
+//   kMoving    its job is in a lane
+//   kWriteIn   a short message is being copied to the GPU
+//   kAnswer    write: all has been sent, the peer has not said that it is in place
+//
+// Ending early (deadline, cancel). In kGpu, kReadOut, kWindow and kPosted nothing is known to the peer, or what is known can be
+// taken back; the operation ends at once (after the copy). What is in kLeaving ends at once too, and may arrive all the same. In
+// kOffered the peer may say "go" at the same moment: it is asked, and its answer is waited for. In kMoving the pipeline's
+// transfer is let run to its end. Who waits longer than kGrace for either closes the link, because only that makes sure that
+// nothing touches the memory any more.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tcpx {
+
+enum class Phase : uint8_t { kGpu, kReadOut, kWindow, kLeaving, kPosted, kOffered, kMoving, kWriteIn, kAnswer };
+std::string_view name_of(Phase phase);
+
+}  // namespace tcpx
