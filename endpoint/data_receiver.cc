@@ -19,7 +19,7 @@ Status given_up_by_sender() {
 }  // namespace
 
 void DataReceiver::post(LocalOperation& local) {
-  local.phase = Phase::kPosted;
+  local.enter(Phase::kPosted);
   SendMatching::Met met = matching_.post(local.operation->sequence);
   if (met.cancelled) return book_.finish(local, given_up_by_sender());
   if (!met.arrival) return;
@@ -130,7 +130,7 @@ Status DataReceiver::on(const ReadDataFrame& frame) {
   LocalOperation* const found = book_.find(frame.operation);
   if (found == nullptr) return Status::ok();  // given up in the meantime
   LocalOperation& local = *found;
-  if (local.operation->kind != OperationKind::kRead || local.phase != Phase::kOffered) return unexpected(frame, "not asked for");
+  if (local.kind() != OperationKind::kRead || local.phase() != Phase::kOffered) return unexpected(frame, "not asked for");
   if (local.operation->bytes != frame.data.size()) return unexpected(frame, "another number of bytes than asked for");
   ++link_.stats.inline_received;
   take_data(local, frame.data);
@@ -145,7 +145,7 @@ Status DataReceiver::on(const ReadyFrame& frame) {
   }
   LocalOperation& local = *found;
   const Operation& operation = *local.operation;
-  if (operation.kind != OperationKind::kRead || local.phase != Phase::kOffered || operation.bytes == 0)
+  if (operation.kind != OperationKind::kRead || local.phase() != Phase::kOffered || operation.bytes == 0)
     return unexpected(frame, "not asked for");
   const bool must_pack = frame.packing == Packing::kPacked;
   const auto prepared = link_.recv_lane.prepare(
@@ -166,7 +166,7 @@ void DataReceiver::push_receive(LocalOperation& local, uint64_t number, bool of_
   job->bytes = local.operation->bytes;
   job->packing = packing;
   link_.recv_lane.push(std::move(job));
-  local.phase = Phase::kMoving;  // from here on only the lane ends it
+  local.enter(Phase::kMoving);  // from here on only the lane ends it
   // The order of these is the order of the jobs in the receiving lane here and in the sending lane there.
   link_.stream->send(GoFrame{.operation = number, .of_read = of_read, .packing = packing});
 }
@@ -179,7 +179,7 @@ void DataReceiver::take_data(LocalOperation& local, std::span<const std::byte> d
     return book_.finish(local, Status::ok());
   }
   copies_.push_write(local.number(), operation.ranges, data);
-  local.phase = Phase::kWriteIn;
+  local.enter(Phase::kWriteIn);
   start_copies();
 }
 

@@ -10,7 +10,7 @@ void DataSender::send_short(LocalOperation& local) {
   const Operation& operation = *local.operation;
   if (!is_on_gpu(operation.ranges)) return say(local, gather(operation.ranges, room_));
   copies_.push_read(local.number(), operation.ranges);
-  local.phase = Phase::kReadOut;
+  local.enter(Phase::kReadOut);
   start_copies();
 }
 
@@ -19,7 +19,7 @@ void DataSender::say(LocalOperation& local, std::span<const std::byte> data) {
   const bool sends = operation.kind == OperationKind::kSend;
   send_with_data(*link_.stream, operation, data);
   ++link_.stats.inline_sent;
-  local.phase = sends ? Phase::kLeaving : Phase::kAnswer;
+  local.enter(sends ? Phase::kLeaving : Phase::kAnswer);
   if (sends) leaving_.push_back(local.number());
 }
 
@@ -27,7 +27,7 @@ bool DataSender::end_left() {
   if (leaving_.empty()) return false;
   for (const uint64_t number : leaving_) {
     LocalOperation* const local = book_.find(number);
-    if (local != nullptr && local->phase == Phase::kLeaving) book_.finish(*local, Status::ok());
+    if (local != nullptr && local->phase() == Phase::kLeaving) book_.finish(*local, Status::ok());
   }
   leaving_.clear();
   return true;
@@ -42,7 +42,7 @@ Status DataSender::on(const GoFrame& frame) {
   if (found == nullptr) return unexpected(frame, "no such operation");
   LocalOperation& local = *found;
   const OperationKind kind = local.operation->kind;
-  if (local.phase != Phase::kOffered || (kind != OperationKind::kSend && kind != OperationKind::kWrite))
+  if (local.phase() != Phase::kOffered || (kind != OperationKind::kSend && kind != OperationKind::kWrite))
     return unexpected(frame, "it was not offered");
   // Ranges of nothing are no ranges here, so both ends count the same.
   if (frame.packing == Packing::kWhole && local.operation->ranges.size() != 1) return unexpected(frame, kNoWholeVector);
@@ -52,7 +52,7 @@ Status DataSender::on(const GoFrame& frame) {
   job->bytes = local.operation->bytes;
   job->packing = frame.packing;
   link_.send_lane.push(std::move(job));
-  local.phase = Phase::kMoving;  // from here on only the lane ends it
+  local.enter(Phase::kMoving);  // from here on only the lane ends it
   return Status::ok();
 }
 

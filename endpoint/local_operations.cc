@@ -55,7 +55,7 @@ bool LocalOperations::progress_waiting() {
   std::vector<uint64_t> waiting = std::exchange(gpu_waits_, {});
   for (const uint64_t number : waiting) {
     LocalOperation* const local = book_.find(number);
-    if (local == nullptr || local->phase != Phase::kGpu) continue;
+    if (local == nullptr || local->phase() != Phase::kGpu) continue;
     const Result<bool> ready = is_reached(local->operation->after);
     if (ready.is_ok() && !*ready) {
       gpu_waits_.push_back(number);
@@ -70,7 +70,7 @@ bool LocalOperations::progress_waiting() {
   }
   const auto still_waits = [this](uint64_t number) {
     const LocalOperation* const local = book_.find(number);
-    return local != nullptr && local->phase == Phase::kWindow;
+    return local != nullptr && local->phase() == Phase::kWindow;
   };
   while (link_.broken.is_ok()) {
     const auto turn = window_queue_.next(link_.now, still_waits);
@@ -88,7 +88,7 @@ bool LocalOperations::progress_waiting() {
 
 void LocalOperations::enter(LocalOperation& local, Window window) {
   const Operation& operation = *local.operation;
-  local.phase = Phase::kWindow;
+  local.enter(Phase::kWindow);
   if (is_for_offers(window) && operation.kind != OperationKind::kRead) {
     const auto prepared = link_.send_lane.prepare(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
     if (!prepared.is_ok()) return end_early(local, prepared.status());
@@ -109,7 +109,7 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
 void LocalOperations::pass(LocalOperation& local) {
   const Operation& operation = *local.operation;
   if (is_for_offers(local.charge.window)) {
-    local.phase = Phase::kOffered;
+    local.enter(Phase::kOffered);
     return announce(*link_.stream, operation, local.packing);
   }
   sender_.send_short(local);
@@ -119,54 +119,45 @@ Status LocalOperations::on(const DoneFrame& frame) {
   LocalOperation* const found = book_.find(frame.operation);
   if (found == nullptr) return Status::ok();  // given up in the meantime
   LocalOperation& local = *found;
-  if (local.phase == Phase::kMoving && local.operation->kind == OperationKind::kWrite) {
+  if (local.phase() == Phase::kMoving && local.operation->kind == OperationKind::kWrite) {
     local.answered = true;
     local.answer = frame.status;
     return Status::ok();
   }
-  const bool refused = local.phase == Phase::kOffered && !frame.status.is_ok();
-  if (local.phase != Phase::kAnswer && !refused) return unexpected(frame, "it is not waiting for an answer");
+  const bool refused = local.phase() == Phase::kOffered && !frame.status.is_ok();
+  if (local.phase() != Phase::kAnswer && !refused) return unexpected(frame, "it is not waiting for an answer");
   book_.finish(local, frame.status);
   return Status::ok();
 }
 
 void LocalOperations::end_moved(const Job& job, bool received) {
   LocalOperation& local = *book_.find(job.number);
-  local.phase = Phase::kAnswer;
-  if (local.operation->kind == OperationKind::kWrite && job.status.is_ok() && local.ending.is_ok() && !local.answered) {
-    if (link_.has_failed()) book_.finish(local, link_.status);
-    return;
+  const bool well = job.status.is_ok() && local.ending.is_ok();
+  if (local.kind() == OperationKind::kWrite && well && !local.answered) {
+    if (link_.has_failed()) return book_.finish(local, link_.status);
+    return local.enter(Phase::kAnswer);
   }
-  if (received && job.status.is_ok() && local.ending.is_ok()) receiver_.deliver_notify(local);
+  if (received && well) receiver_.deliver_notify(local);
   book_.finish(local, local.answered ? local.answer : job.status);
 }
 
 void LocalOperations::end_early(LocalOperation& local, Status why) {
-  Operation& operation = *local.operation;
-  const bool sends = operation.kind == OperationKind::kSend;
-  switch (local.phase) {
-    case Phase::kGpu:
-    case Phase::kWindow:
-      if (sends) sender_.tell_cancelled(local, false);
-      [[fallthrough]];
-    case Phase::kPosted:
-      if (operation.kind == OperationKind::kRecv) receiver_.give_up(operation.sequence);
+  const OperationKind kind = local.kind();
+  switch (early_end_of(local.phase(), kind)) {
+    case EarlyEnd::kUntold:
+      if (kind == OperationKind::kSend) sender_.tell_cancelled(local, false);
+      if (kind == OperationKind::kRecv) receiver_.give_up(local.operation->sequence);
       return book_.finish(local, std::move(why));
-    case Phase::kLeaving:
-    case Phase::kAnswer:
+    case EarlyEnd::kAtOnce:
       return book_.finish(local, std::move(why));
-    case Phase::kOffered:
-      if (operation.kind == OperationKind::kRead)
-        return book_.finish(local, std::move(why));  // the target hears of it when it asks
-      if (sends) sender_.tell_cancelled(local, true);
-      break;
-    case Phase::kReadOut:
-    case Phase::kWriteIn:
-    case Phase::kMoving:
-      break;
+    case EarlyEnd::kAsksPeer:
+      if (kind == OperationKind::kSend) sender_.tell_cancelled(local, true);
+      return book_.end_later(local, std::move(why), link_.now + kGrace);
+    case EarlyEnd::kAfterTransfer:
+      return book_.end_later(local, std::move(why), link_.now + kGrace);
+    case EarlyEnd::kAfterCopy:
+      return book_.end_later(local, std::move(why), TimePoint::max());
   }
-  const bool gpu_only = local.phase == Phase::kReadOut || local.phase == Phase::kWriteIn;
-  book_.end_later(local, std::move(why), gpu_only ? TimePoint::max() : link_.now + kGrace);
 }
 
 void LocalOperations::take_cancel_requests() {
@@ -188,8 +179,7 @@ Status LocalOperations::end_late() {
 
 void LocalOperations::end_all() {
   book_.for_each([this](LocalOperation& local) {
-    if (local.phase != Phase::kMoving && local.phase != Phase::kReadOut && local.phase != Phase::kWriteIn)
-      book_.finish(local, link_.status);
+    if (!touches_memory(local.phase(), local.kind())) book_.finish(local, link_.status);
   });
   receiver_.end();
   sender_.end();

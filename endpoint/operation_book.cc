@@ -65,14 +65,14 @@ void OperationBook::note_deadline(TimePoint at) {
 
 Status OperationBook::too_slow(const LocalOperation& local) const {
   return Status(Code::kTimeout, std::string(name_of(local.kind())),
-                concat("operation ", local.number(), " ", name_of(local.phase), " and did not end within ", milliseconds(kGrace),
-                       " ms: the connection is closed so that nothing touches its memory"));
+                concat("operation ", local.number(), " ", name_of(local.phase()), " and did not end within ",
+                       milliseconds(kGrace), " ms: the connection is closed so that nothing touches its memory"));
 }
 
 Status OperationBook::too_late(const LocalOperation& local) const {
   return Status(Code::kTimeout, std::string(name_of(local.kind())),
                 concat("deadline passed after ", milliseconds(link_.now - local.operation->submitted_at), " ms; it ",
-                       name_of(local.phase)));
+                       name_of(local.phase())));
 }
 
 std::string OperationBook::flight_record() const {
@@ -81,7 +81,7 @@ std::string OperationBook::flight_record() const {
   for (const auto& [number, local] : operations_) {
     if (++shown > 8) break;
     text += concat("\n  operation ", number, ", ", name_of(local.kind()), " of ", local.operation->bytes,
-                   " bytes: ", name_of(local.phase));
+                   " bytes: ", name_of(local.phase()));
   }
   return text;
 }

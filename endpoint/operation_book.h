@@ -1,6 +1,7 @@
 // OperationBook: the operations that this end has started on one connection, each from submission to its one end.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,7 +16,6 @@ namespace tcpx {
 struct LocalOperation {
   Operation* operation = nullptr;
   TraceRange trace;
-  Phase phase = Phase::kGpu;
   Charge charge;                      ///< kWindow, kReadOut: what it takes there
   Packing packing = Packing::kWhole;  ///< of a send or write that is offered
   bool answered = false;              ///< write: the peer has said how it went, before the lane has
@@ -27,6 +27,15 @@ struct LocalOperation {
 
   uint64_t number() const { return static_cast<uint64_t>(operation->id); }
   OperationKind kind() const { return operation->kind; }
+  Phase phase() const { return phase_; }
+  /// Goes on to a phase that may follow.
+  void enter(Phase next) {
+    assert(may_enter(phase_, next, kind()));
+    phase_ = next;
+  }
+
+ private:
+  Phase phase_ = Phase::kGpu;
 };
 
 /// One thread at a time.

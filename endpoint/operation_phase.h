@@ -20,9 +20,30 @@
 #include <cstdint>
 #include <string_view>
 
+#include "endpoint/operation.h"
+
 namespace tcpx {
 
 enum class Phase : uint8_t { kGpu, kReadOut, kWindow, kLeaving, kPosted, kOffered, kMoving, kWriteIn, kAnswer };
+
+/// How an operation ends early.
+enum class EarlyEnd : uint8_t {
+  kUntold,         ///< at once: nothing was said of it. Its place among sends or receives stays taken
+  kAtOnce,         ///< at once, whatever was said
+  kAsksPeer,       ///< when the peer has answered, or its transfer has ended if the peer wants it
+  kAfterTransfer,  ///< when its transfer has ended
+  kAfterCopy,      ///< when the GPU has copied, which needs no peer
+};
+
+/// An operation of that kind comes into the phase.
+bool has_phase(Phase phase, OperationKind kind);
+/// It may go from one to the other. Operations begin in kGpu, and may end in any phase.
+bool may_enter(Phase from, Phase to, OperationKind kind);
+/// Of an operation that comes into the phase, as the two below.
+EarlyEnd early_end_of(Phase phase, OperationKind kind);
+/// A lane or the GPU may be at its memory.
+bool touches_memory(Phase phase, OperationKind kind);
+/// As the sentence goes on: "the operation ...".
 std::string_view name_of(Phase phase);
 
 }  // namespace tcpx

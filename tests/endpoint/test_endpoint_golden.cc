@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "endpoint/lane.h"
 #include "endpoint/credit_windows.h"
+#include "endpoint/lane.h"
 #include "tests/support/hex_text.h"
 #include "tests/support/stream_pair.h"
 #include "transfer/bootstrap_frame.h"

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/text.h"
-#include "endpoint/link.h"
 #include "endpoint/credit_windows.h"
+#include "endpoint/link.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/fake_unpacker.h"
