@@ -20,10 +20,10 @@ Status closing(const char* operation) {
 
 }  // namespace
 
-Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::find(ConnId conn) const {
-  const std::shared_lock lock(fronts_mutex_);
-  const auto found = fronts_.find(conn);
-  if (found != fronts_.end()) return found->second;
+Result<std::shared_ptr<Endpoint::Impl::ConnectionState>> Endpoint::Impl::find(ConnId conn) const {
+  const std::shared_lock lock(connections_mutex_);
+  const auto found = connections_.find(conn);
+  if (found != connections_.end()) return found->second;
   return Status(Code::kNotFound, "find connection", concat("no connection ", static_cast<uint64_t>(conn)));
 }
 
@@ -46,46 +46,47 @@ Result<LinkParts> Endpoint::Impl::set_up(BootstrapChannel channel, bool connecto
 }
 
 // @param again the connection whose link this replaces
-// @param unasked nobody is told of it
-std::shared_ptr<Endpoint::Impl::Front> Endpoint::Impl::add_link(LinkParts parts, std::optional<ConnId> again, bool unasked) {
-  auto front = std::make_shared<Front>();
+// @param accepted_in_background nobody is told of it
+std::shared_ptr<Endpoint::Impl::ConnectionState> Endpoint::Impl::add_link(LinkParts parts, std::optional<ConnId> again,
+                                                                          bool accepted_in_background) {
+  auto state = std::make_shared<ConnectionState>();
   const std::string peer = parts.peer_name;
   const int peer_gpu = parts.peer.gpu_idx;
   std::string path = concat(parts_.path, "; inline up to ", inline_bytes_, " bytes");
   {
-    const Aside aside(*this);
-    front->id = again.value_or(ConnId{last_conn_ + 1});
-    last_conn_ = std::max(last_conn_, static_cast<uint64_t>(front->id));
-    front->link = ++last_link_;
-    links_.erase(front->id);
-    registry_.forget(front->id);
-    auto link = std::make_unique<Link>(*shared_, front->id, std::move(parts), path);
-    Served& served = links_[front->id];
+    const ProgressLock lock(*this);
+    state->id = again.value_or(ConnId{last_conn_ + 1});
+    last_conn_ = std::max(last_conn_, static_cast<uint64_t>(state->id));
+    state->link = ++last_link_;
+    links_.erase(state->id);
+    registry_.forget(state->id);
+    auto link = std::make_unique<Link>(*shared_, state->id, std::move(parts), path);
+    ServedLink& served = links_[state->id];
     served.link = std::move(link);
-    served.number = front->link;
-    front->face = served.link->face();
-    served.unasked = unasked;
+    served.number = state->link;
+    state->face = served.link->face();
+    served.accepted_in_background = accepted_in_background;
     watch(served, true);
     idle_ = false;
-    const std::unique_lock lock(fronts_mutex_);
-    fronts_[front->id] = front;
+    const std::unique_lock table(connections_mutex_);
+    connections_[state->id] = state;
   }
-  wake();
-  log(LogLevel::kNotice, "connection ", static_cast<uint64_t>(front->id), again ? " made anew" : "", " to ", peer, ", GPU ",
+  events_.wake();
+  log(LogLevel::kNotice, "connection ", static_cast<uint64_t>(state->id), again ? " made anew" : "", " to ", peer, ", GPU ",
       peer_gpu, ": ", path);
-  return front;
+  return state;
 }
 
 bool Endpoint::Impl::is_alive(ConnId conn) {
-  const Aside aside(*this);
+  const ProgressLock lock(*this);
   const auto found = links_.find(conn);
   return found != links_.end() && !found->second.removed && found->second.link->status().is_ok();
 }
 
 // The other end may have no room for one more client now; it says so.
 // @param to instance 0: whichever endpoint listens there
-Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::dial(const EndpointMetadata& to, Deadline deadline,
-                                                                    std::optional<ConnId> again) {
+Result<std::shared_ptr<Endpoint::Impl::ConnectionState>> Endpoint::Impl::dial(const EndpointMetadata& to, Deadline deadline,
+                                                                              std::optional<ConnId> again) {
   const Wish wish{.gpu_idx = to.gpu_idx, .instance = to.instance};
   for (;;) {
     auto channel = bootstrap_connect(to.host, to.port, deadline, &stop_);
@@ -100,9 +101,9 @@ Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::dial(const Endpoi
 Result<ConnId> Endpoint::Impl::connect(const std::string& ip, int gpu_idx, int port, Deadline deadline) {
   if (port < 1 || port > 65535) return Status(Code::kInvalidArgument, "connect", concat("port ", port));
   if (gpu_idx < 0) return Status(Code::kInvalidArgument, "connect", concat("GPU ", gpu_idx));
-  const auto front = dial({.host = ip, .port = static_cast<uint16_t>(port), .gpu_idx = gpu_idx}, deadline);
-  if (!front.is_ok()) return front.status();
-  return (*front)->id;
+  const auto state = dial({.host = ip, .port = static_cast<uint16_t>(port), .gpu_idx = gpu_idx}, deadline);
+  if (!state.is_ok()) return state.status();
+  return (*state)->id;
 }
 
 Entrance::Parts Endpoint::Impl::entrance_parts() {
@@ -126,12 +127,12 @@ Result<Endpoint::Accepted> Endpoint::Impl::accept(Deadline deadline) {
 
 // A connection that was let in gets somebody who knows of it. @return nullopt: it has ended, and left nothing
 std::optional<Endpoint::Accepted> Endpoint::Impl::claim(ConnId conn) {
-  const Aside aside(*this);
+  const ProgressLock lock(*this);
   const auto found = links_.find(conn);
   if (found == links_.end()) return std::nullopt;
   const Link& link = *found->second.link;
   if (!link.status().is_ok() && !link.has_arrivals()) return std::nullopt;
-  found->second.unasked = false;
+  found->second.accepted_in_background = false;
   return Accepted{.conn = conn, .ip = link.peer_host(), .remote_gpu_idx = link.peer().gpu_idx};
 }
 
@@ -172,28 +173,29 @@ Result<ConnId> Endpoint::Impl::add_remote(const EndpointMetadata& metadata, Dead
         const MutexLock lock(remote.mutex);
         remote.connecting = false;
         remote.changed.notify_all();
-        if (!succeeded && --remote.users == 0 && remote.front != nullptr) unused = remote.front->id;
+        if (!succeeded && --remote.users == 0 && remote.state != nullptr) unused = remote.state->id;
       }
       if (unused) impl.retire(*unused, true);  // its last user has removed it meanwhile
     }
   } turn{*this, *remote};
-  const auto front = connection_to(*remote, metadata, deadline);
-  if (!front.is_ok()) return front.status();
+  const auto state = connection_to(*remote, metadata, deadline);
+  if (!state.is_ok()) return state.status();
   const MutexLock table(remotes_mutex_);
-  remote_of_[(*front)->id] = remote;
+  remote_of_[(*state)->id] = remote;
   turn.succeeded = true;
-  return (*front)->id;
+  return (*state)->id;
 }
 
 // The connection there is, or a new one. Only the one caller that is connecting is here.
-Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::connection_to(Remote& remote, const EndpointMetadata& metadata,
-                                                                             Deadline deadline) {
-  std::shared_ptr<Front> before;
+Result<std::shared_ptr<Endpoint::Impl::ConnectionState>> Endpoint::Impl::connection_to(Remote& remote,
+                                                                                       const EndpointMetadata& metadata,
+                                                                                       Deadline deadline) {
+  std::shared_ptr<ConnectionState> before;
   uint64_t instance = 0;
   bool used = false;
   {
     const MutexLock lock(remote.mutex);
-    before = remote.front;
+    before = remote.state;
     instance = remote.instance;
     used = remote.users > 1;
   }
@@ -202,32 +204,32 @@ Result<std::shared_ptr<Endpoint::Impl::Front>> Endpoint::Impl::connection_to(Rem
   if (same) return before;
   std::optional<ConnId> again;
   if (before != nullptr && used) again = before->id;
-  auto front = dial(metadata, deadline, again);
-  if (!front.is_ok()) return front.status();
+  auto state = dial(metadata, deadline, again);
+  if (!state.is_ok()) return state.status();
   if (before != nullptr && !again) {
     drop_link(before->id);
     const MutexLock table(remotes_mutex_);
     remote_of_.erase(before->id);
   }
   const MutexLock lock(remote.mutex);
-  remote.front = *front;
+  remote.state = *state;
   remote.instance = metadata.instance;
-  return front;
+  return state;
 }
 
 // An idle connection is used again. @return false: it has ended
-bool Endpoint::Impl::revive(const std::shared_ptr<Front>& front) {
-  const Aside aside(*this);
-  const auto found = links_.find(front->id);
+bool Endpoint::Impl::revive(const std::shared_ptr<ConnectionState>& state) {
+  const ProgressLock lock(*this);
+  const auto found = links_.find(state->id);
   if (found == links_.end() || found->second.removed || !found->second.link->status().is_ok()) return false;
   found->second.idle_since.reset();
-  const std::unique_lock lock(fronts_mutex_);
-  fronts_[front->id] = front;
+  const std::unique_lock table(connections_mutex_);
+  connections_[state->id] = state;
   return true;
 }
 
 void Endpoint::Impl::drop_link(ConnId conn) {
-  const Aside aside(*this);
+  const ProgressLock lock(*this);
   const auto found = links_.find(conn);
   if (found == links_.end()) return;
   found->second.removed = true;
@@ -235,8 +237,8 @@ void Endpoint::Impl::drop_link(ConnId conn) {
 }
 
 Status Endpoint::Impl::remove(ConnId conn) {
-  const auto front = find(conn);
-  if (!front.is_ok()) return front.status();
+  const auto state = find(conn);
+  if (!state.is_ok()) return state.status();
   std::shared_ptr<Remote> remote;
   {
     const MutexLock lock(remotes_mutex_);
@@ -245,22 +247,22 @@ Status Endpoint::Impl::remove(ConnId conn) {
   }
   if (remote != nullptr) {
     const MutexLock lock(remote->mutex);
-    if (remote->users == 0 || remote->front == nullptr || remote->front->id != conn)
+    if (remote->users == 0 || remote->state == nullptr || remote->state->id != conn)
       return Status(Code::kNotFound, "remove connection", concat("no connection ", static_cast<uint64_t>(conn)));
     if (--remote->users > 0) return Status::ok();
     retire(conn, true);
   } else {
     retire(conn, false);
   }
-  wake();
+  events_.wake();
   return Status::ok();
 }
 
 // From now on nobody knows the id. @return false: nobody did
 bool Endpoint::Impl::forget_connection(ConnId conn) {
   {
-    const std::unique_lock lock(fronts_mutex_);
-    if (fronts_.erase(conn) == 0) return false;
+    const std::unique_lock table(connections_mutex_);
+    if (connections_.erase(conn) == 0) return false;
   }
   registry_.forget(conn);
   return true;
@@ -268,17 +270,17 @@ bool Endpoint::Impl::forget_connection(ConnId conn) {
 
 // Nobody uses the connection any more. @param keep for a while, in case somebody asks for it again
 void Endpoint::Impl::retire(ConnId conn, bool keep) {
-  const Aside aside(*this);
+  const ProgressLock lock(*this);
   if (!forget_connection(conn)) return;  // somebody else was faster
   while (take_submissions()) {
   }
   const auto found = links_.find(conn);
   if (found == links_.end()) return;
-  Served& served = found->second;
+  ServedLink& served = found->second;
   if (keep && config_.max_idle_connections > 0 && served.link->status().is_ok()) {
     served.link->cancel_all(Status(Code::kCancelled, "remove connection", "removed by the application"));
     served.idle_since = Clock::steady().now();
-    served.stirred = true;
+    served.has_work = true;
   } else {
     served.removed = true;
     served.link->close();

@@ -49,7 +49,7 @@ class ControlStream::Flow final : public PeerLink {
 
   void deliver_to(PeerMessageSink* sink) override { stream_.flows_[number_] = sink; }
   Status post(FrameType type, std::span<const std::byte> payload) override {
-    stream_.send(make_header(ControlType::kPeer, number_, static_cast<uint64_t>(type)), payload);
+    stream_.send(PeerFrame{.flow = number_, .type = type, .message = payload});
     return stream_.status();
   }
   Result<bool> pump() override {
@@ -86,31 +86,10 @@ void ControlStream::fail(Status reason) {
   if (socket_) (void)::shutdown(socket_.get(), SHUT_WR);
 }
 
-std::vector<std::byte>& ControlStream::begin_frame(const ControlHeader& header) {
+bool ControlStream::takes_frames() {
   if (backlog() > kMaxBacklogBytes)
     fail(Status(Code::kExhausted, "send control frame", concat("the peer does not read: ", backlog(), " bytes wait for it")));
-  frame_begin_ = outgoing_.size();
-  const auto bytes = std::as_bytes(std::span(&header, 1));
-  outgoing_.insert(outgoing_.end(), bytes.begin(), bytes.end());
-  return outgoing_;
-}
-
-void ControlStream::end_frame() {
-  if (!status_.is_ok() || !send_error_.is_ok()) {
-    outgoing_.clear();
-    return;
-  }
-  const size_t payload = outgoing_.size() - frame_begin_ - sizeof(ControlHeader);
-  assert(payload <= kMaxControlPayloadBytes);
-  const auto payload_bytes = static_cast<uint32_t>(payload);
-  std::memcpy(outgoing_.data() + frame_begin_ + offsetof(ControlHeader, payload_bytes), &payload_bytes, sizeof payload_bytes);
-  outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
-}
-
-void ControlStream::send(const ControlHeader& header, std::span<const std::byte> payload) {
-  std::vector<std::byte>& out = begin_frame(header);
-  out.insert(out.end(), payload.begin(), payload.end());
-  end_frame();
+  return status_.is_ok() && send_error_.is_ok();
 }
 
 bool ControlStream::flush() {
@@ -202,11 +181,9 @@ void ControlStream::parse(ControlSink& sink) {
 }
 
 Status ControlStream::deliver_to_flow(const ControlHeader& header, std::span<const std::byte> payload) {
-  const auto type = static_cast<FrameType>(header.value);
-  if (header.value > static_cast<uint64_t>(FrameType::kSubmitted) || !is_peer_message(type))
-    return Status(Code::kProtocol, "read control frame", concat("a peer message of type ", header.value));
-  if (header.operation < flows_.size() && flows_[header.operation] != nullptr)
-    flows_[header.operation]->on_peer_message(type, payload);
+  PeerFrame frame;
+  TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
+  if (frame.flow < flows_.size() && flows_[frame.flow] != nullptr) flows_[frame.flow]->on_peer_message(frame.type, frame.message);
   return Status::ok();
 }
 

@@ -9,6 +9,7 @@
 // then, frees an empty buffer that nothing used since the last call, and one beyond 64 KiB that would not have needed to be.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -28,7 +29,7 @@ inline constexpr size_t kMaxBacklogBytes = 64u << 20;
 class ControlSink {
  public:
   virtual ~ControlSink() = default;
-  /// May call `send`, `begin_frame`, `end_frame` and `fail` of the stream.
+  /// May call `send` and `fail` of the stream.
   /// @param header checked (check_header). @param payload valid during the call, at any alignment.
   /// @return an error breaks the stream with it
   virtual Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) = 0;
@@ -51,12 +52,13 @@ class ControlStream {
   /// messages leave with the next `flush`; those for a flow without a sink are dropped.
   std::unique_ptr<PeerLink> open_flow();
 
-  /// Collects one frame. `header.payload_bytes` is set here. Errors show in `status`; frames of a broken stream are dropped.
-  /// @param payload at most kMaxControlPayloadBytes
-  void send(const ControlHeader& header, std::span<const std::byte> payload = {});
-  /// The same in parts, without a copy in between: begin, append to the vector and to nothing else, end.
-  std::vector<std::byte>& begin_frame(const ControlHeader& header);
-  void end_frame();
+  /// Collects one frame of wire.h. Errors show in `status`; frames of a broken stream are dropped.
+  template <class Frame>
+  void send(const Frame& frame) {
+    if (!takes_frames()) return;
+    encode(frame, outgoing_);
+    outgoing_peak_ = std::max(outgoing_peak_, outgoing_.size());
+  }
   /// Bytes collected that the socket has not taken.
   size_t backlog() const { return outgoing_.size() - outgoing_sent_; }
   /// Hands to the socket what it takes. When that fails the peer may have said why before it left: `receive` first delivers what
@@ -83,6 +85,7 @@ class ControlStream {
 
  private:
   class Flow;
+  bool takes_frames();
   void parse(ControlSink& sink);
   Status deliver_to_flow(const ControlHeader& header, std::span<const std::byte> payload);
   void make_room(size_t bytes);
@@ -94,7 +97,6 @@ class ControlStream {
   Status send_error_;  // of the socket; becomes `status_` when all that had arrived is delivered
   std::vector<std::byte> outgoing_;
   size_t outgoing_sent_ = 0;  // of them
-  size_t frame_begin_ = 0;    // of the last frame begun, in `outgoing_`
   size_t outgoing_peak_ = 0;  // largest use since check_alive
   // A sliding window of what was read: [begin, end) is not delivered yet.
   std::unique_ptr<std::byte[]> incoming_;

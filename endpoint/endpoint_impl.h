@@ -18,12 +18,12 @@
 
 #include "base/fair_mutex.h"
 #include "base/mutex.h"
-#include "base/unique_fd.h"
 #include "endpoint/endpoint_parts.h"
 #include "endpoint/entrance.h"
 #include "endpoint/link.h"
 #include "endpoint/metadata.h"
 #include "endpoint/submission_queue.h"
+#include "endpoint/wakeable_epoll.h"
 #include "transfer/backoff.h"
 #include "transfer/bootstrap.h"
 
@@ -82,7 +82,7 @@ class Endpoint::Impl {
 
  private:
   /// What callers see of a connection.
-  struct Front {
+  struct ConnectionState {
     ConnId id{};
     uint64_t link = 0;
     std::shared_ptr<LinkFace> face;
@@ -93,7 +93,7 @@ class Endpoint::Impl {
     Mutex mutex;
     CondVar changed;
     bool connecting TCPX_GUARDED_BY(mutex) = false;  // one caller does, the others wait for it
-    std::shared_ptr<Front> front TCPX_GUARDED_BY(mutex);
+    std::shared_ptr<ConnectionState> state TCPX_GUARDED_BY(mutex);
     uint64_t users TCPX_GUARDED_BY(mutex) = 0;  // those that are connecting count
     uint64_t instance TCPX_GUARDED_BY(mutex) = 0;
   };
@@ -103,14 +103,14 @@ class Endpoint::Impl {
     uint64_t instance = 0;  // of the endpoint; 0: whichever listens there
   };
   /// What the progress thread works on.
-  struct Served {
+  struct ServedLink {
     std::unique_ptr<Link> link;
     uint64_t number = 0;
-    bool watched = false;   // by epoll
-    bool readable = false;  // in this turn
-    bool stirred = false;   // an operation has come
-    bool removed = false;   // goes when it is closed
-    bool unasked = false;   // let in in the background: nobody has its id to remove it
+    bool watched = false;                 // by epoll
+    bool readable = false;                // in this turn
+    bool has_work = false;                // an operation has come
+    bool removed = false;                 // goes when it is closed
+    bool accepted_in_background = false;  // nobody has its id to remove it
     std::optional<TimePoint> idle_since;
   };
   /// The endpoint's GPU, current on this thread for a scope. Without a GPU there is nothing to do.
@@ -125,16 +125,16 @@ class Endpoint::Impl {
     MemoryOps& memory_;
     std::optional<int> back_to_;
   };
-  /// A caller's thread in place of the progress thread, between two turns of which every such caller gets in once.
-  class TCPX_THREAD_ANNOTATION(scoped_lockable) Aside {
+  /// The lock of the progress thread for a caller's thread, which gets in between two turns. Each caller that waits does so once.
+  class TCPX_THREAD_ANNOTATION(scoped_lockable) ProgressLock {
    public:
-    explicit Aside(Impl& impl) TCPX_THREAD_ANNOTATION(acquire_capability(impl.progress_mutex_)) : impl_(impl), gpu_(impl) {
+    explicit ProgressLock(Impl& impl) TCPX_THREAD_ANNOTATION(acquire_capability(impl.progress_mutex_)) : impl_(impl), gpu_(impl) {
       impl_.progress_mutex_.lock();
-      impl_.asides_.fetch_add(1);
+      impl_.progress_locks_.fetch_add(1);
     }
-    ~Aside() TCPX_THREAD_ANNOTATION(release_capability()) { impl_.progress_mutex_.unlock(); }
-    Aside(const Aside&) = delete;
-    Aside& operator=(const Aside&) = delete;
+    ~ProgressLock() TCPX_THREAD_ANNOTATION(release_capability()) { impl_.progress_mutex_.unlock(); }
+    ProgressLock(const ProgressLock&) = delete;
+    ProgressLock& operator=(const ProgressLock&) = delete;
 
    private:
     Impl& impl_;
@@ -145,16 +145,17 @@ class Endpoint::Impl {
   Status start();
 
   // connections.cc
-  Result<std::shared_ptr<Front>> find(ConnId conn) const;
+  Result<std::shared_ptr<ConnectionState>> find(ConnId conn) const;
   Result<LinkParts> set_up(BootstrapChannel channel, bool connector, const Wish& wish, Deadline deadline,
                            const std::atomic<bool>* gives_way = nullptr);
-  std::shared_ptr<Front> add_link(LinkParts parts, std::optional<ConnId> again = {}, bool unasked = false);
-  Result<std::shared_ptr<Front>> dial(const EndpointMetadata& to, Deadline deadline, std::optional<ConnId> again = {});
-  Result<std::shared_ptr<Front>> connection_to(Remote& remote, const EndpointMetadata& metadata, Deadline deadline);
+  std::shared_ptr<ConnectionState> add_link(LinkParts parts, std::optional<ConnId> again = {},
+                                            bool accepted_in_background = false);
+  Result<std::shared_ptr<ConnectionState>> dial(const EndpointMetadata& to, Deadline deadline, std::optional<ConnId> again = {});
+  Result<std::shared_ptr<ConnectionState>> connection_to(Remote& remote, const EndpointMetadata& metadata, Deadline deadline);
   Entrance::Parts entrance_parts();
   std::optional<Accepted> claim(ConnId conn);
   bool is_alive(ConnId conn);
-  bool revive(const std::shared_ptr<Front>& front);
+  bool revive(const std::shared_ptr<ConnectionState>& state);
   void drop_link(ConnId conn);
   bool forget_connection(ConnId conn);
   void retire(ConnId conn, bool keep);
@@ -187,9 +188,8 @@ class Endpoint::Impl {
   void look_after_links() TCPX_REQUIRES(progress_mutex_);
   bool needs_polling() TCPX_REQUIRES(progress_mutex_);
   uint64_t chunks_in_flight() TCPX_REQUIRES(progress_mutex_);
-  void watch(Served& served, bool on) TCPX_REQUIRES(progress_mutex_);
-  void sleep(std::optional<Duration> longest, uint64_t asides);
-  void wake();
+  void watch(ServedLink& served, bool on) TCPX_REQUIRES(progress_mutex_);
+  void sleep(std::optional<Duration> longest, uint64_t locks);
   Duration spin() const;
 
   const EndpointConfig config_;
@@ -211,25 +211,24 @@ class Endpoint::Impl {
   std::unique_ptr<StagingPool> staging_;
   std::unique_ptr<LinkShared> shared_;
 
-  mutable std::shared_mutex fronts_mutex_;
-  std::unordered_map<ConnId, std::shared_ptr<Front>> fronts_;
+  mutable std::shared_mutex connections_mutex_;
+  std::unordered_map<ConnId, std::shared_ptr<ConnectionState>> connections_;
   Mutex remotes_mutex_;
   std::map<std::string, std::shared_ptr<Remote>> remotes_ TCPX_GUARDED_BY(remotes_mutex_);
   std::map<ConnId, std::shared_ptr<Remote>> remote_of_ TCPX_GUARDED_BY(remotes_mutex_);
 
   SubmissionQueue<Operation> submitted_;         // popped with `progress_mutex_`
   SubmissionQueue<Notification> notifications_;  // too; they belong to the queue
-  std::atomic<bool> sleeping_{false};
-  std::atomic<bool> idle_{true};            // no links: nothing to look at now and then
-  std::atomic<uint64_t> asides_{0};         // so far
-  std::atomic<bool> stop_{false};           // waits of connections end
-  std::atomic<bool> stop_progress_{false};  // so does the thread
-  std::atomic<int> calls_{0};               // that may wait
+  std::atomic<bool> idle_{true};                 // no links: nothing to look at now and then
+  std::atomic<uint64_t> progress_locks_{0};      // so far
+  std::atomic<bool> stop_{false};                // waits of connections end
+  std::atomic<bool> stop_progress_{false};       // so does the thread
+  std::atomic<int> calls_{0};                    // that may wait
   std::unique_ptr<BootstrapServer> server_;
   std::unique_ptr<Entrance> entrance_;
-  UniqueFd epoll_, event_;
+  WakeableEpoll events_;
   FairMutex progress_mutex_;
-  std::map<ConnId, Served> links_ TCPX_GUARDED_BY(progress_mutex_);
+  std::map<ConnId, ServedLink> links_ TCPX_GUARDED_BY(progress_mutex_);
   uint64_t last_conn_ = 0, last_link_ = 0;
   TimePoint next_look_;
   std::thread thread_;

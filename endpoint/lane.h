@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/segment_copier.h"
-#include "endpoint/link_rules.h"
+#include "endpoint/credit_windows.h"
 #include "endpoint/operation.h"
 #include "endpoint/staging_pool.h"
 #include "endpoint/wire.h"

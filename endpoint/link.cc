@@ -1,7 +1,6 @@
 #include "endpoint/link.h"
 
 #include <algorithm>
-#include <bit>
 #include <new>
 #include <utility>
 
@@ -11,34 +10,12 @@
 
 namespace tcpx {
 
-namespace {
-
-Result<bool> is_reached(const std::vector<std::unique_ptr<GpuMark>>& marks) {
-  bool all = true;
-  for (const auto& mark : marks) {
-    const auto reached = mark->reached();
-    if (!reached.is_ok()) return reached;
-    all &= *reached;
-  }
-  return all;
-}
-
-}  // namespace
-
 Link::Link(const LinkShared& shared, ConnId id, LinkParts parts, std::string path)
-    : shared_(shared),
-      id_(id),
-      peer_(parts.peer),
+    : context_(shared, id, parts.peer, std::move(parts.stream), std::move(parts.send), std::move(parts.recv)),
       peer_host_(std::move(parts.peer_host)),
       peer_name_(std::move(parts.peer_name)),
       path_(std::move(path)),
-      stream_(std::move(parts.stream)),
-      send_lane_(std::move(parts.send), shared.lanes),
-      recv_lane_(std::move(parts.recv), shared.lanes) {
-  now_ = shared_.clock.now();
-  next_deadline_ = TimePoint::max();
-  next_alive_look_ = now_ + kLookAliveEvery;
-}
+      next_alive_look_(context_.now + kLookAliveEvery) {}
 
 Link::~Link() {
   try {
@@ -47,372 +24,292 @@ Link::~Link() {
     fail_without_memory();
   }
   // What is left waits for the GPU alone.
-  while (!closed() || !copies_.empty()) {
+  while (!closed() || local_.copying()) {
     try {
       (void)progress(false);
     } catch (const std::bad_alloc&) {  // what this frees is enough in the end
     }
   }
   // Receives that came after the end, for what had come whole before, and whose memory still waits for the GPU.
-  while (!local_.empty()) finish(local_.begin()->second, status_);
+  local_.end_rest();
 }
 
-const char* Link::name_of(Phase phase) {
-  switch (phase) {
-    case Phase::kGpu:
-      return "waits for the GPU's work";
-    case Phase::kReadOut:
-      return "is copied from the GPU";
-    case Phase::kWindow:
-      return "waits for the peer's window";
-    case Phase::kLeaving:
-      return "leaves";
-    case Phase::kPosted:
-      return "waits for a send";
-    case Phase::kOffered:
-      return "waits for the peer";
-    case Phase::kMoving:
-      return "moves";
-    case Phase::kWriteIn:
-      return "is copied to the GPU";
-    case Phase::kAnswer:
-      return "waits for the peer's answer";
-  }
-  return "";
+void Link::submit(Operation& operation) {
+  context_.now = context_.shared.clock.now();
+  local_.submit(operation);
+  fail_if_broken();
+}
+
+void Link::notify(std::unique_ptr<Notification> notification) {
+  if (context_.stage == LinkStage::kOpen) notify_waits_.push_back(std::move(notification));
 }
 
 bool Link::progress(bool readable) {
-  now_ = shared_.clock.now();
+  context_.now = context_.shared.clock.now();
   bool advanced = false;
-  if (state_ == State::kFailed && !all_ended_) end_all();
-  if (readable && state_ <= State::kClosing) advanced |= stream_->receive(*this);
-  if (state_ <= State::kClosing) {
-    if (now_ >= next_alive_look_) {
-      stream_->check_alive(kSilence);
-      next_alive_look_ = now_ + kLookAliveEvery;
+  if (context_.has_failed() && !all_ended_) end_all();
+  if (readable && reads()) advanced |= context_.stream->receive(*this);
+  if (reads()) {
+    if (context_.now >= next_alive_look_) {
+      context_.stream->check_alive(kSilence);
+      next_alive_look_ = context_.now + kLookAliveEvery;
     }
-    if (!stream_->status().is_ok()) fail(stream_->status());
+    if (!context_.stream->status().is_ok()) fail(context_.stream->status());
   }
-  advanced |= progress_waiting();
-  advanced |= progress_copies();
+  advanced |= local_.progress();
+  advanced |= send_notifications();
+  advanced |= peer_.progress();
+  fail_if_broken();
   advanced |= progress_lanes();
-  advanced |= deliver_held();
-  if (now_ >= next_deadline_) look_at_deadlines();
+  advanced |= context_.deliver_kept();
+  if (context_.now >= local_.next_deadline()) end_late();
   advance_state();
-  if (state_ <= State::kClosing && (now_ - flushed_at_ >= kCollect || stream_->backlog() >= kManyBytes)) advanced |= flush();
+  if (reads() && (context_.now - flushed_at_ >= kCollect || context_.stream->backlog() >= kManyBytes)) advanced |= flush();
   return advanced;
 }
 
 // A short send is done when the kernel has it: it arrives then even if this process ends.
 bool Link::flush() {
-  const bool advanced = stream_->flush();
-  if (advanced) flushed_at_ = now_;
-  if (leaving_.empty() || stream_->backlog() > 0) return advanced;
-  for (const uint64_t number : leaving_) {
-    const auto found = local_.find(number);
-    if (found != local_.end() && found->second.phase == Phase::kLeaving) finish(found->second, Status::ok());
-  }
-  leaving_.clear();
-  return true;
+  const bool advanced = context_.stream->flush();
+  if (advanced) flushed_at_ = context_.now;
+  if (context_.stream->backlog() > 0) return advanced;
+  return local_.end_left() || advanced;
+}
+
+void Link::fail_if_broken() {
+  if (!context_.broken.is_ok()) fail(context_.broken);
 }
 
 bool Link::needs_polling() const {
-  if (state_ == State::kClosed) return !held_.empty() || !copies_.empty() || !gpu_waits_.empty();
-  return state_ != State::kOpen || peer_closing_ || !send_lane_.idle() || !recv_lane_.idle() || !gpu_waits_.empty() ||
-         !copies_.empty() || !remote_copies_.empty() || !held_.empty() || stream_->backlog() > 0;
+  if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits_for_gpu();
+  return context_.stage != LinkStage::kOpen || peer_closing_ || !quiet() || local_.waits_for_gpu() ||
+         !context_.notifications.empty() || context_.stream->backlog() > 0;
 }
 
-// Application's GPU work, and the peer's window.
-bool Link::progress_waiting() {
-  bool advanced = false;
-  // Apart, because what starts may fail, and with it the link, which forgets who waits.
-  std::vector<uint64_t> waiting = std::exchange(gpu_waits_, {});
-  for (const uint64_t number : waiting) {
-    const auto found = local_.find(number);
-    if (found == local_.end() || found->second.phase != Phase::kGpu) continue;
-    Local& local = found->second;
-    const Result<bool> ready = is_reached(local.operation->after);
-    if (ready.is_ok() && !*ready) {
-      gpu_waits_.push_back(number);
-      continue;
-    }
-    advanced = true;
-    if (ready.is_ok()) {
-      start(local);
-    } else {
-      end_early(local, ready.status());
-    }
-  }
-  for (auto& waits : window_waits_) {
-    while (!waits.empty()) {
-      const auto found = local_.find(waits.front());
-      const bool there = found != local_.end() && found->second.phase == Phase::kWindow;
-      const bool open = there && window_open(found->second);
-      if (there && !open && !waits_too_long(found->second)) break;
-      waits.pop_front();
-      if (open) pass(found->second);
-      if (there && !open) enter(found->second, Window::kSendOffers);
-      advanced = true;
-    }
-  }
-  advanced |= send_notifications();
-  return advanced;
+uint64_t Link::chunks_in_flight() const {
+  return context_.send_lane.connection().in_flight() + context_.recv_lane.connection().in_flight();
 }
 
 bool Link::send_notifications() {
   bool advanced = false;
-  while (!notify_waits_.empty() && state_ == State::kOpen) {
-    const NotifyMsg& message = notify_waits_.front()->message;
-    const uint64_t cost = window_cost(message.name.size() + message.msg.size());
-    if (window_left_[static_cast<size_t>(Window::kRest)] < cost) break;
-    window_left_[static_cast<size_t>(Window::kRest)] -= cost;
-    stream_->send(make_header(ControlType::kNotify), encode_notify(message.name, message.msg));
+  while (!notify_waits_.empty() && context_.stage == LinkStage::kOpen) {
+    const NotifyFrame frame{.notify = {notify_waits_.front()->message.name, notify_waits_.front()->message.msg}};
+    const Charge charge = charge_of(frame.notify);
+    if (!context_.windows.has_room(charge)) break;
+    context_.windows.take(charge);
+    context_.stream->send(frame);
     notify_waits_.pop_front();
     advanced = true;
   }
   return advanced;
 }
 
-// Short copies, in order. Those without a slot are the last ones, so that what frees a slot never stands behind what waits for
-// it.
-bool Link::progress_copies() {
-  bool advanced = false;
-  while (!copies_.empty()) {
-    const auto found = local_.find(copies_.front());
-    Local& local = found->second;
-    if (!local.has_copy && state_ >= State::kFailed && local.phase == Phase::kReadOut) {
-      copies_.pop_front();
-      finish(local, status_);
-      continue;
-    }
-    if (!local.has_copy && !begin_copy(local)) break;
-    const auto done = shared_.copies.is_done(local.copy);
-    if (done.is_ok() && !*done) break;
-    end_copy(local, done.is_ok() ? Status::ok() : done.status());
-    copies_.pop_front();
-    advanced = true;
-  }
-  for (const uint64_t id : copies_) {
-    Local& local = local_.find(id)->second;
-    if (!local.has_copy && !begin_copy(local)) break;
-  }
-  while (!remote_copies_.empty() && step(remote_copies_.front())) {
-    remote_copies_.pop_front();
-    advanced = true;
-  }
-  for (RemoteCopy& copy : remote_copies_) {
-    if (!copy.started && !begin(copy)) break;
-  }
-  return advanced;
-}
-
 bool Link::progress_lanes() {
   bool advanced = false;
-  for (Lane* lane : {&send_lane_, &recv_lane_}) {
+  for (Lane* lane : {&context_.send_lane, &context_.recv_lane}) {
     if (lane->idle() && lane->status().is_ok()) continue;
     advanced |= lane->progress();
-    if (!lane->status().is_ok() && state_ <= State::kClosing) fail(lane->status());
+    if (!lane->status().is_ok() && reads()) fail(lane->status());
     while (auto job = lane->take_ended()) {
       advanced = true;
-      end_moved(std::move(job), lane == &recv_lane_);
+      const bool received = lane == &context_.recv_lane;
+      if (job->operation != nullptr) {
+        local_.end_moved(*job, received);
+      } else {
+        peer_.end_moved(*job, received);
+      }
     }
   }
   return advanced;
 }
 
-void Link::take_cancel_requests() {
-  std::vector<uint64_t> wanted;
-  for (const auto& [number, local] : local_) {
-    if (local.ending.is_ok() && local.operation->cancel_requested()) wanted.push_back(number);
-  }
-  for (const uint64_t number : wanted) {
-    end_early(local_.find(number)->second, Status(Code::kCancelled, "cancel", "given up by the caller"));
-  }
-}
-
-void Link::note_deadline(TimePoint at) {
-  next_deadline_ = std::min(next_deadline_, at);
-}
-
-void Link::look_at_deadlines() {
-  std::vector<uint64_t> late;
-  Status stuck;
-  next_deadline_ = TimePoint::max();
-  for (const auto& [number, local] : local_) {
-    if (!local.ending.is_ok()) {
-      if (now_ >= local.grace) {
-        stuck = Status(Code::kTimeout, std::string(tcpx::name_of(local.operation->kind)),
-                       concat("operation ", number, " ", name_of(local.phase), " and did not end within ",
-                              std::chrono::duration_cast<std::chrono::milliseconds>(kGrace).count(),
-                              " ms: the connection is closed so that nothing touches its memory"));
-      } else {
-        note_deadline(local.grace);
-      }
-    } else if (now_ >= local.operation->deadline) {
-      late.push_back(number);
-    } else {
-      note_deadline(local.operation->deadline);
-    }
-  }
-  for (const uint64_t number : late) {
-    Local& local = local_.find(number)->second;
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - local.operation->submitted_at).count();
-    end_early(local, Status(Code::kTimeout, std::string(tcpx::name_of(local.operation->kind)),
-                            concat("deadline passed after ", ms, " ms; it ", name_of(local.phase))));
-  }
-  if (!stuck.is_ok()) {
-    log(LogLevel::kError, stuck.to_string(), "; ", flight_record());
-    fail(std::move(stuck));
-  }
-}
-
-void Link::finish(Local& local, Status status) {
-  Operation& operation = *local.operation;
-  if (!local.ending.is_ok()) status = local.ending;
-  if (status.is_ok()) {
-    const bool sends = operation.kind == OperationKind::kSend || operation.kind == OperationKind::kWrite;
-    (sends ? stats_.bytes_sent : stats_.bytes_received) += operation.bytes;
-    ++stats_.operations_done;
-    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now_ - operation.submitted_at).count();
-    const auto bucket = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(us, 1))) - 1;
-    ++stats_.latency.buckets[std::min<size_t>(static_cast<size_t>(bucket), stats_.latency.buckets.size() - 1)];
-    ++stats_.latency.count;
-  } else {
-    ++stats_.operations_failed;
-  }
-  give_back(local.held);
-  local_.erase(static_cast<uint64_t>(operation.id));
-  shared_.operations.finish(operation, std::move(status));
-}
-
-void Link::cancel_all(const Status& why) {
-  std::vector<uint64_t> numbers;
-  for (const auto& [number, local] : local_) {
-    if (local.ending.is_ok()) numbers.push_back(number);
-  }
-  for (const uint64_t number : numbers) end_early(local_.find(number)->second, why);
+void Link::end_late() {
+  Status stuck = local_.end_late();
+  if (stuck.is_ok()) return;
+  log(LogLevel::kError, stuck.to_string(), "; ", flight_record());
+  fail(std::move(stuck));
 }
 
 void Link::close() {
-  if (state_ != State::kOpen) return;
-  now_ = shared_.clock.now();
+  if (context_.stage != LinkStage::kOpen) return;
+  context_.now = context_.shared.clock.now();
   (void)send_notifications();  // those whose `notify` came before
-  state_ = State::kClosing;
+  context_.stage = LinkStage::kClosing;
   face_->ended = true;
-  status_ = Status(Code::kCancelled, "close connection", "closed by this end");
-  close_until_ = now_ + kFarewell;
-  cancel_all(status_);
+  context_.status = Status(Code::kCancelled, "close connection", "closed by this end");
+  close_until_ = context_.now + kFarewell;
+  local_.cancel_all(context_.status);
   notify_waits_.clear();
-  stream_->send(make_header(ControlType::kBye));
-  (void)stream_->flush();
+  context_.stream->send(ByeFrame{});
+  (void)context_.stream->flush();
 }
 
 void Link::fail(Status reason) {
-  if (state_ >= State::kFailed) return;
-  now_ = shared_.clock.now();
-  const bool expected = state_ == State::kClosing || peer_closing_;
-  if (state_ == State::kOpen) status_ = std::move(reason);
-  state_ = State::kFailed;
+  if (context_.stage >= LinkStage::kFailed) return;
+  context_.now = context_.shared.clock.now();
+  const bool expected = context_.stage == LinkStage::kClosing || peer_closing_;
+  if (context_.stage == LinkStage::kOpen) context_.status = std::move(reason);
+  context_.stage = LinkStage::kFailed;
   face_->ended = true;
-  stats_.alive = false;
-  log(expected ? LogLevel::kInfo : LogLevel::kWarning, "connection ", static_cast<uint64_t>(id_), " to ", peer_name_,
-      " has ended: ", status_.to_string());
+  context_.stats.alive = false;
+  log(expected ? LogLevel::kInfo : LogLevel::kWarning, "connection ", static_cast<uint64_t>(context_.id), " to ", peer_name_,
+      " has ended: ", context_.status.to_string());
   end_all();
 }
 
 void Link::fail_without_memory() noexcept {
   try {
     // Short enough to need no memory themselves. A frame may be half written: nothing leaves any more.
-    stream_->fail(Status(Code::kExhausted, "allocate", "out of memory"));
-    fail(stream_->status());
+    context_.stream->fail(Status(Code::kExhausted, "allocate", "out of memory"));
+    fail(context_.stream->status());
   } catch (const std::bad_alloc&) {
   }
 }
 
 // Again when memory was wanting.
 void Link::end_all() {
-  if (stream_->status().is_ok()) (void)flush();
-  stream_->fail(status_);
-  send_lane_.fail(status_);
-  recv_lane_.fail(status_);
-  for (auto next = local_.begin(); next != local_.end();) {
-    Local& local = next++->second;
-    if (local.phase != Phase::kMoving && local.phase != Phase::kReadOut && local.phase != Phase::kWriteIn) finish(local, status_);
-  }
-  receives_.clear();
-  gpu_waits_.clear();
-  for (auto& waits : window_waits_) waits.clear();
-  leaving_.clear();
+  if (context_.stream->status().is_ok()) (void)flush();
+  context_.stream->fail(context_.status);
+  context_.send_lane.fail(context_.status);
+  context_.recv_lane.fail(context_.status);
+  local_.end_all();
+  peer_.end();
   notify_waits_.clear();
-  serving_.clear();
-  given_up_.clear();
-  cancelled_.clear();
-  // What has come whole can still be received.
-  std::erase_if(arrivals_, [](const auto& entry) { return !entry.second.with_data; });
   all_ended_ = true;
 }
 
+// No job and no copy is under way.
+bool Link::quiet() const {
+  return context_.send_lane.idle() && context_.recv_lane.idle() && !local_.copying() && peer_.quiet();
+}
+
 void Link::advance_state() {
-  const bool quiet = send_lane_.idle() && recv_lane_.idle() && copies_.empty() && remote_copies_.empty();
-  if (state_ == State::kOpen && peer_closing_ && (quiet || now_ >= close_until_)) {
-    if (!std::exchange(said_bye_, true)) stream_->send(make_header(ControlType::kBye));
+  if (context_.stage == LinkStage::kOpen && peer_closing_ && (quiet() || context_.now >= close_until_)) {
+    if (!std::exchange(said_bye_, true)) context_.stream->send(ByeFrame{});
     fail(Status(Code::kPeerGone, "wait for the peer", "the peer has closed the connection"));
   }
-  if (state_ == State::kClosing && ((quiet && local_.empty() && peer_closing_) || now_ >= close_until_)) fail(status_);
-  if (state_ == State::kFailed && quiet && local_.empty() && send_lane_.closed() && recv_lane_.closed()) {
-    state_ = State::kClosed;
-    stream_->close();  // the link may be kept for what has arrived
+  if (context_.stage == LinkStage::kClosing && ((quiet() && local_.empty() && peer_closing_) || context_.now >= close_until_))
+    fail(context_.status);
+  if (context_.stage == LinkStage::kFailed && quiet() && local_.empty() && context_.send_lane.closed() &&
+      context_.recv_lane.closed()) {
+    context_.stage = LinkStage::kClosed;
+    context_.stream->close();  // the link may be kept for what has arrived
   }
 }
 
 bool Link::serves(MemoryId region) const {
-  return send_lane_.serves(region) || recv_lane_.serves(region) ||
-         std::any_of(serving_.begin(), serving_.end(),
-                     [region](const auto& entry) { return uses(entry.second->held, region); }) ||
-         std::any_of(remote_copies_.begin(), remote_copies_.end(),
-                     [region](const auto& copy) { return uses(copy.ranges, region); });
+  return context_.send_lane.serves(region) || context_.recv_lane.serves(region) || peer_.serves(region);
 }
 
 void Link::forget(MemoryId region) {
-  send_lane_.forget(region);
-  recv_lane_.forget(region);
+  context_.send_lane.forget(region);
+  context_.recv_lane.forget(region);
 }
 
 ConnectionStats Link::stats() const {
-  ConnectionStats stats = stats_;
-  stats.conn = id_;
+  ConnectionStats stats = context_.stats;
+  stats.conn = context_.id;
   stats.peer = peer_name_;
-  stats.remote_gpu_idx = peer_.gpu_idx;
+  stats.remote_gpu_idx = context_.peer.gpu_idx;
   stats.path = path_;
   stats.operations_pending = local_.size();
-  for (const Lane* lane : {&send_lane_, &recv_lane_}) {
+  for (const Lane* lane : {&context_.send_lane, &context_.recv_lane}) {
     const Connection& connection = lane->connection();
     stats.chunks_in_flight += connection.in_flight();
     stats.window_chunks += connection.window();
     for (const ChannelCounters& channel : connection.counters()) {
       auto nic = std::find_if(stats.nics.begin(), stats.nics.end(), [&](const NicStats& n) { return n.name == channel.nic; });
       if (nic == stats.nics.end()) nic = stats.nics.insert(nic, NicStats{.name = channel.nic});
-      (lane == &send_lane_ ? nic->bytes_sent : nic->bytes_received) += channel.bytes;
-      (lane == &send_lane_ ? nic->chunks_sent : nic->chunks_received) += channel.chunks;
+      (lane == &context_.send_lane ? nic->bytes_sent : nic->bytes_received) += channel.bytes;
+      (lane == &context_.send_lane ? nic->chunks_sent : nic->chunks_received) += channel.chunks;
     }
   }
   return stats;
 }
 
 std::string Link::flight_record() const {
-  std::string text =
-      concat("connection ", static_cast<uint64_t>(id_), " to ", peer_name_, ": ", local_.size(), " operations, ",
-             arrivals_.size(), " sends without a receive, ", serving_.size(), " reads of the peer, ", stream_->backlog(),
-             " control bytes unsent", status_.is_ok() ? "" : ", ", status_.is_ok() ? "" : status_.to_string());
-  size_t shown = 0;
-  for (const auto& [number, local] : local_) {
-    if (++shown > 8) break;
-    text += concat("\n  operation ", number, ", ", tcpx::name_of(local.operation->kind), " of ", local.operation->bytes,
-                   " bytes: ", name_of(local.phase));
-  }
-  if (!send_lane_.idle()) text += concat("\n  ", send_lane_.flight_record());
-  if (!recv_lane_.idle()) text += concat("\n  ", recv_lane_.flight_record());
+  std::string text = concat("connection ", static_cast<uint64_t>(context_.id), " to ", peer_name_, ": ", local_.size(),
+                            " operations, ", local_.arrivals(), " sends without a receive, ", peer_.waiting_reads(),
+                            " reads of the peer, ", context_.stream->backlog(), " control bytes unsent",
+                            context_.status.is_ok() ? "" : ", ", context_.status.is_ok() ? "" : context_.status.to_string());
+  text += local_.flight_record();
+  if (!context_.send_lane.idle()) text += concat("\n  ", context_.send_lane.flight_record());
+  if (!context_.recv_lane.idle()) text += concat("\n  ", context_.recv_lane.flight_record());
   return text;
+}
+
+Status Link::on_frame(const ControlHeader& header, std::span<const std::byte> payload) {
+  Status status = hand_over(header, payload);
+  fail_if_broken();
+  return status;
+}
+
+template <class Frame, class Part>
+Status Link::to(Part& part, const ControlHeader& header, std::span<const std::byte> payload) {
+  Frame frame;
+  TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
+  return part.on(frame);
+}
+
+Status Link::hand_over(const ControlHeader& header, std::span<const std::byte> payload) {
+  const auto type = static_cast<ControlType>(header.type);
+  switch (type) {
+    case ControlType::kSend:
+      return to<SendFrame>(local_, header, payload);
+    case ControlType::kSendData:
+      return to<SendDataFrame>(local_, header, payload);
+    case ControlType::kWrite:
+      return to<WriteFrame>(peer_, header, payload);
+    case ControlType::kWriteData:
+      return to<WriteDataFrame>(peer_, header, payload);
+    case ControlType::kRead:
+      return to<ReadFrame>(peer_, header, payload);
+    case ControlType::kReadData:
+      return to<ReadDataFrame>(local_, header, payload);
+    case ControlType::kReady:
+      return to<ReadyFrame>(local_, header, payload);
+    case ControlType::kGo:
+      return to<GoFrame>(*this, header, payload);
+    case ControlType::kDone:
+      return to<DoneFrame>(local_, header, payload);
+    case ControlType::kCancel:
+      return to<CancelFrame>(*this, header, payload);
+    case ControlType::kCredit:
+      return to<CreditFrame>(*this, header, payload);
+    case ControlType::kNotify:
+      return to<NotifyFrame>(*this, header, payload);
+    case ControlType::kBye:
+      return to<ByeFrame>(*this, header, payload);
+    case ControlType::kPeer:
+      break;
+  }
+  return unexpected(type, header.operation, "not for a link");
+}
+
+Status Link::on(const GoFrame& frame) {
+  return frame.of_read ? peer_.on(frame) : local_.on(frame);
+}
+
+Status Link::on(const CancelFrame& frame) {
+  return peer_.cancel_read(frame.operation) ? Status::ok() : local_.on(frame);
+}
+
+Status Link::on(const CreditFrame& frame) {
+  if (context_.windows.refill({frame.window, frame.bytes})) return Status::ok();
+  return unexpected(frame.kType, 0, concat("credit of ", frame.bytes, " bytes that are not owed"));
+}
+
+Status Link::on(const NotifyFrame& frame) {
+  const Charge charge = charge_of(frame.notify);
+  TCPX_RETURN_IF_ERROR(context_.count(frame.kType, 0, charge));
+  context_.deliver({.notify = message_of(frame.notify, context_.id), .charge = charge, .answers = {}});
+  return Status::ok();
+}
+
+Status Link::on(const ByeFrame& /*frame*/) {
+  peer_closing_ = true;
+  if (context_.stage == LinkStage::kOpen) close_until_ = context_.now + kFarewell;
+  return Status::ok();
 }
 
 }  // namespace tcpx

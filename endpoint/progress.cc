@@ -1,11 +1,5 @@
 // The part of an Endpoint that makes progress.
-#include <poll.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <new>
 #include <utility>
 
@@ -16,16 +10,13 @@
 #include "base/own_thread.h"
 #include "base/pci_device.h"
 #include "base/random.h"
-#include "base/socket_io.h"
 #include "base/text.h"
-#include "base/timespec.h"
 #include "endpoint/endpoint_impl.h"
 
 namespace tcpx {
 namespace {
 
 constexpr int kSubmissionsPerTurn = 256;
-constexpr size_t kEventsPerTurn = 64;
 // How often links that nothing announces are looked at: deadlines, a peer that is gone.
 constexpr std::chrono::milliseconds kLookEvery{20};
 // The same while no operation waits for anything.
@@ -120,11 +111,7 @@ Status Endpoint::Impl::start() {
   if (!server.is_ok()) return server.status();
   server_ = std::move(*server);
   entrance_ = std::make_unique<Entrance>(entrance_parts());
-  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-  event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll_ || !event_) return system_error("create endpoint", errno);
-  epoll_event wanted{.events = EPOLLIN, .data = {.u64 = 0}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, event_.get(), &wanted) != 0) return system_error("create endpoint", errno);
+  TCPX_RETURN_IF_ERROR(events_.open());
   if (!config_.progress_thread) return Status::ok();
   auto thread = start_thread("tcpx-progress", [this] { run(); });
   if (!thread.is_ok()) return thread.status();
@@ -134,12 +121,12 @@ Status Endpoint::Impl::start() {
 
 Endpoint::Impl::~Impl() {
   stop_ = true;
-  wake();
+  events_.wake();
   if (entrance_ != nullptr) entrance_->stop();
   // Without a thread this one drives; with one it helps. Calls that other threads are in end with what they wait for.
   for (const Deadline deadline = Deadline::after(kEnd); !deadline.expired();) {
     {
-      const Aside aside(*this);
+      const ProgressLock lock(*this);
       while (take_submissions()) {
       }
       for (auto& [id, served] : links_) {
@@ -148,13 +135,13 @@ Endpoint::Impl::~Impl() {
       (void)try_turn();
       if (links_.empty() && calls_ == 0) break;
     }
-    wake();
+    events_.wake();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   stop_progress_ = true;
-  wake();
+  events_.wake();
   if (thread_.joinable()) thread_.join();
-  const Aside aside(*this);
+  const ProgressLock lock(*this);
   links_.clear();
   while (take_submissions()) {
   }
@@ -178,10 +165,10 @@ void Endpoint::Impl::run() {
   TimePoint busy_until = Clock::steady().now();
   while (!stop_progress_) {
     bool advanced = false, polls = false, much = false;
-    uint64_t asides = 0;
+    uint64_t locks = 0;
     {
       const FairLock lock(progress_mutex_);
-      asides = asides_.load();
+      locks = progress_locks_.load();
       advanced = try_turn();
       polls = !advanced && needs_polling();
       much = polls && chunks_in_flight() >= Backoff::kMuchUnderWay;
@@ -198,38 +185,22 @@ void Endpoint::Impl::run() {
           std::this_thread::yield();
           break;
         case Backoff::Step::kSleep:
-          sleep(backoff.pause(much), asides);
+          sleep(backoff.pause(much), locks);
       }
     } else if (now >= busy_until) {
       sleep(idle_.load() ? std::nullopt : std::optional<Duration>(operations_.outstanding() > 0 ? kLookEvery : kLookWhenIdle),
-            asides);
+            locks);
       busy_until = Clock::steady().now() + spin();
     }
   }
 }
 
-// Until something happens that is announced, or so long. Who submits looks at `sleeping_` after it has put its operation into the
-// queue, this looks at the queue after it has said that it sleeps: one of the two sees the other. So with those who have been
-// aside since the last turn.
-// @param asides so far in that turn
-void Endpoint::Impl::sleep(std::optional<Duration> longest, uint64_t asides) {
-  sleeping_.store(true, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!submitted_.has_new() && !notifications_.has_new() && !stop_progress_ && asides_.load() == asides) {
-    pollfd events{.fd = epoll_.get(), .events = POLLIN, .revents = 0};  // epoll_wait knows only whole milliseconds
-    const timespec pause = to_timespec(longest.value_or(Duration::zero()));
-    (void)::ppoll(&events, 1, longest ? &pause : nullptr, nullptr);
-    uint64_t wakes = 0;
-    (void)!::read(event_.get(), &wakes, sizeof wakes);
-  }
-  sleeping_.store(false, std::memory_order_relaxed);
-}
-
-void Endpoint::Impl::wake() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!sleeping_.load(std::memory_order_relaxed) || !sleeping_.exchange(false)) return;  // one of many wakes it
-  const uint64_t one = 1;
-  (void)!::write(event_.get(), &one, sizeof one);
+// Until something happens that is announced, or so long.
+// @param locks so far in the last turn: who has been in since then has changed something
+void Endpoint::Impl::sleep(std::optional<Duration> longest, uint64_t locks) {
+  events_.sleep(longest, [&] {
+    return submitted_.has_new() || notifications_.has_new() || stop_progress_ || progress_locks_.load() != locks;
+  });
 }
 
 // Of what belongs to no link, little is allocated, and nothing that cannot be done in a later turn.
@@ -242,7 +213,7 @@ bool Endpoint::Impl::try_turn() {
 }
 
 bool Endpoint::Impl::progress() {
-  const Aside aside(*this);
+  const ProgressLock lock(*this);
   return turn();
 }
 
@@ -254,13 +225,13 @@ bool Endpoint::Impl::turn() {
   if (look) next_look_ = now + kLookEvery;
   const bool cancels = operations_.take_cancel_requests();
   for (auto& entry : links_) {
-    Served& served = entry.second;
-    if (!look && !cancels && !served.readable && !served.stirred && !served.link->needs_polling()) continue;
+    ServedLink& served = entry.second;
+    if (!look && !cancels && !served.readable && !served.has_work && !served.link->needs_polling()) continue;
     attend(*served.link, [&] {
       if (cancels) served.link->take_cancel_requests();
       advanced |= served.link->progress(std::exchange(served.readable, false));
     });
-    served.stirred = false;
+    served.has_work = false;
   }
   if (look) look_after_links();
   return advanced;
@@ -286,7 +257,7 @@ bool Endpoint::Impl::take_submissions() {
       link.submit(operation);
       if (cancelled) link.take_cancel_requests();
     });
-    found->second.stirred = true;
+    found->second.has_work = true;
   }
   for (int i = 0; i < kSubmissionsPerTurn; ++i) {
     std::unique_ptr<Notification> next(notifications_.pop());
@@ -295,33 +266,28 @@ bool Endpoint::Impl::take_submissions() {
     const auto found = links_.find(next->conn);
     if (found == links_.end() || found->second.number != next->link) continue;
     attend(*found->second.link, [&] { found->second.link->notify(std::move(next)); });
-    found->second.stirred = true;
+    found->second.has_work = true;
   }
   return any;
 }
 
 void Endpoint::Impl::take_events() {
-  epoll_event events[kEventsPerTurn];
-  const int count = ::epoll_wait(epoll_.get(), events, kEventsPerTurn, 0);
-  for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 == 0) continue;  // for the sleeping thread alone, which might miss it if somebody else took it
-    const auto found = links_.find(ConnId{events[i].data.u64});
+  WakeableEpoll::Tags room;
+  for (const uint64_t tag : events_.readable(room)) {
+    const auto found = links_.find(ConnId{tag});
     if (found != links_.end()) found->second.readable = true;
   }
 }
 
-void Endpoint::Impl::watch(Served& served, bool on) {
-  if (served.watched == on) return;
-  served.watched = on;
-  epoll_event wanted{.events = EPOLLIN, .data = {.u64 = static_cast<uint64_t>(served.link->id())}};
-  (void)::epoll_ctl(epoll_.get(), on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, served.link->fd(), &wanted);
+void Endpoint::Impl::watch(ServedLink& served, bool on) {
+  if (std::exchange(served.watched, on) != on) events_.watch(served.link->fd(), static_cast<uint64_t>(served.link->id()), on);
 }
 
 // Links that have ended, and those that nobody has used for long.
 void Endpoint::Impl::look_after_links() {
   const TimePoint now = Clock::steady().now();
   size_t idle = 0;
-  Served* oldest = nullptr;
+  ServedLink* oldest = nullptr;
   for (auto& [id, served] : links_) {
     if (!served.idle_since || !served.link->reads()) continue;
     ++idle;
@@ -331,8 +297,8 @@ void Endpoint::Impl::look_after_links() {
     oldest->removed = true;
     attend(*oldest->link, [&] { oldest->link->close(); });
   }
-  const auto is_left_behind = [](const Served& served) {
-    return served.unasked && served.link->closed() && served.link->has_arrivals();
+  const auto is_left_behind = [](const ServedLink& served) {
+    return served.accepted_in_background && served.link->closed() && served.link->has_arrivals();
   };
   const size_t left_behind = static_cast<size_t>(
       std::count_if(links_.begin(), links_.end(), [&](const auto& entry) { return is_left_behind(entry.second); }));
@@ -341,13 +307,13 @@ void Endpoint::Impl::look_after_links() {
   for (auto served = links_.begin(); served != links_.end();) {
     if (!served->second.link->reads()) watch(served->second, false);
     const Link& link = *served->second.link;
-    bool unasked = served->second.unasked && !link.has_arrivals();
+    bool accepted_in_background = served->second.accepted_in_background && !link.has_arrivals();
     if (too_many > 0 && is_left_behind(served->second)) {
-      unasked = true;
+      accepted_in_background = true;
       --too_many;
     }
-    const bool gone = (served->second.removed || served->second.idle_since || unasked) && link.closed();
-    if (gone && unasked) forget_connection(served->first);
+    const bool gone = (served->second.removed || served->second.idle_since || accepted_in_background) && link.closed();
+    if (gone && accepted_in_background) forget_connection(served->first);
     served = gone ? links_.erase(served) : std::next(served);
   }
   idle_ = links_.empty();
@@ -369,13 +335,13 @@ EndpointStats Endpoint::Impl::stats() {
                       .advertised_ranges = registry_.advertised(),
                       .operations_outstanding = operations_.outstanding(),
                       .notifications_waiting = inbox_.size()};
-  const Aside aside(*this);
+  const ProgressLock lock(*this);
   for (const auto& [id, served] : links_) stats.connections.push_back(served.link->stats());
   return stats;
 }
 
 std::string Endpoint::Impl::flight_record() {
-  const Aside aside(*this);
+  const ProgressLock lock(*this);
   std::string text = concat(operations_.outstanding(), " operations outstanding, ", links_.size(), " connections");
   for (const auto& [id, served] : links_) text += concat("\n", served.link->flight_record());
   return text;

@@ -55,40 +55,40 @@ Result<std::optional<Region>> Endpoint::Impl::remove_region(MemoryId id, Deadlin
 bool Endpoint::Impl::end_links_that_serve(MemoryId region) {
   bool any = false;
   {
-    const Aside aside(*this);
+    const ProgressLock lock(*this);
     for (auto& [id, served] : links_) {
       Link& link = *served.link;
       if (!link.serves(region)) continue;
       any = true;
-      served.stirred = true;
+      served.has_work = true;
       attend(link, [&link] {
         link.fail(Status(Code::kTimeout, "deregister memory",
                          "the peer had begun to use it and did not end: the connection is closed so that nothing touches it"));
       });
     }
   }
-  wake();
+  events_.wake();
   return any;
 }
 
 // Registrations with connections go before the application may free the memory.
 Status Endpoint::Impl::forget(const std::optional<Region>& region) {
   if (!region) return Status::ok();
-  const Aside aside(*this);
+  const ProgressLock lock(*this);
   for (auto& [id, served] : links_) served.link->forget(region->id);
   return Status::ok();
 }
 
 Result<RemoteSlot> Endpoint::Impl::advertise(ConnId conn, const LocalRange& range) {
-  const auto front = find(conn);
-  if (!front.is_ok()) return front.status();
+  const auto state = find(conn);
+  if (!state.is_ok()) return state.status();
   return registry_.advertise(conn, range.memory, range.data, range.bytes);
 }
 
 Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
                                            std::span<const RemoteRange> remote, const SubmitOptions& options) {
-  const auto front = find(conn);
-  if (!front.is_ok()) return front.status();
+  const auto state = find(conn);
+  if (!state.is_ok()) return state.status();
   if (ranges.size() > kMaxRanges) return refuse(kind, concat(ranges.size(), " ranges, at most ", kMaxRanges));
   const bool one_sided = kind == OperationKind::kWrite || kind == OperationKind::kRead;
   if (one_sided && remote.size() != ranges.size())
@@ -105,7 +105,7 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
   Operation& operation = **acquired;
   operation.kind = kind;
   operation.conn = conn;
-  operation.link = (*front)->link;
+  operation.link = (*state)->link;
   operation.submitted_at = Clock::steady().now();
   operation.deadline = later(operation.submitted_at, saturated(options.timeout.value_or(timeout_)));
   if (Status status = fill(operation, ranges, remote, options); !status.is_ok()) {
@@ -113,10 +113,10 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
     return status;
   }
   const OperationId id = operation.id;
-  if (kind == OperationKind::kSend) operation.sequence = (*front)->next_send.fetch_add(1, std::memory_order_relaxed);
-  if (kind == OperationKind::kRecv) operation.sequence = (*front)->next_recv.fetch_add(1, std::memory_order_relaxed);
+  if (kind == OperationKind::kSend) operation.sequence = (*state)->next_send.fetch_add(1, std::memory_order_relaxed);
+  if (kind == OperationKind::kRecv) operation.sequence = (*state)->next_recv.fetch_add(1, std::memory_order_relaxed);
   submitted_.push(operation);
-  wake();
+  events_.wake();
   return id;
 }
 
@@ -181,7 +181,7 @@ Status Endpoint::Impl::wait(OperationId id, std::optional<Milliseconds> timeout)
 
 Status Endpoint::Impl::cancel(OperationId id) {
   if (operations_.is_unknown(id)) return Status(Code::kNotFound, "cancel", concat("no operation ", static_cast<uint64_t>(id)));
-  if (operations_.request_cancel(id)) wake();
+  if (operations_.request_cancel(id)) events_.wake();
   return Status::ok();
 }
 
@@ -193,14 +193,14 @@ Status Endpoint::Impl::check_notify(const NotifyMsg& message) {
 }
 
 Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
-  const auto front = find(conn);
-  if (!front.is_ok()) return front.status();
+  const auto state = find(conn);
+  if (!state.is_ok()) return state.status();
   TCPX_RETURN_IF_ERROR(check_notify(message));
-  const std::shared_ptr<LinkFace>& face = (*front)->face;
+  const std::shared_ptr<LinkFace>& face = (*state)->face;
   if (face->ended) return why_ended(conn);
   if (const size_t waiting = face->notifications.load(std::memory_order_relaxed); waiting >= kMaxNotifyWaits)
     return Status(Code::kExhausted, "notify", concat(waiting, " notifications wait for the peer to take some"));
-  notifications_.push(*std::make_unique<Notification>(conn, (*front)->link, message, face).release());
+  notifications_.push(*std::make_unique<Notification>(conn, (*state)->link, message, face).release());
   send_notifications(conn);
   return Status::ok();
 }
@@ -209,17 +209,17 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
 void Endpoint::Impl::send_notifications(ConnId conn) {
   if (progress_mutex_.try_lock()) {
     const CurrentGpu gpu(*this);
-    asides_.fetch_add(1);
+    progress_locks_.fetch_add(1);
     (void)take_submissions();
     const auto found = links_.find(conn);
     if (found != links_.end()) attend(*found->second.link, [&] { (void)found->second.link->progress(false); });
     progress_mutex_.unlock();
   }
-  wake();
+  events_.wake();
 }
 
 Status Endpoint::Impl::why_ended(ConnId conn) {
-  const Aside aside(*this);
+  const ProgressLock lock(*this);
   const auto found = links_.find(conn);
   if (found != links_.end() && !found->second.link->status().is_ok()) return found->second.link->status();
   return Status(Code::kPeerGone, "notify", "the connection was closed");

@@ -1,10 +1,10 @@
 #include "endpoint/wire.h"
 
-#include <algorithm>
 #include <cassert>
 #include <cstring>
 
 #include "base/text.h"
+#include "endpoint/operation_payload.h"
 #include "transfer/bootstrap_frame.h"
 #include "transfer/peer_messages.h"
 
@@ -13,29 +13,6 @@ namespace {
 
 Status bad(std::string detail) {
   return Status(Code::kProtocol, "read control frame", std::move(detail));
-}
-
-template <class T>
-T load(std::span<const std::byte> bytes, size_t index = 0) {
-  T value;
-  std::memcpy(&value, bytes.data() + index * sizeof value, sizeof value);
-  return value;
-}
-
-void append(std::vector<std::byte>& out, const void* data, size_t bytes) {
-  const auto* begin = static_cast<const std::byte*>(data);
-  out.insert(out.end(), begin, begin + bytes);
-}
-
-bool has_data(ControlType type) {
-  return type == ControlType::kSendData || type == ControlType::kWriteData || type == ControlType::kReadData;
-}
-bool has_ranges(ControlType type) {
-  return type == ControlType::kWrite || type == ControlType::kWriteData || type == ControlType::kRead;
-}
-bool may_notify(ControlType type) {
-  return type == ControlType::kSend || type == ControlType::kSendData || type == ControlType::kWrite ||
-         type == ControlType::kWriteData;
 }
 
 uint32_t longest_payload(ControlType type) {
@@ -64,71 +41,45 @@ uint32_t longest_payload(ControlType type) {
   return 0;
 }
 
-// The bytes behind the counts, cut as they say.
-struct Parts {
-  std::span<const std::byte> lengths, ranges, name, text, data;
+Status check_type(ControlType type, const ControlHeader& header) {
+  if (header.type == static_cast<uint8_t>(type)) return Status::ok();
+  return bad(concat("a ", name_of(static_cast<ControlType>(header.type)), " where a ", name_of(type), " belongs"));
+}
+
+Packing packing_of(const ControlHeader& header) {
+  return static_cast<Packing>(header.packing);
+}
+
+struct HeaderFields {
+  uint64_t operation = 0, value = 0, bytes = 0;
+  Packing packing = Packing::kWhole;
 };
 
-// Counts are bounded, so the sum of what they ask for cannot wrap.
-Status cut(ControlType type, const OperationCounts& counts, std::span<const std::byte> rest, Parts& parts) {
-  if (counts.lengths > kMaxWireRanges || counts.ranges > kMaxWireRanges)
-    return bad(concat("a ", name_of(type), " of ", counts.lengths, " lengths and ", counts.ranges, " ranges"));
-  if (counts.notify_count > 1 || counts.notify_name_bytes > kMaxNotifyNameBytes || counts.notify_text_bytes > kMaxNotifyTextBytes)
-    return bad(concat(counts.notify_count, " notifications, ", counts.notify_name_bytes, " and ", counts.notify_text_bytes,
-                      " bytes long"));
-  const size_t lengths_bytes = size_t{counts.lengths} * sizeof(uint64_t);
-  const size_t ranges_bytes = size_t{counts.ranges} * sizeof(WireRange);
-  const size_t wanted = lengths_bytes + ranges_bytes + counts.notify_name_bytes + counts.notify_text_bytes;
-  if (wanted > rest.size()) return bad(concat("a ", name_of(type), " of ", rest.size(), " bytes where ", wanted, " belong"));
-  const auto take = [&rest](size_t bytes) {
-    const auto front = rest.first(bytes);
-    rest = rest.subspan(bytes);
-    return front;
-  };
-  parts.lengths = take(lengths_bytes);
-  parts.ranges = take(ranges_bytes);
-  parts.name = take(counts.notify_name_bytes);
-  parts.text = take(counts.notify_text_bytes);
-  parts.data = rest;
-  return Status::ok();
+// @param append_payload appends it to `out`
+template <class AppendPayload>
+void append_frame(std::vector<std::byte>& out, ControlType type, const HeaderFields& fields, AppendPayload append_payload) {
+  const ControlHeader header{.magic = kControlMagic,
+                             .version = kControlVersion,
+                             .type = static_cast<uint8_t>(type),
+                             .packing = static_cast<uint8_t>(fields.packing),
+                             .reserved_a = 0,
+                             .flags = 0,
+                             .payload_bytes = 0,
+                             .checksum = 0,
+                             .operation = fields.operation,
+                             .value = fields.value,
+                             .bytes = fields.bytes};
+  const size_t begin = out.size();
+  append(out, std::as_bytes(std::span(&header, 1)));
+  append_payload();
+  const size_t payload = out.size() - begin - sizeof header;
+  assert(payload <= kMaxControlPayloadBytes);
+  const auto payload_bytes = static_cast<uint32_t>(payload);
+  std::memcpy(out.data() + begin + offsetof(ControlHeader, payload_bytes), &payload_bytes, sizeof payload_bytes);
 }
 
-Status check_parts(const ControlHeader& header, const OperationCounts& counts, const Parts& parts) {
-  const auto type = static_cast<ControlType>(header.type);
-  const auto packing = static_cast<Packing>(header.packing);
-  const bool wants_lengths = type == ControlType::kSend && packing == Packing::kRanges;
-  if (wants_lengths != (counts.lengths > 0)) return bad(concat("a ", name_of(type), " of ", counts.lengths, " lengths"));
-  if (!has_ranges(type) && counts.ranges > 0) return bad(concat("a ", name_of(type), " of ", counts.ranges, " ranges"));
-  if (type == ControlType::kWrite && packing == Packing::kWhole && counts.ranges != 1)
-    return bad(concat("one whole write of ", counts.ranges, " ranges"));
-  if (counts.notify_count > 0 && !may_notify(type)) return bad(concat("a ", name_of(type), " with a notification"));
-  if (counts.notify_count == 0 && parts.name.size() + parts.text.size() > 0) return bad("text of no notification");
-  uint64_t sum = 0;
-  for (uint32_t i = 0; i < counts.lengths; ++i) {
-    if (__builtin_add_overflow(sum, load<uint64_t>(parts.lengths, i), &sum)) return bad("lengths whose sum wraps around");
-  }
-  for (uint32_t i = 0; i < counts.ranges; ++i) {
-    const auto range = load<WireRange>(parts.ranges, i);
-    uint64_t end = 0;
-    if (__builtin_add_overflow(range.offset, range.bytes, &end) || __builtin_add_overflow(sum, range.bytes, &sum))
-      return bad(concat("range ", i, " at ", range.offset, " of ", range.bytes, " bytes wraps around"));
-  }
-  if ((wants_lengths || has_ranges(type)) && sum != header.bytes)
-    return bad(concat("a ", name_of(type), " of ", header.bytes, " bytes in parts of ", sum));
-  const size_t data_bytes = has_data(type) ? header.bytes : 0;
-  if (data_bytes > kMaxInlineBytes || parts.data.size() != data_bytes)
-    return bad(concat(parts.data.size(), " bytes behind a ", name_of(type), " of ", header.bytes));
-  return Status::ok();
-}
-
-void assign(std::string& text, std::span<const std::byte> bytes) {
-  text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-}
-
-template <class T>
-void assign(std::vector<T>& values, std::span<const std::byte> bytes) {
-  values.resize(bytes.size() / sizeof(T));
-  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+void append_frame(std::vector<std::byte>& out, ControlType type, const HeaderFields& fields) {
+  append_frame(out, type, fields, [] {});
 }
 
 }  // namespace
@@ -167,20 +118,6 @@ std::string_view name_of(ControlType type) {
   return "unknown";
 }
 
-ControlHeader make_header(ControlType type, uint64_t operation, uint64_t value, uint64_t bytes, Packing packing) {
-  return {.magic = kControlMagic,
-          .version = kControlVersion,
-          .type = static_cast<uint8_t>(type),
-          .packing = static_cast<uint8_t>(packing),
-          .reserved_a = 0,
-          .flags = 0,
-          .payload_bytes = 0,
-          .checksum = 0,
-          .operation = operation,
-          .value = value,
-          .bytes = bytes};
-}
-
 Status check_header(const ControlHeader& header) {
   if (header.magic != kControlMagic) return bad(concat("it begins with ", Hex{header.magic}));
   if (header.version > kControlVersion) {
@@ -196,82 +133,199 @@ Status check_header(const ControlHeader& header) {
   return Status::ok();
 }
 
-void append_operation_payload(std::vector<std::byte>& out, const OperationPayload& payload) {
-  assert(payload.lengths.size() <= kMaxWireRanges && payload.ranges.size() <= kMaxWireRanges);
-  assert(payload.notify_name.size() <= kMaxNotifyNameBytes && payload.notify_text.size() <= kMaxNotifyTextBytes);
-  const std::string_view name = payload.has_notify ? std::string_view(payload.notify_name) : std::string_view();
-  const std::string_view text = payload.has_notify ? std::string_view(payload.notify_text) : std::string_view();
-  const OperationCounts counts{.lengths = static_cast<uint32_t>(payload.lengths.size()),
-                               .ranges = static_cast<uint32_t>(payload.ranges.size()),
-                               .notify_count = static_cast<uint16_t>(payload.has_notify ? 1 : 0),
-                               .notify_name_bytes = static_cast<uint16_t>(name.size()),
-                               .notify_text_bytes = static_cast<uint16_t>(text.size()),
-                               .reserved = 0};
-  append(out, &counts, sizeof counts);
-  append(out, payload.lengths.data(), payload.lengths.size() * sizeof(uint64_t));
-  append(out, payload.ranges.data(), payload.ranges.size() * sizeof(WireRange));
-  append(out, name.data(), name.size());
-  append(out, text.data(), text.size());
-  append(out, payload.data.data(), payload.data.size());
+void encode(const SendFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType,
+               {.operation = frame.operation, .value = frame.sequence, .bytes = frame.bytes, .packing = frame.packing},
+               [&] { append_payload({.lengths = frame.lengths, .notify = frame.notify}, out); });
 }
 
-Status decode_operation_payload(const ControlHeader& header, std::span<const std::byte> payload, OperationPayload& result) {
-  const auto type = static_cast<ControlType>(header.type);
-  OperationCounts counts{};
-  Parts parts;
-  if (type == ControlType::kReadData) {
-    parts.data = payload;
-  } else {
-    if (!may_notify(type) && type != ControlType::kRead) return bad(concat("a ", name_of(type), " frame starts no operation"));
-    if (payload.size() < sizeof counts) return bad(concat("a ", name_of(type), " with a payload of ", payload.size(), " bytes"));
-    counts = load<OperationCounts>(payload);
-    TCPX_RETURN_IF_ERROR(cut(type, counts, payload.subspan(sizeof counts), parts));
-  }
-  TCPX_RETURN_IF_ERROR(check_parts(header, counts, parts));
-  assign(result.lengths, parts.lengths);
-  assign(result.ranges, parts.ranges);
-  result.has_notify = counts.notify_count > 0;
-  assign(result.notify_name, parts.name);
-  assign(result.notify_text, parts.text);
-  result.data = parts.data;
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, SendFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  OperationFields fields;
+  TCPX_RETURN_IF_ERROR(decode_payload(header, payload, fields));
+  frame = {.operation = header.operation,
+           .sequence = header.value,
+           .bytes = header.bytes,
+           .packing = packing_of(header),
+           .lengths = fields.lengths,
+           .notify = fields.notify};
   return Status::ok();
 }
 
-std::vector<std::byte> encode_status(const Status& status) {
-  std::vector<std::byte> out;
-  if (status.is_ok()) return out;
-  const std::string text = concat(status.operation(), ": ", status.detail());
-  append(out, text.data(), std::min<size_t>(text.size(), kMaxStatusTextBytes));
-  return out;
+void encode(const SendDataFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = frame.operation, .value = frame.sequence, .bytes = frame.data.size()},
+               [&] { append_payload({.notify = frame.notify, .data = frame.data}, out); });
 }
 
-Status decode_status(uint64_t code, std::span<const std::byte> payload) {
-  if (code == static_cast<uint64_t>(Code::kOk)) return Status::ok();
-  const bool known = code <= static_cast<uint64_t>(kLastCode);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, SendDataFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  OperationFields fields;
+  TCPX_RETURN_IF_ERROR(decode_payload(header, payload, fields));
+  frame = {.operation = header.operation, .sequence = header.value, .notify = fields.notify, .data = fields.data};
+  return Status::ok();
+}
+
+void encode(const WriteFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.bytes, .packing = frame.packing},
+               [&] { append_payload({.ranges = frame.ranges, .notify = frame.notify}, out); });
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, WriteFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  OperationFields fields;
+  TCPX_RETURN_IF_ERROR(decode_payload(header, payload, fields));
+  frame = {.operation = header.operation,
+           .bytes = header.bytes,
+           .packing = packing_of(header),
+           .ranges = fields.ranges,
+           .notify = fields.notify};
+  return Status::ok();
+}
+
+void encode(const WriteDataFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.data.size()},
+               [&] { append_payload({.ranges = frame.ranges, .notify = frame.notify, .data = frame.data}, out); });
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, WriteDataFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  OperationFields fields;
+  TCPX_RETURN_IF_ERROR(decode_payload(header, payload, fields));
+  frame = {.operation = header.operation, .ranges = fields.ranges, .notify = fields.notify, .data = fields.data};
+  return Status::ok();
+}
+
+void encode(const ReadFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.bytes},
+               [&] { append_payload({.ranges = frame.ranges}, out); });
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  OperationFields fields;
+  TCPX_RETURN_IF_ERROR(decode_payload(header, payload, fields));
+  frame = {.operation = header.operation, .bytes = header.bytes, .ranges = fields.ranges};
+  return Status::ok();
+}
+
+void encode(const ReadDataFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.data.size()}, [&] { append(out, frame.data); });
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadDataFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  if (header.bytes > kMaxInlineBytes || payload.size() != header.bytes)
+    return bad(concat(payload.size(), " bytes behind a read data of ", header.bytes));
+  frame = {.operation = header.operation, .data = payload};
+  return Status::ok();
+}
+
+void encode(const ReadyFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = frame.operation, .packing = frame.packing});
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, ReadyFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  frame = {.operation = header.operation, .packing = packing_of(header)};
+  return Status::ok();
+}
+
+void encode(const GoFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType,
+               {.operation = frame.operation, .value = frame.of_read ? uint64_t{1} : 0, .packing = frame.packing});
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, GoFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  frame = {.operation = header.operation, .of_read = header.value == 1, .packing = packing_of(header)};
+  return Status::ok();
+}
+
+void encode(const DoneFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = frame.operation, .value = static_cast<uint64_t>(frame.status.code())}, [&] {
+    if (frame.status.is_ok()) return;
+    const std::string text = concat(frame.status.operation(), ": ", frame.status.detail());
+    append(out, std::string_view(text).substr(0, kMaxStatusTextBytes));
+  });
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, DoneFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  frame.operation = header.operation;
+  frame.status = Status::ok();
+  if (header.value == static_cast<uint64_t>(Code::kOk)) return Status::ok();
+  const bool known = header.value <= static_cast<uint64_t>(kLastCode);
   std::string text = printable(payload, kMaxStatusTextBytes);
-  if (!known) text = concat("unknown code ", code, ": ", text);
-  return Status(known ? static_cast<Code>(code) : Code::kProtocol, "peer reported", std::move(text));
+  if (!known) text = concat("unknown code ", header.value, ": ", text);
+  frame.status = Status(known ? static_cast<Code>(header.value) : Code::kProtocol, "peer reported", std::move(text));
+  return Status::ok();
 }
 
-std::vector<std::byte> encode_notify(std::string_view name, std::string_view text) {
+void encode(const CancelFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType,
+               {.operation = frame.operation, .value = frame.sequence, .bytes = frame.announced ? uint64_t{1} : 0});
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, CancelFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  frame = {.operation = header.operation, .sequence = header.value, .announced = header.bytes != 0};
+  return Status::ok();
+}
+
+void encode(const CreditFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = static_cast<uint64_t>(frame.window), .bytes = frame.bytes});
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, CreditFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  if (header.operation >= kWindows) return bad(concat("credit for window ", header.operation));
+  frame = {.window = static_cast<Window>(header.operation), .bytes = header.bytes};
+  return Status::ok();
+}
+
+void encode(const NotifyFrame& frame, std::vector<std::byte>& out) {
+  const auto [name, text] = frame.notify;
   assert(name.size() <= kMaxNotifyNameBytes && text.size() <= kMaxNotifyTextBytes);
-  const auto name_bytes = static_cast<uint32_t>(name.size());
-  std::vector<std::byte> out(sizeof name_bytes + name.size() + text.size());
-  std::memcpy(out.data(), &name_bytes, sizeof name_bytes);
-  std::copy(text.begin(), text.end(),
-            std::copy(name.begin(), name.end(), reinterpret_cast<char*>(out.data()) + sizeof name_bytes));
-  return out;
+  append_frame(out, frame.kType, {}, [&, name = name, text = text] {
+    const auto name_bytes = static_cast<uint32_t>(name.size());
+    append(out, std::as_bytes(std::span(&name_bytes, 1)));
+    append(out, name);
+    append(out, text);
+  });
 }
 
-Status decode_notify(std::span<const std::byte> payload, std::string& name, std::string& text) {
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, NotifyFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   if (payload.size() < sizeof(uint32_t)) return bad(concat("a notification of ", payload.size(), " bytes"));
-  const auto name_bytes = load<uint32_t>(payload);
+  const auto name_bytes = WireArray<uint32_t>(payload.first(sizeof(uint32_t)))[0];
   const auto rest = payload.subspan(sizeof name_bytes);
   if (name_bytes > kMaxNotifyNameBytes || name_bytes > rest.size() || rest.size() - name_bytes > kMaxNotifyTextBytes)
     return bad(concat("a notification of ", rest.size(), " bytes with a name of ", name_bytes));
-  assign(name, rest.first(name_bytes));
-  assign(text, rest.subspan(name_bytes));
+  frame.notify.name = text_of(rest.first(name_bytes));
+  frame.notify.text = text_of(rest.subspan(name_bytes));
   return Status::ok();
+}
+
+void encode(const PeerFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = frame.flow, .value = static_cast<uint64_t>(frame.type)},
+               [&] { append(out, frame.message); });
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, PeerFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  const auto type = static_cast<FrameType>(header.value);
+  if (header.value > static_cast<uint64_t>(FrameType::kSubmitted) || !is_peer_message(type))
+    return bad(concat("a peer message of type ", header.value));
+  frame = {.flow = header.operation, .type = type, .message = payload};
+  return Status::ok();
+}
+
+void encode(const ByeFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {});
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, ByeFrame& frame) {
+  return check_type(frame.kType, header);
 }
 
 }  // namespace tcpx

@@ -1,46 +1,51 @@
-// Frames of a control connection: what two endpoints tell each other besides payload of the pipeline. Pure: no socket, no clock.
+// Frames of a control connection: what two endpoints tell each other besides the payload of the pipeline. Pure: no socket, no
+// clock.
+//
+// A frame is a header of 40 bytes and a payload, little-endian. Each type has a struct below; `encode` and `decode` say where its
+// fields travel. Numbers of operations are their starter's. The data receiver alone decides the order in which transfers enter
+// the pipeline, so neither end can wait for the other in another order; it also has the last word on how they are packed.
+//
+//   header:          operation  value     bytes      packing   payload
+//   SendFrame        operation  sequence  bytes      packing   OperationCounts, lengths, notification
+//   SendDataFrame    operation  sequence  of data    -         OperationCounts, notification, data
+//   WriteFrame       operation  -         bytes      packing   OperationCounts, ranges, notification
+//   WriteDataFrame   operation  -         of data    -         OperationCounts, ranges, notification, data
+//   ReadFrame        operation  -         bytes      -         OperationCounts, ranges
+//   ReadDataFrame    operation  -         of data    -         data
+//   ReadyFrame       operation  -         -          packing   -
+//   GoFrame          operation  of_read   -          packing   -
+//   DoneFrame        operation  code      -          -         text of the status; none when it is ok
+//   CancelFrame      operation  sequence  announced  -         -
+//   CreditFrame      window     -         bytes      -         -
+//   NotifyFrame      -          -         -          -         u32 bytes of the name, the name, the text
+//   PeerFrame        flow       type      -          -         message
+//   ByeFrame         -          -         -          -         -  (a text is let through and not read)
+//
+// "-" is sent as 0 and not looked at. What begins an operation:
 //
 //   data sender                         data receiver
-//   kSend     operation, sequence, bytes ->            the n-th send, to meet the n-th receive
-//   kSendData the same, with the bytes behind it ->    inline
-//   kWrite    operation, ranges ->                     checked against what was advertised
-//   kWriteData the same, with the bytes behind it ->   inline
-//             <- kRead  operation, ranges              checked against what was advertised
-//   kReadData operation, bytes ->                      inline answer
-//   kReady    operation ->                             the answer to kRead that is not inline: the target can serve it
-//             <- kGo    operation                      both ends give the transfer to the pipeline in the order of these
-//             <- kDone  operation, status              a write is in place; or a send, write was refused
-//   kDone     operation, status ->                     a read was refused
-//   kCancel   operation ->  <-                         its starter has given it up
-//   kCredit   window, bytes                            of what the peer has said nothing is held any more (link_rules.h)
-//   kNotify   notification
-//   kPeer     flow, type: a message between the halves of a pipeline (transfer/peer_messages.h)
-//   kBye      status: the sender closes
+//   Send        ->  the n-th send, to meet the n-th receive;   <- Go when they have met
+//   SendData    ->  the same with its data: no answer
+//   Write       ->  ranges that were advertised;               <- Go, and Done when all is in place
+//   WriteData   ->  the same with its data;                    <- Done
+//               <-  Read, ranges that were advertised;         ReadData ->, or Ready -> and Go <-
 //
-// A frame is a 40-byte header and a payload, little-endian. `operation` is the starter's number for it. The data receiver alone
-// decides the order in which transfers enter the pipeline, so neither end can wait for the other in another order.
-//
-// Payloads:
-//
-//   kSend, kSendData, kWrite, kWriteData, kRead   OperationCounts, then as it says: lengths (u64 each), ranges (WireRange each),
-//                                                 name and text of the notification; kSendData, kWriteData: then the data
-//   kReadData      the data
-//   kDone, kBye    text of the status; none when it is ok
-//   kNotify        u32 bytes of the name, the name, the text
-//   kPeer          the peer message
-//   others         none
+// Done with an error refuses a Send, Write or Read instead.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include "endpoint/credit_windows.h"
 #include "tcpx/endpoint.h"
 #include "tcpx/status.h"
+#include "transfer/bootstrap_frame.h"
 
 namespace tcpx {
 
@@ -73,29 +78,33 @@ enum class ControlType : uint8_t {
 inline constexpr uint8_t kLastControlType = static_cast<uint8_t>(ControlType::kBye);
 std::string_view name_of(ControlType type);
 
-/// How the bytes of a transfer are cut for the pipeline; the data sender says it.
+/// How the bytes of a transfer are cut for the pipeline.
 enum class Packing : uint8_t {
   kWhole = 0,   ///< one range at both ends: one pipeline transfer
   kRanges = 1,  ///< range by range (long ones, equal at both ends)
   kPacked = 2,  ///< the stream of bytes in pieces of kPieceBytes, gathered and scattered
 };
 
+/// Meaning of `operation`, `value`, `bytes` and `packing`: by type, in the table above.
 struct ControlHeader {
   uint16_t magic;
   uint8_t version;
   uint8_t type;
-  uint8_t packing;  ///< kSend, kWrite, kReady
+  uint8_t packing;
   uint8_t reserved_a;
   uint16_t flags;  ///< none known; ignored
   uint32_t payload_bytes;
-  uint32_t checksum;   ///< reserved: 0
-  uint64_t operation;  ///< kPeer: the flow
-  uint64_t value;      ///< kSend(Data): sequence; kCredit: bytes; kDone: status code; kPeer: FrameType
-  uint64_t bytes;      ///< of the transfer
+  uint32_t checksum;  ///< reserved: 0
+  uint64_t operation;
+  uint64_t value;
+  uint64_t bytes;
 };
 static_assert(sizeof(ControlHeader) == 40 && std::is_trivially_copyable_v<ControlHeader> &&
               offsetof(ControlHeader, payload_bytes) == 8 && offsetof(ControlHeader, operation) == 16 &&
               offsetof(ControlHeader, value) == 24 && offsetof(ControlHeader, bytes) == 32);
+/// Magic, version, type, packing, and that the payload is no longer than one of this type can be. Reserved fields are ignored.
+/// @return kProtocol naming what is wrong; kUnsupported for a newer version
+Status check_header(const ControlHeader& header);
 
 /// A range of a write or read, by advertisement.
 struct WireRange {
@@ -120,43 +129,171 @@ static_assert(sizeof(OperationCounts) + kMaxWireRanges * sizeof(WireRange) + kMa
                   kMaxInlineBytes <=
               kMaxControlPayloadBytes);
 
-/// What the payload of an operation's frame holds.
-struct OperationPayload {
-  std::vector<uint64_t> lengths;  ///< kSend with kRanges, one or more: bytes of each
-  std::vector<WireRange> ranges;  ///< kWrite, kWriteData, kRead
-  bool has_notify = false;
-  std::string notify_name, notify_text;
-  std::span<const std::byte> data;  ///< kSendData, kWriteData, kReadData: `header.bytes` bytes
+/// Values as they lie in a frame, at any alignment. A view.
+template <class T>
+class WireArray {
+ public:
+  WireArray() = default;
+  WireArray(const std::vector<T>& values) : bytes_(std::as_bytes(std::span(values))) {}  // NOLINT: as span does
+  /// @param bytes a multiple of those of T
+  explicit WireArray(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  size_t size() const { return bytes_.size() / sizeof(T); }
+  bool empty() const { return bytes_.empty(); }
+  T operator[](size_t index) const {
+    T value;
+    std::memcpy(&value, bytes_.data() + index * sizeof value, sizeof value);
+    return value;
+  }
+  std::vector<T> to_vector() const {
+    std::vector<T> values(size());
+    if (!empty()) std::memcpy(values.data(), bytes_.data(), bytes_.size());
+    return values;
+  }
+  std::span<const std::byte> raw() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
 };
 
-/// `payload_bytes` is 0: whoever appends the payload sets it (ControlStream does).
-ControlHeader make_header(ControlType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0,
-                          Packing packing = Packing::kWhole);
-/// Magic, version, type, packing, and that the payload is no longer than one of this type can be. Reserved fields are ignored.
-/// @return kProtocol naming what is wrong; kUnsupported for a newer version
-Status check_header(const ControlHeader& header);
+/// At most kMaxNotifyNameBytes and kMaxNotifyTextBytes.
+struct NotifyText {
+  std::string_view name, text;
+};
 
-/// Appends the payload of an operation's frame to `out`, `data` as it stands in `payload`. For every type but kReadData, whose
-/// payload is the data alone. The caller keeps the bounds of OperationCounts.
-void append_operation_payload(std::vector<std::byte>& out, const OperationPayload& payload);
-/// Bounds every count before it is used; every byte is accounted for. Lengths are there exactly for a kSend with kRanges, ranges
-/// for kWrite, kWriteData and kRead (one of them for a kWrite with kWhole), a notification at most for sends and writes. No
-/// range's end wraps, nor does a sum of lengths or ranges, which equals `header.bytes`. Data is there for kSendData, kWriteData
-/// and kReadData: `header.bytes` of it, at most kMaxInlineBytes.
-/// @param payload must stay while `result.data` is used.
-/// @param result written only on success; its vectors and strings are reused.
-/// @return kProtocol naming what is wrong, also for a type that is none of these
-Status decode_operation_payload(const ControlHeader& header, std::span<const std::byte> payload, OperationPayload& result);
+// The frames. All are views: a decoded one is valid as long as the payload it was decoded from. Lengths and ranges number at most
+// kMaxWireRanges, data has at most kMaxInlineBytes.
 
-/// Text of a status for kDone and kBye, whose code travels in `value`; at most kMaxStatusTextBytes.
-std::vector<std::byte> encode_status(const Status& status);
-/// The status that the peer meant; its operation is "peer reported", its text is bounded and made printable.
-/// @param code from the wire; an unknown one becomes kProtocol.
-Status decode_status(uint64_t code, std::span<const std::byte> payload);
+/// Data sender: announces a send, which will go through the pipeline.
+struct SendFrame {
+  static constexpr ControlType kType = ControlType::kSend;
+  uint64_t operation = 0;
+  uint64_t sequence = 0;              ///< the n-th send of the connection, from 0
+  uint64_t bytes = 0;                 ///< of the transfer
+  Packing packing = Packing::kWhole;  ///< as the sender would like it
+  WireArray<uint64_t> lengths;        ///< with kRanges alone: bytes of each, `bytes` together
+  std::optional<NotifyText> notify;   ///< delivered when the data is in place
+};
+/// Data sender: a send with its data. It is done when it has left.
+struct SendDataFrame {
+  static constexpr ControlType kType = ControlType::kSendData;
+  uint64_t operation = 0;
+  uint64_t sequence = 0;
+  std::optional<NotifyText> notify;
+  std::span<const std::byte> data;
+};
+/// Data sender: announces a write, which will go through the pipeline.
+struct WriteFrame {
+  static constexpr ControlType kType = ControlType::kWrite;
+  uint64_t operation = 0;
+  uint64_t bytes = 0;
+  Packing packing = Packing::kWhole;  ///< as the sender would like it; kWhole: of one range
+  WireArray<WireRange> ranges;        ///< `bytes` together
+  std::optional<NotifyText> notify;
+};
+/// Data sender: a write with its data.
+struct WriteDataFrame {
+  static constexpr ControlType kType = ControlType::kWriteData;
+  uint64_t operation = 0;
+  WireArray<WireRange> ranges;  ///< as many bytes together as `data`
+  std::optional<NotifyText> notify;
+  std::span<const std::byte> data;
+};
+/// Data receiver: asks for a read.
+struct ReadFrame {
+  static constexpr ControlType kType = ControlType::kRead;
+  uint64_t operation = 0;
+  uint64_t bytes = 0;
+  WireArray<WireRange> ranges;  ///< `bytes` together
+};
+/// Data sender: a short read is answered with its data.
+struct ReadDataFrame {
+  static constexpr ControlType kType = ControlType::kReadData;
+  uint64_t operation = 0;
+  std::span<const std::byte> data;
+};
+/// Data sender: a read can be served through the pipeline.
+struct ReadyFrame {
+  static constexpr ControlType kType = ControlType::kReady;
+  uint64_t operation = 0;
+  Packing packing = Packing::kWhole;  ///< kPacked: it has to be; else the receiver asks preferred_packing of its own ranges
+};
+/// Data receiver: both ends give the transfer to the pipeline, in the order of these.
+struct GoFrame {
+  static constexpr ControlType kType = ControlType::kGo;
+  uint64_t operation = 0;
+  bool of_read = false;               ///< a read of the one who says this; else a send or write of the one who hears it
+  Packing packing = Packing::kWhole;  ///< as it will travel
+};
+/// Data receiver: a write is in place, or a send, write or read is refused. Data sender: a read is refused.
+struct DoneFrame {
+  static constexpr ControlType kType = ControlType::kDone;
+  uint64_t operation = 0;
+  Status status;  ///< decoded: its operation is "peer reported", its text bounded and printable; kProtocol for an unknown code
+};
+/// Its starter has given up a send, or a read that it was told is ready.
+struct CancelFrame {
+  static constexpr ControlType kType = ControlType::kCancel;
+  uint64_t operation = 0;
+  uint64_t sequence = 0;   ///< of a send
+  bool announced = false;  ///< the send: the one who hears this knows of it and answers. Else its place stays empty
+};
+/// Nothing is held any more of so much of what the one who hears this has said (credit_windows.h).
+struct CreditFrame {
+  static constexpr ControlType kType = ControlType::kCredit;
+  Window window = Window::kSends;
+  uint64_t bytes = 0;
+};
+/// A notification that belongs to no operation.
+struct NotifyFrame {
+  static constexpr ControlType kType = ControlType::kNotify;
+  NotifyText notify;
+};
+/// A message between the halves of a pipeline (transfer/peer_messages.h).
+struct PeerFrame {
+  static constexpr ControlType kType = ControlType::kPeer;
+  uint64_t flow = 0;
+  FrameType type{};  ///< one of peer messages
+  std::span<const std::byte> message;
+};
+/// The one who says it closes.
+struct ByeFrame {
+  static constexpr ControlType kType = ControlType::kBye;
+};
 
-/// Payload of kNotify. The caller keeps the bounds kMaxNotifyNameBytes and kMaxNotifyTextBytes.
-std::vector<std::byte> encode_notify(std::string_view name, std::string_view text);
-/// The same bounds, of what came. @return kProtocol; `name` and `text` are written only on success
-Status decode_notify(std::span<const std::byte> payload, std::string& name, std::string& text);
+/// Appends the frame to `out`. The caller keeps the bounds that are stated above.
+void encode(const SendFrame& frame, std::vector<std::byte>& out);
+void encode(const SendDataFrame& frame, std::vector<std::byte>& out);
+void encode(const WriteFrame& frame, std::vector<std::byte>& out);
+void encode(const WriteDataFrame& frame, std::vector<std::byte>& out);
+void encode(const ReadFrame& frame, std::vector<std::byte>& out);
+void encode(const ReadDataFrame& frame, std::vector<std::byte>& out);
+void encode(const ReadyFrame& frame, std::vector<std::byte>& out);
+void encode(const GoFrame& frame, std::vector<std::byte>& out);
+void encode(const DoneFrame& frame, std::vector<std::byte>& out);  ///< the text is cut to kMaxStatusTextBytes
+void encode(const CancelFrame& frame, std::vector<std::byte>& out);
+void encode(const CreditFrame& frame, std::vector<std::byte>& out);
+void encode(const NotifyFrame& frame, std::vector<std::byte>& out);
+void encode(const PeerFrame& frame, std::vector<std::byte>& out);
+void encode(const ByeFrame& frame, std::vector<std::byte>& out);
+
+/// Bounds every count before it is used; every byte is accounted for, and every sentence above about lengths, ranges and bytes
+/// holds. No range's end wraps, nor does a sum.
+/// @param header checked (check_header). @param payload `header.payload_bytes` bytes. @param frame written only on success
+/// @return kProtocol naming what is wrong, also for a header of another type
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, SendFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, SendDataFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, WriteFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, WriteDataFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadDataFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadyFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, GoFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, DoneFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, CancelFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, CreditFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, NotifyFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, PeerFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, ByeFrame& frame);
 
 }  // namespace tcpx

@@ -49,18 +49,6 @@ TEST(ControlStream, FramesAreCollectedBeforeThereIsASocket) {
   expect_some(recorder);
 }
 
-TEST(ControlStream, AFrameMayBeMadeInParts) {
-  const Bytes at_once = wire_bytes([](ControlStream& s) { s.send(make_header(ControlType::kNotify, 5), pattern(700, 1)); });
-  const Bytes in_parts = wire_bytes([](ControlStream& s) {
-    const Bytes payload = pattern(700, 1);
-    std::vector<std::byte>& out = s.begin_frame(make_header(ControlType::kNotify, 5));
-    out.insert(out.end(), payload.begin(), payload.begin() + 100);
-    out.insert(out.end(), payload.begin() + 100, payload.end());
-    s.end_frame();
-  });
-  EXPECT_EQ(in_parts, at_once);
-}
-
 TEST(ControlStream, FramesCutAnywhereComeOutWhole) {
   const Bytes bytes = wire_bytes(send_some);
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {
@@ -93,7 +81,7 @@ TEST(ControlStream, AByteAtATimeIsEnough) {
 TEST(ControlStream, ThousandsOfSmallFramesTakeFewReads) {
   Streams streams(unix_pair());
   constexpr uint64_t kFrames = 20'000;
-  for (uint64_t i = 0; i < kFrames; ++i) streams.a.send(make_header(ControlType::kNotify, i), pattern(16, 1));
+  for (uint64_t i = 0; i < kFrames; ++i) streams.a.send(RawFrame{make_header(ControlType::kNotify, i), pattern(16, 1)});
   int reads = 0;
   ASSERT_TRUE(wait_until([&] {
     streams.a.flush();
@@ -108,9 +96,9 @@ TEST(ControlStream, ALongFrameArrivesAmongShortOnes) {
   Streams streams(tcp_pair());
   const Bytes longest = pattern(kMaxControlPayloadBytes, 5);
   send_some(streams.a);
-  streams.a.send(make_header(ControlType::kSend, 5), longest);
-  streams.a.send(make_header(ControlType::kNotify, 6), pattern(10, 6));
-  streams.a.send(make_header(ControlType::kWrite, 7), pattern(600 * 1024, 7));
+  streams.a.send(RawFrame{make_header(ControlType::kSend, 5), longest});
+  streams.a.send(RawFrame{make_header(ControlType::kNotify, 6), pattern(10, 6)});
+  streams.a.send(RawFrame{make_header(ControlType::kWrite, 7), pattern(600 * 1024, 7)});
   ASSERT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() == 7; })) << streams.b.status().to_string();
   EXPECT_EQ(streams.at_b.frames[4].payload, longest);
   EXPECT_EQ(streams.at_b.frames[5].payload, pattern(10, 6));
@@ -122,10 +110,10 @@ TEST(ControlStream, TheSinkMaySend) {
   Streams streams(tcp_pair());
   constexpr uint64_t kFrames = 3000;
   streams.at_b.then = [&](const ControlHeader& header) {
-    streams.b.send(make_header(ControlType::kNotify, header.operation), pattern(header.operation % 999, 1));
+    streams.b.send(RawFrame{make_header(ControlType::kNotify, header.operation), pattern(header.operation % 999, 1)});
     return Status::ok();
   };
-  for (uint64_t i = 0; i < kFrames; ++i) streams.a.send(make_header(ControlType::kNotify, i), pattern(i % 777, 1));
+  for (uint64_t i = 0; i < kFrames; ++i) streams.a.send(RawFrame{make_header(ControlType::kNotify, i), pattern(i % 777, 1)});
   ASSERT_TRUE(streams.run_until([&] { return streams.at_a.frames.size() == kFrames; }));
   for (uint64_t i = 0; i < kFrames; ++i) {
     ASSERT_EQ(streams.at_b.frames[i].payload, pattern(i % 777, 1));
@@ -144,7 +132,7 @@ TEST(ControlStream, FlowsReachTheirSinks) {
   EXPECT_TRUE(a_first->post(FrameType::kGrant, pattern(5, 1)).is_ok());
   EXPECT_TRUE(a_second->post(FrameType::kSubmitted, pattern(kMaxPeerMessageBytes, 2)).is_ok());
   EXPECT_TRUE(a_third->post(FrameType::kGrant, {}).is_ok());  // the peer has no third
-  streams.a.send(make_header(ControlType::kGo, 9));
+  streams.a.send(RawFrame{make_header(ControlType::kGo, 9)});
   ASSERT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() == 1; })) << streams.b.status().to_string();
   using Messages = std::vector<std::pair<FrameType, Bytes>>;
   EXPECT_EQ(first.messages, (Messages{{FrameType::kGrant, pattern(5, 1)}}));
@@ -155,7 +143,7 @@ TEST(ControlStream, FlowsReachTheirSinks) {
   b_second.reset();
   EXPECT_TRUE(a_first->post(FrameType::kGrant, {}).is_ok());
   EXPECT_TRUE(a_second->post(FrameType::kGrant, {}).is_ok());
-  streams.a.send(make_header(ControlType::kGo, 10));
+  streams.a.send(RawFrame{make_header(ControlType::kGo, 10)});
   ASSERT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() == 2; }));
   EXPECT_EQ(first.messages.size() + second.messages.size(), 2u);
 }
@@ -176,7 +164,7 @@ TEST(ControlStream, PeerMessagesOfOtherTypesBreakIt) {
     PeerRecorder recorder;
     const auto flow = streams.b.open_flow();
     flow->deliver_to(&recorder);
-    streams.a.send(make_header(ControlType::kPeer, 0, type));
+    streams.a.send(RawFrame{make_header(ControlType::kPeer, 0, type)});
     streams.step();
     EXPECT_EQ(streams.b.status().code(), Code::kProtocol) << type;
     EXPECT_TRUE(recorder.messages.empty() && streams.at_b.frames.empty());

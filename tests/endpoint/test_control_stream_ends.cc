@@ -115,7 +115,8 @@ TEST(ControlStreamEnds, WhatThePeerSaidBeforeItLeftIsHeard) {
     ControlStream peer;
     peer.attach(std::move(sockets.b));
     const Status reason(Code::kCancelled, "close", "no longer needed");
-    peer.send(make_header(ControlType::kBye, 0, static_cast<uint64_t>(reason.code())), encode_status(reason));
+    peer.send(RawFrame{make_header(ControlType::kBye, 0, static_cast<uint64_t>(reason.code())),
+                       payload_of(DoneFrame{.status = reason})});
     EXPECT_TRUE(peer.flush());
   }
   send_some(stream);
@@ -150,7 +151,7 @@ TEST(ControlStreamEnds, APeerThatDoesNotReadIsBounded) {
   const Bytes payload(512 * 1024);
   size_t frames = 0;
   while (stream.status().is_ok() && frames < 1000) {
-    stream.send(make_header(ControlType::kSend), payload);
+    stream.send(RawFrame{make_header(ControlType::kSend), payload});
     stream.flush();
     EXPECT_LE(stream.backlog(), kMaxBacklogBytes + payload.size() + sizeof(ControlHeader));
     ++frames;
@@ -167,7 +168,7 @@ TEST(ControlStreamEnds, AnIdleStreamHoldsNoMemory) {
   EXPECT_EQ(streams.a.buffer_bytes() + streams.b.buffer_bytes(), 0u);
   const auto move = [&](size_t payload_bytes) {
     const size_t frames = streams.at_b.frames.size();
-    streams.a.send(make_header(ControlType::kSend), Bytes(payload_bytes));
+    streams.a.send(RawFrame{make_header(ControlType::kSend), Bytes(payload_bytes)});
     EXPECT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() > frames; }));
   };
   const auto check = [&] {

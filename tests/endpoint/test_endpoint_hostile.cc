@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "endpoint/link_rules.h"
+#include "endpoint/credit_windows.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/hostile_peer.h"

@@ -186,7 +186,7 @@ class Anything {
         if (random_() % 64 == 0) peer.say(type);  // little comes after it
         return;
       case ControlType::kNotify:
-        return peer.say_raw(make_header(type), encode_notify("name", "text"));
+        return peer.say_raw(make_header(type), payload_of(NotifyFrame{.notify = {"name", "text"}}));
       case ControlType::kPeer:
         return say_to_pipeline(peer);
       case ControlType::kReady:

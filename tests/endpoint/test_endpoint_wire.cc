@@ -8,9 +8,12 @@
 #include <limits>
 
 #include "base/text.h"
+#include "tests/support/raw_frame.h"
 
 namespace tcpx {
 namespace {
+
+using namespace testing;  // NOLINT: a test's own helpers
 
 constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
 
@@ -166,18 +169,14 @@ TEST(EndpointWire, AsMuchAsIsAllowedComesBack) {
   EXPECT_EQ(result.lengths.size(), size_t{kMaxWireRanges});
 }
 
-TEST(EndpointWire, MemoryIsReused) {
-  const Sample from = sample(ControlType::kWrite, Packing::kPacked);
+// Nothing is copied, and so nothing allocated, until somebody keeps it.
+TEST(EndpointWire, ADecodedFrameLiesInItsPayload) {
+  const Sample from = sample(ControlType::kWriteData);
   const Bytes payload = encode(from);
-  OperationPayload result;
-  ASSERT_TRUE(decode_operation_payload(from.header, payload, result).is_ok());
-  const WireRange* const before = result.ranges.data();
-  const Sample other = sample(ControlType::kSendData);
-  const Bytes other_payload = encode(other);
-  ASSERT_TRUE(decode_operation_payload(other.header, other_payload, result).is_ok());
-  EXPECT_TRUE(result.ranges.empty());
-  ASSERT_TRUE(decode_operation_payload(from.header, payload, result).is_ok());
-  EXPECT_EQ(result.ranges.data(), before);
+  WriteDataFrame frame;
+  ASSERT_TRUE(decode(from.header, payload, frame).is_ok());
+  EXPECT_EQ(frame.ranges.raw().data(), payload.data() + sizeof(OperationCounts));
+  EXPECT_EQ(frame.data.data() + frame.data.size(), payload.data() + payload.size());
 }
 
 TEST(EndpointWire, AnOperationCutAnywhereIsRefused) {
@@ -258,10 +257,6 @@ TEST(EndpointWire, OnlyTheTypeSaysWhatAFrameHas) {
     from = sample(type);
     from.payload.data = inline_data();
     expect_refused(from, "data");
-  }
-  for (const ControlType type : {ControlType::kReady, ControlType::kGo, ControlType::kDone, ControlType::kCancel,
-                                 ControlType::kCredit, ControlType::kNotify, ControlType::kPeer, ControlType::kBye}) {
-    expect_refused(make_header(type, 1, 1, 10), encode(sample(ControlType::kSendData)), "no operation");
   }
 }
 
@@ -346,43 +341,53 @@ TEST(EndpointWire, PayloadsAreNoLongerThanTheirType) {
   }
 }
 
+Status read_done(uint64_t code, const Bytes& text) {
+  DoneFrame frame;
+  EXPECT_TRUE(decode(make_header(ControlType::kDone, 7, code), text, frame).is_ok());
+  EXPECT_EQ(frame.operation, 7u);
+  return frame.status;
+}
+
 TEST(EndpointWire, StatusesComeBackWithTheirText) {
   const Status sent(Code::kMismatch, "receive", "16 bytes here, 8 there");
-  const Status read = decode_status(static_cast<uint64_t>(sent.code()), encode_status(sent));
+  const Status read = read_done(static_cast<uint64_t>(sent.code()), payload_of(DoneFrame{.status = sent}));
   EXPECT_EQ(read.to_string(), "TCPX_E_MISMATCH: peer reported: receive: 16 bytes here, 8 there");
-  EXPECT_TRUE(encode_status(Status::ok()).empty());
-  EXPECT_TRUE(decode_status(0, {}).is_ok());
-  EXPECT_TRUE(decode_status(0, bytes_of("no matter")).is_ok());
+  EXPECT_TRUE(payload_of(DoneFrame{}).empty());
+  EXPECT_TRUE(read_done(0, {}).is_ok());
+  EXPECT_TRUE(read_done(0, bytes_of("no matter")).is_ok());
 }
 
 TEST(EndpointWire, ForeignStatusesAreBounded) {
   for (const uint64_t code : {static_cast<uint64_t>(kLastCode) + 1, uint64_t{1} << 32, kHuge}) {
-    const Status status = decode_status(code, bytes_of("from later"));
+    const Status status = read_done(code, bytes_of("from later"));
     EXPECT_EQ(status.code(), Code::kProtocol);
     EXPECT_EQ(status.detail(), concat("unknown code ", code, ": from later"));
   }
-  EXPECT_EQ(decode_status(1, bytes_of("a\nb\x1b[31m\xff")).detail(), "a.b.[31m.");
-  EXPECT_EQ(decode_status(1, Bytes(100'000, std::byte{'x'})).detail().size(), kMaxStatusTextBytes);
-  EXPECT_EQ(encode_status(Status(Code::kSystem, "op", std::string(100'000, 'x'))).size(), kMaxStatusTextBytes);
+  EXPECT_EQ(read_done(1, bytes_of("a\nb\x1b[31m\xff")).detail(), "a.b.[31m.");
+  EXPECT_EQ(read_done(1, Bytes(100'000, std::byte{'x'})).detail().size(), kMaxStatusTextBytes);
+  const Status longest(Code::kSystem, "op", std::string(100'000, 'x'));
+  EXPECT_EQ(payload_of(DoneFrame{.status = longest}).size(), kMaxStatusTextBytes);
 }
 
 TEST(EndpointWire, NotificationsComeBack) {
   const std::string longest_name(kMaxNotifyNameBytes, 'n'), longest_text(kMaxNotifyTextBytes, '\0');
   for (const auto& [name, text] : std::vector<std::pair<std::string, std::string>>{
            {"a", "b"}, {"", ""}, {"name", ""}, {"", "text"}, {longest_name, longest_text}}) {
-    std::string read_name = "before", read_text = "before";
-    ASSERT_TRUE(decode_notify(encode_notify(name, text), read_name, read_text).is_ok());
-    EXPECT_EQ(read_name, name);
-    EXPECT_EQ(read_text, text);
+    const Bytes payload = payload_of(NotifyFrame{.notify = {name, text}});
+    NotifyFrame read{.notify = {"before", "before"}};
+    ASSERT_TRUE(decode(make_header(ControlType::kNotify), payload, read).is_ok());
+    EXPECT_EQ(read.notify.name, name);
+    EXPECT_EQ(read.notify.text, text);
   }
 }
 
 TEST(EndpointWire, NotificationsThatDoNotAddUpAreRefused) {
-  std::string name = "before", text = "before";
-  const auto refused = [&](const Bytes& payload) {
-    return decode_notify(payload, name, text).code() == Code::kProtocol && name == "before" && text == "before";
+  const auto refused = [](const Bytes& payload) {
+    NotifyFrame frame{.notify = {"before", "before"}};
+    return decode(make_header(ControlType::kNotify), payload, frame).code() == Code::kProtocol && frame.notify.name == "before" &&
+           frame.notify.text == "before";
   };
-  const Bytes whole = encode_notify("name", "");
+  const Bytes whole = payload_of(NotifyFrame{.notify = {"name", ""}});
   for (size_t bytes = 0; bytes < whole.size(); ++bytes)
     EXPECT_TRUE(refused(Bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(bytes)))) << bytes;
   for (const uint32_t claimed : {5u, kMaxNotifyNameBytes + 1, 0xffffffffu}) {

@@ -10,6 +10,7 @@
 #include "base/socket_io.h"
 #include "endpoint/control_stream.h"
 #include "tests/support/own_network.h"
+#include "tests/support/raw_frame.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx {
@@ -70,7 +71,7 @@ struct Connection {
   bool shut_window() {
     const std::vector<std::byte> payload(512 * 1024);
     return wait_until([&] {
-      if (stream.backlog() < payload.size()) stream.send(make_header(ControlType::kSend), payload);
+      if (stream.backlog() < payload.size()) stream.send(testing::RawFrame{testing::make_header(ControlType::kSend), payload});
       stream.flush();
       const auto signs = host_signs(stream.fd());
       return signs && signs->window_shut;
@@ -99,7 +100,7 @@ TEST(HostSigns, ALivingHostIsNeverTakenForDead) {
 TEST(HostSigns, AHostThatNoLongerAnswersIsDead) {
   const std::string skipped = testing::in_own_network([] {
     Connection idle, busy;
-    busy.stream.send(make_header(ControlType::kGo));
+    busy.stream.send(testing::RawFrame{testing::make_header(ControlType::kGo)});
     const TimePoint cut_at = Clock::steady().now();
     ASSERT_EQ(testing::set_loopback(false), 0);
     busy.stream.flush();

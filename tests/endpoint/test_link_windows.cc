@@ -68,14 +68,14 @@ TEST_F(LinkWindows, ANotificationGivesItsPartBackWhenThereWasRoomForIt) {
   for (int i = 0; i < kMany && !HasFailure(); ++i) {
     ASSERT_GE(room_[1], window_cost(1 + text.size()));
     room_[1] -= window_cost(1 + text.size());
-    say_raw(make_header(ControlType::kNotify), encode_notify("n", text));
+    say_raw(make_header(ControlType::kNotify), payload_of(NotifyFrame{.notify = {"n", text}}));
     step();
     if (i % 4 == 3) {
       EXPECT_EQ(inbox_.take_all().size(), 4u);
     }
   }
   // Of those that wait for the application the window is kept.
-  for (int i = 0; i < 8; ++i) say_raw(make_header(ControlType::kNotify), encode_notify("n", text)), step();
+  for (int i = 0; i < 8; ++i) say_raw(make_header(ControlType::kNotify), payload_of(NotifyFrame{.notify = {"n", text}})), step();
   EXPECT_EQ(inbox_.take_all().size(), 4u);
   step();
   EXPECT_EQ(inbox_.take_all().size(), 4u);

@@ -41,7 +41,7 @@ class Peer final : public ControlSink {
     say_raw(make_header(type, operation, value, bytes, packing), encoded);
   }
   void say_raw(const ControlHeader& header, std::span<const std::byte> payload) {
-    link_.stream->send(header, payload);
+    link_.stream->send(RawFrame{header, payload});
     (void)link_.stream->flush();
   }
   /// Waits for the next frame of that type, and drops others.

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "endpoint/link_rules.h"
+#include "endpoint/credit_windows.h"
 #include "endpoint/operation.h"
 #include "tests/support/stream_pair.h"
 #include "tests/support/window_model.h"
@@ -350,7 +350,7 @@ class KnowingPeer {
     if (is_full(taken_, 1)) return false;
     note("notify");
     taken_[1] += use_of(ControlType::kNotify, 8, {}, kInline).bytes;
-    side_.say(make_header(ControlType::kNotify), encode_notify("name", "text"));
+    side_.say(make_header(ControlType::kNotify), payload_of(NotifyFrame{.notify = {"name", "text"}}));
     ++notifications_;
     return true;
   }

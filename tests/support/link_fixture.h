@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/text.h"
+#include "endpoint/credit_windows.h"
 #include "endpoint/link.h"
-#include "endpoint/link_rules.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/fake_unpacker.h"
@@ -134,7 +134,7 @@ class LinkTest : public ::testing::Test {
   }
 
   // The peer.
-  void say_raw(const ControlHeader& header, std::span<const std::byte> payload = {}) { peer_->send(header, payload); }
+  void say_raw(const ControlHeader& header, std::span<const std::byte> payload = {}) { peer_->send(RawFrame{header, payload}); }
   void say(ControlType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
            const OperationPayload* payload = nullptr) {
     std::vector<std::byte> encoded;

@@ -13,6 +13,7 @@
 
 #include "base/socket_io.h"
 #include "endpoint/control_stream.h"
+#include "tests/support/raw_frame.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -89,7 +90,7 @@ inline std::vector<Bytes> some_payloads() {
 
 inline void send_some(ControlStream& stream) {
   uint64_t number = 0;
-  for (const Bytes& payload : some_payloads()) stream.send(make_header(ControlType::kNotify, ++number), payload);
+  for (const Bytes& payload : some_payloads()) stream.send(RawFrame{make_header(ControlType::kNotify, ++number), payload});
 }
 
 inline void expect_some(const Recorder& recorder) {

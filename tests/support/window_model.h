@@ -1,10 +1,10 @@
-// What a frame takes of which window of whoever hears it, written down once more from endpoint/link_rules.h and not computed by
+// What a frame takes of which window of whoever hears it, written down once more from endpoint/credit_windows.h and not computed by
 // it: 0 short sends, 1 short writes and notifications, 2 announced sends, 3 all else that is announced.
 #pragma once
 
 #include <cstdint>
 
-#include "endpoint/wire.h"
+#include "tests/support/raw_frame.h"
 
 namespace tcpx::testing {
 

@@ -18,6 +18,7 @@
 #include "device/unpacker_factory.h"
 #include "perf/pattern.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/raw_frame.h"
 #include "tests/support/wait_until.h"
 #include "transfer/bootstrap.h"
 #include "transfer/default_endpoint.h"
@@ -152,8 +153,8 @@ TEST_F(LinkSetupTest, DataMovesBothWaysWhileTheStreamCarriesFrames) {
       sent[way] = send.submit({.memory = from, .bytes = kBytes}).value();
       got[way] = recv.submit({.memory = into, .bytes = kBytes}).value();
     }
-    pair.a.stream->send(make_header(ControlType::kNotify), text_bytes("to b"));
-    pair.b.stream->send(make_header(ControlType::kNotify), text_bytes("to a"));
+    pair.a.stream->send(testing::RawFrame{testing::make_header(ControlType::kNotify), text_bytes("to b")});
+    pair.b.stream->send(testing::RawFrame{testing::make_header(ControlType::kNotify), text_bytes("to a")});
     const auto all_done = [&] {
       return pair.a.send->pending() + pair.a.recv->pending() + pair.b.send->pending() + pair.b.recv->pending() == 0;
     };
@@ -211,7 +212,7 @@ TEST_F(LinkSetupTest, FramesSentBehindTheSetupAreNotLost) {
     auto other = in_thread([&, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
       Linked linked = set_up(std::move(*channel), false, acceptor_);
       if (!linked.is_ok()) return linked;
-      linked->stream->send(make_header(ControlType::kNotify), text_bytes("at once"));
+      linked->stream->send(testing::RawFrame{testing::make_header(ControlType::kNotify), text_bytes("at once")});
       linked->stream->flush();
       return linked;
     });

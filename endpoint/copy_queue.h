@@ -1,0 +1,82 @@
+// CopyQueue: short copies of one link that begin as the slots of InlineCopies come free, and end in order. Those without a slot
+// are the last ones, so that what frees a slot never stands behind what waits for it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "endpoint/inline_copies.h"
+
+namespace tcpx {
+
+/// One thread at a time. The GPU must be current.
+/// @tparam Tag what a copy is for
+template <class Tag>
+class CopyQueue {
+ public:
+  /// @param copies must outlive this
+  explicit CopyQueue(InlineCopies& copies) : copies_(copies) {}
+
+  /// Queues a copy, of at most kMaxInlineBytes; `start` begins it.
+  /// @param ranges memory of the GPU, stays until the copy has ended. @param data as many bytes; may be reused at once
+  void push_read(Tag tag, std::span<const HeldRange> ranges) {
+    entries_.push_back({.tag = std::move(tag), .ranges = ranges, .data = {}});
+  }
+  void push_write(Tag tag, std::span<const HeldRange> ranges, std::span<const std::byte> data) {
+    entries_.push_back({.tag = std::move(tag), .writes = true, .ranges = ranges, .data = {data.begin(), data.end()}});
+  }
+  /// Begins what there are slots for. @return why the next one cannot begin; ok when it only has to wait
+  Status start() {
+    while (started_ < entries_.size()) {
+      Entry& entry = entries_[started_];
+      const auto copy = entry.writes ? copies_.write(entry.ranges, entry.data) : copies_.read(entry.ranges);
+      if (!copy.is_ok()) return copy.status().code() == Code::kExhausted ? Status::ok() : copy.status();
+      entry.copy = *copy;
+      ++started_;
+    }
+    return Status::ok();
+  }
+
+  bool empty() const { return entries_.empty(); }
+  // The oldest copy; there is one.
+  Tag& front() { return entries_.front().tag; }
+  bool front_writes() const { return entries_.front().writes; }
+  bool front_started() const { return started_ > 0; }
+  /// @return true when it has ended; its error when it has failed
+  Result<bool> front_done() const { return front_started() ? copies_.is_done(entries_.front().copy) : Result<bool>(false); }
+  /// What was read.
+  std::span<const std::byte> front_bytes() const { return copies_.bytes_of(entries_.front().copy); }
+  /// Drops it. It has ended, or not begun.
+  void pop() {
+    if (front_started()) {
+      copies_.release(entries_.front().copy);
+      --started_;
+    }
+    entries_.pop_front();
+  }
+
+  /// Of any copy. @param is asked with its tag
+  template <class Is>
+  bool any_of(Is is) const {
+    return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return is(entry.tag); });
+  }
+
+ private:
+  struct Entry {
+    Tag tag;
+    bool writes = false;
+    std::span<const HeldRange> ranges;
+    std::vector<std::byte> data;
+    InlineCopies::Copy copy{};
+  };
+
+  InlineCopies& copies_;
+  std::deque<Entry> entries_;
+  size_t started_ = 0;  // at the front
+};
+
+}  // namespace tcpx

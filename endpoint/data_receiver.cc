@@ -1,0 +1,216 @@
+#include "endpoint/data_receiver.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "endpoint/held_ranges.h"
+
+namespace tcpx {
+namespace {
+
+Status given_up_by_receiver() {
+  return Status(Code::kCancelled, "send", "the receiver has given its receive up");
+}
+
+Status given_up_by_sender() {
+  return Status(Code::kCancelled, "receive", "the sender has given its send up");
+}
+
+}  // namespace
+
+void DataReceiver::post(LocalOperation& local) {
+  local.enter(Phase::kPosted);
+  SendMatching::Met met = matching_.post(local.operation->sequence);
+  if (met.cancelled) return book_.finish(local, given_up_by_sender());
+  if (!met.arrival) return;
+  const std::vector<std::byte> data = std::move(met.arrival->data);
+  match(local, std::move(*met.arrival), data);
+}
+
+Status DataReceiver::on(const SendFrame& frame) {
+  if (frame.bytes == 0) return unexpected(frame, "a send of nothing that is not inline");
+  const Charge charge = charge_of(frame);
+  TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
+  return take_in({.number = frame.operation,
+                  .bytes = frame.bytes,
+                  .packing = frame.packing,
+                  .lengths = frame.lengths.to_vector(),
+                  .data = {},
+                  .notify = message_of(frame.notify, link_.id),
+                  .charge = charge},
+                 {}, frame.sequence);
+}
+
+Status DataReceiver::on(const SendDataFrame& frame) {
+  const Charge charge = charge_of(frame);
+  TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
+  return take_in({.number = frame.operation,
+                  .bytes = frame.data.size(),
+                  .with_data = true,
+                  .lengths = {},
+                  .data = {},
+                  .notify = message_of(frame.notify, link_.id),
+                  .charge = charge},
+                 frame.data, frame.sequence);
+}
+
+// @param data of the frame: the common short message goes straight from the stream's buffer into place
+Status DataReceiver::take_in(Arrival arrival, std::span<const std::byte> data, uint64_t sequence) {
+  const auto [with, receive] = matching_.meet(sequence);
+  switch (with) {
+    case SendMatching::Meets::kReceive:
+      match(*book_.find(receive), std::move(arrival), data);
+      break;
+    case SendMatching::Meets::kNobody:
+      arrival.data.assign(data.begin(), data.end());
+      matching_.keep(sequence, std::move(arrival));
+      break;
+    case SendMatching::Meets::kGivenUpReceive:
+      refuse_arrival(arrival, given_up_by_receiver());
+      break;
+    case SendMatching::Meets::kAnotherSend:
+      return unexpected(arrival.with_data ? ControlType::kSendData : ControlType::kSend, arrival.number,
+                        concat("send ", sequence, " has come before"));
+  }
+  return Status::ok();
+}
+
+// A receive and the send that it meets.
+void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const std::byte> data) {
+  Operation& operation = *local.operation;
+  if (arrival.bytes != operation.bytes) {
+    Status mismatch(Code::kMismatch, "receive",
+                    concat("the sender sends ", arrival.bytes, " bytes, ", operation.bytes, " were posted"));
+    refuse_arrival(arrival, mismatch);
+    return book_.finish(local, std::move(mismatch));
+  }
+  if (arrival.with_data) {
+    keep_notify(local, std::move(arrival.notify), arrival.charge);
+    ++link_.stats.inline_received;
+    return take_data(local, data);
+  }
+  Packing packing = arrival.packing;
+  if (packing == Packing::kWhole && operation.ranges.size() > 1) packing = Packing::kPacked;
+  if (packing == Packing::kRanges && lengths_of(operation.ranges) != arrival.lengths) packing = Packing::kPacked;
+  const auto prepared = link_.recv_lane.prepare(operation.ranges, packing);
+  if (!prepared.is_ok()) {
+    refuse_arrival(arrival, prepared.status());
+    return book_.finish(local, prepared.status());
+  }
+  keep_notify(local, std::move(arrival.notify), arrival.charge);
+  push_receive(local, arrival.number, false, *prepared);
+}
+
+void DataReceiver::give_up(uint64_t sequence) {
+  if (const auto arrival = matching_.give_up(sequence)) refuse_arrival(*arrival, given_up_by_receiver());
+}
+
+// One with data was done before anybody could refuse it.
+void DataReceiver::refuse_arrival(const Arrival& arrival, const Status& why) {
+  link_.give_back(arrival.charge);
+  if (!arrival.with_data) link_.answer(arrival.number, why);
+}
+
+// A send that has been matched goes on: "go" is on its way to the sender, which waits for that. One that was never offered leaves
+// its place empty.
+Status DataReceiver::on(const CancelFrame& frame) {
+  if (frame.announced) {
+    const auto charge = matching_.cancel_announced(frame.sequence, frame.operation);
+    if (!charge.is_ok()) return unexpected(frame, charge.status().detail());
+    if (*charge) link_.refuse(frame.operation, **charge, Status(Code::kCancelled, "send", "given up by the sender"));
+    return Status::ok();
+  }
+  const auto receive = matching_.cancel_unannounced(frame.sequence);
+  if (!receive.is_ok()) return unexpected(frame, receive.status().detail());
+  if (*receive) book_.finish(*book_.find(**receive), given_up_by_sender());
+  return Status::ok();
+}
+
+Status DataReceiver::on(const ReadDataFrame& frame) {
+  LocalOperation* const found = book_.find(frame.operation);
+  if (found == nullptr) return Status::ok();  // given up in the meantime
+  LocalOperation& local = *found;
+  if (local.kind() != OperationKind::kRead || local.phase() != Phase::kOffered) return unexpected(frame, "not asked for");
+  if (local.operation->bytes != frame.data.size()) return unexpected(frame, "another number of bytes than asked for");
+  ++link_.stats.inline_received;
+  take_data(local, frame.data);
+  return Status::ok();
+}
+
+Status DataReceiver::on(const ReadyFrame& frame) {
+  LocalOperation* const found = book_.find(frame.operation);
+  if (found == nullptr) {
+    link_.stream->send(CancelFrame{.operation = frame.operation});  // given up in the meantime
+    return Status::ok();
+  }
+  LocalOperation& local = *found;
+  const Operation& operation = *local.operation;
+  if (operation.kind != OperationKind::kRead || local.phase() != Phase::kOffered || operation.bytes == 0)
+    return unexpected(frame, "not asked for");
+  const bool must_pack = frame.packing == Packing::kPacked;
+  const auto prepared = link_.recv_lane.prepare(
+      operation.ranges, must_pack ? Packing::kPacked : preferred_packing(operation.ranges, operation.bytes));
+  if (!prepared.is_ok()) {
+    link_.stream->send(CancelFrame{.operation = frame.operation});
+    book_.finish(local, prepared.status());
+    return Status::ok();
+  }
+  push_receive(local, frame.operation, true, *prepared);
+  return Status::ok();
+}
+
+void DataReceiver::push_receive(LocalOperation& local, uint64_t number, bool of_read, Packing packing) {
+  auto job = std::make_unique<Job>();
+  job->operation = local.operation;
+  job->number = local.number();
+  job->bytes = local.operation->bytes;
+  job->packing = packing;
+  link_.recv_lane.push(std::move(job));
+  local.enter(Phase::kMoving);  // from here on only the lane ends it
+  // The order of these is the order of the jobs in the receiving lane here and in the sending lane there.
+  link_.stream->send(GoFrame{.operation = number, .of_read = of_read, .packing = packing});
+}
+
+void DataReceiver::take_data(LocalOperation& local, std::span<const std::byte> data) {
+  const Operation& operation = *local.operation;
+  if (data.empty() || !is_on_gpu(operation.ranges)) {
+    scatter(operation.ranges, data);
+    deliver_notify(local);
+    return book_.finish(local, Status::ok());
+  }
+  copies_.push_write(local.number(), operation.ranges, data);
+  local.enter(Phase::kWriteIn);
+  start_copies();
+}
+
+// What the send's part of the window is kept for, if for anything.
+void DataReceiver::keep_notify(LocalOperation& local, std::unique_ptr<NotifyMsg> notify, const Charge& charge) {
+  local.notify = std::move(notify);
+  if (local.notify == nullptr) return link_.give_back(charge);
+  local.held = charge;
+}
+
+void DataReceiver::deliver_notify(LocalOperation& local) {
+  link_.deliver({.notify = std::move(local.notify), .charge = std::exchange(local.held, {}), .answers = {}});
+}
+
+bool DataReceiver::progress() {
+  bool advanced = false;
+  while (!copies_.empty()) {
+    const auto done = copies_.front_done();
+    if (done.is_ok() && !*done) break;
+    LocalOperation& local = *book_.find(copies_.front());
+    if (done.is_ok() && local.ending.is_ok()) deliver_notify(local);
+    book_.finish(local, done.is_ok() ? Status::ok() : done.status());
+    copies_.pop();
+    advanced = true;
+  }
+  start_copies();
+  return advanced;
+}
+
+void DataReceiver::start_copies() {
+  if (Status status = copies_.start(); !status.is_ok()) link_.break_with(std::move(status));
+}
+
+}  // namespace tcpx

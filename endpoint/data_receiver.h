@@ -1,0 +1,65 @@
+// DataReceiver: what comes for operations of this end. Receives meet the sends of the peer, reads are answered. Short data comes
+// with its frame and is put in place at once, or by the GPU; for long data this end says "go" and the receiving lane takes it.
+//
+// Nothing of what the peer says is believed: numbers are looked up, sizes compared; what no peer of ours says ends the link.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "endpoint/copy_queue.h"
+#include "endpoint/link_context.h"
+#include "endpoint/operation_book.h"
+#include "endpoint/send_matching.h"
+
+namespace tcpx {
+
+/// One thread at a time. The GPU must be current.
+class DataReceiver {
+ public:
+  /// Both must outlive this.
+  DataReceiver(LinkContext& link, OperationBook& book) : link_(link), book_(book), copies_(link.shared.copies) {}
+
+  // Receives, in this order.
+  void submit(const LocalOperation& local) { matching_.submit(local.operation->sequence, local.number()); }
+  void post(LocalOperation& local);
+  /// It ends early; its place stays taken: the n-th send meets nobody.
+  void give_up(uint64_t sequence);
+  /// A receive of that place would have something to meet.
+  bool has_come(uint64_t sequence) const { return matching_.has_come(sequence); }
+
+  // What the peer says. @return kProtocol: no peer of ours says that
+  Status on(const SendFrame& frame);
+  Status on(const SendDataFrame& frame);
+  /// Of a send.
+  Status on(const CancelFrame& frame);
+  Status on(const ReadDataFrame& frame);
+  Status on(const ReadyFrame& frame);
+
+  /// The data of a receive is in place, and so is due what came with it.
+  void deliver_notify(LocalOperation& local);
+  /// Moves short copies along. @return true when something advanced
+  bool progress();
+  /// The link has failed. What has come whole can still be received.
+  void end() { matching_.end(); }
+  bool copying() const { return !copies_.empty(); }
+  /// Sends of the peer that wait for a receive.
+  size_t arrivals() const { return matching_.arrivals(); }
+
+ private:
+  Status take_in(Arrival arrival, std::span<const std::byte> data, uint64_t sequence);
+  void match(LocalOperation& local, Arrival arrival, std::span<const std::byte> data);
+  void refuse_arrival(const Arrival& arrival, const Status& why);
+  void take_data(LocalOperation& local, std::span<const std::byte> data);
+  void push_receive(LocalOperation& local, uint64_t number, bool of_read, Packing packing);
+  void keep_notify(LocalOperation& local, std::unique_ptr<NotifyMsg> notify, const Charge& charge);
+  void start_copies();
+
+  LinkContext& link_;
+  OperationBook& book_;
+  SendMatching matching_;
+  CopyQueue<uint64_t> copies_;  // kWriteIn, by operation
+};
+
+}  // namespace tcpx

@@ -1,0 +1,92 @@
+#include "endpoint/data_sender.h"
+
+#include <utility>
+
+#include "endpoint/held_ranges.h"
+
+namespace tcpx {
+
+void DataSender::send_short(LocalOperation& local) {
+  const Operation& operation = *local.operation;
+  if (!is_on_gpu(operation.ranges)) return say(local, gather(operation.ranges, room_));
+  copies_.push_read(local.number(), operation.ranges);
+  local.enter(Phase::kReadOut);
+  start_copies();
+}
+
+void DataSender::say(LocalOperation& local, std::span<const std::byte> data) {
+  const Operation& operation = *local.operation;
+  const bool sends = operation.kind == OperationKind::kSend;
+  send_with_data(*link_.stream, operation, data);
+  ++link_.stats.inline_sent;
+  local.enter(sends ? Phase::kLeaving : Phase::kAnswer);
+  if (sends) leaving_.push_back(local.number());
+}
+
+bool DataSender::end_left() {
+  if (leaving_.empty()) return false;
+  for (const uint64_t number : leaving_) {
+    LocalOperation* const local = book_.find(number);
+    if (local != nullptr && local->phase() == Phase::kLeaving) book_.finish(*local, Status::ok());
+  }
+  leaving_.clear();
+  return true;
+}
+
+void DataSender::tell_cancelled(const LocalOperation& local, bool announced) {
+  link_.stream->send(CancelFrame{.operation = local.number(), .sequence = local.operation->sequence, .announced = announced});
+}
+
+Status DataSender::on(const GoFrame& frame) {
+  LocalOperation* const found = book_.find(frame.operation);
+  if (found == nullptr) return unexpected(frame, "no such operation");
+  LocalOperation& local = *found;
+  const OperationKind kind = local.operation->kind;
+  if (local.phase() != Phase::kOffered || (kind != OperationKind::kSend && kind != OperationKind::kWrite))
+    return unexpected(frame, "it was not offered");
+  // Ranges of nothing are no ranges here, so both ends count the same.
+  if (frame.packing == Packing::kWhole && local.operation->ranges.size() != 1) return unexpected(frame, kNoWholeVector);
+  auto job = std::make_unique<Job>();
+  job->operation = local.operation;
+  job->number = frame.operation;
+  job->bytes = local.operation->bytes;
+  job->packing = frame.packing;
+  link_.send_lane.push(std::move(job));
+  local.enter(Phase::kMoving);  // from here on only the lane ends it
+  return Status::ok();
+}
+
+bool DataSender::progress() {
+  bool advanced = false;
+  while (!copies_.empty()) {
+    LocalOperation& local = *book_.find(copies_.front());
+    if (link_.has_failed() && !copies_.front_started()) {
+      book_.finish(local, link_.status);
+      copies_.pop();
+      continue;
+    }
+    const auto done = copies_.front_done();
+    if (done.is_ok() && !*done) break;
+    end_copy(local, done.is_ok() ? Status::ok() : done.status());
+    copies_.pop();
+    advanced = true;
+  }
+  start_copies();
+  return advanced;
+}
+
+void DataSender::start_copies() {
+  if (Status status = copies_.start(); !status.is_ok()) link_.break_with(std::move(status));
+}
+
+void DataSender::end_copy(LocalOperation& local, Status status) {
+  if (status.is_ok() && local.ending.is_ok() && !link_.has_failed()) {
+    return say(local, copies_.front_bytes());
+  }
+  link_.windows.put_back(local.charge);
+  if (local.kind() == OperationKind::kSend) tell_cancelled(local, false);
+  if (status.is_ok()) status = link_.status;
+  book_.finish(local, std::move(status));
+}
+
+}  // namespace tcpx

@@ -1,0 +1,47 @@
+// DataSender: sends and writes of this end that the peer's window has let through. A short one leaves with its data, which the
+// GPU may have to copy out first; a long one has been announced and goes into the sending lane when the peer says so.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "endpoint/copy_queue.h"
+#include "endpoint/link_context.h"
+#include "endpoint/operation_book.h"
+
+namespace tcpx {
+
+/// One thread at a time. The GPU must be current.
+class DataSender {
+ public:
+  /// Both must outlive this.
+  DataSender(LinkContext& link, OperationBook& book) : link_(link), book_(book), copies_(link.shared.copies) {}
+
+  /// A short send or write, which has its part of the window.
+  void send_short(LocalOperation& local);
+  /// The peer wants a long one. @return kProtocol: it cannot
+  Status on(const GoFrame& frame);
+  /// Tells the peer that a send ends early. @param announced the peer has been told of it, and answers
+  void tell_cancelled(const LocalOperation& local, bool announced);
+  /// Moves short copies along. @return true when something advanced
+  bool progress();
+  /// The kernel has all that was said: short sends are done. @return true when there were some
+  bool end_left();
+  /// The link has failed: nothing leaves any more.
+  void end() { leaving_.clear(); }
+  bool copying() const { return !copies_.empty(); }
+
+ private:
+  void say(LocalOperation& local, std::span<const std::byte> data);
+  void start_copies();
+  void end_copy(LocalOperation& local, Status status);
+
+  LinkContext& link_;
+  OperationBook& book_;
+  CopyQueue<uint64_t> copies_;     // kReadOut, by operation
+  std::vector<uint64_t> leaving_;  // kLeaving
+  std::vector<std::byte> room_;    // reused
+};
+
+}  // namespace tcpx

@@ -1,0 +1,104 @@
+// LinkContext: what the parts of a link have in common. Link decides about its state, LocalOperations and PeerOperations move
+// what each end has started, and all of them say things to the peer over one control stream, within its windows.
+#pragma once
+
+#include <memory>
+
+#include "base/clock.h"
+#include "endpoint/control_stream.h"
+#include "endpoint/credit_windows.h"
+#include "endpoint/inline_copies.h"
+#include "endpoint/lane.h"
+#include "endpoint/link_setup.h"
+#include "endpoint/notify_delivery.h"
+#include "endpoint/operation.h"
+#include "endpoint/operation_frames.h"
+
+namespace tcpx {
+
+/// What all links of an endpoint share. Must outlive them.
+struct LinkShared {
+  OperationTable& operations;
+  MemoryRegistry& memory;
+  InlineCopies& copies;
+  NotifyInbox& inbox;
+  LaneParts lanes;
+  const Clock& clock;
+  uint32_t inline_bytes = 0;
+};
+
+enum class LinkStage : uint8_t {
+  kOpen,
+  kClosing,  ///< nothing new is taken, what is moving is let end
+  kFailed,   ///< nothing is said any more; what touches memory is waited for
+  kClosed,
+};
+
+/// One thread at a time. The GPU must be current.
+struct LinkContext {
+  LinkContext(const LinkShared& shared_parts, ConnId conn, const EndpointIdentity& peer_identity,
+              std::unique_ptr<ControlStream> control, std::unique_ptr<Connection> send, std::unique_ptr<Connection> recv)
+      : shared(shared_parts),
+        id(conn),
+        peer(peer_identity),
+        stream(std::move(control)),
+        send_lane(std::move(send), shared.lanes),
+        recv_lane(std::move(recv), shared.lanes),
+        notifications(shared.inbox),
+        now(shared.clock.now()) {}
+
+  bool has_failed() const { return stage >= LinkStage::kFailed; }
+  /// Takes its part of this end's window. @return kProtocol when the peer said more than that lets through
+  Status count(ControlType type, uint64_t operation, const Charge& charge) {
+    if (windows.count(charge)) return Status::ok();
+    return unexpected(type, operation, "more than the window lets through");
+  }
+  void give_back(const Charge& charge) {
+    const uint64_t credit = windows.give_back(charge);
+    if (credit > 0) stream->send(CreditFrame{.window = charge.window, .bytes = credit});
+  }
+  /// Tells the peer how an operation ended that it has started.
+  void answer(uint64_t number, const Status& outcome) { stream->send(DoneFrame{.operation = number, .status = outcome}); }
+  void refuse(uint64_t number, const Charge& charge, const Status& why) {
+    give_back(charge);
+    answer(number, why);
+  }
+  /// Now, or when the inbox has room.
+  void deliver(Delivery delivery) {
+    if (notifications.deliver(delivery)) end_delivery(delivery);
+  }
+  /// Those that had to wait. @return true when there were some
+  bool deliver_kept() {
+    bool advanced = false;
+    while (auto delivered = notifications.take_delivered()) {
+      end_delivery(*delivered);
+      advanced = true;
+    }
+    return advanced;
+  }
+  /// The link cannot go on; it fails as soon as it is asked again. Only the first reason counts.
+  void break_with(Status why) {
+    if (broken.is_ok()) broken = std::move(why);
+  }
+
+  const LinkShared shared;
+  const ConnId id;
+  const EndpointIdentity peer;
+  const std::unique_ptr<ControlStream> stream;
+  Lane send_lane, recv_lane;
+  CreditWindows windows;
+  NotifyDelivery notifications;
+  ConnectionStats stats;
+  TimePoint now;  ///< of this turn
+  LinkStage stage = LinkStage::kOpen;
+  Status status;  ///< ok while it is of use
+  Status broken;
+
+ private:
+  void end_delivery(const Delivery& delivery) {
+    give_back(delivery.charge);
+    if (delivery.answers) answer(*delivery.answers, Status::ok());
+  }
+};
+
+}  // namespace tcpx

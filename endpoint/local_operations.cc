@@ -1,0 +1,194 @@
+#include "endpoint/local_operations.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "endpoint/held_ranges.h"
+#include "endpoint/link_rules.h"
+
+namespace tcpx {
+namespace {
+
+Result<bool> is_reached(const std::vector<std::unique_ptr<GpuMark>>& marks) {
+  bool all = true;
+  for (const auto& mark : marks) {
+    const auto reached = mark->reached();
+    if (!reached.is_ok()) return reached;
+    all &= *reached;
+  }
+  return all;
+}
+
+}  // namespace
+
+void LocalOperations::submit(Operation& operation) {
+  LocalOperation* const added = book_.add(operation);
+  if (added == nullptr) return link_.shared.operations.finish(operation, Status(Code::kExhausted, "allocate", "out of memory"));
+  LocalOperation& local = *added;
+  const bool receives = operation.kind == OperationKind::kRecv;
+  // A connection that has ended still has what came whole before.
+  if (link_.stage >= LinkStage::kClosing && !(receives && receiver_.has_come(operation.sequence)))
+    return book_.finish(local, link_.status);
+  if (receives) receiver_.submit(local);
+  if (operation.after.empty()) return start(local);
+  gpu_waits_.push_back(local.number());
+}
+
+void LocalOperations::start(LocalOperation& local) {
+  Operation& operation = *local.operation;
+  const bool is_short = operation.bytes <= link_.shared.inline_bytes;
+  switch (operation.kind) {
+    case OperationKind::kRecv:
+      return receiver_.post(local);
+    case OperationKind::kRead:
+      return enter(local, Window::kRestOffers);
+    case OperationKind::kSend:
+      return enter(local, is_short ? Window::kSends : Window::kSendOffers);
+    case OperationKind::kWrite:
+      return enter(local, is_short ? Window::kRest : Window::kRestOffers);
+  }
+}
+
+bool LocalOperations::progress_waiting() {
+  bool advanced = false;
+  // Apart, because what starts may fail, and with it the link, which forgets who waits.
+  std::vector<uint64_t> waiting = std::exchange(gpu_waits_, {});
+  for (const uint64_t number : waiting) {
+    LocalOperation* const local = book_.find(number);
+    if (local == nullptr || local->phase() != Phase::kGpu) continue;
+    const Result<bool> ready = is_reached(local->operation->after);
+    if (ready.is_ok() && !*ready) {
+      gpu_waits_.push_back(number);
+      continue;
+    }
+    advanced = true;
+    if (ready.is_ok()) {
+      start(*local);
+    } else {
+      end_early(*local, ready.status());
+    }
+  }
+  const auto still_waits = [this](uint64_t number) {
+    const LocalOperation* const local = book_.find(number);
+    return local != nullptr && local->phase() == Phase::kWindow;
+  };
+  while (link_.broken.is_ok()) {
+    const auto turn = window_queue_.next(link_.now, still_waits);
+    if (!turn) break;
+    LocalOperation& local = *book_.find(turn->operation);
+    if (turn->passes) {
+      pass(local);
+    } else {
+      enter(local, Window::kSendOffers);
+    }
+    advanced = true;
+  }
+  return advanced;
+}
+
+void LocalOperations::enter(LocalOperation& local, Window window) {
+  const Operation& operation = *local.operation;
+  local.enter(Phase::kWindow);
+  if (is_for_offers(window) && operation.kind != OperationKind::kRead) {
+    const auto prepared = link_.send_lane.prepare(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
+    if (!prepared.is_ok()) return end_early(local, prepared.status());
+    local.packing = *prepared;
+  }
+  local.charge = charge_of(operation, window, local.packing, link_.peer.inline_bytes);
+  WindowQueue::Waiter waiter{.operation = local.number(),
+                             .charge = local.charge,
+                             .sequence = {},
+                             .may_be_offered = operation.bytes > 0,
+                             .since = link_.now};
+  if (operation.kind == OperationKind::kSend) waiter.sequence = operation.sequence;
+  if (window_queue_.enter(waiter)) pass(local);
+}
+
+// It has its part of the window before its memory is read. Else those behind it could take all of it meanwhile, which only the
+// peer gives back, and the peer may wait for this one; and what was read would keep a slot that other connections need.
+void LocalOperations::pass(LocalOperation& local) {
+  const Operation& operation = *local.operation;
+  if (is_for_offers(local.charge.window)) {
+    local.enter(Phase::kOffered);
+    return announce(*link_.stream, operation, local.packing);
+  }
+  sender_.send_short(local);
+}
+
+Status LocalOperations::on(const DoneFrame& frame) {
+  LocalOperation* const found = book_.find(frame.operation);
+  if (found == nullptr) return Status::ok();  // given up in the meantime
+  LocalOperation& local = *found;
+  if (local.phase() == Phase::kMoving && local.operation->kind == OperationKind::kWrite) {
+    local.answered = true;
+    local.answer = frame.status;
+    return Status::ok();
+  }
+  const bool refused = local.phase() == Phase::kOffered && !frame.status.is_ok();
+  if (local.phase() != Phase::kAnswer && !refused) return unexpected(frame, "it is not waiting for an answer");
+  book_.finish(local, frame.status);
+  return Status::ok();
+}
+
+void LocalOperations::end_moved(const Job& job, bool received) {
+  LocalOperation& local = *book_.find(job.number);
+  const bool well = job.status.is_ok() && local.ending.is_ok();
+  if (local.kind() == OperationKind::kWrite && well && !local.answered) {
+    if (link_.has_failed()) return book_.finish(local, link_.status);
+    return local.enter(Phase::kAnswer);
+  }
+  if (received && well) receiver_.deliver_notify(local);
+  book_.finish(local, local.answered ? local.answer : job.status);
+}
+
+void LocalOperations::end_early(LocalOperation& local, Status why) {
+  const OperationKind kind = local.kind();
+  switch (early_end_of(local.phase(), kind)) {
+    case EarlyEnd::kUntold:
+      if (kind == OperationKind::kSend) sender_.tell_cancelled(local, false);
+      if (kind == OperationKind::kRecv) receiver_.give_up(local.operation->sequence);
+      return book_.finish(local, std::move(why));
+    case EarlyEnd::kAtOnce:
+      return book_.finish(local, std::move(why));
+    case EarlyEnd::kAsksPeer:
+      if (kind == OperationKind::kSend) sender_.tell_cancelled(local, true);
+      return book_.end_later(local, std::move(why), link_.now + kGrace);
+    case EarlyEnd::kAfterTransfer:
+      return book_.end_later(local, std::move(why), link_.now + kGrace);
+    case EarlyEnd::kAfterCopy:
+      return book_.end_later(local, std::move(why), TimePoint::max());
+  }
+}
+
+void LocalOperations::take_cancel_requests() {
+  book_.for_each([this](LocalOperation& local) {
+    if (local.ending.is_ok() && local.operation->cancel_requested())
+      end_early(local, Status(Code::kCancelled, "cancel", "given up by the caller"));
+  });
+}
+
+void LocalOperations::cancel_all(const Status& why) {
+  book_.for_each([&](LocalOperation& local) {
+    if (local.ending.is_ok()) end_early(local, why);
+  });
+}
+
+Status LocalOperations::end_late() {
+  return book_.for_each_late([this](LocalOperation& local, Status late) { end_early(local, std::move(late)); });
+}
+
+void LocalOperations::end_all() {
+  book_.for_each([this](LocalOperation& local) {
+    if (!touches_memory(local.phase(), local.kind())) book_.finish(local, link_.status);
+  });
+  receiver_.end();
+  sender_.end();
+  gpu_waits_.clear();
+  window_queue_.clear();
+}
+
+void LocalOperations::end_rest() {
+  book_.for_each([this](LocalOperation& local) { book_.finish(local, link_.status); });
+}
+
+}  // namespace tcpx

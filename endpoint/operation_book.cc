@@ -1,0 +1,89 @@
+#include "endpoint/operation_book.h"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <utility>
+
+#include "base/text.h"
+#include "endpoint/link_rules.h"
+
+namespace tcpx {
+namespace {
+
+int64_t milliseconds(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+}
+
+void count_latency(LatencyHistogram& latency, Duration taken) {
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(taken).count();
+  const auto bucket = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(us, 1))) - 1;
+  ++latency.buckets[std::min<size_t>(static_cast<size_t>(bucket), latency.buckets.size() - 1)];
+  ++latency.count;
+}
+
+}  // namespace
+
+LocalOperation* OperationBook::add(Operation& operation) {
+  LocalOperation* local = nullptr;
+  try {
+    local = &operations_[static_cast<uint64_t>(operation.id)];
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  local->operation = &operation;
+  local->trace = TraceRange(name_of(operation.kind).data(), operation.bytes);
+  note_deadline(operation.deadline);
+  return local;
+}
+
+void OperationBook::finish(LocalOperation& local, Status status) {
+  Operation& operation = *local.operation;
+  if (!local.ending.is_ok()) status = local.ending;
+  if (status.is_ok()) {
+    const bool sends = operation.kind == OperationKind::kSend || operation.kind == OperationKind::kWrite;
+    (sends ? link_.stats.bytes_sent : link_.stats.bytes_received) += operation.bytes;
+    ++link_.stats.operations_done;
+    count_latency(link_.stats.latency, link_.now - operation.submitted_at);
+  } else {
+    ++link_.stats.operations_failed;
+  }
+  link_.give_back(local.held);
+  operations_.erase(local.number());
+  link_.shared.operations.finish(operation, std::move(status));
+}
+
+void OperationBook::end_later(LocalOperation& local, Status why, TimePoint grace) {
+  local.ending = std::move(why);
+  local.grace = grace;
+  note_deadline(grace);
+}
+
+void OperationBook::note_deadline(TimePoint at) {
+  next_deadline_ = std::min(next_deadline_, at);
+}
+
+Status OperationBook::too_slow(const LocalOperation& local) const {
+  return Status(Code::kTimeout, std::string(name_of(local.kind())),
+                concat("operation ", local.number(), " ", name_of(local.phase()), " and did not end within ",
+                       milliseconds(kGrace), " ms: the connection is closed so that nothing touches its memory"));
+}
+
+Status OperationBook::too_late(const LocalOperation& local) const {
+  return Status(Code::kTimeout, std::string(name_of(local.kind())),
+                concat("deadline passed after ", milliseconds(link_.now - local.operation->submitted_at), " ms; it ",
+                       name_of(local.phase())));
+}
+
+std::string OperationBook::flight_record() const {
+  std::string text;
+  size_t shown = 0;
+  for (const auto& [number, local] : operations_) {
+    if (++shown > 8) break;
+    text += concat("\n  operation ", number, ", ", name_of(local.kind()), " of ", local.operation->bytes,
+                   " bytes: ", name_of(local.phase()));
+  }
+  return text;
+}
+
+}  // namespace tcpx

@@ -1,0 +1,173 @@
+#include "endpoint/peer_operations.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "endpoint/held_ranges.h"
+
+namespace tcpx {
+
+Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange>& wanted) const {
+  std::vector<HeldRange> ranges;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const WireRange range = wanted[i];
+    auto granted = link_.shared.memory.look_up(link_.id, range.slot, range.offset, range.bytes);
+    if (!granted.is_ok()) return granted.status();
+    if (range.bytes == 0) continue;
+    if (!ranges.empty() && granted->use.region().type != ranges.front().use.region().type)
+      return Status(Code::kInvalidArgument, "look up remote ranges", "host and GPU memory in one transfer");
+    ranges.push_back({std::move(granted->use), granted->data, granted->bytes});
+  }
+  return ranges;
+}
+
+Status PeerOperations::on(const WriteFrame& frame) {
+  const Charge charge = charge_of(frame);
+  TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
+  auto ranges = look_up(frame.ranges);
+  if (!ranges.is_ok()) {
+    link_.refuse(frame.operation, charge, ranges.status());
+    return Status::ok();
+  }
+  if (ranges->empty()) return unexpected(frame, "a write of nothing that is not inline");
+  Packing packing = frame.packing;
+  if (packing == Packing::kWhole && ranges->size() > 1) packing = Packing::kPacked;
+  const auto prepared = link_.recv_lane.prepare(*ranges, packing);
+  if (!prepared.is_ok()) {
+    link_.refuse(frame.operation, charge, prepared.status());
+    return Status::ok();
+  }
+  auto job = std::make_unique<Job>();
+  job->number = frame.operation;
+  job->held = std::move(*ranges);
+  job->bytes = frame.bytes;
+  job->packing = *prepared;
+  job->notify = message_of(frame.notify, link_.id);
+  job->charge = charge;
+  link_.recv_lane.push(std::move(job));
+  link_.stream->send(GoFrame{.operation = frame.operation, .of_read = false, .packing = *prepared});
+  return Status::ok();
+}
+
+Status PeerOperations::on(const WriteDataFrame& frame) {
+  const Charge charge = charge_of(frame);
+  TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
+  auto ranges = look_up(frame.ranges);
+  if (!ranges.is_ok()) {
+    link_.refuse(frame.operation, charge, ranges.status());
+    return Status::ok();
+  }
+  ++link_.stats.inline_received;
+  Delivery delivery{.notify = message_of(frame.notify, link_.id), .charge = charge, .answers = frame.operation};
+  if (!is_on_gpu(*ranges)) {
+    scatter(*ranges, frame.data);
+    link_.deliver(std::move(delivery));
+    return Status::ok();
+  }
+  queue({.number = frame.operation, .ranges = std::move(*ranges), .delivery = std::move(delivery), .charge = {}}, true,
+        frame.data);
+  return Status::ok();
+}
+
+Status PeerOperations::on(const ReadFrame& frame) {
+  const Charge charge = charge_of(frame, link_.shared.inline_bytes);
+  TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
+  if (reads_.contains(frame.operation)) return unexpected(frame, "asked for before");
+  auto ranges = look_up(frame.ranges);
+  if (!ranges.is_ok()) {
+    link_.refuse(frame.operation, charge, ranges.status());
+    return Status::ok();
+  }
+  if (frame.bytes > link_.shared.inline_bytes) {
+    const auto prepared = link_.send_lane.prepare(*ranges, preferred_packing(*ranges, frame.bytes));
+    if (!prepared.is_ok()) {
+      link_.refuse(frame.operation, charge, prepared.status());
+      return Status::ok();
+    }
+    auto job = std::make_unique<Job>();
+    job->number = frame.operation;
+    job->held = std::move(*ranges);
+    job->bytes = frame.bytes;
+    job->charge = charge;
+    reads_.emplace(frame.operation, std::move(job));
+    link_.stream->send(ReadyFrame{.operation = frame.operation, .packing = *prepared});
+    return Status::ok();
+  }
+  if (!is_on_gpu(*ranges)) {
+    answer_read(frame.operation, gather(*ranges, room_));
+    link_.give_back(charge);
+    return Status::ok();
+  }
+  queue({.number = frame.operation, .ranges = std::move(*ranges), .delivery = {}, .charge = charge}, false, {});
+  return Status::ok();
+}
+
+Status PeerOperations::on(const GoFrame& frame) {
+  const auto found = reads_.find(frame.operation);
+  if (found == reads_.end()) return unexpected(frame, "no such read");
+  // Ranges of nothing are no ranges here, so both ends count the same.
+  if (frame.packing == Packing::kWhole && found->second->held.size() != 1) return unexpected(frame, kNoWholeVector);
+  std::unique_ptr<Job> job = std::move(found->second);
+  reads_.erase(found);
+  job->packing = frame.packing;
+  link_.send_lane.push(std::move(job));
+  return Status::ok();
+}
+
+bool PeerOperations::cancel_read(uint64_t number) {
+  const auto found = reads_.find(number);
+  if (found == reads_.end()) return false;
+  link_.give_back(found->second->charge);
+  reads_.erase(found);
+  return true;
+}
+
+void PeerOperations::answer_read(uint64_t number, std::span<const std::byte> data) {
+  link_.stream->send(ReadDataFrame{.operation = number, .data = data});
+  ++link_.stats.inline_sent;
+}
+
+void PeerOperations::queue(Copying copying, bool writes, std::span<const std::byte> data) {
+  const std::span<const HeldRange> ranges = copying.ranges;  // which stay where they are
+  if (writes) {
+    copies_.push_write(std::move(copying), ranges, data);
+  } else {
+    copies_.push_read(std::move(copying), ranges);
+  }
+  if (Status status = copies_.start(); !status.is_ok()) link_.break_with(std::move(status));
+}
+
+bool PeerOperations::progress() {
+  bool advanced = false;
+  while (!copies_.empty()) {
+    const bool dropped = link_.has_failed() && !copies_.front_started();
+    const Result<bool> done = copies_.front_done();
+    if (!dropped && done.is_ok() && !*done) break;
+    if (!dropped) end_copy(done);
+    copies_.pop();
+    advanced = true;
+  }
+  if (Status status = copies_.start(); !status.is_ok()) link_.break_with(std::move(status));
+  return advanced;
+}
+
+void PeerOperations::end_copy(const Result<bool>& done) {
+  Copying& copying = copies_.front();
+  if (!done.is_ok()) return link_.break_with(done.status());
+  if (copies_.front_writes()) return link_.deliver(std::move(copying.delivery));
+  if (!link_.has_failed()) answer_read(copying.number, copies_.front_bytes());
+  link_.give_back(copying.charge);
+}
+
+void PeerOperations::end_moved(Job& job, bool received) {
+  if (!received) return link_.give_back(job.charge);  // a read, of which the peer knows by its own lane
+  if (!job.status.is_ok()) return link_.refuse(job.number, job.charge, job.status);
+  link_.deliver({.notify = std::move(job.notify), .charge = job.charge, .answers = job.number});
+}
+
+bool PeerOperations::serves(MemoryId region) const {
+  return std::any_of(reads_.begin(), reads_.end(), [region](const auto& entry) { return uses(entry.second->held, region); }) ||
+         copies_.any_of([region](const Copying& copy) { return uses(copy.ranges, region); });
+}
+
+}  // namespace tcpx

@@ -1,0 +1,89 @@
+// Who waits for the peer's windows, and who goes first.
+#include "endpoint/window_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tcpx {
+namespace {
+
+class WindowQueueTest : public ::testing::Test {
+ protected:
+  bool enter(uint64_t operation, Window window, uint64_t bytes, std::optional<uint64_t> sequence = {}) {
+    return queue_.enter(
+        {.operation = operation, .charge = {window, bytes}, .sequence = sequence, .may_be_offered = true, .since = now_});
+  }
+  /// The operations whose turn it is, negative those that are to be offered.
+  std::vector<int64_t> turns(uint64_t gone = 0) {
+    std::vector<int64_t> out;
+    while (const auto turn = queue_.next(now_, [gone](uint64_t operation) { return operation != gone; }))
+      out.push_back(turn->passes ? static_cast<int64_t>(turn->operation) : -static_cast<int64_t>(turn->operation));
+    return out;
+  }
+  using Turns = std::vector<int64_t>;
+
+  CreditWindows windows_;
+  ControlStream stream_;
+  WindowQueue queue_{windows_, stream_};
+  TimePoint now_{};
+};
+
+TEST_F(WindowQueueTest, InOrderAsTheWindowOpens) {
+  EXPECT_TRUE(enter(1, Window::kRest, kInlineWindowBytes));
+  EXPECT_FALSE(enter(2, Window::kRest, 100));
+  EXPECT_FALSE(enter(3, Window::kRest, 1));
+  EXPECT_TRUE(enter(4, Window::kRestOffers, 100)) << "another window";
+  EXPECT_EQ(turns(), Turns{});
+  EXPECT_TRUE(windows_.refill({Window::kRest, 50}));
+  EXPECT_EQ(turns(), Turns{}) << "a short one does not overtake";
+  EXPECT_TRUE(windows_.refill({Window::kRest, 51}));
+  EXPECT_EQ(turns(), (Turns{2, 3}));
+  EXPECT_FALSE(windows_.has_room({Window::kRest, 1})) << "they have taken their parts";
+}
+
+TEST_F(WindowQueueTest, WhoEndsMeanwhileIsForgotten) {
+  EXPECT_TRUE(enter(1, Window::kRest, kInlineWindowBytes));
+  EXPECT_FALSE(enter(2, Window::kRest, 100));
+  EXPECT_FALSE(enter(3, Window::kRest, 100));
+  EXPECT_TRUE(windows_.refill({Window::kRest, 100}));
+  EXPECT_EQ(turns(2), Turns{3});
+  EXPECT_FALSE(enter(4, Window::kRest, 100));
+  queue_.clear();
+  EXPECT_TRUE(windows_.refill({Window::kRest, 100}));
+  EXPECT_EQ(turns(), Turns{});
+}
+
+TEST_F(WindowQueueTest, AShortSendThatWaitsTooLongIsOffered) {
+  EXPECT_TRUE(enter(1, Window::kSends, kInlineWindowBytes, 0));
+  EXPECT_TRUE(enter(2, Window::kRest, kInlineWindowBytes));
+  EXPECT_FALSE(enter(3, Window::kSends, 100, 1));
+  EXPECT_FALSE(enter(4, Window::kRest, 100));
+  EXPECT_FALSE(
+      queue_.enter({.operation = 5, .charge = {Window::kSends, 64}, .sequence = 2, .may_be_offered = false, .since = now_}));
+  now_ += WindowQueue::kWindowPatience - Duration(1);
+  EXPECT_EQ(turns(), Turns{});
+  now_ += Duration(1);
+  EXPECT_EQ(turns(), Turns{-3}) << "writes wait, and so do sends of nothing";
+}
+
+TEST_F(WindowQueueTest, ALateSendGoesFirstAndHasRoomKeptForIt) {
+  const uint64_t usable = kOfferWindowBytes - WindowQueue::kLateSendBytes;
+  EXPECT_TRUE(enter(1, Window::kSendOffers, usable, 7));
+  EXPECT_FALSE(enter(2, Window::kSendOffers, 100, 8));
+  EXPECT_TRUE(enter(3, Window::kSendOffers, 100, 6)) << "its place is before one that was announced";
+  EXPECT_TRUE(windows_.refill({Window::kSendOffers, 200}));
+  EXPECT_EQ(turns(), Turns{2});
+}
+
+TEST_F(WindowQueueTest, NothingIsOfferedWhileThePeerDoesNotRead) {
+  const std::vector<std::byte> data(kMaxInlineBytes);
+  while (stream_.backlog() < WindowQueue::kMuchBacklog) stream_.send(ReadDataFrame{.operation = 1, .data = data});
+  EXPECT_FALSE(enter(1, Window::kRestOffers, 100));
+  EXPECT_FALSE(enter(2, Window::kSendOffers, 100, 0));
+  EXPECT_TRUE(enter(3, Window::kRest, 100)) << "its window bounds it";
+  EXPECT_EQ(turns(), Turns{});
+}
+
+}  // namespace
+}  // namespace tcpx

@@ -1,0 +1,137 @@
+// Frames of a control connection as a peer may write them that keeps to nothing: any numbers in the header, any payload behind
+// it. What an endpoint of ours says is in endpoint/wire.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "endpoint/wire.h"
+
+namespace tcpx::testing {
+
+struct RawFrame {
+  ControlHeader header;  ///< but for `payload_bytes`
+  std::span<const std::byte> payload = {};
+};
+
+inline void append_raw(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
+/// A ControlStream sends it as it does the frames of wire.h.
+inline void encode(const RawFrame& frame, std::vector<std::byte>& out) {
+  ControlHeader header = frame.header;
+  header.payload_bytes = static_cast<uint32_t>(frame.payload.size());
+  append_raw(out, std::as_bytes(std::span(&header, 1)));
+  append_raw(out, frame.payload);
+}
+
+inline ControlHeader make_header(ControlType type, uint64_t operation = 0, uint64_t value = 0, uint64_t bytes = 0,
+                                 Packing packing = Packing::kWhole) {
+  return {.magic = kControlMagic,
+          .version = kControlVersion,
+          .type = static_cast<uint8_t>(type),
+          .packing = static_cast<uint8_t>(packing),
+          .reserved_a = 0,
+          .flags = 0,
+          .payload_bytes = 0,
+          .checksum = 0,
+          .operation = operation,
+          .value = value,
+          .bytes = bytes};
+}
+
+/// What the payload of a frame that begins an operation holds, whether or not it may.
+struct OperationPayload {
+  std::vector<uint64_t> lengths;
+  std::vector<WireRange> ranges;
+  bool has_notify = false;
+  std::string notify_name, notify_text;
+  std::span<const std::byte> data;
+};
+
+inline void append_operation_payload(std::vector<std::byte>& out, const OperationPayload& payload) {
+  const std::string_view name = payload.has_notify ? payload.notify_name : std::string_view();
+  const std::string_view text = payload.has_notify ? payload.notify_text : std::string_view();
+  const OperationCounts counts{.lengths = static_cast<uint32_t>(payload.lengths.size()),
+                               .ranges = static_cast<uint32_t>(payload.ranges.size()),
+                               .notify_count = static_cast<uint16_t>(payload.has_notify ? 1 : 0),
+                               .notify_name_bytes = static_cast<uint16_t>(name.size()),
+                               .notify_text_bytes = static_cast<uint16_t>(text.size()),
+                               .reserved = 0};
+  append_raw(out, std::as_bytes(std::span(&counts, 1)));
+  append_raw(out, std::as_bytes(std::span(payload.lengths)));
+  append_raw(out, std::as_bytes(std::span(payload.ranges)));
+  append_raw(out, std::as_bytes(std::span(name)));
+  append_raw(out, std::as_bytes(std::span(text)));
+  append_raw(out, payload.data);
+}
+
+/// Decodes a frame, whichever it is, and gives it to `take`. @return what `decode` says
+template <class Take>
+Status decode_any(const ControlHeader& header, std::span<const std::byte> payload, Take take) {
+  const auto one = [&]<class Frame>(Frame frame) {
+    Status status = decode(header, payload, frame);
+    if (status.is_ok()) take(frame);
+    return status;
+  };
+  switch (static_cast<ControlType>(header.type)) {
+    case ControlType::kSend:
+      return one(SendFrame{});
+    case ControlType::kSendData:
+      return one(SendDataFrame{});
+    case ControlType::kWrite:
+      return one(WriteFrame{});
+    case ControlType::kWriteData:
+      return one(WriteDataFrame{});
+    case ControlType::kRead:
+      return one(ReadFrame{});
+    case ControlType::kReadData:
+      return one(ReadDataFrame{});
+    case ControlType::kReady:
+      return one(ReadyFrame{});
+    case ControlType::kGo:
+      return one(GoFrame{});
+    case ControlType::kDone:
+      return one(DoneFrame{});
+    case ControlType::kCancel:
+      return one(CancelFrame{});
+    case ControlType::kCredit:
+      return one(CreditFrame{});
+    case ControlType::kNotify:
+      return one(NotifyFrame{});
+    case ControlType::kPeer:
+      return one(PeerFrame{});
+    case ControlType::kBye:
+      return one(ByeFrame{});
+  }
+  return Status(Code::kProtocol, "test", "no frame of ours");
+}
+
+/// What `decode` finds behind the header of a frame that begins an operation or answers a read; empty for others.
+inline Status decode_operation_payload(const ControlHeader& header, std::span<const std::byte> payload,
+                                       OperationPayload& result) {
+  return decode_any(header, payload, [&](const auto& frame) {
+    result = {};
+    if constexpr (requires { frame.lengths; }) result.lengths = frame.lengths.to_vector();
+    if constexpr (requires { frame.ranges; }) result.ranges = frame.ranges.to_vector();
+    if constexpr (requires { frame.notify->name; }) {
+      result.has_notify = frame.notify.has_value();
+      if (frame.notify) result.notify_name = frame.notify->name, result.notify_text = frame.notify->text;
+    }
+    if constexpr (requires { frame.data; }) result.data = frame.data;
+  });
+}
+
+/// The payload of a frame of ours.
+template <class Frame>
+std::vector<std::byte> payload_of(const Frame& frame) {
+  std::vector<std::byte> whole;
+  encode(frame, whole);
+  return {whole.begin() + sizeof(ControlHeader), whole.end()};
+}
+
+}  // namespace tcpx::testing
