@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tools/doctor/data_split.h"
+#include "programs/doctor/data_split.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -1,8 +1,8 @@
 // What the doctor says of variables, and what it would have set.
 #include <gtest/gtest.h>
 
+#include "programs/doctor/environment_checks.h"
 #include "tests/support/doctor_fixture.h"
-#include "tools/doctor/environment_checks.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/doctor/firewall_rules.h"
+#include "programs/doctor/firewall_rules.h"
 
 namespace tcpx::doctor {
 namespace {

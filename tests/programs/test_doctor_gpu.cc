@@ -1,12 +1,12 @@
 // What the doctor says of GPUs, their driver and their place on the PCI bus.
-#include "tools/doctor/gpu_checks.h"
+#include "programs/doctor/gpu_checks.h"
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
 
+#include "programs/doctor/pci_topology.h"
 #include "tests/support/doctor_fixture.h"
-#include "tools/doctor/pci_topology.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <map>
 
+#include "programs/doctor/kernel_checks.h"
 #include "tests/support/doctor_fixture.h"
 #include "tests/support/own_network.h"
-#include "tools/doctor/kernel_checks.h"
 
 namespace tcpx::doctor {
 namespace {

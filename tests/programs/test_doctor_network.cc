@@ -3,9 +3,9 @@
 
 #include <cerrno>
 
+#include "programs/doctor/network_checks.h"
 #include "tests/support/doctor_fixture.h"
 #include "tests/support/fake_network_source.h"
-#include "tools/doctor/network_checks.h"
 
 namespace tcpx::doctor {
 namespace {

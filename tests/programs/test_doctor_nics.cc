@@ -6,10 +6,10 @@
 #include <functional>
 #include <map>
 
+#include "programs/doctor/nic_checks.h"
+#include "programs/doctor/nic_facts.h"
 #include "tests/support/doctor_fixture.h"
 #include "tests/support/own_network.h"
-#include "tools/doctor/nic_checks.h"
-#include "tools/doctor/nic_facts.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -9,11 +9,11 @@
 
 #include "net/plugin_loader.h"
 #include "net/soft/soft_table.h"
+#include "programs/doctor/child_answer.h"
+#include "programs/doctor/linker_cache.h"
+#include "programs/doctor/plugin_candidates.h"
+#include "programs/doctor/plugin_checks.h"
 #include "tests/support/doctor_fixture.h"
-#include "tools/doctor/child_answer.h"
-#include "tools/doctor/linker_cache.h"
-#include "tools/doctor/plugin_candidates.h"
-#include "tools/doctor/plugin_checks.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "programs/doctor/findings_report.h"
 #include "tests/support/doctor_fixture.h"
-#include "tools/doctor/findings_report.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -4,10 +4,10 @@
 #include <cerrno>
 
 #include "base/socket_io.h"
+#include "programs/doctor/raw_tcp.h"
+#include "programs/doctor/selftest_checks.h"
+#include "programs/doctor/selftest_memory.h"
 #include "tests/support/doctor_fixture.h"
-#include "tools/doctor/raw_tcp.h"
-#include "tools/doctor/selftest_checks.h"
-#include "tools/doctor/selftest_memory.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "base/socket_io.h"
+#include "programs/doctor/rxdm_message.h"
+#include "programs/doctor/service_checks.h"
 #include "tests/support/doctor_fixture.h"
-#include "tools/doctor/rxdm_message.h"
-#include "tools/doctor/service_checks.h"
 
 namespace tcpx::doctor {
 namespace {

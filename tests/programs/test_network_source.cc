@@ -5,8 +5,8 @@
 #include <cerrno>
 
 #include "base/socket_io.h"
+#include "programs/doctor/network_source.h"
 #include "tests/support/own_network.h"
-#include "tools/doctor/network_source.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
+#include "programs/doctor/finding.h"
+#include "programs/doctor/machine.h"
 #include "tests/support/temporary_directory.h"
-#include "tools/doctor/finding.h"
-#include "tools/doctor/machine.h"
 
 namespace tcpx::testing {
 

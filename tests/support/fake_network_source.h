@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/socket_io.h"
-#include "tools/doctor/network_source.h"
+#include "programs/doctor/network_source.h"
 
 namespace tcpx::testing {
 
