@@ -1,10 +1,8 @@
 // Addresses of the data interfaces, and whether replies leave where they should.
-#include <arpa/inet.h>
-
 #include <algorithm>
 
 #include "base/text.h"
-#include "programs/doctor/network_facts.h"
+#include "programs/doctor/network.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -20,137 +18,94 @@ bool is_link_local(const SocketAddress& address) {
   return host.starts_with("169.254.") || host.starts_with("fe80:");
 }
 
-Finding check_address(const NetworkInterface& interface, bool vendor_path) {
+Finding check_own_address(const NetworkInterface& interface, bool vendor_path) {
   const std::string check = concat("address[", interface.name, "]");
-  const std::string set = concat("ip address add ADDRESS/PREFIX dev ", interface.name, "   # or let DHCP give it one");
   if (!interface.up) {
     return fail(check, "it is down or has no carrier", "A device that is down is missing, and its share of the rate with it.",
                 concat("ip link set ", interface.name, " up"));
   }
-  if (const InterfaceAddress* const address = ipv4_of(interface)) return ok(check, address_text(*address));
+  if (const InterfaceAddress* const address = interface.ipv4()) return ok(check, address_text(*address));
   const auto other = std::find_if(interface.addresses.begin(), interface.addresses.end(),
                                   [](const InterfaceAddress& entry) { return !is_link_local(entry.address); });
-  if (other != interface.addresses.end() && !vendor_path) return ok(check, concat(address_text(*other), ", no IPv4"));
-  const std::string found = other != interface.addresses.end() ? concat("only IPv6: ", address_text(*other))
-                            : interface.addresses.empty()
-                                ? std::string("it has no address")
-                                : concat("only a link-local one: ", address_text(interface.addresses.front()));
-  return fail(check, found,
-              other != interface.addresses.end() ? "RxDM steers flows of GPUDirect-TCPX by their IPv4 addresses."
-                                                 : "Another host cannot reach it, so connections over this device fail.",
-              set);
+  const bool v6 = other != interface.addresses.end();
+  if (v6 && !vendor_path) return ok(check, concat(address_text(*other), ", no IPv4"));
+  return fail(check,
+              v6                            ? concat("only IPv6: ", address_text(*other))
+              : interface.addresses.empty() ? "it has no address"
+                                            : concat("only a link-local one: ", address_text(interface.addresses.front())),
+              v6 ? "RxDM steers flows of GPUDirect-TCPX by their IPv4 addresses."
+                 : "Another host cannot reach it, so connections over this device fail.",
+              concat("ip address add ADDRESS/PREFIX dev ", interface.name, "   # or let DHCP give it one"));
 }
 
 /// Bridges of containers have the same address on every host.
-void check_bridges(const Machine& machine, const NetworkFacts& facts, Findings& findings) {
-  if (facts.chosen) return;
+Finding check_bridges(const NetworkFacts& facts) {
   std::vector<NetworkInterface> bridges, others;
-  for (const NetworkInterface& interface : facts.data) {
-    (machine.files.exists(concat("/sys/class/net/", interface.name, "/bridge")) ? bridges : others).push_back(interface);
-  }
-  if (bridges.empty() || others.empty()) {
-    findings.push_back(ok("bridges", concat("none among the data interfaces (", names_of(facts.data), ")")));
-    return;
-  }
-  findings.push_back(warn("bridges", concat(names_of(bridges), " would carry data besides ", names_of(others)),
-                          "A bridge for containers leads to no other host, and every host has the same address on it.",
-                          concat("export ", kIfname, "='=", names_of(others, ","), "'")));
+  for (const NetworkInterface& interface : facts.data) (interface.bridge ? bridges : others).push_back(interface);
+  const bool good = bridges.empty() || others.empty();
+  return judged(good, Verdict::kWarn, "bridges",
+                good ? concat("none among the data interfaces (", names_of(facts.data), ")")
+                     : concat(names_of(bridges), " would carry data besides ", names_of(others)),
+                "A bridge for containers leads to no other host, and every host has the same address on it.",
+                concat("export ", kIfname, "='=", names_of(others, ","), "'"));
 }
 
-void check_subnets(const NetworkFacts& facts, NetworkSource& source, Findings& findings) {
-  for (size_t i = 0; i < facts.data.size(); ++i) {
-    for (size_t j = i + 1; j < facts.data.size(); ++j) {
-      const NetworkInterface &one = facts.data[i], &other = facts.data[j];
-      const InterfaceAddress *const a = ipv4_of(one), *const b = ipv4_of(other);
-      if (a == nullptr || b == nullptr || a->prefix != b->prefix || a->prefix >= 31 || network_of(*a) != network_of(*b)) continue;
-      // Somebody else in that network; which one does not matter.
-      sockaddr_in somebody{};
-      somebody.sin_family = AF_INET;
-      uint32_t host = network_of(*a) + 1;
-      while (host == bits_of(a->address) || host == bits_of(b->address)) ++host;
-      somebody.sin_addr.s_addr = htonl(host);
-      const auto target = SocketAddress::from(reinterpret_cast<const sockaddr*>(&somebody), sizeof somebody);
-      const Result<Route> from_a = source.route(*target, &a->address), from_b = source.route(*target, &b->address);
-      const std::string check = concat("subnet[", one.name, ",", other.name, "]");
-      const std::string found = concat(address_text(*a), " and ", address_text(*b), " are in the same network");
-      if (from_a.is_ok() && from_b.is_ok() && from_a->interface == one.name && from_b->interface == other.name) {
-        findings.push_back(ok(check, concat(found, ", and each sends through its own interface")));
-        continue;
-      }
-      const bool first = !(from_a.is_ok() && from_a->interface == one.name);
-      const InterfaceAddress& its = first ? *a : *b;
-      findings.push_back(warn(
-          check,
-          concat(found, "; packets of ", its.address.host(), " leave by another interface than ", first ? one.name : other.name),
-          "Replies of one leave through the other: both share one wire, and strict filters drop them.",
-          own_route(facts, first ? i : j, its)));
-    }
-  }
+Finding check_subnet(const NetworkFacts& facts, const SharedNetwork& shared) {
+  const NetworkInterface &one = facts.data[shared.one], &other = facts.data[shared.other];
+  const std::string check = concat("subnet[", one.name, ",", other.name, "]");
+  const std::string found = concat(address_text(*one.ipv4()), " and ", address_text(*other.ipv4()), " are in the same network");
+  if (shared.one_is_used && shared.other_is_used) return ok(check, concat(found, ", and each sends through its own interface"));
+  const size_t strayed = shared.one_is_used ? shared.other : shared.one;
+  return warn(check,
+              concat(found, "; packets of ", facts.data[strayed].ipv4()->address.host(), " leave by another interface than ",
+                     facts.data[strayed].name),
+              "Replies of one leave through the other: both share one wire, and strict filters drop them.",
+              own_route(facts, strayed));
 }
 
-void check_reverse_path(const Machine& machine, const NetworkFacts& facts, Findings& findings) {
+Finding check_reverse_path(const NetworkFacts& facts) {
   if (facts.data.size() < 2) {
-    findings.push_back(not_applicable("rp_filter", concat(facts.data.size(), " data interface"),
-                                      "Strict reverse-path filters matter with several."));
-    return;
+    return not_applicable("rp_filter", concat(facts.data.size(), " data interface"),
+                          "Strict reverse-path filters matter with several.");
   }
-  const auto mode = [&](std::string_view interface) {
-    return machine.files.read(concat("/proc/sys/net/ipv4/conf/", interface, "/rp_filter")).value_or("0");
-  };
-  std::string strict;
-  // The larger of the two holds; 2 is loose.
-  for (const NetworkInterface& interface : facts.data) {
-    if (std::max(mode("all"), mode(interface.name)) == "1") strict += concat(strict.empty() ? "" : ", ", interface.name);
-  }
-  if (strict.empty()) {
-    findings.push_back(ok("rp_filter", "not strict on any data interface"));
-  } else {
-    findings.push_back(
-        warn("rp_filter", concat("strict on ", strict),
-             "Packets that come in by another interface than the kernel would answer through are dropped in silence.",
-             "sysctl -w net.ipv4.conf.all.rp_filter=2"));
-  }
+  std::vector<NetworkInterface> strict;
+  std::copy_if(facts.data.begin(), facts.data.end(), std::back_inserter(strict), [](const auto& it) { return it.strict_filter; });
+  return judged(strict.empty(), Verdict::kWarn, "rp_filter",
+                strict.empty() ? "not strict on any data interface" : concat("strict on ", names_of(strict)),
+                "Packets that come in by another interface than the kernel would answer through are dropped in silence.",
+                "sysctl -w net.ipv4.conf.all.rp_filter=2");
 }
 
-void check_loopback(const NetworkFacts& facts, NetworkSource& source, Findings& findings) {
-  const bool only_loopback = !facts.data.empty() && std::all_of(facts.data.begin(), facts.data.end(),
-                                                                [](const NetworkInterface& entry) { return entry.loopback; });
-  const auto address = facts.peer.empty() ? Result<std::vector<SocketAddress>>(std::vector<SocketAddress>())
-                                          : resolve(facts.peer, facts.ports.bootstrap);
-  bool peer_is_here = false;
-  if (address.is_ok() && !address->empty()) {
-    const Result<Route> route = source.route(address->front(), nullptr);
-    peer_is_here = route.is_ok() && route->local;
-  }
-  const std::string found = peer_is_here    ? concat(facts.peer, " is this machine itself")
-                            : only_loopback ? concat("data goes over ", names_of(facts.data), " only")
-                                            : std::string("data leaves this machine");
-  if (!facts.expected.vendor_path || !(peer_is_here || only_loopback)) {
-    findings.push_back(
-        ok("loopback", peer_is_here || only_loopback ? concat(found, ", which the software plugin can do") : found));
-    return;
-  }
-  findings.push_back(
-      fail("loopback", found,
-           concat("GPUDirect-TCPX is expected here (", facts.expected.because,
-                  "), and the NIC's path to GPU memory does not exist over loopback."),
-           peer_is_here ? "tcpx_doctor --peer ADDRESS   # of the other host's data interface"
-                        : concat("export ", kIfname, "=eth1,eth2,eth3,eth4   # the data NICs that `ip -br address` shows")));
+Finding check_loopback(const NetworkFacts& facts) {
+  const bool only_loopback = std::all_of(facts.data.begin(), facts.data.end(), [](const auto& entry) { return entry.loopback; });
+  const auto& route = facts.peer.usual;
+  const bool peer_is_here = route && route->is_ok() && (*route)->local;
+  if (!peer_is_here && !only_loopback) return ok("loopback", "data leaves this machine");
+  const std::string found = peer_is_here ? concat(facts.peer.name, " is this machine itself")
+                                         : concat("data goes over ", names_of(facts.data), " only");
+  if (!facts.expected.vendor_path) return ok("loopback", concat(found, ", which the software plugin can do"));
+  return fail("loopback", found,
+              concat("GPUDirect-TCPX is expected here (", facts.expected.because,
+                     "), and the NIC's path to GPU memory does not exist over loopback."),
+              peer_is_here ? "tcpx_doctor --peer ADDRESS   # of the other host's data interface"
+                           : concat("export ", kIfname, "=eth1,eth2,eth3,eth4   # the data NICs that `ip -br address` shows"));
 }
 
 }  // namespace
 
-void check_addresses(const Machine& machine, const NetworkFacts& facts, NetworkSource& source, Findings& findings) {
+void check_addresses(const NetworkFacts& facts, Findings& findings) {
   if (facts.data.empty()) {
-    findings.push_back(fail("addresses", concat("no interface matches ", kIfname, "=", machine.variable(kIfname).value_or("")),
+    findings.push_back(fail("addresses", concat("no interface matches ", kIfname, "=", facts.pattern),
                             "Without a data interface there is no device, and no connection.", concat("unset ", kIfname)));
     return;
   }
-  for (const NetworkInterface& interface : facts.data) findings.push_back(check_address(interface, facts.expected.vendor_path));
-  check_bridges(machine, facts, findings);
-  check_subnets(facts, source, findings);
-  check_reverse_path(machine, facts, findings);
-  check_loopback(facts, source, findings);
+  for (const NetworkInterface& interface : facts.data) {
+    findings.push_back(check_own_address(interface, facts.expected.vendor_path));
+  }
+  if (facts.pattern.empty()) findings.push_back(check_bridges(facts));
+  for (const SharedNetwork& shared : facts.shared) findings.push_back(check_subnet(facts, shared));
+  findings.push_back(check_reverse_path(facts));
+  findings.push_back(check_loopback(facts));
 }
 
 }  // namespace tcpx::doctor

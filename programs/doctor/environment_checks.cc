@@ -1,15 +1,12 @@
-#include "programs/doctor/environment_checks.h"
-
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "base/near_word.h"
 #include "base/port_range.h"
 #include "base/text.h"
 #include "net/vendor_plugin.h"
-#include "programs/doctor/interfaces.h"
-#include "programs/doctor/vendor_variables.h"
+#include "programs/doctor/environment.h"
+#include "programs/doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -62,38 +59,33 @@ std::string unset(std::string_view name) {
   return concat("unset ", name);
 }
 
-void check_values(const Machine& machine, Findings& findings) {
-  std::string defaults;
-  size_t count = 0;
+void check_values(const EnvironmentFacts& facts, Findings& findings) {
+  size_t unset_count = 0;
   for (const VariableInfo& info : environment_table()) {
-    const auto value = machine.variable(info.name);
+    const auto value = facts.variables.get(info.name);
     if (!value) {
-      ++count;
+      ++unset_count;
       continue;
     }
     const Status status = environment_check(info, *value);
-    const std::string check = concat("value[", info.name, "]");
-    if (status.is_ok()) {
-      findings.push_back(ok(check, concat(*value, *info.unit != '\0' ? " " : "", info.unit)));
-    } else {
-      findings.push_back(
-          fail(check, status.detail(), "Programs that read it end with this error instead of guessing.",
+    const std::string found = status.is_ok() ? concat(*value, *info.unit != '\0' ? " " : "", info.unit) : status.detail();
+    findings.push_back(
+        judged(status.is_ok(), Verdict::kFail, concat("value[", info.name, "]"), found,
+               "Programs that read it end with this error instead of guessing.",
                concat(unset(info.name), *info.default_text != '\0' ? "   # the default is " : "", info.default_text)));
-    }
   }
   findings.push_back(
-      ok("defaults", concat(count, " of ", environment_table().size(), " variables are unset and have their defaults")));
+      ok("defaults", concat(unset_count, " of ", environment_table().size(), " variables are unset and have their defaults")));
 }
 
-void check_names(const Machine& machine, Findings& findings) {
-  std::vector<std::string> strange;
-  for (const auto& [name, value] : machine.variables) {
-    if (looks_like_ours(name)) strange.push_back(name);
+void check_names(const EnvironmentFacts& facts, Findings& findings) {
+  std::set<std::string> strange;
+  for (const auto& [name, value] : facts.variables.all) {
+    if (looks_like_ours(name)) strange.insert(name);
   }
-  std::sort(strange.begin(), strange.end());
   for (const std::string& name : strange) {
     const VariableInfo* const meant = meant_by(name);
-    const std::string value = machine.variable(name).value_or("");
+    const std::string value = facts.variables.get(name).value_or("");
     findings.push_back(warn(concat("name[", name, "]"),
                             meant != nullptr ? concat("nobody reads it; ", meant->name, " is meant?") : "nobody reads it",
                             "A variable with another name has no effect, and nothing says so where it is set.",
@@ -102,111 +94,89 @@ void check_names(const Machine& machine, Findings& findings) {
   if (strange.empty()) findings.push_back(ok("names", "no variable looks like one of ours or GPUDirect-TCPX's and is none"));
 }
 
-std::optional<int64_t> number_of(const Machine& machine, Variable id) {
-  const auto text = machine.variable(id);
-  if (!text) return std::nullopt;
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
-  if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
-  return number;
+std::optional<int64_t> number_in(const EnvironmentFacts& facts, Variable id) {
+  return number_of(facts.variables.text(id));
 }
 
-/// Names in a list of interfaces: what stands behind '^' and '='.
-std::vector<std::string> names_in(std::string_view list) {
-  std::vector<std::string> names;
-  while (list.starts_with('^') || list.starts_with('=')) list.remove_prefix(1);
-  while (!list.empty()) {
-    const size_t comma = list.find(',');
-    if (comma != 0) names.emplace_back(list.substr(0, comma));
-    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
+/// NCCL_GPUDIRECTTCPX_SOCKET_IFNAME taken apart: "^=eth0,eth1".
+struct InterfaceList {
+  explicit InterfaceList(const std::string& text)
+      : excludes(text.starts_with('^')), exact(text.substr(excludes ? 1 : 0).starts_with('=')), names(split(text, "^=,")) {}
+
+  bool matches(const std::string& name, const std::string& interface) const {
+    return exact ? interface == name : interface.starts_with(name);
   }
-  return names;
-}
+  const bool excludes, exact;
+  const std::vector<std::string> names;
+};
 
-/// A value of SOCKET_IFNAME that works here: what of the list exists, else the data interfaces of the vendor's path; "": unset,
-/// which takes all.
-std::string working_interfaces(const Machine& machine, std::string_view list) {
-  const bool exact = list.starts_with('=');
-  std::string names;
-  const auto add = [&names](const std::string& name) { names += concat(names.empty() ? "" : ",", name); };
-  for (const std::string& name : names_in(list)) {
-    const std::vector<std::string> there = machine.files.list("/sys/class/net");
-    if (std::any_of(there.begin(), there.end(),
-                    [&](const std::string& known) { return exact ? known == name : known.starts_with(name); })) {
-      add(name);
+/// A value that works here: the names of the list that exist, else the data interfaces of the vendor's path; "": unset, which
+/// takes all.
+std::string working_interfaces(const EnvironmentFacts& facts, const InterfaceList& list) {
+  std::vector<std::string> names;
+  for (const std::string& name : list.names) {
+    if (std::any_of(facts.interfaces.begin(), facts.interfaces.end(),
+                    [&](const auto& known) { return list.matches(name, known); })) {
+      names.push_back(name);
     }
   }
-  if (!names.empty()) return concat(exact ? "=" : "", names);
-  if (!expected_path(machine).vendor_path) return "";
-  for (const std::string& name : data_interfaces(machine, default_interface(machine))) add(name);
-  return names;
+  if (!names.empty()) return concat(list.exact ? "=" : "", joined(names, ","));
+  return facts.expected.vendor_path ? joined(facts.data, ",") : "";
 }
 
-void check_interfaces(const Machine& machine, Findings& findings) {
+void check_interfaces(const EnvironmentFacts& facts, Findings& findings) {
   const std::string_view ifname = environment_info(Variable::kSocketIfname).name,
                          ctrl = environment_info(Variable::kCtrlDev).name;
-  const std::vector<std::string> there = machine.files.list("/sys/class/net");
-  std::string all;
-  for (const std::string& name : there) all += (all.empty() ? "" : ", ") + name;
-  const auto list = machine.variable(Variable::kSocketIfname);
-  const bool excludes = list && list->starts_with('^'), exact = list && list->substr(excludes ? 1 : 0).starts_with('=');
-  const auto is_there = [&](const std::string& name, bool whole) {
-    return std::any_of(there.begin(), there.end(),
-                       [&](const std::string& known) { return whole ? known == name : known.starts_with(name); });
-  };
-  const std::string works = working_interfaces(machine, list.value_or(""));
-  for (const std::string& name : names_in(list.value_or(""))) {
-    if (excludes || is_there(name, exact)) continue;
-    findings.push_back(fail(concat("interface[", name, "]"), concat(ifname, " names ", name, "; here are ", all),
+  const std::vector<std::string>& there = facts.interfaces;
+  const InterfaceList list(facts.variables.text(Variable::kSocketIfname));
+  const std::string works = working_interfaces(facts, list);
+  for (const std::string& name : list.names) {
+    const bool exists = std::any_of(there.begin(), there.end(), [&](const auto& known) { return list.matches(name, known); });
+    if (list.excludes || exists) continue;
+    findings.push_back(fail(concat("interface[", name, "]"), concat(ifname, " names ", name, "; here are ", joined(there)),
                             "A device that is named and does not exist is missing, and its share of the rate with it.",
                             works.empty() ? concat(unset(ifname), "   # then every interface that is up is taken")
                                           : concat("export ", ifname, "=", works)));
   }
-  const auto control = machine.variable(Variable::kCtrlDev);
+  const auto control = facts.variables.get(Variable::kCtrlDev);
   if (!control) return;
-  if (!is_there(*control, true)) {
-    findings.push_back(fail("ctrl_dev", concat(ctrl, " names ", *control, "; here are ", all),
+  if (std::find(there.begin(), there.end(), *control) == there.end()) {
+    findings.push_back(fail("ctrl_dev", concat(ctrl, " names ", *control, "; here are ", joined(there)),
                             "No connection can be made without control sockets.",
                             concat(unset(ctrl), "   # then the interface of the data is taken")));
     return;
   }
-  const std::vector<std::string> data = names_in(list.value_or(""));
-  const bool among = !excludes && std::any_of(data.begin(), data.end(), [&](const std::string& name) {
-    return exact ? *control == name : control->starts_with(name);
-  });
-  findings.push_back(
-      among ? warn("ctrl_dev", concat(*control, " is also one of the data interfaces in ", ifname),
-                   "Control messages wait behind data there, and flow-steering rules of GPUDirect-TCPX may catch them.",
-                   concat("export ", ctrl, "=eth0   # the interface of the default route"))
-            : ok("ctrl_dev", concat(*control, " is no data interface")));
+  const bool among = !list.excludes && std::any_of(list.names.begin(), list.names.end(),
+                                                   [&](const auto& name) { return list.matches(name, *control); });
+  findings.push_back(judged(
+      !among, Verdict::kWarn, "ctrl_dev",
+      among ? concat(*control, " is also one of the data interfaces in ", ifname) : concat(*control, " is no data interface"),
+      "Control messages wait behind data there, and flow-steering rules of GPUDirect-TCPX may catch them.",
+      concat("export ", ctrl, "=eth0   # the interface of the default route")));
 }
 
-void check_sizes(const Machine& machine, const Expectation& expected, Findings& findings) {
-  const int64_t threads = number_of(machine, Variable::kSocketNthreads).value_or(1);
-  const int64_t each = number_of(machine, Variable::kNsocksPerThread).value_or(1);
-  const bool sockets_set =
-      machine.variable(Variable::kSocketNthreads).has_value() || machine.variable(Variable::kNsocksPerThread).has_value();
-  if (sockets_set && threads * each > kMostVendorSockets) {
+void check_sizes(const EnvironmentFacts& facts, Findings& findings) {
+  const auto threads_set = number_in(facts, Variable::kSocketNthreads), each_set = number_in(facts, Variable::kNsocksPerThread);
+  const int64_t threads = threads_set.value_or(1), each = each_set.value_or(1);
+  if ((threads_set || each_set) && threads * each > kMostVendorSockets) {
     const std::string found = concat(each, " x ", threads, " data sockets of a connection");
-    if (expected.vendor_path) {
-      findings.push_back(fail("sockets", found, "GPUDirect-TCPX takes at most 8; more than 8 threads leave none, and it crashes.",
-                              "export NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=1"));
-    } else {
-      findings.push_back(ok("sockets", concat(found, "; the software plugin takes 16")));
-    }
+    findings.push_back(facts.expected.vendor_path
+                           ? fail("sockets", found,
+                                  "GPUDirect-TCPX takes at most 8; more than 8 threads leave none, and it crashes.",
+                                  "export NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=1")
+                           : ok("sockets", concat(found, "; the software plugin takes 16")));
   }
-  const auto dynamic = number_of(machine, Variable::kDynamicChunkSize);
+  const auto dynamic = number_in(facts, Variable::kDynamicChunkSize);
   if (dynamic && *dynamic == 0) {
     findings.push_back(fail("dynamic_chunk_size", concat(environment_info(Variable::kDynamicChunkSize).name, "=0"),
                             "GPUDirect-TCPX then never sends a byte and never says so.",
                             "export NCCL_DYNAMIC_CHUNK_SIZE=524288"));
   }
   const int64_t piece = dynamic.value_or(environment_info(Variable::kDynamicChunkSize).default_integer);
-  const int64_t chunk =
-      number_of(machine, Variable::kChunkBytes).value_or(environment_info(Variable::kChunkBytes).default_integer);
+  const int64_t chunk = number_in(facts, Variable::kChunkBytes).value_or(environment_info(Variable::kChunkBytes).default_integer);
   // Of a number of threads that is an error, which is said above, as if there were one.
   const int64_t sockets = vendor_data_sockets(each, threads >= 1 && threads <= kMostVendorSockets ? threads : 1);
-  if (expected.vendor_path && piece > 0 && chunk > piece * sockets) {
+  if (facts.expected.vendor_path && piece > 0 && chunk > piece * sockets) {
     findings.push_back(
         fail("chunk_bytes", concat(chunk, " bytes a chunk, more than ", sockets, " sockets x ", piece, " bytes"),
              "GPUDirect-TCPX gives back the pages of one piece per socket and request; the rest is lost to the pool.",
@@ -215,12 +185,11 @@ void check_sizes(const Machine& machine, const Expectation& expected, Findings& 
 }
 
 /// What no value alone shows: half a range, or one that ends before it begins.
-void check_ports(const Machine& machine, Findings& findings) {
-  const auto value_of = [&](Variable id) { return machine.variable(id).value_or(""); };
+void check_port_variables(const Variables& variables, Findings& findings) {
   for (const Variable id : {Variable::kPortRange, Variable::kPortBegin, Variable::kPortEnd}) {
-    if (!environment_check(environment_info(id), value_of(id)).is_ok()) return;  // said already
+    if (!environment_check(environment_info(id), variables.text(id)).is_ok()) return;  // said already
   }
-  const auto opened = listening_ports(value_of);
+  const auto opened = listening_ports([&](Variable id) { return variables.text(id); });
   if (opened.is_ok()) return;
   findings.push_back(fail("port_range", opened.status().detail(), "Whatever listens ends with this error instead of guessing.",
                           concat("export ", environment_info(Variable::kPortRange).name,
@@ -229,45 +198,52 @@ void check_ports(const Machine& machine, Findings& findings) {
 
 }  // namespace
 
-Findings check_environment(const Machine& machine) {
+EnvironmentFacts environment_facts(const Machine& machine) {
+  return {.variables = machine.variables,
+          .expected = expected_path(machine),
+          .interfaces = machine.files.list("/sys/class/net"),
+          .data = data_interfaces(machine.files),
+          .control = default_interface(machine.files),
+          .has_rxdm_directory = machine.files.exists(kRxdmDirectory)};
+}
+
+Findings check_environment(const EnvironmentFacts& facts) {
   Findings findings;
-  check_values(machine, findings);
-  check_names(machine, findings);
-  check_interfaces(machine, findings);
-  const Expectation expected = expected_path(machine);
-  check_sizes(machine, expected, findings);
-  check_ports(machine, findings);
-  if (expected.vendor_path) check_vendor_variables(machine, findings);
+  check_values(facts, findings);
+  check_names(facts, findings);
+  check_interfaces(facts, findings);
+  check_sizes(facts, findings);
+  check_port_variables(facts.variables, findings);
+  if (facts.expected.vendor_path) {
+    const Findings vendor = check_vendor_variables(facts.variables);
+    findings.insert(findings.end(), vendor.begin(), vendor.end());
+  }
   return findings;
 }
 
-std::string environment_block(const Machine& machine) {
+std::string environment_block(const EnvironmentFacts& facts) {
   std::string out;
   std::set<std::string> told;
-  for (const Finding& finding : check_environment(machine)) {
+  for (const Finding& finding : check_environment(facts)) {
     const bool wrong_name = finding.check.starts_with("interface[");
     if (finding.verdict < Verdict::kWarn || !(finding.mend.starts_with("unset ") || wrong_name)) continue;
     if (!told.insert(finding.mend).second) continue;  // one for all names of a list
     out += concat("# ", finding.found, "\n", finding.mend, "\n");
   }
-  const Expectation expected = expected_path(machine);
-  const auto want = [&](Variable id, const std::string& value, std::string_view why) {
-    if (!value.empty() && !machine.variable(id))
+  const auto want = [&](Variable id, std::string_view value, std::string_view why) {
+    if (!value.empty() && !facts.variables.get(id))
       out += concat("export ", environment_info(id).name, "=", value, "   # ", why, "\n");
   };
-  if (expected.vendor_path) {
-    const std::string control = default_interface(machine);
-    std::string data;
-    for (const std::string& name : data_interfaces(machine, control)) data += (data.empty() ? "" : ",") + name;
-    want(Variable::kSocketIfname, data, "the interfaces for data");
-    if (!data.empty()) want(Variable::kCtrlDev, control, "the interface of the default route");
+  if (facts.expected.vendor_path) {
+    want(Variable::kSocketIfname, joined(facts.data, ","), "the interfaces for data");
+    if (!facts.data.empty()) want(Variable::kCtrlDev, facts.control, "the interface of the default route");
     want(Variable::kNsocksPerThread, "4", "with one thread: four data sockets a connection");
     want(Variable::kSocketNthreads, "1", "see above");
     want(Variable::kDynamicChunkSize, "524288", "without it nothing moves");
     want(Variable::kFlowSteeringWaitUs, "1000000", "instead of 5 s at each accept");
-    if (machine.files.exists(kRxdmDirectory)) want(Variable::kUnixClientPrefix, std::string(kRxdmDirectory), "where RxDM is");
+    if (facts.has_rxdm_directory) want(Variable::kUnixClientPrefix, kRxdmDirectory, "where RxDM is");
   }
-  const std::string head = concat("# tcpx_doctor, for this machine: ", expected.because, "\n");
+  const std::string head = concat("# tcpx_doctor, for this machine: ", facts.expected.because, "\n");
   return head + (out.empty() ? "# nothing needs to be set\n" : out);
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,20 +10,7 @@ namespace tcpx::doctor {
 
 /// In order of severity, but for kNotApplicable, which says nothing about the machine's health.
 enum class Verdict : uint8_t { kNotApplicable, kOk, kWarn, kFail };
-
-constexpr std::string_view name_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kNotApplicable:
-      return "n/a";
-    case Verdict::kOk:
-      return "ok";
-    case Verdict::kWarn:
-      return "warn";
-    case Verdict::kFail:
-      return "fail";
-  }
-  return "";
-}
+std::string_view name_of(Verdict verdict);
 
 struct Finding {
   std::string check;  ///< stable name, unique within its group but for what stands in brackets: "mtu[eth1]"
@@ -37,36 +23,23 @@ struct Finding {
 using Findings = std::vector<Finding>;
 
 inline Finding ok(std::string check, std::string found) {
-  return {.check = std::move(check), .verdict = Verdict::kOk, .found = std::move(found), .why = {}, .mend = {}};
+  return {std::move(check), Verdict::kOk, std::move(found), {}, {}};
 }
 inline Finding not_applicable(std::string check, std::string found, std::string why) {
-  return {.check = std::move(check),
-          .verdict = Verdict::kNotApplicable,
-          .found = std::move(found),
-          .why = std::move(why),
-          .mend = {}};
+  return {std::move(check), Verdict::kNotApplicable, std::move(found), std::move(why), {}};
 }
 inline Finding warn(std::string check, std::string found, std::string why, std::string mend) {
-  return {.check = std::move(check),
-          .verdict = Verdict::kWarn,
-          .found = std::move(found),
-          .why = std::move(why),
-          .mend = std::move(mend)};
+  return {std::move(check), Verdict::kWarn, std::move(found), std::move(why), std::move(mend)};
 }
 inline Finding fail(std::string check, std::string found, std::string why, std::string mend) {
-  return {.check = std::move(check),
-          .verdict = Verdict::kFail,
-          .found = std::move(found),
-          .why = std::move(why),
-          .mend = std::move(mend)};
+  return {std::move(check), Verdict::kFail, std::move(found), std::move(why), std::move(mend)};
 }
 
-/// Checks that belong together. `run` takes seconds at most and never throws.
-struct Group {
-  std::string name;  ///< as --only takes it
-  std::string what;  ///< a few words, for the help
-  std::function<Findings()> run;
-};
+/// kOk where `good`, else `otherwise` with why and mend.
+inline Finding judged(bool good, Verdict otherwise, std::string check, std::string found, std::string why, std::string mend) {
+  if (good) return ok(std::move(check), std::move(found));
+  return {std::move(check), otherwise, std::move(found), std::move(why), std::move(mend)};
+}
 
 struct GroupFindings {
   std::string group;

@@ -1,4 +1,4 @@
-#include "programs/doctor/gpu_build.h"
+#include "programs/doctor/gpu.h"
 
 #include <charconv>
 #include <sstream>

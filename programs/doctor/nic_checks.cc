@@ -1,14 +1,10 @@
-#include "programs/doctor/nic_checks.h"
-
 #include <algorithm>
 #include <string>
 #include <string_view>
 
 #include "base/text.h"
-#include "net/vendor_traps.h"
-#include "programs/doctor/interfaces.h"
-#include "programs/doctor/nic_devmem_checks.h"
-#include "programs/doctor/nic_facts.h"
+#include "programs/doctor/nic.h"
+#include "programs/doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -19,6 +15,9 @@ constexpr int64_t kA3SpeedMbps = 200'000;
 constexpr std::string_view kGuessedSpeed = "10 Gb/s";
 constexpr int64_t kFastEthernetMbps = 100;
 constexpr size_t kGpusOfNic = 2;
+// RxDM binds queues 8 to 15 to GPU memory (google/tcpgpudmarxd).
+constexpr size_t kA3RxQueues = 16;
+constexpr std::string_view kDevmemPackets = "rx_devmem_pkts";
 
 constexpr int64_t kPageBytes = 4096;
 // IPv4 and TCP with timestamps.
@@ -40,34 +39,29 @@ std::string speed_text(int64_t mbps) {
   return mbps % 1000 == 0 ? concat(mbps / 1000, " Gb/s") : concat(mbps, " Mb/s");
 }
 
-Finding check_link(const Nic& nic) {
-  if (nic.up) return ok(of("link", nic), nic.state);
-  return fail(of("link", nic), nic.state, "It is meant to carry data, and carries none.",
-              concat("sudo ip link set ", nic.name, " up   # if it stays down: ethtool ", nic.name));
+/// "mtu[eth1]": a check of one interface.
+std::string of(std::string_view check, const Nic& nic) {
+  return concat(check, "[", nic.name, "]");
 }
 
-Finding check_driver(const Nic& nic, bool vendor_path) {
-  const std::string found = nic.driver.empty() ? "none: a virtual interface" : nic.driver;
-  if (!vendor_path || nic.driver == kGoogleDriver) return ok(of("driver", nic), found);
-  return fail(of("driver", nic), found, "GPUDirect-TCPX works with Google's virtual NIC only, whose driver is gve.",
-              "recreate the machine with --network-interface=nic-type=GVNIC,network=... for each data NIC");
+/// As far as the driver tells: virtual ones may not.
+bool is_up(const Nic& nic) {
+  return nic.state == "up" || nic.state == "unknown";
 }
 
 Finding check_speed(const Nic& nic, bool vendor_path) {
+  const std::string check = of("speed", nic);
   if (!nic.speed_mbps) {
-    return not_applicable(of("speed", nic), "the driver does not tell",
+    return not_applicable(check, "the driver does not tell",
                           concat("Usual for virtual interfaces; the software plugin counts with ", kGuessedSpeed, "."));
   }
-  const std::string found = speed_text(*nic.speed_mbps);
   if (vendor_path && *nic.speed_mbps < kA3SpeedMbps) {
-    return warn(of("speed", nic), found, "The data NICs of an A3 machine make 200 Gb/s each.",
+    return warn(check, speed_text(*nic.speed_mbps), "The data NICs of an A3 machine make 200 Gb/s each.",
                 "use a machine type of eight GPUs: gcloud compute instances describe $(hostname) --format='value(machineType)'");
   }
-  if (*nic.speed_mbps <= kFastEthernetMbps) {
-    return warn(of("speed", nic), found, "So slow a link is mostly a bad cable or port that has negotiated down.",
+  return judged(*nic.speed_mbps > kFastEthernetMbps, Verdict::kWarn, check, speed_text(*nic.speed_mbps),
+                "So slow a link is mostly a bad cable or port that has negotiated down.",
                 concat("ethtool ", nic.name, "   # compare what is advertised on both ends; change the cable"));
-  }
-  return ok(of("speed", nic), found);
 }
 
 Finding check_mtu(const Nic& nic, bool vendor_path) {
@@ -85,165 +79,160 @@ Finding check_mtu(const Nic& nic, bool vendor_path) {
               concat("With ", kA3Mtu, " each segment fills two pages of 4 KiB; others leave pages half empty."), mend);
 }
 
-Finding check_address(const Nic& nic, const std::vector<soft::InterfaceAddress>& all, bool vendor_path) {
+Finding check_address(const Nic& nic, bool vendor_path) {
   std::vector<std::string> own;
   bool usable = false;
-  for (const soft::InterfaceAddress& candidate : all) {
-    if (candidate.name != nic.name || candidate.link_local) continue;
-    own.push_back(candidate.address.host());
-    usable = usable || !vendor_path || candidate.address.family() == AF_INET;
+  for (const SocketAddress& address : nic.addresses) {
+    own.push_back(address.host());
+    usable = usable || !vendor_path || address.family() == AF_INET;
   }
-  if (usable) return ok(of("address", nic), list_of(own));
-  return fail(of("address", nic), own.empty() ? "none" : list_of(own),
-              vendor_path ? "RxDM steers IPv4 connections only." : "Without an address nobody can connect to it or from it.",
-              concat("sudo dhclient ", nic.name, "   # or: sudo networkctl renew ", nic.name));
+  return judged(usable, Verdict::kFail, of("address", nic), own.empty() ? "none" : joined(own),
+                vendor_path ? "RxDM steers IPv4 connections only." : "Without an address nobody can connect to it or from it.",
+                concat("sudo dhclient ", nic.name, "   # or: sudo networkctl renew ", nic.name));
 }
 
-Finding check_pci(const Nic& nic, const std::vector<PciGpu>& gpus, bool vendor_path) {
+Finding check_pci(const Nic& nic, const NicFacts& facts) {
   const std::string check = of("pci", nic);
-  if (vendor_path) {
-    if (const auto trap = find_pci_trap(nic.name, nic.device_path)) return fail(check, trap->found, trap->why, trap->mend);
-  }
+  const bool vendor_path = facts.expected.vendor_path;
+  if (vendor_path && nic.pci_trap) return fail(check, nic.pci_trap->found, nic.pci_trap->why, nic.pci_trap->mend);
   if (nic.pci.empty()) return not_applicable(check, "no PCI device", "A virtual interface is near no GPU.");
   std::string found = nic.pci;
   if (nic.numa_node >= 0) found += concat(", NUMA node ", nic.numa_node);
-  if (gpus.empty()) return ok(check, found);
-  Nearness nearest = Nearness::kApart;
-  for (const PciGpu& gpu : gpus) nearest = std::max(nearest, nearness(nic.device_path, gpu.device_path));
-  std::vector<std::string> near;
-  for (const PciGpu& gpu : gpus) {
-    if (nearness(nic.device_path, gpu.device_path) == nearest) near.push_back(gpu.pci);
-  }
-  switch (nearest) {
-    case Nearness::kBridge:
-      return ok(check, concat(found, "; behind one bridge with GPU ", list_of(near)));
-    case Nearness::kRoot:
-      return ok(check, concat(found, "; below one PCI root with GPU ", list_of(near)));
-    case Nearness::kApart:
-      break;
-  }
-  found += "; no GPU shares its PCI root";
-  if (!vendor_path) return ok(check, found);
-  return warn(check, found, "Packets for a GPU then cross the machine from one PCI root to another, far below the NIC's rate.",
-              "use a machine type that pairs NICs with GPUs; in a guest of your own put both below one PCI root");
+  if (facts.gpus == 0) return ok(check, found);
+  const bool near = nic.gpu_distance <= PciDistance::kPhb;
+  found += !near                                   ? "; no GPU shares its PCI root"
+           : nic.gpu_distance == PciDistance::kPhb ? concat("; below one PCI root with GPU ", joined(nic.nearest_gpus))
+                                                   : concat("; behind one bridge with GPU ", joined(nic.nearest_gpus));
+  return judged(near || !vendor_path, Verdict::kWarn, check, found,
+                "Packets for a GPU then cross the machine from one PCI root to another, far below the NIC's rate.",
+                "use a machine type that pairs NICs with GPUs; in a guest of your own put both below one PCI root");
 }
 
-/// The cores on which GPUDirect-TCPX runs the threads of a NIC.
-Finding check_cores(const Machine& machine, const Nic& nic) {
-  const VendorSettings settings{.send_cores = machine.variable(Variable::kTxBindings).value_or(""),
-                                .receive_cores = machine.variable(Variable::kRxBindings).value_or("")};
-  if (const auto trap = find_cores_trap(machine.files.root(), nic.name, settings))
-    return fail(of("cores", nic), trap->found, trap->why, trap->mend);
-  return ok(of("cores", nic), "GPUDirect-TCPX finds some");
+Finding check_header_split(const Nic& nic) {
+  constexpr char kWhy[] =
+      "Without it packets arrive in host memory, and the GPUDirect-TCPX plugin ends its process at the first one. RxDM switches "
+      "it on when it starts.";
+  const std::string check = of("header_split", nic);
+  if (nic.ethtool.data_split) {
+    return judged(*nic.ethtool.data_split, Verdict::kFail, check, *nic.ethtool.data_split ? "on" : "off", kWhy,
+                  concat("sudo ethtool -G ", nic.name, " tcp-data-split on   # or start RxDM"));
+  }
+  // The driver of Google's images has private flags instead: enable-header-split, enable-strict-header-split,
+  // enable-max-rx-buffer-size.
+  std::vector<std::string> on, off;
+  for (const auto& [flag, set] : nic.ethtool.private_flags) {
+    if (flag.find("header-split") != std::string::npos || flag.find("max-rx-buffer-size") != std::string::npos)
+      (set ? on : off).push_back(flag);
+  }
+  if (on.empty() && off.empty()) return not_applicable(check, "the driver does not tell", "ethtool has no word for it here.");
+  return judged(off.empty(), Verdict::kFail, check, off.empty() ? concat("on: ", joined(on)) : concat("off: ", joined(off)), kWhy,
+                concat("sudo ethtool --set-priv-flags ", nic.name, " ", joined(off, " on "), " on   # or start RxDM"));
+}
+
+Finding check_ntuple(const Nic& nic) {
+  const EthtoolAnswers& answers = nic.ethtool;
+  const std::string check = of("ntuple", nic);
+  if (!answers.ntuple) return not_applicable(check, "the driver does not tell", "ethtool has no word for it here.");
+  return judged(*answers.ntuple, Verdict::kFail, check,
+                !*answers.ntuple       ? "off"
+                : answers.ntuple_rules ? concat("on, ", *answers.ntuple_rules, " rules")
+                                       : "on",
+                "RxDM steers each connection into GPU memory by such a filter; without them none is accepted.",
+                concat("sudo ethtool -K ", nic.name, " ntuple on   # or start RxDM"));
+}
+
+Finding check_devmem_packets(const Nic& nic) {
+  const std::string check = of(kDevmemPackets, nic);
+  bool counted = false;
+  uint64_t packets = 0;
+  for (const auto& [name, value] : nic.ethtool.statistics) {
+    if (!name.starts_with(kDevmemPackets)) continue;  // a driver may count per queue: "rx_devmem_pkts[8]"
+    counted = true;
+    packets += value;
+  }
+  if (!counted) return not_applicable(check, "not counted", "The driver has no such statistic.");
+  const uint32_t rules = nic.ethtool.ntuple_rules.value_or(0);
+  const bool good = packets > 0 || rules == 0;
+  return judged(good, Verdict::kWarn, check, good ? concat(packets) : concat("0, with ", rules, " steering rules"),
+                "Connections are steered into GPU memory, and no packet has arrived there: right only before the first transfer.",
+                concat("ethtool -S ", nic.name, " | grep rx_devmem   # while data flows; if it stays 0, restart RxDM"));
 }
 
 /// What matters to GPUDirect-TCPX, of an interface that is not meant for it, in one line.
-Finding tcpx_facts(const Nic& nic, const NicAnswers& answers, const Expectation& expected) {
+Finding tcpx_facts(const Nic& nic, const Expectation& expected) {
   const auto word = [](std::optional<bool> value) { return !value ? "unknown" : *value ? "on" : "off"; };
   return not_applicable(of("tcpx", nic),
-                        concat("header split ", word(answers.data_split), ", ntuple filters ", word(answers.ntuple), ", ",
+                        concat("header split ", word(nic.ethtool.data_split), ", ntuple filters ", word(nic.ethtool.ntuple), ", ",
                                nic.rx_queues, nic.rx_queues == 1 ? " RX queue" : " RX queues"),
                         concat("Only GPUDirect-TCPX minds: ", expected.because, "."));
 }
 
-/// Interfaces that NCCL_GPUDIRECTTCPX_SOCKET_IFNAME means, up or not. None when it is unset.
-std::vector<std::string> named_interfaces(const Machine& machine) {
-  const auto pattern = machine.variable(Variable::kSocketIfname);
-  if (!pattern) return {};
-  std::vector<soft::InterfaceAddress> all;
-  for (const std::string& name : machine.files.list("/sys/class/net")) {
-    all.push_back({.name = name, .address = SocketAddress::loopback(0), .up = true, .loopback = false, .link_local = false});
-  }
+std::string names_of(const std::vector<Nic>& nics) {
   std::vector<std::string> names;
-  for (const soft::InterfaceAddress& match : soft::choose_interfaces(all, *pattern, soft::AddressFamily::kAny)) {
-    if (names.empty() || names.back() != match.name) names.push_back(match.name);
-  }
-  return names;
+  for (const Nic& nic : nics) names.push_back(nic.name);
+  return joined(names);
 }
 
-Finding check_a3_data_nics(const std::vector<std::string>& data, size_t gpus) {
-  constexpr std::string_view kMend =
+Finding check_a3_data_nics(const NicFacts& facts) {
+  constexpr char kMend[] =
       "gcloud compute instances describe $(hostname) --format='value(networkInterfaces[].network)'   # an A3 machine has one for "
       "control and four for data; a pod sees them with hostNetwork: true or one network annotation each";
-  if (data.empty()) {
-    return fail("data_nics", "none", "GPUDirect-TCPX needs gVNIC interfaces besides that of the default route.",
-                std::string(kMend));
+  if (facts.data.empty()) {
+    return fail("data_nics", "none", "GPUDirect-TCPX needs gVNIC interfaces besides that of the default route.", kMend);
   }
-  if (data.size() * kGpusOfNic < gpus) {
-    return warn("data_nics", concat(list_of(data), " for ", gpus, " GPUs"),
-                "On A3 each pair of GPUs has a NIC of its own; the pair of a missing one shares another's rate.",
-                std::string(kMend));
-  }
-  return ok("data_nics", list_of(data));
+  const bool enough = facts.data.size() * kGpusOfNic >= facts.gpus;
+  return judged(enough, Verdict::kWarn, "data_nics",
+                enough ? names_of(facts.data) : concat(names_of(facts.data), " for ", facts.gpus, " GPUs"),
+                "On A3 each pair of GPUs has a NIC of its own; the pair of a missing one shares another's rate.", kMend);
 }
 
-Finding check_plain_data_nics(const Machine& machine, const std::vector<std::string>& data,
-                              const std::vector<soft::InterfaceAddress>& all) {
+Finding check_plain_data_nics(const NicFacts& facts) {
   const std::string_view variable = environment_info(Variable::kSocketIfname).name;
-  const bool is_set = machine.variable(Variable::kSocketIfname).has_value();
   const std::string look = concat("ip -br address   # then export ", variable, "=<one that is up and that other hosts reach>");
-  if (data.empty()) return fail("data_nics", "none", "The software plugin finds no interface and does not start.", look);
-  const auto is_local = [&](const std::string& name) {
-    const bool loopback = std::any_of(all.begin(), all.end(), [&](const auto& it) { return it.name == name && it.loopback; });
-    return loopback || (!is_set && read_nic(machine, name).is_bridge);
-  };
+  if (facts.data.empty()) return fail("data_nics", "none", "The software plugin finds no interface and does not start.", look);
+  const std::string found = names_of(facts.data);
   std::vector<std::string> local, others;
-  for (const std::string& name : data) (is_local(name) ? local : others).push_back(name);
-  if (local.empty()) return ok("data_nics", list_of(data));
-  if (others.empty()) return warn("data_nics", list_of(data), "Only processes of this machine can be reached over it.", look);
-  std::string wanted;
-  for (const std::string& name : others) wanted += concat(wanted.empty() ? "=" : ",", name);
-  return warn("data_nics", concat(list_of(data), "; local to this machine: ", list_of(local)),
+  for (const Nic& nic : facts.data) (nic.is_local ? local : others).push_back(nic.name);
+  if (local.empty()) return ok("data_nics", found);
+  if (others.empty()) return warn("data_nics", found, "Only processes of this machine can be reached over it.", look);
+  return warn("data_nics", concat(found, "; local to this machine: ", joined(local)),
               "Each becomes a device that peers on other hosts are offered and cannot reach.",
-              concat("export ", variable, "=", wanted));
+              concat("export ", variable, "==", joined(others, ",")));
 }
 
-/// Interfaces that carry data or are meant to.
-std::vector<std::string> find_data_nics(const Machine& machine, const Expectation& expected,
-                                        const std::vector<soft::InterfaceAddress>& all) {
-  if (machine.variable(Variable::kSocketIfname)) return named_interfaces(machine);
-  if (expected.vendor_path) return data_interfaces(machine, default_interface(machine));
-  std::vector<std::string> names;
-  for (const soft::InterfaceAddress& chosen : soft::choose_interfaces(all, "", soft::AddressFamily::kAny))
-    names.push_back(chosen.name);
-  return names;
-}
-
-Findings check_one(const Machine& machine, const Nic& nic, const NicAnswers& answers,
-                   const std::vector<soft::InterfaceAddress>& addresses, const std::vector<PciGpu>& gpus,
-                   const Expectation& expected) {
-  const bool vendor_path = expected.vendor_path;
-  Findings findings = {check_link(nic), check_driver(nic, vendor_path)};
-  // What else another driver does wrong follows from that.
-  if (findings.back().verdict == Verdict::kFail) return findings;
-  findings.insert(findings.end(), {check_speed(nic, vendor_path), check_mtu(nic, vendor_path),
-                                   check_address(nic, addresses, vendor_path), check_pci(nic, gpus, vendor_path)});
-  if (vendor_path) findings.push_back(check_cores(machine, nic));
-  const Findings devmem = vendor_path ? check_nic_devmem(nic, answers) : Findings{tcpx_facts(nic, answers, expected)};
-  findings.insert(findings.end(), devmem.begin(), devmem.end());
-  return findings;
+void check_nic(const Nic& nic, const NicFacts& facts, Findings& findings) {
+  const bool vendor_path = facts.expected.vendor_path;
+  findings.push_back(judged(is_up(nic), Verdict::kFail, of("link", nic), nic.state,
+                            "It is meant to carry data, and carries none.",
+                            concat("sudo ip link set ", nic.name, " up   # if it stays down: ethtool ", nic.name)));
+  const bool right_driver = !vendor_path || nic.driver == kGoogleDriver;
+  findings.push_back(judged(right_driver, Verdict::kFail, of("driver", nic),
+                            nic.driver.empty() ? "none: a virtual interface" : nic.driver,
+                            "GPUDirect-TCPX works with Google's virtual NIC only, whose driver is gve.",
+                            "recreate the machine with --network-interface=nic-type=GVNIC,network=... for each data NIC"));
+  if (!right_driver) return;  // what else it does wrong follows from that
+  findings.insert(findings.end(), {check_speed(nic, vendor_path), check_mtu(nic, vendor_path), check_address(nic, vendor_path),
+                                   check_pci(nic, facts)});
+  if (!vendor_path) {
+    findings.push_back(tcpx_facts(nic, facts.expected));
+    return;
+  }
+  const auto& trap = nic.cores_trap;
+  findings.push_back(trap ? fail(of("cores", nic), trap->found, trap->why, trap->mend)
+                          : ok(of("cores", nic), "GPUDirect-TCPX finds some"));
+  findings.insert(findings.end(), {check_header_split(nic), check_ntuple(nic)});
+  findings.push_back(judged(nic.rx_queues >= kA3RxQueues, Verdict::kFail, of("rx_queues", nic), concat(nic.rx_queues),
+                            "RxDM gives queues 8 to 15 to the GPUs; they do not exist here.",
+                            concat("sudo ethtool -L ", nic.name, " rx ", kA3RxQueues)));
+  findings.push_back(check_devmem_packets(nic));
 }
 
 }  // namespace
 
-Findings check_nics(const Machine& machine, const NicSource& source) {
-  const Expectation expected = expected_path(machine);
-  const std::vector<soft::InterfaceAddress> all = source.addresses();
-  const std::vector<std::string> data = find_data_nics(machine, expected, all);
-  const std::vector<PciGpu> gpus = find_gpus(machine);
-
-  Findings findings = {expected.vendor_path ? check_a3_data_nics(data, gpus.size()) : check_plain_data_nics(machine, data, all)};
-  for (const std::string& name : data) {
-    const Findings of_one = check_one(machine, read_nic(machine, name), source.ask(name), all, gpus, expected);
-    findings.insert(findings.end(), of_one.begin(), of_one.end());
-  }
-  std::vector<std::string> others;
-  const std::string control = default_interface(machine);
-  for (const std::string& name : machine.files.list("/sys/class/net")) {
-    if (std::find(data.begin(), data.end(), name) == data.end())
-      others.push_back(concat(name, name == control ? " (default route)" : ""));
-  }
-  if (!others.empty()) findings.push_back(not_applicable("others", list_of(others), "They carry no data."));
+Findings check_nics(const NicFacts& facts) {
+  Findings findings = {facts.expected.vendor_path ? check_a3_data_nics(facts) : check_plain_data_nics(facts)};
+  for (const Nic& nic : facts.data) check_nic(nic, facts, findings);
+  if (!facts.others.empty()) findings.push_back(not_applicable("others", joined(facts.others), "They carry no data."));
   return findings;
 }
 

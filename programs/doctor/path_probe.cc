@@ -1,5 +1,4 @@
-#include "programs/doctor/path_probe.h"
-
+// Full-sized datagrams towards a host, and what comes back of them.
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -9,6 +8,7 @@
 #include <string>
 
 #include "base/unique_fd.h"
+#include "programs/doctor/network.h"
 
 namespace tcpx::doctor {
 namespace {

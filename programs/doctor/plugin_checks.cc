@@ -1,47 +1,18 @@
-#include "programs/doctor/plugin_checks.h"
-
-#include <elf.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "base/text.h"
 #include "net/soft/soft_table.h"
-#include "programs/doctor/plugin_candidates.h"
+#include "programs/doctor/plugin.h"
 
 namespace tcpx::doctor {
 namespace {
 
-constexpr std::string_view kVendorName = "GPUDirectTCPX";
-constexpr const char* kTakeEmbedded = "export UCCL_TCPX_PLUGIN_PATH=embedded   # the software plugin, over plain TCP";
-// Each may take the probe's whole limit.
-constexpr int kMostHangs = 2;
-
+constexpr char kTakeEmbedded[] = "export UCCL_TCPX_PLUGIN_PATH=embedded   # the software plugin, over plain TCP";
 #if defined(__aarch64__)
-constexpr uint16_t kOwnMachine = EM_AARCH64;
 constexpr char kOwnMachineName[] = "aarch64";
 #else
-constexpr uint16_t kOwnMachine = EM_X86_64;
 constexpr char kOwnMachineName[] = "x86-64";
 #endif
-
-/// Why the file cannot be a library of this program; "" when it can.
-std::string elf_problem(const std::string& bytes) {
-  Elf64_Ehdr header{};
-  const size_t needed = offsetof(Elf64_Ehdr, e_version);
-  if (bytes.size() < needed || !bytes.starts_with(ELFMAG)) {
-    return bytes.empty() ? "an empty file" : concat("no library: it begins with \"", bytes.substr(0, 16), "\"");
-  }
-  std::memcpy(&header, bytes.data(), needed);
-  if (header.e_ident[EI_CLASS] != ELFCLASS64) return "a library of 32 bits";
-  if (header.e_machine != kOwnMachine) {
-    const std::string other = header.e_machine == EM_X86_64    ? "x86-64"
-                              : header.e_machine == EM_AARCH64 ? "aarch64"
-                                                               : concat("machine ", header.e_machine, " of ELF");
-    return concat("a library for ", other);
-  }
-  return header.e_type == ET_DYN ? "" : "an ELF file, but no shared library";
-}
 
 /// What to do about a refusal of the dynamic linker, by its words.
 std::string mend_of_refusal(const std::string& detail, const std::string& path) {
@@ -55,107 +26,95 @@ std::string mend_of_refusal(const std::string& detail, const std::string& path) 
   return concat("ldd -r ", path);
 }
 
-class PluginGroup {
+/// One library that may become the plugin.
+class CandidateChecks {
  public:
-  PluginGroup(const Machine& machine, PluginProbe& probe)
-      : machine_(machine), probe_(probe), expected_(expected_path(machine)), choice_(plugin_choice(machine)) {}
+  CandidateChecks(const PluginFacts& facts, const PluginCandidate& candidate, Findings& findings)
+      : facts_(facts),
+        candidate_(candidate),
+        path_(candidate.file.path),
+        taken_(candidate.file.real == facts.choice.real),
+        findings_(findings) {}
 
-  Findings run() {
-    const auto real = [&](const std::string& path) { return machine_.files.resolve(path).value_or(path); };
-    for (const PluginCandidate& candidate : plugin_candidates(machine_)) {
-      taken_ = real(candidate.path) == real(choice_.path);
-      const bool usable = check_file(candidate) && check_mount(candidate) && check_load(candidate);
-      chosen_is_usable_ = chosen_is_usable_ || (taken_ && usable);
-    }
-    check_shadows();
-    check_choice();
-    return std::move(findings_);
-  }
+  /// @return whether it is the one that tcpx-p2p takes, and it can
+  bool run() { return check_file() && check_mount() && check_load() && taken_; }
 
  private:
+  std::string of_it(std::string_view check) const { return concat(check, "[", path_, "]"); }
   void add(Finding finding) { findings_.push_back(std::move(finding)); }
-  /// A failure if tcpx-p2p takes the library.
-  void wrong(std::string check, std::string found, const std::string& why, std::string mend) {
-    add(taken_ ? fail(std::move(check), std::move(found), concat(why, " tcpx-p2p takes it and falls back to nothing else."),
-                      std::move(mend))
-               : warn(std::move(check), std::move(found), concat(why, " tcpx-p2p does not take it, but NCCL may find it."),
-                      std::move(mend)));
-  }
-
-  bool check_file(const PluginCandidate& candidate) {
-    const std::string check = concat("file[", candidate.path, "]");
-    if (!machine_.files.exists(candidate.path)) {
-      if (taken_) {
-        add(fail(
-            check, concat("no such file, ", candidate.origin), "A library that is named must be there; nothing else is taken.",
-            "find / -name 'libnccl-net*.so' 2>/dev/null   # then export UCCL_TCPX_PLUGIN_PATH=<what it shows>, or unset it"));
-      } else {
-        add(not_applicable(check, concat("no such file, ", candidate.origin),
-                           choice_.path != kEmbedded ? concat("Not needed: ", choice_.path, " is taken.")
-                           : expected_.vendor_path   ? "See \"loader\" below."
-                                                     : "Not needed: the software plugin is the right one on this machine."));
-      }
-      return false;
-    }
-    const auto bytes = machine_.files.read(candidate.path, sizeof(Elf64_Ehdr));
-    if (!bytes) {
-      wrong(check, concat("no file that may be read, ", candidate.origin), "The library must be a file that this user may read.",
-            concat("ls -lL ", candidate.path, "   # then sudo chmod a+r ", candidate.path, " if it is a file"));
-      return false;
-    }
-    if (const std::string problem = elf_problem(*bytes); !problem.empty()) {
-      wrong(check, problem, concat("This program needs a shared library of 64 bits for ", kOwnMachineName, "."),
-            concat("file -L ", candidate.path, "   # and take the build for ", kOwnMachineName));
-      return false;
-    }
-    add(ok(check, candidate.origin));
-    return true;
-  }
-
-  bool check_mount(const PluginCandidate& candidate) {
-    const std::string mount = noexec_mount_of(machine_, candidate.path);
-    const std::string check = concat("mount[", candidate.path, "]");
-    if (mount.empty()) {
-      add(ok(check, "programs may run from there"));
-      return true;
-    }
-    wrong(check, concat(mount, " is mounted noexec"), "The dynamic linker may not map code of it.",
-          concat("sudo mount -o remount,exec ", mount, "   # or copy the library elsewhere"));
+  /// A failure if tcpx-p2p takes the library. @return false
+  bool wrong(std::string_view check, std::string found, std::string_view why, std::string mend) {
+    add({of_it(check), taken_ ? Verdict::kFail : Verdict::kWarn, std::move(found),
+         concat(why, taken_ ? " tcpx-p2p takes it and falls back to nothing else."
+                            : " tcpx-p2p does not take it, but NCCL may find it."),
+         std::move(mend)});
     return false;
   }
 
-  bool check_load(const PluginCandidate& candidate) {
-    const std::string check = concat("load[", candidate.path, "]");
-    if (hangs_ >= kMostHangs) {
-      add(not_applicable(check, "not tried", concat("The doctor stops after ", kMostHangs, " libraries that hang.")));
+  bool check_file() {
+    const std::string& origin = candidate_.file.origin;
+    if (!candidate_.is_there && taken_) {
+      add(fail(of_it("file"), concat("no such file, ", origin), "A library that is named must be there; nothing else is taken.",
+               "find / -name 'libnccl-net*.so' 2>/dev/null   # then export UCCL_TCPX_PLUGIN_PATH=<what it shows>, or unset it"));
       return false;
     }
-    const PluginLoad load = probe_.load(candidate.path);
+    if (!candidate_.is_there) {
+      add(not_applicable(of_it("file"), concat("no such file, ", origin),
+                         facts_.choice.path != kEmbedded ? concat("Not needed: ", facts_.choice.path, " is taken.")
+                         : facts_.expected.vendor_path   ? "See \"loader\" below."
+                                                         : "Not needed: the software plugin is the right one on this machine."));
+      return false;
+    }
+    if (!candidate_.readable) {
+      return wrong("file", concat("no file that may be read, ", origin), "The library must be a file that this user may read.",
+                   concat("ls -lL ", path_, "   # then sudo chmod a+r ", path_, " if it is a file"));
+    }
+    if (!candidate_.elf_problem.empty()) {
+      return wrong("file", candidate_.elf_problem,
+                   concat("This program needs a shared library of 64 bits for ", kOwnMachineName, "."),
+                   concat("file -L ", path_, "   # and take the build for ", kOwnMachineName));
+    }
+    add(ok(of_it("file"), origin));
+    return true;
+  }
+
+  bool check_mount() {
+    const std::string& mount = candidate_.noexec_mount;
+    if (!mount.empty()) {
+      return wrong("mount", concat(mount, " is mounted noexec"), "The dynamic linker may not map code of it.",
+                   concat("sudo mount -o remount,exec ", mount, "   # or copy the library elsewhere"));
+    }
+    add(ok(of_it("mount"), "programs may run from there"));
+    return true;
+  }
+
+  bool check_load() {
+    if (!candidate_.load) {
+      add(not_applicable(of_it("load"), "not tried", "The doctor stops after two libraries that hang."));
+      return false;
+    }
+    const PluginLoad& load = *candidate_.load;
+    const auto look = [&](std::string_view limit) {
+      return concat("LD_PRELOAD=", path_, " LD_DEBUG=init ", limit,
+                    "/bin/true 2>&1 | tail   # shows which of its libraries it was");
+    };
     switch (load.end) {
       case PluginLoad::End::kLoaded:
-        add(ok(check, "loads"));
-        return check_tables(candidate, load);
+        add(ok(of_it("load"), "loads"));
+        return check_tables(load);
       case PluginLoad::End::kRefused:
-        wrong(check, load.detail, "The dynamic linker refuses it.", mend_of_refusal(load.detail, candidate.path));
-        return false;
+        return wrong("load", load.detail, "The dynamic linker refuses it.", mend_of_refusal(load.detail, path_));
       case PluginLoad::End::kDied:
-        wrong(check, concat("the process that opened it ", load.detail), "It ends every program that opens it, before a call.",
-              concat("LD_PRELOAD=", candidate.path,
-                     " LD_DEBUG=init /bin/true 2>&1 | tail   # shows which of its libraries it was"));
-        return false;
+        return wrong("load", concat("the process that opened it ", load.detail),
+                     "It ends every program that opens it, before a call.", look(""));
       case PluginLoad::End::kHung:
-        ++hangs_;
-        wrong(check, concat("opening it ", load.detail), "It hangs every program that opens it.",
-              concat("LD_PRELOAD=", candidate.path,
-                     " LD_DEBUG=init timeout 5 /bin/true 2>&1 | tail   # shows which of its libraries it was"));
-        return false;
+        return wrong("load", concat("opening it ", load.detail), "It hangs every program that opens it.", look("timeout 5 "));
     }
     return false;
   }
 
   /// @return whether there is a table that tcpx-p2p can use
-  bool check_tables(const PluginCandidate& candidate, const PluginLoad& load) {
-    const std::string check = concat("tables[", candidate.path, "]");
+  bool check_tables(const PluginLoad& load) {
     std::string versions, lacks, name;
     bool v7 = false, v8 = false, other = false;
     for (const PluginTable& table : load.tables) {
@@ -166,116 +125,85 @@ class PluginGroup {
       if (!table.lacks.empty()) lacks += concat(lacks.empty() ? "" : "; ", table.lacks);
       if (known && table.lacks.empty()) (table.version == 7 ? v7 : v8) = true;
     }
-    const bool vendor = name.starts_with(kVendorName), software = name == soft::kPluginName;
+    const bool vendor = name.starts_with("GPUDirectTCPX"), software = name == soft::kPluginName;
     const std::string kind = vendor ? "GPUDirect-TCPX" : software ? "the software plugin of tcpx-p2p" : "another plugin";
     const std::string found = concat(versions.empty() ? "no ncclNetPlugin table" : versions, name.empty() ? "" : ": ", name,
                                      versions.empty() ? "" : concat(", ", kind), lacks.empty() ? "" : "; ", lacks);
     if (!v7 && !v8 && lacks.empty() && other && !taken_) {
-      add(not_applicable(check, found, "For NCCL: tcpx-p2p reads v7 and v8, and does not take this library."));
+      add(not_applicable(of_it("tables"), found, "For NCCL: tcpx-p2p reads v7 and v8, and does not take this library."));
     } else if (!v7 && !v8) {
-      wrong(check, found, "tcpx-p2p needs a complete table ncclNetPlugin_v7 or _v8.", kTakeEmbedded);
+      wrong("tables", found, "tcpx-p2p needs a complete table ncclNetPlugin_v7 or _v8.", kTakeEmbedded);
     } else if (!lacks.empty()) {
-      add(warn(check, found, "A half-empty table is skipped here; other programs may call what is not there.",
+      add(warn(of_it("tables"), found, "A half-empty table is skipped here; other programs may call what is not there.",
                "take a complete build of the plugin; tcpx-p2p uses its other table until then"));
-    } else if (v7 && v8 && (vendor || software)) {
-      add(warn(check, found,
-               "GPUDirect-TCPX exports v7 only. Programs that find v8 and read it as v7 misread the devices; tcpx-p2p does not.",
-               "take the vendor's own build, which exports v7 only"));
     } else {
-      add(ok(check, found));
+      add(judged(
+          !(v7 && v8 && (vendor || software)), Verdict::kWarn, of_it("tables"), found,
+          "GPUDirect-TCPX exports v7 only. Programs that find v8 and read it as v7 misread the devices; tcpx-p2p does not.",
+          "take the vendor's own build, which exports v7 only"));
     }
-    if (v7 || v8) check_layout(candidate, load, vendor, software);
+    if (v7 || v8) add(layout(load, vendor, software));
     return v7 || v8;
   }
 
-  void check_layout(const PluginCandidate& candidate, const PluginLoad& load, bool vendor, bool software) {
-    const std::string check = concat("layout[", candidate.path, "]");
-    if (software) {
-      add(ok(check, "requests as in GPUDirect-TCPX of 2024: unpack slot at 56"));
-    } else if (vendor && load.uses_libmnl) {
-      add(warn(check, "uses libmnl, so probably the state of 2026: unpack slot at 64",
-               "tcpx-p2p tells 2024 and 2026 apart by the first message; programs that know 2024 only read garbage.",
-               "nothing for tcpx-p2p; for others take the release v3.1.9 of the plugin"));
-    } else {
-      add(not_applicable(check, vendor ? "probably the state of 2024: unpack slot at 56" : "not known for this plugin",
-                         "Only the first message of a connection shows it; tcpx-p2p checks it then and refuses what it does not "
-                         "know."));
+  Finding layout(const PluginLoad& load, bool vendor, bool software) const {
+    if (software) return ok(of_it("layout"), "requests as in GPUDirect-TCPX of 2024: unpack slot at 56");
+    if (vendor && load.uses_libmnl) {
+      return warn(of_it("layout"), "uses libmnl, so probably the state of 2026: unpack slot at 64",
+                  "tcpx-p2p tells 2024 and 2026 apart by the first message; programs that know 2024 only read garbage.",
+                  "nothing for tcpx-p2p; for others take the release v3.1.9 of the plugin");
     }
+    return not_applicable(
+        of_it("layout"), vendor ? "probably the state of 2024: unpack slot at 56" : "not known for this plugin",
+        "Only the first message of a connection shows it; tcpx-p2p checks it then and refuses what it does not know.");
   }
 
-  void check_shadows() {
-    for (const std::string& name : names_that_nccl_opens()) {
-      const std::string check = concat("shadow[", name, "]");
-      const std::vector<PluginCandidate> found = found_by_name(machine_, name);
-      if (found.empty()) {
-        add(not_applicable(check, "none on the dynamic linker's path", "NCCL then uses its own transport; tcpx-p2p needs none."));
-        continue;
-      }
-      const auto real = [&](const PluginCandidate& each) { return machine_.files.resolve(each.path).value_or(each.path); };
-      const auto hidden =
-          std::find_if(found.begin(), found.end(), [&](const auto& each) { return real(each) != real(found.front()); });
-      const std::string taken = concat("NCCL takes ", found.front().path, ", ", found.front().origin);
-      if (hidden == found.end()) {
-        add(ok(check, taken));
-      } else {
-        const std::string directory = hidden->path.substr(0, hidden->path.rfind('/'));
-        add(warn(check, concat(taken, "; ", hidden->path, ", ", hidden->origin, ", is hidden"),
-                 "Two different plugins have one name, and the order of directories decides which one runs.",
-                 concat("export LD_LIBRARY_PATH=", directory, ":$LD_LIBRARY_PATH   # if the hidden one is meant")));
-      }
-    }
-  }
-
-  /// NCCL_NET_PLUGIN is a list; each entry is a file, or what stands between "libnccl-net-" and ".so" (NVIDIA/nccl:
-  /// src/plugin/plugin_open.cc, 2.28).
-  std::vector<std::string> names_that_nccl_opens() const {
-    const auto list = machine_.variable("NCCL_NET_PLUGIN");
-    if (!list) return {"libnccl-net.so"};
-    std::vector<std::string> names;
-    std::string entry;
-    for (const char c : *list + ",") {
-      if (c != ',') {
-        entry.push_back(c);
-        continue;
-      }
-      if (!entry.empty() && entry != "none" && entry.find('/') == std::string::npos) {
-        names.push_back(entry.ends_with(".so") ? entry : concat("libnccl-net-", entry, ".so"));
-      }
-      entry.clear();
-    }
-    return names;
-  }
-
-  void check_choice() {
-    const std::string found = concat("tcpx-p2p takes ", choice_.path, ": ", choice_.reason);
-    if (choice_.path != kEmbedded) {
-      add(chosen_is_usable_ ? ok("loader", found)
-                            : fail("loader", concat(found, "; it is not usable, see above"),
-                                   "Loading it ends with an error. Nothing falls back in silence.", kTakeEmbedded));
-    } else if (expected_.vendor_path) {
-      add(fail("loader", found,
-               concat("This machine is meant for GPUDirect-TCPX (", expected_.because, "), but data would go over plain TCP."),
-               "export UCCL_TCPX_PLUGIN_PATH=<path of libnccl-net-tcpx.so>   # in a container: mount the host's "
-               "/var/lib/tcpx/lib64"));
-    } else {
-      add(ok("loader", found));
-    }
-  }
-
-  const Machine& machine_;
-  PluginProbe& probe_;
-  const Expectation expected_;
-  const PluginChoice choice_;
-  Findings findings_;
-  bool taken_ = false;  // of the candidate that is being looked at: it is the one that tcpx-p2p takes
-  bool chosen_is_usable_ = false;
-  int hangs_ = 0;
+  const PluginFacts& facts_;
+  const PluginCandidate& candidate_;
+  const std::string& path_;
+  const bool taken_;
+  Findings& findings_;
 };
+
+Finding check_shadow(const OpenedName& opened) {
+  const std::string check = concat("shadow[", opened.name, "]");
+  const std::vector<LibraryFile>& files = opened.files;
+  if (files.empty()) {
+    return not_applicable(check, "none on the dynamic linker's path", "NCCL then uses its own transport; tcpx-p2p needs none.");
+  }
+  const auto hidden = std::find_if(files.begin(), files.end(), [&](const auto& each) { return each.real != files.front().real; });
+  const std::string taken = concat("NCCL takes ", files.front().path, ", ", files.front().origin);
+  if (hidden == files.end()) return ok(check, taken);
+  return warn(check, concat(taken, "; ", hidden->path, ", ", hidden->origin, ", is hidden"),
+              "Two different plugins have one name, and the order of directories decides which one runs.",
+              concat("export LD_LIBRARY_PATH=", hidden->path.substr(0, hidden->path.rfind('/')),
+                     ":$LD_LIBRARY_PATH   # if the hidden one is meant"));
+}
+
+Finding check_choice(const PluginFacts& facts, bool usable) {
+  const std::string found = concat("tcpx-p2p takes ", facts.choice.path, ": ", facts.choice.origin);
+  if (facts.choice.path != kEmbedded) {
+    return judged(usable, Verdict::kFail, "loader", usable ? found : concat(found, "; it is not usable, see above"),
+                  "Loading it ends with an error. Nothing falls back in silence.", kTakeEmbedded);
+  }
+  return judged(
+      !facts.expected.vendor_path, Verdict::kFail, "loader", found,
+      concat("This machine is meant for GPUDirect-TCPX (", facts.expected.because, "), but data would go over plain TCP."),
+      "export UCCL_TCPX_PLUGIN_PATH=<path of libnccl-net-tcpx.so>   # in a container: mount the host's "
+      "/var/lib/tcpx/lib64");
+}
 
 }  // namespace
 
-Findings check_plugin(const Machine& machine, PluginProbe& probe) {
-  return PluginGroup(machine, probe).run();
+Findings check_plugin(const PluginFacts& facts) {
+  Findings findings;
+  bool usable = false;
+  for (const PluginCandidate& candidate : facts.candidates) {
+    usable = CandidateChecks(facts, candidate, findings).run() || usable;
+  }
+  for (const OpenedName& opened : facts.names) findings.push_back(check_shadow(opened));
+  findings.push_back(check_choice(facts, usable));
+  return findings;
 }
 
 }  // namespace tcpx::doctor

@@ -1,5 +1,3 @@
-#include "programs/doctor/raw_tcp.h"
-
 #include <linux/tcp.h>
 #include <poll.h>
 
@@ -16,6 +14,7 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "perf/pattern.h"
+#include "programs/doctor/selftest.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -1,6 +1,4 @@
-#include "programs/doctor/rxdm_message.h"
-
-#include <cstdint>
+#include "programs/doctor/services.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -17,75 +15,37 @@ std::string field(uint32_t number, std::string_view content) {
   return out.append(content);
 }
 
-/// Reads what is left of a message, never beyond its end.
-class Reader {
- public:
-  explicit Reader(std::string_view rest) : rest_(rest) {}
-  bool at_end() const { return rest_.empty(); }
-
-  std::optional<uint64_t> varint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (rest_.empty()) return std::nullopt;
-      const auto byte = static_cast<unsigned char>(rest_.front());
-      rest_.remove_prefix(1);
-      value |= uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) return value;
-    }
-    return std::nullopt;
+std::optional<uint64_t> take_varint(std::string_view& rest) {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 64 && !rest.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(rest.front());
+    rest.remove_prefix(1);
+    value |= uint64_t{byte & 0x7fu} << shift;
+    if (byte < 0x80) return value;
   }
-  std::optional<std::string_view> bytes(uint64_t count) {
-    if (count > rest_.size()) return std::nullopt;
-    const std::string_view taken = rest_.substr(0, count);
-    rest_.remove_prefix(count);
-    return taken;
-  }
+  return std::nullopt;
+}
 
-  struct Field {
-    uint64_t number;
-    uint64_t value;            // kVarint
-    std::string_view content;  // kLengthDelimited
-    bool is_varint;
-  };
-  std::optional<Field> next() {
-    const auto tag = varint();
-    if (!tag) return std::nullopt;
-    Field field{.number = *tag >> 3, .value = 0, .content = {}, .is_varint = (*tag & 7) == kVarint};
-    if (field.is_varint) {
-      const auto value = varint();
-      if (!value) return std::nullopt;
-      field.value = *value;
-      return field;
-    }
-    std::optional<uint64_t> length;
-    if ((*tag & 7) == kFixed64) length = 8;
-    if ((*tag & 7) == kFixed32) length = 4;
-    if ((*tag & 7) == kLengthDelimited) length = varint();
-    const auto content = length ? bytes(*length) : std::nullopt;
-    if (!content) return std::nullopt;
-    field.content = *content;
-    return field;
-  }
-
- private:
-  std::string_view rest_;
+struct Field {
+  uint64_t number = 0;
+  std::string_view content;  ///< of a varint its own bytes
+  bool is_bytes = false;
 };
-
-bool read_ids(std::string_view response, std::vector<int>& ids) {
-  Reader fields(response);
-  while (!fields.at_end()) {
-    const auto field = fields.next();
-    if (!field) return false;
-    if (field->number != kFirstField) continue;
-    if (field->is_varint) ids.push_back(static_cast<int>(field->value));
-    // Writers may pack repeated numbers into one field.
-    for (Reader packed(field->content); !packed.at_end();) {
-      const auto id = packed.varint();
-      if (!id) return false;
-      ids.push_back(static_cast<int>(*id));
-    }
-  }
-  return true;
+/// Takes the first field off `rest`, never beyond its end. nullopt: it is malformed.
+std::optional<Field> take_field(std::string_view& rest) {
+  const auto tag = take_varint(rest);
+  if (!tag) return std::nullopt;
+  const std::string_view begin = rest;
+  const uint32_t type = *tag & 7;
+  std::optional<uint64_t> length;
+  if (type == kVarint && take_varint(rest)) return Field{*tag >> 3, begin.substr(0, begin.size() - rest.size()), false};
+  if (type == kFixed64) length = 8;
+  if (type == kFixed32) length = 4;
+  if (type == kLengthDelimited) length = take_varint(rest);
+  if (!length || *length > rest.size()) return std::nullopt;
+  const Field field{*tag >> 3, rest.substr(0, *length), true};
+  rest.remove_prefix(*length);
+  return field;
 }
 
 }  // namespace
@@ -97,13 +57,21 @@ std::string queue_query(std::string_view gpu_pci_address) {
 
 std::optional<std::vector<int>> queue_ids_in(std::string_view message) {
   std::optional<std::vector<int>> ids;
-  Reader fields(message);
-  while (!fields.at_end()) {
-    const auto field = fields.next();
-    if (!field) return std::nullopt;
-    if (field->number != kQueueIdResponse || field->is_varint) continue;
+  while (!message.empty()) {
+    const auto outer = take_field(message);
+    if (!outer) return std::nullopt;
+    if (outer->number != kQueueIdResponse || !outer->is_bytes) continue;
     if (!ids) ids.emplace();
-    if (!read_ids(field->content, *ids)) return std::nullopt;
+    for (std::string_view response = outer->content; !response.empty();) {
+      const auto inner = take_field(response);
+      if (!inner) return std::nullopt;
+      if (inner->number != kFirstField) continue;
+      for (std::string_view numbers = inner->content; !numbers.empty();) {  // several when the writer has packed them
+        const auto id = take_varint(numbers);
+        if (!id) return std::nullopt;
+        ids->push_back(static_cast<int>(*id));
+      }
+    }
   }
   return ids;
 }

@@ -1,9 +1,8 @@
-#include "programs/doctor/selftest_checks.h"
-
 #include <cstdio>
 
 #include "base/text.h"
 #include "perf/samples.h"
+#include "programs/doctor/selftest.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -53,28 +52,34 @@ Finding judge_rate(uint64_t bytes, const SelftestTransfers& moved, const Result<
     return not_applicable("rate", concat(rate_text(*rates), "; raw TCP: ", raw.status().to_string()),
                           "Without the rate of raw TCP there is nothing to compare with.");
   }
-  const std::string found = concat(rate_text(*rates), "; raw TCP over loopback, ", moved.sockets,
-                                   moved.sockets == 1 ? " socket: " : " sockets: ", rate_text(*raw));
-  if (rates->median() >= kWellAbove * raw->median()) return ok("rate", found);
-  return warn("rate", found, "Less than half of what this machine's TCP carries: cores, memory or settings hold it back.",
-              "read docs/performance.md, on tuning; first what tcpx_doctor --only environment finds");
+  return judged(rates->median() >= kWellAbove * raw->median(), Verdict::kWarn, "rate",
+                concat(rate_text(*rates), "; raw TCP over loopback, ", moved.sockets,
+                       moved.sockets == 1 ? " socket: " : " sockets: ", rate_text(*raw)),
+                "Less than half of what this machine's TCP carries: cores, memory or settings hold it back.",
+                "read docs/performance.md, on tuning; first what tcpx_doctor --only environment finds");
 }
 
 }  // namespace
 
-Findings check_selftest(const Machine& machine, SelftestSource& source, uint64_t bytes) {
-  const Expectation expected = expected_path(machine);
-  if (expected.vendor_path) {
-    return {not_applicable("transfer", concat("this machine is for GPUDirect-TCPX: ", expected.because),
+SelftestFacts selftest_facts(const Machine& machine, uint64_t bytes) {
+  SelftestFacts facts{.expected = expected_path(machine), .bytes = bytes, .moved = {}, .raw = {}};
+  if (facts.expected.vendor_path) return facts;
+  facts.moved = transfer_test_data(bytes, kTransferLimit);
+  if (facts.moved->is_ok()) facts.raw = time_raw_tcp(bytes, (*facts.moved)->sockets, kRawLimit);
+  return facts;
+}
+
+Findings check_selftest(const SelftestFacts& facts) {
+  if (!facts.moved) {
+    return {not_applicable("transfer", concat("this machine is for GPUDirect-TCPX: ", facts.expected.because),
                            "Its path does not exist within one machine. Between two: test_tcpx_perf server there, test_tcpx_perf "
                            "client ADDRESS here. "
                            "The software plugin alone: UCCL_TCPX_PLUGIN_PATH=embedded tcpx_doctor --only selftest")};
   }
-  const Result<SelftestTransfers> moved = source.transfer(bytes, kTransferLimit);
-  if (!moved.is_ok()) return {failed(moved.status())};
-  const Result<std::vector<double>> raw = source.raw_tcp(bytes, moved->sockets, kRawLimit);
-  return {ok("transfer", concat(size_text(bytes), ", ", moved->seconds.size() + 1, " times, every byte compared")),
-          ok("path", moved->path), judge_rate(bytes, *moved, raw)};
+  if (!facts.moved->is_ok() || !facts.raw) return {failed(facts.moved->status())};
+  const SelftestTransfers& moved = **facts.moved;
+  return {ok("transfer", concat(size_text(facts.bytes), ", ", moved.seconds.size() + 1, " times, every byte compared")),
+          ok("path", moved.path), judge_rate(facts.bytes, moved, *facts.raw)};
 }
 
 }  // namespace tcpx::doctor

@@ -4,27 +4,23 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/environment.h"
 #include "base/log.h"
-#include "programs/doctor/environment_checks.h"
+#include "programs/doctor/environment.h"
 #include "programs/doctor/finding.h"
-#include "programs/doctor/findings_report.h"
-#include "programs/doctor/gpu_checks.h"
-#include "programs/doctor/gpu_source.h"
-#include "programs/doctor/kernel_checks.h"
+#include "programs/doctor/gpu.h"
+#include "programs/doctor/kernel.h"
 #include "programs/doctor/machine.h"
-#include "programs/doctor/network_checks.h"
-#include "programs/doctor/network_source.h"
-#include "programs/doctor/nic_checks.h"
-#include "programs/doctor/plugin_checks.h"
-#include "programs/doctor/plugin_probe.h"
-#include "programs/doctor/selftest_checks.h"
-#include "programs/doctor/selftest_source.h"
-#include "programs/doctor/service_checks.h"
-#include "programs/doctor/service_source.h"
+#include "programs/doctor/network.h"
+#include "programs/doctor/nic.h"
+#include "programs/doctor/plugin.h"
+#include "programs/doctor/report.h"
+#include "programs/doctor/selftest.h"
+#include "programs/doctor/services.h"
 #include "tools/command_line.h"
 #include "tools/interrupt.h"
 
@@ -48,22 +44,57 @@ struct Options {
   std::string colour = "auto";
 };
 
+/// Checks that belong together. `run` takes seconds at most and never throws.
+struct Group {
+  std::string name;  ///< as --only takes it
+  std::string what;  ///< a few words, for the help
+  std::function<Findings()> run;
+};
+
+Findings run_nics(const Machine& machine) {
+  NicFacts facts = nic_facts(machine, soft::list_addresses());
+  for (Nic& nic : facts.data) nic.ethtool = ask_ethtool(nic.name);
+  return check_nics(facts);
+}
+
+Findings run_gpu(const Machine& machine) {
+  GpuFacts facts = gpu_facts(machine);
+  try_open(facts.nodes);
+  facts.cuda = ask_cuda();
+  return check_gpu(facts);
+}
+
+Findings run_plugin(const Machine& machine) {
+  PluginFacts facts = plugin_facts(machine, run_command("ldconfig", {"-p"}, std::chrono::seconds(2)).text);
+  load_candidates(facts);
+  return check_plugin(facts);
+}
+
+Findings run_services(const Machine& machine) {
+  ServiceFacts facts = service_facts(machine);
+  ask_services(facts);
+  return check_services(facts);
+}
+
+Findings run_network(const Machine& machine, const std::string& peer) {
+  NetworkFacts facts = network_facts(machine, list_interfaces(), peer);
+  ask_network(machine, facts);
+  return check_network(facts);
+}
+
 /// Both must outlive the groups, which read `options` when they run.
 std::vector<Group> groups_of(const Machine& machine, const Options& options) {
   return {
-      {"kernel", "devmem TCP, io_uring, settings of TCP", [&machine] { return check_kernel(machine, *make_kernel_source()); }},
-      {"nics", "network interfaces: link, driver, MTU, header split, GPUs near",
-       [&machine] { return check_nics(machine, *make_nic_source()); }},
-      {"gpu", "GPUs, their driver, and how near they are to the network",
-       [&machine] { return check_gpu(machine, *make_gpu_source()); }},
-      {"plugin", "the libraries that could be the net plugin",
-       [&machine] { return check_plugin(machine, *make_plugin_probe()); }},
-      {"services", "RxDM, the receive datapath manager", [&machine] { return check_services(machine, *make_service_source()); }},
-      {"environment", "variables: malformed, unknown, contradictory", [&machine] { return check_environment(machine); }},
-      {"network", "ports, addresses, firewall, and the way to --peer",
-       [&machine, &options] { return check_network(machine, *make_network_source(), options.peer); }},
+      {"kernel", "devmem TCP, io_uring, settings of TCP", [&] { return check_kernel(kernel_facts(machine)); }},
+      {"nics", "network interfaces: link, driver, MTU, header split, GPUs near", [&] { return run_nics(machine); }},
+      {"gpu", "GPUs, their driver, and how near they are to the network", [&] { return run_gpu(machine); }},
+      {"plugin", "the libraries that could be the net plugin", [&] { return run_plugin(machine); }},
+      {"services", "RxDM, the receive datapath manager", [&] { return run_services(machine); }},
+      {"environment", "variables: malformed, unknown, contradictory",
+       [&] { return check_environment(environment_facts(machine)); }},
+      {"network", "ports, addresses, firewall, and the way to --peer", [&] { return run_network(machine, options.peer); }},
       {kSelftest, "moves 64 MiB and compares them (only with --selftest)",
-       [&machine, &options] { return check_selftest(machine, *make_selftest_source(), options.selftest_bytes); }},
+       [&] { return check_selftest(selftest_facts(machine, options.selftest_bytes)); }},
   };
 }
 
@@ -107,7 +138,7 @@ int exit_code_of(Verdict worst) {
 
 int main(int argc, char** argv) {
   set_log_level(LogLevel::kOff);  // what goes wrong becomes a finding
-  const Machine machine{.files = FileTree(), .variables = environment_snapshot()};
+  const Machine machine{.files = FileTree(), .variables = {environment_snapshot()}};
   Options options;
   const std::vector<Group> groups = groups_of(machine, options);
   CLI::App app(
@@ -124,7 +155,7 @@ int main(int argc, char** argv) {
 
   if (!options.selftest_end.empty()) return run_selftest_end(options.selftest_end);
   if (options.fix_env) {
-    std::fputs(environment_block(machine).c_str(), stdout);
+    std::fputs(environment_block(environment_facts(machine)).c_str(), stdout);
     return kHealthy;
   }
   end_on_interrupt();

@@ -1,5 +1,5 @@
-#include "programs/doctor/vendor_variables.h"
-
+// The variables of GPUDirect-TCPX that are not in our table: they configure its plugin and nothing of ours. And what it makes of
+// values, whosever they are.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "programs/doctor/environment.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -84,9 +85,18 @@ std::optional<int64_t> meant_number(std::string_view text) {
   return number << (power % 3 + 1) * 10;
 }
 
-/// GPUDirect-TCPX reads numbers with strtoll(text, nullptr, 0): what is no digit ends them, and a 0 in front makes them octal.
-void check_numbers(const Machine& machine, Findings& findings) {
-  for (const auto& [name, value] : machine.variables) {
+}  // namespace
+
+bool is_vendor_variable(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return false;
+  const std::string_view suffix = name.substr(kPrefix.size());
+  return contains(kNumbers, suffix) || contains(kTexts, suffix);
+}
+
+Findings check_vendor_variables(const Variables& variables) {
+  Findings findings;
+  // It reads numbers with strtoll(text, nullptr, 0): what is no digit ends them, and a 0 in front makes them octal.
+  for (const auto& [name, value] : variables.all) {
     if (!is_number(name) || value.empty()) continue;
     char* end = nullptr;
     const int64_t read = std::strtoll(value.c_str(), &end, 0);
@@ -97,30 +107,15 @@ void check_numbers(const Machine& machine, Findings& findings) {
                             "It takes the digits in front, octal ones behind a 0, and says nothing about the rest.",
                             meant ? concat("export ", name, "=", *meant) : concat("unset ", name)));
   }
-}
-
-/// Of a plugin that asks RxDM for a rule per connection.
-void check_family(const Machine& machine, Findings& findings) {
-  const VariableInfo& info = environment_info(Variable::kSocketFamily);
-  if (machine.variable(info.id) != "AF_INET6") return;
-  findings.push_back(
-      fail("socket_family", concat(info.name, "=AF_INET6"),
-           "GPUDirect-TCPX reads the addresses of a connection as IPv4, and RxDM steers no others: no connection is "
-           "accepted.",
-           concat("unset ", info.name)));
-}
-
-}  // namespace
-
-bool is_vendor_variable(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return false;
-  const std::string_view suffix = name.substr(kPrefix.size());
-  return contains(kNumbers, suffix) || contains(kTexts, suffix);
-}
-
-void check_vendor_variables(const Machine& machine, Findings& findings) {
-  check_numbers(machine, findings);
-  check_family(machine, findings);
+  const VariableInfo& family = environment_info(Variable::kSocketFamily);
+  if (variables.get(family.id) == "AF_INET6") {
+    findings.push_back(
+        fail("socket_family", concat(family.name, "=AF_INET6"),
+             "GPUDirect-TCPX reads the addresses of a connection as IPv4, and RxDM steers no others: no connection "
+             "is accepted.",
+             concat("unset ", family.name)));
+  }
+  return findings;
 }
 
 }  // namespace tcpx::doctor

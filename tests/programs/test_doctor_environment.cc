@@ -1,7 +1,7 @@
-// What the doctor says of variables, and what it would have set.
+// Verdicts on variables, and the lines that set them.
 #include <gtest/gtest.h>
 
-#include "programs/doctor/environment_checks.h"
+#include "programs/doctor/environment.h"
 #include "tests/support/doctor_fixture.h"
 
 namespace tcpx::doctor {
@@ -17,7 +17,7 @@ class DoctorEnvironment : public ::testing::Test {
     for (const char* name : {"lo", "eth0", "eth1", "eth2"}) here_.directory(std::string("/sys/class/net/") + name);
   }
   Findings check() {
-    Findings findings = check_environment(here_.machine());
+    Findings findings = check_environment(environment_facts(here_.machine()));
     expect_helpful(findings);
     return findings;
   }
@@ -28,13 +28,13 @@ class DoctorEnvironment : public ::testing::Test {
 
 TEST_F(DoctorEnvironment, NothingSetIsWell) {
   const Findings findings = check();
-  EXPECT_EQ(worst_of({{"environment", findings}}), Verdict::kOk);
+  EXPECT_EQ(testing::worst_of(findings), Verdict::kOk);
   EXPECT_NE(finding_of(findings, "defaults").found.find("35 of 35"), std::string::npos) << finding_of(findings, "defaults").found;
 }
 
 TEST_F(DoctorEnvironment, EmptyIsUnset) {
   here_.variable("UCCL_TCPX_CHUNK_BYTES", "");
-  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
+  EXPECT_EQ(testing::worst_of(check()), Verdict::kOk);
 }
 
 TEST_F(DoctorEnvironment, AGoodValueIsShownWithItsUnit) {
@@ -49,7 +49,7 @@ TEST_F(DoctorEnvironment, AMalformedValueFailsAndIsUnset) {
     const Finding finding = finding_of(findings, std::string("value[") + name + "]");
     EXPECT_EQ(finding.verdict, Verdict::kFail) << name;
     EXPECT_TRUE(finding.mend.starts_with(std::string("unset ") + name)) << finding.mend;
-    EXPECT_NE(environment_block(here_.machine()).find(std::string("\nunset ") + name), std::string::npos);
+    EXPECT_NE(environment_block(environment_facts(here_.machine())).find(std::string("\nunset ") + name), std::string::npos);
   }
   EXPECT_NE(finding_of(findings, "value[UCCL_TCPX_UNPACK_IMPL]").found.find("auto|kernel|d2d|host|none"), std::string::npos);
 }
@@ -66,7 +66,8 @@ TEST_F(DoctorEnvironment, HalfAPrefixOrAnotherOneIsFound) {
   for (const char* name : {"TCPX_CHUNK_BYTES", "UCCL_CHUNK_BYTES", "NCCL_TCPX_CHUNK_BYTES", "NCCL_GPUDIRECTTCPX_CHUNK_BYTES"}) {
     MadeUpMachine machine;
     machine.variable(name, "1");
-    const Finding finding = finding_of(check_environment(machine.machine()), std::string("name[") + name + "]");
+    const Finding finding =
+        finding_of(check_environment(environment_facts(machine.machine())), std::string("name[") + name + "]");
     EXPECT_NE(finding.mend.find("export UCCL_TCPX_CHUNK_BYTES="), std::string::npos) << name << ": " << finding.mend;
   }
   here_.variable("UCCL_TCPX_SOCKET_IFNAME", "eth1").variable("GPUDIRECTTCPX_CTRL_DEV", "eth0");
@@ -86,7 +87,7 @@ TEST_F(DoctorEnvironment, WhatNobodyReadsHasNoOtherName) {
 TEST_F(DoctorEnvironment, OtherPeoplesVariablesAreLeftAlone) {
   here_.variable("NCCL_SOCKET_IFNAME", "eth0").variable("NCCL_GPUDIRECTTCPX_RECV_SYNC", "0").variable("PATH", "/bin");
   here_.variable("NCCL_DEBUG", "INFO").variable("UCX_TLS", "tcp");
-  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
+  EXPECT_EQ(testing::worst_of(check()), Verdict::kOk);
 }
 
 TEST_F(DoctorEnvironment, A8_WhatThePluginReadsIsTheOnlyThingThatCounts) {
@@ -94,7 +95,7 @@ TEST_F(DoctorEnvironment, A8_WhatThePluginReadsIsTheOnlyThingThatCounts) {
        {"TELEMETRY_FILE_REMOVE_FREQUENCY", "TELEMETRY_GARBAGE_COLLECTOR_INDEX", "TELEMETRY_EXPORTER_CORE_INDEX"}) {
     MadeUpMachine machine;
     machine.variable(std::string("NCCL_GPUDIRECTTCPX_") + read, "1");
-    EXPECT_EQ(worst_of({{"environment", check_environment(machine.machine())}}), Verdict::kOk) << read;
+    EXPECT_EQ(testing::worst_of(check_environment(environment_facts(machine.machine()))), Verdict::kOk) << read;
   }
   here_.variable("NCCL_GPUDIRECTTCPX_PORT_MAPPING", "x");  // its parser is never called
   EXPECT_EQ(verdict_of("name[NCCL_GPUDIRECTTCPX_PORT_MAPPING]"), Verdict::kWarn);
@@ -104,7 +105,7 @@ TEST_F(DoctorEnvironment, A8_ANumberThatThePluginReadsAsAnotherIsToldApart) {
   const auto number = [](const std::string& name, const std::string& value) {
     MadeUpMachine machine;
     machine.directory("/run/tcpx").variable(name, value);
-    return finding_of(check_environment(machine.machine()), "number[" + name + "]");
+    return finding_of(check_environment(environment_facts(machine.machine())), "number[" + name + "]");
   };
   for (const auto& [value, meant] : {std::pair{"512K", "524288"}, {"1M", "1048576"}, {"0100", "100"}, {"08", "8"}}) {
     const Finding finding = number("NCCL_DYNAMIC_CHUNK_SIZE", value);
@@ -117,15 +118,16 @@ TEST_F(DoctorEnvironment, A8_ANumberThatThePluginReadsAsAnotherIsToldApart) {
     EXPECT_EQ(number(name, "10s").verdict, Verdict::kWarn) << name;
   here_.directory("/run/tcpx").variable("NCCL_GPUDIRECTTCPX_TIMEOUT_THRESHOLD_NS", "0x1000").variable("NCCL_USE_DMA_BUF", "1");
   here_.variable("NCCL_GPUDIRECTTCPX_RECV_SYNC", "0").variable("NCCL_NSOCKS_PERTHREAD", "4");
-  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
+  EXPECT_EQ(testing::worst_of(check()), Verdict::kOk);
 }
 
 TEST_F(DoctorEnvironment, A8_FlowsOfIpv6CannotBeSteered) {
   here_.variable("NCCL_GPUDIRECTTCPX_SOCKET_FAMILY", "AF_INET6");
-  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
+  EXPECT_EQ(testing::worst_of(check()), Verdict::kOk);
   here_.directory("/run/tcpx");
   EXPECT_EQ(verdict_of("socket_family"), Verdict::kFail);
-  EXPECT_NE(environment_block(here_.machine()).find("\nunset NCCL_GPUDIRECTTCPX_SOCKET_FAMILY"), std::string::npos);
+  EXPECT_NE(environment_block(environment_facts(here_.machine())).find("\nunset NCCL_GPUDIRECTTCPX_SOCKET_FAMILY"),
+            std::string::npos);
 }
 
 TEST_F(DoctorEnvironment, AnInterfaceThatDoesNotExistFails) {
@@ -135,14 +137,15 @@ TEST_F(DoctorEnvironment, AnInterfaceThatDoesNotExistFails) {
   EXPECT_NE(finding_of(findings, "interface[eth7]").found.find("eth0, eth1, eth2, lo"), std::string::npos);
   EXPECT_TRUE(std::none_of(findings.begin(), findings.end(), [](const Finding& f) { return f.check == "interface[eth1]"; }));
   EXPECT_EQ(finding_of(findings, "interface[eth7]").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1");
-  EXPECT_NE(environment_block(here_.machine()).find("\nexport NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1\n"), std::string::npos);
+  EXPECT_NE(environment_block(environment_facts(here_.machine())).find("\nexport NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1\n"),
+            std::string::npos);
 }
 
 TEST_F(DoctorEnvironment, PrefixesExactNamesAndExclusionsAreToldApart) {
   const auto verdict = [](const std::string& list) {
     MadeUpMachine machine;
     machine.directory("/sys/class/net/eth0").variable("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", list);
-    return worst_of({{"environment", check_environment(machine.machine())}});
+    return testing::worst_of(check_environment(environment_facts(machine.machine())));
   };
   EXPECT_EQ(verdict("eth"), Verdict::kOk);
   EXPECT_EQ(verdict("=eth"), Verdict::kFail);
@@ -154,8 +157,8 @@ TEST_F(DoctorEnvironment, TheControlInterfaceIsThereAndCarriesNoData) {
   here_.variable("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "eth1,eth2");
   const auto verdict = [&](const char* control) {
     Machine machine = here_.machine();
-    machine.variables.emplace_back("NCCL_GPUDIRECTTCPX_CTRL_DEV", control);
-    return finding_of(check_environment(machine), "ctrl_dev").verdict;
+    machine.variables.all.emplace_back("NCCL_GPUDIRECTTCPX_CTRL_DEV", control);
+    return finding_of(check_environment(environment_facts(machine)), "ctrl_dev").verdict;
   };
   EXPECT_EQ(verdict("eth0"), Verdict::kOk);
   EXPECT_EQ(verdict("eth1"), Verdict::kWarn);
@@ -181,24 +184,27 @@ TEST_F(DoctorEnvironment, AChunkFitsIntoOnePiecePerSocket) {
 
 TEST_F(DoctorEnvironment, PortRangesAreReadAndNotUnset) {
   here_.variable("NCCL_GPUDIRECTTCPX_PORT_BEGIN", "50000").variable("NCCL_GPUDIRECTTCPX_PORT_END", "60000");
-  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
-  EXPECT_EQ(environment_block(here_.machine()).find("unset"), std::string::npos) << environment_block(here_.machine());
+  EXPECT_EQ(testing::worst_of(check()), Verdict::kOk);
+  EXPECT_EQ(environment_block(environment_facts(here_.machine())).find("unset"), std::string::npos)
+      << environment_block(environment_facts(here_.machine()));
   here_.variable("UCCL_TCPX_PORT_RANGE", "50000-50999");
-  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
+  EXPECT_EQ(testing::worst_of(check()), Verdict::kOk);
 }
 
 TEST_F(DoctorEnvironment, PortRangesThatAreNoneFail) {
   for (const char* bad : {"60000-50000", "0-10", "99999", "many"}) {
     MadeUpMachine machine;
     machine.variable("UCCL_TCPX_PORT_RANGE", bad);
-    EXPECT_EQ(finding_of(check_environment(machine.machine()), "value[UCCL_TCPX_PORT_RANGE]").verdict, Verdict::kFail) << bad;
+    EXPECT_EQ(finding_of(check_environment(environment_facts(machine.machine())), "value[UCCL_TCPX_PORT_RANGE]").verdict,
+              Verdict::kFail)
+        << bad;
   }
   here_.variable("NCCL_GPUDIRECTTCPX_PORT_BEGIN", "60000");
   EXPECT_EQ(verdict_of("port_range"), Verdict::kFail);
   here_.variable("NCCL_GPUDIRECTTCPX_PORT_END", "50000");
   EXPECT_EQ(verdict_of("port_range"), Verdict::kFail);
   here_.variable("UCCL_TCPX_PORT_RANGE", "50000-60000");  // it goes first
-  EXPECT_EQ(worst_of({{"environment", check()}}), Verdict::kOk);
+  EXPECT_EQ(testing::worst_of(check()), Verdict::kOk);
 }
 
 TEST_F(DoctorEnvironment, TheBlockSetsWhatAnA3MachineNeeds) {
@@ -207,7 +213,7 @@ TEST_F(DoctorEnvironment, TheBlockSetsWhatAnA3MachineNeeds) {
   for (const char* name : {"eth0", "eth1", "eth2"})
     here_.link(std::string("/sys/class/net/") + name + "/device/driver", "/sys/bus/pci/drivers/gve");
   here_.variable("NCCL_NSOCKS_PERTHREAD", "2");
-  const std::string block = environment_block(here_.machine());
+  const std::string block = environment_block(environment_facts(here_.machine()));
   EXPECT_NE(block.find("export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1,eth2 "), std::string::npos) << block;
   EXPECT_NE(block.find("export NCCL_GPUDIRECTTCPX_CTRL_DEV=eth0 "), std::string::npos) << block;
   EXPECT_NE(block.find("export NCCL_DYNAMIC_CHUNK_SIZE=524288 "), std::string::npos) << block;
@@ -216,7 +222,7 @@ TEST_F(DoctorEnvironment, TheBlockSetsWhatAnA3MachineNeeds) {
 }
 
 TEST_F(DoctorEnvironment, TheBlockOfAPlainMachineIsEmpty) {
-  EXPECT_EQ(environment_block(here_.machine()),
+  EXPECT_EQ(environment_block(environment_facts(here_.machine())),
             "# tcpx_doctor, for this machine: no GPUDirect-TCPX plugin is named or installed\n# nothing needs to be set\n");
 }
 

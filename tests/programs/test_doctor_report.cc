@@ -1,9 +1,9 @@
-// What the doctor prints, and how it reads a machine's files.
+// The doctor's report, and its reading of a machine's files.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "programs/doctor/findings_report.h"
+#include "programs/doctor/report.h"
 #include "tests/support/doctor_fixture.h"
 
 namespace tcpx::doctor {

@@ -36,7 +36,7 @@ class MadeUpMachine {
     return *this;
   }
   MadeUpMachine& variable(std::string name, std::string value) {
-    variables_.emplace_back(std::move(name), std::move(value));
+    variables_.all.emplace_back(std::move(name), std::move(value));
     return *this;
   }
   doctor::Machine machine() const { return {.files = doctor::FileTree(root()), .variables = variables_}; }
@@ -59,6 +59,14 @@ inline doctor::Finding finding_of(const doctor::Findings& findings, std::string_
   EXPECT_EQ(std::count_if(findings.begin(), findings.end(), is_it), 1) << check;
   const auto found = std::find_if(findings.begin(), findings.end(), is_it);
   return found != findings.end() ? *found : doctor::Finding{};
+}
+
+inline bool has(const doctor::Findings& findings, std::string_view check) {
+  return std::any_of(findings.begin(), findings.end(), [&](const auto& finding) { return finding.check == check; });
+}
+
+inline doctor::Verdict worst_of(const doctor::Findings& findings) {
+  return doctor::worst_of({{"group", findings}});
 }
 
 /// That everything which is not ok says why, and everything that is wrong how to mend it.
