@@ -40,6 +40,12 @@ inline Finding judged(bool good, Verdict otherwise, std::string check, std::stri
   if (good) return ok(std::move(check), std::move(found));
   return {std::move(check), otherwise, std::move(found), std::move(why), std::move(mend)};
 }
+inline Finding warn_unless(bool good, std::string check, std::string found, std::string why, std::string mend) {
+  return judged(good, Verdict::kWarn, std::move(check), std::move(found), std::move(why), std::move(mend));
+}
+inline Finding fail_unless(bool good, std::string check, std::string found, std::string why, std::string mend) {
+  return judged(good, Verdict::kFail, std::move(check), std::move(found), std::move(why), std::move(mend));
+}
 
 struct GroupFindings {
   std::string group;
@@ -48,5 +54,14 @@ struct GroupFindings {
 
 /// The most severe verdict; kOk when there is none worse.
 Verdict worst_of(const std::vector<GroupFindings>& groups);
+
+/// One line per finding, below each one that is not ok why it matters and what mends it.
+/// @param colour with terminal colours
+std::string group_text(const GroupFindings& group, bool colour);
+/// How many findings there are of each kind; the last line.
+std::string findings_summary(const std::vector<GroupFindings>& groups);
+/// {"version": ..., "verdict": "ok|warn|fail", "groups": [{"name", "findings": [{"check", "verdict", "found", "why", "mend"}]}]}
+/// Foreign texts that are no UTF-8 are replaced.
+std::string findings_json(const std::vector<GroupFindings>& groups);
 
 }  // namespace tcpx::doctor

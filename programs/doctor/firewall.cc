@@ -14,7 +14,6 @@ constexpr size_t kMostRules = 8;  // in one finding
 
 struct ShownRules {
   std::vector<std::string> blocking;  ///< drop or reject, and are about our ports or interfaces, or about everything
-  PortRanges accepted;                ///< ports that rules mention which accept
   std::string input;                  ///< of nft: the chain that packets come in by, "inet filter input"
 };
 
@@ -46,9 +45,8 @@ bool meet(const PortRanges& some, const PortRanges& others) {
 void add_rule(const std::string& rule, const std::vector<std::string>& words, const NetworkFacts& facts, ShownRules& shown) {
   const auto has = [&](std::string_view word) { return std::find(words.begin(), words.end(), word) != words.end(); };
   if (words.empty() || has("udp") || has("icmp") || has("icmpv6")) return;
-  const PortRanges ports = ports_in(rule);
-  if (has("accept") || has("ACCEPT")) shown.accepted.insert(shown.accepted.end(), ports.begin(), ports.end());
   if (!has("drop") && !has("reject") && !has("DROP") && !has("REJECT")) return;
+  const PortRanges ports = ports_in(rule);
   const bool whole = words.front() == "-j" || words.front() == "drop" || words.front() == "reject" || words.front() == "counter";
   const bool ours = std::any_of(facts.data.begin(), facts.data.end(),
                                 [&](const auto& it) { return has(it.name) || has(concat('"', it.name, '"')); });
@@ -115,29 +113,15 @@ std::string let_in(const ShownRules& shown, const NetworkFacts& facts) {
 }
 
 Finding judge_rules(const std::string& check, const ShownRules& shown, const NetworkFacts& facts) {
-  const auto accepted = [&](const PortRange& wanted) {
-    return std::any_of(shown.accepted.begin(), shown.accepted.end(),
-                       [&](const PortRange& range) { return range.contains(wanted.first) && range.contains(wanted.last); });
-  };
+  const std::string ports = text_of(facts.ports.all());
   if (shown.blocking.empty()) {
-    return ok(check,
-              concat("no rule that drops or rejects names TCP ports of ", text_of(facts.ports.all()), " or a data interface"));
+    return ok(check, concat("no rule that drops or rejects names TCP ports of ", ports, " or a data interface"));
   }
-  const PortRange bootstrap{facts.ports.bootstrap, facts.ports.bootstrap};
-  const std::string usual = facts.expected.vendor_path
-                                ? concat("sysctl -w net.ipv4.ip_local_port_range='", text_of(kUsualPorts, ' '), "'")
-                                : concat("export ", environment_info(Variable::kPortRange).name, "=", text_of(kUsualPorts));
-  const PortRanges needed = facts.ports.all();
-  const bool named = std::all_of(needed.begin(), needed.end(), accepted);
-  std::vector<std::string> rules(shown.blocking.begin(),
-                                 shown.blocking.begin() + static_cast<ptrdiff_t>(std::min(kMostRules, shown.blocking.size())));
-  if (shown.blocking.size() > kMostRules) rules.push_back(concat("and ", shown.blocking.size() - kMostRules, " more"));
-  return warn(check,
-              concat("these rules may keep out TCP to ", text_of(needed), named ? "; others that accept name all of them" : "",
-                     "\n", joined(rules, "\n")),
-              "Connections to ports that are filtered hang until their deadline, or are refused.",
-              !named && accepted(bootstrap) && accepted(kUsualPorts) ? concat(usual, "   # a rule that accepts names these")
-                                                                     : let_in(shown, facts));
+  std::vector<std::string> rules = shown.blocking;
+  if (rules.size() > kMostRules) rules[kMostRules] = concat("and ", rules.size() - kMostRules, " more");
+  rules.resize(std::min(rules.size(), kMostRules + 1));
+  return warn(check, concat("these rules may keep out TCP to ", ports, "\n", joined(rules, "\n")),
+              "Connections to ports that are filtered hang until their deadline, or are refused.", let_in(shown, facts));
 }
 
 /// nullopt when there are rules to look at.

@@ -170,9 +170,9 @@ class GpuGroup {
       if (seen == 0) {
         return add(fail("count", named, "The variable hides every GPU; an empty one does, too.", "unset CUDA_VISIBLE_DEVICES"));
       }
-      return add(judged(split(*facts_.visible, ",").size() <= seen, Verdict::kWarn, "count", named,
-                        "An entry that is no GPU hides itself and all those behind it.",
-                        concat("export CUDA_VISIBLE_DEVICES=0   # only numbers below ", there, ", or unset it")));
+      return add(warn_unless(split(*facts_.visible, ",").size() <= seen, "count", named,
+                             "An entry that is no GPU hides itself and all those behind it.",
+                             concat("export CUDA_VISIBLE_DEVICES=0   # only numbers below ", there, ", or unset it")));
     }
     const bool given = seen > 0 && seen == gpu_nodes(facts_);
     add(judged(
@@ -213,8 +213,8 @@ class GpuGroup {
     if (!facts_.expected.vendor_path) {
       return add(not_applicable("dma_buf", found, "Only GPUDirect-TCPX needs it; plain TCP goes through host memory."));
     }
-    add(judged(
-        facts_.internal_dma_buf, Verdict::kFail, "dma_buf",
+    add(fail_unless(
+        facts_.internal_dma_buf, "dma_buf",
         facts_.internal_dma_buf ? concat(found, " through CUDA, but the plugin is told to do it by itself, and can")
                                 : concat(found, "; not ", joined(without)),
         "GPUDirect-TCPX registers GPU memory with the NIC as a dma-buf; it fails, or sends from nowhere, without one.",
@@ -233,8 +233,8 @@ class GpuGroup {
       return add(not_applicable("bar1", found,
                                 "Only GPUDirect-TCPX lets the NIC reach into the GPU; plain TCP goes through host memory."));
     }
-    add(judged(
-        small.empty(), Verdict::kFail, "bar1", found,
+    add(fail_unless(
+        small.empty(), "bar1", found,
         "RxDM's pool of 4 GiB and the memory that is sent must fit into the window through which the NIC reaches the GPU.",
         "switch on \"Above 4G decoding\" and \"Resizable BAR\" in the firmware; of a virtual machine: give it the whole BAR"));
   }
@@ -283,8 +283,8 @@ class GpuGroup {
       found += concat("\n", gpu.address, ": ", joined(nearest), " (", name_of(least), ")");
       if (nearest.size() > 1 && least > PciDistance::kPxb) unclear.push_back(gpu.address);
     }
-    add(judged(
-        unclear.empty(), Verdict::kWarn, "nic_of_gpu", found,
+    add(warn_unless(
+        unclear.empty(), "nic_of_gpu", found,
         concat("Where several are equally far away, nothing tells which one RxDM has for that GPU, and payload over another one "
                "ends the process: ",
                joined(unclear)),

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/port_range.h"
 #include "base/socket_address.h"
-#include "programs/doctor/command.h"
+#include "programs/doctor/child_answer.h"
 #include "programs/doctor/finding.h"
 #include "programs/doctor/machine.h"
 #include "tcpx/status.h"

@@ -59,9 +59,9 @@ Finding check_speed(const Nic& nic, bool vendor_path) {
     return warn(check, speed_text(*nic.speed_mbps), "The data NICs of an A3 machine make 200 Gb/s each.",
                 "use a machine type of eight GPUs: gcloud compute instances describe $(hostname) --format='value(machineType)'");
   }
-  return judged(*nic.speed_mbps > kFastEthernetMbps, Verdict::kWarn, check, speed_text(*nic.speed_mbps),
-                "So slow a link is mostly a bad cable or port that has negotiated down.",
-                concat("ethtool ", nic.name, "   # compare what is advertised on both ends; change the cable"));
+  return warn_unless(*nic.speed_mbps > kFastEthernetMbps, check, speed_text(*nic.speed_mbps),
+                     "So slow a link is mostly a bad cable or port that has negotiated down.",
+                     concat("ethtool ", nic.name, "   # compare what is advertised on both ends; change the cable"));
 }
 
 Finding check_mtu(const Nic& nic, bool vendor_path) {
@@ -86,9 +86,10 @@ Finding check_address(const Nic& nic, bool vendor_path) {
     own.push_back(address.host());
     usable = usable || !vendor_path || address.family() == AF_INET;
   }
-  return judged(usable, Verdict::kFail, of("address", nic), own.empty() ? "none" : joined(own),
-                vendor_path ? "RxDM steers IPv4 connections only." : "Without an address nobody can connect to it or from it.",
-                concat("sudo dhclient ", nic.name, "   # or: sudo networkctl renew ", nic.name));
+  return fail_unless(
+      usable, of("address", nic), own.empty() ? "none" : joined(own),
+      vendor_path ? "RxDM steers IPv4 connections only." : "Without an address nobody can connect to it or from it.",
+      concat("sudo dhclient ", nic.name, "   # or: sudo networkctl renew ", nic.name));
 }
 
 Finding check_pci(const Nic& nic, const NicFacts& facts) {
@@ -103,9 +104,9 @@ Finding check_pci(const Nic& nic, const NicFacts& facts) {
   found += !near                                   ? "; no GPU shares its PCI root"
            : nic.gpu_distance == PciDistance::kPhb ? concat("; below one PCI root with GPU ", joined(nic.nearest_gpus))
                                                    : concat("; behind one bridge with GPU ", joined(nic.nearest_gpus));
-  return judged(near || !vendor_path, Verdict::kWarn, check, found,
-                "Packets for a GPU then cross the machine from one PCI root to another, far below the NIC's rate.",
-                "use a machine type that pairs NICs with GPUs; in a guest of your own put both below one PCI root");
+  return warn_unless(near || !vendor_path, check, found,
+                     "Packets for a GPU then cross the machine from one PCI root to another, far below the NIC's rate.",
+                     "use a machine type that pairs NICs with GPUs; in a guest of your own put both below one PCI root");
 }
 
 Finding check_header_split(const Nic& nic) {
@@ -114,8 +115,8 @@ Finding check_header_split(const Nic& nic) {
       "it on when it starts.";
   const std::string check = of("header_split", nic);
   if (nic.ethtool.data_split) {
-    return judged(*nic.ethtool.data_split, Verdict::kFail, check, *nic.ethtool.data_split ? "on" : "off", kWhy,
-                  concat("sudo ethtool -G ", nic.name, " tcp-data-split on   # or start RxDM"));
+    return fail_unless(*nic.ethtool.data_split, check, *nic.ethtool.data_split ? "on" : "off", kWhy,
+                       concat("sudo ethtool -G ", nic.name, " tcp-data-split on   # or start RxDM"));
   }
   // The driver of Google's images has private flags instead: enable-header-split, enable-strict-header-split,
   // enable-max-rx-buffer-size.
@@ -125,20 +126,20 @@ Finding check_header_split(const Nic& nic) {
       (set ? on : off).push_back(flag);
   }
   if (on.empty() && off.empty()) return not_applicable(check, "the driver does not tell", "ethtool has no word for it here.");
-  return judged(off.empty(), Verdict::kFail, check, off.empty() ? concat("on: ", joined(on)) : concat("off: ", joined(off)), kWhy,
-                concat("sudo ethtool --set-priv-flags ", nic.name, " ", joined(off, " on "), " on   # or start RxDM"));
+  return fail_unless(off.empty(), check, off.empty() ? concat("on: ", joined(on)) : concat("off: ", joined(off)), kWhy,
+                     concat("sudo ethtool --set-priv-flags ", nic.name, " ", joined(off, " on "), " on   # or start RxDM"));
 }
 
 Finding check_ntuple(const Nic& nic) {
   const EthtoolAnswers& answers = nic.ethtool;
   const std::string check = of("ntuple", nic);
   if (!answers.ntuple) return not_applicable(check, "the driver does not tell", "ethtool has no word for it here.");
-  return judged(*answers.ntuple, Verdict::kFail, check,
-                !*answers.ntuple       ? "off"
-                : answers.ntuple_rules ? concat("on, ", *answers.ntuple_rules, " rules")
-                                       : "on",
-                "RxDM steers each connection into GPU memory by such a filter; without them none is accepted.",
-                concat("sudo ethtool -K ", nic.name, " ntuple on   # or start RxDM"));
+  return fail_unless(*answers.ntuple, check,
+                     !*answers.ntuple       ? "off"
+                     : answers.ntuple_rules ? concat("on, ", *answers.ntuple_rules, " rules")
+                                            : "on",
+                     "RxDM steers each connection into GPU memory by such a filter; without them none is accepted.",
+                     concat("sudo ethtool -K ", nic.name, " ntuple on   # or start RxDM"));
 }
 
 Finding check_devmem_packets(const Nic& nic) {
@@ -153,9 +154,10 @@ Finding check_devmem_packets(const Nic& nic) {
   if (!counted) return not_applicable(check, "not counted", "The driver has no such statistic.");
   const uint32_t rules = nic.ethtool.ntuple_rules.value_or(0);
   const bool good = packets > 0 || rules == 0;
-  return judged(good, Verdict::kWarn, check, good ? concat(packets) : concat("0, with ", rules, " steering rules"),
-                "Connections are steered into GPU memory, and no packet has arrived there: right only before the first transfer.",
-                concat("ethtool -S ", nic.name, " | grep rx_devmem   # while data flows; if it stays 0, restart RxDM"));
+  return warn_unless(
+      good, check, good ? concat(packets) : concat("0, with ", rules, " steering rules"),
+      "Connections are steered into GPU memory, and no packet has arrived there: right only before the first transfer.",
+      concat("ethtool -S ", nic.name, " | grep rx_devmem   # while data flows; if it stays 0, restart RxDM"));
 }
 
 /// What matters to GPUDirect-TCPX, of an interface that is not meant for it, in one line.
@@ -181,9 +183,9 @@ Finding check_a3_data_nics(const NicFacts& facts) {
     return fail("data_nics", "none", "GPUDirect-TCPX needs gVNIC interfaces besides that of the default route.", kMend);
   }
   const bool enough = facts.data.size() * kGpusOfNic >= facts.gpus;
-  return judged(enough, Verdict::kWarn, "data_nics",
-                enough ? names_of(facts.data) : concat(names_of(facts.data), " for ", facts.gpus, " GPUs"),
-                "On A3 each pair of GPUs has a NIC of its own; the pair of a missing one shares another's rate.", kMend);
+  return warn_unless(enough, "data_nics",
+                     enough ? names_of(facts.data) : concat(names_of(facts.data), " for ", facts.gpus, " GPUs"),
+                     "On A3 each pair of GPUs has a NIC of its own; the pair of a missing one shares another's rate.", kMend);
 }
 
 Finding check_plain_data_nics(const NicFacts& facts) {
@@ -202,14 +204,12 @@ Finding check_plain_data_nics(const NicFacts& facts) {
 
 void check_nic(const Nic& nic, const NicFacts& facts, Findings& findings) {
   const bool vendor_path = facts.expected.vendor_path;
-  findings.push_back(judged(is_up(nic), Verdict::kFail, of("link", nic), nic.state,
-                            "It is meant to carry data, and carries none.",
-                            concat("sudo ip link set ", nic.name, " up   # if it stays down: ethtool ", nic.name)));
+  findings.push_back(fail_unless(is_up(nic), of("link", nic), nic.state, "It is meant to carry data, and carries none.",
+                                 concat("sudo ip link set ", nic.name, " up   # if it stays down: ethtool ", nic.name)));
   const bool right_driver = !vendor_path || nic.driver == kGoogleDriver;
-  findings.push_back(judged(right_driver, Verdict::kFail, of("driver", nic),
-                            nic.driver.empty() ? "none: a virtual interface" : nic.driver,
-                            "GPUDirect-TCPX works with Google's virtual NIC only, whose driver is gve.",
-                            "recreate the machine with --network-interface=nic-type=GVNIC,network=... for each data NIC"));
+  findings.push_back(fail_unless(right_driver, of("driver", nic), nic.driver.empty() ? "none: a virtual interface" : nic.driver,
+                                 "GPUDirect-TCPX works with Google's virtual NIC only, whose driver is gve.",
+                                 "recreate the machine with --network-interface=nic-type=GVNIC,network=... for each data NIC"));
   if (!right_driver) return;  // what else it does wrong follows from that
   findings.insert(findings.end(), {check_speed(nic, vendor_path), check_mtu(nic, vendor_path), check_address(nic, vendor_path),
                                    check_pci(nic, facts)});
@@ -221,9 +221,9 @@ void check_nic(const Nic& nic, const NicFacts& facts, Findings& findings) {
   findings.push_back(trap ? fail(of("cores", nic), trap->found, trap->why, trap->mend)
                           : ok(of("cores", nic), "GPUDirect-TCPX finds some"));
   findings.insert(findings.end(), {check_header_split(nic), check_ntuple(nic)});
-  findings.push_back(judged(nic.rx_queues >= kA3RxQueues, Verdict::kFail, of("rx_queues", nic), concat(nic.rx_queues),
-                            "RxDM gives queues 8 to 15 to the GPUs; they do not exist here.",
-                            concat("sudo ethtool -L ", nic.name, " rx ", kA3RxQueues)));
+  findings.push_back(fail_unless(nic.rx_queues >= kA3RxQueues, of("rx_queues", nic), concat(nic.rx_queues),
+                                 "RxDM gives queues 8 to 15 to the GPUs; they do not exist here.",
+                                 concat("sudo ethtool -L ", nic.name, " rx ", kA3RxQueues)));
   findings.push_back(check_devmem_packets(nic));
 }
 

@@ -137,8 +137,8 @@ class CandidateChecks {
       add(warn(of_it("tables"), found, "A half-empty table is skipped here; other programs may call what is not there.",
                "take a complete build of the plugin; tcpx-p2p uses its other table until then"));
     } else {
-      add(judged(
-          !(v7 && v8 && (vendor || software)), Verdict::kWarn, of_it("tables"), found,
+      add(warn_unless(
+          !(v7 && v8 && (vendor || software)), of_it("tables"), found,
           "GPUDirect-TCPX exports v7 only. Programs that find v8 and read it as v7 misread the devices; tcpx-p2p does not.",
           "take the vendor's own build, which exports v7 only"));
     }
@@ -183,11 +183,11 @@ Finding check_shadow(const OpenedName& opened) {
 Finding check_choice(const PluginFacts& facts, bool usable) {
   const std::string found = concat("tcpx-p2p takes ", facts.choice.path, ": ", facts.choice.origin);
   if (facts.choice.path != kEmbedded) {
-    return judged(usable, Verdict::kFail, "loader", usable ? found : concat(found, "; it is not usable, see above"),
-                  "Loading it ends with an error. Nothing falls back in silence.", kTakeEmbedded);
+    return fail_unless(usable, "loader", usable ? found : concat(found, "; it is not usable, see above"),
+                       "Loading it ends with an error. Nothing falls back in silence.", kTakeEmbedded);
   }
-  return judged(
-      !facts.expected.vendor_path, Verdict::kFail, "loader", found,
+  return fail_unless(
+      !facts.expected.vendor_path, "loader", found,
       concat("This machine is meant for GPUDirect-TCPX (", facts.expected.because, "), but data would go over plain TCP."),
       "export UCCL_TCPX_PLUGIN_PATH=<path of libnccl-net-tcpx.so>   # in a container: mount the host's "
       "/var/lib/tcpx/lib64");

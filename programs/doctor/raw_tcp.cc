@@ -27,23 +27,6 @@ struct Stream {
   UniqueFd out, in;
 };
 
-Result<std::vector<Stream>> connect_streams(size_t count, Deadline deadline) {
-  const auto listener = listen_tcp(SocketAddress::loopback(0), 1);
-  if (!listener.is_ok()) return listener.status();
-  const auto address = local_address(listener->get());
-  if (!address.is_ok()) return address.status();
-  std::vector<Stream> streams;
-  while (streams.size() < count) {
-    auto out = connect_tcp(*address, deadline);
-    if (!out.is_ok()) return out.status();
-    TCPX_RETURN_IF_ERROR(wait_for(listener->get(), POLLIN, deadline));
-    UniqueFd in(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!in) return system_error("accept", errno);
-    streams.push_back({std::move(*out), std::move(in)});
-  }
-  return streams;
-}
-
 /// All bytes once. @return seconds
 Result<double> move_once(const std::vector<Stream>& streams, std::span<const std::byte> from, std::span<std::byte> to,
                          Deadline deadline) {
@@ -53,10 +36,11 @@ Result<double> move_once(const std::vector<Stream>& streams, std::span<const std
     std::vector<std::jthread> threads;
     for (size_t i = 0; i < streams.size(); ++i) {
       const size_t first = from.size() * i / streams.size(), bytes = from.size() * (i + 1) / streams.size() - first;
+      const Stream& stream = streams[i];
       threads.emplace_back(
-          [&, i, first, bytes] { statuses[2 * i] = send_all(streams[i].out.get(), from.subspan(first, bytes), deadline); });
+          [&, i, first, bytes] { statuses[2 * i] = send_all(stream.out.get(), from.subspan(first, bytes), deadline); });
       threads.emplace_back(
-          [&, i, first, bytes] { statuses[2 * i + 1] = recv_all(streams[i].in.get(), to.subspan(first, bytes), deadline); });
+          [&, i, first, bytes] { statuses[2 * i + 1] = recv_all(stream.in.get(), to.subspan(first, bytes), deadline); });
     }
   } catch (const std::system_error& error) {  // no more threads; those there are end at the deadline
     return Status(Code::kSystem, "start a thread", error.what());
@@ -74,19 +58,27 @@ Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duratio
   }
   const TimePoint enough = Clock::steady().now() + limit / 2;
   const Deadline deadline = Deadline::after(limit);
-  const auto streams = connect_streams(sockets, deadline);
-  if (!streams.is_ok()) return streams.status();
+  const auto listener = listen_tcp(SocketAddress::loopback(0), 1);
+  if (!listener.is_ok()) return listener.status();
+  std::vector<Stream> streams;
+  while (streams.size() < sockets) {
+    auto out = connect_tcp(*local_address(listener->get()), deadline);
+    if (!out.is_ok()) return out.status();
+    TCPX_RETURN_IF_ERROR(wait_for(listener->get(), POLLIN, deadline));
+    UniqueFd in(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!in) return system_error("accept", errno);
+    streams.push_back({std::move(*out), std::move(in)});
+  }
   std::vector<std::byte> from(bytes), to(bytes);
   fill_pattern(from, kSeed);
   std::vector<double> seconds;
   for (size_t i = 0; i <= kTimed && (seconds.empty() || Clock::steady().now() < enough); ++i) {
-    const auto took = move_once(*streams, from, to, deadline);
+    const auto took = move_once(streams, from, to, deadline);
     if (!took.is_ok()) return took.status();
+    if (i > 0) seconds.push_back(*took);
     if (i == 0) {
       TCPX_RETURN_IF_ERROR(verify_pattern(to, kSeed));
       std::fill(to.begin(), to.end(), std::byte{0});
-    } else {
-      seconds.push_back(*took);
     }
   }
   TCPX_RETURN_IF_ERROR(verify_pattern(to, kSeed));

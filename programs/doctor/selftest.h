@@ -40,10 +40,10 @@ Findings check_selftest(const SelftestFacts& facts);
 /// `limit`.
 /// @return kMismatch when bytes were wrong; what the endpoints say; kTimeout
 Result<SelftestTransfers> transfer_test_data(uint64_t bytes, Duration limit);
-/// Of the hidden option by which that process learns what to do.
-inline constexpr char kSelftestEndOption[] = "--selftest-end";
-/// In that process: sends what it is asked for until the other end leaves. @param task the option's value @return exit code
-int run_selftest_end(const std::string& task);
+/// Hidden options by which that process learns that it is one, and of how many bytes.
+inline constexpr char kSelftestEndOption[] = "--selftest-end", kSelftestBytesOption[] = "--selftest-bytes";
+/// In that process: sends until the other end has enough. @param descriptor the first option's value @return exit code
+int run_selftest_end(int descriptor, uint64_t bytes);
 
 /// `bytes` through `sockets` connections over loopback at once, from host memory to host memory, with a thread at each end of
 /// each; several times after one that does not count, fewer rather than longer than `limit`. The first and the last are compared

@@ -52,11 +52,11 @@ Finding judge_rate(uint64_t bytes, const SelftestTransfers& moved, const Result<
     return not_applicable("rate", concat(rate_text(*rates), "; raw TCP: ", raw.status().to_string()),
                           "Without the rate of raw TCP there is nothing to compare with.");
   }
-  return judged(rates->median() >= kWellAbove * raw->median(), Verdict::kWarn, "rate",
-                concat(rate_text(*rates), "; raw TCP over loopback, ", moved.sockets,
-                       moved.sockets == 1 ? " socket: " : " sockets: ", rate_text(*raw)),
-                "Less than half of what this machine's TCP carries: cores, memory or settings hold it back.",
-                "read docs/performance.md, on tuning; first what tcpx_doctor --only environment finds");
+  return warn_unless(rates->median() >= kWellAbove * raw->median(), "rate",
+                     concat(rate_text(*rates), "; raw TCP over loopback, ", moved.sockets,
+                            moved.sockets == 1 ? " socket: " : " sockets: ", rate_text(*raw)),
+                     "Less than half of what this machine's TCP carries: cores, memory or settings hold it back.",
+                     "read docs/performance.md, on tuning; first what tcpx_doctor --only environment finds");
 }
 
 }  // namespace

@@ -1,208 +1,166 @@
-// The ends talk over the connection that is tested, in messages of a few bytes: the receiver names a seed, the sender fills its
-// memory and says so, and sends when it is told to, so that neither filling nor comparing is timed.
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <unistd.h>
-
+// Each end has a process of its own. Before each transfer they agree over a channel beside the connection that the sender's
+// memory is full and the receive is posted, so that neither filling nor comparing is timed.
 #include <algorithm>
-#include <cerrno>
+#include <atomic>
 #include <memory>
-#include <optional>
 
-#include "base/socket_io.h"
+#include "base/memory_ops.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
-#include "perf/child.h"
 #include "programs/doctor/selftest.h"
-#include "programs/doctor/selftest_memory.h"
 #include "programs/doctor/words.h"
 #include "tcpx/endpoint.h"
+#include "tools/perf/loopback_server.h"
+#include "tools/perf/slot_memory.h"
 
 namespace tcpx::doctor {
 namespace {
 
-constexpr char kHere[] = "127.0.0.1";
-constexpr char kOwnProgram[] = "/proc/self/exe";
-constexpr int kChildDescriptor = 3;  // where it says what went wrong; above the standard streams
-constexpr size_t kTimedTransfers = 5;
-constexpr uint64_t kLeave = ~uint64_t{0};            // no seed
-constexpr uint64_t kSmallestShare = 100;             // of all bytes, to count a socket
-constexpr std::chrono::milliseconds kPatience{100};  // between looks at whether the other process has failed
+using std::chrono::milliseconds;
+
+constexpr char kHere[] = "127.0.0.1", kTransfer[] = "transfer test data";
+constexpr uint64_t kTimedTransfers = 5;
+constexpr uint64_t kSmallestShare = 100;  // of all bytes, to count a socket
+constexpr milliseconds kPatience{100};    // between looks at whether the other process has failed
 constexpr Duration kPartingLimit = std::chrono::seconds(1);
-// Of one end, which outlives what its peer allows itself.
-constexpr std::chrono::milliseconds kEndLimit{12'000};
+// Of the sending end, which outlives what its peer allows itself.
+constexpr Duration kEndLimit = std::chrono::seconds(12);
+constexpr char kPort[] = "port", kMore[] = "more";  // what the receiver says over the channel
+const std::atomic<bool> kNeverStop{false};
 
-std::chrono::milliseconds remaining(Deadline deadline) {
-  return std::chrono::milliseconds(deadline.poll_ms());
-}
-
-/// One end of the connection, with a word that it exchanges and the memory that is transferred.
 class End {
  public:
-  static Result<std::unique_ptr<End>> create(SelftestMemory memory, Deadline deadline) {
-    auto endpoint = Endpoint::create({.gpu_idx = memory.gpu_idx(), .listen_address = kHere});
+  /// @param gpu_idx the last GPU when there are fewer
+  static Result<std::unique_ptr<End>> create(int gpu_idx, uint64_t bytes, Deadline deadline) {
+    auto memory = make_machine_memory_ops();
+    gpu_idx = std::min(gpu_idx, memory->device_count() - 1);
+    auto slots = perf::SlotMemory::create(*memory, MemoryType::kCuda, gpu_idx, bytes);
+    if (!slots.is_ok()) return slots.status();
+    auto endpoint = Endpoint::create({.gpu_idx = gpu_idx, .listen_address = kHere});
     if (!endpoint.is_ok()) return endpoint.status();
-    auto end = std::unique_ptr<End>(new End(std::move(memory), std::move(*endpoint), deadline));
-    const auto word = end->endpoint_->register_memory(&end->word_, sizeof end->word_, MemoryType::kHost);
-    if (!word.is_ok()) return word.status();
-    const auto data = end->endpoint_->register_memory(end->memory_.data(), end->memory_.size());
+    auto end = std::unique_ptr<End>(new End(std::move(memory), std::move(*slots), std::move(*endpoint), bytes, deadline));
+    const auto data = end->endpoint_->register_memory(end->slots_.address(), bytes);
     if (!data.is_ok()) return data.status();
-    end->word_range_ = {*word, &end->word_, sizeof end->word_};
-    end->data_range_ = {*data, end->memory_.data(), end->memory_.size()};
+    end->range_ = {*data, end->slots_.address(), bytes};
     return end;
   }
 
-  Endpoint& endpoint() { return *endpoint_; }
-  SelftestMemory& memory() { return memory_; }
-  void use(ConnId conn) { conn_ = conn; }
+  /// As the receiver. Takes fewer transfers rather than going on after `enough`.
+  Status receive_all(BootstrapChannel& channel, TimePoint enough, SelftestTransfers& moved) {
+    const auto here = Endpoint::read_metadata(endpoint_->get_metadata());
+    if (!here.is_ok()) return here.status();
+    TCPX_RETURN_IF_ERROR(tell(channel, kPort, here->port));
+    TCPX_RETURN_IF_ERROR(accept(channel));
+    for (uint64_t seed = 0; seed <= kTimedTransfers; ++seed) {
+      if (!moved.seconds.empty() && Clock::steady().now() >= enough) break;
+      TCPX_RETURN_IF_ERROR(tell(channel, kMore, 1));
+      const auto took = receive_once(channel, seed);
+      if (!took.is_ok()) return took.status();
+      if (seed > 0) moved.seconds.push_back(*took);
+    }
+    const EndpointStats stats = endpoint_->stats();
+    if (stats.connections.empty()) return Status(Code::kPeerGone, kTransfer, "the connection has ended");
+    moved.path = stats.connections.front().path;
+    moved.sockets = std::max<size_t>(1, sockets_that_received(bytes_ / kSmallestShare));
+    return tell(channel, kMore, 0);
+  }
 
-  Status tell(uint64_t word) {
-    word_ = word;
-    return endpoint_->send(conn_, {&word_range_, 1}, options());
+  /// As the sender, until the receiver has had enough.
+  Status send_all(BootstrapChannel& channel) {
+    const auto port = hear(channel, kPort);
+    if (!port.is_ok()) return port.status();
+    const auto conn = endpoint_->connect(kHere, 0, static_cast<uint16_t>(*port), remaining());
+    if (!conn.is_ok()) return conn.status();
+    for (uint64_t seed = 0;; ++seed) {
+      const auto more = hear(channel, kMore);
+      if (!more.is_ok() || *more == 0) return more.is_ok() ? Status::ok() : more.status();
+      TCPX_RETURN_IF_ERROR(slots_.fill(0, bytes_, seed));
+      TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
+      TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
+      TCPX_RETURN_IF_ERROR(endpoint_->send(*conn, {&range_, 1}, {.timeout = remaining()}));
+    }
   }
-  Result<uint64_t> hear() {
-    TCPX_RETURN_IF_ERROR(endpoint_->recv(conn_, {&word_range_, 1}, options()));
-    return word_;
-  }
-  Status send_data() { return endpoint_->send(conn_, {&data_range_, 1}, options()); }
-  Result<OperationId> receive_data() { return endpoint_->recv_async(conn_, {&data_range_, 1}, options()); }
-  Status wait(OperationId id) { return endpoint_->wait(id, remaining(deadline_)); }
 
  private:
-  End(SelftestMemory memory, std::unique_ptr<Endpoint> endpoint, Deadline deadline)
-      : memory_(std::move(memory)), endpoint_(std::move(endpoint)), deadline_(deadline) {}
-  SubmitOptions options() const { return {.timeout = std::max(remaining(deadline_), std::chrono::milliseconds(1))}; }
+  End(std::unique_ptr<MemoryOps> memory, perf::SlotMemory slots, std::unique_ptr<Endpoint> endpoint, uint64_t bytes,
+      Deadline deadline)
+      : memory_(std::move(memory)),
+        slots_(std::move(slots)),
+        endpoint_(std::move(endpoint)),
+        bytes_(bytes),
+        deadline_(deadline) {}
 
-  SelftestMemory memory_;
-  uint64_t word_ = 0;
-  std::unique_ptr<Endpoint> endpoint_;  // goes before the memory that is registered with it
-  LocalRange word_range_, data_range_;
-  ConnId conn_{};
-  const Deadline deadline_;
-};
+  milliseconds remaining() const { return std::max(milliseconds(deadline_.poll_ms()), milliseconds(1)); }
 
-/// One transfer, and the comparison of what has come. @return seconds
-Result<double> transfer_once(End& end, uint64_t seed) {
-  TCPX_RETURN_IF_ERROR(end.tell(seed));
-  const auto filled = end.hear();
-  if (!filled.is_ok()) return filled.status();
-  const auto receive = end.receive_data();
-  if (!receive.is_ok()) return receive.status();
-  const TimePoint begin = Clock::steady().now();
-  TCPX_RETURN_IF_ERROR(end.tell(seed));
-  TCPX_RETURN_IF_ERROR(end.wait(*receive));
-  const std::chrono::duration<double> took = Clock::steady().now() - begin;
-  TCPX_RETURN_IF_ERROR(end.memory().verify(seed));
-  return took.count();
-}
-
-Status transfers(End& end, uint64_t bytes, TimePoint enough, SelftestTransfers& moved) {
-  for (uint64_t seed = 0; seed <= kTimedTransfers && (moved.seconds.empty() || Clock::steady().now() < enough); ++seed) {
-    const auto took = transfer_once(end, seed);
-    if (!took.is_ok()) return took.status();
-    if (seed > 0) moved.seconds.push_back(*took);
+  Status tell(BootstrapChannel& channel, const char* what, uint64_t value) {
+    return channel.exchange_parameters({{what, concat(value)}}, {}, deadline_).status();
   }
-  const EndpointStats stats = end.endpoint().stats();
-  if (stats.connections.empty()) return Status(Code::kPeerGone, "transfer test data", "the connection has ended");
-  moved.path = stats.connections.front().path;
-  // A share so small that only sockets for words have less.
-  moved.sockets = std::max<size_t>(1, sockets_that_received(bytes / kSmallestShare));
-  return end.tell(kLeave);
-}
+  Result<uint64_t> hear(BootstrapChannel& channel, const char* what) {
+    auto said = channel.exchange_parameters({}, {}, deadline_);
+    if (!said.is_ok()) return said.status();
+    const auto value = number_of<uint64_t>((*said)[what]);
+    return value ? Result<uint64_t>(*value) : Status(Code::kProtocol, kTransfer, "the other process says something else");
+  }
 
-/// What the other process has written before it ended. "" when it had nothing to say.
-std::string last_words(int fd) {
-  char text[512];
-  const ssize_t n = ::read(fd, text, sizeof text);
-  return n > 0 ? std::string(text, static_cast<size_t>(n)) : "";
-}
-
-/// @param words readable, or at its end, when the other process has failed
-Status accept_end(End& end, int words, Deadline deadline) {
-  for (;;) {
-    const auto accepted = end.endpoint().accept(std::min(remaining(deadline), kPatience));
-    if (accepted.is_ok()) {
-      end.use(accepted->conn);
-      return Status::ok();
+  Status accept(BootstrapChannel& channel) {
+    for (;;) {
+      const auto accepted = endpoint_->accept(std::min(remaining(), kPatience));
+      if (accepted.is_ok()) conn_ = accepted->conn;
+      if (accepted.is_ok() || accepted.status().code() != Code::kTimeout || deadline_.expired()) return accepted.status();
+      TCPX_RETURN_IF_ERROR(channel.peer_status());
     }
-    pollfd entry{.fd = words, .events = POLLIN, .revents = 0};
-    if (accepted.status().code() != Code::kTimeout || deadline.expired() || ::poll(&entry, 1, 0) != 0) return accepted.status();
   }
-}
 
-Status send_what_is_asked_for(uint16_t port, uint64_t bytes) {
-  auto memory = SelftestMemory::create(bytes, 1);
-  if (!memory.is_ok()) return memory.status();
-  auto end = End::create(std::move(*memory), Deadline::after(kEndLimit));
-  if (!end.is_ok()) return end.status();
-  const auto conn = (*end)->endpoint().connect(kHere, 0, port, kEndLimit);
-  if (!conn.is_ok()) return conn.status();
-  (*end)->use(*conn);
-  for (;;) {
-    const auto seed = (*end)->hear();
-    if (!seed.is_ok()) return seed.status();
-    if (*seed == kLeave) return Status::ok();
-    TCPX_RETURN_IF_ERROR((*end)->memory().fill(*seed));
-    TCPX_RETURN_IF_ERROR((*end)->tell(*seed));
-    const auto go = (*end)->hear();
-    if (!go.is_ok()) return go.status();
-    TCPX_RETURN_IF_ERROR((*end)->send_data());
+  /// One transfer, and the comparison of all bytes. @return seconds
+  Result<double> receive_once(BootstrapChannel& channel, uint64_t seed) {
+    TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
+    const auto receive = endpoint_->recv_async(conn_, {&range_, 1}, {.timeout = remaining()});
+    if (!receive.is_ok()) return receive.status();
+    const TimePoint begin = Clock::steady().now();
+    TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
+    TCPX_RETURN_IF_ERROR(endpoint_->wait(*receive, remaining()));
+    const std::chrono::duration<double> took = Clock::steady().now() - begin;
+    const Result<PatternCheck> check = slots_.check(0, bytes_, seed);
+    if (!check.is_ok()) return check.status();
+    if (check->wrong == 0) return took.count();
+    return Status(Code::kMismatch, "compare with the pattern",
+                  concat(check->wrong, " of ", bytes_, " bytes differ, the first at ", check->first_wrong));
   }
-}
+
+  std::unique_ptr<MemoryOps> memory_;
+  perf::SlotMemory slots_;
+  std::unique_ptr<Endpoint> endpoint_;  // goes before the memory that is registered with it
+  const uint64_t bytes_;
+  const Deadline deadline_;
+  LocalRange range_;
+  ConnId conn_{};
+};
 
 }  // namespace
 
 Result<SelftestTransfers> transfer_test_data(uint64_t bytes, Duration limit) {
   const TimePoint enough = Clock::steady().now() + limit / 2;
   const Deadline deadline = Deadline::after(limit);
-  auto memory = SelftestMemory::create(bytes, 0);
-  if (!memory.is_ok()) return memory.status();
-  auto end = End::create(std::move(*memory), deadline);
+  auto end = End::create(0, bytes, deadline);
   if (!end.is_ok()) return end.status();
-  const auto here = Endpoint::read_metadata((*end)->endpoint().get_metadata());
-  if (!here.is_ok()) return here.status();
-
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return system_error("make a pipe", errno);
-  const UniqueFd words(ends[0]);
-  UniqueFd theirs(ends[1]);
-  auto child = bench::Child::start({kOwnProgram, kSelftestEndOption, concat(here->port, ':', bytes)}, {},
-                                   {{theirs.get(), kChildDescriptor}});
-  if (!child.is_ok()) return child.status();
-  theirs.reset();
+  auto other = perf::LoopbackServer::start({concat(kSelftestBytesOption, "=", bytes)}, kSelftestEndOption);
+  if (!other.is_ok()) return other.status();
+  BootstrapChannel channel = other->channel(kNeverStop);
   SelftestTransfers moved;
-  Status status = accept_end(**end, words.get(), deadline);
-  if (status.is_ok()) status = transfers(**end, bytes, enough, moved);
-  if (status.code() == Code::kMismatch) return status;
-  const auto code = child->wait_until(Deadline::after(kPartingLimit));
-  // Who fails first knows why; the other one only sees that it is gone.
-  if (const std::string text = last_words(words.get()); !text.empty()) {
-    return Status(Code::kPeerGone, "transfer test data", concat("the sending process: ", text));
-  }
-  if (code.has_value() && *code != 0) {
-    return Status(Code::kPeerGone, "transfer test data", concat("the sending process ", bench::describe_exit(*code)));
-  }
-  if (!status.is_ok()) return status;
-  if (!code) return Status(Code::kTimeout, "transfer test data", "the sending process does not end");
+  const Status mine = (*end)->receive_all(channel, enough, moved);
+  // The end that fails first knows why; the other one only sees that it is gone.
+  const Status both = channel.finish(mine, Deadline::after(kPartingLimit));
+  if (!both.is_ok()) return both;
+  TCPX_RETURN_IF_ERROR(other->wait(Deadline::after(kPartingLimit)));
   return moved;
 }
 
-int run_selftest_end(const std::string& task) {
-  // Ends with the process that asked for it, however that one ends.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::fcntl(kChildDescriptor, F_SETFD, FD_CLOEXEC);
-  pollfd reader{.fd = kChildDescriptor, .events = POLLOUT, .revents = 0};
-  if (::poll(&reader, 1, 0) > 0 && (reader.revents & (POLLERR | POLLNVAL)) != 0) return 2;  // it has ended before
-  const std::vector<std::string> words = split(task, ":");
-  const auto port = number_of<uint16_t>(words.empty() ? "" : words.front());
-  const auto bytes = number_of<uint64_t>(words.size() == 2 ? words.back() : "");
-  const Status status =
-      port && bytes && *bytes > 0 ? send_what_is_asked_for(*port, *bytes) : Status(Code::kInvalidArgument, "read the task", task);
-  if (status.is_ok()) return 0;
-  const std::string text = status.to_string();
-  return ::write(kChildDescriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 1 : 2;
+int run_selftest_end(int descriptor, uint64_t bytes) {
+  auto channel = perf::loopback_channel(descriptor, kNeverStop);
+  if (!channel.is_ok()) return 2;
+  const Deadline deadline = Deadline::after(kEndLimit);
+  const auto end = End::create(1, bytes, deadline);
+  const Status mine = end.is_ok() ? (*end)->send_all(*channel) : end.status();
+  return channel->finish(mine, deadline).is_ok() ? 0 : 1;
 }
 
 }  // namespace tcpx::doctor

@@ -107,9 +107,9 @@ void check_queues(const ServiceFacts& facts, Findings& findings) {
     std::vector<std::string> numbers;
     for (const int id : *ids) numbers.push_back(concat(id));
     findings.push_back(
-        judged(!ids->empty(), Verdict::kFail, check,
-               ids->empty() ? "RxDM has no receive queue for this GPU" : concat("receive queues ", joined(numbers)),
-               "Nothing can arrive in the GPU's memory.", kLookAtRxdm));
+        fail_unless(!ids->empty(), check,
+                    ids->empty() ? "RxDM has no receive queue for this GPU" : concat("receive queues ", joined(numbers)),
+                    "Nothing can arrive in the GPU's memory.", kLookAtRxdm));
   }
   if (!facts.queues.empty()) {
     findings.push_back(
@@ -127,18 +127,18 @@ Findings check_services(const ServiceFacts& facts) {
   }
   const std::string& directory = facts.directory;
   Findings findings = {check_prefix(facts)};
-  findings.push_back(judged(
-      facts.has_directory, Verdict::kFail, "directory", facts.has_directory ? directory : concat("there is no ", directory),
-      "RxDM does not run, or its directory was not given to this container.",
-      concat(kLookAtRxdm, "; give a container the directory: docker run -v ", directory, ":", directory, " ...")));
+  findings.push_back(
+      fail_unless(facts.has_directory, "directory", facts.has_directory ? directory : concat("there is no ", directory),
+                  "RxDM does not run, or its directory was not given to this container.",
+                  concat(kLookAtRxdm, "; give a container the directory: docker run -v ", directory, ":", directory, " ...")));
   if (!facts.has_directory) return findings;
   check_sockets(facts, findings);
   const std::string registry = concat(directory, "/", kRegistrySocket);
-  findings.push_back(judged(facts.has_registry, Verdict::kWarn, concat("socket[", kRegistrySocket, "]"),
-                            facts.has_registry ? "is there; not connected to, because RxDM may end when its last client leaves"
-                                               : concat("there is no ", registry),
-                            "The plugin needs it only with NCCL_GPUDIRECTTCPX_REPORT_LIFECYCLE=1, which then fails.",
-                            kLookAtRxdm));
+  findings.push_back(
+      warn_unless(facts.has_registry, concat("socket[", kRegistrySocket, "]"),
+                  facts.has_registry ? "is there; not connected to, because RxDM may end when its last client leaves"
+                                     : concat("there is no ", registry),
+                  "The plugin needs it only with NCCL_GPUDIRECTTCPX_REPORT_LIFECYCLE=1, which then fails.", kLookAtRxdm));
   check_queues(facts, findings);
   return findings;
 }

@@ -10,6 +10,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "programs/doctor/child_answer.h"
 #include "programs/doctor/environment.h"
 #include "programs/doctor/finding.h"
 #include "programs/doctor/gpu.h"
@@ -18,7 +19,6 @@
 #include "programs/doctor/network.h"
 #include "programs/doctor/nic.h"
 #include "programs/doctor/plugin.h"
-#include "programs/doctor/report.h"
 #include "programs/doctor/selftest.h"
 #include "programs/doctor/services.h"
 #include "tools/command_line.h"
@@ -40,7 +40,7 @@ struct Options {
   std::string peer;
   bool selftest = false;
   uint64_t selftest_bytes = kSelftestBytes;
-  std::string selftest_end;  ///< this is the other process of a selftest
+  int selftest_end = -1;  ///< a descriptor: this is the other process of a selftest
   std::string colour = "auto";
 };
 
@@ -113,7 +113,7 @@ void declare_options(CLI::App& app, Options& options, const std::vector<Group>& 
       ->check(CLI::ValidIPV4);
   app.add_flag("--selftest", options.selftest,
                "also move 64 MiB between two processes over the path in use, compare them, and time raw TCP beside it");
-  app.add_option("--selftest-bytes", options.selftest_bytes)->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30))->group("");
+  app.add_option(kSelftestBytesOption, options.selftest_bytes)->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30))->group("");
   app.add_option(kSelftestEndOption, options.selftest_end)->group("");
   app.add_option("--colour,--color", options.colour, "auto, always, never (default auto: on a terminal)")
       ->check(CLI::IsMember({"auto", "always", "never"}));
@@ -153,7 +153,7 @@ int main(int argc, char** argv) {
   int exit_code = kHealthy;
   if (!parse_command_line(app, argc, argv, exit_code, kUsage)) return exit_code;
 
-  if (!options.selftest_end.empty()) return run_selftest_end(options.selftest_end);
+  if (options.selftest_end >= 0) return run_selftest_end(options.selftest_end, options.selftest_bytes);
   if (options.fix_env) {
     std::fputs(environment_block(environment_facts(machine)).c_str(), stdout);
     return kHealthy;

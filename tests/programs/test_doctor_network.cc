@@ -294,16 +294,6 @@ TEST_F(DoctorFirewall, ThePortRangeIsWhatRulesAreHeldAgainst) {
   EXPECT_EQ(iptables(rules).verdict, Verdict::kWarn);
 }
 
-TEST_F(DoctorFirewall, WhereTheUsualPortsAreNamedThePluginsAreTakenThere) {
-  const std::string rules =
-      "*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -m multiport --dports 12345,50000:60000 -j ACCEPT\nCOMMIT\n";
-  EXPECT_TRUE(iptables(rules).mend.starts_with("export UCCL_TCPX_PORT_RANGE=50000-60000 "));
-  here_.variable("UCCL_TCPX_PORT_RANGE", "50000-60000");
-  EXPECT_NE(iptables(rules).found.find("accept name all of them"), std::string::npos);
-  here_.directory("/run/tcpx");
-  EXPECT_TRUE(iptables(rules).mend.starts_with("sysctl -w net.ipv4.ip_local_port_range='50000 60000'"));
-}
-
 TEST_F(DoctorFirewall, RulesThatBothProgramsShowAreReportedOnce) {
   NetworkFacts facts = this->facts();
   facts.nft = says("table ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy drop;\n\t}\n}");

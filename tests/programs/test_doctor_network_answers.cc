@@ -51,7 +51,7 @@ TEST(DoctorNetworkAnswers, RunsProgramsOfTheSystem) {
 
 TEST(DoctorNetworkAnswers, ProgramsThatDoNotEndAreEnded) {
   EXPECT_TRUE(run_command("sleep", {"600"}, kShort).timed_out);
-  EXPECT_TRUE(run_command("yes", {}, kLong).timed_out);  // says more than anybody wants to know
+  EXPECT_NE(run_command("yes", {}, kLong).exit_code, 0);  // says more than anybody wants to know
 }
 
 TEST(DoctorNetworkAnswers, ConnectsFromAnAddress) {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "programs/doctor/report.h"
+#include "programs/doctor/finding.h"
 #include "tests/support/doctor_fixture.h"
 
 namespace tcpx::doctor {

@@ -5,7 +5,6 @@
 
 #include "base/socket_io.h"
 #include "programs/doctor/selftest.h"
-#include "programs/doctor/selftest_memory.h"
 #include "tests/support/doctor_fixture.h"
 
 namespace tcpx::doctor {
@@ -68,14 +67,6 @@ TEST(DoctorSelftest, TheVendorsPathNeedsTwoMachines) {
   MadeUpMachine here;
   here.directory("/run/tcpx");
   EXPECT_EQ(verdict(selftest_facts(here.machine(), kSelftestBytes), "transfer"), Verdict::kNotApplicable);
-}
-
-TEST(SelftestMemory, TellsAnotherPattern) {
-  auto memory = SelftestMemory::create(kMiB + 5, 1000);  // the last GPU, or what stands in for one
-  ASSERT_TRUE(memory.is_ok()) << memory.status().to_string();
-  ASSERT_TRUE(memory->fill(1).is_ok());
-  EXPECT_TRUE(memory->verify(1).is_ok());
-  EXPECT_EQ(memory->verify(2).code(), Code::kMismatch);
 }
 
 TEST(RawTcp, EachTimeIsTimed) {

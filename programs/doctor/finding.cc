@@ -1,29 +1,17 @@
-#include "programs/doctor/report.h"
-
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "programs/doctor/finding.h"
 
 namespace tcpx::doctor {
 namespace {
 
 constexpr size_t kVerdictColumns = 5;
-
-std::string_view colour_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kNotApplicable:
-      return "\033[2m";
-    case Verdict::kOk:
-      return "\033[32m";
-    case Verdict::kWarn:
-      return "\033[33m";
-    case Verdict::kFail:
-      return "\033[1;31m";
-  }
-  return "";
-}
+// By Verdict.
+constexpr std::array<std::string_view, 4> kNames = {"n/a", "ok", "warn", "fail"};
+constexpr std::array<std::string_view, 4> kColours = {"\033[2m", "\033[32m", "\033[33m", "\033[1;31m"};
 
 std::string padded(std::string_view text, size_t columns) {
   std::string out(text);
@@ -44,17 +32,7 @@ std::string indented(const std::string& text, std::string_view margin) {
 }  // namespace
 
 std::string_view name_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kNotApplicable:
-      return "n/a";
-    case Verdict::kOk:
-      return "ok";
-    case Verdict::kWarn:
-      return "warn";
-    case Verdict::kFail:
-      return "fail";
-  }
-  return "";
+  return kNames[static_cast<size_t>(verdict)];
 }
 
 Verdict worst_of(const std::vector<GroupFindings>& groups) {
@@ -72,8 +50,9 @@ std::string group_text(const GroupFindings& group, bool colour) {
   const std::string margin(2 + kVerdictColumns + 1, ' ');
   std::string out = concat(colour ? "\033[1m" : "", group.group, plain, "\n");
   for (const Finding& finding : group.findings) {
-    out += concat("  ", colour ? colour_of(finding.verdict) : "", padded(name_of(finding.verdict), kVerdictColumns), plain, " ",
-                  padded(finding.check, columns), "  ", indented(finding.found, margin), "\n");
+    out += concat("  ", colour ? kColours[static_cast<size_t>(finding.verdict)] : "",
+                  padded(name_of(finding.verdict), kVerdictColumns), plain, " ", padded(finding.check, columns), "  ",
+                  indented(finding.found, margin), "\n");
     if (!finding.why.empty()) out += concat(margin, "why   ", indented(finding.why, margin + "      "), "\n");
     if (!finding.mend.empty()) out += concat(margin, "mend  ", indented(finding.mend, margin + "      "), "\n");
   }
