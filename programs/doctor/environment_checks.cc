@@ -1,7 +1,6 @@
 // The variables of GPUDirect-TCPX that are not in our table: they configure its plugin and nothing of ours. And what it makes of
 // values, whosever they are.
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -19,58 +18,33 @@
 namespace tcpx::doctor {
 namespace {
 
-constexpr std::string_view kPrefix = "NCCL_GPUDIRECTTCPX_";
+constexpr std::string_view kOwnPrefix = "UCCL_TCPX_", kVendorPrefix = "NCCL_GPUDIRECTTCPX_";
 // Behind the prefix, what it reads as numbers and what it reads as text (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f,
 // src/net_tcpx.cc, src/common.cc and others; the latency is of 91e8693). PORT_MAPPING is none: the function that reads it is
 // never called.
-constexpr std::array<std::string_view, 20> kNumbers = {"FLOW_STEERING_STRATEGY",
-                                                       "SOCKET_ENABLE",
-                                                       "CONNECTION_RETRY",
-                                                       "SPINWAIT_CONNECT",
-                                                       "RECV_SYNC",
-                                                       "FORCE_ACK",
-                                                       "TX_COMPLETION_NANOSLEEP",
-                                                       "REG_DMABUF_USE_INTERNAL_API",
-                                                       "CUDA_USE_PRIMARY_CTX",
-                                                       "NIC_N_RXQS",
-                                                       "TIMEOUT_THRESHOLD_NS",
-                                                       "TIMEOUT_FREQUENCY_NS",
-                                                       "REPORT_LIFECYCLE",
-                                                       "REPORT_NETWORK_LATENCY",
-                                                       "LOG_STATS_TO_STDOUT",
-                                                       "TELEMETRY_ENABLE_TASK_LEVEL_STATS",
-                                                       "TELEMETRY_ENABLE_REQUEST_LEVEL_STATS",
-                                                       "TELEMETRY_EXPORT_STATS_TO_FILE",
-                                                       "TELEMETRY_SAMPLING_FACTOR",
-                                                       "TELEMETRY_LOG_LINE_LIMIT"};
-constexpr std::array<std::string_view, 14> kTexts = {"SCHED_ALG",
-                                                     "TX_IRQ_BINDINGS",
-                                                     "RX_IRQ_BINDINGS",
-                                                     "WORKER_PIN_THREADS",
-                                                     "WORKER_SPRAY_COUNT",
-                                                     "WORKER_SPRAY_STRIDE",
-                                                     "CTRL_SOCKCOND",
-                                                     "SLOWNESS_SWITCH",
-                                                     "SLOWNESS_REPORT",
-                                                     "TELEMETRY_EXPORTER_PATH",
-                                                     "TELEMETRY_EXPORTER_CORE_INDEX",
-                                                     "TELEMETRY_FILE_LIFE",
-                                                     "TELEMETRY_FILE_REMOVE_FREQUENCY",
-                                                     "TELEMETRY_GARBAGE_COLLECTOR_INDEX"};
+constexpr char kNumbers[] =
+    " FLOW_STEERING_STRATEGY SOCKET_ENABLE CONNECTION_RETRY SPINWAIT_CONNECT RECV_SYNC FORCE_ACK "
+    "TX_COMPLETION_NANOSLEEP REG_DMABUF_USE_INTERNAL_API CUDA_USE_PRIMARY_CTX NIC_N_RXQS TIMEOUT_THRESHOLD_NS "
+    "TIMEOUT_FREQUENCY_NS REPORT_LIFECYCLE REPORT_NETWORK_LATENCY LOG_STATS_TO_STDOUT "
+    "TELEMETRY_ENABLE_TASK_LEVEL_STATS TELEMETRY_ENABLE_REQUEST_LEVEL_STATS TELEMETRY_EXPORT_STATS_TO_FILE "
+    "TELEMETRY_SAMPLING_FACTOR TELEMETRY_LOG_LINE_LIMIT ";
+constexpr char kTexts[] =
+    " SCHED_ALG TX_IRQ_BINDINGS RX_IRQ_BINDINGS WORKER_PIN_THREADS WORKER_SPRAY_COUNT WORKER_SPRAY_STRIDE "
+    "CTRL_SOCKCOND SLOWNESS_SWITCH SLOWNESS_REPORT TELEMETRY_EXPORTER_PATH TELEMETRY_EXPORTER_CORE_INDEX "
+    "TELEMETRY_FILE_LIFE TELEMETRY_FILE_REMOVE_FREQUENCY TELEMETRY_GARBAGE_COLLECTOR_INDEX ";
 // Numbers that it reads under other names, ours among them.
-constexpr std::array<std::string_view, 8> kOtherNumbers = {
-    "NCCL_DYNAMIC_CHUNK_SIZE", "NCCL_NSOCKS_PERTHREAD",
-    "NCCL_SOCKET_NTHREADS",    "NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS",
-    "NCCL_USE_DMA_BUF",        "NCCL_MIN_ZCOPY_SIZE",
-    "NCCL_THREAD_SPIN_ENABLE", "NCCL_INLINE_THRESHOLD"};
+constexpr char kOtherNumbers[] =
+    " NCCL_DYNAMIC_CHUNK_SIZE NCCL_NSOCKS_PERTHREAD NCCL_SOCKET_NTHREADS "
+    "NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS NCCL_USE_DMA_BUF NCCL_MIN_ZCOPY_SIZE "
+    "NCCL_THREAD_SPIN_ENABLE NCCL_INLINE_THRESHOLD ";
 
-template <size_t n>
-bool contains(const std::array<std::string_view, n>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+bool contains(std::string_view names, std::string_view name) {
+  return names.find(concat(" ", name, " ")) != names.npos;
 }
 
 bool is_number(std::string_view name) {
-  return contains(kOtherNumbers, name) || (name.starts_with(kPrefix) && contains(kNumbers, name.substr(kPrefix.size())));
+  return contains(kOtherNumbers, name) ||
+         (name.starts_with(kVendorPrefix) && contains(kNumbers, name.substr(kVendorPrefix.size())));
 }
 
 /// What people mean by "512K" and "0100", where that is clear.
@@ -85,8 +59,6 @@ std::optional<int64_t> meant_number(std::string_view text) {
   return number << (power % 3 + 1) * 10;
 }
 
-constexpr std::string_view kOwnPrefix = "UCCL_TCPX_";
-constexpr std::string_view kVendorPrefix = "NCCL_GPUDIRECTTCPX_";
 // Of two names that differ by no more single-character changes, one is taken for a slip of the other.
 constexpr size_t kSlip = 2;
 
@@ -272,8 +244,8 @@ void check_port_variables(const Variables& variables, Findings& findings) {
 }  // namespace
 
 bool is_vendor_variable(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return false;
-  const std::string_view suffix = name.substr(kPrefix.size());
+  if (!name.starts_with(kVendorPrefix)) return false;
+  const std::string_view suffix = name.substr(kVendorPrefix.size());
   return contains(kNumbers, suffix) || contains(kTexts, suffix);
 }
 
