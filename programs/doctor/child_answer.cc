@@ -59,7 +59,7 @@ using Work = std::function<void(int out)>;
   ::_exit(0);
 }
 
-/// What comes through the pipe until it closes or the deadline passes.
+/// Everything that comes through the pipe until it closes or the deadline passes.
 std::string read_all(int fd, Deadline deadline) {
   std::string said;
   char buffer[16384];

@@ -47,7 +47,7 @@ struct Driver {
   }
 };
 
-// What the child says, line by line: "library REASON", "refused CODE CALL: NAME", "version N", "gpu PCI MAJOR MINOR DMABUF".
+// The child's answer, line by line: "library REASON", "refused CODE CALL: NAME", "version N", "gpu PCI MAJOR MINOR DMABUF".
 
 void ask_driver(const std::string& path, const Say& say) {
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

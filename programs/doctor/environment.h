@@ -26,7 +26,7 @@ Findings check_environment(const EnvironmentFacts& facts);
 /// unset, so that the default holds.
 std::string environment_block(const EnvironmentFacts& facts);
 
-/// Whether GPUDirect-TCPX reads `name`, which our table does not have.
+/// True when GPUDirect-TCPX reads `name`, which our table does not have.
 bool is_vendor_variable(std::string_view name);
 /// Values that GPUDirect-TCPX takes for others, or fails with. None where all is well.
 Findings check_vendor_variables(const Variables& variables);

@@ -1,5 +1,3 @@
-// The variables of GPUDirect-TCPX that are not in our table: they configure its plugin and nothing of ours. And what it makes of
-// values, whosever they are.
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -19,9 +17,9 @@ namespace tcpx::doctor {
 namespace {
 
 constexpr std::string_view kOwnPrefix = "UCCL_TCPX_", kVendorPrefix = "NCCL_GPUDIRECTTCPX_";
-// Behind the prefix, what it reads as numbers and what it reads as text (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f,
-// src/net_tcpx.cc, src/common.cc and others; the latency is of 91e8693). PORT_MAPPING is none: the function that reads it is
-// never called.
+// Variables of GPUDirect-TCPX that are not in our table, without the prefix: those read as numbers and those read as text
+// (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f, src/net_tcpx.cc, src/common.cc and others; the latency is of 91e8693). PORT_MAPPING
+// is none: the function that reads it is never called.
 constexpr char kNumbers[] =
     " FLOW_STEERING_STRATEGY SOCKET_ENABLE CONNECTION_RETRY SPINWAIT_CONNECT RECV_SYNC FORCE_ACK "
     "TX_COMPLETION_NANOSLEEP REG_DMABUF_USE_INTERNAL_API CUDA_USE_PRIMARY_CTX NIC_N_RXQS TIMEOUT_THRESHOLD_NS "
@@ -47,7 +45,7 @@ bool is_number(std::string_view name) {
          (name.starts_with(kVendorPrefix) && contains(kNumbers, name.substr(kVendorPrefix.size())));
 }
 
-/// What people mean by "512K" and "0100", where that is clear.
+/// The number that people mean by "512K" and "0100", where that is clear.
 std::optional<int64_t> meant_number(std::string_view text) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -229,7 +227,7 @@ void check_sizes(const EnvironmentFacts& facts, Findings& findings) {
   }
 }
 
-/// What no value alone shows: half a range, or one that ends before it begins.
+/// Faults that no value alone shows: half a range, or one that ends before it begins.
 void check_port_variables(const Variables& variables, Findings& findings) {
   for (const Variable id : {Variable::kPortRange, Variable::kPortBegin, Variable::kPortEnd}) {
     if (!environment_check(environment_info(id), variables.text(id)).is_ok()) return;  // said already

@@ -1,4 +1,4 @@
-// Header split, which the kernel calls TCP data split: told by the ethtool family of generic netlink only.
+// Answers of the ethtool requests of ioctl(2); and header split, which the ethtool family of generic netlink alone tells.
 #include <linux/ethtool.h>
 #include <linux/ethtool_netlink.h>
 #include <linux/genetlink.h>

@@ -1,4 +1,4 @@
-// What a check of the doctor has seen, and what to do about it.
+// Findings of the doctor's checks: each says what was seen and what to do about it.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ Verdict worst_of(const std::vector<GroupFindings>& groups);
 /// One line per finding, below each one that is not ok why it matters and what mends it.
 /// @param colour with terminal colours
 std::string group_text(const GroupFindings& group, bool colour);
-/// How many findings there are of each kind; the last line.
+/// The number of findings of each kind; the last line.
 std::string findings_summary(const std::vector<GroupFindings>& groups);
 /// {"version": ..., "verdict": "ok|warn|fail", "groups": [{"name", "findings": [{"check", "verdict", "found", "why", "mend"}]}]}
 /// Foreign texts that are no UTF-8 are replaced.

@@ -51,7 +51,7 @@ struct GpuBuild {
   int cuda_major = 0;         ///< of the CUDA runtime inside
 };
 GpuBuild this_build();
-/// Whether kernels of these architectures run on a GPU of this compute capability: machine code runs on the same major version
+/// True when kernels of these architectures run on a GPU of this compute capability: machine code runs on the same major version
 /// with no smaller minor one, intermediate code on everything newer (NVIDIA: CUDA C++ Programming Guide, application
 /// compatibility). nullopt for words such as "native".
 std::optional<bool> runs_on(const std::string& architectures, int major, int minor);

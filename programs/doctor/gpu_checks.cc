@@ -269,7 +269,7 @@ class GpuGroup {
              "nvidia-smi topo -m   # on Google Cloud take an A3 machine type; for NCCL: export NCCL_NET_GDR_LEVEL=SYS"));
   }
 
-  /// Which NIC a connection of each GPU uses, and would have to.
+  /// The NIC that a connection of each GPU has to use.
   void add_nics_of_gpus() {
     if (!has_distances() || !facts_.expected.vendor_path) return;
     std::string found = "GPUDirect-TCPX gets payload into a GPU's memory over the NIC nearest to it and no other";

@@ -1,19 +1,18 @@
 #include <charconv>
-#include <sstream>
 #include <string_view>
 
 #include "base/text.h"
 #include "programs/doctor/gpu.h"
+#include "programs/doctor/words.h"
 
 namespace tcpx::doctor {
+
 GpuBuild this_build() {
   return {.architectures = TCPX_CUDA_ARCHITECTURES, .cuda_major = TCPX_CUDA_MAJOR};
 }
 
 std::optional<bool> runs_on(const std::string& architectures, int major, int minor) {
-  std::istringstream list(architectures);
-  std::string entry;
-  while (std::getline(list, entry, ',')) {
+  for (const std::string& entry : split(architectures, ",")) {
     int number = 0;
     const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);
     if (error != std::errc()) return std::nullopt;

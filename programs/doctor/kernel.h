@@ -12,7 +12,7 @@
 
 namespace tcpx::doctor {
 
-/// Whether io_uring can hand over packets where the NIC has put them (zcrx).
+/// The kernel's way to hand over packets by io_uring where the NIC has put them (zcrx).
 enum class RingReceive : uint8_t {
   kPresent,
   kAbsent,   ///< there is io_uring, built without it or older than it
@@ -21,7 +21,7 @@ enum class RingReceive : uint8_t {
 
 /// The options of the kernel of which some sandboxes accept all; one that no kernel has tells those apart.
 struct DevmemAnswers {
-  /// What setsockopt(SOL_SOCKET) with four zero bytes answers on a TCP connection over loopback: 0 or an errno; ENOPROTOOPT of a
+  /// The answer of setsockopt(SOL_SOCKET) with four zero bytes on a TCP connection over loopback: 0 or an errno; ENOPROTOOPT of a
   /// kernel that does not know the option. One that knows it as SO_DEVMEM_DONTNEED answers something else, for instance EINVAL:
   /// its argument is a list of tokens of eight bytes, and half a token gives no page back. Fewer than four bytes are refused
   /// before the option is looked at (Linux: net/core/sock.c, sk_setsockopt and sock_devmem_dontneed, 6.12). nullopt when there is

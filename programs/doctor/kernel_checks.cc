@@ -24,7 +24,7 @@ KernelVersion version_of(const std::string& release) {
   return {number_of<unsigned>(parts[0]).value_or(0), number_of<unsigned>(parts[1]).value_or(0)};
 }
 
-/// Which kernel this is, by the option that it knows.
+/// The kind of kernel, by the option that it knows.
 enum class Devmem : uint8_t { kNone, kGoogle, kLinux, kUnknown };
 
 Devmem devmem_of(const DevmemAnswers& answers) {
@@ -112,7 +112,7 @@ std::string set(std::string_view sysctl, std::string_view value) {
   return concat("sudo sysctl -w ", sysctl, "='", value, "'");
 }
 
-/// How fast one connection can be whose window is `bytes`, over a round trip of 1 ms.
+/// The most that one connection carries whose window is `bytes`, over a round trip of 1 ms.
 std::string rate_over_a_millisecond(int64_t bytes) {
   const int64_t tenths = bytes * 1000 / 100'000'000;  // of a GB/s
   return concat(tenths / 10, ".", tenths % 10, " GB/s");

@@ -42,7 +42,7 @@ std::optional<int> set_option_error(int option) {
 
 RingReceive ring_receive() {
   io_uring_params parameters{};
-  // What zcrx asks of its ring; to a ring without it every answer is EINVAL.
+  // The flags that zcrx asks of its ring; to a ring without it every answer is EINVAL.
   parameters.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CQE32;
   const UniqueFd ring(static_cast<int>(::syscall(SYS_io_uring_setup, 1, &parameters)));
   // EINVAL: a kernel that does not know these flags is older than zcrx.

@@ -13,7 +13,7 @@ namespace tcpx::doctor {
 
 /// UCCL_TCPX_PLUGIN_PATH's word for the plugin that is linked in.
 inline constexpr char kEmbedded[] = "embedded";
-/// Where the receive datapath manager has its sockets by its own default.
+/// The directory in which the receive datapath manager has its sockets by its own default.
 inline constexpr std::string_view kRxdmDirectory = "/run/tcpx";
 
 /// /sys, /proc and the rest, of this machine or of a directory that stands for it. Paths are absolute, as on the machine:
@@ -32,7 +32,7 @@ class FileTree {
   std::string text(std::string_view path) const { return read(path).value_or(""); }
   /// Names in a directory, sorted; none when there is no such directory.
   std::vector<std::string> list(std::string_view path) const;
-  /// Where a symbolic link leads, with all links on the way followed, as a path of the machine. nullopt: nowhere.
+  /// The end of a symbolic link, with all links on the way followed, as a path of the machine. nullopt: nowhere.
   std::optional<std::string> resolve(std::string_view path) const;
   /// The same; `path` itself where it leads nowhere.
   std::string real(const std::string& path) const { return resolve(path).value_or(path); }
@@ -61,8 +61,8 @@ struct Machine {
 /// Places where GPUDirect-TCPX is installed, in the order in which the loader looks.
 const std::vector<std::string>& installed_plugin_paths();
 
-/// Whether a machine is meant to run GPUDirect-TCPX. Only then is it a failure that something of it is missing; elsewhere the
-/// software plugin is the right path, and such checks do not apply.
+/// The path that a machine is meant for. Only where that is GPUDirect-TCPX is it a failure that something of it is missing;
+/// elsewhere the software plugin is the right path, and such checks do not apply.
 struct Expectation {
   bool vendor_path = false;
   std::string because;  ///< either way

@@ -54,7 +54,7 @@ struct PortNeeds {
   bool is_reserved(uint32_t port) const;
 };
 
-/// What binding as a listener does says.
+/// Answers to binding as a listener does.
 struct BindFacts {
   int bootstrap_error = 0;        ///< errno; 0 when it can be bound
   uint32_t free_port = 0;         ///< another one that can be, where it cannot; 0: none near
@@ -66,7 +66,7 @@ struct Listener {
   std::string user;
 };
 
-/// How the kernel would send to an address.
+/// The kernel's way to an address.
 struct Route {
   std::string interface;
   std::string source;  ///< address it would send from
@@ -79,7 +79,7 @@ struct SharedNetwork {
   bool one_is_used = false, other_is_used = false;  ///< packets from its address leave by it
 };
 
-/// What became of full-sized datagrams towards a host.
+/// The fate of full-sized datagrams towards a host.
 enum class PathAnswer {
   kArrives,   ///< the host has answered one
   kTooLong,   ///< a router says so, or the kernel knows
@@ -146,7 +146,7 @@ void check_peer(const NetworkFacts& facts, Findings& findings);
 std::vector<NetworkInterface> list_interfaces();
 /// Binds TCP `port` of every address, as a listener does, and lets it go at once. @return errno, 0 when it can be bound
 int try_bind(uint16_t port);
-/// Where a packet to `target` would go, from `source` when given. IPv4. @return kPeerGone when there is no route
+/// The way that a packet to `target` would go, from `source` when given. IPv4. @return kPeerGone when there is no route
 Result<Route> find_route(const SocketAddress& target, const SocketAddress* source);
 /// Connects to `target` from each of `sources` at the same time. @return for each how it went: kPeerGone with ECONNREFUSED when
 /// the host is there and nobody listens, kTimeout

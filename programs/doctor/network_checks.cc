@@ -1,6 +1,5 @@
-// Ports that can be listened on.
-// Addresses of the data interfaces, and whether replies leave where they should.
-// The way to another host, by data interface.
+// Ports that can be listened on; addresses of the data interfaces, and replies that leave where they should; and the way to
+// another host, by data interface.
 //
 // Interfaces of a machine may lie in networks that do not know each other (on A3 each NIC has its own): an address of the peer is
 // then reached from one interface only, and the others have nothing to say about it. The kernel's routes tell.

@@ -59,10 +59,10 @@ Findings check_nics(const NicFacts& facts);
 
 // Header split, which the kernel calls TCP data split: told by the ethtool family of generic netlink only.
 
-/// Whether the headers of TCP packets are put apart from their data. nullopt when driver or kernel do not tell, or there is no
+/// True when the headers of TCP packets are put apart from their data. nullopt when driver or kernel do not tell, or there is no
 /// such interface. Takes two seconds at most.
 std::optional<bool> ask_data_split(const std::string& interface);
-/// What the attributes of an answer to ETHTOOL_MSG_RINGS_GET say.
+/// The same, out of the attributes of an answer to ETHTOOL_MSG_RINGS_GET.
 std::optional<bool> data_split_of(std::span<const std::byte> attributes);
 
 }  // namespace tcpx::doctor

@@ -160,7 +160,7 @@ Finding check_devmem_packets(const Nic& nic) {
       concat("ethtool -S ", nic.name, " | grep rx_devmem   # while data flows; if it stays 0, restart RxDM"));
 }
 
-/// What matters to GPUDirect-TCPX, of an interface that is not meant for it, in one line.
+/// Facts that matter to GPUDirect-TCPX, of an interface that is not meant for it, in one line.
 Finding tcpx_facts(const Nic& nic, const Expectation& expected) {
   const auto word = [](std::optional<bool> value) { return !value ? "unknown" : *value ? "on" : "off"; };
   return not_applicable(of("tcpx", nic),

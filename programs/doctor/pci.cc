@@ -11,7 +11,7 @@ namespace {
 // PCI's `vendor` of NVIDIA, and how `class` of a display controller begins (PCI Code and ID Assignment Specification).
 constexpr std::string_view kNvidia = "0x10de", kDisplayClass = "0x03";
 
-/// What a device's path consists of: the root "pci0000:00" first, then bridges, then the device.
+/// A device's path taken apart: the root "pci0000:00" first, then bridges, then the device.
 struct PciPath {
   std::string root;
   std::vector<std::string> functions;

@@ -14,7 +14,7 @@ constexpr char kOwnMachineName[] = "aarch64";
 constexpr char kOwnMachineName[] = "x86-64";
 #endif
 
-/// What to do about a refusal of the dynamic linker, by its words.
+/// The cure of a refusal of the dynamic linker, by its words.
 std::string mend_of_refusal(const std::string& detail, const std::string& path) {
   const size_t missing = detail.find(": cannot open shared object file");
   if (missing != std::string::npos && !detail.starts_with(path)) {

@@ -34,7 +34,7 @@ std::string name_in(const void* symbol) {
   return name != nullptr ? one_line(std::string_view(name, ::strnlen(name, kMostNameBytes))) : "";
 }
 
-/// What the child says, line by line: "refused REASON"; or "loaded", "libmnl", and of each table "table VERSION", "name NAME",
+/// The child says, line by line: "refused REASON"; or "loaded", "libmnl", and of each table "table VERSION", "name NAME",
 /// "lacks PART".
 void open_and_tell(const std::string& path, const Say& say) {
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -75,7 +75,7 @@ PluginLoad load_of(const ChildAnswer& answer) {
   return load;
 }
 
-// Where the dynamic linker of a 64-bit system looks last, whatever its cache says.
+// The last places where the dynamic linker of a 64-bit system looks, whatever its cache says.
 constexpr std::array<const char*, 4> kLinkerDirectories = {"/lib64", "/usr/lib64", "/lib", "/usr/lib"};
 constexpr int kMostHangs = 2;
 

@@ -14,7 +14,7 @@
 
 namespace tcpx::doctor {
 
-/// Where the vendor plugin looks when nobody tells it (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f).
+/// The directory in which the vendor plugin looks when nobody tells it (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f).
 inline constexpr char kVendorDefault[] = "/tmp";
 /// RxDM offers it and the plugin never opens it: it is asked here because it knows which receive queues a GPU has.
 inline constexpr char kQueueSocket[] = "queue_ids_by_gpu";
@@ -59,7 +59,7 @@ struct ServiceFacts {
   std::string directory;             ///< the one of the two that is looked at
   bool has_directory = false, has_registry = false;
   std::vector<std::string> gpus;  ///< addresses, of the PCI bus; of the sockets where the bus shows none
-  /// What connecting says of each socket that the plugin needs, by name.
+  /// Answers to connecting, of each socket that the plugin needs, by name.
   std::vector<std::pair<std::string, ServiceAnswer>> sockets;
   /// Answers to the question for queues, in the order of `gpus`; none after one that did not come, because the others would end,
   /// or wait, alike.

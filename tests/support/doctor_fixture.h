@@ -69,7 +69,7 @@ inline doctor::Verdict worst_of(const doctor::Findings& findings) {
   return doctor::worst_of({{"group", findings}});
 }
 
-/// That everything which is not ok says why, and everything that is wrong how to mend it.
+/// Expects everything that is not ok to say why, and everything that is wrong to say how to mend it.
 inline void expect_helpful(const doctor::Findings& findings) {
   for (const doctor::Finding& finding : findings) {
     EXPECT_FALSE(finding.check.empty() || finding.found.empty()) << finding.check;
