@@ -1,7 +1,6 @@
 // Packet filters that may keep a peer's connections out: their rules are shown, as `iptables-save` and `nft list ruleset` print
 // them. Nothing here works out what a rule set does to a packet; whoever reads the rules does.
 #include <algorithm>
-#include <regex>
 
 #include "base/text.h"
 #include "programs/doctor/network.h"
@@ -18,18 +17,20 @@ struct ShownRules {
 };
 
 /// Ports that a rule mentions. Everything when it says which ones are not meant; none when it mentions none.
-PortRanges ports_in(const std::string& rule) {
-  static const std::regex kPorts(R"((! )?(?:--)?\bdports? (!= )?([0-9{},: -]+))");
-  std::smatch match;
-  if (!std::regex_search(rule, match, kPorts)) return {};
-  if (match[1].matched || match[2].matched) return {PortRange{}};
+PortRanges ports_in(const std::vector<std::string>& words) {
   PortRanges ranges;
-  for (const std::string& part : split(match[3].str(), "{}, ")) {
-    const std::vector<std::string> ends = split(part, ":-");
-    if (ends.empty()) continue;
-    const auto first = part.starts_with(':') ? std::optional<uint16_t>(0) : number_of<uint16_t>(ends.front());
-    const auto last = part.ends_with(':') ? std::optional<uint16_t>(65535) : number_of<uint16_t>(ends.back());
-    if (first && last) ranges.push_back({*first, *last});
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] != "dport" && words[i] != "--dport" && words[i] != "--dports") continue;
+    if ((i > 0 && words[i - 1] == "!") || (i + 1 < words.size() && words[i + 1] == "!=")) return {PortRange{}};
+    // "12345", "22,50000:60000", ":1023", "{", "22,", "50000-60000", "}"
+    for (size_t j = i + 1; j < words.size() && words[j].find_first_not_of("0123456789{},:-") == std::string::npos; ++j) {
+      for (const std::string& part : split(words[j], "{},")) {
+        const std::vector<std::string> ends = split(part, ":-");
+        const auto first = part.starts_with(':') ? uint16_t{0} : number_of<uint16_t>(ends.empty() ? "" : ends.front());
+        const auto last = part.ends_with(':') ? uint16_t{65535} : number_of<uint16_t>(ends.empty() ? "" : ends.back());
+        if (first && last) ranges.push_back({*first, *last});
+      }
+    }
   }
   return ranges;
 }
@@ -44,9 +45,10 @@ bool meet(const PortRanges& some, const PortRanges& others) {
 /// @param words of the rule, without the name of its chain
 void add_rule(const std::string& rule, const std::vector<std::string>& words, const NetworkFacts& facts, ShownRules& shown) {
   const auto has = [&](std::string_view word) { return std::find(words.begin(), words.end(), word) != words.end(); };
-  if (words.empty() || has("udp") || has("icmp") || has("icmpv6")) return;
+  const bool others = has("udp") || has("icmp") || has("icmpv6");
+  if (words.empty() || (others && rule.find("tcp") == std::string::npos)) return;
   if (!has("drop") && !has("reject") && !has("DROP") && !has("REJECT")) return;
-  const PortRanges ports = ports_in(rule);
+  const PortRanges ports = ports_in(words);
   const bool whole = words.front() == "-j" || words.front() == "drop" || words.front() == "reject" || words.front() == "counter";
   const bool ours = std::any_of(facts.data.begin(), facts.data.end(),
                                 [&](const auto& it) { return has(it.name) || has(concat('"', it.name, '"')); });

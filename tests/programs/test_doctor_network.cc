@@ -259,9 +259,9 @@ TEST_F(DoctorFirewall, RulesThatNameOurPortsOrInterfacesAreShownAsTheyAre) {
     EXPECT_EQ(finding.verdict, Verdict::kWarn) << rule;
     EXPECT_NE(finding.found.find("\n" + rule), std::string::npos) << finding.found;
   }
-  for (const std::string rule :
-       {"tcp dport { 22, 50000-60000 } reject with tcp reset", "tcp dport != 22 drop", "iifname \"eth2\" drop",
-        "tcp dport 12345 counter packets 0 bytes 0 drop", "counter packets 0 bytes 0 drop"}) {
+  for (const std::string rule : {"tcp dport { 22, 50000-60000 } reject with tcp reset", "tcp dport != 22 drop",
+                                 "iifname \"eth2\" drop", "meta l4proto { tcp, udp } th dport 12345 drop",
+                                 "tcp dport 12345 counter packets 0 bytes 0 drop", "counter packets 0 bytes 0 drop"}) {
     const Finding finding =
         nft("table inet t {\n\tchain in {\n\t\ttype filter hook input priority 0; policy accept;\n\t\t" + rule + "\n\t}\n}");
     EXPECT_EQ(finding.verdict, Verdict::kWarn) << rule;
