@@ -48,10 +48,10 @@ struct PluginCandidate {
   bool is_there = false;
   bool readable = false;
   std::string elf_problem;         ///< why it can be no library of this program; "" when it can
-  std::string noexec_mount;        ///< the mount point that it lies on, when programs cannot be run from there; else ""
+  bool noexec = false;             ///< it lies where programs cannot be run from
   std::optional<PluginLoad> load;  ///< nullopt: not tried
 
-  bool can_be_loaded() const { return readable && elf_problem.empty() && noexec_mount.empty(); }
+  bool can_be_loaded() const { return readable && elf_problem.empty() && !noexec; }
 };
 
 /// A name that NCCL opens, and the files that have it, in the order in which the dynamic linker looks; it takes the first.

@@ -79,10 +79,9 @@ class CandidateChecks {
   }
 
   bool check_mount() {
-    const std::string& mount = candidate_.noexec_mount;
-    if (!mount.empty()) {
-      return wrong("mount", concat(mount, " is mounted noexec"), "The dynamic linker may not map code of it.",
-                   concat("sudo mount -o remount,exec ", mount, "   # or copy the library elsewhere"));
+    if (candidate_.noexec) {
+      return wrong("mount", "its file system is mounted noexec", "The dynamic linker may not map code of it.",
+                   concat("sudo mount -o remount,exec $(findmnt -no TARGET -T ", path_, ")   # or copy the library elsewhere"));
     }
     add(ok(of_it("mount"), "programs may run from there"));
     return true;

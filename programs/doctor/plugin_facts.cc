@@ -1,5 +1,6 @@
 #include <dlfcn.h>
 #include <elf.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <array>
@@ -123,33 +124,9 @@ std::vector<LibraryFile> on_linker_path(const Machine& machine, const std::strin
   return found;
 }
 
-/// mountinfo writes blanks and the like as \040 (proc(5)).
-std::string unescaped(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 3 < text.size()) {
-      out.push_back(static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0')));
-      i += 3;
-    } else {
-      out.push_back(text[i]);
-    }
-  }
-  return out;
-}
-
-std::string noexec_mount_of(const Machine& machine, const std::string& real) {
-  std::string best;
-  bool noexec = false;
-  // "36 35 98:0 /mnt1 /mnt2 rw,noatime ..." of proc(5): fields 5 and 6. A later mount lies over an earlier one.
-  for (const std::string& line : split(machine.files.read("/proc/self/mountinfo", size_t{1} << 20).value_or(""), "\n")) {
-    const std::vector<std::string> fields = split(line, " ");
-    if (fields.size() < 6) continue;
-    const std::string at = unescaped(fields[4]);
-    if (!(at == "/" || real == at || real.starts_with(at + "/")) || at.size() < best.size()) continue;
-    best = at;
-    noexec = concat(",", fields[5], ",").find(",noexec,") != std::string::npos;
-  }
-  return noexec ? best : "";
+bool is_on_noexec_mount(const std::string& path) {
+  struct statvfs mount {};
+  return ::statvfs(path.c_str(), &mount) == 0 && (mount.f_flag & ST_NOEXEC) != 0;
 }
 
 LibraryFile choice_of(const Machine& machine, const std::string& linker_cache) {
@@ -197,7 +174,7 @@ PluginFacts plugin_facts(const Machine& machine, const std::string& linker_cache
                                 .is_there = machine.files.exists(file.path),
                                 .readable = bytes.has_value(),
                                 .elf_problem = elf_problem_of(bytes.value_or("")),
-                                .noexec_mount = noexec_mount_of(machine, file.real),
+                                .noexec = is_on_noexec_mount(machine.files.root() + file.path),
                                 .load = {}});
   };
   if (machine.variables.get(Variable::kPluginPath) && facts.choice.path != kEmbedded) add(facts.choice);
