@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::string_view kOwnPrefix = "UCCL_TCPX_", kVendorPrefix = "NCCL_GPUDIRECTTCPX_";
 // Variables of GPUDirect-TCPX that are not in our table, without the prefix: those read as numbers and those read as text
-// (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f, src/net_tcpx.cc, src/common.cc and others; the latency is of 91e8693). PORT_MAPPING
-// is none: the function that reads it is never called.
+// (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f, src/net_tcpx.cc, src/common.cc and others; the latency is of 91e8693).
+// PORT_MAPPING is none: the function that reads it is never called.
 constexpr char kNumbers[] =
     " FLOW_STEERING_STRATEGY SOCKET_ENABLE CONNECTION_RETRY SPINWAIT_CONNECT RECV_SYNC FORCE_ACK "
     "TX_COMPLETION_NANOSLEEP REG_DMABUF_USE_INTERNAL_API CUDA_USE_PRIMARY_CTX NIC_N_RXQS TIMEOUT_THRESHOLD_NS "
