@@ -136,7 +136,7 @@ perf() {
 
 # What it says of the machine is for reading; warnings are no failure.
 doctor() {
-  "$build/tools/doctor/tcpx_doctor" --selftest || (($? == 1))
+  "$build/programs/tcpx_doctor" --selftest || (($? == 1))
 }
 export -f doctor
 

@@ -1,4 +1,4 @@
-// The kernel's answers on generic netlink, well formed and not.
+// The kernel's answers over netlink, well formed and not.
 #include <gtest/gtest.h>
 #include <linux/ethtool_netlink.h>
 #include <linux/genetlink.h>
@@ -7,38 +7,33 @@
 #include <cstring>
 #include <vector>
 
-#include "tools/doctor/data_split.h"
+#include "programs/doctor/netlink.h"
+#include "programs/doctor/nic.h"
 
 namespace tcpx::doctor {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-template <class T>
-Bytes bytes_of(const T& value) {
-  Bytes bytes(sizeof value);
-  std::memcpy(bytes.data(), &value, sizeof value);
-  return bytes;
-}
 
 Bytes operator+(Bytes left, const Bytes& right) {
   left.insert(left.end(), right.begin(), right.end());
   return left;
 }
 
-/// With padding behind it. `claimed` is written as its length instead of the right one.
+/// `claimed` is written as its length instead of the right one.
 Bytes attribute(uint16_t type, const Bytes& payload, std::optional<uint16_t> claimed = {}) {
-  const auto length = static_cast<uint16_t>(sizeof(nlattr) + payload.size());
-  Bytes out = bytes_of(nlattr{.nla_len = claimed.value_or(length), .nla_type = type}) + payload;
-  out.resize(NLA_ALIGN(out.size()));
+  Bytes out;
+  append_attribute(out, type, payload);
+  if (claimed) std::memcpy(out.data(), &*claimed, sizeof *claimed);
   return out;
 }
 
-Bytes message(uint32_t sequence, uint16_t type, const Bytes& attributes, std::optional<uint32_t> claimed = {}) {
-  const auto length = static_cast<uint32_t>(sizeof(nlmsghdr) + sizeof(genlmsghdr) + attributes.size());
-  const nlmsghdr outer{
-      .nlmsg_len = claimed.value_or(length), .nlmsg_type = type, .nlmsg_flags = 0, .nlmsg_seq = sequence, .nlmsg_pid = 0};
-  return bytes_of(outer) + bytes_of(genlmsghdr{.cmd = 1, .version = 1, .reserved = 0}) + attributes;
+Bytes message(uint32_t sequence, uint16_t type, const Bytes& payload, std::optional<uint32_t> claimed = {}) {
+  const auto length = static_cast<uint32_t>(sizeof(nlmsghdr) + payload.size());
+  return bytes_of(nlmsghdr{.nlmsg_len = claimed.value_or(length),
+                           .nlmsg_type = type,
+                           .nlmsg_flags = 0,
+                           .nlmsg_seq = sequence,
+                           .nlmsg_pid = 0}) +
+         payload;
 }
 
 Bytes rings(uint8_t split) {
@@ -71,17 +66,17 @@ TEST(DoctorDataSplit, AttributesEndWhereTheyAreMalformed) {
 }
 
 TEST(DoctorDataSplit, OnlyTheWholeAnswerToTheQuestionIsOne) {
-  const Bytes attributes = rings(ETHTOOL_TCP_DATA_SPLIT_ENABLED);
-  const Bytes good = message(9, 21, attributes);
-  ASSERT_TRUE(netlink_attributes(good, 9).has_value());
-  EXPECT_EQ(netlink_attributes(good, 9)->size(), attributes.size());
-  EXPECT_EQ(netlink_attributes(good, 8), std::nullopt);
-  EXPECT_EQ(netlink_attributes(message(9, NLMSG_ERROR, attributes), 9), std::nullopt);
-  for (size_t size = 0; size < good.size(); ++size)
-    EXPECT_EQ(netlink_attributes(std::span(good).first(size), 9), std::nullopt) << size;
-  for (const uint32_t claimed : {0u, 19u, 0xffffffffu})
-    EXPECT_EQ(netlink_attributes(message(9, 21, attributes, claimed), 9), std::nullopt) << claimed;
-  EXPECT_TRUE(netlink_attributes(message(9, 21, attributes, 20), 9)->empty());
+  const Bytes payload = rings(ETHTOOL_TCP_DATA_SPLIT_ENABLED);
+  const Bytes good = message(9, 21, payload);
+  ASSERT_TRUE(netlink_payload(good, 9).is_ok());
+  EXPECT_EQ(netlink_payload(good, 9)->size(), payload.size());
+  EXPECT_FALSE(netlink_payload(good, 8).is_ok());
+  EXPECT_EQ(netlink_payload(message(9, NLMSG_ERROR, bytes_of(-19)), 9).status().native(), 19);
+  EXPECT_FALSE(netlink_payload(message(9, NLMSG_DONE, payload), 9).is_ok());
+  for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(netlink_payload(std::span(good).first(size), 9).is_ok()) << size;
+  for (const uint32_t claimed : {0u, 15u, 0xffffffffu})
+    EXPECT_FALSE(netlink_payload(message(9, 21, payload, claimed), 9).is_ok());
+  EXPECT_TRUE(netlink_payload(message(9, 21, payload, 16), 9)->empty());
 }
 
 TEST(DoctorDataSplit, LoopbackDoesNotTell) {

@@ -1,26 +1,29 @@
-// What the doctor says of ports, addresses, packet filters and the way to another host.
+// Verdicts on ports, addresses, packet filters and the way to another host.
 #include <gtest/gtest.h>
 
 #include <cerrno>
 
+#include "base/socket_io.h"
+#include "programs/doctor/network.h"
 #include "tests/support/doctor_fixture.h"
-#include "tests/support/fake_network_source.h"
-#include "tools/doctor/network_checks.h"
 
 namespace tcpx::doctor {
 namespace {
 
 using testing::expect_helpful;
-using testing::FakeNetworkSource;
 using testing::finding_of;
+using testing::has;
 using testing::MadeUpMachine;
 
 constexpr char kPeer[] = "10.0.1.9";
-constexpr char kNft[] = "nft -j list ruleset";
-constexpr char kTcpHead[] = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+constexpr char kIfname[] = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
 
 CommandAnswer says(std::string text, int exit_code = 0) {
   return {.installed = true, .timed_out = false, .exit_code = exit_code, .text = std::move(text)};
+}
+
+SocketAddress address_of(const std::string& host) {
+  return resolve(host, 0)->front();
 }
 
 /// A host with eth0 for control and four data NICs in networks of their own.
@@ -28,352 +31,329 @@ class DoctorNetwork : public ::testing::Test {
  protected:
   DoctorNetwork() {
     here_.file("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999").file("/proc/sys/net/ipv4/conf/all/rp_filter", "0");
-    source_.interface("lo", "127.0.0.1/8").interface("eth0", "10.128.0.2/20");
-    for (const char* n : {"1", "2", "3", "4"}) {
-      const std::string name = std::string("eth") + n;
-      source_.interface(name, std::string("10.0.") + n + ".2/24");
-      here_.file("/sys/class/net/" + name + "/mtu", "8244");
-    }
-    here_.file("/sys/class/net/eth0/mtu", "1460");
-    data_ = "eth1,eth2,eth3,eth4";
-    source_.routes[kPeer] = {"eth1", "10.0.1.2", false};
-    for (const char* n : {"2", "3", "4"}) {
-      source_.routes[std::string(kPeer) + " from 10.0." + n + ".2"] = {"eth1", std::string("10.0.") + n + ".2", false};
-    }
+    add("lo", "127.0.0.1/8");
+    add("eth0", "10.128.0.2/20");
+    for (const std::string n : {"1", "2", "3", "4"}) add("eth" + n, "10.0." + n + ".2/24");
   }
-  Findings check(const std::string& peer = "") {
+  /// @param address "10.0.1.2/24", "" for none
+  void add(const std::string& name, const std::string& address, bool up = true) {
+    all_.push_back({.name = name, .up = up, .loopback = name == "lo", .addresses = {}});
+    const size_t slash = address.find('/');
+    if (!address.empty()) all_.back().addresses = {{address_of(address.substr(0, slash)), std::stoi(address.substr(slash + 1))}};
+  }
+  /// Healthy ones. @param data interfaces that the user names
+  NetworkFacts facts(const std::string& data = "eth1,eth2,eth3,eth4") {
     Machine machine = here_.machine();
-    if (!data_.empty()) machine.variables.emplace_back("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", data_);
-    Findings findings = check_network(machine, source_, peer);
-    expect_helpful(findings);
-    return findings;
+    if (!data.empty()) machine.variables.all.emplace_back(kIfname, data);
+    return network_facts(machine, all_, "");
   }
-  Finding finding(std::string_view name, const std::string& peer = "") { return finding_of(check(peer), name); }
-  Verdict worst(const std::string& peer = "") { return worst_of({{"network", check(peer)}}); }
+  /// With a peer that is reached over eth1.
+  NetworkFacts with_peer() {
+    NetworkFacts facts = this->facts();
+    facts.peer.name = kPeer;
+    facts.peer.address = address_of(kPeer);
+    facts.peer.usual = Route{"eth1", "10.0.1.2", false};
+    for (size_t i = 0; i < 4; ++i) facts.peer.routes.push_back({i, Route{"eth1", facts.data[i].ipv4()->address.host(), false}});
+    facts.peer.ways.push_back({.from = {address_of("10.0.1.2"), 8244},
+                               .interface = "eth1",
+                               .connected = Status::ok(),
+                               .path = PathProbe{PathAnswer::kArrives, 8244}});
+    return facts;
+  }
+  static Finding finding(const NetworkFacts& facts, std::string_view name) {
+    const Findings findings = check_network(facts);
+    expect_helpful(findings);
+    return finding_of(findings, name);
+  }
+  static Verdict verdict(const NetworkFacts& facts, std::string_view name) { return finding(facts, name).verdict; }
 
   MadeUpMachine here_;
-  std::string data_;  ///< interfaces that the user names; "" for none
-  FakeNetworkSource source_;
+  std::vector<NetworkInterface> all_;
 };
 
-bool has(const Findings& findings, std::string_view check) {
-  return std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) { return finding.check == check; });
-}
-
 TEST_F(DoctorNetwork, AHealthyMachineIsWell) {
-  source_.commands[kNft] = says(R"({"nftables": [{"metainfo": {"version": "1.0.6"}}]})");
-  source_.commands["iptables-save"] = says("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n");
-  const Findings findings = check(kPeer);
-  EXPECT_EQ(worst_of({{"network", findings}}), Verdict::kOk);
+  NetworkFacts facts = with_peer();
+  facts.nft = says("");
+  facts.iptables = says("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n");
+  EXPECT_EQ(testing::worst_of(check_network(facts)), Verdict::kOk);
   for (const char* name : {"port[12345]", "ports[50000-60000]", "local_ports", "bootstrap_reserved", "address[eth4]", "rp_filter",
                            "loopback", "firewall[nft]", "firewall[iptables]", "peer", "peer[eth1]", "path_mtu[eth1]"})
-    EXPECT_EQ(finding_of(findings, name).verdict, Verdict::kOk) << name;
-  EXPECT_EQ(source_.connected_to, "10.0.1.9:12345");
+    EXPECT_EQ(verdict(facts, name), Verdict::kOk) << name;
 }
 
 // ---- ports
 
-TEST_F(DoctorNetwork, ATakenBootstrapPortNamesItsUserAndAnotherPort) {
-  source_.bind_errors = {{12345, EADDRINUSE}, {12346, EADDRINUSE}};
-  here_.file("/proc/net/tcp6", std::string(kTcpHead) +
-                                   "   0: 00000000000000000000000000000000:3039 00000000000000000000000000000000:0000 0A "
-                                   "00000000:00000000 00:00000000 00000000  1000        0 4711 1 0000000000000000 100 0 0 10 0");
-  const Finding finding = this->finding("port[12345]");
-  EXPECT_EQ(finding.verdict, Verdict::kWarn);
-  EXPECT_EQ(finding.found, "a program of user id 1000 listens there");
-  EXPECT_TRUE(finding.mend.starts_with("export UCCL_TCPX_BOOTSTRAP_PORT=12347 ")) << finding.mend;
-}
-
-TEST_F(DoctorNetwork, ATakenPortWithoutAListenerSaysThatNobodyKnows) {
-  source_.bind_errors = {{12345, EADDRINUSE}};
-  // An outgoing connection from it.
-  here_.file("/proc/net/tcp", std::string(kTcpHead) +
-                                  "   0: 0100007F:3039 0100007F:1F90 01 00000000:00000000 00:00000000 00000000 "
-                                  "    0        0 4711 1 0000000000000000 20 4 30 10 -1");
-  EXPECT_EQ(finding("port[12345]").found, "taken by a connection, or by a listener in no list");
+TEST_F(DoctorNetwork, ABootstrapPortThatCannotBeBoundNamesItsUserAndAnotherPort) {
+  here_.file("/proc/net/tcp6",
+             "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+             "   0: 00000000000000000000000000000000:3039 00000000000000000000000000000000:0000 0A "
+             "00000000:00000000 00:00000000 00000000  1000        0 4711 1 0000000000000000 100 0 0 10 0\n"
+             "   1: 0100007F:303A 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 4711 1 0");
+  NetworkFacts facts = this->facts();
+  ASSERT_EQ(facts.listeners.size(), 1u) << "the other line is a connection";
+  facts.binds.bootstrap_error = EADDRINUSE;
+  facts.binds.free_port = 12347;
+  EXPECT_EQ(verdict(facts, "port[12345]"), Verdict::kWarn);
+  EXPECT_NE(finding(facts, "port[12345]").found.find("user id 1000"), std::string::npos);
+  EXPECT_TRUE(finding(facts, "port[12345]").mend.starts_with("export UCCL_TCPX_BOOTSTRAP_PORT=12347 "));
+  facts.binds.bootstrap_error = EACCES;
+  EXPECT_EQ(verdict(facts, "port[12345]"), Verdict::kFail);
 }
 
 TEST_F(DoctorNetwork, TheVariableNamesThePort) {
+  EXPECT_EQ(verdict(facts(), "port[12345]"), Verdict::kOk);
   here_.variable("UCCL_TCPX_BOOTSTRAP_PORT", "80");
-  EXPECT_EQ(finding("port[80]").verdict, Verdict::kOk);
-  source_.bind_errors = {{80, EACCES}};
-  EXPECT_EQ(finding("port[80]").verdict, Verdict::kFail);
-  EXPECT_TRUE(finding("port[80]").mend.starts_with("export UCCL_TCPX_BOOTSTRAP_PORT=1024 ")) << finding("port[80]").mend;
-}
-
-TEST_F(DoctorNetwork, AMalformedPortIsTheDefault) {
-  here_.variable("UCCL_TCPX_BOOTSTRAP_PORT", "80x");
-  EXPECT_EQ(finding("port[12345]").verdict, Verdict::kOk);
+  EXPECT_EQ(verdict(facts(), "port[80]"), Verdict::kOk);
+  MadeUpMachine malformed;
+  malformed.variable("UCCL_TCPX_BOOTSTRAP_PORT", "80x");
+  EXPECT_EQ(network_facts(malformed.machine(), all_, "").ports.bootstrap, 12345);
 }
 
 TEST_F(DoctorNetwork, TheUsualPortsAreTried) {
-  here_.file("/proc/net/tcp", std::string(kTcpHead) +
-                                  "   0: 00000000:C351 00000000:0000 0A 00000000:00000000 00:00000000 00000000 "
-                                  "    0        0 4711 1 0000000000000000 100 0 0 10 0");
-  EXPECT_EQ(finding("ports[50000-60000]").found, "64 of 64 tried can be bound, 1 listener in the range");
-  for (uint16_t port = 50000; port < 59000; ++port) source_.bind_errors[port] = EADDRINUSE;
-  EXPECT_EQ(finding("ports[50000-60000]").verdict, Verdict::kWarn);
-  source_.bind_error = EPERM;
-  EXPECT_EQ(finding("ports[50000-60000]").verdict, Verdict::kFail);
-  EXPECT_NE(finding("ports[50000-60000]").found.find("Operation not permitted"), std::string::npos);
+  NetworkFacts facts = this->facts();
+  facts.binds.bound = 10;
+  facts.binds.last_error = EADDRINUSE;
+  EXPECT_EQ(verdict(facts, "ports[50000-60000]"), Verdict::kWarn);
+  facts.binds.bound = 0;
+  EXPECT_EQ(verdict(facts, "ports[50000-60000]"), Verdict::kFail);
 }
 
 TEST_F(DoctorNetwork, TheKernelHasEnoughPortsToGive) {
-  EXPECT_EQ(finding("local_ports").found, "the kernel gives listeners ports of 32768-60999, 28232 of them not reserved");
+  EXPECT_EQ(verdict(facts(), "local_ports"), Verdict::kOk);
   here_.file("/proc/sys/net/ipv4/ip_local_reserved_ports", "33000,33768-60999");
-  EXPECT_EQ(finding("local_ports").verdict, Verdict::kWarn);
-  EXPECT_NE(finding("local_ports").found.find(" 999 of them"), std::string::npos) << finding("local_ports").found;
-  EXPECT_TRUE(finding("local_ports").mend.starts_with("sysctl -w net.ipv4.ip_local_reserved_ports=''"));
+  EXPECT_EQ(verdict(facts(), "local_ports"), Verdict::kWarn);
+  EXPECT_NE(finding(facts(), "local_ports").found.find(" 999 of them"), std::string::npos);
   here_.file("/proc/sys/net/ipv4/ip_local_port_range", "60000\t60999");
-  EXPECT_EQ(finding("local_ports").mend, "sysctl -w net.ipv4.ip_local_port_range='32768 60999'");
-  const MadeUpMachine bare;
-  EXPECT_EQ(finding_of(check_network(bare.machine(), source_, ""), "local_ports").verdict, Verdict::kNotApplicable);
+  EXPECT_EQ(finding(facts(), "local_ports").mend, "sysctl -w net.ipv4.ip_local_port_range='32768 60999'");
+  EXPECT_EQ(verdict(network_facts(MadeUpMachine().machine(), all_, ""), "local_ports"), Verdict::kNotApplicable);
 }
 
-TEST_F(DoctorNetwork, ThePortRangeIsTried) {
+TEST_F(DoctorNetwork, ThePortRangeIsHeldAgainstWhatListens) {
   here_.variable("UCCL_TCPX_PORT_RANGE", "20000-20199").variable("UCCL_TCPX_BOOTSTRAP_PORT", "20000");
   for (const char* check : {"ports[20000-20199]", "port_range", "bootstrap_in_range"})
-    EXPECT_EQ(finding(check).verdict, Verdict::kOk) << check;
-  for (uint16_t port = 20000; port < 20200; ++port) source_.bind_errors[port] = EADDRINUSE;
-  EXPECT_EQ(finding("ports[20000-20199]").verdict, Verdict::kFail);
-}
-
-TEST_F(DoctorNetwork, ThePlugInsVariablesNameThePortRange) {
-  here_.variable("NCCL_GPUDIRECTTCPX_PORT_BEGIN", "20000").variable("NCCL_GPUDIRECTTCPX_PORT_END", "20019");
-  EXPECT_EQ(finding("port_range").verdict, Verdict::kWarn);  // too few
-  EXPECT_EQ(finding("bootstrap_in_range").verdict, Verdict::kWarn);
-  EXPECT_TRUE(finding("bootstrap_in_range").mend.starts_with("export UCCL_TCPX_BOOTSTRAP_PORT=20000 "));
+    EXPECT_EQ(verdict(facts(), check), Verdict::kOk) << check;
+  MadeUpMachine other;
+  other.variable("NCCL_GPUDIRECTTCPX_PORT_BEGIN", "20000").variable("NCCL_GPUDIRECTTCPX_PORT_END", "20019");
+  const NetworkFacts few = network_facts(other.machine(), all_, "");
+  EXPECT_EQ(verdict(few, "port_range"), Verdict::kWarn);
+  EXPECT_EQ(verdict(few, "bootstrap_in_range"), Verdict::kWarn);
 }
 
 TEST_F(DoctorNetwork, ThePortRangeDoesNotHoldForTheVendorsPlugin) {
   here_.variable("UCCL_TCPX_PORT_RANGE", "50000-60000");
-  EXPECT_FALSE(has(check(), "vendor_ports"));
+  EXPECT_FALSE(has(check_network(facts()), "vendor_ports"));
   here_.directory("/run/tcpx");
-  EXPECT_EQ(finding("vendor_ports").verdict, Verdict::kWarn);
-  EXPECT_EQ(finding("vendor_ports").mend, "sysctl -w net.ipv4.ip_local_port_range='50000 60000'");
+  EXPECT_EQ(verdict(facts(), "vendor_ports"), Verdict::kWarn);
   here_.file("/proc/sys/net/ipv4/ip_local_port_range", "50000\t60000");
-  EXPECT_EQ(finding("vendor_ports").verdict, Verdict::kOk);
+  EXPECT_EQ(verdict(facts(), "vendor_ports"), Verdict::kOk);
 }
 
 TEST_F(DoctorNetwork, ThePortOfServersIsGivenToNobodyElse) {
   here_.file("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535").file("/proc/sys/net/ipv4/ip_local_reserved_ports", "8080");
-  EXPECT_EQ(finding("bootstrap_reserved").verdict, Verdict::kWarn);
-  EXPECT_EQ(finding("bootstrap_reserved").mend, "sysctl -w net.ipv4.ip_local_reserved_ports='8080,12345'");
+  EXPECT_EQ(verdict(facts(), "bootstrap_reserved"), Verdict::kWarn);
+  EXPECT_EQ(finding(facts(), "bootstrap_reserved").mend, "sysctl -w net.ipv4.ip_local_reserved_ports='8080,12345'");
   here_.file("/proc/sys/net/ipv4/ip_local_reserved_ports", "8080,12000-12999");
-  EXPECT_EQ(finding("bootstrap_reserved").verdict, Verdict::kOk);
+  EXPECT_EQ(verdict(facts(), "bootstrap_reserved"), Verdict::kOk);
 }
 
 // ---- addresses
 
 TEST_F(DoctorNetwork, ADataInterfaceIsUpAndHasAnAddress) {
-  source_.interface("eth5", "").interface("eth6", "10.0.6.2/24", false).interface("eth7", "169.254.3.3/16");
-  source_.interface("eth8", "fe80::1/64").interface("eth9", "fd00::9/64");
-  data_ = "eth5,eth6,eth7,eth8,eth9";
-  const Findings findings = check();
-  EXPECT_EQ(finding_of(findings, "address[eth5]").found, "it has no address");
-  EXPECT_EQ(finding_of(findings, "address[eth6]").mend, "ip link set eth6 up");
-  EXPECT_EQ(finding_of(findings, "address[eth7]").found, "only a link-local one: 169.254.3.3/16");
+  add("eth5", "");
+  add("eth6", "10.0.6.2/24", false);
+  add("eth7", "169.254.3.3/16");
+  add("eth8", "fe80::1/64");
+  add("eth9", "fd00::9/64");
+  const std::string data = "eth5,eth6,eth7,eth8,eth9";
   for (const char* name : {"address[eth5]", "address[eth6]", "address[eth7]", "address[eth8]"})
-    EXPECT_EQ(finding_of(findings, name).verdict, Verdict::kFail) << name;
-  EXPECT_EQ(finding_of(findings, "address[eth9]").verdict, Verdict::kOk);
+    EXPECT_EQ(verdict(facts(data), name), Verdict::kFail) << name;
+  EXPECT_EQ(verdict(facts(data), "address[eth9]"), Verdict::kOk);
   here_.directory("/run/tcpx");
-  EXPECT_EQ(finding("address[eth9]").verdict, Verdict::kFail);  // RxDM steers by IPv4
+  EXPECT_EQ(verdict(facts(data), "address[eth9]"), Verdict::kFail);  // RxDM steers by IPv4
 }
 
 TEST_F(DoctorNetwork, WithoutANamedInterfaceThoseInUseCount) {
-  data_ = "";
-  source_.interface("veth1", "fe80::2/64").interface("eth9", "10.0.9.2/24", false);
-  const Findings findings = check();
+  add("veth1", "fe80::2/64");
+  add("eth9", "10.0.9.2/24", false);
+  const Findings findings = check_network(facts(""));
   EXPECT_TRUE(has(findings, "address[eth0]"));
   EXPECT_FALSE(has(findings, "address[veth1]") || has(findings, "address[eth9]") || has(findings, "address[lo]"));
-}
-
-TEST_F(DoctorNetwork, AnInterfaceThatNobodyHasIsNoDevice) {
-  data_ = "ib";
-  EXPECT_EQ(finding("addresses").verdict, Verdict::kFail);
-  EXPECT_NE(finding("addresses").found.find("SOCKET_IFNAME=ib"), std::string::npos);
+  EXPECT_EQ(verdict(facts("ib"), "addresses"), Verdict::kFail);
 }
 
 TEST_F(DoctorNetwork, ABridgeOfContainersCarriesNoData) {
-  data_ = "";
-  EXPECT_EQ(finding("bridges").verdict, Verdict::kOk);
+  EXPECT_EQ(verdict(facts(""), "bridges"), Verdict::kOk);
   here_.directory("/sys/class/net/docker0/bridge");
-  source_.interface("docker0", "172.17.0.1/16");
-  EXPECT_EQ(finding("bridges").verdict, Verdict::kWarn);
-  EXPECT_EQ(finding("bridges").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME='=eth0,eth1,eth2,eth3,eth4'");
-  data_ = "docker0,eth1";
-  EXPECT_FALSE(has(check(), "bridges"));  // somebody wanted it
+  add("docker0", "172.17.0.1/16");
+  EXPECT_EQ(verdict(facts(""), "bridges"), Verdict::kWarn);
+  EXPECT_EQ(finding(facts(""), "bridges").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME='=eth0,eth1,eth2,eth3,eth4'");
+  EXPECT_FALSE(has(check_network(facts("docker0,eth1")), "bridges"));  // somebody wanted it
 }
 
 TEST_F(DoctorNetwork, TwoInterfacesInOneNetworkNeedRoutesOfTheirOwn) {
-  source_.interface("eth5", "10.0.1.3/24");
-  data_ = "eth1,eth5";
-  EXPECT_EQ(finding("subnet[eth1,eth5]").verdict, Verdict::kOk);  // each sends through its own
-  source_.routes["10.0.1.1 from 10.0.1.3"] = {"eth1", "10.0.1.3", false};
-  EXPECT_EQ(finding("subnet[eth1,eth5]").verdict, Verdict::kWarn);
-  EXPECT_EQ(finding("subnet[eth1,eth5]").mend,
+  add("eth5", "10.0.1.3/24");
+  NetworkFacts facts = this->facts("eth1,eth5");
+  ASSERT_EQ(facts.shared.size(), 1u);
+  facts.shared[0].one_is_used = true;
+  EXPECT_EQ(verdict(facts, "subnet[eth1,eth5]"), Verdict::kWarn);
+  EXPECT_EQ(finding(facts, "subnet[eth1,eth5]").mend,
             "ip route add 10.0.1.0/24 dev eth5 src 10.0.1.3 table 101 && ip rule add from 10.0.1.3 table 101");
+  facts.shared[0].other_is_used = true;
+  EXPECT_EQ(verdict(facts, "subnet[eth1,eth5]"), Verdict::kOk);
 }
 
 TEST_F(DoctorNetwork, StrictReversePathFiltersMatterWithSeveralInterfaces) {
   here_.file("/proc/sys/net/ipv4/conf/eth2/rp_filter", "1");
-  EXPECT_EQ(finding("rp_filter").found, "strict on eth2");
-  EXPECT_EQ(finding("rp_filter").verdict, Verdict::kWarn);
+  EXPECT_EQ(verdict(facts(), "rp_filter"), Verdict::kWarn);
   here_.file("/proc/sys/net/ipv4/conf/all/rp_filter", "2");  // the larger one holds
-  EXPECT_EQ(finding("rp_filter").verdict, Verdict::kOk);
-  data_ = "eth1";
-  here_.file("/proc/sys/net/ipv4/conf/all/rp_filter", "1");
-  EXPECT_EQ(finding("rp_filter").verdict, Verdict::kNotApplicable);
+  EXPECT_EQ(verdict(facts(), "rp_filter"), Verdict::kOk);
+  EXPECT_EQ(verdict(facts("eth1"), "rp_filter"), Verdict::kNotApplicable);
 }
 
 TEST_F(DoctorNetwork, LoopbackIsNothingForTheVendorsPath) {
-  data_ = "=lo";
-  EXPECT_EQ(finding("loopback").verdict, Verdict::kOk);
+  const auto to_self = [&] {
+    NetworkFacts facts = with_peer();
+    facts.peer.usual = Route{"lo", "10.0.2.2", true};
+    return facts;
+  };
+  EXPECT_EQ(verdict(facts("=lo"), "loopback"), Verdict::kOk);
+  EXPECT_EQ(verdict(to_self(), "loopback"), Verdict::kOk);
+  EXPECT_EQ(verdict(to_self(), "peer"), Verdict::kNotApplicable);
   here_.directory("/run/tcpx");
-  EXPECT_EQ(finding("loopback").verdict, Verdict::kFail);
-  EXPECT_TRUE(finding("loopback").mend.starts_with("export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1,")) << finding("loopback").mend;
-}
-
-TEST_F(DoctorNetwork, APeerOnThisMachineIsNothingForTheVendorsPath) {
-  for (const char* address : {"127.0.0.1", "10.0.2.2"}) {
-    source_.routes[address] = {"lo", address, true};
-    EXPECT_EQ(finding("loopback", address).verdict, Verdict::kOk);
-    EXPECT_EQ(finding("peer", address).verdict, Verdict::kNotApplicable);
-  }
-  here_.directory("/run/tcpx");
-  for (const char* address : {"127.0.0.1", "10.0.2.2"})
-    EXPECT_EQ(finding("loopback", address).verdict, Verdict::kFail) << address;
-  EXPECT_EQ(finding("loopback", kPeer).verdict, Verdict::kOk);
+  EXPECT_EQ(verdict(facts("=lo"), "loopback"), Verdict::kFail);
+  EXPECT_EQ(verdict(to_self(), "loopback"), Verdict::kFail);
+  EXPECT_EQ(verdict(with_peer(), "loopback"), Verdict::kOk);
 }
 
 // ---- packet filters
 
-TEST_F(DoctorNetwork, FirewallProgramsThatTellNothingAreSaidToBe) {
-  EXPECT_EQ(finding("firewall[nft]").found, "nft is not installed");
-  source_.commands[kNft] = says("Operation not permitted (you must be root)\nnetlink: Error: cache initialization failed\n", 1);
-  EXPECT_EQ(finding("firewall[nft]").found, "nft: Operation not permitted (you must be root)");
-  EXPECT_NE(finding("firewall[nft]").why.find("sudo"), std::string::npos);
-  source_.commands["iptables-save"] = {.installed = true, .timed_out = true};
-  EXPECT_EQ(finding("firewall[iptables]").found, "iptables-save does not end within 2 s");
-  source_.commands["iptables-save"] = says("what?");
-  source_.commands[kNft] = says("{}");
-  for (const char* check : {"firewall[nft]", "firewall[iptables]"}) EXPECT_EQ(finding(check).verdict, Verdict::kNotApplicable);
+class DoctorFirewall : public DoctorNetwork {
+ protected:
+  Finding iptables(const std::string& rules) {
+    NetworkFacts facts = this->facts();
+    facts.iptables = says(rules);
+    return finding(facts, "firewall[iptables]");
+  }
+  Finding nft(const std::string& rules) {
+    NetworkFacts facts = this->facts();
+    facts.nft = says(rules);
+    return finding(facts, "firewall[nft]");
+  }
+};
+
+TEST_F(DoctorFirewall, ProgramsThatTellNothingSaySo) {
+  NetworkFacts facts = this->facts();
+  for (const CommandAnswer& answer : {CommandAnswer{}, CommandAnswer{.installed = true, .timed_out = true},
+                                      says("Operation not permitted (you must be root)\nmore\n", 1)}) {
+    facts.nft = facts.iptables = answer;
+    for (const char* check : {"firewall[nft]", "firewall[iptables]"}) EXPECT_EQ(verdict(facts, check), Verdict::kNotApplicable);
+  }
 }
 
-TEST_F(DoctorNetwork, AFirewallThatKeepsOurPortsOutFails) {
-  source_.commands["iptables-save"] = says("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp --dport 22 -j ACCEPT\nCOMMIT\n");
-  const Finding finding = this->finding("firewall[iptables]", kPeer);
-  EXPECT_EQ(finding.verdict, Verdict::kFail);
-  EXPECT_EQ(finding.found, "TCP to 12345 is kept out by iptables INPUT: policy drop");
-  EXPECT_EQ(finding.mend, "iptables -I INPUT -s 10.0.1.9 -p tcp -m multiport --dports 12345,32768:60999 -j ACCEPT");
-  EXPECT_TRUE(this->finding("firewall[iptables]").mend.starts_with("iptables -I INPUT -i eth1 -p tcp "));
-  source_.commands[kNft] =
-      says(R"({"nftables": [{"chain": {"family": "inet", "table": "t", "name": "in", "type": "filter", "hook": "input", "prio": 0,
-           "policy": "drop"}}]})");
-  EXPECT_EQ(this->finding("firewall[nft]").mend,
-            "nft insert rule inet t in iifname { eth1, eth2, eth3, eth4 } tcp dport { 12345, 32768-60999 } accept");
+TEST_F(DoctorFirewall, RulesThatNameOurPortsOrInterfacesAreShownAsTheyAre) {
+  for (const std::string rule :
+       {"-A INPUT -p tcp -m tcp --dport 12345 -j DROP", "-A INPUT -p tcp -m multiport --dports 22,50000:60000 -j REJECT",
+        "-A INPUT -p tcp -m tcp ! --dport 22 -j DROP", "-A INPUT -i eth2 -j DROP", "-A INPUT -j REJECT --reject-with tcp-reset",
+        "-A MORE -p tcp --dport 40000: -j DROP", ":INPUT DROP [0:0]"}) {
+    const Finding finding = iptables("*filter\n" + rule + "\nCOMMIT\n");
+    EXPECT_EQ(finding.verdict, Verdict::kWarn) << rule;
+    EXPECT_NE(finding.found.find("\n" + rule), std::string::npos) << finding.found;
+  }
+  for (const std::string rule : {"tcp dport { 22, 50000-60000 } reject with tcp reset", "tcp dport != 22 drop",
+                                 "iifname \"eth2\" drop", "meta l4proto { tcp, udp } th dport 12345 drop",
+                                 "tcp dport 12345 counter packets 0 bytes 0 drop", "counter packets 0 bytes 0 drop"}) {
+    const Finding finding =
+        nft("table inet t {\n\tchain in {\n\t\ttype filter hook input priority 0; policy accept;\n\t\t" + rule + "\n\t}\n}");
+    EXPECT_EQ(finding.verdict, Verdict::kWarn) << rule;
+    EXPECT_NE(finding.found.find("\n" + rule), std::string::npos) << finding.found;
+    EXPECT_TRUE(finding.mend.starts_with("nft insert rule inet t in ")) << finding.mend;
+  }
+  EXPECT_EQ(nft("table inet t {\n\tchain in {\n\t\ttype filter hook input priority 0; policy drop;\n\t}\n}").verdict,
+            Verdict::kWarn);
 }
 
-TEST_F(DoctorNetwork, AFirewallThatLetsSomeInWarns) {
-  source_.commands["iptables-save"] = says("*filter\n:INPUT DROP [0:0]\n-A INPUT -s 10.0.0.0/8 -p tcp -j ACCEPT\nCOMMIT\n");
-  EXPECT_EQ(finding("firewall[iptables]").verdict, Verdict::kWarn);
+TEST_F(DoctorFirewall, OtherRulesAreNotOurs) {
+  for (const char* rule :
+       {"-A INPUT -p tcp --dport 22 -j DROP", "-A INPUT -p udp --dport 50000 -j DROP", "-A INPUT -i docker0 -j DROP",
+        "-A FORWARD -j DROP", ":FORWARD DROP [0:0]", "-A INPUT -p tcp --dport 12345 -j ACCEPT"}) {
+    EXPECT_EQ(iptables(std::string("*filter\n") + rule + "\nCOMMIT\n").verdict, Verdict::kOk) << rule;
+  }
+  EXPECT_EQ(iptables("*nat\n:INPUT DROP [0:0]\nCOMMIT\n").verdict, Verdict::kOk);
+  EXPECT_EQ(nft("table inet t {\n\tchain out {\n\t\ttype filter hook output priority 0; policy drop;\n\t\tdrop\n\t}\n}").verdict,
+            Verdict::kOk);
+  EXPECT_EQ(nft("table ip6 t {\n\tchain in {\n\t\ttype filter hook input priority 0; policy drop;\n\t}\n}").verdict,
+            Verdict::kOk);
 }
 
-TEST_F(DoctorNetwork, WhereTheUsualPortsAreOpenThePluginsAreTakenThere) {
-  source_.commands["iptables-save"] =
-      says("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -m multiport --dports 12345,50000:60000 -j ACCEPT\nCOMMIT\n");
-  EXPECT_EQ(finding("firewall[iptables]").found, "TCP to 32768-49999 is kept out by iptables INPUT: policy drop");
-  EXPECT_TRUE(finding("firewall[iptables]").mend.starts_with("export UCCL_TCPX_PORT_RANGE=50000-60000 "));
-  here_.variable("UCCL_TCPX_PORT_RANGE", "50000-60000");
-  EXPECT_EQ(finding("firewall[iptables]").verdict, Verdict::kOk);
+TEST_F(DoctorFirewall, ThePortRangeIsWhatRulesAreHeldAgainst) {
+  const std::string rules = "*filter\n-A INPUT -p tcp --dport 40000 -j DROP\nCOMMIT\n";
+  EXPECT_EQ(iptables(rules).verdict, Verdict::kWarn);
+  here_.variable("UCCL_TCPX_PORT_RANGE", "20000-20999");
+  EXPECT_EQ(iptables(rules).verdict, Verdict::kOk);
   here_.directory("/run/tcpx");  // GPUDirect-TCPX reads no such variable
-  EXPECT_EQ(finding("firewall[iptables]").verdict, Verdict::kFail);
-  EXPECT_TRUE(finding("firewall[iptables]").mend.starts_with("sysctl -w net.ipv4.ip_local_port_range='50000 60000'"));
-  here_.file("/proc/sys/net/ipv4/ip_local_port_range", "50000\t60000");
-  EXPECT_EQ(finding("firewall[iptables]").verdict, Verdict::kOk);
+  EXPECT_EQ(iptables(rules).verdict, Verdict::kWarn);
 }
 
-TEST_F(DoctorNetwork, AFirewallIsAskedForThePortRange) {
-  here_.variable("UCCL_TCPX_PORT_RANGE", "20000-20999").variable("UCCL_TCPX_BOOTSTRAP_PORT", "20500");
-  source_.commands["iptables-save"] =
-      says("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -m multiport --dports 12345,50000:60000 -j ACCEPT\nCOMMIT\n");
-  const Finding finding = this->finding("firewall[iptables]", kPeer);
-  EXPECT_EQ(finding.verdict, Verdict::kFail);
-  EXPECT_EQ(finding.mend, "iptables -I INPUT -s 10.0.1.9 -p tcp -m multiport --dports 20000:20999 -j ACCEPT");
-  here_.directory("/run/tcpx");
-  EXPECT_EQ(this->finding("firewall[iptables]", kPeer).mend,
-            "iptables -I INPUT -s 10.0.1.9 -p tcp -m multiport --dports 20000:20999,32768:60999 -j ACCEPT");
-}
-
-TEST_F(DoctorNetwork, WhatBothProgramsShowIsReportedOnce) {
-  source_.commands["iptables-save"] = says(
-      "# Generated by iptables-nft-save v1.8.9 (nf_tables)\n*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -j ACCEPT\nCOMMIT\n");
-  source_.commands[kNft] =
-      says(R"({"nftables": [{"chain": {"family": "ip", "table": "filter", "name": "INPUT", "type": "filter", "hook": "input",
-           "prio": 0, "policy": "drop"}}]})");
-  EXPECT_EQ(finding("firewall[nft]").verdict, Verdict::kOk);
-  source_.commands["iptables-save"] = {};
-  EXPECT_EQ(finding("firewall[nft]").verdict, Verdict::kFail);
+TEST_F(DoctorFirewall, RulesThatBothProgramsShowAreReportedOnce) {
+  NetworkFacts facts = this->facts();
+  facts.nft = says("table ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy drop;\n\t}\n}");
+  EXPECT_EQ(verdict(facts, "firewall[nft]"), Verdict::kWarn);
+  facts.iptables = says("# Generated by iptables-nft-save v1.8.9 (nf_tables)\n*filter\n:INPUT DROP [0:0]\nCOMMIT\n");
+  EXPECT_EQ(verdict(facts, "firewall[nft]"), Verdict::kOk);
+  EXPECT_EQ(verdict(facts, "firewall[iptables]"), Verdict::kWarn);
 }
 
 // ---- another host
 
 TEST_F(DoctorNetwork, OnlyTheInterfaceThatLeadsToThePeerIsTried) {
-  const Findings findings = check(kPeer);
-  EXPECT_EQ(finding_of(findings, "peer[eth1]").found, "reached from 10.0.1.2; port 12345 is listened on");
+  const Findings findings = check_network(with_peer());
+  EXPECT_EQ(finding_of(findings, "peer[eth1]").verdict, Verdict::kOk);
   EXPECT_EQ(finding_of(findings, "peer[eth3]").verdict, Verdict::kNotApplicable);
   EXPECT_FALSE(has(findings, "peer[eth0]"));
 }
 
 TEST_F(DoctorNetwork, ARefusalMeansThatTheHostIsThere) {
-  source_.connects.emplace("10.0.1.2", system_error("connect", ECONNREFUSED));
-  EXPECT_EQ(finding("peer[eth1]", kPeer).verdict, Verdict::kOk);
-  EXPECT_EQ(finding("peer[eth1]", kPeer).found, "reached from 10.0.1.2; nobody listens on port 12345 now");
-}
-
-TEST_F(DoctorNetwork, SilenceAndNoWayFail) {
-  source_.connects.emplace("10.0.1.2", Status(Code::kTimeout, "wait for socket", "deadline passed"));
-  EXPECT_EQ(finding("peer[eth1]", kPeer).verdict, Verdict::kFail);
-  EXPECT_FALSE(has(check(kPeer), "path_mtu[eth1]"));
-  source_.connects.insert_or_assign("10.0.1.2", system_error("connect", EHOSTUNREACH));
-  EXPECT_EQ(finding("peer[eth1]", kPeer).verdict, Verdict::kFail);
-  EXPECT_EQ(finding("peer[eth1]", kPeer).mend, "ip route get 10.0.1.9 from 10.0.1.2 && ip neigh show dev eth1");
+  const std::vector<std::pair<Status, Verdict>> cases = {
+      {system_error("connect", ECONNREFUSED), Verdict::kOk},
+      {Status(Code::kTimeout, "wait for socket", "deadline passed"), Verdict::kFail},
+      {system_error("connect", EHOSTUNREACH), Verdict::kFail},
+  };
+  for (const auto& [status, expected] : cases) {
+    NetworkFacts facts = with_peer();
+    facts.peer.ways[0].connected = status;
+    EXPECT_EQ(verdict(facts, "peer[eth1]"), expected) << status.to_string();
+  }
 }
 
 TEST_F(DoctorNetwork, NoRouteFails) {
-  EXPECT_EQ(finding("peer", "10.9.9.9").verdict, Verdict::kFail);
-  EXPECT_EQ(finding("peer", "fd00::1").verdict, Verdict::kFail);
-  EXPECT_EQ(finding("peer").verdict, Verdict::kNotApplicable);
+  NetworkFacts facts = with_peer();
+  facts.peer.usual = system_error("ask for a route", ENETUNREACH);
+  EXPECT_EQ(verdict(facts, "peer"), Verdict::kFail);
+  facts.peer.address.reset();
+  EXPECT_EQ(verdict(facts, "peer"), Verdict::kFail);
+  EXPECT_EQ(verdict(this->facts(), "peer"), Verdict::kNotApplicable);
 }
 
-TEST_F(DoctorNetwork, AWayThatIsNoDataInterfaceWarnsAndIsTried) {
-  source_.routes["10.128.0.7"] = {"eth0", "10.128.0.2", false};
-  for (const char* n : {"1", "2", "3", "4"})
-    source_.routes[std::string("10.128.0.7 from 10.0.") + n + ".2"] = {"eth0", std::string("10.0.") + n + ".2", false};
-  const Findings findings = check("10.128.0.7");
-  EXPECT_EQ(finding_of(findings, "peer").verdict, Verdict::kWarn);
-  EXPECT_EQ(finding_of(findings, "peer[eth0]").verdict, Verdict::kOk);
-  EXPECT_EQ(finding_of(findings, "peer[eth1]").verdict, Verdict::kNotApplicable);
-}
-
-TEST_F(DoctorNetwork, APeerInTheNetworkOfAnInterfaceThatIsNotUsedWarns) {
-  source_.interface("eth5", "10.0.1.3/24");
-  data_ = "eth1,eth5";
-  source_.routes[std::string(kPeer) + " from 10.0.1.3"] = {"eth1", "10.0.1.3", false};
-  EXPECT_EQ(finding("peer[eth5]", kPeer).verdict, Verdict::kWarn);
-  EXPECT_NE(finding("peer[eth5]", kPeer).mend.find("dev eth5 src 10.0.1.3 table 101"), std::string::npos);
+TEST_F(DoctorNetwork, AWayThatIsNoDataInterfaceWarns) {
+  NetworkFacts facts = with_peer();
+  facts.peer.usual = Route{"eth0", "10.128.0.2", false};
+  facts.peer.ways[0].interface = "eth0";
+  facts.peer.routes = {{0, Route{"eth0", "10.0.1.2", false}}};
+  EXPECT_EQ(verdict(facts, "peer"), Verdict::kWarn);
+  EXPECT_EQ(verdict(facts, "peer[eth0]"), Verdict::kOk);
+  EXPECT_EQ(verdict(facts, "peer[eth1]"), Verdict::kWarn) << "the peer is in its network";
 }
 
 TEST_F(DoctorNetwork, TheSizeOfPacketsOnTheWay) {
-  const auto verdict = [&](PathAnswer answer, int mtu) {
-    source_.paths["10.0.1.2"] = {answer, mtu};
-    return finding("path_mtu[eth1]", kPeer).verdict;
-  };
-  EXPECT_EQ(verdict(PathAnswer::kArrives, 8244), Verdict::kOk);
-  EXPECT_EQ(verdict(PathAnswer::kTooLong, 1460), Verdict::kWarn);
-  EXPECT_EQ(finding("path_mtu[eth1]", kPeer).found, "the path carries 1460 bytes, the interface sends 8244");
-  EXPECT_EQ(verdict(PathAnswer::kVanishes, 8244), Verdict::kFail);
-  EXPECT_EQ(verdict(PathAnswer::kSilent, 8244), Verdict::kNotApplicable);
+  NetworkFacts facts = with_peer();
+  const std::vector<std::pair<PathProbe, Verdict>> cases = {{{PathAnswer::kArrives, 8244}, Verdict::kOk},
+                                                            {{PathAnswer::kTooLong, 1460}, Verdict::kWarn},
+                                                            {{PathAnswer::kVanishes, 8244}, Verdict::kFail},
+                                                            {{PathAnswer::kSilent, 8244}, Verdict::kNotApplicable}};
+  for (const auto& [probe, expected] : cases) {
+    facts.peer.ways[0].path = probe;
+    EXPECT_EQ(verdict(facts, "path_mtu[eth1]"), expected);
+  }
 }
 
 }  // namespace

@@ -1,15 +1,13 @@
-// What the doctor says of network interfaces: of an A3-like machine, whole and broken, of a plain virtual machine, of a
-// container.
+// Verdicts on network interfaces: of an A3-like machine, whole and broken, of a plain virtual machine, of a container.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <functional>
-#include <map>
 
+#include "base/socket_io.h"
+#include "programs/doctor/nic.h"
 #include "tests/support/doctor_fixture.h"
 #include "tests/support/own_network.h"
-#include "tools/doctor/nic_checks.h"
-#include "tools/doctor/nic_facts.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -19,363 +17,243 @@ using testing::finding_of;
 using testing::in_own_network;
 using testing::MadeUpMachine;
 
-/// Answers as recorded.
-struct RecordedNics final : NicSource {
-  std::vector<soft::InterfaceAddress> all;
-  std::map<std::string, NicAnswers> answers;
+constexpr char kIfname[] = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
 
-  std::vector<soft::InterfaceAddress> addresses() const override { return all; }
-  NicAnswers ask(const std::string& interface) const override {
-    const auto found = answers.find(interface);
-    return found != answers.end() ? found->second : NicAnswers{};
-  }
+/// A data NIC of an A3 machine, with all that GPUDirect-TCPX needs.
+Nic a3_nic(const std::string& name) {
+  return {.name = name,
+          .driver = "gve",
+          .pci = "0000:06:00.0",
+          .numa_node = 0,
+          .state = "up",
+          .speed_mbps = 200'000,
+          .mtu = 8244,
+          .rx_queues = 16,
+          .addresses = {resolve("10.0.1.2", 0)->front()},
+          .nearest_gpus = {"0000:04:00.0", "0000:05:00.0"},
+          .gpu_distance = PciDistance::kPix,
+          .ethtool = {.data_split = true,
+                      .private_flags = {},
+                      .ntuple = true,
+                      .ntuple_rules = 2,
+                      .statistics = {{"rx_packets", 9}, {"rx_devmem_pkts[8]", 40}, {"rx_devmem_pkts[9]", 2}}}};
+}
+NicFacts a3() {
+  return {.expected = {true, "a test"},
+          .gpus = 8,
+          .data = {a3_nic("eth1"), a3_nic("eth2"), a3_nic("eth3"), a3_nic("eth4")},
+          .others = {"eth0 (default route)", "lo"}};
+}
+/// A virtual machine, or a container where it has no PCI device.
+NicFacts plain() {
+  Nic nic{.name = "eth0", .driver = "virtio_net", .pci = "0000:00:03.0", .state = "up", .mtu = 1500, .rx_queues = 2};
+  nic.addresses = {resolve("192.0.2.7", 0)->front()};
+  return {.expected = {false, "a test"}, .data = {nic}, .others = {"lo"}};
+}
+Finding finding(const NicFacts& facts, std::string_view name) {
+  const Findings findings = check_nics(facts);
+  expect_helpful(findings);
+  return finding_of(findings, name);
+}
+
+/// Changes to the first interface, and the verdicts that they bring.
+struct Case {
+  const char* check;
+  Verdict verdict;
+  std::function<void(Nic&)> change;
 };
+void expect_verdicts(const NicFacts& healthy, const std::vector<Case>& cases) {
+  EXPECT_EQ(testing::worst_of(check_nics(healthy)), Verdict::kOk);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    NicFacts facts = healthy;
+    cases[i].change(facts.data[0]);
+    const std::string name = std::string(cases[i].check) + "[" + facts.data[0].name + "]";
+    EXPECT_EQ(finding(facts, name).verdict, cases[i].verdict) << name << ", case " << i;
+  }
+}
 
-class DoctorNics : public ::testing::Test {
+TEST(DoctorNics, AnA3NeedsAllOfIt) {
+  for (const char* check :
+       {"link", "driver", "speed", "mtu", "address", "pci", "cores", "header_split", "ntuple", "rx_queues", "rx_devmem_pkts"})
+    EXPECT_EQ(finding(a3(), std::string(check) + "[eth3]").verdict, Verdict::kOk) << check;
+  const auto flags = [](Nic& nic, bool strict) {
+    nic.ethtool.data_split.reset();
+    nic.ethtool.private_flags = {{"report-stats", false}, {"enable-header-split", true}, {"enable-strict-header-split", strict}};
+  };
+  expect_verdicts(
+      a3(), {{"link", Verdict::kFail, [](Nic& nic) { nic.state = "down"; }},
+             {"driver", Verdict::kFail, [](Nic& nic) { nic.driver = "virtio_net"; }},
+             {"speed", Verdict::kWarn, [](Nic& nic) { nic.speed_mbps = 50'000; }},
+             {"speed", Verdict::kNotApplicable, [](Nic& nic) { nic.speed_mbps.reset(); }},
+             {"mtu", Verdict::kFail, [](Nic& nic) { nic.mtu = 1460; }},
+             {"mtu", Verdict::kFail, [](Nic& nic) { nic.mtu = 2100; }},  // 4 MiB / 2048 bytes = 2048 fragments
+             {"mtu", Verdict::kWarn, [](Nic& nic) { nic.mtu = 2102; }},
+             {"mtu", Verdict::kWarn, [](Nic& nic) { nic.mtu = 8896; }},
+             {"address", Verdict::kFail, [](Nic& nic) { nic.addresses.clear(); }},
+             {"address", Verdict::kFail, [](Nic& nic) { nic.addresses = {resolve("fd00::1", 0)->front()}; }},
+             {"pci", Verdict::kFail, [](Nic& nic) { nic.pci_trap = VendorTrap{.found = "x", .why = "y", .mend = "z"}; }},
+             {"pci", Verdict::kWarn, [](Nic& nic) { nic.gpu_distance = PciDistance::kNode; }},
+             {"pci", Verdict::kOk, [](Nic& nic) { nic.gpu_distance = PciDistance::kPhb; }},
+             {"cores", Verdict::kFail, [](Nic& nic) { nic.cores_trap = VendorTrap{.found = "x", .why = "y", .mend = "z"}; }},
+             {"header_split", Verdict::kFail, [](Nic& nic) { nic.ethtool.data_split = false; }},
+             {"header_split", Verdict::kNotApplicable, [](Nic& nic) { nic.ethtool.data_split.reset(); }},
+             {"header_split", Verdict::kOk, [&](Nic& nic) { flags(nic, true); }},
+             {"header_split", Verdict::kFail, [&](Nic& nic) { flags(nic, false); }},
+             {"ntuple", Verdict::kFail, [](Nic& nic) { nic.ethtool.ntuple = false; }},
+             {"ntuple", Verdict::kNotApplicable, [](Nic& nic) { nic.ethtool.ntuple.reset(); }},
+             {"rx_queues", Verdict::kFail, [](Nic& nic) { nic.rx_queues = 8; }},
+             {"rx_devmem_pkts", Verdict::kNotApplicable,
+              [](Nic& nic) {
+                nic.ethtool.statistics = {{"rx_packets", 7}};
+              }},
+             {"rx_devmem_pkts", Verdict::kWarn,
+              [](Nic& nic) {
+                nic.ethtool.statistics = {{"rx_devmem_pkts", 0}};
+              }},
+             {"rx_devmem_pkts", Verdict::kOk, [](Nic& nic) {
+                nic.ethtool.statistics = {{"rx_devmem_pkts", 0}};
+                nic.ethtool.ntuple_rules = 0;
+              }}});
+}
+
+TEST(DoctorNics, NothingElseIsSaidOfAnotherDriver) {
+  NicFacts facts = a3();
+  facts.data[0].driver = "virtio_net";
+  const Findings findings = check_nics(facts);
+  EXPECT_EQ(std::count_if(findings.begin(), findings.end(), [](const auto& it) { return it.check.ends_with("[eth1]"); }), 2);
+}
+
+TEST(DoctorNics, APlainMachineIsWellWithLess) {
+  expect_verdicts(plain(), {{"driver", Verdict::kOk, [](Nic& nic) { nic.driver.clear(); }},
+                            {"pci", Verdict::kNotApplicable, [](Nic& nic) { nic.pci.clear(); }},
+                            {"link", Verdict::kOk, [](Nic& nic) { nic.state = "unknown"; }},
+                            {"link", Verdict::kFail, [](Nic& nic) { nic.state = "down"; }},
+                            {"address", Verdict::kFail, [](Nic& nic) { nic.addresses.clear(); }},
+                            {"speed", Verdict::kNotApplicable, [](Nic&) {}},
+                            {"speed", Verdict::kWarn, [](Nic& nic) { nic.speed_mbps = 100; }},
+                            {"speed", Verdict::kOk, [](Nic& nic) { nic.speed_mbps = 2500; }},
+                            {"tcpx", Verdict::kNotApplicable, [](Nic&) {}}});
+}
+
+TEST(DoctorNics, DataInterfacesThatAreMissingOrLocalAreTold) {
+  NicFacts facts = a3();
+  facts.data.pop_back();
+  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kWarn);
+  facts.data.clear();
+  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kFail);
+  facts.expected.vendor_path = false;
+  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kFail);
+  facts = plain();
+  facts.data.push_back({.name = "docker0", .state = "up", .is_local = true});
+  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kWarn);
+  EXPECT_EQ(finding(facts, "data_nics").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth0");
+  facts.data.erase(facts.data.begin());
+  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kWarn) << "nobody else is reached";
+}
+
+// Facts from files
+
+class DoctorNicFacts : public ::testing::Test {
  protected:
-  void add_address(const std::string& interface, const std::string& host) {
-    auto address = resolve(host, 0);
-    ASSERT_TRUE(address.is_ok()) << host;
-    nics_.all.push_back({.name = interface,
-                         .address = address->front(),
-                         .up = true,
-                         .loopback = interface == "lo",
-                         .link_local = host.starts_with("fe80")});
-  }
-  void remove_addresses(const std::string& interface) {
-    std::erase_if(nics_.all, [&](const auto& address) { return address.name == interface; });
-  }
-  void set(const std::string& interface, const std::string& file, const std::string& value) {
-    here_.file("/sys/class/net/" + interface + "/" + file, value);
-  }
-  /// @param device its folder below /sys/devices; "" for a virtual one
-  void add_nic(const std::string& name, const std::string& device, const std::string& driver, size_t queues) {
+  void add_nic(const std::string& name, const std::string& device, const std::string& driver, const std::string& address) {
     const std::string folder = "/sys/class/net/" + name;
-    for (size_t i = 0; i < queues; ++i)
-      here_.directory(folder + "/queues/rx-" + std::to_string(i)).directory(folder + "/queues/tx-0");
-    set(name, "operstate", "up");
-    set(name, "mtu", "1500");
-    if (device.empty()) return;
+    here_.file(folder + "/operstate", "up").file(folder + "/mtu", "1500").file(folder + "/speed", "-1");
+    here_.directory(folder + "/queues/rx-0").directory(folder + "/queues/rx-1").directory(folder + "/queues/tx-0");
     here_.link(folder + "/device", device).link(device + "/driver", "/sys/bus/pci/drivers/" + driver);
     here_.file(device + "/numa_node", "0");
+    addresses_.push_back(
+        {.name = name, .address = resolve(address, 0)->front(), .up = true, .loopback = false, .link_local = false});
   }
   void add_pci(const std::string& path, const std::string& vendor, const std::string& pci_class) {
-    here_.link("/sys/bus/pci/devices/" + path.substr(path.find_last_of('/') + 1), path);
+    here_.link("/sys/bus/pci/devices/" + path.substr(path.rfind('/') + 1), path);
     here_.file(path + "/vendor", vendor).file(path + "/class", pci_class);
   }
-  void add_gpu(const std::string& path) { add_pci(path, "0x10de", "0x030200"); }
-
-  Findings check() {
-    Findings findings = check_nics(here_.machine(), nics_);
-    expect_helpful(findings);
-    return findings;
+  std::vector<std::string> data() {
+    std::vector<std::string> names;
+    for (const Nic& nic : nic_facts(here_.machine(), addresses_).data) names.push_back(nic.name);
+    return names;
   }
-  Finding find(std::string_view name) { return finding_of(check(), name); }
-  Verdict verdict_of(std::string_view name) { return find(name).verdict; }
+  using Names = std::vector<std::string>;
 
   MadeUpMachine here_;
-  RecordedNics nics_;
+  std::vector<soft::InterfaceAddress> addresses_;
 };
 
-// An A3-like machine
-
-class DoctorA3Nics : public DoctorNics {
- protected:
-  /// eth0 for control; eth1 to eth4, each behind a switch with two GPUs.
-  DoctorA3Nics() {
-    here_.directory("/run/tcpx");
-    here_.file("/proc/net/route", "Iface\tDestination\tGateway\neth0\t00000000\t0100000A\neth1\t0001000A\t0");
-    here_.file("/sys/class/net/lo/operstate", "unknown");
-    here_.file("/sys/devices/system/node/node0/cpulist", "0-51,104-155");
-    add_address("lo", "127.0.0.1");
-    add_nic("eth0", "/sys/devices/pci0000:00/0000:00:0b.0", "gve", 16);
-    add_address("eth0", "10.0.0.2");
-    for (int i = 1; i <= 4; ++i) add_data_nic(i);
-  }
-  static std::string switch_of(int i) {
-    return "/sys/devices/pci0000:0" + std::to_string(i) + "/0000:0" + std::to_string(i) + ":00.0";
-  }
-  void add_data_nic(int i) {
-    const std::string name = "eth" + std::to_string(i), bus = "/0000:" + std::to_string(i);
-    add_nic(name, switch_of(i) + bus + "6:00.0", "gve", 16);
-    add_gpu(switch_of(i) + bus + "4:00.0");
-    add_gpu(switch_of(i) + bus + "5:00.0");
-    set(name, "speed", "200000");
-    set(name, "mtu", "8244");
-    add_address(name, "10.0." + std::to_string(i) + ".2");
-    nics_.answers[name] = {.data_split = true,
-                           .private_flags = {{"report-stats", false}},
-                           .ntuple = true,
-                           .ntuple_rules = 2,
-                           .statistics = {{"rx_packets", 9}, {"rx_devmem_pkts[8]", 40}, {"rx_devmem_pkts[9]", 2}}};
-  }
-};
-
-TEST_F(DoctorA3Nics, IsWell) {
-  const Findings findings = check();
-  EXPECT_EQ(worst_of({{"nics", findings}}), Verdict::kOk);
-  for (const char* name :
-       {"link", "driver", "speed", "mtu", "address", "pci", "header_split", "ntuple", "rx_queues", "rx_devmem_pkts"}) {
-    for (const char* nic : {"eth1", "eth2", "eth3", "eth4"})
-      EXPECT_EQ(finding_of(findings, std::string(name) + "[" + nic + "]").verdict, Verdict::kOk) << name;
-  }
-  EXPECT_EQ(finding_of(findings, "data_nics").found, "eth1, eth2, eth3, eth4");
-  EXPECT_EQ(finding_of(findings, "speed[eth3]").found, "200 Gb/s");
-  EXPECT_EQ(finding_of(findings, "pci[eth2]").found,
-            "0000:26:00.0, NUMA node 0; behind one bridge with GPU 0000:24:00.0, 0000:25:00.0");
-  EXPECT_EQ(finding_of(findings, "ntuple[eth1]").found, "on, 2 rules");
-  EXPECT_EQ(finding_of(findings, "rx_devmem_pkts[eth1]").found, "42");
-  EXPECT_EQ(finding_of(findings, "others").found, "eth0 (default route), lo");
+TEST_F(DoctorNicFacts, AreReadFromTheTree) {
+  const std::string bridge = "/sys/devices/pci0000:00/0000:00:01.0";
+  add_nic("eth1", bridge + "/0000:06:00.0/virtio1", "gve", "10.0.1.2");
+  add_pci(bridge + "/0000:04:00.0", "0x10de", "0x030200");
+  add_pci("/sys/devices/pci0000:80/0000:84:00.0", "0x10de", "0x030200");
+  add_pci(bridge + "/0000:07:00.0", "0x10de", "0x020700");  // NVIDIA's, and no GPU
+  add_pci(bridge + "/0000:08:00.0", "0x1af4", "0x030000");  // the console's
+  const NicFacts facts = nic_facts(here_.machine(), addresses_);
+  ASSERT_EQ(facts.data.size(), 1u);
+  const Nic& nic = facts.data[0];
+  EXPECT_EQ(facts.gpus, 2u);
+  EXPECT_EQ(nic.driver, "gve");
+  EXPECT_EQ(nic.pci, "0000:06:00.0");
+  EXPECT_EQ(nic.numa_node, 0);
+  EXPECT_EQ(nic.mtu, 1500);
+  EXPECT_EQ(nic.rx_queues, 2u);
+  EXPECT_FALSE(nic.speed_mbps.has_value());
+  EXPECT_EQ(nic.nearest_gpus, Names{"0000:04:00.0"});
+  EXPECT_EQ(nic.gpu_distance, PciDistance::kPix);
 }
 
-TEST_F(DoctorA3Nics, A5_WhatEndsThePluginFails) {
-  EXPECT_EQ(verdict_of("cores[eth1]"), Verdict::kOk);
-  set("eth2", "device/numa_node", "1");
-  EXPECT_EQ(verdict_of("cores[eth2]"), Verdict::kFail);
-  EXPECT_EQ(find("cores[eth2]").mend, "echo 0 | sudo tee /sys/class/net/eth2/device/numa_node");
+TEST_F(DoctorNicFacts, A5_TheVendorsTrapsAreLookedFor) {
+  here_.file("/sys/devices/system/node/node0/cpulist", "0-51,104-155");
+  add_nic("eth1", "/sys/devices/pci0000:00/0000:06:00.0", "gve", "10.0.1.2");
+  EXPECT_FALSE(nic_facts(here_.machine(), addresses_).data[0].cores_trap.has_value());
+  here_.file("/sys/devices/pci0000:00/0000:06:00.0/numa_node", "1");
+  EXPECT_TRUE(nic_facts(here_.machine(), addresses_).data[0].cores_trap.has_value());
   here_.file("/sys/devices/system/node/node1/cpulist", "7");
-  EXPECT_NE(find("cores[eth2]").found.find("reads as 0 ranges"), std::string::npos);
-  here_.variable("NCCL_GPUDIRECTTCPX_TX_BINDINGS", "eth2:7-7").variable("NCCL_GPUDIRECTTCPX_RX_BINDINGS", "eth2:7-7");
-  EXPECT_EQ(verdict_of("cores[eth2]"), Verdict::kOk);
-  add_nic("eth5", "/sys/devices/pci0000:05/0000:56:00.0/virtio1", "gve", 16);
-  EXPECT_EQ(verdict_of("pci[eth5]"), Verdict::kFail);
+  here_.variable("NCCL_GPUDIRECTTCPX_TX_BINDINGS", "eth1:7-7").variable("NCCL_GPUDIRECTTCPX_RX_BINDINGS", "eth1:7-7");
+  EXPECT_FALSE(nic_facts(here_.machine(), addresses_).data[0].cores_trap.has_value());
 }
 
-TEST_F(DoctorA3Nics, ALinkThatIsDownFails) {
-  set("eth2", "operstate", "down");
-  EXPECT_EQ(verdict_of("link[eth2]"), Verdict::kFail);
-  EXPECT_EQ(verdict_of("link[eth1]"), Verdict::kOk);
+TEST_F(DoctorNicFacts, TheInterfacesForDataAreThoseOfThePath) {
+  add_nic("eth0", "/sys/devices/pci0000:00/0000:05:00.0", "gve", "10.0.0.2");
+  add_nic("eth1", "/sys/devices/pci0000:00/0000:06:00.0", "gve", "10.0.1.2");
+  add_nic("ens7", "/sys/devices/pci0000:00/0000:07:00.0", "e1000", "10.0.7.2");
+  addresses_.back().up = false;
+  here_.file("/proc/net/route", "Iface\tDestination\tGateway\neth0\t00000000\t0100000A\neth1\t0001000A\t0");
+  EXPECT_EQ(data(), (Names{"eth0", "eth1"}));
+  here_.directory("/run/tcpx");
+  EXPECT_EQ(data(), Names{"eth1"});
+  EXPECT_EQ(nic_facts(here_.machine(), addresses_).others, (Names{"ens7", "eth0 (default route)"}));
+  here_.variable(kIfname, "ens7,eth1");  // up or not
+  EXPECT_EQ(data(), (Names{"ens7", "eth1"}));
 }
 
-TEST_F(DoctorA3Nics, HeaderSplitOffFails) {
-  nics_.answers["eth1"].data_split = false;
-  EXPECT_EQ(verdict_of("header_split[eth1]"), Verdict::kFail);
-  EXPECT_TRUE(find("header_split[eth1]").mend.starts_with("sudo ethtool -G eth1 tcp-data-split on"));
-}
-
-TEST_F(DoctorA3Nics, HeaderSplitMayBeAPrivateFlag) {
-  NicAnswers& answers = nics_.answers["eth1"];
-  answers.data_split.reset();
-  EXPECT_EQ(verdict_of("header_split[eth1]"), Verdict::kNotApplicable);
-  answers.private_flags = {{"report-stats", false},
-                           {"enable-header-split", true},
-                           {"enable-strict-header-split", true},
-                           {"enable-max-rx-buffer-size", true}};
-  EXPECT_EQ(verdict_of("header_split[eth1]"), Verdict::kOk);
-  answers.private_flags[2].second = answers.private_flags[3].second = false;
-  EXPECT_EQ(verdict_of("header_split[eth1]"), Verdict::kFail);
-  EXPECT_TRUE(
-      find("header_split[eth1]")
-          .mend.starts_with("sudo ethtool --set-priv-flags eth1 enable-strict-header-split on enable-max-rx-buffer-size on"));
-}
-
-TEST_F(DoctorA3Nics, NtupleFiltersOffFail) {
-  nics_.answers["eth4"].ntuple = false;
-  EXPECT_EQ(verdict_of("ntuple[eth4]"), Verdict::kFail);
-  nics_.answers["eth4"].ntuple.reset();
-  EXPECT_EQ(verdict_of("ntuple[eth4]"), Verdict::kNotApplicable);
-}
-
-TEST_F(DoctorA3Nics, AnMtuThatMakesTooManyFragmentsFailsAndOthersWarn) {
-  const std::map<std::string, Verdict> verdicts = {
-      {"1460", Verdict::kFail}, {"1500", Verdict::kFail}, {"2100", Verdict::kFail},  // 4 MiB / 2048 bytes = 2048 fragments
-      {"2102", Verdict::kWarn}, {"4148", Verdict::kWarn}, {"8244", Verdict::kOk},   {"8896", Verdict::kWarn},
-  };
-  for (const auto& [mtu, verdict] : verdicts) {
-    set("eth1", "mtu", mtu);
-    EXPECT_EQ(verdict_of("mtu[eth1]"), verdict) << mtu;
-  }
-}
-
-TEST_F(DoctorA3Nics, ASlowLinkWarns) {
-  set("eth1", "speed", "50000");
-  EXPECT_EQ(verdict_of("speed[eth1]"), Verdict::kWarn);
-  set("eth1", "speed", "-1");
-  EXPECT_EQ(verdict_of("speed[eth1]"), Verdict::kNotApplicable);
-}
-
-TEST_F(DoctorA3Nics, AnotherDriverFailsAndNothingElseIsSaidOfIt) {
-  add_nic("ens9", "/sys/devices/pci0000:00/0000:00:09.0", "virtio_net", 1);
-  here_.variable("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "ens9,eth1,eth2,eth3");
-  const Findings findings = check();
-  EXPECT_EQ(finding_of(findings, "driver[ens9]").verdict, Verdict::kFail);
-  EXPECT_EQ(std::count_if(findings.begin(), findings.end(), [](const Finding& f) { return f.check.ends_with("[ens9]"); }), 2);
-}
-
-TEST_F(DoctorA3Nics, AMissingNicIsMissed) {
-  here_.variable("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "eth1,eth2,eth4");
-  EXPECT_EQ(verdict_of("data_nics"), Verdict::kWarn);
-  EXPECT_EQ(find("data_nics").found, "eth1, eth2, eth4 for 8 GPUs");
-  EXPECT_EQ(find("others").found, "eth0 (default route), eth3, lo");
-}
-
-TEST_F(DoctorA3Nics, WithoutDataNicsNothingCanWork) {
-  here_.variable("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "ib");
-  EXPECT_EQ(verdict_of("data_nics"), Verdict::kFail);
-}
-
-TEST_F(DoctorA3Nics, FewQueuesFail) {
-  add_nic("eth5", "/sys/devices/pci0000:05/0000:56:00.0", "gve", 8);
-  EXPECT_EQ(verdict_of("rx_queues[eth5]"), Verdict::kFail);
-  EXPECT_EQ(find("rx_queues[eth5]").mend, "sudo ethtool -L eth5 rx 16");
-}
-
-TEST_F(DoctorA3Nics, ANicFarFromAllGpusWarns) {
-  add_nic("eth5", "/sys/devices/pci0000:05/0000:56:00.0", "gve", 16);
-  EXPECT_EQ(verdict_of("pci[eth5]"), Verdict::kWarn);
-  add_gpu("/sys/devices/pci0000:05/0000:57:00.0");
-  EXPECT_EQ(find("pci[eth5]").found, "0000:56:00.0, NUMA node 0; below one PCI root with GPU 0000:57:00.0");
-}
-
-TEST_F(DoctorA3Nics, WithoutAnIpv4AddressNoneIsSteered) {
-  remove_addresses("eth1");
-  EXPECT_EQ(verdict_of("address[eth1]"), Verdict::kFail);
-  add_address("eth1", "fe80::1");
-  EXPECT_EQ(find("address[eth1]").found, "none");
-  add_address("eth1", "fd00::1");
-  EXPECT_EQ(verdict_of("address[eth1]"), Verdict::kFail);
-  add_address("eth1", "10.0.1.2");
-  EXPECT_EQ(find("address[eth1]").found, "fd00::1, 10.0.1.2");
-}
-
-TEST_F(DoctorA3Nics, RulesWithoutPacketsWarn) {
-  NicAnswers& answers = nics_.answers["eth1"];
-  answers.statistics = {{"rx_devmem_pkts", 0}};
-  EXPECT_EQ(verdict_of("rx_devmem_pkts[eth1]"), Verdict::kWarn);
-  answers.ntuple_rules = 0;
-  EXPECT_EQ(verdict_of("rx_devmem_pkts[eth1]"), Verdict::kOk);
-  answers.statistics = {{"rx_packets", 7}};
-  EXPECT_EQ(verdict_of("rx_devmem_pkts[eth1]"), Verdict::kNotApplicable);
-}
-
-// Elsewhere
-
-class DoctorPlainNics : public DoctorNics {
- protected:
-  DoctorPlainNics() {
-    here_.file("/sys/class/net/lo/operstate", "unknown");
-    add_address("lo", "127.0.0.1");
-  }
-  void add_eth0() {
-    add_nic("eth0", "/sys/devices/pci0000:00/0000:00:03.0/virtio2", "virtio_net", 2);
-    set("eth0", "speed", "-1");
-    add_address("eth0", "192.0.2.7");
-    nics_.answers["eth0"] = {
-        .data_split = std::nullopt, .private_flags = {}, .ntuple = false, .ntuple_rules = {}, .statistics = {}};
-  }
-};
-
-TEST_F(DoctorPlainNics, AVirtualMachineIsWell) {
-  add_eth0();
-  const Findings findings = check();
-  EXPECT_EQ(worst_of({{"nics", findings}}), Verdict::kOk);
-  EXPECT_EQ(finding_of(findings, "driver[eth0]").found, "virtio_net");
-  EXPECT_EQ(finding_of(findings, "pci[eth0]").found, "0000:00:03.0, NUMA node 0");
-  EXPECT_EQ(finding_of(findings, "tcpx[eth0]").found, "header split unknown, ntuple filters off, 2 RX queues");
-  EXPECT_EQ(finding_of(findings, "tcpx[eth0]").verdict, Verdict::kNotApplicable);
-  EXPECT_EQ(finding_of(findings, "speed[eth0]").verdict, Verdict::kNotApplicable);
-}
-
-TEST_F(DoctorPlainNics, AContainerIsWell) {
-  add_nic("eth0", "", "", 1);
-  set("eth0", "operstate", "unknown");
-  add_address("eth0", "172.17.0.2");
-  EXPECT_EQ(worst_of({{"nics", check()}}), Verdict::kOk);
-  EXPECT_EQ(find("driver[eth0]").found, "none: a virtual interface");
-  EXPECT_EQ(verdict_of("pci[eth0]"), Verdict::kNotApplicable);
-}
-
-TEST_F(DoctorPlainNics, AnIdleInterfaceIsNoFailure) {
-  add_eth0();
-  add_nic("ens7", "/sys/devices/pci0000:00/0000:00:07.0", "e1000", 1);
-  set("ens7", "operstate", "down");
-  EXPECT_EQ(worst_of({{"nics", check()}}), Verdict::kOk);
-  EXPECT_EQ(find("others").found, "ens7, lo");
-  here_.variable("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "ens7");
-  EXPECT_EQ(verdict_of("link[ens7]"), Verdict::kFail);
-  EXPECT_EQ(verdict_of("address[ens7]"), Verdict::kFail);
-}
-
-TEST_F(DoctorPlainNics, ALinkOfAHundredMegabitWarns) {
-  add_eth0();
-  set("eth0", "speed", "100");
-  EXPECT_EQ(verdict_of("speed[eth0]"), Verdict::kWarn);
-  set("eth0", "speed", "2500");
-  EXPECT_EQ(find("speed[eth0]").found, "2500 Mb/s");
-  EXPECT_EQ(verdict_of("speed[eth0]"), Verdict::kOk);
-}
-
-TEST_F(DoctorPlainNics, AGpuElsewhereIsNoFailure) {
-  add_eth0();
-  add_gpu("/sys/devices/pci0001:00/0001:00:01.0");
-  add_pci("/sys/devices/pci0000:00/0000:00:04.0", "0x10de", "0x020700");  // NVIDIA's, and no GPU
-  add_pci("/sys/devices/pci0000:00/0000:00:05.0", "0x1af4", "0x030000");  // the console's
-  EXPECT_EQ(find("pci[eth0]").found, "0000:00:03.0, NUMA node 0; no GPU shares its PCI root");
-  EXPECT_EQ(verdict_of("pci[eth0]"), Verdict::kOk);
-}
-
-TEST_F(DoctorPlainNics, LoopbackAloneReachesNobody) {
-  EXPECT_EQ(verdict_of("data_nics"), Verdict::kWarn);
-  remove_addresses("lo");
-  EXPECT_EQ(verdict_of("data_nics"), Verdict::kFail);
-}
-
-TEST_F(DoctorPlainNics, ABridgeOfContainersIsNoWayToOtherHosts) {
-  add_eth0();
-  add_nic("docker0", "", "", 1);
+TEST_F(DoctorNicFacts, BridgesAreLocalUnlessSomebodyNamesThem) {
   here_.directory("/sys/class/net/docker0/bridge");
-  add_address("docker0", "172.17.0.1");
-  EXPECT_EQ(find("data_nics").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth0");
-  here_.variable("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "eth0,docker0");  // somebody wants it so
-  EXPECT_EQ(verdict_of("data_nics"), Verdict::kOk);
-}
-
-TEST_F(DoctorPlainNics, AnExclusionKeepsLoopback) {
-  add_eth0();
-  here_.variable("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "^docker");
-  EXPECT_EQ(find("data_nics").found, "eth0, lo; local to this machine: lo");
-  EXPECT_EQ(find("data_nics").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth0");
-}
-
-// Who sits near whom
-
-TEST(DoctorNearness, IsWhereTwoPathsMeet) {
-  const std::string root = "/sys/devices/pci0000:00", bridge = root + "/0000:00:01.0";
-  EXPECT_EQ(nearness(bridge + "/0000:04:00.0", bridge + "/0000:05:00.0"), Nearness::kBridge);
-  EXPECT_EQ(nearness(bridge + "/0000:04:00.0", root + "/0000:00:02.0"), Nearness::kRoot);
-  EXPECT_EQ(nearness(bridge, "/sys/devices/pci0000:80/0000:80:01.0"), Nearness::kApart);
-  EXPECT_EQ(nearness("/sys/devices/virtual/net/x", "/sys/devices/virtual/net/y"), Nearness::kApart);
-  EXPECT_EQ(nearness("", bridge), Nearness::kApart);
-  // A root below something else, as a hypervisor's bus makes it.
-  const std::string guest = "/sys/devices/LNXSYSTM:00/VMBUS:00/pci1234:00";
-  EXPECT_EQ(nearness(guest + "/1234:00:00.0", guest + "/1234:00:01.0"), Nearness::kRoot);
-  EXPECT_EQ(nearness(guest + "/1234:00:00.0", "/sys/devices/LNXSYSTM:00/VMBUS:00/pci5678:00/5678:00:00.0"), Nearness::kApart);
+  addresses_.push_back(
+      {.name = "docker0", .address = resolve("172.17.0.1", 0)->front(), .up = true, .loopback = false, .link_local = false});
+  EXPECT_TRUE(nic_facts(here_.machine(), addresses_).data[0].is_local);
+  here_.variable(kIfname, "docker0");
+  EXPECT_FALSE(nic_facts(here_.machine(), addresses_).data[0].is_local);
 }
 
 // This machine's interfaces
 
-TEST(DoctorNicSource, WhatDoesNotExistAnswersNothing) {
-  const auto nics = make_nic_source();
+TEST(DoctorEthtool, WhatDoesNotExistAnswersNothing) {
   for (const std::string name : {"", "no-such-nic", "lo-and-a-name-that-is-too-long-for-any"}) {
-    const NicAnswers answers = nics->ask(name);
+    const EthtoolAnswers answers = ask_ethtool(name);
     EXPECT_FALSE(answers.data_split || answers.ntuple || answers.ntuple_rules) << name;
     EXPECT_TRUE(answers.private_flags.empty() && answers.statistics.empty()) << name;
   }
 }
 
-TEST(DoctorNicSource, LoopbackHasNoFilters) {
-  const auto nics = make_nic_source();
-  EXPECT_EQ(nics->ask("lo").ntuple, false);
-  const auto all = nics->addresses();
-  EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const auto& it) { return it.name == "lo" && it.loopback; }));
+TEST(DoctorEthtool, LoopbackHasNoFilters) {
+  EXPECT_EQ(ask_ethtool("lo").ntuple, false);
 }
 
-TEST(DoctorNicSource, StatisticsHaveTheirNames) {
-  NicAnswers answers;
+TEST(DoctorEthtool, StatisticsHaveTheirNames) {
+  EthtoolAnswers answers;
   bool made = false;
   std::string missing = in_own_network([&] {
     made = std::system("ip link add left type veth peer name right 2>/dev/null") == 0;
-    answers = make_nic_source()->ask("left");
+    answers = ask_ethtool("left");
   });
   if (missing.empty() && !made) missing = "no pair of virtual interfaces can be made";
   if (!missing.empty()) GTEST_SKIP() << missing;

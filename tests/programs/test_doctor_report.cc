@@ -1,10 +1,10 @@
-// What the doctor prints, and how it reads a machine's files.
+// The doctor's report, and its reading of a machine's files.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "programs/doctor/finding.h"
 #include "tests/support/doctor_fixture.h"
-#include "tools/doctor/findings_report.h"
 
 namespace tcpx::doctor {
 namespace {

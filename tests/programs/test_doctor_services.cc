@@ -1,15 +1,14 @@
-// What the doctor says of RxDM's sockets.
+// Verdicts on RxDM's sockets, and conversations over them.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <map>
+#include <functional>
 #include <thread>
 
 #include "base/socket_io.h"
+#include "programs/doctor/services.h"
 #include "tests/support/doctor_fixture.h"
-#include "tools/doctor/rxdm_message.h"
-#include "tools/doctor/service_checks.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -21,190 +20,124 @@ using testing::MadeUpMachine;
 using namespace std::literals;
 
 constexpr char kPrefixVariable[] = "NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX";
-const std::vector<std::string> kGpus = {"0000:04:00.0", "0000:0a:00.0"};
 // UnixSocketProto {4 {1: 8, 1: 9}}
 const std::string kQueues = "\x22\x04\x08\x08\x08\x09"s;
 
-class FakeServices final : public ServiceSource {
- public:
-  ServiceAnswer talk(const std::string& path, std::string_view request) override {
-    const auto known = answers.find(path);
-    if (known == answers.end()) return {.end = End::kAbsent, .message = {}, .detail = {}};
-    ServiceAnswer answer = known->second;
-    if (answer.end == End::kAnswered && request.empty()) answer.end = End::kConnected;
-    if (!request.empty()) {
-      ++questions;
-      answer.end = queues_end;
-    }
-    return answer;
-  }
-  std::map<std::string, ServiceAnswer> answers;
-  End queues_end = End::kAnswered;
-  int questions = 0;
-};
-
 class DoctorServices : public ::testing::Test {
  protected:
-  void serve(const std::string& path, End end = End::kAnswered, const std::string& message = {}) {
-    here_.file(path, "");
-    services_.answers[path] = {.end = end, .message = message, .detail = "a strange error"};
-  }
-  void make_a3(const std::string& prefix = "/run/tcpx") {
+  /// RxDM's files in `directory`, for two GPUs.
+  void make_a3(const std::string& directory = "/run/tcpx") {
     here_.file("/usr/local/tcpx/lib64/libnccl-net-tcpx.so", "");
-    for (const std::string& gpu : kGpus) {
+    for (const std::string gpu : {"0000:04:00.0", "0000:0a:00.0"}) {
       const std::string path = "/sys/devices/pci0000:00/" + gpu;
       here_.link("/sys/bus/pci/devices/" + gpu, path).file(path + "/vendor", "0x10de").file(path + "/class", "0x030200");
-      serve(prefix + "/get_gpu_fd_" + gpu);
-      serve(prefix + "/get_gpu_metadata_" + gpu);
+      here_.file(directory + "/get_gpu_fd_" + gpu, "");
     }
-    serve(prefix + "/rx_rule_manager");
-    serve(prefix + "/rx_rule_uninstall");
-    serve(prefix + "/queue_ids_by_gpu", End::kAnswered, kQueues);
-    here_.file(prefix + "/rxdm_application_registry", "");
+    here_.file(directory + "/rx_rule_manager", "").file(directory + "/rxdm_application_registry", "");
   }
-  Findings check() {
-    Findings findings = check_services(here_.machine(), services_);
+  /// With healthy answers.
+  ServiceFacts facts() {
+    ServiceFacts facts = service_facts(here_.machine());
+    for (auto& [name, answer] : facts.sockets) answer.end = End::kConnected;
+    facts.queues.assign(facts.gpus.size(), {.end = End::kAnswered, .message = kQueues, .detail = {}});
+    return facts;
+  }
+  static Finding finding(const ServiceFacts& facts, std::string_view name) {
+    const Findings findings = check_services(facts);
     expect_helpful(findings);
-    return findings;
+    return finding_of(findings, name);
   }
-  Finding finding(const std::string& name) { return finding_of(check(), name); }
+  static Verdict verdict(const ServiceFacts& facts, std::string_view name) { return finding(facts, name).verdict; }
 
   MadeUpMachine here_;
-  FakeServices services_;
 };
-
-TEST_F(DoctorServices, A5_ADirectoryWithTooLongANameFails) {
-  const std::string directory = "/run/" + std::string(73, 'x');
-  make_a3(directory);
-  here_.variable(kPrefixVariable, directory);
-  EXPECT_EQ(finding("prefix").verdict, Verdict::kFail);
-  EXPECT_NE(finding("prefix").found.find("78 characters"), std::string::npos);
-}
 
 TEST_F(DoctorServices, AHealthyA3IsWell) {
   make_a3();
+  EXPECT_EQ(verdict(facts(), "prefix"), Verdict::kOk);
   here_.variable(kPrefixVariable, "/run/tcpx/");
-  const Findings findings = check();
-  EXPECT_EQ(worst_of({{"services", findings}}), Verdict::kOk);
-  for (const char* name : {"prefix", "directory", "sockets", "socket[rxdm_application_registry]", "queues[0000:04:00.0]"}) {
-    EXPECT_EQ(finding_of(findings, name).verdict, Verdict::kOk) << name;
-  }
-  EXPECT_EQ(finding_of(findings, "sockets").found, "6 of 6 can be connected to");
-  EXPECT_EQ(finding_of(findings, "queues[0000:0a:00.0]").found, "receive queues 8, 9");
-  EXPECT_EQ(finding_of(findings, "version").verdict, Verdict::kNotApplicable);
+  EXPECT_EQ(facts().sockets.size(), 6u);
+  EXPECT_EQ(testing::worst_of(check_services(facts())), Verdict::kOk);
+  for (const char* name : {"prefix", "directory", "sockets", "socket[rxdm_application_registry]", "queues[0000:04:00.0]"})
+    EXPECT_EQ(verdict(facts(), name), Verdict::kOk) << name;
+  EXPECT_EQ(finding(facts(), "queues[0000:0a:00.0]").found, "receive queues 8, 9");
+  EXPECT_EQ(verdict(facts(), "version"), Verdict::kNotApplicable);
 }
 
 TEST_F(DoctorServices, APlainMachineNeedsNoRxdm) {
-  const Findings findings = check();
-  ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].verdict, Verdict::kNotApplicable);
+  EXPECT_EQ(check_services(facts()).size(), 1u);
+  EXPECT_EQ(verdict(facts(), "rxdm"), Verdict::kNotApplicable);
 }
 
 TEST_F(DoctorServices, AContainerWithoutTheDirectoryFails) {
   here_.file("/var/lib/tcpx/lib64/libnccl-net.so", "");
-  EXPECT_EQ(finding("directory").verdict, Verdict::kFail);
-  EXPECT_NE(finding("directory").mend.find("docker run -v /run/tcpx:/run/tcpx"), std::string::npos);
+  EXPECT_EQ(verdict(facts(), "directory"), Verdict::kFail);
+  EXPECT_NE(finding(facts(), "directory").mend.find("docker run -v /run/tcpx:/run/tcpx"), std::string::npos);
 }
 
 TEST_F(DoctorServices, AVariableThatLeadsElsewhereFails) {
   make_a3();
   here_.directory("/tmp").variable(kPrefixVariable, "/tmp");
-  const Findings findings = check();
-  EXPECT_EQ(finding_of(findings, "prefix").verdict, Verdict::kFail);
-  EXPECT_EQ(finding_of(findings, "prefix").mend, std::string("export ") + kPrefixVariable + "=/run/tcpx");
-  EXPECT_EQ(finding_of(findings, "sockets").verdict, Verdict::kOk);  // the rest is looked at where it is
+  EXPECT_EQ(verdict(facts(), "prefix"), Verdict::kFail);
+  EXPECT_EQ(finding(facts(), "prefix").mend, std::string("export ") + kPrefixVariable + "=/run/tcpx");
+  EXPECT_EQ(verdict(facts(), "sockets"), Verdict::kOk);  // the rest is looked at where it is
 }
 
 TEST_F(DoctorServices, SocketsAtThePluginsOwnDefaultAreFound) {
   make_a3("/tmp");
-  EXPECT_EQ(finding("prefix").verdict, Verdict::kFail);
-  EXPECT_EQ(finding("prefix").mend, std::string("export ") + kPrefixVariable + "=/tmp");
+  EXPECT_EQ(verdict(facts(), "prefix"), Verdict::kFail);
+  EXPECT_EQ(finding(facts(), "prefix").mend, std::string("export ") + kPrefixVariable + "=/tmp");
 }
 
-TEST_F(DoctorServices, AnUnsetVariableIsWellWhereRxdmIsWhereItIsLookedFor) {
-  make_a3();
-  EXPECT_EQ(finding("prefix").verdict, Verdict::kOk);
-  EXPECT_NE(finding("prefix").found.find("/tmp"), std::string::npos);
+TEST_F(DoctorServices, A5_ADirectoryWithTooLongANameFails) {
+  const std::string directory = "/run/" + std::string(73, 'x');
+  make_a3(directory);
+  here_.variable(kPrefixVariable, directory);
+  EXPECT_EQ(verdict(facts(), "prefix"), Verdict::kFail);
 }
 
-TEST_F(DoctorServices, ASocketThatIsNotThereFails) {
+TEST_F(DoctorServices, EveryWayOfNotConnectingFailsOnce) {
   make_a3();
-  services_.answers.erase("/run/tcpx/get_gpu_fd_0000:0a:00.0");
-  EXPECT_EQ(finding("socket[get_gpu_fd_0000:0a:00.0]").verdict, Verdict::kFail);
-  EXPECT_EQ(finding("sockets").found, "5 of 6 can be connected to");
-}
-
-TEST_F(DoctorServices, EveryWayOfNotConnectingFailsWithItsCure) {
-  make_a3();
-  const auto seen = [&](End end) {
-    serve("/run/tcpx/rx_rule_manager", end);
-    EXPECT_EQ(finding("socket[rx_rule_manager]").verdict, Verdict::kFail);
-    return finding("socket[rx_rule_manager]");
-  };
-  EXPECT_NE(seen(End::kRefused).found.find("nobody listens"), std::string::npos);
-  EXPECT_NE(seen(End::kDenied).mend.find("sudo chmod a+rw /run/tcpx/*"), std::string::npos);
-  EXPECT_NE(seen(End::kSilent).found.find("no answer from /run/tcpx/rx_rule_manager"), std::string::npos);
-  EXPECT_NE(seen(End::kFailed).found.find("a strange error"), std::string::npos);
-}
-
-TEST_F(DoctorServices, AnRxdmThatHasEndedIsOneFinding) {
-  make_a3();
-  for (auto& [path, answer] : services_.answers) answer.end = End::kRefused;
-  const Findings findings = check();
-  EXPECT_EQ(finding_of(findings, "socket[rx_rule_manager]").found,
-            "nobody listens on /run/tcpx/rx_rule_manager, rx_rule_uninstall, get_gpu_fd_0000:04:00.0 and 3 more");
-  EXPECT_EQ(findings.size(), 4u);  // with the prefix, the directory and the registry
-  EXPECT_EQ(services_.questions, 0);
-}
-
-TEST_F(DoctorServices, ASilentOrClosingServerIsAskedOnce) {
-  make_a3();
-  for (const End end : {End::kClosed, End::kSilent}) {
-    services_.queues_end = end;
-    const Findings findings = check();
-    EXPECT_EQ(finding_of(findings, "queues[0000:04:00.0]").verdict, Verdict::kWarn);
-    EXPECT_EQ(findings.back().check, "queues[0000:04:00.0]");
+  for (const End end : {End::kAbsent, End::kRefused, End::kDenied, End::kClosed, End::kSilent, End::kFailed}) {
+    ServiceFacts facts = this->facts();
+    facts.sockets[0].second = facts.sockets[2].second = {.end = end, .message = {}, .detail = "a strange error"};
+    EXPECT_EQ(verdict(facts, "socket[rx_rule_manager]"), Verdict::kFail);
+    EXPECT_TRUE(finding(facts, "sockets").found.starts_with("4 of 6 "));
   }
-  EXPECT_EQ(services_.questions, 2);
+  ServiceFacts ended = facts();
+  for (auto& [name, answer] : ended.sockets) answer.end = End::kRefused;
+  ended.queues.clear();
+  EXPECT_EQ(check_services(ended).size(), 4u);  // with the prefix, the directory and the registry
+  EXPECT_NE(finding(ended, "socket[rx_rule_manager]").found.find(" and 3 more"), std::string::npos);
 }
 
 // The plugin never opens it.
 TEST_F(DoctorServices, A8_WithoutTheSocketForQueuesTheDoctorKnowsLessAndNothingFails) {
   make_a3();
-  for (const End end : {End::kAbsent, End::kRefused, End::kDenied, End::kSilent, End::kFailed}) {
-    serve("/run/tcpx/queue_ids_by_gpu", end);
-    services_.queues_end = end;
-    const Findings findings = check();
-    EXPECT_EQ(finding_of(findings, "queues[0000:04:00.0]").verdict, Verdict::kWarn);
-    EXPECT_EQ(finding_of(findings, "sockets").verdict, Verdict::kOk);
-    EXPECT_EQ(worst_of({{"services", findings}}), Verdict::kWarn);
+  for (const End end : {End::kAbsent, End::kRefused, End::kDenied, End::kClosed, End::kSilent, End::kFailed}) {
+    ServiceFacts facts = this->facts();
+    facts.queues = {{.end = end, .message = {}, .detail = {}}};
+    EXPECT_EQ(verdict(facts, "queues[0000:04:00.0]"), Verdict::kWarn);
+    EXPECT_EQ(testing::worst_of(check_services(facts)), Verdict::kWarn);
+    EXPECT_EQ(check_services(facts).back().check, "queues[0000:04:00.0]");
   }
 }
 
-TEST_F(DoctorServices, AGpuWithoutQueuesFails) {
+TEST_F(DoctorServices, AnswersForQueuesAreJudged) {
   make_a3();
-  serve("/run/tcpx/queue_ids_by_gpu", End::kAnswered, "\x22\x00"s);
-  EXPECT_EQ(finding("queues[0000:04:00.0]").verdict, Verdict::kFail);
+  ServiceFacts facts = this->facts();
+  facts.queues[0].message = "\x22\x00"s;
+  facts.queues[1].message = "HTTP/1.1 400 Bad Request";
+  EXPECT_EQ(verdict(facts, "queues[0000:04:00.0]"), Verdict::kFail);  // none
+  EXPECT_EQ(verdict(facts, "queues[0000:0a:00.0]"), Verdict::kWarn);  // another protocol
 }
 
-TEST_F(DoctorServices, AnAnswerOfAnotherProtocolIsSuspect) {
-  make_a3();
-  serve("/run/tcpx/queue_ids_by_gpu", End::kAnswered, "HTTP/1.1 400 Bad Request");
-  EXPECT_EQ(finding("queues[0000:04:00.0]").verdict, Verdict::kWarn);
-}
-
-TEST_F(DoctorServices, AMissingRegistryIsAWarning) {
+TEST_F(DoctorServices, GpusAndTheRegistryAreMissed) {
   here_.file("/usr/local/tcpx/lib64/libnccl-net-tcpx.so", "").directory("/run/tcpx");
-  const Findings findings = check();
-  EXPECT_EQ(finding_of(findings, "socket[rxdm_application_registry]").verdict, Verdict::kWarn);
-  EXPECT_EQ(finding_of(findings, "queues").verdict, Verdict::kFail);  // nothing shows a GPU
-}
-
-TEST_F(DoctorServices, GpusThatOnlyRxdmShowsAreAskedFor) {
-  here_.file("/usr/local/tcpx/lib64/libnccl-net-tcpx.so", "").file("/run/tcpx/rxdm_application_registry", "");
-  serve("/run/tcpx/get_gpu_fd_0000:aa:00.0");
-  serve("/run/tcpx/queue_ids_by_gpu", End::kAnswered, kQueues);
-  EXPECT_EQ(finding("queues[0000:aa:00.0]").verdict, Verdict::kOk);
+  EXPECT_EQ(verdict(facts(), "socket[rxdm_application_registry]"), Verdict::kWarn);
+  EXPECT_EQ(verdict(facts(), "queues"), Verdict::kFail);
+  here_.file("/run/tcpx/get_gpu_fd_0000:aa:00.0", "");  // only RxDM shows it
+  EXPECT_EQ(verdict(facts(), "queues[0000:aa:00.0]"), Verdict::kOk);
 }
 
 TEST(RxdmMessage, TheQuestionIsThatOfTheProtocol) {
@@ -254,18 +187,16 @@ class Server {
   std::thread thread_;
 };
 
-class ServiceSourceTest : public ::testing::Test {
+class ServiceTalk : public ::testing::Test {
  protected:
   static constexpr std::chrono::seconds kLong{20};
   static Deadline soon() { return Deadline::after(kLong); }
-  ServiceAnswer talk(const std::string& request, Duration limit = kLong) {
-    return make_service_source(limit)->talk(path_, request);
-  }
+  ServiceAnswer talk(const std::string& request, Duration limit = kLong) { return doctor::talk(path_, request, limit); }
   testing::TemporaryDirectory directory_;
   const std::string path_ = directory_.file("rx");
 };
 
-TEST_F(ServiceSourceTest, ReadsOneFramedAnswer) {
+TEST_F(ServiceTalk, ReadsOneFramedAnswer) {
   std::string asked(4, '\0');
   const std::string long_answer = "\x01\x2c"s + std::string(300, 'x');
   {
@@ -281,7 +212,7 @@ TEST_F(ServiceSourceTest, ReadsOneFramedAnswer) {
   EXPECT_EQ(asked, "\x00\x02hi"s);
 }
 
-TEST_F(ServiceSourceTest, AServerThatClosesIsSeen) {
+TEST_F(ServiceTalk, AServerThatClosesIsSeen) {
   std::string asked(4, '\0');
   const Server server(path_, [&](int client) {
     EXPECT_TRUE(recv_all(client, std::as_writable_bytes(std::span(asked)), soon()).is_ok());
@@ -290,7 +221,7 @@ TEST_F(ServiceSourceTest, AServerThatClosesIsSeen) {
   EXPECT_EQ(talk("\x00\x02hi"s).end, End::kClosed);
 }
 
-TEST_F(ServiceSourceTest, AServerThatStaysSilentIsSeen) {
+TEST_F(ServiceTalk, AServerThatStaysSilentIsSeen) {
   char byte;
   const Server server(path_, [&](int client) {
     while (::recv(client, &byte, 1, 0) > 0) continue;
@@ -298,19 +229,19 @@ TEST_F(ServiceSourceTest, AServerThatStaysSilentIsSeen) {
   EXPECT_EQ(talk("\x00\x02hi"s, std::chrono::milliseconds(20)).end, End::kSilent);
 }
 
-TEST_F(ServiceSourceTest, ASocketThatNobodyListensOnIsStale) {
+TEST_F(ServiceTalk, ASocketThatNobodyListensOnIsStale) {
   {
     const Server server(path_, [](int) {});
   }
   EXPECT_EQ(talk("").end, End::kRefused);
 }
 
-TEST_F(ServiceSourceTest, WhatIsNotThereIsAbsent) {
+TEST_F(ServiceTalk, WhatIsNotThereIsAbsent) {
   EXPECT_EQ(talk("").end, End::kAbsent);
 }
 
-TEST_F(ServiceSourceTest, APathThatFitsInNoAddressIsRefused) {
-  EXPECT_EQ(make_service_source()->talk("/" + std::string(200, 'x'), "").end, End::kFailed);
+TEST_F(ServiceTalk, APathThatFitsInNoAddressIsRefused) {
+  EXPECT_EQ(doctor::talk("/" + std::string(200, 'x'), "").end, End::kFailed);
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ const std::vector<Layer>& layers() {
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},
       {"examples/", {"tcpx/"}, {}},  // what an application sees
       {"tools/", kAnything, {}},
+      {"programs/", kAnything, {}},
       {"bench/", kAnything, {}},
       {"tests/", kAnything, {}},
   };

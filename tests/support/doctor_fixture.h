@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
+#include "programs/doctor/finding.h"
+#include "programs/doctor/machine.h"
 #include "tests/support/temporary_directory.h"
-#include "tools/doctor/finding.h"
-#include "tools/doctor/machine.h"
 
 namespace tcpx::testing {
 
@@ -36,7 +36,7 @@ class MadeUpMachine {
     return *this;
   }
   MadeUpMachine& variable(std::string name, std::string value) {
-    variables_.emplace_back(std::move(name), std::move(value));
+    variables_.all.emplace_back(std::move(name), std::move(value));
     return *this;
   }
   doctor::Machine machine() const { return {.files = doctor::FileTree(root()), .variables = variables_}; }
@@ -61,7 +61,15 @@ inline doctor::Finding finding_of(const doctor::Findings& findings, std::string_
   return found != findings.end() ? *found : doctor::Finding{};
 }
 
-/// That everything which is not ok says why, and everything that is wrong how to mend it.
+inline bool has(const doctor::Findings& findings, std::string_view check) {
+  return std::any_of(findings.begin(), findings.end(), [&](const auto& finding) { return finding.check == check; });
+}
+
+inline doctor::Verdict worst_of(const doctor::Findings& findings) {
+  return doctor::worst_of({{"group", findings}});
+}
+
+/// Expects everything that is not ok to say why, and everything that is wrong to say how to mend it.
 inline void expect_helpful(const doctor::Findings& findings) {
   for (const doctor::Finding& finding : findings) {
     EXPECT_FALSE(finding.check.empty() || finding.found.empty()) << finding.check;

@@ -1,0 +1,49 @@
+// Foreign code and foreign programs, asked in a process of their own because they may exit, crash or hang.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace tcpx::doctor {
+
+struct ChildAnswer {
+  enum class End : uint8_t {
+    kDone,        ///< `work` has returned
+    kExited,      ///< somebody in it called exit; `number` is the code
+    kKilled,      ///< `number` is the signal
+    kTimedOut,    ///< it was killed at the limit
+    kNotStarted,  ///< `number` is the errno
+  };
+  End end = End::kNotStarted;
+  int number = 0;
+  std::string said;  ///< at most 4 MiB; before a bad end, too
+
+  /// "called exit(1)", "was killed by signal 11 (Segmentation fault)", ...; nothing for kDone.
+  std::string how_it_ended() const;
+};
+
+using Say = std::function<void(std::string_view)>;
+
+/// Runs `work` in a child process and collects what it says. The child's standard streams lead nowhere, it leaves no core file,
+/// and it dies with this process; what it has started in turn dies at its end. Call while this process has one thread.
+ChildAnswer ask_child(const std::function<void(const Say& say)>& work, Duration limit);
+
+struct CommandAnswer {
+  bool installed = false;
+  bool timed_out = false;
+  int exit_code = 0;  ///< 128 plus the signal when one ended it
+  std::string text;   ///< its standard output and error
+};
+/// Runs a program of the system's own directories with these arguments, without a shell and without input.
+/// @param limit for the whole call
+CommandAnswer run_command(const std::string& program, const std::vector<std::string>& arguments, Duration limit);
+
+/// `text` on one line: control characters become blanks.
+std::string one_line(std::string_view text);
+
+}  // namespace tcpx::doctor

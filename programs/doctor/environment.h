@@ -1,0 +1,34 @@
+// Group "environment": every variable of the table, and what looks like one of them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "programs/doctor/finding.h"
+#include "programs/doctor/machine.h"
+
+namespace tcpx::doctor {
+
+struct EnvironmentFacts {
+  Variables variables;
+  Expectation expected;
+  std::vector<std::string> interfaces;  ///< all names
+  std::vector<std::string> data;        ///< those that carry data on an A3 machine
+  std::string control;                  ///< that of the default route
+  bool has_rxdm_directory = false;
+};
+EnvironmentFacts environment_facts(const Machine& machine);
+
+Findings check_environment(const EnvironmentFacts& facts);
+
+/// Export lines that set what this machine needs and nobody has set, for `eval`. Comments say why. Whatever is set wrongly is
+/// unset, so that the default holds.
+std::string environment_block(const EnvironmentFacts& facts);
+
+/// True when GPUDirect-TCPX reads `name`, which our table does not have.
+bool is_vendor_variable(std::string_view name);
+/// Values that GPUDirect-TCPX takes for others, or fails with. None where all is well.
+Findings check_vendor_variables(const Variables& variables);
+
+}  // namespace tcpx::doctor

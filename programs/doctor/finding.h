@@ -1,0 +1,67 @@
+// Findings of the doctor's checks: each says what was seen and what to do about it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tcpx::doctor {
+
+/// In order of severity, but for kNotApplicable, which says nothing about the machine's health.
+enum class Verdict : uint8_t { kNotApplicable, kOk, kWarn, kFail };
+std::string_view name_of(Verdict verdict);
+
+struct Finding {
+  std::string check;  ///< stable name, unique within its group but for what stands in brackets: "mtu[eth1]"
+  Verdict verdict = Verdict::kOk;
+  std::string found;  ///< what was seen, one line
+  std::string why;    ///< why it matters; needed for kWarn and kFail, and for kNotApplicable why not
+  std::string mend;   ///< the exact command that mends it, or what to do where there is none; needed for kWarn and kFail
+};
+
+using Findings = std::vector<Finding>;
+
+inline Finding ok(std::string check, std::string found) {
+  return {std::move(check), Verdict::kOk, std::move(found), {}, {}};
+}
+inline Finding not_applicable(std::string check, std::string found, std::string why) {
+  return {std::move(check), Verdict::kNotApplicable, std::move(found), std::move(why), {}};
+}
+inline Finding warn(std::string check, std::string found, std::string why, std::string mend) {
+  return {std::move(check), Verdict::kWarn, std::move(found), std::move(why), std::move(mend)};
+}
+inline Finding fail(std::string check, std::string found, std::string why, std::string mend) {
+  return {std::move(check), Verdict::kFail, std::move(found), std::move(why), std::move(mend)};
+}
+
+/// kOk where `good`, else `otherwise` with why and mend.
+inline Finding judged(bool good, Verdict otherwise, std::string check, std::string found, std::string why, std::string mend) {
+  if (good) return ok(std::move(check), std::move(found));
+  return {std::move(check), otherwise, std::move(found), std::move(why), std::move(mend)};
+}
+inline Finding warn_unless(bool good, std::string check, std::string found, std::string why, std::string mend) {
+  return judged(good, Verdict::kWarn, std::move(check), std::move(found), std::move(why), std::move(mend));
+}
+inline Finding fail_unless(bool good, std::string check, std::string found, std::string why, std::string mend) {
+  return judged(good, Verdict::kFail, std::move(check), std::move(found), std::move(why), std::move(mend));
+}
+
+struct GroupFindings {
+  std::string group;
+  Findings findings;
+};
+
+/// The most severe verdict; kOk when there is none worse.
+Verdict worst_of(const std::vector<GroupFindings>& groups);
+
+/// One line per finding, below each one that is not ok why it matters and what mends it.
+/// @param colour with terminal colours
+std::string group_text(const GroupFindings& group, bool colour);
+/// The number of findings of each kind; the last line.
+std::string findings_summary(const std::vector<GroupFindings>& groups);
+/// {"version": ..., "verdict": "ok|warn|fail", "groups": [{"name", "findings": [{"check", "verdict", "found", "why", "mend"}]}]}
+/// Foreign texts that are no UTF-8 are replaced.
+std::string findings_json(const std::vector<GroupFindings>& groups);
+
+}  // namespace tcpx::doctor

@@ -1,0 +1,170 @@
+// Group "network": ports, addresses, packet filters, and the way to another host.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/port_range.h"
+#include "base/socket_address.h"
+#include "programs/doctor/child_answer.h"
+#include "programs/doctor/finding.h"
+#include "programs/doctor/machine.h"
+#include "tcpx/status.h"
+
+namespace tcpx::doctor {
+
+using PortRanges = std::vector<PortRange>;
+
+/// The range that job files for GPUDirect-TCPX open for data.
+inline constexpr PortRange kUsualPorts{50000, 60000};
+
+struct InterfaceAddress {
+  SocketAddress address;  ///< port 0
+  int prefix = 0;         ///< leading bits that name the network
+};
+
+struct NetworkInterface {
+  std::string name;
+  bool up = false;  ///< and with a carrier
+  bool loopback = false;
+  std::vector<InterfaceAddress> addresses;
+  bool bridge = false;         ///< of containers
+  bool strict_filter = false;  ///< reverse-path filter
+
+  /// Its first IPv4 address that is not link-local. nullptr: it has none.
+  const InterfaceAddress* ipv4() const;
+};
+
+/// TCP ports that transfers need.
+struct PortNeeds {
+  uint16_t bootstrap = 0;
+  PortRange kernel;                      ///< a listener that names no port gets one of these
+  bool kernel_tells = false;             ///< which, that is; else its own defaults are assumed
+  PortRanges reserved;                   ///< of those it gives to nobody unasked
+  std::string reserved_text;             ///< as the kernel prints them
+  std::optional<ListeningPorts> opened;  ///< our listeners keep to these; GPUDirect-TCPX's do not
+  PortRanges data;                       ///< where listeners for data and its control may be, in order, apart from each other
+  /// These and `bootstrap`, in the same way.
+  PortRanges all() const;
+  bool is_reserved(uint32_t port) const;
+};
+
+/// Answers to binding as a listener does.
+struct BindFacts {
+  int bootstrap_error = 0;        ///< errno; 0 when it can be bound
+  uint32_t free_port = 0;         ///< another one that can be, where it cannot; 0: none near
+  size_t tried = 64, bound = 64;  ///< of the range for data
+  int last_error = 0;
+};
+struct Listener {
+  uint16_t port = 0;
+  std::string user;
+};
+
+/// The kernel's way to an address.
+struct Route {
+  std::string interface;
+  std::string source;  ///< address it would send from
+  bool local = false;  ///< the address is one of this machine
+};
+
+/// Two data interfaces in one network.
+struct SharedNetwork {
+  size_t one = 0, other = 0;                        ///< indices of NetworkFacts::data
+  bool one_is_used = false, other_is_used = false;  ///< packets from its address leave by it
+};
+
+/// The fate of full-sized datagrams towards a host.
+enum class PathAnswer {
+  kArrives,   ///< the host has answered one
+  kTooLong,   ///< a router says so, or the kernel knows
+  kVanishes,  ///< short ones are answered, full ones are not
+  kSilent,    ///< the host answers neither
+};
+struct PathProbe {
+  PathAnswer answer = PathAnswer::kSilent;
+  int path_mtu = 0;  ///< as the kernel knows it afterwards
+};
+struct PathQuestion {
+  SocketAddress source;
+  int mtu = 0;  ///< of its interface: the size of a full datagram with its headers
+};
+
+/// The way to the peer from a data interface that is up and has an IPv4 address, as the kernel routes it.
+struct PeerRoute {
+  size_t idx = 0;  ///< of NetworkFacts::data
+  Result<Route> route;
+};
+/// An interface that the kernel sends through to the peer.
+struct PeerWay {
+  PathQuestion from;
+  std::string interface;
+  Status connected;
+  std::optional<PathProbe> path;  ///< nullopt: not tried
+
+  /// By a connection, or by a refusal: then the host is there and nobody listens.
+  bool reached() const;
+};
+struct PeerFacts {
+  std::string name;                      ///< "" for none
+  std::optional<SocketAddress> address;  ///< nullopt: no IPv4 address
+  std::optional<Result<Route>> usual;    ///< from wherever the kernel likes
+  std::vector<PeerRoute> routes;
+  std::vector<PeerWay> ways;
+};
+
+struct NetworkFacts {
+  Expectation expected;
+  PortNeeds ports;
+  std::string pattern;                 ///< by which the user has named the data interfaces; "" when not
+  std::vector<NetworkInterface> data;  ///< those that become devices of the plugin, or would if they were up
+  std::vector<Listener> listeners;
+  BindFacts binds;
+  std::vector<SharedNetwork> shared;
+  CommandAnswer iptables, nft;  ///< of `iptables-save` and `nft list ruleset`
+  PeerFacts peer;
+};
+/// From files and `all` interfaces alone. @param peer IPv4 address of another host; "" for none
+NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInterface>& all, const std::string& peer);
+/// Adds what the kernel, its packet filters and the peer answer. Changes nothing.
+void ask_network(const Machine& machine, NetworkFacts& facts);
+
+Findings check_network(const NetworkFacts& facts);
+// The parts. Each appends.
+void check_ports(const NetworkFacts& facts, Findings& findings);
+void check_addresses(const NetworkFacts& facts, Findings& findings);
+void check_firewall(const NetworkFacts& facts, Findings& findings);
+void check_peer(const NetworkFacts& facts, Findings& findings);
+
+// Questions to the kernel and to other hosts. Limits are for the whole call.
+
+std::vector<NetworkInterface> list_interfaces();
+/// Binds TCP `port` of every address, as a listener does, and lets it go at once. @return errno, 0 when it can be bound
+int try_bind(uint16_t port);
+/// The way that a packet to `target` would go, from `source` when given. IPv4. @return kPeerGone when there is no route
+Result<Route> find_route(const SocketAddress& target, const SocketAddress* source);
+/// Connects to `target` from each of `sources` at the same time. @return for each how it went: kPeerGone with ECONNREFUSED when
+/// the host is there and nobody listens, kTimeout
+std::vector<Status> connect_from(const SocketAddress& target, std::span<const SocketAddress> sources, Duration limit);
+/// Sends full-sized datagrams, not to be cut on the way, to a port of `target` that nobody has, from each source. IPv4.
+std::vector<PathProbe> probe_paths(const SocketAddress& target, std::span<const PathQuestion> questions, Duration limit);
+
+// Words for people.
+
+/// "12345" or "32768-60999"; with `dash` between the ends.
+std::string text_of(const PortRange& range, char dash = '-');
+/// "12345, 32768-60999"
+std::string text_of(const PortRanges& ranges, char dash = '-', std::string_view between = ", ");
+/// "eth1, eth2"
+std::string names_of(const std::vector<NetworkInterface>& interfaces, std::string_view between = ", ");
+/// The network of an IPv4 address, as a number.
+uint32_t network_of(const InterfaceAddress& entry);
+/// Commands by which packets from the address of data interface `idx` leave by that interface.
+std::string own_route(const NetworkFacts& facts, size_t idx);
+
+}  // namespace tcpx::doctor

@@ -1,0 +1,222 @@
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <memory>
+
+#include "base/socket_io.h"
+#include "base/text.h"
+#include "base/unique_fd.h"
+#include "programs/doctor/netlink.h"
+#include "programs/doctor/network.h"
+#include "programs/doctor/words.h"
+
+namespace tcpx::doctor {
+namespace {
+
+constexpr Duration kAnswerLimit = std::chrono::seconds(2);
+constexpr uint32_t kSamples = 64;
+
+int prefix_of(const sockaddr* mask) {
+  if (mask == nullptr) return 0;
+  int bits = 0;
+  if (mask->sa_family == AF_INET) return std::popcount(reinterpret_cast<const sockaddr_in*>(mask)->sin_addr.s_addr);
+  for (const uint8_t byte : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr) bits += std::popcount(byte);
+  return bits;
+}
+
+in_addr in_addr_of(const SocketAddress& address) {
+  return reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr;
+}
+
+SocketAddress address_of(in_addr address) {
+  sockaddr_in whole{};
+  whole.sin_family = AF_INET;
+  whole.sin_addr = address;
+  return *SocketAddress::from(reinterpret_cast<const sockaddr*>(&whole), sizeof whole);
+}
+
+BindFacts try_binds(const PortNeeds& ports) {
+  BindFacts binds{.bootstrap_error = try_bind(ports.bootstrap), .tried = 0, .bound = 0};
+  const uint32_t last = binds.bootstrap_error == 0 ? 0 : std::min<uint32_t>(65535, ports.bootstrap + 1200u);
+  for (uint32_t port = std::max<uint32_t>(ports.bootstrap, 1023) + 1; port <= last && binds.free_port == 0; ++port) {
+    if (try_bind(static_cast<uint16_t>(port)) == 0) binds.free_port = port;
+  }
+  // The usual 10001 ports are tried in steps of a prime, so that those handed out in steps are not all met or all missed.
+  const PortRange range = ports.opened ? ports.opened->range : kUsualPorts;
+  const uint32_t step = (range.count() + kSamples - 1) / kSamples;
+  for (uint32_t port = range.first; port <= range.last; port += step, ++binds.tried) {
+    const int error = try_bind(static_cast<uint16_t>(port));
+    if (error == 0) {
+      ++binds.bound;
+    } else {
+      binds.last_error = error;
+    }
+  }
+  return binds;
+}
+
+void ask_shared(NetworkFacts& facts) {
+  for (SharedNetwork& shared : facts.shared) {
+    const InterfaceAddress &a = *facts.data[shared.one].ipv4(), &b = *facts.data[shared.other].ipv4();
+    // Somebody else in that network; which one does not matter.
+    uint32_t host = network_of(a) + 1;
+    while (htonl(host) == in_addr_of(a.address).s_addr || htonl(host) == in_addr_of(b.address).s_addr) ++host;
+    const auto leaves_by = [&](const InterfaceAddress& entry, size_t idx) {
+      const Result<Route> route = find_route(address_of({htonl(host)}), &entry.address);
+      return route.is_ok() && route->interface == facts.data[idx].name;
+    };
+    shared.one_is_used = leaves_by(a, shared.one);
+    shared.other_is_used = leaves_by(b, shared.other);
+  }
+}
+
+/// An interface with the address that packets leave it from; the mtu is 0 where it is unknown.
+PeerWay way_through(const Machine& machine, const std::string& interface, const SocketAddress& source) {
+  const auto mtu = number_of<int>(machine.files.text(concat("/sys/class/net/", interface, "/mtu")));
+  return {.from = {source, mtu.value_or(0)}, .interface = interface, .connected = Status::ok(), .path = {}};
+}
+
+void ask_peer(const Machine& machine, NetworkFacts& facts) {
+  PeerFacts& peer = facts.peer;
+  if (peer.name.empty()) return;
+  const auto addresses = resolve(peer.name, facts.ports.bootstrap);
+  if (!addresses.is_ok() || addresses->front().family() != AF_INET) return;
+  peer.address = addresses->front();
+  peer.usual = find_route(*peer.address, nullptr);
+  if (!peer.usual->is_ok() || (*peer.usual)->local) return;
+  const Route& usual = **peer.usual;
+  bool over_data = false;
+  for (size_t i = 0; i < facts.data.size(); ++i) {
+    const NetworkInterface& interface = facts.data[i];
+    over_data = over_data || interface.name == usual.interface;
+    const InterfaceAddress* const own = interface.ipv4();
+    if (own == nullptr || !interface.up) continue;
+    peer.routes.push_back({i, find_route(*peer.address, &own->address)});
+    const Result<Route>& route = peer.routes.back().route;
+    if (route.is_ok() && route->interface == interface.name)
+      peer.ways.push_back(way_through(machine, interface.name, own->address));
+  }
+  if (!over_data) {
+    if (const auto from = resolve(usual.source, 0); from.is_ok())
+      peer.ways.push_back(way_through(machine, usual.interface, from->front()));
+  }
+  std::vector<SocketAddress> sources;
+  for (const PeerWay& way : peer.ways) sources.push_back(way.from.source);
+  const std::vector<Status> statuses = connect_from(*peer.address, sources, kAnswerLimit);
+  std::vector<PathQuestion> questions;
+  std::vector<PeerWay*> asked;
+  for (size_t i = 0; i < peer.ways.size(); ++i) {
+    PeerWay& way = peer.ways[i];
+    way.connected = statuses.at(i);
+    if (!way.reached() || way.from.mtu < 576 || way.from.mtu > 65535) continue;  // loopback's is longer than any datagram
+    questions.push_back(way.from);
+    asked.push_back(&way);
+  }
+  if (asked.empty()) return;
+  const std::vector<PathProbe> probes = probe_paths(*peer.address, questions, kAnswerLimit);
+  for (size_t i = 0; i < asked.size(); ++i) asked[i]->path = probes.at(i);
+}
+
+}  // namespace
+
+void ask_network(const Machine& machine, NetworkFacts& facts) {
+  facts.binds = try_binds(facts.ports);
+  ask_shared(facts);
+  facts.iptables = run_command("iptables-save", {}, kAnswerLimit);
+  facts.nft = run_command("nft", {"list", "ruleset"}, kAnswerLimit);
+  ask_peer(machine, facts);
+}
+
+std::vector<NetworkInterface> list_interfaces() {
+  std::vector<NetworkInterface> all;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return all;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    auto known = std::find_if(all.begin(), all.end(), [&](const auto& interface) { return interface.name == entry->ifa_name; });
+    if (known == all.end()) {
+      const bool up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
+      all.push_back({.name = entry->ifa_name, .up = up, .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0, .addresses = {}});
+      known = all.end() - 1;
+    }
+    if (entry->ifa_addr == nullptr) continue;
+    const bool v6 = entry->ifa_addr->sa_family == AF_INET6;
+    const auto address = SocketAddress::from(entry->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+    if (address.is_ok()) known->addresses.push_back({address->with_port(0), prefix_of(entry->ifa_netmask)});
+  }
+  return all;
+}
+
+int try_bind(uint16_t port) {
+  // As listeners do; a machine without IPv6 has IPv4 alone.
+  for (const int family : {AF_INET6, AF_INET}) {
+    const UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd) continue;
+    const int one = 1, zero = 0;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
+    const SocketAddress any = SocketAddress::any(family, port);
+    if (::bind(fd.get(), any.get(), any.length()) == 0) return 0;
+    if (errno != EADDRNOTAVAIL || family == AF_INET) return errno;
+  }
+  return EAFNOSUPPORT;
+}
+
+Result<Route> find_route(const SocketAddress& target, const SocketAddress* source) {
+  constexpr char kOperation[] = "ask for a route";
+  if (target.family() != AF_INET || (source != nullptr && source->family() != AF_INET)) {
+    return Status(Code::kUnsupported, kOperation, "only IPv4");
+  }
+  rtmsg head{};
+  head.rtm_family = AF_INET;
+  head.rtm_dst_len = 32;
+  head.rtm_src_len = source != nullptr ? 32 : 0;
+  Bytes question = bytes_of(head);
+  append_attribute(question, RTA_DST, bytes_of(in_addr_of(target)));
+  if (source != nullptr) append_attribute(question, RTA_SRC, bytes_of(in_addr_of(*source)));
+  const Result<Bytes> answer = ask_netlink(NETLINK_ROUTE, RTM_GETROUTE, question);
+  if (!answer.is_ok()) return answer.status();
+  if (answer->size() < sizeof head) return Status(Code::kProtocol, kOperation, "a short answer");
+  std::memcpy(&head, answer->data(), sizeof head);
+  const auto attributes = std::span(*answer).subspan(sizeof head);
+  const auto out = netlink_attribute(attributes, RTA_OIF), from = netlink_attribute(attributes, RTA_PREFSRC);
+  const auto index = out ? value_of<uint32_t>(*out) : std::nullopt;
+  const auto address = from ? value_of<in_addr>(*from) : std::nullopt;
+  char name[IF_NAMESIZE] = {};
+  if (index) ::if_indextoname(*index, name);
+  return Route{.interface = name, .source = address ? address_of(*address).host() : "", .local = head.rtm_type == RTN_LOCAL};
+}
+
+std::vector<Status> connect_from(const SocketAddress& target, std::span<const SocketAddress> sources, Duration limit) {
+  const Deadline deadline = Deadline::after(limit);
+  const auto start = [&](const SocketAddress& source) -> Result<UniqueFd> {
+    UniqueFd fd(::socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd) return system_error("create socket", errno);
+    if (::bind(fd.get(), source.get(), source.length()) != 0) return system_error(concat("bind ", source.host()), errno);
+    if (::connect(fd.get(), target.get(), target.length()) != 0 && errno != EINPROGRESS) return system_error("connect", errno);
+    return fd;
+  };
+  std::vector<Result<UniqueFd>> started;
+  for (const SocketAddress& source : sources) started.push_back(start(source));
+  std::vector<Status> statuses;
+  for (const Result<UniqueFd>& fd : started) {
+    Status status = fd.is_ok() ? wait_for(fd->get(), POLLOUT, deadline) : fd.status();
+    if (status.is_ok()) {
+      int error = 0;
+      socklen_t length = sizeof error;
+      ::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &length);
+      if (error != 0) status = system_error("connect", error);
+    }
+    statuses.push_back(std::move(status));
+  }
+  return statuses;
+}
+
+}  // namespace tcpx::doctor

@@ -1,0 +1,328 @@
+// Ports that can be listened on; addresses of the data interfaces, and replies that leave where they should; and the way to
+// another host, by data interface.
+//
+// Interfaces of a machine may lie in networks that do not know each other (on A3 each NIC has its own): an address of the peer is
+// then reached from one interface only, and the others have nothing to say about it. The kernel's routes tell.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.h"
+#include "programs/doctor/network.h"
+
+namespace tcpx::doctor {
+namespace {
+
+// Connections take several ports each; with fewer than these a few peers use them up.
+constexpr uint32_t kFewPorts = 2000;
+// The kernel's own range overlaps the usual one, so that a busy machine has connections on many of its ports. That is well while
+// one of this many can be bound.
+constexpr size_t kFewOf = 4;
+// Every channel of a connection that is being made listens at both ends, and so does every Endpoint. A host of eight GPUs that
+// makes a connection from each at once needs this many.
+constexpr uint32_t kFewOpened = 100;
+
+std::string change_port(uint32_t port) {
+  return concat("export UCCL_TCPX_BOOTSTRAP_PORT=", port, "   # the same at both ends");
+}
+std::string set_local_ports(const PortRange& range) {
+  return concat("sysctl -w net.ipv4.ip_local_port_range='", text_of(range, ' '), "'");
+}
+
+Finding check_bootstrap(const NetworkFacts& facts) {
+  const uint16_t port = facts.ports.bootstrap;
+  const std::string check = concat("port[", port, "]");
+  const int error = facts.binds.bootstrap_error;
+  if (error == 0) return ok(check, "free");
+  const std::string mend = change_port(facts.binds.free_port);
+  if (error != EADDRINUSE) {
+    return fail(check, concat("cannot be bound: ", std::strerror(error)),
+                "A server that waits for connection handles there ends with this error.", mend);
+  }
+  const auto listener =
+      std::find_if(facts.listeners.begin(), facts.listeners.end(), [&](const auto& it) { return it.port == port; });
+  return warn(check,
+              listener != facts.listeners.end() ? concat("a program of user id ", listener->user, " listens there")
+                                                : "taken by a connection, or by a listener in no list",
+              "A server that waits for connection handles there ends with \"address already in use\".",
+              concat(mend, "; who has it: ss -ltnp 'sport = :", port, "', which needs root for other users' programs"));
+}
+
+Finding check_range(const NetworkFacts& facts) {
+  const PortRange range = facts.ports.opened ? facts.ports.opened->range : kUsualPorts;
+  const auto [bootstrap_error, free_port, tried, bound, error] = facts.binds;
+  const auto taken =
+      std::count_if(facts.listeners.begin(), facts.listeners.end(), [&](const auto& it) { return range.contains(it.port); });
+  return judged(bound * kFewOf >= tried && bound > 0, bound == 0 ? Verdict::kFail : Verdict::kWarn,
+                concat("ports[", text_of(range), "]"),
+                concat(bound, " of ", tried, " tried can be bound, ", taken, taken == 1 ? " listener" : " listeners",
+                       " in the range", error != 0 ? concat("; the last refusal: ", std::strerror(error)) : ""),
+                "Firewalls for GPUDirect-TCPX are opened for this range; a job that keeps to it needs free ports in it.",
+                concat("ss -tanp '( sport >= :", range.first, " and sport <= :", range.last,
+                       " )'   # who has them; end what is not needed"));
+}
+
+void check_local_ports(const NetworkFacts& facts, Findings& findings) {
+  const PortNeeds& ports = facts.ports;
+  if (!ports.kernel_tells) {
+    findings.push_back(not_applicable("local_ports", "there is no /proc/sys/net/ipv4/ip_local_port_range",
+                                      "Without it nobody knows which ports the kernel gives to listeners."));
+    return;
+  }
+  uint32_t usable = 0;
+  for (uint32_t port = ports.kernel.first; port <= ports.kernel.last; ++port) usable += ports.is_reserved(port) ? 0 : 1;
+  findings.push_back(warn_unless(
+      usable >= kFewPorts, "local_ports",
+      concat("the kernel gives ", ports.opened && !facts.expected.vendor_path ? "connections" : "listeners", " ports of ",
+             text_of(ports.kernel), ", ", usable, " of them not reserved"),
+      "Each connection takes several; when none is left, connecting fails.",
+      ports.kernel.count() < kFewPorts ? set_local_ports({32768, 60999})
+                                       : "sysctl -w net.ipv4.ip_local_reserved_ports=''   # or fewer of them than now"));
+  const bool given = ports.kernel.contains(ports.bootstrap) && !ports.is_reserved(ports.bootstrap);
+  findings.push_back(warn_unless(!given, "bootstrap_reserved",
+                                 given ? concat(ports.bootstrap, " is one of the ports that the kernel gives to anybody")
+                                       : concat("the kernel gives ", ports.bootstrap, " to nobody unasked"),
+                                 "Any outgoing connection may hold it when a server wants to listen there.",
+                                 concat("sysctl -w net.ipv4.ip_local_reserved_ports='", ports.reserved_text,
+                                        ports.reserved_text.empty() ? "" : ",", ports.bootstrap, "'")));
+}
+
+/// The range that the user has opened for listeners, against what listens.
+void check_opened(const NetworkFacts& facts, Findings& findings) {
+  const ListeningPorts& opened = *facts.ports.opened;
+  findings.push_back(warn_unless(
+      opened.range.count() >= kFewOpened, "port_range", concat(opened.range.count(), " ports for listeners, by ", opened.wish),
+      "Each channel of a connection listens while it is made; then none is left.",
+      concat("export ", environment_info(Variable::kPortRange).name, "=", text_of(kUsualPorts), "   # as your firewall has it")));
+  const bool inside = opened.range.contains(facts.ports.bootstrap);
+  findings.push_back(warn_unless(
+      inside, "bootstrap_in_range",
+      inside ? concat(facts.ports.bootstrap, " is one of them") : concat(facts.ports.bootstrap, " is outside ", opened.wish),
+      "It is listened on all the same, because clients must know it, and a firewall may keep them out.",
+      change_port(opened.range.first)));
+  if (!facts.expected.vendor_path) return;
+  const bool within = opened.range.contains(facts.ports.kernel.first) && opened.range.contains(facts.ports.kernel.last);
+  findings.push_back(warn_unless(within, "vendor_ports",
+                                 concat("GPUDirect-TCPX listens on ports that the kernel picks out of ",
+                                        text_of(facts.ports.kernel), within ? "" : concat(", whatever ", opened.wish, " says")),
+                                 "It reads no variable about ports: where only that range is open, its connections time out.",
+                                 set_local_ports(opened.range)));
+}
+
+constexpr std::string_view kIfname = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
+
+std::string address_text(const InterfaceAddress& entry) {
+  return concat(entry.address.host(), '/', entry.prefix);
+}
+
+bool is_link_local(const SocketAddress& address) {
+  const std::string host = address.host();
+  return host.starts_with("169.254.") || host.starts_with("fe80:");
+}
+
+Finding check_own_address(const NetworkInterface& interface, bool vendor_path) {
+  const std::string check = concat("address[", interface.name, "]");
+  if (!interface.up) {
+    return fail(check, "it is down or has no carrier", "A device that is down is missing, and its share of the rate with it.",
+                concat("ip link set ", interface.name, " up"));
+  }
+  if (const InterfaceAddress* const address = interface.ipv4()) return ok(check, address_text(*address));
+  const auto other = std::find_if(interface.addresses.begin(), interface.addresses.end(),
+                                  [](const InterfaceAddress& entry) { return !is_link_local(entry.address); });
+  const bool v6 = other != interface.addresses.end();
+  if (v6 && !vendor_path) return ok(check, concat(address_text(*other), ", no IPv4"));
+  return fail(check,
+              v6                            ? concat("only IPv6: ", address_text(*other))
+              : interface.addresses.empty() ? "it has no address"
+                                            : concat("only a link-local one: ", address_text(interface.addresses.front())),
+              v6 ? "RxDM steers flows of GPUDirect-TCPX by their IPv4 addresses."
+                 : "Another host cannot reach it, so connections over this device fail.",
+              concat("ip address add ADDRESS/PREFIX dev ", interface.name, "   # or let DHCP give it one"));
+}
+
+/// Bridges of containers have the same address on every host.
+Finding check_bridges(const NetworkFacts& facts) {
+  std::vector<NetworkInterface> bridges, others;
+  for (const NetworkInterface& interface : facts.data) (interface.bridge ? bridges : others).push_back(interface);
+  const bool good = bridges.empty() || others.empty();
+  return warn_unless(good, "bridges",
+                     good ? concat("none among the data interfaces (", names_of(facts.data), ")")
+                          : concat(names_of(bridges), " would carry data besides ", names_of(others)),
+                     "A bridge for containers leads to no other host, and every host has the same address on it.",
+                     concat("export ", kIfname, "='=", names_of(others, ","), "'"));
+}
+
+Finding check_subnet(const NetworkFacts& facts, const SharedNetwork& shared) {
+  const NetworkInterface &one = facts.data[shared.one], &other = facts.data[shared.other];
+  const std::string check = concat("subnet[", one.name, ",", other.name, "]");
+  const std::string found = concat(address_text(*one.ipv4()), " and ", address_text(*other.ipv4()), " are in the same network");
+  if (shared.one_is_used && shared.other_is_used) return ok(check, concat(found, ", and each sends through its own interface"));
+  const size_t strayed = shared.one_is_used ? shared.other : shared.one;
+  return warn(check,
+              concat(found, "; packets of ", facts.data[strayed].ipv4()->address.host(), " leave by another interface than ",
+                     facts.data[strayed].name),
+              "Replies of one leave through the other: both share one wire, and strict filters drop them.",
+              own_route(facts, strayed));
+}
+
+Finding check_reverse_path(const NetworkFacts& facts) {
+  if (facts.data.size() < 2) {
+    return not_applicable("rp_filter", concat(facts.data.size(), " data interface"),
+                          "Strict reverse-path filters matter with several.");
+  }
+  std::vector<NetworkInterface> strict;
+  std::copy_if(facts.data.begin(), facts.data.end(), std::back_inserter(strict), [](const auto& it) { return it.strict_filter; });
+  return warn_unless(strict.empty(), "rp_filter",
+                     strict.empty() ? "not strict on any data interface" : concat("strict on ", names_of(strict)),
+                     "Packets that come in by another interface than the kernel would answer through are dropped in silence.",
+                     "sysctl -w net.ipv4.conf.all.rp_filter=2");
+}
+
+Finding check_loopback(const NetworkFacts& facts) {
+  const bool only_loopback = std::all_of(facts.data.begin(), facts.data.end(), [](const auto& entry) { return entry.loopback; });
+  const auto& route = facts.peer.usual;
+  const bool peer_is_here = route && route->is_ok() && (*route)->local;
+  if (!peer_is_here && !only_loopback) return ok("loopback", "data leaves this machine");
+  const std::string found = peer_is_here ? concat(facts.peer.name, " is this machine itself")
+                                         : concat("data goes over ", names_of(facts.data), " only");
+  if (!facts.expected.vendor_path) return ok("loopback", concat(found, ", which the software plugin can do"));
+  return fail("loopback", found,
+              concat("GPUDirect-TCPX is expected here (", facts.expected.because,
+                     "), and the NIC's path to GPU memory does not exist over loopback."),
+              peer_is_here ? "tcpx_doctor --peer ADDRESS   # of the other host's data interface"
+                           : concat("export ", kIfname, "=eth1,eth2,eth3,eth4   # the data NICs that `ip -br address` shows"));
+}
+
+bool in_network(const InterfaceAddress& entry, const SocketAddress& other) {
+  return entry.prefix < 32 && network_of(entry) == network_of({other, entry.prefix});
+}
+
+/// Of a data interface that does not lead to the peer.
+Finding check_no_way(const NetworkFacts& facts, const PeerRoute& entry) {
+  const NetworkInterface& interface = facts.data[entry.idx];
+  const InterfaceAddress& own = *interface.ipv4();
+  const std::string check = concat("peer[", interface.name, "]");
+  const std::string& name = facts.peer.name;
+  if (!in_network(own, *facts.peer.address)) {
+    return not_applicable(
+        check, concat("the way to ", name, " is ", (*facts.peer.usual)->interface, ", not ", interface.name),
+        concat("Give --peer the address that the other host has in the network of ", interface.name, " to test this one."));
+  }
+  return warn(check,
+              concat(name, " is in the network of ", interface.name, ", but packets from ", own.address.host(),
+                     entry.route.is_ok() ? concat(" leave by ", entry.route->interface) : " have no route"),
+              "This device's traffic takes another device's wire, or is dropped by strict filters.", own_route(facts, entry.idx));
+}
+
+Finding check_way(const NetworkFacts& facts, const PeerWay& way) {
+  const std::string check = concat("peer[", way.interface, "]");
+  const std::string from = way.from.source.host();
+  const uint16_t port = facts.ports.bootstrap;
+  if (way.reached()) {
+    return ok(check, way.connected.is_ok() ? concat("reached from ", from, "; port ", port, " is listened on")
+                                           : concat("reached from ", from, "; nobody listens on port ", port, " now"));
+  }
+  if (way.connected.code() == Code::kTimeout) {
+    return fail(check, concat("no answer within 2 s to TCP from ", from, " to port ", port),
+                "A firewall on the way drops it, or the host is not there.",
+                concat("allow TCP ", text_of(facts.ports.all()), " from ", from, " to ", facts.peer.name,
+                       " in the cloud's firewall, then on the peer: tcpx_doctor --only network"));
+  }
+  return fail(check, concat("not reached from ", from, ": ", way.connected.detail()), "Connections over this device fail.",
+              concat("ip route get ", facts.peer.name, " from ", from, " && ip neigh show dev ", way.interface));
+}
+
+Finding check_path(const PeerWay& way, const std::string& peer) {
+  const std::string check = concat("path_mtu[", way.interface, "]");
+  const int mtu = way.from.mtu, path_mtu = way.path->path_mtu;
+  switch (way.path->answer) {
+    case PathAnswer::kArrives:
+      break;
+    case PathAnswer::kTooLong:
+      return warn(check, concat("the path carries ", path_mtu, " bytes, the interface sends ", mtu),
+                  "TCP falls back to shorter packets after losing some; header split wants the same size all the way.",
+                  concat("ip route add ", peer, " dev ", way.interface, " mtu ", path_mtu,
+                         "   # or the same MTU at both hosts and in the network"));
+    case PathAnswer::kVanishes:
+      return fail(check, concat("short packets arrive, those of ", mtu, " bytes vanish without a word"),
+                  "Connections are made and then hang with the first large message.",
+                  concat("ip link set ", way.interface,
+                         " mtu 1460   # and upwards, to the largest that arrives; the same at both hosts"));
+    case PathAnswer::kSilent:
+      return not_applicable(check, concat("the kernel knows of no limit below ", path_mtu > 0 ? path_mtu : mtu, " bytes"),
+                            "The peer answers no datagrams to closed ports, so nobody can tell whether full packets arrive.");
+  }
+  return ok(check, concat("packets of ", mtu, " bytes arrive whole"));
+}
+
+}  // namespace
+
+void check_ports(const NetworkFacts& facts, Findings& findings) {
+  findings.push_back(check_bootstrap(facts));
+  findings.push_back(check_range(facts));
+  if (facts.ports.opened) check_opened(facts, findings);
+  check_local_ports(facts, findings);
+}
+
+void check_addresses(const NetworkFacts& facts, Findings& findings) {
+  if (facts.data.empty()) {
+    findings.push_back(fail("addresses", concat("no interface matches ", kIfname, "=", facts.pattern),
+                            "Without a data interface there is no device, and no connection.", concat("unset ", kIfname)));
+    return;
+  }
+  for (const NetworkInterface& interface : facts.data) {
+    findings.push_back(check_own_address(interface, facts.expected.vendor_path));
+  }
+  if (facts.pattern.empty()) findings.push_back(check_bridges(facts));
+  for (const SharedNetwork& shared : facts.shared) findings.push_back(check_subnet(facts, shared));
+  findings.push_back(check_reverse_path(facts));
+  findings.push_back(check_loopback(facts));
+}
+
+bool PeerWay::reached() const {
+  const bool refused =
+      connected.domain() == Domain::kErrno && (connected.native() == ECONNREFUSED || connected.native() == ECONNRESET);
+  return connected.is_ok() || refused;
+}
+
+void check_peer(const NetworkFacts& facts, Findings& findings) {
+  const PeerFacts& peer = facts.peer;
+  if (peer.name.empty()) {
+    findings.push_back(not_applicable("peer", "no other host was named", "Say which one with --peer IP."));
+    return;
+  }
+  if (!peer.address || !peer.usual) {
+    findings.push_back(fail("peer", concat(peer.name, " is no IPv4 address"), "Only an address tells which interface is meant.",
+                            "tcpx_doctor --peer 10.0.0.2   # an address that `ip -br address` shows there"));
+    return;
+  }
+  if (!peer.usual->is_ok()) {
+    findings.push_back(fail("peer", concat("no route to ", peer.name, ": ", peer.usual->status().detail()),
+                            "Nothing can be sent there.",
+                            concat("ip route add ", peer.name, " via GATEWAY   # or bring up the interface of its network")));
+    return;
+  }
+  const Route& usual = **peer.usual;
+  if (usual.local) {
+    findings.push_back(not_applicable("peer", concat(peer.name, " is this machine itself"),
+                                      "Its packets never leave it, so they tell nothing about the network."));
+    return;
+  }
+  const bool over_data =
+      std::any_of(facts.data.begin(), facts.data.end(), [&](const auto& entry) { return entry.name == usual.interface; });
+  findings.push_back(warn_unless(over_data, "peer",
+                                 concat(peer.name, " is reached through ", usual.interface, " from ", usual.source,
+                                        over_data ? "" : concat(", which is no data interface (", names_of(facts.data), ")")),
+                                 "Connections can be arranged over it, but no data goes there.",
+                                 "tcpx_doctor --peer ADDRESS   # of the other host in the network of a data interface"));
+  for (const PeerWay& way : peer.ways) findings.push_back(check_way(facts, way));
+  for (const PeerWay& way : peer.ways) {
+    if (way.path) findings.push_back(check_path(way, peer.name));
+  }
+  for (const PeerRoute& entry : peer.routes) {
+    const bool leads = entry.route.is_ok() && entry.route->interface == facts.data[entry.idx].name;
+    if (!leads) findings.push_back(check_no_way(facts, entry));
+  }
+}
+
+}  // namespace tcpx::doctor

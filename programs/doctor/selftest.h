@@ -1,0 +1,55 @@
+// Group "selftest": bytes really move, arrive whole, and about as fast as this machine's TCP.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "programs/doctor/finding.h"
+#include "programs/doctor/machine.h"
+#include "tcpx/status.h"
+
+namespace tcpx::doctor {
+
+inline constexpr uint64_t kSelftestBytes = uint64_t{64} << 20;
+
+/// Everything that an endpoint has received from another process.
+struct SelftestTransfers {
+  std::string path;             ///< in the endpoint's words
+  std::vector<double> seconds;  ///< of each transfer but the first; not empty
+  size_t sockets = 0;           ///< that carried its bytes
+};
+
+struct SelftestFacts {
+  Expectation expected;
+  uint64_t bytes = kSelftestBytes;
+  /// nullopt on the vendor's path, which does not exist within one machine.
+  std::optional<Result<SelftestTransfers>> moved;
+  /// As many bytes by TCP alone; seconds of each time. nullopt when nothing has moved.
+  std::optional<Result<std::vector<double>>> raw;
+};
+/// Moves test data. Takes 15 s at most.
+SelftestFacts selftest_facts(const Machine& machine, uint64_t bytes);
+
+Findings check_selftest(const SelftestFacts& facts);
+
+/// Transfers `bytes` several times, each with other contents, to a second process of the running program, which it starts with
+/// the option below, and compares every byte. GPU memory where there is a GPU. Takes fewer transfers rather than longer than
+/// `limit`.
+/// @return kMismatch when bytes were wrong; what the endpoints say; kTimeout
+Result<SelftestTransfers> transfer_test_data(uint64_t bytes, Duration limit);
+/// Hidden options by which that process learns that it is one, and of how many bytes.
+inline constexpr char kSelftestEndOption[] = "--selftest-end", kSelftestBytesOption[] = "--selftest-bytes";
+/// In that process: sends until the other end has enough. @param descriptor the first option's value @return exit code
+int run_selftest_end(int descriptor, uint64_t bytes);
+
+/// `bytes` through `sockets` connections over loopback at once, from host memory to host memory, with a thread at each end of
+/// each; several times after one that does not count, fewer rather than longer than `limit`. The first and the last are compared
+/// byte for byte. @return seconds of each time, not empty
+Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duration limit);
+/// TCP sockets of this process that have received `least` bytes or more.
+size_t sockets_that_received(uint64_t least);
+
+}  // namespace tcpx::doctor

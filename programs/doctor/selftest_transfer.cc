@@ -1,0 +1,166 @@
+// Each end has a process of its own. Before each transfer they agree over a channel beside the connection that the sender's
+// memory is full and the receive is posted, so that neither filling nor comparing is timed.
+#include <algorithm>
+#include <atomic>
+#include <memory>
+
+#include "base/memory_ops.h"
+#include "base/text.h"
+#include "programs/doctor/selftest.h"
+#include "programs/doctor/words.h"
+#include "tcpx/endpoint.h"
+#include "tools/perf/loopback_server.h"
+#include "tools/perf/slot_memory.h"
+
+namespace tcpx::doctor {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr char kHere[] = "127.0.0.1", kTransfer[] = "transfer test data";
+constexpr uint64_t kTimedTransfers = 5;
+constexpr uint64_t kSmallestShare = 100;  // of all bytes, to count a socket
+constexpr milliseconds kPatience{100};    // between looks at whether the other process has failed
+constexpr Duration kPartingLimit = std::chrono::seconds(1);
+// Of the sending end, which outlives what its peer allows itself.
+constexpr Duration kEndLimit = std::chrono::seconds(12);
+constexpr char kPort[] = "port", kMore[] = "more";  // what the receiver says over the channel
+const std::atomic<bool> kNeverStop{false};
+
+class End {
+ public:
+  /// @param gpu_idx the last GPU when there are fewer
+  static Result<std::unique_ptr<End>> create(int gpu_idx, uint64_t bytes, Deadline deadline) {
+    auto memory = make_machine_memory_ops();
+    gpu_idx = std::min(gpu_idx, memory->device_count() - 1);
+    auto slots = perf::SlotMemory::create(*memory, MemoryType::kCuda, gpu_idx, bytes);
+    if (!slots.is_ok()) return slots.status();
+    auto endpoint = Endpoint::create({.gpu_idx = gpu_idx, .listen_address = kHere});
+    if (!endpoint.is_ok()) return endpoint.status();
+    auto end = std::unique_ptr<End>(new End(std::move(memory), std::move(*slots), std::move(*endpoint), bytes, deadline));
+    const auto data = end->endpoint_->register_memory(end->slots_.address(), bytes);
+    if (!data.is_ok()) return data.status();
+    end->range_ = {*data, end->slots_.address(), bytes};
+    return end;
+  }
+
+  /// As the receiver. Takes fewer transfers rather than going on after `enough`.
+  Status receive_all(BootstrapChannel& channel, TimePoint enough, SelftestTransfers& moved) {
+    const auto here = Endpoint::read_metadata(endpoint_->get_metadata());
+    if (!here.is_ok()) return here.status();
+    TCPX_RETURN_IF_ERROR(tell(channel, kPort, here->port));
+    TCPX_RETURN_IF_ERROR(accept(channel));
+    for (uint64_t seed = 0; seed <= kTimedTransfers; ++seed) {
+      if (!moved.seconds.empty() && Clock::steady().now() >= enough) break;
+      TCPX_RETURN_IF_ERROR(tell(channel, kMore, 1));
+      const auto took = receive_once(channel, seed);
+      if (!took.is_ok()) return took.status();
+      if (seed > 0) moved.seconds.push_back(*took);
+    }
+    const EndpointStats stats = endpoint_->stats();
+    if (stats.connections.empty()) return Status(Code::kPeerGone, kTransfer, "the connection has ended");
+    moved.path = stats.connections.front().path;
+    moved.sockets = std::max<size_t>(1, sockets_that_received(bytes_ / kSmallestShare));
+    return tell(channel, kMore, 0);
+  }
+
+  /// As the sender, until the receiver has had enough.
+  Status send_all(BootstrapChannel& channel) {
+    const auto port = hear(channel, kPort);
+    if (!port.is_ok()) return port.status();
+    const auto conn = endpoint_->connect(kHere, 0, static_cast<uint16_t>(*port), remaining());
+    if (!conn.is_ok()) return conn.status();
+    for (uint64_t seed = 0;; ++seed) {
+      const auto more = hear(channel, kMore);
+      if (!more.is_ok() || *more == 0) return more.is_ok() ? Status::ok() : more.status();
+      TCPX_RETURN_IF_ERROR(slots_.fill(0, bytes_, seed));
+      TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
+      TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
+      TCPX_RETURN_IF_ERROR(endpoint_->send(*conn, {&range_, 1}, {.timeout = remaining()}));
+    }
+  }
+
+ private:
+  End(std::unique_ptr<MemoryOps> memory, perf::SlotMemory slots, std::unique_ptr<Endpoint> endpoint, uint64_t bytes,
+      Deadline deadline)
+      : memory_(std::move(memory)),
+        slots_(std::move(slots)),
+        endpoint_(std::move(endpoint)),
+        bytes_(bytes),
+        deadline_(deadline) {}
+
+  milliseconds remaining() const { return std::max(milliseconds(deadline_.poll_ms()), milliseconds(1)); }
+
+  Status tell(BootstrapChannel& channel, const char* what, uint64_t value) {
+    return channel.exchange_parameters({{what, concat(value)}}, {}, deadline_).status();
+  }
+  Result<uint64_t> hear(BootstrapChannel& channel, const char* what) {
+    auto said = channel.exchange_parameters({}, {}, deadline_);
+    if (!said.is_ok()) return said.status();
+    const auto value = number_of<uint64_t>((*said)[what]);
+    return value ? Result<uint64_t>(*value) : Status(Code::kProtocol, kTransfer, "the other process says something else");
+  }
+
+  Status accept(BootstrapChannel& channel) {
+    for (;;) {
+      const auto accepted = endpoint_->accept(std::min(remaining(), kPatience));
+      if (accepted.is_ok()) conn_ = accepted->conn;
+      if (accepted.is_ok() || accepted.status().code() != Code::kTimeout || deadline_.expired()) return accepted.status();
+      TCPX_RETURN_IF_ERROR(channel.peer_status());
+    }
+  }
+
+  /// One transfer, and the comparison of all bytes. @return seconds
+  Result<double> receive_once(BootstrapChannel& channel, uint64_t seed) {
+    TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
+    const auto receive = endpoint_->recv_async(conn_, {&range_, 1}, {.timeout = remaining()});
+    if (!receive.is_ok()) return receive.status();
+    const TimePoint begin = Clock::steady().now();
+    TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
+    TCPX_RETURN_IF_ERROR(endpoint_->wait(*receive, remaining()));
+    const std::chrono::duration<double> took = Clock::steady().now() - begin;
+    const Result<PatternCheck> check = slots_.check(0, bytes_, seed);
+    if (!check.is_ok()) return check.status();
+    if (check->wrong == 0) return took.count();
+    return Status(Code::kMismatch, "compare with the pattern",
+                  concat(check->wrong, " of ", bytes_, " bytes differ, the first at ", check->first_wrong));
+  }
+
+  std::unique_ptr<MemoryOps> memory_;
+  perf::SlotMemory slots_;
+  std::unique_ptr<Endpoint> endpoint_;  // goes before the memory that is registered with it
+  const uint64_t bytes_;
+  const Deadline deadline_;
+  LocalRange range_;
+  ConnId conn_{};
+};
+
+}  // namespace
+
+Result<SelftestTransfers> transfer_test_data(uint64_t bytes, Duration limit) {
+  const TimePoint enough = Clock::steady().now() + limit / 2;
+  const Deadline deadline = Deadline::after(limit);
+  auto end = End::create(0, bytes, deadline);
+  if (!end.is_ok()) return end.status();
+  auto other = perf::LoopbackServer::start({concat(kSelftestBytesOption, "=", bytes)}, kSelftestEndOption);
+  if (!other.is_ok()) return other.status();
+  BootstrapChannel channel = other->channel(kNeverStop);
+  SelftestTransfers moved;
+  const Status mine = (*end)->receive_all(channel, enough, moved);
+  // The end that fails first knows why; the other one only sees that it is gone.
+  const Status both = channel.finish(mine, Deadline::after(kPartingLimit));
+  if (!both.is_ok()) return both;
+  TCPX_RETURN_IF_ERROR(other->wait(Deadline::after(kPartingLimit)));
+  return moved;
+}
+
+int run_selftest_end(int descriptor, uint64_t bytes) {
+  auto channel = perf::loopback_channel(descriptor, kNeverStop);
+  if (!channel.is_ok()) return 2;
+  const Deadline deadline = Deadline::after(kEndLimit);
+  const auto end = End::create(1, bytes, deadline);
+  const Status mine = end.is_ok() ? (*end)->send_all(*channel) : end.status();
+  return channel->finish(mine, deadline).is_ok() ? 0 : 1;
+}
+
+}  // namespace tcpx::doctor

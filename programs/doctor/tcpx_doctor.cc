@@ -1,0 +1,171 @@
+// tcpx_doctor: looks at this machine and says what keeps transfers from being fast or from working, and how to mend it.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/log.h"
+#include "programs/doctor/child_answer.h"
+#include "programs/doctor/environment.h"
+#include "programs/doctor/finding.h"
+#include "programs/doctor/gpu.h"
+#include "programs/doctor/kernel.h"
+#include "programs/doctor/machine.h"
+#include "programs/doctor/network.h"
+#include "programs/doctor/nic.h"
+#include "programs/doctor/plugin.h"
+#include "programs/doctor/selftest.h"
+#include "programs/doctor/services.h"
+#include "tools/command_line.h"
+#include "tools/interrupt.h"
+
+namespace {
+
+using namespace tcpx;          // NOLINT: a program, not a header
+using namespace tcpx::doctor;  // NOLINT
+
+enum ExitCode : int { kHealthy = 0, kWarnings = 1, kFailures = 2, kUsage = 64 };
+
+constexpr char kSelftest[] = "selftest";
+
+struct Options {
+  std::vector<std::string> only;
+  bool json = false;
+  bool fix_env = false;
+  std::string peer;
+  bool selftest = false;
+  uint64_t selftest_bytes = kSelftestBytes;
+  int selftest_end = -1;  ///< a descriptor: this is the other process of a selftest
+  std::string colour = "auto";
+};
+
+/// Checks that belong together. `run` takes seconds at most and never throws.
+struct Group {
+  std::string name;  ///< as --only takes it
+  std::string what;  ///< a few words, for the help
+  std::function<Findings()> run;
+};
+
+Findings run_nics(const Machine& machine) {
+  NicFacts facts = nic_facts(machine, soft::list_addresses());
+  for (Nic& nic : facts.data) nic.ethtool = ask_ethtool(nic.name);
+  return check_nics(facts);
+}
+
+Findings run_gpu(const Machine& machine) {
+  GpuFacts facts = gpu_facts(machine);
+  try_open(facts.nodes);
+  facts.cuda = ask_cuda();
+  return check_gpu(facts);
+}
+
+Findings run_plugin(const Machine& machine) {
+  PluginFacts facts = plugin_facts(machine, run_command("ldconfig", {"-p"}, std::chrono::seconds(2)).text);
+  load_candidates(facts);
+  return check_plugin(facts);
+}
+
+Findings run_services(const Machine& machine) {
+  ServiceFacts facts = service_facts(machine);
+  ask_services(facts);
+  return check_services(facts);
+}
+
+Findings run_network(const Machine& machine, const std::string& peer) {
+  NetworkFacts facts = network_facts(machine, list_interfaces(), peer);
+  ask_network(machine, facts);
+  return check_network(facts);
+}
+
+/// Both must outlive the groups, which read `options` when they run.
+std::vector<Group> groups_of(const Machine& machine, const Options& options) {
+  return {
+      {"kernel", "devmem TCP, io_uring, settings of TCP", [&] { return check_kernel(kernel_facts(machine)); }},
+      {"nics", "network interfaces: link, driver, MTU, header split, GPUs near", [&] { return run_nics(machine); }},
+      {"gpu", "GPUs, their driver, and how near they are to the network", [&] { return run_gpu(machine); }},
+      {"plugin", "the libraries that could be the net plugin", [&] { return run_plugin(machine); }},
+      {"services", "RxDM, the receive datapath manager", [&] { return run_services(machine); }},
+      {"environment", "variables: malformed, unknown, contradictory",
+       [&] { return check_environment(environment_facts(machine)); }},
+      {"network", "ports, addresses, firewall, and the way to --peer", [&] { return run_network(machine, options.peer); }},
+      {kSelftest, "moves 64 MiB and compares them (only with --selftest)",
+       [&] { return check_selftest(selftest_facts(machine, options.selftest_bytes)); }},
+  };
+}
+
+void declare_options(CLI::App& app, Options& options, const std::vector<Group>& groups) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const Group& group : groups) {
+    names.push_back(group.name);
+    list += (list.empty() ? "" : ", ") + group.name;
+  }
+  app.add_option("--only", options.only, "only these groups: " + list)->delimiter(',')->check(CLI::IsMember(names));
+  auto* const json = app.add_flag("--json", options.json, "print JSON");
+  app.add_flag("--fix-env", options.fix_env, "print export lines for this machine instead, for eval \"$(tcpx_doctor --fix-env)\"")
+      ->excludes(json);
+  app.add_option("--peer", options.peer, "IPv4 address of another host, which is tried from every data interface (group network)")
+      ->check(CLI::ValidIPV4);
+  app.add_flag("--selftest", options.selftest,
+               "also move 64 MiB between two processes over the path in use, compare them, and time raw TCP beside it");
+  app.add_option(kSelftestBytesOption, options.selftest_bytes)->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30))->group("");
+  app.add_option(kSelftestEndOption, options.selftest_end)->group("");
+  app.add_option("--colour,--color", options.colour, "auto, always, never (default auto: on a terminal)")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
+}
+
+bool is_wanted(const std::string& group, const Options& options) {
+  if (std::find(options.only.begin(), options.only.end(), group) != options.only.end()) return true;
+  return group == kSelftest ? options.selftest : options.only.empty();
+}
+
+/// At once: an interrupt leaves what has been found.
+void print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+int exit_code_of(Verdict worst) {
+  return worst == Verdict::kFail ? kFailures : worst == Verdict::kWarn ? kWarnings : kHealthy;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  set_log_level(LogLevel::kOff);  // what goes wrong becomes a finding
+  const Machine machine{.files = FileTree(), .variables = {environment_snapshot()}};
+  Options options;
+  const std::vector<Group> groups = groups_of(machine, options);
+  CLI::App app(
+      "Looks at this machine and says what keeps transfers between GPUs from being fast or from working, why it matters, and "
+      "what\n"
+      "mends it. Changes nothing. Needs no GPU, plugin or root; what only root can see is said to be so.\n"
+      "Exit code: 0 all is well, 1 warnings, 2 something fails, 64 usage.");
+  app.footer(
+      "Examples:\n  tcpx_doctor\n  tcpx_doctor --only nics,gpu --json\n  tcpx_doctor --only network --peer 10.0.0.2\n  eval "
+      "\"$(tcpx_doctor --fix-env)\"");
+  declare_options(app, options, groups);
+  int exit_code = kHealthy;
+  if (!parse_command_line(app, argc, argv, exit_code, kUsage)) return exit_code;
+
+  if (options.selftest_end >= 0) return run_selftest_end(options.selftest_end, options.selftest_bytes);
+  if (options.fix_env) {
+    std::fputs(environment_block(environment_facts(machine)).c_str(), stdout);
+    return kHealthy;
+  }
+  end_on_interrupt();
+  const bool colour = options.colour == "always" || (options.colour == "auto" && ::isatty(STDOUT_FILENO) != 0);
+  std::vector<GroupFindings> seen;
+  for (const Group& group : groups) {
+    if (!is_wanted(group.name, options)) continue;
+    seen.push_back({group.name, group.run()});
+    if (!options.json) print(group_text(seen.back(), colour));
+  }
+  print(options.json ? findings_json(seen) : findings_summary(seen));
+  return exit_code_of(worst_of(seen));
+}

@@ -1,0 +1,38 @@
+// Taking apart what files and programs say, and putting lists together.
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tcpx::doctor {
+
+/// "eth1, eth2"
+inline std::string joined(const std::vector<std::string>& parts, std::string_view between = ", ") {
+  std::string out;
+  for (const std::string& part : parts) (out += out.empty() ? "" : between) += part;
+  return out;
+}
+
+/// The parts of `text` between any of `separators`, without empty ones.
+inline std::vector<std::string> split(std::string_view text, std::string_view separators) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; (at = text.find_first_not_of(separators, at)) != text.npos;) {
+    const size_t end = std::min(text.find_first_of(separators, at), text.size());
+    parts.emplace_back(text.substr(at, end - at));
+    at = end;
+  }
+  return parts;
+}
+
+/// nullopt when `text` is anything but one number of this type.
+template <class Number = int64_t>
+std::optional<Number> number_of(std::string_view text, int base = 10) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace tcpx::doctor
