@@ -1,5 +1,5 @@
 // How bench_soft_plugin cuts messages, and where it puts them.
-#include "bench/message_plan.h"
+#include "measure/message_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "endpoint/lane.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/counting_memory_ops.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/faulty_net_plugin.h"

@@ -13,7 +13,7 @@
 #include "tests/support/expect_log.h"
 #include "tests/support/pipeline_fixture.h"
 #include "tests/support/wait_until.h"
-#include "tools/perf/perf_report.h"
+#include "programs/perf/perf_report.h"
 #include "transfer/default_endpoint.h"
 #include "transfer/handshake.h"
 

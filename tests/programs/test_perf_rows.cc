@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <string>
 
-#include "tools/perf/free_memory.h"
-#include "tools/perf/row_result.h"
-#include "tools/perf/row_table.h"
-#include "tools/perf/size_sweep.h"
+#include "measure/free_memory.h"
+#include "programs/perf/row_result.h"
+#include "programs/perf/row_table.h"
+#include "measure/size_sweep.h"
 
 namespace tcpx::perf {
 namespace {

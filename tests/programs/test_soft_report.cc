@@ -1,5 +1,5 @@
 // The tables and ratios of bench_soft_plugin, from results made up here.
-#include "bench/soft_report.h"
+#include "programs/compare/soft_report.h"
 
 #include <gtest/gtest.h>
 

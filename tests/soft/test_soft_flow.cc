@@ -14,7 +14,7 @@
 #include "net/soft/recv_socket.h"
 #include "net/soft/send_comm.h"
 #include "net/soft/send_socket.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/io_blocker.h"
 #include "tests/support/soft_wire.h"

@@ -8,7 +8,7 @@
 #include "base/socket_io.h"
 #include "net/soft/recv_comm.h"
 #include "net/soft/wire.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/soft_wire.h"
 #include "tests/support/wait_until.h"
 

@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "net/soft/recv_comm.h"
 #include "net/soft/send_comm.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 
 namespace tcpx::testing {
 

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 
 #include "net/soft/soft_table.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 
 namespace tcpx::testing {
 

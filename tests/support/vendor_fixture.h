@@ -12,7 +12,7 @@
 
 #include "net/abi/nccl_net_v7.h"
 #include "net/plugin_loader.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/fake_plugins/fake_library.h"
 #include "tests/support/fake_unpacker.h"
 #include "transfer/connection.h"

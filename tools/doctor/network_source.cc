@@ -15,7 +15,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "perf/child.h"
+#include "measure/child.h"
 #include "tools/doctor/path_probe.h"
 
 namespace tcpx::doctor {

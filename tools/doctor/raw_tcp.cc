@@ -15,7 +15,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 
 namespace tcpx::doctor {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "base/text.h"
-#include "perf/samples.h"
+#include "measure/samples.h"
 
 namespace tcpx::doctor {
 namespace {

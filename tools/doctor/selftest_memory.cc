@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/text.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 
 namespace tcpx::doctor {
 

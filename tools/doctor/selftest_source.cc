@@ -17,7 +17,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "perf/child.h"
+#include "measure/child.h"
 #include "tcpx/endpoint.h"
 #include "tools/doctor/raw_tcp.h"
 #include "tools/doctor/selftest_memory.h"

@@ -9,7 +9,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
-#include "tools/command_line.h"
+#include "programs/command_line.h"
 #include "tools/doctor/environment_checks.h"
 #include "tools/doctor/finding.h"
 #include "tools/doctor/findings_report.h"
@@ -26,7 +26,7 @@
 #include "tools/doctor/selftest_source.h"
 #include "tools/doctor/service_checks.h"
 #include "tools/doctor/service_source.h"
-#include "tools/interrupt.h"
+#include "programs/interrupt.h"
 
 namespace {
 

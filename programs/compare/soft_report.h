@@ -1,0 +1,24 @@
+// What bench_soft_plugin says about its numbers: tables and ratios. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "programs/compare/soft_results.h"
+#include "measure/report.h"
+
+namespace tcpx::bench {
+
+/// Tables without rows are left out. @param devices, parameters as the report has them.
+Report make_soft_report(const SoftResults& results, std::vector<std::string> devices,
+                        std::map<std::string, std::string> parameters);
+
+/// "8 sockets"; for several channels "4 channels x 2 sockets". @param sockets of all channels together
+std::string sockets_text(uint32_t sockets, uint32_t channels = 1);
+
+/// The first row whose bytes were wrong, as "gpu, 4 sockets, one way, 4 KiB: ..."; "" when all were right.
+std::string first_mismatch(const SoftResults& results);
+
+}  // namespace tcpx::bench

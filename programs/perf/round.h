@@ -1,0 +1,60 @@
+// A round: some transfers of one size, back to back or to and fro, from the moment both ends are ready to the last completion.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "programs/perf/row_result.h"
+#include "measure/slot_memory.h"
+#include "transfer/connection.h"
+
+namespace tcpx::perf {
+
+/// One direction of an end.
+struct Half {
+  std::optional<SlotMemory> memory;
+  std::unique_ptr<Connection> connection;  // goes before its memory
+  RegisteredMemory registered;
+};
+
+struct RoundPlan {
+  PerfMode mode = PerfMode::kOneWay;
+  bool begins = false;  ///< latency: this end sends first
+  uint64_t bytes = 0;
+  uint32_t transfers = 0;  ///< 1 ... kMaxSlots, each way
+};
+
+struct RoundWait {
+  Deadline deadline;
+  const std::atomic<bool>* stop = nullptr;
+  /// Called about ten times a second with the transfers done; must not block. An error ends the round with it.
+  std::function<Status(uint32_t done)> on_tick;
+};
+
+/// What a round took at this end.
+struct RoundTimes {
+  /// Of each transfer: from the completion before it, or the begin of the round, to its completion; of receives where this end
+  /// receives, else of sends; those seen to complete at once share the time. Latency: half of the round trip at the end that
+  /// begins, nothing at the other.
+  std::vector<uint64_t> samples_ns;
+  uint64_t busy_ns = 0;
+  uint64_t cpu_ns = 0;
+  NicBytes nics;
+};
+
+/// Transfer i of a round lies in slot i. Both ends call it at once, behind a barrier.
+/// @param send, receive null where this end does not
+/// @param times is added to, also when the round fails
+/// @return kTimeout at the deadline, after logging what was in flight; kCancelled when stopped; what the connection or on_tick
+/// says.
+Status run_round(const RoundPlan& plan, Half* send, Half* receive, const RoundWait& wait, RoundTimes& times);
+
+/// Processor time of this process so far, all threads.
+uint64_t process_cpu_ns();
+
+}  // namespace tcpx::perf
