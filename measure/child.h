@@ -34,6 +34,8 @@ class Child {
   static Result<Child> start(std::vector<std::string> words, const EnvironmentOverrides& overrides,
                              const std::vector<std::pair<int, int>>& descriptors);
 
+  /// -1 when there is none, or its end has been waited for.
+  pid_t pid() const { return pid_; }
   bool is_running() const { return pid_ >= 0; }
   /// Waits for its end, however long that takes. @return the code it exited with, else 128 plus the number of the signal that
   /// ended it, as shells count.
