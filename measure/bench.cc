@@ -9,8 +9,6 @@
 namespace tcpx::bench {
 namespace {
 
-using Call = EndCommand::Call;
-
 constexpr Duration kSetUpLimit = std::chrono::seconds(60);  // CUDA takes its time
 constexpr Duration kStepLimit = std::chrono::seconds(30);
 constexpr uint64_t kMostMessages = 10'000'000;
@@ -23,7 +21,7 @@ Duration step_limit(uint64_t bytes) {
   return kStepLimit + std::chrono::seconds(bytes / kLeastBytesPerSecond);
 }
 
-EndCommand command(Call call) {
+EndCommand command(EndCommand::Call call) {
   EndCommand command;
   command.call = call;
   return command;
@@ -56,7 +54,7 @@ Result<std::unique_ptr<SoftBench>> SoftBench::connect(const EndSetup& setup, std
 }
 
 Status SoftBench::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
-  EndCommand leader = command(Call::kSetUp), follower = command(Call::kSetUp);
+  EndCommand leader = command(EndCommand::Call::kSetUp), follower = command(EndCommand::Call::kSetUp);
   leader.setup = follower.setup = setup;
   leader.setup.leads = true;
   follower.setup.leads = false;
@@ -65,8 +63,8 @@ Status SoftBench::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
   const Result<EndPair::Answers> listening = ends_->ask(leader, follower, kSetUpLimit);
   if (!listening.is_ok()) return listening.status();
   // One direction after the other, because a connect may block until the other end accepts.
-  EndCommand connects = command(Call::kConnect);
-  const EndCommand accepts = command(Call::kAccept);
+  EndCommand connects = command(EndCommand::Call::kConnect);
+  const EndCommand accepts = command(EndCommand::Call::kAccept);
   connects.handle = listening->follower.handle;
   TCPX_RETURN_IF_ERROR(ends_->ask(connects, accepts, kSetUpLimit).status());
   connects.handle = listening->leader.handle;
@@ -77,16 +75,16 @@ Status SoftBench::allocate(const RowSetup& row) {
   row_ = row;
   row_.seed = next_seed_++;
   resident_.reset();
-  EndCommand allocate = command(Call::kAllocate);
+  EndCommand allocate = command(EndCommand::Call::kAllocate);
   allocate.row = row_;
   return ends_->ask(allocate, step_limit(row_.message_bytes)).status();
 }
 
 Result<EndPair::Answers> SoftBench::move(uint64_t count) {
-  EndCommand prepare = command(Call::kPrepare);
+  EndCommand prepare = command(EndCommand::Call::kPrepare);
   prepare.count = count;
   TCPX_RETURN_IF_ERROR(ends_->ask(prepare, step_limit(row_.message_bytes)).status());
-  return ends_->ask(command(Call::kRun), step_limit(row_.message_bytes * count));
+  return ends_->ask(command(EndCommand::Call::kRun), step_limit(row_.message_bytes * count));
 }
 
 Result<SoftBench::Round> SoftBench::round(uint64_t count) {
@@ -119,7 +117,7 @@ Result<uint64_t> SoftBench::calibrate(Duration wanted) {
 }
 
 Result<std::string> SoftBench::verify() {
-  const Status verified = ends_->ask(command(Call::kVerify), step_limit(row_.message_bytes)).status();
+  const Status verified = ends_->ask(command(EndCommand::Call::kVerify), step_limit(row_.message_bytes)).status();
   if (!verified.is_ok() && verified.code() != Code::kMismatch) return verified;
   return verified.is_ok() ? std::string() : verified.to_string();
 }
@@ -168,12 +166,13 @@ Result<Measured> SoftBench::measure(const RowSetup& row, const RowPlan& plan) {
 Result<EndPair::Answers> SoftBench::once(const RowSetup& row, uint64_t count) {
   TCPX_RETURN_IF_ERROR(allocate(row));
   Result<EndPair::Answers> answers = move(count);
-  if (answers.is_ok()) TCPX_RETURN_IF_ERROR(ends_->ask(command(Call::kVerify), step_limit(row_.message_bytes)).status());
+  if (answers.is_ok())
+    TCPX_RETURN_IF_ERROR(ends_->ask(command(EndCommand::Call::kVerify), step_limit(row_.message_bytes)).status());
   return answers;
 }
 
 Status SoftBench::close() {
-  return ends_->ask(command(Call::kClose), kStepLimit).status();
+  return ends_->ask(command(EndCommand::Call::kClose), kStepLimit).status();
 }
 
 }  // namespace tcpx::bench

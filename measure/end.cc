@@ -1,39 +1,16 @@
 #include "measure/end.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include <charconv>
 #include <thread>
 
-#include "measure/result_file.h"
+#include "measure/process_usage.h"
 #include "transfer/backoff.h"
 
 namespace tcpx::bench {
 
-namespace {
-
-// The second number of the file, in pages.
-uint64_t read_resident_bytes() {
-  const Result<std::string> text = read_file("/proc/self/statm", 4096);
-  if (!text.is_ok()) return 0;
-  const size_t space = text->find(' ');
-  uint64_t pages = 0;
-  if (space != std::string::npos) std::from_chars(text->data() + space + 1, text->data() + text->size(), pages);
-  return pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-}
-
-}  // namespace
-
 Stopwatch Stopwatch::read() {
-  const uint64_t resident = read_resident_bytes();
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
+  const uint64_t resident = process_resident_bytes();
   return {.now_ns = std::chrono::steady_clock::now().time_since_epoch().count(),
-          .cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime),
+          .cpu_seconds = static_cast<double>(process_cpu_ns()) / 1e9,
           .resident_bytes = resident};
 }
 
@@ -43,6 +20,10 @@ Timing Stopwatch::until(const Stopwatch& end) const {
           .cpu_seconds = end.cpu_seconds - cpu_seconds,
           .resident_begin_bytes = resident_bytes,
           .resident_end_bytes = end.resident_bytes};
+}
+
+bool on_this_machine(const SocketAddress& peer) {
+  return peer.host() == SocketAddress::loopback(0).host() || peer.host() == "::1";
 }
 
 Result<std::unique_ptr<BenchEnd>> make_bench_end(const EndSetup& setup) {

@@ -10,10 +10,15 @@
 
 #include "base/clock.h"
 #include "base/memory_ops.h"
+#include "base/socket_address.h"
 #include "tcpx/status.h"
 #include "tcpx/types.h"
 
 namespace tcpx::bench {
+
+/// The software plugin that is linked in, as a path of a plugin; and the address that ends of one machine meet at.
+inline constexpr char kLinkedIn[] = "embedded";
+inline constexpr char kLoopback[] = "127.0.0.1";
 
 enum class Pattern : uint32_t {
   kOneWay,
@@ -32,22 +37,27 @@ struct EndSetup {
   };
   Kind kind = Kind::kPlugin;
   bool leads = false;
-  MemoryType memory = MemoryType::kHost;  ///< raw TCP: host only
-  int gpu = 0;                            ///< made current where there is one
-  int peer_gpu = 0;                       ///< endpoint only: that of the other end
-  uint32_t streams = 1;                   ///< raw TCP only: a plugin takes its number of sockets from the environment
-  uint32_t channels = 1;                  ///< pipeline only: comms of a connection, over the plugin's devices in turn
-  uint32_t peers = 1;                     ///< endpoint only: the follower is so many of them, the leader one that knows all
-  int32_t inline_bytes = -1;              ///< endpoint only: longest inline message; -1: as the environment says
-  uint64_t request_bytes = 0;             ///< most bytes of one request, of one chunk, of one write
-  char plugin[4096] = "";                 ///< library with a version 7 table; "": the software plugin that is linked in
+  MemoryType memory = MemoryType::kHost;            ///< raw TCP: host only
+  int gpu = 0;                                      ///< made current where there is one
+  int peer_gpu = 0;                                 ///< endpoint only: that of the other end
+  SocketAddress peer = SocketAddress::loopback(0);  ///< raw TCP, endpoint: where the other end is; its port does not count
+  uint32_t streams = 1;                             ///< raw TCP only: a plugin takes its number of sockets from the environment
+  uint32_t channels = 1;                            ///< pipeline only: comms of a connection, over the plugin's devices in turn
+  uint32_t peers = 1;          ///< endpoint only: the follower is so many of them, the leader one that knows all
+  int32_t inline_bytes = -1;   ///< endpoint only: longest inline message; -1: as the environment says
+  uint64_t request_bytes = 0;  ///< most bytes of one request, of one chunk, of one write
+  char plugin[4096] = "";      ///< library with a version 7 table; "": the software plugin that is linked in
 };
+
+/// Whether both ends are on this machine: then nobody else may connect.
+bool on_this_machine(const SocketAddress& peer);
 
 /// Messages of one size that are to come.
 struct RowSetup {
   Pattern pattern = Pattern::kOneWay;
   uint64_t message_bytes = 0;
-  uint64_t seed = 0;  ///< of their bytes
+  uint64_t seed = 0;   ///< of their bytes
+  uint64_t slots = 0;  ///< received messages that lie apart, at least; raw TCP: always one
   // Endpoint only:
   Verb verb = Verb::kSend;
   uint64_t range_bytes = 0;  ///< a message is a vector of ranges of so many bytes, in no order, at both ends; 0: one range

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "measure/end.h"
 #include "measure/child.h"
+#include "measure/end.h"
 
 namespace tcpx::bench {
 

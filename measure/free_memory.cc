@@ -6,27 +6,27 @@
 
 #include "measure/result_file.h"
 
-namespace tcpx::perf {
+namespace tcpx {
 namespace {
 
 constexpr size_t kMaxKernelFile = 64 * 1024;
 
-std::optional<uint64_t> leading_number(std::string_view text) {
+std::optional<uint64_t> whole_number(std::string_view text) {
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc()) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return number;
 }
 
-/// The number behind `name`, which begins a line, and blanks.
-std::optional<uint64_t> number_behind(std::string_view text, std::string_view name) {
+/// The rest of the line that begins with `name`, without blanks before it.
+std::string_view rest_behind(std::string_view text, std::string_view name) {
   for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
     if (at != 0 && text[at - 1] != '\n') continue;
     std::string_view rest = text.substr(at + name.size());
-    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-    return leading_number(rest);
+    rest = rest.substr(0, rest.find('\n'));
+    return rest.substr(std::min(rest.find_first_not_of(' '), rest.size()));
   }
-  return std::nullopt;
+  return {};
 }
 
 std::string kernel_file(const char* path) {
@@ -37,13 +37,18 @@ std::string kernel_file(const char* path) {
 }  // namespace
 
 std::optional<uint64_t> available_in_meminfo(std::string_view meminfo) {
-  const std::optional<uint64_t> kib = number_behind(meminfo, "MemAvailable:");
-  return kib ? std::optional(*kib * 1024) : std::nullopt;
+  constexpr std::string_view kUnit = " kB";
+  constexpr uint64_t kMostKib = uint64_t{1} << 50;
+  const std::string_view value = rest_behind(meminfo, "MemAvailable:");
+  if (!value.ends_with(kUnit)) return std::nullopt;
+  const std::optional<uint64_t> kib = whole_number(value.substr(0, value.size() - kUnit.size()));
+  return kib && *kib <= kMostKib ? std::optional(*kib * 1024) : std::nullopt;
 }
 
 std::optional<uint64_t> available_in_group(std::string_view memory_max, std::string_view memory_stat) {
-  const std::optional<uint64_t> limit = leading_number(memory_max);  // "max" without one
-  const std::optional<uint64_t> anon = number_behind(memory_stat, "anon "), shmem = number_behind(memory_stat, "shmem ");
+  const std::optional<uint64_t> limit = whole_number(memory_max.substr(0, memory_max.find('\n')));  // "max" without one
+  const std::optional<uint64_t> anon = whole_number(rest_behind(memory_stat, "anon "));
+  const std::optional<uint64_t> shmem = whole_number(rest_behind(memory_stat, "shmem "));
   if (!limit || !anon || !shmem) return std::nullopt;
   return *limit > *anon + *shmem ? *limit - *anon - *shmem : 0;
 }
@@ -56,4 +61,4 @@ Result<uint64_t> free_host_bytes() {
   return group ? std::min(*machine, *group) : *machine;
 }
 
-}  // namespace tcpx::perf
+}  // namespace tcpx

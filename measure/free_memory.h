@@ -7,7 +7,7 @@
 
 #include "tcpx/status.h"
 
-namespace tcpx::perf {
+namespace tcpx {
 
 /// Bytes of host memory that this process can still get without swapping: of the machine, and of its control group where one
 /// limits it. @return kSystem when nobody says.
@@ -19,4 +19,4 @@ std::optional<uint64_t> available_in_meminfo(std::string_view meminfo);
 /// @return nullopt without a limit.
 std::optional<uint64_t> available_in_group(std::string_view memory_max, std::string_view memory_stat);
 
-}  // namespace tcpx::perf
+}  // namespace tcpx

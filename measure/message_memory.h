@@ -12,7 +12,7 @@
 #include "base/memory_ops.h"
 #include "measure/end.h"
 #include "measure/message_plan.h"
-#include "device/gpu_pattern.h"
+#include "measure/test_memory.h"
 #include "rx/unpacker.h"
 
 namespace tcpx::bench {
@@ -46,8 +46,8 @@ class MessageMemory {
   uint64_t count() const { return count_; }
 
   /// Empty at an end that does not send, or receive. May be larger than the row needs.
-  const MemoryBuffer& to_send() const { return to_send_; }
-  const MemoryBuffer& received() const { return received_; }
+  const TestMemory& to_send() const { return to_send_; }
+  const TestMemory& received() const { return received_; }
 
   /// What a plugin takes for the memory of a GPU: its own, or that of the host standing in.
   MemoryOps& machine() { return *machine_; }
@@ -58,25 +58,17 @@ class MessageMemory {
  private:
   explicit MessageMemory(const EndSetup& setup)
       : setup_(setup), machine_(make_machine_memory_ops()), host_(make_host_memory_ops()) {}
-  /// Makes `buffer` one of at least `bytes` bytes.
-  Status enlarge(MemoryBuffer& buffer, uint64_t bytes);
-  Status fill();
-  Status compare(uint64_t message);
+  /// Makes `memory` one of at least `bytes` bytes.
+  Status enlarge(TestMemory& memory, uint64_t bytes);
   uint64_t seed_of(bool leader) const { return 2 * row_.seed + (leader ? 1 : 0); }
-
-  // Copied, filled and compared piece by piece, so that a row takes little more than its messages.
-  static constexpr size_t kPieceBytes = 4 << 20;
 
   EndSetup setup_;
   std::unique_ptr<MemoryOps> machine_, host_;
   std::unique_ptr<CopyLane> copies_;
-  std::unique_ptr<GpuPattern> gpu_pattern_;  // null for host memory, also where it stands in for that of a GPU
   RowSetup row_;
   MessagePlan plan_{1, 1};
-  MemoryBuffer to_send_, received_;
-  std::vector<MemoryBuffer> outgrown_;
-  std::vector<std::byte> scratch_ = std::vector<std::byte>(kPieceBytes);
-  std::vector<std::byte> expected_ = std::vector<std::byte>(kPieceBytes);
+  TestMemory to_send_, received_;
+  std::vector<TestMemory> outgrown_;
   uint64_t first_ = 0, count_ = 0;
 };
 

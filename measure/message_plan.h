@@ -47,6 +47,13 @@ class MessagePlan {
     return plan;
   }
 
+  /// The same with at least `slots` slots.
+  MessagePlan with_slots(uint64_t slots) const {
+    MessagePlan plan = *this;
+    if (slots > slots_) plan.slots_ = slots % kContents == 0 ? slots + 1 : slots;
+    return plan;
+  }
+
   uint64_t message_bytes() const { return message_bytes_; }
   /// Of as many requests as can be in flight.
   uint64_t bytes_under_way() const { return std::min(message_bytes_, request_bytes_) * requests_in_flight_; }

@@ -4,7 +4,7 @@
 
 #include "tcpx/types.h"
 
-namespace tcpx::perf {
+namespace tcpx {
 
 std::vector<uint64_t> sizes_of(const SizeSweep& sweep) {
   std::vector<uint64_t> sizes;
@@ -23,4 +23,4 @@ uint32_t slots_in(uint64_t room_bytes, uint64_t bytes) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(room_bytes / slot_stride(bytes), 1, kMaxSlots));
 }
 
-}  // namespace tcpx::perf
+}  // namespace tcpx

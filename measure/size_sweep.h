@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tcpx::perf {
+namespace tcpx {
 
 /// From `min_bytes` to `max_bytes`, each size `factor` times the one before.
 struct SizeSweep {
@@ -22,4 +22,4 @@ uint64_t slot_stride(uint64_t bytes);
 /// How many slots of `bytes` bytes fit into `room_bytes`: 1 ... kMaxSlots, one also when it does not fit.
 uint32_t slots_in(uint64_t room_bytes, uint64_t bytes);
 
-}  // namespace tcpx::perf
+}  // namespace tcpx

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "base/clock.h"
-#include "tcpx/status.h"
 #include "programs/command_line.h"
 #include "programs/interrupt.h"
+#include "tcpx/status.h"
 
 namespace tcpx::programs {
 

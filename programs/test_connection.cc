@@ -14,7 +14,7 @@
 
 namespace {
 
-using namespace tcpx;           // NOLINT: a program, not a header
+using namespace tcpx;            // NOLINT: a program, not a header
 using namespace tcpx::programs;  // NOLINT
 
 struct Setup {

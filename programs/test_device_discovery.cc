@@ -10,7 +10,7 @@
 
 namespace {
 
-using namespace tcpx;           // NOLINT: a program, not a header
+using namespace tcpx;            // NOLINT: a program, not a header
 using namespace tcpx::programs;  // NOLINT
 
 std::string_view name_of(NetDeviceType type) {

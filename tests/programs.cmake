@@ -225,6 +225,22 @@ tcpx_add_run(doctor.malformed host env UCCL_TCPX_CHUNK_BYTES=512K
 tcpx_add_run(doctor.fix_env host env UCCL_TCPX_CHUNK_BYTES=512K
   ${_exit} 0 "unset UCCL_TCPX_CHUNK_BYTES" $<TARGET_FILE:tcpx_doctor> --fix-env)
 
+# The layers below and above the pipeline, measured in the same way.
+foreach(layer IN ITEMS tcp plugin endpoint)
+  tcpx_add_perf_exit(layer_${layer} 0 " 1048576  *7 .* 0$" --layer ${layer} -b 1K -e 1M -f 32 -n 7)
+  tcpx_add_perf_exit(layer_${layer}_says_so 0 "^# .*layer ${layer}: " --layer ${layer} -b 1 -n 100)
+  tcpx_add_perf_exit(layer_${layer}_latency 0 " 8  *200 .* 0$" --layer ${layer} --latency -b 8 -n 200)
+  tcpx_add_perf_test(layer_${layer}_two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 0
+    --layer ${layer} -b 300001 -e 3M -n 3)
+  tcpx_add_perf_exit(layer_${layer}_one_direction 2 "--bidirectional: not for --layer ${layer}" --layer ${layer} --bidirectional)
+endforeach()
+tcpx_add_perf_exit(layer_tcp_streams 0 "layer tcp: 3 streams, calls of 65536 bytes" --layer tcp --channels 3 --chunk 64K -b 999999 -n 5)
+tcpx_add_perf_exit(layer_by_time 0 "PASSED: every byte" --layer endpoint -b 64K --duration 0.2)
+tcpx_add_perf_exit(layer_unknown 2 "--layer" --layer sockets)
+tcpx_add_perf_test(layers_differ ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 1
+  --layer tcp -b 1M -- --layer plugin -b 1M)
+tcpx_add_netns_test(layers ${_netns}/layers.sh $<TARGET_FILE:test_tcpx_perf>)
+
 # Errors that help
 tcpx_add_perf_exit(help_line 1 "^help: .* See docs/troubleshooting.md#TCPX_E_NOT_FOUND$" -b 1M)
 set_property(TEST perf.help_line PROPERTY ENVIRONMENT UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so)

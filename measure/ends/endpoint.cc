@@ -13,16 +13,14 @@
 #include <vector>
 
 #include "base/text.h"
+#include "device/gpu_pattern.h"
 #include "measure/end.h"
 #include "measure/message_memory.h"
-#include "device/gpu_pattern.h"
 #include "tcpx/endpoint.h"
 
 namespace tcpx::bench {
 namespace {
 
-constexpr char kLinkedIn[] = "embedded";
-constexpr char kLoopback[] = "127.0.0.1";
 constexpr Duration kAllocateLimit = std::chrono::seconds(20);
 
 std::chrono::milliseconds remaining(Deadline deadline) {
@@ -117,7 +115,7 @@ Status EndpointEnd::connect(const Handle& other, Deadline deadline) {
   uint16_t port = 0;
   std::memcpy(&port, other.bytes.data(), sizeof port);
   for (const auto& endpoint : endpoints_) {
-    const Result<ConnId> conn = endpoint->connect(kLoopback, setup_.peer_gpu, port, remaining(deadline));
+    const Result<ConnId> conn = endpoint->connect(setup_.peer.host(), setup_.peer_gpu, port, remaining(deadline));
     if (!conn.is_ok()) return conn.status();
     peers_.push_back({.endpoint = endpoint.get(), .conn = *conn});
   }
@@ -161,7 +159,7 @@ Status EndpointEnd::register_memory() {
       if (*id) TCPX_RETURN_IF_ERROR(endpoints_[i]->deregister(**id));
       id->reset();
       if (buffer->size() == 0) continue;
-      const Result<MemoryId> made = endpoints_[i]->register_memory(buffer->device(), buffer->size(), setup_.memory);
+      const Result<MemoryId> made = endpoints_[i]->register_memory(buffer->data(), buffer->size(), setup_.memory);
       if (!made.is_ok()) return made.status();
       *id = *made;
     }
@@ -171,12 +169,12 @@ Status EndpointEnd::register_memory() {
 
 Status EndpointEnd::exchange_slots() {
   const bool advertises = !starts(true) && !starts(false);
-  const MemoryBuffer& buffer = setup_.leads ? memory_.to_send() : memory_.received();
+  const TestMemory& memory = setup_.leads ? memory_.to_send() : memory_.received();
   if (advertises) {
     for (size_t i = 0; i < peers_.size(); ++i) {
       const Registered& registered = registered_[i % registered_.size()];
       const LocalRange all{
-          .memory = setup_.leads ? *registered.to_send : *registered.received, .data = buffer.device(), .bytes = buffer.size()};
+          .memory = setup_.leads ? *registered.to_send : *registered.received, .data = memory.data(), .bytes = memory.size()};
       const Result<RemoteSlot> slot = peers_[i].endpoint->advertise(peers_[i].conn, all);
       if (!slot.is_ok()) return slot.status();
       NotifyMsg message{.name = "slot", .msg = std::string(kRemoteSlotBytes, '\0')};
@@ -240,7 +238,7 @@ Status EndpointEnd::start(Way& way) {
   const Peer& peer = peers_[peer_idx];
   const Registered& registered = registered_[peer_idx % registered_.size()];
   const RowSetup& row = memory_.row();
-  std::byte* const local = way.sends ? memory_.to_send().device() + sent_off : memory_.received().device() + received_off;
+  std::byte* const local = way.sends ? memory_.to_send().data() + sent_off : memory_.received().data() + received_off;
   const uint64_t remote_off = way.sends ? received_off : sent_off;
 
   const Scattering parts(row.message_bytes, row.range_bytes);
@@ -329,8 +327,9 @@ Result<std::unique_ptr<BenchEnd>> make_endpoint_end(const EndSetup& setup) {
   if (setup.peers < 1) return Status(Code::kInvalidArgument, "make endpoint end", "no peers");
   Result<MessageMemory> memory = MessageMemory::create(setup);
   if (!memory.is_ok()) return memory.status();
-  EndpointConfig config{
-      .gpu_idx = setup.gpu, .listen_address = kLoopback, .plugin_path = *setup.plugin == '\0' ? kLinkedIn : setup.plugin};
+  EndpointConfig config{.gpu_idx = setup.gpu,
+                        .listen_address = on_this_machine(setup.peer) ? kLoopback : "",
+                        .plugin_path = *setup.plugin == '\0' ? kLinkedIn : setup.plugin};
   // Many endpoints of one process share its cores, and must not all of them poll.
   if (!setup.leads && setup.peers > 1) config.num_cpus = std::max(1u, std::thread::hardware_concurrency() / setup.peers);
   if (setup.inline_bytes >= 0) config.inline_bytes = static_cast<uint32_t>(setup.inline_bytes);

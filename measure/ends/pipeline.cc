@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "measure/end.h"
 #include "measure/message_memory.h"
-#include "measure/ends/pipeline_lane.h"
+#include "measure/transfer_series.h"
 #include "net/plugin_loader.h"
 #include "transfer/bootstrap.h"
 #include "transfer/connection_setup.h"
@@ -18,8 +18,6 @@
 namespace tcpx::bench {
 namespace {
 
-constexpr char kLinkedIn[] = "embedded";
-constexpr char kLoopback[] = "127.0.0.1";
 constexpr Duration kFarewellLimit = std::chrono::seconds(10);
 
 /// What stands in the handle of such an end, and zeros behind it.
@@ -68,15 +66,15 @@ class PipelineEnd final : public BenchEnd {
     std::unique_ptr<BootstrapChannel> peer;  // outlives the connection
     std::unique_ptr<Connection> connection;
     RegisteredMemory memory;
-    std::optional<PipelineLane> lane;
+    std::optional<TransferSeries> series;
   };
 
   ConnectionOptions options(Direction direction) const;
   /// Takes the outcome of opening a connection; tells the other end of an error, so that it does not wait for this one.
   Status take(Result<std::unique_ptr<Connection>> opened, std::unique_ptr<BootstrapChannel> peer, Deadline deadline, Way& way);
   Status close(Way& way, Deadline deadline);
-  /// Registers `buffer` in place of the memory before.
-  Status use(const MemoryBuffer& buffer, Way& way);
+  /// Registers `memory` in place of the memory before.
+  Status use(const TestMemory& memory, Way& way);
   Status stream(Patience& patience);
   Status play(Patience& patience);
   Status turn(Patience& patience);
@@ -127,7 +125,7 @@ Status PipelineEnd::take(Result<std::unique_ptr<Connection>> opened, std::unique
   if (!opened.is_ok()) return peer->finish(opened.status(), deadline);
   way.peer = std::move(peer);
   way.connection = std::move(opened).value();
-  way.lane.emplace(*way.connection);
+  way.series.emplace(*way.connection);
   return Status::ok();
 }
 
@@ -137,9 +135,9 @@ ConnectionOptions PipelineEnd::options(Direction direction) const {
   return settings.options(direction);
 }
 
-Status PipelineEnd::use(const MemoryBuffer& buffer, Way& way) {
-  if (way.memory.data == buffer.device()) return Status::ok();
-  const Result<RegisteredMemory> registered = way.connection->register_memory(buffer.device(), buffer.size(), setup_.memory);
+Status PipelineEnd::use(const TestMemory& memory, Way& way) {
+  if (way.memory.data == memory.data()) return Status::ok();
+  const Result<RegisteredMemory> registered = way.connection->register_memory(memory.data(), memory.size(), setup_.memory);
   if (registered.is_ok()) way.memory = *registered;
   return registered.status();
 }
@@ -152,11 +150,20 @@ Status PipelineEnd::allocate(const RowSetup& row) {
 
 Status PipelineEnd::prepare(uint64_t count) {
   TCPX_RETURN_IF_ERROR(memory_.begin_round(count));
-  if (memory_.sends()) send_.lane->start(memory_.plan(), send_.memory, memory_.first());
+  const MessagePlan& plan = memory_.plan();
+  if (memory_.sends()) {
+    send_.series->start(
+        {.memory = send_.memory, .bytes = plan.message_bytes(), .window = plan.slots(), .offset_of = MessagePlan::content_off},
+        memory_.first());
+  }
   if (!memory_.receives()) return Status::ok();
-  receive_.lane->start(memory_.plan(), receive_.memory, memory_.first());
-  receive_.lane->allow(count);
-  return receive_.lane->progress().status();  // posts the first receives
+  receive_.series->start({.memory = receive_.memory,
+                          .bytes = plan.message_bytes(),
+                          .window = plan.slots(),
+                          .offset_of = [&plan](uint64_t message) { return plan.slot_off(message); }},
+                         memory_.first());
+  receive_.series->allow(count);
+  return receive_.series->progress().status();  // posts the first receives
 }
 
 Result<Timing> PipelineEnd::run(Deadline deadline) {
@@ -168,19 +175,19 @@ Result<Timing> PipelineEnd::run(Deadline deadline) {
 }
 
 Status PipelineEnd::stream(Patience& patience) {
-  if (memory_.sends()) send_.lane->allow(memory_.count());
-  const PipelineLane& lane = memory_.sends() ? *send_.lane : *receive_.lane;
-  while (!lane.is_done()) TCPX_RETURN_IF_ERROR(turn(patience));
+  if (memory_.sends()) send_.series->allow(memory_.count());
+  const TransferSeries& series = memory_.sends() ? *send_.series : *receive_.series;
+  while (!series.is_done()) TCPX_RETURN_IF_ERROR(turn(patience));
   return Status::ok();
 }
 
 Status PipelineEnd::play(Patience& patience) {
   for (uint64_t i = 0; i < memory_.count(); ++i) {
-    if (memory_.leads()) send_.lane->allow(1);
-    while (receive_.lane->finished_messages() <= i) TCPX_RETURN_IF_ERROR(turn(patience));
-    if (!memory_.leads()) send_.lane->allow(1);
+    if (memory_.leads()) send_.series->allow(1);
+    while (receive_.series->finished() <= i) TCPX_RETURN_IF_ERROR(turn(patience));
+    if (!memory_.leads()) send_.series->allow(1);
   }
-  while (!send_.lane->is_done()) TCPX_RETURN_IF_ERROR(turn(patience));
+  while (!send_.series->is_done()) TCPX_RETURN_IF_ERROR(turn(patience));
   return Status::ok();
 }
 
@@ -188,7 +195,7 @@ Status PipelineEnd::turn(Patience& patience) {
   bool advanced = false;
   for (const auto& [works, way] : {std::pair(memory_.sends(), &send_), std::pair(memory_.receives(), &receive_)}) {
     if (!works) continue;
-    const Result<bool> progress = way->lane->progress();
+    const Result<bool> progress = way->series->progress();
     if (!progress.is_ok()) return progress.status();
     advanced |= *progress;
   }

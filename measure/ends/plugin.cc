@@ -7,8 +7,8 @@
 
 #include "base/text.h"
 #include "measure/end.h"
-#include "measure/message_memory.h"
 #include "measure/ends/plugin_lanes.h"
+#include "measure/message_memory.h"
 #include "net/plugin_log.h"
 #include "net/plugin_status.h"
 #include "net/received_message.h"
@@ -47,8 +47,8 @@ class PluginEnd final : public BenchEnd {
  private:
   Status answer(const char* operation, int result) const;
   Status make_receive_lane();
-  /// Makes `buffer` the `current` memory of `comm`, registered.
-  Status use(void* comm, const MemoryBuffer& buffer, RegisteredMemory& current);
+  /// Makes `memory` the `current` memory of `comm`, registered.
+  Status use(void* comm, const TestMemory& memory, RegisteredMemory& current);
   Status stream(Patience& patience);
   Status play(Patience& patience);
   Status turn(Patience& patience);
@@ -129,10 +129,10 @@ Status PluginEnd::make_receive_lane() {
   return Status::ok();
 }
 
-Status PluginEnd::use(void* comm, const MemoryBuffer& buffer, RegisteredMemory& current) {
-  if (current.data == buffer.device()) return Status::ok();
-  RegisteredMemory registered{.data = buffer.device(), .mhandle = nullptr};
-  TCPX_RETURN_IF_ERROR(answer("regMr", table_.reg_mr(comm, buffer.device(), static_cast<int>(buffer.size()),
+Status PluginEnd::use(void* comm, const TestMemory& memory, RegisteredMemory& current) {
+  if (current.data == memory.data()) return Status::ok();
+  RegisteredMemory registered{.data = memory.data(), .mhandle = nullptr};
+  TCPX_RETURN_IF_ERROR(answer("regMr", table_.reg_mr(comm, memory.data(), static_cast<int>(memory.size()),
                                                      static_cast<int>(setup_.memory), &registered.mhandle)));
   registrations_.emplace_back(comm, registered.mhandle);
   current = registered;

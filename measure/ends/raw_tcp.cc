@@ -75,7 +75,9 @@ Status stream_failure(const char* operation, ssize_t moved) {
 }
 
 Result<Handle> RawTcpEnd::listen() {
-  Result<UniqueFd> listener = listen_tcp(SocketAddress::loopback(0), static_cast<int>(setup_.streams));
+  Result<UniqueFd> listener =
+      listen_tcp(on_this_machine(setup_.peer) ? SocketAddress::loopback(0) : SocketAddress::any(setup_.peer.family(), 0),
+                 static_cast<int>(setup_.streams));
   if (!listener.is_ok()) return listener.status();
   listener_ = std::move(listener).value();
   const Result<SocketAddress> address = local_address(listener_.get());
@@ -91,7 +93,7 @@ Status RawTcpEnd::connect(const Handle& other, Deadline deadline) {
   std::memcpy(&port, other.bytes.data(), sizeof port);
   // One after the other, so that both ends count the streams alike.
   while (out_.size() < setup_.streams) {
-    Result<UniqueFd> stream = connect_tcp(SocketAddress::loopback(port), deadline);
+    Result<UniqueFd> stream = connect_tcp(setup_.peer.with_port(port), deadline);
     if (!stream.is_ok()) return stream.status();
     TCPX_RETURN_IF_ERROR(set_no_delay(stream->get()));
     out_.push_back(std::move(stream).value());

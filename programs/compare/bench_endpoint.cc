@@ -7,15 +7,15 @@
 #include <string>
 #include <string_view>
 
+#include "device/gpu_presence.h"
 #include "measure/end_process.h"
 #include "programs/compare/endpoint_runs.h"
-#include "device/gpu_presence.h"
 #include "programs/program.h"
 
 namespace {
 
-using namespace tcpx;           // NOLINT: a program, not a header
-using namespace tcpx::bench;    // NOLINT
+using namespace tcpx;            // NOLINT: a program, not a header
+using namespace tcpx::bench;     // NOLINT
 using namespace tcpx::programs;  // NOLINT
 
 struct Options {

@@ -6,17 +6,17 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "device/gpu_presence.h"
 #include "measure/message_plan.h"
 #include "programs/compare/soft_report.h"
 #include "programs/compare/soft_runs.h"
-#include "device/gpu_presence.h"
 #include "programs/program.h"
 #include "transfer/peer_messages.h"
 
 namespace {
 
-using namespace tcpx;           // NOLINT: a program, not a header
-using namespace tcpx::bench;    // NOLINT
+using namespace tcpx;            // NOLINT: a program, not a header
+using namespace tcpx::bench;     // NOLINT
 using namespace tcpx::programs;  // NOLINT
 
 constexpr int kMostChannelCounts = 4;  // more lines are no chart

@@ -6,10 +6,10 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "programs/unpack/gpu_description.h"
-#include "programs/compare/nccl_runs.h"
 #include "device/gpu_presence.h"
 #include "measure/plain_text.h"
+#include "programs/compare/nccl_runs.h"
+#include "programs/unpack/gpu_description.h"
 
 namespace tcpx::bench {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "programs/compare/soft_results.h"
 #include "measure/report.h"
+#include "programs/compare/soft_results.h"
 
 namespace tcpx::bench {
 

@@ -5,14 +5,14 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "measure/available_memory.h"
-#include "programs/unpack/gpu_description.h"
+#include "device/gpu_presence.h"
+#include "measure/free_memory.h"
 #include "measure/message_plan.h"
+#include "measure/plain_text.h"
+#include "net/soft/wire.h"
 #include "programs/compare/nccl_runs.h"
 #include "programs/compare/soft_report.h"
-#include "device/gpu_presence.h"
-#include "net/soft/wire.h"
-#include "measure/plain_text.h"
+#include "programs/unpack/gpu_description.h"
 
 namespace tcpx::bench {
 namespace {
@@ -252,7 +252,7 @@ Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(Memory memory) {
   // One end has the transfer in memory, the other this one and the next; on this machine or on one GPU.
   const bool one_memory = memory == Memory::kHost || !has_gpu_ || options_.gpus.first == options_.gpus.second;
   const Result<uint64_t> available =
-      memory == Memory::kGpu && has_gpu_ ? gpu_memory_bytes(options_.gpus.second) : available_memory();
+      memory == Memory::kGpu && has_gpu_ ? gpu_memory_bytes(options_.gpus.second) : free_host_bytes();
   if (!available.is_ok()) return available.status();
   const auto fits = [&](uint64_t chunks) {
     const MessagePlan plan = MessagePlan::of_transfers(chunks * kLongChunkBytes, kLongChunkBytes, 1);

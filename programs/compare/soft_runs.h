@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "measure/bench.h"
-#include "programs/compare/soft_results.h"
 #include "measure/report.h"
+#include "programs/compare/soft_results.h"
 
 namespace tcpx::bench {
 

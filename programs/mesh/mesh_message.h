@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "tcpx/status.h"
 #include "programs/mesh/mesh_schedule.h"
+#include "tcpx/status.h"
 #include "transfer/bootstrap_message.h"
 
 namespace tcpx::mesh {

@@ -11,12 +11,12 @@
 #include "base/text.h"
 #include "measure/plain_text.h"
 #include "measure/report.h"
-#include "programs/program.h"
 #include "programs/mesh/mesh_leader.h"
 #include "programs/mesh/mesh_member.h"
 #include "programs/mesh/mesh_report.h"
 #include "programs/mesh/rank_environment.h"
 #include "programs/mesh/rendezvous.h"
+#include "programs/program.h"
 
 namespace tcpx::programs {
 namespace {

@@ -9,12 +9,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "base/clock.h"
+#include "measure/round.h"
+#include "programs/mesh/mesh_message.h"
 #include "tcpx/status.h"
 #include "tcpx/types.h"
-#include "programs/mesh/mesh_message.h"
 #include "transfer/bootstrap_channel.h"
 #include "transfer/connection_setup.h"
 #include "transfer/default_endpoint.h"
@@ -50,39 +50,31 @@ class PairMeter {
   Duration limit() const;
 
  private:
-  struct Side {
-    MemoryBuffer buffer;
-    std::unique_ptr<CopyLane> lane;
-    std::unique_ptr<Unpacker> unpacker;  // of the receiving side
-    std::vector<std::byte> piece;        // of host memory, to fill and compare with
-  };
-
   PairMeter(DefaultEndpoint& endpoint, const MeterOptions& options) : endpoint_(endpoint), options_(options) {}
-  Status prepare(Side& side, bool receives);
+  Status prepare();
   Result<PairResult> send(BootstrapChannel& peer, const std::function<Status()>& start);
   Result<PairResult> receive(BootstrapChannel& peer, const std::function<Status()>& start);
-  Status run(Connection& connection, const RegisteredMemory& memory, uint32_t transfers, BootstrapChannel& peer,
-             Duration& elapsed);
-  /// Also between pieces of memory that is filled or compared, which may take seconds.
-  Status check_stop() const;
-  Status fill(Side& side);
-  Status blank(Side& side);
-  Status verify(Side& side, size_t bytes);
+  /// Takes what opening a connection gave, and registers the memory of `half` with it.
+  Status take(Result<std::unique_ptr<Connection>> opened, Half& half);
+  /// Moves the first `transfers` transfers. Both ends begin when both are ready. @return how long it took
+  Result<Duration> run(Half* send, Half* receive, uint32_t transfers, BootstrapChannel& peer);
+  /// Calls `work(off, bytes)` on piece after piece, which may take seconds, until it fails or the meter is stopped.
+  Status by_pieces(uint64_t bytes, const std::function<Status(uint64_t off, uint64_t bytes)>& work);
+  Status verify(uint64_t bytes);
+  Status blank();
 
-  size_t total_bytes() const { return options_.transfer_bytes * options_.transfers; }
-  std::byte* address(const Side& side) const {
-    return options_.memory == MemoryType::kCuda ? side.buffer.device() : side.buffer.host();
-  }
+  uint64_t total_bytes() const { return options_.transfer_bytes * options_.transfers; }
   Duration data_time() const;
-  Deadline step_deadline() const { return Deadline::after(options_.timeout); }
   Deadline data_deadline() const { return Deadline::after(data_time()); }
   ConnectionOptions connection_options(Direction direction) const;
-  HandshakeWait handshake_wait(BootstrapChannel& peer) const { return {step_deadline(), &peer, options_.stop}; }
+  HandshakeWait handshake_wait(BootstrapChannel& peer) const { return {Deadline::after(options_.timeout), &peer, options_.stop}; }
   PairResult result(Duration elapsed, bool verified) const;
 
   DefaultEndpoint& endpoint_;
   const MeterOptions options_;
-  Side sending_, receiving_;
+  std::unique_ptr<CopyLane> lane_;  // of the receiving side, as this
+  std::unique_ptr<Unpacker> unpacker_;
+  Half send_, receive_;
 };
 
 }  // namespace tcpx::mesh

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "tcpx/status.h"
 #include "programs/mesh/mesh_message.h"
+#include "tcpx/status.h"
 #include "transfer/bootstrap.h"
 
 namespace tcpx::mesh {

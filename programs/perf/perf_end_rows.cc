@@ -5,19 +5,15 @@
 #include <algorithm>
 #include <charconv>
 
-#include "base/text.h"
+#include "measure/size_sweep.h"
 #include "programs/perf/perf_end.h"
 #include "transfer/run.h"
 
 namespace tcpx::perf {
 
-uint64_t PerfEnd::seed(uint32_t slot, bool from_server) const {
-  return (round_ * kMaxSlots + slot) * 2 + (from_server ? 1 : 0);
-}
-
 Result<EndRow> PerfEnd::measure(BootstrapChannel& channel, uint64_t bytes) {
   EndRow row;
-  row.verified = verifies() || !receives();
+  row.verified = verified();
   RoundTimes times;
   const Status status = run_rounds(channel, bytes, row, times);
   set_times(row, std::move(times.samples_ns));
@@ -37,13 +33,17 @@ Status PerfEnd::run_rounds(BootstrapChannel& channel, uint64_t bytes, EndRow& ro
     const Result<NextRound> next = agree_on_round(channel, next_round(bytes, warmed_up, timed, timed_since), bytes);
     if (!next.is_ok()) return next.status();
     if (next->transfers == 0) return Status::ok();
-    ++round_;
-    TCPX_RETURN_IF_ERROR(fill(bytes, next->transfers));
+    const RoundPlan plan{.ping_pong = options_.mode == PerfMode::kLatency,
+                         .begins = !is_server(),
+                         .bytes = bytes,
+                         .stride = slot_stride(bytes),
+                         .transfers = next->transfers};
+    TCPX_RETURN_IF_ERROR(mover_->fill(plan, ++round_));
     // The peer may still be filling.
     TCPX_RETURN_IF_ERROR(channel.barrier(data_deadline(bytes * next->transfers)));
     RoundTimes ignored;
-    TCPX_RETURN_IF_ERROR(run_one(channel, bytes, *next, next->timed ? times : ignored));
-    TCPX_RETURN_IF_ERROR(verify(bytes, next->transfers, row));
+    TCPX_RETURN_IF_ERROR(run_one(channel, plan, next->timed, next->timed ? times : ignored));
+    TCPX_RETURN_IF_ERROR(mover_->verify(plan, round_, row));
     if (next->timed && timed == 0) timed_since = Clock::steady().now();
     (next->timed ? timed : warmed_up) += next->transfers;
   }
@@ -64,7 +64,7 @@ Result<PerfEnd::NextRound> PerfEnd::agree_on_round(BootstrapChannel& channel, co
   // The peer may still be receiving and comparing the round before.
   const auto theirs = channel.exchange_parameters(parameters, {}, data_deadline(bytes * slots * 2));
   if (!theirs.is_ok()) return theirs.status();
-  if (!is_server_) return mine;
+  if (!is_server()) return mine;
   const auto transfers = theirs->find("transfers"), timed = theirs->find("timed");
   NextRound next;
   if (transfers != theirs->end() && timed != theirs->end()) {
@@ -76,42 +76,18 @@ Result<PerfEnd::NextRound> PerfEnd::agree_on_round(BootstrapChannel& channel, co
   return Status(Code::kProtocol, "agree on a round", "the client's plan is missing or malformed");
 }
 
-Status PerfEnd::run_one(BootstrapChannel& channel, uint64_t bytes, const NextRound& next, RoundTimes& times) {
-  const RoundPlan plan{.mode = options_.mode, .begins = !is_server_, .bytes = bytes, .transfers = next.transfers};
+Status PerfEnd::run_one(BootstrapChannel& channel, const RoundPlan& plan, bool timed, RoundTimes& times) {
   const uint64_t done_before = times.samples_ns.size(), busy_before = times.busy_ns;
   const TimePoint begin = Clock::steady().now();
   const auto on_tick = [&](uint32_t done) {
     const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::steady().now() - begin).count();
-    listener_.on_progress({bytes, next.timed, done_before + done, busy_before + static_cast<uint64_t>(elapsed)});
+    listener_.on_progress({plan.bytes, timed, done_before + done, busy_before + static_cast<uint64_t>(elapsed)});
     return channel.peer_status();
   };
-  const RoundWait wait{.deadline = data_deadline(bytes * next.transfers), .stop = &stop_, .on_tick = on_tick};
-  const Status status = run_round(plan, sends() ? &send_ : nullptr, receives() ? &receive_ : nullptr, wait, times);
-  if (status.is_ok()) listener_.on_progress({bytes, next.timed, times.samples_ns.size(), times.busy_ns});
+  const RoundWait wait{.deadline = data_deadline(plan.bytes * plan.transfers), .stop = &place_.stop, .on_tick = on_tick};
+  const Status status = mover_->run(plan, wait, times);
+  if (status.is_ok()) listener_.on_progress({plan.bytes, timed, times.samples_ns.size(), times.busy_ns});
   return status.is_ok() ? status : peers_reason(channel, status);
-}
-
-Status PerfEnd::fill(uint64_t bytes, uint32_t transfers) {
-  if (!sends()) return Status::ok();
-  for (uint32_t slot = 0; slot < transfers; ++slot) {
-    TCPX_RETURN_IF_ERROR(send_.memory->fill(slot * slot_stride(bytes), bytes, seed(slot, is_server_)));
-  }
-  return Status::ok();
-}
-
-Status PerfEnd::verify(uint64_t bytes, uint32_t transfers, EndRow& row) {
-  if (!receives() || !verifies()) return Status::ok();
-  for (uint32_t slot = 0; slot < transfers; ++slot) {
-    const auto check = receive_.memory->check(slot * slot_stride(bytes), bytes, seed(slot, !is_server_));
-    if (!check.is_ok()) return check.status();
-    if (check->wrong == 0) continue;
-    if (row.wrong == 0) {
-      row.first_wrong = concat(check->wrong, " of ", bytes, " bytes of one transfer differ at the ",
-                               is_server_ ? "server" : "client", ", the first at ", check->first_wrong);
-    }
-    row.wrong += check->wrong;
-  }
-  return Status::ok();
 }
 
 }  // namespace tcpx::perf

@@ -8,13 +8,23 @@
 
 #include "base/clock.h"
 #include "device/unpacker_factory.h"
-#include "tcpx/types.h"
 #include "measure/size_sweep.h"
+#include "tcpx/types.h"
 #include "transfer/connection_setup.h"
 
 namespace tcpx::perf {
 
 enum class PerfRole { kServer, kClient, kLoopback };
+
+/// Which layer moves the transfers.
+enum class Layer {
+  kTcp,       ///< sockets alone, as many streams as there are channels
+  kPlugin,    ///< the plugin's table, driven bare, over one comm
+  kPipeline,  ///< the library's connections (transfer/connection.h)
+  kEndpoint,  ///< Endpoint (tcpx/endpoint.h), whose settings are those of the environment
+};
+/// "tcp", "plugin", "pipeline", "endpoint"
+const char* name_of(Layer layer);
 
 enum class PerfMode {
   kOneWay,         ///< the client sends, transfers back to back
@@ -27,6 +37,7 @@ const char* title_of(PerfMode mode);
 
 struct PerfOptions {
   PerfRole role = PerfRole::kLoopback;
+  Layer layer = Layer::kPipeline;
   PerfMode mode = PerfMode::kOneWay;
   std::string host;        ///< client: name or address of the server
   uint16_t port = 0;       ///< of the bootstrap; server: 0 for any free one

@@ -91,6 +91,11 @@ Status PerfOutput::write_files(const Report& report) {
   return options_.json.empty() ? Status::ok() : save_report(report, options_.json);
 }
 
+std::string PerfOutput::promise() const {
+  if (!head_.verified) return "unverified, nothing was unpacked";
+  return head_.layer == Layer::kTcp ? "what was compared is where it belongs" : "every byte is where it belongs";
+}
+
 Status PerfOutput::verdict() const {
   for (const PerfRow& row : rows_) {
     if (row.wrong != 0) {

@@ -27,7 +27,8 @@ class PerfOutput {
 
   /// kMismatch when bytes were wrong.
   Status verdict() const;
-  bool verified() const { return head_.verified; }
+  /// What a run that went well says of its bytes.
+  std::string promise() const;
 
  private:
   void print(const std::string& text);

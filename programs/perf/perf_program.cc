@@ -41,7 +41,7 @@ class Program {
     for (const Status& later : {written, output_.verdict()}) {
       if (status.is_ok()) status = later;
     }
-    return {std::move(status), output_.verified() ? "every byte is where it belongs" : "unverified, nothing was unpacked", ""};
+    return {std::move(status), output_.promise(), ""};
   }
 
  private:
@@ -89,7 +89,7 @@ class Program {
     if (!channel.is_ok()) return channel.status();
     Status mine;
     {
-      PerfEnd end(options_, is_server, gpu_, endpoint_, stop_, output_.listener());
+      PerfEnd end({options_, is_server, gpu_, endpoint_, stop_}, output_.listener());
       mine = measure(end, *channel);
       if (!mine.is_ok()) output_.show_unfinished(end);
     }

@@ -71,6 +71,7 @@ Report make_perf_report(const TableHead& head, const std::vector<PerfRow>& rows,
   } else {
     report.parameters["iterations"] = std::to_string(head.iterations);
   }
+  if (head.layer != Layer::kPipeline) report.parameters["layer"] = name_of(head.layer);
   if (!head.unpack.empty()) report.parameters[kUnpack] = head.unpack;
   Table table{
       .title = title_of(head.mode),

@@ -59,6 +59,20 @@ const char* title_of(PerfMode mode) {
   return "";
 }
 
+const char* name_of(Layer layer) {
+  switch (layer) {
+    case Layer::kTcp:
+      return "tcp";
+    case Layer::kPlugin:
+      return "plugin";
+    case Layer::kPipeline:
+      return "pipeline";
+    case Layer::kEndpoint:
+      return "endpoint";
+  }
+  return "";
+}
+
 void set_times(EndRow& row, std::vector<uint64_t> samples_ns) {
   row.count = samples_ns.size();
   row.total_ns = row.min_ns = row.median_ns = row.max_ns = row.p99_ns = row.p999_ns = 0;

@@ -2,19 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "measure/round.h"
 #include "measure/samples.h"
 #include "programs/perf/perf_options.h"
 #include "transfer/bootstrap_message.h"
 
 namespace tcpx::perf {
-
-/// Bytes that went through one network interface.
-using NicBytes = std::map<std::string, uint64_t>;
 
 /// One end's part of a row. Times are nanoseconds.
 struct EndRow {

@@ -40,6 +40,29 @@ std::string what_is_sent(PerfMode mode) {
   return "";
 }
 
+std::string over_what(const TableHead& head) {
+  const std::string chunks = concat(" of ", head.chunk_bytes, " bytes");
+  switch (head.layer) {
+    case Layer::kTcp:
+      return concat("layer tcp: ", head.channels, head.channels == 1 ? " stream" : " streams", ", calls", chunks,
+                    "; times are averages of a round");
+    case Layer::kPlugin:
+      return concat("layer plugin: one comm, requests", chunks, "; times are averages of a round");
+    case Layer::kPipeline:
+      return concat(head.channels, head.channels == 1 ? " channel" : " channels", " over ", join(head.nics, ", "), "; chunks",
+                    chunks);
+    case Layer::kEndpoint:
+      return "layer endpoint: sends and receives; times are averages of a round";
+  }
+  return "";
+}
+
+const char* what_is_compared(const TableHead& head) {
+  if (!head.verified) return "UNVERIFIED: nothing is unpacked, nothing compared";
+  return head.layer == Layer::kTcp ? "the last transfer of each round is compared, outside the timed part"
+                                   : "every byte of every transfer is compared, outside the timed part";
+}
+
 std::string how_often(const TableHead& head) {
   const std::string warm_up = concat(head.warm_up, " transfers to warm up, then ");
   if (head.duration <= Duration::zero()) return concat(warm_up, head.iterations, " timed ones of each size");
@@ -65,11 +88,9 @@ std::string tail_columns(PerfMode mode, std::string_view p99, std::string_view p
 
 std::string table_head(const TableHead& head) {
   std::string text = concat("# test_tcpx_perf ", head.version, ": ", what_is_sent(head.mode), "\n# server: ", head.server,
-                            "\n# client: ", head.client, "\n# ", head.channels, head.channels == 1 ? " channel" : " channels",
-                            " over ", join(head.nics, ", "), "; chunks of ", head.chunk_bytes, " bytes; ", how_often(head),
+                            "\n# client: ", head.client, "\n# ", over_what(head), "; ", how_often(head),
                             "\n# GB/s: bytes / average time, 1 GB = 1e9 bytes; by NIC: of the server; CPU: 100 % is one core\n# ",
-                            head.verified ? "every byte of every transfer is compared, outside the timed part"
-                                          : "UNVERIFIED: nothing is unpacked, nothing compared",
+                            what_is_compared(head),
                             head.mode != PerfMode::kLatency
                                 ? ""
                                 : concat("\n# p50 is the median; p99 needs ", kSamplesOfP99, " transfers of a size, p99.9 ",

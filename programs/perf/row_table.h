@@ -12,6 +12,7 @@ namespace tcpx::perf {
 /// What the head of the table says.
 struct TableHead {
   std::string version;
+  Layer layer = Layer::kPipeline;
   PerfMode mode = PerfMode::kOneWay;
   std::string server, client;     ///< one line about each end
   std::string unpack;             ///< unpacker of the server; "" when received messages go through none

@@ -1,16 +1,19 @@
 // test_tcpx_perf {server|client IP|loopback} [GPU]: how fast transfers are, by size, with every byte compared.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <string>
 
 #include "base/environment.h"
-#include "programs/program.h"
+#include "base/text.h"
+#include "measure/message_plan.h"
 #include "programs/perf/perf_program.h"
+#include "programs/program.h"
 
 namespace {
 
-using namespace tcpx;           // NOLINT: a program, not a header
-using namespace tcpx::perf;     // NOLINT
+using namespace tcpx;            // NOLINT: a program, not a header
+using namespace tcpx::perf;      // NOLINT
 using namespace tcpx::programs;  // NOLINT
 
 /// What the command line starts from: the environment.
@@ -78,6 +81,11 @@ void declare_pipeline(CLI::App& app, PerfOptions& options, Arguments& arguments)
                                                            {"d2d", UnpackKind::kD2d},
                                                            {"host", UnpackKind::kHost},
                                                            {"none", UnpackKind::kNone}};
+  static const std::map<std::string, Layer> layers{
+      {"tcp", Layer::kTcp}, {"plugin", Layer::kPlugin}, {"pipeline", Layer::kPipeline}, {"endpoint", Layer::kEndpoint}};
+  app.add_option("--layer", options.layer,
+                 "what moves the bytes: tcp (sockets alone), plugin (its table, driven bare), pipeline (default), or endpoint")
+      ->transform(one_of(layers));
   app.add_option("--channels", options.pipeline.channels, "default UCCL_TCPX_NUM_CHANNELS, else one per network device")
       ->check(CLI::Range(1u, kMaxChannels));
   app.add_option("--chunk", options.pipeline.chunk_bytes, "bytes of one request (default UCCL_TCPX_CHUNK_BYTES, else 512K)")
@@ -108,12 +116,30 @@ void declare_output(CLI::App& app, PerfOptions& options) {
       ->type_name("FILE");
 }
 
+/// Options that a layer has no use for. @return "" or the first that was given
+std::string useless_option(const CLI::App& app, Layer layer) {
+  std::vector<std::string> useless;
+  if (layer != Layer::kPipeline) useless = {"--bidirectional", "--window", "--unpack"};
+  if (layer == Layer::kTcp) useless.push_back("--memory");
+  if (layer == Layer::kPlugin || layer == Layer::kEndpoint) useless.push_back("--channels");
+  if (layer == Layer::kEndpoint) useless.push_back("--chunk");
+  const auto given = std::find_if(useless.begin(), useless.end(), [&](const auto& option) { return app.count(option) > 0; });
+  return given == useless.end() ? "" : *given;
+}
+
 /// What depends on several arguments. @return "" or what is wrong with them
 std::string complete(const CLI::App& app, const Arguments& arguments, PerfOptions& options) {
   const bool first = app.count("--min-bytes") > 0, last = app.count("--max-bytes") > 0;
   if (first && !last) options.sizes.max_bytes = options.sizes.min_bytes;
   if (last && !first) options.sizes.min_bytes = options.sizes.max_bytes;
   if (options.sizes.min_bytes > options.sizes.max_bytes) return "-b: larger than -e";
+  if (const std::string useless = useless_option(app, options.layer); !useless.empty()) {
+    return concat(useless, ": not for --layer ", name_of(options.layer));
+  }
+  if (options.layer == Layer::kPlugin && options.sizes.max_bytes > bench::MessagePlan::kMaxMessageBytes) {
+    return "-e: --layer plugin moves at most 1G at once";
+  }
+  if (options.layer == Layer::kTcp) options.memory = MemoryType::kHost;
   if (arguments.window != 0) options.pipeline.recv_window = options.pipeline.send_window = arguments.window;
   if (arguments.timeout_ms != 0) options.timeout = std::chrono::milliseconds(arguments.timeout_ms);
   if (arguments.seconds > 0) {

@@ -10,7 +10,7 @@
 
 namespace {
 
-using namespace tcpx;           // NOLINT: a program, not a header
+using namespace tcpx;            // NOLINT: a program, not a header
 using namespace tcpx::programs;  // NOLINT
 
 /// What the command line starts from: the environment.

@@ -4,8 +4,8 @@
 
 #include "base/text.h"
 #include "measure/pattern.h"
-#include "tcpx/help.h"
 #include "programs/transfer/transfer_steps.h"
+#include "tcpx/help.h"
 
 namespace tcpx::programs {
 namespace {

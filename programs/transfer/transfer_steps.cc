@@ -9,17 +9,6 @@
 #include "measure/pattern.h"
 
 namespace tcpx::programs {
-namespace {
-
-constexpr size_t kCopyPiece = 4u << 20;
-
-size_t registration_bytes(size_t bytes) {
-  const size_t pages = (bytes + kPageBytes - 1) / kPageBytes;
-  return std::max(kLeastRegistration, pages * kPageBytes);
-}
-
-}  // namespace
-
 TransferEnd::TransferEnd(std::string name, DefaultEndpoint& endpoint, const TransferProgramOptions& options, int gpu,
                          const std::atomic<bool>& stop)
     : name_(std::move(name)), endpoint_(endpoint), options_(options), gpu_(gpu), stop_(stop) {}
@@ -39,10 +28,6 @@ std::vector<std::byte> TransferEnd::expected(uint32_t iteration) const {
   return bytes;
 }
 
-std::byte* TransferEnd::address() const {
-  return options_.memory == MemoryType::kCuda ? buffer_.device() : buffer_.host();
-}
-
 Status TransferEnd::prepare(bool receives) {
   MemoryOps& memory = *endpoint_.memory;
   if (options_.dev) {
@@ -59,14 +44,13 @@ Status TransferEnd::prepare(bool receives) {
   if (options_.pipeline.channels > 1 || options_.pipeline.failover)
     say("one channel, whatever UCCL_TCPX_NUM_CHANNELS and UCCL_TCPX_FAILOVER say: test_tcpx_perf opens several");
 
-  const size_t bytes = registration_bytes(transfer_bytes());
   const bool cuda = options_.memory == MemoryType::kCuda;
   if (cuda && !memory.has_gpu()) say("no GPU on this machine: host memory stands in for GPU memory");
   // The plugin takes the current GPU for that of the connection (27).
   TCPX_RETURN_IF_ERROR(memory.set_current_device(gpu_));
-  auto buffer = cuda ? memory.allocate_device(gpu_, bytes) : memory.allocate_mapped(gpu_, bytes);
-  if (!buffer.is_ok()) return buffer.status();
-  buffer_ = std::move(*buffer);
+  auto made = TestMemory::create(memory, options_.memory, gpu_, std::max<uint64_t>(transfer_bytes(), 1));
+  if (!made.is_ok()) return made.status();
+  memory_ = std::move(*made);
   auto lane = memory.make_copy_lane(gpu_);
   if (!lane.is_ok()) return lane.status();
   lane_ = std::move(*lane);
@@ -79,32 +63,24 @@ Status TransferEnd::prepare(bool receives) {
 
 Result<RegisteredMemory> TransferEnd::register_buffer(Connection& connection) {
   const bool cuda = options_.memory == MemoryType::kCuda;
-  step("registering ", buffer_.size(), " bytes of ",
+  step("registering ", memory_.size(), " bytes of ",
        !cuda                         ? "host"
        : endpoint_.memory->has_gpu() ? concat("GPU ", gpu_)
                                      : "stand-in",
        " memory");
   if (options_.debug) {
-    say("payload_bytes=", transfer_bytes(), ", buffer ptr=", Hex{reinterpret_cast<uintptr_t>(address())},
-        " bytes=", buffer_.size());
+    say("payload_bytes=", transfer_bytes(), ", buffer ptr=", Hex{reinterpret_cast<uintptr_t>(memory_.data())},
+        " bytes=", memory_.size());
   }
-  return connection.register_memory(address(), buffer_.size(), options_.memory);
+  return connection.register_memory(memory_.data(), memory_.size(), options_.memory);
 }
 
 Status TransferEnd::fill(std::span<const std::byte> bytes) {
-  return bytes.empty() ? Status::ok() : lane_->copy(address(), bytes.data(), bytes.size());
-}
-
-Status TransferEnd::blank() {
-  const std::vector<std::byte> piece(std::min(kCopyPiece, buffer_.size()), std::byte{0xEE});
-  for (size_t done = 0; done < buffer_.size(); done += piece.size()) {
-    TCPX_RETURN_IF_ERROR(lane_->copy(address() + done, piece.data(), std::min(piece.size(), buffer_.size() - done)));
-  }
-  return Status::ok();
+  return bytes.empty() ? Status::ok() : lane_->copy(memory_.data(), bytes.data(), bytes.size());
 }
 
 Status TransferEnd::read_back(std::span<std::byte> bytes) {
-  return bytes.empty() ? Status::ok() : lane_->copy(bytes.data(), address(), bytes.size());
+  return bytes.empty() ? Status::ok() : lane_->copy(bytes.data(), memory_.data(), bytes.size());
 }
 
 Status TransferEnd::exchange_parameters(BootstrapChannel& channel) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "measure/test_memory.h"
 #include "programs/program.h"
 #include "programs/transfer/transfer_program.h"
 #include "transfer/bootstrap_channel.h"
@@ -20,7 +21,6 @@ namespace tcpx::programs {
 
 inline constexpr std::string_view kTextPayload = "Hello from TCPX client!";
 inline constexpr int kTransferTag = 42;
-inline constexpr size_t kLeastRegistration = 4096;
 
 /// One end of the run, with what it shares with the other in a loopback run. Used by one thread.
 class TransferEnd {
@@ -55,12 +55,11 @@ class TransferEnd {
   /// The network device: the one that was asked for, else the GPU's.
   int dev() const { return dev_; }
   Unpacker& unpacker() const { return *unpacker_; }
-  const MemoryBuffer& buffer() const { return buffer_; }
   CopyLane& lane() const { return *lane_; }
   Result<RegisteredMemory> register_buffer(Connection& connection);
   Status fill(std::span<const std::byte> bytes);
   /// Overwrites the buffer, so that data of an earlier iteration cannot pass for that of this one.
-  Status blank();
+  Status blank() { return memory_.blank(0, memory_.size()); }
   Status read_back(std::span<std::byte> bytes);
 
   HandshakeWait handshake_wait(BootstrapChannel& channel) const { return {deadline(), &channel, &stop_}; }
@@ -71,8 +70,6 @@ class TransferEnd {
   Status drive(Connection& connection, TransferId id, uint32_t iteration, BootstrapChannel& channel);
 
  private:
-  std::byte* address() const;
-
   std::string name_;
   DefaultEndpoint& endpoint_;
   const TransferProgramOptions& options_;
@@ -81,7 +78,7 @@ class TransferEnd {
   const std::atomic<bool>& stop_;
   int step_ = 0;
   std::unique_ptr<CopyLane> lane_;
-  MemoryBuffer buffer_;
+  TestMemory memory_;
   std::unique_ptr<Unpacker> unpacker_;
 };
 

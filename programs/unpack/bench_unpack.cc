@@ -4,16 +4,16 @@
 #include <string>
 
 #include "base/text.h"
+#include "device/gpu_presence.h"
+#include "programs/program.h"
 #include "programs/unpack/gpu_description.h"
 #include "programs/unpack/unpack_bench.h"
 #include "programs/unpack/unpack_report.h"
-#include "device/gpu_presence.h"
-#include "programs/program.h"
 
 namespace {
 
-using namespace tcpx;           // NOLINT: a program, not a header
-using namespace tcpx::bench;    // NOLINT
+using namespace tcpx;            // NOLINT: a program, not a header
+using namespace tcpx::bench;     // NOLINT
 using namespace tcpx::programs;  // NOLINT
 
 struct Options {

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "base/text.h"
-#include "programs/unpack/unpack_own.h"
 #include "device/unpacker_factory.h"
 #include "measure/pattern.h"
+#include "programs/unpack/unpack_own.h"
 
 namespace tcpx::bench {
 namespace {

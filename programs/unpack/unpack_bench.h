@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/memory_ops.h"
-#include "programs/unpack/gpu_clock.h"
-#include "programs/unpack/unpack_method.h"
 #include "device/unpack_launcher.h"
 #include "measure/report.h"
 #include "measure/samples.h"
+#include "programs/unpack/gpu_clock.h"
+#include "programs/unpack/unpack_method.h"
 
 namespace tcpx::bench {
 

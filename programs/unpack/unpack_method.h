@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "programs/unpack/unpack_workload.h"
 #include "device/cuda_handles.h"
+#include "programs/unpack/unpack_workload.h"
 
 namespace tcpx::bench {
 

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "programs/unpack/unpack_method.h"
 #include "device/unpack_launcher.h"
+#include "programs/unpack/unpack_method.h"
 #include "rx/unpacker.h"
 
 namespace tcpx::bench {

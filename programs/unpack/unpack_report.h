@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "programs/unpack/unpack_bench.h"
 #include "measure/report.h"
+#include "programs/unpack/unpack_bench.h"
 
 namespace tcpx::bench {
 

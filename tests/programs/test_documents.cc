@@ -44,7 +44,8 @@ std::string our_path(const std::string& span) {
   return "";
 }
 
-/// A file, a folder, or a program that is built from a file of that name; the sources stand in a folder per layer, or per program.
+/// A file, a folder, or a program that is built from a file of that name; the sources stand in a folder per layer, or per
+/// program.
 bool is_in_tree(const std::string& path) {
   if (fs::exists(kRoot / path) || fs::exists(kRoot / (path + ".cc"))) return true;
   const fs::path name = path;

@@ -181,7 +181,8 @@ void expect_found(const std::string& path, std::string_view text, const std::str
 TEST(LayerChecker, EveryForbiddenEdgeIsFound) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> forbidden = {
       {"include/tcpx/x.cc", {"base/text.h", "net/net_plugin.h", "x.h"}},
-      {"base/x.cc", {"net/net_plugin.h", "rx/unpacker.h", "device/x.h", "transfer/x.h", "measure/pattern.h", "tests/support/x.h"}},
+      {"base/x.cc",
+       {"net/net_plugin.h", "rx/unpacker.h", "device/x.h", "transfer/x.h", "measure/pattern.h", "tests/support/x.h"}},
       {"net/x.cc", {"rx/rx_descriptor.h", "device/x.h", "transfer/x.h", "measure/pattern.h"}},
       {"net/soft/x.cc", {"rx/rx_descriptor.h", "device/x.h", "transfer/x.h", "measure/pattern.h"}},
       {"rx/x.cc", {"net/net_plugin.h", "device/x.h", "transfer/x.h", "base/log.h"}},

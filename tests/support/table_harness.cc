@@ -2,8 +2,8 @@
 
 #include <dlfcn.h>
 
-#include "net/soft/soft_table.h"
 #include "measure/pattern.h"
+#include "net/soft/soft_table.h"
 
 namespace tcpx::testing {
 

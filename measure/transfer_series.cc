@@ -1,17 +1,16 @@
-#include "measure/ends/pipeline_lane.h"
+#include "measure/transfer_series.h"
 
 #include <utility>
 
-namespace tcpx::bench {
+namespace tcpx {
 
-void PipelineLane::start(const MessagePlan& plan, RegisteredMemory memory, uint64_t first) {
-  plan_ = plan;
-  memory_ = memory;
+void TransferSeries::start(Plan plan, uint64_t first) {
+  plan_ = std::move(plan);
   begin_ = finished_ = submitted_ = end_ = first;
-  ids_.resize(plan.slots());
+  ids_.resize(plan_.window);
 }
 
-Result<bool> PipelineLane::progress() {
+Result<bool> TransferSeries::progress() {
   TCPX_RETURN_IF_ERROR(submit());
   const bool advanced = connection_.progress();
   const Result<bool> finished = finish();
@@ -19,18 +18,16 @@ Result<bool> PipelineLane::progress() {
   return advanced || *finished;
 }
 
-Status PipelineLane::submit() {
+Status TransferSeries::submit() {
   for (; submitted_ < end_ && submitted_ - finished_ < ids_.size(); ++submitted_) {
-    const uint64_t off =
-        connection_.direction() == Direction::kSend ? MessagePlan::content_off(submitted_) : plan_.slot_off(submitted_);
-    const Result<TransferId> id = connection_.submit({.memory = memory_, .offset = off, .bytes = plan_.message_bytes()});
+    const auto id = connection_.submit({.memory = plan_.memory, .offset = plan_.offset_of(submitted_), .bytes = plan_.bytes});
     if (!id.is_ok()) return id.status();
     ids_[submitted_ % ids_.size()] = *id;
   }
   return Status::ok();
 }
 
-Result<bool> PipelineLane::finish() {
+Result<bool> TransferSeries::finish() {
   bool any = false;
   for (; finished_ < submitted_; ++finished_) {
     TransferAnswer answer = connection_.poll(ids_[finished_ % ids_.size()]);
@@ -43,4 +40,4 @@ Result<bool> PipelineLane::finish() {
   return any;
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

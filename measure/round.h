@@ -4,29 +4,33 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
-#include "programs/perf/row_result.h"
-#include "measure/slot_memory.h"
+#include "measure/test_memory.h"
 #include "transfer/connection.h"
 
-namespace tcpx::perf {
+namespace tcpx {
+
+/// Bytes that went through one network interface.
+using NicBytes = std::map<std::string, uint64_t>;
 
 /// One direction of an end.
 struct Half {
-  std::optional<SlotMemory> memory;
+  TestMemory memory;
   std::unique_ptr<Connection> connection;  // goes before its memory
   RegisteredMemory registered;
 };
 
 struct RoundPlan {
-  PerfMode mode = PerfMode::kOneWay;
-  bool begins = false;  ///< latency: this end sends first
+  bool ping_pong = false;  ///< one transfer at a time, there and back
+  bool begins = false;     ///< then: this end sends first
   uint64_t bytes = 0;
-  uint32_t transfers = 0;  ///< 1 ... kMaxSlots, each way
+  uint64_t stride = 0;     ///< transfer i of the round lies at i times as many bytes; at least `bytes`
+  uint32_t transfers = 0;  ///< each way, at least 1
 };
 
 struct RoundWait {
@@ -39,7 +43,7 @@ struct RoundWait {
 /// What a round took at this end.
 struct RoundTimes {
   /// Of each transfer: from the completion before it, or the begin of the round, to its completion; of receives where this end
-  /// receives, else of sends; those seen to complete at once share the time. Latency: half of the round trip at the end that
+  /// receives, else of sends; those seen to complete at once share the time. Ping-pong: half of the round trip at the end that
   /// begins, nothing at the other.
   std::vector<uint64_t> samples_ns;
   uint64_t busy_ns = 0;
@@ -47,14 +51,11 @@ struct RoundTimes {
   NicBytes nics;
 };
 
-/// Transfer i of a round lies in slot i. Both ends call it at once, behind a barrier.
+/// Both ends call it at once, behind a barrier.
 /// @param send, receive null where this end does not
 /// @param times is added to, also when the round fails
 /// @return kTimeout at the deadline, after logging what was in flight; kCancelled when stopped; what the connection or on_tick
 /// says.
 Status run_round(const RoundPlan& plan, Half* send, Half* receive, const RoundWait& wait, RoundTimes& times);
 
-/// Processor time of this process so far, all threads.
-uint64_t process_cpu_ns();
-
-}  // namespace tcpx::perf
+}  // namespace tcpx
