@@ -102,25 +102,18 @@ Status check_report(const Report& report) {
   return Status::ok();
 }
 
-Status add_ratio_column(Table& table, std::string_view column, std::string_view reference, std::string name) {
-  const Result<const Row*> found = reference_row(table, reference);
-  if (!found.is_ok()) return found.status();
-  const auto is_named = [](std::string_view wanted) { return [wanted](const Column& c) { return c.name == wanted; }; };
-  const auto source = std::find_if(table.columns.begin(), table.columns.end(), is_named(column));
-  if (source == table.columns.end()) return {Code::kNotFound, "compute ratios", concat("no column '", column, "'")};
-  if (std::any_of(table.columns.begin(), table.columns.end(), is_named(name))) {
-    return {Code::kInvalidArgument, "compute ratios", concat("there is a column '", name, "' already")};
-  }
-  const auto idx = static_cast<size_t>(source - table.columns.begin());
-  const std::optional<double> one = number_in((*found)->cells[idx]);
-  if (!one || *one <= 0) return no_reference(reference, column);
-  const bool verified = (*found)->verified;
+void add_ratio_column(Table& table, const std::string& over, const std::string& under) {
+  const auto column_of = [&](const std::string& name) {
+    const auto is_named = [&](const Column& column) { return column.name == name; };
+    return static_cast<size_t>(std::find_if(table.columns.begin(), table.columns.end(), is_named) - table.columns.begin());
+  };
+  const size_t over_idx = column_of(over), under_idx = column_of(under);
+  if (over_idx == table.columns.size() || under_idx == table.columns.size()) return;
+  table.columns.push_back({concat(over, " / ", under), ""});
   for (Row& row : table.rows) {
-    row.cells.push_back(divided(row.cells[idx], *one));
-    row.verified = row.verified && verified;
+    const std::optional<double> below = number_in(row.cells[under_idx]);
+    row.cells.push_back(below && *below > 0 ? divided(row.cells[over_idx], *below) : Cell());
   }
-  table.columns.push_back({std::move(name), ""});
-  return Status::ok();
 }
 
 Result<Table> ratio_table(const Table& table, std::string_view reference, std::string title) {

@@ -63,15 +63,14 @@ inline constexpr size_t kMaxReportBytes = 4u << 20;
 /// repeated or not plain text, a row with more or fewer cells than columns, a number that is not finite, a summary out of order.
 Status check_report(const Report& report);
 
-/// Appends the column `name`: what each row has in `column` (a number, or the median of samples) divided by what the row
-/// `reference` has there. Rows without a number there get an empty cell. If the reference is unverified, so is now every row.
-/// @return kNotFound when there is no such row or column; kInvalidArgument when the reference has no number above zero there, the
-/// table has a column `name` already, or a row has not one cell per column. On an error the table is as it was.
-Status add_ratio_column(Table& table, std::string_view column, std::string_view reference, std::string name);
+/// Appends the column "`over` / `under`" when the table has both columns. Rows without a number in one of them, or with none
+/// above zero below, get an empty cell.
+void add_ratio_column(Table& table, const std::string& over, const std::string& under);
 
 /// A table of the same rows and columns whose every number is divided by that of the row `reference` in its column. Columns in
 /// which the reference has no number are left out. If the reference is unverified, so is every row.
-/// @return kNotFound when there is no such row; kInvalidArgument as above.
+/// @return kNotFound when there is no such row; kInvalidArgument when the reference has no number above zero in a column, or a
+/// row has not one cell per column.
 Result<Table> ratio_table(const Table& table, std::string_view reference, std::string title);
 
 /// Aligned tables for people. @return kInvalidArgument as check_report says.

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "measure/end.h"
+#include "measure/ends/run_lanes.h"
 #include "measure/message_memory.h"
 #include "measure/transfer_series.h"
 #include "net/plugin_loader.h"
@@ -75,9 +76,6 @@ class PipelineEnd final : public BenchEnd {
   Status close(Way& way, Deadline deadline);
   /// Registers `memory` in place of the memory before.
   Status use(const TestMemory& memory, Way& way);
-  Status stream(Patience& patience);
-  Status play(Patience& patience);
-  Status turn(Patience& patience);
 
   const EndSetup setup_;
   const PipelineSettings settings_;          // but for the chunks
@@ -167,39 +165,7 @@ Status PipelineEnd::prepare(uint64_t count) {
 }
 
 Result<Timing> PipelineEnd::run(Deadline deadline) {
-  const bool one_way = memory_.row().pattern == Pattern::kOneWay;
-  Patience patience(one_way ? "one-way round" : "ping-pong", deadline, one_way ? memory_.plan().bytes_under_way() : 0);
-  const Stopwatch begin = Stopwatch::read();
-  TCPX_RETURN_IF_ERROR(one_way ? stream(patience) : play(patience));
-  return begin.until(Stopwatch::read());
-}
-
-Status PipelineEnd::stream(Patience& patience) {
-  if (memory_.sends()) send_.series->allow(memory_.count());
-  const TransferSeries& series = memory_.sends() ? *send_.series : *receive_.series;
-  while (!series.is_done()) TCPX_RETURN_IF_ERROR(turn(patience));
-  return Status::ok();
-}
-
-Status PipelineEnd::play(Patience& patience) {
-  for (uint64_t i = 0; i < memory_.count(); ++i) {
-    if (memory_.leads()) send_.series->allow(1);
-    while (receive_.series->finished() <= i) TCPX_RETURN_IF_ERROR(turn(patience));
-    if (!memory_.leads()) send_.series->allow(1);
-  }
-  while (!send_.series->is_done()) TCPX_RETURN_IF_ERROR(turn(patience));
-  return Status::ok();
-}
-
-Status PipelineEnd::turn(Patience& patience) {
-  bool advanced = false;
-  for (const auto& [works, way] : {std::pair(memory_.sends(), &send_), std::pair(memory_.receives(), &receive_)}) {
-    if (!works) continue;
-    const Result<bool> progress = way->series->progress();
-    if (!progress.is_ok()) return progress.status();
-    advanced |= *progress;
-  }
-  return patience.after_turn(advanced);
+  return run_lanes(memory_, *send_.series, *receive_.series, deadline);
 }
 
 // The way from the leader first, at both ends: each waits for the other's farewell.

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "measure/end.h"
 #include "measure/ends/plugin_lanes.h"
+#include "measure/ends/run_lanes.h"
 #include "measure/message_memory.h"
 #include "net/plugin_log.h"
 #include "net/plugin_status.h"
@@ -49,9 +50,6 @@ class PluginEnd final : public BenchEnd {
   Status make_receive_lane();
   /// Makes `memory` the `current` memory of `comm`, registered.
   Status use(void* comm, const TestMemory& memory, RegisteredMemory& current);
-  Status stream(Patience& patience);
-  Status play(Patience& patience);
-  Status turn(Patience& patience);
 
   const EndSetup setup_;
   const abi::NetTable_v7& table_;
@@ -154,42 +152,7 @@ Status PluginEnd::prepare(uint64_t count) {
 }
 
 Result<Timing> PluginEnd::run(Deadline deadline) {
-  const bool one_way = memory_.row().pattern == Pattern::kOneWay;
-  Patience patience(one_way ? "one-way round" : "ping-pong", deadline, one_way ? memory_.plan().bytes_under_way() : 0);
-  const Stopwatch begin = Stopwatch::read();
-  TCPX_RETURN_IF_ERROR(one_way ? stream(patience) : play(patience));
-  return begin.until(Stopwatch::read());
-}
-
-Status PluginEnd::stream(Patience& patience) {
-  if (memory_.sends()) sender_->allow(memory_.count());
-  while (!(memory_.sends() ? sender_->is_done() : receiver_->is_done())) TCPX_RETURN_IF_ERROR(turn(patience));
-  return Status::ok();
-}
-
-Status PluginEnd::play(Patience& patience) {
-  for (uint64_t i = 0; i < memory_.count(); ++i) {
-    if (memory_.leads()) sender_->allow(1);
-    while (receiver_->finished_messages() <= i) TCPX_RETURN_IF_ERROR(turn(patience));
-    if (!memory_.leads()) sender_->allow(1);
-  }
-  while (!sender_->is_done()) TCPX_RETURN_IF_ERROR(turn(patience));
-  return Status::ok();
-}
-
-Status PluginEnd::turn(Patience& patience) {
-  bool advanced = false;
-  if (memory_.sends()) {
-    const Result<bool> sent = sender_->progress();
-    if (!sent.is_ok()) return sent.status();
-    advanced |= *sent;
-  }
-  if (memory_.receives()) {
-    const Result<bool> received = receiver_->progress();
-    if (!received.is_ok()) return received.status();
-    advanced |= *received;
-  }
-  return patience.after_turn(advanced);
+  return run_lanes(memory_, *sender_, *receiver_, deadline);
 }
 
 Status PluginEnd::close() {

@@ -61,7 +61,7 @@ class ReceiveLane {
   /// happened.
   Result<bool> progress();
   /// Whole messages that are where they belong, of this start.
-  uint64_t finished_messages() const { return (consumed_ - begin_) / plan_.requests_per_message(); }
+  uint64_t finished() const { return (consumed_ - begin_) / plan_.requests_per_message(); }
   bool is_done() const { return consumed_ == end_; }
 
  private:

@@ -6,10 +6,7 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "device/gpu_presence.h"
 #include "measure/plain_text.h"
-#include "programs/compare/nccl_runs.h"
-#include "programs/unpack/gpu_description.h"
 
 namespace tcpx::bench {
 namespace {
@@ -42,23 +39,6 @@ std::string size_text(uint64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
-std::optional<size_t> find_column(const Table& table, const std::string& name) {
-  const auto found = std::find_if(table.columns.begin(), table.columns.end(), [&](const Column& c) { return c.name == name; });
-  if (found == table.columns.end()) return std::nullopt;
-  return static_cast<size_t>(found - table.columns.begin());
-}
-
-void add_ratio(Table& table, const std::string& over, const std::string& under) {
-  const std::optional<size_t> over_idx = find_column(table, over), under_idx = find_column(table, under);
-  if (!over_idx || !under_idx) return;
-  table.columns.push_back({concat(over, " / ", under), ""});
-  for (Row& row : table.rows) {
-    const std::optional<double> above = number_in(row.cells[*over_idx]), below = number_in(row.cells[*under_idx]);
-    row.cells.emplace_back();
-    if (above && below && *below > 0) row.cells.back() = *above / *below;
-  }
-}
-
 RowSetup operation(Verb verb, uint64_t range_bytes = 0, uint64_t outstanding = 0) {
   return {.verb = verb, .range_bytes = range_bytes, .outstanding = outstanding};
 }
@@ -70,16 +50,11 @@ const std::vector<std::string>& endpoint_sections() {
   return sections;
 }
 
-EndpointRuns::EndpointRuns(EndpointRunOptions options, const std::atomic<bool>& stop, Say say)
-    : options_(std::move(options)), stop_(stop), say_(std::move(say)), has_gpu_(gpu_count().is_ok()) {
+EndpointRuns::EndpointRuns(EndpointRunOptions options, Comparison& comparison)
+    : options_(std::move(options)), comparison_(comparison), quick_(comparison.options().quick) {
   uint32_t& channels = options_.settings.channels;
   if (channels == 0) channels = std::thread::hardware_concurrency() >= kManyCores ? kChannelsOfManyCores : 1;
   overrides_[environment_info(Variable::kNumChannels).name] = concat(channels);
-  if (!environment_is_set(Variable::kSocketIfname)) {
-    std::string interfaces = "=lo";
-    for (uint32_t i = 1; i < channels; ++i) interfaces += ",lo";
-    overrides_[environment_info(Variable::kSocketIfname).name] = interfaces;
-  }
   // What goes wrong comes back as a status; of connections there are too many to tell of each.
   if (!environment_is_set(Variable::kLogLevel)) overrides_[environment_info(Variable::kLogLevel).name] = "off";
   report_.key = "bench_endpoint";
@@ -87,13 +62,7 @@ EndpointRuns::EndpointRuns(EndpointRunOptions options, const std::atomic<bool>& 
 }
 
 Status EndpointRuns::run() {
-  if (has_gpu_) {
-    for (const int gpu : {options_.gpus.first, options_.gpus.second}) {
-      const Result<std::string> device = gpu_description(gpu);
-      if (!device.is_ok()) return device.status();
-      report_.devices.push_back(concat("GPU ", gpu, ": ", *device));
-    }
-  }
+  TCPX_RETURN_IF_ERROR(comparison_.describe_gpus());
   const std::vector<std::pair<std::string, Status (EndpointRuns::*)()>> all = {
       {"bulk", &EndpointRuns::bulk},   {"vector", &EndpointRuns::vectors}, {"latency", &EndpointRuns::latency},
       {"small", &EndpointRuns::small}, {"peers", &EndpointRuns::peers},    {"memory", &EndpointRuns::memory}};
@@ -113,28 +82,23 @@ EndSetup EndpointRuns::endpoint(MemoryType memory) const {
   return setup;
 }
 
-Result<std::unique_ptr<SoftBench>> EndpointRuns::connect(const EndSetup& setup) const {
-  return SoftBench::connect(setup, options_.gpus, overrides_, stop_);
-}
-
 Status EndpointRuns::bulk() {
   EndSetup pipeline = endpoint(best_memory());
   pipeline.kind = EndSetup::Kind::kPipeline;
-  return compare(
-      {.title = "Bulk",
-       .sizes = options_.quick ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{kMiB, 8 * kMiB, 64 * kMiB, 256 * kMiB},
-       .contenders = {{"pipeline", pipeline, {}},
-                      {"send, recv", endpoint(best_memory()), operation(Verb::kSend)},
-                      {"write", endpoint(best_memory()), operation(Verb::kWrite)},
-                      {"read", endpoint(best_memory()), operation(Verb::kRead)}},
-       .ratios = {{"send, recv", "pipeline"}, {"write", "pipeline"}, {"read", "pipeline"}}});
+  return compare({.title = "Bulk",
+                  .sizes = quick_ ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{kMiB, 8 * kMiB, 64 * kMiB, 256 * kMiB},
+                  .contenders = {{"pipeline", pipeline, {}},
+                                 {"send, recv", endpoint(best_memory()), operation(Verb::kSend)},
+                                 {"write", endpoint(best_memory()), operation(Verb::kWrite)},
+                                 {"read", endpoint(best_memory()), operation(Verb::kRead)}},
+                  .ratios = {{"send, recv", "pipeline"}, {"write", "pipeline"}, {"read", "pipeline"}}});
 }
 
 Status EndpointRuns::vectors() {
-  const uint64_t range_bytes = options_.quick ? kKiB : 32 * kKiB;
+  const uint64_t range_bytes = quick_ ? kKiB : 32 * kKiB;
   const EndSetup setup = endpoint(best_memory());
   return compare({.title = concat("Vectors of ranges of ", size_text(range_bytes)),
-                  .sizes = options_.quick ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{kMiB, 128 * kMiB},
+                  .sizes = quick_ ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{kMiB, 128 * kMiB},
                   .contenders = {{"write", setup, operation(Verb::kWrite)},
                                  {"writev", setup, operation(Verb::kWrite, range_bytes)},
                                  {"readv", setup, operation(Verb::kRead, range_bytes)},
@@ -145,9 +109,9 @@ Status EndpointRuns::vectors() {
 Status EndpointRuns::latency() {
   Section section{
       .title = "Half a round trip", .show = Show::kMicroseconds, .sizes = {0, 8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB}};
-  if (options_.quick) section.sizes = {0, 8, 4 * kKiB};
+  if (quick_) section.sizes = {0, 8, 4 * kKiB};
   std::vector<MemoryType> kinds = {MemoryType::kHost};
-  if (has_gpu_) kinds.push_back(MemoryType::kCuda);
+  if (comparison_.has_gpu()) kinds.push_back(MemoryType::kCuda);
   for (const MemoryType memory : kinds) {
     for (const bool forced : {false, true}) {
       EndSetup setup = endpoint(memory);
@@ -174,7 +138,7 @@ Status EndpointRuns::small() {
 }
 
 Status EndpointRuns::peers() {
-  const uint64_t bytes = options_.quick ? 64 * kKiB : 4 * kMiB;
+  const uint64_t bytes = quick_ ? 64 * kKiB : 4 * kMiB;
   const std::string many = concat(options_.peers, " peers");
   EndSetup one = endpoint(best_memory()), all = one;
   all.peers = options_.peers;
@@ -186,7 +150,7 @@ Status EndpointRuns::peers() {
 }
 
 Status EndpointRuns::memory() {
-  const uint64_t idle_ms = options_.quick ? 50 : 1000, receives = options_.quick ? 256 : 8192;
+  const uint64_t idle_ms = quick_ ? 50 : 1000, receives = quick_ ? 256 : 8192;
   std::vector<double> resident, gpu, posted, busy;
   for (size_t i = 0; i < MeasurePlan::kFewestSamples; ++i) {
     EndSetup setup = endpoint(MemoryType::kHost);
@@ -223,12 +187,12 @@ Status EndpointRuns::memory() {
     return Status::ok();
   };
   TCPX_RETURN_IF_ERROR(add(concat("memory in core per connection, of ", options_.peers), "kB", resident));
-  if (has_gpu_) TCPX_RETURN_IF_ERROR(add(concat("GPU memory per connection, of ", options_.peers), "kB", gpu));
+  if (comparison_.has_gpu()) TCPX_RETURN_IF_ERROR(add(concat("GPU memory per connection, of ", options_.peers), "kB", gpu));
   TCPX_RETURN_IF_ERROR(add(concat("memory in core per receive posted, of ", receives), "B", posted));
   TCPX_RETURN_IF_ERROR(
       add(concat("processor time of an idle endpoint with ", options_.peers, " connections"), "% of a core", busy));
   report_.tables.push_back(std::move(table));
-  say_("memory: done");
+  comparison_.say("memory: done");
   return Status::ok();
 }
 
@@ -248,9 +212,9 @@ Result<Row> EndpointRuns::row(const Section& section, uint64_t bytes, std::vecto
   TCPX_RETURN_IF_ERROR(each([&](size_t i) {
     RowSetup row = section.contenders[i].row;
     row.message_bytes = bytes;
-    return benches[i]->begin_row(row, options_.row);
+    return benches[i]->begin_row(row, comparison_.options().row);
   }));
-  for (size_t sample = 0; sample < options_.row.samples; ++sample) {
+  for (size_t sample = 0; sample < comparison_.options().row.samples; ++sample) {
     TCPX_RETURN_IF_ERROR(each([&](size_t i) { return benches[i]->sample(); }));
   }
   Row row{.name = size_text(bytes), .cells = {static_cast<double>(bytes)}, .verified = true};
@@ -291,9 +255,9 @@ Status EndpointRuns::compare(const Section& section) {
       measured->cells.push_back(found == section.nccl.end() ? Cell() : Cell(found->second.summary));
     }
     table.rows.push_back(std::move(*measured));
-    say_(concat(section.title, ", ", size_text(bytes), ": done"));
+    comparison_.say(concat(section.title, ", ", size_text(bytes), ": done"));
   }
-  for (const auto& [over, under] : section.ratios) add_ratio(table, over, under);
+  for (const auto& [over, under] : section.ratios) add_ratio_column(table, over, under);
   if (!table.rows.empty()) report_.tables.push_back(std::move(table));
   if (!status.is_ok()) return status;
   for (const auto& bench : benches) TCPX_RETURN_IF_ERROR(bench->close());
@@ -301,42 +265,19 @@ Status EndpointRuns::compare(const Section& section) {
 }
 
 // Of all settings the best median of each size.
-std::map<uint64_t, Measured> EndpointRuns::nccl(const std::vector<uint64_t>& sizes) {
-  std::string& note = report_.parameters["NCCL"];
-  note = "left out: not asked for";
-  if (options_.nccl_script.empty() || options_.quick) return {};
-  NcclOptions options{.script = options_.nccl_script, .gpus = options_.gpus, .sizes = {kMiB}, .ping_pong_sizes = sizes};
-  std::erase(options.ping_pong_sizes, 0);
-  const Result<std::string> found =
-      has_gpu_ ? find_nccl(options, stop_) : Result<std::string>(Status(Code::kUnsupported, "find NCCL", "it needs two GPUs"));
-  note = found.is_ok() ? *found : concat("left out: ", found.status().detail());
-  if (!found.is_ok()) return {};
-  std::map<uint64_t, Measured> best;
-  for (const auto& setting : nccl_settings()) {
-    const Result<NcclRun> run = run_nccl(setting, options, stop_);
-    if (!run.is_ok()) {
-      note += concat("; a setting left out: ", run.status().detail());
-      continue;
-    }
-    for (const auto& [bytes, measured] : run->ping_pong) {
-      const auto known = best.find(bytes);
-      if (known == best.end() || measured.summary.median < known->second.summary.median) best.insert_or_assign(bytes, measured);
-    }
-  }
-  say_(concat("NCCL: ", note));
-  return best;
+MeasuredBy EndpointRuns::nccl(const std::vector<uint64_t>& sizes) {
+  std::vector<uint64_t> with_bytes = sizes;
+  std::erase(with_bytes, 0);
+  return best_of(comparison_.run_nccl({kMiB}, with_bytes), &NcclRun::ping_pong, false);
 }
 
 Report EndpointRuns::report() const {
   Report report = report_;
+  report.devices = comparison_.devices();
+  report.parameters = comparison_.parameters();
   report.parameters["channels"] = concat(options_.settings.channels);
   report.parameters["bytes of a chunk"] = size_text(options_.settings.chunk_bytes);
-  report.parameters["samples"] = concat(options_.row.samples);
-  report.parameters["cores"] = concat(std::thread::hardware_concurrency());
-  report.parameters["memory"] = has_gpu_ ? "gpu, and host where the table says so" : "host";
-  for (const VariableInfo& variable : environment_table()) {
-    if (environment_is_set(variable.id)) report.parameters[variable.name] = environment_text(variable.id);
-  }
+  report.parameters["memory"] = comparison_.has_gpu() ? "gpu, and host where the table says so" : "host";
   return report;
 }
 

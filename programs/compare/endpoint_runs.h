@@ -2,17 +2,12 @@
 // columns take turns sample by sample.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "measure/bench.h"
-#include "measure/report.h"
-#include "programs/compare/soft_results.h"
+#include "programs/compare/comparison.h"
 #include "transfer/connection_setup.h"
 
 namespace tcpx::bench {
@@ -22,22 +17,13 @@ const std::vector<std::string>& endpoint_sections();
 
 struct EndpointRunOptions {
   std::vector<std::string> only;  ///< sections; empty: all
-  std::pair<int, int> gpus{0, 0};
-  PipelineSettings settings;  ///< of the environment; no channels: as many as the machine feeds
-  uint32_t peers = 64;        ///< of the sections "peers" and "memory"
-  bool quick = false;         ///< little of everything: does it work?
-  RowPlan row;
-  std::string nccl_script;  ///< "": without NCCL
+  PipelineSettings settings;      ///< of the environment; no channels: as many as the machine feeds
+  uint32_t peers = 64;            ///< of the sections "peers" and "memory"
 };
 
 class EndpointRuns {
  public:
-  /// Called with each line of progress.
-  using Say = std::function<void(const std::string&)>;
-
-  /// The ends use loopback, as often as there are channels, unless the user set NCCL_GPUDIRECTTCPX_SOCKET_IFNAME.
-  /// @param stop ends the run early.
-  EndpointRuns(EndpointRunOptions options, const std::atomic<bool>& stop, Say say);
+  EndpointRuns(EndpointRunOptions options, Comparison& comparison);
 
   /// Everything. After an error, what was measured before it is in the report.
   Status run();
@@ -59,7 +45,7 @@ class EndpointRuns {
     std::vector<uint64_t> sizes;
     std::vector<Contender> contenders;
     std::vector<std::pair<std::string, std::string>> ratios;  ///< of two columns
-    std::map<uint64_t, Measured> nccl;                        ///< one more column
+    MeasuredBy nccl;                                          ///< one more column
   };
 
   Status bulk();
@@ -70,15 +56,14 @@ class EndpointRuns {
   Status memory();
   Status compare(const Section& section);
   Result<Row> row(const Section& section, uint64_t bytes, std::vector<std::unique_ptr<SoftBench>>& benches);
-  std::map<uint64_t, Measured> nccl(const std::vector<uint64_t>& sizes);
-  Result<std::unique_ptr<SoftBench>> connect(const EndSetup& setup) const;
+  MeasuredBy nccl(const std::vector<uint64_t>& sizes);
+  Result<std::unique_ptr<SoftBench>> connect(const EndSetup& setup) const { return comparison_.connect(setup, overrides_); }
   EndSetup endpoint(MemoryType memory) const;
-  MemoryType best_memory() const { return has_gpu_ ? MemoryType::kCuda : MemoryType::kHost; }
+  MemoryType best_memory() const { return comparison_.has_gpu() ? MemoryType::kCuda : MemoryType::kHost; }
 
   EndpointRunOptions options_;
-  const std::atomic<bool>& stop_;
-  const Say say_;
-  const bool has_gpu_;
+  Comparison& comparison_;
+  const bool quick_;
   EnvironmentOverrides overrides_;
   Report report_;
   std::string mismatch_;

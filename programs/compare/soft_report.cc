@@ -86,36 +86,6 @@ Table make_table(const TableKind& kind, std::vector<Line> lines) {
   return table;
 }
 
-/// Appends the column "`over` / `under`" to `table` when it has both.
-void add_ratio(Table& table, const std::string& over, const std::string& under) {
-  const auto column_of = [&](const std::string& name) {
-    return std::find_if(table.columns.begin(), table.columns.end(), [&](const Column& c) { return c.name == name; }) -
-           table.columns.begin();
-  };
-  const auto over_idx = static_cast<size_t>(column_of(over)), under_idx = static_cast<size_t>(column_of(under));
-  if (over_idx == table.columns.size() || under_idx == table.columns.size()) return;
-  table.columns.push_back({concat(over, " / ", under), ""});
-  for (Row& row : table.rows) {
-    const std::optional<double> above = number_in(row.cells[over_idx]), below = number_in(row.cells[under_idx]);
-    Cell& ratio = row.cells.emplace_back();
-    if (above && below && *below > 0) ratio = *above / *below;
-  }
-}
-
-/// For every key the measurement with the best median among `runs`.
-template <class Run>
-MeasuredBy best_of(const std::vector<Run>& runs, MeasuredBy Run::*what, bool higher_is_better) {
-  MeasuredBy best;
-  for (const Run& run : runs) {
-    for (const auto& [key, measured] : run.*what) {
-      const auto [place, is_first] = best.try_emplace(key, measured);
-      const double difference = measured.summary.median - place->second.summary.median;
-      if (!is_first && (higher_is_better ? difference > 0 : difference < 0)) place->second = measured;
-    }
-  }
-  return best;
-}
-
 std::vector<PluginRun> runs_with(const std::vector<PluginRun>& all, const std::string& memory) {
   std::vector<PluginRun> runs;
   std::copy_if(all.begin(), all.end(), std::back_inserter(runs), [&](const PluginRun& run) { return run.memory == memory; });
@@ -218,7 +188,7 @@ Table unpack_table(const std::vector<UnpackRun>& runs) {
   std::vector<Line> lines;
   for (const UnpackRun& run : runs) lines.push_back({run.unpack, run.one_way});
   Table table = make_table(by_size(kByUnpacker, "GB/s"), lines);
-  add_ratio(table, "kernel", "d2d");
+  add_ratio_column(table, "kernel", "d2d");
   return table;
 }
 
@@ -244,7 +214,7 @@ Table sockets_table(const SoftResults& results) {
   const std::vector<Line> lines = sockets_lines(results);
   Table table = make_table(by_sockets(kBySockets, "GB/s"), lines);
   for (const std::string& host : {std::string("host"), pipeline_name("host", 1)}) {
-    for (const Line& raw : {lines[lines.size() - 2], lines.back()}) add_ratio(table, host, raw.name);
+    for (const Line& raw : {lines[lines.size() - 2], lines.back()}) add_ratio_column(table, host, raw.name);
   }
   if (bytes > 0) table.row_heading = concat(format_bytes(static_cast<double>(bytes)), " over");
   return table;
@@ -312,11 +282,11 @@ Report make_soft_report(const SoftResults& results, std::vector<std::string> dev
   best_ping_pong.push_back({kRaw, results.raw_ping_pong});
   best_ping_pong.push_back({"NCCL", best_of(results.nccl, &NcclRun::ping_pong, false)});
   Table one_way = make_table(by_size(kBestOneWay, "GB/s"), best_one_way);
-  add_ratio(one_way, "gpu", "NCCL");
+  add_ratio_column(one_way, "gpu", "NCCL");
   add(std::move(one_way));
   Table ping_pong = make_table(by_size(kBestPingPong, "us"), best_ping_pong);
-  add_ratio(ping_pong, "host", kRaw);
-  add_ratio(ping_pong, "gpu", "NCCL");
+  add_ratio_column(ping_pong, "host", kRaw);
+  add_ratio_column(ping_pong, "gpu", "NCCL");
   add(std::move(ping_pong));
   add(sockets_table(results));
   add(make_table(by_sockets("Per core-second by data sockets", "GB", Show::kPerCoreSecond), sockets_lines(results)));

@@ -44,6 +44,20 @@ struct NcclRun {
   MeasuredBy ping_pong;
 };
 
+/// For every key the measurement with the best median among `runs`.
+template <class Run>
+MeasuredBy best_of(const std::vector<Run>& runs, MeasuredBy Run::*what, bool higher_is_better) {
+  MeasuredBy best;
+  for (const Run& run : runs) {
+    for (const auto& [key, measured] : run.*what) {
+      const auto [place, is_first] = best.try_emplace(key, measured);
+      const double difference = measured.summary.median - place->second.summary.median;
+      if (!is_first && (higher_is_better ? difference > 0 : difference < 0)) place->second = measured;
+    }
+  }
+  return best;
+}
+
 struct SoftResults {
   std::vector<PluginRun> plugin;    ///< bare
   std::vector<PluginRun> pipeline;  ///< each measured in turns with the bare one of the same memory and sockets, if there is one

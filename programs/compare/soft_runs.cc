@@ -10,7 +10,6 @@
 #include "measure/message_plan.h"
 #include "measure/plain_text.h"
 #include "net/soft/wire.h"
-#include "programs/compare/nccl_runs.h"
 #include "programs/compare/soft_report.h"
 #include "programs/unpack/gpu_description.h"
 
@@ -53,18 +52,13 @@ std::optional<EnvironmentOverrides> overrides_for(uint32_t sockets) {
 
 }  // namespace
 
-SoftRuns::SoftRuns(SoftRunOptions options, const std::atomic<bool>& stop, Say say)
-    : options_(std::move(options)),
-      stop_(stop),
-      say_(std::move(say)),
-      has_gpu_(gpu_count().is_ok()),
-      user_chose_interfaces_(environment_is_set(Variable::kSocketIfname)) {
+SoftRuns::SoftRuns(SoftRunOptions options, Comparison& comparison) : options_(std::move(options)), comparison_(comparison) {
   if (options_.memory.empty()) {
     options_.memory = {Memory::kHost};
-    if (has_gpu_) {
+    if (comparison_.has_gpu()) {
       options_.memory.push_back(Memory::kGpu);
     } else {
-      notes_["gpu memory"] = concat("left out: ", gpu_count().status().detail());
+      comparison_.note("gpu memory", concat("left out: ", gpu_count().status().detail()));
     }
   }
   if (options_.sockets.empty()) {
@@ -81,17 +75,12 @@ SoftRuns::SoftRuns(SoftRunOptions options, const std::atomic<bool>& stop, Say sa
   sort_once_each(options_.sockets);
   sort_once_each(options_.memory);
   sort_once_each(options_.long_chunks);
-  if (options_.unpack.empty() && has_gpu_ && options_.memory.back() == Memory::kGpu) options_.unpack = {"kernel", "d2d", "host"};
+  if (options_.unpack.empty() && comparison_.has_gpu() && options_.memory.back() == Memory::kGpu)
+    options_.unpack = {"kernel", "d2d", "host"};
 }
 
 Status SoftRuns::run() {
-  if (has_gpu_) {
-    for (const int gpu : {options_.gpus.first, options_.gpus.second}) {
-      const Result<std::string> device = gpu_description(gpu);
-      if (!device.is_ok()) return device.status();
-      devices_.push_back(concat("GPU ", gpu, ": ", *device));
-    }
-  }
+  TCPX_RETURN_IF_ERROR(comparison_.describe_gpus());
   results_.raw_cached_bytes = kRawWriteBytes;
   results_.raw_message_bytes = std::max(options_.sizes.back(), kLeastRawMessageBytes);
   for (const uint32_t sockets : options_.sockets) TCPX_RETURN_IF_ERROR(raw(sockets));
@@ -105,13 +94,13 @@ Status SoftRuns::run() {
       for (const Memory memory : options_.memory) TCPX_RETURN_IF_ERROR(long_transfers(memory));
     }
   }
-  nccl();
-  return stop_ ? Status(Code::kCancelled, "bench_soft_plugin", "interrupted") : Status::ok();
+  results_.nccl = comparison_.run_nccl(options_.sizes, ping_pong_sizes());
+  return comparison_.stopped() ? Status(Code::kCancelled, "bench_soft_plugin", "interrupted") : Status::ok();
 }
 
 std::string SoftRuns::name_of(Memory memory) const {
   if (memory == Memory::kHost) return "host";
-  return has_gpu_ ? "gpu" : "gpu stand-in";  // the same code over host memory: no speed of a GPU
+  return comparison_.has_gpu() ? "gpu" : "gpu stand-in";  // the same code over host memory: no speed of a GPU
 }
 
 std::vector<uint64_t> SoftRuns::ping_pong_sizes() const {
@@ -121,27 +110,18 @@ std::vector<uint64_t> SoftRuns::ping_pong_sizes() const {
   return sizes;
 }
 
-Result<std::unique_ptr<SoftBench>> SoftRuns::connect(const EndSetup& setup, const EnvironmentOverrides& overrides) const {
-  EnvironmentOverrides all = overrides;
-  if (!user_chose_interfaces_) {
-    std::string interfaces = "=lo";
-    for (uint32_t i = 1; i < setup.channels; ++i) interfaces += ",lo";
-    all[environment_info(Variable::kSocketIfname).name] = interfaces;
-  }
-  return SoftBench::connect(setup, options_.gpus, all, stop_);
-}
-
 Status SoftRuns::row(SoftBench& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
                      std::optional<uint64_t> key) {
-  const Result<Measured> measured = bench.measure({.pattern = pattern, .message_bytes = bytes}, options_.row);
+  const Result<Measured> measured = bench.measure({.pattern = pattern, .message_bytes = bytes}, comparison_.options().row);
   if (!measured.is_ok()) {
     const Status& status = measured.status();
     return Status(status.code(), concat(who, ", ", size_text(bytes), ": ", status.operation()), status.detail(), status.domain(),
                   status.native());
   }
   const bool one_way = pattern == Pattern::kOneWay;
-  say_(concat(who, ", ", size_text(bytes), one_way ? " one way: " : " half a round trip: ",
-              format_measured(measured->summary.median), one_way ? " GB/s" : " us", measured->verified() ? "" : ", WRONG BYTES"));
+  comparison_.say(concat(who, ", ", size_text(bytes),
+                         one_way ? " one way: " : " half a round trip: ", format_measured(measured->summary.median),
+                         one_way ? " GB/s" : " us", measured->verified() ? "" : ", WRONG BYTES"));
   rows[key.value_or(bytes)] = *measured;
   return Status::ok();
 }
@@ -151,7 +131,7 @@ Status SoftRuns::raw(uint32_t streams) {
   setup.kind = EndSetup::Kind::kRawTcp;
   setup.streams = streams;
   setup.request_bytes = kRawWriteBytes;
-  const Result<std::unique_ptr<SoftBench>> bench = connect(setup, {});
+  const Result<std::unique_ptr<SoftBench>> bench = comparison_.connect(setup, {});
   if (!bench.is_ok()) return bench.status();
   const std::string who = concat("raw TCP, ", counted(streams, "stream"));
   MeasuredBy cached, rows;
@@ -165,7 +145,7 @@ Status SoftRuns::raw_ping_pong() {
   EndSetup setup;
   setup.kind = EndSetup::Kind::kRawTcp;
   setup.request_bytes = kRawWriteBytes;
-  const Result<std::unique_ptr<SoftBench>> bench = connect(setup, {});
+  const Result<std::unique_ptr<SoftBench>> bench = comparison_.connect(setup, {});
   if (!bench.is_ok()) return bench.status();
   for (const uint64_t bytes : ping_pong_sizes()) {
     TCPX_RETURN_IF_ERROR(row(**bench, "raw TCP", Pattern::kPingPong, bytes, results_.raw_ping_pong));
@@ -198,13 +178,13 @@ Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
     const std::string what = concat(pipeline, sockets_text(sockets, channels));
     const std::optional<EnvironmentOverrides> overrides = overrides_for(sockets / channels);
     if (!overrides) {  // it would open fewer, and say nothing
-      notes_[what] = concat("left out: the plugin takes at most ", soft::kMaxDataSockets, " for a connection");
+      comparison_.note(what, concat("left out: the plugin takes at most ", soft::kMaxDataSockets, " for a connection"));
       return Status::ok();
     }
     Result<EndSetup> setup = plugin_setup(kind, memory);
     if (!setup.is_ok()) return setup.status();
     setup->channels = channels;
-    Result<std::unique_ptr<SoftBench>> bench = connect(*setup, *overrides);
+    Result<std::unique_ptr<SoftBench>> bench = comparison_.connect(*setup, *overrides);
     if (!bench.is_ok()) return bench.status();
     std::vector<PluginRun>& runs = kind == EndSetup::Kind::kPipeline ? results_.pipeline : results_.plugin;
     sides.push_back({concat(name_of(memory), ", ", what), std::move(bench).value(), runs, runs.size()});
@@ -237,9 +217,9 @@ Status SoftRuns::unpack(const std::string& kind) {
   const Result<EndSetup> setup = plugin_setup(EndSetup::Kind::kPipeline, Memory::kGpu);
   if (!setup.is_ok()) return setup.status();
   const std::string who = concat("unpack by ", kind);
-  const Result<std::unique_ptr<SoftBench>> bench = connect(*setup, overrides);
+  const Result<std::unique_ptr<SoftBench>> bench = comparison_.connect(*setup, overrides);
   if (!bench.is_ok() && bench.status().code() == Code::kUnsupported) {
-    notes_[who] = concat("left out: ", bench.status().detail());
+    comparison_.note(who, concat("left out: ", bench.status().detail()));
     return Status::ok();
   }
   if (!bench.is_ok()) return bench.status();
@@ -250,9 +230,10 @@ Status SoftRuns::unpack(const std::string& kind) {
 
 Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(Memory memory) {
   // One end has the transfer in memory, the other this one and the next; on this machine or on one GPU.
-  const bool one_memory = memory == Memory::kHost || !has_gpu_ || options_.gpus.first == options_.gpus.second;
+  const bool one_memory =
+      memory == Memory::kHost || !comparison_.has_gpu() || comparison_.options().gpus.first == comparison_.options().gpus.second;
   const Result<uint64_t> available =
-      memory == Memory::kGpu && has_gpu_ ? gpu_memory_bytes(options_.gpus.second) : free_host_bytes();
+      memory == Memory::kGpu && comparison_.has_gpu() ? gpu_memory_bytes(comparison_.options().gpus.second) : free_host_bytes();
   if (!available.is_ok()) return available.status();
   const auto fits = [&](uint64_t chunks) {
     const MessagePlan plan = MessagePlan::of_transfers(chunks * kLongChunkBytes, kLongChunkBytes, 1);
@@ -261,8 +242,8 @@ Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(Memory memory) {
   std::vector<uint64_t> fitting;
   std::copy_if(options_.long_chunks.begin(), options_.long_chunks.end(), std::back_inserter(fitting), fits);
   if (const size_t left_out = options_.long_chunks.size() - fitting.size(); left_out > 0) {
-    notes_[concat("long transfers, ", name_of(memory))] =
-        concat(left_out, " left out: both ends' memory is to be at most half of ", size_text(*available));
+    comparison_.note(concat("long transfers, ", name_of(memory)),
+                     concat(left_out, " left out: both ends' memory is to be at most half of ", size_text(*available)));
   }
   return fitting;
 }
@@ -273,7 +254,7 @@ Status SoftRuns::long_transfers(Memory memory) {
   Result<EndSetup> setup = plugin_setup(EndSetup::Kind::kPipeline, memory);
   if (!setup.is_ok()) return setup.status();
   setup->request_bytes = kLongChunkBytes;
-  const Result<std::unique_ptr<SoftBench>> bench = connect(*setup, {});
+  const Result<std::unique_ptr<SoftBench>> bench = comparison_.connect(*setup, {});
   if (!bench.is_ok()) return bench.status();
   const std::string who = concat(name_of(memory), ", long");
   LongRun& run = results_.long_transfers.emplace_back(LongRun{.memory = name_of(memory), .by_chunks = {}});
@@ -285,50 +266,14 @@ Status SoftRuns::long_transfers(Memory memory) {
   return (*bench)->close();
 }
 
-// NCCL is there for comparison: what fails of it is said, and the rest counts.
-void SoftRuns::nccl() {
-  if (!options_.nccl) {
-    notes_["NCCL"] = "left out: not asked for";
-    return;
-  }
-  const NcclOptions options{
-      .script = options_.nccl_script,
-      .gpus = options_.gpus,
-      .sizes = options_.sizes,
-      .ping_pong_sizes = ping_pong_sizes(),
-      .milliseconds = static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(options_.row.duration).count())};
-  const Result<std::string> found =
-      has_gpu_ ? find_nccl(options, stop_) : Result<std::string>(Status(Code::kUnsupported, "find NCCL", "it needs two GPUs"));
-  notes_["NCCL"] = found.is_ok() ? *found : concat("left out: ", found.status().detail());
-  say_(concat("NCCL: ", notes_["NCCL"]));
-  if (!found.is_ok()) return;
-  for (const NcclSetting& setting : nccl_settings()) {
-    if (stop_) return;
-    Result<NcclRun> run = run_nccl(setting, options, stop_);
-    if (run.is_ok()) {
-      results_.nccl.push_back(std::move(run).value());
-      say_(concat("NCCL, ", setting.label, ": done"));
-    } else {
-      notes_[concat("NCCL, ", setting.label)] = concat("left out: ", run.status().detail());
-      say_(concat("NCCL, ", setting.label, ": ", run.status().to_string()));
-    }
-  }
-}
-
 Report SoftRuns::report() const {
-  std::map<std::string, std::string> parameters = notes_;
+  std::map<std::string, std::string> parameters = comparison_.parameters();
   parameters["messages"] = listed(options_.sizes, size_text);
   parameters["data sockets"] = listed(options_.sockets, [](uint32_t sockets) { return concat(sockets); });
   if (options_.pipeline) parameters["channels"] = listed(options_.channels, [](uint32_t channels) { return concat(channels); });
   parameters["bytes of a request"] = size_text(options_.request_bytes);
-  parameters["samples"] = concat(options_.row.samples);
-  parameters["ms per row"] = concat(std::chrono::duration_cast<std::chrono::milliseconds>(options_.row.duration).count());
   parameters["plugin"] = options_.plugin.empty() ? "linked in" : options_.plugin;
-  parameters["cores"] = concat(std::thread::hardware_concurrency());
-  for (const VariableInfo& variable : environment_table()) {  // what tunes the plugin
-    if (environment_is_set(variable.id)) parameters[variable.name] = environment_text(variable.id);
-  }
-  return make_soft_report(results_, devices_, std::move(parameters));
+  return make_soft_report(results_, comparison_.devices(), std::move(parameters));
 }
 
 }  // namespace tcpx::bench
