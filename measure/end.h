@@ -1,5 +1,5 @@
-// One end of a measured connection, in a process of its own: what bench_soft_plugin and bench_endpoint ask of the plugin,
-// the pipeline, endpoints and raw TCP alike.
+// One end of a measured connection: what the benchmarks and test_tcpx_perf ask of the plugin, the pipeline, endpoints and raw TCP
+// alike. An end has a process of its own: one that measure/end_process.h starts, or one of the two of test_tcpx_perf.
 //
 // Two ends are connected twice, once each way, so that both can send. They are asked in step: each call below is made at both
 // before the next one. One of them leads: in a one-way round it sends and the other receives, in a ping-pong it begins.

@@ -66,7 +66,7 @@ Result<EndPair::Answers> EndPair::ask(const EndCommand& leader, const EndCommand
   Status first_error;
   bool leader_waits = true, follower_waits = true;
   while (leader_waits || follower_waits) {
-    if (stop_) return Status(Code::kCancelled, "bench_soft_plugin", "interrupted");
+    if (stop_) return Status(Code::kCancelled, "measure", "interrupted");
     if (patience.expired()) {
       const char* silent = leader_waits ? leader_.name : follower_.name;
       return Status(Code::kTimeout, leader_waits && follower_waits ? "both ends" : silent, "no answer");

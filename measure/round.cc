@@ -140,6 +140,14 @@ class Round {
 
 }  // namespace
 
+Status Half::take(Result<std::unique_ptr<Connection>> opened) {
+  if (!opened.is_ok()) return opened.status();
+  connection = std::move(*opened);
+  const auto made = connection->register_memory(memory.data(), memory.size(), memory.type());
+  if (made.is_ok()) registered = *made;
+  return made.status();
+}
+
 Status run_round(const RoundPlan& plan, Half* send, Half* receive, const RoundWait& wait, RoundTimes& times) {
   return Round(plan, send, receive, wait, times).run();
 }

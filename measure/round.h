@@ -23,6 +23,9 @@ struct Half {
   TestMemory memory;
   std::unique_ptr<Connection> connection;  // goes before its memory
   RegisteredMemory registered;
+
+  /// Takes what opening the connection gave, and registers `memory` with it.
+  Status take(Result<std::unique_ptr<Connection>> opened);
 };
 
 struct RoundPlan {

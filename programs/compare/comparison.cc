@@ -61,13 +61,13 @@ Status Comparison::describe_gpus() {
   return Status::ok();
 }
 
-Result<std::unique_ptr<SoftBench>> Comparison::connect(const EndSetup& setup, EnvironmentOverrides overrides) const {
+Result<std::unique_ptr<RowMeter>> Comparison::connect(const EndSetup& setup, EnvironmentOverrides overrides) const {
   if (!environment_is_set(Variable::kSocketIfname)) {
     std::string interfaces = "=lo";
     for (uint32_t i = 1; i < setup.channels; ++i) interfaces += ",lo";
     overrides[environment_info(Variable::kSocketIfname).name] = interfaces;
   }
-  return SoftBench::connect(setup, options_.gpus, overrides, stop_);
+  return RowMeter::connect(setup, options_.gpus, overrides, stop_);
 }
 
 std::vector<NcclRun> Comparison::run_nccl(const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& ping_pong_sizes) {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "measure/bench.h"
+#include "measure/row_meter.h"
 #include "measure/report.h"
 #include "programs/compare/soft_results.h"
 
@@ -58,7 +58,7 @@ class Comparison {
   Status describe_gpus();
   /// Two fresh processes, connected over loopback, which is listed as often as `setup` has channels unless the user set
   /// NCCL_GPUDIRECTTCPX_SOCKET_IFNAME.
-  Result<std::unique_ptr<SoftBench>> connect(const EndSetup& setup, EnvironmentOverrides overrides) const;
+  Result<std::unique_ptr<RowMeter>> connect(const EndSetup& setup, EnvironmentOverrides overrides) const;
   /// NCCL with each of its settings; what fails of it is noted, and the rest counts.
   std::vector<NcclRun> run_nccl(const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& ping_pong_sizes);
 

@@ -196,7 +196,7 @@ Status EndpointRuns::memory() {
   return Status::ok();
 }
 
-Result<Row> EndpointRuns::row(const Section& section, uint64_t bytes, std::vector<std::unique_ptr<SoftBench>>& benches) {
+Result<Row> EndpointRuns::row(const Section& section, uint64_t bytes, std::vector<std::unique_ptr<RowMeter>>& benches) {
   const auto annotated = [&](const Status& status, size_t i) {
     return Status(status.code(),
                   concat(section.title, ", ", section.contenders[i].name, ", ", size_text(bytes), ": ", status.operation()),
@@ -237,7 +237,7 @@ Result<Row> EndpointRuns::row(const Section& section, uint64_t bytes, std::vecto
 Status EndpointRuns::compare(const Section& section) {
   constexpr const char* kUnits[] = {"GB/s", "us", "1000/s"};
   Table table{.title = section.title, .row_heading = "message", .columns = {{"bytes", "B"}}, .rows = {}};
-  std::vector<std::unique_ptr<SoftBench>> benches;
+  std::vector<std::unique_ptr<RowMeter>> benches;
   for (const Contender& contender : section.contenders) {
     auto bench = connect(contender.setup);
     if (!bench.is_ok()) return bench.status();

@@ -55,9 +55,9 @@ class EndpointRuns {
   Status peers();
   Status memory();
   Status compare(const Section& section);
-  Result<Row> row(const Section& section, uint64_t bytes, std::vector<std::unique_ptr<SoftBench>>& benches);
+  Result<Row> row(const Section& section, uint64_t bytes, std::vector<std::unique_ptr<RowMeter>>& benches);
   MeasuredBy nccl(const std::vector<uint64_t>& sizes);
-  Result<std::unique_ptr<SoftBench>> connect(const EndSetup& setup) const { return comparison_.connect(setup, overrides_); }
+  Result<std::unique_ptr<RowMeter>> connect(const EndSetup& setup) const { return comparison_.connect(setup, overrides_); }
   EndSetup endpoint(MemoryType memory) const;
   MemoryType best_memory() const { return comparison_.has_gpu() ? MemoryType::kCuda : MemoryType::kHost; }
 

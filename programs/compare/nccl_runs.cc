@@ -54,7 +54,7 @@ std::string last_line(std::string_view output) {
 Status finish(std::span<Listened> programs, Deadline deadline, const std::atomic<bool>& stop) {
   const auto is_open = [](const Listened& program) { return static_cast<bool>(program.output_end); };
   while (std::any_of(programs.begin(), programs.end(), is_open)) {
-    if (stop) return Status(Code::kCancelled, "bench_soft_plugin", "interrupted");
+    if (stop) return Status(Code::kCancelled, "measure", "interrupted");
     if (deadline.expired()) return Status(Code::kTimeout, "measure NCCL", "did not end in time");
     for (Listened& program : programs) {
       pollfd wait{.fd = program.output_end.get(), .events = POLLIN, .revents = 0};

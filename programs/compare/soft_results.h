@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "measure/bench.h"
+#include "measure/row_meter.h"
 
 namespace tcpx::bench {
 

@@ -95,7 +95,7 @@ Status SoftRuns::run() {
     }
   }
   results_.nccl = comparison_.run_nccl(options_.sizes, ping_pong_sizes());
-  return comparison_.stopped() ? Status(Code::kCancelled, "bench_soft_plugin", "interrupted") : Status::ok();
+  return comparison_.stopped() ? Status(Code::kCancelled, "measure", "interrupted") : Status::ok();
 }
 
 std::string SoftRuns::name_of(Memory memory) const {
@@ -110,7 +110,7 @@ std::vector<uint64_t> SoftRuns::ping_pong_sizes() const {
   return sizes;
 }
 
-Status SoftRuns::row(SoftBench& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
+Status SoftRuns::row(RowMeter& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
                      std::optional<uint64_t> key) {
   const Result<Measured> measured = bench.measure({.pattern = pattern, .message_bytes = bytes}, comparison_.options().row);
   if (!measured.is_ok()) {
@@ -131,7 +131,7 @@ Status SoftRuns::raw(uint32_t streams) {
   setup.kind = EndSetup::Kind::kRawTcp;
   setup.streams = streams;
   setup.request_bytes = kRawWriteBytes;
-  const Result<std::unique_ptr<SoftBench>> bench = comparison_.connect(setup, {});
+  const Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(setup, {});
   if (!bench.is_ok()) return bench.status();
   const std::string who = concat("raw TCP, ", counted(streams, "stream"));
   MeasuredBy cached, rows;
@@ -145,7 +145,7 @@ Status SoftRuns::raw_ping_pong() {
   EndSetup setup;
   setup.kind = EndSetup::Kind::kRawTcp;
   setup.request_bytes = kRawWriteBytes;
-  const Result<std::unique_ptr<SoftBench>> bench = comparison_.connect(setup, {});
+  const Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(setup, {});
   if (!bench.is_ok()) return bench.status();
   for (const uint64_t bytes : ping_pong_sizes()) {
     TCPX_RETURN_IF_ERROR(row(**bench, "raw TCP", Pattern::kPingPong, bytes, results_.raw_ping_pong));
@@ -168,7 +168,7 @@ Result<EndSetup> SoftRuns::plugin_setup(EndSetup::Kind kind, Memory memory) cons
 Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
   struct Side {
     std::string who;
-    std::unique_ptr<SoftBench> bench;
+    std::unique_ptr<RowMeter> bench;
     std::vector<PluginRun>& runs;
     size_t run_idx;
   };
@@ -184,7 +184,7 @@ Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
     Result<EndSetup> setup = plugin_setup(kind, memory);
     if (!setup.is_ok()) return setup.status();
     setup->channels = channels;
-    Result<std::unique_ptr<SoftBench>> bench = comparison_.connect(*setup, *overrides);
+    Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(*setup, *overrides);
     if (!bench.is_ok()) return bench.status();
     std::vector<PluginRun>& runs = kind == EndSetup::Kind::kPipeline ? results_.pipeline : results_.plugin;
     sides.push_back({concat(name_of(memory), ", ", what), std::move(bench).value(), runs, runs.size()});
@@ -217,7 +217,7 @@ Status SoftRuns::unpack(const std::string& kind) {
   const Result<EndSetup> setup = plugin_setup(EndSetup::Kind::kPipeline, Memory::kGpu);
   if (!setup.is_ok()) return setup.status();
   const std::string who = concat("unpack by ", kind);
-  const Result<std::unique_ptr<SoftBench>> bench = comparison_.connect(*setup, overrides);
+  const Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(*setup, overrides);
   if (!bench.is_ok() && bench.status().code() == Code::kUnsupported) {
     comparison_.note(who, concat("left out: ", bench.status().detail()));
     return Status::ok();
@@ -254,7 +254,7 @@ Status SoftRuns::long_transfers(Memory memory) {
   Result<EndSetup> setup = plugin_setup(EndSetup::Kind::kPipeline, memory);
   if (!setup.is_ok()) return setup.status();
   setup->request_bytes = kLongChunkBytes;
-  const Result<std::unique_ptr<SoftBench>> bench = comparison_.connect(*setup, {});
+  const Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(*setup, {});
   if (!bench.is_ok()) return bench.status();
   const std::string who = concat(name_of(memory), ", long");
   LongRun& run = results_.long_transfers.emplace_back(LongRun{.memory = name_of(memory), .by_chunks = {}});

@@ -47,7 +47,7 @@ class SoftRuns {
   std::string name_of(Memory memory) const;
   std::vector<uint64_t> ping_pong_sizes() const;
   /// Measures a row into `rows` under `key` and says what came out.
-  Status row(SoftBench& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
+  Status row(RowMeter& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
              std::optional<uint64_t> key = std::nullopt);
 
   SoftRunOptions options_;

@@ -83,22 +83,12 @@ Result<Duration> PairMeter::run(Half* send, Half* receive, uint32_t transfers, B
   return Duration(times.busy_ns);
 }
 
-Status PairMeter::take(Result<std::unique_ptr<Connection>> opened, Half& half) {
-  if (!opened.is_ok()) return opened.status();
-  half.connection = std::move(*opened);
-  const auto memory = half.connection->register_memory(half.memory.data(), half.memory.size(), options_.memory);
-  if (!memory.is_ok()) return memory.status();
-  half.registered = *memory;
-  return Status::ok();
-}
-
 Result<PairResult> PairMeter::receive(BootstrapChannel& peer, const std::function<Status()>& start) {
   const ReceiverParts parts{.unpacker = unpacker_.get(),
                             .memory = endpoint_.memory.get(),
                             .lane = options_.memory == MemoryType::kCuda ? lane_.get() : nullptr};
-  TCPX_RETURN_IF_ERROR(
-      take(open_receiver(*endpoint_.plugin, options_.devices, parts, connection_options(Direction::kRecv), handshake_wait(peer)),
-           receive_));
+  TCPX_RETURN_IF_ERROR(receive_.take(
+      open_receiver(*endpoint_.plugin, options_.devices, parts, connection_options(Direction::kRecv), handshake_wait(peer))));
   TCPX_RETURN_IF_ERROR(blank());
   TCPX_RETURN_IF_ERROR(run(nullptr, &receive_, 1, peer).status());
   TCPX_RETURN_IF_ERROR(verify(options_.transfer_bytes));
@@ -115,7 +105,7 @@ Result<PairResult> PairMeter::receive(BootstrapChannel& peer, const std::functio
 
 Result<PairResult> PairMeter::send(BootstrapChannel& peer, const std::function<Status()>& start) {
   TCPX_RETURN_IF_ERROR(
-      take(open_sender(*endpoint_.plugin, options_.devices, connection_options(Direction::kSend), handshake_wait(peer)), send_));
+      send_.take(open_sender(*endpoint_.plugin, options_.devices, connection_options(Direction::kSend), handshake_wait(peer))));
   TCPX_RETURN_IF_ERROR(run(&send_, nullptr, 1, peer).status());
   TCPX_RETURN_IF_ERROR(start());
   const Result<Duration> elapsed = run(&send_, nullptr, options_.transfers, peer);

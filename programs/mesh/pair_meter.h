@@ -54,8 +54,6 @@ class PairMeter {
   Status prepare();
   Result<PairResult> send(BootstrapChannel& peer, const std::function<Status()>& start);
   Result<PairResult> receive(BootstrapChannel& peer, const std::function<Status()>& start);
-  /// Takes what opening a connection gave, and registers the memory of `half` with it.
-  Status take(Result<std::unique_ptr<Connection>> opened, Half& half);
   /// Moves the first `transfers` transfers. Both ends begin when both are ready. @return how long it took
   Result<Duration> run(Half* send, Half* receive, uint32_t transfers, BootstrapChannel& peer);
   /// Calls `work(off, bytes)` on piece after piece, which may take seconds, until it fails or the meter is stopped.

@@ -109,14 +109,8 @@ Status PipelineMover::open_half(BootstrapChannel& channel, bool sending, uint64_
   const bool needs_pool = options_.memory == MemoryType::kCuda;
   const ReceiverParts parts{
       .unpacker = unpacker_.get(), .memory = endpoint_.memory.get(), .lane = needs_pool ? lane_.get() : nullptr, .tap = nullptr};
-  auto connection = sending ? open_sender(*endpoint_.plugin, devices_, connection_options, wait)
-                            : open_receiver(*endpoint_.plugin, devices_, parts, connection_options, wait);
-  if (!connection.is_ok()) return connection.status();
-  half.connection = std::move(*connection);
-  const auto registered = half.connection->register_memory(half.memory.data(), half.memory.size(), options_.memory);
-  if (!registered.is_ok()) return registered.status();
-  half.registered = *registered;
-  return Status::ok();
+  return half.take(sending ? open_sender(*endpoint_.plugin, devices_, connection_options, wait)
+                           : open_receiver(*endpoint_.plugin, devices_, parts, connection_options, wait));
 }
 
 Status PipelineMover::fill(const RoundPlan& plan, uint64_t round) {

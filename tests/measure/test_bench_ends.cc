@@ -1,4 +1,4 @@
-// The ends of bench_soft_plugin, both in this process: every kind moves what it says, and its comparison sees wrong bytes.
+// The ends of measured connections, both in this process: every kind moves what it says, and its comparison sees wrong bytes.
 #include <gtest/gtest.h>
 
 #include <thread>

@@ -1,4 +1,4 @@
-// How bench_soft_plugin cuts messages, and where it puts them.
+// How measured messages are cut, and where they lie.
 #include "measure/message_plan.h"
 
 #include <gtest/gtest.h>
@@ -116,6 +116,14 @@ TEST(MessagePlan, SlotsBeginAtPages) {
       EXPECT_EQ(MessagePlan::content_off(message) % kPageBytes, 0u);
     }
   }
+}
+
+TEST(MessagePlan, MoreSlotsAreGivenOnRequest) {
+  const MessagePlan plan(8, 8);
+  EXPECT_EQ(plan.with_slots(0).slots(), plan.slots());
+  EXPECT_EQ(plan.with_slots(64).slots(), 64u);
+  EXPECT_EQ(plan.with_slots(64).receive_memory_bytes(), 64 * kPageBytes);
+  EXPECT_NE(plan.with_slots(2 * MessagePlan::kContents).slots() % MessagePlan::kContents, 0u);
 }
 
 }  // namespace

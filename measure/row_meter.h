@@ -1,4 +1,4 @@
-// The measurements of bench_soft_plugin: one connection between two processes, row by row.
+// Two ends in processes of their own, connected once and measured row by row.
 #pragma once
 
 #include <atomic>
@@ -44,12 +44,12 @@ std::optional<SocketFactors> factors_of(uint32_t sockets);
 /// Messages for the next try, when `count` of them took `taken`, so that they take about `wanted`.
 uint64_t next_count(uint64_t count, Duration taken, Duration wanted);
 
-class SoftBench {
+class RowMeter {
  public:
   /// Starts and connects two ends. @param setup `leads` and `gpu` are set here.
   /// @param gpus of the sending and of the receiving end.
-  static Result<std::unique_ptr<SoftBench>> connect(const EndSetup& setup, std::pair<int, int> gpus,
-                                                    const EnvironmentOverrides& overrides, const std::atomic<bool>& stop);
+  static Result<std::unique_ptr<RowMeter>> connect(const EndSetup& setup, std::pair<int, int> gpus,
+                                                   const EnvironmentOverrides& overrides, const std::atomic<bool>& stop);
 
   /// A mismatch is no error but part of the answer. @param row its seed is set here
   Result<Measured> measure(const RowSetup& row, const RowPlan& plan);
@@ -72,7 +72,7 @@ class SoftBench {
     int64_t begin_bytes = 0;
     int64_t most_bytes = 0;
   };
-  explicit SoftBench(std::unique_ptr<EndPair> ends) : ends_(std::move(ends)) {}
+  explicit RowMeter(std::unique_ptr<EndPair> ends) : ends_(std::move(ends)) {}
   Status set_up(const EndSetup& setup, std::pair<int, int> gpus);
   Status allocate(const RowSetup& row);
   Result<EndPair::Answers> move(uint64_t count);

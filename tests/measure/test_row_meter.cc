@@ -1,6 +1,6 @@
-// The processes of bench_soft_plugin from the parent's side: what it does when an end dies, hangs or is not wanted any more; and
+// The processes of two ends from the parent's side: what it does when an end dies, hangs or is not wanted any more; and
 // the arithmetic of how long to measure.
-#include "measure/bench.h"
+#include "measure/row_meter.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

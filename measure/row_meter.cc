@@ -1,4 +1,4 @@
-#include "measure/bench.h"
+#include "measure/row_meter.h"
 
 #include <algorithm>
 #include <cmath>
@@ -44,16 +44,16 @@ uint64_t next_count(uint64_t count, Duration taken, Duration wanted) {
   return static_cast<uint64_t>(std::clamp(fitting, 1.0, static_cast<double>(kMostMessages)));
 }
 
-Result<std::unique_ptr<SoftBench>> SoftBench::connect(const EndSetup& setup, std::pair<int, int> gpus,
-                                                      const EnvironmentOverrides& overrides, const std::atomic<bool>& stop) {
+Result<std::unique_ptr<RowMeter>> RowMeter::connect(const EndSetup& setup, std::pair<int, int> gpus,
+                                                    const EnvironmentOverrides& overrides, const std::atomic<bool>& stop) {
   Result<std::unique_ptr<EndPair>> ends = EndPair::start(overrides, stop);
   if (!ends.is_ok()) return ends.status();
-  std::unique_ptr<SoftBench> bench(new SoftBench(std::move(ends).value()));
+  std::unique_ptr<RowMeter> bench(new RowMeter(std::move(ends).value()));
   TCPX_RETURN_IF_ERROR(bench->set_up(setup, gpus));
   return bench;
 }
 
-Status SoftBench::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
+Status RowMeter::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
   EndCommand leader = command(EndCommand::Call::kSetUp), follower = command(EndCommand::Call::kSetUp);
   leader.setup = follower.setup = setup;
   leader.setup.leads = true;
@@ -71,7 +71,7 @@ Status SoftBench::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
   return ends_->ask(accepts, connects, kSetUpLimit).status();
 }
 
-Status SoftBench::allocate(const RowSetup& row) {
+Status RowMeter::allocate(const RowSetup& row) {
   row_ = row;
   row_.seed = next_seed_++;
   resident_.reset();
@@ -80,14 +80,14 @@ Status SoftBench::allocate(const RowSetup& row) {
   return ends_->ask(allocate, step_limit(row_.message_bytes)).status();
 }
 
-Result<EndPair::Answers> SoftBench::move(uint64_t count) {
+Result<EndPair::Answers> RowMeter::move(uint64_t count) {
   EndCommand prepare = command(EndCommand::Call::kPrepare);
   prepare.count = count;
   TCPX_RETURN_IF_ERROR(ends_->ask(prepare, step_limit(row_.message_bytes)).status());
   return ends_->ask(command(EndCommand::Call::kRun), step_limit(row_.message_bytes * count));
 }
 
-Result<SoftBench::Round> SoftBench::round(uint64_t count) {
+Result<RowMeter::Round> RowMeter::round(uint64_t count) {
   const Result<EndPair::Answers> run = move(count);
   if (!run.is_ok()) return run.status();
   const Timing &leader = run->leader.timing, &follower = run->follower.timing;
@@ -102,7 +102,7 @@ Result<SoftBench::Round> SoftBench::round(uint64_t count) {
 }
 
 // Also the warm-up: the first messages of a connection, and of memory, are slow.
-Result<uint64_t> SoftBench::calibrate(Duration wanted) {
+Result<uint64_t> RowMeter::calibrate(Duration wanted) {
   uint64_t count = row_.message_bytes < kLongMessageBytes ? 2 : 1;
   // What the very first ones take (memory that is made at first use) would make too few of all the others.
   if (const Result<Round> first = round(count); !first.is_ok()) return first.status();
@@ -116,13 +116,13 @@ Result<uint64_t> SoftBench::calibrate(Duration wanted) {
   }
 }
 
-Result<std::string> SoftBench::verify() {
+Result<std::string> RowMeter::verify() {
   const Status verified = ends_->ask(command(EndCommand::Call::kVerify), step_limit(row_.message_bytes)).status();
   if (!verified.is_ok() && verified.code() != Code::kMismatch) return verified;
   return verified.is_ok() ? std::string() : verified.to_string();
 }
 
-Status SoftBench::begin_row(const RowSetup& row, const RowPlan& plan) {
+Status RowMeter::begin_row(const RowSetup& row, const RowPlan& plan) {
   samples_.clear();
   cpu_seconds_ = gigabytes_ = 0;
   mismatch_.clear();
@@ -132,7 +132,7 @@ Status SoftBench::begin_row(const RowSetup& row, const RowPlan& plan) {
   return count.status();
 }
 
-Status SoftBench::sample() {
+Status RowMeter::sample() {
   const Result<Round> done = round(count_);
   if (!done.is_ok()) return done.status();
   const Result<std::string> mismatch = verify();
@@ -147,7 +147,7 @@ Status SoftBench::sample() {
   return Status::ok();
 }
 
-Result<Measured> SoftBench::end_row() {
+Result<Measured> RowMeter::end_row() {
   const Result<Samples> samples = Samples::create(samples_);
   if (!samples.is_ok()) return samples.status();
   Measured measured{.summary = samples->summary(),
@@ -157,13 +157,13 @@ Result<Measured> SoftBench::end_row() {
   return measured;
 }
 
-Result<Measured> SoftBench::measure(const RowSetup& row, const RowPlan& plan) {
+Result<Measured> RowMeter::measure(const RowSetup& row, const RowPlan& plan) {
   TCPX_RETURN_IF_ERROR(begin_row(row, plan));
   for (size_t i = 0; i < plan.samples; ++i) TCPX_RETURN_IF_ERROR(sample());
   return end_row();
 }
 
-Result<EndPair::Answers> SoftBench::once(const RowSetup& row, uint64_t count) {
+Result<EndPair::Answers> RowMeter::once(const RowSetup& row, uint64_t count) {
   TCPX_RETURN_IF_ERROR(allocate(row));
   Result<EndPair::Answers> answers = move(count);
   if (answers.is_ok())
@@ -171,7 +171,7 @@ Result<EndPair::Answers> SoftBench::once(const RowSetup& row, uint64_t count) {
   return answers;
 }
 
-Status SoftBench::close() {
+Status RowMeter::close() {
   return ends_->ask(command(EndCommand::Call::kClose), kStepLimit).status();
 }
 
