@@ -12,9 +12,9 @@
 #include "measure/ends/run_lanes.h"
 #include "measure/message_memory.h"
 #include "measure/transfer_series.h"
-#include "net/plugin_loader.h"
 #include "transfer/bootstrap.h"
 #include "transfer/connection_setup.h"
+#include "transfer/default_endpoint.h"
 
 namespace tcpx::bench {
 namespace {
@@ -189,8 +189,7 @@ Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup) {
   // Memory first: it makes the GPU current, which a plugin may look at when it is opened.
   Result<MessageMemory> memory = MessageMemory::create(setup);
   if (!memory.is_ok()) return memory.status();
-  const Result<PluginLoader::Loaded> loaded =
-      PluginLoader::load({.path = *setup.plugin == '\0' ? kLinkedIn : setup.plugin, .installed_paths = {}});
+  const Result<DefaultEndpoint> loaded = DefaultEndpoint::create(*setup.plugin == '\0' ? kLinkedIn : setup.plugin);
   if (!loaded.is_ok()) return loaded.status();
   const Result<ChannelDevices> devices = channel_devices(*loaded->plugin, setup.channels);
   if (!devices.is_ok()) return devices.status();
