@@ -60,5 +60,5 @@ int main(int argc, char** argv) {
   if (comparison.options().quick) options.peers = std::min(options.peers, 4u);
   EndpointRuns runs(options, comparison);
   const Status measured = runs.run();
-  return comparison.finish(measured, runs.report(), runs.mismatch());
+  return comparison.finish(measured, runs.report());
 }

@@ -95,5 +95,5 @@ int main(int argc, char** argv) {
   Comparison comparison(arguments.options(), stop_on_interrupt());
   SoftRuns runs(completed(options, comparison.options().quick), comparison);
   const Status measured = runs.run();
-  return comparison.finish(measured, runs.report(), first_mismatch(runs.results()));
+  return comparison.finish(measured, runs.report());
 }

@@ -51,6 +51,10 @@ void Comparison::say(const std::string& line) const {
   std::fprintf(stderr, "%s\n", line.c_str());
 }
 
+void Comparison::compared(const std::string& who, const Measured& measured) {
+  if (mismatch_.empty() && !measured.verified()) mismatch_ = concat(who, ": ", measured.mismatch);
+}
+
 Status Comparison::describe_gpus() {
   if (!has_gpu_) return Status::ok();
   for (const int gpu : {options_.gpus.first, options_.gpus.second}) {
@@ -91,6 +95,9 @@ std::vector<NcclRun> Comparison::run_nccl(const std::vector<uint64_t>& sizes, co
     Result<NcclRun> run = bench::run_nccl(setting, nccl, stop_);
     say(concat("NCCL, ", setting.label, ": ", run.is_ok() ? "done" : run.status().to_string()));
     if (run.is_ok()) {
+      for (const MeasuredBy* const rows : {&run->one_way, &run->ping_pong}) {
+        for (const auto& [bytes, measured] : *rows) compared(concat("NCCL, ", setting.label, ", ", bytes, " bytes"), measured);
+      }
       runs.push_back(std::move(run).value());
     } else {
       note(concat("NCCL, ", setting.label), concat("left out: ", run.status().detail()));
@@ -110,7 +117,7 @@ std::map<std::string, std::string> Comparison::parameters() const {
   return parameters;
 }
 
-int Comparison::finish(const Status& measured, const Report& report, const std::string& mismatch) const {
+int Comparison::finish(const Status& measured, const Report& report) const {
   if (!report.tables.empty()) {
     const Result<std::string> text = report_text(report);
     if (!text.is_ok()) return programs::failed(text.status());
@@ -120,7 +127,7 @@ int Comparison::finish(const Status& measured, const Report& report, const std::
     if (!saved.is_ok()) return programs::failed(saved);
   }
   if (!measured.is_ok()) return programs::failed(measured);
-  if (!mismatch.empty()) return programs::failed(Status(Code::kMismatch, "compare received bytes", mismatch));
+  if (!mismatch_.empty()) return programs::failed(Status(Code::kMismatch, "compare received bytes", mismatch_));
   return programs::passed("all bytes that were compared are right");
 }
 

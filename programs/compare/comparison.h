@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "measure/row_meter.h"
 #include "measure/report.h"
+#include "measure/row_meter.h"
 #include "programs/compare/soft_results.h"
 
 namespace tcpx::bench {
@@ -54,6 +54,11 @@ class Comparison {
   /// For the report: what was left out, and why.
   void note(const std::string& name, const std::string& text) { notes_[name] = text; }
 
+  /// Takes note of a row that is done: of wrong bytes the first are told in the end. @param who "gpu, 4 sockets, 4 KiB one way"
+  void compared(const std::string& who, const Measured& measured);
+  /// "" when all bytes that were compared are right.
+  const std::string& mismatch() const { return mismatch_; }
+
   /// Finds out what the report says about the GPUs.
   Status describe_gpus();
   /// Two fresh processes, connected over loopback, which is listed as often as `setup` has channels unless the user set
@@ -65,8 +70,8 @@ class Comparison {
   std::vector<std::string> devices() const { return devices_; }
   /// Notes, and what every report says: samples, cores, variables that are set.
   std::map<std::string, std::string> parameters() const;
-  /// Prints and writes the report, and says how it went. @param mismatch the first wrong bytes; "" @return the exit code
-  int finish(const Status& measured, const Report& report, const std::string& mismatch) const;
+  /// Prints and writes the report, and says how it went. @return the exit code
+  int finish(const Status& measured, const Report& report) const;
 
  private:
   const ComparisonOptions options_;
@@ -74,6 +79,7 @@ class Comparison {
   const bool has_gpu_;
   std::vector<std::string> devices_;
   std::map<std::string, std::string> notes_;
+  std::string mismatch_;
 };
 
 }  // namespace tcpx::bench

@@ -226,9 +226,7 @@ Result<Row> EndpointRuns::row(const Section& section, uint64_t bytes, std::vecto
     for (double* const value : {&summary.min, &summary.median, &summary.max}) *value *= scale;
     row.cells.push_back(summary);
     row.verified &= measured->verified();
-    if (mismatch_.empty() && !measured->verified()) {
-      mismatch_ = concat(section.title, ", ", section.contenders[i].name, ", ", row.name, ": ", measured->mismatch);
-    }
+    comparison_.compared(concat(section.title, ", ", section.contenders[i].name, ", ", row.name), *measured);
     return Status::ok();
   }));
   return row;

@@ -28,8 +28,6 @@ class EndpointRuns {
   /// Everything. After an error, what was measured before it is in the report.
   Status run();
   Report report() const;
-  /// What the first wrong bytes were; "" when all that were compared are right.
-  const std::string& mismatch() const { return mismatch_; }
 
  private:
   /// A column: who moves messages, and how.
@@ -66,7 +64,6 @@ class EndpointRuns {
   const bool quick_;
   EnvironmentOverrides overrides_;
   Report report_;
-  std::string mismatch_;
 };
 
 }  // namespace tcpx::bench

@@ -298,39 +298,4 @@ std::string sockets_text(uint32_t sockets, uint32_t channels) {
   return concat(channels == 1 ? "" : concat(channels, " channels x "), each, each == 1 ? " socket" : " sockets");
 }
 
-std::string first_mismatch(const SoftResults& results) {
-  const auto look = [](const std::string& who, const MeasuredBy& rows) -> std::string {
-    for (const auto& [key, measured] : rows) {
-      if (!measured.verified()) return concat(who, ", ", format_bytes(static_cast<double>(key)), ": ", measured.mismatch);
-    }
-    return "";
-  };
-  std::vector<std::string> found;
-  for (const auto& [runs, suffix] : {std::pair(&results.plugin, ""), std::pair(&results.pipeline, kPipelineSuffix)}) {
-    for (const PluginRun& run : *runs) {
-      const std::string who = concat(run.memory, suffix, ", ", sockets_text(run.sockets, run.channels), ", ");
-      found.push_back(look(who + "one way", run.one_way));
-      found.push_back(look(who + "ping-pong", run.ping_pong));
-    }
-  }
-  for (const UnpackRun& run : results.unpack) found.push_back(look(concat("unpack by ", run.unpack), run.one_way));
-  for (const LongRun& run : results.long_transfers) {
-    for (const auto& [chunks, measured] : run.by_chunks) {
-      found.push_back(look(concat("long transfers, ", run.memory), {{chunks * results.long_chunk_bytes, measured}}));
-    }
-  }
-  for (const RawRun& run : results.raw) {
-    const std::string who = concat("raw TCP, ", run.streams, run.streams == 1 ? " stream" : " streams");
-    found.push_back(look(who, {{results.raw_cached_bytes * run.streams, run.in_cache}}));
-    found.push_back(look(who, {{results.raw_message_bytes, run.working_set}}));
-  }
-  found.push_back(look("raw TCP, ping-pong", results.raw_ping_pong));
-  for (const NcclRun& run : results.nccl) {
-    found.push_back(look(concat("NCCL, ", run.label, ", one way"), run.one_way));
-    found.push_back(look(concat("NCCL, ", run.label, ", ping-pong"), run.ping_pong));
-  }
-  const auto first = std::find_if(found.begin(), found.end(), [](const std::string& text) { return !text.empty(); });
-  return first == found.end() ? "" : *first;
-}
-
 }  // namespace tcpx::bench

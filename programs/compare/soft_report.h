@@ -18,7 +18,4 @@ Report make_soft_report(const SoftResults& results, std::vector<std::string> dev
 /// "8 sockets"; for several channels "4 channels x 2 sockets". @param sockets of all channels together
 std::string sockets_text(uint32_t sockets, uint32_t channels = 1);
 
-/// The first row whose bytes were wrong, as "gpu, 4 sockets, one way, 4 KiB: ..."; "" when all were right.
-std::string first_mismatch(const SoftResults& results);
-
 }  // namespace tcpx::bench

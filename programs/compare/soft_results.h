@@ -66,7 +66,6 @@ struct SoftResults {
   uint64_t long_chunk_bytes = 0;
   std::vector<RawRun> raw;
   MeasuredBy raw_ping_pong;
-  uint64_t raw_cached_bytes = 0;   ///< of one stream
   uint64_t raw_message_bytes = 0;  ///< of the working set of all streams
   std::vector<NcclRun> nccl;
 };

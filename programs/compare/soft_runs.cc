@@ -81,7 +81,6 @@ SoftRuns::SoftRuns(SoftRunOptions options, Comparison& comparison) : options_(st
 
 Status SoftRuns::run() {
   TCPX_RETURN_IF_ERROR(comparison_.describe_gpus());
-  results_.raw_cached_bytes = kRawWriteBytes;
   results_.raw_message_bytes = std::max(options_.sizes.back(), kLeastRawMessageBytes);
   for (const uint32_t sockets : options_.sockets) TCPX_RETURN_IF_ERROR(raw(sockets));
   TCPX_RETURN_IF_ERROR(raw_ping_pong());
@@ -119,9 +118,10 @@ Status SoftRuns::row(RowMeter& bench, const std::string& who, Pattern pattern, u
                   status.native());
   }
   const bool one_way = pattern == Pattern::kOneWay;
-  comparison_.say(concat(who, ", ", size_text(bytes),
-                         one_way ? " one way: " : " half a round trip: ", format_measured(measured->summary.median),
-                         one_way ? " GB/s" : " us", measured->verified() ? "" : ", WRONG BYTES"));
+  const std::string what = concat(who, ", ", size_text(bytes), one_way ? " one way" : " half a round trip");
+  comparison_.say(concat(what, ": ", format_measured(measured->summary.median), one_way ? " GB/s" : " us",
+                         measured->verified() ? "" : ", WRONG BYTES"));
+  comparison_.compared(what, *measured);
   rows[key.value_or(bytes)] = *measured;
   return Status::ok();
 }

@@ -31,7 +31,6 @@ class SoftRuns {
 
   /// Everything. After an error, what was measured before it is in the report.
   Status run();
-  const SoftResults& results() const { return results_; }
   Report report() const;
 
  private:
