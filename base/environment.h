@@ -2,7 +2,7 @@
 // mpirun set for each process are kept apart: nobody sets them by hand, so the documents do not list them.
 //
 // Absent or empty means the default. Present but malformed or out of range is an error, never the default. docs/env.md is
-// generated from here (tools/env_doc).
+// generated from here (programs/env_doc).
 #pragma once
 
 #include <cstdint>

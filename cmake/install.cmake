@@ -36,12 +36,9 @@ endforeach()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/tcpx.pc.in ${PROJECT_BINARY_DIR}/tcpx.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tcpx.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# The tools have all of ours inside and need no libtcpx.so. Those that are test programs too exist only where tests are built.
-foreach(tool IN ITEMS tcpx_doctor test_device_discovery test_tcpx_transfer test_tcpx_perf p2p_fullmesh)
-  if(TARGET ${tool})
-    install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  endif()
-endforeach()
+# The tools have all of ours inside and need no libtcpx.so.
+install(TARGETS tcpx_doctor test_device_discovery test_tcpx_transfer test_tcpx_perf p2p_fullmesh
+  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 # As in the source tree, so that links between documents hold.
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

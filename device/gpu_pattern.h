@@ -1,4 +1,4 @@
-// Test data in GPU memory, filled and checked there: byte for byte what perf/pattern.h makes on the host.
+// Test data in GPU memory, filled and checked there: byte for byte what measure/pattern.h makes on the host.
 #pragma once
 
 #include <cstddef>

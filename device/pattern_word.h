@@ -1,5 +1,5 @@
-// The stream of test data that perf/pattern.h fills and checks on the host and device/pattern_launch.h on a GPU: one word of it,
-// and what a check found. Seen by nvcc too.
+// The stream of test data that measure/pattern.h fills and checks on the host and device/pattern_launch.h on a GPU: one word of
+// it, and what a check found. Seen by nvcc too.
 #pragma once
 
 #include <cstdint>

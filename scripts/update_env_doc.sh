@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes docs/env.md anew from the one table of environment variables (base/environment.cc).
 #
-#   scripts/update_env_doc.sh [BUILD_DIR]     BUILD_DIR holds tools/env_doc; default: build/release, else build/cpu-only
+#   scripts/update_env_doc.sh [BUILD_DIR]     BUILD_DIR holds programs/env_doc; default: build/release, else build/cpu-only
 #
 # Exit status: 0 done, 1 no build folder; the file is then left as it was.
 set -eu
@@ -17,7 +17,7 @@ if [[ ! -f $build/CMakeCache.txt ]]; then
   exit 1
 fi
 cmake --build "$build" --target env_doc >/dev/null
-tool=$build/tools/env_doc
+tool=$build/programs/env_doc
 
 scratch=$(mktemp)
 trap 'rm -f "$scratch"' EXIT

@@ -1,14 +1,12 @@
 # Runs of the programs for users.
 set(_exit ${CMAKE_CURRENT_SOURCE_DIR}/expect_exit.sh)
 
-tcpx_add_program(test_device_discovery LINK tcpx_net)
 tcpx_add_run(test_device_discovery host test_device_discovery)
 tcpx_add_run(device_discovery.json host ${_exit} 0 "\"speed_mbps\": [1-9]" $<TARGET_FILE:test_device_discovery> --json)
 tcpx_add_run(device_discovery.usage host ${_exit} 2 "--no-such-flag" $<TARGET_FILE:test_device_discovery> --no-such-flag)
 tcpx_add_run(device_discovery.no_plugin host env UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so
   ${_exit} 1 "FAILED: TCPX_E_NOT_FOUND" $<TARGET_FILE:test_device_discovery>)
 
-tcpx_add_program(test_connection LINK tcpx_net tcpx_transfer)
 tcpx_add_run(test_connection loopback test_connection loopback)
 tcpx_add_run(connection.two_processes loopback ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_connection> 0)
 tcpx_add_run(connection.no_such_device loopback ${_exit} 1 "FAILED: TCPX_E_INVALID_ARGUMENT" $<TARGET_FILE:test_connection>
@@ -31,8 +29,6 @@ tcpx_add_run(run_tcpx_test.usage_words host ${_exit} 2 "one word too many: b" ${
 tcpx_add_run(run_tcpx_test.usage_options host ${_exit} 2 "behind --" ${_run_tcpx_test} connection --dev 1)
 tcpx_add_run(connection.without_ipv6 loopback ${CMAKE_CURRENT_SOURCE_DIR}/connect_without_ipv6.sh $<TARGET_FILE:test_connection>)
 
-tcpx_add_program(test_tcpx_transfer LINK tcpx_endpoint tcpx_perf
-  SOURCES support/transfer_client.cc support/transfer_program.cc support/transfer_server.cc support/transfer_steps.cc)
 # tcpx_add_transfer_test(NAME COMMAND...): one run of the program; exit code 77 counts as skipped.
 function(tcpx_add_transfer_test name)
   add_test(NAME transfer.${name} COMMAND ${ARGN})
@@ -66,7 +62,6 @@ tcpx_add_transfer_exit(usage_client_without_server 2 "HOST is required" client)
 tcpx_add_transfer_exit(no_such_gpu 77 "SKIPPED: --gpu 1000 asked for" loopback --gpu 1000)
 tcpx_add_transfer_exit(no_such_device 1 "FAILED: TCPX_E_INVALID_ARGUMENT" loopback --dev 1000)
 # The mesh, without a launcher: run_ranks.sh stands in for mpirun.
-tcpx_add_program(p2p_fullmesh LINK tcpx_mesh SOURCES support/mesh_program.cc)
 set(_ranks ${CMAKE_CURRENT_SOURCE_DIR}/run_ranks.sh $<TARGET_FILE:p2p_fullmesh>)
 set(_small --memory host --size 1MiB --iters 3)
 tcpx_add_run(p2p_fullmesh.pairs loopback ${_ranks} 4 0 "PASSED: all 12 pairs" ${_small})
@@ -149,7 +144,6 @@ tcpx_add_run(netns.usage_no_command host ${_exit} 2 "which command" ${_netns}/cl
 tcpx_add_run(netns.usage_no_such_host host ${_exit} 2 "no host .c.:" ${_netns}/cluster.sh nic-down c 1)
 tcpx_add_run(netns.usage_no_such_rail host ${_exit} 2 "no rail .5.:" ${_netns}/cluster.sh nic-up a 5)
 tcpx_add_run(netns.usage_bad_id host ${_exit} 2 "TCPX_NETNS_ID" env TCPX_NETNS_ID=../x ${_netns}/cluster.sh up)
-tcpx_add_program(test_tcpx_perf LINK tcpx_perf_tool)
 # tcpx_add_perf_test(NAME COMMAND...)
 function(tcpx_add_perf_test name)
   add_test(NAME perf.${name} COMMAND ${ARGN})
@@ -230,6 +224,22 @@ tcpx_add_run(doctor.malformed host env UCCL_TCPX_CHUNK_BYTES=512K
   ${_exit} 2 "\"verdict\": \"fail\"" $<TARGET_FILE:tcpx_doctor> --only environment --json)
 tcpx_add_run(doctor.fix_env host env UCCL_TCPX_CHUNK_BYTES=512K
   ${_exit} 0 "unset UCCL_TCPX_CHUNK_BYTES" $<TARGET_FILE:tcpx_doctor> --fix-env)
+
+# The layers below and above the pipeline, measured in the same way.
+foreach(layer IN ITEMS tcp plugin endpoint)
+  tcpx_add_perf_exit(layer_${layer} 0 " 1048576  *7 .* 0$" --layer ${layer} -b 1K -e 1M -f 32 -n 7)
+  tcpx_add_perf_exit(layer_${layer}_says_so 0 "^# .*layer ${layer}: " --layer ${layer} -b 1 -n 100)
+  tcpx_add_perf_exit(layer_${layer}_latency 0 " 8  *200 .* 0$" --layer ${layer} --latency -b 8 -n 200)
+  tcpx_add_perf_test(layer_${layer}_two_processes ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 0
+    --layer ${layer} -b 300001 -e 3M -n 3)
+  tcpx_add_perf_exit(layer_${layer}_one_direction 2 "--bidirectional: not for --layer ${layer}" --layer ${layer} --bidirectional)
+endforeach()
+tcpx_add_perf_exit(layer_tcp_streams 0 "layer tcp: 3 streams, calls of 65536 bytes" --layer tcp --channels 3 --chunk 64K -b 999999 -n 5)
+tcpx_add_perf_exit(layer_by_time 0 "PASSED: every byte" --layer endpoint -b 64K --duration 0.2)
+tcpx_add_perf_exit(layer_unknown 2 "--layer" --layer sockets)
+tcpx_add_perf_test(layers_differ ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 1
+  --layer tcp -b 1M -- --layer plugin -b 1M)
+tcpx_add_netns_test(layers ${_netns}/layers.sh $<TARGET_FILE:test_tcpx_perf>)
 
 # Errors that help
 tcpx_add_perf_exit(help_line 1 "^help: .* See docs/troubleshooting.md#TCPX_E_NOT_FOUND$" -b 1M)
@@ -360,3 +370,25 @@ tcpx_add_run(interrupt.connection_client loopback ${_interrupt} INT "looking for
 tcpx_add_run(interrupt.perf_server loopback ${_interrupt} TERM ${_waits} $<TARGET_FILE:test_tcpx_perf> server --port 0)
 tcpx_add_run(interrupt.doctor loopback ${_interrupt} INT "^network" $<TARGET_FILE:tcpx_doctor> --only network,selftest
   --selftest-bytes 1073741824)
+
+# The benchmarks: quick runs that say whether they work. Their numbers mean something only on a machine of one's own.
+if(TCPX_HAVE_CUDA)
+  tcpx_add_run(bench_unpack.help host ${_exit} 0 "Exit code: 0 done" $<TARGET_FILE:bench_unpack> --help)
+  tcpx_add_run(bench_unpack.usage host ${_exit} 2 "--bytes" $<TARGET_FILE:bench_unpack> --bytes 12x)
+endif()
+tcpx_add_run(bench_endpoint.help host ${_exit} 0 "Exit code: 0 done" $<TARGET_FILE:bench_endpoint> --help)
+tcpx_add_run(bench_endpoint.usage host ${_exit} 2 "--only" $<TARGET_FILE:bench_endpoint> --only speed)
+tcpx_add_run(bench_endpoint.quick loopback ${_exit} 0 "PASSED: all bytes" $<TARGET_FILE:bench_endpoint> --quick)
+tcpx_add_run(interrupt.bench_endpoint loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt.sh INT "Bulk, 1 MiB" $<TARGET_FILE:bench_endpoint> --nccl off)
+tcpx_add_run(bench_soft_plugin.help host ${_exit} 0 "Exit code: 0 done" $<TARGET_FILE:bench_soft_plugin> --help)
+tcpx_add_run(bench_soft_plugin.usage host ${_exit} 2 "--sizes" $<TARGET_FILE:bench_soft_plugin> --sizes 12x)
+tcpx_add_run(bench_soft_plugin.usage_chart host ${_exit} 2 "--chart: .*scripts/plot.py run.json" $<TARGET_FILE:bench_soft_plugin> --chart soft.svg)
+tcpx_add_run(bench_soft_plugin.quick_host loopback ${_exit} 0 "PASSED: all bytes" $<TARGET_FILE:bench_soft_plugin> --quick --memory host)
+tcpx_add_run(bench_soft_plugin.quick_long loopback ${_exit} 0 "PASSED: all bytes" $<TARGET_FILE:bench_soft_plugin> --quick --long
+  --memory host,gpu --unpack host)
+tcpx_add_run(bench_soft_plugin.quick_gpu loopback ${_exit} 0 "PASSED: all bytes" $<TARGET_FILE:bench_soft_plugin> --quick --memory gpu
+  --plugin $<TARGET_FILE:tcpx_soft_plugin>)
+tcpx_add_run(interrupt.bench_soft_plugin loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt.sh INT "raw TCP" $<TARGET_FILE:bench_soft_plugin>
+  --memory host --nccl off)
+tcpx_add_run(bench_soft_plugin.no_such_plugin host ${_exit} 1 "FAILED: TCPX_E_NOT_FOUND: .*ing end: open plugin"
+  $<TARGET_FILE:bench_soft_plugin> --quick --plugin /no/such/plugin.so)

@@ -13,7 +13,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "programs/doctor/selftest.h"
 
 namespace tcpx::doctor {

@@ -1,7 +1,7 @@
 #include <cstdio>
 
 #include "base/text.h"
-#include "perf/samples.h"
+#include "measure/samples.h"
 #include "programs/doctor/selftest.h"
 
 namespace tcpx::doctor {

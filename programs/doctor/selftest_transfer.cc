@@ -6,11 +6,11 @@
 
 #include "base/memory_ops.h"
 #include "base/text.h"
+#include "measure/test_memory.h"
 #include "programs/doctor/selftest.h"
 #include "programs/doctor/words.h"
+#include "programs/perf/loopback_server.h"
 #include "tcpx/endpoint.h"
-#include "tools/perf/loopback_server.h"
-#include "tools/perf/slot_memory.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -33,14 +33,14 @@ class End {
   static Result<std::unique_ptr<End>> create(int gpu_idx, uint64_t bytes, Deadline deadline) {
     auto memory = make_machine_memory_ops();
     gpu_idx = std::min(gpu_idx, memory->device_count() - 1);
-    auto slots = perf::SlotMemory::create(*memory, MemoryType::kCuda, gpu_idx, bytes);
-    if (!slots.is_ok()) return slots.status();
+    auto data = TestMemory::create(*memory, MemoryType::kCuda, gpu_idx, bytes);
+    if (!data.is_ok()) return data.status();
     auto endpoint = Endpoint::create({.gpu_idx = gpu_idx, .listen_address = kHere});
     if (!endpoint.is_ok()) return endpoint.status();
-    auto end = std::unique_ptr<End>(new End(std::move(memory), std::move(*slots), std::move(*endpoint), bytes, deadline));
-    const auto data = end->endpoint_->register_memory(end->slots_.address(), bytes);
-    if (!data.is_ok()) return data.status();
-    end->range_ = {*data, end->slots_.address(), bytes};
+    auto end = std::unique_ptr<End>(new End(std::move(memory), std::move(*data), std::move(*endpoint), bytes, deadline));
+    const auto registered = end->endpoint_->register_memory(end->data_.data(), bytes);
+    if (!registered.is_ok()) return registered.status();
+    end->range_ = {*registered, end->data_.data(), bytes};
     return end;
   }
 
@@ -73,7 +73,7 @@ class End {
     for (uint64_t seed = 0;; ++seed) {
       const auto more = hear(channel, kMore);
       if (!more.is_ok() || *more == 0) return more.is_ok() ? Status::ok() : more.status();
-      TCPX_RETURN_IF_ERROR(slots_.fill(0, bytes_, seed));
+      TCPX_RETURN_IF_ERROR(data_.fill(0, bytes_, seed));
       TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
       TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
       TCPX_RETURN_IF_ERROR(endpoint_->send(*conn, {&range_, 1}, {.timeout = remaining()}));
@@ -81,10 +81,10 @@ class End {
   }
 
  private:
-  End(std::unique_ptr<MemoryOps> memory, perf::SlotMemory slots, std::unique_ptr<Endpoint> endpoint, uint64_t bytes,
+  End(std::unique_ptr<MemoryOps> memory, TestMemory data, std::unique_ptr<Endpoint> endpoint, uint64_t bytes,
       Deadline deadline)
       : memory_(std::move(memory)),
-        slots_(std::move(slots)),
+        data_(std::move(data)),
         endpoint_(std::move(endpoint)),
         bytes_(bytes),
         deadline_(deadline) {}
@@ -119,15 +119,12 @@ class End {
     TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
     TCPX_RETURN_IF_ERROR(endpoint_->wait(*receive, remaining()));
     const std::chrono::duration<double> took = Clock::steady().now() - begin;
-    const Result<PatternCheck> check = slots_.check(0, bytes_, seed);
-    if (!check.is_ok()) return check.status();
-    if (check->wrong == 0) return took.count();
-    return Status(Code::kMismatch, "compare with the pattern",
-                  concat(check->wrong, " of ", bytes_, " bytes differ, the first at ", check->first_wrong));
+    TCPX_RETURN_IF_ERROR(data_.verify(0, bytes_, seed));
+    return took.count();
   }
 
   std::unique_ptr<MemoryOps> memory_;
-  perf::SlotMemory slots_;
+  TestMemory data_;
   std::unique_ptr<Endpoint> endpoint_;  // goes before the memory that is registered with it
   const uint64_t bytes_;
   const Deadline deadline_;

@@ -10,6 +10,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "programs/command_line.h"
 #include "programs/doctor/child_answer.h"
 #include "programs/doctor/environment.h"
 #include "programs/doctor/finding.h"
@@ -21,8 +22,7 @@
 #include "programs/doctor/plugin.h"
 #include "programs/doctor/selftest.h"
 #include "programs/doctor/services.h"
-#include "tools/command_line.h"
-#include "tools/interrupt.h"
+#include "programs/interrupt.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 
 namespace tcpx {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "device/gpu_pattern.h"
 #include "device/gpu_presence.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 
 namespace tcpx {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/cuda_memory_ops.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/hidden_memory_ops.h"
 
 namespace tcpx::testing {

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/memory_ops.h"
 #include "device/gpu_presence.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 
 namespace tcpx {
 namespace {

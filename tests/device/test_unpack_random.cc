@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "device/unpacker_factory.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/hidden_memory_ops.h"
 
 namespace tcpx::testing {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tcpx/uccl.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/wait_until.h"

@@ -15,7 +15,7 @@
 #include "device/gpu_presence.h"
 #include "device/signal_kernel.h"
 #include "endpoint/endpoint_parts.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/faulty_net_plugin.h"

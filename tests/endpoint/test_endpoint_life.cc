@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/wait_until.h"

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/wait_until.h"

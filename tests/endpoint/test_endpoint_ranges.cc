@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/text.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
 
 namespace tcpx {

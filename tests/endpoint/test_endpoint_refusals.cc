@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "endpoint/metadata.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/wait_until.h"
 

@@ -2,7 +2,7 @@
 // still has it would pin pages that are somebody else's by then.
 #include <gtest/gtest.h>
 
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"

@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "endpoint/lane.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/counting_memory_ops.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/faulty_net_plugin.h"
@@ -24,7 +24,8 @@ constexpr const char* kVerbNames[] = {"send", "write", "read"};
 class EndpointSteered : public EndpointTest {
  protected:
   void SetUp() override {
-    if (make_machine_memory_ops()->has_gpu()) GTEST_SKIP() << "host memory cannot stand in for a GPU's: SteeredGpu is the same with one";
+    if (make_machine_memory_ops()->has_gpu())
+      GTEST_SKIP() << "host memory cannot stand in for a GPU's: SteeredGpu is the same with one";
   }
   /// Connects `a_` and `b_` over such a plugin.
   void start(FaultPolicy policy = {}) {

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "endpoint/lane.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/wait_until.h"
 

@@ -1,7 +1,7 @@
 // Many short messages at once: what the window of inline messages holds up and what it must not.
 #include <gtest/gtest.h>
 
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/wait_until.h"
 

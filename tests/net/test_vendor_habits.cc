@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/environment.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"

@@ -8,12 +8,12 @@
 #include "base/log.h"
 #include "net/abi/nccl_net_common.h"
 #include "net/plugin_log.h"
+#include "programs/perf/perf_report.h"
 #include "rx/rx_cmsg_parser.h"
 #include "tcpx/help.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/pipeline_fixture.h"
 #include "tests/support/wait_until.h"
-#include "tools/perf/perf_report.h"
 #include "transfer/default_endpoint.h"
 #include "transfer/handshake.h"
 

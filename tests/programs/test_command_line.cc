@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/near_word.h"
-#include "tools/command_line.h"
+#include "programs/command_line.h"
 
 namespace tcpx {
 namespace {

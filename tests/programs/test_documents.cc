@@ -36,7 +36,7 @@ constexpr size_t kWidth = 160;
 /// The path a code span names, from the root; "" for anything else. "./run.sh --flag" names run.sh.
 std::string our_path(const std::string& span) {
   static const std::regex kPath(
-      R"(^(\./)?((?:\.ci|base|bench|cmake|device|docs|endpoint|examples|include|net|perf|programs|rx|scripts|tests|tools|transfer)/[A-Za-z0-9_./-]+)(?: .*)?$)");
+      R"(^(\./)?((?:\.ci|base|cmake|device|docs|endpoint|examples|include|measure|net|programs|rx|scripts|tests|transfer)/[A-Za-z0-9_./-]+)(?: .*)?$)");
   static const std::regex kRootFile(R"(^\./([A-Za-z0-9_.-]+)(?: .*)?$)");
   std::smatch match;
   if (std::regex_match(span, match, kPath)) return match[2];
@@ -44,14 +44,19 @@ std::string our_path(const std::string& span) {
   return "";
 }
 
-/// A file, a folder, or a program that is built from a file of that name; the tests' sources stand in a folder per layer.
+/// A file, a folder, or a program that is built from a file of that name; the sources stand in a folder per layer, or per
+/// program.
 bool is_in_tree(const std::string& path) {
   if (fs::exists(kRoot / path) || fs::exists(kRoot / (path + ".cc"))) return true;
   const fs::path name = path;
-  const auto entries = fs::directory_iterator(kRoot / "tests");
-  return name.parent_path() == "tests" && std::any_of(begin(entries), end(entries), [&](const fs::directory_entry& layer) {
-           return fs::exists(layer.path() / (name.filename().string() + ".cc"));
-         });
+  const std::string source = name.filename().string() + ".cc";
+  const auto has_source = [&](const char* folder) {
+    const auto entries = fs::directory_iterator(kRoot / folder);
+    return std::any_of(begin(entries), end(entries), [&](const fs::directory_entry& entry) {
+      return entry.path().filename() == source || fs::exists(entry.path() / source);
+    });
+  };
+  return name.parent_path() == "tests" && (has_source("tests") || has_source("programs"));
 }
 
 bool is_test_name(const std::string& span) {
@@ -265,7 +270,7 @@ TEST(DocumentChecker, PathsAreToldFromOtherCode) {
   EXPECT_EQ(our_path("src/work_queue.h"), "");
   EXPECT_EQ(our_path("a / b"), "");
   EXPECT_TRUE(is_in_tree("tests/programs/test_documents.cc"));
-  EXPECT_TRUE(is_in_tree("tools/env_doc")) << "a program";
+  EXPECT_TRUE(is_in_tree("programs/env_doc")) << "a program";
   EXPECT_TRUE(is_in_tree("tests/test_documents")) << "a name of a test program";
   EXPECT_FALSE(is_in_tree("tests/test_no_such_test"));
   EXPECT_FALSE(is_in_tree("net/soft/no_such_file.h"));

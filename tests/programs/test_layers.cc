@@ -41,13 +41,12 @@ const std::vector<Layer>& layers() {
       {"transfer/default_endpoint.cc", kAnything, {}},  // wires the real parts
       {"endpoint/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/", "endpoint/"}, {}},
       {"endpoint/default_parts.cc", kAnything, {}},  // wires the real parts
-      {"perf/", {"tcpx/", "base/", "device/", "perf/"}, {}},
+      {"measure/", {"tcpx/", "base/", "device/", "net/net_plugin.h", "rx/", "transfer/", "endpoint/", "measure/"}, {}},
+      {"measure/ends/plugin", {"tcpx/", "base/", "net/", "rx/", "measure/"}, {}},  // drives a plugin's table by itself
       // The loader's header, and the headers that it includes in turn.
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},
       {"examples/", {"tcpx/"}, {}},  // what an application sees
-      {"tools/", kAnything, {}},
-      {"programs/", kAnything, {}},
-      {"bench/", kAnything, {}},
+      {"programs/", kAnything, {"tests/"}},
       {"tests/", kAnything, {}},
   };
   return table;
@@ -139,8 +138,8 @@ std::vector<std::string> violations(const std::string& path, std::string_view te
     if (is_cuda(header)) {
       // NVTX is headers alone and calls no CUDA.
       const bool traces = path == "base/trace_range.cc" && header == "nvtx3/nvToolsExt.h";
-      if (!path.starts_with("device/") && !path.starts_with("bench/") && !traces)
-        wrong("CUDA outside device/ and bench/: " + header);
+      if (!path.starts_with("device/") && !path.starts_with("programs/unpack/") && !traces)
+        wrong("CUDA outside device/ and programs/unpack/: " + header);
     } else if (ours && (!starts_with_one_of(header, layer->may) || starts_with_one_of(header, layer->never))) {
       wrong(std::string(layer->files) + " must not include " + header);
     }
@@ -181,15 +180,17 @@ void expect_found(const std::string& path, std::string_view text, const std::str
 TEST(LayerChecker, EveryForbiddenEdgeIsFound) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> forbidden = {
       {"include/tcpx/x.cc", {"base/text.h", "net/net_plugin.h", "x.h"}},
-      {"base/x.cc", {"net/net_plugin.h", "rx/unpacker.h", "device/x.h", "transfer/x.h", "perf/pattern.h", "tests/support/x.h"}},
-      {"net/x.cc", {"rx/rx_descriptor.h", "device/x.h", "transfer/x.h", "perf/pattern.h"}},
-      {"net/soft/x.cc", {"rx/rx_descriptor.h", "device/x.h", "transfer/x.h", "perf/pattern.h"}},
+      {"base/x.cc",
+       {"net/net_plugin.h", "rx/unpacker.h", "device/x.h", "transfer/x.h", "measure/pattern.h", "tests/support/x.h"}},
+      {"net/x.cc", {"rx/rx_descriptor.h", "device/x.h", "transfer/x.h", "measure/pattern.h"}},
+      {"net/soft/x.cc", {"rx/rx_descriptor.h", "device/x.h", "transfer/x.h", "measure/pattern.h"}},
       {"rx/x.cc", {"net/net_plugin.h", "device/x.h", "transfer/x.h", "base/log.h"}},
-      {"device/x.cu", {"net/net_plugin.h", "transfer/x.h", "rx/rx_cmsg_parser.h", "perf/pattern.h"}},
+      {"device/x.cu", {"net/net_plugin.h", "transfer/x.h", "rx/rx_cmsg_parser.h", "measure/pattern.h"}},
       {"transfer/x.cc",
-       {"net/abi/nccl_net_v7.h", "net/plugin_loader.h", "net/soft/soft_table.h", "device/x.h", "perf/pattern.h"}},
-      {"perf/x.cc", {"transfer/x.h", "net/net_plugin.h", "rx/unpacker.h"}},
-      {"examples/x.cc", {"base/text.h", "endpoint/wire.h", "perf/pattern.h", "tcpx_interface.h"}},
+       {"net/abi/nccl_net_v7.h", "net/plugin_loader.h", "net/soft/soft_table.h", "device/x.h", "measure/pattern.h"}},
+      {"measure/x.cc", {"net/abi/nccl_net_v7.h", "net/soft/soft_table.h", "programs/x.h", "tests/support/x.h"}},
+      {"programs/x.cc", {"tests/support/x.h"}},
+      {"examples/x.cc", {"base/text.h", "endpoint/wire.h", "measure/pattern.h", "tcpx_interface.h"}},
       {"tcpx_impl.cc", {"transfer/x.h", "net/abi/tcpx_request.h", "net/soft/soft_table.h", "base/log.h", "rx/unpacker.h"}},
   };
   for (const auto& [path, headers] : forbidden) {
@@ -247,7 +248,7 @@ TEST(LayerChecker, ListenersComeFromOneFile) {
   expect_clean("base/socket_io.cc", listens);
   expect_clean("tests/x.cc", listens);
   expect_found("net/soft/x.cc", listens, "x.cc:1: listens by itself");
-  expect_clean("bench/x.cc", "Result<Handle> PluginEnd::listen() {\nplugin.listen(0, handle);\n// ::listen(\n");
+  expect_clean("measure/ends/plugin.cc", "Result<Handle> PluginEnd::listen() {\nplugin.listen(0, handle);\n// ::listen(\n");
 }
 
 TEST(LayerChecker, HeadersNeedPragmaOnce) {
@@ -272,7 +273,7 @@ TEST(Layers, TheTreeKeepsTheTable) {
   // A wrong root would be clean as well.
   EXPECT_GE(paths.size(), 40u);
   for (const char* known : {"include/tcpx/status.h", "base/environment.cc", "net/net_plugin.h", "rx/rx_descriptor.cc",
-                            "perf/pattern.cc", "tests/programs/test_layers.cc"}) {
+                            "measure/pattern.cc", "tests/programs/test_layers.cc"}) {
     EXPECT_TRUE(paths.contains(known)) << known;
   }
 }

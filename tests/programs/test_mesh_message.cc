@@ -1,4 +1,4 @@
-#include "tools/mesh/mesh_message.h"
+#include "programs/mesh/mesh_message.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tools/mesh/mesh_report.h"
+#include "programs/mesh/mesh_report.h"
 
 #include <gtest/gtest.h>
 

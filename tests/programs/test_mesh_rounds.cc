@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/text.h"
-#include "tools/mesh/mesh_leader.h"
-#include "tools/mesh/mesh_member.h"
+#include "programs/mesh/mesh_leader.h"
+#include "programs/mesh/mesh_member.h"
 
 namespace tcpx::mesh {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/mesh/mesh_schedule.h"
+#include "programs/mesh/mesh_schedule.h"
 
 #include <gtest/gtest.h>
 

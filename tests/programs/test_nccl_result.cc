@@ -1,5 +1,5 @@
 // What tests/nccl/bandwidth.py prints, read by bench_soft_plugin.
-#include "bench/nccl_result.h"
+#include "programs/compare/nccl_result.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // How bench_soft_plugin starts NCCL's two ranks, with a script in the place of tests/nccl/bandwidth.py that needs no GPU.
-#include "bench/nccl_runs.h"
+#include "programs/compare/nccl_runs.h"
 
 #include <gtest/gtest.h>
 
-#include "perf/result_file.h"
+#include "measure/result_file.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tcpx::bench {

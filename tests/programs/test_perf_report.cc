@@ -1,5 +1,5 @@
 // The report of test_tcpx_perf.
-#include "tools/perf/perf_report.h"
+#include "programs/perf/perf_report.h"
 
 #include <gtest/gtest.h>
 

@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <string>
 
-#include "tools/perf/free_memory.h"
-#include "tools/perf/row_result.h"
-#include "tools/perf/row_table.h"
-#include "tools/perf/size_sweep.h"
+#include "measure/size_sweep.h"
+#include "programs/perf/row_result.h"
+#include "programs/perf/row_table.h"
 
 namespace tcpx::perf {
 namespace {
@@ -210,22 +209,6 @@ TEST(RowTable, CsvHasAsManyFieldsAsItsHead) {
   const std::string head = csv_head({"eth1", "eth2"}), line = csv_line(table_row());
   EXPECT_EQ(std::count(head.begin(), head.end(), ','), std::count(line.begin(), line.end(), ','));
   EXPECT_TRUE(line.starts_with("67108864,3,1.000,2.000,,,3.000,6412.300,10.465700,")) << line;
-}
-
-TEST(FreeMemory, IsWhatTheKernelSays) {
-  EXPECT_EQ(available_in_meminfo("MemTotal:  9 kB\nMemAvailable:    2048 kB\n"), 2048u * 1024);
-  EXPECT_EQ(available_in_meminfo("XMemAvailable: 1 kB\n"), std::nullopt);
-  EXPECT_EQ(available_in_meminfo(""), std::nullopt);
-  const auto bytes = free_host_bytes();
-  ASSERT_TRUE(bytes.is_ok()) << bytes.status().to_string();
-  EXPECT_GT(*bytes, 0u);
-}
-
-TEST(FreeMemory, AControlGroupLimitsIt) {
-  EXPECT_EQ(available_in_group("1000\n", "anon 300\nfile 900\nshmem 100\n"), 600u);
-  EXPECT_EQ(available_in_group("1000\n", "anon 3000\nfile 900\nshmem 100\n"), 0u);
-  EXPECT_EQ(available_in_group("max\n", "anon 300\nshmem 100\n"), std::nullopt);
-  EXPECT_EQ(available_in_group("1000\n", "inactive_anon 5\n"), std::nullopt);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "tools/mesh/rank_environment.h"
+#include "programs/mesh/rank_environment.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ranks find each other, or learn why not. Each rank is a thread here.
-#include "tools/mesh/rendezvous.h"
+#include "programs/mesh/rendezvous.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

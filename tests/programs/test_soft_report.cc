@@ -1,9 +1,11 @@
 // The tables and ratios of bench_soft_plugin, from results made up here.
-#include "bench/soft_report.h"
+#include "programs/compare/soft_report.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
+#include "programs/compare/comparison.h"
 
 namespace tcpx::bench {
 namespace {
@@ -36,7 +38,6 @@ SoftResults example() {
   results.raw = {{.streams = 1, .in_cache = measured(6), .working_set = measured(5)},
                  {.streams = 4, .in_cache = measured(20), .working_set = measured(12.5)}};
   results.raw_ping_pong = {{8, measured(4)}};
-  results.raw_cached_bytes = 512 * 1024;
   results.raw_message_bytes = 64 * kMiB;
   results.nccl = {{.label = "default", .one_way = {{kMiB, measured(2)}}, .ping_pong = {{8, measured(30)}}},
                   {.label = "tuned", .one_way = {{kMiB, measured(3)}}, .ping_pong = {{8, measured(40)}}}};
@@ -187,9 +188,7 @@ TEST(SoftReport, LeavesOutWhatWasNotMeasured) {
 
 TEST(SoftReport, OneWrongMessageMakesItsRowsUnverified) {
   SoftResults results = example();
-  EXPECT_EQ(first_mismatch(results), "");
   results.plugin[1].one_way[kMiB].mismatch = "1 of 1048576 bytes differ";
-  EXPECT_EQ(first_mismatch(results), "host, 4 sockets, one way, 1 MiB: 1 of 1048576 bytes differ");
   const Report report = make_soft_report(results, {}, {});
   EXPECT_TRUE(table(report, "One way, host")->rows[0].verified);
   EXPECT_FALSE(table(report, "One way, host")->rows[1].verified);
@@ -198,40 +197,25 @@ TEST(SoftReport, OneWrongMessageMakesItsRowsUnverified) {
   EXPECT_TRUE(table(report, "One way, gpu")->rows[1].verified);
 }
 
-TEST(SoftReport, SeesWrongBytesWhereverTheyAre) {
+TEST(SoftReport, MakesTheRowsOfWhatWasWrongUnverified) {
   const Measured wrong{.summary = {5, 1, 1, 1}, .gigabytes_per_core_second = 0, .mismatch = "wrong"};
   SoftResults results = example();
-  results.plugin[2].ping_pong[8] = wrong;
-  EXPECT_EQ(first_mismatch(results), "gpu, 4 sockets, ping-pong, 8 B: wrong");
-  results = example();
   results.pipeline[0].one_way[kMiB] = wrong;
-  EXPECT_EQ(first_mismatch(results), "host pipeline, 1 socket, one way, 1 MiB: wrong");
   EXPECT_FALSE(table(make_soft_report(results, {}, {}), "Pipeline / plugin, one way, host")->rows[1].verified);
   results = example();
-  results.unpack[1].one_way[kMiB] = wrong;
-  EXPECT_EQ(first_mismatch(results), "unpack by d2d, 1 MiB: wrong");
-  results = example();
   results.long_transfers[0].by_chunks[2048] = wrong;
-  EXPECT_EQ(first_mismatch(results), "long transfers, host, 1 GiB: wrong");
   EXPECT_FALSE(table(make_soft_report(results, {}, {}), "Long transfers, host")->rows[1].verified);
-  results = example();
-  results.raw[0].in_cache = wrong;
-  EXPECT_EQ(first_mismatch(results), "raw TCP, 1 stream, 512 KiB: wrong");
-  results = example();
-  results.raw[1].working_set = wrong;
-  EXPECT_EQ(first_mismatch(results), "raw TCP, 4 streams, 64 MiB: wrong");
-  results = example();
-  results.raw_ping_pong[8] = wrong;
-  EXPECT_EQ(first_mismatch(results), "raw TCP, ping-pong, 8 B: wrong");
-  results = example();
-  results.pipeline[2].ping_pong[8] = wrong;
-  EXPECT_EQ(first_mismatch(results), "host pipeline, 2 channels x 2 sockets, ping-pong, 8 B: wrong");
-  results = example();
-  results.nccl[1].one_way[kMiB] = wrong;
-  EXPECT_EQ(first_mismatch(results), "NCCL, tuned, one way, 1 MiB: wrong");
-  results = example();
-  results.nccl[0].ping_pong[8] = wrong;
-  EXPECT_EQ(first_mismatch(results), "NCCL, default, ping-pong, 8 B: wrong");
+}
+
+TEST(Comparison, TellsTheFirstWrongBytes) {
+  const std::atomic<bool> stop = false;
+  Comparison comparison({}, stop);
+  comparison.compared("host, 1 socket, 8 B one way", measured(1));
+  EXPECT_EQ(comparison.mismatch(), "");
+  for (const char* bytes : {"1 of 8 bytes differ", "7 of 8 bytes differ"}) {
+    comparison.compared("gpu, 4 sockets, 8 B one way", {.summary = {5, 1, 1, 1}, .mismatch = bytes});
+  }
+  EXPECT_EQ(comparison.mismatch(), "gpu, 4 sockets, 8 B one way: 1 of 8 bytes differ");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The workloads of bench_unpack: what they gather is what they say, and their check sees a wrong byte.
-#include "bench/unpack_workload.h"
+#include "programs/unpack/unpack_workload.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 
 namespace tcpx::bench {
 namespace {

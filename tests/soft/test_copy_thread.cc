@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/process_state.h"
 #include "tests/support/wait_until.h"

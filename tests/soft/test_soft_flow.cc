@@ -9,12 +9,12 @@
 #include <map>
 
 #include "base/socket_io.h"
+#include "measure/pattern.h"
 #include "net/soft/page_pool.h"
 #include "net/soft/recv_comm.h"
 #include "net/soft/recv_socket.h"
 #include "net/soft/send_comm.h"
 #include "net/soft/send_socket.h"
-#include "perf/pattern.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/io_blocker.h"
 #include "tests/support/soft_wire.h"

@@ -6,9 +6,9 @@
 #include <random>
 
 #include "base/socket_io.h"
+#include "measure/pattern.h"
 #include "net/soft/recv_comm.h"
 #include "net/soft/wire.h"
-#include "perf/pattern.h"
 #include "tests/support/soft_wire.h"
 #include "tests/support/wait_until.h"
 

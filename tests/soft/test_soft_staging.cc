@@ -7,9 +7,9 @@
 #include <random>
 #include <thread>
 
+#include "measure/pattern.h"
 #include "net/soft/send_comm.h"
 #include "net/soft/send_socket.h"
-#include "perf/pattern.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/io_blocker.h"

@@ -4,13 +4,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/socket_io.h"
-
-extern char** environ;
 
 namespace tcpx::testing {
 
@@ -18,25 +15,12 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command) {
   int to_child[2], from_child[2];
   EXPECT_EQ(::pipe2(to_child, O_CLOEXEC), 0);
   EXPECT_EQ(::pipe2(from_child, O_CLOEXEC), 0);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, to_child[0], 0);
-  ::posix_spawn_file_actions_adddup2(&actions, from_child[1], 1);
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  EXPECT_EQ(::posix_spawn(&pid_, arguments[0], &actions, nullptr, arguments.data(), environ), 0) << command[0];
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::close(to_child[0]);
-  ::close(from_child[1]);
+  const UniqueFd childs_input(to_child[0]), childs_output(from_child[1]);
   input_ = UniqueFd(to_child[1]);
   output_ = UniqueFd(from_child[0]);
-}
-
-ChildProcess::~ChildProcess() {
-  if (pid_ <= 0) return;
-  send_signal(SIGKILL);
-  wait();
+  auto started = bench::Child::start(command, {}, {{childs_input.get(), STDIN_FILENO}, {childs_output.get(), STDOUT_FILENO}});
+  EXPECT_TRUE(started.is_ok()) << started.status().to_string();
+  if (started.is_ok()) process_ = std::move(*started);
 }
 
 void ChildProcess::write_line(const std::string& line) {
@@ -68,26 +52,19 @@ bool ChildProcess::wait_for_line(const std::string& line, Deadline deadline) {
 }
 
 void ChildProcess::send_signal(int signal_number) {
-  ::kill(pid_, signal_number);
+  ::kill(process_.pid(), signal_number);
 }
 
 void ChildProcess::stop() {
   send_signal(SIGSTOP);
   siginfo_t info{};
-  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED), 0);
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(process_.pid()), &info, WSTOPPED), 0);
 }
 
 bool ChildProcess::has_ended() const {
   siginfo_t info{};
-  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT), 0);
-  return info.si_pid == pid_;
-}
-
-int ChildProcess::wait() {
-  int status = 0;
-  EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
-  pid_ = -1;
-  return status;
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(process_.pid()), &info, WEXITED | WNOHANG | WNOWAIT), 0);
+  return info.si_pid == process_.pid();
 }
 
 }  // namespace tcpx::testing

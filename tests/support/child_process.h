@@ -1,24 +1,18 @@
-// A child process that a test talks to over its standard streams and may kill.
+// A child process that a test talks to over its standard streams and may kill; it is killed with this.
 #pragma once
-
-#include <sys/types.h>
 
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/unique_fd.h"
+#include "measure/child.h"
 
 namespace tcpx::testing {
 
 class ChildProcess {
  public:
   explicit ChildProcess(const std::vector<std::string>& command);
-  /// Kills it when it still runs.
-  ~ChildProcess();
-  ChildProcess(const ChildProcess&) = delete;
-  ChildProcess& operator=(const ChildProcess&) = delete;
-
   void write_line(const std::string& line);
   /// Next line of its output without the end of line; "" at the end of the output or at the deadline.
   std::string read_line(Deadline deadline);
@@ -29,11 +23,11 @@ class ChildProcess {
   void stop();
   /// True once it has ended; `wait` still tells how.
   bool has_ended() const;
-  /// Waits for its end. @return wait status as waitpid(2) tells it.
-  int wait();
+  /// Waits for its end. @return its exit code, else 128 plus the number of the signal that ended it
+  int wait() { return process_.wait(); }
 
  private:
-  pid_t pid_ = -1;
+  bench::Child process_;
   UniqueFd input_;
   UniqueFd output_;
   std::string pending_;

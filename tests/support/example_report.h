@@ -1,7 +1,7 @@
 // A report with every kind of cell, for the tests of output made from reports.
 #pragma once
 
-#include "perf/report.h"
+#include "measure/report.h"
 
 namespace tcpx::testing {
 

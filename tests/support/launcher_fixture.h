@@ -18,7 +18,7 @@
 #include "base/memory_ops.h"
 #include "device/unpack_launcher.h"
 #include "device/unpacker_factory.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {

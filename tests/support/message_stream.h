@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/text.h"
+#include "measure/pattern.h"
 #include "net/soft/recv_comm.h"
 #include "net/soft/send_comm.h"
-#include "perf/pattern.h"
 
 namespace tcpx::testing {
 

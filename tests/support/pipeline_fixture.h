@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/fake_peer_link.h"
 #include "tests/support/fake_unpacker.h"

@@ -2,8 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "measure/pattern.h"
 #include "net/soft/soft_table.h"
-#include "perf/pattern.h"
 
 namespace tcpx::testing {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 
 namespace tcpx::testing {
 namespace {

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "measure/pattern.h"
 #include "net/abi/nccl_net_v7.h"
 #include "net/plugin_loader.h"
-#include "perf/pattern.h"
 #include "tests/support/fake_plugins/fake_library.h"
 #include "tests/support/fake_unpacker.h"
 #include "transfer/connection.h"

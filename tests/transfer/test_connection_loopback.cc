@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "device/unpacker_factory.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/faulty_net_plugin.h"
 #include "transfer/default_endpoint.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "device/unpacker_factory.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/expect_log.h"
 #include "transfer/default_endpoint.h"
 #include "transfer/run.h"

@@ -16,7 +16,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "device/unpacker_factory.h"
-#include "perf/pattern.h"
+#include "measure/pattern.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/raw_frame.h"
 #include "tests/support/wait_until.h"

@@ -1,0 +1,63 @@
+#include "measure/end.h"
+
+#include <thread>
+
+#include "measure/process_usage.h"
+#include "transfer/backoff.h"
+
+namespace tcpx::bench {
+
+Stopwatch Stopwatch::read() {
+  const uint64_t resident = process_resident_bytes();
+  return {.now_ns = std::chrono::steady_clock::now().time_since_epoch().count(),
+          .cpu_seconds = static_cast<double>(process_cpu_ns()) / 1e9,
+          .resident_bytes = resident};
+}
+
+Timing Stopwatch::until(const Stopwatch& end) const {
+  return {.begin_ns = now_ns,
+          .end_ns = end.now_ns,
+          .cpu_seconds = end.cpu_seconds - cpu_seconds,
+          .resident_begin_bytes = resident_bytes,
+          .resident_end_bytes = end.resident_bytes};
+}
+
+bool on_this_machine(const SocketAddress& peer) {
+  return peer.host() == SocketAddress::loopback(0).host() || peer.host() == "::1";
+}
+
+Result<std::unique_ptr<BenchEnd>> make_bench_end(const EndSetup& setup) {
+  switch (setup.kind) {
+    case EndSetup::Kind::kPlugin:
+      return make_plugin_end(setup);
+    case EndSetup::Kind::kPipeline:
+      return make_pipeline_end(setup);
+    case EndSetup::Kind::kRawTcp:
+      return make_raw_tcp_end(setup);
+    case EndSetup::Kind::kEndpoint:
+      return make_endpoint_end(setup);
+  }
+  return Status(Code::kInvalidArgument, "make end", "unknown kind");
+}
+
+Patience::Patience(std::string what, Deadline deadline, uint64_t bytes_under_way)
+    : what_(std::move(what)),
+      deadline_(deadline),
+      sleeps_(bytes_under_way >= kMuch && Backoff::cores_are_few(std::thread::hardware_concurrency())) {}
+
+Status Patience::after_turn(bool advanced) {
+  if (advanced) {
+    idle_turns_ = 0;
+    return Status::ok();
+  }
+  if (++idle_turns_ % (sleeps_ ? Backoff::kSpinsOnFewCores : kTurnsAtOnce) != 0) return Status::ok();
+  if (deadline_.expired()) return Status(Code::kTimeout, what_, "did not end in time");
+  if (sleeps_) {
+    std::this_thread::sleep_for(Backoff::kSleep);
+  } else {
+    std::this_thread::yield();
+  }
+  return Status::ok();
+}
+
+}  // namespace tcpx::bench

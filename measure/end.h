@@ -1,0 +1,138 @@
+// One end of a measured connection: what the benchmarks and test_tcpx_perf ask of the plugin, the pipeline, endpoints and raw TCP
+// alike. An end has a process of its own: one that measure/end_process.h starts, or one of the two of test_tcpx_perf.
+//
+// Two ends are connected twice, once each way, so that both can send. They are asked in step: each call below is made at both
+// before the next one. One of them leads: in a one-way round it sends and the other receives, in a ping-pong it begins.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/memory_ops.h"
+#include "base/socket_address.h"
+#include "tcpx/status.h"
+#include "tcpx/types.h"
+
+namespace tcpx::bench {
+
+/// The software plugin that is linked in, as a path of a plugin; and the address that ends of one machine meet at.
+inline constexpr char kLinkedIn[] = "embedded";
+inline constexpr char kLoopback[] = "127.0.0.1";
+
+enum class Pattern : uint32_t {
+  kOneWay,
+  kPingPong,
+  kIdle,  ///< endpoint only: nothing moves, for as many milliseconds as the round counts
+};
+/// Endpoint only: who starts what. kRead: the follower, so that bytes go from the leader to the follower as always.
+enum class Verb : uint32_t { kSend, kWrite, kRead };
+
+struct EndSetup {
+  enum class Kind : uint32_t {
+    kPlugin,    ///< drives the plugin's table by itself
+    kPipeline,  ///< leaves that to the library's connections (transfer/connection.h)
+    kRawTcp,
+    kEndpoint,  ///< leaves everything to Endpoints (tcpx/endpoint.h), whose settings are those of the environment
+  };
+  Kind kind = Kind::kPlugin;
+  bool leads = false;
+  MemoryType memory = MemoryType::kHost;            ///< raw TCP: host only
+  int gpu = 0;                                      ///< made current where there is one
+  int peer_gpu = 0;                                 ///< endpoint only: that of the other end
+  SocketAddress peer = SocketAddress::loopback(0);  ///< raw TCP, endpoint: where the other end is; its port does not count
+  uint32_t streams = 1;                             ///< raw TCP only: a plugin takes its number of sockets from the environment
+  uint32_t channels = 1;                            ///< pipeline only: comms of a connection, over the plugin's devices in turn
+  uint32_t peers = 1;          ///< endpoint only: the follower is so many of them, the leader one that knows all
+  int32_t inline_bytes = -1;   ///< endpoint only: longest inline message; -1: as the environment says
+  uint64_t request_bytes = 0;  ///< most bytes of one request, of one chunk, of one write
+  char plugin[4096] = "";      ///< library with a version 7 table; "": the software plugin that is linked in
+};
+
+/// Whether both ends are on this machine: then nobody else may connect.
+bool on_this_machine(const SocketAddress& peer);
+
+/// Messages of one size that are to come.
+struct RowSetup {
+  Pattern pattern = Pattern::kOneWay;
+  uint64_t message_bytes = 0;
+  uint64_t seed = 0;   ///< of their bytes
+  uint64_t slots = 0;  ///< received messages that lie apart, at least; raw TCP: always one
+  // Endpoint only:
+  Verb verb = Verb::kSend;
+  uint64_t range_bytes = 0;  ///< a message is a vector of ranges of so many bytes, in no order, at both ends; 0: one range
+  uint64_t outstanding = 0;  ///< messages under way at once, over all peers; 0: as many as the pipeline would have
+};
+
+/// Memory of the process in core, and of the GPU that nobody uses (0 without one).
+struct Footprint {
+  uint64_t resident_bytes = 0, free_gpu_bytes = 0;
+};
+
+/// What one end saw. Times are those of the steady clock, which all processes of a machine share; both are 0 when the other end
+/// did everything.
+struct Timing {
+  int64_t begin_ns = 0;    ///< before its first post
+  int64_t end_ns = 0;      ///< everything it sends is sent, everything it receives is where it belongs
+  double cpu_seconds = 0;  ///< user and system time of all its threads in between
+  uint64_t resident_begin_bytes = 0, resident_end_bytes = 0;  ///< memory of the process in core at those times
+  /// Endpoint only: without and with connections, and before and after the first receives of the round were posted.
+  Footprint alone, connected, unposted, posted;
+};
+
+/// One thread at a time. After an error only destruction.
+class BenchEnd {
+ public:
+  virtual ~BenchEnd() = default;
+
+  /// What the other end connects to.
+  virtual Result<Handle> listen() = 0;
+  /// Connects to the other end, which accepts meanwhile.
+  virtual Status connect(const Handle& other, Deadline deadline) = 0;
+  virtual Status accept(Deadline deadline) = 0;
+  /// Memory for the messages of `row`, in place of that of the row before.
+  virtual Status allocate(const RowSetup& row) = 0;
+  /// Overwrites what was received and posts the first receives of the next `count` messages.
+  virtual Status prepare(uint64_t count) = 0;
+  /// Moves those messages.
+  virtual Result<Timing> run(Deadline deadline) = 0;
+  /// Compares the last messages received with a copy made here, byte by byte. @return kMismatch
+  virtual Status verify() = 0;
+  virtual Status close() = 0;
+};
+
+Result<std::unique_ptr<BenchEnd>> make_plugin_end(const EndSetup& setup);
+Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup);
+Result<std::unique_ptr<BenchEnd>> make_raw_tcp_end(const EndSetup& setup);
+Result<std::unique_ptr<BenchEnd>> make_endpoint_end(const EndSetup& setup);
+/// The kind that `setup` names.
+Result<std::unique_ptr<BenchEnd>> make_bench_end(const EndSetup& setup);
+
+/// Now, how much of the processors this process has used so far, and of the memory it uses now.
+struct Stopwatch {
+  int64_t now_ns;
+  double cpu_seconds;
+  uint64_t resident_bytes;
+  static Stopwatch read();
+  Timing until(const Stopwatch& end) const;
+};
+
+/// Gives the core to others now and then while nothing advances, because there may be fewer cores than threads that poll, and
+/// looks at the deadline. While much is under way and cores are few it sleeps instead (transfer/backoff.h says why).
+class Patience {
+ public:
+  /// @param bytes_under_way in flight at a time
+  Patience(std::string what, Deadline deadline, uint64_t bytes_under_way = 0);
+  /// After each turn of a polling loop. @return kTimeout past the deadline.
+  Status after_turn(bool advanced);
+
+ private:
+  static constexpr uint32_t kTurnsAtOnce = 256;
+  static constexpr uint64_t kMuch = 4 << 20;  // some sleeps long on any machine of few cores
+  const std::string what_;
+  const Deadline deadline_;
+  const bool sleeps_;
+  uint32_t idle_turns_ = 0;
+};
+
+}  // namespace tcpx::bench

@@ -1,0 +1,92 @@
+#include "measure/end_process.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "base/socket_io.h"
+#include "base/text.h"
+
+namespace tcpx::bench {
+namespace {
+
+constexpr int kSocketOfEnd = 3;
+constexpr Duration kMostGrace = std::chrono::seconds(5);  // for an end to notice its own deadline and say so
+constexpr int kPollMs = 100;                              // how late a Ctrl-C may be seen
+
+}  // namespace
+
+Result<std::unique_ptr<EndPair>> EndPair::start(const EnvironmentOverrides& overrides, const std::atomic<bool>& stop,
+                                                const std::vector<std::string>& words) {
+  std::unique_ptr<EndPair> pair(new EndPair(stop));
+  TCPX_RETURN_IF_ERROR(spawn(pair->leader_, words, overrides));
+  TCPX_RETURN_IF_ERROR(spawn(pair->follower_, words, overrides));
+  return pair;
+}
+
+Status EndPair::spawn(End& end, std::vector<std::string> words, const EnvironmentOverrides& overrides) {
+  int sockets[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return system_error("make socket pair", errno);
+  end.socket = UniqueFd(sockets[0]);
+  const UniqueFd other(sockets[1]);
+  words.push_back(concat(kSocketOfEnd));
+  Result<Child> started = Child::start(std::move(words), overrides, {{other.get(), kSocketOfEnd}});
+  if (!started.is_ok()) return started.status();
+  end.process = std::move(started).value();
+  return Status::ok();
+}
+
+// Its socket is closed: it ends, if it has not yet.
+Status EndPair::died(End& end) {
+  return Status(Code::kPeerGone, end.name, describe_exit(end.process.wait()));
+}
+
+Status EndPair::send(End& end, const EndCommand& command) {
+  if (::send(end.socket.get(), &command, sizeof command, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof command))
+    return Status::ok();
+  return died(end);
+}
+
+Status EndPair::receive(End& end, EndAnswer& answer) {
+  if (::recv(end.socket.get(), &answer, sizeof answer, 0) != static_cast<ssize_t>(sizeof answer)) return died(end);
+  if (answer.code == Code::kOk) return Status::ok();
+  return Status(answer.code, concat(end.name, ": ", answer.operation), answer.detail);
+}
+
+Result<EndPair::Answers> EndPair::ask(const EndCommand& leader, const EndCommand& follower, Duration limit) {
+  const auto deadline = Deadline::after(limit);
+  EndCommand command = follower;
+  command.deadline_ns = deadline.at().time_since_epoch().count();
+  TCPX_RETURN_IF_ERROR(send(follower_, command));
+  command = leader;
+  command.deadline_ns = deadline.at().time_since_epoch().count();
+  TCPX_RETURN_IF_ERROR(send(leader_, command));
+
+  Answers answers;
+  const Deadline patience(deadline.at() + std::min(limit, kMostGrace));
+  Status first_error;
+  bool leader_waits = true, follower_waits = true;
+  while (leader_waits || follower_waits) {
+    if (stop_) return Status(Code::kCancelled, "measure", "interrupted");
+    if (patience.expired()) {
+      const char* silent = leader_waits ? leader_.name : follower_.name;
+      return Status(Code::kTimeout, leader_waits && follower_waits ? "both ends" : silent, "no answer");
+    }
+    pollfd waits[2] = {{.fd = leader_waits ? leader_.socket.get() : -1, .events = POLLIN, .revents = 0},
+                       {.fd = follower_waits ? follower_.socket.get() : -1, .events = POLLIN, .revents = 0}};
+    if (::poll(waits, 2, kPollMs) < 0 && errno != EINTR) return system_error("wait for ends", errno);
+    const auto take = [&](const pollfd& wait, End& end, EndAnswer& answer, bool& waiting) {
+      if (wait.revents == 0) return;
+      waiting = false;
+      Status status = receive(end, answer);
+      // An end that has died explains what the other one says.
+      if (!status.is_ok() && (first_error.is_ok() || !end.process.is_running())) first_error = std::move(status);
+    };
+    take(waits[0], leader_, answers.leader, leader_waits);
+    take(waits[1], follower_, answers.follower, follower_waits);
+    if (!leader_.process.is_running() || !follower_.process.is_running()) break;
+  }
+  if (!first_error.is_ok()) return first_error;
+  return answers;
+}
+
+}  // namespace tcpx::bench

@@ -1,0 +1,178 @@
+// An end that drives a net plugin through its version 7 table: posts, tests, unpacks and consumes by itself.
+#include <dlfcn.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "measure/end.h"
+#include "measure/ends/plugin_lanes.h"
+#include "measure/ends/run_lanes.h"
+#include "measure/message_memory.h"
+#include "net/plugin_log.h"
+#include "net/plugin_status.h"
+#include "net/received_message.h"
+#include "net/soft/soft_table.h"
+
+namespace tcpx::bench {
+namespace {
+
+constexpr int kDev = 0;
+
+Result<const abi::NetTable_v7*> open_table(const char* path) {
+  if (*path == '\0') return &soft::net_table();
+  void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);  // never closed: plugins own threads
+  if (library == nullptr) return Status(Code::kNotFound, "open plugin", ::dlerror());
+  const auto* table = static_cast<const abi::NetTable_v7*>(::dlsym(library, abi::kNetPluginV7Symbol));
+  if (table == nullptr) return Status(Code::kUnsupported, "open plugin", concat(path, " has no ", abi::kNetPluginV7Symbol));
+  return table;
+}
+
+class PluginEnd final : public BenchEnd {
+ public:
+  PluginEnd(const EndSetup& setup, const abi::NetTable_v7& table, MessageMemory memory)
+      : setup_(setup), table_(table), memory_(std::move(memory)) {}
+  ~PluginEnd() override = default;  // comms of a failed end go with its process
+
+  Status set_up();
+  Result<Handle> listen() override;
+  Status connect(const Handle& other, Deadline deadline) override;
+  Status accept(Deadline deadline) override;
+  Status allocate(const RowSetup& row) override;
+  Status prepare(uint64_t count) override;
+  Result<Timing> run(Deadline deadline) override;
+  Status verify() override { return memory_.verify(); }
+  Status close() override;
+
+ private:
+  Status answer(const char* operation, int result) const;
+  Status make_receive_lane();
+  /// Makes `memory` the `current` memory of `comm`, registered.
+  Status use(void* comm, const TestMemory& memory, RegisteredMemory& current);
+
+  const EndSetup setup_;
+  const abi::NetTable_v7& table_;
+  MessageMemory memory_;
+  bool needs_unpack_ = false;
+  void* listener_ = nullptr;
+  void* send_comm_ = nullptr;
+  void* recv_comm_ = nullptr;
+  DeviceHandleStorage device_handle_;
+  std::unique_ptr<Unpacker> unpacker_;
+  std::optional<SendLane> sender_;
+  std::optional<ReceiveLane> receiver_;
+  RegisteredMemory send_memory_, receive_memory_;
+  std::vector<std::pair<void*, void*>> registrations_;  // comm and mhandle, until close
+};
+
+Status PluginEnd::answer(const char* operation, int result) const {
+  return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(table_.name, operation, result);
+}
+
+Status PluginEnd::set_up() {
+  TCPX_RETURN_IF_ERROR(answer("init", table_.init(plugin_logger())));
+  int devices = 0;
+  TCPX_RETURN_IF_ERROR(answer("devices", table_.devices(&devices)));
+  if (devices <= kDev) return Status(Code::kNotFound, "find network device", concat(table_.name, " has none"));
+  abi::NetProperties_v7 properties{};
+  TCPX_RETURN_IF_ERROR(answer("getProperties", table_.get_properties(kDev, &properties)));
+  needs_unpack_ = properties.net_device_type == abi::kNcclNetDeviceUnpack;
+  if ((properties.ptr_support & static_cast<int>(setup_.memory)) == 0) {
+    return Status(Code::kUnsupported, "find network device", concat(table_.name, " does not take this kind of memory"));
+  }
+  return Status::ok();
+}
+
+Result<Handle> PluginEnd::listen() {
+  Handle handle;
+  TCPX_RETURN_IF_ERROR(answer("listen", table_.listen(kDev, handle.bytes.data(), &listener_)));
+  return handle;
+}
+
+Status PluginEnd::connect(const Handle& other, Deadline deadline) {
+  Handle handle = other;
+  Patience patience("connect", deadline);
+  while (send_comm_ == nullptr) {
+    abi::NetDeviceHandle* none = nullptr;
+    TCPX_RETURN_IF_ERROR(answer("connect", table_.connect(kDev, handle.bytes.data(), &send_comm_, &none)));
+    TCPX_RETURN_IF_ERROR(patience.after_turn(false));
+  }
+  sender_.emplace(table_, send_comm_);
+  return Status::ok();
+}
+
+Status PluginEnd::accept(Deadline deadline) {
+  Patience patience("accept", deadline);
+  while (recv_comm_ == nullptr) {
+    auto* room = reinterpret_cast<abi::NetDeviceHandle*>(device_handle_.bytes);
+    TCPX_RETURN_IF_ERROR(answer("accept", table_.accept(listener_, &recv_comm_, &room)));
+    TCPX_RETURN_IF_ERROR(patience.after_turn(false));
+  }
+  return make_receive_lane();
+}
+
+Status PluginEnd::make_receive_lane() {
+  ReceiveLane::Unpack unpack{.needed = needs_unpack_, .unpacker = nullptr, .pool = {}};
+  if (needs_unpack_ && memory_.on_gpu()) {
+    const Result<BouncePool> pool = read_bounce_pool(device_handle_, memory_.machine(), memory_.copies());
+    if (!pool.is_ok()) return pool.status();
+    Result<std::unique_ptr<Unpacker>> unpacker = memory_.make_unpacker();
+    if (!unpacker.is_ok()) return unpacker.status();
+    unpacker_ = std::move(unpacker).value();
+    unpack.unpacker = unpacker_.get();
+    unpack.pool = *pool;
+  }
+  receiver_.emplace(table_, recv_comm_, unpack);
+  return Status::ok();
+}
+
+Status PluginEnd::use(void* comm, const TestMemory& memory, RegisteredMemory& current) {
+  if (current.data == memory.data()) return Status::ok();
+  RegisteredMemory registered{.data = memory.data(), .mhandle = nullptr};
+  TCPX_RETURN_IF_ERROR(answer("regMr", table_.reg_mr(comm, memory.data(), static_cast<int>(memory.size()),
+                                                     static_cast<int>(setup_.memory), &registered.mhandle)));
+  registrations_.emplace_back(comm, registered.mhandle);
+  current = registered;
+  return Status::ok();
+}
+
+Status PluginEnd::allocate(const RowSetup& row) {
+  TCPX_RETURN_IF_ERROR(memory_.allocate(row));
+  if (memory_.sends()) TCPX_RETURN_IF_ERROR(use(send_comm_, memory_.to_send(), send_memory_));
+  return memory_.receives() ? use(recv_comm_, memory_.received(), receive_memory_) : Status::ok();
+}
+
+Status PluginEnd::prepare(uint64_t count) {
+  TCPX_RETURN_IF_ERROR(memory_.begin_round(count));
+  if (memory_.sends()) sender_->start(memory_.plan(), send_memory_, memory_.first());
+  if (!memory_.receives()) return Status::ok();
+  receiver_->start(memory_.plan(), receive_memory_, memory_.first(), count);
+  return receiver_->post().status();
+}
+
+Result<Timing> PluginEnd::run(Deadline deadline) {
+  return run_lanes(memory_, *sender_, *receiver_, deadline);
+}
+
+Status PluginEnd::close() {
+  for (const auto& [comm, mhandle] : registrations_) TCPX_RETURN_IF_ERROR(answer("deregMr", table_.dereg_mr(comm, mhandle)));
+  memory_.release();
+  TCPX_RETURN_IF_ERROR(answer("closeSend", table_.close_send(send_comm_)));
+  TCPX_RETURN_IF_ERROR(answer("closeRecv", table_.close_recv(recv_comm_)));
+  return answer("closeListen", table_.close_listen(listener_));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BenchEnd>> make_plugin_end(const EndSetup& setup) {
+  const Result<const abi::NetTable_v7*> table = open_table(setup.plugin);
+  if (!table.is_ok()) return table.status();
+  Result<MessageMemory> memory = MessageMemory::create(setup);
+  if (!memory.is_ok()) return memory.status();
+  auto end = std::make_unique<PluginEnd>(setup, **table, std::move(memory).value());
+  TCPX_RETURN_IF_ERROR(end->set_up());
+  return std::unique_ptr<BenchEnd>(std::move(end));
+}
+
+}  // namespace tcpx::bench

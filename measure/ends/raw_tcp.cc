@@ -1,0 +1,232 @@
+// An end that is nothing but TCP over loopback: what the machine's kernel gives to whoever adds no protocol and no copy.
+//
+// A message is cut into one share per stream. Each stream has a thread at each end, which writes or reads its share in blocking
+// calls, over and over from the same memory: messages small enough stay in cache. A ping-pong takes the first stream, on the
+// calling thread, which never sleeps.
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <latch>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/socket_io.h"
+#include "base/text.h"
+#include "measure/end.h"
+#include "measure/pattern.h"
+
+namespace tcpx::bench {
+namespace {
+
+constexpr std::byte kPoison{0xa5};
+
+class RawTcpEnd final : public BenchEnd {
+ public:
+  explicit RawTcpEnd(const EndSetup& setup) : setup_(setup) {}
+
+  Result<Handle> listen() override;
+  Status connect(const Handle& other, Deadline deadline) override;
+  Status accept(Deadline deadline) override;
+  Status allocate(const RowSetup& row) override;
+  Status prepare(uint64_t count) override;
+  Result<Timing> run(Deadline deadline) override;
+  Status verify() override;
+  Status close() override;
+
+ private:
+  using Share = std::span<std::byte>;
+
+  bool receives() const { return !setup_.leads || row_.pattern == Pattern::kPingPong; }
+  Status stream(Deadline deadline, Timing& timing);
+  Status play(Deadline deadline, Timing& timing);
+  /// The part of `memory` that travels on a stream.
+  Share share(std::vector<std::byte>& memory, size_t stream_idx) const;
+  Status write_share(int fd, Share share) const;
+  Status read_share(int fd, Share share) const;
+
+  const EndSetup setup_;
+  UniqueFd listener_;
+  std::vector<UniqueFd> out_, in_;
+  RowSetup row_;
+  uint64_t count_ = 0;
+  std::vector<std::byte> sent_, received_;
+};
+
+Status set_blocking_with_limit(int fd, Deadline deadline) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0) return system_error("make socket blocking", errno);
+  const int ms = deadline.poll_ms();
+  const timeval limit{.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 + 1};  // 0 would mean no limit
+  for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+    if (::setsockopt(fd, SOL_SOCKET, option, &limit, sizeof limit) != 0) return system_error("limit socket", errno);
+  }
+  return Status::ok();
+}
+
+/// What a call that moved nothing means.
+Status stream_failure(const char* operation, ssize_t moved) {
+  if (moved == 0) return Status(Code::kPeerGone, operation, "the other end has closed");
+  if (errno == EAGAIN) return Status(Code::kTimeout, operation, "nothing moved in time");
+  return system_error(operation, errno);
+}
+
+Result<Handle> RawTcpEnd::listen() {
+  Result<UniqueFd> listener =
+      listen_tcp(on_this_machine(setup_.peer) ? SocketAddress::loopback(0) : SocketAddress::any(setup_.peer.family(), 0),
+                 static_cast<int>(setup_.streams));
+  if (!listener.is_ok()) return listener.status();
+  listener_ = std::move(listener).value();
+  const Result<SocketAddress> address = local_address(listener_.get());
+  if (!address.is_ok()) return address.status();
+  Handle handle;
+  const uint16_t port = address->port();
+  std::memcpy(handle.bytes.data(), &port, sizeof port);
+  return handle;
+}
+
+Status RawTcpEnd::connect(const Handle& other, Deadline deadline) {
+  uint16_t port = 0;
+  std::memcpy(&port, other.bytes.data(), sizeof port);
+  // One after the other, so that both ends count the streams alike.
+  while (out_.size() < setup_.streams) {
+    Result<UniqueFd> stream = connect_tcp(setup_.peer.with_port(port), deadline);
+    if (!stream.is_ok()) return stream.status();
+    TCPX_RETURN_IF_ERROR(set_no_delay(stream->get()));
+    out_.push_back(std::move(stream).value());
+  }
+  return Status::ok();
+}
+
+Status RawTcpEnd::accept(Deadline deadline) {
+  while (in_.size() < setup_.streams) {
+    TCPX_RETURN_IF_ERROR(wait_for(listener_.get(), POLLIN, deadline));
+    UniqueFd stream(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!stream) return system_error("accept", errno);
+    in_.push_back(std::move(stream));
+  }
+  return Status::ok();
+}
+
+Status RawTcpEnd::allocate(const RowSetup& row) {
+  row_ = row;
+  sent_.resize(row.message_bytes);
+  received_.resize(row.message_bytes);
+  fill_pattern(sent_, row.seed);
+  return Status::ok();
+}
+
+Status RawTcpEnd::prepare(uint64_t count) {
+  count_ = count;
+  if (receives()) std::memset(received_.data(), static_cast<int>(kPoison), received_.size());
+  return Status::ok();
+}
+
+Result<Timing> RawTcpEnd::run(Deadline deadline) {
+  for (const auto* sockets : {&out_, &in_}) {
+    for (const UniqueFd& socket : *sockets) TCPX_RETURN_IF_ERROR(set_blocking_with_limit(socket.get(), deadline));
+  }
+  Timing timing;
+  TCPX_RETURN_IF_ERROR(row_.pattern == Pattern::kOneWay ? stream(deadline, timing) : play(deadline, timing));
+  return timing;
+}
+
+RawTcpEnd::Share RawTcpEnd::share(std::vector<std::byte>& memory, size_t stream_idx) const {
+  const size_t begin = memory.size() * stream_idx / setup_.streams;
+  return Share(memory).subspan(begin, memory.size() * (stream_idx + 1) / setup_.streams - begin);
+}
+
+Status RawTcpEnd::write_share(int fd, Share share) const {
+  while (!share.empty()) {
+    const ssize_t n = ::send(fd, share.data(), std::min<size_t>(share.size(), setup_.request_bytes), MSG_NOSIGNAL);
+    if (n <= 0) return stream_failure("send", n);
+    share = share.subspan(static_cast<size_t>(n));
+  }
+  return Status::ok();
+}
+
+Status RawTcpEnd::read_share(int fd, Share share) const {
+  while (!share.empty()) {
+    const ssize_t n = ::recv(fd, share.data(), std::min<size_t>(share.size(), setup_.request_bytes), 0);
+    if (n <= 0) return stream_failure("receive", n);
+    share = share.subspan(static_cast<size_t>(n));
+  }
+  return Status::ok();
+}
+
+Status RawTcpEnd::stream(Deadline, Timing& timing) {
+  std::vector<Status> statuses(setup_.streams);
+  std::latch ready(setup_.streams), go(1);
+  std::vector<std::jthread> threads;
+  for (size_t i = 0; i < setup_.streams; ++i) {
+    threads.emplace_back([this, i, &ready, &go, &statuses] {
+      ready.count_down();
+      go.wait();
+      for (uint64_t message = 0; message < count_ && statuses[i].is_ok(); ++message) {
+        statuses[i] = setup_.leads ? write_share(out_[i].get(), share(sent_, i)) : read_share(in_[i].get(), share(received_, i));
+      }
+    });
+  }
+  ready.wait();
+  const Stopwatch begin = Stopwatch::read();
+  go.count_down();
+  threads.clear();  // joins
+  timing = begin.until(Stopwatch::read());
+  for (const Status& status : statuses) TCPX_RETURN_IF_ERROR(status);
+  return Status::ok();
+}
+
+Status RawTcpEnd::play(Deadline deadline, Timing& timing) {
+  Patience patience("raw ping-pong", deadline);
+  // `call` moves what it can of a message without waiting.
+  const auto spin = [&](const char* operation, std::vector<std::byte>& memory, const auto& call) -> Status {
+    for (size_t moved = 0; moved < memory.size();) {
+      const ssize_t n = call(memory.data() + moved, memory.size() - moved);
+      if (n == 0 || (n < 0 && errno != EAGAIN)) return stream_failure(operation, n);
+      if (n > 0) moved += static_cast<size_t>(n);
+      TCPX_RETURN_IF_ERROR(patience.after_turn(n > 0));
+    }
+    return Status::ok();
+  };
+  const auto send = [&] {
+    return spin("send", sent_, [&](const std::byte* data, size_t bytes) {
+      return ::send(out_[0].get(), data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    });
+  };
+  const auto receive = [&] {
+    return spin("receive", received_,
+                [&](std::byte* data, size_t bytes) { return ::recv(in_[0].get(), data, bytes, MSG_DONTWAIT); });
+  };
+  const Stopwatch begin = Stopwatch::read();
+  for (uint64_t i = 0; i < count_; ++i) {
+    if (setup_.leads) TCPX_RETURN_IF_ERROR(send());
+    TCPX_RETURN_IF_ERROR(receive());
+    if (!setup_.leads) TCPX_RETURN_IF_ERROR(send());
+  }
+  timing = begin.until(Stopwatch::read());
+  return Status::ok();
+}
+
+Status RawTcpEnd::verify() {
+  if (!receives()) return Status::ok();
+  return verify_pattern(received_, row_.seed);
+}
+
+Status RawTcpEnd::close() {
+  out_.clear();
+  in_.clear();
+  listener_.reset();
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BenchEnd>> make_raw_tcp_end(const EndSetup& setup) {
+  if (setup.streams == 0) return Status(Code::kInvalidArgument, "make raw TCP end", "no streams");
+  return std::unique_ptr<BenchEnd>(std::make_unique<RawTcpEnd>(setup));
+}
+
+}  // namespace tcpx::bench

@@ -1,0 +1,64 @@
+#include "measure/free_memory.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+#include "measure/result_file.h"
+
+namespace tcpx {
+namespace {
+
+constexpr size_t kMaxKernelFile = 64 * 1024;
+
+std::optional<uint64_t> whole_number(std::string_view text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+/// The rest of the line that begins with `name`, without blanks before it.
+std::string_view rest_behind(std::string_view text, std::string_view name) {
+  for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    if (at != 0 && text[at - 1] != '\n') continue;
+    std::string_view rest = text.substr(at + name.size());
+    rest = rest.substr(0, rest.find('\n'));
+    return rest.substr(std::min(rest.find_first_not_of(' '), rest.size()));
+  }
+  return {};
+}
+
+std::string kernel_file(const char* path) {
+  Result<std::string> text = read_file(path, kMaxKernelFile);
+  return text.is_ok() ? std::move(*text) : std::string();
+}
+
+}  // namespace
+
+std::optional<uint64_t> available_in_meminfo(std::string_view meminfo) {
+  constexpr std::string_view kUnit = " kB";
+  constexpr uint64_t kMostKib = uint64_t{1} << 50;
+  const std::string_view value = rest_behind(meminfo, "MemAvailable:");
+  if (!value.ends_with(kUnit)) return std::nullopt;
+  const std::optional<uint64_t> kib = whole_number(value.substr(0, value.size() - kUnit.size()));
+  return kib && *kib <= kMostKib ? std::optional(*kib * 1024) : std::nullopt;
+}
+
+std::optional<uint64_t> available_in_group(std::string_view memory_max, std::string_view memory_stat) {
+  const std::optional<uint64_t> limit = whole_number(memory_max.substr(0, memory_max.find('\n')));  // "max" without one
+  const std::optional<uint64_t> anon = whole_number(rest_behind(memory_stat, "anon "));
+  const std::optional<uint64_t> shmem = whole_number(rest_behind(memory_stat, "shmem "));
+  if (!limit || !anon || !shmem) return std::nullopt;
+  return *limit > *anon + *shmem ? *limit - *anon - *shmem : 0;
+}
+
+Result<uint64_t> free_host_bytes() {
+  const std::optional<uint64_t> machine = available_in_meminfo(kernel_file("/proc/meminfo"));
+  if (!machine) return Status(Code::kSystem, "ask for free memory", "/proc/meminfo has no MemAvailable");
+  // In a container the root of its control group is where these lie.
+  const auto group = available_in_group(kernel_file("/sys/fs/cgroup/memory.max"), kernel_file("/sys/fs/cgroup/memory.stat"));
+  return group ? std::min(*machine, *group) : *machine;
+}
+
+}  // namespace tcpx

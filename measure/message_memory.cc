@@ -1,0 +1,84 @@
+#include "measure/message_memory.h"
+
+#include <algorithm>
+
+#include "base/environment.h"
+#include "base/text.h"
+#include "device/unpacker_factory.h"
+
+namespace tcpx::bench {
+namespace {
+
+MessagePlan make_plan(const EndSetup& setup, const RowSetup& row) {
+  const uint64_t bytes = std::max<uint64_t>(row.message_bytes, 1);  // memory of an empty message is never touched
+  if (row.outstanding > 0) return MessagePlan::of_operations(bytes, row.outstanding);
+  const bool transfers = setup.kind == EndSetup::Kind::kPipeline || setup.kind == EndSetup::Kind::kEndpoint;
+  return transfers ? MessagePlan::of_transfers(bytes, setup.request_bytes, setup.channels)
+                   : MessagePlan(bytes, setup.request_bytes);
+}
+
+}  // namespace
+
+Result<MessageMemory> MessageMemory::create(const EndSetup& setup) {
+  MessageMemory memory(setup);
+  if (memory.machine_->has_gpu()) TCPX_RETURN_IF_ERROR(memory.machine_->set_current_device(setup.gpu));
+  MemoryOps& ops = memory.on_gpu() ? *memory.machine_ : *memory.host_;
+  Result<std::unique_ptr<CopyLane>> lane = ops.make_copy_lane(memory.device());
+  if (!lane.is_ok()) return lane.status();
+  memory.copies_ = std::move(lane).value();
+  return memory;
+}
+
+Result<std::unique_ptr<Unpacker>> MessageMemory::make_unpacker() {
+  const Result<int64_t> kind = environment_choice(Variable::kUnpackImpl);
+  if (!kind.is_ok()) return kind.status();
+  return tcpx::make_unpacker(static_cast<UnpackKind>(*kind), device(), *machine_);
+}
+
+Status MessageMemory::enlarge(TestMemory& memory, uint64_t bytes) {
+  if (memory.size() >= bytes) return Status::ok();
+  if (memory.size() > 0) outgrown_.push_back(std::move(memory));
+  Result<TestMemory> larger = TestMemory::create(on_gpu() ? *machine_ : *host_, MemoryType::kCuda, device(), bytes);
+  if (!larger.is_ok()) return larger.status();
+  memory = std::move(larger).value();
+  return Status::ok();
+}
+
+void MessageMemory::release() {
+  to_send_ = {};
+  received_ = {};
+  outgrown_.clear();
+}
+
+Status MessageMemory::allocate(const RowSetup& row) {
+  row_ = row;
+  plan_ = make_plan(setup_, row).with_slots(row.slots);
+  first_ = count_ = 0;
+  if (sends()) {
+    TCPX_RETURN_IF_ERROR(enlarge(to_send_, plan_.send_memory_bytes()));
+    TCPX_RETURN_IF_ERROR(to_send_.fill(0, plan_.send_memory_bytes(), seed_of(leads())));
+  }
+  return receives() ? enlarge(received_, plan_.receive_memory_bytes()) : Status::ok();
+}
+
+Status MessageMemory::begin_round(uint64_t count) {
+  first_ += count_;
+  count_ = count;
+  return receives() ? received_.blank(0, plan_.receive_memory_bytes()) : Status::ok();
+}
+
+Status MessageMemory::verify() {
+  if (!receives()) return Status::ok();
+  const uint64_t end = first_ + count_;
+  for (uint64_t message = end - std::min(count_, plan_.slots()); message < end; ++message) {
+    const Status wrong =
+        received_.verify(plan_.slot_off(message), row_.message_bytes, seed_of(!leads()), MessagePlan::content_off(message));
+    if (wrong.code() == Code::kMismatch) {
+      return Status(Code::kMismatch, concat("message ", message - first_, " of ", count_), wrong.detail());
+    }
+    TCPX_RETURN_IF_ERROR(wrong);
+  }
+  return Status::ok();
+}
+
+}  // namespace tcpx::bench

@@ -1,0 +1,94 @@
+// How messages of one size are cut into plugin requests, and where their bytes lie at both ends. Pure arithmetic.
+//
+// Requests are numbered through all messages. No two messages in a row hold the same bytes: each begins a page further into the
+// sender's memory than the one before it, so that a late, repeated or misplaced message is seen. Message `m` lands in slot
+// `m % slots()` of the receiver's memory; there are as many slots as it takes for whatever is in flight to lie apart.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tcpx/types.h"
+
+namespace tcpx::bench {
+
+class MessagePlan {
+ public:
+  /// Different contents in a row. A prime that divides no number of slots, so that a slot's content changes with each use.
+  static constexpr uint64_t kContents = 17;
+  /// Below INT_MAX with all contents, which is what a plugin of version 7 registers at most; who splits may go beyond.
+  static constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 30;
+
+  struct Piece {
+    uint64_t send_off;     ///< in the sender's memory
+    uint64_t receive_off;  ///< in the receiver's memory
+    uint32_t bytes;
+  };
+
+  /// For an end that posts the requests itself, one after the other to one comm: at most kQueueDepth in a row are in flight, even
+  /// of one message.
+  /// @param message_bytes from 1
+  /// @param request_bytes 1 ... kMaxRequestBytes: most bytes of one request
+  MessagePlan(uint64_t message_bytes, uint64_t request_bytes) : MessagePlan(message_bytes, request_bytes, kQueueDepth) {}
+
+  /// For messages that are transfers over `channels` comms, whose requests end in any order: a slot is free when the whole
+  /// message is done. While one that is cut ends bit by bit, the next ones fill the comms, so it takes a slot more.
+  static MessagePlan of_transfers(uint64_t message_bytes, uint64_t request_bytes, uint32_t channels) {
+    MessagePlan plan(message_bytes, request_bytes, uint64_t{kQueueDepth} * channels);
+    if (plan.requests_per_message_ > 1) ++plan.slots_;
+    if (plan.slots_ % kContents == 0) ++plan.slots_;
+    return plan;
+  }
+
+  /// For messages of which `outstanding` are under way at once, each cut by somebody else.
+  static MessagePlan of_operations(uint64_t message_bytes, uint64_t outstanding) {
+    MessagePlan plan(message_bytes, message_bytes, outstanding);
+    if (plan.slots_ % kContents == 0) ++plan.slots_;
+    return plan;
+  }
+
+  /// The same with at least `slots` slots.
+  MessagePlan with_slots(uint64_t slots) const {
+    MessagePlan plan = *this;
+    if (slots > slots_) plan.slots_ = slots % kContents == 0 ? slots + 1 : slots;
+    return plan;
+  }
+
+  uint64_t message_bytes() const { return message_bytes_; }
+  /// Of as many requests as can be in flight.
+  uint64_t bytes_under_way() const { return std::min(message_bytes_, request_bytes_) * requests_in_flight_; }
+  uint64_t requests_per_message() const { return requests_per_message_; }
+  uint64_t slots() const { return slots_; }
+  /// From the begin of one slot to the next.
+  uint64_t slot_bytes() const { return (message_bytes_ + kPageBytes - 1) / kPageBytes * kPageBytes; }
+  uint64_t send_memory_bytes() const { return message_bytes_ + (kContents - 1) * kPageBytes; }
+  uint64_t receive_memory_bytes() const { return slots_ * slot_bytes(); }
+
+  /// Where the bytes of `message` begin in the sender's memory, and so in the stream of its pattern.
+  static uint64_t content_off(uint64_t message) { return message % kContents * kPageBytes; }
+  uint64_t slot_off(uint64_t message) const { return message % slots_ * slot_bytes(); }
+
+  Piece piece(uint64_t request) const {
+    const uint64_t message = request / requests_per_message_;
+    const uint64_t off = request % requests_per_message_ * request_bytes_;
+    return {.send_off = content_off(message) + off,
+            .receive_off = slot_off(message) + off,
+            .bytes = static_cast<uint32_t>(std::min(request_bytes_, message_bytes_ - off))};
+  }
+
+ private:
+  MessagePlan(uint64_t message_bytes, uint64_t request_bytes, uint64_t requests_in_flight)
+      : message_bytes_(message_bytes),
+        request_bytes_(request_bytes),
+        requests_in_flight_(requests_in_flight),
+        requests_per_message_((message_bytes + request_bytes - 1) / request_bytes),
+        slots_((requests_in_flight + requests_per_message_ - 1) / requests_per_message_) {}
+
+  uint64_t message_bytes_;
+  uint64_t request_bytes_;
+  uint64_t requests_in_flight_;
+  uint64_t requests_per_message_;
+  uint64_t slots_;
+};
+
+}  // namespace tcpx::bench

@@ -1,0 +1,178 @@
+#include "measure/row_meter.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/environment.h"
+#include "base/text.h"
+
+namespace tcpx::bench {
+namespace {
+
+constexpr Duration kSetUpLimit = std::chrono::seconds(60);  // CUDA takes its time
+constexpr Duration kStepLimit = std::chrono::seconds(30);
+constexpr uint64_t kMostMessages = 10'000'000;
+// No machine is slower, whatever it does with the bytes.
+constexpr uint64_t kLeastBytesPerSecond = 50'000'000;
+// From here on one message at a time says enough.
+constexpr uint64_t kLongMessageBytes = 128 << 20;
+
+Duration step_limit(uint64_t bytes) {
+  return kStepLimit + std::chrono::seconds(bytes / kLeastBytesPerSecond);
+}
+
+EndCommand command(EndCommand::Call call) {
+  EndCommand command;
+  command.call = call;
+  return command;
+}
+
+}  // namespace
+
+std::optional<SocketFactors> factors_of(uint32_t sockets) {
+  const int64_t most_per_thread = environment_info(Variable::kNsocksPerThread).max;
+  const int64_t most_threads = environment_info(Variable::kSocketNthreads).max;
+  for (int64_t per_thread = std::min<int64_t>(most_per_thread, sockets); per_thread >= 1; --per_thread) {
+    if (sockets % per_thread == 0 && sockets / per_thread <= most_threads) return SocketFactors{sockets / per_thread, per_thread};
+  }
+  return std::nullopt;
+}
+
+uint64_t next_count(uint64_t count, Duration taken, Duration wanted) {
+  const double each = std::max<double>(1, static_cast<double>(taken.count())) / static_cast<double>(count);
+  const double fitting = std::ceil(static_cast<double>(wanted.count()) / each);
+  return static_cast<uint64_t>(std::clamp(fitting, 1.0, static_cast<double>(kMostMessages)));
+}
+
+Result<std::unique_ptr<RowMeter>> RowMeter::connect(const EndSetup& setup, std::pair<int, int> gpus,
+                                                    const EnvironmentOverrides& overrides, const std::atomic<bool>& stop) {
+  Result<std::unique_ptr<EndPair>> ends = EndPair::start(overrides, stop);
+  if (!ends.is_ok()) return ends.status();
+  std::unique_ptr<RowMeter> bench(new RowMeter(std::move(ends).value()));
+  TCPX_RETURN_IF_ERROR(bench->set_up(setup, gpus));
+  return bench;
+}
+
+Status RowMeter::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
+  EndCommand leader = command(EndCommand::Call::kSetUp), follower = command(EndCommand::Call::kSetUp);
+  leader.setup = follower.setup = setup;
+  leader.setup.leads = true;
+  follower.setup.leads = false;
+  leader.setup.gpu = follower.setup.peer_gpu = gpus.first;
+  follower.setup.gpu = leader.setup.peer_gpu = gpus.second;
+  const Result<EndPair::Answers> listening = ends_->ask(leader, follower, kSetUpLimit);
+  if (!listening.is_ok()) return listening.status();
+  // One direction after the other, because a connect may block until the other end accepts.
+  EndCommand connects = command(EndCommand::Call::kConnect);
+  const EndCommand accepts = command(EndCommand::Call::kAccept);
+  connects.handle = listening->follower.handle;
+  TCPX_RETURN_IF_ERROR(ends_->ask(connects, accepts, kSetUpLimit).status());
+  connects.handle = listening->leader.handle;
+  return ends_->ask(accepts, connects, kSetUpLimit).status();
+}
+
+Status RowMeter::allocate(const RowSetup& row) {
+  row_ = row;
+  row_.seed = next_seed_++;
+  resident_.reset();
+  EndCommand allocate = command(EndCommand::Call::kAllocate);
+  allocate.row = row_;
+  return ends_->ask(allocate, step_limit(row_.message_bytes)).status();
+}
+
+Result<EndPair::Answers> RowMeter::move(uint64_t count) {
+  EndCommand prepare = command(EndCommand::Call::kPrepare);
+  prepare.count = count;
+  TCPX_RETURN_IF_ERROR(ends_->ask(prepare, step_limit(row_.message_bytes)).status());
+  return ends_->ask(command(EndCommand::Call::kRun), step_limit(row_.message_bytes * count));
+}
+
+Result<RowMeter::Round> RowMeter::round(uint64_t count) {
+  const Result<EndPair::Answers> run = move(count);
+  if (!run.is_ok()) return run.status();
+  const Timing &leader = run->leader.timing, &follower = run->follower.timing;
+  const auto begin_bytes = static_cast<int64_t>(leader.resident_begin_bytes + follower.resident_begin_bytes);
+  const auto end_bytes = static_cast<int64_t>(leader.resident_end_bytes + follower.resident_end_bytes);
+  if (!resident_) resident_ = {.begin_bytes = begin_bytes, .most_bytes = begin_bytes};
+  resident_->most_bytes = std::max(resident_->most_bytes, end_bytes);
+  const bool leader_ends = row_.pattern == Pattern::kPingPong || follower.end_ns == 0;
+  const int64_t begin_ns = leader.begin_ns == 0 ? follower.begin_ns : leader.begin_ns;
+  return Round{.taken = Duration((leader_ends ? leader : follower).end_ns - begin_ns),
+               .cpu_seconds = leader.cpu_seconds + follower.cpu_seconds};
+}
+
+// Also the warm-up: the first messages of a connection, and of memory, are slow.
+Result<uint64_t> RowMeter::calibrate(Duration wanted) {
+  uint64_t count = row_.message_bytes < kLongMessageBytes ? 2 : 1;
+  // What the very first ones take (memory that is made at first use) would make too few of all the others.
+  if (const Result<Round> first = round(count); !first.is_ok()) return first.status();
+  for (;;) {
+    const Result<Round> tried = round(count);
+    if (!tried.is_ok()) return tried.status();
+    const uint64_t next = next_count(count, tried->taken, wanted);
+    // The longer a try, the more it says; a short one is not extrapolated far.
+    if (tried->taken * 4 >= wanted || next <= count) return next;
+    count = std::min(next, count * 16);
+  }
+}
+
+Result<std::string> RowMeter::verify() {
+  const Status verified = ends_->ask(command(EndCommand::Call::kVerify), step_limit(row_.message_bytes)).status();
+  if (!verified.is_ok() && verified.code() != Code::kMismatch) return verified;
+  return verified.is_ok() ? std::string() : verified.to_string();
+}
+
+Status RowMeter::begin_row(const RowSetup& row, const RowPlan& plan) {
+  samples_.clear();
+  cpu_seconds_ = gigabytes_ = 0;
+  mismatch_.clear();
+  TCPX_RETURN_IF_ERROR(allocate(row));
+  const Result<uint64_t> count = calibrate(plan.duration / static_cast<int64_t>(plan.samples));
+  if (count.is_ok()) count_ = *count;
+  return count.status();
+}
+
+Status RowMeter::sample() {
+  const Result<Round> done = round(count_);
+  if (!done.is_ok()) return done.status();
+  const Result<std::string> mismatch = verify();
+  if (!mismatch.is_ok()) return mismatch.status();
+  if (mismatch_.empty()) mismatch_ = *mismatch;
+  const double bytes = static_cast<double>(row_.message_bytes) * static_cast<double>(count_);
+  const bool one_way = row_.pattern == Pattern::kOneWay;
+  cpu_seconds_ += done->cpu_seconds;
+  gigabytes_ += bytes / 1e9 * (one_way ? 1 : 2);
+  const double ns = static_cast<double>(std::max<int64_t>(1, done->taken.count()));
+  samples_.push_back(one_way ? bytes / ns : ns / 1e3 / 2 / static_cast<double>(count_));
+  return Status::ok();
+}
+
+Result<Measured> RowMeter::end_row() {
+  const Result<Samples> samples = Samples::create(samples_);
+  if (!samples.is_ok()) return samples.status();
+  Measured measured{.summary = samples->summary(),
+                    .mismatch = mismatch_,
+                    .resident_growth_bytes = resident_->most_bytes - resident_->begin_bytes};
+  if (cpu_seconds_ > 0) measured.gigabytes_per_core_second = gigabytes_ / cpu_seconds_;
+  return measured;
+}
+
+Result<Measured> RowMeter::measure(const RowSetup& row, const RowPlan& plan) {
+  TCPX_RETURN_IF_ERROR(begin_row(row, plan));
+  for (size_t i = 0; i < plan.samples; ++i) TCPX_RETURN_IF_ERROR(sample());
+  return end_row();
+}
+
+Result<EndPair::Answers> RowMeter::once(const RowSetup& row, uint64_t count) {
+  TCPX_RETURN_IF_ERROR(allocate(row));
+  Result<EndPair::Answers> answers = move(count);
+  if (answers.is_ok())
+    TCPX_RETURN_IF_ERROR(ends_->ask(command(EndCommand::Call::kVerify), step_limit(row_.message_bytes)).status());
+  return answers;
+}
+
+Status RowMeter::close() {
+  return ends_->ask(command(EndCommand::Call::kClose), kStepLimit).status();
+}
+
+}  // namespace tcpx::bench

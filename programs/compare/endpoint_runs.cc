@@ -1,0 +1,282 @@
+#include "programs/compare/endpoint_runs.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/environment.h"
+#include "base/text.h"
+#include "measure/plain_text.h"
+
+namespace tcpx::bench {
+namespace {
+
+constexpr unsigned kManyCores = 16;
+constexpr uint32_t kChannelsOfManyCores = 4;
+constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
+constexpr int32_t kMostInline = 65536;
+
+constexpr char kAbout[] =
+    "Endpoints of two processes over the software plugin on loopback, from GPU to GPU where there are any. Each column is two "
+    "fresh "
+    "processes; the columns of a table take turns sample by sample, and ratios are those of medians. All received messages that "
+    "no "
+    "later one has overwritten are compared after every sample. GB/s: message bytes, counted once, from the first call until the "
+    "bytes are in place. The application's thread starts operations ahead and waits for the oldest. Bulk: one connection, "
+    "against "
+    "the bare transfer pipeline with the same channels, sockets, chunks, windows and messages ahead, driven by the thread that "
+    "measures. Vectors: the same bytes in ranges without neighbours at both ends, one operation, against one range; ends of a "
+    "read count at the reader. Latency: half a round trip of send and recv, the receives posted ahead; in the frame (inline) or "
+    "forced through the pipeline; NCCL is send and recv of PyTorch over its own socket transport between the two GPUs, the best "
+    "of the settings of bench_soft_plugin for each size. Small: "
+    "messages of one connection, so many ahead. Peers: one endpoint writes to many, which live in one other process, "
+    "each over a connection of its own, with as many bytes ahead in total as to one. Memory: growth of the memory in core of the "
+    "end with one endpoint, and of the GPU's memory in use by anybody, by connection, before anything has moved; growth by "
+    "receive "
+    "posted; processor time of that end while nothing moves.";
+
+std::string size_text(uint64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+RowSetup operation(Verb verb, uint64_t range_bytes = 0, uint64_t outstanding = 0) {
+  return {.verb = verb, .range_bytes = range_bytes, .outstanding = outstanding};
+}
+
+}  // namespace
+
+const std::vector<std::string>& endpoint_sections() {
+  static const std::vector<std::string> sections = {"bulk", "vector", "latency", "small", "peers", "memory"};
+  return sections;
+}
+
+EndpointRuns::EndpointRuns(EndpointRunOptions options, Comparison& comparison)
+    : options_(std::move(options)), comparison_(comparison), quick_(comparison.options().quick) {
+  uint32_t& channels = options_.settings.channels;
+  if (channels == 0) channels = std::thread::hardware_concurrency() >= kManyCores ? kChannelsOfManyCores : 1;
+  overrides_[environment_info(Variable::kNumChannels).name] = concat(channels);
+  // What goes wrong comes back as a status; of connections there are too many to tell of each.
+  if (!environment_is_set(Variable::kLogLevel)) overrides_[environment_info(Variable::kLogLevel).name] = "off";
+  report_.key = "bench_endpoint";
+  report_.about = kAbout;
+}
+
+Status EndpointRuns::run() {
+  TCPX_RETURN_IF_ERROR(comparison_.describe_gpus());
+  const std::vector<std::pair<std::string, Status (EndpointRuns::*)()>> all = {
+      {"bulk", &EndpointRuns::bulk},   {"vector", &EndpointRuns::vectors}, {"latency", &EndpointRuns::latency},
+      {"small", &EndpointRuns::small}, {"peers", &EndpointRuns::peers},    {"memory", &EndpointRuns::memory}};
+  for (const auto& [name, section] : all) {
+    const auto& only = options_.only;
+    if (only.empty() || std::find(only.begin(), only.end(), name) != only.end()) TCPX_RETURN_IF_ERROR((this->*section)());
+  }
+  return Status::ok();
+}
+
+EndSetup EndpointRuns::endpoint(MemoryType memory) const {
+  EndSetup setup;
+  setup.kind = EndSetup::Kind::kEndpoint;
+  setup.memory = memory;
+  setup.channels = options_.settings.channels;
+  setup.request_bytes = options_.settings.chunk_bytes;
+  return setup;
+}
+
+Status EndpointRuns::bulk() {
+  EndSetup pipeline = endpoint(best_memory());
+  pipeline.kind = EndSetup::Kind::kPipeline;
+  return compare({.title = "Bulk",
+                  .sizes = quick_ ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{kMiB, 8 * kMiB, 64 * kMiB, 256 * kMiB},
+                  .contenders = {{"pipeline", pipeline, {}},
+                                 {"send, recv", endpoint(best_memory()), operation(Verb::kSend)},
+                                 {"write", endpoint(best_memory()), operation(Verb::kWrite)},
+                                 {"read", endpoint(best_memory()), operation(Verb::kRead)}},
+                  .ratios = {{"send, recv", "pipeline"}, {"write", "pipeline"}, {"read", "pipeline"}}});
+}
+
+Status EndpointRuns::vectors() {
+  const uint64_t range_bytes = quick_ ? kKiB : 32 * kKiB;
+  const EndSetup setup = endpoint(best_memory());
+  return compare({.title = concat("Vectors of ranges of ", size_text(range_bytes)),
+                  .sizes = quick_ ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{kMiB, 128 * kMiB},
+                  .contenders = {{"write", setup, operation(Verb::kWrite)},
+                                 {"writev", setup, operation(Verb::kWrite, range_bytes)},
+                                 {"readv", setup, operation(Verb::kRead, range_bytes)},
+                                 {"sendv, recvv", setup, operation(Verb::kSend, range_bytes)}},
+                  .ratios = {{"writev", "write"}, {"readv", "write"}, {"sendv, recvv", "write"}}});
+}
+
+Status EndpointRuns::latency() {
+  Section section{
+      .title = "Half a round trip", .show = Show::kMicroseconds, .sizes = {0, 8, 64, kKiB, 4 * kKiB, 16 * kKiB, 64 * kKiB}};
+  if (quick_) section.sizes = {0, 8, 4 * kKiB};
+  std::vector<MemoryType> kinds = {MemoryType::kHost};
+  if (comparison_.has_gpu()) kinds.push_back(MemoryType::kCuda);
+  for (const MemoryType memory : kinds) {
+    for (const bool forced : {false, true}) {
+      EndSetup setup = endpoint(memory);
+      setup.inline_bytes = forced ? 0 : kMostInline;
+      RowSetup row = operation(Verb::kSend, 0, 2);
+      row.pattern = Pattern::kPingPong;
+      section.contenders.push_back(
+          {concat(memory == MemoryType::kHost ? "host" : "gpu", forced ? ", pipeline" : ", inline"), setup, row});
+    }
+  }
+  section.nccl = nccl(section.sizes);
+  for (const Contender& contender : section.contenders) section.ratios.emplace_back(contender.name, "NCCL");
+  return compare(section);
+}
+
+Status EndpointRuns::small() {
+  constexpr uint64_t kOutstanding = 64;
+  const EndSetup setup = endpoint(MemoryType::kHost);
+  return compare({.title = concat("Small messages of host memory, ", kOutstanding, " outstanding"),
+                  .show = Show::kThousandMessages,
+                  .sizes = {8, 4 * kKiB},
+                  .contenders = {{"send, recv", setup, operation(Verb::kSend, 0, kOutstanding)},
+                                 {"write", setup, operation(Verb::kWrite, 0, kOutstanding)}}});
+}
+
+Status EndpointRuns::peers() {
+  const uint64_t bytes = quick_ ? 64 * kKiB : 4 * kMiB;
+  const std::string many = concat(options_.peers, " peers");
+  EndSetup one = endpoint(best_memory()), all = one;
+  all.peers = options_.peers;
+  const RowSetup row = operation(Verb::kWrite, 0, std::max<uint64_t>(2 * options_.peers, 8));
+  return compare({.title = "Writes to peers, all together",
+                  .sizes = {bytes},
+                  .contenders = {{"1 peer", one, row}, {many, all, row}},
+                  .ratios = {{many, "1 peer"}}});
+}
+
+Status EndpointRuns::memory() {
+  const uint64_t idle_ms = quick_ ? 50 : 1000, receives = quick_ ? 256 : 8192;
+  std::vector<double> resident, gpu, posted, busy;
+  for (size_t i = 0; i < MeasurePlan::kFewestSamples; ++i) {
+    EndSetup setup = endpoint(MemoryType::kHost);
+    setup.peers = options_.peers;
+    auto bench = connect(setup);
+    if (!bench.is_ok()) return bench.status();
+    const auto idle = (*bench)->once({.pattern = Pattern::kIdle, .message_bytes = 8}, idle_ms);
+    if (!idle.is_ok()) return idle.status();
+    TCPX_RETURN_IF_ERROR((*bench)->close());
+    const Timing& leader = idle->leader.timing;
+    const auto grown = [](uint64_t from, uint64_t to, double count) {
+      return static_cast<double>(static_cast<int64_t>(to - from)) / count;
+    };
+    resident.push_back(grown(leader.alone.resident_bytes, leader.connected.resident_bytes, options_.peers) / 1e3);
+    gpu.push_back(grown(leader.connected.free_gpu_bytes, leader.alone.free_gpu_bytes, options_.peers) / 1e3);
+    busy.push_back(100 * leader.cpu_seconds * 1e9 / static_cast<double>(leader.end_ns - leader.begin_ns));
+
+    setup.peers = 1;
+    bench = connect(setup);
+    if (!bench.is_ok()) return bench.status();
+    RowSetup row = operation(Verb::kSend, 0, receives);
+    row.message_bytes = 8;
+    const auto round = (*bench)->once(row, receives);
+    if (!round.is_ok()) return round.status();
+    TCPX_RETURN_IF_ERROR((*bench)->close());
+    const Timing& follower = round->follower.timing;
+    posted.push_back(grown(follower.unposted.resident_bytes, follower.posted.resident_bytes, static_cast<double>(receives)));
+  }
+  Table table{.title = "Memory and idle time", .row_heading = "what", .columns = {{"value", ""}, {"unit", ""}}, .rows = {}};
+  const auto add = [&](const std::string& name, const std::string& unit, std::vector<double> values) -> Status {
+    const Result<Samples> samples = Samples::create(std::move(values));
+    if (!samples.is_ok()) return samples.status();
+    table.rows.push_back({.name = name, .cells = {samples->summary(), unit}, .verified = true});
+    return Status::ok();
+  };
+  TCPX_RETURN_IF_ERROR(add(concat("memory in core per connection, of ", options_.peers), "kB", resident));
+  if (comparison_.has_gpu()) TCPX_RETURN_IF_ERROR(add(concat("GPU memory per connection, of ", options_.peers), "kB", gpu));
+  TCPX_RETURN_IF_ERROR(add(concat("memory in core per receive posted, of ", receives), "B", posted));
+  TCPX_RETURN_IF_ERROR(
+      add(concat("processor time of an idle endpoint with ", options_.peers, " connections"), "% of a core", busy));
+  report_.tables.push_back(std::move(table));
+  comparison_.say("memory: done");
+  return Status::ok();
+}
+
+Result<Row> EndpointRuns::row(const Section& section, uint64_t bytes, std::vector<std::unique_ptr<RowMeter>>& benches) {
+  const auto annotated = [&](const Status& status, size_t i) {
+    return Status(status.code(),
+                  concat(section.title, ", ", section.contenders[i].name, ", ", size_text(bytes), ": ", status.operation()),
+                  status.detail());
+  };
+  const auto each = [&](auto step) -> Status {
+    for (size_t i = 0; i < benches.size(); ++i) {
+      const Status status = step(i);
+      if (!status.is_ok()) return annotated(status, i);
+    }
+    return Status::ok();
+  };
+  TCPX_RETURN_IF_ERROR(each([&](size_t i) {
+    RowSetup row = section.contenders[i].row;
+    row.message_bytes = bytes;
+    return benches[i]->begin_row(row, comparison_.options().row);
+  }));
+  for (size_t sample = 0; sample < comparison_.options().row.samples; ++sample) {
+    TCPX_RETURN_IF_ERROR(each([&](size_t i) { return benches[i]->sample(); }));
+  }
+  Row row{.name = size_text(bytes), .cells = {static_cast<double>(bytes)}, .verified = true};
+  TCPX_RETURN_IF_ERROR(each([&](size_t i) {
+    const Result<Measured> measured = benches[i]->end_row();
+    if (!measured.is_ok()) return measured.status();
+    Summary summary = measured->summary;
+    const double scale = section.show == Show::kThousandMessages ? 1e6 / static_cast<double>(bytes) : 1;
+    for (double* const value : {&summary.min, &summary.median, &summary.max}) *value *= scale;
+    row.cells.push_back(summary);
+    row.verified &= measured->verified();
+    comparison_.compared(concat(section.title, ", ", section.contenders[i].name, ", ", row.name), *measured);
+    return Status::ok();
+  }));
+  return row;
+}
+
+Status EndpointRuns::compare(const Section& section) {
+  constexpr const char* kUnits[] = {"GB/s", "us", "1000/s"};
+  Table table{.title = section.title, .row_heading = "message", .columns = {{"bytes", "B"}}, .rows = {}};
+  std::vector<std::unique_ptr<RowMeter>> benches;
+  for (const Contender& contender : section.contenders) {
+    auto bench = connect(contender.setup);
+    if (!bench.is_ok()) return bench.status();
+    benches.push_back(std::move(bench).value());
+    table.columns.push_back({contender.name, kUnits[static_cast<size_t>(section.show)]});
+  }
+  if (!section.nccl.empty()) table.columns.push_back({"NCCL", "us"});
+  Status status;
+  for (const uint64_t bytes : section.sizes) {
+    Result<Row> measured = row(section, bytes, benches);
+    status = measured.status();
+    if (!status.is_ok()) break;
+    if (!section.nccl.empty()) {
+      const auto found = section.nccl.find(bytes);
+      measured->cells.push_back(found == section.nccl.end() ? Cell() : Cell(found->second.summary));
+    }
+    table.rows.push_back(std::move(*measured));
+    comparison_.say(concat(section.title, ", ", size_text(bytes), ": done"));
+  }
+  for (const auto& [over, under] : section.ratios) add_ratio_column(table, over, under);
+  if (!table.rows.empty()) report_.tables.push_back(std::move(table));
+  if (!status.is_ok()) return status;
+  for (const auto& bench : benches) TCPX_RETURN_IF_ERROR(bench->close());
+  return Status::ok();
+}
+
+// Of all settings the best median of each size.
+MeasuredBy EndpointRuns::nccl(const std::vector<uint64_t>& sizes) {
+  std::vector<uint64_t> with_bytes = sizes;
+  std::erase(with_bytes, 0);
+  return best_of(comparison_.run_nccl({kMiB}, with_bytes), &NcclRun::ping_pong, false);
+}
+
+Report EndpointRuns::report() const {
+  Report report = report_;
+  report.devices = comparison_.devices();
+  report.parameters = comparison_.parameters();
+  report.parameters["channels"] = concat(options_.settings.channels);
+  report.parameters["bytes of a chunk"] = size_text(options_.settings.chunk_bytes);
+  report.parameters["memory"] = comparison_.has_gpu() ? "gpu, and host where the table says so" : "host";
+  return report;
+}
+
+}  // namespace tcpx::bench

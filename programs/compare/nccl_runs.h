@@ -1,0 +1,38 @@
+// NCCL's own socket transport, measured by PyTorch in two processes (tests/nccl/bandwidth.py), for a place beside ours.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "measure/child.h"
+#include "programs/compare/soft_results.h"
+#include "tcpx/status.h"
+
+namespace tcpx::bench {
+
+struct NcclOptions {
+  std::string script;  ///< path of bandwidth.py
+  std::pair<int, int> gpus{0, 1};
+  std::vector<uint64_t> sizes;            ///< one way
+  std::vector<uint64_t> ping_pong_sizes;  ///< may be empty
+  int milliseconds = 200;                 ///< of all samples of a row together, about
+};
+
+/// A setting of NCCL and what it is called.
+struct NcclSetting {
+  std::string label;
+  EnvironmentOverrides variables;
+};
+/// The default, and three with more sockets and channels. As in tests/nccl/run_nccl.sh.
+const std::vector<NcclSetting>& nccl_settings();
+
+/// "NCCL 2.28.9, PyTorch 2.9.0". @return kUnsupported, with the reason, when NCCL cannot be measured here.
+Result<std::string> find_nccl(const NcclOptions& options, const std::atomic<bool>& stop);
+
+/// Two processes, one per GPU. @return kSystem with the last line of the one that failed, kTimeout, kProtocol.
+Result<NcclRun> run_nccl(const NcclSetting& setting, const NcclOptions& options, const std::atomic<bool>& stop);
+
+}  // namespace tcpx::bench

@@ -1,0 +1,25 @@
+// What a mesh measured, as a report (measure/report.h) for people and programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "measure/report.h"
+#include "programs/mesh/mesh_leader.h"
+
+namespace tcpx::mesh {
+
+/// What it is made of.
+struct MeshResults {
+  std::vector<std::string> ranks;  ///< "host-a GPU 0", by rank; plain text
+  Parameters parameters;           ///< what the numbers depend on
+  MeshOutcome outcome;
+};
+
+/// Tables: the matrix of rates, senders down and receivers across; a summary with the slowest pair; why pairs failed, if any did.
+Report mesh_report(const MeshResults& results);
+
+/// Ok when every one of `planned_pairs` was measured; else what the first failure was, or that it was interrupted.
+Status mesh_verdict(const MeshOutcome& outcome, size_t planned_pairs);
+
+}  // namespace tcpx::mesh

@@ -1,0 +1,37 @@
+// Rendezvous: how the processes of a mesh find each other. Rank 0 has a bootstrap server at a known place; every rank, rank 0
+// itself included, connects and describes itself. When all are there and fit together, the leader holds a channel to each.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "programs/mesh/mesh_message.h"
+#include "tcpx/status.h"
+#include "transfer/bootstrap.h"
+
+namespace tcpx::mesh {
+
+/// A rank, as the leader knows it.
+struct Member {
+  RankDescription description;
+  std::string address;  ///< where the others reach it: where its connection came from
+  BootstrapChannel channel;
+};
+
+/// Waits until every rank of the mesh has come, and checks them against `leader`: what rank 0 says of itself.
+/// @return the members by rank. kTimeout naming the ranks that have not come; kMismatch naming the rank and what is wrong with
+/// it: it is there twice, counts another number of ranks, is another build, or has another option; kInvalidArgument when the mesh
+/// spans hosts and a rank came from a loopback address, where the others cannot reach it. Whoever has come by then is told.
+Result<std::vector<Member>> gather_members(BootstrapServer& server, const RankDescription& leader, Deadline deadline);
+
+/// Connects to the leader at `host`:`port` and tells it `mine`. `stop` may be null; else it must outlive the channel.
+Result<BootstrapChannel> join_mesh(const std::string& host, uint16_t port, const RankDescription& mine, Deadline deadline,
+                                   const std::atomic<bool>* stop);
+
+/// "rank 3 (host-b, GPU 1)"
+std::string name_of(const RankDescription& description);
+
+}  // namespace tcpx::mesh

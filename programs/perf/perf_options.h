@@ -1,0 +1,57 @@
+// What test_tcpx_perf is asked to measure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "device/unpacker_factory.h"
+#include "measure/size_sweep.h"
+#include "tcpx/types.h"
+#include "transfer/connection_setup.h"
+
+namespace tcpx::perf {
+
+enum class PerfRole { kServer, kClient, kLoopback };
+
+/// Which layer moves the transfers.
+enum class Layer {
+  kTcp,       ///< sockets alone, as many streams as there are channels
+  kPlugin,    ///< the plugin's table, driven bare, over one comm
+  kPipeline,  ///< the library's connections (transfer/connection.h)
+  kEndpoint,  ///< Endpoint (tcpx/endpoint.h), whose settings are those of the environment
+};
+/// "tcp", "plugin", "pipeline", "endpoint"
+const char* name_of(Layer layer);
+
+enum class PerfMode {
+  kOneWay,         ///< the client sends, transfers back to back
+  kBidirectional,  ///< both send at once
+  kLatency,        ///< one transfer at a time, back and forth
+};
+
+/// "One way", "Both ways", "Half a round trip": also the titles of their tables.
+const char* title_of(PerfMode mode);
+
+struct PerfOptions {
+  PerfRole role = PerfRole::kLoopback;
+  Layer layer = Layer::kPipeline;
+  PerfMode mode = PerfMode::kOneWay;
+  std::string host;        ///< client: name or address of the server
+  uint16_t port = 0;       ///< of the bootstrap; server: 0 for any free one
+  std::optional<int> gpu;  ///< nullopt: 0, and a machine without a GPU is fine
+  SizeSweep sizes;
+  uint32_t iterations = 20;  ///< timed transfers of each size
+  uint32_t warm_up = 5;      ///< transfers before them
+  Duration duration{};       ///< above zero: each size is measured this long instead
+  PipelineSettings pipeline;
+  MemoryType memory = MemoryType::kCuda;
+  UnpackKind unpack = UnpackKind::kAuto;
+  Duration timeout{};                ///< of each step
+  std::string csv, json;             ///< files to write; "" for none
+  std::vector<std::string> compare;  ///< reports to draw beside this run
+};
+
+}  // namespace tcpx::perf

@@ -1,0 +1,145 @@
+#include "programs/perf/row_result.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "base/text.h"
+#include "measure/plain_text.h"
+
+namespace tcpx::perf {
+namespace {
+
+constexpr std::string_view kNic = "nic ";
+constexpr std::string_view kFirstWrong = "first wrong";
+
+struct Field {
+  const char* name;
+  uint64_t EndRow::*value;
+};
+constexpr Field kFields[] = {{"count", &EndRow::count},         {"total ns", &EndRow::total_ns}, {"min ns", &EndRow::min_ns},
+                             {"median ns", &EndRow::median_ns}, {"max ns", &EndRow::max_ns},     {"busy ns", &EndRow::busy_ns},
+                             {"cpu ns", &EndRow::cpu_ns},       {"wrong", &EndRow::wrong},       {"p99 ns", &EndRow::p99_ns},
+                             {"p99.9 ns", &EndRow::p999_ns}};
+
+bool read_number(const std::string& text, uint64_t& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+Status malformed(std::string_view name) {
+  return {Code::kProtocol, "read the peer's results", concat('\'', name, "' is missing or malformed")};
+}
+
+double ratio(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double average_ns(const EndRow& row) {
+  return ratio(row.total_ns, row.count);
+}
+
+/// Bytes per nanosecond are GB/s.
+double rate(uint64_t bytes, const EndRow& row) {
+  const double average = average_ns(row);
+  return average > 0 ? static_cast<double>(bytes) / average : 0;
+}
+
+}  // namespace
+
+const char* title_of(PerfMode mode) {
+  switch (mode) {
+    case PerfMode::kOneWay:
+      return "One way";
+    case PerfMode::kBidirectional:
+      return "Both ways";
+    case PerfMode::kLatency:
+      return "Half a round trip";
+  }
+  return "";
+}
+
+const char* name_of(Layer layer) {
+  switch (layer) {
+    case Layer::kTcp:
+      return "tcp";
+    case Layer::kPlugin:
+      return "plugin";
+    case Layer::kPipeline:
+      return "pipeline";
+    case Layer::kEndpoint:
+      return "endpoint";
+  }
+  return "";
+}
+
+void set_times(EndRow& row, std::vector<uint64_t> samples_ns) {
+  row.count = samples_ns.size();
+  row.total_ns = row.min_ns = row.median_ns = row.max_ns = row.p99_ns = row.p999_ns = 0;
+  if (samples_ns.empty()) return;
+  std::sort(samples_ns.begin(), samples_ns.end());
+  for (const uint64_t sample : samples_ns) row.total_ns += sample;
+  const size_t middle = samples_ns.size() / 2;
+  row.min_ns = samples_ns.front();
+  row.max_ns = samples_ns.back();
+  // The least value that is no less than 99 % (99.9 %) of them.
+  const size_t count = samples_ns.size();
+  if (count >= kSamplesOfP99) row.p99_ns = samples_ns[(count * 99 + 99) / 100 - 1];
+  if (count >= kSamplesOfP999) row.p999_ns = samples_ns[(count * 999 + 999) / 1000 - 1];
+  row.median_ns = samples_ns.size() % 2 == 1 ? samples_ns[middle] : (samples_ns[middle - 1] + samples_ns[middle]) / 2;
+}
+
+Parameters encode_row(const EndRow& row) {
+  Parameters parameters;
+  for (const Field& field : kFields) parameters[field.name] = std::to_string(row.*field.value);
+  parameters["verified"] = std::to_string(row.verified ? 1 : 0);
+  parameters[std::string(kFirstWrong)] = row.first_wrong;
+  for (const auto& [nic, bytes] : row.nics) parameters[concat(kNic, nic)] = std::to_string(bytes);
+  return parameters;
+}
+
+Result<EndRow> decode_row(const Parameters& parameters) {
+  EndRow row;
+  const auto value_of = [&](const char* name) {
+    const auto found = parameters.find(name);
+    return found == parameters.end() ? std::string() : found->second;
+  };
+  for (const Field& field : kFields) {
+    if (!read_number(value_of(field.name), row.*field.value)) return malformed(field.name);
+  }
+  const std::string verified = value_of("verified");
+  if (verified != "0" && verified != "1") return malformed("verified");
+  row.verified = verified == "1";
+  row.first_wrong = value_of(kFirstWrong.data());
+  if (!is_plain_text(row.first_wrong)) return malformed(kFirstWrong);
+  for (const auto& [name, value] : parameters) {
+    if (!name.starts_with(kNic)) continue;
+    if (!is_plain_text(name)) return malformed("a name of a NIC");
+    if (!read_number(value, row.nics[name.substr(kNic.size())])) return malformed(name);
+  }
+  return row;
+}
+
+PerfRow make_row(PerfMode mode, uint64_t bytes, const EndRow& server, const EndRow& client) {
+  const bool servers =
+      mode == PerfMode::kOneWay || (mode == PerfMode::kBidirectional && average_ns(server) >= average_ns(client));
+  const EndRow& timed = servers ? server : client;
+  const auto us = [](uint64_t ns) { return static_cast<double>(ns) / 1e3; };
+  PerfRow row;
+  row.mode = mode;
+  row.bytes = bytes;
+  row.time = {static_cast<size_t>(timed.count), us(timed.min_ns), us(timed.median_ns), us(timed.max_ns)};
+  if (timed.count >= kSamplesOfP99) row.p99 = us(timed.p99_ns);
+  if (timed.count >= kSamplesOfP999) row.p999 = us(timed.p999_ns);
+  row.average_us = average_ns(timed) / 1e3;
+  row.gb_per_second = mode == PerfMode::kBidirectional ? rate(bytes, server) + rate(bytes, client) : rate(bytes, timed);
+  for (const auto& [nic, nic_bytes] : server.nics) row.nics.push_back({nic, ratio(nic_bytes, server.busy_ns)});
+  row.server_cpu = 100 * ratio(server.cpu_ns, server.busy_ns);
+  row.client_cpu = 100 * ratio(client.cpu_ns, client.busy_ns);
+  row.wrong = server.wrong + client.wrong;
+  row.first_wrong = server.first_wrong.empty() ? client.first_wrong : server.first_wrong;
+  row.verified = server.verified && client.verified;
+  return row;
+}
+
+}  // namespace tcpx::perf

@@ -1,0 +1,53 @@
+#include "programs/program.h"
+
+#include <cstdio>
+
+#include "base/environment.h"
+#include "base/text.h"
+#include "tcpx/help.h"
+
+namespace tcpx::programs {
+namespace {
+
+constexpr int kSignalBase = 128;  // of exit codes, as shells have it
+
+void print_line(std::FILE* file, const std::string& line) {
+  std::fputs((line + '\n').c_str(), file);
+  std::fflush(file);
+}
+
+}  // namespace
+
+void say(const std::string& who, const std::string& text) {
+  print_line(stdout, concat('[', who, "] ", text));
+}
+
+int passed(const std::string& what) {
+  print_line(stdout, concat("PASSED: ", what));
+  return kExitPassed;
+}
+
+int failed(const Status& why) {
+  // What an interrupt makes of the work, here and at the other end, is no news.
+  if (const int signal = interrupted_by(); signal != 0) {
+    const bool more = why.code() == Code::kCancelled && !why.detail().ends_with("interrupted");
+    print_line(stderr, more ? concat("interrupted: ", why.detail()) : "interrupted");
+    return kSignalBase + signal;
+  }
+  print_line(stderr, concat("FAILED: ", why.to_string(), '\n', help_lines(why)));
+  return kExitFailed;
+}
+
+int skipped(const std::string& reason) {
+  print_line(stdout, concat("SKIPPED: ", reason));
+  return kExitSkipped;
+}
+
+Result<ProgramSettings> program_settings() {
+  TCPX_RETURN_IF_ERROR(environment_check_all());
+  return ProgramSettings{static_cast<uint16_t>(environment_integer(Variable::kBootstrapPort).value()),
+                         std::chrono::milliseconds(environment_integer(Variable::kTimeoutMs).value()),
+                         environment_integer(Variable::kDebug).value() == 1};
+}
+
+}  // namespace tcpx::programs

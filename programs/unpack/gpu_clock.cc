@@ -1,0 +1,48 @@
+#include "programs/unpack/gpu_clock.h"
+
+#include "programs/unpack/baseline_kernels.h"
+
+namespace tcpx::bench {
+namespace {
+
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GpuClock>> GpuClock::create() {
+  Result<Stream> stream = Stream::create();
+  if (!stream.is_ok()) return stream.status();
+  Result<Event> begin = Event::create(EventTiming::kOn);
+  if (!begin.is_ok()) return begin.status();
+  Result<Event> end = Event::create(EventTiming::kOn);
+  if (!end.is_ok()) return end.status();
+  return std::unique_ptr<GpuClock>(new GpuClock(std::move(stream).value(), std::move(begin).value(), std::move(end).value()));
+}
+
+Result<double> GpuClock::time(const std::function<Status(StreamView)>& enqueue) {
+  TCPX_RETURN_IF_ERROR(begin_.view().record(stream()));
+  TCPX_RETURN_IF_ERROR(enqueue(stream()));
+  return finish();
+}
+
+Result<double> GpuClock::time_queued(const std::function<Status(StreamView)>& enqueue, std::chrono::microseconds head_start) {
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(head_start).count();
+  TCPX_RETURN_IF_ERROR(cuda_status(launch_delay(static_cast<uint64_t>(ns), stream().get()), "keep the GPU busy"));
+  return time(enqueue);
+}
+
+Result<double> GpuClock::finish() {
+  TCPX_RETURN_IF_ERROR(end_.view().record(stream()));
+  TCPX_RETURN_IF_ERROR(stream().synchronize());
+  const Result<Duration> elapsed = end_.view().elapsed_since(begin_.view());
+  if (!elapsed.is_ok()) return elapsed.status();
+  return seconds(*elapsed);
+}
+
+Status launch_nothing(StreamView stream) {
+  return cuda_status(launch_empty_kernel(stream.get()), "launch nothing");
+}
+
+}  // namespace tcpx::bench

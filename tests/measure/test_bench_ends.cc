@@ -1,0 +1,249 @@
+// The ends of measured connections, both in this process: every kind moves what it says, and its comparison sees wrong bytes.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/environment.h"
+#include "measure/end.h"
+#include "tests/support/expect_log.h"
+
+namespace tcpx::bench {
+namespace {
+
+const Duration kLimit = std::chrono::seconds(30);
+
+struct Kind {
+  const char* name;
+  EndSetup::Kind kind = EndSetup::Kind::kPlugin;
+  MemoryType memory = MemoryType::kHost;
+  uint32_t streams = 1;
+  uint32_t channels = 1;
+  uint32_t peers = 1;
+};
+
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}
+
+class BenchEnds : public ::testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    environment_preset(Variable::kSocketIfname, "=lo,lo");
+    for (auto* end : {&leader_, &follower_}) {
+      EndSetup setup;
+      setup.kind = GetParam().kind;
+      setup.memory = GetParam().memory;
+      setup.streams = GetParam().streams;
+      setup.channels = GetParam().channels;
+      setup.peers = GetParam().peers;
+      setup.request_bytes = 64 * 1024;
+      setup.leads = end == &leader_;
+      auto made = make_bench_end(setup);
+      ASSERT_TRUE(made.is_ok()) << made.status().to_string();
+      *end = std::move(made).value();
+    }
+    const Result<Handle> to_leader = leader_->listen(), to_follower = follower_->listen();
+    ASSERT_TRUE(to_leader.is_ok() && to_follower.is_ok());
+    at_once([&] { return leader_->connect(*to_follower, Deadline::after(kLimit)); },
+            [&] { return follower_->accept(Deadline::after(kLimit)); });
+    at_once([&] { return leader_->accept(Deadline::after(kLimit)); },
+            [&] { return follower_->connect(*to_leader, Deadline::after(kLimit)); });
+  }
+  void TearDown() override {
+    at_once([&] { return leader_->close(); }, [&] { return follower_->close(); });
+  }
+
+  /// As the two processes would.
+  template <class AtLeader, class AtFollower>
+  void at_once(AtLeader at_leader, AtFollower at_follower) {
+    Status leader, follower;
+    {
+      std::jthread thread([&] { leader = at_leader(); });
+      follower = at_follower();
+    }
+    EXPECT_TRUE(leader.is_ok()) << leader.to_string();
+    EXPECT_TRUE(follower.is_ok()) << follower.to_string();
+  }
+
+  void allocate(Pattern pattern, uint64_t bytes, uint64_t leader_seed, uint64_t follower_seed) {
+    allocate({pattern, bytes, leader_seed}, follower_seed);
+  }
+  void allocate(const RowSetup& at_leader, uint64_t follower_seed) {
+    RowSetup at_follower = at_leader;
+    at_follower.seed = follower_seed;
+    at_once([&] { return leader_->allocate(at_leader); }, [&] { return follower_->allocate(at_follower); });
+  }
+  /// Moves `count` messages.
+  void round(uint64_t count) {
+    at_once([&] { return leader_->prepare(count); }, [&] { return follower_->prepare(count); });
+    Result<Timing> at_leader = Timing(), at_follower = Timing();
+    at_once(
+        [&] {
+          at_leader = leader_->run(Deadline::after(kLimit));
+          return at_leader.status();
+        },
+        [&] {
+          at_follower = follower_->run(Deadline::after(kLimit));
+          return at_follower.status();
+        });
+    ASSERT_TRUE(at_leader.is_ok() && at_follower.is_ok());
+    EXPECT_LT(at_leader->begin_ns, at_follower->end_ns);
+    EXPECT_LT(at_follower->begin_ns, at_follower->end_ns);
+  }
+
+  std::unique_ptr<BenchEnd> leader_, follower_;
+};
+
+TEST_P(BenchEnds, MoveMessagesOneWay) {
+  for (const uint64_t bytes : {uint64_t{1}, uint64_t{8}, uint64_t{4097}, uint64_t{1'000'000}, uint64_t{3'000'000}}) {
+    allocate(Pattern::kOneWay, bytes, bytes, bytes);
+    for (const uint64_t count : {1, 2, 33}) {
+      round(count);
+      EXPECT_TRUE(follower_->verify().is_ok()) << bytes << " bytes, " << follower_->verify().to_string();
+    }
+  }
+}
+
+TEST_P(BenchEnds, MoveMessagesBackAndForth) {
+  for (const uint64_t bytes : {uint64_t{1}, uint64_t{4096}, uint64_t{200'000}}) {
+    allocate(Pattern::kPingPong, bytes, bytes, bytes);
+    for (const uint64_t count : {1, 20}) {
+      round(count);
+      EXPECT_TRUE(leader_->verify().is_ok()) << bytes << " bytes, " << leader_->verify().to_string();
+      EXPECT_TRUE(follower_->verify().is_ok()) << bytes << " bytes, " << follower_->verify().to_string();
+    }
+  }
+}
+
+TEST_P(BenchEnds, SeeWrongBytes) {
+  allocate(Pattern::kOneWay, 100'000, 1, 2);
+  round(1);
+  EXPECT_EQ(follower_->verify().code(), Code::kMismatch);
+  allocate(Pattern::kPingPong, 8, 3, 4);
+  round(5);
+  EXPECT_EQ(leader_->verify().code(), Code::kMismatch);
+  EXPECT_EQ(follower_->verify().code(), Code::kMismatch);
+}
+
+TEST_P(BenchEnds, SeeThatNothingCame) {
+  allocate(Pattern::kOneWay, 5000, 1, 1);
+  round(3);
+  ASSERT_TRUE(follower_->verify().is_ok());
+  at_once([&] { return leader_->prepare(3); }, [&] { return follower_->prepare(3); });
+  EXPECT_EQ(follower_->verify().code(), Code::kMismatch);  // what came before has been overwritten
+  at_once([&] { return leader_->run(Deadline::after(kLimit)).status(); },
+          [&] { return follower_->run(Deadline::after(kLimit)).status(); });
+  EXPECT_TRUE(follower_->verify().is_ok());
+}
+
+using EndpointEnds = BenchEnds;
+
+TEST_P(EndpointEnds, MoveRangesByEveryVerb) {
+  const auto move = [this](uint64_t count) {
+    at_once([&] { return leader_->prepare(count); }, [&] { return follower_->prepare(count); });
+    at_once([&] { return leader_->run(Deadline::after(kLimit)).status(); },
+            [&] { return follower_->run(Deadline::after(kLimit)).status(); });
+  };
+  for (const Verb verb : {Verb::kSend, Verb::kWrite, Verb::kRead}) {
+    for (const uint64_t range_bytes : {0, 1000, 100'000}) {
+      RowSetup row{.message_bytes = 350'001, .seed = 1, .verb = verb, .range_bytes = range_bytes, .outstanding = 5};
+      for (const uint64_t follower_seed : {1, 2}) {
+        allocate(row, follower_seed);
+        for (const uint64_t count : {1, 12}) {
+          move(count);
+          EXPECT_EQ(follower_->verify().code(), follower_seed == row.seed ? Code::kOk : Code::kMismatch)
+              << static_cast<uint32_t>(verb) << ", ranges of " << range_bytes << ", " << follower_->verify().to_string();
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EndpointEnds, AreIdle) {
+  allocate({.pattern = Pattern::kIdle, .message_bytes = 8}, 0);
+  at_once([&] { return leader_->prepare(20); }, [&] { return follower_->prepare(20); });
+  const auto timing = leader_->run(Deadline::after(kLimit));
+  ASSERT_TRUE(timing.is_ok());
+  EXPECT_GE(timing->end_ns - timing->begin_ns, 20'000'000);
+  EXPECT_GT(timing->connected.resident_bytes, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Endpoints, EndpointEnds,
+    ::testing::Values(Kind{.name = "host", .kind = EndSetup::Kind::kEndpoint},
+                      Kind{.name = "device_3_peers", .kind = EndSetup::Kind::kEndpoint, .memory = MemoryType::kCuda, .peers = 3}),
+    [](const auto& kind) { return std::string(kind.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, BenchEnds,
+    ::testing::Values(
+        Kind{.name = "plugin_host"}, Kind{.name = "plugin_device", .memory = MemoryType::kCuda},
+        Kind{.name = "pipeline_host", .kind = EndSetup::Kind::kPipeline},
+        Kind{.name = "pipeline_host_3", .kind = EndSetup::Kind::kPipeline, .channels = 3},
+        Kind{.name = "pipeline_device", .kind = EndSetup::Kind::kPipeline, .memory = MemoryType::kCuda},
+        Kind{.name = "pipeline_device_2", .kind = EndSetup::Kind::kPipeline, .memory = MemoryType::kCuda, .channels = 2},
+        Kind{.name = "endpoint_host", .kind = EndSetup::Kind::kEndpoint},
+        Kind{.name = "endpoint_device", .kind = EndSetup::Kind::kEndpoint, .memory = MemoryType::kCuda},
+        Kind{.name = "raw_tcp_1", .kind = EndSetup::Kind::kRawTcp},
+        Kind{.name = "raw_tcp_3", .kind = EndSetup::Kind::kRawTcp, .streams = 3}),
+    [](const auto& kind) { return std::string(kind.param.name); });
+
+TEST(BenchEnd, PipelineTakesNoHandleOfAnother) {
+  environment_preset(Variable::kSocketIfname, "=lo,lo");
+  EndSetup setup;
+  setup.request_bytes = 4096;
+  setup.kind = EndSetup::Kind::kRawTcp;
+  const auto other = make_bench_end(setup);
+  setup.kind = EndSetup::Kind::kPipeline;
+  const auto pipeline = make_bench_end(setup);
+  ASSERT_TRUE(other.is_ok() && pipeline.is_ok());
+  const Result<Handle> handle = (*other)->listen();
+  ASSERT_TRUE(handle.is_ok());
+  EXPECT_EQ((*pipeline)->connect(*handle, Deadline::after(kLimit)).code(), Code::kProtocol);
+}
+
+TEST(BenchEnd, PipelinesOfDifferentChannelsDoNotConnect) {
+  environment_preset(Variable::kSocketIfname, "=lo,lo");
+  std::unique_ptr<BenchEnd> ends[2];
+  for (const uint32_t i : {0u, 1u}) {
+    EndSetup setup;
+    setup.kind = EndSetup::Kind::kPipeline;
+    setup.request_bytes = 4096;
+    setup.channels = 1 + i;
+    auto made = make_bench_end(setup);
+    ASSERT_TRUE(made.is_ok()) << made.status().to_string();
+    ends[i] = std::move(made).value();
+  }
+  const Result<Handle> handle = ends[0]->listen();
+  ASSERT_TRUE(handle.is_ok());
+  Status connected;
+  std::jthread connects([&] { connected = ends[1]->connect(*handle, Deadline::after(kLimit)); });
+  EXPECT_EQ(ends[0]->accept(Deadline::after(kLimit)).code(), Code::kMismatch);
+  connects.join();
+  EXPECT_EQ(connected.code(), Code::kMismatch);
+}
+
+TEST(BenchEnd, SaysThatThereIsNoSuchLibrary) {
+  tcpx::testing::allow_log("/no/such/plugin.so");  // the loader says it as well
+  for (const EndSetup::Kind kind : {EndSetup::Kind::kPlugin, EndSetup::Kind::kPipeline}) {
+    EndSetup setup;
+    setup.kind = kind;
+    std::string("/no/such/plugin.so").copy(setup.plugin, sizeof setup.plugin - 1);
+    const Result<std::unique_ptr<BenchEnd>> end = make_bench_end(setup);
+    ASSERT_FALSE(end.is_ok());
+    EXPECT_EQ(end.status().code(), Code::kNotFound);
+    EXPECT_NE(end.status().detail().find("/no/such/plugin.so"), std::string::npos) << end.status().to_string();
+  }
+}
+
+TEST(Patience, EndsAtTheDeadlineOnly) {
+  Patience expired("wait", Deadline::after(Duration::zero()));
+  Status status;
+  for (int i = 0; i < 1000 && status.is_ok(); ++i) status = expired.after_turn(false);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  Patience busy("wait", Deadline::after(Duration::zero()));
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(busy.after_turn(true).is_ok());
+}
+
+}  // namespace
+}  // namespace tcpx::bench
