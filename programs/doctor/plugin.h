@@ -74,7 +74,7 @@ struct PluginFacts {
 /// @param linker_cache what `ldconfig -p` prints
 PluginFacts plugin_facts(const Machine& machine, const std::string& linker_cache);
 /// Loads those that can be; stops after two that hang, because each may take the whole limit.
-void load_candidates(PluginFacts& facts);
+void load_candidates(PluginFacts& facts, Duration limit = std::chrono::seconds(4));
 
 Findings check_plugin(const PluginFacts& facts);
 

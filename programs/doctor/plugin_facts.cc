@@ -191,11 +191,11 @@ PluginFacts plugin_facts(const Machine& machine, const std::string& linker_cache
   return facts;
 }
 
-void load_candidates(PluginFacts& facts) {
+void load_candidates(PluginFacts& facts, Duration limit) {
   int hangs = 0;
   for (PluginCandidate& candidate : facts.candidates) {
     if (!candidate.can_be_loaded() || hangs == kMostHangs) continue;
-    candidate.load = load_plugin(candidate.file.path);
+    candidate.load = load_plugin(candidate.file.path, limit);
     hangs += candidate.load->end == PluginLoad::End::kHung ? 1 : 0;
   }
 }

@@ -269,6 +269,15 @@ TEST(PluginProbe, GivesUpOnALibraryThatHangs) {
   EXPECT_EQ(load_plugin(fake("bad_hang"), std::chrono::milliseconds(50)).end, PluginLoad::End::kHung);
 }
 
+TEST(PluginProbe, NotEveryLibraryThatHangsIsWaitedFor) {
+  PluginFacts facts;
+  for (int i = 0; i < 4; ++i)
+    facts.candidates.push_back({.file = {fake("bad_hang"), "", ""}, .is_there = true, .readable = true});
+  load_candidates(facts, std::chrono::milliseconds(50));
+  const auto tried = [](const PluginCandidate& candidate) { return candidate.load.has_value(); };
+  EXPECT_EQ(std::count_if(facts.candidates.begin(), facts.candidates.end(), tried), 2);
+}
+
 TEST(PluginProbe, PassesTheLinkersWordsOn) {
   const PluginLoad load = load_plugin("/proc/self/status");
   EXPECT_EQ(load.end, PluginLoad::End::kRefused);
