@@ -4,8 +4,8 @@ include_guard(GLOBAL)
 
 set(_exports ${PROJECT_SOURCE_DIR}/cmake/tcpx_exports.map)
 # Objects, because nothing in the library itself calls the class.
-add_library(tcpx SHARED tcpx_impl.cc $<TARGET_OBJECTS:tcpx_endpoint_class> $<TARGET_OBJECTS:tcpx_endpoint_parts>)
-target_link_libraries(tcpx PRIVATE tcpx_net tcpx_endpoint_class)
+add_library(tcpx SHARED tcpx_impl.cc $<TARGET_OBJECTS:tcpx_endpoint> $<TARGET_OBJECTS:tcpx_endpoint_core>)
+target_link_libraries(tcpx PRIVATE tcpx_net tcpx_endpoint)
 # The name under which an installed library is found.
 add_library(tcpx::tcpx ALIAS tcpx)
 target_include_directories(tcpx INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)

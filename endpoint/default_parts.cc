@@ -8,12 +8,12 @@
 #include "base/text.h"
 #include "device/unpacker_factory.h"
 #include "endpoint/endpoint_impl.h"
-#include "transfer/default_endpoint.h"
+#include "transfer/local_machine.h"
 
 namespace tcpx {
 namespace {
 
-std::string describe(const DefaultEndpoint& machine, const Unpacker& unpacker, size_t channels, const std::string& nics) {
+std::string describe(const LocalMachine& machine, const Unpacker& unpacker, size_t channels, const std::string& nics) {
   return concat("plugin ", machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ",
                 channels, " channel", channels == 1 ? "" : "s", " each way over ", nics, ", ",
                 machine.memory->has_gpu() ? "GPU memory" : "host memory standing in for a GPU's", " unpacked by ",
@@ -30,7 +30,7 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
         Code::kUnsupported, "create endpoint",
         "this process is a fork of one that had endpoints, and has no threads of its net plugin: start a program instead");
   }
-  auto machine = DefaultEndpoint::create(config.plugin_path);
+  auto machine = LocalMachine::create(config.plugin_path);
   if (!machine.is_ok()) return machine.status();
   auto settings = PipelineSettings::from_environment();
   if (!settings.is_ok()) return settings.status();

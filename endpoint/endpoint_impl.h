@@ -208,7 +208,7 @@ class Endpoint::Impl {
   std::unique_ptr<MemoryOps> host_memory_;
   std::unique_ptr<SegmentCopier> bulk_copier_, short_copier_, host_copier_;
   std::unique_ptr<InlineCopies> copies_;
-  std::unique_ptr<StagingPool> staging_;
+  std::unique_ptr<StagingBuffers> staging_;
   std::unique_ptr<LinkShared> shared_;
 
   mutable std::shared_mutex connections_mutex_;

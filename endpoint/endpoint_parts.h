@@ -8,7 +8,7 @@
 #include "net/net_plugin.h"
 #include "rx/unpacker.h"
 #include "tcpx/endpoint.h"
-#include "transfer/connection_setup.h"
+#include "transfer/pipeline_setup.h"
 
 namespace tcpx {
 

@@ -13,16 +13,17 @@ Packing preferred_packing(const std::vector<HeldRange>& ranges, uint64_t bytes) 
   return bytes / ranges.size() >= kDirectRangeBytes ? Packing::kRanges : Packing::kPacked;
 }
 
-Lane::Lane(std::unique_ptr<Connection> connection, const LaneParts& parts)
+Lane::Lane(std::unique_ptr<Pipeline> connection, const LaneParts& parts)
     : connection_(std::move(connection)), parts_(parts), sends_(connection_->direction() == Direction::kSend) {}
 
 Lane::~Lane() {
   // Drains, so that neither network nor GPU touches memory any more; then the staging buffers may go.
-  for (Piece& piece : pieces_) {
-    if (piece.state != PieceState::kGathering && piece.state != PieceState::kFetching && piece.state != PieceState::kScattering)
+  for (Parcel& parcel : parcels_) {
+    if (parcel.state != ParcelState::kGathering && parcel.state != ParcelState::kFetching &&
+        parcel.state != ParcelState::kScattering)
       continue;
     while (true) {
-      const auto done = copier_of(piece).query(piece.ticket);
+      const auto done = copier_of(parcel).query(parcel.ticket);
       if (!done.is_ok() || *done) break;
     }
   }
@@ -47,7 +48,7 @@ void Lane::push(std::unique_ptr<Job> job) {
 bool Lane::progress() {
   bool advanced = cut();
   advanced |= submit_ready();
-  if (!pieces_.empty() || !connection_->status().is_ok()) advanced |= connection_->progress();
+  if (!parcels_.empty() || !connection_->status().is_ok()) advanced |= connection_->progress();
   advanced |= poll_pieces();
   if (!connection_->status().is_ok()) {
     for (const auto& job : jobs_) fail_job(*job, connection_->status());
@@ -67,10 +68,10 @@ void Lane::fail(Status reason) {
   connection_->cancel(std::move(reason));
 }
 
-// Makes pieces of jobs, in order, while there is room.
+// Makes parcels of jobs, in order, while there is room.
 bool Lane::cut() {
   bool advanced = false;
-  while (next_cut_ < jobs_.size() && pieces_.size() < kMaxLaneTransfers && connection_->status().is_ok()) {
+  while (next_cut_ < jobs_.size() && parcels_.size() < kMaxLaneTransfers && connection_->status().is_ok()) {
     Job& job = *jobs_[next_cut_];
     const bool made = job.packing == Packing::kPacked ? cut_packed(job) : cut_direct(job);
     advanced |= made;
@@ -83,13 +84,13 @@ bool Lane::cut() {
   return advanced;
 }
 
-// One piece per range.
+// One parcel per range.
 bool Lane::cut_direct(Job& job) {
   auto& ranges = job.ranges();
   if (job.next_range < ranges.size()) {
     const HeldRange& range = ranges[job.next_range];
-    pieces_.push_back({.job = &job, .state = PieceState::kReady, .first_range = job.next_range, .bytes = range.bytes});
-    ++job.open_pieces;
+    parcels_.push_back({.job = &job, .state = ParcelState::kReady, .first_range = job.next_range, .bytes = range.bytes});
+    ++job.open_parcels;
     ++job.next_range;
   }
   job.cut_whole = job.next_range == ranges.size();
@@ -104,28 +105,28 @@ bool Lane::cut_packed(Job& job) {
     return false;
   }
   if ((*staging)->free.empty()) return false;
-  Piece piece{.job = &job,
-              .state = PieceState::kReady,
-              .staging = *staging,
-              .slot = (*staging)->free.back(),
-              .first_range = job.next_range,
-              .first_offset = job.next_offset,
-              .bytes = std::min<uint64_t>(kPieceBytes, job.bytes - job.cut_bytes)};
-  pieces_.push_back(piece);  // first: a copy that has begun must be waited for
+  Parcel parcel{.job = &job,
+                .state = ParcelState::kReady,
+                .staging = *staging,
+                .slot = (*staging)->free.back(),
+                .first_range = job.next_range,
+                .first_offset = job.next_offset,
+                .bytes = std::min<uint64_t>(kParcelBytes, job.bytes - job.cut_bytes)};
+  parcels_.push_back(parcel);  // first: a copy that has begun must be waited for
   if (sends_) {
-    const TraceRange trace("submit gather", piece.bytes);
-    segments_of(piece, true);
-    const auto ticket = piece.staging->copier->submit(segments_);
+    const TraceRange trace("submit gather", parcel.bytes);
+    segments_of(parcel, true);
+    const auto ticket = parcel.staging->copier->submit(segments_);
     if (!ticket.is_ok()) {
-      pieces_.pop_back();
+      parcels_.pop_back();
       if (ticket.status().code() != Code::kExhausted) connection_->cancel(ticket.status());
       return false;
     }
-    pieces_.back().ticket = *ticket;
-    pieces_.back().state = PieceState::kGathering;
+    parcels_.back().ticket = *ticket;
+    parcels_.back().state = ParcelState::kGathering;
   }
   (*staging)->free.pop_back();
-  uint64_t left = piece.bytes;
+  uint64_t left = parcel.bytes;
   while (left > 0) {
     const uint64_t part = std::min<uint64_t>(left, ranges[job.next_range].bytes - job.next_offset);
     left -= part;
@@ -135,21 +136,21 @@ bool Lane::cut_packed(Job& job) {
       job.next_offset = 0;
     }
   }
-  job.cut_bytes += piece.bytes;
+  job.cut_bytes += parcel.bytes;
   job.cut_whole = job.cut_bytes == job.bytes;
-  ++job.open_pieces;
+  ++job.open_parcels;
   return true;
 }
 
-// What a packed piece stands for, range by range, into `segments_`.
-void Lane::segments_of(const Piece& piece, bool gather) {
+// What a packed parcel stands for, range by range, into `segments_`.
+void Lane::segments_of(const Parcel& parcel, bool gather) {
   segments_.clear();
-  const auto& ranges = piece.job->ranges();
-  const Staging& staging = *piece.staging;
-  std::byte* slot = (staging.mapped ? staging.mapped.host() : staging.buffer.device()) + piece.slot * kPieceBytes;
-  size_t index = piece.first_range;
-  uint64_t offset = piece.first_offset;
-  for (uint64_t left = piece.bytes; left > 0; ++index, offset = 0) {
+  const auto& ranges = parcel.job->ranges();
+  const Staging& staging = *parcel.staging;
+  std::byte* slot = (staging.mapped ? staging.mapped.host() : staging.buffer.device()) + parcel.slot * kParcelBytes;
+  size_t index = parcel.first_range;
+  uint64_t offset = parcel.first_offset;
+  for (uint64_t left = parcel.bytes; left > 0; ++index, offset = 0) {
     const uint64_t part = std::min<uint64_t>(left, ranges[index].bytes - offset);
     std::byte* const user = ranges[index].data + offset;
     segments_.push_back(gather ? CopySegment{slot, user, part} : CopySegment{user, slot, part});
@@ -158,27 +159,27 @@ void Lane::segments_of(const Piece& piece, bool gather) {
   }
 }
 
-// Gives pieces to the pipeline, in order.
+// Gives parcels to the pipeline, in order.
 bool Lane::submit_ready() {
   bool advanced = false;
-  while (next_submit_ < pieces_.size() && connection_->status().is_ok()) {
-    Piece& piece = pieces_[next_submit_];
-    if (piece.state == PieceState::kGathering) {
-      const auto gathered = piece.staging->copier->query(piece.ticket);
+  while (next_submit_ < parcels_.size() && connection_->status().is_ok()) {
+    Parcel& parcel = parcels_[next_submit_];
+    if (parcel.state == ParcelState::kGathering) {
+      const auto gathered = parcel.staging->copier->query(parcel.ticket);
       if (!gathered.is_ok()) {
-        piece.state = PieceState::kReady;  // nothing is being copied any more
+        parcel.state = ParcelState::kReady;  // nothing is being copied any more
         connection_->cancel(gathered.status());
         break;
       }
       if (!*gathered) break;
-      piece.state = PieceState::kReady;
+      parcel.state = ParcelState::kReady;
     }
-    TransferSpec spec{.bytes = piece.bytes};
-    if (piece.staging != nullptr) {
-      spec.memory = piece.staging->registered;
-      spec.offset = piece.slot * kPieceBytes;
+    TransferSpec spec{.bytes = parcel.bytes};
+    if (parcel.staging != nullptr) {
+      spec.memory = parcel.staging->registered;
+      spec.offset = parcel.slot * kParcelBytes;
     } else {
-      const HeldRange& range = piece.job->ranges()[piece.first_range];
+      const HeldRange& range = parcel.job->ranges()[parcel.first_range];
       const RegisteredMemory* const memory = registered(range.use.region());
       if (memory == nullptr) {
         connection_->cancel(Status(Code::kProtocol, "submit transfer", "the peer has unpacked what was to be packed"));
@@ -192,8 +193,8 @@ bool Lane::submit_ready() {
       if (transfer.status().code() != Code::kExhausted) connection_->cancel(transfer.status());
       break;
     }
-    piece.transfer = *transfer;
-    piece.state = PieceState::kSubmitted;
+    parcel.transfer = *transfer;
+    parcel.state = ParcelState::kSubmitted;
     ++next_submit_;
     advanced = true;
   }
@@ -202,111 +203,111 @@ bool Lane::submit_ready() {
 
 bool Lane::poll_pieces() {
   bool advanced = false;
-  for (Piece& piece : pieces_) {
-    if (piece.job != nullptr) advanced |= step(piece);
+  for (Parcel& parcel : parcels_) {
+    if (parcel.job != nullptr) advanced |= step(parcel);
   }
-  while (!pieces_.empty() && pieces_.front().job == nullptr) {
-    pieces_.pop_front();
+  while (!parcels_.empty() && parcels_.front().job == nullptr) {
+    parcels_.pop_front();
     if (next_submit_ > 0) --next_submit_;
   }
   return advanced;
 }
 
-bool Lane::step(Piece& piece) {
-  switch (piece.state) {
-    case PieceState::kGathering: {
+bool Lane::step(Parcel& parcel) {
+  switch (parcel.state) {
+    case ParcelState::kGathering: {
       if (connection_->status().is_ok()) return false;  // submit_ready takes it
-      const auto gathered = piece.staging->copier->query(piece.ticket);
+      const auto gathered = parcel.staging->copier->query(parcel.ticket);
       if (gathered.is_ok() && !*gathered) return false;
-      end_piece(piece);
+      end_parcel(parcel);
       return true;
     }
-    case PieceState::kReady:
+    case ParcelState::kReady:
       if (connection_->status().is_ok()) return false;
-      end_piece(piece);
+      end_parcel(parcel);
       return true;
-    case PieceState::kSubmitted: {
-      TransferAnswer answer = connection_->poll(piece.transfer);
+    case ParcelState::kSubmitted: {
+      TransferAnswer answer = connection_->poll(parcel.transfer);
       if (answer.state == TransferState::kPending) return false;
-      if (answer.state == TransferState::kDone && !sends_ && piece.staging != nullptr) {
-        piece.state = PieceState::kArrived;
-        (void)scatter(piece);
+      if (answer.state == TransferState::kDone && !sends_ && parcel.staging != nullptr) {
+        parcel.state = ParcelState::kArrived;
+        (void)scatter(parcel);
         return true;
       }
       if (answer.state != TransferState::kDone)
-        fail_job(*piece.job, answer.status.is_ok() ? connection_->status() : answer.status);
-      end_piece(piece);
+        fail_job(*parcel.job, answer.status.is_ok() ? connection_->status() : answer.status);
+      end_parcel(parcel);
       return true;
     }
-    case PieceState::kArrived:
-    case PieceState::kFetched:
-      return scatter(piece);
-    case PieceState::kFetching:
-    case PieceState::kScattering: {
-      const auto copied = copier_of(piece).query(piece.ticket);
+    case ParcelState::kArrived:
+    case ParcelState::kFetched:
+      return scatter(parcel);
+    case ParcelState::kFetching:
+    case ParcelState::kScattering: {
+      const auto copied = copier_of(parcel).query(parcel.ticket);
       if (copied.is_ok() && !*copied) return false;
-      if (copied.is_ok() && piece.state == PieceState::kFetching) {
-        piece.state = PieceState::kFetched;
-        (void)scatter(piece);
+      if (copied.is_ok() && parcel.state == ParcelState::kFetching) {
+        parcel.state = ParcelState::kFetched;
+        (void)scatter(parcel);
         return true;
       }
       if (!copied.is_ok()) {
-        fail_job(*piece.job, copied.status());
+        fail_job(*parcel.job, copied.status());
         connection_->cancel(copied.status());
       }
-      end_piece(piece);
+      end_parcel(parcel);
       return true;
     }
   }
   return false;
 }
 
-SegmentCopier& Lane::copier_of(const Piece& piece) const {
-  return piece.state == PieceState::kFetching ? parts_.device_copier : *piece.staging->copier;
+SegmentCopier& Lane::copier_of(const Parcel& parcel) const {
+  return parcel.state == ParcelState::kFetching ? parts_.device_copier : *parcel.staging->copier;
 }
 
 // From the slot to its place, or half the way there. A full copier is asked again.
-bool Lane::scatter(Piece& piece) {
-  const TraceRange trace("submit scatter", piece.bytes);
-  const Staging& staging = *piece.staging;
-  const PieceState before = piece.state;
-  if (staging.mapped && before == PieceState::kArrived) {
-    const size_t at = piece.slot * kPieceBytes;
-    segments_.assign(1, CopySegment{staging.mapped.device() + at, staging.buffer.device() + at, piece.bytes});
-    piece.state = PieceState::kFetching;
+bool Lane::scatter(Parcel& parcel) {
+  const TraceRange trace("submit scatter", parcel.bytes);
+  const Staging& staging = *parcel.staging;
+  const ParcelState before = parcel.state;
+  if (staging.mapped && before == ParcelState::kArrived) {
+    const size_t at = parcel.slot * kParcelBytes;
+    segments_.assign(1, CopySegment{staging.mapped.device() + at, staging.buffer.device() + at, parcel.bytes});
+    parcel.state = ParcelState::kFetching;
   } else {
-    segments_of(piece, false);
-    piece.state = PieceState::kScattering;
+    segments_of(parcel, false);
+    parcel.state = ParcelState::kScattering;
   }
-  const auto ticket = copier_of(piece).submit(segments_);
+  const auto ticket = copier_of(parcel).submit(segments_);
   if (ticket.is_ok()) {
-    piece.ticket = *ticket;
+    parcel.ticket = *ticket;
     return true;
   }
-  piece.state = before;
+  parcel.state = before;
   if (ticket.status().code() == Code::kExhausted) return false;
-  fail_job(*piece.job, ticket.status());
+  fail_job(*parcel.job, ticket.status());
   connection_->cancel(ticket.status());
-  end_piece(piece);
+  end_parcel(parcel);
   return true;
 }
 
-void Lane::end_piece(Piece& piece) {
-  if (piece.staging != nullptr) piece.staging->free.push_back(piece.slot);
-  --piece.job->open_pieces;
-  piece.job = nullptr;
+void Lane::end_parcel(Parcel& parcel) {
+  if (parcel.staging != nullptr) parcel.staging->free.push_back(parcel.slot);
+  --parcel.job->open_parcels;
+  parcel.job = nullptr;
 }
 
 void Lane::fail_job(Job& job, const Status& reason) {
   if (job.status.is_ok()) job.status = reason;
-  job.cut_whole = true;  // no more pieces
+  job.cut_whole = true;  // no more parcels
 }
 
-// Jobs may end out of order: a failed one waits for its pieces, and with several channels transfers overtake each other.
+// Jobs may end out of order: a failed one waits for its parcels, and with several channels transfers overtake each other.
 void Lane::collect_ended() {
   for (size_t i = 0; i < jobs_.size();) {
     Job& job = *jobs_[i];
-    if (!job.cut_whole || job.open_pieces > 0) {
+    if (!job.cut_whole || job.open_parcels > 0) {
       if (i >= next_cut_) break;  // not begun, and so are all behind it
       ++i;
       continue;
@@ -384,7 +385,7 @@ void Lane::forget(MemoryId region) {
 }
 
 std::string Lane::flight_record() const {
-  return concat(sends_ ? "send" : "receive", " lane: ", jobs_.size(), " jobs, ", pieces_.size(), " pieces; ",
+  return concat(sends_ ? "send" : "receive", " lane: ", jobs_.size(), " jobs, ", parcels_.size(), " pieces; ",
                 connection_->flight_record());
 }
 

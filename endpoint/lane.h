@@ -1,5 +1,5 @@
 // Lane: one direction of a link's bulk data. Jobs enter in the order that the data receiver decides (the same at both ends), are
-// cut into pieces, and go through one pipeline connection.
+// cut into parcels, and go through one pipeline.
 //
 //   send:  [ gather -> ] submit -> done                      gather, scatter: packed jobs only, through a staging slot
 //   recv:              submit -> arrived [ -> scatter ] -> done
@@ -24,17 +24,17 @@
 #include "base/segment_copier.h"
 #include "endpoint/credit_windows.h"
 #include "endpoint/operation.h"
-#include "endpoint/staging_pool.h"
+#include "endpoint/staging_buffers.h"
 #include "endpoint/wire.h"
-#include "transfer/connection.h"
+#include "transfer/pipeline.h"
 
 namespace tcpx {
 
-/// Piece of a packed job. Part of the protocol: both ends cut alike.
-inline constexpr size_t kPieceBytes = size_t{1} << 20;
-/// Pieces of a lane that are gathered, scattered or on their way at once.
+/// Parcel of a packed job. Part of the protocol: both ends cut alike.
+inline constexpr size_t kParcelBytes = size_t{1} << 20;
+/// Parcels of a lane that are gathered, scattered or on their way at once.
 inline constexpr size_t kStagingSlots = 16;
-inline constexpr size_t kStagingBytes = kStagingSlots * kPieceBytes;
+inline constexpr size_t kStagingBytes = kStagingSlots * kParcelBytes;
 /// Ranges of at least this on average go one by one, without gather and scatter. Part of the protocol.
 inline constexpr uint64_t kDirectRangeBytes = 256 * 1024;
 /// Transfers of one pipeline half that are under way at once.
@@ -55,11 +55,11 @@ struct Job {
 
  private:
   friend class Lane;
-  size_t next_range = 0;     // position of the next piece
+  size_t next_range = 0;     // position of the next parcel
   uint64_t next_offset = 0;  // within that range
-  uint64_t cut_bytes = 0;    // already cut into pieces
-  uint32_t open_pieces = 0;
-  bool cut_whole = false;  // no piece is left to be made
+  uint64_t cut_bytes = 0;    // already cut into parcels
+  uint32_t open_parcels = 0;
+  bool cut_whole = false;  // no parcel is left to be made
 };
 
 /// How a sender would like these ranges to travel. Part of the protocol for reads, whose ends both ask it.
@@ -67,7 +67,7 @@ Packing preferred_packing(const std::vector<HeldRange>& ranges, uint64_t bytes);
 
 /// What a lane shares with the others of its endpoint.
 struct LaneParts {
-  StagingPool& staging;  ///< of buffers of kStagingBytes
+  StagingBuffers& staging;  ///< of buffers of kStagingBytes
   SegmentCopier& device_copier;
   SegmentCopier& host_copier;
   bool steered = false;  ///< NetPlugin::steers_flows
@@ -76,7 +76,7 @@ struct LaneParts {
 /// One thread at a time: the one that makes progress. The GPU must be current.
 class Lane {
  public:
-  Lane(std::unique_ptr<Connection> connection, const LaneParts& parts);
+  Lane(std::unique_ptr<Pipeline> connection, const LaneParts& parts);
   ~Lane();
   Lane(const Lane&) = delete;
 
@@ -92,10 +92,10 @@ class Lane {
   std::unique_ptr<Job> take_ended();
   /// Ends the lane early: its jobs fail with `reason` after some more progress.
   void fail(Status reason);
-  /// The connection's first error.
+  /// The pipeline's first error.
   const Status& status() const { return connection_->status(); }
 
-  bool idle() const { return jobs_.empty() && pieces_.empty() && ended_.empty(); }
+  bool idle() const { return jobs_.empty() && parcels_.empty() && ended_.empty(); }
   size_t jobs() const { return jobs_.size(); }
   /// Nothing is left of a lane that has failed: neither network nor GPU touches any memory.
   bool closed() const { return idle() && connection_->in_flight() == 0; }
@@ -103,7 +103,7 @@ class Lane {
   bool serves(MemoryId region) const;
   /// Region will not be used again: its registrations are given back.
   void forget(MemoryId region);
-  const Connection& connection() const { return *connection_; }
+  const Pipeline& connection() const { return *connection_; }
   std::string flight_record() const;
 
  private:
@@ -115,10 +115,10 @@ class Lane {
     std::vector<uint32_t> free;
     SegmentCopier* copier = nullptr;  // gathers and scatters
   };
-  enum class PieceState : uint8_t { kGathering, kReady, kSubmitted, kArrived, kFetching, kFetched, kScattering };
-  struct Piece {
+  enum class ParcelState : uint8_t { kGathering, kReady, kSubmitted, kArrived, kFetching, kFetched, kScattering };
+  struct Parcel {
     Job* job = nullptr;
-    PieceState state = PieceState::kReady;
+    ParcelState state = ParcelState::kReady;
     Staging* staging = nullptr;  // of a packed job
     uint32_t slot = 0;
     size_t first_range = 0;  // where it begins in the job
@@ -133,25 +133,25 @@ class Lane {
   bool cut_packed(Job& job);
   bool submit_ready();
   bool poll_pieces();
-  bool step(Piece& piece);
-  bool scatter(Piece& piece);
-  void end_piece(Piece& piece);
+  bool step(Parcel& parcel);
+  bool scatter(Parcel& parcel);
+  void end_parcel(Parcel& parcel);
   void fail_job(Job& job, const Status& reason);
   void collect_ended();
   Result<Staging*> staging_for(MemoryType type);
   Result<std::unique_ptr<Staging>> make_staging(MemoryType type, bool fetches);
   void give_back(Staging& staging);
   const RegisteredMemory* registered(const Region& region);
-  void segments_of(const Piece& piece, bool gather);
-  SegmentCopier& copier_of(const Piece& piece) const;
+  void segments_of(const Parcel& parcel, bool gather);
+  SegmentCopier& copier_of(const Parcel& parcel) const;
 
-  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<Pipeline> connection_;
   LaneParts parts_;
   const bool sends_;
   std::deque<std::unique_ptr<Job>> jobs_;  // in order; cut from the front on
   size_t next_cut_ = 0;                    // index into jobs_ of the first job not wholly cut
-  std::deque<Piece> pieces_;               // in order of submission
-  size_t next_submit_ = 0;                 // index into pieces_ of the first one not submitted
+  std::deque<Parcel> parcels_;             // in order of submission
+  size_t next_submit_ = 0;                 // index into parcels_ of the first one not submitted
   std::deque<std::unique_ptr<Job>> ended_;
   std::unordered_map<uint64_t, std::optional<RegisteredMemory>> registrations_;  // nullopt: refused
   std::array<std::unique_ptr<Staging>, 3> staging_;                              // host, device, host by way of the device

@@ -214,7 +214,7 @@ ConnectionStats Link::stats() const {
   stats.path = path_;
   stats.operations_pending = local_.size();
   for (const Lane* lane : {&context_.send_lane, &context_.recv_lane}) {
-    const Connection& connection = lane->connection();
+    const Pipeline& connection = lane->connection();
     stats.chunks_in_flight += connection.in_flight();
     stats.window_chunks += connection.window();
     for (const ChannelCounters& channel : connection.counters()) {

@@ -37,7 +37,7 @@ enum class LinkStage : uint8_t {
 /// One thread at a time. The GPU must be current.
 struct LinkContext {
   LinkContext(const LinkShared& shared_parts, ConnId conn, const EndpointIdentity& peer_identity,
-              std::unique_ptr<ControlStream> control, std::unique_ptr<Connection> send, std::unique_ptr<Connection> recv)
+              std::unique_ptr<ControlStream> control, std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv)
       : shared(shared_parts),
         id(conn),
         peer(peer_identity),

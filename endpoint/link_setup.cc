@@ -90,7 +90,7 @@ Result<EndpointIdentity> exchange_identity(BootstrapChannel& channel, bool conne
 Status open_halves(BootstrapChannel& channel, bool connector, const LinkSetup& setup, Deadline deadline, LinkParts& parts) {
   const HandshakeWait wait{.deadline = deadline, .peer = &channel, .stop = channel.stop()};
   for (const bool sends : {connector, !connector}) {
-    ConnectionOptions options = setup.settings.options(sends ? Direction::kSend : Direction::kRecv);
+    PipelineOptions options = setup.settings.options(sends ? Direction::kSend : Direction::kRecv);
     options.max_transfers = setup.max_transfers;
     if (sends) options.limits.budget = setup.budget;
     auto flow = parts.stream->open_flow();

@@ -15,8 +15,8 @@
 #include "endpoint/control_stream.h"
 #include "net/net_plugin.h"
 #include "transfer/bootstrap_channel.h"
-#include "transfer/connection.h"
-#include "transfer/connection_setup.h"
+#include "transfer/pipeline.h"
+#include "transfer/pipeline_setup.h"
 
 namespace tcpx {
 
@@ -45,8 +45,8 @@ struct LinkSetup {
 /// All of one connection. The stream must outlive the halves, as it does here; do not move another link over this one.
 struct LinkParts {
   std::unique_ptr<ControlStream> stream;
-  std::unique_ptr<Connection> send;
-  std::unique_ptr<Connection> recv;
+  std::unique_ptr<Pipeline> send;
+  std::unique_ptr<Pipeline> recv;
   EndpointIdentity peer;
   std::string peer_host;  ///< address without port
   std::string peer_name;  ///< address:port

@@ -94,7 +94,7 @@ Status Endpoint::Impl::start() {
   copies_ = std::make_unique<InlineCopies>(memory, *short_copier_, config_.gpu_idx);
   // Now, and not while some of the GPU's work waits for us.
   if (memory.has_gpu()) TCPX_RETURN_IF_ERROR(copies_->prepare());
-  staging_ = std::make_unique<StagingPool>(memory, *host_memory_, config_.gpu_idx, kStagingBytes);
+  staging_ = std::make_unique<StagingBuffers>(memory, *host_memory_, config_.gpu_idx, kStagingBytes);
   shared_ = std::make_unique<LinkShared>(LinkShared{.operations = operations_,
                                                     .memory = registry_,
                                                     .copies = *copies_,

@@ -82,7 +82,7 @@ std::string_view name_of(ControlType type);
 enum class Packing : uint8_t {
   kWhole = 0,   ///< one range at both ends: one pipeline transfer
   kRanges = 1,  ///< range by range (long ones, equal at both ends)
-  kPacked = 2,  ///< the stream of bytes in pieces of kPieceBytes, gathered and scattered
+  kPacked = 2,  ///< the stream of bytes in parcels of kParcelBytes, gathered and scattered
 };
 
 /// Meaning of `operation`, `value`, `bytes` and `packing`: by type, in the table above.

@@ -31,7 +31,7 @@ enum class Verb : uint32_t { kSend, kWrite, kRead };
 struct EndSetup {
   enum class Kind : uint32_t {
     kPlugin,    ///< drives the plugin's table by itself
-    kPipeline,  ///< leaves that to the library's connections (transfer/connection.h)
+    kPipeline,  ///< leaves that to the library's pipelines (transfer/pipeline.h)
     kRawTcp,
     kEndpoint,  ///< leaves everything to Endpoints (tcpx/endpoint.h), whose settings are those of the environment
   };

@@ -19,7 +19,7 @@ class MessagePlan {
   /// Below INT_MAX with all contents, which is what a plugin of version 7 registers at most; who splits may go beyond.
   static constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 30;
 
-  struct Piece {
+  struct Part {
     uint64_t send_off;     ///< in the sender's memory
     uint64_t receive_off;  ///< in the receiver's memory
     uint32_t bytes;
@@ -68,7 +68,7 @@ class MessagePlan {
   static uint64_t content_off(uint64_t message) { return message % kContents * kPageBytes; }
   uint64_t slot_off(uint64_t message) const { return message % slots_ * slot_bytes(); }
 
-  Piece piece(uint64_t request) const {
+  Part part(uint64_t request) const {
     const uint64_t message = request / requests_per_message_;
     const uint64_t off = request % requests_per_message_ * request_bytes_;
     return {.send_off = content_off(message) + off,

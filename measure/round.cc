@@ -21,7 +21,7 @@ class Way {
  public:
   Way(Half* half, const RoundPlan& plan) : half_(half), plan_(plan) {
     if (half == nullptr) return;
-    series_.emplace(*half->connection);
+    series_.emplace(*half->pipeline);
     series_->start({.memory = half->registered,
                     .bytes = plan.bytes,
                     .window = plan.transfers,
@@ -31,7 +31,7 @@ class Way {
   bool exists() const { return half_ != nullptr; }
   uint32_t done() const { return exists() ? static_cast<uint32_t>(series_->finished()) : plan_.transfers; }
   bool complete() const { return done() == plan_.transfers; }
-  uint64_t in_flight() const { return exists() ? half_->connection->in_flight() : 0; }
+  uint64_t in_flight() const { return exists() ? half_->pipeline->in_flight() : 0; }
   /// While there are transfers left.
   void allow(uint32_t count) {
     count = std::min(count, plan_.transfers - allowed_);
@@ -41,9 +41,9 @@ class Way {
   Result<bool> progress() { return exists() ? series_->progress() : Result<bool>(false); }
   void count_bytes(NicBytes& nics) const {
     if (!exists()) return;
-    for (const ChannelCounters& channel : half_->connection->counters()) nics[channel.nic] += channel.bytes;
+    for (const ChannelCounters& channel : half_->pipeline->counters()) nics[channel.nic] += channel.bytes;
   }
-  std::string flight_record() const { return exists() ? half_->connection->flight_record() : ""; }
+  std::string flight_record() const { return exists() ? half_->pipeline->flight_record() : ""; }
 
  private:
   Half* half_;
@@ -140,10 +140,10 @@ class Round {
 
 }  // namespace
 
-Status Half::take(Result<std::unique_ptr<Connection>> opened) {
+Status Half::take(Result<std::unique_ptr<Pipeline>> opened) {
   if (!opened.is_ok()) return opened.status();
-  connection = std::move(*opened);
-  const auto made = connection->register_memory(memory.data(), memory.size(), memory.type());
+  pipeline = std::move(*opened);
+  const auto made = pipeline->register_memory(memory.data(), memory.size(), memory.type());
   if (made.is_ok()) registered = *made;
   return made.status();
 }

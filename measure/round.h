@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "measure/test_memory.h"
-#include "transfer/connection.h"
+#include "transfer/pipeline.h"
 
 namespace tcpx {
 
@@ -21,11 +21,11 @@ using NicBytes = std::map<std::string, uint64_t>;
 /// One direction of an end.
 struct Half {
   TestMemory memory;
-  std::unique_ptr<Connection> connection;  // goes before its memory
+  std::unique_ptr<Pipeline> pipeline;  // goes before its memory
   RegisteredMemory registered;
 
   /// Takes what opening the connection gave, and registers `memory` with it.
-  Status take(Result<std::unique_ptr<Connection>> opened);
+  Status take(Result<std::unique_ptr<Pipeline>> opened);
 };
 
 struct RoundPlan {

@@ -12,7 +12,7 @@ void TransferSeries::start(Plan plan, uint64_t first) {
 
 Result<bool> TransferSeries::progress() {
   TCPX_RETURN_IF_ERROR(submit());
-  const bool advanced = connection_.progress();
+  const bool advanced = pipeline_.progress();
   const Result<bool> finished = finish();
   if (!finished.is_ok()) return finished.status();
   return advanced || *finished;
@@ -20,7 +20,7 @@ Result<bool> TransferSeries::progress() {
 
 Status TransferSeries::submit() {
   for (; submitted_ < end_ && submitted_ - finished_ < ids_.size(); ++submitted_) {
-    const auto id = connection_.submit({.memory = plan_.memory, .offset = plan_.offset_of(submitted_), .bytes = plan_.bytes});
+    const auto id = pipeline_.submit({.memory = plan_.memory, .offset = plan_.offset_of(submitted_), .bytes = plan_.bytes});
     if (!id.is_ok()) return id.status();
     ids_[submitted_ % ids_.size()] = *id;
   }
@@ -30,7 +30,7 @@ Status TransferSeries::submit() {
 Result<bool> TransferSeries::finish() {
   bool any = false;
   for (; finished_ < submitted_; ++finished_) {
-    TransferAnswer answer = connection_.poll(ids_[finished_ % ids_.size()]);
+    TransferAnswer answer = pipeline_.poll(ids_[finished_ % ids_.size()]);
     if (answer.state == TransferState::kPending) break;
     if (answer.state == TransferState::kFailed) return std::move(answer.status);
     if (answer.state == TransferState::kUnknown)

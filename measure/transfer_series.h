@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "transfer/connection.h"
+#include "transfer/pipeline.h"
 
 namespace tcpx {
 
@@ -21,7 +21,7 @@ class TransferSeries {
   };
 
   /// @param connection must outlive the series.
-  explicit TransferSeries(Connection& connection) : connection_(connection) {}
+  explicit TransferSeries(Pipeline& pipeline) : pipeline_(pipeline) {}
 
   /// Begins anew with the transfer numbered `first`. Nothing is in flight.
   void start(Plan plan, uint64_t first = 0);
@@ -38,7 +38,7 @@ class TransferSeries {
   Status submit();
   Result<bool> finish();
 
-  Connection& connection_;
+  Pipeline& pipeline_;
   Plan plan_;
   // Numbers of transfers: begin_ <= finished_ <= submitted_ <= end_, of which no more than the window are submitted.
   uint64_t begin_ = 0, finished_ = 0, submitted_ = 0, end_ = 0;

@@ -8,7 +8,7 @@
 // The first error sticks: when the peer is gone, has broken the protocol or has reported a failure, every later call says so. A
 // deadline that passes while receiving is not such an error; the call may be repeated. One thread at a time per channel.
 //
-// Connections whose halves must talk while data moves share the channel with everything else: each opens a *flow*, by which its
+// Pipelines whose halves must talk while data moves share the channel with everything else: each opens a *flow*, by which its
 // messages are told from others. Flows have the same numbers at both ends because both open them in the same order.
 //
 // A `stop` flag, where one is given, ends waits early with kCancelled "interrupted"; a signal handler may set it.

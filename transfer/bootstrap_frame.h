@@ -39,7 +39,7 @@ enum class FrameType : uint16_t {
   kHandles = 3,     ///< connection handles
   kBarrier = 4,     ///< u64: how many barriers the sender has entered
   kFinish = 5,      ///< final status; the sender's last frame
-  // Of the connections that use this channel (peer_messages.h).
+  // Of the pipelines that use this channel (peer_messages.h).
   kGrant = 6,
   kRegrant = 7,
   kChannelDown = 8,

@@ -54,7 +54,7 @@ Channel::Progress Channel::progress() {
   now_ = clock_.now();
   finished_count_ = 0;
   bool advanced = false;
-  if (phase_ == Phase::kOpen) {
+  if (state_ == State::kOpen) {
     advanced |= test_posted();
     advanced |= unpack_arrived();
     advanced |= consume_unpacked();
@@ -63,9 +63,9 @@ Channel::Progress Channel::progress() {
     had_refused_ = std::exchange(refused_, false);
     if (!std::exchange(waits_for_share_, false)) leave_budget();
   }
-  if (phase_ == Phase::kDraining) {
+  if (state_ == State::kDraining) {
     drain();
-    advanced |= phase_ == Phase::kClosed;
+    advanced |= state_ == State::kClosed;
   }
   return {advanced, std::span(finished_).first(finished_count_)};
 }
@@ -75,7 +75,7 @@ bool Channel::test_posted() {
   if (waits_after_peer_gone()) return false;
   const ChunkState done = successor(direction(), ChunkState::kPosted);
   bool advanced = false;
-  while (Flight* flight = phase_ == Phase::kOpen ? fifo_.oldest(ChunkState::kPosted) : nullptr) {
+  while (Flight* flight = state_ == State::kOpen ? fifo_.oldest(ChunkState::kPosted) : nullptr) {
     const auto answer = comm_.plugin().test(flight->request);
     if (!answer.is_ok()) {
       if (answer.status().code() != Code::kPeerGone || direction() == Direction::kSend || peer_gone_for_good())
@@ -101,7 +101,7 @@ bool Channel::peer_gone_for_good() {
 
 // Arrived -> Unpacking, all of them or, when the unpacker is full, none that needs a copy.
 bool Channel::unpack_arrived() {
-  if (phase_ != Phase::kOpen || fifo_.count(ChunkState::kArrived) == 0) return false;
+  if (state_ != State::kOpen || fifo_.count(ChunkState::kArrived) == 0) return false;
   bool advanced = false;
   for (const uint64_t end = fifo_.end() - fifo_.count(ChunkState::kPosted); gathered_end_ != end; ++gathered_end_) {
     // Nothing is given back after an error, so what was gathered before it is not worth copying.
@@ -172,7 +172,7 @@ Status Channel::gather(const Flight& flight) {
 // Unpacking -> Consumed.
 bool Channel::consume_unpacked() {
   bool advanced = false;
-  while (Flight* flight = phase_ == Phase::kOpen ? fifo_.oldest(ChunkState::kUnpacking) : nullptr) {
+  while (Flight* flight = state_ == State::kOpen ? fifo_.oldest(ChunkState::kUnpacking) : nullptr) {
     const auto copied = is_copied(*flight);
     if (!copied.is_ok()) {
       fail(copied.status());
@@ -223,7 +223,7 @@ void Channel::leave_budget() {
 }
 
 void Channel::check_stall() {
-  if (phase_ != Phase::kOpen || !working() || now_ - last_advance_ < limits_.stall_limit) return;
+  if (state_ != State::kOpen || !working() || now_ - last_advance_ < limits_.stall_limit) return;
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - last_advance_).count();
   std::string what = concat("nothing advanced for ", ms, " ms");
   // Nothing was lost and nothing is late: the other end has not sent what would be the next message, whatever its tag.
@@ -236,8 +236,8 @@ void Channel::check_stall() {
 
 void Channel::fail(Status reason) {
   require(!reason.is_ok(), "a channel fails for a reason");
-  if (phase_ != Phase::kOpen) return;
-  phase_ = Phase::kDraining;
+  if (state_ != State::kOpen) return;
+  state_ = State::kDraining;
   status_ = std::move(reason);
   leave_budget();
   drain_until_ = clock_.now() + limits_.drain_limit;
@@ -269,13 +269,13 @@ void Channel::drain() {
     give_back(fifo_.at(number).share);
   }
   fifo_.fail_all();
-  phase_ = Phase::kClosed;
+  state_ = State::kClosed;
 }
 
 Status Channel::close() {
-  if (phase_ != Phase::kOpen) return status_;
+  if (state_ != State::kOpen) return status_;
   require(fifo_.held() == 0, "a channel is closed with nothing in flight");
-  phase_ = Phase::kClosed;
+  state_ = State::kClosed;
   return comm_.close();
 }
 

@@ -95,7 +95,7 @@ class Channel {
   Direction direction() const { return comm_.direction(); }
   Comm& comm() { return comm_; }
 
-  bool has_room() const { return phase_ == Phase::kOpen && fifo_.has_room(); }
+  bool has_room() const { return state_ == State::kOpen && fifo_.has_room(); }
   /// @return false: no room, no share of the budget, the plugin said "not now", or the channel has failed; the chunk is still the
   /// caller's.
   bool try_post(const ChunkWork& work);
@@ -114,7 +114,7 @@ class Channel {
   /// The first error; ok while all is well.
   const Status& status() const { return status_; }
   /// True when neither plugin nor unpacker touches the memory of any chunk, and none ever will.
-  bool closed() const { return phase_ == Phase::kClosed; }
+  bool closed() const { return state_ == State::kClosed; }
   /// True when it was closed at the drain limit, or its plugin does not return: either may still touch the chunks' memory.
   bool abandoned() const { return abandoned_; }
 
@@ -130,7 +130,7 @@ class Channel {
   std::string flight_record() const;
 
  private:
-  enum class Phase { kOpen, kDraining, kClosed };
+  enum class State { kOpen, kDraining, kClosed };
   struct Flight {
     ChunkWork work;
     Request request{};
@@ -172,7 +172,7 @@ class Channel {
   uint64_t gathered_end_ = 0;
   std::optional<UnpackTicket> newest_done_;  // tickets end in order: those up to this one need not be asked again
 
-  Phase phase_ = Phase::kOpen;
+  State state_ = State::kOpen;
   Status status_;
   bool abandoned_ = false;
   TimePoint now_;           // of the current call

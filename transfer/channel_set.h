@@ -1,4 +1,4 @@
-// ChannelSet: the channels of one connection, what they have carried, and the memory registered with all of them.
+// ChannelSet: the channels of one pipeline, what they have carried, and the memory registered with all of them.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace tcpx {
 
-/// One channel of a connection to be.
+/// One channel of a pipeline to be.
 struct ChannelParts {
   /// Of an accepted comm, which needs it as long as it lives; may be null.
   std::unique_ptr<DeviceHandleStorage> device_handle = {};
   Comm comm;
   ReceiveParts receive;  ///< ignored for sends
-  /// Network interface, for error messages, counters and `ConnectionLinks::link_is_down`; may be empty.
+  /// Network interface, for error messages, counters and `PipelineLinks::link_is_down`; may be empty.
   std::string nic = {};
 };
 
@@ -63,7 +63,7 @@ class ChannelSet {
   std::vector<ChannelCounters> counters() const;
   /// "channel 2 (eth1)"
   std::string label(size_t index) const;
-  /// `reason` with the channel named; as it is where one channel without a name is the connection itself.
+  /// `reason` with the channel named; as it is where one channel without a name is the pipeline itself.
   Status labelled(size_t index, const Status& reason) const;
 
  private:

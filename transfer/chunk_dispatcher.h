@@ -1,4 +1,4 @@
-// ChunkDispatcher: which chunk is posted on which channel, and when a transfer has ended. Chosen once, as a connection is made:
+// ChunkDispatcher: which chunk is posted on which channel, and when a transfer has ended. Chosen once, as a pipeline is made:
 //
 //   InOrderDispatcher    one channel: both ends post in the order of submission, and need not talk
 //   ReceiverDispatcher   several, receiver: places chunks on channels and grants them to the sender
@@ -27,7 +27,7 @@ struct DispatcherParts {
   bool failover = false;  ///< chunks of a lost channel go over the others; several channels only
 };
 
-/// One thread at a time. An error is the connection's.
+/// One thread at a time. An error is the pipeline's.
 class ChunkDispatcher {
  public:
   static std::unique_ptr<ChunkDispatcher> create(const DispatcherParts& parts);

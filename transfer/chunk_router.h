@@ -52,10 +52,10 @@ class ChunkRouter {
 
   /// Bytes per second; 0 when nothing has been delivered yet.
   double rate(size_t channel) const;
-  uint64_t outstanding(size_t channel) const { return lanes_[channel].outstanding; }
+  uint64_t outstanding(size_t channel) const { return loads_[channel].outstanding; }
 
  private:
-  struct Lane {
+  struct Load {
     uint64_t outstanding = 0;
     uint32_t chunks = 0;          // outstanding
     uint32_t cold = kColdChunks;  // deliveries that do not count yet
@@ -63,11 +63,11 @@ class ChunkRouter {
     double bytes = 0, deliveries = 0, seconds = 0;  // of the recent past
     TimePoint counted_to{};                         // time up to here is in `seconds`
   };
-  void count_time(Lane& lane, TimePoint now);
+  void count_time(Load& load, TimePoint now);
   void forget_idle(TimePoint now);
 
   size_t channels_;
-  std::array<Lane, kMaxChannels> lanes_{};
+  std::array<Load, kMaxChannels> loads_{};
   TimePoint last_delivery_{};  // on any channel
 };
 

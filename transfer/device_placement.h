@@ -2,7 +2,7 @@
 //
 // A path as sysfs resolves it names every bridge on the way from the CPU: "/sys/devices/pci0000:00/0000:00:02.0/0000:03:00.0" is
 // the function 0000:03:00.0 below the bridge 0000:00:02.0 of the host bridge pci0000:00. The longer the way two paths share, the
-// nearer the devices. Pure functions; who asks the machine is default_endpoint.h.
+// nearer the devices. Pure functions; who asks the machine is local_machine.h.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// NicWatch: asks now and then whether the network interfaces of a connection are down.
+// NicWatch: asks now and then whether the network interfaces of a pipeline are down.
 //
-// A TCP connection whose interface is gone just waits; the kernel knows at once. An interface may be down for a moment, in which
+// A TCP pipeline whose interface is gone just waits; the kernel knows at once. An interface may be down for a moment, in which
 // TCP loses nothing: what cannot go another way waits for it a little.
 #pragma once
 

@@ -1,4 +1,4 @@
-// PeerLink: how the two halves of a connection talk while data moves. Ordered and reliable; sending never blocks and neither way
+// PeerLink: how the two halves of a pipeline talk while data moves. Ordered and reliable; sending never blocks and neither way
 // allocates. The real one runs over the bootstrap channel (bootstrap_channel.h), tests have one of two queues.
 #pragma once
 

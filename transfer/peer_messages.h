@@ -1,4 +1,4 @@
-// What the two halves of a connection tell each other while data moves, over the bootstrap channel. Pure: no socket, no clock.
+// What the two halves of a pipeline tell each other while data moves, over the bootstrap channel. Pure: no socket, no clock.
 //
 //   grant          receiver -> sender   the next chunks of a transfer, in order, go over these channels
 //   regrant        receiver -> sender   a chunk that a failed channel did not deliver goes over another one
@@ -7,7 +7,7 @@
 //   submitted      sender -> receiver   this many transfers can be granted (only with failover)
 //
 // Each is the payload of a bootstrap frame of its own type and begins with a FlowHeader, by which the bootstrap channel finds the
-// connection it is for. All integers are little-endian. Decoding bounds every count before it is used; what does not add up is
+// pipeline it is for. All integers are little-endian. Decoding bounds every count before it is used; what does not add up is
 // kProtocol.
 #pragma once
 
@@ -20,12 +20,12 @@
 
 namespace tcpx {
 
-/// Channels of one connection.
+/// Channels of one pipeline.
 inline constexpr uint32_t kMaxChannels = 16;
 /// Chunks that one grant may name.
 inline constexpr uint32_t kMaxGrantChunks = 256;
 
-/// Front of every payload below. Connections on one bootstrap channel are numbered in the order in which they are opened.
+/// Front of every payload below. Pipelines on one bootstrap channel are numbered in the order in which they are opened.
 struct FlowHeader {
   uint32_t flow;
   uint32_t reserved;
@@ -34,7 +34,7 @@ static_assert(sizeof(FlowHeader) == 8);
 
 /// Front of a grant; `count` bytes follow, each the channel of one chunk.
 struct GrantHeader {
-  uint64_t transfer;        ///< number within the connection: 1, 2, ...
+  uint64_t transfer;        ///< number within the pipeline: 1, 2, ...
   uint64_t transfer_bytes;  ///< as the receiver posted it
   uint64_t first_chunk;     ///< index of the first chunk named
   uint32_t count;           ///< 1 ... kMaxGrantChunks
@@ -61,7 +61,7 @@ struct ChannelDown {
   Status reason;
 };
 
-/// Decoders take the payload behind the FlowHeader. @param channels of the connection: every channel named is below it.
+/// Decoders take the payload behind the FlowHeader. @param channels of the pipeline: every channel named is below it.
 Result<Grant> decode_grant(std::span<const std::byte> payload, uint32_t channels);
 Result<Regrant> decode_regrant(std::span<const std::byte> payload, uint32_t channels);
 /// The text is made printable; the reason's operation is "peer reported".

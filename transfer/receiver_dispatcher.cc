@@ -142,7 +142,7 @@ Status ReceiverDispatcher::take(FrameType type, std::span<const std::byte> paylo
 std::string ReceiverDispatcher::waiting() const {
   std::string text;
   for (uint64_t number = placing_; number < parts_.transfers.end() && number < placing_ + 4; ++number) {
-    if (!parts_.transfers.is_pending(number)) continue;  // failed with the connection
+    if (!parts_.transfers.is_pending(number)) continue;  // failed with the pipeline
     const Transfer& transfer = parts_.transfers[number];
     text += concat("\ntransfer ", number, ": ", transfer.placed_chunks, " of ", transfer.plan.count(), " chunks granted");
   }

@@ -1,4 +1,4 @@
-// Registrations: memory that every channel of a connection can read or write.
+// Registrations: memory that every channel of a pipeline can read or write.
 //
 // Memory longer than a plugin takes is registered in parts that overlap by a chunk, so that each chunk lies within one of them.
 // Slots are used again; a generation tells what is registered in a slot now from what was registered there before.
@@ -13,13 +13,13 @@
 
 namespace tcpx {
 
-/// Memory registered with every channel of a connection. A view: the memory must live until it is deregistered, which the
-/// connection does at the latest when it closes.
+/// Memory registered with every channel of a pipeline. A view: the memory must live until it is deregistered, which the
+/// pipeline does at the latest when it closes.
 struct RegisteredMemory {
   std::byte* data = nullptr;  ///< device address for kCuda, host address for kHost
   size_t bytes = 0;
   MemoryType type = MemoryType::kHost;
-  uint32_t slot = 0;        ///< of the connection's registrations
+  uint32_t slot = 0;        ///< of the pipeline's registrations
   uint32_t generation = 0;  ///< which registration of that slot
 };
 

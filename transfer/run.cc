@@ -12,12 +12,12 @@ constexpr Duration kReportEvery = std::chrono::milliseconds(100);
 
 }  // namespace
 
-Result<bool> run_until_done(Connection& connection, TransferId id, const RunOptions& options) {
+Result<bool> run_until_done(Pipeline& pipeline, TransferId id, const RunOptions& options) {
   Backoff backoff;
   TimePoint next_report = Clock::steady().now() + kReportEvery;
   for (;;) {
-    const bool advanced = connection.progress();
-    TransferAnswer answer = connection.poll(id);
+    const bool advanced = pipeline.progress();
+    TransferAnswer answer = pipeline.poll(id);
     switch (answer.state) {
       case TransferState::kDone:
         return true;
@@ -32,7 +32,7 @@ Result<bool> run_until_done(Connection& connection, TransferId id, const RunOpti
     const TimePoint now = Clock::steady().now();
     if (now >= options.deadline.at()) {
       Status status(Code::kTimeout, "wait for transfer", "deadline passed");
-      log(LogLevel::kError, status.to_string(), "; ", connection.flight_record());
+      log(LogLevel::kError, status.to_string(), "; ", pipeline.flight_record());
       return status;
     }
     if (options.on_tick && now >= next_report) {
@@ -42,7 +42,7 @@ Result<bool> run_until_done(Connection& connection, TransferId id, const RunOpti
     if (advanced) {
       backoff.reset();
     } else {
-      backoff.wait(connection.in_flight() >= Backoff::kMuchUnderWay);
+      backoff.wait(pipeline.in_flight() >= Backoff::kMuchUnderWay);
     }
   }
 }

@@ -1,4 +1,4 @@
-// The loop a tool runs around `Connection::progress`.
+// The loop a tool runs around `Pipeline::progress`.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "transfer/bootstrap_channel.h"
-#include "transfer/connection.h"
+#include "transfer/pipeline.h"
 
 namespace tcpx {
 
@@ -18,10 +18,10 @@ struct RunOptions {
   std::function<Status(uint64_t bytes_done)> on_tick = {};
 };
 
-/// Drives `connection` until transfer `id` has ended. Waits as backoff.h says while nothing advances.
+/// Drives `pipeline` until transfer `id` has ended. Waits as backoff.h says while nothing advances.
 /// @return true: done. false: stopped by the flag, nothing has failed. kTimeout at the deadline, the transfer's error, kNotFound
-/// for an id that names no transfer. Except for `done` the transfer may be pending still: `cancel` or destroy the connection.
-Result<bool> run_until_done(Connection& connection, TransferId id, const RunOptions& options);
+/// for an id that names no transfer. Except for `done` the transfer may be pending still: `cancel` or destroy the pipeline.
+Result<bool> run_until_done(Pipeline& pipeline, TransferId id, const RunOptions& options);
 
 /// What a peer that failed has said about it. A peer closes its comms first, which is what ends this end's transfers with
 /// kPeerGone, and then says why: so that is waited for, for half a second, within `deadline`. @return `mine` for other errors, or

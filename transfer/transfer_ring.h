@@ -1,4 +1,4 @@
-// TransferRing: the transfers of a connection, from submit until they have been polled to their end.
+// TransferRing: the transfers of a pipeline, from submit until they have been polled to their end.
 //
 // Transfers are numbered 1, 2, ... as they are submitted, alike at both ends; transfer n lives in slot n modulo the size.
 #pragma once

@@ -1,4 +1,4 @@
-// An end that leaves the plugin to the library: messages are transfers, and a Connection each way cuts, posts, unpacks and gives
+// An end that leaves the plugin to the library: messages are transfers, and a Pipeline each way cuts, posts, unpacks and gives
 // back. It polls as an end that drives the plugin bare does, so that the difference is the pipeline's.
 //
 // The ends meet over bootstrap channels of loopback, one for each way.
@@ -13,8 +13,8 @@
 #include "measure/message_memory.h"
 #include "measure/transfer_series.h"
 #include "transfer/bootstrap.h"
-#include "transfer/connection_setup.h"
-#include "transfer/default_endpoint.h"
+#include "transfer/local_machine.h"
+#include "transfer/pipeline_setup.h"
 
 namespace tcpx::bench {
 namespace {
@@ -65,14 +65,14 @@ class PipelineEnd final : public BenchEnd {
   /// A direction: what it takes to move messages one way.
   struct Way {
     std::unique_ptr<BootstrapChannel> peer;  // outlives the connection
-    std::unique_ptr<Connection> connection;
+    std::unique_ptr<Pipeline> pipeline;
     RegisteredMemory memory;
     std::optional<TransferSeries> series;
   };
 
-  ConnectionOptions options(Direction direction) const;
+  PipelineOptions options(Direction direction) const;
   /// Takes the outcome of opening a connection; tells the other end of an error, so that it does not wait for this one.
-  Status take(Result<std::unique_ptr<Connection>> opened, std::unique_ptr<BootstrapChannel> peer, Deadline deadline, Way& way);
+  Status take(Result<std::unique_ptr<Pipeline>> opened, std::unique_ptr<BootstrapChannel> peer, Deadline deadline, Way& way);
   Status close(Way& way, Deadline deadline);
   /// Registers `memory` in place of the memory before.
   Status use(const TestMemory& memory, Way& way);
@@ -118,16 +118,16 @@ Status PipelineEnd::accept(Deadline deadline) {
   return take(std::move(opened), std::move(peer), deadline, receive_);
 }
 
-Status PipelineEnd::take(Result<std::unique_ptr<Connection>> opened, std::unique_ptr<BootstrapChannel> peer, Deadline deadline,
+Status PipelineEnd::take(Result<std::unique_ptr<Pipeline>> opened, std::unique_ptr<BootstrapChannel> peer, Deadline deadline,
                          Way& way) {
   if (!opened.is_ok()) return peer->finish(opened.status(), deadline);
   way.peer = std::move(peer);
-  way.connection = std::move(opened).value();
-  way.series.emplace(*way.connection);
+  way.pipeline = std::move(opened).value();
+  way.series.emplace(*way.pipeline);
   return Status::ok();
 }
 
-ConnectionOptions PipelineEnd::options(Direction direction) const {
+PipelineOptions PipelineEnd::options(Direction direction) const {
   PipelineSettings settings = settings_;
   settings.chunk_bytes = static_cast<uint32_t>(setup_.request_bytes);
   return settings.options(direction);
@@ -135,7 +135,7 @@ ConnectionOptions PipelineEnd::options(Direction direction) const {
 
 Status PipelineEnd::use(const TestMemory& memory, Way& way) {
   if (way.memory.data == memory.data()) return Status::ok();
-  const Result<RegisteredMemory> registered = way.connection->register_memory(memory.data(), memory.size(), setup_.memory);
+  const Result<RegisteredMemory> registered = way.pipeline->register_memory(memory.data(), memory.size(), setup_.memory);
   if (registered.is_ok()) way.memory = *registered;
   return registered.status();
 }
@@ -179,7 +179,7 @@ Status PipelineEnd::close() {
 }
 
 Status PipelineEnd::close(Way& way, Deadline deadline) {
-  const Status closed = way.connection->close();
+  const Status closed = way.pipeline->close();
   return way.peer->finish(closed, deadline);
 }
 
@@ -189,7 +189,7 @@ Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup) {
   // Memory first: it makes the GPU current, which a plugin may look at when it is opened.
   Result<MessageMemory> memory = MessageMemory::create(setup);
   if (!memory.is_ok()) return memory.status();
-  const Result<DefaultEndpoint> loaded = DefaultEndpoint::create(*setup.plugin == '\0' ? kLinkedIn : setup.plugin);
+  const Result<LocalMachine> loaded = LocalMachine::create(*setup.plugin == '\0' ? kLinkedIn : setup.plugin);
   if (!loaded.is_ok()) return loaded.status();
   const Result<ChannelDevices> devices = channel_devices(*loaded->plugin, setup.channels);
   if (!devices.is_ok()) return devices.status();

@@ -49,7 +49,7 @@ class PluginEnd final : public BenchEnd {
   Status answer(const char* operation, int result) const;
   Status make_receive_lane();
   /// Makes `memory` the `current` memory of `comm`, registered.
-  Status use(void* comm, const TestMemory& memory, RegisteredMemory& current);
+  Status use(void* comm, const TestMemory& memory, CommMemory& current);
 
   const EndSetup setup_;
   const abi::NetTable_v7& table_;
@@ -62,7 +62,7 @@ class PluginEnd final : public BenchEnd {
   std::unique_ptr<Unpacker> unpacker_;
   std::optional<SendLane> sender_;
   std::optional<ReceiveLane> receiver_;
-  RegisteredMemory send_memory_, receive_memory_;
+  CommMemory send_memory_, receive_memory_;
   std::vector<std::pair<void*, void*>> registrations_;  // comm and mhandle, until close
 };
 
@@ -127,9 +127,9 @@ Status PluginEnd::make_receive_lane() {
   return Status::ok();
 }
 
-Status PluginEnd::use(void* comm, const TestMemory& memory, RegisteredMemory& current) {
+Status PluginEnd::use(void* comm, const TestMemory& memory, CommMemory& current) {
   if (current.data == memory.data()) return Status::ok();
-  RegisteredMemory registered{.data = memory.data(), .mhandle = nullptr};
+  CommMemory registered{.data = memory.data(), .mhandle = nullptr};
   TCPX_RETURN_IF_ERROR(answer("regMr", table_.reg_mr(comm, memory.data(), static_cast<int>(memory.size()),
                                                      static_cast<int>(setup_.memory), &registered.mhandle)));
   registrations_.emplace_back(comm, registered.mhandle);

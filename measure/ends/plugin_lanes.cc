@@ -15,7 +15,7 @@ constexpr int kTag = 0;
 
 }  // namespace
 
-void SendLane::start(const MessagePlan& plan, RegisteredMemory memory, uint64_t first) {
+void SendLane::start(const MessagePlan& plan, CommMemory memory, uint64_t first) {
   plan_ = plan;
   memory_ = memory;
   done_ = posted_ = end_ = first * plan.requests_per_message();
@@ -24,11 +24,11 @@ void SendLane::start(const MessagePlan& plan, RegisteredMemory memory, uint64_t 
 Result<bool> SendLane::progress() {
   bool advanced = false;
   for (; posted_ < end_ && posted_ - done_ < kQueueDepth; ++posted_) {
-    const MessagePlan::Piece piece = plan_.piece(posted_);
+    const MessagePlan::Part part = plan_.part(posted_);
     void* request = nullptr;
-    TCPX_RETURN_IF_ERROR(answer(
-        table_, "isend",
-        table_.isend(comm_, memory_.data + piece.send_off, static_cast<int>(piece.bytes), kTag, memory_.mhandle, &request)));
+    TCPX_RETURN_IF_ERROR(
+        answer(table_, "isend",
+               table_.isend(comm_, memory_.data + part.send_off, static_cast<int>(part.bytes), kTag, memory_.mhandle, &request)));
     if (request == nullptr) break;  // not now
     requests_[posted_ % kQueueDepth] = request;
     advanced = true;
@@ -42,7 +42,7 @@ Result<bool> SendLane::progress() {
   return advanced;
 }
 
-void ReceiveLane::start(const MessagePlan& plan, RegisteredMemory memory, uint64_t first, uint64_t count) {
+void ReceiveLane::start(const MessagePlan& plan, CommMemory memory, uint64_t first, uint64_t count) {
   plan_ = plan;
   memory_ = memory;
   begin_ = consumed_ = submitted_ = arrived_ = posted_ = first * plan.requests_per_message();
@@ -52,9 +52,9 @@ void ReceiveLane::start(const MessagePlan& plan, RegisteredMemory memory, uint64
 Result<bool> ReceiveLane::post() {
   bool advanced = false;
   for (; posted_ < end_ && posted_ - consumed_ < kQueueDepth; ++posted_) {
-    const MessagePlan::Piece piece = plan_.piece(posted_);
-    void* data = memory_.data + piece.receive_off;
-    int size = static_cast<int>(piece.bytes);
+    const MessagePlan::Part part = plan_.part(posted_);
+    void* data = memory_.data + part.receive_off;
+    int size = static_cast<int>(part.bytes);
     int tag = kTag;
     void* mhandle = memory_.mhandle;
     void* request = nullptr;
@@ -92,23 +92,23 @@ Result<bool> ReceiveLane::test() {
 
 // Adds what has to be copied for a finished request to the batch.
 Status ReceiveLane::take(const Flight& flight, int reported_bytes) {
-  const MessagePlan::Piece piece = plan_.piece(arrived_);
+  const MessagePlan::Part part = plan_.part(arrived_);
   ReceivedMessage message{.bytes = static_cast<uint64_t>(reported_bytes), .in_place = true};
   if (unpack_.needed) {
     const Result<ReceivedMessage> received = read_received_message(flight.request);
     if (!received.is_ok()) return received.status();
     message = *received;
   }
-  if (message.bytes != piece.bytes) {
-    return Status(Code::kMismatch, "receive", concat(message.bytes, " bytes came, ", piece.bytes, " were sent"));
+  if (message.bytes != part.bytes) {
+    return Status(Code::kMismatch, "receive", concat(message.bytes, " bytes came, ", part.bytes, " were sent"));
   }
   if (message.in_place) return Status::ok();
   if (unpack_.unpacker == nullptr) return Status(Code::kProtocol, "receive", "host memory was not received in place");
   TCPX_RETURN_IF_ERROR(batch_[batch_blocks_].build({message.fragments, message.fragment_count}, message.bytes,
                                                    {.pool = unpack_.pool.base,
                                                     .pool_bytes = unpack_.pool.bytes,
-                                                    .destination = memory_.data + piece.receive_off,
-                                                    .destination_bytes = piece.bytes}));
+                                                    .destination = memory_.data + part.receive_off,
+                                                    .destination_bytes = part.bytes}));
   ++batch_blocks_;
   return Status::ok();
 }

@@ -14,7 +14,7 @@
 namespace tcpx::bench {
 
 /// Memory that is registered with a comm.
-struct RegisteredMemory {
+struct CommMemory {
   std::byte* data = nullptr;
   void* mhandle = nullptr;
 };
@@ -25,7 +25,7 @@ class SendLane {
   SendLane(const abi::NetTable_v7& table, void* comm) : table_(table), comm_(comm) {}
 
   /// The next requests send messages of `plan` out of `memory`, starting with message `first`. Nothing is in flight.
-  void start(const MessagePlan& plan, RegisteredMemory memory, uint64_t first);
+  void start(const MessagePlan& plan, CommMemory memory, uint64_t first);
   /// Lets `count` more messages go.
   void allow(uint64_t count) { end_ += count * plan_.requests_per_message(); }
   /// Posts what may go, as far as there is room, and tests what is posted. @return whether anything happened.
@@ -36,7 +36,7 @@ class SendLane {
   const abi::NetTable_v7& table_;
   void* const comm_;
   MessagePlan plan_{1, 1};
-  RegisteredMemory memory_;
+  CommMemory memory_;
   // Numbers of requests: done_ <= posted_ <= end_.
   uint64_t done_ = 0, posted_ = 0, end_ = 0;
   std::array<void*, kQueueDepth> requests_{};
@@ -54,7 +54,7 @@ class ReceiveLane {
   ReceiveLane(const abi::NetTable_v7& table, void* comm, const Unpack& unpack) : table_(table), comm_(comm), unpack_(unpack) {}
 
   /// The next `count` messages come, starting with message `first`, and lie in `memory` as `plan` says. Nothing is in flight.
-  void start(const MessagePlan& plan, RegisteredMemory memory, uint64_t first, uint64_t count);
+  void start(const MessagePlan& plan, CommMemory memory, uint64_t first, uint64_t count);
   /// Posts ahead as far as there is room. Part of `progress`; by itself before a round begins.
   Result<bool> post();
   /// Tests, hands all that has arrived to the unpacker at once, gives back what is unpacked, posts. @return whether anything
@@ -79,7 +79,7 @@ class ReceiveLane {
   void* const comm_;
   const Unpack unpack_;
   MessagePlan plan_{1, 1};
-  RegisteredMemory memory_;
+  CommMemory memory_;
   // Numbers of requests: begin_ <= consumed_ <= submitted_ <= arrived_ <= posted_ <= end_.
   uint64_t begin_ = 0, consumed_ = 0, submitted_ = 0, arrived_ = 0, posted_ = 0, end_ = 0;
   std::array<Flight, kQueueDepth> flights_;

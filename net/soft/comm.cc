@@ -11,7 +11,7 @@
 
 namespace tcpx::soft {
 
-Comm::Comm(ObjectKind object_kind, MemoryOps& memory, int device, std::shared_ptr<IoPool> io, ConnectedSockets& sockets)
+SoftComm::SoftComm(ObjectKind object_kind, MemoryOps& memory, int device, std::shared_ptr<IoPool> io, ConnectedSockets& sockets)
     : Object(object_kind),
       memory_(memory),
       device_(device),
@@ -19,10 +19,10 @@ Comm::Comm(ObjectKind object_kind, MemoryOps& memory, int device, std::shared_pt
       peer_(std::move(sockets.peer)),
       control_(std::move(sockets.control), *this) {}
 
-Result<Region*> Comm::register_region(void* data, uint64_t bytes, MemoryType type) {
+Result<SoftRegion*> SoftComm::register_region(void* data, uint64_t bytes, MemoryType type) {
   constexpr const char* kOperation = "regMr";
   if (data == nullptr) return refused(kOperation, "NULL address");
-  Region region{.data = static_cast<std::byte*>(data), .bytes = bytes, .type = type, .host_readable = true};
+  SoftRegion region{.data = static_cast<std::byte*>(data), .bytes = bytes, .type = type, .host_readable = true};
   if (type == MemoryType::kCuda) {
     if (reinterpret_cast<uintptr_t>(data) % kPageBytes != 0) {
       return refused(kOperation, concat("CUDA memory at ", Hex{reinterpret_cast<uintptr_t>(data)},
@@ -40,10 +40,10 @@ Result<Region*> Comm::register_region(void* data, uint64_t bytes, MemoryType typ
   return &regions_.back();
 }
 
-Status Comm::deregister_region(Region* region) {
+Status SoftComm::deregister_region(SoftRegion* region) {
   constexpr const char* kOperation = "deregMr";
   if (region == nullptr) return Status::ok();
-  const auto is_it = [&](const Region& known) { return &known == region; };
+  const auto is_it = [&](const SoftRegion& known) { return &known == region; };
   bool broken;
   {
     MutexLock lock(mutex_);
@@ -58,8 +58,9 @@ Status Comm::deregister_region(Region* region) {
   return Status::ok();
 }
 
-Result<const Region*> Comm::check_region(const Region* handle, const void* data, uint64_t bytes, const char* operation) const {
-  const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& known) { return &known == handle; });
+Result<const SoftRegion*> SoftComm::check_region(const SoftRegion* handle, const void* data, uint64_t bytes,
+                                                 const char* operation) const {
+  const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const SoftRegion& known) { return &known == handle; });
   if (found == regions_.end()) return refused(operation, "mhandle is NULL or not a registration of this comm");
   if (bytes != 0 && !found->contains(data, bytes)) {
     return refused(operation,
@@ -69,7 +70,7 @@ Result<const Region*> Comm::check_region(const Region* handle, const void* data,
   return &*found;
 }
 
-Status Comm::check_oldest(const abi::TcpxRequest* request) const {
+Status SoftComm::check_oldest(const abi::TcpxRequest* request) const {
   constexpr const char* kOperation = "test";
   const char* noun = kind == ObjectKind::kSendComm ? "request" : "receive";
   if (reported_ == posted_) {
@@ -81,7 +82,7 @@ Status Comm::check_oldest(const abi::TcpxRequest* request) const {
   return Status::ok();
 }
 
-void Comm::set_failure(const Status& why) {
+void SoftComm::set_failure(const Status& why) {
   if (failed()) return;
   const char* direction = kind == ObjectKind::kSendComm ? "send to " : "receive from ";
   // Consumers take result code 3 for "busy" or "misused" and try again. A broken stream is over, whichever end broke it: code 2.
@@ -91,7 +92,7 @@ void Comm::set_failure(const Status& why) {
   log(LogLevel::kDebug, "tcpx-soft: ", failure_.to_string());
 }
 
-Status Comm::report_failure() {
+Status SoftComm::report_failure() {
   stop_sockets();
   MutexLock lock(mutex_);
   // Logged only now: a peer that leaves while no call waits for it has merely finished its work.
@@ -100,7 +101,7 @@ Status Comm::report_failure() {
   return failure_;
 }
 
-void Comm::stop_sockets() {
+void SoftComm::stop_sockets() {
   stop_data_sockets();
   control_.stop();
 }

@@ -36,7 +36,7 @@ struct Object {
 };
 
 /// A registered memory region. Every request is checked against its bounds.
-struct Region {
+struct SoftRegion {
   std::byte* data = nullptr;
   uint64_t bytes = 0;
   MemoryType type = MemoryType::kHost;
@@ -85,12 +85,12 @@ class ControlSocket final : public SocketHandler {
 };
 
 /// One direction of one connection. The caller's thread and the I/O threads meet under `mutex_`.
-class Comm : public Object, public ControlSocket::Owner {
+class SoftComm : public Object, public ControlSocket::Owner {
  public:
   /// @return the region as mhandle, owned by the comm. CUDA memory must begin at a multiple of 4096.
-  Result<Region*> register_region(void* data, uint64_t bytes, MemoryType type) TCPX_EXCLUDES(mutex_);
+  Result<SoftRegion*> register_region(void* data, uint64_t bytes, MemoryType type) TCPX_EXCLUDES(mutex_);
   /// After it returns nothing touches the memory. A comm with an unfinished request on it fails with kSystem.
-  Status deregister_region(Region* region) TCPX_EXCLUDES(mutex_);
+  Status deregister_region(SoftRegion* region) TCPX_EXCLUDES(mutex_);
 
   virtual Result<TestAnswer> test(const abi::TcpxRequest* request) = 0;
 
@@ -100,16 +100,16 @@ class Comm : public Object, public ControlSocket::Owner {
   }
 
  protected:
-  Comm(ObjectKind object_kind, MemoryOps& memory, int device, std::shared_ptr<IoPool> io, ConnectedSockets& sockets);
+  SoftComm(ObjectKind object_kind, MemoryOps& memory, int device, std::shared_ptr<IoPool> io, ConnectedSockets& sockets);
 
   /// Finds a live region that covers the memory of a request.
-  Result<const Region*> check_region(const Region* handle, const void* data, uint64_t bytes, const char* operation) const
+  Result<const SoftRegion*> check_region(const SoftRegion* handle, const void* data, uint64_t bytes, const char* operation) const
       TCPX_REQUIRES(mutex_);
-  virtual bool region_in_use(const Region* region) const TCPX_REQUIRES(mutex_) = 0;
+  virtual bool region_in_use(const SoftRegion* region) const TCPX_REQUIRES(mutex_) = 0;
   /// First check of test: only the oldest outstanding request can be tested.
   Status check_oldest(const abi::TcpxRequest* request) const TCPX_REQUIRES(mutex_);
   /// Allocates what a region of GPU memory needs before its first use, outside the data path.
-  virtual Status prepare_region(const Region&) { return Status::ok(); }
+  virtual Status prepare_region(const SoftRegion&) { return Status::ok(); }
 
   bool failed() const TCPX_REQUIRES(mutex_) { return !failure_.is_ok(); }
   /// The same without the lock, possibly slightly stale.
@@ -134,7 +134,7 @@ class Comm : public Object, public ControlSocket::Owner {
   // Requests by number; one lies in slot number % kQueueDepth.
   uint64_t posted_ TCPX_GUARDED_BY(mutex_) = 0;
   uint64_t reported_ TCPX_GUARDED_BY(mutex_) = 0;  // the oldest whose end test has not reported
-  std::list<Region> regions_ TCPX_GUARDED_BY(mutex_);
+  std::list<SoftRegion> regions_ TCPX_GUARDED_BY(mutex_);
   ControlSocket control_;
 
  private:

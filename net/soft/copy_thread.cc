@@ -13,13 +13,13 @@ constexpr size_t kMostInFlight = 8;
 
 }  // namespace
 
-Result<bool> CopyThread::Job::is_done() const {
+Result<bool> CopyThread::Copy::is_done() const {
   if (queued_.load(std::memory_order_acquire)) return false;
   if (!result_.is_ok()) return result_;
   return true;
 }
 
-void CopyThread::Job::wait() const {
+void CopyThread::Copy::wait() const {
   while (queued_.load(std::memory_order_acquire)) queued_.wait(true, std::memory_order_acquire);
 }
 
@@ -41,19 +41,19 @@ CopyThread::~CopyThread() {
   thread_.join();
 }
 
-void CopyThread::queue(Job& job, std::byte* target, const std::byte* source, uint32_t bytes) {
-  job.target_ = target;
-  job.source_ = source;
-  job.bytes_ = bytes;
-  job.result_ = Status::ok();
-  job.queued_.store(true, std::memory_order_relaxed);
+void CopyThread::queue(Copy& copy, std::byte* target, const std::byte* source, uint32_t bytes) {
+  copy.target_ = target;
+  copy.source_ = source;
+  copy.bytes_ = bytes;
+  copy.result_ = Status::ok();
+  copy.queued_.store(true, std::memory_order_relaxed);
   MutexLock lock(mutex_);
-  queued_.push_back(&job);
+  queued_.push_back(&copy);
   any_queued_.store(true, std::memory_order_release);
   if (std::exchange(asleep_, false)) work_came_.notify_all();
 }
 
-void CopyThread::take(std::deque<Job*>& jobs, bool may_sleep) {
+void CopyThread::take(std::deque<Copy*>& copies, bool may_sleep) {
   if (!may_sleep && !any_queued_.load(std::memory_order_acquire)) return;
   MutexLock lock(mutex_);
   while (may_sleep && queued_.empty() && !stop_.load()) {
@@ -61,41 +61,41 @@ void CopyThread::take(std::deque<Job*>& jobs, bool may_sleep) {
     work_came_.wait(mutex_);
   }
   asleep_ = false;
-  jobs.insert(jobs.end(), queued_.begin(), queued_.end());
+  copies.insert(copies.end(), queued_.begin(), queued_.end());
   queued_.clear();
   any_queued_.store(false, std::memory_order_relaxed);
 }
 
-void CopyThread::end(Job& job, Status result) {
-  job.result_ = std::move(result);
-  job.queued_.store(false, std::memory_order_release);
-  job.queued_.notify_all();
+void CopyThread::end(Copy& copy, Status result) {
+  copy.result_ = std::move(result);
+  copy.queued_.store(false, std::memory_order_release);
+  copy.queued_.notify_all();
 }
 
 void CopyThread::run() {
   const Status selected = memory_.set_current_device(device_);
-  std::deque<Job*> waiting, in_flight;
+  std::deque<Copy*> waiting, in_flight;
   TimePoint sleep_at = Clock::steady().now() + spin_;
   while (!stop_.load()) {
     const bool idle = waiting.empty() && in_flight.empty();
     take(waiting, idle && Clock::steady().now() >= sleep_at);
     for (; !waiting.empty() && in_flight.size() < kMostInFlight; waiting.pop_front()) {
-      Job& job = *waiting.front();
-      Status started = selected.is_ok() ? job.copy_->start(job.target_, job.source_, job.bytes_) : selected;
+      Copy& copy = *waiting.front();
+      Status started = selected.is_ok() ? copy.copy_->start(copy.target_, copy.source_, copy.bytes_) : selected;
       if (started.is_ok()) {
-        in_flight.push_back(&job);
+        in_flight.push_back(&copy);
       } else {
-        end(job, std::move(started));
+        end(copy, std::move(started));
       }
     }
     // They end in order, or nearly: a later one that ends early is seen late.
     while (!in_flight.empty()) {
-      Job& job = *in_flight.front();
-      Result<bool> done = job.copy_->is_done();
+      Copy& copy = *in_flight.front();
+      Result<bool> done = copy.copy_->is_done();
       if (done.is_ok() && !*done) break;
-      if (!done.is_ok()) job.copy_->wait();
+      if (!done.is_ok()) copy.copy_->wait();
       in_flight.pop_front();
-      end(job, done.status());
+      end(copy, done.status());
     }
     if (!idle) sleep_at = Clock::steady().now() + spin_;
   }

@@ -21,10 +21,10 @@ namespace tcpx::soft {
 class CopyThread {
  public:
   /// One copy at a time, reusable. Must not move while it is queued.
-  class Job {
+  class Copy {
    public:
-    explicit Job(std::unique_ptr<AsyncCopy> copy) : copy_(std::move(copy)) {}
-    /// True when no copy is queued or in flight; an error is that of the copy. The owner, or a thread that got the job from it.
+    explicit Copy(std::unique_ptr<AsyncCopy> copy) : copy_(std::move(copy)) {}
+    /// True when no copy is queued or in flight; an error is that of the copy. The owner, or a thread that got the copy from it.
     Result<bool> is_done() const;
     /// Returns when the copy no longer touches memory, whether it succeeded or not.
     void wait() const;
@@ -35,7 +35,7 @@ class CopyThread {
     std::byte* target_ = nullptr;
     const std::byte* source_ = nullptr;
     uint32_t bytes_ = 0;
-    Status result_;  // belongs to the thread while the job is queued, else to the owner
+    Status result_;  // belongs to the thread while the copy is queued, else to the owner
     std::atomic<bool> queued_{false};
   };
 
@@ -43,18 +43,18 @@ class CopyThread {
   static Result<std::unique_ptr<CopyThread>> start(MemoryOps& memory, int device, Duration spin);
   CopyThread(const CopyThread&) = delete;
   CopyThread& operator=(const CopyThread&) = delete;
-  /// Every job must be done.
+  /// Every copy must be done.
   ~CopyThread();
 
-  /// Copies begin in the order in which they are queued. The job must be done. Any thread.
-  void queue(Job& job, std::byte* target, const std::byte* source, uint32_t bytes) TCPX_EXCLUDES(mutex_);
+  /// Copies begin in the order in which they are queued. The copy must be done. Any thread.
+  void queue(Copy& copy, std::byte* target, const std::byte* source, uint32_t bytes) TCPX_EXCLUDES(mutex_);
 
  private:
   CopyThread(MemoryOps& memory, int device, Duration spin) : memory_(memory), device_(device), spin_(spin) {}
   void run();
-  /// Appends the queued jobs to `jobs`. May sleep until there is one.
-  void take(std::deque<Job*>& jobs, bool may_sleep) TCPX_EXCLUDES(mutex_);
-  static void end(Job& job, Status result);
+  /// Appends the queued copies to `copies`. May sleep until there is one.
+  void take(std::deque<Copy*>& copies, bool may_sleep) TCPX_EXCLUDES(mutex_);
+  static void end(Copy& copy, Status result);
 
   MemoryOps& memory_;
   const int device_;
@@ -63,7 +63,7 @@ class CopyThread {
 
   Mutex mutex_;
   CondVar work_came_;
-  std::vector<Job*> queued_ TCPX_GUARDED_BY(mutex_);
+  std::vector<Copy*> queued_ TCPX_GUARDED_BY(mutex_);
   std::atomic<bool> any_queued_{false};  // a hint, so that polling takes no lock
   bool asleep_ TCPX_GUARDED_BY(mutex_) = false;
 

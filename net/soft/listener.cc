@@ -40,8 +40,8 @@ Result<UniqueFd> listen_at(SocketAddress& address) {
 
 }  // namespace
 
-Listener::Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd fd,
-                   UniqueFd control_fd, UniqueFd timer)
+SoftListener::SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd fd,
+                           UniqueFd control_fd, UniqueFd timer)
     : Object(ObjectKind::kListener),
       info_(info),
       io_(std::move(io)),
@@ -51,8 +51,8 @@ Listener::Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, const Lis
       control_fd_(std::move(control_fd)),
       timer_(std::move(timer)) {}
 
-Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io,
-                                                   const ListenerLimits& limits) {
+Result<std::unique_ptr<SoftListener>> SoftListener::create(const SocketAddress& address, HandleInfo info,
+                                                           std::shared_ptr<IoPool> io, const ListenerLimits& limits) {
   info.address = address;
   auto fd = listen_at(info.address);
   if (!fd.is_ok()) return fd.status();
@@ -65,8 +65,8 @@ Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address,
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(info.cookie.words))));
   UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return system_error("create timer", errno);
-  std::unique_ptr<Listener> listener(
-      new Listener(info, std::move(io), limits, std::move(*fd), std::move(control_fd), std::move(timer)));
+  std::unique_ptr<SoftListener> listener(
+      new SoftListener(info, std::move(io), limits, std::move(*fd), std::move(control_fd), std::move(timer)));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->timer_.get(), *listener, listener->ticking_));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->fd_.get(), *listener, listener->listening_));
   if (listener->control_fd_) {
@@ -75,7 +75,7 @@ Result<std::unique_ptr<Listener>> Listener::create(const SocketAddress& address,
   return listener;
 }
 
-Listener::~Listener() {
+SoftListener::~SoftListener() {
   // Destroying a stranger's registration waits for a running handler, which takes mutex_: move them out first.
   std::list<Stranger> strangers;
   {
@@ -89,12 +89,12 @@ Listener::~Listener() {
   ticking_.remove();
 }
 
-bool Listener::has_peer() {
+bool SoftListener::has_peer() {
   MutexLock lock(mutex_);
   return !ready_.empty();
 }
 
-std::optional<ConnectedSockets> Listener::try_accept() {
+std::optional<ConnectedSockets> SoftListener::try_accept() {
   MutexLock lock(mutex_);
   if (ready_.empty()) return std::nullopt;
   ConnectedSockets sockets = std::move(ready_.front());
@@ -103,7 +103,7 @@ std::optional<ConnectedSockets> Listener::try_accept() {
 }
 
 // One handler for everything this listener owns: there are few descriptors, and the order of events does not matter.
-IoHandler::Next Listener::on_ready() {
+IoHandler::Next SoftListener::on_ready() {
   MutexLock lock(mutex_);
   if (closing_) return Next::kWait;
   uint64_t ticks;
@@ -119,7 +119,7 @@ IoHandler::Next Listener::on_ready() {
   return Next::kWait;
 }
 
-Listener::Backlog Listener::take_strangers(int fd_with_backlog) {
+SoftListener::Backlog SoftListener::take_strangers(int fd_with_backlog) {
   for (int taken = 0; taken < kStrangersPerTurn; ++taken) {
     UniqueFd fd = accept_tcp(fd_with_backlog);
     if (!fd) {
@@ -146,7 +146,7 @@ Listener::Backlog Listener::take_strangers(int fd_with_backlog) {
   return Backlog::kMore;
 }
 
-bool Listener::advance(Stranger& stranger) {
+bool SoftListener::advance(Stranger& stranger) {
   while (stranger.read < kHelloBytes) {
     const ssize_t n = ::recv(stranger.fd.get(), stranger.hello.data() + stranger.read, kHelloBytes - stranger.read, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
@@ -163,7 +163,7 @@ bool Listener::advance(Stranger& stranger) {
   return true;
 }
 
-Status Listener::admit(Stranger& stranger, const Hello& hello) {
+Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   const auto refuse = [](std::string why) { return Status(Code::kProtocol, "hello", std::move(why)); };
   if (hello.cookie != info_.cookie) return refuse("wrong cookie: meant for another listener");
   if (hello.data_sockets != info_.data_sockets)
@@ -199,7 +199,7 @@ Status Listener::admit(Stranger& stranger, const Hello& hello) {
   return Status::ok();
 }
 
-void Listener::drop_overdue(TimePoint now) {
+void SoftListener::drop_overdue(TimePoint now) {
   while (!strangers_.empty() && strangers_.front().give_up_at <= now) {
     log_dropped(strangers_.front().peer,
                 concat("only ", strangers_.front().read, " of ", kHelloBytes, " bytes of the hello came in time"));
@@ -213,7 +213,7 @@ void Listener::drop_overdue(TimePoint now) {
 }
 
 // Ticks only while there is a stranger to time out, or one waiting in a backlog that no new event will announce.
-void Listener::arm_timer() {
+void SoftListener::arm_timer() {
   itimerspec spec{};
   if (!strangers_.empty() || !groups_.empty() || accept_fails_) {
     spec.it_value.tv_nsec = std::chrono::nanoseconds(kTick).count();

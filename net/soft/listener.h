@@ -25,13 +25,13 @@ struct ListenerLimits {
   size_t groups = 1024;
 };
 
-class Listener final : public Object, private IoHandler {
+class SoftListener final : public Object, private IoHandler {
  public:
   /// Listens on a free port of `address`, and of the control address of `info` when it has one. The handle holds the rest of
   /// `info`, completed with ports and cookie.
-  static Result<std::unique_ptr<Listener>> create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io,
-                                                  const ListenerLimits& limits = {});
-  ~Listener() override;
+  static Result<std::unique_ptr<SoftListener>> create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io,
+                                                      const ListenerLimits& limits = {});
+  ~SoftListener() override;
 
   Handle handle() const { return encode_handle(info_); }
   const std::shared_ptr<IoPool>& io() const { return io_; }
@@ -56,8 +56,8 @@ class Listener final : public Object, private IoHandler {
     ConnectedSockets sockets;
   };
 
-  Listener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd fd, UniqueFd control_fd,
-           UniqueFd timer);
+  SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd fd, UniqueFd control_fd,
+               UniqueFd timer);
   Next on_ready() override;
   enum class Backlog { kEmpty, kMore, kStuck };
   /// Takes some of the connections pending at `fd`. kStuck: they cannot be taken now.

@@ -21,40 +21,41 @@ uint32_t pages_for(uint32_t bytes) {
 
 }  // namespace
 
-RecvComm::RecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<PagePool> pool, UnpackQueue queue,
-                   ConnectedSockets& sockets)
-    : Comm(ObjectKind::kRecvComm, memory, device, std::move(io), sockets),
+SoftRecvComm::SoftRecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<PagePool> pool,
+                           UnpackQueue queue, ConnectedSockets& sockets)
+    : SoftComm(ObjectKind::kRecvComm, memory, device, std::move(io), sockets),
       most_chunk_bytes_(sockets.chunk_bytes),
       pool_(std::move(pool)),
       queue_(std::move(queue)) {}
 
-Result<std::unique_ptr<RecvComm>> RecvComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
-                                                   std::shared_ptr<PagePool> pool, ConnectedSockets sockets) {
+Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
+                                                           std::shared_ptr<PagePool> pool, ConnectedSockets sockets) {
   auto queue = UnpackQueue::create(memory, device, pool->device_base());
   if (!queue.is_ok()) return queue.status();
-  std::unique_ptr<RecvComm> comm(new RecvComm(memory, device, std::move(io), std::move(pool), std::move(*queue), sockets));
+  std::unique_ptr<SoftRecvComm> comm(
+      new SoftRecvComm(memory, device, std::move(io), std::move(pool), std::move(*queue), sockets));
   for (UniqueFd& fd : sockets.data) comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm));
   for (const auto& socket : comm->sockets_) TCPX_RETURN_IF_ERROR(socket->start(comm->io_->next()));
   TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->any()));
   return comm;
 }
 
-RecvComm::~RecvComm() {
+SoftRecvComm::~SoftRecvComm() {
   stop_sockets();
   MutexLock lock(mutex_);
   for (Message& slot : messages_) pool_->give_back(*this, slot.pages);
 }
 
-void RecvComm::stop_data_sockets() {
+void SoftRecvComm::stop_data_sockets() {
   for (const auto& socket : sockets_) socket->stop();
   pool_->forget(*this);  // a wait that is over must not hold up other comms
 }
 
-void RecvComm::kick_sockets(uint64_t up_to) {
+void SoftRecvComm::kick_sockets(uint64_t up_to) {
   for (const auto& socket : sockets_) socket->kick_if_parked(up_to);
 }
 
-bool RecvComm::region_in_use(const Region* region) const {
+bool SoftRecvComm::region_in_use(const SoftRegion* region) const {
   for (uint64_t sequence = consumed_; sequence < posted_; ++sequence) {
     const Message& posted = messages_[sequence % kQueueDepth];
     if (!posted.is_complete() && posted.region == region) return true;
@@ -62,7 +63,7 @@ bool RecvComm::region_in_use(const Region* region) const {
   return false;
 }
 
-Result<abi::TcpxRequest*> RecvComm::irecv(void* data, int size, int tag, const Region* region) {
+Result<abi::TcpxRequest*> SoftRecvComm::irecv(void* data, int size, int tag, const SoftRegion* region) {
   constexpr const char* kOperation = "irecv";
   if (size < 0) return refused(kOperation, concat("size ", size));
   abi::TcpxRequest* request = nullptr;
@@ -102,7 +103,7 @@ Result<abi::TcpxRequest*> RecvComm::irecv(void* data, int size, int tag, const R
   return request;
 }
 
-bool RecvComm::begin_message(const ChunkHeader& header) {
+bool SoftRecvComm::begin_message(const ChunkHeader& header) {
   if (header.sequence != begun_ || begun_ == posted_) return false;
   Message& target = message(begun_);
   target.too_large = header.total > target.posted_bytes;
@@ -129,7 +130,7 @@ bool RecvComm::begin_message(const ChunkHeader& header) {
   return true;
 }
 
-Status RecvComm::check_chunk(const ChunkHeader& header, const Message& target) const {
+Status SoftRecvComm::check_chunk(const ChunkHeader& header, const Message& target) const {
   constexpr const char* kOperation = "receive chunk";
   if (header.sequence < reported_)
     return Status(Code::kProtocol, kOperation, concat("message ", header.sequence, " is over already"));
@@ -147,7 +148,7 @@ Status RecvComm::check_chunk(const ChunkHeader& header, const Message& target) c
   return Status::ok();
 }
 
-Landing RecvComm::begin_chunk(RecvSocket& asker, const ChunkHeader& header, std::vector<iovec>& destination) {
+Landing SoftRecvComm::begin_chunk(RecvSocket& asker, const ChunkHeader& header, std::vector<iovec>& destination) {
   Status broken;
   {
     MutexLock lock(mutex_);
@@ -172,7 +173,7 @@ Landing RecvComm::begin_chunk(RecvSocket& asker, const ChunkHeader& header, std:
   return Landing::kFailed;
 }
 
-void RecvComm::locate(const ChunkHeader& header, const Message& target, std::vector<iovec>& destination) {
+void SoftRecvComm::locate(const ChunkHeader& header, const Message& target, std::vector<iovec>& destination) {
   destination.clear();
   if (header.bytes == 0) return;
   if (target.region->type == MemoryType::kHost) {
@@ -192,7 +193,7 @@ void RecvComm::locate(const ChunkHeader& header, const Message& target, std::vec
   }
 }
 
-void RecvComm::end_chunk(const ChunkHeader& header, Landing landing) {
+void SoftRecvComm::end_chunk(const ChunkHeader& header, Landing landing) {
   MutexLock lock(mutex_);
   Message& target = message(header.sequence);
   if (--target.missing_chunks > 0) return;
@@ -202,18 +203,18 @@ void RecvComm::end_chunk(const ChunkHeader& header, Landing landing) {
   ++news_;
 }
 
-void RecvComm::socket_ended(const Status& why) {
+void SoftRecvComm::socket_ended(const Status& why) {
   MutexLock lock(mutex_);
   if (first_end_.is_ok()) first_end_ = why;
   be_patient_again();
   ++news_;
 }
 
-void RecvComm::be_patient_again() {
+void SoftRecvComm::be_patient_again() {
   if (!first_end_.is_ok()) silent_since_ = Clock::steady().now();
 }
 
-void RecvComm::give_up_if_stuck() {
+void SoftRecvComm::give_up_if_stuck() {
   if (failed() || first_end_.is_ok()) return;
   // Only when the oldest receive itself waits for pages: a later one that waits says nothing about the chunks still missing
   // from the oldest.
@@ -231,17 +232,17 @@ void RecvComm::give_up_if_stuck() {
   if (none_left || silent) fail_locked(Status(Code::kPeerGone, "wait for data", first_end_.to_string()));
 }
 
-void RecvComm::fail_locked(const Status& why) {
+void SoftRecvComm::fail_locked(const Status& why) {
   set_failure(why);
   pool_->forget(*this);  // a wait that is over must not hold up other comms
 }
 
-void RecvComm::fail(const Status& why) {
+void SoftRecvComm::fail(const Status& why) {
   MutexLock lock(mutex_);
   fail_locked(why);
 }
 
-Result<TestAnswer> RecvComm::test(const abi::TcpxRequest* request) {
+Result<TestAnswer> SoftRecvComm::test(const abi::TcpxRequest* request) {
   const uint64_t news = news_.load();
   if (request == unfinished_ && news == unfinished_as_of_ && !has_failed()) return TestAnswer{};
   {
@@ -268,7 +269,7 @@ Result<TestAnswer> RecvComm::test(const abi::TcpxRequest* request) {
   return report_failure();
 }
 
-Status RecvComm::consumed(const abi::TcpxRequest* request) {
+Status SoftRecvComm::consumed(const abi::TcpxRequest* request) {
   constexpr const char* kOperation = "irecvConsumed";
   MutexLock lock(mutex_);
   if (consumed_ == reported_) return refused(kOperation, "no receive is finished and unconsumed");

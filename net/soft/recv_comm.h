@@ -33,14 +33,14 @@ enum class Landing {
   kFailed,   ///< the comm has failed
 };
 
-class RecvComm final : public Comm, private PagePool::Client {
+class SoftRecvComm final : public SoftComm, private PagePool::Client {
  public:
-  static Result<std::unique_ptr<RecvComm>> create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
-                                                  std::shared_ptr<PagePool> pool, ConnectedSockets sockets);
-  ~RecvComm() override;
+  static Result<std::unique_ptr<SoftRecvComm>> create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
+                                                      std::shared_ptr<PagePool> pool, ConnectedSockets sockets);
+  ~SoftRecvComm() override;
 
   /// kExhausted when kQueueDepth receives are posted and not consumed.
-  Result<abi::TcpxRequest*> irecv(void* data, int size, int tag, const Region* region);
+  Result<abi::TcpxRequest*> irecv(void* data, int size, int tag, const SoftRegion* region);
   /// Error kInvalidArgument for a message larger than posted: that receive has failed, is complete and can be consumed.
   Result<TestAnswer> test(const abi::TcpxRequest* request) override;
   Status consumed(const abi::TcpxRequest* request);
@@ -60,7 +60,7 @@ class RecvComm final : public Comm, private PagePool::Client {
  private:
   struct Message {
     std::byte* data = nullptr;
-    const Region* region = nullptr;
+    const SoftRegion* region = nullptr;
     uint32_t posted_bytes = 0;
     int32_t posted_tag = 0;
     // From the first chunk on:
@@ -75,9 +75,9 @@ class RecvComm final : public Comm, private PagePool::Client {
 
   static constexpr uint64_t kAllMessages = ~uint64_t{0} - 1;
 
-  RecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<PagePool> pool, UnpackQueue queue,
-           ConnectedSockets& sockets);
-  bool region_in_use(const Region* region) const override TCPX_REQUIRES(mutex_);
+  SoftRecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<PagePool> pool, UnpackQueue queue,
+               ConnectedSockets& sockets);
+  bool region_in_use(const SoftRegion* region) const override TCPX_REQUIRES(mutex_);
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kQueueDepth]; }
   bool begin_message(const ChunkHeader& header) TCPX_REQUIRES(mutex_);
   Status check_chunk(const ChunkHeader& header, const Message& target) const TCPX_REQUIRES(mutex_);

@@ -1,4 +1,4 @@
-// One data socket of a RecvComm: reads a chunk header, asks the comm for the chunk's destination, reads it there.
+// One data socket of a SoftRecvComm: reads a chunk header, asks the comm for the chunk's destination, reads it there.
 //
 // Every read asks for a little more than the missing payload, into `ahead_`: the next header and a small payload behind it have
 // then arrived already. A small message thus takes one read, and of a large one at most kAheadBytes are copied.
@@ -16,7 +16,7 @@ namespace tcpx::soft {
 
 class RecvSocket final : public SocketHandler {
  public:
-  RecvSocket(UniqueFd fd, RecvComm& comm) : SocketHandler(std::move(fd)), comm_(comm) {}
+  RecvSocket(UniqueFd fd, SoftRecvComm& comm) : SocketHandler(std::move(fd)), comm_(comm) {}
   ~RecvSocket() override { stop(); }
 
   /// Called by the comm, under its lock: a chunk of message `sequence` waits here until kicked.
@@ -57,7 +57,7 @@ class RecvSocket final : public SocketHandler {
   void end(const Status& why);
   void finish_chunk();
 
-  RecvComm& comm_;
+  SoftRecvComm& comm_;
   Stage stage_ = Stage::kHeader;
   std::array<std::byte, kAheadBytes> ahead_;  // valid from ahead_begin_ to ahead_end_
   size_t ahead_begin_ = 0;

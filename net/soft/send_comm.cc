@@ -15,15 +15,15 @@ constexpr uint32_t kSmallChunkBytes = 16 * 1024;
 
 }  // namespace
 
-SendComm::SendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging,
-                   ConnectedSockets& sockets)
-    : Comm(ObjectKind::kSendComm, memory, device, std::move(io), sockets),
+SoftSendComm::SoftSendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging,
+                           ConnectedSockets& sockets)
+    : SoftComm(ObjectKind::kSendComm, memory, device, std::move(io), sockets),
       chunking_{.most_bytes = sockets.chunk_bytes, .sockets = static_cast<uint32_t>(sockets.data.size())},
       staging_(std::move(staging)) {}
 
-Result<std::unique_ptr<SendComm>> SendComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
-                                                   std::shared_ptr<StagingPool> staging, ConnectedSockets sockets) {
-  std::unique_ptr<SendComm> comm(new SendComm(memory, device, std::move(io), std::move(staging), sockets));
+Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
+                                                           std::shared_ptr<StagingPool> staging, ConnectedSockets sockets) {
+  std::unique_ptr<SoftSendComm> comm(new SoftSendComm(memory, device, std::move(io), std::move(staging), sockets));
   for (UniqueFd& fd : sockets.data) {
     const size_t index = comm->sockets_.size();
     comm->sockets_.push_back(std::make_unique<SendSocket>(std::move(fd), *comm, *comm->staging_, index));
@@ -33,11 +33,11 @@ Result<std::unique_ptr<SendComm>> SendComm::create(MemoryOps& memory, int device
   return comm;
 }
 
-SendComm::~SendComm() {
+SoftSendComm::~SoftSendComm() {
   stop_sockets();
 }
 
-void SendComm::stop_data_sockets() {
+void SoftSendComm::stop_data_sockets() {
   for (const auto& socket : sockets_) socket->close();
   std::array<StagingPool::Slot, kQueueDepth> unclaimed;
   {
@@ -47,18 +47,18 @@ void SendComm::stop_data_sockets() {
   // Their copies are waited for here, without the lock.
 }
 
-Status SendComm::prepare_region(const Region& region) {
+Status SoftSendComm::prepare_region(const SoftRegion& region) {
   return region.host_readable ? Status::ok() : staging_->prepare();
 }
 
-bool SendComm::region_in_use(const Region* region) const {
+bool SoftSendComm::region_in_use(const SoftRegion* region) const {
   for (uint64_t sequence = reported_; sequence < posted_; ++sequence) {
     if (messages_[sequence % kQueueDepth].region == region) return true;
   }
   return false;
 }
 
-Result<abi::TcpxRequest*> SendComm::isend(const void* data, int size, int tag, const Region* region) {
+Result<abi::TcpxRequest*> SoftSendComm::isend(const void* data, int size, int tag, const SoftRegion* region) {
   if (size < 0) return refused("isend", concat("size ", size));
   const auto bytes = static_cast<uint32_t>(size);
   bool copy_now = false;
@@ -100,7 +100,7 @@ Result<abi::TcpxRequest*> SendComm::isend(const void* data, int size, int tag, c
   return request;
 }
 
-Status SendComm::check_send(const void* data, uint32_t bytes, const Region* region) const {
+Status SoftSendComm::check_send(const void* data, uint32_t bytes, const SoftRegion* region) const {
   constexpr const char* kOperation = "isend";
   const auto checked = check_region(region, data, bytes, kOperation);
   if (!checked.is_ok()) return checked.status();
@@ -109,7 +109,7 @@ Status SendComm::check_send(const void* data, uint32_t bytes, const Region* regi
                 concat(kQueueDepth, " requests are outstanding: test the oldest", name_in_detail(Hint::kTooManyRequests)));
 }
 
-Result<StagingPool::Slot> SendComm::start_first_piece(const void* data, uint32_t bytes) {
+Result<StagingPool::Slot> SoftSendComm::start_first_piece(const void* data, uint32_t bytes) {
   // A copy needs the comm's GPU to be current, which the contract requires of the thread that connects or registers, not of the
   // one that sends. Making it current here could cost that thread a context on a GPU it has not used yet.
   StagingPool::Slot slot = staging_->is_current_here() ? staging_->try_take() : StagingPool::Slot();
@@ -120,7 +120,7 @@ Result<StagingPool::Slot> SendComm::start_first_piece(const void* data, uint32_t
   return slot;
 }
 
-uint64_t SendComm::unfinished_bytes() const {
+uint64_t SoftSendComm::unfinished_bytes() const {
   uint64_t bytes = 0;
   for (uint64_t sequence = reported_; sequence < posted_; ++sequence) {
     const size_t slot = sequence % kQueueDepth;
@@ -129,7 +129,7 @@ uint64_t SendComm::unfinished_bytes() const {
   return bytes;
 }
 
-abi::TcpxRequest* SendComm::post(Message content) {
+abi::TcpxRequest* SoftSendComm::post(Message content) {
   const uint64_t slot = posted_ % kQueueDepth;
   abi::TcpxRequest& request = requests_[slot];
   request = {};
@@ -146,7 +146,7 @@ abi::TcpxRequest* SendComm::post(Message content) {
 
 // Idle ones only: a full socket would hold the message up while others have room. Lowest numbers first: light traffic then
 // takes the same sockets each time, with threads awake and connections in the cache.
-uint32_t SendComm::take_idle_sockets(uint32_t chunks) {
+uint32_t SoftSendComm::take_idle_sockets(uint32_t chunks) {
   uint32_t taken = 0;
   for (size_t i = 0; i < sockets_.size() && chunks > 0; ++i) {
     const uint32_t bit = 1u << i;
@@ -158,7 +158,7 @@ uint32_t SendComm::take_idle_sockets(uint32_t chunks) {
   return taken;
 }
 
-bool SendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
+bool SoftSendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
   MutexLock lock(mutex_);
   if (failed() || claimed_ == posted_) {
     if (!ahead) idle_ |= 1u << socket;
@@ -178,16 +178,16 @@ bool SendComm::claim(size_t socket, bool ahead, OutgoingChunk& chunk) {
   return true;
 }
 
-void SendComm::chunk_sent(uint64_t sequence) {
+void SoftSendComm::chunk_sent(uint64_t sequence) {
   unsent_chunks_[sequence % kQueueDepth].fetch_sub(1, std::memory_order_release);
 }
 
-void SendComm::fail(const Status& why) {
+void SoftSendComm::fail(const Status& why) {
   MutexLock lock(mutex_);
   set_failure(why);
 }
 
-Result<TestAnswer> SendComm::test(const abi::TcpxRequest* request) {
+Result<TestAnswer> SoftSendComm::test(const abi::TcpxRequest* request) {
   if (request == unfinished_ && !has_failed() && unsent_chunks_[slot_of(request)].load(std::memory_order_relaxed) != 0) {
     return TestAnswer{};
   }

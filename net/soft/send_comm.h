@@ -37,14 +37,14 @@ struct OutgoingChunk {
 
 class SendSocket;
 
-class SendComm final : public Comm {
+class SoftSendComm final : public SoftComm {
  public:
-  static Result<std::unique_ptr<SendComm>> create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
-                                                  std::shared_ptr<StagingPool> staging, ConnectedSockets sockets);
-  ~SendComm() override;
+  static Result<std::unique_ptr<SoftSendComm>> create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
+                                                      std::shared_ptr<StagingPool> staging, ConnectedSockets sockets);
+  ~SoftSendComm() override;
 
   /// kExhausted when kQueueDepth requests are outstanding. `data` must stay unchanged until the request is done.
-  Result<abi::TcpxRequest*> isend(const void* data, int size, int tag, const Region* region);
+  Result<abi::TcpxRequest*> isend(const void* data, int size, int tag, const SoftRegion* region);
   Result<TestAnswer> test(const abi::TcpxRequest* request) override;
 
   // For the sockets' handlers, on I/O threads.
@@ -60,7 +60,7 @@ class SendComm final : public Comm {
  private:
   struct Message {
     const std::byte* data = nullptr;
-    const Region* region = nullptr;
+    const SoftRegion* region = nullptr;
     uint32_t size = 0;
     int32_t tag = 0;
     uint32_t cut = 0;
@@ -68,12 +68,12 @@ class SendComm final : public Comm {
     StagingPool::Slot first_piece;
   };
 
-  SendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging,
-           ConnectedSockets& sockets);
-  bool region_in_use(const Region* region) const override TCPX_REQUIRES(mutex_);
-  Status prepare_region(const Region& region) override;
+  SoftSendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging,
+               ConnectedSockets& sockets);
+  bool region_in_use(const SoftRegion* region) const override TCPX_REQUIRES(mutex_);
+  Status prepare_region(const SoftRegion& region) override;
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kQueueDepth]; }
-  Status check_send(const void* data, uint32_t bytes, const Region* region) const TCPX_REQUIRES(mutex_);
+  Status check_send(const void* data, uint32_t bytes, const SoftRegion* region) const TCPX_REQUIRES(mutex_);
   /// Starts copying the first piece of a message, on the caller's thread. Returns no slot when the I/O thread is to do it.
   Result<StagingPool::Slot> start_first_piece(const void* data, uint32_t bytes);
   /// Bytes of messages not yet fully handed to the kernel. May be slightly too high: sockets go on writing.

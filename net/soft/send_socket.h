@@ -1,4 +1,4 @@
-// One data socket of a SendComm: takes chunks, cuts them into pieces, and writes those in order, each chunk's header first.
+// One data socket of a SoftSendComm: takes chunks, cuts them into pieces, and writes those in order, each chunk's header first.
 //
 // A piece of host memory is the whole chunk, in place. A piece of GPU memory is what fits into a slot of the staging pool;
 // while one is written, the next ones are being copied. Copies may end in any order, pieces are written in order.
@@ -14,7 +14,7 @@ namespace tcpx::soft {
 
 class SendSocket final : public SocketHandler, private StagingPool::Client {
  public:
-  SendSocket(UniqueFd fd, SendComm& comm, StagingPool& staging, size_t index)
+  SendSocket(UniqueFd fd, SoftSendComm& comm, StagingPool& staging, size_t index)
       : SocketHandler(std::move(fd)), comm_(comm), staging_(staging), index_(index) {}
   ~SendSocket() override { close(); }
 
@@ -62,7 +62,7 @@ class SendSocket final : public SocketHandler, private StagingPool::Client {
 
   static constexpr uint32_t kPieces = 8;
 
-  SendComm& comm_;
+  SoftSendComm& comm_;
   StagingPool& staging_;
   const size_t index_;
   bool failed_ = false;

@@ -92,7 +92,7 @@ std::shared_ptr<StagingPool> SoftPlugin::staging_of(int gpu) {
   return pool;
 }
 
-Result<std::unique_ptr<Listener>> SoftPlugin::listen(int dev) {
+Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
   auto interface = device(dev);
   if (!interface.is_ok()) return interface.status();
   // Connections that are accepted here receive on these threads, too.
@@ -103,10 +103,10 @@ Result<std::unique_ptr<Listener>> SoftPlugin::listen(int dev) {
                            .chunk_bytes = config_.chunk_bytes,
                            .cookie = {},
                            .control_address = control_address_};
-  return Listener::create((*interface)->address, info, std::move(*threads));
+  return SoftListener::create((*interface)->address, info, std::move(*threads));
 }
 
-Result<std::unique_ptr<SendComm>> SoftPlugin::connect(int dev, Handle& handle) {
+Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handle) {
   auto interface = device(dev);
   if (!interface.is_ok()) return interface.status();
   auto info = decode_handle(handle);
@@ -129,13 +129,13 @@ Result<std::unique_ptr<SendComm>> SoftPlugin::connect(int dev, Handle& handle) {
     if (!kept.is_ok()) return kept.status();
     info->attempt = *kept;
     handle = encode_handle(*info);
-    return std::unique_ptr<SendComm>();
+    return std::unique_ptr<SoftSendComm>();
   }
   auto gpu = memory_->current_device();
   if (!gpu.is_ok()) return gpu.status();
   auto threads = io_on(cores_of(config_.send_cores, **interface));
   if (!threads.is_ok()) return threads.status();
-  return SendComm::create(*memory_, *gpu, std::move(*threads), staging_of(*gpu), std::move(**sockets));
+  return SoftSendComm::create(*memory_, *gpu, std::move(*threads), staging_of(*gpu), std::move(**sockets));
 }
 
 bool SoftPlugin::give_up_connect(const Handle& handle) {
@@ -166,16 +166,16 @@ Result<uint64_t> SoftPlugin::keep_attempt(std::unique_ptr<Connector> connector) 
   return number;
 }
 
-Result<std::unique_ptr<RecvComm>> SoftPlugin::accept(Listener& listener) {
+Result<std::unique_ptr<SoftRecvComm>> SoftPlugin::accept(SoftListener& listener) {
   // Steps that can fail come before the peer is taken: it then stays queued for the next call.
-  if (!listener.has_peer()) return std::unique_ptr<RecvComm>();
+  if (!listener.has_peer()) return std::unique_ptr<SoftRecvComm>();
   auto gpu = memory_->current_device();
   if (!gpu.is_ok()) return gpu.status();
   auto pool = pool_of(*gpu);
   if (!pool.is_ok()) return pool.status();
   auto sockets = listener.try_accept();
-  if (!sockets) return std::unique_ptr<RecvComm>();
-  return RecvComm::create(*memory_, *gpu, listener.io(), std::move(*pool), std::move(*sockets));
+  if (!sockets) return std::unique_ptr<SoftRecvComm>();
+  return SoftRecvComm::create(*memory_, *gpu, listener.io(), std::move(*pool), std::move(*sockets));
 }
 
 }  // namespace tcpx::soft

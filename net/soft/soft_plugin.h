@@ -29,15 +29,15 @@ class SoftPlugin {
   Result<int> device_count() TCPX_EXCLUDES(mutex_);
   /// Lives as long as the process.
   Result<const Interface*> device(int dev) TCPX_EXCLUDES(mutex_);
-  Result<std::unique_ptr<Listener>> listen(int dev) TCPX_EXCLUDES(mutex_);
+  Result<std::unique_ptr<SoftListener>> listen(int dev) TCPX_EXCLUDES(mutex_);
   /// Blocks until connected, at most UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS: consumers call it once and treat "not yet" as a
   /// failure. With a handle marked by `answer_in_steps` nullptr means "not yet": call again with the same handle, which
   /// identifies the attempt meanwhile. The comm belongs to the calling thread's current GPU.
-  Result<std::unique_ptr<SendComm>> connect(int dev, Handle& handle) TCPX_EXCLUDES(mutex_);
+  Result<std::unique_ptr<SoftSendComm>> connect(int dev, Handle& handle) TCPX_EXCLUDES(mutex_);
   /// Ends the attempt that the handle identifies. @return false: there is none
   bool give_up_connect(const Handle& handle) TCPX_EXCLUDES(mutex_);
   /// nullptr: no peer yet. The comm and its bounce pool belong to the calling thread's current GPU.
-  Result<std::unique_ptr<RecvComm>> accept(Listener& listener) TCPX_EXCLUDES(mutex_);
+  Result<std::unique_ptr<SoftRecvComm>> accept(SoftListener& listener) TCPX_EXCLUDES(mutex_);
 
  private:
   SoftPlugin();

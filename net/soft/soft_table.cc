@@ -66,13 +66,13 @@ T* object_cast(void* pointer, ObjectKind kind) {
   return object != nullptr && object->kind == kind ? static_cast<T*>(object) : nullptr;
 }
 
-Comm* comm_cast(void* pointer) {
-  if (auto* send = object_cast<SendComm>(pointer, ObjectKind::kSendComm)) return send;
-  return object_cast<RecvComm>(pointer, ObjectKind::kRecvComm);
+SoftComm* comm_cast(void* pointer) {
+  if (auto* send = object_cast<SoftSendComm>(pointer, ObjectKind::kSendComm)) return send;
+  return object_cast<SoftRecvComm>(pointer, ObjectKind::kRecvComm);
 }
 
-Comm* comm_of(const abi::TcpxRequest* request) {
-  Comm* comm = request != nullptr ? comm_cast(request->comm) : nullptr;
+SoftComm* comm_of(const abi::TcpxRequest* request) {
+  SoftComm* comm = request != nullptr ? comm_cast(request->comm) : nullptr;
   return comm != nullptr && comm->owns(request) ? comm : nullptr;
 }
 
@@ -142,7 +142,7 @@ int soft_connect(int dev, void* handle, void** send_comm, abi::NetDeviceHandle**
 
 int soft_accept(void* listen_comm, void** recv_comm, abi::NetDeviceHandle** recv_dev_comm) {
   return guarded("accept", [&] {
-    auto* listener = object_cast<Listener>(listen_comm, ObjectKind::kListener);
+    auto* listener = object_cast<SoftListener>(listen_comm, ObjectKind::kListener);
     if (listener == nullptr || recv_comm == nullptr) return to_result(refused("accept", "NULL argument or not a listener"));
     auto comm = SoftPlugin::instance().accept(*listener);
     if (!comm.is_ok()) return to_result_logged(comm.status());
@@ -154,7 +154,7 @@ int soft_accept(void* listen_comm, void** recv_comm, abi::NetDeviceHandle** recv
 
 int soft_reg_mr(void* comm_pointer, void* data, int size, int type, void** mhandle) {
   return guarded("regMr", [&] {
-    Comm* comm = comm_cast(comm_pointer);
+    SoftComm* comm = comm_cast(comm_pointer);
     if (comm == nullptr || mhandle == nullptr) return to_result(refused("regMr", "NULL argument or not a comm"));
     if (size < 0) return to_result(refused("regMr", concat("size ", size)));
     if (type != abi::kNcclPtrHost && type != abi::kNcclPtrCuda) {
@@ -170,17 +170,17 @@ int soft_reg_mr(void* comm_pointer, void* data, int size, int type, void** mhand
 int soft_dereg_mr(void* comm_pointer, void* mhandle) {
   return guarded("deregMr", [&] {
     if (mhandle == nullptr) return static_cast<int>(abi::kNcclSuccess);
-    Comm* comm = comm_cast(comm_pointer);
+    SoftComm* comm = comm_cast(comm_pointer);
     if (comm == nullptr) return to_result(refused("deregMr", "NULL or not a comm"));
-    return to_result(comm->deregister_region(static_cast<Region*>(mhandle)));
+    return to_result(comm->deregister_region(static_cast<SoftRegion*>(mhandle)));
   });
 }
 
 int soft_isend(void* send_comm, void* data, int size, int tag, void* mhandle, void** request) {
   return guarded("isend", [&] {
-    auto* comm = object_cast<SendComm>(send_comm, ObjectKind::kSendComm);
+    auto* comm = object_cast<SoftSendComm>(send_comm, ObjectKind::kSendComm);
     if (comm == nullptr || request == nullptr) return to_result(refused("isend", "NULL argument or not a sending comm"));
-    auto posted = comm->isend(data, size, tag, static_cast<Region*>(mhandle));
+    auto posted = comm->isend(data, size, tag, static_cast<SoftRegion*>(mhandle));
     if (!posted.is_ok()) return to_result(posted.status());
     *request = *posted;
     return static_cast<int>(abi::kNcclSuccess);
@@ -189,11 +189,11 @@ int soft_isend(void* send_comm, void* data, int size, int tag, void* mhandle, vo
 
 int soft_irecv(void* recv_comm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request) {
   return guarded("irecv", [&] {
-    auto* comm = object_cast<RecvComm>(recv_comm, ObjectKind::kRecvComm);
+    auto* comm = object_cast<SoftRecvComm>(recv_comm, ObjectKind::kRecvComm);
     if (comm == nullptr || request == nullptr) return to_result(refused("irecv", "NULL argument or not a receiving comm"));
     if (n != 1) return to_result(refused("irecv", concat("n is ", n, ", only 1 is supported")));
     if (data == nullptr || sizes == nullptr || mhandles == nullptr) return to_result(refused("irecv", "NULL array"));
-    auto posted = comm->irecv(data[0], sizes[0], tags != nullptr ? tags[0] : 0, static_cast<Region*>(mhandles[0]));
+    auto posted = comm->irecv(data[0], sizes[0], tags != nullptr ? tags[0] : 0, static_cast<SoftRegion*>(mhandles[0]));
     if (!posted.is_ok()) return to_result(posted.status());
     *request = *posted;
     return static_cast<int>(abi::kNcclSuccess);
@@ -211,7 +211,7 @@ int soft_test(void* request_pointer, int* done, int* sizes) {
     if (done == nullptr) return to_result(refused("test", "NULL argument"));
     *done = 0;
     const auto* request = static_cast<const abi::TcpxRequest*>(request_pointer);
-    Comm* comm = comm_of(request);
+    SoftComm* comm = comm_of(request);
     if (comm == nullptr) return to_result(refused("test", "NULL or not a request of an open comm"));
     auto answer = comm->test(request);
     if (!answer.is_ok()) return to_result(answer.status());
@@ -224,9 +224,9 @@ int soft_test(void* request_pointer, int* done, int* sizes) {
 int soft_close(void* comm_pointer) {
   return guarded("close", [&] {
     if (comm_pointer == nullptr) return static_cast<int>(abi::kNcclSuccess);
-    if (auto* send = object_cast<SendComm>(comm_pointer, ObjectKind::kSendComm)) {
+    if (auto* send = object_cast<SoftSendComm>(comm_pointer, ObjectKind::kSendComm)) {
       delete send;
-    } else if (auto* recv = object_cast<RecvComm>(comm_pointer, ObjectKind::kRecvComm)) {
+    } else if (auto* recv = object_cast<SoftRecvComm>(comm_pointer, ObjectKind::kRecvComm)) {
       delete recv;
     } else {
       return to_result(refused("close", "not a comm, or closed already"));
@@ -238,7 +238,7 @@ int soft_close(void* comm_pointer) {
 int soft_close_listen(void* listen_comm) {
   return guarded("closeListen", [&] {
     if (listen_comm == nullptr) return static_cast<int>(abi::kNcclSuccess);
-    auto* listener = object_cast<Listener>(listen_comm, ObjectKind::kListener);
+    auto* listener = object_cast<SoftListener>(listen_comm, ObjectKind::kListener);
     if (listener == nullptr) return to_result(refused("closeListen", "not a listener, or closed already"));
     delete listener;
     return static_cast<int>(abi::kNcclSuccess);
@@ -252,14 +252,14 @@ int soft_get_device_mr(void*, void*, void**) {
 int soft_irecv_consumed(void* recv_comm, int n, void* request_pointer) {
   return guarded("irecvConsumed", [&] {
     const auto* request = static_cast<const abi::TcpxRequest*>(request_pointer);
-    Comm* owner = comm_of(request);
+    SoftComm* owner = comm_of(request);
     if (n != 1 || owner == nullptr)
       return to_result(refused("irecvConsumed", "n is not 1, NULL, or not a request of an open comm"));
     if (request->op == abi::kRequestOpSend) {
       log(LogLevel::kWarning, "tcpx-soft: irecvConsumed of a send: ignored");
       return static_cast<int>(abi::kNcclSuccess);
     }
-    auto* comm = object_cast<RecvComm>(recv_comm, ObjectKind::kRecvComm);
+    auto* comm = object_cast<SoftRecvComm>(recv_comm, ObjectKind::kRecvComm);
     if (comm == nullptr || comm != owner) return to_result(refused("irecvConsumed", "the request belongs to another comm"));
     return to_result(comm->consumed(request));
   });

@@ -12,7 +12,7 @@ void StagingPool::Slot::copy(uint32_t offset, const std::byte* source, uint32_t 
   assert(offset <= kSlotBytes && bytes <= kSlotBytes - offset);
   Place& place = pool_->places_[index_];
   place.is_prompt = false;
-  pool_->copier_->queue(*place.job, pool_->buffer_.host() + size_t{index_} * kSlotBytes + offset, source, bytes);
+  pool_->copier_->queue(*place.queued_copy, pool_->buffer_.host() + size_t{index_} * kSlotBytes + offset, source, bytes);
 }
 
 Status StagingPool::Slot::copy_now(const std::byte* source, uint32_t bytes) {
@@ -24,7 +24,7 @@ Status StagingPool::Slot::copy_now(const std::byte* source, uint32_t bytes) {
 
 Result<bool> StagingPool::Slot::is_copied() const {
   const Place& place = pool_->places_[index_];
-  return place.is_prompt ? place.prompt_copy->is_done() : place.job->is_done();
+  return place.is_prompt ? place.prompt_copy->is_done() : place.queued_copy->is_done();
 }
 
 void StagingPool::Slot::reset() {
@@ -33,7 +33,7 @@ void StagingPool::Slot::reset() {
   if (place.is_prompt) {
     place.prompt_copy->wait();
   } else {
-    place.job->wait();
+    place.queued_copy->wait();
   }
   std::exchange(pool_, nullptr)->give_back(index_);
 }
@@ -61,7 +61,7 @@ Status StagingPool::prepare() {
     if (!copy.is_ok()) return copy.status();
     auto prompt_copy = (*prompt_lane)->make_async_copy();
     if (!prompt_copy.is_ok()) return prompt_copy.status();
-    place.job = std::make_unique<CopyThread::Job>(std::move(*copy));
+    place.queued_copy = std::make_unique<CopyThread::Copy>(std::move(*copy));
     place.prompt_copy = std::move(*prompt_copy);
   }
   auto copier = CopyThread::start(memory_, device_, spin_);

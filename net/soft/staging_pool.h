@@ -105,7 +105,7 @@ class StagingPool {
 
  private:
   struct Place {
-    std::unique_ptr<CopyThread::Job> job;
+    std::unique_ptr<CopyThread::Copy> queued_copy;
     std::unique_ptr<AsyncCopy> prompt_copy;
     bool is_prompt = false;  // selects which of the two is the slot's copy
     Client* holder = nullptr;

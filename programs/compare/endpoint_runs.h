@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "programs/compare/comparison.h"
-#include "transfer/connection_setup.h"
+#include "transfer/pipeline_setup.h"
 
 namespace tcpx::bench {
 

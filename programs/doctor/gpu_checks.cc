@@ -240,7 +240,7 @@ class GpuGroup {
   }
 
   bool has_distances() const { return !facts_.gpus.empty() && !facts_.gpus.front().nics.empty(); }
-  static PciDistance nearest_of(const BusGpu& gpu) {
+  static TopologyDistance nearest_of(const BusGpu& gpu) {
     return std::min_element(gpu.nics.begin(), gpu.nics.end(), [](const auto& a, const auto& b) { return a.second < b.second; })
         ->second;
   }
@@ -253,7 +253,7 @@ class GpuGroup {
     std::string matrix = concat("as nvidia-smi topo -m counts it\n", std::string(facts_.gpus.front().address.size(), ' '));
     // Words stand below the first letter of the interface's name.
     const auto add_cell = [&](std::string_view text, const std::string& interface) {
-      const size_t width = std::max(interface.size(), name_of(PciDistance::kNode).size());
+      const size_t width = std::max(interface.size(), name_of(TopologyDistance::kNode).size());
       matrix += concat("  ", text, std::string(width - text.size(), ' '));
     };
     for (const auto& [interface, distance] : facts_.gpus.front().nics) add_cell(interface, interface);
@@ -261,7 +261,7 @@ class GpuGroup {
     for (const BusGpu& gpu : facts_.gpus) {
       matrix += concat("\n", gpu.address);
       for (const auto& [interface, distance] : gpu.nics) add_cell(name_of(distance), interface);
-      if (nearest_of(gpu) > PciDistance::kPxb) far.push_back(gpu.address);
+      if (nearest_of(gpu) > TopologyDistance::kPxb) far.push_back(gpu.address);
     }
     if (far.empty() || !facts_.expected.vendor_path) return add(ok("distances", matrix));
     add(warn("distances", concat(matrix, "\nno NIC below a common PCI switch: ", joined(far)),
@@ -275,13 +275,13 @@ class GpuGroup {
     std::string found = "GPUDirect-TCPX gets payload into a GPU's memory over the NIC nearest to it and no other";
     std::vector<std::string> unclear;
     for (const BusGpu& gpu : facts_.gpus) {
-      const PciDistance least = nearest_of(gpu);
+      const TopologyDistance least = nearest_of(gpu);
       std::vector<std::string> nearest;
       for (const auto& [interface, distance] : gpu.nics) {
         if (distance == least) nearest.push_back(interface);
       }
       found += concat("\n", gpu.address, ": ", joined(nearest), " (", name_of(least), ")");
-      if (nearest.size() > 1 && least > PciDistance::kPxb) unclear.push_back(gpu.address);
+      if (nearest.size() > 1 && least > TopologyDistance::kPxb) unclear.push_back(gpu.address);
     }
     add(warn_unless(
         unclear.empty(), "nic_of_gpu", found,

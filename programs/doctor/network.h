@@ -23,7 +23,7 @@ using PortRanges = std::vector<PortRange>;
 /// The range that job files for GPUDirect-TCPX open for data.
 inline constexpr PortRange kUsualPorts{50000, 60000};
 
-struct InterfaceAddress {
+struct SubnetAddress {
   SocketAddress address;  ///< port 0
   int prefix = 0;         ///< leading bits that name the network
 };
@@ -32,12 +32,12 @@ struct NetworkInterface {
   std::string name;
   bool up = false;  ///< and with a carrier
   bool loopback = false;
-  std::vector<InterfaceAddress> addresses;
+  std::vector<SubnetAddress> addresses;
   bool bridge = false;         ///< of containers
   bool strict_filter = false;  ///< reverse-path filter
 
   /// Its first IPv4 address that is not link-local. nullptr: it has none.
-  const InterfaceAddress* ipv4() const;
+  const SubnetAddress* ipv4() const;
 };
 
 /// TCP ports that transfers need.
@@ -163,7 +163,7 @@ std::string text_of(const PortRanges& ranges, char dash = '-', std::string_view 
 /// "eth1, eth2"
 std::string names_of(const std::vector<NetworkInterface>& interfaces, std::string_view between = ", ");
 /// The network of an IPv4 address, as a number.
-uint32_t network_of(const InterfaceAddress& entry);
+uint32_t network_of(const SubnetAddress& entry);
 /// Commands by which packets from the address of data interface `idx` leave by that interface.
 std::string own_route(const NetworkFacts& facts, size_t idx);
 

@@ -64,11 +64,11 @@ BindFacts try_binds(const PortNeeds& ports) {
 
 void ask_shared(NetworkFacts& facts) {
   for (SharedNetwork& shared : facts.shared) {
-    const InterfaceAddress &a = *facts.data[shared.one].ipv4(), &b = *facts.data[shared.other].ipv4();
+    const SubnetAddress &a = *facts.data[shared.one].ipv4(), &b = *facts.data[shared.other].ipv4();
     // Somebody else in that network; which one does not matter.
     uint32_t host = network_of(a) + 1;
     while (htonl(host) == in_addr_of(a.address).s_addr || htonl(host) == in_addr_of(b.address).s_addr) ++host;
-    const auto leaves_by = [&](const InterfaceAddress& entry, size_t idx) {
+    const auto leaves_by = [&](const SubnetAddress& entry, size_t idx) {
       const Result<Route> route = find_route(address_of({htonl(host)}), &entry.address);
       return route.is_ok() && route->interface == facts.data[idx].name;
     };
@@ -96,7 +96,7 @@ void ask_peer(const Machine& machine, NetworkFacts& facts) {
   for (size_t i = 0; i < facts.data.size(); ++i) {
     const NetworkInterface& interface = facts.data[i];
     over_data = over_data || interface.name == usual.interface;
-    const InterfaceAddress* const own = interface.ipv4();
+    const SubnetAddress* const own = interface.ipv4();
     if (own == nullptr || !interface.up) continue;
     peer.routes.push_back({i, find_route(*peer.address, &own->address)});
     const Result<Route>& route = peer.routes.back().route;

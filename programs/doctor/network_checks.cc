@@ -111,7 +111,7 @@ void check_opened(const NetworkFacts& facts, Findings& findings) {
 
 constexpr std::string_view kIfname = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
 
-std::string address_text(const InterfaceAddress& entry) {
+std::string address_text(const SubnetAddress& entry) {
   return concat(entry.address.host(), '/', entry.prefix);
 }
 
@@ -126,9 +126,9 @@ Finding check_own_address(const NetworkInterface& interface, bool vendor_path) {
     return fail(check, "it is down or has no carrier", "A device that is down is missing, and its share of the rate with it.",
                 concat("ip link set ", interface.name, " up"));
   }
-  if (const InterfaceAddress* const address = interface.ipv4()) return ok(check, address_text(*address));
+  if (const SubnetAddress* const address = interface.ipv4()) return ok(check, address_text(*address));
   const auto other = std::find_if(interface.addresses.begin(), interface.addresses.end(),
-                                  [](const InterfaceAddress& entry) { return !is_link_local(entry.address); });
+                                  [](const SubnetAddress& entry) { return !is_link_local(entry.address); });
   const bool v6 = other != interface.addresses.end();
   if (v6 && !vendor_path) return ok(check, concat(address_text(*other), ", no IPv4"));
   return fail(check,
@@ -193,14 +193,14 @@ Finding check_loopback(const NetworkFacts& facts) {
                            : concat("export ", kIfname, "=eth1,eth2,eth3,eth4   # the data NICs that `ip -br address` shows"));
 }
 
-bool in_network(const InterfaceAddress& entry, const SocketAddress& other) {
+bool in_network(const SubnetAddress& entry, const SocketAddress& other) {
   return entry.prefix < 32 && network_of(entry) == network_of({other, entry.prefix});
 }
 
 /// Of a data interface that does not lead to the peer.
 Finding check_no_way(const NetworkFacts& facts, const PeerRoute& entry) {
   const NetworkInterface& interface = facts.data[entry.idx];
-  const InterfaceAddress& own = *interface.ipv4();
+  const SubnetAddress& own = *interface.ipv4();
   const std::string check = concat("peer[", interface.name, "]");
   const std::string& name = facts.peer.name;
   if (!in_network(own, *facts.peer.address)) {

@@ -33,7 +33,7 @@ std::vector<std::string> device_names(const std::vector<NetworkInterface>& all, 
   std::vector<soft::InterfaceAddress> candidates;
   for (const NetworkInterface& interface : all) {
     // A named one counts although it is down or has no address: that is to be found out.
-    const bool usable = std::any_of(interface.addresses.begin(), interface.addresses.end(), [](const InterfaceAddress& entry) {
+    const bool usable = std::any_of(interface.addresses.begin(), interface.addresses.end(), [](const SubnetAddress& entry) {
       return entry.address.family() == AF_INET || !entry.address.host().starts_with("fe80:");
     });
     if (pattern.empty() && !(interface.up && usable)) continue;
@@ -120,7 +120,7 @@ NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInte
   }
   for (size_t i = 0; i < facts.data.size(); ++i) {
     for (size_t j = i + 1; j < facts.data.size(); ++j) {
-      const InterfaceAddress *const a = facts.data[i].ipv4(), *const b = facts.data[j].ipv4();
+      const SubnetAddress *const a = facts.data[i].ipv4(), *const b = facts.data[j].ipv4();
       if (a == nullptr || b == nullptr || a->prefix != b->prefix || a->prefix >= 31 || network_of(*a) != network_of(*b)) continue;
       facts.shared.push_back({.one = i, .other = j});
     }
@@ -128,8 +128,8 @@ NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInte
   return facts;
 }
 
-const InterfaceAddress* NetworkInterface::ipv4() const {
-  for (const InterfaceAddress& entry : addresses) {
+const SubnetAddress* NetworkInterface::ipv4() const {
+  for (const SubnetAddress& entry : addresses) {
     if (entry.address.family() == AF_INET && !entry.address.host().starts_with("169.254.")) return &entry;
   }
   return nullptr;
@@ -161,12 +161,12 @@ std::string names_of(const std::vector<NetworkInterface>& interfaces, std::strin
   return names;
 }
 
-uint32_t network_of(const InterfaceAddress& entry) {
+uint32_t network_of(const SubnetAddress& entry) {
   return entry.prefix == 0 ? 0 : bits_of(entry.address) & ~uint32_t{0} << (32 - entry.prefix);
 }
 
 std::string own_route(const NetworkFacts& facts, size_t idx) {
-  const InterfaceAddress& entry = *facts.data.at(idx).ipv4();
+  const SubnetAddress& entry = *facts.data.at(idx).ipv4();
   const uint32_t bits = network_of(entry);
   const std::string network = concat(bits >> 24, '.', bits >> 16 & 255, '.', bits >> 8 & 255, '.', bits & 255, '/', entry.prefix);
   const std::string table = concat(kFirstTable + idx), address = entry.address.host();

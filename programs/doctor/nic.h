@@ -40,7 +40,7 @@ struct Nic {
   size_t rx_queues = 0;
   std::vector<SocketAddress> addresses;  ///< without link-local ones
   std::vector<std::string> nearest_gpus;
-  PciDistance gpu_distance = PciDistance::kSys;  ///< of those
+  TopologyDistance gpu_distance = TopologyDistance::kSys;  ///< of those
   std::optional<VendorTrap> pci_trap, cores_trap;
   EthtoolAnswers ethtool;
 };

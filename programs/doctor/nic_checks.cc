@@ -100,10 +100,10 @@ Finding check_pci(const Nic& nic, const NicFacts& facts) {
   std::string found = nic.pci;
   if (nic.numa_node >= 0) found += concat(", NUMA node ", nic.numa_node);
   if (facts.gpus == 0) return ok(check, found);
-  const bool near = nic.gpu_distance <= PciDistance::kPhb;
-  found += !near                                   ? "; no GPU shares its PCI root"
-           : nic.gpu_distance == PciDistance::kPhb ? concat("; below one PCI root with GPU ", joined(nic.nearest_gpus))
-                                                   : concat("; behind one bridge with GPU ", joined(nic.nearest_gpus));
+  const bool near = nic.gpu_distance <= TopologyDistance::kPhb;
+  found += !near                                        ? "; no GPU shares its PCI root"
+           : nic.gpu_distance == TopologyDistance::kPhb ? concat("; below one PCI root with GPU ", joined(nic.nearest_gpus))
+                                                        : concat("; behind one bridge with GPU ", joined(nic.nearest_gpus));
   return warn_unless(near || !vendor_path, check, found,
                      "Packets for a GPU then cross the machine from one PCI root to another, far below the NIC's rate.",
                      "use a machine type that pairs NICs with GPUs; in a guest of your own put both below one PCI root");

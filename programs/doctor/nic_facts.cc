@@ -33,7 +33,7 @@ void read_device(const Machine& machine, const std::vector<PciDevice>& gpus, con
   nic.pci = pci_address(path);
   nic.numa_node = numa_node(files, path);
   for (const PciDevice& gpu : gpus) {
-    const PciDistance distance = pci_distance(files, {nic.name, path}, gpu);
+    const TopologyDistance distance = pci_distance(files, {nic.name, path}, gpu);
     if (distance > nic.gpu_distance) continue;
     if (distance < nic.gpu_distance) nic.nearest_gpus.clear();
     nic.gpu_distance = distance;

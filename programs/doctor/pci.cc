@@ -73,36 +73,36 @@ std::vector<PciDevice> pci_interfaces(const FileTree& files) {
   return interfaces;
 }
 
-std::string_view name_of(PciDistance distance) {
+std::string_view name_of(TopologyDistance distance) {
   switch (distance) {
-    case PciDistance::kPix:
+    case TopologyDistance::kPix:
       return "PIX";
-    case PciDistance::kPxb:
+    case TopologyDistance::kPxb:
       return "PXB";
-    case PciDistance::kPhb:
+    case TopologyDistance::kPhb:
       return "PHB";
-    case PciDistance::kNode:
+    case TopologyDistance::kNode:
       return "NODE";
-    case PciDistance::kSys:
+    case TopologyDistance::kSys:
       return "SYS";
   }
   return "";
 }
 
-PciDistance pci_distance(const FileTree& files, const PciDevice& a, const PciDevice& b) {
+TopologyDistance pci_distance(const FileTree& files, const PciDevice& a, const PciDevice& b) {
   const PciPath from = parse(a.path), to = parse(b.path);
   if (from.root != to.root) {
     const int here = numa_node(files, a.path), there = numa_node(files, b.path);
     const bool same = here >= 0 && there >= 0 ? here == there : numa_nodes(files) <= 1;
-    return same ? PciDistance::kNode : PciDistance::kSys;
+    return same ? TopologyDistance::kNode : TopologyDistance::kSys;
   }
   const auto fork = std::mismatch(from.functions.begin(), from.functions.end(), to.functions.begin(), to.functions.end());
-  if (fork.first == from.functions.begin()) return PciDistance::kPhb;
+  if (fork.first == from.functions.begin()) return TopologyDistance::kPhb;
   // Below the bridge they share a switch has one more of its own on each way down; a second one belongs to another switch.
   const auto bridges_below = [](auto first, auto last) { return std::max<ptrdiff_t>(last - first - 1, 0); };
   const bool one_switch =
       bridges_below(fork.first, from.functions.end()) <= 1 && bridges_below(fork.second, to.functions.end()) <= 1;
-  return one_switch ? PciDistance::kPix : PciDistance::kPxb;
+  return one_switch ? TopologyDistance::kPix : TopologyDistance::kPxb;
 }
 
 std::optional<uint64_t> bar1_bytes(const FileTree& files, const PciDevice& gpu) {

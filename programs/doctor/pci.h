@@ -22,15 +22,15 @@ std::vector<PciDevice> pci_gpus(const FileTree& files);
 std::vector<PciDevice> pci_interfaces(const FileTree& files);
 
 /// Nearest first. The words are those of `nvidia-smi topo -m`.
-enum class PciDistance : uint8_t {
+enum class TopologyDistance : uint8_t {
   kPix,   ///< below one PCI bridge or switch
   kPxb,   ///< several bridges, without the host bridge
   kPhb,   ///< over the host bridge
   kNode,  ///< over several host bridges of one NUMA node
   kSys,   ///< between NUMA nodes
 };
-std::string_view name_of(PciDistance distance);
-PciDistance pci_distance(const FileTree& files, const PciDevice& a, const PciDevice& b);
+std::string_view name_of(TopologyDistance distance);
+TopologyDistance pci_distance(const FileTree& files, const PciDevice& a, const PciDevice& b);
 
 /// Address of the PCI function at the end of a device's path, or above it: "0000:06:00.0"; "" where there is none.
 std::string pci_address(const std::string& device_path);

@@ -23,12 +23,12 @@ constexpr size_t kMostSockets = 64;
 constexpr size_t kTimed = 5;
 constexpr uint64_t kSeed = 1;
 
-struct Stream {
+struct TcpStream {
   UniqueFd out, in;
 };
 
 /// All bytes once. @return seconds
-Result<double> move_once(const std::vector<Stream>& streams, std::span<const std::byte> from, std::span<std::byte> to,
+Result<double> move_once(const std::vector<TcpStream>& streams, std::span<const std::byte> from, std::span<std::byte> to,
                          Deadline deadline) {
   std::vector<Status> statuses(2 * streams.size());
   const TimePoint begin = Clock::steady().now();
@@ -36,7 +36,7 @@ Result<double> move_once(const std::vector<Stream>& streams, std::span<const std
     std::vector<std::jthread> threads;
     for (size_t i = 0; i < streams.size(); ++i) {
       const size_t first = from.size() * i / streams.size(), bytes = from.size() * (i + 1) / streams.size() - first;
-      const Stream& stream = streams[i];
+      const TcpStream& stream = streams[i];
       threads.emplace_back(
           [&, i, first, bytes] { statuses[2 * i] = send_all(stream.out.get(), from.subspan(first, bytes), deadline); });
       threads.emplace_back(
@@ -60,7 +60,7 @@ Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duratio
   const Deadline deadline = Deadline::after(limit);
   const auto listener = listen_tcp(SocketAddress::loopback(0), 1);
   if (!listener.is_ok()) return listener.status();
-  std::vector<Stream> streams;
+  std::vector<TcpStream> streams;
   while (streams.size() < sockets) {
     auto out = connect_tcp(*local_address(listener->get()), deadline);
     if (!out.is_ok()) return out.status();

@@ -51,7 +51,7 @@ class MeshRank {
 
   Status prepare() {
     if (options_.host.empty()) environment_preset(Variable::kSocketIfname, "=lo");
-    auto endpoint = DefaultEndpoint::create();
+    auto endpoint = LocalMachine::create();
     if (!endpoint.is_ok()) return endpoint.status();
     endpoint_.emplace(std::move(*endpoint));
     const auto pipeline = PipelineSettings::from_environment();
@@ -178,7 +178,7 @@ class MeshRank {
   const mesh::RankEnvironment self_;
   const std::atomic<bool>& stop_;
   std::vector<mesh::Round> rounds_;
-  std::optional<DefaultEndpoint> endpoint_;
+  std::optional<LocalMachine> endpoint_;
   std::unique_ptr<mesh::PairMeter> meter_;
   std::unique_ptr<BootstrapServer> server_;
   mesh::RankDescription description_;

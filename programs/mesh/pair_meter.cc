@@ -12,7 +12,7 @@ constexpr uint64_t kSeed = 1;  // positions tell the transfers apart, and the me
 
 }  // namespace
 
-Result<std::unique_ptr<PairMeter>> PairMeter::create(DefaultEndpoint& endpoint, const MeterOptions& options) {
+Result<std::unique_ptr<PairMeter>> PairMeter::create(LocalMachine& endpoint, const MeterOptions& options) {
   std::unique_ptr<PairMeter> meter(new PairMeter(endpoint, options));
   TCPX_RETURN_IF_ERROR(meter->prepare());
   return meter;
@@ -45,10 +45,10 @@ Duration PairMeter::limit() const {
   return 2 * options_.timeout + 5 * data_time();
 }
 
-ConnectionOptions PairMeter::connection_options(Direction direction) const {
-  ConnectionOptions connection = options_.pipeline.options(direction);
-  connection.limits.stall_limit = options_.timeout;
-  return connection;
+PipelineOptions PairMeter::pipeline_options(Direction direction) const {
+  PipelineOptions pipeline = options_.pipeline.options(direction);
+  pipeline.limits.stall_limit = options_.timeout;
+  return pipeline;
 }
 
 PairResult PairMeter::result(Duration elapsed, bool verified) const {
@@ -88,7 +88,7 @@ Result<PairResult> PairMeter::receive(BootstrapChannel& peer, const std::functio
                             .memory = endpoint_.memory.get(),
                             .lane = options_.memory == MemoryType::kCuda ? lane_.get() : nullptr};
   TCPX_RETURN_IF_ERROR(receive_.take(
-      open_receiver(*endpoint_.plugin, options_.devices, parts, connection_options(Direction::kRecv), handshake_wait(peer))));
+      open_receiver(*endpoint_.plugin, options_.devices, parts, pipeline_options(Direction::kRecv), handshake_wait(peer))));
   TCPX_RETURN_IF_ERROR(blank());
   TCPX_RETURN_IF_ERROR(run(nullptr, &receive_, 1, peer).status());
   TCPX_RETURN_IF_ERROR(verify(options_.transfer_bytes));
@@ -99,19 +99,19 @@ Result<PairResult> PairMeter::receive(BootstrapChannel& peer, const std::functio
   TCPX_RETURN_IF_ERROR(verify(total_bytes()));
   // The sender waits here for the verdict, and closes only then.
   TCPX_RETURN_IF_ERROR(peer.barrier(data_deadline()));
-  TCPX_RETURN_IF_ERROR(receive_.connection->close());
+  TCPX_RETURN_IF_ERROR(receive_.pipeline->close());
   return result(*elapsed, true);
 }
 
 Result<PairResult> PairMeter::send(BootstrapChannel& peer, const std::function<Status()>& start) {
   TCPX_RETURN_IF_ERROR(
-      send_.take(open_sender(*endpoint_.plugin, options_.devices, connection_options(Direction::kSend), handshake_wait(peer))));
+      send_.take(open_sender(*endpoint_.plugin, options_.devices, pipeline_options(Direction::kSend), handshake_wait(peer))));
   TCPX_RETURN_IF_ERROR(run(&send_, nullptr, 1, peer).status());
   TCPX_RETURN_IF_ERROR(start());
   const Result<Duration> elapsed = run(&send_, nullptr, options_.transfers, peer);
   if (!elapsed.is_ok()) return elapsed.status();
   TCPX_RETURN_IF_ERROR(peer.barrier(data_deadline()));
-  TCPX_RETURN_IF_ERROR(send_.connection->close());
+  TCPX_RETURN_IF_ERROR(send_.pipeline->close());
   return result(*elapsed, false);
 }
 
@@ -119,7 +119,7 @@ Result<PairResult> PairMeter::measure(BootstrapChannel& peer, bool sends, const 
   // The plugin takes the current GPU of the calling thread for that of the connection (27).
   TCPX_RETURN_IF_ERROR(endpoint_.memory->set_current_device(options_.gpu));
   const auto result = sends ? send(peer, start) : receive(peer, start);
-  (sends ? send_ : receive_).connection.reset();  // of this pair
+  (sends ? send_ : receive_).pipeline.reset();  // of this pair
   return result;
 }
 

@@ -16,8 +16,8 @@
 #include "tcpx/status.h"
 #include "tcpx/types.h"
 #include "transfer/bootstrap_channel.h"
-#include "transfer/connection_setup.h"
-#include "transfer/default_endpoint.h"
+#include "transfer/local_machine.h"
+#include "transfer/pipeline_setup.h"
 
 namespace tcpx::mesh {
 
@@ -40,7 +40,7 @@ inline constexpr size_t kMostMeterBytes = 0x7ffff000;
 class PairMeter {
  public:
   /// Allocates memory for both directions. `endpoint` must outlive the meter.
-  static Result<std::unique_ptr<PairMeter>> create(DefaultEndpoint& endpoint, const MeterOptions& options);
+  static Result<std::unique_ptr<PairMeter>> create(LocalMachine& endpoint, const MeterOptions& options);
 
   /// A MeasurePair (programs/mesh/mesh_member.h).
   /// @return kMismatch at the receiver when a byte is wrong; kTimeout; what connection, plugin or peer say.
@@ -50,7 +50,7 @@ class PairMeter {
   Duration limit() const;
 
  private:
-  PairMeter(DefaultEndpoint& endpoint, const MeterOptions& options) : endpoint_(endpoint), options_(options) {}
+  PairMeter(LocalMachine& endpoint, const MeterOptions& options) : endpoint_(endpoint), options_(options) {}
   Status prepare();
   Result<PairResult> send(BootstrapChannel& peer, const std::function<Status()>& start);
   Result<PairResult> receive(BootstrapChannel& peer, const std::function<Status()>& start);
@@ -64,11 +64,11 @@ class PairMeter {
   uint64_t total_bytes() const { return options_.transfer_bytes * options_.transfers; }
   Duration data_time() const;
   Deadline data_deadline() const { return Deadline::after(data_time()); }
-  ConnectionOptions connection_options(Direction direction) const;
+  PipelineOptions pipeline_options(Direction direction) const;
   HandshakeWait handshake_wait(BootstrapChannel& peer) const { return {Deadline::after(options_.timeout), &peer, options_.stop}; }
   PairResult result(Duration elapsed, bool verified) const;
 
-  DefaultEndpoint& endpoint_;
+  LocalMachine& endpoint_;
   const MeterOptions options_;
   std::unique_ptr<CopyLane> lane_;  // of the receiving side, as this
   std::unique_ptr<Unpacker> unpacker_;

@@ -38,7 +38,7 @@ class LayerMover final : public Mover {
 };
 
 std::string LayerMover::describe() const {
-  const DefaultEndpoint& endpoint = place_.endpoint;
+  const LocalMachine& endpoint = place_.endpoint;
   return options_.layer == Layer::kTcp ? "host memory"
                                        : concat(endpoint.plugin->name(), " (", endpoint.plugin_path, "), ", place_.memory_text());
 }

@@ -11,7 +11,7 @@
 #include "programs/perf/perf_options.h"
 #include "programs/perf/row_result.h"
 #include "transfer/bootstrap_channel.h"
-#include "transfer/default_endpoint.h"
+#include "transfer/local_machine.h"
 
 namespace tcpx::perf {
 
@@ -20,7 +20,7 @@ struct EndPlace {
   const PerfOptions& options;
   bool is_server = false;
   int gpu = 0;
-  DefaultEndpoint& endpoint;
+  LocalMachine& endpoint;
   const std::atomic<bool>& stop;
 
   bool sends() const { return !is_server || options.mode != PerfMode::kOneWay; }

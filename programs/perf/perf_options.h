@@ -10,7 +10,7 @@
 #include "device/unpacker_factory.h"
 #include "measure/size_sweep.h"
 #include "tcpx/types.h"
-#include "transfer/connection_setup.h"
+#include "transfer/pipeline_setup.h"
 
 namespace tcpx::perf {
 
@@ -20,7 +20,7 @@ enum class PerfRole { kServer, kClient, kLoopback };
 enum class Layer {
   kTcp,       ///< sockets alone, as many streams as there are channels
   kPlugin,    ///< the plugin's table, driven bare, over one comm
-  kPipeline,  ///< the library's connections (transfer/connection.h)
+  kPipeline,  ///< the library's connections (transfer/pipeline.h)
   kEndpoint,  ///< Endpoint (tcpx/endpoint.h), whose settings are those of the environment
 };
 /// "tcp", "plugin", "pipeline", "endpoint"

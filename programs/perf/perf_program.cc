@@ -23,7 +23,7 @@ constexpr Duration kSilentServerEnds = std::chrono::seconds(2);
 /// Everything of one end.
 class Program {
  public:
-  Program(const PerfProgram& program, DefaultEndpoint& endpoint, int gpus, const std::atomic<bool>& stop)
+  Program(const PerfProgram& program, LocalMachine& endpoint, int gpus, const std::atomic<bool>& stop)
       : program_(program), options_(program.options), endpoint_(endpoint), stop_(stop), output_(options_, is_child()) {
     const int gpu = options_.gpu.value_or(0);
     const bool second = options_.role == PerfRole::kLoopback && !is_child() && gpus > 1;
@@ -108,7 +108,7 @@ class Program {
 
   const PerfProgram& program_;
   const PerfOptions& options_;
-  DefaultEndpoint& endpoint_;
+  LocalMachine& endpoint_;
   const std::atomic<bool>& stop_;
   PerfOutput output_;
   int gpu_ = 0;
@@ -124,7 +124,7 @@ void tell_client(const PerfProgram& program, const Status& why, const std::atomi
 }  // namespace
 
 PerfVerdict run_perf_program(const PerfProgram& program, const std::atomic<bool>& stop) {
-  auto endpoint = DefaultEndpoint::create();
+  auto endpoint = LocalMachine::create();
   if (!endpoint.is_ok()) {
     tell_client(program, endpoint.status(), stop);
     return {endpoint.status(), "", ""};

@@ -6,7 +6,7 @@
 #include "device/no_unpacker.h"
 #include "measure/size_sweep.h"
 #include "programs/perf/mover.h"
-#include "transfer/connection_setup.h"
+#include "transfer/pipeline_setup.h"
 
 namespace tcpx::perf {
 namespace {
@@ -40,7 +40,7 @@ class PipelineMover final : public Mover {
 
   const EndPlace place_;
   const PerfOptions& options_;
-  DefaultEndpoint& endpoint_;
+  LocalMachine& endpoint_;
   ChannelDevices devices_;
   std::vector<std::string> nics_;  // of the devices, each once, sorted
   std::unique_ptr<CopyLane> lane_;
@@ -104,13 +104,13 @@ Status PipelineMover::open_half(BootstrapChannel& channel, bool sending, uint64_
   half.memory = std::move(*memory);
 
   const HandshakeWait wait{place_.deadline(), &channel, &place_.stop};
-  ConnectionOptions connection_options = options_.pipeline.options(sending ? Direction::kSend : Direction::kRecv);
-  connection_options.limits.stall_limit = options_.timeout;
+  PipelineOptions pipeline_options = options_.pipeline.options(sending ? Direction::kSend : Direction::kRecv);
+  pipeline_options.limits.stall_limit = options_.timeout;
   const bool needs_pool = options_.memory == MemoryType::kCuda;
   const ReceiverParts parts{
       .unpacker = unpacker_.get(), .memory = endpoint_.memory.get(), .lane = needs_pool ? lane_.get() : nullptr, .tap = nullptr};
-  return half.take(sending ? open_sender(*endpoint_.plugin, devices_, connection_options, wait)
-                           : open_receiver(*endpoint_.plugin, devices_, parts, connection_options, wait));
+  return half.take(sending ? open_sender(*endpoint_.plugin, devices_, pipeline_options, wait)
+                           : open_receiver(*endpoint_.plugin, devices_, parts, pipeline_options, wait));
 }
 
 Status PipelineMover::fill(const RoundPlan& plan, uint64_t round) {

@@ -11,7 +11,7 @@ Status run_client(TransferEnd& end, BootstrapChannel& channel) {
   auto comm = connect_comm(end.plugin(), end.dev(), handles->front(), end.handshake_wait(channel));
   if (!comm.is_ok()) return comm.status();
   end.step("connected");
-  auto connection = Connection::create(std::move(*comm), {}, Clock::steady(), end.connection_options(Direction::kSend));
+  auto connection = Pipeline::create(std::move(*comm), {}, Clock::steady(), end.pipeline_options(Direction::kSend));
   if (!connection.is_ok()) return connection.status();
   const auto memory = end.register_buffer(**connection);
   if (!memory.is_ok()) return memory.status();

@@ -44,7 +44,7 @@ Status connect(TransferEnd& end, const std::string& host, uint16_t port, const s
 }
 
 /// @param gpus 0 where host memory stands in
-Status run_roles(DefaultEndpoint& endpoint, int gpus, const TransferProgramOptions& options, const std::atomic<bool>& stop) {
+Status run_roles(LocalMachine& endpoint, int gpus, const TransferProgramOptions& options, const std::atomic<bool>& stop) {
   const bool loopback = options.role == TransferRole::kLoopback;
   const int gpu = options.gpu.value_or(0);
   const int client_gpu = loopback && gpus > 1 ? (gpu + 1) % gpus : gpu;
@@ -67,7 +67,7 @@ Status run_roles(DefaultEndpoint& endpoint, int gpus, const TransferProgramOptio
 }  // namespace
 
 int run_transfer_program(const TransferProgramOptions& options, const std::atomic<bool>& stop) {
-  auto endpoint = DefaultEndpoint::create();
+  auto endpoint = LocalMachine::create();
   if (!endpoint.is_ok()) return failed(endpoint.status());
   const int gpus = endpoint->memory->has_gpu() ? endpoint->memory->device_count() : 0;
   // GPU 0 is the default, so naming it changes nothing: without any GPU host memory stands in, which each end says.

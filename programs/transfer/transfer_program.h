@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "tcpx/types.h"
-#include "transfer/connection_setup.h"
+#include "transfer/pipeline_setup.h"
 
 namespace tcpx {
 

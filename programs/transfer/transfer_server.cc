@@ -41,7 +41,7 @@ class PrintingTap final : public ReceiveTap {
 struct ReceiveSide {
   DeviceHandleStorage device_handle;  // the comm's as long as it lives
   std::optional<PrintingTap> tap;
-  std::unique_ptr<Connection> connection;  // last: it goes first
+  std::unique_ptr<Pipeline> connection;  // last: it goes first
 };
 
 Result<Comm> accept_client(TransferEnd& end, BootstrapChannel& channel, DeviceHandleStorage& device_handle) {
@@ -69,7 +69,7 @@ Status connect_receive_side(TransferEnd& end, BootstrapChannel& channel, Receive
     end.say("bounce pool: ", parts.pool.bytes, " bytes at ", Hex{reinterpret_cast<uintptr_t>(parts.pool.base)});
     parts.tap = &side.tap.emplace(end);
   }
-  auto connection = Connection::create(std::move(*comm), parts, Clock::steady(), end.connection_options(Direction::kRecv));
+  auto connection = Pipeline::create(std::move(*comm), parts, Clock::steady(), end.pipeline_options(Direction::kRecv));
   if (!connection.is_ok()) return connection.status();
   side.connection = std::move(*connection);
   return Status::ok();

@@ -9,7 +9,7 @@
 #include "measure/pattern.h"
 
 namespace tcpx::programs {
-TransferEnd::TransferEnd(std::string name, DefaultEndpoint& endpoint, const TransferProgramOptions& options, int gpu,
+TransferEnd::TransferEnd(std::string name, LocalMachine& endpoint, const TransferProgramOptions& options, int gpu,
                          const std::atomic<bool>& stop)
     : name_(std::move(name)), endpoint_(endpoint), options_(options), gpu_(gpu), stop_(stop) {}
 
@@ -61,7 +61,7 @@ Status TransferEnd::prepare(bool receives) {
   return Status::ok();
 }
 
-Result<RegisteredMemory> TransferEnd::register_buffer(Connection& connection) {
+Result<RegisteredMemory> TransferEnd::register_buffer(Pipeline& connection) {
   const bool cuda = options_.memory == MemoryType::kCuda;
   step("registering ", memory_.size(), " bytes of ",
        !cuda                         ? "host"
@@ -96,14 +96,14 @@ Status TransferEnd::exchange_parameters(BootstrapChannel& channel) {
   return Status::ok();
 }
 
-ConnectionOptions TransferEnd::connection_options(Direction direction) const {
-  ConnectionOptions connection = options_.pipeline.options(direction);
+PipelineOptions TransferEnd::pipeline_options(Direction direction) const {
+  PipelineOptions connection = options_.pipeline.options(direction);
   connection.limits.stall_limit = options_.timeout;
   connection.failover = false;  // there is no other channel
   return connection;
 }
 
-Status TransferEnd::drive(Connection& connection, TransferId id, uint32_t iteration, BootstrapChannel& channel) {
+Status TransferEnd::drive(Pipeline& connection, TransferId id, uint32_t iteration, BootstrapChannel& channel) {
   const bool show = ::isatty(STDERR_FILENO) == 1 && transfer_bytes() > 0;
   bool shown = false;
   const auto tick = [&](uint64_t bytes_done) {

@@ -13,8 +13,8 @@
 #include "programs/program.h"
 #include "programs/transfer/transfer_program.h"
 #include "transfer/bootstrap_channel.h"
-#include "transfer/default_endpoint.h"
 #include "transfer/handshake.h"
+#include "transfer/local_machine.h"
 #include "transfer/run.h"
 
 namespace tcpx::programs {
@@ -26,11 +26,11 @@ inline constexpr int kTransferTag = 42;
 class TransferEnd {
  public:
   /// @param name "server" or "client": the tag in front of each line
-  TransferEnd(std::string name, DefaultEndpoint& endpoint, const TransferProgramOptions& options, int gpu,
+  TransferEnd(std::string name, LocalMachine& endpoint, const TransferProgramOptions& options, int gpu,
               const std::atomic<bool>& stop);
 
   const TransferProgramOptions& options() const { return options_; }
-  DefaultEndpoint& endpoint() const { return endpoint_; }
+  LocalMachine& endpoint() const { return endpoint_; }
   NetPlugin& plugin() const { return *endpoint_.plugin; }
   int gpu() const { return gpu_; }
 
@@ -56,7 +56,7 @@ class TransferEnd {
   int dev() const { return dev_; }
   Unpacker& unpacker() const { return *unpacker_; }
   CopyLane& lane() const { return *lane_; }
-  Result<RegisteredMemory> register_buffer(Connection& connection);
+  Result<RegisteredMemory> register_buffer(Pipeline& connection);
   Status fill(std::span<const std::byte> bytes);
   /// Overwrites the buffer, so that data of an earlier iteration cannot pass for that of this one.
   Status blank() { return memory_.blank(0, memory_.size()); }
@@ -64,14 +64,14 @@ class TransferEnd {
 
   HandshakeWait handshake_wait(BootstrapChannel& channel) const { return {deadline(), &channel, &stop_}; }
   Status exchange_parameters(BootstrapChannel& channel);
-  ConnectionOptions connection_options(Direction direction) const;
+  PipelineOptions pipeline_options(Direction direction) const;
   /// Drives the transfer to its end; shows progress on a terminal and watches the peer, whose own words, if it left any, are the
   /// error.
-  Status drive(Connection& connection, TransferId id, uint32_t iteration, BootstrapChannel& channel);
+  Status drive(Pipeline& connection, TransferId id, uint32_t iteration, BootstrapChannel& channel);
 
  private:
   std::string name_;
-  DefaultEndpoint& endpoint_;
+  LocalMachine& endpoint_;
   const TransferProgramOptions& options_;
   int gpu_;
   int dev_ = 0;

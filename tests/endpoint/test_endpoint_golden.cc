@@ -308,7 +308,7 @@ TEST(EndpointGolden, Numbers) {
   EXPECT_EQ(kOfferWindowBytes, 16777216u);
   EXPECT_EQ(window_cost(Window::kRest, 1000, 0, 2, 30), 64u + 1000 + 2 * 32 + 30);
   EXPECT_EQ(window_cost(Window::kSendOffers, 0, 3, 0, 30), 256u + 3 * 8 + 30);
-  EXPECT_EQ(kPieceBytes, 1048576u);
+  EXPECT_EQ(kParcelBytes, 1048576u);
   EXPECT_EQ(kDirectRangeBytes, 262144u);
 }
 

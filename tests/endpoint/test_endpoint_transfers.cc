@@ -34,8 +34,8 @@ TEST_P(EndpointTransfers, EverySizeArrivesWhole) {
   const size_t chunk = 512u << 10;
   GuardedBuffer source(kMax), target(kMax);
   const MemoryId from = reg(a_, source.span()), to = reg(b_, target.span());
-  const size_t sizes[] = {0,   1, 7, 4095, 4096, 4097, chunk - 1, chunk, chunk + 1, kPieceBytes - 1, kPieceBytes, kPieceBytes + 1,
-                          kMax};
+  const size_t sizes[] = {
+      0, 1, 7, 4095, 4096, 4097, chunk - 1, chunk, chunk + 1, kParcelBytes - 1, kParcelBytes, kParcelBytes + 1, kMax};
   uint64_t seed = 1;
   for (const bool posted_first : {true, false}) {
     for (const size_t bytes : sizes) {

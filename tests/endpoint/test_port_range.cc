@@ -220,13 +220,13 @@ TEST_F(PortRange, HoldsForControlAndDataOfTheSoftwarePlugin) {
   open(4);
   const auto io = soft::IoPool::create(1).value();
   EXPECT_EQ(listeners_of([&] {
-              const auto listener = soft::Listener::create(SocketAddress::loopback(0),
-                                                           {.address = {},
-                                                            .data_sockets = 1,
-                                                            .chunk_bytes = 4096,
-                                                            .cookie = {},
-                                                            .control_address = resolve("127.0.0.2", 0)->front()},
-                                                           io);
+              const auto listener = soft::SoftListener::create(SocketAddress::loopback(0),
+                                                               {.address = {},
+                                                                .data_sockets = 1,
+                                                                .chunk_bytes = 4096,
+                                                                .cookie = {},
+                                                                .control_address = resolve("127.0.0.2", 0)->front()},
+                                                               io);
               EXPECT_TRUE(listener.is_ok()) << listener.status().to_string();
             }),
             2u);

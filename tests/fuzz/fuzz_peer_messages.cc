@@ -14,7 +14,7 @@
 #include "tests/support/fake_peer_link.h"
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/manual_clock.h"
-#include "transfer/connection.h"
+#include "transfer/pipeline.h"
 
 namespace {
 
@@ -74,9 +74,9 @@ void run(fuzz::FuzzInput in) {
       others.emplace_back(plugin, recv);
     }
   }
-  ConnectionLinks links{.peer = std::make_unique<FakePeerLink>(in_queue, out_queue)};
-  const ConnectionOptions options{.limits = {}, .chunk_bytes = 1024, .max_transfers = 8, .failover = (flags & 2) != 0};
-  auto connection = Connection::create(std::move(parts), std::move(links), clock, options).value();
+  PipelineLinks links{.peer = std::make_unique<FakePeerLink>(in_queue, out_queue)};
+  const PipelineOptions options{.limits = {}, .chunk_bytes = 1024, .max_transfers = 8, .failover = (flags & 2) != 0};
+  auto connection = Pipeline::create(std::move(parts), std::move(links), clock, options).value();
   const RegisteredMemory registered = connection->register_memory(buffer.device(), kMemory, MemoryType::kCuda).value();
   for (int step = 0; step < 200 && !in.empty(); ++step) {
     const auto what = static_cast<uint8_t>(in.take<uint8_t>() % 6);

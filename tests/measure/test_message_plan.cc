@@ -37,14 +37,14 @@ TEST(MessagePlan, RequestsTileEachMessageInOrder) {
     for (const uint64_t message : {uint64_t{0}, uint64_t{1}, uint64_t{16}, uint64_t{17}, uint64_t{1000003}}) {
       uint64_t off = 0;
       for (uint64_t i = 0; i < plan.requests_per_message(); ++i) {
-        const MessagePlan::Piece piece = plan.piece(message * plan.requests_per_message() + i);
-        ASSERT_GT(piece.bytes, 0u);
-        ASSERT_LE(piece.bytes, cut.request_bytes);
-        ASSERT_EQ(piece.send_off, MessagePlan::content_off(message) + off);
-        ASSERT_EQ(piece.receive_off, plan.slot_off(message) + off);
-        ASSERT_LE(piece.send_off + piece.bytes, plan.send_memory_bytes());
-        ASSERT_LE(piece.receive_off + piece.bytes, plan.receive_memory_bytes());
-        off += piece.bytes;
+        const MessagePlan::Part part = plan.part(message * plan.requests_per_message() + i);
+        ASSERT_GT(part.bytes, 0u);
+        ASSERT_LE(part.bytes, cut.request_bytes);
+        ASSERT_EQ(part.send_off, MessagePlan::content_off(message) + off);
+        ASSERT_EQ(part.receive_off, plan.slot_off(message) + off);
+        ASSERT_LE(part.send_off + part.bytes, plan.send_memory_bytes());
+        ASSERT_LE(part.receive_off + part.bytes, plan.receive_memory_bytes());
+        off += part.bytes;
       }
       ASSERT_EQ(off, cut.message_bytes);
     }
@@ -58,8 +58,8 @@ TEST(MessagePlan, RequestsInFlightLieApart) {
     for (uint64_t first = 0; first < 3 * kQueueDepth; ++first) {
       std::set<std::pair<uint64_t, uint64_t>> places;  // begin and end
       for (uint64_t request = first; request < first + kQueueDepth; ++request) {
-        const MessagePlan::Piece piece = plan.piece(request);
-        places.emplace(piece.receive_off, piece.receive_off + piece.bytes);
+        const MessagePlan::Part part = plan.part(request);
+        places.emplace(part.receive_off, part.receive_off + part.bytes);
       }
       ASSERT_EQ(places.size(), kQueueDepth);
       uint64_t end = 0;

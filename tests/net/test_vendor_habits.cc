@@ -18,7 +18,7 @@
 #include "tests/support/manual_clock.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/vendor_fixture.h"
-#include "transfer/connection_setup.h"
+#include "transfer/pipeline_setup.h"
 
 namespace tcpx {
 namespace {
@@ -312,7 +312,7 @@ class VendorSetup : public ::testing::Test {
 
   /// @return status of the receiver and of the sender
   std::pair<Status, Status> open(NetPlugin& receivers, NetPlugin& senders, uint32_t chunk_bytes) {
-    const ConnectionOptions options{.chunk_bytes = chunk_bytes};
+    const PipelineOptions options{.chunk_bytes = chunk_bytes};
     const Deadline deadline = Deadline::after(std::chrono::seconds(50));
     auto sender = std::async(std::launch::async, [&] {
       return open_sender(senders, {0, 0}, options, {.deadline = deadline, .peer = &*there_});

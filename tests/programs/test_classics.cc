@@ -12,17 +12,17 @@
 #include "rx/rx_cmsg_parser.h"
 #include "tcpx/help.h"
 #include "tests/support/expect_log.h"
-#include "tests/support/pipeline_fixture.h"
+#include "tests/support/pipeline_pair.h"
 #include "tests/support/wait_until.h"
-#include "transfer/default_endpoint.h"
 #include "transfer/handshake.h"
+#include "transfer/local_machine.h"
 
 namespace tcpx {
 namespace {
 
 using testing::allow_log;
 using testing::logged;
-using testing::Pipeline;
+using testing::PipelinePair;
 
 bool names(const std::string& text, Hint hint) {
   return text.find(name_of(hint)) != std::string::npos;
@@ -31,7 +31,7 @@ bool names(const std::string& text, Hint hint) {
 /// What test_tcpx_perf would report of one transfer through the fake plugin.
 Report measured(const std::string& unpack, uint32_t queries_until_copied) {
   constexpr size_t kBytes = 40000;
-  Pipeline p;
+  PipelinePair p;
   p.unpacker.queries_needed = queries_until_copied;
   const TimePoint begin = p.clock.now();
   p.submit_send(0, kBytes);
@@ -60,7 +60,7 @@ TEST(Classics, AKernelSlowerThanDeviceCopiesIsNamed) {
 
 TEST(Classics, ASeventeenthSendIsNamedBySoftwarePluginAndAdapter) {
   set_log_level(LogLevel::kDebug);
-  auto endpoint = DefaultEndpoint::create("embedded");
+  auto endpoint = LocalMachine::create("embedded");
   ASSERT_TRUE(endpoint.is_ok()) << endpoint.status().to_string();
   NetPlugin& plugin = *endpoint->plugin;
   const HandshakeWait wait{.deadline = Deadline::after(testing::kTestDeadline)};
@@ -83,9 +83,9 @@ TEST(Classics, ASeventeenthSendIsNamedBySoftwarePluginAndAdapter) {
 }
 
 TEST(Classics, AWindowOfSeventeenIsNamed) {
-  Pipeline p;
-  const ConnectionOptions options{.limits = {.window = kQueueDepth + 1}};
-  const auto refused = Connection::create(Comm(p.fake, p.fake.make_wire().first), {}, p.clock, options);
+  PipelinePair p;
+  const PipelineOptions options{.limits = {.window = kQueueDepth + 1}};
+  const auto refused = Pipeline::create(Comm(p.fake, p.fake.make_wire().first), {}, p.clock, options);
   EXPECT_TRUE(names(refused.status().to_string(), Hint::kTooManyRequests)) << refused.status().to_string();
 }
 
@@ -116,10 +116,10 @@ class HastyUnpacker final : public Unpacker {
 TEST(Classics, BytesOfPagesConsumedEarlyAreNamed) {
   constexpr size_t kBytes = 8192;
   HastyUnpacker hasty;
-  Pipeline p;
+  PipelinePair p;
   const auto [send_comm, recv_comm] = p.fake.make_wire();
-  auto send = Connection::create(Comm(p.fake, send_comm), {}, p.clock).value();
-  auto recv = Connection::create(Comm(p.fake, recv_comm), {.unpacker = &hasty, .pool = p.fake.pool()}, p.clock).value();
+  auto send = Pipeline::create(Comm(p.fake, send_comm), {}, p.clock).value();
+  auto recv = Pipeline::create(Comm(p.fake, recv_comm), {.unpacker = &hasty, .pool = p.fake.pool()}, p.clock).value();
   const RegisteredMemory from = send->register_memory(p.source.device(), p.source.size(), MemoryType::kCuda).value();
   const RegisteredMemory into = recv->register_memory(p.target.device(), p.target.size(), MemoryType::kCuda).value();
   fill_pattern({p.source.host(), kBytes}, 1);
@@ -139,7 +139,7 @@ TEST(Classics, BytesOfPagesConsumedEarlyAreNamed) {
 TEST(Classics, AReceiveThatWaitsWithTheTagOfASendIsNamed) {
   // The sender means its one message for the second receive and gives it that one's tag; the first receive gets it.
   allow_log("nothing advanced for");
-  Pipeline p;
+  PipelinePair p;
   fill_pattern({p.source.host(), 100}, 1);
   ASSERT_TRUE(p.send->submit({.memory = p.send_memory, .bytes = 100, .tag = 7 + static_cast<int>(kTagsPerTransfer)}).is_ok());
   const TransferId first = p.recv->submit({.memory = p.recv_memory, .offset = 0, .bytes = 100, .tag = 5}).value();
@@ -156,7 +156,7 @@ TEST(Classics, AReceiveThatWaitsWithTheTagOfASendIsNamed) {
 
 TEST(Classics, AMessageForAnotherReceiveIsNamed) {
   allow_log("100 were posted");
-  Pipeline p;
+  PipelinePair p;
   p.submit_send(0, 200);
   const TransferId got = p.submit_recv(0, 100);
   ASSERT_TRUE(p.drive([&] { return p.recv->pending() == 0; }));
@@ -165,7 +165,7 @@ TEST(Classics, AMessageForAnotherReceiveIsNamed) {
 
 TEST(Classics, ASenderThatDoesNotPostIsNoMatterOfTags) {
   allow_log("nothing advanced for");
-  Pipeline p;
+  PipelinePair p;
   p.fake.answer_not_yet(testing::Call::kSend, 1000000);
   const TransferId sent = p.submit_send(0, 1);
   ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; }, 40000));
@@ -174,7 +174,7 @@ TEST(Classics, ASenderThatDoesNotPostIsNoMatterOfTags) {
 
 TEST(Classics, AMessageWithoutControlMessagesIsNamed) {
   allow_log("scatter list of chunk 0 refused");
-  Pipeline p;
+  PipelinePair p;
   p.fake.rewrite = [](uint64_t, ReceivedMessage& received, std::vector<Fragment>& list) {
     list.clear();
     received.fragment_count = 0;

@@ -20,8 +20,8 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 GpuFacts plain() {
   GpuFacts facts{.expected = {false, "a test"}, .module_version = "575.57.08", .build = {"75-real,80-real,90", 12}};
   facts.proc_version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build  (dvs-builder@U22)";
-  facts.gpus = {{"0000:04:00.0", 128 * kGiB, {{"eth1", PciDistance::kPix}, {"eth2", PciDistance::kSys}}},
-                {"0000:84:00.0", 128 * kGiB, {{"eth1", PciDistance::kSys}, {"eth2", PciDistance::kPix}}}};
+  facts.gpus = {{"0000:04:00.0", 128 * kGiB, {{"eth1", TopologyDistance::kPix}, {"eth2", TopologyDistance::kSys}}},
+                {"0000:84:00.0", 128 * kGiB, {{"eth1", TopologyDistance::kSys}, {"eth2", TopologyDistance::kPix}}}};
   facts.nodes = {{"/dev/nvidia0", 0}, {"/dev/nvidia1", 0}, {"/dev/nvidia-uvm", 0}, {"/dev/nvidiactl", 0}};
   facts.cuda = {.end = CudaAnswer::End::kAnswered, .version = 12040, .gpus = {}};
   for (const BusGpu& gpu : facts.gpus)
@@ -156,7 +156,7 @@ TEST(DoctorGpu, ASmallBarFailsOnTheVendorsPath) {
 TEST(DoctorGpu, A1_TheNicOfEachGpuIsNamed) {
   GpuFacts facts = a3();
   EXPECT_NE(finding(facts, "nic_of_gpu").found.find("\n0000:84:00.0: eth2 (PIX)"), std::string::npos);
-  facts.gpus[1].nics = {{"eth1", PciDistance::kSys}, {"eth2", PciDistance::kSys}};
+  facts.gpus[1].nics = {{"eth1", TopologyDistance::kSys}, {"eth2", TopologyDistance::kSys}};
   EXPECT_EQ(verdict(facts, "distances"), Verdict::kWarn);
   EXPECT_EQ(verdict(facts, "nic_of_gpu"), Verdict::kWarn) << "two NICs are as far away as each other";
   EXPECT_NE(finding(facts, "nic_of_gpu").found.find("0000:84:00.0: eth1, eth2 (SYS)"), std::string::npos);
@@ -175,7 +175,7 @@ TEST(DoctorGpuFacts, AreReadFromTheTree) {
   const GpuFacts facts = gpu_facts(here.machine());
   ASSERT_EQ(facts.gpus.size(), 1u);
   ASSERT_EQ(facts.gpus[0].nics.size(), 1u);
-  EXPECT_EQ(facts.gpus[0].nics[0].second, PciDistance::kPix);
+  EXPECT_EQ(facts.gpus[0].nics[0].second, TopologyDistance::kPix);
   EXPECT_EQ(facts.nodes.size(), 3u);
   EXPECT_EQ(facts.visible, "");
   EXPECT_TRUE(facts.internal_dma_buf);
@@ -213,7 +213,7 @@ TEST(RunsOn, FollowsTheRulesOfCompatibility) {
   EXPECT_EQ(runs_on("native", 9, 0), std::nullopt);
 }
 
-TEST(PciDistance, IsThatOfNvidiaSmi) {
+TEST(TopologyDistance, IsThatOfNvidiaSmi) {
   MadeUpMachine machine;
   for (const char* node : {"node0", "node1"}) machine.directory(std::string("/sys/devices/system/node/") + node);
   machine.file("/sys/devices/pci0000:00/0000:00:01.0/numa_node", "0").file("/sys/devices/pci0000:40/0000:40:01.0/numa_node", "0");

@@ -38,7 +38,7 @@ const std::vector<Layer>& layers() {
       {"rx/", {"tcpx/", "base/", "rx/"}, {"base/log.h"}},
       {"device/", {"tcpx/", "base/", "rx/rx_descriptor.h", "rx/unpacker.h", "device/"}, {}},
       {"transfer/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/"}, {}},
-      {"transfer/default_endpoint.cc", kAnything, {}},  // wires the real parts
+      {"transfer/local_machine.cc", kAnything, {}},  // wires the real parts
       {"endpoint/", {"tcpx/", "base/", "net/net_plugin.h", "rx/", "transfer/", "endpoint/"}, {}},
       {"endpoint/default_parts.cc", kAnything, {}},  // wires the real parts
       {"measure/", {"tcpx/", "base/", "device/", "net/net_plugin.h", "rx/", "transfer/", "endpoint/", "measure/"}, {}},
@@ -202,7 +202,7 @@ TEST(LayerChecker, AllowedEdgesAreClean) {
   expect_clean("rx/x.cc", "#include \"rx/rx_descriptor.h\"\n#include <sys/socket.h>\n#include \"base/text.h\"\n");
   expect_clean("device/x.cu", "#include <cuda_runtime.h>\n#include \"rx/unpacker.h\"\n");
   expect_clean("transfer/x.cc", "#include \"net/net_plugin.h\"\n#include <net/if.h>\n");
-  expect_clean("transfer/default_endpoint.cc", "#include \"net/plugin_loader.h\"\n#include \"device/x.h\"\n");
+  expect_clean("transfer/local_machine.cc", "#include \"net/plugin_loader.h\"\n#include \"device/x.h\"\n");
   expect_clean("tcpx_impl.cc", "#include \"tcpx_interface.h\"\n#include \"net/plugin_loader.h\"\n");
   expect_clean("examples/x.cc", "#include \"tcpx/endpoint.h\"\n");
   expect_clean("tests/x.cc", "#include \"net/abi/nccl_net_v7.h\"\n#include <gtest/gtest.h>\n");
@@ -221,7 +221,7 @@ TEST(LayerChecker, DisguisedIncludesAreFound) {
 TEST(LayerChecker, ForeignLibrariesStayWhereTheyBelong) {
   for (const std::string header :
        {"<cuda.h>", "<cuda_runtime.h>", "\"cuda_runtime_api.h\"", "<cuda/std/atomic>", "<cub/cub.cuh>"}) {
-    for (const std::string path : {"net/x.cc", "tests/x.cc", "transfer/default_endpoint.cc", "base/x.cc"}) {
+    for (const std::string path : {"net/x.cc", "tests/x.cc", "transfer/local_machine.cc", "base/x.cc"}) {
       expect_found(path, "#include " + header + "\n", "CUDA outside device/");
     }
   }

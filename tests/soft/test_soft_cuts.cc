@@ -122,7 +122,7 @@ struct SenderCut final : Cut {
 
   SenderCut(const std::shared_ptr<soft::IoPool>& io, const char* lost_socket, const char* lost_how, const char* comm_state)
       : Cut(lost_socket, lost_how, comm_state, 64 * 1024) {
-    comm = std::move(*soft::SendComm::create(memory, 0, io, staging, std::move(wire.ours)));
+    comm = std::move(*soft::SoftSendComm::create(memory, 0, io, staging, std::move(wire.ours)));
     region = *comm->register_region(source.device(), kMost, MemoryType::kCuda);
     if (state == kStates[0]) return;
     if (state == kStates[2]) memory.hold_copies();
@@ -154,8 +154,8 @@ struct SenderCut final : Cut {
   std::shared_ptr<soft::StagingPool> staging = std::make_shared<soft::StagingPool>(memory, 0);
   MemoryBuffer source = *memory.allocate_device(0, kMost);
   std::vector<soft::StagingPool::Slot> slots;
-  std::unique_ptr<soft::SendComm> comm;
-  soft::Region* region = nullptr;
+  std::unique_ptr<soft::SoftSendComm> comm;
+  soft::SoftRegion* region = nullptr;
   abi::TcpxRequest* request = nullptr;
 };
 
@@ -185,7 +185,7 @@ struct ReceiverCut final : Cut {
   ReceiverCut(const std::shared_ptr<soft::IoPool>& io, std::shared_ptr<soft::PagePool> pages, const char* lost_socket,
               const char* lost_how, const char* comm_state)
       : Cut(lost_socket, lost_how, comm_state, 0) {
-    comm = std::move(*soft::RecvComm::create(*memory, 0, io, std::move(pages), std::move(wire.ours)));
+    comm = std::move(*soft::SoftRecvComm::create(*memory, 0, io, std::move(pages), std::move(wire.ours)));
     region = *comm->register_region(target.device(), target.size(), MemoryType::kCuda);
     if (state == kStates[0]) return;
     post();
@@ -220,8 +220,8 @@ struct ReceiverCut final : Cut {
 
   std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
   MemoryBuffer target = *memory->allocate_device(0, 4 * kPage);
-  std::unique_ptr<soft::RecvComm> comm;
-  soft::Region* region = nullptr;
+  std::unique_ptr<soft::SoftRecvComm> comm;
+  soft::SoftRegion* region = nullptr;
   const abi::TcpxRequest* request = nullptr;
   int complete = 0;
 };

@@ -38,7 +38,7 @@ class ReceivingFlow : public SoftFlow {
  protected:
   void SetUp() override {
     SoftFlow::SetUp();
-    auto created = RecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours));
+    auto created = SoftRecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours));
     ASSERT_TRUE(created.is_ok());
     comm_ = std::move(*created);
     region_ = *comm_->register_region(target_.device(), target_.size(), MemoryType::kCuda);
@@ -66,8 +66,8 @@ class ReceivingFlow : public SoftFlow {
   Wire wire_{kPageBytes};
   std::shared_ptr<PagePool> pool_ = *PagePool::create(*memory_, 0, uint64_t{kPoolPages} * kPageBytes);
   MemoryBuffer target_ = *memory_->allocate_device(0, uint64_t{kPoolPages} * kPageBytes);
-  std::unique_ptr<RecvComm> comm_;
-  Region* region_ = nullptr;
+  std::unique_ptr<SoftRecvComm> comm_;
+  SoftRegion* region_ = nullptr;
 };
 
 struct Hog final : PagePool::Client {
@@ -124,7 +124,7 @@ TEST_F(SoftFlow, WhatAPeerHadSentBeforeItLeftIsReadHoweverLate) {
   IoRegistration registration;
   ASSERT_TRUE(io->next().add(fd.get(), blocker, registration).is_ok());  // the second thread, which also gets the second socket
   ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
-  const auto comm = RecvComm::create(*memory_, 0, io, pool, std::move(wire.ours));
+  const auto comm = SoftRecvComm::create(*memory_, 0, io, pool, std::move(wire.ours));
   ASSERT_TRUE(comm.is_ok());
   std::array<std::byte, 100> target{}, sent;
   fill_pattern(sent, 1);
@@ -150,7 +150,7 @@ TEST_F(SoftFlow, AReceiveWithoutHopeIsGivenUpAtOnce) {
   Duration fastest = kTestDeadline;
   for (int i = 0; i < 10 && fastest > std::chrono::milliseconds(250); ++i) {  // a busy machine may be slow, but not every time
     Wire wire(kPageBytes);
-    const auto comm = RecvComm::create(*memory_, 0, io_, *PagePool::create(*memory_, 0, kPageBytes), std::move(wire.ours));
+    const auto comm = SoftRecvComm::create(*memory_, 0, io_, *PagePool::create(*memory_, 0, kPageBytes), std::move(wire.ours));
     ASSERT_TRUE(comm.is_ok());
     std::vector<std::byte> target(2 * kPageBytes), page(kPageBytes);
     const auto region = (*comm)->register_region(target.data(), target.size(), MemoryType::kHost);
@@ -269,7 +269,7 @@ TEST_F(ReceivingFlow, AChunkOfAMessageThatIsOverIsNoneOfTheMessageInItsPlace) {
 }
 
 TEST_F(ReceivingFlow, MemoryIsLetGoInTheMiddleOfAMessage) {
-  Region* region = *comm_->register_region(target_.device(), target_.size(), MemoryType::kHost);
+  SoftRegion* region = *comm_->register_region(target_.device(), target_.size(), MemoryType::kHost);
   auto request = comm_->irecv(target_.device(), static_cast<int>(2 * kPageBytes), 0, region);
   send_header(0, 0, 2, 0);
   const std::vector<std::byte> half(kPageBytes / 2, std::byte{0x77});
@@ -327,7 +327,7 @@ class SendingFlow : public SoftFlow {
  protected:
   void start(MemoryOps& memory, uint32_t chunk_bytes, size_t bytes, int buffer_bytes = 0) {
     wire_ = std::make_unique<Wire>(chunk_bytes, buffer_bytes);
-    auto created = SendComm::create(memory, 0, io_, std::make_shared<StagingPool>(memory, 0), std::move(wire_->ours));
+    auto created = SoftSendComm::create(memory, 0, io_, std::make_shared<StagingPool>(memory, 0), std::move(wire_->ours));
     ASSERT_TRUE(created.is_ok());
     comm_ = std::move(*created);
     source_ = *memory.allocate_device(0, bytes);
@@ -382,9 +382,9 @@ class SendingFlow : public SoftFlow {
   static constexpr int kSmallBuffer = 64 * 1024;
 
   std::unique_ptr<Wire> wire_;
-  std::unique_ptr<SendComm> comm_;
+  std::unique_ptr<SoftSendComm> comm_;
   MemoryBuffer source_;
-  Region* region_ = nullptr;
+  SoftRegion* region_ = nullptr;
 };
 
 TEST_F(SendingFlow, ASocketThatIsFullHoldsNoOtherMessageUp) {

@@ -132,29 +132,29 @@ class KillStorm : public ::testing::Test {
       end.failure = sockets.status();
       return;
     }
-    const auto comm = SendComm::create(memory_, 0, io_, staging_, std::move(*sockets));
+    const auto comm = SoftSendComm::create(memory_, 0, io_, staging_, std::move(*sockets));
     ASSERT_TRUE(comm.is_ok()) << comm.status().to_string();
     survive(peer, round, SendStream::create(memory_, **comm, round.memory, {.window = round.window}), end);
   }
 
-  void receive_until_error(DoomedPeer& peer, Listener& listener, const Round& round, End& end) {
+  void receive_until_error(DoomedPeer& peer, SoftListener& listener, const Round& round, End& end) {
     std::optional<ConnectedSockets> sockets;
     EXPECT_TRUE(wait_until([&] { return (sockets = listener.try_accept()) || peer.has_ended(); }));
     if (!sockets) return;
-    const auto comm = RecvComm::create(memory_, 0, io_, pool_, std::move(*sockets));
+    const auto comm = SoftRecvComm::create(memory_, 0, io_, pool_, std::move(*sockets));
     ASSERT_TRUE(comm.is_ok()) << comm.status().to_string();
     survive(peer, round, RecvStream::create(memory_, **comm, *pool_, round.memory, {.window = round.window}), end);
   }
 
   void play(const Round& round) {
     End end;
-    std::unique_ptr<Listener> listener;
+    std::unique_ptr<SoftListener> listener;
     std::vector<std::string> arguments = {round.peer_receives ? "recv" : "send", "0", round.moment,
                                           std::to_string(round.microseconds)};
     if (!round.peer_receives) {
       const HandleInfo info = {
           .address = {}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}, .control_address = {}};
-      listener = std::move(*Listener::create(SocketAddress::loopback(0), info, io_));
+      listener = std::move(*SoftListener::create(SocketAddress::loopback(0), info, io_));
       arguments.push_back(to_hex(listener->handle()));
     }
     DoomedPeer peer(arguments);

@@ -25,12 +25,12 @@ namespace {
 
 using namespace soft;
 
-class SoftListener : public ::testing::Test {
+class SoftListening : public ::testing::Test {
  protected:
   void SetUp() override { listen({}); }
   void listen(const ListenerLimits& limits) {
-    auto listener = Listener::create(SocketAddress::loopback(0),
-                                     {.address = {}, .data_sockets = 1, .chunk_bytes = 4096, .cookie = {}}, io_, limits);
+    auto listener = SoftListener::create(SocketAddress::loopback(0),
+                                         {.address = {}, .data_sockets = 1, .chunk_bytes = 4096, .cookie = {}}, io_, limits);
     ASSERT_TRUE(listener.is_ok()) << listener.status().to_string();
     listener_ = std::move(*listener);
     info_ = *decode_handle(listener_->handle());
@@ -59,11 +59,11 @@ class SoftListener : public ::testing::Test {
     return recv_all(fd.get(), {&byte, 1}, soon()).code() == Code::kPeerGone;
   }
   std::shared_ptr<IoPool> io_ = *IoPool::create(1);
-  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<SoftListener> listener_;
   HandleInfo info_;
 };
 
-TEST_F(SoftListener, ABurstOfGoodClientsIsServedWhole) {
+TEST_F(SoftListening, ABurstOfGoodClientsIsServedWhole) {
   constexpr uint64_t kClients = 300;
   Blocker blocker;
   const UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -97,7 +97,7 @@ int option_of(const UniqueFd& fd, int level, int option) {
   return value;
 }
 
-TEST_F(SoftListener, EverySocketWatchesForADeadHostAndSendsAtOnce) {
+TEST_F(SoftListening, EverySocketWatchesForADeadHostAndSendsAtOnce) {
   const auto ours = connect_to_listener(info_, SocketAddress::loopback(0), soon());
   ASSERT_TRUE(ours.is_ok()) << ours.status().to_string();
   std::optional<ConnectedSockets> theirs;
@@ -108,10 +108,10 @@ TEST_F(SoftListener, EverySocketWatchesForADeadHostAndSendsAtOnce) {
   EXPECT_EQ(option_of(ours->data[0], IPPROTO_TCP, TCP_NODELAY), 1);
 }
 
-TEST_F(SoftListener, ControlSocketsMayComeToAnotherAddress) {
+TEST_F(SoftListening, ControlSocketsMayComeToAnotherAddress) {
   const SocketAddress other = resolve("127.0.0.2", 0)->front();
   HandleInfo wanted = {.address = {}, .data_sockets = 2, .chunk_bytes = 4096, .cookie = {}, .control_address = other};
-  const auto listener = Listener::create(SocketAddress::loopback(0), wanted, io_);
+  const auto listener = SoftListener::create(SocketAddress::loopback(0), wanted, io_);
   ASSERT_TRUE(listener.is_ok()) << listener.status().to_string();
   const auto info = decode_handle((*listener)->handle());
   ASSERT_TRUE(info.is_ok() && info->control_address);
@@ -135,7 +135,7 @@ TEST_F(SoftListener, ControlSocketsMayComeToAnotherAddress) {
   EXPECT_EQ(local_address(together->control.get())->host(), "127.0.0.3");
 }
 
-TEST_F(SoftListener, TheWholeCookieCounts) {
+TEST_F(SoftListening, TheWholeCookieCounts) {
   allow_log("wrong cookie");
   for (size_t i = 0; i < sizeof(Cookie); ++i) {
     Hello almost = {.cookie = info_.cookie, .connection = 1, .socket_index = 0, .data_sockets = 1};
@@ -145,7 +145,7 @@ TEST_F(SoftListener, TheWholeCookieCounts) {
   EXPECT_TRUE(is_answered(client(hello(1, 0))));
 }
 
-TEST_F(SoftListener, AConnectionWhoseSocketsStayAwayIsLetGo) {
+TEST_F(SoftListening, AConnectionWhoseSocketsStayAwayIsLetGo) {
   allow_log("1 of 2 sockets came in time");
   listen({.group_timeout = std::chrono::milliseconds(100)});
   const UniqueFd half = client(hello(1, 0));
@@ -154,7 +154,7 @@ TEST_F(SoftListener, AConnectionWhoseSocketsStayAwayIsLetGo) {
   EXPECT_FALSE(listener_->has_peer());
 }
 
-TEST_F(SoftListener, UnfinishedConnectionsAreBounded) {
+TEST_F(SoftListening, UnfinishedConnectionsAreBounded) {
   allow_log("more than 3 unfinished connections");
   listen({.groups = 3});
   std::vector<UniqueFd> halves;
@@ -174,7 +174,7 @@ void count_warnings(LogLevel, std::string_view text, void*) {
   if (text.find("accept") != std::string_view::npos) ++accept_warnings;
 }
 
-TEST_F(SoftListener, WhoeverComesWhileDescriptorsAreOutIsServedLater) {
+TEST_F(SoftListening, WhoeverComesWhileDescriptorsAreOutIsServedLater) {
   // One is served first, because the undefined-behaviour checker inspects each class once, through a pipe of its own, which
   // must happen while descriptors are available.
   std::array<std::byte, kHelloAnswerBytes> answer;

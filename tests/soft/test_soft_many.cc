@@ -211,7 +211,7 @@ TEST(SoftManyMemory, AReceivingCommPinsItsMetadataAndNothingElse) {
   CountingMemoryOps memory(*host_memory);
   const auto pool = *soft::PagePool::create(memory, 0, 1 << 20);
   const soft::HandleInfo info = {.address = {}, .data_sockets = 4, .chunk_bytes = 4096, .cookie = {}, .control_address = {}};
-  const auto listener = soft::Listener::create(SocketAddress::loopback(0), info, io);
+  const auto listener = soft::SoftListener::create(SocketAddress::loopback(0), info, io);
   ASSERT_TRUE(listener.is_ok());
   const auto connected = soft::connect_to_listener(*soft::decode_handle((*listener)->handle()), SocketAddress::loopback(0),
                                                    Deadline::after(std::chrono::seconds(10)));
@@ -219,7 +219,7 @@ TEST(SoftManyMemory, AReceivingCommPinsItsMetadataAndNothingElse) {
   std::optional<soft::ConnectedSockets> sockets;
   ASSERT_TRUE(wait_until([&] { return (sockets = (*listener)->try_accept()).has_value(); }));
   const size_t before = memory.all_bytes();
-  const auto comm = soft::RecvComm::create(memory, 0, io, pool, std::move(*sockets));
+  const auto comm = soft::SoftRecvComm::create(memory, 0, io, pool, std::move(*sockets));
   ASSERT_TRUE(comm.is_ok());
   EXPECT_LE(memory.all_bytes() - before, sizeof(abi::NetUnpackMeta) + sizeof(abi::UnpackNetDeviceHandle));
 }

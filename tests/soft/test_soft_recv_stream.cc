@@ -55,7 +55,7 @@ class ReceivedStream : public ::testing::TestWithParam<MemoryType> {
   }
   bool all_sent() const { return sent_[0] == streams_[0].size() && sent_[1] == streams_[1].size(); }
 
-  void post(RecvComm& comm, Sent& message) {
+  void post(SoftRecvComm& comm, Sent& message) {
     const size_t room = std::max<size_t>(message.bytes.size(), 1) + 100;
     message.target = *memory_->allocate_device(0, room);
     const auto region = comm.register_region(message.target.device(), room, GetParam());
@@ -65,7 +65,7 @@ class ReceivedStream : public ::testing::TestWithParam<MemoryType> {
     message.request = *request;
   }
 
-  void expect_arrived(RecvComm& comm, const Sent& message) {
+  void expect_arrived(SoftRecvComm& comm, const Sent& message) {
     ASSERT_TRUE(wait_until([&] { return comm.test(message.request)->done; }));
     EXPECT_EQ(message.request->size, static_cast<int>(message.bytes.size()));
     std::vector<std::byte> arrived(message.target.host(), message.target.host() + message.bytes.size());
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Memory, ReceivedStream, ::testing::Values(MemoryType::k
                          [](const auto& memory) { return memory.param == MemoryType::kHost ? "host" : "device"; });
 
 TEST_P(ReceivedStream, MayBeCutAnywhere) {
-  const auto comm = RecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours));
+  const auto comm = SoftRecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours));
   ASSERT_TRUE(comm.is_ok());
   const size_t sizes[] = {0, 1, 8, 1023, 1024, 1025, 4096, kChunkBytes - 1, kChunkBytes, kChunkBytes + 1, 5 * kChunkBytes + 77};
   constexpr size_t kRounds = 60;
@@ -117,7 +117,7 @@ TEST_P(ReceivedStream, MayBeCutAnywhere) {
 }
 
 TEST_P(ReceivedStream, EndsAfterItsLastByteAndNotBefore) {
-  const auto comm = RecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours));
+  const auto comm = SoftRecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours));
   ASSERT_TRUE(comm.is_ok());
   messages_.reserve(3);
   for (const size_t bytes : {8, 100, 5000}) write_message(bytes);

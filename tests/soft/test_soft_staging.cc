@@ -69,7 +69,7 @@ class Sender {
   Sender(HiddenMemoryOps& memory, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging, uint32_t chunk_bytes,
          size_t bytes, uint64_t seed, int buffer_bytes)
       : wire(chunk_bytes, buffer_bytes), content(bytes), source(std::move(*memory.allocate_device(0, bytes))) {
-    auto created = SendComm::create(memory, 0, std::move(io), std::move(staging), std::move(wire.ours));
+    auto created = SoftSendComm::create(memory, 0, std::move(io), std::move(staging), std::move(wire.ours));
     EXPECT_TRUE(created.is_ok());
     comm = std::move(*created);
     fill_pattern(content, seed);
@@ -86,7 +86,7 @@ class Sender {
     if (host_region == nullptr) host_region = *comm->register_region(content.data(), content.size(), MemoryType::kHost);
     return post(content.data(), host_region, offset, bytes);
   }
-  abi::TcpxRequest* post(const std::byte* from, Region* with, size_t offset, size_t bytes) {
+  abi::TcpxRequest* post(const std::byte* from, SoftRegion* with, size_t offset, size_t bytes) {
     auto request = comm->isend(from + offset, static_cast<int>(bytes), 0, with);
     EXPECT_TRUE(request.is_ok()) << request.status().to_string();
     if (!request.is_ok()) return nullptr;
@@ -116,8 +116,8 @@ class Sender {
   Wire wire;
   std::vector<std::byte> content;
   MemoryBuffer source;
-  std::unique_ptr<SendComm> comm;
-  Region *region = nullptr, *host_region = nullptr;
+  std::unique_ptr<SoftSendComm> comm;
+  SoftRegion *region = nullptr, *host_region = nullptr;
   std::vector<Reader> readers;
   std::vector<std::pair<size_t, size_t>> sent;
   std::vector<std::vector<std::byte>> arrived;
@@ -433,10 +433,10 @@ TEST_F(SoftStaging, ASlotOfALaterMessageDoesNotKeepTheFirstOutOfTheLine) {
 
 TEST_F(SoftStaging, HostMemoryNeedsNone) {
   auto wire = std::make_unique<Wire>(16 * kPageBytes);
-  auto comm = std::move(*SendComm::create(memory_, 0, io_, staging_, std::move(wire->ours)));
+  auto comm = std::move(*SoftSendComm::create(memory_, 0, io_, staging_, std::move(wire->ours)));
   std::vector<std::byte> content(kMiB);
   fill_pattern(content, 3);
-  Region* region = *comm->register_region(content.data(), content.size(), MemoryType::kHost);
+  SoftRegion* region = *comm->register_region(content.data(), content.size(), MemoryType::kHost);
   std::vector<std::vector<std::byte>> arrived;
   std::vector<abi::TcpxRequest*> requests;
   for (const size_t bytes : {size_t{5}, kMiB, size_t{0}, size_t{70000}, size_t{20000}, size_t{1}}) {

@@ -118,14 +118,14 @@ TEST_F(LongStall, LosesNothingAndCostsNothing) {
 
   const soft::HandleInfo info = {
       .address = {}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}, .control_address = {}};
-  const auto listener = soft::Listener::create(SocketAddress::loopback(0), info, io_);
+  const auto listener = soft::SoftListener::create(SocketAddress::loopback(0), info, io_);
   ASSERT_TRUE(listener.is_ok());
   ChildProcess sending_peer({TCPX_STREAM_PEER, "send", total, "never", "0", to_hex((*listener)->handle())});
   std::optional<soft::ConnectedSockets> from_peer;
   ASSERT_TRUE(wait_until([&] { return (from_peer = (*listener)->try_accept()).has_value(); }));
 
-  const auto sender = soft::SendComm::create(memory_, 0, io_, staging_, std::move(*to_peer));
-  const auto receiver = soft::RecvComm::create(memory_, 0, io_, pool_, std::move(*from_peer));
+  const auto sender = soft::SoftSendComm::create(memory_, 0, io_, staging_, std::move(*to_peer));
+  const auto receiver = soft::SoftRecvComm::create(memory_, 0, io_, pool_, std::move(*from_peer));
   ASSERT_TRUE(sender.is_ok() && receiver.is_ok());
   auto sends = SendStream::create(memory_, **sender, MemoryType::kCuda, {.window = kQueueDepth, .total = kMessages});
   auto receives = RecvStream::create(memory_, **receiver, *pool_, MemoryType::kCuda, {.window = kQueueDepth, .total = kMessages});

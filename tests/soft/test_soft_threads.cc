@@ -33,10 +33,10 @@ TEST(SoftCallers, TwoCommsEachWayFromFourThreads) {
     const auto staging = std::make_shared<soft::StagingPool>(memory, 0);
     const soft::HandleInfo info = {
         .address = {}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}, .control_address = {}};
-    const auto listener = soft::Listener::create(SocketAddress::loopback(0), info, io);
+    const auto listener = soft::SoftListener::create(SocketAddress::loopback(0), info, io);
     ASSERT_TRUE(listener.is_ok());
-    std::vector<std::unique_ptr<soft::SendComm>> senders;
-    std::vector<std::unique_ptr<soft::RecvComm>> receivers;
+    std::vector<std::unique_ptr<soft::SoftSendComm>> senders;
+    std::vector<std::unique_ptr<soft::SoftRecvComm>> receivers;
     std::vector<SendStream> sends;
     std::vector<RecvStream> receives;
     for (const MemoryType type : {MemoryType::kCuda, MemoryType::kHost}) {
@@ -44,8 +44,8 @@ TEST(SoftCallers, TwoCommsEachWayFromFourThreads) {
       ASSERT_TRUE(connected.is_ok());
       std::optional<soft::ConnectedSockets> accepted;
       ASSERT_TRUE(wait_until([&] { return (accepted = (*listener)->try_accept()).has_value(); }));
-      senders.push_back(std::move(*soft::SendComm::create(memory, 0, io, staging, std::move(*connected))));
-      receivers.push_back(std::move(*soft::RecvComm::create(memory, 0, io, pool, std::move(*accepted))));
+      senders.push_back(std::move(*soft::SoftSendComm::create(memory, 0, io, staging, std::move(*connected))));
+      receivers.push_back(std::move(*soft::SoftRecvComm::create(memory, 0, io, pool, std::move(*accepted))));
       const StreamLimits limits = {.window = kQueueDepth, .total = kMessages};
       sends.push_back(std::move(*SendStream::create(memory, *senders.back(), type, limits)));
       receives.push_back(std::move(*RecvStream::create(memory, *receivers.back(), *pool, type, limits)));

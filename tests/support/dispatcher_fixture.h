@@ -1,4 +1,4 @@
-// One half of a connection without the connection: channels over the wires of a fake plugin, a ring of transfers, a dispatcher,
+// One half of a pipeline without the pipeline: channels over the wires of a fake plugin, a ring of transfers, a dispatcher,
 // and what it says to its peer.
 #pragma once
 

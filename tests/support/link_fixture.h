@@ -212,14 +212,14 @@ class LinkTest : public ::testing::Test {
   SlowCopier copier_;
   std::unique_ptr<SegmentCopier> bulk_copier_ = ops_->make_segment_copier(0).value();
   InlineCopies copies_{*ops_, copier_, 0};
-  StagingPool staging_{*ops_, *ops_, 0, kStagingBytes};
+  StagingBuffers staging_{*ops_, *ops_, 0, kStagingBytes};
   NotifyInbox inbox_{4};
   Bytes host_ = pattern(kPart, 1), device_ = pattern(kPart, 2), peers_ = pattern(kPart, 3);
   MemoryRegistry registry_{1};
   const MemoryId host_id_ = registry_.add(host_.data(), kPart, MemoryType::kHost).value();
   const MemoryId device_id_ = registry_.add(device_.data(), kPart, MemoryType::kCuda).value();
   OperationTable operations_{4096};
-  std::unique_ptr<Connection> peer_send_, peer_recv_;
+  std::unique_ptr<Pipeline> peer_send_, peer_recv_;
   std::unique_ptr<Link> link_;
   int link_fd_ = -1;
 
@@ -244,11 +244,11 @@ class LinkTest : public ::testing::Test {
   HeldRange range(MemoryId id, Bytes& memory, size_t offset, size_t bytes) {
     return {registry_.use(id, memory.data() + offset, bytes).value(), memory.data() + offset, bytes};
   }
-  std::pair<std::unique_ptr<Connection>, std::unique_ptr<Connection>> lane() {
+  std::pair<std::unique_ptr<Pipeline>, std::unique_ptr<Pipeline>> lane() {
     const auto [send, recv] = fake_.make_wire();
-    const ConnectionOptions options{.chunk_bytes = 4096, .max_transfers = kMaxLaneTransfers};
-    return {Connection::create(Comm(fake_, send), {}, clock_, options).value(),
-            Connection::create(Comm(fake_, recv), {.unpacker = &unpacker_, .pool = fake_.pool()}, clock_, options).value()};
+    const PipelineOptions options{.chunk_bytes = 4096, .max_transfers = kMaxLaneTransfers};
+    return {Pipeline::create(Comm(fake_, send), {}, clock_, options).value(),
+            Pipeline::create(Comm(fake_, recv), {.unpacker = &unpacker_, .pool = fake_.pool()}, clock_, options).value()};
   }
 };
 

@@ -51,7 +51,7 @@ struct StreamLimits {
 /// Sends from memory of one type. One thread.
 class SendStream {
  public:
-  static Result<SendStream> create(MemoryOps& memory, soft::SendComm& comm, MemoryType type, StreamLimits limits = {}) {
+  static Result<SendStream> create(MemoryOps& memory, soft::SoftSendComm& comm, MemoryType type, StreamLimits limits = {}) {
     const std::vector<std::byte>& content = stream_content();
     auto source =
         type == MemoryType::kCuda ? memory.allocate_device(0, content.size()) : memory.allocate_mapped(0, content.size());
@@ -86,12 +86,12 @@ class SendStream {
   uint64_t finished() const { return finished_; }
 
  private:
-  SendStream(soft::SendComm& comm, MemoryBuffer source, soft::Region* region, StreamLimits limits)
+  SendStream(soft::SoftSendComm& comm, MemoryBuffer source, soft::SoftRegion* region, StreamLimits limits)
       : comm_(&comm), source_(std::move(source)), region_(region), limits_(limits) {}
 
-  soft::SendComm* comm_;
+  soft::SoftSendComm* comm_;
   MemoryBuffer source_;
-  soft::Region* region_;
+  soft::SoftRegion* region_;
   StreamLimits limits_;
   std::deque<abi::TcpxRequest*> outstanding_;
   uint64_t posted_ = 0, finished_ = 0;
@@ -101,7 +101,7 @@ class SendStream {
 class RecvStream {
  public:
   /// `pool` is the comm's.
-  static Result<RecvStream> create(MemoryOps& memory, soft::RecvComm& comm, const soft::PagePool& pool, MemoryType type,
+  static Result<RecvStream> create(MemoryOps& memory, soft::SoftRecvComm& comm, const soft::PagePool& pool, MemoryType type,
                                    StreamLimits limits = {}) {
     constexpr size_t kBytes = kQueueDepth * kLargestMessage;
     auto target = type == MemoryType::kCuda ? memory.allocate_device(0, kBytes) : memory.allocate_mapped(0, kBytes);
@@ -134,7 +134,8 @@ class RecvStream {
   uint64_t finished() const { return finished_; }
 
  private:
-  RecvStream(soft::RecvComm& comm, const soft::PagePool& pool, MemoryBuffer target, soft::Region* region, StreamLimits limits)
+  RecvStream(soft::SoftRecvComm& comm, const soft::PagePool& pool, MemoryBuffer target, soft::SoftRegion* region,
+             StreamLimits limits)
       : comm_(&comm), pool_(&pool), target_(std::move(target)), region_(region), limits_(limits) {}
 
   std::byte* place(uint64_t number) const { return target_.device() + number % kQueueDepth * kLargestMessage; }
@@ -160,10 +161,10 @@ class RecvStream {
     return listed == bytes ? Status::ok() : damaged("a list that ends early");
   }
 
-  soft::RecvComm* comm_;
+  soft::SoftRecvComm* comm_;
   const soft::PagePool* pool_;
   MemoryBuffer target_;
-  soft::Region* region_;
+  soft::SoftRegion* region_;
   StreamLimits limits_;
   std::deque<const abi::TcpxRequest*> outstanding_;
   uint64_t posted_ = 0, finished_ = 0;

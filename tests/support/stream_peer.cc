@@ -97,21 +97,21 @@ int main(int argc, char** argv) {
     if (!handle) return 2;
     auto sockets = checked(soft::connect_to_listener(checked(soft::decode_handle(*handle)), SocketAddress::loopback(0), soon));
     const auto comm =
-        checked(soft::SendComm::create(*memory, 0, io, std::make_shared<soft::StagingPool>(*memory, 0), std::move(sockets)));
+        checked(soft::SoftSendComm::create(*memory, 0, io, std::make_shared<soft::StagingPool>(*memory, 0), std::move(sockets)));
     peer.run(checked(SendStream::create(*memory, *comm, MemoryType::kHost, peer.limits)));
     return 0;
   }
   const auto pool = checked(soft::PagePool::create(*memory, 0, 4 << 20));
   const soft::HandleInfo info = {
       .address = {}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}, .control_address = {}};
-  const auto listener = checked(soft::Listener::create(SocketAddress::loopback(0), info, io));
+  const auto listener = checked(soft::SoftListener::create(SocketAddress::loopback(0), info, io));
   say("handle " + to_hex(listener->handle()));
   std::optional<soft::ConnectedSockets> sockets;
   while (!(sockets = listener->try_accept())) {
     if (soon.expired()) return 1;
     ::sched_yield();
   }
-  const auto comm = checked(soft::RecvComm::create(*memory, 0, io, pool, std::move(*sockets)));
+  const auto comm = checked(soft::SoftRecvComm::create(*memory, 0, io, pool, std::move(*sockets)));
   peer.run(checked(RecvStream::create(*memory, *comm, *pool, MemoryType::kCuda, peer.limits)));
   return 0;
 }

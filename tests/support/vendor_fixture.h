@@ -15,8 +15,8 @@
 #include "net/plugin_loader.h"
 #include "tests/support/fake_plugins/fake_library.h"
 #include "tests/support/fake_unpacker.h"
-#include "transfer/connection.h"
 #include "transfer/handshake.h"
+#include "transfer/pipeline.h"
 
 namespace tcpx::testing {
 
@@ -31,12 +31,12 @@ class VendorReceive {
     const BouncePool pool = plugin_->bounce_pool(device_handle_, *memory_, *lane).value();
     // The fake lists its pool from the first byte on, in order, as two fragments.
     fill_pattern({const_cast<std::byte*>(pool.base), kFakeMessageBytes}, kSeed);
-    connection_ = Connection::create(std::move(comm->value()), {.unpacker = &unpacker_, .pool = pool}, clock).value();
+    connection_ = Pipeline::create(std::move(comm->value()), {.unpacker = &unpacker_, .pool = pool}, clock).value();
     const auto memory = connection_->register_memory(target_.data(), target_.size(), MemoryType::kCuda).value();
     transfer_ = connection_->submit({.memory = memory, .bytes = kFakeMessageBytes}).value();
   }
 
-  Connection& connection() { return *connection_; }
+  Pipeline& connection() { return *connection_; }
   FakeControl& control() { return library_.control(); }
   TransferAnswer answer() { return connection_->poll(transfer_); }
   Status verify() const { return verify_pattern(std::span(target_).first(kFakeMessageBytes), kSeed); }
@@ -50,7 +50,7 @@ class VendorReceive {
   FakeUnpacker unpacker_;
   DeviceHandleStorage device_handle_;
   std::vector<std::byte> target_ = std::vector<std::byte>(2 * kPageBytes);
-  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<Pipeline> connection_;
   TransferId transfer_{};
 };
 

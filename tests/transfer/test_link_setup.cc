@@ -21,7 +21,7 @@
 #include "tests/support/raw_frame.h"
 #include "tests/support/wait_until.h"
 #include "transfer/bootstrap.h"
-#include "transfer/default_endpoint.h"
+#include "transfer/local_machine.h"
 
 namespace tcpx {
 namespace {
@@ -65,9 +65,9 @@ struct End {
 class LinkSetupTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto made = DefaultEndpoint::create("embedded");
+    auto made = LocalMachine::create("embedded");
     ASSERT_TRUE(made.is_ok()) << made.status().to_string();
-    endpoint_ = std::make_unique<DefaultEndpoint>(std::move(*made));
+    endpoint_ = std::make_unique<LocalMachine>(std::move(*made));
     unpacker_ = endpoint_->make_unpacker(UnpackKind::kHost, 0).value();
     lane_ = endpoint_->memory->make_copy_lane(0).value();
     server_ = BootstrapServer::create({.host = "127.0.0.1", .stop = &stop_}).value();
@@ -105,7 +105,7 @@ class LinkSetupTest : public ::testing::Test {
     return {std::move(connected), other.get()};
   }
 
-  std::unique_ptr<DefaultEndpoint> endpoint_;
+  std::unique_ptr<LocalMachine> endpoint_;
   std::unique_ptr<Unpacker> unpacker_;
   std::unique_ptr<CopyLane> lane_;
   std::atomic<bool> stop_ = false;
@@ -145,8 +145,8 @@ TEST_F(LinkSetupTest, DataMovesBothWaysWhileTheStreamCarriesFrames) {
     const MemoryBuffer targets[] = {memory.allocate_mapped(0, kBytes).value(), memory.allocate_mapped(0, kBytes).value()};
     TransferId sent[2], got[2];
     for (size_t way : {0, 1}) {
-      Connection& send = way == 0 ? *pair.a.send : *pair.b.send;
-      Connection& recv = way == 0 ? *pair.b.recv : *pair.a.recv;
+      Pipeline& send = way == 0 ? *pair.a.send : *pair.b.send;
+      Pipeline& recv = way == 0 ? *pair.b.recv : *pair.a.recv;
       fill_pattern({sources[way].host(), kBytes}, way + 1);
       const auto from = send.register_memory(sources[way].host(), kBytes, MemoryType::kHost).value();
       const auto into = recv.register_memory(targets[way].host(), kBytes, type).value();

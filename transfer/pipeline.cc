@@ -1,4 +1,4 @@
-#include "transfer/connection.h"
+#include "transfer/pipeline.h"
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kLookAtPeerEvery = 32;
 constexpr std::string_view kPeerNic = ", which the two halves talk over";
 
-Status check(const std::vector<ChannelParts>& channels, const ConnectionLinks& links, const ConnectionOptions& options) {
+Status check(const std::vector<ChannelParts>& channels, const PipelineLinks& links, const PipelineOptions& options) {
   const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "create connection", std::move(why)); };
   if (channels.empty() || channels.size() > kMaxChannels)
     return refuse(concat(channels.size(), " channels, must be 1 to ", kMaxChannels));
@@ -33,29 +33,28 @@ Status check(const std::vector<ChannelParts>& channels, const ConnectionLinks& l
   return ChunkPlan::make(0, options.chunk_bytes).status();
 }
 
-ChannelLimits limits_for(const ConnectionOptions& options, const Connection* connection) {
+ChannelLimits limits_for(const PipelineOptions& options, const Pipeline* pipeline) {
   ChannelLimits limits = options.limits;
-  limits.connection = connection;
+  limits.connection = pipeline;
   return limits;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Connection>> Connection::create(std::vector<ChannelParts> channels, ConnectionLinks links,
-                                                       const Clock& clock, const ConnectionOptions& options) {
+Result<std::unique_ptr<Pipeline>> Pipeline::create(std::vector<ChannelParts> channels, PipelineLinks links, const Clock& clock,
+                                                   const PipelineOptions& options) {
   TCPX_RETURN_IF_ERROR(check(channels, links, options));
-  return std::unique_ptr<Connection>(new Connection(std::move(channels), std::move(links), clock, options));
+  return std::unique_ptr<Pipeline>(new Pipeline(std::move(channels), std::move(links), clock, options));
 }
 
-Result<std::unique_ptr<Connection>> Connection::create(Comm comm, const ReceiveParts& receive, const Clock& clock,
-                                                       const ConnectionOptions& options) {
+Result<std::unique_ptr<Pipeline>> Pipeline::create(Comm comm, const ReceiveParts& receive, const Clock& clock,
+                                                   const PipelineOptions& options) {
   std::vector<ChannelParts> channels;
   channels.push_back({.comm = std::move(comm), .receive = receive});
   return create(std::move(channels), {}, clock, options);
 }
 
-Connection::Connection(std::vector<ChannelParts> channels, ConnectionLinks links, const Clock& clock,
-                       const ConnectionOptions& options)
+Pipeline::Pipeline(std::vector<ChannelParts> channels, PipelineLinks links, const Clock& clock, const PipelineOptions& options)
     : options_(options),
       peer_(std::move(links.peer)),
       peer_nic_(std::move(links.peer_nic)),
@@ -73,7 +72,7 @@ Connection::Connection(std::vector<ChannelParts> channels, ConnectionLinks links
   if (peer_ != nullptr) peer_->deliver_to(this);
 }
 
-Connection::~Connection() {
+Pipeline::~Pipeline() {
   if (pending() == 0 && status_.is_ok()) {
     (void)close();  // logged where it was first seen
   } else {
@@ -85,7 +84,7 @@ Connection::~Connection() {
   if (peer_ != nullptr) peer_->deliver_to(nullptr);
 }
 
-Result<RegisteredMemory> Connection::register_memory(void* data, size_t bytes, MemoryType type) {
+Result<RegisteredMemory> Pipeline::register_memory(void* data, size_t bytes, MemoryType type) {
   if (!status_.is_ok()) return status_;
   if (closed_) return Status(Code::kInvalidArgument, "register memory", "the connection is closed");
   const auto tell = [this] { return told_at_exit(); };
@@ -93,7 +92,7 @@ Result<RegisteredMemory> Connection::register_memory(void* data, size_t bytes, M
   return channels_.memory().add(data, bytes, type);
 }
 
-Status Connection::deregister_memory(const RegisteredMemory& memory) {
+Status Pipeline::deregister_memory(const RegisteredMemory& memory) {
   const auto refuse = [](const char* why) { return Status(Code::kInvalidArgument, "deregister memory", why); };
   if (!channels_.memory().holds(memory)) return refuse("the memory is not registered with this connection");
   if (transfers_.any_pending([&](const Transfer& transfer) { return transfer.spec.memory.slot == memory.slot; }))
@@ -102,11 +101,11 @@ Status Connection::deregister_memory(const RegisteredMemory& memory) {
 }
 
 // In case the plugin ends the process (base/flight_scope.h).
-std::string Connection::told_at_exit() const {
+std::string Pipeline::told_at_exit() const {
   return pending() > 0 || in_flight() > 0 ? flight_record() : std::string();
 }
 
-Result<TransferId> Connection::submit(const TransferSpec& spec) {
+Result<TransferId> Pipeline::submit(const TransferSpec& spec) {
   if (!status_.is_ok()) return status_;
   const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "submit transfer", std::move(why)); };
   if (closed_) return refuse("the connection is closed");
@@ -124,7 +123,7 @@ Result<TransferId> Connection::submit(const TransferSpec& spec) {
   return id;
 }
 
-bool Connection::progress() {
+bool Pipeline::progress() {
   const auto tell = [this] { return told_at_exit(); };
   const FlightScope scope(tell);
   now_ = clock_.now();
@@ -142,7 +141,7 @@ bool Connection::progress() {
   return advanced;
 }
 
-bool Connection::pump_link() {
+bool Pipeline::pump_link() {
   if (!status_.is_ok() && channels_.all_closed()) return false;
   if (status_.is_ok() && !dispatcher_->waits_for_peer() && ++calls_since_pump_ < kLookAtPeerEvery) return false;
   calls_since_pump_ = 0;
@@ -154,13 +153,13 @@ bool Connection::pump_link() {
   return std::exchange(heard_, false);
 }
 
-bool Connection::post() {
+bool Pipeline::post() {
   const Result<bool> posted = dispatcher_->post(now_);
   if (!posted.is_ok()) fail(posted.status());
   return !posted.is_ok() || *posted;
 }
 
-bool Connection::progress_channel(size_t index) {
+bool Pipeline::progress_channel(size_t index) {
   const Channel::Progress step = channels_.progress(index);
   if (!step.finished.empty()) {
     if (Status counted = dispatcher_->finished(index, step.finished, now_); !counted.is_ok()) fail(std::move(counted));
@@ -169,14 +168,14 @@ bool Connection::progress_channel(size_t index) {
   return step.advanced;
 }
 
-void Connection::on_peer_message(FrameType type, std::span<const std::byte> payload) {
+void Pipeline::on_peer_message(FrameType type, std::span<const std::byte> payload) {
   if (!status_.is_ok()) return;
   heard_ = true;
   Status taken = type == FrameType::kChannelDown ? take_channel_down(payload) : dispatcher_->take(type, payload);
   if (!taken.is_ok()) fail(std::move(taken));
 }
 
-Status Connection::take_channel_down(std::span<const std::byte> payload) {
+Status Pipeline::take_channel_down(std::span<const std::byte> payload) {
   const auto down = decode_channel_down(payload, static_cast<uint32_t>(channels_.size()));
   if (!down.is_ok()) return down.status();
   if (channels_[down->channel].status().is_ok()) {
@@ -186,11 +185,11 @@ Status Connection::take_channel_down(std::span<const std::byte> payload) {
   return Status::ok();
 }
 
-TransferAnswer Connection::poll(TransferId id) {
+TransferAnswer Pipeline::poll(TransferId id) {
   return transfers_.poll(id, status_);
 }
 
-Status Connection::close() {
+Status Pipeline::close() {
   if (!status_.is_ok()) return status_;
   if (pending() > 0) return Status(Code::kInvalidArgument, "close connection", concat(pending(), " transfers are pending"));
   if (!closed_ && log_enabled(LogLevel::kDebug)) {
@@ -202,7 +201,7 @@ Status Connection::close() {
   return channels_.close();
 }
 
-std::string Connection::flight_record() const {
+std::string Pipeline::flight_record() const {
   if (!has_peer()) return channels_[0].flight_record();
   std::string text = concat(pending(), " transfers pending", dispatcher_->waiting());
   for (size_t i = 0; i < channels_.size(); ++i) {
@@ -213,7 +212,7 @@ std::string Connection::flight_record() const {
 }
 
 // Where others can take over, a look is enough. Without the peer's nothing can be granted any more.
-void Connection::look_at_nics() {
+void Pipeline::look_at_nics() {
   if (pending() == 0 || !nics_.due(now_)) return;
   for (size_t i = 0; i < channels_.size(); ++i) {
     if (!channels_[i].status().is_ok()) continue;
@@ -226,23 +225,23 @@ void Connection::look_at_nics() {
   if (!lost.is_ok()) fail(std::move(lost));
 }
 
-Status Connection::first_nic_down() const {
+Status Pipeline::first_nic_down() const {
   for (size_t i = 0; i < channels_.size(); ++i) {
     if (Status down = nics_.down(channels_.nic(i), ""); !down.is_ok()) return channels_.labelled(i, down);
   }
   return has_peer() ? nics_.down(peer_nic_, kPeerNic) : Status::ok();
 }
 
-// The failure of a channel as the connection's. There may be a reason behind the reason: the peer may have noticed first that an
+// The failure of a channel as the pipeline's. There may be a reason behind the reason: the peer may have noticed first that an
 // interface is down, and closed its comms.
-Status Connection::meaning_of(size_t index) const {
+Status Pipeline::meaning_of(size_t index) const {
   const Status& reason = channels_[index].status();
   Status down = reason.code() == Code::kPeerGone ? first_nic_down() : Status::ok();
   return down.is_ok() ? channels_.labelled(index, reason) : down;
 }
 
-// A failed channel is told to the peer once; without failover it is the end of the connection, with it work for others.
-void Connection::take_failure(size_t index) {
+// A failed channel is told to the peer once; without failover it is the end of the pipeline, with it work for others.
+void Pipeline::take_failure(size_t index) {
   const Channel& channel = channels_[index];
   Loss& loss = losses_[index];
   if (!std::exchange(loss.taken, true)) {
@@ -267,7 +266,7 @@ void Connection::take_failure(size_t index) {
   }
 }
 
-void Connection::fail(Status reason) {
+void Pipeline::fail(Status reason) {
   if (!status_.is_ok()) return;
   status_ = std::move(reason);
   channels_.fail(status_);
@@ -275,7 +274,7 @@ void Connection::fail(Status reason) {
 
 // Chunks in flight that do not move are their channel's to notice. This is for transfers that wait for the other half, which
 // with failover may itself be waiting for a channel first, before it asks for its chunks again.
-void Connection::check_stall(bool advanced) {
+void Pipeline::check_stall(bool advanced) {
   if (advanced || pending() == 0 || in_flight() > 0) last_advance_ = now_;
   const Duration limit = options_.limits.stall_limit * (fails_over() ? 2 : 1);
   if (!status_.is_ok() || now_ - last_advance_ < limit) return;
@@ -285,7 +284,7 @@ void Connection::check_stall(bool advanced) {
   fail(std::move(status));
 }
 
-void Connection::fail_pending() {
+void Pipeline::fail_pending() {
   if (channels_.any_abandoned()) {
     status_ = Status(status_.code(), status_.operation(),
                      status_.detail() + "; the plugin or copies of received data may still be running", status_.domain(),

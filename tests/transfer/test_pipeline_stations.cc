@@ -9,23 +9,23 @@
 #include <vector>
 
 #include "tests/support/expect_log.h"
-#include "tests/support/pipeline_fixture.h"
+#include "tests/support/pipeline_pair.h"
 
 namespace tcpx {
 namespace {
 
 using testing::Call;
 using testing::expect_clean_success;
-using testing::Pipeline;
-using testing::PipelineOptions;
+using testing::PipelinePair;
+using testing::PipelinePairOptions;
 
-TEST(ConnectionPipeline, MovesTransfersOfEverySizeAroundTheChunk) {
+TEST(PipelineStations, MovesTransfersOfEverySizeAroundTheChunk) {
   for (const size_t bytes : {0u, 1u, 4095u, 4096u, 4097u, 65536u, 200001u}) {
-    Pipeline p;
+    PipelinePair p;
     const TransferId sent = p.submit_send(0, bytes), got = p.submit_recv(0, bytes);
     ASSERT_TRUE(p.drive_to_end()) << bytes;
     expect_clean_success(p, sent, got, 0, bytes);
-    EXPECT_EQ(p.target.host()[bytes], Pipeline::kUntouched);
+    EXPECT_EQ(p.target.host()[bytes], PipelinePair::kUntouched);
     EXPECT_EQ(p.fake.calls(Call::kConsumed), ChunkPlan::make(bytes, 4096)->count()) << "every chunk exactly once";
     EXPECT_TRUE(p.send->close().is_ok());
     EXPECT_TRUE(p.recv->close().is_ok());
@@ -34,17 +34,17 @@ TEST(ConnectionPipeline, MovesTransfersOfEverySizeAroundTheChunk) {
   }
 }
 
-TEST(ConnectionPipeline, SeveralTransfersStayApart) {
-  Pipeline p;
+TEST(PipelineStations, SeveralTransfersStayApart) {
+  PipelinePair p;
   std::vector<std::pair<TransferId, TransferId>> ids;
   for (size_t i = 0; i < 8; ++i) ids.emplace_back(p.submit_send(i * 8192, 5000 + i, i), p.submit_recv(i * 8192, 5000 + i));
   ASSERT_TRUE(p.drive_to_end());
   for (size_t i = 8; i-- > 0;) expect_clean_success(p, ids[i].first, ids[i].second, i * 8192, 5000 + i, i);
 }
 
-TEST(ConnectionPipeline, PollHasFourAnswers) {
+TEST(PipelineStations, PollHasFourAnswers) {
   testing::allow_log("sent");
-  Pipeline p;
+  PipelinePair p;
   EXPECT_EQ(p.recv->poll(TransferId{1}).state, TransferState::kUnknown);
   const TransferId sent = p.submit_send(0, 10), got = p.submit_recv(0, 10);
   EXPECT_EQ(p.recv->poll(got).state, TransferState::kPending);
@@ -62,8 +62,8 @@ TEST(ConnectionPipeline, PollHasFourAnswers) {
   EXPECT_EQ(answer.status.detail(), "enough");
 }
 
-TEST(ConnectionPipeline, SubmitRefusesWhatCannotBe) {
-  Pipeline p;
+TEST(PipelineStations, SubmitRefusesWhatCannotBe) {
+  PipelinePair p;
   const auto code = [&](const TransferSpec& spec) { return p.send->submit(spec).status().code(); };
   const RegisteredMemory& memory = p.send_memory;
   EXPECT_EQ(code({.memory = memory, .offset = 0, .bytes = memory.bytes + 1}), Code::kInvalidArgument);
@@ -74,10 +74,10 @@ TEST(ConnectionPipeline, SubmitRefusesWhatCannotBe) {
   EXPECT_EQ(code({.memory = memory, .bytes = 1}), Code::kExhausted);
 }
 
-TEST(ConnectionPipeline, OptionsOutOfRangeAreRefused) {
-  Pipeline p;
-  const auto code = [&](const ConnectionOptions& options) {
-    return Connection::create(Comm(p.fake, p.fake.make_wire().first), {}, p.clock, options).status().code();
+TEST(PipelineStations, OptionsOutOfRangeAreRefused) {
+  PipelinePair p;
+  const auto code = [&](const PipelineOptions& options) {
+    return Pipeline::create(Comm(p.fake, p.fake.make_wire().first), {}, p.clock, options).status().code();
   };
   EXPECT_EQ(code({.limits = {.window = 0}}), Code::kInvalidArgument);
   EXPECT_EQ(code({.limits = {.window = kQueueDepth + 1}}), Code::kInvalidArgument);
@@ -87,8 +87,8 @@ TEST(ConnectionPipeline, OptionsOutOfRangeAreRefused) {
   EXPECT_EQ(code({.limits = {}, .max_transfers = 0}), Code::kInvalidArgument);
 }
 
-TEST(ConnectionPipeline, NullRequestsAreTriedAgain) {
-  Pipeline p;
+TEST(PipelineStations, NullRequestsAreTriedAgain) {
+  PipelinePair p;
   p.fake.answer_not_yet(Call::kSend, 7);
   p.fake.answer_not_yet(Call::kRecv, 5);
   const TransferId sent = p.submit_send(0, 50000), got = p.submit_recv(0, 50000);
@@ -96,8 +96,8 @@ TEST(ConnectionPipeline, NullRequestsAreTriedAgain) {
   expect_clean_success(p, sent, got, 0, 50000);
 }
 
-TEST(ConnectionPipeline, Trap08_SendsMoveOnlyWhenTested) {
-  Pipeline p;
+TEST(PipelineStations, Trap08_SendsMoveOnlyWhenTested) {
+  PipelinePair p;
   const TransferId sent = p.submit_send(0, 4096), got = p.submit_recv(0, 4096);
   for (int i = 0; i < 50; ++i) p.recv->progress();
   EXPECT_EQ(p.recv->poll(got).state, TransferState::kPending) << "the sender has not been driven";
@@ -106,21 +106,21 @@ TEST(ConnectionPipeline, Trap08_SendsMoveOnlyWhenTested) {
   expect_clean_success(p, sent, got, 0, 4096);
 }
 
-TEST(ConnectionPipeline, Trap09_Trap10_OnlyTheOldestIsTestedAndOnlyUntilDone) {
+TEST(PipelineStations, Trap09_Trap10_OnlyTheOldestIsTestedAndOnlyUntilDone) {
   // The fake records every test of another request, and of one already reported.
-  PipelineOptions options;
+  PipelinePairOptions options;
   options.fake.max_delay_tests = 5;
-  Pipeline p(options);
+  PipelinePair p(options);
   p.unpacker.queries_needed = 3;
   const TransferId sent = p.submit_send(0, 250000), got = p.submit_recv(0, 250000);
   ASSERT_TRUE(p.drive_to_end());
   expect_clean_success(p, sent, got, 0, 250000);
 }
 
-TEST(ConnectionPipeline, Trap11_WindowsKeepToSixteenRequests) {
-  PipelineOptions options;
+TEST(PipelineStations, Trap11_WindowsKeepToSixteenRequests) {
+  PipelinePairOptions options;
   options.send.limits.window = kQueueDepth;
-  Pipeline p(options);
+  PipelinePair p(options);
   p.unpacker.queries_needed = 20;
   const TransferId sent = p.submit_send(0, 250000), got = p.submit_recv(0, 250000);
   uint64_t most = 0;
@@ -132,16 +132,16 @@ TEST(ConnectionPipeline, Trap11_WindowsKeepToSixteenRequests) {
   expect_clean_success(p, sent, got, 0, 250000);
 }
 
-TEST(ConnectionPipeline, Trap13_NothingIsPostedBeyondWhatWasSubmitted) {
-  Pipeline p;
+TEST(PipelineStations, Trap13_NothingIsPostedBeyondWhatWasSubmitted) {
+  PipelinePair p;
   const TransferId sent = p.submit_send(0, 3 * 4096), got = p.submit_recv(0, 3 * 4096);
   ASSERT_TRUE(p.drive_to_end());
   EXPECT_EQ(p.fake.calls(Call::kRecv), 3u);
   expect_clean_success(p, sent, got, 0, 3 * 4096);
 }
 
-TEST(ConnectionPipeline, Trap17_TagsAreUniquePerChunkForPluginsThatMatchThem) {
-  Pipeline p;
+TEST(PipelineStations, Trap17_TagsAreUniquePerChunkForPluginsThatMatchThem) {
+  PipelinePair p;
   const TransferId sent = p.submit_send(0, 4 * 4096), got = p.submit_recv(0, 4 * 4096);
   const TransferId sent_next = p.submit_send(4 * 4096, 1), got_next = p.submit_recv(4 * 4096, 1);
   p.send->progress();
@@ -151,11 +151,11 @@ TEST(ConnectionPipeline, Trap17_TagsAreUniquePerChunkForPluginsThatMatchThem) {
   expect_clean_success(p, sent_next, got_next, 4 * 4096, 1);
 }
 
-TEST(ConnectionPipeline, Trap17_TransfersOfManyChunksAndTagsAtTheEndOfAnIntAreNumberedOn) {
-  PipelineOptions options;
+TEST(PipelineStations, Trap17_TransfersOfManyChunksAndTagsAtTheEndOfAnIntAreNumberedOn) {
+  PipelinePairOptions options;
   options.send.chunk_bytes = options.recv.chunk_bytes = 1;
-  Pipeline p(options);
-  const auto submit = [&](Connection& connection, const RegisteredMemory& memory, size_t bytes, int tag) {
+  PipelinePair p(options);
+  const auto submit = [&](Pipeline& connection, const RegisteredMemory& memory, size_t bytes, int tag) {
     return connection.submit({.memory = memory, .bytes = bytes, .tag = tag}).value();
   };
   const size_t many = kTagsPerTransfer + 1;
@@ -174,18 +174,18 @@ TEST(ConnectionPipeline, Trap17_TransfersOfManyChunksAndTagsAtTheEndOfAnIntAreNu
   EXPECT_TRUE(has(0)) << "and on from 0";
 }
 
-TEST(ConnectionPipeline, Trap18_ASmallPoolIsEnoughBecauseEveryChunkIsGivenBack) {
-  PipelineOptions options;
+TEST(PipelineStations, Trap18_ASmallPoolIsEnoughBecauseEveryChunkIsGivenBack) {
+  PipelinePairOptions options;
   options.fake.page_count = 2;
-  Pipeline p(options);
+  PipelinePair p(options);
   const TransferId sent = p.submit_send(0, 250000), got = p.submit_recv(0, 250000);
   ASSERT_TRUE(p.drive_to_end());
   expect_clean_success(p, sent, got, 0, 250000);
   EXPECT_EQ(p.fake.free_pages(), 2u);
 }
 
-TEST(ConnectionPipeline, Trap19_EmptyTransfersAreConsumedOnceToo) {
-  Pipeline p;
+TEST(PipelineStations, Trap19_EmptyTransfersAreConsumedOnceToo) {
+  PipelinePair p;
   for (int i = 0; i < 5; ++i) {
     const TransferId sent = p.submit_send(0, 0), got = p.submit_recv(0, 0);
     ASSERT_TRUE(p.drive_to_end());
@@ -195,9 +195,9 @@ TEST(ConnectionPipeline, Trap19_EmptyTransfersAreConsumedOnceToo) {
   EXPECT_EQ(p.unpacker.submitted(), 0u) << "nothing to copy";
 }
 
-TEST(ConnectionPipeline, Trap20_PagesAreGivenBackOnlyAfterTheCopy) {
+TEST(PipelineStations, Trap20_PagesAreGivenBackOnlyAfterTheCopy) {
   // The unpacker copies at its 9th query, the fake overwrites pages when they are consumed.
-  Pipeline p;
+  PipelinePair p;
   p.unpacker.queries_needed = 9;
   const TransferId sent = p.submit_send(0, 20000), got = p.submit_recv(0, 20000);
   ASSERT_TRUE(p.drive([&] { return p.unpacker.submitted() == 1; }));
@@ -207,26 +207,26 @@ TEST(ConnectionPipeline, Trap20_PagesAreGivenBackOnlyAfterTheCopy) {
   expect_clean_success(p, sent, got, 0, 20000);
 }
 
-TEST(ConnectionPipeline, Trap22_FragmentsInAnyOrderAndAtAnyAlignment) {
-  PipelineOptions options;
+TEST(PipelineStations, Trap22_FragmentsInAnyOrderAndAtAnyAlignment) {
+  PipelinePairOptions options;
   options.fake = {.page_bytes = 256, .page_count = 512, .shuffle_fragments = true, .ragged_fragments = true};
-  Pipeline p(options);
+  PipelinePair p(options);
   const TransferId sent = p.submit_send(0, 250001), got = p.submit_recv(0, 250001);
   ASSERT_TRUE(p.drive_to_end());
   expect_clean_success(p, sent, got, 0, 250001);
 }
 
-TEST(ConnectionPipeline, Trap24_TheFirstErrorOfRegistrationIsReported) {
-  Pipeline p;
+TEST(PipelineStations, Trap24_TheFirstErrorOfRegistrationIsReported) {
+  PipelinePair p;
   p.fake.fail_call(Call::kRegister, 1, Status(Code::kPlugin, "register memory", "no dma-buf", Domain::kNccl, 3));
   EXPECT_EQ(p.recv->register_memory(p.target.device() + 1, 100, MemoryType::kCuda).status().native(), 3);
   EXPECT_TRUE(p.recv->status().is_ok()) << "the connection itself is well";
 }
 
-TEST(ConnectionPipeline, HostMemoryArrivesInPlaceAndIsConsumedAllTheSame) {
-  PipelineOptions options;
+TEST(PipelineStations, HostMemoryArrivesInPlaceAndIsConsumedAllTheSame) {
+  PipelinePairOptions options;
   options.recv_type = MemoryType::kHost;
-  Pipeline p(options);
+  PipelinePair p(options);
   const TransferId sent = p.submit_send(0, 50000), got = p.submit_recv(0, 50000);
   ASSERT_TRUE(p.drive_to_end());
   expect_clean_success(p, sent, got, 0, 50000);
@@ -234,8 +234,8 @@ TEST(ConnectionPipeline, HostMemoryArrivesInPlaceAndIsConsumedAllTheSame) {
   EXPECT_EQ(p.fake.calls(Call::kConsumed), 13u);
 }
 
-TEST(ConnectionPipeline, AFullUnpackerIsTriedAgain) {
-  Pipeline p;
+TEST(PipelineStations, AFullUnpackerIsTriedAgain) {
+  PipelinePair p;
   p.unpacker.max_in_flight = 1;
   p.unpacker.queries_needed = 4;
   const TransferId sent = p.submit_send(0, 100000), got = p.submit_recv(0, 100000);
@@ -243,7 +243,7 @@ TEST(ConnectionPipeline, AFullUnpackerIsTriedAgain) {
   expect_clean_success(p, sent, got, 0, 100000);
 }
 
-TEST(ConnectionPipeline, TheTapSeesEveryMessageWhileItsPagesAreThere) {
+TEST(PipelineStations, TheTapSeesEveryMessageWhileItsPagesAreThere) {
   struct Tap : ReceiveTap {
     void arrived(const ChunkWork& work, const ReceivedMessage& message, const DescriptorBlock& block) override {
       chunks.push_back(work.chunk.index);
@@ -257,9 +257,9 @@ TEST(ConnectionPipeline, TheTapSeesEveryMessageWhileItsPagesAreThere) {
     std::vector<uint64_t> chunks;
     int intact = 0;
   } tap;
-  PipelineOptions options;
+  PipelinePairOptions options;
   options.tap = &tap;
-  Pipeline p(options);
+  PipelinePair p(options);
   p.unpacker.queries_needed = 2;
   const TransferId sent = p.submit_send(0, 3 * 4096), got = p.submit_recv(0, 3 * 4096);
   ASSERT_TRUE(p.drive_to_end());
@@ -268,8 +268,8 @@ TEST(ConnectionPipeline, TheTapSeesEveryMessageWhileItsPagesAreThere) {
   EXPECT_EQ(tap.intact, 3);
 }
 
-TEST(ConnectionPipeline, CloseWaitsForNobody) {
-  Pipeline p;
+TEST(PipelineStations, CloseWaitsForNobody) {
+  PipelinePair p;
   p.submit_recv(0, 10);
   EXPECT_EQ(p.recv->close().code(), Code::kInvalidArgument);
   ASSERT_TRUE(p.send->close().is_ok());

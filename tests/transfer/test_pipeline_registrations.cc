@@ -1,12 +1,12 @@
-// Registrations of a connection. Memory longer than one registration: every chunk must lie within the registration that it is
+// Registrations of a pipeline. Memory longer than one registration: every chunk must lie within the registration that it is
 // posted with. The fake plugin compares; nothing is sent, so addresses without memory suffice. And memory that comes and goes
-// while the connection stays.
+// while the pipeline stays.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
 #include "tests/support/count_allocations.h"
 #include "tests/support/expect_log.h"
-#include "tests/support/pipeline_fixture.h"
+#include "tests/support/pipeline_pair.h"
 
 namespace tcpx {
 namespace {
@@ -15,8 +15,8 @@ using testing::Call;
 using testing::channels;
 using testing::expect_clean_success;
 using testing::expect_let_go;
-using testing::Pipeline;
-using testing::PipelineOptions;
+using testing::PipelinePair;
+using testing::PipelinePairOptions;
 
 constexpr size_t kGiB = size_t{1} << 30;
 
@@ -34,11 +34,11 @@ class Addresses {
   void* begin_;
 };
 
-/// Posts all receives of one transfer. @return the objection of the plugin or the connection
+/// Posts all receives of one transfer. @return the objection of the plugin or the pipeline
 Status post(size_t region, size_t offset, size_t bytes, uint32_t chunk_bytes) {
-  PipelineOptions options;
+  PipelinePairOptions options;
   options.recv.chunk_bytes = options.send.chunk_bytes = chunk_bytes;
-  Pipeline p(options);
+  PipelinePair p(options);
   const Addresses addresses(region);
   if (addresses.begin() == nullptr) return Status(Code::kSystem, "mmap", "no addresses");
   const auto memory = p.recv->register_memory(addresses.begin(), region, MemoryType::kCuda);
@@ -54,7 +54,7 @@ Status post(size_t region, size_t offset, size_t bytes, uint32_t chunk_bytes) {
   return status;
 }
 
-TEST(ConnectionRegistrations, ChunksAroundEveryBoundaryLieWithinTheirRegistration) {
+TEST(PipelineRegistrations, ChunksAroundEveryBoundaryLieWithinTheirRegistration) {
   for (const uint32_t chunk : {uint32_t{512 * 1024}, static_cast<uint32_t>(kMaxRequestBytes)}) {
     for (const size_t region : {kGiB - 1, kGiB, kGiB + 1, kGiB + kMaxRequestBytes, 2 * kGiB, 3 * kGiB + 4097}) {
       for (size_t boundary = 0; boundary <= region; boundary += kGiB) {
@@ -74,15 +74,15 @@ TEST(ConnectionRegistrations, ChunksAroundEveryBoundaryLieWithinTheirRegistratio
   }
 }
 
-TEST(ConnectionRegistrations, A2_GpuMemoryOfAnyAlignmentAndSizeIsRegisteredInWholePages) {
+TEST(PipelineRegistrations, A2_GpuMemoryOfAnyAlignmentAndSizeIsRegisteredInWholePages) {
   for (const size_t region : {kGiB + 3, 2 * kGiB - 1}) {
     const Addresses addresses(region + kPageBytes);
     ASSERT_NE(addresses.begin(), nullptr);
     for (const size_t begin : {1u, 2048u, 4095u}) {
       for (const size_t offset : {size_t{0}, kGiB - 1, kGiB - kMaxRequestBytes, region - 5000}) {
-        PipelineOptions options;
+        PipelinePairOptions options;
         options.recv.chunk_bytes = options.send.chunk_bytes = kMaxRequestBytes;
-        Pipeline p(options);
+        PipelinePair p(options);
         const auto memory =
             p.recv->register_memory(static_cast<std::byte*>(addresses.begin()) + begin, region, MemoryType::kCuda);
         ASSERT_TRUE(memory.is_ok()) << memory.status().to_string();
@@ -97,8 +97,8 @@ TEST(ConnectionRegistrations, A2_GpuMemoryOfAnyAlignmentAndSizeIsRegisteredInWho
   }
 }
 
-TEST(ConnectionRegistrations, A2_ATransferIsHeldAgainstTheMemoryAndNotAgainstItsPages) {
-  Pipeline p;
+TEST(PipelineRegistrations, A2_ATransferIsHeldAgainstTheMemoryAndNotAgainstItsPages) {
+  PipelinePair p;
   const auto memory = p.recv->register_memory(p.target.device() + 100, 5000, MemoryType::kCuda);
   ASSERT_TRUE(memory.is_ok());
   EXPECT_EQ(p.recv->submit({.memory = *memory, .offset = 0, .bytes = 5001}).status().code(), Code::kInvalidArgument);
@@ -106,8 +106,8 @@ TEST(ConnectionRegistrations, A2_ATransferIsHeldAgainstTheMemoryAndNotAgainstIts
   EXPECT_TRUE(p.recv->submit({.memory = *memory, .offset = 4999, .bytes = 1}).is_ok());
 }
 
-TEST(ConnectionRegistrations, A2_MemoryThatThePluginRefusesIsRefusedAlone) {
-  Pipeline p;
+TEST(PipelineRegistrations, A2_MemoryThatThePluginRefusesIsRefusedAlone) {
+  PipelinePair p;
   p.fake.fail_call(Call::kRegister, 1, Status(Code::kPlugin, "register memory", "no dma-buf", Domain::kNccl, 3));
   EXPECT_EQ(p.recv->register_memory(p.target.device(), 4096, MemoryType::kCuda).status().code(), Code::kPlugin);
   const TransferId got = p.submit_recv(0, 10000), sent = p.submit_send(0, 10000);
@@ -115,21 +115,21 @@ TEST(ConnectionRegistrations, A2_MemoryThatThePluginRefusesIsRefusedAlone) {
   expect_clean_success(p, sent, got, 0, 10000);
 }
 
-TEST(ConnectionRegistrations, MemoryThatWasNeverRegisteredHereIsRefused) {
-  Pipeline p;
+TEST(PipelineRegistrations, MemoryThatWasNeverRegisteredHereIsRefused) {
+  PipelinePair p;
   std::byte anything[16];
   EXPECT_EQ(p.recv->submit({}).status().code(), Code::kOk) << "nothing, at the begin of the first registration";
   EXPECT_EQ(p.recv->submit({.memory = {.data = anything, .bytes = 16, .slot = 1}, .bytes = 16}).status().code(),
             Code::kInvalidArgument);
   EXPECT_EQ(p.recv->submit({.memory = {.data = anything, .bytes = 0, .slot = 7}}).status().code(), Code::kInvalidArgument);
   const auto [raw_send, raw_recv] = p.fake.make_wire();
-  auto bare = Connection::create(Comm(p.fake, raw_recv), {}, p.clock).value();
+  auto bare = Pipeline::create(Comm(p.fake, raw_recv), {}, p.clock).value();
   EXPECT_EQ(bare->submit({}).status().code(), Code::kInvalidArgument) << "nothing is registered at all";
   EXPECT_TRUE(p.fake.close(raw_send).is_ok());
 }
 
-TEST(ConnectionRegistrations, WhatComesAndGoesLeavesNothingBehind) {
-  Pipeline p(channels(2));
+TEST(PipelineRegistrations, WhatComesAndGoesLeavesNothingBehind) {
+  PipelinePair p(channels(2));
   const size_t before = p.fake.registrations();
   std::byte* const data = p.target.device();
   const auto cycle = [&] {
@@ -152,8 +152,8 @@ TEST(ConnectionRegistrations, WhatComesAndGoesLeavesNothingBehind) {
   expect_clean_success(p, sent, got, 0, 50000);
 }
 
-TEST(ConnectionRegistrations, MemoryOfAPendingTransferStays) {
-  Pipeline p;
+TEST(PipelineRegistrations, MemoryOfAPendingTransferStays) {
+  PipelinePair p;
   RegisteredMemory again = p.target_as(MemoryType::kCuda);
   const TransferId got = p.submit_recv(again, 0, 10000);
   EXPECT_EQ(p.recv->deregister_memory(again).code(), Code::kInvalidArgument);
@@ -166,8 +166,8 @@ TEST(ConnectionRegistrations, MemoryOfAPendingTransferStays) {
   EXPECT_EQ(p.fake.registrations(), 0u);
 }
 
-TEST(ConnectionRegistrations, WhatWasDeregisteredIsRefusedAlsoWhenItsSlotIsUsedAgain) {
-  Pipeline p;
+TEST(PipelineRegistrations, WhatWasDeregisteredIsRefusedAlsoWhenItsSlotIsUsedAgain) {
+  PipelinePair p;
   const RegisteredMemory gone = p.target_as(MemoryType::kCuda);
   ASSERT_TRUE(p.recv->deregister_memory(gone).is_ok());
   const auto expect_refused = [&] {
@@ -187,8 +187,8 @@ TEST(ConnectionRegistrations, WhatWasDeregisteredIsRefusedAlsoWhenItsSlotIsUsedA
   expect_clean_success(p, sent, got, 0, 5000);
 }
 
-TEST(ConnectionRegistrations, AllPartsOfLongMemoryGo) {
-  Pipeline p(channels(3));
+TEST(PipelineRegistrations, AllPartsOfLongMemoryGo) {
+  PipelinePair p(channels(3));
   const size_t before = p.fake.registrations();
   const Addresses addresses(3 * kGiB + 1);
   ASSERT_NE(addresses.begin(), nullptr);
@@ -199,9 +199,9 @@ TEST(ConnectionRegistrations, AllPartsOfLongMemoryGo) {
   EXPECT_EQ(p.fake.registrations(), before);
 }
 
-TEST(ConnectionRegistrations, ARegistrationThatFailsHalfWayLeavesNothingBehind) {
+TEST(PipelineRegistrations, ARegistrationThatFailsHalfWayLeavesNothingBehind) {
   for (uint64_t nth = 1; nth <= 6; ++nth) {
-    Pipeline p(channels(2));
+    PipelinePair p(channels(2));
     const size_t before = p.fake.registrations();
     const Addresses addresses(3 * kGiB);
     ASSERT_NE(addresses.begin(), nullptr);
@@ -213,18 +213,18 @@ TEST(ConnectionRegistrations, ARegistrationThatFailsHalfWayLeavesNothingBehind) 
   }
 }
 
-TEST(ConnectionRegistrations, WhatThePluginDoesNotTakeBackIsGoneAllTheSame) {
-  Pipeline p;
+TEST(PipelineRegistrations, WhatThePluginDoesNotTakeBackIsGoneAllTheSame) {
+  PipelinePair p;
   const RegisteredMemory memory = p.target_as(MemoryType::kCuda);
   p.fake.fail_call(Call::kDeregister, 1, Status(Code::kPlugin, "deregister memory", "no", Domain::kNccl, 2));
   EXPECT_EQ(p.recv->deregister_memory(memory).code(), Code::kPlugin);
   EXPECT_EQ(p.recv->deregister_memory(memory).code(), Code::kInvalidArgument);
 }
 
-TEST(ConnectionRegistrations, TheFirstErrorOfSeveralDeregistrationsIsKept) {
+TEST(PipelineRegistrations, TheFirstErrorOfSeveralDeregistrationsIsKept) {
   const Status failure(Code::kPlugin, "deregister memory", "no", Domain::kNccl, 2);
   for (uint64_t nth = 1; nth <= 3; ++nth) {
-    Pipeline p(channels(3));
+    PipelinePair p(channels(3));
     const RegisteredMemory memory = p.target_as(MemoryType::kCuda);
     p.fake.fail_call(Call::kDeregister, nth, failure, 1);
     EXPECT_EQ(p.recv->deregister_memory(memory).to_string(), failure.to_string()) << "channel " << nth - 1;
@@ -232,8 +232,8 @@ TEST(ConnectionRegistrations, TheFirstErrorOfSeveralDeregistrationsIsKept) {
   }
 }
 
-TEST(ConnectionRegistrations, AClosedConnectionHasNothingLeftToDeregister) {
-  Pipeline p;
+TEST(PipelineRegistrations, AClosedConnectionHasNothingLeftToDeregister) {
+  PipelinePair p;
   ASSERT_TRUE(p.recv->close().is_ok());
   const uint64_t calls = p.fake.calls(Call::kDeregister);
   EXPECT_TRUE(p.recv->deregister_memory(p.recv_memory).is_ok());
@@ -241,9 +241,9 @@ TEST(ConnectionRegistrations, AClosedConnectionHasNothingLeftToDeregister) {
   EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
 }
 
-TEST(ConnectionRegistrations, AFailedConnectionLetsGoOfMemoryOnceItsTransfersHaveFailed) {
+TEST(PipelineRegistrations, AFailedConnectionLetsGoOfMemoryOnceItsTransfersHaveFailed) {
   testing::allow_log("gives up");
-  Pipeline p;
+  PipelinePair p;
   const RegisteredMemory idle = p.target_as(MemoryType::kCuda);
   const TransferId got = p.submit_recv(0, 100000);
   p.recv->progress();
@@ -256,10 +256,10 @@ TEST(ConnectionRegistrations, AFailedConnectionLetsGoOfMemoryOnceItsTransfersHav
   expect_let_go(p);
 }
 
-TEST(ConnectionRegistrations, AfterTheLossOfAChannelMemoryComesAndGoesWithTheOthers) {
+TEST(PipelineRegistrations, AfterTheLossOfAChannelMemoryComesAndGoesWithTheOthers) {
   testing::allow_log("goes on over");
   testing::allow_log("gives up");
-  Pipeline p(channels(2, true));
+  PipelinePair p(channels(2, true));
   p.fake.kill_peer_of(p.raw_sends[1]);
   TransferId got = p.submit_recv(0, 200000), sent = p.submit_send(0, 200000);
   EXPECT_TRUE(p.drive_to_end(20000));

@@ -6,7 +6,7 @@
 
 #include "tests/support/expect_log.h"
 #include "tests/support/faulty_net_plugin.h"
-#include "tests/support/pipeline_fixture.h"
+#include "tests/support/pipeline_pair.h"
 
 namespace tcpx {
 namespace {
@@ -17,24 +17,24 @@ using testing::channels;
 using testing::expect_clean_success;
 using testing::expect_let_go;
 using testing::FaultyNetPlugin;
-using testing::Pipeline;
-using testing::PipelineOptions;
+using testing::PipelinePair;
+using testing::PipelinePairOptions;
 
 /// A pipeline over a plugin of which one receiving comm can be singled out.
 struct Faulty {
-  explicit Faulty(const PipelineOptions& options) : pipeline(options, wrap, &plugin) {}
+  explicit Faulty(const PipelinePairOptions& options) : pipeline(options, wrap, &plugin) {}
   static NetPlugin* wrap(NetPlugin& fake, void* user) {
     auto& made = *static_cast<std::unique_ptr<FaultyNetPlugin>*>(user);
     made = std::make_unique<FaultyNetPlugin>(fake, testing::FaultPolicy{});
     return made.get();
   }
   std::unique_ptr<FaultyNetPlugin> plugin;
-  Pipeline pipeline;
+  PipelinePair pipeline;
 };
 
-TEST(ConnectionPatience, ARefusalThatNobodyWaitsForAnyMoreIsNoStall) {
+TEST(PipelinePatience, ARefusalThatNobodyWaitsForAnyMoreIsNoStall) {
   Faulty f(channels(2));
-  Pipeline& p = f.pipeline;
+  PipelinePair& p = f.pipeline;
   f.plugin->refusing = p.raw_recvs[0];
   TransferId sent = p.submit_send(0, 4096), got = p.submit_recv(0, 4096);
   ASSERT_TRUE(p.drive_to_end());
@@ -52,10 +52,10 @@ TEST(ConnectionPatience, ARefusalThatNobodyWaitsForAnyMoreIsNoStall) {
   expect_clean_success(p, sent, got, 0, 40000, 2);
 }
 
-TEST(ConnectionPatience, AChannelThatTakesNothingIsNotWaitedForByTheOthers) {
+TEST(PipelinePatience, AChannelThatTakesNothingIsNotWaitedForByTheOthers) {
   for (size_t refusing = 0; refusing < 2; ++refusing) {
     Faulty f(channels(2));
-    Pipeline& p = f.pipeline;
+    PipelinePair& p = f.pipeline;
     // The other one has proved slow.
     f.plugin->silent = p.raw_recvs[1 - refusing];
     p.submit_send(0, 200000), p.submit_recv(0, 200000);
@@ -70,14 +70,14 @@ TEST(ConnectionPatience, AChannelThatTakesNothingIsNotWaitedForByTheOthers) {
   }
 }
 
-TEST(ConnectionPatience, ASilentChannelIsGivenUpBeforeTheSenderGivesUpWaiting) {
+TEST(PipelinePatience, ASilentChannelIsGivenUpBeforeTheSenderGivesUpWaiting) {
   testing::allow_log("nothing advanced for 200 ms");
   testing::allow_log("connection goes on over 2 of 3 channels");
-  PipelineOptions options = channels(3, true);
+  PipelinePairOptions options = channels(3, true);
   options.send.limits.stall_limit = options.recv.limits.stall_limit = milliseconds(200);
   options.fake.max_delay_tests = 3;
   Faulty f(options);
-  Pipeline& p = f.pipeline;
+  PipelinePair& p = f.pipeline;
   const TransferId sent = p.submit_send(0, 24576), got = p.submit_recv(0, 24576);
   p.recv->progress();
   for (int i = 0; i < 50; ++i) p.send->progress();
@@ -90,9 +90,9 @@ TEST(ConnectionPatience, ASilentChannelIsGivenUpBeforeTheSenderGivesUpWaiting) {
   expect_clean_success(p, sent, got, 0, 24576);
 }
 
-TEST(ConnectionPatience, APeerThatHasFinishedMayStillHaveDataOnTheWay) {
+TEST(PipelinePatience, APeerThatHasFinishedMayStillHaveDataOnTheWay) {
   // A send is done when the plugin has taken it: its program may finish while the receiver is still at work.
-  Pipeline p(channels(2));
+  PipelinePair p(channels(2));
   p.unpacker.queries_needed = 200;
   const TransferId sent = p.submit_send(0, 20000), got = p.submit_recv(0, 20000);
   ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; }));
@@ -101,13 +101,13 @@ TEST(ConnectionPatience, APeerThatHasFinishedMayStillHaveDataOnTheWay) {
   expect_clean_success(p, sent, got, 0, 20000);
 }
 
-TEST(ConnectionPatience, AReceiverThatHasFinishedLeavesTheSenderToItsPlugin) {
+TEST(PipelinePatience, AReceiverThatHasFinishedLeavesTheSenderToItsPlugin) {
   int met = 0;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    PipelineOptions options = channels(2, seed % 2 == 0);
+    PipelinePairOptions options = channels(2, seed % 2 == 0);
     options.fake.max_delay_tests = 8;
     options.fake.seed = seed;
-    Pipeline p(options);
+    PipelinePair p(options);
     const TransferId sent = p.submit_send(0, 20000), got = p.submit_recv(0, 20000);
     ASSERT_TRUE(p.drive([&] { return p.recv->pending() == 0; }));
     met += p.send->in_flight() > 0 ? 1 : 0;
@@ -118,9 +118,9 @@ TEST(ConnectionPatience, AReceiverThatHasFinishedLeavesTheSenderToItsPlugin) {
   EXPECT_GT(met, 0);
 }
 
-TEST(ConnectionPatience, APeerThatHasFinishedIsNotWaitedForWhenMoreMustBeSaid) {
+TEST(PipelinePatience, APeerThatHasFinishedIsNotWaitedForWhenMoreMustBeSaid) {
   for (const bool at_the_sender : {true, false}) {
-    Pipeline p(channels(2));
+    PipelinePair p(channels(2));
     const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
     p.recv->progress();
     (at_the_sender ? p.to_sender : p.to_receiver)->finished = true;
@@ -132,15 +132,15 @@ TEST(ConnectionPatience, APeerThatHasFinishedIsNotWaitedForWhenMoreMustBeSaid) {
   }
 }
 
-TEST(ConnectionPatience, WhatThePeerHasAcknowledgedIsDoneThoughEveryChannelIsLost) {
+TEST(PipelinePatience, WhatThePeerHasAcknowledgedIsDoneThoughEveryChannelIsLost) {
   testing::allow_log("channel gives up");
   testing::allow_log("connection goes on over 1 of 2 channels");
   int met = 0;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    PipelineOptions options = channels(2, true);
+    PipelinePairOptions options = channels(2, true);
     options.fake.max_delay_tests = 8;
     options.fake.seed = seed;
-    Pipeline p(options);
+    PipelinePair p(options);
     const TransferId sent = p.submit_send(0, 20000), got = p.submit_recv(0, 20000);
     ASSERT_TRUE(p.drive([&] { return p.recv->pending() == 0; }));
     EXPECT_EQ(p.recv->poll(got).state, TransferState::kDone);
@@ -157,14 +157,14 @@ TEST(ConnectionPatience, WhatThePeerHasAcknowledgedIsDoneThoughEveryChannelIsLos
   EXPECT_GT(met, 0);
 }
 
-TEST(ConnectionPatience, ALostChannelHoldsNothingAndHidesNoStall) {
+TEST(PipelinePatience, ALostChannelHoldsNothingAndHidesNoStall) {
   testing::allow_log("connection goes on over 1 of 2 channels");
   testing::allow_log("no word from the peer for");
-  PipelineOptions options = channels(2, true);
+  PipelinePairOptions options = channels(2, true);
   options.send.limits.stall_limit = milliseconds(200);
   options.send.limits.window = 1;
   options.fake.max_delay_tests = 100;
-  Pipeline p(options);
+  PipelinePair p(options);
   const TransferId sent = p.submit_send(0, 20000);
   p.submit_recv(0, 20000);
   p.recv->progress();
@@ -182,10 +182,10 @@ TEST(ConnectionPatience, ALostChannelHoldsNothingAndHidesNoStall) {
   EXPECT_EQ(p.send->poll(sent).status.code(), Code::kTimeout);
 }
 
-TEST(ConnectionPatience, ARegrantedChunkIsNotHeldUpByATransferThatTheSenderHasNotYet) {
+TEST(PipelinePatience, ARegrantedChunkIsNotHeldUpByATransferThatTheSenderHasNotYet) {
   testing::allow_log("connection goes on over 1 of 2 channels");
-  PipelineOptions options = channels(2, true);
-  Pipeline p(options);
+  PipelinePairOptions options = channels(2, true);
+  PipelinePair p(options);
   // The receiver is ahead; the sender begins the second transfer only when the first is done.
   const TransferId got = p.submit_recv(0, 8192), next_got = p.submit_recv(8192, 40000);
   for (int i = 0; i < 50; ++i) p.recv->progress();

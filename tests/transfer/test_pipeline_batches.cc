@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/support/expect_log.h"
-#include "tests/support/pipeline_fixture.h"
+#include "tests/support/pipeline_pair.h"
 
 namespace tcpx {
 namespace {
@@ -16,20 +16,20 @@ namespace {
 using testing::Call;
 using testing::expect_clean_success;
 using testing::expect_let_go;
-using testing::Pipeline;
-using testing::PipelineOptions;
+using testing::PipelinePair;
+using testing::PipelinePairOptions;
 
 constexpr size_t kChunk = 4096;
 using Batches = std::vector<size_t>;
 
 /// Drives the sender alone until all its messages are on the wire, for the receiver to find in one pass.
-void put_on_the_wire(Pipeline& p) {
+void put_on_the_wire(PipelinePair& p) {
   for (int i = 0; i < 100 && p.send->pending() > 0; ++i) p.send->progress();
   ASSERT_EQ(p.send->pending(), 0u);
 }
 
-TEST(ConnectionBatches, WhatArrivedTogetherIsOneSubmit) {
-  Pipeline p;
+TEST(PipelineBatches, WhatArrivedTogetherIsOneSubmit) {
+  PipelinePair p;
   p.unpacker.queries_needed = 3;
   const TransferId sent = p.submit_send(0, 4 * kChunk + 1), got = p.submit_recv(0, 4 * kChunk + 1);
   ASSERT_NO_FATAL_FAILURE(put_on_the_wire(p));
@@ -46,10 +46,10 @@ TEST(ConnectionBatches, WhatArrivedTogetherIsOneSubmit) {
   EXPECT_EQ(p.fake.open_comms(), 0u);
 }
 
-TEST(ConnectionBatches, AWholeWindowIsOneSubmit) {
-  PipelineOptions options;
+TEST(PipelineBatches, AWholeWindowIsOneSubmit) {
+  PipelinePairOptions options;
   options.send.limits.window = kQueueDepth;
-  Pipeline p(options);
+  PipelinePair p(options);
   const TransferId sent = p.submit_send(0, 2 * kQueueDepth * kChunk), got = p.submit_recv(0, 2 * kQueueDepth * kChunk);
   ASSERT_NO_FATAL_FAILURE(put_on_the_wire(p));
   ASSERT_TRUE(p.drive_to_end());
@@ -57,8 +57,8 @@ TEST(ConnectionBatches, AWholeWindowIsOneSubmit) {
   expect_clean_success(p, sent, got, 0, 2 * kQueueDepth * kChunk);
 }
 
-TEST(ConnectionBatches, OneMessageDoesNotWaitForCompany) {
-  Pipeline p;
+TEST(PipelineBatches, OneMessageDoesNotWaitForCompany) {
+  PipelinePair p;
   p.unpacker.queries_needed = 100;
   const TransferId got = p.submit_recv(0, 3 * kChunk);
   p.submit_send(0, kChunk);
@@ -73,8 +73,8 @@ TEST(ConnectionBatches, OneMessageDoesNotWaitForCompany) {
   EXPECT_EQ(p.recv->poll(got).state, TransferState::kDone);
 }
 
-TEST(ConnectionBatches, TransfersShareABatch) {
-  Pipeline p;
+TEST(PipelineBatches, TransfersShareABatch) {
+  PipelinePair p;
   std::vector<std::pair<TransferId, TransferId>> ids;
   for (size_t i = 0; i < 8; ++i) ids.emplace_back(p.submit_send(i * kChunk, 100 + i, i), p.submit_recv(i * kChunk, 100 + i));
   ASSERT_NO_FATAL_FAILURE(put_on_the_wire(p));
@@ -84,8 +84,8 @@ TEST(ConnectionBatches, TransfersShareABatch) {
   for (size_t i = 0; i < 8; ++i) expect_clean_success(p, ids[i].first, ids[i].second, i * kChunk, 100 + i, i);
 }
 
-TEST(ConnectionBatches, AFullUnpackerGetsTheBatchLaterWithWhatArrivedSince) {
-  Pipeline p;
+TEST(PipelineBatches, AFullUnpackerGetsTheBatchLaterWithWhatArrivedSince) {
+  PipelinePair p;
   p.unpacker.max_in_flight = 1;
   p.unpacker.queries_needed = 6;
   const TransferId got = p.submit_recv(0, 6 * kChunk);
@@ -105,9 +105,9 @@ TEST(ConnectionBatches, AFullUnpackerGetsTheBatchLaterWithWhatArrivedSince) {
   EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
 }
 
-TEST(ConnectionBatches, MessagesAreReadBeforeTheNextPostThoughTheUnpackerIsFull) {
+TEST(PipelineBatches, MessagesAreReadBeforeTheNextPostThoughTheUnpackerIsFull) {
   // The plugin answers `received` only until the comm posts again; the fake records later calls.
-  Pipeline p;
+  PipelinePair p;
   p.unpacker.max_in_flight = 1;
   p.unpacker.queries_needed = 4;
   const TransferId sent = p.submit_send(0, 250000), got = p.submit_recv(0, 250000);
@@ -116,8 +116,8 @@ TEST(ConnectionBatches, MessagesAreReadBeforeTheNextPostThoughTheUnpackerIsFull)
   expect_clean_success(p, sent, got, 0, 250000);
 }
 
-TEST(ConnectionBatches, WhatNeedsNoCopyKeepsItsPlaceInTheBatch) {
-  Pipeline p;
+TEST(PipelineBatches, WhatNeedsNoCopyKeepsItsPlaceInTheBatch) {
+  PipelinePair p;
   p.unpacker.queries_needed = 2;
   const RegisteredMemory in_place = p.target_as(MemoryType::kHost);
   const size_t sizes[] = {kChunk, 100, kChunk, 0, 200};
@@ -135,8 +135,8 @@ TEST(ConnectionBatches, WhatNeedsNoCopyKeepsItsPlaceInTheBatch) {
   for (size_t i = 0; i < std::size(sizes); ++i) expect_clean_success(p, sent[i], got[i], i * kChunk, sizes[i], i);
 }
 
-TEST(ConnectionBatches, WhatNeedsNoCopyAndComesFirstWaitsForNobody) {
-  Pipeline p;
+TEST(PipelineBatches, WhatNeedsNoCopyAndComesFirstWaitsForNobody) {
+  PipelinePair p;
   p.unpacker.max_in_flight = 0;
   const RegisteredMemory in_place = p.target_as(MemoryType::kHost);
   const TransferId sent[] = {p.submit_send(0, 100), p.submit_send(kChunk, 0), p.submit_send(2 * kChunk, kChunk)};
@@ -152,9 +152,9 @@ TEST(ConnectionBatches, WhatNeedsNoCopyAndComesFirstWaitsForNobody) {
   expect_clean_success(p, sent[2], copied, 2 * kChunk, kChunk);
 }
 
-TEST(ConnectionBatches, ABadListInTheMiddleKeepsTheWholeBatchFromStarting) {
+TEST(PipelineBatches, ABadListInTheMiddleKeepsTheWholeBatchFromStarting) {
   testing::allow_log("scatter list of chunk 2 refused");
-  Pipeline p;
+  PipelinePair p;
   p.fake.rewrite = [](uint64_t message, ReceivedMessage&, std::vector<Fragment>& list) {
     if (message == 2) list[0].src_off = 0xfffffff0;
   };
@@ -165,14 +165,14 @@ TEST(ConnectionBatches, ABadListInTheMiddleKeepsTheWholeBatchFromStarting) {
   EXPECT_EQ(p.recv->poll(got).status.code(), Code::kProtocol);
   EXPECT_EQ(p.unpacker.submitted(), 0u);
   const auto target = p.received(0, 5 * kChunk);
-  EXPECT_TRUE(std::all_of(target.begin(), target.end(), [](std::byte b) { return b == Pipeline::kUntouched; }));
+  EXPECT_TRUE(std::all_of(target.begin(), target.end(), [](std::byte b) { return b == PipelinePair::kUntouched; }));
   EXPECT_EQ(p.fake.calls(Call::kConsumed), 0u);
   expect_let_go(p);
 }
 
-TEST(ConnectionBatches, ABadListWaitsForTheBatchBeforeIt) {
+TEST(PipelineBatches, ABadListWaitsForTheBatchBeforeIt) {
   testing::allow_log("scatter list of chunk 3 refused");
-  Pipeline p;
+  PipelinePair p;
   p.unpacker.queries_needed = 20;
   p.fake.rewrite = [](uint64_t message, ReceivedMessage&, std::vector<Fragment>& list) {
     if (message == 3) list.clear();
@@ -194,9 +194,9 @@ TEST(ConnectionBatches, ABadListWaitsForTheBatchBeforeIt) {
   expect_let_go(p);
 }
 
-TEST(ConnectionBatches, AnErrorOfATestKeepsWhatArrivedInTheSamePassFromStarting) {
+TEST(PipelineBatches, AnErrorOfATestKeepsWhatArrivedInTheSamePassFromStarting) {
   testing::allow_log("recv channel gives up");
-  Pipeline p;
+  PipelinePair p;
   p.fake.fail_call(Call::kTestRecv, 4, testing::plugin_refused("scripted", "no"));
   p.submit_send(0, 5 * kChunk);
   const TransferId got = p.submit_recv(0, 5 * kChunk);
@@ -207,8 +207,8 @@ TEST(ConnectionBatches, AnErrorOfATestKeepsWhatArrivedInTheSamePassFromStarting)
   expect_let_go(p);
 }
 
-TEST(ConnectionBatches, AFailedSubmitFailsTheWholeBatch) {
-  Pipeline p;
+TEST(PipelineBatches, AFailedSubmitFailsTheWholeBatch) {
+  PipelinePair p;
   p.unpacker.fail_submit_at = 2;
   const TransferId got = p.submit_recv(0, 5 * kChunk);
   for (const size_t chunks : {2u, 3u}) {
@@ -224,8 +224,8 @@ TEST(ConnectionBatches, AFailedSubmitFailsTheWholeBatch) {
   expect_let_go(p);
 }
 
-TEST(ConnectionBatches, AnErrorOfASharedTicketGivesNothingBack) {
-  Pipeline p;
+TEST(PipelineBatches, AnErrorOfASharedTicketGivesNothingBack) {
+  PipelinePair p;
   p.unpacker.queries_needed = 5;
   p.unpacker.fail_query_at = 3;
   p.submit_send(0, 5 * kChunk);
@@ -237,8 +237,8 @@ TEST(ConnectionBatches, AnErrorOfASharedTicketGivesNothingBack) {
   expect_let_go(p);
 }
 
-TEST(ConnectionBatches, AnErrorOfGivingBackKeepsTheRestOfTheBatch) {
-  Pipeline p;
+TEST(PipelineBatches, AnErrorOfGivingBackKeepsTheRestOfTheBatch) {
+  PipelinePair p;
   p.fake.fail_call(Call::kConsumed, 3, testing::plugin_refused("scripted", "no"));
   p.submit_send(0, 5 * kChunk);
   const TransferId got = p.submit_recv(0, 5 * kChunk);
@@ -251,8 +251,8 @@ TEST(ConnectionBatches, AnErrorOfGivingBackKeepsTheRestOfTheBatch) {
   expect_let_go(p);
 }
 
-TEST(ConnectionBatches, ACancelledConnectionWaitsForASharedTicket) {
-  Pipeline p;
+TEST(PipelineBatches, ACancelledConnectionWaitsForASharedTicket) {
+  PipelinePair p;
   p.unpacker.queries_needed = 50;
   p.submit_send(0, 7 * kChunk);
   const TransferId got = p.submit_recv(0, 7 * kChunk);
@@ -269,8 +269,8 @@ TEST(ConnectionBatches, ACancelledConnectionWaitsForASharedTicket) {
   expect_let_go(p);
 }
 
-TEST(ConnectionBatches, ABatchThatWaitsForAFullUnpackerIsNotWaitedFor) {
-  Pipeline p;
+TEST(PipelineBatches, ABatchThatWaitsForAFullUnpackerIsNotWaitedFor) {
+  PipelinePair p;
   p.unpacker.max_in_flight = 0;
   p.submit_send(0, 5 * kChunk);
   const TransferId got = p.submit_recv(0, 5 * kChunk);
@@ -284,7 +284,7 @@ TEST(ConnectionBatches, ABatchThatWaitsForAFullUnpackerIsNotWaitedFor) {
   expect_let_go(p);
 }
 
-TEST(ConnectionBatches, TheTapSeesEveryMessageOnceAndBlocksAreReused) {
+TEST(PipelineBatches, TheTapSeesEveryMessageOnceAndBlocksAreReused) {
   struct Tap : ReceiveTap {
     void arrived(const ChunkWork& work, const ReceivedMessage& message, const DescriptorBlock& block) override {
       chunks.push_back(work.chunk.index);
@@ -300,10 +300,10 @@ TEST(ConnectionBatches, TheTapSeesEveryMessageOnceAndBlocksAreReused) {
     std::set<const Fragment*> lists;
     int intact = 0;
   } tap;
-  PipelineOptions options;
+  PipelinePairOptions options;
   options.tap = &tap;
   options.send.limits.window = 4;
-  Pipeline p(options);
+  PipelinePair p(options);
   p.unpacker.max_in_flight = 2;
   p.unpacker.queries_needed = 5;
   const TransferId sent = p.submit_send(0, 60 * kChunk), got = p.submit_recv(0, 60 * kChunk);

@@ -9,8 +9,8 @@
 #include "measure/pattern.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/faulty_net_plugin.h"
-#include "transfer/default_endpoint.h"
 #include "transfer/handshake.h"
+#include "transfer/local_machine.h"
 #include "transfer/run.h"
 
 namespace tcpx {
@@ -25,12 +25,12 @@ Deadline soon() {
 }
 
 // Both ends in this process, each with its own memory. The sender runs in a thread of its own.
-class ConnectionLoopback : public ::testing::Test {
+class PipelineLoopback : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto made = DefaultEndpoint::create("embedded");
+    auto made = LocalMachine::create("embedded");
     ASSERT_TRUE(made.is_ok()) << made.status().to_string();
-    endpoint_ = std::make_unique<DefaultEndpoint>(std::move(*made));
+    endpoint_ = std::make_unique<LocalMachine>(std::move(*made));
     unpacker_ = endpoint_->make_unpacker(UnpackKind::kHost, 0).value();
     lane_ = endpoint_->memory->make_copy_lane(0).value();
   }
@@ -44,10 +44,9 @@ class ConnectionLoopback : public ::testing::Test {
     Comm recv_comm = listener.accept(device_handle_, {.deadline = soon()}).value();
     ASSERT_TRUE(listener.close().is_ok());
     const BouncePool pool = recv_plugin.bounce_pool(device_handle_, memory, *lane_).value();
-    const ConnectionOptions options{.limits = {}, .chunk_bytes = chunk_bytes};
-    send_ = Connection::create(std::move(send_comm), {}, Clock::steady(), options).value();
-    recv_ =
-        Connection::create(std::move(recv_comm), {.unpacker = unpacker_.get(), .pool = pool}, Clock::steady(), options).value();
+    const PipelineOptions options{.limits = {}, .chunk_bytes = chunk_bytes};
+    send_ = Pipeline::create(std::move(send_comm), {}, Clock::steady(), options).value();
+    recv_ = Pipeline::create(std::move(recv_comm), {.unpacker = unpacker_.get(), .pool = pool}, Clock::steady(), options).value();
     send_memory_ = send_->register_memory(source_.host(), bytes, MemoryType::kHost).value();
     recv_memory_ = recv_->register_memory(target_.host(), bytes, type).value();
   }
@@ -72,17 +71,17 @@ class ConnectionLoopback : public ::testing::Test {
     EXPECT_TRUE(data.is_ok()) << data.to_string();
   }
 
-  std::unique_ptr<DefaultEndpoint> endpoint_;
+  std::unique_ptr<LocalMachine> endpoint_;
   std::unique_ptr<FaultyNetPlugin> send_faults_, recv_faults_;
   std::unique_ptr<Unpacker> unpacker_;
   std::unique_ptr<CopyLane> lane_;
   MemoryBuffer source_, target_;
   DeviceHandleStorage device_handle_;
-  std::unique_ptr<Connection> send_, recv_;
+  std::unique_ptr<Pipeline> send_, recv_;
   RegisteredMemory send_memory_, recv_memory_;
 };
 
-TEST_F(ConnectionLoopback, EverySizeAroundChunkAndPageArrivesExactly) {
+TEST_F(PipelineLoopback, EverySizeAroundChunkAndPageArrivesExactly) {
   if (endpoint_->memory->has_gpu()) GTEST_SKIP() << "uses host memory as device memory, which a machine with a GPU refuses";
   connect(*endpoint_->plugin, *endpoint_->plugin, MemoryType::kCuda, 4u << 20, 65536);
   uint64_t seed = 1;
@@ -92,12 +91,12 @@ TEST_F(ConnectionLoopback, EverySizeAroundChunkAndPageArrivesExactly) {
   EXPECT_TRUE(recv_->close().is_ok());
 }
 
-TEST_F(ConnectionLoopback, HostMemoryArrivesInPlace) {
+TEST_F(PipelineLoopback, HostMemoryArrivesInPlace) {
   connect(*endpoint_->plugin, *endpoint_->plugin, MemoryType::kHost, 1u << 20, 100000);
   for (const size_t bytes : {0u, 1u, 99999u, 100001u, 1u << 20}) expect_exact(bytes, bytes + 1);
 }
 
-TEST_F(ConnectionLoopback, DelaysDoNotShowInTheData) {
+TEST_F(PipelineLoopback, DelaysDoNotShowInTheData) {
   if (endpoint_->memory->has_gpu()) GTEST_SKIP() << "uses host memory as device memory, which a machine with a GPU refuses";
   send_faults_ = std::make_unique<FaultyNetPlugin>(*endpoint_->plugin, FaultPolicy{.seed = 3, .delay_percent = 60});
   recv_faults_ = std::make_unique<FaultyNetPlugin>(*endpoint_->plugin, FaultPolicy{.seed = 4, .delay_percent = 60});
@@ -107,8 +106,8 @@ TEST_F(ConnectionLoopback, DelaysDoNotShowInTheData) {
   EXPECT_GT(recv_faults_->delays(), 0u);
 }
 
-TEST_F(ConnectionLoopback, Trap36_ABreakAtEitherEndEndsBoth) {
-  // The plugin logs what it sees; the connection broken on purpose closes, and the other end notices.
+TEST_F(PipelineLoopback, Trap36_ABreakAtEitherEndEndsBoth) {
+  // The plugin logs what it sees; the pipeline broken on purpose closes, and the other end notices.
   testing::allow_log("PEER_GONE");
   if (endpoint_->memory->has_gpu()) GTEST_SKIP() << "uses host memory as device memory, which a machine with a GPU refuses";
   for (const bool sender_breaks : {true, false}) {

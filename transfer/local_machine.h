@@ -15,13 +15,13 @@ namespace tcpx {
 enum class UnpackKind;  // device/unpacker_factory.h
 
 /// What every end of this process shares. Made once, used from any thread as its parts allow.
-struct DefaultEndpoint {
+struct LocalMachine {
   std::unique_ptr<MemoryOps> memory;
   std::shared_ptr<NetPlugin> plugin;  // shared with the loader's registry, which keeps plugins for ever
   std::string plugin_path;            ///< library path, or "embedded"
 
   /// @param plugin_path library to load; empty: environment, installed places, embedded plugin (net/plugin_loader.h)
-  static Result<DefaultEndpoint> create(const std::string& plugin_path = {});
+  static Result<LocalMachine> create(const std::string& plugin_path = {});
 
   /// @param kind as UCCL_TCPX_UNPACK_IMPL names them
   /// @return kUnsupported saying what this machine lacks

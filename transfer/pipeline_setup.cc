@@ -1,4 +1,4 @@
-#include "transfer/connection_setup.h"
+#include "transfer/pipeline_setup.h"
 
 #include <algorithm>
 #include <charconv>
@@ -16,7 +16,7 @@
 namespace tcpx {
 namespace {
 
-// Of what peer_messages.h says and of what a connection takes for granted about its peer.
+// Of what peer_messages.h says and of what a pipeline takes for granted about its peer.
 constexpr int kPipelineVersion = 1;
 
 constexpr std::string_view kPluginPieceBytes = "plugin chunk bytes";
@@ -56,7 +56,7 @@ Result<uint32_t> sockets_of(const Parameters& theirs) {
                 concat("the peer's number of data sockets is \"", printable(std::as_bytes(std::span(text)), 32), '"'));
 }
 
-Status compare_settings(Direction mine, size_t channels, const std::optional<MessageCut>& cut, const ConnectionOptions& options,
+Status compare_settings(Direction mine, size_t channels, const std::optional<MessageCut>& cut, const PipelineOptions& options,
                         const HandshakeWait& wait) {
   const auto plan = ChunkPlan::make(0, options.chunk_bytes);
   if (!plan.is_ok()) return plan.status();
@@ -88,8 +88,8 @@ Result<std::string> nic_of(NetPlugin& plugin, int dev) {
   return std::move(properties->name);
 }
 
-Result<std::unique_ptr<Connection>> make_connection(std::vector<ChannelParts> parts, const ConnectionOptions& options,
-                                                    const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
+Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts, const PipelineOptions& options,
+                                                const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
   auto watch = LinkWatch::create();
   if (!watch.is_ok()) return watch.status();
   // What is no interface now (a plugin may name its devices as it likes) is none later; what is one and goes is down.
@@ -99,17 +99,17 @@ Result<std::unique_ptr<Connection>> make_connection(std::vector<ChannelParts> pa
   }
   const std::string peer_nic = wait.peer->interface();
   if (!peer_nic.empty()) interfaces.insert(peer_nic);
-  ConnectionLinks links{
+  PipelineLinks links{
       .peer = link != nullptr ? std::move(link) : wait.peer->open_flow(),
       .peer_nic = peer_nic,
       // Shared, because a std::function wants to copy what it holds.
       .link_is_down = [watch = std::make_shared<LinkWatch>(std::move(*watch)), interfaces = std::move(interfaces)](
                           const std::string& nic) { return interfaces.contains(nic) && watch->state(nic) != LinkState::kUp; }};
-  auto connection = Connection::create(std::move(parts), std::move(links), Clock::steady(), options);
-  if (!connection.is_ok()) return connection.status();
+  auto pipeline = Pipeline::create(std::move(parts), std::move(links), Clock::steady(), options);
+  if (!pipeline.is_ok()) return pipeline.status();
   // From here on both halves take messages of the other.
   TCPX_RETURN_IF_ERROR(wait.peer->barrier(wait.deadline));
-  return connection;
+  return pipeline;
 }
 
 }  // namespace
@@ -132,8 +132,8 @@ Result<PipelineSettings> PipelineSettings::from_environment() {
   return settings;
 }
 
-ConnectionOptions PipelineSettings::options(Direction direction) const {
-  ConnectionOptions options;
+PipelineOptions PipelineSettings::options(Direction direction) const {
+  PipelineOptions options;
   options.limits.window = direction == Direction::kSend ? send_window : recv_window;
   options.chunk_bytes = chunk_bytes;
   options.failover = failover;
@@ -141,9 +141,9 @@ ConnectionOptions PipelineSettings::options(Direction direction) const {
   return options;
 }
 
-Result<std::unique_ptr<Connection>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
-                                                  const ConnectionOptions& options, const HandshakeWait& wait,
-                                                  std::unique_ptr<PeerLink> link) {
+Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
+                                                const PipelineOptions& options, const HandshakeWait& wait,
+                                                std::unique_ptr<PeerLink> link) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
   TCPX_RETURN_IF_ERROR(compare_settings(Direction::kRecv, devices.size(), plugin.message_cut(), options, wait));
   std::vector<Listener> listeners;
@@ -174,12 +174,11 @@ Result<std::unique_ptr<Connection>> open_receiver(NetPlugin& plugin, const Chann
     channels.push_back(
         {.device_handle = std::move(storages[i]), .comm = std::move((*comms)[i]), .receive = receive, .nic = std::move(*nic)});
   }
-  return make_connection(std::move(channels), options, wait, std::move(link));
+  return make_pipeline(std::move(channels), options, wait, std::move(link));
 }
 
-Result<std::unique_ptr<Connection>> open_sender(NetPlugin& plugin, const ChannelDevices& devices,
-                                                const ConnectionOptions& options, const HandshakeWait& wait,
-                                                std::unique_ptr<PeerLink> link) {
+Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDevices& devices, const PipelineOptions& options,
+                                              const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
   TCPX_RETURN_IF_ERROR(compare_settings(Direction::kSend, devices.size(), plugin.message_cut(), options, wait));
   const auto handles = wait.peer->receive_handles(devices.size(), wait.deadline);
@@ -195,7 +194,7 @@ Result<std::unique_ptr<Connection>> open_sender(NetPlugin& plugin, const Channel
     if (!nic.is_ok()) return nic.status();
     channels.push_back({.comm = std::move((*comms)[i]), .receive = {}, .nic = std::move(*nic)});
   }
-  return make_connection(std::move(channels), options, wait, std::move(link));
+  return make_pipeline(std::move(channels), options, wait, std::move(link));
 }
 
 }  // namespace tcpx

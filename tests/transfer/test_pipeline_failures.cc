@@ -1,4 +1,4 @@
-// Stalls, dead peers, lists that lie, and errors at every step, over the scripted plugin under a manual clock: how a connection
+// Stalls, dead peers, lists that lie, and errors at every step, over the scripted plugin under a manual clock: how a pipeline
 // fails, and events that it must not mistake for a failure.
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/support/expect_log.h"
-#include "tests/support/pipeline_fixture.h"
+#include "tests/support/pipeline_pair.h"
 
 namespace tcpx {
 namespace {
@@ -18,12 +18,12 @@ using std::chrono::seconds;
 using testing::Call;
 using testing::expect_clean_success;
 using testing::expect_let_go;
-using testing::Pipeline;
-using testing::PipelineOptions;
+using testing::PipelinePair;
+using testing::PipelinePairOptions;
 
-TEST(ConnectionFailures, Trap12_PeerGoneWithTheLastMessageIsNotBelieved) {
+TEST(PipelineFailures, Trap12_PeerGoneWithTheLastMessageIsNotBelieved) {
   // The sender ends as soon as its sends are done; the receiver sees the end of the stream together with the last message.
-  Pipeline p;
+  PipelinePair p;
   const TransferId sent = p.submit_send(0, 40000);
   ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; }));
   EXPECT_EQ(p.send->poll(sent).state, TransferState::kDone);
@@ -34,9 +34,9 @@ TEST(ConnectionFailures, Trap12_PeerGoneWithTheLastMessageIsNotBelieved) {
   EXPECT_TRUE(verify_pattern(p.received(0, 40000), 1).is_ok());
 }
 
-TEST(ConnectionFailures, Trap12_PeerGoneIsBelievedAfterItsGrace) {
+TEST(PipelineFailures, Trap12_PeerGoneIsBelievedAfterItsGrace) {
   testing::allow_log("recv channel gives up: TCPX_E_PEER_GONE");
-  Pipeline p;
+  PipelinePair p;
   p.fake.say_peer_gone(1000000);
   const TransferId got = p.submit_recv(0, 100);
   const TimePoint start = p.clock.now();
@@ -50,9 +50,9 @@ TEST(ConnectionFailures, Trap12_PeerGoneIsBelievedAfterItsGrace) {
   expect_let_go(p);
 }
 
-TEST(ConnectionFailures, Trap12_ASlowCallerTestsOftenEnoughAllTheSame) {
+TEST(PipelineFailures, Trap12_ASlowCallerTestsOftenEnoughAllTheSame) {
   // One call of progress per second: the grace is over at the second, but four answers are not enough to give up.
-  Pipeline p;
+  PipelinePair p;
   p.fake.say_peer_gone(4);
   const TransferId sent = p.submit_send(0, 100), got = p.submit_recv(0, 100);
   for (int i = 0; i < 14; ++i) {
@@ -63,8 +63,8 @@ TEST(ConnectionFailures, Trap12_ASlowCallerTestsOftenEnoughAllTheSame) {
   expect_clean_success(p, sent, got, 0, 100);
 }
 
-TEST(ConnectionFailures, Trap12_AFinishedRequestStartsTheGraceAnew) {
-  Pipeline p;
+TEST(PipelineFailures, Trap12_AFinishedRequestStartsTheGraceAnew) {
+  PipelinePair p;
   const TransferId sent = p.submit_send(0, 2 * 4096), got = p.submit_recv(0, 2 * 4096);
   const auto one_second = [&] {
     p.send->progress();
@@ -78,9 +78,9 @@ TEST(ConnectionFailures, Trap12_AFinishedRequestStartsTheGraceAnew) {
   expect_clean_success(p, sent, got, 0, 2 * 4096);
 }
 
-TEST(ConnectionFailures, Trap14_AStallEndsAtItsDeadlineWithAFlightRecord) {
+TEST(PipelineFailures, Trap14_AStallEndsAtItsDeadlineWithAFlightRecord) {
   testing::allow_log("nothing advanced for 30000 ms");
-  Pipeline p;
+  PipelinePair p;
   const TransferId got = p.submit_recv(0, 10000);
   ASSERT_TRUE(p.drive([&] { return p.recv->pending() == 0; }, 40000));
   const TransferAnswer answer = p.recv->poll(got);
@@ -91,9 +91,9 @@ TEST(ConnectionFailures, Trap14_AStallEndsAtItsDeadlineWithAFlightRecord) {
   expect_let_go(p);
 }
 
-TEST(ConnectionFailures, APluginThatTakesNothingIsAStallToo) {
+TEST(PipelineFailures, APluginThatTakesNothingIsAStallToo) {
   testing::allow_log("nothing advanced for");
-  Pipeline p;
+  PipelinePair p;
   p.fake.answer_not_yet(Call::kSend, 1000000);
   const TransferId sent = p.submit_send(0, 1);
   ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; }, 40000));
@@ -101,8 +101,8 @@ TEST(ConnectionFailures, APluginThatTakesNothingIsAStallToo) {
   EXPECT_TRUE(testing::logged("the plugin takes no more"));
 }
 
-TEST(ConnectionFailures, IdleTimeIsNoStall) {
-  Pipeline p;
+TEST(PipelineFailures, IdleTimeIsNoStall) {
+  PipelinePair p;
   p.clock.advance(seconds(100));
   p.recv->progress();
   p.clock.advance(seconds(100));
@@ -111,21 +111,21 @@ TEST(ConnectionFailures, IdleTimeIsNoStall) {
   expect_clean_success(p, sent, got, 0, 10);
 }
 
-TEST(ConnectionFailures, Trap16_AMessageLargerThanPostedIsRefusedBeforeAByteMoves) {
+TEST(PipelineFailures, Trap16_AMessageLargerThanPostedIsRefusedBeforeAByteMoves) {
   testing::allow_log("the sender sent 101 bytes, 100 were posted");
-  Pipeline p;
+  PipelinePair p;
   p.submit_send(0, 101);
   const TransferId got = p.submit_recv(0, 100);
   ASSERT_TRUE(p.drive([&] { return p.recv->pending() == 0; }));
   EXPECT_EQ(p.recv->poll(got).status.code(), Code::kProtocol);
-  EXPECT_TRUE(std::all_of(p.target.host(), p.target.host() + 4096, [](std::byte b) { return b == Pipeline::kUntouched; }));
+  EXPECT_TRUE(std::all_of(p.target.host(), p.target.host() + 4096, [](std::byte b) { return b == PipelinePair::kUntouched; }));
   EXPECT_EQ(p.unpacker.submitted(), 0u);
   expect_let_go(p);
 }
 
-TEST(ConnectionFailures, AShortMessageIsAMismatch) {
+TEST(PipelineFailures, AShortMessageIsAMismatch) {
   testing::allow_log("the sender sent 99 bytes, 100 were posted");
-  Pipeline p;
+  PipelinePair p;
   p.submit_send(0, 99);
   const TransferId got = p.submit_recv(0, 100);
   ASSERT_TRUE(p.drive([&] { return p.recv->pending() == 0; }));
@@ -133,7 +133,7 @@ TEST(ConnectionFailures, AShortMessageIsAMismatch) {
   EXPECT_EQ(p.unpacker.submitted(), 0u);
 }
 
-TEST(ConnectionFailures, MaliciousListsAreRefusedBeforeAByteMoves) {
+TEST(PipelineFailures, MaliciousListsAreRefusedBeforeAByteMoves) {
   using Rewrite = void (*)(ReceivedMessage&, std::vector<Fragment>&);
   const std::pair<const char*, Rewrite> cases[] = {
       {"beyond the pool", [](ReceivedMessage&, std::vector<Fragment>& list) { list[0].src_off = 0xfffffff0; }},
@@ -150,31 +150,31 @@ TEST(ConnectionFailures, MaliciousListsAreRefusedBeforeAByteMoves) {
   };
   testing::allow_log("scatter list of chunk 0 refused");
   for (const auto& [name, rewrite] : cases) {
-    PipelineOptions options;
+    PipelinePairOptions options;
     options.fake = {.page_bytes = 1024, .page_count = 64};
-    Pipeline p(options);
+    PipelinePair p(options);
     p.fake.rewrite = [change = rewrite](uint64_t, ReceivedMessage& m, std::vector<Fragment>& list) { change(m, list); };
     p.submit_send(0, 4096);
     const TransferId got = p.submit_recv(0, 4096);
     ASSERT_TRUE(p.drive([&] { return p.recv->pending() == 0; })) << name;
     EXPECT_EQ(p.recv->poll(got).status.code(), Code::kProtocol) << name;
     EXPECT_EQ(p.unpacker.submitted(), 0u) << name;
-    EXPECT_EQ(p.target.host()[0], Pipeline::kUntouched) << name;
+    EXPECT_EQ(p.target.host()[0], PipelinePair::kUntouched) << name;
     expect_let_go(p);
   }
 }
 
-TEST(ConnectionFailures, FailureAtEveryStepDrains) {
+TEST(PipelineFailures, FailureAtEveryStepDrains) {
   testing::allow_log("channel gives up");
   for (const Call call : {Call::kSend, Call::kRecv, Call::kTestSend, Call::kTestRecv, Call::kReceived, Call::kConsumed}) {
     for (uint64_t n = 1; n <= 12; ++n) {
-      Pipeline p;
+      PipelinePair p;
       p.unpacker.queries_needed = 5;
       p.fake.fail_call(call, n, testing::plugin_refused("scripted", "no"));
       const TransferId sent = p.submit_send(0, 50000), got = p.submit_recv(0, 50000);
       const bool sender_fails = call == Call::kSend || call == Call::kTestSend;
       ASSERT_TRUE(p.drive([&] {
-        Connection& failing = sender_fails ? *p.send : *p.recv;
+        Pipeline& failing = sender_fails ? *p.send : *p.recv;
         EXPECT_TRUE(failing.pending() > 0 || sender_fails || p.unpacker.in_flight() == 0)
             << "reported while the unpacker was at work";
         return failing.pending() == 0;
@@ -191,12 +191,12 @@ TEST(ConnectionFailures, FailureAtEveryStepDrains) {
   }
 }
 
-TEST(ConnectionFailures, UnpackerErrorsFailTheTransfer) {
+TEST(PipelineFailures, UnpackerErrorsFailTheTransfer) {
   for (uint32_t n = 1; n <= 5; ++n) {
     for (const bool at_submit : {true, false}) {
-      PipelineOptions options;
+      PipelinePairOptions options;
       options.send.limits.window = 1;  // every message is a batch of its own, so that the n-th call of each kind exists
-      Pipeline p(options);
+      PipelinePair p(options);
       (at_submit ? p.unpacker.fail_submit_at : p.unpacker.fail_query_at) = n;
       p.submit_send(0, 50000);
       const TransferId got = p.submit_recv(0, 50000);
@@ -208,9 +208,9 @@ TEST(ConnectionFailures, UnpackerErrorsFailTheTransfer) {
   }
 }
 
-TEST(ConnectionFailures, AnUnpackThatNeverEndsIsWaitedForWithinABound) {
+TEST(PipelineFailures, AnUnpackThatNeverEndsIsWaitedForWithinABound) {
   testing::allow_log("unpack did not end within the drain limit");
-  Pipeline p;
+  PipelinePair p;
   p.unpacker.queries_needed = 1000000;
   p.submit_send(0, 100);
   const TransferId got = p.submit_recv(0, 100);
@@ -223,8 +223,8 @@ TEST(ConnectionFailures, AnUnpackThatNeverEndsIsWaitedForWithinABound) {
   EXPECT_NE(answer.status.detail().find("may still be running"), std::string::npos) << answer.status.to_string();
 }
 
-TEST(ConnectionFailures, A7_APluginThatDoesNotReturnFromClosingIsTold) {
-  Pipeline p;
+TEST(PipelineFailures, A7_APluginThatDoesNotReturnFromClosingIsTold) {
+  PipelinePair p;
   p.fake.fail_call(Call::kClose, 1, Status(Code::kTimeout, "closeRecv", "a thread is left behind"));
   const TransferId got = p.submit_recv(0, 100);
   p.recv->cancel(Status(Code::kCancelled, "test", "enough"));
@@ -235,8 +235,8 @@ TEST(ConnectionFailures, A7_APluginThatDoesNotReturnFromClosingIsTold) {
       << answer.status.to_string();
 }
 
-TEST(ConnectionFailures, ADestroyedConnectionDrains) {
-  Pipeline p;
+TEST(PipelineFailures, ADestroyedConnectionDrains) {
+  PipelinePair p;
   p.unpacker.queries_needed = 50;
   p.submit_send(0, 20000);
   p.submit_recv(0, 20000);
@@ -246,18 +246,18 @@ TEST(ConnectionFailures, ADestroyedConnectionDrains) {
   EXPECT_EQ(p.fake.open_comms(), 1u);
 }
 
-TEST(ConnectionFailures, PeerDeathEndsASendAtOnce) {
+TEST(PipelineFailures, PeerDeathEndsASendAtOnce) {
   testing::allow_log("channel gives up");
-  Pipeline p;
+  PipelinePair p;
   p.fake.kill_peer_of(p.raw_send);
   const TransferId sent = p.submit_send(0, 100);
   ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; }, 5));
   EXPECT_EQ(p.send->poll(sent).status.code(), Code::kPeerGone);
 }
 
-TEST(ConnectionFailures, PeerDeathEndsAReceiveWithinASecond) {
+TEST(PipelineFailures, PeerDeathEndsAReceiveWithinASecond) {
   testing::allow_log("channel gives up");
-  Pipeline p;
+  PipelinePair p;
   p.fake.kill_peer_of(p.raw_recv);
   const TransferId got = p.submit_recv(0, 100000);
   ASSERT_TRUE(p.drive([&] { return p.recv->pending() == 0; }, 1000));
@@ -265,11 +265,11 @@ TEST(ConnectionFailures, PeerDeathEndsAReceiveWithinASecond) {
   expect_let_go(p);
 }
 
-TEST(ConnectionFailures, CancelWithoutAReasonIsABug) {
-  // A connection that has failed with "ok" would be closed like a healthy one, while copies still run.
+TEST(PipelineFailures, CancelWithoutAReasonIsABug) {
+  // A pipeline that has failed with "ok" would be closed like a healthy one, while copies still run.
   const auto cancel_with_ok = [] {
     set_log_sink(nullptr, nullptr);
-    Pipeline p;
+    PipelinePair p;
     p.recv->cancel(Status::ok());
   };
   EXPECT_DEATH(cancel_with_ok(), "a channel fails for a reason");

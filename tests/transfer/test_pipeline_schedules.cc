@@ -12,7 +12,7 @@
 
 #include "tests/support/expect_log.h"
 #include "tests/support/faulty_net_plugin.h"
-#include "tests/support/pipeline_fixture.h"
+#include "tests/support/pipeline_pair.h"
 
 namespace tcpx {
 namespace {
@@ -20,8 +20,8 @@ namespace {
 using testing::Call;
 using testing::FaultPolicy;
 using testing::FaultyNetPlugin;
-using testing::Pipeline;
-using testing::PipelineOptions;
+using testing::PipelinePair;
+using testing::PipelinePairOptions;
 
 constexpr size_t kSlotBytes = 1024;  // a transfer's place in the buffers, longer than any transfer
 
@@ -30,8 +30,8 @@ struct Schedule {
       : seed(schedule_seed), rng(static_cast<std::minstd_rand::result_type>(schedule_seed * 2654435761u % 2147483646u + 1)) {}
   uint32_t pick(uint32_t low, uint32_t high) { return low + static_cast<uint32_t>(rng() % (high - low + 1)); }
 
-  PipelineOptions options(bool loses_channels) {
-    PipelineOptions o;
+  PipelinePairOptions options(bool loses_channels) {
+    PipelinePairOptions o;
     o.channels = loses_channels ? pick(2, 4) : pick(0, 1) == 0 ? 1 : pick(2, 4);
     const bool failover = loses_channels || pick(0, 3) == 0;
     const uint32_t page_bytes = pick(16, 128);
@@ -61,7 +61,7 @@ struct Moved {
   TransferState end = TransferState::kPending;
 };
 
-void poll_all(Pipeline& p, Connection& connection, std::vector<Moved>& transfers, bool receives, uint64_t seed) {
+void poll_all(PipelinePair& p, Pipeline& connection, std::vector<Moved>& transfers, bool receives, uint64_t seed) {
   for (size_t i = 0; i < transfers.size(); ++i) {
     Moved& moved = transfers[i];
     if (moved.end != TransferState::kPending) continue;
@@ -95,7 +95,7 @@ enum class Fate {
 void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
   const bool breaks = fate == Fate::kBreaks;
   Schedule s(seed);
-  PipelineOptions options = s.options(fate == Fate::kLosesChannels);
+  PipelinePairOptions options = s.options(fate == Fate::kLosesChannels);
   FaultPolicy policy{.seed = s.pick(1, 1u << 30), .delay_percent = s.pick(0, 40)};
   if (breaks) {
     policy.break_at = s.pick(1, 120);
@@ -110,7 +110,7 @@ void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
     f.plugin = std::make_unique<FaultyNetPlugin>(fake, f.policy);
     return f.plugin.get();
   };
-  Pipeline p(options, wrap, &front);
+  PipelinePair p(options, wrap, &front);
   p.to_sender->most_per_pump = s.pick(1, 5);
   p.to_receiver->most_per_pump = s.pick(1, 5);
   size_t lost = 0;
@@ -137,7 +137,7 @@ void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
     sizes.push_back(s.pick(0, 5) == 0 ? 0 : s.pick(1, 700));
     chunks += ChunkPlan::make(sizes.back(), options.send.chunk_bytes)->count();
   }
-  const auto submit = [&](Connection& connection, std::vector<Moved>& transfers, bool receives) {
+  const auto submit = [&](Pipeline& connection, std::vector<Moved>& transfers, bool receives) {
     const size_t i = transfers.size();
     if (i == count || !connection.status().is_ok()) return;
     if (!receives && in_turn && connection.pending() > 0) return;
@@ -146,7 +146,7 @@ void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
     };
     transfers.push_back({receives ? submit_recv() : p.submit_send(i * kSlotBytes, sizes[i], seed + i), sizes[i]});
   };
-  const auto ended = [&](const Connection& connection, const std::vector<Moved>& transfers) {
+  const auto ended = [&](const Pipeline& connection, const std::vector<Moved>& transfers) {
     return connection.pending() == 0 && (transfers.size() == count || !connection.status().is_ok());
   };
   int steps = 0;
@@ -190,7 +190,8 @@ void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
     ASSERT_EQ(recvs[i].end, TransferState::kDone) << p.recv->status().to_string() << ", seed " << seed;
     // Guard: the rest of the transfer's place is unchanged.
     const auto rest = p.received(i * kSlotBytes + sizes[i], kSlotBytes - sizes[i]);
-    ASSERT_TRUE(std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == Pipeline::kUntouched; })) << "seed " << seed;
+    ASSERT_TRUE(std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == PipelinePair::kUntouched; }))
+        << "seed " << seed;
   }
   // Some chunks of a lost channel were not delivered and are not returned.
   ASSERT_EQ(p.fake.calls(Call::kConsumed), chunks) << "each chunk is given back exactly once, seed " << seed;
@@ -208,7 +209,7 @@ void expect_enough(const Tried& tried, uint64_t schedules) {
 constexpr uint64_t kCases = 2;
 constexpr uint64_t kSchedulesPerCase = 3400;
 
-class ConnectionSchedules : public ::testing::TestWithParam<uint64_t> {
+class PipelineSchedules : public ::testing::TestWithParam<uint64_t> {
  protected:
   Tried run(Fate fate) {
     testing::allow_log("channel gives up");
@@ -223,19 +224,19 @@ class ConnectionSchedules : public ::testing::TestWithParam<uint64_t> {
   }
 };
 
-TEST_P(ConnectionSchedules, DataIsExactAndRequestsAreUsedByTheBook) {
+TEST_P(PipelineSchedules, DataIsExactAndRequestsAreUsedByTheBook) {
   run(Fate::kNone);
 }
 
-TEST_P(ConnectionSchedules, ABreakAnywhereEndsBothSides) {
+TEST_P(PipelineSchedules, ABreakAnywhereEndsBothSides) {
   run(Fate::kBreaks);
 }
 
-TEST_P(ConnectionSchedules, WhatALostChannelDidNotDeliverGoesOverTheOthers) {
+TEST_P(PipelineSchedules, WhatALostChannelDidNotDeliverGoesOverTheOthers) {
   EXPECT_GT(run(Fate::kLosesChannels).loss, kSchedulesPerCase / 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, ConnectionSchedules, ::testing::Range(uint64_t{0}, kCases));
+INSTANTIATE_TEST_SUITE_P(Seeds, PipelineSchedules, ::testing::Range(uint64_t{0}, kCases));
 
 }  // namespace
 }  // namespace tcpx

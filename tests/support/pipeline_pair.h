@@ -1,4 +1,4 @@
-// Both ends of a connection over the wires of a fake plugin, with their memory, under a manual clock.
+// Both ends of a pipeline over the wires of a fake plugin, with their memory, under a manual clock.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,24 +15,24 @@
 #include "tests/support/fake_peer_link.h"
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/manual_clock.h"
-#include "transfer/connection.h"
+#include "transfer/pipeline.h"
 
 namespace tcpx::testing {
 
-struct PipelineOptions {
+struct PipelinePairOptions {
   size_t channels = 1;
   std::string peer_nic = {};  ///< what the link between the halves goes over
   FakeNetPlugin::Options fake;
-  ConnectionOptions send{.limits = {.window = kDefaultSendWindow}, .chunk_bytes = 4096, .max_transfers = 8};
-  ConnectionOptions recv{.limits = {.window = kDefaultRecvWindow}, .chunk_bytes = 4096, .max_transfers = 8};
+  PipelineOptions send{.limits = {.window = kDefaultSendWindow}, .chunk_bytes = 4096, .max_transfers = 8};
+  PipelineOptions recv{.limits = {.window = kDefaultRecvWindow}, .chunk_bytes = 4096, .max_transfers = 8};
   MemoryType recv_type = MemoryType::kCuda;
   size_t memory_bytes = 256 * 1024;
   ReceiveTap* tap = nullptr;
 };
 
 /// Several channels, and pages for the windows of all.
-inline PipelineOptions channels(size_t count, bool failover = false) {
-  PipelineOptions options;
+inline PipelinePairOptions channels(size_t count, bool failover = false) {
+  PipelinePairOptions options;
   options.channels = count;
   options.fake.page_count = 1024;
   options.send.failover = options.recv.failover = failover;
@@ -40,12 +40,12 @@ inline PipelineOptions channels(size_t count, bool failover = false) {
 }
 
 /// The fake's pool is host memory, so "device" memory here is host memory.
-struct Pipeline {
+struct PipelinePair {
   static constexpr std::byte kUntouched{0x5A};
 
-  /// @param wrap the plugin that the connections see: the fake itself, or one in front of it
-  explicit Pipeline(const PipelineOptions& options = {}) : Pipeline(options, nullptr) {}
-  Pipeline(const PipelineOptions& options, NetPlugin* (*wrap)(NetPlugin& fake, void* user), void* user = nullptr)
+  /// @param wrap the plugin that the pipelines see: the fake itself, or one in front of it
+  explicit PipelinePair(const PipelinePairOptions& options = {}) : PipelinePair(options, nullptr) {}
+  PipelinePair(const PipelinePairOptions& options, NetPlugin* (*wrap)(NetPlugin& fake, void* user), void* user = nullptr)
       : fake(options.fake), memory(make_host_memory_ops()) {
     NetPlugin& plugin = wrap != nullptr ? *wrap(fake, user) : fake;
     source = memory->allocate_device(0, options.memory_bytes).value();
@@ -64,21 +64,21 @@ struct Pipeline {
     raw_send = raw_sends[0];
     raw_recv = raw_recvs[0];
     const auto links = [&](auto in, auto out) {
-      ConnectionLinks made;
+      PipelineLinks made;
       made.peer_nic = options.peer_nic;
       if (options.channels > 1) made.peer = std::make_unique<FakePeerLink>(in, out);
       return made;
     };
-    ConnectionLinks send_links = links(to_sender, to_receiver), recv_links = links(to_receiver, to_sender);
+    PipelineLinks send_links = links(to_sender, to_receiver), recv_links = links(to_receiver, to_sender);
     send_links.link_is_down = [this](const std::string& nic) { return sender_lost.contains(nic); };
     recv_links.link_is_down = [this](const std::string& nic) { return receiver_lost.contains(nic); };
-    send = Connection::create(std::move(send_parts), std::move(send_links), clock, options.send).value();
-    recv = Connection::create(std::move(recv_parts), std::move(recv_links), clock, options.recv).value();
+    send = Pipeline::create(std::move(send_parts), std::move(send_links), clock, options.send).value();
+    recv = Pipeline::create(std::move(recv_parts), std::move(recv_links), clock, options.recv).value();
     send_memory = send->register_memory(source.device(), source.size(), MemoryType::kCuda).value();
     recv_memory = recv->register_memory(target.device(), target.size(), options.recv_type).value();
     std::fill_n(target.host(), target.size(), kUntouched);
   }
-  Pipeline(const Pipeline&) = delete;
+  PipelinePair(const PipelinePair&) = delete;
 
   std::span<std::byte> received(size_t offset, size_t bytes) { return {target.host() + offset, bytes}; }
 
@@ -120,12 +120,13 @@ struct Pipeline {
   std::shared_ptr<FakePeerLink::Queue> to_sender = std::make_shared<FakePeerLink::Queue>();
   std::shared_ptr<FakePeerLink::Queue> to_receiver = std::make_shared<FakePeerLink::Queue>();
   std::set<std::string> sender_lost, receiver_lost;  ///< interfaces that are down at that end: nic0, nic1, ...
-  std::unique_ptr<Connection> send, recv;
+  std::unique_ptr<Pipeline> send, recv;
   RegisteredMemory send_memory, recv_memory;
 };
 
 /// What must hold after every transfer that went well.
-inline void expect_clean_success(Pipeline& p, TransferId sent, TransferId got, size_t offset, size_t bytes, uint64_t seed = 1) {
+inline void expect_clean_success(PipelinePair& p, TransferId sent, TransferId got, size_t offset, size_t bytes,
+                                 uint64_t seed = 1) {
   const TransferAnswer send = p.send->poll(sent);
   const TransferAnswer recv = p.recv->poll(got);
   EXPECT_EQ(send.state, TransferState::kDone) << send.status.to_string();
@@ -136,8 +137,8 @@ inline void expect_clean_success(Pipeline& p, TransferId sent, TransferId got, s
   EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
 }
 
-/// What must hold once a connection has reported a failure: nobody can touch its memory any more.
-inline void expect_let_go(Pipeline& p) {
+/// What must hold once a pipeline has reported a failure: nobody can touch its memory any more.
+inline void expect_let_go(PipelinePair& p) {
   EXPECT_EQ(p.unpacker.in_flight(), 0u);
   EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
 }

@@ -1,5 +1,5 @@
-// Two ends that open connections of several channels over one bootstrap channel, with the software plugin and real sockets.
-#include "transfer/connection_setup.h"
+// Two ends that open pipelines of several channels over one bootstrap channel, with the software plugin and real sockets.
+#include "transfer/pipeline_setup.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 #include "device/unpacker_factory.h"
 #include "measure/pattern.h"
 #include "tests/support/expect_log.h"
-#include "transfer/default_endpoint.h"
+#include "transfer/local_machine.h"
 #include "transfer/run.h"
 
 namespace tcpx {
@@ -21,18 +21,18 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Opened = Result<std::unique_ptr<Connection>>;
+using Opened = Result<std::unique_ptr<Pipeline>>;
 
 Deadline soon() {
   return Deadline::after(seconds(50));
 }
 
-class ConnectionSetup : public ::testing::Test {
+class PipelineSetup : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto made = DefaultEndpoint::create("embedded");
+    auto made = LocalMachine::create("embedded");
     ASSERT_TRUE(made.is_ok()) << made.status().to_string();
-    endpoint_ = std::make_unique<DefaultEndpoint>(std::move(*made));
+    endpoint_ = std::make_unique<LocalMachine>(std::move(*made));
     unpacker_ = endpoint_->make_unpacker(UnpackKind::kHost, 0).value();
     lane_ = endpoint_->memory->make_copy_lane(0).value();
     int fds[2];
@@ -42,12 +42,12 @@ class ConnectionSetup : public ::testing::Test {
   }
   bool in_place() const { return endpoint_->memory->has_gpu(); }  // host memory does not count as device memory there
 
-  Opened receiver(BootstrapChannel& peer, size_t channels, const ConnectionOptions& options = {}, Deadline deadline = soon()) {
+  Opened receiver(BootstrapChannel& peer, size_t channels, const PipelineOptions& options = {}, Deadline deadline = soon()) {
     const ReceiverParts parts{
         .unpacker = unpacker_.get(), .memory = endpoint_->memory.get(), .lane = in_place() ? nullptr : lane_.get()};
     return open_receiver(*endpoint_->plugin, ChannelDevices(channels, 0), parts, options, {.deadline = deadline, .peer = &peer});
   }
-  Opened sender(BootstrapChannel& peer, size_t channels, const ConnectionOptions& options = {}, Deadline deadline = soon()) {
+  Opened sender(BootstrapChannel& peer, size_t channels, const PipelineOptions& options = {}, Deadline deadline = soon()) {
     return open_sender(*endpoint_->plugin, ChannelDevices(channels, 0), options, {.deadline = deadline, .peer = &peer});
   }
   template <class F>
@@ -56,7 +56,7 @@ class ConnectionSetup : public ::testing::Test {
   }
 
   /// Moves a transfer and compares every byte. @return errors of either end
-  Status move(Connection& send, Connection& recv, size_t bytes, uint64_t seed) {
+  Status move(Pipeline& send, Pipeline& recv, size_t bytes, uint64_t seed) {
     MemoryOps& memory = *endpoint_->memory;
     const MemoryBuffer source = memory.allocate_mapped(0, bytes + 1).value(),
                        target = memory.allocate_mapped(0, bytes + 1).value();
@@ -73,13 +73,13 @@ class ConnectionSetup : public ::testing::Test {
     return verify_pattern({target.host(), bytes}, seed);
   }
 
-  std::unique_ptr<DefaultEndpoint> endpoint_;
+  std::unique_ptr<LocalMachine> endpoint_;
   std::unique_ptr<Unpacker> unpacker_;
   std::unique_ptr<CopyLane> lane_;
   std::optional<BootstrapChannel> here_, there_;
 };
 
-TEST_F(ConnectionSetup, ConnectionsOfBothDirectionsShareABootstrapChannel) {
+TEST_F(PipelineSetup, ConnectionsOfBothDirectionsShareABootstrapChannel) {
   for (const size_t channels : {1, 2, 4}) {
     auto other = in_thread([&] {
       Opened first = sender(*there_, channels);
@@ -106,7 +106,7 @@ TEST_F(ConnectionSetup, ConnectionsOfBothDirectionsShareABootstrapChannel) {
   }
 }
 
-TEST_F(ConnectionSetup, SettingsThatDifferAreNamedAtBothEnds) {
+TEST_F(PipelineSetup, SettingsThatDifferAreNamedAtBothEnds) {
   const auto expect_difference = [&](auto&& here, auto&& there, const std::string& text) {
     auto other = in_thread(there);
     const Status mine = here().status(), theirs = other.get().status();
@@ -123,7 +123,7 @@ TEST_F(ConnectionSetup, SettingsThatDifferAreNamedAtBothEnds) {
   expect_difference([&] { return receiver(*here_, 2); }, [&] { return receiver(*there_, 2); }, "both ends want to receive");
 }
 
-TEST_F(ConnectionSetup, APeerThatLeavesEndsTheWait) {
+TEST_F(PipelineSetup, APeerThatLeavesEndsTheWait) {
   auto other = in_thread([&] { return receiver(*there_, 2, {}, Deadline::after(milliseconds(200))); });
   // This end agrees to everything and then leaves.
   const Parameters parameters{
@@ -133,7 +133,7 @@ TEST_F(ConnectionSetup, APeerThatLeavesEndsTheWait) {
   EXPECT_EQ(other.get().status().code(), Code::kPeerGone);
 }
 
-TEST_F(ConnectionSetup, WhatCannotBeOpenedIsRefused) {
+TEST_F(PipelineSetup, WhatCannotBeOpenedIsRefused) {
   EXPECT_EQ(sender(*here_, 0).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(sender(*here_, kMaxChannels + 1).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(open_sender(*endpoint_->plugin, {0}, {}, {.deadline = soon()}).status().code(), Code::kInvalidArgument);

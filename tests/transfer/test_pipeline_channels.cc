@@ -1,11 +1,11 @@
-// Connections of several channels: distribution of the chunks, messages between the halves, loss of a channel.
+// Pipelines of several channels: distribution of the chunks, messages between the halves, loss of a channel.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "tests/support/expect_log.h"
-#include "tests/support/pipeline_fixture.h"
+#include "tests/support/pipeline_pair.h"
 
 namespace tcpx {
 namespace {
@@ -14,24 +14,24 @@ using std::chrono::milliseconds;
 using testing::channels;
 using testing::expect_clean_success;
 using testing::expect_let_go;
-using testing::Pipeline;
-using testing::PipelineOptions;
+using testing::PipelinePair;
+using testing::PipelinePairOptions;
 
-uint64_t sum_of_chunks(const Connection& connection) {
+uint64_t sum_of_chunks(const Pipeline& connection) {
   uint64_t sum = 0;
   for (const ChannelCounters& channel : connection.counters()) sum += channel.chunks;
   return sum;
 }
 
-TEST(ConnectionChannels, EveryChannelCarriesItsShareAndIsCounted) {
-  Pipeline p(channels(4));
+TEST(PipelineChannels, EveryChannelCarriesItsShareAndIsCounted) {
+  PipelinePair p(channels(4));
   for (int round = 0; round < 20; ++round) {
     const uint64_t seed = static_cast<uint64_t>(round) + 1;
     const TransferId got = p.submit_recv(0, 200001), sent = p.submit_send(0, 200001, seed);
     ASSERT_TRUE(p.drive_to_end());
     expect_clean_success(p, sent, got, 0, 200001, seed);
   }
-  for (const Connection* connection : {p.send.get(), p.recv.get()}) {
+  for (const Pipeline* connection : {p.send.get(), p.recv.get()}) {
     uint64_t bytes = 0;
     for (const ChannelCounters& channel : connection->counters()) {
       EXPECT_NEAR(static_cast<double>(channel.chunks), 20 * 49 / 4.0, 50) << channel.nic;
@@ -46,9 +46,9 @@ TEST(ConnectionChannels, EveryChannelCarriesItsShareAndIsCounted) {
   EXPECT_FALSE(p.recv->counters()[0].open);
 }
 
-TEST(ConnectionChannels, WhoComesFirstDoesNotMatter) {
+TEST(PipelineChannels, WhoComesFirstDoesNotMatter) {
   for (const bool sender_first : {true, false}) {
-    Pipeline p(channels(3));
+    PipelinePair p(channels(3));
     std::vector<TransferId> sent, got;
     const auto send_all = [&] {
       for (size_t i = 0; i < 5; ++i) sent.push_back(p.submit_send(i * 40000, 40000 - i, i + 1));
@@ -67,8 +67,8 @@ TEST(ConnectionChannels, WhoComesFirstDoesNotMatter) {
   }
 }
 
-TEST(ConnectionChannels, EmptyAndTinyTransfersPass) {
-  Pipeline p(channels(2));
+TEST(PipelineChannels, EmptyAndTinyTransfersPass) {
+  PipelinePair p(channels(2));
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4096}, size_t{4097}, size_t{0}}) {
     const TransferId sent = p.submit_send(0, bytes), got = p.submit_recv(0, bytes);
     ASSERT_TRUE(p.drive_to_end()) << bytes;
@@ -76,8 +76,8 @@ TEST(ConnectionChannels, EmptyAndTinyTransfersPass) {
   }
 }
 
-TEST(ConnectionChannels, SizesThatDifferEndBothBeforeDataMoves) {
-  Pipeline p(channels(2));
+TEST(PipelineChannels, SizesThatDifferEndBothBeforeDataMoves) {
+  PipelinePair p(channels(2));
   const TransferId sent = p.submit_send(0, 8192), got = p.submit_recv(0, 12288);
   ASSERT_TRUE(p.drive_to_end());
   const TransferAnswer send = p.send->poll(sent), recv = p.recv->poll(got);
@@ -92,7 +92,7 @@ TEST(ConnectionChannels, SizesThatDifferEndBothBeforeDataMoves) {
 }
 
 /// Waits, while nothing moves, as long as an interface may be down; the next check is one too many, and finds chunks in flight.
-void outwait_the_link(Pipeline& p) {
+void outwait_the_link(PipelinePair& p) {
   p.fake.answer_not_yet(testing::Call::kSend, 1'000'000);
   for (int i = 0; i < 30; ++i) {
     p.clock.advance(milliseconds(100));
@@ -104,12 +104,12 @@ void outwait_the_link(Pipeline& p) {
   p.clock.advance(milliseconds(150));
 }
 
-TEST(ConnectionChannels, WithoutFailoverALostChannelEndsBothEndsAndIsNamed) {
+TEST(PipelineChannels, WithoutFailoverALostChannelEndsBothEndsAndIsNamed) {
   testing::allow_log("channel gives up");
   for (const bool at_the_sender : {true, false}) {
-    PipelineOptions options = channels(4);
+    PipelinePairOptions options = channels(4);
     options.send.limits.window = options.recv.limits.window = 2;
-    Pipeline p(options);
+    PipelinePair p(options);
     const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
     for (int i = 0; i < 3; ++i) {
       p.send->progress();
@@ -127,11 +127,11 @@ TEST(ConnectionChannels, WithoutFailoverALostChannelEndsBothEndsAndIsNamed) {
   }
 }
 
-TEST(ConnectionChannels, B13_AnInterfaceThatIsSoonUpAgainEndsNothing) {
+TEST(PipelineChannels, B13_AnInterfaceThatIsSoonUpAgainEndsNothing) {
   for (const bool failover : {false, true}) {
-    PipelineOptions options = channels(failover ? 1 : 4, failover);
+    PipelinePairOptions options = channels(failover ? 1 : 4, failover);
     options.peer_nic = "nic9";
-    Pipeline p(options);
+    PipelinePair p(options);
     const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
     p.send->progress();
     p.recv->progress();
@@ -147,10 +147,10 @@ TEST(ConnectionChannels, B13_AnInterfaceThatIsSoonUpAgainEndsNothing) {
   }
 }
 
-TEST(ConnectionChannels, FailoverDeliversEverythingOverTheOthers) {
+TEST(PipelineChannels, FailoverDeliversEverythingOverTheOthers) {
   testing::allow_log("connection goes on over 3 of 4 channels: ");
   testing::allow_log("channel gives up");
-  Pipeline p(channels(4, true));
+  PipelinePair p(channels(4, true));
   std::vector<TransferId> sent, got;
   for (size_t i = 0; i < 4; ++i) {
     sent.push_back(p.submit_send(i * 60000, 60000, i + 1));
@@ -174,8 +174,8 @@ TEST(ConnectionChannels, FailoverDeliversEverythingOverTheOthers) {
   EXPECT_TRUE(p.recv->close().is_ok());
 }
 
-TEST(ConnectionChannels, AFailoverSenderIsDoneOnlyWhenThePeerHasEverything) {
-  Pipeline p(channels(2, true));
+TEST(PipelineChannels, AFailoverSenderIsDoneOnlyWhenThePeerHasEverything) {
+  PipelinePair p(channels(2, true));
   const TransferId got = p.submit_recv(0, 4096);
   p.recv->progress();
   const TransferId sent = p.submit_send(0, 4096);
@@ -187,11 +187,11 @@ TEST(ConnectionChannels, AFailoverSenderIsDoneOnlyWhenThePeerHasEverything) {
 }
 
 // The copy may still write to the chunk's memory after the chunk has arrived over another channel and been reported.
-TEST(ConnectionChannels, FailoverEndsTheConnectionWhenACopyOfTheLostChannelDoesNotEnd) {
+TEST(PipelineChannels, FailoverEndsTheConnectionWhenACopyOfTheLostChannelDoesNotEnd) {
   testing::allow_log("goes on over 1 of 2 channels");
   testing::allow_log("unpack did not end within the drain limit");
   testing::allow_log("channel gives up");
-  Pipeline p(channels(2, true));
+  PipelinePair p(channels(2, true));
   p.unpacker.queries_needed = 1'000'000;
   p.submit_send(0, 8 * 4096);
   const TransferId got = p.submit_recv(0, 8 * 4096);
@@ -209,10 +209,10 @@ TEST(ConnectionChannels, FailoverEndsTheConnectionWhenACopyOfTheLostChannelDoesN
   EXPECT_NE(status.detail().find("may still be running"), std::string::npos) << status.to_string();
 }
 
-TEST(ConnectionChannels, WhenTheLastChannelIsLostTheConnectionIs) {
+TEST(PipelineChannels, WhenTheLastChannelIsLostTheConnectionIs) {
   testing::allow_log("channel gives up");
   testing::allow_log("goes on over 1 of 2 channels");
-  Pipeline p(channels(2, true));
+  PipelinePair p(channels(2, true));
   const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
   p.recv->progress();
   p.receiver_lost = {"nic0", "nic1"};
@@ -223,11 +223,11 @@ TEST(ConnectionChannels, WhenTheLastChannelIsLostTheConnectionIs) {
   expect_let_go(p);
 }
 
-TEST(ConnectionChannels, FailoverNeedsTheInterfaceThatTheHalvesTalkOver) {
+TEST(PipelineChannels, FailoverNeedsTheInterfaceThatTheHalvesTalkOver) {
   testing::allow_log("channel gives up");
-  PipelineOptions options = channels(2, true);
+  PipelinePairOptions options = channels(2, true);
   options.peer_nic = "nic9";
-  Pipeline p(options);
+  PipelinePair p(options);
   const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
   for (int i = 0; i < 3; ++i) {
     p.send->progress();
@@ -242,9 +242,9 @@ TEST(ConnectionChannels, FailoverNeedsTheInterfaceThatTheHalvesTalkOver) {
   expect_let_go(p);
 }
 
-TEST(ConnectionChannels, AnInterfaceThatIsDownIsToBlameAlsoWhenThePeerIsNoticedFirst) {
+TEST(PipelineChannels, AnInterfaceThatIsDownIsToBlameAlsoWhenThePeerIsNoticedFirst) {
   testing::allow_log("channel gives up");
-  Pipeline p(channels(2));
+  PipelinePair p(channels(2));
   const TransferId sent = p.submit_send(0, 200000);
   p.submit_recv(0, 200000);
   p.recv->progress();
@@ -256,8 +256,8 @@ TEST(ConnectionChannels, AnInterfaceThatIsDownIsToBlameAlsoWhenThePeerIsNoticedF
   EXPECT_NE(status.detail().find("channel 1 (nic1): nic1 is down"), std::string::npos) << status.to_string();
 }
 
-TEST(ConnectionChannels, ABrokenLinkEndsPendingTransfers) {
-  Pipeline p(channels(2));
+TEST(PipelineChannels, ABrokenLinkEndsPendingTransfers) {
+  PipelinePair p(channels(2));
   const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
   p.recv->progress();
   p.to_sender->broken = p.to_receiver->broken = Status(Code::kPeerGone, "read bootstrap frame", "connection closed by the peer");
@@ -267,11 +267,11 @@ TEST(ConnectionChannels, ABrokenLinkEndsPendingTransfers) {
   expect_let_go(p);
 }
 
-TEST(ConnectionChannels, ASenderThatHearsNothingGivesUpWithAFlightRecord) {
+TEST(PipelineChannels, ASenderThatHearsNothingGivesUpWithAFlightRecord) {
   testing::allow_log("no word from the peer for ");
-  PipelineOptions options = channels(2);
+  PipelinePairOptions options = channels(2);
   options.send.limits.stall_limit = milliseconds(200);
-  Pipeline p(options);
+  PipelinePair p(options);
   const TransferId sent = p.submit_send(0, 200000);
   ASSERT_TRUE(p.drive([&] { return p.send->pending() == 0; }));
   EXPECT_EQ(p.send->poll(sent).status.code(), Code::kTimeout);
@@ -280,7 +280,7 @@ TEST(ConnectionChannels, ASenderThatHearsNothingGivesUpWithAFlightRecord) {
 }
 
 /// A sender's reaction to messages that no receiver of ours sends.
-class ConnectionChannelsForged : public ::testing::Test {
+class PipelineChannelsForged : public ::testing::Test {
  protected:
   void grant(const GrantHeader& header, std::vector<uint8_t> over) {
     std::array<std::byte, kMaxPeerMessageBytes> room;
@@ -297,54 +297,54 @@ class ConnectionChannelsForged : public ::testing::Test {
     p_.drive([&] { return p_.send->pending() == 0; }, 100);
     return p_.send->poll(sent).status;
   }
-  Pipeline p_{channels(2, true)};
+  PipelinePair p_{channels(2, true)};
 };
 
-TEST_F(ConnectionChannelsForged, GrantsOutOfOrder) {
+TEST_F(PipelineChannelsForged, GrantsOutOfOrder) {
   grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 1, .count = 1, .reserved = 0}, {0});
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
-TEST_F(ConnectionChannelsForged, GrantsOfTheSameChunkTwice) {
+TEST_F(PipelineChannelsForged, GrantsOfTheSameChunkTwice) {
   grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
   grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
-TEST_F(ConnectionChannelsForged, GrantsBeyondTheTransfer) {
+TEST_F(PipelineChannelsForged, GrantsBeyondTheTransfer) {
   grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 4, .reserved = 0}, {0, 1, 0, 1});
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
-TEST_F(ConnectionChannelsForged, GrantsOverNoChannel) {
+TEST_F(PipelineChannelsForged, GrantsOverNoChannel) {
   grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 2, .reserved = 0}, {0, 2});
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
-TEST_F(ConnectionChannelsForged, GrantsWithoutEnd) {
+TEST_F(PipelineChannelsForged, GrantsWithoutEnd) {
   grant({.transfer = 1, .transfer_bytes = 200 * 4096, .first_chunk = 0, .count = 100, .reserved = 0},
         std::vector<uint8_t>(100, 0));
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
-TEST_F(ConnectionChannelsForged, ASizeThatChanges) {
+TEST_F(PipelineChannelsForged, ASizeThatChanges) {
   grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
   grant({.transfer = 1, .transfer_bytes = 12289, .first_chunk = 1, .count = 1, .reserved = 0}, {0});
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
-TEST_F(ConnectionChannelsForged, RegrantsOfWhatWasNotGranted) {
+TEST_F(PipelineChannelsForged, RegrantsOfWhatWasNotGranted) {
   regrant({.transfer = 1, .transfer_bytes = 12288, .chunk = 0, .channel = 1, .reserved = 0});
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
-TEST_F(ConnectionChannelsForged, AcknowledgementsOfNothing) {
+TEST_F(PipelineChannelsForged, AcknowledgementsOfNothing) {
   std::array<std::byte, kMaxPeerMessageBytes> room;
   const auto text = encode_transfer_number(room, 7);
   p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
 // It would be done before a byte of it had left.
-TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasNotGranted) {
+TEST_F(PipelineChannelsForged, AcknowledgementsOfWhatWasNotGranted) {
   std::array<std::byte, kMaxPeerMessageBytes> room;
   const auto text = encode_transfer_number(room, 1);
   p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
-TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasOnlyHalfGranted) {
+TEST_F(PipelineChannelsForged, AcknowledgementsOfWhatWasOnlyHalfGranted) {
   testing::allow_log("gives up");
   grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 2, .reserved = 0}, {0, 1});
   std::array<std::byte, kMaxPeerMessageBytes> room;
@@ -352,7 +352,7 @@ TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasOnlyHalfGranted) {
   p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
-TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasNotSubmitted) {
+TEST_F(PipelineChannelsForged, AcknowledgementsOfWhatWasNotSubmitted) {
   std::array<std::byte, kMaxPeerMessageBytes> room;
   grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 3, .reserved = 0}, {0, 0, 0});
   grant({.transfer = 2, .transfer_bytes = 12288, .first_chunk = 0, .count = 3, .reserved = 0}, {0, 0, 0});
@@ -361,7 +361,7 @@ TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasNotSubmitted) {
   testing::allow_log("gives up");
   EXPECT_EQ(outcome().code(), Code::kProtocol);
 }
-TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasNotSent) {
+TEST_F(PipelineChannelsForged, AcknowledgementsOfWhatWasNotSent) {
   testing::allow_log("gives up");
   grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 3, .reserved = 0}, {0, 0, 0});
   std::array<std::byte, kMaxPeerMessageBytes> room;
@@ -372,7 +372,7 @@ TEST_F(ConnectionChannelsForged, AcknowledgementsOfWhatWasNotSent) {
   EXPECT_EQ(p_.send->status().code(), Code::kProtocol) << p_.send->status().to_string();
   EXPECT_EQ(p_.fake.misuse(), std::vector<std::string>());
 }
-TEST_F(ConnectionChannelsForged, MessagesForTheOtherHalf) {
+TEST_F(PipelineChannelsForged, MessagesForTheOtherHalf) {
   grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
   std::swap(p_.to_sender->messages, p_.to_receiver->messages);
   const TransferId got = p_.submit_recv(0, 4096);
@@ -380,10 +380,10 @@ TEST_F(ConnectionChannelsForged, MessagesForTheOtherHalf) {
   EXPECT_EQ(p_.recv->poll(got).status.code(), Code::kProtocol);
 }
 
-TEST(ConnectionChannels, PartsThatCannotBeAreRefused) {
-  Pipeline p;
+TEST(PipelineChannels, PartsThatCannotBeAreRefused) {
+  PipelinePair p;
   const auto code = [&](std::vector<ChannelParts> parts) {
-    return Connection::create(std::move(parts), {}, p.clock, {}).status().code();
+    return Pipeline::create(std::move(parts), {}, p.clock, {}).status().code();
   };
   EXPECT_EQ(code({}), Code::kInvalidArgument);
   std::vector<ChannelParts> no_link, both_ways;

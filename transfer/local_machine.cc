@@ -1,4 +1,4 @@
-#include "transfer/default_endpoint.h"
+#include "transfer/local_machine.h"
 
 #include <set>
 #include <utility>
@@ -21,20 +21,20 @@ DeviceLocation location_of(std::optional<std::string> pci_path) {
 
 }  // namespace
 
-Result<DefaultEndpoint> DefaultEndpoint::create(const std::string& plugin_path) {
+Result<LocalMachine> LocalMachine::create(const std::string& plugin_path) {
   PluginLoadOptions options;
   options.path = plugin_path;
   auto loaded = PluginLoader::load(options);
   if (!loaded.is_ok()) return loaded.status();
-  return DefaultEndpoint{
+  return LocalMachine{
       .memory = make_machine_memory_ops(), .plugin = std::move(loaded->plugin), .plugin_path = std::move(loaded->source.path)};
 }
 
-Result<std::unique_ptr<Unpacker>> DefaultEndpoint::make_unpacker(UnpackKind kind, int device) {
+Result<std::unique_ptr<Unpacker>> LocalMachine::make_unpacker(UnpackKind kind, int device) {
   return tcpx::make_unpacker(kind, device, *memory);
 }
 
-Result<std::vector<int>> DefaultEndpoint::channel_devices(int gpu, uint32_t channels) {
+Result<std::vector<int>> LocalMachine::channel_devices(int gpu, uint32_t channels) {
   const auto refused = [](Code code, std::string why) { return Status(code, "choose network devices", std::move(why)); };
   if (gpu < 0 || gpu >= memory->device_count()) {
     return refused(Code::kInvalidArgument, concat("no GPU ", gpu, ": there are ", memory->device_count()));
@@ -74,7 +74,7 @@ Result<std::vector<int>> DefaultEndpoint::channel_devices(int gpu, uint32_t chan
   return placed;
 }
 
-Result<std::string> DefaultEndpoint::describe_devices(int gpu, const std::vector<int>& devices) {
+Result<std::string> LocalMachine::describe_devices(int gpu, const std::vector<int>& devices) {
   std::set<std::string> names;
   for (const int device : devices) {
     Result<DeviceProperties> properties = plugin->properties(device);

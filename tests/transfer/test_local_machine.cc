@@ -1,5 +1,5 @@
 // The endpoint's mapping of a plugin's devices to the machine's GPUs.
-#include "transfer/default_endpoint.h"
+#include "transfer/local_machine.h"
 
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ class A3Gpus final : public HiddenMemoryOps {
   int device_count() const override { return 8; }
   std::optional<std::string> pci_path(int device) const override { return behind_switch(device / 2, device % 2); }
 };
-DefaultEndpoint a3(bool steers) {
+LocalMachine a3(bool steers) {
   std::vector<std::optional<std::string>> nics;
   for (int number = 0; number < 4; ++number) nics.emplace_back(behind_switch(number, 2));
   return {.memory = std::make_unique<A3Gpus>(),
@@ -62,23 +62,23 @@ DefaultEndpoint a3(bool steers) {
 }
 using Devices = std::vector<int>;
 
-DefaultEndpoint endpoint() {
+LocalMachine endpoint() {
   return {.memory = make_host_memory_ops(), .plugin = std::make_shared<FakeNetPlugin>(), .plugin_path = "fake"};
 }
 
-DefaultEndpoint placed_endpoint(std::vector<std::optional<std::string>> paths) {
+LocalMachine placed_endpoint(std::vector<std::optional<std::string>> paths) {
   return {
       .memory = std::make_unique<PlacedGpu>(), .plugin = std::make_shared<PlacedPlugin>(std::move(paths)), .plugin_path = "fake"};
 }
 
-TEST(DefaultEndpoint, DevicesNearTheGpuServeItFirst) {
-  DefaultEndpoint placed = placed_endpoint({std::nullopt, kSameHostBridge, kBesideGpu});
+TEST(LocalMachine, DevicesNearTheGpuServeItFirst) {
+  LocalMachine placed = placed_endpoint({std::nullopt, kSameHostBridge, kBesideGpu});
   EXPECT_EQ(placed.channel_devices(0, 0).value(), std::vector<int>({2, 1, 0}));
   EXPECT_EQ(placed.channel_devices(0, 4).value(), std::vector<int>({2, 1, 0, 2}));
 }
 
-TEST(DefaultEndpoint, A1_WithGpudirectTcpxAGpusChannelsShareTheNicBelowItsSwitch) {
-  DefaultEndpoint machine = a3(true);
+TEST(LocalMachine, A1_WithGpudirectTcpxAGpusChannelsShareTheNicBelowItsSwitch) {
+  LocalMachine machine = a3(true);
   for (int gpu = 0; gpu < 8; ++gpu) {
     const int own = gpu / 2;
     EXPECT_EQ(machine.channel_devices(gpu, 0).value(), Devices(4, own)) << gpu;
@@ -90,9 +90,9 @@ TEST(DefaultEndpoint, A1_WithGpudirectTcpxAGpusChannelsShareTheNicBelowItsSwitch
 }
 
 // Both ends must have as many, so the number of NICs of a host, or of those up, must not matter.
-TEST(DefaultEndpoint, A1_TheNumberOfChannelsIsNoAccidentOfTheHost) {
+TEST(LocalMachine, A1_TheNumberOfChannelsIsNoAccidentOfTheHost) {
   for (const size_t nics : {1u, 2u, 3u}) {
-    DefaultEndpoint machine{
+    LocalMachine machine{
         .memory = std::make_unique<PlacedGpu>(),
         .plugin = std::make_shared<PlacedPlugin>(std::vector<std::optional<std::string>>(nics, std::string(kBesideGpu)), true),
         .plugin_path = "fake"};
@@ -100,7 +100,7 @@ TEST(DefaultEndpoint, A1_TheNumberOfChannelsIsNoAccidentOfTheHost) {
   }
 }
 
-TEST(DefaultEndpoint, A1_OtherNicsTakeAWordAndOtherPluginsTakeThemAll) {
+TEST(LocalMachine, A1_OtherNicsTakeAWordAndOtherPluginsTakeThemAll) {
   EXPECT_EQ(a3(false).channel_devices(5, 0).value(), Devices({2, 0, 1, 3})) << "as ever";
   EXPECT_EQ(a3(false).describe_devices(5, Devices({2, 0})).value(), "eth1, eth3");
   ::setenv("UCCL_TCPX_FAR_NICS", "1", 1);
@@ -111,11 +111,11 @@ TEST(DefaultEndpoint, A1_OtherNicsTakeAWordAndOtherPluginsTakeThemAll) {
   ::unsetenv("UCCL_TCPX_FAR_NICS");
 }
 
-TEST(DefaultEndpoint, A1_NicsOfWhichNoneIsTheGpusOwnAreRefusedByName) {
+TEST(LocalMachine, A1_NicsOfWhichNoneIsTheGpusOwnAreRefusedByName) {
   const auto machine = [](std::vector<std::optional<std::string>> nics) {
-    return DefaultEndpoint{.memory = std::make_unique<PlacedGpu>(),
-                           .plugin = std::make_shared<PlacedPlugin>(std::move(nics), true),
-                           .plugin_path = "fake"};
+    return LocalMachine{.memory = std::make_unique<PlacedGpu>(),
+                        .plugin = std::make_shared<PlacedPlugin>(std::move(nics), true),
+                        .plugin_path = "fake"};
   };
   const auto refused = machine({kSameHostBridge, kSameHostBridge}).channel_devices(0, 0);
   ASSERT_EQ(refused.status().code(), Code::kUnsupported) << refused.status().to_string();
@@ -124,20 +124,20 @@ TEST(DefaultEndpoint, A1_NicsOfWhichNoneIsTheGpusOwnAreRefusedByName) {
   EXPECT_EQ(machine({kSameHostBridge}).channel_devices(0, 2).value(), Devices({0, 0})) << "one NIC is named as the only one";
 }
 
-TEST(DefaultEndpoint, APluginWithoutDevicesOrWithoutAnswersIsAnError) {
+TEST(LocalMachine, APluginWithoutDevicesOrWithoutAnswersIsAnError) {
   EXPECT_EQ(placed_endpoint({}).channel_devices(0, 0).status().code(), Code::kNotFound);
   EXPECT_EQ(placed_endpoint({kGpu, "refused"}).channel_devices(0, 1).status().code(), Code::kPlugin);
 }
 
-TEST(DefaultEndpoint, ChannelsGoRoundThePluginsDevices) {
-  DefaultEndpoint one = endpoint();
+TEST(LocalMachine, ChannelsGoRoundThePluginsDevices) {
+  LocalMachine one = endpoint();
   EXPECT_EQ(one.channel_devices(0, 0).value(), std::vector<int>({0}));
   EXPECT_EQ(one.channel_devices(0, 3).value(), std::vector<int>({0, 0, 0}));
   EXPECT_EQ(one.channel_devices(0, kMaxChannels).value().size(), kMaxChannels);
 }
 
-TEST(DefaultEndpoint, ChannelsThatCannotBeAreRefused) {
-  DefaultEndpoint one = endpoint();
+TEST(LocalMachine, ChannelsThatCannotBeAreRefused) {
+  LocalMachine one = endpoint();
   for (const int gpu : {-1, 1}) {
     const auto refused = one.channel_devices(gpu, 1);
     EXPECT_EQ(refused.status().code(), Code::kInvalidArgument) << gpu;

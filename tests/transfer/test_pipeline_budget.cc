@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/support/expect_log.h"
-#include "tests/support/pipeline_fixture.h"
+#include "tests/support/pipeline_pair.h"
 #include "transfer/chunk_budget.h"
 
 namespace tcpx {
@@ -15,23 +15,23 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::expect_clean_success;
-using testing::Pipeline;
-using testing::PipelineOptions;
+using testing::PipelinePair;
+using testing::PipelinePairOptions;
 
 constexpr size_t kTogether = 6, kChunk = 4096, kBytes = 40 * kChunk + 1;
 constexpr Duration kLong = std::chrono::seconds(10), kShort = milliseconds(10);
 
 /// Over 1 or 4 channels each.
-class ConnectionBudget : public ::testing::TestWithParam<size_t> {
+class PipelineBudget : public ::testing::TestWithParam<size_t> {
  protected:
   /// @param first_delay, delay most tests until a chunk is sent
   void make(ChunkBudget& budget, size_t count, uint32_t first_delay = 8, uint32_t delay = 8) {
-    PipelineOptions options = testing::channels(GetParam());
+    PipelinePairOptions options = testing::channels(GetParam());
     options.send.limits.budget = &budget;
     for (size_t i = 0; i < count; ++i) {
       options.fake.max_delay_tests = i == 0 ? first_delay : delay;
       options.fake.seed = i + 1;
-      pipelines_.push_back(std::make_unique<Pipeline>(options));
+      pipelines_.push_back(std::make_unique<PipelinePair>(options));
     }
     sent_.resize(count);
     got_.resize(count);
@@ -68,13 +68,13 @@ class ConnectionBudget : public ::testing::TestWithParam<size_t> {
     return {.together = kTogether * kChunk, .turn = kChunk, .channels = 1, .patience = patience};
   }
   ChunkBudget budget_{limits(kLong)}, short_budget_{limits(kShort)};
-  std::vector<std::unique_ptr<Pipeline>> pipelines_;
+  std::vector<std::unique_ptr<PipelinePair>> pipelines_;
   std::vector<TransferId> sent_, got_;
 };
-INSTANTIATE_TEST_SUITE_P(Channels, ConnectionBudget, ::testing::Values(1, 4),
+INSTANTIATE_TEST_SUITE_P(Channels, PipelineBudget, ::testing::Values(1, 4),
                          [](const auto& tested) { return std::to_string(tested.param); });
 
-TEST_P(ConnectionBudget, OneAloneHasItsWindow) {
+TEST_P(PipelineBudget, OneAloneHasItsWindow) {
   make(budget_, 2);
   submit(0);
   uint64_t most = 0;
@@ -86,7 +86,7 @@ TEST_P(ConnectionBudget, OneAloneHasItsWindow) {
   expect_moved(0);
 }
 
-TEST_P(ConnectionBudget, SeveralHoldNoMoreThanItSays) {
+TEST_P(PipelineBudget, SeveralHoldNoMoreThanItSays) {
   make(budget_, 3);
   for (size_t i = 0; i < 3; ++i) submit(i);
   bool alone = false, shared = false;  // the first is alone at first
@@ -107,7 +107,7 @@ TEST_P(ConnectionBudget, SeveralHoldNoMoreThanItSays) {
 }
 
 // It was alone and holds more than all may together; the other one gets its part at once, and is as fast as that allows.
-TEST_P(ConnectionBudget, ASlowOneLeavesTheOtherItsPart) {
+TEST_P(PipelineBudget, ASlowOneLeavesTheOtherItsPart) {
   make(budget_, 2, 2000);
   submit(1);
   const int alone = drive({1});
@@ -125,7 +125,7 @@ TEST_P(ConnectionBudget, ASlowOneLeavesTheOtherItsPart) {
 }
 
 // There are more of them than parts, so the last one waits in line until their chunks no longer count.
-TEST_P(ConnectionBudget, ManySlowOnesHoldUpTheOthersForThePatience) {
+TEST_P(PipelineBudget, ManySlowOnesHoldUpTheOthersForThePatience) {
   constexpr size_t kSlow = 12;
   make(short_budget_, kSlow + 1, 2000, 2000);
   for (size_t i = 0; i <= kSlow; ++i) submit(i);
@@ -138,7 +138,7 @@ TEST_P(ConnectionBudget, ManySlowOnesHoldUpTheOthersForThePatience) {
   for (const auto& p : pipelines_) p->send->cancel(Status(Code::kCancelled, "test", "enough"));
 }
 
-TEST_P(ConnectionBudget, AConnectionThatFailsGivesItsSharesBack) {
+TEST_P(PipelineBudget, AConnectionThatFailsGivesItsSharesBack) {
   testing::allow_log("channel gives up");
   make(budget_, 2, 2000);
   submit(0);
@@ -153,7 +153,7 @@ TEST_P(ConnectionBudget, AConnectionThatFailsGivesItsSharesBack) {
   expect_moved(1);
 }
 
-TEST_P(ConnectionBudget, NobodyWaitsForOneThatIsGone) {
+TEST_P(PipelineBudget, NobodyWaitsForOneThatIsGone) {
   testing::allow_log("channel gives up");
   make(budget_, 3);
   for (size_t i = 0; i < 3; ++i) submit(i);

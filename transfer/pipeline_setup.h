@@ -1,4 +1,4 @@
-// From a bootstrap channel to a connection of several channels: one end listens on a device per channel and ships all handles in
+// From a bootstrap channel to a pipeline of several channels: one end listens on a device per channel and ships all handles in
 // one message, the other connects to each; both compare what must be equal first, so that a mistake stops both ends before a comm
 // is made.
 //
@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "base/memory_ops.h"
-#include "transfer/connection.h"
 #include "transfer/handshake.h"
+#include "transfer/pipeline.h"
 
 namespace tcpx {
 
-/// How a connection is made; what a user can set.
+/// How a pipeline is made; what a user can set.
 struct PipelineSettings {
   uint32_t channels = 0;  ///< 0: one per device, at most kMaxChannels
   uint32_t recv_window = kDefaultRecvWindow;
@@ -29,14 +29,14 @@ struct PipelineSettings {
   /// malformed one.
   static Result<PipelineSettings> from_environment();
   /// Options of the half that sends or receives. The channel count is no option but the number of devices below.
-  ConnectionOptions options(Direction direction) const;
+  PipelineOptions options(Direction direction) const;
 };
 
 /// The plugin's device of each channel, in channel order; 1 ... kMaxChannels, a device may stand there more than once. Channel i
 /// of one end is connected with channel i of the other.
 using ChannelDevices = std::vector<int>;
 
-/// What a receiving half needs. All must outlive the connection.
+/// What a receiving half needs. All must outlive the pipeline.
 struct ReceiverParts {
   Unpacker* unpacker = nullptr;  ///< may be null when only host memory is received
   const MemoryOps* memory = nullptr;
@@ -47,17 +47,16 @@ struct ReceiverParts {
 /// Compares the settings with those of the peer, listens on every device, ships the handles and accepts. The GPU whose memory is
 /// received must be current on this thread (27). `wait.peer` must be set. Both halves watch the devices' network interfaces: one
 /// that is down fails its channel.
-/// @param link what the connection sends its grants and failure reports over; null: a flow of `wait.peer`, which then must
-/// outlive the connection and be used by the thread that drives it. The same kind at both ends.
+/// @param link what the pipeline sends its grants and failure reports over; null: a flow of `wait.peer`, which then must
+/// outlive the pipeline and be used by the thread that drives it. The same kind at both ends.
 /// @return kMismatch naming what differs, at both ends; kBadConfig, at both ends, for a chunk longer than the plugin can take
 /// without losing pages (NetPlugin::message_cut); kTimeout; what the peer or the plugin says.
-Result<std::unique_ptr<Connection>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
-                                                  const ConnectionOptions& options, const HandshakeWait& wait,
-                                                  std::unique_ptr<PeerLink> link = nullptr);
+Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
+                                                const PipelineOptions& options, const HandshakeWait& wait,
+                                                std::unique_ptr<PeerLink> link = nullptr);
 
 /// The other half; the GPU whose memory is sent must be current.
-Result<std::unique_ptr<Connection>> open_sender(NetPlugin& plugin, const ChannelDevices& devices,
-                                                const ConnectionOptions& options, const HandshakeWait& wait,
-                                                std::unique_ptr<PeerLink> link = nullptr);
+Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDevices& devices, const PipelineOptions& options,
+                                              const HandshakeWait& wait, std::unique_ptr<PeerLink> link = nullptr);
 
 }  // namespace tcpx

@@ -1,4 +1,4 @@
-// StagingPool: the buffers that lanes gather into and scatter from. A buffer that a lane gives back is kept for the next one
+// StagingBuffers: the buffers that lanes gather into and scatter from. A buffer that a lane gives back is kept for the next one
 // until the endpoint ends: freeing GPU memory waits for all of the GPU's work, and some of that may wait for us
 // (base/gpu_order.h).
 #pragma once
@@ -18,10 +18,10 @@ enum class StagingKind : uint8_t {
 };
 
 /// One thread at a time: the one that makes progress.
-class StagingPool {
+class StagingBuffers {
  public:
   /// @param memory, host_memory of GPU and host; must outlive the pool. @param bytes of each buffer
-  StagingPool(MemoryOps& memory, MemoryOps& host_memory, int device, size_t bytes)
+  StagingBuffers(MemoryOps& memory, MemoryOps& host_memory, int device, size_t bytes)
       : memory_(memory), host_memory_(host_memory), device_(device), bytes_(bytes) {}
 
   Result<MemoryBuffer> take(StagingKind kind) {
