@@ -105,11 +105,10 @@ Status load(const std::string& path) {
                     path + ": another plugin is in use already, " + shared.plugin->name() + " (" + shared.source.path + ")");
     }
   }
-  auto loaded = tcpx::PluginLoader::load({.path = path});
-  if (!loaded.is_ok()) return loaded.status();
+  TCPX_ASSIGN_OR_RETURN(auto loaded, tcpx::PluginLoader::load({.path = path}));
   const std::lock_guard lock(shared.mutex);
-  shared.plugin = std::move(loaded->plugin);
-  shared.source = std::move(loaded->source);
+  shared.plugin = std::move(loaded.plugin);
+  shared.source = std::move(loaded.source);
   return Status::ok();
 }
 

@@ -107,12 +107,11 @@ Status system_error(std::string operation, int error_number) {
 }
 
 Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog) {
-  const auto ports = listening_ports();
-  if (!ports.is_ok()) return ports.status();
-  if (address.port() == 0 && ports->has_value()) return listen_within(**ports, address, backlog);
+  TCPX_ASSIGN_OR_RETURN(const auto ports, listening_ports());
+  if (address.port() == 0 && ports.has_value()) return listen_within(*ports, address, backlog);
   auto fd = listen_at(address, backlog);
-  if (fd.is_ok() && ports->has_value() && !(*ports)->range.contains(address.port()))
-    log(LogLevel::kNotice, "listens on ", address.to_string(), " as asked, which is outside ", (*ports)->wish);
+  if (fd.is_ok() && ports.has_value() && !ports->range.contains(address.port()))
+    log(LogLevel::kNotice, "listens on ", address.to_string(), " as asked, which is outside ", ports->wish);
   return fd;
 }
 

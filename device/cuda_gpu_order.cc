@@ -149,9 +149,8 @@ class SignalSlots {
     if (slots_.empty()) TCPX_RETURN_IF_ERROR(make_slots());
     for (SignalSlot& slot : slots_) {
       if (slot.held) continue;
-      const Result<bool> passed = slot.event.view().is_done();
-      if (!passed.is_ok()) return passed.status();
-      if (*passed) return &slot;
+      TCPX_ASSIGN_OR_RETURN(const bool passed, slot.event.view().is_done());
+      if (passed) return &slot;
     }
     return Status(Code::kExhausted, "make a CUDA event", concat("all ", kMostSignals, " signals are held or still pending"));
   }
@@ -159,18 +158,15 @@ class SignalSlots {
   /// All at once, on first use: while a signal is pending, creating a stream may wait until it fires.
   Status make_slots() TCPX_REQUIRES(mutex_) {
     TCPX_RETURN_IF_ERROR(cuda_status(load_signal_kernel(), "load waiting kernel"));
-    Result<MemoryBuffer> flags = memory_.allocate_mapped(device_, kMostSignals * kFlagStride);
-    if (!flags.is_ok()) return flags.status();
+    TCPX_ASSIGN_OR_RETURN(MemoryBuffer flags, memory_.allocate_mapped(device_, kMostSignals * kFlagStride));
     std::vector<SignalSlot> slots;
     while (slots.size() < kMostSignals) {
-      Result<Stream> stream = Stream::create();
-      if (!stream.is_ok()) return stream.status();
-      Result<Event> event = Event::create();
-      if (!event.is_ok()) return event.status();
-      auto* const flag = reinterpret_cast<uint32_t*>(flags->host() + slots.size() * kFlagStride);
-      slots.push_back(SignalSlot{std::move(stream).value(), std::move(event).value(), flag});
+      TCPX_ASSIGN_OR_RETURN(Stream stream, Stream::create());
+      TCPX_ASSIGN_OR_RETURN(Event event, Event::create());
+      auto* const flag = reinterpret_cast<uint32_t*>(flags.host() + slots.size() * kFlagStride);
+      slots.push_back(SignalSlot{std::move(stream), std::move(event), flag});
     }
-    flags_ = std::move(flags).value();
+    flags_ = std::move(flags);
     slots_ = std::move(slots);
     return Status::ok();
   }
@@ -203,12 +199,10 @@ class CudaGpuOrder final : public GpuOrder {
     const CaptureGuard capture;
     const Result<DeviceGuard> guard = DeviceGuard::enter(device_);
     if (!guard.is_ok()) return guard.status();
-    const Result<bool> is_captured = view.is_captured();
-    if (!is_captured.is_ok()) return is_captured.status();
-    if (*is_captured) return captured("wait for a CUDA stream");
-    Result<Event> event = events_.take();
-    if (!event.is_ok()) return event.status();
-    auto mark = std::make_unique<PooledMark>(events_, std::move(event).value());
+    TCPX_ASSIGN_OR_RETURN(const bool is_captured, view.is_captured());
+    if (is_captured) return captured("wait for a CUDA stream");
+    TCPX_ASSIGN_OR_RETURN(Event event, events_.take());
+    auto mark = std::make_unique<PooledMark>(events_, std::move(event));
     TCPX_RETURN_IF_ERROR(mark->record(view));
     return std::unique_ptr<GpuMark>(std::move(mark));
   }
@@ -230,9 +224,8 @@ class CudaGpuOrder final : public GpuOrder {
     const CaptureGuard capture;
     const Result<DeviceGuard> guard = DeviceGuard::enter(device_);
     if (!guard.is_ok()) return guard.status();
-    const Result<SignalSlot*> slot = signals_.take();
-    if (!slot.is_ok()) return slot.status();
-    return std::unique_ptr<GpuSignal>(std::make_unique<CudaSignal>(signals_, **slot));
+    TCPX_ASSIGN_OR_RETURN(SignalSlot* const slot, signals_.take());
+    return std::unique_ptr<GpuSignal>(std::make_unique<CudaSignal>(signals_, *slot));
   }
 
  private:

@@ -84,9 +84,8 @@ class CudaCopyLane final : public CopyLane {
   Result<std::unique_ptr<AsyncCopy>> make_async_copy() override {
     Result<DeviceGuard> guard = DeviceGuard::enter(device_);
     if (!guard.is_ok()) return guard.status();
-    Result<Event> end = Event::create();
-    if (!end.is_ok()) return end.status();
-    return std::unique_ptr<AsyncCopy>(std::make_unique<CudaAsyncCopy>(device_, stream_.view(), std::move(end).value()));
+    TCPX_ASSIGN_OR_RETURN(Event end, Event::create());
+    return std::unique_ptr<AsyncCopy>(std::make_unique<CudaAsyncCopy>(device_, stream_.view(), std::move(end)));
   }
 
  private:
@@ -148,10 +147,9 @@ class CudaMemoryOps final : public MemoryOps {
     if (!guard.is_ok()) return guard.status();
     Result<MemoryBuffer> buffer = allocate_aligned(device, bytes);
     if (!buffer.is_ok()) return buffer;
-    const Result<Stream> stream = Stream::create();
-    if (!stream.is_ok()) return stream.status();
-    TCPX_RETURN_IF_ERROR(cuda_status(cudaMemsetAsync(buffer->device(), 0, bytes, stream->view().get()), "zero device memory"));
-    TCPX_RETURN_IF_ERROR(stream->view().synchronize());
+    TCPX_ASSIGN_OR_RETURN(const Stream stream, Stream::create());
+    TCPX_RETURN_IF_ERROR(cuda_status(cudaMemsetAsync(buffer->device(), 0, bytes, stream.view().get()), "zero device memory"));
+    TCPX_RETURN_IF_ERROR(stream.view().synchronize());
     return buffer;
   }
 
@@ -203,9 +201,8 @@ class CudaMemoryOps final : public MemoryOps {
     TCPX_RETURN_IF_ERROR(check_device(device));
     Result<DeviceGuard> guard = DeviceGuard::enter(device);
     if (!guard.is_ok()) return guard.status();
-    Result<Stream> stream = Stream::create();
-    if (!stream.is_ok()) return stream.status();
-    return std::unique_ptr<CopyLane>(std::make_unique<CudaCopyLane>(device, std::move(stream).value()));
+    TCPX_ASSIGN_OR_RETURN(Stream stream, Stream::create());
+    return std::unique_ptr<CopyLane>(std::make_unique<CudaCopyLane>(device, std::move(stream)));
   }
 
   Result<std::unique_ptr<SegmentCopier>> make_segment_copier(int device) override {

@@ -89,11 +89,10 @@ class CudaSegmentCopier final : public SegmentCopier {
     } else if (shape.segments != 0) {
       const uint64_t piece = piece_bytes(shape.bytes);
       const size_t count = count_pieces(segments, piece);
-      const Result<ListStretch> stretch = list_ring_.take(count);
-      if (!stretch.is_ok()) return stretch.status();
-      work.list_held = stretch->held;
-      write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + stretch->first);
-      started = start_kernel(stretch->first, static_cast<uint32_t>(count), &work);
+      TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(count));
+      work.list_held = stretch.held;
+      write_pieces(segments, piece, reinterpret_cast<KernelSegment*>(lists_.host()) + stretch.first);
+      started = start_kernel(stretch.first, static_cast<uint32_t>(count), &work);
     }
     if (!started.is_ok()) return fail(std::move(started));
     return CopyTicket{static_cast<uint64_t>(tickets_.push())};
@@ -174,9 +173,8 @@ class CudaSegmentCopier final : public SegmentCopier {
       case Way::kResident:
         break;
     }
-    const Result<ResidentCopier::Answer> answer = residents_[work->resident]->poll();
-    if (!answer.is_ok()) return answer.status();
-    if (*answer != ResidentCopier::Answer::kLost) return *answer == ResidentCopier::Answer::kDone;
+    TCPX_ASSIGN_OR_RETURN(const ResidentCopier::Answer answer, residents_[work->resident]->poll());
+    if (answer != ResidentCopier::Answer::kLost) return answer == ResidentCopier::Answer::kDone;
     TCPX_RETURN_IF_ERROR(start_copy(work->segment, work));
     return false;
   }
@@ -222,21 +220,16 @@ Result<std::unique_ptr<SegmentCopier>> make_cuda_segment_copier(int device, Memo
   const Result<DeviceGuard> guard = DeviceGuard::enter(device);
   if (!guard.is_ok()) return guard.status();
   TCPX_RETURN_IF_ERROR(load_kernels(device));
-  Result<FlaggedStream> bulk = FlaggedStream::create(device, memory);
-  if (!bulk.is_ok()) return bulk.status();
-  Result<FlaggedStream> urgent = FlaggedStream::create(device, memory);
-  if (!urgent.is_ok()) return urgent.status();
-  Result<MemoryBuffer> lists = memory.allocate_mapped(device, kListCapacity * sizeof(KernelSegment));
-  if (!lists.is_ok()) return lists.status();
+  TCPX_ASSIGN_OR_RETURN(FlaggedStream bulk, FlaggedStream::create(device, memory));
+  TCPX_ASSIGN_OR_RETURN(FlaggedStream urgent, FlaggedStream::create(device, memory));
+  TCPX_ASSIGN_OR_RETURN(MemoryBuffer lists, memory.allocate_mapped(device, kListCapacity * sizeof(KernelSegment)));
   CudaSegmentCopier::Residents residents;
   for (auto& resident : residents) {
-    Result<std::unique_ptr<ResidentCopier>> made = ResidentCopier::create(device, memory);
-    if (!made.is_ok()) return made.status();
-    resident = std::move(made).value();
+    TCPX_ASSIGN_OR_RETURN(std::unique_ptr<ResidentCopier> made, ResidentCopier::create(device, memory));
+    resident = std::move(made);
   }
-  return std::unique_ptr<SegmentCopier>(
-      std::make_unique<CudaSegmentCopier>(CudaSegmentCopier::Streams{std::move(bulk).value(), std::move(urgent).value()},
-                                          std::move(lists).value(), std::move(residents)));
+  return std::unique_ptr<SegmentCopier>(std::make_unique<CudaSegmentCopier>(
+      CudaSegmentCopier::Streams{std::move(bulk), std::move(urgent)}, std::move(lists), std::move(residents)));
 }
 
 }  // namespace tcpx

@@ -52,9 +52,8 @@ class D2dUnpacker final : public Unpacker {
 }  // namespace
 
 Result<std::unique_ptr<Unpacker>> make_d2d_unpacker(int device) {
-  Result<std::unique_ptr<EventRing>> ring = EventRing::create(device);
-  if (!ring.is_ok()) return ring.status();
-  return std::unique_ptr<Unpacker>(std::make_unique<D2dUnpacker>(std::move(ring).value()));
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<EventRing> ring, EventRing::create(device));
+  return std::unique_ptr<Unpacker>(std::make_unique<D2dUnpacker>(std::move(ring)));
 }
 
 }  // namespace tcpx

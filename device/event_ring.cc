@@ -12,9 +12,8 @@ Result<std::vector<Event>> make_events(size_t count, EventTiming timing) {
   std::vector<Event> events;
   events.reserve(count);
   while (events.size() < count) {
-    Result<Event> event = Event::create(timing);
-    if (!event.is_ok()) return event.status();
-    events.push_back(std::move(event).value());
+    TCPX_ASSIGN_OR_RETURN(Event event, Event::create(timing));
+    events.push_back(std::move(event));
   }
   return events;
 }
@@ -29,14 +28,10 @@ Result<std::unique_ptr<EventRing>> EventRing::create(int device, size_t depth, E
   }
   const Result<DeviceGuard> guard = DeviceGuard::enter(device);
   if (!guard.is_ok()) return guard.status();
-  Result<Stream> stream = Stream::create();
-  if (!stream.is_ok()) return stream.status();
-  Result<std::vector<Event>> begins = make_events(timing == EventTiming::kOn ? depth : 0, timing);
-  if (!begins.is_ok()) return begins.status();
-  Result<std::vector<Event>> ends = make_events(depth, timing);
-  if (!ends.is_ok()) return ends.status();
-  return std::unique_ptr<EventRing>(
-      new EventRing(device, std::move(stream).value(), std::move(begins).value(), std::move(ends).value()));
+  TCPX_ASSIGN_OR_RETURN(Stream stream, Stream::create());
+  TCPX_ASSIGN_OR_RETURN(std::vector<Event> begins, make_events(timing == EventTiming::kOn ? depth : 0, timing));
+  TCPX_ASSIGN_OR_RETURN(std::vector<Event> ends, make_events(depth, timing));
+  return std::unique_ptr<EventRing>(new EventRing(device, std::move(stream), std::move(begins), std::move(ends)));
 }
 
 EventRing::EventRing(int device, Stream stream, std::vector<Event> begins, std::vector<Event> ends)

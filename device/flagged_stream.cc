@@ -21,11 +21,9 @@ PFN_cuStreamWriteValue32_v11070 as_driver_function(void* function) {
 Result<FlaggedStream> FlaggedStream::create(int device, MemoryOps& memory) {
   void* const write = find_driver_entry("cuStreamWriteValue32", 11070);
   if (write == nullptr) return Status(Code::kUnsupported, "make flagged stream", "the driver lacks stream memory operations");
-  Result<MemoryBuffer> flag = memory.allocate_mapped(device, sizeof(uint32_t));
-  if (!flag.is_ok()) return flag.status();
-  Result<Stream> stream = Stream::create();
-  if (!stream.is_ok()) return stream.status();
-  return FlaggedStream(std::move(stream).value(), std::move(flag).value(), write);
+  TCPX_ASSIGN_OR_RETURN(MemoryBuffer flag, memory.allocate_mapped(device, sizeof(uint32_t)));
+  TCPX_ASSIGN_OR_RETURN(Stream stream, Stream::create());
+  return FlaggedStream(std::move(stream), std::move(flag), write);
 }
 
 Result<uint32_t> FlaggedStream::mark() {

@@ -48,14 +48,10 @@ Result<std::unique_ptr<GpuPattern>> GpuPattern::create(int device, MemoryOps& me
   if (!memory.has_gpu()) return Status(Code::kUnsupported, "fill with a pattern", "host memory stands in for device memory");
   const Result<DeviceGuard> guard = DeviceGuard::enter(device);
   if (!guard.is_ok()) return guard.status();
-  Result<Stream> stream = Stream::create();
-  if (!stream.is_ok()) return stream.status();
-  Result<MemoryBuffer> check = memory.allocate_device(device, sizeof(PatternCheck));
-  if (!check.is_ok()) return check.status();
-  Result<std::unique_ptr<CopyLane>> lane = memory.make_copy_lane(device);
-  if (!lane.is_ok()) return lane.status();
-  return std::unique_ptr<GpuPattern>(
-      std::make_unique<CudaPattern>(device, std::move(*stream), std::move(*check), std::move(*lane)));
+  TCPX_ASSIGN_OR_RETURN(Stream stream, Stream::create());
+  TCPX_ASSIGN_OR_RETURN(MemoryBuffer check, memory.allocate_device(device, sizeof(PatternCheck)));
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<CopyLane> lane, memory.make_copy_lane(device));
+  return std::unique_ptr<GpuPattern>(std::make_unique<CudaPattern>(device, std::move(stream), std::move(check), std::move(lane)));
 }
 
 Result<uint64_t> free_gpu_bytes(int device) {

@@ -129,14 +129,11 @@ class HostUnpacker final : public Unpacker {
 }  // namespace
 
 Result<std::unique_ptr<Unpacker>> make_host_unpacker(int device, MemoryOps& memory) {
-  Result<MemoryBuffer> fetched = memory.allocate_mapped(device, kStagingBytes);
-  if (!fetched.is_ok()) return fetched.status();
-  Result<MemoryBuffer> gathered = memory.allocate_mapped(device, kStagingBytes);
-  if (!gathered.is_ok()) return gathered.status();
-  Result<std::unique_ptr<CopyLane>> lane = memory.make_copy_lane(device);
-  if (!lane.is_ok()) return lane.status();
+  TCPX_ASSIGN_OR_RETURN(MemoryBuffer fetched, memory.allocate_mapped(device, kStagingBytes));
+  TCPX_ASSIGN_OR_RETURN(MemoryBuffer gathered, memory.allocate_mapped(device, kStagingBytes));
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<CopyLane> lane, memory.make_copy_lane(device));
   return std::unique_ptr<Unpacker>(
-      std::make_unique<HostUnpacker>(memory, std::move(fetched).value(), std::move(gathered).value(), std::move(lane).value()));
+      std::make_unique<HostUnpacker>(memory, std::move(fetched), std::move(gathered), std::move(lane)));
 }
 
 }  // namespace tcpx

@@ -34,12 +34,10 @@ class KernelUnpacker final : public Unpacker {
 }  // namespace
 
 Result<std::unique_ptr<Unpacker>> make_kernel_unpacker(int device, MemoryOps& memory) {
-  Result<UnpackLauncher::Config> config = UnpackLauncher::Config::from_environment();
-  if (!config.is_ok()) return config.status();
-  const bool log_totals = config->log_launches;
-  Result<std::unique_ptr<UnpackLauncher>> launcher = UnpackLauncher::create(device, memory, std::move(config).value());
-  if (!launcher.is_ok()) return launcher.status();
-  return std::unique_ptr<Unpacker>(std::make_unique<KernelUnpacker>(std::move(launcher).value(), log_totals));
+  TCPX_ASSIGN_OR_RETURN(UnpackLauncher::Config config, UnpackLauncher::Config::from_environment());
+  const bool log_totals = config.log_launches;
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<UnpackLauncher> launcher, UnpackLauncher::create(device, memory, std::move(config)));
+  return std::unique_ptr<Unpacker>(std::make_unique<KernelUnpacker>(std::move(launcher), log_totals));
 }
 
 }  // namespace tcpx

@@ -20,11 +20,9 @@ uint64_t& whole(TaggedWord& word) {
 }  // namespace
 
 Result<std::unique_ptr<ResidentCopier>> ResidentCopier::create(int device, MemoryOps& memory) {
-  Result<MemoryBuffer> shared = memory.allocate_mapped(device, sizeof(ResidentMemory));
-  if (!shared.is_ok()) return shared.status();
-  Result<Stream> stream = Stream::create();
-  if (!stream.is_ok()) return stream.status();
-  return std::unique_ptr<ResidentCopier>(new ResidentCopier(memory, std::move(shared).value(), std::move(stream).value()));
+  TCPX_ASSIGN_OR_RETURN(MemoryBuffer shared, memory.allocate_mapped(device, sizeof(ResidentMemory)));
+  TCPX_ASSIGN_OR_RETURN(Stream stream, Stream::create());
+  return std::unique_ptr<ResidentCopier>(new ResidentCopier(memory, std::move(shared), std::move(stream)));
 }
 
 ResidentCopier::~ResidentCopier() {

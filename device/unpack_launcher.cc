@@ -57,28 +57,23 @@ std::string to_text(const LaunchStats& stats) {
 }
 
 Result<UnpackLauncher::Config> UnpackLauncher::Config::from_environment() {
-  const Result<int64_t> blocks = environment_integer(Variable::kUnpackBlocks);
-  if (!blocks.is_ok()) return blocks.status();
-  const Result<int64_t> debug = environment_integer(Variable::kLaunchDebug);
-  if (!debug.is_ok()) return debug.status();
+  TCPX_ASSIGN_OR_RETURN(const int64_t blocks, environment_integer(Variable::kUnpackBlocks));
+  TCPX_ASSIGN_OR_RETURN(const int64_t debug, environment_integer(Variable::kLaunchDebug));
   Config config;
-  config.block_budget = static_cast<uint32_t>(*blocks);
-  config.profile = config.log_launches = *debug != 0;
+  config.block_budget = static_cast<uint32_t>(blocks);
+  config.profile = config.log_launches = debug != 0;
   return config;
 }
 
 Result<std::unique_ptr<UnpackLauncher>> UnpackLauncher::create(int device, MemoryOps& memory, Config config) {
   TCPX_RETURN_IF_ERROR(check_config(config));
   const EventTiming timing = config.profile || config.log_launches ? EventTiming::kOn : EventTiming::kOff;
-  Result<std::unique_ptr<EventRing>> ring = EventRing::create(device, config.in_flight, timing);
-  if (!ring.is_ok()) return ring.status();
-  Result<MemoryBuffer> lists = memory.allocate_mapped(device, config.list_capacity * sizeof(KernelFragment));
-  if (!lists.is_ok()) return lists.status();
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<EventRing> ring, EventRing::create(device, config.in_flight, timing));
+  TCPX_ASSIGN_OR_RETURN(MemoryBuffer lists, memory.allocate_mapped(device, config.list_capacity * sizeof(KernelFragment)));
   const Result<DeviceGuard> guard = DeviceGuard::enter(device);
   if (!guard.is_ok()) return guard.status();
   TCPX_RETURN_IF_ERROR(load_kernels(device));
-  return std::unique_ptr<UnpackLauncher>(
-      new UnpackLauncher(memory, std::move(lists).value(), std::move(ring).value(), std::move(config)));
+  return std::unique_ptr<UnpackLauncher>(new UnpackLauncher(memory, std::move(lists), std::move(ring), std::move(config)));
 }
 
 UnpackLauncher::UnpackLauncher(MemoryOps& memory, MemoryBuffer lists, std::unique_ptr<EventRing> ring, Config config)
@@ -111,16 +106,14 @@ Result<UnpackTicket> UnpackLauncher::start(std::span<const DescriptorBlock> bloc
   const Result<DeviceGuard> guard = DeviceGuard::enter(ring_->device());
   if (!guard.is_ok()) return guard.status();
   if (stream.get() != ring_->stream().get()) {
-    const Result<bool> captured = stream.is_captured();
-    if (!captured.is_ok()) return captured.status();
-    if (*captured) return Status(Code::kInvalidArgument, "launch unpack", "the stream is being captured");
+    TCPX_ASSIGN_OR_RETURN(const bool captured, stream.is_captured());
+    if (captured) return Status(Code::kInvalidArgument, "launch unpack", "the stream is being captured");
   }
-  const Result<ListStretch> stretch = list_ring_.take(fragments);
-  if (!stretch.is_ok()) return stretch.status();
+  TCPX_ASSIGN_OR_RETURN(const ListStretch stretch, list_ring_.take(fragments));
 
   Work& work = works_[ring_->next_slot()];
-  work = Work{.list_held = stretch->held, .requests = blocks.size(), .fragments = fragments, .bytes = bytes};
-  const Status launched = launch_runs(blocks, stretch->first, stream, &work);
+  work = Work{.list_held = stretch.held, .requests = blocks.size(), .fragments = fragments, .bytes = bytes};
+  const Status launched = launch_runs(blocks, stretch.first, stream, &work);
   if (!launched.is_ok()) return ring_->fail(launched, stream);
   const Result<UnpackTicket> ticket = ring_->commit(stream);
   if (!ticket.is_ok()) return ticket;
@@ -199,9 +192,8 @@ Result<bool> UnpackLauncher::query(UnpackTicket ticket) {
 
 Status UnpackLauncher::wait(UnpackTicket ticket, Deadline deadline) {
   for (;;) {
-    const Result<bool> done = query(ticket);
-    if (!done.is_ok()) return done.status();
-    if (*done) return Status::ok();
+    TCPX_ASSIGN_OR_RETURN(const bool done, query(ticket));
+    if (done) return Status::ok();
     if (deadline.expired()) {
       return Status(Code::kTimeout, "wait for unpack", concat("ticket ", static_cast<uint64_t>(ticket), " is not done"));
     }
@@ -214,11 +206,10 @@ Status UnpackLauncher::retire(size_t slot) {
   const Work& work = works_[slot];
   list_ring_.release(work.list_held);
   if (work.is_empty() || !(config_.profile || config_.log_launches)) return Status::ok();
-  const Result<Duration> time = ring_->device_time(slot);
-  if (!time.is_ok()) return time.status();
-  stats_.device_time += *time;
+  TCPX_ASSIGN_OR_RETURN(const Duration time, ring_->device_time(slot));
+  stats_.device_time += time;
   stats_.timed_bytes += work.bytes;
-  if (config_.log_launches && log_enabled(LogLevel::kNotice)) log_work(work, *time);
+  if (config_.log_launches && log_enabled(LogLevel::kNotice)) log_work(work, time);
   return Status::ok();
 }
 

@@ -101,9 +101,8 @@ Result<std::shared_ptr<Endpoint::Impl::ConnectionState>> Endpoint::Impl::dial(co
 Result<ConnId> Endpoint::Impl::connect(const std::string& ip, int gpu_idx, int port, Deadline deadline) {
   if (port < 1 || port > 65535) return Status(Code::kInvalidArgument, "connect", concat("port ", port));
   if (gpu_idx < 0) return Status(Code::kInvalidArgument, "connect", concat("GPU ", gpu_idx));
-  const auto state = dial({.host = ip, .port = static_cast<uint16_t>(port), .gpu_idx = gpu_idx}, deadline);
-  if (!state.is_ok()) return state.status();
-  return (*state)->id;
+  TCPX_ASSIGN_OR_RETURN(const auto state, dial({.host = ip, .port = static_cast<uint16_t>(port), .gpu_idx = gpu_idx}, deadline));
+  return state->id;
 }
 
 Entrance::Parts Endpoint::Impl::entrance_parts() {
@@ -119,9 +118,8 @@ Entrance::Parts Endpoint::Impl::entrance_parts() {
 
 Result<Endpoint::Accepted> Endpoint::Impl::accept(Deadline deadline) {
   for (;;) {
-    const auto conn = entrance_->accept(deadline);
-    if (!conn.is_ok()) return conn.status();
-    if (auto accepted = claim(*conn)) return *std::move(accepted);
+    TCPX_ASSIGN_OR_RETURN(const auto conn, entrance_->accept(deadline));
+    if (auto accepted = claim(conn)) return *std::move(accepted);
   }
 }
 
@@ -178,12 +176,11 @@ Result<ConnId> Endpoint::Impl::add_remote(const EndpointMetadata& metadata, Dead
       if (unused) impl.retire(*unused, true);  // its last user has removed it meanwhile
     }
   } turn{*this, *remote};
-  const auto state = connection_to(*remote, metadata, deadline);
-  if (!state.is_ok()) return state.status();
+  TCPX_ASSIGN_OR_RETURN(const auto state, connection_to(*remote, metadata, deadline));
   const MutexLock table(remotes_mutex_);
-  remote_of_[(*state)->id] = remote;
+  remote_of_[state->id] = remote;
   turn.succeeded = true;
-  return (*state)->id;
+  return state->id;
 }
 
 // The connection there is, or a new one. Only the one caller that is connecting is here.

@@ -30,43 +30,34 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
         Code::kUnsupported, "create endpoint",
         "this process is a fork of one that had endpoints, and has no threads of its net plugin: start a program instead");
   }
-  auto machine = LocalMachine::create(config.plugin_path);
-  if (!machine.is_ok()) return machine.status();
-  auto settings = PipelineSettings::from_environment();
-  if (!settings.is_ok()) return settings.status();
-  const auto kind = environment_choice(Variable::kUnpackImpl);
-  if (!kind.is_ok()) return kind.status();
-  auto devices = machine->channel_devices(config.gpu_idx, settings->channels);
-  if (!devices.is_ok()) return devices.status();
-  auto unpacker = machine->make_unpacker(static_cast<UnpackKind>(*kind), config.gpu_idx);
-  if (!unpacker.is_ok()) return unpacker.status();
-  auto lane = machine->memory->make_copy_lane(config.gpu_idx);
-  if (!lane.is_ok()) return lane.status();
+  TCPX_ASSIGN_OR_RETURN(auto machine, LocalMachine::create(config.plugin_path));
+  TCPX_ASSIGN_OR_RETURN(auto settings, PipelineSettings::from_environment());
+  TCPX_ASSIGN_OR_RETURN(const auto kind, environment_choice(Variable::kUnpackImpl));
+  TCPX_ASSIGN_OR_RETURN(auto devices, machine.channel_devices(config.gpu_idx, settings.channels));
+  TCPX_ASSIGN_OR_RETURN(auto unpacker, machine.make_unpacker(static_cast<UnpackKind>(kind), config.gpu_idx));
+  TCPX_ASSIGN_OR_RETURN(auto lane, machine.memory->make_copy_lane(config.gpu_idx));
 
-  const auto nics = machine->describe_devices(config.gpu_idx, *devices);
-  if (!nics.is_ok()) return nics.status();
+  TCPX_ASSIGN_OR_RETURN(const auto nics, machine.describe_devices(config.gpu_idx, devices));
   std::string address;
-  for (const int device : *devices) {
-    const auto properties = machine->plugin->properties(device);
-    if (!properties.is_ok()) return properties.status();
-    if (address.empty()) address = address_of_interface(properties->name);
+  for (const int device : devices) {
+    TCPX_ASSIGN_OR_RETURN(const auto properties, machine.plugin->properties(device));
+    if (address.empty()) address = address_of_interface(properties.name);
   }
-  std::string path = describe(*machine, **unpacker, devices->size(), *nics);
-  return EndpointParts{.memory = std::move(machine->memory),
-                       .plugin = std::move(machine->plugin),
-                       .unpacker = std::move(*unpacker),
-                       .lane = std::move(*lane),
-                       .devices = std::move(*devices),
-                       .settings = *settings,
+  std::string path = describe(machine, *unpacker, devices.size(), nics);
+  return EndpointParts{.memory = std::move(machine.memory),
+                       .plugin = std::move(machine.plugin),
+                       .unpacker = std::move(unpacker),
+                       .lane = std::move(lane),
+                       .devices = std::move(devices),
+                       .settings = settings,
                        .public_address = address.empty() ? "127.0.0.1" : address,
                        .path = std::move(path)};
 }
 
 Result<std::unique_ptr<Endpoint>> Endpoint::create(const EndpointConfig& config) {
   try {
-    auto parts = make_default_parts(config);
-    if (!parts.is_ok()) return parts.status();
-    return EndpointMaker::make(std::move(*parts), config);
+    TCPX_ASSIGN_OR_RETURN(auto parts, make_default_parts(config));
+    return EndpointMaker::make(std::move(parts), config);
   } catch (const std::exception& error) {
     return Status(Code::kInternal, "create endpoint", error.what());
   }

@@ -39,11 +39,10 @@ auto guarded_wait(const char* operation, Endpoint::Impl& impl, Body body) -> dec
 template <class Transfer>
 Status move_slot(Endpoint& endpoint, RemoteSlot& slot, Transfer transfer) {
   auto memory = std::make_unique<RemoteSlot>(slot);
-  const auto id = endpoint.register_memory(memory.get(), sizeof *memory, MemoryType::kHost);
-  if (!id.is_ok()) return id.status();
-  Status status = transfer(LocalRange{*id, memory.get(), sizeof *memory});
+  TCPX_ASSIGN_OR_RETURN(const auto id, endpoint.register_memory(memory.get(), sizeof *memory, MemoryType::kHost));
+  Status status = transfer(LocalRange{id, memory.get(), sizeof *memory});
   if (status.is_ok()) slot = *memory;
-  if (!endpoint.deregister(*id).is_ok()) (void)memory.release();  // an operation that does not end may still write there
+  if (!endpoint.deregister(id).is_ok()) (void)memory.release();  // an operation that does not end may still write there
   return status;
 }
 
@@ -71,9 +70,8 @@ std::chrono::microseconds LatencyHistogram::quantile(double q) const {
 }
 
 Result<std::unique_ptr<Endpoint>> EndpointMaker::make(EndpointParts parts, const EndpointConfig& config) {
-  auto impl = Endpoint::Impl::create(std::move(parts), config);
-  if (!impl.is_ok()) return impl.status();
-  return std::unique_ptr<Endpoint>(new Endpoint(std::move(*impl)));
+  TCPX_ASSIGN_OR_RETURN(auto impl, Endpoint::Impl::create(std::move(parts), config));
+  return std::unique_ptr<Endpoint>(new Endpoint(std::move(impl)));
 }
 
 Endpoint::Endpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -86,7 +84,7 @@ Endpoint::~Endpoint() {
 Result<ConnId> Endpoint::connect(const std::string& ip, int remote_gpu_idx, int remote_port,
                                  std::optional<Milliseconds> timeout) {
   return guarded_wait("connect", *impl_,
-                 [&] { return impl_->connect(ip, remote_gpu_idx, remote_port, deadline_of(*impl_, timeout)); });
+                      [&] { return impl_->connect(ip, remote_gpu_idx, remote_port, deadline_of(*impl_, timeout)); });
 }
 
 Result<Endpoint::Accepted> Endpoint::accept(std::optional<Milliseconds> timeout) {
@@ -98,16 +96,14 @@ std::vector<uint8_t> Endpoint::get_metadata() const {
 }
 
 Result<Endpoint::PeerAddress> Endpoint::read_metadata(std::span<const uint8_t> metadata) {
-  auto decoded = decode_metadata(metadata);
-  if (!decoded.is_ok()) return decoded.status();
-  return PeerAddress{.ip = std::move(decoded->host), .port = decoded->port, .gpu_idx = decoded->gpu_idx};
+  TCPX_ASSIGN_OR_RETURN(auto decoded, decode_metadata(metadata));
+  return PeerAddress{.ip = std::move(decoded.host), .port = decoded.port, .gpu_idx = decoded.gpu_idx};
 }
 
 Result<ConnId> Endpoint::add_remote_endpoint(std::span<const uint8_t> metadata, std::optional<Milliseconds> timeout) {
   return guarded_wait("add remote endpoint", *impl_, [&]() -> Result<ConnId> {
-    const auto decoded = decode_metadata(metadata);
-    if (!decoded.is_ok()) return decoded.status();
-    return impl_->add_remote(*decoded, deadline_of(*impl_, timeout));
+    TCPX_ASSIGN_OR_RETURN(const auto decoded, decode_metadata(metadata));
+    return impl_->add_remote(decoded, deadline_of(*impl_, timeout));
   });
 }
 
@@ -140,10 +136,9 @@ Result<OperationId> Endpoint::start(int kind, ConnId conn, std::span<const Local
 Status Endpoint::perform(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                          const SubmitOptions& options) {
   const Impl::Call call(*impl_);
-  const auto id = start(kind, conn, ranges, remote, options);
-  if (!id.is_ok()) return id.status();
+  TCPX_ASSIGN_OR_RETURN(const auto id, start(kind, conn, ranges, remote, options));
   constexpr Milliseconds kMost = Milliseconds::max() - Impl::kWaitBeyondDeadline;
-  return wait(*id, options.timeout ? std::optional(std::min(*options.timeout, kMost) + Impl::kWaitBeyondDeadline) : std::nullopt);
+  return wait(id, options.timeout ? std::optional(std::min(*options.timeout, kMost) + Impl::kWaitBeyondDeadline) : std::nullopt);
 }
 
 Status Endpoint::send_slot(ConnId conn, const RemoteSlot& slot, std::optional<Milliseconds> timeout) {

@@ -41,9 +41,8 @@ size_t most_set_ups() {
 
 Status Entrance::start() {
   if (thread_.joinable()) return Status::ok();
-  auto thread = start_thread("tcpx-accept", [this] { run(); });
-  if (!thread.is_ok()) return thread.status();
-  thread_ = std::move(*thread);
+  TCPX_ASSIGN_OR_RETURN(auto thread, start_thread("tcpx-accept", [this] { run(); }));
+  thread_ = std::move(thread);
   return Status::ok();
 }
 

@@ -6,9 +6,7 @@ namespace tcpx {
 
 Status InlineCopies::prepare() {
   if (buffer_) return Status::ok();
-  auto buffer = memory_.allocate_mapped(device_, size_t{kSlots} * kMaxInlineBytes);
-  if (!buffer.is_ok()) return buffer.status();
-  buffer_ = std::move(*buffer);
+  TCPX_ASSIGN_OR_RETURN(buffer_, memory_.allocate_mapped(device_, size_t{kSlots} * kMaxInlineBytes));
   for (uint32_t index = kSlots; index-- > 0;) free_.push_back(index);
   return Status::ok();
 }
@@ -29,30 +27,28 @@ Result<InlineCopies::Copy> InlineCopies::start(uint32_t slot, size_t bytes) {
 }
 
 Result<InlineCopies::Copy> InlineCopies::read(std::span<const HeldRange> ranges) {
-  const auto index = take_slot();
-  if (!index.is_ok()) return index.status();
-  std::byte* const begin = buffer_.device() + size_t{*index} * kMaxInlineBytes;
+  TCPX_ASSIGN_OR_RETURN(const auto index, take_slot());
+  std::byte* const begin = buffer_.device() + size_t{index} * kMaxInlineBytes;
   segments_.clear();
   size_t bytes = 0;
   for (const HeldRange& range : ranges) {
     segments_.push_back({begin + bytes, range.data, range.bytes});
     bytes += range.bytes;
   }
-  return start(*index, bytes);
+  return start(index, bytes);
 }
 
 Result<InlineCopies::Copy> InlineCopies::write(std::span<const HeldRange> ranges, std::span<const std::byte> data) {
-  const auto index = take_slot();
-  if (!index.is_ok()) return index.status();
-  if (!data.empty()) std::memcpy(slot(*index), data.data(), data.size());
-  std::byte* const begin = buffer_.device() + size_t{*index} * kMaxInlineBytes;
+  TCPX_ASSIGN_OR_RETURN(const auto index, take_slot());
+  if (!data.empty()) std::memcpy(slot(index), data.data(), data.size());
+  std::byte* const begin = buffer_.device() + size_t{index} * kMaxInlineBytes;
   segments_.clear();
   size_t bytes = 0;
   for (const HeldRange& range : ranges) {
     segments_.push_back({range.data, begin + bytes, range.bytes});
     bytes += range.bytes;
   }
-  return start(*index, bytes);
+  return start(index, bytes);
 }
 
 std::span<const std::byte> InlineCopies::bytes_of(const Copy& copy) const {

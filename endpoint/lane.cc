@@ -322,9 +322,7 @@ Result<Lane::Staging*> Lane::staging_for(MemoryType type) {
   const bool fetches = type == MemoryType::kHost && !sends_ && parts_.steered;
   auto& staging = staging_[fetches ? 2 : type == MemoryType::kCuda ? 1 : 0];
   if (staging == nullptr) {
-    auto made = make_staging(type, fetches);
-    if (!made.is_ok()) return made.status();
-    staging = std::move(*made);
+    TCPX_ASSIGN_OR_RETURN(staging, make_staging(type, fetches));
   }
   return staging.get();
 }
@@ -332,9 +330,8 @@ Result<Lane::Staging*> Lane::staging_for(MemoryType type) {
 Result<std::unique_ptr<Lane::Staging>> Lane::make_staging(MemoryType type, bool fetches) {
   const bool on_device = fetches || type == MemoryType::kCuda;
   auto fresh = std::make_unique<Staging>(Staging{.kind = on_device ? StagingKind::kDevice : StagingKind::kHost});
-  auto buffer = parts_.staging.take(fresh->kind);
-  if (!buffer.is_ok()) return buffer.status();
-  fresh->buffer = std::move(*buffer);
+  TCPX_ASSIGN_OR_RETURN(auto buffer, parts_.staging.take(fresh->kind));
+  fresh->buffer = std::move(buffer);
   const auto memory = connection_->register_memory(fresh->buffer.device(), fresh->buffer.size(),
                                                    on_device ? MemoryType::kCuda : MemoryType::kHost);
   if (!memory.is_ok()) {

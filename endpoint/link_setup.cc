@@ -59,10 +59,9 @@ Result<EndpointIdentity> exchange_identity(BootstrapChannel& channel, bool conne
                                  {"wanted instance", std::to_string(mine.wanted_instance)},
                                  {"inline bytes", std::to_string(mine.inline_bytes)},
                                  {"channels", std::to_string(channels)}};
-  const auto theirs = channel.exchange_parameters(parameters, kMustMatch, deadline);
-  if (!theirs.is_ok()) return theirs.status();
-  const auto role = theirs->find("role");
-  if (role == theirs->end() || role->second != role_of(!connector)) {
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(parameters, kMustMatch, deadline));
+  const auto role = theirs.find("role");
+  if (role == theirs.end() || role->second != role_of(!connector)) {
     return Status(Code::kMismatch, kSetUp,
                   concat("this end means to ", role_of(connector), ", the peer does not mean to ", role_of(!connector)));
   }
@@ -70,12 +69,12 @@ Result<EndpointIdentity> exchange_identity(BootstrapChannel& channel, bool conne
   constexpr int kMaxInt = std::numeric_limits<int>::max();
   constexpr uint64_t kMaxInstance = std::numeric_limits<uint64_t>::max();
   size_t peer_channels = 0;
-  TCPX_RETURN_IF_ERROR(read(*theirs, "instance", uint64_t{0}, kMaxInstance, peer.instance));
-  TCPX_RETURN_IF_ERROR(read(*theirs, "gpu", 0, kMaxInt, peer.gpu_idx));
-  TCPX_RETURN_IF_ERROR(read(*theirs, "wanted gpu", -1, kMaxInt, peer.wanted_gpu_idx));
-  TCPX_RETURN_IF_ERROR(read(*theirs, "wanted instance", uint64_t{0}, kMaxInstance, peer.wanted_instance));
-  TCPX_RETURN_IF_ERROR(read(*theirs, "inline bytes", uint32_t{0}, kMaxInlineBytes, peer.inline_bytes));
-  TCPX_RETURN_IF_ERROR(read(*theirs, "channels", size_t{1}, size_t{kMaxChannels}, peer_channels));
+  TCPX_RETURN_IF_ERROR(read(theirs, "instance", uint64_t{0}, kMaxInstance, peer.instance));
+  TCPX_RETURN_IF_ERROR(read(theirs, "gpu", 0, kMaxInt, peer.gpu_idx));
+  TCPX_RETURN_IF_ERROR(read(theirs, "wanted gpu", -1, kMaxInt, peer.wanted_gpu_idx));
+  TCPX_RETURN_IF_ERROR(read(theirs, "wanted instance", uint64_t{0}, kMaxInstance, peer.wanted_instance));
+  TCPX_RETURN_IF_ERROR(read(theirs, "inline bytes", uint32_t{0}, kMaxInlineBytes, peer.inline_bytes));
+  TCPX_RETURN_IF_ERROR(read(theirs, "channels", size_t{1}, size_t{kMaxChannels}, peer_channels));
   if (!connector) TCPX_RETURN_IF_ERROR(check_wishes(mine, peer));
   if (peer_channels != channels) {
     return Status(Code::kMismatch, kSetUp,
@@ -108,14 +107,12 @@ Result<LinkParts> open_parts(BootstrapChannel& channel, bool connector, const Li
   parts.peer_host = channel.peer().host();
   parts.peer_name = channel.peer().to_string();
   parts.interface = channel.interface();
-  auto peer = exchange_identity(channel, connector, setup, deadline);
-  if (!peer.is_ok()) return peer.status();
-  parts.peer = *peer;
+  TCPX_ASSIGN_OR_RETURN(auto peer, exchange_identity(channel, connector, setup, deadline));
+  parts.peer = peer;
   parts.stream = std::make_unique<ControlStream>();
   TCPX_RETURN_IF_ERROR(open_halves(channel, connector, setup, deadline, parts));
-  auto socket = channel.detach(deadline);
-  if (!socket.is_ok()) return socket.status();
-  parts.stream->attach(std::move(*socket));
+  TCPX_ASSIGN_OR_RETURN(auto socket, channel.detach(deadline));
+  parts.stream->attach(std::move(socket));
   return parts;
 }
 

@@ -74,16 +74,14 @@ Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType 
 
 Result<RegionUse> MemoryRegistry::use(MemoryId id, const void* data, size_t bytes) {
   MutexLock lock(mutex_);
-  const Result<Entry*> entry = find(id, data, bytes);
-  if (!entry.is_ok()) return entry.status();
-  return RegionUse(**entry);
+  TCPX_ASSIGN_OR_RETURN(Entry* const entry, find(id, data, bytes));
+  return RegionUse(*entry);
 }
 
 Result<std::optional<Region>> MemoryRegistry::remove(MemoryId id, Deadline deadline) {
   MutexLock lock(mutex_);
-  const Result<Entry*> found = find_to_remove(id);
-  if (!found.is_ok()) return found.status();
-  Entry& entry = **found;
+  TCPX_ASSIGN_OR_RETURN(Entry* const found, find_to_remove(id));
+  Entry& entry = *found;
   if (entry.count > 1) {
     --entry.count;
     return std::optional<Region>();
@@ -112,9 +110,8 @@ Result<std::optional<Region>> MemoryRegistry::remove(MemoryId id, Deadline deadl
 
 Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
   MutexLock lock(mutex_);
-  const Result<Entry*> found = find_to_remove(id);
-  if (!found.is_ok()) return found.status();
-  Entry& entry = **found;
+  TCPX_ASSIGN_OR_RETURN(Entry* const found, find_to_remove(id));
+  Entry& entry = *found;
   if (entry.count > 1) {
     --entry.count;
     return std::optional<Region>();
@@ -129,9 +126,8 @@ Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
 
 Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const void* data, size_t bytes) {
   MutexLock lock(mutex_);
-  const Result<Entry*> found = find(id, data, bytes);
-  if (!found.is_ok()) return found.status();
-  Entry& entry = **found;
+  TCPX_ASSIGN_OR_RETURN(Entry* const found, find(id, data, bytes));
+  Entry& entry = *found;
   RemoteSlot slot{
       .magic = kSlotMagic, .version = kSlotVersion, .flags = 0, .endpoint = instance_, .id = 0, .bytes = bytes, .reserved = {}};
   const std::tuple key(conn, address_of(data), bytes);
@@ -144,9 +140,8 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   }
   auto* const first = static_cast<std::byte*>(const_cast<void*>(data));
   do {
-    const Result<uint64_t> number = random_id();
-    if (!number.is_ok()) return number.status();
-    slot.id = *number;
+    TCPX_ASSIGN_OR_RETURN(const uint64_t number, random_id());
+    slot.id = number;
   } while (!adverts_.try_emplace(slot.id, Advert{conn, &entry, first, bytes}).second);
   entry.slots.emplace(key, slot.id);
   return slot;

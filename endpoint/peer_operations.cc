@@ -11,12 +11,11 @@ Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange
   std::vector<HeldRange> ranges;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const WireRange range = wanted[i];
-    auto granted = link_.shared.memory.look_up(link_.id, range.slot, range.offset, range.bytes);
-    if (!granted.is_ok()) return granted.status();
+    TCPX_ASSIGN_OR_RETURN(auto granted, link_.shared.memory.look_up(link_.id, range.slot, range.offset, range.bytes));
     if (range.bytes == 0) continue;
-    if (!ranges.empty() && granted->use.region().type != ranges.front().use.region().type)
+    if (!ranges.empty() && granted.use.region().type != ranges.front().use.region().type)
       return Status(Code::kInvalidArgument, "look up remote ranges", "host and GPU memory in one transfer");
-    ranges.push_back({std::move(granted->use), granted->data, granted->bytes});
+    ranges.push_back({std::move(granted.use), granted.data, granted.bytes});
   }
   return ranges;
 }

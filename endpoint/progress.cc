@@ -54,9 +54,8 @@ Endpoint::Impl::CurrentGpu::~CurrentGpu() {
 
 Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts parts, const EndpointConfig& config) {
   TCPX_RETURN_IF_ERROR(check(config));
-  const auto instance = random_id();
-  if (!instance.is_ok()) return instance.status();
-  std::unique_ptr<Impl> impl(new Impl(std::move(parts), config, *instance));
+  TCPX_ASSIGN_OR_RETURN(const auto instance, random_id());
+  std::unique_ptr<Impl> impl(new Impl(std::move(parts), config, instance));
   TCPX_RETURN_IF_ERROR(impl->start());
   return impl;
 }
@@ -73,12 +72,10 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, uint64_t
       inbox_(config.max_notifications) {}
 
 Status Endpoint::Impl::start() {
-  const auto timeout = environment_integer(Variable::kOpTimeoutMs);
-  if (!timeout.is_ok()) return timeout.status();
-  timeout_ = config_.operation_timeout.value_or(Milliseconds(*timeout));
-  const auto inline_bytes = environment_integer(Variable::kInlineBytes);
-  if (!inline_bytes.is_ok()) return inline_bytes.status();
-  inline_bytes_ = config_.inline_bytes.value_or(static_cast<uint32_t>(*inline_bytes));
+  TCPX_ASSIGN_OR_RETURN(const auto timeout, environment_integer(Variable::kOpTimeoutMs));
+  timeout_ = config_.operation_timeout.value_or(Milliseconds(timeout));
+  TCPX_ASSIGN_OR_RETURN(const auto inline_bytes, environment_integer(Variable::kInlineBytes));
+  inline_bytes_ = config_.inline_bytes.value_or(static_cast<uint32_t>(inline_bytes));
 
   const CurrentGpu gpu(*this);
   MemoryOps& memory = *parts_.memory;
@@ -106,16 +103,15 @@ Status Endpoint::Impl::start() {
                                                     .clock = Clock::steady(),
                                                     .inline_bytes = inline_bytes_});
 
-  auto server = BootstrapServer::create(
-      {.port = config_.port, .host = config_.listen_address, .wait_for_first_frame = true, .stop = &stop_});
-  if (!server.is_ok()) return server.status();
-  server_ = std::move(*server);
+  TCPX_ASSIGN_OR_RETURN(
+      auto server, BootstrapServer::create(
+                       {.port = config_.port, .host = config_.listen_address, .wait_for_first_frame = true, .stop = &stop_}));
+  server_ = std::move(server);
   entrance_ = std::make_unique<Entrance>(entrance_parts());
   TCPX_RETURN_IF_ERROR(events_.open());
   if (!config_.progress_thread) return Status::ok();
-  auto thread = start_thread("tcpx-progress", [this] { run(); });
-  if (!thread.is_ok()) return thread.status();
-  thread_ = std::move(*thread);
+  TCPX_ASSIGN_OR_RETURN(auto thread, start_thread("tcpx-progress", [this] { run(); }));
+  thread_ = std::move(thread);
   return Status::ok();
 }
 

@@ -87,8 +87,7 @@ Result<RemoteSlot> Endpoint::Impl::advertise(ConnId conn, const LocalRange& rang
 
 Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
                                            std::span<const RemoteRange> remote, const SubmitOptions& options) {
-  const auto state = find(conn);
-  if (!state.is_ok()) return state.status();
+  TCPX_ASSIGN_OR_RETURN(const auto state, find(conn));
   if (ranges.size() > kMaxRanges) return refuse(kind, concat(ranges.size(), " ranges, at most ", kMaxRanges));
   const bool one_sided = kind == OperationKind::kWrite || kind == OperationKind::kRead;
   if (one_sided && remote.size() != ranges.size())
@@ -100,12 +99,11 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
   }
   if (options.timeout && options.timeout->count() < 1) return refuse(kind, "a timeout below 1 ms");
 
-  auto acquired = operations_.acquire();
-  if (!acquired.is_ok()) return acquired.status();
-  Operation& operation = **acquired;
+  TCPX_ASSIGN_OR_RETURN(auto acquired, operations_.acquire());
+  Operation& operation = *acquired;
   operation.kind = kind;
   operation.conn = conn;
-  operation.link = (*state)->link;
+  operation.link = state->link;
   operation.submitted_at = Clock::steady().now();
   operation.deadline = later(operation.submitted_at, saturated(options.timeout.value_or(timeout_)));
   if (Status status = fill(operation, ranges, remote, options); !status.is_ok()) {
@@ -113,8 +111,8 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
     return status;
   }
   const OperationId id = operation.id;
-  if (kind == OperationKind::kSend) operation.sequence = (*state)->next_send.fetch_add(1, std::memory_order_relaxed);
-  if (kind == OperationKind::kRecv) operation.sequence = (*state)->next_recv.fetch_add(1, std::memory_order_relaxed);
+  if (kind == OperationKind::kSend) operation.sequence = state->next_send.fetch_add(1, std::memory_order_relaxed);
+  if (kind == OperationKind::kRecv) operation.sequence = state->next_recv.fetch_add(1, std::memory_order_relaxed);
   submitted_.push(operation);
   events_.wake();
   return id;
@@ -123,8 +121,7 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
 Status Endpoint::Impl::fill(Operation& operation, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                             const SubmitOptions& options) {
   for (size_t i = 0; i < ranges.size(); ++i) {
-    auto use = registry_.use(ranges[i].memory, ranges[i].data, ranges[i].bytes);
-    if (!use.is_ok()) return use.status();
+    TCPX_ASSIGN_OR_RETURN(auto use, registry_.use(ranges[i].memory, ranges[i].data, ranges[i].bytes));
     if (i < remote.size()) {
       const RemoteSlot& slot = remote[i].slot;
       TCPX_RETURN_IF_ERROR(check_slot(slot));
@@ -134,10 +131,10 @@ Status Endpoint::Impl::fill(Operation& operation, std::span<const LocalRange> ra
       }
     }
     if (ranges[i].bytes == 0) continue;
-    if (!operation.ranges.empty() && use->region().type != operation.ranges.front().use.region().type)
+    if (!operation.ranges.empty() && use.region().type != operation.ranges.front().use.region().type)
       return refuse(operation.kind, "host and GPU memory in one transfer");
     operation.bytes += ranges[i].bytes;
-    operation.ranges.push_back({std::move(*use), static_cast<std::byte*>(ranges[i].data), ranges[i].bytes});
+    operation.ranges.push_back({std::move(use), static_cast<std::byte*>(ranges[i].data), ranges[i].bytes});
     if (i < remote.size()) operation.remote.push_back({remote[i].slot.id, remote[i].offset, ranges[i].bytes});
   }
   if (options.notify != nullptr) operation.notify = std::make_unique<NotifyMsg>(*options.notify);
@@ -148,9 +145,8 @@ Status Endpoint::Impl::fill(Operation& operation, std::span<const LocalRange> ra
   if (options.after_stream) TCPX_RETURN_IF_ERROR(after(gpu_order_->mark_stream(*options.after_stream)));
   if (options.after_event != nullptr) TCPX_RETURN_IF_ERROR(after(gpu_order_->mark_event(options.after_event)));
   if (options.completion_event) {
-    auto signal = gpu_order_->make_signal();
-    if (!signal.is_ok()) return signal.status();
-    operation.set_signal(std::move(*signal));
+    TCPX_ASSIGN_OR_RETURN(auto signal, gpu_order_->make_signal());
+    operation.set_signal(std::move(signal));
   }
   return Status::ok();
 }
@@ -193,14 +189,13 @@ Status Endpoint::Impl::check_notify(const NotifyMsg& message) {
 }
 
 Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
-  const auto state = find(conn);
-  if (!state.is_ok()) return state.status();
+  TCPX_ASSIGN_OR_RETURN(const auto state, find(conn));
   TCPX_RETURN_IF_ERROR(check_notify(message));
-  const std::shared_ptr<LinkFace>& face = (*state)->face;
+  const std::shared_ptr<LinkFace>& face = state->face;
   if (face->ended) return why_ended(conn);
   if (const size_t waiting = face->notifications.load(std::memory_order_relaxed); waiting >= kMaxNotifyWaits)
     return Status(Code::kExhausted, "notify", concat(waiting, " notifications wait for the peer to take some"));
-  notifications_.push(*std::make_unique<Notification>(conn, (*state)->link, message, face).release());
+  notifications_.push(*std::make_unique<Notification>(conn, state->link, message, face).release());
   send_notifications(conn);
   return Status::ok();
 }

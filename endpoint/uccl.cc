@@ -91,11 +91,10 @@ bool Endpoint::connect(std::string ip_addr, int remote_gpu_idx, int remote_port,
 
 bool Endpoint::accept(std::string& ip_addr, int& remote_gpu_idx, uint64_t& conn_id) {
   return call([&](tcpx::Endpoint& endpoint) {
-    auto accepted = endpoint.accept();
-    if (!accepted.is_ok()) return accepted.status();
-    ip_addr = std::move(accepted->ip);
-    remote_gpu_idx = accepted->remote_gpu_idx;
-    conn_id = static_cast<uint64_t>(accepted->conn);
+    TCPX_ASSIGN_OR_RETURN(auto accepted, endpoint.accept());
+    ip_addr = std::move(accepted.ip);
+    remote_gpu_idx = accepted.remote_gpu_idx;
+    conn_id = static_cast<uint64_t>(accepted.conn);
     return Status::ok();
   });
 }
@@ -232,18 +231,16 @@ bool Endpoint::recvv(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, con
 bool Endpoint::sendv_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<const void*>& data_v,
                            const std::vector<size_t>& size_v, size_t num_iovs, uint64_t* transfer_id) {
   return begin(transfer_id, [&](tcpx::Endpoint& endpoint) -> Result<OperationId> {
-    const auto ranges = ranges_of(mr_id_v, data_v, size_v, num_iovs);
-    if (!ranges.is_ok()) return ranges.status();
-    return endpoint.send_async(ConnId{conn_id}, *ranges);
+    TCPX_ASSIGN_OR_RETURN(const auto ranges, ranges_of(mr_id_v, data_v, size_v, num_iovs));
+    return endpoint.send_async(ConnId{conn_id}, ranges);
   });
 }
 
 bool Endpoint::recvv_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& data_v,
                            const std::vector<size_t>& size_v, size_t num_iovs, uint64_t* transfer_id) {
   return begin(transfer_id, [&](tcpx::Endpoint& endpoint) -> Result<OperationId> {
-    const auto ranges = ranges_of(mr_id_v, data_v, size_v, num_iovs);
-    if (!ranges.is_ok()) return ranges.status();
-    return endpoint.recv_async(ConnId{conn_id}, *ranges);
+    TCPX_ASSIGN_OR_RETURN(const auto ranges, ranges_of(mr_id_v, data_v, size_v, num_iovs));
+    return endpoint.recv_async(ConnId{conn_id}, ranges);
   });
 }
 

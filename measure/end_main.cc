@@ -17,9 +17,8 @@ void put_text(char (&to)[kBytes], const std::string& text) {
 }
 
 Status set_up(const EndSetup& setup, std::unique_ptr<BenchEnd>& end, EndAnswer& answer) {
-  Result<std::unique_ptr<BenchEnd>> made = make_bench_end(setup);
-  if (!made.is_ok()) return made.status();
-  end = std::move(made).value();
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<BenchEnd> made, make_bench_end(setup));
+  end = std::move(made);
   const Result<Handle> handle = end->listen();
   if (handle.is_ok()) answer.handle = *handle;
   return handle.status();

@@ -29,9 +29,8 @@ Status EndPair::spawn(End& end, std::vector<std::string> words, const Environmen
   end.socket = UniqueFd(sockets[0]);
   const UniqueFd other(sockets[1]);
   words.push_back(concat(kSocketOfEnd));
-  Result<Child> started = Child::start(std::move(words), overrides, {{other.get(), kSocketOfEnd}});
-  if (!started.is_ok()) return started.status();
-  end.process = std::move(started).value();
+  TCPX_ASSIGN_OR_RETURN(Child started, Child::start(std::move(words), overrides, {{other.get(), kSocketOfEnd}}));
+  end.process = std::move(started);
   return Status::ok();
 }
 

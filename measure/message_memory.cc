@@ -23,24 +23,21 @@ Result<MessageMemory> MessageMemory::create(const EndSetup& setup) {
   MessageMemory memory(setup);
   if (memory.machine_->has_gpu()) TCPX_RETURN_IF_ERROR(memory.machine_->set_current_device(setup.gpu));
   MemoryOps& ops = memory.on_gpu() ? *memory.machine_ : *memory.host_;
-  Result<std::unique_ptr<CopyLane>> lane = ops.make_copy_lane(memory.device());
-  if (!lane.is_ok()) return lane.status();
-  memory.copies_ = std::move(lane).value();
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<CopyLane> lane, ops.make_copy_lane(memory.device()));
+  memory.copies_ = std::move(lane);
   return memory;
 }
 
 Result<std::unique_ptr<Unpacker>> MessageMemory::make_unpacker() {
-  const Result<int64_t> kind = environment_choice(Variable::kUnpackImpl);
-  if (!kind.is_ok()) return kind.status();
-  return tcpx::make_unpacker(static_cast<UnpackKind>(*kind), device(), *machine_);
+  TCPX_ASSIGN_OR_RETURN(const int64_t kind, environment_choice(Variable::kUnpackImpl));
+  return tcpx::make_unpacker(static_cast<UnpackKind>(kind), device(), *machine_);
 }
 
 Status MessageMemory::enlarge(TestMemory& memory, uint64_t bytes) {
   if (memory.size() >= bytes) return Status::ok();
   if (memory.size() > 0) outgrown_.push_back(std::move(memory));
-  Result<TestMemory> larger = TestMemory::create(on_gpu() ? *machine_ : *host_, MemoryType::kCuda, device(), bytes);
-  if (!larger.is_ok()) return larger.status();
-  memory = std::move(larger).value();
+  TCPX_ASSIGN_OR_RETURN(TestMemory larger, TestMemory::create(on_gpu() ? *machine_ : *host_, MemoryType::kCuda, device(), bytes));
+  memory = std::move(larger);
   return Status::ok();
 }
 

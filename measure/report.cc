@@ -117,12 +117,11 @@ void add_ratio_column(Table& table, const std::string& over, const std::string& 
 }
 
 Result<Table> ratio_table(const Table& table, std::string_view reference, std::string title) {
-  const Result<const Row*> found = reference_row(table, reference);
-  if (!found.is_ok()) return found.status();
+  TCPX_ASSIGN_OR_RETURN(const Row* const found, reference_row(table, reference));
   Table ratios = {std::move(title), table.row_heading, {}, {}};
-  for (const Row& row : table.rows) ratios.rows.push_back({row.name, {}, row.verified && (*found)->verified});
+  for (const Row& row : table.rows) ratios.rows.push_back({row.name, {}, row.verified && found->verified});
   for (size_t i = 0; i < table.columns.size(); ++i) {
-    const std::optional<double> one = number_in((*found)->cells[i]);
+    const std::optional<double> one = number_in(found->cells[i]);
     if (!one) continue;
     if (*one <= 0) return no_reference(reference, table.columns[i].name);
     ratios.columns.push_back({table.columns[i].name, ""});

@@ -164,9 +164,8 @@ Status save_report(const Report& report, const std::string& path) {
 }
 
 Result<Report> load_report(const std::string& path) {
-  const Result<std::string> json = read_file(path, kMaxReportBytes);
-  if (!json.is_ok()) return json.status();
-  return parse_report(*json);
+  TCPX_ASSIGN_OR_RETURN(const std::string json, read_file(path, kMaxReportBytes));
+  return parse_report(json);
 }
 
 }  // namespace tcpx

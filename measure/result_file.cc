@@ -103,13 +103,12 @@ Status write_and_rename(UniqueFd fd, const std::string& temporary, const std::st
 }  // namespace
 
 Status write_file(const std::string& path, std::string_view bytes) {
-  const Result<Place> place = follow(path);
-  if (!place.is_ok()) return place.status();
-  if (!place->replaceable) return write_in_place(place->path, bytes);
-  const std::string temporary = concat(place->path, ".", ::getpid(), ".tmp");
+  TCPX_ASSIGN_OR_RETURN(const Place place, follow(path));
+  if (!place.replaceable) return write_in_place(place.path, bytes);
+  const std::string temporary = concat(place.path, ".", ::getpid(), ".tmp");
   UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!fd) return failed("create", temporary, errno);
-  Status status = write_and_rename(std::move(fd), temporary, place->path, bytes);
+  Status status = write_and_rename(std::move(fd), temporary, place.path, bytes);
   if (!status.is_ok()) ::unlink(temporary.c_str());
   return status;
 }

@@ -85,10 +85,8 @@ class Round {
     TimePoint next_tick = now_ + kTickEvery;
     while (!send_.complete() || !receive_.complete()) {
       const uint32_t received_before = receive_.done(), sent_before = send_.done();
-      const Result<bool> received = receive_.progress();
-      if (!received.is_ok()) return received.status();
-      const Result<bool> sent = send_.progress();
-      if (!sent.is_ok()) return sent.status();
+      TCPX_ASSIGN_OR_RETURN(const bool received, receive_.progress());
+      TCPX_ASSIGN_OR_RETURN(const bool sent, send_.progress());
       now_ = Clock::steady().now();
       take(receive_.done() - received_before, send_.done() - sent_before);
       if (wait_.stop != nullptr && wait_.stop->load(std::memory_order_relaxed)) {
@@ -99,7 +97,7 @@ class Round {
         TCPX_RETURN_IF_ERROR(wait_.on_tick(receive_.exists() ? receive_.done() : send_.done()));
         next_tick = now_ + kTickEvery;
       }
-      if (*received || *sent) {
+      if (received || sent) {
         backoff.reset();
       } else {
         backoff.wait(much_under_way());

@@ -46,9 +46,8 @@ uint64_t next_count(uint64_t count, Duration taken, Duration wanted) {
 
 Result<std::unique_ptr<RowMeter>> RowMeter::connect(const EndSetup& setup, std::pair<int, int> gpus,
                                                     const EnvironmentOverrides& overrides, const std::atomic<bool>& stop) {
-  Result<std::unique_ptr<EndPair>> ends = EndPair::start(overrides, stop);
-  if (!ends.is_ok()) return ends.status();
-  std::unique_ptr<RowMeter> bench(new RowMeter(std::move(ends).value()));
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<EndPair> ends, EndPair::start(overrides, stop));
+  std::unique_ptr<RowMeter> bench(new RowMeter(std::move(ends)));
   TCPX_RETURN_IF_ERROR(bench->set_up(setup, gpus));
   return bench;
 }
@@ -60,14 +59,13 @@ Status RowMeter::set_up(const EndSetup& setup, std::pair<int, int> gpus) {
   follower.setup.leads = false;
   leader.setup.gpu = follower.setup.peer_gpu = gpus.first;
   follower.setup.gpu = leader.setup.peer_gpu = gpus.second;
-  const Result<EndPair::Answers> listening = ends_->ask(leader, follower, kSetUpLimit);
-  if (!listening.is_ok()) return listening.status();
+  TCPX_ASSIGN_OR_RETURN(const EndPair::Answers listening, ends_->ask(leader, follower, kSetUpLimit));
   // One direction after the other, because a connect may block until the other end accepts.
   EndCommand connects = command(EndCommand::Call::kConnect);
   const EndCommand accepts = command(EndCommand::Call::kAccept);
-  connects.handle = listening->follower.handle;
+  connects.handle = listening.follower.handle;
   TCPX_RETURN_IF_ERROR(ends_->ask(connects, accepts, kSetUpLimit).status());
-  connects.handle = listening->leader.handle;
+  connects.handle = listening.leader.handle;
   return ends_->ask(accepts, connects, kSetUpLimit).status();
 }
 
@@ -88,9 +86,8 @@ Result<EndPair::Answers> RowMeter::move(uint64_t count) {
 }
 
 Result<RowMeter::Round> RowMeter::round(uint64_t count) {
-  const Result<EndPair::Answers> run = move(count);
-  if (!run.is_ok()) return run.status();
-  const Timing &leader = run->leader.timing, &follower = run->follower.timing;
+  TCPX_ASSIGN_OR_RETURN(const EndPair::Answers run, move(count));
+  const Timing &leader = run.leader.timing, &follower = run.follower.timing;
   const auto begin_bytes = static_cast<int64_t>(leader.resident_begin_bytes + follower.resident_begin_bytes);
   const auto end_bytes = static_cast<int64_t>(leader.resident_end_bytes + follower.resident_end_bytes);
   if (!resident_) resident_ = {.begin_bytes = begin_bytes, .most_bytes = begin_bytes};
@@ -107,11 +104,10 @@ Result<uint64_t> RowMeter::calibrate(Duration wanted) {
   // What the very first ones take (memory that is made at first use) would make too few of all the others.
   if (const Result<Round> first = round(count); !first.is_ok()) return first.status();
   for (;;) {
-    const Result<Round> tried = round(count);
-    if (!tried.is_ok()) return tried.status();
-    const uint64_t next = next_count(count, tried->taken, wanted);
+    TCPX_ASSIGN_OR_RETURN(const Round tried, round(count));
+    const uint64_t next = next_count(count, tried.taken, wanted);
     // The longer a try, the more it says; a short one is not extrapolated far.
-    if (tried->taken * 4 >= wanted || next <= count) return next;
+    if (tried.taken * 4 >= wanted || next <= count) return next;
     count = std::min(next, count * 16);
   }
 }
@@ -133,24 +129,21 @@ Status RowMeter::begin_row(const RowSetup& row, const RowPlan& plan) {
 }
 
 Status RowMeter::sample() {
-  const Result<Round> done = round(count_);
-  if (!done.is_ok()) return done.status();
-  const Result<std::string> mismatch = verify();
-  if (!mismatch.is_ok()) return mismatch.status();
-  if (mismatch_.empty()) mismatch_ = *mismatch;
+  TCPX_ASSIGN_OR_RETURN(const Round done, round(count_));
+  TCPX_ASSIGN_OR_RETURN(const std::string mismatch, verify());
+  if (mismatch_.empty()) mismatch_ = mismatch;
   const double bytes = static_cast<double>(row_.message_bytes) * static_cast<double>(count_);
   const bool one_way = row_.pattern == Pattern::kOneWay;
-  cpu_seconds_ += done->cpu_seconds;
+  cpu_seconds_ += done.cpu_seconds;
   gigabytes_ += bytes / 1e9 * (one_way ? 1 : 2);
-  const double ns = static_cast<double>(std::max<int64_t>(1, done->taken.count()));
+  const double ns = static_cast<double>(std::max<int64_t>(1, done.taken.count()));
   samples_.push_back(one_way ? bytes / ns : ns / 1e3 / 2 / static_cast<double>(count_));
   return Status::ok();
 }
 
 Result<Measured> RowMeter::end_row() {
-  const Result<Samples> samples = Samples::create(samples_);
-  if (!samples.is_ok()) return samples.status();
-  Measured measured{.summary = samples->summary(),
+  TCPX_ASSIGN_OR_RETURN(const Samples samples, Samples::create(samples_));
+  Measured measured{.summary = samples.summary(),
                     .mismatch = mismatch_,
                     .resident_growth_bytes = resident_->most_bytes - resident_->begin_bytes};
   if (cpu_seconds_ > 0) measured.gigabytes_per_core_second = gigabytes_ / cpu_seconds_;

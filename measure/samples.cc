@@ -37,18 +37,16 @@ Result<Samples> measure(const MeasurePlan& plan, const std::function<Result<doub
   std::vector<double> values;
   values.reserve(plan.sample_count);
   for (size_t i = 0; i < plan.warm_up_count + plan.sample_count; ++i) {
-    const Result<double> value = run();
-    if (!value.is_ok()) return value.status();
-    if (i >= plan.warm_up_count) values.push_back(*value);
+    TCPX_ASSIGN_OR_RETURN(const double value, run());
+    if (i >= plan.warm_up_count) values.push_back(value);
   }
   return Samples::create(std::move(values));
 }
 
 Result<Samples> measure(const MeasurePlan& plan, const std::function<Result<Duration>()>& run) {
   return measure(plan, [&run]() -> Result<double> {
-    const Result<Duration> taken = run();
-    if (!taken.is_ok()) return taken.status();
-    return std::chrono::duration<double>(*taken).count();
+    TCPX_ASSIGN_OR_RETURN(const Duration taken, run());
+    return std::chrono::duration<double>(taken).count();
   });
 }
 

@@ -17,16 +17,15 @@ constexpr int kBlankByte = 0xEE;
 
 Result<TestMemory> TestMemory::create(MemoryOps& memory, MemoryType type, int gpu, uint64_t bytes) {
   const uint64_t rounded = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  auto buffer = type == MemoryType::kCuda ? memory.allocate_device(gpu, rounded) : memory.allocate_mapped(gpu, rounded);
-  if (!buffer.is_ok()) return buffer.status();
-  if (std::byte* const host = buffer->host(); host != nullptr) {
+  TCPX_ASSIGN_OR_RETURN(auto buffer,
+                        type == MemoryType::kCuda ? memory.allocate_device(gpu, rounded) : memory.allocate_mapped(gpu, rounded));
+  if (std::byte* const host = buffer.host(); host != nullptr) {
     // The first touch of a page is a fault, which is not what is to be measured.
     for (uint64_t at = 0; at < rounded; at += kPageBytes) host[at] = std::byte{};
-    return TestMemory(type, std::move(*buffer), nullptr);
+    return TestMemory(type, std::move(buffer), nullptr);
   }
-  auto on_gpu = GpuPattern::create(gpu, memory);
-  if (!on_gpu.is_ok()) return on_gpu.status();
-  return TestMemory(type, std::move(*buffer), std::move(*on_gpu));
+  TCPX_ASSIGN_OR_RETURN(auto on_gpu, GpuPattern::create(gpu, memory));
+  return TestMemory(type, std::move(buffer), std::move(on_gpu));
 }
 
 Status TestMemory::fill(uint64_t off, uint64_t bytes, uint64_t seed, uint64_t stream_off) {
@@ -51,11 +50,10 @@ Result<PatternCheck> TestMemory::check(uint64_t off, uint64_t bytes, uint64_t se
 
 Status TestMemory::verify(uint64_t off, uint64_t bytes, uint64_t seed, uint64_t stream_off) {
   if (!on_gpu_) return verify_pattern({buffer_.host() + off, bytes}, seed, stream_off);  // which says what the byte is, too
-  const Result<PatternCheck> found = check(off, bytes, seed, stream_off);
-  if (!found.is_ok()) return found.status();
-  if (found->wrong == 0) return Status::ok();
+  TCPX_ASSIGN_OR_RETURN(const PatternCheck found, check(off, bytes, seed, stream_off));
+  if (found.wrong == 0) return Status::ok();
   return Status(Code::kMismatch, "verify data",
-                concat(found->wrong, " of ", bytes, " bytes differ, the first at ", found->first_wrong,
+                concat(found.wrong, " of ", bytes, " bytes differ, the first at ", found.first_wrong,
                        name_in_detail(Hint::kConsumedEarly)));
 }
 

@@ -13,16 +13,15 @@ void TransferSeries::start(Plan plan, uint64_t first) {
 Result<bool> TransferSeries::progress() {
   TCPX_RETURN_IF_ERROR(submit());
   const bool advanced = pipeline_.progress();
-  const Result<bool> finished = finish();
-  if (!finished.is_ok()) return finished.status();
-  return advanced || *finished;
+  TCPX_ASSIGN_OR_RETURN(const bool finished, finish());
+  return advanced || finished;
 }
 
 Status TransferSeries::submit() {
   for (; submitted_ < end_ && submitted_ - finished_ < ids_.size(); ++submitted_) {
-    const auto id = pipeline_.submit({.memory = plan_.memory, .offset = plan_.offset_of(submitted_), .bytes = plan_.bytes});
-    if (!id.is_ok()) return id.status();
-    ids_[submitted_ % ids_.size()] = *id;
+    TCPX_ASSIGN_OR_RETURN(
+        const auto id, pipeline_.submit({.memory = plan_.memory, .offset = plan_.offset_of(submitted_), .bytes = plan_.bytes}));
+    ids_[submitted_ % ids_.size()] = id;
   }
   return Status::ok();
 }

@@ -214,13 +214,12 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source, cons
     return plugin_refused(Code::kUnsupported, kOperation,
                           concat(source.path, " (", source.reason, "): ", why != nullptr ? why : "?"));
   }
-  auto table = choose_table(library, source.path);
-  if (!table.is_ok()) return table.status();
-  if (is_vendor_plugin(table->name)) TCPX_RETURN_IF_ERROR(prepare_for_vendor(root));
+  TCPX_ASSIGN_OR_RETURN(auto table, choose_table(library, source.path));
+  if (is_vendor_plugin(table.name)) TCPX_RETURN_IF_ERROR(prepare_for_vendor(root));
   library.keep();
   ignore_sigpipe();
-  report_exit_of(table->name, table->address);
-  return Registry::instance().start_once(*table, source);
+  report_exit_of(table.name, table.address);
+  return Registry::instance().start_once(table, source);
 }
 
 }  // namespace
@@ -230,10 +229,9 @@ Result<PluginLoader::Loaded> PluginLoader::load(const PluginLoadOptions& options
     return plugin_refused(status.code(), status.operation(), status.detail());
   }
   PluginSource source = choose_source(options);
-  auto plugin = source.path == kEmbedded ? Registry::instance().start_once(chosen(soft::net_table()), source)
-                                         : load_library(source, options.root);
-  if (!plugin.is_ok()) return plugin.status();
-  return Loaded{std::move(*plugin), std::move(source)};
+  TCPX_ASSIGN_OR_RETURN(auto plugin, source.path == kEmbedded ? Registry::instance().start_once(chosen(soft::net_table()), source)
+                                                              : load_library(source, options.root));
+  return Loaded{std::move(plugin), std::move(source)};
 }
 
 }  // namespace tcpx

@@ -95,9 +95,8 @@ class TableAdapter final : public NetPlugin {
   static Result<std::shared_ptr<NetPlugin>> start(const Table& table) {
     auto adapter = std::make_shared<TableAdapter>(table);
     if (adapter->vendor_) {
-      const auto cut = vendor_message_cut();
-      if (!cut.is_ok()) return cut.status();
-      adapter->message_cut_ = *cut;
+      TCPX_ASSIGN_OR_RETURN(const auto cut, vendor_message_cut());
+      adapter->message_cut_ = cut;
     }
     TCPX_RETURN_IF_ERROR(adapter->call("init", table.init, plugin_logger()));
     log(LogLevel::kDebug, adapter->name_, ": net->init rc=0");

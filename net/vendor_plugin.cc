@@ -30,20 +30,17 @@ int64_t vendor_data_sockets(int64_t each, int64_t threads) {
 }
 
 Result<MessageCut> vendor_message_cut() {
-  const auto piece = environment_integer(Variable::kDynamicChunkSize);
-  if (!piece.is_ok()) return piece.status();
-  const auto each = environment_integer(Variable::kNsocksPerThread);
-  if (!each.is_ok()) return each.status();
-  const auto threads = environment_integer(Variable::kSocketNthreads);
-  if (!threads.is_ok()) return threads.status();
-  if (*threads > kMostVendorSockets) {
+  TCPX_ASSIGN_OR_RETURN(const auto piece, environment_integer(Variable::kDynamicChunkSize));
+  TCPX_ASSIGN_OR_RETURN(const auto each, environment_integer(Variable::kNsocksPerThread));
+  TCPX_ASSIGN_OR_RETURN(const auto threads, environment_integer(Variable::kSocketNthreads));
+  if (threads > kMostVendorSockets) {
     return Status(Code::kBadConfig, "read environment",
-                  concat(environment_info(Variable::kSocketNthreads).name, "=", *threads, ": GPUDirect-TCPX takes at most ",
+                  concat(environment_info(Variable::kSocketNthreads).name, "=", threads, ": GPUDirect-TCPX takes at most ",
                          kMostVendorSockets));
   }
   // The plugin's default is 1; that of the table is the software plugin's.
-  return MessageCut{.piece_bytes = static_cast<uint32_t>(*piece),
-                    .sockets = static_cast<uint32_t>(vendor_data_sockets(*each, *threads))};
+  return MessageCut{.piece_bytes = static_cast<uint32_t>(piece),
+                    .sockets = static_cast<uint32_t>(vendor_data_sockets(each, threads))};
 }
 
 }  // namespace tcpx

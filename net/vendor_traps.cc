@@ -178,14 +178,13 @@ Status check_vendor_machine(const std::string& root, const std::vector<soft::Int
 }
 
 Result<VendorSettings> vendor_settings() {
-  const auto family = environment_choice(Variable::kSocketFamily);
-  if (!family.is_ok()) return family.status();
+  TCPX_ASSIGN_OR_RETURN(const auto family, environment_choice(Variable::kSocketFamily));
   VendorSettings settings{.interfaces = environment_text(Variable::kSocketIfname),
                           .control = environment_text(Variable::kCtrlDev),
                           .rxdm_directory = environment_text(Variable::kUnixClientPrefix),
                           .send_cores = environment_text(Variable::kTxBindings),
                           .receive_cores = environment_text(Variable::kRxBindings),
-                          .family = static_cast<soft::AddressFamily>(*family)};
+                          .family = static_cast<soft::AddressFamily>(family)};
   const auto all = environment_snapshot();
   settings.names_peer =
       std::any_of(all.begin(), all.end(), [](const auto& each) { return each.first == "NET_COMM_ID" && each.second.size() > 1; });

@@ -45,44 +45,39 @@ Status part(const Setup& setup, BootstrapChannel& channel, Comm comm, const std:
 
 Status serve(const Setup& setup, BootstrapChannel& channel) {
   TCPX_RETURN_IF_ERROR(compare(setup, channel));
-  auto listener = Listener::create(setup.plugin, setup.dev);
-  if (!listener.is_ok()) return listener.status();
+  TCPX_ASSIGN_OR_RETURN(auto listener, Listener::create(setup.plugin, setup.dev));
   say("server", concat("listening on device ", setup.dev, " (", setup.device_name, ")"));
-  TCPX_RETURN_IF_ERROR(channel.send_handles({&listener->handle(), 1}, setup.deadline()));
+  TCPX_RETURN_IF_ERROR(channel.send_handles({&listener.handle(), 1}, setup.deadline()));
   say("server", "sent the connection handle, 128 bytes");
   DeviceHandleStorage device_handle;
-  auto comm = listener->accept(device_handle, {setup.deadline(), &channel, &setup.stop});
-  if (!comm.is_ok()) return comm.status();
+  TCPX_ASSIGN_OR_RETURN(auto comm, listener.accept(device_handle, {setup.deadline(), &channel, &setup.stop}));
   say("server", "accepted: the receiving comm is up");
-  TCPX_RETURN_IF_ERROR(part(setup, channel, std::move(*comm), "server"));
-  return listener->close();
+  TCPX_RETURN_IF_ERROR(part(setup, channel, std::move(comm), "server"));
+  return listener.close();
 }
 
 Status connect(const Setup& setup, BootstrapChannel& channel) {
   TCPX_RETURN_IF_ERROR(compare(setup, channel));
-  const auto handles = channel.receive_handles(1, setup.deadline());
-  if (!handles.is_ok()) return handles.status();
+  TCPX_ASSIGN_OR_RETURN(const auto handles, channel.receive_handles(1, setup.deadline()));
   say("client", "got the connection handle, 128 bytes");
-  auto comm = connect_comm(setup.plugin, setup.dev, handles->front(), {setup.deadline(), &channel, &setup.stop});
-  if (!comm.is_ok()) return comm.status();
+  TCPX_ASSIGN_OR_RETURN(auto comm,
+                        connect_comm(setup.plugin, setup.dev, handles.front(), {setup.deadline(), &channel, &setup.stop}));
   say("client", concat("connected from device ", setup.dev, " (", setup.device_name, "): the sending comm is up"));
-  return part(setup, channel, std::move(*comm), "client");
+  return part(setup, channel, std::move(comm), "client");
 }
 
 Status run_server(const Setup& setup, BootstrapServer& server) {
   say("server", concat("waiting for a client on port ", server.port()));
-  auto channel = server.accept(setup.deadline());
-  if (!channel.is_ok()) return channel.status();
-  say("server", concat("client ", channel->peer().to_string(), ", build ", channel->peer_build()));
-  return channel->finish(serve(setup, *channel), setup.deadline());
+  TCPX_ASSIGN_OR_RETURN(auto channel, server.accept(setup.deadline()));
+  say("server", concat("client ", channel.peer().to_string(), ", build ", channel.peer_build()));
+  return channel.finish(serve(setup, channel), setup.deadline());
 }
 
 Status run_client(const Setup& setup, const std::string& host, uint16_t port) {
   say("client", concat("looking for the server at ", host, " port ", port));
-  auto channel = bootstrap_connect(host, port, setup.deadline(), &setup.stop);
-  if (!channel.is_ok()) return channel.status();
-  say("client", concat("server ", channel->peer().to_string(), ", build ", channel->peer_build()));
-  return channel->finish(connect(setup, *channel), setup.deadline());
+  TCPX_ASSIGN_OR_RETURN(auto channel, bootstrap_connect(host, port, setup.deadline(), &setup.stop));
+  say("client", concat("server ", channel.peer().to_string(), ", build ", channel.peer_build()));
+  return channel.finish(connect(setup, channel), setup.deadline());
 }
 
 Status run_loopback(const Setup& setup, BootstrapServer& server) {

@@ -117,20 +117,18 @@ Result<UniqueFd> connect_until(const std::vector<SocketAddress>& addresses, Dead
 Result<Frame> receive_one(int fd, Deadline deadline, const std::atomic<bool>* stop) {
   FrameAssembler assembler;
   for (;;) {
-    const Result<bool> whole = read_frame_part(fd, assembler);
-    if (!whole.is_ok()) return whole.status();
-    if (*whole) return assembler.take();
+    TCPX_ASSIGN_OR_RETURN(const bool whole, read_frame_part(fd, assembler));
+    if (whole) return assembler.take();
     TCPX_RETURN_IF_ERROR(wait_for(fd, POLLIN, deadline, stop));
   }
 }
 
 // Says hello on a fresh connection.
 Result<BootstrapChannel> exchange_hello(UniqueFd socket, Deadline deadline, const std::atomic<bool>* stop) {
-  const auto peer = peer_address(socket.get());
-  if (!peer.is_ok()) return peer.status();
+  TCPX_ASSIGN_OR_RETURN(const auto peer, peer_address(socket.get()));
   TCPX_RETURN_IF_ERROR(set_no_delay(socket.get()));
   const auto named = [&](const Status& status) {
-    return Status(status.code(), concat("bootstrap with ", peer->to_string()), status.detail(), status.domain(), status.native());
+    return Status(status.code(), concat("bootstrap with ", peer.to_string()), status.detail(), status.domain(), status.native());
   };
   // What cannot be sent any more may have been answered already.
   const Status sent = send_all(socket.get(), encode_frame(encode_hello(TCPX_VERSION)), deadline, stop);
@@ -144,20 +142,18 @@ Result<BootstrapChannel> exchange_hello(UniqueFd socket, Deadline deadline, cons
   }
   auto build = decode_hello(*answer);
   if (!build.is_ok()) return named(build.status());
-  return BootstrapChannel(std::move(socket), *peer, std::move(*build), stop);
+  return BootstrapChannel(std::move(socket), peer, std::move(*build), stop);
 }
 
 }  // namespace
 
 Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
                                            const std::atomic<bool>* stop) {
-  const auto addresses = resolve(host, port, deadline, stop);
-  if (!addresses.is_ok()) return addresses.status();
+  TCPX_ASSIGN_OR_RETURN(const auto addresses, resolve(host, port, deadline, stop));
   Duration pause = kFirstRetryPause;
   for (;;) {
-    auto socket = connect_until(*addresses, deadline, stop);
-    if (!socket.is_ok()) return socket.status();
-    auto channel = exchange_hello(std::move(*socket), deadline, stop);
+    TCPX_ASSIGN_OR_RETURN(auto socket, connect_until(addresses, deadline, stop));
+    auto channel = exchange_hello(std::move(socket), deadline, stop);
     if (channel.is_ok() || !was_turned_away(channel.status())) return channel;
     TCPX_RETURN_IF_ERROR(pause_for(pause, deadline, stop, channel.status()));
     pause = std::min(pause * 2, kLongestRetryPause);
@@ -167,18 +163,16 @@ Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t por
 Result<std::unique_ptr<BootstrapServer>> BootstrapServer::create(const BootstrapServerOptions& options) {
   SocketAddress wanted = SocketAddress::any(AF_INET6, options.port);
   if (!options.host.empty()) {
-    const auto addresses = resolve(options.host, options.port);
-    if (!addresses.is_ok()) return addresses.status();
-    wanted = addresses->front();
+    TCPX_ASSIGN_OR_RETURN(const auto addresses, resolve(options.host, options.port));
+    wanted = addresses.front();
   }
   auto listener = listen_tcp(wanted, kBacklog);
   const bool no_ipv6 =
       !listener.is_ok() && (listener.status().native() == EAFNOSUPPORT || listener.status().native() == EADDRNOTAVAIL);
   if (no_ipv6 && options.host.empty()) listener = listen_tcp(SocketAddress::any(AF_INET, options.port), kBacklog);
   if (!listener.is_ok()) return listener.status();
-  const auto address = local_address(listener->get());
-  if (!address.is_ok()) return address.status();
-  return std::unique_ptr<BootstrapServer>(new BootstrapServer(std::move(*listener), *address, options));
+  TCPX_ASSIGN_OR_RETURN(const auto address, local_address(listener->get()));
+  return std::unique_ptr<BootstrapServer>(new BootstrapServer(std::move(*listener), address, options));
 }
 
 BootstrapServer::BootstrapServer(UniqueFd listener, const SocketAddress& address, const BootstrapServerOptions& options)
@@ -206,9 +200,8 @@ Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
                                   : Status(Code::kTimeout, client.build ? "bootstrap" : "bootstrap hello",
                                            concat("none until the deadline", client.build ? ", after its hello" : "")));
     }
-    const Result<bool> taken = take_connections();
-    if (!taken.is_ok()) return taken.status();
-    if (*taken) continue;
+    TCPX_ASSIGN_OR_RETURN(const bool taken, take_connections());
+    if (taken) continue;
     if (options_.stop != nullptr && options_.stop->load()) return Status(Code::kCancelled, "bootstrap accept", "interrupted");
     if (deadline.expired())
       return Status(Code::kTimeout, "bootstrap accept", concat("no client on port ", port(), " until the deadline"));
@@ -295,12 +288,11 @@ Status BootstrapServer::wait_for_event(Deadline deadline) {
 }
 
 Status BootstrapServer::greet(Waiting& client) {
-  auto build = decode_hello(client.hello.take());
-  if (!build.is_ok()) return build.status();
+  TCPX_ASSIGN_OR_RETURN(auto build, decode_hello(client.hello.take()));
   TCPX_RETURN_IF_ERROR(set_no_delay(client.socket.get()));
   // The first bytes on a fresh socket always fit its buffer.
   TCPX_RETURN_IF_ERROR(send_all(client.socket.get(), encode_frame(encode_hello(TCPX_VERSION)), Deadline::after(kSilence)));
-  client.build = std::move(*build);
+  client.build = std::move(build);
   client.deadline = Deadline::after(options_.hello_time);
   return Status::ok();
 }

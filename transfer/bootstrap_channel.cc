@@ -216,27 +216,23 @@ Result<Frame> BootstrapChannel::receive(Deadline deadline) {
 }
 
 Status BootstrapChannel::send_handles(std::span<const Handle> handles, Deadline deadline) {
-  const Result<Frame> frame = encode_handles(handles);
-  if (!frame.is_ok()) return frame.status();
-  return send(*frame, deadline);
+  TCPX_ASSIGN_OR_RETURN(const Frame frame, encode_handles(handles));
+  return send(frame, deadline);
 }
 
 Result<std::vector<Handle>> BootstrapChannel::receive_handles(size_t max_count, Deadline deadline) {
-  const Result<Frame> frame = receive(deadline);
-  if (!frame.is_ok()) return frame.status();
-  auto handles = decode_handles(*frame, max_count);
+  TCPX_ASSIGN_OR_RETURN(const Frame frame, receive(deadline));
+  auto handles = decode_handles(frame, max_count);
   if (!handles.is_ok()) return stick(handles.status());
   return handles;
 }
 
 Result<Parameters> BootstrapChannel::exchange_parameters(const Parameters& mine, std::span<const std::string_view> must_match,
                                                          Deadline deadline) {
-  const Result<Frame> outgoing = encode_parameters(mine);
-  if (!outgoing.is_ok()) return outgoing.status();
-  TCPX_RETURN_IF_ERROR(send(*outgoing, deadline));
-  const Result<Frame> incoming = receive(deadline);
-  if (!incoming.is_ok()) return incoming.status();
-  auto theirs = decode_parameters(*incoming);
+  TCPX_ASSIGN_OR_RETURN(const Frame outgoing, encode_parameters(mine));
+  TCPX_RETURN_IF_ERROR(send(outgoing, deadline));
+  TCPX_ASSIGN_OR_RETURN(const Frame incoming, receive(deadline));
+  auto theirs = decode_parameters(incoming);
   if (!theirs.is_ok()) return stick(theirs.status());
 
   std::string differences;
@@ -257,9 +253,8 @@ Result<Parameters> BootstrapChannel::exchange_parameters(const Parameters& mine,
 
 Status BootstrapChannel::barrier(Deadline deadline) {
   TCPX_RETURN_IF_ERROR(send(encode_barrier(++barriers_), deadline));
-  const Result<Frame> frame = receive(deadline);
-  if (!frame.is_ok()) return frame.status();
-  const Result<uint64_t> number = decode_barrier(*frame);
+  TCPX_ASSIGN_OR_RETURN(const Frame frame, receive(deadline));
+  const Result<uint64_t> number = decode_barrier(frame);
   if (!number.is_ok()) return stick(number.status());
   if (*number != barriers_) {
     return stick(

@@ -135,27 +135,26 @@ bool Channel::unpack_arrived() {
 // Reads what has arrived for `flight`, once, and adds it to the batch if there is something to copy. Right after its test,
 // because the plugin answers only until the next post; a block that waits for a full unpacker is not built again.
 Status Channel::gather(const Flight& flight) {
-  auto message = comm_.plugin().received(flight.request);
-  if (!message.is_ok()) return message.status();
+  TCPX_ASSIGN_OR_RETURN(auto message, comm_.plugin().received(flight.request));
   // The plugin adopts the sender's size without looking (16), and a short message leaves old bytes at the end of the chunk: both
   // are refused before anything is copied.
   const Chunk& chunk = flight.work.chunk;
-  if (message->bytes != chunk.bytes) {
+  if (message.bytes != chunk.bytes) {
     Status status(
-        message->bytes > chunk.bytes ? Code::kProtocol : Code::kMismatch, "receive chunk",
+        message.bytes > chunk.bytes ? Code::kProtocol : Code::kMismatch, "receive chunk",
         concat("chunk ", chunk.index, " of transfer ", static_cast<uint64_t>(flight.work.transfer), ": the sender sent ",
-               message->bytes, " bytes, ", chunk.bytes, " were posted", name_in_detail(Hint::kTagsIgnored)));
+               message.bytes, " bytes, ", chunk.bytes, " were posted", name_in_detail(Hint::kTagsIgnored)));
     log(LogLevel::kError, status.to_string());
     return status;
   }
   DescriptorBlock& block = blocks_[batch_blocks_];
   block.clear();
-  if (!message->in_place) {
+  if (!message.in_place) {
     const UnpackTarget target{.pool = receive_.pool.base,
                               .pool_bytes = receive_.pool.bytes,
                               .destination = flight.work.data,
                               .destination_bytes = chunk.bytes};
-    if (Status status = block.build({message->fragments, message->fragment_count}, message->bytes, target); !status.is_ok()) {
+    if (Status status = block.build({message.fragments, message.fragment_count}, message.bytes, target); !status.is_ok()) {
       log(LogLevel::kError, "scatter list of chunk ", chunk.index, " refused: ", status.to_string());
       return status;
     }
@@ -165,7 +164,7 @@ Status Channel::gather(const Flight& flight) {
       return Status(Code::kUnsupported, "unpack", "the message lies in the bounce pool and no unpacker was given");
     ++batch_blocks_;
   }
-  if (receive_.tap != nullptr) receive_.tap->arrived(flight.work, *message, block);
+  if (receive_.tap != nullptr) receive_.tap->arrived(flight.work, message, block);
   return Status::ok();
 }
 

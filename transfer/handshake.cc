@@ -36,10 +36,9 @@ Result<std::vector<Comm>> until_all(size_t count, const HandshakeWait& wait, con
   const auto try_all = [&]() -> Result<std::optional<bool>> {
     for (size_t i = 0; i < count; ++i) {
       if (made[i]) continue;
-      Result<std::optional<Comm>> comm = try_one(i);
-      if (!comm.is_ok()) return comm.status();
-      if (!comm->has_value()) continue;
-      made[i].emplace(std::move(**comm));
+      TCPX_ASSIGN_OR_RETURN(std::optional<Comm> comm, try_one(i));
+      if (!comm.has_value()) continue;
+      made[i].emplace(std::move(*comm));
       ++made_count;
     }
     return made_count == count ? std::optional(true) : std::nullopt;
@@ -63,11 +62,10 @@ class Connecting {
 
   Result<std::optional<Comm>> try_once() {
     not_yet_ = false;
-    const auto comm = plugin_->try_connect(dev_, *handle_);
-    if (!comm.is_ok()) return comm.status();
-    not_yet_ = !comm->has_value();
+    TCPX_ASSIGN_OR_RETURN(const auto comm, plugin_->try_connect(dev_, *handle_));
+    not_yet_ = !comm.has_value();
     if (not_yet_) return std::optional<Comm>();
-    return std::optional<Comm>(Comm(*plugin_, **comm));
+    return std::optional<Comm>(Comm(*plugin_, *comm));
   }
 
  private:
@@ -81,9 +79,8 @@ class Connecting {
 
 Result<Listener> Listener::create(NetPlugin& plugin, int dev) {
   Handle handle;
-  const auto comm = plugin.listen(dev, handle);
-  if (!comm.is_ok()) return comm.status();
-  return Listener(plugin, *comm, handle);
+  TCPX_ASSIGN_OR_RETURN(const auto comm, plugin.listen(dev, handle));
+  return Listener(plugin, comm, handle);
 }
 
 Listener::Listener(Listener&& other) noexcept
@@ -95,16 +92,14 @@ Listener::~Listener() {
 }
 
 Result<std::optional<Comm>> Listener::try_accept(DeviceHandleStorage& device_handle) {
-  const auto comm = plugin_->try_accept(comm_, device_handle);
-  if (!comm.is_ok()) return comm.status();
-  if (!comm->has_value()) return std::optional<Comm>();
-  return std::optional<Comm>(Comm(*plugin_, **comm));
+  TCPX_ASSIGN_OR_RETURN(const auto comm, plugin_->try_accept(comm_, device_handle));
+  if (!comm.has_value()) return std::optional<Comm>();
+  return std::optional<Comm>(Comm(*plugin_, *comm));
 }
 
 Result<Comm> Listener::accept(DeviceHandleStorage& device_handle, const HandshakeWait& wait) {
-  auto comm = until_answer(wait, "accept", [&] { return try_accept(device_handle); });
-  if (!comm.is_ok()) return comm.status();
-  return std::move(**comm);
+  TCPX_ASSIGN_OR_RETURN(auto comm, until_answer(wait, "accept", [&] { return try_accept(device_handle); }));
+  return std::move(*comm);
 }
 
 Status Listener::close() {
@@ -126,9 +121,8 @@ Result<std::vector<Comm>> connect_all(NetPlugin& plugin, std::span<const int> de
 }
 
 Result<Comm> connect_comm(NetPlugin& plugin, int dev, const Handle& handle, const HandshakeWait& wait) {
-  auto comms = connect_all(plugin, {&dev, 1}, {&handle, 1}, wait);
-  if (!comms.is_ok()) return comms.status();
-  return std::move(comms->front());
+  TCPX_ASSIGN_OR_RETURN(auto comms, connect_all(plugin, {&dev, 1}, {&handle, 1}, wait));
+  return std::move(comms.front());
 }
 
 }  // namespace tcpx

@@ -24,10 +24,9 @@ DeviceLocation location_of(std::optional<std::string> pci_path) {
 Result<LocalMachine> LocalMachine::create(const std::string& plugin_path) {
   PluginLoadOptions options;
   options.path = plugin_path;
-  auto loaded = PluginLoader::load(options);
-  if (!loaded.is_ok()) return loaded.status();
+  TCPX_ASSIGN_OR_RETURN(auto loaded, PluginLoader::load(options));
   return LocalMachine{
-      .memory = make_machine_memory_ops(), .plugin = std::move(loaded->plugin), .plugin_path = std::move(loaded->source.path)};
+      .memory = make_machine_memory_ops(), .plugin = std::move(loaded.plugin), .plugin_path = std::move(loaded.source.path)};
 }
 
 Result<std::unique_ptr<Unpacker>> LocalMachine::make_unpacker(UnpackKind kind, int device) {
@@ -42,19 +41,16 @@ Result<std::vector<int>> LocalMachine::channel_devices(int gpu, uint32_t channel
   if (channels > kMaxChannels) {
     return refused(Code::kInvalidArgument, concat(channels, " channels, at most ", kMaxChannels, " are possible"));
   }
-  const Result<int> count = plugin->device_count();
-  if (!count.is_ok()) return count.status();
-  if (*count <= 0) return refused(Code::kNotFound, concat("plugin ", plugin->name(), " has none"));
+  TCPX_ASSIGN_OR_RETURN(const int count, plugin->device_count());
+  if (count <= 0) return refused(Code::kNotFound, concat("plugin ", plugin->name(), " has none"));
   std::vector<DeviceLocation> devices;
-  for (int device = 0; device < *count; ++device) {
-    Result<DeviceProperties> properties = plugin->properties(device);
-    if (!properties.is_ok()) return properties.status();
-    devices.push_back(location_of(std::move(properties->pci_path)));
+  for (int device = 0; device < count; ++device) {
+    TCPX_ASSIGN_OR_RETURN(DeviceProperties properties, plugin->properties(device));
+    devices.push_back(location_of(std::move(properties.pci_path)));
   }
   const DeviceLocation at = location_of(memory->pci_path(gpu));
-  const Result<int64_t> far_nics = environment_integer(Variable::kFarNics);
-  if (!far_nics.is_ok()) return far_nics.status();
-  if (!keeps_to_nearest() || *far_nics != 0) return place_channels(at, devices, channels);
+  TCPX_ASSIGN_OR_RETURN(const int64_t far_nics, environment_integer(Variable::kFarNics));
+  if (!keeps_to_nearest() || far_nics != 0) return place_channels(at, devices, channels);
 
   const std::vector<int> nearest = nearest_devices(at, devices);
   const PciDistance distance = pci_distance(at, devices[static_cast<size_t>(nearest.front())]);
@@ -77,11 +73,10 @@ Result<std::vector<int>> LocalMachine::channel_devices(int gpu, uint32_t channel
 Result<std::string> LocalMachine::describe_devices(int gpu, const std::vector<int>& devices) {
   std::set<std::string> names;
   for (const int device : devices) {
-    Result<DeviceProperties> properties = plugin->properties(device);
-    if (!properties.is_ok()) return properties.status();
-    std::string name = std::move(properties->name);
+    TCPX_ASSIGN_OR_RETURN(DeviceProperties properties, plugin->properties(device));
+    std::string name = std::move(properties.name);
     if (keeps_to_nearest()) {
-      const PciDistance distance = pci_distance(location_of(memory->pci_path(gpu)), location_of(std::move(properties->pci_path)));
+      const PciDistance distance = pci_distance(location_of(memory->pci_path(gpu)), location_of(std::move(properties.pci_path)));
       name += concat(" (", name_of(distance), " to GPU ", gpu, ")");
     }
     names.insert(std::move(name));

@@ -48,43 +48,39 @@ Status check_channel(uint32_t channel, uint32_t channels) {
 
 Result<Grant> decode_grant(std::span<const std::byte> payload, uint32_t channels) {
   Grant grant;
-  const auto rest = take(payload, grant.header);
-  if (!rest.is_ok()) return rest.status();
-  if (grant.header.count == 0 || grant.header.count > kMaxGrantChunks || grant.header.count != rest->size())
-    return bad(concat("a grant of ", grant.header.count, " chunks in ", rest->size(), " bytes"));
-  grant.channels = {reinterpret_cast<const uint8_t*>(rest->data()), rest->size()};
+  TCPX_ASSIGN_OR_RETURN(const auto rest, take(payload, grant.header));
+  if (grant.header.count == 0 || grant.header.count > kMaxGrantChunks || grant.header.count != rest.size())
+    return bad(concat("a grant of ", grant.header.count, " chunks in ", rest.size(), " bytes"));
+  grant.channels = {reinterpret_cast<const uint8_t*>(rest.data()), rest.size()};
   for (const uint8_t channel : grant.channels) TCPX_RETURN_IF_ERROR(check_channel(channel, channels));
   return grant;
 }
 
 Result<Regrant> decode_regrant(std::span<const std::byte> payload, uint32_t channels) {
   Regrant regrant{};
-  const auto rest = take(payload, regrant);
-  if (!rest.is_ok()) return rest.status();
-  if (!rest->empty()) return bad(concat(rest->size(), " bytes behind a regrant"));
+  TCPX_ASSIGN_OR_RETURN(const auto rest, take(payload, regrant));
+  if (!rest.empty()) return bad(concat(rest.size(), " bytes behind a regrant"));
   TCPX_RETURN_IF_ERROR(check_channel(regrant.channel, channels));
   return regrant;
 }
 
 Result<ChannelDown> decode_channel_down(std::span<const std::byte> payload, uint32_t channels) {
   ChannelDownHeader header{};
-  const auto text = take(payload, header);
-  if (!text.is_ok()) return text.status();
+  TCPX_ASSIGN_OR_RETURN(const auto text, take(payload, header));
   TCPX_RETURN_IF_ERROR(check_channel(header.channel, channels));
-  if (header.text_bytes != text->size() || text->size() > kMaxCauseBytes)
-    return bad(concat("a text of ", header.text_bytes, " bytes in ", text->size()));
+  if (header.text_bytes != text.size() || text.size() > kMaxCauseBytes)
+    return bad(concat("a text of ", header.text_bytes, " bytes in ", text.size()));
   // A code of a newer build means what every failure of the peer means.
   const bool known = header.code > static_cast<int32_t>(Code::kOk) && header.code <= static_cast<int32_t>(kLastCode);
   return ChannelDown{.channel = header.channel,
                      .reason = Status(known ? static_cast<Code>(header.code) : Code::kPeerGone, "peer reported",
-                                      printable(*text, kMaxCauseBytes))};
+                                      printable(text, kMaxCauseBytes))};
 }
 
 Result<uint64_t> decode_transfer_number(std::span<const std::byte> payload) {
   uint64_t transfer = 0;
-  const auto rest = take(payload, transfer);
-  if (!rest.is_ok()) return rest.status();
-  if (!rest->empty()) return bad(concat(rest->size(), " bytes behind the number of a transfer"));
+  TCPX_ASSIGN_OR_RETURN(const auto rest, take(payload, transfer));
+  if (!rest.empty()) return bad(concat(rest.size(), " bytes behind the number of a transfer"));
   return transfer;
 }
 

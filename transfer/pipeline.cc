@@ -114,9 +114,8 @@ Result<TransferId> Pipeline::submit(const TransferSpec& spec) {
   if (!channels_.memory().reaches(spec.memory, spec.offset + spec.bytes))
     return refuse("the memory is not registered with this connection");
   if (spec.tag < 0) return refuse(concat("tag ", spec.tag));
-  const auto plan = ChunkPlan::make(spec.bytes, options_.chunk_bytes);
-  if (!plan.is_ok()) return plan.status();
-  const auto id = transfers_.add(spec, *plan);
+  TCPX_ASSIGN_OR_RETURN(const auto plan, ChunkPlan::make(spec.bytes, options_.chunk_bytes));
+  const auto id = transfers_.add(spec, plan);
   if (!id.is_ok()) return id;
   if (pending() == 1) last_advance_ = clock_.now();
   if (Status told = dispatcher_->submitted(*id); !told.is_ok()) fail(std::move(told));  // the transfer's failure, not the call's
@@ -176,11 +175,10 @@ void Pipeline::on_peer_message(FrameType type, std::span<const std::byte> payloa
 }
 
 Status Pipeline::take_channel_down(std::span<const std::byte> payload) {
-  const auto down = decode_channel_down(payload, static_cast<uint32_t>(channels_.size()));
-  if (!down.is_ok()) return down.status();
-  if (channels_[down->channel].status().is_ok()) {
-    losses_[down->channel].told_by_peer = true;
-    channels_[down->channel].fail(down->reason);
+  TCPX_ASSIGN_OR_RETURN(const auto down, decode_channel_down(payload, static_cast<uint32_t>(channels_.size())));
+  if (channels_[down.channel].status().is_ok()) {
+    losses_[down.channel].told_by_peer = true;
+    channels_[down.channel].fail(down.reason);
   }
   return Status::ok();
 }

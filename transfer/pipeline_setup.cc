@@ -69,23 +69,20 @@ Status compare_settings(Direction mine, size_t channels, const std::optional<Mes
     parameters.emplace(kPluginPieceBytes, std::to_string(cut->piece_bytes));
     parameters.emplace(kPluginSockets, std::to_string(cut->sockets));
   }
-  const auto theirs = wait.peer->exchange_parameters(parameters, kMustMatch, wait.deadline);
-  if (!theirs.is_ok()) return theirs.status();
-  const auto half = theirs->find("half");
-  if (half != theirs->end() && half->second == name_of(mine)) {
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, wait.peer->exchange_parameters(parameters, kMustMatch, wait.deadline));
+  const auto half = theirs.find("half");
+  if (half != theirs.end() && half->second == name_of(mine)) {
     return Status(Code::kMismatch, "open connection",
                   concat("both ends want to ", mine == Direction::kSend ? "send" : "receive"));
   }
   if (!cut) return Status::ok();
-  const auto peer_sockets = sockets_of(*theirs);
-  if (!peer_sockets.is_ok()) return peer_sockets.status();
-  return check_chunk_bytes(*cut, mine == Direction::kRecv ? cut->sockets : *peer_sockets, options.chunk_bytes);
+  TCPX_ASSIGN_OR_RETURN(const auto peer_sockets, sockets_of(theirs));
+  return check_chunk_bytes(*cut, mine == Direction::kRecv ? cut->sockets : peer_sockets, options.chunk_bytes);
 }
 
 Result<std::string> nic_of(NetPlugin& plugin, int dev) {
-  auto properties = plugin.properties(dev);
-  if (!properties.is_ok()) return properties.status();
-  return std::move(properties->name);
+  TCPX_ASSIGN_OR_RETURN(auto properties, plugin.properties(dev));
+  return std::move(properties.name);
 }
 
 Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts, const PipelineOptions& options,
@@ -126,9 +123,8 @@ Result<PipelineSettings> PipelineSettings::from_environment() {
   TCPX_RETURN_IF_ERROR(read(Variable::kSendWindow, settings.send_window));
   TCPX_RETURN_IF_ERROR(read(Variable::kChunkBytes, settings.chunk_bytes));
   TCPX_RETURN_IF_ERROR(read(Variable::kFailover, settings.failover));
-  const auto stall_limit = environment_integer(Variable::kTimeoutMs);
-  if (!stall_limit.is_ok()) return stall_limit.status();
-  settings.stall_limit = std::chrono::milliseconds(*stall_limit);
+  TCPX_ASSIGN_OR_RETURN(const auto stall_limit, environment_integer(Variable::kTimeoutMs));
+  settings.stall_limit = std::chrono::milliseconds(stall_limit);
   return settings;
 }
 
@@ -149,30 +145,26 @@ Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const Channel
   std::vector<Listener> listeners;
   std::vector<Handle> handles;
   for (const int dev : devices) {
-    auto listener = Listener::create(plugin, dev);
-    if (!listener.is_ok()) return listener.status();
-    handles.push_back(listener->handle());
-    listeners.push_back(std::move(*listener));
+    TCPX_ASSIGN_OR_RETURN(auto listener, Listener::create(plugin, dev));
+    handles.push_back(listener.handle());
+    listeners.push_back(std::move(listener));
   }
   TCPX_RETURN_IF_ERROR(wait.peer->send_handles(handles, wait.deadline));
 
   std::vector<std::unique_ptr<DeviceHandleStorage>> storages;
   for (size_t i = 0; i < devices.size(); ++i) storages.push_back(std::make_unique<DeviceHandleStorage>());
-  auto comms = accept_all(listeners, storages, wait);
-  if (!comms.is_ok()) return comms.status();
+  TCPX_ASSIGN_OR_RETURN(auto comms, accept_all(listeners, storages, wait));
 
   std::vector<ChannelParts> channels;
   for (size_t i = 0; i < devices.size(); ++i) {
-    auto nic = nic_of(plugin, devices[i]);
-    if (!nic.is_ok()) return nic.status();
+    TCPX_ASSIGN_OR_RETURN(auto nic, nic_of(plugin, devices[i]));
     ReceiveParts receive{.unpacker = parts.unpacker, .pool = {}, .tap = parts.tap};
     if (parts.lane != nullptr) {
-      const auto pool = plugin.bounce_pool(*storages[i], *parts.memory, *parts.lane);
-      if (!pool.is_ok()) return pool.status();
-      receive.pool = *pool;
+      TCPX_ASSIGN_OR_RETURN(const auto pool, plugin.bounce_pool(*storages[i], *parts.memory, *parts.lane));
+      receive.pool = pool;
     }
     channels.push_back(
-        {.device_handle = std::move(storages[i]), .comm = std::move((*comms)[i]), .receive = receive, .nic = std::move(*nic)});
+        {.device_handle = std::move(storages[i]), .comm = std::move(comms[i]), .receive = receive, .nic = std::move(nic)});
   }
   return make_pipeline(std::move(channels), options, wait, std::move(link));
 }
@@ -181,18 +173,15 @@ Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDe
                                               const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
   TCPX_RETURN_IF_ERROR(compare_settings(Direction::kSend, devices.size(), plugin.message_cut(), options, wait));
-  const auto handles = wait.peer->receive_handles(devices.size(), wait.deadline);
-  if (!handles.is_ok()) return handles.status();
-  if (handles->size() != devices.size()) {
-    return Status(Code::kProtocol, "open connection", concat(handles->size(), " handles for ", devices.size(), " channels"));
+  TCPX_ASSIGN_OR_RETURN(const auto handles, wait.peer->receive_handles(devices.size(), wait.deadline));
+  if (handles.size() != devices.size()) {
+    return Status(Code::kProtocol, "open connection", concat(handles.size(), " handles for ", devices.size(), " channels"));
   }
-  auto comms = connect_all(plugin, devices, *handles, wait);
-  if (!comms.is_ok()) return comms.status();
+  TCPX_ASSIGN_OR_RETURN(auto comms, connect_all(plugin, devices, handles, wait));
   std::vector<ChannelParts> channels;
   for (size_t i = 0; i < devices.size(); ++i) {
-    auto nic = nic_of(plugin, devices[i]);
-    if (!nic.is_ok()) return nic.status();
-    channels.push_back({.comm = std::move((*comms)[i]), .receive = {}, .nic = std::move(*nic)});
+    TCPX_ASSIGN_OR_RETURN(auto nic, nic_of(plugin, devices[i]));
+    channels.push_back({.comm = std::move(comms[i]), .receive = {}, .nic = std::move(nic)});
   }
   return make_pipeline(std::move(channels), options, wait, std::move(link));
 }

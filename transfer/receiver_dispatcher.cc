@@ -131,11 +131,10 @@ void ReceiverDispatcher::lost(size_t channel) {
 
 Status ReceiverDispatcher::take(FrameType type, std::span<const std::byte> payload) {
   if (type != FrameType::kSubmitted || !parts_.failover) return ChunkDispatcher::take(type, payload);
-  const auto number = decode_transfer_number(payload);
-  if (!number.is_ok()) return number.status();
-  if (*number != submitted_by_peer_ + 1)
-    return Status(Code::kProtocol, "take submission", concat("transfer ", *number, " behind ", submitted_by_peer_));
-  submitted_by_peer_ = *number;
+  TCPX_ASSIGN_OR_RETURN(const auto number, decode_transfer_number(payload));
+  if (number != submitted_by_peer_ + 1)
+    return Status(Code::kProtocol, "take submission", concat("transfer ", number, " behind ", submitted_by_peer_));
+  submitted_by_peer_ = number;
   return Status::ok();
 }
 

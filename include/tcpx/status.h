@@ -156,3 +156,14 @@ class [[nodiscard]] Result {
   do {                                                                                             \
     if (::tcpx::Status failed_status = (expression); !failed_status.is_ok()) return failed_status; \
   } while (false)
+
+/// `declaration` of a variable becomes the value of a Result; the enclosing function returns its Status when there is none. A
+/// statement of its own in a block.
+#define TCPX_ASSIGN_OR_RETURN(declaration, ...) \
+  TCPX_ASSIGN_OR_RETURN_OF(TCPX_NAME_OF_LINE(tcpx_result_, __LINE__), declaration, __VA_ARGS__)
+#define TCPX_ASSIGN_OR_RETURN_OF(result, declaration, ...) \
+  auto result = (__VA_ARGS__);                             \
+  if (!result.is_ok()) return result.status();             \
+  declaration = std::move(result).value()
+#define TCPX_NAME_OF_LINE(name, line) TCPX_NAME_OF_LINE_2(name, line)
+#define TCPX_NAME_OF_LINE_2(name, line) name##line

@@ -101,11 +101,10 @@ class EndpointEnd final : public BenchEnd {
 
 Result<Handle> EndpointEnd::listen() {
   const std::vector<uint8_t> metadata = endpoints_.front()->get_metadata();
-  const Result<Endpoint::PeerAddress> address = Endpoint::read_metadata(metadata);
-  if (!address.is_ok()) return address.status();
+  TCPX_ASSIGN_OR_RETURN(const Endpoint::PeerAddress address, Endpoint::read_metadata(metadata));
   alone_ = footprint();
   Handle handle;
-  std::memcpy(handle.bytes.data(), &address->port, sizeof address->port);
+  std::memcpy(handle.bytes.data(), &address.port, sizeof address.port);
   return handle;
 }
 
@@ -115,9 +114,8 @@ Status EndpointEnd::connect(const Handle& other, Deadline deadline) {
   uint16_t port = 0;
   std::memcpy(&port, other.bytes.data(), sizeof port);
   for (const auto& endpoint : endpoints_) {
-    const Result<ConnId> conn = endpoint->connect(setup_.peer.host(), setup_.peer_gpu, port, remaining(deadline));
-    if (!conn.is_ok()) return conn.status();
-    peers_.push_back({.endpoint = endpoint.get(), .conn = *conn});
+    TCPX_ASSIGN_OR_RETURN(const ConnId conn, endpoint->connect(setup_.peer.host(), setup_.peer_gpu, port, remaining(deadline)));
+    peers_.push_back({.endpoint = endpoint.get(), .conn = conn});
   }
   connected_ = footprint();
   return Status::ok();
@@ -126,9 +124,8 @@ Status EndpointEnd::connect(const Handle& other, Deadline deadline) {
 Status EndpointEnd::accept(Deadline deadline) {
   if (!setup_.leads) return Status::ok();
   while (peers_.size() < setup_.peers) {
-    const Result<Endpoint::Accepted> accepted = endpoints_.front()->accept(remaining(deadline));
-    if (!accepted.is_ok()) return accepted.status();
-    peers_.push_back({.endpoint = endpoints_.front().get(), .conn = accepted->conn});
+    TCPX_ASSIGN_OR_RETURN(const Endpoint::Accepted accepted, endpoints_.front()->accept(remaining(deadline)));
+    peers_.push_back({.endpoint = endpoints_.front().get(), .conn = accepted.conn});
   }
   connected_ = footprint();
   return Status::ok();
@@ -159,9 +156,8 @@ Status EndpointEnd::register_memory() {
       if (*id) TCPX_RETURN_IF_ERROR(endpoints_[i]->deregister(**id));
       id->reset();
       if (buffer->size() == 0) continue;
-      const Result<MemoryId> made = endpoints_[i]->register_memory(buffer->data(), buffer->size(), setup_.memory);
-      if (!made.is_ok()) return made.status();
-      *id = *made;
+      TCPX_ASSIGN_OR_RETURN(const MemoryId made, endpoints_[i]->register_memory(buffer->data(), buffer->size(), setup_.memory));
+      *id = made;
     }
   }
   return Status::ok();
@@ -175,10 +171,9 @@ Status EndpointEnd::exchange_slots() {
       const Registered& registered = registered_[i % registered_.size()];
       const LocalRange all{
           .memory = setup_.leads ? *registered.to_send : *registered.received, .data = memory.data(), .bytes = memory.size()};
-      const Result<RemoteSlot> slot = peers_[i].endpoint->advertise(peers_[i].conn, all);
-      if (!slot.is_ok()) return slot.status();
+      TCPX_ASSIGN_OR_RETURN(const RemoteSlot slot, peers_[i].endpoint->advertise(peers_[i].conn, all));
       NotifyMsg message{.name = "slot", .msg = std::string(kRemoteSlotBytes, '\0')};
-      std::memcpy(message.msg.data(), &*slot, sizeof *slot);
+      std::memcpy(message.msg.data(), &slot, sizeof slot);
       TCPX_RETURN_IF_ERROR(peers_[i].endpoint->notify(peers_[i].conn, message));
     }
     return Status::ok();
@@ -325,8 +320,7 @@ Footprint EndpointEnd::footprint() const {
 
 Result<std::unique_ptr<BenchEnd>> make_endpoint_end(const EndSetup& setup) {
   if (setup.peers < 1) return Status(Code::kInvalidArgument, "make endpoint end", "no peers");
-  Result<MessageMemory> memory = MessageMemory::create(setup);
-  if (!memory.is_ok()) return memory.status();
+  TCPX_ASSIGN_OR_RETURN(MessageMemory memory, MessageMemory::create(setup));
   EndpointConfig config{.gpu_idx = setup.gpu,
                         .listen_address = on_this_machine(setup.peer) ? kLoopback : "",
                         .plugin_path = *setup.plugin == '\0' ? kLinkedIn : setup.plugin};
@@ -335,11 +329,10 @@ Result<std::unique_ptr<BenchEnd>> make_endpoint_end(const EndSetup& setup) {
   if (setup.inline_bytes >= 0) config.inline_bytes = static_cast<uint32_t>(setup.inline_bytes);
   std::vector<std::unique_ptr<Endpoint>> endpoints;
   while (endpoints.size() < (setup.leads ? 1 : setup.peers)) {
-    Result<std::unique_ptr<Endpoint>> made = Endpoint::create(config);
-    if (!made.is_ok()) return made.status();
-    endpoints.push_back(std::move(made).value());
+    TCPX_ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> made, Endpoint::create(config));
+    endpoints.push_back(std::move(made));
   }
-  return std::unique_ptr<BenchEnd>(std::make_unique<EndpointEnd>(setup, std::move(memory).value(), std::move(endpoints)));
+  return std::unique_ptr<BenchEnd>(std::make_unique<EndpointEnd>(setup, std::move(memory), std::move(endpoints)));
 }
 
 }  // namespace tcpx::bench

@@ -32,11 +32,10 @@ static_assert(std::is_trivially_copyable_v<Address> && sizeof(Address) == 16 && 
 
 /// The devices in turn.
 Result<ChannelDevices> channel_devices(NetPlugin& plugin, uint32_t channels) {
-  const Result<int> count = plugin.device_count();
-  if (!count.is_ok()) return count.status();
-  if (*count < 1) return Status(Code::kNotFound, "choose devices", "the plugin has none");
+  TCPX_ASSIGN_OR_RETURN(const int count, plugin.device_count());
+  if (count < 1) return Status(Code::kNotFound, "choose devices", "the plugin has none");
   ChannelDevices devices;
-  for (uint32_t i = 0; i < channels; ++i) devices.push_back(static_cast<int>(i) % *count);
+  for (uint32_t i = 0; i < channels; ++i) devices.push_back(static_cast<int>(i) % count);
   return devices;
 }
 
@@ -88,9 +87,8 @@ class PipelineEnd final : public BenchEnd {
 };
 
 Result<Handle> PipelineEnd::listen() {
-  Result<std::unique_ptr<BootstrapServer>> server = BootstrapServer::create({.host = kLoopback});
-  if (!server.is_ok()) return server.status();
-  server_ = std::move(server).value();
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<BootstrapServer> server, BootstrapServer::create({.host = kLoopback}));
+  server_ = std::move(server);
   const Address address{.port = server_->port()};
   Handle handle;
   std::memcpy(handle.bytes.data(), &address, sizeof address);
@@ -101,17 +99,15 @@ Status PipelineEnd::connect(const Handle& other, Deadline deadline) {
   Address address;
   std::memcpy(&address, other.bytes.data(), sizeof address);
   if (address.magic != Address::kMagic) return Status(Code::kProtocol, "connect", "not the handle of a pipeline end");
-  Result<BootstrapChannel> met = bootstrap_connect(kLoopback, address.port, deadline);
-  if (!met.is_ok()) return met.status();
-  auto peer = std::make_unique<BootstrapChannel>(std::move(met).value());
+  TCPX_ASSIGN_OR_RETURN(BootstrapChannel met, bootstrap_connect(kLoopback, address.port, deadline));
+  auto peer = std::make_unique<BootstrapChannel>(std::move(met));
   auto opened = open_sender(*plugin_, devices_, options(Direction::kSend), {.deadline = deadline, .peer = peer.get()});
   return take(std::move(opened), std::move(peer), deadline, send_);
 }
 
 Status PipelineEnd::accept(Deadline deadline) {
-  Result<BootstrapChannel> met = server_->accept(deadline);
-  if (!met.is_ok()) return met.status();
-  auto peer = std::make_unique<BootstrapChannel>(std::move(met).value());
+  TCPX_ASSIGN_OR_RETURN(BootstrapChannel met, server_->accept(deadline));
+  auto peer = std::make_unique<BootstrapChannel>(std::move(met));
   ReceiverParts parts;
   if (unpacker_) parts = {.unpacker = unpacker_.get(), .memory = &memory_.machine(), .lane = &memory_.copies()};
   auto opened = open_receiver(*plugin_, devices_, parts, options(Direction::kRecv), {.deadline = deadline, .peer = peer.get()});
@@ -187,19 +183,15 @@ Status PipelineEnd::close(Way& way, Deadline deadline) {
 
 Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup) {
   // Memory first: it makes the GPU current, which a plugin may look at when it is opened.
-  Result<MessageMemory> memory = MessageMemory::create(setup);
-  if (!memory.is_ok()) return memory.status();
-  const Result<LocalMachine> loaded = LocalMachine::create(*setup.plugin == '\0' ? kLinkedIn : setup.plugin);
-  if (!loaded.is_ok()) return loaded.status();
-  const Result<ChannelDevices> devices = channel_devices(*loaded->plugin, setup.channels);
-  if (!devices.is_ok()) return devices.status();
+  TCPX_ASSIGN_OR_RETURN(MessageMemory memory, MessageMemory::create(setup));
+  TCPX_ASSIGN_OR_RETURN(const LocalMachine loaded, LocalMachine::create(*setup.plugin == '\0' ? kLinkedIn : setup.plugin));
+  TCPX_ASSIGN_OR_RETURN(const ChannelDevices devices, channel_devices(*loaded.plugin, setup.channels));
   Result<std::unique_ptr<Unpacker>> unpacker = std::unique_ptr<Unpacker>();
-  if (memory->on_gpu()) unpacker = memory->make_unpacker();
+  if (memory.on_gpu()) unpacker = memory.make_unpacker();
   if (!unpacker.is_ok()) return unpacker.status();
-  const Result<PipelineSettings> settings = PipelineSettings::from_environment();
-  if (!settings.is_ok()) return settings.status();
-  return std::unique_ptr<BenchEnd>(std::make_unique<PipelineEnd>(setup, *settings, loaded->plugin, *devices,
-                                                                 std::move(memory).value(), std::move(unpacker).value()));
+  TCPX_ASSIGN_OR_RETURN(const PipelineSettings settings, PipelineSettings::from_environment());
+  return std::unique_ptr<BenchEnd>(
+      std::make_unique<PipelineEnd>(setup, settings, loaded.plugin, devices, std::move(memory), std::move(unpacker).value()));
 }
 
 }  // namespace tcpx::bench

@@ -115,13 +115,11 @@ Status PluginEnd::accept(Deadline deadline) {
 Status PluginEnd::make_receive_lane() {
   ReceiveLane::Unpack unpack{.needed = needs_unpack_, .unpacker = nullptr, .pool = {}};
   if (needs_unpack_ && memory_.on_gpu()) {
-    const Result<BouncePool> pool = read_bounce_pool(device_handle_, memory_.machine(), memory_.copies());
-    if (!pool.is_ok()) return pool.status();
-    Result<std::unique_ptr<Unpacker>> unpacker = memory_.make_unpacker();
-    if (!unpacker.is_ok()) return unpacker.status();
-    unpacker_ = std::move(unpacker).value();
+    TCPX_ASSIGN_OR_RETURN(const BouncePool pool, read_bounce_pool(device_handle_, memory_.machine(), memory_.copies()));
+    TCPX_ASSIGN_OR_RETURN(std::unique_ptr<Unpacker> unpacker, memory_.make_unpacker());
+    unpacker_ = std::move(unpacker);
     unpack.unpacker = unpacker_.get();
-    unpack.pool = *pool;
+    unpack.pool = pool;
   }
   receiver_.emplace(table_, recv_comm_, unpack);
   return Status::ok();
@@ -166,11 +164,9 @@ Status PluginEnd::close() {
 }  // namespace
 
 Result<std::unique_ptr<BenchEnd>> make_plugin_end(const EndSetup& setup) {
-  const Result<const abi::NetTable_v7*> table = open_table(setup.plugin);
-  if (!table.is_ok()) return table.status();
-  Result<MessageMemory> memory = MessageMemory::create(setup);
-  if (!memory.is_ok()) return memory.status();
-  auto end = std::make_unique<PluginEnd>(setup, **table, std::move(memory).value());
+  TCPX_ASSIGN_OR_RETURN(const abi::NetTable_v7* const table, open_table(setup.plugin));
+  TCPX_ASSIGN_OR_RETURN(MessageMemory memory, MessageMemory::create(setup));
+  auto end = std::make_unique<PluginEnd>(setup, *table, std::move(memory));
   TCPX_RETURN_IF_ERROR(end->set_up());
   return std::unique_ptr<BenchEnd>(std::move(end));
 }

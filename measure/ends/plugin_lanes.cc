@@ -71,9 +71,8 @@ Result<bool> ReceiveLane::progress() {
   // What was tested is read before the next post, because the plugin answers only until then.
   for (Result<bool> (ReceiveLane::*step)() :
        {&ReceiveLane::test, &ReceiveLane::submit, &ReceiveLane::consume, &ReceiveLane::post}) {
-    const Result<bool> stepped = (this->*step)();
-    if (!stepped.is_ok()) return stepped.status();
-    advanced |= *stepped;
+    TCPX_ASSIGN_OR_RETURN(const bool stepped, (this->*step)());
+    advanced |= stepped;
   }
   return advanced;
 }
@@ -95,9 +94,8 @@ Status ReceiveLane::take(const Flight& flight, int reported_bytes) {
   const MessagePlan::Part part = plan_.part(arrived_);
   ReceivedMessage message{.bytes = static_cast<uint64_t>(reported_bytes), .in_place = true};
   if (unpack_.needed) {
-    const Result<ReceivedMessage> received = read_received_message(flight.request);
-    if (!received.is_ok()) return received.status();
-    message = *received;
+    TCPX_ASSIGN_OR_RETURN(const ReceivedMessage received, read_received_message(flight.request));
+    message = received;
   }
   if (message.bytes != part.bytes) {
     return Status(Code::kMismatch, "receive", concat(message.bytes, " bytes came, ", part.bytes, " were sent"));
@@ -133,9 +131,8 @@ Result<bool> ReceiveLane::consume() {
   for (; consumed_ < submitted_; ++consumed_) {
     const Flight& oldest = flight(consumed_);
     if (oldest.ticket && !(newest_done_ && *oldest.ticket <= *newest_done_)) {
-      const Result<bool> done = unpack_.unpacker->query(*oldest.ticket);
-      if (!done.is_ok()) return done.status();
-      if (!*done) break;
+      TCPX_ASSIGN_OR_RETURN(const bool done, unpack_.unpacker->query(*oldest.ticket));
+      if (!done) break;
       newest_done_ = oldest.ticket;
     }
     if (table_.irecv_consumed != nullptr) {

@@ -80,10 +80,9 @@ Result<Handle> RawTcpEnd::listen() {
                  static_cast<int>(setup_.streams));
   if (!listener.is_ok()) return listener.status();
   listener_ = std::move(listener).value();
-  const Result<SocketAddress> address = local_address(listener_.get());
-  if (!address.is_ok()) return address.status();
+  TCPX_ASSIGN_OR_RETURN(const SocketAddress address, local_address(listener_.get()));
   Handle handle;
-  const uint16_t port = address->port();
+  const uint16_t port = address.port();
   std::memcpy(handle.bytes.data(), &port, sizeof port);
   return handle;
 }
@@ -93,10 +92,9 @@ Status RawTcpEnd::connect(const Handle& other, Deadline deadline) {
   std::memcpy(&port, other.bytes.data(), sizeof port);
   // One after the other, so that both ends count the streams alike.
   while (out_.size() < setup_.streams) {
-    Result<UniqueFd> stream = connect_tcp(setup_.peer.with_port(port), deadline);
-    if (!stream.is_ok()) return stream.status();
-    TCPX_RETURN_IF_ERROR(set_no_delay(stream->get()));
-    out_.push_back(std::move(stream).value());
+    TCPX_ASSIGN_OR_RETURN(UniqueFd stream, connect_tcp(setup_.peer.with_port(port), deadline));
+    TCPX_RETURN_IF_ERROR(set_no_delay(stream.get()));
+    out_.push_back(std::move(stream));
   }
   return Status::ok();
 }

@@ -59,9 +59,8 @@ Result<Bindings> parse_bindings(const char* variable, const std::string& text) {
     const std::string_view binding = next_part(rest, ';');
     const size_t colon = binding.find(':');
     if (colon == 0 || colon == std::string_view::npos) return bad(variable, binding, "interface:cores, as in eth1:8-21,112-125");
-    auto cores = parse_cores(variable, binding.substr(colon + 1));
-    if (!cores.is_ok()) return cores.status();
-    if (!bindings.emplace(binding.substr(0, colon), std::move(*cores)).second)
+    TCPX_ASSIGN_OR_RETURN(auto cores, parse_cores(variable, binding.substr(colon + 1)));
+    if (!bindings.emplace(binding.substr(0, colon), std::move(cores)).second)
       return bad(variable, binding, "each interface once");
   }
   return bindings;

@@ -38,47 +38,35 @@ Result<Config> Config::from_environment() {
   Config config;
   config.interfaces = environment_text(Variable::kSocketIfname);
 
-  const auto family = environment_choice(Variable::kSocketFamily);
-  if (!family.is_ok()) return family.status();
-  config.family = static_cast<AddressFamily>(*family);
+  TCPX_ASSIGN_OR_RETURN(const auto family, environment_choice(Variable::kSocketFamily));
+  config.family = static_cast<AddressFamily>(family);
 
-  const auto per_thread = environment_integer(Variable::kNsocksPerThread);
-  if (!per_thread.is_ok()) return per_thread.status();
-  const auto threads = environment_integer(Variable::kSocketNthreads);
-  if (!threads.is_ok()) return threads.status();
-  config.sockets_per_thread = static_cast<uint32_t>(*per_thread);
-  config.socket_threads = static_cast<uint32_t>(*threads);
+  TCPX_ASSIGN_OR_RETURN(const auto per_thread, environment_integer(Variable::kNsocksPerThread));
+  TCPX_ASSIGN_OR_RETURN(const auto threads, environment_integer(Variable::kSocketNthreads));
+  config.sockets_per_thread = static_cast<uint32_t>(per_thread);
+  config.socket_threads = static_cast<uint32_t>(threads);
 
-  const auto chunk = environment_integer(Variable::kDynamicChunkSize);
-  if (!chunk.is_ok()) return chunk.status();
-  config.chunk_bytes = static_cast<uint32_t>(round_up_to_page(*chunk));
+  TCPX_ASSIGN_OR_RETURN(const auto chunk, environment_integer(Variable::kDynamicChunkSize));
+  config.chunk_bytes = static_cast<uint32_t>(round_up_to_page(chunk));
 
-  const auto pool = environment_integer(Variable::kSoftPoolBytes);
-  if (!pool.is_ok()) return pool.status();
-  config.pool_bytes = std::min(round_up_to_page(*pool), kMaxPoolBytes);
+  TCPX_ASSIGN_OR_RETURN(const auto pool, environment_integer(Variable::kSoftPoolBytes));
+  config.pool_bytes = std::min(round_up_to_page(pool), kMaxPoolBytes);
 
   const uint32_t cores = std::thread::hardware_concurrency();
-  const auto io_threads = environment_integer(Variable::kSoftIoThreads);
-  if (!io_threads.is_ok()) return io_threads.status();
-  config.io_threads = *io_threads > 0 ? static_cast<uint32_t>(*io_threads) : std::clamp(cores / 2, 1u, 8u);
+  TCPX_ASSIGN_OR_RETURN(const auto io_threads, environment_integer(Variable::kSoftIoThreads));
+  config.io_threads = io_threads > 0 ? static_cast<uint32_t>(io_threads) : std::clamp(cores / 2, 1u, 8u);
 
-  const auto spin = environment_integer(Variable::kSoftSpinUs);
-  if (!spin.is_ok()) return spin.status();
+  TCPX_ASSIGN_OR_RETURN(const auto spin, environment_integer(Variable::kSoftSpinUs));
   // A polling thread occupies a core. That is harmless where two remain for the callers, one per direction.
   const bool cores_to_spare = cores >= config.io_threads + 2;
-  config.spin = *spin >= 0 ? std::chrono::microseconds(*spin) : cores_to_spare ? kDefaultSpin : Duration::zero();
+  config.spin = spin >= 0 ? std::chrono::microseconds(spin) : cores_to_spare ? kDefaultSpin : Duration::zero();
 
   config.control_interface = environment_text(Variable::kCtrlDev);
-  auto send_cores = bindings_from(Variable::kTxBindings);
-  if (!send_cores.is_ok()) return send_cores.status();
-  config.send_cores = std::move(*send_cores);
-  auto receive_cores = bindings_from(Variable::kRxBindings);
-  if (!receive_cores.is_ok()) return receive_cores.status();
-  config.receive_cores = std::move(*receive_cores);
+  TCPX_ASSIGN_OR_RETURN(config.send_cores, bindings_from(Variable::kTxBindings));
+  TCPX_ASSIGN_OR_RETURN(config.receive_cores, bindings_from(Variable::kRxBindings));
 
-  const auto connect = environment_integer(Variable::kSoftConnectTimeoutMs);
-  if (!connect.is_ok()) return connect.status();
-  config.connect_timeout = std::chrono::milliseconds(*connect);
+  TCPX_ASSIGN_OR_RETURN(const auto connect, environment_integer(Variable::kSoftConnectTimeoutMs));
+  config.connect_timeout = std::chrono::milliseconds(connect);
   return config;
 }
 

@@ -36,9 +36,7 @@ Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, 
     const bool apart = i == listener.data_sockets && listener.control_address;
     Socket& socket = connector->sockets_.emplace_back();
     socket.target = apart ? *listener.control_address : listener.address;
-    auto fd = apart ? connect_from(control_source, socket.target) : connect_from(source, socket.target);
-    if (!fd.is_ok()) return fd.status();
-    socket.fd = std::move(*fd);
+    TCPX_ASSIGN_OR_RETURN(socket.fd, apart ? connect_from(control_source, socket.target) : connect_from(source, socket.target));
     hello.socket_index = i;
     encode_hello(hello, socket.hello);
   }
@@ -84,9 +82,8 @@ Status Connector::advance(Socket& socket) {
   if (socket.step == Step::kListens) {
     const auto heard = move(socket);
     if (!heard.is_ok() || !*heard) return heard.status();
-    const auto answer = decode_hello_answer(socket.answer);
-    if (!answer.is_ok()) return answer.status();
-    if (!answer->accepted || answer->connection != connection_) {
+    TCPX_ASSIGN_OR_RETURN(const auto answer, decode_hello_answer(socket.answer));
+    if (!answer.accepted || answer.connection != connection_) {
       return Status(Code::kPeerGone, "connect", concat("refused by the listener at ", listener_.address.to_string()));
     }
     socket.step = Step::kDone;
@@ -123,12 +120,10 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
 
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
                                              const std::optional<SocketAddress>& control_source) {
-  const auto connector = Connector::start(listener, source, deadline, control_source);
-  if (!connector.is_ok()) return connector.status();
+  TCPX_ASSIGN_OR_RETURN(const auto connector, Connector::start(listener, source, deadline, control_source));
   for (;;) {
-    auto connected = (*connector)->advance(kLongestPatience);
-    if (!connected.is_ok()) return connected.status();
-    if (connected->has_value()) return std::move(**connected);
+    TCPX_ASSIGN_OR_RETURN(auto connected, connector->advance(kLongestPatience));
+    if (connected.has_value()) return std::move(*connected);
   }
 }
 

@@ -153,9 +153,8 @@ Result<SocketAddress> choose_control_address(const std::vector<InterfaceAddress>
 
 Result<std::optional<SocketAddress>> find_control_address(const Config& config) {
   if (config.control_interface.empty()) return std::optional<SocketAddress>();
-  auto address = choose_control_address(list_addresses(), config.control_interface, config.family);
-  if (!address.is_ok()) return address.status();
-  return std::optional(*address);
+  TCPX_ASSIGN_OR_RETURN(auto address, choose_control_address(list_addresses(), config.control_interface, config.family));
+  return std::optional(address);
 }
 
 }  // namespace tcpx::soft

@@ -38,9 +38,8 @@ Result<std::unique_ptr<IoThread>> IoThread::start(Duration spin, const CoreSet& 
   event.data.u64 = kWakeId;
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return system_error("watch eventfd", errno);
   std::unique_ptr<IoThread> thread(new IoThread(std::move(epoll), std::move(wake), spin));
-  auto running = start_thread("tcpx-io", [raw = thread.get()] { raw->run(); });
-  if (!running.is_ok()) return running.status();
-  thread->thread_ = std::move(*running);
+  TCPX_ASSIGN_OR_RETURN(auto running, start_thread("tcpx-io", [raw = thread.get()] { raw->run(); }));
+  thread->thread_ = std::move(running);
   TCPX_RETURN_IF_ERROR(bind_thread(thread->thread_.native_handle(), cores));
   return thread;
 }
@@ -158,9 +157,8 @@ void IoThread::run() {
 Result<std::shared_ptr<IoPool>> IoPool::create(uint32_t threads, Duration spin, const CoreSet& cores) {
   auto pool = std::make_shared<IoPool>();
   for (uint32_t i = 0; i < threads; ++i) {
-    auto thread = IoThread::start(spin, cores);
-    if (!thread.is_ok()) return thread.status();
-    pool->threads_.push_back(std::move(*thread));
+    TCPX_ASSIGN_OR_RETURN(auto thread, IoThread::start(spin, cores));
+    pool->threads_.push_back(std::move(thread));
   }
   return pool;
 }

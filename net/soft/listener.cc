@@ -32,9 +32,8 @@ void log_dropped(const std::string& peer, const std::string& why) {
 Result<UniqueFd> listen_at(SocketAddress& address) {
   auto fd = listen_tcp(address.with_port(0), kBacklog);
   if (!fd.is_ok()) return fd.status();
-  auto bound = local_address(fd->get());
-  if (!bound.is_ok()) return bound.status();
-  address = *bound;
+  TCPX_ASSIGN_OR_RETURN(auto bound, local_address(fd->get()));
+  address = bound;
   return fd;
 }
 
@@ -54,19 +53,16 @@ SoftListener::SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, c
 Result<std::unique_ptr<SoftListener>> SoftListener::create(const SocketAddress& address, HandleInfo info,
                                                            std::shared_ptr<IoPool> io, const ListenerLimits& limits) {
   info.address = address;
-  auto fd = listen_at(info.address);
-  if (!fd.is_ok()) return fd.status();
+  TCPX_ASSIGN_OR_RETURN(auto fd, listen_at(info.address));
   UniqueFd control_fd;
   if (info.control_address) {
-    auto listening = listen_at(*info.control_address);
-    if (!listening.is_ok()) return listening.status();
-    control_fd = std::move(*listening);
+    TCPX_ASSIGN_OR_RETURN(control_fd, listen_at(*info.control_address));
   }
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(info.cookie.words))));
   UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return system_error("create timer", errno);
   std::unique_ptr<SoftListener> listener(
-      new SoftListener(info, std::move(io), limits, std::move(*fd), std::move(control_fd), std::move(timer)));
+      new SoftListener(info, std::move(io), limits, std::move(fd), std::move(control_fd), std::move(timer)));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->timer_.get(), *listener, listener->ticking_));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->fd_.get(), *listener, listener->listening_));
   if (listener->control_fd_) {

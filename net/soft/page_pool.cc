@@ -7,9 +7,8 @@
 namespace tcpx::soft {
 
 Result<std::shared_ptr<PagePool>> PagePool::create(MemoryOps& memory, int device, uint64_t bytes) {
-  auto buffer = memory.allocate_mapped(device, bytes);
-  if (!buffer.is_ok()) return buffer.status();
-  return std::shared_ptr<PagePool>(new PagePool(std::move(*buffer), static_cast<uint32_t>(bytes / kPageBytes)));
+  TCPX_ASSIGN_OR_RETURN(auto buffer, memory.allocate_mapped(device, bytes));
+  return std::shared_ptr<PagePool>(new PagePool(std::move(buffer), static_cast<uint32_t>(bytes / kPageBytes)));
 }
 
 PagePool::PagePool(MemoryBuffer buffer, uint32_t pages)

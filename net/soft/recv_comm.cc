@@ -30,10 +30,8 @@ SoftRecvComm::SoftRecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool
 
 Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, int device, std::shared_ptr<IoPool> io,
                                                            std::shared_ptr<PagePool> pool, ConnectedSockets sockets) {
-  auto queue = UnpackQueue::create(memory, device, pool->device_base());
-  if (!queue.is_ok()) return queue.status();
-  std::unique_ptr<SoftRecvComm> comm(
-      new SoftRecvComm(memory, device, std::move(io), std::move(pool), std::move(*queue), sockets));
+  TCPX_ASSIGN_OR_RETURN(auto queue, UnpackQueue::create(memory, device, pool->device_base()));
+  std::unique_ptr<SoftRecvComm> comm(new SoftRecvComm(memory, device, std::move(io), std::move(pool), std::move(queue), sockets));
   for (UniqueFd& fd : sockets.data) comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm));
   for (const auto& socket : comm->sockets_) TCPX_RETURN_IF_ERROR(socket->start(comm->io_->next()));
   TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->any()));
@@ -70,9 +68,8 @@ Result<abi::TcpxRequest*> SoftRecvComm::irecv(void* data, int size, int tag, con
   {
     MutexLock lock(mutex_);
     if (!failed()) {
-      auto checked = check_region(region, data, static_cast<uint64_t>(size), kOperation);
-      if (!checked.is_ok()) return checked.status();
-      const bool bounced = (*checked)->type == MemoryType::kCuda;
+      TCPX_ASSIGN_OR_RETURN(auto checked, check_region(region, data, static_cast<uint64_t>(size), kOperation));
+      const bool bounced = checked->type == MemoryType::kCuda;
       const uint64_t most = bounced ? uint64_t{std::min(kMaxFragments, pool_->page_count())} * kPageBytes : INT32_MAX;
       if (static_cast<uint64_t>(size) > most) {
         return refused(kOperation, concat(size, " bytes: a receive of CUDA memory holds at most ", most,

@@ -111,9 +111,8 @@ void SendSocket::start_copies() {
 
 Status SendSocket::see_copied(Piece& piece) {
   if (piece.state != State::kCopying) return Status::ok();
-  const auto copied = piece.slot.is_copied();
-  if (!copied.is_ok()) return copied.status();
-  if (*copied) piece.state = State::kReady;
+  TCPX_ASSIGN_OR_RETURN(const auto copied, piece.slot.is_copied());
+  if (copied) piece.state = State::kReady;
   return Status::ok();
 }
 

@@ -32,15 +32,12 @@ SoftPlugin::SoftPlugin() : memory_(make_machine_memory_ops()) {}
 Status SoftPlugin::init() {
   MutexLock lock(mutex_);
   if (initialised_) return Status::ok();
-  auto config = Config::from_environment();
-  if (!config.is_ok()) return config.status();
-  auto devices = find_interfaces(*config);
-  if (!devices.is_ok()) return devices.status();
-  auto control_address = find_control_address(*config);
-  if (!control_address.is_ok()) return control_address.status();
-  config_ = std::move(*config);
-  control_address_ = *control_address;
-  devices_ = std::move(*devices);
+  TCPX_ASSIGN_OR_RETURN(auto config, Config::from_environment());
+  TCPX_ASSIGN_OR_RETURN(auto devices, find_interfaces(config));
+  TCPX_ASSIGN_OR_RETURN(auto control_address, find_control_address(config));
+  config_ = std::move(config);
+  control_address_ = control_address;
+  devices_ = std::move(devices);
   initialised_ = true;
   for (const Interface& device : devices_) {
     log(LogLevel::kDebug, "tcpx-soft: device ", device.name, " ", device.address.host(), " ", device.speed_mbps, " Mbit/s");
@@ -55,9 +52,8 @@ Result<int> SoftPlugin::device_count() {
 }
 
 Result<const Interface*> SoftPlugin::device(int dev) {
-  auto count = device_count();
-  if (!count.is_ok()) return count.status();
-  if (dev < 0 || dev >= *count) return refused("device", concat("no device ", dev, ", there are ", *count));
+  TCPX_ASSIGN_OR_RETURN(auto count, device_count());
+  if (dev < 0 || dev >= count) return refused("device", concat("no device ", dev, ", there are ", count));
   return &devices_[static_cast<size_t>(dev)];
 }
 
@@ -93,49 +89,40 @@ std::shared_ptr<StagingPool> SoftPlugin::staging_of(int gpu) {
 }
 
 Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
-  auto interface = device(dev);
-  if (!interface.is_ok()) return interface.status();
+  TCPX_ASSIGN_OR_RETURN(auto interface, device(dev));
   // Connections that are accepted here receive on these threads, too.
-  auto threads = io_on(cores_of(config_.receive_cores, **interface));
-  if (!threads.is_ok()) return threads.status();
+  TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.receive_cores, *interface)));
   const HandleInfo info = {.address = {},
                            .data_sockets = config_.data_sockets(std::thread::hardware_concurrency(), devices_.size()),
                            .chunk_bytes = config_.chunk_bytes,
                            .cookie = {},
                            .control_address = control_address_};
-  return SoftListener::create((*interface)->address, info, std::move(*threads));
+  return SoftListener::create(interface->address, info, std::move(threads));
 }
 
 Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handle) {
-  auto interface = device(dev);
-  if (!interface.is_ok()) return interface.status();
-  auto info = decode_handle(handle);
-  if (!info.is_ok()) return info.status();
-  const uint64_t attempt = std::exchange(info->attempt, 0);
+  TCPX_ASSIGN_OR_RETURN(auto interface, device(dev));
+  TCPX_ASSIGN_OR_RETURN(auto info, decode_handle(handle));
+  const uint64_t attempt = std::exchange(info.attempt, 0);
   std::unique_ptr<Connector> connector;
   if (attempt > kInSteps) {
     connector = take_attempt(attempt);
     if (connector == nullptr) return Status(Code::kTimeout, "connect", "this attempt has ended");
-    handle = encode_handle(*info);
+    handle = encode_handle(info);
   } else {
-    auto started = Connector::start(*info, (*interface)->address, Deadline::after(config_.connect_timeout), control_address_);
-    if (!started.is_ok()) return started.status();
-    connector = std::move(*started);
+    TCPX_ASSIGN_OR_RETURN(connector,
+                          Connector::start(info, interface->address, Deadline::after(config_.connect_timeout), control_address_));
   }
-  auto sockets = connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience);
-  if (!sockets.is_ok()) return sockets.status();
-  if (!sockets->has_value()) {
-    const auto kept = keep_attempt(std::move(connector));
-    if (!kept.is_ok()) return kept.status();
-    info->attempt = *kept;
-    handle = encode_handle(*info);
+  TCPX_ASSIGN_OR_RETURN(auto sockets, connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience));
+  if (!sockets.has_value()) {
+    TCPX_ASSIGN_OR_RETURN(const auto kept, keep_attempt(std::move(connector)));
+    info.attempt = kept;
+    handle = encode_handle(info);
     return std::unique_ptr<SoftSendComm>();
   }
-  auto gpu = memory_->current_device();
-  if (!gpu.is_ok()) return gpu.status();
-  auto threads = io_on(cores_of(config_.send_cores, **interface));
-  if (!threads.is_ok()) return threads.status();
-  return SoftSendComm::create(*memory_, *gpu, std::move(*threads), staging_of(*gpu), std::move(**sockets));
+  TCPX_ASSIGN_OR_RETURN(auto gpu, memory_->current_device());
+  TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.send_cores, *interface)));
+  return SoftSendComm::create(*memory_, gpu, std::move(threads), staging_of(gpu), std::move(*sockets));
 }
 
 bool SoftPlugin::give_up_connect(const Handle& handle) {
@@ -169,13 +156,11 @@ Result<uint64_t> SoftPlugin::keep_attempt(std::unique_ptr<Connector> connector) 
 Result<std::unique_ptr<SoftRecvComm>> SoftPlugin::accept(SoftListener& listener) {
   // Steps that can fail come before the peer is taken: it then stays queued for the next call.
   if (!listener.has_peer()) return std::unique_ptr<SoftRecvComm>();
-  auto gpu = memory_->current_device();
-  if (!gpu.is_ok()) return gpu.status();
-  auto pool = pool_of(*gpu);
-  if (!pool.is_ok()) return pool.status();
+  TCPX_ASSIGN_OR_RETURN(auto gpu, memory_->current_device());
+  TCPX_ASSIGN_OR_RETURN(auto pool, pool_of(gpu));
   auto sockets = listener.try_accept();
   if (!sockets) return std::unique_ptr<SoftRecvComm>();
-  return SoftRecvComm::create(*memory_, *gpu, listener.io(), std::move(*pool), std::move(*sockets));
+  return SoftRecvComm::create(*memory_, gpu, listener.io(), std::move(pool), std::move(*sockets));
 }
 
 }  // namespace tcpx::soft

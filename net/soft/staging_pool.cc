@@ -49,28 +49,21 @@ void StagingPool::Slot::move_to(Client& client) {
 Status StagingPool::prepare() {
   MutexLock lock(mutex_);
   if (buffer_) return Status::ok();
-  auto buffer = memory_.allocate_mapped(device_, size_t{kSlots} * kSlotBytes);
-  if (!buffer.is_ok()) return buffer.status();
-  auto lane = memory_.make_copy_lane(device_);
-  if (!lane.is_ok()) return lane.status();
-  auto prompt_lane = memory_.make_copy_lane(device_);
-  if (!prompt_lane.is_ok()) return prompt_lane.status();
+  TCPX_ASSIGN_OR_RETURN(auto buffer, memory_.allocate_mapped(device_, size_t{kSlots} * kSlotBytes));
+  TCPX_ASSIGN_OR_RETURN(auto lane, memory_.make_copy_lane(device_));
+  TCPX_ASSIGN_OR_RETURN(auto prompt_lane, memory_.make_copy_lane(device_));
   std::array<Place, kSlots> places;
   for (Place& place : places) {
-    auto copy = (*lane)->make_async_copy();
-    if (!copy.is_ok()) return copy.status();
-    auto prompt_copy = (*prompt_lane)->make_async_copy();
-    if (!prompt_copy.is_ok()) return prompt_copy.status();
-    place.queued_copy = std::make_unique<CopyThread::Copy>(std::move(*copy));
-    place.prompt_copy = std::move(*prompt_copy);
+    TCPX_ASSIGN_OR_RETURN(auto copy, lane->make_async_copy());
+    TCPX_ASSIGN_OR_RETURN(auto prompt_copy, prompt_lane->make_async_copy());
+    place.queued_copy = std::make_unique<CopyThread::Copy>(std::move(copy));
+    place.prompt_copy = std::move(prompt_copy);
   }
-  auto copier = CopyThread::start(memory_, device_, spin_);
-  if (!copier.is_ok()) return copier.status();
-  copier_ = std::move(*copier);
+  TCPX_ASSIGN_OR_RETURN(copier_, CopyThread::start(memory_, device_, spin_));
   places_ = std::move(places);
-  lane_ = std::move(*lane);
-  prompt_lane_ = std::move(*prompt_lane);
-  buffer_ = std::move(*buffer);
+  lane_ = std::move(lane);
+  prompt_lane_ = std::move(prompt_lane);
+  buffer_ = std::move(buffer);
   for (uint32_t i = 0; i < kSlots; ++i) free_.push_back(i);
   return Status::ok();
 }

@@ -8,16 +8,13 @@
 namespace tcpx::soft {
 
 Result<UnpackQueue> UnpackQueue::create(MemoryOps& memory, int device, std::byte* bounce_device_base) {
-  auto meta = memory.allocate_mapped(device, sizeof(abi::NetUnpackMeta));
-  if (!meta.is_ok()) return meta.status();
-  auto handle = memory.allocate_device(device, sizeof(abi::UnpackNetDeviceHandle));
-  if (!handle.is_ok()) return handle.status();
+  TCPX_ASSIGN_OR_RETURN(auto meta, memory.allocate_mapped(device, sizeof(abi::NetUnpackMeta)));
+  TCPX_ASSIGN_OR_RETURN(auto handle, memory.allocate_device(device, sizeof(abi::UnpackNetDeviceHandle)));
   const abi::UnpackNetDeviceHandle content = {
-      .meta = reinterpret_cast<abi::NetUnpackMeta*>(meta->device()), .bounce_buf = bounce_device_base, .head = ~uint64_t{0}};
-  auto lane = memory.make_copy_lane(device);
-  if (!lane.is_ok()) return lane.status();
-  TCPX_RETURN_IF_ERROR((*lane)->copy(handle->device(), &content, sizeof content));
-  return UnpackQueue(std::move(*meta), std::move(*handle));
+      .meta = reinterpret_cast<abi::NetUnpackMeta*>(meta.device()), .bounce_buf = bounce_device_base, .head = ~uint64_t{0}};
+  TCPX_ASSIGN_OR_RETURN(auto lane, memory.make_copy_lane(device));
+  TCPX_RETURN_IF_ERROR(lane->copy(handle.device(), &content, sizeof content));
+  return UnpackQueue(std::move(meta), std::move(handle));
 }
 
 void UnpackQueue::open_slot(uint64_t sequence, abi::TcpxRequest& request) {

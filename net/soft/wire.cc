@@ -169,13 +169,11 @@ Result<HandleInfo> decode_handle(const Handle& handle) {
   HandleInfo info;
   AddressWire listening{.family = wire.family, .port = wire.port, .bytes = {}, .scope_id = wire.scope_id};
   std::memcpy(listening.bytes, wire.address, sizeof listening.bytes);
-  auto address = from_wire(listening, kWhat);
-  if (!address.is_ok()) return address.status();
-  info.address = *address;
+  TCPX_ASSIGN_OR_RETURN(auto address, from_wire(listening, kWhat));
+  info.address = address;
   if (wire.control.family != 0) {
-    auto control = from_wire(wire.control, kWhat);
-    if (!control.is_ok()) return control.status();
-    info.control_address = *control;
+    TCPX_ASSIGN_OR_RETURN(auto control, from_wire(wire.control, kWhat));
+    info.control_address = control;
   }
   if (wire.data_sockets < 1 || wire.data_sockets > kMaxDataSockets) return bad(kWhat, concat(wire.data_sockets, " data sockets"));
   if (wire.chunk_bytes == 0 || wire.chunk_bytes % kPageBytes != 0 || wire.chunk_bytes > kMaxChunkBytes) {

@@ -58,9 +58,8 @@ void Comparison::compared(const std::string& who, const Measured& measured) {
 Status Comparison::describe_gpus() {
   if (!has_gpu_) return Status::ok();
   for (const int gpu : {options_.gpus.first, options_.gpus.second}) {
-    const Result<std::string> device = gpu_description(gpu);
-    if (!device.is_ok()) return device.status();
-    devices_.push_back(concat("GPU ", gpu, ": ", *device));
+    TCPX_ASSIGN_OR_RETURN(const std::string device, gpu_description(gpu));
+    devices_.push_back(concat("GPU ", gpu, ": ", device));
   }
   return Status::ok();
 }

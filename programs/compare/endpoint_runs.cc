@@ -157,10 +157,9 @@ Status EndpointRuns::memory() {
     setup.peers = options_.peers;
     auto bench = connect(setup);
     if (!bench.is_ok()) return bench.status();
-    const auto idle = (*bench)->once({.pattern = Pattern::kIdle, .message_bytes = 8}, idle_ms);
-    if (!idle.is_ok()) return idle.status();
+    TCPX_ASSIGN_OR_RETURN(const auto idle, (*bench)->once({.pattern = Pattern::kIdle, .message_bytes = 8}, idle_ms));
     TCPX_RETURN_IF_ERROR((*bench)->close());
-    const Timing& leader = idle->leader.timing;
+    const Timing& leader = idle.leader.timing;
     const auto grown = [](uint64_t from, uint64_t to, double count) {
       return static_cast<double>(static_cast<int64_t>(to - from)) / count;
     };
@@ -173,17 +172,15 @@ Status EndpointRuns::memory() {
     if (!bench.is_ok()) return bench.status();
     RowSetup row = operation(Verb::kSend, 0, receives);
     row.message_bytes = 8;
-    const auto round = (*bench)->once(row, receives);
-    if (!round.is_ok()) return round.status();
+    TCPX_ASSIGN_OR_RETURN(const auto round, (*bench)->once(row, receives));
     TCPX_RETURN_IF_ERROR((*bench)->close());
-    const Timing& follower = round->follower.timing;
+    const Timing& follower = round.follower.timing;
     posted.push_back(grown(follower.unposted.resident_bytes, follower.posted.resident_bytes, static_cast<double>(receives)));
   }
   Table table{.title = "Memory and idle time", .row_heading = "what", .columns = {{"value", ""}, {"unit", ""}}, .rows = {}};
   const auto add = [&](const std::string& name, const std::string& unit, std::vector<double> values) -> Status {
-    const Result<Samples> samples = Samples::create(std::move(values));
-    if (!samples.is_ok()) return samples.status();
-    table.rows.push_back({.name = name, .cells = {samples->summary(), unit}, .verified = true});
+    TCPX_ASSIGN_OR_RETURN(const Samples samples, Samples::create(std::move(values)));
+    table.rows.push_back({.name = name, .cells = {samples.summary(), unit}, .verified = true});
     return Status::ok();
   };
   TCPX_RETURN_IF_ERROR(add(concat("memory in core per connection, of ", options_.peers), "kB", resident));
@@ -219,14 +216,13 @@ Result<Row> EndpointRuns::row(const Section& section, uint64_t bytes, std::vecto
   }
   Row row{.name = size_text(bytes), .cells = {static_cast<double>(bytes)}, .verified = true};
   TCPX_RETURN_IF_ERROR(each([&](size_t i) {
-    const Result<Measured> measured = benches[i]->end_row();
-    if (!measured.is_ok()) return measured.status();
-    Summary summary = measured->summary;
+    TCPX_ASSIGN_OR_RETURN(const Measured measured, benches[i]->end_row());
+    Summary summary = measured.summary;
     const double scale = section.show == Show::kThousandMessages ? 1e6 / static_cast<double>(bytes) : 1;
     for (double* const value : {&summary.min, &summary.median, &summary.max}) *value *= scale;
     row.cells.push_back(summary);
-    row.verified &= measured->verified();
-    comparison_.compared(concat(section.title, ", ", section.contenders[i].name, ", ", row.name), *measured);
+    row.verified &= measured.verified();
+    comparison_.compared(concat(section.title, ", ", section.contenders[i].name, ", ", row.name), measured);
     return Status::ok();
   }));
   return row;
@@ -237,9 +233,8 @@ Status EndpointRuns::compare(const Section& section) {
   Table table{.title = section.title, .row_heading = "message", .columns = {{"bytes", "B"}}, .rows = {}};
   std::vector<std::unique_ptr<RowMeter>> benches;
   for (const Contender& contender : section.contenders) {
-    auto bench = connect(contender.setup);
-    if (!bench.is_ok()) return bench.status();
-    benches.push_back(std::move(bench).value());
+    TCPX_ASSIGN_OR_RETURN(auto bench, connect(contender.setup));
+    benches.push_back(std::move(bench));
     table.columns.push_back({contender.name, kUnits[static_cast<size_t>(section.show)]});
   }
   if (!section.nccl.empty()) table.columns.push_back({"NCCL", "us"});

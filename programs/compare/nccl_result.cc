@@ -40,11 +40,9 @@ Result<MeasuredBy> rows_of(const json& root, const char* key, size_t samples, co
   if (found == root.end() || !found->is_object()) return malformed(concat("no ", key));
   MeasuredBy rows;
   for (const auto& [size, values] : found->items()) {
-    const Result<uint64_t> bytes = bytes_of(size);
-    if (!bytes.is_ok()) return bytes.status();
-    const Result<Summary> summary = summary_of(values, samples);
-    if (!summary.is_ok()) return summary.status();
-    rows[*bytes] = {.summary = *summary, .gigabytes_per_core_second = 0, .mismatch = mismatch};
+    TCPX_ASSIGN_OR_RETURN(const uint64_t bytes, bytes_of(size));
+    TCPX_ASSIGN_OR_RETURN(const Summary summary, summary_of(values, samples));
+    rows[bytes] = {.summary = summary, .gigabytes_per_core_second = 0, .mismatch = mismatch};
   }
   return rows;
 }
@@ -54,13 +52,12 @@ Status add_core_seconds(const json& root, MeasuredBy& rows) {
   const auto found = root.find("core_seconds_per_gb");
   if (found == root.end() || !found->is_object()) return malformed("no core_seconds_per_gb");
   for (const auto& [size, value] : found->items()) {
-    const Result<uint64_t> bytes = bytes_of(size);
-    if (!bytes.is_ok()) return bytes.status();
+    TCPX_ASSIGN_OR_RETURN(const uint64_t bytes, bytes_of(size));
     if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>())) {
       return malformed("a processor time is no number above zero");
     }
-    const auto row = rows.find(*bytes);
-    if (row == rows.end()) return malformed(concat("a processor time for ", *bytes, " bytes, which were not measured"));
+    const auto row = rows.find(bytes);
+    if (row == rows.end()) return malformed(concat("a processor time for ", bytes, " bytes, which were not measured"));
     row->second.gigabytes_per_core_second = 1 / value.get<double>();
   }
   return Status::ok();
@@ -86,13 +83,10 @@ Result<NcclRun> parse_nccl_result(std::string_view text) {
   if (verified == root.end() || !verified->is_boolean()) return malformed("no verified");
   if (samples == root.end() || !samples->is_number_unsigned() || samples->get<uint64_t>() == 0) return malformed("no samples");
   const std::string mismatch = verified->get<bool>() ? "" : "bytes differ";
-  Result<MeasuredBy> one_way = rows_of(root, "gbps", samples->get<uint64_t>(), mismatch);
-  if (!one_way.is_ok()) return one_way.status();
-  TCPX_RETURN_IF_ERROR(add_core_seconds(root, *one_way));
-  Result<MeasuredBy> ping_pong = rows_of(root, "half_round_trip_us", samples->get<uint64_t>(), mismatch);
-  if (!ping_pong.is_ok()) return ping_pong.status();
-  return NcclRun{
-      .label = label->get<std::string>(), .one_way = std::move(one_way).value(), .ping_pong = std::move(ping_pong).value()};
+  TCPX_ASSIGN_OR_RETURN(MeasuredBy one_way, rows_of(root, "gbps", samples->get<uint64_t>(), mismatch));
+  TCPX_RETURN_IF_ERROR(add_core_seconds(root, one_way));
+  TCPX_ASSIGN_OR_RETURN(MeasuredBy ping_pong, rows_of(root, "half_round_trip_us", samples->get<uint64_t>(), mismatch));
+  return NcclRun{.label = label->get<std::string>(), .one_way = std::move(one_way), .ping_pong = std::move(ping_pong)};
 }
 
 }  // namespace tcpx::bench

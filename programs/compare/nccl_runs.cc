@@ -75,11 +75,9 @@ Status finish(std::span<Listened> programs, Deadline deadline, const std::atomic
 
 /// A port that nobody uses just now.
 Result<uint16_t> free_port() {
-  const Result<UniqueFd> listener = listen_tcp(SocketAddress::loopback(0), 1);
-  if (!listener.is_ok()) return listener.status();
-  const Result<SocketAddress> address = local_address(listener->get());
-  if (!address.is_ok()) return address.status();
-  return address->port();
+  TCPX_ASSIGN_OR_RETURN(const UniqueFd listener, listen_tcp(SocketAddress::loopback(0), 1));
+  TCPX_ASSIGN_OR_RETURN(const SocketAddress address, local_address(listener.get()));
+  return address.port();
 }
 
 std::string joined(const std::vector<uint64_t>& values) {
@@ -133,8 +131,7 @@ Result<std::string> find_nccl(const NcclOptions& options, const std::atomic<bool
 }
 
 Result<NcclRun> run_nccl(const NcclSetting& setting, const NcclOptions& options, const std::atomic<bool>& stop) {
-  const Result<uint16_t> port = free_port();
-  if (!port.is_ok()) return port.status();
+  TCPX_ASSIGN_OR_RETURN(const uint16_t port, free_port());
   std::vector<std::string> words = {"python3",
                                     options.script,
                                     "--gpus",
@@ -154,13 +151,12 @@ Result<NcclRun> run_nccl(const NcclSetting& setting, const NcclOptions& options,
                     {"LABEL", setting.label},
                     {"WORLD_SIZE", "2"},
                     {"MASTER_ADDR", "127.0.0.1"},
-                    {"MASTER_PORT", concat(*port)}});
+                    {"MASTER_PORT", concat(port)}});
   std::vector<Listened> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     variables["RANK"] = concat(rank);
-    Result<Listened> started = start(words, variables);
-    if (!started.is_ok()) return started.status();
-    ranks.push_back(std::move(started).value());
+    TCPX_ASSIGN_OR_RETURN(Listened started, start(words, variables));
+    ranks.push_back(std::move(started));
   }
   TCPX_RETURN_IF_ERROR(finish(ranks, Deadline::after(kRunLimit), stop));
   return parse_nccl_result(result_line(ranks.back().output));

@@ -131,26 +131,24 @@ Status SoftRuns::raw(uint32_t streams) {
   setup.kind = EndSetup::Kind::kRawTcp;
   setup.streams = streams;
   setup.request_bytes = kRawWriteBytes;
-  const Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(setup, {});
-  if (!bench.is_ok()) return bench.status();
+  TCPX_ASSIGN_OR_RETURN(const std::unique_ptr<RowMeter> bench, comparison_.connect(setup, {}));
   const std::string who = concat("raw TCP, ", counted(streams, "stream"));
   MeasuredBy cached, rows;
-  TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, kRawWriteBytes * streams, cached));
-  TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, results_.raw_message_bytes, rows));
+  TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, kRawWriteBytes * streams, cached));
+  TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, results_.raw_message_bytes, rows));
   results_.raw.push_back({.streams = streams, .in_cache = cached.begin()->second, .working_set = rows.begin()->second});
-  return (*bench)->close();
+  return bench->close();
 }
 
 Status SoftRuns::raw_ping_pong() {
   EndSetup setup;
   setup.kind = EndSetup::Kind::kRawTcp;
   setup.request_bytes = kRawWriteBytes;
-  const Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(setup, {});
-  if (!bench.is_ok()) return bench.status();
+  TCPX_ASSIGN_OR_RETURN(const std::unique_ptr<RowMeter> bench, comparison_.connect(setup, {}));
   for (const uint64_t bytes : ping_pong_sizes()) {
-    TCPX_RETURN_IF_ERROR(row(**bench, "raw TCP", Pattern::kPingPong, bytes, results_.raw_ping_pong));
+    TCPX_RETURN_IF_ERROR(row(*bench, "raw TCP", Pattern::kPingPong, bytes, results_.raw_ping_pong));
   }
-  return (*bench)->close();
+  return bench->close();
 }
 
 Result<EndSetup> SoftRuns::plugin_setup(EndSetup::Kind kind, Memory memory) const {
@@ -181,13 +179,11 @@ Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
       comparison_.note(what, concat("left out: the plugin takes at most ", soft::kMaxDataSockets, " for a connection"));
       return Status::ok();
     }
-    Result<EndSetup> setup = plugin_setup(kind, memory);
-    if (!setup.is_ok()) return setup.status();
-    setup->channels = channels;
-    Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(*setup, *overrides);
-    if (!bench.is_ok()) return bench.status();
+    TCPX_ASSIGN_OR_RETURN(EndSetup setup, plugin_setup(kind, memory));
+    setup.channels = channels;
+    TCPX_ASSIGN_OR_RETURN(std::unique_ptr<RowMeter> bench, comparison_.connect(setup, *overrides));
     std::vector<PluginRun>& runs = kind == EndSetup::Kind::kPipeline ? results_.pipeline : results_.plugin;
-    sides.push_back({concat(name_of(memory), ", ", what), std::move(bench).value(), runs, runs.size()});
+    sides.push_back({concat(name_of(memory), ", ", what), std::move(bench), runs, runs.size()});
     runs.push_back({.memory = name_of(memory), .sockets = sockets, .channels = channels, .one_way = {}, .ping_pong = {}});
     return Status::ok();
   };
@@ -214,10 +210,9 @@ Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
 Status SoftRuns::unpack(const std::string& kind) {
   EnvironmentOverrides overrides = overrides_for(options_.sockets.back()).value_or(EnvironmentOverrides());
   overrides[environment_info(Variable::kUnpackImpl).name] = kind;
-  const Result<EndSetup> setup = plugin_setup(EndSetup::Kind::kPipeline, Memory::kGpu);
-  if (!setup.is_ok()) return setup.status();
+  TCPX_ASSIGN_OR_RETURN(const EndSetup setup, plugin_setup(EndSetup::Kind::kPipeline, Memory::kGpu));
   const std::string who = concat("unpack by ", kind);
-  const Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(*setup, overrides);
+  const Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(setup, overrides);
   if (!bench.is_ok() && bench.status().code() == Code::kUnsupported) {
     comparison_.note(who, concat("left out: ", bench.status().detail()));
     return Status::ok();
@@ -249,21 +244,18 @@ Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(Memory memory) {
 }
 
 Status SoftRuns::long_transfers(Memory memory) {
-  Result<std::vector<uint64_t>> chunks = fitting_chunks(memory);
-  if (!chunks.is_ok()) return chunks.status();
-  Result<EndSetup> setup = plugin_setup(EndSetup::Kind::kPipeline, memory);
-  if (!setup.is_ok()) return setup.status();
-  setup->request_bytes = kLongChunkBytes;
-  const Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(*setup, {});
-  if (!bench.is_ok()) return bench.status();
+  TCPX_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, fitting_chunks(memory));
+  TCPX_ASSIGN_OR_RETURN(EndSetup setup, plugin_setup(EndSetup::Kind::kPipeline, memory));
+  setup.request_bytes = kLongChunkBytes;
+  TCPX_ASSIGN_OR_RETURN(const std::unique_ptr<RowMeter> bench, comparison_.connect(setup, {}));
   const std::string who = concat(name_of(memory), ", long");
   LongRun& run = results_.long_transfers.emplace_back(LongRun{.memory = name_of(memory), .by_chunks = {}});
   results_.long_chunk_bytes = kLongChunkBytes;
   // The largest first: its memory does for all.
-  for (auto count = chunks->rbegin(); count != chunks->rend(); ++count) {
-    TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, *count * kLongChunkBytes, run.by_chunks, *count));
+  for (auto count = chunks.rbegin(); count != chunks.rend(); ++count) {
+    TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, *count * kLongChunkBytes, run.by_chunks, *count));
   }
-  return (*bench)->close();
+  return bench->close();
 }
 
 Report SoftRuns::report() const {

@@ -62,9 +62,9 @@ Result<Bytes> ask_netlink(int protocol, uint16_t type, std::span<const std::byte
   Bytes answer(kMostAnswerBytes);
   const ssize_t got = ::recv(fd.get(), answer.data(), answer.size(), MSG_TRUNC);
   if (got < 0) return system_error(kAsk, errno);
-  const auto body = netlink_payload(std::span(answer).first(std::min(answer.size(), static_cast<size_t>(got))), kSequence);
-  if (!body.is_ok()) return body.status();
-  return Bytes(body->begin(), body->end());
+  TCPX_ASSIGN_OR_RETURN(const auto body,
+                        netlink_payload(std::span(answer).first(std::min(answer.size(), static_cast<size_t>(got))), kSequence));
+  return Bytes(body.begin(), body.end());
 }
 
 }  // namespace tcpx::doctor

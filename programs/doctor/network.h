@@ -61,7 +61,7 @@ struct BindFacts {
   size_t tried = 64, bound = 64;  ///< of the range for data
   int last_error = 0;
 };
-struct Listener {
+struct ListeningPort {
   uint16_t port = 0;
   std::string user;
 };
@@ -123,7 +123,7 @@ struct NetworkFacts {
   PortNeeds ports;
   std::string pattern;                 ///< by which the user has named the data interfaces; "" when not
   std::vector<NetworkInterface> data;  ///< those that become devices of the plugin, or would if they were up
-  std::vector<Listener> listeners;
+  std::vector<ListeningPort> listeners;
   BindFacts binds;
   std::vector<SharedNetwork> shared;
   CommandAnswer iptables, nft;  ///< of `iptables-save` and `nft list ruleset`

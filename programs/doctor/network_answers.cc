@@ -181,11 +181,10 @@ Result<Route> find_route(const SocketAddress& target, const SocketAddress* sourc
   Bytes question = bytes_of(head);
   append_attribute(question, RTA_DST, bytes_of(in_addr_of(target)));
   if (source != nullptr) append_attribute(question, RTA_SRC, bytes_of(in_addr_of(*source)));
-  const Result<Bytes> answer = ask_netlink(NETLINK_ROUTE, RTM_GETROUTE, question);
-  if (!answer.is_ok()) return answer.status();
-  if (answer->size() < sizeof head) return Status(Code::kProtocol, kOperation, "a short answer");
-  std::memcpy(&head, answer->data(), sizeof head);
-  const auto attributes = std::span(*answer).subspan(sizeof head);
+  TCPX_ASSIGN_OR_RETURN(const Bytes answer, ask_netlink(NETLINK_ROUTE, RTM_GETROUTE, question));
+  if (answer.size() < sizeof head) return Status(Code::kProtocol, kOperation, "a short answer");
+  std::memcpy(&head, answer.data(), sizeof head);
+  const auto attributes = std::span(answer).subspan(sizeof head);
   const auto out = netlink_attribute(attributes, RTA_OIF), from = netlink_attribute(attributes, RTA_PREFSRC);
   const auto index = out ? value_of<uint32_t>(*out) : std::nullopt;
   const auto address = from ? value_of<in_addr>(*from) : std::nullopt;

@@ -85,8 +85,8 @@ PortNeeds port_needs(const Machine& machine, bool vendor_path) {
 }
 
 /// Of /proc/net/tcp and tcp6 (proc(5)), which list listeners first, so that what a long one loses is connections.
-std::vector<Listener> listeners_of(const FileTree& files) {
-  std::vector<Listener> found;
+std::vector<ListeningPort> listeners_of(const FileTree& files) {
+  std::vector<ListeningPort> found;
   for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     for (const std::string& line : split(files.text(path), "\n")) {
       const std::vector<std::string> words = split(line, " \t");

@@ -58,24 +58,21 @@ Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duratio
   }
   const TimePoint enough = Clock::steady().now() + limit / 2;
   const Deadline deadline = Deadline::after(limit);
-  const auto listener = listen_tcp(SocketAddress::loopback(0), 1);
-  if (!listener.is_ok()) return listener.status();
+  TCPX_ASSIGN_OR_RETURN(const auto listener, listen_tcp(SocketAddress::loopback(0), 1));
   std::vector<TcpStream> streams;
   while (streams.size() < sockets) {
-    auto out = connect_tcp(*local_address(listener->get()), deadline);
-    if (!out.is_ok()) return out.status();
-    TCPX_RETURN_IF_ERROR(wait_for(listener->get(), POLLIN, deadline));
-    UniqueFd in(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    TCPX_ASSIGN_OR_RETURN(auto out, connect_tcp(*local_address(listener.get()), deadline));
+    TCPX_RETURN_IF_ERROR(wait_for(listener.get(), POLLIN, deadline));
+    UniqueFd in(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!in) return system_error("accept", errno);
-    streams.push_back({std::move(*out), std::move(in)});
+    streams.push_back({std::move(out), std::move(in)});
   }
   std::vector<std::byte> from(bytes), to(bytes);
   fill_pattern(from, kSeed);
   std::vector<double> seconds;
   for (size_t i = 0; i <= kTimed && (seconds.empty() || Clock::steady().now() < enough); ++i) {
-    const auto took = move_once(streams, from, to, deadline);
-    if (!took.is_ok()) return took.status();
-    if (i > 0) seconds.push_back(*took);
+    TCPX_ASSIGN_OR_RETURN(const auto took, move_once(streams, from, to, deadline));
+    if (i > 0) seconds.push_back(took);
     if (i == 0) {
       TCPX_RETURN_IF_ERROR(verify_pattern(to, kSeed));
       std::fill(to.begin(), to.end(), std::byte{0});

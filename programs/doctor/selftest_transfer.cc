@@ -33,29 +33,24 @@ class End {
   static Result<std::unique_ptr<End>> create(int gpu_idx, uint64_t bytes, Deadline deadline) {
     auto memory = make_machine_memory_ops();
     gpu_idx = std::min(gpu_idx, memory->device_count() - 1);
-    auto data = TestMemory::create(*memory, MemoryType::kCuda, gpu_idx, bytes);
-    if (!data.is_ok()) return data.status();
-    auto endpoint = Endpoint::create({.gpu_idx = gpu_idx, .listen_address = kHere});
-    if (!endpoint.is_ok()) return endpoint.status();
-    auto end = std::unique_ptr<End>(new End(std::move(memory), std::move(*data), std::move(*endpoint), bytes, deadline));
-    const auto registered = end->endpoint_->register_memory(end->data_.data(), bytes);
-    if (!registered.is_ok()) return registered.status();
-    end->range_ = {*registered, end->data_.data(), bytes};
+    TCPX_ASSIGN_OR_RETURN(auto data, TestMemory::create(*memory, MemoryType::kCuda, gpu_idx, bytes));
+    TCPX_ASSIGN_OR_RETURN(auto endpoint, Endpoint::create({.gpu_idx = gpu_idx, .listen_address = kHere}));
+    auto end = std::unique_ptr<End>(new End(std::move(memory), std::move(data), std::move(endpoint), bytes, deadline));
+    TCPX_ASSIGN_OR_RETURN(const auto registered, end->endpoint_->register_memory(end->data_.data(), bytes));
+    end->range_ = {registered, end->data_.data(), bytes};
     return end;
   }
 
   /// As the receiver. Takes fewer transfers rather than going on after `enough`.
   Status receive_all(BootstrapChannel& channel, TimePoint enough, SelftestTransfers& moved) {
-    const auto here = Endpoint::read_metadata(endpoint_->get_metadata());
-    if (!here.is_ok()) return here.status();
-    TCPX_RETURN_IF_ERROR(tell(channel, kPort, here->port));
+    TCPX_ASSIGN_OR_RETURN(const auto here, Endpoint::read_metadata(endpoint_->get_metadata()));
+    TCPX_RETURN_IF_ERROR(tell(channel, kPort, here.port));
     TCPX_RETURN_IF_ERROR(accept(channel));
     for (uint64_t seed = 0; seed <= kTimedTransfers; ++seed) {
       if (!moved.seconds.empty() && Clock::steady().now() >= enough) break;
       TCPX_RETURN_IF_ERROR(tell(channel, kMore, 1));
-      const auto took = receive_once(channel, seed);
-      if (!took.is_ok()) return took.status();
-      if (seed > 0) moved.seconds.push_back(*took);
+      TCPX_ASSIGN_OR_RETURN(const auto took, receive_once(channel, seed));
+      if (seed > 0) moved.seconds.push_back(took);
     }
     const EndpointStats stats = endpoint_->stats();
     if (stats.connections.empty()) return Status(Code::kPeerGone, kTransfer, "the connection has ended");
@@ -66,28 +61,21 @@ class End {
 
   /// As the sender, until the receiver has had enough.
   Status send_all(BootstrapChannel& channel) {
-    const auto port = hear(channel, kPort);
-    if (!port.is_ok()) return port.status();
-    const auto conn = endpoint_->connect(kHere, 0, static_cast<uint16_t>(*port), remaining());
-    if (!conn.is_ok()) return conn.status();
+    TCPX_ASSIGN_OR_RETURN(const auto port, hear(channel, kPort));
+    TCPX_ASSIGN_OR_RETURN(const auto conn, endpoint_->connect(kHere, 0, static_cast<uint16_t>(port), remaining()));
     for (uint64_t seed = 0;; ++seed) {
       const auto more = hear(channel, kMore);
       if (!more.is_ok() || *more == 0) return more.is_ok() ? Status::ok() : more.status();
       TCPX_RETURN_IF_ERROR(data_.fill(0, bytes_, seed));
       TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
       TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
-      TCPX_RETURN_IF_ERROR(endpoint_->send(*conn, {&range_, 1}, {.timeout = remaining()}));
+      TCPX_RETURN_IF_ERROR(endpoint_->send(conn, {&range_, 1}, {.timeout = remaining()}));
     }
   }
 
  private:
-  End(std::unique_ptr<MemoryOps> memory, TestMemory data, std::unique_ptr<Endpoint> endpoint, uint64_t bytes,
-      Deadline deadline)
-      : memory_(std::move(memory)),
-        data_(std::move(data)),
-        endpoint_(std::move(endpoint)),
-        bytes_(bytes),
-        deadline_(deadline) {}
+  End(std::unique_ptr<MemoryOps> memory, TestMemory data, std::unique_ptr<Endpoint> endpoint, uint64_t bytes, Deadline deadline)
+      : memory_(std::move(memory)), data_(std::move(data)), endpoint_(std::move(endpoint)), bytes_(bytes), deadline_(deadline) {}
 
   milliseconds remaining() const { return std::max(milliseconds(deadline_.poll_ms()), milliseconds(1)); }
 
@@ -95,9 +83,8 @@ class End {
     return channel.exchange_parameters({{what, concat(value)}}, {}, deadline_).status();
   }
   Result<uint64_t> hear(BootstrapChannel& channel, const char* what) {
-    auto said = channel.exchange_parameters({}, {}, deadline_);
-    if (!said.is_ok()) return said.status();
-    const auto value = number_of<uint64_t>((*said)[what]);
+    TCPX_ASSIGN_OR_RETURN(auto said, channel.exchange_parameters({}, {}, deadline_));
+    const auto value = number_of<uint64_t>(said[what]);
     return value ? Result<uint64_t>(*value) : Status(Code::kProtocol, kTransfer, "the other process says something else");
   }
 
@@ -113,11 +100,10 @@ class End {
   /// One transfer, and the comparison of all bytes. @return seconds
   Result<double> receive_once(BootstrapChannel& channel, uint64_t seed) {
     TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
-    const auto receive = endpoint_->recv_async(conn_, {&range_, 1}, {.timeout = remaining()});
-    if (!receive.is_ok()) return receive.status();
+    TCPX_ASSIGN_OR_RETURN(const auto receive, endpoint_->recv_async(conn_, {&range_, 1}, {.timeout = remaining()}));
     const TimePoint begin = Clock::steady().now();
     TCPX_RETURN_IF_ERROR(channel.barrier(deadline_));
-    TCPX_RETURN_IF_ERROR(endpoint_->wait(*receive, remaining()));
+    TCPX_RETURN_IF_ERROR(endpoint_->wait(receive, remaining()));
     const std::chrono::duration<double> took = Clock::steady().now() - begin;
     TCPX_RETURN_IF_ERROR(data_.verify(0, bytes_, seed));
     return took.count();
@@ -137,17 +123,15 @@ class End {
 Result<SelftestTransfers> transfer_test_data(uint64_t bytes, Duration limit) {
   const TimePoint enough = Clock::steady().now() + limit / 2;
   const Deadline deadline = Deadline::after(limit);
-  auto end = End::create(0, bytes, deadline);
-  if (!end.is_ok()) return end.status();
-  auto other = perf::LoopbackServer::start({concat(kSelftestBytesOption, "=", bytes)}, kSelftestEndOption);
-  if (!other.is_ok()) return other.status();
-  BootstrapChannel channel = other->channel(kNeverStop);
+  TCPX_ASSIGN_OR_RETURN(auto end, End::create(0, bytes, deadline));
+  TCPX_ASSIGN_OR_RETURN(auto other, perf::LoopbackServer::start({concat(kSelftestBytesOption, "=", bytes)}, kSelftestEndOption));
+  BootstrapChannel channel = other.channel(kNeverStop);
   SelftestTransfers moved;
-  const Status mine = (*end)->receive_all(channel, enough, moved);
+  const Status mine = end->receive_all(channel, enough, moved);
   // The end that fails first knows why; the other one only sees that it is gone.
   const Status both = channel.finish(mine, Deadline::after(kPartingLimit));
   if (!both.is_ok()) return both;
-  TCPX_RETURN_IF_ERROR(other->wait(Deadline::after(kPartingLimit)));
+  TCPX_RETURN_IF_ERROR(other.wait(Deadline::after(kPartingLimit)));
   return moved;
 }
 

@@ -71,16 +71,15 @@ class Part {
   }
 
   Result<PairResult> run(const Connect& connect) {
-    auto channel = connect(Deadline::after(limits_.step));
-    if (!channel.is_ok()) return channel.status();
+    TCPX_ASSIGN_OR_RETURN(auto channel, connect(Deadline::after(limits_.step)));
     const auto start = [this] {
       arrive();
       return go_.get();  // the thread that serves the rounds answers, within the limit of a round
     };
-    auto result = measure_(*channel, sends_, start);
+    auto result = measure_(channel, sends_, start);
     arrive();  // after an early failure: the other end hears of it only once its own start has returned
     // The other end may have failed where this one saw nothing.
-    const Status both = channel->finish(result.status(), Deadline::after(limits_.step));
+    const Status both = channel.finish(result.status(), Deadline::after(limits_.step));
     if (!both.is_ok()) return both;
     return result;
   }
@@ -102,9 +101,8 @@ Result<Command> next_command(BootstrapChannel& leader, const Parameters& report,
   const Deadline deadline = Deadline::after(2 * limits.round);
   const auto noted = leader.exchange_parameters(report, {}, deadline);
   if (!noted.is_ok()) return noted.status();
-  const auto command = leader.exchange_parameters({}, {}, deadline);
-  if (!command.is_ok()) return command.status();
-  return decode_command(*command);
+  TCPX_ASSIGN_OR_RETURN(const auto command, leader.exchange_parameters({}, {}, deadline));
+  return decode_command(command);
 }
 
 /// Does `task`. @return what to report; an error when the leader is gone
@@ -147,9 +145,8 @@ Status serve_rounds(BootstrapChannel& leader, BootstrapServer& server, int rank,
                     const MeasurePair& measure, const std::atomic<bool>* stop) {
   Parameters report;
   for (;;) {
-    const auto command = next_command(leader, report, limits);
-    if (!command.is_ok()) return command.status();
-    switch (command->kind) {
+    TCPX_ASSIGN_OR_RETURN(const auto command, next_command(leader, report, limits));
+    switch (command.kind) {
       case Command::Kind::kEnd:
         return Status::ok();
       case Command::Kind::kGo:
@@ -157,9 +154,8 @@ Status serve_rounds(BootstrapChannel& leader, BootstrapServer& server, int rank,
       case Command::Kind::kTask:
         break;
     }
-    const auto done = run_task(command->task, leader, server, rank, limits, measure, stop);
-    if (!done.is_ok()) return done.status();
-    report = encode_report(*done);
+    TCPX_ASSIGN_OR_RETURN(const auto done, run_task(command.task, leader, server, rank, limits, measure, stop));
+    report = encode_report(done);
   }
 }
 

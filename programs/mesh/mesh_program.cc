@@ -51,27 +51,20 @@ class MeshRank {
 
   Status prepare() {
     if (options_.host.empty()) environment_preset(Variable::kSocketIfname, "=lo");
-    auto endpoint = LocalMachine::create();
-    if (!endpoint.is_ok()) return endpoint.status();
-    endpoint_.emplace(std::move(*endpoint));
-    const auto pipeline = PipelineSettings::from_environment();
-    if (!pipeline.is_ok()) return pipeline.status();
+    TCPX_ASSIGN_OR_RETURN(auto endpoint, LocalMachine::create());
+    endpoint_.emplace(std::move(endpoint));
+    TCPX_ASSIGN_OR_RETURN(const auto pipeline, PipelineSettings::from_environment());
     mesh::MeterOptions meter = options_.meter;
     meter.gpu = self_.local_rank % endpoint_->memory->device_count();
-    meter.pipeline = *pipeline;
-    auto devices = endpoint_->channel_devices(meter.gpu, pipeline->channels);
-    if (!devices.is_ok()) return devices.status();
-    meter.devices = std::move(*devices);
+    meter.pipeline = pipeline;
+    TCPX_ASSIGN_OR_RETURN(auto devices, endpoint_->channel_devices(meter.gpu, pipeline.channels));
+    meter.devices = std::move(devices);
     if (options_.dev) std::fill(meter.devices.begin(), meter.devices.end(), *options_.dev);
     meter.timeout = options_.timeout;
     meter.stop = &stop_;
-    auto made = mesh::PairMeter::create(*endpoint_, meter);
-    if (!made.is_ok()) return made.status();
-    meter_ = std::move(*made);
+    TCPX_ASSIGN_OR_RETURN(meter_, mesh::PairMeter::create(*endpoint_, meter));
     // One host's ranks need no door to the outside.
-    auto server = BootstrapServer::create({.host = options_.host.empty() ? "127.0.0.1" : "", .stop = &stop_});
-    if (!server.is_ok()) return server.status();
-    server_ = std::move(*server);
+    TCPX_ASSIGN_OR_RETURN(server_, BootstrapServer::create({.host = options_.host.empty() ? "127.0.0.1" : "", .stop = &stop_}));
 
     const bool cuda = meter.memory == MemoryType::kCuda;
     description_ = {
@@ -92,13 +85,12 @@ class MeshRank {
 
   /// Joins the mesh and serves it to its end.
   Status serve(uint16_t port) {
-    auto leader = mesh::join_mesh(host(), port, description_, Deadline::after(options_.timeout), &stop_);
-    if (!leader.is_ok()) return leader.status();
+    TCPX_ASSIGN_OR_RETURN(auto leader, mesh::join_mesh(host(), port, description_, Deadline::after(options_.timeout), &stop_));
     const auto measure = [this](BootstrapChannel& peer, bool sends, const std::function<Status()>& start) {
       return meter_->measure(peer, sends, start);
     };
-    const Status served = mesh::serve_rounds(*leader, *server_, self_.rank, limits(), measure, &stop_);
-    return leader->finish(served, Deadline::after(options_.timeout));
+    const Status served = mesh::serve_rounds(leader, *server_, self_.rank, limits(), measure, &stop_);
+    return leader.finish(served, Deadline::after(options_.timeout));
   }
 
   /// A rank that is not rank 0 says nothing when all went well between it and rank 0, who knows the rest.

@@ -19,14 +19,12 @@ using namespace tcpx::programs;  // NOLINT
 
 /// What the command line starts from: the environment.
 Result<MeshProgramOptions> options_from_environment() {
-  const auto settings = program_settings();
-  if (!settings.is_ok()) return settings.status();
-  const auto unpack = environment_choice(Variable::kUnpackImpl);
-  if (!unpack.is_ok()) return unpack.status();
+  TCPX_ASSIGN_OR_RETURN(const auto settings, program_settings());
+  TCPX_ASSIGN_OR_RETURN(const auto unpack, environment_choice(Variable::kUnpackImpl));
   MeshProgramOptions options;
-  options.port = settings->port;
-  options.timeout = settings->timeout;
-  options.meter.unpack = static_cast<UnpackKind>(*unpack);
+  options.port = settings.port;
+  options.timeout = settings.timeout;
+  options.meter.unpack = static_cast<UnpackKind>(unpack);
   return options;
 }
 

@@ -22,16 +22,10 @@ Status PairMeter::prepare() {
   MemoryOps& memory = *endpoint_.memory;
   TCPX_RETURN_IF_ERROR(memory.set_current_device(options_.gpu));
   for (Half* half : {&send_, &receive_}) {
-    auto made = TestMemory::create(memory, options_.memory, options_.gpu, total_bytes());
-    if (!made.is_ok()) return made.status();
-    half->memory = std::move(*made);
+    TCPX_ASSIGN_OR_RETURN(half->memory, TestMemory::create(memory, options_.memory, options_.gpu, total_bytes()));
   }
-  auto lane = memory.make_copy_lane(options_.gpu);
-  if (!lane.is_ok()) return lane.status();
-  lane_ = std::move(*lane);
-  auto unpacker = endpoint_.make_unpacker(options_.unpack, options_.gpu);
-  if (!unpacker.is_ok()) return unpacker.status();
-  unpacker_ = std::move(*unpacker);
+  TCPX_ASSIGN_OR_RETURN(lane_, memory.make_copy_lane(options_.gpu));
+  TCPX_ASSIGN_OR_RETURN(unpacker_, endpoint_.make_unpacker(options_.unpack, options_.gpu));
   return by_pieces(total_bytes(), [this](uint64_t off, uint64_t bytes) { return send_.memory.fill(off, bytes, kSeed, off); });
 }
 
@@ -94,13 +88,12 @@ Result<PairResult> PairMeter::receive(BootstrapChannel& peer, const std::functio
   TCPX_RETURN_IF_ERROR(verify(options_.transfer_bytes));
   TCPX_RETURN_IF_ERROR(blank());
   TCPX_RETURN_IF_ERROR(start());
-  const Result<Duration> elapsed = run(nullptr, &receive_, options_.transfers, peer);
-  if (!elapsed.is_ok()) return elapsed.status();
+  TCPX_ASSIGN_OR_RETURN(const Duration elapsed, run(nullptr, &receive_, options_.transfers, peer));
   TCPX_RETURN_IF_ERROR(verify(total_bytes()));
   // The sender waits here for the verdict, and closes only then.
   TCPX_RETURN_IF_ERROR(peer.barrier(data_deadline()));
   TCPX_RETURN_IF_ERROR(receive_.pipeline->close());
-  return result(*elapsed, true);
+  return result(elapsed, true);
 }
 
 Result<PairResult> PairMeter::send(BootstrapChannel& peer, const std::function<Status()>& start) {
@@ -108,11 +101,10 @@ Result<PairResult> PairMeter::send(BootstrapChannel& peer, const std::function<S
       send_.take(open_sender(*endpoint_.plugin, options_.devices, pipeline_options(Direction::kSend), handshake_wait(peer))));
   TCPX_RETURN_IF_ERROR(run(&send_, nullptr, 1, peer).status());
   TCPX_RETURN_IF_ERROR(start());
-  const Result<Duration> elapsed = run(&send_, nullptr, options_.transfers, peer);
-  if (!elapsed.is_ok()) return elapsed.status();
+  TCPX_ASSIGN_OR_RETURN(const Duration elapsed, run(&send_, nullptr, options_.transfers, peer));
   TCPX_RETURN_IF_ERROR(peer.barrier(data_deadline()));
   TCPX_RETURN_IF_ERROR(send_.pipeline->close());
-  return result(*elapsed, false);
+  return result(elapsed, false);
 }
 
 Result<PairResult> PairMeter::measure(BootstrapChannel& peer, bool sends, const std::function<Status()>& start) {

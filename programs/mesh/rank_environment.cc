@@ -20,17 +20,16 @@ constexpr std::array<Launcher, 3> kLaunchers = {
 
 /// One of a launcher's variables, of which others are there.
 Result<int> read_one(const Launcher& launcher, LauncherVariable id, int least, int most) {
-  const auto value = launcher_integer(id);
-  if (!value.is_ok()) return value.status();
+  TCPX_ASSIGN_OR_RETURN(const auto value, launcher_integer(id));
   const std::string name(launcher_variable_name(id));
-  if (!*value) {
+  if (!value) {
     return Status(Code::kBadConfig, "read environment",
                   concat(name, " is not set, while others that ", launcher.name, " sets are"));
   }
-  if (**value < least || **value > most) {
-    return Status(Code::kBadConfig, "read environment", concat(name, " is ", **value, ", allowed are ", least, " ... ", most));
+  if (*value < least || *value > most) {
+    return Status(Code::kBadConfig, "read environment", concat(name, " is ", *value, ", allowed are ", least, " ... ", most));
   }
-  return static_cast<int>(**value);
+  return static_cast<int>(*value);
 }
 
 }  // namespace
@@ -40,13 +39,10 @@ Result<RankEnvironment> read_rank_environment() {
     bool any = false;
     for (const LauncherVariable id : {launcher.rank, launcher.size, launcher.local_rank}) any |= launcher_variable_is_set(id);
     if (!any) continue;
-    const auto size = read_one(launcher, launcher.size, 2, kMostRanks);
-    if (!size.is_ok()) return size.status();
-    const auto rank = read_one(launcher, launcher.rank, 0, *size - 1);
-    if (!rank.is_ok()) return rank.status();
-    const auto local_rank = read_one(launcher, launcher.local_rank, 0, *size - 1);
-    if (!local_rank.is_ok()) return local_rank.status();
-    return RankEnvironment{*rank, *size, *local_rank};
+    TCPX_ASSIGN_OR_RETURN(const auto size, read_one(launcher, launcher.size, 2, kMostRanks));
+    TCPX_ASSIGN_OR_RETURN(const auto rank, read_one(launcher, launcher.rank, 0, size - 1));
+    TCPX_ASSIGN_OR_RETURN(const auto local_rank, read_one(launcher, launcher.local_rank, 0, size - 1));
+    return RankEnvironment{rank, size, local_rank};
   }
   return Status(Code::kNotFound, "find this process's rank", "no launcher started it: use ./run_p2p_fullmesh.sh, mpirun or srun");
 }

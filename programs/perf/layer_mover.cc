@@ -44,18 +44,17 @@ std::string LayerMover::describe() const {
 }
 
 Result<int> LayerMover::exchange_gpus(BootstrapChannel& channel) const {
-  const auto theirs = channel.exchange_parameters({{"gpu", std::to_string(place_.gpu)}}, {}, place_.deadline());
-  if (!theirs.is_ok()) return theirs.status();
-  const auto found = theirs->find("gpu");
+  TCPX_ASSIGN_OR_RETURN(const auto theirs,
+                        channel.exchange_parameters({{"gpu", std::to_string(place_.gpu)}}, {}, place_.deadline()));
+  const auto found = theirs.find("gpu");
   int gpu = -1;
-  if (found != theirs->end()) std::from_chars(found->second.data(), found->second.data() + found->second.size(), gpu);
+  if (found != theirs.end()) std::from_chars(found->second.data(), found->second.data() + found->second.size(), gpu);
   return gpu >= 0 ? Result<int>(gpu) : Status(Code::kProtocol, "agree with the peer", "'gpu' is missing or malformed");
 }
 
 Status LayerMover::open(BootstrapChannel& channel, uint64_t slot_room_bytes) {
   slot_room_bytes_ = slot_room_bytes;
-  const Result<int> peer_gpu = exchange_gpus(channel);
-  if (!peer_gpu.is_ok()) return peer_gpu.status();
+  TCPX_ASSIGN_OR_RETURN(const int peer_gpu, exchange_gpus(channel));
   bench::EndSetup setup;
   setup.kind = options_.layer == Layer::kTcp      ? bench::EndSetup::Kind::kRawTcp
                : options_.layer == Layer::kPlugin ? bench::EndSetup::Kind::kPlugin
@@ -63,28 +62,24 @@ Status LayerMover::open(BootstrapChannel& channel, uint64_t slot_room_bytes) {
   setup.leads = leads();
   setup.memory = options_.memory;
   setup.gpu = place_.gpu;
-  setup.peer_gpu = *peer_gpu;
+  setup.peer_gpu = peer_gpu;
   setup.peer = channel.peer();
   setup.streams = channels();
   setup.request_bytes = options_.pipeline.chunk_bytes;
   const std::string& path = place_.endpoint.plugin_path;
   if (path != bench::kLinkedIn) path.copy(setup.plugin, sizeof setup.plugin - 1);
-  auto made = bench::make_bench_end(setup);
-  if (!made.is_ok()) return made.status();
-  end_ = std::move(*made);
+  TCPX_ASSIGN_OR_RETURN(end_, bench::make_bench_end(setup));
   return meet(channel);
 }
 
 // One direction after the other, because a connect may block until the other end accepts.
 Status LayerMover::meet(BootstrapChannel& channel) {
-  const Result<Handle> mine = end_->listen();
-  if (!mine.is_ok()) return mine.status();
-  TCPX_RETURN_IF_ERROR(channel.send_handles({&*mine, 1}, place_.deadline()));
-  const auto theirs = channel.receive_handles(1, place_.deadline());
-  if (!theirs.is_ok()) return theirs.status();
-  if (leads()) TCPX_RETURN_IF_ERROR(end_->connect(theirs->front(), place_.deadline()));
+  TCPX_ASSIGN_OR_RETURN(const Handle mine, end_->listen());
+  TCPX_RETURN_IF_ERROR(channel.send_handles({&mine, 1}, place_.deadline()));
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.receive_handles(1, place_.deadline()));
+  if (leads()) TCPX_RETURN_IF_ERROR(end_->connect(theirs.front(), place_.deadline()));
   TCPX_RETURN_IF_ERROR(end_->accept(place_.deadline()));
-  return leads() ? Status::ok() : end_->connect(theirs->front(), place_.deadline());
+  return leads() ? Status::ok() : end_->connect(theirs.front(), place_.deadline());
 }
 
 Status LayerMover::fill(const RoundPlan& plan, uint64_t round) {

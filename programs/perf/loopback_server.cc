@@ -33,9 +33,8 @@ Result<LoopbackServer> LoopbackServer::start(std::vector<std::string> arguments,
   UniqueFd ours(sockets[0]), theirs(sockets[1]);
   arguments.insert(arguments.begin(), kOwnProgram);
   arguments.push_back(concat(option, '=', kChildDescriptor));
-  auto child = bench::Child::start(std::move(arguments), {}, {{theirs.get(), kChildDescriptor}});
-  if (!child.is_ok()) return child.status();
-  return LoopbackServer(std::move(*child), std::move(ours));
+  TCPX_ASSIGN_OR_RETURN(auto child, bench::Child::start(std::move(arguments), {}, {{theirs.get(), kChildDescriptor}}));
+  return LoopbackServer(std::move(child), std::move(ours));
 }
 
 BootstrapChannel LoopbackServer::channel(const std::atomic<bool>& stop) {

@@ -70,16 +70,14 @@ Deadline PerfEnd::data_deadline(uint64_t bytes) const {
 
 // Half of what is free, for all that this machine's ends need of that kind of memory.
 Result<uint64_t> PerfEnd::room_per_direction() const {
-  const Result<uint64_t> free_bytes = place_.on_gpu() ? free_gpu_bytes(place_.gpu) : free_host_bytes();
-  if (!free_bytes.is_ok()) return free_bytes.status();
+  TCPX_ASSIGN_OR_RETURN(const uint64_t free_bytes, place_.on_gpu() ? free_gpu_bytes(place_.gpu) : free_host_bytes());
   const bool shared = options_.role == PerfRole::kLoopback && (!place_.on_gpu() || place_.endpoint.memory->device_count() == 1);
   const uint64_t directions = (place_.sends() && place_.receives() ? 2 : 1) * (shared ? 2 : 1);
-  return *free_bytes / 2 / directions;
+  return free_bytes / 2 / directions;
 }
 
 Status PerfEnd::agree(BootstrapChannel& channel) {
-  const Result<uint64_t> room = room_per_direction();
-  if (!room.is_ok()) return room.status();
+  TCPX_ASSIGN_OR_RETURN(const uint64_t room, room_per_direction());
   std::string nics;
   for (const std::string& nic : mover_->nics()) nics += concat(nics.empty() ? "" : ",", nic);
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.duration).count();
@@ -95,17 +93,16 @@ Status PerfEnd::agree(BootstrapChannel& channel) {
                            {"duration", concat(ms, " ms")},
                            {"channels", std::to_string(mover_->channels())},
                            {"chunk bytes", std::to_string(options_.pipeline.chunk_bytes)},
-                           {"room", std::to_string(*room)},
-                           {"slot room", std::to_string(std::min(*room, place_.on_gpu() ? kSlotsOnGpu : kSlotsOnHost))},
+                           {"room", std::to_string(room)},
+                           {"slot room", std::to_string(std::min(room, place_.on_gpu() ? kSlotsOnGpu : kSlotsOnHost))},
                            {"verified", verified() ? "yes" : "no"},
                            {"nics", nics},
                            {"unpack", mover_->unpack()},
                            {"about", mover_->describe()}};
-  const auto theirs = channel.exchange_parameters(mine, kMustMatch, place_.deadline());
-  if (!theirs.is_ok()) return theirs.status();
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(mine, kMustMatch, place_.deadline()));
   slot_room_ = number_of(mine, "slot room").value();
-  largest_ = *room;
-  return take_peer(*theirs);
+  largest_ = room;
+  return take_peer(theirs);
 }
 
 Status PerfEnd::take_peer(const Parameters& theirs) {
@@ -146,14 +143,10 @@ Status PerfEnd::run(BootstrapChannel& channel) {
   TCPX_RETURN_IF_ERROR(mover_->open(channel, slot_room_));
   listener_.on_begin(head_);
   for (const uint64_t bytes : sizes_of(options_.sizes)) {
-    const Result<EndRow> mine = measure(channel, bytes);
-    if (!mine.is_ok()) return mine.status();
-    const auto received = channel.exchange_parameters(encode_row(*mine), {}, data_deadline(bytes));
-    if (!received.is_ok()) return received.status();
-    const Result<EndRow> theirs = decode_row(*received);
-    if (!theirs.is_ok()) return theirs.status();
-    listener_.on_row(is_server() ? make_row(options_.mode, bytes, *mine, *theirs)
-                                 : make_row(options_.mode, bytes, *theirs, *mine));
+    TCPX_ASSIGN_OR_RETURN(const EndRow mine, measure(channel, bytes));
+    TCPX_ASSIGN_OR_RETURN(const auto received, channel.exchange_parameters(encode_row(mine), {}, data_deadline(bytes)));
+    TCPX_ASSIGN_OR_RETURN(const EndRow theirs, decode_row(received));
+    listener_.on_row(is_server() ? make_row(options_.mode, bytes, mine, theirs) : make_row(options_.mode, bytes, theirs, mine));
   }
   // Nobody closes before both have all they wanted (13, 36).
   TCPX_RETURN_IF_ERROR(channel.barrier(place_.deadline()));
@@ -179,22 +172,21 @@ Status PerfEnd::run_rounds(BootstrapChannel& channel, uint64_t bytes, EndRow& ro
   uint64_t warmed_up = 0, timed = 0;
   TimePoint timed_since = Clock::steady().now();
   for (;;) {
-    const Result<NextRound> next = agree_on_round(channel, next_round(bytes, warmed_up, timed, timed_since), bytes);
-    if (!next.is_ok()) return next.status();
-    if (next->transfers == 0) return Status::ok();
+    TCPX_ASSIGN_OR_RETURN(const NextRound next, agree_on_round(channel, next_round(bytes, warmed_up, timed, timed_since), bytes));
+    if (next.transfers == 0) return Status::ok();
     const RoundPlan plan{.ping_pong = options_.mode == PerfMode::kLatency,
                          .begins = !is_server(),
                          .bytes = bytes,
                          .stride = slot_stride(bytes),
-                         .transfers = next->transfers};
+                         .transfers = next.transfers};
     TCPX_RETURN_IF_ERROR(mover_->fill(plan, ++round_));
     // The peer may still be filling.
-    TCPX_RETURN_IF_ERROR(channel.barrier(data_deadline(bytes * next->transfers)));
+    TCPX_RETURN_IF_ERROR(channel.barrier(data_deadline(bytes * next.transfers)));
     RoundTimes ignored;
-    TCPX_RETURN_IF_ERROR(run_one(channel, plan, next->timed, next->timed ? times : ignored));
+    TCPX_RETURN_IF_ERROR(run_one(channel, plan, next.timed, next.timed ? times : ignored));
     TCPX_RETURN_IF_ERROR(mover_->verify(plan, round_, row));
-    if (next->timed && timed == 0) timed_since = Clock::steady().now();
-    (next->timed ? timed : warmed_up) += next->transfers;
+    if (next.timed && timed == 0) timed_since = Clock::steady().now();
+    (next.timed ? timed : warmed_up) += next.transfers;
   }
 }
 
@@ -211,12 +203,11 @@ Result<PerfEnd::NextRound> PerfEnd::agree_on_round(BootstrapChannel& channel, co
   const uint32_t slots = slots_in(slot_room_, bytes);
   const Parameters parameters = {{"transfers", std::to_string(mine.transfers)}, {"timed", mine.timed ? "1" : "0"}};
   // The peer may still be receiving and comparing the round before.
-  const auto theirs = channel.exchange_parameters(parameters, {}, data_deadline(bytes * slots * 2));
-  if (!theirs.is_ok()) return theirs.status();
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(parameters, {}, data_deadline(bytes * slots * 2)));
   if (!is_server()) return mine;
-  const auto transfers = theirs->find("transfers"), timed = theirs->find("timed");
+  const auto transfers = theirs.find("transfers"), timed = theirs.find("timed");
   NextRound next;
-  if (transfers != theirs->end() && timed != theirs->end()) {
+  if (transfers != theirs.end() && timed != theirs.end()) {
     const std::string& text = transfers->second;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), next.transfers);
     next.timed = timed->second == "1";

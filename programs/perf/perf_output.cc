@@ -20,9 +20,8 @@ double gb_per_second(uint64_t bytes, uint64_t ns) {
 Status PerfOutput::load() {
   if (quiet_) return Status::ok();
   for (const std::string& path : options_.compare) {
-    Result<Report> report = load_report(path);
-    if (!report.is_ok()) return report.status();
-    compared_.push_back({std::filesystem::path(path).stem().string(), std::move(*report)});
+    TCPX_ASSIGN_OR_RETURN(Report report, load_report(path));
+    compared_.push_back({std::filesystem::path(path).stem().string(), std::move(report)});
   }
   return Status::ok();
 }

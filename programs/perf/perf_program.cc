@@ -69,17 +69,15 @@ class Program {
   }
 
   Status serve() {
-    auto server = BootstrapServer::create({.port = options_.port, .host = "", .stop = &stop_});
-    if (!server.is_ok()) return server.status();
-    output_.line(concat("# waiting for a client on port ", (*server)->port()));
-    return run_end((*server)->accept(deadline()), true);
+    TCPX_ASSIGN_OR_RETURN(auto server, BootstrapServer::create({.port = options_.port, .host = "", .stop = &stop_}));
+    output_.line(concat("# waiting for a client on port ", server->port()));
+    return run_end(server->accept(deadline()), true);
   }
 
   Status run_loopback() {
-    auto server = LoopbackServer::start(program_.arguments, kLoopbackOption);
-    if (!server.is_ok()) return server.status();
-    const Status status = run_end(server->channel(stop_), false);
-    const Status ended = server->wait(Deadline::after(status.is_ok() ? kServerEnds : kSilentServerEnds));
+    TCPX_ASSIGN_OR_RETURN(auto server, LoopbackServer::start(program_.arguments, kLoopbackOption));
+    const Status status = run_end(server.channel(stop_), false);
+    const Status ended = server.wait(Deadline::after(status.is_ok() ? kServerEnds : kSilentServerEnds));
     // How the process ended says more than that the channel has.
     if (!ended.is_ok() && (status.is_ok() || status.code() == Code::kPeerGone)) return ended;
     return status;

@@ -49,22 +49,17 @@ class PipelineMover final : public Mover {
 };
 
 Status PipelineMover::prepare() {
-  auto devices = endpoint_.channel_devices(place_.gpu, options_.pipeline.channels);
-  if (!devices.is_ok()) return devices.status();
-  devices_ = std::move(*devices);
+  TCPX_ASSIGN_OR_RETURN(devices_, endpoint_.channel_devices(place_.gpu, options_.pipeline.channels));
   std::set<std::string> nics;
   for (const int device : devices_) {
-    const auto properties = endpoint_.plugin->properties(device);
-    if (!properties.is_ok()) return properties.status();
-    nics.insert(properties->name);
+    TCPX_ASSIGN_OR_RETURN(const auto properties, endpoint_.plugin->properties(device));
+    nics.insert(properties.name);
   }
   nics_.assign(nics.begin(), nics.end());
 
   // The plugin takes the current GPU for that of the connection (27).
   TCPX_RETURN_IF_ERROR(endpoint_.memory->set_current_device(place_.gpu));
-  auto lane = endpoint_.memory->make_copy_lane(place_.gpu);
-  if (!lane.is_ok()) return lane.status();
-  lane_ = std::move(*lane);
+  TCPX_ASSIGN_OR_RETURN(lane_, endpoint_.memory->make_copy_lane(place_.gpu));
   return place_.receives() ? make_unpacker() : Status::ok();
 }
 
@@ -73,9 +68,7 @@ Status PipelineMover::make_unpacker() {
     unpacker_ = make_no_unpacker();
     return Status::ok();
   }
-  auto unpacker = endpoint_.make_unpacker(options_.unpack, place_.gpu);
-  if (!unpacker.is_ok()) return unpacker.status();
-  unpacker_ = std::move(*unpacker);
+  TCPX_ASSIGN_OR_RETURN(unpacker_, endpoint_.make_unpacker(options_.unpack, place_.gpu));
   return Status::ok();
 }
 
@@ -99,9 +92,8 @@ Status PipelineMover::open(BootstrapChannel& channel, uint64_t slot_room_bytes) 
 
 Status PipelineMover::open_half(BootstrapChannel& channel, bool sending, uint64_t bytes) {
   Half& half = sending ? send_ : receive_;
-  auto memory = TestMemory::create(*endpoint_.memory, options_.memory, place_.gpu, bytes);
-  if (!memory.is_ok()) return memory.status();
-  half.memory = std::move(*memory);
+  TCPX_ASSIGN_OR_RETURN(auto memory, TestMemory::create(*endpoint_.memory, options_.memory, place_.gpu, bytes));
+  half.memory = std::move(memory);
 
   const HandshakeWait wait{place_.deadline(), &channel, &place_.stop};
   PipelineOptions pipeline_options = options_.pipeline.options(sending ? Direction::kSend : Direction::kRecv);
@@ -124,21 +116,21 @@ Status PipelineMover::fill(const RoundPlan& plan, uint64_t round) {
 Status PipelineMover::verify(const RoundPlan& plan, uint64_t round, EndRow& row) {
   if (!place_.receives() || !verifies()) return Status::ok();
   for (uint32_t slot = 0; slot < plan.transfers; ++slot) {
-    const auto check = receive_.memory.check(slot * plan.stride, plan.bytes, seed(round, slot, !place_.is_server));
-    if (!check.is_ok()) return check.status();
-    if (check->wrong == 0) continue;
+    TCPX_ASSIGN_OR_RETURN(const auto check,
+                          receive_.memory.check(slot * plan.stride, plan.bytes, seed(round, slot, !place_.is_server)));
+    if (check.wrong == 0) continue;
     if (row.wrong == 0) {
-      row.first_wrong = concat(check->wrong, " of ", plan.bytes, " bytes of one transfer differ at the ",
-                               place_.is_server ? "server" : "client", ", the first at ", check->first_wrong);
+      row.first_wrong = concat(check.wrong, " of ", plan.bytes, " bytes of one transfer differ at the ",
+                               place_.is_server ? "server" : "client", ", the first at ", check.first_wrong);
     }
-    row.wrong += check->wrong;
+    row.wrong += check.wrong;
   }
   return Status::ok();
 }
 
 Status PipelineMover::close() {
   for (Half* half : {&send_, &receive_}) {
-    if (half->connection) TCPX_RETURN_IF_ERROR(half->connection->close());
+    if (half->pipeline) TCPX_RETURN_IF_ERROR(half->pipeline->close());
   }
   return Status::ok();
 }

@@ -18,23 +18,18 @@ using namespace tcpx::programs;  // NOLINT
 
 /// What the command line starts from: the environment.
 Result<PerfOptions> options_from_environment() {
-  const auto settings = program_settings();
-  if (!settings.is_ok()) return settings.status();
-  const auto pipeline = PipelineSettings::from_environment();
-  if (!pipeline.is_ok()) return pipeline.status();
-  const auto unpack = environment_choice(Variable::kUnpackImpl);
-  if (!unpack.is_ok()) return unpack.status();
-  const auto bytes = environment_integer(Variable::kPerfSize);
-  if (!bytes.is_ok()) return bytes.status();
-  const auto iterations = environment_integer(Variable::kPerfIters);
-  if (!iterations.is_ok()) return iterations.status();
+  TCPX_ASSIGN_OR_RETURN(const auto settings, program_settings());
+  TCPX_ASSIGN_OR_RETURN(const auto pipeline, PipelineSettings::from_environment());
+  TCPX_ASSIGN_OR_RETURN(const auto unpack, environment_choice(Variable::kUnpackImpl));
+  TCPX_ASSIGN_OR_RETURN(const auto bytes, environment_integer(Variable::kPerfSize));
+  TCPX_ASSIGN_OR_RETURN(const auto iterations, environment_integer(Variable::kPerfIters));
   PerfOptions options;
-  options.port = settings->port;
-  options.timeout = settings->timeout;
-  options.pipeline = *pipeline;
-  options.unpack = static_cast<UnpackKind>(*unpack);
-  options.sizes.min_bytes = options.sizes.max_bytes = static_cast<uint64_t>(*bytes);
-  options.iterations = static_cast<uint32_t>(*iterations);
+  options.port = settings.port;
+  options.timeout = settings.timeout;
+  options.pipeline = pipeline;
+  options.unpack = static_cast<UnpackKind>(unpack);
+  options.sizes.min_bytes = options.sizes.max_bytes = static_cast<uint64_t>(bytes);
+  options.iterations = static_cast<uint32_t>(iterations);
   return options;
 }
 

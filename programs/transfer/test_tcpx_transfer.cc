@@ -15,18 +15,15 @@ using namespace tcpx::programs;  // NOLINT
 
 /// What the command line starts from: the environment.
 Result<TransferProgramOptions> options_from_environment() {
-  const auto settings = program_settings();
-  if (!settings.is_ok()) return settings.status();
-  const auto pipeline = PipelineSettings::from_environment();
-  if (!pipeline.is_ok()) return pipeline.status();
-  const auto unpack = environment_choice(Variable::kUnpackImpl);
-  if (!unpack.is_ok()) return unpack.status();
+  TCPX_ASSIGN_OR_RETURN(const auto settings, program_settings());
+  TCPX_ASSIGN_OR_RETURN(const auto pipeline, PipelineSettings::from_environment());
+  TCPX_ASSIGN_OR_RETURN(const auto unpack, environment_choice(Variable::kUnpackImpl));
   TransferProgramOptions options;
-  options.port = settings->port;
-  options.timeout = settings->timeout;
-  options.unpack = static_cast<UnpackKind>(*unpack);
-  options.debug = settings->debug;
-  options.pipeline = *pipeline;
+  options.port = settings.port;
+  options.timeout = settings.timeout;
+  options.unpack = static_cast<UnpackKind>(unpack);
+  options.debug = settings.debug;
+  options.pipeline = pipeline;
   return options;
 }
 

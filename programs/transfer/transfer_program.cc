@@ -53,13 +53,13 @@ Status run_roles(LocalMachine& endpoint, int gpus, const TransferProgramOptions&
 
   if (options.role == TransferRole::kClient) return connect(client_end, options.host, options.port, stop);
 
-  auto server = BootstrapServer::create({.port = options.port, .host = loopback ? "127.0.0.1" : "", .stop = &stop});
-  if (!server.is_ok()) return server.status();
-  if (!loopback) return serve(server_end, **server);
+  TCPX_ASSIGN_OR_RETURN(auto server,
+                        BootstrapServer::create({.port = options.port, .host = loopback ? "127.0.0.1" : "", .stop = &stop}));
+  if (!loopback) return serve(server_end, *server);
 
   Status server_status;
-  std::thread server_thread([&] { server_status = serve(server_end, **server); });
-  const Status client_status = connect(client_end, "127.0.0.1", (*server)->port(), stop);
+  std::thread server_thread([&] { server_status = serve(server_end, *server); });
+  const Status client_status = connect(client_end, "127.0.0.1", server->port(), stop);
   server_thread.join();
   return server_status.is_ok() ? client_status : server_status;
 }

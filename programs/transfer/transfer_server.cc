@@ -45,33 +45,29 @@ struct ReceiveSide {
 };
 
 Result<Comm> accept_client(TransferEnd& end, BootstrapChannel& channel, DeviceHandleStorage& device_handle) {
-  auto listener = Listener::create(end.plugin(), end.dev());
-  if (!listener.is_ok()) return listener.status();
-  end.step("listening, handle sent: ", hex_preview(listener->handle().bytes, 16));
-  TCPX_RETURN_IF_ERROR(channel.send_handles({&listener->handle(), 1}, end.deadline()));
-  return listener->accept(device_handle, end.handshake_wait(channel));
+  TCPX_ASSIGN_OR_RETURN(auto listener, Listener::create(end.plugin(), end.dev()));
+  end.step("listening, handle sent: ", hex_preview(listener.handle().bytes, 16));
+  TCPX_RETURN_IF_ERROR(channel.send_handles({&listener.handle(), 1}, end.deadline()));
+  return listener.accept(device_handle, end.handshake_wait(channel));
 }
 
 Status connect_receive_side(TransferEnd& end, BootstrapChannel& channel, ReceiveSide& side) {
   const TransferProgramOptions& options = end.options();
-  auto comm = accept_client(end, channel, side.device_handle);
-  if (!comm.is_ok()) return comm.status();
+  TCPX_ASSIGN_OR_RETURN(auto comm, accept_client(end, channel, side.device_handle));
   end.step("accepted");
 
   ReceiveParts parts{.unpacker = &end.unpacker()};
   if (options.memory == MemoryType::kCuda) {
-    const auto pool = end.plugin().bounce_pool(side.device_handle, *end.endpoint().memory, end.lane());
-    if (!pool.is_ok()) return pool.status();
-    parts.pool = *pool;
+    TCPX_ASSIGN_OR_RETURN(const auto pool, end.plugin().bounce_pool(side.device_handle, *end.endpoint().memory, end.lane()));
+    parts.pool = pool;
   }
   if (options.debug) {
     end.say("device handle: ", hex_preview(std::span<const std::byte>(side.device_handle.bytes).first(32), 32));
     end.say("bounce pool: ", parts.pool.bytes, " bytes at ", Hex{reinterpret_cast<uintptr_t>(parts.pool.base)});
     parts.tap = &side.tap.emplace(end);
   }
-  auto connection = Pipeline::create(std::move(*comm), parts, Clock::steady(), end.pipeline_options(Direction::kRecv));
-  if (!connection.is_ok()) return connection.status();
-  side.connection = std::move(*connection);
+  TCPX_ASSIGN_OR_RETURN(side.connection,
+                        Pipeline::create(std::move(comm), parts, Clock::steady(), end.pipeline_options(Direction::kRecv)));
   return Status::ok();
 }
 
@@ -98,8 +94,7 @@ Status run_server(TransferEnd& end, BootstrapChannel& channel) {
   TCPX_RETURN_IF_ERROR(end.exchange_parameters(channel));
   ReceiveSide side;
   TCPX_RETURN_IF_ERROR(connect_receive_side(end, channel, side));
-  const auto memory = end.register_buffer(*side.connection);
-  if (!memory.is_ok()) return memory.status();
+  TCPX_ASSIGN_OR_RETURN(const auto memory, end.register_buffer(*side.connection));
 
   std::vector<std::byte> received(end.transfer_bytes());
   for (uint32_t i = 0; i < end.options().iterations; ++i) {
@@ -109,9 +104,9 @@ Status run_server(TransferEnd& end, BootstrapChannel& channel) {
     // The barrier lets the time begin with both ends ready.
     TCPX_RETURN_IF_ERROR(channel.barrier(end.data_deadline()));
     const TimePoint begin = Clock::steady().now();
-    const auto id = side.connection->submit({.memory = *memory, .bytes = received.size(), .tag = kTransferTag});
-    if (!id.is_ok()) return id.status();
-    TCPX_RETURN_IF_ERROR(end.drive(*side.connection, *id, i, channel));
+    TCPX_ASSIGN_OR_RETURN(const auto id,
+                          side.connection->submit({.memory = memory, .bytes = received.size(), .tag = kTransferTag}));
+    TCPX_RETURN_IF_ERROR(end.drive(*side.connection, id, i, channel));
     const auto us = std::chrono::duration_cast<std::chrono::microseconds>(Clock::steady().now() - begin).count();
     end.say("in place after ", us, " us");
     TCPX_RETURN_IF_ERROR(verify(end, i, received));

@@ -33,13 +33,11 @@ Status TransferEnd::prepare(bool receives) {
   if (options_.dev) {
     dev_ = *options_.dev;
   } else {
-    const auto nearest = endpoint_.channel_devices(gpu_, 1);
-    if (!nearest.is_ok()) return nearest.status();
-    dev_ = nearest->front();
+    TCPX_ASSIGN_OR_RETURN(const auto nearest, endpoint_.channel_devices(gpu_, 1));
+    dev_ = nearest.front();
   }
-  const auto nic = endpoint_.describe_devices(gpu_, {dev_});
-  if (!nic.is_ok()) return nic.status();
-  step("net plugin ", plugin().name(), " (", endpoint_.plugin_path, "), device ", dev_, " ", *nic);
+  TCPX_ASSIGN_OR_RETURN(const auto nic, endpoint_.describe_devices(gpu_, {dev_}));
+  step("net plugin ", plugin().name(), " (", endpoint_.plugin_path, "), device ", dev_, " ", nic);
 
   if (options_.pipeline.channels > 1 || options_.pipeline.failover)
     say("one channel, whatever UCCL_TCPX_NUM_CHANNELS and UCCL_TCPX_FAILOVER say: test_tcpx_perf opens several");
@@ -48,16 +46,10 @@ Status TransferEnd::prepare(bool receives) {
   if (cuda && !memory.has_gpu()) say("no GPU on this machine: host memory stands in for GPU memory");
   // The plugin takes the current GPU for that of the connection (27).
   TCPX_RETURN_IF_ERROR(memory.set_current_device(gpu_));
-  auto made = TestMemory::create(memory, options_.memory, gpu_, std::max<uint64_t>(transfer_bytes(), 1));
-  if (!made.is_ok()) return made.status();
-  memory_ = std::move(*made);
-  auto lane = memory.make_copy_lane(gpu_);
-  if (!lane.is_ok()) return lane.status();
-  lane_ = std::move(*lane);
+  TCPX_ASSIGN_OR_RETURN(memory_, TestMemory::create(memory, options_.memory, gpu_, std::max<uint64_t>(transfer_bytes(), 1)));
+  TCPX_ASSIGN_OR_RETURN(lane_, memory.make_copy_lane(gpu_));
   if (!receives) return Status::ok();
-  auto unpacker = endpoint_.make_unpacker(options_.unpack, gpu_);
-  if (!unpacker.is_ok()) return unpacker.status();
-  unpacker_ = std::move(*unpacker);
+  TCPX_ASSIGN_OR_RETURN(unpacker_, endpoint_.make_unpacker(options_.unpack, gpu_));
   return Status::ok();
 }
 

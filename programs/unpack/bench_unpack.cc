@@ -38,27 +38,23 @@ void declare_options(CLI::App& app, Options& options) {
 
 Status run(const Options& options, MemoryOps& memory, Report& report) {
   const std::atomic<bool>& stop = stop_on_interrupt();
-  Result<std::unique_ptr<UnpackBench>> bench = UnpackBench::create(options.bench, memory, stop);
-  if (!bench.is_ok()) return bench.status();
-  Result<std::string> device = gpu_description(options.bench.gpu);
-  if (!device.is_ok()) return device.status();
-  report = make_unpack_report(*device, options.bench);
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<UnpackBench> bench, UnpackBench::create(options.bench, memory, stop));
+  TCPX_ASSIGN_OR_RETURN(std::string device, gpu_description(options.bench.gpu));
+  report = make_unpack_report(device, options.bench);
   using Measurement = Result<Table> (UnpackBench::*)();
   for (const Measurement measurement :
        {&UnpackBench::by_method, &UnpackBench::by_method_queued, &UnpackBench::from_mapped_host, &UnpackBench::by_fragment_bytes,
         &UnpackBench::by_blocks, &UnpackBench::sustained, &UnpackBench::costs}) {
     if (stop) break;
-    Result<Table> table = ((*bench).get()->*measurement)();
-    if (!table.is_ok()) return table.status();
-    TCPX_RETURN_IF_ERROR(add_with_ratios(report, std::move(table).value()));
+    TCPX_ASSIGN_OR_RETURN(Table table, (bench.get()->*measurement)());
+    TCPX_RETURN_IF_ERROR(add_with_ratios(report, std::move(table)));
   }
   return stop ? Status(Code::kCancelled, "bench_unpack", "what was measured before is above") : Status::ok();
 }
 
 Status write_out(const Options& options, const Report& report) {
-  const Result<std::string> text = report_text(report);
-  if (!text.is_ok()) return text.status();
-  std::printf("%s\n", text->c_str());
+  TCPX_ASSIGN_OR_RETURN(const std::string text, report_text(report));
+  std::printf("%s\n", text.c_str());
   for (const std::string& note : unpack_notes(report)) std::printf("note: %s\n", note.c_str());
   return options.json.empty() ? Status::ok() : save_report(report, options.json);
 }

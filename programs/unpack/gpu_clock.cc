@@ -12,13 +12,10 @@ double seconds(Duration duration) {
 }  // namespace
 
 Result<std::unique_ptr<GpuClock>> GpuClock::create() {
-  Result<Stream> stream = Stream::create();
-  if (!stream.is_ok()) return stream.status();
-  Result<Event> begin = Event::create(EventTiming::kOn);
-  if (!begin.is_ok()) return begin.status();
-  Result<Event> end = Event::create(EventTiming::kOn);
-  if (!end.is_ok()) return end.status();
-  return std::unique_ptr<GpuClock>(new GpuClock(std::move(stream).value(), std::move(begin).value(), std::move(end).value()));
+  TCPX_ASSIGN_OR_RETURN(Stream stream, Stream::create());
+  TCPX_ASSIGN_OR_RETURN(Event begin, Event::create(EventTiming::kOn));
+  TCPX_ASSIGN_OR_RETURN(Event end, Event::create(EventTiming::kOn));
+  return std::unique_ptr<GpuClock>(new GpuClock(std::move(stream), std::move(begin), std::move(end)));
 }
 
 Result<double> GpuClock::time(const std::function<Status(StreamView)>& enqueue) {
@@ -36,9 +33,8 @@ Result<double> GpuClock::time_queued(const std::function<Status(StreamView)>& en
 Result<double> GpuClock::finish() {
   TCPX_RETURN_IF_ERROR(end_.view().record(stream()));
   TCPX_RETURN_IF_ERROR(stream().synchronize());
-  const Result<Duration> elapsed = end_.view().elapsed_since(begin_.view());
-  if (!elapsed.is_ok()) return elapsed.status();
-  return seconds(*elapsed);
+  TCPX_ASSIGN_OR_RETURN(const Duration elapsed, end_.view().elapsed_since(begin_.view()));
+  return seconds(elapsed);
 }
 
 Status launch_nothing(StreamView stream) {

@@ -50,12 +50,10 @@ Result<std::unique_ptr<UnpackBench>> UnpackBench::create(const UnpackBenchOption
 Status UnpackBench::set_up() {
   progress(concat("filling two pools of ", options_.pool_bytes, " bytes"));
   TCPX_RETURN_IF_ERROR(memory_.set_current_device(options_.gpu));
-  Result<std::unique_ptr<GpuClock>> clock = GpuClock::create();
-  if (!clock.is_ok()) return clock.status();
-  clock_ = std::move(clock).value();
-  Result<std::unique_ptr<CopyLane>> lane = memory_.make_copy_lane(options_.gpu);
-  if (!lane.is_ok()) return lane.status();
-  lane_ = std::move(lane).value();
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<GpuClock> clock, GpuClock::create());
+  clock_ = std::move(clock);
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<CopyLane> lane, memory_.make_copy_lane(options_.gpu));
+  lane_ = std::move(lane);
   const auto keep = [](Result<MemoryBuffer> made, MemoryBuffer& buffer) {
     if (made.is_ok()) buffer = std::move(made).value();
     return made.status();
@@ -87,9 +85,8 @@ Result<std::unique_ptr<UnpackLauncher>> UnpackBench::launcher(uint32_t block_bud
 }
 
 Result<std::unique_ptr<UnpackMethod>> UnpackBench::kernel(std::string name, uint32_t block_budget) {
-  Result<std::unique_ptr<UnpackLauncher>> made = launcher(block_budget, true, kListCapacity);
-  if (!made.is_ok()) return made.status();
-  return make_kernel_method(std::move(name), std::move(made).value());
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<UnpackLauncher> made, launcher(block_budget, true, kListCapacity));
+  return make_kernel_method(std::move(name), std::move(made));
 }
 
 Status UnpackBench::verify(UnpackMethod& method, const UnpackWorkload& workload) {
@@ -116,24 +113,20 @@ Result<Summary> UnpackBench::rate(UnpackMethod& method, const UnpackWorkload& wo
   const std::chrono::microseconds head_start(100 + workload.fragments().size() / 200);
   const auto enqueue = [&](StreamView stream) { return method.run(stream); };
   const Result<Samples> seconds = measure(plan, [&]() -> Result<double> {
-    const Result<double> around = queued ? clock_->time_queued(enqueue, head_start) : clock_->time(enqueue);
-    if (!around.is_ok()) return around.status();
-    return method.own_seconds().value_or(*around);
+    TCPX_ASSIGN_OR_RETURN(const double around, queued ? clock_->time_queued(enqueue, head_start) : clock_->time(enqueue));
+    return method.own_seconds().value_or(around);
   });
   if (!seconds.is_ok()) return seconds.status();
-  const Result<Samples> rates = gigabytes_per_second(workload.bytes(), *seconds);
-  if (!rates.is_ok()) return rates.status();
-  return rates->summary();
+  TCPX_ASSIGN_OR_RETURN(const Samples rates, gigabytes_per_second(workload.bytes(), *seconds));
+  return rates.summary();
 }
 
 Result<Row> UnpackBench::row(UnpackMethod& method, const std::vector<FragmentKind>& kinds, Pool pool, bool queued) {
   Row row{.name = method.name(), .cells = {}, .verified = true};
   for (const FragmentKind& kind : kinds) {
-    const Result<UnpackWorkload> work = workload(kind, options_.bytes, pool);
-    if (!work.is_ok()) return work.status();
-    const Result<Summary> cell = rate(method, *work, queued);
-    if (!cell.is_ok()) return cell.status();
-    row.cells.emplace_back(*cell);
+    TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work, workload(kind, options_.bytes, pool));
+    TCPX_ASSIGN_OR_RETURN(const Summary cell, rate(method, work, queued));
+    row.cells.emplace_back(cell);
   }
   return row;
 }
@@ -144,9 +137,8 @@ Result<Table> UnpackBench::table(std::string title, std::vector<std::unique_ptr<
   for (const FragmentKind& kind : kinds) table.columns.push_back({kind.name, "GB/s"});
   for (const auto& method : methods) {
     if (stop_) break;
-    Result<Row> made = row(*method, kinds, pool, queued);
-    if (!made.is_ok()) return made.status();
-    table.rows.push_back(std::move(made).value());
+    TCPX_ASSIGN_OR_RETURN(Row made, row(*method, kinds, pool, queued));
+    table.rows.push_back(std::move(made));
   }
   return table;
 }
@@ -162,9 +154,8 @@ Result<Table> UnpackBench::by_method() {
   methods.push_back(make_cub_batch());
   methods.push_back(make_copy_per_fragment());
   for (const auto& [name, kind] : {std::pair("tcpx d2d", UnpackKind::kD2d), std::pair("tcpx host", UnpackKind::kHost)}) {
-    Result<std::unique_ptr<Unpacker>> unpacker = make_unpacker(kind, options_.gpu, memory_);
-    if (!unpacker.is_ok()) return unpacker.status();
-    methods.push_back(make_unpacker_method(name, std::move(unpacker).value()));
+    TCPX_ASSIGN_OR_RETURN(std::unique_ptr<Unpacker> unpacker, make_unpacker(kind, options_.gpu, memory_));
+    methods.push_back(make_unpacker_method(name, std::move(unpacker)));
   }
   return table("By method", std::move(methods), issue_kinds(), Pool::kDevice, false);
 }
@@ -200,9 +191,8 @@ Result<Table> UnpackBench::by_fragment_bytes() {
   lines.push_back({"contiguous copy", make_contiguous_copy(), FragmentKind::Source::kAligned});
   for (const auto& [column, source] : {std::pair("tcpx, aligned", FragmentKind::Source::kAligned),
                                        std::pair("tcpx, any alignment", FragmentKind::Source::kMixed)}) {
-    Result<std::unique_ptr<UnpackMethod>> made = kernel(column, 0);
-    if (!made.is_ok()) return made.status();
-    lines.push_back({column, std::move(made).value(), source});
+    TCPX_ASSIGN_OR_RETURN(std::unique_ptr<UnpackMethod> made, kernel(column, 0));
+    lines.push_back({column, std::move(made), source});
   }
   lines.push_back({"simple warp loop, aligned", make_simple_warp_loop(132), FragmentKind::Source::kAligned});
   lines.push_back({"NCCL-like, aligned", make_nccl_like_warp_loop(132), FragmentKind::Source::kAligned});
@@ -212,11 +202,9 @@ Result<Table> UnpackBench::by_fragment_bytes() {
     Row row{.name = concat(bytes, " B"), .cells = {static_cast<double>(bytes)}, .verified = true};
     const uint64_t total = std::min<uint64_t>(options_.bytes, uint64_t{bytes} * kListCapacity);
     for (const Line& line : lines) {
-      const Result<UnpackWorkload> work = workload({row.name, bytes, line.source}, total);
-      if (!work.is_ok()) return work.status();
-      const Result<Summary> cell = rate(*line.method, *work, false);
-      if (!cell.is_ok()) return cell.status();
-      row.cells.emplace_back(*cell);
+      TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work, workload({row.name, bytes, line.source}, total));
+      TCPX_ASSIGN_OR_RETURN(const Summary cell, rate(*line.method, work, false));
+      row.cells.emplace_back(cell);
     }
     table.rows.push_back(std::move(row));
   }
@@ -228,12 +216,10 @@ Result<Table> UnpackBench::by_blocks() {
   Table table{.title = "By thread blocks", .row_heading = "most blocks", .columns = {{"blocks", ""}}, .rows = {}};
   for (const FragmentKind& kind : kinds) table.columns.push_back({kind.name, "GB/s"});
   for (uint32_t blocks = 1; blocks <= 128 && !stop_; blocks *= 2) {
-    Result<std::unique_ptr<UnpackMethod>> method = kernel(concat(blocks), blocks);
-    if (!method.is_ok()) return method.status();
-    Result<Row> made = row(**method, kinds, Pool::kDevice, false);
-    if (!made.is_ok()) return made.status();
-    made->cells.insert(made->cells.begin(), static_cast<double>(blocks));
-    table.rows.push_back(std::move(made).value());
+    TCPX_ASSIGN_OR_RETURN(std::unique_ptr<UnpackMethod> method, kernel(concat(blocks), blocks));
+    TCPX_ASSIGN_OR_RETURN(Row made, row(*method, kinds, Pool::kDevice, false));
+    made.cells.insert(made.cells.begin(), static_cast<double>(blocks));
+    table.rows.push_back(std::move(made));
   }
   return table;
 }

@@ -20,9 +20,8 @@ double microseconds_since(std::chrono::steady_clock::time_point begin) {
 Status wait_for(EventView event) {
   const Deadline deadline = Deadline::after(kPatience);
   for (;;) {
-    const Result<bool> done = event.is_done();
-    if (!done.is_ok()) return done.status();
-    if (*done) return Status::ok();
+    TCPX_ASSIGN_OR_RETURN(const bool done, event.is_done());
+    if (done) return Status::ok();
     if (deadline.expired()) return Status(Code::kTimeout, "wait for event", "");
   }
 }
@@ -51,13 +50,11 @@ Status add_row(Table& table, std::string name, const Result<Summary>& summary, b
 Result<Table> UnpackBench::costs() {
   progress("costs of a launch");
   Table table{.title = "Host time and latency", .row_heading = "what", .columns = {{"time", "us"}}, .rows = {}};
-  Result<std::unique_ptr<UnpackLauncher>> made = launcher(0, false, kQueueDepth * kMaxFragments);
-  if (!made.is_ok()) return made.status();
-  UnpackLauncher& launcher = **made;
-  Result<Event> event = Event::create();
-  if (!event.is_ok()) return event.status();
+  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<UnpackLauncher> made, launcher(0, false, kQueueDepth * kMaxFragments));
+  UnpackLauncher& launcher = *made;
+  TCPX_ASSIGN_OR_RETURN(Event event, Event::create());
   const StreamView stream = clock_->stream();
-  const EventView mark = event->view();
+  const EventView mark = event.view();
   const auto rest = [&] { return stream.synchronize(); };
   const auto nothing = [] { return Status::ok(); };
 
@@ -68,13 +65,12 @@ Result<Table> UnpackBench::costs() {
   TCPX_RETURN_IF_ERROR(add_row(table, "bare launch, call", host_time([&] { return launch_nothing(stream); }, rest), true));
   TCPX_RETURN_IF_ERROR(add_row(table, "bare launch and event record, call", host_time(launch_and_record, rest), true));
   for (const uint32_t count : {1u, 128u, 1024u, 2048u}) {
-    const Result<UnpackWorkload> work = workload({"4096 B", 4096, FragmentKind::Source::kAligned}, uint64_t{count} * 4096);
-    if (!work.is_ok()) return work.status();
+    TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work,
+                          workload({"4096 B", 4096, FragmentKind::Source::kAligned}, uint64_t{count} * 4096));
     UnpackTicket ticket{};
     const auto submit = [&]() -> Status {
-      const Result<UnpackTicket> launched = launcher.launch(work->blocks());
-      if (!launched.is_ok()) return launched.status();
-      ticket = *launched;
+      TCPX_ASSIGN_OR_RETURN(const UnpackTicket launched, launcher.launch(work.blocks()));
+      ticket = launched;
       return Status::ok();
     };
     const auto finish = [&] { return launcher.wait(ticket, Deadline::after(kPatience)); };
@@ -86,13 +82,13 @@ Result<Table> UnpackBench::costs() {
   };
   TCPX_RETURN_IF_ERROR(add_row(table, "bare launch until its event is seen", host_time(bare_until_seen, nothing), true));
   for (const Pool pool : {Pool::kDevice, Pool::kMappedHost}) {
-    const Result<UnpackWorkload> work = workload({"4096 B", 4096, FragmentKind::Source::kAligned}, 128 * 4096, pool);
-    if (!work.is_ok()) return work.status();
-    const auto whole = [&]() -> Status { return launcher.launch_sync(work->blocks(), Deadline::after(kPatience)); };
+    TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work,
+                          workload({"4096 B", 4096, FragmentKind::Source::kAligned}, 128 * 4096, pool));
+    const auto whole = [&]() -> Status { return launcher.launch_sync(work.blocks(), Deadline::after(kPatience)); };
     const Result<Summary> summary = host_time(whole, nothing);
-    const std::span<std::byte> gathered(gathered_.data(), work->bytes());
+    const std::span<std::byte> gathered(gathered_.data(), work.bytes());
     TCPX_RETURN_IF_ERROR(lane_->copy(gathered.data(), destination_.device(), gathered.size()));
-    TCPX_RETURN_IF_ERROR(work->check({mapped_pool_.host(), mapped_pool_.size()}, gathered));
+    TCPX_RETURN_IF_ERROR(work.check({mapped_pool_.host(), mapped_pool_.size()}, gathered));
     TCPX_RETURN_IF_ERROR(add_row(
         table,
         concat("512 KiB (128 fragments) from ", pool == Pool::kDevice ? "the GPU" : "mapped host memory", " until seen done"),
@@ -106,12 +102,11 @@ Result<Table> UnpackBench::costs() {
   TCPX_RETURN_IF_ERROR(
       add_row(table, "contiguous copy of 512 KiB until its event is seen", host_time(copy_until_seen, nothing), false));
 
-  const Result<UnpackWorkload> work = workload({"4096 B", 4096, FragmentKind::Source::kAligned}, 1024 * 4096);
-  if (!work.is_ok()) return work.status();
-  std::vector<Fragment> list(work->fragments().begin(), work->fragments().end());
+  TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work, workload({"4096 B", 4096, FragmentKind::Source::kAligned}, 1024 * 4096));
+  std::vector<Fragment> list(work.fragments().begin(), work.fragments().end());
   DescriptorBlock block;
-  const UnpackTarget target = work->blocks().front().target();
-  const auto validate = [&] { return block.build(list, work->bytes(), target); };
+  const UnpackTarget target = work.blocks().front().target();
+  const auto validate = [&] { return block.build(list, work.bytes(), target); };
   TCPX_RETURN_IF_ERROR(add_row(table, "validation of 1024 fragments in order", host_time(validate, nothing), true));
   for (size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[i * 7919 % i]);
   std::reverse(list.begin(), list.end());
@@ -136,38 +131,35 @@ Result<Table> UnpackBench::sustained() {
           head_start);
     });
     if (!seconds.is_ok()) return seconds.status();
-    const Result<Samples> rates = gigabytes_per_second(bytes * kInFlight, *seconds);
-    if (!rates.is_ok()) return rates.status();
-    return rates->summary();
+    TCPX_ASSIGN_OR_RETURN(const Samples rates, gigabytes_per_second(bytes * kInFlight, *seconds));
+    return rates.summary();
   };
   for (const uint64_t bytes : {uint64_t{512} << 10, uint64_t{4} << 20, options_.bytes}) {
     if (stop_) break;
-    const Result<UnpackWorkload> work = workload({"4096 B", 4096, FragmentKind::Source::kAligned}, bytes);
-    if (!work.is_ok()) return work.status();
+    TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work, workload({"4096 B", 4096, FragmentKind::Source::kAligned}, bytes));
     TCPX_RETURN_IF_ERROR(add_row(table, concat("contiguous copies of ", bytes >> 10, " KiB"),
                                  rate_of(bytes,
                                          [&](StreamView stream) {
                                            return copy_contiguously(destination_.device(), device_pool_.device(), bytes, stream);
                                          }),
                                  false));
-    Result<std::unique_ptr<UnpackLauncher>> made =
-        launcher(0, false, static_cast<uint32_t>(kInFlight * work->fragments().size()));
+    Result<std::unique_ptr<UnpackLauncher>> made = launcher(0, false, static_cast<uint32_t>(kInFlight * work.fragments().size()));
     if (!made.is_ok()) return made.status();
     UnpackTicket ticket{};
     const Result<Summary> summary = rate_of(bytes, [&](StreamView stream) -> Status {
-      const Result<UnpackTicket> launched = (*made)->launch(work->blocks(), stream);
+      const Result<UnpackTicket> launched = (*made)->launch(work.blocks(), stream);
       if (!launched.is_ok() && launched.status().code() == Code::kExhausted) {
         TCPX_RETURN_IF_ERROR((*made)->wait(ticket, Deadline::after(kPatience)));  // of the sample before
-        const Result<UnpackTicket> again = (*made)->launch(work->blocks(), stream);
+        const Result<UnpackTicket> again = (*made)->launch(work.blocks(), stream);
         if (again.is_ok()) ticket = *again;
         return again.status();
       }
       if (launched.is_ok()) ticket = *launched;
       return launched.status();
     });
-    std::vector<std::byte> gathered(work->bytes());
+    std::vector<std::byte> gathered(work.bytes());
     TCPX_RETURN_IF_ERROR(lane_->copy(gathered.data(), destination_.device(), gathered.size()));
-    TCPX_RETURN_IF_ERROR(work->check({mapped_pool_.host(), mapped_pool_.size()}, gathered));
+    TCPX_RETURN_IF_ERROR(work.check({mapped_pool_.host(), mapped_pool_.size()}, gathered));
     TCPX_RETURN_IF_ERROR(add_row(table, concat("tcpx launches of ", bytes >> 10, " KiB"), summary, true));
   }
   return table;

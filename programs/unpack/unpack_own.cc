@@ -21,9 +21,8 @@ class KernelMethod final : public UnpackMethod {
     return Status::ok();
   }
   Status run(StreamView stream) override {
-    const Result<UnpackTicket> ticket = launcher_->launch(workload_->blocks(), stream);
-    if (!ticket.is_ok()) return ticket.status();
-    ticket_ = *ticket;
+    TCPX_ASSIGN_OR_RETURN(const UnpackTicket ticket, launcher_->launch(workload_->blocks(), stream));
+    ticket_ = ticket;
     return Status::ok();
   }
   std::optional<double> own_seconds() override {
@@ -63,9 +62,8 @@ class UnpackerMethod final : public UnpackMethod {
       }
     }
     for (;;) {
-      const Result<bool> done = unpacker_->query(*last);
-      if (!done.is_ok()) return done.status();
-      if (*done) break;
+      TCPX_ASSIGN_OR_RETURN(const bool done, unpacker_->query(*last));
+      if (done) break;
       if (deadline.expired()) return Status(Code::kTimeout, "wait for unpacker", name_);
     }
     seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

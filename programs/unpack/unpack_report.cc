@@ -37,9 +37,9 @@ Status add_with_ratios(Report& report, Table table) {
   report.tables.push_back(std::move(table));
   if (!has_ceiling) return Status::ok();
   const Table& measured = report.tables.back();
-  Result<Table> ratios = ratio_table(measured, measured.rows.front().name, measured.title + ": ratio to the contiguous copy");
-  if (!ratios.is_ok()) return ratios.status();
-  report.tables.push_back(std::move(ratios).value());
+  TCPX_ASSIGN_OR_RETURN(Table ratios,
+                        ratio_table(measured, measured.rows.front().name, measured.title + ": ratio to the contiguous copy"));
+  report.tables.push_back(std::move(ratios));
   return Status::ok();
 }
 

@@ -22,7 +22,12 @@ using testing::code_spans, testing::declarations, testing::kRoot, testing::prose
 using Names = std::set<std::string>;
 constexpr char kApi[] = "docs/api.md";
 /// How the headers say what is exported; nothing for applications.
-const Names kNotForApplications = {"TCPX_API", "TCPX_CLASS_API", "TCPX_CLASS_INTERNAL"};
+const Names kNotForApplications = {"TCPX_API",
+                                   "TCPX_CLASS_API",
+                                   "TCPX_CLASS_INTERNAL",
+                                   "TCPX_ASSIGN_OR_RETURN_OF(result, declaration, ...)",
+                                   "TCPX_NAME_OF_LINE(name, line)",
+                                   "TCPX_NAME_OF_LINE_2(name, line)"};
 
 Names public_names() {
   Names names;
@@ -150,7 +155,8 @@ TEST(ApiChecker, DeclarationsOfPlainThings) {
           "constexpr int body(int x) {\n  if (x) { return 1; }\n  return x;\n}\n"
           "namespace detail { int inside(); }\n"
           "namespace tcpx::other { int further(); }\n"),
-      (Names{"other::further()", "E", "E::kOne", "E::kTwo", "Id", "S", "S::a", "S::b", "S::c", "R", "kList", "call(dev, out, text)", "body(x)"}));
+      (Names{"other::further()", "E", "E::kOne", "E::kTwo", "Id", "S", "S::a", "S::b", "S::c", "R", "kList",
+             "call(dev, out, text)", "body(x)"}));
 }
 
 TEST(ApiChecker, DeclarationsInC) {

@@ -31,7 +31,7 @@ Nic a3_nic(const std::string& name) {
           .rx_queues = 16,
           .addresses = {resolve("10.0.1.2", 0)->front()},
           .nearest_gpus = {"0000:04:00.0", "0000:05:00.0"},
-          .gpu_distance = PciDistance::kPix,
+          .gpu_distance = TopologyDistance::kPix,
           .ethtool = {.data_split = true,
                       .private_flags = {},
                       .ntuple = true,
@@ -92,8 +92,8 @@ TEST(DoctorNics, AnA3NeedsAllOfIt) {
              {"address", Verdict::kFail, [](Nic& nic) { nic.addresses.clear(); }},
              {"address", Verdict::kFail, [](Nic& nic) { nic.addresses = {resolve("fd00::1", 0)->front()}; }},
              {"pci", Verdict::kFail, [](Nic& nic) { nic.pci_trap = VendorTrap{.found = "x", .why = "y", .mend = "z"}; }},
-             {"pci", Verdict::kWarn, [](Nic& nic) { nic.gpu_distance = PciDistance::kNode; }},
-             {"pci", Verdict::kOk, [](Nic& nic) { nic.gpu_distance = PciDistance::kPhb; }},
+             {"pci", Verdict::kWarn, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kNode; }},
+             {"pci", Verdict::kOk, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kPhb; }},
              {"cores", Verdict::kFail, [](Nic& nic) { nic.cores_trap = VendorTrap{.found = "x", .why = "y", .mend = "z"}; }},
              {"header_split", Verdict::kFail, [](Nic& nic) { nic.ethtool.data_split = false; }},
              {"header_split", Verdict::kNotApplicable, [](Nic& nic) { nic.ethtool.data_split.reset(); }},
@@ -197,7 +197,7 @@ TEST_F(DoctorNicFacts, AreReadFromTheTree) {
   EXPECT_EQ(nic.rx_queues, 2u);
   EXPECT_FALSE(nic.speed_mbps.has_value());
   EXPECT_EQ(nic.nearest_gpus, Names{"0000:04:00.0"});
-  EXPECT_EQ(nic.gpu_distance, PciDistance::kPix);
+  EXPECT_EQ(nic.gpu_distance, TopologyDistance::kPix);
 }
 
 TEST_F(DoctorNicFacts, A5_TheVendorsTrapsAreLookedFor) {

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -276,6 +278,38 @@ TEST(Layers, TheTreeKeepsTheTable) {
                             "measure/pattern.cc", "tests/programs/test_layers.cc"}) {
     EXPECT_TRUE(paths.contains(known)) << known;
   }
+}
+
+/// Classes of public names that a header defines, templates and enumerations too.
+std::vector<std::string> classes_of(const std::string& header) {
+  static const std::regex kDefinition(
+      R"(^(?:class|struct|enum class) (?:TCPX_\w+(?:\([^)]*\)+)? |\[\[\w+\]\] |alignas\(\w+\) )*(\w+)(?: final)?(?: : .*)? \{)");
+  std::vector<std::string> names;
+  for (const std::string& line : code_lines(header)) {
+    std::smatch match;
+    if (std::regex_search(line, match, kDefinition)) names.push_back(match[1]);
+  }
+  return names;
+}
+
+TEST(Names, ClassesAreSeen) {
+  EXPECT_EQ(classes_of("class A {\nstruct B final : C {\nenum class D : int {\nclass E;\nstruct alignas(8) F {\n"
+                       "class TCPX_CLASS_API G {\n  struct Inner {\nclass [[nodiscard]] H {\n// class I {\n"
+                       "class TCPX_THREAD_ANNOTATION(capability(\"mutex\")) J {\n"),
+            (std::vector<std::string>{"A", "B", "D", "F", "G", "H", "J"}));
+}
+
+TEST(Names, EachClassIsDefinedOnce) {
+  std::map<std::string, std::string> defined_in;
+  for (const std::string& path : sources(TCPX_SOURCE_DIR)) {
+    if (!path.ends_with(".h") || path.starts_with("tests/") || path == "include/tcpx/uccl.h") continue;  // names of another's
+    std::ifstream file(fs::path(TCPX_SOURCE_DIR) / path, std::ios::binary);
+    for (const std::string& name : classes_of(std::string{std::istreambuf_iterator<char>(file), {}})) {
+      const auto [first, is_new] = defined_in.emplace(name, path);
+      EXPECT_TRUE(is_new) << name << " means one thing in " << first->second << " and another in " << path;
+    }
+  }
+  EXPECT_GT(defined_in.size(), 200u) << "is that the tree?";
 }
 
 }  // namespace

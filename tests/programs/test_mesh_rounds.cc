@@ -63,14 +63,13 @@ class Mesh {
   }
 
   Status run_rank(int rank, int size) {
-    auto server = BootstrapServer::create({.host = "127.0.0.1"});
-    if (!server.is_ok()) return server.status();
-    auto leader = join_mesh("127.0.0.1", server_->port(), describe(rank, size, (*server)->port()), soon(), nullptr);
-    if (!leader.is_ok()) return leader.status();
+    TCPX_ASSIGN_OR_RETURN(auto server, BootstrapServer::create({.host = "127.0.0.1"}));
+    TCPX_ASSIGN_OR_RETURN(auto leader,
+                          join_mesh("127.0.0.1", server_->port(), describe(rank, size, server->port()), soon(), nullptr));
     const auto measure = [this, rank](BootstrapChannel& peer, bool sends, const std::function<Status()>& start) {
       return script_(rank, peer, sends, start);
     };
-    return leader->finish(serve_rounds(*leader, **server, rank, kLimits, measure, nullptr), soon());
+    return leader.finish(serve_rounds(leader, *server, rank, kLimits, measure, nullptr), soon());
   }
 
   Script script_;
@@ -85,11 +84,10 @@ TEST(MeshRounds, EveryPairIsMeasuredBetweenItsTwoRanks) {
   for (const bool together : {false, true}) {
     seen.clear();
     Mesh mesh(4, [&](int rank, BootstrapChannel& peer, bool sends, const std::function<Status()>& start) -> Result<PairResult> {
-      const auto other = peer.exchange_parameters({{"rank", concat(rank)}}, {}, soon());
-      if (!other.is_ok()) return other.status();
+      TCPX_ASSIGN_OR_RETURN(const auto other, peer.exchange_parameters({{"rank", concat(rank)}}, {}, soon()));
       {
         const std::lock_guard lock(mutex);
-        seen.insert(sends ? concat(rank, " to ", other->at("rank")) : concat(other->at("rank"), " to ", rank));
+        seen.insert(sends ? concat(rank, " to ", other.at("rank")) : concat(other.at("rank"), " to ", rank));
       }
       return start_and_end(rank, peer, sends, start);
     });
@@ -126,9 +124,8 @@ TEST(MeshRounds, AFailedPairDoesNotEndTheMesh) {
   // Rank 1 fails as the sender to rank 2, before it starts or behind it; the receiver notices nothing by itself.
   for (const bool before : {true, false}) {
     Mesh mesh(3, [&](int rank, BootstrapChannel& peer, bool sends, const std::function<Status()>& start) -> Result<PairResult> {
-      const auto other = peer.exchange_parameters({{"rank", concat(rank)}}, {}, soon());
-      if (!other.is_ok()) return other.status();
-      const bool fails = rank == 1 && sends && other->at("rank") == "2";
+      TCPX_ASSIGN_OR_RETURN(const auto other, peer.exchange_parameters({{"rank", concat(rank)}}, {}, soon()));
+      const bool fails = rank == 1 && sends && other.at("rank") == "2";
       if (fails && before) return Status(Code::kMismatch, "scripted", "before");
       TCPX_RETURN_IF_ERROR(start());
       if (fails) return Status(Code::kMismatch, "scripted", "behind");

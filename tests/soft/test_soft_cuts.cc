@@ -141,9 +141,8 @@ struct SenderCut final : Cut {
   }
   Status use() override {
     if (request == nullptr) {
-      const auto posted = comm->isend(source.device(), 1, 0, region);
-      if (!posted.is_ok()) return posted.status();
-      request = *posted;
+      TCPX_ASSIGN_OR_RETURN(const auto posted, comm->isend(source.device(), 1, 0, region));
+      request = posted;
     }
     const auto answer = comm->test(request);
     if (answer.is_ok() && answer->done) request = nullptr;
@@ -206,9 +205,8 @@ struct ReceiverCut final : Cut {
   }
   Status use() override {
     if (request == nullptr) {
-      const auto posted = comm->irecv(target.device(), static_cast<int>(target.size()), 0, region);
-      if (!posted.is_ok()) return posted.status();
-      request = *posted;
+      TCPX_ASSIGN_OR_RETURN(const auto posted, comm->irecv(target.device(), static_cast<int>(target.size()), 0, region));
+      request = posted;
     }
     const auto answer = comm->test(request);
     if (!answer.is_ok() || !answer->done) return answer.status();

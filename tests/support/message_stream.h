@@ -56,12 +56,10 @@ class SendStream {
     auto source =
         type == MemoryType::kCuda ? memory.allocate_device(0, content.size()) : memory.allocate_mapped(0, content.size());
     if (!source.is_ok()) return source.status();
-    auto lane = memory.make_copy_lane(0);
-    if (!lane.is_ok()) return lane.status();
-    TCPX_RETURN_IF_ERROR((*lane)->copy(source->device(), content.data(), content.size()));
-    auto region = comm.register_region(source->device(), content.size(), type);
-    if (!region.is_ok()) return region.status();
-    return SendStream(comm, std::move(*source), *region, limits);
+    TCPX_ASSIGN_OR_RETURN(auto lane, memory.make_copy_lane(0));
+    TCPX_RETURN_IF_ERROR(lane->copy(source->device(), content.data(), content.size()));
+    TCPX_ASSIGN_OR_RETURN(auto region, comm.register_region(source->device(), content.size(), type));
+    return SendStream(comm, std::move(*source), region, limits);
   }
 
   /// Posts up to the window and tests the oldest. @return true when there was anything to do, or the comm's error.
@@ -70,14 +68,13 @@ class SendStream {
     for (; outstanding_.size() < limits_.window && posted_ < limits_.total; ++posted_, moved = true) {
       const std::span<const std::byte> message = stream_message(posted_);
       const std::byte* data = source_.device() + (message.data() - stream_content().data());
-      const auto request = comm_->isend(data, static_cast<int>(message.size()), static_cast<int>(posted_), region_);
-      if (!request.is_ok()) return request.status();
-      outstanding_.push_back(*request);
+      TCPX_ASSIGN_OR_RETURN(const auto request,
+                            comm_->isend(data, static_cast<int>(message.size()), static_cast<int>(posted_), region_));
+      outstanding_.push_back(request);
     }
     if (outstanding_.empty()) return moved;
-    const auto answer = comm_->test(outstanding_.front());
-    if (!answer.is_ok()) return answer.status();
-    if (!answer->done) return moved;
+    TCPX_ASSIGN_OR_RETURN(const auto answer, comm_->test(outstanding_.front()));
+    if (!answer.done) return moved;
     outstanding_.pop_front();
     ++finished_;
     return true;
@@ -104,27 +101,25 @@ class RecvStream {
   static Result<RecvStream> create(MemoryOps& memory, soft::SoftRecvComm& comm, const soft::PagePool& pool, MemoryType type,
                                    StreamLimits limits = {}) {
     constexpr size_t kBytes = kQueueDepth * kLargestMessage;
-    auto target = type == MemoryType::kCuda ? memory.allocate_device(0, kBytes) : memory.allocate_mapped(0, kBytes);
-    if (!target.is_ok()) return target.status();
-    auto region = comm.register_region(target->device(), kBytes, type);
-    if (!region.is_ok()) return region.status();
-    return RecvStream(comm, pool, std::move(*target), *region, limits);
+    TCPX_ASSIGN_OR_RETURN(auto target,
+                          type == MemoryType::kCuda ? memory.allocate_device(0, kBytes) : memory.allocate_mapped(0, kBytes));
+    TCPX_ASSIGN_OR_RETURN(auto region, comm.register_region(target.device(), kBytes, type));
+    return RecvStream(comm, pool, std::move(target), region, limits);
   }
 
   /// Posts up to the window and tests the oldest. @return true when there was anything to do, the comm's error, or kMismatch.
   Result<bool> step() {
     bool moved = false;
     for (; outstanding_.size() < limits_.window && posted_ < limits_.total; ++posted_, moved = true) {
-      const auto request = comm_->irecv(place(posted_), kLargestMessage, static_cast<int>(posted_), region_);
-      if (!request.is_ok()) return request.status();
-      outstanding_.push_back(*request);
+      TCPX_ASSIGN_OR_RETURN(const auto request,
+                            comm_->irecv(place(posted_), kLargestMessage, static_cast<int>(posted_), region_));
+      outstanding_.push_back(request);
     }
     if (outstanding_.empty()) return moved;
     const abi::TcpxRequest* oldest = outstanding_.front();
-    const auto answer = comm_->test(oldest);
-    if (!answer.is_ok()) return answer.status();
-    if (!answer->done) return moved;
-    TCPX_RETURN_IF_ERROR(compare(*oldest, static_cast<size_t>(answer->bytes)));
+    TCPX_ASSIGN_OR_RETURN(const auto answer, comm_->test(oldest));
+    if (!answer.done) return moved;
+    TCPX_RETURN_IF_ERROR(compare(*oldest, static_cast<size_t>(answer.bytes)));
     TCPX_RETURN_IF_ERROR(comm_->consumed(oldest));
     outstanding_.pop_front();
     ++finished_;
@@ -174,9 +169,8 @@ class RecvStream {
 template <class Stream, class Enough>
 Status run_stream(Stream& stream, Enough enough) {
   while (!enough()) {
-    const auto moved = stream.step();
-    if (!moved.is_ok()) return moved.status();
-    if (!*moved) ::sched_yield();
+    TCPX_ASSIGN_OR_RETURN(const auto moved, stream.step());
+    if (!moved) ::sched_yield();
   }
   return Status::ok();
 }

@@ -560,10 +560,9 @@ TEST(BootstrapChannel, NothingSentIsLostWhenBothLeaveWithoutSleeping) {
   ASSERT_TRUE(server.is_ok());
   for (int round = 0; round < 100; ++round) {
     auto client = in_thread([&] {
-      auto channel = bootstrap_connect("127.0.0.1", (*server)->port(), soon());
-      if (!channel.is_ok()) return channel.status();
-      TCPX_RETURN_IF_ERROR(channel->send_handles(some_handles(kMaxHandlesPerFrame), soon()));
-      return channel->finish(Status::ok(), soon());
+      TCPX_ASSIGN_OR_RETURN(auto channel, bootstrap_connect("127.0.0.1", (*server)->port(), soon()));
+      TCPX_RETURN_IF_ERROR(channel.send_handles(some_handles(kMaxHandlesPerFrame), soon()));
+      return channel.finish(Status::ok(), soon());
     });
     auto channel = (*server)->accept(soon());
     ASSERT_TRUE(channel.is_ok());
@@ -620,9 +619,7 @@ TEST_P(BootstrapPeerKilled, OtherEndGetsAnErrorWithinASecond) {
       EXPECT_EQ(::read(read_end.get(), &port, sizeof port), static_cast<ssize_t>(sizeof port));
       return bootstrap_connect("127.0.0.1", port, soon());
     }
-    auto created = BootstrapServer::create({.host = "127.0.0.1"});
-    if (!created.is_ok()) return created.status();
-    server = std::move(*created);
+    TCPX_ASSIGN_OR_RETURN(server, BootstrapServer::create({.host = "127.0.0.1"}));
     port = server->port();
     EXPECT_EQ(::write(write_end.get(), &port, sizeof port), static_cast<ssize_t>(sizeof port));
     return server->accept(soon());

@@ -408,9 +408,8 @@ struct Relay {
       pollfd events[] = {{connector, POLLIN, 0}, {acceptor, POLLIN, 0}};
       if (::poll(events, 2, 20000) <= 0) return Status(Code::kTimeout, "relay", "nothing comes any more");
       for (const int from : {0, 1}) {
-        const auto whole = read_frame_part(fds[from], assemblers[from]);
-        if (!whole.is_ok()) return whole.status();
-        if (!*whole) continue;
+        TCPX_ASSIGN_OR_RETURN(const auto whole, read_frame_part(fds[from], assemblers[from]));
+        if (!whole) continue;
         const auto bytes = encode_frame(assemblers[from].take());
         const bool last = of_connector == (from == 0) && ++count == frame;
         const size_t passed = !last ? bytes.size() : cut == Cut::kAmidAFrame ? bytes.size() / 2 : 0;

@@ -41,9 +41,8 @@ Status post(size_t region, size_t offset, size_t bytes, uint32_t chunk_bytes) {
   PipelinePair p(options);
   const Addresses addresses(region);
   if (addresses.begin() == nullptr) return Status(Code::kSystem, "mmap", "no addresses");
-  const auto memory = p.recv->register_memory(addresses.begin(), region, MemoryType::kCuda);
-  if (!memory.is_ok()) return memory.status();
-  const auto id = p.recv->submit({.memory = *memory, .offset = offset, .bytes = bytes});
+  TCPX_ASSIGN_OR_RETURN(const auto memory, p.recv->register_memory(addresses.begin(), region, MemoryType::kCuda));
+  const auto id = p.recv->submit({.memory = memory, .offset = offset, .bytes = bytes});
   if (!id.is_ok()) return id.status();
   p.recv->progress();
   const uint64_t chunks = ChunkPlan::make(bytes, chunk_bytes)->count();
