@@ -162,7 +162,9 @@ run_sanitizers() {
   sanitize memcheck 60 "test_device_gpu, pattern" "$build/tests/test_device_gpu" --gtest_filter='GpuPattern*'
   sanitize memcheck 60 "test_device_gpu, segment copier" "$build/tests/test_device_gpu" --gtest_filter='*CopierTest*Gpu*'
   sanitize memcheck 100 "test_endpoint_gpu" "$build/tests/test_endpoint_gpu" \
-    --gtest_filter='*EverySize*:*Scattered*:*HostAndGpu*:SteeredGpu.*'
+    --gtest_filter='*EverySize*:*Scattered*:*HostAndGpu*'
+  # The driver refuses to export some memory, on purpose: an error of a call, which is not one of a kernel.
+  sanitize memcheck 60 "test_endpoint_gpu, pages" --report-api-errors no "$build/tests/test_endpoint_gpu" --gtest_filter='SteeredGpu.*'
   # Not the exhaustive alignment cases: racecheck slows a launch down a thousandfold.
   sanitize racecheck 100 "test_device_gpu, kernel, random lists" "$build/tests/test_device_gpu" --gtest_filter='*RandomLists*kernel*'
   sanitize initcheck 60 "test_device_gpu, kernel" "$build/tests/test_device_gpu" --gtest_filter='*kernel*'

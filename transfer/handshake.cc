@@ -36,9 +36,10 @@ Result<std::vector<Comm>> until_all(size_t count, const HandshakeWait& wait, con
   const auto try_all = [&]() -> Result<std::optional<bool>> {
     for (size_t i = 0; i < count; ++i) {
       if (made[i]) continue;
-      TCPX_ASSIGN_OR_RETURN(std::optional<Comm> comm, try_one(i));
-      if (!comm.has_value()) continue;
-      made[i].emplace(std::move(*comm));
+      Result<std::optional<Comm>> comm = try_one(i);
+      if (!comm.is_ok()) return comm.status();
+      if (!comm->has_value()) continue;
+      made[i].emplace(std::move(**comm));
       ++made_count;
     }
     return made_count == count ? std::optional(true) : std::nullopt;

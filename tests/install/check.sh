@@ -88,8 +88,8 @@ case $step in
     [[ -n ${NM:-} ]] || skip "nm (binutils) was not found when this was built"
     # As cmake/tcpx_exports.map and net/soft/soft_exports.map have them. A constant of the header is a symbol without optimisation.
     "$NM" -D --defined-only -C --format=posix "$lib/libtcpx.so" >"$folder/exported"
-    for name in '^tcpx_' '^tcpx::Endpoint::'; do grep -c "$name" "$folder/exported" || fail "libtcpx.so exports no $name"; done
-    if grep -v -E '^(tcpx_[a-z0-9_]+ |tcpx::(Endpoint::|LatencyHistogram::quantile\(|(de)?serialize_fifo_item\())' "$folder/exported"; then
+    for name in '^tcpx_' '^tcpx::Endpoint::' '^tcpx::uccl::'; do grep -c "$name" "$folder/exported" || fail "libtcpx.so exports no $name"; done
+    if grep -v -E '^(tcpx_[a-z0-9_]+ |tcpx::(Endpoint::|LatencyHistogram::quantile\(|uccl::))' "$folder/exported"; then
       fail "libtcpx.so exports more than its own"
     fi
     exported=$("$NM" -D --defined-only --format=posix "$lib/libnccl-net-tcpx-soft.so" | cut -d ' ' -f 1)
