@@ -223,10 +223,11 @@ class Endpoint::Impl {
   std::atomic<uint64_t> progress_locks_{0};      // so far
   std::atomic<bool> stop_{false};                // waits of connections end
   std::atomic<bool> stop_progress_{false};       // so does the thread
-  std::atomic<int> calls_{0};                    // that may wait
   std::unique_ptr<BootstrapServer> server_;
   std::unique_ptr<Entrance> entrance_;
-  WakeableEpoll events_;
+  // Every caller writes to this one, the thread that makes progress reads its neighbours in every turn: cache lines of their own.
+  alignas(64) std::atomic<int> calls_{0};  // that may wait
+  alignas(64) WakeableEpoll events_;
   FairMutex progress_mutex_;
   std::map<ConnId, ServedLink> links_ TCPX_GUARDED_BY(progress_mutex_);
   uint64_t last_conn_ = 0, last_link_ = 0;
