@@ -29,7 +29,7 @@ class DataReceiver {
   /// A receive of that place would have something to meet.
   bool has_come(uint64_t sequence) const { return matching_.has_come(sequence); }
 
-  // What the peer says. @return kProtocol: no peer of ours says that
+  // Frames of the peer. @return kProtocol: no peer of ours sends that
   Status on(const SendFrame& frame);
   Status on(const SendDataFrame& frame);
   /// Of a send.
@@ -41,7 +41,7 @@ class DataReceiver {
   void deliver_notify(LocalOperation& local);
   /// Moves short copies along. @return true when something advanced
   bool progress();
-  /// The link has failed. What has come whole can still be received.
+  /// The link has failed. Messages that have arrived whole can still be received.
   void end() { matching_.end(); }
   bool copying() const { return !copies_.empty(); }
   /// Sends of the peer that wait for a receive.

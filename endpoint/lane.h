@@ -62,10 +62,10 @@ struct Job {
   bool cut_whole = false;  // no parcel is left to be made
 };
 
-/// How a sender would like these ranges to travel. Part of the protocol for reads, whose ends both ask it.
+/// The packing that a sender prefers for these ranges. Part of the protocol for reads, whose ends both ask it.
 Packing preferred_packing(const std::vector<HeldRange>& ranges, uint64_t bytes);
 
-/// What a lane shares with the others of its endpoint.
+/// Parts that a lane shares with the others of its endpoint.
 struct LaneParts {
   StagingBuffers& staging;  ///< of buffers of kStagingBytes
   SegmentCopier& device_copier;

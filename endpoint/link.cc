@@ -23,7 +23,7 @@ Link::~Link() {
   } catch (const std::bad_alloc&) {
     fail_without_memory();
   }
-  // What is left waits for the GPU alone.
+  // The rest waits for the GPU alone.
   while (!closed() || local_.copying()) {
     try {
       (void)progress(false);

@@ -19,7 +19,7 @@
 
 namespace tcpx {
 
-/// What callers see of a link without waiting for the thread that makes progress. They may keep it for longer than the link
+/// A link as callers see it without waiting for the thread that makes progress. They may keep it for longer than the link
 /// lives, and the other way round, so it is shared.
 struct LinkFace {
   std::atomic<bool> ended{false};        ///< nothing new is taken
@@ -76,7 +76,7 @@ class Link final : private ControlSink {
   void close();
   /// Ends it at once.
   void fail(Status reason);
-  /// The same when any other call has thrown std::bad_alloc. What this needs memory for is left to `progress`.
+  /// The same when any other call has thrown std::bad_alloc. Steps that need memory are left to `progress`.
   void fail_without_memory() noexcept;
   /// True when nothing touches any memory any more, and nothing is left to say.
   bool closed() const { return context_.stage == LinkStage::kClosed; }

@@ -16,7 +16,7 @@
 
 namespace tcpx {
 
-/// What all links of an endpoint share. Must outlive them.
+/// Parts that all links of an endpoint share. Must outlive them.
 struct LinkShared {
   OperationTable& operations;
   MemoryRegistry& memory;

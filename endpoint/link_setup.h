@@ -20,7 +20,7 @@
 
 namespace tcpx {
 
-/// What one end tells the other about itself.
+/// Identity of one end, as it tells the other.
 struct EndpointIdentity {
   uint64_t instance = 0;  ///< random, of this Endpoint object
   int gpu_idx = 0;

@@ -81,7 +81,7 @@ struct HeldRange {
 /// Any of them holds that region.
 bool uses(const std::vector<HeldRange>& ranges, MemoryId region);
 
-/// Of a slot that somebody handed the application: is it one, and one that this version knows. What it names is known only to
+/// Checks a slot handed to the application: is it one, and one that this version knows. The memory it names is known only to
 /// the endpoint that made it. @return kInvalidArgument, kUnsupported
 Status check_slot(const RemoteSlot& slot);
 

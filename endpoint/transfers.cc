@@ -200,7 +200,7 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
   return Status::ok();
 }
 
-// At once when nobody makes progress just now, which saves waking the thread. What could not leave is the thread's.
+// At once when nobody makes progress just now, which saves waking the thread. The rest is left to the thread.
 void Endpoint::Impl::send_notifications(ConnId conn) {
   if (progress_mutex_.try_lock()) {
     const CurrentGpu gpu(*this);

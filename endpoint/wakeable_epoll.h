@@ -29,7 +29,7 @@ class WakeableEpoll {
   /// @param has_work asked once more when `wake` works already: whoever makes it true and then calls `wake` is not missed
   template <class HasWork>
   void sleep(std::optional<Duration> longest, HasWork has_work) {
-    // Who submits looks at `sleeping_` after it has put its work there, this looks at the work after it has said that it sleeps:
+    // A submitter looks at `sleeping_` after it has put its work there, this looks at the work after it has said that it sleeps:
     // one of the two sees the other.
     sleeping_.store(true, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
