@@ -36,7 +36,7 @@
 
 namespace tcpx {
 
-/// What another thread sees of a channel in use, and how it ends it.
+/// A channel in use as another thread sees it and ends it.
 struct ChannelWatch {
   std::atomic<bool> stop{false};      ///< ends waits early
   std::atomic<TimePoint> heard_at{};  ///< when the last whole frame of the peer was read
@@ -87,7 +87,7 @@ class BootstrapChannel {
   /// Tells the peer why this end gives up, as far as the socket takes it at once, and closes. The peer reads that before the end.
   void leave(const Status& why);
 
-  /// Both ends call it: returns the socket when the peer has called it too. What the peer sends next on the socket is still in
+  /// Both ends call it: returns the socket when the peer has called it too. Bytes the peer sends next on the socket are still in
   /// it, and there must be no flow any more. The channel is then used up.
   /// @return kProtocol: there are frames that this end has not asked for, or peer messages not sent yet; what the peer reported
   /// when it has finished instead. After an error only `finish` is left.

@@ -248,7 +248,7 @@ void Channel::give_up(const Status& answer) {
 }
 
 void Channel::drain() {
-  // What has arrived without being submitted is nobody's but the plugin's.
+  // Messages that have arrived without being submitted are the plugin's alone.
   bool busy = false;
   for (uint64_t number = fifo_.begin(); !busy && number != fifo_.end() && fifo_.state_of(number) == ChunkState::kUnpacking;
        ++number) {

@@ -3,7 +3,7 @@
 // `progress` does, in this order: test the oldest posted request (and the next, while they are done); hand all arrived messages
 // to the unpacker; give back the oldest unpacked one (and the next, while they are done). Nothing else touches the comm.
 //
-// Batches. What has arrived goes out at once, as one submit with one ticket. Waiting for more would add the wait to every
+// Batches. Arrived messages go out at once, as one submit with one ticket. Waiting for more would add the wait to every
 // transfer, and gains nothing under load: several messages are done in one pass then, because arrivals outrun the calls of
 // `progress`. All or nothing: when the unpacker is full, or a list is refused, no message of the batch has been started.
 //
@@ -76,7 +76,7 @@ class ReceiveTap {
   virtual void arrived(const ChunkWork& work, const ReceivedMessage& message, const DescriptorBlock& block) = 0;
 };
 
-/// What a receiving channel needs besides the comm. All must outlive the channel.
+/// Parts that a receiving channel needs besides the comm. All must outlive the channel.
 struct ReceiveParts {
   Unpacker* unpacker = nullptr;
   BouncePool pool;
@@ -126,7 +126,7 @@ class Channel {
     for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) visit(fifo_.at(number).work);
   }
   ChunkState state_of(uint64_t number) const { return fifo_.state_of(number); }
-  /// What is in flight, a line per chunk: state, index, bytes, age.
+  /// Chunks in flight, one per line: state, index, bytes, age.
   std::string flight_record() const;
 
  private:

@@ -4,10 +4,10 @@
 // memory, more than the caches hold, and every byte is fetched from there at each station. So one connection alone has its
 // window, and several together have no more than `together` under way.
 //
-// In turn: whoever is refused stands in a line, and those in front of it get a turn first, of some chunks, which travel faster
-// together than one here and one there. Who is slow takes little from the others: a connection has its part of the whole, or a
+// In turn: a refused asker stands in a line, and those in front of it get a turn first, of some chunks, which travel faster
+// together than one here and one there. A slow one takes little from the others: a connection has its part of the whole, or a
 // turn if that is more, and what it holds beyond (from when it was alone) is not held against them; and a chunk that is under way
-// for longer than `patience` counts no more. What remains: of more connections than there are turns in the whole, those that
+// for longer than `patience` counts no more. Remaining case: of more connections than there are turns in the whole, those that
 // stall hold up the others for `patience` until their windows are full.
 #pragma once
 

@@ -11,7 +11,7 @@
 // what is longer than kPause between two deliveries is not counted. A channel of which nothing is known counts as fast as the
 // mean of the others and gets at most kFirstChunks, so that one that turns out to be slow does not begin with a full window. What
 // a channel delivers first says little about it (new TCP connections, untouched memory), so kColdChunks do not count; and a
-// channel that has had nothing to do for kForget, and for as long as it takes for kForgetChunks of its own, while others
+// channel that has had nothing to do for kForget, and for the time of kForgetChunks of its own, while others
 // delivered, is unknown again: otherwise one bad moment would keep it idle for good, because nobody asks a channel that looks
 // slow.
 #pragma once

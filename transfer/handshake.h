@@ -19,7 +19,7 @@
 
 namespace tcpx {
 
-/// What a wait may take, and what ends it early.
+/// Limit of a wait, and its reasons to end early.
 struct HandshakeWait {
   Deadline deadline;
   BootstrapChannel* peer = nullptr;         ///< watched when not null

@@ -1,4 +1,4 @@
-// What the two halves of a pipeline tell each other while data moves, over the bootstrap channel. Pure: no socket, no clock.
+// Messages between the two halves of a pipeline while data moves, over the bootstrap channel. Pure: no socket, no clock.
 //
 //   grant          receiver -> sender   the next chunks of a transfer, in order, go over these channels
 //   regrant        receiver -> sender   a chunk that a failed channel did not deliver goes over another one

@@ -209,7 +209,7 @@ std::string Pipeline::flight_record() const {
   return text;
 }
 
-// Where others can take over, a look is enough. Without the peer's nothing can be granted any more.
+// One look is enough where other channels can take over. Without the peer's nothing can be granted any more.
 void Pipeline::look_at_nics() {
   if (pending() == 0 || !nics_.due(now_)) return;
   for (size_t i = 0; i < channels_.size(); ++i) {

@@ -16,7 +16,7 @@
 
 namespace tcpx {
 
-/// How a pipeline is made; what a user can set.
+/// Settings of a pipeline that a user can choose.
 struct PipelineSettings {
   uint32_t channels = 0;  ///< 0: one per device, at most kMaxChannels
   uint32_t recv_window = kDefaultRecvWindow;
@@ -36,7 +36,7 @@ struct PipelineSettings {
 /// of one end is connected with channel i of the other.
 using ChannelDevices = std::vector<int>;
 
-/// What a receiving half needs. All must outlive the pipeline.
+/// Parts that a receiving half needs. All must outlive the pipeline.
 struct ReceiverParts {
   Unpacker* unpacker = nullptr;  ///< may be null when only host memory is received
   const MemoryOps* memory = nullptr;

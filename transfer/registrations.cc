@@ -12,7 +12,7 @@ constexpr size_t kPartStride = size_t{1} << 30;
 // from the memory's begin, and registrations of GPU memory from the begin of its first page.
 constexpr size_t kPartOverlap = kMaxRequestBytes + kPageBytes;
 
-// Which part of `memory` a chunk at `off` belongs to; nothing at the very end belongs to the last.
+// Index of the part of `memory` with the chunk at `off`; nothing at the very end belongs to the last.
 size_t part_of(const RegisteredMemory& memory, size_t off) {
   return (off < memory.bytes || off == 0 ? off : off - 1) / kPartStride;
 }
