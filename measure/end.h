@@ -49,7 +49,7 @@ struct EndSetup {
   char plugin[4096] = "";      ///< library with a version 7 table; "": the software plugin that is linked in
 };
 
-/// Whether both ends are on this machine: then nobody else may connect.
+/// True when both ends are on this machine: then no other host may connect.
 bool on_this_machine(const SocketAddress& peer);
 
 /// Messages of one size that are to come.
@@ -69,7 +69,7 @@ struct Footprint {
   uint64_t resident_bytes = 0, free_gpu_bytes = 0;
 };
 
-/// What one end saw. Times are those of the steady clock, which all processes of a machine share; both are 0 when the other end
+/// Values at one end. Times are those of the steady clock, which all processes of a machine share; both are 0 when the other end
 /// did everything.
 struct Timing {
   int64_t begin_ns = 0;    ///< before its first post
@@ -85,7 +85,7 @@ class BenchEnd {
  public:
   virtual ~BenchEnd() = default;
 
-  /// What the other end connects to.
+  /// The handle that the other end connects to.
   virtual Result<Handle> listen() = 0;
   /// Connects to the other end, which accepts meanwhile.
   virtual Status connect(const Handle& other, Deadline deadline) = 0;

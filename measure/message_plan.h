@@ -1,4 +1,4 @@
-// How messages of one size are cut into plugin requests, and where their bytes lie at both ends. Pure arithmetic.
+// Cutting messages of one size into plugin requests, and the places of their bytes at both ends. Pure arithmetic.
 //
 // Requests are numbered through all messages. No two messages in a row hold the same bytes: each begins a page further into the
 // sender's memory than the one before it, so that a late, repeated or misplaced message is seen. Message `m` lands in slot
@@ -64,7 +64,7 @@ class MessagePlan {
   uint64_t send_memory_bytes() const { return message_bytes_ + (kContents - 1) * kPageBytes; }
   uint64_t receive_memory_bytes() const { return slots_ * slot_bytes(); }
 
-  /// Where the bytes of `message` begin in the sender's memory, and so in the stream of its pattern.
+  /// Offset of the bytes of `message` in the sender's memory, and so in the stream of its pattern.
   static uint64_t content_off(uint64_t message) { return message % kContents * kPageBytes; }
   uint64_t slot_off(uint64_t message) const { return message % slots_ * slot_bytes(); }
 

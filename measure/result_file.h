@@ -1,4 +1,4 @@
-// Result files: whole or not there. Where a path leads to something else than a file, it is written to and stays what it is.
+// Result files: whole or not there. A path that leads to something other than a file is written to and stays what it is.
 #pragma once
 
 #include <string>

@@ -43,7 +43,7 @@ struct RoundWait {
   std::function<Status(uint32_t done)> on_tick;
 };
 
-/// What a round took at this end.
+/// Times of a round at this end.
 struct RoundTimes {
   /// Of each transfer: from the completion before it, or the begin of the round, to its completion; of receives where this end
   /// receives, else of sends; those seen to complete at once share the time. Ping-pong: half of the round trip at the end that

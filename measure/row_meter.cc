@@ -101,7 +101,7 @@ Result<RowMeter::Round> RowMeter::round(uint64_t count) {
 // Also the warm-up: the first messages of a connection, and of memory, are slow.
 Result<uint64_t> RowMeter::calibrate(Duration wanted) {
   uint64_t count = row_.message_bytes < kLongMessageBytes ? 2 : 1;
-  // What the very first ones take (memory that is made at first use) would make too few of all the others.
+  // The time of the very first ones (memory is made at first use) would make `count` too small for all the others.
   if (const Result<Round> first = round(count); !first.is_ok()) return first.status();
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(const Round tried, round(count));

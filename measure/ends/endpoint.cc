@@ -131,7 +131,7 @@ Status EndpointEnd::accept(Deadline deadline) {
   return Status::ok();
 }
 
-/// Whether this end starts operations of that kind in the row.
+/// True when this end starts operations of that kind in the row.
 bool EndpointEnd::starts(bool send) const {
   const RowSetup& row = memory_.row();
   if (row.pattern == Pattern::kIdle) return false;

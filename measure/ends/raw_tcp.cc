@@ -67,7 +67,7 @@ Status set_blocking_with_limit(int fd, Deadline deadline) {
   return Status::ok();
 }
 
-/// What a call that moved nothing means.
+/// Meaning of a call that moved nothing.
 Status stream_failure(const char* operation, ssize_t moved) {
   if (moved == 0) return Status(Code::kPeerGone, operation, "the other end has closed");
   if (errno == EAGAIN) return Status(Code::kTimeout, operation, "nothing moved in time");
