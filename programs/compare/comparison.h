@@ -1,5 +1,5 @@
-// What bench_soft_plugin and bench_endpoint have in common: options, what a report says about the machine, NCCL, and how they
-// end.
+// Common parts of bench_soft_plugin and bench_endpoint: options, the machine as a report describes it, NCCL, and their
+// exit.
 #pragma once
 
 #include <CLI/CLI.hpp>

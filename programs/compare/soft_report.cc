@@ -20,7 +20,7 @@ constexpr char kByUnpacker[] = "Pipeline by unpacker, one way";
 constexpr char kRaw[] = "raw TCP";
 constexpr char kPipelineSuffix[] = " pipeline";
 
-/// What of a measurement stands in a cell.
+/// The part of a measurement that a cell shows.
 enum class Show { kSummary, kMedian, kPerCoreSecond };
 
 /// A column of a table, with what is in it.

@@ -13,7 +13,7 @@ namespace {
 // A sender says at once which round it is for.
 constexpr Duration kTicketTime = std::chrono::seconds(5);
 
-/// What sender and receiver compare, so that a sender of an earlier round, which failed, is not taken for that of this one.
+/// Compared by sender and receiver, so that a sender of an earlier round, which failed, is not taken for that of this one.
 Parameters ticket(int round, int sender, int receiver) {
   return {{"round", concat(round)}, {"sender", concat(sender)}, {"receiver", concat(receiver)}};
 }

@@ -11,7 +11,7 @@
 
 namespace tcpx::perf {
 
-/// Where a row under way stands.
+/// Progress of a row under way.
 struct RowProgress {
   uint64_t bytes = 0;
   bool timed = false;  ///< else warming up
@@ -31,7 +31,7 @@ class PerfEnd {
  public:
   PerfEnd(const EndPlace& place, PerfListener listener);
 
-  /// What needs no peer. An end that fails here still tells its peer so (BootstrapChannel::finish).
+  /// Preparation that needs no peer. An end that fails here still tells its peer so (BootstrapChannel::finish).
   Status prepare() { return mover_->prepare(); }
   /// Agrees with the peer, connects, measures every size, closes. The channel must not be moved any more.
   Status run(BootstrapChannel& channel);

@@ -1,4 +1,4 @@
-// How long the GPU works: CUDA events right around what is enqueued.
+// Time the GPU works: CUDA events right around the enqueued work.
 #pragma once
 
 #include <chrono>

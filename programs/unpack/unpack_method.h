@@ -26,7 +26,7 @@ class UnpackMethod {
   virtual std::optional<double> own_seconds() { return std::nullopt; }
   /// Enqueuing takes so long on the host that it cannot be hidden behind other work of the GPU.
   virtual bool host_bound() const { return false; }
-  /// Whether the gathered bytes can be right: false for the contiguous copy, which moves other bytes of the same number.
+  /// True when the gathered bytes can be right: false for the contiguous copy, which moves other bytes of the same number.
   virtual bool gathers() const { return true; }
 };
 
