@@ -1,5 +1,5 @@
 // Peers that say anything, to an endpoint with threads and sockets of its own: one knows what is open there and lies about it
-// (tests/support/knowing_peer.h), one says frames whose fields are plausible and make no sense together. Whatever they say, every
+// (tests/support/knowing_peer.h), one says frames whose fields are plausible and make no sense together. In every case each
 // operation ends once, memory that they were not given stays as it is and can be let go, and the other connection goes on.
 #include <gtest/gtest.h>
 

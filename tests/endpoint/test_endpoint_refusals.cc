@@ -129,7 +129,7 @@ TEST_P(EndpointRefusals, SlotsThatAreNone) {
   bad.id = 0;
   EXPECT_EQ(one_sided(bad), Code::kInvalidArgument);
   EXPECT_EQ(one_sided(RemoteSlot{}), Code::kInvalidArgument);
-  // What only the advertising end can know, for short and for long transfers.
+  // Errors that only the advertising end can detect, for short and for long transfers.
   for (const size_t bytes : {size_t{0}, size_t{8}, kBytes}) {
     bad = slot_;
     ++bad.id;

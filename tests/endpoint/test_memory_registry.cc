@@ -433,7 +433,7 @@ TEST_F(MemoryRegistryTest, NoWakeUpIsLost) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, kTestDeadline);
 }
 
-/// What a removed region held is written by the remover, as an application does that frees it.
+/// The memory of a removed region is written by the remover, as an application does that frees it.
 TEST_F(MemoryRegistryTest, NobodyTouchesMemoryAfterItsRemoval) {
   constexpr int kThreads = 4;
   std::atomic<uint64_t> current{0}, looked_up{0};

@@ -71,7 +71,7 @@ class PortRange : public ::testing::Test {
   std::string text() const { return concat(first_, '-', last()); }
   uint16_t last() const { return static_cast<uint16_t>(first_ + count_ - 1); }
   bool holds(uint16_t port) const { return first_ <= port && port <= last(); }
-  /// How many sockets listened while `act` ran. All of them within the range.
+  /// Number of sockets that listened while `act` ran, all of them within the range.
   template <class Act>
   size_t listeners_of(Act act) {
     Listening& all = listening();

@@ -19,7 +19,7 @@ const std::vector<WireRange> kSomeRanges = {{11, 5, 4}, {12, 0, 6}};
 const Bytes kTen(10, std::byte{0x5a});
 constexpr uint64_t kOperation = 0x0102030405060708, kSequence = 0x1112131415161718;
 
-/// What is encoded, as a header that has been checked and a payload.
+/// The encoded frame, as a header that has been checked and a payload.
 template <class Frame>
 std::pair<ControlHeader, Bytes> encoded(const Frame& frame) {
   Bytes whole = {std::byte{1}, std::byte{2}};  // of the frame before
