@@ -170,7 +170,7 @@ bool is_sign(char32_t point) {
                      [point](const auto& range) { return point >= range.first && point <= range.second; });
 }
 
-/// How a heading is reached from a link, as GitHub and GitLab make it.
+/// The anchor of a heading for links, as GitHub and GitLab make it.
 std::string anchor_of(const std::string& heading) {
   std::string anchor;
   for (size_t i = 0; i < heading.size();) {

@@ -1,4 +1,4 @@
-// Who may include whom, and a few rules that every file of the tree keeps. The table is the law; the cases below it show that the
+// Permitted includes, and a few rules that every file of the tree keeps. The table is the law; the cases below it show that the
 // checker sees what it must, then turn it on the tree.
 #include <gtest/gtest.h>
 
