@@ -89,7 +89,7 @@ bool adds_up(const WireArray<T>& parts, uint64_t bytes) {
   return parts.empty() || sum == bytes;
 }
 
-// What was accepted is bounded, and means the same when it is encoded again.
+// An accepted frame is bounded, and means the same when it is encoded again.
 void decode(const ControlFrame& received) {
   (void)testing::decode_any(received.header, received.payload, [&](const auto& frame) {
     using Frame = std::decay_t<decltype(frame)>;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the doctor says on host a of the way to host b, while it is well and with each thing that can be wrong with it.
+# Findings of the doctor on host a about the way to host b, while it is well and with each possible fault.
 #
 #   doctor.sh PATH_OF_tcpx_doctor
 source "$(dirname "$0")/common.sh"
@@ -37,7 +37,7 @@ in_a ip address add 10.77.1.4/24 dev eth4
 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth1,eth4
 says 'two in one network' 'warn *subnet\[eth1,eth4\] .* packets of 10.77.1.4 leave by another interface than eth4' 1
 says 'the second of them' 'warn *peer\[eth4\] *10.77.1.2 is in the network of eth4, but packets from 10.77.1.4 leave by eth1' 1
-# What it says mends it.
+# Its advice mends the fault.
 mend=$(sed -n '/subnet\[eth1,eth4\]/,/mend/s/^ *mend *//p' "$scratch/client")
 in_a sh -c "$mend" || fail "the doctor's command fails: $mend"
 says 'two with routes of their own' 'ok *peer\[eth4\] *reached from 10.77.1.4' 0 # b answers on any rail
