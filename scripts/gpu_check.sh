@@ -134,7 +134,7 @@ perf() {
   step perf.txt 60 "test_tcpx_perf, $name" env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo "$build/tests/test_tcpx_perf" loopback "$@"
 }
 
-# What it says of the machine is for reading; warnings are no failure.
+# Its findings about the machine are for reading; warnings are no failure.
 doctor() {
   "$build/programs/tcpx_doctor" --selftest || (($? == 1))
 }

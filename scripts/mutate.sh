@@ -265,7 +265,7 @@ run_test() {
   fi
 }
 
-# What every test does without a change, found out when it is needed first: "PROGRAM CASE" to passed, failed or skipped.
+# Result of every test without a change, found out when first needed: "PROGRAM CASE" to passed, failed or skipped.
 declare -A baseline
 find_baseline() {
   local line program filter
