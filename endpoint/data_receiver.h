@@ -1,7 +1,7 @@
-// DataReceiver: what comes for operations of this end. Receives meet the sends of the peer, reads are answered. Short data comes
+// DataReceiver: arrivals for operations of this end. Receives meet the sends of the peer, reads are answered. Short data comes
 // with its frame and is put in place at once, or by the GPU; for long data this end says "go" and the receiving lane takes it.
 //
-// Nothing of what the peer says is believed: numbers are looked up, sizes compared; what no peer of ours says ends the link.
+// Nothing a peer sends is trusted: numbers are looked up, sizes compared; a frame that no peer of ours sends ends the link.
 #pragma once
 
 #include <cstdint>

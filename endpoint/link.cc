@@ -27,7 +27,7 @@ Link::~Link() {
   while (!closed() || local_.copying()) {
     try {
       (void)progress(false);
-    } catch (const std::bad_alloc&) {  // what this frees is enough in the end
+    } catch (const std::bad_alloc&) {  // the memory this frees is enough in the end
     }
   }
   // Receives that came after the end, for what had come whole before, and whose memory still waits for the GPU.

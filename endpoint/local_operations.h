@@ -1,4 +1,4 @@
-// LocalOperations: what this end has started on one connection, from submission to its end.
+// LocalOperations: the operations of this end on one connection, from submission to its end.
 #pragma once
 
 #include <cstdint>

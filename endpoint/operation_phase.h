@@ -29,7 +29,7 @@ enum class Phase : uint8_t { kGpu, kReadOut, kWindow, kLeaving, kPosted, kOffere
 /// Ways an operation ends early.
 enum class EarlyEnd : uint8_t {
   kUntold,         ///< at once: nothing was said of it. Its place among sends or receives stays taken
-  kAtOnce,         ///< at once, whatever was said
+  kAtOnce,         ///< at once, in any case
   kAsksPeer,       ///< when the peer has answered, or its transfer has ended if the peer wants it
   kAfterTransfer,  ///< when its transfer has ended
   kAfterCopy,      ///< when the GPU has copied, which needs no peer

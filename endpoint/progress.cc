@@ -192,7 +192,7 @@ void Endpoint::Impl::run() {
 }
 
 // Until something happens that is announced, or so long.
-// @param locks so far in the last turn: who has been in since then has changed something
+// @param locks so far in the last turn: a thread that has been in since then has changed something
 void Endpoint::Impl::sleep(std::optional<Duration> longest, uint64_t locks) {
   events_.sleep(longest, [&] {
     return submitted_.has_new() || notifications_.has_new() || stop_progress_ || progress_locks_.load() != locks;

@@ -68,7 +68,7 @@ class SendMatching {
   };
   Meeting meet(uint64_t sequence);
   void keep(uint64_t sequence, Arrival arrival) { arrivals_.emplace(sequence, std::move(arrival)); }
-  /// The peer gives up a send that it has announced. @return what it took of the window; nullopt when it has been met, and so
+  /// The peer gives up a send that it has announced. @return its cost in the window; nullopt when it has been met, and so
   /// goes on; kProtocol when it is not that send, or came with its data
   Result<std::optional<Charge>> cancel_announced(uint64_t sequence, uint64_t number);
   /// The same of one that it has not announced, and whose place stays empty. @return the receive that waits for it, which ends;

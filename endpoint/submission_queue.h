@@ -1,4 +1,4 @@
-// SubmissionQueue: what callers hand to whoever makes progress. Pushing takes no lock and no memory, so it neither waits nor
+// SubmissionQueue: items from callers to one that makes progress. Pushing takes no lock and no memory, so it neither waits nor
 // fails; everything comes out in the order of the pushes, those of all threads together.
 #pragma once
 

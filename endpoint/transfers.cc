@@ -42,7 +42,7 @@ Status Endpoint::Impl::deregister(MemoryId id) {
 }
 
 Result<std::optional<Region>> Endpoint::Impl::remove_region(MemoryId id, Deadline deadline) {
-  // Without the thread, whoever waits makes the progress that is waited for.
+  // Without the thread, the waiting caller makes the progress it waits for.
   while (!config_.progress_thread && !deadline.expired()) {
     auto removed = registry_.try_remove(id);
     if (removed.is_ok() || removed.status().code() != Code::kExhausted) return removed;

@@ -1,4 +1,4 @@
-// Frames of a control connection: what two endpoints tell each other besides the payload of the pipeline. Pure: no socket, no
+// Frames of a control connection: messages between two endpoints besides the payload of the pipeline. Pure: no socket, no
 // clock.
 //
 // A frame is a header of 40 bytes and a payload, little-endian. Each type has a struct below; `encode` and `decode` say where its
