@@ -8,7 +8,7 @@
 //
 // With few cores, polling takes them from the very threads that are waited for: the scheduler gives a thread that polls and
 // yields as much of a core as the I/O thread that moves the bytes. So there, while much is under way, the loop sleeps almost at
-// once: what is under way lasts longer than the sleep, and nothing is lost.
+// once: transfers under way last longer than the sleep, and nothing is lost.
 #pragma once
 
 #include <algorithm>

@@ -61,7 +61,7 @@ class BootstrapServer {
     Deadline deadline;
     TimePoint heard_at;
     FrameAssembler hello;
-    std::optional<std::string> build;  // greeted: what it said
+    std::optional<std::string> build;  // greeted: as it said
   };
 
   BootstrapServer(UniqueFd listener, const SocketAddress& address, const BootstrapServerOptions& options);

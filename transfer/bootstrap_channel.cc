@@ -270,7 +270,7 @@ Status BootstrapChannel::peer_status() {
 }
 
 Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
-  // Even when what came in was broken, what goes out may still reach the peer and tell it why.
+  // Even when the incoming frames were broken, a last one may still reach the peer and tell it why.
   if (socket_ && !detached_) {
     const Status sent = send_bytes(encode_frame(encode_finish(mine)), deadline);
     bool stopped = false;

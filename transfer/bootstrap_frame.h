@@ -45,7 +45,7 @@ enum class FrameType : uint16_t {
   kChannelDown = 8,
   kReceived = 9,
   kSubmitted = 10,
-  kDetach = 11,  ///< the sender's last frame; whatever follows on the socket is no bootstrap frame
+  kDetach = 11,  ///< the sender's last frame; bytes after it on the socket are no bootstrap frame
 };
 std::string_view name_of(FrameType type);
 /// True for the frames of peer_messages.h.

@@ -134,7 +134,7 @@ class Channel {
   struct Flight {
     ChunkWork work;
     Request request{};
-    std::optional<UnpackTicket> ticket;  ///< unpacking: what to wait for; none when there is nothing to wait for
+    std::optional<UnpackTicket> ticket;  ///< unpacking: to be waited for; none when there is nothing to wait for
     TimePoint posted_at;
     ChunkBudget::Share share = 0;  // with a budget
     TraceRange trace = {};         // from the post to the end

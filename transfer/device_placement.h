@@ -2,7 +2,7 @@
 //
 // A path as sysfs resolves it names every bridge on the way from the CPU: "/sys/devices/pci0000:00/0000:00:02.0/0000:03:00.0" is
 // the function 0000:03:00.0 below the bridge 0000:00:02.0 of the host bridge pci0000:00. The longer the way two paths share, the
-// nearer the devices. Pure functions; who asks the machine is local_machine.h.
+// nearer the devices. Pure functions; local_machine.h asks the machine.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ std::string_view name_of(PciDistance distance);
 
 /// Place of a device, as far as the machine tells.
 struct DeviceLocation {
-  std::optional<std::string> pci_path = {};  ///< resolved, in sysfs; what is no such path counts as none
+  std::optional<std::string> pci_path = {};  ///< resolved, in sysfs; any other path counts as none
   int numa_node = -1;                        ///< -1: unknown
 };
 

@@ -40,7 +40,7 @@ class Listener {
   /// nullopt: nobody has come yet. `device_handle` as below.
   Result<std::optional<Comm>> try_accept(DeviceHandleStorage& device_handle);
   /// Waits for the end that connects with the handle. `device_handle` must live as long as the comm.
-  /// @return kTimeout at the deadline, kCancelled when stopped, what the bootstrap channel says of the peer, or the plugin's
+  /// @return kTimeout at the deadline, kCancelled when stopped, the bootstrap channel's error about the peer, or the plugin's
   /// error.
   Result<Comm> accept(DeviceHandleStorage& device_handle, const HandshakeWait& wait);
   /// The plugin's answer; closing twice is a no-op. Destruction closes too.

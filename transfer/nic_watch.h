@@ -1,7 +1,7 @@
 // NicWatch: asks now and then whether the network interfaces of a pipeline are down.
 //
 // A TCP pipeline whose interface is gone just waits; the kernel knows at once. An interface may be down for a moment, in which
-// TCP loses nothing: what cannot go another way waits for it a little.
+// TCP loses nothing: data that cannot go another way waits for it a little.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,7 @@
 //   submitted      sender -> receiver   this many transfers can be granted (only with failover)
 //
 // Each is the payload of a bootstrap frame of its own type and begins with a FlowHeader, by which the bootstrap channel finds the
-// pipeline it is for. All integers are little-endian. Decoding bounds every count before it is used; what does not add up is
+// pipeline it is for. All integers are little-endian. Decoding bounds every count before it is used; an inconsistent message is
 // kProtocol.
 #pragma once
 

@@ -50,7 +50,7 @@ struct ReceiverParts {
 /// @param link what the pipeline sends its grants and failure reports over; null: a flow of `wait.peer`, which then must
 /// outlive the pipeline and be used by the thread that drives it. The same kind at both ends.
 /// @return kMismatch naming what differs, at both ends; kBadConfig, at both ends, for a chunk longer than the plugin can take
-/// without losing pages (NetPlugin::message_cut); kTimeout; what the peer or the plugin says.
+/// without losing pages (NetPlugin::message_cut); kTimeout; the peer's or the plugin's error.
 Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
                                                 const PipelineOptions& options, const HandshakeWait& wait,
                                                 std::unique_ptr<PeerLink> link = nullptr);

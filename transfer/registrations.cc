@@ -29,7 +29,7 @@ Result<RegisteredMemory> Registrations::add(void* data, size_t bytes, MemoryType
   free_.pop_back();
   Registration& slot = slots_[number];
   const RegisteredMemory memory{begin, bytes, type, number, slot.generation};
-  // Pages may hold a neighbour's bytes too; what a transfer may touch is compared with the memory, when it is submitted.
+  // Pages may hold a neighbour's bytes too; a transfer's range is compared with the memory, when it is submitted.
   const Pages pages = type == MemoryType::kCuda ? whole_pages(data, bytes) : Pages{begin, bytes};
   size_t off = 0;
   do {
