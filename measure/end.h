@@ -1,4 +1,4 @@
-// One end of a measured connection: what the benchmarks and test_tcpx_perf ask of the plugin, the pipeline, endpoints and raw TCP
+// One end of a measured connection: the interface of benchmarks and test_tcpx_perf to plugin, pipeline, endpoints and raw TCP
 // alike. An end has a process of its own: one that measure/end_process.h starts, or one of the two of test_tcpx_perf.
 //
 // Two ends are connected twice, once each way, so that both can send. They are asked in step: each call below is made at both
@@ -25,7 +25,7 @@ enum class Pattern : uint32_t {
   kPingPong,
   kIdle,  ///< endpoint only: nothing moves, for as many milliseconds as the round counts
 };
-/// Endpoint only: who starts what. kRead: the follower, so that bytes go from the leader to the follower as always.
+/// Endpoint only: the operation and its starter. kRead: the follower, so that bytes go from the leader to the follower as always.
 enum class Verb : uint32_t { kSend, kWrite, kRead };
 
 struct EndSetup {

@@ -16,7 +16,7 @@ class MessagePlan {
  public:
   /// Different contents in a row. A prime that divides no number of slots, so that a slot's content changes with each use.
   static constexpr uint64_t kContents = 17;
-  /// Below INT_MAX with all contents, which is what a plugin of version 7 registers at most; who splits may go beyond.
+  /// Below INT_MAX with all contents, which a plugin of version 7 registers at most; callers that split may go beyond.
   static constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 30;
 
   struct Part {

@@ -12,7 +12,7 @@ namespace {
 constexpr Duration kSetUpLimit = std::chrono::seconds(60);  // CUDA takes its time
 constexpr Duration kStepLimit = std::chrono::seconds(30);
 constexpr uint64_t kMostMessages = 10'000'000;
-// No machine is slower, whatever it does with the bytes.
+// No machine is slower, with any treatment of the bytes.
 constexpr uint64_t kLeastBytesPerSecond = 50'000'000;
 // From here on one message at a time says enough.
 constexpr uint64_t kLongMessageBytes = 128 << 20;

@@ -61,7 +61,7 @@ class PipelineEnd final : public BenchEnd {
   Status close() override;
 
  private:
-  /// A direction: what it takes to move messages one way.
+  /// A direction: the parts that move messages one way.
   struct Way {
     std::unique_ptr<BootstrapChannel> peer;  // outlives the connection
     std::unique_ptr<Pipeline> pipeline;
