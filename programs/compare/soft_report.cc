@@ -32,7 +32,7 @@ struct Line {
 struct TableKind {
   std::string title;
   std::string row_heading;
-  Column key;  ///< first column: what the rows are in the order of
+  Column key;  ///< first column: the sort key of the rows
   std::function<std::string(uint64_t)> row_name;
   std::string unit;
   Show show = Show::kSummary;

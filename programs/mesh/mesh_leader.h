@@ -28,7 +28,7 @@ struct LeadOptions {
   std::function<void(const PairOutcome&)> on_pair = nullptr;  ///< called after each round for its pairs; may be empty
 };
 
-/// Leads `members`, who are all in serve_rounds, through `rounds` and takes leave of them. A pair that fails does not end the
+/// Leads `members`, who are all in serve_rounds, through `rounds` and dismisses them. A pair that fails does not end the
 /// mesh; neither does a member that is lost, but the pairs it is part of fail from then on.
 MeshOutcome lead_mesh(std::vector<Member>& members, const std::vector<Round>& rounds, const LeadOptions& options);
 

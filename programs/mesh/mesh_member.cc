@@ -105,7 +105,7 @@ Result<Command> next_command(BootstrapChannel& leader, const Parameters& report,
   return decode_command(command);
 }
 
-/// Does `task`. @return what to report; an error when the leader is gone
+/// Does `task`. @return its report; an error when the leader is gone
 Result<RoundReport> run_task(const Task& task, BootstrapChannel& leader, BootstrapServer& server, int rank,
                              const MeshLimits& limits, const MeasurePair& measure, const std::atomic<bool>* stop) {
   std::promise<Status> gate;

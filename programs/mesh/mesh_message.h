@@ -1,6 +1,6 @@
 // Messages between leader and members of a mesh, as parameters of a bootstrap channel. Pure.
 //
-// Decoding trusts nothing: what is missing, malformed or out of range is kProtocol naming the field.
+// Decoding trusts nothing: a missing, malformed or out-of-range field is kProtocol naming it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct RankDescription {
   std::string memory;   ///< "GPU 0", "host memory"
   std::string version;  ///< of its build
   uint16_t port = 0;    ///< of its own bootstrap server, to which others send
-  Parameters options;   ///< what must be the same at every rank; at most 20
+  Parameters options;   ///< must be the same at every rank; at most 20
 };
 Parameters encode_description(const RankDescription& description);
 Result<RankDescription> decode_description(const Parameters& parameters);

@@ -12,7 +12,7 @@ namespace tcpx::mesh {
 /// Contents of the report.
 struct MeshResults {
   std::vector<std::string> ranks;  ///< "host-a GPU 0", by rank; plain text
-  Parameters parameters;           ///< what the numbers depend on
+  Parameters parameters;           ///< on which the numbers depend
   MeshOutcome outcome;
 };
 

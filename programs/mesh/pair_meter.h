@@ -43,7 +43,7 @@ class PairMeter {
   static Result<std::unique_ptr<PairMeter>> create(LocalMachine& endpoint, const MeterOptions& options);
 
   /// A MeasurePair (programs/mesh/mesh_member.h).
-  /// @return kMismatch at the receiver when a byte is wrong; kTimeout; what connection, plugin or peer say.
+  /// @return kMismatch at the receiver when a byte is wrong; kTimeout; the error of connection, plugin or peer.
   Result<PairResult> measure(BootstrapChannel& peer, bool sends, const std::function<Status()>& start);
 
   /// The most that one measurement takes.

@@ -53,7 +53,7 @@ class Mover {
   virtual Status fill(const RoundPlan& plan, uint64_t round) = 0;
   /// Moves the transfers of the round; as run_round (measure/round.h).
   virtual Status run(const RoundPlan& plan, const RoundWait& wait, RoundTimes& times) = 0;
-  /// Compares what this end received; what is wrong goes into `row`.
+  /// Compares the bytes this end received; errors go into `row`.
   virtual Status verify(const RoundPlan& plan, uint64_t round, EndRow& row) = 0;
   virtual Status close() = 0;
 };

@@ -1,4 +1,4 @@
-// One end of a measurement: what both ends agree on, and how a row is measured.
+// One end of a measurement: its agreement with the other, and the measuring of a row.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class PerfEnd {
   /// Agrees with the peer, connects, measures every size, closes. The channel must not be moved any more.
   Status run(BootstrapChannel& channel);
 
-  /// After a failure: what this end had of the row under way; count 0 when nothing.
+  /// After a failure: this end's part of the row under way; count 0 when none.
   const EndRow& unfinished() const { return unfinished_; }
   uint64_t unfinished_bytes() const { return unfinished_bytes_; }
 

@@ -22,7 +22,7 @@ struct PerfProgram {
 /// Verdict on a run, for the last line of the program.
 struct PerfVerdict {
   Status status;        ///< the first thing that went wrong
-  std::string passed;   ///< what an ok status means
+  std::string passed;   ///< meaning of an ok status
   std::string skipped;  ///< not "": nothing was measured, for this reason
 };
 

@@ -1,4 +1,4 @@
-// Result of one size: what each end has seen of it, its encoding for the other end, and the row that both make of it. Pure.
+// Result of one size: the view of each end, its encoding for the other end, and the row that both make of it. Pure.
 #pragma once
 
 #include <cstdint>

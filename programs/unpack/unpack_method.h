@@ -17,7 +17,7 @@ class UnpackMethod {
 
   /// As it stands in the tables.
   virtual std::string name() const = 0;
-  /// Once per workload, not timed: what a user of this method would keep ready. The workload outlives its use.
+  /// Once per workload, not timed: the preparations that a user of this method would keep. The workload outlives its use.
   virtual Status prepare(const UnpackWorkload& workload) = 0;
   /// Enqueues the gather on `stream`.
   virtual Status run(StreamView stream) = 0;
