@@ -290,7 +290,7 @@ size_t address_space_bytes() {
   return pages * 4096;
 }
 
-// Not a test: what the next one starts. A process that can soon allocate no more, and answers what comes over its good connection
+// Not a test: the next one starts it. A process that can soon allocate no more, and answers what comes over its good connection
 // until its input says something.
 TEST(EndpointBounds, DISABLED_ServeWithLittleMemory) {
   const auto endpoint = make_endpoint();

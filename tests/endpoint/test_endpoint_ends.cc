@@ -25,7 +25,7 @@ namespace {
 
 constexpr size_t kMappedBytes = 8 << 20;
 
-/// Memory that is gone at once: whoever touches it then ends the process.
+/// Memory that is gone at once: a touch of it then ends the process.
 class Mapped {
  public:
   explicit Mapped(Endpoint& endpoint)

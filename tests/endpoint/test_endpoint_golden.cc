@@ -1,5 +1,5 @@
 // Every frame of the control connection as literal bytes, written down once from endpoint/wire.h and transfer/peer_messages.h and
-// not made by the encoder: what both ends of a build change alike shows here and nowhere else. A change of a line here is
+// not made by the encoder: a change alike at both ends of a build shows here and nowhere else. A change of a line here is
 // another protocol and raises kControlVersion.
 #include <gtest/gtest.h>
 

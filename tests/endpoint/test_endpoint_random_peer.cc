@@ -23,7 +23,7 @@ class EndpointRandomPeer : public ::testing::Test {
  protected:
   EndpointRandomPeer() {
     allow_log("has ended: ");
-    allow_log("TCPX_E_");  // whatever the first thing is that makes no sense
+    allow_log("TCPX_E_");  // whichever error comes first
     EndpointConfig config = loopback_config();
     config.inline_bytes = static_cast<uint32_t>(KnowingPeer::kInline);
     endpoint_ = make_endpoint(config);
@@ -118,7 +118,7 @@ class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithPar
   }  // its memory can be let go
 
  private:
-  /// Reads two bytes, one after the other: what was started before the first answer has been looked at before the second.
+  /// Reads two bytes, one after the other: operations started before the first answer have been looked at before the second.
   std::vector<Recorder::Frame> settle(uint64_t slot) {
     std::vector<Recorder::Frame> frames;
     for (int i = 0; i < 2 && peer_; ++i) {

@@ -184,7 +184,7 @@ TEST_F(EndpointSteered, A2_ARefusalFailsItsOperationAtBothEndsAndNoOther) {
       expect_moves(verb, 2 * kMiB + 1, 1, 2, MemoryType::kCuda, MemoryType::kCuda);
     }
   }
-  // Memory for staging is there again: what was refused goes that way from now on.
+  // Memory for staging is there again: refused memory goes that way from now on.
   refusing = false;
   for (const Verb verb : kVerbs) {
     fill_pattern(bad.span(), ++seed_);

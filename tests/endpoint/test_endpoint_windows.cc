@@ -1,4 +1,4 @@
-// Many short messages at once: what the window of inline messages holds up and what it must not.
+// Many short messages at once: those that the window of inline messages holds up and those it must not.
 #include <gtest/gtest.h>
 
 #include "measure/pattern.h"

@@ -168,7 +168,7 @@ TEST_F(MemoryRegistryTest, AUseMovesAndIsReleasedOnce) {
   const MemoryId other = add(memory_.data() + kBytes);
   RegionUse first = use(id, memory_.data(), 1);
   RegionUse second = std::move(first);
-  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): what moving leaves behind
+  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): the state after a move
   ASSERT_TRUE(second);
   EXPECT_EQ(second.region().id, id);
   EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kTimeout);
@@ -475,7 +475,7 @@ TEST_F(MemoryRegistryTest, NobodyTouchesMemoryAfterItsRemoval) {
   EXPECT_EQ(registry_.advertised(), 0u);
 }
 
-/// Everybody adds and removes the same range while others use it: the counts must come out even, whatever a removal meets.
+/// Everybody adds and removes the same range while others use it: the counts must come out even, after any race with a removal.
 TEST_F(MemoryRegistryTest, CountsStayEvenUnderThreads) {
   std::atomic<uint64_t> current{0};
   std::atomic<bool> stop{false};

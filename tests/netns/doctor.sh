@@ -17,7 +17,7 @@ in_b() { cluster exec b "$@"; }
 
 export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth1,eth2,eth3 # in networks of their own; eth4 is to play with
 in_a ip address flush dev eth4
-for host in a b; do # whatever this machine's default is
+for host in a b; do # regardless of this machine's default
   cluster exec "$host" sh -c 'for filter in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$filter; done'
 done
 says 'a way' 'ok *peer *10.77.1.2 is reached through eth1 from 10.77.1.1' 0

@@ -2,7 +2,7 @@
 // of programs that are compiled.
 //
 // An entry is a row of a table whose first cell names it, or several, as `declarations` does. A call's row has four cells, all
-// filled: name, what it does, errors, threads.
+// filled: name, purpose, errors, threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>

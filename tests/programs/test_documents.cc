@@ -1,4 +1,4 @@
-// Documents against the tree: what those of the root and of docs/ name must be there, and what is generated must be up to date.
+// Documents against the tree: names in those of the root and of docs/ must exist, and generated text must be up to date.
 //
 // A code span that begins with one of our folders is a path, "Suite.Case" is a test. Paths of other projects carry the name of
 // their repository, so they are not taken for ours.

@@ -47,7 +47,7 @@ const std::vector<Layer>& layers() {
       {"measure/ends/plugin", {"tcpx/", "base/", "net/", "rx/", "measure/"}, {}},  // drives a plugin's table by itself
       // The loader's header, and the headers that it includes in turn.
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},
-      {"examples/", {"tcpx/"}, {}},  // what an application sees
+      {"examples/", {"tcpx/"}, {}},  // as an application sees it
       {"programs/", kAnything, {"tests/"}},
       {"tests/", kAnything, {}},
   };

@@ -748,14 +748,14 @@ class KnowingPeer {
 
   Side side_;
   std::mt19937_64 random_;
-  Bytes image_;  ///< what the memory must be
+  Bytes image_;  ///< expected contents of the memory
   std::vector<Theirs> open_, let_go_;
   std::map<uint64_t, Ours> ours_;       ///< by sequence
   std::map<uint64_t, size_t> serving_;  ///< long reads of this peer that were made ready, and their ranges
   std::vector<uint64_t> given_up_;      ///< places of receives that were given up before a send came
-  std::deque<Wanted> wanted_;           ///< what must be heard, in order
+  std::deque<Wanted> wanted_;           ///< expected frames, in order
   std::map<uint64_t, Bytes> wanted_data_;
-  std::vector<std::pair<uint64_t, Code>> ended_;  ///< what must have ended, and how
+  std::vector<std::pair<uint64_t, Code>> ended_;  ///< expected ends
   Windows owed_{};                                ///< that the endpoint has used of this peer's windows
   Windows taken_{};                               ///< that this peer has used of the endpoint's
   uint64_t number_ = uint64_t{1} << 40, our_sends_ = 0, their_sends_ = 0, their_receives_ = 0;

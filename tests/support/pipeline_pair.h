@@ -21,7 +21,7 @@ namespace tcpx::testing {
 
 struct PipelinePairOptions {
   size_t channels = 1;
-  std::string peer_nic = {};  ///< what the link between the halves goes over
+  std::string peer_nic = {};  ///< interface of the link between the halves
   FakeNetPlugin::Options fake;
   PipelineOptions send{.limits = {.window = kDefaultSendWindow}, .chunk_bytes = 4096, .max_transfers = 8};
   PipelineOptions recv{.limits = {.window = kDefaultRecvWindow}, .chunk_bytes = 4096, .max_transfers = 8};
