@@ -201,7 +201,7 @@ class Endpoint::Impl {
   uint32_t inline_bytes_ = 0;
 
   std::unique_ptr<GpuOrder> gpu_order_;  // outlives the operations, whose marks and signals are its own
-  ChunkBudget budget_;                   // of what all links send; used by whoever makes progress
+  ChunkBudget budget_;                   // of the sends of all links; used by the one that makes progress
   MemoryRegistry registry_;
   OperationTable operations_;
   NotifyInbox inbox_;

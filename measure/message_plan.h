@@ -2,7 +2,7 @@
 //
 // Requests are numbered through all messages. No two messages in a row hold the same bytes: each begins a page further into the
 // sender's memory than the one before it, so that a late, repeated or misplaced message is seen. Message `m` lands in slot
-// `m % slots()` of the receiver's memory; there are as many slots as it takes for whatever is in flight to lie apart.
+// `m % slots()` of the receiver's memory; there are enough slots for all messages in flight to lie apart.
 #pragma once
 
 #include <algorithm>

@@ -22,7 +22,7 @@ namespace {
 
 // The kernel follows no more.
 constexpr int kMostLinks = 40;
-// For whoever reads a pipe to take some of it.
+// Time for the reader of a pipe to take some of it.
 constexpr Duration kReaderTime = std::chrono::seconds(10);
 
 Status failed(const char* operation, const std::string& path, int error) {

@@ -258,7 +258,7 @@ Result<bool> BootstrapServer::take_connections() {
   return taken;
 }
 
-// Drops whoever has been silent longest, if that is long. @return false: nobody has been
+// Drops the client that has been silent longest, if that is long. @return false: none has been
 bool BootstrapServer::make_room() {
   const auto quietest = std::min_element(waiting_.begin(), waiting_.end(),
                                          [](const Waiting& a, const Waiting& b) { return a.heard_at < b.heard_at; });

@@ -8,8 +8,8 @@
 // `progress`. All or nothing: when the unpacker is full, or a list is refused, no message of the batch has been started.
 //
 // Failure. The first error wins. From then on nothing is posted, tested or given back; the channel waits until the unpacker has
-// let go of the memory, deregisters and closes the comm so that the plugin lets go of it too, and only then is `closed`: whoever
-// reports the failure waits for that. The wait is bounded by `drain_limit`; past it the channel is `abandoned` to GPU copies that
+// let go of the memory, deregisters and closes the comm so that the plugin lets go of it too, and only then is `closed`: callers
+// report the failure only after that. The wait is bounded by `drain_limit`; past it the channel is `abandoned` to GPU copies that
 // may still be running. So it is to a plugin that does not return from closing the comm.
 #pragma once
 

@@ -55,13 +55,13 @@ class Listener {
   bool open_ = true;
 };
 
-/// Accepts at every listener, in whatever order the other end comes to them. @param device_handles one for each listener
+/// Accepts at every listener, in any order that the other end comes to them. @param device_handles one for each listener
 /// @return one comm per listener, in their order; errors as Listener::accept, after which none is left open.
 Result<std::vector<Comm>> accept_all(std::span<Listener> listeners,
                                      std::span<const std::unique_ptr<DeviceHandleStorage>> device_handles,
                                      const HandshakeWait& wait);
 
-/// Connects to every handle from the device of the same place, in whatever order they answer.
+/// Connects to every handle from the device of the same place, in any order of their answers.
 /// @return as accept_all
 Result<std::vector<Comm>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
                                       const HandshakeWait& wait);
