@@ -160,7 +160,7 @@ Result<ConnId> Endpoint::Impl::add_remote(const EndpointMetadata& metadata, Dead
     remote->connecting = true;
     ++remote->users;
   }
-  // Ends also when something is thrown: whoever waits for this call goes on.
+  // Ends also on an exception, so that threads waiting for this call go on.
   struct Turn {
     Impl& impl;
     Remote& remote;

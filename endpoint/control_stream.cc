@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kSmallBufferBytes = 64u << 10;  // an idle stream keeps at most this, a quiet one this
 constexpr size_t kReadBytes = 256u << 10;        // read at once by a busy one
 constexpr size_t kReadPerCall = 1u << 20;        // so that one stream does not hold up the others
-// The kernel asks an idle peer once a second. Whether it has been silent too long is check_alive's to say, which is sooner.
+// The kernel asks an idle peer once a second. check_alive decides sooner whether it has been silent too long.
 constexpr KeepAlive kKeepAlive{.idle = std::chrono::seconds(1), .interval = std::chrono::seconds(1), .probes = 10};
 
 bool is_tcp(int fd) {
@@ -199,7 +199,7 @@ void ControlStream::free_unused() {
 
 void ControlStream::check_alive(Duration silence) {
   free_unused();
-  // What the kernel remembers from before is not this stream's: nothing was asked then.
+  // The kernel's memory of the time before is not this stream's: nothing was asked then.
   if (!socket_ || !status_.is_ok() || Clock::steady().now() - attached_at_ < silence) return;
   const std::optional<HostSigns> signs = host_signs(socket_.get());
   if (!signs || !is_silent(*signs, silence)) return;

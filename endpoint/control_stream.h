@@ -22,7 +22,7 @@
 
 namespace tcpx {
 
-/// What the socket has not taken may be this much; more is kExhausted.
+/// Most bytes the socket may not have taken yet; more is kExhausted.
 inline constexpr size_t kMaxBacklogBytes = 64u << 20;
 
 /// Takes frames in order. Not those of type kPeer, which go to their flows.

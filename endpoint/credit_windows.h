@@ -1,6 +1,6 @@
 // CreditWindows: how much one end makes the other hold. Inline messages and announcements count apart, and sends apart from the
-// rest, because they may wait for a receive. Whoever says something takes its cost from a window, and whoever hears it gives that
-// back, as credit, when nothing of it is held any more. All of this is part of the protocol.
+// rest, because they may wait for a receive. A sender takes the cost of a message from a window, and its receiver gives that
+// back, as credit, when it holds nothing of the message any more. All of this is part of the protocol.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ constexpr uint64_t bytes_of(Window window) {
 /// their way to it.
 inline constexpr uint64_t kMaxHeldBytes = 2 * kInlineWindowBytes + 2 * kOfferWindowBytes;
 
-/// What a message takes of a window: its bytes, and something for being there at all.
+/// Cost of a message in a window: its bytes, and something for being there at all.
 constexpr uint64_t window_cost(uint64_t bytes) {
   return bytes + 64;
 }

@@ -183,7 +183,7 @@ void DataReceiver::take_data(LocalOperation& local, std::span<const std::byte> d
   start_copies();
 }
 
-// What the send's part of the window is kept for, if for anything.
+// Keeps the notification, and with it the send's part of the window, which goes back at once if there is none.
 void DataReceiver::keep_notify(LocalOperation& local, std::unique_ptr<NotifyMsg> notify, const Charge& charge) {
   local.notify = std::move(notify);
   if (local.notify == nullptr) return link_.give_back(charge);

@@ -1,7 +1,7 @@
-// DataReceiver: what comes for operations of this end. Receives meet the sends of the peer, reads are answered. Short data comes
+// DataReceiver: arrivals for operations of this end. Receives meet the sends of the peer, reads are answered. Short data comes
 // with its frame and is put in place at once, or by the GPU; for long data this end says "go" and the receiving lane takes it.
 //
-// Nothing of what the peer says is believed: numbers are looked up, sizes compared; what no peer of ours says ends the link.
+// Nothing a peer sends is trusted: numbers are looked up, sizes compared; a frame that no peer of ours sends ends the link.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class DataReceiver {
   /// A receive of that place would have something to meet.
   bool has_come(uint64_t sequence) const { return matching_.has_come(sequence); }
 
-  // What the peer says. @return kProtocol: no peer of ours says that
+  // Frames of the peer. @return kProtocol: no peer of ours sends that
   Status on(const SendFrame& frame);
   Status on(const SendDataFrame& frame);
   /// Of a send.
@@ -41,7 +41,7 @@ class DataReceiver {
   void deliver_notify(LocalOperation& local);
   /// Moves short copies along. @return true when something advanced
   bool progress();
-  /// The link has failed. What has come whole can still be received.
+  /// The link has failed. Messages that have arrived whole can still be received.
   void end() { matching_.end(); }
   bool copying() const { return !copies_.empty(); }
   /// Sends of the peer that wait for a receive.

@@ -15,7 +15,7 @@ Deadline deadline_of(const Endpoint::Impl& impl, std::optional<Endpoint::Millise
   return Deadline::after(timeout.value_or(impl.timeout()));
 }
 
-// What is thrown in a call (no memory; nothing is on purpose) ends here, and in a forked child every call does.
+// Exceptions in a call (no memory; none is on purpose) end here, and in a forked child every call does.
 template <class Body>
 auto guarded(const char* operation, const Endpoint::Impl& impl, Body body) -> decltype(body()) {
   TCPX_RETURN_IF_ERROR(impl.check_process());
@@ -35,7 +35,7 @@ auto guarded_wait(const char* operation, Endpoint::Impl& impl, Body body) -> dec
   return guarded(operation, impl, body);
 }
 
-// Registers memory of its own for as long as the transfer of a slot takes.
+// Registers memory of its own for the duration of a slot's transfer.
 template <class Transfer>
 Status move_slot(Endpoint& endpoint, RemoteSlot& slot, Transfer transfer) {
   auto memory = std::make_unique<RemoteSlot>(slot);

@@ -1,4 +1,4 @@
-// What is behind Endpoint: the thread that makes progress, the table of connections, and the calls that must not get in each
+// Implementation of Endpoint: the thread that makes progress, the table of connections, and the calls that must not get in each
 // other's way.
 //
 // Operations and notifications reach the progress thread through lock-free queues. Calls that change what it works on (a new
@@ -31,8 +31,8 @@ namespace tcpx {
 
 class Endpoint::Impl {
  public:
-  /// An operation ends within its own deadline, and what its early end may take then (link_rules.h, drain limit). Who waits for it
-  /// without a limit of their own waits so much longer.
+  /// An operation ends within its own deadline plus its early end (link_rules.h, drain limit). A caller that waits for it
+  /// without a limit of its own waits so much longer.
   static constexpr Milliseconds kWaitBeyondDeadline{30'000};
 
   static Result<std::unique_ptr<Impl>> create(EndpointParts parts, const EndpointConfig& config);
@@ -81,7 +81,7 @@ class Endpoint::Impl {
   std::string flight_record();
 
  private:
-  /// What callers see of a connection.
+  /// A connection as callers see it.
   struct ConnectionState {
     ConnId id{};
     uint64_t link = 0;
@@ -97,12 +97,12 @@ class Endpoint::Impl {
     uint64_t users TCPX_GUARDED_BY(mutex) = 0;  // those that are connecting count
     uint64_t instance TCPX_GUARDED_BY(mutex) = 0;
   };
-  /// What a connector means to reach.
+  /// The endpoint that a connector means to reach.
   struct Wish {
     int gpu_idx = -1;       // -1: any
     uint64_t instance = 0;  // of the endpoint; 0: whichever listens there
   };
-  /// What the progress thread works on.
+  /// A link as the progress thread serves it.
   struct ServedLink {
     std::unique_ptr<Link> link;
     uint64_t number = 0;
@@ -201,7 +201,7 @@ class Endpoint::Impl {
   uint32_t inline_bytes_ = 0;
 
   std::unique_ptr<GpuOrder> gpu_order_;  // outlives the operations, whose marks and signals are its own
-  ChunkBudget budget_;                   // of what all links send; used by whoever makes progress
+  ChunkBudget budget_;                   // of the sends of all links; used by the one that makes progress
   MemoryRegistry registry_;
   OperationTable operations_;
   NotifyInbox inbox_;

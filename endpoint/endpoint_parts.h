@@ -1,4 +1,4 @@
-// What an Endpoint is made of, so that tests can give it other parts than the machine's.
+// Parts of an Endpoint, so that tests can give it others than the machine's.
 #pragma once
 
 #include <memory>

@@ -16,13 +16,13 @@
 namespace tcpx {
 namespace {
 
-// What one connection may take to be set up.
+// Time to set up one connection, at most.
 constexpr Duration kSetUpTime = std::chrono::seconds(10);
 // Connections that are set up at once.
 constexpr size_t kMostSetUps = 32;
-// What each of them may take of the descriptors that the process may have.
+// Descriptors that each of them may take of those the process may have.
 constexpr size_t kDescriptorsOfOne = 32;
-// Who has been silent for so long may have to make room. Some plugins make a connection wait for nearly as long.
+// A client that has been silent for so long may have to make room. Some plugins make a connection wait for nearly as long.
 constexpr Duration kClientSilence = std::chrono::seconds(1);
 // So many at a time: they take a moment to go.
 constexpr size_t kGoAtOnce = 8;

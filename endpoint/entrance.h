@@ -2,7 +2,7 @@
 //
 //   backlog --> greeted --> being set up --> admitted [ --> ready --> accept ]
 //
-// Who says nothing after its hello has no thread (transfer/bootstrap.h), and there are kMostSetUps places for those who talk.
+// A client silent after its hello has no thread (transfer/bootstrap.h), and there are kMostSetUps places for those that talk.
 // With all of them taken and another client waiting, the ones that have been silent longest go, if that is long; they are told to
 // try again. So a crowd that connects and stalls does not lock a good client out.
 //
@@ -40,7 +40,7 @@ class Entrance {
   /// The next that has been admitted, any thread. @return kTimeout at the deadline; kCancelled once stopped; kInvalidArgument
   /// after `admit_from_now_on`; kSystem when there is no thread to be had
   Result<ConnId> accept(Deadline deadline) TCPX_EXCLUDES(mutex_);
-  /// Whoever comes is admitted, and nobody asks for it. @return kSystem as above
+  /// Admits every client that comes, without a call that asks for it. @return kSystem as above
   Status admit_from_now_on() TCPX_EXCLUDES(mutex_);
   /// Ends every wait. Afterwards nobody is admitted any more. The server's stop flag must be set.
   void stop() TCPX_EXCLUDES(mutex_);

@@ -1,4 +1,4 @@
-// What the kernel knows about the host at the other end of a TCP connection. The kernel there answers for it even when the
+// The kernel's knowledge of the host at the other end of a TCP connection. The kernel there answers for it even when the
 // process does not read, so silence means the host, or the way to it.
 //
 // The kernel here asks, and counts what stays without an answer:

@@ -1,5 +1,5 @@
 // InlineCopies: short messages between GPU memory and the host buffers of a control connection. Each takes a slot of mapped
-// pinned memory for as long as the GPU copies, which no peer can make longer; so all links of an endpoint share the slots.
+// pinned memory while the GPU copies, a time that no peer can make longer; so all links of an endpoint share the slots.
 #pragma once
 
 #include <cstddef>

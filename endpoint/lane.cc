@@ -142,7 +142,7 @@ bool Lane::cut_packed(Job& job) {
   return true;
 }
 
-// What a packed parcel stands for, range by range, into `segments_`.
+// Writes the ranges behind a packed parcel, one by one, into `segments_`.
 void Lane::segments_of(const Parcel& parcel, bool gather) {
   segments_.clear();
   const auto& ranges = parcel.job->ranges();

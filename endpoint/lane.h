@@ -4,10 +4,10 @@
 //   send:  [ gather -> ] submit -> done                      gather, scatter: packed jobs only, through a staging slot
 //   recv:              submit -> arrived [ -> scatter ] -> done
 //
-// Memory that the plugin does not take is packed whatever its shape: what it refuses to register, and host memory at the
-// receiving end of flows that are steered to the GPU (NetPlugin::steers_flows). The latter's slots are GPU memory; what has
+// Memory that the plugin does not take is packed in any shape: memory it refuses to register, and host memory at the
+// receiving end of flows that are steered to the GPU (NetPlugin::steers_flows). The latter's slots are GPU memory; data that has
 // arrived there is fetched into memory that GPU and host reach, and scattered from that. A sender's memory may be the host's:
-// where payload lands is the receiver's matter.
+// the place of payload is the receiver's matter.
 //
 // Pieces are submitted strictly in order, because the n-th transfer of one end meets the n-th of the other. Each lane has its own
 // staging slots, made at the first packed job: a peer that does not move holds up nobody else.
@@ -44,7 +44,7 @@ inline constexpr uint32_t kMaxLaneTransfers = 64;
 struct Job {
   Operation* operation = nullptr;  ///< of this end; null when the peer started it
   uint64_t number = 0;             ///< of the operation, as its starter counts
-  std::vector<HeldRange> held;     ///< when the peer started it: what keeps the memory
+  std::vector<HeldRange> held;     ///< when the peer started it: keeps the memory
   Packing packing = Packing::kWhole;
   uint64_t bytes = 0;
   std::unique_ptr<NotifyMsg> notify;  ///< delivered here at the good end
@@ -62,10 +62,10 @@ struct Job {
   bool cut_whole = false;  // no parcel is left to be made
 };
 
-/// How a sender would like these ranges to travel. Part of the protocol for reads, whose ends both ask it.
+/// The packing that a sender prefers for these ranges. Part of the protocol for reads, whose ends both ask it.
 Packing preferred_packing(const std::vector<HeldRange>& ranges, uint64_t bytes);
 
-/// What a lane shares with the others of its endpoint.
+/// Parts that a lane shares with the others of its endpoint.
 struct LaneParts {
   StagingBuffers& staging;  ///< of buffers of kStagingBytes
   SegmentCopier& device_copier;

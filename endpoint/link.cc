@@ -23,11 +23,11 @@ Link::~Link() {
   } catch (const std::bad_alloc&) {
     fail_without_memory();
   }
-  // What is left waits for the GPU alone.
+  // The rest waits for the GPU alone.
   while (!closed() || local_.copying()) {
     try {
       (void)progress(false);
-    } catch (const std::bad_alloc&) {  // what this frees is enough in the end
+    } catch (const std::bad_alloc&) {  // the memory this frees is enough in the end
     }
   }
   // Receives that came after the end, for what had come whole before, and whose memory still waits for the GPU.

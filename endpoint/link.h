@@ -19,7 +19,7 @@
 
 namespace tcpx {
 
-/// What callers see of a link without waiting for the thread that makes progress. They may keep it for longer than the link
+/// A link as callers see it without waiting for the thread that makes progress. They may keep it for longer than the link
 /// lives, and the other way round, so it is shared.
 struct LinkFace {
   std::atomic<bool> ended{false};        ///< nothing new is taken
@@ -72,11 +72,11 @@ class Link final : private ControlSink {
   /// Ends every operation of this end early.
   void cancel_all(const Status& why) { local_.cancel_all(why); }
 
-  /// Ends the link: operations that have not begun to move fail with kCancelled, what is moving is let end, the peer is told.
+  /// Ends the link: operations that have not begun to move fail with kCancelled, transfers under way may end, the peer is told.
   void close();
   /// Ends it at once.
   void fail(Status reason);
-  /// The same when any other call has thrown std::bad_alloc. What this needs memory for is left to `progress`.
+  /// The same when any other call has thrown std::bad_alloc. Steps that need memory are left to `progress`.
   void fail_without_memory() noexcept;
   /// True when nothing touches any memory any more, and nothing is left to say.
   bool closed() const { return context_.stage == LinkStage::kClosed; }
@@ -119,7 +119,7 @@ class Link final : private ControlSink {
   const std::shared_ptr<LinkFace> face_ = std::make_shared<LinkFace>();
   std::deque<std::unique_ptr<Notification>> notify_waits_;
   bool peer_closing_ = false, said_bye_ = false;
-  bool all_ended_ = false;  // kFailed: what fail does to operations, lanes and stream is done
+  bool all_ended_ = false;  // kFailed: fail is done with operations, lanes and stream
   TimePoint close_until_, next_alive_look_, flushed_at_;
 };
 

@@ -1,5 +1,5 @@
-// LinkContext: what the parts of a link have in common. Link decides about its state, LocalOperations and PeerOperations move
-// what each end has started, and all of them say things to the peer over one control stream, within its windows.
+// LinkContext: state that the parts of a link share. Link decides about its state, LocalOperations and PeerOperations move
+// the operations of each end, and all of them send to the peer over one control stream, within its windows.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace tcpx {
 
-/// What all links of an endpoint share. Must outlive them.
+/// Parts that all links of an endpoint share. Must outlive them.
 struct LinkShared {
   OperationTable& operations;
   MemoryRegistry& memory;
@@ -29,8 +29,8 @@ struct LinkShared {
 
 enum class LinkStage : uint8_t {
   kOpen,
-  kClosing,  ///< nothing new is taken, what is moving is let end
-  kFailed,   ///< nothing is said any more; what touches memory is waited for
+  kClosing,  ///< nothing new is taken, transfers under way are let end
+  kFailed,   ///< nothing is sent any more; work that touches memory is waited for
   kClosed,
 };
 

@@ -14,9 +14,9 @@ inline constexpr size_t kMaxNotifyWaits = 65536;
 /// wait. The first one after a pause leaves at once.
 inline constexpr Duration kCollect = std::chrono::microseconds(10);
 inline constexpr size_t kManyBytes = 64 * 1024;
-/// What an operation that ends early may still take before its connection is closed.
+/// Time an operation that ends early may still take before its connection is closed.
 inline constexpr Duration kGrace = std::chrono::seconds(5);
-/// What a connection that is closed may take to let transfers end that have begun.
+/// Time a closed connection may take to let transfers end that have begun.
 inline constexpr Duration kFarewell = std::chrono::seconds(2);
 /// A peer whose host has been silent for so long is gone (endpoint/host_signs.h); looked at so often.
 inline constexpr Duration kSilence = std::chrono::milliseconds(3300);

@@ -37,7 +37,7 @@ Status read(const Parameters& theirs, const std::string& name, T least, T most, 
   return Status::ok();
 }
 
-// What the acceptor says to a connector that has come to the wrong endpoint; it is the peer who reads it.
+// The acceptor's error for a connector that has come to the wrong endpoint; the peer reads it.
 Status check_wishes(const EndpointIdentity& mine, const EndpointIdentity& peer) {
   if (peer.wanted_instance != 0 && peer.wanted_instance != mine.instance)
     return Status(Code::kPeerGone, kSetUp, "another endpoint listens there now (restarted?)");

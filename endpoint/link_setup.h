@@ -20,7 +20,7 @@
 
 namespace tcpx {
 
-/// What one end tells the other about itself.
+/// Identity of one end, as it tells the other.
 struct EndpointIdentity {
   uint64_t instance = 0;  ///< random, of this Endpoint object
   int gpu_idx = 0;
@@ -54,7 +54,7 @@ struct LinkParts {
 };
 
 /// Both ends call it, one with `connector` true. The GPU must be current. A stop flag of the channel ends it early.
-/// @return kMismatch naming what differs; kTimeout; kPeerGone; kProtocol; what the plugin or the peer says. The peer is told,
+/// @return kMismatch naming the difference; kTimeout; kPeerGone; kProtocol; the plugin's or the peer's error. The peer is told,
 /// without waiting for it.
 Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const LinkSetup& setup, Deadline deadline);
 

@@ -1,4 +1,4 @@
-// LocalOperations: what this end has started on one connection, from submission to its end.
+// LocalOperations: the operations of this end on one connection, from submission to its end.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class LocalOperations {
   /// A job has come back from its lane: nothing touches its memory any more.
   void end_moved(const Job& job, bool received);
 
-  // What the peer says. @return kProtocol: no peer of ours says that
+  // Frames of the peer. @return kProtocol: no peer of ours sends that
   template <class Frame>
   Status on(const Frame& frame) {
     return receiver_.on(frame);

@@ -1,7 +1,7 @@
-// MemoryRegistry: the memory an endpoint knows, who uses it, and what of it the peers may touch.
+// MemoryRegistry: the memory an endpoint knows, its users, and the parts that peers may touch.
 //
 // A region is found by its id, checked for every range, and held by a RegionUse while anything may touch it. An advertisement is
-// a random number that stands for a range of a region and one connection; what comes from the wire is looked up here and
+// a random number that stands for a range of a region and one connection; numbers from the wire are looked up here and
 // compared, so an address never travels.
 #pragma once
 
@@ -81,7 +81,7 @@ struct HeldRange {
 /// Any of them holds that region.
 bool uses(const std::vector<HeldRange>& ranges, MemoryId region);
 
-/// Of a slot that somebody handed the application: is it one, and one that this version knows. What it names is known only to
+/// Checks a slot handed to the application: is it one, and one that this version knows. The memory it names is known only to
 /// the endpoint that made it. @return kInvalidArgument, kUnsupported
 Status check_slot(const RemoteSlot& slot);
 
@@ -164,7 +164,7 @@ inline void RegionUse::release() {
   if (entry_ == nullptr) return;
   // With the count at 0 a `remove` may erase the entry at once, so nothing of it is touched after the subtraction.
   MemoryRegistry& registry = entry_->registry;
-  // Release: what was done with the memory is done before the removal that reads 0 gives it back.
+  // Release: all uses of the memory are over before the removal that reads 0 gives it back.
   if (std::exchange(entry_, nullptr)->uses.fetch_sub(1, std::memory_order_release) == (Entry::kWaited | 1)) registry.wake();
 }
 

@@ -13,7 +13,7 @@
 
 namespace tcpx {
 
-/// What happens when a message has been put in place, and the notification with it is in the inbox.
+/// Steps due once a message has been put in place, and the notification with it is in the inbox.
 struct Delivery {
   std::unique_ptr<NotifyMsg> notify;  ///< null: there is none
   Charge charge;                      ///< to be given back

@@ -57,7 +57,7 @@ class NotifyInbox {
   }
 
  private:
-  /// What a notification takes besides its texts.
+  /// Bytes that a notification takes besides its texts.
   static constexpr size_t kEntryBytes = 128;
   struct Share {
     size_t messages = 0, bytes = 0;

@@ -143,7 +143,7 @@ void OperationTable::finish(Operation& operation, Status status) {
   if (operation.signal_ != nullptr) operation.signal_->fire();
   operation.status_ = std::move(status);
   const uint64_t ended = generation_of(operation.id) << kGenerationShift | kEnded;
-  // From here on the slot may be polled and taken again. Release: whoever reads the end sees everything above.
+  // From here on the slot may be polled and taken again. Release: a reader of the end sees everything above.
   std::atomic<uint64_t>& word = operation.word_;
   const uint64_t before = word.exchange(ended, std::memory_order_acq_rel);
   assert((before & kStateMask) == kPending);
@@ -201,7 +201,7 @@ bool OperationTable::request_cancel(OperationId id) {
   do {
     if (state_of(word, id) != kPending) return false;
   } while (!slot->word_.compare_exchange_weak(word, word | kCancel, std::memory_order_relaxed));
-  // Release: who takes this sees the mark.
+  // Release: the thread that takes this sees the mark.
   cancel_requested_.store(true, std::memory_order_release);
   return true;
 }
@@ -213,7 +213,7 @@ bool OperationTable::take_cancel_requests() {
 
 Result<void*> OperationTable::event_of(OperationId id) const {
   const Operation* const slot = slot_of(id);
-  // A later operation sets its event after the word has changed. Acquire: who reads that event reads that word below.
+  // A later operation sets its event after the word has changed. Acquire: a reader of that event reads that word below.
   void* const event = slot == nullptr ? nullptr : slot->event_.load(std::memory_order_acquire);
   if (slot == nullptr || state_of(slot->word_.load(std::memory_order_acquire), id) == kFree) {
     return Status(Code::kNotFound, "completion event", concat("no operation has the id ", static_cast<uint64_t>(id)));

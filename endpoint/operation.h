@@ -1,7 +1,7 @@
-// Operations: what an application has started and not yet polled to its end.
+// Operations that an application has started and not yet polled to their end.
 //
 // A slot of the table goes  free -> pending -> ended -> free.  The caller's thread takes a free one and fills it, the progress
-// thread alone works on it while it is pending and ends it once, and whoever polls its end gives it back. No step takes a lock
+// thread alone works on it while it is pending and ends it once, and the poller of its end gives it back. No step takes a lock
 // that another thread holds while it works.
 //
 // One atomic word per slot holds the state and the generation, which is part of the id. So an id says by itself whether the slot
@@ -95,7 +95,7 @@ class OperationTable {
  private:
   static constexpr uint32_t kBlockSlots = 256;
 
-  /// The slot that has had an operation of this id, whatever it is now; nullptr: none.
+  /// The slot that has had an operation of this id, in any state now; nullptr: none.
   Operation* slot_of(OperationId id) const;
   Operation& at(uint32_t index) const;
   /// An index that nobody else has. @return false: all are taken

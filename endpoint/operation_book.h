@@ -16,7 +16,7 @@ namespace tcpx {
 struct LocalOperation {
   Operation* operation = nullptr;
   TraceRange trace;
-  Charge charge;                      ///< kWindow, kReadOut: what it takes there
+  Charge charge;                      ///< kWindow, kReadOut: its cost there
   Packing packing = Packing::kWhole;  ///< of a send or write that is offered
   bool answered = false;              ///< write: the peer has said how it went, before the lane has
   Status answer;

@@ -1,4 +1,4 @@
-// The frames that begin an operation: what it says in them, and what they take of a window, as both ends count it.
+// The frames that begin an operation: their contents, and their cost in a window, as both ends count it.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The payload of the frames that begin an operation: OperationCounts, and behind it what they count.
+// The payload of the frames that begin an operation: OperationCounts, then the items they count.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What an operation of this end goes through:
+// Phases of an operation of this end:
 //
 //   kGpu       its memory waits for the application's GPU work
 //   kReadOut   a short message is being copied from the GPU
@@ -11,9 +11,9 @@
 //   kAnswer    write: all has been sent, the peer has not said that it is in place
 //
 // Ending early (deadline, cancel). In kGpu, kReadOut, kWindow and kPosted nothing is known to the peer, or what is known can be
-// taken back; the operation ends at once (after the copy). What is in kLeaving ends at once too, and may arrive all the same. In
+// taken back; the operation ends at once (after the copy). In kLeaving it ends at once too, and may arrive all the same. In
 // kOffered the peer may say "go" at the same moment: it is asked, and its answer is waited for. In kMoving the pipeline's
-// transfer is let run to its end. Who waits longer than kGrace for either closes the link, because only that makes sure that
+// transfer is let run to its end. A wait of more than kGrace for either closes the link, because only that makes sure that
 // nothing touches the memory any more.
 #pragma once
 
@@ -26,10 +26,10 @@ namespace tcpx {
 
 enum class Phase : uint8_t { kGpu, kReadOut, kWindow, kLeaving, kPosted, kOffered, kMoving, kWriteIn, kAnswer };
 
-/// How an operation ends early.
+/// Ways an operation ends early.
 enum class EarlyEnd : uint8_t {
   kUntold,         ///< at once: nothing was said of it. Its place among sends or receives stays taken
-  kAtOnce,         ///< at once, whatever was said
+  kAtOnce,         ///< at once, in any case
   kAsksPeer,       ///< when the peer has answered, or its transfer has ended if the peer wants it
   kAfterTransfer,  ///< when its transfer has ended
   kAfterCopy,      ///< when the GPU has copied, which needs no peer

@@ -24,7 +24,7 @@ class PeerOperations {
   /// @param link must outlive this
   explicit PeerOperations(LinkContext& link) : link_(link), copies_(link.shared.copies) {}
 
-  // What the peer says. @return kProtocol: no peer of ours says that
+  // Frames of the peer. @return kProtocol: no peer of ours sends that
   Status on(const WriteFrame& frame);
   Status on(const WriteDataFrame& frame);
   Status on(const ReadFrame& frame);

@@ -17,13 +17,13 @@ namespace tcpx {
 namespace {
 
 constexpr int kSubmissionsPerTurn = 256;
-// How often links that nothing announces are looked at: deadlines, a peer that is gone.
+// Interval of looks at links without an event: deadlines, a peer that is gone.
 constexpr std::chrono::milliseconds kLookEvery{20};
 // The same while no operation waits for anything.
 constexpr std::chrono::milliseconds kLookWhenIdle{250};
-// How long an idle thread polls before it sleeps: longer than a round trip takes, so that answers find it awake.
+// Time an idle thread polls before it sleeps: longer than a round trip takes, so that answers find it awake.
 constexpr Duration kSpin = std::chrono::milliseconds(1);
-// What the last farewells may take.
+// Time the last farewells may take.
 constexpr Duration kEnd = std::chrono::seconds(4);
 // Connections that nobody knows of and that have ended, kept because sends of theirs can still be received.
 constexpr size_t kMaxLeftBehind = 64;
@@ -192,7 +192,7 @@ void Endpoint::Impl::run() {
 }
 
 // Until something happens that is announced, or so long.
-// @param locks so far in the last turn: who has been in since then has changed something
+// @param locks so far in the last turn: a thread that has been in since then has changed something
 void Endpoint::Impl::sleep(std::optional<Duration> longest, uint64_t locks) {
   events_.sleep(longest, [&] {
     return submitted_.has_new() || notifications_.has_new() || stop_progress_ || progress_locks_.load() != locks;

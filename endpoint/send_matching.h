@@ -43,7 +43,7 @@ class SendMatching {
 
   /// A receive is there, and meets nobody before `post`.
   void submit(uint64_t sequence, uint64_t receive) { receives_[sequence] = {.number = receive}; }
-  /// What a posted receive meets: a send, one that was cancelled, or nobody yet. Whatever it meets is its own.
+  /// The match of a posted receive: a send, one that was cancelled, or none yet. The receive owns its match.
   struct Met {
     bool cancelled = false;
     std::optional<Arrival> arrival;
@@ -68,14 +68,14 @@ class SendMatching {
   };
   Meeting meet(uint64_t sequence);
   void keep(uint64_t sequence, Arrival arrival) { arrivals_.emplace(sequence, std::move(arrival)); }
-  /// The peer gives up a send that it has announced. @return what it took of the window; nullopt when it has been met, and so
+  /// The peer gives up a send that it has announced. @return its cost in the window; nullopt when it has been met, and so
   /// goes on; kProtocol when it is not that send, or came with its data
   Result<std::optional<Charge>> cancel_announced(uint64_t sequence, uint64_t number);
   /// The same of one that it has not announced, and whose place stays empty. @return the receive that waits for it, which ends;
   /// kProtocol when the send has come, or when there are too many holes
   Result<std::optional<uint64_t>> cancel_unannounced(uint64_t sequence);
 
-  /// Nothing more comes. What has come whole can still be received; all else is forgotten.
+  /// Nothing more comes. Messages that have arrived whole can still be received; all else is forgotten.
   void end();
   /// Sends that wait for a receive.
   size_t arrivals() const { return arrivals_.size(); }

@@ -1,4 +1,4 @@
-// SubmissionQueue: what callers hand to whoever makes progress. Pushing takes no lock and no memory, so it neither waits nor
+// SubmissionQueue: items from callers to one that makes progress. Pushing takes no lock and no memory, so it neither waits nor
 // fails; everything comes out in the order of the pushes, those of all threads together.
 #pragma once
 
@@ -14,7 +14,7 @@ class SubmissionQueue {
   SubmissionQueue(const SubmissionQueue&) = delete;
   SubmissionQueue& operator=(const SubmissionQueue&) = delete;
 
-  /// Any thread. What it did before is seen by the one that pops `item`.
+  /// Any thread. Its writes before the call are seen by the thread that pops `item`.
   void push(T& item) {
     T* top = pushed_.load(std::memory_order_relaxed);
     do item.next_submitted = top;
@@ -23,7 +23,7 @@ class SubmissionQueue {
 
   /// One thread at a time. @return nullptr: there is none
   T* pop() {
-    if (first_ == nullptr && has_new()) {  // asked first, because to take it in vain would hold up those who push
+    if (first_ == nullptr && has_new()) {  // asked first, because a needless exchange would hold up those who push
       // All at once, so an item can never be taken out and pushed again while another thread looks at it. The last one is on top.
       for (T* top = pushed_.exchange(nullptr, std::memory_order_acquire); top != nullptr;) {
         T* const below = top->next_submitted;

@@ -42,7 +42,7 @@ Status Endpoint::Impl::deregister(MemoryId id) {
 }
 
 Result<std::optional<Region>> Endpoint::Impl::remove_region(MemoryId id, Deadline deadline) {
-  // Without the thread, whoever waits makes the progress that is waited for.
+  // Without the thread, the waiting caller makes the progress it waits for.
   while (!config_.progress_thread && !deadline.expired()) {
     auto removed = registry_.try_remove(id);
     if (removed.is_ok() || removed.status().code() != Code::kExhausted) return removed;
@@ -200,7 +200,7 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
   return Status::ok();
 }
 
-// At once when nobody makes progress just now, which saves waking the thread. What could not leave is the thread's.
+// At once when nobody makes progress just now, which saves waking the thread. The rest is left to the thread.
 void Endpoint::Impl::send_notifications(ConnId conn) {
   if (progress_mutex_.try_lock()) {
     const CurrentGpu gpu(*this);

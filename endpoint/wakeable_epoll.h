@@ -26,10 +26,10 @@ class WakeableEpoll {
 
   /// Sleeps until a socket can be read, somebody calls `wake`, or so long; may return early. One thread at a time.
   /// @param longest nullopt: for ever
-  /// @param has_work asked once more when `wake` works already: whoever makes it true and then calls `wake` is not missed
+  /// @param has_work asked once more when `wake` works already: a thread that makes it true and then calls `wake` is not missed
   template <class HasWork>
   void sleep(std::optional<Duration> longest, HasWork has_work) {
-    // Who submits looks at `sleeping_` after it has put its work there, this looks at the work after it has said that it sleeps:
+    // A submitter looks at `sleeping_` after it has put its work there, this looks at the work after it has said that it sleeps:
     // one of the two sees the other.
     sleeping_.store(true, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -83,7 +83,7 @@ class WindowQueue {
     if (is_for_offers(window) && stream_.backlog() >= kMuchBacklog) return false;
     return windows_.has_room(waiter.charge, window == Window::kSendOffers && !is_late(waiter) ? kLateSendBytes : 0);
   }
-  // Sends of several threads may stand here in another order than their receives will be posted in. So whoever waits for long is
+  // Sends of several threads may stand here in another order than their receives will be posted in. So one that waits for long is
   // offered like a long message, for which there is a larger window; the rest wait, because that is faster.
   bool waits_too_long(const Waiter& waiter, TimePoint now) const {
     return waiter.charge.window == Window::kSends && waiter.may_be_offered && now - waiter.since >= kWindowPatience;

@@ -1,4 +1,4 @@
-// Frames of a control connection: what two endpoints tell each other besides the payload of the pipeline. Pure: no socket, no
+// Frames of a control connection: messages between two endpoints besides the payload of the pipeline. Pure: no socket, no
 // clock.
 //
 // A frame is a header of 40 bytes and a payload, little-endian. Each type has a struct below; `encode` and `decode` say where its
@@ -21,7 +21,7 @@
 //   PeerFrame        flow       type      -          -         message
 //   ByeFrame         -          -         -          -         -  (a text is let through and not read)
 //
-// "-" is sent as 0 and not looked at. What begins an operation:
+// "-" is sent as 0 and not looked at. Frames that begin an operation:
 //
 //   data sender                         data receiver
 //   Send        ->  the n-th send, to meet the n-th receive;   <- Go when they have met
@@ -78,7 +78,7 @@ enum class ControlType : uint8_t {
 inline constexpr uint8_t kLastControlType = static_cast<uint8_t>(ControlType::kBye);
 std::string_view name_of(ControlType type);
 
-/// How the bytes of a transfer are cut for the pipeline.
+/// Ways to cut the bytes of a transfer for the pipeline.
 enum class Packing : uint8_t {
   kWhole = 0,   ///< one range at both ends: one pipeline transfer
   kRanges = 1,  ///< range by range (long ones, equal at both ends)

@@ -1,4 +1,4 @@
-// One end of a measured connection: what the benchmarks and test_tcpx_perf ask of the plugin, the pipeline, endpoints and raw TCP
+// One end of a measured connection: the interface of benchmarks and test_tcpx_perf to plugin, pipeline, endpoints and raw TCP
 // alike. An end has a process of its own: one that measure/end_process.h starts, or one of the two of test_tcpx_perf.
 //
 // Two ends are connected twice, once each way, so that both can send. They are asked in step: each call below is made at both
@@ -25,7 +25,7 @@ enum class Pattern : uint32_t {
   kPingPong,
   kIdle,  ///< endpoint only: nothing moves, for as many milliseconds as the round counts
 };
-/// Endpoint only: who starts what. kRead: the follower, so that bytes go from the leader to the follower as always.
+/// Endpoint only: the operation and its starter. kRead: the follower, so that bytes go from the leader to the follower as always.
 enum class Verb : uint32_t { kSend, kWrite, kRead };
 
 struct EndSetup {
@@ -49,7 +49,7 @@ struct EndSetup {
   char plugin[4096] = "";      ///< library with a version 7 table; "": the software plugin that is linked in
 };
 
-/// Whether both ends are on this machine: then nobody else may connect.
+/// True when both ends are on this machine: then no other host may connect.
 bool on_this_machine(const SocketAddress& peer);
 
 /// Messages of one size that are to come.
@@ -69,7 +69,7 @@ struct Footprint {
   uint64_t resident_bytes = 0, free_gpu_bytes = 0;
 };
 
-/// What one end saw. Times are those of the steady clock, which all processes of a machine share; both are 0 when the other end
+/// Values at one end. Times are those of the steady clock, which all processes of a machine share; both are 0 when the other end
 /// did everything.
 struct Timing {
   int64_t begin_ns = 0;    ///< before its first post
@@ -85,7 +85,7 @@ class BenchEnd {
  public:
   virtual ~BenchEnd() = default;
 
-  /// What the other end connects to.
+  /// The handle that the other end connects to.
   virtual Result<Handle> listen() = 0;
   /// Connects to the other end, which accepts meanwhile.
   virtual Status connect(const Handle& other, Deadline deadline) = 0;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSocketOfEnd = 3;
 constexpr Duration kMostGrace = std::chrono::seconds(5);  // for an end to notice its own deadline and say so
-constexpr int kPollMs = 100;                              // how late a Ctrl-C may be seen
+constexpr int kPollMs = 100;                              // longest delay until a Ctrl-C is seen
 
 }  // namespace
 

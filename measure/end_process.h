@@ -2,7 +2,7 @@
 //
 // An end is this same program, started anew with an environment of its own: it shares neither threads nor CUDA with the parent.
 // Parent and end talk over a socket pair, one command, one answer. An end that dies, or is silent past its deadline, is an error
-// that says which one and how; whatever happens, no end outlives its EndPair.
+// that says which one and how; in no case does an end outlive its EndPair.
 #pragma once
 
 #include <atomic>

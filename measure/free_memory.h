@@ -1,4 +1,4 @@
-// How much memory a measurement may take.
+// Memory that a measurement may take.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The memory of an end's messages: where they are sent from, where they land, and whether what landed is right.
 //
-// What is sent depends on the seed, the message and the end that sends it. Only the last messages of a round are compared, those
+// The bytes sent depend on the seed, the message and the end that sends it. Only the last messages of a round are compared, those
 // that no later one has overwritten; a round begins by overwriting what the one before received.
 #pragma once
 
@@ -49,7 +49,7 @@ class MessageMemory {
   const TestMemory& to_send() const { return to_send_; }
   const TestMemory& received() const { return received_; }
 
-  /// What a plugin takes for the memory of a GPU: its own, or that of the host standing in.
+  /// Memory that a plugin takes for that of a GPU: its own, or that of the host standing in.
   MemoryOps& machine() { return *machine_; }
   /// As UCCL_TCPX_UNPACK_IMPL names it, for where messages land. @return also kBadConfig.
   Result<std::unique_ptr<Unpacker>> make_unpacker();

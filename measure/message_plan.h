@@ -1,8 +1,8 @@
-// How messages of one size are cut into plugin requests, and where their bytes lie at both ends. Pure arithmetic.
+// Cutting messages of one size into plugin requests, and the places of their bytes at both ends. Pure arithmetic.
 //
 // Requests are numbered through all messages. No two messages in a row hold the same bytes: each begins a page further into the
 // sender's memory than the one before it, so that a late, repeated or misplaced message is seen. Message `m` lands in slot
-// `m % slots()` of the receiver's memory; there are as many slots as it takes for whatever is in flight to lie apart.
+// `m % slots()` of the receiver's memory; there are enough slots for all messages in flight to lie apart.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class MessagePlan {
  public:
   /// Different contents in a row. A prime that divides no number of slots, so that a slot's content changes with each use.
   static constexpr uint64_t kContents = 17;
-  /// Below INT_MAX with all contents, which is what a plugin of version 7 registers at most; who splits may go beyond.
+  /// Below INT_MAX with all contents, which a plugin of version 7 registers at most; callers that split may go beyond.
   static constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 30;
 
   struct Part {
@@ -64,7 +64,7 @@ class MessagePlan {
   uint64_t send_memory_bytes() const { return message_bytes_ + (kContents - 1) * kPageBytes; }
   uint64_t receive_memory_bytes() const { return slots_ * slot_bytes(); }
 
-  /// Where the bytes of `message` begin in the sender's memory, and so in the stream of its pattern.
+  /// Offset of the bytes of `message` in the sender's memory, and so in the stream of its pattern.
   static uint64_t content_off(uint64_t message) { return message % kContents * kPageBytes; }
   uint64_t slot_off(uint64_t message) const { return message % slots_ * slot_bytes(); }
 

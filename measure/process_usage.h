@@ -1,4 +1,4 @@
-// What this process uses of its machine.
+// Resources that this process uses.
 #pragma once
 
 #include <cstdint>

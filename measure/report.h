@@ -1,4 +1,4 @@
-// Report: what a benchmark found, collected once, then written as text for people and as JSON for programs.
+// Report: findings of a benchmark, collected once, then written as text for people and as JSON for programs.
 //
 // A report holds several tables. A table has named columns, each with its unit, and named rows. A cell is a summary of samples, a
 // number (a size, a ratio), a word, or empty where nothing was measured. Every row says whether the data it moved was compared
@@ -38,7 +38,7 @@ struct Row {
 
 struct Table {
   std::string title;        ///< unique in its report
-  std::string row_heading;  ///< what a row's name is: "method", "fragment"
+  std::string row_heading;  ///< meaning of a row's name: "method", "fragment"
   std::vector<Column> columns;
   std::vector<Row> rows;
   bool operator==(const Table&) const = default;
@@ -47,11 +47,11 @@ struct Table {
 /// Every string is plain text (measure/plain_text.h) in one line.
 struct Report {
   std::string key;    ///< short name of the benchmark: a-z, 0-9, _
-  std::string about;  ///< a paragraph: what is measured, and which bytes are counted
+  std::string about;  ///< a paragraph: the measured thing, and the bytes that are counted
   std::string version = TCPX_VERSION;
   std::string abi = "ncclNetPlugin_v7";
   std::vector<std::string> devices;               ///< "NVIDIA H200, driver 580.159.04"
-  std::map<std::string, std::string> parameters;  ///< what the numbers depend on
+  std::map<std::string, std::string> parameters;  ///< on which the numbers depend
   std::vector<Table> tables;
   bool operator==(const Report&) const = default;
 };

@@ -40,7 +40,7 @@ ordered_json to_json(const Table& table) {
   return {{"title", table.title}, {"row_heading", table.row_heading}, {"columns", std::move(columns)}, {"rows", std::move(rows)}};
 }
 
-/// Takes fields out of JSON values. The first field that is missing or of another kind sticks as `status()`; what is read after
+/// Takes fields out of JSON values. The first field that is missing or of another kind sticks as `status()`; a value read after
 /// it is empty and must not be used.
 class FieldReader {
  public:

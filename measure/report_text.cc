@@ -18,7 +18,7 @@ std::string padded_right(const std::string& text, size_t width) {
   return text + std::string(width - std::min(width, display_width(text)), ' ');
 }
 
-/// One column, laid out. What stands behind the value in samples, " [min .. max]", is aligned by itself, so that values lie below
+/// One column, laid out. The text after the value in samples, " [min .. max]", is aligned by itself, so that values lie below
 /// each other whether they are samples or not.
 class LaidOutColumn {
  public:

@@ -22,7 +22,7 @@ namespace {
 
 // The kernel follows no more.
 constexpr int kMostLinks = 40;
-// For whoever reads a pipe to take some of it.
+// Time for the reader of a pipe to take some of it.
 constexpr Duration kReaderTime = std::chrono::seconds(10);
 
 Status failed(const char* operation, const std::string& path, int error) {
@@ -44,13 +44,13 @@ Status write_all(int fd, const std::string& path, std::string_view bytes) {
   return Status::ok();
 }
 
-/// What a path leads to.
+/// The target of a path.
 struct Place {
   std::string path;
   bool replaceable = false;  ///< a file, or nothing yet
 };
 
-/// Where the links at the end of `path` lead. Those of /proc name descriptors of this process, not files to replace.
+/// Target of the links at the end of `path`. Those of /proc name descriptors of this process, not files to replace.
 Result<Place> follow(std::string path) {
   struct stat proc = {};
   const bool has_proc = ::stat("/proc/self/fd", &proc) == 0;
@@ -84,7 +84,7 @@ int descriptor_of(const std::string& path) {
 
 /// To a device, a pipe, or behind what has been written to a descriptor of this process.
 Status write_in_place(const std::string& path, std::string_view bytes) {
-  // What the program has printed comes first where it goes to the same place.
+  // Earlier output of the program comes first where it goes to the same place.
   std::fflush(stdout);
   if (const int fd = descriptor_of(path); fd >= 0) return write_all(fd, path, bytes);
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));

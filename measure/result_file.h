@@ -1,4 +1,4 @@
-// Result files: whole or not there. Where a path leads to something else than a file, it is written to and stays what it is.
+// Result files: whole or not there. A path that leads to something other than a file is written to and stays what it is.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 namespace tcpx {
 
 /// Makes `path` a file that holds `bytes`. They go to a temporary file in the same folder, which then takes the name `path`:
-/// whoever reads `path`, even after a crash, finds the old file or the new one, never a part. A process killed in between leaves
+/// a reader of `path`, even after a crash, finds the old file or the new one, never a part. A process killed in between leaves
 /// `path`.<pid>.tmp behind. Not for two threads and one path at the same time.
 ///
-/// Symbolic links stay: what they lead to is made or replaced. A device, a pipe, or a descriptor of this process (/dev/stdout)
+/// Symbolic links stay: their target is made or replaced. A device, a pipe, or a descriptor of this process (/dev/stdout)
 /// gets the bytes and is not replaced; a pipe needs a reader, who may pause for 10 s.
 /// @return kNotFound when the folder does not exist, kTimeout when nobody takes them from a pipe, else kSystem with errno, which
 /// is ENXIO for a pipe without a reader.

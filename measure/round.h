@@ -43,7 +43,7 @@ struct RoundWait {
   std::function<Status(uint32_t done)> on_tick;
 };
 
-/// What a round took at this end.
+/// Times of a round at this end.
 struct RoundTimes {
   /// Of each transfer: from the completion before it, or the begin of the round, to its completion; of receives where this end
   /// receives, else of sends; those seen to complete at once share the time. Ping-pong: half of the round trip at the end that
@@ -57,8 +57,8 @@ struct RoundTimes {
 /// Both ends call it at once, behind a barrier.
 /// @param send, receive null where this end does not
 /// @param times is added to, also when the round fails
-/// @return kTimeout at the deadline, after logging what was in flight; kCancelled when stopped; what the connection or on_tick
-/// says.
+/// @return kTimeout at the deadline, after logging what was in flight; kCancelled when stopped; an error of the
+/// connection or of on_tick.
 Status run_round(const RoundPlan& plan, Half* send, Half* receive, const RoundWait& wait, RoundTimes& times);
 
 }  // namespace tcpx

@@ -12,7 +12,7 @@ namespace {
 constexpr Duration kSetUpLimit = std::chrono::seconds(60);  // CUDA takes its time
 constexpr Duration kStepLimit = std::chrono::seconds(30);
 constexpr uint64_t kMostMessages = 10'000'000;
-// No machine is slower, whatever it does with the bytes.
+// No machine is slower, with any treatment of the bytes.
 constexpr uint64_t kLeastBytesPerSecond = 50'000'000;
 // From here on one message at a time says enough.
 constexpr uint64_t kLongMessageBytes = 128 << 20;
@@ -101,7 +101,7 @@ Result<RowMeter::Round> RowMeter::round(uint64_t count) {
 // Also the warm-up: the first messages of a connection, and of memory, are slow.
 Result<uint64_t> RowMeter::calibrate(Duration wanted) {
   uint64_t count = row_.message_bytes < kLongMessageBytes ? 2 : 1;
-  // What the very first ones take (memory that is made at first use) would make too few of all the others.
+  // The time of the very first ones (memory is made at first use) would make `count` too small for all the others.
   if (const Result<Round> first = round(count); !first.is_ok()) return first.status();
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(const Round tried, round(count));

@@ -27,7 +27,7 @@ struct Measured {
 /// By bytes of a message, or by number of sockets.
 using MeasuredBy = std::map<uint64_t, Measured>;
 
-/// How long to measure a row.
+/// Duration of measuring a row.
 struct RowPlan {
   size_t samples = MeasurePlan::kFewestSamples;
   Duration duration = std::chrono::milliseconds(200);  ///< of all samples of a row together, about

@@ -12,7 +12,7 @@
 
 namespace tcpx {
 
-/// What a report keeps of a set of samples. min <= median <= max, all finite.
+/// Summary of a set of samples, as a report keeps it. min <= median <= max, all finite.
 struct Summary {
   size_t count = 0;
   double min = 0;
@@ -42,7 +42,7 @@ class Samples {
   std::vector<double> sorted_;
 };
 
-/// How many times to run: first `warm_up_count` runs whose values are dropped, then `sample_count` whose values are kept.
+/// Number of runs: first `warm_up_count` runs whose values are dropped, then `sample_count` whose values are kept.
 struct MeasurePlan {
   static constexpr size_t kFewestSamples = 5;  ///< fewer say nothing about the spread
   static constexpr size_t kMostRuns = 1'000'000;

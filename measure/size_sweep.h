@@ -1,4 +1,4 @@
-// Which sizes are measured, and how many transfers of one go back to back. Arithmetic only.
+// Sizes that are measured, and the number of transfers of each that go back to back. Arithmetic only.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ std::vector<uint64_t> sizes_of(const SizeSweep& sweep);
 inline constexpr uint32_t kMaxSlots = 64;
 /// From one slot to the next: `bytes` in whole pages.
 uint64_t slot_stride(uint64_t bytes);
-/// How many slots of `bytes` bytes fit into `room_bytes`: 1 ... kMaxSlots, one also when it does not fit.
+/// Number of slots of `bytes` bytes that fit into `room_bytes`: 1 ... kMaxSlots, one also when it does not fit.
 uint32_t slots_in(uint64_t room_bytes, uint64_t bytes);
 
 }  // namespace tcpx

@@ -15,7 +15,7 @@ namespace tcpx {
 class TestMemory {
  public:
   TestMemory() = default;
-  /// @param memory must outlive the result. @param type kCuda: its device memory; kHost: what both the host and kernels address
+  /// @param memory must outlive the result. @param type kCuda: its device memory; kHost: addressed by both the host and kernels
   /// @param bytes at least 1; rounded up to whole pages. @return also kSystem without room
   static Result<TestMemory> create(MemoryOps& memory, MemoryType type, int gpu, uint64_t bytes);
 

@@ -55,7 +55,7 @@ std::vector<std::string> role_names(CLI::App& app) {
   return names;
 }
 
-/// What somebody meant who wrote one of these words: an option that is not known, or something else than a role where a role is
+/// The likely meaning of one of these words: an unknown option, or something other than a role where a role is
 /// missing. "": nothing is near.
 std::string suggestion(CLI::App& app, int argc, char** argv) {
   const std::vector<std::string> options = option_names(app), roles = role_names(app);

@@ -1,4 +1,4 @@
-// What the command lines of all programs have in common: errors that say what is meant, help without type names.
+// Parts that the command lines of all programs have in common: errors that suggest what was meant, help without type names.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@ namespace tcpx {
 /// when something is wrong, which has been said then, with the word that was meant where one is near.
 bool parse_command_line(CLI::App& app, int argc, char** argv, int& exit_code, int usage_code = 2);
 
-/// `option` FILE drew a chart once. Whoever writes it is told, as an error of usage, what draws one now.
+/// `option` FILE drew a chart once. Its use is now an error of usage that names what draws one.
 void add_chart_answer(CLI::App& app, const std::string& option);
 
 /// For `transform`: "64K", "4MiB", "1G" (powers of 1024) as a number of bytes.

@@ -16,7 +16,7 @@ static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_alw
 void set_stop_flag(int signal) {
   stop_signal = signal;
   stop_flag = true;
-  // What breaks on the way out is no news. (The log is made by then, see below; this is one atomic store.)
+  // Errors on the way out are no news. (The log is made by then, see below; this is one atomic store.)
   if (!log_enabled(LogLevel::kDebug)) set_log_level(LogLevel::kOff);
 }
 

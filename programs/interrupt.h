@@ -1,4 +1,4 @@
-// Ctrl-C, alike in all programs: what there is is printed, then "interrupted", and the exit code is 128 and the signal's number
+// Ctrl-C, alike in all programs: results so far are printed, then "interrupted", and the exit code is 128 and the signal's number
 // (130, and 143 for SIGTERM). The second one ends the process at once.
 #pragma once
 

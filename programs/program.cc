@@ -28,7 +28,7 @@ int passed(const std::string& what) {
 }
 
 int failed(const Status& why) {
-  // What an interrupt makes of the work, here and at the other end, is no news.
+  // Errors that an interrupt causes, here and at the other end, are no news.
   if (const int signal = interrupted_by(); signal != 0) {
     const bool more = why.code() == Code::kCancelled && !why.detail().ends_with("interrupted");
     print_line(stderr, more ? concat("interrupted: ", why.detail()) : "interrupted");

@@ -1,4 +1,4 @@
-// What the test programs (test_device_discovery, test_connection, test_tcpx_transfer) have in common: exit codes, the last line
+// Common parts of the test programs (test_device_discovery, test_connection, test_tcpx_transfer): exit codes, the last line
 // they print, and the settings they take from the environment. Command line and Ctrl-C are those of all programs.
 #pragma once
 

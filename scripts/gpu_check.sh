@@ -31,7 +31,7 @@ out=$(realpath -m "${OUT:-build/gpu_report}")
 build=build/release
 transfer=$build/tests/test_tcpx_transfer
 jobs=$(nproc)
-total_s=1800 # what all steps together may take
+total_s=1800 # for all steps together
 failed=0
 
 if ! nvidia-smi -L >/dev/null 2>&1; then
@@ -51,7 +51,7 @@ record() {
   say "$(printf '%-5s %4ds  %-46s %s' "$1" "$2" "$3" "${4:-}")"
 }
 
-# step LOG LIMIT_SECONDS NAME COMMAND...: runs a command with its output in LOG; what it says last about counts goes to the report.
+# step LOG LIMIT_SECONDS NAME COMMAND...: runs a command with its output in LOG; its last line about counts goes to the report.
 step() {
   local log=$out/$1 limit=$2 name=$3 began=$SECONDS rc own detail
   shift 3
@@ -134,7 +134,7 @@ perf() {
   step perf.txt 60 "test_tcpx_perf, $name" env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo "$build/tests/test_tcpx_perf" loopback "$@"
 }
 
-# What it says of the machine is for reading; warnings are no failure.
+# Its findings about the machine are for reading; warnings are no failure.
 doctor() {
   "$build/programs/tcpx_doctor" --selftest || (($? == 1))
 }

@@ -55,7 +55,7 @@ can_fuzz() {
 
 clang_version() { clang --version 2>/dev/null | sed -n 's/.*clang version \([0-9]*\)\..*/\1/p' | head -n 1; }
 
-# What a package is for is tested by what it brings, so that tools from elsewhere count too.
+# Tests for the tools a package brings, not for the package, so that tools from elsewhere count too.
 missing=()
 need() {
   local package=$1

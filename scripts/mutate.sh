@@ -2,7 +2,7 @@
 # Plants small wrong changes, one at a time, and looks whether the tests notice. docs/testing.md says what the lists look like.
 #
 # The changes are made in a copy of the working tree below build/mutate, which has a build folder of its own; nothing else is touched.
-set -umo pipefail  # -m: what runs in the background is a process group, which an interrupt can end
+set -umo pipefail  # -m: background jobs are process groups, which an interrupt can end
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 
 usage() {
@@ -215,7 +215,7 @@ flock -n 9 || {
   exit 1
 }
 
-# Files that are the same keep their time, so that only what differs is compiled again, whatever an earlier run has left.
+# Files that are the same keep their time, so that only differing ones are compiled again, after any earlier run.
 sync_copy() {
   local file
   git ls-files -z --cached --others --exclude-standard | sort -zu >"$here/files" || return 1
@@ -265,7 +265,7 @@ run_test() {
   fi
 }
 
-# What every test does without a change, found out when it is needed first: "PROGRAM CASE" to passed, failed or skipped.
+# Result of every test without a change, found out when first needed: "PROGRAM CASE" to passed, failed or skipped.
 declare -A baseline
 find_baseline() {
   local line program filter

@@ -46,7 +46,7 @@ def fail(message):
     sys.exit(1)
 
 
-# What is drawn
+# Charts
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -364,7 +364,7 @@ def draw_mesh(title, report, names, cells, hints):
                           color="white" if value >= 0.79 * largest else INK)
             elif isinstance(cell, str):
                 axes.plot(j + 0.5, i + 0.5, "x", color=FAILED, markersize=size)
-    # Beside the cells, whatever their height: the scale, and what cells without a value mean.
+    # Beside the cells, at any height of them: the scale, and the meaning of cells without a value.
     bar = figure.add_axes([1 + 0.3 / width, 1 - 1.6 / height, 0.18 / width, 1.6 / height])
     figure.colorbar(shade, cax=bar).outline.set_visible(False)
     bar.set_title("GB/s", size=9, loc="left")

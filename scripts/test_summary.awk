@@ -1,4 +1,4 @@
-# Summary of a ctest run: counts per label, what was skipped and why, and one line of totals.
+# Summary of a ctest run: counts per label, skipped tests and their reasons, and one line of totals.
 # usage: awk -f scripts/test_summary.awk LABELS RESULTS
 #   LABELS   output of `ctest --show-only --verbose`    RESULTS  the file that `ctest --output-junit` wrote
 # Without LABELS, any number of RESULTS are added up to the line of totals.

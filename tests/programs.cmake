@@ -261,7 +261,7 @@ foreach(step IN ITEMS files tools headers symbols cmake pkg_config uninstall)
   tcpx_add_install_step(${step} FIXTURES_REQUIRED tcpx_installed)
 endforeach()
 
-# The mutations still apply to the sources. Whether tests detect them is checked by hand: scripts/mutate.sh.
+# The mutations still apply to the sources. Detection by tests is checked by hand: scripts/mutate.sh.
 set(_mutate ${PROJECT_SOURCE_DIR}/scripts/mutate.sh)
 tcpx_add_run(mutations.apply host ${_mutate} --check)
 tcpx_add_run(mutations.a_stale_one_is_told host

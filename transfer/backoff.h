@@ -1,14 +1,14 @@
-// How a loop that drives connections waits when nothing advances: spins, then yields, then sleeps, because a tool shares its
+// Waiting of a loop that drives connections when nothing advances: spins, then yields, then sleeps, because a tool shares its
 // machine with the plugin's own threads.
 //
 // While several chunks are under way every sleep is twice as long as the one before, so that a loop whose chunks are slow to come
-// (many peers share the network, and the machine) is not awake for most of the time in vain: 64 of them that woke every 50 us
+// (many peers share the network, and the machine) is not awake most of the time for nothing: 64 of them that woke every 50 us
 // made two cores move 1 GB/s instead of 2.4. It is late by no more than it has already waited, and what is under way lasts
 // meanwhile.
 //
 // With few cores, polling takes them from the very threads that are waited for: the scheduler gives a thread that polls and
 // yields as much of a core as the I/O thread that moves the bytes. So there, while much is under way, the loop sleeps almost at
-// once: what is under way lasts longer than the sleep, and nothing is lost.
+// once: transfers under way last longer than the sleep, and nothing is lost.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ class Backoff {
     return idle_ <= kSpins + kYields ? Step::kYield : Step::kSleep;
   }
 
-  /// How long the sleep is that `next` has asked for. To be called once for each.
+  /// Length of the sleep that `next` has asked for. To be called once for each.
   std::chrono::microseconds pause(bool much_under_way) {
     if (!much_under_way) return kSleep;
     return std::exchange(pause_, std::min(2 * pause_, kLongestSleep));

@@ -21,9 +21,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kBacklog = 4096;  // net.core.somaxconn may be less
-// Who has been silent for so long may have to make room. Longer than a client needs that has just connected.
+// A client that has been silent for so long may have to make room. Longer than a client needs that has just connected.
 constexpr Duration kSilence = milliseconds(100);
-// How long the backlog is left alone when there is no descriptor for what waits in it.
+// Time the backlog is left alone when there is no descriptor for a connection in it.
 constexpr Duration kStarvedPause = milliseconds(50);
 constexpr Duration kFirstRetryPause = milliseconds(10);
 constexpr Duration kLongestRetryPause = milliseconds(200);
@@ -130,7 +130,7 @@ Result<BootstrapChannel> exchange_hello(UniqueFd socket, Deadline deadline, cons
   const auto named = [&](const Status& status) {
     return Status(status.code(), concat("bootstrap with ", peer.to_string()), status.detail(), status.domain(), status.native());
   };
-  // What cannot be sent any more may have been answered already.
+  // A hello that cannot be sent any more may have been answered already.
   const Status sent = send_all(socket.get(), encode_frame(encode_hello(TCPX_VERSION)), deadline, stop);
   const auto answer = receive_one(socket.get(), deadline, stop);
   if (!sent.is_ok() && !answer.is_ok()) return named(sent);
@@ -258,7 +258,7 @@ Result<bool> BootstrapServer::take_connections() {
   return taken;
 }
 
-// Drops whoever has been silent longest, if that is long. @return false: nobody has been
+// Drops the client that has been silent longest, if that is long. @return false: none has been
 bool BootstrapServer::make_room() {
   const auto quietest = std::min_element(waiting_.begin(), waiting_.end(),
                                          [](const Waiting& a, const Waiting& b) { return a.heard_at < b.heard_at; });

@@ -1,12 +1,12 @@
 // Bootstrap: how two ends find each other over plain TCP (port UCCL_TCPX_BOOTSTRAP_PORT) before they exchange connection handles.
 //
 // The client connects and says hello first; the server answers with its hello only when it takes that client, so both know from
-// then on that they talk to each other. Whatever else comes to an open port - scanners, browsers, half a frame, nothing at all -
+// then on that they talk to each other. All else that comes to an open port - scanners, browsers, half a frame, nothing at all -
 // is logged and dropped and holds up nobody: all connections that have not said hello are watched together, each with its own
-// deadline, as many as the process has descriptors for; the others wait in the kernel's backlog. When that is so, whoever has
+// deadline, as many as the process has descriptors for; the others wait in the kernel's backlog. In that case the client that has
 // been silent longest makes room, and is told to try again.
 //
-// Whoever reaches the port can take part: there is no authentication in this version.
+// Any host that reaches the port can take part: there is no authentication in this version.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ struct BootstrapServerOptions {
   uint16_t port = 0;  ///< 0: any free one
   /// Address or name to listen on; empty: every address of this machine, IPv6 and IPv4.
   std::string host = {};
-  /// How long a connection may take to say hello.
+  /// Time a connection may take to say hello.
   Duration hello_time = std::chrono::seconds(5);
   /// Connections that may be in that state at once, and at most an eighth of the descriptors that the process may have.
   size_t max_waiting = 256;
@@ -61,7 +61,7 @@ class BootstrapServer {
     Deadline deadline;
     TimePoint heard_at;
     FrameAssembler hello;
-    std::optional<std::string> build;  // greeted: what it said
+    std::optional<std::string> build;  // greeted: as it said
   };
 
   BootstrapServer(UniqueFd listener, const SocketAddress& address, const BootstrapServerOptions& options);

@@ -22,9 +22,9 @@ constexpr size_t kMaxInbox = 8;
 constexpr int kMaxFramesPerLook = 256;
 // Peer messages that wait for the socket. Windows bound what a peer that does not read can be owed to a small part of this.
 constexpr size_t kMaxOutgoingBytes = 1u << 20;
-// What is read of a peer that is left, so that the close does not overtake what it is told.
+// Reads from a peer that is being left, so that the close does not overtake the last message to it.
 constexpr int kMaxReadsOfALeaver = 16;
-// What a stopped end still gives the peer to say its verdict: much for a living peer, little for who pressed Ctrl-C.
+// Time a stopped end still gives the peer to say its verdict: long for a live peer, short for a user who pressed Ctrl-C.
 constexpr Duration kFarewellAfterStop = std::chrono::seconds(1);
 
 }  // namespace
@@ -90,7 +90,7 @@ Status BootstrapChannel::stick(Status status) {
   return broken_;
 }
 
-// What the peer's last frame means to a call that expected the channel to go on.
+// Meaning of the peer's last frame to a call that expected the channel to go on.
 Status BootstrapChannel::verdict() const {
   if (peer_detached_ && !detached_)
     return Status(Code::kProtocol, "bootstrap", "the peer has detached its socket, this end has not");
@@ -192,7 +192,7 @@ Status BootstrapChannel::send(const Frame& frame, Deadline deadline) {
   TCPX_RETURN_IF_ERROR(broken_);
   Status status = send_bytes(encode_frame(frame), deadline);
   if (status.is_ok()) return status;
-  // A peer that gave up has said why before it closed: that is the better answer. What is left of the frame cannot be sent later,
+  // A peer that gave up has said why before it closed: that is the better answer. The rest of the frame cannot be sent later,
   // so the channel is broken either way.
   (void)read_available();
   (void)stick(std::move(status));
@@ -270,7 +270,7 @@ Status BootstrapChannel::peer_status() {
 }
 
 Status BootstrapChannel::finish(const Status& mine, Deadline deadline) {
-  // Even when what came in was broken, what goes out may still reach the peer and tell it why.
+  // Even when the incoming frames were broken, a last one may still reach the peer and tell it why.
   if (socket_ && !detached_) {
     const Status sent = send_bytes(encode_frame(encode_finish(mine)), deadline);
     bool stopped = false;

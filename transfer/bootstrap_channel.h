@@ -36,7 +36,7 @@
 
 namespace tcpx {
 
-/// What another thread sees of a channel in use, and how it ends it.
+/// A channel in use as another thread sees it and ends it.
 struct ChannelWatch {
   std::atomic<bool> stop{false};      ///< ends waits early
   std::atomic<TimePoint> heard_at{};  ///< when the last whole frame of the peer was read
@@ -87,9 +87,9 @@ class BootstrapChannel {
   /// Tells the peer why this end gives up, as far as the socket takes it at once, and closes. The peer reads that before the end.
   void leave(const Status& why);
 
-  /// Both ends call it: returns the socket when the peer has called it too. What the peer sends next on the socket is still in
+  /// Both ends call it: returns the socket when the peer has called it too. Bytes the peer sends next on the socket are still in
   /// it, and there must be no flow any more. The channel is then used up.
-  /// @return kProtocol: there are frames that this end has not asked for, or peer messages not sent yet; what the peer reported
+  /// @return kProtocol: there are frames that this end has not asked for, or peer messages not sent yet; the peer's report
   /// when it has finished instead. After an error only `finish` is left.
   Result<UniqueFd> detach(Deadline deadline);
 
@@ -114,8 +114,8 @@ class BootstrapChannel {
   FrameAssembler assembler_;
   std::deque<Frame> inbox_;           // frames that have come and nobody has asked for yet
   std::optional<Status> peer_final_;  // the peer's finish frame
-  bool peer_detached_ = false;        // the peer's detach frame has come: what follows is not ours to read
-  bool detached_ = false;             // this end's has been sent: what follows is no frame to the peer
+  bool peer_detached_ = false;        // the peer's detach frame has come: the bytes after it are not ours to read
+  bool detached_ = false;             // this end's has been sent: the bytes after it are no frame to the peer
   Status broken_;                     // why the socket can no longer be used
   uint64_t barriers_ = 0;
   uint32_t next_flow_ = 0;

@@ -1,4 +1,4 @@
-// Frames of the bootstrap protocol. What they carry is in bootstrap_message.h. Pure: no socket, no clock, no log.
+// Frames of the bootstrap protocol. Their payloads are in bootstrap_message.h. Pure: no socket, no clock, no log.
 //
 // A frame is a 48-byte header and a payload of at most 64 KiB, in little-endian order:
 //
@@ -7,8 +7,8 @@
 //   10  type, u16
 //   12  reserved, u32
 //
-// What a later version may do: use reserved bytes and high flag bits freely, because this one ignores them; set a low flag bit
-// (kMustKnowFlags) for what may not be ignored, which this one refuses by name; raise the version when neither is enough.
+// Later versions may use reserved bytes and high flag bits freely, because this one ignores them; set a low flag bit
+// (kMustKnowFlags) for what may not be ignored, which this one refuses by name; or raise the version when neither is enough.
 //
 // The check value is FNV-1a (64 bits) over the header without it, then the payload. TCP has guarded the bytes in transit already;
 // this catches a stream that is out of step or a foreign sender, for which any well-mixed value will do, and FNV-1a needs no
@@ -45,7 +45,7 @@ enum class FrameType : uint16_t {
   kChannelDown = 8,
   kReceived = 9,
   kSubmitted = 10,
-  kDetach = 11,  ///< the sender's last frame; whatever follows on the socket is no bootstrap frame
+  kDetach = 11,  ///< the sender's last frame; bytes after it on the socket are no bootstrap frame
 };
 std::string_view name_of(FrameType type);
 /// True for the frames of peer_messages.h.
@@ -84,7 +84,7 @@ uint64_t frame_check(const FrameHeader& header, std::span<const std::byte> paylo
 class FrameAssembler {
  public:
   FrameAssembler();
-  /// Where the next bytes go; empty when the frame is whole.
+  /// Room for the next bytes; empty when the frame is whole.
   std::span<std::byte> wanted();
   /// The first `count` bytes of wanted() have been filled.
   /// @return kProtocol: these bytes are no frame; kUnsupported: a frame of a newer version or with unknown flags. Final.
@@ -92,7 +92,7 @@ class FrameAssembler {
   bool whole() const;
   /// True when some but not all bytes have come.
   bool partial() const { return filled_ > 0 && !whole(); }
-  /// How many bytes have come.
+  /// Number of bytes that have come.
   size_t size() const { return filled_; }
   /// The whole frame; the assembler begins anew.
   Frame take();

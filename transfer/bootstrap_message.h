@@ -1,4 +1,4 @@
-// What bootstrap frames carry: one encode and one decode function per frame type. Pure: no socket, no clock, no log.
+// Payloads of bootstrap frames: one encode and one decode function per frame type. Pure: no socket, no clock, no log.
 //
 // Decoding trusts nothing: counts and lengths are bounded before use, every byte of a payload must be accounted for, and text is
 // made printable because it ends in logs. A frame of another type, or a payload that does not add up, is kProtocol.
@@ -45,7 +45,7 @@ Frame encode_detach();
 Status decode_detach(const Frame& frame);
 
 Frame encode_finish(const Status& status);
-/// What the sender reported, as a Status of this side: same code, operation "peer reported". Writes `reported` only on success.
+/// The sender's report as a Status of this side: same code, operation "peer reported". Writes `reported` only on success.
 Status decode_finish(const Frame& frame, Status& reported);
 
 }  // namespace tcpx

@@ -225,7 +225,7 @@ void Channel::check_stall() {
   if (state_ != State::kOpen || !working() || now_ - last_advance_ < limits_.stall_limit) return;
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - last_advance_).count();
   std::string what = concat("nothing advanced for ", ms, " ms");
-  // Nothing was lost and nothing is late: the other end has not sent what would be the next message, whatever its tag.
+  // Nothing was lost and nothing is late: the other end has not sent a next message of any tag.
   if (fifo_.held() > 0 && fifo_.state_of(fifo_.begin()) == ChunkState::kPosted && direction() == Direction::kRecv)
     what += concat("; the oldest of ", fifo_.held(), " receives waits for the next message", name_in_detail(Hint::kTagsIgnored));
   Status status(Code::kTimeout, concat(name_of(direction()), " transfer"), std::move(what));
@@ -248,7 +248,7 @@ void Channel::give_up(const Status& answer) {
 }
 
 void Channel::drain() {
-  // What has arrived without being submitted is nobody's but the plugin's.
+  // Messages that have arrived without being submitted are the plugin's alone.
   bool busy = false;
   for (uint64_t number = fifo_.begin(); !busy && number != fifo_.end() && fifo_.state_of(number) == ChunkState::kUnpacking;
        ++number) {

@@ -3,13 +3,13 @@
 // `progress` does, in this order: test the oldest posted request (and the next, while they are done); hand all arrived messages
 // to the unpacker; give back the oldest unpacked one (and the next, while they are done). Nothing else touches the comm.
 //
-// Batches. What has arrived goes out at once, as one submit with one ticket. Waiting for more would add the wait to every
+// Batches. Arrived messages go out at once, as one submit with one ticket. Waiting for more would add the wait to every
 // transfer, and gains nothing under load: several messages are done in one pass then, because arrivals outrun the calls of
 // `progress`. All or nothing: when the unpacker is full, or a list is refused, no message of the batch has been started.
 //
 // Failure. The first error wins. From then on nothing is posted, tested or given back; the channel waits until the unpacker has
-// let go of the memory, deregisters and closes the comm so that the plugin lets go of it too, and only then is `closed`: whoever
-// reports the failure waits for that. The wait is bounded by `drain_limit`; past it the channel is `abandoned` to GPU copies that
+// let go of the memory, deregisters and closes the comm so that the plugin lets go of it too, and only then is `closed`: callers
+// report the failure only after that. The wait is bounded by `drain_limit`; past it the channel is `abandoned` to GPU copies that
 // may still be running. So it is to a plugin that does not return from closing the comm.
 #pragma once
 
@@ -76,7 +76,7 @@ class ReceiveTap {
   virtual void arrived(const ChunkWork& work, const ReceivedMessage& message, const DescriptorBlock& block) = 0;
 };
 
-/// What a receiving channel needs besides the comm. All must outlive the channel.
+/// Parts that a receiving channel needs besides the comm. All must outlive the channel.
 struct ReceiveParts {
   Unpacker* unpacker = nullptr;
   BouncePool pool;
@@ -126,7 +126,7 @@ class Channel {
     for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) visit(fifo_.at(number).work);
   }
   ChunkState state_of(uint64_t number) const { return fifo_.state_of(number); }
-  /// What is in flight, a line per chunk: state, index, bytes, age.
+  /// Chunks in flight, one per line: state, index, bytes, age.
   std::string flight_record() const;
 
  private:
@@ -134,7 +134,7 @@ class Channel {
   struct Flight {
     ChunkWork work;
     Request request{};
-    std::optional<UnpackTicket> ticket;  ///< unpacking: what to wait for; none when there is nothing to wait for
+    std::optional<UnpackTicket> ticket;  ///< unpacking: to be waited for; none when there is nothing to wait for
     TimePoint posted_at;
     ChunkBudget::Share share = 0;  // with a budget
     TraceRange trace = {};         // from the post to the end

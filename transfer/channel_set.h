@@ -1,4 +1,4 @@
-// ChannelSet: the channels of one pipeline, what they have carried, and the memory registered with all of them.
+// ChannelSet: the channels of one pipeline, the amounts they have carried, and the memory registered with all of them.
 #pragma once
 
 #include <cstdint>

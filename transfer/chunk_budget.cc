@@ -17,7 +17,7 @@ std::optional<ChunkBudget::Share> ChunkBudget::take(Asker& asker, uint64_t bytes
   return first_ + shares_.size() - 1;
 }
 
-// Who may not has a place in line, unless it has its part already.
+// An asker that may not gets a place in line, unless it has its part already.
 bool ChunkBudget::may_take(Asker& asker) {
   const bool next = line_.empty() || line_.front() == &asker;
   if (asker.in_line && !next) return false;

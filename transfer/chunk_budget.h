@@ -4,10 +4,10 @@
 // memory, more than the caches hold, and every byte is fetched from there at each station. So one connection alone has its
 // window, and several together have no more than `together` under way.
 //
-// In turn: whoever is refused stands in a line, and those in front of it get a turn first, of some chunks, which travel faster
-// together than one here and one there. Who is slow takes little from the others: a connection has its part of the whole, or a
+// In turn: a refused asker stands in a line, and those in front of it get a turn first, of some chunks, which travel faster
+// together than one here and one there. A slow one takes little from the others: a connection has its part of the whole, or a
 // turn if that is more, and what it holds beyond (from when it was alone) is not held against them; and a chunk that is under way
-// for longer than `patience` counts no more. What remains: of more connections than there are turns in the whole, those that
+// for longer than `patience` counts no more. Remaining case: of more connections than there are turns in the whole, those that
 // stall hold up the others for `patience` until their windows are full.
 #pragma once
 
@@ -25,13 +25,13 @@ namespace tcpx {
 class ChunkBudget {
  public:
   struct Limits {
-    /// Bytes, of several connections; what is let through last may go beyond. With 64 peers on two H200s 8 to 16 MiB are as fast
+    /// Bytes, of several connections; the last one let through may exceed it. With 64 peers on two H200s 8 to 16 MiB are as fast
     /// as one peer, 4 MiB reach 0.8 of it, and windows of their own, up to 1.5 GiB, 0.4 (docs/field_notes.md).
     uint64_t together = 12 * 1024 * 1024;
     uint64_t turn = 2 * 1024 * 1024;  ///< bytes of a connection, over all its channels
     uint32_t channels = 1;            ///< of a connection
     /// Some times what `together` takes on a fast network. Less than it takes on a slow one would set no limit there, which does
-    /// no harm: what is slow is not slow because of caches.
+    /// no harm: a slow network is not slow because of caches.
     Duration patience = std::chrono::milliseconds(4);
   };
   /// Names a chunk that was let through.

@@ -45,9 +45,9 @@ class ChunkDispatcher {
 
   /// A message of the peer, except "channel down". @return kProtocol when it is not for this half, or does not add up
   virtual Status take(FrameType type, std::span<const std::byte> payload);
-  /// Whether nothing more can be posted before the peer says something.
+  /// True when nothing more can be posted before the peer says something.
   virtual bool waits_for_peer() const { return false; }
-  /// Whether some pending transfer cannot end by what is under way already. A peer that finishes is done with its half of all
+  /// True when a pending transfer cannot end by the chunks under way. A peer that finishes is done with its half of all
   /// transfers, which is not to say that the plugin has delivered everything here, or has told us that it has.
   virtual bool needs_peer() const { return false; }
 

@@ -1,4 +1,4 @@
-// How a transfer is cut into chunks. Arithmetic only: the plan of a terabyte takes as much memory as that of a byte.
+// Cutting a transfer into chunks. Arithmetic only: the plan of a terabyte takes as much memory as that of a byte.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ std::optional<size_t> ChunkRouter::pick(uint32_t room, uint64_t bytes, uint64_t 
     known += rates[i];
     known_count += rates[i] > 0 ? 1 : 0;
   }
-  // Where nothing is known the unit does not matter, as long as it is the same for all.
+  // Without any known speed the unit does not matter, if it is the same for all.
   const double mean = known_count > 0 ? known / static_cast<double>(known_count) : 1.0;
 
   constexpr double kNever = std::numeric_limits<double>::infinity();

@@ -8,10 +8,10 @@
 // Rates. A channel's rate is bytes delivered over time spent with something outstanding, of the recent past: both sums are halved
 // whenever the time exceeds kMemory and they stand for kLeastDeliveries or more, because a slow channel delivers less than one
 // chunk in kMemory. Time in which no channel delivered anything says nothing about their order (the peer was not sending), so
-// what is longer than kPause between two deliveries is not counted. A channel of which nothing is known counts as fast as the
+// time beyond kPause between two deliveries is not counted. A channel of which nothing is known counts as fast as the
 // mean of the others and gets at most kFirstChunks, so that one that turns out to be slow does not begin with a full window. What
 // a channel delivers first says little about it (new TCP connections, untouched memory), so kColdChunks do not count; and a
-// channel that has had nothing to do for kForget, and for as long as it takes for kForgetChunks of its own, while others
+// channel that has had nothing to do for kForget, and for the time of kForgetChunks of its own, while others
 // delivered, is unknown again: otherwise one bad moment would keep it idle for good, because nobody asks a channel that looks
 // slow.
 #pragma once
@@ -47,7 +47,7 @@ class ChunkRouter {
 
   void posted(size_t channel, uint64_t bytes, TimePoint now);
   void delivered(size_t channel, uint64_t bytes, TimePoint now);
-  /// The channel has failed; what was outstanding there is not.
+  /// The channel has failed; its chunks are no longer outstanding.
   void closed(size_t channel);
 
   /// Bytes per second; 0 when nothing has been delivered yet.

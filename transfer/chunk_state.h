@@ -11,7 +11,7 @@
 // Sent       the plugin no longer reads the memory (not: the peer has it)
 // Failed     nobody below touches the memory any more, and the bytes must not be trusted
 //
-// Invariants. Who enforces them stands behind.
+// Invariants, and the code that enforces each.
 //  - A slot of the window is held from Posted to the end.                                        InflightFifo
 //  - Chunks pass through the states in order: none overtakes another.                            InflightFifo
 //  - Only the oldest posted request is tested; only the oldest unpacking one is given back.      InflightFifo: `oldest` is all it

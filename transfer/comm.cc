@@ -15,7 +15,7 @@ Comm::Comm(Comm&& other) noexcept
       registered_(std::move(other.registered_)) {}
 
 Comm::~Comm() {
-  // Whoever first saw the error has logged it, and a destructor has nobody to tell.
+  // The first call that saw the error has logged it, and a destructor has no caller to tell.
   (void)close();
 }
 

@@ -26,7 +26,7 @@ class Comm {
   /// The memory must live until it is deregistered, which the Comm does when it closes. The device's GPU must be current for
   /// kCuda.
   Result<MemoryHandle> register_memory(void* data, size_t bytes, MemoryType type);
-  /// Of memory registered here that no outstanding request uses. Whatever the plugin answers, the handle is used up.
+  /// Of memory registered here that no outstanding request uses. The handle is used up on success and on error.
   Status deregister_memory(MemoryHandle handle);
 
   /// Posts one send or receive of `bytes` bytes at `data`. nullopt: not now.

@@ -32,8 +32,8 @@ bool is_function(std::string_view name) {
          take_hex(name, 1) && name.empty();
 }
 
-/// Everything up to the host bridge, then the functions below it one by one, the device itself last. What follows the functions
-/// (".../virtio1") is no part of the tree. Empty when `path` names no function below a host bridge.
+/// Everything up to the host bridge, then the functions below it one by one, the device itself last. Names after the functions
+/// (".../virtio1") are no part of the tree. Empty when `path` names no function below a host bridge.
 std::vector<std::string_view> chain_of(std::string_view path) {
   std::vector<std::string_view> chain;
   for (size_t begin = 0; begin < path.size();) {

@@ -1,8 +1,8 @@
-// Which of the plugin's devices each channel of a GPU uses: the nearest first, by where they sit on the PCI tree.
+// Choice of the plugin's device for each channel of a GPU: the nearest first, by their places on the PCI tree.
 //
 // A path as sysfs resolves it names every bridge on the way from the CPU: "/sys/devices/pci0000:00/0000:00:02.0/0000:03:00.0" is
 // the function 0000:03:00.0 below the bridge 0000:00:02.0 of the host bridge pci0000:00. The longer the way two paths share, the
-// nearer the devices. Pure functions; who asks the machine is local_machine.h.
+// nearer the devices. Pure functions; local_machine.h asks the machine.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ enum class PciDistance {
 
 std::string_view name_of(PciDistance distance);
 
-/// Where a device sits, as far as the machine tells.
+/// Place of a device, as far as the machine tells.
 struct DeviceLocation {
-  std::optional<std::string> pci_path = {};  ///< resolved, in sysfs; what is no such path counts as none
+  std::optional<std::string> pci_path = {};  ///< resolved, in sysfs; any other path counts as none
   int numa_node = -1;                        ///< -1: unknown
 };
 

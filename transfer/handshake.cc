@@ -88,7 +88,7 @@ Listener::Listener(Listener&& other) noexcept
     : plugin_(other.plugin_), comm_(other.comm_), handle_(other.handle_), open_(std::exchange(other.open_, false)) {}
 
 Listener::~Listener() {
-  // Whoever first saw the error has logged it, and a destructor has nobody to tell.
+  // The first call that saw the error has logged it, and a destructor has no caller to tell.
   (void)close();
 }
 

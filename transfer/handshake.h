@@ -19,7 +19,7 @@
 
 namespace tcpx {
 
-/// What a wait may take, and what ends it early.
+/// Limit of a wait, and its reasons to end early.
 struct HandshakeWait {
   Deadline deadline;
   BootstrapChannel* peer = nullptr;         ///< watched when not null
@@ -40,7 +40,7 @@ class Listener {
   /// nullopt: nobody has come yet. `device_handle` as below.
   Result<std::optional<Comm>> try_accept(DeviceHandleStorage& device_handle);
   /// Waits for the end that connects with the handle. `device_handle` must live as long as the comm.
-  /// @return kTimeout at the deadline, kCancelled when stopped, what the bootstrap channel says of the peer, or the plugin's
+  /// @return kTimeout at the deadline, kCancelled when stopped, the bootstrap channel's error about the peer, or the plugin's
   /// error.
   Result<Comm> accept(DeviceHandleStorage& device_handle, const HandshakeWait& wait);
   /// The plugin's answer; closing twice is a no-op. Destruction closes too.
@@ -55,13 +55,13 @@ class Listener {
   bool open_ = true;
 };
 
-/// Accepts at every listener, in whatever order the other end comes to them. @param device_handles one for each listener
+/// Accepts at every listener, in any order that the other end comes to them. @param device_handles one for each listener
 /// @return one comm per listener, in their order; errors as Listener::accept, after which none is left open.
 Result<std::vector<Comm>> accept_all(std::span<Listener> listeners,
                                      std::span<const std::unique_ptr<DeviceHandleStorage>> device_handles,
                                      const HandshakeWait& wait);
 
-/// Connects to every handle from the device of the same place, in whatever order they answer.
+/// Connects to every handle from the device of the same place, in any order of their answers.
 /// @return as accept_all
 Result<std::vector<Comm>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
                                       const HandshakeWait& wait);

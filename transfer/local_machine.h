@@ -14,7 +14,7 @@ namespace tcpx {
 
 enum class UnpackKind;  // device/unpacker_factory.h
 
-/// What every end of this process shares. Made once, used from any thread as its parts allow.
+/// Parts that all ends of this process share. Made once, used from any thread as its parts allow.
 struct LocalMachine {
   std::unique_ptr<MemoryOps> memory;
   std::shared_ptr<NetPlugin> plugin;  // shared with the loader's registry, which keeps plugins for ever
@@ -35,7 +35,7 @@ struct LocalMachine {
   /// nearest, and none of them is below the GPU's switches; kBadConfig; the plugin's error
   Result<std::vector<int>> channel_devices(int gpu, uint32_t channels);
 
-  /// The names of these devices, each once, for people. Where nearness decides, with how near each is to the GPU.
+  /// The names of these devices, each once, for people. Where nearness decides, each with its distance to the GPU.
   Result<std::string> describe_devices(int gpu, const std::vector<int>& devices);
 
  private:

@@ -1,7 +1,7 @@
 // NicWatch: asks now and then whether the network interfaces of a pipeline are down.
 //
 // A TCP pipeline whose interface is gone just waits; the kernel knows at once. An interface may be down for a moment, in which
-// TCP loses nothing: what cannot go another way waits for it a little.
+// TCP loses nothing: data that cannot go another way waits for it a little.
 #pragma once
 
 #include <cstddef>
@@ -26,18 +26,18 @@ class NicWatch {
   /// @param users of interfaces, which are looked after one by one; two may use the same interface
   NicWatch(IsDown is_down, size_t users, TimePoint now) : is_down_(std::move(is_down)), next_look_(now), looks_down_(users) {}
 
-  /// Whether it is time for another look.
+  /// True when it is time for another look.
   bool due(TimePoint now);
   /// A look at the interface of a user; an empty name is never down. @param what follows its name in the error
   /// @return ok: it is up, or down for no more than kToleratedLooks looks in a row and that is tolerated
   Status look(size_t user, const std::string& nic, std::string_view what, Tolerance tolerance);
-  /// How it is now.
+  /// State of an interface now: ok, or the error that it is down.
   Status down(const std::string& nic, std::string_view what) const;
   /// Asks no more, and lets go of what it asked, which may hold a descriptor.
   void stop() { is_down_ = nullptr; }
 
   static constexpr Duration kLookEvery = std::chrono::milliseconds(100);
-  /// 3 s: about as long as for a host that is silent (endpoint/link_rules.h). What is lost meanwhile TCP sends again.
+  /// 3 s: about as long as for a host that is silent (endpoint/link_rules.h). TCP sends again what is lost meanwhile.
   static constexpr int kToleratedLooks = 30;
 
  private:

@@ -13,7 +13,7 @@ namespace tcpx {
 class PeerMessageSink {
  public:
   virtual ~PeerMessageSink() = default;
-  /// @param payload valid during the call. Whatever is wrong with it is the sink's own failure.
+  /// @param payload valid during the call. An error in it is the sink's own failure.
   virtual void on_peer_message(FrameType type, std::span<const std::byte> payload) = 0;
 };
 

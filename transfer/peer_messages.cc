@@ -25,7 +25,7 @@ Status bad(std::string detail) {
   return Status(Code::kProtocol, kReadMessage, std::move(detail));
 }
 
-// Copies the front of `payload` into `value`. @return what is behind it
+// Copies the front of `payload` into `value`. @return the bytes after it
 template <class T>
 Result<std::span<const std::byte>> take(std::span<const std::byte> payload, T& value) {
   if (payload.size() < sizeof value) return bad(concat(payload.size(), " bytes where at least ", sizeof value, " belong"));

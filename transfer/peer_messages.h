@@ -1,4 +1,4 @@
-// What the two halves of a pipeline tell each other while data moves, over the bootstrap channel. Pure: no socket, no clock.
+// Messages between the two halves of a pipeline while data moves, over the bootstrap channel. Pure: no socket, no clock.
 //
 //   grant          receiver -> sender   the next chunks of a transfer, in order, go over these channels
 //   regrant        receiver -> sender   a chunk that a failed channel did not deliver goes over another one
@@ -7,7 +7,7 @@
 //   submitted      sender -> receiver   this many transfers can be granted (only with failover)
 //
 // Each is the payload of a bootstrap frame of its own type and begins with a FlowHeader, by which the bootstrap channel finds the
-// pipeline it is for. All integers are little-endian. Decoding bounds every count before it is used; what does not add up is
+// pipeline it is for. All integers are little-endian. Decoding bounds every count before it is used; an inconsistent message is
 // kProtocol.
 #pragma once
 

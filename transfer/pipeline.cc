@@ -145,7 +145,7 @@ bool Pipeline::pump_link() {
   if (status_.is_ok() && !dispatcher_->waits_for_peer() && ++calls_since_pump_ < kLookAtPeerEvery) return false;
   calls_since_pump_ = 0;
   const Result<bool> more = peer_->pump();
-  // Without transfers the end of the link is none of ours: whoever comes next will see it.
+  // Without transfers the end of the link is none of ours: the next user will see it.
   if (pending() > 0 && !more.is_ok()) fail(more.status());
   if (pending() > 0 && more.is_ok() && !*more && dispatcher_->needs_peer())
     fail(Status(Code::kProtocol, "wait for the peer", "the peer has finished, this end has not"));
@@ -209,7 +209,7 @@ std::string Pipeline::flight_record() const {
   return text;
 }
 
-// Where others can take over, a look is enough. Without the peer's nothing can be granted any more.
+// One look is enough where other channels can take over. Without the peer's nothing can be granted any more.
 void Pipeline::look_at_nics() {
   if (pending() == 0 || !nics_.due(now_)) return;
   for (size_t i = 0; i < channels_.size(); ++i) {

@@ -103,11 +103,11 @@ class Pipeline final : private PeerMessageSink {
   uint64_t window() const { return channels_.size() * options_.limits.window; }
   /// One entry per channel.
   std::vector<ChannelCounters> counters() const { return channels_.counters(); }
-  /// What is in flight on each channel, and what waits. For people.
+  /// Chunks in flight on each channel, and waiting ones. For people.
   std::string flight_record() const;
 
  private:
-  /// How far the failure of a channel has been dealt with.
+  /// Progress in dealing with the failure of a channel.
   struct Loss {
     bool told_by_peer = false;
     bool taken = false;       // known to the peer, and the pipeline has decided what it means

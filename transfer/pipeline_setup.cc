@@ -89,7 +89,7 @@ Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts,
                                                 const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
   auto watch = LinkWatch::create();
   if (!watch.is_ok()) return watch.status();
-  // What is no interface now (a plugin may name its devices as it likes) is none later; what is one and goes is down.
+  // A name that is no interface now (a plugin may name its devices as it likes) is none later; one that is and goes is down.
   std::set<std::string> interfaces;
   for (const ChannelParts& channel : parts) {
     if (watch->state(channel.nic) != LinkState::kUnknown) interfaces.insert(channel.nic);

@@ -16,7 +16,7 @@
 
 namespace tcpx {
 
-/// How a pipeline is made; what a user can set.
+/// Settings of a pipeline that a user can choose.
 struct PipelineSettings {
   uint32_t channels = 0;  ///< 0: one per device, at most kMaxChannels
   uint32_t recv_window = kDefaultRecvWindow;
@@ -36,7 +36,7 @@ struct PipelineSettings {
 /// of one end is connected with channel i of the other.
 using ChannelDevices = std::vector<int>;
 
-/// What a receiving half needs. All must outlive the pipeline.
+/// Parts that a receiving half needs. All must outlive the pipeline.
 struct ReceiverParts {
   Unpacker* unpacker = nullptr;  ///< may be null when only host memory is received
   const MemoryOps* memory = nullptr;
@@ -50,7 +50,7 @@ struct ReceiverParts {
 /// @param link what the pipeline sends its grants and failure reports over; null: a flow of `wait.peer`, which then must
 /// outlive the pipeline and be used by the thread that drives it. The same kind at both ends.
 /// @return kMismatch naming what differs, at both ends; kBadConfig, at both ends, for a chunk longer than the plugin can take
-/// without losing pages (NetPlugin::message_cut); kTimeout; what the peer or the plugin says.
+/// without losing pages (NetPlugin::message_cut); kTimeout; the peer's or the plugin's error.
 Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
                                                 const PipelineOptions& options, const HandshakeWait& wait,
                                                 std::unique_ptr<PeerLink> link = nullptr);

@@ -2,7 +2,7 @@
 //
 // It posts each chunk on the channel that suits it best (chunk_router.h) and grants it to the sender, which posts each channel's
 // chunks in the order of its grants. With failover nothing is granted before the sender has submitted it, because a chunk granted
-// anew must not end up behind one that waits for that; what a lost channel had not delivered is granted before anything else; and
+// anew must not end up behind one that waits for that; chunks a lost channel had not delivered are granted before all else; and
 // the sender is told of every transfer that is complete.
 #pragma once
 

@@ -12,7 +12,7 @@ constexpr size_t kPartStride = size_t{1} << 30;
 // from the memory's begin, and registrations of GPU memory from the begin of its first page.
 constexpr size_t kPartOverlap = kMaxRequestBytes + kPageBytes;
 
-// Which part of `memory` a chunk at `off` belongs to; nothing at the very end belongs to the last.
+// Index of the part of `memory` with the chunk at `off`; nothing at the very end belongs to the last.
 size_t part_of(const RegisteredMemory& memory, size_t off) {
   return (off < memory.bytes || off == 0 ? off : off - 1) / kPartStride;
 }
@@ -29,7 +29,7 @@ Result<RegisteredMemory> Registrations::add(void* data, size_t bytes, MemoryType
   free_.pop_back();
   Registration& slot = slots_[number];
   const RegisteredMemory memory{begin, bytes, type, number, slot.generation};
-  // Pages may hold a neighbour's bytes too; what a transfer may touch is compared with the memory, when it is submitted.
+  // Pages may hold a neighbour's bytes too; a transfer's range is compared with the memory, when it is submitted.
   const Pages pages = type == MemoryType::kCuda ? whole_pages(data, bytes) : Pages{begin, bytes};
   size_t off = 0;
   do {

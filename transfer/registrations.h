@@ -36,7 +36,7 @@ class Registrations {
   bool holds(const RegisteredMemory& memory) const;
   /// The same, and whether a chunk that ends at `off` bytes of it lies within one of its parts.
   bool reaches(const RegisteredMemory& memory, size_t off) const;
-  /// Deregisters `memory`, which must be held, with every channel whose comm is still open, whatever the plugin says.
+  /// Deregisters `memory`, which must be held, with every channel whose comm is still open, in spite of plugin errors.
   /// @return the first error of a plugin; the memory counts as deregistered all the same
   Status remove(const RegisteredMemory& memory);
 

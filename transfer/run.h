@@ -23,7 +23,7 @@ struct RunOptions {
 /// for an id that names no transfer. Except for `done` the transfer may be pending still: `cancel` or destroy the pipeline.
 Result<bool> run_until_done(Pipeline& pipeline, TransferId id, const RunOptions& options);
 
-/// What a peer that failed has said about it. A peer closes its comms first, which is what ends this end's transfers with
+/// The reason that a failed peer has given. A peer closes its comms first, which is what ends this end's transfers with
 /// kPeerGone, and then says why: so that is waited for, for half a second, within `deadline`. @return `mine` for other errors, or
 /// when nothing comes
 Status peers_reason(BootstrapChannel& channel, const Status& mine, Deadline deadline = Deadline(TimePoint::max()));

@@ -111,7 +111,7 @@ Status SenderDispatcher::take_grant(const Grant& grant) {
 Status SenderDispatcher::take_regrant(const Regrant& regrant) {
   const ChunkName name{regrant.transfer, regrant.chunk, regrant.transfer_bytes};
   const bool granted_before = std::tie(name.transfer, name.chunk) < std::tie(next_granted_.transfer, next_granted_.chunk);
-  // What has been acknowledged is not asked for again, and its memory is no longer ours to read.
+  // An acknowledged chunk is not asked for again, and its memory is no longer ours to read.
   const bool finished = name.transfer < parts_.transfers.end() && !parts_.transfers.is_pending(name.transfer);
   const bool exists = name.transfer >= 1 && name.chunk < ChunkPlan::make(name.transfer_bytes, parts_.chunk_bytes)->count();
   if (!granted_before || finished || !exists) {

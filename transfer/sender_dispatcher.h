@@ -58,7 +58,7 @@ class SenderDispatcher final : public ChunkDispatcher {
 
   DispatcherParts parts_;
   std::vector<GrantQueue> granted_;  // by channel: to be posted in this order
-  ChunkName next_granted_{1, 0, 0};  // what the next grant begins with
+  ChunkName next_granted_{1, 0, 0};  // the next grant begins with it
 };
 
 }  // namespace tcpx

@@ -69,7 +69,7 @@ void TransferRing::fail_pending() {
 TransferAnswer TransferRing::poll(TransferId id, const Status& failure) {
   Transfer& transfer = (*this)[static_cast<uint64_t>(id)];
   if (transfer.id != id || transfer.state == TransferState::kUnknown) return {};
-  // What was sent twice counts once.
+  // Bytes that were sent twice count once.
   TransferAnswer answer{.state = transfer.state,
                         .status = Status::ok(),
                         .bytes_done = std::min(transfer.finished_bytes, transfer.plan.transfer_bytes())};

@@ -1,7 +1,7 @@
 // An end that leaves everything to the library's Endpoint, which moves things on a thread of its own: messages are operations,
 // several started ahead, and this thread only waits for the oldest. Messages go to the peers in turn.
 //
-// One way, what is started is a send and a receive, or a write by the leader, or a read by the follower; whoever is only written
+// One way, the operations are a send and a receive, or a write by the leader, or a read by the follower; an end only written
 // to or read from advertises its memory in `allocate`, and the name travels as a notification.
 #include <algorithm>
 #include <chrono>
@@ -131,7 +131,7 @@ Status EndpointEnd::accept(Deadline deadline) {
   return Status::ok();
 }
 
-/// Whether this end starts operations of that kind in the row.
+/// True when this end starts operations of that kind in the row.
 bool EndpointEnd::starts(bool send) const {
   const RowSetup& row = memory_.row();
   if (row.pattern == Pattern::kIdle) return false;
@@ -148,7 +148,7 @@ Status EndpointEnd::allocate(const RowSetup& row) {
   return row.verb == Verb::kSend ? Status::ok() : exchange_slots();
 }
 
-// Anew for each row: what was advertised for the last one ends with it.
+// Anew for each row: the advertisements of the last one end with it.
 Status EndpointEnd::register_memory() {
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     for (const auto& [buffer, id] :

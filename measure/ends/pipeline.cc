@@ -21,7 +21,7 @@ namespace {
 
 constexpr Duration kFarewellLimit = std::chrono::seconds(10);
 
-/// What stands in the handle of such an end, and zeros behind it.
+/// Contents of the handle of such an end; zeros follow.
 struct Address {
   static constexpr uint64_t kMagic = 0x6c70'6970'7863'7074;  // "tpcxpipl"
   uint64_t magic = kMagic;
@@ -61,7 +61,7 @@ class PipelineEnd final : public BenchEnd {
   Status close() override;
 
  private:
-  /// A direction: what it takes to move messages one way.
+  /// A direction: the parts that move messages one way.
   struct Way {
     std::unique_ptr<BootstrapChannel> peer;  // outlives the connection
     std::unique_ptr<Pipeline> pipeline;

@@ -68,7 +68,7 @@ Result<bool> ReceiveLane::post() {
 
 Result<bool> ReceiveLane::progress() {
   bool advanced = false;
-  // What was tested is read before the next post, because the plugin answers only until then.
+  // Results of a test are read before the next post, because the plugin answers only until then.
   for (Result<bool> (ReceiveLane::*step)() :
        {&ReceiveLane::test, &ReceiveLane::submit, &ReceiveLane::consume, &ReceiveLane::post}) {
     TCPX_ASSIGN_OR_RETURN(const bool stepped, (this->*step)());

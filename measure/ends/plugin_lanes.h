@@ -45,7 +45,7 @@ class SendLane {
 /// One thread at a time. After an error only destruction.
 class ReceiveLane {
  public:
-  /// How messages reach their place. A plugin whose devices are not of type UNPACK puts them there by itself.
+  /// Unpacking of messages to their place. A plugin whose devices are not of type UNPACK puts them there by itself.
   struct Unpack {
     bool needed = false;
     Unpacker* unpacker = nullptr;  ///< must outlive the lane; null for host memory

@@ -1,4 +1,4 @@
-// An end that is nothing but TCP over loopback: what the machine's kernel gives to whoever adds no protocol and no copy.
+// An end that is nothing but TCP over loopback: the speed of the machine's kernel without an added protocol or copy.
 //
 // A message is cut into one share per stream. Each stream has a thread at each end, which writes or reads its share in blocking
 // calls, over and over from the same memory: messages small enough stay in cache. A ping-pong takes the first stream, on the
@@ -67,7 +67,7 @@ Status set_blocking_with_limit(int fd, Deadline deadline) {
   return Status::ok();
 }
 
-/// What a call that moved nothing means.
+/// Meaning of a call that moved nothing.
 Status stream_failure(const char* operation, ssize_t moved) {
   if (moved == 0) return Status(Code::kPeerGone, operation, "the other end has closed");
   if (errno == EAGAIN) return Status(Code::kTimeout, operation, "nothing moved in time");

@@ -1,4 +1,4 @@
-// How an end that polls moves the messages of a round: the same for the plugin's lanes and for the pipeline's, so that the
+// Moving the messages of a round at an end that polls: the same for the plugin's lanes and for the pipeline's, so that the
 // difference between the two is the pipeline's.
 #pragma once
 

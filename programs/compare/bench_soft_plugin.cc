@@ -56,7 +56,7 @@ void declare_options(CLI::App& app, Options& options) {
   add_chart_answer(app, "--chart");
 }
 
-/// What depends on other options, or on the machine.
+/// Completes the options that depend on others, or on the machine.
 SoftRunOptions completed(const Options& options, bool quick) {
   SoftRunOptions run = options.run;
   run.pipeline = !options.without_pipeline;

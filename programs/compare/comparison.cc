@@ -110,7 +110,7 @@ std::map<std::string, std::string> Comparison::parameters() const {
   parameters["samples"] = concat(options_.row.samples);
   parameters["ms per row"] = concat(std::chrono::duration_cast<std::chrono::milliseconds>(options_.row.duration).count());
   parameters["cores"] = concat(std::thread::hardware_concurrency());
-  for (const VariableInfo& variable : environment_table()) {  // what tunes the plugin and endpoints
+  for (const VariableInfo& variable : environment_table()) {  // those that tune the plugin and endpoints
     if (environment_is_set(variable.id)) parameters[variable.name] = environment_text(variable.id);
   }
   return parameters;

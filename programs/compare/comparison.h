@@ -1,5 +1,5 @@
-// What bench_soft_plugin and bench_endpoint have in common: options, what a report says about the machine, NCCL, and how they
-// end.
+// Common parts of bench_soft_plugin and bench_endpoint: options, the machine as a report describes it, NCCL, and their
+// exit.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -51,7 +51,7 @@ class Comparison {
   bool has_gpu() const { return has_gpu_; }
   /// A line of progress, on stderr.
   void say(const std::string& line) const;
-  /// For the report: what was left out, and why.
+  /// For the report: omissions and their reasons.
   void note(const std::string& name, const std::string& text) { notes_[name] = text; }
 
   /// Takes note of a row that is done: of wrong bytes the first are told in the end. @param who "gpu, 4 sockets, 4 KiB one way"
@@ -64,7 +64,7 @@ class Comparison {
   /// Two fresh processes, connected over loopback, which is listed as often as `setup` has channels unless the user set
   /// NCCL_GPUDIRECTTCPX_SOCKET_IFNAME.
   Result<std::unique_ptr<RowMeter>> connect(const EndSetup& setup, EnvironmentOverrides overrides) const;
-  /// NCCL with each of its settings; what fails of it is noted, and the rest counts.
+  /// NCCL with each of its settings; failures are noted, and the rest counts.
   std::vector<NcclRun> run_nccl(const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& ping_pong_sizes);
 
   std::vector<std::string> devices() const { return devices_; }

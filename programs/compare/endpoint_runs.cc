@@ -55,7 +55,7 @@ EndpointRuns::EndpointRuns(EndpointRunOptions options, Comparison& comparison)
   uint32_t& channels = options_.settings.channels;
   if (channels == 0) channels = std::thread::hardware_concurrency() >= kManyCores ? kChannelsOfManyCores : 1;
   overrides_[environment_info(Variable::kNumChannels).name] = concat(channels);
-  // What goes wrong comes back as a status; of connections there are too many to tell of each.
+  // Errors come back as a status; there are too many connections to log each.
   if (!environment_is_set(Variable::kLogLevel)) overrides_[environment_info(Variable::kLogLevel).name] = "off";
   report_.key = "bench_endpoint";
   report_.about = kAbout;

@@ -25,12 +25,12 @@ class EndpointRuns {
  public:
   EndpointRuns(EndpointRunOptions options, Comparison& comparison);
 
-  /// Everything. After an error, what was measured before it is in the report.
+  /// Everything. After an error, the results from before it are in the report.
   Status run();
   Report report() const;
 
  private:
-  /// A column: who moves messages, and how.
+  /// A column: the mover of messages, and its method.
   struct Contender {
     std::string name;
     EndSetup setup;

@@ -1,4 +1,4 @@
-// What tests/nccl/bandwidth.py prints, read.
+// Parses the output of tests/nccl/bandwidth.py.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tcpx::bench {
 
-/// The last line of `output` that begins with `{`; "" when there is none. What libraries print beside it is passed over.
+/// The last line of `output` that begins with `{`; "" when there is none. Other output, of libraries, is skipped.
 std::string_view result_line(std::string_view output);
 
 /// @param json one result line.

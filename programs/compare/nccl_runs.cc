@@ -19,7 +19,7 @@ namespace {
 constexpr Duration kImportLimit = std::chrono::seconds(90);
 constexpr Duration kRunLimit = std::chrono::seconds(180);
 constexpr size_t kMostOutput = 1u << 20;
-constexpr int kLookMs = 100;  // how late a Ctrl-C may be seen
+constexpr int kLookMs = 100;  // longest delay until a Ctrl-C is seen
 
 /// A program whose output is collected.
 struct Listened {

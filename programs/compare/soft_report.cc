@@ -20,7 +20,7 @@ constexpr char kByUnpacker[] = "Pipeline by unpacker, one way";
 constexpr char kRaw[] = "raw TCP";
 constexpr char kPipelineSuffix[] = " pipeline";
 
-/// What of a measurement stands in a cell.
+/// The part of a measurement that a cell shows.
 enum class Show { kSummary, kMedian, kPerCoreSecond };
 
 /// A column of a table, with what is in it.
@@ -32,7 +32,7 @@ struct Line {
 struct TableKind {
   std::string title;
   std::string row_heading;
-  Column key;  ///< first column: what the rows are in the order of
+  Column key;  ///< first column: the sort key of the rows
   std::function<std::string(uint64_t)> row_name;
   std::string unit;
   Show show = Show::kSummary;

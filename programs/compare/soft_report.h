@@ -1,4 +1,4 @@
-// What bench_soft_plugin says about its numbers: tables and ratios. Pure.
+// Text of bench_soft_plugin's report: tables and ratios. Pure.
 #pragma once
 
 #include <cstdint>

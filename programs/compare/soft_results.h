@@ -1,4 +1,4 @@
-// What bench_soft_plugin has measured, before it becomes a report.
+// Results of bench_soft_plugin, before they become a report.
 #pragma once
 
 #include <cstdint>

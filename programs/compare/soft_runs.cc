@@ -42,7 +42,7 @@ std::string listed(const Values& values, Text text) {
   return list;
 }
 
-/// What makes the plugin of an end take that many sockets for a connection; nullopt when it cannot.
+/// Overrides that make an end's plugin take that many sockets for a connection; nullopt when it cannot.
 std::optional<EnvironmentOverrides> overrides_for(uint32_t sockets) {
   const std::optional<SocketFactors> factors = factors_of(sockets);
   if (!factors || sockets > soft::kMaxDataSockets) return std::nullopt;
@@ -191,7 +191,7 @@ Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
   for (const uint32_t channels : options_.channels) {
     if (options_.pipeline && sockets % channels == 0) TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPipeline, channels));
   }
-  // In turns, row by row: whatever else the machine does then weighs on all alike. Who waits for its turn sleeps.
+  // In turns, row by row: any other load on the machine then weighs on all alike. A run sleeps until its turn.
   const auto rows = [&](Pattern pattern, const std::vector<uint64_t>& sizes, MeasuredBy PluginRun::*what) -> Status {
     for (const uint64_t bytes : sizes) {
       for (Side& side : sides) {

@@ -29,7 +29,7 @@ class SoftRuns {
  public:
   SoftRuns(SoftRunOptions options, Comparison& comparison);
 
-  /// Everything. After an error, what was measured before it is in the report.
+  /// Everything. After an error, the results from before it are in the report.
   Status run();
   Report report() const;
 

@@ -30,7 +30,7 @@ struct ChildAnswer {
 using Say = std::function<void(std::string_view)>;
 
 /// Runs `work` in a child process and collects what it says. The child's standard streams lead nowhere, it leaves no core file,
-/// and it dies with this process; what it has started in turn dies at its end. Call while this process has one thread.
+/// and it dies with this process; processes it has started in turn die at its end. Call while this process has one thread.
 ChildAnswer ask_child(const std::function<void(const Say& say)>& work, Duration limit);
 
 struct CommandAnswer {

@@ -22,8 +22,8 @@ EnvironmentFacts environment_facts(const Machine& machine);
 
 Findings check_environment(const EnvironmentFacts& facts);
 
-/// Export lines that set what this machine needs and nobody has set, for `eval`. Comments say why. Whatever is set wrongly is
-/// unset, so that the default holds.
+/// Export lines that set what this machine needs and nobody has set, for `eval`. Comments say why. Variables set wrongly are
+/// unset, so that the defaults hold.
 std::string environment_block(const EnvironmentFacts& facts);
 
 /// True when GPUDirect-TCPX reads `name`, which our table does not have.

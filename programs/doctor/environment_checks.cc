@@ -249,7 +249,7 @@ bool is_vendor_variable(std::string_view name) {
 
 Findings check_vendor_variables(const Variables& variables) {
   Findings findings;
-  // It reads numbers with strtoll(text, nullptr, 0): what is no digit ends them, and a 0 in front makes them octal.
+  // It reads numbers with strtoll(text, nullptr, 0): any non-digit ends them, and a 0 in front makes them octal.
   for (const auto& [name, value] : variables.all) {
     if (!is_number(name) || value.empty()) continue;
     char* end = nullptr;

@@ -15,7 +15,7 @@ std::string_view name_of(Verdict verdict);
 struct Finding {
   std::string check;  ///< stable name, unique within its group but for what stands in brackets: "mtu[eth1]"
   Verdict verdict = Verdict::kOk;
-  std::string found;  ///< what was seen, one line
+  std::string found;  ///< the observation, one line
   std::string why;    ///< why it matters; needed for kWarn and kFail, and for kNotApplicable why not
   std::string mend;   ///< the exact command that mends it, or what to do where there is none; needed for kWarn and kFail
 };

@@ -1,5 +1,5 @@
 // Packet filters that may keep a peer's connections out: their rules are shown, as `iptables-save` and `nft list ruleset` print
-// them. Nothing here works out what a rule set does to a packet; whoever reads the rules does.
+// them. Nothing here works out what a rule set does to a packet; the reader of the rules does.
 #include <algorithm>
 
 #include "base/text.h"

@@ -1,4 +1,4 @@
-// Group "kernel": what the kernel can do for receiving into GPU memory, and its settings for TCP.
+// Group "kernel": support of the kernel for receiving into GPU memory, and its settings for TCP.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@
 
 namespace tcpx::doctor {
 
-/// As ethtool(8) shows it. Whatever a driver does not tell is empty.
+/// As ethtool(8) shows it. A value that a driver does not tell is empty.
 struct EthtoolAnswers {
   std::optional<bool> data_split;                            ///< `ethtool -g`: TCP data split
   std::vector<std::pair<std::string, bool>> private_flags;   ///< `ethtool --show-priv-flags`

@@ -210,7 +210,7 @@ void check_nic(const Nic& nic, const NicFacts& facts, Findings& findings) {
   findings.push_back(fail_unless(right_driver, of("driver", nic), nic.driver.empty() ? "none: a virtual interface" : nic.driver,
                                  "GPUDirect-TCPX works with Google's virtual NIC only, whose driver is gve.",
                                  "recreate the machine with --network-interface=nic-type=GVNIC,network=... for each data NIC"));
-  if (!right_driver) return;  // what else it does wrong follows from that
+  if (!right_driver) return;  // its other faults follow from that
   findings.insert(findings.end(), {check_speed(nic, vendor_path), check_mtu(nic, vendor_path), check_address(nic, vendor_path),
                                    check_pci(nic, facts)});
   if (!vendor_path) {

@@ -16,10 +16,10 @@ namespace tcpx::doctor {
 struct PluginTable {
   int version = 0;
   std::string name;   ///< as the table gives it
-  std::string lacks;  ///< what is wrong with it; "" when it is complete, or of a version that we do not know
+  std::string lacks;  ///< its defect; "" when it is complete, or of a version that we do not know
 };
 
-/// Whatever a library tells when it is opened, and no more: none of its functions is called.
+/// Facts a library shows when it is opened, and no more: none of its functions is called.
 struct PluginLoad {
   enum class End : uint8_t {
     kLoaded,

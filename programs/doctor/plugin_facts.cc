@@ -55,7 +55,7 @@ void open_and_tell(const std::string& path, const Say& say) {
   }
 }
 
-/// The other end has run foreign code: what does not look as it should is left out.
+/// The other end has run foreign code: entries of a wrong form are left out.
 PluginLoad load_of(const ChildAnswer& answer) {
   PluginLoad load;
   std::istringstream lines(answer.said);
@@ -76,7 +76,7 @@ PluginLoad load_of(const ChildAnswer& answer) {
   return load;
 }
 
-// The last places where the dynamic linker of a 64-bit system looks, whatever its cache says.
+// The last places where the dynamic linker of a 64-bit system looks, regardless of its cache.
 constexpr std::array<const char*, 4> kLinkerDirectories = {"/lib64", "/usr/lib64", "/lib", "/usr/lib"};
 constexpr int kMostHangs = 2;
 

@@ -38,7 +38,7 @@ Findings check_selftest(const SelftestFacts& facts);
 /// Transfers `bytes` several times, each with other contents, to a second process of the running program, which it starts with
 /// the option below, and compares every byte. GPU memory where there is a GPU. Takes fewer transfers rather than longer than
 /// `limit`.
-/// @return kMismatch when bytes were wrong; what the endpoints say; kTimeout
+/// @return kMismatch when bytes were wrong; the endpoints' errors; kTimeout
 Result<SelftestTransfers> transfer_test_data(uint64_t bytes, Duration limit);
 /// Hidden options by which that process learns that it is one, and of how many bytes.
 inline constexpr char kSelftestEndOption[] = "--selftest-end", kSelftestBytesOption[] = "--selftest-bytes";

@@ -137,7 +137,7 @@ int exit_code_of(Verdict worst) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  set_log_level(LogLevel::kOff);  // what goes wrong becomes a finding
+  set_log_level(LogLevel::kOff);  // an error becomes a finding
   const Machine machine{.files = FileTree(), .variables = {environment_snapshot()}};
   Options options;
   const std::vector<Group> groups = groups_of(machine, options);

@@ -116,7 +116,7 @@ MeshOutcome lead_mesh(std::vector<Member>& members, const std::vector<Round>& ro
     std::vector<PairOutcome> pairs = leader.run_round(static_cast<int>(i), rounds[i]);
     outcome.interrupted = options.stop != nullptr && options.stop->load();
     for (PairOutcome& pair : pairs) {
-      // What an interrupt broke off has not failed.
+      // A pair that an interrupt broke off has not failed.
       if (outcome.interrupted && !pair.result.is_ok()) continue;
       if (options.on_pair) options.on_pair(pair);
       outcome.pairs.push_back(std::move(pair));

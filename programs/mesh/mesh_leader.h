@@ -11,7 +11,7 @@
 
 namespace tcpx::mesh {
 
-/// What became of one pair of the schedule.
+/// Outcome of one pair of the schedule.
 struct PairOutcome {
   Pair pair;
   Result<PairResult> result;  ///< the receiver's: it knows when the last byte was in place
@@ -28,11 +28,11 @@ struct LeadOptions {
   std::function<void(const PairOutcome&)> on_pair = nullptr;  ///< called after each round for its pairs; may be empty
 };
 
-/// Leads `members`, who are all in serve_rounds, through `rounds` and takes leave of them. A pair that fails does not end the
+/// Leads `members`, who are all in serve_rounds, through `rounds` and dismisses them. A pair that fails does not end the
 /// mesh; neither does a member that is lost, but the pairs it is part of fail from then on.
 MeshOutcome lead_mesh(std::vector<Member>& members, const std::vector<Round>& rounds, const LeadOptions& options);
 
-/// Which of two errors about the same pair tells more: the one of who saw it happen, not of who heard of it from its peer. One of
+/// The more telling of two errors about the same pair: from the end that saw it happen, not the one that heard of it. One of
 /// them at least must be an error.
 Status telling_error(const Status& receiver, const Status& sender);
 

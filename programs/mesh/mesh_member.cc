@@ -13,7 +13,7 @@ namespace {
 // A sender says at once which round it is for.
 constexpr Duration kTicketTime = std::chrono::seconds(5);
 
-/// What sender and receiver compare, so that a sender of an earlier round, which failed, is not taken for that of this one.
+/// Compared by sender and receiver, so that a sender of an earlier round, which failed, is not taken for that of this one.
 Parameters ticket(int round, int sender, int receiver) {
   return {{"round", concat(round)}, {"sender", concat(sender)}, {"receiver", concat(receiver)}};
 }
@@ -105,7 +105,7 @@ Result<Command> next_command(BootstrapChannel& leader, const Parameters& report,
   return decode_command(command);
 }
 
-/// Does `task`. @return what to report; an error when the leader is gone
+/// Does `task`. @return its report; an error when the leader is gone
 Result<RoundReport> run_task(const Task& task, BootstrapChannel& leader, BootstrapServer& server, int rank,
                              const MeshLimits& limits, const MeasurePair& measure, const std::atomic<bool>* stop) {
   std::promise<Status> gate;

@@ -23,7 +23,7 @@ struct MeshLimits {
 /// Serves rounds until the leader ends. A pair that fails is reported and is no error here.
 /// @param server where the senders of this rank connect
 /// @param leader from join_mesh; left open, for `finish`
-/// @return what came between this rank and its leader
+/// @return an error between this rank and its leader
 Status serve_rounds(BootstrapChannel& leader, BootstrapServer& server, int rank, const MeshLimits& limits,
                     const MeasurePair& measure, const std::atomic<bool>* stop);
 

@@ -1,6 +1,6 @@
-// What leader and members of a mesh tell each other, as parameters of a bootstrap channel. Pure.
+// Messages between leader and members of a mesh, as parameters of a bootstrap channel. Pure.
 //
-// Decoding trusts nothing: what is missing, malformed or out of range is kProtocol naming the field.
+// Decoding trusts nothing: a missing, malformed or out-of-range field is kProtocol naming it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tcpx::mesh {
 
-/// What a process says of itself when it joins.
+/// A process's description of itself when it joins.
 struct RankDescription {
   int rank = 0;
   int size = 0;         ///< of the whole mesh
@@ -21,12 +21,12 @@ struct RankDescription {
   std::string memory;   ///< "GPU 0", "host memory"
   std::string version;  ///< of its build
   uint16_t port = 0;    ///< of its own bootstrap server, to which others send
-  Parameters options;   ///< what must be the same at every rank; at most 20
+  Parameters options;   ///< must be the same at every rank; at most 20
 };
 Parameters encode_description(const RankDescription& description);
 Result<RankDescription> decode_description(const Parameters& parameters);
 
-/// What one rank does in one round.
+/// Task of one rank in one round.
 struct Task {
   struct Receiver {
     int rank = 0;
@@ -38,7 +38,7 @@ struct Task {
   std::optional<int> receive_from;
 };
 
-/// What the leader says: the task of a round, `go` once everybody is ready to be timed, `end` after the last round.
+/// Command of the leader: the task of a round, `go` once everybody is ready to be timed, `end` after the last round.
 struct Command {
   enum class Kind { kTask, kGo, kEnd };
   Kind kind = Kind::kEnd;
@@ -47,13 +47,13 @@ struct Command {
 Parameters encode_command(const Command& command);
 Result<Command> decode_command(const Parameters& parameters);
 
-/// What one end of a pair measured.
+/// Measurement of one end of a pair.
 struct PairResult {
   double gigabytes_per_second = 0;  ///< 1e9 bytes; finite, not negative
   bool verified = false;            ///< every byte was compared
 };
 
-/// How a rank's parts in a round went; nullopt for a part it had not.
+/// Results of a rank's parts in a round; nullopt for a part it had not.
 struct RoundReport {
   std::optional<Result<PairResult>> sent;
   std::optional<Result<PairResult>> received;

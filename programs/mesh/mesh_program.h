@@ -1,4 +1,4 @@
-// What p2p_fullmesh does: a rank joins the mesh and serves its rounds; rank 0 also leads and reports.
+// Steps of p2p_fullmesh: a rank joins the mesh and serves its rounds; rank 0 also leads and reports.
 #pragma once
 
 #include <atomic>

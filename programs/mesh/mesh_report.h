@@ -1,4 +1,4 @@
-// What a mesh measured, as a report (measure/report.h) for people and programs.
+// Results of a mesh, as a report (measure/report.h) for people and programs.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace tcpx::mesh {
 
-/// What it is made of.
+/// Contents of the report.
 struct MeshResults {
   std::vector<std::string> ranks;  ///< "host-a GPU 0", by rank; plain text
-  Parameters parameters;           ///< what the numbers depend on
+  Parameters parameters;           ///< on which the numbers depend
   MeshOutcome outcome;
 };
 

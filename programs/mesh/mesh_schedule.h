@@ -1,4 +1,4 @@
-// Who sends to whom, and when: rounds of pairs that are measured at the same time. Pure.
+// Schedule of senders and receivers: rounds of pairs that are measured at the same time. Pure.
 //
 // Rotation s has rank i send to rank (i + s) mod n: everybody sends to one and receives from one. The rotations 1 ... n - 1 hold
 // every ordered pair exactly once.

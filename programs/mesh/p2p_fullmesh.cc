@@ -17,7 +17,7 @@ namespace {
 using namespace tcpx;            // NOLINT: a program, not a header
 using namespace tcpx::programs;  // NOLINT
 
-/// What the command line starts from: the environment.
+/// Defaults of the command line, from the environment.
 Result<MeshProgramOptions> options_from_environment() {
   TCPX_ASSIGN_OR_RETURN(const auto settings, program_settings());
   TCPX_ASSIGN_OR_RETURN(const auto unpack, environment_choice(Variable::kUnpackImpl));

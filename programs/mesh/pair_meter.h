@@ -1,6 +1,6 @@
 // PairMeter: how fast one rank sends to another, over a connection made for that pair.
 //
-// What is timed: a number of transfers, submitted at once and moved back to back, from the moment both ends are ready to the
+// The timed part: a number of transfers, submitted at once and moved back to back, from the moment both ends are ready to the
 // moment the receiver has the last byte in place. One transfer before that warms the connection up. Filling, blanking and
 // comparing every byte are outside the timed part.
 #pragma once
@@ -43,7 +43,7 @@ class PairMeter {
   static Result<std::unique_ptr<PairMeter>> create(LocalMachine& endpoint, const MeterOptions& options);
 
   /// A MeasurePair (programs/mesh/mesh_member.h).
-  /// @return kMismatch at the receiver when a byte is wrong; kTimeout; what connection, plugin or peer say.
+  /// @return kMismatch at the receiver when a byte is wrong; kTimeout; the error of connection, plugin or peer.
   Result<PairResult> measure(BootstrapChannel& peer, bool sends, const std::function<Status()>& start);
 
   /// The most that one measurement takes.

@@ -1,4 +1,4 @@
-// Which process of the mesh this one is, as the launcher that started it says.
+// Rank of this process in the mesh, as told by the launcher that started it.
 #pragma once
 
 #include "tcpx/status.h"

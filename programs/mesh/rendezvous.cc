@@ -82,7 +82,7 @@ Status fill_places(BootstrapServer& server, const RankDescription& leader, Deadl
     const auto parameters = channel->exchange_parameters(mine, {}, deadline.earlier(Deadline::after(kDescriptionTime)));
     auto description = parameters.is_ok() ? decode_description(*parameters) : parameters.status();
     if (!description.is_ok()) {
-      // Some other program of ours that took this port for its own; whoever is missing is named in the end.
+      // Some other program of ours that took this port for its own; missing ranks are named in the end.
       log(LogLevel::kWarning, "mesh: ", peer, " is no rank: ", description.status().to_string());
       continue;
     }

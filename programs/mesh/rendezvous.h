@@ -21,10 +21,10 @@ struct Member {
   BootstrapChannel channel;
 };
 
-/// Waits until every rank of the mesh has come, and checks them against `leader`: what rank 0 says of itself.
+/// Waits until every rank of the mesh has come, and checks them against `leader`: rank 0's description of itself.
 /// @return the members by rank. kTimeout naming the ranks that have not come; kMismatch naming the rank and what is wrong with
 /// it: it is there twice, counts another number of ranks, is another build, or has another option; kInvalidArgument when the mesh
-/// spans hosts and a rank came from a loopback address, where the others cannot reach it. Whoever has come by then is told.
+/// spans hosts and a rank came from a loopback address, where the others cannot reach it. Ranks that have come by then are told.
 Result<std::vector<Member>> gather_members(BootstrapServer& server, const RankDescription& leader, Deadline deadline);
 
 /// Connects to the leader at `host`:`port` and tells it `mine`. `stop` may be null; else it must outlive the channel.

@@ -15,7 +15,7 @@
 namespace tcpx::perf {
 namespace {
 
-// Where the child finds its socket; above the standard streams.
+// Descriptor of the child's socket; above the standard streams.
 constexpr int kChildDescriptor = 3;
 constexpr char kOwnProgram[] = "/proc/self/exe";
 

@@ -1,4 +1,4 @@
-// What moves the transfers of a measurement at one end: the library's pipeline, or one of the layers below and above it.
+// Mover of the transfers of a measurement at one end: the library's pipeline, or one of the layers below and above it.
 #pragma once
 
 #include <atomic>
@@ -35,13 +35,13 @@ class Mover {
  public:
   virtual ~Mover() = default;
 
-  /// What needs no peer.
+  /// Preparation that needs no peer.
   virtual Status prepare() = 0;
   /// One line about this end.
   virtual std::string describe() const = 0;
   /// The unpacker that received messages go through here; "" when there is none.
   virtual std::string unpack() const { return ""; }
-  /// Whether received bytes are compared, at an end that receives.
+  /// True when received bytes are compared, at an end that receives.
   virtual bool verifies() const { return true; }
   /// The network interfaces whose bytes are counted, each once.
   virtual std::vector<std::string> nics() const { return {}; }
@@ -53,7 +53,7 @@ class Mover {
   virtual Status fill(const RoundPlan& plan, uint64_t round) = 0;
   /// Moves the transfers of the round; as run_round (measure/round.h).
   virtual Status run(const RoundPlan& plan, const RoundWait& wait, RoundTimes& times) = 0;
-  /// Compares what this end received; what is wrong goes into `row`.
+  /// Compares the bytes this end received; errors go into `row`.
   virtual Status verify(const RoundPlan& plan, uint64_t round, EndRow& row) = 0;
   virtual Status close() = 0;
 };

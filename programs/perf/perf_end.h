@@ -1,4 +1,4 @@
-// One end of a measurement: what both ends agree on, and how a row is measured.
+// One end of a measurement: its agreement with the other, and the measuring of a row.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tcpx::perf {
 
-/// Where a row under way stands.
+/// Progress of a row under way.
 struct RowProgress {
   uint64_t bytes = 0;
   bool timed = false;  ///< else warming up
@@ -31,12 +31,12 @@ class PerfEnd {
  public:
   PerfEnd(const EndPlace& place, PerfListener listener);
 
-  /// What needs no peer. An end that fails here still tells its peer so (BootstrapChannel::finish).
+  /// Preparation that needs no peer. An end that fails here still tells its peer so (BootstrapChannel::finish).
   Status prepare() { return mover_->prepare(); }
   /// Agrees with the peer, connects, measures every size, closes. The channel must not be moved any more.
   Status run(BootstrapChannel& channel);
 
-  /// After a failure: what this end had of the row under way; count 0 when nothing.
+  /// After a failure: this end's part of the row under way; count 0 when none.
   const EndRow& unfinished() const { return unfinished_; }
   uint64_t unfinished_bytes() const { return unfinished_bytes_; }
 

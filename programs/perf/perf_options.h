@@ -1,4 +1,4 @@
-// What test_tcpx_perf is asked to measure.
+// Options of test_tcpx_perf.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tcpx::perf {
 
 enum class PerfRole { kServer, kClient, kLoopback };
 
-/// Which layer moves the transfers.
+/// Layer that moves the transfers.
 enum class Layer {
   kTcp,       ///< sockets alone, as many streams as there are channels
   kPlugin,    ///< the plugin's table, driven bare, over one comm

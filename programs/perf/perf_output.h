@@ -1,4 +1,4 @@
-// What a run shows and keeps: the table on stdout as it grows, a progress line, and in the end the files that were asked for.
+// Output of a run: the table on stdout as it grows, a progress line, and in the end the files that were asked for.
 #pragma once
 
 #include <string>
@@ -20,14 +20,14 @@ class PerfOutput {
   void line(const std::string& text);
   PerfListener listener();
 
-  /// What an interrupted or failed end had of the row under way.
+  /// Shows the row under way as far as an interrupted or failed end had it.
   void show_unfinished(const PerfEnd& end);
   /// The last line of the table, and the files. @param abi, devices for the report
   Status finish(std::string abi, std::vector<std::string> devices);
 
   /// kMismatch when bytes were wrong.
   Status verdict() const;
-  /// What a run that went well says of its bytes.
+  /// Statement of a successful run about its bytes.
   std::string promise() const;
 
  private:

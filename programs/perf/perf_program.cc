@@ -13,10 +13,10 @@
 namespace tcpx::perf {
 namespace {
 
-// What the server process of a loopback run may take to end, once both ends have told each other how it went, and when they could
+// Time the server process of a loopback run may take to end, once both ends have exchanged their results, and when they could
 // not: then it hangs, most likely, and is killed.
 constexpr Duration kServerEnds = std::chrono::seconds(10);
-// What an end that failed gives the other to learn of it. The way to it may be what failed.
+// Time an end that failed gives the other to learn of it. The way to it may be what failed.
 constexpr Duration kFarewellAfterFailure = std::chrono::seconds(1);
 constexpr Duration kSilentServerEnds = std::chrono::seconds(2);
 
@@ -78,7 +78,7 @@ class Program {
     TCPX_ASSIGN_OR_RETURN(auto server, LoopbackServer::start(program_.arguments, kLoopbackOption));
     const Status status = run_end(server.channel(stop_), false);
     const Status ended = server.wait(Deadline::after(status.is_ok() ? kServerEnds : kSilentServerEnds));
-    // How the process ended says more than that the channel has.
+    // The exit of the process says more than the end of the channel.
     if (!ended.is_ok() && (status.is_ok() || status.code() == Code::kPeerGone)) return ended;
     return status;
   }

@@ -1,4 +1,4 @@
-// What test_tcpx_perf does once its command line is understood.
+// Run of test_tcpx_perf once its command line is parsed.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,10 @@ struct PerfProgram {
   std::optional<int> loopback_descriptor;  ///< set: this is that server process, which prints nothing
 };
 
-/// How it went, for the last line of the program.
+/// Verdict on a run, for the last line of the program.
 struct PerfVerdict {
   Status status;        ///< the first thing that went wrong
-  std::string passed;   ///< what an ok status means
+  std::string passed;   ///< meaning of an ok status
   std::string skipped;  ///< not "": nothing was measured, for this reason
 };
 

@@ -1,4 +1,4 @@
-// What test_tcpx_perf writes to a file: a report; and what it says of earlier ones.
+// Files of test_tcpx_perf: its report, and notes on earlier ones.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct NamedReport {
   Report report;
 };
 
-/// What to tell of those of `others` that were made in the same mode with another unpacker: where `mine` was clearly slower, the
+/// Notes on those of `others` that were made in the same mode with another unpacker: where `mine` was clearly slower, the
 /// largest such size.
 std::vector<std::string> unpack_notes(const Report& mine, const std::vector<NamedReport>& others);
 

@@ -1,4 +1,4 @@
-// What one size showed: what each end has seen of it, how it travels to the other end, and the row that both make of it. Pure.
+// Result of one size: the view of each end, its encoding for the other end, and the row that both make of it. Pure.
 #pragma once
 
 #include <cstdint>

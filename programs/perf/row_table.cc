@@ -70,7 +70,7 @@ std::string how_often(const TableHead& head) {
   return concat(warm_up, "timed ones for ", format_measured(seconds), " s of each size");
 }
 
-/// Where a time is not known: too few transfers.
+/// Text of a time; "-" where it is not known: too few transfers.
 std::string time_text(const std::optional<double>& us) {
   return us ? format_measured(*us) : "-";
 }

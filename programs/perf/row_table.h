@@ -9,7 +9,7 @@
 
 namespace tcpx::perf {
 
-/// What the head of the table says.
+/// Contents of the head of the table.
 struct TableHead {
   std::string version;
   Layer layer = Layer::kPipeline;

@@ -16,7 +16,7 @@ using namespace tcpx;            // NOLINT: a program, not a header
 using namespace tcpx::perf;      // NOLINT
 using namespace tcpx::programs;  // NOLINT
 
-/// What the command line starts from: the environment.
+/// Defaults of the command line, from the environment.
 Result<PerfOptions> options_from_environment() {
   TCPX_ASSIGN_OR_RETURN(const auto settings, program_settings());
   TCPX_ASSIGN_OR_RETURN(const auto pipeline, PipelineSettings::from_environment());
@@ -33,7 +33,7 @@ Result<PerfOptions> options_from_environment() {
   return options;
 }
 
-/// What has no place of its own among the options.
+/// Arguments without a place of their own among the options.
 struct Arguments {
   int gpu = 0;
   uint32_t window = 0;
@@ -122,7 +122,7 @@ std::string useless_option(const CLI::App& app, Layer layer) {
   return given == useless.end() ? "" : *given;
 }
 
-/// What depends on several arguments. @return "" or what is wrong with them
+/// Completes options that depend on several arguments. @return "" or what is wrong with them
 std::string complete(const CLI::App& app, const Arguments& arguments, PerfOptions& options) {
   const bool first = app.count("--min-bytes") > 0, last = app.count("--max-bytes") > 0;
   if (first && !last) options.sizes.max_bytes = options.sizes.min_bytes;

@@ -13,7 +13,7 @@ namespace {
 using namespace tcpx;            // NOLINT: a program, not a header
 using namespace tcpx::programs;  // NOLINT
 
-/// What the command line starts from: the environment.
+/// Defaults of the command line, from the environment.
 Result<TransferProgramOptions> options_from_environment() {
   TCPX_ASSIGN_OR_RETURN(const auto settings, program_settings());
   TCPX_ASSIGN_OR_RETURN(const auto pipeline, PipelineSettings::from_environment());

@@ -1,4 +1,4 @@
-// What test_tcpx_transfer does: a server that receives into memory of its own and looks at every byte, a client that sends.
+// Program test_tcpx_transfer: a server that receives into memory of its own and checks every byte, a client that sends.
 //
 // Both ends walk the same steps as an application would: load the plugin, exchange the handle over the bootstrap channel, connect
 // and accept, register, transfer, verify, tell each other how it went, close.

@@ -13,7 +13,7 @@ namespace {
 // Of a message that is not longer every byte is shown.
 constexpr size_t kProbeBytes = 256;
 
-// With UCCL_TCPX_DEBUG=1: what the plugin says about each message, and its bytes as they lie in the bounce pool.
+// With UCCL_TCPX_DEBUG=1: the plugin's data about each message, and its bytes as they lie in the bounce pool.
 class PrintingTap final : public ReceiveTap {
  public:
   explicit PrintingTap(TransferEnd& end) : end_(end) {}

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kLanes = 32;
 constexpr uint32_t kThreads = 512;
-constexpr uint32_t kStepBytes = 16;  // what a lane moves at a time
+constexpr uint32_t kStepBytes = 16;  // moved by a lane at a time
 
 __device__ uint32_t joined_alignment(const BaselineEntry& entry) {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(entry.source) | reinterpret_cast<uintptr_t>(entry.destination)) % 16;

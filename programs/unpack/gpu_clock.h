@@ -1,4 +1,4 @@
-// How long the GPU works: CUDA events right around what is enqueued.
+// Time the GPU works: CUDA events right around the enqueued work.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ class GpuClock {
 
   StreamView stream() const { return stream_.view(); }
 
-  /// Seconds between two events around `enqueue`, on an idle GPU: what the GPU waits for the host inside of it counts.
+  /// Seconds between two events around `enqueue`, on an idle GPU: time the GPU waits for the host inside of it counts.
   Result<double> time(const std::function<Status(StreamView)>& enqueue);
   /// The same with the GPU kept busy by a kernel for `head_start` before, so that all is enqueued when it begins: no waiting for
   /// the host counts, provided that enqueuing takes no longer.
@@ -31,7 +31,7 @@ class GpuClock {
   const Event end_;
 };
 
-/// A kernel of one thread that does nothing: what a launch costs at least.
+/// A kernel of one thread that does nothing: the least cost of a launch.
 Status launch_nothing(StreamView stream);
 
 }  // namespace tcpx::bench

@@ -1,4 +1,4 @@
-// What a launch costs: sustained rates, host time per call, latency.
+// Cost of a launch: sustained rates, host time per call, latency.
 #include <algorithm>
 #include <chrono>
 #include <cstring>

@@ -17,7 +17,7 @@ class UnpackMethod {
 
   /// As it stands in the tables.
   virtual std::string name() const = 0;
-  /// Once per workload, not timed: what a user of this method would keep ready. The workload outlives its use.
+  /// Once per workload, not timed: the preparations that a user of this method would keep. The workload outlives its use.
   virtual Status prepare(const UnpackWorkload& workload) = 0;
   /// Enqueues the gather on `stream`.
   virtual Status run(StreamView stream) = 0;
@@ -26,7 +26,7 @@ class UnpackMethod {
   virtual std::optional<double> own_seconds() { return std::nullopt; }
   /// Enqueuing takes so long on the host that it cannot be hidden behind other work of the GPU.
   virtual bool host_bound() const { return false; }
-  /// Whether the gathered bytes can be right: false for the contiguous copy, which moves other bytes of the same number.
+  /// True when the gathered bytes can be right: false for the contiguous copy, which moves other bytes of the same number.
   virtual bool gathers() const { return true; }
 };
 

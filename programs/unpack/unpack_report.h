@@ -1,4 +1,4 @@
-// What bench_unpack says about its numbers: report, ratios, notes.
+// Text of bench_unpack's report: report, ratios, notes.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ Report make_unpack_report(const std::string& device, const UnpackBenchOptions& o
 /// Appends `table`, and behind it the ratios to its first row where that is the ceiling of the others.
 Status add_with_ratios(Report& report, Table table);
 
-/// What to tell when another unpacker gathered faster than the kernel; for each kind of fragments at most one note.
+/// Notes for unpackers that gathered faster than the kernel; for each kind of fragments at most one note.
 std::vector<std::string> unpack_notes(const Report& report);
 
 }  // namespace tcpx::bench

@@ -1,4 +1,4 @@
-// What bench_unpack gathers: fragments that lie permuted in a large pool and belong side by side in one destination. No CUDA
+// Workloads of bench_unpack: fragments that lie permuted in a large pool and belong side by side in one destination. No CUDA
 // here.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What ends a control stream, what it asks of the kernel, and what memory it holds.
+// Ends of a control stream, its questions to the kernel, and the memory it holds.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

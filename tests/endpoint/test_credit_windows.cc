@@ -1,4 +1,4 @@
-// The four windows of a connection: what is said takes from them, and what is not held any more comes back as credit.
+// The four windows of a connection: messages take from them, and those not held any more come back as credit.
 #include "endpoint/credit_windows.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What one peer can make an endpoint hold: bounded in bytes, without ending a peer that keeps to the protocol; and want of memory
+// Memory one peer can make an endpoint hold: bounded in bytes, without ending a peer that keeps to the protocol; lack of memory
 // for one connection is the end of that connection alone.
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -290,7 +290,7 @@ size_t address_space_bytes() {
   return pages * 4096;
 }
 
-// Not a test: what the next one starts. A process that can soon allocate no more, and answers what comes over its good connection
+// Not a test: the next one starts it. A process that can soon allocate no more, and answers what comes over its good connection
 // until its input says something.
 TEST(EndpointBounds, DISABLED_ServeWithLittleMemory) {
   const auto endpoint = make_endpoint();
@@ -333,7 +333,7 @@ TEST(EndpointBounds, B2_WantOfMemoryEndsTheConnectionAlone) {
   ASSERT_TRUE(child.wait_for_line("limited", deadline));
 
   const OperationPayload payload = with_notification();
-  // What the windows take: these peers do nothing that is forbidden.
+  // As much as the windows take: these peers do nothing that is forbidden.
   for (uint64_t i = 0; i < 2600; ++i) {
     for (const auto& peer : peers) {
       if (!peer->goes_on()) continue;

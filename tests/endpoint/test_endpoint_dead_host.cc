@@ -43,7 +43,7 @@ TEST(EndpointDeadHost, EverythingEndsSoon) {
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 
-// What was lost is sent again with growing pauses, so the next attempt may come as long after an outage as that has lasted.
+// Lost data is sent again with growing pauses, so the next attempt may come as long after an outage as that has lasted.
 TEST(EndpointDeadHost, B13_AnOutageOfTwoSecondsIsSurvived) {
   const std::string skipped = in_own_network([] {
     auto a = make_endpoint(), b = make_endpoint();

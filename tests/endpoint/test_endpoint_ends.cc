@@ -25,7 +25,7 @@ namespace {
 
 constexpr size_t kMappedBytes = 8 << 20;
 
-/// Memory that is gone at once: whoever touches it then ends the process.
+/// Memory that is gone at once: a touch of it then ends the process.
 class Mapped {
  public:
   explicit Mapped(Endpoint& endpoint)
@@ -157,7 +157,7 @@ TEST(EndpointCancel, ReachesWhatIsStillQueued) {
   }
 }
 
-/// What is left after `count` connections have been made, used and closed.
+/// Checks what is left after `count` connections have been made, used and closed.
 void connect_and_close(int count) {
   const auto a = make_endpoint(), b = make_endpoint();
   const auto once = [&] {
@@ -217,7 +217,7 @@ TEST(EndpointCycles, WhatWasTakenInTheBackgroundGoesWithItsPeer) {
   EXPECT_TRUE(wait_until([&] { return descriptor_count() == descriptors; })) << descriptor_count() << ", were " << descriptors;
 }
 
-// What wakes the sleeping thread was taken by the thread that ends the endpoint, which then waited for ever.
+// The wake-up of the sleeping thread was once taken by the thread that ends the endpoint, which then waited for ever.
 TEST(EndpointCycles, IdleEndpointsEnd) {
   for (int i = 0; i < 100; ++i) {
     const auto endpoint = make_endpoint();

@@ -1,6 +1,6 @@
 // Every frame of the control connection as literal bytes, written down once from endpoint/wire.h and transfer/peer_messages.h and
-// not made by the encoder: what both ends of a build change alike shows here and nowhere else. Whoever has to change a line here
-// speaks another protocol and raises kControlVersion.
+// not made by the encoder: a change alike at both ends of a build shows here and nowhere else. A change of a line here is
+// another protocol and raises kControlVersion.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -35,7 +35,7 @@ std::string hex(const Bytes& bytes) {
   return to_hex_text(bytes.data(), bytes.size());
 }
 
-/// What the literal bytes say to a stream that reads them.
+/// The frame that a stream reads from the literal bytes.
 Recorder::Frame read(const Bytes& bytes) {
   Sockets sockets = unix_pair();
   write_raw(sockets.b.get(), bytes);

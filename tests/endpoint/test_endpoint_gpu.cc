@@ -138,7 +138,7 @@ TEST_F(EndpointGpu, MemoryIsReadOnlyBehindTheStream) {
     refill();
     auto stream = Stream::create().value();
     hold(stream);
-    // What the transfer is to carry comes into the source only when the stream goes on.
+    // The bytes to transfer come into the source only when the stream goes on.
     ASSERT_EQ(
         cudaMemcpyAsync(source_.device(), source_.device() + 4 * kMiB, bytes, cudaMemcpyDeviceToDevice, stream.view().get()),
         cudaSuccess);
@@ -312,7 +312,7 @@ TEST_F(SteeredGpu, A3_HostMemoryThatIsNotPinned) {
   EXPECT_EQ(refusals(), 0u);
 }
 
-// What the driver says, for people: whole pages or not, and pages that allocations share.
+// The driver's answers, for people: whole pages or not, and pages that allocations share.
 TEST(DriverExports, A2_WholePagesAndNothingElse) {
   const auto memory = make_machine_memory_ops();
   if (!memory->has_gpu()) GTEST_SKIP() << gpu_count().status().detail();

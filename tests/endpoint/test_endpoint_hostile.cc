@@ -207,7 +207,7 @@ TEST_F(EndpointHostile, ReadDataThatNobodyAskedFor) {
   expect_ended({receive});
 }
 
-// What was longer than the answer was once read from behind it: memory of this process, which the reader then has.
+// The excess over the answer was once read from behind it: memory of this process, which the reader then has.
 TEST_F(EndpointHostile, AReadAnsweredWithAnotherNumberOfBytes) {
   const std::vector<std::byte> before = memory_.bytes();
   const LocalRange range = memory_.range(0, kBulk);

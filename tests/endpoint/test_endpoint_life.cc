@@ -1,5 +1,5 @@
 // The life of an operation: the four answers of poll, waits that run out, calls that are given up in every phase, deadlines,
-// sizes that differ. Whatever ends one operation leaves the connection of use.
+// sizes that differ. No end of an operation makes the connection unusable.
 #include <gtest/gtest.h>
 
 #include <thread>

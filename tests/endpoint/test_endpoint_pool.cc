@@ -29,7 +29,7 @@ class EndpointPool : public ::testing::Test {
     EXPECT_TRUE(added.is_ok()) << added.status().to_string();
     return added.is_ok() ? *added : ConnId{};
   }
-  /// Who the server talks to, by its ids: a new connection has a new one.
+  /// The server's connections, by its ids: a new connection has a new one.
   std::vector<ConnId> accepted(const Endpoint& server) {
     std::vector<ConnId> ids;
     for (const ConnectionStats& stats : server.stats().connections) ids.push_back(stats.conn);

@@ -268,7 +268,7 @@ TEST_F(EndpointProcesses, AnAcceptOutlivesAClient) {
   expect_data_flows(peer_);
 }
 
-// What is forked away has no use for the sockets. As long as it held them, nobody would hear that its parent is dead.
+// A forked child has no use for the sockets. While it held them, no peer would hear that its parent is dead.
 TEST_F(EndpointProcesses, B12_AChildThatLivesOnDoesNotHideItsParentsDeath) {
   const std::string child = peer_.ask("fork");
   ASSERT_EQ(child.substr(0, 6), "child ");

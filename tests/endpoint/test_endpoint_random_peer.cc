@@ -1,5 +1,5 @@
 // Peers that say anything, to an endpoint with threads and sockets of its own: one knows what is open there and lies about it
-// (tests/support/knowing_peer.h), one says frames whose fields are plausible and make no sense together. Whatever they say, every
+// (tests/support/knowing_peer.h), one says frames whose fields are plausible and make no sense together. In every case each
 // operation ends once, memory that they were not given stays as it is and can be let go, and the other connection goes on.
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ class EndpointRandomPeer : public ::testing::Test {
  protected:
   EndpointRandomPeer() {
     allow_log("has ended: ");
-    allow_log("TCPX_E_");  // whatever the first thing is that makes no sense
+    allow_log("TCPX_E_");  // whichever error comes first
     EndpointConfig config = loopback_config();
     config.inline_bytes = static_cast<uint32_t>(KnowingPeer::kInline);
     endpoint_ = make_endpoint(config);
@@ -118,7 +118,7 @@ class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithPar
   }  // its memory can be let go
 
  private:
-  /// Reads two bytes, one after the other: what was started before the first answer has been looked at before the second.
+  /// Reads two bytes, one after the other: operations started before the first answer have been looked at before the second.
   std::vector<Recorder::Frame> settle(uint64_t slot) {
     std::vector<Recorder::Frame> frames;
     for (int i = 0; i < 2 && peer_; ++i) {

@@ -14,7 +14,7 @@ namespace {
 
 using testing::GuardedBuffer;
 
-/// Where the pieces of a stream lie in a buffer: scattered, apart from each other, in any order.
+/// Places of the pieces of a stream in a buffer: scattered, apart from each other, in any order.
 struct Scatter {
   std::vector<size_t> lengths, places;
   size_t extent = 0;

@@ -129,7 +129,7 @@ TEST_P(EndpointRefusals, SlotsThatAreNone) {
   bad.id = 0;
   EXPECT_EQ(one_sided(bad), Code::kInvalidArgument);
   EXPECT_EQ(one_sided(RemoteSlot{}), Code::kInvalidArgument);
-  // What only the advertising end can know, for short and for long transfers.
+  // Errors that only the advertising end can detect, for short and for long transfers.
   for (const size_t bytes : {size_t{0}, size_t{8}, kBytes}) {
     bad = slot_;
     ++bad.id;
@@ -208,7 +208,7 @@ TEST_P(EndpointRefusals, DeregisteringWaitsForTheTransferUnderWay) {
     const auto written = a_->write_async(a_.conn, {&from, 1}, {&place, 1});
     for (int i = 0; i < round * 20; ++i) std::this_thread::yield();
     ASSERT_TRUE(b_->deregister(to.memory).is_ok());
-    // From here on the memory is the application's: what it puts there stays.
+    // From here on the memory is the application's: its bytes there stay.
     std::fill_n(target.data(), kLarge, std::byte{0x11});
     const Status status = a_->wait(*written, milliseconds(20000));
     EXPECT_TRUE(status.is_ok() || status.code() == Code::kNotFound) << status.to_string();

@@ -1,4 +1,4 @@
-// What an endpoint registers with the plugin on the way, it takes back before the application may free the memory: a plugin that
+// Registrations that an endpoint makes on the way are taken back before the application may free the memory: a plugin that
 // still has it would pin pages that are somebody else's by then.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// How connections come about when not everybody means well: strangers that say nothing, too little, or what they like; many
-// clients at once; peers that keep this end waiting. Whatever they do, good clients get in, and every call ends at its deadline
+// Set-up of connections when not everybody means well: strangers that say nothing, too little, or what they like; many
+// clients at once; peers that keep this end waiting. Nevertheless good clients get in, and every call ends at its deadline
 // or with the endpoint.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -39,14 +39,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// What a call may take beyond its deadline, on a machine that is busy with other things. Each of these took seconds more once.
+// Time a call may take beyond its deadline, on a machine that is busy with other things. Each of these took seconds more once.
 constexpr milliseconds kSlack{1500};
 
 Deadline soon() {
   return Deadline::after(kTestDeadline);
 }
 
-/// How long `call` takes.
+/// Time that `call` takes.
 template <class Call>
 Duration time_of(Call call) {
   const TimePoint begin = Clock::steady().now();
@@ -173,7 +173,7 @@ TEST_F(EndpointSetUp, B1_ClientsThatLeaveAMessageAndGoCostNoDescriptors) {
   for (; come < 100 && wait_until(few); ++come) come_and_go();
   EXPECT_EQ(come, 100) << "cost " << descriptor_count() - before << " descriptors";
   EXPECT_TRUE(wait_until([&] { return descriptor_count() <= before; })) << descriptor_count() << ", were " << before;
-  // What they left behind is there, but not of all the clients that ever came.
+  // Connections they left behind are there, but not of all the clients that ever came.
   EXPECT_TRUE(wait_until([&] { return server->stats().connections.size() <= 64; }));
   expect_gets_in(*server, kCallTime);
 }
@@ -211,7 +211,7 @@ TEST_F(EndpointSetUp, B4_AStrangerDoesNotEndAccept) {
   EXPECT_TRUE(moves(*good, *conn, *server, there->conn, 100));
 }
 
-// What comes in after a call has given up is not lost, and what has gone again is not given to anybody.
+// A connection that comes in after a call has given up is not lost, and one that has gone again is never handed out.
 TEST_F(EndpointSetUp, B6_WhoComesTooLateForOneCallIsThereForTheNext) {
   const auto server = make_endpoint(), client = make_endpoint();
   EXPECT_EQ(server->accept(milliseconds(0)).status().code(), Code::kTimeout);

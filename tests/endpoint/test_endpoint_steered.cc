@@ -167,7 +167,7 @@ TEST_F(EndpointSteered, A2_ARefusalFailsItsOperationAtBothEndsAndNoOther) {
   std::atomic<bool> refusing{true};
   ASSERT_NO_FATAL_FAILURE(start({.refuses = [&](const void* data, size_t bytes, MemoryType) {
     const auto* const first = static_cast<const std::byte*>(data);
-    // What is refused cannot be staged either.
+    // Refused memory cannot be staged either.
     return refusing && (bytes == kStagingBytes || (first < bad.data() + bad.size() && bad.data() < first + bytes));
   }}));
   for (const Verb verb : kVerbs) {
@@ -184,7 +184,7 @@ TEST_F(EndpointSteered, A2_ARefusalFailsItsOperationAtBothEndsAndNoOther) {
       expect_moves(verb, 2 * kMiB + 1, 1, 2, MemoryType::kCuda, MemoryType::kCuda);
     }
   }
-  // Memory for staging is there again: what was refused goes that way from now on.
+  // Memory for staging is there again: refused memory goes that way from now on.
   refusing = false;
   for (const Verb verb : kVerbs) {
     fill_pattern(bad.span(), ++seed_);

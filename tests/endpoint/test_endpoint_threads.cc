@@ -80,7 +80,7 @@ TEST(EndpointThreads, AllCallsFromAllThreads) {
   EXPECT_EQ(b->stats().operations_outstanding, 0u);
 }
 
-// Whoever submits while another thread removes the connection gets an end or is told that there is no such connection.
+// A submit while another thread removes the connection gets an end or the error that there is no such connection.
 TEST(EndpointThreads, SubmitsRaceWithTheEndOfTheirConnection) {
   allow_log("has ended: ");
   allow_log("TCPX_E_PEER_GONE");  // of the plugin, which may see it first

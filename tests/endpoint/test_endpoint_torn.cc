@@ -1,4 +1,4 @@
-// Completion means applied: whoever sees the end of a transfer, at either end, sees every byte of it, and whoever sees its
+// Completion means applied: a thread that sees the end of a transfer, at either end, sees all its bytes, and one that sees its
 // failure may unmap the memory at once. The detectors look from another thread while generation after generation is written.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// What an Endpoint moves: sends that meet receives, of every size around a limit, in any order, both ways at once. The bodies
+// Transfers of an Endpoint: sends that meet receives, of every size around a limit, in any order, both ways at once. The bodies
 // run over every plugin, kind of memory, driver and number of channels.
 #include <gtest/gtest.h>
 

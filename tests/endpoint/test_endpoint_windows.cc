@@ -1,4 +1,4 @@
-// Many short messages at once: what the window of inline messages holds up and what it must not.
+// Many short messages at once: those that the window of inline messages holds up and those it must not.
 #include <gtest/gtest.h>
 
 #include "measure/pattern.h"
@@ -84,7 +84,7 @@ TEST_P(EndpointWindows, APeerThatTakesNothingHoldsUpNoOtherConnection) {
   EXPECT_EQ(taken, kCount);
 }
 
-// What was given up while it was read or waited gives its part of the window back.
+// A send given up while it was read or waited gives its part of the window back.
 TEST_P(EndpointWindows, SendsThatAreGivenUpLeaveTheWindowOpen) {
   make_pair();
   constexpr size_t kBytes = 4096;

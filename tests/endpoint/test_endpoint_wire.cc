@@ -1,4 +1,4 @@
-// Frames of the control connection: what is encoded comes back, and nothing that does not add up does.
+// Frames of the control connection: encoded frames come back, inconsistent ones do not.
 #include "endpoint/wire.h"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,7 @@ void expect_counts_refused(const Sample& from, const std::function<void(Operatio
 }
 
 TEST(EndpointWire, OperationsComeBack) {
-  OperationPayload result;  // one for all: what a frame before it had must not stay
+  OperationPayload result;  // one for all: contents of a frame before it must not stay
   for (const Sample& from : samples()) {
     const Bytes payload = encode(from);
     const Status status = decode_operation_payload(from.header, payload, result);

@@ -1,4 +1,4 @@
-// What was written for the RDMA engine of UCCL compiles against our header alone, and moves its bytes.
+// A program written for the RDMA engine of UCCL compiles against our header alone, and moves its bytes.
 #include <gtest/gtest.h>
 
 #include "tcpx/uccl.h"

@@ -1,4 +1,4 @@
-// Short copies between GPU memory and slots of mapped memory: what is in a slot, whose it is and when it is free again, also when
+// Short copies between GPU memory and slots of mapped memory: contents of a slot, its owner and when it is free again, also when
 // the copier fails or is full.
 #include "endpoint/inline_copies.h"
 

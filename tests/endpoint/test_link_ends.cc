@@ -58,7 +58,7 @@ TEST_F(LinkEnds, AShortSendIsPendingUntilTheKernelHasIt) {
   EXPECT_TRUE(hear(ControlType::kSendData).has_value());
 }
 
-// Whoever drives would never rest.
+// Else the thread that drives it would never rest.
 TEST_F(LinkEnds, AnIdleLinkDoesNotAdvance) {
   const OperationId sent = send(host(0, 8));
   steps(3);

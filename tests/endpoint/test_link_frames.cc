@@ -1,4 +1,4 @@
-// What a peer says and must not be believed, at a link that is moved step by step: of each frame the ones that lie a little.
+// False frames of a peer, at a link that is moved step by step: of each frame the ones that lie a little.
 #include "tests/support/link_fixture.h"
 
 namespace tcpx::testing {
@@ -21,7 +21,7 @@ class LinkFrames : public LinkTest {
   }
 };
 
-// What is longer than the answer was once read from behind it, and written to the reader's memory.
+// The excess over the answer was once read from behind it, and written to the reader's memory.
 TEST_F(LinkFrames, AReadAnsweredWithAnotherNumberOfBytes) {
   const Bytes host_before = host_, device_before = device_;
   for (const bool on_gpu : {false, true}) {
@@ -87,7 +87,7 @@ TEST_F(LinkFrames, ReadDataForAWrite) {
   }
 }
 
-// Whose operation it is is in the value: 1 of the peer's own, 0 of this end's.
+// The value tells whose operation it is: 1 of the peer's own, 0 of this end's.
 TEST_F(LinkFrames, AGoOfTheWrongEnd) {
   const OperationId sent = send(host(0, kLong));
   step();

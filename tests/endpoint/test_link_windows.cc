@@ -1,4 +1,4 @@
-// What inline messages take of the windows, both ends' of one link: whatever becomes of a message, its part comes back, or the
+// Cost of inline messages in the windows of both ends of one link: however a message ends, its part comes back, or the
 // good ones behind it would wait for ever.
 #include "tests/support/link_fixture.h"
 
@@ -163,7 +163,7 @@ TEST_F(LinkWindows, AShortSendGivesItsPartBackWhoseReceiveIsGivenUpBeforeItBegan
   expect_good_ones_pass();
 }
 
-/// What becomes of a short message while it is read from the GPU.
+/// Fates of a short message while it is read from the GPU.
 class LinkWindowsCopies : public LinkWindows {
  protected:
   OperationId start_one(int number) {
@@ -274,7 +274,7 @@ TEST_F(LinkWindows, AShortWriteWaitsForTheWindowAndLeavesWithTheCredit) {
   EXPECT_EQ(heard->operation, static_cast<uint64_t>(late));
 }
 
-// What is not told there is a receive that waits for its deadline, and every later one would meet the wrong send.
+// Untold, the peer would have a receive that waits for its deadline, and every later one would meet the wrong send.
 TEST_F(LinkWindows, ASendGivenUpWhileTheWindowIsShutIsToldToThePeer) {
   for (int i = 0; i < 252; ++i) (void)send(host(0, kShort));
   const OperationId late = send(host(0, kShort));

@@ -168,7 +168,7 @@ TEST_F(MemoryRegistryTest, AUseMovesAndIsReleasedOnce) {
   const MemoryId other = add(memory_.data() + kBytes);
   RegionUse first = use(id, memory_.data(), 1);
   RegionUse second = std::move(first);
-  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): what moving leaves behind
+  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): the state after a move
   ASSERT_TRUE(second);
   EXPECT_EQ(second.region().id, id);
   EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kTimeout);
@@ -433,7 +433,7 @@ TEST_F(MemoryRegistryTest, NoWakeUpIsLost) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, kTestDeadline);
 }
 
-/// What a removed region held is written by the remover, as an application does that frees it.
+/// The memory of a removed region is written by the remover, as an application does that frees it.
 TEST_F(MemoryRegistryTest, NobodyTouchesMemoryAfterItsRemoval) {
   constexpr int kThreads = 4;
   std::atomic<uint64_t> current{0}, looked_up{0};
@@ -475,7 +475,7 @@ TEST_F(MemoryRegistryTest, NobodyTouchesMemoryAfterItsRemoval) {
   EXPECT_EQ(registry_.advertised(), 0u);
 }
 
-/// Everybody adds and removes the same range while others use it: the counts must come out even, whatever a removal meets.
+/// Everybody adds and removes the same range while others use it: the counts must come out even, after any race with a removal.
 TEST_F(MemoryRegistryTest, CountsStayEvenUnderThreads) {
   std::atomic<uint64_t> current{0};
   std::atomic<bool> stop{false};

@@ -39,7 +39,7 @@ OperationState state_of(OperationTable& table, OperationId id) {
   return table.poll(id).state;
 }
 
-/// What happened to a FakeSignal, for longer than it lives.
+/// History of a FakeSignal, which outlives it.
 struct SignalLife {
   int fired = 0;
   bool alive = false;

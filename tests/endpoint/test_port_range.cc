@@ -1,4 +1,4 @@
-// Ports of listening sockets: those that the user has opened for them, whoever listens.
+// Ports of listening sockets: those that the user has opened for them, for any listener.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -71,7 +71,7 @@ class PortRange : public ::testing::Test {
   std::string text() const { return concat(first_, '-', last()); }
   uint16_t last() const { return static_cast<uint16_t>(first_ + count_ - 1); }
   bool holds(uint16_t port) const { return first_ <= port && port <= last(); }
-  /// How many sockets listened while `act` ran. All of them within the range.
+  /// Number of sockets that listened while `act` ran, all of them within the range.
   template <class Act>
   size_t listeners_of(Act act) {
     Listening& all = listening();
@@ -174,7 +174,7 @@ TEST_F(PortRange, ThePlugInsVariablesAreTheSameWish) {
   ::setenv(kBegin, concat(first_).c_str(), 1);
   ::setenv(kEnd, concat(last()).c_str(), 1);
   EXPECT_EQ(listeners_of([] { EXPECT_TRUE(listen_anywhere().is_ok()); }), 1u);
-  // Ours goes first, whatever the others say.
+  // Ours goes first, regardless of the others.
   open(4);
   ::setenv(kBegin, "nonsense", 1);
   EXPECT_EQ(listeners_of([] { EXPECT_TRUE(listen_anywhere().is_ok()); }), 1u);

@@ -1,4 +1,4 @@
-// Who waits for the peer's windows, and who goes first.
+// Waiting for the peer's windows, and the order of going on.
 #include "endpoint/window_queue.h"
 
 #include <gtest/gtest.h>

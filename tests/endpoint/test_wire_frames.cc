@@ -19,7 +19,7 @@ const std::vector<WireRange> kSomeRanges = {{11, 5, 4}, {12, 0, 6}};
 const Bytes kTen(10, std::byte{0x5a});
 constexpr uint64_t kOperation = 0x0102030405060708, kSequence = 0x1112131415161718;
 
-/// What is encoded, as a header that has been checked and a payload.
+/// The encoded frame, as a header that has been checked and a payload.
 template <class Frame>
 std::pair<ControlHeader, Bytes> encoded(const Frame& frame) {
   Bytes whole = {std::byte{1}, std::byte{2}};  // of the frame before
@@ -32,11 +32,11 @@ std::pair<ControlHeader, Bytes> encoded(const Frame& frame) {
   return {header, Bytes(whole.begin() + 2 + sizeof header, whole.end())};
 }
 
-/// The frame as it comes back. Another type refuses it, and so does each of these lengths of the payload; what it held before
-/// stays.
+/// The frame as it comes back. Another type refuses it, and so does each of these lengths of the payload; its earlier contents
+/// stay.
 template <class Frame>
 Frame back(const Frame& frame, std::function<bool(size_t)> is_refused = {}) {
-  static std::vector<std::pair<ControlHeader, Bytes>> kept;  // what the frame's views look at
+  static std::vector<std::pair<ControlHeader, Bytes>> kept;  // the frame's views refer to it
   const auto& [header, payload] = kept.emplace_back(encoded(frame));
   for (uint8_t type = 1; type <= kLastControlType; ++type) {
     ControlHeader other = header;

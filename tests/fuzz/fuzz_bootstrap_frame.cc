@@ -1,4 +1,4 @@
-// Any bytes on the bootstrap port: whatever arrives in whatever pieces, the assembler gives the same answer, never asks for bytes
+// Any bytes on the bootstrap port: in any pieces the assembler gives the same answer, never asks for bytes
 // past its frame, and what the decoders accept means the same when it is encoded again.
 //
 // Input: u8 flags (1: put the right check value and magic into the first frame, so that the fuzzer gets past them), u8 piece

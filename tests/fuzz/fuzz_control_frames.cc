@@ -1,4 +1,4 @@
-// Any bytes on a control connection: whatever arrives in whatever pieces, the stream hands over the same frames and ends the same
+// Any bytes on a control connection: in any pieces the stream hands over the same frames and ends the same
 // way, and what the decoders accept is bounded and means the same when it is encoded again.
 //
 // Input: u8 piece size, then steps of a stream: u8 what (low bit 0: raw bytes, u8 length and as many; 1: a frame with a header of
@@ -89,7 +89,7 @@ bool adds_up(const WireArray<T>& parts, uint64_t bytes) {
   return parts.empty() || sum == bytes;
 }
 
-// What was accepted is bounded, and means the same when it is encoded again.
+// An accepted frame is bounded, and means the same when it is encoded again.
 void decode(const ControlFrame& received) {
   (void)testing::decode_any(received.header, received.payload, [&](const auto& frame) {
     using Frame = std::decay_t<decltype(frame)>;

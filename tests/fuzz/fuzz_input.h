@@ -15,7 +15,7 @@ class FuzzInput {
  public:
   FuzzInput(const uint8_t* data, size_t size) : rest_(reinterpret_cast<const std::byte*>(data), size) {}
 
-  /// The next sizeof(T) bytes; what is missing at the end reads as zero.
+  /// The next sizeof(T) bytes; missing ones at the end read as zero.
   template <class T>
   T take() {
     T value{};

@@ -128,7 +128,7 @@ case $step in
     ;;
 
   uninstall)
-    # As docs/install.md says; what is not ours stays. Of a copy, so that this step can be repeated.
+    # As docs/install.md says; files of others stay. Of a copy, so that this step can be repeated.
     copy=$folder/copy
     rm -rf "$copy"
     cp -a "$prefix" "$copy"

@@ -130,7 +130,7 @@ TEST_P(BenchEnds, SeeThatNothingCame) {
   round(3);
   ASSERT_TRUE(follower_->verify().is_ok());
   at_once([&] { return leader_->prepare(3); }, [&] { return follower_->prepare(3); });
-  EXPECT_EQ(follower_->verify().code(), Code::kMismatch);  // what came before has been overwritten
+  EXPECT_EQ(follower_->verify().code(), Code::kMismatch);  // earlier messages have been overwritten
   at_once([&] { return leader_->run(Deadline::after(kLimit)).status(); },
           [&] { return follower_->run(Deadline::after(kLimit)).status(); });
   EXPECT_TRUE(follower_->verify().is_ok());

@@ -1,4 +1,4 @@
-// What programs take for the memory that is free.
+// Free memory as programs see it.
 #include "measure/free_memory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// How measured messages are cut, and where they lie.
+// Cutting of measured messages, and their places.
 #include "measure/message_plan.h"
 
 #include <gtest/gtest.h>

@@ -23,7 +23,7 @@ using testing::TemporaryDirectory;
 
 constexpr size_t kPlenty = 1 << 20;
 
-/// While it lives, files cannot grow beyond `bytes`: what a full disk looks like.
+/// While it lives, files cannot grow beyond `bytes`: as on a full disk.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) {

@@ -1,4 +1,4 @@
-// The processes of two ends from the parent's side: what it does when an end dies, hangs or is not wanted any more; and
+// The processes of two ends from the parent's side: its behaviour when an end dies, hangs or is not wanted any more; and
 // the arithmetic of how long to measure.
 #include "measure/row_meter.h"
 

@@ -53,11 +53,11 @@ trap 'exit 130' INT TERM
 
 common=(NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_SOCKET_IFNAME=lo MASTER_ADDR=127.0.0.1 NCCL_DEBUG=INFO
   TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING=false)
-# Over a plugin with device type UNPACK, whatever the machine.
+# Over a plugin with device type UNPACK, on any machine.
 over_plugin=(NCCL_NET_PLUGIN="$plugin" NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo CUDA_MODULE_LOADING=EAGER
   CUDA_DEVICE_MAX_CONNECTIONS=32 NCCL_PROTO=Simple NCCL_ALGO=Ring NCCL_PAT_ENABLE=0 NCCL_LOCAL_REGISTER=0 NCCL_GRAPH_REGISTER=0)
 
-# job NAME RANKS LIMIT_SECONDS PROGRAM [OPTION...] -- VARIABLE=VALUE...: one process per rank; what rank R says is in $logs/NAME.R.
+# job NAME RANKS LIMIT_SECONDS PROGRAM [OPTION...] -- VARIABLE=VALUE...: one process per rank; rank R logs to $logs/NAME.R.
 job() {
   local name=$1 ranks=$2 limit=$3 program=$4 options=() rank failed=0 pids=()
   shift 4

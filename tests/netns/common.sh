@@ -39,5 +39,5 @@ start_server() {
 # run_client ARGUMENT...: to its end. Its output is $scratch/client.
 run_client() { cluster exec a "$program" client 10.77.1.2 --port "$port" "$@" >"$scratch/client" 2>&1; }
 
-# sent_bytes N: what host a has sent over eth<N> so far, as the kernel counts it, headers included.
+# sent_bytes N: bytes host a has sent over eth<N> so far, as the kernel counts it, headers included.
 sent_bytes() { cluster exec a cat "/sys/class/net/eth$1/statistics/tx_bytes"; }

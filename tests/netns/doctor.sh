@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the doctor says on host a of the way to host b, while it is well and with each thing that can be wrong with it.
+# Findings of the doctor on host a about the way to host b, while it is well and with each possible fault.
 #
 #   doctor.sh PATH_OF_tcpx_doctor
 source "$(dirname "$0")/common.sh"
@@ -17,7 +17,7 @@ in_b() { cluster exec b "$@"; }
 
 export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth1,eth2,eth3 # in networks of their own; eth4 is to play with
 in_a ip address flush dev eth4
-for host in a b; do # whatever this machine's default is
+for host in a b; do # regardless of this machine's default
   cluster exec "$host" sh -c 'for filter in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$filter; done'
 done
 says 'a way' 'ok *peer *10.77.1.2 is reached through eth1 from 10.77.1.1' 0
@@ -37,7 +37,7 @@ in_a ip address add 10.77.1.4/24 dev eth4
 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth1,eth4
 says 'two in one network' 'warn *subnet\[eth1,eth4\] .* packets of 10.77.1.4 leave by another interface than eth4' 1
 says 'the second of them' 'warn *peer\[eth4\] *10.77.1.2 is in the network of eth4, but packets from 10.77.1.4 leave by eth1' 1
-# What it says mends it.
+# Its advice mends the fault.
 mend=$(sed -n '/subnet\[eth1,eth4\]/,/mend/s/^ *mend *//p' "$scratch/client")
 in_a sh -c "$mend" || fail "the doctor's command fails: $mend"
 says 'two with routes of their own' 'ok *peer\[eth4\] *reached from 10.77.1.4' 0 # b answers on any rail

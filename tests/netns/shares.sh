@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What each NIC carries, by the kernel's own counters: four alike take a quarter each, and one of a tenth of the speed costs no more than
+# Share of each NIC, by the kernel's counters: four alike take a quarter each, and one of a tenth of the speed costs no more than
 # what it lacks. The rates are far below what the machine can do, so that the NICs decide and not the processor.
 #
 #   shares.sh PATH_OF_test_tcpx_perf

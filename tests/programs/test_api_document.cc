@@ -2,7 +2,7 @@
 // of programs that are compiled.
 //
 // An entry is a row of a table whose first cell names it, or several, as `declarations` does. A call's row has four cells, all
-// filled: name, what it does, errors, threads.
+// filled: name, purpose, errors, threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 using testing::code_spans, testing::declarations, testing::kRoot, testing::prose_lines, testing::read_file;
 using Names = std::set<std::string>;
 constexpr char kApi[] = "docs/api.md";
-/// How the headers say what is exported; nothing for applications.
+/// Macros with which the headers mark exports; nothing for applications.
 const Names kNotForApplications = {"TCPX_API",
                                    "TCPX_CLASS_API",
                                    "TCPX_CLASS_INTERNAL",

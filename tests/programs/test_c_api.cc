@@ -1,4 +1,4 @@
-// The C interface over a fake plugin: every NULL, every code, what is written when. Bytes move in c_api_c99.c.
+// The C interface over a fake plugin: every NULL, every code, each output and its time. Bytes move in c_api_c99.c.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

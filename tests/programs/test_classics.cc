@@ -1,4 +1,4 @@
-// The five classics: well-known mistakes, made here on purpose on the fake and the software plugin. What a user gets to see, a
+// The five classics: well-known mistakes, made here on purpose on the fake and the software plugin. The message to the user, a
 // Status or a line of the log, must name each of them (include/tcpx/help.h).
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ bool names(const std::string& text, Hint hint) {
   return text.find(name_of(hint)) != std::string::npos;
 }
 
-/// What test_tcpx_perf would report of one transfer through the fake plugin.
+/// The report that test_tcpx_perf would make of one transfer through the fake plugin.
 Report measured(const std::string& unpack, uint32_t queries_until_copied) {
   constexpr size_t kBytes = 40000;
   PipelinePair p;

@@ -1,4 +1,4 @@
-// What all programs do with a command line that is wrong, and how their help reads.
+// Errors of all programs for a wrong command line, and the text of their help.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -52,7 +52,7 @@ class DoctorPlugin : public ::testing::Test {
   PluginFacts facts() {
     PluginFacts facts = plugin_facts(here_.machine(), linker_cache_);
     for (PluginCandidate& candidate : facts.candidates) {
-      candidate.noexec = false;  // whatever the temporary directory lies on
+      candidate.noexec = false;  // regardless of the temporary directory's mount
       const auto known = loads_.find(candidate.file.path);
       if (candidate.can_be_loaded() && known != loads_.end()) candidate.load = known->second;
     }

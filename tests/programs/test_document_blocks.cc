@@ -131,7 +131,7 @@ Outcome run(const std::string& commands, const fs::path& folder) {
   return outcome;
 }
 
-/// What looks like the root of a tree that `make` has built.
+/// Creates an imitation of the root of a tree that `make` has built.
 void lay_out(const fs::path& folder) {
   fs::create_directories(folder / "build");
   fs::create_directories(folder / "home");

@@ -1,4 +1,4 @@
-// Documents against the tree: what those of the root and of docs/ name must be there, and what is generated must be up to date.
+// Documents against the tree: names in those of the root and of docs/ must exist, and generated text must be up to date.
 //
 // A code span that begins with one of our folders is a path, "Suite.Case" is a test. Paths of other projects carry the name of
 // their repository, so they are not taken for ours.
@@ -170,7 +170,7 @@ bool is_sign(char32_t point) {
                      [point](const auto& range) { return point >= range.first && point <= range.second; });
 }
 
-/// How a heading is reached from a link, as GitHub and GitLab make it.
+/// The anchor of a heading for links, as GitHub and GitLab make it.
 std::string anchor_of(const std::string& heading) {
   std::string anchor;
   for (size_t i = 0; i < heading.size();) {

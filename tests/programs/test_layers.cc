@@ -1,4 +1,4 @@
-// Who may include whom, and a few rules that every file of the tree keeps. The table is the law; the cases below it show that the
+// Permitted includes, and a few rules that every file of the tree keeps. The table is the law; the cases below it show that the
 // checker sees what it must, then turn it on the tree.
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ const std::vector<Layer>& layers() {
       {"measure/ends/plugin", {"tcpx/", "base/", "net/", "rx/", "measure/"}, {}},  // drives a plugin's table by itself
       // The loader's header, and the headers that it includes in turn.
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},
-      {"examples/", {"tcpx/"}, {}},  // what an application sees
+      {"examples/", {"tcpx/"}, {}},  // as an application sees it
       {"programs/", kAnything, {"tests/"}},
       {"tests/", kAnything, {}},
   };

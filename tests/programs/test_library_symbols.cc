@@ -78,7 +78,7 @@ TEST(CApiLibrary, AGlibcOf2021IsEnough) {
     const size_t version = symbol.find("@GLIBC_2.");
     if (version == std::string::npos || std::sscanf(symbol.c_str() + version, "@GLIBC_2.%d", &minor) != 1) continue;
     ++of_glibc;
-    // Headers of glibc 2.38 and later put these in place of sscanf and its like: what is to run on older systems is built on one.
+    // Headers of glibc 2.38 and later put these in place of sscanf and its like: programs for older systems are built on one.
     EXPECT_TRUE(minor <= 34 || symbol.starts_with("__isoc23_")) << symbol;
   }
   EXPECT_GT(of_glibc, 50) << "is that the library?";

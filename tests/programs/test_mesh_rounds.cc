@@ -33,7 +33,7 @@ Result<PairResult> start_and_end(int rank, BootstrapChannel&, bool, const std::f
   return PairResult{static_cast<double>(rank), true};
 }
 
-/// `size` ranks that have joined; what they returned at the end is in `ends`.
+/// `size` ranks that have joined; their final results are in `ends`.
 class Mesh {
  public:
   Mesh(int size, Script script) : script_(std::move(script)) {

@@ -1,4 +1,4 @@
-// What tests/nccl/bandwidth.py prints, read by bench_soft_plugin.
+// Output of tests/nccl/bandwidth.py, read by bench_soft_plugin.
 #include "programs/compare/nccl_result.h"
 
 #include <gtest/gtest.h>

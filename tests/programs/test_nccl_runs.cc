@@ -1,4 +1,4 @@
-// How bench_soft_plugin starts NCCL's two ranks, with a script in the place of tests/nccl/bandwidth.py that needs no GPU.
+// Start of NCCL's two ranks by bench_soft_plugin, with a script in the place of tests/nccl/bandwidth.py that needs no GPU.
 #include "programs/compare/nccl_runs.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 using tcpx::testing::TemporaryDirectory;
 
-/// What every script begins with.
+/// First lines of every script.
 constexpr char kBegin[] = "import json, os, sys, time\nrank = int(os.environ['RANK'])\n";
 
 class NcclRuns : public ::testing::Test {

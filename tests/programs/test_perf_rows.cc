@@ -1,4 +1,4 @@
-// What test_tcpx_perf computes and prints: sizes, rounds, rows, the table.
+// Numbers and texts of test_tcpx_perf: sizes, rounds, rows, the table.
 #include <gtest/gtest.h>
 
 #include <algorithm>

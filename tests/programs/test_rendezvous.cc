@@ -47,7 +47,7 @@ class RendezvousTest : public ::testing::Test {
     }));
   }
 
-  /// What gathering `size` ranks says; every rank that came must hear the same.
+  /// The error of gathering `size` ranks; every rank that came must hear the same.
   Status gather_error(int size, Duration time = seconds(10)) {
     const auto members = gather_members(*server_, description_of(0, size), Deadline::after(time));
     EXPECT_FALSE(members.is_ok());

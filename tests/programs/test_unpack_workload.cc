@@ -1,4 +1,4 @@
-// The workloads of bench_unpack: what they gather is what they say, and their check sees a wrong byte.
+// The workloads of bench_unpack: they gather as they say, and their check sees a wrong byte.
 #include "programs/unpack/unpack_workload.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The survivor of a killed process: it soon gets an error, whatever the step.
+// The survivor of a killed process: it soon gets an error, at any step.
 #include <signal.h>
 
 #include <chrono>

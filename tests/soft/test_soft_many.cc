@@ -138,7 +138,7 @@ TEST_F(SoftMany, AThousandConnectionsIdleForNothingAndAllWork) {
   open(1);
   exchange_on(pairs_, kSmallMessage);  // resources created on first use exist now
   const size_t threads = thread_count(), resident = resident_bytes();
-  // Memory of a sender and a receiver together, which is more than of either. Where host memory stands in, only the used part
+  // Memory of a sender and a receiver together, which is more than of either. With host memory standing in, only the used part
   // of the metadata is resident: all of it is added.
   const size_t metadata = machine_memory().has_gpu() ? 0 : sizeof(abi::NetUnpackMeta);
   const auto per_pair = [&] { return (resident_bytes() - resident) / (kPairs - 1) + metadata; };

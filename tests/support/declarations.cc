@@ -153,7 +153,7 @@ class Reader {
       if (token == "{") scopes_.push_back(scope);
       if (token == "}") close();
     } else if (std::count(statement_.begin(), statement_.end(), "(") > std::count(statement_.begin(), statement_.end(), ")")) {
-      statement_.push_back(token);  // of a parameter, whatever it is
+      statement_.push_back(token);  // of a parameter, of any kind
     } else if (token == "{") {
       open();
     } else if (token == "}") {

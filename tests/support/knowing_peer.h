@@ -2,7 +2,7 @@
 // offered and asked for itself, and what every byte of the memory there must be. It says what a peer may say, compares all that
 // becomes of it, and lies in the end about one of the things it knows.
 //
-// How it reaches the endpoint, and who starts operations there, is the test's (Side); after each saying everything has settled,
+// The way to the endpoint, and starting operations there, are the test's (Side); after each saying everything has settled,
 // so there is one right answer to all of it.
 #pragma once
 
@@ -124,7 +124,7 @@ class KnowingPeer {
   using Saying = bool (KnowingPeer::*)();
   using Windows = std::array<uint64_t, std::size(kWindowSizes)>;
 
-  // What the endpoint starts, and what it must say of it.
+  // Operations that the endpoint starts, and the frames it must send for them.
   bool they_send() { return they_start(OperationKind::kSend); }
   bool they_write() { return they_start(OperationKind::kWrite); }
   bool they_read() { return they_start(OperationKind::kRead); }
@@ -189,7 +189,7 @@ class KnowingPeer {
     return true;
   }
 
-  // What this peer may say.
+  // Frames that this peer may send.
   bool send_data() {
     const uint64_t bytes = short_size();
     if (is_full(taken_, 0) || ours_.size() > 8) return false;
@@ -399,7 +399,7 @@ class KnowingPeer {
     return true;
   }
 
-  // What no peer may say.
+  // Frames that no peer may send.
   bool lie_length_of_read() {
     Theirs* const theirs = offered(OperationKind::kRead);
     if (theirs == nullptr) return false;
@@ -748,14 +748,14 @@ class KnowingPeer {
 
   Side side_;
   std::mt19937_64 random_;
-  Bytes image_;  ///< what the memory must be
+  Bytes image_;  ///< expected contents of the memory
   std::vector<Theirs> open_, let_go_;
   std::map<uint64_t, Ours> ours_;       ///< by sequence
   std::map<uint64_t, size_t> serving_;  ///< long reads of this peer that were made ready, and their ranges
   std::vector<uint64_t> given_up_;      ///< places of receives that were given up before a send came
-  std::deque<Wanted> wanted_;           ///< what must be heard, in order
+  std::deque<Wanted> wanted_;           ///< expected frames, in order
   std::map<uint64_t, Bytes> wanted_data_;
-  std::vector<std::pair<uint64_t, Code>> ended_;  ///< what must have ended, and how
+  std::vector<std::pair<uint64_t, Code>> ended_;  ///< expected ends
   Windows owed_{};                                ///< that the endpoint has used of this peer's windows
   Windows taken_{};                               ///< that this peer has used of the endpoint's
   uint64_t number_ = uint64_t{1} << 40, our_sends_ = 0, their_sends_ = 0, their_receives_ = 0;

@@ -58,7 +58,7 @@ class LinkTest : public ::testing::Test {
     copier_.release();
     link_.reset();
   }
-  /// A link, and a peer that has said and heard nothing. What the one before had begun ends.
+  /// A link, and a peer that has said and heard nothing. Operations begun on the one before end.
   void renew() {
     link_.reset();
     peer_ = std::make_unique<ControlStream>();
@@ -125,7 +125,7 @@ class LinkTest : public ::testing::Test {
     link_->take_cancel_requests();
   }
   bool pending(OperationId id) { return operations_.wait(id, Deadline(TimePoint{}), Duration::zero()) == false; }
-  /// How it ended, which it must have; ok when well.
+  /// The end of an operation, which must have ended; ok when well.
   Status end_of(OperationId id) {
     const OperationAnswer answer = operations_.poll(id);
     EXPECT_TRUE(answer.state == OperationState::kDone || answer.state == OperationState::kFailed)

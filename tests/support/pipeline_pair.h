@@ -21,7 +21,7 @@ namespace tcpx::testing {
 
 struct PipelinePairOptions {
   size_t channels = 1;
-  std::string peer_nic = {};  ///< what the link between the halves goes over
+  std::string peer_nic = {};  ///< interface of the link between the halves
   FakeNetPlugin::Options fake;
   PipelineOptions send{.limits = {.window = kDefaultSendWindow}, .chunk_bytes = 4096, .max_transfers = 8};
   PipelineOptions recv{.limits = {.window = kDefaultRecvWindow}, .chunk_bytes = 4096, .max_transfers = 8};
@@ -124,7 +124,7 @@ struct PipelinePair {
   RegisteredMemory send_memory, recv_memory;
 };
 
-/// What must hold after every transfer that went well.
+/// Checks that must hold after every successful transfer.
 inline void expect_clean_success(PipelinePair& p, TransferId sent, TransferId got, size_t offset, size_t bytes,
                                  uint64_t seed = 1) {
   const TransferAnswer send = p.send->poll(sent);
@@ -137,7 +137,7 @@ inline void expect_clean_success(PipelinePair& p, TransferId sent, TransferId go
   EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
 }
 
-/// What must hold once a pipeline has reported a failure: nobody can touch its memory any more.
+/// Checks that must hold once a pipeline has reported a failure: nobody can touch its memory any more.
 inline void expect_let_go(PipelinePair& p) {
   EXPECT_EQ(p.unpacker.in_flight(), 0u);
   EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());

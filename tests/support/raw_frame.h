@@ -1,5 +1,5 @@
 // Frames of a control connection as a peer may write them that keeps to nothing: any numbers in the header, any payload behind
-// it. What an endpoint of ours says is in endpoint/wire.h.
+// it. Frames of our own endpoints are in endpoint/wire.h.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ inline ControlHeader make_header(ControlType type, uint64_t operation = 0, uint6
           .bytes = bytes};
 }
 
-/// What the payload of a frame that begins an operation holds, whether or not it may.
+/// Payload of a frame that begins an operation, with permitted and forbidden contents.
 struct OperationPayload {
   std::vector<uint64_t> lengths;
   std::vector<WireRange> ranges;

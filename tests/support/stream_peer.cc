@@ -5,7 +5,7 @@
 //
 // MOMENT is the start of its remaining lifetime: its "start", "connected", or "idle" (as connected, but no message is ever
 // posted); with "never" it lives forever. It prints "dies NANOSECONDS", the time on the monotonic clock, before that; the
-// kernel then kills it, whatever it does. After TOTAL messages, of which 0 means no end, it prints "all" and waits for its
+// kernel then kills it in any state. After TOTAL messages, of which 0 means no end, it prints "all" and waits for its
 // standard input to end.
 #include <signal.h>
 #include <time.h>

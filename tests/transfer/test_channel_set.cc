@@ -1,4 +1,4 @@
-// ChannelSet: what it says of all its channels together.
+// ChannelSet: its answers for all its channels together.
 #include "transfer/channel_set.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// InOrderDispatcher: what one channel needs, and that it is chosen for one.
+// InOrderDispatcher: the needs of one channel, and its choice for one.
 #include "transfer/in_order_dispatcher.h"
 
 #include <gtest/gtest.h>

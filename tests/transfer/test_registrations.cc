@@ -1,4 +1,4 @@
-// Registrations on their own: parts, channels that have failed, slots that are used again. What a pipeline makes of them is in
+// Registrations on their own: parts, channels that have failed, slots that are used again. Their use by a pipeline is in
 // test_connection_registrations.cc.
 #include "transfer/registrations.h"
 

@@ -1,4 +1,4 @@
-// TransferRing: numbers, room, what counts, and what a transfer answers when it is polled.
+// TransferRing: numbers, room, counting, and the answer of a transfer to a poll.
 #include "transfer/transfer_ring.h"
 
 #include <gtest/gtest.h>

@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).parent
 PLOT = sys.argv[1]
 RATES, TIMES, SOCKETS = "Throughput by size", "Latency by size (half a round trip)", "Throughput by data sockets"
 
-# Per run: what else is on the command line, words that stand in the picture, words that do not, the points of every line in the
+# Per run: the rest of the command line, words that stand in the picture, words that do not, the points of every line in the
 # order of the panels, and the number of reference lines.
 CHARTS = {
     "perf.json": ([], ["Transfers between two processes", RATES, "size", "rate (GB/s)", "perf", "tcpx-soft over eth1; GPU 0: a GPU & more",

@@ -38,7 +38,7 @@ struct FakeControl {
 
 inline constexpr char kFakeControlSymbol[] = "fake_control";
 
-/// A receive of this fake lists two fragments of its pool (4096 and 904 bytes, in reverse order), whatever was posted.
+/// A receive of this fake lists two fragments of its pool (4096 and 904 bytes, in reverse order), for any post.
 inline constexpr int kFakeMessageBytes = 5000;
 inline constexpr int kFakeDevices = 2;
 inline constexpr size_t kFakePoolBytes = 64 * 1024;
