@@ -1,6 +1,7 @@
 #include "endpoint/peer_operations.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "endpoint/held_ranges.h"
@@ -20,22 +21,24 @@ Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange
   return ranges;
 }
 
+// @return nullopt: the peer has been told why not, and has its part of the window again
+template <class T>
+std::optional<T> PeerOperations::or_refuse(Result<T> result, uint64_t operation, const Charge& charge) {
+  if (result.is_ok()) return std::move(result).value();
+  link_.refuse(operation, charge, result.status());
+  return std::nullopt;
+}
+
 Status PeerOperations::on(const WriteFrame& frame) {
   const Charge charge = charge_of(frame);
   TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
-  auto ranges = look_up(frame.ranges);
-  if (!ranges.is_ok()) {
-    link_.refuse(frame.operation, charge, ranges.status());
-    return Status::ok();
-  }
+  auto ranges = or_refuse(look_up(frame.ranges), frame.operation, charge);
+  if (!ranges) return Status::ok();
   if (ranges->empty()) return unexpected(frame, "a write of nothing that is not inline");
   Packing packing = frame.packing;
   if (packing == Packing::kWhole && ranges->size() > 1) packing = Packing::kPacked;
-  const auto prepared = link_.recv_lane.prepare(*ranges, packing);
-  if (!prepared.is_ok()) {
-    link_.refuse(frame.operation, charge, prepared.status());
-    return Status::ok();
-  }
+  const auto prepared = or_refuse(link_.recv_lane.prepare(*ranges, packing), frame.operation, charge);
+  if (!prepared) return Status::ok();
   auto job = std::make_unique<Job>();
   job->number = frame.operation;
   job->held = std::move(*ranges);
@@ -51,11 +54,8 @@ Status PeerOperations::on(const WriteFrame& frame) {
 Status PeerOperations::on(const WriteDataFrame& frame) {
   const Charge charge = charge_of(frame);
   TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
-  auto ranges = look_up(frame.ranges);
-  if (!ranges.is_ok()) {
-    link_.refuse(frame.operation, charge, ranges.status());
-    return Status::ok();
-  }
+  auto ranges = or_refuse(look_up(frame.ranges), frame.operation, charge);
+  if (!ranges) return Status::ok();
   ++link_.stats.inline_received;
   Delivery delivery{.notify = message_of(frame.notify, link_.id), .charge = charge, .answers = frame.operation};
   if (!is_on_gpu(*ranges)) {
@@ -72,17 +72,12 @@ Status PeerOperations::on(const ReadFrame& frame) {
   const Charge charge = charge_of(frame, link_.shared.inline_bytes);
   TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
   if (reads_.contains(frame.operation)) return unexpected(frame, "asked for before");
-  auto ranges = look_up(frame.ranges);
-  if (!ranges.is_ok()) {
-    link_.refuse(frame.operation, charge, ranges.status());
-    return Status::ok();
-  }
+  auto ranges = or_refuse(look_up(frame.ranges), frame.operation, charge);
+  if (!ranges) return Status::ok();
   if (frame.bytes > link_.shared.inline_bytes) {
-    const auto prepared = link_.send_lane.prepare(*ranges, preferred_packing(*ranges, frame.bytes));
-    if (!prepared.is_ok()) {
-      link_.refuse(frame.operation, charge, prepared.status());
-      return Status::ok();
-    }
+    const auto prepared =
+        or_refuse(link_.send_lane.prepare(*ranges, preferred_packing(*ranges, frame.bytes)), frame.operation, charge);
+    if (!prepared) return Status::ok();
     auto job = std::make_unique<Job>();
     job->number = frame.operation;
     job->held = std::move(*ranges);

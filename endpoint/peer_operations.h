@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -59,6 +60,8 @@ class PeerOperations {
   void end_copy(const Result<bool>& done);
   void queue(Copying copying, bool writes, std::span<const std::byte> data);
   Result<std::vector<HeldRange>> look_up(const WireArray<WireRange>& wanted) const;
+  template <class T>
+  std::optional<T> or_refuse(Result<T> result, uint64_t operation, const Charge& charge);
   void answer_read(uint64_t number, std::span<const std::byte> data);
 
   LinkContext& link_;
