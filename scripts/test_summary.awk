@@ -1,7 +1,8 @@
 # Summary of a ctest run: counts per label, skipped tests and their reasons, and one line of totals.
 # usage: awk -f scripts/test_summary.awk LABELS RESULTS
 #   LABELS   output of `ctest --show-only --verbose`    RESULTS  the file that `ctest --output-junit` wrote
-# Without LABELS, any number of RESULTS are added up to the line of totals.
+# Without LABELS, any number of RESULTS are added up to the line of totals. Each failed test is named above it, with the last 30
+# lines that it printed.
 
 function text_of(xml) {
   gsub(/&lt;/, "<", xml); gsub(/&gt;/, ">", xml); gsub(/&quot;/, "\"", xml); gsub(/&apos;/, "'", xml); gsub(/&amp;/, "\\&", xml)
@@ -18,6 +19,10 @@ function finish_case(    i, n, names) {
   else if (status == "fail" || (status == "notrun" && message !~ /^SKIP_/)) outcome = "failed"
   else outcome = "skipped"
   total[outcome]++
+  if (outcome == "failed") {
+    failures = failures sprintf("\nFAILED %s (%s)\n", name, FILENAME)
+    for (i = printed > 30 ? printed - 29 : 1; i <= printed; i++) failures = failures "  " output[i] "\n"
+  }
   n = split(labels[name], names, " ")
   for (i = 1; i <= n; i++) { seen[names[i]] = 1; count[names[i], outcome]++ }
   if (outcome == "skipped") {
@@ -38,9 +43,10 @@ function finish_case(    i, n, names) {
 /^ *Test +#[0-9]+: / { sub(/^ *Test +#[0-9]+: /, ""); labels[$0] = pending; pending = ""; next }
 
 # RESULTS
-/<testcase / { name = attribute($0, " name"); status = attribute($0, "status"); message = reason = last_line = ""; expect_reason = 0; next }
+/<testcase / { name = attribute($0, " name"); status = attribute($0, "status"); message = reason = last_line = ""; expect_reason = printed = 0; next }
 /<\/testcase>/ { if (name != "") finish_case(); next }
 /<skipped message=/ { message = attribute($0, "message"); next }
+name != "" && !/^\t*<\/?(system-out|properties|property|failure|skipped)/ { output[++printed] = text_of($0) }
 name != "" && expect_reason { reason = text_of($0); expect_reason = 0 }   # GoogleTest: the line below "FILE:LINE: Skipped"
 name != "" && reason == "" && /: Skipped$/ { expect_reason = 1; next }
 name != "" && /SKIPPED: / { sub(/^.*SKIPPED: /, ""); reason = text_of($0) }  # our programs
@@ -53,5 +59,6 @@ END {
   }
   if (header && reasons) print "\nSkipped:"
   for (i = 1; header && i <= reasons; i++) printf "  %d: %s (%s)\n", skip_count[order[i]], order[i], skips[order[i]]
+  printf "%s", failures
   printf "%s%d passed, %d failed, %d skipped\n", header ? "\n" : "", total["passed"], total["failed"], total["skipped"]
 }
