@@ -6,7 +6,10 @@
 #pragma once
 
 #include <cassert>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -73,48 +76,69 @@ constexpr std::string_view name_of(Code code) {
   return "TCPX_E_UNKNOWN";
 }
 
+/// Cheap to hand on: an ok one is empty, copies of an error share what it says.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string operation, std::string detail, Domain domain = Domain::kNone, int32_t native = 0)
-      : code_(code), domain_(domain), native_(native), operation_(std::move(operation)), detail_(std::move(detail)) {}
+  /// Without memory for the words it becomes kExhausted, which needs none. @param code kOk: the words are dropped
+  Status(Code code, std::string operation, std::string detail, Domain domain = Domain::kNone, int32_t native = 0) {
+    if (code == Code::kOk) return;
+    try {
+      failure_ = std::make_shared<const Failure>(Failure{code, domain, native, std::move(operation), std::move(detail)});
+    } catch (const std::bad_alloc&) {
+      failure_ = std::shared_ptr<const Failure>(std::shared_ptr<const Failure>(), &without_memory());
+    }
+  }
 
   static Status ok() { return {}; }
-  bool is_ok() const { return code_ == Code::kOk; }
-  Code code() const { return code_; }
-  Domain domain() const { return domain_; }
+  bool is_ok() const { return failure_ == nullptr; }
+  Code code() const { return is_ok() ? Code::kOk : failure_->code; }
+  Domain domain() const { return is_ok() ? Domain::kNone : failure_->domain; }
   /// The foreign number, meaningful only with `domain()`.
-  int32_t native() const { return native_; }
-  const std::string& operation() const { return operation_; }
-  const std::string& detail() const { return detail_; }
+  int32_t native() const { return is_ok() ? 0 : failure_->native; }
+  const std::string& operation() const { return is_ok() ? nothing() : failure_->operation; }
+  const std::string& detail() const { return is_ok() ? nothing() : failure_->detail; }
 
   /// "TCPX_E_PEER_GONE: connect: connection refused (errno 111)"
   std::string to_string() const {
-    if (is_ok()) return std::string(name_of(code_));
-    std::string text(name_of(code_));
-    text.append(": ").append(operation_).append(": ").append(detail_);
-    switch (domain_) {
+    std::string text(name_of(code()));
+    if (is_ok()) return text;
+    text.append(": ").append(operation()).append(": ").append(detail());
+    switch (domain()) {
       case Domain::kNone:
         break;
       case Domain::kErrno:
-        text.append(" (errno ").append(std::to_string(native_)).append(")");
+        text.append(" (errno ").append(std::to_string(native())).append(")");
         break;
       case Domain::kNccl:
-        text.append(" (plugin rc ").append(std::to_string(native_)).append(")");
+        text.append(" (plugin rc ").append(std::to_string(native())).append(")");
         break;
       case Domain::kCuda:
-        text.append(" (cudaError ").append(std::to_string(native_)).append(")");
+        text.append(" (cudaError ").append(std::to_string(native())).append(")");
         break;
     }
     return text;
   }
 
  private:
-  Code code_ = Code::kOk;
-  Domain domain_ = Domain::kNone;
-  int32_t native_ = 0;
-  std::string operation_;
-  std::string detail_;
+  struct Failure {
+    Code code;
+    Domain domain;
+    int32_t native;
+    std::string operation, detail;
+  };
+  // Needs no memory. Never destroyed: threads may still look while the process exits.
+  static const Failure& without_memory() {
+    alignas(Failure) static std::byte place[sizeof(Failure)];
+    static const Failure& failure = *new (place) Failure{Code::kExhausted, Domain::kNone, 0, "allocate", "out of memory"};
+    return failure;
+  }
+  static const std::string& nothing() {
+    static const std::string& empty = *new std::string;
+    return empty;
+  }
+
+  std::shared_ptr<const Failure> failure_;  // nullptr: ok
 };
 
 /// A value or the Status that says why there is none. Never both, never an ok Status without a value.
