@@ -99,8 +99,9 @@ Result<std::optional<Comm>> Listener::try_accept(DeviceHandleStorage& device_han
 }
 
 Result<Comm> Listener::accept(DeviceHandleStorage& device_handle, const HandshakeWait& wait) {
-  TCPX_ASSIGN_OR_RETURN(auto comm, until_answer(wait, "accept", [&] { return try_accept(device_handle); }));
-  return std::move(*comm);
+  auto comm = until_answer(wait, "accept", [&] { return try_accept(device_handle); });
+  if (!comm.is_ok()) return comm.status();
+  return std::move(**comm);
 }
 
 Status Listener::close() {
