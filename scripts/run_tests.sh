@@ -10,7 +10,7 @@ fi
 build=$(cd "$1" && pwd)
 shift
 here=$(cd "$(dirname "$0")" && pwd)
-jobs=$(nproc)
+jobs=$(($(nproc) * 3 / 2)) # many tests wait most of the time
 
 # Kept for whoever adds up several runs.
 results=$build/test_results.xml
