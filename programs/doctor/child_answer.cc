@@ -1,5 +1,6 @@
 #include "programs/doctor/child_answer.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "programs/doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -137,6 +139,15 @@ std::string ChildAnswer::how_it_ended() const {
   return "";
 }
 
+std::vector<std::pair<std::string, std::string>> ChildAnswer::lines() const {
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const std::string& line : split(said, "\n")) {
+    const size_t word = std::min(line.find(' '), line.size());
+    lines.emplace_back(line.substr(0, word), line.substr(std::min(word + 1, line.size())));
+  }
+  return lines;
+}
+
 ChildAnswer ask_child(const std::function<void(const Say& say)>& work, Duration limit) {
   ChildAnswer answer = answer_of(
       [&](int out) {
@@ -151,7 +162,14 @@ ChildAnswer ask_child(const std::function<void(const Say& say)>& work, Duration 
   return answer;
 }
 
-CommandAnswer run_command(const std::string& program, const std::vector<std::string>& arguments, Duration limit) {
+void* open_library(const std::string& path, const Say& say) {
+  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const char* const why = library == nullptr ? ::dlerror() : nullptr;
+  if (library == nullptr) say(concat("refused ", one_line(why != nullptr ? why : "?"), "\n"));
+  return library;
+}
+
+ChildAnswer run_command(const std::string& program, const std::vector<std::string>& arguments, Duration limit) {
   std::vector<std::string> words;
   for (const char* directory : kDirectories) {
     if (words.empty() && ::access(concat(directory, program).c_str(), X_OK) == 0) words.push_back(concat(directory, program));
@@ -161,7 +179,7 @@ CommandAnswer run_command(const std::string& program, const std::vector<std::str
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  const ChildAnswer answer = answer_of(
+  return answer_of(
       [&](int out) {
         for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) ::dup2(out, fd);
         ::signal(SIGPIPE, SIG_DFL);
@@ -169,10 +187,6 @@ CommandAnswer run_command(const std::string& program, const std::vector<std::str
         ::execv(pointers.front(), pointers.data());
       },
       limit);
-  return {.installed = answer.end != ChildAnswer::End::kNotStarted,
-          .timed_out = answer.end == ChildAnswer::End::kTimedOut,
-          .exit_code = answer.end == ChildAnswer::End::kKilled ? 128 + answer.number : answer.number,
-          .text = answer.said};
 }
 
 std::string one_line(std::string_view text) {

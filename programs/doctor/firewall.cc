@@ -127,17 +127,17 @@ Finding judge_rules(const std::string& check, const ShownRules& shown, const Net
 }
 
 /// nullopt when there are rules to look at.
-std::optional<Finding> unreadable(const std::string& check, const std::string& command, const CommandAnswer& answer) {
-  if (!answer.installed) {
+std::optional<Finding> unreadable(const std::string& check, const std::string& command, const ChildAnswer& answer) {
+  if (answer.end == ChildAnswer::End::kNotStarted) {
     return not_applicable(
         check, concat(command, " is not installed"),
         "Rules of the kernel cannot be read without it. A cloud's own firewall cannot be seen from here at all.");
   }
-  if (answer.timed_out) {
+  if (answer.end == ChildAnswer::End::kTimedOut) {
     return not_applicable(check, concat(command, " does not end within 2 s"), "Nothing is known about its rules.");
   }
-  if (answer.exit_code == 0) return std::nullopt;
-  return not_applicable(check, concat(command, ": ", answer.text.substr(0, answer.text.find('\n'))),
+  if (answer.end == ChildAnswer::End::kExited && answer.number == 0) return std::nullopt;
+  return not_applicable(check, concat(command, ": ", answer.said.substr(0, answer.said.find('\n'))),
                         "Needs root, which alone may see the rules: sudo tcpx_doctor --only network");
 }
 
@@ -147,9 +147,9 @@ void check_firewall(const NetworkFacts& facts, Findings& findings) {
   const std::string iptables = "firewall[iptables]", nft = "firewall[nft]";
   const auto no_iptables = unreadable(iptables, "iptables-save", facts.iptables);
   const auto no_nft = unreadable(nft, "nft", facts.nft);
-  const bool shown_twice = !no_iptables && facts.iptables.text.find("(nf_tables)") != std::string::npos;
-  findings.push_back(no_iptables ? *no_iptables : judge_rules(iptables, read_iptables(facts.iptables.text, facts), facts));
-  findings.push_back(no_nft ? *no_nft : judge_rules(nft, read_nft(facts.nft.text, shown_twice, facts), facts));
+  const bool shown_twice = !no_iptables && facts.iptables.said.find("(nf_tables)") != std::string::npos;
+  findings.push_back(no_iptables ? *no_iptables : judge_rules(iptables, read_iptables(facts.iptables.said, facts), facts));
+  findings.push_back(no_nft ? *no_nft : judge_rules(nft, read_nft(facts.nft.said, shown_twice, facts), facts));
 }
 
 }  // namespace tcpx::doctor

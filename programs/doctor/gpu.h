@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "programs/doctor/finding.h"
 #include "programs/doctor/machine.h"
-#include "programs/doctor/pci.h"
 
 namespace tcpx::doctor {
 

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "programs/doctor/network.h"
+#include "programs/doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -39,8 +40,7 @@ Finding check_bootstrap(const NetworkFacts& facts) {
     return fail(check, concat("cannot be bound: ", std::strerror(error)),
                 "A server that waits for connection handles there ends with this error.", mend);
   }
-  const auto listener =
-      std::find_if(facts.listeners.begin(), facts.listeners.end(), [&](const auto& it) { return it.port == port; });
+  const auto listener = std::ranges::find(facts.listeners, port, &ListeningPort::port);
   return warn(check,
               listener != facts.listeners.end() ? concat("a program of user id ", listener->user, " listens there")
                                                 : "taken by a connection, or by a listener in no list",
@@ -51,8 +51,7 @@ Finding check_bootstrap(const NetworkFacts& facts) {
 Finding check_range(const NetworkFacts& facts) {
   const PortRange range = facts.ports.opened ? facts.ports.opened->range : kUsualPorts;
   const auto [bootstrap_error, free_port, tried, bound, error] = facts.binds;
-  const auto taken =
-      std::count_if(facts.listeners.begin(), facts.listeners.end(), [&](const auto& it) { return range.contains(it.port); });
+  const auto taken = std::ranges::count_if(facts.listeners, [&](const auto& it) { return range.contains(it.port); });
   return judged(bound * kFewOf >= tried && bound > 0, bound == 0 ? Verdict::kFail : Verdict::kWarn,
                 concat("ports[", text_of(range), "]"),
                 concat(bound, " of ", tried, " tried can be bound, ", taken, taken == 1 ? " listener" : " listeners",
@@ -115,11 +114,6 @@ std::string address_text(const SubnetAddress& entry) {
   return concat(entry.address.host(), '/', entry.prefix);
 }
 
-bool is_link_local(const SocketAddress& address) {
-  const std::string host = address.host();
-  return host.starts_with("169.254.") || host.starts_with("fe80:");
-}
-
 Finding check_own_address(const NetworkInterface& interface, bool vendor_path) {
   const std::string check = concat("address[", interface.name, "]");
   if (!interface.up) {
@@ -127,8 +121,7 @@ Finding check_own_address(const NetworkInterface& interface, bool vendor_path) {
                 concat("ip link set ", interface.name, " up"));
   }
   if (const SubnetAddress* const address = interface.ipv4()) return ok(check, address_text(*address));
-  const auto other = std::find_if(interface.addresses.begin(), interface.addresses.end(),
-                                  [](const SubnetAddress& entry) { return !is_link_local(entry.address); });
+  const auto other = std::ranges::find_if(interface.addresses, [](const auto& entry) { return !entry.is_link_local(); });
   const bool v6 = other != interface.addresses.end();
   if (v6 && !vendor_path) return ok(check, concat(address_text(*other), ", no IPv4"));
   return fail(check,
@@ -171,7 +164,7 @@ Finding check_reverse_path(const NetworkFacts& facts) {
                           "Strict reverse-path filters matter with several.");
   }
   std::vector<NetworkInterface> strict;
-  std::copy_if(facts.data.begin(), facts.data.end(), std::back_inserter(strict), [](const auto& it) { return it.strict_filter; });
+  std::ranges::copy_if(facts.data, std::back_inserter(strict), &NetworkInterface::strict_filter);
   return warn_unless(strict.empty(), "rp_filter",
                      strict.empty() ? "not strict on any data interface" : concat("strict on ", names_of(strict)),
                      "Packets that come in by another interface than the kernel would answer through are dropped in silence.",
@@ -179,7 +172,7 @@ Finding check_reverse_path(const NetworkFacts& facts) {
 }
 
 Finding check_loopback(const NetworkFacts& facts) {
-  const bool only_loopback = std::all_of(facts.data.begin(), facts.data.end(), [](const auto& entry) { return entry.loopback; });
+  const bool only_loopback = std::ranges::all_of(facts.data, &NetworkInterface::loopback);
   const auto& route = facts.peer.usual;
   const bool peer_is_here = route && route->is_ok() && (*route)->local;
   if (!peer_is_here && !only_loopback) return ok("loopback", "data leaves this machine");
@@ -216,7 +209,7 @@ Finding check_no_way(const NetworkFacts& facts, const PeerRoute& entry) {
 
 Finding check_way(const NetworkFacts& facts, const PeerWay& way) {
   const std::string check = concat("peer[", way.interface, "]");
-  const std::string from = way.from.source.host();
+  const std::string from = way.source.host();
   const uint16_t port = facts.ports.bootstrap;
   if (way.reached()) {
     return ok(check, way.connected.is_ok() ? concat("reached from ", from, "; port ", port, " is listened on")
@@ -234,7 +227,7 @@ Finding check_way(const NetworkFacts& facts, const PeerWay& way) {
 
 Finding check_path(const PeerWay& way, const std::string& peer) {
   const std::string check = concat("path_mtu[", way.interface, "]");
-  const int mtu = way.from.mtu, path_mtu = way.path->path_mtu;
+  const int mtu = way.mtu, path_mtu = way.path->path_mtu;
   switch (way.path->answer) {
     case PathAnswer::kArrives:
       break;
@@ -308,8 +301,7 @@ void check_peer(const NetworkFacts& facts, Findings& findings) {
                                       "Its packets never leave it, so they tell nothing about the network."));
     return;
   }
-  const bool over_data =
-      std::any_of(facts.data.begin(), facts.data.end(), [&](const auto& entry) { return entry.name == usual.interface; });
+  const bool over_data = std::ranges::find(facts.data, usual.interface, &NetworkInterface::name) != facts.data.end();
   findings.push_back(warn_unless(over_data, "peer",
                                  concat(peer.name, " is reached through ", usual.interface, " from ", usual.source,
                                         over_data ? "" : concat(", which is no data interface (", names_of(facts.data), ")")),

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "base/text.h"
-#include "net/soft/interfaces.h"
 #include "programs/doctor/network.h"
 #include "programs/doctor/words.h"
 
@@ -33,26 +32,17 @@ std::vector<std::string> device_names(const std::vector<NetworkInterface>& all, 
   std::vector<soft::InterfaceAddress> candidates;
   for (const NetworkInterface& interface : all) {
     // A named one counts although it is down or has no address: that is to be found out.
-    const bool usable = std::any_of(interface.addresses.begin(), interface.addresses.end(), [](const SubnetAddress& entry) {
-      return entry.address.family() == AF_INET || !entry.address.host().starts_with("fe80:");
+    const bool usable = std::ranges::any_of(interface.addresses, [](const SubnetAddress& entry) {
+      return entry.address.family() == AF_INET || !entry.is_link_local();
     });
-    if (pattern.empty() && !(interface.up && usable)) continue;
-    candidates.push_back({.name = interface.name,
-                          .address = SocketAddress::loopback(0),
-                          .up = true,
-                          .loopback = interface.loopback,
-                          .link_local = false});
+    if (!pattern.empty() || (interface.up && usable)) candidates.push_back(usable_interface(interface.name, interface.loopback));
   }
-  std::vector<std::string> names;
-  for (const auto& device : soft::choose_interfaces(candidates, pattern, soft::AddressFamily::kAny)) {
-    if (names.empty() || names.back() != device.name) names.push_back(device.name);
-  }
-  return names;
+  return chosen_names(candidates, pattern);
 }
 
 /// In order; those that meet become one.
 PortRanges merged(PortRanges ranges) {
-  std::sort(ranges.begin(), ranges.end(), [](const PortRange& a, const PortRange& b) { return a.first < b.first; });
+  std::ranges::sort(ranges, {}, &PortRange::first);
   PortRanges apart;
   for (const PortRange& range : ranges) {
     if (!apart.empty() && range.first <= apart.back().last + 1u) {
@@ -113,7 +103,7 @@ NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInte
     return machine.files.text(concat("/proc/sys/net/ipv4/conf/", name, "/rp_filter"));
   };
   for (const std::string& name : device_names(all, facts.pattern)) {
-    facts.data.push_back(*std::find_if(all.begin(), all.end(), [&](const auto& interface) { return interface.name == name; }));
+    facts.data.push_back(*std::ranges::find(all, name, &NetworkInterface::name));
     facts.data.back().bridge = machine.files.exists(concat("/sys/class/net/", name, "/bridge"));
     // The larger of the two holds; 1 is strict, 2 is loose.
     facts.data.back().strict_filter = std::max(filter("all"), filter(name)) == "1";
@@ -128,9 +118,14 @@ NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInte
   return facts;
 }
 
+bool SubnetAddress::is_link_local() const {
+  const std::string host = address.host();
+  return host.starts_with("169.254.") || host.starts_with("fe80:");
+}
+
 const SubnetAddress* NetworkInterface::ipv4() const {
   for (const SubnetAddress& entry : addresses) {
-    if (entry.address.family() == AF_INET && !entry.address.host().starts_with("169.254.")) return &entry;
+    if (entry.address.family() == AF_INET && !entry.is_link_local()) return &entry;
   }
   return nullptr;
 }
@@ -142,7 +137,7 @@ PortRanges PortNeeds::all() const {
 }
 
 bool PortNeeds::is_reserved(uint32_t port) const {
-  return std::any_of(reserved.begin(), reserved.end(), [&](const PortRange& range) { return range.contains(port); });
+  return std::ranges::any_of(reserved, [&](const PortRange& range) { return range.contains(port); });
 }
 
 std::string text_of(const PortRange& range, char dash) {
@@ -150,15 +145,7 @@ std::string text_of(const PortRange& range, char dash) {
 }
 
 std::string text_of(const PortRanges& ranges, char dash, std::string_view between) {
-  std::string text;
-  for (const PortRange& range : ranges) text += concat(text.empty() ? "" : between, text_of(range, dash));
-  return text;
-}
-
-std::string names_of(const std::vector<NetworkInterface>& interfaces, std::string_view between) {
-  std::string names;
-  for (const NetworkInterface& interface : interfaces) names += concat(names.empty() ? "" : between, interface.name);
-  return names;
+  return joined(ranges, between, [&](const PortRange& range) { return text_of(range, dash); });
 }
 
 uint32_t network_of(const SubnetAddress& entry) {

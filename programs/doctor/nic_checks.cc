@@ -169,12 +169,6 @@ Finding tcpx_facts(const Nic& nic, const Expectation& expected) {
                         concat("Only GPUDirect-TCPX minds: ", expected.because, "."));
 }
 
-std::string names_of(const std::vector<Nic>& nics) {
-  std::vector<std::string> names;
-  for (const Nic& nic : nics) names.push_back(nic.name);
-  return joined(names);
-}
-
 Finding check_a3_data_nics(const NicFacts& facts) {
   constexpr char kMend[] =
       "gcloud compute instances describe $(hostname) --format='value(networkInterfaces[].network)'   # an A3 machine has one for "

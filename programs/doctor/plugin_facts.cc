@@ -6,7 +6,6 @@
 #include <array>
 #include <cstring>
 #include <functional>
-#include <sstream>
 
 #include "base/text.h"
 #include "net/abi/nccl_net_v7.h"
@@ -38,11 +37,8 @@ std::string name_in(const void* symbol) {
 /// The child says, line by line: "refused REASON"; or "loaded", "libmnl", and of each table "table VERSION", "name NAME",
 /// "lacks PART".
 void open_and_tell(const std::string& path, const Say& say) {
-  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* const why = ::dlerror();
-    return say(concat("refused ", one_line(why != nullptr ? why : "?"), "\n"));
-  }
+  void* const library = open_library(path, say);
+  if (library == nullptr) return;
   say("loaded\n");
   if (::dlopen("libmnl.so.0", RTLD_NOW | RTLD_NOLOAD) != nullptr) say("libmnl\n");
   for (int version = kOldestTable; version <= kNewestTable; ++version) {
@@ -58,10 +54,7 @@ void open_and_tell(const std::string& path, const Say& say) {
 /// The other end has run foreign code: entries of a wrong form are left out.
 PluginLoad load_of(const ChildAnswer& answer) {
   PluginLoad load;
-  std::istringstream lines(answer.said);
-  for (std::string line; std::getline(lines, line);) {
-    const std::string word = line.substr(0, line.find(' '));
-    const std::string rest = line.substr(std::min(word.size() + 1, line.size()));
+  for (const auto& [word, rest] : answer.lines()) {
     if (word == "loaded") load.end = PluginLoad::End::kLoaded;
     if (word == "libmnl") load.uses_libmnl = true;
     if (word == "refused") load.detail = rest;

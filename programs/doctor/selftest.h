@@ -46,8 +46,8 @@ inline constexpr char kSelftestEndOption[] = "--selftest-end", kSelftestBytesOpt
 int run_selftest_end(int descriptor, uint64_t bytes);
 
 /// `bytes` through `sockets` connections over loopback at once, from host memory to host memory, with a thread at each end of
-/// each; several times after one that does not count, fewer rather than longer than `limit`. The first and the last are compared
-/// byte for byte. @return seconds of each time, not empty
+/// each; several times after one that does not count, fewer rather than longer than `limit`. Each time all bytes are compared.
+/// @return seconds of each time, not empty
 Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duration limit);
 /// TCP sockets of this process that have received `least` bytes or more.
 size_t sockets_that_received(uint64_t least);

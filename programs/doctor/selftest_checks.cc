@@ -7,8 +7,6 @@
 namespace tcpx::doctor {
 namespace {
 
-// Together with starting and ending the other process: less than 15 s.
-constexpr Duration kTransferLimit = std::chrono::seconds(9), kRawLimit = std::chrono::seconds(4);
 // Of raw TCP. The library copies once more than raw TCP does and checks what it does, so less than all is well.
 constexpr double kWellAbove = 0.5;
 
@@ -60,14 +58,6 @@ Finding judge_rate(uint64_t bytes, const SelftestTransfers& moved, const Result<
 }
 
 }  // namespace
-
-SelftestFacts selftest_facts(const Machine& machine, uint64_t bytes) {
-  SelftestFacts facts{.expected = expected_path(machine), .bytes = bytes, .moved = {}, .raw = {}};
-  if (facts.expected.vendor_path) return facts;
-  facts.moved = transfer_test_data(bytes, kTransferLimit);
-  if (facts.moved->is_ok()) facts.raw = time_raw_tcp(bytes, (*facts.moved)->sockets, kRawLimit);
-  return facts;
-}
 
 Findings check_selftest(const SelftestFacts& facts) {
   if (!facts.moved) {

@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "net/vendor_traps.h"
-#include "programs/doctor/pci.h"
 #include "programs/doctor/services.h"
 
 namespace tcpx::doctor {

@@ -65,7 +65,7 @@ Findings run_gpu(const Machine& machine) {
 }
 
 Findings run_plugin(const Machine& machine) {
-  PluginFacts facts = plugin_facts(machine, run_command("ldconfig", {"-p"}, std::chrono::seconds(2)).text);
+  PluginFacts facts = plugin_facts(machine, run_command("ldconfig", {"-p"}, std::chrono::seconds(2)).said);
   load_candidates(facts);
   return check_plugin(facts);
 }

@@ -12,10 +12,9 @@
 namespace tcpx::doctor {
 namespace {
 
-using testing::expect_helpful;
-using testing::finding_of;
 using testing::in_own_network;
 using testing::MadeUpMachine;
+using enum Verdict;
 
 constexpr char kIfname[] = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
 
@@ -50,105 +49,79 @@ NicFacts plain() {
   nic.addresses = {resolve("192.0.2.7", 0)->front()};
   return {.expected = {false, "a test"}, .data = {nic}, .others = {"lo"}};
 }
-Finding finding(const NicFacts& facts, std::string_view name) {
-  const Findings findings = check_nics(facts);
-  expect_helpful(findings);
-  return finding_of(findings, name);
-}
+const testing::Checks<NicFacts> kNics{check_nics};
+using Case = testing::Checks<NicFacts>::Case;
 
-/// Changes to the first interface, and the verdicts that they bring.
-struct Case {
-  const char* check;
-  Verdict verdict;
-  std::function<void(Nic&)> change;
-};
-void expect_verdicts(const NicFacts& healthy, const std::vector<Case>& cases) {
-  EXPECT_EQ(testing::worst_of(check_nics(healthy)), Verdict::kOk);
-  for (size_t i = 0; i < cases.size(); ++i) {
-    NicFacts facts = healthy;
-    cases[i].change(facts.data[0]);
-    const std::string name = std::string(cases[i].check) + "[" + facts.data[0].name + "]";
-    EXPECT_EQ(finding(facts, name).verdict, cases[i].verdict) << name << ", case " << i;
-  }
+/// A change of the first interface, and the verdict that it brings.
+Case nic_case(const std::string& check, Verdict verdict, std::function<void(Nic&)> change) {
+  return {check, verdict, [change](NicFacts& facts) { change(facts.data[0]); }};
 }
 
 TEST(DoctorNics, AnA3NeedsAllOfIt) {
-  for (const char* check :
-       {"link", "driver", "speed", "mtu", "address", "pci", "cores", "header_split", "ntuple", "rx_queues", "rx_devmem_pkts"})
-    EXPECT_EQ(finding(a3(), std::string(check) + "[eth3]").verdict, Verdict::kOk) << check;
-  const auto flags = [](Nic& nic, bool strict) {
-    nic.ethtool.data_split.reset();
-    nic.ethtool.private_flags = {{"report-stats", false}, {"enable-header-split", true}, {"enable-strict-header-split", strict}};
+  kNics.expect_ok(a3(), {"link[eth3]", "driver[eth3]", "speed[eth3]", "mtu[eth3]", "address[eth3]", "pci[eth3]", "cores[eth3]",
+                         "header_split[eth3]", "ntuple[eth3]", "rx_queues[eth3]", "rx_devmem_pkts[eth3]"});
+  const auto flags = [](bool strict) {
+    return [=](Nic& nic) {
+      nic.ethtool.data_split.reset();
+      nic.ethtool.private_flags = {
+          {"report-stats", false}, {"enable-header-split", true}, {"enable-strict-header-split", strict}};
+    };
   };
-  expect_verdicts(
-      a3(), {{"link", Verdict::kFail, [](Nic& nic) { nic.state = "down"; }},
-             {"driver", Verdict::kFail, [](Nic& nic) { nic.driver = "virtio_net"; }},
-             {"speed", Verdict::kWarn, [](Nic& nic) { nic.speed_mbps = 50'000; }},
-             {"speed", Verdict::kNotApplicable, [](Nic& nic) { nic.speed_mbps.reset(); }},
-             {"mtu", Verdict::kFail, [](Nic& nic) { nic.mtu = 1460; }},
-             {"mtu", Verdict::kFail, [](Nic& nic) { nic.mtu = 2100; }},  // 4 MiB / 2048 bytes = 2048 fragments
-             {"mtu", Verdict::kWarn, [](Nic& nic) { nic.mtu = 2102; }},
-             {"mtu", Verdict::kWarn, [](Nic& nic) { nic.mtu = 8896; }},
-             {"address", Verdict::kFail, [](Nic& nic) { nic.addresses.clear(); }},
-             {"address", Verdict::kFail, [](Nic& nic) { nic.addresses = {resolve("fd00::1", 0)->front()}; }},
-             {"pci", Verdict::kFail, [](Nic& nic) { nic.pci_trap = VendorTrap{.found = "x", .why = "y", .mend = "z"}; }},
-             {"pci", Verdict::kWarn, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kNode; }},
-             {"pci", Verdict::kOk, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kPhb; }},
-             {"cores", Verdict::kFail, [](Nic& nic) { nic.cores_trap = VendorTrap{.found = "x", .why = "y", .mend = "z"}; }},
-             {"header_split", Verdict::kFail, [](Nic& nic) { nic.ethtool.data_split = false; }},
-             {"header_split", Verdict::kNotApplicable, [](Nic& nic) { nic.ethtool.data_split.reset(); }},
-             {"header_split", Verdict::kOk, [&](Nic& nic) { flags(nic, true); }},
-             {"header_split", Verdict::kFail, [&](Nic& nic) { flags(nic, false); }},
-             {"ntuple", Verdict::kFail, [](Nic& nic) { nic.ethtool.ntuple = false; }},
-             {"ntuple", Verdict::kNotApplicable, [](Nic& nic) { nic.ethtool.ntuple.reset(); }},
-             {"rx_queues", Verdict::kFail, [](Nic& nic) { nic.rx_queues = 8; }},
-             {"rx_devmem_pkts", Verdict::kNotApplicable,
-              [](Nic& nic) {
-                nic.ethtool.statistics = {{"rx_packets", 7}};
-              }},
-             {"rx_devmem_pkts", Verdict::kWarn,
-              [](Nic& nic) {
-                nic.ethtool.statistics = {{"rx_devmem_pkts", 0}};
-              }},
-             {"rx_devmem_pkts", Verdict::kOk, [](Nic& nic) {
-                nic.ethtool.statistics = {{"rx_devmem_pkts", 0}};
-                nic.ethtool.ntuple_rules = 0;
-              }}});
+  const auto counts = [](const char* statistic, uint32_t rules) {
+    return [=](Nic& nic) { nic.ethtool.statistics = {{statistic, 0}}, nic.ethtool.ntuple_rules = rules; };
+  };
+  const VendorTrap trap{.found = "x", .why = "y", .mend = "z"};
+  kNics.expect(a3(), {nic_case("link[eth1]", kFail, [](Nic& nic) { nic.state = "down"; }),
+                      nic_case("driver[eth1]", kFail, [](Nic& nic) { nic.driver = "virtio_net"; }),
+                      nic_case("speed[eth1]", kWarn, [](Nic& nic) { nic.speed_mbps = 50'000; }),
+                      nic_case("speed[eth1]", kNotApplicable, [](Nic& nic) { nic.speed_mbps.reset(); }),
+                      nic_case("mtu[eth1]", kFail, [](Nic& nic) { nic.mtu = 1460; }),
+                      nic_case("mtu[eth1]", kFail, [](Nic& nic) { nic.mtu = 2100; }),  // 4 MiB / 2048 bytes = 2048 fragments
+                      nic_case("mtu[eth1]", kWarn, [](Nic& nic) { nic.mtu = 2102; }),
+                      nic_case("mtu[eth1]", kWarn, [](Nic& nic) { nic.mtu = 8896; }),
+                      nic_case("address[eth1]", kFail, [](Nic& nic) { nic.addresses.clear(); }),
+                      nic_case("address[eth1]", kFail, [](Nic& nic) { nic.addresses = {resolve("fd00::1", 0)->front()}; }),
+                      nic_case("pci[eth1]", kFail, [&](Nic& nic) { nic.pci_trap = trap; }),
+                      nic_case("pci[eth1]", kWarn, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kNode; }),
+                      nic_case("pci[eth1]", kOk, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kPhb; }),
+                      nic_case("cores[eth1]", kFail, [&](Nic& nic) { nic.cores_trap = trap; }),
+                      nic_case("header_split[eth1]", kFail, [](Nic& nic) { nic.ethtool.data_split = false; }),
+                      nic_case("header_split[eth1]", kNotApplicable, [](Nic& nic) { nic.ethtool.data_split.reset(); }),
+                      nic_case("header_split[eth1]", kOk, flags(true)),
+                      nic_case("header_split[eth1]", kFail, flags(false)),
+                      nic_case("ntuple[eth1]", kFail, [](Nic& nic) { nic.ethtool.ntuple = false; }),
+                      nic_case("ntuple[eth1]", kNotApplicable, [](Nic& nic) { nic.ethtool.ntuple.reset(); }),
+                      nic_case("rx_queues[eth1]", kFail, [](Nic& nic) { nic.rx_queues = 8; }),
+                      nic_case("rx_devmem_pkts[eth1]", kNotApplicable, counts("rx_packets", 2)),
+                      nic_case("rx_devmem_pkts[eth1]", kWarn, counts("rx_devmem_pkts", 2)),
+                      nic_case("rx_devmem_pkts[eth1]", kOk, counts("rx_devmem_pkts", 0)),
+                      {"data_nics", kWarn, [](NicFacts& facts) { facts.data.pop_back(); }},
+                      {"data_nics", kFail, [](NicFacts& facts) { facts.data.clear(); }}});
 }
 
 TEST(DoctorNics, NothingElseIsSaidOfAnotherDriver) {
   NicFacts facts = a3();
   facts.data[0].driver = "virtio_net";
-  const Findings findings = check_nics(facts);
-  EXPECT_EQ(std::count_if(findings.begin(), findings.end(), [](const auto& it) { return it.check.ends_with("[eth1]"); }), 2);
+  EXPECT_EQ(std::ranges::count_if(kNics.all(facts), [](const auto& it) { return it.check.ends_with("[eth1]"); }), 2);
 }
 
 TEST(DoctorNics, APlainMachineIsWellWithLess) {
-  expect_verdicts(plain(), {{"driver", Verdict::kOk, [](Nic& nic) { nic.driver.clear(); }},
-                            {"pci", Verdict::kNotApplicable, [](Nic& nic) { nic.pci.clear(); }},
-                            {"link", Verdict::kOk, [](Nic& nic) { nic.state = "unknown"; }},
-                            {"link", Verdict::kFail, [](Nic& nic) { nic.state = "down"; }},
-                            {"address", Verdict::kFail, [](Nic& nic) { nic.addresses.clear(); }},
-                            {"speed", Verdict::kNotApplicable, [](Nic&) {}},
-                            {"speed", Verdict::kWarn, [](Nic& nic) { nic.speed_mbps = 100; }},
-                            {"speed", Verdict::kOk, [](Nic& nic) { nic.speed_mbps = 2500; }},
-                            {"tcpx", Verdict::kNotApplicable, [](Nic&) {}}});
-}
-
-TEST(DoctorNics, DataInterfacesThatAreMissingOrLocalAreTold) {
-  NicFacts facts = a3();
-  facts.data.pop_back();
-  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kWarn);
-  facts.data.clear();
-  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kFail);
-  facts.expected.vendor_path = false;
-  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kFail);
-  facts = plain();
-  facts.data.push_back({.name = "docker0", .state = "up", .is_local = true});
-  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kWarn);
-  EXPECT_EQ(finding(facts, "data_nics").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth0");
-  facts.data.erase(facts.data.begin());
-  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kWarn) << "nobody else is reached";
+  const auto add_bridge = [](NicFacts& facts) { facts.data.push_back({.name = "docker0", .state = "up", .is_local = true}); };
+  kNics.expect(plain(), {nic_case("driver[eth0]", kOk, [](Nic& nic) { nic.driver.clear(); }),
+                         nic_case("pci[eth0]", kNotApplicable, [](Nic& nic) { nic.pci.clear(); }),
+                         nic_case("link[eth0]", kOk, [](Nic& nic) { nic.state = "unknown"; }),
+                         nic_case("link[eth0]", kFail, [](Nic& nic) { nic.state = "down"; }),
+                         nic_case("address[eth0]", kFail, [](Nic& nic) { nic.addresses.clear(); }),
+                         nic_case("speed[eth0]", kNotApplicable, [](Nic&) {}),
+                         nic_case("speed[eth0]", kWarn, [](Nic& nic) { nic.speed_mbps = 100; }),
+                         nic_case("speed[eth0]", kOk, [](Nic& nic) { nic.speed_mbps = 2500; }),
+                         nic_case("tcpx[eth0]", kNotApplicable, [](Nic&) {}),
+                         nic_case("data_nics", kWarn, [](Nic& nic) { nic.is_local = true; }),  // nobody else is reached
+                         {"data_nics", kWarn, add_bridge},
+                         {"data_nics", kFail, [](NicFacts& facts) { facts.data.clear(); }}});
+  NicFacts facts = plain();
+  add_bridge(facts);
+  EXPECT_EQ(kNics.finding(facts, "data_nics").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth0");
 }
 
 // Facts from files

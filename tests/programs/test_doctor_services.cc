@@ -14,14 +14,15 @@ namespace tcpx::doctor {
 namespace {
 
 using End = ServiceAnswer::End;
-using testing::expect_helpful;
-using testing::finding_of;
 using testing::MadeUpMachine;
+using enum Verdict;
 using namespace std::literals;
 
 constexpr char kPrefixVariable[] = "NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX";
 // UnixSocketProto {4 {1: 8, 1: 9}}
 const std::string kQueues = "\x22\x04\x08\x08\x08\x09"s;
+
+const testing::Checks<ServiceFacts> kServices{check_services};
 
 class DoctorServices : public ::testing::Test {
  protected:
@@ -42,58 +43,54 @@ class DoctorServices : public ::testing::Test {
     facts.queues.assign(facts.gpus.size(), {.end = End::kAnswered, .message = kQueues, .detail = {}});
     return facts;
   }
-  static Finding finding(const ServiceFacts& facts, std::string_view name) {
-    const Findings findings = check_services(facts);
-    expect_helpful(findings);
-    return finding_of(findings, name);
-  }
-  static Verdict verdict(const ServiceFacts& facts, std::string_view name) { return finding(facts, name).verdict; }
+  /// Of the machine as it is now.
+  Finding finding(std::string_view name) { return kServices.finding(facts(), name); }
+  Verdict verdict(std::string_view name) { return finding(name).verdict; }
 
   MadeUpMachine here_;
 };
 
 TEST_F(DoctorServices, AHealthyA3IsWell) {
   make_a3();
-  EXPECT_EQ(verdict(facts(), "prefix"), Verdict::kOk);
+  EXPECT_EQ(verdict("prefix"), kOk);
   here_.variable(kPrefixVariable, "/run/tcpx/");
   EXPECT_EQ(facts().sockets.size(), 6u);
-  EXPECT_EQ(testing::worst_of(check_services(facts())), Verdict::kOk);
-  for (const char* name : {"prefix", "directory", "sockets", "socket[rxdm_application_registry]", "queues[0000:04:00.0]"})
-    EXPECT_EQ(verdict(facts(), name), Verdict::kOk) << name;
-  EXPECT_EQ(finding(facts(), "queues[0000:0a:00.0]").found, "receive queues 8, 9");
-  EXPECT_EQ(verdict(facts(), "version"), Verdict::kNotApplicable);
+  EXPECT_EQ(kServices.worst(facts()), kOk);
+  kServices.expect_ok(facts(), {"prefix", "directory", "sockets", "socket[rxdm_application_registry]", "queues[0000:04:00.0]"});
+  EXPECT_EQ(finding("queues[0000:0a:00.0]").found, "receive queues 8, 9");
+  EXPECT_EQ(verdict("version"), kNotApplicable);
 }
 
 TEST_F(DoctorServices, APlainMachineNeedsNoRxdm) {
   EXPECT_EQ(check_services(facts()).size(), 1u);
-  EXPECT_EQ(verdict(facts(), "rxdm"), Verdict::kNotApplicable);
+  EXPECT_EQ(verdict("rxdm"), kNotApplicable);
 }
 
 TEST_F(DoctorServices, AContainerWithoutTheDirectoryFails) {
   here_.file("/var/lib/tcpx/lib64/libnccl-net.so", "");
-  EXPECT_EQ(verdict(facts(), "directory"), Verdict::kFail);
-  EXPECT_NE(finding(facts(), "directory").mend.find("docker run -v /run/tcpx:/run/tcpx"), std::string::npos);
+  EXPECT_EQ(verdict("directory"), kFail);
+  EXPECT_NE(finding("directory").mend.find("docker run -v /run/tcpx:/run/tcpx"), std::string::npos);
 }
 
 TEST_F(DoctorServices, AVariableThatLeadsElsewhereFails) {
   make_a3();
   here_.directory("/tmp").variable(kPrefixVariable, "/tmp");
-  EXPECT_EQ(verdict(facts(), "prefix"), Verdict::kFail);
-  EXPECT_EQ(finding(facts(), "prefix").mend, std::string("export ") + kPrefixVariable + "=/run/tcpx");
-  EXPECT_EQ(verdict(facts(), "sockets"), Verdict::kOk);  // the rest is looked at where it is
+  EXPECT_EQ(verdict("prefix"), kFail);
+  EXPECT_EQ(finding("prefix").mend, std::string("export ") + kPrefixVariable + "=/run/tcpx");
+  EXPECT_EQ(verdict("sockets"), kOk);  // the rest is looked at where it is
 }
 
 TEST_F(DoctorServices, SocketsAtThePluginsOwnDefaultAreFound) {
   make_a3("/tmp");
-  EXPECT_EQ(verdict(facts(), "prefix"), Verdict::kFail);
-  EXPECT_EQ(finding(facts(), "prefix").mend, std::string("export ") + kPrefixVariable + "=/tmp");
+  EXPECT_EQ(verdict("prefix"), kFail);
+  EXPECT_EQ(finding("prefix").mend, std::string("export ") + kPrefixVariable + "=/tmp");
 }
 
 TEST_F(DoctorServices, A5_ADirectoryWithTooLongANameFails) {
   const std::string directory = "/run/" + std::string(73, 'x');
   make_a3(directory);
   here_.variable(kPrefixVariable, directory);
-  EXPECT_EQ(verdict(facts(), "prefix"), Verdict::kFail);
+  EXPECT_EQ(verdict("prefix"), kFail);
 }
 
 TEST_F(DoctorServices, EveryWayOfNotConnectingFailsOnce) {
@@ -101,14 +98,14 @@ TEST_F(DoctorServices, EveryWayOfNotConnectingFailsOnce) {
   for (const End end : {End::kAbsent, End::kRefused, End::kDenied, End::kClosed, End::kSilent, End::kFailed}) {
     ServiceFacts facts = this->facts();
     facts.sockets[0].second = facts.sockets[2].second = {.end = end, .message = {}, .detail = "a strange error"};
-    EXPECT_EQ(verdict(facts, "socket[rx_rule_manager]"), Verdict::kFail);
-    EXPECT_TRUE(finding(facts, "sockets").found.starts_with("4 of 6 "));
+    EXPECT_EQ(kServices.verdict(facts, "socket[rx_rule_manager]"), kFail);
+    EXPECT_TRUE(kServices.finding(facts, "sockets").found.starts_with("4 of 6 "));
   }
   ServiceFacts ended = facts();
   for (auto& [name, answer] : ended.sockets) answer.end = End::kRefused;
   ended.queues.clear();
   EXPECT_EQ(check_services(ended).size(), 4u);  // with the prefix, the directory and the registry
-  EXPECT_NE(finding(ended, "socket[rx_rule_manager]").found.find(" and 3 more"), std::string::npos);
+  EXPECT_NE(kServices.finding(ended, "socket[rx_rule_manager]").found.find(" and 3 more"), std::string::npos);
 }
 
 // The plugin never opens it.
@@ -117,8 +114,8 @@ TEST_F(DoctorServices, A8_WithoutTheSocketForQueuesTheDoctorKnowsLessAndNothingF
   for (const End end : {End::kAbsent, End::kRefused, End::kDenied, End::kClosed, End::kSilent, End::kFailed}) {
     ServiceFacts facts = this->facts();
     facts.queues = {{.end = end, .message = {}, .detail = {}}};
-    EXPECT_EQ(verdict(facts, "queues[0000:04:00.0]"), Verdict::kWarn);
-    EXPECT_EQ(testing::worst_of(check_services(facts)), Verdict::kWarn);
+    EXPECT_EQ(kServices.verdict(facts, "queues[0000:04:00.0]"), kWarn);
+    EXPECT_EQ(kServices.worst(facts), kWarn);
     EXPECT_EQ(check_services(facts).back().check, "queues[0000:04:00.0]");
   }
 }
@@ -128,16 +125,16 @@ TEST_F(DoctorServices, AnswersForQueuesAreJudged) {
   ServiceFacts facts = this->facts();
   facts.queues[0].message = "\x22\x00"s;
   facts.queues[1].message = "HTTP/1.1 400 Bad Request";
-  EXPECT_EQ(verdict(facts, "queues[0000:04:00.0]"), Verdict::kFail);  // none
-  EXPECT_EQ(verdict(facts, "queues[0000:0a:00.0]"), Verdict::kWarn);  // another protocol
+  EXPECT_EQ(kServices.verdict(facts, "queues[0000:04:00.0]"), kFail);  // none
+  EXPECT_EQ(kServices.verdict(facts, "queues[0000:0a:00.0]"), kWarn);  // another protocol
 }
 
 TEST_F(DoctorServices, GpusAndTheRegistryAreMissed) {
   here_.file("/usr/local/tcpx/lib64/libnccl-net-tcpx.so", "").directory("/run/tcpx");
-  EXPECT_EQ(verdict(facts(), "socket[rxdm_application_registry]"), Verdict::kWarn);
-  EXPECT_EQ(verdict(facts(), "queues"), Verdict::kFail);
+  EXPECT_EQ(verdict("socket[rxdm_application_registry]"), kWarn);
+  EXPECT_EQ(verdict("queues"), kFail);
   here_.file("/run/tcpx/get_gpu_fd_0000:aa:00.0", "");  // only RxDM shows it
-  EXPECT_EQ(verdict(facts(), "queues[0000:aa:00.0]"), Verdict::kOk);
+  EXPECT_EQ(verdict("queues[0000:aa:00.0]"), kOk);
 }
 
 TEST(RxdmMessage, TheQuestionIsThatOfTheProtocol) {

@@ -1,11 +1,17 @@
-// Each end has a process of its own. Before each transfer they agree over a channel beside the connection that the sender's
-// memory is full and the receive is posted, so that neither filling nor comparing is timed.
+// Each end of the transfers has a process of its own. Before each transfer they agree over a channel beside the connection that the
+// sender's memory is full and the receive is posted, so that neither filling nor comparing is timed. Raw TCP has both ends here.
+#include <linux/tcp.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <thread>
 
 #include "base/memory_ops.h"
 #include "base/text.h"
+#include "measure/end.h"
 #include "measure/test_memory.h"
 #include "programs/doctor/selftest.h"
 #include "programs/doctor/words.h"
@@ -17,8 +23,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// Together with starting and ending the other process: less than 15 s.
+constexpr Duration kTransferLimit = std::chrono::seconds(9), kRawLimit = std::chrono::seconds(4);
 constexpr char kHere[] = "127.0.0.1", kTransfer[] = "transfer test data";
 constexpr uint64_t kTimedTransfers = 5;
+constexpr size_t kMostSockets = 64;
 constexpr uint64_t kSmallestShare = 100;  // of all bytes, to count a socket
 constexpr milliseconds kPatience{100};    // between looks at whether the other process has failed
 constexpr Duration kPartingLimit = std::chrono::seconds(1);
@@ -120,6 +129,14 @@ class End {
 
 }  // namespace
 
+SelftestFacts selftest_facts(const Machine& machine, uint64_t bytes) {
+  SelftestFacts facts{.expected = expected_path(machine), .bytes = bytes, .moved = {}, .raw = {}};
+  if (facts.expected.vendor_path) return facts;
+  facts.moved = transfer_test_data(bytes, kTransferLimit);
+  if (facts.moved->is_ok()) facts.raw = time_raw_tcp(bytes, (*facts.moved)->sockets, kRawLimit);
+  return facts;
+}
+
 Result<SelftestTransfers> transfer_test_data(uint64_t bytes, Duration limit) {
   const TimePoint enough = Clock::steady().now() + limit / 2;
   const Deadline deadline = Deadline::after(limit);
@@ -142,6 +159,48 @@ int run_selftest_end(int descriptor, uint64_t bytes) {
   const auto end = End::create(1, bytes, deadline);
   const Status mine = end.is_ok() ? (*end)->send_all(*channel) : end.status();
   return channel->finish(mine, deadline).is_ok() ? 0 : 1;
+}
+
+Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duration limit) {
+  if (sockets == 0 || sockets > kMostSockets) {
+    return Status(Code::kInvalidArgument, "time raw TCP", concat(sockets, " sockets; allowed are 1 to ", kMostSockets));
+  }
+  const TimePoint enough = Clock::steady().now() + limit / 2;
+  const Deadline deadline = Deadline::after(limit);
+  bench::EndSetup setup{.streams = static_cast<uint32_t>(sockets), .request_bytes = bytes};
+  TCPX_ASSIGN_OR_RETURN(const auto receiver, bench::make_raw_tcp_end(setup));
+  setup.leads = true;
+  TCPX_ASSIGN_OR_RETURN(const auto sender, bench::make_raw_tcp_end(setup));
+  TCPX_ASSIGN_OR_RETURN(const auto handle, receiver->listen());
+  TCPX_RETURN_IF_ERROR(sender->connect(handle, deadline));
+  TCPX_RETURN_IF_ERROR(receiver->accept(deadline));
+  for (const auto* end : {&sender, &receiver}) TCPX_RETURN_IF_ERROR((*end)->allocate({.message_bytes = bytes, .seed = 1}));
+  std::vector<double> seconds;
+  for (uint64_t i = 0; i <= kTimedTransfers && (seconds.empty() || Clock::steady().now() < enough); ++i) {
+    for (const auto* end : {&sender, &receiver}) TCPX_RETURN_IF_ERROR((*end)->prepare(1));
+    Result<bench::Timing> sent = bench::Timing{}, received = bench::Timing{};
+    std::thread receiving([&] { received = receiver->run(deadline); });
+    sent = sender->run(deadline);
+    receiving.join();
+    TCPX_RETURN_IF_ERROR(sent.status());
+    TCPX_RETURN_IF_ERROR(received.status());
+    TCPX_RETURN_IF_ERROR(receiver->verify());
+    if (deadline.expired()) return Status(Code::kTimeout, "time raw TCP", "deadline passed");
+    if (i > 0) seconds.push_back(static_cast<double>(received->end_ns - sent->begin_ns) * 1e-9);
+  }
+  return seconds;
+}
+
+size_t sockets_that_received(uint64_t least) {
+  size_t count = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end; entry.increment(error)) {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (::getsockopt(std::atoi(entry->path().filename().c_str()), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+    if (info.tcpi_bytes_received >= least) ++count;  // zero from a kernel before 4.1, which does not tell
+  }
+  return count;
 }
 
 }  // namespace tcpx::doctor
