@@ -90,17 +90,12 @@ bool ended_by(pid_t child, Deadline deadline, siginfo_t& info) {
 ChildAnswer answer_of(const Work& work, Duration limit) {
   ChildAnswer answer;
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    answer.number = errno;
-    return answer;
-  }
+  const auto not_started = [] { return ChildAnswer{.end = ChildAnswer::End::kNotStarted, .number = errno, .said = {}}; };
+  if (::pipe2(ends, O_CLOEXEC) != 0) return not_started();
   UniqueFd ours(ends[0]), theirs(ends[1]);
   const pid_t self = ::getpid();
   const pid_t child = ::fork();
-  if (child < 0) {
-    answer.number = errno;
-    return answer;
-  }
+  if (child < 0) return not_started();
   if (child == 0) run_child(work, theirs.get(), self);
   theirs.reset();
   const Deadline deadline = Deadline::after(limit);
@@ -124,19 +119,10 @@ ChildAnswer answer_of(const Work& work, Duration limit) {
 }  // namespace
 
 std::string ChildAnswer::how_it_ended() const {
-  switch (end) {
-    case End::kDone:
-      return "";
-    case End::kExited:
-      return concat("called exit(", number, ")");
-    case End::kKilled:
-      return concat("was killed by signal ", number, " (", ::strsignal(number), ")");
-    case End::kTimedOut:
-      return "did not return in time";
-    case End::kNotStarted:
-      return concat("could not be asked in a process of its own: ", std::strerror(number));
-  }
-  return "";
+  if (end == End::kExited) return concat("called exit(", number, ")");
+  if (end == End::kKilled) return concat("was killed by signal ", number, " (", ::strsignal(number), ")");
+  if (end == End::kTimedOut) return "did not return in time";
+  return end == End::kDone ? "" : concat("could not be asked in a process of its own: ", std::strerror(number));
 }
 
 std::vector<std::pair<std::string, std::string>> ChildAnswer::lines() const {
@@ -191,8 +177,8 @@ ChildAnswer run_command(const std::string& program, const std::vector<std::strin
 
 std::string one_line(std::string_view text) {
   std::string out(text);
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
+  std::ranges::replace_if(
+      out, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
   return out;
 }
 

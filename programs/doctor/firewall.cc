@@ -116,9 +116,8 @@ std::string let_in(const ShownRules& shown, const NetworkFacts& facts) {
 
 Finding judge_rules(const std::string& check, const ShownRules& shown, const NetworkFacts& facts) {
   const std::string ports = text_of(facts.ports.all());
-  if (shown.blocking.empty()) {
+  if (shown.blocking.empty())
     return ok(check, concat("no rule that drops or rejects names TCP ports of ", ports, " or a data interface"));
-  }
   std::vector<std::string> rules = shown.blocking;
   if (rules.size() > kMostRules) rules[kMostRules] = concat("and ", rules.size() - kMostRules, " more");
   rules.resize(std::min(rules.size(), kMostRules + 1));
@@ -133,9 +132,8 @@ std::optional<Finding> unreadable(const std::string& check, const std::string& c
         check, concat(command, " is not installed"),
         "Rules of the kernel cannot be read without it. A cloud's own firewall cannot be seen from here at all.");
   }
-  if (answer.end == ChildAnswer::End::kTimedOut) {
+  if (answer.end == ChildAnswer::End::kTimedOut)
     return not_applicable(check, concat(command, " does not end within 2 s"), "Nothing is known about its rules.");
-  }
   if (answer.end == ChildAnswer::End::kExited && answer.number == 0) return std::nullopt;
   return not_applicable(check, concat(command, ": ", answer.said.substr(0, answer.said.find('\n'))),
                         "Needs root, which alone may see the rules: sudo tcpx_doctor --only network");
@@ -143,13 +141,13 @@ std::optional<Finding> unreadable(const std::string& check, const std::string& c
 
 }  // namespace
 
-void check_firewall(const NetworkFacts& facts, Findings& findings) {
+Findings check_firewall(const NetworkFacts& facts) {
   const std::string iptables = "firewall[iptables]", nft = "firewall[nft]";
   const auto no_iptables = unreadable(iptables, "iptables-save", facts.iptables);
   const auto no_nft = unreadable(nft, "nft", facts.nft);
   const bool shown_twice = !no_iptables && facts.iptables.said.find("(nf_tables)") != std::string::npos;
-  findings.push_back(no_iptables ? *no_iptables : judge_rules(iptables, read_iptables(facts.iptables.said, facts), facts));
-  findings.push_back(no_nft ? *no_nft : judge_rules(nft, read_nft(facts.nft.said, shown_twice, facts), facts));
+  return {no_iptables ? *no_iptables : judge_rules(iptables, read_iptables(facts.iptables.said, facts), facts),
+          no_nft ? *no_nft : judge_rules(nft, read_nft(facts.nft.said, shown_twice, facts), facts)};
 }
 
 }  // namespace tcpx::doctor

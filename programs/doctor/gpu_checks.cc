@@ -2,6 +2,7 @@
 #include <cctype>
 #include <cstring>
 #include <map>
+#include <ranges>
 
 #include "base/text.h"
 #include "programs/doctor/gpu.h"
@@ -41,8 +42,8 @@ std::string counted(const std::vector<std::string>& values) {
 }
 
 size_t gpu_nodes(const GpuFacts& facts) {
-  return static_cast<size_t>(std::count_if(facts.nodes.begin(), facts.nodes.end(),
-                                           [](const auto& node) { return std::isdigit(node.first.back()) != 0; }));
+  return static_cast<size_t>(
+      std::ranges::count_if(facts.nodes, [](const auto& node) { return std::isdigit(node.first.back()) != 0; }));
 }
 
 class GpuGroup {
@@ -72,10 +73,9 @@ class GpuGroup {
   }
 
   Finding absence() const {
-    if (!facts_.expected.vendor_path) {
+    if (!facts_.expected.vendor_path)
       return not_applicable("gpus", "no NVIDIA GPU",
                             "Host memory stands in for GPU memory: same calls, same path, no GPU needed.");
-    }
     return fail(
         "gpus", "no NVIDIA GPU on the PCI bus, and none that CUDA sees",
         concat("GPUDirect-TCPX moves the memory of GPUs, and is expected here: ", facts_.expected.because, "."),
@@ -119,39 +119,27 @@ class GpuGroup {
   }
 
   std::string mend_of_code() const {
-    switch (facts_.cuda.code) {
-      case kCudaStubLibrary:
-        return "take directories named stubs out of LD_LIBRARY_PATH: echo $LD_LIBRARY_PATH | tr : '\\n' | grep stubs";
-      case kCudaNoDevice:
-        return facts_.visible ? "unset CUDA_VISIBLE_DEVICES" : kGiveToContainer;
-      case kCudaSystemNotReady:
-        return "sudo systemctl restart nvidia-fabricmanager   # machines with NVSwitch need it";
-      case kCudaDriverMismatch:
-        return "sudo reboot   # the kernel module is of another version than libcuda; in a container: start it anew";
-      case kCudaUnknown:
-        return concat("sudo nvidia-modprobe -u -c=0; ", kLookAtDriver);
-      default:
-        return kLookAtDriver;
-    }
+    const int code = facts_.cuda.code;
+    if (code == kCudaStubLibrary)
+      return "take directories named stubs out of LD_LIBRARY_PATH: echo $LD_LIBRARY_PATH | tr : '\\n' | grep stubs";
+    if (code == kCudaNoDevice) return facts_.visible ? "unset CUDA_VISIBLE_DEVICES" : kGiveToContainer;
+    if (code == kCudaSystemNotReady) return "sudo systemctl restart nvidia-fabricmanager   # machines with NVSwitch need it";
+    if (code == kCudaDriverMismatch)
+      return "sudo reboot   # the kernel module is of another version than libcuda; in a container: start it anew";
+    return concat(code == kCudaUnknown ? "sudo nvidia-modprobe -u -c=0; " : "", kLookAtDriver);
   }
 
   void add_cuda() {
     const CudaAnswer& cuda = facts_.cuda;
-    switch (cuda.end) {
-      case CudaAnswer::End::kNoLibrary:
-        return wrong(
-            "cuda", cuda.detail, "Programs reach the GPU through this library of the driver.",
-            "ldconfig -p | grep libcuda.so.1   # on COS: export LD_LIBRARY_PATH=/usr/local/nvidia/lib64:$LD_LIBRARY_PATH");
-      case CudaAnswer::End::kRefused:
-        return wrong("cuda", concat(cuda.detail, " (", cuda.code, ")"), "No program can use a GPU here until that is mended.",
-                     mend_of_code());
-      case CudaAnswer::End::kDied:
-      case CudaAnswer::End::kHung:
-        return wrong("cuda", concat("the process that asked the driver ", cuda.detail),
-                     "Every program that uses a GPU here will end like that.", kLookAtDriver);
-      case CudaAnswer::End::kAnswered:
-        break;
-    }
+    if (cuda.end == CudaAnswer::End::kNoLibrary)
+      return wrong("cuda", cuda.detail, "Programs reach the GPU through this library of the driver.",
+                   "ldconfig -p | grep libcuda.so.1   # on COS: export LD_LIBRARY_PATH=/usr/local/nvidia/lib64:$LD_LIBRARY_PATH");
+    if (cuda.end == CudaAnswer::End::kRefused)
+      return wrong("cuda", concat(cuda.detail, " (", cuda.code, ")"), "No program can use a GPU here until that is mended.",
+                   mend_of_code());
+    if (cuda.end != CudaAnswer::End::kAnswered)
+      return wrong("cuda", concat("the process that asked the driver ", cuda.detail),
+                   "Every program that uses a GPU here will end like that.", kLookAtDriver);
     const bool new_enough = facts_.build.cuda_major <= cuda.version / 1000;
     const std::string found = concat("the driver runs CUDA ", cuda.version / 1000, ".", cuda.version % 1000 / 10);
     add(judged(new_enough, severe_, "cuda",
@@ -167,9 +155,8 @@ class GpuGroup {
     const std::string found = concat(there, " on the PCI bus, ", seen, " seen by CUDA");
     if (facts_.visible && seen < there) {
       const std::string named = concat(found, ", CUDA_VISIBLE_DEVICES='", *facts_.visible, "'");
-      if (seen == 0) {
+      if (seen == 0)
         return add(fail("count", named, "The variable hides every GPU; an empty one does, too.", "unset CUDA_VISIBLE_DEVICES"));
-      }
       return add(warn_unless(split(*facts_.visible, ",").size() <= seen, "count", named,
                              "An entry that is no GPU hides itself and all those behind it.",
                              concat("export CUDA_VISIBLE_DEVICES=0   # only numbers below ", there, ", or unset it")));
@@ -205,14 +192,12 @@ class GpuGroup {
     const std::vector<CudaGpu>& gpus = facts_.cuda.gpus;
     if (gpus.empty()) return;
     std::vector<std::string> without;
-    for (const CudaGpu& gpu : gpus) {
+    for (const CudaGpu& gpu : gpus)
       if (!gpu.dma_buf) without.push_back(gpu.pci_address);
-    }
     const std::string found = concat(gpus.size() - without.size(), " of ", gpus.size(), " GPUs export their memory");
     if (without.empty()) return add(ok("dma_buf", found));
-    if (!facts_.expected.vendor_path) {
+    if (!facts_.expected.vendor_path)
       return add(not_applicable("dma_buf", found, "Only GPUDirect-TCPX needs it; plain TCP goes through host memory."));
-    }
     add(fail_unless(
         facts_.internal_dma_buf, "dma_buf",
         facts_.internal_dma_buf ? concat(found, " through CUDA, but the plugin is told to do it by itself, and can")
@@ -229,10 +214,9 @@ class GpuGroup {
       if (gpu.bar1_bytes && *gpu.bar1_bytes <= kRxdmPoolBytes) small.push_back(gpu.address);
     }
     const std::string found = concat("BAR 1: ", counted(all), small.empty() ? "" : "; too small: ", joined(small));
-    if (!facts_.expected.vendor_path) {
+    if (!facts_.expected.vendor_path)
       return add(not_applicable("bar1", found,
                                 "Only GPUDirect-TCPX lets the NIC reach into the GPU; plain TCP goes through host memory."));
-    }
     add(fail_unless(
         small.empty(), "bar1", found,
         "RxDM's pool of 4 GiB and the memory that is sent must fit into the window through which the NIC reaches the GPU.",
@@ -240,16 +224,12 @@ class GpuGroup {
   }
 
   bool has_distances() const { return !facts_.gpus.empty() && !facts_.gpus.front().nics.empty(); }
-  static TopologyDistance nearest_of(const BusGpu& gpu) {
-    return std::min_element(gpu.nics.begin(), gpu.nics.end(), [](const auto& a, const auto& b) { return a.second < b.second; })
-        ->second;
-  }
+  static TopologyDistance nearest_of(const BusGpu& gpu) { return std::ranges::min(gpu.nics | std::views::values); }
 
   void add_distances() {
-    if (!has_distances()) {
+    if (!has_distances())
       return add(not_applicable("distances", "no GPU and network interface that both are on the PCI bus",
                                 "Where one of them is not, no distance can be told."));
-    }
     std::string matrix = concat("as nvidia-smi topo -m counts it\n", std::string(facts_.gpus.front().address.size(), ' '));
     // Words stand below the first letter of the interface's name.
     const auto add_cell = [&](std::string_view text, const std::string& interface) {
@@ -277,9 +257,8 @@ class GpuGroup {
     for (const BusGpu& gpu : facts_.gpus) {
       const TopologyDistance least = nearest_of(gpu);
       std::vector<std::string> nearest;
-      for (const auto& [interface, distance] : gpu.nics) {
+      for (const auto& [interface, distance] : gpu.nics)
         if (distance == least) nearest.push_back(interface);
-      }
       found += concat("\n", gpu.address, ": ", joined(nearest), " (", name_of(least), ")");
       if (nearest.size() > 1 && least > TopologyDistance::kPxb) unclear.push_back(gpu.address);
     }

@@ -51,8 +51,5 @@ struct KernelFacts {
 KernelFacts kernel_facts(const Machine& machine);
 
 Findings check_kernel(const KernelFacts& facts);
-/// The part that looks at sysctls and limits. A check is named by its sysctl; one that is not shown, as in a container, does not
-/// apply.
-Findings check_tcp_settings(const KernelFacts& facts);
 
 }  // namespace tcpx::doctor

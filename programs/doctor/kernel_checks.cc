@@ -34,30 +34,29 @@ Devmem devmem_of(const DevmemAnswers& answers) {
   return answers.linux_own != ENOPROTOOPT ? Devmem::kLinux : Devmem::kNone;
 }
 
+std::string plain_tcp_does_without(const KernelFacts& facts) {
+  return concat(facts.expected.because, "; plain TCP does without.");
+}
+
 Finding check_devmem(const KernelFacts& facts, Devmem devmem) {
   const std::string kernel = concat("kernel ", facts.release);
-  switch (devmem) {
-    case Devmem::kGoogle:
-      return ok("devmem", concat(kernel, " is Google's with devmem TCP: it knows SO_DEVMEM_DONTNEED as option 97"));
-    case Devmem::kLinux:
-      return warn_unless(
-          !facts.expected.vendor_path, "devmem",
-          concat(kernel, " knows SO_DEVMEM_DONTNEED as option 80: Linux's own devmem TCP, ",
-                 version_of(facts.release) >= kSendVersion ? "receive and send" : "receive only"),
-          "The GPUDirect-TCPX plugin of 2024 works with Google's kernel only (option 97); later builds take this one, too.",
-          concat(kImage, "   # or take a plugin that supports Linux's devmem TCP"));
-    case Devmem::kNone: {
-      const std::string found = concat(kernel, " has no devmem TCP: it knows SO_DEVMEM_DONTNEED neither as option 97 nor as 80");
-      if (!facts.expected.vendor_path) {
-        return not_applicable("devmem", found, concat(facts.expected.because, "; plain TCP does without."));
-      }
-      return fail("devmem", found, "Without it the NIC cannot put packets into GPU memory, and no connection is made.", kImage);
-    }
-    case Devmem::kUnknown:
-      break;
+  if (devmem == Devmem::kUnknown) {
+    return not_applicable("devmem", concat(kernel, " could not be asked"),
+                          "Either there is no TCP over 127.0.0.1 here, or a sandbox answers in the kernel's place.");
   }
-  return not_applicable("devmem", concat(kernel, " could not be asked"),
-                        "Either there is no TCP over 127.0.0.1 here, or a sandbox answers in the kernel's place.");
+  if (devmem == Devmem::kGoogle)
+    return ok("devmem", concat(kernel, " is Google's with devmem TCP: it knows SO_DEVMEM_DONTNEED as option 97"));
+  if (devmem == Devmem::kLinux) {
+    return warn_unless(
+        !facts.expected.vendor_path, "devmem",
+        concat(kernel, " knows SO_DEVMEM_DONTNEED as option 80: Linux's own devmem TCP, ",
+               version_of(facts.release) >= kSendVersion ? "receive and send" : "receive only"),
+        "The GPUDirect-TCPX plugin of 2024 works with Google's kernel only (option 97); later builds take this one, too.",
+        concat(kImage, "   # or take a plugin that supports Linux's devmem TCP"));
+  }
+  const std::string found = concat(kernel, " has no devmem TCP: it knows SO_DEVMEM_DONTNEED neither as option 97 nor as 80");
+  if (!facts.expected.vendor_path) return not_applicable("devmem", found, plain_tcp_does_without(facts));
+  return fail("devmem", found, "Without it the NIC cannot put packets into GPU memory, and no connection is made.", kImage);
 }
 
 Finding check_config(const KernelFacts& facts, Devmem devmem) {
@@ -69,14 +68,11 @@ Finding check_config(const KernelFacts& facts, Devmem devmem) {
                            : not_applicable(check, "the kernel's configuration is not here",
                                             concat("Neither /proc/config.gz nor /boot/config-", facts.release, " exists."));
   }
-  if (devmem == Devmem::kGoogle) {
+  if (devmem == Devmem::kGoogle)
     return not_applicable(check, concat(config.path, " is of Google's kernel"), "It is asked for Linux's own devmem TCP.");
-  }
   if (config.missing.empty()) return ok(check, concat(config.path, " has ", config.present));
   const std::string found = concat(config.path, " lacks ", config.missing);
-  if (!facts.expected.vendor_path) {
-    return not_applicable(check, found, concat(facts.expected.because, "; plain TCP does without."));
-  }
+  if (!facts.expected.vendor_path) return not_applicable(check, found, plain_tcp_does_without(facts));
   if (devmem == Devmem::kNone) return not_applicable(check, found, "See devmem: this kernel has none.");
   return fail(check, found,
               concat("Linux has devmem TCP since ", kReceiveVersion.first, ".", kReceiveVersion.second,
@@ -87,9 +83,8 @@ Finding check_config(const KernelFacts& facts, Devmem devmem) {
 Finding check_ring(const KernelFacts& facts) {
   constexpr char kName[] = "io_uring_zcrx", kWhy[] = "Nothing of this library needs it.";
   if (facts.ring == RingReceive::kPresent) return ok(kName, "present");
-  if (facts.ring == RingReceive::kAbsent) {
+  if (facts.ring == RingReceive::kAbsent)
     return not_applicable(kName, "this kernel has io_uring without zero-copy receive (Linux 6.15, CONFIG_IO_URING_ZCRX)", kWhy);
-  }
   const bool off = facts.ring_disabled == "1" || facts.ring_disabled == "2";
   return not_applicable(
       kName, off ? concat("io_uring is switched off: kernel.io_uring_disabled = ", facts.ring_disabled) : "io_uring is refused",
@@ -112,12 +107,6 @@ std::string set(std::string_view sysctl, std::string_view value) {
   return concat("sudo sysctl -w ", sysctl, "='", value, "'");
 }
 
-/// The most that one connection carries whose window is `bytes`, over a round trip of 1 ms.
-std::string rate_over_a_millisecond(int64_t bytes) {
-  const int64_t tenths = bytes * 1000 / 100'000'000;  // of a GB/s
-  return concat(tenths / 10, ".", tenths % 10, " GB/s");
-}
-
 Finding judge_open_files(const KernelFacts& facts) {
   constexpr char kName[] = "open_files";
   if (!facts.open_files) return not_applicable(kName, "no limit is told", "The system does not answer.");
@@ -127,83 +116,74 @@ Finding judge_open_files(const KernelFacts& facts) {
                      "ulimit -n 65536   # in the shell that starts the job; in a service: LimitNOFILE=65536");
 }
 
+/// Sysctls and limits. A check is named by its sysctl; one that is not shown, as in a container, does not apply.
+void check_tcp_settings(const KernelFacts& facts, Findings& findings) {
+  std::vector<int64_t> numbers;  // of the sysctl that is looked at
+  const auto is_shown = [&](const std::string& sysctl, size_t count) {
+    const auto shown = facts.sysctls.find(sysctl);
+    numbers = shown != facts.sysctls.end() ? shown->second : std::vector<int64_t>();
+    if (numbers.size() == count) return true;
+    findings.push_back(not_applicable(sysctl, "not shown here", "A container sees only some of these settings."));
+    return false;
+  };
+  // Those with one number, which warn unless it is in a range.
+  constexpr int64_t kAny = INT64_MAX;
+  const auto expect = [&](const std::string& sysctl, int64_t least, int64_t most, std::string why, int64_t better) {
+    if (!is_shown(sysctl, 1)) return;
+    const bool good = least <= numbers[0] && numbers[0] <= most;
+    findings.push_back(warn_unless(good, sysctl, concat(numbers[0]), std::move(why), set(sysctl, concat(better))));
+  };
+  const auto tell = [&](const std::string& sysctl, std::string why) {
+    if (is_shown(sysctl, 1)) findings.push_back(not_applicable(sysctl, concat(numbers[0]), std::move(why)));
+  };
+
+  for (const std::string sysctl : {"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"}) {
+    if (!is_shown(sysctl, 3)) continue;
+    const int64_t tenths = numbers[2] * 1000 / 100'000'000;  // of a GB/s
+    findings.push_back(warn_unless(
+        numbers[2] >= kLeastWindowBytes, sysctl, concat(numbers[0], " ", numbers[1], " ", numbers[2]),
+        concat("The last number bounds what a connection has in flight: over a round trip of 1 ms it cannot be faster than ",
+               tenths / 10, ".", tenths % 10, " GB/s."),
+        set(sysctl, concat(numbers[0], " ", numbers[1], " 16777216"))));
+  }
+  for (const char* sysctl : {"net.core.rmem_max", "net.core.wmem_max"})
+    tell(sysctl, "It bounds SO_RCVBUF and SO_SNDBUF, which nothing here sets; tcp_rmem and tcp_wmem count.");
+  expect("net.ipv4.tcp_window_scaling", 1, kAny,
+         "Without it a connection has 64 KiB in flight at most: 65 MB/s over a round trip of 1 ms.", 1);
+  expect("net.ipv4.tcp_sack", 1, kAny, "Without it one lost packet makes TCP send again what has arrived behind it.", 1);
+  expect("net.ipv4.tcp_mtu_probing", 0, 1,
+         "Every connection then begins with segments of 1 KiB, whatever the MTU: more work for the CPU, and more fragments for "
+         "GPUDirect-TCPX. 1 probes only where large packets vanish.",
+         1);
+  expect("net.ipv4.tcp_slow_start_after_idle", 0, facts.expected.vendor_path ? 0 : kAny,
+         "After a pause a connection begins again with ten packets; at 200 Gb/s a large part of a transfer is over before it "
+         "is at full rate.",
+         0);
+  if (facts.expected.vendor_path) {
+    expect("net.core.optmem_max", kZeroCopyOptionBytes, kAny,
+           "Notifications of zero-copy sends are charged to it; when it is used up, sends fail with ENOBUFS.",
+           kZeroCopyOptionBytes);
+  } else {
+    tell("net.core.optmem_max", "It counts for zero-copy sends, which the software plugin does not make.");
+  }
+  if (const std::string sysctl = "net.ipv4.ip_local_port_range"; is_shown(sysctl, 2)) {
+    const int64_t count = std::max<int64_t>(0, numbers[1] - numbers[0] + 1), wanted = kProcesses * kPeers * kSocketsOfPeer / 2;
+    findings.push_back(warn_unless(count >= wanted, sysctl, concat(numbers[0], " ", numbers[1], ": ", count, " ports"),
+                                   concat("Each socket that connects takes one: ", kProcesses, " processes with ", kPeers,
+                                          " peers each take up to ", wanted, ", and then connecting fails with EADDRNOTAVAIL."),
+                                   set(sysctl, "32768 60999")));
+  }
+  expect("net.core.somaxconn", kLeastBacklog, kAny,
+         "When more peers connect at once than fit here, some are dropped and try again after 1 s, 3 s, 7 s.", 4096);
+  findings.push_back(judge_open_files(facts));
+}
+
 }  // namespace
 
 Findings check_kernel(const KernelFacts& facts) {
   const Devmem devmem = devmem_of(facts.devmem);
   Findings findings = {check_devmem(facts, devmem), check_config(facts, devmem), check_ring(facts)};
-  const Findings settings = check_tcp_settings(facts);
-  findings.insert(findings.end(), settings.begin(), settings.end());
-  return findings;
-}
-
-Findings check_tcp_settings(const KernelFacts& facts) {
-  Findings findings;
-  // One sysctl with `count` numbers, judged where the machine shows it.
-  const auto look_at = [&](const std::string& sysctl, size_t count, auto judge) {
-    const auto shown = facts.sysctls.find(sysctl);
-    const bool known = shown != facts.sysctls.end() && shown->second.size() == count;
-    findings.push_back(known ? judge(sysctl, shown->second)
-                             : not_applicable(sysctl, "not shown here", "A container sees only some of these settings."));
-  };
-  // One with one number that warns unless it is good.
-  const auto one_number = [&](const std::string& sysctl, auto good, std::string_view why, const std::string& value) {
-    look_at(sysctl, 1, [&](const std::string& check, const std::vector<int64_t>& numbers) {
-      return warn_unless(good(numbers[0]), check, concat(numbers[0]), std::string(why), set(check, value));
-    });
-  };
-  const bool vendor_path = facts.expected.vendor_path;
-
-  for (const char* sysctl : {"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"}) {
-    look_at(sysctl, 3, [&](const std::string& check, const std::vector<int64_t>& sizes) {
-      return warn_unless(
-          sizes[2] >= kLeastWindowBytes, check, concat(sizes[0], " ", sizes[1], " ", sizes[2]),
-          concat("The last number bounds what a connection has in flight: over a round trip of 1 ms it cannot be faster than ",
-                 rate_over_a_millisecond(sizes[2]), "."),
-          set(check, concat(sizes[0], " ", sizes[1], " 16777216")));
-    });
-  }
-  for (const char* sysctl : {"net.core.rmem_max", "net.core.wmem_max"}) {
-    look_at(sysctl, 1, [&](const std::string& check, const std::vector<int64_t>& size) {
-      return not_applicable(check, concat(size[0]),
-                            "It bounds SO_RCVBUF and SO_SNDBUF, which nothing here sets; tcp_rmem and tcp_wmem count.");
-    });
-  }
-  const auto is_on = [](int64_t value) { return value != 0; };
-  one_number("net.ipv4.tcp_window_scaling", is_on,
-             "Without it a connection has 64 KiB in flight at most: 65 MB/s over a round trip of 1 ms.", "1");
-  one_number("net.ipv4.tcp_sack", is_on, "Without it one lost packet makes TCP send again what has arrived behind it.", "1");
-  one_number(
-      "net.ipv4.tcp_mtu_probing", [](int64_t value) { return value < 2; },
-      "Every connection then begins with segments of 1 KiB, whatever the MTU: more work for the CPU, and more fragments for "
-      "GPUDirect-TCPX. 1 probes only where large packets vanish.",
-      "1");
-  one_number(
-      "net.ipv4.tcp_slow_start_after_idle", [&](int64_t value) { return value == 0 || !vendor_path; },
-      "After a pause a connection begins again with ten packets; at 200 Gb/s a large part of a transfer is over before it "
-      "is at full rate.",
-      "0");
-  if (vendor_path) {
-    one_number(
-        "net.core.optmem_max", [](int64_t value) { return value >= kZeroCopyOptionBytes; },
-        "Notifications of zero-copy sends are charged to it; when it is used up, sends fail with ENOBUFS.",
-        concat(kZeroCopyOptionBytes));
-  } else {
-    look_at("net.core.optmem_max", 1, [](const std::string& check, const std::vector<int64_t>& size) {
-      return not_applicable(check, concat(size[0]), "It counts for zero-copy sends, which the software plugin does not make.");
-    });
-  }
-  look_at("net.ipv4.ip_local_port_range", 2, [](const std::string& check, const std::vector<int64_t>& range) {
-    const int64_t count = std::max<int64_t>(0, range[1] - range[0] + 1), wanted = kProcesses * kPeers * kSocketsOfPeer / 2;
-    return warn_unless(count >= wanted, check, concat(range[0], " ", range[1], ": ", count, " ports"),
-                       concat("Each socket that connects takes one: ", kProcesses, " processes with ", kPeers,
-                              " peers each take up to ", wanted, ", and then connecting fails with EADDRNOTAVAIL."),
-                       set(check, "32768 60999"));
-  });
-  one_number(
-      "net.core.somaxconn", [](int64_t value) { return value >= kLeastBacklog; },
-      "When more peers connect at once than fit here, some are dropped and try again after 1 s, 3 s, 7 s.", "4096");
-  findings.push_back(judge_open_files(facts));
+  check_tcp_settings(facts, findings);
   return findings;
 }
 

@@ -32,9 +32,7 @@ constexpr std::array<const char*, 3> kWantedConfig = {"CONFIG_NET_DEVMEM", "CONF
 std::optional<int> set_option_error(int option) {
   const auto listener = listen_tcp(SocketAddress::loopback(0), 1);
   if (!listener.is_ok()) return std::nullopt;
-  const auto address = local_address(listener->get());
-  if (!address.is_ok()) return std::nullopt;
-  const auto client = connect_tcp(*address, Deadline::after(kLoopbackTime));
+  const auto client = connect_tcp(*local_address(listener->get()), Deadline::after(kLoopbackTime));
   if (!client.is_ok()) return std::nullopt;
   const std::array<std::byte, kOptionBytes> zeros{};
   return ::setsockopt(client->get(), SOL_SOCKET, option, zeros.data(), zeros.size()) == 0 ? 0 : errno;
@@ -72,10 +70,7 @@ BuildConfig read_config(const FileTree& files, const std::string& release) {
       .path = concat("/boot/config-", release), .present = {}, .missing = {}, .is_there = files.exists(kCompressedConfig)};
   auto text = read_config_text(files, config.path, false);
   if (!text) text = read_config_text(files, config.path = kCompressedConfig, true);
-  if (!text) {
-    config.path.clear();
-    return config;
-  }
+  if (!text) return {.path = {}, .present = {}, .missing = {}, .is_there = config.is_there};
   for (const char* name : kWantedConfig) {
     const bool built_in = concat("\n", *text, "\n").find(concat("\n", name, "=y\n")) != std::string::npos;
     std::string& list = built_in ? config.present : config.missing;
@@ -84,31 +79,19 @@ BuildConfig read_config(const FileTree& files, const std::string& release) {
   return config;
 }
 
-constexpr std::array<const char*, 11> kSysctls = {
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-    "net.core.rmem_max",
-    "net.core.wmem_max",
-    "net.core.optmem_max",
-    "net.ipv4.tcp_window_scaling",
-    "net.ipv4.tcp_sack",
-    "net.ipv4.tcp_mtu_probing",
-    "net.ipv4.tcp_slow_start_after_idle",
-    "net.core.somaxconn",
-    "net.ipv4.ip_local_port_range",
-};
-
-/// The numbers of /proc/sys/net/ipv4/x for "net.ipv4.x"; none when it is not there or holds something else.
-std::vector<int64_t> sysctl_numbers(const FileTree& files, std::string_view sysctl) {
-  std::string path = concat("/proc/sys/", sysctl);
-  std::replace(path.begin(), path.end(), '.', '/');
-  std::vector<int64_t> numbers;
-  for (const std::string& word : split(files.text(path), " \t")) {
-    const auto number = number_of(word);
-    if (!number) return {};
-    numbers.push_back(*number);
+/// The settings that are numbers, by name.
+std::map<std::string, std::vector<int64_t>> read_sysctls(const FileTree& files) {
+  std::map<std::string, std::vector<int64_t>> sysctls;
+  for (const char* folder : {"core", "ipv4"}) {
+    for (const std::string& name : files.list(concat("/proc/sys/net/", folder))) {
+      const std::vector<std::string> words = split(files.text(concat("/proc/sys/net/", folder, "/", name)), " \t");
+      std::vector<int64_t> numbers;
+      for (const std::string& word : words)
+        if (const auto number = number_of(word)) numbers.push_back(*number);
+      if (!words.empty() && numbers.size() == words.size()) sysctls[concat("net.", folder, ".", name)] = std::move(numbers);
+    }
   }
-  return numbers;
+  return sysctls;
 }
 
 }  // namespace
@@ -120,9 +103,7 @@ KernelFacts kernel_facts(const Machine& machine) {
   facts.config = read_config(machine.files, facts.release);
   facts.ring = ring_receive();
   facts.ring_disabled = machine.files.text("/proc/sys/kernel/io_uring_disabled");
-  for (const char* sysctl : kSysctls) {
-    if (auto numbers = sysctl_numbers(machine.files, sysctl); !numbers.empty()) facts.sysctls[sysctl] = std::move(numbers);
-  }
+  facts.sysctls = read_sysctls(machine.files);
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.open_files = limit.rlim_cur;
   return facts;

@@ -36,9 +36,8 @@ std::optional<std::string> FileTree::read(std::string_view path, size_t most_byt
 std::vector<std::string> FileTree::list(std::string_view path) const {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator entry(at(path), error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(at(path), error), end; !error && entry != end; entry.increment(error))
     names.push_back(entry->path().filename().string());
-  }
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -117,24 +116,15 @@ struct PciPath {
   std::vector<std::string> functions;
 };
 
-bool is_function(std::string_view part) {
-  return part.size() >= 12 && part[part.size() - 8] == ':' && part[part.size() - 5] == ':' && part[part.size() - 2] == '.';
-}
-
 PciPath parse(const std::string& path) {
   PciPath parsed;
   for (const std::string& part : split(path, "/")) {
-    if (is_function(part)) parsed.functions.push_back(part);
+    const size_t size = part.size();
+    if (size >= 12 && part[size - 8] == ':' && part[size - 5] == ':' && part[size - 2] == '.') parsed.functions.push_back(part);
     // A root inside another one, as of VMD, is the nearer one.
     if (part.starts_with("pci")) parsed = {.root = part, .functions = {}};
   }
   return parsed;
-}
-
-size_t numa_nodes(const FileTree& files) {
-  const std::vector<std::string> names = files.list("/sys/devices/system/node");
-  return static_cast<size_t>(
-      std::ranges::count_if(names, [](const auto& name) { return name.starts_with("node") && number_of(name.substr(4)); }));
 }
 
 }  // namespace
@@ -172,7 +162,9 @@ TopologyDistance pci_distance(const FileTree& files, const PciDevice& a, const P
   const PciPath from = parse(a.path), to = parse(b.path);
   if (from.root != to.root) {
     const int here = read_numa_node(a.path, files.root()), there = read_numa_node(b.path, files.root());
-    const bool same = here >= 0 && there >= 0 ? here == there : numa_nodes(files) <= 1;
+    const auto is_node = [](const auto& name) { return name.starts_with("node") && number_of(name.substr(4)); };
+    const bool one_node = std::ranges::count_if(files.list("/sys/devices/system/node"), is_node) <= 1;
+    const bool same = here >= 0 && there >= 0 ? here == there : one_node;
     return same ? TopologyDistance::kNode : TopologyDistance::kSys;
   }
   const auto fork = std::mismatch(from.functions.begin(), from.functions.end(), to.functions.begin(), to.functions.end());

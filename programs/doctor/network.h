@@ -134,11 +134,8 @@ NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInte
 void ask_network(const Machine& machine, NetworkFacts& facts);
 
 Findings check_network(const NetworkFacts& facts);
-// The parts. Each appends.
-void check_ports(const NetworkFacts& facts, Findings& findings);
-void check_addresses(const NetworkFacts& facts, Findings& findings);
-void check_firewall(const NetworkFacts& facts, Findings& findings);
-void check_peer(const NetworkFacts& facts, Findings& findings);
+/// Its part about packet filters.
+Findings check_firewall(const NetworkFacts& facts);
 
 // Questions to the kernel and to other hosts. Limits are for the whole call.
 
@@ -162,7 +159,5 @@ std::string text_of(const PortRange& range, char dash = '-');
 std::string text_of(const PortRanges& ranges, char dash = '-', std::string_view between = ", ");
 /// The network of an IPv4 address, as a number.
 uint32_t network_of(const SubnetAddress& entry);
-/// Commands by which packets from the address of data interface `idx` leave by that interface.
-std::string own_route(const NetworkFacts& facts, size_t idx);
 
 }  // namespace tcpx::doctor

@@ -52,11 +52,8 @@ BindFacts try_binds(const PortNeeds& ports) {
   const uint32_t step = (range.count() + kSamples - 1) / kSamples;
   for (uint32_t port = range.first; port <= range.last; port += step, ++binds.tried) {
     const int error = try_bind(static_cast<uint16_t>(port));
-    if (error == 0) {
-      ++binds.bound;
-    } else {
-      binds.last_error = error;
-    }
+    binds.bound += error == 0 ? 1 : 0;
+    if (error != 0) binds.last_error = error;
   }
   return binds;
 }
@@ -212,9 +209,8 @@ int try_bind(uint16_t port) {
 
 Result<Route> find_route(const SocketAddress& target, const SocketAddress* source) {
   constexpr char kOperation[] = "ask for a route";
-  if (target.family() != AF_INET || (source != nullptr && source->family() != AF_INET)) {
+  if (target.family() != AF_INET || (source != nullptr && source->family() != AF_INET))
     return Status(Code::kUnsupported, kOperation, "only IPv4");
-  }
   rtmsg head{};
   head.rtm_family = AF_INET;
   head.rtm_dst_len = 32;

@@ -12,8 +12,6 @@ namespace {
 
 // The kernel's own defaults (Documentation/networking/ip-sysctl.rst).
 constexpr PortRange kDefaultLocalPorts{32768, 60999};
-// Of routing tables that the mended routes go to; the kernel's own are 0 and 253 to 255.
-constexpr size_t kFirstTable = 100;
 
 /// "8080,9000-9010", "32768 60999": ports and ranges as the kernel prints them; `between` stands inside a range.
 PortRanges ranges_in(const std::string& text, std::string_view separators, std::string_view between) {
@@ -150,24 +148,6 @@ std::string text_of(const PortRanges& ranges, char dash, std::string_view betwee
 
 uint32_t network_of(const SubnetAddress& entry) {
   return entry.prefix == 0 ? 0 : bits_of(entry.address) & ~uint32_t{0} << (32 - entry.prefix);
-}
-
-std::string own_route(const NetworkFacts& facts, size_t idx) {
-  const SubnetAddress& entry = *facts.data.at(idx).ipv4();
-  const uint32_t bits = network_of(entry);
-  const std::string network = concat(bits >> 24, '.', bits >> 16 & 255, '.', bits >> 8 & 255, '.', bits & 255, '/', entry.prefix);
-  const std::string table = concat(kFirstTable + idx), address = entry.address.host();
-  return concat("ip route add ", network, " dev ", facts.data.at(idx).name, " src ", address, " table ", table,
-                " && ip rule add from ", address, " table ", table);
-}
-
-Findings check_network(const NetworkFacts& facts) {
-  Findings findings;
-  check_ports(facts, findings);
-  check_addresses(facts, findings);
-  check_firewall(facts, findings);
-  check_peer(facts, findings);
-  return findings;
 }
 
 }  // namespace tcpx::doctor

@@ -173,9 +173,8 @@ Finding check_a3_data_nics(const NicFacts& facts) {
   constexpr char kMend[] =
       "gcloud compute instances describe $(hostname) --format='value(networkInterfaces[].network)'   # an A3 machine has one for "
       "control and four for data; a pod sees them with hostNetwork: true or one network annotation each";
-  if (facts.data.empty()) {
+  if (facts.data.empty())
     return fail("data_nics", "none", "GPUDirect-TCPX needs gVNIC interfaces besides that of the default route.", kMend);
-  }
   const bool enough = facts.data.size() * kGpusOfNic >= facts.gpus;
   return warn_unless(enough, "data_nics",
                      enough ? names_of(facts.data) : concat(names_of(facts.data), " for ", facts.gpus, " GPUs"),

@@ -32,19 +32,6 @@ std::vector<std::string> data_names(const Machine& machine, bool vendor_path, co
   return vendor_path ? data_interfaces(machine.files) : chosen_names(all, "");
 }
 
-void read_device(const Machine& machine, const std::vector<PciDevice>& gpus, const std::string& path, Nic& nic) {
-  const FileTree& files = machine.files;
-  nic.pci = pci_address(path);
-  nic.numa_node = read_numa_node(path, files.root());
-  for (const PciDevice& gpu : gpus) {
-    const TopologyDistance distance = pci_distance(files, {nic.name, path}, gpu);
-    if (distance > nic.gpu_distance) continue;
-    if (distance < nic.gpu_distance) nic.nearest_gpus.clear();
-    nic.gpu_distance = distance;
-    nic.nearest_gpus.push_back(gpu.name);
-  }
-}
-
 Nic read_nic(const Machine& machine, const std::string& name, const std::vector<PciDevice>& gpus,
              const std::vector<soft::InterfaceAddress>& addresses) {
   const FileTree& files = machine.files;
@@ -64,7 +51,15 @@ Nic read_nic(const Machine& machine, const std::string& name, const std::vector<
   }
   if (const auto driver = files.resolve(folder + "/device/driver")) nic.driver = driver->substr(driver->rfind('/') + 1);
   const std::string path = files.resolve(folder + "/device").value_or("");
-  read_device(machine, gpus, path, nic);
+  nic.pci = pci_address(path);
+  nic.numa_node = read_numa_node(path, files.root());
+  for (const PciDevice& gpu : gpus) {
+    const TopologyDistance distance = pci_distance(files, {name, path}, gpu);
+    if (distance > nic.gpu_distance) continue;
+    if (distance < nic.gpu_distance) nic.nearest_gpus.clear();
+    nic.gpu_distance = distance;
+    nic.nearest_gpus.push_back(gpu.name);
+  }
   nic.pci_trap = find_pci_trap(name, path);
   nic.cores_trap = find_cores_trap(files.root(), name,
                                    {.send_cores = machine.variables.text(Variable::kTxBindings),
@@ -120,9 +115,8 @@ class Ethtool {
     ethtool_stats head{.cmd = ETHTOOL_GSTATS, .n_stats = static_cast<uint32_t>(names.size())};
     const Bytes values = entries(head, sizeof(uint64_t), head.n_stats);
     std::vector<std::pair<std::string, uint64_t>> statistics;
-    for (size_t at = 0; at < values.size() && statistics.size() < head.n_stats; at += sizeof(uint64_t)) {
+    for (size_t at = 0; at < values.size() && statistics.size() < head.n_stats; at += sizeof(uint64_t))
       statistics.emplace_back(names[statistics.size()], *value_of<uint64_t>(std::span(values).subspan(at, sizeof(uint64_t))));
-    }
     return statistics;
   }
 

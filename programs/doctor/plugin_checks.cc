@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "net/soft/soft_table.h"
 #include "programs/doctor/plugin.h"
+#include "programs/doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -97,32 +98,29 @@ class CandidateChecks {
       return concat("LD_PRELOAD=", path_, " LD_DEBUG=init ", limit,
                     "/bin/true 2>&1 | tail   # shows which of its libraries it was");
     };
-    switch (load.end) {
-      case PluginLoad::End::kLoaded:
-        add(ok(of_it("load"), "loads"));
-        return check_tables(load);
-      case PluginLoad::End::kRefused:
-        return wrong("load", load.detail, "The dynamic linker refuses it.", mend_of_refusal(load.detail, path_));
-      case PluginLoad::End::kDied:
-        return wrong("load", concat("the process that opened it ", load.detail),
-                     "It ends every program that opens it, before a call.", look(""));
-      case PluginLoad::End::kHung:
-        return wrong("load", concat("opening it ", load.detail), "It hangs every program that opens it.", look("timeout 5 "));
+    if (load.end == PluginLoad::End::kRefused)
+      return wrong("load", load.detail, "The dynamic linker refuses it.", mend_of_refusal(load.detail, path_));
+    if (load.end == PluginLoad::End::kDied) {
+      return wrong("load", concat("the process that opened it ", load.detail),
+                   "It ends every program that opens it, before a call.", look(""));
     }
-    return false;
+    if (load.end == PluginLoad::End::kHung)
+      return wrong("load", concat("opening it ", load.detail), "It hangs every program that opens it.", look("timeout 5 "));
+    add(ok(of_it("load"), "loads"));
+    return check_tables(load);
   }
 
   /// @return whether there is a table that tcpx-p2p can use
   bool check_tables(const PluginLoad& load) {
-    std::string versions, lacks, name;
+    const std::string versions = joined(load.tables, ", ", [](const auto& table) { return concat("v", table.version); });
+    std::string lacks, name;
     bool v7 = false, v8 = false, other = false;
     for (const PluginTable& table : load.tables) {
-      versions += concat(versions.empty() ? "" : ", ", "v", table.version);
       if (!table.name.empty()) name = table.name;
-      const bool known = table.version == 7 || table.version == 8;
-      other = other || !known;
       if (!table.lacks.empty()) lacks += concat(lacks.empty() ? "" : "; ", table.lacks);
-      if (known && table.lacks.empty()) (table.version == 7 ? v7 : v8) = true;
+      v7 = v7 || (table.version == 7 && table.lacks.empty());
+      v8 = v8 || (table.version == 8 && table.lacks.empty());
+      other = other || (table.version != 7 && table.version != 8);
     }
     const bool vendor = name.starts_with("GPUDirectTCPX"), software = name == soft::kPluginName;
     const std::string kind = vendor ? "GPUDirect-TCPX" : software ? "the software plugin of tcpx-p2p" : "another plugin";
@@ -167,10 +165,9 @@ class CandidateChecks {
 Finding check_shadow(const OpenedName& opened) {
   const std::string check = concat("shadow[", opened.name, "]");
   const std::vector<LibraryFile>& files = opened.files;
-  if (files.empty()) {
+  if (files.empty())
     return not_applicable(check, "none on the dynamic linker's path", "NCCL then uses its own transport; tcpx-p2p needs none.");
-  }
-  const auto hidden = std::find_if(files.begin(), files.end(), [&](const auto& each) { return each.real != files.front().real; });
+  const auto hidden = std::ranges::find_if(files, [&](const auto& each) { return each.real != files.front().real; });
   const std::string taken = concat("NCCL takes ", files.front().path, ", ", files.front().origin);
   if (hidden == files.end()) return ok(check, taken);
   return warn(check, concat(taken, "; ", hidden->path, ", ", hidden->origin, ", is hidden"),
@@ -197,9 +194,7 @@ Finding check_choice(const PluginFacts& facts, bool usable) {
 Findings check_plugin(const PluginFacts& facts) {
   Findings findings;
   bool usable = false;
-  for (const PluginCandidate& candidate : facts.candidates) {
-    usable = CandidateChecks(facts, candidate, findings).run() || usable;
-  }
+  for (const PluginCandidate& candidate : facts.candidates) usable = CandidateChecks(facts, candidate, findings).run() || usable;
   for (const OpenedName& opened : facts.names) findings.push_back(check_shadow(opened));
   findings.push_back(check_choice(facts, usable));
   return findings;

@@ -16,11 +16,6 @@ std::string rate_text(double gigabytes) {
   return text;
 }
 
-std::string size_text(uint64_t bytes) {
-  constexpr uint64_t kMiB = uint64_t{1} << 20;
-  return bytes % kMiB == 0 ? concat(bytes / kMiB, " MiB") : concat(bytes, " bytes");
-}
-
 Result<Samples> rates_of(uint64_t bytes, const std::vector<double>& seconds) {
   const Result<Samples> samples = Samples::create(seconds);
   return samples.is_ok() ? gigabytes_per_second(bytes, *samples) : samples.status();
@@ -68,8 +63,10 @@ Findings check_selftest(const SelftestFacts& facts) {
   }
   if (!facts.moved->is_ok() || !facts.raw) return {failed(facts.moved->status())};
   const SelftestTransfers& moved = **facts.moved;
-  return {ok("transfer", concat(size_text(facts.bytes), ", ", moved.seconds.size() + 1, " times, every byte compared")),
-          ok("path", moved.path), judge_rate(facts.bytes, moved, *facts.raw)};
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  const std::string size = facts.bytes % kMiB == 0 ? concat(facts.bytes / kMiB, " MiB") : concat(facts.bytes, " bytes");
+  return {ok("transfer", concat(size, ", ", moved.seconds.size() + 1, " times, every byte compared")), ok("path", moved.path),
+          judge_rate(facts.bytes, moved, *facts.raw)};
 }
 
 }  // namespace tcpx::doctor

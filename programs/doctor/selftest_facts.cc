@@ -162,9 +162,8 @@ int run_selftest_end(int descriptor, uint64_t bytes) {
 }
 
 Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duration limit) {
-  if (sockets == 0 || sockets > kMostSockets) {
+  if (sockets == 0 || sockets > kMostSockets)
     return Status(Code::kInvalidArgument, "time raw TCP", concat(sockets, " sockets; allowed are 1 to ", kMostSockets));
-  }
   const TimePoint enough = Clock::steady().now() + limit / 2;
   const Deadline deadline = Deadline::after(limit);
   bench::EndSetup setup{.streams = static_cast<uint32_t>(sockets), .request_bytes = bytes};

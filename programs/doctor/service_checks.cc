@@ -18,19 +18,18 @@ constexpr size_t kMostNames = 3;  // in one finding
 
 Finding check_prefix(const ServiceFacts& facts) {
   const std::string_view variable = environment_info(Variable::kUnixClientPrefix).name;
-  const std::string mend = concat("export ", variable, "=", facts.elsewhere);
   if (const auto trap = find_rxdm_directory_trap(facts.wanted)) return fail("prefix", trap->found, trap->why, trap->mend);
-  if (facts.named && !facts.elsewhere.empty()) {
-    return fail("prefix", concat(variable, "=", *facts.named, ", but RxDM's sockets are in ", facts.elsewhere),
-                "The plugin looks for RxDM where the variable says, and accepts no connection without it.", mend);
+  const std::string named = facts.named ? concat(variable, "=", *facts.named) : concat(variable, " is not set");
+  if (facts.elsewhere.empty()) {
+    return ok("prefix", facts.named ? named
+                                    : concat(named, ": tcpx-p2p sets it to ", facts.wanted,
+                                             "; other users of the plugin would look in ", kVendorDefault));
   }
-  if (facts.named) return ok("prefix", concat(variable, "=", *facts.named));
-  if (!facts.elsewhere.empty()) {
-    return fail("prefix", concat(variable, " is not set, and RxDM's sockets are in ", facts.elsewhere),
-                concat("tcpx-p2p then tells the plugin to look in ", facts.wanted, ", and no connection is accepted."), mend);
-  }
-  return ok("prefix", concat(variable, " is not set: tcpx-p2p sets it to ", facts.wanted,
-                             "; other users of the plugin would look in ", kVendorDefault));
+  return fail("prefix", concat(named, facts.named ? ", but" : ", and", " RxDM's sockets are in ", facts.elsewhere),
+              facts.named
+                  ? "The plugin looks for RxDM where the variable says, and accepts no connection without it."
+                  : concat("tcpx-p2p then tells the plugin to look in ", facts.wanted, ", and no connection is accepted."),
+              concat("export ", variable, "=", facts.elsewhere));
 }
 
 /// Says what is wrong with sockets whose conversations ended alike.
@@ -38,43 +37,30 @@ Finding socket_failure(std::string check, const std::string& paths, const Servic
   const auto failure = [&](std::string_view found, std::string_view why, std::string mend = kLookAtRxdm) {
     return fail(std::move(check), concat(found, paths), std::string(why), std::move(mend));
   };
-  switch (answer.end) {
-    case ServiceEnd::kConnected:
-    case ServiceEnd::kAnswered:
-      break;
-    case ServiceEnd::kAbsent:
-      return failure("there is no ", "RxDM does not run, has not finished its start, or does not serve this GPU.");
-    case ServiceEnd::kDenied:
-      return failure("permission denied: ", "The plugin runs as this user and will be denied, too.",
-                     concat("sudo chmod a+rx ", directory, " && sudo chmod a+rw ", directory, "/*   # or run as root"));
-    case ServiceEnd::kRefused:
-      return failure("nobody listens on ", "An RxDM that has ended left it behind.",
-                     concat(kLookAtRxdm, "; then start it again"));
-    case ServiceEnd::kClosed:
-      return failure("the connection was closed: ",
-                     "The plugin takes the end of the connection for progress, and waits for ever.");
-    case ServiceEnd::kSilent:
-      return failure("no answer from ", "The plugin would wait for ever: it has no deadline.");
-    case ServiceEnd::kFailed:
-      return failure(concat(answer.detail, ": "), "The plugin will fail in the same way.", concat("ls -l ", directory));
-  }
-  return ok(std::move(check), paths);
+  if (answer.end == ServiceEnd::kAbsent)
+    return failure("there is no ", "RxDM does not run, has not finished its start, or does not serve this GPU.");
+  if (answer.end == ServiceEnd::kDenied)
+    return failure("permission denied: ", "The plugin runs as this user and will be denied, too.",
+                   concat("sudo chmod a+rx ", directory, " && sudo chmod a+rw ", directory, "/*   # or run as root"));
+  if (answer.end == ServiceEnd::kRefused)
+    return failure("nobody listens on ", "An RxDM that has ended left it behind.", concat(kLookAtRxdm, "; then start it again"));
+  if (answer.end == ServiceEnd::kClosed)
+    return failure("the connection was closed: ", "The plugin takes the end of the connection for progress, and waits for ever.");
+  if (answer.end == ServiceEnd::kSilent) return failure("no answer from ", "The plugin would wait for ever: it has no deadline.");
+  return failure(concat(answer.detail, ": "), "The plugin will fail in the same way.", concat("ls -l ", directory));
 }
 
 /// One finding for all that can be connected to, and one for each way of failing.
 void check_sockets(const ServiceFacts& facts, Findings& findings) {
   std::map<ServiceEnd, std::vector<std::string>> alike;
   std::map<ServiceEnd, ServiceAnswer> answers;
-  for (const auto& [name, answer] : facts.sockets) {
-    alike[answer.end].push_back(name);
-    answers[answer.end] = answer;
-  }
+  for (const auto& [name, answer] : facts.sockets) alike[answer.end].push_back(name), answers[answer.end] = answer;
   for (const auto& [end, names] : alike) {
     if (end == ServiceEnd::kConnected) {
       findings.push_back(ok("sockets", concat(names.size(), " of ", facts.sockets.size(), " can be connected to")));
       continue;
     }
-    std::vector<std::string> shown(names.begin(), names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kMostNames)));
+    const std::vector<std::string> shown(names.begin(), names.begin() + std::min<ptrdiff_t>(std::ssize(names), kMostNames));
     std::string paths = concat(facts.directory, "/", joined(shown));
     if (names.size() > kMostNames) paths += concat(" and ", names.size() - kMostNames, " more");
     findings.push_back(socket_failure(concat("socket[", names.front(), "]"), paths, answers[end], facts.directory));
@@ -104,12 +90,10 @@ void check_queues(const ServiceFacts& facts, Findings& findings) {
                               "take RxDM and the plugin from one release of GPUDirect-TCPX"));
       continue;
     }
-    std::vector<std::string> numbers;
-    for (const int id : *ids) numbers.push_back(concat(id));
-    findings.push_back(
-        fail_unless(!ids->empty(), check,
-                    ids->empty() ? "RxDM has no receive queue for this GPU" : concat("receive queues ", joined(numbers)),
-                    "Nothing can arrive in the GPU's memory.", kLookAtRxdm));
+    const std::string numbers = joined(*ids, ", ", [](int id) { return concat(id); });
+    findings.push_back(fail_unless(!ids->empty(), check,
+                                   ids->empty() ? "RxDM has no receive queue for this GPU" : concat("receive queues ", numbers),
+                                   "Nothing can arrive in the GPU's memory.", kLookAtRxdm));
   }
   if (!facts.queues.empty()) {
     findings.push_back(

@@ -22,10 +22,7 @@ constexpr uint32_t kQueueIdQuery = 3, kQueueIdResponse = 4, kFirstField = 1;
 
 /// A field with its length in front; all of ours are shorter than 128 bytes, so the length takes one.
 std::string field(uint32_t number, std::string_view content) {
-  std::string out;
-  out.push_back(static_cast<char>(number << 3 | kLengthDelimited));
-  out.push_back(static_cast<char>(content.size()));
-  return out.append(content);
+  return concat(static_cast<char>(number << 3 | kLengthDelimited), static_cast<char>(content.size()), content);
 }
 
 std::optional<uint64_t> take_varint(std::string_view& rest) {
@@ -66,9 +63,8 @@ constexpr char kPoolSocketPrefix[] = "get_gpu_fd_";
 constexpr std::array<const char*, 2> kGpuSockets = {kPoolSocketPrefix, "get_gpu_metadata_"};
 
 bool has_sockets(const FileTree& files, const std::string& directory) {
-  const std::vector<std::string> names = files.list(directory);
-  return std::any_of(names.begin(), names.end(),
-                     [](const std::string& name) { return name == kSockets.front() || name.starts_with(kPoolSocketPrefix); });
+  const auto is_rxdms = [](const auto& name) { return name == kSockets.front() || name.starts_with(kPoolSocketPrefix); };
+  return std::ranges::any_of(files.list(directory), is_rxdms);
 }
 
 ServiceAnswer ended(ServiceAnswer::End end, std::string detail = {}) {
@@ -76,26 +72,11 @@ ServiceAnswer ended(ServiceAnswer::End end, std::string detail = {}) {
 }
 
 ServiceAnswer refused_by(int error) {
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      return ended(ServiceAnswer::End::kAbsent);
-    case EACCES:
-    case EPERM:
-      return ended(ServiceAnswer::End::kDenied);
-    case ECONNREFUSED:
-      return ended(ServiceAnswer::End::kRefused);
-    case EAGAIN:  // its queue of connections is full (unix(7))
-      return ended(ServiceAnswer::End::kSilent);
-    default:
-      return ended(ServiceAnswer::End::kFailed, std::strerror(error));
-  }
-}
-
-ServiceAnswer broken_by(const Status& status) {
-  if (status.code() == Code::kPeerGone) return ended(ServiceAnswer::End::kClosed);
-  if (status.code() == Code::kTimeout) return ended(ServiceAnswer::End::kSilent);
-  return ended(ServiceAnswer::End::kFailed, status.detail());
+  if (error == ENOENT || error == ENOTDIR) return ended(ServiceAnswer::End::kAbsent);
+  if (error == EACCES || error == EPERM) return ended(ServiceAnswer::End::kDenied);
+  if (error == ECONNREFUSED) return ended(ServiceAnswer::End::kRefused);
+  if (error == EAGAIN) return ended(ServiceAnswer::End::kSilent);  // its queue of connections is full (unix(7))
+  return ended(ServiceAnswer::End::kFailed, std::strerror(error));
 }
 
 }  // namespace
@@ -143,7 +124,10 @@ ServiceAnswer talk(const std::string& path, std::string_view request, Duration l
   if (status.is_ok()) status = recv_all(socket.get(), std::as_writable_bytes(std::span(length)), deadline);
   answer.message.resize(size_t{length[0]} << 8 | length[1]);
   if (status.is_ok()) status = recv_all(socket.get(), std::as_writable_bytes(std::span(answer.message)), deadline);
-  return status.is_ok() ? answer : broken_by(status);
+  if (status.is_ok()) return answer;
+  if (status.code() == Code::kPeerGone) return ended(ServiceAnswer::End::kClosed);
+  if (status.code() == Code::kTimeout) return ended(ServiceAnswer::End::kSilent);
+  return ended(ServiceAnswer::End::kFailed, status.detail());
 }
 
 ServiceFacts service_facts(const Machine& machine) {
@@ -160,15 +144,12 @@ ServiceFacts service_facts(const Machine& machine) {
   facts.has_directory = files.exists(facts.directory);
   facts.has_registry = files.exists(concat(facts.directory, "/", kRegistrySocket));
   for (const PciDevice& gpu : pci_gpus(files)) facts.gpus.push_back(gpu.name);
-  if (facts.gpus.empty()) {
-    for (const std::string& name : files.list(facts.directory)) {
-      if (name.starts_with(kPoolSocketPrefix)) facts.gpus.push_back(name.substr(std::string_view(kPoolSocketPrefix).size()));
-    }
-  }
+  const bool bus_tells = !facts.gpus.empty();
+  for (const std::string& name : files.list(facts.directory))
+    if (!bus_tells && name.starts_with(kPoolSocketPrefix)) facts.gpus.push_back(name.substr(sizeof kPoolSocketPrefix - 1));
   for (const char* name : kSockets) facts.sockets.emplace_back(name, ServiceAnswer{});
-  for (const std::string& gpu : facts.gpus) {
+  for (const std::string& gpu : facts.gpus)
     for (const char* prefix : kGpuSockets) facts.sockets.emplace_back(concat(prefix, gpu), ServiceAnswer{});
-  }
   return facts;
 }
 

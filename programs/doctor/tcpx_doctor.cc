@@ -130,10 +130,6 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-int exit_code_of(Verdict worst) {
-  return worst == Verdict::kFail ? kFailures : worst == Verdict::kWarn ? kWarnings : kHealthy;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -167,5 +163,6 @@ int main(int argc, char** argv) {
     if (!options.json) print(group_text(seen.back(), colour));
   }
   print(options.json ? findings_json(seen) : findings_summary(seen));
-  return exit_code_of(worst_of(seen));
+  const Verdict worst = worst_of(seen);
+  return worst == Verdict::kFail ? kFailures : worst == Verdict::kWarn ? kWarnings : kHealthy;
 }
