@@ -17,8 +17,6 @@ using enum Verdict;
 constexpr char kPeer[] = "10.0.1.9";
 constexpr char kIfname[] = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
 
-const testing::Checks<NetworkFacts> kNetwork{check_network};
-
 ChildAnswer says(std::string text, int exit_code = 0) {
   return {.end = ChildAnswer::End::kExited, .number = exit_code, .said = std::move(text)};
 }
@@ -28,9 +26,9 @@ SocketAddress address_of(const std::string& host) {
 }
 
 /// A host with eth0 for control and four data NICs in networks of their own.
-class DoctorNetwork : public ::testing::Test {
+class DoctorNetwork : public testing::MachineTest<NetworkFacts> {
  protected:
-  DoctorNetwork() {
+  DoctorNetwork() : MachineTest(check_network) {
     here_.file("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999").file("/proc/sys/net/ipv4/conf/all/rp_filter", "0");
     add("lo", "127.0.0.1/8");
     add("eth0", "10.128.0.2/20");
@@ -43,11 +41,12 @@ class DoctorNetwork : public ::testing::Test {
     if (!address.empty()) all_.back().addresses = {{address_of(address.substr(0, slash)), std::stoi(address.substr(slash + 1))}};
   }
   /// Healthy ones. @param data interfaces that the user names
-  NetworkFacts facts(const std::string& data = "eth1,eth2,eth3,eth4") {
+  NetworkFacts facts(const std::string& data) {
     Machine machine = here_.machine();
     if (!data.empty()) machine.variables.all.emplace_back(kIfname, data);
     return network_facts(machine, all_, "");
   }
+  NetworkFacts facts() override { return facts("eth1,eth2,eth3,eth4"); }
   /// With a peer that is reached over eth1.
   NetworkFacts with_peer() {
     NetworkFacts facts = this->facts();
@@ -59,10 +58,7 @@ class DoctorNetwork : public ::testing::Test {
         {.interface = "eth1", .source = address_of("10.0.1.2"), .mtu = 8244, .path = PathProbe{PathAnswer::kArrives, 8244}});
     return facts;
   }
-  /// Of the machine as it is now.
-  Verdict verdict(std::string_view name) { return kNetwork.verdict(facts(), name); }
 
-  MadeUpMachine here_;
   std::vector<NetworkInterface> all_;
 };
 
@@ -70,16 +66,17 @@ TEST_F(DoctorNetwork, AHealthyMachineIsWell) {
   NetworkFacts healthy = with_peer();
   healthy.nft = says("");
   healthy.iptables = says("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n");
-  kNetwork.expect_ok(healthy,
-                     {"port[12345]", "ports[50000-60000]", "local_ports", "bootstrap_reserved", "address[eth4]", "rp_filter",
-                      "loopback", "firewall[nft]", "firewall[iptables]", "peer", "peer[eth1]", "path_mtu[eth1]"});
+  EXPECT_EQ(checks_.worst(healthy), kOk);
+  checks_.expect_ok(healthy,
+                    {"port[12345]", "ports[50000-60000]", "local_ports", "bootstrap_reserved", "address[eth4]", "rp_filter",
+                     "loopback", "firewall[nft]", "firewall[iptables]", "peer", "peer[eth1]", "path_mtu[eth1]"});
   const auto binds = [](int bootstrap, size_t bound) {
     return [=](NetworkFacts& facts) { facts.binds = {.bootstrap_error = bootstrap, .bound = bound, .last_error = EADDRINUSE}; };
   };
-  kNetwork.expect(healthy, {{"port[12345]", kWarn, binds(EADDRINUSE, 64)},
-                            {"port[12345]", kFail, binds(EACCES, 64)},
-                            {"ports[50000-60000]", kWarn, binds(0, 10)},
-                            {"ports[50000-60000]", kFail, binds(0, 0)}});
+  checks_.expect(healthy, {{"port[12345]", kWarn, binds(EADDRINUSE, 64)},
+                           {"port[12345]", kFail, binds(EACCES, 64)},
+                           {"ports[50000-60000]", kWarn, binds(0, 10)},
+                           {"ports[50000-60000]", kFail, binds(0, 0)}});
 }
 
 // ---- ports
@@ -94,8 +91,8 @@ TEST_F(DoctorNetwork, ABootstrapPortThatCannotBeBoundNamesItsUserAndAnotherPort)
   ASSERT_EQ(facts.listeners.size(), 1u) << "the other line is a connection";
   facts.binds.bootstrap_error = EADDRINUSE;
   facts.binds.free_port = 12347;
-  EXPECT_NE(kNetwork.finding(facts, "port[12345]").found.find("user id 1000"), std::string::npos);
-  EXPECT_TRUE(kNetwork.finding(facts, "port[12345]").mend.starts_with("export UCCL_TCPX_BOOTSTRAP_PORT=12347 "));
+  EXPECT_NE(checks_.finding(facts, "port[12345]").found.find("user id 1000"), std::string::npos);
+  EXPECT_TRUE(checks_.finding(facts, "port[12345]").mend.starts_with("export UCCL_TCPX_BOOTSTRAP_PORT=12347 "));
 }
 
 TEST_F(DoctorNetwork, TheVariableNamesThePort) {
@@ -110,19 +107,19 @@ TEST_F(DoctorNetwork, TheVariableNamesThePort) {
 TEST_F(DoctorNetwork, TheKernelHasEnoughPortsToGive) {
   here_.file("/proc/sys/net/ipv4/ip_local_reserved_ports", "33000,33768-60999");
   EXPECT_EQ(verdict("local_ports"), kWarn);
-  EXPECT_NE(kNetwork.finding(facts(), "local_ports").found.find(" 999 of them"), std::string::npos);
+  EXPECT_NE(finding("local_ports").found.find(" 999 of them"), std::string::npos);
   here_.file("/proc/sys/net/ipv4/ip_local_port_range", "60000\t60999");
-  EXPECT_EQ(kNetwork.finding(facts(), "local_ports").mend, "sysctl -w net.ipv4.ip_local_port_range='32768 60999'");
-  EXPECT_EQ(kNetwork.verdict(network_facts(MadeUpMachine().machine(), all_, ""), "local_ports"), kNotApplicable);
+  EXPECT_EQ(finding("local_ports").mend, "sysctl -w net.ipv4.ip_local_port_range='32768 60999'");
+  EXPECT_EQ(checks_.verdict(network_facts(MadeUpMachine().machine(), all_, ""), "local_ports"), kNotApplicable);
 }
 
 TEST_F(DoctorNetwork, ThePortRangeIsHeldAgainstWhatListens) {
   here_.variable("UCCL_TCPX_PORT_RANGE", "20000-20199").variable("UCCL_TCPX_BOOTSTRAP_PORT", "20000");
-  kNetwork.expect_ok(facts(), {"ports[20000-20199]", "port_range", "bootstrap_in_range"});
+  checks_.expect_ok(facts(), {"ports[20000-20199]", "port_range", "bootstrap_in_range"});
   MadeUpMachine other;
   other.variable("NCCL_GPUDIRECTTCPX_PORT_BEGIN", "20000").variable("NCCL_GPUDIRECTTCPX_PORT_END", "20019");
   const NetworkFacts few = network_facts(other.machine(), all_, "");
-  for (const char* check : {"port_range", "bootstrap_in_range"}) EXPECT_EQ(kNetwork.verdict(few, check), kWarn) << check;
+  for (const char* check : {"port_range", "bootstrap_in_range"}) EXPECT_EQ(checks_.verdict(few, check), kWarn) << check;
 }
 
 TEST_F(DoctorNetwork, ThePortRangeDoesNotHoldForTheVendorsPlugin) {
@@ -137,7 +134,7 @@ TEST_F(DoctorNetwork, ThePortRangeDoesNotHoldForTheVendorsPlugin) {
 TEST_F(DoctorNetwork, ThePortOfServersIsGivenToNobodyElse) {
   here_.file("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535").file("/proc/sys/net/ipv4/ip_local_reserved_ports", "8080");
   EXPECT_EQ(verdict("bootstrap_reserved"), kWarn);
-  EXPECT_EQ(kNetwork.finding(facts(), "bootstrap_reserved").mend, "sysctl -w net.ipv4.ip_local_reserved_ports='8080,12345'");
+  EXPECT_EQ(finding("bootstrap_reserved").mend, "sysctl -w net.ipv4.ip_local_reserved_ports='8080,12345'");
   here_.file("/proc/sys/net/ipv4/ip_local_reserved_ports", "8080,12000-12999");
   EXPECT_EQ(verdict("bootstrap_reserved"), kOk);
 }
@@ -152,10 +149,10 @@ TEST_F(DoctorNetwork, ADataInterfaceIsUpAndHasAnAddress) {
   add("eth9", "fd00::9/64");
   const std::string data = "eth5,eth6,eth7,eth8,eth9";
   for (const char* name : {"address[eth5]", "address[eth6]", "address[eth7]", "address[eth8]"})
-    EXPECT_EQ(kNetwork.verdict(facts(data), name), kFail) << name;
-  EXPECT_EQ(kNetwork.verdict(facts(data), "address[eth9]"), kOk);
+    EXPECT_EQ(checks_.verdict(facts(data), name), kFail) << name;
+  EXPECT_EQ(checks_.verdict(facts(data), "address[eth9]"), kOk);
   here_.directory("/run/tcpx");
-  EXPECT_EQ(kNetwork.verdict(facts(data), "address[eth9]"), kFail);  // RxDM steers by IPv4
+  EXPECT_EQ(checks_.verdict(facts(data), "address[eth9]"), kFail);  // RxDM steers by IPv4
 }
 
 TEST_F(DoctorNetwork, WithoutANamedInterfaceThoseInUseCount) {
@@ -164,15 +161,15 @@ TEST_F(DoctorNetwork, WithoutANamedInterfaceThoseInUseCount) {
   const Findings findings = check_network(facts(""));
   EXPECT_TRUE(has(findings, "address[eth0]"));
   EXPECT_FALSE(has(findings, "address[veth1]") || has(findings, "address[eth9]") || has(findings, "address[lo]"));
-  EXPECT_EQ(kNetwork.verdict(facts("ib"), "addresses"), kFail);
+  EXPECT_EQ(checks_.verdict(facts("ib"), "addresses"), kFail);
 }
 
 TEST_F(DoctorNetwork, ABridgeOfContainersCarriesNoData) {
-  EXPECT_EQ(kNetwork.verdict(facts(""), "bridges"), kOk);
+  EXPECT_EQ(checks_.verdict(facts(""), "bridges"), kOk);
   here_.directory("/sys/class/net/docker0/bridge");
   add("docker0", "172.17.0.1/16");
-  EXPECT_EQ(kNetwork.verdict(facts(""), "bridges"), kWarn);
-  EXPECT_EQ(kNetwork.finding(facts(""), "bridges").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME='=eth0,eth1,eth2,eth3,eth4'");
+  EXPECT_EQ(checks_.verdict(facts(""), "bridges"), kWarn);
+  EXPECT_EQ(checks_.finding(facts(""), "bridges").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME='=eth0,eth1,eth2,eth3,eth4'");
   EXPECT_FALSE(has(check_network(facts("docker0,eth1")), "bridges"));  // somebody wanted it
 }
 
@@ -181,11 +178,11 @@ TEST_F(DoctorNetwork, TwoInterfacesInOneNetworkNeedRoutesOfTheirOwn) {
   NetworkFacts facts = this->facts("eth1,eth5");
   ASSERT_EQ(facts.shared.size(), 1u);
   facts.shared[0].one_is_used = true;
-  EXPECT_EQ(kNetwork.verdict(facts, "subnet[eth1,eth5]"), kWarn);
-  EXPECT_EQ(kNetwork.finding(facts, "subnet[eth1,eth5]").mend,
+  EXPECT_EQ(checks_.verdict(facts, "subnet[eth1,eth5]"), kWarn);
+  EXPECT_EQ(checks_.finding(facts, "subnet[eth1,eth5]").mend,
             "ip route add 10.0.1.0/24 dev eth5 src 10.0.1.3 table 101 && ip rule add from 10.0.1.3 table 101");
   facts.shared[0].other_is_used = true;
-  EXPECT_EQ(kNetwork.verdict(facts, "subnet[eth1,eth5]"), kOk);
+  EXPECT_EQ(checks_.verdict(facts, "subnet[eth1,eth5]"), kOk);
 }
 
 TEST_F(DoctorNetwork, StrictReversePathFiltersMatterWithSeveralInterfaces) {
@@ -193,7 +190,7 @@ TEST_F(DoctorNetwork, StrictReversePathFiltersMatterWithSeveralInterfaces) {
   EXPECT_EQ(verdict("rp_filter"), kWarn);
   here_.file("/proc/sys/net/ipv4/conf/all/rp_filter", "2");  // the larger one holds
   EXPECT_EQ(verdict("rp_filter"), kOk);
-  EXPECT_EQ(kNetwork.verdict(facts("eth1"), "rp_filter"), kNotApplicable);
+  EXPECT_EQ(checks_.verdict(facts("eth1"), "rp_filter"), kNotApplicable);
 }
 
 TEST_F(DoctorNetwork, LoopbackIsNothingForTheVendorsPath) {
@@ -202,11 +199,11 @@ TEST_F(DoctorNetwork, LoopbackIsNothingForTheVendorsPath) {
     facts.peer.usual = Route{"lo", "10.0.2.2", true};
     return facts;
   };
-  EXPECT_EQ(kNetwork.verdict(to_self(), "peer"), kNotApplicable);
+  EXPECT_EQ(checks_.verdict(to_self(), "peer"), kNotApplicable);
   for (const Verdict expected : {kOk, kFail}) {
-    EXPECT_EQ(kNetwork.verdict(facts("=lo"), "loopback"), expected);
-    EXPECT_EQ(kNetwork.verdict(to_self(), "loopback"), expected);
-    EXPECT_EQ(kNetwork.verdict(with_peer(), "loopback"), kOk);
+    EXPECT_EQ(checks_.verdict(facts("=lo"), "loopback"), expected);
+    EXPECT_EQ(checks_.verdict(to_self(), "loopback"), expected);
+    EXPECT_EQ(checks_.verdict(with_peer(), "loopback"), kOk);
     here_.directory("/run/tcpx");
   }
 }
@@ -218,12 +215,12 @@ class DoctorFirewall : public DoctorNetwork {
   Finding iptables(const std::string& rules) {
     NetworkFacts facts = this->facts();
     facts.iptables = says(rules);
-    return kNetwork.finding(facts, "firewall[iptables]");
+    return checks_.finding(facts, "firewall[iptables]");
   }
   Finding nft(const std::string& rules) {
     NetworkFacts facts = this->facts();
     facts.nft = says(rules);
-    return kNetwork.finding(facts, "firewall[nft]");
+    return checks_.finding(facts, "firewall[nft]");
   }
 };
 
@@ -232,7 +229,7 @@ TEST_F(DoctorFirewall, ProgramsThatTellNothingSaySo) {
   for (const ChildAnswer& answer : {ChildAnswer{}, ChildAnswer{.end = ChildAnswer::End::kTimedOut, .said = ""},
                                     says("Operation not permitted (you must be root)\nmore\n", 1)}) {
     facts.nft = facts.iptables = answer;
-    for (const char* check : {"firewall[nft]", "firewall[iptables]"}) EXPECT_EQ(kNetwork.verdict(facts, check), kNotApplicable);
+    for (const char* check : {"firewall[nft]", "firewall[iptables]"}) EXPECT_EQ(checks_.verdict(facts, check), kNotApplicable);
   }
 }
 
@@ -281,10 +278,10 @@ TEST_F(DoctorFirewall, ThePortRangeIsWhatRulesAreHeldAgainst) {
 TEST_F(DoctorFirewall, RulesThatBothProgramsShowAreReportedOnce) {
   NetworkFacts facts = this->facts();
   facts.nft = says("table ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy drop;\n\t}\n}");
-  EXPECT_EQ(kNetwork.verdict(facts, "firewall[nft]"), kWarn);
+  EXPECT_EQ(checks_.verdict(facts, "firewall[nft]"), kWarn);
   facts.iptables = says("# Generated by iptables-nft-save v1.8.9 (nf_tables)\n*filter\n:INPUT DROP [0:0]\nCOMMIT\n");
-  EXPECT_EQ(kNetwork.verdict(facts, "firewall[nft]"), kOk);
-  EXPECT_EQ(kNetwork.verdict(facts, "firewall[iptables]"), kWarn);
+  EXPECT_EQ(checks_.verdict(facts, "firewall[nft]"), kOk);
+  EXPECT_EQ(checks_.verdict(facts, "firewall[iptables]"), kWarn);
 }
 
 // ---- another host
@@ -299,22 +296,22 @@ TEST_F(DoctorNetwork, ThePeerIsJudgedByTheWaysToIt) {
     facts.peer.ways[0].interface = "eth0";
     facts.peer.routes = {{0, Route{"eth0", "10.0.1.2", false}}};
   };
-  kNetwork.expect(with_peer(),
-                  {{"peer[eth1]", kOk, [](NetworkFacts&) {}},
-                   {"peer[eth3]", kNotApplicable, [](NetworkFacts&) {}},
-                   {"peer[eth1]", kOk, connected(system_error("connect", ECONNREFUSED))},  // the host is there
-                   {"peer[eth1]", kFail, connected(Status(Code::kTimeout, "wait for socket", "deadline passed"))},
-                   {"peer[eth1]", kFail, connected(system_error("connect", EHOSTUNREACH))},
-                   {"peer", kFail, [](NetworkFacts& facts) { facts.peer.usual = system_error("ask for a route", ENETUNREACH); }},
-                   {"peer", kFail, [](NetworkFacts& facts) { facts.peer.address.reset(); }},
-                   {"peer", kNotApplicable, [](NetworkFacts& facts) { facts.peer = {}; }},
-                   {"peer", kWarn, over_eth0},
-                   {"peer[eth0]", kOk, over_eth0},
-                   {"peer[eth1]", kWarn, over_eth0},  // the peer is in its network
-                   {"path_mtu[eth1]", kOk, path(PathAnswer::kArrives, 8244)},
-                   {"path_mtu[eth1]", kWarn, path(PathAnswer::kTooLong, 1460)},
-                   {"path_mtu[eth1]", kFail, path(PathAnswer::kVanishes, 8244)},
-                   {"path_mtu[eth1]", kNotApplicable, path(PathAnswer::kSilent, 8244)}});
+  checks_.expect(with_peer(),
+                 {{"peer[eth1]", kOk},
+                  {"peer[eth3]", kNotApplicable},
+                  {"peer[eth1]", kOk, connected(system_error("connect", ECONNREFUSED))},  // the host is there
+                  {"peer[eth1]", kFail, connected(Status(Code::kTimeout, "wait for socket", "deadline passed"))},
+                  {"peer[eth1]", kFail, connected(system_error("connect", EHOSTUNREACH))},
+                  {"peer", kFail, [](NetworkFacts& facts) { facts.peer.usual = system_error("ask for a route", ENETUNREACH); }},
+                  {"peer", kFail, [](NetworkFacts& facts) { facts.peer.address.reset(); }},
+                  {"peer", kNotApplicable, [](NetworkFacts& facts) { facts.peer = {}; }},
+                  {"peer", kWarn, over_eth0},
+                  {"peer[eth0]", kOk, over_eth0},
+                  {"peer[eth1]", kWarn, over_eth0},  // the peer is in its network
+                  {"path_mtu[eth1]", kOk, path(PathAnswer::kArrives, 8244)},
+                  {"path_mtu[eth1]", kWarn, path(PathAnswer::kTooLong, 1460)},
+                  {"path_mtu[eth1]", kFail, path(PathAnswer::kVanishes, 8244)},
+                  {"path_mtu[eth1]", kNotApplicable, path(PathAnswer::kSilent, 8244)}});
   EXPECT_FALSE(has(check_network(with_peer()), "peer[eth0]"));
 }
 

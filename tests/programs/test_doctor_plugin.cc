@@ -39,20 +39,20 @@ std::string elf(unsigned char word_class = ELFCLASS64, uint16_t machine = 0, uin
   return bytes;
 }
 
-const testing::Checks<PluginFacts> kPlugin{check_plugin};
-
 PluginLoad with_tables(std::vector<PluginTable> tables, End end = End::kLoaded, std::string detail = "its words") {
   return {.end = end, .detail = std::move(detail), .tables = std::move(tables), .uses_libmnl = false};
 }
 const PluginLoad kVendor = with_tables({{7, "GPUDirectTCPX_v7", ""}});
 
-class DoctorPlugin : public ::testing::Test {
+class DoctorPlugin : public testing::MachineTest<PluginFacts> {
  protected:
+  DoctorPlugin() : MachineTest(check_plugin) {}
+
   void install(const std::string& path, const PluginLoad& load = kVendor) {
     here_.file(path, elf());
     loads_[path] = load;
   }
-  PluginFacts facts() {
+  PluginFacts facts() override {
     PluginFacts facts = plugin_facts(here_.machine(), linker_cache_);
     for (PluginCandidate& candidate : facts.candidates) {
       candidate.noexec = false;  // regardless of the temporary directory's mount
@@ -61,72 +61,59 @@ class DoctorPlugin : public ::testing::Test {
     }
     return facts;
   }
-  Finding finding(const std::string& check, const std::string& path = "") {
-    return kPlugin.finding(facts(), path.empty() ? check : check + "[" + path + "]");
-  }
-  /// Of the installed library when no path is given.
-  Verdict verdict(const std::string& check, const std::string& path = kVendorPath) { return finding(check, path).verdict; }
-  Verdict loader() { return finding("loader").verdict; }
+  static std::string of(const std::string& check, const std::string& path = kVendorPath) { return check + "[" + path + "]"; }
   std::string taken() { return facts().choice.path; }
 
-  MadeUpMachine here_;
   std::map<std::string, PluginLoad> loads_;
   std::string linker_cache_;
 };
 
 TEST_F(DoctorPlugin, AHealthyA3IsWell) {
   install(kVendorPath);
-  EXPECT_EQ(kPlugin.worst(facts()), kOk);
-  for (const char* name : {"file", "mount", "load", "tables"}) EXPECT_EQ(verdict(name), kOk) << name;
-  EXPECT_EQ(verdict("layout"), kNotApplicable);  // a connection is needed to tell
-  EXPECT_EQ(loader(), kOk);
+  EXPECT_EQ(checks_.worst(facts()), kOk);
+  expect({{of("file"), kOk}, {of("mount"), kOk}, {of("load"), kOk}, {of("tables"), kOk}, {"loader", kOk}});
+  EXPECT_EQ(verdict(of("layout")), kNotApplicable);  // a connection is needed to tell
   EXPECT_EQ(taken(), kVendorPath);
 }
 
 TEST_F(DoctorPlugin, APlainMachineNeedsNone) {
-  EXPECT_EQ(kPlugin.worst(facts()), kOk);
-  EXPECT_EQ(verdict("file"), kNotApplicable);
-  EXPECT_EQ(verdict("shadow", "libnccl-net.so"), kNotApplicable);
-  EXPECT_EQ(loader(), kOk);
+  EXPECT_EQ(checks_.worst(facts()), kOk);
+  expect({{of("file"), kNotApplicable}, {"shadow[libnccl-net.so]", kNotApplicable}, {"loader", kOk}});
   here_.directory("/run/tcpx");  // an A3
-  EXPECT_EQ(loader(), kFail);
+  EXPECT_EQ(verdict("loader"), kFail);
 }
 
 TEST_F(DoctorPlugin, TheChoiceIsTheLoaders) {
   install(kCosPath);
   EXPECT_EQ(taken(), kCosPath);
   here_.variable("UCCL_TCPX_PLUGIN_PATH", "/opt/none.so");
-  EXPECT_EQ(verdict("file", "/opt/none.so"), kFail);
-  EXPECT_EQ(loader(), kFail);
+  expect({{of("file", "/opt/none.so"), kFail}, {"loader", kFail}});
 }
 
 TEST_F(DoctorPlugin, EmbeddedIsTakenWhereItIsNamed) {
   install(kVendorPath);
   here_.variable("UCCL_TCPX_PLUGIN_PATH", "embedded");
   EXPECT_EQ(taken(), "embedded");
-  EXPECT_EQ(loader(), kOk);
+  EXPECT_EQ(verdict("loader"), kOk);
 }
 
 TEST_F(DoctorPlugin, ABareNameIsLookedUpAsTheDynamicLinkerDoes) {
   here_.variable("UCCL_TCPX_PLUGIN_PATH", "libmine.so").variable("LD_LIBRARY_PATH", "/opt/mine");
-  EXPECT_EQ(loader(), kFail);
+  EXPECT_EQ(verdict("loader"), kFail);
   install("/opt/mine/libmine.so");
   EXPECT_EQ(taken(), "/opt/mine/libmine.so");
-  EXPECT_EQ(loader(), kOk);
+  EXPECT_EQ(verdict("loader"), kOk);
 }
 
 TEST_F(DoctorPlugin, AnythingButALibraryForThisMachineFails) {
+  here_.directory(kCosPath);
+  EXPECT_EQ(verdict(of("file", kCosPath)), kFail);
   for (const std::string& bytes : {std::string(), std::string("version https://git-lfs.github.com/spec/v1"), elf(ELFCLASS32),
                                    elf(ELFCLASS64, EM_PPC64), elf(ELFCLASS64, 0, ET_EXEC)}) {
     here_.file(kVendorPath, bytes);
-    EXPECT_EQ(verdict("file"), kFail);
+    EXPECT_EQ(verdict(of("file")), kFail);
     EXPECT_FALSE(facts().candidates[0].can_be_loaded());
   }
-}
-
-TEST_F(DoctorPlugin, ADirectoryInPlaceOfTheLibraryFails) {
-  here_.directory(kVendorPath);
-  EXPECT_EQ(verdict("file"), kFail);
 }
 
 TEST(FileTree, APipeIsNeverOpened) {
@@ -140,20 +127,19 @@ TEST_F(DoctorPlugin, ANoexecMountFailsAndNothingIsLoadedFromIt) {
   PluginFacts facts = this->facts();
   facts.candidates[0].noexec = true;
   EXPECT_FALSE(facts.candidates[0].can_be_loaded());
-  EXPECT_EQ(kPlugin.verdict(facts, std::string("mount[") + kVendorPath + "]"), kFail);
+  EXPECT_EQ(checks_.verdict(facts, of("mount")), kFail);
 }
 
 TEST_F(DoctorPlugin, ALibraryThatDoesNotLoadFails) {
   for (const auto end : {End::kRefused, End::kDied, End::kHung}) {
     install(kVendorPath, with_tables({}, end));
-    EXPECT_EQ(verdict("load"), kFail);
-    EXPECT_EQ(loader(), kFail);
+    expect({{of("load"), kFail}, {"loader", kFail}});
   }
   loads_.clear();  // others have hung
-  EXPECT_EQ(verdict("load"), kNotApplicable);
+  EXPECT_EQ(verdict(of("load")), kNotApplicable);
   here_.variable("LD_LIBRARY_PATH", "/a");
   install("/a/libnccl-net.so", with_tables({}, End::kHung));
-  EXPECT_EQ(verdict("load", "/a/libnccl-net.so"), kWarn);  // nobody but NCCL takes it
+  EXPECT_EQ(verdict(of("load", "/a/libnccl-net.so")), kWarn);  // nobody but NCCL takes it
 }
 
 TEST_F(DoctorPlugin, ARefusalHasItsCure) {
@@ -164,7 +150,7 @@ TEST_F(DoctorPlugin, ARefusalHasItsCure) {
       {"undefined symbol: cuInit", std::string("ldd -r ") + kVendorPath}};
   for (const auto& [words, cure] : cures) {
     install(kVendorPath, with_tables({}, End::kRefused, words));
-    EXPECT_NE(finding("load", kVendorPath).mend.find(cure), std::string::npos) << words;
+    EXPECT_NE(finding(of("load", kVendorPath)).mend.find(cure), std::string::npos) << words;
   }
 }
 
@@ -177,39 +163,38 @@ TEST_F(DoctorPlugin, TablesAreJudged) {
            {{{7, "IBext", ""}, {8, "IBext", ""}, {9, "IBext", ""}}, kOk},
            {{{7, "GPUDirectTCPX_v7", ""}, {8, "GPUDirectTCPX_v8", ""}}, kWarn}}) {
     install(kVendorPath, with_tables(given));
-    EXPECT_EQ(verdict("tables"), expected);
+    EXPECT_EQ(verdict(of("tables")), expected);
   }
   here_.variable("LD_LIBRARY_PATH", "/opt/ofi");
   install("/opt/ofi/libnccl-net.so", with_tables({{9, "AWS Libfabric", ""}}));
-  EXPECT_EQ(verdict("tables", "/opt/ofi/libnccl-net.so"), kNotApplicable) << "newer ones of others";
+  EXPECT_EQ(verdict(of("tables", "/opt/ofi/libnccl-net.so")), kNotApplicable) << "newer ones of others";
 }
 
 TEST_F(DoctorPlugin, LayoutsAreToldApartAsFarAsTheLibraryShows) {
-  PluginLoad load = kVendor;
-  load.uses_libmnl = true;
-  install(kVendorPath, load);
-  EXPECT_EQ(verdict("layout"), kWarn);
-  install(kVendorPath, with_tables({{7, soft::kPluginName, ""}}));
-  EXPECT_EQ(verdict("layout"), kOk);
-  install(kVendorPath, with_tables({{7, "IBext", ""}}));
-  EXPECT_EQ(verdict("layout"), kNotApplicable);
+  PluginLoad newer = kVendor;
+  newer.uses_libmnl = true;
+  for (const auto& [load, expected] : {std::pair(newer, kWarn), std::pair(with_tables({{7, soft::kPluginName, ""}}), kOk),
+                                       std::pair(with_tables({{7, "IBext", ""}}), kNotApplicable)}) {
+    install(kVendorPath, load);
+    EXPECT_EQ(verdict(of("layout")), expected);
+  }
 }
 
 TEST_F(DoctorPlugin, OneNameWithTwoFilesIsFound) {
   here_.variable("LD_LIBRARY_PATH", "/opt/a:/opt/b");
   install("/opt/a/libnccl-net.so");
   install("/opt/b/libnccl-net.so");
-  EXPECT_EQ(verdict("shadow", "libnccl-net.so"), kWarn);
-  EXPECT_TRUE(finding("shadow", "libnccl-net.so").mend.starts_with("export LD_LIBRARY_PATH=/opt/b:"));
+  EXPECT_EQ(verdict(of("shadow", "libnccl-net.so")), kWarn);
+  EXPECT_TRUE(finding(of("shadow", "libnccl-net.so")).mend.starts_with("export LD_LIBRARY_PATH=/opt/b:"));
   here_.variable("NCCL_NET_PLUGIN", "tcpx,none,/x/y.so");
-  EXPECT_EQ(verdict("shadow", "libnccl-net-tcpx.so"), kNotApplicable);
+  EXPECT_EQ(verdict(of("shadow", "libnccl-net-tcpx.so")), kNotApplicable);
 }
 
 TEST_F(DoctorPlugin, OneFileUnderTwoDirectoriesIsNoShadow) {
   here_.variable("LD_LIBRARY_PATH", "/opt/a:/opt/a-1.2;relative");
   install("/opt/a-1.2/libnccl-net.so");
   here_.link("/opt/a", "/opt/a-1.2");
-  EXPECT_EQ(verdict("shadow", "libnccl-net.so"), kOk);
+  EXPECT_EQ(verdict(of("shadow", "libnccl-net.so")), kOk);
   EXPECT_EQ(facts().candidates.size(), 3u);  // with the two places where it may be installed
 }
 
@@ -218,8 +203,7 @@ TEST_F(DoctorPlugin, TheDynamicLinkersCacheIsSearched) {
       "2 libs found in cache `/etc/ld.so.cache'\n\tlibc.so.6 (libc6,x86-64) => /lib/libc.so.6\n"
       "\tlibnccl-net.so (libc6,x86-64) => /opt/x/libnccl-net.so\n";
   install("/opt/x/libnccl-net.so");
-  EXPECT_EQ(verdict("file", "/opt/x/libnccl-net.so"), kOk);
-  EXPECT_EQ(verdict("shadow", "libnccl-net.so"), kOk);
+  expect({{of("file", "/opt/x/libnccl-net.so"), kOk}, {"shadow[libnccl-net.so]", kOk}});
 }
 
 // Libraries of this build, really opened.

@@ -38,6 +38,11 @@ class MadeUpMachine {
     std::filesystem::create_directory_symlink(root() + std::string(target), make_parent(path));
     return *this;
   }
+  /// A device on the PCI bus. @param path below /sys/devices; its last part is the address
+  MadeUpMachine& pci_device(const std::string& path, std::string_view vendor, std::string_view pci_class) {
+    link("/sys/bus/pci/devices/" + path.substr(path.rfind('/') + 1), path);
+    return file(path + "/vendor", vendor).file(path + "/class", pci_class);
+  }
   MadeUpMachine& variable(std::string name, std::string value) {
     variables_.all.emplace_back(std::move(name), std::move(value));
     return *this;
@@ -91,18 +96,33 @@ struct Checks {
     doctor::Verdict verdict;
     std::function<void(Facts&)> change;
   };
-  /// Expects nothing to be wrong, and those verdicts after each change alone.
-  void expect(const Facts& healthy, const std::vector<Case>& cases) const {
-    EXPECT_LE(worst(healthy), doctor::Verdict::kOk);
+  /// Expects those verdicts, each after its own change alone.
+  void expect(const Facts& facts, const std::vector<Case>& cases) const {
     for (size_t i = 0; i < cases.size(); ++i) {
-      Facts facts = healthy;
-      cases[i].change(facts);
-      EXPECT_EQ(verdict(facts, cases[i].check), cases[i].verdict) << cases[i].check << ", case " << i;
+      Facts changed = facts;
+      if (cases[i].change) cases[i].change(changed);
+      EXPECT_EQ(verdict(changed, cases[i].check), cases[i].verdict) << cases[i].check << ", case " << i;
     }
   }
   void expect_ok(const Facts& facts, std::initializer_list<const char*> names) const {
     for (const char* name : names) EXPECT_EQ(verdict(facts, name), doctor::Verdict::kOk) << name;
   }
+};
+
+/// Tests of a group by a machine that they change.
+template <class Facts>
+class MachineTest : public ::testing::Test {
+ protected:
+  explicit MachineTest(doctor::Findings (*check)(const Facts&)) : checks_{check} {}
+
+  /// Of the machine as it is now.
+  virtual Facts facts() = 0;
+  doctor::Finding finding(std::string_view name) { return checks_.finding(facts(), name); }
+  doctor::Verdict verdict(std::string_view name) { return checks_.verdict(facts(), name); }
+  void expect(const std::vector<typename Checks<Facts>::Case>& cases) { checks_.expect(facts(), cases); }
+
+  MadeUpMachine here_;
+  const Checks<Facts> checks_;
 };
 
 }  // namespace tcpx::testing
