@@ -125,6 +125,12 @@ std::string ChildAnswer::how_it_ended() const {
   return end == End::kDone ? "" : concat("could not be asked in a process of its own: ", std::strerror(number));
 }
 
+void LibraryAnswer::note_bad_end(const ChildAnswer& child) {
+  if (child.end == ChildAnswer::End::kDone) return;
+  end = child.end == ChildAnswer::End::kTimedOut ? End::kHung : End::kDied;
+  detail = child.how_it_ended();
+}
+
 std::vector<std::pair<std::string, std::string>> ChildAnswer::lines() const {
   std::vector<std::pair<std::string, std::string>> lines;
   for (const std::string& line : split(said, "\n")) {

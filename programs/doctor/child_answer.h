@@ -32,6 +32,21 @@ struct ChildAnswer {
 
 using Say = std::function<void(std::string_view)>;
 
+/// The fate of a library that a child has opened, and asked.
+struct LibraryAnswer {
+  enum class End : uint8_t {
+    kAnswered,
+    kRefused,  ///< it cannot be opened, or lacks a function, or one of its functions failed
+    kDied,     ///< the process ended
+    kHung,
+  };
+  End end = End::kRefused;
+  std::string detail;  ///< of all but kAnswered: the linker's words, or how the process ended
+
+  /// Takes over the end of a child that has not done its work.
+  void note_bad_end(const ChildAnswer& child);
+};
+
 /// Runs `work` in a child process and collects what it says. The child's standard streams lead nowhere, it leaves no core file,
 /// and it dies with this process; processes it has started in turn die at its end. Call while this process has one thread.
 ChildAnswer ask_child(const std::function<void(const Say& say)>& work, Duration limit);

@@ -87,7 +87,7 @@ struct GpuGroup {
     if (proc || module) {
       const bool open = proc && proc->find("Open Kernel Module") != std::string::npos;
       add(ok("driver", concat(version_in(module ? *module : *proc), open ? ", open kernel modules" : "")));
-    } else if (facts.cuda.end == CudaAnswer::End::kAnswered) {  // a VM of Windows reaches the GPU without a module of its own
+    } else if (facts.cuda.end == LibraryAnswer::End::kAnswered) {  // a VM of Windows reaches the GPU without a module of its own
       add(ok("driver", "no kernel module here, but CUDA works"));
     } else {
       wrong("driver", concat(facts.gpus.size(), " NVIDIA GPUs, but the kernel module nvidia is not loaded"),
@@ -130,13 +130,13 @@ struct GpuGroup {
 
   void add_cuda() {
     const CudaAnswer& cuda = facts.cuda;
-    if (cuda.end == CudaAnswer::End::kNoLibrary)
+    if (cuda.end == LibraryAnswer::End::kRefused && cuda.code == 0)
       return wrong("cuda", cuda.detail, "Programs reach the GPU through this library of the driver.",
                    "ldconfig -p | grep libcuda.so.1   # on COS: export LD_LIBRARY_PATH=/usr/local/nvidia/lib64:$LD_LIBRARY_PATH");
-    if (cuda.end == CudaAnswer::End::kRefused)
+    if (cuda.end == LibraryAnswer::End::kRefused)
       return wrong("cuda", concat(cuda.detail, " (", cuda.code, ")"), "No program can use a GPU here until that is mended.",
                    mend_of_code());
-    if (cuda.end != CudaAnswer::End::kAnswered)
+    if (cuda.end != LibraryAnswer::End::kAnswered)
       return wrong("cuda", concat("the process that asked the driver ", cuda.detail),
                    "Every program that uses a GPU here will end like that.", kLookAtDriver);
     const bool new_enough = facts.build.cuda_major <= cuda.version / 1000;
@@ -149,7 +149,7 @@ struct GpuGroup {
   }
 
   void add_count() {
-    if (facts.cuda.end != CudaAnswer::End::kAnswered && facts.cuda.code != kCudaNoDevice) return;  // said above
+    if (facts.cuda.end != LibraryAnswer::End::kAnswered && facts.cuda.code != kCudaNoDevice) return;  // said above
     const size_t seen = facts.cuda.gpus.size(), there = facts.gpus.size();
     const std::string found = concat(there, " on the PCI bus, ", seen, " seen by CUDA");
     if (facts.visible && seen < there) {

@@ -148,13 +148,13 @@ void try_open(std::map<std::string, int>& nodes, Duration limit) {
 CudaAnswer ask_cuda(const std::string& library, Duration limit) {
   const ChildAnswer child = ask_child([&](const Say& say) { ask_driver(library, say); }, limit);
   CudaAnswer answer;
-  answer.end = CudaAnswer::End::kAnswered;
+  answer.end = LibraryAnswer::End::kAnswered;
   for (const auto& [word, rest] : child.lines()) {
     std::istringstream fields(rest);
     if (word == "version") fields >> answer.version;
     if (word == "failed") fields >> answer.code;
     if (word == "refused" || word == "failed") {
-      answer.end = word == "refused" ? CudaAnswer::End::kNoLibrary : CudaAnswer::End::kRefused;
+      answer.end = LibraryAnswer::End::kRefused;
       std::getline(fields >> std::ws, answer.detail);
     }
     CudaGpu gpu;
@@ -162,10 +162,7 @@ CudaAnswer ask_cuda(const std::string& library, Duration limit) {
     for (char& c : gpu.pci_address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     answer.gpus.push_back(gpu);
   }
-  if (child.end != ChildAnswer::End::kDone) {
-    answer.end = child.end == ChildAnswer::End::kTimedOut ? CudaAnswer::End::kHung : CudaAnswer::End::kDied;
-    answer.detail = child.how_it_ended();
-  }
+  answer.note_bad_end(child);
   return answer;
 }
 

@@ -48,7 +48,6 @@ struct PortNeeds {
   PortRange kernel;                      ///< a listener that names no port gets one of these
   bool kernel_tells = false;             ///< which, that is; else its own defaults are assumed
   PortRanges reserved;                   ///< of those it gives to nobody unasked
-  std::string reserved_text;             ///< as the kernel prints them
   std::optional<ListeningPorts> opened;  ///< our listeners keep to these; GPUDirect-TCPX's do not
   PortRanges data;                       ///< where listeners for data and its control may be, in order, apart from each other
   /// These and `bootstrap`, in the same way.

@@ -84,8 +84,8 @@ Findings check_local_ports(const NetworkFacts& facts) {
                       given ? concat(ports.bootstrap, " is one of the ports that the kernel gives to anybody")
                             : concat("the kernel gives ", ports.bootstrap, " to nobody unasked"),
                       "Any outgoing connection may hold it when a server wants to listen there.",
-                      concat("sysctl -w net.ipv4.ip_local_reserved_ports='", ports.reserved_text,
-                             ports.reserved_text.empty() ? "" : ",", ports.bootstrap, "'"))};
+                      concat("sysctl -w net.ipv4.ip_local_reserved_ports='", text_of(ports.reserved, '-', ","),
+                             ports.reserved.empty() ? "" : ",", ports.bootstrap, "'"))};
 }
 
 /// The range that the user has opened for listeners, against what listens.

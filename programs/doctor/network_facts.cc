@@ -62,8 +62,7 @@ PortNeeds port_needs(const Machine& machine, bool vendor_path) {
   const PortRanges kernel = ranges_in(local.value_or(""), "\n", " \t");
   ports.kernel_tells = local.has_value();
   ports.kernel = kernel.size() == 1 ? kernel.front() : kDefaultLocalPorts;
-  ports.reserved_text = machine.files.text("/proc/sys/net/ipv4/ip_local_reserved_ports");
-  ports.reserved = ranges_in(ports.reserved_text, ",", "-");
+  ports.reserved = ranges_in(machine.files.text("/proc/sys/net/ipv4/ip_local_reserved_ports"), ",", "-");
   const auto opened = listening_ports([&](Variable id) { return machine.variables.text(id); });
   if (opened.is_ok()) ports.opened = *opened;  // malformed ones are the environment group's
   if (!ports.opened || vendor_path) ports.data.push_back(ports.kernel);

@@ -95,13 +95,13 @@ struct CandidateChecks {
       return concat("LD_PRELOAD=", path, " LD_DEBUG=init ", limit,
                     "/bin/true 2>&1 | tail   # shows which of its libraries it was");
     };
-    if (load.end == PluginLoad::End::kRefused)
+    if (load.end == LibraryAnswer::End::kRefused)
       return wrong("load", load.detail, "The dynamic linker refuses it.", mend_of_refusal(load.detail, path));
-    if (load.end == PluginLoad::End::kDied) {
+    if (load.end == LibraryAnswer::End::kDied) {
       return wrong("load", concat("the process that opened it ", load.detail),
                    "It ends every program that opens it, before a call.", look(""));
     }
-    if (load.end == PluginLoad::End::kHung)
+    if (load.end == LibraryAnswer::End::kHung)
       return wrong("load", concat("opening it ", load.detail), "It hangs every program that opens it.", look("timeout 5 "));
     add(ok(of_it("load"), "loads"));
     return check_tables(load);

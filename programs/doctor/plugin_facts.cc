@@ -127,17 +127,14 @@ PluginLoad load_plugin(const std::string& path, Duration limit) {
   PluginLoad load;
   // The child has run foreign code: entries of a wrong form are left out.
   for (const auto& [word, rest] : answer.lines()) {
-    if (word == "loaded") load.end = PluginLoad::End::kLoaded;
+    if (word == "loaded") load.end = LibraryAnswer::End::kAnswered;
     if (word == "libmnl") load.uses_libmnl = true;
     if (word == "refused") load.detail = rest;
     if (word == "table") load.tables.push_back({.version = std::atoi(rest.c_str()), .name = {}, .lacks = {}});
     if (word == "name" && !load.tables.empty()) load.tables.back().name = rest;
     if (word == "lacks" && !load.tables.empty()) load.tables.back().lacks = rest;
   }
-  if (answer.end != ChildAnswer::End::kDone) {
-    load.end = answer.end == ChildAnswer::End::kTimedOut ? PluginLoad::End::kHung : PluginLoad::End::kDied;
-    load.detail = answer.how_it_ended();
-  }
+  load.note_bad_end(answer);
   return load;
 }
 
@@ -176,7 +173,7 @@ void load_candidates(PluginFacts& facts, Duration limit) {
   for (PluginCandidate& candidate : facts.candidates) {
     if (!candidate.can_be_loaded() || hangs == kMostHangs) continue;
     candidate.load = load_plugin(candidate.file.path, limit);
-    hangs += candidate.load->end == PluginLoad::End::kHung ? 1 : 0;
+    hangs += candidate.load->end == LibraryAnswer::End::kHung ? 1 : 0;
   }
 }
 

@@ -39,8 +39,8 @@ std::string elf(unsigned char word_class = ELFCLASS64, uint16_t machine = 0, uin
   return bytes;
 }
 
-PluginLoad with_tables(std::vector<PluginTable> tables, End end = End::kLoaded, std::string detail = "its words") {
-  return {.end = end, .detail = std::move(detail), .tables = std::move(tables), .uses_libmnl = false};
+PluginLoad with_tables(std::vector<PluginTable> tables, End end = End::kAnswered, std::string detail = "its words") {
+  return {{end, std::move(detail)}, std::move(tables), false};
 }
 const PluginLoad kVendor = with_tables({{7, "GPUDirectTCPX_v7", ""}});
 
@@ -214,7 +214,7 @@ std::string fake(const char* name) {
 
 TEST(PluginProbe, TellsTheTablesAndWhatTheyLack) {
   const PluginLoad both = load_plugin(fake("both"));
-  ASSERT_EQ(both.end, End::kLoaded) << both.detail;
+  ASSERT_EQ(both.end, End::kAnswered) << both.detail;
   ASSERT_EQ(both.tables.size(), 2u);
   EXPECT_EQ(both.tables[0].version, 7);
   EXPECT_EQ(both.tables[1].version, 8);
