@@ -1,7 +1,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 
-#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <charconv>

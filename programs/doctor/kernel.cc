@@ -68,16 +68,14 @@ std::optional<std::string> read_config_text(const FileTree& files, const std::st
 }
 
 BuildConfig read_config(const FileTree& files, const std::string& release) {
-  BuildConfig config{
-      .path = concat("/boot/config-", release), .present = {}, .missing = {}, .is_there = files.exists(kCompressedConfig)};
+  BuildConfig config{.path = concat("/boot/config-", release), .missing = {}, .is_there = files.exists(kCompressedConfig)};
   auto text = read_config_text(files, config.path, false);
   if (!text) text = read_config_text(files, config.path = kCompressedConfig, true);
-  if (!text) return {.path = {}, .present = {}, .missing = {}, .is_there = config.is_there};
-  for (const char* name : kWantedConfig) {
-    const bool built_in = concat("\n", *text, "\n").find(concat("\n", name, "=y\n")) != std::string::npos;
-    std::string& list = built_in ? config.present : config.missing;
-    list += concat(list.empty() ? "" : ", ", name);
-  }
+  if (!text) return {.path = {}, .missing = {}, .is_there = config.is_there};
+  const auto is_missing = [lines = concat("\n", *text, "\n")](const std::string& name) {
+    return lines.find(concat("\n", name, "=y\n")) == std::string::npos;
+  };
+  std::ranges::copy_if(kWantedConfig, std::back_inserter(config.missing), is_missing);
   return config;
 }
 
@@ -156,8 +154,8 @@ Finding check_config(const KernelFacts& facts, Devmem devmem) {
   }
   if (devmem == Devmem::kGoogle)
     return not_applicable(check, concat(config.path, " is of Google's kernel"), "It is asked for Linux's own devmem TCP.");
-  if (config.missing.empty()) return ok(check, concat(config.path, " has ", config.present));
-  const std::string found = concat(config.path, " lacks ", config.missing);
+  if (config.missing.empty()) return ok(check, concat(config.path, " has ", joined(kWantedConfig)));
+  const std::string found = concat(config.path, " lacks ", joined(config.missing));
   if (!facts.expected.vendor_path) return not_applicable(check, found, plain_tcp_does_without(facts));
   if (devmem == Devmem::kNone) return not_applicable(check, found, "See devmem: this kernel has none.");
   return fail(check, found,

@@ -31,9 +31,9 @@ struct DevmemAnswers {
 
 /// With what the running kernel was built.
 struct BuildConfig {
-  std::string path;              ///< "" when it cannot be read
-  std::string present, missing;  ///< of what devmem TCP needs
-  bool is_there = false;         ///< a file is, be it readable or not
+  std::string path;                  ///< "" when it cannot be read
+  std::vector<std::string> missing;  ///< of what devmem TCP needs
+  bool is_there = false;             ///< a file is, be it readable or not
 };
 
 struct KernelFacts {

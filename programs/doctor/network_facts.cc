@@ -1,7 +1,6 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "base/text.h"
 #include "programs/doctor/network.h"

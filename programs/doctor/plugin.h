@@ -1,7 +1,6 @@
 // Group "plugin": the libraries that could be the net plugin, of tcpx-p2p or of NCCL, and which of them is.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

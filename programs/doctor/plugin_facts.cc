@@ -2,7 +2,6 @@
 #include <elf.h>
 #include <sys/statvfs.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>

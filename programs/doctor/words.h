@@ -1,6 +1,7 @@
 // Taking apart what files and programs say, and putting lists together.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <optional>
@@ -11,10 +12,10 @@
 namespace tcpx::doctor {
 
 /// "eth1, eth2". @param text_of what is written of each part: a member or a function
-template <class Part, class Text = std::identity>
-std::string joined(const std::vector<Part>& parts, std::string_view between = ", ", Text text_of = {}) {
+template <class Parts, class Text = std::identity>
+std::string joined(const Parts& parts, std::string_view between = ", ", Text text_of = {}) {
   std::string out;
-  for (const Part& part : parts) (out += out.empty() ? "" : between) += std::invoke(text_of, part);
+  for (const auto& part : parts) (out += out.empty() ? "" : between) += std::invoke(text_of, part);
   return out;
 }
 

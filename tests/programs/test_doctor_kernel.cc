@@ -80,14 +80,14 @@ TEST(DoctorKernel, VersionsAreNumbersNotText) {
 }
 
 TEST(DoctorKernel, TheConfigurationCountsForLinuxOwnDevmem) {
-  for (const auto& [facts, missing, verdict] : std::vector<std::tuple<KernelFacts, std::string, Verdict>>{
-           {plain(kLinuxOwn), "", kOk},
-           {plain(kLinuxOwn), "CONFIG_NET_DEVMEM", kNotApplicable},
-           {vendor(kLinuxOwn), "CONFIG_NET_DEVMEM", kFail},
-           {vendor(), "CONFIG_NET_DEVMEM", kNotApplicable},             // told already
-           {vendor(kGoogles), "CONFIG_NET_DEVMEM", kNotApplicable}}) {  // under another name
+  for (const auto& [facts, missing, verdict] : std::vector<std::tuple<KernelFacts, std::vector<std::string>, Verdict>>{
+           {plain(kLinuxOwn), {}, kOk},
+           {plain(kLinuxOwn), {"CONFIG_NET_DEVMEM"}, kNotApplicable},
+           {vendor(kLinuxOwn), {"CONFIG_NET_DEVMEM"}, kFail},
+           {vendor(), {"CONFIG_NET_DEVMEM"}, kNotApplicable},             // told already
+           {vendor(kGoogles), {"CONFIG_NET_DEVMEM"}, kNotApplicable}}) {  // under another name
     KernelFacts with = facts;
-    with.config = {.path = "/boot/config", .present = "CONFIG_PAGE_POOL", .missing = missing, .is_there = true};
+    with.config = {.path = "/boot/config", .missing = missing, .is_there = true};
     EXPECT_EQ(kKernel.verdict(with, "devmem_config"), verdict) << kKernel.finding(with, "devmem_config").found;
   }
   EXPECT_EQ(kKernel.verdict(vendor(kLinuxOwn), "devmem_config"), kNotApplicable);
@@ -177,10 +177,10 @@ TEST(DoctorKernelFacts, TheConfigurationIsReadAsTextOrCompressed) {
   const std::string text = std::string(300'000, '#') + "\nCONFIG_PAGE_POOL=y\nCONFIG_DMA_SHARED_BUFFER=y\n";
   here.file("/proc/config.gz", gzip_of(text + "CONFIG_NET_DEVMEM=y\n"));
   EXPECT_EQ(kernel_facts(here.machine()).config.path, "/proc/config.gz");
-  EXPECT_EQ(kernel_facts(here.machine()).config.missing, "");
+  EXPECT_EQ(kernel_facts(here.machine()).config.missing.size(), 0u);
   here.file("/boot/config-6.12.0", text + "# CONFIG_NET_DEVMEM is not set\nCONFIG_NET_DEVMEM_EXTRA=y");  // goes first
   EXPECT_EQ(kernel_facts(here.machine()).config.path, "/boot/config-6.12.0");
-  EXPECT_EQ(kernel_facts(here.machine()).config.missing, "CONFIG_NET_DEVMEM");
+  EXPECT_EQ(kernel_facts(here.machine()).config.missing, std::vector<std::string>{"CONFIG_NET_DEVMEM"});
 }
 
 TEST(DoctorKernelFacts, ADamagedConfigurationIsNone) {
