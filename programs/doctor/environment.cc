@@ -280,8 +280,8 @@ std::string environment_block(const EnvironmentFacts& facts) {
   std::set<std::string> told;
   for (const Finding& finding : check_environment(facts)) {
     const bool unsets = finding.mend.starts_with("unset ") || finding.check.starts_with("interface[");
-    if (finding.verdict < Verdict::kWarn || !unsets || !told.insert(finding.mend).second)
-      continue;  // one for all names of a list
+    // One line for all names of a list.
+    if (finding.verdict < Verdict::kWarn || !unsets || !told.insert(finding.mend).second) continue;
     out += concat("# ", finding.found, "\n", finding.mend, "\n");
   }
   const auto want = [&](Variable id, std::string_view value, std::string_view why) {

@@ -72,9 +72,10 @@ struct GpuGroup {
   }
 
   Finding absence() const {
-    if (!facts.expected.vendor_path)
+    if (!facts.expected.vendor_path) {
       return not_applicable("gpus", "no NVIDIA GPU",
                             "Host memory stands in for GPU memory: same calls, same path, no GPU needed.");
+    }
     return fail(
         "gpus", "no NVIDIA GPU on the PCI bus, and none that CUDA sees",
         concat("GPUDirect-TCPX moves the memory of GPUs, and is expected here: ", facts.expected.because, "."),
@@ -130,15 +131,18 @@ struct GpuGroup {
 
   void add_cuda() {
     const CudaAnswer& cuda = facts.cuda;
-    if (cuda.end == LibraryAnswer::End::kRefused && cuda.code == 0)
+    if (cuda.end == LibraryAnswer::End::kRefused && cuda.code == 0) {
       return wrong("cuda", cuda.detail, "Programs reach the GPU through this library of the driver.",
                    "ldconfig -p | grep libcuda.so.1   # on COS: export LD_LIBRARY_PATH=/usr/local/nvidia/lib64:$LD_LIBRARY_PATH");
-    if (cuda.end == LibraryAnswer::End::kRefused)
+    }
+    if (cuda.end == LibraryAnswer::End::kRefused) {
       return wrong("cuda", concat(cuda.detail, " (", cuda.code, ")"), "No program can use a GPU here until that is mended.",
                    mend_of_code());
-    if (cuda.end != LibraryAnswer::End::kAnswered)
+    }
+    if (cuda.end != LibraryAnswer::End::kAnswered) {
       return wrong("cuda", concat("the process that asked the driver ", cuda.detail),
                    "Every program that uses a GPU here will end like that.", kLookAtDriver);
+    }
     const bool new_enough = facts.build.cuda_major <= cuda.version / 1000;
     const std::string found = concat("the driver runs CUDA ", cuda.version / 1000, ".", cuda.version % 1000 / 10);
     add(judged(new_enough, severe, "cuda",
@@ -213,9 +217,10 @@ struct GpuGroup {
       if (gpu.bar1_bytes && *gpu.bar1_bytes <= kRxdmPoolBytes) small.push_back(gpu.address);
     }
     const std::string found = concat("BAR 1: ", counted(all), small.empty() ? "" : "; too small: ", joined(small));
-    if (!facts.expected.vendor_path)
+    if (!facts.expected.vendor_path) {
       return add(not_applicable("bar1", found,
                                 "Only GPUDirect-TCPX lets the NIC reach into the GPU; plain TCP goes through host memory."));
+    }
     add(fail_unless(
         small.empty(), "bar1", found,
         "RxDM's pool of 4 GiB and the memory that is sent must fit into the window through which the NIC reaches the GPU.",
@@ -226,9 +231,10 @@ struct GpuGroup {
   static TopologyDistance nearest_of(const BusGpu& gpu) { return std::ranges::min(gpu.nics | std::views::values); }
 
   void add_distances() {
-    if (!has_distances())
+    if (!has_distances()) {
       return add(not_applicable("distances", "no GPU and network interface that both are on the PCI bus",
                                 "Where one of them is not, no distance can be told."));
+    }
     std::string matrix = concat("as nvidia-smi topo -m counts it\n", std::string(facts.gpus.front().address.size(), ' '));
     // Words stand below the first letter of the interface's name.
     const auto add_cell = [&](std::string_view text, const std::string& interface) {

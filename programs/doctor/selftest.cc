@@ -129,6 +129,24 @@ class End {
   ConnId conn_{};
 };
 
+/// Transfers `bytes` several times, each with other contents, to a second process of this program, and compares every byte. Takes
+/// fewer transfers rather than longer than `limit`.
+/// @return kMismatch when bytes were wrong; the endpoints' errors; kTimeout
+Result<SelftestTransfers> transfer_test_data(uint64_t bytes, Duration limit) {
+  const TimePoint enough = Clock::steady().now() + limit / 2;
+  const Deadline deadline = Deadline::after(limit);
+  TCPX_ASSIGN_OR_RETURN(auto end, End::create(0, bytes, deadline));
+  TCPX_ASSIGN_OR_RETURN(auto other, perf::LoopbackServer::start({concat(kSelftestBytesOption, "=", bytes)}, kSelftestEndOption));
+  BootstrapChannel channel = other.channel(kNeverStop);
+  SelftestTransfers moved;
+  const Status mine = end->receive_all(channel, enough, moved);
+  // The end that fails first knows why; the other one only sees that it is gone.
+  const Status both = channel.finish(mine, Deadline::after(kPartingLimit));
+  if (!both.is_ok()) return both;
+  TCPX_RETURN_IF_ERROR(other.wait(Deadline::after(kPartingLimit)));
+  return moved;
+}
+
 // Of raw TCP. The library copies once more than raw TCP does and checks what it does, so less than all is well.
 constexpr double kWellAbove = 0.5;
 
@@ -182,21 +200,6 @@ SelftestFacts selftest_facts(const Machine& machine, uint64_t bytes) {
   facts.moved = transfer_test_data(bytes, kTransferLimit);
   if (facts.moved->is_ok()) facts.raw = time_raw_tcp(bytes, (*facts.moved)->sockets, kRawLimit);
   return facts;
-}
-
-Result<SelftestTransfers> transfer_test_data(uint64_t bytes, Duration limit) {
-  const TimePoint enough = Clock::steady().now() + limit / 2;
-  const Deadline deadline = Deadline::after(limit);
-  TCPX_ASSIGN_OR_RETURN(auto end, End::create(0, bytes, deadline));
-  TCPX_ASSIGN_OR_RETURN(auto other, perf::LoopbackServer::start({concat(kSelftestBytesOption, "=", bytes)}, kSelftestEndOption));
-  BootstrapChannel channel = other.channel(kNeverStop);
-  SelftestTransfers moved;
-  const Status mine = end->receive_all(channel, enough, moved);
-  // The end that fails first knows why; the other one only sees that it is gone.
-  const Status both = channel.finish(mine, Deadline::after(kPartingLimit));
-  if (!both.is_ok()) return both;
-  TCPX_RETURN_IF_ERROR(other.wait(Deadline::after(kPartingLimit)));
-  return moved;
 }
 
 int run_selftest_end(int descriptor, uint64_t bytes) {

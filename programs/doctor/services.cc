@@ -111,9 +111,10 @@ Finding socket_failure(std::string check, const std::string& paths, const Servic
   };
   if (answer.end == ServiceEnd::kAbsent)
     return failure("there is no ", "RxDM does not run, has not finished its start, or does not serve this GPU.");
-  if (answer.end == ServiceEnd::kDenied)
+  if (answer.end == ServiceEnd::kDenied) {
     return failure("permission denied: ", "The plugin runs as this user and will be denied, too.",
                    concat("sudo chmod a+rx ", directory, " && sudo chmod a+rw ", directory, "/*   # or run as root"));
+  }
   if (answer.end == ServiceEnd::kRefused)
     return failure("nobody listens on ", "An RxDM that has ended left it behind.", concat(kLookAtRxdm, "; then start it again"));
   if (answer.end == ServiceEnd::kClosed)
