@@ -1,5 +1,6 @@
-// Each end of the transfers has a process of its own. Before each transfer they agree over a channel beside the connection that the
-// sender's memory is full and the receive is posted, so that neither filling nor comparing is timed. Raw TCP has both ends here.
+// Each end of the transfers has a process of its own. Before each transfer they agree over a channel beside the connection that
+// the sender's memory is full and the receive is posted, so that neither filling nor comparing is timed. Raw TCP has both ends
+// here.
 #include <linux/tcp.h>
 
 #include <algorithm>
