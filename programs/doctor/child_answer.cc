@@ -1,5 +1,6 @@
 #include "programs/doctor/child_answer.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "programs/doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -88,17 +90,12 @@ bool ended_by(pid_t child, Deadline deadline, siginfo_t& info) {
 ChildAnswer answer_of(const Work& work, Duration limit) {
   ChildAnswer answer;
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    answer.number = errno;
-    return answer;
-  }
+  const auto not_started = [] { return ChildAnswer{.end = ChildAnswer::End::kNotStarted, .number = errno, .said = {}}; };
+  if (::pipe2(ends, O_CLOEXEC) != 0) return not_started();
   UniqueFd ours(ends[0]), theirs(ends[1]);
   const pid_t self = ::getpid();
   const pid_t child = ::fork();
-  if (child < 0) {
-    answer.number = errno;
-    return answer;
-  }
+  if (child < 0) return not_started();
   if (child == 0) run_child(work, theirs.get(), self);
   theirs.reset();
   const Deadline deadline = Deadline::after(limit);
@@ -122,19 +119,25 @@ ChildAnswer answer_of(const Work& work, Duration limit) {
 }  // namespace
 
 std::string ChildAnswer::how_it_ended() const {
-  switch (end) {
-    case End::kDone:
-      return "";
-    case End::kExited:
-      return concat("called exit(", number, ")");
-    case End::kKilled:
-      return concat("was killed by signal ", number, " (", ::strsignal(number), ")");
-    case End::kTimedOut:
-      return "did not return in time";
-    case End::kNotStarted:
-      return concat("could not be asked in a process of its own: ", std::strerror(number));
+  if (end == End::kExited) return concat("called exit(", number, ")");
+  if (end == End::kKilled) return concat("was killed by signal ", number, " (", ::strsignal(number), ")");
+  if (end == End::kTimedOut) return "did not return in time";
+  return end == End::kDone ? "" : concat("could not be asked in a process of its own: ", std::strerror(number));
+}
+
+void LibraryAnswer::note_bad_end(const ChildAnswer& child) {
+  if (child.end == ChildAnswer::End::kDone) return;
+  end = child.end == ChildAnswer::End::kTimedOut ? End::kHung : End::kDied;
+  detail = child.how_it_ended();
+}
+
+std::vector<std::pair<std::string, std::string>> ChildAnswer::lines() const {
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const std::string& line : split(said, "\n")) {
+    const size_t word = std::min(line.find(' '), line.size());
+    lines.emplace_back(line.substr(0, word), line.substr(std::min(word + 1, line.size())));
   }
-  return "";
+  return lines;
 }
 
 ChildAnswer ask_child(const std::function<void(const Say& say)>& work, Duration limit) {
@@ -151,7 +154,14 @@ ChildAnswer ask_child(const std::function<void(const Say& say)>& work, Duration 
   return answer;
 }
 
-CommandAnswer run_command(const std::string& program, const std::vector<std::string>& arguments, Duration limit) {
+void* open_library(const std::string& path, const Say& say) {
+  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const char* const why = library == nullptr ? ::dlerror() : nullptr;
+  if (library == nullptr) say(concat("refused ", one_line(why != nullptr ? why : "?"), "\n"));
+  return library;
+}
+
+ChildAnswer run_command(const std::string& program, const std::vector<std::string>& arguments, Duration limit) {
   std::vector<std::string> words;
   for (const char* directory : kDirectories) {
     if (words.empty() && ::access(concat(directory, program).c_str(), X_OK) == 0) words.push_back(concat(directory, program));
@@ -161,7 +171,7 @@ CommandAnswer run_command(const std::string& program, const std::vector<std::str
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  const ChildAnswer answer = answer_of(
+  return answer_of(
       [&](int out) {
         for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) ::dup2(out, fd);
         ::signal(SIGPIPE, SIG_DFL);
@@ -169,16 +179,12 @@ CommandAnswer run_command(const std::string& program, const std::vector<std::str
         ::execv(pointers.front(), pointers.data());
       },
       limit);
-  return {.installed = answer.end != ChildAnswer::End::kNotStarted,
-          .timed_out = answer.end == ChildAnswer::End::kTimedOut,
-          .exit_code = answer.end == ChildAnswer::End::kKilled ? 128 + answer.number : answer.number,
-          .text = answer.said};
 }
 
 std::string one_line(std::string_view text) {
   std::string out(text);
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
+  std::ranges::replace_if(
+      out, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
   return out;
 }
 

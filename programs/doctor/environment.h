@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "programs/doctor/finding.h"
@@ -25,10 +24,5 @@ Findings check_environment(const EnvironmentFacts& facts);
 /// Export lines that set what this machine needs and nobody has set, for `eval`. Comments say why. Variables set wrongly are
 /// unset, so that the defaults hold.
 std::string environment_block(const EnvironmentFacts& facts);
-
-/// True when GPUDirect-TCPX reads `name`, which our table does not have.
-bool is_vendor_variable(std::string_view name);
-/// Values that GPUDirect-TCPX takes for others, or fails with. None where all is well.
-Findings check_vendor_variables(const Variables& variables);
 
 }  // namespace tcpx::doctor

@@ -21,6 +21,9 @@ struct Finding {
 };
 
 using Findings = std::vector<Finding>;
+inline void append(Findings& findings, const Findings& more) {
+  findings.insert(findings.end(), more.begin(), more.end());
+}
 
 inline Finding ok(std::string check, std::string found) {
   return {std::move(check), Verdict::kOk, std::move(found), {}, {}};

@@ -36,36 +36,35 @@ PortRanges ports_in(const std::vector<std::string>& words) {
 }
 
 bool meet(const PortRanges& some, const PortRanges& others) {
-  return std::any_of(some.begin(), some.end(), [&](const PortRange& a) {
-    return std::any_of(others.begin(), others.end(), [&](const PortRange& b) { return a.first <= b.last && b.first <= a.last; });
+  return std::ranges::any_of(some, [&](const PortRange& a) {
+    return std::ranges::any_of(others, [&](const PortRange& b) { return a.first <= b.last && b.first <= a.last; });
   });
 }
 
 /// Sorts a rule of a chain that packets come in by.
 /// @param words of the rule, without the name of its chain
 void add_rule(const std::string& rule, const std::vector<std::string>& words, const NetworkFacts& facts, ShownRules& shown) {
-  const auto has = [&](std::string_view word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  const auto has = [&](std::string_view word) { return std::ranges::find(words, word) != words.end(); };
   const bool others = has("udp") || has("icmp") || has("icmpv6");
   if (words.empty() || (others && rule.find("tcp") == std::string::npos)) return;
   if (!has("drop") && !has("reject") && !has("DROP") && !has("REJECT")) return;
   const PortRanges ports = ports_in(words);
   const bool whole = words.front() == "-j" || words.front() == "drop" || words.front() == "reject" || words.front() == "counter";
-  const bool ours = std::any_of(facts.data.begin(), facts.data.end(),
-                                [&](const auto& it) { return has(it.name) || has(concat('"', it.name, '"')); });
+  const bool ours =
+      std::ranges::any_of(facts.data, [&](const auto& it) { return has(it.name) || has(concat('"', it.name, '"')); });
   if (whole || meet(ports, facts.ports.all()) || (ours && ports.empty())) shown.blocking.push_back(rule);
 }
 
 ShownRules read_iptables(const std::string& text, const NetworkFacts& facts) {
   ShownRules shown;
-  std::string table;
+  bool filter = false;
   for (const std::string& line : split(text, "\n")) {
-    if (line.starts_with('*')) table = line;
-    if (table != "*filter") continue;
-    std::vector<std::string> words = split(line, " ");
-    if (words.size() > 1 && words[0] == ":INPUT" && words[1] == "DROP") shown.blocking.push_back(line);
-    if (words.size() < 3 || words[0] != "-A" || words[1] == "OUTPUT" || words[1] == "FORWARD") continue;
-    words.erase(words.begin(), words.begin() + 2);
-    add_rule(line, words, facts, shown);
+    if (line.starts_with('*')) filter = line == "*filter";
+    const std::vector<std::string> words = split(line, " ");
+    if (!filter || words.size() < 2) continue;
+    if (words[0] == ":INPUT" && words[1] == "DROP") shown.blocking.push_back(line);
+    if (words[0] == "-A" && words[1] != "OUTPUT" && words[1] != "FORWARD")
+      add_rule(line, {words.begin() + 2, words.end()}, facts, shown);
   }
   return shown;
 }
@@ -80,8 +79,7 @@ ShownRules read_nft(const std::string& text, bool skip_iptables, const NetworkFa
     if (words.size() >= 3 && words[0] == "table") {
       table = concat(words[1], " ", words[2]);
       static const std::vector<std::string> kOfIptables = {"ip filter", "ip nat", "ip mangle", "ip raw", "ip security"};
-      skipped = (words[1] != "ip" && words[1] != "inet") ||
-                (skip_iptables && std::find(kOfIptables.begin(), kOfIptables.end(), table) != kOfIptables.end());
+      skipped = (words[1] != "ip" && words[1] != "inet") || (skip_iptables && std::ranges::count(kOfIptables, table) > 0);
       continue;
     }
     if (words.size() >= 2 && words[0] == "chain") {
@@ -89,14 +87,13 @@ ShownRules read_nft(const std::string& text, bool skip_iptables, const NetworkFa
       input = true;  // until it says that it is another hook's
       continue;
     }
-    const auto hook = std::find(words.begin(), words.end(), "hook");
     if (skipped || !input) continue;
     const std::string rule = joined(words, " ");
-    if (hook == words.end()) {
+    if (std::ranges::find(words, "hook") == words.end()) {
       add_rule(rule, words, facts, shown);
       continue;
     }
-    input = std::next(hook) != words.end() && *std::next(hook) == "input";
+    input = rule.find("hook input") != std::string::npos;
     if (input && shown.input.empty()) shown.input = concat(table, " ", chain);
     if (input && rule.find("policy drop") != std::string::npos) shown.blocking.push_back(concat(chain, ": ", rule));
   }
@@ -116,9 +113,8 @@ std::string let_in(const ShownRules& shown, const NetworkFacts& facts) {
 
 Finding judge_rules(const std::string& check, const ShownRules& shown, const NetworkFacts& facts) {
   const std::string ports = text_of(facts.ports.all());
-  if (shown.blocking.empty()) {
+  if (shown.blocking.empty())
     return ok(check, concat("no rule that drops or rejects names TCP ports of ", ports, " or a data interface"));
-  }
   std::vector<std::string> rules = shown.blocking;
   if (rules.size() > kMostRules) rules[kMostRules] = concat("and ", rules.size() - kMostRules, " more");
   rules.resize(std::min(rules.size(), kMostRules + 1));
@@ -127,29 +123,28 @@ Finding judge_rules(const std::string& check, const ShownRules& shown, const Net
 }
 
 /// nullopt when there are rules to look at.
-std::optional<Finding> unreadable(const std::string& check, const std::string& command, const CommandAnswer& answer) {
-  if (!answer.installed) {
+std::optional<Finding> unreadable(const std::string& check, const std::string& command, const ChildAnswer& answer) {
+  if (answer.end == ChildAnswer::End::kNotStarted) {
     return not_applicable(
         check, concat(command, " is not installed"),
         "Rules of the kernel cannot be read without it. A cloud's own firewall cannot be seen from here at all.");
   }
-  if (answer.timed_out) {
+  if (answer.end == ChildAnswer::End::kTimedOut)
     return not_applicable(check, concat(command, " does not end within 2 s"), "Nothing is known about its rules.");
-  }
-  if (answer.exit_code == 0) return std::nullopt;
-  return not_applicable(check, concat(command, ": ", answer.text.substr(0, answer.text.find('\n'))),
+  if (answer.end == ChildAnswer::End::kExited && answer.number == 0) return std::nullopt;
+  return not_applicable(check, concat(command, ": ", answer.said.substr(0, answer.said.find('\n'))),
                         "Needs root, which alone may see the rules: sudo tcpx_doctor --only network");
 }
 
 }  // namespace
 
-void check_firewall(const NetworkFacts& facts, Findings& findings) {
+Findings check_firewall(const NetworkFacts& facts) {
   const std::string iptables = "firewall[iptables]", nft = "firewall[nft]";
   const auto no_iptables = unreadable(iptables, "iptables-save", facts.iptables);
   const auto no_nft = unreadable(nft, "nft", facts.nft);
-  const bool shown_twice = !no_iptables && facts.iptables.text.find("(nf_tables)") != std::string::npos;
-  findings.push_back(no_iptables ? *no_iptables : judge_rules(iptables, read_iptables(facts.iptables.text, facts), facts));
-  findings.push_back(no_nft ? *no_nft : judge_rules(nft, read_nft(facts.nft.text, shown_twice, facts), facts));
+  const bool shown_twice = !no_iptables && facts.iptables.said.find("(nf_tables)") != std::string::npos;
+  return {no_iptables ? *no_iptables : judge_rules(iptables, read_iptables(facts.iptables.said, facts), facts),
+          no_nft ? *no_nft : judge_rules(nft, read_nft(facts.nft.said, shown_twice, facts), facts)};
 }
 
 }  // namespace tcpx::doctor

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "programs/doctor/child_answer.h"
 #include "programs/doctor/finding.h"
 #include "programs/doctor/machine.h"
-#include "programs/doctor/pci.h"
 
 namespace tcpx::doctor {
 
@@ -21,18 +21,9 @@ struct CudaGpu {
   bool dma_buf = false;      ///< its memory can be exported as a dma-buf
 };
 
-struct CudaAnswer {
-  enum class End : uint8_t {
-    kAnswered,
-    kNoLibrary,  ///< libcuda.so.1 cannot be opened, or lacks a function
-    kRefused,    ///< a call failed: `code`
-    kDied,       ///< the process that asked ended
-    kHung,
-  };
-  End end = End::kNoLibrary;
-  int code = 0;        ///< CUresult
-  std::string detail;  ///< of all but kAnswered
-  int version = 0;     ///< newest CUDA that the driver can run: 1000 x major + 10 x minor
+struct CudaAnswer : LibraryAnswer {
+  int code = 0;     ///< CUresult of the call that failed; 0: none was made
+  int version = 0;  ///< newest CUDA that the driver can run: 1000 x major + 10 x minor
   std::vector<CudaGpu> gpus;
 };
 

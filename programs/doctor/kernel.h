@@ -31,9 +31,9 @@ struct DevmemAnswers {
 
 /// With what the running kernel was built.
 struct BuildConfig {
-  std::string path;              ///< "" when it cannot be read
-  std::string present, missing;  ///< of what devmem TCP needs
-  bool is_there = false;         ///< a file is, be it readable or not
+  std::string path;                  ///< "" when it cannot be read
+  std::vector<std::string> missing;  ///< of what devmem TCP needs
+  bool is_there = false;             ///< a file is, be it readable or not
 };
 
 struct KernelFacts {
@@ -51,8 +51,5 @@ struct KernelFacts {
 KernelFacts kernel_facts(const Machine& machine);
 
 Findings check_kernel(const KernelFacts& facts);
-/// The part that looks at sysctls and limits. A check is named by its sysctl; one that is not shown, as in a container, does not
-/// apply.
-Findings check_tcp_settings(const KernelFacts& facts);
 
 }  // namespace tcpx::doctor

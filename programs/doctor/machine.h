@@ -1,6 +1,7 @@
-// A machine as the checks read it: its files, its variables, and which path it is meant for.
+// A machine as the checks read it: its files, its variables, which path it is meant for, and the devices on its PCI bus.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "net/soft/interfaces.h"
 
 namespace tcpx::doctor {
 
@@ -38,7 +40,7 @@ class FileTree {
   std::string real(const std::string& path) const { return resolve(path).value_or(path); }
 
  private:
-  std::string at(std::string_view path) const;
+  std::string at(std::string_view path) const { return root_ + std::string(path); }
 
   std::string root_;
 };
@@ -73,5 +75,38 @@ Expectation expected_path(const Machine& machine);
 std::string default_interface(const FileTree& files);
 /// Interfaces of Google's virtual NIC but that of the default route: those that carry data on an A3 machine.
 std::vector<std::string> data_interfaces(const FileTree& files);
+/// An interface as it would be if it were up and had an address.
+soft::InterfaceAddress usable_interface(const std::string& name, bool loopback);
+/// Names of the interfaces that the plugins make devices of (net/soft/interfaces.h), each once.
+std::vector<std::string> chosen_names(const std::vector<soft::InterfaceAddress>& all, const std::string& pattern);
+
+// GPUs and network interfaces on the PCI bus, and how far they are from each other.
+
+struct PciDevice {
+  std::string name;  ///< of a GPU its address, "0000:04:00.0"; of a network interface its own, "eth1"
+  std::string path;  ///< below /sys/devices, links resolved
+};
+
+/// NVIDIA's display and 3D controllers, by address.
+std::vector<PciDevice> pci_gpus(const FileTree& files);
+/// Network interfaces that are PCI devices, or hang below one as virtio's do.
+std::vector<PciDevice> pci_interfaces(const FileTree& files);
+
+/// Nearest first. The words are those of `nvidia-smi topo -m`.
+enum class TopologyDistance : uint8_t {
+  kPix,   ///< below one PCI bridge or switch
+  kPxb,   ///< several bridges, without the host bridge
+  kPhb,   ///< over the host bridge
+  kNode,  ///< over several host bridges of one NUMA node
+  kSys,   ///< between NUMA nodes
+};
+std::string_view name_of(TopologyDistance distance);
+TopologyDistance pci_distance(const FileTree& files, const PciDevice& a, const PciDevice& b);
+
+/// Address of the PCI function at the end of a device's path, or above it: "0000:06:00.0"; "" where there is none.
+std::string pci_address(const std::string& device_path);
+
+/// Size of BAR 1, the window through which other devices reach a GPU's memory. nullopt: the device's `resource` does not tell.
+std::optional<uint64_t> bar1_bytes(const FileTree& files, const PciDevice& gpu);
 
 }  // namespace tcpx::doctor

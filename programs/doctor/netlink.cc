@@ -55,9 +55,8 @@ Result<Bytes> ask_netlink(int protocol, uint16_t type, std::span<const std::byte
                                      .nlmsg_pid = 0});
   question.insert(question.end(), payload.begin(), payload.end());
   const UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol));
-  if (!fd || ::send(fd.get(), question.data(), question.size(), 0) != static_cast<ssize_t>(question.size())) {
+  if (!fd || ::send(fd.get(), question.data(), question.size(), 0) != static_cast<ssize_t>(question.size()))
     return system_error(kAsk, errno);
-  }
   TCPX_RETURN_IF_ERROR(wait_for(fd.get(), POLLIN, Deadline::after(kNetlinkLimit)));
   Bytes answer(kMostAnswerBytes);
   const ssize_t got = ::recv(fd.get(), answer.data(), answer.size(), MSG_TRUNC);

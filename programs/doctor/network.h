@@ -26,6 +26,8 @@ inline constexpr PortRange kUsualPorts{50000, 60000};
 struct SubnetAddress {
   SocketAddress address;  ///< port 0
   int prefix = 0;         ///< leading bits that name the network
+
+  bool is_link_local() const;
 };
 
 struct NetworkInterface {
@@ -46,7 +48,6 @@ struct PortNeeds {
   PortRange kernel;                      ///< a listener that names no port gets one of these
   bool kernel_tells = false;             ///< which, that is; else its own defaults are assumed
   PortRanges reserved;                   ///< of those it gives to nobody unasked
-  std::string reserved_text;             ///< as the kernel prints them
   std::optional<ListeningPorts> opened;  ///< our listeners keep to these; GPUDirect-TCPX's do not
   PortRanges data;                       ///< where listeners for data and its control may be, in order, apart from each other
   /// These and `bootstrap`, in the same way.
@@ -90,10 +91,6 @@ struct PathProbe {
   PathAnswer answer = PathAnswer::kSilent;
   int path_mtu = 0;  ///< as the kernel knows it afterwards
 };
-struct PathQuestion {
-  SocketAddress source;
-  int mtu = 0;  ///< of its interface: the size of a full datagram with its headers
-};
 
 /// The way to the peer from a data interface that is up and has an IPv4 address, as the kernel routes it.
 struct PeerRoute {
@@ -102,10 +99,11 @@ struct PeerRoute {
 };
 /// An interface that the kernel sends through to the peer.
 struct PeerWay {
-  PathQuestion from;
   std::string interface;
-  Status connected;
-  std::optional<PathProbe> path;  ///< nullopt: not tried
+  SocketAddress source;
+  int mtu = 0;  ///< of the interface, the size of a full datagram with its headers; 0: unknown
+  Status connected = Status::ok();
+  std::optional<PathProbe> path = {};  ///< nullopt: not tried
 
   /// By a connection, or by a refusal: then the host is there and nobody listens.
   bool reached() const;
@@ -126,7 +124,7 @@ struct NetworkFacts {
   std::vector<ListeningPort> listeners;
   BindFacts binds;
   std::vector<SharedNetwork> shared;
-  CommandAnswer iptables, nft;  ///< of `iptables-save` and `nft list ruleset`
+  ChildAnswer iptables, nft;  ///< of `iptables-save` and `nft list ruleset`
   PeerFacts peer;
 };
 /// From files and `all` interfaces alone. @param peer IPv4 address of another host; "" for none
@@ -135,11 +133,8 @@ NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInte
 void ask_network(const Machine& machine, NetworkFacts& facts);
 
 Findings check_network(const NetworkFacts& facts);
-// The parts. Each appends.
-void check_ports(const NetworkFacts& facts, Findings& findings);
-void check_addresses(const NetworkFacts& facts, Findings& findings);
-void check_firewall(const NetworkFacts& facts, Findings& findings);
-void check_peer(const NetworkFacts& facts, Findings& findings);
+/// Its part about packet filters.
+Findings check_firewall(const NetworkFacts& facts);
 
 // Questions to the kernel and to other hosts. Limits are for the whole call.
 
@@ -148,11 +143,12 @@ std::vector<NetworkInterface> list_interfaces();
 int try_bind(uint16_t port);
 /// The way that a packet to `target` would go, from `source` when given. IPv4. @return kPeerGone when there is no route
 Result<Route> find_route(const SocketAddress& target, const SocketAddress* source);
-/// Connects to `target` from each of `sources` at the same time. @return for each how it went: kPeerGone with ECONNREFUSED when
-/// the host is there and nobody listens, kTimeout
-std::vector<Status> connect_from(const SocketAddress& target, std::span<const SocketAddress> sources, Duration limit);
-/// Sends full-sized datagrams, not to be cut on the way, to a port of `target` that nobody has, from each source. IPv4.
-std::vector<PathProbe> probe_paths(const SocketAddress& target, std::span<const PathQuestion> questions, Duration limit);
+/// Connects to `target` from the source of each way at the same time, and notes how it went: kPeerGone with ECONNREFUSED when the
+/// host is there and nobody listens, kTimeout.
+void try_connecting(const SocketAddress& target, std::span<PeerWay> ways, Duration limit);
+/// Sends full-sized datagrams, not to be cut on the way, to a port of `target` that nobody has: on each way that has been reached
+/// over and whose size a datagram can have. IPv4.
+void probe_paths(const SocketAddress& target, std::span<PeerWay> ways, Duration limit);
 
 // Words for people.
 
@@ -160,11 +156,7 @@ std::vector<PathProbe> probe_paths(const SocketAddress& target, std::span<const 
 std::string text_of(const PortRange& range, char dash = '-');
 /// "12345, 32768-60999"
 std::string text_of(const PortRanges& ranges, char dash = '-', std::string_view between = ", ");
-/// "eth1, eth2"
-std::string names_of(const std::vector<NetworkInterface>& interfaces, std::string_view between = ", ");
 /// The network of an IPv4 address, as a number.
 uint32_t network_of(const SubnetAddress& entry);
-/// Commands by which packets from the address of data interface `idx` leave by that interface.
-std::string own_route(const NetworkFacts& facts, size_t idx);
 
 }  // namespace tcpx::doctor

@@ -1,9 +1,8 @@
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -53,11 +52,8 @@ BindFacts try_binds(const PortNeeds& ports) {
   const uint32_t step = (range.count() + kSamples - 1) / kSamples;
   for (uint32_t port = range.first; port <= range.last; port += step, ++binds.tried) {
     const int error = try_bind(static_cast<uint16_t>(port));
-    if (error == 0) {
-      ++binds.bound;
-    } else {
-      binds.last_error = error;
-    }
+    binds.bound += error == 0 ? 1 : 0;
+    if (error != 0) binds.last_error = error;
   }
   return binds;
 }
@@ -77,12 +73,6 @@ void ask_shared(NetworkFacts& facts) {
   }
 }
 
-/// An interface with the address that packets leave it from; the mtu is 0 where it is unknown.
-PeerWay way_through(const Machine& machine, const std::string& interface, const SocketAddress& source) {
-  const auto mtu = number_of<int>(machine.files.text(concat("/sys/class/net/", interface, "/mtu")));
-  return {.from = {source, mtu.value_or(0)}, .interface = interface, .connected = Status::ok(), .path = {}};
-}
-
 void ask_peer(const Machine& machine, NetworkFacts& facts) {
   PeerFacts& peer = facts.peer;
   if (peer.name.empty()) return;
@@ -92,37 +82,85 @@ void ask_peer(const Machine& machine, NetworkFacts& facts) {
   peer.usual = find_route(*peer.address, nullptr);
   if (!peer.usual->is_ok() || (*peer.usual)->local) return;
   const Route& usual = **peer.usual;
+  const auto add_way = [&](const std::string& interface, const SocketAddress& source) {
+    const auto mtu = number_of<int>(machine.files.text(concat("/sys/class/net/", interface, "/mtu")));
+    peer.ways.push_back({.interface = interface, .source = source, .mtu = mtu.value_or(0)});
+  };
   bool over_data = false;
   for (size_t i = 0; i < facts.data.size(); ++i) {
     const NetworkInterface& interface = facts.data[i];
     over_data = over_data || interface.name == usual.interface;
     const SubnetAddress* const own = interface.ipv4();
     if (own == nullptr || !interface.up) continue;
-    peer.routes.push_back({i, find_route(*peer.address, &own->address)});
-    const Result<Route>& route = peer.routes.back().route;
-    if (route.is_ok() && route->interface == interface.name)
-      peer.ways.push_back(way_through(machine, interface.name, own->address));
+    const Result<Route>& route = peer.routes.emplace_back(PeerRoute{i, find_route(*peer.address, &own->address)}).route;
+    if (route.is_ok() && route->interface == interface.name) add_way(interface.name, own->address);
   }
   if (!over_data) {
-    if (const auto from = resolve(usual.source, 0); from.is_ok())
-      peer.ways.push_back(way_through(machine, usual.interface, from->front()));
+    if (const auto source = resolve(usual.source, 0); source.is_ok()) add_way(usual.interface, source->front());
   }
-  std::vector<SocketAddress> sources;
-  for (const PeerWay& way : peer.ways) sources.push_back(way.from.source);
-  const std::vector<Status> statuses = connect_from(*peer.address, sources, kAnswerLimit);
-  std::vector<PathQuestion> questions;
-  std::vector<PeerWay*> asked;
-  for (size_t i = 0; i < peer.ways.size(); ++i) {
-    PeerWay& way = peer.ways[i];
-    way.connected = statuses.at(i);
-    if (!way.reached() || way.from.mtu < 576 || way.from.mtu > 65535) continue;  // loopback's is longer than any datagram
-    questions.push_back(way.from);
-    asked.push_back(&way);
-  }
-  if (asked.empty()) return;
-  const std::vector<PathProbe> probes = probe_paths(*peer.address, questions, kAnswerLimit);
-  for (size_t i = 0; i < asked.size(); ++i) asked[i]->path = probes.at(i);
+  try_connecting(*peer.address, peer.ways, kAnswerLimit);
+  probe_paths(*peer.address, peer.ways, kAnswerLimit);
 }
+
+// The first port that traceroute(8) asks: nobody listens there, so a host that has got the datagram says so, with ICMP.
+constexpr uint16_t kUnusedPort = 33434;
+constexpr int kHeaders = 20 + 8;  // IPv4 and UDP
+constexpr int kShort = 64;
+constexpr int kShortestMtu = 576, kLongestMtu = 65535;  // loopback's is longer than any datagram
+constexpr int kRounds = 3;
+
+/// A datagram of `bytes`, headers included, at a time.
+class Probe {
+ public:
+  Probe(const SocketAddress& target, const SocketAddress& source)
+      : fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
+    const int probe = IP_PMTUDISC_PROBE;  // sends what is longer than the known path, too, and forbids to cut it
+    const SocketAddress to = target.with_port(kUnusedPort);
+    usable_ = fd_ && ::setsockopt(fd_.get(), IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof probe) == 0 &&
+              ::bind(fd_.get(), source.get(), source.length()) == 0 && ::connect(fd_.get(), to.get(), to.length()) == 0;
+  }
+
+  void send(int bytes) {
+    const std::string payload(static_cast<size_t>(std::max(0, bytes - kHeaders)), '\0');
+    if (usable_ && ::send(fd_.get(), payload.data(), payload.size(), 0) < 0) take(errno);
+  }
+  /// Takes what has come back.
+  void look() { take(option(SOL_SOCKET, SO_ERROR)); }
+  bool answered() const { return answered_; }
+  bool too_long() const { return too_long_; }
+  bool waits() const { return !answered_ && !too_long_; }
+  int path_mtu() const { return option(IPPROTO_IP, IP_MTU); }
+  pollfd entry() const { return {.fd = waits() ? fd_.get() : -1, .events = POLLIN, .revents = 0}; }
+
+ private:
+  int option(int level, int name) const {
+    int value = 0;
+    socklen_t length = sizeof value;
+    return usable_ && ::getsockopt(fd_.get(), level, name, &value, &length) == 0 ? value : 0;
+  }
+  void take(int error) {
+    answered_ = answered_ || error == ECONNREFUSED;
+    too_long_ = too_long_ || error == EMSGSIZE;
+  }
+  UniqueFd fd_;
+  bool usable_ = false, answered_ = false, too_long_ = false;
+};
+
+/// Full datagrams on a way, and short ones to tell a host that is silent.
+struct PathTrial {
+  PeerWay& way;
+  Probe full, brief;
+
+  PathProbe result() const {
+    const int mtu = full.path_mtu();
+    const bool too_long = full.too_long() || (mtu > 0 && mtu < way.mtu);
+    return {too_long           ? PathAnswer::kTooLong
+            : full.answered()  ? PathAnswer::kArrives
+            : brief.answered() ? PathAnswer::kVanishes
+                               : PathAnswer::kSilent,
+            mtu};
+  }
+};
 
 }  // namespace
 
@@ -140,7 +178,7 @@ std::vector<NetworkInterface> list_interfaces() {
   if (::getifaddrs(&list) != 0) return all;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    auto known = std::find_if(all.begin(), all.end(), [&](const auto& interface) { return interface.name == entry->ifa_name; });
+    auto known = std::ranges::find(all, entry->ifa_name, &NetworkInterface::name);
     if (known == all.end()) {
       const bool up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
       all.push_back({.name = entry->ifa_name, .up = up, .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0, .addresses = {}});
@@ -171,9 +209,8 @@ int try_bind(uint16_t port) {
 
 Result<Route> find_route(const SocketAddress& target, const SocketAddress* source) {
   constexpr char kOperation[] = "ask for a route";
-  if (target.family() != AF_INET || (source != nullptr && source->family() != AF_INET)) {
+  if (target.family() != AF_INET || (source != nullptr && source->family() != AF_INET))
     return Status(Code::kUnsupported, kOperation, "only IPv4");
-  }
   rtmsg head{};
   head.rtm_family = AF_INET;
   head.rtm_dst_len = 32;
@@ -193,29 +230,41 @@ Result<Route> find_route(const SocketAddress& target, const SocketAddress* sourc
   return Route{.interface = name, .source = address ? address_of(*address).host() : "", .local = head.rtm_type == RTN_LOCAL};
 }
 
-std::vector<Status> connect_from(const SocketAddress& target, std::span<const SocketAddress> sources, Duration limit) {
+void try_connecting(const SocketAddress& target, std::span<PeerWay> ways, Duration limit) {
   const Deadline deadline = Deadline::after(limit);
-  const auto start = [&](const SocketAddress& source) -> Result<UniqueFd> {
-    UniqueFd fd(::socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd) return system_error("create socket", errno);
-    if (::bind(fd.get(), source.get(), source.length()) != 0) return system_error(concat("bind ", source.host()), errno);
-    if (::connect(fd.get(), target.get(), target.length()) != 0 && errno != EINPROGRESS) return system_error("connect", errno);
-    return fd;
-  };
   std::vector<Result<UniqueFd>> started;
-  for (const SocketAddress& source : sources) started.push_back(start(source));
-  std::vector<Status> statuses;
-  for (const Result<UniqueFd>& fd : started) {
-    Status status = fd.is_ok() ? wait_for(fd->get(), POLLOUT, deadline) : fd.status();
-    if (status.is_ok()) {
-      int error = 0;
-      socklen_t length = sizeof error;
-      ::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &length);
-      if (error != 0) status = system_error("connect", error);
-    }
-    statuses.push_back(std::move(status));
+  for (const PeerWay& way : ways) started.push_back(begin_connect(target, &way.source));
+  for (size_t i = 0; i < ways.size(); ++i) {
+    Status status = started[i].is_ok() ? wait_for(started[i]->get(), POLLOUT, deadline) : started[i].status();
+    ways[i].connected = status.is_ok() ? end_connect(started[i]->get(), target) : status;
   }
-  return statuses;
+}
+
+void probe_paths(const SocketAddress& target, std::span<PeerWay> ways, Duration limit) {
+  std::vector<PathTrial> trials;
+  for (PeerWay& way : ways) {
+    if (!way.reached() || way.mtu < kShortestMtu || way.mtu > kLongestMtu) continue;
+    trials.push_back({way, Probe(target, way.source), Probe(target, way.source)});
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    const Deadline deadline = Deadline::after(limit / kRounds);
+    for (PathTrial& trial : trials) {
+      if (trial.full.waits()) trial.full.send(trial.way.mtu);
+      if (trial.full.waits() && !trial.brief.answered()) trial.brief.send(kShort);
+    }
+    for (;;) {
+      // Those that wait for a full datagram only; short ones are looked at on the way.
+      std::vector<pollfd> waiting;
+      for (PathTrial& trial : trials) {
+        trial.full.look();
+        trial.brief.look();
+        if (trial.full.waits()) waiting.insert(waiting.end(), {trial.full.entry(), trial.brief.entry()});
+      }
+      if (waiting.empty() || deadline.expired()) break;
+      if (::poll(waiting.data(), waiting.size(), deadline.poll_ms()) < 0 && errno != EINTR) break;
+    }
+  }
+  for (PathTrial& trial : trials) trial.way.path = trial.result();
 }
 
 }  // namespace tcpx::doctor

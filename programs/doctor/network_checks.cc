@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "programs/doctor/network.h"
+#include "programs/doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -21,6 +22,9 @@ constexpr size_t kFewOf = 4;
 // Every channel of a connection that is being made listens at both ends, and so does every Endpoint. A host of eight GPUs that
 // makes a connection from each at once needs this many.
 constexpr uint32_t kFewOpened = 100;
+constexpr std::string_view kIfname = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
+// Of routing tables that the mended routes go to; the kernel's own are 0 and 253 to 255.
+constexpr size_t kFirstTable = 100;
 
 std::string change_port(uint32_t port) {
   return concat("export UCCL_TCPX_BOOTSTRAP_PORT=", port, "   # the same at both ends");
@@ -39,8 +43,7 @@ Finding check_bootstrap(const NetworkFacts& facts) {
     return fail(check, concat("cannot be bound: ", std::strerror(error)),
                 "A server that waits for connection handles there ends with this error.", mend);
   }
-  const auto listener =
-      std::find_if(facts.listeners.begin(), facts.listeners.end(), [&](const auto& it) { return it.port == port; });
+  const auto listener = std::ranges::find(facts.listeners, port, &ListeningPort::port);
   return warn(check,
               listener != facts.listeners.end() ? concat("a program of user id ", listener->user, " listens there")
                                                 : "taken by a connection, or by a listener in no list",
@@ -51,8 +54,7 @@ Finding check_bootstrap(const NetworkFacts& facts) {
 Finding check_range(const NetworkFacts& facts) {
   const PortRange range = facts.ports.opened ? facts.ports.opened->range : kUsualPorts;
   const auto [bootstrap_error, free_port, tried, bound, error] = facts.binds;
-  const auto taken =
-      std::count_if(facts.listeners.begin(), facts.listeners.end(), [&](const auto& it) { return range.contains(it.port); });
+  const auto taken = std::ranges::count_if(facts.listeners, [&](const auto& it) { return range.contains(it.port); });
   return judged(bound * kFewOf >= tried && bound > 0, bound == 0 ? Verdict::kFail : Verdict::kWarn,
                 concat("ports[", text_of(range), "]"),
                 concat(bound, " of ", tried, " tried can be bound, ", taken, taken == 1 ? " listener" : " listeners",
@@ -62,62 +64,56 @@ Finding check_range(const NetworkFacts& facts) {
                        " )'   # who has them; end what is not needed"));
 }
 
-void check_local_ports(const NetworkFacts& facts, Findings& findings) {
+Findings check_local_ports(const NetworkFacts& facts) {
   const PortNeeds& ports = facts.ports;
   if (!ports.kernel_tells) {
-    findings.push_back(not_applicable("local_ports", "there is no /proc/sys/net/ipv4/ip_local_port_range",
-                                      "Without it nobody knows which ports the kernel gives to listeners."));
-    return;
+    return {not_applicable("local_ports", "there is no /proc/sys/net/ipv4/ip_local_port_range",
+                           "Without it nobody knows which ports the kernel gives to listeners.")};
   }
   uint32_t usable = 0;
   for (uint32_t port = ports.kernel.first; port <= ports.kernel.last; ++port) usable += ports.is_reserved(port) ? 0 : 1;
-  findings.push_back(warn_unless(
-      usable >= kFewPorts, "local_ports",
-      concat("the kernel gives ", ports.opened && !facts.expected.vendor_path ? "connections" : "listeners", " ports of ",
-             text_of(ports.kernel), ", ", usable, " of them not reserved"),
-      "Each connection takes several; when none is left, connecting fails.",
-      ports.kernel.count() < kFewPorts ? set_local_ports({32768, 60999})
-                                       : "sysctl -w net.ipv4.ip_local_reserved_ports=''   # or fewer of them than now"));
   const bool given = ports.kernel.contains(ports.bootstrap) && !ports.is_reserved(ports.bootstrap);
-  findings.push_back(warn_unless(!given, "bootstrap_reserved",
-                                 given ? concat(ports.bootstrap, " is one of the ports that the kernel gives to anybody")
-                                       : concat("the kernel gives ", ports.bootstrap, " to nobody unasked"),
-                                 "Any outgoing connection may hold it when a server wants to listen there.",
-                                 concat("sysctl -w net.ipv4.ip_local_reserved_ports='", ports.reserved_text,
-                                        ports.reserved_text.empty() ? "" : ",", ports.bootstrap, "'")));
+  return {warn_unless(usable >= kFewPorts, "local_ports",
+                      concat("the kernel gives ", ports.opened && !facts.expected.vendor_path ? "connections" : "listeners",
+                             " ports of ", text_of(ports.kernel), ", ", usable, " of them not reserved"),
+                      "Each connection takes several; when none is left, connecting fails.",
+                      ports.kernel.count() < kFewPorts
+                          ? set_local_ports({32768, 60999})
+                          : "sysctl -w net.ipv4.ip_local_reserved_ports=''   # or fewer of them than now"),
+          warn_unless(!given, "bootstrap_reserved",
+                      given ? concat(ports.bootstrap, " is one of the ports that the kernel gives to anybody")
+                            : concat("the kernel gives ", ports.bootstrap, " to nobody unasked"),
+                      "Any outgoing connection may hold it when a server wants to listen there.",
+                      concat("sysctl -w net.ipv4.ip_local_reserved_ports='", text_of(ports.reserved, '-', ","),
+                             ports.reserved.empty() ? "" : ",", ports.bootstrap, "'"))};
 }
 
 /// The range that the user has opened for listeners, against what listens.
-void check_opened(const NetworkFacts& facts, Findings& findings) {
+Findings check_opened(const NetworkFacts& facts) {
   const ListeningPorts& opened = *facts.ports.opened;
-  findings.push_back(warn_unless(
-      opened.range.count() >= kFewOpened, "port_range", concat(opened.range.count(), " ports for listeners, by ", opened.wish),
-      "Each channel of a connection listens while it is made; then none is left.",
-      concat("export ", environment_info(Variable::kPortRange).name, "=", text_of(kUsualPorts), "   # as your firewall has it")));
   const bool inside = opened.range.contains(facts.ports.bootstrap);
-  findings.push_back(warn_unless(
-      inside, "bootstrap_in_range",
-      inside ? concat(facts.ports.bootstrap, " is one of them") : concat(facts.ports.bootstrap, " is outside ", opened.wish),
-      "It is listened on all the same, because clients must know it, and a firewall may keep them out.",
-      change_port(opened.range.first)));
-  if (!facts.expected.vendor_path) return;
+  Findings findings = {
+      warn_unless(opened.range.count() >= kFewOpened, "port_range",
+                  concat(opened.range.count(), " ports for listeners, by ", opened.wish),
+                  "Each channel of a connection listens while it is made; then none is left.",
+                  concat("export ", environment_info(Variable::kPortRange).name, "=", text_of(kUsualPorts),
+                         "   # as your firewall has it")),
+      warn_unless(inside, "bootstrap_in_range",
+                  concat(facts.ports.bootstrap, inside ? " is one of them" : concat(" is outside ", opened.wish)),
+                  "It is listened on all the same, because clients must know it, and a firewall may keep them out.",
+                  change_port(opened.range.first))};
+  if (!facts.expected.vendor_path) return findings;
   const bool within = opened.range.contains(facts.ports.kernel.first) && opened.range.contains(facts.ports.kernel.last);
-  findings.push_back(warn_unless(within, "vendor_ports",
-                                 concat("GPUDirect-TCPX listens on ports that the kernel picks out of ",
-                                        text_of(facts.ports.kernel), within ? "" : concat(", whatever ", opened.wish, " says")),
-                                 "It reads no variable about ports: where only that range is open, its connections time out.",
-                                 set_local_ports(opened.range)));
+  append(findings, {warn_unless(within, "vendor_ports",
+                                concat("GPUDirect-TCPX listens on ports that the kernel picks out of ",
+                                       text_of(facts.ports.kernel), within ? "" : concat(", whatever ", opened.wish, " says")),
+                                "It reads no variable about ports: where only that range is open, its connections time out.",
+                                set_local_ports(opened.range))});
+  return findings;
 }
-
-constexpr std::string_view kIfname = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
 
 std::string address_text(const SubnetAddress& entry) {
   return concat(entry.address.host(), '/', entry.prefix);
-}
-
-bool is_link_local(const SocketAddress& address) {
-  const std::string host = address.host();
-  return host.starts_with("169.254.") || host.starts_with("fe80:");
 }
 
 Finding check_own_address(const NetworkInterface& interface, bool vendor_path) {
@@ -127,8 +123,7 @@ Finding check_own_address(const NetworkInterface& interface, bool vendor_path) {
                 concat("ip link set ", interface.name, " up"));
   }
   if (const SubnetAddress* const address = interface.ipv4()) return ok(check, address_text(*address));
-  const auto other = std::find_if(interface.addresses.begin(), interface.addresses.end(),
-                                  [](const SubnetAddress& entry) { return !is_link_local(entry.address); });
+  const auto other = std::ranges::find_if(interface.addresses, [](const auto& entry) { return !entry.is_link_local(); });
   const bool v6 = other != interface.addresses.end();
   if (v6 && !vendor_path) return ok(check, concat(address_text(*other), ", no IPv4"));
   return fail(check,
@@ -152,6 +147,16 @@ Finding check_bridges(const NetworkFacts& facts) {
                      concat("export ", kIfname, "='=", names_of(others, ","), "'"));
 }
 
+/// Commands by which packets from the address of data interface `idx` leave by that interface.
+std::string own_route(const NetworkFacts& facts, size_t idx) {
+  const SubnetAddress& entry = *facts.data.at(idx).ipv4();
+  const uint32_t bits = network_of(entry);
+  const std::string network = concat(bits >> 24, '.', bits >> 16 & 255, '.', bits >> 8 & 255, '.', bits & 255, '/', entry.prefix);
+  const std::string table = concat(kFirstTable + idx), address = entry.address.host();
+  return concat("ip route add ", network, " dev ", facts.data.at(idx).name, " src ", address, " table ", table,
+                " && ip rule add from ", address, " table ", table);
+}
+
 Finding check_subnet(const NetworkFacts& facts, const SharedNetwork& shared) {
   const NetworkInterface &one = facts.data[shared.one], &other = facts.data[shared.other];
   const std::string check = concat("subnet[", one.name, ",", other.name, "]");
@@ -171,7 +176,7 @@ Finding check_reverse_path(const NetworkFacts& facts) {
                           "Strict reverse-path filters matter with several.");
   }
   std::vector<NetworkInterface> strict;
-  std::copy_if(facts.data.begin(), facts.data.end(), std::back_inserter(strict), [](const auto& it) { return it.strict_filter; });
+  std::ranges::copy_if(facts.data, std::back_inserter(strict), &NetworkInterface::strict_filter);
   return warn_unless(strict.empty(), "rp_filter",
                      strict.empty() ? "not strict on any data interface" : concat("strict on ", names_of(strict)),
                      "Packets that come in by another interface than the kernel would answer through are dropped in silence.",
@@ -179,7 +184,7 @@ Finding check_reverse_path(const NetworkFacts& facts) {
 }
 
 Finding check_loopback(const NetworkFacts& facts) {
-  const bool only_loopback = std::all_of(facts.data.begin(), facts.data.end(), [](const auto& entry) { return entry.loopback; });
+  const bool only_loopback = std::ranges::all_of(facts.data, &NetworkInterface::loopback);
   const auto& route = facts.peer.usual;
   const bool peer_is_here = route && route->is_ok() && (*route)->local;
   if (!peer_is_here && !only_loopback) return ok("loopback", "data leaves this machine");
@@ -193,17 +198,14 @@ Finding check_loopback(const NetworkFacts& facts) {
                            : concat("export ", kIfname, "=eth1,eth2,eth3,eth4   # the data NICs that `ip -br address` shows"));
 }
 
-bool in_network(const SubnetAddress& entry, const SocketAddress& other) {
-  return entry.prefix < 32 && network_of(entry) == network_of({other, entry.prefix});
-}
-
 /// Of a data interface that does not lead to the peer.
 Finding check_no_way(const NetworkFacts& facts, const PeerRoute& entry) {
   const NetworkInterface& interface = facts.data[entry.idx];
   const SubnetAddress& own = *interface.ipv4();
   const std::string check = concat("peer[", interface.name, "]");
   const std::string& name = facts.peer.name;
-  if (!in_network(own, *facts.peer.address)) {
+  const bool in_network = own.prefix < 32 && network_of(own) == network_of({*facts.peer.address, own.prefix});
+  if (!in_network) {
     return not_applicable(
         check, concat("the way to ", name, " is ", (*facts.peer.usual)->interface, ", not ", interface.name),
         concat("Give --peer the address that the other host has in the network of ", interface.name, " to test this one."));
@@ -216,7 +218,7 @@ Finding check_no_way(const NetworkFacts& facts, const PeerRoute& entry) {
 
 Finding check_way(const NetworkFacts& facts, const PeerWay& way) {
   const std::string check = concat("peer[", way.interface, "]");
-  const std::string from = way.from.source.host();
+  const std::string from = way.source.host();
   const uint16_t port = facts.ports.bootstrap;
   if (way.reached()) {
     return ok(check, way.connected.is_ok() ? concat("reached from ", from, "; port ", port, " is listened on")
@@ -234,87 +236,61 @@ Finding check_way(const NetworkFacts& facts, const PeerWay& way) {
 
 Finding check_path(const PeerWay& way, const std::string& peer) {
   const std::string check = concat("path_mtu[", way.interface, "]");
-  const int mtu = way.from.mtu, path_mtu = way.path->path_mtu;
-  switch (way.path->answer) {
-    case PathAnswer::kArrives:
-      break;
-    case PathAnswer::kTooLong:
-      return warn(check, concat("the path carries ", path_mtu, " bytes, the interface sends ", mtu),
-                  "TCP falls back to shorter packets after losing some; header split wants the same size all the way.",
-                  concat("ip route add ", peer, " dev ", way.interface, " mtu ", path_mtu,
-                         "   # or the same MTU at both hosts and in the network"));
-    case PathAnswer::kVanishes:
-      return fail(check, concat("short packets arrive, those of ", mtu, " bytes vanish without a word"),
-                  "Connections are made and then hang with the first large message.",
-                  concat("ip link set ", way.interface,
-                         " mtu 1460   # and upwards, to the largest that arrives; the same at both hosts"));
-    case PathAnswer::kSilent:
-      return not_applicable(check, concat("the kernel knows of no limit below ", path_mtu > 0 ? path_mtu : mtu, " bytes"),
-                            "The peer answers no datagrams to closed ports, so nobody can tell whether full packets arrive.");
+  const int mtu = way.mtu, path_mtu = way.path->path_mtu;
+  const PathAnswer answer = way.path->answer;
+  if (answer == PathAnswer::kArrives) return ok(check, concat("packets of ", mtu, " bytes arrive whole"));
+  if (answer == PathAnswer::kTooLong) {
+    return warn(check, concat("the path carries ", path_mtu, " bytes, the interface sends ", mtu),
+                "TCP falls back to shorter packets after losing some; header split wants the same size all the way.",
+                concat("ip route add ", peer, " dev ", way.interface, " mtu ", path_mtu,
+                       "   # or the same MTU at both hosts and in the network"));
   }
-  return ok(check, concat("packets of ", mtu, " bytes arrive whole"));
+  if (answer == PathAnswer::kSilent) {
+    return not_applicable(check, concat("the kernel knows of no limit below ", path_mtu > 0 ? path_mtu : mtu, " bytes"),
+                          "The peer answers no datagrams to closed ports, so nobody can tell whether full packets arrive.");
+  }
+  return fail(
+      check, concat("short packets arrive, those of ", mtu, " bytes vanish without a word"),
+      "Connections are made and then hang with the first large message.",
+      concat("ip link set ", way.interface, " mtu 1460   # and upwards, to the largest that arrives; the same at both hosts"));
 }
 
-}  // namespace
-
-void check_ports(const NetworkFacts& facts, Findings& findings) {
-  findings.push_back(check_bootstrap(facts));
-  findings.push_back(check_range(facts));
-  if (facts.ports.opened) check_opened(facts, findings);
-  check_local_ports(facts, findings);
-}
-
-void check_addresses(const NetworkFacts& facts, Findings& findings) {
+Findings check_addresses(const NetworkFacts& facts) {
   if (facts.data.empty()) {
-    findings.push_back(fail("addresses", concat("no interface matches ", kIfname, "=", facts.pattern),
-                            "Without a data interface there is no device, and no connection.", concat("unset ", kIfname)));
-    return;
+    return {fail("addresses", concat("no interface matches ", kIfname, "=", facts.pattern),
+                 "Without a data interface there is no device, and no connection.", concat("unset ", kIfname))};
   }
-  for (const NetworkInterface& interface : facts.data) {
+  Findings findings;
+  for (const NetworkInterface& interface : facts.data)
     findings.push_back(check_own_address(interface, facts.expected.vendor_path));
-  }
   if (facts.pattern.empty()) findings.push_back(check_bridges(facts));
   for (const SharedNetwork& shared : facts.shared) findings.push_back(check_subnet(facts, shared));
-  findings.push_back(check_reverse_path(facts));
-  findings.push_back(check_loopback(facts));
+  append(findings, {check_reverse_path(facts), check_loopback(facts)});
+  return findings;
 }
 
-bool PeerWay::reached() const {
-  const bool refused =
-      connected.domain() == Domain::kErrno && (connected.native() == ECONNREFUSED || connected.native() == ECONNRESET);
-  return connected.is_ok() || refused;
-}
-
-void check_peer(const NetworkFacts& facts, Findings& findings) {
+Findings check_peer(const NetworkFacts& facts) {
   const PeerFacts& peer = facts.peer;
-  if (peer.name.empty()) {
-    findings.push_back(not_applicable("peer", "no other host was named", "Say which one with --peer IP."));
-    return;
-  }
+  if (peer.name.empty()) return {not_applicable("peer", "no other host was named", "Say which one with --peer IP.")};
   if (!peer.address || !peer.usual) {
-    findings.push_back(fail("peer", concat(peer.name, " is no IPv4 address"), "Only an address tells which interface is meant.",
-                            "tcpx_doctor --peer 10.0.0.2   # an address that `ip -br address` shows there"));
-    return;
+    return {fail("peer", concat(peer.name, " is no IPv4 address"), "Only an address tells which interface is meant.",
+                 "tcpx_doctor --peer 10.0.0.2   # an address that `ip -br address` shows there")};
   }
   if (!peer.usual->is_ok()) {
-    findings.push_back(fail("peer", concat("no route to ", peer.name, ": ", peer.usual->status().detail()),
-                            "Nothing can be sent there.",
-                            concat("ip route add ", peer.name, " via GATEWAY   # or bring up the interface of its network")));
-    return;
+    return {fail("peer", concat("no route to ", peer.name, ": ", peer.usual->status().detail()), "Nothing can be sent there.",
+                 concat("ip route add ", peer.name, " via GATEWAY   # or bring up the interface of its network"))};
   }
   const Route& usual = **peer.usual;
   if (usual.local) {
-    findings.push_back(not_applicable("peer", concat(peer.name, " is this machine itself"),
-                                      "Its packets never leave it, so they tell nothing about the network."));
-    return;
+    return {not_applicable("peer", concat(peer.name, " is this machine itself"),
+                           "Its packets never leave it, so they tell nothing about the network.")};
   }
-  const bool over_data =
-      std::any_of(facts.data.begin(), facts.data.end(), [&](const auto& entry) { return entry.name == usual.interface; });
-  findings.push_back(warn_unless(over_data, "peer",
-                                 concat(peer.name, " is reached through ", usual.interface, " from ", usual.source,
-                                        over_data ? "" : concat(", which is no data interface (", names_of(facts.data), ")")),
-                                 "Connections can be arranged over it, but no data goes there.",
-                                 "tcpx_doctor --peer ADDRESS   # of the other host in the network of a data interface"));
+  const bool over_data = std::ranges::count(facts.data, usual.interface, &NetworkInterface::name) > 0;
+  Findings findings = {warn_unless(over_data, "peer",
+                                   concat(peer.name, " is reached through ", usual.interface, " from ", usual.source,
+                                          over_data ? "" : concat(", which is no data interface (", names_of(facts.data), ")")),
+                                   "Connections can be arranged over it, but no data goes there.",
+                                   "tcpx_doctor --peer ADDRESS   # of the other host in the network of a data interface")};
   for (const PeerWay& way : peer.ways) findings.push_back(check_way(facts, way));
   for (const PeerWay& way : peer.ways) {
     if (way.path) findings.push_back(check_path(way, peer.name));
@@ -323,6 +299,22 @@ void check_peer(const NetworkFacts& facts, Findings& findings) {
     const bool leads = entry.route.is_ok() && entry.route->interface == facts.data[entry.idx].name;
     if (!leads) findings.push_back(check_no_way(facts, entry));
   }
+  return findings;
+}
+
+}  // namespace
+
+bool PeerWay::reached() const {
+  const bool refused =
+      connected.domain() == Domain::kErrno && (connected.native() == ECONNREFUSED || connected.native() == ECONNRESET);
+  return connected.is_ok() || refused;
+}
+
+Findings check_network(const NetworkFacts& facts) {
+  Findings findings = {check_bootstrap(facts), check_range(facts)};
+  if (facts.ports.opened) append(findings, check_opened(facts));
+  for (const auto check : {check_local_ports, check_addresses, check_firewall, check_peer}) append(findings, check(facts));
+  return findings;
 }
 
 }  // namespace tcpx::doctor

@@ -1,10 +1,8 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "base/text.h"
-#include "net/soft/interfaces.h"
 #include "programs/doctor/network.h"
 #include "programs/doctor/words.h"
 
@@ -13,8 +11,6 @@ namespace {
 
 // The kernel's own defaults (Documentation/networking/ip-sysctl.rst).
 constexpr PortRange kDefaultLocalPorts{32768, 60999};
-// Of routing tables that the mended routes go to; the kernel's own are 0 and 253 to 255.
-constexpr size_t kFirstTable = 100;
 
 /// "8080,9000-9010", "32768 60999": ports and ranges as the kernel prints them; `between` stands inside a range.
 PortRanges ranges_in(const std::string& text, std::string_view separators, std::string_view between) {
@@ -33,26 +29,17 @@ std::vector<std::string> device_names(const std::vector<NetworkInterface>& all, 
   std::vector<soft::InterfaceAddress> candidates;
   for (const NetworkInterface& interface : all) {
     // A named one counts although it is down or has no address: that is to be found out.
-    const bool usable = std::any_of(interface.addresses.begin(), interface.addresses.end(), [](const SubnetAddress& entry) {
-      return entry.address.family() == AF_INET || !entry.address.host().starts_with("fe80:");
+    const bool usable = std::ranges::any_of(interface.addresses, [](const SubnetAddress& entry) {
+      return entry.address.family() == AF_INET || !entry.is_link_local();
     });
-    if (pattern.empty() && !(interface.up && usable)) continue;
-    candidates.push_back({.name = interface.name,
-                          .address = SocketAddress::loopback(0),
-                          .up = true,
-                          .loopback = interface.loopback,
-                          .link_local = false});
+    if (!pattern.empty() || (interface.up && usable)) candidates.push_back(usable_interface(interface.name, interface.loopback));
   }
-  std::vector<std::string> names;
-  for (const auto& device : soft::choose_interfaces(candidates, pattern, soft::AddressFamily::kAny)) {
-    if (names.empty() || names.back() != device.name) names.push_back(device.name);
-  }
-  return names;
+  return chosen_names(candidates, pattern);
 }
 
 /// In order; those that meet become one.
 PortRanges merged(PortRanges ranges) {
-  std::sort(ranges.begin(), ranges.end(), [](const PortRange& a, const PortRange& b) { return a.first < b.first; });
+  std::ranges::sort(ranges, {}, &PortRange::first);
   PortRanges apart;
   for (const PortRange& range : ranges) {
     if (!apart.empty() && range.first <= apart.back().last + 1u) {
@@ -74,8 +61,7 @@ PortNeeds port_needs(const Machine& machine, bool vendor_path) {
   const PortRanges kernel = ranges_in(local.value_or(""), "\n", " \t");
   ports.kernel_tells = local.has_value();
   ports.kernel = kernel.size() == 1 ? kernel.front() : kDefaultLocalPorts;
-  ports.reserved_text = machine.files.text("/proc/sys/net/ipv4/ip_local_reserved_ports");
-  ports.reserved = ranges_in(ports.reserved_text, ",", "-");
+  ports.reserved = ranges_in(machine.files.text("/proc/sys/net/ipv4/ip_local_reserved_ports"), ",", "-");
   const auto opened = listening_ports([&](Variable id) { return machine.variables.text(id); });
   if (opened.is_ok()) ports.opened = *opened;  // malformed ones are the environment group's
   if (!ports.opened || vendor_path) ports.data.push_back(ports.kernel);
@@ -113,7 +99,7 @@ NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInte
     return machine.files.text(concat("/proc/sys/net/ipv4/conf/", name, "/rp_filter"));
   };
   for (const std::string& name : device_names(all, facts.pattern)) {
-    facts.data.push_back(*std::find_if(all.begin(), all.end(), [&](const auto& interface) { return interface.name == name; }));
+    facts.data.push_back(*std::ranges::find(all, name, &NetworkInterface::name));
     facts.data.back().bridge = machine.files.exists(concat("/sys/class/net/", name, "/bridge"));
     // The larger of the two holds; 1 is strict, 2 is loose.
     facts.data.back().strict_filter = std::max(filter("all"), filter(name)) == "1";
@@ -128,9 +114,14 @@ NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInte
   return facts;
 }
 
+bool SubnetAddress::is_link_local() const {
+  const std::string host = address.host();
+  return host.starts_with("169.254.") || host.starts_with("fe80:");
+}
+
 const SubnetAddress* NetworkInterface::ipv4() const {
   for (const SubnetAddress& entry : addresses) {
-    if (entry.address.family() == AF_INET && !entry.address.host().starts_with("169.254.")) return &entry;
+    if (entry.address.family() == AF_INET && !entry.is_link_local()) return &entry;
   }
   return nullptr;
 }
@@ -142,7 +133,7 @@ PortRanges PortNeeds::all() const {
 }
 
 bool PortNeeds::is_reserved(uint32_t port) const {
-  return std::any_of(reserved.begin(), reserved.end(), [&](const PortRange& range) { return range.contains(port); });
+  return std::ranges::any_of(reserved, [&](const PortRange& range) { return range.contains(port); });
 }
 
 std::string text_of(const PortRange& range, char dash) {
@@ -150,37 +141,11 @@ std::string text_of(const PortRange& range, char dash) {
 }
 
 std::string text_of(const PortRanges& ranges, char dash, std::string_view between) {
-  std::string text;
-  for (const PortRange& range : ranges) text += concat(text.empty() ? "" : between, text_of(range, dash));
-  return text;
-}
-
-std::string names_of(const std::vector<NetworkInterface>& interfaces, std::string_view between) {
-  std::string names;
-  for (const NetworkInterface& interface : interfaces) names += concat(names.empty() ? "" : between, interface.name);
-  return names;
+  return joined(ranges, between, [&](const PortRange& range) { return text_of(range, dash); });
 }
 
 uint32_t network_of(const SubnetAddress& entry) {
   return entry.prefix == 0 ? 0 : bits_of(entry.address) & ~uint32_t{0} << (32 - entry.prefix);
-}
-
-std::string own_route(const NetworkFacts& facts, size_t idx) {
-  const SubnetAddress& entry = *facts.data.at(idx).ipv4();
-  const uint32_t bits = network_of(entry);
-  const std::string network = concat(bits >> 24, '.', bits >> 16 & 255, '.', bits >> 8 & 255, '.', bits & 255, '/', entry.prefix);
-  const std::string table = concat(kFirstTable + idx), address = entry.address.host();
-  return concat("ip route add ", network, " dev ", facts.data.at(idx).name, " src ", address, " table ", table,
-                " && ip rule add from ", address, " table ", table);
-}
-
-Findings check_network(const NetworkFacts& facts) {
-  Findings findings;
-  check_ports(facts, findings);
-  check_addresses(facts, findings);
-  check_firewall(facts, findings);
-  check_peer(facts, findings);
-  return findings;
 }
 
 }  // namespace tcpx::doctor

@@ -9,11 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "net/soft/interfaces.h"
 #include "net/vendor_traps.h"
 #include "programs/doctor/finding.h"
 #include "programs/doctor/machine.h"
-#include "programs/doctor/pci.h"
 
 namespace tcpx::doctor {
 

@@ -44,11 +44,6 @@ std::string of(std::string_view check, const Nic& nic) {
   return concat(check, "[", nic.name, "]");
 }
 
-/// As far as the driver tells: virtual ones may not.
-bool is_up(const Nic& nic) {
-  return nic.state == "up" || nic.state == "unknown";
-}
-
 Finding check_speed(const Nic& nic, bool vendor_path) {
   const std::string check = of("speed", nic);
   if (!nic.speed_mbps) {
@@ -169,19 +164,12 @@ Finding tcpx_facts(const Nic& nic, const Expectation& expected) {
                         concat("Only GPUDirect-TCPX minds: ", expected.because, "."));
 }
 
-std::string names_of(const std::vector<Nic>& nics) {
-  std::vector<std::string> names;
-  for (const Nic& nic : nics) names.push_back(nic.name);
-  return joined(names);
-}
-
 Finding check_a3_data_nics(const NicFacts& facts) {
   constexpr char kMend[] =
       "gcloud compute instances describe $(hostname) --format='value(networkInterfaces[].network)'   # an A3 machine has one for "
       "control and four for data; a pod sees them with hostNetwork: true or one network annotation each";
-  if (facts.data.empty()) {
+  if (facts.data.empty())
     return fail("data_nics", "none", "GPUDirect-TCPX needs gVNIC interfaces besides that of the default route.", kMend);
-  }
   const bool enough = facts.data.size() * kGpusOfNic >= facts.gpus;
   return warn_unless(enough, "data_nics",
                      enough ? names_of(facts.data) : concat(names_of(facts.data), " for ", facts.gpus, " GPUs"),
@@ -202,36 +190,38 @@ Finding check_plain_data_nics(const NicFacts& facts) {
               concat("export ", variable, "==", joined(others, ",")));
 }
 
-void check_nic(const Nic& nic, const NicFacts& facts, Findings& findings) {
+Findings check_nic(const Nic& nic, const NicFacts& facts) {
   const bool vendor_path = facts.expected.vendor_path;
-  findings.push_back(fail_unless(is_up(nic), of("link", nic), nic.state, "It is meant to carry data, and carries none.",
-                                 concat("sudo ip link set ", nic.name, " up   # if it stays down: ethtool ", nic.name)));
+  const bool up = nic.state == "up" || nic.state == "unknown";  // virtual ones may not tell
   const bool right_driver = !vendor_path || nic.driver == kGoogleDriver;
-  findings.push_back(fail_unless(right_driver, of("driver", nic), nic.driver.empty() ? "none: a virtual interface" : nic.driver,
-                                 "GPUDirect-TCPX works with Google's virtual NIC only, whose driver is gve.",
-                                 "recreate the machine with --network-interface=nic-type=GVNIC,network=... for each data NIC"));
-  if (!right_driver) return;  // its other faults follow from that
-  findings.insert(findings.end(), {check_speed(nic, vendor_path), check_mtu(nic, vendor_path), check_address(nic, vendor_path),
-                                   check_pci(nic, facts)});
-  if (!vendor_path) {
-    findings.push_back(tcpx_facts(nic, facts.expected));
-    return;
-  }
+  Findings findings = {fail_unless(up, of("link", nic), nic.state, "It is meant to carry data, and carries none.",
+                                   concat("sudo ip link set ", nic.name, " up   # if it stays down: ethtool ", nic.name)),
+                       fail_unless(right_driver, of("driver", nic), nic.driver.empty() ? "none: a virtual interface" : nic.driver,
+                                   "GPUDirect-TCPX works with Google's virtual NIC only, whose driver is gve.",
+                                   "recreate the machine with --network-interface=nic-type=GVNIC,network=... for each data NIC")};
+  if (!right_driver) return findings;  // its other faults follow from that
+  append(findings,
+         {check_speed(nic, vendor_path), check_mtu(nic, vendor_path), check_address(nic, vendor_path), check_pci(nic, facts)});
   const auto& trap = nic.cores_trap;
-  findings.push_back(trap ? fail(of("cores", nic), trap->found, trap->why, trap->mend)
-                          : ok(of("cores", nic), "GPUDirect-TCPX finds some"));
-  findings.insert(findings.end(), {check_header_split(nic), check_ntuple(nic)});
-  findings.push_back(fail_unless(nic.rx_queues >= kA3RxQueues, of("rx_queues", nic), concat(nic.rx_queues),
-                                 "RxDM gives queues 8 to 15 to the GPUs; they do not exist here.",
-                                 concat("sudo ethtool -L ", nic.name, " rx ", kA3RxQueues)));
-  findings.push_back(check_devmem_packets(nic));
+  if (!vendor_path) {
+    append(findings, {tcpx_facts(nic, facts.expected)});
+    return findings;
+  }
+  append(findings,
+         {trap ? fail(of("cores", nic), trap->found, trap->why, trap->mend) : ok(of("cores", nic), "GPUDirect-TCPX finds some"),
+          check_header_split(nic), check_ntuple(nic),
+          fail_unless(nic.rx_queues >= kA3RxQueues, of("rx_queues", nic), concat(nic.rx_queues),
+                      "RxDM gives queues 8 to 15 to the GPUs; they do not exist here.",
+                      concat("sudo ethtool -L ", nic.name, " rx ", kA3RxQueues)),
+          check_devmem_packets(nic)});
+  return findings;
 }
 
 }  // namespace
 
 Findings check_nics(const NicFacts& facts) {
   Findings findings = {facts.expected.vendor_path ? check_a3_data_nics(facts) : check_plain_data_nics(facts)};
-  for (const Nic& nic : facts.data) check_nic(nic, facts, findings);
+  for (const Nic& nic : facts.data) append(findings, check_nic(nic, facts));
   if (!facts.others.empty()) findings.push_back(not_applicable("others", joined(facts.others), "They carry no data."));
   return findings;
 }

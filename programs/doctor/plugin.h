@@ -1,12 +1,12 @@
 // Group "plugin": the libraries that could be the net plugin, of tcpx-p2p or of NCCL, and which of them is.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "programs/doctor/child_answer.h"
 #include "programs/doctor/finding.h"
 #include "programs/doctor/machine.h"
 
@@ -20,15 +20,7 @@ struct PluginTable {
 };
 
 /// Facts a library shows when it is opened, and no more: none of its functions is called.
-struct PluginLoad {
-  enum class End : uint8_t {
-    kLoaded,
-    kRefused,  ///< by the dynamic linker
-    kDied,     ///< the process that opened it ended
-    kHung,
-  };
-  End end = End::kRefused;
-  std::string detail;               ///< of all but kLoaded: the linker's words, or how the process ended
+struct PluginLoad : LibraryAnswer {
   std::vector<PluginTable> tables;  ///< oldest first
   /// It has brought libmnl, which only the 2026 state of GPUDirect-TCPX needs (google/nccl-plugin-gpudirecttcpx @ 91e8693).
   bool uses_libmnl = false;

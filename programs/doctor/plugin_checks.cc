@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "net/soft/soft_table.h"
 #include "programs/doctor/plugin.h"
+#include "programs/doctor/words.h"
 
 namespace tcpx::doctor {
 namespace {
@@ -27,108 +28,102 @@ std::string mend_of_refusal(const std::string& detail, const std::string& path) 
 }
 
 /// One library that may become the plugin.
-class CandidateChecks {
- public:
-  CandidateChecks(const PluginFacts& facts, const PluginCandidate& candidate, Findings& findings)
-      : facts_(facts),
-        candidate_(candidate),
-        path_(candidate.file.path),
-        taken_(candidate.file.real == facts.choice.real),
-        findings_(findings) {}
+struct CandidateChecks {
+  const PluginFacts& facts;
+  const PluginCandidate& candidate;
+  Findings& findings;
+  const std::string& path = candidate.file.path;
+  const bool taken = candidate.file.real == facts.choice.real;
 
   /// @return whether it is the one that tcpx-p2p takes, and it can
-  bool run() { return check_file() && check_mount() && check_load() && taken_; }
+  bool run() { return check_file() && check_mount() && check_load() && taken; }
 
- private:
-  std::string of_it(std::string_view check) const { return concat(check, "[", path_, "]"); }
-  void add(Finding finding) { findings_.push_back(std::move(finding)); }
+  std::string of_it(std::string_view check) const { return concat(check, "[", path, "]"); }
+  void add(Finding finding) { findings.push_back(std::move(finding)); }
   /// A failure if tcpx-p2p takes the library. @return false
   bool wrong(std::string_view check, std::string found, std::string_view why, std::string mend) {
-    add({of_it(check), taken_ ? Verdict::kFail : Verdict::kWarn, std::move(found),
-         concat(why, taken_ ? " tcpx-p2p takes it and falls back to nothing else."
-                            : " tcpx-p2p does not take it, but NCCL may find it."),
+    add({of_it(check), taken ? Verdict::kFail : Verdict::kWarn, std::move(found),
+         concat(why, taken ? " tcpx-p2p takes it and falls back to nothing else."
+                           : " tcpx-p2p does not take it, but NCCL may find it."),
          std::move(mend)});
     return false;
   }
 
   bool check_file() {
-    const std::string& origin = candidate_.file.origin;
-    if (!candidate_.is_there && taken_) {
+    const std::string& origin = candidate.file.origin;
+    if (!candidate.is_there && taken) {
       add(fail(of_it("file"), concat("no such file, ", origin), "A library that is named must be there; nothing else is taken.",
                "find / -name 'libnccl-net*.so' 2>/dev/null   # then export UCCL_TCPX_PLUGIN_PATH=<what it shows>, or unset it"));
       return false;
     }
-    if (!candidate_.is_there) {
+    if (!candidate.is_there) {
       add(not_applicable(of_it("file"), concat("no such file, ", origin),
-                         facts_.choice.path != kEmbedded ? concat("Not needed: ", facts_.choice.path, " is taken.")
-                         : facts_.expected.vendor_path   ? "See \"loader\" below."
-                                                         : "Not needed: the software plugin is the right one on this machine."));
+                         facts.choice.path != kEmbedded ? concat("Not needed: ", facts.choice.path, " is taken.")
+                         : facts.expected.vendor_path   ? "See \"loader\" below."
+                                                        : "Not needed: the software plugin is the right one on this machine."));
       return false;
     }
-    if (!candidate_.readable) {
+    if (!candidate.readable) {
       return wrong("file", concat("no file that may be read, ", origin), "The library must be a file that this user may read.",
-                   concat("ls -lL ", path_, "   # then sudo chmod a+r ", path_, " if it is a file"));
+                   concat("ls -lL ", path, "   # then sudo chmod a+r ", path, " if it is a file"));
     }
-    if (!candidate_.elf_problem.empty()) {
-      return wrong("file", candidate_.elf_problem,
+    if (!candidate.elf_problem.empty()) {
+      return wrong("file", candidate.elf_problem,
                    concat("This program needs a shared library of 64 bits for ", kOwnMachineName, "."),
-                   concat("file -L ", path_, "   # and take the build for ", kOwnMachineName));
+                   concat("file -L ", path, "   # and take the build for ", kOwnMachineName));
     }
     add(ok(of_it("file"), origin));
     return true;
   }
 
   bool check_mount() {
-    if (candidate_.noexec) {
+    if (candidate.noexec) {
       return wrong("mount", "its file system is mounted noexec", "The dynamic linker may not map code of it.",
-                   concat("sudo mount -o remount,exec $(findmnt -no TARGET -T ", path_, ")   # or copy the library elsewhere"));
+                   concat("sudo mount -o remount,exec $(findmnt -no TARGET -T ", path, ")   # or copy the library elsewhere"));
     }
     add(ok(of_it("mount"), "programs may run from there"));
     return true;
   }
 
   bool check_load() {
-    if (!candidate_.load) {
+    if (!candidate.load) {
       add(not_applicable(of_it("load"), "not tried", "The doctor stops after two libraries that hang."));
       return false;
     }
-    const PluginLoad& load = *candidate_.load;
+    const PluginLoad& load = *candidate.load;
     const auto look = [&](std::string_view limit) {
-      return concat("LD_PRELOAD=", path_, " LD_DEBUG=init ", limit,
+      return concat("LD_PRELOAD=", path, " LD_DEBUG=init ", limit,
                     "/bin/true 2>&1 | tail   # shows which of its libraries it was");
     };
-    switch (load.end) {
-      case PluginLoad::End::kLoaded:
-        add(ok(of_it("load"), "loads"));
-        return check_tables(load);
-      case PluginLoad::End::kRefused:
-        return wrong("load", load.detail, "The dynamic linker refuses it.", mend_of_refusal(load.detail, path_));
-      case PluginLoad::End::kDied:
-        return wrong("load", concat("the process that opened it ", load.detail),
-                     "It ends every program that opens it, before a call.", look(""));
-      case PluginLoad::End::kHung:
-        return wrong("load", concat("opening it ", load.detail), "It hangs every program that opens it.", look("timeout 5 "));
+    if (load.end == LibraryAnswer::End::kRefused)
+      return wrong("load", load.detail, "The dynamic linker refuses it.", mend_of_refusal(load.detail, path));
+    if (load.end == LibraryAnswer::End::kDied) {
+      return wrong("load", concat("the process that opened it ", load.detail),
+                   "It ends every program that opens it, before a call.", look(""));
     }
-    return false;
+    if (load.end == LibraryAnswer::End::kHung)
+      return wrong("load", concat("opening it ", load.detail), "It hangs every program that opens it.", look("timeout 5 "));
+    add(ok(of_it("load"), "loads"));
+    return check_tables(load);
   }
 
   /// @return whether there is a table that tcpx-p2p can use
   bool check_tables(const PluginLoad& load) {
-    std::string versions, lacks, name;
+    const std::string versions = joined(load.tables, ", ", [](const auto& table) { return concat("v", table.version); });
+    std::string lacks, name;
     bool v7 = false, v8 = false, other = false;
     for (const PluginTable& table : load.tables) {
-      versions += concat(versions.empty() ? "" : ", ", "v", table.version);
       if (!table.name.empty()) name = table.name;
-      const bool known = table.version == 7 || table.version == 8;
-      other = other || !known;
       if (!table.lacks.empty()) lacks += concat(lacks.empty() ? "" : "; ", table.lacks);
-      if (known && table.lacks.empty()) (table.version == 7 ? v7 : v8) = true;
+      v7 = v7 || (table.version == 7 && table.lacks.empty());
+      v8 = v8 || (table.version == 8 && table.lacks.empty());
+      other = other || (table.version != 7 && table.version != 8);
     }
     const bool vendor = name.starts_with("GPUDirectTCPX"), software = name == soft::kPluginName;
     const std::string kind = vendor ? "GPUDirect-TCPX" : software ? "the software plugin of tcpx-p2p" : "another plugin";
     const std::string found = concat(versions.empty() ? "no ncclNetPlugin table" : versions, name.empty() ? "" : ": ", name,
                                      versions.empty() ? "" : concat(", ", kind), lacks.empty() ? "" : "; ", lacks);
-    if (!v7 && !v8 && lacks.empty() && other && !taken_) {
+    if (!v7 && !v8 && lacks.empty() && other && !taken) {
       add(not_applicable(of_it("tables"), found, "For NCCL: tcpx-p2p reads v7 and v8, and does not take this library."));
     } else if (!v7 && !v8) {
       wrong("tables", found, "tcpx-p2p needs a complete table ncclNetPlugin_v7 or _v8.", kTakeEmbedded);
@@ -156,21 +151,14 @@ class CandidateChecks {
         of_it("layout"), vendor ? "probably the state of 2024: unpack slot at 56" : "not known for this plugin",
         "Only the first message of a connection shows it; tcpx-p2p checks it then and refuses what it does not know.");
   }
-
-  const PluginFacts& facts_;
-  const PluginCandidate& candidate_;
-  const std::string& path_;
-  const bool taken_;
-  Findings& findings_;
 };
 
 Finding check_shadow(const OpenedName& opened) {
   const std::string check = concat("shadow[", opened.name, "]");
   const std::vector<LibraryFile>& files = opened.files;
-  if (files.empty()) {
+  if (files.empty())
     return not_applicable(check, "none on the dynamic linker's path", "NCCL then uses its own transport; tcpx-p2p needs none.");
-  }
-  const auto hidden = std::find_if(files.begin(), files.end(), [&](const auto& each) { return each.real != files.front().real; });
+  const auto hidden = std::ranges::find_if(files, [&](const auto& each) { return each.real != files.front().real; });
   const std::string taken = concat("NCCL takes ", files.front().path, ", ", files.front().origin);
   if (hidden == files.end()) return ok(check, taken);
   return warn(check, concat(taken, "; ", hidden->path, ", ", hidden->origin, ", is hidden"),
@@ -197,9 +185,7 @@ Finding check_choice(const PluginFacts& facts, bool usable) {
 Findings check_plugin(const PluginFacts& facts) {
   Findings findings;
   bool usable = false;
-  for (const PluginCandidate& candidate : facts.candidates) {
-    usable = CandidateChecks(facts, candidate, findings).run() || usable;
-  }
+  for (const PluginCandidate& candidate : facts.candidates) usable = CandidateChecks{facts, candidate, findings}.run() || usable;
   for (const OpenedName& opened : facts.names) findings.push_back(check_shadow(opened));
   findings.push_back(check_choice(facts, usable));
   return findings;

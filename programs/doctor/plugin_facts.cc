@@ -2,11 +2,9 @@
 #include <elf.h>
 #include <sys/statvfs.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>
-#include <sstream>
 
 #include "base/text.h"
 #include "net/abi/nccl_net_v7.h"
@@ -28,21 +26,11 @@ std::string lacks(const void* symbol) {
   return status.is_ok() ? "" : status.detail();
 }
 
-/// The name stands first in the tables of all versions (NVIDIA/nccl: src/include/plugin/net/net_v*.h).
-std::string name_in(const void* symbol) {
-  const char* name = nullptr;
-  std::memcpy(&name, symbol, sizeof name);
-  return name != nullptr ? one_line(std::string_view(name, ::strnlen(name, kMostNameBytes))) : "";
-}
-
 /// The child says, line by line: "refused REASON"; or "loaded", "libmnl", and of each table "table VERSION", "name NAME",
 /// "lacks PART".
 void open_and_tell(const std::string& path, const Say& say) {
-  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* const why = ::dlerror();
-    return say(concat("refused ", one_line(why != nullptr ? why : "?"), "\n"));
-  }
+  void* const library = open_library(path, say);
+  if (library == nullptr) return;
   say("loaded\n");
   if (::dlopen("libmnl.so.0", RTLD_NOW | RTLD_NOLOAD) != nullptr) say("libmnl\n");
   for (int version = kOldestTable; version <= kNewestTable; ++version) {
@@ -51,29 +39,11 @@ void open_and_tell(const std::string& path, const Say& say) {
     const std::string missing = version == 7   ? lacks<abi::NetTable_v7>(symbol)
                                 : version == 8 ? lacks<abi::NetTable_v8>(symbol)
                                                : "";
-    say(concat("table ", version, "\nname ", name_in(symbol), "\nlacks ", one_line(missing), "\n"));
+    const char* name = nullptr;  // stands first in the tables of all versions (NVIDIA/nccl: src/include/plugin/net/net_v*.h)
+    std::memcpy(&name, symbol, sizeof name);
+    const std::string_view text = name != nullptr ? std::string_view(name, ::strnlen(name, kMostNameBytes)) : "";
+    say(concat("table ", version, "\nname ", one_line(text), "\nlacks ", one_line(missing), "\n"));
   }
-}
-
-/// The other end has run foreign code: entries of a wrong form are left out.
-PluginLoad load_of(const ChildAnswer& answer) {
-  PluginLoad load;
-  std::istringstream lines(answer.said);
-  for (std::string line; std::getline(lines, line);) {
-    const std::string word = line.substr(0, line.find(' '));
-    const std::string rest = line.substr(std::min(word.size() + 1, line.size()));
-    if (word == "loaded") load.end = PluginLoad::End::kLoaded;
-    if (word == "libmnl") load.uses_libmnl = true;
-    if (word == "refused") load.detail = rest;
-    if (word == "table") load.tables.push_back({.version = std::atoi(rest.c_str()), .name = {}, .lacks = {}});
-    if (word == "name" && !load.tables.empty()) load.tables.back().name = rest;
-    if (word == "lacks" && !load.tables.empty()) load.tables.back().lacks = rest;
-  }
-  if (answer.end != ChildAnswer::End::kDone) {
-    load.end = answer.end == ChildAnswer::End::kTimedOut ? PluginLoad::End::kHung : PluginLoad::End::kDied;
-    load.detail = answer.how_it_ended();
-  }
-  return load;
 }
 
 // The last places where the dynamic linker of a 64-bit system looks, regardless of its cache.
@@ -89,9 +59,8 @@ constexpr uint16_t kOwnMachine = EM_X86_64;
 std::string elf_problem_of(const std::string& bytes) {
   Elf64_Ehdr header{};
   const size_t needed = offsetof(Elf64_Ehdr, e_version);
-  if (bytes.size() < needed || !bytes.starts_with(ELFMAG)) {
+  if (bytes.size() < needed || !bytes.starts_with(ELFMAG))
     return bytes.empty() ? "an empty file" : concat("no library: it begins with \"", bytes.substr(0, 16), "\"");
-  }
   std::memcpy(&header, bytes.data(), needed);
   if (header.e_ident[EI_CLASS] != ELFCLASS64) return "a library of 32 bits";
   if (header.e_machine != kOwnMachine) {
@@ -124,11 +93,6 @@ std::vector<LibraryFile> on_linker_path(const Machine& machine, const std::strin
   return found;
 }
 
-bool is_on_noexec_mount(const std::string& path) {
-  struct statvfs mount {};
-  return ::statvfs(path.c_str(), &mount) == 0 && (mount.f_flag & ST_NOEXEC) != 0;
-}
-
 LibraryFile choice_of(const Machine& machine, const std::string& linker_cache) {
   if (const auto named = machine.variables.get(Variable::kPluginPath)) {
     const std::string reason = concat("named by ", environment_info(Variable::kPluginPath).name);
@@ -158,7 +122,19 @@ std::vector<std::string> names_that_nccl_opens(const Machine& machine) {
 }  // namespace
 
 PluginLoad load_plugin(const std::string& path, Duration limit) {
-  return load_of(ask_child([&path](const Say& say) { open_and_tell(path, say); }, limit));
+  const ChildAnswer answer = ask_child([&path](const Say& say) { open_and_tell(path, say); }, limit);
+  PluginLoad load;
+  // The child has run foreign code: entries of a wrong form are left out.
+  for (const auto& [word, rest] : answer.lines()) {
+    if (word == "loaded") load.end = LibraryAnswer::End::kAnswered;
+    if (word == "libmnl") load.uses_libmnl = true;
+    if (word == "refused") load.detail = rest;
+    if (word == "table") load.tables.push_back({.version = std::atoi(rest.c_str()), .name = {}, .lacks = {}});
+    if (word == "name" && !load.tables.empty()) load.tables.back().name = rest;
+    if (word == "lacks" && !load.tables.empty()) load.tables.back().lacks = rest;
+  }
+  load.note_bad_end(answer);
+  return load;
 }
 
 PluginFacts plugin_facts(const Machine& machine, const std::string& linker_cache) {
@@ -170,24 +146,24 @@ PluginFacts plugin_facts(const Machine& machine, const std::string& linker_cache
       return;
     }
     const auto bytes = machine.files.read(file.path, sizeof(Elf64_Ehdr));
+    struct statvfs mount {};
+    const bool found = ::statvfs((machine.files.root() + file.path).c_str(), &mount) == 0;
     facts.candidates.push_back({.file = file,
                                 .is_there = machine.files.exists(file.path),
                                 .readable = bytes.has_value(),
                                 .elf_problem = elf_problem_of(bytes.value_or("")),
-                                .noexec = is_on_noexec_mount(machine.files.root() + file.path),
+                                .noexec = found && (mount.f_flag & ST_NOEXEC) != 0,
                                 .load = {}});
   };
   if (machine.variables.get(Variable::kPluginPath) && facts.choice.path != kEmbedded) add(facts.choice);
-  for (const std::string& path : installed_plugin_paths()) {
+  for (const std::string& path : installed_plugin_paths())
     add({path, "where GPUDirect-TCPX is installed", machine.files.real(path)});
-  }
   const auto is_plugin = [](std::string_view name) {
     return name == "libnccl-net.so" || (name.starts_with("libnccl-net-") && name.ends_with(".so"));
   };
   for (const LibraryFile& file : on_linker_path(machine, linker_cache, is_plugin)) add(file);
-  for (const std::string& name : names_that_nccl_opens(machine)) {
+  for (const std::string& name : names_that_nccl_opens(machine))
     facts.names.push_back({name, on_linker_path(machine, linker_cache, [&](std::string_view other) { return other == name; })});
-  }
   return facts;
 }
 
@@ -196,7 +172,7 @@ void load_candidates(PluginFacts& facts, Duration limit) {
   for (PluginCandidate& candidate : facts.candidates) {
     if (!candidate.can_be_loaded() || hangs == kMostHangs) continue;
     candidate.load = load_plugin(candidate.file.path, limit);
-    hangs += candidate.load->end == PluginLoad::End::kHung ? 1 : 0;
+    hangs += candidate.load->end == LibraryAnswer::End::kHung ? 1 : 0;
   }
 }
 

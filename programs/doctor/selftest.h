@@ -30,24 +30,20 @@ struct SelftestFacts {
   /// As many bytes by TCP alone; seconds of each time. nullopt when nothing has moved.
   std::optional<Result<std::vector<double>>> raw;
 };
-/// Moves test data. Takes 15 s at most.
+/// Moves test data between two processes of the running program, and compares it. GPU memory where there is a GPU. Takes 15 s at
+/// most.
 SelftestFacts selftest_facts(const Machine& machine, uint64_t bytes);
 
 Findings check_selftest(const SelftestFacts& facts);
 
-/// Transfers `bytes` several times, each with other contents, to a second process of the running program, which it starts with
-/// the option below, and compares every byte. GPU memory where there is a GPU. Takes fewer transfers rather than longer than
-/// `limit`.
-/// @return kMismatch when bytes were wrong; the endpoints' errors; kTimeout
-Result<SelftestTransfers> transfer_test_data(uint64_t bytes, Duration limit);
-/// Hidden options by which that process learns that it is one, and of how many bytes.
+/// Hidden options by which the second process learns that it is one, and of how many bytes.
 inline constexpr char kSelftestEndOption[] = "--selftest-end", kSelftestBytesOption[] = "--selftest-bytes";
 /// In that process: sends until the other end has enough. @param descriptor the first option's value @return exit code
 int run_selftest_end(int descriptor, uint64_t bytes);
 
 /// `bytes` through `sockets` connections over loopback at once, from host memory to host memory, with a thread at each end of
-/// each; several times after one that does not count, fewer rather than longer than `limit`. The first and the last are compared
-/// byte for byte. @return seconds of each time, not empty
+/// each; several times after one that does not count, fewer rather than longer than `limit`. Each time all bytes are compared.
+/// @return seconds of each time, not empty
 Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duration limit);
 /// TCP sockets of this process that have received `least` bytes or more.
 size_t sockets_that_received(uint64_t least);

@@ -22,6 +22,7 @@
 #include "programs/doctor/plugin.h"
 #include "programs/doctor/selftest.h"
 #include "programs/doctor/services.h"
+#include "programs/doctor/words.h"
 #include "programs/interrupt.h"
 
 namespace {
@@ -47,7 +48,6 @@ struct Options {
 /// Checks that belong together. `run` takes seconds at most and never throws.
 struct Group {
   std::string name;  ///< as --only takes it
-  std::string what;  ///< a few words, for the help
   std::function<Findings()> run;
 };
 
@@ -65,7 +65,7 @@ Findings run_gpu(const Machine& machine) {
 }
 
 Findings run_plugin(const Machine& machine) {
-  PluginFacts facts = plugin_facts(machine, run_command("ldconfig", {"-p"}, std::chrono::seconds(2)).text);
+  PluginFacts facts = plugin_facts(machine, run_command("ldconfig", {"-p"}, std::chrono::seconds(2)).said);
   load_candidates(facts);
   return check_plugin(facts);
 }
@@ -85,27 +85,21 @@ Findings run_network(const Machine& machine, const std::string& peer) {
 /// Both must outlive the groups, which read `options` when they run.
 std::vector<Group> groups_of(const Machine& machine, const Options& options) {
   return {
-      {"kernel", "devmem TCP, io_uring, settings of TCP", [&] { return check_kernel(kernel_facts(machine)); }},
-      {"nics", "network interfaces: link, driver, MTU, header split, GPUs near", [&] { return run_nics(machine); }},
-      {"gpu", "GPUs, their driver, and how near they are to the network", [&] { return run_gpu(machine); }},
-      {"plugin", "the libraries that could be the net plugin", [&] { return run_plugin(machine); }},
-      {"services", "RxDM, the receive datapath manager", [&] { return run_services(machine); }},
-      {"environment", "variables: malformed, unknown, contradictory",
-       [&] { return check_environment(environment_facts(machine)); }},
-      {"network", "ports, addresses, firewall, and the way to --peer", [&] { return run_network(machine, options.peer); }},
-      {kSelftest, "moves 64 MiB and compares them (only with --selftest)",
-       [&] { return check_selftest(selftest_facts(machine, options.selftest_bytes)); }},
+      {"kernel", [&] { return check_kernel(kernel_facts(machine)); }},
+      {"nics", [&] { return run_nics(machine); }},
+      {"gpu", [&] { return run_gpu(machine); }},
+      {"plugin", [&] { return run_plugin(machine); }},
+      {"services", [&] { return run_services(machine); }},
+      {"environment", [&] { return check_environment(environment_facts(machine)); }},
+      {"network", [&] { return run_network(machine, options.peer); }},
+      {kSelftest, [&] { return check_selftest(selftest_facts(machine, options.selftest_bytes)); }},
   };
 }
 
 void declare_options(CLI::App& app, Options& options, const std::vector<Group>& groups) {
   std::vector<std::string> names;
-  std::string list;
-  for (const Group& group : groups) {
-    names.push_back(group.name);
-    list += (list.empty() ? "" : ", ") + group.name;
-  }
-  app.add_option("--only", options.only, "only these groups: " + list)->delimiter(',')->check(CLI::IsMember(names));
+  for (const Group& group : groups) names.push_back(group.name);
+  app.add_option("--only", options.only, "only these groups: " + joined(names))->delimiter(',')->check(CLI::IsMember(names));
   auto* const json = app.add_flag("--json", options.json, "print JSON");
   app.add_flag("--fix-env", options.fix_env, "print export lines for this machine instead, for eval \"$(tcpx_doctor --fix-env)\"")
       ->excludes(json);
@@ -120,7 +114,7 @@ void declare_options(CLI::App& app, Options& options, const std::vector<Group>& 
 }
 
 bool is_wanted(const std::string& group, const Options& options) {
-  if (std::find(options.only.begin(), options.only.end(), group) != options.only.end()) return true;
+  if (std::ranges::find(options.only, group) != options.only.end()) return true;
   return group == kSelftest ? options.selftest : options.only.empty();
 }
 
@@ -128,10 +122,6 @@ bool is_wanted(const std::string& group, const Options& options) {
 void print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
-}
-
-int exit_code_of(Verdict worst) {
-  return worst == Verdict::kFail ? kFailures : worst == Verdict::kWarn ? kWarnings : kHealthy;
 }
 
 }  // namespace
@@ -167,5 +157,6 @@ int main(int argc, char** argv) {
     if (!options.json) print(group_text(seen.back(), colour));
   }
   print(options.json ? findings_json(seen) : findings_summary(seen));
-  return exit_code_of(worst_of(seen));
+  const Verdict worst = worst_of(seen);
+  return worst == Verdict::kFail ? kFailures : worst == Verdict::kWarn ? kWarnings : kHealthy;
 }

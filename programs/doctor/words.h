@@ -1,7 +1,9 @@
 // Taking apart what files and programs say, and putting lists together.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,11 +11,18 @@
 
 namespace tcpx::doctor {
 
-/// "eth1, eth2"
-inline std::string joined(const std::vector<std::string>& parts, std::string_view between = ", ") {
+/// "eth1, eth2". @param text_of what is written of each part: a member or a function
+template <class Parts, class Text = std::identity>
+std::string joined(const Parts& parts, std::string_view between = ", ", Text text_of = {}) {
   std::string out;
-  for (const std::string& part : parts) (out += out.empty() ? "" : between) += part;
+  for (const auto& part : parts) (out += out.empty() ? "" : between) += std::invoke(text_of, part);
   return out;
+}
+
+/// "eth1, eth2": the names of interfaces and the like.
+template <class Named>
+std::string names_of(const std::vector<Named>& all, std::string_view between = ", ") {
+  return joined(all, between, &Named::name);
 }
 
 /// The parts of `text` between any of `separators`, without empty ones.

@@ -2,15 +2,15 @@
 #include <gtest/gtest.h>
 
 #include "programs/doctor/environment.h"
+#include "programs/doctor/words.h"
 #include "tests/support/doctor_fixture.h"
 
 namespace tcpx::doctor {
 namespace {
 
-using testing::expect_helpful;
-using testing::finding_of;
 using testing::has;
 using testing::MadeUpMachine;
+using enum Verdict;
 using Set = std::vector<std::pair<std::string, std::string>>;
 
 constexpr char kIfname[] = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
@@ -22,37 +22,95 @@ EnvironmentFacts facts(const Set& variables, bool vendor_path = false) {
           .data = {"eth1", "eth2"},
           .control = "eth0"};
 }
-Findings check(const Set& variables, bool vendor_path = false) {
-  Findings findings = check_environment(facts(variables, vendor_path));
-  expect_helpful(findings);
-  return findings;
-}
-Finding finding(const Set& variables, std::string_view name, bool vendor_path = false) {
-  return finding_of(check(variables, vendor_path), name);
-}
-Verdict worst(const Set& variables, bool vendor_path = false) {
-  return testing::worst_of(check(variables, vendor_path));
-}
+const testing::Checks<EnvironmentFacts> kEnvironment{check_environment};
 
 TEST(DoctorEnvironment, NothingSetOrEmptyIsWell) {
   for (const Set& variables : {Set{}, Set{{"UCCL_TCPX_CHUNK_BYTES", ""}}}) {
-    EXPECT_EQ(worst(variables), Verdict::kOk);
-    EXPECT_TRUE(finding(variables, "defaults").found.starts_with("35 of 35 "));
+    EXPECT_EQ(kEnvironment.worst(facts(variables)), kOk);
+    EXPECT_TRUE(kEnvironment.finding(facts(variables), "defaults").found.starts_with("35 of 35 "));
     EXPECT_NE(environment_block(facts(variables)).find("# nothing needs to be set\n"), std::string::npos);
   }
 }
 
-TEST(DoctorEnvironment, AMalformedValueFailsAndIsUnset) {
-  EXPECT_EQ(finding({{"UCCL_TCPX_CHUNK_BYTES", "65536"}}, "value[UCCL_TCPX_CHUNK_BYTES]").found, "65536 bytes");
-  for (const auto& [name, value] : Set{{"UCCL_TCPX_CHUNK_BYTES", "512K"},
-                                       {"UCCL_TCPX_UNPACK_IMPL", "gpu"},
-                                       {"UCCL_TCPX_FAILOVER", "2"},
-                                       {"UCCL_TCPX_PORT_RANGE", "60000-50000"},
-                                       {"UCCL_TCPX_PORT_RANGE", "0-10"},
-                                       {"UCCL_TCPX_PORT_RANGE", "99999"}}) {
-    EXPECT_EQ(finding({{name, value}}, "value[" + name + "]").verdict, Verdict::kFail) << name;
-    EXPECT_NE(environment_block(facts({{name, value}})).find("\nunset " + name), std::string::npos) << name;
+TEST(DoctorEnvironment, VariablesAreJudged) {
+  struct Case {
+    std::string set;    // "NAME=VALUE NAME=VALUE"
+    std::string check;  // "": the worst of all
+    Verdict verdict;
+    bool vendor_path = false;
+    std::string mend = "";
+  };
+  const std::string range = "NCCL_GPUDIRECTTCPX_PORT_BEGIN=50000 NCCL_GPUDIRECTTCPX_PORT_END=60000",
+                    backwards = "NCCL_GPUDIRECTTCPX_PORT_BEGIN=60000 NCCL_GPUDIRECTTCPX_PORT_END=50000",
+                    data = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1,eth2 NCCL_GPUDIRECTTCPX_CTRL_DEV=",
+                    sockets = "NCCL_NSOCKS_PERTHREAD=8 NCCL_SOCKET_NTHREADS=2", dynamic = "number[NCCL_DYNAMIC_CHUNK_SIZE]",
+                    family = "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY=AF_INET6", ifname = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=";
+  for (const Case& it : std::vector<Case>{
+           // Malformed values.
+           {"UCCL_TCPX_CHUNK_BYTES=65536", "value[UCCL_TCPX_CHUNK_BYTES]", kOk},
+           {"UCCL_TCPX_CHUNK_BYTES=512K", "value[UCCL_TCPX_CHUNK_BYTES]", kFail},
+           {"UCCL_TCPX_UNPACK_IMPL=gpu", "value[UCCL_TCPX_UNPACK_IMPL]", kFail},
+           {"UCCL_TCPX_FAILOVER=2", "value[UCCL_TCPX_FAILOVER]", kFail},
+           {"UCCL_TCPX_PORT_RANGE=60000-50000", "value[UCCL_TCPX_PORT_RANGE]", kFail},
+           {"UCCL_TCPX_PORT_RANGE=0-10", "value[UCCL_TCPX_PORT_RANGE]", kFail},
+           {"UCCL_TCPX_PORT_RANGE=99999", "value[UCCL_TCPX_PORT_RANGE]", kFail},
+           // Names that nobody reads, but for other people's and those of the plugin (A8: the parser of one is never called).
+           {"UCCL_TCPX_GO_FASTER=1", "name[UCCL_TCPX_GO_FASTER]", kWarn, false, "unset UCCL_TCPX_GO_FASTER"},
+           {"NCCL_SOCKET_IFNAME=eth0 NCCL_GPUDIRECTTCPX_RECV_SYNC=0 PATH=/bin UCX_TLS=tcp", "", kOk},
+           {"NCCL_GPUDIRECTTCPX_TELEMETRY_FILE_REMOVE_FREQUENCY=1", "", kOk},
+           {"NCCL_GPUDIRECTTCPX_TELEMETRY_GARBAGE_COLLECTOR_INDEX=1", "", kOk},
+           {"NCCL_GPUDIRECTTCPX_TELEMETRY_EXPORTER_CORE_INDEX=1", "", kOk},
+           {"NCCL_GPUDIRECTTCPX_PORT_MAPPING=x", "", kWarn},
+           // A8: numbers that the plugin reads as others.
+           {"NCCL_DYNAMIC_CHUNK_SIZE=512K", dynamic, kWarn, true, "export NCCL_DYNAMIC_CHUNK_SIZE=524288"},
+           {"NCCL_DYNAMIC_CHUNK_SIZE=1M", dynamic, kWarn, true, "export NCCL_DYNAMIC_CHUNK_SIZE=1048576"},
+           {"NCCL_DYNAMIC_CHUNK_SIZE=0100", dynamic, kWarn, true, "export NCCL_DYNAMIC_CHUNK_SIZE=100"},
+           {"NCCL_DYNAMIC_CHUNK_SIZE=08", dynamic, kWarn, true, "export NCCL_DYNAMIC_CHUNK_SIZE=8"},
+           {"NCCL_GPUDIRECTTCPX_TIMEOUT_THRESHOLD_NS=10s", "number[NCCL_GPUDIRECTTCPX_TIMEOUT_THRESHOLD_NS]", kWarn, true},
+           {"NCCL_MIN_ZCOPY_SIZE=10s", "number[NCCL_MIN_ZCOPY_SIZE]", kWarn, true},
+           {"NCCL_GPUDIRECTTCPX_TIMEOUT_THRESHOLD_NS=0x1000 NCCL_USE_DMA_BUF=1 NCCL_NSOCKS_PERTHREAD=4", "", kOk, true},
+           // A8: flows of IPv6 cannot be steered.
+           {family, "", kOk},
+           {family, "socket_family", kFail, true, "unset NCCL_GPUDIRECTTCPX_SOCKET_FAMILY"},
+           // Interfaces that do not exist, or carry what they should not.
+           {ifname + "eth1,eth7", "interface[eth7]", kFail, false, "export " + ifname + "eth1"},
+           {ifname + "eth", "", kOk},
+           {ifname + "=eth", "", kFail},
+           {ifname + "=eth0,eth0", "", kOk},
+           {ifname + "^docker", "", kOk},
+           {data + "eth0", "ctrl_dev", kOk},
+           {data + "eth1", "ctrl_dev", kWarn},
+           {data + "eth9", "ctrl_dev", kFail},
+           // Sizes that the vendor's plugin cannot do.
+           {sockets, "sockets", kOk},
+           {sockets, "sockets", kFail, true},
+           {"NCCL_DYNAMIC_CHUNK_SIZE=0", "dynamic_chunk_size", kFail},
+           {"UCCL_TCPX_CHUNK_BYTES=4194304 NCCL_NSOCKS_PERTHREAD=4", "chunk_bytes", kFail, true,
+            "export UCCL_TCPX_CHUNK_BYTES=2097152"},
+           // Half a range of ports, and one that ends before it begins.
+           {range, "", kOk},
+           {"NCCL_GPUDIRECTTCPX_PORT_BEGIN=60000", "port_range", kFail},
+           {backwards, "port_range", kFail},
+           {backwards + " UCCL_TCPX_PORT_RANGE=50000-60000", "", kOk}}) {  // it goes first
+    SCOPED_TRACE(it.set + (it.vendor_path ? ", for the vendor's plugin" : ""));
+    Set variables;
+    for (const std::string& word : split(it.set, " ")) {
+      variables.emplace_back(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
+    }
+    const EnvironmentFacts given = facts(variables, it.vendor_path);
+    const std::string block = environment_block(given);
+    EXPECT_EQ(it.check.empty() ? kEnvironment.worst(given) : kEnvironment.verdict(given, it.check), it.verdict);
+    EXPECT_TRUE(it.mend.empty() || kEnvironment.finding(given, it.check).mend == it.mend);
+    for (const Finding& finding : check_environment(given)) {
+      EXPECT_TRUE(!finding.mend.starts_with("unset ") || block.find("\n" + finding.mend + "\n") != std::string::npos) << block;
+    }
+    EXPECT_TRUE(it.verdict != kOk || block.find("unset") == std::string::npos) << block;
   }
+  EXPECT_EQ(kEnvironment.finding(facts({{"UCCL_TCPX_CHUNK_BYTES", "65536"}}), "value[UCCL_TCPX_CHUNK_BYTES]").found,
+            "65536 bytes");
+  const EnvironmentFacts wrong_name = facts({{kIfname, "eth1,eth7"}});
+  EXPECT_FALSE(has(check_environment(wrong_name), "interface[eth1]"));
+  EXPECT_NE(environment_block(wrong_name).find("\nexport NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1\n"), std::string::npos);
 }
 
 TEST(DoctorEnvironment, NamesThatAreAlmostOursAreFound) {
@@ -64,80 +122,10 @@ TEST(DoctorEnvironment, NamesThatAreAlmostOursAreFound) {
                                        {"NCCL_GPUDIRECTTCPX_CHUNK_BYTES", "UCCL_TCPX_CHUNK_BYTES"},
                                        {"UCCL_TCPX_SOCKET_IFNAME", kIfname},
                                        {"GPUDIRECTTCPX_CTRL_DEV", "NCCL_GPUDIRECTTCPX_CTRL_DEV"}}) {
-    const Finding found = finding({{name, "65536"}}, "name[" + name + "]");
-    EXPECT_EQ(found.verdict, Verdict::kWarn) << name;
+    const Finding found = kEnvironment.finding(facts({{name, "65536"}}), "name[" + name + "]");
+    EXPECT_EQ(found.verdict, kWarn) << name;
     EXPECT_EQ(found.mend, "unset " + name + " && export " + meant + "='65536'");
   }
-  EXPECT_EQ(finding({{"UCCL_TCPX_GO_FASTER_PLEASE", "1"}}, "name[UCCL_TCPX_GO_FASTER_PLEASE]").mend,
-            "unset UCCL_TCPX_GO_FASTER_PLEASE");
-}
-
-TEST(DoctorEnvironment, OtherPeoplesVariablesAreLeftAlone) {
-  EXPECT_EQ(worst({{"NCCL_SOCKET_IFNAME", "eth0"}, {"NCCL_GPUDIRECTTCPX_RECV_SYNC", "0"}, {"PATH", "/bin"}, {"UCX_TLS", "tcp"}}),
-            Verdict::kOk);
-}
-
-TEST(DoctorEnvironment, A8_OnlyNamesThatThePluginReadsCount) {
-  for (const char* read :
-       {"TELEMETRY_FILE_REMOVE_FREQUENCY", "TELEMETRY_GARBAGE_COLLECTOR_INDEX", "TELEMETRY_EXPORTER_CORE_INDEX"})
-    EXPECT_EQ(worst({{std::string("NCCL_GPUDIRECTTCPX_") + read, "1"}}), Verdict::kOk) << read;
-  EXPECT_EQ(worst({{"NCCL_GPUDIRECTTCPX_PORT_MAPPING", "x"}}), Verdict::kWarn) << "its parser is never called";
-}
-
-TEST(DoctorEnvironment, A8_ANumberThatThePluginReadsAsAnotherIsToldApart) {
-  for (const auto& [value, meant] : Set{{"512K", "524288"}, {"1M", "1048576"}, {"0100", "100"}, {"08", "8"}}) {
-    const Finding found = finding({{"NCCL_DYNAMIC_CHUNK_SIZE", value}}, "number[NCCL_DYNAMIC_CHUNK_SIZE]", true);
-    EXPECT_EQ(found.verdict, Verdict::kWarn) << value;
-    EXPECT_EQ(found.mend, "export NCCL_DYNAMIC_CHUNK_SIZE=" + meant);
-  }
-  for (const std::string name : {"NCCL_GPUDIRECTTCPX_TIMEOUT_THRESHOLD_NS", "NCCL_MIN_ZCOPY_SIZE"})
-    EXPECT_EQ(finding({{name, "10s"}}, "number[" + name + "]", true).verdict, Verdict::kWarn);
-  EXPECT_EQ(
-      worst({{"NCCL_GPUDIRECTTCPX_TIMEOUT_THRESHOLD_NS", "0x1000"}, {"NCCL_USE_DMA_BUF", "1"}, {"NCCL_NSOCKS_PERTHREAD", "4"}},
-            true),
-      Verdict::kOk);
-}
-
-TEST(DoctorEnvironment, A8_FlowsOfIpv6CannotBeSteered) {
-  const Set variables = {{"NCCL_GPUDIRECTTCPX_SOCKET_FAMILY", "AF_INET6"}};
-  EXPECT_EQ(worst(variables), Verdict::kOk);
-  EXPECT_EQ(finding(variables, "socket_family", true).verdict, Verdict::kFail);
-  EXPECT_NE(environment_block(facts(variables, true)).find("\nunset NCCL_GPUDIRECTTCPX_SOCKET_FAMILY"), std::string::npos);
-}
-
-TEST(DoctorEnvironment, AnInterfaceThatDoesNotExistFails) {
-  const Set variables = {{kIfname, "eth1,eth7"}};
-  EXPECT_EQ(finding(variables, "interface[eth7]").verdict, Verdict::kFail);
-  EXPECT_FALSE(has(check(variables), "interface[eth1]"));
-  EXPECT_NE(environment_block(facts(variables)).find("\nexport NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1\n"), std::string::npos);
-  for (const auto& [list, verdict] : std::vector<std::pair<std::string, Verdict>>{
-           {"eth", Verdict::kOk}, {"=eth", Verdict::kFail}, {"=eth0,eth0", Verdict::kOk}, {"^docker", Verdict::kOk}})
-    EXPECT_EQ(worst({{kIfname, list}}), verdict) << list;
-}
-
-TEST(DoctorEnvironment, TheControlInterfaceIsThereAndCarriesNoData) {
-  for (const auto& [control, verdict] :
-       std::vector<std::pair<std::string, Verdict>>{{"eth0", Verdict::kOk}, {"eth1", Verdict::kWarn}, {"eth9", Verdict::kFail}})
-    EXPECT_EQ(finding({{kIfname, "eth1,eth2"}, {"NCCL_GPUDIRECTTCPX_CTRL_DEV", control}}, "ctrl_dev").verdict, verdict)
-        << control;
-}
-
-TEST(DoctorEnvironment, SizesThatTheVendorsPluginCannotDoFail) {
-  const Set sockets = {{"NCCL_NSOCKS_PERTHREAD", "8"}, {"NCCL_SOCKET_NTHREADS", "2"}};
-  EXPECT_EQ(finding(sockets, "sockets").verdict, Verdict::kOk);
-  EXPECT_EQ(finding(sockets, "sockets", true).verdict, Verdict::kFail);
-  EXPECT_EQ(finding({{"NCCL_DYNAMIC_CHUNK_SIZE", "0"}}, "dynamic_chunk_size").verdict, Verdict::kFail);
-  const Set chunk = {{"UCCL_TCPX_CHUNK_BYTES", "4194304"}, {"NCCL_NSOCKS_PERTHREAD", "4"}};
-  EXPECT_EQ(finding(chunk, "chunk_bytes", true).mend, "export UCCL_TCPX_CHUNK_BYTES=2097152");
-}
-
-TEST(DoctorEnvironment, HalfAPortRangeFails) {
-  const std::string begin = "NCCL_GPUDIRECTTCPX_PORT_BEGIN", end = "NCCL_GPUDIRECTTCPX_PORT_END";
-  EXPECT_EQ(worst({{begin, "50000"}, {end, "60000"}}), Verdict::kOk);
-  EXPECT_EQ(environment_block(facts({{begin, "50000"}, {end, "60000"}})).find("unset"), std::string::npos);
-  EXPECT_EQ(finding({{begin, "60000"}}, "port_range").verdict, Verdict::kFail);
-  EXPECT_EQ(finding({{begin, "60000"}, {end, "50000"}}, "port_range").verdict, Verdict::kFail);
-  EXPECT_EQ(worst({{begin, "60000"}, {end, "50000"}, {"UCCL_TCPX_PORT_RANGE", "50000-60000"}}), Verdict::kOk) << "it goes first";
 }
 
 TEST(DoctorEnvironment, TheBlockSetsWhatAnA3MachineNeeds) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <tuple>
 
 #include "programs/doctor/kernel.h"
 #include "tests/support/doctor_fixture.h"
@@ -13,9 +14,8 @@
 namespace tcpx::doctor {
 namespace {
 
-using testing::expect_helpful;
-using testing::finding_of;
 using testing::MadeUpMachine;
+using enum Verdict;
 
 const Expectation kVendor{true, "a test"};
 constexpr DevmemAnswers kNone{ENOPROTOOPT, ENOPROTOOPT, ENOPROTOOPT}, kGoogles{ENOPROTOOPT, EINVAL, ENOPROTOOPT},
@@ -46,30 +46,27 @@ KernelFacts vendor(const DevmemAnswers& devmem = kNone) {
   return facts;
 }
 
-Finding finding(const KernelFacts& facts, std::string_view name) {
-  const Findings findings = check_kernel(facts);
-  expect_helpful(findings);
-  return finding_of(findings, name);
-}
-Verdict verdict(const KernelFacts& facts, std::string_view name) {
-  return finding(facts, name).verdict;
-}
+const testing::Checks<KernelFacts> kKernel{check_kernel};
 
 TEST(DoctorKernel, DefaultsOfLinuxAreWellOnAPlainMachine) {
-  EXPECT_EQ(testing::worst_of(check_kernel(plain())), Verdict::kOk);
-  for (const char* name : {"net.core.rmem_max", "net.core.optmem_max"})
-    EXPECT_EQ(verdict(plain(), name), Verdict::kNotApplicable);
+  EXPECT_EQ(kKernel.worst(plain()), kOk);
+  for (const char* name : {"net.core.rmem_max", "net.core.optmem_max"}) EXPECT_EQ(kKernel.verdict(plain(), name), kNotApplicable);
 }
 
 TEST(DoctorKernel, DevmemIsMissedOnlyWhereItIsNeeded) {
-  EXPECT_EQ(verdict(plain(), "devmem"), Verdict::kNotApplicable);
-  EXPECT_EQ(verdict(vendor(), "devmem"), Verdict::kFail);
-  for (const int answer : {0, EINVAL, EBADF}) EXPECT_EQ(verdict(vendor({ENOPROTOOPT, answer, EINVAL}), "devmem"), Verdict::kOk);
-  EXPECT_EQ(verdict(plain(kGoogles), "devmem"), Verdict::kOk);
-  EXPECT_EQ(verdict(plain(kLinuxOwn), "devmem"), Verdict::kOk);
-  EXPECT_EQ(verdict(vendor(kLinuxOwn), "devmem"), Verdict::kWarn);
-  EXPECT_EQ(verdict(vendor({}), "devmem"), Verdict::kNotApplicable) << "no loopback";
-  EXPECT_EQ(verdict(vendor({0, 0, 0}), "devmem"), Verdict::kNotApplicable) << "a sandbox accepts every option";
+  for (const auto& [facts, verdict] :
+       std::vector<std::pair<KernelFacts, Verdict>>{{plain(), kNotApplicable},
+                                                    {vendor(), kFail},
+                                                    {vendor({ENOPROTOOPT, 0, EINVAL}), kOk},
+                                                    {vendor({ENOPROTOOPT, EINVAL, EINVAL}), kOk},
+                                                    {vendor({ENOPROTOOPT, EBADF, EINVAL}), kOk},
+                                                    {plain(kGoogles), kOk},
+                                                    {plain(kLinuxOwn), kOk},
+                                                    {vendor(kLinuxOwn), kWarn},
+                                                    {vendor({}), kNotApplicable},            // no loopback
+                                                    {vendor({0, 0, 0}), kNotApplicable}}) {  // a sandbox accepts every option
+    EXPECT_EQ(kKernel.verdict(facts, "devmem"), verdict) << kKernel.finding(facts, "devmem").found;
+  }
 }
 
 TEST(DoctorKernel, VersionsAreNumbersNotText) {
@@ -78,39 +75,40 @@ TEST(DoctorKernel, VersionsAreNumbersNotText) {
   for (const auto& [text, sends] : cases) {
     KernelFacts facts = plain(kLinuxOwn);
     facts.release = text;
-    EXPECT_EQ(finding(facts, "devmem").found.find("receive and send") != std::string::npos, sends) << text;
+    EXPECT_EQ(kKernel.finding(facts, "devmem").found.find("receive and send") != std::string::npos, sends) << text;
   }
 }
 
 TEST(DoctorKernel, TheConfigurationCountsForLinuxOwnDevmem) {
-  const auto config = [](KernelFacts facts, std::string missing) {
-    facts.config = {.path = "/boot/config", .present = "CONFIG_PAGE_POOL", .missing = std::move(missing), .is_there = true};
-    return verdict(facts, "devmem_config");
-  };
-  EXPECT_EQ(config(plain(kLinuxOwn), ""), Verdict::kOk);
-  EXPECT_EQ(config(plain(kLinuxOwn), "CONFIG_NET_DEVMEM"), Verdict::kNotApplicable);
-  EXPECT_EQ(config(vendor(kLinuxOwn), "CONFIG_NET_DEVMEM"), Verdict::kFail);
-  EXPECT_EQ(config(vendor(), "CONFIG_NET_DEVMEM"), Verdict::kNotApplicable) << "told already";
-  EXPECT_EQ(config(vendor(kGoogles), "CONFIG_NET_DEVMEM"), Verdict::kNotApplicable) << "under another name";
-  EXPECT_EQ(verdict(vendor(kLinuxOwn), "devmem_config"), Verdict::kNotApplicable);
+  for (const auto& [facts, missing, verdict] : std::vector<std::tuple<KernelFacts, std::vector<std::string>, Verdict>>{
+           {plain(kLinuxOwn), {}, kOk},
+           {plain(kLinuxOwn), {"CONFIG_NET_DEVMEM"}, kNotApplicable},
+           {vendor(kLinuxOwn), {"CONFIG_NET_DEVMEM"}, kFail},
+           {vendor(), {"CONFIG_NET_DEVMEM"}, kNotApplicable},             // told already
+           {vendor(kGoogles), {"CONFIG_NET_DEVMEM"}, kNotApplicable}}) {  // under another name
+    KernelFacts with = facts;
+    with.config = {.path = "/boot/config", .missing = missing, .is_there = true};
+    EXPECT_EQ(kKernel.verdict(with, "devmem_config"), verdict) << kKernel.finding(with, "devmem_config").found;
+  }
+  EXPECT_EQ(kKernel.verdict(vendor(kLinuxOwn), "devmem_config"), kNotApplicable);
 }
 
 TEST(DoctorKernel, IoUringIsReportedAndNeverMissed) {
   KernelFacts facts = vendor();
-  EXPECT_EQ(verdict(facts, "io_uring_zcrx"), Verdict::kNotApplicable);
-  facts.ring = RingReceive::kPresent;
-  EXPECT_EQ(verdict(facts, "io_uring_zcrx"), Verdict::kOk);
-  facts.ring = RingReceive::kRefused;
+  for (const auto& [ring, verdict] : {std::pair(RingReceive::kAbsent, kNotApplicable), std::pair(RingReceive::kPresent, kOk),
+                                      std::pair(RingReceive::kRefused, kNotApplicable)}) {
+    facts.ring = ring;
+    EXPECT_EQ(kKernel.verdict(facts, "io_uring_zcrx"), verdict);
+  }
   facts.ring_disabled = "2";
-  EXPECT_EQ(verdict(facts, "io_uring_zcrx"), Verdict::kNotApplicable);
-  EXPECT_NE(finding(facts, "io_uring_zcrx").found.find("kernel.io_uring_disabled = 2"), std::string::npos);
+  EXPECT_NE(kKernel.finding(facts, "io_uring_zcrx").found.find("kernel.io_uring_disabled = 2"), std::string::npos);
 }
 
 TEST(DoctorKernel, SettingsThatAreNotShownDoNotApply) {
   KernelFacts facts = vendor({});
   facts.sysctls.clear();
   facts.open_files.reset();
-  for (const Finding& finding : check_kernel(facts)) EXPECT_EQ(finding.verdict, Verdict::kNotApplicable) << finding.check;
+  for (const Finding& finding : check_kernel(facts)) EXPECT_EQ(finding.verdict, kNotApplicable) << finding.check;
 }
 
 TEST(DoctorKernel, SettingsAreSeenWellAndSeenWrong) {
@@ -133,17 +131,16 @@ TEST(DoctorKernel, SettingsAreSeenWellAndSeenWrong) {
   };
   for (const Case& it : cases) {
     KernelFacts facts = vendor();
-    facts.sysctls[it.name] = it.good;
-    EXPECT_EQ(verdict(facts, it.name), Verdict::kOk) << it.name;
-    facts.sysctls[it.name] = it.bad;
-    EXPECT_EQ(verdict(facts, it.name), Verdict::kWarn) << it.name;
-    EXPECT_EQ(finding(facts, it.name).mend, std::string("sudo sysctl -w ") + it.name + "='" + it.mend + "'");
-    facts.sysctls[it.name] = {1, 2, 3, 4};
-    EXPECT_EQ(verdict(facts, it.name), Verdict::kNotApplicable) << it.name;
+    for (const auto& [values, verdict] :
+         {std::pair(std::vector<int64_t>{1, 2, 3, 4}, kNotApplicable), std::pair(it.good, kOk), std::pair(it.bad, kWarn)}) {
+      facts.sysctls[it.name] = values;
+      EXPECT_EQ(kKernel.verdict(facts, it.name), verdict) << it.name;
+    }
+    EXPECT_EQ(kKernel.finding(facts, it.name).mend, std::string("sudo sysctl -w ") + it.name + "='" + it.mend + "'");
   }
   KernelFacts facts = plain();
   facts.open_files = 256;
-  EXPECT_EQ(verdict(facts, "open_files"), Verdict::kWarn);
+  EXPECT_EQ(kKernel.verdict(facts, "open_files"), kWarn);
 }
 
 // Facts from files
@@ -180,10 +177,10 @@ TEST(DoctorKernelFacts, TheConfigurationIsReadAsTextOrCompressed) {
   const std::string text = std::string(300'000, '#') + "\nCONFIG_PAGE_POOL=y\nCONFIG_DMA_SHARED_BUFFER=y\n";
   here.file("/proc/config.gz", gzip_of(text + "CONFIG_NET_DEVMEM=y\n"));
   EXPECT_EQ(kernel_facts(here.machine()).config.path, "/proc/config.gz");
-  EXPECT_EQ(kernel_facts(here.machine()).config.missing, "");
+  EXPECT_EQ(kernel_facts(here.machine()).config.missing.size(), 0u);
   here.file("/boot/config-6.12.0", text + "# CONFIG_NET_DEVMEM is not set\nCONFIG_NET_DEVMEM_EXTRA=y");  // goes first
   EXPECT_EQ(kernel_facts(here.machine()).config.path, "/boot/config-6.12.0");
-  EXPECT_EQ(kernel_facts(here.machine()).config.missing, "CONFIG_NET_DEVMEM");
+  EXPECT_EQ(kernel_facts(here.machine()).config.missing, std::vector<std::string>{"CONFIG_NET_DEVMEM"});
 }
 
 TEST(DoctorKernelFacts, ADamagedConfigurationIsNone) {
@@ -203,7 +200,7 @@ TEST(DoctorKernelFacts, ADamagedConfigurationIsNone) {
 TEST(DoctorKernelFacts, ThisKernelAnswers) {
   const KernelFacts facts = kernel_facts({.files = FileTree(), .variables = {}});
   EXPECT_TRUE(facts.devmem.nobodys == ENOPROTOOPT || facts.devmem.nobodys == 0);
-  expect_helpful(check_kernel(facts));
+  EXPECT_FALSE(kKernel.all(facts).empty());
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   EXPECT_EQ(facts.open_files, limit.rlim_cur);

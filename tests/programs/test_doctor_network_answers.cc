@@ -16,6 +16,10 @@ using testing::in_own_network;
 const SocketAddress kHere = SocketAddress::loopback(0);
 constexpr Duration kLong = std::chrono::seconds(20), kShort = std::chrono::milliseconds(100);
 
+PeerWay way_from(const std::string& source, int mtu = 1500) {
+  return {.interface = "lo", .source = resolve(source, 0)->front(), .mtu = mtu};
+}
+
 TEST(DoctorNetworkAnswers, ListsInterfacesWithTheirNetworks) {
   const auto interfaces = list_interfaces();
   const auto lo = std::find_if(interfaces.begin(), interfaces.end(), [](const auto& entry) { return entry.name == "lo"; });
@@ -38,45 +42,42 @@ TEST(DoctorNetworkAnswers, APortIsTakenWhileSomebodyListens) {
 }
 
 TEST(DoctorNetworkAnswers, RunsProgramsOfTheSystem) {
-  const CommandAnswer echo = run_command("echo", {"a  b; $HOME"}, kLong);
-  EXPECT_TRUE(echo.installed && !echo.timed_out && echo.exit_code == 0);
-  EXPECT_EQ(echo.text, "a  b; $HOME\n");  // no shell
-  const CommandAnswer cat = run_command("cat", {}, kLong);
-  EXPECT_TRUE(cat.installed && !cat.timed_out && cat.text.empty());  // no input
-  const CommandAnswer ls = run_command("ls", {"/no/such/place"}, kLong);
-  EXPECT_NE(ls.exit_code, 0);
-  EXPECT_NE(ls.text.find("No such file"), std::string::npos) << ls.text;
-  EXPECT_FALSE(run_command("no-such-program-anywhere", {}, kLong).installed);
-}
-
-TEST(DoctorNetworkAnswers, ProgramsThatDoNotEndAreEnded) {
-  EXPECT_TRUE(run_command("sleep", {"600"}, kShort).timed_out);
-  EXPECT_NE(run_command("yes", {}, kLong).exit_code, 0);  // says more than anybody wants to know
+  using End = ChildAnswer::End;
+  const ChildAnswer echo = run_command("echo", {"a  b; $HOME"}, kLong);
+  EXPECT_TRUE(echo.end == End::kExited && echo.number == 0);
+  EXPECT_EQ(echo.said, "a  b; $HOME\n");  // no shell
+  const ChildAnswer cat = run_command("cat", {}, kLong);
+  EXPECT_TRUE(cat.end == End::kExited && cat.said.empty());  // no input
+  const ChildAnswer ls = run_command("ls", {"/no/such/place"}, kLong);
+  EXPECT_NE(ls.number, 0);
+  EXPECT_NE(ls.said.find("No such file"), std::string::npos) << ls.said;
+  EXPECT_EQ(run_command("no-such-program-anywhere", {}, kLong).end, End::kNotStarted);
+  EXPECT_EQ(run_command("sleep", {"600"}, kShort).end, End::kTimedOut);
+  EXPECT_NE(run_command("yes", {}, kLong).number, 0);  // says more than anybody wants to know
 }
 
 TEST(DoctorNetworkAnswers, ConnectsFromAnAddress) {
   auto listener = listen_tcp(kHere, 8);
   ASSERT_TRUE(listener.is_ok());
   const SocketAddress target = local_address(listener->get()).value();
-  const std::vector<SocketAddress> sources = {kHere, resolve("127.0.0.2", 0)->front(), resolve("192.0.2.200", 0)->front()};
-  std::vector<Status> answers = connect_from(target, sources, kLong);
-  ASSERT_EQ(answers.size(), 3u);
-  EXPECT_TRUE(answers[0].is_ok()) << answers[0].to_string();
-  EXPECT_TRUE(answers[1].is_ok()) << answers[1].to_string();
-  EXPECT_EQ(answers[2].native(), EADDRNOTAVAIL) << answers[2].to_string();  // not ours
+  std::vector<PeerWay> ways = {way_from("127.0.0.1"), way_from("127.0.0.2"), way_from("192.0.2.200")};
+  try_connecting(target, ways, kLong);
+  EXPECT_TRUE(ways[0].connected.is_ok()) << ways[0].connected.to_string();
+  EXPECT_TRUE(ways[1].connected.is_ok()) << ways[1].connected.to_string();
+  EXPECT_EQ(ways[2].connected.native(), EADDRNOTAVAIL) << ways[2].connected.to_string();  // not ours
   listener->reset();
-  answers = connect_from(target, sources, kLong);
-  EXPECT_EQ(answers[0].native(), ECONNREFUSED) << answers[0].to_string();
+  try_connecting(target, ways, kLong);
+  EXPECT_EQ(ways[0].connected.native(), ECONNREFUSED) << ways[0].connected.to_string();
 }
 
 TEST(DoctorNetworkAnswers, SilenceIsATimeout) {
   auto listener = listen_tcp(kHere, 0);
   ASSERT_TRUE(listener.is_ok());
   const SocketAddress target = local_address(listener->get()).value();
-  const std::vector<SocketAddress> sources(8, kHere);  // more than wait in a queue for one
-  const std::vector<Status> answers = connect_from(target, sources, kShort);
-  EXPECT_TRUE(answers.front().is_ok()) << answers.front().to_string();
-  EXPECT_EQ(answers.back().code(), Code::kTimeout) << answers.back().to_string();
+  std::vector<PeerWay> ways(8, way_from("127.0.0.1"));  // more than wait in a queue for one
+  try_connecting(target, ways, kShort);
+  EXPECT_TRUE(ways.front().connected.is_ok()) << ways.front().connected.to_string();
+  EXPECT_EQ(ways.back().connected.code(), Code::kTimeout) << ways.back().connected.to_string();
 }
 
 TEST(DoctorNetworkAnswers, AsksForRoutes) {
@@ -94,23 +95,19 @@ TEST(DoctorNetworkAnswers, AsksForRoutes) {
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 
-TEST(DoctorNetworkAnswers, FullDatagramsArriveOverLoopback) {
+TEST(DoctorNetworkAnswers, FullDatagramsArriveOverLoopbackAndNowhereElse) {
   const std::string skipped = in_own_network([] {
-    const std::vector<PathQuestion> questions = {{kHere, 1500}, {resolve("127.0.0.2", 0)->front(), 9000}};
-    for (const PathProbe& probe : probe_paths(kHere, questions, kLong)) {
-      EXPECT_EQ(probe.answer, PathAnswer::kArrives);
-      EXPECT_GE(probe.path_mtu, 65535);
+    std::vector<PeerWay> ways = {way_from("127.0.0.1"), way_from("127.0.0.2", 9000), way_from("127.0.0.1", 65536)};
+    probe_paths(kHere, ways, kLong);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(ways[i].path.value().answer, PathAnswer::kArrives);
+      EXPECT_GE(ways[i].path->path_mtu, 65535);
     }
-  });
-  if (!skipped.empty()) GTEST_SKIP() << skipped;
-}
-
-TEST(DoctorNetworkAnswers, WithoutANetworkDatagramsGetNoAnswer) {
-  const std::string skipped = in_own_network([] {
-    const std::vector<PathQuestion> questions = {{kHere, 1500}};
+    EXPECT_FALSE(ways[2].path.has_value()) << "longer than any datagram";
+    // Nor does anybody answer without a network.
     ASSERT_EQ(testing::set_loopback(false), 0);
-    const SocketAddress away = resolve("10.9.9.9", 0)->front();
-    EXPECT_EQ(probe_paths(away, questions, kShort).at(0).answer, PathAnswer::kSilent);
+    probe_paths(resolve("10.9.9.9", 0)->front(), std::span(ways).first(1), kShort);
+    EXPECT_EQ(ways[0].path.value().answer, PathAnswer::kSilent);
   });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }

@@ -1,10 +1,15 @@
 // Verdicts on network interfaces: of an A3-like machine, whole and broken, of a plain virtual machine, of a container.
 #include <gtest/gtest.h>
+#include <linux/ethtool_netlink.h>
+#include <linux/genetlink.h>
+#include <linux/netlink.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 
 #include "base/socket_io.h"
+#include "programs/doctor/netlink.h"
 #include "programs/doctor/nic.h"
 #include "tests/support/doctor_fixture.h"
 #include "tests/support/own_network.h"
@@ -12,10 +17,9 @@
 namespace tcpx::doctor {
 namespace {
 
-using testing::expect_helpful;
-using testing::finding_of;
 using testing::in_own_network;
 using testing::MadeUpMachine;
+using enum Verdict;
 
 constexpr char kIfname[] = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
 
@@ -50,105 +54,81 @@ NicFacts plain() {
   nic.addresses = {resolve("192.0.2.7", 0)->front()};
   return {.expected = {false, "a test"}, .data = {nic}, .others = {"lo"}};
 }
-Finding finding(const NicFacts& facts, std::string_view name) {
-  const Findings findings = check_nics(facts);
-  expect_helpful(findings);
-  return finding_of(findings, name);
-}
+const testing::Checks<NicFacts> kNics{check_nics};
+using Case = testing::Checks<NicFacts>::Case;
 
-/// Changes to the first interface, and the verdicts that they bring.
-struct Case {
-  const char* check;
-  Verdict verdict;
-  std::function<void(Nic&)> change;
-};
-void expect_verdicts(const NicFacts& healthy, const std::vector<Case>& cases) {
-  EXPECT_EQ(testing::worst_of(check_nics(healthy)), Verdict::kOk);
-  for (size_t i = 0; i < cases.size(); ++i) {
-    NicFacts facts = healthy;
-    cases[i].change(facts.data[0]);
-    const std::string name = std::string(cases[i].check) + "[" + facts.data[0].name + "]";
-    EXPECT_EQ(finding(facts, name).verdict, cases[i].verdict) << name << ", case " << i;
-  }
+/// A change of the first interface, and the verdict that it brings.
+Case nic_case(const std::string& check, Verdict verdict, std::function<void(Nic&)> change) {
+  return {check, verdict, [change](NicFacts& facts) { change(facts.data[0]); }};
 }
 
 TEST(DoctorNics, AnA3NeedsAllOfIt) {
-  for (const char* check :
-       {"link", "driver", "speed", "mtu", "address", "pci", "cores", "header_split", "ntuple", "rx_queues", "rx_devmem_pkts"})
-    EXPECT_EQ(finding(a3(), std::string(check) + "[eth3]").verdict, Verdict::kOk) << check;
-  const auto flags = [](Nic& nic, bool strict) {
-    nic.ethtool.data_split.reset();
-    nic.ethtool.private_flags = {{"report-stats", false}, {"enable-header-split", true}, {"enable-strict-header-split", strict}};
+  EXPECT_EQ(kNics.worst(a3()), kOk);
+  kNics.expect_ok(a3(), {"link[eth3]", "driver[eth3]", "speed[eth3]", "mtu[eth3]", "address[eth3]", "pci[eth3]", "cores[eth3]",
+                         "header_split[eth3]", "ntuple[eth3]", "rx_queues[eth3]", "rx_devmem_pkts[eth3]"});
+  const auto flags = [](bool strict) {
+    return [=](Nic& nic) {
+      nic.ethtool.data_split.reset();
+      nic.ethtool.private_flags = {
+          {"report-stats", false}, {"enable-header-split", true}, {"enable-strict-header-split", strict}};
+    };
   };
-  expect_verdicts(
-      a3(), {{"link", Verdict::kFail, [](Nic& nic) { nic.state = "down"; }},
-             {"driver", Verdict::kFail, [](Nic& nic) { nic.driver = "virtio_net"; }},
-             {"speed", Verdict::kWarn, [](Nic& nic) { nic.speed_mbps = 50'000; }},
-             {"speed", Verdict::kNotApplicable, [](Nic& nic) { nic.speed_mbps.reset(); }},
-             {"mtu", Verdict::kFail, [](Nic& nic) { nic.mtu = 1460; }},
-             {"mtu", Verdict::kFail, [](Nic& nic) { nic.mtu = 2100; }},  // 4 MiB / 2048 bytes = 2048 fragments
-             {"mtu", Verdict::kWarn, [](Nic& nic) { nic.mtu = 2102; }},
-             {"mtu", Verdict::kWarn, [](Nic& nic) { nic.mtu = 8896; }},
-             {"address", Verdict::kFail, [](Nic& nic) { nic.addresses.clear(); }},
-             {"address", Verdict::kFail, [](Nic& nic) { nic.addresses = {resolve("fd00::1", 0)->front()}; }},
-             {"pci", Verdict::kFail, [](Nic& nic) { nic.pci_trap = VendorTrap{.found = "x", .why = "y", .mend = "z"}; }},
-             {"pci", Verdict::kWarn, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kNode; }},
-             {"pci", Verdict::kOk, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kPhb; }},
-             {"cores", Verdict::kFail, [](Nic& nic) { nic.cores_trap = VendorTrap{.found = "x", .why = "y", .mend = "z"}; }},
-             {"header_split", Verdict::kFail, [](Nic& nic) { nic.ethtool.data_split = false; }},
-             {"header_split", Verdict::kNotApplicable, [](Nic& nic) { nic.ethtool.data_split.reset(); }},
-             {"header_split", Verdict::kOk, [&](Nic& nic) { flags(nic, true); }},
-             {"header_split", Verdict::kFail, [&](Nic& nic) { flags(nic, false); }},
-             {"ntuple", Verdict::kFail, [](Nic& nic) { nic.ethtool.ntuple = false; }},
-             {"ntuple", Verdict::kNotApplicable, [](Nic& nic) { nic.ethtool.ntuple.reset(); }},
-             {"rx_queues", Verdict::kFail, [](Nic& nic) { nic.rx_queues = 8; }},
-             {"rx_devmem_pkts", Verdict::kNotApplicable,
-              [](Nic& nic) {
-                nic.ethtool.statistics = {{"rx_packets", 7}};
-              }},
-             {"rx_devmem_pkts", Verdict::kWarn,
-              [](Nic& nic) {
-                nic.ethtool.statistics = {{"rx_devmem_pkts", 0}};
-              }},
-             {"rx_devmem_pkts", Verdict::kOk, [](Nic& nic) {
-                nic.ethtool.statistics = {{"rx_devmem_pkts", 0}};
-                nic.ethtool.ntuple_rules = 0;
-              }}});
+  const auto counts = [](const char* statistic, uint32_t rules) {
+    return [=](Nic& nic) { nic.ethtool.statistics = {{statistic, 0}}, nic.ethtool.ntuple_rules = rules; };
+  };
+  const VendorTrap trap{.found = "x", .why = "y", .mend = "z"};
+  kNics.expect(a3(), {nic_case("link[eth1]", kFail, [](Nic& nic) { nic.state = "down"; }),
+                      nic_case("driver[eth1]", kFail, [](Nic& nic) { nic.driver = "virtio_net"; }),
+                      nic_case("speed[eth1]", kWarn, [](Nic& nic) { nic.speed_mbps = 50'000; }),
+                      nic_case("speed[eth1]", kNotApplicable, [](Nic& nic) { nic.speed_mbps.reset(); }),
+                      nic_case("mtu[eth1]", kFail, [](Nic& nic) { nic.mtu = 1460; }),
+                      nic_case("mtu[eth1]", kFail, [](Nic& nic) { nic.mtu = 2100; }),  // 4 MiB / 2048 bytes = 2048 fragments
+                      nic_case("mtu[eth1]", kWarn, [](Nic& nic) { nic.mtu = 2102; }),
+                      nic_case("mtu[eth1]", kWarn, [](Nic& nic) { nic.mtu = 8896; }),
+                      nic_case("address[eth1]", kFail, [](Nic& nic) { nic.addresses.clear(); }),
+                      nic_case("address[eth1]", kFail, [](Nic& nic) { nic.addresses = {resolve("fd00::1", 0)->front()}; }),
+                      nic_case("pci[eth1]", kFail, [&](Nic& nic) { nic.pci_trap = trap; }),
+                      nic_case("pci[eth1]", kWarn, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kNode; }),
+                      nic_case("pci[eth1]", kOk, [](Nic& nic) { nic.gpu_distance = TopologyDistance::kPhb; }),
+                      nic_case("cores[eth1]", kFail, [&](Nic& nic) { nic.cores_trap = trap; }),
+                      nic_case("header_split[eth1]", kFail, [](Nic& nic) { nic.ethtool.data_split = false; }),
+                      nic_case("header_split[eth1]", kNotApplicable, [](Nic& nic) { nic.ethtool.data_split.reset(); }),
+                      nic_case("header_split[eth1]", kOk, flags(true)),
+                      nic_case("header_split[eth1]", kFail, flags(false)),
+                      nic_case("ntuple[eth1]", kFail, [](Nic& nic) { nic.ethtool.ntuple = false; }),
+                      nic_case("ntuple[eth1]", kNotApplicable, [](Nic& nic) { nic.ethtool.ntuple.reset(); }),
+                      nic_case("rx_queues[eth1]", kFail, [](Nic& nic) { nic.rx_queues = 8; }),
+                      nic_case("rx_devmem_pkts[eth1]", kNotApplicable, counts("rx_packets", 2)),
+                      nic_case("rx_devmem_pkts[eth1]", kWarn, counts("rx_devmem_pkts", 2)),
+                      nic_case("rx_devmem_pkts[eth1]", kOk, counts("rx_devmem_pkts", 0)),
+                      {"data_nics", kWarn, [](NicFacts& facts) { facts.data.pop_back(); }},
+                      {"data_nics", kFail, [](NicFacts& facts) { facts.data.clear(); }}});
 }
 
 TEST(DoctorNics, NothingElseIsSaidOfAnotherDriver) {
   NicFacts facts = a3();
   facts.data[0].driver = "virtio_net";
-  const Findings findings = check_nics(facts);
-  EXPECT_EQ(std::count_if(findings.begin(), findings.end(), [](const auto& it) { return it.check.ends_with("[eth1]"); }), 2);
+  EXPECT_EQ(std::ranges::count_if(kNics.all(facts), [](const auto& it) { return it.check.ends_with("[eth1]"); }), 2);
 }
 
 TEST(DoctorNics, APlainMachineIsWellWithLess) {
-  expect_verdicts(plain(), {{"driver", Verdict::kOk, [](Nic& nic) { nic.driver.clear(); }},
-                            {"pci", Verdict::kNotApplicable, [](Nic& nic) { nic.pci.clear(); }},
-                            {"link", Verdict::kOk, [](Nic& nic) { nic.state = "unknown"; }},
-                            {"link", Verdict::kFail, [](Nic& nic) { nic.state = "down"; }},
-                            {"address", Verdict::kFail, [](Nic& nic) { nic.addresses.clear(); }},
-                            {"speed", Verdict::kNotApplicable, [](Nic&) {}},
-                            {"speed", Verdict::kWarn, [](Nic& nic) { nic.speed_mbps = 100; }},
-                            {"speed", Verdict::kOk, [](Nic& nic) { nic.speed_mbps = 2500; }},
-                            {"tcpx", Verdict::kNotApplicable, [](Nic&) {}}});
-}
-
-TEST(DoctorNics, DataInterfacesThatAreMissingOrLocalAreTold) {
-  NicFacts facts = a3();
-  facts.data.pop_back();
-  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kWarn);
-  facts.data.clear();
-  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kFail);
-  facts.expected.vendor_path = false;
-  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kFail);
-  facts = plain();
-  facts.data.push_back({.name = "docker0", .state = "up", .is_local = true});
-  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kWarn);
-  EXPECT_EQ(finding(facts, "data_nics").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth0");
-  facts.data.erase(facts.data.begin());
-  EXPECT_EQ(finding(facts, "data_nics").verdict, Verdict::kWarn) << "nobody else is reached";
+  const auto add_bridge = [](NicFacts& facts) { facts.data.push_back({.name = "docker0", .state = "up", .is_local = true}); };
+  EXPECT_EQ(kNics.worst(plain()), kOk);
+  kNics.expect(plain(), {nic_case("driver[eth0]", kOk, [](Nic& nic) { nic.driver.clear(); }),
+                         nic_case("pci[eth0]", kNotApplicable, [](Nic& nic) { nic.pci.clear(); }),
+                         nic_case("link[eth0]", kOk, [](Nic& nic) { nic.state = "unknown"; }),
+                         nic_case("link[eth0]", kFail, [](Nic& nic) { nic.state = "down"; }),
+                         nic_case("address[eth0]", kFail, [](Nic& nic) { nic.addresses.clear(); }),
+                         {"speed[eth0]", kNotApplicable},
+                         nic_case("speed[eth0]", kWarn, [](Nic& nic) { nic.speed_mbps = 100; }),
+                         nic_case("speed[eth0]", kOk, [](Nic& nic) { nic.speed_mbps = 2500; }),
+                         {"tcpx[eth0]", kNotApplicable},
+                         nic_case("data_nics", kWarn, [](Nic& nic) { nic.is_local = true; }),  // nobody else is reached
+                         {"data_nics", kWarn, add_bridge},
+                         {"data_nics", kFail, [](NicFacts& facts) { facts.data.clear(); }}});
+  NicFacts facts = plain();
+  add_bridge(facts);
+  EXPECT_EQ(kNics.finding(facts, "data_nics").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth0");
 }
 
 // Facts from files
@@ -164,10 +144,6 @@ class DoctorNicFacts : public ::testing::Test {
     addresses_.push_back(
         {.name = name, .address = resolve(address, 0)->front(), .up = true, .loopback = false, .link_local = false});
   }
-  void add_pci(const std::string& path, const std::string& vendor, const std::string& pci_class) {
-    here_.link("/sys/bus/pci/devices/" + path.substr(path.rfind('/') + 1), path);
-    here_.file(path + "/vendor", vendor).file(path + "/class", pci_class);
-  }
   std::vector<std::string> data() {
     std::vector<std::string> names;
     for (const Nic& nic : nic_facts(here_.machine(), addresses_).data) names.push_back(nic.name);
@@ -182,10 +158,10 @@ class DoctorNicFacts : public ::testing::Test {
 TEST_F(DoctorNicFacts, AreReadFromTheTree) {
   const std::string bridge = "/sys/devices/pci0000:00/0000:00:01.0";
   add_nic("eth1", bridge + "/0000:06:00.0/virtio1", "gve", "10.0.1.2");
-  add_pci(bridge + "/0000:04:00.0", "0x10de", "0x030200");
-  add_pci("/sys/devices/pci0000:80/0000:84:00.0", "0x10de", "0x030200");
-  add_pci(bridge + "/0000:07:00.0", "0x10de", "0x020700");  // NVIDIA's, and no GPU
-  add_pci(bridge + "/0000:08:00.0", "0x1af4", "0x030000");  // the console's
+  here_.pci_device(bridge + "/0000:04:00.0", "0x10de", "0x030200");
+  here_.pci_device("/sys/devices/pci0000:80/0000:84:00.0", "0x10de", "0x030200");
+  here_.pci_device(bridge + "/0000:07:00.0", "0x10de", "0x020700");  // NVIDIA's, and no GPU
+  here_.pci_device(bridge + "/0000:08:00.0", "0x1af4", "0x030000");  // the console's
   const NicFacts facts = nic_facts(here_.machine(), addresses_);
   ASSERT_EQ(facts.data.size(), 1u);
   const Nic& nic = facts.data[0];
@@ -234,6 +210,76 @@ TEST_F(DoctorNicFacts, BridgesAreLocalUnlessSomebodyNamesThem) {
   EXPECT_FALSE(nic_facts(here_.machine(), addresses_).data[0].is_local);
 }
 
+// The kernel's answers over netlink, well formed and not
+
+Bytes operator+(Bytes left, const Bytes& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+/// `claimed` is written as its length instead of the right one.
+Bytes attribute(uint16_t type, const Bytes& payload, std::optional<uint16_t> claimed = {}) {
+  Bytes out;
+  append_attribute(out, type, payload);
+  if (claimed) std::memcpy(out.data(), &*claimed, sizeof *claimed);
+  return out;
+}
+
+Bytes message(uint32_t sequence, uint16_t type, const Bytes& payload, std::optional<uint32_t> claimed = {}) {
+  const auto length = static_cast<uint32_t>(sizeof(nlmsghdr) + payload.size());
+  return bytes_of(nlmsghdr{.nlmsg_len = claimed.value_or(length),
+                           .nlmsg_type = type,
+                           .nlmsg_flags = 0,
+                           .nlmsg_seq = sequence,
+                           .nlmsg_pid = 0}) +
+         payload;
+}
+
+Bytes rings(uint8_t split) {
+  return attribute(ETHTOOL_A_RINGS_HEADER | NLA_F_NESTED, attribute(ETHTOOL_A_HEADER_DEV_INDEX, bytes_of(uint32_t{3}))) +
+         attribute(ETHTOOL_A_RINGS_RX, bytes_of(uint32_t{1024})) + attribute(ETHTOOL_A_RINGS_TCP_DATA_SPLIT, bytes_of(split));
+}
+
+TEST(DoctorDataSplit, OnOffAndUnknownAreToldApart) {
+  for (const auto& [attributes, split] : std::vector<std::pair<Bytes, std::optional<bool>>>{
+           {rings(ETHTOOL_TCP_DATA_SPLIT_ENABLED), true},
+           {rings(ETHTOOL_TCP_DATA_SPLIT_DISABLED), false},
+           {rings(ETHTOOL_TCP_DATA_SPLIT_UNKNOWN), std::nullopt},
+           {rings(77), std::nullopt},
+           {attribute(ETHTOOL_A_RINGS_RX, bytes_of(uint32_t{1024})), std::nullopt},
+           {attribute(ETHTOOL_A_RINGS_TCP_DATA_SPLIT, bytes_of(uint32_t{2})), std::nullopt},
+           {{}, std::nullopt}})
+    EXPECT_EQ(data_split_of(attributes), split);
+}
+
+TEST(DoctorDataSplit, AttributesEndWhereTheyAreMalformed) {
+  const Bytes good = attribute(7, bytes_of(uint32_t{1}));
+  for (const uint16_t claimed : {0, 3, 9, 65535}) {
+    const Bytes bad = attribute(5, bytes_of(uint32_t{1}), claimed);
+    EXPECT_EQ(netlink_attribute(bad, 5), std::nullopt) << claimed;
+    EXPECT_TRUE(netlink_attribute(good + bad, 7).has_value());
+  }
+  // The last one may lack its padding.
+  Bytes last = attribute(5, Bytes(1));
+  last.resize(5);
+  EXPECT_EQ(netlink_attribute(last, 5)->size(), 1u);
+  EXPECT_EQ(netlink_attribute(last, 6), std::nullopt);
+}
+
+TEST(DoctorDataSplit, OnlyTheWholeAnswerToTheQuestionIsOne) {
+  const Bytes payload = rings(ETHTOOL_TCP_DATA_SPLIT_ENABLED);
+  const Bytes good = message(9, 21, payload);
+  ASSERT_TRUE(netlink_payload(good, 9).is_ok());
+  EXPECT_EQ(netlink_payload(good, 9)->size(), payload.size());
+  EXPECT_FALSE(netlink_payload(good, 8).is_ok());
+  EXPECT_EQ(netlink_payload(message(9, NLMSG_ERROR, bytes_of(-19)), 9).status().native(), 19);
+  EXPECT_FALSE(netlink_payload(message(9, NLMSG_DONE, payload), 9).is_ok());
+  for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(netlink_payload(std::span(good).first(size), 9).is_ok()) << size;
+  for (const uint32_t claimed : {0u, 15u, 0xffffffffu})
+    EXPECT_FALSE(netlink_payload(message(9, 21, payload, claimed), 9).is_ok());
+  EXPECT_TRUE(netlink_payload(message(9, 21, payload, 16), 9)->empty());
+}
+
 // This machine's interfaces
 
 TEST(DoctorEthtool, WhatDoesNotExistAnswersNothing) {
@@ -244,8 +290,9 @@ TEST(DoctorEthtool, WhatDoesNotExistAnswersNothing) {
   }
 }
 
-TEST(DoctorEthtool, LoopbackHasNoFilters) {
+TEST(DoctorEthtool, LoopbackHasNoFiltersAndDoesNotTellOfItsSplit) {
   EXPECT_EQ(ask_ethtool("lo").ntuple, false);
+  EXPECT_EQ(ask_data_split("lo"), std::nullopt);
 }
 
 TEST(DoctorEthtool, StatisticsHaveTheirNames) {

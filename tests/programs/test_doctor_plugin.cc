@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <tuple>
 
 #include "net/plugin_loader.h"
 #include "net/soft/soft_table.h"
@@ -16,9 +17,9 @@
 namespace tcpx::doctor {
 namespace {
 
-using testing::expect_helpful;
-using testing::finding_of;
 using testing::MadeUpMachine;
+using enum Verdict;
+using End = PluginLoad::End;
 
 constexpr char kVendorPath[] = "/usr/local/tcpx/lib64/libnccl-net-tcpx.so";
 constexpr char kCosPath[] = "/var/lib/tcpx/lib64/libnccl-net.so";
@@ -38,18 +39,20 @@ std::string elf(unsigned char word_class = ELFCLASS64, uint16_t machine = 0, uin
   return bytes;
 }
 
-PluginLoad with_tables(std::vector<PluginTable> tables, PluginLoad::End end = PluginLoad::End::kLoaded) {
-  return {.end = end, .detail = "its words", .tables = std::move(tables), .uses_libmnl = false};
+PluginLoad with_tables(std::vector<PluginTable> tables, End end = End::kAnswered, std::string detail = "its words") {
+  return {{end, std::move(detail)}, std::move(tables), false};
 }
 const PluginLoad kVendor = with_tables({{7, "GPUDirectTCPX_v7", ""}});
 
-class DoctorPlugin : public ::testing::Test {
+class DoctorPlugin : public testing::MachineTest<PluginFacts> {
  protected:
+  DoctorPlugin() : MachineTest(check_plugin) {}
+
   void install(const std::string& path, const PluginLoad& load = kVendor) {
     here_.file(path, elf());
     loads_[path] = load;
   }
-  PluginFacts facts() {
+  PluginFacts facts() override {
     PluginFacts facts = plugin_facts(here_.machine(), linker_cache_);
     for (PluginCandidate& candidate : facts.candidates) {
       candidate.noexec = false;  // regardless of the temporary directory's mount
@@ -58,74 +61,59 @@ class DoctorPlugin : public ::testing::Test {
     }
     return facts;
   }
-  Finding finding(const std::string& check, const std::string& path = "") {
-    const Findings findings = check_plugin(facts());
-    expect_helpful(findings);
-    return finding_of(findings, path.empty() ? check : check + "[" + path + "]");
-  }
-  /// Of the installed library when no path is given.
-  Verdict verdict(const std::string& check, const std::string& path = kVendorPath) { return finding(check, path).verdict; }
-  Verdict loader() { return finding("loader").verdict; }
+  static std::string of(const std::string& check, const std::string& path = kVendorPath) { return check + "[" + path + "]"; }
   std::string taken() { return facts().choice.path; }
 
-  MadeUpMachine here_;
   std::map<std::string, PluginLoad> loads_;
   std::string linker_cache_;
 };
 
 TEST_F(DoctorPlugin, AHealthyA3IsWell) {
   install(kVendorPath);
-  EXPECT_EQ(testing::worst_of(check_plugin(facts())), Verdict::kOk);
-  for (const char* name : {"file", "mount", "load", "tables"}) EXPECT_EQ(verdict(name), Verdict::kOk) << name;
-  EXPECT_EQ(verdict("layout"), Verdict::kNotApplicable);  // a connection is needed to tell
-  EXPECT_EQ(loader(), Verdict::kOk);
+  EXPECT_EQ(checks_.worst(facts()), kOk);
+  expect({{of("file"), kOk}, {of("mount"), kOk}, {of("load"), kOk}, {of("tables"), kOk}, {"loader", kOk}});
+  EXPECT_EQ(verdict(of("layout")), kNotApplicable);  // a connection is needed to tell
   EXPECT_EQ(taken(), kVendorPath);
 }
 
 TEST_F(DoctorPlugin, APlainMachineNeedsNone) {
-  EXPECT_EQ(testing::worst_of(check_plugin(facts())), Verdict::kOk);
-  EXPECT_EQ(verdict("file"), Verdict::kNotApplicable);
-  EXPECT_EQ(verdict("shadow", "libnccl-net.so"), Verdict::kNotApplicable);
-  EXPECT_EQ(loader(), Verdict::kOk);
+  EXPECT_EQ(checks_.worst(facts()), kOk);
+  expect({{of("file"), kNotApplicable}, {"shadow[libnccl-net.so]", kNotApplicable}, {"loader", kOk}});
   here_.directory("/run/tcpx");  // an A3
-  EXPECT_EQ(loader(), Verdict::kFail);
+  EXPECT_EQ(verdict("loader"), kFail);
 }
 
 TEST_F(DoctorPlugin, TheChoiceIsTheLoaders) {
   install(kCosPath);
   EXPECT_EQ(taken(), kCosPath);
   here_.variable("UCCL_TCPX_PLUGIN_PATH", "/opt/none.so");
-  EXPECT_EQ(verdict("file", "/opt/none.so"), Verdict::kFail);
-  EXPECT_EQ(loader(), Verdict::kFail);
+  expect({{of("file", "/opt/none.so"), kFail}, {"loader", kFail}});
 }
 
 TEST_F(DoctorPlugin, EmbeddedIsTakenWhereItIsNamed) {
   install(kVendorPath);
   here_.variable("UCCL_TCPX_PLUGIN_PATH", "embedded");
   EXPECT_EQ(taken(), "embedded");
-  EXPECT_EQ(loader(), Verdict::kOk);
+  EXPECT_EQ(verdict("loader"), kOk);
 }
 
 TEST_F(DoctorPlugin, ABareNameIsLookedUpAsTheDynamicLinkerDoes) {
   here_.variable("UCCL_TCPX_PLUGIN_PATH", "libmine.so").variable("LD_LIBRARY_PATH", "/opt/mine");
-  EXPECT_EQ(loader(), Verdict::kFail);
+  EXPECT_EQ(verdict("loader"), kFail);
   install("/opt/mine/libmine.so");
   EXPECT_EQ(taken(), "/opt/mine/libmine.so");
-  EXPECT_EQ(loader(), Verdict::kOk);
+  EXPECT_EQ(verdict("loader"), kOk);
 }
 
 TEST_F(DoctorPlugin, AnythingButALibraryForThisMachineFails) {
+  here_.directory(kCosPath);
+  EXPECT_EQ(verdict(of("file", kCosPath)), kFail);
   for (const std::string& bytes : {std::string(), std::string("version https://git-lfs.github.com/spec/v1"), elf(ELFCLASS32),
                                    elf(ELFCLASS64, EM_PPC64), elf(ELFCLASS64, 0, ET_EXEC)}) {
     here_.file(kVendorPath, bytes);
-    EXPECT_EQ(verdict("file"), Verdict::kFail);
+    EXPECT_EQ(verdict(of("file")), kFail);
     EXPECT_FALSE(facts().candidates[0].can_be_loaded());
   }
-}
-
-TEST_F(DoctorPlugin, ADirectoryInPlaceOfTheLibraryFails) {
-  here_.directory(kVendorPath);
-  EXPECT_EQ(verdict("file"), Verdict::kFail);
 }
 
 TEST(FileTree, APipeIsNeverOpened) {
@@ -139,20 +127,19 @@ TEST_F(DoctorPlugin, ANoexecMountFailsAndNothingIsLoadedFromIt) {
   PluginFacts facts = this->facts();
   facts.candidates[0].noexec = true;
   EXPECT_FALSE(facts.candidates[0].can_be_loaded());
-  EXPECT_EQ(finding_of(check_plugin(facts), std::string("mount[") + kVendorPath + "]").verdict, Verdict::kFail);
+  EXPECT_EQ(checks_.verdict(facts, of("mount")), kFail);
 }
 
 TEST_F(DoctorPlugin, ALibraryThatDoesNotLoadFails) {
-  for (const auto end : {PluginLoad::End::kRefused, PluginLoad::End::kDied, PluginLoad::End::kHung}) {
+  for (const auto end : {End::kRefused, End::kDied, End::kHung}) {
     install(kVendorPath, with_tables({}, end));
-    EXPECT_EQ(verdict("load"), Verdict::kFail);
-    EXPECT_EQ(loader(), Verdict::kFail);
+    expect({{of("load"), kFail}, {"loader", kFail}});
   }
   loads_.clear();  // others have hung
-  EXPECT_EQ(verdict("load"), Verdict::kNotApplicable);
+  EXPECT_EQ(verdict(of("load")), kNotApplicable);
   here_.variable("LD_LIBRARY_PATH", "/a");
-  install("/a/libnccl-net.so", with_tables({}, PluginLoad::End::kHung));
-  EXPECT_EQ(verdict("load", "/a/libnccl-net.so"), Verdict::kWarn);  // nobody but NCCL takes it
+  install("/a/libnccl-net.so", with_tables({}, End::kHung));
+  EXPECT_EQ(verdict(of("load", "/a/libnccl-net.so")), kWarn);  // nobody but NCCL takes it
 }
 
 TEST_F(DoctorPlugin, ARefusalHasItsCure) {
@@ -162,55 +149,52 @@ TEST_F(DoctorPlugin, ARefusalHasItsCure) {
       {"/lib/libc.so.6: version `GLIBC_2.99' not found", "distribution"},
       {"undefined symbol: cuInit", std::string("ldd -r ") + kVendorPath}};
   for (const auto& [words, cure] : cures) {
-    PluginLoad load = with_tables({}, PluginLoad::End::kRefused);
-    load.detail = words;
-    install(kVendorPath, load);
-    EXPECT_NE(finding("load", kVendorPath).mend.find(cure), std::string::npos) << words;
+    install(kVendorPath, with_tables({}, End::kRefused, words));
+    EXPECT_NE(finding(of("load", kVendorPath)).mend.find(cure), std::string::npos) << words;
   }
 }
 
 TEST_F(DoctorPlugin, TablesAreJudged) {
-  const auto tables = [&](std::vector<PluginTable> given) {
-    install(kVendorPath, with_tables(std::move(given)));
-    return verdict("tables");
-  };
-  EXPECT_EQ(tables({}), Verdict::kFail);
-  EXPECT_EQ(tables({{6, "old", ""}}), Verdict::kFail);
-  EXPECT_EQ(tables({{7, "half", "lacks test"}}), Verdict::kFail);
-  EXPECT_EQ(tables({{7, "half", ""}, {8, "half", "lacks test"}}), Verdict::kWarn);
-  EXPECT_EQ(tables({{7, "IBext", ""}, {8, "IBext", ""}, {9, "IBext", ""}}), Verdict::kOk);
-  EXPECT_EQ(tables({{7, "GPUDirectTCPX_v7", ""}, {8, "GPUDirectTCPX_v8", ""}}), Verdict::kWarn);
+  for (const auto& [given, expected] : std::vector<std::pair<std::vector<PluginTable>, Verdict>>{
+           {{}, kFail},
+           {{{6, "old", ""}}, kFail},
+           {{{7, "half", "lacks test"}}, kFail},
+           {{{7, "half", ""}, {8, "half", "lacks test"}}, kWarn},
+           {{{7, "IBext", ""}, {8, "IBext", ""}, {9, "IBext", ""}}, kOk},
+           {{{7, "GPUDirectTCPX_v7", ""}, {8, "GPUDirectTCPX_v8", ""}}, kWarn}}) {
+    install(kVendorPath, with_tables(given));
+    EXPECT_EQ(verdict(of("tables")), expected);
+  }
   here_.variable("LD_LIBRARY_PATH", "/opt/ofi");
   install("/opt/ofi/libnccl-net.so", with_tables({{9, "AWS Libfabric", ""}}));
-  EXPECT_EQ(verdict("tables", "/opt/ofi/libnccl-net.so"), Verdict::kNotApplicable) << "newer ones of others";
+  EXPECT_EQ(verdict(of("tables", "/opt/ofi/libnccl-net.so")), kNotApplicable) << "newer ones of others";
 }
 
 TEST_F(DoctorPlugin, LayoutsAreToldApartAsFarAsTheLibraryShows) {
-  PluginLoad load = kVendor;
-  load.uses_libmnl = true;
-  install(kVendorPath, load);
-  EXPECT_EQ(verdict("layout"), Verdict::kWarn);
-  install(kVendorPath, with_tables({{7, soft::kPluginName, ""}}));
-  EXPECT_EQ(verdict("layout"), Verdict::kOk);
-  install(kVendorPath, with_tables({{7, "IBext", ""}}));
-  EXPECT_EQ(verdict("layout"), Verdict::kNotApplicable);
+  PluginLoad newer = kVendor;
+  newer.uses_libmnl = true;
+  for (const auto& [load, expected] : {std::pair(newer, kWarn), std::pair(with_tables({{7, soft::kPluginName, ""}}), kOk),
+                                       std::pair(with_tables({{7, "IBext", ""}}), kNotApplicable)}) {
+    install(kVendorPath, load);
+    EXPECT_EQ(verdict(of("layout")), expected);
+  }
 }
 
 TEST_F(DoctorPlugin, OneNameWithTwoFilesIsFound) {
   here_.variable("LD_LIBRARY_PATH", "/opt/a:/opt/b");
   install("/opt/a/libnccl-net.so");
   install("/opt/b/libnccl-net.so");
-  EXPECT_EQ(verdict("shadow", "libnccl-net.so"), Verdict::kWarn);
-  EXPECT_TRUE(finding("shadow", "libnccl-net.so").mend.starts_with("export LD_LIBRARY_PATH=/opt/b:"));
+  EXPECT_EQ(verdict(of("shadow", "libnccl-net.so")), kWarn);
+  EXPECT_TRUE(finding(of("shadow", "libnccl-net.so")).mend.starts_with("export LD_LIBRARY_PATH=/opt/b:"));
   here_.variable("NCCL_NET_PLUGIN", "tcpx,none,/x/y.so");
-  EXPECT_EQ(verdict("shadow", "libnccl-net-tcpx.so"), Verdict::kNotApplicable);
+  EXPECT_EQ(verdict(of("shadow", "libnccl-net-tcpx.so")), kNotApplicable);
 }
 
 TEST_F(DoctorPlugin, OneFileUnderTwoDirectoriesIsNoShadow) {
   here_.variable("LD_LIBRARY_PATH", "/opt/a:/opt/a-1.2;relative");
   install("/opt/a-1.2/libnccl-net.so");
   here_.link("/opt/a", "/opt/a-1.2");
-  EXPECT_EQ(verdict("shadow", "libnccl-net.so"), Verdict::kOk);
+  EXPECT_EQ(verdict(of("shadow", "libnccl-net.so")), kOk);
   EXPECT_EQ(facts().candidates.size(), 3u);  // with the two places where it may be installed
 }
 
@@ -219,8 +203,7 @@ TEST_F(DoctorPlugin, TheDynamicLinkersCacheIsSearched) {
       "2 libs found in cache `/etc/ld.so.cache'\n\tlibc.so.6 (libc6,x86-64) => /lib/libc.so.6\n"
       "\tlibnccl-net.so (libc6,x86-64) => /opt/x/libnccl-net.so\n";
   install("/opt/x/libnccl-net.so");
-  EXPECT_EQ(verdict("file", "/opt/x/libnccl-net.so"), Verdict::kOk);
-  EXPECT_EQ(verdict("shadow", "libnccl-net.so"), Verdict::kOk);
+  expect({{of("file", "/opt/x/libnccl-net.so"), kOk}, {"shadow[libnccl-net.so]", kOk}});
 }
 
 // Libraries of this build, really opened.
@@ -229,44 +212,35 @@ std::string fake(const char* name) {
   return std::string(TCPX_FAKE_PLUGIN_DIR) + "/" + name + ".so";
 }
 
-TEST(PluginProbe, TellsTheTables) {
+TEST(PluginProbe, TellsTheTablesAndWhatTheyLack) {
   const PluginLoad both = load_plugin(fake("both"));
-  ASSERT_EQ(both.end, PluginLoad::End::kLoaded) << both.detail;
+  ASSERT_EQ(both.end, End::kAnswered) << both.detail;
   ASSERT_EQ(both.tables.size(), 2u);
   EXPECT_EQ(both.tables[0].version, 7);
   EXPECT_EQ(both.tables[1].version, 8);
   EXPECT_EQ(both.tables[0].name, "fake");
   EXPECT_EQ(both.tables[0].lacks, "");
-}
-
-TEST(PluginProbe, TellsWhatATableLacks) {
   const PluginLoad half = load_plugin(fake("half_v7"));
   ASSERT_EQ(half.tables.size(), 1u);
   EXPECT_NE(half.tables[0].lacks.find("ncclNetPlugin_v7 lacks "), std::string::npos) << half.tables[0].lacks;
   EXPECT_TRUE(load_plugin(fake("no_symbol")).tables.empty());
-}
-
-TEST(PluginProbe, OpensTheSoftwarePlugin) {
   const PluginLoad soft = load_plugin(TCPX_SOFT_PLUGIN);
   ASSERT_EQ(soft.tables.size(), 1u) << soft.detail;
   EXPECT_EQ(soft.tables[0].name, soft::kPluginName);
   EXPECT_FALSE(soft.uses_libmnl);
 }
 
-TEST(PluginProbe, SurvivesALibraryThatExits) {
-  const PluginLoad load = load_plugin(fake("bad_exit"));
-  EXPECT_EQ(load.end, PluginLoad::End::kDied);
-  EXPECT_EQ(load.detail, "called exit(1)");
-}
-
-TEST(PluginProbe, SurvivesALibraryThatCrashes) {
-  const PluginLoad load = load_plugin(fake("bad_abort"));
-  EXPECT_EQ(load.end, PluginLoad::End::kDied);
-  EXPECT_TRUE(load.detail.starts_with("was killed by signal 6 ")) << load.detail;
-}
-
-TEST(PluginProbe, GivesUpOnALibraryThatHangs) {
-  EXPECT_EQ(load_plugin(fake("bad_hang"), std::chrono::milliseconds(50)).end, PluginLoad::End::kHung);
+TEST(PluginProbe, SurvivesALibraryThatExitsOrCrashesOrHangsOrIsNone) {
+  constexpr std::chrono::seconds kLong{20};
+  for (const auto& [path, limit, end, detail] : std::vector<std::tuple<std::string, Duration, End, std::string>>{
+           {fake("bad_exit"), kLong, End::kDied, "called exit(1)"},
+           {fake("bad_abort"), kLong, End::kDied, "was killed by signal 6 "},
+           {fake("bad_hang"), std::chrono::milliseconds(50), End::kHung, "did not return"},
+           {"/proc/self/status", kLong, End::kRefused, "/proc/self/status: "}}) {  // in the linker's words
+    const PluginLoad load = load_plugin(path, limit);
+    EXPECT_EQ(load.end, end) << path;
+    EXPECT_TRUE(load.detail.starts_with(detail)) << path << " " << load.detail;
+  }
 }
 
 TEST(PluginProbe, NotEveryLibraryThatHangsIsWaitedFor) {
@@ -276,12 +250,6 @@ TEST(PluginProbe, NotEveryLibraryThatHangsIsWaitedFor) {
   load_candidates(facts, std::chrono::milliseconds(50));
   const auto tried = [](const PluginCandidate& candidate) { return candidate.load.has_value(); };
   EXPECT_EQ(std::count_if(facts.candidates.begin(), facts.candidates.end(), tried), 2);
-}
-
-TEST(PluginProbe, PassesTheLinkersWordsOn) {
-  const PluginLoad load = load_plugin("/proc/self/status");
-  EXPECT_EQ(load.end, PluginLoad::End::kRefused);
-  EXPECT_FALSE(load.detail.empty());
 }
 
 TEST(ChildAnswer, AnExitWithZeroIsNoAnswer) {

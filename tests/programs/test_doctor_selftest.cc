@@ -10,9 +10,7 @@
 namespace tcpx::doctor {
 namespace {
 
-using testing::expect_helpful;
-using testing::finding_of;
-using testing::MadeUpMachine;
+using enum Verdict;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr Duration kLong = std::chrono::seconds(30);
@@ -22,25 +20,19 @@ SelftestFacts moved() {
           .moved = SelftestTransfers{.path = "plugin x", .seconds = {0.02, 0.01, 0.04}, .sockets = 4},
           .raw = std::vector<double>{0.02, 0.03, 0.01}};
 }
-Finding finding(const SelftestFacts& facts, std::string_view name) {
-  const Findings findings = check_selftest(facts);
-  expect_helpful(findings);
-  return finding_of(findings, name);
-}
-Verdict verdict(const SelftestFacts& facts, std::string_view name) {
-  return finding(facts, name).verdict;
-}
+const testing::Checks<SelftestFacts> kSelftest{check_selftest};
 
 TEST(DoctorSelftest, TheRateIsHeldAgainstRawTcp) {
-  SelftestFacts facts = moved();
-  EXPECT_EQ(testing::worst_of(check_selftest(facts)), Verdict::kOk);
+  const auto raw = [](Result<std::vector<double>> seconds) { return [=](SelftestFacts& facts) { facts.raw = seconds; }; };
+  EXPECT_EQ(kSelftest.worst(moved()), kOk);
+  kSelftest.expect(moved(), {{"rate", kOk, raw(std::vector{0.0101})},
+                             {"rate", kWarn, raw(std::vector{0.0099})},
+                             {"rate", kNotApplicable, raw(std::vector{0.0})},  // a clock that stands still
+                             {"rate", kNotApplicable, raw(system_error("connect", EMFILE))},
+                             {"transfer", kOk, raw(system_error("connect", EMFILE))}});
   // 67108864 bytes in 20 ms.
-  EXPECT_TRUE(finding(facts, "rate").found.starts_with("3.36 GB/s (median of 3, 1.68 to 6.71); "))
-      << finding(facts, "rate").found;
-  facts.raw = std::vector<double>{0.0101};
-  EXPECT_EQ(verdict(facts, "rate"), Verdict::kOk);
-  facts.raw = std::vector<double>{0.0099};
-  EXPECT_EQ(verdict(facts, "rate"), Verdict::kWarn);
+  const std::string found = kSelftest.finding(moved(), "rate").found;
+  EXPECT_TRUE(found.starts_with("3.36 GB/s (median of 3, 1.68 to 6.71); ")) << found;
 }
 
 TEST(DoctorSelftest, AFailureIsTheEndpointsOwn) {
@@ -49,24 +41,15 @@ TEST(DoctorSelftest, AFailureIsTheEndpointsOwn) {
     SelftestFacts facts = moved();
     facts.moved = status;
     EXPECT_EQ(check_selftest(facts).size(), 1u);
-    EXPECT_EQ(verdict(facts, "transfer"), Verdict::kFail);
-    EXPECT_EQ(finding(facts, "transfer").found, status.to_string());
+    EXPECT_EQ(kSelftest.verdict(facts, "transfer"), kFail);
+    EXPECT_EQ(kSelftest.finding(facts, "transfer").found, status.to_string());
   }
 }
 
-TEST(DoctorSelftest, WithoutRawTcpThereIsNothingToCompareWith) {
-  SelftestFacts facts = moved();
-  facts.raw = system_error("connect", EMFILE);
-  EXPECT_EQ(verdict(facts, "rate"), Verdict::kNotApplicable);
-  EXPECT_EQ(verdict(facts, "transfer"), Verdict::kOk);
-  facts.raw = std::vector<double>{0.0};  // a clock that stands still
-  EXPECT_EQ(verdict(facts, "rate"), Verdict::kNotApplicable);
-}
-
 TEST(DoctorSelftest, TheVendorsPathNeedsTwoMachines) {
-  MadeUpMachine here;
+  testing::MadeUpMachine here;
   here.directory("/run/tcpx");
-  EXPECT_EQ(verdict(selftest_facts(here.machine(), kSelftestBytes), "transfer"), Verdict::kNotApplicable);
+  EXPECT_EQ(kSelftest.verdict(selftest_facts(here.machine(), kSelftestBytes), "transfer"), kNotApplicable);
 }
 
 TEST(RawTcp, EachTimeIsTimed) {
@@ -78,12 +61,9 @@ TEST(RawTcp, EachTimeIsTimed) {
   }
 }
 
-TEST(RawTcp, MoreSocketsThanAnybodyHasAreRefused) {
-  EXPECT_EQ(time_raw_tcp(kMiB, 0, kLong).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(time_raw_tcp(kMiB, 65, kLong).status().code(), Code::kInvalidArgument);
-}
-
-TEST(RawTcp, ItEndsAtItsDeadline) {
+TEST(RawTcp, TooManySocketsAreRefusedAndItEndsAtItsDeadline) {
+  for (const size_t sockets : {size_t{0}, size_t{65}})
+    EXPECT_EQ(time_raw_tcp(kMiB, sockets, kLong).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(time_raw_tcp(64 * kMiB, 1, std::chrono::nanoseconds(1)).status().code(), Code::kTimeout);
 }
 

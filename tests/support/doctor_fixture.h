@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "programs/doctor/finding.h"
 #include "programs/doctor/machine.h"
@@ -35,6 +38,11 @@ class MadeUpMachine {
     std::filesystem::create_directory_symlink(root() + std::string(target), make_parent(path));
     return *this;
   }
+  /// A device on the PCI bus. @param path below /sys/devices; its last part is the address
+  MadeUpMachine& pci_device(const std::string& path, std::string_view vendor, std::string_view pci_class) {
+    link("/sys/bus/pci/devices/" + path.substr(path.rfind('/') + 1), path);
+    return file(path + "/vendor", vendor).file(path + "/class", pci_class);
+  }
   MadeUpMachine& variable(std::string name, std::string value) {
     variables_.all.emplace_back(std::move(name), std::move(value));
     return *this;
@@ -55,27 +63,66 @@ class MadeUpMachine {
 
 /// The finding of that check; a failure of the test, and an empty one, when there is not exactly one.
 inline doctor::Finding finding_of(const doctor::Findings& findings, std::string_view check) {
-  const auto is_it = [&](const doctor::Finding& finding) { return finding.check == check; };
-  EXPECT_EQ(std::count_if(findings.begin(), findings.end(), is_it), 1) << check;
-  const auto found = std::find_if(findings.begin(), findings.end(), is_it);
+  EXPECT_EQ(std::ranges::count(findings, check, &doctor::Finding::check), 1) << check;
+  const auto found = std::ranges::find(findings, check, &doctor::Finding::check);
   return found != findings.end() ? *found : doctor::Finding{};
 }
 
 inline bool has(const doctor::Findings& findings, std::string_view check) {
-  return std::any_of(findings.begin(), findings.end(), [&](const auto& finding) { return finding.check == check; });
+  return std::ranges::count(findings, check, &doctor::Finding::check) > 0;
 }
 
-inline doctor::Verdict worst_of(const doctor::Findings& findings) {
-  return doctor::worst_of({{"group", findings}});
-}
+/// The checks of a group, as tests ask them. Everything that is not ok must say why, and everything that is wrong how to mend it.
+template <class Facts>
+struct Checks {
+  doctor::Findings (*check)(const Facts&);
 
-/// Expects everything that is not ok to say why, and everything that is wrong to say how to mend it.
-inline void expect_helpful(const doctor::Findings& findings) {
-  for (const doctor::Finding& finding : findings) {
-    EXPECT_FALSE(finding.check.empty() || finding.found.empty()) << finding.check;
-    EXPECT_EQ(finding.verdict == doctor::Verdict::kOk, finding.why.empty()) << finding.check;
-    EXPECT_EQ(finding.verdict < doctor::Verdict::kWarn, finding.mend.empty()) << finding.check;
+  doctor::Findings all(const Facts& facts) const {
+    doctor::Findings findings = check(facts);
+    for (const doctor::Finding& finding : findings) {
+      EXPECT_FALSE(finding.check.empty() || finding.found.empty()) << finding.check;
+      EXPECT_EQ(finding.verdict == doctor::Verdict::kOk, finding.why.empty()) << finding.check;
+      EXPECT_EQ(finding.verdict < doctor::Verdict::kWarn, finding.mend.empty()) << finding.check;
+    }
+    return findings;
   }
-}
+  doctor::Finding finding(const Facts& facts, std::string_view name) const { return finding_of(all(facts), name); }
+  doctor::Verdict verdict(const Facts& facts, std::string_view name) const { return finding(facts, name).verdict; }
+  doctor::Verdict worst(const Facts& facts) const { return doctor::worst_of({{"group", all(facts)}}); }
+
+  /// A check, and its verdict once something has changed.
+  struct Case {
+    std::string check;
+    doctor::Verdict verdict;
+    std::function<void(Facts&)> change;
+  };
+  /// Expects those verdicts, each after its own change alone.
+  void expect(const Facts& facts, const std::vector<Case>& cases) const {
+    for (size_t i = 0; i < cases.size(); ++i) {
+      Facts changed = facts;
+      if (cases[i].change) cases[i].change(changed);
+      EXPECT_EQ(verdict(changed, cases[i].check), cases[i].verdict) << cases[i].check << ", case " << i;
+    }
+  }
+  void expect_ok(const Facts& facts, std::initializer_list<const char*> names) const {
+    for (const char* name : names) EXPECT_EQ(verdict(facts, name), doctor::Verdict::kOk) << name;
+  }
+};
+
+/// Tests of a group by a machine that they change.
+template <class Facts>
+class MachineTest : public ::testing::Test {
+ protected:
+  explicit MachineTest(doctor::Findings (*check)(const Facts&)) : checks_{check} {}
+
+  /// Of the machine as it is now.
+  virtual Facts facts() = 0;
+  doctor::Finding finding(std::string_view name) { return checks_.finding(facts(), name); }
+  doctor::Verdict verdict(std::string_view name) { return checks_.verdict(facts(), name); }
+  void expect(const std::vector<typename Checks<Facts>::Case>& cases) { checks_.expect(facts(), cases); }
+
+  MadeUpMachine here_;
+  const Checks<Facts> checks_;
+};
 
 }  // namespace tcpx::testing

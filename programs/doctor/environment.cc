@@ -16,6 +16,8 @@
 namespace tcpx::doctor {
 namespace {
 
+using namespace std::literals;
+
 constexpr std::string_view kOwnPrefix = "UCCL_TCPX_", kVendorPrefix = "NCCL_GPUDIRECTTCPX_";
 // Variables of GPUDirect-TCPX that are not in our table, without the prefix: those read as numbers and those read as text
 // (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f, src/net_tcpx.cc, src/common.cc and others; the latency is of 91e8693).
@@ -45,6 +47,13 @@ bool is_number(std::string_view name) {
          (name.starts_with(kVendorPrefix) && contains(kNumbers, name.substr(kVendorPrefix.size())));
 }
 
+/// True when GPUDirect-TCPX reads `name`, which our table does not have.
+bool is_vendor_variable(std::string_view name) {
+  if (!name.starts_with(kVendorPrefix)) return false;
+  const std::string_view suffix = name.substr(kVendorPrefix.size());
+  return contains(kNumbers, suffix) || contains(kTexts, suffix);
+}
+
 /// The number that people mean by "512K" and "0100", where that is clear.
 std::optional<int64_t> meant_number(std::string_view text) {
   int64_t number = 0;
@@ -60,42 +69,29 @@ std::optional<int64_t> meant_number(std::string_view text) {
 // Of two names that differ by no more single-character changes, one is taken for a slip of the other.
 constexpr size_t kSlip = 2;
 
-const VariableInfo* info_of(std::string_view name) {
-  for (const VariableInfo& info : environment_table()) {
-    if (info.name == name) return &info;
-  }
-  return nullptr;
-}
-
 /// "CHUNK_BYTES" of "UCCL_TCPX_CHUNK_BYTES".
 std::string_view bare(std::string_view name) {
-  for (const std::string_view prefix : {kOwnPrefix, kVendorPrefix, std::string_view("NCCL_")}) {
+  for (const std::string_view prefix : {kOwnPrefix, kVendorPrefix, "NCCL_"sv})
     if (name.starts_with(prefix)) return name.substr(prefix.size());
-  }
   return name;
 }
 
 /// The variable of the table that somebody who wrote `name` may have meant. nullptr: none.
 const VariableInfo* meant_by(std::string_view name) {
   // Half of a prefix, or another one.
-  for (const std::string_view prefix : {kOwnPrefix, kVendorPrefix, std::string_view("UCCL_"), std::string_view("TCPX_"),
-                                        std::string_view("GPUDIRECTTCPX_"), std::string_view("NCCL_TCPX_")}) {
+  for (const std::string_view prefix : {kOwnPrefix, kVendorPrefix, "UCCL_"sv, "TCPX_"sv, "GPUDIRECTTCPX_"sv, "NCCL_TCPX_"sv}) {
     if (!name.starts_with(prefix)) continue;
-    for (const VariableInfo& info : environment_table()) {
+    for (const VariableInfo& info : environment_table())
       if (bare(info.name) == name.substr(prefix.size()) && info.name != name) return &info;
-    }
   }
-  const VariableInfo* best = nullptr;
-  size_t least = kSlip + 1;
-  for (const VariableInfo& info : environment_table()) {
-    const size_t changes = changes_between(name, info.name);
-    if (changes < least) least = changes, best = &info;
-  }
-  return best;
+  const auto changes = [&](const VariableInfo& info) { return changes_between(name, info.name); };
+  const VariableInfo& nearest = *std::ranges::min_element(environment_table(), {}, changes);
+  return changes(nearest) <= kSlip ? &nearest : nullptr;
 }
 
 bool looks_like_ours(std::string_view name) {
-  if (info_of(name) != nullptr || is_vendor_variable(name)) return false;
+  const bool known = std::ranges::any_of(environment_table(), [&](const auto& info) { return info.name == name; });
+  if (known || is_vendor_variable(name)) return false;
   return name.starts_with(kOwnPrefix) || name.starts_with(kVendorPrefix) || meant_by(name) != nullptr;
 }
 
@@ -137,10 +133,6 @@ void check_names(const EnvironmentFacts& facts, Findings& findings) {
   if (strange.empty()) findings.push_back(ok("names", "no variable looks like one of ours or GPUDirect-TCPX's and is none"));
 }
 
-std::optional<int64_t> number_in(const EnvironmentFacts& facts, Variable id) {
-  return number_of(facts.variables.text(id));
-}
-
 /// NCCL_GPUDIRECTTCPX_SOCKET_IFNAME taken apart: "^=eth0,eth1".
 struct InterfaceList {
   explicit InterfaceList(const std::string& text)
@@ -148,6 +140,9 @@ struct InterfaceList {
 
   bool matches(const std::string& name, const std::string& interface) const {
     return exact ? interface == name : interface.starts_with(name);
+  }
+  bool matches_any(const std::string& name, const std::vector<std::string>& interfaces) const {
+    return std::ranges::any_of(interfaces, [&](const auto& interface) { return matches(name, interface); });
   }
   const bool excludes, exact;
   const std::vector<std::string> names;
@@ -157,12 +152,8 @@ struct InterfaceList {
 /// takes all.
 std::string working_interfaces(const EnvironmentFacts& facts, const InterfaceList& list) {
   std::vector<std::string> names;
-  for (const std::string& name : list.names) {
-    if (std::any_of(facts.interfaces.begin(), facts.interfaces.end(),
-                    [&](const auto& known) { return list.matches(name, known); })) {
-      names.push_back(name);
-    }
-  }
+  std::ranges::copy_if(list.names, std::back_inserter(names),
+                       [&](const auto& name) { return list.matches_any(name, facts.interfaces); });
   if (!names.empty()) return concat(list.exact ? "=" : "", joined(names, ","));
   return facts.expected.vendor_path ? joined(facts.data, ",") : "";
 }
@@ -174,8 +165,7 @@ void check_interfaces(const EnvironmentFacts& facts, Findings& findings) {
   const InterfaceList list(facts.variables.text(Variable::kSocketIfname));
   const std::string works = working_interfaces(facts, list);
   for (const std::string& name : list.names) {
-    const bool exists = std::any_of(there.begin(), there.end(), [&](const auto& known) { return list.matches(name, known); });
-    if (list.excludes || exists) continue;
+    if (list.excludes || list.matches_any(name, there)) continue;
     findings.push_back(fail(concat("interface[", name, "]"), concat(ifname, " names ", name, "; here are ", joined(there)),
                             "A device that is named and does not exist is missing, and its share of the rate with it.",
                             works.empty() ? concat(unset(ifname), "   # then every interface that is up is taken")
@@ -183,14 +173,14 @@ void check_interfaces(const EnvironmentFacts& facts, Findings& findings) {
   }
   const auto control = facts.variables.get(Variable::kCtrlDev);
   if (!control) return;
-  if (std::find(there.begin(), there.end(), *control) == there.end()) {
+  if (std::ranges::find(there, *control) == there.end()) {
     findings.push_back(fail("ctrl_dev", concat(ctrl, " names ", *control, "; here are ", joined(there)),
                             "No connection can be made without control sockets.",
                             concat(unset(ctrl), "   # then the interface of the data is taken")));
     return;
   }
-  const bool among = !list.excludes && std::any_of(list.names.begin(), list.names.end(),
-                                                   [&](const auto& name) { return list.matches(name, *control); });
+  const bool among =
+      !list.excludes && std::ranges::any_of(list.names, [&](const auto& name) { return list.matches(name, *control); });
   findings.push_back(warn_unless(
       !among, "ctrl_dev",
       among ? concat(*control, " is also one of the data interfaces in ", ifname) : concat(*control, " is no data interface"),
@@ -199,9 +189,9 @@ void check_interfaces(const EnvironmentFacts& facts, Findings& findings) {
 }
 
 void check_sizes(const EnvironmentFacts& facts, Findings& findings) {
-  const auto threads_set = number_in(facts, Variable::kSocketNthreads), each_set = number_in(facts, Variable::kNsocksPerThread);
-  const int64_t threads = threads_set.value_or(1), each = each_set.value_or(1);
-  if ((threads_set || each_set) && threads * each > kMostVendorSockets) {
+  const auto number = [&](Variable id) { return number_of(facts.variables.text(id)); };
+  const int64_t threads = number(Variable::kSocketNthreads).value_or(1), each = number(Variable::kNsocksPerThread).value_or(1);
+  if (threads * each > kMostVendorSockets) {
     const std::string found = concat(each, " x ", threads, " data sockets of a connection");
     findings.push_back(facts.expected.vendor_path
                            ? fail("sockets", found,
@@ -209,14 +199,14 @@ void check_sizes(const EnvironmentFacts& facts, Findings& findings) {
                                   "export NCCL_NSOCKS_PERTHREAD=4 NCCL_SOCKET_NTHREADS=1")
                            : ok("sockets", concat(found, "; the software plugin takes 16")));
   }
-  const auto dynamic = number_in(facts, Variable::kDynamicChunkSize);
+  const auto dynamic = number(Variable::kDynamicChunkSize);
   if (dynamic && *dynamic == 0) {
     findings.push_back(fail("dynamic_chunk_size", concat(environment_info(Variable::kDynamicChunkSize).name, "=0"),
                             "GPUDirect-TCPX then never sends a byte and never says so.",
                             "export NCCL_DYNAMIC_CHUNK_SIZE=524288"));
   }
   const int64_t piece = dynamic.value_or(environment_info(Variable::kDynamicChunkSize).default_integer);
-  const int64_t chunk = number_in(facts, Variable::kChunkBytes).value_or(environment_info(Variable::kChunkBytes).default_integer);
+  const int64_t chunk = number(Variable::kChunkBytes).value_or(environment_info(Variable::kChunkBytes).default_integer);
   // Of a number of threads that is an error, which is said above, as if there were one.
   const int64_t sockets = vendor_data_sockets(each, threads >= 1 && threads <= kMostVendorSockets ? threads : 1);
   if (facts.expected.vendor_path && piece > 0 && chunk > piece * sockets) {
@@ -239,16 +229,8 @@ void check_port_variables(const Variables& variables, Findings& findings) {
                                  "=50000-60000   # the range that your firewall has open; it goes first")));
 }
 
-}  // namespace
-
-bool is_vendor_variable(std::string_view name) {
-  if (!name.starts_with(kVendorPrefix)) return false;
-  const std::string_view suffix = name.substr(kVendorPrefix.size());
-  return contains(kNumbers, suffix) || contains(kTexts, suffix);
-}
-
-Findings check_vendor_variables(const Variables& variables) {
-  Findings findings;
+/// Values that GPUDirect-TCPX takes for others, or fails with.
+void check_vendor_variables(const Variables& variables, Findings& findings) {
   // It reads numbers with strtoll(text, nullptr, 0): any non-digit ends them, and a 0 in front makes them octal.
   for (const auto& [name, value] : variables.all) {
     if (!is_number(name) || value.empty()) continue;
@@ -269,8 +251,9 @@ Findings check_vendor_variables(const Variables& variables) {
              "is accepted.",
              concat("unset ", family.name)));
   }
-  return findings;
 }
+
+}  // namespace
 
 EnvironmentFacts environment_facts(const Machine& machine) {
   return {.variables = machine.variables,
@@ -288,10 +271,7 @@ Findings check_environment(const EnvironmentFacts& facts) {
   check_interfaces(facts, findings);
   check_sizes(facts, findings);
   check_port_variables(facts.variables, findings);
-  if (facts.expected.vendor_path) {
-    const Findings vendor = check_vendor_variables(facts.variables);
-    findings.insert(findings.end(), vendor.begin(), vendor.end());
-  }
+  if (facts.expected.vendor_path) check_vendor_variables(facts.variables, findings);
   return findings;
 }
 
@@ -299,9 +279,9 @@ std::string environment_block(const EnvironmentFacts& facts) {
   std::string out;
   std::set<std::string> told;
   for (const Finding& finding : check_environment(facts)) {
-    const bool wrong_name = finding.check.starts_with("interface[");
-    if (finding.verdict < Verdict::kWarn || !(finding.mend.starts_with("unset ") || wrong_name)) continue;
-    if (!told.insert(finding.mend).second) continue;  // one for all names of a list
+    const bool unsets = finding.mend.starts_with("unset ") || finding.check.starts_with("interface[");
+    // One line for all names of a list.
+    if (finding.verdict < Verdict::kWarn || !unsets || !told.insert(finding.mend).second) continue;
     out += concat("# ", finding.found, "\n", finding.mend, "\n");
   }
   const auto want = [&](Variable id, std::string_view value, std::string_view why) {
