@@ -12,7 +12,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr int kSignalBase = 128;
@@ -80,4 +80,4 @@ std::string describe_exit(int code) {
   return concat("was ended by signal ", code - kSignalBase, " (", ::strsignal(code - kSignalBase), ")");
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "tcpx/status.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// Variables that a child sees differently from this process.
 using EnvironmentOverrides = std::map<std::string, std::string>;
@@ -50,4 +50,4 @@ class Child {
 /// "ended with exit code 1", "was ended by signal 9 (Killed)". @param code as Child::wait returns it.
 std::string describe_exit(int code);
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -5,7 +5,7 @@
 #include "measure/process_usage.h"
 #include "transfer/backoff.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 Stopwatch Stopwatch::read() {
   const uint64_t resident = process_resident_bytes();
@@ -60,4 +60,4 @@ Status Patience::after_turn(bool advanced) {
   return Status::ok();
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -14,7 +14,7 @@
 #include "tcpx/status.h"
 #include "tcpx/types.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// The software plugin that is linked in, as a path of a plugin; and the address that ends of one machine meet at.
 inline constexpr char kLinkedIn[] = "embedded";
@@ -135,4 +135,4 @@ class Patience {
   uint32_t idle_turns_ = 0;
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

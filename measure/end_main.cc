@@ -7,7 +7,7 @@
 
 #include "measure/end_process.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 template <size_t kBytes>
@@ -71,4 +71,4 @@ int run_end(int socket) {
   return 0;
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -6,7 +6,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr int kSocketOfEnd = 3;
@@ -88,4 +88,4 @@ Result<EndPair::Answers> EndPair::ask(const EndCommand& leader, const EndCommand
   return answers;
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

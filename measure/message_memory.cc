@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "device/unpacker_factory.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 MessagePlan make_plan(const EndSetup& setup, const RowSetup& row) {
@@ -78,4 +78,4 @@ Status MessageMemory::verify() {
   return Status::ok();
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -15,7 +15,7 @@
 #include "measure/test_memory.h"
 #include "rx/unpacker.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// One thread at a time.
 class MessageMemory {
@@ -72,4 +72,4 @@ class MessageMemory {
   uint64_t first_ = 0, count_ = 0;
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

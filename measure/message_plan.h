@@ -10,7 +10,7 @@
 
 #include "tcpx/types.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 class MessagePlan {
  public:
@@ -91,4 +91,4 @@ class MessagePlan {
   uint64_t slots_;
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

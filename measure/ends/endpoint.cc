@@ -18,7 +18,7 @@
 #include "measure/message_memory.h"
 #include "tcpx/endpoint.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr Duration kAllocateLimit = std::chrono::seconds(20);
@@ -335,4 +335,4 @@ Result<std::unique_ptr<BenchEnd>> make_endpoint_end(const EndSetup& setup) {
   return std::unique_ptr<BenchEnd>(std::make_unique<EndpointEnd>(setup, std::move(memory), std::move(endpoints)));
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -16,7 +16,7 @@
 #include "transfer/local_machine.h"
 #include "transfer/pipeline_setup.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr Duration kFarewellLimit = std::chrono::seconds(10);
@@ -194,4 +194,4 @@ Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup) {
       std::make_unique<PipelineEnd>(setup, settings, loaded.plugin, devices, std::move(memory), std::move(unpacker).value()));
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

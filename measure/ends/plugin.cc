@@ -15,7 +15,7 @@
 #include "net/received_message.h"
 #include "net/soft/soft_table.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr int kDev = 0;
@@ -171,4 +171,4 @@ Result<std::unique_ptr<BenchEnd>> make_plugin_end(const EndSetup& setup) {
   return std::unique_ptr<BenchEnd>(std::move(end));
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

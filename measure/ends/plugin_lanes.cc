@@ -4,7 +4,7 @@
 #include "net/plugin_status.h"
 #include "net/received_message.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 Status answer(const abi::NetTable_v7& table, const char* operation, int result) {
@@ -143,4 +143,4 @@ Result<bool> ReceiveLane::consume() {
   return advanced;
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -11,7 +11,7 @@
 #include "net/net_plugin.h"
 #include "rx/unpacker.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// Memory that is registered with a comm.
 struct CommMemory {
@@ -89,4 +89,4 @@ class ReceiveLane {
   std::optional<UnpackTicket> newest_done_;
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -19,7 +19,7 @@
 #include "measure/end.h"
 #include "measure/pattern.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr std::byte kPoison{0xa5};
@@ -227,4 +227,4 @@ Result<std::unique_ptr<BenchEnd>> make_raw_tcp_end(const EndSetup& setup) {
   return std::unique_ptr<BenchEnd>(std::make_unique<RawTcpEnd>(setup));
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

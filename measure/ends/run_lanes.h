@@ -5,7 +5,7 @@
 #include "measure/end.h"
 #include "measure/message_memory.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// @param memory of a round that has begun; both lanes are started. A lane has `allow`, `progress`, `finished` and `is_done`, as
 ///        TransferSeries (measure/transfer_series.h) has them.
@@ -40,4 +40,4 @@ Result<Timing> run_lanes(const MessageMemory& memory, Sender& sender, Receiver& 
   return begin.until(Stopwatch::read());
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

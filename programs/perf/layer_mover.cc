@@ -33,7 +33,7 @@ class LayerMover final : public Mover {
   const EndPlace place_;
   const PerfOptions& options_;
   uint64_t slot_room_bytes_ = 0;
-  std::unique_ptr<bench::BenchEnd> end_;
+  std::unique_ptr<BenchEnd> end_;
   uint64_t row_bytes_ = 0;  // that memory was allocated for
 };
 
@@ -55,10 +55,10 @@ Result<int> LayerMover::exchange_gpus(BootstrapChannel& channel) const {
 Status LayerMover::open(BootstrapChannel& channel, uint64_t slot_room_bytes) {
   slot_room_bytes_ = slot_room_bytes;
   TCPX_ASSIGN_OR_RETURN(const int peer_gpu, exchange_gpus(channel));
-  bench::EndSetup setup;
-  setup.kind = options_.layer == Layer::kTcp      ? bench::EndSetup::Kind::kRawTcp
-               : options_.layer == Layer::kPlugin ? bench::EndSetup::Kind::kPlugin
-                                                  : bench::EndSetup::Kind::kEndpoint;
+  EndSetup setup;
+  setup.kind = options_.layer == Layer::kTcp      ? EndSetup::Kind::kRawTcp
+               : options_.layer == Layer::kPlugin ? EndSetup::Kind::kPlugin
+                                                  : EndSetup::Kind::kEndpoint;
   setup.leads = leads();
   setup.memory = options_.memory;
   setup.gpu = place_.gpu;
@@ -67,8 +67,8 @@ Status LayerMover::open(BootstrapChannel& channel, uint64_t slot_room_bytes) {
   setup.streams = channels();
   setup.request_bytes = options_.pipeline.chunk_bytes;
   const std::string& path = place_.endpoint.plugin_path;
-  if (path != bench::kLinkedIn) path.copy(setup.plugin, sizeof setup.plugin - 1);
-  TCPX_ASSIGN_OR_RETURN(end_, bench::make_bench_end(setup));
+  if (path != kLinkedIn) path.copy(setup.plugin, sizeof setup.plugin - 1);
+  TCPX_ASSIGN_OR_RETURN(end_, make_bench_end(setup));
   return meet(channel);
 }
 
@@ -84,10 +84,10 @@ Status LayerMover::meet(BootstrapChannel& channel) {
 
 Status LayerMover::fill(const RoundPlan& plan, uint64_t round) {
   if (row_bytes_ != plan.bytes) {
-    const bench::RowSetup row{.pattern = plan.ping_pong ? bench::Pattern::kPingPong : bench::Pattern::kOneWay,
-                              .message_bytes = plan.bytes,
-                              .seed = round,
-                              .slots = slots_in(slot_room_bytes_, plan.bytes)};
+    const RowSetup row{.pattern = plan.ping_pong ? Pattern::kPingPong : Pattern::kOneWay,
+                       .message_bytes = plan.bytes,
+                       .seed = round,
+                       .slots = slots_in(slot_room_bytes_, plan.bytes)};
     TCPX_RETURN_IF_ERROR(end_->allocate(row));
     row_bytes_ = plan.bytes;
   }
@@ -95,7 +95,7 @@ Status LayerMover::fill(const RoundPlan& plan, uint64_t round) {
 }
 
 Status LayerMover::run(const RoundPlan& plan, const RoundWait& wait, RoundTimes& times) {
-  const Result<bench::Timing> timing = end_->run(wait.deadline);
+  const Result<Timing> timing = end_->run(wait.deadline);
   if (place_.stop) return {Code::kCancelled, "transfer", "interrupted"};
   if (!timing.is_ok()) return timing.status();
   const auto taken = static_cast<uint64_t>(timing->end_ns - timing->begin_ns);

@@ -33,7 +33,7 @@ Result<LoopbackServer> LoopbackServer::start(std::vector<std::string> arguments,
   UniqueFd ours(sockets[0]), theirs(sockets[1]);
   arguments.insert(arguments.begin(), kOwnProgram);
   arguments.push_back(concat(option, '=', kChildDescriptor));
-  TCPX_ASSIGN_OR_RETURN(auto child, bench::Child::start(std::move(arguments), {}, {{theirs.get(), kChildDescriptor}}));
+  TCPX_ASSIGN_OR_RETURN(auto child, Child::start(std::move(arguments), {}, {{theirs.get(), kChildDescriptor}}));
   return LoopbackServer(std::move(child), std::move(ours));
 }
 
@@ -46,7 +46,7 @@ Status LoopbackServer::wait(Deadline deadline) {
   if (!code) return {Code::kTimeout, "wait for the server process", "it does not end"};
   // 0 and 1 are its verdict, which the channel has told already.
   if (*code <= 1) return Status::ok();
-  return {Code::kPeerGone, "wait for the server process", concat("it ", bench::describe_exit(*code))};
+  return {Code::kPeerGone, "wait for the server process", concat("it ", describe_exit(*code))};
 }
 
 Result<BootstrapChannel> loopback_channel(int descriptor, const std::atomic<bool>& stop) {

@@ -131,7 +131,7 @@ std::string complete(const CLI::App& app, const Arguments& arguments, PerfOption
   if (const std::string useless = useless_option(app, options.layer); !useless.empty()) {
     return concat(useless, ": not for --layer ", name_of(options.layer));
   }
-  if (options.layer == Layer::kPlugin && options.sizes.max_bytes > bench::MessagePlan::kMaxMessageBytes) {
+  if (options.layer == Layer::kPlugin && options.sizes.max_bytes > MessagePlan::kMaxMessageBytes) {
     return "-e: --layer plugin moves at most 1G at once";
   }
   if (options.layer == Layer::kTcp) options.memory = MemoryType::kHost;

@@ -7,7 +7,7 @@
 #include "measure/end.h"
 #include "tests/support/expect_log.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 const Duration kLimit = std::chrono::seconds(30);
@@ -246,4 +246,4 @@ TEST(Patience, EndsAtTheDeadlineOnly) {
 }
 
 }  // namespace
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 struct Cut {
@@ -127,4 +127,4 @@ TEST(MessagePlan, MoreSlotsAreGivenOnRequest) {
 }
 
 }  // namespace
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr Duration kShort = std::chrono::milliseconds(50);
@@ -99,4 +99,4 @@ TEST(NextCount, AimsAtTheWantedTime) {
 }
 
 }  // namespace
-}  // namespace tcpx::bench
+}  // namespace tcpx
