@@ -2,7 +2,7 @@
 
 #include <thread>
 
-#include "measure/process_usage.h"
+#include "measure/resources.h"
 #include "transfer/backoff.h"
 
 namespace tcpx {

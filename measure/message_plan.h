@@ -7,10 +7,38 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "tcpx/types.h"
 
 namespace tcpx {
+
+/// From `min_bytes` to `max_bytes`, each size `factor` times the one before.
+struct SizeSweep {
+  uint64_t min_bytes = 0;  ///< 1 ... max_bytes
+  uint64_t max_bytes = 0;  ///< at most kMaxBytes
+  uint32_t factor = 2;     ///< at least 2
+  static constexpr uint64_t kMaxBytes = uint64_t{1} << 40;
+};
+inline std::vector<uint64_t> sizes_of(const SizeSweep& sweep) {
+  std::vector<uint64_t> sizes;
+  for (uint64_t bytes = sweep.min_bytes; bytes <= sweep.max_bytes; bytes *= sweep.factor) {
+    sizes.push_back(bytes);
+    if (bytes > sweep.max_bytes / sweep.factor) break;
+  }
+  return sizes;
+}
+
+/// Transfers of one round lie side by side, each in a slot of its own, and are filled and checked between rounds.
+inline constexpr uint32_t kMaxSlots = 64;
+/// From one slot to the next: `bytes` in whole pages.
+inline uint64_t slot_stride(uint64_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+/// Number of slots of `bytes` bytes that fit into `room_bytes`: 1 ... kMaxSlots, one also when it does not fit.
+inline uint32_t slots_in(uint64_t room_bytes, uint64_t bytes) {
+  return static_cast<uint32_t>(std::clamp<uint64_t>(room_bytes / slot_stride(bytes), 1, kMaxSlots));
+}
 
 class MessagePlan {
  public:

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "measure/plain_text.h"
+#include "tcpx/help.h"
 
 namespace tcpx {
 namespace {
@@ -128,6 +129,14 @@ Result<Table> ratio_table(const Table& table, std::string_view reference, std::s
     for (size_t j = 0; j < table.rows.size(); ++j) ratios.rows[j].cells.push_back(divided(table.rows[j].cells[i], *one));
   }
   return ratios;
+}
+
+std::string unpack_note(std::string_view what, const UnpackRate& used, const UnpackRate& other) {
+  constexpr double kNoticeable = 0.9;
+  if (used.gb_per_second >= kNoticeable * other.gb_per_second) return "";
+  return concat(what, ": unpack ", used.name, " ", format_measured(used.gb_per_second), " GB/s, ", other.name, " ",
+                format_measured(other.gb_per_second), " GB/s", name_in_detail(Hint::kUnpackSlow), ". ",
+                help_of(Hint::kUnpackSlow));
 }
 
 }  // namespace tcpx

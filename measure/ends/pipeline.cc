@@ -11,7 +11,7 @@
 #include "measure/end.h"
 #include "measure/ends/run_lanes.h"
 #include "measure/message_memory.h"
-#include "measure/transfer_series.h"
+#include "measure/round.h"
 #include "transfer/bootstrap.h"
 #include "transfer/local_machine.h"
 #include "transfer/pipeline_setup.h"

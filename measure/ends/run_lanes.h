@@ -8,7 +8,7 @@
 namespace tcpx {
 
 /// @param memory of a round that has begun; both lanes are started. A lane has `allow`, `progress`, `finished` and `is_done`, as
-///        TransferSeries (measure/transfer_series.h) has them.
+///        TransferSeries (measure/round.h) has them.
 template <class Sender, class Receiver>
 Result<Timing> run_lanes(const MessageMemory& memory, Sender& sender, Receiver& receiver, Deadline deadline) {
   const bool one_way = memory.row().pattern == Pattern::kOneWay;

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "measure/end.h"
-#include "measure/size_sweep.h"
+#include "measure/message_plan.h"
 #include "programs/perf/mover.h"
 #include "transfer/handshake.h"
 

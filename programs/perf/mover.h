@@ -47,7 +47,7 @@ class Mover {
   virtual std::vector<std::string> nics() const { return {}; }
   virtual uint32_t channels() const = 0;
 
-  /// Connects with the other end. @param slot_room_bytes for what lies side by side, in each direction (measure/size_sweep.h)
+  /// Connects with the other end. @param slot_room_bytes for what lies side by side, in each direction (measure/message_plan.h)
   virtual Status open(BootstrapChannel& channel, uint64_t slot_room_bytes) = 0;
   /// Fills what this end sends in a round. @param round its number, from which the data follows
   virtual Status fill(const RoundPlan& plan, uint64_t round) = 0;

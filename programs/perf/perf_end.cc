@@ -8,9 +8,9 @@
 
 #include "base/text.h"
 #include "device/gpu_pattern.h"
-#include "measure/free_memory.h"
+#include "measure/message_plan.h"
 #include "measure/plain_text.h"
-#include "measure/size_sweep.h"
+#include "measure/resources.h"
 #include "transfer/run.h"
 
 namespace tcpx::perf {

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "device/unpacker_factory.h"
-#include "measure/size_sweep.h"
+#include "measure/message_plan.h"
 #include "tcpx/types.h"
 #include "transfer/pipeline_setup.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "measure/plain_text.h"
-#include "measure/unpack_note.h"
+#include "measure/report.h"
 
 namespace tcpx::perf {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "measure/size_sweep.h"
+#include "measure/message_plan.h"
 #include "programs/perf/row_result.h"
 #include "programs/perf/row_table.h"
 
