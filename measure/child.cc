@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +50,16 @@ Result<Child> Child::start(std::vector<std::string> words, const EnvironmentOver
   if (error == 0) return child;
   child.pid_ = -1;
   return system_error(concat("start ", words[0]), error);
+}
+
+Result<Child> Child::start_connected(std::vector<std::string> words, const EnvironmentOverrides& overrides, int type,
+                                     UniqueFd& ours) {
+  int sockets[2];
+  if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, sockets) != 0) return system_error("make a socket pair", errno);
+  ours = UniqueFd(sockets[0]);
+  const UniqueFd theirs(sockets[1]);
+  words.back() += std::to_string(kSocket);
+  return start(std::move(words), overrides, {{theirs.get(), kSocket}});
 }
 
 Child::~Child() {

@@ -11,7 +11,6 @@
 namespace tcpx {
 namespace {
 
-constexpr int kSocketOfEnd = 3;
 constexpr Duration kMostGrace = std::chrono::seconds(5);  // for an end to notice its own deadline and say so
 constexpr int kPollMs = 100;                              // longest delay until a Ctrl-C is seen
 
@@ -70,12 +69,8 @@ Result<std::unique_ptr<EndPair>> EndPair::start(const EnvironmentOverrides& over
 }
 
 Status EndPair::spawn(End& end, std::vector<std::string> words, const EnvironmentOverrides& overrides) {
-  int sockets[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return system_error("make socket pair", errno);
-  end.socket = UniqueFd(sockets[0]);
-  const UniqueFd other(sockets[1]);
-  words.push_back(concat(kSocketOfEnd));
-  TCPX_ASSIGN_OR_RETURN(Child started, Child::start(std::move(words), overrides, {{other.get(), kSocketOfEnd}}));
+  words.emplace_back();
+  TCPX_ASSIGN_OR_RETURN(Child started, Child::start_connected(std::move(words), overrides, SOCK_SEQPACKET, end.socket));
   end.process = std::move(started);
   return Status::ok();
 }

@@ -75,6 +75,16 @@ class MessagePlan {
     return plan;
   }
 
+  /// For messages that each have a place and a content of their own, at both ends alike: message i lies in slot `i % slots`,
+  /// and each slot begins `stride` bytes, at least `message_bytes`, behind the one before.
+  static MessagePlan side_by_side(uint64_t message_bytes, uint64_t request_bytes, uint64_t stride, uint64_t slots) {
+    MessagePlan plan(message_bytes, request_bytes);
+    plan.slots_ = std::max<uint64_t>(slots, 1);
+    plan.slot_bytes_ = stride;
+    plan.is_side_by_side_ = true;
+    return plan;
+  }
+
   /// The same with at least `slots` slots.
   MessagePlan with_slots(uint64_t slots) const {
     MessagePlan plan = *this;
@@ -87,14 +97,16 @@ class MessagePlan {
   uint64_t bytes_under_way() const { return std::min(message_bytes_, request_bytes_) * requests_in_flight_; }
   uint64_t requests_per_message() const { return requests_per_message_; }
   uint64_t slots() const { return slots_; }
-  /// From the begin of one slot to the next.
-  uint64_t slot_bytes() const { return (message_bytes_ + kPageBytes - 1) / kPageBytes * kPageBytes; }
-  uint64_t send_memory_bytes() const { return message_bytes_ + (kContents - 1) * kPageBytes; }
-  uint64_t receive_memory_bytes() const { return slots_ * slot_bytes(); }
+  /// No bytes of a message are those of another one, nor of a round before.
+  bool is_side_by_side() const { return is_side_by_side_; }
+  uint64_t send_memory_bytes() const {
+    return is_side_by_side_ ? receive_memory_bytes() : message_bytes_ + (kContents - 1) * kPageBytes;
+  }
+  uint64_t receive_memory_bytes() const { return slots_ * slot_bytes_; }
 
   /// Offset of the bytes of `message` in the sender's memory, and so in the stream of its pattern.
-  static uint64_t content_off(uint64_t message) { return message % kContents * kPageBytes; }
-  uint64_t slot_off(uint64_t message) const { return message % slots_ * slot_bytes(); }
+  uint64_t content_off(uint64_t message) const { return is_side_by_side_ ? slot_off(message) : message % kContents * kPageBytes; }
+  uint64_t slot_off(uint64_t message) const { return message % slots_ * slot_bytes_; }
 
   Part part(uint64_t request) const {
     const uint64_t message = request / requests_per_message_;
@@ -110,13 +122,16 @@ class MessagePlan {
         request_bytes_(request_bytes),
         requests_in_flight_(requests_in_flight),
         requests_per_message_((message_bytes + request_bytes - 1) / request_bytes),
-        slots_((requests_in_flight + requests_per_message_ - 1) / requests_per_message_) {}
+        slots_((requests_in_flight + requests_per_message_ - 1) / requests_per_message_),
+        slot_bytes_(slot_stride(message_bytes)) {}
 
   uint64_t message_bytes_;
   uint64_t request_bytes_;
   uint64_t requests_in_flight_;
   uint64_t requests_per_message_;
   uint64_t slots_;
+  uint64_t slot_bytes_;  // from the begin of one slot to the next
+  bool is_side_by_side_ = false;
 };
 
 }  // namespace tcpx
