@@ -64,13 +64,13 @@ Status MessageMemory::begin_round(uint64_t count) {
   first_ += count_;
   count_ = count;
   ++round_;
-  if (plan_.is_side_by_side() && sends()) {
-    for (uint64_t message = first_; message < first_ + std::min(count, plan_.slots()); ++message) {
-      const uint64_t off = plan_.slot_off(message);
-      TCPX_RETURN_IF_ERROR(to_send_.fill(off, row_.message_bytes, seed_of(leads()), off));
-    }
+  if (!plan_.is_side_by_side()) return receives() ? received_.blank(0, plan_.receive_memory_bytes()) : Status::ok();
+  for (uint64_t message = first_; message < first_ + std::min(count, plan_.slots()); ++message) {
+    const uint64_t off = plan_.slot_off(message);
+    if (sends()) TCPX_RETURN_IF_ERROR(to_send_.fill(off, row_.message_bytes, seed_of(leads()), off));
+    if (receives()) TCPX_RETURN_IF_ERROR(received_.blank(off, row_.message_bytes));
   }
-  return receives() ? received_.blank(0, plan_.receive_memory_bytes()) : Status::ok();
+  return Status::ok();
 }
 
 Result<ComparedBytes> MessageMemory::compare() {

@@ -26,7 +26,7 @@ class PipelineEnd final : public BenchEnd {
   /// Makes the GPU of `setup` current, whose `channels` and `plugin` do not count.
   static Result<std::unique_ptr<PipelineEnd>> create(const EndSetup& setup, Parts parts);
   PipelineEnd(const EndSetup& setup, Parts parts, MessageMemory memory)
-      : setup_(setup), parts_(std::move(parts)), memory_(std::move(memory)) {}
+      : setup_(setup), memory_(std::move(memory)), parts_(std::move(parts)) {}
 
   /// From now on `connect` and `accept` use `channel`, which must outlive the connection and may not be moved meanwhile.
   void meet_over(BootstrapChannel& channel) { shared_ = &channel; }
@@ -62,8 +62,8 @@ class PipelineEnd final : public BenchEnd {
   static Status use(const TestMemory& memory, MemoryType type, Way& way);
 
   const EndSetup setup_;
-  const Parts parts_;
   MessageMemory memory_;
+  const Parts parts_;  // the unpacker may know the memory
   std::unique_ptr<BootstrapServer> server_;
   BootstrapChannel* shared_ = nullptr;
   Way send_, receive_;  // destroyed first: a connection touches all of the above

@@ -134,61 +134,38 @@ Result<BootstrapChannel> connect_receiver(const Task::Receiver& receiver, const 
   return channel;
 }
 
-/// One of the two parts that a rank can have in a round, in a thread of its own.
-class Part {
- public:
-  using Connect = std::function<Result<BootstrapChannel>(Deadline)>;
-
-  Part(bool sends, Connect connect, const MeasurePair& measure, const MeshLimits& limits, std::shared_future<Status> go)
-      : sends_(sends), measure_(measure), limits_(limits), go_(std::move(go)), set_up_(promise_.get_future()) {
-    thread_ = std::thread([this, connect = std::move(connect)] {
-      result_ = run(connect);
-      arrive();  // a part that failed early holds up nobody
-    });
-  }
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
-  ~Part() {
-    if (thread_.joinable()) thread_.join();
-  }
-
-  /// Returns when this part is ready to be timed or has failed. Each of its steps up to there has a deadline.
-  void wait_set_up() { set_up_.wait(); }
-  Result<PairResult> result() {
-    thread_.join();
-    return std::move(*result_);
-  }
-
- private:
-  void arrive() {
-    if (!arrived_) promise_.set_value();
-    arrived_ = true;
-  }
-
-  Result<PairResult> run(const Connect& connect) {
-    TCPX_ASSIGN_OR_RETURN(auto channel, connect(Deadline::after(limits_.step)));
-    const auto start = [this] {
-      arrive();
-      return go_.get();  // the thread that serves the rounds answers, within the limit of a round
-    };
-    auto result = measure_(channel, sends_, start);
-    arrive();  // after an early failure: the other end hears of it only once its own start has returned
-    // The other end may have failed where this one saw nothing.
-    const Status both = channel.finish(result.status(), Deadline::after(limits_.step));
-    if (!both.is_ok()) return both;
-    return result;
-  }
-
-  const bool sends_;
-  const MeasurePair& measure_;
-  const MeshLimits limits_;
-  std::shared_future<Status> go_;
-  std::promise<void> promise_;
-  std::future<void> set_up_;
-  bool arrived_ = false;  // of the thread
-  std::optional<Result<PairResult>> result_;
-  std::thread thread_;
+/// One of the two parts that a rank can have in a round, in a thread of its own, which its destruction waits for.
+struct Part {
+  std::future<void> set_up;  ///< ready to be timed, or failed; each step up to there has a deadline
+  std::future<Result<PairResult>> result;
 };
+
+/// @param go answers within the limit of a round
+Part begin_part(bool sends, std::function<Result<BootstrapChannel>(Deadline)> connect, const MeasurePair& measure,
+                const MeshLimits& limits, std::shared_future<Status> go) {
+  std::promise<void> promise;
+  Part part{.set_up = promise.get_future(), .result = {}};
+  auto work = [=, promise = std::move(promise), &measure]() mutable -> Result<PairResult> {
+    bool arrived = false;
+    const auto arrive = [&] {
+      if (!arrived) promise.set_value();
+      arrived = true;
+    };
+    auto channel = connect(Deadline::after(limits.step));
+    auto result = !channel.is_ok() ? channel.status() : measure(*channel, sends, [&] {
+      arrive();
+      return go.get();
+    });
+    // After an early failure, too: it holds up nobody, and the other end hears of it only once its own start has returned.
+    arrive();
+    if (!channel.is_ok()) return result;
+    // The other end may have failed where this one saw nothing.
+    const Status both = channel->finish(result.status(), Deadline::after(limits.step));
+    return both.is_ok() ? result : both;
+  };
+  part.result = std::async(std::launch::async, std::move(work));
+  return part;
+}
 
 /// Reports, then hears what is next. The leader answers when all members have reported.
 Result<Command> next_command(BootstrapChannel& leader, const Parameters& report, const MeshLimits& limits) {
@@ -205,21 +182,22 @@ Result<RoundReport> run_task(const Task& task, BootstrapChannel& leader, Bootstr
                              const MeshLimits& limits, const MeasurePair& measure, const std::atomic<bool>* stop) {
   std::promise<Status> gate;
   const std::shared_future<Status> go = gate.get_future().share();
-  std::optional<Part> sending, receiving;
+  Part sending, receiving;
   if (task.receive_from) {
     const Parameters expected = ticket(task.round, *task.receive_from, rank);
     const auto accept = [&server, expected](Deadline deadline) { return accept_sender(server, expected, deadline); };
-    receiving.emplace(false, accept, measure, limits, go);
+    receiving = begin_part(false, accept, measure, limits, go);
   }
   if (task.send_to) {
     const Parameters mine = ticket(task.round, rank, task.send_to->rank);
     const auto connect = [to = *task.send_to, mine, stop](Deadline deadline) {
       return connect_receiver(to, mine, deadline, stop);
     };
-    sending.emplace(true, connect, measure, limits, go);
+    sending = begin_part(true, connect, measure, limits, go);
   }
-  if (receiving) receiving->wait_set_up();
-  if (sending) sending->wait_set_up();
+  for (const Part* part : {&receiving, &sending}) {
+    if (part->set_up.valid()) part->set_up.wait();
+  }
 
   const auto command = next_command(leader, {}, limits);
   Status start = command.status();
@@ -228,8 +206,8 @@ Result<RoundReport> run_task(const Task& task, BootstrapChannel& leader, Bootstr
   }
   gate.set_value(start);
   RoundReport report;
-  if (receiving) report.received = receiving->result();
-  if (sending) report.sent = sending->result();
+  if (receiving.result.valid()) report.received = receiving.result.get();
+  if (sending.result.valid()) report.sent = sending.result.get();
   TCPX_RETURN_IF_ERROR(start);
   return report;
 }
