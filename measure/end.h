@@ -106,7 +106,7 @@ struct Timing {
   Footprint alone, connected, unposted, posted;
 };
 
-/// ComparedBytes of received bytes with what they must be.
+/// Outcome of comparing received bytes with what they must be.
 struct ComparedBytes {
   uint64_t wrong_bytes = 0;
   Status first;  ///< kMismatch naming the first message with wrong bytes; ok when there is none
