@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +13,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr int kSignalBase = 128;
@@ -51,6 +52,16 @@ Result<Child> Child::start(std::vector<std::string> words, const EnvironmentOver
   return system_error(concat("start ", words[0]), error);
 }
 
+Result<Child> Child::start_connected(std::vector<std::string> words, const EnvironmentOverrides& overrides, int type,
+                                     UniqueFd& ours) {
+  int sockets[2];
+  if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, sockets) != 0) return system_error("make a socket pair", errno);
+  ours = UniqueFd(sockets[0]);
+  const UniqueFd theirs(sockets[1]);
+  words.back() += std::to_string(kSocket);
+  return start(std::move(words), overrides, {{theirs.get(), kSocket}});
+}
+
 Child::~Child() {
   if (pid_ < 0) return;
   ::kill(pid_, SIGKILL);
@@ -80,4 +91,4 @@ std::string describe_exit(int code) {
   return concat("was ended by signal ", code - kSignalBase, " (", ::strsignal(code - kSignalBase), ")");
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/unique_fd.h"
 #include "tcpx/status.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// Variables that a child sees differently from this process.
 using EnvironmentOverrides = std::map<std::string, std::string>;
@@ -34,6 +35,12 @@ class Child {
   static Result<Child> start(std::vector<std::string> words, const EnvironmentOverrides& overrides,
                              const std::vector<std::pair<int, int>>& descriptors);
 
+  /// The same with one end of a pair of connected sockets as its descriptor kSocket, and that number added to its last word.
+  /// @param type SOCK_STREAM, SOCK_SEQPACKET, and flags of this process's end. @param ours gets this process's end
+  static Result<Child> start_connected(std::vector<std::string> words, const EnvironmentOverrides& overrides, int type,
+                                       UniqueFd& ours);
+  static constexpr int kSocket = 3;  // above the standard streams
+
   /// -1 when there is none, or its end has been waited for.
   pid_t pid() const { return pid_; }
   bool is_running() const { return pid_ >= 0; }
@@ -50,4 +57,4 @@ class Child {
 /// "ended with exit code 1", "was ended by signal 9 (Killed)". @param code as Child::wait returns it.
 std::string describe_exit(int code);
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

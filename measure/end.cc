@@ -2,24 +2,41 @@
 
 #include <thread>
 
-#include "measure/process_usage.h"
+#include "measure/resources.h"
 #include "transfer/backoff.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
-Stopwatch Stopwatch::read() {
-  const uint64_t resident = process_resident_bytes();
-  return {.now_ns = std::chrono::steady_clock::now().time_since_epoch().count(),
-          .cpu_seconds = static_cast<double>(process_cpu_ns()) / 1e9,
-          .resident_bytes = resident};
+namespace {
+
+int64_t now_ns() {
+  return Clock::steady().now().time_since_epoch().count();
 }
 
-Timing Stopwatch::until(const Stopwatch& end) const {
-  return {.begin_ns = now_ns,
-          .end_ns = end.now_ns,
-          .cpu_seconds = end.cpu_seconds - cpu_seconds,
-          .resident_begin_bytes = resident_bytes,
-          .resident_end_bytes = end.resident_bytes};
+double cpu_seconds() {
+  return static_cast<double>(process_cpu_ns()) / 1e9;
+}
+
+}  // namespace
+
+// The memory is asked for outside the time that is measured.
+Stopwatch::Stopwatch() {
+  begin_.resident_begin_bytes = process_resident_bytes();
+  begin_.cpu_seconds = cpu_seconds();
+  begin_.begin_ns = now_ns();
+}
+
+Timing Stopwatch::stop() const {
+  Timing timing = begin_;
+  timing.end_ns = now_ns();
+  timing.cpu_seconds = cpu_seconds() - begin_.cpu_seconds;
+  timing.resident_end_bytes = process_resident_bytes();
+  return timing;
+}
+
+Status BenchEnd::verify() {
+  const Result<ComparedBytes> compared = compare();
+  return compared.is_ok() ? compared->first : compared.status();
 }
 
 bool on_this_machine(const SocketAddress& peer) {
@@ -60,4 +77,4 @@ Status Patience::after_turn(bool advanced) {
   return Status::ok();
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -1,12 +1,17 @@
-// One end of a measured connection: the interface of benchmarks and test_tcpx_perf to plugin, pipeline, endpoints and raw TCP
-// alike. An end has a process of its own: one that measure/end_process.h starts, or one of the two of test_tcpx_perf.
+// One end of a measured connection: the interface of benchmarks, test_tcpx_perf and p2p_fullmesh to plugin, pipeline, endpoints
+// and raw TCP alike.
 //
 // Two ends are connected twice, once each way, so that both can send. They are asked in step: each call below is made at both
 // before the next one. One of them leads: in a one-way round it sends and the other receives, in a ping-pong it begins.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/memory_ops.h"
@@ -14,7 +19,7 @@
 #include "tcpx/status.h"
 #include "tcpx/types.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// The software plugin that is linked in, as a path of a plugin; and the address that ends of one machine meet at.
 inline constexpr char kLinkedIn[] = "embedded";
@@ -23,7 +28,8 @@ inline constexpr char kLoopback[] = "127.0.0.1";
 enum class Pattern : uint32_t {
   kOneWay,
   kPingPong,
-  kIdle,  ///< endpoint only: nothing moves, for as many milliseconds as the round counts
+  kBothWays,  ///< pipeline only: both send at once
+  kIdle,      ///< endpoint only: nothing moves, for as many milliseconds as the round counts
 };
 /// Endpoint only: the operation and its starter. kRead: the follower, so that bytes go from the leader to the follower as always.
 enum class Verb : uint32_t { kSend, kWrite, kRead };
@@ -58,11 +64,31 @@ struct RowSetup {
   uint64_t message_bytes = 0;
   uint64_t seed = 0;   ///< of their bytes
   uint64_t slots = 0;  ///< received messages that lie apart, at least; raw TCP: always one
+  /// Pipeline only. Above zero: message i of a round is sent from a place of its own, too, and lies at both ends at i times as
+  /// many bytes; it has a content of its own in each round, all of which `slots` messages have room for. 0: 17 contents overlap.
+  uint64_t stride = 0;
   // Endpoint only:
   Verb verb = Verb::kSend;
   uint64_t range_bytes = 0;  ///< a message is a vector of ranges of so many bytes, in no order, at both ends; 0: one range
   uint64_t outstanding = 0;  ///< messages under way at once, over all peers; 0: as many as the pipeline would have
 };
+
+/// Waiting of an end for its round.
+struct RoundWait {
+  Deadline deadline;
+  // Pipeline only:
+  const std::atomic<bool>* stop = nullptr;
+  /// Called about ten times a second with the messages done; must not block. An error ends the round with it. An end that has one
+  /// gives way to the rest of the machine as an application would (transfer/backoff.h); without one it polls.
+  std::function<Status(uint64_t done)> on_tick = {};
+  /// Added to, also when the round fails: the time of each message, from the completion before it, or the begin of the round, to
+  /// its own; of receives where this end receives, else of sends; those seen to complete at once share the time. Ping-pong: half
+  /// of the round trip at the end that leads, nothing at the other. May be null.
+  std::vector<uint64_t>* samples_ns = nullptr;
+};
+
+/// Bytes that went through one network interface.
+using NicBytes = std::map<std::string, uint64_t>;
 
 /// Memory of the process in core, and of the GPU that nobody uses (0 without one).
 struct Footprint {
@@ -80,6 +106,12 @@ struct Timing {
   Footprint alone, connected, unposted, posted;
 };
 
+/// Outcome of comparing received bytes with what they must be.
+struct ComparedBytes {
+  uint64_t wrong_bytes = 0;
+  Status first;  ///< kMismatch naming the first message with wrong bytes; ok when there is none
+};
+
 /// One thread at a time. After an error only destruction.
 class BenchEnd {
  public:
@@ -92,13 +124,20 @@ class BenchEnd {
   virtual Status accept(Deadline deadline) = 0;
   /// Memory for the messages of `row`, in place of that of the row before.
   virtual Status allocate(const RowSetup& row) = 0;
-  /// Overwrites what was received and posts the first receives of the next `count` messages.
+  /// Overwrites what was received and posts the first receives of the next `count` messages, which are a round.
   virtual Status prepare(uint64_t count) = 0;
   /// Moves those messages.
-  virtual Result<Timing> run(Deadline deadline) = 0;
-  /// Compares the last messages received with a copy made here, byte by byte. @return kMismatch
-  virtual Status verify() = 0;
+  /// @return kTimeout at the deadline, kCancelled when stopped; an error of the connection or of `wait.on_tick`
+  virtual Result<Timing> run(const RoundWait& wait) = 0;
+  Result<Timing> run(Deadline deadline) { return run(RoundWait{.deadline = deadline}); }
+  /// Compares the last messages received with a copy made here, byte by byte.
+  virtual Result<ComparedBytes> compare() = 0;
   virtual Status close() = 0;
+  /// Bytes of both directions so far, where the end counts them by interface.
+  virtual NicBytes nic_bytes() const { return {}; }
+
+  /// `compare` as a Status. @return also kMismatch
+  Status verify();
 };
 
 Result<std::unique_ptr<BenchEnd>> make_plugin_end(const EndSetup& setup);
@@ -108,13 +147,14 @@ Result<std::unique_ptr<BenchEnd>> make_endpoint_end(const EndSetup& setup);
 /// The kind that `setup` names.
 Result<std::unique_ptr<BenchEnd>> make_bench_end(const EndSetup& setup);
 
-/// Now, how much of the processors this process has used so far, and of the memory it uses now.
-struct Stopwatch {
-  int64_t now_ns;
-  double cpu_seconds;
-  uint64_t resident_bytes;
-  static Stopwatch read();
-  Timing until(const Stopwatch& end) const;
+/// Started by its construction: the time, how much of the processors this process has used so far, and the memory it uses now.
+class Stopwatch {
+ public:
+  Stopwatch();
+  Timing stop() const;
+
+ private:
+  Timing begin_;
 };
 
 /// Gives the core to others now and then while nothing advances, because there may be fewer cores than threads that poll, and
@@ -135,4 +175,4 @@ class Patience {
   uint32_t idle_turns_ = 0;
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

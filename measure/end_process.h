@@ -15,7 +15,7 @@
 #include "measure/child.h"
 #include "measure/end.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// One command for an end; which fields count depends on the call.
 struct EndCommand {
@@ -78,4 +78,4 @@ class EndPair {
   End follower_{.name = "receiving end", .process = {}, .socket = {}};
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

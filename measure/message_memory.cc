@@ -6,11 +6,12 @@
 #include "base/text.h"
 #include "device/unpacker_factory.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 MessagePlan make_plan(const EndSetup& setup, const RowSetup& row) {
   const uint64_t bytes = std::max<uint64_t>(row.message_bytes, 1);  // memory of an empty message is never touched
+  if (row.stride > 0) return MessagePlan::side_by_side(bytes, setup.request_bytes, row.stride, row.slots);
   if (row.outstanding > 0) return MessagePlan::of_operations(bytes, row.outstanding);
   const bool transfers = setup.kind == EndSetup::Kind::kPipeline || setup.kind == EndSetup::Kind::kEndpoint;
   return transfers ? MessagePlan::of_transfers(bytes, setup.request_bytes, setup.channels)
@@ -51,9 +52,10 @@ Status MessageMemory::allocate(const RowSetup& row) {
   row_ = row;
   plan_ = make_plan(setup_, row).with_slots(row.slots);
   first_ = count_ = 0;
+  round_ = 0;
   if (sends()) {
     TCPX_RETURN_IF_ERROR(enlarge(to_send_, plan_.send_memory_bytes()));
-    TCPX_RETURN_IF_ERROR(to_send_.fill(0, plan_.send_memory_bytes(), seed_of(leads())));
+    if (!plan_.is_side_by_side()) TCPX_RETURN_IF_ERROR(to_send_.fill(0, plan_.send_memory_bytes(), seed_of(leads())));
   }
   return receives() ? enlarge(received_, plan_.receive_memory_bytes()) : Status::ok();
 }
@@ -61,21 +63,31 @@ Status MessageMemory::allocate(const RowSetup& row) {
 Status MessageMemory::begin_round(uint64_t count) {
   first_ += count_;
   count_ = count;
-  return receives() ? received_.blank(0, plan_.receive_memory_bytes()) : Status::ok();
-}
-
-Status MessageMemory::verify() {
-  if (!receives()) return Status::ok();
-  const uint64_t end = first_ + count_;
-  for (uint64_t message = end - std::min(count_, plan_.slots()); message < end; ++message) {
-    const Status wrong =
-        received_.verify(plan_.slot_off(message), row_.message_bytes, seed_of(!leads()), MessagePlan::content_off(message));
-    if (wrong.code() == Code::kMismatch) {
-      return Status(Code::kMismatch, concat("message ", message - first_, " of ", count_), wrong.detail());
-    }
-    TCPX_RETURN_IF_ERROR(wrong);
+  ++round_;
+  if (!plan_.is_side_by_side()) return receives() ? received_.blank(0, plan_.receive_memory_bytes()) : Status::ok();
+  for (uint64_t message = first_; message < first_ + std::min(count, plan_.slots()); ++message) {
+    const uint64_t off = plan_.slot_off(message);
+    if (sends()) TCPX_RETURN_IF_ERROR(to_send_.fill(off, row_.message_bytes, seed_of(leads()), off));
+    if (receives()) TCPX_RETURN_IF_ERROR(received_.blank(off, row_.message_bytes));
   }
   return Status::ok();
 }
 
-}  // namespace tcpx::bench
+Result<ComparedBytes> MessageMemory::compare() {
+  ComparedBytes compared;
+  if (!receives()) return compared;
+  const uint64_t end = first_ + count_, seed = seed_of(!leads());
+  for (uint64_t message = end - std::min(count_, plan_.slots()); message < end; ++message) {
+    const uint64_t off = plan_.slot_off(message), content = plan_.content_off(message);
+    TCPX_ASSIGN_OR_RETURN(const PatternCheck found, received_.check(off, row_.message_bytes, seed, content));
+    if (found.wrong == 0) continue;
+    if (compared.wrong_bytes == 0) {
+      const Status wrong = received_.verify(off, row_.message_bytes, seed, content);
+      compared.first = Status(Code::kMismatch, concat("message ", message - first_, " of ", count_), wrong.detail());
+    }
+    compared.wrong_bytes += found.wrong;
+  }
+  return compared;
+}
+
+}  // namespace tcpx

@@ -15,7 +15,7 @@
 #include "measure/test_memory.h"
 #include "rx/unpacker.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// One thread at a time.
 class MessageMemory {
@@ -28,16 +28,16 @@ class MessageMemory {
   Status allocate(const RowSetup& row);
   /// Gives all of it back: nothing is registered any more.
   void release();
-  /// The next `count` messages are the round. Overwrites what was received.
+  /// The next `count` messages are the round. Overwrites what was received, and makes the contents of a plan side by side.
   Status begin_round(uint64_t count);
-  /// @return kMismatch naming the message, counted from the begin of the round.
-  Status verify();
+  /// Names messages counted from the begin of the round.
+  Result<ComparedBytes> compare();
 
   bool on_gpu() const { return setup_.memory == MemoryType::kCuda; }
   int device() const { return on_gpu() ? setup_.gpu : 0; }
   bool leads() const { return setup_.leads; }
-  bool sends() const { return setup_.leads || row_.pattern == Pattern::kPingPong; }
-  bool receives() const { return !setup_.leads || row_.pattern == Pattern::kPingPong; }
+  bool sends() const { return setup_.leads || both_ways(); }
+  bool receives() const { return !setup_.leads || both_ways(); }
 
   const RowSetup& row() const { return row_; }
   const MessagePlan& plan() const { return plan_; }
@@ -60,7 +60,8 @@ class MessageMemory {
       : setup_(setup), machine_(make_machine_memory_ops()), host_(make_host_memory_ops()) {}
   /// Makes `memory` one of at least `bytes` bytes.
   Status enlarge(TestMemory& memory, uint64_t bytes);
-  uint64_t seed_of(bool leader) const { return 2 * row_.seed + (leader ? 1 : 0); }
+  bool both_ways() const { return row_.pattern == Pattern::kPingPong || row_.pattern == Pattern::kBothWays; }
+  uint64_t seed_of(bool leader) const { return 2 * (row_.seed + (plan_.is_side_by_side() ? round_ : 0)) + (leader ? 1 : 0); }
 
   EndSetup setup_;
   std::unique_ptr<MemoryOps> machine_, host_;
@@ -69,7 +70,7 @@ class MessageMemory {
   MessagePlan plan_{1, 1};
   TestMemory to_send_, received_;
   std::vector<TestMemory> outgrown_;
-  uint64_t first_ = 0, count_ = 0;
+  uint64_t round_ = 0, first_ = 0, count_ = 0;
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -7,10 +7,38 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "tcpx/types.h"
 
-namespace tcpx::bench {
+namespace tcpx {
+
+/// From `min_bytes` to `max_bytes`, each size `factor` times the one before.
+struct SizeSweep {
+  uint64_t min_bytes = 0;  ///< 1 ... max_bytes
+  uint64_t max_bytes = 0;  ///< at most kMaxBytes
+  uint32_t factor = 2;     ///< at least 2
+  static constexpr uint64_t kMaxBytes = uint64_t{1} << 40;
+};
+inline std::vector<uint64_t> sizes_of(const SizeSweep& sweep) {
+  std::vector<uint64_t> sizes;
+  for (uint64_t bytes = sweep.min_bytes; bytes <= sweep.max_bytes; bytes *= sweep.factor) {
+    sizes.push_back(bytes);
+    if (bytes > sweep.max_bytes / sweep.factor) break;
+  }
+  return sizes;
+}
+
+/// Transfers of one round lie side by side, each in a slot of its own, and are filled and checked between rounds.
+inline constexpr uint32_t kMaxSlots = 64;
+/// From one slot to the next: `bytes` in whole pages.
+inline uint64_t slot_stride(uint64_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+/// Number of slots of `bytes` bytes that fit into `room_bytes`: 1 ... kMaxSlots, one also when it does not fit.
+inline uint32_t slots_in(uint64_t room_bytes, uint64_t bytes) {
+  return static_cast<uint32_t>(std::clamp<uint64_t>(room_bytes / slot_stride(bytes), 1, kMaxSlots));
+}
 
 class MessagePlan {
  public:
@@ -47,6 +75,16 @@ class MessagePlan {
     return plan;
   }
 
+  /// For messages that each have a place and a content of their own, at both ends alike: message i lies in slot `i % slots`,
+  /// and each slot begins `stride` bytes, at least `message_bytes`, behind the one before.
+  static MessagePlan side_by_side(uint64_t message_bytes, uint64_t request_bytes, uint64_t stride, uint64_t slots) {
+    MessagePlan plan(message_bytes, request_bytes);
+    plan.slots_ = std::max<uint64_t>(slots, 1);
+    plan.slot_bytes_ = stride;
+    plan.is_side_by_side_ = true;
+    return plan;
+  }
+
   /// The same with at least `slots` slots.
   MessagePlan with_slots(uint64_t slots) const {
     MessagePlan plan = *this;
@@ -59,14 +97,16 @@ class MessagePlan {
   uint64_t bytes_under_way() const { return std::min(message_bytes_, request_bytes_) * requests_in_flight_; }
   uint64_t requests_per_message() const { return requests_per_message_; }
   uint64_t slots() const { return slots_; }
-  /// From the begin of one slot to the next.
-  uint64_t slot_bytes() const { return (message_bytes_ + kPageBytes - 1) / kPageBytes * kPageBytes; }
-  uint64_t send_memory_bytes() const { return message_bytes_ + (kContents - 1) * kPageBytes; }
-  uint64_t receive_memory_bytes() const { return slots_ * slot_bytes(); }
+  /// No bytes of a message are those of another one, nor of a round before.
+  bool is_side_by_side() const { return is_side_by_side_; }
+  uint64_t send_memory_bytes() const {
+    return is_side_by_side_ ? receive_memory_bytes() : message_bytes_ + (kContents - 1) * kPageBytes;
+  }
+  uint64_t receive_memory_bytes() const { return slots_ * slot_bytes_; }
 
   /// Offset of the bytes of `message` in the sender's memory, and so in the stream of its pattern.
-  static uint64_t content_off(uint64_t message) { return message % kContents * kPageBytes; }
-  uint64_t slot_off(uint64_t message) const { return message % slots_ * slot_bytes(); }
+  uint64_t content_off(uint64_t message) const { return is_side_by_side_ ? slot_off(message) : message % kContents * kPageBytes; }
+  uint64_t slot_off(uint64_t message) const { return message % slots_ * slot_bytes_; }
 
   Part part(uint64_t request) const {
     const uint64_t message = request / requests_per_message_;
@@ -82,13 +122,16 @@ class MessagePlan {
         request_bytes_(request_bytes),
         requests_in_flight_(requests_in_flight),
         requests_per_message_((message_bytes + request_bytes - 1) / request_bytes),
-        slots_((requests_in_flight + requests_per_message_ - 1) / requests_per_message_) {}
+        slots_((requests_in_flight + requests_per_message_ - 1) / requests_per_message_),
+        slot_bytes_(slot_stride(message_bytes)) {}
 
   uint64_t message_bytes_;
   uint64_t request_bytes_;
   uint64_t requests_in_flight_;
   uint64_t requests_per_message_;
   uint64_t slots_;
+  uint64_t slot_bytes_;  // from the begin of one slot to the next
+  bool is_side_by_side_ = false;
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

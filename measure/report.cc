@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "measure/plain_text.h"
+#include "tcpx/help.h"
 
 namespace tcpx {
 namespace {
@@ -62,17 +63,6 @@ Cell divided(const Cell& cell, double reference) {
   return number ? Cell(*number / reference) : Cell();
 }
 
-Result<const Row*> reference_row(const Table& table, std::string_view name) {
-  TCPX_RETURN_IF_ERROR(check_table(concat("table '", table.title, "'"), table));
-  const auto row = std::find_if(table.rows.begin(), table.rows.end(), [&](const Row& r) { return r.name == name; });
-  if (row == table.rows.end()) return Status(Code::kNotFound, "compute ratios", concat("no row '", name, "'"));
-  return &*row;
-}
-
-Status no_reference(std::string_view row, std::string_view column) {
-  return {Code::kInvalidArgument, "compute ratios", concat("row '", row, "' has no number above zero in column '", column, "'")};
-}
-
 }  // namespace
 
 std::optional<double> number_in(const Cell& cell) {
@@ -117,17 +107,30 @@ void add_ratio_column(Table& table, const std::string& over, const std::string& 
 }
 
 Result<Table> ratio_table(const Table& table, std::string_view reference, std::string title) {
-  TCPX_ASSIGN_OR_RETURN(const Row* const found, reference_row(table, reference));
+  TCPX_RETURN_IF_ERROR(check_table(concat("table '", table.title, "'"), table));
+  const auto found = std::find_if(table.rows.begin(), table.rows.end(), [&](const Row& row) { return row.name == reference; });
+  if (found == table.rows.end()) return Status(Code::kNotFound, "compute ratios", concat("no row '", reference, "'"));
   Table ratios = {std::move(title), table.row_heading, {}, {}};
   for (const Row& row : table.rows) ratios.rows.push_back({row.name, {}, row.verified && found->verified});
   for (size_t i = 0; i < table.columns.size(); ++i) {
     const std::optional<double> one = number_in(found->cells[i]);
     if (!one) continue;
-    if (*one <= 0) return no_reference(reference, table.columns[i].name);
+    if (*one <= 0) {
+      return Status(Code::kInvalidArgument, "compute ratios",
+                    concat("row '", reference, "' has no number above zero in column '", table.columns[i].name, "'"));
+    }
     ratios.columns.push_back({table.columns[i].name, ""});
     for (size_t j = 0; j < table.rows.size(); ++j) ratios.rows[j].cells.push_back(divided(table.rows[j].cells[i], *one));
   }
   return ratios;
+}
+
+std::string unpack_note(std::string_view what, const UnpackRate& used, const UnpackRate& other) {
+  constexpr double kNoticeable = 0.9;
+  if (used.gb_per_second >= kNoticeable * other.gb_per_second) return "";
+  return concat(what, ": unpack ", used.name, " ", format_measured(used.gb_per_second), " GB/s, ", other.name, " ",
+                format_measured(other.gb_per_second), " GB/s", name_in_detail(Hint::kUnpackSlow), ". ",
+                help_of(Hint::kUnpackSlow));
 }
 
 }  // namespace tcpx

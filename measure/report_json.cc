@@ -20,6 +20,11 @@ using nlohmann::ordered_json;
 
 constexpr char kFormat[] = "tcpx-report-1";
 
+Status check_size(const char* operation, std::string_view text) {
+  if (text.size() <= kMaxReportBytes) return Status::ok();
+  return {Code::kInvalidArgument, operation, concat(text.size(), " bytes, at most ", kMaxReportBytes, " are allowed")};
+}
+
 ordered_json to_json(const Cell& cell) {
   if (const auto* number = std::get_if<double>(&cell)) return *number;
   if (const auto* summary = std::get_if<Summary>(&cell)) {
@@ -40,80 +45,65 @@ ordered_json to_json(const Table& table) {
   return {{"title", table.title}, {"row_heading", table.row_heading}, {"columns", std::move(columns)}, {"rows", std::move(rows)}};
 }
 
-/// Takes fields out of JSON values. The first field that is missing or of another kind sticks as `status()`; a value read after
-/// it is empty and must not be used.
-class FieldReader {
- public:
-  const Status& status() const { return status_; }
-
-  std::string text(const json& object, const std::string& name) {
-    const json* field = find(object, name);
-    if (field != nullptr && field->is_string()) return field->get<std::string>();
-    return fail(name, "a string"), "";
-  }
-  bool flag(const json& object, const std::string& name) {
-    const json* field = find(object, name);
-    if (field != nullptr && field->is_boolean()) return field->get<bool>();
-    return fail(name, "true or false"), false;
-  }
-  const json& array(const json& object, const std::string& name) {
-    static const json kNone = json::array();
-    const json* field = find(object, name);
-    if (field != nullptr && field->is_array()) return *field;
-    return fail(name, "an array"), kNone;
-  }
-  const json& object(const json& object, const std::string& name) {
-    static const json kNone = json::object();
-    const json* field = find(object, name);
-    if (field != nullptr && field->is_object()) return *field;
-    return fail(name, "an object"), kNone;
-  }
-  std::string word(const json& value, const std::string& name) {
-    if (value.is_string()) return value.get<std::string>();
-    return fail(name, "a string"), "";
-  }
-  Cell cell(const json& values, const std::string& column) {
-    const json* field = find(values, column);
-    if (field == nullptr) return fail(column, "in every row"), Cell();
-    if (field->is_null()) return {};
-    if (field->is_number()) return field->get<double>();
-    if (field->is_string()) return field->get<std::string>();
-    const json* count = find(*field, "count");
-    if (count == nullptr || !count->is_number_unsigned()) return fail(column, "a number, a string, null or samples"), Cell();
-    return Summary{count->get<size_t>(), number(*field, "min"), number(*field, "median"), number(*field, "max")};
-  }
-
- private:
-  static const json* find(const json& object, const std::string& name) {
-    if (!object.is_object()) return nullptr;
-    const auto field = object.find(name);
-    return field == object.end() ? nullptr : &*field;
-  }
-  double number(const json& object, const std::string& name) {
-    const json* field = find(object, name);
-    if (field != nullptr && field->is_number()) return field->get<double>();
-    return fail(name, "a number"), 0;
-  }
-  void fail(const std::string& name, std::string_view expected) {
-    if (status_.is_ok()) status_ = Status(Code::kProtocol, "read report", concat("'", name, "' must be ", expected));
-  }
-
-  Status status_;
+/// Thrown and caught in this file: a field that is missing or of another kind.
+struct Malformed {
+  std::string detail;
 };
 
-Table read_table(FieldReader& reader, const json& value) {
-  Table table = {reader.text(value, "title"), reader.text(value, "row_heading"), {}, {}};
-  for (const json& column : reader.array(value, "columns")) {
-    table.columns.push_back({reader.text(column, "name"), reader.text(column, "unit")});
+template <class Value>
+Value field(const json& object, const std::string& name) {
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  if (found == object.end()) throw Malformed{concat("'", name, "' is missing")};
+  try {
+    return found->get<Value>();
+  } catch (const json::exception& error) {
+    throw Malformed{concat("'", name, "': ", error.what())};
   }
-  for (const json& row : reader.array(value, "rows")) {
-    const json& values = reader.object(row, "values");
+}
+
+json array_in(const json& object, const std::string& name) {
+  return field<json::array_t>(object, name);
+}
+
+Cell read_cell(const json& values, const std::string& column) {
+  const json value = field<json>(values, column);
+  if (value.is_null()) return {};
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number()) return value.get<double>();
+  if (!value.contains("count") || !value["count"].is_number_unsigned()) {
+    throw Malformed{concat("'", column, "' must be a number, a string, null or samples")};
+  }
+  return Summary{value["count"].get<size_t>(), field<double>(value, "min"), field<double>(value, "median"),
+                 field<double>(value, "max")};
+}
+
+Table read_table(const json& value) {
+  Table table = {field<std::string>(value, "title"), field<std::string>(value, "row_heading"), {}, {}};
+  for (const json& column : array_in(value, "columns")) {
+    table.columns.push_back({field<std::string>(column, "name"), field<std::string>(column, "unit")});
+  }
+  for (const json& row : array_in(value, "rows")) {
+    const json values = field<json>(row, "values");
     std::vector<Cell> cells;
-    for (const Column& column : table.columns) cells.push_back(reader.cell(values, column.name));
-    table.rows.push_back({reader.text(row, "name"), std::move(cells), reader.flag(row, "verified")});
-    if (!reader.status().is_ok()) break;
+    for (const Column& column : table.columns) cells.push_back(read_cell(values, column.name));
+    table.rows.push_back({field<std::string>(row, "name"), std::move(cells), field<bool>(row, "verified")});
   }
   return table;
+}
+
+Report read_report(const json& root) {
+  const std::string format = field<std::string>(root, "format");
+  if (format != kFormat) throw Malformed{concat("format '", format, "', known is ", kFormat)};
+  Report report{.key = field<std::string>(root, "benchmark"),
+                .about = field<std::string>(root, "about"),
+                .version = field<std::string>(root, "version"),
+                .abi = field<std::string>(root, "abi"),
+                .devices = field<std::vector<std::string>>(root, "devices"),
+                .parameters = field<std::map<std::string, std::string>>(root, "parameters"),
+                .tables = {}};
+  for (const json& table : array_in(root, "tables")) report.tables.push_back(read_table(table));
+  if (const Status checked = check_report(report); !checked.is_ok()) throw Malformed{checked.detail()};
+  return report;
 }
 
 }  // namespace
@@ -126,36 +116,19 @@ Result<std::string> report_json(const Report& report) {
       {"format", kFormat}, {"benchmark", report.key},   {"about", report.about},           {"version", report.version},
       {"abi", report.abi}, {"devices", report.devices}, {"parameters", report.parameters}, {"tables", std::move(tables)}};
   std::string text = root.dump(2) + "\n";
-  if (text.size() > kMaxReportBytes) {
-    return Status(Code::kInvalidArgument, "write report",
-                  concat(text.size(), " bytes, at most ", kMaxReportBytes, " are allowed"));
-  }
+  TCPX_RETURN_IF_ERROR(check_size("write report", text));
   return text;
 }
 
 Result<Report> parse_report(std::string_view text) {
-  if (text.size() > kMaxReportBytes) {
-    return Status(Code::kInvalidArgument, "read report",
-                  concat(text.size(), " bytes, at most ", kMaxReportBytes, " are allowed"));
-  }
+  TCPX_RETURN_IF_ERROR(check_size("read report", text));
   const json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (root.is_discarded()) return Status(Code::kProtocol, "read report", "not JSON");
-  FieldReader reader;
-  const std::string format = reader.text(root, "format");
-  if (!reader.status().is_ok()) return reader.status();
-  if (format != kFormat) return Status(Code::kProtocol, "read report", concat("format '", format, "', known is ", kFormat));
-  Report report;
-  report.key = reader.text(root, "benchmark");
-  report.about = reader.text(root, "about");
-  report.version = reader.text(root, "version");
-  report.abi = reader.text(root, "abi");
-  for (const json& device : reader.array(root, "devices")) report.devices.push_back(reader.word(device, "devices"));
-  for (const auto& [name, value] : reader.object(root, "parameters").items()) report.parameters[name] = reader.word(value, name);
-  for (const json& table : reader.array(root, "tables")) report.tables.push_back(read_table(reader, table));
-  if (!reader.status().is_ok()) return reader.status();
-  if (const Status checked = check_report(report); !checked.is_ok())
-    return Status(Code::kProtocol, "read report", checked.detail());
-  return report;
+  try {
+    return read_report(root);
+  } catch (const Malformed& malformed) {
+    return Status(Code::kProtocol, "read report", malformed.detail);
+  }
 }
 
 Status save_report(const Report& report, const std::string& path) {

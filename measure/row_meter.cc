@@ -6,7 +6,7 @@
 #include "base/environment.h"
 #include "base/text.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr Duration kSetUpLimit = std::chrono::seconds(60);  // CUDA takes its time
@@ -168,4 +168,4 @@ Status RowMeter::close() {
   return ends_->ask(command(EndCommand::Call::kClose), kStepLimit).status();
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

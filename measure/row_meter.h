@@ -12,7 +12,7 @@
 #include "measure/end_process.h"
 #include "measure/samples.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// One row: messages of one size over one connection.
 struct Measured {
@@ -91,4 +91,4 @@ class RowMeter {
   std::string mismatch_;                    // the first
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

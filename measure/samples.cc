@@ -1,8 +1,8 @@
 #include "measure/samples.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
+#include <numeric>
 
 #include "base/text.h"
 
@@ -18,12 +18,8 @@ Result<Samples> Samples::create(std::vector<double> values) {
   return Samples(std::move(values));
 }
 
-double Samples::percentile(double percent) const {
-  assert(percent >= 0 && percent <= 100);
-  const double rank = percent / 100 * static_cast<double>(sorted_.size() - 1);
-  const auto below = static_cast<size_t>(rank);
-  const size_t above = std::min(below + 1, sorted_.size() - 1);
-  return std::lerp(sorted_[below], sorted_[above], rank - static_cast<double>(below));
+double Samples::median() const {
+  return std::midpoint(sorted_[(sorted_.size() - 1) / 2], sorted_[sorted_.size() / 2]);
 }
 
 Result<Samples> measure(const MeasurePlan& plan, const std::function<Result<double>()>& run) {

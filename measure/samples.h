@@ -29,10 +29,9 @@ class Samples {
 
   size_t count() const { return sorted_.size(); }
   double min() const { return sorted_.front(); }
-  double median() const { return percentile(50); }
+  /// The middle one, or half way between the two in the middle.
+  double median() const;
   double max() const { return sorted_.back(); }
-  /// The value below which `percent` (0 ... 100) of the samples lie, interpolated between the two nearest. 0 is min(), 100 max().
-  double percentile(double percent) const;
   Summary summary() const { return {count(), min(), median(), max()}; }
   /// In rising order, not in the order in which they were taken.
   std::span<const double> sorted() const { return sorted_; }

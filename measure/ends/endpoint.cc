@@ -16,9 +16,10 @@
 #include "device/gpu_pattern.h"
 #include "measure/end.h"
 #include "measure/message_memory.h"
+#include "measure/resources.h"
 #include "tcpx/endpoint.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr Duration kAllocateLimit = std::chrono::seconds(20);
@@ -54,8 +55,8 @@ class EndpointEnd final : public BenchEnd {
   Status accept(Deadline deadline) override;
   Status allocate(const RowSetup& row) override;
   Status prepare(uint64_t count) override;
-  Result<Timing> run(Deadline deadline) override;
-  Status verify() override;
+  Result<Timing> run(const RoundWait& wait) override;
+  Result<ComparedBytes> compare() override;
   Status close() override;
 
  private:
@@ -207,9 +208,9 @@ void EndpointEnd::meet_progress() const {
   for (const auto& endpoint : endpoints_) (void)endpoint->stats();
 }
 
-Status EndpointEnd::verify() {
+Result<ComparedBytes> EndpointEnd::compare() {
   meet_progress();
-  return memory_.row().pattern == Pattern::kIdle ? Status::ok() : memory_.verify();
+  return memory_.row().pattern == Pattern::kIdle ? ComparedBytes() : memory_.compare();
 }
 
 Status EndpointEnd::prepare(uint64_t count) {
@@ -227,7 +228,7 @@ Status EndpointEnd::prepare(uint64_t count) {
 }
 
 Status EndpointEnd::start(Way& way) {
-  const uint64_t message = way.submitted, sent_off = MessagePlan::content_off(message);
+  const uint64_t message = way.submitted, sent_off = memory_.plan().content_off(message);
   const uint64_t received_off = memory_.plan().slot_off(message);
   const size_t peer_idx = message % peers_.size();
   const Peer& peer = peers_[peer_idx];
@@ -282,16 +283,16 @@ Status EndpointEnd::play(Deadline deadline) {
   return Status::ok();
 }
 
-Result<Timing> EndpointEnd::run(Deadline deadline) {
-  const Stopwatch begin = Stopwatch::read();
+Result<Timing> EndpointEnd::run(const RoundWait& wait) {
+  const Stopwatch watch;
   Timing timing;
   if (memory_.row().pattern == Pattern::kIdle) {
     std::this_thread::sleep_for(std::chrono::milliseconds(memory_.count()));
-    timing = begin.until(Stopwatch::read());
+    timing = watch.stop();
   } else if (starts(true) || starts(false)) {
     const bool one_way = memory_.row().pattern == Pattern::kOneWay;
-    TCPX_RETURN_IF_ERROR(one_way ? stream(starts(true) ? send_ : receive_, deadline) : play(deadline));
-    timing = begin.until(Stopwatch::read());
+    TCPX_RETURN_IF_ERROR(one_way ? stream(starts(true) ? send_ : receive_, wait.deadline) : play(wait.deadline));
+    timing = watch.stop();
   }
   timing.alone = alone_;
   timing.connected = connected_;
@@ -313,7 +314,7 @@ Status EndpointEnd::close() {
 
 Footprint EndpointEnd::footprint() const {
   const Result<uint64_t> free_bytes = free_gpu_bytes(setup_.gpu);
-  return {.resident_bytes = Stopwatch::read().resident_bytes, .free_gpu_bytes = free_bytes.is_ok() ? *free_bytes : 0};
+  return {.resident_bytes = process_resident_bytes(), .free_gpu_bytes = free_bytes.is_ok() ? *free_bytes : 0};
 }
 
 }  // namespace
@@ -335,4 +336,4 @@ Result<std::unique_ptr<BenchEnd>> make_endpoint_end(const EndSetup& setup) {
   return std::unique_ptr<BenchEnd>(std::make_unique<EndpointEnd>(setup, std::move(memory), std::move(endpoints)));
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

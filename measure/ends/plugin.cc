@@ -8,14 +8,13 @@
 #include "base/text.h"
 #include "measure/end.h"
 #include "measure/ends/plugin_lanes.h"
-#include "measure/ends/run_lanes.h"
 #include "measure/message_memory.h"
+#include "measure/round.h"
 #include "net/plugin_log.h"
-#include "net/plugin_status.h"
 #include "net/received_message.h"
 #include "net/soft/soft_table.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr int kDev = 0;
@@ -41,12 +40,11 @@ class PluginEnd final : public BenchEnd {
   Status accept(Deadline deadline) override;
   Status allocate(const RowSetup& row) override;
   Status prepare(uint64_t count) override;
-  Result<Timing> run(Deadline deadline) override;
-  Status verify() override { return memory_.verify(); }
+  Result<Timing> run(const RoundWait& wait) override;
+  Result<ComparedBytes> compare() override { return memory_.compare(); }
   Status close() override;
 
  private:
-  Status answer(const char* operation, int result) const;
   Status make_receive_lane();
   /// Makes `memory` the `current` memory of `comm`, registered.
   Status use(void* comm, const TestMemory& memory, CommMemory& current);
@@ -66,17 +64,13 @@ class PluginEnd final : public BenchEnd {
   std::vector<std::pair<void*, void*>> registrations_;  // comm and mhandle, until close
 };
 
-Status PluginEnd::answer(const char* operation, int result) const {
-  return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(table_.name, operation, result);
-}
-
 Status PluginEnd::set_up() {
-  TCPX_RETURN_IF_ERROR(answer("init", table_.init(plugin_logger())));
+  TCPX_RETURN_IF_ERROR(answer_of(table_, "init", table_.init(plugin_logger())));
   int devices = 0;
-  TCPX_RETURN_IF_ERROR(answer("devices", table_.devices(&devices)));
+  TCPX_RETURN_IF_ERROR(answer_of(table_, "devices", table_.devices(&devices)));
   if (devices <= kDev) return Status(Code::kNotFound, "find network device", concat(table_.name, " has none"));
   abi::NetProperties_v7 properties{};
-  TCPX_RETURN_IF_ERROR(answer("getProperties", table_.get_properties(kDev, &properties)));
+  TCPX_RETURN_IF_ERROR(answer_of(table_, "getProperties", table_.get_properties(kDev, &properties)));
   needs_unpack_ = properties.net_device_type == abi::kNcclNetDeviceUnpack;
   if ((properties.ptr_support & static_cast<int>(setup_.memory)) == 0) {
     return Status(Code::kUnsupported, "find network device", concat(table_.name, " does not take this kind of memory"));
@@ -86,7 +80,7 @@ Status PluginEnd::set_up() {
 
 Result<Handle> PluginEnd::listen() {
   Handle handle;
-  TCPX_RETURN_IF_ERROR(answer("listen", table_.listen(kDev, handle.bytes.data(), &listener_)));
+  TCPX_RETURN_IF_ERROR(answer_of(table_, "listen", table_.listen(kDev, handle.bytes.data(), &listener_)));
   return handle;
 }
 
@@ -95,7 +89,7 @@ Status PluginEnd::connect(const Handle& other, Deadline deadline) {
   Patience patience("connect", deadline);
   while (send_comm_ == nullptr) {
     abi::NetDeviceHandle* none = nullptr;
-    TCPX_RETURN_IF_ERROR(answer("connect", table_.connect(kDev, handle.bytes.data(), &send_comm_, &none)));
+    TCPX_RETURN_IF_ERROR(answer_of(table_, "connect", table_.connect(kDev, handle.bytes.data(), &send_comm_, &none)));
     TCPX_RETURN_IF_ERROR(patience.after_turn(false));
   }
   sender_.emplace(table_, send_comm_);
@@ -106,7 +100,7 @@ Status PluginEnd::accept(Deadline deadline) {
   Patience patience("accept", deadline);
   while (recv_comm_ == nullptr) {
     auto* room = reinterpret_cast<abi::NetDeviceHandle*>(device_handle_.bytes);
-    TCPX_RETURN_IF_ERROR(answer("accept", table_.accept(listener_, &recv_comm_, &room)));
+    TCPX_RETURN_IF_ERROR(answer_of(table_, "accept", table_.accept(listener_, &recv_comm_, &room)));
     TCPX_RETURN_IF_ERROR(patience.after_turn(false));
   }
   return make_receive_lane();
@@ -128,8 +122,9 @@ Status PluginEnd::make_receive_lane() {
 Status PluginEnd::use(void* comm, const TestMemory& memory, CommMemory& current) {
   if (current.data == memory.data()) return Status::ok();
   CommMemory registered{.data = memory.data(), .mhandle = nullptr};
-  TCPX_RETURN_IF_ERROR(answer("regMr", table_.reg_mr(comm, memory.data(), static_cast<int>(memory.size()),
-                                                     static_cast<int>(setup_.memory), &registered.mhandle)));
+  TCPX_RETURN_IF_ERROR(answer_of(
+      table_, "regMr",
+      table_.reg_mr(comm, memory.data(), static_cast<int>(memory.size()), static_cast<int>(setup_.memory), &registered.mhandle)));
   registrations_.emplace_back(comm, registered.mhandle);
   current = registered;
   return Status::ok();
@@ -149,16 +144,17 @@ Status PluginEnd::prepare(uint64_t count) {
   return receiver_->post().status();
 }
 
-Result<Timing> PluginEnd::run(Deadline deadline) {
-  return run_lanes(memory_, *sender_, *receiver_, deadline);
+Result<Timing> PluginEnd::run(const RoundWait& wait) {
+  return MessageRound(memory_, *sender_, *receiver_, wait).run();
 }
 
 Status PluginEnd::close() {
-  for (const auto& [comm, mhandle] : registrations_) TCPX_RETURN_IF_ERROR(answer("deregMr", table_.dereg_mr(comm, mhandle)));
+  for (const auto& [comm, mhandle] : registrations_)
+    TCPX_RETURN_IF_ERROR(answer_of(table_, "deregMr", table_.dereg_mr(comm, mhandle)));
   memory_.release();
-  TCPX_RETURN_IF_ERROR(answer("closeSend", table_.close_send(send_comm_)));
-  TCPX_RETURN_IF_ERROR(answer("closeRecv", table_.close_recv(recv_comm_)));
-  return answer("closeListen", table_.close_listen(listener_));
+  TCPX_RETURN_IF_ERROR(answer_of(table_, "closeSend", table_.close_send(send_comm_)));
+  TCPX_RETURN_IF_ERROR(answer_of(table_, "closeRecv", table_.close_recv(recv_comm_)));
+  return answer_of(table_, "closeListen", table_.close_listen(listener_));
 }
 
 }  // namespace
@@ -171,4 +167,4 @@ Result<std::unique_ptr<BenchEnd>> make_plugin_end(const EndSetup& setup) {
   return std::unique_ptr<BenchEnd>(std::move(end));
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

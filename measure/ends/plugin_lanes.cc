@@ -4,21 +4,21 @@
 #include "net/plugin_status.h"
 #include "net/received_message.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
-
-Status answer(const abi::NetTable_v7& table, const char* operation, int result) {
-  return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(table.name, operation, result);
-}
 
 constexpr int kTag = 0;
 
 }  // namespace
 
+Status answer_of(const abi::NetTable_v7& table, const char* operation, int result) {
+  return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(table.name, operation, result);
+}
+
 void SendLane::start(const MessagePlan& plan, CommMemory memory, uint64_t first) {
   plan_ = plan;
   memory_ = memory;
-  done_ = posted_ = end_ = first * plan.requests_per_message();
+  begin_ = done_ = posted_ = end_ = first * plan.requests_per_message();
 }
 
 Result<bool> SendLane::progress() {
@@ -26,16 +26,16 @@ Result<bool> SendLane::progress() {
   for (; posted_ < end_ && posted_ - done_ < kQueueDepth; ++posted_) {
     const MessagePlan::Part part = plan_.part(posted_);
     void* request = nullptr;
-    TCPX_RETURN_IF_ERROR(
-        answer(table_, "isend",
-               table_.isend(comm_, memory_.data + part.send_off, static_cast<int>(part.bytes), kTag, memory_.mhandle, &request)));
+    TCPX_RETURN_IF_ERROR(answer_of(
+        table_, "isend",
+        table_.isend(comm_, memory_.data + part.send_off, static_cast<int>(part.bytes), kTag, memory_.mhandle, &request)));
     if (request == nullptr) break;  // not now
     requests_[posted_ % kQueueDepth] = request;
     advanced = true;
   }
   for (; done_ < posted_; ++done_) {
     int done = 0;
-    TCPX_RETURN_IF_ERROR(answer(table_, "test", table_.test(requests_[done_ % kQueueDepth], &done, nullptr)));
+    TCPX_RETURN_IF_ERROR(answer_of(table_, "test", table_.test(requests_[done_ % kQueueDepth], &done, nullptr)));
     if (done == 0) break;
     advanced = true;
   }
@@ -58,7 +58,7 @@ Result<bool> ReceiveLane::post() {
     int tag = kTag;
     void* mhandle = memory_.mhandle;
     void* request = nullptr;
-    TCPX_RETURN_IF_ERROR(answer(table_, "irecv", table_.irecv(comm_, 1, &data, &size, &tag, &mhandle, &request)));
+    TCPX_RETURN_IF_ERROR(answer_of(table_, "irecv", table_.irecv(comm_, 1, &data, &size, &tag, &mhandle, &request)));
     if (request == nullptr) break;  // not now
     flight(posted_) = {.request = request, .ticket = std::nullopt};
     advanced = true;
@@ -81,7 +81,7 @@ Result<bool> ReceiveLane::test() {
   bool advanced = false;
   for (; arrived_ < posted_; ++arrived_) {
     int done = 0, bytes = -1;
-    TCPX_RETURN_IF_ERROR(answer(table_, "test", table_.test(flight(arrived_).request, &done, &bytes)));
+    TCPX_RETURN_IF_ERROR(answer_of(table_, "test", table_.test(flight(arrived_).request, &done, &bytes)));
     if (done == 0) break;
     TCPX_RETURN_IF_ERROR(take(flight(arrived_), bytes));
     advanced = true;
@@ -136,11 +136,11 @@ Result<bool> ReceiveLane::consume() {
       newest_done_ = oldest.ticket;
     }
     if (table_.irecv_consumed != nullptr) {
-      TCPX_RETURN_IF_ERROR(answer(table_, "irecvConsumed", table_.irecv_consumed(comm_, 1, oldest.request)));
+      TCPX_RETURN_IF_ERROR(answer_of(table_, "irecvConsumed", table_.irecv_consumed(comm_, 1, oldest.request)));
     }
     advanced = true;
   }
   return advanced;
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

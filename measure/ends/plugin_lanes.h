@@ -11,7 +11,10 @@
 #include "net/net_plugin.h"
 #include "rx/unpacker.h"
 
-namespace tcpx::bench {
+namespace tcpx {
+
+/// The Status of what a function of `table` returned.
+Status answer_of(const abi::NetTable_v7& table, const char* operation, int result);
 
 /// Memory that is registered with a comm.
 struct CommMemory {
@@ -30,15 +33,16 @@ class SendLane {
   void allow(uint64_t count) { end_ += count * plan_.requests_per_message(); }
   /// Posts what may go, as far as there is room, and tests what is posted. @return whether anything happened.
   Result<bool> progress();
-  bool is_done() const { return done_ == end_; }
+  /// Whole messages that are sent, of this start.
+  uint64_t finished() const { return (done_ - begin_) / plan_.requests_per_message(); }
 
  private:
   const abi::NetTable_v7& table_;
   void* const comm_;
   MessagePlan plan_{1, 1};
   CommMemory memory_;
-  // Numbers of requests: done_ <= posted_ <= end_.
-  uint64_t done_ = 0, posted_ = 0, end_ = 0;
+  // Numbers of requests: begin_ <= done_ <= posted_ <= end_.
+  uint64_t begin_ = 0, done_ = 0, posted_ = 0, end_ = 0;
   std::array<void*, kQueueDepth> requests_{};
 };
 
@@ -62,7 +66,6 @@ class ReceiveLane {
   Result<bool> progress();
   /// Whole messages that are where they belong, of this start.
   uint64_t finished() const { return (consumed_ - begin_) / plan_.requests_per_message(); }
-  bool is_done() const { return consumed_ == end_; }
 
  private:
   struct Flight {
@@ -89,4 +92,4 @@ class ReceiveLane {
   std::optional<UnpackTicket> newest_done_;
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -19,7 +19,7 @@
 #include "measure/end.h"
 #include "measure/pattern.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr std::byte kPoison{0xa5};
@@ -33,15 +33,15 @@ class RawTcpEnd final : public BenchEnd {
   Status accept(Deadline deadline) override;
   Status allocate(const RowSetup& row) override;
   Status prepare(uint64_t count) override;
-  Result<Timing> run(Deadline deadline) override;
-  Status verify() override;
+  Result<Timing> run(const RoundWait& wait) override;
+  Result<ComparedBytes> compare() override;
   Status close() override;
 
  private:
   using Share = std::span<std::byte>;
 
   bool receives() const { return !setup_.leads || row_.pattern == Pattern::kPingPong; }
-  Status stream(Deadline deadline, Timing& timing);
+  Status stream(Timing& timing);
   Status play(Deadline deadline, Timing& timing);
   /// The part of `memory` that travels on a stream.
   Share share(std::vector<std::byte>& memory, size_t stream_idx) const;
@@ -123,12 +123,12 @@ Status RawTcpEnd::prepare(uint64_t count) {
   return Status::ok();
 }
 
-Result<Timing> RawTcpEnd::run(Deadline deadline) {
+Result<Timing> RawTcpEnd::run(const RoundWait& wait) {
   for (const auto* sockets : {&out_, &in_}) {
-    for (const UniqueFd& socket : *sockets) TCPX_RETURN_IF_ERROR(set_blocking_with_limit(socket.get(), deadline));
+    for (const UniqueFd& socket : *sockets) TCPX_RETURN_IF_ERROR(set_blocking_with_limit(socket.get(), wait.deadline));
   }
   Timing timing;
-  TCPX_RETURN_IF_ERROR(row_.pattern == Pattern::kOneWay ? stream(deadline, timing) : play(deadline, timing));
+  TCPX_RETURN_IF_ERROR(row_.pattern == Pattern::kOneWay ? stream(timing) : play(wait.deadline, timing));
   return timing;
 }
 
@@ -155,7 +155,7 @@ Status RawTcpEnd::read_share(int fd, Share share) const {
   return Status::ok();
 }
 
-Status RawTcpEnd::stream(Deadline, Timing& timing) {
+Status RawTcpEnd::stream(Timing& timing) {
   std::vector<Status> statuses(setup_.streams);
   std::latch ready(setup_.streams), go(1);
   std::vector<std::jthread> threads;
@@ -169,10 +169,10 @@ Status RawTcpEnd::stream(Deadline, Timing& timing) {
     });
   }
   ready.wait();
-  const Stopwatch begin = Stopwatch::read();
+  const Stopwatch watch;
   go.count_down();
   threads.clear();  // joins
-  timing = begin.until(Stopwatch::read());
+  timing = watch.stop();
   for (const Status& status : statuses) TCPX_RETURN_IF_ERROR(status);
   return Status::ok();
 }
@@ -198,19 +198,20 @@ Status RawTcpEnd::play(Deadline deadline, Timing& timing) {
     return spin("receive", received_,
                 [&](std::byte* data, size_t bytes) { return ::recv(in_[0].get(), data, bytes, MSG_DONTWAIT); });
   };
-  const Stopwatch begin = Stopwatch::read();
+  const Stopwatch watch;
   for (uint64_t i = 0; i < count_; ++i) {
     if (setup_.leads) TCPX_RETURN_IF_ERROR(send());
     TCPX_RETURN_IF_ERROR(receive());
     if (!setup_.leads) TCPX_RETURN_IF_ERROR(send());
   }
-  timing = begin.until(Stopwatch::read());
+  timing = watch.stop();
   return Status::ok();
 }
 
-Status RawTcpEnd::verify() {
-  if (!receives()) return Status::ok();
-  return verify_pattern(received_, row_.seed);
+Result<ComparedBytes> RawTcpEnd::compare() {
+  if (!receives()) return ComparedBytes();
+  const uint64_t wrong = check_pattern(received_, row_.seed).wrong;
+  return ComparedBytes{wrong, wrong == 0 ? Status::ok() : verify_pattern(received_, row_.seed)};
 }
 
 Status RawTcpEnd::close() {
@@ -227,4 +228,4 @@ Result<std::unique_ptr<BenchEnd>> make_raw_tcp_end(const EndSetup& setup) {
   return std::unique_ptr<BenchEnd>(std::make_unique<RawTcpEnd>(setup));
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "measure/report.h"
-#include "programs/mesh/mesh_leader.h"
+#include "programs/mesh/mesh_rounds.h"
 
 namespace tcpx::mesh {
 

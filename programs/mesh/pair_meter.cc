@@ -5,28 +5,32 @@
 #include "device/unpacker_factory.h"
 
 namespace tcpx::mesh {
-namespace {
 
-constexpr uint64_t kPieceBytes = 64u << 20;
-constexpr uint64_t kSeed = 1;  // positions tell the transfers apart, and the memory is blank before each measurement
-
-}  // namespace
-
-Result<std::unique_ptr<PairMeter>> PairMeter::create(LocalMachine& endpoint, const MeterOptions& options) {
-  std::unique_ptr<PairMeter> meter(new PairMeter(endpoint, options));
-  TCPX_RETURN_IF_ERROR(meter->prepare());
+Result<std::unique_ptr<PairMeter>> PairMeter::create(LocalMachine& machine, const MeterOptions& options) {
+  std::unique_ptr<PairMeter> meter(new PairMeter(machine, options));
+  for (const bool sends : {false, true}) TCPX_RETURN_IF_ERROR(meter->make_end(sends));
   return meter;
 }
 
-Status PairMeter::prepare() {
-  MemoryOps& memory = *endpoint_.memory;
-  TCPX_RETURN_IF_ERROR(memory.set_current_device(options_.gpu));
-  for (Half* half : {&send_, &receive_}) {
-    TCPX_ASSIGN_OR_RETURN(half->memory, TestMemory::create(memory, options_.memory, options_.gpu, total_bytes()));
+Status PairMeter::make_end(bool sends) {
+  EndSetup setup;
+  setup.leads = sends;
+  setup.memory = options_.memory;
+  setup.gpu = options_.gpu;
+  setup.request_bytes = options_.pipeline.chunk_bytes;
+  PipelineEnd::Parts parts{
+      .plugin = machine_.plugin, .devices = options_.devices, .settings = options_.pipeline, .unpacker = nullptr};
+  parts.settings.stall_limit = options_.timeout;
+  TCPX_RETURN_IF_ERROR(machine_.memory->set_current_device(options_.gpu));
+  if (!sends) {
+    TCPX_ASSIGN_OR_RETURN(parts.unpacker, machine_.make_unpacker(options_.unpack, options_.gpu));
   }
-  TCPX_ASSIGN_OR_RETURN(lane_, memory.make_copy_lane(options_.gpu));
-  TCPX_ASSIGN_OR_RETURN(unpacker_, endpoint_.make_unpacker(options_.unpack, options_.gpu));
-  return by_pieces(total_bytes(), [this](uint64_t off, uint64_t bytes) { return send_.memory.fill(off, bytes, kSeed, off); });
+  TCPX_ASSIGN_OR_RETURN(ends_[sends], PipelineEnd::create(setup, std::move(parts)));
+  return ends_[sends]->allocate(row());
+}
+
+RowSetup PairMeter::row() const {
+  return {.message_bytes = options_.transfer_bytes, .slots = options_.transfers, .stride = options_.transfer_bytes};
 }
 
 Duration PairMeter::data_time() const {
@@ -39,79 +43,39 @@ Duration PairMeter::limit() const {
   return 2 * options_.timeout + 5 * data_time();
 }
 
-PipelineOptions PairMeter::pipeline_options(Direction direction) const {
-  PipelineOptions pipeline = options_.pipeline.options(direction);
-  pipeline.limits.stall_limit = options_.timeout;
-  return pipeline;
-}
-
-PairResult PairMeter::result(Duration elapsed, bool verified) const {
-  // 1e9 bytes per second is one byte per nanosecond.
-  const auto ns = static_cast<double>(std::max<int64_t>(elapsed.count(), 1));
-  return {static_cast<double>(total_bytes()) / ns, verified};
-}
-
-Status PairMeter::by_pieces(uint64_t bytes, const std::function<Status(uint64_t off, uint64_t bytes)>& work) {
-  for (uint64_t off = 0; off < bytes; off += kPieceBytes) {
-    if (options_.stop != nullptr && options_.stop->load()) return {Code::kCancelled, "measure pair", "interrupted"};
-    TCPX_RETURN_IF_ERROR(work(off, std::min(kPieceBytes, bytes - off)));
-  }
-  return Status::ok();
-}
-
-Status PairMeter::verify(uint64_t bytes) {
-  return by_pieces(bytes, [this](uint64_t off, uint64_t piece) { return receive_.memory.verify(off, piece, kSeed, off); });
-}
-
-Status PairMeter::blank() {
-  return by_pieces(receive_.memory.size(), [this](uint64_t off, uint64_t piece) { return receive_.memory.blank(off, piece); });
-}
-
-Result<Duration> PairMeter::run(Half* send, Half* receive, uint32_t transfers, BootstrapChannel& peer) {
+Result<Timing> PairMeter::run(PipelineEnd& end, BootstrapChannel& peer) const {
   TCPX_RETURN_IF_ERROR(peer.barrier(data_deadline()));
-  const RoundPlan plan{.bytes = options_.transfer_bytes, .stride = options_.transfer_bytes, .transfers = transfers};
-  const RoundWait wait{
-      .deadline = data_deadline(), .stop = options_.stop, .on_tick = [&peer](uint32_t) { return peer.peer_status(); }};
-  RoundTimes times;
-  TCPX_RETURN_IF_ERROR(run_round(plan, send, receive, wait, times));
-  return Duration(times.busy_ns);
+  return end.run(
+      {.deadline = data_deadline(), .stop = options_.stop, .on_tick = [&peer](uint64_t) { return peer.peer_status(); }});
 }
 
-Result<PairResult> PairMeter::receive(BootstrapChannel& peer, const std::function<Status()>& start) {
-  const ReceiverParts parts{.unpacker = unpacker_.get(),
-                            .memory = endpoint_.memory.get(),
-                            .lane = options_.memory == MemoryType::kCuda ? lane_.get() : nullptr};
-  TCPX_RETURN_IF_ERROR(receive_.take(
-      open_receiver(*endpoint_.plugin, options_.devices, parts, pipeline_options(Direction::kRecv), handshake_wait(peer))));
-  TCPX_RETURN_IF_ERROR(blank());
-  TCPX_RETURN_IF_ERROR(run(nullptr, &receive_, 1, peer).status());
-  TCPX_RETURN_IF_ERROR(verify(options_.transfer_bytes));
-  TCPX_RETURN_IF_ERROR(blank());
+Result<PairResult> PairMeter::measure_with(PipelineEnd& end, BootstrapChannel& peer, bool sends,
+                                           const std::function<Status()>& start) {
+  end.meet_over(peer);
+  const Deadline connected = Deadline::after(options_.timeout);
+  TCPX_RETURN_IF_ERROR(sends ? end.connect({}, connected) : end.accept(connected));
+  TCPX_RETURN_IF_ERROR(end.allocate(row()));
+  TCPX_RETURN_IF_ERROR(end.prepare(1));
+  TCPX_RETURN_IF_ERROR(run(end, peer).status());
+  TCPX_RETURN_IF_ERROR(end.verify());
+  TCPX_RETURN_IF_ERROR(end.prepare(options_.transfers));
   TCPX_RETURN_IF_ERROR(start());
-  TCPX_ASSIGN_OR_RETURN(const Duration elapsed, run(nullptr, &receive_, options_.transfers, peer));
-  TCPX_RETURN_IF_ERROR(verify(total_bytes()));
+  TCPX_ASSIGN_OR_RETURN(const Timing timed, run(end, peer));
+  TCPX_RETURN_IF_ERROR(end.verify());
   // The sender waits here for the verdict, and closes only then.
   TCPX_RETURN_IF_ERROR(peer.barrier(data_deadline()));
-  TCPX_RETURN_IF_ERROR(receive_.pipeline->close());
-  return result(elapsed, true);
-}
-
-Result<PairResult> PairMeter::send(BootstrapChannel& peer, const std::function<Status()>& start) {
-  TCPX_RETURN_IF_ERROR(
-      send_.take(open_sender(*endpoint_.plugin, options_.devices, pipeline_options(Direction::kSend), handshake_wait(peer))));
-  TCPX_RETURN_IF_ERROR(run(&send_, nullptr, 1, peer).status());
-  TCPX_RETURN_IF_ERROR(start());
-  TCPX_ASSIGN_OR_RETURN(const Duration elapsed, run(&send_, nullptr, options_.transfers, peer));
-  TCPX_RETURN_IF_ERROR(peer.barrier(data_deadline()));
-  TCPX_RETURN_IF_ERROR(send_.pipeline->close());
-  return result(elapsed, false);
+  TCPX_RETURN_IF_ERROR(end.close());
+  // 1e9 bytes per second is one byte per nanosecond.
+  const auto ns = static_cast<double>(std::max<int64_t>(timed.end_ns - timed.begin_ns, 1));
+  return PairResult{static_cast<double>(total_bytes()) / ns, !sends};
 }
 
 Result<PairResult> PairMeter::measure(BootstrapChannel& peer, bool sends, const std::function<Status()>& start) {
   // The plugin takes the current GPU of the calling thread for that of the connection (27).
-  TCPX_RETURN_IF_ERROR(endpoint_.memory->set_current_device(options_.gpu));
-  const auto result = sends ? send(peer, start) : receive(peer, start);
-  (sends ? send_ : receive_).pipeline.reset();  // of this pair
+  TCPX_RETURN_IF_ERROR(machine_.memory->set_current_device(options_.gpu));
+  PipelineEnd& end = *ends_[sends];
+  auto result = measure_with(end, peer, sends, start);
+  end.drop();  // of this pair
   return result;
 }
 

@@ -11,13 +11,12 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "measure/round.h"
+#include "measure/ends/pipeline.h"
 #include "programs/mesh/mesh_message.h"
 #include "tcpx/status.h"
 #include "tcpx/types.h"
 #include "transfer/bootstrap_channel.h"
 #include "transfer/local_machine.h"
-#include "transfer/pipeline_setup.h"
 
 namespace tcpx::mesh {
 
@@ -39,10 +38,10 @@ inline constexpr size_t kMostMeterBytes = 0x7ffff000;
 /// A sending and a receiving measurement may run at the same time, in two threads.
 class PairMeter {
  public:
-  /// Allocates memory for both directions. `endpoint` must outlive the meter.
-  static Result<std::unique_ptr<PairMeter>> create(LocalMachine& endpoint, const MeterOptions& options);
+  /// Allocates memory for both directions. `machine` must outlive the meter.
+  static Result<std::unique_ptr<PairMeter>> create(LocalMachine& machine, const MeterOptions& options);
 
-  /// A MeasurePair (programs/mesh/mesh_member.h).
+  /// A MeasurePair (programs/mesh/mesh_rounds.h).
   /// @return kMismatch at the receiver when a byte is wrong; kTimeout; the error of connection, plugin or peer.
   Result<PairResult> measure(BootstrapChannel& peer, bool sends, const std::function<Status()>& start);
 
@@ -50,29 +49,20 @@ class PairMeter {
   Duration limit() const;
 
  private:
-  PairMeter(LocalMachine& endpoint, const MeterOptions& options) : endpoint_(endpoint), options_(options) {}
-  Status prepare();
-  Result<PairResult> send(BootstrapChannel& peer, const std::function<Status()>& start);
-  Result<PairResult> receive(BootstrapChannel& peer, const std::function<Status()>& start);
-  /// Moves the first `transfers` transfers. Both ends begin when both are ready. @return how long it took
-  Result<Duration> run(Half* send, Half* receive, uint32_t transfers, BootstrapChannel& peer);
-  /// Calls `work(off, bytes)` on piece after piece, which may take seconds, until it fails or the meter is stopped.
-  Status by_pieces(uint64_t bytes, const std::function<Status(uint64_t off, uint64_t bytes)>& work);
-  Status verify(uint64_t bytes);
-  Status blank();
+  PairMeter(LocalMachine& machine, const MeterOptions& options) : machine_(machine), options_(options) {}
+  Status make_end(bool sends);
+  RowSetup row() const;
+  Result<PairResult> measure_with(PipelineEnd& end, BootstrapChannel& peer, bool sends, const std::function<Status()>& start);
+  /// Moves the transfers of a round that is prepared. Both ends begin when both are ready.
+  Result<Timing> run(PipelineEnd& end, BootstrapChannel& peer) const;
 
   uint64_t total_bytes() const { return options_.transfer_bytes * options_.transfers; }
   Duration data_time() const;
   Deadline data_deadline() const { return Deadline::after(data_time()); }
-  PipelineOptions pipeline_options(Direction direction) const;
-  HandshakeWait handshake_wait(BootstrapChannel& peer) const { return {Deadline::after(options_.timeout), &peer, options_.stop}; }
-  PairResult result(Duration elapsed, bool verified) const;
 
-  LocalMachine& endpoint_;
+  LocalMachine& machine_;
   const MeterOptions options_;
-  std::unique_ptr<CopyLane> lane_;  // of the receiving side, as this
-  std::unique_ptr<Unpacker> unpacker_;
-  Half send_, receive_;
+  std::unique_ptr<PipelineEnd> ends_[2];  // the receiving and the sending one
 };
 
 }  // namespace tcpx::mesh

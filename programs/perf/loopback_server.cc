@@ -5,19 +5,13 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
-#include <cerrno>
 #include <optional>
 
 #include "base/socket_address.h"
-#include "base/socket_io.h"
 #include "base/text.h"
 
 namespace tcpx::perf {
 namespace {
-
-// Descriptor of the child's socket; above the standard streams.
-constexpr int kChildDescriptor = 3;
-constexpr char kOwnProgram[] = "/proc/self/exe";
 
 BootstrapChannel channel_over(UniqueFd socket, const std::atomic<bool>& stop) {
   return BootstrapChannel(std::move(socket), SocketAddress::loopback(0), TCPX_VERSION, &stop);
@@ -26,14 +20,10 @@ BootstrapChannel channel_over(UniqueFd socket, const std::atomic<bool>& stop) {
 }  // namespace
 
 Result<LoopbackServer> LoopbackServer::start(std::vector<std::string> arguments, const std::string& option) {
-  int sockets[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets) != 0) {
-    return system_error("make a socket pair", errno);
-  }
-  UniqueFd ours(sockets[0]), theirs(sockets[1]);
-  arguments.insert(arguments.begin(), kOwnProgram);
-  arguments.push_back(concat(option, '=', kChildDescriptor));
-  TCPX_ASSIGN_OR_RETURN(auto child, bench::Child::start(std::move(arguments), {}, {{theirs.get(), kChildDescriptor}}));
+  arguments.insert(arguments.begin(), "/proc/self/exe");
+  arguments.push_back(option + '=');
+  UniqueFd ours;
+  TCPX_ASSIGN_OR_RETURN(auto child, Child::start_connected(std::move(arguments), {}, SOCK_STREAM | SOCK_NONBLOCK, ours));
   return LoopbackServer(std::move(child), std::move(ours));
 }
 
@@ -46,7 +36,7 @@ Status LoopbackServer::wait(Deadline deadline) {
   if (!code) return {Code::kTimeout, "wait for the server process", "it does not end"};
   // 0 and 1 are its verdict, which the channel has told already.
   if (*code <= 1) return Status::ok();
-  return {Code::kPeerGone, "wait for the server process", concat("it ", bench::describe_exit(*code))};
+  return {Code::kPeerGone, "wait for the server process", concat("it ", describe_exit(*code))};
 }
 
 Result<BootstrapChannel> loopback_channel(int descriptor, const std::atomic<bool>& stop) {

@@ -23,8 +23,8 @@ class LoopbackServer {
   Status wait(Deadline deadline);
 
  private:
-  LoopbackServer(bench::Child child, UniqueFd socket) : child_(std::move(child)), socket_(std::move(socket)) {}
-  bench::Child child_;
+  LoopbackServer(Child child, UniqueFd socket) : child_(std::move(child)), socket_(std::move(socket)) {}
+  Child child_;
   UniqueFd socket_;
 };
 

@@ -3,14 +3,14 @@
 #include "programs/perf/perf_end.h"
 
 #include <algorithm>
-#include <charconv>
+#include <set>
 #include <string_view>
 
 #include "base/text.h"
 #include "device/gpu_pattern.h"
-#include "measure/free_memory.h"
-#include "measure/plain_text.h"
-#include "measure/size_sweep.h"
+#include "device/no_unpacker.h"
+#include "measure/parameter_reader.h"
+#include "measure/resources.h"
 #include "transfer/run.h"
 
 namespace tcpx::perf {
@@ -20,6 +20,7 @@ namespace {
 constexpr int kProtocolVersion = 4;
 constexpr std::string_view kMustMatch[] = {"perf protocol", "layer",   "mode",     "first size", "last size",  "factor",
                                            "iterations",    "warm-up", "duration", "channels",   "chunk bytes"};
+constexpr std::string_view kAgree = "agree with the peer";
 
 // All slots of one direction: enough for the caches to be of no help, little enough to be filled and compared in no time.
 constexpr uint64_t kSlotsOnGpu = uint64_t{2} << 30;
@@ -27,24 +28,6 @@ constexpr uint64_t kSlotsOnHost = uint64_t{512} << 20;
 
 // Moving, filling and comparing go at this rate at least.
 constexpr uint64_t kSlowestBytesPerMs = 50'000;
-
-Result<uint64_t> number_of(const Parameters& parameters, const std::string& name) {
-  uint64_t number = 0;
-  const auto found = parameters.find(name);
-  if (found != parameters.end()) {
-    const std::string& text = found->second;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error == std::errc() && end == text.data() + text.size()) return number;
-  }
-  return Status(Code::kProtocol, "agree with the peer", concat('\'', name, "' is missing or malformed"));
-}
-
-/// Text of the peer that will be printed here.
-Result<std::string> text_of(const Parameters& parameters, const std::string& name) {
-  const auto found = parameters.find(name);
-  if (found != parameters.end() && is_plain_text(found->second)) return found->second;
-  return Status(Code::kProtocol, "agree with the peer", concat('\'', name, "' is missing or not plain text"));
-}
 
 std::vector<std::string> words_of(std::string_view list) {
   std::vector<std::string> words;
@@ -58,28 +41,103 @@ std::vector<std::string> words_of(std::string_view list) {
 
 }  // namespace
 
-PerfEnd::PerfEnd(const EndPlace& place, PerfListener listener)
-    : place_(place),
-      options_(place.options),
-      listener_(std::move(listener)),
-      mover_(options_.layer == Layer::kPipeline ? make_pipeline_mover(place) : make_layer_mover(place)) {}
+bool PerfEnd::verified() const {
+  return !place_.receives() || !is_pipeline() || options_.unpack != UnpackKind::kNone || options_.memory == MemoryType::kHost;
+}
+
+uint32_t PerfEnd::channels() const {
+  if (is_pipeline()) return static_cast<uint32_t>(pipeline_->devices().size());
+  return options_.layer == Layer::kTcp ? std::max(options_.pipeline.channels, 1u) : 1;
+}
+
+std::string PerfEnd::unpacker() const {
+  return is_pipeline() ? pipeline_->unpacker_name() : "";
+}
+
+std::string PerfEnd::describe() const {
+  if (options_.layer == Layer::kTcp) return "host memory";
+  const LocalMachine& machine = place_.machine;
+  const bool has_gpu = machine.memory->has_gpu();
+  const std::string memory = concat(has_gpu ? concat("GPU ", place_.gpu) : "no GPU", ", ",
+                                    options_.memory == MemoryType::kHost ? "host memory"
+                                    : has_gpu                            ? "GPU memory"
+                                                                         : "stand-in for GPU memory");
+  if (!is_pipeline()) return concat(machine.plugin->name(), " (", machine.plugin_path, "), ", memory);
+  const PipelineSettings& pipeline = options_.pipeline;
+  return concat(machine.plugin->name(), " (", machine.plugin_path, ", ABI v", machine.plugin->abi_version(), "), ", memory,
+                unpacker().empty() ? "" : concat(", unpack ", unpacker()), ", window ",
+                place_.receives() ? concat(pipeline.recv_window, place_.sends() ? "/" : "") : "",
+                place_.sends() ? std::to_string(pipeline.send_window) : "");
+}
 
 Deadline PerfEnd::data_deadline(uint64_t bytes) const {
   return Deadline::after(options_.timeout + std::chrono::milliseconds(bytes / kSlowestBytesPerMs));
 }
 
+EndSetup PerfEnd::end_setup() const {
+  EndSetup setup;
+  setup.kind = options_.layer == Layer::kTcp      ? EndSetup::Kind::kRawTcp
+               : options_.layer == Layer::kPlugin ? EndSetup::Kind::kPlugin
+               : is_pipeline()                    ? EndSetup::Kind::kPipeline
+                                                  : EndSetup::Kind::kEndpoint;
+  setup.leads = !is_server();
+  setup.memory = options_.memory;
+  setup.gpu = place_.gpu;
+  setup.streams = is_pipeline() ? 1 : channels();
+  setup.request_bytes = options_.pipeline.chunk_bytes;
+  const std::string& path = place_.machine.plugin_path;
+  if (path != kLinkedIn) path.copy(setup.plugin, sizeof setup.plugin - 1);
+  return setup;
+}
+
+RowSetup PerfEnd::row_of(uint64_t bytes) const {
+  return {.pattern = options_.mode == PerfMode::kOneWay    ? Pattern::kOneWay
+                     : options_.mode == PerfMode::kLatency ? Pattern::kPingPong
+                                                           : Pattern::kBothWays,
+          .message_bytes = bytes,
+          .seed = round_,
+          .slots = slots_in(slot_room_, bytes),
+          .stride = is_pipeline() ? slot_stride(bytes) : 0};
+}
+
+Status PerfEnd::prepare() {
+  LocalMachine& machine = place_.machine;
+  // The plugin takes the current GPU for that of the connection (27).
+  TCPX_RETURN_IF_ERROR(machine.memory->set_current_device(place_.gpu));
+  if (!is_pipeline()) return Status::ok();
+  PipelineEnd::Parts parts{.plugin = machine.plugin, .devices = {}, .settings = options_.pipeline, .unpacker = nullptr};
+  parts.settings.stall_limit = options_.timeout;
+  TCPX_ASSIGN_OR_RETURN(parts.devices, machine.channel_devices(place_.gpu, options_.pipeline.channels));
+  std::set<std::string> nics;
+  for (const int device : parts.devices) {
+    TCPX_ASSIGN_OR_RETURN(const auto properties, machine.plugin->properties(device));
+    nics.insert(properties.name);
+  }
+  nics_.assign(nics.begin(), nics.end());
+  if (place_.receives() && options_.unpack == UnpackKind::kNone) {
+    parts.unpacker = make_no_unpacker();
+  } else if (place_.receives()) {
+    TCPX_ASSIGN_OR_RETURN(parts.unpacker, machine.make_unpacker(options_.unpack, place_.gpu));
+  }
+  TCPX_ASSIGN_OR_RETURN(auto made, PipelineEnd::create(end_setup(), std::move(parts)));
+  pipeline_ = made.get();
+  end_ = std::move(made);
+  return Status::ok();
+}
+
 // Half of what is free, for all that this machine's ends need of that kind of memory.
 Result<uint64_t> PerfEnd::room_per_direction() const {
   TCPX_ASSIGN_OR_RETURN(const uint64_t free_bytes, place_.on_gpu() ? free_gpu_bytes(place_.gpu) : free_host_bytes());
-  const bool shared = options_.role == PerfRole::kLoopback && (!place_.on_gpu() || place_.endpoint.memory->device_count() == 1);
+  const bool shared = options_.role == PerfRole::kLoopback && (!place_.on_gpu() || place_.machine.memory->device_count() == 1);
   const uint64_t directions = (place_.sends() && place_.receives() ? 2 : 1) * (shared ? 2 : 1);
   return free_bytes / 2 / directions;
 }
 
 Status PerfEnd::agree(BootstrapChannel& channel) {
-  TCPX_ASSIGN_OR_RETURN(const uint64_t room, room_per_direction());
+  TCPX_ASSIGN_OR_RETURN(largest_, room_per_direction());
+  slot_room_ = std::min(largest_, place_.on_gpu() ? kSlotsOnGpu : kSlotsOnHost);
   std::string nics;
-  for (const std::string& nic : mover_->nics()) nics += concat(nics.empty() ? "" : ",", nic);
+  for (const std::string& nic : nics_) nics += concat(nics.empty() ? "" : ",", nic);
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.duration).count();
   const bool by_count = options_.duration <= Duration::zero();
   const Parameters mine = {{"perf protocol", std::to_string(kProtocolVersion)},
@@ -91,100 +149,121 @@ Status PerfEnd::agree(BootstrapChannel& channel) {
                            {"iterations", by_count ? std::to_string(options_.iterations) : "by time"},
                            {"warm-up", std::to_string(options_.warm_up)},
                            {"duration", concat(ms, " ms")},
-                           {"channels", std::to_string(mover_->channels())},
+                           {"channels", std::to_string(channels())},
                            {"chunk bytes", std::to_string(options_.pipeline.chunk_bytes)},
-                           {"room", std::to_string(room)},
-                           {"slot room", std::to_string(std::min(room, place_.on_gpu() ? kSlotsOnGpu : kSlotsOnHost))},
+                           {"room", std::to_string(largest_)},
+                           {"slot room", std::to_string(slot_room_)},
                            {"verified", verified() ? "yes" : "no"},
                            {"nics", nics},
-                           {"unpack", mover_->unpack()},
-                           {"about", mover_->describe()}};
+                           {"unpack", unpacker()},
+                           {"about", describe()}};
   TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(mine, kMustMatch, place_.deadline()));
-  slot_room_ = number_of(mine, "slot room").value();
-  largest_ = room;
   return take_peer(theirs);
 }
 
 Status PerfEnd::take_peer(const Parameters& theirs) {
-  const Result<uint64_t> room = number_of(theirs, "room"), slot_room = number_of(theirs, "slot room");
-  if (!room.is_ok()) return room.status();
-  if (!slot_room.is_ok()) return slot_room.status();
-  const bool less_here = largest_ <= *room;
-  largest_ = std::min(largest_, *room);
-  slot_room_ = std::min(slot_room_, *slot_room);
+  ParameterReader reader(theirs, kAgree);
+  const auto room = reader.number<uint64_t>("room"), slot_room = reader.number<uint64_t>("slot room");
+  const std::string nics = reader.text("nics"), about = reader.text("about"), unpack_there = reader.text("unpack");
+  const bool verified_there = reader.text("verified") == "yes";
+  TCPX_RETURN_IF_ERROR(reader.status());
+  const bool less_here = largest_ <= room;
+  largest_ = std::min(largest_, room);
+  slot_room_ = std::min(slot_room_, slot_room);
   if (options_.sizes.max_bytes > largest_) {
     return {Code::kExhausted, "allocate memory",
             concat("a transfer of ", options_.sizes.max_bytes, " bytes; the ", less_here == is_server() ? "server" : "client",
                    " has room for ", largest_, " in each direction (half of what is free)")};
   }
-  const auto nics = text_of(theirs, "nics"), about = text_of(theirs, "about"), verified = text_of(theirs, "verified"),
-             unpack_there = text_of(theirs, "unpack");
-  for (const auto* text : {&nics, &about, &verified, &unpack_there}) {
-    if (!text->is_ok()) return text->status();
-  }
-  head_.version = TCPX_VERSION;
-  head_.layer = options_.layer;
-  head_.mode = options_.mode;
-  head_.server = is_server() ? mover_->describe() : *about;
-  head_.client = is_server() ? *about : mover_->describe();
-  head_.unpack = is_server() ? mover_->unpack() : *unpack_there;
-  head_.nics = is_server() ? mover_->nics() : words_of(*nics);
-  head_.channels = mover_->channels();
-  head_.chunk_bytes = options_.pipeline.chunk_bytes;
-  head_.warm_up = options_.warm_up;
-  head_.iterations = options_.iterations;
-  head_.duration = options_.duration;
-  head_.verified = this->verified() && *verified == "yes";
+  head_ = {.version = TCPX_VERSION,
+           .layer = options_.layer,
+           .mode = options_.mode,
+           .server = is_server() ? describe() : about,
+           .client = is_server() ? about : describe(),
+           .unpack = is_server() ? unpacker() : unpack_there,
+           .nics = is_server() ? nics_ : words_of(nics),
+           .channels = channels(),
+           .chunk_bytes = options_.pipeline.chunk_bytes,
+           .warm_up = options_.warm_up,
+           .iterations = options_.iterations,
+           .duration = options_.duration,
+           .verified = verified() && verified_there};
   return Status::ok();
+}
+
+Status PerfEnd::make_end(BootstrapChannel& channel) {
+  EndSetup setup = end_setup();
+  setup.peer = channel.peer();
+  TCPX_ASSIGN_OR_RETURN(const auto theirs,
+                        channel.exchange_parameters({{"gpu", std::to_string(place_.gpu)}}, {}, place_.deadline()));
+  ParameterReader reader(theirs, kAgree);
+  setup.peer_gpu = reader.number<int>("gpu");
+  TCPX_RETURN_IF_ERROR(reader.status());
+  TCPX_ASSIGN_OR_RETURN(end_, make_bench_end(setup));
+  return Status::ok();
+}
+
+// One direction after the other, because a connect may block until the other end accepts. First from the client to the server.
+Status PerfEnd::open(BootstrapChannel& channel) {
+  std::vector<Handle> theirs(1);
+  if (is_pipeline()) {
+    pipeline_->meet_over(channel);
+    // Memory for the largest row at once: what a larger row leaves unused stays registered.
+    const std::vector<uint64_t> sizes = sizes_of(options_.sizes);
+    const auto memory_of = [this](uint64_t bytes) { return slots_in(slot_room_, bytes) * slot_stride(bytes); };
+    TCPX_RETURN_IF_ERROR(end_->allocate(row_of(
+        *std::max_element(sizes.begin(), sizes.end(), [&](uint64_t a, uint64_t b) { return memory_of(a) < memory_of(b); }))));
+  } else {
+    TCPX_RETURN_IF_ERROR(make_end(channel));
+    TCPX_ASSIGN_OR_RETURN(const Handle mine, end_->listen());
+    TCPX_RETURN_IF_ERROR(channel.send_handles({&mine, 1}, place_.deadline()));
+    TCPX_ASSIGN_OR_RETURN(theirs, channel.receive_handles(1, place_.deadline()));
+  }
+  const bool back = !is_pipeline() || options_.mode != PerfMode::kOneWay;
+  if (!is_server()) TCPX_RETURN_IF_ERROR(end_->connect(theirs.front(), place_.deadline()));
+  if (is_server() || back) TCPX_RETURN_IF_ERROR(end_->accept(place_.deadline()));
+  return is_server() && back ? end_->connect(theirs.front(), place_.deadline()) : Status::ok();
 }
 
 Status PerfEnd::run(BootstrapChannel& channel) {
   TCPX_RETURN_IF_ERROR(agree(channel));
-  TCPX_RETURN_IF_ERROR(mover_->open(channel, slot_room_));
-  listener_.on_begin(head_);
+  TCPX_RETURN_IF_ERROR(open(channel));
+  output_.begin(head_);
   for (const uint64_t bytes : sizes_of(options_.sizes)) {
     TCPX_ASSIGN_OR_RETURN(const EndRow mine, measure(channel, bytes));
     TCPX_ASSIGN_OR_RETURN(const auto received, channel.exchange_parameters(encode_row(mine), {}, data_deadline(bytes)));
     TCPX_ASSIGN_OR_RETURN(const EndRow theirs, decode_row(received));
-    listener_.on_row(is_server() ? make_row(options_.mode, bytes, mine, theirs) : make_row(options_.mode, bytes, theirs, mine));
+    output_.row(is_server() ? make_row(options_.mode, bytes, mine, theirs) : make_row(options_.mode, bytes, theirs, mine));
   }
   // Nobody closes before both have all they wanted (13, 36).
   TCPX_RETURN_IF_ERROR(channel.barrier(place_.deadline()));
-  return mover_->close();
+  return end_->close();
 }
 
 Result<EndRow> PerfEnd::measure(BootstrapChannel& channel, uint64_t bytes) {
-  EndRow row;
-  row.verified = verified();
-  RoundTimes times;
-  const Status status = run_rounds(channel, bytes, row, times);
-  set_times(row, std::move(times.samples_ns));
-  row.busy_ns = times.busy_ns;
-  row.cpu_ns = times.cpu_ns;
-  row.nics = std::move(times.nics);
-  if (status.is_ok()) return row;
-  unfinished_ = std::move(row);
-  unfinished_bytes_ = bytes;
+  RowUnderWay under_way;
+  under_way.row.verified = verified();
+  const Status status = run_rounds(channel, bytes, under_way);
+  set_times(under_way.row, std::move(under_way.samples_ns));
+  if (status.is_ok()) return under_way.row;
+  output_.unfinished(bytes, under_way.row);
   return status;
 }
 
-Status PerfEnd::run_rounds(BootstrapChannel& channel, uint64_t bytes, EndRow& row, RoundTimes& times) {
+Status PerfEnd::run_rounds(BootstrapChannel& channel, uint64_t bytes, RowUnderWay& row) {
+  TCPX_RETURN_IF_ERROR(end_->allocate(row_of(bytes)));
   uint64_t warmed_up = 0, timed = 0;
   TimePoint timed_since = Clock::steady().now();
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(const NextRound next, agree_on_round(channel, next_round(bytes, warmed_up, timed, timed_since), bytes));
     if (next.transfers == 0) return Status::ok();
-    const RoundPlan plan{.ping_pong = options_.mode == PerfMode::kLatency,
-                         .begins = !is_server(),
-                         .bytes = bytes,
-                         .stride = slot_stride(bytes),
-                         .transfers = next.transfers};
-    TCPX_RETURN_IF_ERROR(mover_->fill(plan, ++round_));
+    ++round_;
+    TCPX_RETURN_IF_ERROR(end_->prepare(next.transfers));
     // The peer may still be filling.
     TCPX_RETURN_IF_ERROR(channel.barrier(data_deadline(bytes * next.transfers)));
-    RoundTimes ignored;
-    TCPX_RETURN_IF_ERROR(run_one(channel, plan, next.timed, next.timed ? times : ignored));
-    TCPX_RETURN_IF_ERROR(mover_->verify(plan, round_, row));
+    RowUnderWay ignored;
+    TCPX_RETURN_IF_ERROR(run_one(channel, bytes, next, next.timed ? row : ignored));
+    TCPX_RETURN_IF_ERROR(compare(row));
     if (next.timed && timed == 0) timed_since = Clock::steady().now();
     (next.timed ? timed : warmed_up) += next.transfers;
   }
@@ -205,29 +284,56 @@ Result<PerfEnd::NextRound> PerfEnd::agree_on_round(BootstrapChannel& channel, co
   // The peer may still be receiving and comparing the round before.
   TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(parameters, {}, data_deadline(bytes * slots * 2)));
   if (!is_server()) return mine;
-  const auto transfers = theirs.find("transfers"), timed = theirs.find("timed");
-  NextRound next;
-  if (transfers != theirs.end() && timed != theirs.end()) {
-    const std::string& text = transfers->second;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), next.transfers);
-    next.timed = timed->second == "1";
-    if (error == std::errc() && end == text.data() + text.size() && next.transfers <= slots) return next;
-  }
-  return Status(Code::kProtocol, "agree on a round", "the client's plan is missing or malformed");
+  ParameterReader reader(theirs, "agree on a round");
+  const NextRound next{reader.number<uint32_t>("transfers", 0, slots), reader.flag("timed")};
+  return reader.status().is_ok() ? Result<NextRound>(next) : reader.status();
 }
 
-Status PerfEnd::run_one(BootstrapChannel& channel, const RoundPlan& plan, bool timed, RoundTimes& times) {
-  const uint64_t done_before = times.samples_ns.size(), busy_before = times.busy_ns;
+Status PerfEnd::run_one(BootstrapChannel& channel, uint64_t bytes, const NextRound& round, RowUnderWay& under_way) {
+  EndRow& row = under_way.row;
+  const uint64_t done_before = under_way.samples_ns.size();
+  const NicBytes nics_before = end_->nic_bytes();
   const TimePoint begin = Clock::steady().now();
-  const auto on_tick = [&](uint32_t done) {
-    const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::steady().now() - begin).count();
-    listener_.on_progress({plan.bytes, timed, done_before + done, busy_before + static_cast<uint64_t>(elapsed)});
+  const auto on_tick = [&](uint64_t done) {
+    const auto elapsed = static_cast<uint64_t>((Clock::steady().now() - begin).count());
+    output_.progress(bytes, round.timed, done_before + done, row.busy_ns + elapsed);
     return channel.peer_status();
   };
-  const RoundWait wait{.deadline = data_deadline(plan.bytes * plan.transfers), .stop = &place_.stop, .on_tick = on_tick};
-  const Status status = mover_->run(plan, wait, times);
-  if (status.is_ok()) listener_.on_progress({plan.bytes, timed, times.samples_ns.size(), times.busy_ns});
-  return status.is_ok() ? status : peers_reason(channel, status);
+  RoundWait wait{.deadline = data_deadline(bytes * round.transfers)};
+  if (is_pipeline()) {
+    wait.stop = &place_.stop;
+    wait.on_tick = on_tick;
+    wait.samples_ns = &under_way.samples_ns;
+  }
+  const Result<Timing> moved = end_->run(wait);
+  if (place_.stop && !is_pipeline()) return {Code::kCancelled, "transfer", "interrupted"};
+  if (!moved.is_ok()) return peers_reason(channel, moved.status());
+  const auto taken = static_cast<uint64_t>(moved->end_ns - moved->begin_ns);
+  row.busy_ns += taken;
+  row.cpu_ns += static_cast<uint64_t>(moved->cpu_seconds * 1e9);
+  for (const auto& [nic, now] : end_->nic_bytes()) {
+    const auto before = nics_before.find(nic);
+    row.nics[nic] += now - (before == nics_before.end() ? 0 : before->second);
+  }
+  const bool latency = options_.mode == PerfMode::kLatency;
+  if (!is_pipeline() && (!latency || !is_server())) {
+    // The end knows the round as a whole only.
+    under_way.samples_ns.insert(under_way.samples_ns.end(), round.transfers, taken / round.transfers / (latency ? 2 : 1));
+  }
+  output_.progress(bytes, round.timed, under_way.samples_ns.size(), row.busy_ns);
+  return is_pipeline() ? Status::ok() : channel.peer_status();
+}
+
+Status PerfEnd::compare(RowUnderWay& under_way) {
+  if (!verified()) return Status::ok();
+  TCPX_ASSIGN_OR_RETURN(const ComparedBytes compared, end_->compare());
+  EndRow& row = under_way.row;
+  if (row.wrong == 0 && compared.wrong_bytes > 0) {
+    row.first_wrong =
+        concat("at the ", is_server() ? "server, " : "client, ", compared.first.operation(), ": ", compared.first.detail());
+  }
+  row.wrong += compared.wrong_bytes;
+  return Status::ok();
 }
 
 }  // namespace tcpx::perf

@@ -1,12 +1,14 @@
 #include "programs/perf/perf_output.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
 #include "base/text.h"
 #include "measure/plain_text.h"
 #include "measure/result_file.h"
-#include "tcpx/help.h"
 
 namespace tcpx::perf {
 namespace {
@@ -16,6 +18,21 @@ double gb_per_second(uint64_t bytes, uint64_t ns) {
 }
 
 }  // namespace
+
+ProgressLine::ProgressLine() : on_terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+void ProgressLine::show(const std::string& text) {
+  if (!on_terminal_) return;
+  const std::string blanks(shown_ > text.size() ? shown_ - text.size() : 0, ' ');
+  std::fprintf(stderr, "\r%s%s", text.c_str(), blanks.c_str());
+  shown_ = std::max(shown_, text.size());
+}
+
+void ProgressLine::clear() {
+  if (shown_ == 0) return;
+  std::fprintf(stderr, "\r%s\r", std::string(shown_, ' ').c_str());
+  shown_ = 0;
+}
 
 Status PerfOutput::load() {
   if (quiet_) return Status::ok();
@@ -37,37 +54,29 @@ void PerfOutput::line(const std::string& text) {
   print(text + '\n');
 }
 
-PerfListener PerfOutput::listener() {
-  return {.on_begin =
-              [this](const TableHead& head) {
-                head_ = head;
-                print(table_head(head));
-              },
-          .on_progress =
-              [this](const RowProgress& now) {
-                if (quiet_) return;
-                const double moved = static_cast<double>(now.bytes) * static_cast<double>(now.done);
-                const double rate = now.busy_ns == 0 ? 0 : moved / static_cast<double>(now.busy_ns);
-                const std::string of = options_.duration > Duration::zero() ? "" : concat("/", options_.iterations);
-                const std::string done = now.timed ? concat(now.done, of) : concat("warming up, ", now.done);
-                progress_.show(
-                    concat("  ", format_bytes(static_cast<double>(now.bytes)), "  ", done, "  ", format_fixed(rate, 2), " GB/s"));
-              },
-          .on_row =
-              [this](const PerfRow& row) {
-                rows_.push_back(row);
-                print(table_line(row));
-              }};
+void PerfOutput::begin(const TableHead& head) {
+  head_ = head;
+  print(table_head(head));
 }
 
-void PerfOutput::show_unfinished(const PerfEnd& end) {
-  const EndRow& row = end.unfinished();
-  if (end.unfinished_bytes() == 0) return;
-  if (row.count == 0) return line(concat("# ", end.unfinished_bytes(), " bytes: ended before a timed transfer was complete"));
+void PerfOutput::progress(uint64_t bytes, bool timed, uint64_t done, uint64_t busy_ns) {
+  if (quiet_) return;
+  const std::string of = options_.duration > Duration::zero() ? "" : concat("/", options_.iterations);
+  progress_.show(concat("  ", format_bytes(static_cast<double>(bytes)), "  ",
+                        timed ? concat(done, of) : concat("warming up, ", done), "  ",
+                        format_fixed(gb_per_second(bytes * done, busy_ns), 2), " GB/s"));
+}
+
+void PerfOutput::row(const PerfRow& row) {
+  rows_.push_back(row);
+  print(table_line(row));
+}
+
+void PerfOutput::unfinished(uint64_t bytes, const EndRow& row) {
+  if (row.count == 0) return line(concat("# ", bytes, " bytes: ended before a timed transfer was complete"));
   const double average = static_cast<double>(row.total_ns) / static_cast<double>(row.count);
-  line(concat("# ", end.unfinished_bytes(), " bytes: ended after ", row.count, " timed transfers, on average ",
-              format_measured(average / 1e3), " us, ",
-              format_measured(gb_per_second(end.unfinished_bytes() * row.count, row.total_ns)),
+  line(concat("# ", bytes, " bytes: ended after ", row.count, " timed transfers, on average ", format_measured(average / 1e3),
+              " us, ", format_measured(gb_per_second(bytes * row.count, row.total_ns)),
               " GB/s, as this end saw them; not all of them compared"));
 }
 
@@ -99,8 +108,7 @@ Status PerfOutput::verdict() const {
   for (const PerfRow& row : rows_) {
     if (row.wrong != 0) {
       return {Code::kMismatch, "compare received bytes",
-              concat(row.wrong, " wrong bytes of size ", row.bytes, "; ", row.first_wrong,
-                     "; received pages that were overwritten look like this", name_in_detail(Hint::kConsumedEarly))};
+              concat(row.wrong, " wrong bytes of size ", row.bytes, "; ", row.first_wrong)};
     }
   }
   return Status::ok();

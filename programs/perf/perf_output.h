@@ -4,11 +4,26 @@
 #include <string>
 #include <vector>
 
-#include "programs/perf/perf_end.h"
 #include "programs/perf/perf_report.h"
-#include "programs/perf/progress_line.h"
 
 namespace tcpx::perf {
+
+/// A line on a terminal that says how far things are, and is gone afterwards: on stderr, when that is a terminal; else nothing.
+class ProgressLine {
+ public:
+  ProgressLine();
+  ~ProgressLine() { clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void show(const std::string& text);
+  /// Before anything else is printed.
+  void clear();
+
+ private:
+  bool on_terminal_;
+  size_t shown_ = 0;
+};
 
 class PerfOutput {
  public:
@@ -18,10 +33,12 @@ class PerfOutput {
   /// Loads the reports to compare with.
   Status load();
   void line(const std::string& text);
-  PerfListener listener();
-
-  /// Shows the row under way as far as an interrupted or failed end had it.
-  void show_unfinished(const PerfEnd& end);
+  void begin(const TableHead& head);
+  /// Of the row under way. @param timed else warming up @param done transfers, timed ones once `timed`
+  void progress(uint64_t bytes, bool timed, uint64_t done, uint64_t busy_ns);
+  void row(const PerfRow& row);
+  /// The row under way as far as an interrupted or failed end had it.
+  void unfinished(uint64_t bytes, const EndRow& row);
   /// The last line of the table, and the files. @param abi, devices for the report
   Status finish(std::string abi, std::vector<std::string> devices);
 

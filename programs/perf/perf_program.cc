@@ -1,4 +1,4 @@
-#include "programs/perf/perf_program.h"
+#include "programs/perf/perf.h"
 
 #include <algorithm>
 #include <new>
@@ -8,6 +8,7 @@
 #include "programs/perf/loopback_server.h"
 #include "programs/perf/perf_end.h"
 #include "programs/perf/perf_output.h"
+#include "programs/program.h"
 #include "transfer/bootstrap.h"
 
 namespace tcpx::perf {
@@ -23,40 +24,38 @@ constexpr Duration kSilentServerEnds = std::chrono::seconds(2);
 /// Everything of one end.
 class Program {
  public:
-  Program(const PerfProgram& program, LocalMachine& endpoint, int gpus, const std::atomic<bool>& stop)
-      : program_(program), options_(program.options), endpoint_(endpoint), stop_(stop), output_(options_, is_child()) {
+  Program(const PerfOptions& options, LocalMachine& machine, int gpus, const std::atomic<bool>& stop)
+      : options_(options), machine_(machine), stop_(stop), output_(options, is_child()) {
     const int gpu = options_.gpu.value_or(0);
     const bool second = options_.role == PerfRole::kLoopback && !is_child() && gpus > 1;
     gpu_ = second ? (gpu + 1) % gpus : gpu;
   }
 
-  PerfVerdict run() {
-    Status status = output_.load();
-    if (!status.is_ok()) return {std::move(status), "", ""};
-    if (options_.memory == MemoryType::kCuda && !endpoint_.memory->has_gpu()) {
+  Status run() {
+    TCPX_RETURN_IF_ERROR(output_.load());
+    if (options_.memory == MemoryType::kCuda && !machine_.memory->has_gpu()) {
       output_.line("# no GPU on this machine: host memory stands in for GPU memory");
     }
-    status = run_role();
-    const Status written = output_.finish(concat("ncclNetPlugin_v", endpoint_.plugin->abi_version()), devices());
-    for (const Status& later : {written, output_.verdict()}) {
-      if (status.is_ok()) status = later;
-    }
-    return {std::move(status), output_.promise(), ""};
+    const Status moved = run_role();
+    const Status written = output_.finish(concat("ncclNetPlugin_v", machine_.plugin->abi_version()), devices());
+    for (const Status& status : {moved, written}) TCPX_RETURN_IF_ERROR(status);
+    return output_.verdict();
   }
+  std::string promise() const { return output_.promise(); }
 
  private:
-  bool is_child() const { return program_.loopback_descriptor.has_value(); }
+  bool is_child() const { return options_.loopback_descriptor.has_value(); }
   Deadline deadline() const { return Deadline::after(options_.timeout); }
 
   std::vector<std::string> devices() const {
-    const auto properties = endpoint_.plugin->properties(0);
-    std::vector<std::string> names = {concat(endpoint_.plugin->name(), " over ", properties.is_ok() ? properties->name : "")};
-    names.push_back(endpoint_.memory->has_gpu() ? concat("GPU ", gpu_, " of ", endpoint_.memory->device_count()) : "no GPU");
+    const auto properties = machine_.plugin->properties(0);
+    std::vector<std::string> names = {concat(machine_.plugin->name(), " over ", properties.is_ok() ? properties->name : "")};
+    names.push_back(machine_.memory->has_gpu() ? concat("GPU ", gpu_, " of ", machine_.memory->device_count()) : "no GPU");
     return names;
   }
 
   Status run_role() {
-    if (is_child()) return run_end(loopback_channel(*program_.loopback_descriptor, stop_), true);
+    if (is_child()) return run_end(loopback_channel(*options_.loopback_descriptor, stop_), true);
     switch (options_.role) {
       case PerfRole::kServer:
         return serve();
@@ -75,7 +74,7 @@ class Program {
   }
 
   Status run_loopback() {
-    TCPX_ASSIGN_OR_RETURN(auto server, LoopbackServer::start(program_.arguments, kLoopbackOption));
+    TCPX_ASSIGN_OR_RETURN(auto server, LoopbackServer::start(options_.arguments, kLoopbackOption));
     const Status status = run_end(server.channel(stop_), false);
     const Status ended = server.wait(Deadline::after(status.is_ok() ? kServerEnds : kSilentServerEnds));
     // The exit of the process says more than the end of the channel.
@@ -87,9 +86,8 @@ class Program {
     if (!channel.is_ok()) return channel.status();
     Status mine;
     {
-      PerfEnd end({options_, is_server, gpu_, endpoint_, stop_}, output_.listener());
+      PerfEnd end({options_, is_server, gpu_, machine_, stop_}, output_);
       mine = measure(end, *channel);
-      if (!mine.is_ok()) output_.show_unfinished(end);
     }
     // Each end tells the other how it went and leaves only after it has heard the same from it.
     return channel->finish(mine, mine.is_ok() ? deadline() : deadline().earlier(Deadline::after(kFarewellAfterFailure)));
@@ -104,36 +102,40 @@ class Program {
     }
   }
 
-  const PerfProgram& program_;
   const PerfOptions& options_;
-  LocalMachine& endpoint_;
+  LocalMachine& machine_;
   const std::atomic<bool>& stop_;
   PerfOutput output_;
   int gpu_ = 0;
 };
 
 /// A server process that cannot begin still tells its client so.
-void tell_client(const PerfProgram& program, const Status& why, const std::atomic<bool>& stop) {
-  if (!program.loopback_descriptor) return;
-  auto channel = loopback_channel(*program.loopback_descriptor, stop);
-  if (channel.is_ok()) (void)channel->finish(why, Deadline::after(program.options.timeout));
+Status tell_client(const PerfOptions& options, const Status& why, const std::atomic<bool>& stop) {
+  if (!options.loopback_descriptor) return why;
+  TCPX_ASSIGN_OR_RETURN(auto channel, loopback_channel(*options.loopback_descriptor, stop));
+  return channel.finish(why, Deadline::after(options.timeout));
 }
 
 }  // namespace
 
-PerfVerdict run_perf_program(const PerfProgram& program, const std::atomic<bool>& stop) {
-  auto endpoint = LocalMachine::create();
-  if (!endpoint.is_ok()) {
-    tell_client(program, endpoint.status(), stop);
-    return {endpoint.status(), "", ""};
-  }
-  const int gpus = endpoint->memory->has_gpu() ? endpoint->memory->device_count() : 0;
+int run_perf(const PerfOptions& options, const std::atomic<bool>& stop) {
+  // The server process of a loopback run leaves the last word to its client.
+  const bool is_child = options.loopback_descriptor.has_value();
+  const auto last_word = [is_child](const Status& status, const std::string& promise) -> int {
+    if (is_child) return status.is_ok() ? programs::kExitPassed : programs::kExitFailed;
+    return status.is_ok() ? programs::passed(promise) : programs::failed(status);
+  };
+  auto machine = LocalMachine::create();
+  if (!machine.is_ok()) return last_word(tell_client(options, machine.status(), stop), "");
+  const int gpus = machine->memory->has_gpu() ? machine->memory->device_count() : 0;
   // GPU 0 is the default, so naming it changes nothing: without any GPU host memory stands in, which each end says.
-  const int gpu = program.options.gpu.value_or(0);
+  const int gpu = options.gpu.value_or(0);
   if (gpu >= std::max(gpus, 1)) {
-    return {Status::ok(), "", concat("GPU ", gpu, " asked for, this machine has ", gpus)};
+    return is_child ? programs::kExitPassed : programs::skipped(concat("GPU ", gpu, " asked for, this machine has ", gpus));
   }
-  return Program(program, *endpoint, gpus, stop).run();
+  Program program(options, *machine, gpus, stop);
+  const Status status = program.run();
+  return last_word(status, program.promise());
 }
 
 }  // namespace tcpx::perf

@@ -1,17 +1,17 @@
 #include "programs/perf/row_result.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 
 #include "base/text.h"
+#include "measure/parameter_reader.h"
 #include "measure/plain_text.h"
 
 namespace tcpx::perf {
 namespace {
 
 constexpr std::string_view kNic = "nic ";
-constexpr std::string_view kFirstWrong = "first wrong";
+constexpr char kFirstWrong[] = "first wrong";
 
 struct Field {
   const char* name;
@@ -21,15 +21,6 @@ constexpr Field kFields[] = {{"count", &EndRow::count},         {"total ns", &En
                              {"median ns", &EndRow::median_ns}, {"max ns", &EndRow::max_ns},     {"busy ns", &EndRow::busy_ns},
                              {"cpu ns", &EndRow::cpu_ns},       {"wrong", &EndRow::wrong},       {"p99 ns", &EndRow::p99_ns},
                              {"p99.9 ns", &EndRow::p999_ns}};
-
-bool read_number(const std::string& text, uint64_t& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-Status malformed(std::string_view name) {
-  return {Code::kProtocol, "read the peer's results", concat('\'', name, "' is missing or malformed")};
-}
 
 double ratio(uint64_t part, uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
@@ -93,30 +84,23 @@ Parameters encode_row(const EndRow& row) {
   Parameters parameters;
   for (const Field& field : kFields) parameters[field.name] = std::to_string(row.*field.value);
   parameters["verified"] = std::to_string(row.verified ? 1 : 0);
-  parameters[std::string(kFirstWrong)] = row.first_wrong;
+  parameters[kFirstWrong] = row.first_wrong;
   for (const auto& [nic, bytes] : row.nics) parameters[concat(kNic, nic)] = std::to_string(bytes);
   return parameters;
 }
 
 Result<EndRow> decode_row(const Parameters& parameters) {
+  ParameterReader reader(parameters, "read the peer's results");
   EndRow row;
-  const auto value_of = [&](const char* name) {
-    const auto found = parameters.find(name);
-    return found == parameters.end() ? std::string() : found->second;
-  };
-  for (const Field& field : kFields) {
-    if (!read_number(value_of(field.name), row.*field.value)) return malformed(field.name);
-  }
-  const std::string verified = value_of("verified");
-  if (verified != "0" && verified != "1") return malformed("verified");
-  row.verified = verified == "1";
-  row.first_wrong = value_of(kFirstWrong.data());
-  if (!is_plain_text(row.first_wrong)) return malformed(kFirstWrong);
+  for (const Field& field : kFields) row.*field.value = reader.number<uint64_t>(field.name);
+  row.verified = reader.flag("verified");
+  row.first_wrong = reader.text(kFirstWrong);
   for (const auto& [name, value] : parameters) {
     if (!name.starts_with(kNic)) continue;
-    if (!is_plain_text(name)) return malformed("a name of a NIC");
-    if (!read_number(value, row.nics[name.substr(kNic.size())])) return malformed(name);
+    if (!is_plain_text(name)) reader.fail<bool>("a name of a NIC", "is not plain text");
+    row.nics[name.substr(kNic.size())] = reader.number<uint64_t>(name);
   }
+  TCPX_RETURN_IF_ERROR(reader.status());
   return row;
 }
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "measure/round.h"
+#include "measure/end.h"
 #include "measure/samples.h"
-#include "programs/perf/perf_options.h"
+#include "programs/perf/perf.h"
 #include "transfer/bootstrap_message.h"
 
 namespace tcpx::perf {

@@ -7,7 +7,7 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "measure/message_plan.h"
-#include "programs/perf/perf_program.h"
+#include "programs/perf/perf.h"
 #include "programs/program.h"
 
 namespace {
@@ -131,7 +131,7 @@ std::string complete(const CLI::App& app, const Arguments& arguments, PerfOption
   if (const std::string useless = useless_option(app, options.layer); !useless.empty()) {
     return concat(useless, ": not for --layer ", name_of(options.layer));
   }
-  if (options.layer == Layer::kPlugin && options.sizes.max_bytes > bench::MessagePlan::kMaxMessageBytes) {
+  if (options.layer == Layer::kPlugin && options.sizes.max_bytes > MessagePlan::kMaxMessageBytes) {
     return "-e: --layer plugin moves at most 1G at once";
   }
   if (options.layer == Layer::kTcp) options.memory = MemoryType::kHost;
@@ -147,10 +147,8 @@ std::string complete(const CLI::App& app, const Arguments& arguments, PerfOption
 
 int main(int argc, char** argv) {
   const auto environment = options_from_environment();
-  PerfProgram program;
-  if (environment.is_ok()) program.options = *environment;
-  PerfOptions& options = program.options;
-  program.arguments.assign(argv + 1, argv + argc);
+  PerfOptions options = environment.is_ok() ? *environment : PerfOptions();
+  options.arguments.assign(argv + 1, argv + argc);
   Arguments arguments;
   CLI::App app(
       "Measures transfers between two processes through the net plugin, by size, and compares every byte.\n"
@@ -184,11 +182,7 @@ int main(int argc, char** argv) {
   for (const CLI::App* role : {server, client, loopback}) {
     if (role->parsed() && role->count("GPU") > 0) options.gpu = arguments.gpu;
   }
-  if (descriptor->count() > 0) program.loopback_descriptor = arguments.loopback_descriptor;
+  if (descriptor->count() > 0) options.loopback_descriptor = arguments.loopback_descriptor;
   if (loopback->parsed()) environment_preset(Variable::kSocketIfname, "=lo");
-  const PerfVerdict verdict = run_perf_program(program, stop_on_interrupt());
-  // The server process of a loopback run leaves the last word to its client.
-  if (program.loopback_descriptor) return verdict.status.is_ok() ? kExitPassed : kExitFailed;
-  if (!verdict.skipped.empty()) return skipped(verdict.skipped);
-  return verdict.status.is_ok() ? passed(verdict.passed) : failed(verdict.status);
+  return run_perf(options, stop_on_interrupt());
 }

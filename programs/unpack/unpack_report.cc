@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "measure/unpack_note.h"
+#include "measure/report.h"
 
 namespace tcpx::bench {
 namespace {

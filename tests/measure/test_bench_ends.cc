@@ -7,7 +7,7 @@
 #include "measure/end.h"
 #include "tests/support/expect_log.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 const Duration kLimit = std::chrono::seconds(30);
@@ -136,6 +136,59 @@ TEST_P(BenchEnds, SeeThatNothingCame) {
   EXPECT_TRUE(follower_->verify().is_ok());
 }
 
+using PipelineEnds = BenchEnds;
+
+// As test_tcpx_perf and p2p_fullmesh have it; the times and bytes are what their reports say.
+TEST_P(PipelineEnds, MoveMessagesFromPlacesOfTheirOwnToThoseOfTheOther) {
+  constexpr uint64_t kBytes = 100'001, kCount = 5;
+  for (const Pattern pattern : {Pattern::kOneWay, Pattern::kPingPong, Pattern::kBothWays}) {
+    for (const uint64_t follower_seed : {1, 100}) {
+      const RowSetup row{.pattern = pattern, .message_bytes = kBytes, .seed = 1, .slots = kCount, .stride = kBytes + 1};
+      allocate(row, follower_seed);
+      for (const uint64_t count : {uint64_t{2}, kCount}) {
+        SCOPED_TRACE(::testing::Message() << static_cast<uint32_t>(pattern) << ", " << count << " messages");
+        round(count);
+        const auto compared = follower_->compare();
+        ASSERT_TRUE(compared.is_ok()) << compared.status().to_string();
+        EXPECT_EQ(compared->first.code(), follower_seed == row.seed ? Code::kOk : Code::kMismatch);
+        EXPECT_EQ(compared->wrong_bytes > count * kBytes * 9 / 10, follower_seed != row.seed) << compared->wrong_bytes;
+        EXPECT_EQ(leader_->verify().is_ok(), follower_seed == row.seed || pattern == Pattern::kOneWay);
+      }
+    }
+  }
+  const NicBytes before = leader_->nic_bytes();
+  std::vector<uint64_t> samples_ns;
+  uint64_t ticks = 0;
+  at_once([&] { return leader_->prepare(kCount); }, [&] { return follower_->prepare(kCount); });
+  const RoundWait wait{
+      .deadline = Deadline::after(kLimit), .on_tick = [&](uint64_t) { return ++ticks, Status::ok(); }, .samples_ns = &samples_ns};
+  at_once([&] { return leader_->run(wait).status(); }, [&] { return follower_->run(Deadline::after(kLimit)).status(); });
+  EXPECT_EQ(samples_ns.size(), kCount);
+  uint64_t moved = 0;
+  for (const auto& [nic, bytes] : leader_->nic_bytes()) moved += bytes;
+  for (const auto& [nic, bytes] : before) moved -= bytes;
+  EXPECT_EQ(moved, 2 * kCount * kBytes);
+}
+
+TEST_P(PipelineEnds, StopWhenTheyAreTold) {
+  allocate(Pattern::kOneWay, 1000, 1, 1);
+  at_once([&] { return leader_->prepare(1); }, [&] { return follower_->prepare(1); });
+  const std::atomic<bool> stop = true;
+  const auto go_on = [](uint64_t) { return Status::ok(); };
+  EXPECT_EQ(follower_->run({.deadline = Deadline::after(kLimit), .stop = &stop, .on_tick = go_on}).status().code(),
+            Code::kCancelled);
+  testing::allow_log("deadline passed");
+  EXPECT_EQ(follower_->run({.deadline = Deadline::after(Duration::zero()), .on_tick = go_on}).status().code(), Code::kTimeout);
+  at_once([&] { return leader_->run(Deadline::after(kLimit)).status(); },
+          [&] { return follower_->run(Deadline::after(kLimit)).status(); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Pipelines, PipelineEnds,
+                         ::testing::Values(Kind{.name = "host_2", .kind = EndSetup::Kind::kPipeline, .channels = 2},
+                                           Kind{
+                                               .name = "device", .kind = EndSetup::Kind::kPipeline, .memory = MemoryType::kCuda}),
+                         [](const auto& kind) { return std::string(kind.param.name); });
+
 using EndpointEnds = BenchEnds;
 
 TEST_P(EndpointEnds, MoveRangesByEveryVerb) {
@@ -246,4 +299,4 @@ TEST(Patience, EndsAtTheDeadlineOnly) {
 }
 
 }  // namespace
-}  // namespace tcpx::bench
+}  // namespace tcpx

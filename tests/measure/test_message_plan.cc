@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 struct Cut {
@@ -40,7 +40,7 @@ TEST(MessagePlan, RequestsTileEachMessageInOrder) {
         const MessagePlan::Part part = plan.part(message * plan.requests_per_message() + i);
         ASSERT_GT(part.bytes, 0u);
         ASSERT_LE(part.bytes, cut.request_bytes);
-        ASSERT_EQ(part.send_off, MessagePlan::content_off(message) + off);
+        ASSERT_EQ(part.send_off, plan.content_off(message) + off);
         ASSERT_EQ(part.receive_off, plan.slot_off(message) + off);
         ASSERT_LE(part.send_off + part.bytes, plan.send_memory_bytes());
         ASSERT_LE(part.receive_off + part.bytes, plan.receive_memory_bytes());
@@ -100,9 +100,9 @@ TEST(MessagePlan, MessagesInARowDifferAndSoDoTheContentsOfASlot) {
     }
     for (const MessagePlan& plan : plans) {
       for (uint64_t message = 0; message < 100; ++message) {
-        EXPECT_NE(MessagePlan::content_off(message), MessagePlan::content_off(message + 1));
+        EXPECT_NE(plan.content_off(message), plan.content_off(message + 1));
         EXPECT_EQ(plan.slot_off(message), plan.slot_off(message + plan.slots()));
-        EXPECT_NE(MessagePlan::content_off(message), MessagePlan::content_off(message + plan.slots()));
+        EXPECT_NE(plan.content_off(message), plan.content_off(message + plan.slots()));
       }
     }
   }
@@ -113,8 +113,19 @@ TEST(MessagePlan, SlotsBeginAtPages) {
     const MessagePlan plan(cut.message_bytes, cut.request_bytes);
     for (uint64_t message = 0; message < 20; ++message) {
       EXPECT_EQ(plan.slot_off(message) % kPageBytes, 0u);
-      EXPECT_EQ(MessagePlan::content_off(message) % kPageBytes, 0u);
+      EXPECT_EQ(plan.content_off(message) % kPageBytes, 0u);
     }
+  }
+}
+
+TEST(MessagePlan, SideBySideNoMessageSharesAByte) {
+  const MessagePlan plan = MessagePlan::side_by_side(1000, 300, 1001, 3);
+  EXPECT_EQ(plan.slots(), 3u);
+  EXPECT_EQ(plan.send_memory_bytes(), 3003u);
+  EXPECT_EQ(plan.receive_memory_bytes(), 3003u);
+  for (uint64_t message = 0; message < 7; ++message) {
+    EXPECT_EQ(plan.slot_off(message), message % 3 * 1001);
+    EXPECT_EQ(plan.content_off(message), plan.slot_off(message));
   }
 }
 
@@ -127,4 +138,4 @@ TEST(MessagePlan, MoreSlotsAreGivenOnRequest) {
 }
 
 }  // namespace
-}  // namespace tcpx::bench
+}  // namespace tcpx

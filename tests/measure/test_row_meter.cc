@@ -5,48 +5,32 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr Duration kShort = std::chrono::milliseconds(50);
 constexpr Duration kLong = std::chrono::seconds(30);
 
-/// Two ends that are a shell command, the number of their socket being $0.
-std::unique_ptr<EndPair> shells(const std::string& command, const std::atomic<bool>& stop,
-                                const EnvironmentOverrides& overrides = {}) {
-  Result<std::unique_ptr<EndPair>> pair = EndPair::start(overrides, stop, {"/bin/sh", "-c", command});
-  EXPECT_TRUE(pair.is_ok()) << pair.status().to_string();
-  return std::move(pair).value();
-}
-
-TEST(EndPair, SaysWhichEndDiedAndHow) {
-  const std::atomic<bool> stop = false;
-  const auto pair = shells("head -c 1 <&$0 >/dev/null; exit 3", stop);
-  const Status status = pair->ask({}, kLong).status();
-  EXPECT_EQ(status.code(), Code::kPeerGone);
-  EXPECT_NE(status.to_string().find("ing end: ended with exit code 3"), std::string::npos) << status.to_string();
-}
-
-TEST(EndPair, NamesTheSignal) {
-  const std::atomic<bool> stop = false;
-  const auto pair = shells("head -c 1 <&$0 >/dev/null; kill -KILL $$", stop);
-  const Status status = pair->ask({}, kLong).status();
-  EXPECT_EQ(status.code(), Code::kPeerGone);
-  EXPECT_NE(status.to_string().find("was ended by signal 9"), std::string::npos) << status.to_string();
-}
-
-TEST(EndPair, GivesUpOnEndsThatHang) {
-  const std::atomic<bool> stop = false;
-  const auto pair = shells("exec tail -f /dev/null", stop);
-  const Status status = pair->ask({}, kShort).status();
-  EXPECT_EQ(status.code(), Code::kTimeout);
-  EXPECT_NE(status.to_string().find("both ends: no answer"), std::string::npos) << status.to_string();
-}
-
-TEST(EndPair, StopsWaitingWhenAskedTo) {
-  const std::atomic<bool> stop = true;
-  const auto pair = shells("exec tail -f /dev/null", stop);
-  EXPECT_EQ(pair->ask({}, kLong).status().code(), Code::kCancelled);
+TEST(EndPair, SaysHowItsEndsAre) {
+  struct Case {
+    const char* command;  // of a shell, for both ends; the number of the socket is $0
+    bool stop;
+    Duration limit;
+    Code code;
+    const char* said;
+  };
+  for (const Case& one :
+       {Case{"head -c 1 <&$0 >/dev/null; exit 3", false, kLong, Code::kPeerGone, "ing end: ended with exit code 3"},
+        Case{"head -c 1 <&$0 >/dev/null; kill -KILL $$", false, kLong, Code::kPeerGone, "was ended by signal 9"},
+        Case{"exec tail -f /dev/null", false, kShort, Code::kTimeout, "both ends: no answer"},
+        Case{"exec tail -f /dev/null", true, kLong, Code::kCancelled, "interrupted"}}) {
+    const std::atomic<bool> stop = one.stop;
+    const auto pair = EndPair::start({}, stop, {"/bin/sh", "-c", one.command});
+    ASSERT_TRUE(pair.is_ok()) << pair.status().to_string();
+    const Status status = (*pair)->ask({}, one.limit).status();
+    EXPECT_EQ(status.code(), one.code) << one.command;
+    EXPECT_NE(status.to_string().find(one.said), std::string::npos) << status.to_string();
+  }
 }
 
 TEST(EndPair, SaysWhenThereIsNoSuchProgram) {
@@ -99,4 +83,4 @@ TEST(NextCount, AimsAtTheWantedTime) {
 }
 
 }  // namespace
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "programs/mesh/mesh_leader.h"
-#include "programs/mesh/mesh_member.h"
+#include "programs/mesh/mesh_rounds.h"
 
 namespace tcpx::mesh {
 namespace {

@@ -1,12 +1,11 @@
-// Numbers and texts of test_tcpx_perf: sizes, rounds, rows, the table.
+// Numbers and texts of test_tcpx_perf: sizes, rounds, rows, the table, the report.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
 
-#include "measure/size_sweep.h"
-#include "programs/perf/row_result.h"
-#include "programs/perf/row_table.h"
+#include "measure/message_plan.h"
+#include "programs/perf/perf_report.h"
 
 namespace tcpx::perf {
 namespace {
@@ -97,11 +96,12 @@ TEST(EndRow, WhatDoesNotAddUpIsRefusedByName) {
       EXPECT_NE(status.detail().find(name), std::string::npos) << status.to_string();
     }
   }
-  for (const char* name : {"first wrong", "nic \x1b[2J"}) {
-    Parameters parameters = good;
-    parameters[name] = "\x1b[2J";
-    EXPECT_EQ(decode_row(parameters).status().code(), Code::kProtocol) << "what would play with the terminal";
-  }
+  // Text that would play with the terminal.
+  Parameters hostile = good;
+  hostile["first wrong"] = "\x1b[2J";
+  EXPECT_EQ(decode_row(hostile)->first_wrong, ".[2J");
+  hostile["nic \x1b[2J"] = "1";
+  EXPECT_EQ(decode_row(hostile).status().code(), Code::kProtocol);
   Parameters missing = good;
   missing.erase("count");
   EXPECT_FALSE(decode_row(missing).is_ok());
@@ -209,6 +209,39 @@ TEST(RowTable, CsvHasAsManyFieldsAsItsHead) {
   const std::string head = csv_head({"eth1", "eth2"}), line = csv_line(table_row());
   EXPECT_EQ(std::count(head.begin(), head.end(), ','), std::count(line.begin(), line.end(), ','));
   EXPECT_TRUE(line.starts_with("67108864,3,1.000,2.000,,,3.000,6412.300,10.465700,")) << line;
+}
+
+PerfRow row_of(uint64_t bytes, double us) {
+  const double rate = static_cast<double>(bytes) / us / 1e3;
+  return {.bytes = bytes, .time = {5, us, us, us}, .average_us = us, .gb_per_second = rate, .nics = {{"eth1", rate}}};
+}
+
+Report report_of(PerfMode mode) {
+  const TableHead head{.version = "1", .mode = mode, .server = "s", .client = "c", .nics = {"eth1"}, .channels = 1};
+  return make_perf_report(head, {row_of(4096, 100), row_of(8192, 100)}, "ncclNetPlugin_v7", {"a plugin"});
+}
+
+TEST(PerfReport, HoldsEveryRowAndCanBeReadBack) {
+  const Report report = report_of(PerfMode::kOneWay);
+  ASSERT_TRUE(check_report(report).is_ok()) << check_report(report).to_string();
+  ASSERT_EQ(report.tables.size(), 1u);
+  EXPECT_EQ(report.tables[0].title, "One way");
+  ASSERT_EQ(report.tables[0].rows.size(), 2u);
+  EXPECT_TRUE(report.tables[0].rows[0].verified);
+  const auto json = report_json(report);
+  ASSERT_TRUE(json.is_ok());
+  const auto back = parse_report(*json);
+  ASSERT_TRUE(back.is_ok()) << back.status().to_string();
+  EXPECT_EQ(*back, report);
+}
+
+TEST(PerfReport, ARowWithWrongBytesIsNotVerified) {
+  PerfRow wrong = row_of(8, 1), unverified = row_of(16, 1);
+  wrong.wrong = 1;
+  unverified.verified = false;
+  const Report report = make_perf_report({.nics = {"eth1"}}, {wrong, unverified}, "v7", {});
+  EXPECT_FALSE(report.tables[0].rows[0].verified);
+  EXPECT_FALSE(report.tables[0].rows[1].verified);
 }
 
 }  // namespace

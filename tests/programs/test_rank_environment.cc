@@ -1,4 +1,4 @@
-#include "programs/mesh/rank_environment.h"
+#include "programs/mesh/rendezvous.h"
 
 #include <gtest/gtest.h>
 

@@ -18,7 +18,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command) {
   const UniqueFd childs_input(to_child[0]), childs_output(from_child[1]);
   input_ = UniqueFd(to_child[1]);
   output_ = UniqueFd(from_child[0]);
-  auto started = bench::Child::start(command, {}, {{childs_input.get(), STDIN_FILENO}, {childs_output.get(), STDOUT_FILENO}});
+  auto started = Child::start(command, {}, {{childs_input.get(), STDIN_FILENO}, {childs_output.get(), STDOUT_FILENO}});
   EXPECT_TRUE(started.is_ok()) << started.status().to_string();
   if (started.is_ok()) process_ = std::move(*started);
 }

@@ -27,7 +27,7 @@ class ChildProcess {
   int wait() { return process_.wait(); }
 
  private:
-  bench::Child process_;
+  Child process_;
   UniqueFd input_;
   UniqueFd output_;
   std::string pending_;

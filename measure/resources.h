@@ -1,4 +1,4 @@
-// Memory that a measurement may take.
+// Memory that a measurement may take, and what this process uses.
 #pragma once
 
 #include <cstdint>
@@ -18,5 +18,10 @@ std::optional<uint64_t> available_in_meminfo(std::string_view meminfo);
 /// From the texts of a control group's memory.max and memory.stat; file pages do not count, the kernel drops them when it must.
 /// @return nullopt without a limit.
 std::optional<uint64_t> available_in_group(std::string_view memory_max, std::string_view memory_stat);
+
+/// Processor time so far, user and system, all threads.
+uint64_t process_cpu_ns();
+/// Memory in core; 0 when the kernel does not tell.
+uint64_t process_resident_bytes();
 
 }  // namespace tcpx

@@ -1,6 +1,7 @@
-// Options of test_tcpx_perf.
+// Options of test_tcpx_perf, and its run.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,7 +9,7 @@
 
 #include "base/clock.h"
 #include "device/unpacker_factory.h"
-#include "measure/size_sweep.h"
+#include "measure/message_plan.h"
 #include "tcpx/types.h"
 #include "transfer/pipeline_setup.h"
 
@@ -35,6 +36,9 @@ enum class PerfMode {
 /// "One way", "Both ways", "Half a round trip": also the titles of their tables.
 const char* title_of(PerfMode mode);
 
+/// Hidden option by which the server process of a loopback run learns its descriptor.
+inline constexpr char kLoopbackOption[] = "--loopback-descriptor";
+
 struct PerfOptions {
   PerfRole role = PerfRole::kLoopback;
   Layer layer = Layer::kPipeline;
@@ -51,7 +55,14 @@ struct PerfOptions {
   UnpackKind unpack = UnpackKind::kAuto;
   Duration timeout{};                ///< of each step
   std::string csv, json;             ///< files to write; "" for none
-  std::vector<std::string> compare;  ///< reports to draw beside this run
+  std::vector<std::string> compare;  ///< reports to compare with
+
+  std::vector<std::string> arguments;      ///< of this process, for the server process of a loopback run
+  std::optional<int> loopback_descriptor;  ///< set: this is that server process, which prints nothing
 };
+
+/// Runs one end, or both, prints the table on stdout and the last line of the program. `stop` becoming true ends the run early, with
+/// what there is. @return the exit code
+int run_perf(const PerfOptions& options, const std::atomic<bool>& stop);
 
 }  // namespace tcpx::perf

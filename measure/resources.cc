@@ -1,4 +1,7 @@
-#include "measure/free_memory.h"
+#include "measure/resources.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -59,6 +62,25 @@ Result<uint64_t> free_host_bytes() {
   // In a container the root of its control group is where these lie.
   const auto group = available_in_group(kernel_file("/sys/fs/cgroup/memory.max"), kernel_file("/sys/fs/cgroup/memory.stat"));
   return group ? std::min(*machine, *group) : *machine;
+}
+
+uint64_t process_cpu_ns() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto ns = [](const timeval& time) {
+    return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000;
+  };
+  return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
+
+// The second number of the file, in pages.
+uint64_t process_resident_bytes() {
+  const Result<std::string> text = read_file("/proc/self/statm", 4096);
+  if (!text.is_ok()) return 0;
+  const size_t space = text->find(' ');
+  uint64_t pages = 0;
+  if (space != std::string::npos) std::from_chars(text->data() + space + 1, text->data() + text->size(), pages);
+  return pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace tcpx

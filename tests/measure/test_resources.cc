@@ -1,5 +1,5 @@
 // Free memory as programs see it.
-#include "measure/free_memory.h"
+#include "measure/resources.h"
 
 #include <gtest/gtest.h>
 
