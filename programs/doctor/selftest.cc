@@ -217,10 +217,10 @@ Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duratio
     return Status(Code::kInvalidArgument, "time raw TCP", concat(sockets, " sockets; allowed are 1 to ", kMostSockets));
   const TimePoint enough = Clock::steady().now() + limit / 2;
   const Deadline deadline = Deadline::after(limit);
-  bench::EndSetup setup{.streams = static_cast<uint32_t>(sockets), .request_bytes = bytes};
-  TCPX_ASSIGN_OR_RETURN(const auto receiver, bench::make_raw_tcp_end(setup));
+  EndSetup setup{.streams = static_cast<uint32_t>(sockets), .request_bytes = bytes};
+  TCPX_ASSIGN_OR_RETURN(const auto receiver, make_raw_tcp_end(setup));
   setup.leads = true;
-  TCPX_ASSIGN_OR_RETURN(const auto sender, bench::make_raw_tcp_end(setup));
+  TCPX_ASSIGN_OR_RETURN(const auto sender, make_raw_tcp_end(setup));
   TCPX_ASSIGN_OR_RETURN(const auto handle, receiver->listen());
   TCPX_RETURN_IF_ERROR(sender->connect(handle, deadline));
   TCPX_RETURN_IF_ERROR(receiver->accept(deadline));
@@ -228,7 +228,7 @@ Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duratio
   std::vector<double> seconds;
   for (uint64_t i = 0; i <= kTimedTransfers && (seconds.empty() || Clock::steady().now() < enough); ++i) {
     for (const auto* end : {&sender, &receiver}) TCPX_RETURN_IF_ERROR((*end)->prepare(1));
-    Result<bench::Timing> sent = bench::Timing{}, received = bench::Timing{};
+    Result<Timing> sent = Timing{}, received = bench::Timing{};
     std::thread receiving([&] { received = receiver->run(deadline); });
     sent = sender->run(deadline);
     receiving.join();
