@@ -228,7 +228,7 @@ Result<std::vector<double>> time_raw_tcp(uint64_t bytes, size_t sockets, Duratio
   std::vector<double> seconds;
   for (uint64_t i = 0; i <= kTimedTransfers && (seconds.empty() || Clock::steady().now() < enough); ++i) {
     for (const auto* end : {&sender, &receiver}) TCPX_RETURN_IF_ERROR((*end)->prepare(1));
-    Result<Timing> sent = Timing{}, received = bench::Timing{};
+    Result<Timing> sent = Timing{}, received = Timing{};
     std::thread receiving([&] { received = receiver->run(deadline); });
     sent = sender->run(deadline);
     receiving.join();
