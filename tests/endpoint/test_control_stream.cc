@@ -52,30 +52,24 @@ TEST(ControlStream, FramesAreCollectedBeforeThereIsASocket) {
 TEST(ControlStream, FramesCutAnywhereComeOutWhole) {
   const Bytes bytes = wire_bytes(send_some);
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {
-    Sockets sockets = unix_pair();
-    ControlStream stream;
-    Recorder recorder;
-    stream.attach(std::move(sockets.b));
-    write_raw(sockets.a.get(), std::span(bytes).first(cut));
-    stream.receive(recorder);
-    write_raw(sockets.a.get(), std::span(bytes).subspan(cut));
-    while (stream.receive(recorder)) continue;
-    expect_some(recorder);
+    OneStream one;
+    write_raw(one.peer.get(), std::span(bytes).first(cut));
+    one.receive();
+    write_raw(one.peer.get(), std::span(bytes).subspan(cut));
+    while (one.receive()) continue;
+    expect_some(one.recorder);
     ASSERT_FALSE(HasFailure()) << "cut after " << cut << " bytes";
   }
 }
 
 TEST(ControlStream, AByteAtATimeIsEnough) {
   const Bytes bytes = wire_bytes(send_some);
-  Sockets sockets = unix_pair();
-  ControlStream stream;
-  Recorder recorder;
-  stream.attach(std::move(sockets.b));
+  OneStream one;
   for (const std::byte& byte : bytes) {
-    write_raw(sockets.a.get(), {&byte, 1});
-    EXPECT_TRUE(stream.receive(recorder));
+    write_raw(one.peer.get(), {&byte, 1});
+    EXPECT_TRUE(one.receive());
   }
-  expect_some(recorder);
+  expect_some(one.recorder);
 }
 
 TEST(ControlStream, ThousandsOfSmallFramesTakeFewReads) {

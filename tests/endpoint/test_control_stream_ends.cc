@@ -50,85 +50,70 @@ TEST(ControlStreamEnds, TheSinkMayFailTheStream) {
 }
 
 TEST(ControlStreamEnds, WhatIsNoFrameBreaksIt) {
-  const auto status_after = [](const std::function<void(ControlHeader&)>& change) {
-    Sockets sockets = unix_pair();
-    ControlStream stream;
-    Recorder recorder;
-    stream.attach(std::move(sockets.b));
+  const auto code_after = [](const std::function<void(ControlHeader&)>& change) {
+    OneStream one;
     ControlHeader header = make_header(ControlType::kGo);
     change(header);
-    write_raw(sockets.a.get(), std::as_bytes(std::span(&header, 1)));
-    EXPECT_TRUE(stream.receive(recorder));
-    EXPECT_TRUE(recorder.frames.empty());
-    return stream.status();
+    write_raw(one.peer.get(), std::as_bytes(std::span(&header, 1)));
+    EXPECT_TRUE(one.receive());
+    EXPECT_TRUE(one.recorder.frames.empty());
+    return one.stream.status().code();
   };
-  EXPECT_EQ(status_after([](ControlHeader& header) { header.magic = 0x5448; }).code(), Code::kProtocol);
-  EXPECT_EQ(status_after([](ControlHeader& header) { header.payload_bytes = 1; }).code(), Code::kProtocol);
-  EXPECT_EQ(status_after([](ControlHeader& header) { header.version = 9; }).code(), Code::kUnsupported);
+  EXPECT_EQ(code_after([](ControlHeader& header) { header.magic = 0x5448; }), Code::kProtocol);
+  EXPECT_EQ(code_after([](ControlHeader& header) { header.payload_bytes = 1; }), Code::kProtocol);
+  EXPECT_EQ(code_after([](ControlHeader& header) { header.version = 9; }), Code::kUnsupported);
 }
 
 TEST(ControlStreamEnds, APeerThatClosesIsGone) {
   const Bytes bytes = wire_bytes(send_some);
-  for (const size_t cut : {size_t{0}, size_t{1}, size_t{40}, size_t{41}, bytes.size() - 1, bytes.size()}) {
-    Sockets sockets = tcp_pair();
-    ControlStream stream;
-    Recorder recorder;
-    stream.attach(std::move(sockets.b));
-    write_raw(sockets.a.get(), std::span(bytes).first(cut));
-    sockets.a.reset();
-    ASSERT_TRUE(wait_until([&] {
-      stream.receive(recorder);
-      return !stream.status().is_ok();
-    }));
-    EXPECT_EQ(stream.status().code(), Code::kPeerGone);
-    // The first frame is a header alone, the second has one byte more.
-    const std::string left = cut == 0 || cut == 40 || cut == bytes.size() ? ""
-                             : cut == bytes.size() - 1                    ? " after 4039 bytes of a frame"
-                                                                          : " after 1 bytes of a frame";
-    EXPECT_EQ(stream.status().detail(), "connection closed by the peer" + left) << cut;
+  // The first frame is a header alone, the second has one byte more.
+  const std::pair<size_t, const char*> cuts[] = {{0, ""},
+                                                 {1, " after 1 bytes of a frame"},
+                                                 {40, ""},
+                                                 {41, " after 1 bytes of a frame"},
+                                                 {bytes.size() - 1, " after 4039 bytes of a frame"},
+                                                 {bytes.size(), ""}};
+  for (const auto& [cut, left] : cuts) {
+    OneStream one(tcp_pair());
+    write_raw(one.peer.get(), std::span(bytes).first(cut));
+    one.peer.reset();
+    const Status status = one.end();
+    EXPECT_EQ(status.code(), Code::kPeerGone);
+    EXPECT_EQ(status.detail(), std::string("connection closed by the peer") + left) << cut;
   }
 }
 
 TEST(ControlStreamEnds, AResetIsALostPeerWithItsNumber) {
-  Sockets sockets = tcp_pair();
-  ControlStream stream;
-  Recorder recorder;
-  stream.attach(std::move(sockets.b));
+  OneStream one(tcp_pair());
   const linger at_once{.l_onoff = 1, .l_linger = 0};
-  ASSERT_EQ(::setsockopt(sockets.a.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
-  sockets.a.reset();
-  ASSERT_TRUE(wait_until([&] {
-    stream.receive(recorder);
-    return !stream.status().is_ok();
-  }));
-  EXPECT_EQ(stream.status().code(), Code::kPeerGone);
-  EXPECT_EQ(stream.status().domain(), Domain::kErrno);
-  EXPECT_EQ(stream.status().native(), ECONNRESET);
+  ASSERT_EQ(::setsockopt(one.peer.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+  one.peer.reset();
+  const Status status = one.end();
+  EXPECT_EQ(status.code(), Code::kPeerGone);
+  EXPECT_EQ(status.domain(), Domain::kErrno);
+  EXPECT_EQ(status.native(), ECONNRESET);
 }
 
 TEST(ControlStreamEnds, WhatThePeerSaidBeforeItLeftIsHeard) {
-  Sockets sockets = unix_pair();
-  ControlStream stream;
-  Recorder recorder;
-  stream.attach(std::move(sockets.a));
+  OneStream one;
   {
     ControlStream peer;
-    peer.attach(std::move(sockets.b));
+    peer.attach(std::move(one.peer));
     const Status reason(Code::kCancelled, "close", "no longer needed");
     peer.send(RawFrame{make_header(ControlType::kBye, 0, static_cast<uint64_t>(reason.code())),
                        payload_of(DoneFrame{.status = reason})});
     EXPECT_TRUE(peer.flush());
   }
-  send_some(stream);
-  EXPECT_FALSE(stream.flush());
-  EXPECT_TRUE(stream.status().is_ok()) << "before it has heard the peer";
-  send_some(stream);
-  EXPECT_EQ(stream.backlog(), 0u) << "frames for nobody are not collected";
-  stream.receive(recorder);
-  ASSERT_EQ(recorder.frames.size(), 1u);
-  EXPECT_EQ(recorder.frames[0].header.type, static_cast<uint8_t>(ControlType::kBye));
-  stream.receive(recorder);
-  EXPECT_EQ(stream.status().code(), Code::kPeerGone);
+  send_some(one.stream);
+  EXPECT_FALSE(one.stream.flush());
+  EXPECT_TRUE(one.stream.status().is_ok()) << "before it has heard the peer";
+  send_some(one.stream);
+  EXPECT_EQ(one.stream.backlog(), 0u) << "frames for nobody are not collected";
+  one.receive();
+  ASSERT_EQ(one.recorder.frames.size(), 1u);
+  EXPECT_EQ(one.recorder.frames[0].header.type, static_cast<uint8_t>(ControlType::kBye));
+  one.receive();
+  EXPECT_EQ(one.stream.status().code(), Code::kPeerGone);
 }
 
 TEST(ControlStreamEnds, AFailedSendBreaksItWhenNothingIsLeftToHear) {
@@ -145,9 +130,8 @@ TEST(ControlStreamEnds, AFailedSendBreaksItWhenNothingIsLeftToHear) {
 }
 
 TEST(ControlStreamEnds, APeerThatDoesNotReadIsBounded) {
-  Sockets sockets = unix_pair();
-  ControlStream stream;
-  stream.attach(std::move(sockets.a));
+  OneStream one;
+  ControlStream& stream = one.stream;
   const Bytes payload(512 * 1024);
   size_t frames = 0;
   while (stream.status().is_ok() && frames < 1000) {
@@ -165,7 +149,8 @@ TEST(ControlStreamEnds, AnIdleStreamHoldsNoMemory) {
   constexpr auto kSilence = std::chrono::seconds(2);
   Streams streams(unix_pair());
   for (int i = 0; i < 10; ++i) streams.step();
-  EXPECT_EQ(streams.a.buffer_bytes() + streams.b.buffer_bytes(), 0u);
+  const auto held = [&] { return streams.a.buffer_bytes() + streams.b.buffer_bytes(); };
+  EXPECT_EQ(held(), 0u);
   const auto move = [&](size_t payload_bytes) {
     const size_t frames = streams.at_b.frames.size();
     streams.a.send(RawFrame{make_header(ControlType::kSend), Bytes(payload_bytes)});
@@ -184,28 +169,25 @@ TEST(ControlStreamEnds, AnIdleStreamHoldsNoMemory) {
   EXPECT_LE(streams.a.buffer_bytes(), kSmallBuffer) << "larger than what it is used for";
   EXPECT_LE(streams.b.buffer_bytes(), kSmallBuffer);
   move(100);
-  const size_t small = streams.a.buffer_bytes() + streams.b.buffer_bytes();
+  const size_t small = held();
   check();
-  EXPECT_EQ(streams.a.buffer_bytes() + streams.b.buffer_bytes(), small) << "small ones stay while they are used";
+  EXPECT_EQ(held(), small) << "small ones stay while they are used";
   check();
-  EXPECT_EQ(streams.a.buffer_bytes() + streams.b.buffer_bytes(), 0u);
+  EXPECT_EQ(held(), 0u);
   move(100);
   EXPECT_EQ(streams.at_b.frames.back().payload.size(), 100u);
 }
 
 TEST(ControlStreamEnds, ABufferThatHoldsPartOfAFrameStays) {
-  Sockets sockets = unix_pair();
-  ControlStream stream;
-  Recorder recorder;
-  stream.attach(std::move(sockets.b));
+  OneStream one;
   const Bytes bytes = wire_bytes(send_some);
-  write_raw(sockets.a.get(), std::span(bytes).first(2000));
-  stream.receive(recorder);
-  for (int i = 0; i < 3; ++i) stream.check_alive(std::chrono::seconds(2));
-  EXPECT_GT(stream.buffer_bytes(), 0u);
-  write_raw(sockets.a.get(), std::span(bytes).subspan(2000));
-  stream.receive(recorder);
-  expect_some(recorder);
+  write_raw(one.peer.get(), std::span(bytes).first(2000));
+  one.receive();
+  for (int i = 0; i < 3; ++i) one.stream.check_alive(std::chrono::seconds(2));
+  EXPECT_GT(one.stream.buffer_bytes(), 0u);
+  write_raw(one.peer.get(), std::span(bytes).subspan(2000));
+  one.receive();
+  expect_some(one.recorder);
 }
 
 TEST(ControlStreamEnds, TheKernelIsToldToAskOnceASecond) {

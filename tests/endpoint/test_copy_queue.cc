@@ -81,7 +81,7 @@ TEST_F(CopyQueueTest, ThoseWithoutASlotWaitAndBeginAsOneComesFree) {
 
 TEST_F(CopyQueueTest, WhatHasNotBegunIsDroppedAndKeepsNoSlot) {
   const auto from = range(8);
-  copier_.fail_submit = Status(Code::kCuda, "copy", "scripted");
+  copier_.fail_submit = copy_failure();
   queue_.push_read(1, from);
   EXPECT_EQ(queue_.start().code(), Code::kCuda);
   EXPECT_FALSE(queue_.front_started());
@@ -98,7 +98,7 @@ TEST_F(CopyQueueTest, ACopyThatFailsSaysSo) {
   const auto from = range(8);
   queue_.push_read(5, from);
   ASSERT_TRUE(queue_.start().is_ok());
-  copier_.fail_query = Status(Code::kCuda, "copy", "scripted");
+  copier_.fail_query = copy_failure();
   EXPECT_EQ(queue_.front_done().status().code(), Code::kCuda);
   EXPECT_TRUE(queue_.any_of([](int tag) { return tag == 5; }));
   EXPECT_FALSE(queue_.any_of([](int tag) { return tag == 6; }));

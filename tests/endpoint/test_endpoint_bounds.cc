@@ -20,7 +20,6 @@
 #include "endpoint/notify_inbox.h"
 #include "tests/support/child_process.h"
 #include "tests/support/endpoint_pair.h"
-#include "tests/support/expect_log.h"
 #include "tests/support/hostile_peer.h"
 #include "tests/support/process_state.h"
 
@@ -38,21 +37,36 @@ OperationPayload with_notification() {
   return payload;
 }
 
+size_t growth_since(size_t before) {
+  const size_t now = resident_bytes();
+  return now > before ? now - before : 0;
+}
+
 /// An endpoint whose peer says what it likes.
 struct Victim {
   explicit Victim(const EndpointConfig& config = loopback_config()) : endpoint(make_endpoint(config)) {
     auto accepted = std::async(std::launch::async, [&] { return endpoint->accept(kCallTime); });
     peer.emplace(port_of(*endpoint));
     conn = accepted.get().value().conn;
-    allow_log("has ended: ");
-    allow_log("TCPX_E_PEER_GONE");  // of the plugin, which may see it first
+    allow_broken_connections();
   }
-  /// Says it until the connection has ended. @return how often
-  int says_until_the_end(int most, const std::function<void(uint64_t)>& say) {
+  /// Says it until the connection has ended, which it does before much memory is taken.
+  void says_until_the_end(int most, const std::function<void(uint64_t)>& say) {
+    const size_t before = resident_bytes();
     int said = 0;
     for (; said < most && peer->goes_on(); ++said) say(static_cast<uint64_t>(said));
     EXPECT_TRUE(peer->hears_the_end()) << "after " << said;
-    return said;
+    const size_t growth = growth_since(before);
+    std::printf("%d were said until the end was heard, %zu MiB more in core\n", said, growth / kMiB);
+    if (!kIsChecked) {
+      EXPECT_LT(growth, 80 * kMiB);
+    }
+  }
+  /// A write or read of memory that is advertised to it.
+  void ask(ControlType type, Memory& memory) {
+    OperationPayload payload;
+    payload.ranges = {{endpoint->advertise(conn, memory.whole()).value().id, 0, kBulk}};
+    peer->say(type, 5, 0, kBulk, Packing::kWhole, &payload);
   }
 
   std::unique_ptr<Endpoint> endpoint;
@@ -60,30 +74,14 @@ struct Victim {
   ConnId conn{};
 };
 
-size_t growth_since(size_t before) {
-  const size_t now = resident_bytes();
-  return now > before ? now - before : 0;
-}
-
-TEST(EndpointBounds, B2_AnnouncedSendsWithNotificationsAreBounded) {
-  Victim victim;
+TEST(EndpointBounds, B2_SendsWithNotificationsAreBounded) {
   const OperationPayload payload = with_notification();
-  const size_t before = resident_bytes();
-  const int said = victim.says_until_the_end(
-      30000, [&](uint64_t i) { victim.peer->say(ControlType::kSend, i, i, kBulk, Packing::kWhole, &payload); });
-  const size_t growth = growth_since(before);
-  std::printf("%d announced sends, %zu MiB more in core\n", said, growth / kMiB);
-  if (!kIsChecked) {
-    EXPECT_LT(growth, 80 * kMiB);
+  for (const ControlType type : {ControlType::kSend, ControlType::kSendData}) {
+    Victim victim;
+    victim.says_until_the_end(30000, [&](uint64_t i) {
+      victim.peer->say(type, i, i, type == ControlType::kSend ? kBulk : 0, Packing::kWhole, &payload);
+    });
   }
-}
-
-TEST(EndpointBounds, B2_SoAreShortOnes) {
-  Victim victim;
-  const OperationPayload payload = with_notification();
-  const int said = victim.says_until_the_end(
-      20000, [&](uint64_t i) { victim.peer->say(ControlType::kSendData, i, i, 0, Packing::kWhole, &payload); });
-  std::printf("%d short sends were said until the end was heard\n", said);
 }
 
 TEST(EndpointBounds, B9_ServedReadsOfManyRangesAreBounded) {
@@ -92,14 +90,8 @@ TEST(EndpointBounds, B9_ServedReadsOfManyRangesAreBounded) {
   const RemoteSlot slot = victim.endpoint->advertise(victim.conn, memory.whole()).value();
   OperationPayload payload;
   for (size_t i = 0; i < kMaxWireRanges; ++i) payload.ranges.push_back({slot.id, i, 2});
-  const size_t before = resident_bytes();
-  const int said = victim.says_until_the_end(
+  victim.says_until_the_end(
       500, [&](uint64_t i) { victim.peer->say(ControlType::kRead, i, 0, 2 * kMaxWireRanges, Packing::kWhole, &payload); });
-  const size_t growth = growth_since(before);
-  std::printf("%d reads of %u ranges, %zu MiB more in core\n", said, kMaxWireRanges, growth / kMiB);
-  if (!kIsChecked) {
-    EXPECT_LT(growth, 80 * kMiB);
-  }
 }
 
 // Sends that were given up before they were announced have no part of a window.
@@ -161,23 +153,27 @@ TEST(EndpointBounds, B2_AGoodPeerWaitsWithWhatIsTooMuch) {
   EXPECT_EQ(source.bytes(), target.bytes());
 }
 
-TEST(EndpointBounds, B9_AGoodPeerMayReadInThousandsOfRanges) {
-  Pair pair;
-  constexpr size_t kRanges = Endpoint::kMaxRanges, kCount = kIsChecked ? 60 : 150;
-  Memory source(*pair.b, 2 * kRanges), target(*pair.a, 2 * kRanges);
+/// Many reads at once, from `b` to `a`, in ranges of `each` bytes.
+void expect_reads(Pair& pair, size_t count, size_t ranges, size_t each) {
+  Memory source(*pair.b, ranges * each), target(*pair.a, ranges * each);
   source.fill(5);
   const RemoteSlot slot = pair.b->advertise(pair.at_b, source.whole()).value();
   std::vector<LocalRange> in;
   std::vector<RemoteRange> remote;
-  for (size_t i = 0; i < kRanges; ++i) {
-    in.push_back(target.range(2 * i, 2));
-    remote.push_back({slot, 2 * i});
+  for (size_t i = 0; i < ranges; ++i) {
+    in.push_back(target.range(each * i, each));
+    remote.push_back({slot, each * i});
   }
   std::vector<OperationId> reads;
-  for (size_t i = 0; i < kCount; ++i)
+  for (size_t i = 0; i < count; ++i)
     reads.push_back(pair.a->read_async(pair.at_a, in, remote, {.timeout = 10 * kCallTime}).value());
   EXPECT_TRUE(ends_well(*pair.a, reads));
   EXPECT_EQ(source.bytes(), target.bytes());
+}
+
+TEST(EndpointBounds, B9_AGoodPeerMayReadInThousandsOfRanges) {
+  Pair pair;
+  expect_reads(pair, kIsChecked ? 60 : 150, Endpoint::kMaxRanges, 2);
 }
 
 // Their answers together are more than a control connection may have waiting.
@@ -185,15 +181,7 @@ TEST(EndpointBounds, B9_AGoodPeerMayReadMuchInShortMessages) {
   EndpointConfig config = loopback_config();
   config.inline_bytes = kMaxInlineBytes;
   Pair pair(config);
-  Memory source(*pair.b, kMaxInlineBytes), target(*pair.a, kMaxInlineBytes);
-  source.fill(7);
-  const LocalRange in = target.whole();
-  const RemoteRange remote{pair.b->advertise(pair.at_b, source.whole()).value(), 0};
-  std::vector<OperationId> reads;
-  for (size_t i = 0; i < 4000; ++i)
-    reads.push_back(pair.a->read_async(pair.at_a, {&in, 1}, {&remote, 1}, {.timeout = 10 * kCallTime}).value());
-  EXPECT_TRUE(ends_well(*pair.a, reads));
-  EXPECT_EQ(source.bytes(), target.bytes());
+  expect_reads(pair, 4000, 1, kMaxInlineBytes);
 }
 
 TEST(EndpointBounds, B9_OnePeerDoesNotFillTheInboxForOthers) {
@@ -257,9 +245,7 @@ TEST(EndpointBounds, B13_DeregisterEndsReadsThatAreNeverTaken) {
     config.progress_thread = with_thread;
     Victim victim(config);
     Memory memory(*victim.endpoint, kBulk);
-    OperationPayload payload;
-    payload.ranges = {{victim.endpoint->advertise(victim.conn, memory.whole()).value().id, 0, kBulk}};
-    victim.peer->say(ControlType::kRead, 5, 0, kBulk, Packing::kWhole, &payload);
+    victim.ask(ControlType::kRead, memory);
     ASSERT_TRUE(wait_until([&] {
       if (!with_thread) (void)victim.endpoint->progress();
       return victim.endpoint->flight_record().find(" 1 reads of the peer") != std::string::npos;
@@ -273,9 +259,7 @@ TEST(EndpointBounds, B13_DeregisterEndsWritesThatNeverCome) {
   config.operation_timeout = std::chrono::milliseconds(300);
   Victim victim(config);
   Memory memory(*victim.endpoint, kBulk);
-  OperationPayload payload;
-  payload.ranges = {{victim.endpoint->advertise(victim.conn, memory.whole()).value().id, 0, kBulk}};
-  victim.peer->say(ControlType::kWrite, 5, 0, kBulk, Packing::kWhole, &payload);
+  victim.ask(ControlType::kWrite, memory);
   ASSERT_TRUE(victim.peer->hear(ControlType::kGo).has_value());
   expect_let_go(victim, memory);
 }
@@ -315,8 +299,7 @@ TEST(EndpointBounds, DISABLED_ServeWithLittleMemory) {
 
 TEST(EndpointBounds, B2_WantOfMemoryEndsTheConnectionAlone) {
   if (kIsChecked) GTEST_SKIP() << "sanitizers need address space of their own";
-  allow_log("has ended: ");
-  allow_log("TCPX_E_PEER_GONE");
+  allow_broken_connections();
   ChildProcess child({std::filesystem::read_symlink("/proc/self/exe").string(), "--gtest_also_run_disabled_tests",
                       "--gtest_filter=EndpointBounds.DISABLED_ServeWithLittleMemory"});
   const Deadline deadline = Deadline::after(kTestDeadline);

@@ -9,9 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "device/unpacker_factory.h"
-#include "endpoint/endpoint_parts.h"
-#include "tcpx/endpoint.h"
+#include "tests/support/endpoint_fixture.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
 #include "tests/support/wait_until.h"
@@ -81,54 +79,34 @@ class AskingPlugin final : public FakeNetPlugin {
   std::set<std::pair<std::string, int>> seen_;
 };
 
-TEST(EndpointCurrentGpu, Trap27_ThePluginMeetsTheEndpointsGpuAndTheCallerKeepsItsOwn) {
+class EndpointCurrentGpu : public EndpointTest {};
+
+TEST_F(EndpointCurrentGpu, Trap27_ThePluginMeetsTheEndpointsGpuAndTheCallerKeepsItsOwn) {
   constexpr size_t kBytes = 256 << 10;
-  FakeNetPlugin::Options options;
-  options.page_count = 4096;
-  auto asking = std::make_unique<AskingPlugin>(options);
+  set_up({.plugin = PluginKind::kFake, .memory = MemoryType::kCuda});
+  auto asking = std::make_unique<AskingPlugin>(FakeNetPlugin::Options{.page_count = 4096});
   const AskingPlugin& watched = *asking;
-  const std::shared_ptr<NetPlugin> plugin = std::make_shared<LockedNetPlugin>(std::move(asking));
-  const auto memory = std::make_shared<TwoGpus>();
-  const auto make = [&] {
-    EndpointParts parts;
-    parts.memory = memory;
-    parts.plugin = plugin;
-    parts.unpacker = make_unpacker(UnpackKind::kHost, 0, *memory).value();
-    parts.lane = memory->make_copy_lane(0).value();
-    parts.devices = ChannelDevices(1, 0);
-    parts.settings.channels = 1;
-    parts.settings.chunk_bytes = 64 << 10;
-    parts.public_address = "127.0.0.1";
-    parts.path = "test";
-    EndpointConfig config;
-    config.gpu_idx = kOwn;
-    config.inline_bytes = 0;
-    config.listen_address = config.public_address = "127.0.0.1";
-    return EndpointMaker::make(std::move(parts), config).value();
-  };
-  const auto a = make(), b = make();
+  plugin_ = std::make_shared<LockedNetPlugin>(std::move(asking));
+  memory_ = std::make_shared<TwoGpus>();
+  const EndpointConfig config{.gpu_idx = kOwn, .inline_bytes = 0};
+  a_ = make(config);
+  b_ = make(config);
   EXPECT_EQ(current_gpu, kCallers);
   auto accepted = std::async(std::launch::async, [&] {
-    auto conn = b->accept(kTestDeadline);
+    auto conn = b_->accept(kTestDeadline);
     EXPECT_EQ(current_gpu, kCallers);
     return conn;
   });
-  const auto conn = a->connect("127.0.0.1", kOwn, Endpoint::read_metadata(b->get_metadata())->port, kTestDeadline);
+  const auto conn = a_->connect("127.0.0.1", kOwn, Endpoint::read_metadata(b_->get_metadata())->port, kTestDeadline);
   const auto other = accepted.get();
   ASSERT_TRUE(conn.is_ok()) << conn.status().to_string();
   ASSERT_TRUE(other.is_ok()) << other.status().to_string();
   EXPECT_EQ(current_gpu, kCallers);
 
-  MemoryBuffer from = memory->allocate_device(kOwn, kBytes).value(), to = memory->allocate_device(kOwn, kBytes).value();
-  const LocalRange out{a->register_memory(from.device(), kBytes, MemoryType::kCuda).value(),
-                       static_cast<std::byte*>(from.device()), kBytes};
-  const LocalRange in{b->register_memory(to.device(), kBytes, MemoryType::kCuda).value(), static_cast<std::byte*>(to.device()),
-                      kBytes};
-  const auto receiving = b->recv_async(other->conn, {&in, 1});
-  ASSERT_TRUE(receiving.is_ok()) << receiving.status().to_string();
-  const Status sent = a->send(*conn, {&out, 1});
-  EXPECT_TRUE(sent.is_ok()) << sent.to_string();
-  EXPECT_TRUE(b->wait(*receiving).is_ok());
+  MemoryBuffer from = memory_->allocate_device(kOwn, kBytes).value(), to = memory_->allocate_device(kOwn, kBytes).value();
+  const auto receiving = b_->recv_async(other->conn, range(b_, {to.device(), kBytes}));
+  EXPECT_TRUE(done(a_, a_->send_async(*conn, range(a_, {from.device(), kBytes}))));
+  EXPECT_TRUE(done(b_, receiving));
   EXPECT_EQ(current_gpu, kCallers);
 
   const std::set<std::pair<std::string, int>> expected = {{"listen", kOwn}, {"connect", kOwn}, {"accept", kOwn}, {"regMr", kOwn}};

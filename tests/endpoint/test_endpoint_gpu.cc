@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/memory_ops.h"
+#include "base/text.h"
 #include "device/cuda_handles.h"
 #include "device/gpu_pattern.h"
 #include "device/gpu_presence.h"
@@ -20,6 +21,7 @@
 #include "tests/support/expect_log.h"
 #include "tests/support/faulty_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
+#include "tests/support/verbs.h"
 
 namespace tcpx::testing {
 namespace {
@@ -58,15 +60,11 @@ class EndpointGpu : public ::testing::Test {
   }
   LocalRange source(size_t off, size_t bytes) { return {from_memory_, source_.device() + off, bytes}; }
   LocalRange target(size_t off, size_t bytes) { return {to_memory_, target_.device() + off, bytes}; }
-  void expect_arrived(size_t to_off, size_t bytes, size_t from_off) {
+  void expect_arrived(size_t to_off, size_t bytes, size_t from_off) { expect_at(to_off, bytes, seed_, from_off); }
+  void expect_untouched(size_t to_off, size_t bytes) { expect_at(to_off, bytes, ~seed_, to_off); }
+  void expect_at(size_t to_off, size_t bytes, uint64_t seed, size_t from_off) {
     if (bytes == 0) return;
-    const auto check = pattern_->check(target_.device() + to_off, bytes, seed_, from_off);
-    ASSERT_TRUE(check.is_ok()) << check.status().to_string();
-    EXPECT_EQ(check->wrong, 0u) << bytes << " bytes at " << to_off;
-  }
-  void expect_untouched(size_t to_off, size_t bytes) {
-    if (bytes == 0) return;
-    const auto check = pattern_->check(target_.device() + to_off, bytes, ~seed_, to_off);
+    const auto check = pattern_->check(target_.device() + to_off, bytes, seed, from_off);
     ASSERT_TRUE(check.is_ok()) << check.status().to_string();
     EXPECT_EQ(check->wrong, 0u) << bytes << " bytes at " << to_off;
   }
@@ -90,24 +88,11 @@ class EndpointGpu : public ::testing::Test {
 TEST_F(EndpointGpu, EverySizeByEveryVerb) {
   for (const size_t bytes : {size_t{1}, size_t{8}, size_t{4097}, size_t{16384}, size_t{16385}, kMiB + 3, 5 * kMiB + 1}) {
     const size_t from_off = 4099, to_off = 77;
-    for (const int verb : {0, 1, 2}) {
+    for (const OperationKind verb : kVerbs) {
       refill();
-      const LocalRange local = source(from_off, bytes), remote = target(to_off, bytes);
-      Status status;
-      if (verb == 0) {
-        const auto receive = to_->recv_async(here_, {&remote, 1});
-        ASSERT_TRUE(receive.is_ok());
-        status = from_->send(there_, {&local, 1});
-        ASSERT_TRUE(to_->wait(*receive).is_ok());
-      } else if (verb == 1) {
-        const RemoteRange range{slot_, to_off};
-        status = from_->write(there_, {&local, 1}, {&range, 1});
-      } else {
-        const RemoteSlot from_slot = from_->advertise(there_, source(0, kMemoryBytes)).value();
-        const RemoteRange range{from_slot, from_off};
-        status = to_->read(here_, {&remote, 1}, {&range, 1});
-      }
-      ASSERT_TRUE(status.is_ok()) << status.to_string();
+      const auto [sent, received] =
+          move(verb, {*from_, there_, {source(from_off, bytes)}}, {*to_, here_, {target(to_off, bytes)}});
+      ASSERT_TRUE(sent.is_ok() && received.is_ok()) << sent.to_string() << ", " << received.to_string();
       expect_arrived(to_off, bytes, from_off);
       expect_untouched(0, to_off);
       expect_untouched(to_off + bytes, 4096);
@@ -144,9 +129,7 @@ TEST_F(EndpointGpu, MemoryIsReadOnlyBehindTheStream) {
         cudaSuccess);
     const LocalRange local = source(0, bytes);
     const RemoteRange remote{slot_, 0};
-    SubmitOptions options;
-    options.after_stream = stream.view().get();
-    const auto write = from_->write_async(there_, {&local, 1}, {&remote, 1}, options);
+    const auto write = from_->write_async(there_, local, remote, {.after_stream = stream.view().get()});
     ASSERT_TRUE(write.is_ok()) << write.status().to_string();
     EXPECT_EQ(from_->wait(*write, std::chrono::milliseconds(30)).code(), Code::kTimeout);
     release();
@@ -160,9 +143,7 @@ TEST_F(EndpointGpu, AStreamWaitsForAReceive) {
   for (const size_t bytes : {size_t{64}, 2 * kMiB}) {
     refill();
     const LocalRange remote = target(0, bytes), local = source(0, bytes);
-    SubmitOptions options;
-    options.completion_event = true;
-    const auto receive = to_->recv_async(here_, {&remote, 1}, options);
+    const auto receive = to_->recv_async(here_, remote, {.completion_event = true});
     ASSERT_TRUE(receive.is_ok()) << receive.status().to_string();
     const auto event = to_->completion_event(*receive);
     ASSERT_TRUE(event.is_ok()) << event.status().to_string();
@@ -182,9 +163,7 @@ TEST_F(EndpointGpu, AStreamWaitsForAReceive) {
 
 TEST_F(EndpointGpu, AnEventFiresForAReceiveThatIsGivenUp) {
   const LocalRange remote = target(0, 64);
-  SubmitOptions options;
-  options.completion_event = true;
-  const auto receive = to_->recv_async(here_, {&remote, 1}, options);
+  const auto receive = to_->recv_async(here_, remote, {.completion_event = true});
   ASSERT_TRUE(receive.is_ok()) << receive.status().to_string();
   auto stream = Stream::create().value();
   ASSERT_EQ(cudaStreamWaitEvent(stream.view().get(), static_cast<cudaEvent_t>(*to_->completion_event(*receive)), 0), cudaSuccess);
@@ -239,26 +218,16 @@ class SteeredGpu : public EndpointGpu {
   void expect_moves(void* from, void* to, size_t bytes) {
     const LocalRange local{from_->register_memory(from, bytes).value(), from, bytes};
     const LocalRange remote{to_->register_memory(to, bytes).value(), to, bytes};
-    const RemoteRange target{to_->advertise(here_, remote).value(), 0}, source{from_->advertise(there_, local).value(), 0};
     const auto lane = memory_->make_copy_lane(0).value();
-    std::vector<std::byte> sent(bytes), arrived(bytes);
-    for (int verb = 0; verb < 3; ++verb) {
-      fill_pattern(sent, ++seed_);
-      ASSERT_TRUE(lane->copy(from, sent.data(), bytes).is_ok());
-      Status status;
-      if (verb == 0) {
-        const auto receive = to_->recv_async(here_, {&remote, 1});
-        status = from_->send(there_, {&local, 1});
-        const Status received = to_->wait(*receive);
-        EXPECT_TRUE(received.is_ok()) << received.to_string();
-      } else if (verb == 1) {
-        status = from_->write(there_, {&local, 1}, {&target, 1});
-      } else {
-        status = to_->read(here_, {&remote, 1}, {&source, 1});
-      }
-      EXPECT_TRUE(status.is_ok()) << status.to_string();
+    std::vector<std::byte> wanted(bytes), arrived(bytes);
+    for (const OperationKind verb : kVerbs) {
+      SCOPED_TRACE(concat(name_of(verb), " of ", bytes));
+      fill_pattern(wanted, ++seed_);
+      ASSERT_TRUE(lane->copy(from, wanted.data(), bytes).is_ok());
+      const auto [sent, received] = move(verb, {*from_, there_, {local}}, {*to_, here_, {remote}});
+      EXPECT_TRUE(sent.is_ok() && received.is_ok()) << sent.to_string() << ", " << received.to_string();
       ASSERT_TRUE(lane->copy(arrived.data(), to, bytes).is_ok());
-      EXPECT_EQ(arrived, sent) << bytes << " bytes, verb " << verb;
+      EXPECT_EQ(arrived, wanted);
     }
     EXPECT_TRUE(from_->deregister(local.memory).is_ok() && to_->deregister(remote.memory).is_ok());
   }

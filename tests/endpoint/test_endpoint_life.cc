@@ -15,14 +15,12 @@ namespace {
 using std::chrono::milliseconds;
 using testing::GuardedBuffer;
 
-class EndpointLife : public testing::EndpointSetupTest {
+class EndpointLife : public testing::EndpointPairTest {
  protected:
   static constexpr size_t kLarge = 300000;  // goes through the pipeline
   static constexpr size_t kSmall = 100;     // goes inline
 
-  void SetUp() override {
-    EndpointSetupTest::SetUp();
-    if (IsSkipped() || HasFatalFailure()) return;
+  void prepare() override {
     make_pair();
     fill_pattern(source_.span(), 1);
     out_ = range(a_, source_.span());
@@ -49,12 +47,6 @@ class EndpointLife : public testing::EndpointSetupTest {
       EXPECT_TRUE(verify_pattern(target_.span().first(bytes), 1).is_ok());
       EXPECT_TRUE(target_.guards_intact());
     }
-  }
-  bool untouched() {
-    for (const std::byte byte : target_.span()) {
-      if (byte != std::byte{0xee}) return false;
-    }
-    return true;
   }
 
   GuardedBuffer source_{kLarge}, target_{kLarge};
@@ -101,7 +93,7 @@ TEST_P(EndpointLife, APostedReceiveIsGivenUpAtOnce) {
   EXPECT_TRUE(fails(b_, received, Code::kCancelled));
   // Its place stays taken: the send that would have met it hears of it.
   EXPECT_TRUE(fails(a_, send(kLarge), Code::kCancelled));
-  EXPECT_TRUE(untouched());
+  EXPECT_TRUE(target_.is_clear());
 }
 
 TEST_P(EndpointLife, AnInlineSendMeetsAReceiveThatWasGivenUp) {
@@ -120,7 +112,7 @@ TEST_P(EndpointLife, ASendWithoutAReceiveIsGivenUp) {
   ASSERT_TRUE(a_->cancel(*sent).is_ok());
   EXPECT_TRUE(fails(a_, sent, Code::kCancelled));
   EXPECT_TRUE(fails(b_, recv(kLarge), Code::kCancelled));
-  EXPECT_TRUE(untouched());
+  EXPECT_TRUE(target_.is_clear());
 }
 
 TEST_P(EndpointLife, WhatIsGivenUpWhileItMovesEndsOnceAtEachEnd) {
@@ -173,7 +165,7 @@ TEST_P(EndpointLife, ADeadlineEndsWhatMeetsNobody) {
   EXPECT_TRUE(fails(b_, recv(kLarge), Code::kCancelled)) << "the sender has given it up";
   EXPECT_TRUE(fails(b_, recv(kLarge, {.timeout = milliseconds(20)}), Code::kTimeout));
   EXPECT_TRUE(fails(a_, send(kLarge), Code::kCancelled)) << "the receiver has given it up";
-  EXPECT_TRUE(untouched());
+  EXPECT_TRUE(target_.is_clear());
 }
 
 TEST_P(EndpointLife, SizesThatDifferFailBothEnds) {
@@ -185,7 +177,7 @@ TEST_P(EndpointLife, SizesThatDifferFailBothEnds) {
       if (!posted_first) received = recv(received_bytes);
       EXPECT_TRUE(fails(b_, received, Code::kMismatch));
       EXPECT_TRUE(fails(a_, sent, Code::kMismatch));
-      EXPECT_TRUE(untouched());
+      EXPECT_TRUE(target_.is_clear());
     }
   }
 }
@@ -196,7 +188,7 @@ TEST_P(EndpointLife, AnInlineSendOfAnotherSizeFailsTheReceiver) {
     const auto received = recv(received_bytes);
     EXPECT_TRUE(done(a_, send(sent_bytes)));
     EXPECT_TRUE(fails(b_, received, Code::kMismatch));
-    EXPECT_TRUE(untouched());
+    EXPECT_TRUE(target_.is_clear());
   }
 }
 

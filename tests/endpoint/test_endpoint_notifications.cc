@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
-#include "tests/support/endpoint_pair.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx {
@@ -118,56 +117,6 @@ TEST_P(EndpointNotifications, NoneIsDeliveredForATransferThatFailed) {
   EXPECT_TRUE(fails(a_, a_->write_async(a_.conn, {&out, 1}, {&place, 1}, {.notify = &message}), Code::kNotFound));
   ASSERT_TRUE(a_->notify(a_.conn, {.name = "last", .msg = ""}).is_ok());
   EXPECT_EQ(take(1)[0].name, "last");
-}
-
-// The transfer ends well below, for it was under way; its receive has failed all the same.
-TEST(EndpointNotificationsOfFailures, NoneIsDeliveredWhenTheReceiveWasGivenUpWhileItMoved) {
-  EndpointConfig config = testing::loopback_config();
-  config.progress_thread = false;
-  for (const bool by_deadline : {false, true}) {
-    auto a = testing::make_endpoint(config), b = testing::make_endpoint(config);
-    const auto [at_a, at_b] = testing::connect_pair(*a, *b);
-    const auto both = [&a = a, &b = b] {
-      (void)a->progress();
-      (void)b->progress();
-    };
-    testing::Memory source(*a, 4 << 20), target(*b, 4 << 20);
-    const LocalRange out = source.whole(), in = target.whole();
-    const NotifyMsg message{.name = "never", .msg = ""};
-    const auto sent = a->send_async(at_a, {&out, 1}, {.notify = &message});
-    const std::chrono::milliseconds timeout = by_deadline ? std::chrono::milliseconds(100) : testing::kCallTime;
-    const auto received = b->recv_async(at_b, {&in, 1}, {.timeout = timeout});
-    ASSERT_TRUE(sent.is_ok() && received.is_ok());
-    // The sender has offered, and then does nothing until the receive was given up.
-    ASSERT_TRUE(testing::wait_until([&] {
-      (void)b->progress();
-      if (b->flight_record().find("moves") != std::string::npos) return true;
-      (void)a->progress();
-      return false;
-    }));
-    if (by_deadline) {
-      std::this_thread::sleep_for(timeout + std::chrono::milliseconds(50));
-    } else {
-      ASSERT_TRUE(b->cancel(*received).is_ok());
-    }
-    for (int i = 0; i < 10; ++i) (void)b->progress();
-    OperationAnswer at_sender, at_receiver;
-    ASSERT_TRUE(testing::wait_until([&] {
-      both();
-      if (at_sender.state != OperationState::kDone) at_sender = a->poll(*sent);
-      if (at_receiver.state != OperationState::kFailed) at_receiver = b->poll(*received);
-      return at_sender.state == OperationState::kDone && at_receiver.state == OperationState::kFailed;
-    })) << b->flight_record();
-    EXPECT_EQ(at_receiver.status.code(), by_deadline ? Code::kTimeout : Code::kCancelled) << at_receiver.status.to_string();
-    ASSERT_TRUE(a->notify(at_a, {.name = "last", .msg = ""}).is_ok());
-    std::vector<NotifyMsg> taken;
-    ASSERT_TRUE(testing::wait_until([&] {
-      both();
-      for (NotifyMsg& next : b->get_notifs()) taken.push_back(std::move(next));
-      return !taken.empty() && taken.back().name == "last";
-    }));
-    EXPECT_EQ(taken.size(), 1u) << taken[0].name;
-  }
 }
 
 TEST_P(EndpointNotifications, AFullInboxLosesNothing) {

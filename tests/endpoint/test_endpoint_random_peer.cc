@@ -3,15 +3,12 @@
 // operation ends once, memory that they were not given stays as it is and can be let go, and the other connection goes on.
 #include <gtest/gtest.h>
 
-#include <future>
-#include <optional>
 #include <random>
-#include <tuple>
 #include <vector>
 
-#include "tests/support/expect_log.h"
 #include "tests/support/hostile_peer.h"
 #include "tests/support/knowing_peer.h"
+#include "tests/support/verbs.h"
 #include "transfer/peer_messages.h"
 
 namespace tcpx::testing {
@@ -19,98 +16,66 @@ namespace {
 
 constexpr size_t kOthers = 100'000;  // bytes that are moved over the other connection
 
-class EndpointRandomPeer : public ::testing::Test {
+class EndpointRandomPeer : public HostilePeerTest {
  protected:
-  EndpointRandomPeer() {
-    allow_log("has ended: ");
-    allow_log("TCPX_E_");  // whichever error comes first
+  EndpointRandomPeer() : HostilePeerTest(config()) { allow_log("TCPX_E_"); }  // whichever error comes first
+  static EndpointConfig config() {
     EndpointConfig config = loopback_config();
-    config.inline_bytes = static_cast<uint32_t>(KnowingPeer::kInline);
-    endpoint_ = make_endpoint(config);
-    std::tie(good_conn_, to_good_) = connect_pair(*good_, *endpoint_);
+    config.inline_bytes = static_cast<uint32_t>(PeersEnd::kInline);
+    return config;
   }
-  ~EndpointRandomPeer() override {
-    EXPECT_TRUE(moves(*good_, good_conn_, *endpoint_, to_good_, 100)) << "the other connection";
-    EXPECT_TRUE(moves(*endpoint_, to_good_, *good_, good_conn_, kOthers)) << "the other connection";
-  }
-  /// A new connection, to a peer whose frames are the test's.
-  ConnId meet() {
-    auto accepted = std::async(std::launch::async, [&] { return endpoint_->accept(kCallTime); });
-    peer_.emplace(port_of(*endpoint_));
-    return accepted.get().value().conn;
-  }
-  bool is_alive(ConnId conn) {
-    for (const ConnectionStats& stats : endpoint_->stats().connections) {
-      if (stats.conn == conn) return stats.alive;
-    }
-    return false;
-  }
-  void leave(ConnId conn) {
+  void leave() {
     peer_.reset();
-    EXPECT_TRUE(endpoint_->remove_connection(conn).is_ok());
+    EXPECT_TRUE(endpoint_->remove_connection(conn_).is_ok());
     EXPECT_TRUE(wait_until([&] { return endpoint_->stats().connections.size() == 1; })) << endpoint_->flight_record();
   }
-
-  std::unique_ptr<Endpoint> good_ = make_endpoint(), endpoint_;
-  ConnId good_conn_{}, to_good_{};
-  std::optional<Peer> peer_;
 };
 
 class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithParamInterface<size_t> {
  protected:
   void talk(uint64_t seed, int truths, size_t lie) {
-    const ConnId conn = meet();
-    Memory memory(*endpoint_, KnowingPeer::kMemory), others(*endpoint_, kOthers), theirs(*good_, kOthers);
+    meet();
+    Memory memory(*endpoint_, PeersEnd::kMemory), others(*endpoint_, kOthers), theirs(*good_, kOthers);
     memory.fill(seed);
     const LocalRange into = others.whole(), from = theirs.whole();
     const OperationId receive = endpoint_->recv_async(to_good_, {&into, 1}).value();
     const auto advertise = [&](ConnId to, size_t bytes) {
-      return endpoint_->advertise(to, memory.range(KnowingPeer::kAdvertised, bytes)).value();
+      return endpoint_->advertise(to, memory.range(PeersEnd::kAdvertised, bytes)).value();
     };
-    KnowingPeer::Side side;
+    PeersEnd side;
     side.memory = memory.bytes();
-    side.slot = advertise(conn, KnowingPeer::kArea).id;
-    side.little = advertise(conn, KnowingPeer::kLittle).id;
-    side.foreign = advertise(to_good_, KnowingPeer::kArea).id;
+    side.slot = advertise(conn_, PeersEnd::kArea).id;
+    side.little = advertise(conn_, PeersEnd::kLittle).id;
+    side.foreign = advertise(to_good_, PeersEnd::kArea).id;
     {
-      Memory gone(*endpoint_, KnowingPeer::kArea);
-      side.withdrawn = endpoint_->advertise(conn, gone.whole()).value().id;
+      Memory gone(*endpoint_, PeersEnd::kArea);
+      side.withdrawn = endpoint_->advertise(conn_, gone.whole()).value().id;
     }
     side.peer_inline = Peer::kInlineBytes;
     side.others_operation = static_cast<uint64_t>(receive);
-    RemoteSlot there = advertise(conn, KnowingPeer::kLittle);  // as the peer would have made it
-    there.id = KnowingPeer::kThere;
+    RemoteSlot there = advertise(conn_, PeersEnd::kLittle);  // as the peer would have made it
+    there.id = PeersEnd::kThere;
     there.bytes = kOthers;
-    side.start = [&](OperationKind kind, const std::vector<KnowingPeer::Part>& parts) {
+    side.start = [&](OperationKind kind, const std::vector<PeersEnd::Part>& parts) {
       std::vector<LocalRange> ranges;
       std::vector<RemoteRange> remote;
       uint64_t offset = 0;
-      for (const KnowingPeer::Part& part : parts) {
+      for (const PeersEnd::Part& part : parts) {
         ranges.push_back(memory.range(part.offset, part.bytes));
         remote.push_back({there, std::exchange(offset, offset + part.bytes)});
       }
-      switch (kind) {
-        case OperationKind::kSend:
-          return static_cast<uint64_t>(endpoint_->send_async(conn, ranges).value());
-        case OperationKind::kRecv:
-          return static_cast<uint64_t>(endpoint_->recv_async(conn, ranges).value());
-        case OperationKind::kWrite:
-          return static_cast<uint64_t>(endpoint_->write_async(conn, ranges, remote).value());
-        case OperationKind::kRead:
-          break;
-      }
-      return static_cast<uint64_t>(endpoint_->read_async(conn, ranges, remote).value());
+      return static_cast<uint64_t>(start(*endpoint_, kind, conn_, ranges, remote).value());
     };
     side.poll = [&](uint64_t number) { return endpoint_->poll(OperationId{number}); };
     side.cancel = [&](uint64_t number) { EXPECT_TRUE(endpoint_->cancel(OperationId{number}).is_ok()); };
     side.take_notifications = [&] { return endpoint_->get_notifs().size(); };
     side.say = [&](const ControlHeader& header, std::span<const std::byte> payload) { peer_->say_raw(header, payload); };
     side.settle = [&] { return settle(side.little); };
-    side.alive = [&] { return is_alive(conn); };
+    side.alive = [&] { return alive(); };
 
     KnowingPeer peer(side, seed);
     peer.talk(truths, lie);
-    leave(conn);
+    leave();
     peer.expect_over();
     EXPECT_TRUE(good_->send(good_conn_, {&from, 1}).is_ok()) << peer.said();
     EXPECT_TRUE(endpoint_->wait(receive, kCallTime).is_ok()) << peer.said();
@@ -156,45 +121,20 @@ class Anything {
   void say_one(Peer& peer) {
     const auto type = static_cast<ControlType>(1 + random_() % kLastControlType);
     const auto packing = static_cast<Packing>(likely() ? 0 : random_() % 3);
-    const uint64_t bytes = this->bytes(), operation = this->operation();
+    if (type == ControlType::kBye && random_() % 64 != 0) return;  // little comes after it
+    const bool with_data = type == ControlType::kSendData || type == ControlType::kWriteData || type == ControlType::kReadData;
+    const uint64_t operation = this->operation(), bytes = with_data ? this->bytes() % kMaxInlineBytes : this->bytes();
+    const std::vector<std::byte> data(with_data ? bytes : 0, std::byte{0xdd});
+    if (type == ControlType::kPeer) return say_to_pipeline(peer);
+    if (type == ControlType::kNotify) return peer.say_raw(make_header(type), payload_of(NotifyFrame{.notify = {"name", "text"}}));
+    if (type > ControlType::kRead) return peer.say_raw(make_header(type, operation, random_() % 6, bytes, packing), data);
     OperationPayload payload;
-    const std::vector<std::byte> data(bytes % kMaxInlineBytes, std::byte{0xdd});
-    if (type <= ControlType::kWriteData && random_() % 8 == 0) {
-      payload.has_notify = true;
-      payload.notify_name = std::string("name");
-    }
-    switch (type) {
-      case ControlType::kSend:
-        if (packing == Packing::kRanges) payload.lengths = {bytes - bytes / 2, bytes / 2};
-        return peer.say(type, operation, random_() % 6, bytes, packing, &payload);
-      case ControlType::kSendData:
-        payload.data = data;
-        return peer.say(type, operation, random_() % 6, data.size(), packing, &payload);
-      case ControlType::kWriteData:
-        payload.data = data;
-        payload.ranges = ranges(data.size(), 1 + random_() % 3);
-        return peer.say(type, operation, 0, data.size(), packing, &payload);
-      case ControlType::kWrite:
-      case ControlType::kRead:
-        payload.ranges = ranges(bytes, packing == Packing::kWhole ? 1 : 1 + random_() % 3);
-        return peer.say(type, operation, 0, bytes, packing, &payload);
-      case ControlType::kReadData:
-        return peer.say_raw(make_header(type, operation, 0, data.size()), data);
-      case ControlType::kDone:
-        return peer.say_raw(make_header(type, operation, random_() % 3), {});
-      case ControlType::kBye:
-        if (random_() % 64 == 0) peer.say(type);  // little comes after it
-        return;
-      case ControlType::kNotify:
-        return peer.say_raw(make_header(type), payload_of(NotifyFrame{.notify = {"name", "text"}}));
-      case ControlType::kPeer:
-        return say_to_pipeline(peer);
-      case ControlType::kReady:
-      case ControlType::kGo:
-      case ControlType::kCancel:
-      case ControlType::kCredit:
-        return peer.say(type, operation, random_() % 6, bytes, packing);
-    }
+    payload.data = data;
+    payload.has_notify = type != ControlType::kRead && random_() % 8 == 0;
+    if (type == ControlType::kSend && packing == Packing::kRanges) payload.lengths = {bytes - bytes / 2, bytes / 2};
+    if (type != ControlType::kSend && type != ControlType::kSendData)
+      payload.ranges = ranges(bytes, packing == Packing::kWhole ? 1 : 1 + random_() % 3);
+    peer.say(type, operation, random_() % 6, bytes, packing, &payload);
   }
 
  private:
@@ -227,24 +167,24 @@ TEST_F(EndpointRandomPeer, WhoSaysAnythingEndsEveryOperationAndTouchesNothingEls
   constexpr size_t kPart = 128 * 1024, kSent = 0, kReceived = kPart, kAdvertised = 2 * kPart, kPrivate = 3 * kPart;
   constexpr int kFrames = 400;
   for (uint64_t seed = 0; seed < 40 && !HasFailure(); ++seed) {
-    const ConnId conn = meet();
+    meet();
     Memory memory(*endpoint_, 4 * kPart);
     memory.fill(seed);
     const std::vector<std::byte> before = memory.bytes();
-    const RemoteSlot slot = endpoint_->advertise(conn, memory.range(kAdvertised, kPart)).value();
-    const RemoteSlot little = endpoint_->advertise(conn, memory.range(kAdvertised, 600)).value();
+    const RemoteSlot slot = endpoint_->advertise(conn_, memory.range(kAdvertised, kPart)).value();
+    const RemoteSlot little = endpoint_->advertise(conn_, memory.range(kAdvertised, 600)).value();
     const RemoteRange nowhere{slot, 0};  // of this endpoint: unknown to the peer
     std::vector<uint64_t> operations;
     for (const size_t bytes : {size_t{8}, size_t{512}, size_t{65536}, size_t{100'000}}) {
       const LocalRange out = memory.range(kSent, bytes), in = memory.range(kReceived, bytes);
       for (const auto& started :
-           {endpoint_->send_async(conn, {&out, 1}), endpoint_->recv_async(conn, {&in, 1}),
-            endpoint_->write_async(conn, {&out, 1}, {&nowhere, 1}), endpoint_->read_async(conn, {&in, 1}, {&nowhere, 1})})
+           {endpoint_->send_async(conn_, {&out, 1}), endpoint_->recv_async(conn_, {&in, 1}),
+            endpoint_->write_async(conn_, {&out, 1}, {&nowhere, 1}), endpoint_->read_async(conn_, {&in, 1}, {&nowhere, 1})})
         operations.push_back(static_cast<uint64_t>(*started));
     }
     Anything anything(seed, operations, {slot.id, little.id});
     for (int said = 0; said < kFrames && peer_->goes_on(); ++said) anything.say_one(*peer_);
-    leave(conn);
+    leave();
     for (const uint64_t id : operations) {
       (void)endpoint_->wait(OperationId{id}, kCallTime);
       EXPECT_EQ(endpoint_->poll(OperationId{id}).state, OperationState::kUnknown) << "seed " << seed << ": one did not end";

@@ -98,14 +98,7 @@ std::vector<Cuts> many_cuts() {
           {"one large, many small", {4 * kLarge}, cut(4 * kLarge, 1000, 6)}};
 }
 
-class EndpointRanges : public testing::EndpointSetupTest {
- protected:
-  void SetUp() override {
-    EndpointSetupTest::SetUp();
-    if (IsSkipped() || HasFatalFailure()) return;
-    make_pair();
-  }
-};
+class EndpointRanges : public testing::EndpointPairTest {};
 TCPX_OVER_SETUPS(EndpointRanges, testing::all_setups());
 
 TEST_P(EndpointRanges, SendsAndReceivesAreStreamsThatTheEndsCutAsTheyLike) {

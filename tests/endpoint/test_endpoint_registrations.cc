@@ -29,7 +29,7 @@ class EndpointRegistrations : public testing::EndpointTest, public ::testing::Wi
   }
   void TearDown() override {
     // Each waits for the other's farewell.
-    for (testing::Side* side : {&a_, &b_}) side->driver = std::make_unique<testing::OutsideDriver>(*side->endpoint);
+    for (testing::Side* side : {&a_, &b_}) side->drive();
   }
   bool drive(const testing::Side& side, OperationId id) {
     OperationAnswer answer;

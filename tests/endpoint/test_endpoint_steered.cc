@@ -5,21 +5,21 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/text.h"
 #include "endpoint/lane.h"
 #include "measure/pattern.h"
 #include "tests/support/counting_memory_ops.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/faulty_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
+#include "tests/support/verbs.h"
 
 namespace tcpx::testing {
 namespace {
 
 constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
 
-enum class Verb { kSend, kWrite, kRead };
-constexpr Verb kVerbs[] = {Verb::kSend, Verb::kWrite, Verb::kRead};
-constexpr const char* kVerbNames[] = {"send", "write", "read"};
+using Verb = OperationKind;
 
 class EndpointSteered : public EndpointTest {
  protected:
@@ -52,26 +52,9 @@ class EndpointSteered : public EndpointTest {
     return ranges;
   }
 
-  /// From `a_` to `b_`. @return how it went at the sending and at the receiving end; a write or read has one end
-  std::pair<Status, Status> move(Verb verb, const std::vector<LocalRange>& from, const std::vector<LocalRange>& to) {
-    const auto wait = [](const Side& side, const Result<OperationId>& id) {
-      return id.is_ok() ? side->wait(*id, std::chrono::seconds(20)) : id.status();
-    };
-    if (verb == Verb::kSend) {
-      const auto received = b_->recv_async(b_.conn, to);
-      const auto sent = a_->send_async(a_.conn, from);
-      const Status first = wait(a_, sent);
-      return {first, wait(b_, received)};
-    }
-    std::vector<RemoteRange> remote;
-    const bool writes = verb == Verb::kWrite;
-    for (const LocalRange& range : writes ? to : from)
-      remote.push_back({(writes ? b_ : a_)->advertise(writes ? b_.conn : a_.conn, range).value(), 0});
-    const Status status =
-        writes ? wait(a_, a_->write_async(a_.conn, from, remote)) : wait(b_, b_->read_async(b_.conn, to, remote));
-    return {status, status};
+  std::pair<Status, Status> move(Verb verb, std::vector<LocalRange> from, std::vector<LocalRange> to) {
+    return testing::move(verb, {*a_.endpoint, a_.conn, std::move(from)}, {*b_.endpoint, b_.conn, std::move(to)});
   }
-
   /// All of it arrives, and nothing beside it.
   void expect_moves(Verb verb, size_t bytes, size_t from_off, size_t to_off, MemoryType from_type, MemoryType to_type) {
     GuardedBuffer source(bytes + from_off), target(bytes + to_off);
@@ -79,11 +62,10 @@ class EndpointSteered : public EndpointTest {
     const auto part = [](GuardedBuffer& buffer, size_t off) { return buffer.span().subspan(off); };
     const auto from = registered(a_, {part(source, from_off)}, from_type), to = registered(b_, {part(target, to_off)}, to_type);
     const auto [sent, received] = move(verb, from, to);
-    const char* name = kVerbNames[static_cast<size_t>(verb)];
-    EXPECT_TRUE(sent.is_ok()) << name << " of " << bytes << ": " << sent.to_string();
-    EXPECT_TRUE(received.is_ok()) << name << " of " << bytes << ": " << received.to_string();
-    EXPECT_TRUE(std::ranges::equal(part(source, from_off), part(target, to_off))) << name << " of " << bytes;
-    EXPECT_TRUE(target.guards_intact()) << name << " of " << bytes;
+    SCOPED_TRACE(concat(name_of(verb), " of ", bytes));
+    EXPECT_TRUE(sent.is_ok() && received.is_ok()) << sent.to_string() << ", " << received.to_string();
+    EXPECT_TRUE(std::ranges::equal(part(source, from_off), part(target, to_off)));
+    EXPECT_TRUE(target.guards_intact());
     EXPECT_TRUE(a_->deregister(from[0].memory).is_ok() && b_->deregister(to[0].memory).is_ok());
   }
 
@@ -127,7 +109,7 @@ TEST_F(EndpointSteered, A2_WhatIsRefusedAsItIsGoesThroughStaging) {
         const auto [sent, received] =
             move(verb, registered(a_, parts(*from), MemoryType::kCuda), registered(b_, parts(*to), MemoryType::kCuda));
         ASSERT_TRUE(sent.is_ok() && received.is_ok()) << sent.to_string() << ", " << received.to_string();
-        EXPECT_TRUE(verify_pattern(to->span(), seed_).is_ok()) << kVerbNames[static_cast<size_t>(verb)];
+        EXPECT_TRUE(verify_pattern(to->span(), seed_).is_ok()) << name_of(verb);
         EXPECT_TRUE(to->guards_intact());
       }
     }
@@ -172,15 +154,14 @@ TEST_F(EndpointSteered, A2_ARefusalFailsItsOperationAtBothEndsAndNoOther) {
   }}));
   for (const Verb verb : kVerbs) {
     for (const bool source_is_bad : {true, false}) {
-      const std::string what =
-          std::string(kVerbNames[static_cast<size_t>(verb)]) + (source_is_bad ? " from" : " to") + " bad memory";
+      SCOPED_TRACE(concat(name_of(verb), source_is_bad ? " from" : " to", " bad memory"));
       const auto from = registered(a_, {(source_is_bad ? bad : good).span()}, MemoryType::kCuda);
       const auto to = registered(b_, {(source_is_bad ? good : bad).span()}, MemoryType::kCuda);
       const auto [sent, received] = move(verb, from, to);
       const bool taken_back = verb == Verb::kSend && source_is_bad;
-      EXPECT_EQ(sent.code(), Code::kPlugin) << what << ": " << sent.to_string();
-      EXPECT_EQ(received.code(), taken_back ? Code::kCancelled : Code::kPlugin) << what << ": " << received.to_string();
-      EXPECT_NE(sent.detail().find("refused by the test"), std::string::npos) << what << ": " << sent.to_string();
+      EXPECT_EQ(sent.code(), Code::kPlugin) << sent.to_string();
+      EXPECT_EQ(received.code(), taken_back ? Code::kCancelled : Code::kPlugin) << received.to_string();
+      EXPECT_NE(sent.detail().find("refused by the test"), std::string::npos) << sent.to_string();
       expect_moves(verb, 2 * kMiB + 1, 1, 2, MemoryType::kCuda, MemoryType::kCuda);
     }
   }
@@ -221,7 +202,7 @@ TEST_F(EndpointSteered, A3_VectorsOfHostMemoryMoveOverFlowsThatAreSteeredToTheGp
       fill_pattern(source, ++seed_);
       const auto [sent, received] = move(verb, registered(a_, from, MemoryType::kHost), registered(b_, to, MemoryType::kHost));
       EXPECT_TRUE(sent.is_ok() && received.is_ok()) << sent.to_string() << ", " << received.to_string();
-      EXPECT_TRUE(verify_pattern(target, seed_).is_ok()) << kVerbNames[static_cast<size_t>(verb)] << " of ranges of " << each;
+      EXPECT_TRUE(verify_pattern(target, seed_).is_ok()) << name_of(verb) << " of ranges of " << each;
     }
   }
   EXPECT_EQ(faulty_->refusals(), 0u);

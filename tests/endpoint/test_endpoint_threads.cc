@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "tests/support/endpoint_pair.h"
-#include "tests/support/expect_log.h"
 #include "tests/support/process_state.h"
+#include "tests/support/threads.h"
 
 namespace tcpx::testing {
 namespace {
@@ -21,8 +21,7 @@ constexpr int kRounds = kIsChecked ? 60 : 200;
 
 // Each thread has a connection of its own and shares one with all others, on which messages of one length may meet any receive.
 TEST(EndpointThreads, AllCallsFromAllThreads) {
-  allow_log("has ended: ");
-  allow_log("TCPX_E_PEER_GONE");  // of the plugin, which may see it first
+  allow_broken_connections();
   const auto a = make_endpoint(), b = make_endpoint();
   const auto [shared_a, shared_b] = connect_pair(*a, *b);
   std::vector<std::pair<ConnId, ConnId>> own;
@@ -58,14 +57,10 @@ TEST(EndpointThreads, AllCallsFromAllThreads) {
       }
     });
   }
-  std::atomic<bool> stop{false};
-  std::thread watcher([&] {
-    while (!stop) {
-      EXPECT_GE(a->stats().connections.size(), static_cast<size_t>(kThreads) + 1);
-      EXPECT_FALSE(b->flight_record().empty());
-      (void)b->get_notifs();
-      std::this_thread::yield();
-    }
+  Repeating watching(1, [&] {
+    EXPECT_GE(a->stats().connections.size(), static_cast<size_t>(kThreads) + 1);
+    EXPECT_FALSE(b->flight_record().empty());
+    (void)b->get_notifs();
   });
   for (int i = 0; i < kRounds / 4; ++i) {
     const auto [at_a, at_b] = connect_pair(*a, *b);
@@ -74,16 +69,14 @@ TEST(EndpointThreads, AllCallsFromAllThreads) {
     EXPECT_TRUE(b->remove_connection(at_b).is_ok());
   }
   for (std::thread& thread : threads) thread.join();
-  stop = true;
-  watcher.join();
+  watching.stop();
   EXPECT_EQ(a->stats().operations_outstanding, 0u);
   EXPECT_EQ(b->stats().operations_outstanding, 0u);
 }
 
 // A submit while another thread removes the connection gets an end or the error that there is no such connection.
 TEST(EndpointThreads, SubmitsRaceWithTheEndOfTheirConnection) {
-  allow_log("has ended: ");
-  allow_log("TCPX_E_PEER_GONE");  // of the plugin, which may see it first
+  allow_broken_connections();
   const auto a = make_endpoint(), b = make_endpoint();
   Memory memory(*a, 100000);
   for (int round = 0; round < kRounds / 4; ++round) {
@@ -136,22 +129,15 @@ TEST(EndpointThreads, B5_SubmittersDoNotKeepProgressOut) {
          if (id.is_ok()) (void)a->cancel(*id);
          if (id.is_ok()) (void)a->wait(*id, kCallTime);
        }}};
-  std::atomic<bool> over{false};
-  std::thread taker([&] {
-    while (!over) {
-      (void)b->get_notifs();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+  Repeating taking(1, [&] {
+    (void)b->get_notifs();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
   for (const auto& [name, call] : calls) {
-    std::atomic<bool> stop{false};
     std::atomic<int> called{0};
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 16; ++i) {
-      threads.emplace_back([&, &call = call] {
-        for (; !stop; ++called) call();
-      });
-    }
+    Repeating calling(16, [&, &call = call] {
+      for (int i = 0; i < 10; ++i, ++called) call();
+    });
     EXPECT_TRUE(wait_until([&] { return called > 100; })) << name;
     // It meets nobody, so its deadline ends it.
     const auto id = a->recv_async(conn, {&range, 1}, {.timeout = std::chrono::milliseconds(300)});
@@ -159,8 +145,7 @@ TEST(EndpointThreads, B5_SubmittersDoNotKeepProgressOut) {
     const TimePoint begin = Clock::steady().now();
     const Status status = a->wait(*id, std::chrono::seconds(10));
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::steady().now() - begin);
-    stop = true;
-    for (std::thread& thread : threads) thread.join();
+    calling.stop();
     std::printf("%s: a deadline of 300 ms was kept after %d ms\n", name, static_cast<int>(took.count()));
     EXPECT_EQ(status.code(), Code::kTimeout) << name;
     EXPECT_NE(status.operation(), "wait") << name << ": still pending";
@@ -168,8 +153,6 @@ TEST(EndpointThreads, B5_SubmittersDoNotKeepProgressOut) {
     (void)a->cancel(*id);
     (void)a->wait(*id, kCallTime);
   }
-  over = true;
-  taker.join();
 }
 
 TEST(EndpointThreads, ManyPeersAtOnce) {

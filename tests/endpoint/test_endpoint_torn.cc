@@ -1,7 +1,6 @@
 // Completion means applied: a thread that sees the end of a transfer, at either end, sees all its bytes, and one that sees its
 // failure may unmap the memory at once. The detectors look from another thread while generation after generation is written.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <atomic>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include "base/text.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/mapping.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx {
@@ -17,6 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::GuardedBuffer;
+using testing::Mapping;
 using Ids = std::vector<Result<OperationId>>;
 
 /// Every word holds the generation.
@@ -34,7 +35,7 @@ void fill(std::span<std::byte> memory, uint64_t generation) {
   return ::testing::AssertionSuccess();
 }
 
-class EndpointTorn : public testing::EndpointSetupTest {
+class EndpointTorn : public testing::EndpointPairTest {
  protected:
   struct Step {
     size_t bytes;
@@ -56,7 +57,6 @@ class EndpointTorn : public testing::EndpointSetupTest {
 TCPX_OVER_SETUPS(EndpointTorn, testing::all_setups());
 
 TEST_P(EndpointTorn, AReceiverSeesAllOfAMessageOrItsEndNotYet) {
-  make_pair();
   for (const auto& [bytes, rounds] : kSteps) {
     SCOPED_TRACE(bytes);
     GuardedBuffer source(bytes), target(bytes);
@@ -84,7 +84,6 @@ TEST_P(EndpointTorn, AReceiverSeesAllOfAMessageOrItsEndNotYet) {
 }
 
 TEST_P(EndpointTorn, ATargetSeesAllOfAWriteOnceEitherEndIsTold) {
-  make_pair();
   for (const auto& [bytes, rounds] : kSteps) {
     SCOPED_TRACE(bytes);
     GuardedBuffer source(bytes), target(bytes);
@@ -116,7 +115,6 @@ TEST_P(EndpointTorn, ATargetSeesAllOfAWriteOnceEitherEndIsTold) {
 }
 
 TEST_P(EndpointTorn, AReaderSeesAllOfARead) {
-  make_pair();
   for (const auto& [bytes, rounds] : kSteps) {
     SCOPED_TRACE(bytes);
     GuardedBuffer near(bytes), far(bytes);
@@ -130,26 +128,7 @@ TEST_P(EndpointTorn, AReaderSeesAllOfARead) {
   }
 }
 
-/// Memory that can be taken away: a touch of it afterwards is a fault.
-class Mapping {
- public:
-  explicit Mapping(size_t bytes) : bytes_(bytes) {
-    data_ = static_cast<std::byte*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    EXPECT_NE(static_cast<void*>(data_), MAP_FAILED);
-  }
-  ~Mapping() { ::munmap(data_, bytes_); }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  void take_away() { EXPECT_EQ(::mprotect(data_, bytes_, PROT_NONE), 0); }
-  std::span<std::byte> span() { return {data_, bytes_}; }
-
- private:
-  std::byte* data_ = nullptr;
-  size_t bytes_;
-};
-
 TEST_P(EndpointTorn, NothingTouchesMemoryAfterAnOperationWasGivenUp) {
-  make_pair();
   constexpr size_t kBytes = 4u << 20;
   for (int round = 0; round < 12; ++round) {
     Mapping source(kBytes), target(kBytes);
@@ -171,8 +150,6 @@ TEST_P(EndpointTorn, NothingTouchesMemoryAfterAnOperationWasGivenUp) {
 
 TEST_P(EndpointTorn, NothingTouchesMemoryAfterAConnectionHasFailed) {
   testing::allow_log("has ended");
-  a_ = make();
-  b_ = make();
   constexpr size_t kBytes = 4u << 20;
   for (int round = 0; round < 8; ++round) {
     connect(a_, b_);

@@ -19,14 +19,7 @@ namespace {
 using testing::GuardedBuffer;
 using Ids = std::vector<Result<OperationId>>;
 
-class EndpointTransfers : public testing::EndpointSetupTest {
- protected:
-  void SetUp() override {
-    EndpointSetupTest::SetUp();
-    if (IsSkipped() || HasFatalFailure()) return;
-    make_pair();
-  }
-};
+class EndpointTransfers : public testing::EndpointPairTest {};
 TCPX_OVER_SETUPS(EndpointTransfers, testing::all_setups());
 
 TEST_P(EndpointTransfers, EverySizeArrivesWhole) {

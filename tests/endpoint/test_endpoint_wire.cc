@@ -127,24 +127,6 @@ TEST(EndpointWire, OperationsComeBack) {
   }
 }
 
-TEST(EndpointWire, ThePayloadIsLaidOutAsWritten) {
-  Sample from = sample(ControlType::kWriteData);
-  from.payload.notify_name = "n";
-  from.payload.notify_text = "text";
-  const Bytes payload = encode(from);
-  ASSERT_EQ(payload.size(), 16u + 24u + 1u + 4u + 10u);
-  EXPECT_EQ(payload[4], std::byte{1});          // one range
-  EXPECT_EQ(payload[8], std::byte{1});          // one notification
-  EXPECT_EQ(payload[10], std::byte{1});         // its name
-  EXPECT_EQ(payload[12], std::byte{4});         // its text
-  EXPECT_EQ(payload[16], std::byte{11});        // slot
-  EXPECT_EQ(payload[16 + 8], std::byte{5});     // offset
-  EXPECT_EQ(payload[16 + 16], std::byte{10});   // bytes
-  EXPECT_EQ(payload[16 + 24], std::byte{'n'});  // name, text, data
-  EXPECT_EQ(payload[16 + 25], std::byte{'t'});
-  EXPECT_EQ(payload[16 + 29], std::byte{'0'});
-}
-
 TEST(EndpointWire, AsMuchAsIsAllowedComesBack) {
   Sample from = sample(ControlType::kWriteData);
   const Bytes data(kMaxInlineBytes);

@@ -2,15 +2,12 @@
 #include "endpoint/host_signs.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include <string>
 #include <vector>
 
-#include "base/socket_io.h"
-#include "endpoint/control_stream.h"
 #include "tests/support/own_network.h"
-#include "tests/support/raw_frame.h"
+#include "tests/support/stream_pair.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx {
@@ -48,10 +45,8 @@ TEST(HostSigns, AShutWindowNeedsMore) {
 }
 
 TEST(HostSigns, WhatIsNoTcpSocketSaysNothing) {
-  int fds[2];
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-  const UniqueFd a(fds[0]), b(fds[1]);
-  EXPECT_FALSE(host_signs(a.get()).has_value());
+  const testing::Sockets sockets = testing::unix_pair();
+  EXPECT_FALSE(host_signs(sockets.a.get()).has_value());
   EXPECT_FALSE(host_signs(-1).has_value());
 }
 
@@ -60,12 +55,9 @@ struct Connection {
   UniqueFd peer;
 
   Connection() {
-    const UniqueFd listener = listen_tcp(SocketAddress::loopback(0), 1).value();
-    stream.attach(connect_tcp(*local_address(listener.get()), Deadline::after(testing::kTestDeadline)).value());
-    EXPECT_TRUE(wait_until([&] {
-      peer = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      return static_cast<bool>(peer);
-    }));
+    testing::Sockets sockets = testing::tcp_pair();
+    stream.attach(std::move(sockets.a));
+    peer = std::move(sockets.b);
   }
   /// Sends until the peer's window is shut.
   bool shut_window() {

@@ -26,9 +26,6 @@ Bytes pattern(size_t bytes, uint64_t seed) {
 Status full() {
   return Status(Code::kExhausted, "copy", "too much in flight");
 }
-Status broken() {
-  return Status(Code::kCuda, "copy", "scripted", Domain::kCuda, 700);
-}
 
 class InlineCopiesTest : public ::testing::Test {
  protected:
@@ -159,7 +156,7 @@ TEST_F(InlineCopiesTest, AReleasedSlotIsUsedAgainAndNoOther) {
 TEST_F(InlineCopiesTest, ACopyThatDoesNotStartKeepsNoSlot) {
   const Bytes data(8);
   const auto range = ranges({8});
-  for (const Status& failure : {full(), broken()}) {
+  for (const Status& failure : {full(), copy_failure()}) {
     copier_.fail_submit = failure;
     for (uint32_t i = 0; i < 2 * kSlots; ++i) {
       EXPECT_EQ(copies_.read(range).status().to_string(), failure.to_string());
@@ -174,8 +171,8 @@ TEST_F(InlineCopiesTest, ACopyThatFailsIsTold) {
   const auto range = ranges({8});
   const auto copy = copies_.read(range);
   ASSERT_TRUE(copy.is_ok());
-  copier_.fail_query = broken();
-  EXPECT_EQ(copies_.is_done(*copy).status().to_string(), broken().to_string());
+  copier_.fail_query = copy_failure();
+  EXPECT_EQ(copies_.is_done(*copy).status().to_string(), copy_failure().to_string());
   copies_.release(*copy);
   copier_.fail_query = Status::ok();
   expect_all_free();

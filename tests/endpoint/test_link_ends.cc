@@ -7,25 +7,18 @@
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kLong = 100'000;
-
 class LinkEnds : public LinkTest {
  protected:
   /// The peer's write, announced, and let go by the link.
   void begin_write_of_peer(std::optional<NotifyMsg> notify = {}) {
-    OperationPayload payload;
-    payload.ranges = {advertised(host_id_, 0, kLong)};
-    put(payload, std::move(notify));
-    say(ControlType::kWrite, 5, 0, kLong, Packing::kWhole, &payload);
+    ask(ControlType::kWrite, 5, std::move(notify));
     step();
     ASSERT_TRUE(hear(ControlType::kGo).has_value());
   }
   /// A receive that has met a long send of the peer, which has not come yet.
-  OperationId begin_receive(std::optional<NotifyMsg> notify = {}) {
-    const OperationId received = receive(host(0, kLong));
-    OperationPayload payload;
-    put(payload, std::move(notify));
-    say(ControlType::kSend, 6, receives_ - 1, kLong, Packing::kWhole, &payload);
+  OperationId begin_receive(std::optional<NotifyMsg> notify = {}, Duration timeout = std::chrono::seconds(30)) {
+    const OperationId received = start(OperationKind::kRecv, {.ranges = one(host(0, kLong)), .timeout = timeout});
+    say_offer(6, receives_ - 1, std::move(notify));
     step();
     EXPECT_TRUE(hear(ControlType::kGo).has_value());
     return received;
@@ -49,7 +42,7 @@ class LinkEnds : public LinkTest {
 TEST_F(LinkEnds, AShortSendIsPendingUntilTheKernelHasIt) {
   const int few = 4096;
   ASSERT_EQ(::setsockopt(link_fd_, SOL_SOCKET, SO_SNDBUF, &few, sizeof few), 0);
-  for (int i = 0; i < 100; ++i) (void)start(OperationKind::kWrite, {.ranges = one(host(0, kShort)), .remote = {{1, 0, kShort}}});
+  for (int i = 0; i < 100; ++i) (void)write(host(0, kShort));
   const OperationId sent = send(host(0, 8));
   steps(50, false);
   EXPECT_TRUE(pending(sent)) << "the peer reads nothing, and the socket is full";
@@ -90,15 +83,14 @@ TEST_F(LinkEnds, AClosedLinkWaitsForASilentPeerNoLongerThanItsFarewell) {
 TEST_F(LinkEnds, AClosedLinkLetsThePeerAnswerWhatItWasOffered) {
   const OperationId sent = send(host(0, kLong));
   step();
-  const auto offered = hear(ControlType::kSend);
-  ASSERT_TRUE(offered.has_value());
+  ASSERT_TRUE(hear(ControlType::kSend).has_value());
   link_->close();
   say(ControlType::kBye);
   steps(5);
   EXPECT_TRUE(hear(ControlType::kCancel).has_value());
   EXPECT_FALSE(link_->closed());
   EXPECT_TRUE(pending(sent)) << "the peer may have said \"go\"";
-  say_raw(make_header(ControlType::kDone, offered->operation, static_cast<uint64_t>(Code::kCancelled)));
+  say_done(sent, Code::kCancelled);
   steps(2);
   EXPECT_EQ(end_of(sent).code(), Code::kCancelled);
   EXPECT_TRUE(link_->closed());
@@ -115,7 +107,7 @@ TEST_F(LinkEnds, AClosedLinkLetsAWriteOfThePeerEnd) {
   const auto answer = hear(ControlType::kDone);
   ASSERT_TRUE(answer.has_value()) << "it was in place, and the peer was not told";
   EXPECT_EQ(answer->value, 0u);
-  EXPECT_TRUE(std::equal(host_.begin(), host_.begin() + kLong, peers_.begin()));
+  EXPECT_TRUE(has_peers(host_, kLong));
 }
 
 TEST_F(LinkEnds, APeerThatClosesIsWaitedForUntilItsWriteHasEnded) {
@@ -155,7 +147,7 @@ TEST_F(LinkEnds, NoNotificationForAWriteThatFailed) {
 
 TEST_F(LinkEnds, NoNotificationForAShortReceiveThatCannotBeCopied) {
   const OperationId received = receive(device(0, kShort));
-  copier_.fail_query = Status(Code::kCuda, "copy", "scripted", Domain::kCuda, 700);
+  copier_.fail_query = copy_failure();
   say_send(0, std::span(peers_).first(kShort), message());
   steps(3);
   EXPECT_EQ(end_of(received).code(), Code::kCuda);
@@ -164,15 +156,21 @@ TEST_F(LinkEnds, NoNotificationForAShortReceiveThatCannotBeCopied) {
 
 // The application has been told that there is no such receive any more.
 TEST_F(LinkEnds, NoNotificationForAReceiveThatWasGivenUpAndEndsWellAllTheSame) {
-  const OperationId moving = begin_receive(message());
-  cancel(moving);
-  EXPECT_TRUE(pending(moving));
-  send_from_peer();
-  EXPECT_TRUE(drive([&] { return !pending(moving); }));
-  EXPECT_EQ(end_of(moving).code(), Code::kCancelled);
+  for (const bool by_deadline : {true, false}) {
+    const OperationId moving = begin_receive(message(), std::chrono::seconds(by_deadline ? 1 : 30));
+    if (by_deadline) {
+      pass(1200);
+    } else {
+      cancel(moving);
+    }
+    EXPECT_TRUE(pending(moving));
+    send_from_peer();
+    EXPECT_TRUE(drive([&] { return !pending(moving); }));
+    EXPECT_EQ(end_of(moving).code(), by_deadline ? Code::kTimeout : Code::kCancelled);
+  }
   const OperationId copied = receive(device(0, kShort));
   copier_.hold();
-  say_send(1, std::span(peers_).first(kShort), message());
+  say_send(2, std::span(peers_).first(kShort), message());
   step();
   cancel(copied);
   copier_.release();
@@ -196,7 +194,7 @@ TEST_F(LinkEnds, NoNotificationBeforeAShortReceiveHasBeenCopied) {
 }
 
 TEST_F(LinkEnds, AShortWriteOfThePeerThatCannotBeCopiedIsNotConfirmed) {
-  copier_.fail_query = Status(Code::kCuda, "copy", "scripted", Domain::kCuda, 700);
+  copier_.fail_query = copy_failure();
   say_write(5, advertised(device_id_, 0, kShort), std::span(peers_).first(kShort), message());
   steps(3);
   EXPECT_FALSE(hear(ControlType::kDone).has_value());
@@ -212,12 +210,12 @@ TEST_F(LinkEnds, AShortWriteOfThePeerIsConfirmedWhenItHasBeenCopied) {
   copier_.release();
   steps(2);
   EXPECT_TRUE(hear(ControlType::kDone).has_value());
-  EXPECT_TRUE(std::equal(device_.begin(), device_.begin() + kShort, peers_.begin()));
+  EXPECT_TRUE(has_peers(device_, kShort));
   EXPECT_EQ(inbox_.size(), 1u);
 }
 
 TEST_F(LinkEnds, AShortReadOfThePeerThatCannotBeCopiedIsNotAnswered) {
-  copier_.fail_query = Status(Code::kCuda, "copy", "scripted", Domain::kCuda, 700);
+  copier_.fail_query = copy_failure();
   OperationPayload payload;
   payload.ranges = {advertised(device_id_, 0, kShort)};
   say(ControlType::kRead, 5, 0, kShort, Packing::kWhole, &payload);
@@ -241,34 +239,29 @@ TEST_F(LinkEnds, ASendIsNotDoneWhenTheLinkFailsWhileItIsRead) {
 }
 
 TEST_F(LinkEnds, AWriteIsDoneWhenThePeerSaysSoAndNotBefore) {
-  const OperationId written = start(OperationKind::kWrite, {.ranges = one(host(0, kShort)), .remote = {{1, 0, kShort}}});
+  const OperationId written = write(host(0, kShort));
   steps(5);
   ASSERT_TRUE(hear(ControlType::kWriteData).has_value());
   EXPECT_TRUE(pending(written));
-  say_raw(make_header(ControlType::kDone, static_cast<uint64_t>(written), static_cast<uint64_t>(Code::kNotFound)));
+  say_done(written, Code::kNotFound);
   step();
   EXPECT_EQ(end_of(written).code(), Code::kNotFound);
 }
 
 TEST_F(LinkEnds, ALongWriteIsDoneWhenItsLaneAndThePeerSaySo) {
   for (const bool answer_first : {true, false}) {
-    const OperationId written = start(OperationKind::kWrite, {.ranges = one(host(0, kLong)), .remote = {{1, 0, kLong}}});
+    const OperationId written = write(host(0, kLong));
     step();
     ASSERT_TRUE(hear(ControlType::kWrite).has_value());
-    say(ControlType::kGo, static_cast<uint64_t>(written));
-    const RegisteredMemory memory = peer_recv_->register_memory(peers_.data(), peers_.size(), MemoryType::kHost).value();
-    const TransferId got = peer_recv_->submit({.memory = memory, .bytes = kLong}).value();
-    const Status refused(Code::kCuda, "scatter", "scripted");
-    const auto answer = [&] {
-      say_raw(make_header(ControlType::kDone, static_cast<uint64_t>(written), static_cast<uint64_t>(refused.code())));
-    };
-    if (answer_first) answer();
+    say_of(written, ControlType::kGo);
+    const TransferId got = receive_at_peer();
+    if (answer_first) say_done(written, Code::kCuda);
     EXPECT_TRUE(drive([&] { return peer_recv_->pending() == 0; }));
     EXPECT_EQ(peer_recv_->poll(got).state, TransferState::kDone);
     steps(5);
     if (!answer_first) {
       EXPECT_TRUE(pending(written)) << "it is not known to be in place";
-      answer();
+      say_done(written, Code::kCuda);
       step();
     }
     EXPECT_EQ(end_of(written).code(), Code::kCuda) << "the peer says that it is not in place";

@@ -1,25 +1,63 @@
 // False frames of a peer, at a link that is moved step by step: of each frame the ones that lie a little.
+#include <functional>
+
 #include "tests/support/link_fixture.h"
 
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kLong = 100'000;
-
 class LinkFrames : public LinkTest {
  protected:
-  void expect_refused(OperationId id) {
-    EXPECT_EQ(end_of(id).code(), Code::kProtocol);
+  /// The link has ended for what the peer said, and so have its operations.
+  void expect_refused(std::initializer_list<OperationId> operations = {}) {
+    steps(3);
     EXPECT_EQ(link_->status().code(), Code::kProtocol) << link_->status().to_string();
-  }
-  OperationId read(HeldRange range) {
-    const uint64_t bytes = range.bytes;
-    return start(OperationKind::kRead, {.ranges = one(std::move(range)), .remote = {{1, 0, bytes}}});
+    EXPECT_TRUE(drive([&] { return link_->closed(); }));
+    for (const OperationId id : operations) EXPECT_EQ(end_of(id).code(), Code::kProtocol);
   }
   void say_read_data(OperationId id, size_t bytes) {
     say_raw(make_header(ControlType::kReadData, static_cast<uint64_t>(id), 0, bytes), std::span(peers_).first(bytes));
   }
 };
+
+TEST_F(LinkFrames, WhatBelongsToNothingThatIsOpen) {
+  constexpr uint32_t kHuge = ~uint32_t{0};
+  const OperationCounts counts{.lengths = kHuge,
+                               .ranges = kHuge,
+                               .notify_count = 0xffff,
+                               .notify_name_bytes = 0xffff,
+                               .notify_text_bytes = 0xffff,
+                               .reserved = 0};
+  ControlHeader foreign = make_header(ControlType::kSend);
+  foreign.magic = 0x1234;
+  OperationPayload nothing;
+  const std::pair<const char*, std::function<void()>> cases[] = {
+      {"a go for nothing", [&] { say(ControlType::kGo, 12345); }},
+      {"a go for a read that nobody asked", [&] { say(ControlType::kGo, 1, 1); }},
+      {"credit for a window that is none", [&] { say(ControlType::kCredit, kWindows, 0, 0); }},
+      {"the same sequence twice",
+       [&] {
+         for (int i = 0; i < 2; ++i) say(ControlType::kSendData, 1, 77, 0, Packing::kWhole, &nothing);
+       }},
+      {"one cancelled twice",
+       [&] {
+         for (int i = 0; i < 2; ++i) say(ControlType::kCancel, 1, 500);
+       }},
+      {"a read asked for twice",
+       [&] {
+         for (int i = 0; i < 2; ++i) ask(ControlType::kRead, 5);
+       }},
+      {"huge counts",
+       [&] { say_raw(make_header(ControlType::kWrite, 1, 0, ~uint64_t{0}), std::as_bytes(std::span(&counts, 1))); }},
+      {"no frame", [&] { say_raw(foreign); }},
+  };
+  for (const auto& [what, say_it] : cases) {
+    SCOPED_TRACE(what);
+    renew();
+    say_it();
+    expect_refused();
+  }
+}
 
 // The excess over the answer was once read from behind it, and written to the reader's memory.
 TEST_F(LinkFrames, AReadAnsweredWithAnotherNumberOfBytes) {
@@ -31,8 +69,7 @@ TEST_F(LinkFrames, AReadAnsweredWithAnotherNumberOfBytes) {
       step();
       ASSERT_TRUE(hear(ControlType::kRead).has_value());
       say_read_data(asked, bytes);
-      steps(3);
-      expect_refused(asked);
+      expect_refused({asked});
       EXPECT_EQ(host_, host_before) << bytes;
       EXPECT_EQ(device_, device_before) << bytes;
     }
@@ -47,88 +84,103 @@ TEST_F(LinkFrames, AReadThatIsAnsweredAsAsked) {
   say_read_data(first, kShort);
   steps(3);
   for (const OperationId id : {first, second, nothing}) EXPECT_TRUE(end_of(id).is_ok());
-  EXPECT_TRUE(std::equal(host_.begin(), host_.begin() + kShort, peers_.begin()));
-  EXPECT_TRUE(std::equal(device_.begin(), device_.begin() + kShort, peers_.begin()));
+  EXPECT_TRUE(has_peers(host_, kShort) && has_peers(device_, kShort));
   say_read_data(first, 17);  // once more: of nothing that is open
   steps(2);
   EXPECT_TRUE(alive());
-  EXPECT_TRUE(std::equal(host_.begin(), host_.begin() + kShort, peers_.begin()));
+  EXPECT_TRUE(has_peers(host_, kShort));
 }
 
 TEST_F(LinkFrames, ReadDataBehindReady) {
   const OperationId asked = read(host(0, kShort));
   step();
-  say(ControlType::kReady, static_cast<uint64_t>(asked));
+  say_of(asked, ControlType::kReady);
   say_read_data(asked, kShort);
-  steps(3);
-  EXPECT_EQ(link_->status().code(), Code::kProtocol);
-  EXPECT_TRUE(drive([&] { return link_->closed(); }));
-  EXPECT_EQ(end_of(asked).code(), Code::kProtocol);
+  expect_refused({asked});
 }
 
 TEST_F(LinkFrames, ReadyTwice) {
   const OperationId asked = read(host(0, kLong));
   step();
-  for (int i = 0; i < 2; ++i) say(ControlType::kReady, static_cast<uint64_t>(asked));
-  steps(3);
-  EXPECT_EQ(link_->status().code(), Code::kProtocol);
-  EXPECT_TRUE(drive([&] { return link_->closed(); }));
-  EXPECT_EQ(end_of(asked).code(), Code::kProtocol);
+  for (int i = 0; i < 2; ++i) say_of(asked, ControlType::kReady);
+  expect_refused({asked});
+}
+
+TEST_F(LinkFrames, ReadyForASend) {
+  const OperationId sent = send(host(0, kLong));
+  step();
+  say_of(sent, ControlType::kReady);
+  expect_refused({sent});
 }
 
 TEST_F(LinkFrames, ReadDataForAWrite) {
   for (const size_t bytes : {size_t{kShort}, kLong}) {
     renew();
-    const OperationId written = start(OperationKind::kWrite, {.ranges = one(host(0, bytes)), .remote = {{1, 0, bytes}}});
+    const OperationId written = write(host(0, bytes));
     steps(2);
     say_read_data(written, kShort);
-    steps(2);
-    expect_refused(written);
+    expect_refused({written});
   }
+}
+
+TEST_F(LinkFrames, ReadDataForAReceive) {
+  const OperationId received = receive(host(0, kShort));
+  step();
+  say_read_data(received, kShort);
+  expect_refused({received});
+}
+
+TEST_F(LinkFrames, AGoTwice) {
+  const OperationId sent = send(host(0, kLong));
+  step();
+  for (int i = 0; i < 2; ++i) say_of(sent, ControlType::kGo);
+  expect_refused({sent});
 }
 
 // The value tells whose operation it is: 1 of the peer's own, 0 of this end's.
 TEST_F(LinkFrames, AGoOfTheWrongEnd) {
   const OperationId sent = send(host(0, kLong));
   step();
-  say(ControlType::kGo, static_cast<uint64_t>(sent), 1);
-  steps(2);
-  expect_refused(sent);
+  say_of(sent, ControlType::kGo, 1);
+  expect_refused({sent});
   renew();
-  OperationPayload payload;
-  payload.ranges = {advertised(host_id_, 0, kLong)};
-  say(ControlType::kRead, 5, 0, kLong, Packing::kWhole, &payload);
+  ask(ControlType::kRead, 5);
   steps(2);
   const auto ready = hear(ControlType::kReady);
   ASSERT_TRUE(ready.has_value());
   EXPECT_EQ(ready->operation, 5u);
   say(ControlType::kGo, 5, 0);
-  steps(2);
-  EXPECT_EQ(link_->status().code(), Code::kProtocol);
+  expect_refused();
+}
+
+// The operation had no phase left in which anything would have ended it.
+TEST_F(LinkFrames, AVectorThatIsToTravelAsAWhole) {
+  std::vector<HeldRange> two = one(host(0, kLong));
+  two.push_back(host(kLong, kLong));
+  const OperationId sent = start(OperationKind::kSend, {.ranges = std::move(two)});
+  step();
+  say_of(sent, ControlType::kGo);
+  expect_refused({sent});
 }
 
 TEST_F(LinkFrames, AReadOfThePeerGoesWhenItSaysSo) {
-  OperationPayload payload;
-  payload.ranges = {advertised(host_id_, 0, kLong)};
-  say(ControlType::kRead, 5, 0, kLong, Packing::kWhole, &payload);
+  ask(ControlType::kRead, 5);
   steps(2);
   ASSERT_TRUE(hear(ControlType::kReady).has_value());
   steps(20);
   EXPECT_EQ(fake_.calls(Call::kSend), 0u) << "the peer may not have posted its receive";
-  const RegisteredMemory memory = peer_recv_->register_memory(peers_.data(), peers_.size(), MemoryType::kHost).value();
-  const TransferId got = peer_recv_->submit({.memory = memory, .bytes = kLong}).value();
+  const TransferId got = receive_at_peer();
   say(ControlType::kGo, 5, 1);
   EXPECT_TRUE(drive([&] { return peer_recv_->pending() == 0; }));
   EXPECT_EQ(peer_recv_->poll(got).state, TransferState::kDone);
-  EXPECT_TRUE(std::equal(host_.begin(), host_.begin() + kLong, peers_.begin()));
+  EXPECT_TRUE(has_peers(host_, kLong));
   EXPECT_TRUE(alive());
 }
 
 // The link says whose it is in the same way.
 TEST_F(LinkFrames, TheLinksOwnGoSaysWhoseOperationItIs) {
   (void)receive(host(0, kLong));
-  OperationPayload payload;
-  say(ControlType::kSend, 61, 0, kLong, Packing::kWhole, &payload);
+  say_offer(61, 0);
   steps(2);
   auto go = hear(ControlType::kGo);
   ASSERT_TRUE(go.has_value());
@@ -136,7 +188,7 @@ TEST_F(LinkFrames, TheLinksOwnGoSaysWhoseOperationItIs) {
   EXPECT_EQ(go->value, 0u) << "of the peer's send";
   const OperationId asked = read(host(kLong, kLong));
   step();
-  say(ControlType::kReady, static_cast<uint64_t>(asked));
+  say_of(asked, ControlType::kReady);
   steps(2);
   go = hear(ControlType::kGo);
   ASSERT_TRUE(go.has_value());
@@ -144,18 +196,8 @@ TEST_F(LinkFrames, TheLinksOwnGoSaysWhoseOperationItIs) {
   EXPECT_EQ(go->value, 1u) << "of this end's read";
 }
 
-TEST_F(LinkFrames, TheSameReadTwice) {
-  OperationPayload payload;
-  payload.ranges = {advertised(host_id_, 0, kLong)};
-  for (int i = 0; i < 2; ++i) say(ControlType::kRead, 5, 0, kLong, Packing::kWhole, &payload);
-  steps(2);
-  EXPECT_EQ(link_->status().code(), Code::kProtocol);
-}
-
 TEST_F(LinkFrames, AReadOfThePeerIsWithdrawn) {
-  OperationPayload payload;
-  payload.ranges = {advertised(host_id_, 0, kLong)};
-  say(ControlType::kRead, 5, 0, kLong, Packing::kWhole, &payload);
+  ask(ControlType::kRead, 5);
   say(ControlType::kCancel, 5);
   steps(2);
   EXPECT_TRUE(alive());
@@ -165,8 +207,7 @@ TEST_F(LinkFrames, AReadOfThePeerIsWithdrawn) {
 }
 
 TEST_F(LinkFrames, ASendOfThePeerIsWithdrawnAndItsPlaceStaysEmpty) {
-  OperationPayload payload;
-  say(ControlType::kSend, 61, 0, kLong, Packing::kWhole, &payload);
+  say_offer(61, 0);
   say(ControlType::kCancel, 61, 0, 1);
   steps(2);
   const auto answer = hear(ControlType::kDone);
@@ -180,87 +221,69 @@ TEST_F(LinkFrames, ASendOfThePeerIsWithdrawnAndItsPlaceStaysEmpty) {
 }
 
 TEST_F(LinkFrames, AWithdrawalOfAnotherSend) {
-  OperationPayload payload;
-  for (uint64_t i = 0; i < 2; ++i) say(ControlType::kSend, 61 + i, i, kLong, Packing::kWhole, &payload);
+  for (uint64_t i = 0; i < 2; ++i) say_offer(61 + i, i);
   say(ControlType::kCancel, 61, 1, 1);  // the number of one, the place of the other
-  steps(2);
-  EXPECT_EQ(link_->status().code(), Code::kProtocol);
+  expect_refused();
 }
 
 TEST_F(LinkFrames, AWithdrawalOfASendThatCameWithItsData) {
-  say_send(0, std::span(peers_).first(8));
-  say(ControlType::kCancel, 1000, 0, 1);
-  steps(2);
-  EXPECT_EQ(link_->status().code(), Code::kProtocol);
-}
-
-TEST_F(LinkFrames, WhatWasNeverOfferedIsWithdrawnOnlyWhereNothingHasCome) {
-  say_send(0, std::span(peers_).first(8));
-  say(ControlType::kCancel, 1000, 0, 0);
-  steps(2);
-  EXPECT_EQ(link_->status().code(), Code::kProtocol);
-}
-
-TEST_F(LinkFrames, ADoneForAReceiveThatMoves) {
-  const OperationId received = receive(host(0, kLong));
-  OperationPayload payload;
-  say(ControlType::kSend, 61, 0, kLong, Packing::kWhole, &payload);
-  step();
-  say(ControlType::kDone, static_cast<uint64_t>(received));
-  steps(2);
-  EXPECT_EQ(link_->status().code(), Code::kProtocol);
-  EXPECT_TRUE(drive([&] { return link_->closed(); }));
-  EXPECT_EQ(end_of(received).code(), Code::kProtocol);
-}
-
-TEST_F(LinkFrames, AGoodAnswerToASendThatWasOnlyOffered) {
-  const OperationId sent = send(host(0, kLong));
-  step();
-  say(ControlType::kDone, static_cast<uint64_t>(sent));
-  steps(2);
-  expect_refused(sent);
-}
-
-TEST_F(LinkFrames, AGoodAnswerToAWriteThatWasOnlyOffered) {
-  const OperationId written = start(OperationKind::kWrite, {.ranges = one(host(0, kLong)), .remote = {{1, 0, kLong}}});
-  step();
-  say(ControlType::kDone, static_cast<uint64_t>(written));
-  steps(2);
-  expect_refused(written);
-}
-
-TEST_F(LinkFrames, AGoodAnswerToARead) {
-  for (const size_t bytes : {size_t{kShort}, kLong}) {
+  for (const uint64_t offered : {1, 0}) {  // and one that says that it never came
     renew();
-    const Bytes before = host_;
-    const OperationId asked = read(host(0, bytes));
-    step();
-    say(ControlType::kDone, static_cast<uint64_t>(asked));
-    steps(2);
-    expect_refused(asked);
-    EXPECT_EQ(host_, before);
+    say_send(0, std::span(peers_).first(8));
+    say(ControlType::kCancel, 1000, 0, offered);
+    expect_refused();
   }
+}
+
+TEST_F(LinkFrames, ADoneForAReceive) {
+  for (const bool moves : {false, true}) {
+    renew();
+    const OperationId received = receive(host(0, kLong));
+    if (moves) say_offer(61, 0);
+    step();
+    say_done(received);
+    expect_refused({received});
+  }
+}
+
+TEST_F(LinkFrames, AGoodAnswerToWhatWasOnlyOffered) {
+  const Bytes before = host_;
+  for (const size_t bytes : {size_t{kShort}, kLong}) {
+    for (const OperationKind kind : {OperationKind::kSend, OperationKind::kWrite, OperationKind::kRead}) {
+      if (bytes == kShort && kind != OperationKind::kRead) continue;  // has left with its data
+      SCOPED_TRACE(name_of(kind));
+      renew();
+      const OperationId asked = kind == OperationKind::kSend ? send(host(0, bytes)) : write(host(0, bytes), kind);
+      step();
+      say_done(asked);
+      expect_refused({asked});
+      EXPECT_EQ(host_, before);
+    }
+  }
+}
+
+// A transfer of no bytes has no ranges to cut.
+TEST_F(LinkFrames, ASendOfNothingThatIsNotInline) {
+  const OperationId received = receive(host(0, 0));
+  OperationPayload payload;
+  say(ControlType::kSend, 1, 0, 0, Packing::kPacked, &payload);
+  expect_refused({received});
 }
 
 TEST_F(LinkFrames, CreditBeyondWhatIsOwed) {
   for (uint64_t window = 0; window < std::size(kWindowSizes); ++window) {
     renew();
     say(ControlType::kCredit, window, 0, 1);
-    steps(2);
-    EXPECT_EQ(link_->status().code(), Code::kProtocol) << window;
+    expect_refused();
   }
-  renew();
-  (void)send(host(0, kShort));
-  steps(2);
-  say(ControlType::kCredit, 0, 0, window_cost(kShort) + 1);
-  steps(2);
-  EXPECT_EQ(link_->status().code(), Code::kProtocol);
-  renew();
-  (void)send(host(0, kShort));
-  steps(2);
-  say(ControlType::kCredit, 0, 0, window_cost(kShort));
-  steps(2);
-  EXPECT_TRUE(alive());
+  for (const uint64_t beyond : {1, 0}) {
+    renew();
+    (void)send(host(0, kShort));
+    steps(2);
+    say(ControlType::kCredit, 0, 0, window_cost(kShort) + beyond);
+    steps(2);
+    EXPECT_EQ(link_->status().code(), beyond == 0 ? Code::kOk : Code::kProtocol);
+  }
 }
 
 TEST_F(LinkFrames, MoreThanAWindowOfEachKind) {

@@ -14,29 +14,29 @@ class LinkRandomPeer : public LinkTest, public ::testing::WithParamInterface<Mem
   /// One link from its begin to its end.
   void talk(uint64_t seed, int truths, size_t lie) {
     renew();
-    Bytes memory = pattern(KnowingPeer::kMemory, static_cast<unsigned>(seed));
+    Bytes memory = pattern(PeersEnd::kMemory, static_cast<unsigned>(seed));
     const MemoryId id = registry_.add(memory.data(), memory.size(), GetParam()).value();
     const auto advertise = [&](ConnId conn, MemoryId region, size_t offset, size_t bytes) {
       return registry_.advertise(conn, region, memory.data() + offset, bytes).value().id;
     };
     Operation& others = *operations_.acquire().value();
-    KnowingPeer::Side side;
+    PeersEnd side;
     side.memory = memory;
-    side.slot = advertise(kConn, id, KnowingPeer::kAdvertised, KnowingPeer::kArea);
-    side.little = advertise(kConn, id, KnowingPeer::kAdvertised, KnowingPeer::kLittle);
-    side.foreign = advertise(ConnId{8}, id, KnowingPeer::kAdvertised, KnowingPeer::kArea);
-    const MemoryId gone = registry_.add(memory.data(), 2 * KnowingPeer::kArea, GetParam()).value();
-    side.withdrawn = advertise(kConn, gone, KnowingPeer::kAdvertised, KnowingPeer::kArea);
+    side.slot = advertise(kConn, id, PeersEnd::kAdvertised, PeersEnd::kArea);
+    side.little = advertise(kConn, id, PeersEnd::kAdvertised, PeersEnd::kLittle);
+    side.foreign = advertise(ConnId{8}, id, PeersEnd::kAdvertised, PeersEnd::kArea);
+    const MemoryId gone = registry_.add(memory.data(), 2 * PeersEnd::kArea, GetParam()).value();
+    side.withdrawn = advertise(kConn, gone, PeersEnd::kAdvertised, PeersEnd::kArea);
     EXPECT_TRUE(registry_.remove(gone, Deadline(TimePoint{})).is_ok());
     side.others_operation = static_cast<uint64_t>(others.id);
-    side.start = [&](OperationKind kind, const std::vector<KnowingPeer::Part>& parts) {
+    side.start = [&](OperationKind kind, const std::vector<PeersEnd::Part>& parts) {
       Start what;
       uint64_t there = 0;
-      for (const KnowingPeer::Part& part : parts) {
+      for (const PeersEnd::Part& part : parts) {
         std::byte* const data = memory.data() + part.offset;
         what.ranges.push_back({registry_.use(id, data, part.bytes).value(), data, part.bytes});
         if (kind == OperationKind::kWrite || kind == OperationKind::kRead)
-          what.remote.push_back({KnowingPeer::kThere, std::exchange(there, there + part.bytes), part.bytes});
+          what.remote.push_back({PeersEnd::kThere, std::exchange(there, there + part.bytes), part.bytes});
       }
       return static_cast<uint64_t>(LinkTest::start(kind, std::move(what)));
     };

@@ -3,34 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <atomic>
 #include <limits>
 #include <random>
 #include <set>
 #include <sstream>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <vector>
-
-#include "tests/support/wait_until.h"
 
 namespace tcpx {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::kTestDeadline;
-using testing::wait_until;
 
 constexpr ConnId kConn{3}, kOtherConn{4};
 constexpr size_t kBytes = 4096;
 
 Deadline passed() {
   return Deadline::after(-1s);
-}
-
-Deadline far() {
-  return Deadline::after(kTestDeadline);
 }
 
 /// Not dereferenced by anything here.
@@ -130,26 +120,21 @@ TEST_F(MemoryRegistryTest, OverlappingRegionsAreHeldApart) {
 TEST_F(MemoryRegistryTest, ARangeMustLieInItsRegion) {
   std::byte* const data = memory_.data() + kBytes;
   const MemoryId id = add(data);
-  for (const auto& [first, bytes] : {std::pair(data, kBytes),
-                                     {data, size_t{0}},
-                                     {data + kBytes, size_t{0}},
-                                     {data + kBytes - 1, size_t{1}},
-                                     {data + 1, kBytes - 1}}) {
-    EXPECT_EQ(code_of_use(id, first, bytes), Code::kOk) << first - data << " " << bytes;
-  }
   constexpr size_t kMost = std::numeric_limits<size_t>::max();
-  for (const auto& [first, bytes] : {std::pair(data - 1, size_t{1}),
-                                     {data - 1, kBytes},
-                                     {data, kBytes + 1},
-                                     {data + 1, kBytes},
-                                     {data + kBytes, size_t{1}},
-                                     {data + kBytes + 1, size_t{0}},
-                                     {data, kMost},
-                                     {data + 1, kMost},
-                                     {data + 1, kMost - 1},
-                                     {data - 1, size_t{0}}}) {
-    EXPECT_EQ(code_of_use(id, first, bytes), Code::kInvalidArgument) << first - data << " " << bytes;
-  }
+  using Range = std::pair<ptrdiff_t, size_t>;  // from its begin on
+  for (const auto& [offset, bytes] : {Range(0, kBytes), {0, 0}, {kBytes, 0}, {kBytes - 1, 1}, {1, kBytes - 1}})
+    EXPECT_EQ(code_of_use(id, data + offset, bytes), Code::kOk) << offset << " " << bytes;
+  for (const auto& [offset, bytes] : {Range(-1, 1),
+                                      {-1, kBytes},
+                                      {0, kBytes + 1},
+                                      {1, kBytes},
+                                      {kBytes, 1},
+                                      {kBytes + 1, 0},
+                                      {0, kMost},
+                                      {1, kMost},
+                                      {1, kMost - 1},
+                                      {-1, 0}})
+    EXPECT_EQ(code_of_use(id, data + offset, bytes), Code::kInvalidArgument) << offset << " " << bytes;
   EXPECT_EQ(code_of_use(id, nullptr, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of_use(MemoryId{}, data, 1), Code::kNotFound);
   EXPECT_EQ(code_of_use(MemoryId{~uint64_t{0}}, data, 1), Code::kNotFound);
@@ -203,42 +188,6 @@ TEST_F(MemoryRegistryTest, ARemovalThatTimesOutLeavesTheRegionUsable) {
     EXPECT_FALSE(registry_.remove(id, passed())->has_value()) << "with the count it had";
   }
   EXPECT_NE(advertise(id, memory_.data(), kBytes).id, slot.id);
-  expect_removed(id);
-}
-
-TEST_F(MemoryRegistryTest, ARemovalWaitsForUsesOfAnotherThread) {
-  const MemoryId id = add(memory_.data());
-  RegionUse first = use(id, memory_.data(), kBytes);
-  RegionUse second = use(id, memory_.data(), 0);
-  std::atomic<bool> removed{false};
-  std::thread remover([&] {
-    const Result<std::optional<Region>> result = registry_.remove(id, far());
-    EXPECT_TRUE(result.is_ok() && result->has_value() && (*result)->data == memory_.data());
-    removed = true;
-  });
-  ASSERT_TRUE(wait_until([&] { return is_closed(id); }));
-  EXPECT_EQ(registry_.remove(id, far()).status().code(), Code::kNotFound) << "no count is left for a second one";
-  EXPECT_EQ(registry_.try_remove(id).status().code(), Code::kNotFound);
-  EXPECT_EQ(registry_.advertise(kConn, id, memory_.data(), 1).status().code(), Code::kNotFound);
-  first = RegionUse();
-  EXPECT_FALSE(removed);
-  second = RegionUse();
-  remover.join();
-  EXPECT_EQ(registry_.regions(), 0u);
-}
-
-TEST_F(MemoryRegistryTest, AddingWhatIsBeingRemovedKeepsIt) {
-  const MemoryId id = add(memory_.data());
-  RegionUse held = use(id, memory_.data(), kBytes);
-  std::thread remover([&] {
-    const Result<std::optional<Region>> result = registry_.remove(id, far());
-    EXPECT_TRUE(result.is_ok() && !result->has_value()) << "one of two counts";
-  });
-  ASSERT_TRUE(wait_until([&] { return is_closed(id); }));
-  EXPECT_EQ(add(memory_.data()), id);
-  remover.join();
-  EXPECT_EQ(code_of_use(id, memory_.data(), kBytes), Code::kOk);
-  held = RegionUse();
   expect_removed(id);
 }
 
@@ -409,101 +358,6 @@ TEST_F(MemoryRegistryTest, TheNumberOfAdvertisementsIsBounded) {
   EXPECT_TRUE(registry_.advertise(kConn, id, at(0x100000), 1).is_ok()) << "known already";
   registry_.forget(kConn);
   EXPECT_TRUE(registry_.advertise(kConn, id, at(0x100000 + kMost), 1).is_ok());
-}
-
-// Threads
-// ------------------------------------------------------------------------------------------------------------------
-
-/// Each round a removal meets the release of the last use. A wake-up that is lost makes it last until the deadline.
-TEST_F(MemoryRegistryTest, NoWakeUpIsLost) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < 2000; ++i) {
-    const MemoryId id = add(memory_.data());
-    RegionUse held = use(id, memory_.data(), 1);
-    std::atomic<bool> go{false};
-    std::thread holder([&, mine = std::move(held)]() mutable {
-      while (!go) ::sched_yield();
-      mine = RegionUse();
-    });
-    go = true;
-    const Result<std::optional<Region>> removed = registry_.remove(id, far());
-    EXPECT_TRUE(removed.is_ok() && removed->has_value());
-    holder.join();
-  }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, kTestDeadline);
-}
-
-/// The memory of a removed region is written by the remover, as an application does that frees it.
-TEST_F(MemoryRegistryTest, NobodyTouchesMemoryAfterItsRemoval) {
-  constexpr int kThreads = 4;
-  std::atomic<uint64_t> current{0}, looked_up{0};
-  std::atomic<uint64_t> slot{0};
-  std::atomic<bool> stop{false};
-  std::atomic<uint64_t> touched{0};
-  uint64_t value = 0;  // plain on purpose: the thread checker sees who is not ordered
-  std::vector<std::thread> users;
-  for (int t = 0; t < kThreads; ++t) {
-    users.emplace_back([&, t] {
-      while (!stop) {
-        if (t % 2 == 0) {
-          const Result<RegionUse> held = registry_.use(MemoryId{current.load()}, &value, sizeof(value));
-          if (held.is_ok() && value == static_cast<uint64_t>(held->region().id)) ++touched;
-        } else {
-          const Result<HeldRange> range = registry_.look_up(kConn, slot.load(), 0, sizeof(value));
-          if (range.is_ok() && value == static_cast<uint64_t>(range->use.region().id)) ++looked_up;
-        }
-        ::sched_yield();
-      }
-    });
-  }
-  constexpr uint64_t kRounds = 500;
-  uint64_t rounds = 0;
-  EXPECT_TRUE(wait_until([&] {
-    const uint64_t next = ++value;  // nobody holds it
-    const MemoryId id = add(&value, sizeof(value));
-    EXPECT_EQ(static_cast<uint64_t>(id), next);
-    slot = advertise(id, &value, sizeof(value)).id;
-    current = next;
-    ::sched_yield();
-    Result<std::optional<Region>> removed = registry_.remove(id, far());
-    EXPECT_TRUE(removed.is_ok() && removed->has_value());
-    return ++rounds >= kRounds && touched > 0 && looked_up > 0;
-  }));
-  stop = true;
-  for (std::thread& user : users) user.join();
-  EXPECT_EQ(registry_.regions(), 0u);
-  EXPECT_EQ(registry_.advertised(), 0u);
-}
-
-/// Everybody adds and removes the same range while others use it: the counts must come out even, after any race with a removal.
-TEST_F(MemoryRegistryTest, CountsStayEvenUnderThreads) {
-  std::atomic<uint64_t> current{0};
-  std::atomic<bool> stop{false};
-  std::vector<std::thread> users;
-  for (int t = 0; t < 2; ++t) {
-    users.emplace_back([&] {
-      while (!stop) {
-        const Result<RegionUse> held = registry_.use(MemoryId{current.load()}, memory_.data(), 1);
-        ::sched_yield();
-      }
-    });
-  }
-  std::vector<std::thread> owners;
-  for (int t = 0; t < 3; ++t) {
-    owners.emplace_back([&] {
-      for (int i = 0; i < 2000; ++i) {
-        const MemoryId id = add(memory_.data());
-        current = static_cast<uint64_t>(id);
-        EXPECT_EQ(code_of_use(id, memory_.data(), 1), Code::kOk) << "this thread's count keeps it open";
-        const Result<std::optional<Region>> removed = registry_.remove(id, far());
-        EXPECT_TRUE(removed.is_ok()) << removed.status().to_string();
-      }
-    });
-  }
-  for (std::thread& owner : owners) owner.join();
-  stop = true;
-  for (std::thread& user : users) user.join();
-  EXPECT_EQ(registry_.regions(), 0u);
 }
 
 }  // namespace

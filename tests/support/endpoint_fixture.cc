@@ -77,24 +77,16 @@ std::vector<EndpointSetup> few_setups() {
           {.plugin = PluginKind::kFake, .memory = MemoryType::kCuda}};
 }
 
-OutsideDriver::OutsideDriver(Endpoint& endpoint)
-    : thread_([this, &endpoint] {
-        while (!stop_) {
-          if (!endpoint.progress()) std::this_thread::yield();
-        }
-      }) {}
-
-OutsideDriver::~OutsideDriver() {
-  stop_ = true;
-  thread_.join();
-}
-
 GuardedBuffer::GuardedBuffer(size_t bytes) : bytes_(bytes + 2 * kGuard, kGuardByte) {
   clear();
 }
 
 void GuardedBuffer::clear() {
   std::fill_n(data(), size(), kClearByte);
+}
+
+bool GuardedBuffer::is_clear() const {
+  return std::all_of(bytes_.begin() + kGuard, bytes_.end() - kGuard, [](std::byte byte) { return byte == kClearByte; });
 }
 
 bool GuardedBuffer::guards_intact() const {
@@ -131,7 +123,7 @@ Side EndpointTest::make(EndpointConfig config) {
   Side side;
   if (!made.is_ok()) return side;
   side.endpoint = std::move(*made);
-  if (setup_.driver == Driver::kOutside) side.driver = std::make_unique<OutsideDriver>(*side.endpoint);
+  if (setup_.driver == Driver::kOutside) side.drive();
   return side;
 }
 

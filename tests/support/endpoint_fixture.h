@@ -4,21 +4,19 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "device/pattern_word.h"
 #include "endpoint/endpoint_parts.h"
 #include "tcpx/endpoint.h"
+#include "tests/support/threads.h"
 
 namespace tcpx::testing {
 
@@ -39,19 +37,6 @@ std::vector<EndpointSetup> all_setups();
 /// Those with a plugin that is linked in, for bodies that do not depend on one.
 std::vector<EndpointSetup> few_setups();
 
-/// Calls `progress` until it is destroyed.
-class OutsideDriver {
- public:
-  explicit OutsideDriver(Endpoint& endpoint);
-  ~OutsideDriver();
-  OutsideDriver(const OutsideDriver&) = delete;
-  OutsideDriver& operator=(const OutsideDriver&) = delete;
-
- private:
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
-
 /// Bytes between two guard zones.
 class GuardedBuffer {
  public:
@@ -59,6 +44,8 @@ class GuardedBuffer {
   std::byte* data() { return bytes_.data() + kGuard; }
   size_t size() const { return bytes_.size() - 2 * kGuard; }
   std::span<std::byte> span() { return {data(), size()}; }
+  /// No byte has been written since `clear`.
+  bool is_clear() const;
   /// Overwrites all bytes, so that unwritten ones show.
   void clear();
   bool guards_intact() const;
@@ -71,10 +58,13 @@ class GuardedBuffer {
 /// One endpoint and its parts.
 struct Side {
   std::unique_ptr<Endpoint> endpoint;
-  std::unique_ptr<OutsideDriver> driver;
+  std::unique_ptr<Repeating> driver;  ///< calls `progress`
   ConnId conn{};
 
   Endpoint* operator->() const { return endpoint.get(); }
+  void drive() {
+    driver = std::make_unique<Repeating>(1, [this_one = endpoint.get()] { (void)this_one->progress(); });
+  }
   void reset() {
     driver.reset();
     endpoint.reset();
@@ -111,6 +101,16 @@ class EndpointTest : public ::testing::Test {
 class EndpointSetupTest : public EndpointTest, public ::testing::WithParamInterface<EndpointSetup> {
  protected:
   void SetUp() override { set_up(GetParam()); }
+};
+
+/// The same with a pair in every case, which `prepare` makes.
+class EndpointPairTest : public EndpointSetupTest {
+ protected:
+  void SetUp() override {
+    EndpointSetupTest::SetUp();
+    if (!IsSkipped() && !HasFatalFailure()) prepare();
+  }
+  virtual void prepare() { make_pair(); }
 };
 
 }  // namespace tcpx::testing

@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "tcpx/endpoint.h"
+#include "tests/support/expect_log.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -36,6 +37,23 @@ inline uint16_t port_of(const Endpoint& endpoint) {
   const auto address = Endpoint::read_metadata(endpoint.get_metadata());
   EXPECT_TRUE(address.is_ok());
   return address.is_ok() ? address->port : uint16_t{0};
+}
+
+/// Figures of a connection; all are zero when there is none of that id any more.
+inline ConnectionStats stats_of(const Endpoint& endpoint, ConnId conn) {
+  for (const ConnectionStats& stats : endpoint.stats().connections) {
+    if (stats.conn == conn) return stats;
+  }
+  return {};
+}
+inline bool is_alive(const Endpoint& endpoint, ConnId conn) {
+  return stats_of(endpoint, conn).alive;
+}
+
+/// Call in a test whose connections end other than by an agreement.
+inline void allow_broken_connections() {
+  allow_log("has ended: ");
+  allow_log("TCPX_E_PEER_GONE");  // of the plugin, which may see it first
 }
 
 /// Ids of a new connection at `connector` and at `acceptor`.

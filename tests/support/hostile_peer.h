@@ -1,8 +1,12 @@
-// The other end of an endpoint's connection, controlled by a test: set up properly, it then sends whatever the test writes.
+// The other end of an endpoint's connection, controlled by a test: set up properly, it then sends whatever the test writes. And an
+// endpoint that has such a connection, and a good one that must not suffer.
 #pragma once
 
 #include <cstdint>
+#include <future>
+#include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -91,6 +95,31 @@ class Peer final : public ControlSink {
   EndpointParts parts_;
   LinkParts link_;
   std::vector<Recorder::Frame> heard_;
+};
+
+class HostilePeerTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kBulk = 256 * 1024;
+
+  explicit HostilePeerTest(const EndpointConfig& config = loopback_config()) : endpoint_(make_endpoint(config)) {
+    allow_broken_connections();
+    std::tie(good_conn_, to_good_) = connect_pair(*good_, *endpoint_);
+  }
+  ~HostilePeerTest() override {
+    EXPECT_TRUE(moves(*good_, good_conn_, *endpoint_, to_good_, 100)) << "the other connection";
+    EXPECT_TRUE(moves(*endpoint_, to_good_, *good_, good_conn_, kBulk)) << "the other connection";
+  }
+  /// A new connection, to a peer whose frames are the test's.
+  void meet() {
+    auto accepted = std::async(std::launch::async, [&] { return endpoint_->accept(kCallTime); });
+    peer_.emplace(port_of(*endpoint_));
+    conn_ = accepted.get().value().conn;
+  }
+  bool alive() const { return is_alive(*endpoint_, conn_); }
+
+  std::unique_ptr<Endpoint> good_ = make_endpoint(), endpoint_;
+  ConnId good_conn_{}, to_good_{}, conn_{};
+  std::optional<Peer> peer_;
 };
 
 }  // namespace tcpx::testing

@@ -37,7 +37,9 @@ class LinkTest : public ::testing::Test {
   static constexpr ConnId kConn{7};
   static constexpr size_t kPart = 256 * 1024;
   static constexpr uint32_t kInline = 8192;  ///< longest inline message of the link
-  static constexpr size_t kShort = 4096;     ///< a short message, of which the window takes 252
+  static constexpr size_t kShort = 4096;     ///< a short message
+  static constexpr int kWindowful = 252;     ///< short messages that the window takes
+  static constexpr size_t kLong = 100'000;   ///< a message that goes over the lanes
   /// More short messages than the window takes.
   static constexpr int kMany = 300;
 
@@ -119,6 +121,12 @@ class LinkTest : public ::testing::Test {
   }
   OperationId send(HeldRange range) { return start(OperationKind::kSend, {.ranges = one(std::move(range))}); }
   OperationId receive(HeldRange range) { return start(OperationKind::kRecv, {.ranges = one(std::move(range))}); }
+  /// A write to a slot of the peer. @param kind or a read of it
+  OperationId write(HeldRange range, OperationKind kind = OperationKind::kWrite) {
+    const uint64_t bytes = range.bytes;
+    return start(kind, {.ranges = one(std::move(range)), .remote = {{.slot = 1, .offset = 0, .bytes = bytes}}});
+  }
+  OperationId read(HeldRange range) { return write(std::move(range), OperationKind::kRead); }
   void cancel(OperationId id) {
     EXPECT_TRUE(operations_.request_cancel(id));
     ASSERT_TRUE(operations_.take_cancel_requests());
@@ -140,6 +148,27 @@ class LinkTest : public ::testing::Test {
     std::vector<std::byte> encoded;
     if (payload != nullptr) append_operation_payload(encoded, *payload);
     say_raw(make_header(type, operation, value, bytes, packing), encoded);
+  }
+  /// Of an operation of the link.
+  void say_of(OperationId id, ControlType type, uint64_t value = 0) { say(type, static_cast<uint64_t>(id), value); }
+  void say_done(OperationId id, Code code = Code::kOk) { say_of(id, ControlType::kDone, static_cast<uint64_t>(code)); }
+  /// A long send.
+  void say_offer(uint64_t operation, uint64_t sequence, std::optional<NotifyMsg> notify = {}) {
+    OperationPayload payload;
+    put(payload, std::move(notify));
+    say(ControlType::kSend, operation, sequence, kLong, Packing::kWhole, &payload);
+  }
+  /// A long write to the host's memory, or a read of it.
+  void ask(ControlType type, uint64_t operation, std::optional<NotifyMsg> notify = {}) {
+    OperationPayload payload;
+    payload.ranges = {advertised(host_id_, 0, kLong)};
+    put(payload, std::move(notify));
+    say(type, operation, 0, kLong, Packing::kWhole, &payload);
+  }
+  /// The peer's half takes what the link's lane sends.
+  TransferId receive_at_peer() {
+    const RegisteredMemory memory = peer_recv_->register_memory(peers_.data(), peers_.size(), MemoryType::kHost).value();
+    return peer_recv_->submit({.memory = memory, .bytes = kLong}).value();
   }
   /// An inline message, as a peer that keeps to its window says it.
   void say_inline(ControlType type, uint64_t operation, uint64_t value, const OperationPayload& payload) {
@@ -204,6 +233,11 @@ class LinkTest : public ::testing::Test {
     return until();
   }
   bool alive() const { return link_->status().is_ok(); }
+  /// The memory begins with that many bytes of the peer's.
+  bool has_peers(const Bytes& memory, size_t bytes) const {
+    return std::equal(peers_.begin(), peers_.begin() + static_cast<ptrdiff_t>(bytes), memory.begin());
+  }
+  size_t notified() { return inbox_.take_all().size(); }
 
   ManualClock clock_;
   FakeNetPlugin fake_{{.page_count = 1024}};

@@ -10,6 +10,11 @@
 
 namespace tcpx::testing {
 
+/// Failure of a copy, as tests script it.
+inline Status copy_failure() {
+  return Status(Code::kCuda, "copy", "scripted", Domain::kCuda, 700);
+}
+
 class SlowCopier final : public SegmentCopier {
  public:
   /// From now on copies stay in flight until `end_one` or `release`.

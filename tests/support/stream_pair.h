@@ -83,6 +83,23 @@ struct Streams {
   }
 };
 
+/// A stream whose peer is a socket of the test's.
+struct OneStream {
+  UniqueFd peer;
+  ControlStream stream;
+  Recorder recorder;
+  explicit OneStream(Sockets sockets = unix_pair()) : peer(std::move(sockets.a)) { stream.attach(std::move(sockets.b)); }
+  bool receive() { return stream.receive(recorder); }
+  /// Reads until the stream has ended. @return its status
+  Status end() {
+    EXPECT_TRUE(wait_until([&] {
+      receive();
+      return !stream.status().is_ok();
+    }));
+    return stream.status();
+  }
+};
+
 /// Notifications of 0, 1, 300 and 4000 bytes.
 inline std::vector<Bytes> some_payloads() {
   return {pattern(0, 1), pattern(1, 2), pattern(300, 3), pattern(4000, 4)};

@@ -1,0 +1,246 @@
+// What a peer may say to an endpoint that is in the state its model tells, and what the endpoint may start meanwhile. Each says
+// one thing, or returns false where there is nothing to say it of.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "tests/support/peer_model.h"
+
+namespace tcpx::testing::truths {
+
+using Phase = PeerModel::Phase;
+using Theirs = PeerModel::Theirs;
+
+// Operations that the endpoint starts, and the frames it must send for them.
+template <OperationKind kind>
+bool they_start(PeerModel& peer) {
+  const uint64_t bytes = peer.size();
+  const bool sends = kind == OperationKind::kSend, receives = kind == OperationKind::kRecv;
+  const bool fills = receives || kind == OperationKind::kRead;  // memory of its own
+  if (peer.open.size() >= 12 || (fills && peer.targets + bytes > PeersEnd::kPrivate - PeersEnd::kTargets)) return false;
+  if (!fills && PeerModel::is_full(peer.owed, sends ? 0 : 1)) return false;
+  const size_t at =
+      fills ? PeersEnd::kTargets + std::exchange(peer.targets, peer.targets + bytes + 16) : PeersEnd::kSources + peer.below(100);
+  Theirs theirs{.kind = kind,
+                .number = 0,
+                .sequence = sends      ? peer.their_sends++
+                            : receives ? peer.their_receives++
+                                       : 0,
+                .bytes = bytes,
+                .parts = peer.parts(at, bytes),
+                .phase = receives ? Phase::kPosted : Phase::kOffered};
+  theirs.number = peer.end.start(kind, theirs.parts);
+  peer.note("they ", name_of(kind), " ", bytes, " bytes in ", theirs.parts.size(), " as ", theirs.number);
+  const bool with_data = !fills && bytes <= PeersEnd::kInline;
+  if (kind == OperationKind::kRead) peer.want(ControlType::kRead, theirs.number);
+  if (kind == OperationKind::kWrite) peer.want(with_data ? ControlType::kWriteData : ControlType::kWrite, theirs.number);
+  if (sends) peer.want(with_data ? ControlType::kSendData : ControlType::kSend, theirs.number, theirs.sequence);
+  if (with_data) theirs.phase = Phase::kAnswer;
+  peer.open.push_back(theirs);
+  if (sends && with_data) peer.ends(theirs, Code::kOk);
+  if (receives) peer.meet(theirs.sequence);
+  return true;
+}
+inline bool they_give_up(PeerModel& peer) {
+  Theirs* const theirs = peer.pick([](const Theirs& t) {
+    return !t.given_up && (t.phase == Phase::kPosted || (t.phase == Phase::kOffered && !t.is(OperationKind::kWrite)));
+  });
+  if (theirs == nullptr) return false;
+  peer.note("they give up ", theirs->number);
+  peer.end.cancel(theirs->number);
+  if (theirs->is(OperationKind::kSend)) {
+    peer.want(ControlType::kCancel, theirs->number, theirs->sequence);
+    theirs->given_up = true;  // until the answer
+    return true;
+  }
+  if (theirs->is(OperationKind::kRecv)) peer.given_up.push_back(theirs->sequence);
+  peer.ends(*theirs, Code::kCancelled);
+  return true;
+}
+
+// Operations of this peer.
+/// With its data, or offered.
+inline bool send(PeerModel& peer) {
+  const bool with_data = peer.coin();
+  if (peer.ours.size() > 8 || (with_data && PeerModel::is_full(peer.taken, 0))) return false;
+  const uint64_t sequence = peer.our_sends++, bytes = with_data ? peer.short_size() : 1 + peer.size();
+  const Bytes data = with_data ? peer.random_bytes(bytes) : Bytes();
+  OperationPayload payload;
+  payload.data = data;
+  peer.say(with_data ? ControlType::kSendData : ControlType::kSend, ++peer.our_last, sequence, bytes, Packing::kWhole, &payload);
+  peer.arrive(sequence, {peer.our_last, bytes, with_data, false, data});
+  return true;
+}
+inline bool cancel_what_was_not_offered(PeerModel& peer) {
+  const uint64_t sequence = peer.our_sends++;
+  peer.say(ControlType::kCancel, ++peer.our_last, sequence, 0);
+  peer.arrive(sequence, {peer.our_last, 0, true, true, {}});
+  return true;
+}
+inline bool withdraw_send(PeerModel& peer) {
+  for (auto& [sequence, send] : peer.ours) {
+    if (send.with_data || send.cancelled) continue;
+    peer.say(ControlType::kCancel, send.number, sequence, 1);
+    peer.want_done(send.number, Code::kCancelled);
+    send.cancelled = true;
+    return true;
+  }
+  return false;
+}
+inline bool write_data(PeerModel& peer) {
+  const uint64_t bytes = peer.short_size();
+  if (PeerModel::is_full(peer.taken, 1)) return false;
+  const Bytes data = peer.random_bytes(bytes);
+  OperationPayload payload;
+  payload.data = data;
+  const auto places = peer.good_ranges(bytes, payload.ranges);
+  peer.say(ControlType::kWriteData, ++peer.our_last, 0, bytes, Packing::kWhole, &payload);
+  peer.put(places, data);
+  peer.want_done(peer.our_last, Code::kOk);
+  return true;
+}
+inline bool read(PeerModel& peer) {
+  const bool is_long = peer.coin();
+  if (is_long && peer.serving.size() >= 4) return false;
+  const uint64_t bytes = is_long ? PeersEnd::kInline + 1 + peer.below(10'000) : peer.short_size();
+  OperationPayload payload;
+  const auto places = peer.good_ranges(bytes, payload.ranges);
+  peer.say(ControlType::kRead, ++peer.our_last, 0, bytes, Packing::kWhole, &payload);
+  peer.want(is_long ? ControlType::kReady : ControlType::kReadData, peer.our_last);
+  if (is_long) {
+    peer.serving[peer.our_last] = places.size();
+  } else {
+    peer.wanted_data[peer.our_last] = peer.bytes_at(places);
+  }
+  return true;
+}
+inline bool withdraw_read(PeerModel& peer) {
+  if (peer.serving.empty()) return false;
+  peer.say(ControlType::kCancel, peer.serving.begin()->first);
+  peer.serving.erase(peer.serving.begin());
+  return true;
+}
+/// A write or a read of what it may not touch.
+template <ControlType type>
+bool ask_elsewhere(PeerModel& peer) {
+  const bool with_data = type == ControlType::kWriteData;
+  if (with_data && PeerModel::is_full(peer.taken, 1)) return false;
+  const uint64_t bytes = 1 + (with_data ? peer.short_size() : peer.size());
+  const Bytes data = with_data ? peer.random_bytes(bytes) : Bytes();
+  OperationPayload payload;
+  payload.data = data;
+  const Code refused = peer.bad_range(bytes, payload.ranges);
+  peer.say(type, ++peer.our_last, 0, bytes, Packing::kWhole, &payload);
+  peer.want_done(peer.our_last, refused);
+  return true;
+}
+inline bool notify(PeerModel& peer) {
+  if (PeerModel::is_full(peer.taken, 1)) return false;
+  peer.taken[1] += use_of(ControlType::kNotify, 8, {}, PeersEnd::kInline).bytes;
+  peer.say_raw(make_header(ControlType::kNotify), payload_of(NotifyFrame{.notify = {"name", "text"}}));
+  ++peer.notifications;
+  return true;
+}
+
+// Answers to the endpoint.
+inline bool answer_read(PeerModel& peer) {
+  Theirs* const theirs = peer.offered(OperationKind::kRead);
+  if (theirs == nullptr || theirs->bytes > kMaxInlineBytes) return false;
+  const Bytes data = peer.random_bytes(theirs->bytes);
+  peer.say_read_data(theirs->number, data);
+  peer.put(theirs->parts, data);
+  peer.ends(*theirs, Code::kOk);
+  return true;
+}
+inline bool refuse(PeerModel& peer) {
+  Theirs* const theirs = peer.pick([](const Theirs& t) { return t.phase == Phase::kOffered || t.phase == Phase::kAnswer; });
+  if (theirs == nullptr) return false;
+  const Code code = peer.coin() ? Code::kNotFound : Code::kMismatch;
+  peer.say_done(theirs->number, code);
+  peer.ends(*theirs, theirs->given_up ? Code::kCancelled : code);
+  return true;
+}
+inline bool confirm_write(PeerModel& peer) {
+  Theirs* const theirs = peer.pick([](const Theirs& t) { return t.phase == Phase::kAnswer; });
+  if (theirs == nullptr) return false;
+  peer.say_done(theirs->number, Code::kOk);
+  peer.ends(*theirs, Code::kOk);
+  return true;
+}
+inline bool let_go(PeerModel& peer) {
+  Theirs* const theirs = peer.pick(
+      [](const Theirs& t) { return t.phase == Phase::kOffered && (t.is(OperationKind::kSend) || t.is(OperationKind::kWrite)); });
+  if (theirs == nullptr) return false;
+  peer.say(ControlType::kGo, theirs->number, 0, 0, theirs->parts.size() == 1 ? Packing::kWhole : Packing::kPacked);
+  theirs->phase = Phase::kMoving;
+  if (theirs->is(OperationKind::kSend)) {  // it ends when the plugin has taken its bytes
+    peer.let_go.push_back(*theirs);
+    std::erase_if(peer.open, [number = theirs->number](const Theirs& t) { return t.number == number; });
+  }
+  return true;
+}
+inline bool be_ready(PeerModel& peer) {
+  Theirs* const theirs = peer.offered(OperationKind::kRead);
+  if (theirs == nullptr) return false;
+  peer.say(ControlType::kReady, theirs->number);
+  peer.want(ControlType::kGo, theirs->number, 1);
+  theirs->phase = Phase::kMoving;
+  return true;
+}
+inline bool give_credit(PeerModel& peer) {
+  const uint64_t window = peer.below(std::size(kWindowSizes));
+  if (peer.owed[window] == 0) return false;
+  const uint64_t bytes = 1 + peer.below(peer.owed[window]);
+  peer.say(ControlType::kCredit, window, 0, bytes);
+  peer.owed[window] -= bytes;
+  return true;
+}
+/// Of what has ended, or never was, or belongs to another connection: a peer may not know yet.
+inline bool speak_of_nothing(PeerModel& peer) {
+  const uint64_t numbers[] = {peer.end.others_operation, 0xdead'0000 + peer.below(1000), peer.gone};
+  const uint64_t number = numbers[peer.below(std::size(numbers))];
+  switch (peer.below(4)) {
+    case 0:
+      peer.say_done(number, peer.coin() ? Code::kOk : Code::kTimeout);
+      break;
+    case 1:
+      peer.say_read_data(number, peer.random_bytes(8));
+      break;
+    case 2:
+      peer.say(ControlType::kReady, number);
+      peer.want(ControlType::kCancel, number);
+      break;
+    default:
+      peer.say(ControlType::kCancel, number, 1'000'000 + peer.our_sends, 1);
+  }
+  return true;
+}
+
+inline constexpr bool (*kAll[])(PeerModel&) = {they_start<OperationKind::kSend>,
+                                               they_start<OperationKind::kWrite>,
+                                               they_start<OperationKind::kRead>,
+                                               they_start<OperationKind::kRecv>,
+                                               they_start<OperationKind::kRecv>,
+                                               they_give_up,
+                                               send,
+                                               send,
+                                               cancel_what_was_not_offered,
+                                               withdraw_send,
+                                               write_data,
+                                               read,
+                                               read,
+                                               withdraw_read,
+                                               ask_elsewhere<ControlType::kWriteData>,
+                                               ask_elsewhere<ControlType::kWrite>,
+                                               ask_elsewhere<ControlType::kRead>,
+                                               notify,
+                                               answer_read,
+                                               refuse,
+                                               confirm_write,
+                                               let_go,
+                                               be_ready,
+                                               give_credit,
+                                               speak_of_nothing};
+
+}  // namespace tcpx::testing::truths
