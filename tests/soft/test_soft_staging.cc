@@ -3,7 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <atomic>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -14,7 +14,6 @@
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/io_blocker.h"
 #include "tests/support/soft_wire.h"
-#include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 namespace {
@@ -71,10 +70,10 @@ class Sender {
     comm = must(SoftSendComm::create(memory, 0, std::move(io), std::move(staging), std::move(wire.ours)));
     fill_pattern(content, seed);
     EXPECT_TRUE((*memory.make_copy_lane(0))->copy(source.device(), content.data(), bytes).is_ok());
-    region = must(comm->register_region(source.device(), bytes, MemoryType::kCuda));
     for (const UniqueFd& fd : wire.theirs.data) readers.emplace_back(fd.get(), wire.chunk_bytes());
   }
 
+  void register_source() { region = must(comm->register_region(source.device(), content.size(), MemoryType::kCuda)); }
   abi::TcpxRequest* post(size_t offset, size_t bytes) { return post(source.device(), region, offset, bytes); }
   /// The same bytes, from memory that the host can read.
   abi::TcpxRequest* post_from_host(size_t offset, size_t bytes) {
@@ -93,6 +92,10 @@ class Sender {
     size_t posted = 0;
     for (const auto& message : arrived) posted += message.size();
     return bytes_read == posted;
+  }
+  bool has_read_more_than(size_t bytes) {
+    read();
+    return bytes_read > bytes;
   }
   void expect_arrived_and_done() {
     ASSERT_TRUE(wait_until([&] { return read(); })) << bytes_read << " bytes";
@@ -129,7 +132,9 @@ class SoftStaging : public ::testing::Test {
   }
   std::unique_ptr<Sender> make(uint32_t chunk_bytes, size_t bytes, uint64_t seed = 1, int buffer_bytes = 0) {
     prepared_ = true;
-    return std::make_unique<Sender>(memory_, io_, staging_, chunk_bytes, bytes, seed, buffer_bytes);
+    auto sender = std::make_unique<Sender>(memory_, io_, staging_, chunk_bytes, bytes, seed, buffer_bytes);
+    sender->register_source();
+    return sender;
   }
   std::vector<StagingPool::Slot> take_all_slots() {
     std::vector<StagingPool::Slot> all;
@@ -156,9 +161,8 @@ class SoftStaging : public ::testing::Test {
 
 TEST_F(SoftStaging, EverySizeArrivesAsItIs) {
   auto sender = make(16 * kPageBytes, 4 * kMiB);
-  for (const size_t bytes : {size_t{1}, size_t{4095}, size_t{65536}, size_t{65537}, size_t{0}, 3 * kMiB + 1}) {
+  for (const size_t bytes : {size_t{1}, size_t{4095}, size_t{65536}, size_t{65537}, size_t{0}, 3 * kMiB + 1})
     sender->post(bytes % 7 * 4096 + bytes % 13, bytes);
-  }
   sender->expect_arrived_and_done();
   auto large_chunks = make(4 * kMiB, 6 * kMiB);
   large_chunks->post(1, 6 * kMiB - 1);
@@ -179,8 +183,8 @@ TEST_F(SoftStaging, AnEmptyMessageBeforeTheFirstCopyChangesNothing) {
 TEST_F(SoftStaging, LateCopiesOutOfStepChangeNoByte) {
   for (uint32_t seed = 0; seed < 8; ++seed) {
     std::mt19937 random(seed);
-    const uint32_t chunk_bytes = kPageBytes << random() % 9;
-    auto sender = make(chunk_bytes, 4 * kMiB, seed);
+    SCOPED_TRACE(seed);
+    auto sender = make(kPageBytes << random() % 9, 4 * kMiB, seed);
     memory_.hold_copies();
     for (uint32_t i = 0; i < 12; ++i) {
       const size_t bytes = random() % 4 == 0 ? random() % 400000 : random() % 3000;
@@ -190,10 +194,8 @@ TEST_F(SoftStaging, LateCopiesOutOfStepChangeNoByte) {
     EXPECT_TRUE(wait_until([&] {
       const size_t held = memory_.held_copies();
       if (held > 0) memory_.end_copy(random() % held);
-      const bool all_read = (!reads_late || random() % 8 == 0) && sender->read();
-      return all_read && held == 0;
-    })) << "seed "
-        << seed;
+      return (!reads_late || random() % 8 == 0) && sender->read() && held == 0;
+    }));
     sender->expect_arrived_and_done();
     memory_.release_copies();
   }
@@ -205,18 +207,9 @@ TEST_F(SoftStaging, WhileOnePieceIsWrittenTheNextAreCopied) {
   sender->post(0, 4 * kMiB);
   ASSERT_TRUE(some_copy_held(3)) << "one socket, one chunk, several copies";
   memory_.end_copy(1);
-  EXPECT_FALSE(wait_until(
-      [&] {
-        sender->read();
-        return sender->bytes_read > 0;
-      },
-      kAWhile))
-      << "the first piece is not there yet";
+  EXPECT_FALSE(wait_until([&] { return sender->has_read_more_than(0); }, kAWhile)) << "the first piece is not there yet";
   memory_.end_copy(0);
-  EXPECT_TRUE(wait_until([&] {
-    sender->read();
-    return sender->bytes_read > kFirstPieceBytes;
-  })) << "the first two are there";
+  EXPECT_TRUE(wait_until([&] { return sender->has_read_more_than(kFirstPieceBytes); })) << "the first two are there";
   memory_.release_copies();
   sender->expect_arrived_and_done();
 }
@@ -285,13 +278,9 @@ TEST_F(SoftStaging, AMessageOnAnIdleCommIsCopiedFromIsendOn) {
 TEST_F(SoftStaging, ACopyThatCannotStartFailsTheComm) {
   auto sender = make(kPageBytes, kMiB);
   memory_.break_copies();
-  Status failure;
   const auto request = sender->comm->isend(sender->source.device(), 100000, 0, sender->region);
-  if (request.is_ok()) {
-    EXPECT_TRUE(wait_until([&] { return !(failure = sender->comm->test(*request).status()).is_ok(); }));
-  } else {
-    failure = request.status();
-  }
+  Status failure = request.status();
+  EXPECT_TRUE(wait_until([&] { return !failure.is_ok() || !(failure = sender->comm->test(*request).status()).is_ok(); }));
   EXPECT_EQ(failure.code(), Code::kSystem);
   EXPECT_NE(failure.to_string().find("broken by the test"), std::string::npos) << failure.to_string();
   EXPECT_EQ(sender->comm->isend(sender->source.device(), 1, 0, sender->region).status().code(), Code::kSystem) << "for good";
@@ -306,10 +295,7 @@ TEST_F(SoftStaging, ACopyThatEndsBadlyFailsTheComm) {
   memory_.end_copy(0, false);
   memory_.release_copies();
   Result<TestAnswer> answer = TestAnswer{};
-  EXPECT_TRUE(wait_until([&] {
-    sender->read();
-    return !(answer = sender->comm->test(request)).is_ok();
-  }));
+  EXPECT_TRUE(wait_until([&] { return !sender->read() && !(answer = sender->comm->test(request)).is_ok(); }));
   EXPECT_EQ(answer.status().code(), Code::kCuda);
   EXPECT_EQ(answer.status().native(), 700);
 }
@@ -319,16 +305,11 @@ TEST_F(SoftStaging, ClosingWaitsForCopiesInFlight) {
   auto sender = make(kMiB, 2 * kMiB);
   sender->post(0, 2 * kMiB);
   ASSERT_TRUE(some_copy_held(2));
-  std::atomic<bool> closed = false;
-  std::thread closing([&] {
-    sender->comm.reset();
-    closed = true;
-  });
-  EXPECT_FALSE(wait_until([&] { return closed.load(); }, kAWhile));
+  auto closing = std::async(std::launch::async, [&] { sender->comm.reset(); });
+  EXPECT_EQ(closing.wait_for(kAWhile), std::future_status::timeout);
   while (memory_.held_copies() > 1) memory_.end_copy(memory_.held_copies() - 1);
-  EXPECT_FALSE(wait_until([&] { return closed.load(); }, kAWhile)) << "one is still reading";
+  EXPECT_EQ(closing.wait_for(kAWhile), std::future_status::timeout) << "one is still reading";
   memory_.release_copies();
-  closing.join();
 }
 
 TEST_F(SoftStaging, AFailureIsToldOnlyAfterCopiesInFlight) {
@@ -337,15 +318,12 @@ TEST_F(SoftStaging, AFailureIsToldOnlyAfterCopiesInFlight) {
   abi::TcpxRequest* request = sender->post(0, 2 * kMiB);
   ASSERT_TRUE(some_copy_held(2));
   sender->wire.theirs.control.reset();
-  std::atomic<bool> told = false;
-  std::thread testing([&] {
+  auto told = std::async(std::launch::async, [&] {
     EXPECT_TRUE(wait_until([&] { return !sender->comm->test(request).is_ok(); }));
     EXPECT_TRUE(sender->comm->deregister_region(sender->region).is_ok());
-    told = true;
   });
-  EXPECT_FALSE(wait_until([&] { return told.load(); }, kAWhile)) << "whoever is told may free the memory";
+  EXPECT_EQ(told.wait_for(kAWhile), std::future_status::timeout) << "whoever is told may free the memory";
   memory_.release_copies();
-  testing.join();
 }
 
 TEST_F(SoftStaging, ManyCommsShareAFewSlots) {
@@ -409,28 +387,10 @@ TEST_F(SoftStaging, ASlotOfALaterMessageDoesNotKeepTheFirstOutOfTheLine) {
 }
 
 TEST_F(SoftStaging, HostMemoryNeedsNone) {
-  Wire wire(16 * kPageBytes);
-  auto comm = must(SoftSendComm::create(memory_, 0, io_, staging_, std::move(wire.ours)));
-  std::vector<std::byte> content(kMiB);
-  fill_pattern(content, 3);
-  SoftRegion* region = must(comm->register_region(content.data(), content.size(), MemoryType::kHost));
-  std::vector<std::vector<std::byte>> arrived;
-  std::vector<abi::TcpxRequest*> requests;
-  for (const size_t bytes : {size_t{5}, kMiB, size_t{0}, size_t{70000}, size_t{20000}, size_t{1}}) {
-    requests.push_back(must(comm->isend(content.data(), static_cast<int>(bytes), 0, region)));
-    arrived.emplace_back(bytes);
-  }
-  std::vector<Reader> readers;
-  for (const UniqueFd& fd : wire.theirs.data) readers.emplace_back(fd.get(), wire.chunk_bytes());
-  size_t bytes_read = 0;
-  EXPECT_TRUE(wait_until([&] {
-    for (Reader& reader : readers) reader.read(arrived, bytes_read);
-    return bytes_read == kMiB + 90006;
-  }));
-  for (size_t i = 0; i < requests.size(); ++i) {
-    EXPECT_TRUE(wait_until([&] { return comm->test(requests[i])->done; }));
-    EXPECT_TRUE(std::equal(arrived[i].begin(), arrived[i].end(), content.begin())) << i;
-  }
+  Sender sender(memory_, io_, staging_, 16 * kPageBytes, kMiB, 3, 0);
+  for (const size_t bytes : {size_t{5}, kMiB, size_t{0}, size_t{70000}, size_t{20000}, size_t{1}})
+    sender.post_from_host(0, bytes);
+  sender.expect_arrived_and_done();
   EXPECT_EQ(memory_.mapped_bytes(), 0u);
 }
 
