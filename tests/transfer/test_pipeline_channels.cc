@@ -242,6 +242,7 @@ using Message = std::pair<FrameType, std::vector<std::byte>>;
 struct Forged {
   const char* name;
   std::vector<Message> messages;
+  bool fails_transfer = true;  // not only the connection
 };
 
 using Room = std::array<std::byte, kMaxPeerMessageBytes>;
@@ -275,29 +276,30 @@ TEST_P(PipelineChannelsForged, EndTheConnection) {
   testing::allow_log("gives up");
   PipelinePair p(channels(2, true));
   p.to_sender->messages.assign(GetParam().messages.begin(), GetParam().messages.end());
-  p.submit_send(0, kForgedBytes);
+  const TransferId sent = p.submit_send(0, kForgedBytes);
   p.drive([&] { return p.send->pending() == 0; }, 100);
+  if (GetParam().fails_transfer) {
+    EXPECT_EQ(p.send->poll(sent).status.code(), Code::kProtocol);
+  }
   p.progress(20);
   EXPECT_EQ(p.send->status().code(), Code::kProtocol) << p.send->status().to_string();
   EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PipelineChannelsForged,
-                         ::testing::Values(Forged{"GrantsOutOfOrder", {grant(1, 1, {0})}},
-                                           Forged{"GrantsOfTheSameChunkTwice", {grant(1, 0, {0}), grant(1, 0, {0})}},
-                                           Forged{"GrantsBeyondTheTransfer", {grant(1, 0, {0, 1, 0, 1})}},
-                                           Forged{"GrantsOverNoChannel", {grant(1, 0, {0, 2})}},
-                                           Forged{"GrantsWithoutEnd", {grant(1, 0, std::vector<uint8_t>(100, 0), 200 * 4096)}},
-                                           Forged{"ASizeThatChanges", {grant(1, 0, {0}), grant(1, 1, {0}, kForgedBytes + 1)}},
-                                           Forged{"RegrantsOfWhatWasNotGranted", {regrant(1, 0, 1)}},
-                                           Forged{"AcknowledgementsOfNothing", {received(7)}},
-                                           // It would be done before a byte of it had left.
-                                           Forged{"AcknowledgementsOfWhatWasNotGranted", {received(1)}},
-                                           Forged{"AcknowledgementsOfWhatWasOnlyHalfGranted", {grant(1, 0, {0, 1}), received(1)}},
-                                           Forged{"AcknowledgementsOfWhatWasNotSubmitted",
-                                                  {grant(1, 0, {0, 0, 0}), grant(2, 0, {0, 0, 0}), received(2)}},
-                                           Forged{"AcknowledgementsOfWhatWasNotSent", {grant(1, 0, {0, 0, 0}), received(1)}}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, PipelineChannelsForged,
+    ::testing::Values(
+        Forged{"GrantsOutOfOrder", {grant(1, 1, {0})}}, Forged{"GrantsOfTheSameChunkTwice", {grant(1, 0, {0}), grant(1, 0, {0})}},
+        Forged{"GrantsBeyondTheTransfer", {grant(1, 0, {0, 1, 0, 1})}}, Forged{"GrantsOverNoChannel", {grant(1, 0, {0, 2})}},
+        Forged{"GrantsWithoutEnd", {grant(1, 0, std::vector<uint8_t>(100, 0), 200 * 4096)}},
+        Forged{"ASizeThatChanges", {grant(1, 0, {0}), grant(1, 1, {0}, kForgedBytes + 1)}},
+        Forged{"RegrantsOfWhatWasNotGranted", {regrant(1, 0, 1)}}, Forged{"AcknowledgementsOfNothing", {received(7)}},
+        // It would be done before a byte of it had left.
+        Forged{"AcknowledgementsOfWhatWasNotGranted", {received(1)}},
+        Forged{"AcknowledgementsOfWhatWasOnlyHalfGranted", {grant(1, 0, {0, 1}), received(1)}},
+        Forged{"AcknowledgementsOfWhatWasNotSubmitted", {grant(1, 0, {0, 0, 0}), grant(2, 0, {0, 0, 0}), received(2)}},
+        Forged{"AcknowledgementsOfWhatWasNotSent", {grant(1, 0, {0, 0, 0}), received(1)}, false}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 TEST(PipelineChannels, MessagesForTheOtherHalfEndTheConnection) {
   PipelinePair p(channels(2, true));
