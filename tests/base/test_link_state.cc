@@ -2,51 +2,24 @@
 #include "base/link_state.h"
 
 #include <gtest/gtest.h>
-#include <net/if.h>
-#include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 
 #include "base/socket_address.h"
+#include "tests/support/ok.h"
+#include "tests/support/own_network.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 namespace {
 
-constexpr int kSkipped = 77;
-
 LinkWatch make_watch() {
-  auto watch = LinkWatch::create();
-  EXPECT_TRUE(watch.is_ok()) << watch.status().to_string();
-  return std::move(*watch);
-}
-
-/// Runs `body` in a child process, so that this one keeps its namespace. @return its exit code.
-template <class Body>
-int exit_code_of_child(Body body) {
-  std::fflush(nullptr);
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(body());
-  int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;
-  return WEXITSTATUS(status);
+  return must(LinkWatch::create());
 }
 
 bool run(const char* command) {
   return std::system(command) == 0;
-}
-
-bool switch_on(const char* name) {
-  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  std::snprintf(request.ifr_name, sizeof request.ifr_name, "%s", name);
-  request.ifr_flags = IFF_UP;
-  return ::ioctl(socket.get(), SIOCSIFFLAGS, &request) == 0;
 }
 
 TEST(LinkState, LoopbackIsUp) {
@@ -63,39 +36,41 @@ TEST(LinkState, WhatIsNoInterfaceIsUnknown) {
 }
 
 TEST(LinkState, ASwitchIsSeenAtOnce) {
-  const int code = exit_code_of_child([] {
-    if (::unshare(CLONE_NEWNET) != 0) return kSkipped;
+  const std::string missing = in_own_network([] {
     const LinkWatch watch = make_watch();
-    if (watch.state("lo") != LinkState::kDown) return 1;  // as in every new namespace
-    if (!switch_on("lo")) return 2;
-    return watch.state("lo") == LinkState::kUp ? 0 : 3;
+    for (const bool up : {false, true}) {
+      ASSERT_EQ(set_loopback(up), 0);
+      EXPECT_EQ(watch.state("lo"), up ? LinkState::kUp : LinkState::kDown);
+    }
   });
-  if (code == kSkipped) GTEST_SKIP() << "this process may not make a network namespace (needs root)";
-  EXPECT_EQ(code, 0);
+  if (!missing.empty()) GTEST_SKIP() << missing;
 }
 
 TEST(LinkState, ALinkWithoutCarrierIsDown) {
-  const int code = exit_code_of_child([] {
-    if (::unshare(CLONE_NEWNET) != 0) return kSkipped;
-    if (!run("ip link add veth-a type veth peer name veth-b 2>/dev/null")) return kSkipped;
+  std::string missing;
+  const std::string no_network = in_own_network([&] {
+    if (!run("ip link add veth-a type veth peer name veth-b 2>/dev/null")) {
+      missing = "no veth interfaces here (needs iproute2)";
+      return;
+    }
     const LinkWatch watch = make_watch();
     const auto becomes = [&](const char* name, LinkState state) {
       // The kernel reports the carrier a little later.
       return wait_until([&] { return watch.state(name) == state; });
     };
-    if (watch.state("veth-a") != LinkState::kDown) return 1;
-    if (!run("ip link set veth-a up")) return 2;
-    if (watch.state("veth-a") != LinkState::kDown) return 3;  // the other end is off
-    if (!run("ip link set veth-b up")) return 4;
-    if (!becomes("veth-a", LinkState::kUp) || !becomes("veth-b", LinkState::kUp)) return 5;
-    if (!run("ip link set veth-b down")) return 6;
-    if (watch.state("veth-b") != LinkState::kDown) return 7;
-    if (!becomes("veth-a", LinkState::kDown)) return 8;
-    if (!run("ip link del veth-a")) return 9;
-    return watch.state("veth-a") == LinkState::kUnknown ? 0 : 10;
+    EXPECT_EQ(watch.state("veth-a"), LinkState::kDown);
+    ASSERT_TRUE(run("ip link set veth-a up"));
+    EXPECT_EQ(watch.state("veth-a"), LinkState::kDown) << "the other end is off";
+    ASSERT_TRUE(run("ip link set veth-b up"));
+    EXPECT_TRUE(becomes("veth-a", LinkState::kUp) && becomes("veth-b", LinkState::kUp));
+    ASSERT_TRUE(run("ip link set veth-b down"));
+    EXPECT_EQ(watch.state("veth-b"), LinkState::kDown);
+    EXPECT_TRUE(becomes("veth-a", LinkState::kDown));
+    ASSERT_TRUE(run("ip link del veth-a"));
+    EXPECT_EQ(watch.state("veth-a"), LinkState::kUnknown);
   });
-  if (code == kSkipped) GTEST_SKIP() << "no network namespace with veth interfaces here (needs root and iproute2)";
-  EXPECT_EQ(code, 0) << "the step that failed";
+  if (!no_network.empty()) missing = no_network;
+  if (!missing.empty()) GTEST_SKIP() << missing;
 }
 
 TEST(InterfaceOfSocket, IsTheOneWhoseAddressItHas) {

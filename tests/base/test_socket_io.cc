@@ -2,34 +2,23 @@
 
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 
 #include <cerrno>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "tests/support/ok.h"
+#include "tests/support/socket_pair.h"
+
 namespace tcpx {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-struct Pair {
-  UniqueFd client, server;
-};
-
-Pair connected_pair() {
-  auto listener = listen_tcp(SocketAddress::loopback(0), 4);
-  EXPECT_TRUE(listener.is_ok()) << listener.status().to_string();
-  auto address = local_address(listener->get());
-  auto client = connect_tcp(*address, Deadline::after(seconds(5)));
-  EXPECT_TRUE(client.is_ok()) << client.status().to_string();
-  EXPECT_TRUE(wait_for(listener->get(), POLLIN, Deadline::after(seconds(5))).is_ok());
-  UniqueFd server(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  EXPECT_TRUE(static_cast<bool>(server));
-  return {std::move(*client), std::move(server)};
-}
+using testing::Sockets;
+using testing::soon;
+using testing::tcp_pair;
 
 int option_of(const UniqueFd& fd, int level, int option) {
   int value = -1;
@@ -46,12 +35,12 @@ TEST(SocketIo, AListenerMayComeBackAtOnceAndServesBothFamilies) {
 }
 
 TEST(SocketIo, KeepAliveIsAskedForAsGiven) {
-  const Pair pair = connected_pair();
-  ASSERT_TRUE(set_keep_alive(pair.client.get(), {.idle = seconds(7), .interval = seconds(2), .probes = 5}).is_ok());
-  EXPECT_EQ(option_of(pair.client, SOL_SOCKET, SO_KEEPALIVE), 1);
-  EXPECT_EQ(option_of(pair.client, IPPROTO_TCP, TCP_KEEPIDLE), 7);
-  EXPECT_EQ(option_of(pair.client, IPPROTO_TCP, TCP_KEEPINTVL), 2);
-  EXPECT_EQ(option_of(pair.client, IPPROTO_TCP, TCP_KEEPCNT), 5);
+  const Sockets pair = tcp_pair();
+  ASSERT_OK(set_keep_alive(pair.a.get(), {.idle = seconds(7), .interval = seconds(2), .probes = 5}));
+  EXPECT_EQ(option_of(pair.a, SOL_SOCKET, SO_KEEPALIVE), 1);
+  EXPECT_EQ(option_of(pair.a, IPPROTO_TCP, TCP_KEEPIDLE), 7);
+  EXPECT_EQ(option_of(pair.a, IPPROTO_TCP, TCP_KEEPINTVL), 2);
+  EXPECT_EQ(option_of(pair.a, IPPROTO_TCP, TCP_KEEPCNT), 5);
 }
 
 TEST(SocketIo, ErrorsThatMeanALostPeerAreToldApart) {
@@ -64,38 +53,38 @@ TEST(SocketIo, ErrorsThatMeanALostPeerAreToldApart) {
 }
 
 TEST(SocketIo, MovesMoreThanTheSocketBuffers) {
-  Pair pair = connected_pair();
+  Sockets pair = tcp_pair();
   std::vector<std::byte> sent(8u << 20, std::byte{5}), got(sent.size());
-  std::thread sender([&] { EXPECT_TRUE(send_all(pair.client.get(), sent, Deadline::after(seconds(20))).is_ok()); });
-  EXPECT_TRUE(recv_all(pair.server.get(), got, Deadline::after(seconds(20))).is_ok());
+  std::thread sender([&] { EXPECT_OK(send_all(pair.a.get(), sent, soon())); });
+  EXPECT_OK(recv_all(pair.b.get(), got, soon()));
   sender.join();
   EXPECT_EQ(sent, got);
 }
 
 TEST(SocketIo, DeadlineEndsASilentWait) {
-  Pair pair = connected_pair();
+  Sockets pair = tcp_pair();
   std::byte byte;
-  const Status status = recv_all(pair.server.get(), {&byte, 1}, Deadline::after(milliseconds(20)));
+  const Status status = recv_all(pair.b.get(), {&byte, 1}, Deadline::after(milliseconds(20)));
   EXPECT_EQ(status.code(), Code::kTimeout);
 }
 
 TEST(SocketIo, EndOfStreamSaysHowFarItGot) {
-  Pair pair = connected_pair();
+  Sockets pair = tcp_pair();
   const std::byte bytes[3] = {};
-  ASSERT_TRUE(send_all(pair.client.get(), bytes, Deadline::after(seconds(5))).is_ok());
-  pair.client.reset();
+  ASSERT_OK(send_all(pair.a.get(), bytes, soon()));
+  pair.a.reset();
   std::byte buffer[8];
-  const Status status = recv_all(pair.server.get(), buffer, Deadline::after(seconds(5)));
+  const Status status = recv_all(pair.b.get(), buffer, soon());
   EXPECT_EQ(status.code(), Code::kPeerGone);
   EXPECT_NE(status.detail().find("3 of 8"), std::string::npos) << status.to_string();
 }
 
 TEST(SocketIo, Trap35_SendingToAClosedPeerIsAnErrorNotASignal) {
-  Pair pair = connected_pair();
-  pair.server.reset();
+  Sockets pair = tcp_pair();
+  pair.b.reset();
   std::vector<std::byte> data(1u << 20);
   Status status = Status::ok();
-  for (int i = 0; i < 100 && status.is_ok(); ++i) status = send_all(pair.client.get(), data, Deadline::after(seconds(5)));
+  for (int i = 0; i < 100 && status.is_ok(); ++i) status = send_all(pair.a.get(), data, soon());
   EXPECT_EQ(status.code(), Code::kPeerGone) << status.to_string();
 }
 
@@ -110,7 +99,7 @@ TEST(SocketIo, ConnectionsToDifferentListenersMayShareALocalPort) {
     clients.push_back(std::move(*listen_tcp(SocketAddress::loopback(0), kClients)));
     const SocketAddress address = *local_address(clients.back().get());
     for (int i = 0; i < kClients; ++i) {
-      auto client = connect_tcp(address, Deadline::after(seconds(5)), &source);
+      auto client = connect_tcp(address, soon(), &source);
       ASSERT_TRUE(client.is_ok()) << client.status().to_string();
       ports.insert(local_address(client->get())->port());
       clients.push_back(std::move(*client));
@@ -126,7 +115,7 @@ TEST(SocketIo, ConnectRefusedIsPeerGone) {
     auto listener = listen_tcp(SocketAddress::loopback(0), 1);
     port = local_address(listener->get())->port();
   }
-  const auto result = connect_tcp(SocketAddress::loopback(port), Deadline::after(seconds(5)));
+  const auto result = connect_tcp(SocketAddress::loopback(port), soon());
   ASSERT_FALSE(result.is_ok());
   EXPECT_EQ(result.status().code(), Code::kPeerGone) << result.status().to_string();
 }

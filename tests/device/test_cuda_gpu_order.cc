@@ -10,9 +10,12 @@
 #include "device/cuda_handles.h"
 #include "device/gpu_presence.h"
 #include "device/signal_kernel.h"
+#include "tests/support/ok.h"
 
 namespace tcpx {
 namespace {
+
+using testing::must;
 
 Deadline late() {
   return Deadline::after(std::chrono::seconds(2));
@@ -77,22 +80,20 @@ TEST_F(CudaGpuOrderTest, AMarkIsReachedBehindTheStreamsWork) {
   const Stream held = Stream::create().value(), other = Stream::create().value();
   const auto before = order_->mark_stream(held.view().get()).value();
   ASSERT_NO_FATAL_FAILURE(hold(held));
-  const auto mark = order_->mark_stream(held.view().get());
-  ASSERT_TRUE(mark.is_ok()) << mark.status().to_string();
+  const auto mark = must(order_->mark_stream(held.view().get()));
   EXPECT_TRUE(gets_there(*before));
   // Work of another stream begins and ends meanwhile.
   const auto free = order_->mark_stream(other.view().get()).value();
   EXPECT_TRUE(gets_there(*free));
-  EXPECT_FALSE((*mark)->reached().value());
+  EXPECT_FALSE(mark->reached().value());
   release();
-  EXPECT_TRUE(gets_there(**mark));
-  EXPECT_TRUE((*mark)->reached().value());
+  EXPECT_TRUE(gets_there(*mark));
+  EXPECT_TRUE(mark->reached().value());
 }
 
 TEST_F(CudaGpuOrderTest, MarksTheLegacyDefaultStream) {
-  const auto mark = order_->mark_stream(nullptr);
-  ASSERT_TRUE(mark.is_ok()) << mark.status().to_string();
-  EXPECT_TRUE(gets_there(**mark));
+  const auto mark = must(order_->mark_stream(nullptr));
+  EXPECT_TRUE(gets_there(*mark));
 }
 
 TEST_F(CudaGpuOrderTest, AnEventIsReachedWhenItsWorkIsDone) {
@@ -100,11 +101,10 @@ TEST_F(CudaGpuOrderTest, AnEventIsReachedWhenItsWorkIsDone) {
   const Event event = Event::create().value();
   ASSERT_NO_FATAL_FAILURE(hold(held));
   ASSERT_TRUE(event.view().record(held.view()).is_ok());
-  const auto mark = order_->mark_event(event.view().get());
-  ASSERT_TRUE(mark.is_ok()) << mark.status().to_string();
-  EXPECT_FALSE((*mark)->reached().value());
+  const auto mark = must(order_->mark_event(event.view().get()));
+  EXPECT_FALSE(mark->reached().value());
   release();
-  EXPECT_TRUE(gets_there(**mark));
+  EXPECT_TRUE(gets_there(*mark));
   EXPECT_EQ(order_->mark_event(nullptr).status().code(), Code::kInvalidArgument);
 }
 
@@ -114,9 +114,8 @@ TEST_F(CudaGpuOrderTest, RefusesAStreamThatIsBeingCaptured) {
   ASSERT_EQ(cudaStreamBeginCapture(stream.view().get(), cudaStreamCaptureModeGlobal), cudaSuccess);
   EXPECT_EQ(order_->mark_stream(stream.view().get()).status().code(), Code::kUnsupported);
   // Neither the refusal nor marks of other streams, new events included, disturb the capture.
-  const auto mark = order_->mark_stream(other.view().get());
-  ASSERT_TRUE(mark.is_ok()) << mark.status().to_string();
-  EXPECT_TRUE(gets_there(**mark));
+  const auto mark = must(order_->mark_stream(other.view().get()));
+  EXPECT_TRUE(gets_there(*mark));
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(stream.view().get(), &graph), cudaSuccess);
   if (graph != nullptr) cudaGraphDestroy(graph);
@@ -158,14 +157,13 @@ TEST_F(CudaGpuOrderTest, MarksComeFromAnyThread) {
 TEST_F(CudaGpuOrderTest, ASignalHoldsAStreamBackUntilItFires) {
   const Stream waiting = Stream::create().value(), other = Stream::create().value();
   const Event end = Event::create().value();
-  auto signal = order_->make_signal();
-  ASSERT_TRUE(signal.is_ok()) << signal.status().to_string();
-  ASSERT_NO_FATAL_FAILURE(wait_for(waiting, **signal));
+  auto signal = must(order_->make_signal());
+  ASSERT_NO_FATAL_FAILURE(wait_for(waiting, *signal));
   ASSERT_TRUE(end.view().record(waiting.view()).is_ok());
   EXPECT_TRUE(ends(other));
   EXPECT_FALSE(is_done(end));
-  (*signal)->fire();
-  (*signal)->fire();
+  signal->fire();
+  signal->fire();
   EXPECT_TRUE(passes(end));
 }
 
@@ -189,27 +187,23 @@ TEST_F(CudaGpuOrderTest, AllSignalsAtOnceBlockNeitherEachOtherNorOtherWork) {
   const auto copier = memory_->make_segment_copier(0).value();
   const MemoryBuffer from = memory_->allocate_mapped(0, 4096).value(), to = memory_->allocate_device(0, 4096).value();
   for (size_t i = 0; i < kMostSignals; ++i) {
-    auto signal = order_->make_signal();
-    ASSERT_TRUE(signal.is_ok()) << signal.status().to_string();
-    signals.push_back(std::move(*signal));
+    signals.push_back(must(order_->make_signal()));
   }
   EXPECT_EQ(order_->make_signal().status().code(), Code::kExhausted);
   for (const Stream& stream : streams) EXPECT_TRUE(ends(stream));
   // Our own copies get through, by kernel and by copy engine.
   for (const size_t count : {1u, 2u}) {
     const std::vector<CopySegment> segments = {{to.device(), from.device(), 8}, {to.device() + 64, from.device(), 8}};
-    const auto ticket = copier->submit(std::span(segments).first(count));
-    ASSERT_TRUE(ticket.is_ok());
+    const auto ticket = must(copier->submit(std::span(segments).first(count)));
     const Deadline deadline = late();
-    while (!*copier->query(*ticket)) ASSERT_FALSE(deadline.expired());
+    while (!*copier->query(ticket)) ASSERT_FALSE(deadline.expired());
   }
   // Newest first: each releases only its own event, while all older ones are pending.
   for (size_t i = signals.size(); i-- > 0;) {
-    const auto mark = order_->mark_event(signals[i]->event());
-    ASSERT_TRUE(mark.is_ok());
-    EXPECT_FALSE((*mark)->reached().value());
+    const auto mark = must(order_->mark_event(signals[i]->event()));
+    EXPECT_FALSE(mark->reached().value());
     signals[i]->fire();
-    EXPECT_TRUE(gets_there(**mark)) << "signal " << i;
+    EXPECT_TRUE(gets_there(*mark)) << "signal " << i;
   }
 }
 

@@ -6,9 +6,12 @@
 #include "device/gpu_pattern.h"
 #include "device/gpu_presence.h"
 #include "measure/pattern.h"
+#include "tests/support/ok.h"
 
 namespace tcpx {
 namespace {
+
+using testing::must;
 
 TEST(GpuPatternWithoutAGpu, SaysWhatIsMissing) {
   const std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
@@ -19,9 +22,7 @@ class GpuPatternTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!memory_->has_gpu()) GTEST_SKIP() << gpu_count().status().detail();
-    auto pattern = GpuPattern::create(0, *memory_);
-    ASSERT_TRUE(pattern.is_ok()) << pattern.status().to_string();
-    pattern_ = std::move(*pattern);
+    pattern_ = must(GpuPattern::create(0, *memory_));
     lane_ = memory_->make_copy_lane(0).value();
     buffer_ = memory_->allocate_device(0, kBytes).value();
   }
@@ -58,9 +59,8 @@ TEST_F(GpuPatternTest, CountsWrongBytesAsTheHostDoes) {
   for (const size_t begin : {0u, 3u}) {
     const size_t bytes = kBytes - 16;
     ASSERT_TRUE(pattern_->fill(buffer_.device() + begin, bytes, 7, 1).is_ok());
-    const auto right = pattern_->check(buffer_.device() + begin, bytes, 7, 1);
-    ASSERT_TRUE(right.is_ok());
-    EXPECT_EQ(right->wrong, 0u);
+    const auto right = must(pattern_->check(buffer_.device() + begin, bytes, 7, 1));
+    EXPECT_EQ(right.wrong, 0u);
     for (const size_t at : {size_t{0}, size_t{1}, size_t{4096}, size_t{4097}, bytes / 2, bytes - 1}) {
       write(begin + at, read(begin + at, 1)[0] ^ std::byte{0x10});
     }
@@ -68,25 +68,19 @@ TEST_F(GpuPatternTest, CountsWrongBytesAsTheHostDoes) {
     ASSERT_TRUE(check.is_ok());
     EXPECT_EQ(check->wrong, 6u);
     EXPECT_EQ(check->first_wrong, 0u);
-    const auto later = pattern_->check(buffer_.device() + begin + 2, bytes - 2, 7, 3);
-    ASSERT_TRUE(later.is_ok());
-    EXPECT_EQ(later->wrong, 4u);
-    EXPECT_EQ(later->first_wrong, 4094u);
+    const auto later = must(pattern_->check(buffer_.device() + begin + 2, bytes - 2, 7, 3));
+    EXPECT_EQ(later.wrong, 4u);
+    EXPECT_EQ(later.first_wrong, 4094u);
     // With another seed nearly every byte is wrong, and both checks agree on the number.
-    const auto other = pattern_->check(buffer_.device() + begin, 100001, 8, 1);
-    ASSERT_TRUE(other.is_ok());
-    EXPECT_EQ(other->wrong, check_pattern(read(begin, 100001), 8, 1).wrong);
+    const auto other = must(pattern_->check(buffer_.device() + begin, 100001, 8, 1));
+    EXPECT_EQ(other.wrong, check_pattern(read(begin, 100001), 8, 1).wrong);
   }
 }
 
 TEST_F(GpuPatternTest, TellsFreeMemory) {
-  const auto before = free_gpu_bytes(0);
-  ASSERT_TRUE(before.is_ok());
-  const auto taken = memory_->allocate_device(0, 256u << 20);
-  ASSERT_TRUE(taken.is_ok());
-  const auto after = free_gpu_bytes(0);
-  ASSERT_TRUE(after.is_ok());
-  EXPECT_LT(*after, *before);
+  const auto before = must(free_gpu_bytes(0));
+  const auto taken = must(memory_->allocate_device(0, 256u << 20));
+  EXPECT_LT(must(free_gpu_bytes(0)), before);
 }
 
 }  // namespace

@@ -9,13 +9,6 @@
 namespace tcpx {
 namespace {
 
-TEST(ListRing, StretchesLieSideBySide) {
-  ListRing ring(10);
-  EXPECT_EQ(ring.take(4)->first, 0u);
-  EXPECT_EQ(ring.take(5)->first, 4u);
-  EXPECT_EQ(ring.take(1)->first, 9u);
-}
-
 TEST(ListRing, WhatDoesNotFitBeforeTheEndBeginsAnew) {
   ListRing ring(10);
   const ListStretch a = *ring.take(5);
@@ -28,15 +21,6 @@ TEST(ListRing, WhatDoesNotFitBeforeTheEndBeginsAnew) {
   EXPECT_EQ(ring.take(1)->first, 4u);
   ring.release(b.held);
   EXPECT_EQ(ring.take(3)->first, 5u);
-}
-
-TEST(ListRing, AFullRingGoesOnAtTheBeginning) {
-  ListRing ring(4);
-  const ListStretch a = *ring.take(2);
-  ASSERT_TRUE(ring.take(2).is_ok());
-  EXPECT_EQ(ring.take(1).status().code(), Code::kExhausted);
-  ring.release(a.held);
-  EXPECT_EQ(ring.take(2)->first, 0u);
 }
 
 TEST(ListRing, AnEmptyRingTakesItsCapacityWhereverItStood) {

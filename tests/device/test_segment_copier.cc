@@ -12,9 +12,12 @@
 #include "base/memory_ops.h"
 #include "device/gpu_presence.h"
 #include "measure/pattern.h"
+#include "tests/support/ok.h"
 
 namespace tcpx {
 namespace {
+
+using testing::must;
 
 constexpr size_t kBytes = 8u << 20;
 constexpr std::byte kGuard{0xEE};
@@ -37,9 +40,7 @@ class CopierTest : public ::testing::TestWithParam<bool> {
     memory_ = GetParam() ? make_machine_memory_ops() : make_host_memory_ops();
     if (GetParam() && !memory_->has_gpu()) GTEST_SKIP() << gpu_count().status().detail();
     ASSERT_TRUE(memory_->set_current_device(0).is_ok());
-    auto copier = memory_->make_segment_copier(0);
-    ASSERT_TRUE(copier.is_ok()) << copier.status().to_string();
-    copier_ = std::move(*copier);
+    copier_ = must(memory_->make_segment_copier(0));
     lane_ = memory_->make_copy_lane(0).value();
   }
 
@@ -65,17 +66,14 @@ class CopierTest : public ::testing::TestWithParam<bool> {
   void wait(CopyTicket ticket) {
     const Deadline deadline = late();
     for (;;) {
-      const auto done = copier_->query(ticket);
-      ASSERT_TRUE(done.is_ok()) << done.status().to_string();
-      if (*done) return;
+      if (must(copier_->query(ticket))) return;
       ASSERT_FALSE(deadline.expired());
       std::this_thread::yield();
     }
   }
   void run(const std::vector<CopySegment>& segments) {
-    const auto ticket = copier_->submit(segments);
-    ASSERT_TRUE(ticket.is_ok()) << ticket.status().to_string();
-    ASSERT_NO_FATAL_FAILURE(wait(*ticket));
+    const auto ticket = must(copier_->submit(segments));
+    ASSERT_NO_FATAL_FAILURE(wait(ticket));
   }
   void check(const Side& side) {
     std::vector<std::byte> found(side.expected.size());
@@ -100,10 +98,9 @@ TEST_P(CopierTest, RefusesTooManySegmentsAndUnknownTickets) {
   EXPECT_EQ(copier_->query(CopyTicket{0}).status().code(), Code::kInvalidArgument);
   const std::vector<CopySegment> many(kMaxCopySegments + 1);
   EXPECT_EQ(copier_->submit(many).status().code(), Code::kInvalidArgument);
-  const auto ticket = copier_->submit({});
-  ASSERT_TRUE(ticket.is_ok());
-  EXPECT_TRUE(*copier_->query(*ticket));
-  EXPECT_EQ(copier_->query(CopyTicket{static_cast<uint64_t>(*ticket) + 1}).status().code(), Code::kInvalidArgument);
+  const auto ticket = must(copier_->submit({}));
+  EXPECT_TRUE(*copier_->query(ticket));
+  EXPECT_EQ(copier_->query(CopyTicket{static_cast<uint64_t>(ticket) + 1}).status().code(), Code::kInvalidArgument);
 }
 
 TEST_P(CopierTest, SegmentsWithoutBytesTouchNothing) {
@@ -213,9 +210,7 @@ TEST_P(CopierTest, SaysWhenItIsFullAndGoesOn) {
       ASSERT_LT(oldest, flight.size());
       ASSERT_FALSE(deadline.expired());
       ++refused;
-      const auto done = copier_->query(flight[oldest]);
-      ASSERT_TRUE(done.is_ok());
-      if (*done) ++oldest;
+      if (must(copier_->query(flight[oldest]))) ++oldest;
       ticket = copier_->submit(segments);
     }
     EXPECT_TRUE(flight.empty() || flight.back() < *ticket);

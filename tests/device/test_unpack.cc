@@ -9,6 +9,7 @@
 #include "device/no_unpacker.h"
 #include "tests/support/count_allocations.h"
 #include "tests/support/hidden_memory_ops.h"
+#include "tests/support/ok.h"
 #include "tests/support/unpack_cases.h"
 
 namespace tcpx::testing {
@@ -30,9 +31,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(UnpackerFactory, AutoIsTheHostWithoutAGpu) {
   const std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
-  const auto unpacker = make_unpacker(UnpackKind::kAuto, 0, *memory);
-  ASSERT_TRUE(unpacker.is_ok()) << unpacker.status().to_string();
-  EXPECT_STREQ((*unpacker)->name(), "host");
+  const auto unpacker = must(make_unpacker(UnpackKind::kAuto, 0, *memory));
+  EXPECT_STREQ(unpacker->name(), "host");
 }
 
 TEST(UnpackerFactory, RefusesWhatNeedsAGpuAndSaysWhatToUse) {
@@ -90,18 +90,13 @@ TEST(UnpackerFactory, KindsAreNumberedLikeTheChoicesOfTheEnvironment) {
 
 class HostUnpack : public ::testing::Test {
  protected:
-  void use(MemoryOps& memory) {
-    auto unpacker = make_unpacker(UnpackKind::kHost, 0, memory);
-    ASSERT_TRUE(unpacker.is_ok()) << unpacker.status().to_string();
-    unpacker_ = std::move(unpacker).value();
-  }
+  void use(MemoryOps& memory) { unpacker_ = must(make_unpacker(UnpackKind::kHost, 0, memory)); }
   /// Pages of the pool in descending order.
   void build(uint32_t pages, const MemoryBuffer& pool, const MemoryBuffer& destination) {
     std::vector<Fragment> list;
     for (uint32_t i = 0; i < pages; ++i) list.push_back({(pages - 1 - i) * kPageBytes, kPageBytes, uint64_t{i} * kPageBytes});
-    const Status built =
-        block_.build(list, uint64_t{pages} * kPageBytes, {pool.device(), pool.size(), destination.device(), destination.size()});
-    ASSERT_TRUE(built.is_ok()) << built.to_string();
+    ASSERT_OK(
+        block_.build(list, uint64_t{pages} * kPageBytes, {pool.device(), pool.size(), destination.device(), destination.size()}));
   }
   HiddenMemoryOps memory_;  // outlives the unpacker's buffers
   const std::unique_ptr<MemoryOps> host_ = make_host_memory_ops();
@@ -110,7 +105,7 @@ class HostUnpack : public ::testing::Test {
 };
 
 TEST_F(HostUnpack, GathersBeforeCopyingToHiddenMemory) {
-  ASSERT_NO_FATAL_FAILURE(use(memory_));
+  use(memory_);
   const auto pool = memory_.allocate_mapped(0, 300 * kPageBytes);
   const auto destination = memory_.allocate_device(0, 300 * kPageBytes);
   ASSERT_TRUE(pool.is_ok() && destination.is_ok());
@@ -120,7 +115,7 @@ TEST_F(HostUnpack, GathersBeforeCopyingToHiddenMemory) {
 }
 
 TEST_F(HostUnpack, FetchesNearFragmentsOfAHiddenPoolTogether) {
-  ASSERT_NO_FATAL_FAILURE(use(memory_));
+  use(memory_);
   const auto pool = memory_.allocate_device(0, 300 * kPageBytes);
   const auto readable = memory_.allocate_mapped(0, 300 * kPageBytes);
   const auto hidden = memory_.allocate_device(0, 300 * kPageBytes);
@@ -134,14 +129,13 @@ TEST_F(HostUnpack, FetchesNearFragmentsOfAHiddenPoolTogether) {
 }
 
 TEST_F(HostUnpack, FetchesFarFragmentsOfAHiddenPoolAlone) {
-  ASSERT_NO_FATAL_FAILURE(use(memory_));
+  use(memory_);
   const auto pool = memory_.allocate_device(0, 16 << 20);
   const auto destination = memory_.allocate_mapped(0, 3 << 20);
   ASSERT_TRUE(pool.is_ok() && destination.is_ok());
   const auto copies_for = [&](const std::vector<Fragment>& list) {
     const uint64_t bytes = list.back().dst_off + list.back().len;
-    const Status built = block_.build(list, bytes, {pool->device(), pool->size(), destination->device(), destination->size()});
-    EXPECT_TRUE(built.is_ok()) << built.to_string();
+    EXPECT_OK(block_.build(list, bytes, {pool->device(), pool->size(), destination->device(), destination->size()}));
     const uint64_t before = memory_.copies();
     EXPECT_TRUE(unpacker_->submit(block_).is_ok());
     return memory_.copies() - before;
@@ -153,31 +147,29 @@ TEST_F(HostUnpack, FetchesFarFragmentsOfAHiddenPoolAlone) {
 }
 
 TEST_F(HostUnpack, AFailedCopySticks) {
-  ASSERT_NO_FATAL_FAILURE(use(memory_));
+  use(memory_);
   const auto pool = memory_.allocate_device(0, kPageBytes);
   const auto destination = memory_.allocate_mapped(0, kPageBytes);
   ASSERT_TRUE(pool.is_ok() && destination.is_ok());
   ASSERT_NO_FATAL_FAILURE(build(1, *pool, *destination));
-  const Result<UnpackTicket> good = unpacker_->submit(block_);
-  ASSERT_TRUE(good.is_ok());
+  const auto good = must(unpacker_->submit(block_));
   memory_.break_copies();
   EXPECT_EQ(unpacker_->submit(block_).status().detail(), "broken by the test");
-  EXPECT_EQ(unpacker_->query(*good).status().detail(), "broken by the test");
+  EXPECT_EQ(unpacker_->query(good).status().detail(), "broken by the test");
   ASSERT_NO_FATAL_FAILURE(build(1, *destination, *destination));  // would need no copy lane
   EXPECT_EQ(unpacker_->submit(block_).status().detail(), "broken by the test");
 }
 
 TEST_F(HostUnpack, SubmitAllocatesNothing) {
-  ASSERT_NO_FATAL_FAILURE(use(*host_));
+  use(*host_);
   const auto pool = host_->allocate_mapped(0, kMaxFragments * kPageBytes);
   const auto destination = host_->allocate_device(0, kMaxFragments * kPageBytes);
   ASSERT_TRUE(pool.is_ok() && destination.is_ok());
   ASSERT_NO_FATAL_FAILURE(build(kMaxFragments, *pool, *destination));
   const uint64_t before = allocation_count();
   for (int i = 0; i < 3; ++i) {
-    const Result<UnpackTicket> ticket = unpacker_->submit(block_);
-    ASSERT_TRUE(ticket.is_ok());
-    ASSERT_TRUE(*unpacker_->query(*ticket));
+    const auto ticket = must(unpacker_->submit(block_));
+    ASSERT_TRUE(*unpacker_->query(ticket));
   }
   EXPECT_EQ(allocation_count(), before);
 }

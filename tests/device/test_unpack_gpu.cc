@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "tests/support/ok.h"
 #include "tests/support/unpack_cases.h"
 
 namespace tcpx::testing {
@@ -45,35 +46,32 @@ TEST_P(GpuUnpacker, RefusesADeviceThatIsNotThere) {
 TEST_P(GpuUnpacker, LeavesTheCallersDeviceAlone) {
   const int last = memory_->device_count() - 1;
   ASSERT_TRUE(memory_->set_current_device(0).is_ok());
-  const auto unpacker = make_unpacker(GetParam(), last, *memory_);
-  ASSERT_TRUE(unpacker.is_ok()) << unpacker.status().to_string();
+  const auto unpacker = must(make_unpacker(GetParam(), last, *memory_));
   EXPECT_EQ(*memory_->current_device(), 0);
 }
 
 TEST_P(GpuUnpacker, WorksOnThreadsThatNeverNamedADevice) {
   const int last = memory_->device_count() - 1;
-  const auto unpacker = make_unpacker(GetParam(), last, *memory_);
-  ASSERT_TRUE(unpacker.is_ok()) << unpacker.status().to_string();
+  const auto unpacker = must(make_unpacker(GetParam(), last, *memory_));
   const auto pool = memory_->allocate_device(last, 1 << 20);
   const auto destination = memory_->allocate_mapped(last, 1 << 20);
   ASSERT_TRUE(pool.is_ok() && destination.is_ok());
-  const auto lane = memory_->make_copy_lane(last);
-  ASSERT_TRUE(lane.is_ok());
+  const auto lane = must(memory_->make_copy_lane(last));
   const std::vector<std::byte> content(1 << 20, std::byte{0x3c});
-  ASSERT_TRUE((*lane)->copy(pool->device(), content.data(), content.size()).is_ok());
+  ASSERT_TRUE(lane->copy(pool->device(), content.data(), content.size()).is_ok());
   Status submitted = Status::ok();
   std::thread([&] {
     DescriptorBlock block;
     const Fragment whole{0, 1 << 20, 0};
     submitted = block.build({&whole, 1}, 1 << 20, {pool->device(), pool->size(), destination->device(), destination->size()});
     if (!submitted.is_ok()) return;
-    const Result<UnpackTicket> ticket = (*unpacker)->submit(block);
+    const Result<UnpackTicket> ticket = unpacker->submit(block);
     if (!ticket.is_ok()) submitted = ticket.status();
   }).join();
   ASSERT_TRUE(submitted.is_ok()) << submitted.to_string();
   Result<bool> done = false;
   const Deadline deadline = Deadline::after(std::chrono::seconds(30));
-  while (done.is_ok() && !*done && !deadline.expired()) done = (*unpacker)->query(UnpackTicket{0});
+  while (done.is_ok() && !*done && !deadline.expired()) done = unpacker->query(UnpackTicket{0});
   ASSERT_TRUE(done.is_ok()) << done.status().to_string();
   ASSERT_TRUE(*done);
   EXPECT_TRUE(std::equal(content.begin(), content.end(), destination->host()));

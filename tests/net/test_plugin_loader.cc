@@ -17,13 +17,16 @@
 #include "base/log.h"
 #include "net/abi/nccl_net_v7.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/exported_symbols.h"
 #include "tests/support/fake_plugins/fake_library.h"
+#include "tests/support/ok.h"
 
 namespace tcpx {
 namespace {
 
 using testing::allow_log;
 using testing::FakeLibrary;
+using testing::must;
 using testing::PluginDirectory;
 
 /// Collects the notice lines logged while it lives.
@@ -65,20 +68,18 @@ TEST_F(PluginLoaderTest, DefaultPlacesAreThoseOfTheVendor) {
 TEST_F(PluginLoaderTest, ExplicitPathComesFirst) {
   ::setenv("UCCL_TCPX_PLUGIN_PATH", directory_.fresh_plugin("v8").c_str(), 1);
   const std::string named = directory_.fresh_plugin("v7");
-  const auto loaded = PluginLoader::load({.path = named, .installed_paths = {directory_.fresh_plugin("both")}});
-  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
-  EXPECT_EQ(loaded->source.path, named);
-  EXPECT_EQ(loaded->plugin->abi_version(), 7);
+  const auto loaded = must(PluginLoader::load({.path = named, .installed_paths = {directory_.fresh_plugin("both")}}));
+  EXPECT_EQ(loaded.source.path, named);
+  EXPECT_EQ(loaded.plugin->abi_version(), 7);
 }
 
 TEST_F(PluginLoaderTest, EnvironmentComesSecond) {
   const std::string named = directory_.fresh_plugin("v8");
   ::setenv("UCCL_TCPX_PLUGIN_PATH", named.c_str(), 1);
-  const auto loaded = PluginLoader::load(searching({directory_.fresh_plugin("v7")}));
-  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
-  EXPECT_EQ(loaded->source.path, named);
-  EXPECT_EQ(loaded->source.reason, "named by UCCL_TCPX_PLUGIN_PATH");
-  EXPECT_EQ(loaded->plugin->abi_version(), 8);
+  const auto loaded = must(PluginLoader::load(searching({directory_.fresh_plugin("v7")})));
+  EXPECT_EQ(loaded.source.path, named);
+  EXPECT_EQ(loaded.source.reason, "named by UCCL_TCPX_PLUGIN_PATH");
+  EXPECT_EQ(loaded.plugin->abi_version(), 8);
 }
 
 TEST_F(PluginLoaderTest, InstalledPlacesComeThirdInTheirOrder) {
@@ -89,22 +90,19 @@ TEST_F(PluginLoaderTest, InstalledPlacesComeThirdInTheirOrder) {
 }
 
 TEST_F(PluginLoaderTest, EmbeddedPluginComesLastAndSaysWhy) {
-  const auto loaded = PluginLoader::load(searching({"/nowhere/a.so", "/nowhere/b.so"}));
-  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
-  EXPECT_EQ(loaded->source.path, "embedded");
-  EXPECT_EQ(loaded->source.reason, "no plugin at /nowhere/a.so or /nowhere/b.so");
-  EXPECT_EQ(loaded->plugin->name(), "tcpx-soft");
+  const auto loaded = must(PluginLoader::load(searching({"/nowhere/a.so", "/nowhere/b.so"})));
+  EXPECT_EQ(loaded.source.path, "embedded");
+  EXPECT_EQ(loaded.source.reason, "no plugin at /nowhere/a.so or /nowhere/b.so");
+  EXPECT_EQ(loaded.plugin->name(), "tcpx-soft");
 }
 
 TEST_F(PluginLoaderTest, TheWordEmbeddedNamesTheOneInThisBuild) {
   const std::vector<std::string> installed = {directory_.fresh_plugin("v7")};
-  const auto by_caller = PluginLoader::load({.path = "embedded", .installed_paths = installed});
-  ASSERT_TRUE(by_caller.is_ok()) << by_caller.status().to_string();
-  EXPECT_EQ(by_caller->plugin->name(), "tcpx-soft");
+  const auto by_caller = must(PluginLoader::load({.path = "embedded", .installed_paths = installed}));
+  EXPECT_EQ(by_caller.plugin->name(), "tcpx-soft");
   ::setenv("UCCL_TCPX_PLUGIN_PATH", "embedded", 1);
-  const auto by_environment = PluginLoader::load(searching(installed));
-  ASSERT_TRUE(by_environment.is_ok());
-  EXPECT_EQ(by_environment->plugin, by_caller->plugin);
+  const auto by_environment = must(PluginLoader::load(searching(installed)));
+  EXPECT_EQ(by_environment.plugin, by_caller.plugin);
 }
 
 // One process, one embedded plugin: the first case above has used up its notice, so this one runs in a process of its own.
@@ -148,42 +146,27 @@ TEST_F(PluginLoaderTest, UnreadableFileIsAnError) {
   expect_refused(searching({path}), Code::kUnsupported, path);
 }
 
-TEST_F(PluginLoaderTest, TextFileIsAnErrorAlsoWhenInstalled) {
+TEST_F(PluginLoaderTest, Trap37_WhatIsNoPluginThatWeCanUseIsAnErrorAlsoWhenInstalled) {
+  const std::string text = directory_.file("plugin.so"), pipe = directory_.file("pipe.so");
+  std::ofstream(text) << std::string(4096, '#');
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);  // nobody waits for its writer
+  const std::string half = directory_.fresh_plugin("half_v7");
+  const FakeLibrary library(half);
+  const std::pair<std::string, std::string> refused[] = {
+      {text, "ELF"},
+      {directory_.file("."), "directory"},
+      {pipe, "a pipe"},
+      {directory_.fresh_plugin("no_symbol"), "exports neither"},
+      {half, "ncclNetPlugin_v7 lacks regMr, test"},
+      {directory_.fresh_plugin("mixed_types"), "device 1 is of type 0, device 0 of type 1"}};
   allow_log("load net plugin");
-  const std::string path = directory_.file("plugin.so");
-  std::ofstream(path) << std::string(4096, '#');
-  expect_refused({.path = path}, Code::kUnsupported, "ELF");
-  expect_refused(searching({path, directory_.fresh_plugin("v7")}), Code::kUnsupported, "ELF");
-}
-
-TEST_F(PluginLoaderTest, DirectoryIsAnError) {
-  allow_log("load net plugin");
-  expect_refused({.path = directory_.file(".")}, Code::kUnsupported, "directory");
-}
-
-TEST_F(PluginLoaderTest, PipeIsAnErrorAndNobodyWaitsForItsWriter) {
-  allow_log("load net plugin");
-  const std::string path = directory_.file("pipe.so");
-  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-  expect_refused({.path = path}, Code::kUnsupported, "a pipe");
-}
-
-TEST_F(PluginLoaderTest, BareNameThatTheLinkerDoesNotKnowIsAnError) {
-  allow_log("load net plugin");
-  expect_refused({.path = "libno-such-net-plugin.so"}, Code::kUnsupported, "libno-such-net-plugin.so");
-}
-
-TEST_F(PluginLoaderTest, LibraryWithoutATableIsAnError) {
-  allow_log("exports neither");
-  expect_refused(searching({directory_.fresh_plugin("no_symbol")}), Code::kUnsupported, "ncclNetPlugin_v7");
-}
-
-TEST_F(PluginLoaderTest, HalfEmptyTableNamesWhatItLacks) {
-  allow_log("ncclNetPlugin_v7 lacks");
-  const std::string path = directory_.fresh_plugin("half_v7");
-  const FakeLibrary library(path);
-  expect_refused(searching({path}), Code::kUnsupported, "lacks regMr, test");
+  for (const auto& [path, part] : refused) {
+    allow_log(part);
+    expect_refused({.path = path}, Code::kUnsupported, part);
+    expect_refused(searching({path, directory_.file("v7.so")}), Code::kUnsupported, part);
+  }
   EXPECT_EQ(library.control().init_calls, 0) << "nothing of it may run";
+  expect_refused({.path = "libno-such-net-plugin.so"}, Code::kUnsupported, "libno-such-net-plugin.so");
 }
 
 TEST_F(PluginLoaderTest, RefusedLibraryMayBeTriedAgain) {
@@ -201,9 +184,8 @@ TEST_F(PluginLoaderTest, NewestKnownVersionWins) {
 
 TEST_F(PluginLoaderTest, HalfEmptyNewerTableIsLoggedAndTheOlderTaken) {
   allow_log("ncclNetPlugin_v8 lacks regMr, test");
-  const auto loaded = PluginLoader::load({.path = directory_.fresh_plugin("half_v8_good_v7")});
-  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
-  EXPECT_EQ(loaded->plugin->abi_version(), 7);
+  const auto loaded = must(PluginLoader::load({.path = directory_.fresh_plugin("half_v8_good_v7")}));
+  EXPECT_EQ(loaded.plugin->abi_version(), 7);
   EXPECT_TRUE(testing::logged("ncclNetPlugin_v8 lacks regMr, test"));
 }
 
@@ -244,10 +226,9 @@ TEST_F(PluginLoaderTest, MalformedLogVariablesAreToldBeforeAnythingIsLoaded) {
 }
 
 TEST_F(PluginLoaderTest, PluginWithoutDevicesLoads) {
-  const auto loaded = PluginLoader::load({.path = directory_.fresh_plugin("no_devices")});
-  ASSERT_TRUE(loaded.is_ok()) << loaded.status().to_string();
-  EXPECT_EQ(loaded->plugin->device_count().value(), 0);
-  EXPECT_EQ(loaded->plugin->properties(0).status().code(), Code::kInvalidArgument);
+  const auto loaded = must(PluginLoader::load({.path = directory_.fresh_plugin("no_devices")}));
+  EXPECT_EQ(loaded.plugin->device_count().value(), 0);
+  EXPECT_EQ(loaded.plugin->properties(0).status().code(), Code::kInvalidArgument);
 }
 
 TEST_F(PluginLoaderTest, Trap30_OneLibraryIsOneInstanceWhateverItsPath) {
@@ -317,10 +298,9 @@ TEST_F(PluginLoaderTest, Trap35_HandlerOfTheApplicationStays) {
   ::signal(SIGPIPE, old);
 }
 
-TEST_F(PluginLoaderTest, Trap37_DevicesOfDifferentTypesAreRefused) {
-  allow_log("device 1 is of type 0");
-  expect_refused({.path = directory_.fresh_plugin("mixed_types")}, Code::kUnsupported,
-                 "device 1 is of type 0, device 0 of type 1");
+TEST(SoftPluginLibrary, Trap29_OnlyTheVersion7TableIsExported) {
+  if (std::string(TCPX_NM).empty()) GTEST_SKIP() << "nm (binutils) was not found when this was built";
+  EXPECT_EQ(testing::dynamic_symbols(TCPX_NM, "--defined-only", TCPX_SOFT_PLUGIN), std::set<std::string>{"ncclNetPlugin_v7"});
 }
 
 }  // namespace

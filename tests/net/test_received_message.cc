@@ -10,11 +10,13 @@
 #include "net/abi/nccl_net_common.h"
 #include "net/abi/tcpx_request.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/ok.h"
 
 namespace tcpx {
 namespace {
 
 using testing::allow_log;
+using testing::must;
 
 /// A request of exactly 128 bytes on the heap, so that the address sanitizer catches a read beyond it. Offsets are literal
 /// numbers: those of the plugin's sources, not of our structs.
@@ -75,13 +77,12 @@ TEST(ReceivedMessage, Trap28_SlotIsFoundAtEitherPlaceForEveryQueueIndex) {
       request.set_count(1);
       const Fragment fragment{7, 100, 0};
       std::memcpy(request.meta() + idx * 32768, &fragment, sizeof fragment);
-      const auto message = read_received_message(request.get());
-      ASSERT_TRUE(message.is_ok()) << slot_offset << " " << idx << ": " << message.status().to_string();
-      EXPECT_EQ(message->queue_index, idx);
-      EXPECT_EQ(message->bytes, 100u);
-      EXPECT_EQ(message->fragment_count, 1u);
-      EXPECT_EQ(message->fragments[0], fragment);
-      EXPECT_FALSE(message->in_place);
+      const auto message = must(read_received_message(request.get()));
+      EXPECT_EQ(message.queue_index, idx);
+      EXPECT_EQ(message.bytes, 100u);
+      EXPECT_EQ(message.fragment_count, 1u);
+      EXPECT_EQ(message.fragments[0], fragment);
+      EXPECT_FALSE(message.in_place);
     }
   }
 }
@@ -141,11 +142,10 @@ TEST(ReceivedMessage, FragmentCountIsBounded) {
 TEST(ReceivedMessage, HostMemoryIsInPlaceWithAnEmptyList) {
   RequestBytes request;
   request.set<int32_t>(20, 1);
-  const auto message = read_received_message(request.get());
-  ASSERT_TRUE(message.is_ok()) << message.status().to_string();
-  EXPECT_TRUE(message->in_place);
-  EXPECT_EQ(message->fragment_count, 0u);
-  EXPECT_EQ(message->bytes, 100u);
+  const auto message = must(read_received_message(request.get()));
+  EXPECT_TRUE(message.in_place);
+  EXPECT_EQ(message.fragment_count, 0u);
+  EXPECT_EQ(message.bytes, 100u);
   request.set_count(1);
   expect_refused(request, "host memory");
 }
@@ -210,10 +210,9 @@ class BouncePoolTest : public ::testing::Test {
 
 TEST_F(BouncePoolTest, BaseAndExtentAreTold) {
   ExtentOps memory(8192);
-  const auto pool = read(memory);
-  ASSERT_TRUE(pool.is_ok()) << pool.status().to_string();
-  EXPECT_EQ(pool->base, pool_);
-  EXPECT_EQ(pool->bytes, 8192u);
+  const auto pool = must(read(memory));
+  EXPECT_EQ(pool.base, pool_);
+  EXPECT_EQ(pool.bytes, 8192u);
 }
 
 TEST_F(BouncePoolTest, NoPoolIsLargerThanAnOffsetCanSay) {

@@ -12,12 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/socket_address.h"
-#include "base/socket_io.h"
 #include "base/unique_fd.h"
 #include "net/plugin_loader.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_plugins/fake_library.h"
+#include "tests/support/ok.h"
 #include "tests/support/process_state.h"
 #include "tests/support/wait_until.h"
 #include "transfer/handshake.h"
@@ -45,6 +44,7 @@ using testing::allow_log;
 using testing::FakeLibrary;
 using testing::FakeThreads;
 using testing::kTestDeadline;
+using testing::must;
 using testing::PluginDirectory;
 using testing::wait_until;
 
@@ -52,10 +52,15 @@ class VendorSetupsTest : public ::testing::Test {
  protected:
   static HandshakeWait within(Duration duration) { return {.deadline = Deadline::after(duration)}; }
 
-  Listener listener() {
-    auto made = Listener::create(*plugin_, 0);
-    EXPECT_TRUE(made.is_ok()) << made.status().to_string();
-    return std::move(*made);
+  Listener listener() { return must(Listener::create(*plugin_, 0)); }
+  struct Connection {
+    Comm sender, receiver;
+  };
+  Connection connect() {
+    Listener end = listener();
+    auto sender = connecting(end.handle(), kTestDeadline);
+    Comm receiver = must(end.accept(device_handle_, within(kTestDeadline)));
+    return {must(sender.get()), std::move(receiver)};
   }
   /// An accept without a client. @return the handle of its listener
   Handle abandoned_accept() {
@@ -81,11 +86,9 @@ class VendorSetupsTest : public ::testing::Test {
   }
   /// Expects that nothing is left, and that nothing was done which would crash the original.
   void expect_clean() {
-    EXPECT_TRUE(wait_until([&] { return all_has_ended(); }));
-    EXPECT_EQ(threads_.accept_threads, 0);
-    EXPECT_EQ(threads_.connect_threads, 0);
-    EXPECT_EQ(threads_.open_listeners, 0);
-    EXPECT_EQ(threads_.open_comms, 0);
+    EXPECT_TRUE(wait_until([&] { return all_has_ended(); }))
+        << threads_.accept_threads << " accepts, " << threads_.connect_threads << " connects, " << threads_.open_listeners
+        << " listeners, " << threads_.open_comms << " comms are left";
     EXPECT_EQ(threads_.closed_while_accepting, 0);
     EXPECT_EQ(threads_.accepts_after_end, 0);
     EXPECT_EQ(threads_.connects_after_end, 0);
@@ -104,14 +107,12 @@ TEST_F(VendorSetupsTest, AConnectionIsMadeAndClosed) {
   {
     Listener end = listener();
     auto sender = connecting(end.handle(), kTestDeadline);
-    auto receiver = end.accept(device_handle_, within(kTestDeadline));
-    ASSERT_TRUE(receiver.is_ok()) << receiver.status().to_string();
-    auto sent = sender.get();
-    ASSERT_TRUE(sent.is_ok()) << sent.status().to_string();
+    auto receiver = must(end.accept(device_handle_, within(kTestDeadline)));
+    auto sent = must(sender.get());
     EXPECT_TRUE(end.close().is_ok());
     EXPECT_EQ(threads_.open_comms, 2);
-    EXPECT_TRUE(receiver->close().is_ok());
-    EXPECT_TRUE(sent->close().is_ok());
+    EXPECT_TRUE(receiver.close().is_ok());
+    EXPECT_TRUE(sent.close().is_ok());
   }
   EXPECT_EQ(plugin_->left_behind().closing_threads, 0u);
   expect_clean();
@@ -134,12 +135,7 @@ TEST_F(VendorSetupsTest, A4_LateClientsOfAbandonedAcceptsNeverMeetANewConnection
   {
     std::vector<std::future<Result<Comm>>> late;
     for (const Handle& handle : old) late.push_back(connecting(handle, seconds(5)));
-    Listener end = listener();
-    auto sender = connecting(end.handle(), kTestDeadline);
-    auto receiver = end.accept(device_handle_, within(kTestDeadline));
-    ASSERT_TRUE(receiver.is_ok()) << receiver.status().to_string();
-    auto sent = sender.get();
-    ASSERT_TRUE(sent.is_ok()) << sent.status().to_string();
+    const Connection connection = connect();
     for (auto& client : late) EXPECT_FALSE(client.get().is_ok());
   }
   expect_clean();
@@ -209,23 +205,18 @@ TEST_F(VendorSetupsTest, A4_OneThatFailedIsNotAskedForAgain) {
 TEST_F(VendorSetupsTest, A7_ACloseThatNeverReturnsIsLeftBehindAndTold) {
   allow_log("its thread is left behind");
   allow_log("closeRecv: GPUDirectTCPX_v7 has returned after");
-  std::vector<Comm> receivers, senders;
-  for (int i = 0; i < 4; ++i) {
-    Listener end = listener();
-    auto sender = connecting(end.handle(), kTestDeadline);
-    receivers.push_back(std::move(end.accept(device_handle_, within(kTestDeadline)).value()));
-    senders.push_back(std::move(sender.get().value()));
-  }
+  std::vector<Connection> connections;
+  for (int i = 0; i < 4; ++i) connections.push_back(connect());
   threads_.close_recv_hangs = true;
   const TimePoint start = Clock::steady().now();
-  for (Comm& comm : receivers) {
-    const Status closed = comm.close();
+  for (Connection& connection : connections) {
+    const Status closed = connection.receiver.close();
     EXPECT_EQ(closed.code(), Code::kTimeout) << closed.to_string();
-    EXPECT_TRUE(comm.close().is_ok()) << "it is used up";
+    EXPECT_TRUE(connection.receiver.close().is_ok()) << "it is used up";
   }
   EXPECT_LT(Clock::steady().now() - start, seconds(8)) << "5 s for the first, 250 ms for each of the others";
   EXPECT_EQ(plugin_->left_behind().closing_threads, 4u);
-  for (Comm& comm : senders) EXPECT_TRUE(comm.close().is_ok());
+  for (Connection& connection : connections) EXPECT_TRUE(connection.sender.close().is_ok());
   threads_.close_recv_hangs = false;
   EXPECT_TRUE(wait_until([&] { return plugin_->left_behind().closing_threads == 0; }));
   expect_clean();

@@ -9,10 +9,13 @@
 #include <set>
 #include <vector>
 
+#include "tests/support/byte_map.h"
 #include "tests/support/count_allocations.h"
 
 namespace tcpx {
 namespace {
+
+using testing::tiles_by_byte_map;
 
 using List = std::vector<Fragment>;
 
@@ -37,18 +40,6 @@ bool nonempty_and_sums_up(const List& list, uint64_t message_bytes) {
   const auto add = [](uint64_t sum, const Fragment& f) { return sum + f.len; };
   return std::accumulate(list.begin(), list.end(), uint64_t{0}, add) == message_bytes &&
          std::none_of(list.begin(), list.end(), [](const Fragment& f) { return f.len == 0; });
-}
-
-/// Independent of rx/: counts byte by byte. For small numbers only.
-bool tiles_by_byte_map(const List& list, uint64_t message_bytes) {
-  std::vector<int> hits(message_bytes);
-  for (const Fragment& f : list) {
-    for (uint64_t i = 0; i < f.len; ++i) {
-      if (f.dst_off >= message_bytes || f.dst_off + i >= message_bytes) return false;
-      ++hits[f.dst_off + i];
-    }
-  }
-  return std::all_of(hits.begin(), hits.end(), [](int n) { return n == 1; });
 }
 
 TEST(Tiling, SmallestLists) {

@@ -3,12 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/timerfd.h>
 
 #include <atomic>
 
-#include "net/soft/io_thread.h"
-#include "tests/support/wait_until.h"
+#include "tests/support/io_blocker.h"
 
 namespace tcpx::testing {
 namespace {
@@ -89,7 +87,7 @@ TEST(SoftBindings, ThreadsRunWhereTheyAreBound) {
   const auto pool = IoPool::create(2, Duration::zero(), {core});
   ASSERT_TRUE(pool.is_ok()) << pool.status().to_string();
   for (int thread = 0; thread < 2; ++thread) {
-    const UniqueFd fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    const UniqueFd fd = quiet_fd();
     Reporter reporter;
     IoRegistration registration;
     ASSERT_TRUE((*pool)->next().add(fd.get(), reporter, registration).is_ok());

@@ -11,17 +11,15 @@
 #include <random>
 #include <thread>
 
-#include "net/soft/connector.h"
-#include "net/soft/listener.h"
 #include "tests/support/child_process.h"
 #include "tests/support/counting_memory_ops.h"
 #include "tests/support/expect_log.h"
-#include "tests/support/handle_text.h"
+#include "tests/support/hex_text.h"
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/message_stream.h"
 #include "tests/support/process_state.h"
+#include "tests/support/soft_wire.h"
 #include "tests/support/table_harness.h"
-#include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 namespace {
@@ -132,18 +130,16 @@ class KillStorm : public ::testing::Test {
       end.failure = sockets.status();
       return;
     }
-    const auto comm = SoftSendComm::create(memory_, 0, io_, staging_, std::move(*sockets));
-    ASSERT_TRUE(comm.is_ok()) << comm.status().to_string();
-    survive(peer, round, SendStream::create(memory_, **comm, round.memory, {.window = round.window}), end);
+    const auto comm = must(SoftSendComm::create(memory_, 0, io_, staging_, std::move(*sockets)));
+    survive(peer, round, SendStream::create(memory_, *comm, round.memory, {.window = round.window}), end);
   }
 
   void receive_until_error(DoomedPeer& peer, SoftListener& listener, const Round& round, End& end) {
     std::optional<ConnectedSockets> sockets;
     EXPECT_TRUE(wait_until([&] { return (sockets = listener.try_accept()) || peer.has_ended(); }));
     if (!sockets) return;
-    const auto comm = SoftRecvComm::create(memory_, 0, io_, pool_, std::move(*sockets));
-    ASSERT_TRUE(comm.is_ok()) << comm.status().to_string();
-    survive(peer, round, RecvStream::create(memory_, **comm, *pool_, round.memory, {.window = round.window}), end);
+    const auto comm = must(SoftRecvComm::create(memory_, 0, io_, pool_, std::move(*sockets)));
+    survive(peer, round, RecvStream::create(memory_, *comm, *pool_, round.memory, {.window = round.window}), end);
   }
 
   void play(const Round& round) {
@@ -152,9 +148,7 @@ class KillStorm : public ::testing::Test {
     std::vector<std::string> arguments = {round.peer_receives ? "recv" : "send", "0", round.moment,
                                           std::to_string(round.microseconds)};
     if (!round.peer_receives) {
-      const HandleInfo info = {
-          .address = {}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}, .control_address = {}};
-      listener = std::move(*SoftListener::create(SocketAddress::loopback(0), info, io_));
+      listener = listen_softly(io_, kStreamChunkBytes);
       arguments.push_back(to_hex(listener->handle()));
     }
     DoomedPeer peer(arguments);

@@ -1,8 +1,6 @@
 // The software plugin's listener under load and without descriptors.
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,10 +27,8 @@ class SoftListening : public ::testing::Test {
  protected:
   void SetUp() override { listen({}); }
   void listen(const ListenerLimits& limits) {
-    auto listener = SoftListener::create(SocketAddress::loopback(0),
-                                         {.address = {}, .data_sockets = 1, .chunk_bytes = 4096, .cookie = {}}, io_, limits);
-    ASSERT_TRUE(listener.is_ok()) << listener.status().to_string();
-    listener_ = std::move(*listener);
+    const HandleInfo info = {.address = {}, .data_sockets = 1, .chunk_bytes = 4096, .cookie = {}};
+    listener_ = must(SoftListener::create(SocketAddress::loopback(0), info, io_, limits));
     info_ = *decode_handle(listener_->handle());
   }
   static std::array<std::byte, kHelloBytes> encode(const Hello& hello) {
@@ -45,18 +41,13 @@ class SoftListening : public ::testing::Test {
   }
   /// A socket that has sent these bytes.
   UniqueFd client(std::span<const std::byte> says) const {
-    auto fd = connect_tcp(info_.address, soon());
-    EXPECT_TRUE(fd.is_ok()) << fd.status().to_string();
-    EXPECT_TRUE(send_all(fd->get(), says, soon()).is_ok());
-    return std::move(*fd);
+    UniqueFd fd = must(connect_tcp(info_.address, soon()));
+    send_bytes(fd, says);
+    return fd;
   }
   static bool is_answered(const UniqueFd& fd) {
     std::array<std::byte, kHelloAnswerBytes> answer;
     return recv_all(fd.get(), answer, soon()).is_ok() && decode_hello_answer(answer).is_ok();
-  }
-  static bool is_dropped(const UniqueFd& fd) {
-    std::byte byte;
-    return recv_all(fd.get(), {&byte, 1}, soon()).code() == Code::kPeerGone;
   }
   std::shared_ptr<IoPool> io_ = *IoPool::create(1);
   std::unique_ptr<SoftListener> listener_;
@@ -65,21 +56,11 @@ class SoftListening : public ::testing::Test {
 
 TEST_F(SoftListening, ABurstOfGoodClientsIsServedWhole) {
   constexpr uint64_t kClients = 300;
-  Blocker blocker;
-  const UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  IoRegistration registration;
   std::vector<UniqueFd> clients;
   {
-    const std::unique_ptr<Blocker, void (*)(Blocker*)> releaser(&blocker, [](Blocker* held) { held->release(); });
-    ASSERT_TRUE(io_->next().add(event.get(), blocker, registration).is_ok());
-    ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
+    const Blocker blocker(*io_);
     for (uint64_t i = 0; i < kClients; ++i) {
-      for (uint32_t socket = 0; socket < 2; ++socket) {
-        auto fd = connect_tcp(info_.address, soon());
-        ASSERT_TRUE(fd.is_ok()) << fd.status().to_string();
-        ASSERT_TRUE(send_all(fd->get(), hello(i, socket), soon()).is_ok());
-        clients.push_back(std::move(*fd));
-      }
+      for (uint32_t socket = 0; socket < 2; ++socket) clients.push_back(client(hello(i, socket)));
     }
   }
   uint64_t accepted = 0;
@@ -98,41 +79,35 @@ int option_of(const UniqueFd& fd, int level, int option) {
 }
 
 TEST_F(SoftListening, EverySocketWatchesForADeadHostAndSendsAtOnce) {
-  const auto ours = connect_to_listener(info_, SocketAddress::loopback(0), soon());
-  ASSERT_TRUE(ours.is_ok()) << ours.status().to_string();
-  std::optional<ConnectedSockets> theirs;
-  ASSERT_TRUE(wait_until([&] { return (theirs = listener_->try_accept()).has_value(); }));
-  for (const ConnectedSockets* end : std::initializer_list<const ConnectedSockets*>{&*ours, &*theirs}) {
+  const ConnectedSockets ours = connect_softly(listener_->handle()), theirs = accept_softly(*listener_);
+  for (const ConnectedSockets* end : {&ours, &theirs}) {
     for (const UniqueFd* fd : {&end->data[0], &end->control}) EXPECT_EQ(option_of(*fd, SOL_SOCKET, SO_KEEPALIVE), 1);
   }
-  EXPECT_EQ(option_of(ours->data[0], IPPROTO_TCP, TCP_NODELAY), 1);
+  EXPECT_EQ(option_of(ours.data[0], IPPROTO_TCP, TCP_NODELAY), 1);
 }
 
 TEST_F(SoftListening, ControlSocketsMayComeToAnotherAddress) {
   const SocketAddress other = resolve("127.0.0.2", 0)->front();
   HandleInfo wanted = {.address = {}, .data_sockets = 2, .chunk_bytes = 4096, .cookie = {}, .control_address = other};
-  const auto listener = SoftListener::create(SocketAddress::loopback(0), wanted, io_);
-  ASSERT_TRUE(listener.is_ok()) << listener.status().to_string();
-  const auto info = decode_handle((*listener)->handle());
+  const auto listener = must(SoftListener::create(SocketAddress::loopback(0), wanted, io_));
+  const auto info = decode_handle(listener->handle());
   ASSERT_TRUE(info.is_ok() && info->control_address);
   EXPECT_EQ(info->control_address->host(), "127.0.0.2");
   const SocketAddress source = resolve("127.0.0.3", 0)->front(), control_source = resolve("127.0.0.4", 0)->front();
-  const auto connected = connect_to_listener(*info, source, soon(), control_source);
-  ASSERT_TRUE(connected.is_ok()) << connected.status().to_string();
-  EXPECT_EQ(peer_address(connected->control.get())->to_string(), info->control_address->to_string());
-  EXPECT_EQ(local_address(connected->control.get())->host(), "127.0.0.4");
-  for (const UniqueFd& data : connected->data) {
+  const auto connected = must(connect_to_listener(*info, source, soon(), control_source));
+  EXPECT_EQ(peer_address(connected.control.get())->to_string(), info->control_address->to_string());
+  EXPECT_EQ(local_address(connected.control.get())->host(), "127.0.0.4");
+  for (const UniqueFd& data : connected.data) {
     EXPECT_EQ(peer_address(data.get())->to_string(), info->address.to_string());
     EXPECT_EQ(local_address(data.get())->host(), "127.0.0.3");
   }
-  EXPECT_TRUE(wait_until([&] { return (*listener)->try_accept().has_value(); }));
+  EXPECT_TRUE(wait_until([&] { return listener->try_accept().has_value(); }));
   // Without a given address the kernel chooses that of our control socket; the one for data must not be bound.
   EXPECT_NE(local_address(connect_to_listener(*info, source, soon())->control.get())->host(), "127.0.0.3");
   // Without an address of its own the control socket goes where the data sockets go, and comes from there.
-  const auto together = connect_to_listener(info_, source, soon(), control_source);
-  ASSERT_TRUE(together.is_ok());
-  EXPECT_EQ(peer_address(together->control.get())->to_string(), info_.address.to_string());
-  EXPECT_EQ(local_address(together->control.get())->host(), "127.0.0.3");
+  const auto together = must(connect_to_listener(info_, source, soon(), control_source));
+  EXPECT_EQ(peer_address(together.control.get())->to_string(), info_.address.to_string());
+  EXPECT_EQ(local_address(together.control.get())->host(), "127.0.0.3");
 }
 
 TEST_F(SoftListening, TheWholeCookieCounts) {
@@ -177,30 +152,25 @@ void count_warnings(LogLevel, std::string_view text, void*) {
 TEST_F(SoftListening, WhoeverComesWhileDescriptorsAreOutIsServedLater) {
   // One is served first, because the undefined-behaviour checker inspects each class once, through a pipe of its own, which
   // must happen while descriptors are available.
-  std::array<std::byte, kHelloAnswerBytes> answer;
-  const auto first = connect_tcp(info_.address, soon());
-  ASSERT_TRUE(first.is_ok());
-  EXPECT_TRUE(send_all(first->get(), hello(0, 0), soon()).is_ok());
-  EXPECT_TRUE(recv_all(first->get(), answer, soon()).is_ok());
+  EXPECT_TRUE(is_answered(client(hello(0, 0))));
 
   accept_warnings = 0;
   set_log_sink(&count_warnings, nullptr);
-  const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const UniqueFd late(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   rlimit before;
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit tight = before;
   tight.rlim_cur = 64;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
   std::vector<UniqueFd> used_up;
-  for (int fd = ::dup(client.get()); fd >= 0; fd = ::dup(client.get())) used_up.emplace_back(fd);
-  EXPECT_EQ(::connect(client.get(), info_.address.get(), info_.address.length()), 0);
+  for (int fd = ::dup(late.get()); fd >= 0; fd = ::dup(late.get())) used_up.emplace_back(fd);
+  EXPECT_EQ(::connect(late.get(), info_.address.get(), info_.address.length()), 0);
   EXPECT_TRUE(wait_until([] { return accept_warnings > 0; }));
   EXPECT_FALSE(wait_until([] { return accept_warnings > 1; }, std::chrono::seconds(1))) << "one line says it";
   used_up.clear();
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_TRUE(send_all(client.get(), hello(1, 0), soon()).is_ok());
-  ASSERT_TRUE(wait_for(client.get(), POLLIN, soon()).is_ok()) << "nobody came back to the one in the backlog";
-  EXPECT_TRUE(recv_all(client.get(), answer, soon()).is_ok());
+  send_bytes(late, hello(1, 0));
+  EXPECT_TRUE(is_answered(late)) << "nobody came back to the one in the backlog";
 }
 
 }  // namespace

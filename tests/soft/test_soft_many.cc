@@ -1,21 +1,19 @@
 // A thousand connections in one process: their cost while idle, and that all of them work.
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
+#include <ranges>
 #include <string>
 
-#include "net/soft/connector.h"
-#include "net/soft/listener.h"
 #include "net/soft/recv_comm.h"
-#include "net/soft/wire.h"
 #include "tests/support/counting_memory_ops.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/process_state.h"
+#include "tests/support/soft_wire.h"
 #include "tests/support/table_harness.h"
 
 namespace tcpx::testing {
@@ -34,9 +32,9 @@ const bool small_pool = ::setenv("UCCL_TCPX_SOFT_POOL_BYTES", std::to_string(kPo
 
 class SoftMany : public ::testing::Test {
  protected:
-  struct Pair {
-    void *sender = nullptr, *receiver = nullptr, *send_handle = nullptr, *recv_handle = nullptr, *send = nullptr, *recv = nullptr;
-    abi::NetDeviceHandle device_handle{};
+  struct Pair : TablePair {
+    using TablePair::TablePair;
+    void *send_handle = nullptr, *recv_handle = nullptr, *send = nullptr, *recv = nullptr;
     int bytes = 0;
     bool received = false, sent = false;
   };
@@ -54,37 +52,20 @@ class SoftMany : public ::testing::Test {
     ASSERT_EQ(table_.listen(0, handle_.bytes.data(), &listener_), 0);
   }
   void TearDown() override {
-    for (Pair& pair : pairs_) close(pair);
+    pairs_.clear();
     EXPECT_EQ(table_.close_listen(listener_), 0);  // NULL is fine
     ::setrlimit(RLIMIT_NOFILE, &limit_);
   }
 
   void open(size_t count) {
-    for (pairs_.reserve(count); pairs_.size() < count;) {
-      Pair& pair = pairs_.emplace_back();
-      Handle copy = handle_;
-      ASSERT_EQ(table_.connect(0, copy.bytes.data(), &pair.sender, nullptr), 0) << "connection " << pairs_.size();
-      abi::NetDeviceHandle* out = &pair.device_handle;
-      pair.receiver = accept_one(table_, listener_, &out);
-      ASSERT_EQ(table_.reg_mr(pair.sender, source_.data(), static_cast<int>(source_.size()), 2, &pair.send_handle), 0);
-      ASSERT_EQ(table_.reg_mr(pair.receiver, target_.data(), static_cast<int>(target_.size()), 2, &pair.recv_handle), 0);
+    while (pairs_.size() < count && !HasFailure()) {
+      Pair& pair = pairs_.emplace_back(table_, listener_, handle_);
+      pair.send_handle = pair.register_with(pair.sender, source_);
+      pair.recv_handle = pair.register_with(pair.receiver, target_);
     }
   }
-  void close(Pair& pair) {
-    EXPECT_EQ(table_.close_send(pair.sender), 0);
-    EXPECT_EQ(table_.close_recv(pair.receiver), 0);
-  }
-  void* post_recv(Pair& pair, int bytes) {
-    void *data = target_.data(), *request = nullptr;
-    int tag = 0;
-    EXPECT_EQ(table_.irecv(pair.receiver, 1, &data, &bytes, &tag, &pair.recv_handle, &request), 0);
-    return request;
-  }
-  void* post_send(Pair& pair, int bytes) {
-    void* request = nullptr;
-    EXPECT_EQ(table_.isend(pair.sender, source_.data(), bytes, 0, pair.send_handle, &request), 0);
-    return request;
-  }
+  void* post_recv(Pair& pair, size_t bytes) { return pair.post_recv(target_, pair.recv_handle, bytes); }
+  void* post_send(Pair& pair, size_t bytes) { return pair.post_send(source_, pair.send_handle, bytes); }
   /// Tests the outstanding requests of `pair` once; an arrived message is compared and consumed.
   void progress(Pair& pair) {
     int done = 0, size = 0;
@@ -104,12 +85,14 @@ class SoftMany : public ::testing::Test {
     gather(*static_cast<abi::TcpxRequest*>(request), pair.device_handle, target_.data());
     const auto arrived = target_.read();
     EXPECT_TRUE(std::equal(arrived.begin(), arrived.begin() + bytes, content_.begin()));
-    EXPECT_EQ(table_.irecv_consumed(pair.receiver, 1, request), 0);
+    pair.consume(request);
   }
-  void exchange_on(std::span<Pair> pairs, int bytes) {
+  /// A message on each pair but the first `left_out`.
+  void exchange(int bytes, ptrdiff_t left_out = 0) {
+    const auto pairs = std::ranges::subrange(pairs_.begin() + left_out, pairs_.end());
     for (Pair& pair : pairs) {
-      pair.recv = post_recv(pair, bytes);
-      pair.send = post_send(pair, bytes);
+      pair.recv = post_recv(pair, static_cast<size_t>(bytes));
+      pair.send = post_send(pair, static_cast<size_t>(bytes));
       pair.bytes = bytes;
       pair.received = pair.sent = false;
     }
@@ -131,12 +114,12 @@ class SoftMany : public ::testing::Test {
   rlimit limit_{};
   Handle handle_;
   void* listener_ = nullptr;
-  std::vector<Pair> pairs_;
+  std::deque<Pair> pairs_;
 };
 
 TEST_F(SoftMany, AThousandConnectionsIdleForNothingAndAllWork) {
   open(1);
-  exchange_on(pairs_, kSmallMessage);  // resources created on first use exist now
+  exchange(kSmallMessage);  // resources created on first use exist now
   const size_t threads = thread_count(), resident = resident_bytes();
   // Memory of a sender and a receiver together, which is more than of either. With host memory standing in, only the used part
   // of the metadata is resident: all of it is added.
@@ -151,17 +134,12 @@ TEST_F(SoftMany, AThousandConnectionsIdleForNothingAndAllWork) {
     EXPECT_LE(per_pair(), most);
   }
 
-  // Idleness is measured over time: this thread waits for an event that does not come.
-  const UniqueFd never(::eventfd(0, EFD_CLOEXEC));
-  pollfd nothing{never.get(), POLLIN, 0};
+  idle_seconds(100);  // longer than a thread may spin after its last work
   constexpr int kMilliseconds = 1500;
-  EXPECT_EQ(::poll(&nothing, 1, 100), 0);  // longer than a thread may spin after its last work
-  const double before = processor_seconds();
-  EXPECT_EQ(::poll(&nothing, 1, kMilliseconds), 0);
-  const double used = processor_seconds() - before;
+  const double used = idle_seconds(kMilliseconds);
   EXPECT_LT(used, 0.01 * kMilliseconds / 1000) << "of a core, which 256 comms may use, not all of these";
 
-  for (int round = 0; round < 2; ++round) exchange_on(pairs_, kSmallMessage);
+  for (int round = 0; round < 2; ++round) exchange(kSmallMessage);
   EXPECT_EQ(thread_count(), threads);
   if (!kIsChecked) {
     EXPECT_LE(per_pair(), most);
@@ -173,7 +151,6 @@ TEST_F(SoftMany, AThousandConnectionsIdleForNothingAndAllWork) {
 TEST_F(SoftMany, OneThatNeverConsumesStarvesNobody) {
   open(32);
   Pair& hog = pairs_.front();
-  const std::span<Pair> others = std::span(pairs_).subspan(1);
   std::vector<void*> sends, recvs;
   for (size_t i = 0; i < kQueueDepth; ++i) {  // twice the pool
     recvs.push_back(post_recv(hog, kLargeMessage));
@@ -189,19 +166,15 @@ TEST_F(SoftMany, OneThatNeverConsumesStarvesNobody) {
   };
   ASSERT_TRUE(wait_until([&] { return hoard() == kHalfOfThePool; })) << hoarded;
   // 31 comms that want eight times what is left.
-  for (int round = 0; round < 20; ++round) exchange_on(others, kLargeMessage);
+  for (int round = 0; round < 20; ++round) exchange(kLargeMessage, 1);
   EXPECT_EQ(hoard(), kHalfOfThePool) << "and it still gets no more";
   for (size_t consumed = 0; consumed < kQueueDepth; ++consumed) {
     while (hoarded == consumed)
       ASSERT_TRUE(wait_until([&] { return hoard() > consumed; })) << "message " << consumed << " is lost";
     consume(hog, recvs[consumed], kLargeMessage);
   }
-  for (void* send : sends) {
-    int done = 0;
-    EXPECT_TRUE(wait_until([&] { return table_.test(send, &done, nullptr) != 0 || done != 0; }));
-    EXPECT_EQ(done, 1);
-  }
-  exchange_on(pairs_, kLargeMessage);
+  for (void* send : sends) hog.finish(send);
+  exchange(kLargeMessage);
 }
 
 TEST(SoftManyMemory, AReceivingCommPinsItsMetadataAndNothingElse) {
@@ -210,17 +183,11 @@ TEST(SoftManyMemory, AReceivingCommPinsItsMetadataAndNothingElse) {
   const auto host_memory = make_host_memory_ops();
   CountingMemoryOps memory(*host_memory);
   const auto pool = *soft::PagePool::create(memory, 0, 1 << 20);
-  const soft::HandleInfo info = {.address = {}, .data_sockets = 4, .chunk_bytes = 4096, .cookie = {}, .control_address = {}};
-  const auto listener = soft::SoftListener::create(SocketAddress::loopback(0), info, io);
-  ASSERT_TRUE(listener.is_ok());
-  const auto connected = soft::connect_to_listener(*soft::decode_handle((*listener)->handle()), SocketAddress::loopback(0),
-                                                   Deadline::after(std::chrono::seconds(10)));
-  ASSERT_TRUE(connected.is_ok());
-  std::optional<soft::ConnectedSockets> sockets;
-  ASSERT_TRUE(wait_until([&] { return (sockets = (*listener)->try_accept()).has_value(); }));
+  const auto listener = listen_softly(io, 4096);
+  const auto connected = connect_softly(listener->handle());
+  auto sockets = accept_softly(*listener);
   const size_t before = memory.all_bytes();
-  const auto comm = soft::SoftRecvComm::create(memory, 0, io, pool, std::move(*sockets));
-  ASSERT_TRUE(comm.is_ok());
+  const auto comm = must(soft::SoftRecvComm::create(memory, 0, io, pool, std::move(sockets)));
   EXPECT_LE(memory.all_bytes() - before, sizeof(abi::NetUnpackMeta) + sizeof(abi::UnpackNetDeviceHandle));
 }
 

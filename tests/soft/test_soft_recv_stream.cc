@@ -36,10 +36,9 @@ class ReceivedStream : public ::testing::TestWithParam<MemoryType> {
     const uint32_t cut = random_() % 2 == 0 ? kPageBytes : kChunkBytes;
     for (uint32_t offset = 0; offset == 0 || offset < total; offset += cut) {
       std::vector<std::byte>& stream = streams_[random_() % 2];
-      std::array<std::byte, kChunkHeaderBytes> header;
       const uint32_t size = std::min(cut, total - offset);
-      encode_chunk_header({.sequence = messages_.size() - 1, .total = total, .offset = offset, .bytes = size, .cut = cut},
-                          header);
+      const auto header =
+          encoded({.sequence = messages_.size() - 1, .total = total, .offset = offset, .bytes = size, .cut = cut});
       stream.insert(stream.end(), header.begin(), header.end());
       stream.insert(stream.end(), message.bytes.begin() + offset, message.bytes.begin() + offset + size);
     }
@@ -49,8 +48,7 @@ class ReceivedStream : public ::testing::TestWithParam<MemoryType> {
   void send_some(size_t most) {
     const size_t socket = random_() % 2;
     const size_t bytes = std::min(streams_[socket].size() - sent_[socket], 1 + random_() % most);
-    const auto piece = std::span(streams_[socket]).subspan(sent_[socket], bytes);
-    ASSERT_TRUE(send_all(wire_.theirs.data[socket].get(), piece, soon()).is_ok());
+    send_bytes(wire_.theirs.data[socket], std::span(streams_[socket]).subspan(sent_[socket], bytes));
     sent_[socket] += bytes;
   }
   bool all_sent() const { return sent_[0] == streams_[0].size() && sent_[1] == streams_[1].size(); }
@@ -58,11 +56,8 @@ class ReceivedStream : public ::testing::TestWithParam<MemoryType> {
   void post(SoftRecvComm& comm, Sent& message) {
     const size_t room = std::max<size_t>(message.bytes.size(), 1) + 100;
     message.target = *memory_->allocate_device(0, room);
-    const auto region = comm.register_region(message.target.device(), room, GetParam());
-    ASSERT_TRUE(region.is_ok());
-    const auto request = comm.irecv(message.target.device(), static_cast<int>(room), 0, *region);
-    ASSERT_TRUE(request.is_ok()) << request.status().to_string();
-    message.request = *request;
+    SoftRegion* region = must(comm.register_region(message.target.device(), room, GetParam()));
+    message.request = must(comm.irecv(message.target.device(), static_cast<int>(room), 0, region));
   }
 
   void expect_arrived(SoftRecvComm& comm, const Sent& message) {
@@ -97,8 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Memory, ReceivedStream, ::testing::Values(MemoryType::k
                          [](const auto& memory) { return memory.param == MemoryType::kHost ? "host" : "device"; });
 
 TEST_P(ReceivedStream, MayBeCutAnywhere) {
-  const auto comm = SoftRecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours));
-  ASSERT_TRUE(comm.is_ok());
+  const auto comm = must(SoftRecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours)));
   const size_t sizes[] = {0, 1, 8, 1023, 1024, 1025, 4096, kChunkBytes - 1, kChunkBytes, kChunkBytes + 1, 5 * kChunkBytes + 77};
   constexpr size_t kRounds = 60;
   messages_.reserve(kRounds * kQueueDepth);
@@ -107,24 +101,23 @@ TEST_P(ReceivedStream, MayBeCutAnywhere) {
     const size_t most = round % 3 == 0 ? 60 : round % 3 == 1 ? 3000 : 100000;
     const size_t first = messages_.size(), before = random_() % (kQueueDepth + 1);
     for (size_t i = 0; i < kQueueDepth; ++i) write_message(sizes[random_() % (most == 60 ? 6 : std::size(sizes))]);
-    for (size_t i = 0; i < before; ++i) post(**comm, messages_[first + i]);
+    for (size_t i = 0; i < before; ++i) post(*comm, messages_[first + i]);
     while (!all_sent() && !HasFatalFailure()) send_some(most);
-    for (size_t i = before; i < kQueueDepth; ++i) post(**comm, messages_[first + i]);  // they wait for these
-    for (size_t i = 0; i < kQueueDepth && !HasFatalFailure(); ++i) expect_arrived(**comm, messages_[first + i]);
+    for (size_t i = before; i < kQueueDepth; ++i) post(*comm, messages_[first + i]);  // they wait for these
+    for (size_t i = 0; i < kQueueDepth && !HasFatalFailure(); ++i) expect_arrived(*comm, messages_[first + i]);
     ASSERT_FALSE(HasFailure()) << "round " << round;
   }
   EXPECT_EQ(pool_->free_count(), pool_->page_count());
 }
 
 TEST_P(ReceivedStream, EndsAfterItsLastByteAndNotBefore) {
-  const auto comm = SoftRecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours));
-  ASSERT_TRUE(comm.is_ok());
+  const auto comm = must(SoftRecvComm::create(*memory_, 0, io_, pool_, std::move(wire_.ours)));
   messages_.reserve(3);
   for (const size_t bytes : {8, 100, 5000}) write_message(bytes);
   while (!all_sent()) send_some(100000);
   wire_.theirs = {};  // all of it may be read together with the end
-  for (Sent& message : messages_) post(**comm, message);
-  for (const Sent& message : messages_) expect_arrived(**comm, message);
+  for (Sent& message : messages_) post(*comm, message);
+  for (const Sent& message : messages_) expect_arrived(*comm, message);
 }
 
 }  // namespace

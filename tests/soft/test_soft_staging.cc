@@ -1,9 +1,9 @@
 // Sends from memory that the host cannot read: copies that end late, out of step or with an error, and a pool that many share.
 #include <gtest/gtest.h>
-#include <sys/ioctl.h>
+#include <poll.h>
 
 #include <algorithm>
-#include <atomic>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -14,7 +14,6 @@
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/io_blocker.h"
 #include "tests/support/soft_wire.h"
-#include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 namespace {
@@ -40,11 +39,10 @@ class Reader {
       if (header_read_ < kChunkHeaderBytes) {
         header_read_ += static_cast<size_t>(n);
         if (header_read_ < kChunkHeaderBytes) continue;
-        const auto header = decode_chunk_header(header_, most_chunk_bytes_);
-        ASSERT_TRUE(header.is_ok()) << header.status().to_string();
-        ASSERT_LT(header->sequence, messages.size());
-        ASSERT_EQ(header->total, messages[header->sequence].size());
-        chunk_ = *header;
+        const auto header = must(decode_chunk_header(header_, most_chunk_bytes_));
+        ASSERT_LT(header.sequence, messages.size());
+        ASSERT_EQ(header.total, messages[header.sequence].size());
+        chunk_ = header;
         payload_read_ = 0;
       } else {
         payload_read_ += static_cast<uint32_t>(n);
@@ -69,17 +67,13 @@ class Sender {
   Sender(HiddenMemoryOps& memory, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging, uint32_t chunk_bytes,
          size_t bytes, uint64_t seed, int buffer_bytes)
       : wire(chunk_bytes, buffer_bytes), content(bytes), source(std::move(*memory.allocate_device(0, bytes))) {
-    auto created = SoftSendComm::create(memory, 0, std::move(io), std::move(staging), std::move(wire.ours));
-    EXPECT_TRUE(created.is_ok());
-    comm = std::move(*created);
+    comm = must(SoftSendComm::create(memory, 0, std::move(io), std::move(staging), std::move(wire.ours)));
     fill_pattern(content, seed);
     EXPECT_TRUE((*memory.make_copy_lane(0))->copy(source.device(), content.data(), bytes).is_ok());
-    auto registered = comm->register_region(source.device(), bytes, MemoryType::kCuda);
-    EXPECT_TRUE(registered.is_ok()) << registered.status().to_string();
-    region = *registered;
     for (const UniqueFd& fd : wire.theirs.data) readers.emplace_back(fd.get(), wire.chunk_bytes());
   }
 
+  void register_source() { region = must(comm->register_region(source.device(), content.size(), MemoryType::kCuda)); }
   abi::TcpxRequest* post(size_t offset, size_t bytes) { return post(source.device(), region, offset, bytes); }
   /// The same bytes, from memory that the host can read.
   abi::TcpxRequest* post_from_host(size_t offset, size_t bytes) {
@@ -87,13 +81,10 @@ class Sender {
     return post(content.data(), host_region, offset, bytes);
   }
   abi::TcpxRequest* post(const std::byte* from, SoftRegion* with, size_t offset, size_t bytes) {
-    auto request = comm->isend(from + offset, static_cast<int>(bytes), 0, with);
-    EXPECT_TRUE(request.is_ok()) << request.status().to_string();
-    if (!request.is_ok()) return nullptr;
+    requests.push_back(must(comm->isend(from + offset, static_cast<int>(bytes), 0, with)));
     sent.emplace_back(offset, bytes);
     arrived.emplace_back(bytes);
-    requests.push_back(*request);
-    return *request;
+    return requests.back();
   }
   /// Reads the available bytes. True when all posted messages have arrived.
   bool read() {
@@ -101,6 +92,10 @@ class Sender {
     size_t posted = 0;
     for (const auto& message : arrived) posted += message.size();
     return bytes_read == posted;
+  }
+  bool has_read_more_than(size_t bytes) {
+    read();
+    return bytes_read > bytes;
   }
   void expect_arrived_and_done() {
     ASSERT_TRUE(wait_until([&] { return read(); })) << bytes_read << " bytes";
@@ -137,7 +132,22 @@ class SoftStaging : public ::testing::Test {
   }
   std::unique_ptr<Sender> make(uint32_t chunk_bytes, size_t bytes, uint64_t seed = 1, int buffer_bytes = 0) {
     prepared_ = true;
-    return std::make_unique<Sender>(memory_, io_, staging_, chunk_bytes, bytes, seed, buffer_bytes);
+    auto sender = std::make_unique<Sender>(memory_, io_, staging_, chunk_bytes, bytes, seed, buffer_bytes);
+    sender->register_source();
+    return sender;
+  }
+  std::vector<StagingPool::Slot> take_all_slots() {
+    std::vector<StagingPool::Slot> all;
+    while (auto slot = staging_->try_take()) all.push_back(std::move(slot));
+    return all;
+  }
+  /// Sends until isend starts a copy itself: the sockets are idle once their handlers have run, after the first messages.
+  bool copies_itself(Sender& sender) {
+    return wait_until([&] {
+      sender.post(0, 8);
+      sender.expect_arrived_and_done();
+      return memory_.copies_started_by(std::this_thread::get_id()) > 0;
+    });
   }
   bool some_copy_held(size_t count = 1) {
     return wait_until([&] { return memory_.held_copies() >= count; });
@@ -151,9 +161,8 @@ class SoftStaging : public ::testing::Test {
 
 TEST_F(SoftStaging, EverySizeArrivesAsItIs) {
   auto sender = make(16 * kPageBytes, 4 * kMiB);
-  for (const size_t bytes : {size_t{1}, size_t{4095}, size_t{65536}, size_t{65537}, size_t{0}, 3 * kMiB + 1}) {
+  for (const size_t bytes : {size_t{1}, size_t{4095}, size_t{65536}, size_t{65537}, size_t{0}, 3 * kMiB + 1})
     sender->post(bytes % 7 * 4096 + bytes % 13, bytes);
-  }
   sender->expect_arrived_and_done();
   auto large_chunks = make(4 * kMiB, 6 * kMiB);
   large_chunks->post(1, 6 * kMiB - 1);
@@ -163,11 +172,7 @@ TEST_F(SoftStaging, EverySizeArrivesAsItIs) {
 // The first piece that a socket ever copies need not be the first in its ring.
 TEST_F(SoftStaging, AnEmptyMessageBeforeTheFirstCopyChangesNothing) {
   io_ = *IoPool::create(1);
-  const UniqueFd fd = quiet_fd();
-  Blocker blocker;
-  IoRegistration registration;
-  ASSERT_TRUE(io_->next().add(fd.get(), blocker, registration).is_ok());
-  ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
+  Blocker blocker(*io_);
   auto sender = make(16 * kPageBytes, kMiB);
   sender->post(0, 0);
   sender->post(0, kMiB);
@@ -178,8 +183,8 @@ TEST_F(SoftStaging, AnEmptyMessageBeforeTheFirstCopyChangesNothing) {
 TEST_F(SoftStaging, LateCopiesOutOfStepChangeNoByte) {
   for (uint32_t seed = 0; seed < 8; ++seed) {
     std::mt19937 random(seed);
-    const uint32_t chunk_bytes = kPageBytes << random() % 9;
-    auto sender = make(chunk_bytes, 4 * kMiB, seed);
+    SCOPED_TRACE(seed);
+    auto sender = make(kPageBytes << random() % 9, 4 * kMiB, seed);
     memory_.hold_copies();
     for (uint32_t i = 0; i < 12; ++i) {
       const size_t bytes = random() % 4 == 0 ? random() % 400000 : random() % 3000;
@@ -189,10 +194,8 @@ TEST_F(SoftStaging, LateCopiesOutOfStepChangeNoByte) {
     EXPECT_TRUE(wait_until([&] {
       const size_t held = memory_.held_copies();
       if (held > 0) memory_.end_copy(random() % held);
-      const bool all_read = (!reads_late || random() % 8 == 0) && sender->read();
-      return all_read && held == 0;
-    })) << "seed "
-        << seed;
+      return (!reads_late || random() % 8 == 0) && sender->read() && held == 0;
+    }));
     sender->expect_arrived_and_done();
     memory_.release_copies();
   }
@@ -204,18 +207,9 @@ TEST_F(SoftStaging, WhileOnePieceIsWrittenTheNextAreCopied) {
   sender->post(0, 4 * kMiB);
   ASSERT_TRUE(some_copy_held(3)) << "one socket, one chunk, several copies";
   memory_.end_copy(1);
-  EXPECT_FALSE(wait_until(
-      [&] {
-        sender->read();
-        return sender->bytes_read > 0;
-      },
-      kAWhile))
-      << "the first piece is not there yet";
+  EXPECT_FALSE(wait_until([&] { return sender->has_read_more_than(0); }, kAWhile)) << "the first piece is not there yet";
   memory_.end_copy(0);
-  EXPECT_TRUE(wait_until([&] {
-    sender->read();
-    return sender->bytes_read > kFirstPieceBytes;
-  })) << "the first two are there";
+  EXPECT_TRUE(wait_until([&] { return sender->has_read_more_than(kFirstPieceBytes); })) << "the first two are there";
   memory_.release_copies();
   sender->expect_arrived_and_done();
 }
@@ -226,11 +220,8 @@ TEST_F(SoftStaging, AChunkOfManyPiecesIsSentWithTheLastOfThem) {
   auto sender = make(kBytes, kBytes, 1, kBuffer);
   abi::TcpxRequest* request = sender->post(0, kBytes);
   for (const UniqueFd& fd : sender->wire.theirs.data) {
-    int before = 0, now = 0;
-    const auto grows = [&] { return ::ioctl(fd.get(), FIONREAD, &now) == 0 && now > before; };
-    ASSERT_TRUE(wait_until(grows)) << "a chunk for each socket";
-    do before = now;
-    while (wait_until(grows, kAWhile));
+    ASSERT_OK(wait_for(fd.get(), POLLIN, soon())) << "a chunk for each socket";
+    wait_until_quiet(fd);
   }
   EXPECT_FALSE(sender->comm->test(request)->done);
   sender->expect_arrived_and_done();
@@ -241,15 +232,10 @@ TEST_F(SoftStaging, AChunkOfManyPiecesIsSentWithTheLastOfThem) {
 TEST_F(SoftStaging, WhoFailsInLineHoldsNobodyUp) {
   constexpr uint32_t kLarge = Chunking::kLeastChunkBytes;  // on one socket, and more than its buffers take
   io_ = *IoPool::create(1);
-  const UniqueFd fd = quiet_fd();
-  Blocker blocker;
-  IoRegistration registration;
   auto failing = make(kLarge, kMiB, 1, 4096);
   auto other = make(kMiB, kMiB, 2);
-  ASSERT_TRUE(io_->next().add(fd.get(), blocker, registration).is_ok());
-  ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
-  std::vector<StagingPool::Slot> all;
-  while (auto slot = staging_->try_take()) all.push_back(std::move(slot));
+  Blocker blocker(*io_);
+  auto all = take_all_slots();
   failing->post_from_host(0, kLarge);
   failing->post(0, 1000);
   blocker.release();
@@ -278,12 +264,7 @@ TEST_F(SoftStaging, CopyingOneMessageDoesNotHoldTheThreadUp) {
 TEST_F(SoftStaging, AMessageOnAnIdleCommIsCopiedFromIsendOn) {
   auto sender = make(kMiB, kMiB);
   const auto copied_here = [&] { return memory_.copies_started_by(std::this_thread::get_id()); };
-  // Idle once its handlers have run: the first messages may come before that.
-  EXPECT_TRUE(wait_until([&] {
-    sender->post(0, 8);
-    sender->expect_arrived_and_done();
-    return copied_here() > 0;
-  }));
+  EXPECT_TRUE(copies_itself(*sender));
   const size_t before = copied_here();
   memory_.pretend_current(1);
   for (int i = 0; i < 20; ++i) {
@@ -297,13 +278,9 @@ TEST_F(SoftStaging, AMessageOnAnIdleCommIsCopiedFromIsendOn) {
 TEST_F(SoftStaging, ACopyThatCannotStartFailsTheComm) {
   auto sender = make(kPageBytes, kMiB);
   memory_.break_copies();
-  Status failure;
   const auto request = sender->comm->isend(sender->source.device(), 100000, 0, sender->region);
-  if (request.is_ok()) {
-    EXPECT_TRUE(wait_until([&] { return !(failure = sender->comm->test(*request).status()).is_ok(); }));
-  } else {
-    failure = request.status();
-  }
+  Status failure = request.status();
+  EXPECT_TRUE(wait_until([&] { return !failure.is_ok() || !(failure = sender->comm->test(*request).status()).is_ok(); }));
   EXPECT_EQ(failure.code(), Code::kSystem);
   EXPECT_NE(failure.to_string().find("broken by the test"), std::string::npos) << failure.to_string();
   EXPECT_EQ(sender->comm->isend(sender->source.device(), 1, 0, sender->region).status().code(), Code::kSystem) << "for good";
@@ -318,10 +295,7 @@ TEST_F(SoftStaging, ACopyThatEndsBadlyFailsTheComm) {
   memory_.end_copy(0, false);
   memory_.release_copies();
   Result<TestAnswer> answer = TestAnswer{};
-  EXPECT_TRUE(wait_until([&] {
-    sender->read();
-    return !(answer = sender->comm->test(request)).is_ok();
-  }));
+  EXPECT_TRUE(wait_until([&] { return !sender->read() && !(answer = sender->comm->test(request)).is_ok(); }));
   EXPECT_EQ(answer.status().code(), Code::kCuda);
   EXPECT_EQ(answer.status().native(), 700);
 }
@@ -331,16 +305,11 @@ TEST_F(SoftStaging, ClosingWaitsForCopiesInFlight) {
   auto sender = make(kMiB, 2 * kMiB);
   sender->post(0, 2 * kMiB);
   ASSERT_TRUE(some_copy_held(2));
-  std::atomic<bool> closed = false;
-  std::thread closing([&] {
-    sender->comm.reset();
-    closed = true;
-  });
-  EXPECT_FALSE(wait_until([&] { return closed.load(); }, kAWhile));
+  auto closing = std::async(std::launch::async, [&] { sender->comm.reset(); });
+  EXPECT_EQ(closing.wait_for(kAWhile), std::future_status::timeout);
   while (memory_.held_copies() > 1) memory_.end_copy(memory_.held_copies() - 1);
-  EXPECT_FALSE(wait_until([&] { return closed.load(); }, kAWhile)) << "one is still reading";
+  EXPECT_EQ(closing.wait_for(kAWhile), std::future_status::timeout) << "one is still reading";
   memory_.release_copies();
-  closing.join();
 }
 
 TEST_F(SoftStaging, AFailureIsToldOnlyAfterCopiesInFlight) {
@@ -349,15 +318,12 @@ TEST_F(SoftStaging, AFailureIsToldOnlyAfterCopiesInFlight) {
   abi::TcpxRequest* request = sender->post(0, 2 * kMiB);
   ASSERT_TRUE(some_copy_held(2));
   sender->wire.theirs.control.reset();
-  std::atomic<bool> told = false;
-  std::thread testing([&] {
+  auto told = std::async(std::launch::async, [&] {
     EXPECT_TRUE(wait_until([&] { return !sender->comm->test(request).is_ok(); }));
     EXPECT_TRUE(sender->comm->deregister_region(sender->region).is_ok());
-    told = true;
   });
-  EXPECT_FALSE(wait_until([&] { return told.load(); }, kAWhile)) << "whoever is told may free the memory";
+  EXPECT_EQ(told.wait_for(kAWhile), std::future_status::timeout) << "whoever is told may free the memory";
   memory_.release_copies();
-  testing.join();
 }
 
 TEST_F(SoftStaging, ManyCommsShareAFewSlots) {
@@ -383,8 +349,7 @@ TEST_F(SoftStaging, StalledPeersStarveNobodyAndLoseNothing) {
   uint32_t free = StagingPool::kSlots;
   while (wait_until([&] { return staging_->free_count() != free; }, kAWhile)) free = staging_->free_count();
   ASSERT_LE(free, StagingPool::kSlots - 2 * kStalled) << "at least one per socket";
-  std::vector<StagingPool::Slot> spare;
-  while (auto slot = staging_->try_take()) spare.push_back(std::move(slot));
+  const auto spare = take_all_slots();
   auto lively = make(512 * 1024, kMiB, 1000);
   for (int i = 0; i < 10; ++i) {  // with slots that only the stalled ones have
     lively->post(0, kMiB);
@@ -395,10 +360,9 @@ TEST_F(SoftStaging, StalledPeersStarveNobodyAndLoseNothing) {
 }
 
 TEST_F(SoftStaging, WhoIsClosedInLineHoldsNobodyUp) {
-  std::vector<StagingPool::Slot> all;
   auto first = make(kMiB, kMiB, 1);
   auto second = make(kMiB, kMiB, 2);
-  while (auto slot = staging_->try_take()) all.push_back(std::move(slot));
+  auto all = take_all_slots();
   first->post(0, 1000);
   ASSERT_TRUE(wait_until([&] { return staging_->is_contended(); }));
   second->post(0, 1000);
@@ -411,18 +375,9 @@ TEST_F(SoftStaging, WhoIsClosedInLineHoldsNobodyUp) {
 TEST_F(SoftStaging, ASlotOfALaterMessageDoesNotKeepTheFirstOutOfTheLine) {
   io_ = *IoPool::create(1);
   auto sender = make(kMiB, kMiB);
-  ASSERT_TRUE(wait_until([&] {  // until its sockets are idle, and isend starts copies itself
-    sender->post(0, 8);
-    sender->expect_arrived_and_done();
-    return memory_.copies_started_by(std::this_thread::get_id()) > 0;
-  }));
-  const UniqueFd fd = quiet_fd();
-  Blocker blocker;
-  IoRegistration registration;
-  ASSERT_TRUE(io_->next().add(fd.get(), blocker, registration).is_ok());
-  ASSERT_TRUE(wait_until([&] { return blocker.entered.load(); }));
-  std::vector<StagingPool::Slot> all;
-  while (auto slot = staging_->try_take()) all.push_back(std::move(slot));
+  ASSERT_TRUE(copies_itself(*sender));
+  Blocker blocker(*io_);
+  auto all = take_all_slots();
   sender->post(0, 1000);
   all.pop_back();
   sender->post(1000, 1000);
@@ -432,28 +387,10 @@ TEST_F(SoftStaging, ASlotOfALaterMessageDoesNotKeepTheFirstOutOfTheLine) {
 }
 
 TEST_F(SoftStaging, HostMemoryNeedsNone) {
-  auto wire = std::make_unique<Wire>(16 * kPageBytes);
-  auto comm = std::move(*SoftSendComm::create(memory_, 0, io_, staging_, std::move(wire->ours)));
-  std::vector<std::byte> content(kMiB);
-  fill_pattern(content, 3);
-  SoftRegion* region = *comm->register_region(content.data(), content.size(), MemoryType::kHost);
-  std::vector<std::vector<std::byte>> arrived;
-  std::vector<abi::TcpxRequest*> requests;
-  for (const size_t bytes : {size_t{5}, kMiB, size_t{0}, size_t{70000}, size_t{20000}, size_t{1}}) {
-    requests.push_back(*comm->isend(content.data(), static_cast<int>(bytes), 0, region));
-    arrived.emplace_back(bytes);
-  }
-  Reader a(wire->theirs.data[0].get(), wire->chunk_bytes()), b(wire->theirs.data[1].get(), wire->chunk_bytes());
-  size_t bytes_read = 0;
-  EXPECT_TRUE(wait_until([&] {
-    a.read(arrived, bytes_read);
-    b.read(arrived, bytes_read);
-    return bytes_read == kMiB + 90006;
-  }));
-  for (size_t i = 0; i < requests.size(); ++i) {
-    EXPECT_TRUE(wait_until([&] { return comm->test(requests[i])->done; }));
-    EXPECT_TRUE(std::equal(arrived[i].begin(), arrived[i].end(), content.begin())) << i;
-  }
+  Sender sender(memory_, io_, staging_, 16 * kPageBytes, kMiB, 3, 0);
+  for (const size_t bytes : {size_t{5}, kMiB, size_t{0}, size_t{70000}, size_t{20000}, size_t{1}})
+    sender.post_from_host(0, bytes);
+  sender.expect_arrived_and_done();
   EXPECT_EQ(memory_.mapped_bytes(), 0u);
 }
 

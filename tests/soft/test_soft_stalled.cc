@@ -1,5 +1,4 @@
 // A peer of the software plugin that is stopped for a while.
-#include <poll.h>
 #include <signal.h>
 
 #include <chrono>
@@ -7,14 +6,9 @@
 #include <future>
 #include <thread>
 
-#include "base/socket_io.h"
-#include "net/soft/connector.h"
-#include "net/soft/listener.h"
-#include "net/soft/wire.h"
 #include "tests/support/child_process.h"
-#include "tests/support/handle_text.h"
+#include "tests/support/hex_text.h"
 #include "tests/support/hidden_memory_ops.h"
-#include "tests/support/io_blocker.h"
 #include "tests/support/message_stream.h"
 #include "tests/support/process_state.h"
 #include "tests/support/soft_faults.h"
@@ -22,22 +16,26 @@
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
-
 using SoftStalled = SoftFaults;
+
+/// The handle that a receiving stream_peer says first.
+Handle read_handle(ChildProcess& peer) {
+  const std::string line = peer.read_line(soon());
+  EXPECT_TRUE(line.starts_with("handle ")) << line;
+  return handle_from_hex(line.substr(7)).value();
+}
 
 // Consumers call it once and treat a missing comm as a failure.
 TEST_F(SoftStalled, ConnectFinishesInOneCallHoweverLateTheAnswer) {
-  ChildProcess child({TCPX_SOFT_PEER, "recv", "never"});
-  auto handle = handle_from_hex(child.read_line(soon()));
-  ASSERT_TRUE(handle);
+  ChildProcess child({TCPX_STREAM_PEER, "recv", "0", "never", "0"});
+  Handle handle = read_handle(child);
   child.stop();
   auto later = std::async(std::launch::async, [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     child.send_signal(SIGCONT);
   });
   void* sender = nullptr;
-  EXPECT_EQ(table_.connect(0, handle->bytes.data(), &sender, nullptr), abi::kNcclSuccess);
+  EXPECT_EQ(table_.connect(0, handle.bytes.data(), &sender, nullptr), abi::kNcclSuccess);
   EXPECT_NE(sender, nullptr);
   later.get();
   EXPECT_EQ(table_.close_send(sender), abi::kNcclSuccess);
@@ -65,32 +63,6 @@ TEST_F(SoftStalled, B6_ConnectInStepsDoesNotWaitForAListenerThatDoesNotAnswer) {
   EXPECT_EQ(table_.connect(0, taken.bytes.data(), &comm, nullptr), abi::kNcclSystemError);
 }
 
-TEST_F(SoftStalled, AStalledPeerLosesNothing) {
-  ChildProcess child({TCPX_SOFT_PEER, "recv", "never"});
-  auto handle = handle_from_hex(child.read_line(soon()));
-  ASSERT_TRUE(handle);
-  void *sender = nullptr, *mhandle = nullptr, *request = nullptr;
-  ASSERT_EQ(table_.connect(0, handle->bytes.data(), &sender, nullptr), 0);
-  TestMemory source(MemoryType::kCuda, kMiB);
-  ASSERT_EQ(table_.reg_mr(sender, source.data(), kMiB, 2, &mhandle), 0);
-  ASSERT_TRUE(child.wait_for_line("accept", soon()));
-  child.send_signal(SIGSTOP);
-  int sent = 0;
-  // Until the kernel's buffers are full and a send stays unfinished for a while.
-  for (bool stalled = false; !stalled; ++sent) {
-    ASSERT_LT(sent, 1000);
-    ASSERT_EQ(table_.isend(sender, source.data(), kMiB, 0, mhandle, &request), 0);
-    int done = 0;
-    stalled = !wait_until([&] { return table_.test(request, &done, nullptr) != 0 || done != 0; }, std::chrono::milliseconds(300));
-  }
-  child.send_signal(SIGCONT);
-  int done = 0;
-  EXPECT_TRUE(wait_until([&] { return table_.test(request, &done, nullptr) != 0 || done != 0; }));
-  EXPECT_EQ(done, 1);
-  for (int i = 0; i < sent; ++i) EXPECT_TRUE(child.wait_for_line("done", soon())) << i << " of " << sent;
-  EXPECT_EQ(table_.close_send(sender), 0);
-}
-
 // A stall as long as that of a debugger, a container's freezer or a checkpoint: 30 seconds, in both directions at the same time.
 class LongStall : public ::testing::Test {
  protected:
@@ -109,26 +81,15 @@ class LongStall : public ::testing::Test {
 TEST_F(LongStall, LosesNothingAndCostsNothing) {
   const std::string total = std::to_string(kMessages);
   ChildProcess receiving_peer({TCPX_STREAM_PEER, "recv", total, "never", "0"});
-  const std::string line = receiving_peer.read_line(soon());
-  ASSERT_TRUE(line.starts_with("handle ")) << line;
-  const auto handle = handle_from_hex(line.substr(7));
-  ASSERT_TRUE(handle);
-  auto to_peer = soft::connect_to_listener(*soft::decode_handle(*handle), SocketAddress::loopback(0), soon());
-  ASSERT_TRUE(to_peer.is_ok()) << to_peer.status().to_string();
+  auto to_peer = connect_softly(read_handle(receiving_peer));
+  const auto listener = listen_softly(io_, kStreamChunkBytes);
+  ChildProcess sending_peer({TCPX_STREAM_PEER, "send", total, "never", "0", to_hex(listener->handle())});
+  auto from_peer = accept_softly(*listener);
 
-  const soft::HandleInfo info = {
-      .address = {}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}, .control_address = {}};
-  const auto listener = soft::SoftListener::create(SocketAddress::loopback(0), info, io_);
-  ASSERT_TRUE(listener.is_ok());
-  ChildProcess sending_peer({TCPX_STREAM_PEER, "send", total, "never", "0", to_hex((*listener)->handle())});
-  std::optional<soft::ConnectedSockets> from_peer;
-  ASSERT_TRUE(wait_until([&] { return (from_peer = (*listener)->try_accept()).has_value(); }));
-
-  const auto sender = soft::SoftSendComm::create(memory_, 0, io_, staging_, std::move(*to_peer));
-  const auto receiver = soft::SoftRecvComm::create(memory_, 0, io_, pool_, std::move(*from_peer));
-  ASSERT_TRUE(sender.is_ok() && receiver.is_ok());
-  auto sends = SendStream::create(memory_, **sender, MemoryType::kCuda, {.window = kQueueDepth, .total = kMessages});
-  auto receives = RecvStream::create(memory_, **receiver, *pool_, MemoryType::kCuda, {.window = kQueueDepth, .total = kMessages});
+  const auto sender = must(soft::SoftSendComm::create(memory_, 0, io_, staging_, std::move(to_peer)));
+  const auto receiver = must(soft::SoftRecvComm::create(memory_, 0, io_, pool_, std::move(from_peer)));
+  auto sends = SendStream::create(memory_, *sender, MemoryType::kCuda, {.window = kQueueDepth, .total = kMessages});
+  auto receives = RecvStream::create(memory_, *receiver, *pool_, MemoryType::kCuda, {.window = kQueueDepth, .total = kMessages});
   ASSERT_TRUE(sends.is_ok() && receives.is_ok());
 
   const auto step = [&] {
@@ -148,11 +109,7 @@ TEST_F(LongStall, LosesNothingAndCostsNothing) {
   EXPECT_LT(sends->finished(), kMessages);
   EXPECT_LT(receives->finished(), kMessages);
   const uint64_t stalled_at = finished();
-  const double before = processor_seconds();
-  const UniqueFd never = quiet_fd();
-  pollfd nothing{never.get(), POLLIN, 0};
-  EXPECT_EQ(::poll(&nothing, 1, resumed.poll_ms()), 0);
-  EXPECT_LT(processor_seconds() - before, 0.01 * 30) << "of all threads, while everybody waits";
+  EXPECT_LT(idle_seconds(resumed.poll_ms()), 0.01 * 30) << "of all threads, while everybody waits";
   EXPECT_FALSE(step()) << "no error";
   EXPECT_EQ(finished(), stalled_at);
 

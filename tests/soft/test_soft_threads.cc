@@ -31,21 +31,14 @@ TEST(SoftCallers, TwoCommsEachWayFromFourThreads) {
     const auto io = *soft::IoPool::create(2, spin);
     const auto pool = *soft::PagePool::create(memory, 0, 1 << 20);  // the receivers wait for each other's pages
     const auto staging = std::make_shared<soft::StagingPool>(memory, 0);
-    const soft::HandleInfo info = {
-        .address = {}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}, .control_address = {}};
-    const auto listener = soft::SoftListener::create(SocketAddress::loopback(0), info, io);
-    ASSERT_TRUE(listener.is_ok());
+    const auto listener = listen_softly(io, kStreamChunkBytes);
     std::vector<std::unique_ptr<soft::SoftSendComm>> senders;
     std::vector<std::unique_ptr<soft::SoftRecvComm>> receivers;
     std::vector<SendStream> sends;
     std::vector<RecvStream> receives;
     for (const MemoryType type : {MemoryType::kCuda, MemoryType::kHost}) {
-      auto connected = soft::connect_to_listener(*soft::decode_handle((*listener)->handle()), SocketAddress::loopback(0), soon());
-      ASSERT_TRUE(connected.is_ok());
-      std::optional<soft::ConnectedSockets> accepted;
-      ASSERT_TRUE(wait_until([&] { return (accepted = (*listener)->try_accept()).has_value(); }));
-      senders.push_back(std::move(*soft::SoftSendComm::create(memory, 0, io, staging, std::move(*connected))));
-      receivers.push_back(std::move(*soft::SoftRecvComm::create(memory, 0, io, pool, std::move(*accepted))));
+      senders.push_back(must(soft::SoftSendComm::create(memory, 0, io, staging, connect_softly(listener->handle()))));
+      receivers.push_back(must(soft::SoftRecvComm::create(memory, 0, io, pool, accept_softly(*listener))));
       const StreamLimits limits = {.window = kQueueDepth, .total = kMessages};
       sends.push_back(std::move(*SendStream::create(memory, *senders.back(), type, limits)));
       receives.push_back(std::move(*RecvStream::create(memory, *receivers.back(), *pool, type, limits)));

@@ -6,8 +6,12 @@
 #include <random>
 #include <string>
 
+#include "tests/support/ok.h"
+
 namespace tcpx::soft {
 namespace {
+
+using testing::must;
 
 HandleInfo handle_info(const char* host) {
   HandleInfo info;
@@ -20,12 +24,11 @@ HandleInfo handle_info(const char* host) {
 
 TEST(SoftWire, HandleRoundTripsInBothFamilies) {
   for (const char* host : {"127.0.0.1", "::1"}) {
-    const auto back = decode_handle(encode_handle(handle_info(host)));
-    ASSERT_TRUE(back.is_ok()) << back.status().to_string();
-    EXPECT_EQ(back->address.to_string(), handle_info(host).address.to_string());
-    EXPECT_EQ(back->data_sockets, 4u);
-    EXPECT_EQ(back->chunk_bytes, 524288u);
-    EXPECT_EQ(back->cookie, (Cookie{{1, 2}}));
+    const auto back = must(decode_handle(encode_handle(handle_info(host))));
+    EXPECT_EQ(back.address.to_string(), handle_info(host).address.to_string());
+    EXPECT_EQ(back.data_sockets, 4u);
+    EXPECT_EQ(back.chunk_bytes, 524288u);
+    EXPECT_EQ(back.cookie, (Cookie{{1, 2}}));
   }
 }
 
@@ -34,11 +37,10 @@ TEST(SoftWire, AHandleMayNameAnotherAddressForControlSockets) {
   for (const char* host : {"127.0.0.2", "fd00::2"}) {
     HandleInfo info = handle_info("127.0.0.1");
     info.control_address = resolve(host, 7654)->front();
-    const auto back = decode_handle(encode_handle(info));
-    ASSERT_TRUE(back.is_ok()) << back.status().to_string();
-    EXPECT_EQ(back->address.to_string(), "127.0.0.1:4567");
-    ASSERT_TRUE(back->control_address);
-    EXPECT_EQ(back->control_address->to_string(), info.control_address->to_string());
+    const auto back = must(decode_handle(encode_handle(info)));
+    EXPECT_EQ(back.address.to_string(), "127.0.0.1:4567");
+    ASSERT_TRUE(back.control_address);
+    EXPECT_EQ(back.control_address->to_string(), info.control_address->to_string());
     info.control_address = info.control_address->with_port(0);
     EXPECT_EQ(decode_handle(encode_handle(info)).status().code(), Code::kProtocol) << "port 0";
   }
@@ -162,8 +164,7 @@ TEST(SoftWire, EveryCutIsOneThatAReceiverTakes) {
     ASSERT_TRUE(last < total || total == 0) << total;
     std::array<std::byte, kChunkHeaderBytes> bytes;
     encode_chunk_header({.total = total, .offset = last, .bytes = total - last, .cut = cut}, bytes);
-    const auto header = decode_chunk_header(bytes, any.most_bytes);
-    ASSERT_TRUE(header.is_ok()) << header.status().to_string();
+    ASSERT_OK(decode_chunk_header(bytes, any.most_bytes));
   }
 }
 

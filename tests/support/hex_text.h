@@ -1,10 +1,14 @@
-// Bytes as hexadecimal text, for a line of text.
+// Bytes and connection handles as hexadecimal text, for a line of text.
 #pragma once
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "tcpx/types.h"
 
 namespace tcpx::testing {
 
@@ -26,6 +30,18 @@ inline std::vector<uint8_t> from_hex_text(const std::string& text) {
     bytes.push_back(static_cast<uint8_t>(std::strtoul(text.substr(i, 2).c_str(), nullptr, 16)));
   }
   return bytes;
+}
+
+inline std::string to_hex(const Handle& handle) {
+  return to_hex_text(handle.bytes.data(), kHandleBytes);
+}
+
+/// nullopt when the text has not the length of a handle's.
+inline std::optional<Handle> handle_from_hex(const std::string& text) {
+  if (text.size() != 2 * kHandleBytes) return std::nullopt;
+  Handle handle;
+  std::memcpy(handle.bytes.data(), from_hex_text(text).data(), kHandleBytes);
+  return handle;
 }
 
 }  // namespace tcpx::testing

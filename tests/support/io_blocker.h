@@ -1,12 +1,15 @@
 // Handlers and descriptors for tests that need to control an I/O thread.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/timerfd.h>
 
 #include <atomic>
 
 #include "base/unique_fd.h"
 #include "net/soft/io_thread.h"
+#include "tests/support/ok.h"
+#include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 
@@ -17,6 +20,12 @@ inline UniqueFd quiet_fd() {
 
 /// Holds its thread up until it is released.
 struct Blocker final : soft::IoHandler {
+  Blocker() = default;
+  /// Holds up the next thread of `pool`, from now on.
+  explicit Blocker(soft::IoPool& pool) {
+    EXPECT_OK(pool.next().add(fd.get(), *this, registration));
+    EXPECT_TRUE(wait_until([this] { return entered.load(); }));
+  }
   ~Blocker() override { release(); }
   Next on_ready() override {
     entered = true;
@@ -28,6 +37,8 @@ struct Blocker final : soft::IoHandler {
     released.notify_all();
   }
   std::atomic<bool> entered = false, released = false;
+  const UniqueFd fd = quiet_fd();
+  soft::IoRegistration registration;  // last: removed before the rest goes
 };
 
 }  // namespace tcpx::testing

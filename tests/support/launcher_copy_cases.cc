@@ -34,8 +34,7 @@ class LauncherCopies : public LauncherFixture {
       bytes += len;
     }
     DescriptorBlock block;
-    const Status built = block.build(list, bytes, {mapped_.device(), kBytes, target_.device() + used_, kBytes - used_});
-    EXPECT_TRUE(built.is_ok()) << built.to_string();
+    EXPECT_OK(block.build(list, bytes, {mapped_.device(), kBytes, target_.device() + used_, kBytes - used_}));
     for (const Fragment& f : list) {
       std::copy_n(mapped_.host() + f.src_off, f.len, wanted_.begin() + static_cast<std::ptrdiff_t>(used_ + f.dst_off));
     }
@@ -44,8 +43,7 @@ class LauncherCopies : public LauncherFixture {
   }
   void expect(const std::vector<DescriptorBlock>& blocks, uint64_t launches, uint64_t copies) {
     const LaunchStats before = launcher_->stats();
-    const Status done = launcher_->launch_sync(blocks, late());
-    ASSERT_TRUE(done.is_ok()) << done.to_string();
+    ASSERT_OK(launcher_->launch_sync(blocks, soon()));
     EXPECT_EQ(launcher_->stats().launches - before.launches, launches);
     EXPECT_EQ(launcher_->stats().copies - before.copies, copies);
     std::vector<std::byte> found(kBytes);
@@ -89,7 +87,7 @@ TEST_F(LauncherCopies, ScatteredOnesAreLaunchedWithAllOfTheirBatch) {
 TEST_F(LauncherCopies, DeviceMemoryIsLeftToTheKernel) {
   const DescriptorBlock one = next_block(1);
   EXPECT_NE(one.contiguous_source(), nullptr);
-  EXPECT_TRUE(launcher_->launch_sync({&one, 1}, late()).is_ok());
+  EXPECT_TRUE(launcher_->launch_sync({&one, 1}, soon()).is_ok());
   EXPECT_EQ(launcher_->stats().launches, 1u);
   EXPECT_EQ(launcher_->stats().copies, 0u);
   expect_destination_as_shadow();

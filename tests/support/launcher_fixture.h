@@ -14,12 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/memory_ops.h"
 #include "device/unpack_launcher.h"
 #include "device/unpacker_factory.h"
 #include "measure/pattern.h"
-#include "tests/support/wait_until.h"
+#include "tests/support/ok.h"
 
 namespace tcpx::testing {
 
@@ -46,11 +45,8 @@ class Hold {
   const Flag go_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-inline Deadline late() {
-  return Deadline::after(kTestDeadline);
-}
 /// For waits that must not succeed.
-inline Deadline soon() {
+inline Deadline shortly() {
   return Deadline::after(std::chrono::milliseconds(20));
 }
 
@@ -63,10 +59,9 @@ class LauncherFixture : public ::testing::Test {
   /// The driver opens descriptors on first use here and keeps them.
   static void SetUpTestSuite() {
     if (!make_machine_memory_ops()->has_gpu()) return;
-    const Result<Stream> stream = Stream::create();
-    ASSERT_TRUE(stream.is_ok());
-    Hold(stream->view()).let_go();
-    ASSERT_TRUE(stream->view().synchronize().is_ok());
+    const Stream stream = must(Stream::create());
+    Hold(stream.view()).let_go();
+    ASSERT_OK(stream.view().synchronize());
   }
 
   void SetUp() override {
@@ -83,16 +78,10 @@ class LauncherFixture : public ::testing::Test {
   }
 
   std::unique_ptr<UnpackLauncher> make(UnpackLauncher::Config config) {
-    Result<std::unique_ptr<UnpackLauncher>> launcher = UnpackLauncher::create(0, *memory_, std::move(config));
-    EXPECT_TRUE(launcher.is_ok()) << launcher.status().to_string();
-    return launcher.is_ok() ? std::move(launcher).value() : nullptr;
+    return must(UnpackLauncher::create(0, *memory_, std::move(config)));
   }
 
-  Stream make_stream() {
-    Result<Stream> stream = Stream::create();
-    EXPECT_TRUE(stream.is_ok()) << stream.status().to_string();
-    return std::move(stream).value();
-  }
+  Stream make_stream() { return must(Stream::create()); }
 
   /// A block of fragments in random order from random places of the pool, also applied to the shadow. Blocks do not touch
   /// each other.
@@ -110,9 +99,7 @@ class LauncherFixture : public ::testing::Test {
     destination_used_ = at + bytes;
     const auto built = [&](const std::byte* pool, std::byte* destination) {
       DescriptorBlock block;
-      const Status status =
-          block.build(list, bytes, {pool + pool_off, kPoolBytes - pool_off, destination + at, kDestinationBytes - at});
-      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      EXPECT_OK(block.build(list, bytes, {pool + pool_off, kPoolBytes - pool_off, destination + at, kDestinationBytes - at}));
       return block;
     };
     cpu_unpack(built(pool_shadow_.data(), shadow_.data()));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,7 +15,9 @@
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/fake_peer_link.h"
 #include "tests/support/fake_unpacker.h"
+#include "tests/support/faulty_net_plugin.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/ok.h"
 #include "transfer/pipeline.h"
 
 namespace tcpx::testing {
@@ -28,6 +31,7 @@ struct PipelinePairOptions {
   MemoryType recv_type = MemoryType::kCuda;
   size_t memory_bytes = 256 * 1024;
   ReceiveTap* tap = nullptr;
+  std::optional<FaultPolicy> faults = {};  ///< of a plugin in front of the fake
 };
 
 /// Several channels, and pages for the windows of all.
@@ -43,11 +47,9 @@ inline PipelinePairOptions channels(size_t count, bool failover = false) {
 struct PipelinePair {
   static constexpr std::byte kUntouched{0x5A};
 
-  /// @param wrap the plugin that the pipelines see: the fake itself, or one in front of it
-  explicit PipelinePair(const PipelinePairOptions& options = {}) : PipelinePair(options, nullptr) {}
-  PipelinePair(const PipelinePairOptions& options, NetPlugin* (*wrap)(NetPlugin& fake, void* user), void* user = nullptr)
-      : fake(options.fake), memory(make_host_memory_ops()) {
-    NetPlugin& plugin = wrap != nullptr ? *wrap(fake, user) : fake;
+  explicit PipelinePair(const PipelinePairOptions& options = {}) : fake(options.fake), memory(make_host_memory_ops()) {
+    if (options.faults) faulty = std::make_unique<FaultyNetPlugin>(fake, *options.faults);
+    NetPlugin& plugin = faulty ? static_cast<NetPlugin&>(*faulty) : fake;
     source = memory->allocate_device(0, options.memory_bytes).value();
     target = memory->allocate_device(0, options.memory_bytes).value();
     std::vector<ChannelParts> send_parts, recv_parts;
@@ -98,17 +100,24 @@ struct PipelinePair {
   bool drive(Condition until, int rounds = 2000) {
     for (int i = 0; i < rounds; ++i) {
       if (until()) return true;
-      send->progress();
-      recv->progress();
+      progress();
       clock.advance(std::chrono::milliseconds(1));
     }
     return until();
+  }
+  /// The same without time, so many rounds.
+  void progress(int rounds = 1) {
+    for (int i = 0; i < rounds; ++i) {
+      send->progress();
+      recv->progress();
+    }
   }
   bool drive_to_end(int rounds = 2000) {
     return drive([this] { return send->pending() == 0 && recv->pending() == 0; }, rounds);
   }
 
   FakeNetPlugin fake;
+  std::unique_ptr<FaultyNetPlugin> faulty;  ///< null unless asked for
   ManualClock clock;
   FakeUnpacker unpacker;
   std::unique_ptr<MemoryOps> memory;
@@ -132,9 +141,15 @@ inline void expect_clean_success(PipelinePair& p, TransferId sent, TransferId go
   EXPECT_EQ(send.state, TransferState::kDone) << send.status.to_string();
   EXPECT_EQ(recv.state, TransferState::kDone) << recv.status.to_string();
   EXPECT_EQ(recv.bytes_done, bytes);
-  EXPECT_TRUE(verify_pattern(p.received(offset, bytes), seed).is_ok())
-      << verify_pattern(p.received(offset, bytes), seed).to_string();
+  EXPECT_OK(verify_pattern(p.received(offset, bytes), seed));
   EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
+}
+
+/// Moves a transfer at the begin of the memory, cleanly.
+inline void expect_moves(PipelinePair& p, size_t bytes, uint64_t seed = 1) {
+  const TransferId sent = p.submit_send(0, bytes, seed), got = p.submit_recv(0, bytes);
+  ASSERT_TRUE(p.drive_to_end()) << p.recv->flight_record();
+  expect_clean_success(p, sent, got, 0, bytes, seed);
 }
 
 /// Checks that must hold once a pipeline has reported a failure: nobody can touch its memory any more.

@@ -7,9 +7,6 @@
 #include <cstdint>
 #include <span>
 
-#include "base/socket_io.h"
-#include "net/soft/connector.h"
-#include "net/soft/wire.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/soft_wire.h"
 #include "tests/support/table_harness.h"
@@ -32,22 +29,12 @@ class SoftFaults : public ::testing::Test {
 
   /// A good client connects, is accepted, and a message arrives.
   void expect_good_client_served(void* listener, const Handle& handle) {
-    Handle copy = handle;
-    void *sender = nullptr, *send_handle = nullptr, *recv_handle = nullptr, *send = nullptr, *recv = nullptr;
-    ASSERT_EQ(table_.connect(0, copy.bytes.data(), &sender, nullptr), abi::kNcclSuccess);
-    void* receiver = accept_one(table_, listener, nullptr);
-    TestMemory source(MemoryType::kHost, 4096), target(MemoryType::kHost, 4096);
-    source.write(pattern_bytes(4096, 1));
-    ASSERT_EQ(table_.reg_mr(sender, source.data(), 4096, 1, &send_handle), 0);
-    ASSERT_EQ(table_.reg_mr(receiver, target.data(), 4096, 1, &recv_handle), 0);
-    int size = 4096, tag = 0, done = 0;
-    void* data = target.data();
-    ASSERT_EQ(table_.irecv(receiver, 1, &data, &size, &tag, &recv_handle, &recv), 0);
-    ASSERT_EQ(table_.isend(sender, source.data(), 4096, 0, send_handle, &send), 0);
-    ASSERT_TRUE(wait_until([&] { return table_.test(recv, &done, nullptr) != 0 || done != 0; }));
-    EXPECT_TRUE(target.read() == source.read());
-    EXPECT_EQ(table_.close_send(sender), 0);
-    EXPECT_EQ(table_.close_recv(receiver), 0);
+    TableLink client(table_, 4096, MemoryType::kHost, listener, handle);
+    client.source.write(pattern_bytes(4096, 1));
+    void* recv = client.recv(4096);
+    client.send(4096);
+    EXPECT_EQ(client.finish(recv), 4096);
+    EXPECT_TRUE(client.has_arrived(4096, 1));
   }
 
   const abi::NetTable_v7& table_ = *linked_table();
@@ -64,10 +51,7 @@ class RawSender {
       : table(table_under_test), target(type, 4 << 20) {
     Handle handle;
     EXPECT_EQ(table.listen(0, handle.bytes.data(), &listener), 0);
-    const auto info = soft::decode_handle(handle);
-    auto connected = soft::connect_to_listener(*info, SocketAddress::loopback(0), soon());
-    EXPECT_TRUE(connected.is_ok()) << connected.status().to_string();
-    sockets = std::move(*connected);
+    sockets = connect_softly(handle);
     receiver = accept_one(table, listener, nullptr);
     EXPECT_EQ(table.reg_mr(receiver, target.data(), static_cast<int>(target.size()), static_cast<int>(type), &mhandle), 0);
   }
@@ -81,17 +65,9 @@ class RawSender {
     EXPECT_EQ(table.irecv(receiver, 1, &data, &size, &tag, &mhandle, &request), 0);
     return request;
   }
-  static std::array<std::byte, soft::kChunkHeaderBytes> encode(const soft::ChunkHeader& header) {
-    std::array<std::byte, soft::kChunkHeaderBytes> bytes;
-    soft::encode_chunk_header(header, bytes);
-    return bytes;
-  }
-  void send(size_t socket, std::span<const std::byte> bytes) {
-    EXPECT_TRUE(send_all(sockets.data[socket].get(), bytes, soon()).is_ok());
-  }
+  void send(size_t socket, std::span<const std::byte> bytes) { send_bytes(sockets.data[socket], bytes); }
   void send_chunk(size_t socket, const soft::ChunkHeader& header) {
-    send(socket, encode(header));
-    send(socket, pattern_bytes(header.bytes, 1));
+    testing::send_chunk(sockets.data[socket], header, pattern_bytes(header.bytes, 1));
   }
   int finish(void* request) {
     int done = 0, rc = 0;

@@ -1,18 +1,66 @@
-// Both ends of a connection of the software plugin, made of bare sockets: one end for a comm, the other driven by the test.
+// Connections of the software plugin made by a test: of bare sockets, one end for a comm and the other driven by the test, or by the
+// plugin's own handshake.
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include "base/socket_io.h"
 #include "net/soft/comm.h"
+#include "net/soft/connector.h"
+#include "net/soft/listener.h"
+#include "net/soft/wire.h"
+#include "tests/support/ok.h"
+#include "tests/support/socket_pair.h"
+#include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 
-inline Deadline soon() {
-  return Deadline::after(std::chrono::seconds(10));
+inline std::array<std::byte, soft::kChunkHeaderBytes> encoded(const soft::ChunkHeader& header) {
+  std::array<std::byte, soft::kChunkHeaderBytes> bytes;
+  soft::encode_chunk_header(header, bytes);
+  return bytes;
+}
+inline void send_bytes(const UniqueFd& fd, std::span<const std::byte> bytes) {
+  EXPECT_OK(send_all(fd.get(), bytes, soon()));
+}
+inline void send_chunk(const UniqueFd& fd, const soft::ChunkHeader& header, std::span<const std::byte> payload) {
+  send_bytes(fd, encoded(header));
+  send_bytes(fd, payload);
+}
+/// True when the other end has closed the connection; no byte may come before.
+inline bool is_dropped(const UniqueFd& fd, Deadline deadline = soon()) {
+  std::byte byte;
+  return recv_all(fd.get(), {&byte, 1}, deadline).code() == Code::kPeerGone;
+}
+/// Returns when nothing has arrived on `fd` for a while.
+inline void wait_until_quiet(const UniqueFd& fd) {
+  int before = -1, now = 0;
+  const auto grows = [&] { return ::ioctl(fd.get(), FIONREAD, &now) == 0 && now != before; };
+  for (; wait_until(grows, std::chrono::milliseconds(50)); before = now) continue;
+}
+
+/// A listener on loopback, for connections of four data sockets.
+inline std::unique_ptr<soft::SoftListener> listen_softly(const std::shared_ptr<soft::IoPool>& io, uint32_t chunk_bytes) {
+  const soft::HandleInfo info = {
+      .address = {}, .data_sockets = 4, .chunk_bytes = chunk_bytes, .cookie = {}, .control_address = {}};
+  return must(soft::SoftListener::create(SocketAddress::loopback(0), info, io));
+}
+inline soft::ConnectedSockets connect_softly(const Handle& handle) {
+  return must(soft::connect_to_listener(must(soft::decode_handle(handle)), SocketAddress::loopback(0), soon()));
+}
+inline soft::ConnectedSockets accept_softly(soft::SoftListener& listener) {
+  std::optional<soft::ConnectedSockets> sockets;
+  EXPECT_TRUE(wait_until([&] { return (sockets = listener.try_accept()).has_value(); }));
+  return std::move(sockets.value());
 }
 
 /// A connection of two data sockets.
@@ -24,22 +72,16 @@ struct Wire {
       end->chunk_bytes = chunk_bytes;
       end->peer = "the test";
     }
-    connect(ours.data[0], theirs.data[0]);
-    connect(ours.data[1], theirs.data[1]);
-    connect(ours.control, theirs.control);
+    for (auto [our, their] : {std::pair(&ours.data[0], &theirs.data[0]), std::pair(&ours.data[1], &theirs.data[1]),
+                              std::pair(&ours.control, &theirs.control)}) {
+      Sockets sockets = tcp_pair();
+      *our = std::move(sockets.a);
+      *their = std::move(sockets.b);
+    }
     for (size_t i = 0; i < 2 && buffer_bytes > 0; ++i) {
       EXPECT_EQ(::setsockopt(ours.data[i].get(), SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes), 0);
       EXPECT_EQ(::setsockopt(theirs.data[i].get(), SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes), 0);
     }
-  }
-  static void connect(UniqueFd& one, UniqueFd& other) {
-    const auto listening = listen_tcp(SocketAddress::loopback(0), 1);
-    ASSERT_TRUE(listening.is_ok());
-    auto connected = connect_tcp(*local_address(listening->get()), soon());
-    ASSERT_TRUE(connected.is_ok());
-    one = std::move(*connected);
-    other = UniqueFd(::accept4(listening->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    ASSERT_TRUE(other);
   }
   uint32_t chunk_bytes() const { return chunk_bytes_; }
   soft::ConnectedSockets ours, theirs;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/socket_io.h"
 #include "endpoint/control_stream.h"
 #include "tests/support/raw_frame.h"
-#include "tests/support/wait_until.h"
+#include "tests/support/socket_pair.h"
 
 namespace tcpx::testing {
 
@@ -24,27 +22,6 @@ inline Bytes pattern(size_t bytes, unsigned seed) {
   Bytes made(bytes);
   for (size_t i = 0; i < bytes; ++i) made[i] = static_cast<std::byte>(i * 31 + i / 251 + seed);
   return made;
-}
-
-struct Sockets {
-  UniqueFd a, b;
-};
-
-inline Sockets unix_pair() {
-  int fds[2];
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
-  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
-}
-
-inline Sockets tcp_pair() {
-  const UniqueFd listener = listen_tcp(SocketAddress::loopback(0), 1).value();
-  Sockets sockets;
-  sockets.a = connect_tcp(*local_address(listener.get()), Deadline::after(kTestDeadline)).value();
-  EXPECT_TRUE(wait_until([&] {
-    sockets.b = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    return static_cast<bool>(sockets.b);
-  }));
-  return sockets;
 }
 
 struct Recorder final : ControlSink {

@@ -17,25 +17,14 @@
 
 #include "net/soft/connector.h"
 #include "net/soft/listener.h"
-#include "tests/support/handle_text.h"
+#include "tests/support/hex_text.h"
 #include "tests/support/message_stream.h"
+#include "tests/support/ok.h"
 
 namespace {
 
 using namespace tcpx;
 using namespace tcpx::testing;
-
-void check(const Status& status) {
-  if (status.is_ok()) return;
-  std::fprintf(stderr, "stream_peer: %s\n", status.to_string().c_str());
-  std::exit(1);
-}
-
-template <class T>
-T checked(Result<T> result) {
-  check(result.status());
-  return std::move(*result);
-}
 
 void say(const std::string& line) {
   std::printf("%s\n", line.c_str());
@@ -72,7 +61,10 @@ struct Peer {
       die_after(delay);
       for (;;) ::pause();
     }
-    check(run_stream(stream, [&] { return stream.finished() == limits.total; }));
+    if (const Status status = run_stream(stream, [&] { return stream.finished() == limits.total; }); !status.is_ok()) {
+      std::fprintf(stderr, "stream_peer: %s\n", status.to_string().c_str());
+      std::exit(1);
+    }
     say("all");
     while (std::getchar() != EOF) {
     }
@@ -90,28 +82,28 @@ int main(int argc, char** argv) {
                      .delay = std::chrono::microseconds(std::atol(argv[4]))};
   peer.reached("start");
   const auto memory = make_host_memory_ops();
-  const auto io = checked(soft::IoPool::create(1));
+  const auto io = must(soft::IoPool::create(1));
   const Deadline soon = Deadline::after(std::chrono::seconds(20));
   if (argc == 6) {
     const auto handle = handle_from_hex(argv[5]);
     if (!handle) return 2;
-    auto sockets = checked(soft::connect_to_listener(checked(soft::decode_handle(*handle)), SocketAddress::loopback(0), soon));
+    auto sockets = must(soft::connect_to_listener(must(soft::decode_handle(*handle)), SocketAddress::loopback(0), soon));
     const auto comm =
-        checked(soft::SoftSendComm::create(*memory, 0, io, std::make_shared<soft::StagingPool>(*memory, 0), std::move(sockets)));
-    peer.run(checked(SendStream::create(*memory, *comm, MemoryType::kHost, peer.limits)));
+        must(soft::SoftSendComm::create(*memory, 0, io, std::make_shared<soft::StagingPool>(*memory, 0), std::move(sockets)));
+    peer.run(must(SendStream::create(*memory, *comm, MemoryType::kHost, peer.limits)));
     return 0;
   }
-  const auto pool = checked(soft::PagePool::create(*memory, 0, 4 << 20));
+  const auto pool = must(soft::PagePool::create(*memory, 0, 4 << 20));
   const soft::HandleInfo info = {
       .address = {}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}, .control_address = {}};
-  const auto listener = checked(soft::SoftListener::create(SocketAddress::loopback(0), info, io));
+  const auto listener = must(soft::SoftListener::create(SocketAddress::loopback(0), info, io));
   say("handle " + to_hex(listener->handle()));
   std::optional<soft::ConnectedSockets> sockets;
   while (!(sockets = listener->try_accept())) {
     if (soon.expired()) return 1;
     ::sched_yield();
   }
-  const auto comm = checked(soft::SoftRecvComm::create(*memory, 0, io, pool, std::move(*sockets)));
-  peer.run(checked(RecvStream::create(*memory, *comm, *pool, MemoryType::kCuda, peer.limits)));
+  const auto comm = must(soft::SoftRecvComm::create(*memory, 0, io, pool, std::move(*sockets)));
+  peer.run(must(RecvStream::create(*memory, *comm, *pool, MemoryType::kCuda, peer.limits)));
   return 0;
 }

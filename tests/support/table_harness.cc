@@ -25,15 +25,11 @@ const abi::NetTable_v7* file_table() {
   return static_cast<const abi::NetTable_v7*>(::dlsym(library, abi::kNetPluginV7Symbol));
 }
 
-TestMemory::TestMemory(MemoryType type, size_t bytes) : type_(type) {
-  auto buffer =
-      type == MemoryType::kCuda ? machine_memory().allocate_device(0, bytes) : machine_memory().allocate_mapped(0, bytes);
-  EXPECT_TRUE(buffer.is_ok()) << buffer.status().to_string();
-  buffer_ = std::move(*buffer);
-  auto lane = machine_memory().make_copy_lane(0);
-  EXPECT_TRUE(lane.is_ok()) << lane.status().to_string();
-  lane_ = std::move(*lane);
-}
+TestMemory::TestMemory(MemoryType type, size_t bytes)
+    : type_(type),
+      buffer_(must(type == MemoryType::kCuda ? machine_memory().allocate_device(0, bytes)
+                                             : machine_memory().allocate_mapped(0, bytes))),
+      lane_(must(machine_memory().make_copy_lane(0))) {}
 
 void TestMemory::write(const std::vector<std::byte>& bytes, size_t offset) {
   ASSERT_LE(offset + bytes.size(), size());
@@ -47,17 +43,14 @@ std::vector<std::byte> TestMemory::read() const {
 }
 
 void gather(const abi::TcpxRequest& request, const abi::NetDeviceHandle& device_handle, std::byte* destination) {
-  auto lane = machine_memory().make_copy_lane(0);
-  ASSERT_TRUE(lane.is_ok());
+  const auto lane = must(machine_memory().make_copy_lane(0));
   abi::UnpackNetDeviceHandle unpack{};
-  ASSERT_TRUE((*lane)->copy(&unpack, device_handle.handle, sizeof unpack).is_ok());
+  ASSERT_OK(lane->copy(&unpack, device_handle.handle, sizeof unpack));
   ASSERT_NE(request.unpack_slot.cnt, nullptr);
   const auto* list = static_cast<const Fragment*>(request.unpack_slot.mem);
   for (uint64_t i = 0; i < *request.unpack_slot.cnt; ++i) {
-    ASSERT_TRUE(
-        (*lane)
-            ->copy(destination + list[i].dst_off, static_cast<std::byte*>(unpack.bounce_buf) + list[i].src_off, list[i].len)
-            .is_ok());
+    const auto* from = static_cast<std::byte*>(unpack.bounce_buf) + list[i].src_off;
+    ASSERT_OK(lane->copy(destination + list[i].dst_off, from, list[i].len));
   }
 }
 
@@ -76,8 +69,13 @@ std::vector<std::byte> pattern_bytes(size_t bytes, uint64_t seed) {
   return data;
 }
 
-TablePair::TablePair(const abi::NetTable_v7& table_under_test) : table(table_under_test) {
-  EXPECT_EQ(table.listen(0, handle.bytes.data(), &listener), abi::kNcclSuccess);
+TablePair::TablePair(const abi::NetTable_v7& table_under_test) : TablePair(table_under_test, nullptr, {}) {}
+
+TablePair::TablePair(const abi::NetTable_v7& table_under_test, void* others_listener, const Handle& others_handle)
+    : table(table_under_test), handle(others_handle), listener(others_listener), owns_listener_(others_listener == nullptr) {
+  if (owns_listener_) {
+    EXPECT_EQ(table.listen(0, handle.bytes.data(), &listener), abi::kNcclSuccess);
+  }
   Handle copy = handle;
   EXPECT_EQ(table.connect(0, copy.bytes.data(), &sender, nullptr), abi::kNcclSuccess);
   abi::NetDeviceHandle* out = &device_handle;
@@ -87,7 +85,9 @@ TablePair::TablePair(const abi::NetTable_v7& table_under_test) : table(table_und
 TablePair::~TablePair() {
   close_sender();
   close_receiver();
-  EXPECT_EQ(table.close_listen(listener), abi::kNcclSuccess);
+  if (owns_listener_) {
+    EXPECT_EQ(table.close_listen(listener), abi::kNcclSuccess);
+  }
 }
 
 void TablePair::close_sender() {
@@ -141,6 +141,33 @@ int TablePair::wait_for_error(void* request) {
 
 void TablePair::consume(void* request) {
   EXPECT_EQ(table.irecv_consumed(receiver, 1, request), abi::kNcclSuccess);
+}
+
+int TableLink::refused_send(size_t bytes) {
+  void* request = nullptr;
+  const int rc = table.isend(sender, source.data(), static_cast<int>(bytes), 0, send_handle, &request);
+  EXPECT_EQ(request, nullptr);
+  return rc;
+}
+
+int TableLink::refused_recv(size_t bytes) {
+  void *request = nullptr, *data = target.data();
+  int size = static_cast<int>(bytes), tag = 0;
+  const int rc = table.irecv(receiver, 1, &data, &size, &tag, &recv_handle, &request);
+  EXPECT_EQ(request, nullptr);
+  return rc;
+}
+
+int TableLink::take(void* request, size_t offset) {
+  const int bytes = finish(request);
+  gather(*static_cast<abi::TcpxRequest*>(request), device_handle, target.data() + offset);
+  consume(request);
+  return bytes;
+}
+
+bool TableLink::has_arrived(size_t bytes, uint64_t seed, size_t offset) const {
+  const std::vector<std::byte> arrived = target.read();
+  return verify_pattern(std::span(arrived).subspan(offset, bytes), seed).is_ok();
 }
 
 }  // namespace tcpx::testing

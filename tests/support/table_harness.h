@@ -13,6 +13,7 @@
 #include "net/abi/nccl_net_v7.h"
 #include "net/abi/tcpx_request.h"
 #include "tcpx/types.h"
+#include "tests/support/ok.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -44,10 +45,13 @@ class TestMemory {
 /// Copies each fragment of a finished receive from the bounce pool to its place: the slow, obvious way.
 void gather(const abi::TcpxRequest& request, const abi::NetDeviceHandle& device_handle, std::byte* destination);
 
-/// A listener, one sending comm and the receiving comm it is connected to. Closes what is still open.
+/// A sending comm and the receiving comm that it is connected to. Closes what is still open.
 class TablePair {
  public:
+  /// Over a listener of its own.
   explicit TablePair(const abi::NetTable_v7& table);
+  /// Over another's listener.
+  TablePair(const abi::NetTable_v7& table, void* listener, const Handle& handle);
   ~TablePair();
   TablePair(const TablePair&) = delete;
   TablePair& operator=(const TablePair&) = delete;
@@ -69,6 +73,37 @@ class TablePair {
   void consume(void* request);
   void close_sender();
   void close_receiver();
+
+ private:
+  const bool owns_listener_;
+};
+
+struct MemoryOfBoth {
+  MemoryOfBoth(MemoryType type, size_t bytes) : source(type, bytes), target(type, bytes) {}
+  TestMemory source, target;
+};
+
+/// A pair with memory registered at both ends, which outlives the comms: requests may be outstanding to the end.
+class TableLink : public MemoryOfBoth, public TablePair {
+ public:
+  template <class... Listener>
+  TableLink(const abi::NetTable_v7& plugin, size_t bytes, MemoryType type = MemoryType::kCuda, const Listener&... over)
+      : MemoryOfBoth(type, bytes),
+        TablePair(plugin, over...),
+        send_handle(register_with(sender, source)),
+        recv_handle(register_with(receiver, target)) {}
+
+  void* send(size_t bytes, size_t offset = 0, int tag = 0) { return post_send(source, send_handle, bytes, offset, tag); }
+  void* recv(size_t bytes, size_t offset = 0, int tag = 0) { return post_recv(target, recv_handle, bytes, offset, tag); }
+  /// @return rc of a post that must have no request
+  int refused_send(size_t bytes);
+  int refused_recv(size_t bytes);
+  /// Waits for a receive, puts its bytes into the target at `offset` and consumes it. @return bytes reported.
+  int take(void* request, size_t offset = 0);
+  /// The target begins with the pattern `seed` at `offset`.
+  bool has_arrived(size_t bytes, uint64_t seed, size_t offset = 0) const;
+
+  void *send_handle, *recv_handle;
 };
 
 /// Accepts on `listener` until a peer connects.

@@ -1,5 +1,5 @@
 // Requirements on every unpacker, written once: a program instantiates UnpackCases with its set-ups and lists
-// support/unpack_cases.cc among its SOURCES.
+// support/unpack_cases.cc and support/unpack_random_cases.cc among its SOURCES.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -44,6 +44,8 @@ struct Arena {
   std::vector<std::byte> shadow;
 };
 
+uint64_t total_bytes(std::span<const Fragment> list);
+
 /// Input for a block.
 struct Message {
   std::vector<Fragment> list;
@@ -68,11 +70,13 @@ class UnpackCases : public ::testing::TestWithParam<UnpackSetup> {
   Result<UnpackTicket> submit(std::span<const Fragment> list, uint64_t destination_off = 0);
   void wait(UnpackTicket ticket);
   void wait_for_all();
-  /// The whole destination, guard bytes included, against the shadow.
+  /// Waits for all; then the whole destination, guard bytes included, against the shadow.
   void expect_destination_as_shadow();
 
   /// `count` fragments of random length from random places of the pool, in random order, tiling one message.
   std::vector<Fragment> random_list(size_t count, uint32_t longest);
+  /// Up to 12 fragments, now and then up to the most, mostly close together like the pages of one message.
+  std::vector<Fragment> random_message();
   void shuffle(std::vector<Fragment>& list);
   uint32_t random_below(uint32_t limit);
 

@@ -2,39 +2,30 @@
 #include "transfer/bootstrap.h"
 
 #include <gtest/gtest.h>
-#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <fstream>
-#include <future>
-#include <string_view>
 
 #include "base/socket_io.h"
 #include "base/text.h"
+#include "tests/support/bootstrap_ends.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/own_network.h"
 #include "tests/support/process_state.h"
 
-namespace tcpx {
+namespace tcpx::testing {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-Deadline soon() {
-  return Deadline::after(seconds(10));
-}
-
 std::unique_ptr<BootstrapServer> make_server(BootstrapServerOptions options = {}) {
   if (options.host.empty()) options.host = "127.0.0.1";
-  auto server = BootstrapServer::create(options);
-  EXPECT_TRUE(server.is_ok()) << server.status().to_string();
-  return server.is_ok() ? std::move(*server) : nullptr;
+  return must(BootstrapServer::create(options));
 }
 
 // An address of this machine without a listener, which no other process uses while the test runs: a loopback address of our own.
@@ -44,9 +35,7 @@ struct Place {
 };
 
 UniqueFd raw_client(const BootstrapServer& server) {
-  auto fd = connect_tcp(SocketAddress::loopback(server.port()), soon());
-  EXPECT_TRUE(fd.is_ok()) << fd.status().to_string();
-  return fd.is_ok() ? std::move(*fd) : UniqueFd();
+  return must(connect_tcp(SocketAddress::loopback(server.port()), soon()));
 }
 
 // True when the other end closes the connection; the bytes it sends before that go to `said`.
@@ -60,31 +49,26 @@ bool is_dropped(int fd, std::vector<std::byte>* said = nullptr) {
 }
 
 // A good client in its own thread: connects, then ends the channel cleanly.
-std::future<Status> good_client(uint16_t port, const std::string& host = "127.0.0.1") {
-  return std::async(std::launch::async, [=] {
-    auto channel = bootstrap_connect(host, port, soon());
-    return channel.is_ok() ? channel->finish(Status::ok(), soon()) : channel.status();
+std::future<Status> good_client(uint16_t port, const std::string& host = "127.0.0.1",
+                                Deadline deadline = Deadline::after(seconds(60))) {
+  return in_thread([=]() -> Status {
+    TCPX_ASSIGN_OR_RETURN(auto channel, bootstrap_connect(host, port, deadline));
+    return channel.finish(Status::ok(), deadline);
   });
 }
 
 // Serves one good client to its end. @return the time that took
 Duration serve_one(BootstrapServer& server, std::future<Status> client) {
   const TimePoint begin = Clock::steady().now();
-  auto channel = server.accept(soon());
-  EXPECT_TRUE(channel.is_ok()) << channel.status().to_string();
-  if (channel.is_ok()) {
-    EXPECT_EQ(channel->peer_build(), TCPX_VERSION);
-    const Status status = channel->finish(Status::ok(), soon());
-    EXPECT_TRUE(status.is_ok()) << status.to_string();
-  }
-  const Status status = client.get();
-  EXPECT_TRUE(status.is_ok()) << status.to_string();
+  auto channel = must(server.accept(soon()));
+  EXPECT_EQ(channel.peer_build(), TCPX_VERSION);
+  EXPECT_OK(channel.finish(Status::ok(), soon()));
+  EXPECT_OK(client.get());
   return Clock::steady().now() - begin;
 }
 
-std::vector<std::byte> bytes_of(std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
+std::vector<std::byte> vector_of(std::string_view text) {
+  return {bytes_of(text).begin(), bytes_of(text).end()};
 }
 
 std::vector<std::byte> hello_with(size_t offset, std::vector<std::byte> field) {
@@ -103,17 +87,16 @@ struct BadInput {
 class BootstrapBadInput : public ::testing::TestWithParam<BadInput> {};
 
 TEST_P(BootstrapBadInput, IsLoggedAndDroppedAndTheNextClientServed) {
-  testing::allow_log("bootstrap: dropped");
+  allow_log("bootstrap: dropped");
   const auto server = make_server();
-  ASSERT_NE(server, nullptr);
   UniqueFd bad = raw_client(*server);
   ASSERT_TRUE(send_all(bad.get(), GetParam().bytes, soon()).is_ok());
   if (GetParam().closes) bad.reset();
   // The hello time is 5 s: a good client that is served sooner did not wait for the bad one.
   EXPECT_LT(serve_one(*server, good_client(server->port())), seconds(2));
   if (GetParam().log_part == nullptr) return;
-  EXPECT_TRUE(testing::logged("bootstrap: dropped 127.0.0.1:"));
-  EXPECT_TRUE(testing::logged(GetParam().log_part)) << GetParam().log_part;
+  EXPECT_TRUE(logged("bootstrap: dropped 127.0.0.1:"));
+  EXPECT_TRUE(logged(GetParam().log_part)) << GetParam().log_part;
   if (bad) {
     EXPECT_TRUE(is_dropped(bad.get()));
   }
@@ -122,20 +105,20 @@ TEST_P(BootstrapBadInput, IsLoggedAndDroppedAndTheNextClientServed) {
 INSTANTIATE_TEST_SUITE_P(
     All, BootstrapBadInput,
     ::testing::Values(
-        BadInput{"HttpRequest", bytes_of("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), false, "begins with \"GET /metrics HTTP"},
-        BadInput{"Garbage", bytes_of("\x8f\x01\xfe garbage \x1b[31m and more of it, well past the end of any header"), false,
+        BadInput{"HttpRequest", vector_of("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), false, "begins with \"GET /metrics HTTP"},
+        BadInput{"Garbage", vector_of("\x8f\x01\xfe garbage \x1b[31m and more of it, well past the end of any header"), false,
                  "not a bootstrap frame"},
-        BadInput{"WrongMagic", hello_with(4, bytes_of("SOCK")), false, "not a bootstrap frame: it begins with \"TCPXSOCK"},
-        BadInput{"NewerVersion", hello_with(8, bytes_of(std::string_view("\x07\0", 2))), false, "bootstrap version 7"},
-        BadInput{"UnknownType", hello_with(10, bytes_of("\x63")), false, "unknown frame type 99"},
-        BadInput{"UnknownFlags", hello_with(16, bytes_of("\x04")), false, "flags 0x4 are unknown"},
-        BadInput{"OversizeLength", hello_with(20, bytes_of("\xff\xff\xff\x7f")), false, "payload of 2147483647 bytes"},
-        BadInput{"WrongCheckValue", hello_with(50, bytes_of("!")), false, "check value"},
+        BadInput{"WrongMagic", hello_with(4, vector_of("SOCK")), false, "not a bootstrap frame: it begins with \"TCPXSOCK"},
+        BadInput{"NewerVersion", hello_with(8, vector_of(std::string_view("\x07\0", 2))), false, "bootstrap version 7"},
+        BadInput{"UnknownType", hello_with(10, vector_of("\x63")), false, "unknown frame type 99"},
+        BadInput{"UnknownFlags", hello_with(16, vector_of("\x04")), false, "flags 0x4 are unknown"},
+        BadInput{"OversizeLength", hello_with(20, vector_of("\xff\xff\xff\x7f")), false, "payload of 2147483647 bytes"},
+        BadInput{"WrongCheckValue", hello_with(50, vector_of("!")), false, "check value"},
         BadInput{"AnotherFrameFirst", encode_frame(encode_barrier(1)), false, "expected a hello frame, got barrier"},
-        BadInput{"MalformedHello", encode_frame({FrameType::kHello, bytes_of("\xff\xff")}), false, "malformed hello"},
-        BadInput{"HalfAFrameThenClose", bytes_of("TCPXBOOT\x01"), true, "closed by the peer after 9 bytes"},
+        BadInput{"MalformedHello", encode_frame({FrameType::kHello, vector_of("\xff\xff")}), false, "malformed hello"},
+        BadInput{"HalfAFrameThenClose", vector_of("TCPXBOOT\x01"), true, "closed by the peer after 9 bytes"},
         BadInput{"PortScan", {}, true, "connection closed by the peer"}, BadInput{"SilentConnection", {}, false, nullptr},
-        BadInput{"HalfAFrameThenSilence", bytes_of("TCPXBOOT\x01"), false, nullptr}),
+        BadInput{"HalfAFrameThenSilence", vector_of("TCPXBOOT\x01"), false, nullptr}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Bootstrap, SilentConnectionsAreDroppedAtTheirDeadline) {
@@ -144,7 +127,7 @@ TEST(Bootstrap, SilentConnectionsAreDroppedAtTheirDeadline) {
   const auto result = server->accept(Deadline::after(milliseconds(200)));
   ASSERT_FALSE(result.is_ok());
   EXPECT_EQ(result.status().code(), Code::kTimeout) << result.status().to_string();
-  EXPECT_TRUE(testing::logged("TCPX_E_TIMEOUT: bootstrap hello"));
+  EXPECT_TRUE(logged("TCPX_E_TIMEOUT: bootstrap hello"));
   EXPECT_TRUE(is_dropped(silent.get()));
 }
 
@@ -153,7 +136,7 @@ TEST(Bootstrap, CrowdOfSilentConnectionsDoesNotShutOutAGoodClient) {
   std::vector<UniqueFd> crowd;
   for (int i = 0; i < 20; ++i) crowd.push_back(raw_client(*server));
   EXPECT_LT(serve_one(*server, good_client(server->port())), seconds(2));
-  EXPECT_TRUE(testing::logged("more than 4 connections wait"));
+  EXPECT_TRUE(logged("more than 4 connections wait"));
   EXPECT_TRUE(is_dropped(crowd.front().get())) << "the oldest went first";
 }
 
@@ -161,9 +144,8 @@ TEST(Bootstrap, StopFlagEndsEveryWait) {
   std::atomic<bool> stop = false;
   const auto server = make_server({.stop = &stop});
   const Place nobody;
-  auto accepting = std::async(std::launch::async, [&] { return server->accept(soon()).status(); });
-  auto connecting =
-      std::async(std::launch::async, [&] { return bootstrap_connect(nobody.host, nobody.port, soon(), &stop).status(); });
+  auto accepting = in_thread([&] { return server->accept(soon()).status(); });
+  auto connecting = in_thread([&] { return bootstrap_connect(nobody.host, nobody.port, soon(), &stop).status(); });
   EXPECT_EQ(accepting.wait_for(milliseconds(20)), std::future_status::timeout);
   const TimePoint begin = Clock::steady().now();
   stop = true;
@@ -173,7 +155,7 @@ TEST(Bootstrap, StopFlagEndsEveryWait) {
 }
 
 TEST(Bootstrap, ClientOfANewerVersionIsToldWhy) {
-  testing::allow_log("bootstrap: dropped");
+  allow_log("bootstrap: dropped");
   const auto server = make_server();
   const UniqueFd newer = raw_client(*server);
   ASSERT_TRUE(send_all(newer.get(), hello_with(8, {std::byte{2}}), soon()).is_ok());
@@ -193,43 +175,16 @@ TEST(Bootstrap, ClientOfANewerVersionIsToldWhy) {
   EXPECT_NE(reported.detail().find("version 2"), std::string::npos) << reported.to_string();
 }
 
-TEST(Bootstrap, ServesClientsOneAfterTheOtherAndAtOnce) {
-  const auto server = make_server();
-  std::vector<std::future<Status>> clients;
-  for (int i = 0; i < 8; ++i) clients.push_back(good_client(server->port()));
-  std::vector<BootstrapChannel> channels;
-  for (int i = 0; i < 8; ++i) {
-    auto channel = server->accept(soon());
-    ASSERT_TRUE(channel.is_ok()) << channel.status().to_string();
-    channels.push_back(std::move(*channel));
-  }
-  for (BootstrapChannel& channel : channels) EXPECT_TRUE(channel.finish(Status::ok(), soon()).is_ok());
-  for (auto& client : clients) EXPECT_TRUE(client.get().is_ok());
-}
-
 // All connect before this end looks at any. Many more than are watched at a time.
 TEST(Bootstrap, B3_AThousandClientsAtOnceAllGetIn) {
   constexpr size_t kClients = 1000;
   const auto server = make_server();
   std::vector<std::future<Status>> clients;
-  for (size_t i = 0; i < kClients; ++i) {
-    clients.push_back(std::async(std::launch::async, [&] {
-      const Deadline deadline = Deadline::after(seconds(60));
-      auto channel = bootstrap_connect("127.0.0.1", server->port(), deadline);
-      return channel.is_ok() ? channel->finish(Status::ok(), deadline) : channel.status();
-    }));
-  }
+  for (size_t i = 0; i < kClients; ++i) clients.push_back(good_client(server->port()));
   std::vector<BootstrapChannel> channels;
-  while (channels.size() < kClients) {
-    auto channel = server->accept(Deadline::after(seconds(60)));
-    ASSERT_TRUE(channel.is_ok()) << channel.status().to_string() << " after " << channels.size();
-    channels.push_back(std::move(*channel));
-  }
-  for (BootstrapChannel& channel : channels) EXPECT_TRUE(channel.finish(Status::ok(), Deadline::after(seconds(60))).is_ok());
-  for (auto& client : clients) {
-    const Status status = client.get();
-    EXPECT_TRUE(status.is_ok()) << status.to_string();
-  }
+  while (channels.size() < kClients) channels.push_back(must(server->accept(Deadline::after(seconds(60)))));
+  for (BootstrapChannel& channel : channels) EXPECT_OK(channel.finish(Status::ok(), Deadline::after(seconds(60))));
+  for (auto& client : clients) EXPECT_OK(client.get());
 }
 
 TEST(Bootstrap, B3_WithoutDescriptorsClientsWaitTheirTurn) {
@@ -241,7 +196,7 @@ TEST(Bootstrap, B3_WithoutDescriptorsClientsWaitTheirTurn) {
   auto good = good_client(server->port());
   ASSERT_EQ(good.wait_for(milliseconds(50)), std::future_status::timeout);
   // Room for a few of them; the good one came last.
-  const rlimit little{static_cast<rlim_t>(testing::descriptor_count()) + 4, before.rlim_max};
+  const rlimit little{static_cast<rlim_t>(descriptor_count()) + 4, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &little), 0);
   auto channel = server->accept(soon());
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -252,38 +207,35 @@ TEST(Bootstrap, B3_WithoutDescriptorsClientsWaitTheirTurn) {
 
 TEST(Bootstrap, B7_WhoIsSilentAfterItsHelloIsNotServed) {
   const auto server = make_server({.hello_time = milliseconds(300), .wait_for_first_frame = true});
-  auto silent = std::async(std::launch::async, [&] { return bootstrap_connect("127.0.0.1", server->port(), soon()); });
+  auto silent = in_thread([&] { return bootstrap_connect("127.0.0.1", server->port(), soon()); });
   EXPECT_EQ(server->accept(Deadline::after(milliseconds(100))).status().code(), Code::kTimeout);
-  auto talks = std::async(std::launch::async, [&] {
+  auto talks = in_thread([&] {
     auto channel = bootstrap_connect("127.0.0.1", server->port(), soon());
     return channel.is_ok() ? channel->barrier(soon()) : channel.status();
   });
-  auto channel = server->accept(soon());
-  ASSERT_TRUE(channel.is_ok()) << channel.status().to_string();
-  EXPECT_TRUE(channel->barrier(soon()).is_ok());
+  auto channel = must(server->accept(soon()));
+  EXPECT_TRUE(channel.barrier(soon()).is_ok());
   EXPECT_TRUE(talks.get().is_ok());
-  testing::allow_log("none until the deadline, after its hello");
+  allow_log("none until the deadline, after its hello");
   EXPECT_EQ(server->accept(Deadline::after(milliseconds(500))).status().code(), Code::kTimeout);
-  EXPECT_TRUE(testing::logged("none until the deadline, after its hello"));
+  EXPECT_TRUE(logged("none until the deadline, after its hello"));
 }
 
 TEST(Bootstrap, ClientsComeOverIpv4AndIpv6) {
   // An empty host listens on every address, IPv6 and IPv4 alike.
-  auto every = BootstrapServer::create({});
-  ASSERT_TRUE(every.is_ok()) << every.status().to_string();
-  serve_one(**every, good_client((*every)->port(), "127.0.0.1"));
+  auto every = must(BootstrapServer::create({}));
+  serve_one(*every, good_client(every->port(), "127.0.0.1"));
   auto v6 = BootstrapServer::create({.host = "::1"});
   if (!v6.is_ok()) GTEST_SKIP() << "no IPv6 loopback here: " << v6.status().to_string();
   serve_one(**v6, good_client((*v6)->port(), "::1"));
   serve_one(**v6, good_client((*v6)->port(), "[::1]"));
-  serve_one(**every, good_client((*every)->port(), "::1"));
+  serve_one(*every, good_client(every->port(), "::1"));
 }
 
 TEST(Bootstrap, HostNamesAreResolved) {
   if (!resolve("localhost", 1).is_ok()) GTEST_SKIP() << "this machine does not know the name localhost";
-  auto every = BootstrapServer::create({});
-  ASSERT_TRUE(every.is_ok()) << every.status().to_string();
-  serve_one(**every, good_client((*every)->port(), "localhost"));
+  auto every = must(BootstrapServer::create({}));
+  serve_one(*every, good_client(every->port(), "localhost"));
 }
 
 TEST(Bootstrap, TakenPortIsAnErrorWithItsAddress) {
@@ -311,7 +263,6 @@ TEST(BootstrapConnect, ServerMayStartLater) {
   auto client = good_client(place.port, place.host);
   EXPECT_EQ(client.wait_for(milliseconds(50)), std::future_status::timeout) << "nobody listens yet";
   const auto server = make_server({.port = place.port, .host = place.host});
-  ASSERT_NE(server, nullptr);
   serve_one(*server, std::move(client));
 }
 
@@ -333,7 +284,6 @@ TEST(BootstrapConnect, B3_WhoIsTurnedAwayTriesAgain) {
     first.reset();
     listener.reset();
     const auto server = make_server({.port = port});
-    ASSERT_NE(server, nullptr);
     serve_one(*server, std::move(client));
   }
 }
@@ -344,13 +294,12 @@ TEST(BootstrapConnect, UnknownHostFailsAtOnce) {
 
 // Status of a client that gets `answer` from the port instead of a hello.
 Status answer_to_client(std::span<const std::byte> answer, bool closes) {
-  auto listener = listen_tcp(SocketAddress::loopback(0), 1);
-  EXPECT_TRUE(listener.is_ok());
-  auto client = std::async(std::launch::async, [port = local_address(listener->get())->port()] {
+  auto listener = must(listen_tcp(SocketAddress::loopback(0), 1));
+  auto client = in_thread([port = local_address(listener.get())->port()] {
     return bootstrap_connect("127.0.0.1", port, Deadline::after(seconds(2))).status();
   });
-  EXPECT_TRUE(wait_for(listener->get(), POLLIN, soon()).is_ok());
-  UniqueFd fd(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  EXPECT_TRUE(wait_for(listener.get(), POLLIN, soon()).is_ok());
+  UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   EXPECT_TRUE(send_all(fd.get(), answer, soon()).is_ok());
   if (closes) {
     std::vector<std::byte> hello(encode_frame(encode_hello(TCPX_VERSION)).size());
@@ -360,19 +309,17 @@ Status answer_to_client(std::span<const std::byte> answer, bool closes) {
   return client.get();
 }
 
-TEST(BootstrapConnect, AnotherServiceOnThatPortIsNamed) {
-  const Status status = answer_to_client(bytes_of("SSH-2.0-OpenSSH_9.2p1\r\n"), false);
-  EXPECT_EQ(status.code(), Code::kProtocol);
-  EXPECT_NE(status.detail().find("SSH-2.0-OpenSSH"), std::string::npos) << status.to_string();
-}
-
-TEST(BootstrapConnect, ServerOfANewerVersionIsNamed) {
-  EXPECT_EQ(answer_to_client(hello_with(8, {std::byte{2}}), false).code(), Code::kUnsupported);
-}
-
-TEST(BootstrapConnect, RefusalOfTheServerIsPassedOn) {
-  const Status status = answer_to_client(encode_frame(encode_finish(Status(Code::kUnsupported, "hello", "too new"))), false);
-  EXPECT_EQ(status.to_string(), "TCPX_E_UNSUPPORTED: peer reported: hello: too new");
+TEST(BootstrapConnect, AnswersOfAnotherServiceOrVersionAreNamed) {
+  const auto told = encode_frame(encode_finish(Status(Code::kUnsupported, "hello", "too new")));
+  const std::tuple<std::vector<std::byte>, Code, const char*> answers[] = {
+      {vector_of("SSH-2.0-OpenSSH_9.2p1\r\n"), Code::kProtocol, "SSH-2.0-OpenSSH"},
+      {hello_with(8, {std::byte{2}}), Code::kUnsupported, "version 2"},
+      {told, Code::kUnsupported, "peer reported: hello: too new"}};
+  for (const auto& [answer, code, text] : answers) {
+    const Status status = answer_to_client(answer, false);
+    EXPECT_EQ(status.code(), code) << status.to_string();
+    EXPECT_NE(status.to_string().find(text), std::string::npos) << status.to_string();
+  }
 }
 
 TEST(BootstrapConnect, ServerThatClosesWithoutAWordIsPeerGone) {
@@ -391,11 +338,7 @@ TEST(BootstrapConnect, SilentServerEndsAtTheDeadline) {
 // Makes this process a host of its own with one port to connect from. False where that is not permitted.
 bool become_a_host_of_one_port(uint16_t port) {
   if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
-  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq loopback{};
-  std::strcpy(loopback.ifr_name, "lo");
-  loopback.ifr_flags = IFF_UP;
-  if (::ioctl(socket.get(), SIOCSIFFLAGS, &loopback) != 0) return false;
+  if (set_loopback(true) != 0) return false;
   std::ofstream range("/proc/sys/net/ipv4/ip_local_port_range");
   range << port << ' ' << port << std::flush;
   return range.good();
@@ -420,4 +363,4 @@ TEST(BootstrapConnect, MeetingItselfIsMeetingNobody) {
 }
 
 }  // namespace
-}  // namespace tcpx
+}  // namespace tcpx::testing

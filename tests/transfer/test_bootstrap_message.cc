@@ -4,8 +4,12 @@
 
 #include <cstring>
 
+#include "tests/support/ok.h"
+
 namespace tcpx {
 namespace {
+
+using testing::must;
 
 std::vector<Handle> some_handles(size_t count) {
   std::vector<Handle> handles(count);
@@ -33,12 +37,10 @@ Frame lengthened(Frame frame) {
 
 TEST(BootstrapMessage, HandlesOneAndMany) {
   for (const size_t count : {size_t{1}, size_t{2}, size_t{17}, kMaxHandlesPerFrame}) {
-    const auto frame = encode_handles(some_handles(count));
-    ASSERT_TRUE(frame.is_ok()) << frame.status().to_string();
-    EXPECT_EQ(frame->payload.size(), 8 + count * 128);
-    const auto decoded = decode_handles(*frame, count);
-    ASSERT_TRUE(decoded.is_ok()) << decoded.status().to_string();
-    EXPECT_EQ(*decoded, some_handles(count));
+    const auto frame = must(encode_handles(some_handles(count)));
+    EXPECT_EQ(frame.payload.size(), 8 + count * 128);
+    const auto decoded = must(decode_handles(frame, count));
+    EXPECT_EQ(decoded, some_handles(count));
   }
 }
 
@@ -82,12 +84,10 @@ TEST(BootstrapMessage, ParametersTravelAsTheyAre) {
     largest[name] = std::string(kMaxParameterBytes, 'v');
   }
   for (const Parameters& sent : {Parameters{}, Parameters{{"bytes", "4096"}, {"memory", "cuda"}, {"empty", ""}}, largest}) {
-    const auto frame = encode_parameters(sent);
-    ASSERT_TRUE(frame.is_ok()) << frame.status().to_string();
-    ASSERT_LE(frame->payload.size(), kMaxFramePayloadBytes);
-    const auto got = decode_parameters(*frame);
-    ASSERT_TRUE(got.is_ok()) << got.status().to_string();
-    EXPECT_EQ(*got, sent);
+    const auto frame = must(encode_parameters(sent));
+    ASSERT_LE(frame.payload.size(), kMaxFramePayloadBytes);
+    const auto got = must(decode_parameters(frame));
+    EXPECT_EQ(got, sent);
   }
 }
 

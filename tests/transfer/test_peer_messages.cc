@@ -7,8 +7,12 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/support/ok.h"
+
 namespace tcpx {
 namespace {
+
+using testing::must;
 
 using Room = std::array<std::byte, kMaxPeerMessageBytes>;
 
@@ -25,10 +29,9 @@ TEST(PeerMessages, EveryFieldOfAGrantSurvives) {
   for (const uint32_t count : {1u, 2u, kMaxGrantChunks}) {
     std::vector<uint8_t> channels(count);
     for (uint32_t i = 0; i < count; ++i) channels[i] = static_cast<uint8_t>(i % 4);
-    const auto grant = decode_grant(encode_grant(room, {.header = header(count), .channels = channels}), 4);
-    ASSERT_TRUE(grant.is_ok()) << grant.status().to_string();
-    EXPECT_EQ(std::memcmp(&grant->header, std::array{header(count)}.data(), sizeof(GrantHeader)), 0);
-    EXPECT_EQ(std::vector(grant->channels.begin(), grant->channels.end()), channels);
+    const auto grant = must(decode_grant(encode_grant(room, {.header = header(count), .channels = channels}), 4));
+    EXPECT_EQ(std::memcmp(&grant.header, std::array{header(count)}.data(), sizeof(GrantHeader)), 0);
+    EXPECT_EQ(std::vector(grant.channels.begin(), grant.channels.end()), channels);
   }
 }
 
@@ -65,9 +68,8 @@ TEST(PeerMessages, RegrantsAndAcknowledgementsSurviveOrAreRefused) {
   Room room;
   const Regrant regrant{.transfer = 5, .transfer_bytes = 6, .chunk = 7, .channel = 3, .reserved = 0};
   const auto text = copy_of(encode_regrant(room, regrant));
-  const auto decoded = decode_regrant(text, 4);
-  ASSERT_TRUE(decoded.is_ok());
-  EXPECT_EQ(std::memcmp(&*decoded, &regrant, sizeof regrant), 0);
+  const auto decoded = must(decode_regrant(text, 4));
+  EXPECT_EQ(std::memcmp(&decoded, &regrant, sizeof regrant), 0);
   EXPECT_EQ(decode_regrant(text, 3).status().code(), Code::kProtocol);
   EXPECT_EQ(decode_regrant(std::span(text).first(text.size() - 1), 4).status().code(), Code::kProtocol);
   const auto received = copy_of(encode_transfer_number(room, 42));

@@ -14,6 +14,7 @@ using std::chrono::milliseconds;
 using testing::channels;
 using testing::expect_clean_success;
 using testing::expect_let_go;
+using testing::expect_moves;
 using testing::PipelinePair;
 using testing::PipelinePairOptions;
 
@@ -27,9 +28,7 @@ TEST(PipelineChannels, EveryChannelCarriesItsShareAndIsCounted) {
   PipelinePair p(channels(4));
   for (int round = 0; round < 20; ++round) {
     const uint64_t seed = static_cast<uint64_t>(round) + 1;
-    const TransferId got = p.submit_recv(0, 200001), sent = p.submit_send(0, 200001, seed);
-    ASSERT_TRUE(p.drive_to_end());
-    expect_clean_success(p, sent, got, 0, 200001, seed);
+    expect_moves(p, 200001, seed);
   }
   for (const Pipeline* connection : {p.send.get(), p.recv.get()}) {
     uint64_t bytes = 0;
@@ -44,36 +43,6 @@ TEST(PipelineChannels, EveryChannelCarriesItsShareAndIsCounted) {
   EXPECT_TRUE(p.send->close().is_ok());
   EXPECT_TRUE(p.recv->close().is_ok());
   EXPECT_FALSE(p.recv->counters()[0].open);
-}
-
-TEST(PipelineChannels, WhoComesFirstDoesNotMatter) {
-  for (const bool sender_first : {true, false}) {
-    PipelinePair p(channels(3));
-    std::vector<TransferId> sent, got;
-    const auto send_all = [&] {
-      for (size_t i = 0; i < 5; ++i) sent.push_back(p.submit_send(i * 40000, 40000 - i, i + 1));
-    };
-    const auto recv_all = [&] {
-      for (size_t i = 0; i < 5; ++i) got.push_back(p.submit_recv(i * 40000, 40000 - i));
-    };
-    sender_first ? send_all() : recv_all();
-    for (int i = 0; i < 50; ++i) {
-      p.send->progress();
-      p.recv->progress();
-    }
-    sender_first ? recv_all() : send_all();
-    ASSERT_TRUE(p.drive_to_end());
-    for (size_t i = 0; i < 5; ++i) expect_clean_success(p, sent[i], got[i], i * 40000, 40000 - i, i + 1);
-  }
-}
-
-TEST(PipelineChannels, EmptyAndTinyTransfersPass) {
-  PipelinePair p(channels(2));
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4096}, size_t{4097}, size_t{0}}) {
-    const TransferId sent = p.submit_send(0, bytes), got = p.submit_recv(0, bytes);
-    ASSERT_TRUE(p.drive_to_end()) << bytes;
-    expect_clean_success(p, sent, got, 0, bytes);
-  }
 }
 
 TEST(PipelineChannels, SizesThatDifferEndBothBeforeDataMoves) {
@@ -96,8 +65,7 @@ void outwait_the_link(PipelinePair& p) {
   p.fake.answer_not_yet(testing::Call::kSend, 1'000'000);
   for (int i = 0; i < 30; ++i) {
     p.clock.advance(milliseconds(100));
-    p.send->progress();
-    p.recv->progress();
+    p.progress();
   }
   p.fake.answer_not_yet(testing::Call::kSend, 0);
   p.send->progress();
@@ -111,10 +79,7 @@ TEST(PipelineChannels, WithoutFailoverALostChannelEndsBothEndsAndIsNamed) {
     options.send.limits.window = options.recv.limits.window = 2;
     PipelinePair p(options);
     const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
-    for (int i = 0; i < 3; ++i) {
-      p.send->progress();
-      p.recv->progress();
-    }
+    p.progress(3);
     (at_the_sender ? p.sender_lost : p.receiver_lost) = {"nic2"};
     outwait_the_link(p);
     ASSERT_TRUE(p.drive_to_end());
@@ -133,13 +98,11 @@ TEST(PipelineChannels, B13_AnInterfaceThatIsSoonUpAgainEndsNothing) {
     options.peer_nic = "nic9";
     PipelinePair p(options);
     const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
-    p.send->progress();
-    p.recv->progress();
+    p.progress();
     p.sender_lost = p.receiver_lost = failover ? std::set<std::string>{"nic0"} : std::set<std::string>{"nic2", "nic9"};
     for (int i = 0; i < 20; ++i) {
       p.clock.advance(milliseconds(100));
-      p.send->progress();
-      p.recv->progress();
+      p.progress();
     }
     p.sender_lost = p.receiver_lost = {};
     ASSERT_TRUE(p.drive_to_end());
@@ -167,9 +130,7 @@ TEST(PipelineChannels, FailoverDeliversEverythingOverTheOthers) {
   EXPECT_FALSE(p.send->counters()[1].open);
   EXPECT_TRUE(p.recv->status().is_ok());
   // And the next transfer does without the lost channel.
-  const TransferId more_sent = p.submit_send(0, 100000, 9), more_got = p.submit_recv(0, 100000);
-  ASSERT_TRUE(p.drive_to_end());
-  expect_clean_success(p, more_sent, more_got, 0, 100000, 9);
+  expect_moves(p, 100000, 9);
   EXPECT_TRUE(p.send->close().is_ok());
   EXPECT_TRUE(p.recv->close().is_ok());
 }
@@ -229,10 +190,7 @@ TEST(PipelineChannels, FailoverNeedsTheInterfaceThatTheHalvesTalkOver) {
   options.peer_nic = "nic9";
   PipelinePair p(options);
   const TransferId sent = p.submit_send(0, 200000), got = p.submit_recv(0, 200000);
-  for (int i = 0; i < 3; ++i) {
-    p.send->progress();
-    p.recv->progress();
-  }
+  p.progress(3);
   p.sender_lost = p.receiver_lost = {"nic9"};
   outwait_the_link(p);
   ASSERT_TRUE(p.drive_to_end());
@@ -279,105 +237,76 @@ TEST(PipelineChannels, ASenderThatHearsNothingGivesUpWithAFlightRecord) {
   expect_let_go(p);
 }
 
-/// A sender's reaction to messages that no receiver of ours sends.
-class PipelineChannelsForged : public ::testing::Test {
- protected:
-  void grant(const GrantHeader& header, std::vector<uint8_t> over) {
-    std::array<std::byte, kMaxPeerMessageBytes> room;
-    const auto text = encode_grant(room, {.header = header, .channels = over});
-    p_.to_sender->messages.push_back({FrameType::kGrant, {text.begin(), text.end()}});
-  }
-  void regrant(const Regrant& regrant) {
-    std::array<std::byte, kMaxPeerMessageBytes> room;
-    const auto text = encode_regrant(room, regrant);
-    p_.to_sender->messages.push_back({FrameType::kRegrant, {text.begin(), text.end()}});
-  }
-  Status outcome() {
-    const TransferId sent = p_.submit_send(0, 12288);
-    p_.drive([&] { return p_.send->pending() == 0; }, 100);
-    return p_.send->poll(sent).status;
-  }
-  PipelinePair p_{channels(2, true)};
+// Messages to a sender that no receiver of ours sends.
+using Message = std::pair<FrameType, std::vector<std::byte>>;
+struct Forged {
+  const char* name;
+  std::vector<Message> messages;
+  bool fails_transfer = true;  // not only the connection
 };
 
-TEST_F(PipelineChannelsForged, GrantsOutOfOrder) {
-  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 1, .count = 1, .reserved = 0}, {0});
-  EXPECT_EQ(outcome().code(), Code::kProtocol);
+using Room = std::array<std::byte, kMaxPeerMessageBytes>;
+constexpr size_t kForgedBytes = 12288;  // of the sender's transfer, the first: three chunks
+
+Message grant(uint64_t transfer, uint64_t first_chunk, std::vector<uint8_t> over, uint64_t bytes = kForgedBytes) {
+  Room room;
+  const GrantHeader header{.transfer = transfer,
+                           .transfer_bytes = bytes,
+                           .first_chunk = first_chunk,
+                           .count = static_cast<uint32_t>(over.size()),
+                           .reserved = 0};
+  const auto text = encode_grant(room, {.header = header, .channels = over});
+  return {FrameType::kGrant, {text.begin(), text.end()}};
 }
-TEST_F(PipelineChannelsForged, GrantsOfTheSameChunkTwice) {
-  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
-  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
-  EXPECT_EQ(outcome().code(), Code::kProtocol);
+Message regrant(uint64_t transfer, uint64_t chunk, uint32_t channel) {
+  Room room;
+  const auto text = encode_regrant(
+      room, {.transfer = transfer, .transfer_bytes = kForgedBytes, .chunk = chunk, .channel = channel, .reserved = 0});
+  return {FrameType::kRegrant, {text.begin(), text.end()}};
 }
-TEST_F(PipelineChannelsForged, GrantsBeyondTheTransfer) {
-  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 4, .reserved = 0}, {0, 1, 0, 1});
-  EXPECT_EQ(outcome().code(), Code::kProtocol);
+Message received(uint64_t transfer) {
+  Room room;
+  const auto text = encode_transfer_number(room, transfer);
+  return {FrameType::kReceived, {text.begin(), text.end()}};
 }
-TEST_F(PipelineChannelsForged, GrantsOverNoChannel) {
-  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 2, .reserved = 0}, {0, 2});
-  EXPECT_EQ(outcome().code(), Code::kProtocol);
-}
-TEST_F(PipelineChannelsForged, GrantsWithoutEnd) {
-  grant({.transfer = 1, .transfer_bytes = 200 * 4096, .first_chunk = 0, .count = 100, .reserved = 0},
-        std::vector<uint8_t>(100, 0));
-  EXPECT_EQ(outcome().code(), Code::kProtocol);
-}
-TEST_F(PipelineChannelsForged, ASizeThatChanges) {
-  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
-  grant({.transfer = 1, .transfer_bytes = 12289, .first_chunk = 1, .count = 1, .reserved = 0}, {0});
-  EXPECT_EQ(outcome().code(), Code::kProtocol);
-}
-TEST_F(PipelineChannelsForged, RegrantsOfWhatWasNotGranted) {
-  regrant({.transfer = 1, .transfer_bytes = 12288, .chunk = 0, .channel = 1, .reserved = 0});
-  EXPECT_EQ(outcome().code(), Code::kProtocol);
-}
-TEST_F(PipelineChannelsForged, AcknowledgementsOfNothing) {
-  std::array<std::byte, kMaxPeerMessageBytes> room;
-  const auto text = encode_transfer_number(room, 7);
-  p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
-  EXPECT_EQ(outcome().code(), Code::kProtocol);
-}
-// It would be done before a byte of it had left.
-TEST_F(PipelineChannelsForged, AcknowledgementsOfWhatWasNotGranted) {
-  std::array<std::byte, kMaxPeerMessageBytes> room;
-  const auto text = encode_transfer_number(room, 1);
-  p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
-  EXPECT_EQ(outcome().code(), Code::kProtocol);
-}
-TEST_F(PipelineChannelsForged, AcknowledgementsOfWhatWasOnlyHalfGranted) {
+
+class PipelineChannelsForged : public ::testing::TestWithParam<Forged> {};
+
+TEST_P(PipelineChannelsForged, EndTheConnection) {
   testing::allow_log("gives up");
-  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 2, .reserved = 0}, {0, 1});
-  std::array<std::byte, kMaxPeerMessageBytes> room;
-  const auto text = encode_transfer_number(room, 1);
-  p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
-  EXPECT_EQ(outcome().code(), Code::kProtocol);
+  PipelinePair p(channels(2, true));
+  p.to_sender->messages.assign(GetParam().messages.begin(), GetParam().messages.end());
+  const TransferId sent = p.submit_send(0, kForgedBytes);
+  p.drive([&] { return p.send->pending() == 0; }, 100);
+  if (GetParam().fails_transfer) {
+    EXPECT_EQ(p.send->poll(sent).status.code(), Code::kProtocol);
+  }
+  p.progress(20);
+  EXPECT_EQ(p.send->status().code(), Code::kProtocol) << p.send->status().to_string();
+  EXPECT_EQ(p.fake.misuse(), std::vector<std::string>());
 }
-TEST_F(PipelineChannelsForged, AcknowledgementsOfWhatWasNotSubmitted) {
-  std::array<std::byte, kMaxPeerMessageBytes> room;
-  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 3, .reserved = 0}, {0, 0, 0});
-  grant({.transfer = 2, .transfer_bytes = 12288, .first_chunk = 0, .count = 3, .reserved = 0}, {0, 0, 0});
-  const auto text = encode_transfer_number(room, 2);
-  p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
-  testing::allow_log("gives up");
-  EXPECT_EQ(outcome().code(), Code::kProtocol);
-}
-TEST_F(PipelineChannelsForged, AcknowledgementsOfWhatWasNotSent) {
-  testing::allow_log("gives up");
-  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 3, .reserved = 0}, {0, 0, 0});
-  std::array<std::byte, kMaxPeerMessageBytes> room;
-  const auto text = encode_transfer_number(room, 1);
-  p_.to_sender->messages.push_back({FrameType::kReceived, {text.begin(), text.end()}});
-  (void)outcome();
-  for (int i = 0; i < 20; ++i) p_.send->progress();
-  EXPECT_EQ(p_.send->status().code(), Code::kProtocol) << p_.send->status().to_string();
-  EXPECT_EQ(p_.fake.misuse(), std::vector<std::string>());
-}
-TEST_F(PipelineChannelsForged, MessagesForTheOtherHalf) {
-  grant({.transfer = 1, .transfer_bytes = 12288, .first_chunk = 0, .count = 1, .reserved = 0}, {0});
-  std::swap(p_.to_sender->messages, p_.to_receiver->messages);
-  const TransferId got = p_.submit_recv(0, 4096);
-  p_.drive([&] { return p_.recv->pending() == 0; }, 100);
-  EXPECT_EQ(p_.recv->poll(got).status.code(), Code::kProtocol);
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PipelineChannelsForged,
+    ::testing::Values(
+        Forged{"GrantsOutOfOrder", {grant(1, 1, {0})}}, Forged{"GrantsOfTheSameChunkTwice", {grant(1, 0, {0}), grant(1, 0, {0})}},
+        Forged{"GrantsBeyondTheTransfer", {grant(1, 0, {0, 1, 0, 1})}}, Forged{"GrantsOverNoChannel", {grant(1, 0, {0, 2})}},
+        Forged{"GrantsWithoutEnd", {grant(1, 0, std::vector<uint8_t>(100, 0), 200 * 4096)}},
+        Forged{"ASizeThatChanges", {grant(1, 0, {0}), grant(1, 1, {0}, kForgedBytes + 1)}},
+        Forged{"RegrantsOfWhatWasNotGranted", {regrant(1, 0, 1)}}, Forged{"AcknowledgementsOfNothing", {received(7)}},
+        // It would be done before a byte of it had left.
+        Forged{"AcknowledgementsOfWhatWasNotGranted", {received(1)}},
+        Forged{"AcknowledgementsOfWhatWasOnlyHalfGranted", {grant(1, 0, {0, 1}), received(1)}},
+        Forged{"AcknowledgementsOfWhatWasNotSubmitted", {grant(1, 0, {0, 0, 0}), grant(2, 0, {0, 0, 0}), received(2)}},
+        Forged{"AcknowledgementsOfWhatWasNotSent", {grant(1, 0, {0, 0, 0}), received(1)}, false}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(PipelineChannels, MessagesForTheOtherHalfEndTheConnection) {
+  PipelinePair p(channels(2, true));
+  p.to_receiver->messages.push_back(grant(1, 0, {0}));
+  const TransferId got = p.submit_recv(0, 4096);
+  p.drive([&] { return p.recv->pending() == 0; }, 100);
+  EXPECT_EQ(p.recv->poll(got).status.code(), Code::kProtocol);
 }
 
 TEST(PipelineChannels, PartsThatCannotBeAreRefused) {

@@ -2,10 +2,7 @@
 // this end is.
 #include <gtest/gtest.h>
 
-#include <memory>
-
 #include "tests/support/expect_log.h"
-#include "tests/support/faulty_net_plugin.h"
 #include "tests/support/pipeline_pair.h"
 
 namespace tcpx {
@@ -16,54 +13,41 @@ using std::chrono::seconds;
 using testing::channels;
 using testing::expect_clean_success;
 using testing::expect_let_go;
-using testing::FaultyNetPlugin;
+using testing::expect_moves;
 using testing::PipelinePair;
 using testing::PipelinePairOptions;
 
-/// A pipeline over a plugin of which one receiving comm can be singled out.
-struct Faulty {
-  explicit Faulty(const PipelinePairOptions& options) : pipeline(options, wrap, &plugin) {}
-  static NetPlugin* wrap(NetPlugin& fake, void* user) {
-    auto& made = *static_cast<std::unique_ptr<FaultyNetPlugin>*>(user);
-    made = std::make_unique<FaultyNetPlugin>(fake, testing::FaultPolicy{});
-    return made.get();
-  }
-  std::unique_ptr<FaultyNetPlugin> plugin;
-  PipelinePair pipeline;
-};
+/// Over a plugin of which one receiving comm can be singled out.
+PipelinePairOptions faulty(PipelinePairOptions options) {
+  options.faults.emplace();
+  return options;
+}
 
 TEST(PipelinePatience, ARefusalThatNobodyWaitsForAnyMoreIsNoStall) {
-  Faulty f(channels(2));
-  PipelinePair& p = f.pipeline;
-  f.plugin->refusing = p.raw_recvs[0];
-  TransferId sent = p.submit_send(0, 4096), got = p.submit_recv(0, 4096);
-  ASSERT_TRUE(p.drive_to_end());
-  expect_clean_success(p, sent, got, 0, 4096);
-  f.plugin->refusing.reset();
+  PipelinePair p(faulty(channels(2)));
+  p.faulty->refusing = p.raw_recvs[0];
+  expect_moves(p, 4096);
+  p.faulty->refusing.reset();
   // Driven all the time, with nothing to do.
   for (int i = 0; i < 100; ++i) {
-    p.send->progress();
-    p.recv->progress();
+    p.progress();
     p.clock.advance(seconds(1));
   }
   EXPECT_TRUE(p.recv->status().is_ok()) << p.recv->status().to_string();
-  sent = p.submit_send(0, 40000, 2), got = p.submit_recv(0, 40000);
-  ASSERT_TRUE(p.drive_to_end());
-  expect_clean_success(p, sent, got, 0, 40000, 2);
+  expect_moves(p, 40000, 2);
 }
 
 TEST(PipelinePatience, AChannelThatTakesNothingIsNotWaitedForByTheOthers) {
   for (size_t refusing = 0; refusing < 2; ++refusing) {
-    Faulty f(channels(2));
-    PipelinePair& p = f.pipeline;
+    PipelinePair p(faulty(channels(2)));
     // The other one has proved slow.
-    f.plugin->silent = p.raw_recvs[1 - refusing];
+    p.faulty->silent = p.raw_recvs[1 - refusing];
     p.submit_send(0, 200000), p.submit_recv(0, 200000);
     p.drive([] { return false; }, 1000);
-    f.plugin->silent.reset();
+    p.faulty->silent.reset();
     ASSERT_TRUE(p.drive_to_end());
     ASSERT_GT(p.recv->counters()[1 - refusing].chunks, 0u);
-    f.plugin->refusing = p.raw_recvs[refusing];
+    p.faulty->refusing = p.raw_recvs[refusing];
     const TransferId sent = p.submit_send(0, 4096), got = p.submit_recv(0, 4096);
     ASSERT_TRUE(p.drive_to_end(500)) << p.recv->flight_record();
     expect_clean_success(p, sent, got, 0, 4096);
@@ -76,8 +60,7 @@ TEST(PipelinePatience, ASilentChannelIsGivenUpBeforeTheSenderGivesUpWaiting) {
   PipelinePairOptions options = channels(3, true);
   options.send.limits.stall_limit = options.recv.limits.stall_limit = milliseconds(200);
   options.fake.max_delay_tests = 3;
-  Faulty f(options);
-  PipelinePair& p = f.pipeline;
+  PipelinePair p(faulty(options));
   const TransferId sent = p.submit_send(0, 24576), got = p.submit_recv(0, 24576);
   p.recv->progress();
   for (int i = 0; i < 50; ++i) p.send->progress();
@@ -85,7 +68,7 @@ TEST(PipelinePatience, ASilentChannelIsGivenUpBeforeTheSenderGivesUpWaiting) {
   p.clock.advance(milliseconds(100));
   while (p.recv->counters()[1].chunks == 0) p.recv->progress();
   ASSERT_EQ(p.recv->counters()[1].chunks, 1u) << "one of two";
-  f.plugin->silent = p.raw_recvs[1];
+  p.faulty->silent = p.raw_recvs[1];
   ASSERT_TRUE(p.drive_to_end());
   expect_clean_success(p, sent, got, 0, 24576);
 }

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "tests/support/expect_log.h"
-#include "tests/support/faulty_net_plugin.h"
 #include "tests/support/pipeline_pair.h"
 
 namespace tcpx {
@@ -19,7 +18,6 @@ namespace {
 
 using testing::Call;
 using testing::FaultPolicy;
-using testing::FaultyNetPlugin;
 using testing::PipelinePair;
 using testing::PipelinePairOptions;
 
@@ -101,16 +99,8 @@ void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
     policy.break_at = s.pick(1, 120);
     if (s.pick(0, 1) == 0) policy.break_with = testing::plugin_refused("scripted", "no");
   }
-  struct Front {
-    FaultPolicy policy;
-    std::unique_ptr<FaultyNetPlugin> plugin;
-  } front{policy, nullptr};
-  const auto wrap = [](NetPlugin& fake, void* user) -> NetPlugin* {
-    auto& f = *static_cast<Front*>(user);
-    f.plugin = std::make_unique<FaultyNetPlugin>(fake, f.policy);
-    return f.plugin.get();
-  };
-  PipelinePair p(options, wrap, &front);
+  options.faults = policy;
+  PipelinePair p(options);
   p.to_sender->most_per_pump = s.pick(1, 5);
   p.to_receiver->most_per_pump = s.pick(1, 5);
   size_t lost = 0;

