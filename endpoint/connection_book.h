@@ -1,6 +1,6 @@
 // ConnectionBook: the connections of an endpoint: made to others, let in from them, found by number, ended.
 //
-// What blocks is done on the caller's thread or one of the entrance's; the one that makes progress is only handed finished links.
+// Blocking steps are done on the caller's thread or one of the entrance's; the one that makes progress gets finished links.
 #pragma once
 
 #include <atomic>

@@ -8,13 +8,14 @@
 #include "base/random.h"
 #include "base/socket_io.h"
 #include "base/text.h"
-#include "endpoint/link_rules.h"
 
 namespace tcpx {
 namespace {
 
 // Short enough for small messages on few cores, where the one who spins may keep the one who works from working.
 constexpr Duration kWaitSpin = std::chrono::microseconds(200);
+// Notifications of a connection that wait for the peer's window.
+constexpr size_t kMaxNotifyWaits = 65536;
 // Time the last farewells may take.
 constexpr Duration kEnd = std::chrono::seconds(4);
 

@@ -17,7 +17,7 @@ namespace tcpx {
 
 class Endpoint::Impl {
  public:
-  /// An operation ends within its own deadline plus its early end (link_rules.h, drain limit). A caller that waits for it
+  /// An operation ends within its own deadline plus its early end (kGrace, drain limit). A caller that waits for it
   /// without a limit of its own waits so much longer.
   static constexpr Milliseconds kWaitBeyondDeadline{30'000};
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "endpoint/link_rules.h"
 
 namespace tcpx {
 namespace {

@@ -1,4 +1,4 @@
-// Who makes progress, and who may get in between: the thread, or the application where there is none.
+// Progress made by the thread, or by the application where there is none, and callers that get in between.
 #include "endpoint/progress_engine.h"
 
 #include <gtest/gtest.h>
