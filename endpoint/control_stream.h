@@ -80,7 +80,6 @@ class ControlStream {
   /// the stream with kPeerGone after `silence`, which must be more than 3 s because an idle host is asked once a second. A peer
   /// whose process does not read is not dead: its host answers.
   void check_alive(Duration silence);
-  /// Memory that buffers hold now.
   size_t buffer_bytes() const { return outgoing_.capacity() + incoming_bytes_; }
 
  private:

@@ -48,7 +48,6 @@ class CopyQueue {
   bool front_started() const { return started_ > 0; }
   /// @return true when it has ended; its error when it has failed
   Result<bool> front_done() const { return front_started() ? copies_.is_done(entries_.front().copy) : Result<bool>(false); }
-  /// The bytes that were read.
   std::span<const std::byte> front_bytes() const { return copies_.bytes_of(entries_.front().copy); }
   /// Drops it. It has ended, or not begun.
   void pop() {

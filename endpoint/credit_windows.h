@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace tcpx {
 
@@ -53,15 +54,31 @@ class CreditWindows {
   /// It was taken, and not said after all.
   void put_back(const Charge& charge) { left_[index(charge.window)] += charge.bytes; }
   /// The peer gives credit. @return false: more than it was owed, nothing has changed
-  bool refill(const Charge& credit);
+  bool refill(const Charge& credit) {
+    uint64_t& left = left_[index(credit.window)];
+    if (credit.bytes > bytes_of(credit.window) - left) return false;
+    left += credit.bytes;
+    return true;
+  }
 
   // This end's windows, which what the peer says takes. They bound the memory that is held for it.
 
   /// @return false: more than the window lets through, nothing has changed
-  bool count(const Charge& charge);
+  bool count(const Charge& charge) {
+    uint64_t& taken = taken_[index(charge.window)];
+    if (charge.bytes > bytes_of(charge.window) - taken) return false;
+    taken += charge.bytes;
+    return true;
+  }
   /// Nothing of it is held any more. @return credit that the peer is to be told now: a quarter of a window at once, so that it
   /// takes few frames. 0: not yet
-  uint64_t give_back(const Charge& charge);
+  uint64_t give_back(const Charge& charge) {
+    uint64_t& owed = owed_[index(charge.window)];
+    owed += charge.bytes;
+    if (owed < bytes_of(charge.window) / 4) return 0;
+    taken_[index(charge.window)] -= owed;
+    return std::exchange(owed, 0);
+  }
 
  private:
   static constexpr size_t index(Window window) { return static_cast<size_t>(window); }

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "endpoint/held_ranges.h"
 
 namespace tcpx {
 namespace {
@@ -160,13 +159,7 @@ Status DataReceiver::on(const ReadyFrame& frame) {
 }
 
 void DataReceiver::push_receive(LocalOperation& local, uint64_t number, bool of_read, Packing packing) {
-  auto job = std::make_unique<Job>();
-  job->operation = local.operation;
-  job->number = local.number();
-  job->bytes = local.operation->bytes;
-  job->packing = packing;
-  link_.recv_lane.push(std::move(job));
-  local.enter(Phase::kMoving);  // from here on only the lane ends it
+  start_moving(local, link_.recv_lane, packing);
   // The order of these is the order of the jobs in the receiving lane here and in the sending lane there.
   link_.stream->send(GoFrame{.operation = number, .of_read = of_read, .packing = packing});
 }
@@ -180,7 +173,7 @@ void DataReceiver::take_data(LocalOperation& local, std::span<const std::byte> d
   }
   copies_.push_write(local.number(), operation.ranges, data);
   local.enter(Phase::kWriteIn);
-  start_copies();
+  link_.break_with(copies_.start());
 }
 
 // Keeps the notification, and with it the send's part of the window, which goes back at once if there is none.
@@ -205,12 +198,8 @@ bool DataReceiver::progress() {
     copies_.pop();
     advanced = true;
   }
-  start_copies();
+  link_.break_with(copies_.start());
   return advanced;
-}
-
-void DataReceiver::start_copies() {
-  if (Status status = copies_.start(); !status.is_ok()) link_.break_with(std::move(status));
 }
 
 }  // namespace tcpx

@@ -26,7 +26,6 @@ class DataReceiver {
   void post(LocalOperation& local);
   /// It ends early; its place stays taken: the n-th send meets nobody.
   void give_up(uint64_t sequence);
-  /// A receive of that place would have something to meet.
   bool has_come(uint64_t sequence) const { return matching_.has_come(sequence); }
 
   // Frames of the peer. @return kProtocol: no peer of ours sends that
@@ -44,7 +43,6 @@ class DataReceiver {
   /// The link has failed. Messages that have arrived whole can still be received.
   void end() { matching_.end(); }
   bool copying() const { return !copies_.empty(); }
-  /// Sends of the peer that wait for a receive.
   size_t arrivals() const { return matching_.arrivals(); }
 
  private:
@@ -54,7 +52,6 @@ class DataReceiver {
   void take_data(LocalOperation& local, std::span<const std::byte> data);
   void push_receive(LocalOperation& local, uint64_t number, bool of_read, Packing packing);
   void keep_notify(LocalOperation& local, std::unique_ptr<NotifyMsg> notify, const Charge& charge);
-  void start_copies();
 
   LinkContext& link_;
   OperationBook& book_;

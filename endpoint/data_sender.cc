@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "endpoint/held_ranges.h"
-
 namespace tcpx {
 
 void DataSender::send_short(LocalOperation& local) {
@@ -11,7 +9,7 @@ void DataSender::send_short(LocalOperation& local) {
   if (!is_on_gpu(operation.ranges)) return say(local, gather(operation.ranges, room_));
   copies_.push_read(local.number(), operation.ranges);
   local.enter(Phase::kReadOut);
-  start_copies();
+  link_.break_with(copies_.start());
 }
 
 void DataSender::say(LocalOperation& local, std::span<const std::byte> data) {
@@ -46,13 +44,7 @@ Status DataSender::on(const GoFrame& frame) {
     return unexpected(frame, "it was not offered");
   // Ranges of nothing are no ranges here, so both ends count the same.
   if (frame.packing == Packing::kWhole && local.operation->ranges.size() != 1) return unexpected(frame, kNoWholeVector);
-  auto job = std::make_unique<Job>();
-  job->operation = local.operation;
-  job->number = frame.operation;
-  job->bytes = local.operation->bytes;
-  job->packing = frame.packing;
-  link_.send_lane.push(std::move(job));
-  local.enter(Phase::kMoving);  // from here on only the lane ends it
+  start_moving(local, link_.send_lane, frame.packing);
   return Status::ok();
 }
 
@@ -71,12 +63,8 @@ bool DataSender::progress() {
     copies_.pop();
     advanced = true;
   }
-  start_copies();
+  link_.break_with(copies_.start());
   return advanced;
-}
-
-void DataSender::start_copies() {
-  if (Status status = copies_.start(); !status.is_ok()) link_.break_with(std::move(status));
 }
 
 void DataSender::end_copy(LocalOperation& local, Status status) {

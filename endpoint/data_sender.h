@@ -34,7 +34,6 @@ class DataSender {
 
  private:
   void say(LocalOperation& local, std::span<const std::byte> data);
-  void start_copies();
   void end_copy(LocalOperation& local, Status status);
 
   LinkContext& link_;

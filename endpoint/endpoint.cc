@@ -83,16 +83,17 @@ Endpoint::~Endpoint() {
 
 Result<ConnId> Endpoint::connect(const std::string& ip, int remote_gpu_idx, int remote_port,
                                  std::optional<Milliseconds> timeout) {
-  return guarded_wait("connect", *impl_,
-                      [&] { return impl_->connect(ip, remote_gpu_idx, remote_port, deadline_of(*impl_, timeout)); });
+  return guarded_wait("connect", *impl_, [&] {
+    return impl_->connections().connect(ip, remote_gpu_idx, remote_port, deadline_of(*impl_, timeout));
+  });
 }
 
 Result<Endpoint::Accepted> Endpoint::accept(std::optional<Milliseconds> timeout) {
-  return guarded_wait("accept", *impl_, [&] { return impl_->accept(deadline_of(*impl_, timeout)); });
+  return guarded_wait("accept", *impl_, [&] { return impl_->connections().accept(deadline_of(*impl_, timeout)); });
 }
 
 std::vector<uint8_t> Endpoint::get_metadata() const {
-  return impl_->metadata();
+  return impl_->connections().metadata();
 }
 
 Result<Endpoint::PeerAddress> Endpoint::read_metadata(std::span<const uint8_t> metadata) {
@@ -103,16 +104,16 @@ Result<Endpoint::PeerAddress> Endpoint::read_metadata(std::span<const uint8_t> m
 Result<ConnId> Endpoint::add_remote_endpoint(std::span<const uint8_t> metadata, std::optional<Milliseconds> timeout) {
   return guarded_wait("add remote endpoint", *impl_, [&]() -> Result<ConnId> {
     TCPX_ASSIGN_OR_RETURN(const auto decoded, decode_metadata(metadata));
-    return impl_->add_remote(decoded, deadline_of(*impl_, timeout));
+    return impl_->connections().add_remote(decoded, deadline_of(*impl_, timeout));
   });
 }
 
 Status Endpoint::remove_connection(ConnId conn) {
-  return guarded_wait("remove connection", *impl_, [&] { return impl_->remove(conn); });
+  return guarded_wait("remove connection", *impl_, [&] { return impl_->connections().remove(conn); });
 }
 
 Status Endpoint::start_accepting() {
-  return guarded("start accepting", *impl_, [&] { return impl_->start_accepting(); });
+  return guarded("start accepting", *impl_, [&] { return impl_->connections().start_accepting(); });
 }
 
 Result<MemoryId> Endpoint::register_memory(const void* data, size_t bytes, std::optional<MemoryType> type) {

@@ -1,7 +1,5 @@
 #include "endpoint/entrance.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <memory>
 #include <new>
@@ -30,12 +28,6 @@ constexpr Duration kLookForClients = std::chrono::milliseconds(100);
 constexpr Duration kLookForRoom = std::chrono::milliseconds(20);
 // A wait without a deadline would be one that nothing ends if a wake-up were lost.
 constexpr Duration kLookForCallers = std::chrono::seconds(1);
-
-size_t most_set_ups() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kMostSetUps;
-  return std::clamp<size_t>(limit.rlim_cur / kDescriptorsOfOne, 1, kMostSetUps);
-}
 
 }  // namespace
 
@@ -118,7 +110,7 @@ void Entrance::take_one() {
 
 // Finds a place for a client that has spoken.
 void Entrance::place(BootstrapChannel channel) {
-  for (const size_t most = most_set_ups();;) {
+  for (const size_t most = bounded_by_descriptors(kMostSetUps, kDescriptorsOfOne);;) {
     reap(false);
     if (running_.size() < most) break;
     make_room();

@@ -19,36 +19,24 @@ Result<uint32_t> InlineCopies::take_slot() {
   return index;
 }
 
-Result<InlineCopies::Copy> InlineCopies::start(uint32_t slot, size_t bytes) {
-  const auto ticket = copier_.submit(segments_);
-  if (ticket.is_ok()) return Copy{.slot = slot, .ticket = *ticket, .bytes = bytes};
-  free_.push_back(slot);
-  return ticket.status();
-}
-
-Result<InlineCopies::Copy> InlineCopies::read(std::span<const HeldRange> ranges) {
-  TCPX_ASSIGN_OR_RETURN(const auto index, take_slot());
-  std::byte* const begin = buffer_.device() + size_t{index} * kMaxInlineBytes;
-  segments_.clear();
-  size_t bytes = 0;
-  for (const HeldRange& range : ranges) {
-    segments_.push_back({begin + bytes, range.data, range.bytes});
-    bytes += range.bytes;
-  }
-  return start(index, bytes);
-}
-
-Result<InlineCopies::Copy> InlineCopies::write(std::span<const HeldRange> ranges, std::span<const std::byte> data) {
+Result<InlineCopies::Copy> InlineCopies::start(std::span<const HeldRange> ranges, bool reads, std::span<const std::byte> data) {
   TCPX_ASSIGN_OR_RETURN(const auto index, take_slot());
   if (!data.empty()) std::memcpy(slot(index), data.data(), data.size());
   std::byte* const begin = buffer_.device() + size_t{index} * kMaxInlineBytes;
   segments_.clear();
   size_t bytes = 0;
   for (const HeldRange& range : ranges) {
-    segments_.push_back({range.data, begin + bytes, range.bytes});
+    if (reads) {
+      segments_.push_back({begin + bytes, range.data, range.bytes});
+    } else {
+      segments_.push_back({range.data, begin + bytes, range.bytes});
+    }
     bytes += range.bytes;
   }
-  return start(index, bytes);
+  const auto ticket = copier_.submit(segments_);
+  if (ticket.is_ok()) return Copy{.slot = index, .ticket = *ticket, .bytes = bytes};
+  free_.push_back(index);
+  return ticket.status();
 }
 
 std::span<const std::byte> InlineCopies::bytes_of(const Copy& copy) const {

@@ -18,7 +18,6 @@ namespace tcpx {
 /// One thread at a time: the one that makes progress. The GPU must be current.
 class InlineCopies {
  public:
-  /// A copy under way.
   struct Copy {
     uint32_t slot = 0;
     CopyTicket ticket{};
@@ -30,9 +29,9 @@ class InlineCopies {
   /// Makes the slots, which the first copy would do otherwise.
   Status prepare();
   /// Starts copying the ranges, at most kMaxInlineBytes in all, into a slot. @return kExhausted: ask again after some progress
-  Result<Copy> read(std::span<const HeldRange> ranges);
+  Result<Copy> read(std::span<const HeldRange> ranges) { return start(ranges, true, {}); }
   /// Starts copying `data`, which may be reused at once, into the ranges, which have as many bytes. kExhausted as above.
-  Result<Copy> write(std::span<const HeldRange> ranges, std::span<const std::byte> data);
+  Result<Copy> write(std::span<const HeldRange> ranges, std::span<const std::byte> data) { return start(ranges, false, data); }
   /// True when the copy has ended. `bytes_of` is then what was read, until `release`.
   Result<bool> is_done(const Copy& copy) { return copier_.query(copy.ticket); }
   std::span<const std::byte> bytes_of(const Copy& copy) const;
@@ -42,7 +41,7 @@ class InlineCopies {
   static constexpr uint32_t kSlots = 128;
   std::byte* slot(uint32_t index) const { return buffer_.host() + size_t{index} * kMaxInlineBytes; }
   Result<uint32_t> take_slot();
-  Result<Copy> start(uint32_t slot, size_t bytes);
+  Result<Copy> start(std::span<const HeldRange> ranges, bool reads, std::span<const std::byte> data);
 
   MemoryOps& memory_;
   SegmentCopier& copier_;

@@ -92,11 +92,9 @@ class Lane {
   std::unique_ptr<Job> take_ended();
   /// Ends the lane early: its jobs fail with `reason` after some more progress.
   void fail(Status reason);
-  /// The pipeline's first error.
   const Status& status() const { return connection_->status(); }
 
   bool idle() const { return jobs_.empty() && parcels_.empty() && ended_.empty(); }
-  size_t jobs() const { return jobs_.size(); }
   /// Nothing is left of a lane that has failed: neither network nor GPU touches any memory.
   bool closed() const { return idle() && connection_->in_flight() == 0; }
   /// A job of the peer's uses it.

@@ -6,9 +6,21 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "endpoint/link_rules.h"
 
 namespace tcpx {
+namespace {
+
+// Frames are collected for so long after some have left, unless they are many: a system call for each would cost more than the
+// wait. The first one after a pause leaves at once.
+constexpr Duration kCollect = std::chrono::microseconds(10);
+constexpr size_t kManyBytes = 64 * 1024;
+// Time a closed connection may take to let transfers end that have begun.
+constexpr Duration kFarewell = std::chrono::seconds(2);
+// A peer whose host has been silent for so long is gone (endpoint/host_signs.h); looked at so often.
+constexpr Duration kSilence = std::chrono::milliseconds(3300);
+constexpr Duration kLookAliveEvery = std::chrono::milliseconds(250);
+
+}  // namespace
 
 Link::Link(const LinkShared& shared, ConnId id, LinkParts parts, std::string path)
     : context_(shared, id, parts.peer, std::move(parts.stream), std::move(parts.send), std::move(parts.recv)),

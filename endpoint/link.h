@@ -26,6 +26,14 @@ struct LinkFace {
   std::atomic<size_t> notifications{0};  ///< that have not left
 };
 
+/// A connection as callers see it.
+struct Connection {
+  ConnId id{};
+  uint64_t link = 0;  ///< which of the connection's links, when it is made anew
+  std::shared_ptr<LinkFace> face;
+  std::atomic<uint64_t> next_send{0}, next_recv{0};
+};
+
 /// A notification from `notify` until it leaves, which counts as long as it lives.
 struct Notification {
   Notification(ConnId to, uint64_t number, NotifyMsg text, std::shared_ptr<LinkFace> link_face)

@@ -10,7 +10,7 @@
 #include "endpoint/inline_copies.h"
 #include "endpoint/lane.h"
 #include "endpoint/link_setup.h"
-#include "endpoint/notify_delivery.h"
+#include "endpoint/notify_inbox.h"
 #include "endpoint/operation.h"
 #include "endpoint/operation_frames.h"
 
@@ -76,9 +76,9 @@ struct LinkContext {
     }
     return advanced;
   }
-  /// The link cannot go on; it fails as soon as it is asked again. Only the first reason counts.
+  /// Unless `why` is ok, the link cannot go on: it fails as soon as it is asked again. Only the first reason counts.
   void break_with(Status why) {
-    if (broken.is_ok()) broken = std::move(why);
+    if (!why.is_ok() && broken.is_ok()) broken = std::move(why);
   }
 
   const LinkShared shared;

@@ -3,8 +3,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "endpoint/held_ranges.h"
-#include "endpoint/link_rules.h"
 
 namespace tcpx {
 namespace {

@@ -20,7 +20,6 @@ class LocalOperations {
   explicit LocalOperations(LinkContext& link)
       : link_(link), book_(link), sender_(link, book_), receiver_(link, book_), window_queue_(link.windows, *link.stream) {}
 
-  /// Takes over an operation, whichever state the link is in.
   void submit(Operation& operation);
   /// Moves along what waits: for the GPU's work, for the peer's window, for short copies. @return true when something advanced
   bool progress() {
@@ -55,9 +54,7 @@ class LocalOperations {
   size_t size() const { return book_.size(); }
   bool waits_for_gpu() const { return !gpu_waits_.empty(); }
   bool copying() const { return sender_.copying() || receiver_.copying(); }
-  /// Sends of the peer that wait for a receive.
   size_t arrivals() const { return receiver_.arrivals(); }
-  /// A line for each of the first few.
   std::string flight_record() const { return book_.flight_record(); }
 
  private:

@@ -32,6 +32,24 @@ bool uses(const std::vector<HeldRange>& ranges, MemoryId region) {
   return std::any_of(ranges.begin(), ranges.end(), [region](const HeldRange& range) { return range.use.region().id == region; });
 }
 
+bool is_on_gpu(const std::vector<HeldRange>& ranges) {
+  return !ranges.empty() && ranges.front().use.region().type == MemoryType::kCuda;
+}
+
+std::span<const std::byte> gather(const std::vector<HeldRange>& ranges, std::vector<std::byte>& room) {
+  if (ranges.size() == 1) return {ranges.front().data, ranges.front().bytes};
+  room.clear();
+  for (const HeldRange& range : ranges) room.insert(room.end(), range.data, range.data + range.bytes);
+  return room;
+}
+
+void scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> data) {
+  for (const HeldRange& range : ranges) {
+    if (range.bytes > 0) std::memcpy(range.data, data.data(), range.bytes);
+    data = data.subspan(range.bytes);
+  }
+}
+
 Status check_slot(const RemoteSlot& slot) {
   if (slot.magic != kSlotMagic || slot.id == 0) {
     return Status(Code::kInvalidArgument, "remote slot", "these 64 bytes are not what advertise made");
@@ -80,14 +98,9 @@ Result<RegionUse> MemoryRegistry::use(MemoryId id, const void* data, size_t byte
 
 Result<std::optional<Region>> MemoryRegistry::remove(MemoryId id, Deadline deadline) {
   MutexLock lock(mutex_);
-  TCPX_ASSIGN_OR_RETURN(Entry* const found, find_to_remove(id));
+  TCPX_ASSIGN_OR_RETURN(Entry* const found, begin_removal(id));
+  if (found == nullptr) return std::optional<Region>();
   Entry& entry = *found;
-  if (entry.count > 1) {
-    --entry.count;
-    return std::optional<Region>();
-  }
-  withdraw(entry);
-  entry.closing = true;
   bool kept = false;
   entry.kept = &kept;
   // No wake-up is lost: a release either comes before this line, and is subtracted from what it reads, or sees kWaited. Then it
@@ -110,14 +123,9 @@ Result<std::optional<Region>> MemoryRegistry::remove(MemoryId id, Deadline deadl
 
 Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
   MutexLock lock(mutex_);
-  TCPX_ASSIGN_OR_RETURN(Entry* const found, find_to_remove(id));
+  TCPX_ASSIGN_OR_RETURN(Entry* const found, begin_removal(id));
+  if (found == nullptr) return std::optional<Region>();
   Entry& entry = *found;
-  if (entry.count > 1) {
-    --entry.count;
-    return std::optional<Region>();
-  }
-  if (!entry.closing) withdraw(entry);
-  entry.closing = true;
   if (entry.uses.load(std::memory_order_acquire) != 0) {
     return Status(Code::kExhausted, "deregister memory", "still in use");
   }
@@ -196,16 +204,21 @@ Result<MemoryRegistry::Entry*> MemoryRegistry::find(MemoryId id, const void* dat
   return &found->second;
 }
 
-Result<MemoryRegistry::Entry*> MemoryRegistry::find_to_remove(MemoryId id) {
+// One count less. At the last nobody may begin to use it, and its advertisements are withdrawn.
+// @return nullptr: others still count on it
+Result<MemoryRegistry::Entry*> MemoryRegistry::begin_removal(MemoryId id) {
   const auto found = entries_.find(id);
   // While another thread waits to remove the last count there is none left for this one.
   if (found == entries_.end() || found->second.kept != nullptr) return no_region("deregister memory", id);
-  return &found->second;
-}
-
-void MemoryRegistry::withdraw(Entry& entry) {
+  Entry& entry = found->second;
+  if (entry.count > 1) {
+    --entry.count;
+    return nullptr;
+  }
   for (const auto& [key, slot] : entry.slots) adverts_.erase(slot);
   entry.slots.clear();
+  entry.closing = true;
+  return &entry;
 }
 
 Region MemoryRegistry::erase(Entry& entry) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -80,6 +81,12 @@ struct HeldRange {
 
 /// Any of them holds that region.
 bool uses(const std::vector<HeldRange>& ranges, MemoryId region);
+/// Ranges of one message, which are all of one kind.
+bool is_on_gpu(const std::vector<HeldRange>& ranges);
+/// A message in host memory. @return a view of the range, when there is one alone; else of `room`, which has them all
+std::span<const std::byte> gather(const std::vector<HeldRange>& ranges, std::vector<std::byte>& room);
+/// Puts a message into host memory. @param data as many bytes as the ranges have
+void scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> data);
 
 /// Checks a slot handed to the application: is it one, and one that this version knows. The memory it names is known only to
 /// the endpoint that made it. @return kInvalidArgument, kUnsupported
@@ -138,8 +145,7 @@ class MemoryRegistry {
   using RangeKey = std::tuple<uintptr_t, size_t, MemoryType>;
 
   Result<Entry*> find(MemoryId id, const void* data, size_t bytes) TCPX_REQUIRES(mutex_);
-  Result<Entry*> find_to_remove(MemoryId id) TCPX_REQUIRES(mutex_);
-  void withdraw(Entry& entry) TCPX_REQUIRES(mutex_);
+  Result<Entry*> begin_removal(MemoryId id) TCPX_REQUIRES(mutex_);
   Region erase(Entry& entry) TCPX_REQUIRES(mutex_);
   void wake();
 

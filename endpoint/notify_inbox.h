@@ -3,16 +3,23 @@
 //
 // Each connection has bounds of its own, so a peer whose notifications nobody takes fills its part and no other's. Of what all
 // have together, in bytes, a connection gets at most as much as is left, so there is always some left for one that comes later.
+//
+// NotifyDelivery is the way of one peer's notifications into the inbox. One that finds no room there waits, in order, and with it
+// what it holds back: its part of the window, and the answer to the write that brought it.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "endpoint/credit_windows.h"
 #include "tcpx/endpoint.h"
 
 namespace tcpx {
@@ -69,6 +76,40 @@ class NotifyInbox {
   std::vector<NotifyMsg> messages_ TCPX_GUARDED_BY(mutex_);
   std::unordered_map<ConnId, Share> shares_ TCPX_GUARDED_BY(mutex_);
   size_t bytes_ TCPX_GUARDED_BY(mutex_) = 0;
+};
+
+/// Steps due once a message has been put in place, and the notification with it is in the inbox.
+struct Delivery {
+  std::unique_ptr<NotifyMsg> notify;  ///< null: there is none
+  Charge charge;                      ///< to be given back
+  std::optional<uint64_t> answers;    ///< a write of the peer that is to be confirmed, by number
+};
+
+/// One thread at a time; the inbox is anybody's.
+class NotifyDelivery {
+ public:
+  /// @param inbox must outlive this
+  explicit NotifyDelivery(NotifyInbox& inbox) : inbox_(inbox) {}
+
+  /// @return true: it has been delivered. False: it is kept, `take_delivered` tells
+  bool deliver(Delivery& delivery) {
+    if (delivery.notify == nullptr || (kept_.empty() && inbox_.push(*delivery.notify))) return true;
+    kept_.push_back(std::move(delivery));
+    return false;
+  }
+  /// The oldest one that was kept, once there is room for it.
+  std::optional<Delivery> take_delivered() {
+    if (kept_.empty() || !inbox_.push(*kept_.front().notify)) return std::nullopt;
+    Delivery delivered = std::move(kept_.front());
+    kept_.pop_front();
+    return delivered;
+  }
+  /// None is kept.
+  bool empty() const { return kept_.empty(); }
+
+ private:
+  NotifyInbox& inbox_;
+  std::deque<Delivery> kept_;
 };
 
 }  // namespace tcpx

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cassert>
 #include <utility>
@@ -82,17 +83,8 @@ void pause_briefly() {
 }  // namespace
 
 std::string_view name_of(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kSend:
-      return "send";
-    case OperationKind::kRecv:
-      return "recv";
-    case OperationKind::kWrite:
-      return "write";
-    case OperationKind::kRead:
-      return "read";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 4> kNames{"send", "recv", "write", "read"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 void Operation::set_signal(std::unique_ptr<GpuSignal> signal) {

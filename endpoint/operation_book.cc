@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "endpoint/link_rules.h"
 
 namespace tcpx {
 namespace {
@@ -23,6 +22,16 @@ void count_latency(LatencyHistogram& latency, Duration taken) {
 }
 
 }  // namespace
+
+void start_moving(LocalOperation& local, Lane& lane, Packing packing) {
+  auto job = std::make_unique<Job>();
+  job->operation = local.operation;
+  job->number = local.number();
+  job->bytes = local.operation->bytes;
+  job->packing = packing;
+  lane.push(std::move(job));
+  local.enter(Phase::kMoving);
+}
 
 LocalOperation* OperationBook::add(Operation& operation) {
   LocalOperation* local = nullptr;

@@ -38,6 +38,9 @@ struct LocalOperation {
   Phase phase_ = Phase::kGpu;
 };
 
+/// Gives its transfer to a lane, which alone ends it from here on.
+void start_moving(LocalOperation& local, Lane& lane, Packing packing);
+
 /// One thread at a time.
 class OperationBook {
  public:

@@ -17,18 +17,25 @@ void announce(ControlStream& stream, const Operation& operation, Packing packing
 /// Says a short send or write, with its data.
 void send_with_data(ControlStream& stream, const Operation& operation, std::span<const std::byte> data);
 
+/// Bytes of its texts.
+inline size_t size_of(const std::optional<NotifyText>& notify) {
+  return notify ? notify->name.size() + notify->text.size() : 0;
+}
 /// @param window for announcements: of `announce`; else of `send_with_data`
 /// @param peer_inline_bytes longest read that the peer answers with its data, which it holds then
 Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes);
-Charge charge_of(const SendFrame& frame);
-Charge charge_of(const SendDataFrame& frame);
-Charge charge_of(const WriteFrame& frame);
-Charge charge_of(const WriteDataFrame& frame);
-/// @param inline_bytes longest read that this end answers with its data
-Charge charge_of(const ReadFrame& frame, uint32_t inline_bytes);
+/// @param answer_bytes of data with which this end answers a read at once, and which it holds until then
+template <ControlType type>
+Charge charge_of(const OperationFrame<type>& frame, uint64_t answer_bytes = 0) {
+  constexpr Window kWindow = type == ControlType::kSend        ? Window::kSendOffers
+                             : type == ControlType::kSendData  ? Window::kSends
+                             : type == ControlType::kWriteData ? Window::kRest
+                                                               : Window::kRestOffers;
+  return {kWindow, window_cost(kWindow, frame.data.size() + answer_bytes, frame.lengths.size(), frame.ranges.size(),
+                               size_of(frame.notify))};
+}
 Charge charge_of(const NotifyText& notify);
 
-/// Bytes of each range.
 std::vector<uint64_t> lengths_of(const std::vector<HeldRange>& ranges);
 /// A notification that came on that connection; null when there is none.
 std::unique_ptr<NotifyMsg> message_of(const std::optional<NotifyText>& notify, ConnId conn);

@@ -35,6 +35,9 @@ enum class EarlyEnd : uint8_t {
   kAfterCopy,      ///< when the GPU has copied, which needs no peer
 };
 
+/// Time an operation that ends early may still take before its connection is closed.
+inline constexpr Duration kGrace = std::chrono::seconds(5);
+
 /// An operation of that kind comes into the phase.
 bool has_phase(Phase phase, OperationKind kind);
 /// It may go from one to the other. Operations begin in kGpu, and may end in any phase.

@@ -4,8 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "endpoint/held_ranges.h"
-
 namespace tcpx {
 
 Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange>& wanted) const {
@@ -69,12 +67,13 @@ Status PeerOperations::on(const WriteDataFrame& frame) {
 }
 
 Status PeerOperations::on(const ReadFrame& frame) {
-  const Charge charge = charge_of(frame, link_.shared.inline_bytes);
+  const bool is_short = frame.bytes <= link_.shared.inline_bytes;
+  const Charge charge = charge_of(frame, is_short ? frame.bytes : 0);
   TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
   if (reads_.contains(frame.operation)) return unexpected(frame, "asked for before");
   auto ranges = or_refuse(look_up(frame.ranges), frame.operation, charge);
   if (!ranges) return Status::ok();
-  if (frame.bytes > link_.shared.inline_bytes) {
+  if (!is_short) {
     const auto prepared =
         or_refuse(link_.send_lane.prepare(*ranges, preferred_packing(*ranges, frame.bytes)), frame.operation, charge);
     if (!prepared) return Status::ok();
@@ -128,7 +127,7 @@ void PeerOperations::queue(Copying copying, bool writes, std::span<const std::by
   } else {
     copies_.push_read(std::move(copying), ranges);
   }
-  if (Status status = copies_.start(); !status.is_ok()) link_.break_with(std::move(status));
+  link_.break_with(copies_.start());
 }
 
 bool PeerOperations::progress() {
@@ -141,7 +140,7 @@ bool PeerOperations::progress() {
     copies_.pop();
     advanced = true;
   }
-  if (Status status = copies_.start(); !status.is_ok()) link_.break_with(std::move(status));
+  link_.break_with(copies_.start());
   return advanced;
 }
 

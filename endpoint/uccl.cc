@@ -214,18 +214,14 @@ bool Endpoint::read_async(uint64_t conn_id, uint64_t mr_id, void* dst, size_t si
 
 bool Endpoint::sendv(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<const void*>& data_v,
                      const std::vector<size_t>& size_v, size_t num_iovs) {
-  return call([&](tcpx::Endpoint& endpoint) {
-    const auto ranges = ranges_of(mr_id_v, data_v, size_v, num_iovs);
-    return ranges.is_ok() ? endpoint.send(ConnId{conn_id}, *ranges) : ranges.status();
-  });
+  uint64_t id = 0;
+  return sendv_async(conn_id, mr_id_v, data_v, size_v, num_iovs, &id) && report(endpoint_->wait(OperationId{id}));
 }
 
 bool Endpoint::recvv(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<void*>& data_v,
                      const std::vector<size_t>& size_v, size_t num_iovs) {
-  return call([&](tcpx::Endpoint& endpoint) {
-    const auto ranges = ranges_of(mr_id_v, data_v, size_v, num_iovs);
-    return ranges.is_ok() ? endpoint.recv(ConnId{conn_id}, *ranges) : ranges.status();
-  });
+  uint64_t id = 0;
+  return recvv_async(conn_id, mr_id_v, data_v, size_v, num_iovs, &id) && report(endpoint_->wait(OperationId{id}));
 }
 
 bool Endpoint::sendv_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_v, const std::vector<const void*>& data_v,
@@ -260,10 +256,9 @@ bool Endpoint::writev_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id
                             const std::vector<size_t>& size_v, const std::vector<FifoItem>& slot_item_v, size_t num_iovs,
                             uint64_t* transfer_id) {
   return begin(transfer_id, [&](tcpx::Endpoint& endpoint) -> Result<OperationId> {
-    const auto ranges = ranges_of(mr_id_v, src_v, size_v, num_iovs);
-    const auto remotes = remotes_of(slot_item_v, num_iovs);
-    if (!ranges.is_ok() || !remotes.is_ok()) return ranges.is_ok() ? remotes.status() : ranges.status();
-    return endpoint.write_async(ConnId{conn_id}, *ranges, *remotes);
+    TCPX_ASSIGN_OR_RETURN(const auto ranges, ranges_of(mr_id_v, src_v, size_v, num_iovs));
+    TCPX_ASSIGN_OR_RETURN(const auto remotes, remotes_of(slot_item_v, num_iovs));
+    return endpoint.write_async(ConnId{conn_id}, ranges, remotes);
   });
 }
 
@@ -271,10 +266,9 @@ bool Endpoint::readv_async(uint64_t conn_id, const std::vector<uint64_t>& mr_id_
                            const std::vector<size_t>& size_v, const std::vector<FifoItem>& slot_item_v, size_t num_iovs,
                            uint64_t* transfer_id) {
   return begin(transfer_id, [&](tcpx::Endpoint& endpoint) -> Result<OperationId> {
-    const auto ranges = ranges_of(mr_id_v, dst_v, size_v, num_iovs);
-    const auto remotes = remotes_of(slot_item_v, num_iovs);
-    if (!ranges.is_ok() || !remotes.is_ok()) return ranges.is_ok() ? remotes.status() : ranges.status();
-    return endpoint.read_async(ConnId{conn_id}, *ranges, *remotes);
+    TCPX_ASSIGN_OR_RETURN(const auto ranges, ranges_of(mr_id_v, dst_v, size_v, num_iovs));
+    TCPX_ASSIGN_OR_RETURN(const auto remotes, remotes_of(slot_item_v, num_iovs));
+    return endpoint.read_async(ConnId{conn_id}, ranges, remotes);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <cassert>
 #include <cstring>
+#include <iterator>
 
 #include "base/text.h"
 #include "endpoint/operation_payload.h"
@@ -15,31 +16,26 @@ Status bad(std::string detail) {
   return Status(Code::kProtocol, "read control frame", std::move(detail));
 }
 
-uint32_t longest_payload(ControlType type) {
-  switch (type) {
-    case ControlType::kSend:
-    case ControlType::kSendData:
-    case ControlType::kWrite:
-    case ControlType::kWriteData:
-    case ControlType::kRead:
-      return kMaxControlPayloadBytes;
-    case ControlType::kReadData:
-      return kMaxInlineBytes;
-    case ControlType::kDone:
-    case ControlType::kBye:
-      return kMaxStatusTextBytes;
-    case ControlType::kNotify:
-      return sizeof(uint32_t) + kMaxNotifyNameBytes + kMaxNotifyTextBytes;
-    case ControlType::kPeer:
-      return kMaxPeerMessageBytes;
-    case ControlType::kReady:
-    case ControlType::kGo:
-    case ControlType::kCancel:
-    case ControlType::kCredit:
-      return 0;
-  }
-  return 0;
-}
+struct TypeRow {
+  std::string_view name;
+  uint32_t longest_payload;
+};
+// From kSend on, in the order of ControlType.
+constexpr TypeRow kTypes[] = {{"send", kMaxControlPayloadBytes},
+                              {"send with data", kMaxControlPayloadBytes},
+                              {"write", kMaxControlPayloadBytes},
+                              {"write with data", kMaxControlPayloadBytes},
+                              {"read", kMaxControlPayloadBytes},
+                              {"read data", kMaxInlineBytes},
+                              {"ready", 0},
+                              {"go", 0},
+                              {"done", kMaxStatusTextBytes},
+                              {"cancel", 0},
+                              {"credit", 0},
+                              {"notify", sizeof(uint32_t) + kMaxNotifyNameBytes + kMaxNotifyTextBytes},
+                              {"peer message", kMaxPeerMessageBytes},
+                              {"bye", kMaxStatusTextBytes}};
+static_assert(std::size(kTypes) == kLastControlType);
 
 Status check_type(ControlType type, const ControlHeader& header) {
   if (header.type == static_cast<uint8_t>(type)) return Status::ok();
@@ -85,37 +81,8 @@ void append_frame(std::vector<std::byte>& out, ControlType type, const HeaderFie
 }  // namespace
 
 std::string_view name_of(ControlType type) {
-  switch (type) {
-    case ControlType::kSend:
-      return "send";
-    case ControlType::kSendData:
-      return "send with data";
-    case ControlType::kWrite:
-      return "write";
-    case ControlType::kWriteData:
-      return "write with data";
-    case ControlType::kRead:
-      return "read";
-    case ControlType::kReadData:
-      return "read data";
-    case ControlType::kReady:
-      return "ready";
-    case ControlType::kGo:
-      return "go";
-    case ControlType::kDone:
-      return "done";
-    case ControlType::kCancel:
-      return "cancel";
-    case ControlType::kCredit:
-      return "credit";
-    case ControlType::kNotify:
-      return "notify";
-    case ControlType::kPeer:
-      return "peer message";
-    case ControlType::kBye:
-      return "bye";
-  }
-  return "unknown";
+  const auto number = static_cast<size_t>(type);
+  return number >= 1 && number <= kLastControlType ? kTypes[number - 1].name : "unknown";
 }
 
 Status check_header(const ControlHeader& header) {
@@ -127,20 +94,29 @@ Status check_header(const ControlHeader& header) {
   if (header.version == 0) return bad("version 0");
   if (header.type == 0 || header.type > kLastControlType) return bad(concat("type ", header.type));
   if (header.packing > static_cast<uint8_t>(Packing::kPacked)) return bad(concat("packing ", header.packing));
-  const auto type = static_cast<ControlType>(header.type);
-  if (header.payload_bytes > longest_payload(type))
-    return bad(concat("a ", name_of(type), " frame with a payload of ", header.payload_bytes, " bytes"));
+  const TypeRow& type = kTypes[header.type - 1];
+  if (header.payload_bytes > type.longest_payload)
+    return bad(concat("a ", type.name, " frame with a payload of ", header.payload_bytes, " bytes"));
   return Status::ok();
 }
 
-void encode(const SendFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType,
-               {.operation = frame.operation, .value = frame.sequence, .bytes = frame.bytes, .packing = frame.packing},
-               [&] { append_payload({.lengths = frame.lengths, .notify = frame.notify}, out); });
+template <ControlType type>
+void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out) {
+  constexpr bool kHasData = type == ControlType::kSendData || type == ControlType::kWriteData;
+  append_frame(out, type,
+               {.operation = frame.operation,
+                .value = frame.sequence,
+                .bytes = kHasData ? frame.data.size() : frame.bytes,
+                .packing = frame.packing},
+               [&] {
+                 append_payload({.lengths = frame.lengths, .ranges = frame.ranges, .notify = frame.notify, .data = frame.data},
+                                out);
+               });
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, SendFrame& frame) {
-  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+template <ControlType type>
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, OperationFrame<type>& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(type, header));
   OperationFields fields;
   TCPX_RETURN_IF_ERROR(decode_payload(header, payload, fields));
   frame = {.operation = header.operation,
@@ -148,65 +124,22 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, S
            .bytes = header.bytes,
            .packing = packing_of(header),
            .lengths = fields.lengths,
-           .notify = fields.notify};
-  return Status::ok();
-}
-
-void encode(const SendDataFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.operation, .value = frame.sequence, .bytes = frame.data.size()},
-               [&] { append_payload({.notify = frame.notify, .data = frame.data}, out); });
-}
-
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, SendDataFrame& frame) {
-  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  OperationFields fields;
-  TCPX_RETURN_IF_ERROR(decode_payload(header, payload, fields));
-  frame = {.operation = header.operation, .sequence = header.value, .notify = fields.notify, .data = fields.data};
-  return Status::ok();
-}
-
-void encode(const WriteFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.bytes, .packing = frame.packing},
-               [&] { append_payload({.ranges = frame.ranges, .notify = frame.notify}, out); });
-}
-
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, WriteFrame& frame) {
-  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  OperationFields fields;
-  TCPX_RETURN_IF_ERROR(decode_payload(header, payload, fields));
-  frame = {.operation = header.operation,
-           .bytes = header.bytes,
-           .packing = packing_of(header),
            .ranges = fields.ranges,
-           .notify = fields.notify};
+           .notify = fields.notify,
+           .data = fields.data};
   return Status::ok();
 }
 
-void encode(const WriteDataFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.data.size()},
-               [&] { append_payload({.ranges = frame.ranges, .notify = frame.notify, .data = frame.data}, out); });
-}
-
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, WriteDataFrame& frame) {
-  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  OperationFields fields;
-  TCPX_RETURN_IF_ERROR(decode_payload(header, payload, fields));
-  frame = {.operation = header.operation, .ranges = fields.ranges, .notify = fields.notify, .data = fields.data};
-  return Status::ok();
-}
-
-void encode(const ReadFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.bytes},
-               [&] { append_payload({.ranges = frame.ranges}, out); });
-}
-
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadFrame& frame) {
-  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  OperationFields fields;
-  TCPX_RETURN_IF_ERROR(decode_payload(header, payload, fields));
-  frame = {.operation = header.operation, .bytes = header.bytes, .ranges = fields.ranges};
-  return Status::ok();
-}
+template void encode(const SendFrame&, std::vector<std::byte>&);
+template void encode(const SendDataFrame&, std::vector<std::byte>&);
+template void encode(const WriteFrame&, std::vector<std::byte>&);
+template void encode(const WriteDataFrame&, std::vector<std::byte>&);
+template void encode(const ReadFrame&, std::vector<std::byte>&);
+template Status decode(const ControlHeader&, std::span<const std::byte>, SendFrame&);
+template Status decode(const ControlHeader&, std::span<const std::byte>, SendDataFrame&);
+template Status decode(const ControlHeader&, std::span<const std::byte>, WriteFrame&);
+template Status decode(const ControlHeader&, std::span<const std::byte>, WriteDataFrame&);
+template Status decode(const ControlHeader&, std::span<const std::byte>, ReadFrame&);
 
 void encode(const ReadDataFrame& frame, std::vector<std::byte>& out) {
   append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.data.size()}, [&] { append(out, frame.data); });

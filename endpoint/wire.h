@@ -164,48 +164,24 @@ struct NotifyText {
 // The frames. All are views: a decoded one is valid as long as the payload it was decoded from. Lengths and ranges number at most
 // kMaxWireRanges, data has at most kMaxInlineBytes.
 
-/// Data sender: announces a send, which will go through the pipeline.
-struct SendFrame {
-  static constexpr ControlType kType = ControlType::kSend;
+/// A frame that begins an operation. A type has only the fields that the table above gives it; the others stay empty.
+template <ControlType type>
+struct OperationFrame {
+  static constexpr ControlType kType = type;
   uint64_t operation = 0;
   uint64_t sequence = 0;              ///< the n-th send of the connection, from 0
-  uint64_t bytes = 0;                 ///< of the transfer
-  Packing packing = Packing::kWhole;  ///< as the sender would like it
+  uint64_t bytes = 0;                 ///< of the transfer; where there is data, of that, whatever stands here
+  Packing packing = Packing::kWhole;  ///< as the sender would like it; a write with kWhole has one range
   WireArray<uint64_t> lengths;        ///< with kRanges alone: bytes of each, `bytes` together
-  std::optional<NotifyText> notify;   ///< delivered when the data is in place
-};
-/// Data sender: a send with its data. It is done when it has left.
-struct SendDataFrame {
-  static constexpr ControlType kType = ControlType::kSendData;
-  uint64_t operation = 0;
-  uint64_t sequence = 0;
-  std::optional<NotifyText> notify;
-  std::span<const std::byte> data;
-};
-/// Data sender: announces a write, which will go through the pipeline.
-struct WriteFrame {
-  static constexpr ControlType kType = ControlType::kWrite;
-  uint64_t operation = 0;
-  uint64_t bytes = 0;
-  Packing packing = Packing::kWhole;  ///< as the sender would like it; kWhole: of one range
   WireArray<WireRange> ranges;        ///< `bytes` together
-  std::optional<NotifyText> notify;
-};
-/// Data sender: a write with its data.
-struct WriteDataFrame {
-  static constexpr ControlType kType = ControlType::kWriteData;
-  uint64_t operation = 0;
-  WireArray<WireRange> ranges;  ///< as many bytes together as `data`
-  std::optional<NotifyText> notify;
+  std::optional<NotifyText> notify;   ///< delivered when the data is in place
   std::span<const std::byte> data;
 };
-/// Data receiver: asks for a read.
-struct ReadFrame {
-  static constexpr ControlType kType = ControlType::kRead;
-  uint64_t operation = 0;
-  uint64_t bytes = 0;
-  WireArray<WireRange> ranges;  ///< `bytes` together
-};
+using SendFrame = OperationFrame<ControlType::kSend>;            ///< data sender: announces what goes through the pipeline
+using SendDataFrame = OperationFrame<ControlType::kSendData>;    ///< data sender: done when it has left
+using WriteFrame = OperationFrame<ControlType::kWrite>;          ///< data sender: announces what goes through the pipeline
+using WriteDataFrame = OperationFrame<ControlType::kWriteData>;  ///< data sender
+using ReadFrame = OperationFrame<ControlType::kRead>;            ///< data receiver: asks for a read
 /// Data sender: a short read is answered with its data.
 struct ReadDataFrame {
   static constexpr ControlType kType = ControlType::kReadData;
@@ -262,11 +238,8 @@ struct ByeFrame {
 };
 
 /// Appends the frame to `out`. The caller keeps the bounds that are stated above.
-void encode(const SendFrame& frame, std::vector<std::byte>& out);
-void encode(const SendDataFrame& frame, std::vector<std::byte>& out);
-void encode(const WriteFrame& frame, std::vector<std::byte>& out);
-void encode(const WriteDataFrame& frame, std::vector<std::byte>& out);
-void encode(const ReadFrame& frame, std::vector<std::byte>& out);
+template <ControlType type>
+void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out);
 void encode(const ReadDataFrame& frame, std::vector<std::byte>& out);
 void encode(const ReadyFrame& frame, std::vector<std::byte>& out);
 void encode(const GoFrame& frame, std::vector<std::byte>& out);
@@ -281,11 +254,8 @@ void encode(const ByeFrame& frame, std::vector<std::byte>& out);
 /// holds. No range's end wraps, nor does a sum.
 /// @param header checked (check_header). @param payload `header.payload_bytes` bytes. @param frame written only on success
 /// @return kProtocol naming what is wrong, also for a header of another type
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, SendFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, SendDataFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, WriteFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, WriteDataFrame& frame);
-Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadFrame& frame);
+template <ControlType type>
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, OperationFrame<type>& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadDataFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadyFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, GoFrame& frame);

@@ -23,6 +23,8 @@ using std::chrono::milliseconds;
 constexpr int kBacklog = 4096;  // net.core.somaxconn may be less
 // A client that has been silent for so long may have to make room. Longer than a client needs that has just connected.
 constexpr Duration kSilence = milliseconds(100);
+// An eighth of the descriptors at most, so that there are some left for those who talk.
+constexpr size_t kDescriptorsPerWaiting = 8;
 // Time the backlog is left alone when there is no descriptor for a connection in it.
 constexpr Duration kStarvedPause = milliseconds(50);
 constexpr Duration kFirstRetryPause = milliseconds(10);
@@ -50,13 +52,6 @@ bool is_lost_connection(int error_number) {
 // Errors of accept(2) that pass when somebody lets go of something.
 bool is_starvation(int error_number) {
   return error_number == EMFILE || error_number == ENFILE || error_number == ENOBUFS || error_number == ENOMEM;
-}
-
-// Most connections that wait at a time, so that there are descriptors left for those who talk.
-size_t most_waiting(size_t wanted) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
-  return std::clamp<size_t>(limit.rlim_cur / 8, 1, wanted);
 }
 
 // On a port of the ephemeral range a connect to this machine can meet itself, with nobody listening.
@@ -147,6 +142,12 @@ Result<BootstrapChannel> exchange_hello(UniqueFd socket, Deadline deadline, cons
 
 }  // namespace
 
+size_t bounded_by_descriptors(size_t most, size_t of_each) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return most;
+  return std::clamp<size_t>(limit.rlim_cur / of_each, 1, most);
+}
+
 Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
                                            const std::atomic<bool>* stop) {
   TCPX_ASSIGN_OR_RETURN(const auto addresses, resolve(host, port, deadline, stop));
@@ -177,7 +178,7 @@ Result<std::unique_ptr<BootstrapServer>> BootstrapServer::create(const Bootstrap
 
 BootstrapServer::BootstrapServer(UniqueFd listener, const SocketAddress& address, const BootstrapServerOptions& options)
     : listener_(std::move(listener)), address_(address), options_(options) {
-  options_.max_waiting = most_waiting(options.max_waiting);
+  options_.max_waiting = bounded_by_descriptors(options.max_waiting, kDescriptorsPerWaiting);
 }
 
 Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {

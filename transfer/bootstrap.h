@@ -40,6 +40,9 @@ struct BootstrapServerOptions {
   const std::atomic<bool>* stop = nullptr;
 };
 
+/// At most `most` users of descriptors, each of which may take so many of those that the process may have.
+size_t bounded_by_descriptors(size_t most, size_t of_each);
+
 /// One thread at a time.
 class BootstrapServer {
  public:

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cassert>
 #include <cstring>
+#include <iterator>
 
 #include "base/text.h"
 
@@ -30,31 +31,10 @@ bool is_known(uint16_t type) {
 }  // namespace
 
 std::string_view name_of(FrameType type) {
-  switch (type) {
-    case FrameType::kHello:
-      return "hello";
-    case FrameType::kParameters:
-      return "parameters";
-    case FrameType::kHandles:
-      return "handles";
-    case FrameType::kBarrier:
-      return "barrier";
-    case FrameType::kFinish:
-      return "finish";
-    case FrameType::kGrant:
-      return "grant";
-    case FrameType::kRegrant:
-      return "regrant";
-    case FrameType::kChannelDown:
-      return "channel down";
-    case FrameType::kReceived:
-      return "received";
-    case FrameType::kSubmitted:
-      return "submitted";
-    case FrameType::kDetach:
-      return "detach";
-  }
-  return "unknown";
+  constexpr std::string_view kNames[] = {"hello",   "parameters",   "handles",  "barrier",   "finish", "grant",
+                                         "regrant", "channel down", "received", "submitted", "detach"};
+  static_assert(std::size(kNames) == static_cast<size_t>(FrameType::kDetach));
+  return is_known(static_cast<uint16_t>(type)) ? kNames[static_cast<size_t>(type) - 1] : "unknown";
 }
 
 uint64_t frame_check(const FrameHeader& header, std::span<const std::byte> payload) {
@@ -124,7 +104,8 @@ Status FrameAssembler::check_header() {
                   concat("the peer speaks bootstrap version ", header.version, ", this build speaks ", kFrameVersion));
   }
   if ((header.flags & kMustKnowFlags) != 0) {
-    return Status(Code::kUnsupported, kReadFrame, concat("flags ", Hex{header.flags & kMustKnowFlags}, " are unknown to this build"));
+    return Status(Code::kUnsupported, kReadFrame,
+                  concat("flags ", Hex{header.flags & kMustKnowFlags}, " are unknown to this build"));
   }
   if (!is_known(header.type)) return bad_frame(concat("unknown frame type ", header.type));
   if (header.payload_bytes > kMaxFramePayloadBytes) {

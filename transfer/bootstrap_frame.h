@@ -90,9 +90,6 @@ class FrameAssembler {
   /// @return kProtocol: these bytes are no frame; kUnsupported: a frame of a newer version or with unknown flags. Final.
   Status filled(size_t count);
   bool whole() const;
-  /// True when some but not all bytes have come.
-  bool partial() const { return filled_ > 0 && !whole(); }
-  /// Number of bytes that have come.
   size_t size() const { return filled_; }
   /// The whole frame; the assembler begins anew.
   Frame take();

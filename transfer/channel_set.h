@@ -59,7 +59,6 @@ class ChannelSet {
   /// Closes those that have not failed, with nothing in flight. @return the first error
   Status close();
 
-  /// One entry per channel.
   std::vector<ChannelCounters> counters() const;
   /// "channel 2 (eth1)"
   std::string label(size_t index) const;

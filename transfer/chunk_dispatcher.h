@@ -56,6 +56,20 @@ class ChunkDispatcher {
   virtual std::string waiting_for(size_t /*channel*/) const { return {}; }
 };
 
+/// One channel, on which chunks meet in the order of posting at both ends.
+class InOrderDispatcher final : public ChunkDispatcher {
+ public:
+  explicit InOrderDispatcher(const DispatcherParts& parts) : channels_(parts.channels), transfers_(parts.transfers) {}
+
+  Result<bool> post(TimePoint now) override;
+  Status finished(size_t channel, std::span<const ChunkEnd> ends, TimePoint now) override;
+
+ private:
+  ChannelSet& channels_;
+  TransferRing& transfers_;
+  uint64_t placing_ = 1;  // oldest transfer with chunks not yet posted
+};
+
 /// A chunk by number, before it is known here what it stands for.
 struct ChunkName {
   uint64_t transfer = 0;

@@ -62,23 +62,9 @@ constexpr std::string_view name_of(Direction direction) {
 }
 
 constexpr std::string_view name_of(ChunkState state) {
-  switch (state) {
-    case ChunkState::kQueued:
-      return "queued";
-    case ChunkState::kPosted:
-      return "posted";
-    case ChunkState::kArrived:
-      return "arrived";
-    case ChunkState::kUnpacking:
-      return "unpacking";
-    case ChunkState::kConsumed:
-      return "consumed";
-    case ChunkState::kSent:
-      return "sent";
-    case ChunkState::kFailed:
-      return "failed";
-  }
-  return "?";
+  constexpr std::array<std::string_view, kChunkStateCount> kNames{"queued",   "posted", "arrived", "unpacking",
+                                                                  "consumed", "sent",   "failed"};
+  return kNames[static_cast<size_t>(state)];
 }
 
 }  // namespace tcpx

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <numeric>
 
 namespace tcpx {
@@ -60,21 +61,9 @@ std::vector<std::string_view> chain_of(const DeviceLocation& device) {
 }  // namespace
 
 std::string_view name_of(PciDistance distance) {
-  switch (distance) {
-    case PciDistance::kSameSwitch:
-      return "PIX";
-    case PciDistance::kBridges:
-      return "PXB";
-    case PciDistance::kHostBridge:
-      return "PHB";
-    case PciDistance::kSameNode:
-      return "NODE";
-    case PciDistance::kOtherNode:
-      return "SYS";
-    case PciDistance::kUnknown:
-      break;
-  }
-  return "unknown";
+  constexpr std::string_view kNames[] = {"PIX", "PXB", "PHB", "NODE", "SYS", "unknown"};
+  static_assert(std::size(kNames) == static_cast<size_t>(PciDistance::kUnknown) + 1);
+  return kNames[static_cast<size_t>(distance)];
 }
 
 PciDistance pci_distance(const DeviceLocation& a, const DeviceLocation& b) {

@@ -23,7 +23,6 @@ class InflightFifo {
     require(window >= 1 && window <= kQueueDepth, "a window has 1 to kQueueDepth slots");
   }
 
-  Direction direction() const { return direction_; }
   bool has_room() const { return held() < window_ && !failed_; }
   /// Slots between Posted and the end.
   uint64_t held() const { return end() - begin(); }
@@ -60,7 +59,6 @@ class InflightFifo {
 
   /// Everything that has not reached its end -> Failed, at once: a comm fails as a whole.
   void fail_all() { failed_ = true; }
-  bool failed() const { return failed_; }
 
  private:
   uint64_t left(ChunkState state) const { return left_[static_cast<size_t>(state)]; }

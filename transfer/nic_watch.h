@@ -4,6 +4,7 @@
 // TCP loses nothing: data that cannot go another way waits for it a little.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "tcpx/status.h"
 
 namespace tcpx {
@@ -27,17 +29,29 @@ class NicWatch {
   NicWatch(IsDown is_down, size_t users, TimePoint now) : is_down_(std::move(is_down)), next_look_(now), looks_down_(users) {}
 
   /// True when it is time for another look.
-  bool due(TimePoint now);
+  bool due(TimePoint now) {
+    if (now < next_look_) return false;
+    next_look_ = now + kLookEvery;
+    return true;
+  }
   /// A look at the interface of a user; an empty name is never down. @param what follows its name in the error
   /// @return ok: it is up, or down for no more than kToleratedLooks looks in a row and that is tolerated
-  Status look(size_t user, const std::string& nic, std::string_view what, Tolerance tolerance);
+  Status look(size_t user, const std::string& nic, std::string_view what, Tolerance tolerance) {
+    Status status = down(nic, what);
+    int& looks = looks_down_[user];
+    looks = status.is_ok() ? 0 : looks + 1;
+    return looks > (tolerance == Tolerance::kNone ? 0 : kToleratedLooks) ? status : Status::ok();
+  }
   /// State of an interface now: ok, or the error that it is down.
-  Status down(const std::string& nic, std::string_view what) const;
+  Status down(const std::string& nic, std::string_view what) const {
+    if (nic.empty() || !is_down_ || !is_down_(nic)) return Status::ok();
+    return Status(Code::kSystem, "watch network interface", concat(nic, " is down", what), Domain::kErrno, ENETDOWN);
+  }
   /// Asks no more, and lets go of what it asked, which may hold a descriptor.
   void stop() { is_down_ = nullptr; }
 
   static constexpr Duration kLookEvery = std::chrono::milliseconds(100);
-  /// 3 s: about as long as for a host that is silent (endpoint/link_rules.h). TCP sends again what is lost meanwhile.
+  /// 3 s: about as long as for a host that is silent (endpoint/link.cc). TCP sends again what is lost meanwhile.
   static constexpr int kToleratedLooks = 30;
 
  private:

@@ -101,7 +101,6 @@ class Pipeline final : private PeerMessageSink {
   uint64_t in_flight() const { return channels_.in_flight(); }
   /// Most requests that it can have at the plugin.
   uint64_t window() const { return channels_.size() * options_.limits.window; }
-  /// One entry per channel.
   std::vector<ChannelCounters> counters() const { return channels_.counters(); }
   /// Chunks in flight on each channel, and waiting ones. For people.
   std::string flight_record() const;

@@ -72,16 +72,16 @@ bool SenderDispatcher::needs_peer() const {
 Status SenderDispatcher::take(FrameType type, std::span<const std::byte> payload) {
   const auto channels = static_cast<uint32_t>(granted_.size());
   if (type == FrameType::kGrant) {
-    const auto grant = decode_grant(payload, channels);
-    return grant.is_ok() ? take_grant(*grant) : grant.status();
+    TCPX_ASSIGN_OR_RETURN(const auto grant, decode_grant(payload, channels));
+    return take_grant(grant);
   }
   if (type == FrameType::kRegrant && parts_.failover) {
-    const auto regrant = decode_regrant(payload, channels);
-    return regrant.is_ok() ? take_regrant(*regrant) : regrant.status();
+    TCPX_ASSIGN_OR_RETURN(const auto regrant, decode_regrant(payload, channels));
+    return take_regrant(regrant);
   }
   if (type == FrameType::kReceived && parts_.failover) {
-    const auto number = decode_transfer_number(payload);
-    return number.is_ok() ? take_received(*number) : number.status();
+    TCPX_ASSIGN_OR_RETURN(const auto number, decode_transfer_number(payload));
+    return take_received(number);
   }
   return ChunkDispatcher::take(type, payload);
 }

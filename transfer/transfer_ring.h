@@ -67,7 +67,6 @@ class TransferRing {
   uint64_t end() const { return end_; }
   uint64_t pending() const { return pending_; }
   bool is_pending(uint64_t number) const;
-  /// True when a pending transfer satisfies `condition`.
   template <class Condition>
   bool any_pending(Condition condition) const {
     return pending_ > 0 && std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& transfer) {

@@ -1,5 +1,5 @@
 // Notifications that find no room in the inbox wait in order, with what they hold back.
-#include "endpoint/notify_delivery.h"
+#include "endpoint/notify_inbox.h"
 
 #include <gtest/gtest.h>
 

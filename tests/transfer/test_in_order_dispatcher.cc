@@ -1,9 +1,8 @@
 // InOrderDispatcher: the needs of one channel, and its choice for one.
-#include "transfer/in_order_dispatcher.h"
-
 #include <gtest/gtest.h>
 
 #include "tests/support/dispatcher_fixture.h"
+#include "transfer/chunk_dispatcher.h"
 #include "transfer/receiver_dispatcher.h"
 #include "transfer/sender_dispatcher.h"
 

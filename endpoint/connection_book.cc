@@ -1,0 +1,178 @@
+#include "endpoint/connection_book.h"
+
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "endpoint/metadata.h"
+
+namespace tcpx {
+namespace {
+
+// Between two attempts to come in where there was no room.
+constexpr Duration kRetryPause = std::chrono::milliseconds(50);
+
+}  // namespace
+
+Status ConnectionBook::listen() {
+  TCPX_ASSIGN_OR_RETURN(server_, BootstrapServer::create({.port = parts_.config.port,
+                                                          .host = parts_.config.listen_address,
+                                                          .wait_for_first_frame = true,
+                                                          .stop = &parts_.stop}));
+  entrance_ = std::make_unique<Entrance>(
+      Entrance::Parts{.server = *server_,
+                      .set_up =
+                          [this](BootstrapChannel channel, Deadline deadline, const std::atomic<bool>& gives_way) {
+                            // For good: this is a thread of ours, which may also close what it has made.
+                            MemoryOps& memory = *parts_.endpoint.memory;
+                            if (memory.has_gpu()) (void)memory.set_current_device(parts_.config.gpu_idx);
+                            return set_up(std::move(channel), false, parts_.identity, deadline, &gives_way);
+                          },
+                      .admit = [this](LinkParts link) { return add(std::move(link), {}, true)->id; }});
+  return Status::ok();
+}
+
+void ConnectionBook::stop() {
+  if (entrance_ != nullptr) entrance_->stop();
+}
+
+Result<std::shared_ptr<Connection>> ConnectionBook::find(ConnId conn) const {
+  const std::shared_lock lock(mutex_);
+  const auto found = connections_.find(conn);
+  if (found != connections_.end()) return found->second;
+  return Status(Code::kNotFound, "find connection", concat("no connection ", static_cast<uint64_t>(conn)));
+}
+
+Result<LinkParts> ConnectionBook::set_up(BootstrapChannel channel, bool connector, const EndpointIdentity& identity,
+                                         Deadline deadline, const std::atomic<bool>* gives_way) {
+  const EndpointParts& endpoint = parts_.endpoint;
+  const CurrentGpu gpu(*endpoint.memory, parts_.config.gpu_idx);
+  const LinkSetup setup{
+      .plugin = *endpoint.plugin,
+      .devices = endpoint.devices,
+      .receiver = {.unpacker = endpoint.unpacker.get(), .memory = endpoint.memory.get(), .lane = endpoint.lane.get()},
+      .settings = endpoint.settings,
+      .max_transfers = kMaxLaneTransfers,
+      .budget = &parts_.budget,
+      .identity = identity,
+      .gives_way = gives_way};
+  return set_up_link(std::move(channel), connector, setup, deadline);
+}
+
+// @param again the connection whose link this replaces
+std::shared_ptr<Connection> ConnectionBook::add(LinkParts link, std::optional<ConnId> again, bool unclaimed) {
+  auto connection = std::make_shared<Connection>();
+  const std::string peer = link.peer_name;
+  const int peer_gpu = link.peer.gpu_idx;
+  const std::string path = concat(parts_.endpoint.path, "; inline up to ", parts_.links.inline_bytes, " bytes");
+  {
+    const ProgressEngine::Lock lock(parts_.engine);
+    ServedLinks& links = parts_.engine.links();
+    connection->id = again.value_or(links.new_id());
+    parts_.links.memory.forget(connection->id);
+    auto made = std::make_unique<Link>(parts_.links, connection->id, std::move(link), path);
+    connection->face = made->face();
+    connection->link = links.add(std::move(made), unclaimed);
+    const std::unique_lock table(mutex_);
+    connections_[connection->id] = connection;
+  }
+  parts_.engine.wake();
+  log(LogLevel::kNotice, "connection ", static_cast<uint64_t>(connection->id), again ? " made anew" : "", " to ", peer, ", GPU ",
+      peer_gpu, ": ", path);
+  return connection;
+}
+
+// The other end may have no room for one more client now; it says so.
+Result<std::shared_ptr<Connection>> ConnectionBook::dial(const EndpointMetadata& to, Deadline deadline,
+                                                         std::optional<ConnId> again) {
+  EndpointIdentity identity = parts_.identity;
+  identity.wanted_gpu_idx = to.gpu_idx;
+  identity.wanted_instance = to.instance;
+  for (;;) {
+    auto channel = bootstrap_connect(to.host, to.port, deadline, &parts_.stop);
+    auto link = channel.is_ok() ? set_up(std::move(*channel), true, identity, deadline) : Result<LinkParts>(channel.status());
+    if (parts_.stop) return Status(Code::kCancelled, "connect", "the endpoint is closing");
+    if (link.is_ok()) return add(std::move(*link), again);
+    if (link.status().code() != Code::kExhausted || deadline.expired()) return link.status();
+    std::this_thread::sleep_until(Deadline::after(kRetryPause).earlier(deadline).at());
+  }
+}
+
+Result<ConnId> ConnectionBook::connect(const std::string& ip, int gpu_idx, int port, Deadline deadline) {
+  if (port < 1 || port > 65535) return Status(Code::kInvalidArgument, "connect", concat("port ", port));
+  if (gpu_idx < 0) return Status(Code::kInvalidArgument, "connect", concat("GPU ", gpu_idx));
+  TCPX_ASSIGN_OR_RETURN(const auto connection,
+                        dial({.host = ip, .port = static_cast<uint16_t>(port), .gpu_idx = gpu_idx}, deadline, std::nullopt));
+  return connection->id;
+}
+
+Result<Endpoint::Accepted> ConnectionBook::accept(Deadline deadline) {
+  for (;;) {
+    TCPX_ASSIGN_OR_RETURN(const auto conn, entrance_->accept(deadline));
+    if (auto accepted = claim(conn)) return *std::move(accepted);
+  }
+}
+
+// A connection that was let in gets somebody who knows of it. @return nullopt: it has ended, and left nothing
+std::optional<Endpoint::Accepted> ConnectionBook::claim(ConnId conn) {
+  const ProgressEngine::Lock lock(parts_.engine);
+  const Link* const link = parts_.engine.links().claim(conn);
+  if (link == nullptr) return std::nullopt;
+  return Endpoint::Accepted{.conn = conn, .ip = link->peer_host(), .remote_gpu_idx = link->peer().gpu_idx};
+}
+
+bool ConnectionBook::is_alive(ConnId conn) {
+  const ProgressEngine::Lock lock(parts_.engine);
+  return parts_.engine.links().is_alive(conn);
+}
+
+bool ConnectionBook::revive(const std::shared_ptr<Connection>& connection) {
+  const ProgressEngine::Lock lock(parts_.engine);
+  if (!parts_.engine.links().revive(connection->id)) return false;
+  const std::unique_lock table(mutex_);
+  connections_[connection->id] = connection;
+  return true;
+}
+
+void ConnectionBook::drop(ConnId conn) {
+  const ProgressEngine::Lock lock(parts_.engine);
+  parts_.engine.links().close(conn);
+}
+
+Status ConnectionBook::remove(ConnId conn) {
+  TCPX_RETURN_IF_ERROR(find(conn).status());
+  const std::optional<Status> removed = remotes_.remove(conn);
+  if (!removed) retire(conn, false);
+  parts_.engine.wake();
+  return removed.value_or(Status::ok());
+}
+
+bool ConnectionBook::forget(ConnId conn) {
+  {
+    const std::unique_lock table(mutex_);
+    if (connections_.erase(conn) == 0) return false;
+  }
+  parts_.links.memory.forget(conn);
+  return true;
+}
+
+void ConnectionBook::retire(ConnId conn, bool keep) {
+  const ProgressEngine::Lock lock(parts_.engine);
+  if (!forget(conn)) return;  // somebody else was faster
+  parts_.engine.drain();
+  parts_.engine.links().retire(conn, keep);
+}
+
+std::vector<uint8_t> ConnectionBook::metadata() const {
+  const SocketAddress& listens = server_->address();
+  std::string host = parts_.config.public_address;
+  if (host.empty() && !parts_.config.listen_address.empty() && listens.host() != "::" && listens.host() != "0.0.0.0")
+    host = listens.host();
+  if (host.empty()) host = parts_.endpoint.public_address;
+  return encode_metadata(
+      {.host = host, .port = server_->port(), .gpu_idx = parts_.config.gpu_idx, .instance = parts_.identity.instance});
+}
+
+}  // namespace tcpx

@@ -1,0 +1,74 @@
+// ConnectionBook: the connections of an endpoint: made to others, let in from them, found by number, ended.
+//
+// Blocking steps are done on the caller's thread or one of the entrance's; the one that makes progress gets finished links.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "endpoint/endpoint_parts.h"
+#include "endpoint/entrance.h"
+#include "endpoint/progress_engine.h"
+#include "endpoint/remote_book.h"
+
+namespace tcpx {
+
+/// Any thread.
+class ConnectionBook final : private ConnectionMaker {
+ public:
+  /// All must outlive it.
+  struct Parts {
+    const EndpointConfig& config;
+    EndpointParts& endpoint;
+    EndpointIdentity identity;
+    const LinkShared& links;
+    ChunkBudget& budget;
+    ProgressEngine& engine;
+    const std::atomic<bool>& stop;  ///< ends what waits
+  };
+  explicit ConnectionBook(const Parts& parts) : parts_(parts) {}
+
+  /// Before anything else. kSystem and others: cannot listen
+  Status listen();
+  /// Lets nobody in any more. The stop flag must be set.
+  void stop();
+
+  Result<ConnId> connect(const std::string& ip, int gpu_idx, int port, Deadline deadline);
+  Result<Endpoint::Accepted> accept(Deadline deadline);
+  Status start_accepting() { return entrance_->admit_from_now_on(); }
+  Result<ConnId> add_remote(const EndpointMetadata& remote, Deadline deadline) { return remotes_.add(remote, deadline); }
+  Status remove(ConnId conn);
+
+  /// kNotFound.
+  Result<std::shared_ptr<Connection>> find(ConnId conn) const;
+  /// From now on nobody knows the id. @return false: nobody did
+  bool forget(ConnId conn);
+  /// For others to reach this endpoint.
+  std::vector<uint8_t> metadata() const;
+
+ private:
+  Result<LinkParts> set_up(BootstrapChannel channel, bool connector, const EndpointIdentity& identity, Deadline deadline,
+                           const std::atomic<bool>* gives_way = nullptr);
+  std::shared_ptr<Connection> add(LinkParts parts, std::optional<ConnId> again = {}, bool unclaimed = false);
+  std::optional<Endpoint::Accepted> claim(ConnId conn);
+
+  Result<std::shared_ptr<Connection>> dial(const EndpointMetadata& to, Deadline deadline, std::optional<ConnId> again) override;
+  bool is_alive(ConnId conn) override;
+  bool revive(const std::shared_ptr<Connection>& connection) override;
+  void drop(ConnId conn) override;
+  void retire(ConnId conn, bool keep) override;
+
+  const Parts parts_;
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<ConnId, std::shared_ptr<Connection>> connections_;
+  RemoteBook remotes_{*this, parts_.stop};
+  std::unique_ptr<BootstrapServer> server_;
+  std::unique_ptr<Entrance> entrance_;
+};
+
+}  // namespace tcpx

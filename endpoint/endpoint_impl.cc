@@ -1,0 +1,299 @@
+#include "endpoint/endpoint_impl.h"
+
+#include <thread>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/fork.h"
+#include "base/random.h"
+#include "base/socket_io.h"
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+// Short enough for small messages on few cores, where the one who spins may keep the one who works from working.
+constexpr Duration kWaitSpin = std::chrono::microseconds(200);
+// Notifications of a connection that wait for the peer's window.
+constexpr size_t kMaxNotifyWaits = 65536;
+// Time the last farewells may take.
+constexpr Duration kEnd = std::chrono::seconds(4);
+
+Status refuse(OperationKind kind, std::string why) {
+  return Status(Code::kInvalidArgument, std::string(name_of(kind)), std::move(why));
+}
+
+Status check(const EndpointConfig& config) {
+  const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "create endpoint", std::move(why)); };
+  if (config.max_operations < 1 || config.max_operations > (1u << 20))
+    return refuse(concat("max_operations ", config.max_operations, ", must be 1 to ", 1u << 20));
+  if (config.inline_bytes && *config.inline_bytes > kMaxInlineBytes)
+    return refuse(concat("inline_bytes ", *config.inline_bytes, ", at most ", kMaxInlineBytes));
+  if (config.operation_timeout && config.operation_timeout->count() < 1) return refuse("an operation timeout below 1 ms");
+  if (config.max_notifications < 1) return refuse("room for no notification");
+  return Status::ok();
+}
+
+Status check(const NotifyMsg& message) {
+  if (message.name.size() <= kMaxNotifyNameBytes && message.msg.size() <= kMaxNotifyTextBytes) return Status::ok();
+  return Status(Code::kInvalidArgument, "notify",
+                concat("a name of ", message.name.size(), " and a text of ", message.msg.size(), " bytes; at most ",
+                       kMaxNotifyNameBytes, " and ", kMaxNotifyTextBytes));
+}
+
+}  // namespace
+
+Result<Endpoint::Impl::Copiers> Endpoint::Impl::Copiers::create(MemoryOps& memory, int gpu_idx) {
+  Copiers copiers{.order = memory.make_gpu_order(gpu_idx), .host_memory = make_host_memory_ops()};
+  TCPX_ASSIGN_OR_RETURN(copiers.bulk, memory.make_segment_copier(gpu_idx));
+  TCPX_ASSIGN_OR_RETURN(copiers.brief, memory.make_segment_copier(gpu_idx));
+  TCPX_ASSIGN_OR_RETURN(copiers.host, copiers.host_memory->make_segment_copier(0));
+  copiers.messages = std::make_unique<InlineCopies>(memory, *copiers.brief, gpu_idx);
+  // Now, and not while some of the GPU's work waits for us.
+  if (memory.has_gpu()) TCPX_RETURN_IF_ERROR(copiers.messages->prepare());
+  copiers.staging = std::make_unique<StagingBuffers>(memory, *copiers.host_memory, gpu_idx, kStagingBytes);
+  return copiers;
+}
+
+Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts parts, EndpointConfig config) {
+  TCPX_RETURN_IF_ERROR(check(config));
+  TCPX_ASSIGN_OR_RETURN(const auto timeout, environment_integer(Variable::kOpTimeoutMs));
+  config.operation_timeout = config.operation_timeout.value_or(Milliseconds(timeout));
+  TCPX_ASSIGN_OR_RETURN(const auto inline_bytes, environment_integer(Variable::kInlineBytes));
+  config.inline_bytes = config.inline_bytes.value_or(static_cast<uint32_t>(inline_bytes));
+  TCPX_ASSIGN_OR_RETURN(const auto instance, random_id());
+  const std::shared_ptr<MemoryOps> memory = parts.memory;
+  const CurrentGpu gpu(*memory, config.gpu_idx);
+  TCPX_ASSIGN_OR_RETURN(auto copiers, Copiers::create(*memory, config.gpu_idx));
+  std::unique_ptr<Impl> impl(new Impl(std::move(parts), config, std::move(copiers), instance));
+  TCPX_RETURN_IF_ERROR(impl->connections_.listen());
+  TCPX_RETURN_IF_ERROR(impl->engine_.start());
+  return impl;
+}
+
+Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers copiers, uint64_t instance)
+    : config_(config),
+      parts_(std::move(parts)),
+      born_in_(count_forks()),
+      copiers_(std::move(copiers)),
+      budget_({.channels = static_cast<uint32_t>(parts_.devices.size())}),
+      registry_(instance),
+      operations_(config.max_operations),
+      inbox_(config.max_notifications),
+      shared_{.operations = operations_,
+              .memory = registry_,
+              .copies = *copiers_.messages,
+              .inbox = inbox_,
+              .lanes = {.staging = *copiers_.staging,
+                        .device_copier = *copiers_.bulk,
+                        .host_copier = *copiers_.host,
+                        .steered = parts_.plugin->steers_flows()},
+              .clock = Clock::steady(),
+              .inline_bytes = *config.inline_bytes},
+      engine_(*parts_.memory, config_, operations_, [this](ConnId conn) { (void)connections_.forget(conn); }),
+      connections_({.config = config_,
+                    .endpoint = parts_,
+                    .identity = {.instance = instance, .gpu_idx = config.gpu_idx, .inline_bytes = *config.inline_bytes},
+                    .links = shared_,
+                    .budget = budget_,
+                    .engine = engine_,
+                    .stop = stop_}) {}
+
+Endpoint::Impl::~Impl() {
+  stop_ = true;
+  engine_.wake();
+  connections_.stop();
+  // Without a thread this one drives; with one it helps. Calls that other threads are in end with what they wait for.
+  for (const Deadline deadline = Deadline::after(kEnd); !deadline.expired();) {
+    const bool alone = calls_ == 0;  // asked first: a call that leaves may have made a link
+    if (engine_.close_links() && alone) break;
+    engine_.wake();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  engine_.stop();
+}
+
+Status Endpoint::Impl::check_process() const {
+  if (count_forks() == born_in_) return Status::ok();
+  return Status(Code::kUnsupported, "use endpoint",
+                "this process is a fork of the one that made the endpoint, and has none of its threads: start a program instead");
+}
+
+Result<MemoryId> Endpoint::Impl::register_memory(const void* data, size_t bytes, std::optional<MemoryType> type) {
+  MemoryOps& memory = *parts_.memory;
+  if (!type) type = memory.has_gpu() && memory.is_device_memory(data) ? MemoryType::kCuda : MemoryType::kHost;
+  if (memory.has_gpu() && (*type == MemoryType::kCuda) != memory.is_device_memory(data)) {
+    return Status(Code::kInvalidArgument, "register memory",
+                  *type == MemoryType::kCuda ? "not GPU memory" : "GPU memory cannot be registered as host memory");
+  }
+  // A plugin that hands GPU memory to a NIC does not notice when the driver refuses. Such memory is staged.
+  const bool staged = *type == MemoryType::kCuda && parts_.plugin->steers_flows() &&
+                      !memory.check_export(config_.gpu_idx, whole_pages(const_cast<void*>(data), bytes)).is_ok();
+  return registry_.add(data, bytes, *type, staged);
+}
+
+Status Endpoint::Impl::deregister(MemoryId id) {
+  auto removed = remove_region(id, Deadline::after(timeout()));
+  // A peer may hold it for ever. Its connection is closed then, and lets go.
+  if (!removed.is_ok() && removed.status().code() == Code::kTimeout && fail_links_that_serve(id))
+    removed = remove_region(id, Deadline::after(kGrace));
+  if (removed.is_ok() && *removed) {
+    const ProgressEngine::Lock lock(engine_);
+    engine_.links().forget((*removed)->id);
+  }
+  return removed.status();
+}
+
+Result<std::optional<Region>> Endpoint::Impl::remove_region(MemoryId id, Deadline deadline) {
+  // Without the thread, the waiting caller makes the progress it waits for.
+  while (!config_.progress_thread && !deadline.expired()) {
+    auto removed = registry_.try_remove(id);
+    if (removed.is_ok() || removed.status().code() != Code::kExhausted) return removed;
+    if (!progress()) std::this_thread::yield();
+  }
+  return registry_.remove(id, deadline);
+}
+
+// @return false: there is none
+bool Endpoint::Impl::fail_links_that_serve(MemoryId region) {
+  const ProgressEngine::Lock lock(engine_);
+  if (!engine_.links().fail_those_that_serve(region)) return false;
+  engine_.wake();
+  return true;
+}
+
+Result<RemoteSlot> Endpoint::Impl::advertise(ConnId conn, const LocalRange& range) {
+  TCPX_RETURN_IF_ERROR(connections_.find(conn).status());
+  return registry_.advertise(conn, range.memory, range.data, range.bytes);
+}
+
+Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
+                                           std::span<const RemoteRange> remote, const SubmitOptions& options) {
+  TCPX_ASSIGN_OR_RETURN(const auto connection, connections_.find(conn));
+  if (ranges.size() > kMaxRanges) return refuse(kind, concat(ranges.size(), " ranges, at most ", kMaxRanges));
+  const bool one_sided = kind == OperationKind::kWrite || kind == OperationKind::kRead;
+  if (one_sided && remote.size() != ranges.size())
+    return refuse(kind, concat(ranges.size(), " local ranges and ", remote.size(), " remote ones"));
+  const bool sends = kind == OperationKind::kSend || kind == OperationKind::kWrite;
+  if (options.notify != nullptr) {
+    if (!sends) return refuse(kind, "only sends and writes carry notifications");
+    TCPX_RETURN_IF_ERROR(check(*options.notify));
+  }
+  if (options.timeout && options.timeout->count() < 1) return refuse(kind, "a timeout below 1 ms");
+
+  TCPX_ASSIGN_OR_RETURN(auto acquired, operations_.acquire());
+  Operation& operation = *acquired;
+  operation.kind = kind;
+  operation.conn = conn;
+  operation.link = connection->link;
+  operation.submitted_at = Clock::steady().now();
+  operation.deadline = later(operation.submitted_at, saturated(options.timeout.value_or(timeout())));
+  if (Status status = fill(operation, ranges, remote, options); !status.is_ok()) {
+    operations_.abandon(operation);
+    return status;
+  }
+  const OperationId id = operation.id;
+  if (kind == OperationKind::kSend) operation.sequence = connection->next_send.fetch_add(1, std::memory_order_relaxed);
+  if (kind == OperationKind::kRecv) operation.sequence = connection->next_recv.fetch_add(1, std::memory_order_relaxed);
+  engine_.submit(operation);
+  return id;
+}
+
+Status Endpoint::Impl::fill(Operation& operation, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                            const SubmitOptions& options) {
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    TCPX_ASSIGN_OR_RETURN(auto use, registry_.use(ranges[i].memory, ranges[i].data, ranges[i].bytes));
+    if (i < remote.size()) {
+      const RemoteSlot& slot = remote[i].slot;
+      TCPX_RETURN_IF_ERROR(check_slot(slot));
+      if (remote[i].offset > slot.bytes || ranges[i].bytes > slot.bytes - remote[i].offset) {
+        return refuse(operation.kind, concat(ranges[i].bytes, " bytes at ", remote[i].offset, " of a slot of ", slot.bytes,
+                                             " bytes (range ", i, ")"));
+      }
+    }
+    if (ranges[i].bytes == 0) continue;
+    if (!operation.ranges.empty() && use.region().type != operation.ranges.front().use.region().type)
+      return refuse(operation.kind, "host and GPU memory in one transfer");
+    operation.bytes += ranges[i].bytes;
+    operation.ranges.push_back({std::move(use), static_cast<std::byte*>(ranges[i].data), ranges[i].bytes});
+    if (i < remote.size()) operation.remote.push_back({remote[i].slot.id, remote[i].offset, ranges[i].bytes});
+  }
+  if (options.notify != nullptr) operation.notify = std::make_unique<NotifyMsg>(*options.notify);
+  const auto after = [&operation](Result<std::unique_ptr<GpuMark>> mark) {
+    if (mark.is_ok()) operation.after.push_back(std::move(*mark));
+    return mark.status();
+  };
+  if (options.after_stream) TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_stream(*options.after_stream)));
+  if (options.after_event != nullptr) TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_event(options.after_event)));
+  if (options.completion_event) {
+    TCPX_ASSIGN_OR_RETURN(auto signal, copiers_.order->make_signal());
+    operation.set_signal(std::move(signal));
+  }
+  return Status::ok();
+}
+
+Status Endpoint::Impl::wait(OperationId id, std::optional<Milliseconds> timeout) {
+  const Deadline deadline = timeout ? Deadline::after(*timeout)
+                                    : Deadline(later(Deadline::after(*config_.operation_timeout).at(), kWaitBeyondDeadline));
+  Backoff backoff(engine_.cores());
+  for (;;) {
+    const bool ended = config_.progress_thread ? operations_.wait(id, deadline, engine_.spins() ? kWaitSpin : Duration::zero())
+                                               : operations_.wait(id, Deadline(TimePoint{}), Duration::zero());
+    if (ended) {
+      OperationAnswer answer = operations_.poll(id);
+      if (answer.state == OperationState::kUnknown)
+        return Status(Code::kNotFound, "wait", concat("no operation ", static_cast<uint64_t>(id)));
+      return answer.status;
+    }
+    if (deadline.expired()) return Status(Code::kTimeout, "wait", "the operation is still pending");
+    engine_.help(backoff);
+  }
+}
+
+Status Endpoint::Impl::cancel(OperationId id) {
+  if (operations_.is_unknown(id)) return Status(Code::kNotFound, "cancel", concat("no operation ", static_cast<uint64_t>(id)));
+  if (operations_.request_cancel(id)) engine_.wake();
+  return Status::ok();
+}
+
+Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
+  TCPX_ASSIGN_OR_RETURN(const auto connection, connections_.find(conn));
+  TCPX_RETURN_IF_ERROR(check(message));
+  const std::shared_ptr<LinkFace>& face = connection->face;
+  if (face->ended) {
+    const ProgressEngine::Lock lock(engine_);
+    return engine_.links().why_ended(conn);
+  }
+  if (const size_t waiting = face->notifications.load(std::memory_order_relaxed); waiting >= kMaxNotifyWaits)
+    return Status(Code::kExhausted, "notify", concat(waiting, " notifications wait for the peer to take some"));
+  engine_.notify(std::make_unique<Notification>(conn, connection->link, message, face));
+  return Status::ok();
+}
+
+std::vector<NotifyMsg> Endpoint::Impl::wait_notifs(Deadline deadline) {
+  Backoff backoff(engine_.cores());
+  for (;;) {
+    const Deadline look = config_.progress_thread ? Deadline::after(kLookAtStop).earlier(deadline) : Deadline(TimePoint{});
+    std::vector<NotifyMsg> taken = inbox_.take_all(look);
+    if (!taken.empty() || deadline.expired() || stop_) return taken;
+    engine_.help(backoff);
+  }
+}
+
+EndpointStats Endpoint::Impl::stats() {
+  EndpointStats stats{.connections = {},
+                      .registered_regions = registry_.regions(),
+                      .advertised_ranges = registry_.advertised(),
+                      .operations_outstanding = operations_.outstanding(),
+                      .notifications_waiting = inbox_.size()};
+  const ProgressEngine::Lock lock(engine_);
+  stats.connections = engine_.links().stats();
+  return stats;
+}
+
+std::string Endpoint::Impl::flight_record() {
+  const ProgressEngine::Lock lock(engine_);
+  return concat(operations_.outstanding(), " operations outstanding, ", engine_.links().flight_record());
+}
+
+}  // namespace tcpx

@@ -1,0 +1,163 @@
+#include "endpoint/progress_engine.h"
+
+#include <new>
+#include <utility>
+
+#include "base/cpu_affinity.h"
+#include "base/own_thread.h"
+#include "base/pci_device.h"
+
+namespace tcpx {
+namespace {
+
+constexpr int kSubmissionsPerTurn = 256;
+// Interval of looks at links while no operation waits for anything.
+constexpr std::chrono::milliseconds kLookWhenIdle{250};
+// Time an idle thread polls before it sleeps: longer than a round trip takes, so that answers find it awake.
+constexpr Duration kSpin = std::chrono::milliseconds(1);
+
+}  // namespace
+
+ProgressEngine::ProgressEngine(MemoryOps& memory, const EndpointConfig& config, OperationTable& operations,
+                               std::function<void(ConnId)> forget)
+    : memory_(memory),
+      config_(config),
+      operations_(operations),
+      cores_(config.num_cpus != 0 ? config.num_cpus : std::thread::hardware_concurrency()),
+      links_(config, operations, events_, std::move(forget)) {}
+
+Status ProgressEngine::start() {
+  TCPX_RETURN_IF_ERROR(events_.open());
+  if (!config_.progress_thread) return Status::ok();
+  TCPX_ASSIGN_OR_RETURN(auto thread, start_thread("tcpx-progress", [this] { run(); }));
+  thread_ = std::move(thread);
+  return Status::ok();
+}
+
+void ProgressEngine::stop() {
+  stop_ = true;
+  wake();
+  if (thread_.joinable()) thread_.join();
+  const Lock lock(*this);
+  links_.clear();
+  drain();
+}
+
+void ProgressEngine::run() {
+  if (const auto path = memory_.pci_path(config_.gpu_idx)) run_near(read_numa_node(*path));
+  if (memory_.has_gpu()) (void)memory_.set_current_device(config_.gpu_idx);
+  const Duration spin = spins() ? kSpin : Duration::zero();
+  Backoff backoff(cores_);
+  TimePoint busy_until = Clock::steady().now();
+  while (!stop_) {
+    bool advanced = false, polls = false, much = false, alone = false;
+    uint64_t locks = 0;
+    {
+      const FairLock lock(mutex_);
+      locks = locks_.load();
+      advanced = try_turn();
+      polls = !advanced && links_.needs_polling();
+      much = polls && links_.chunks_in_flight() >= Backoff::kMuchUnderWay;
+      alone = links_.empty();
+    }
+    const TimePoint now = Clock::steady().now();
+    if (advanced) {
+      backoff.reset();
+      busy_until = now + spin;
+    } else if (polls) {
+      switch (backoff.next(much)) {
+        case Backoff::Step::kSpin:
+          break;
+        case Backoff::Step::kYield:
+          std::this_thread::yield();
+          break;
+        case Backoff::Step::kSleep:
+          sleep(backoff.pause(much), locks);
+      }
+    } else if (now >= busy_until) {
+      std::optional<Duration> longest;  // without links there is nothing to look at now and then
+      if (!alone) longest = operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
+      sleep(longest, locks);
+      busy_until = Clock::steady().now() + spin;
+    }
+  }
+}
+
+// Until something happens that is announced, or so long.
+// @param locks so far in the last turn: a thread that has been in since then has changed something
+void ProgressEngine::sleep(std::optional<Duration> longest, uint64_t locks) {
+  events_.sleep(longest, [&] { return submitted_.has_new() || notifications_.has_new() || stop_ || locks_.load() != locks; });
+}
+
+bool ProgressEngine::turn() {
+  const bool any = take_submissions();
+  return links_.turn() || any;
+}
+
+// Of what belongs to no link, little is allocated, and nothing that cannot be done in a later turn.
+bool ProgressEngine::try_turn() {
+  try {
+    return turn();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+bool ProgressEngine::take_submissions() {
+  bool any = false;
+  for (int i = 0; i < kSubmissionsPerTurn; ++i) {
+    Operation* const next = submitted_.pop();
+    if (next == nullptr) break;
+    any = true;
+    links_.submit(*next);
+  }
+  for (int i = 0; i < kSubmissionsPerTurn; ++i) {
+    std::unique_ptr<Notification> next(notifications_.pop());
+    if (next == nullptr) break;
+    any = true;
+    links_.notify(std::move(next));
+  }
+  return any;
+}
+
+void ProgressEngine::drain() {
+  while (take_submissions()) {
+  }
+}
+
+bool ProgressEngine::progress() {
+  const Lock lock(*this);
+  return turn();
+}
+
+void ProgressEngine::help(Backoff& backoff) {
+  if (config_.progress_thread) return;
+  if (progress()) {
+    backoff.reset();
+  } else {
+    backoff.wait();
+  }
+}
+
+void ProgressEngine::notify(std::unique_ptr<Notification> notification) {
+  const ConnId conn = notification->conn;
+  notifications_.push(*notification.release());
+  if (mutex_.try_lock()) {
+    const CurrentGpu gpu(memory_, config_.gpu_idx);
+    locks_.fetch_add(1);
+    (void)take_submissions();
+    links_.progress(conn);
+    mutex_.unlock();
+  }
+  wake();
+}
+
+bool ProgressEngine::close_links() {
+  const Lock lock(*this);
+  drain();
+  links_.close_all();
+  (void)try_turn();
+  return links_.empty();
+}
+
+}  // namespace tcpx

@@ -1,0 +1,97 @@
+#include "endpoint/remote_book.h"
+
+#include <utility>
+
+#include "base/socket_io.h"
+#include "base/text.h"
+
+namespace tcpx {
+
+Result<ConnId> RemoteBook::add(const EndpointMetadata& metadata, Deadline deadline) {
+  std::shared_ptr<Remote> remote;
+  {
+    const MutexLock lock(mutex_);
+    auto& entry = remotes_[concat(metadata.host, ":", metadata.port, "/", metadata.gpu_idx)];
+    if (entry == nullptr) entry = std::make_shared<Remote>();
+    remote = entry;
+  }
+  {
+    const MutexLock lock(remote->mutex);
+    while (remote->connecting) {
+      if (stop_) return Status(Code::kCancelled, "add remote endpoint", "the endpoint is closing");
+      if (deadline.expired()) {
+        return Status(Code::kTimeout, "add remote endpoint",
+                      concat("another call has been connecting with ", metadata.host, " until the deadline"));
+      }
+      (void)remote->changed.wait_until(remote->mutex, Deadline::after(kLookAtStop).earlier(deadline).at());
+    }
+    remote->connecting = true;
+    ++remote->users;
+  }
+  // Ends also on an exception, so that threads waiting for this call go on.
+  struct Turn {
+    ConnectionMaker& maker;
+    Remote& remote;
+    bool succeeded = false;
+    ~Turn() {
+      std::optional<ConnId> unused;
+      {
+        const MutexLock lock(remote.mutex);
+        remote.connecting = false;
+        remote.changed.notify_all();
+        if (!succeeded && --remote.users == 0 && remote.connection != nullptr) unused = remote.connection->id;
+      }
+      if (unused) maker.retire(*unused, true);  // its last user has removed it meanwhile
+    }
+  } turn{maker_, *remote};
+  TCPX_ASSIGN_OR_RETURN(const auto conn, connect(*remote, metadata, deadline));
+  const MutexLock lock(mutex_);
+  by_connection_[conn] = remote;
+  turn.succeeded = true;
+  return conn;
+}
+
+// The connection there is, or a new one. Only the one caller that is connecting is here.
+Result<ConnId> RemoteBook::connect(Remote& remote, const EndpointMetadata& metadata, Deadline deadline) {
+  std::shared_ptr<Connection> before;
+  uint64_t instance = 0;
+  bool used = false;
+  {
+    const MutexLock lock(remote.mutex);
+    before = remote.connection;
+    instance = remote.instance;
+    used = remote.users > 1;
+  }
+  const bool same = before != nullptr && (metadata.instance == 0 || metadata.instance == instance) &&
+                    (used ? maker_.is_alive(before->id) : maker_.revive(before));
+  if (same) return before->id;
+  std::optional<ConnId> again;
+  if (before != nullptr && used) again = before->id;
+  TCPX_ASSIGN_OR_RETURN(const auto connection, maker_.dial(metadata, deadline, again));
+  if (before != nullptr && !again) {
+    maker_.drop(before->id);
+    const MutexLock lock(mutex_);
+    by_connection_.erase(before->id);
+  }
+  const MutexLock lock(remote.mutex);
+  remote.connection = connection;
+  remote.instance = metadata.instance;
+  return connection->id;
+}
+
+std::optional<Status> RemoteBook::remove(ConnId conn) {
+  std::shared_ptr<Remote> remote;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = by_connection_.find(conn);
+    if (found == by_connection_.end()) return std::nullopt;
+    remote = found->second;
+  }
+  const MutexLock lock(remote->mutex);
+  if (remote->users == 0 || remote->connection == nullptr || remote->connection->id != conn)
+    return Status(Code::kNotFound, "remove connection", concat("no connection ", static_cast<uint64_t>(conn)));
+  if (--remote->users == 0) maker_.retire(conn, true);
+  return Status::ok();
+}
+
+}  // namespace tcpx

@@ -1,0 +1,238 @@
+#include "endpoint/served_links.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+// Connections that nobody knows of and that have ended, kept because sends of theirs can still be received.
+constexpr size_t kMaxLeftBehind = 64;
+
+// Want of memory ends the link that it shows in, and neither the others nor the process.
+template <class Body>
+void attend(Link& link, Body body) {
+  try {
+    body();
+  } catch (const std::bad_alloc&) {
+    link.fail_without_memory();
+  }
+}
+
+}  // namespace
+
+ServedLinks::Served* ServedLinks::find(ConnId conn) {
+  const auto found = links_.find(conn);
+  return found == links_.end() ? nullptr : &found->second;
+}
+
+// For what was meant for this very link.
+ServedLinks::Served* ServedLinks::find(ConnId conn, uint64_t number) {
+  Served* const served = find(conn);
+  return served != nullptr && served->number == number ? served : nullptr;
+}
+
+uint64_t ServedLinks::add(std::unique_ptr<Link> link, bool unclaimed) {
+  const ConnId id = link->id();
+  last_conn_ = std::max(last_conn_, static_cast<uint64_t>(id));
+  links_.erase(id);
+  Served& served = links_[id];
+  served.link = std::move(link);
+  served.number = ++last_number_;
+  served.unclaimed = unclaimed;
+  watch(served, true);
+  return served.number;
+}
+
+const Link* ServedLinks::claim(ConnId conn) {
+  Served* const served = find(conn);
+  if (served == nullptr || (!served->link->status().is_ok() && !served->link->has_arrivals())) return nullptr;
+  served->unclaimed = false;
+  return served->link.get();
+}
+
+bool ServedLinks::is_alive(ConnId conn) const {
+  const auto found = links_.find(conn);
+  return found != links_.end() && !found->second.removed && found->second.link->status().is_ok();
+}
+
+bool ServedLinks::revive(ConnId conn) {
+  if (!is_alive(conn)) return false;
+  find(conn)->idle_since.reset();
+  return true;
+}
+
+void ServedLinks::retire(ConnId conn, bool keep) {
+  Served* const served = find(conn);
+  if (served == nullptr) return;
+  if (keep && config_.max_idle_connections > 0 && served->link->status().is_ok()) {
+    served->link->cancel_all(Status(Code::kCancelled, "remove connection", "removed by the application"));
+    served->idle_since = Clock::steady().now();
+    served->has_work = true;
+  } else {
+    close(conn);
+  }
+  next_look_ = {};
+}
+
+void ServedLinks::close(ConnId conn) {
+  Served* const served = find(conn);
+  if (served == nullptr) return;
+  served->removed = true;
+  served->link->close();
+}
+
+void ServedLinks::close_all() {
+  for (auto& [id, served] : links_) {
+    if (!std::exchange(served.removed, true)) attend(*served.link, [&link = *served.link] { link.close(); });
+  }
+}
+
+void ServedLinks::submit(Operation& operation) {
+  Served* const served = find(operation.conn, operation.link);
+  if (served == nullptr) {
+    return operations_.finish(operation, Status(Code::kPeerGone, std::string(name_of(operation.kind)),
+                                                "the connection was closed or made anew before the operation began"));
+  }
+  // Asked for since it was queued, and the last look at such requests may have been before this link knew the operation.
+  const bool cancelled = operation.cancel_requested();
+  attend(*served->link, [&] {
+    served->link->submit(operation);
+    if (cancelled) served->link->take_cancel_requests();
+  });
+  served->has_work = true;
+}
+
+void ServedLinks::notify(std::unique_ptr<Notification> notification) {
+  Served* const served = find(notification->conn, notification->link);
+  if (served == nullptr) return;
+  attend(*served->link, [&] { served->link->notify(std::move(notification)); });
+  served->has_work = true;
+}
+
+bool ServedLinks::turn() {
+  mark_readable();
+  const TimePoint now = Clock::steady().now();
+  const bool look = now >= next_look_;
+  if (look) next_look_ = now + kLookEvery;
+  const bool cancels = operations_.take_cancel_requests();
+  bool advanced = false;
+  for (auto& entry : links_) {
+    Served& served = entry.second;
+    if (!look && !cancels && !served.readable && !served.has_work && !served.link->needs_polling()) continue;
+    attend(*served.link, [&] {
+      if (cancels) served.link->take_cancel_requests();
+      advanced |= served.link->progress(std::exchange(served.readable, false));
+    });
+    served.has_work = false;
+  }
+  if (look) look_after();
+  return advanced;
+}
+
+void ServedLinks::progress(ConnId conn) {
+  Served* const served = find(conn);
+  if (served != nullptr) attend(*served->link, [&] { (void)served->link->progress(false); });
+}
+
+void ServedLinks::mark_readable() {
+  WakeableEpoll::Tags room;
+  for (const uint64_t tag : events_.readable(room)) {
+    if (Served* const served = find(ConnId{tag}); served != nullptr) served->readable = true;
+  }
+}
+
+void ServedLinks::watch(Served& served, bool on) {
+  if (std::exchange(served.watched, on) != on) events_.watch(served.link->fd(), static_cast<uint64_t>(served.link->id()), on);
+}
+
+// One in a look, when there are too many, or when it has been idle for too long.
+void ServedLinks::close_longest_idle() {
+  size_t idle = 0;
+  Served* oldest = nullptr;
+  for (auto& [id, served] : links_) {
+    if (!served.idle_since || !served.link->reads()) continue;
+    ++idle;
+    if (oldest == nullptr || *served.idle_since < *oldest->idle_since) oldest = &served;
+  }
+  if (oldest == nullptr) return;
+  if (idle <= config_.max_idle_connections && Clock::steady().now() - *oldest->idle_since < saturated(config_.idle_time)) return;
+  oldest->removed = true;
+  attend(*oldest->link, [&] { oldest->link->close(); });
+}
+
+// Links that have ended, and those that nobody has used for long.
+void ServedLinks::look_after() {
+  close_longest_idle();
+  const auto is_left_behind = [](const Served& served) {
+    return served.unclaimed && served.link->closed() && served.link->has_arrivals();
+  };
+  const size_t left_behind = static_cast<size_t>(
+      std::count_if(links_.begin(), links_.end(), [&](const auto& entry) { return is_left_behind(entry.second); }));
+  size_t too_many = left_behind > kMaxLeftBehind ? left_behind - kMaxLeftBehind : 0;
+  // The oldest first: ids grow.
+  for (auto entry = links_.begin(); entry != links_.end();) {
+    Served& served = entry->second;
+    if (!served.link->reads()) watch(served, false);
+    bool by_itself = served.unclaimed && !served.link->has_arrivals();
+    if (too_many > 0 && is_left_behind(served)) {
+      by_itself = true;
+      --too_many;
+    }
+    const bool gone = (served.removed || served.idle_since || by_itself) && served.link->closed();
+    if (gone && by_itself) forget_(entry->first);
+    entry = gone ? links_.erase(entry) : std::next(entry);
+  }
+}
+
+bool ServedLinks::needs_polling() const {
+  return std::any_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second.link->needs_polling(); });
+}
+
+uint64_t ServedLinks::chunks_in_flight() const {
+  uint64_t sum = 0;
+  for (const auto& [id, served] : links_) sum += served.link->chunks_in_flight();
+  return sum;
+}
+
+bool ServedLinks::fail_those_that_serve(MemoryId region) {
+  bool any = false;
+  for (auto& [id, served] : links_) {
+    Link& link = *served.link;
+    if (!link.serves(region)) continue;
+    any = true;
+    served.has_work = true;
+    attend(link, [&link] {
+      link.fail(Status(Code::kTimeout, "deregister memory",
+                       "the peer had begun to use it and did not end: the connection is closed so that nothing touches it"));
+    });
+  }
+  return any;
+}
+
+void ServedLinks::forget(MemoryId region) {
+  for (auto& [id, served] : links_) served.link->forget(region);
+}
+
+Status ServedLinks::why_ended(ConnId conn) const {
+  const auto found = links_.find(conn);
+  if (found != links_.end() && !found->second.link->status().is_ok()) return found->second.link->status();
+  return Status(Code::kPeerGone, "notify", "the connection was closed");
+}
+
+std::vector<ConnectionStats> ServedLinks::stats() const {
+  std::vector<ConnectionStats> stats;
+  for (const auto& [id, served] : links_) stats.push_back(served.link->stats());
+  return stats;
+}
+
+std::string ServedLinks::flight_record() const {
+  std::string text = concat(links_.size(), " connections");
+  for (const auto& [id, served] : links_) text += concat("\n", served.link->flight_record());
+  return text;
+}
+
+}  // namespace tcpx
