@@ -3,7 +3,7 @@
 #include <set>
 
 #include "base/text.h"
-#include "device/no_unpacker.h"
+#include "device/unpacker_factory.h"
 #include "measure/size_sweep.h"
 #include "programs/perf/mover.h"
 #include "transfer/pipeline_setup.h"
