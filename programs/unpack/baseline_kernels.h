@@ -16,7 +16,13 @@ struct BaselineEntry {
   uint32_t len;
 };
 
-enum class WarpLoop { kSimple, kNcclLike };
+/// A warp takes a fragment at a time.
+enum class WarpLoop {
+  kSimple,  ///< 16 bytes per lane and access where both addresses allow it, else byte by byte
+  /// As NCCL's device code unpacks (NCCL src/device/network/unpack/unpack.h): 16 bytes per lane and step through volatile
+  /// accesses of the widest kind that both addresses allow.
+  kNcclLike,
+};
 
 /// All start their work on `stream` and do not wait.
 cudaError_t launch_warp_loop(WarpLoop kind, uint32_t blocks, const BaselineEntry* entries, uint32_t count, cudaStream_t stream);

@@ -24,7 +24,6 @@ class GpuClock {
 
  private:
   GpuClock(Stream stream, Event begin, Event end) : stream_(std::move(stream)), begin_(std::move(begin)), end_(std::move(end)) {}
-  Result<double> finish();
 
   const Stream stream_;
   const Event begin_;
