@@ -3,6 +3,8 @@
 set -euo pipefail
 start_folder=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")"
+# shellcheck source=scripts/run_program.sh
+source scripts/run_program.sh
 
 usage() {
   cat <<'USAGE'
@@ -23,14 +25,6 @@ the program, p2p_fullmesh --help says what there is:
 
 Exit code: 0 passed, 1 failed, 2 usage, 77 skipped (nothing here could be tested), 130 after Ctrl-C.
 USAGE
-}
-
-say() { echo "run_p2p_fullmesh: $*"; }
-
-wrong_usage() {
-  echo "run_p2p_fullmesh: $*" >&2
-  usage >&2
-  exit 2
 }
 
 ranks=''
@@ -56,8 +50,6 @@ while [[ $# -gt 0 ]]; do
   esac
 done
 [[ -z $ranks || -z $hosts ]] || wrong_usage "--local and --hosts exclude each other"
-
-gpu_count() { nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ' || true; }
 
 # given OPTION: is it among the arguments of the program?
 given() {
@@ -94,48 +86,18 @@ if [[ -n $hosts ]]; then
   # What the user set for this run holds on the other hosts, too.
   while IFS= read -r name; do launch+=(-x "$name"); done < <(compgen -e | grep -E '^(UCCL_TCPX_|NCCL_)' || true)
 else
-  gpus=$(gpu_count)
+  gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ' || true)
   if [[ -z $ranks ]]; then ranks=$((gpus == 0 ? 4 : gpus < 2 ? 2 : gpus)); fi
   launch+=(--oversubscribe -np "$ranks")
   if [[ $gpus -eq 0 ]] && ! given --memory; then first+=(--memory host); fi
   if ! given --port; then first+=(--port "$(free_port)"); fi
 fi
 
-scripts/install_deps.sh --mpi
-# make ends with 2 when something is broken; here 2 means wrong usage.
-make --no-print-directory p2p_fullmesh || exit 1
-
+build p2p_fullmesh --mpi
 # Names of files count from where the user is, on this machine.
 program=$PWD/tests/p2p_fullmesh
 if [[ -z $hosts ]]; then cd "$start_folder"; fi
-command=("${launch[@]}" "$program" "${first[@]}" "${arguments[@]}")
-say "running ${command[*]}"
-
-# In a session of its own, so that Ctrl-C reaches this script alone, which asks mpirun once to end: of a second signal mpirun dies at
-# once and leaves its ranks behind. mpirun passes the request on to all ranks, also those on other hosts, and kills those that do not
-# end by themselves; rank 0 prints what it has.
-mpirun_pid=''
-interrupted=0
-# shellcheck disable=SC2317  # called by the trap
-forward() {
-  if [[ $interrupted -eq 0 && -n $mpirun_pid ]]; then kill -TERM "$mpirun_pid" 2>/dev/null || true; fi
-  interrupted=$((128 + $1))
-}
-trap 'forward 2' INT
-trap 'forward 15' TERM
-setsid "${command[@]}" </dev/null &
-mpirun_pid=$!
-code=0
-wait "$mpirun_pid" || code=$?
-while kill -0 "$mpirun_pid" 2>/dev/null; do wait "$mpirun_pid" || code=$?; done
-if ((interrupted)); then
-  say "interrupted"
-  exit "$interrupted"
-fi
-case $code in
-  0) say "passed" ;;
-  2) say "usage error" ;;
-  77) say "skipped" ;;
-  *) say "failed (exit code $code)" && code=1 ;;
-esac
-exit "$code"
+# Of a second signal mpirun dies at once and leaves its ranks behind. It passes the request on to all ranks, also those on other hosts,
+# and kills those that do not end by themselves; rank 0 prints what it has.
+launcher_signal=TERM
+run_program "${launch[@]}" "$program" "${first[@]}" "${arguments[@]}"

@@ -5,6 +5,8 @@ set -euo pipefail
 plugin_path=${UCCL_TCPX_PLUGIN_PATH:-}
 if [[ $plugin_path != embedded && -e $plugin_path ]]; then UCCL_TCPX_PLUGIN_PATH=$(realpath -s "$plugin_path"); fi
 cd "$(dirname "${BASH_SOURCE[0]}")"
+# shellcheck source=scripts/run_program.sh
+source scripts/run_program.sh
 
 usage() {
   cat <<'USAGE'
@@ -27,14 +29,6 @@ what is set already stays as it is.
 
 Exit code: 0 passed, 1 failed, 2 usage, 77 skipped (nothing here could be tested), 130 after Ctrl-C.
 USAGE
-}
-
-say() { echo "run_tcpx_test: $*"; }
-
-wrong_usage() {
-  echo "run_tcpx_test: $*" >&2
-  usage >&2
-  exit 2
 }
 
 test_name=''
@@ -131,45 +125,7 @@ export_tcpx_environment() {
   preset NCCL_SOCKET_NTHREADS 1
 }
 
-# On Ctrl-C the program prints what it has. It runs in a session of its own, so that it hears of each signal once.
-program_pid=''
-interrupted=0
-# shellcheck disable=SC2317  # called by the trap
-forward() {
-  interrupted=$((128 + $2))
-  if [[ -n $program_pid ]]; then
-    kill "-$1" "$program_pid" 2>/dev/null || true
-  else
-    echo
-    say "interrupted"
-    exit "$interrupted"
-  fi
-}
-trap 'forward INT 2' INT
-trap 'forward TERM 15' TERM
-
-scripts/install_deps.sh
-# make ends with 2 when something is broken; here 2 means wrong usage.
-make --no-print-directory "$program" || exit 1
-
+build "$program"
 plugin=$(plugin_in_use)
 if [[ -n $plugin ]]; then export_tcpx_environment "$plugin"; fi
-
-command=("./tests/$program" "${role[@]}" "${arguments[@]}")
-say "running ${command[*]}"
-setsid "${command[@]}" </dev/null &
-program_pid=$!
-code=0
-wait "$program_pid" || code=$?
-while kill -0 "$program_pid" 2>/dev/null; do wait "$program_pid" || code=$?; done
-if ((interrupted)); then
-  say "interrupted"
-  exit "$interrupted"
-fi
-case $code in
-  0) say "passed" ;;
-  2) say "usage error" ;;
-  77) say "skipped" ;;
-  *) say "failed (exit code $code)" ;;
-esac
-exit "$code"
+run_program "./tests/$program" "${role[@]}" "${arguments[@]}"

@@ -6,7 +6,7 @@
 // stream of the process ran anything, whatever its priority; our own copies would wait for signals that wait for them. With up
 // to 64 waiting kernels every stream ran, and they could be released in any order. The limit is then the number of kernels that
 // run at once: 128.
-#include "device/cuda_gpu_order.h"
+#include "device/cuda_memory_ops.h"
 
 #include <array>
 #include <atomic>
@@ -197,8 +197,7 @@ class CudaGpuOrder final : public GpuOrder {
   Result<std::unique_ptr<GpuMark>> mark_stream(void* stream) override {
     const auto view = StreamView(static_cast<cudaStream_t>(stream));
     const CaptureGuard capture;
-    const Result<DeviceGuard> guard = DeviceGuard::enter(device_);
-    if (!guard.is_ok()) return guard.status();
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device_));
     TCPX_ASSIGN_OR_RETURN(const bool is_captured, view.is_captured());
     if (is_captured) return captured("wait for a CUDA stream");
     TCPX_ASSIGN_OR_RETURN(Event event, events_.take());
@@ -222,8 +221,7 @@ class CudaGpuOrder final : public GpuOrder {
 
   Result<std::unique_ptr<GpuSignal>> make_signal() override {
     const CaptureGuard capture;
-    const Result<DeviceGuard> guard = DeviceGuard::enter(device_);
-    if (!guard.is_ok()) return guard.status();
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device_));
     TCPX_ASSIGN_OR_RETURN(SignalSlot* const slot, signals_.take());
     return std::unique_ptr<GpuSignal>(std::make_unique<CudaSignal>(signals_, *slot));
   }

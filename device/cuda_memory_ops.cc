@@ -13,9 +13,7 @@
 #include "base/pci_device.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "device/cuda_gpu_order.h"
 #include "device/cuda_handles.h"
-#include "device/cuda_segment_copier.h"
 #include "device/driver_entry.h"
 #include "device/gpu_presence.h"
 
@@ -34,8 +32,7 @@ class CudaAsyncCopy final : public AsyncCopy {
 
   Status start(void* dst, const void* src, size_t bytes) override {
     if (bytes == 0) return Status::ok();
-    Result<DeviceGuard> guard = DeviceGuard::enter(device_);
-    if (!guard.is_ok()) return guard.status();
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device_));
     TCPX_RETURN_IF_ERROR(cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_.get()), "start copy"));
     if (Status recorded = end_.view().record(stream_); !recorded.is_ok()) {
       // Without its event the end of the copy cannot be detected: wait for it here.
@@ -74,16 +71,14 @@ class CudaCopyLane final : public CopyLane {
 
   Status copy(void* dst, const void* src, size_t bytes) override {
     if (bytes == 0) return Status::ok();
-    Result<DeviceGuard> guard = DeviceGuard::enter(device_);
-    if (!guard.is_ok()) return guard.status();
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device_));
     // cudaMemcpy would use the legacy default stream and wait behind kernels that may themselves wait for these bytes.
     TCPX_RETURN_IF_ERROR(cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_.view().get()), "copy memory"));
     return stream_.view().synchronize();
   }
 
   Result<std::unique_ptr<AsyncCopy>> make_async_copy() override {
-    Result<DeviceGuard> guard = DeviceGuard::enter(device_);
-    if (!guard.is_ok()) return guard.status();
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device_));
     TCPX_ASSIGN_OR_RETURN(Event end, Event::create());
     return std::unique_ptr<AsyncCopy>(std::make_unique<CudaAsyncCopy>(device_, stream_.view(), std::move(end)));
   }
@@ -124,8 +119,7 @@ class CudaMemoryOps final : public MemoryOps {
 
   Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override {
     TCPX_RETURN_IF_ERROR(check_request(device, bytes));
-    Result<DeviceGuard> guard = DeviceGuard::enter(device);
-    if (!guard.is_ok()) return guard.status();
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
     void* host = nullptr;
     TCPX_RETURN_IF_ERROR(cuda_status(cudaHostAlloc(&host, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
                                      concat("allocate ", bytes, " bytes of pinned host memory")));
@@ -143,8 +137,7 @@ class CudaMemoryOps final : public MemoryOps {
 
   Result<MemoryBuffer> allocate_device(int device, size_t bytes) override {
     TCPX_RETURN_IF_ERROR(check_request(device, bytes));
-    Result<DeviceGuard> guard = DeviceGuard::enter(device);
-    if (!guard.is_ok()) return guard.status();
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
     Result<MemoryBuffer> buffer = allocate_aligned(device, bytes);
     if (!buffer.is_ok()) return buffer;
     TCPX_ASSIGN_OR_RETURN(const Stream stream, Stream::create());
@@ -164,8 +157,7 @@ class CudaMemoryOps final : public MemoryOps {
   }
 
   Status check_export(int device, const Pages& pages) override {
-    const Result<DeviceGuard> guard = DeviceGuard::enter(device);
-    if (!guard.is_ok()) return guard.status();
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
     const auto begin = reinterpret_cast<CUdeviceptr>(pages.begin);
     int fd = -1;
     const CUresult result = export_range_ == nullptr
@@ -199,8 +191,7 @@ class CudaMemoryOps final : public MemoryOps {
 
   Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) override {
     TCPX_RETURN_IF_ERROR(check_device(device));
-    Result<DeviceGuard> guard = DeviceGuard::enter(device);
-    if (!guard.is_ok()) return guard.status();
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
     TCPX_ASSIGN_OR_RETURN(Stream stream, Stream::create());
     return std::unique_ptr<CopyLane>(std::make_unique<CudaCopyLane>(device, std::move(stream)));
   }

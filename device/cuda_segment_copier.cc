@@ -1,4 +1,4 @@
-#include "device/cuda_segment_copier.h"
+#include "device/cuda_memory_ops.h"
 
 #include <algorithm>
 #include <array>
@@ -217,16 +217,14 @@ Result<std::unique_ptr<SegmentCopier>> make_cuda_segment_copier(int device, Memo
   if (device < 0 || device >= *count) {
     return Status(Code::kInvalidArgument, "make segment copier", concat("no GPU ", device, ": there are ", *count));
   }
-  const Result<DeviceGuard> guard = DeviceGuard::enter(device);
-  if (!guard.is_ok()) return guard.status();
+  TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
   TCPX_RETURN_IF_ERROR(load_kernels(device));
   TCPX_ASSIGN_OR_RETURN(FlaggedStream bulk, FlaggedStream::create(device, memory));
   TCPX_ASSIGN_OR_RETURN(FlaggedStream urgent, FlaggedStream::create(device, memory));
   TCPX_ASSIGN_OR_RETURN(MemoryBuffer lists, memory.allocate_mapped(device, kListCapacity * sizeof(KernelSegment)));
   CudaSegmentCopier::Residents residents;
   for (auto& resident : residents) {
-    TCPX_ASSIGN_OR_RETURN(std::unique_ptr<ResidentCopier> made, ResidentCopier::create(device, memory));
-    resident = std::move(made);
+    TCPX_ASSIGN_OR_RETURN(resident, ResidentCopier::create(device, memory));
   }
   return std::unique_ptr<SegmentCopier>(std::make_unique<CudaSegmentCopier>(
       CudaSegmentCopier::Streams{std::move(bulk), std::move(urgent)}, std::move(lists), std::move(residents)));

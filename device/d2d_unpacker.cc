@@ -1,4 +1,4 @@
-#include "device/d2d_unpacker.h"
+#include "device/unpacker_factory.h"
 
 #include <utility>
 #include <vector>
@@ -20,8 +20,7 @@ class D2dUnpacker final : public Unpacker {
 
   Result<UnpackTicket> submit(std::span<const DescriptorBlock> blocks) override {
     TCPX_RETURN_IF_ERROR(ring_->ready(blocks.size()));
-    const Result<DeviceGuard> guard = DeviceGuard::enter(ring_->device());
-    if (!guard.is_ok()) return guard.status();
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(ring_->device()));
     const Status started = start(blocks);
     if (!started.is_ok()) return ring_->fail(started);
     return ring_->commit();

@@ -26,8 +26,7 @@ Result<std::unique_ptr<EventRing>> EventRing::create(int device, size_t depth, E
   if (device < 0 || device >= *count) {
     return Status(Code::kInvalidArgument, "select device", concat("no GPU ", device, ": there are ", *count));
   }
-  const Result<DeviceGuard> guard = DeviceGuard::enter(device);
-  if (!guard.is_ok()) return guard.status();
+  TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
   TCPX_ASSIGN_OR_RETURN(Stream stream, Stream::create());
   TCPX_ASSIGN_OR_RETURN(std::vector<Event> begins, make_events(timing == EventTiming::kOn ? depth : 0, timing));
   TCPX_ASSIGN_OR_RETURN(std::vector<Event> ends, make_events(depth, timing));

@@ -1,4 +1,4 @@
-#include "device/host_unpacker.h"
+#include "device/unpacker_factory.h"
 
 #include <algorithm>
 #include <cstring>

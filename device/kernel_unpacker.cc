@@ -1,4 +1,4 @@
-#include "device/kernel_unpacker.h"
+#include "device/unpacker_factory.h"
 
 #include <utility>
 

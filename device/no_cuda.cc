@@ -1,9 +1,8 @@
 // The layer's answers in a build without CUDA, in place of the files that use it.
 #include "device/cuda_memory_ops.h"
-#include "device/d2d_unpacker.h"
 #include "device/gpu_pattern.h"
 #include "device/gpu_presence.h"
-#include "device/kernel_unpacker.h"
+#include "device/unpacker_factory.h"
 
 namespace tcpx {
 

@@ -70,8 +70,7 @@ Result<std::unique_ptr<UnpackLauncher>> UnpackLauncher::create(int device, Memor
   const EventTiming timing = config.profile || config.log_launches ? EventTiming::kOn : EventTiming::kOff;
   TCPX_ASSIGN_OR_RETURN(std::unique_ptr<EventRing> ring, EventRing::create(device, config.in_flight, timing));
   TCPX_ASSIGN_OR_RETURN(MemoryBuffer lists, memory.allocate_mapped(device, config.list_capacity * sizeof(KernelFragment)));
-  const Result<DeviceGuard> guard = DeviceGuard::enter(device);
-  if (!guard.is_ok()) return guard.status();
+  TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
   TCPX_RETURN_IF_ERROR(load_kernels(device));
   return std::unique_ptr<UnpackLauncher>(new UnpackLauncher(memory, std::move(lists), std::move(ring), std::move(config)));
 }
@@ -103,8 +102,7 @@ Result<UnpackTicket> UnpackLauncher::start(std::span<const DescriptorBlock> bloc
     fragments += block.fragments().size();
     bytes += block.message_bytes();
   }
-  const Result<DeviceGuard> guard = DeviceGuard::enter(ring_->device());
-  if (!guard.is_ok()) return guard.status();
+  TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(ring_->device()));
   if (stream.get() != ring_->stream().get()) {
     TCPX_ASSIGN_OR_RETURN(const bool captured, stream.is_captured());
     if (captured) return Status(Code::kInvalidArgument, "launch unpack", "the stream is being captured");

@@ -4,10 +4,8 @@
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "device/d2d_unpacker.h"
 #include "device/gpu_presence.h"
-#include "device/host_unpacker.h"
-#include "device/kernel_unpacker.h"
+#include "device/ticket_ring.h"
 
 namespace tcpx {
 namespace {
@@ -20,6 +18,21 @@ Status need_gpu(std::string_view kind, const MemoryOps& memory) {
   return Status(Code::kUnsupported, concat("make unpacker ", kind),
                 concat(reason, "; use ", environment_info(Variable::kUnpackImpl).name, "=host (or auto)"));
 }
+
+class NoUnpacker final : public Unpacker {
+ public:
+  const char* name() const override { return "none"; }
+
+  Result<UnpackTicket> submit(std::span<const DescriptorBlock> blocks) override {
+    TCPX_RETURN_IF_ERROR(check_batch(blocks.size()));
+    return UnpackTicket{++last_ticket_};
+  }
+
+  Result<bool> query(UnpackTicket) override { return true; }
+
+ private:
+  uint64_t last_ticket_ = 0;
+};
 
 }  // namespace
 
@@ -41,6 +54,10 @@ Result<std::unique_ptr<Unpacker>> make_unpacker(UnpackKind kind, int device, Mem
                            "=none leaves the data where it arrives; only test_tcpx_perf takes it"));
   }
   return Status(Code::kInvalidArgument, "make unpacker", concat("no kind ", static_cast<int>(kind)));
+}
+
+std::unique_ptr<Unpacker> make_no_unpacker() {
+  return std::make_unique<NoUnpacker>();
 }
 
 }  // namespace tcpx

@@ -1,4 +1,4 @@
-// NetPlugin: our one interface to "a network". Adapters per ABI version (plugin_v7.cc, plugin_v8.cc) implement it over a foreign
+// NetPlugin: our one interface to "a network". One adapter per ABI version (plugin_adapters.h) implements it over a foreign
 // function table; no code above it sees a table, a foreign struct or a foreign result code.
 //
 // Model of a network. `listen` makes a handle, which travels out of band. `try_connect` with that handle makes a comm that

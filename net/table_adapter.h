@@ -1,12 +1,10 @@
-// The common part of versions 7 and 8 of the plugin ABI: one adapter template over a version's traits.
-//
-// Traits of a version: `Table` and `Properties` are its structs, `kVersion` its number, `kMaxRegisterBytes` the largest size
-// that its reg_mr can express, `reg_mr` that call, `convert` its properties in our terms. Only plugin_v7.cc and plugin_v8.cc
-// include this file.
+// The adapter of versions 7 and 8 of the plugin ABI: one template over the version's table (net/abi/nccl_net_common.h). Only
+// plugin_adapters.cc includes this file.
 #pragma once
 
 #include <climits>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,9 +40,10 @@ inline NetDeviceType net_device_type_of(int foreign) {
   }
 }
 
-/// The fields that have the same name and meaning in every version.
+/// The fields have the same name and meaning in every version. `reg_is_global` of version 8 has no counterpart: we register per
+/// comm, which is right for both values.
 template <class Properties>
-DeviceProperties convert_common_properties(const Properties& from) {
+DeviceProperties properties_of(const Properties& from) {
   DeviceProperties to;
   if (from.name != nullptr) to.name = from.name;
   if (from.pci_path != nullptr) to.pci_path = from.pci_path;
@@ -87,16 +86,13 @@ Status check_table_entries(const Table& table, std::string_view symbol) {
   return plugin_refused(Code::kUnsupported, "check plugin table", concat(symbol, " lacks ", missing));
 }
 
-template <class Abi>
+template <class Table>
 class TableAdapter final : public NetPlugin {
  public:
-  using Table = typename Abi::Table;
-
   static Result<std::shared_ptr<NetPlugin>> start(const Table& table) {
     auto adapter = std::make_shared<TableAdapter>(table);
     if (adapter->vendor_) {
-      TCPX_ASSIGN_OR_RETURN(const auto cut, vendor_message_cut());
-      adapter->message_cut_ = cut;
+      TCPX_ASSIGN_OR_RETURN(adapter->message_cut_, vendor_message_cut());
     }
     TCPX_RETURN_IF_ERROR(adapter->call("init", table.init, plugin_logger()));
     log(LogLevel::kDebug, adapter->name_, ": net->init rc=0");
@@ -116,7 +112,7 @@ class TableAdapter final : public NetPlugin {
   }
 
   const std::string& name() const override { return name_; }
-  int abi_version() const override { return Abi::kVersion; }
+  int abi_version() const override { return Table::kVersion; }
   std::optional<MessageCut> message_cut() const override { return message_cut_; }
   bool steers_flows() const override { return vendor_; }
   Result<int> device_count() override { return static_cast<int>(devices_.size()); }
@@ -297,11 +293,12 @@ class TableAdapter final : public NetPlugin {
   static Status check_size(const char* operation, size_t bytes, size_t most) {
     if (bytes <= most) return Status::ok();
     return Status(Code::kInvalidArgument, operation,
-                  concat(bytes, " bytes, but version ", Abi::kVersion, " takes at most ", most));
+                  concat(bytes, " bytes, but version ", Table::kVersion, " takes at most ", most));
   }
 
   Result<MemoryHandle> register_memory(void* comm, void* data, size_t bytes, MemoryType type) {
-    TCPX_RETURN_IF_ERROR(check_size("regMr", bytes, Abi::kMaxRegisterBytes));
+    using Size = typename Table::RegisterBytes;
+    TCPX_RETURN_IF_ERROR(check_size("regMr", bytes, static_cast<size_t>(std::numeric_limits<Size>::max())));
     // It would miss CUDA's refusal and take standard input for the memory's descriptor, which it then closes (25).
     if (vendor_ && type == MemoryType::kCuda && bytes % kPageBytes != 0) {
       return plugin_refused(Code::kInvalidArgument, "regMr",
@@ -309,7 +306,7 @@ class TableAdapter final : public NetPlugin {
     }
     if (vendor_ && type == MemoryType::kCuda) TCPX_RETURN_IF_ERROR(check_pci(setups_->device_of(comm)));
     void* mhandle = nullptr;
-    TCPX_RETURN_IF_ERROR(call("regMr", Abi::reg_mr, table_, comm, data, bytes, static_cast<int>(type), &mhandle));
+    TCPX_RETURN_IF_ERROR(call("regMr", table_.reg_mr, comm, data, static_cast<Size>(bytes), static_cast<int>(type), &mhandle));
     return typed<MemoryHandle>(mhandle);
   }
 
@@ -329,7 +326,7 @@ class TableAdapter final : public NetPlugin {
       return plugin_refused(Code::kProtocol, "devices", concat(name_, " claims ", count, " devices"));
     }
     for (int dev = 0; dev < count; ++dev) {
-      typename Abi::Properties properties{};
+      typename Table::Properties properties{};
       TCPX_RETURN_IF_ERROR(call("getProperties", table_.get_properties, dev, &properties));
       // Compared in the plugin's numbering, so that two unknown types do not count as equal.
       if (dev == 0) {
@@ -346,7 +343,7 @@ class TableAdapter final : public NetPlugin {
                               concat(name_, ": device ", dev, " has UNPACK version ", properties.net_device_version, ", not ",
                                      abi::kNcclNetDeviceUnpackVersion));
       }
-      devices_.push_back(Abi::convert(properties));
+      devices_.push_back(properties_of(properties));
     }
     if (device_type_ == NetDeviceType::kUnpack && table_.irecv_consumed == nullptr) {
       return plugin_refused(Code::kUnsupported, "check plugin table", name_ + " is of type UNPACK but lacks irecvConsumed");

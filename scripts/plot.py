@@ -20,7 +20,7 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch, Rectangle
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator
 except ImportError:
     matplotlib = None  # help and wrong input come first
 
@@ -42,17 +42,13 @@ LONGEST_NAME = 52
 
 
 def fail(message):
-    print(f"plot.py: {message}", file=sys.stderr)
-    sys.exit(1)
-
-
-# Charts
-# ----------------------------------------------------------------------------------------------------------------------
+    sys.exit(f"plot.py: {message}")
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves of one unit, from every table of these titles; x is the first column of a table."""
+    """Curves of one unit, from every table of these titles; x is the first column of a table. test_tcpx_perf has many columns of a
+    unit, of which the one named like the axis is the curve; in other tables each is."""
 
     title: str
     tables: tuple
@@ -71,21 +67,21 @@ SOCKETS = Panel("Throughput by data sockets", ("One way by data sockets",), "dat
 UNPACKERS = Panel("Throughput by unpacker", ("Pipeline by unpacker, one way",), "size", "rate", "GB/s")
 FRAGMENTS = Panel("By fragment size", ("By fragment size",), "fragment", "gathered", "GB/s", ceiling=True)
 BLOCKS = Panel("By thread blocks", ("By thread blocks",), "most blocks", "gathered", "GB/s", "log", x_in_bytes=False, ceiling=True)
+MESH = "p2p_fullmesh"
 CHARTS = {
     "test_tcpx_perf": ("Transfers between two processes", (THROUGHPUT, LATENCY)),
     "bench_soft_plugin": ("Software plugin over loopback TCP", (THROUGHPUT, LATENCY, SOCKETS, UNPACKERS)),
     "bench_endpoint": ("Operations of an endpoint", (THROUGHPUT, LATENCY)),
     "bench_unpack": ("Gathering received fragments", (FRAGMENTS, BLOCKS)),
+    MESH: ("Full mesh: throughput of every pair", ()),
 }
-MESH = "p2p_fullmesh"
-# test_tcpx_perf has many columns of a unit, of which this one is the curve; in other tables each is.
-CURVE = {"GB/s": "rate", "us": "time"}
 
 
 @dataclass
 class Report:
     path: pathlib.Path
     content: dict
+    is_drawn: bool = False  # some point of it is in a drawing
 
     @property
     def name(self):
@@ -98,6 +94,12 @@ class Report:
     def table(self, title):
         return next((table for table in self.content["tables"] if table["title"] == title), None)
 
+    def about(self):
+        """Which run it is: the machine, the program, and what its numbers depend on."""
+        devices = [] if self.kind == MESH else self.content["devices"]  # of a mesh: the ranks, which are its rows
+        parameters = ", ".join(f"{name} {value}" for name, value in self.content["parameters"].items())
+        return "; ".join(devices), f"{self.kind} {self.content['version']}: {parameters}"
+
 
 @dataclass
 class Drawing:
@@ -105,7 +107,6 @@ class Drawing:
 
     panel: Panel
     lines: dict = field(default_factory=dict)  # points by name
-    sources: set = field(default_factory=set)  # files that points came from
     reference: tuple = None  # value and label, or None
 
 
@@ -118,16 +119,14 @@ def load(path):
         fail(f"{path}: not JSON: {error}")
     if not isinstance(content, dict) or content.get("format") != "tcpx-report-1":
         fail(f"{path}: not a report that --json wrote (its format is not tcpx-report-1)")
-    if content.get("benchmark") not in (*CHARTS, MESH):
-        fail(f"{path}: no chart is known for a report of '{content.get('benchmark')}'; known are {', '.join((*CHARTS, MESH))}")
+    if content.get("benchmark") not in CHARTS:
+        fail(f"{path}: no chart is known for a report of '{content.get('benchmark')}'; known are {', '.join(CHARTS)}")
     try:
         report = Report(path, content)
-        about(report)
+        report.about()
         for table in content["tables"]:
             names = [(column["name"], column["unit"])[0] for column in table["columns"]]
-            names[0], table["title"]
-            for row in table["rows"]:
-                row["name"], row["verified"], [row["values"][name] for name in names]
+            names[0], table["title"], [(row["name"], row["verified"], row["values"][name]) for row in table["rows"] for name in names]
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         fail(f"{path}: not a complete report: {type(error).__name__} {error}")
     return report
@@ -148,32 +147,26 @@ def points(report, table, x, y, panel):
             continue
         if at <= 0 or (value <= 0 and panel.y_scale == "log"):
             print(f"plot.py: note: {report.path}: '{y}' at {x} {at:g} has no place on a logarithmic axis", file=sys.stderr)
-            continue
-        found.append((at, value))
-        verified = verified and row["verified"]
+        else:
+            found.append((at, value))
+            verified = verified and row["verified"]
     return sorted(found), verified
 
 
 def collect(panel, reports):
     drawing = Drawing(panel)
     for report in reports:
-        for title in panel.tables:
-            table = report.table(title)
-            if table is None:
-                continue
+        for table in filter(None, map(report.table, panel.tables)):
             x, *columns = table["columns"]
             columns = [column["name"] for column in columns if column["unit"] == panel.unit]
-            if CURVE[panel.unit] in columns:
-                columns = [CURVE[panel.unit]]
-            for column in columns:
-                if column == CURVE[panel.unit]:
-                    name = report.name + (", both ways" if title == "Both ways" else "")
+            for column in [panel.y] if panel.y in columns else columns:
+                if column == panel.y:
+                    name = report.name + (", both ways" if table["title"] == "Both ways" else "")
                 else:
                     name = column if len(reports) == 1 else f"{column}, {report.name}"
+                name = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."
                 found, verified = points(report, table, x["name"], column, panel)
-                drawing.sources.update([report.path] if found else [])
-                if len(name) > LONGEST_NAME:
-                    name = name[: LONGEST_NAME - 3] + "..."
+                report.is_drawn |= bool(found)
                 name += "" if verified else " (unverified)"
                 same = [other for other in drawing.lines if other == name or other.startswith(name + " #")]
                 drawing.lines[f"{name} #{len(same) + 1}" if same else name] = found
@@ -194,18 +187,6 @@ def matrix(report):
     return [row["name"] for row in table["rows"]], cells
 
 
-def about(report):
-    """Which run it is: the machine, the program, and what its numbers depend on."""
-    content = report.content
-    devices = [] if report.kind == MESH else content["devices"]  # of a mesh: the ranks, which are its rows
-    parameters = ", ".join(f"{name} {value}" for name, value in content["parameters"].items())
-    return "; ".join(devices), f"{report.kind} {content['version']}: {parameters}"
-
-
-# Words
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def bytes_text(value):
     """64 B, 1448 B, 1.5 KiB, 1 MiB: the largest unit that needs no more than two digits behind the point."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
@@ -218,18 +199,17 @@ def bytes_text(value):
 def measured(value):
     """Three digits at least, and all before the point: 0.350, 1.04, 35.1, 1545."""
     size = abs(value)
-    if size != 0 and size < 0.001:
-        return f"{value:.2e}"
-    return f"{value:.{0 if size == 0 or size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3}f}"
+    digits = 0 if size == 0 or size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{value:.2e}" if 0 < size < 0.001 else f"{value:.{digits}f}"
 
 
 # Drawing: the only part that knows matplotlib
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def new_figure(width, height):
-    """Inches; what stands outside is part of the picture, too."""
-    # Text stays text, and a $ a dollar. The same report gives the same file.
+    """Inches; what stands outside is part of the picture, too. Text stays text, and a $ a dollar. The same report gives the same file."""
+    if matplotlib is None:
+        fail("needs matplotlib: pip install matplotlib, or apt install python3-matplotlib")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tcpx", "text.parse_math": False, "font.size": 9,
                                 "text.color": INK, "axes.edgecolor": FAINT, "axes.labelcolor": FAINT})
     return Figure(figsize=(width, height))
@@ -237,23 +217,18 @@ def new_figure(width, height):
 
 def draw_titles(figure, title, report, left, bottom, width):
     """Above the figure, beginning `bottom` inches above it, from the lowest line up."""
-    def line(text, **look):
-        figure.text(left / figure.get_figwidth(), 1 + bottom / figure.get_figheight(), text, **look)
-
-    for text in reversed(about(report)):
-        for part in reversed(textwrap.wrap(text, int(width * 14), max_lines=3, placeholder=" ...")):
-            line(part, color=FAINT)
-            bottom += 0.18
-    bottom += 0.06
-    line(title, size=13.5, weight="bold")
+    about = [line for text in report.about() for line in textwrap.wrap(text, int(width * 14), max_lines=3, placeholder=" ...")]
+    x, height = left / figure.get_figwidth(), figure.get_figheight()
+    for i, line in enumerate(reversed(about)):
+        figure.text(x, 1 + (bottom + 0.18 * i) / height, line, color=FAINT)
+    figure.text(x, 1 + (bottom + 0.18 * len(about) + 0.06) / height, title, size=13.5, weight="bold")
 
 
 def style(place):
     """Of the line at `place`: the second round pairs every colour with another dash and marker."""
     turn, colour = divmod(place, len(COLOURS))
     return {"color": COLOURS[colour], "linestyle": DASHES[(place + turn) % len(DASHES)],
-            "marker": MARKERS[(place + 3 * turn) % len(MARKERS)], "markeredgecolor": "white", "markeredgewidth": 0.6,
-            "markersize": 6, "linewidth": 1.5}
+            "marker": MARKERS[(place + 3 * turn) % len(MARKERS)], "markeredgecolor": "white", "markeredgewidth": 0.6}
 
 
 def powers_of_two(values):
@@ -263,26 +238,23 @@ def powers_of_two(values):
         low, high = math.ceil(low) - 1, math.floor(high) + 1
     room, first, last = 0.03 * (high - low), math.ceil(low), math.floor(high)
     ticks = [2.0**power for power in range(first, last + 1, max(1, math.ceil((last - first) / 7)))]
-    return 2 ** (low - room), 2 ** (high + room), ticks
+    return (2 ** (low - room), 2 ** (high + room)), ticks
 
 
 def draw_panel(axes, drawing, places, hints, key):
     panel = drawing.panel
     axes.set_title(panel.title, loc="left", size=10.5, weight="bold", pad=22)
-    axes.set_xlabel(panel.x)
+    axes.set(xlabel=panel.x, yscale=panel.y_scale, axisbelow=True)
     axes.text(0, 1.03, f"{panel.y} ({panel.unit})", transform=axes.transAxes, color=FAINT)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(length=0, labelcolor=INK)
     axes.grid(color=GRID)
-    axes.set_axisbelow(True)
     axes.set_xscale("log", base=2)
-    axes.set_yscale(panel.y_scale)
     x_text = bytes_text if panel.x_in_bytes else "{:g}".format
     for i, (name, line) in enumerate(drawing.lines.items()):
-        if not line:
-            continue
         gid = f"{key}-series-{i}"
-        axes.plot(*zip(*line), gid=gid, clip_on=False, zorder=3, **style(places[name]))
+        if line:
+            axes.plot(*zip(*line), gid=gid, clip_on=False, zorder=3, **style(places[name]))
         hints[gid] = [f"{name}: {x_text(x)}, {measured(y)} {panel.unit}" for x, y in line]
     values = [y for line in drawing.lines.values() for _, y in line]
     if drawing.reference and values:
@@ -291,10 +263,9 @@ def draw_panel(axes, drawing, places, hints, key):
         axes.axhline(value, color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2, gid=f"{key}-reference")
         # Beside the axis' name, where no line can cross it.
         axes.text(1, 1.03, f"- - -  {label}", transform=axes.transAxes, color=FAINT, ha="right")
-    low, high, ticks = powers_of_two([x for line in drawing.lines.values() for x, _ in line])
-    axes.set_xlim(low, high)
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: x_text(x)))
+    limits, ticks = powers_of_two([x for line in drawing.lines.values() for x, _ in line])
+    axes.set_xlim(limits)
+    axes.set_xticks(ticks, map(x_text, ticks))
     if not values:
         axes.text(0.5, 0.5, "no data", transform=axes.transAxes, color=FAINT, ha="center")
     elif panel.y_scale == "linear":
@@ -304,29 +275,24 @@ def draw_panel(axes, drawing, places, hints, key):
         short = max(values) / min(values) < 30
         axes.set_ylim(min(values) / 1.2, max(values) * 1.2)
         axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if short else (1,)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
 
 
 def draw_chart(title, report, drawings, hints):
     """Panels in rows, one legend below them all, so that it never covers a point; a line looks alike in every panel."""
     columns = len(drawings) if len(drawings) <= 3 else 2
-    rows = math.ceil(len(drawings) / columns)
     plot_width, plot_height, gap_x, gap_y = 4.4, 2.9, 0.7, 1.15
-    width, height = columns * (plot_width + gap_x), rows * (plot_height + gap_y)
+    width, height = columns * (plot_width + gap_x), math.ceil(len(drawings) / columns) * (plot_height + gap_y)
     figure = new_figure(width, height)
-    names = list(dict.fromkeys(name for drawing in drawings for name in drawing.lines))
-    places = {name: place for place, name in enumerate(names)}
+    places = {name: place for place, name in enumerate(dict.fromkeys(name for drawing in drawings for name in drawing.lines))}
     for i, drawing in enumerate(drawings):
         left, down = i % columns * (plot_width + gap_x) + 0.4, (i // columns + 1) * (plot_height + gap_y) - 0.5
         axes = figure.add_axes([left / width, 1 - down / height, plot_width / width, plot_height / height], gid=f"panel-{i}")
         draw_panel(axes, drawing, places, hints, f"panel-{i}")
-    has_points = {name for drawing in drawings for name, line in drawing.lines.items() if line}
-    labels = [name if name in has_points else f"{name} (no data)" for name in names]
-    longest = max((len(label) for label in labels), default=1)
-    figure.legend([Line2D([], [], **style(places[name])) for name in names], labels, loc="upper left", bbox_to_anchor=(0, 0),
-                  ncol=max(1, int(width / (0.075 * longest + 0.7))), frameon=False, handlelength=3.5, borderaxespad=0)
+    labels = [name if any(drawing.lines.get(name) for drawing in drawings) else f"{name} (no data)" for name in places]
+    figure.legend([Line2D([], [], **style(place)) for place in places.values()], labels, loc="upper left", bbox_to_anchor=(0, 0),
+                  ncol=max(1, int(width / (0.075 * max(map(len, labels)) + 0.7))), frameon=False, handlelength=3.5, borderaxespad=0)
     draw_titles(figure, title, report, 0, 0.1, width)
     return figure
 
@@ -340,14 +306,13 @@ def draw_mesh(title, report, names, cells, hints):
     width, height = count * cell_width, count * cell_height
     figure = new_figure(width, height)
     shade = ScalarMappable(Normalize(0, largest), matplotlib.colormaps["GnBu"])
-    axes = figure.add_axes([0, 0, 1, 1], gid="mesh")
-    axes.set(xlim=(0, count), ylim=(count, 0))
-    axes.xaxis.tick_top()
-    axes.xaxis.set_label_position("top")
+    axes = figure.add_axes([0, 0, 1, 1], gid="mesh", xlim=(0, count), ylim=(count, 0))
+    axes.xaxis.set(ticks_position="top", label_position="top")
     axes.set_xlabel("receiver", weight="bold", color=INK)
     axes.set_ylabel("sender", weight="bold", color=INK)
-    axes.set_xticks([i + 0.5 for i in range(count)], [str(i) for i in range(count)], size=size)
-    axes.set_yticks([i + 0.5 for i in range(count)], names, size=size)
+    middles = [i + 0.5 for i in range(count)]
+    axes.set_xticks(middles, map(str, range(count)), size=size)
+    axes.set_yticks(middles, names, size=size)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for i, row in enumerate(cells):
@@ -357,8 +322,7 @@ def draw_mesh(title, report, names, cells, hints):
             axes.add_patch(Rectangle((j, i), 1, 1, facecolor=colour, edgecolor=GRID, linewidth=0.8, gid=gid))
             if i == j:
                 continue
-            text = f"{measured(value)} GB/s" if value is not None else cell or "not measured"
-            hints[gid] = [f"{names[i]} to {names[j]}: {text}"]
+            hints[gid] = [f"{names[i]} to {names[j]}: " + (cell or "not measured" if value is None else f"{measured(value)} GB/s")]
             if value is not None and count <= 64:  # of more, numbers would be too small to read
                 axes.text(j + 0.5, i + 0.5, measured(value), size=size, ha="center", va="center",
                           color="white" if value >= 0.79 * largest else INK)
@@ -378,30 +342,26 @@ def draw_mesh(title, report, names, cells, hints):
 
 
 def save(figure, path, title, hints):
+    """A browser shows the title for an SVG, and the hints when one points at a mark."""
+    svg, is_svg = "{http://www.w3.org/2000/svg}", path.suffix == ".svg"
     try:
         figure.savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.2, facecolor="white",
-                       **({"metadata": {"Date": None}} if path.suffix == ".svg" else {}))
-        if path.suffix == ".svg":
-            add_hints(path, title, hints)
+                       metadata={"Date": None} if is_svg else None)
+        if not is_svg:
+            return
+        ET.register_namespace("", svg[1:-1])
+        ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+        tree = ET.parse(path)
+        top = ET.Element(svg + "title")
+        top.text = title
+        tree.getroot().insert(0, top)
+        for group in tree.iter(svg + "g"):
+            marks = list(group.iter(svg + "use")) or group.findall(svg + "path")
+            for mark, text in zip(marks, hints.get(group.get("id"), [])):
+                ET.SubElement(mark, svg + "title").text = text
+        tree.write(path, encoding="utf-8", xml_declaration=True)
     except OSError as error:
         fail(f"{path}: {error.strerror}")
-
-
-def add_hints(path, title, hints):
-    """What a browser shows for the picture, and when one points at a mark."""
-    svg, xlink = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-    ET.register_namespace("", svg)
-    ET.register_namespace("xlink", xlink)
-    tree = ET.parse(path)
-    top = ET.Element(f"{{{svg}}}title")
-    top.text = title
-    tree.getroot().insert(0, top)
-    for group in tree.iter(f"{{{svg}}}g"):
-        texts = hints.get(group.get("id"), [])
-        marks = [mark for mark in group.iter() if mark.tag == f"{{{svg}}}use"] or group.findall(f"{{{svg}}}path")
-        for mark, text in zip(marks, texts):
-            ET.SubElement(mark, f"{{{svg}}}title").text = text
-    tree.write(path, encoding="utf-8", xml_declaration=True)
 
 
 def main():
@@ -419,19 +379,17 @@ def main():
 
     reports = [load(path) for path in (options.run, *options.beside)]
     run, hints = reports[0], {}
+    title, panels = CHARTS[run.kind]
     if run.kind == MESH:
         if options.beside:
             fail("a heat map is drawn alone, without --beside")
-        title, (names, cells) = "Full mesh: throughput of every pair", matrix(run)
+        figure = draw_mesh(title, run, *matrix(run), hints)
     else:
-        title, panels = CHARTS[run.kind]
         drawings = [drawing for drawing in (collect(panel, reports) for panel in panels) if drawing.lines]
         for report in reports:
-            if not any(report.path in drawing.sources for drawing in drawings):
+            if not report.is_drawn:
                 fail(f"{report.path}: no numbers in it that can be drawn" + (f" beside {run.path}" if report is not run else ""))
-    if matplotlib is None:
-        fail("needs matplotlib: pip install matplotlib, or apt install python3-matplotlib")
-    figure = draw_mesh(title, run, names, cells, hints) if run.kind == MESH else draw_chart(title, run, drawings, hints)
+        figure = draw_chart(title, run, drawings, hints)
     save(figure, output, title, hints)
 
 

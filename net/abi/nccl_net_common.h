@@ -50,4 +50,32 @@ struct NetDeviceHandle {
 static_assert(sizeof(NetDeviceHandle) == 32 && offsetof(NetDeviceHandle, handle) == 8 && offsetof(NetDeviceHandle, size) == 16 &&
               offsetof(NetDeviceHandle, needs_proxy_progress) == 24);
 
+/// ncclNet_v7_t, ncclNet_v8_t: the functions of a plugin. The versions differ in their properties and in the size that reg_mr takes.
+template <int kAbiVersion, class PropertiesOfVersion, class RegisterSize>
+struct NetTable {
+  using Properties = PropertiesOfVersion;
+  using RegisterBytes = RegisterSize;
+  static constexpr int kVersion = kAbiVersion;
+
+  const char* name;
+  int (*init)(NcclLogger logger);
+  int (*devices)(int* count);
+  int (*get_properties)(int dev, Properties* properties);
+  int (*listen)(int dev, void* handle, void** listen_comm);
+  int (*connect)(int dev, void* handle, void** send_comm, NetDeviceHandle** send_dev_comm);
+  int (*accept)(void* listen_comm, void** recv_comm, NetDeviceHandle** recv_dev_comm);
+  int (*reg_mr)(void* comm, void* data, RegisterBytes size, int type, void** mhandle);
+  int (*reg_mr_dma_buf)(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle);
+  int (*dereg_mr)(void* comm, void* mhandle);
+  int (*isend)(void* send_comm, void* data, int size, int tag, void* mhandle, void** request);
+  int (*irecv)(void* recv_comm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request);
+  int (*iflush)(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void** request);
+  int (*test)(void* request, int* done, int* sizes);
+  int (*close_send)(void* send_comm);
+  int (*close_recv)(void* recv_comm);
+  int (*close_listen)(void* listen_comm);
+  int (*get_device_mr)(void* comm, void* mhandle, void** dptr_mhandle);
+  int (*irecv_consumed)(void* recv_comm, int n, void* request);
+};
+
 }  // namespace tcpx::abi

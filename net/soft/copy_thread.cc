@@ -25,8 +25,7 @@ void CopyThread::Copy::wait() const {
 
 Result<std::unique_ptr<CopyThread>> CopyThread::start(MemoryOps& memory, int device, Duration spin) {
   std::unique_ptr<CopyThread> copier(new CopyThread(memory, device, spin));
-  TCPX_ASSIGN_OR_RETURN(auto running, start_thread("tcpx-copy", [raw = copier.get()] { raw->run(); }));
-  copier->thread_ = std::move(running);
+  TCPX_ASSIGN_OR_RETURN(copier->thread_, start_thread("tcpx-copy", [raw = copier.get()] { raw->run(); }));
   return copier;
 }
 

@@ -38,8 +38,7 @@ Result<std::unique_ptr<IoThread>> IoThread::start(Duration spin, const CoreSet& 
   event.data.u64 = kWakeId;
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return system_error("watch eventfd", errno);
   std::unique_ptr<IoThread> thread(new IoThread(std::move(epoll), std::move(wake), spin));
-  TCPX_ASSIGN_OR_RETURN(auto running, start_thread("tcpx-io", [raw = thread.get()] { raw->run(); }));
-  thread->thread_ = std::move(running);
+  TCPX_ASSIGN_OR_RETURN(thread->thread_, start_thread("tcpx-io", [raw = thread.get()] { raw->run(); }));
   TCPX_RETURN_IF_ERROR(bind_thread(thread->thread_.native_handle(), cores));
   return thread;
 }

@@ -30,10 +30,8 @@ void log_dropped(const std::string& peer, const std::string& why) {
 
 /// Listens at `address` and writes the port back.
 Result<UniqueFd> listen_at(SocketAddress& address) {
-  auto fd = listen_tcp(address.with_port(0), kBacklog);
-  if (!fd.is_ok()) return fd.status();
-  TCPX_ASSIGN_OR_RETURN(auto bound, local_address(fd->get()));
-  address = bound;
+  TCPX_ASSIGN_OR_RETURN(UniqueFd fd, listen_tcp(address.with_port(0), kBacklog));
+  TCPX_ASSIGN_OR_RETURN(address, local_address(fd.get()));
   return fd;
 }
 

@@ -115,8 +115,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
   }
   TCPX_ASSIGN_OR_RETURN(auto sockets, connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience));
   if (!sockets.has_value()) {
-    TCPX_ASSIGN_OR_RETURN(const auto kept, keep_attempt(std::move(connector)));
-    info.attempt = kept;
+    TCPX_ASSIGN_OR_RETURN(info.attempt, keep_attempt(std::move(connector)));
     handle = encode_handle(info);
     return std::unique_ptr<SoftSendComm>();
   }

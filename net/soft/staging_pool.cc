@@ -55,9 +55,8 @@ Status StagingPool::prepare() {
   std::array<Place, kSlots> places;
   for (Place& place : places) {
     TCPX_ASSIGN_OR_RETURN(auto copy, lane->make_async_copy());
-    TCPX_ASSIGN_OR_RETURN(auto prompt_copy, prompt_lane->make_async_copy());
+    TCPX_ASSIGN_OR_RETURN(place.prompt_copy, prompt_lane->make_async_copy());
     place.queued_copy = std::make_unique<CopyThread::Copy>(std::move(copy));
-    place.prompt_copy = std::move(prompt_copy);
   }
   TCPX_ASSIGN_OR_RETURN(copier_, CopyThread::start(memory_, device_, spin_));
   places_ = std::move(places);

@@ -169,11 +169,9 @@ Result<HandleInfo> decode_handle(const Handle& handle) {
   HandleInfo info;
   AddressWire listening{.family = wire.family, .port = wire.port, .bytes = {}, .scope_id = wire.scope_id};
   std::memcpy(listening.bytes, wire.address, sizeof listening.bytes);
-  TCPX_ASSIGN_OR_RETURN(auto address, from_wire(listening, kWhat));
-  info.address = address;
+  TCPX_ASSIGN_OR_RETURN(info.address, from_wire(listening, kWhat));
   if (wire.control.family != 0) {
-    TCPX_ASSIGN_OR_RETURN(auto control, from_wire(wire.control, kWhat));
-    info.control_address = control;
+    TCPX_ASSIGN_OR_RETURN(info.control_address, from_wire(wire.control, kWhat));
   }
   if (wire.data_sockets < 1 || wire.data_sockets > kMaxDataSockets) return bad(kWhat, concat(wire.data_sockets, " data sockets"));
   if (wire.chunk_bytes == 0 || wire.chunk_bytes % kPageBytes != 0 || wire.chunk_bytes > kMaxChunkBytes) {

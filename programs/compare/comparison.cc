@@ -1,51 +1,48 @@
 #include "programs/compare/comparison.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 
 #include "base/environment.h"
 #include "base/text.h"
 #include "device/gpu_presence.h"
-#include "programs/compare/nccl_runs.h"
+#include "programs/compare/nccl.h"
 #include "programs/program.h"
 #include "programs/unpack/gpu_description.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
-ComparisonArguments::ComparisonArguments(int milliseconds) : milliseconds_(milliseconds) {
-  options_.nccl_script = TCPX_NCCL_SCRIPT;
-}
+ComparisonOptions::ComparisonOptions(int row_milliseconds) : milliseconds(row_milliseconds), nccl_script(TCPX_NCCL_SCRIPT) {}
 
-void ComparisonArguments::declare(CLI::App& app) {
-  app.add_option("--gpus", gpus_, "of the sending and the receiving end (default 0,1; 0,0 where there is one)")
+void ComparisonOptions::declare(CLI::App& app) {
+  app.add_option("--gpus", gpus, "of the sending and the receiving end (default 0,1; 0,0 where there is one)")
       ->delimiter(',')
       ->expected(2)
       ->check(CLI::Range(0, 1023));
-  app.add_option("--samples", options_.row.samples, "per row (default 5)")->check(CLI::Range(size_t{5}, size_t{1000}));
-  app.add_option("--milliseconds", milliseconds_, concat("per row and column (default ", milliseconds_, ")"))
+  app.add_option("--samples", samples, "per row (default 5)")->check(CLI::Range(size_t{5}, size_t{1000}));
+  app.add_option("--milliseconds", milliseconds, concat("per row and column (default ", milliseconds, ")"))
       ->check(CLI::Range(1, 10000));
-  app.add_option("--nccl", nccl_, "auto, off (default auto: where PyTorch with NCCL and two GPUs are)")
+  app.add_option("--nccl", nccl, "auto, off (default auto: where PyTorch with NCCL and two GPUs are)")
       ->check(CLI::IsMember({"auto", "off"}));
-  app.add_option("--nccl-script", options_.nccl_script, "where bandwidth.py is (default: in the source tree of this build)")
+  app.add_option("--nccl-script", nccl_script, "where bandwidth.py is (default: in the source tree of this build)")
       ->type_name("FILE");
-  app.add_flag("--quick", options_.quick, "a little of everything for a few milliseconds, without NCCL: does it work?");
-  app.add_option("--json", options_.json, "write all numbers to this file; scripts/plot.py draws it")->type_name("FILE");
-}
-
-ComparisonOptions ComparisonArguments::options() const {
-  ComparisonOptions options = options_;
-  options.row.duration = std::chrono::milliseconds(options.quick ? 20 : milliseconds_);
-  if (options.quick || nccl_ == "off") options.nccl_script.clear();
-  if (!gpus_.empty()) {
-    options.gpus = {gpus_[0], gpus_[1]};
-  } else if (gpu_count().is_ok() && *gpu_count() > 1) {
-    options.gpus = {0, 1};
-  }
-  return options;
+  app.add_flag("--quick", quick, "a little of everything for a few milliseconds, without NCCL: does it work?");
+  app.add_option("--json", json, "write all numbers to this file; scripts/plot.py draws it")->type_name("FILE");
 }
 
 Comparison::Comparison(ComparisonOptions options, const std::atomic<bool>& stop)
-    : options_(std::move(options)), stop_(stop), has_gpu_(gpu_count().is_ok()) {}
+    : options_(std::move(options)),
+      stop_(stop),
+      has_gpu_(gpu_count().is_ok()),
+      row_{.samples = options_.samples, .duration = std::chrono::milliseconds(options_.quick ? 20 : options_.milliseconds)} {
+  if (!options_.gpus.empty()) {
+    gpus_ = {options_.gpus[0], options_.gpus[1]};
+  } else if (has_gpu_ && *gpu_count() > 1) {
+    gpus_ = {0, 1};
+  }
+}
 
 void Comparison::say(const std::string& line) const {
   std::fprintf(stderr, "%s\n", line.c_str());
@@ -55,74 +52,76 @@ void Comparison::compared(const std::string& who, const Measured& measured) {
   if (mismatch_.empty() && !measured.verified()) mismatch_ = concat(who, ": ", measured.mismatch);
 }
 
-Status Comparison::describe_gpus() {
-  if (!has_gpu_) return Status::ok();
-  for (const int gpu : {options_.gpus.first, options_.gpus.second}) {
-    TCPX_ASSIGN_OR_RETURN(const std::string device, gpu_description(gpu));
-    devices_.push_back(concat("GPU ", gpu, ": ", device));
-  }
-  return Status::ok();
-}
-
 Result<std::unique_ptr<RowMeter>> Comparison::connect(const EndSetup& setup, EnvironmentOverrides overrides) const {
   if (!environment_is_set(Variable::kSocketIfname)) {
     std::string interfaces = "=lo";
     for (uint32_t i = 1; i < setup.channels; ++i) interfaces += ",lo";
     overrides[environment_info(Variable::kSocketIfname).name] = interfaces;
   }
-  return RowMeter::connect(setup, options_.gpus, overrides, stop_);
+  return RowMeter::connect(setup, gpus_, overrides, stop_);
 }
 
-std::vector<NcclRun> Comparison::run_nccl(const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& ping_pong_sizes) {
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.row.duration).count();
+std::vector<MeasuredRun> Comparison::run_nccl(const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& ping_pong_sizes) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(row_.duration).count();
   const NcclOptions nccl{.script = options_.nccl_script,
-                         .gpus = options_.gpus,
+                         .gpus = gpus_,
                          .sizes = sizes,
                          .ping_pong_sizes = ping_pong_sizes,
                          .milliseconds = static_cast<int>(ms)};
   const auto found = [&]() -> Result<std::string> {
-    if (options_.nccl_script.empty()) return Status(Code::kUnsupported, "find NCCL", "not asked for");
+    const bool is_wanted = !options_.quick && options_.nccl != "off" && !nccl.script.empty();
+    if (!is_wanted) return Status(Code::kUnsupported, "find NCCL", "not asked for");
     if (!has_gpu_) return Status(Code::kUnsupported, "find NCCL", "it needs two GPUs");
     return find_nccl(nccl, stop_);
   }();
   note("NCCL", found.is_ok() ? *found : concat("left out: ", found.status().detail()));
-  say(concat("NCCL: ", notes_["NCCL"]));
-  std::vector<NcclRun> runs;
+  say(concat("NCCL: ", report_.parameters["NCCL"]));
+  std::vector<MeasuredRun> runs;
   if (!found.is_ok()) return runs;
   for (const NcclSetting& setting : nccl_settings()) {
     if (stop_) break;
-    Result<NcclRun> run = bench::run_nccl(setting, nccl, stop_);
-    say(concat("NCCL, ", setting.label, ": ", run.is_ok() ? "done" : run.status().to_string()));
-    if (run.is_ok()) {
-      for (const MeasuredBy* const rows : {&run->one_way, &run->ping_pong}) {
-        for (const auto& [bytes, measured] : *rows) compared(concat("NCCL, ", setting.label, ", ", bytes, " bytes"), measured);
-      }
-      runs.push_back(std::move(run).value());
-    } else {
-      note(concat("NCCL, ", setting.label), concat("left out: ", run.status().detail()));
+    const std::string who = concat("NCCL, ", setting.label);
+    Result<MeasuredRun> run = run_nccl(setting, nccl, stop_);
+    say(concat(who, ": ", run.is_ok() ? "done" : run.status().to_string()));
+    if (!run.is_ok()) {
+      note(who, concat("left out: ", run.status().detail()));
+      continue;
     }
+    for (const MeasuredBy* const rows : {&run->one_way, &run->ping_pong}) {
+      for (const auto& [bytes, measured] : *rows) compared(concat(who, ", ", bytes, " bytes"), measured);
+    }
+    runs.push_back(std::move(run).value());
   }
   return runs;
 }
 
-std::map<std::string, std::string> Comparison::parameters() const {
-  std::map<std::string, std::string> parameters = notes_;
-  parameters["samples"] = concat(options_.row.samples);
-  parameters["ms per row"] = concat(std::chrono::duration_cast<std::chrono::milliseconds>(options_.row.duration).count());
-  parameters["cores"] = concat(std::thread::hardware_concurrency());
+Status Comparison::describe_machine() {
+  note("samples", concat(row_.samples));
+  note("ms per row", concat(std::chrono::duration_cast<std::chrono::milliseconds>(row_.duration).count()));
+  note("cores", concat(std::thread::hardware_concurrency()));
   for (const VariableInfo& variable : environment_table()) {  // those that tune the plugin and endpoints
-    if (environment_is_set(variable.id)) parameters[variable.name] = environment_text(variable.id);
+    if (environment_is_set(variable.id)) note(variable.name, environment_text(variable.id));
   }
-  return parameters;
+  if (!has_gpu_) return Status::ok();
+  for (const int gpu : {gpus_.first, gpus_.second}) {
+    TCPX_ASSIGN_OR_RETURN(const std::string device, gpu_description(gpu));
+    report_.devices.push_back(concat("GPU ", gpu, ": ", device));
+  }
+  return Status::ok();
 }
 
-int Comparison::finish(const Status& measured, const Report& report) const {
-  if (!report.tables.empty()) {
-    const Result<std::string> text = report_text(report);
+int Comparison::run(const std::function<Status(Comparison&)>& measure) {
+  const Status described = describe_machine();
+  return finish(described.is_ok() ? measure(*this) : described);
+}
+
+int Comparison::finish(const Status& measured) const {
+  if (!report_.tables.empty()) {
+    const Result<std::string> text = report_text(report_);
     if (!text.is_ok()) return programs::failed(text.status());
     std::printf("%s\n", text->c_str());
     std::fflush(stdout);  // before what is said on stderr
-    const Status saved = options_.json.empty() ? Status::ok() : save_report(report, options_.json);
+    const Status saved = options_.json.empty() ? Status::ok() : save_report(report_, options_.json);
     if (!saved.is_ok()) return programs::failed(saved);
   }
   if (!measured.is_ok()) return programs::failed(measured);
@@ -130,4 +129,19 @@ int Comparison::finish(const Status& measured, const Report& report) const {
   return programs::passed("all bytes that were compared are right");
 }
 
-}  // namespace tcpx::bench
+Status said_of(const std::string& what, const Status& status) {
+  return {status.code(), concat(what, ": ", status.operation()), status.detail(), status.domain(), status.native()};
+}
+
+int comparison_main(CLI::App& app, int argc, char** argv, int row_milliseconds,
+                    const std::function<Status(Comparison&)>& measure) {
+  if (argc == 3 && std::string_view(argv[1]) == kEndArgument) return run_end(std::atoi(argv[2]));
+  ComparisonOptions options(row_milliseconds);
+  options.declare(app);
+  int exit_code = programs::kExitPassed;
+  if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
+  if (const auto settings = programs::program_settings(); !settings.is_ok()) return programs::failed(settings.status());
+  return Comparison(std::move(options), stop_on_interrupt()).run(measure);
+}
+
+}  // namespace tcpx

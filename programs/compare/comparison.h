@@ -5,39 +5,31 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdint>
-#include <map>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "measure/report.h"
 #include "measure/row_meter.h"
-#include "programs/compare/soft_results.h"
+#include "programs/compare/measured_run.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
+/// The common part of their command lines.
 struct ComparisonOptions {
-  std::pair<int, int> gpus{0, 0};  ///< of the sending and the receiving end
-  RowPlan row;
-  std::string nccl_script;  ///< "": without NCCL
-  bool quick = false;       ///< little of everything: does it work?
-  std::string json;         ///< file to write; "": none
-};
-
-/// The part of a command line from which they come.
-class ComparisonArguments {
- public:
-  /// @param milliseconds default time of a row
-  explicit ComparisonArguments(int milliseconds);
+  /// @param row_milliseconds default time of a row
+  explicit ComparisonOptions(int row_milliseconds);
   void declare(CLI::App& app);
-  /// Once the command line is parsed.
-  ComparisonOptions options() const;
 
- private:
-  std::vector<int> gpus_;
-  int milliseconds_;
-  std::string nccl_ = "auto";
-  ComparisonOptions options_;
+  std::vector<int> gpus;  ///< of the sending and the receiving end; empty: 0,1, or 0,0 where there is one
+  size_t samples = MeasurePlan::kFewestSamples;
+  int milliseconds;  ///< of all samples of a row together, about
+  std::string nccl = "auto";
+  std::string nccl_script;  ///< path of bandwidth.py
+  bool quick = false;       ///< little of everything, without NCCL: does it work?
+  std::string json;         ///< file to write; "": none
 };
 
 /// One run of a program. One thread.
@@ -46,40 +38,50 @@ class Comparison {
   /// @param stop ends the run early.
   Comparison(ComparisonOptions options, const std::atomic<bool>& stop);
 
-  const ComparisonOptions& options() const { return options_; }
+  bool quick() const { return options_.quick; }
+  const RowPlan& row() const { return row_; }
+  std::pair<int, int> gpus() const { return gpus_; }
   bool stopped() const { return stop_; }
   bool has_gpu() const { return has_gpu_; }
   /// A line of progress, on stderr.
   void say(const std::string& line) const;
-  /// For the report: omissions and their reasons.
-  void note(const std::string& name, const std::string& text) { notes_[name] = text; }
+  /// To be filled while measuring: key, about, tables. After an error it is written as far as it goes.
+  Report& report() { return report_; }
+  /// A parameter of the report, be it an omission and its reason.
+  void note(const std::string& name, const std::string& text) { report_.parameters[name] = text; }
 
   /// Takes note of a row that is done: of wrong bytes the first are told in the end. @param who "gpu, 4 sockets, 4 KiB one way"
   void compared(const std::string& who, const Measured& measured);
   /// "" when all bytes that were compared are right.
   const std::string& mismatch() const { return mismatch_; }
 
-  /// Finds out what the report says about the GPUs.
-  Status describe_gpus();
   /// Two fresh processes, connected over loopback, which is listed as often as `setup` has channels unless the user set
   /// NCCL_GPUDIRECTTCPX_SOCKET_IFNAME.
   Result<std::unique_ptr<RowMeter>> connect(const EndSetup& setup, EnvironmentOverrides overrides) const;
   /// NCCL with each of its settings; failures are noted, and the rest counts.
-  std::vector<NcclRun> run_nccl(const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& ping_pong_sizes);
+  std::vector<MeasuredRun> run_nccl(const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& ping_pong_sizes);
 
-  std::vector<std::string> devices() const { return devices_; }
-  /// Notes, and what every report says: samples, cores, variables that are set.
-  std::map<std::string, std::string> parameters() const;
-  /// Prints and writes the report, and says how it went. @return the exit code
-  int finish(const Status& measured, const Report& report) const;
+  /// Describes the machine, calls `measure`, prints and writes the report, and says how it went. @return the exit code
+  int run(const std::function<Status(Comparison&)>& measure);
 
  private:
+  Status describe_machine();
+  int finish(const Status& measured) const;
+
   const ComparisonOptions options_;
   const std::atomic<bool>& stop_;
   const bool has_gpu_;
-  std::vector<std::string> devices_;
-  std::map<std::string, std::string> notes_;
+  std::pair<int, int> gpus_{0, 0};
+  RowPlan row_;
+  Report report_;
   std::string mismatch_;
 };
 
-}  // namespace tcpx::bench
+/// `status` with `what` in front of its operation.
+Status said_of(const std::string& what, const Status& status);
+
+/// The main of both programs, which are also the ends that they start. @param app has what this one takes more than the other
+int comparison_main(CLI::App& app, int argc, char** argv, int row_milliseconds,
+                    const std::function<Status(Comparison&)>& measure);
+
+}  // namespace tcpx

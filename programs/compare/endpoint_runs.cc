@@ -1,14 +1,13 @@
 #include "programs/compare/endpoint_runs.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 #include "base/environment.h"
 #include "base/text.h"
-#include "measure/plain_text.h"
+#include "transfer/pipeline_setup.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr unsigned kManyCores = 16;
@@ -17,58 +16,89 @@ constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr int32_t kMostInline = 65536;
 
 constexpr char kAbout[] =
-    "Endpoints of two processes over the software plugin on loopback, from GPU to GPU where there are any. Each column is two "
-    "fresh "
-    "processes; the columns of a table take turns sample by sample, and ratios are those of medians. All received messages that "
-    "no "
-    "later one has overwritten are compared after every sample. GB/s: message bytes, counted once, from the first call until the "
-    "bytes are in place. The application's thread starts operations ahead and waits for the oldest. Bulk: one connection, "
-    "against "
-    "the bare transfer pipeline with the same channels, sockets, chunks, windows and messages ahead, driven by the thread that "
-    "measures. Vectors: the same bytes in ranges without neighbours at both ends, one operation, against one range; ends of a "
-    "read count at the reader. Latency: half a round trip of send and recv, the receives posted ahead; in the frame (inline) or "
-    "forced through the pipeline; NCCL is send and recv of PyTorch over its own socket transport between the two GPUs, the best "
-    "of the settings of bench_soft_plugin for each size. Small: "
-    "messages of one connection, so many ahead. Peers: one endpoint writes to many, which live in one other process, "
-    "each over a connection of its own, with as many bytes ahead in total as to one. Memory: growth of the memory in core of the "
-    "end with one endpoint, and of the GPU's memory in use by anybody, by connection, before anything has moved; growth by "
-    "receive "
-    "posted; processor time of that end while nothing moves.";
-
-std::string size_text(uint64_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
-}
+    "Endpoints of two processes over the software plugin on loopback, from GPU to GPU where there are any. Each column is "
+    "two fresh processes; the columns of a table take turns sample by sample, and ratios are those of medians. All received "
+    "messages that no later one has overwritten are compared after every sample. GB/s: message bytes, counted once, from the "
+    "first call until the bytes are in place. The application's thread starts operations ahead and waits for the oldest. "
+    "Bulk: one connection, against the bare transfer pipeline with the same channels, sockets, chunks, windows and messages "
+    "ahead, driven by the thread that measures. Vectors: the same bytes in ranges without neighbours at both ends, one "
+    "operation, against one range; ends of a read count at the reader. Latency: half a round trip of send and recv, the "
+    "receives posted ahead; in the frame (inline) or forced through the pipeline; NCCL is send and recv of PyTorch over its "
+    "own socket transport between the two GPUs, the best of the settings of bench_soft_plugin for each size. Small: messages "
+    "of one connection, so many ahead. Peers: one endpoint writes to many, which live in one other process, each over a "
+    "connection of its own, with as many bytes ahead in total as to one. Memory: growth of the memory in core of the end "
+    "with one endpoint, and of the GPU's memory in use by anybody, by connection, before anything has moved; growth by "
+    "receive posted; processor time of that end while nothing moves.";
 
 RowSetup operation(Verb verb, uint64_t range_bytes = 0, uint64_t outstanding = 0) {
   return {.verb = verb, .range_bytes = range_bytes, .outstanding = outstanding};
 }
 
-}  // namespace
+/// Section by section. In each the ends of every column are two fresh processes, and the columns take turns sample by sample.
+class EndpointRuns {
+ public:
+  EndpointRuns(EndpointRunOptions options, const PipelineSettings& settings, Comparison& comparison);
 
-const std::vector<std::string>& endpoint_sections() {
-  static const std::vector<std::string> sections = {"bulk", "vector", "latency", "small", "peers", "memory"};
-  return sections;
-}
+  Status run();
 
-EndpointRuns::EndpointRuns(EndpointRunOptions options, Comparison& comparison)
-    : options_(std::move(options)), comparison_(comparison), quick_(comparison.options().quick) {
-  uint32_t& channels = options_.settings.channels;
+ private:
+  /// A column: the mover of messages, and its method.
+  struct Contender {
+    std::string name;
+    EndSetup setup;
+    RowSetup row;
+  };
+  enum class Show { kRate, kMicroseconds, kThousandMessages };
+  struct Section {
+    std::string title;
+    Show show = Show::kRate;
+    std::vector<uint64_t> sizes;
+    std::vector<Contender> contenders;
+    std::vector<std::pair<std::string, std::string>> ratios;  ///< of two columns
+    MeasuredBy nccl;  ///< one more column, of all its settings the best median of each size
+  };
+
+  Status bulk();
+  Status vectors();
+  Status latency();
+  Status small();
+  Status peers();
+  Status memory();
+  Status compare(const Section& section);
+  Result<Row> row(const Section& section, uint64_t bytes, std::vector<std::unique_ptr<RowMeter>>& benches);
+  Result<std::unique_ptr<RowMeter>> connect(const EndSetup& setup) const { return comparison_.connect(setup, overrides_); }
+  EndSetup endpoint(MemoryType memory) const;
+  MemoryType best_memory() const { return comparison_.has_gpu() ? MemoryType::kCuda : MemoryType::kHost; }
+
+  const EndpointRunOptions options_;
+  PipelineSettings settings_;
+  Comparison& comparison_;
+  const bool quick_;
+  EnvironmentOverrides overrides_;
+};
+
+EndpointRuns::EndpointRuns(EndpointRunOptions options, const PipelineSettings& settings, Comparison& comparison)
+    : options_(std::move(options)), settings_(settings), comparison_(comparison), quick_(comparison.quick()) {
+  uint32_t& channels = settings_.channels;
   if (channels == 0) channels = std::thread::hardware_concurrency() >= kManyCores ? kChannelsOfManyCores : 1;
   overrides_[environment_info(Variable::kNumChannels).name] = concat(channels);
   // Errors come back as a status; there are too many connections to log each.
   if (!environment_is_set(Variable::kLogLevel)) overrides_[environment_info(Variable::kLogLevel).name] = "off";
-  report_.key = "bench_endpoint";
-  report_.about = kAbout;
+  comparison_.note("channels", concat(channels));
+  comparison_.note("bytes of a chunk", size_text(settings_.chunk_bytes));
+  comparison_.note("memory", comparison_.has_gpu() ? "gpu, and host where the table says so" : "host");
 }
 
 Status EndpointRuns::run() {
-  TCPX_RETURN_IF_ERROR(comparison_.describe_gpus());
-  const std::vector<std::pair<std::string, Status (EndpointRuns::*)()>> all = {
-      {"bulk", &EndpointRuns::bulk},   {"vector", &EndpointRuns::vectors}, {"latency", &EndpointRuns::latency},
-      {"small", &EndpointRuns::small}, {"peers", &EndpointRuns::peers},    {"memory", &EndpointRuns::memory}};
-  for (const auto& [name, section] : all) {
+  using Measurement = Status (EndpointRuns::*)();
+  constexpr Measurement kSections[] = {&EndpointRuns::bulk,  &EndpointRuns::vectors, &EndpointRuns::latency,
+                                       &EndpointRuns::small, &EndpointRuns::peers,   &EndpointRuns::memory};
+  static_assert(std::size(kSections) == std::size(kEndpointSections));
+  for (size_t i = 0; i < std::size(kSections); ++i) {
     const auto& only = options_.only;
-    if (only.empty() || std::find(only.begin(), only.end(), name) != only.end()) TCPX_RETURN_IF_ERROR((this->*section)());
+    if (only.empty() || std::find(only.begin(), only.end(), kEndpointSections[i]) != only.end()) {
+      TCPX_RETURN_IF_ERROR((this->*kSections[i])());
+    }
   }
   return Status::ok();
 }
@@ -77,8 +107,8 @@ EndSetup EndpointRuns::endpoint(MemoryType memory) const {
   EndSetup setup;
   setup.kind = EndSetup::Kind::kEndpoint;
   setup.memory = memory;
-  setup.channels = options_.settings.channels;
-  setup.request_bytes = options_.settings.chunk_bytes;
+  setup.channels = settings_.channels;
+  setup.request_bytes = settings_.chunk_bytes;
   return setup;
 }
 
@@ -122,7 +152,9 @@ Status EndpointRuns::latency() {
           {concat(memory == MemoryType::kHost ? "host" : "gpu", forced ? ", pipeline" : ", inline"), setup, row});
     }
   }
-  section.nccl = nccl(section.sizes);
+  std::vector<uint64_t> with_bytes = section.sizes;
+  std::erase(with_bytes, 0);
+  section.nccl = best_of(comparison_.run_nccl({kMiB}, with_bytes), &MeasuredRun::ping_pong, false);
   for (const Contender& contender : section.contenders) section.ratios.emplace_back(contender.name, "NCCL");
   return compare(section);
 }
@@ -188,30 +220,26 @@ Status EndpointRuns::memory() {
   TCPX_RETURN_IF_ERROR(add(concat("memory in core per receive posted, of ", receives), "B", posted));
   TCPX_RETURN_IF_ERROR(
       add(concat("processor time of an idle endpoint with ", options_.peers, " connections"), "% of a core", busy));
-  report_.tables.push_back(std::move(table));
+  comparison_.report().tables.push_back(std::move(table));
   comparison_.say("memory: done");
   return Status::ok();
 }
 
 Result<Row> EndpointRuns::row(const Section& section, uint64_t bytes, std::vector<std::unique_ptr<RowMeter>>& benches) {
-  const auto annotated = [&](const Status& status, size_t i) {
-    return Status(status.code(),
-                  concat(section.title, ", ", section.contenders[i].name, ", ", size_text(bytes), ": ", status.operation()),
-                  status.detail());
-  };
   const auto each = [&](auto step) -> Status {
     for (size_t i = 0; i < benches.size(); ++i) {
       const Status status = step(i);
-      if (!status.is_ok()) return annotated(status, i);
+      if (!status.is_ok())
+        return said_of(concat(section.title, ", ", section.contenders[i].name, ", ", size_text(bytes)), status);
     }
     return Status::ok();
   };
   TCPX_RETURN_IF_ERROR(each([&](size_t i) {
     RowSetup row = section.contenders[i].row;
     row.message_bytes = bytes;
-    return benches[i]->begin_row(row, comparison_.options().row);
+    return benches[i]->begin_row(row, comparison_.row());
   }));
-  for (size_t sample = 0; sample < comparison_.options().row.samples; ++sample) {
+  for (size_t sample = 0; sample < comparison_.row().samples; ++sample) {
     TCPX_RETURN_IF_ERROR(each([&](size_t i) { return benches[i]->sample(); }));
   }
   Row row{.name = size_text(bytes), .cells = {static_cast<double>(bytes)}, .verified = true};
@@ -251,27 +279,20 @@ Status EndpointRuns::compare(const Section& section) {
     comparison_.say(concat(section.title, ", ", size_text(bytes), ": done"));
   }
   for (const auto& [over, under] : section.ratios) add_ratio_column(table, over, under);
-  if (!table.rows.empty()) report_.tables.push_back(std::move(table));
+  if (!table.rows.empty()) comparison_.report().tables.push_back(std::move(table));
   if (!status.is_ok()) return status;
   for (const auto& bench : benches) TCPX_RETURN_IF_ERROR(bench->close());
   return Status::ok();
 }
 
-// Of all settings the best median of each size.
-MeasuredBy EndpointRuns::nccl(const std::vector<uint64_t>& sizes) {
-  std::vector<uint64_t> with_bytes = sizes;
-  std::erase(with_bytes, 0);
-  return best_of(comparison_.run_nccl({kMiB}, with_bytes), &NcclRun::ping_pong, false);
+}  // namespace
+
+Status run_endpoint(EndpointRunOptions options, Comparison& comparison) {
+  TCPX_ASSIGN_OR_RETURN(const PipelineSettings settings, PipelineSettings::from_environment());
+  if (comparison.quick()) options.peers = std::min(options.peers, 4u);
+  comparison.report().key = "bench_endpoint";
+  comparison.report().about = kAbout;
+  return EndpointRuns(std::move(options), settings, comparison).run();
 }
 
-Report EndpointRuns::report() const {
-  Report report = report_;
-  report.devices = comparison_.devices();
-  report.parameters = comparison_.parameters();
-  report.parameters["channels"] = concat(options_.settings.channels);
-  report.parameters["bytes of a chunk"] = size_text(options_.settings.chunk_bytes);
-  report.parameters["memory"] = comparison_.has_gpu() ? "gpu, and host where the table says so" : "host";
-  return report;
-}
-
-}  // namespace tcpx::bench
+}  // namespace tcpx

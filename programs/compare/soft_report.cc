@@ -1,14 +1,12 @@
 #include "programs/compare/soft_report.h"
 
 #include <algorithm>
-#include <functional>
 #include <set>
 #include <utility>
 
 #include "base/text.h"
-#include "measure/plain_text.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 // Titles of the tables of which scripts/plot.py makes a chart.
@@ -22,39 +20,14 @@ constexpr char kPipelineSuffix[] = " pipeline";
 
 /// The part of a measurement that a cell shows.
 enum class Show { kSummary, kMedian, kPerCoreSecond };
+/// The thing that numbers the rows.
+enum class By { kSize, kSockets };
 
 /// A column of a table, with what is in it.
 struct Line {
   std::string name;
   MeasuredBy values;
 };
-
-struct TableKind {
-  std::string title;
-  std::string row_heading;
-  Column key;  ///< first column: the sort key of the rows
-  std::function<std::string(uint64_t)> row_name;
-  std::string unit;
-  Show show = Show::kSummary;
-};
-
-TableKind by_size(std::string title, std::string unit, Show show = Show::kSummary) {
-  return {.title = std::move(title),
-          .row_heading = "message",
-          .key = {"bytes", "B"},
-          .row_name = [](uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); },
-          .unit = std::move(unit),
-          .show = show};
-}
-
-TableKind by_sockets(std::string title, std::string unit, Show show = Show::kSummary) {
-  return {.title = std::move(title),
-          .row_heading = "data sockets",
-          .key = {"sockets", ""},
-          .row_name = [](uint64_t sockets) { return sockets_text(static_cast<uint32_t>(sockets)); },
-          .unit = std::move(unit),
-          .show = show};
-}
 
 Cell cell_of(const Measured& measured, Show show) {
   if (show == Show::kSummary) return measured.summary;
@@ -64,21 +37,27 @@ Cell cell_of(const Measured& measured, Show show) {
 }
 
 /// A row for every key that any line has; empty cells where a line has not. Lines without values are left out.
-Table make_table(const TableKind& kind, std::vector<Line> lines) {
+Table make_table(By by, std::string title, const std::string& unit, std::vector<Line> lines, Show show = Show::kSummary) {
   std::erase_if(lines, [](const Line& line) { return line.values.empty(); });
-  Table table{.title = kind.title, .row_heading = kind.row_heading, .columns = {kind.key}, .rows = {}};
+  const bool by_size = by == By::kSize;
+  Table table{.title = std::move(title),
+              .row_heading = by_size ? "message" : "data sockets",
+              .columns = {by_size ? Column{"bytes", "B"} : Column{"sockets", ""}},
+              .rows = {}};
   std::set<uint64_t> keys;
   for (const Line& line : lines) {
-    table.columns.push_back({line.name, kind.unit});
+    table.columns.push_back({line.name, unit});
     for (const auto& [key, value] : line.values) keys.insert(key);
   }
   for (const uint64_t key : keys) {
-    Row row{.name = kind.row_name(key), .cells = {static_cast<double>(key)}, .verified = true};
+    Row row{.name = by_size ? size_text(key) : sockets_text(static_cast<uint32_t>(key)),
+            .cells = {static_cast<double>(key)},
+            .verified = true};
     for (const Line& line : lines) {
       const auto found = line.values.find(key);
       Cell& cell = row.cells.emplace_back();
       if (found == line.values.end()) continue;
-      cell = cell_of(found->second, kind.show);
+      cell = cell_of(found->second, show);
       row.verified &= found->second.verified();
     }
     table.rows.push_back(std::move(row));
@@ -86,9 +65,9 @@ Table make_table(const TableKind& kind, std::vector<Line> lines) {
   return table;
 }
 
-std::vector<PluginRun> runs_with(const std::vector<PluginRun>& all, const std::string& memory) {
-  std::vector<PluginRun> runs;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(runs), [&](const PluginRun& run) { return run.memory == memory; });
+std::vector<MeasuredRun> runs_with(const std::vector<MeasuredRun>& all, const std::string& memory) {
+  std::vector<MeasuredRun> runs;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(runs), [&](const MeasuredRun& run) { return run.name == memory; });
   return runs;
 }
 
@@ -98,20 +77,28 @@ std::string pipeline_name(const std::string& memory, uint32_t channels) {
 }
 
 /// The runs of each number of channels.
-std::map<uint32_t, std::vector<PluginRun>> by_channels(const std::vector<PluginRun>& all) {
-  std::map<uint32_t, std::vector<PluginRun>> runs;
-  for (const PluginRun& run : all) runs[run.channels].push_back(run);
+std::map<uint32_t, std::vector<MeasuredRun>> by_channels(const std::vector<MeasuredRun>& all) {
+  std::map<uint32_t, std::vector<MeasuredRun>> runs;
+  for (const MeasuredRun& run : all) runs[run.channels].push_back(run);
   return runs;
+}
+
+std::vector<Line> lines_of(const std::vector<MeasuredRun>& runs, MeasuredBy MeasuredRun::*what) {
+  std::vector<Line> lines;
+  for (const MeasuredRun& run : runs) {
+    lines.push_back({run.sockets > 0 ? sockets_text(run.sockets, run.channels) : run.name, run.*what});
+  }
+  return lines;
 }
 
 /// `over` divided by `under`, where both have the same number of sockets, however many channels those of `over` belong to, and
 /// the same key.
-Table ratio_by_sockets(const std::string& title, const std::vector<PluginRun>& over, const std::vector<PluginRun>& under,
-                       MeasuredBy PluginRun::*what) {
+Table ratio_by_sockets(const std::string& title, const std::vector<MeasuredRun>& over, const std::vector<MeasuredRun>& under,
+                       MeasuredBy MeasuredRun::*what) {
   std::vector<Line> lines;
-  for (const PluginRun& run : over) {
+  for (const MeasuredRun& run : over) {
     const auto found =
-        std::find_if(under.begin(), under.end(), [&](const PluginRun& other) { return other.sockets == run.sockets; });
+        std::find_if(under.begin(), under.end(), [&](const MeasuredRun& other) { return other.sockets == run.sockets; });
     if (found == under.end()) continue;
     Line& line = lines.emplace_back(Line{sockets_text(run.sockets, run.channels), {}});
     for (const auto& [key, above] : run.*what) {
@@ -122,82 +109,63 @@ Table ratio_by_sockets(const std::string& title, const std::vector<PluginRun>& o
                           .mismatch = above.verified() ? below->second.mismatch : above.mismatch};
     }
   }
-  return make_table(by_size(title, "", Show::kMedian), lines);
+  return make_table(By::kSize, title, "", lines, Show::kMedian);
 }
 
-/// In the order in which they were measured.
-std::vector<std::string> memories(const SoftResults& results) {
-  std::vector<std::string> names;
-  for (const std::vector<PluginRun>* runs : {&results.plugin, &results.pipeline}) {
-    for (const PluginRun& run : *runs) {
-      if (std::find(names.begin(), names.end(), run.memory) == names.end()) names.push_back(run.memory);
+/// Kinds of memory of all runs in the order in which they were measured, and the largest message.
+struct Extent {
+  std::vector<std::string> memories;
+  uint64_t largest_bytes = 0;
+};
+Extent extent_of(const SoftResults& results) {
+  Extent extent;
+  for (const std::vector<MeasuredRun>* runs : {&results.plugin, &results.pipeline}) {
+    for (const MeasuredRun& run : *runs) {
+      auto& names = extent.memories;
+      if (std::find(names.begin(), names.end(), run.name) == names.end()) names.push_back(run.name);
+      if (!run.one_way.empty()) extent.largest_bytes = std::max(extent.largest_bytes, run.one_way.rbegin()->first);
     }
   }
-  return names;
+  return extent;
 }
 
-std::vector<Line> lines_by_sockets(const std::vector<PluginRun>& runs, MeasuredBy PluginRun::*what) {
+/// One value per number of sockets: that of the largest message of all.
+std::vector<Line> lines_by_sockets(const SoftResults& results) {
+  const Extent extent = extent_of(results);
   std::vector<Line> lines;
-  for (const PluginRun& run : runs) lines.push_back({sockets_text(run.sockets, run.channels), run.*what});
-  return lines;
-}
-
-std::vector<Line> lines_by_label(const std::vector<NcclRun>& runs, MeasuredBy NcclRun::*what) {
-  std::vector<Line> lines;
-  for (const NcclRun& run : runs) lines.push_back({run.label, run.*what});
-  return lines;
-}
-
-/// One value per number of sockets: that of the largest message of each run.
-MeasuredBy largest_by_sockets(const std::vector<PluginRun>& runs, uint64_t bytes) {
-  MeasuredBy values;
-  for (const PluginRun& run : runs) {
-    if (const auto found = run.one_way.find(bytes); found != run.one_way.end()) values.emplace(run.sockets, found->second);
-  }
-  return values;
-}
-
-uint64_t largest_message(const SoftResults& results) {
-  uint64_t largest = 0;
-  for (const std::vector<PluginRun>* runs : {&results.plugin, &results.pipeline}) {
-    for (const PluginRun& run : *runs) {
-      if (!run.one_way.empty()) largest = std::max(largest, run.one_way.rbegin()->first);
+  const auto add = [&](const std::string& name, const std::vector<MeasuredRun>& runs) {
+    Line& line = lines.emplace_back(Line{name, {}});
+    for (const MeasuredRun& run : runs) {
+      const auto found = run.one_way.find(extent.largest_bytes);
+      if (found != run.one_way.end()) line.values.emplace(run.sockets, found->second);
     }
-  }
-  return largest;
-}
-
-std::vector<Line> sockets_lines(const SoftResults& results) {
-  std::vector<Line> lines;
-  for (const std::string& memory : memories(results)) {
-    lines.push_back({memory, largest_by_sockets(runs_with(results.plugin, memory), largest_message(results))});
+  };
+  for (const std::string& memory : extent.memories) {
+    add(memory, runs_with(results.plugin, memory));
     for (const auto& [channels, runs] : by_channels(runs_with(results.pipeline, memory)))
-      lines.push_back({pipeline_name(memory, channels), largest_by_sockets(runs, largest_message(results))});
+      add(pipeline_name(memory, channels), runs);
   }
-  MeasuredBy in_cache, working_set;
-  for (const RawRun& run : results.raw) {
-    in_cache.emplace(run.streams, run.in_cache);
-    working_set.emplace(run.streams, run.working_set);
-  }
-  lines.push_back({"raw TCP, in cache", std::move(in_cache)});
-  lines.push_back({concat("raw TCP, ", format_bytes(static_cast<double>(results.raw_message_bytes))), std::move(working_set)});
+  lines.push_back({"raw TCP, in cache", results.raw_in_cache});
+  lines.push_back({concat("raw TCP, ", size_text(results.raw_message_bytes)), results.raw_working_set});
   return lines;
 }
 
-Table unpack_table(const std::vector<UnpackRun>& runs) {
-  std::vector<Line> lines;
-  for (const UnpackRun& run : runs) lines.push_back({run.unpack, run.one_way});
-  Table table = make_table(by_size(kByUnpacker, "GB/s"), lines);
-  add_ratio_column(table, "kernel", "d2d");
+Table sockets_table(const SoftResults& results) {
+  const std::vector<Line> lines = lines_by_sockets(results);
+  Table table = make_table(By::kSockets, kBySockets, "GB/s", lines);
+  for (const std::string& host : {std::string("host"), pipeline_name("host", 1)}) {
+    for (const Line& raw : {lines[lines.size() - 2], lines.back()}) add_ratio_column(table, host, raw.name);
+  }
+  if (const uint64_t bytes = extent_of(results).largest_bytes; bytes > 0) table.row_heading = concat(size_text(bytes), " over");
   return table;
 }
 
-Table long_table(const LongRun& run, uint64_t chunk_bytes) {
-  Table table{.title = concat("Long transfers, ", run.memory),
-              .row_heading = concat("chunks of ", format_bytes(static_cast<double>(chunk_bytes))),
+Table long_table(const MeasuredRun& run, uint64_t chunk_bytes) {
+  Table table{.title = concat("Long transfers, ", run.name),
+              .row_heading = concat("chunks of ", size_text(chunk_bytes)),
               .columns = {{"bytes", "B"}, {"one way", "GB/s"}, {"a chunk", "us"}, {"more memory in core", "KiB"}},
               .rows = {}};
-  for (const auto& [chunks, measured] : run.by_chunks) {
+  for (const auto& [chunks, measured] : run.one_way) {
     const double rate = measured.summary.median;  // GB/s: 1000 bytes a microsecond
     Cell chunk_us;
     if (rate > 0) chunk_us = static_cast<double>(chunk_bytes) / 1e3 / rate;
@@ -209,93 +177,59 @@ Table long_table(const LongRun& run, uint64_t chunk_bytes) {
   return table;
 }
 
-Table sockets_table(const SoftResults& results) {
-  const uint64_t bytes = largest_message(results);
-  const std::vector<Line> lines = sockets_lines(results);
-  Table table = make_table(by_sockets(kBySockets, "GB/s"), lines);
-  for (const std::string& host : {std::string("host"), pipeline_name("host", 1)}) {
-    for (const Line& raw : {lines[lines.size() - 2], lines.back()}) add_ratio_column(table, host, raw.name);
-  }
-  if (bytes > 0) table.row_heading = concat(format_bytes(static_cast<double>(bytes)), " over");
-  return table;
-}
-
-constexpr char kAbout[] =
-    "Two processes of this machine, connected over loopback TCP by one connection of the plugin each way. They drive its "
-    "version 7 table as a consumer of the ABI does: messages cut into requests, up to 16 outstanding, receives posted ahead; "
-    "with GPU memory every message is gathered into its place before its request is consumed. One way: messages back to back, "
-    "from the first isend until the receiving end has everything in place, message bytes counted once. Half a round trip: one "
-    "message at a time back and forth, both ends polling. Who waits for much on a machine of few cores sleeps 50 us at a "
-    "time. Per core-second: bytes moved by the processor time of both processes, all threads, polling included. Raw TCP: "
-    "blocking writes and reads of one thread per stream and end, each stream over the same bytes again and again (in cache), "
-    "or over its share of a message larger than most caches; the first is the ceiling of small messages, the second of large "
-    "ones. Its ping-pong polls. Pipeline: the same messages as transfers of the library, several submitted ahead, polled in "
-    "the same way, in chunks as large as the requests of the bare plugin; they take turns row by row, and the ratio is that of "
-    "the medians. With several channels a connection of the pipeline goes over as many connections of the plugin, which share "
-    "the data sockets of the row evenly. Long transfers: one after the other; more memory in core is what both processes have "
-    "grown by from before the first message of the row, whose memory is in use by then, to after the last. NCCL: send and recv "
-    "of PyTorch over its own socket transport between the two GPUs, peer access and shared memory off, processor time of both "
-    "ranks. The best of each: of the plugin over all numbers of data sockets, of NCCL over all its settings.";
-
 }  // namespace
 
-Report make_soft_report(const SoftResults& results, std::vector<std::string> devices,
-                        std::map<std::string, std::string> parameters) {
-  Report report;
-  report.key = "bench_soft_plugin";
-  report.about = kAbout;
-  report.devices = std::move(devices);
-  report.parameters = std::move(parameters);
+void add_soft_tables(const SoftResults& results, Report& report) {
   const auto add = [&](Table table) {
     if (!table.rows.empty()) report.tables.push_back(std::move(table));
   };
+  const auto add_rates = [&](const std::string& title, const std::vector<MeasuredRun>& runs) {
+    add(make_table(By::kSize, title, "GB/s", lines_of(runs, &MeasuredRun::one_way)));
+  };
+  const auto add_times = [&](const std::string& title, const std::vector<MeasuredRun>& runs) {
+    add(make_table(By::kSize, title, "us", lines_of(runs, &MeasuredRun::ping_pong)));
+  };
+  const auto add_costs = [&](const std::string& title, const std::vector<MeasuredRun>& runs) {
+    add(make_table(By::kSize, title, "GB", lines_of(runs, &MeasuredRun::one_way), Show::kPerCoreSecond));
+  };
 
   std::vector<Line> best_one_way, best_ping_pong;
-  for (const std::string& memory : memories(results)) {
-    const std::vector<PluginRun> runs = runs_with(results.plugin, memory), pipeline = runs_with(results.pipeline, memory);
-    add(make_table(by_size(concat("One way, ", memory), "GB/s"), lines_by_sockets(runs, &PluginRun::one_way)));
-    add(make_table(by_size(concat("Half a round trip, ", memory), "us"), lines_by_sockets(runs, &PluginRun::ping_pong)));
-    add(make_table(by_size(concat("Per core-second, one way, ", memory), "GB", Show::kPerCoreSecond),
-                   lines_by_sockets(runs, &PluginRun::one_way)));
-    add(make_table(by_size(concat("Pipeline, one way, ", memory), "GB/s"), lines_by_sockets(pipeline, &PluginRun::one_way)));
-    add(ratio_by_sockets(concat("Pipeline / plugin, one way, ", memory), pipeline, runs, &PluginRun::one_way));
-    add(make_table(by_size(concat("Pipeline, half a round trip, ", memory), "us"),
-                   lines_by_sockets(pipeline, &PluginRun::ping_pong)));
-    add(ratio_by_sockets(concat("Pipeline / plugin, half a round trip, ", memory), pipeline, runs, &PluginRun::ping_pong));
-    add(make_table(by_size(concat("Pipeline, per core-second, one way, ", memory), "GB", Show::kPerCoreSecond),
-                   lines_by_sockets(pipeline, &PluginRun::one_way)));
-    const auto add_best = [&](const std::string& name, const std::vector<PluginRun>& from) {
-      best_one_way.push_back({name, best_of(from, &PluginRun::one_way, true)});
-      best_ping_pong.push_back({name, best_of(from, &PluginRun::ping_pong, false)});
-    };
-    add_best(memory, runs);
+  const auto add_best = [&](const std::string& name, const std::vector<MeasuredRun>& from) {
+    best_one_way.push_back({name, best_of(from, &MeasuredRun::one_way, true)});
+    best_ping_pong.push_back({name, best_of(from, &MeasuredRun::ping_pong, false)});
+  };
+  for (const std::string& memory : extent_of(results).memories) {
+    const std::vector<MeasuredRun> bare = runs_with(results.plugin, memory), pipeline = runs_with(results.pipeline, memory);
+    add_rates("One way, " + memory, bare);
+    add_times("Half a round trip, " + memory, bare);
+    add_costs("Per core-second, one way, " + memory, bare);
+    add_rates("Pipeline, one way, " + memory, pipeline);
+    add(ratio_by_sockets("Pipeline / plugin, one way, " + memory, pipeline, bare, &MeasuredRun::one_way));
+    add_times("Pipeline, half a round trip, " + memory, pipeline);
+    add(ratio_by_sockets("Pipeline / plugin, half a round trip, " + memory, pipeline, bare, &MeasuredRun::ping_pong));
+    add_costs("Pipeline, per core-second, one way, " + memory, pipeline);
+    add_best(memory, bare);
     for (const auto& [channels, from] : by_channels(pipeline)) add_best(pipeline_name(memory, channels), from);
   }
-  add(unpack_table(results.unpack));
-  for (const LongRun& run : results.long_transfers) add(long_table(run, results.long_chunk_bytes));
-  add(make_table(by_size("One way, NCCL", "GB/s"), lines_by_label(results.nccl, &NcclRun::one_way)));
-  add(make_table(by_size("Half a round trip, NCCL", "us"), lines_by_label(results.nccl, &NcclRun::ping_pong)));
-  add(make_table(by_size("Per core-second, one way, NCCL", "GB", Show::kPerCoreSecond),
-                 lines_by_label(results.nccl, &NcclRun::one_way)));
+  Table unpackers = make_table(By::kSize, kByUnpacker, "GB/s", lines_of(results.unpack, &MeasuredRun::one_way));
+  add_ratio_column(unpackers, "kernel", "d2d");
+  add(std::move(unpackers));
+  for (const MeasuredRun& run : results.long_transfers) add(long_table(run, results.long_chunk_bytes));
+  add_rates("One way, NCCL", results.nccl);
+  add_times("Half a round trip, NCCL", results.nccl);
+  add_costs("Per core-second, one way, NCCL", results.nccl);
 
-  best_one_way.push_back({"NCCL", best_of(results.nccl, &NcclRun::one_way, true)});
   best_ping_pong.push_back({kRaw, results.raw_ping_pong});
-  best_ping_pong.push_back({"NCCL", best_of(results.nccl, &NcclRun::ping_pong, false)});
-  Table one_way = make_table(by_size(kBestOneWay, "GB/s"), best_one_way);
+  add_best("NCCL", results.nccl);
+  Table one_way = make_table(By::kSize, kBestOneWay, "GB/s", best_one_way);
   add_ratio_column(one_way, "gpu", "NCCL");
   add(std::move(one_way));
-  Table ping_pong = make_table(by_size(kBestPingPong, "us"), best_ping_pong);
+  Table ping_pong = make_table(By::kSize, kBestPingPong, "us", best_ping_pong);
   add_ratio_column(ping_pong, "host", kRaw);
   add_ratio_column(ping_pong, "gpu", "NCCL");
   add(std::move(ping_pong));
   add(sockets_table(results));
-  add(make_table(by_sockets("Per core-second by data sockets", "GB", Show::kPerCoreSecond), sockets_lines(results)));
-  return report;
+  add(make_table(By::kSockets, "Per core-second by data sockets", "GB", lines_by_sockets(results), Show::kPerCoreSecond));
 }
 
-std::string sockets_text(uint32_t sockets, uint32_t channels) {
-  const uint32_t each = sockets / channels;
-  return concat(channels == 1 ? "" : concat(channels, " channels x "), each, each == 1 ? " socket" : " sockets");
-}
-
-}  // namespace tcpx::bench
+}  // namespace tcpx

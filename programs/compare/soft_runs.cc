@@ -13,17 +13,14 @@
 #include "programs/compare/soft_report.h"
 #include "programs/unpack/gpu_description.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr uint64_t kRawWriteBytes = 512 << 10;
 constexpr uint64_t kLeastRawMessageBytes = 4 << 20;
 constexpr uint64_t kLongChunkBytes = 512 << 10;
+constexpr uint64_t kLargestPingPong = 1 << 20;
 constexpr unsigned kManyCores = 16;
-
-std::string size_text(uint64_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
-}
 
 std::string counted(uint32_t count, const char* what) {
   return concat(count, " ", what, count == 1 ? "" : "s");
@@ -50,13 +47,68 @@ std::optional<EnvironmentOverrides> overrides_for(uint32_t sockets) {
                               {environment_info(Variable::kSocketNthreads).name, concat(factors->threads)}};
 }
 
-}  // namespace
+constexpr char kAbout[] =
+    "Two processes of this machine, connected over loopback TCP by one connection of the plugin each way. They drive its "
+    "version 7 table as a consumer of the ABI does: messages cut into requests, up to 16 outstanding, receives posted ahead; "
+    "with GPU memory every message is gathered into its place before its request is consumed. One way: messages back to "
+    "back, from the first isend until the receiving end has everything in place, message bytes counted once. Half a round "
+    "trip: one message at a time back and forth, both ends polling. Who waits for much on a machine of few cores sleeps 50 "
+    "us at a time. Per core-second: bytes moved by the processor time of both processes, all threads, polling included. Raw "
+    "TCP: blocking writes and reads of one thread per stream and end, each stream over the same bytes again and again (in "
+    "cache), or over its share of a message larger than most caches; the first is the ceiling of small messages, the second "
+    "of large ones. Its ping-pong polls. Pipeline: the same messages as transfers of the library, several submitted ahead, "
+    "polled in the same way, in chunks as large as the requests of the bare plugin; they take turns row by row, and the "
+    "ratio is that of the medians. With several channels a connection of the pipeline goes over as many connections of the "
+    "plugin, which share the data sockets of the row evenly. Long transfers: one after the other; more memory in core is "
+    "what both processes have grown by from before the first message of the row, whose memory is in use by then, to after "
+    "the last. NCCL: send and recv of PyTorch over its own socket transport between the two GPUs, peer access and shared "
+    "memory off, processor time of both ranks. The best of each: of the plugin over all numbers of data sockets, of NCCL "
+    "over all its settings.";
+
+/// In their order: for each kind of memory and each number of data sockets two fresh processes.
+class SoftRuns {
+ public:
+  SoftRuns(SoftRunOptions options, Comparison& comparison);
+
+  /// Everything.
+  Status run();
+  const SoftResults& results() const { return results_; }
+
+ private:
+  Status raw(uint32_t streams);
+  Status raw_ping_pong();
+  /// The plugin driven bare, and beside it the pipeline with every number of channels that divides `sockets`.
+  Status plugin(MemoryType memory, uint32_t sockets);
+  Status unpack(const std::string& kind);
+  Status long_transfers(MemoryType memory);
+  Result<EndSetup> plugin_setup(EndSetup::Kind kind, MemoryType memory) const;
+  /// Those of long_chunks_ that this machine has memory for.
+  Result<std::vector<uint64_t>> fitting_chunks(MemoryType memory);
+  std::string name_of(MemoryType memory) const;
+  std::vector<uint64_t> ping_pong_sizes() const;
+  /// Measures a row into `rows` under `key` and says what came out.
+  Status row(RowMeter& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
+             std::optional<uint64_t> key = std::nullopt);
+
+  SoftRunOptions options_;
+  std::vector<uint64_t> long_chunks_;  // of the long transfers; empty: none
+  Comparison& comparison_;
+  SoftResults results_;
+};
 
 SoftRuns::SoftRuns(SoftRunOptions options, Comparison& comparison) : options_(std::move(options)), comparison_(comparison) {
+  if (options_.long_transfers) long_chunks_ = {1, 8, 64, 512, 2048, 8192, 32768};
+  if (comparison_.quick()) {
+    options_.sizes = {8, 4097, 64 << 10, 4 << 20};
+    options_.sockets = {1, 4};
+    options_.channels = {1, 2};
+    options_.request_bytes = 512 << 10;
+    if (options_.long_transfers) long_chunks_ = {1, 8, 64};
+  }
   if (options_.memory.empty()) {
-    options_.memory = {Memory::kHost};
+    options_.memory = {MemoryType::kHost};
     if (comparison_.has_gpu()) {
-      options_.memory.push_back(Memory::kGpu);
+      options_.memory.push_back(MemoryType::kCuda);
     } else {
       comparison_.note("gpu memory", concat("left out: ", gpu_count().status().detail()));
     }
@@ -74,49 +126,49 @@ SoftRuns::SoftRuns(SoftRunOptions options, Comparison& comparison) : options_(st
   sort_once_each(options_.sizes);
   sort_once_each(options_.sockets);
   sort_once_each(options_.memory);
-  sort_once_each(options_.long_chunks);
-  if (options_.unpack.empty() && comparison_.has_gpu() && options_.memory.back() == Memory::kGpu)
+  if (options_.unpack.empty() && comparison_.has_gpu() && options_.memory.back() == MemoryType::kCuda)
     options_.unpack = {"kernel", "d2d", "host"};
+  const auto number = [](uint32_t count) { return concat(count); };
+  comparison_.note("messages", listed(options_.sizes, size_text));
+  comparison_.note("data sockets", listed(options_.sockets, number));
+  if (!options_.without_pipeline) comparison_.note("channels", listed(options_.channels, number));
+  comparison_.note("bytes of a request", size_text(options_.request_bytes));
+  comparison_.note("plugin", options_.plugin.empty() ? "linked in" : options_.plugin);
 }
 
 Status SoftRuns::run() {
-  TCPX_RETURN_IF_ERROR(comparison_.describe_gpus());
   results_.raw_message_bytes = std::max(options_.sizes.back(), kLeastRawMessageBytes);
   for (const uint32_t sockets : options_.sockets) TCPX_RETURN_IF_ERROR(raw(sockets));
   TCPX_RETURN_IF_ERROR(raw_ping_pong());
-  for (const Memory memory : options_.memory) {
+  for (const MemoryType memory : options_.memory) {
     for (const uint32_t sockets : options_.sockets) TCPX_RETURN_IF_ERROR(plugin(memory, sockets));
   }
-  if (options_.pipeline) {
+  if (!options_.without_pipeline) {
     for (const std::string& kind : options_.unpack) TCPX_RETURN_IF_ERROR(unpack(kind));
-    if (!options_.long_chunks.empty()) {
-      for (const Memory memory : options_.memory) TCPX_RETURN_IF_ERROR(long_transfers(memory));
+    if (!long_chunks_.empty()) {
+      for (const MemoryType memory : options_.memory) TCPX_RETURN_IF_ERROR(long_transfers(memory));
     }
   }
   results_.nccl = comparison_.run_nccl(options_.sizes, ping_pong_sizes());
   return comparison_.stopped() ? Status(Code::kCancelled, "measure", "interrupted") : Status::ok();
 }
 
-std::string SoftRuns::name_of(Memory memory) const {
-  if (memory == Memory::kHost) return "host";
+std::string SoftRuns::name_of(MemoryType memory) const {
+  if (memory == MemoryType::kHost) return "host";
   return comparison_.has_gpu() ? "gpu" : "gpu stand-in";  // the same code over host memory: no speed of a GPU
 }
 
 std::vector<uint64_t> SoftRuns::ping_pong_sizes() const {
   std::vector<uint64_t> sizes;
   std::copy_if(options_.sizes.begin(), options_.sizes.end(), std::back_inserter(sizes),
-               [&](uint64_t bytes) { return bytes <= options_.largest_ping_pong; });
+               [&](uint64_t bytes) { return bytes <= kLargestPingPong; });
   return sizes;
 }
 
 Status SoftRuns::row(RowMeter& bench, const std::string& who, Pattern pattern, uint64_t bytes, MeasuredBy& rows,
                      std::optional<uint64_t> key) {
-  const Result<Measured> measured = bench.measure({.pattern = pattern, .message_bytes = bytes}, comparison_.options().row);
-  if (!measured.is_ok()) {
-    const Status& status = measured.status();
-    return Status(status.code(), concat(who, ", ", size_text(bytes), ": ", status.operation()), status.detail(), status.domain(),
-                  status.native());
-  }
+  const Result<Measured> measured = bench.measure({.pattern = pattern, .message_bytes = bytes}, comparison_.row());
+  if (!measured.is_ok()) return said_of(concat(who, ", ", size_text(bytes)), measured.status());
   const bool one_way = pattern == Pattern::kOneWay;
   const std::string what = concat(who, ", ", size_text(bytes), one_way ? " one way" : " half a round trip");
   comparison_.say(concat(what, ": ", format_measured(measured->summary.median), one_way ? " GB/s" : " us",
@@ -133,10 +185,8 @@ Status SoftRuns::raw(uint32_t streams) {
   setup.request_bytes = kRawWriteBytes;
   TCPX_ASSIGN_OR_RETURN(const std::unique_ptr<RowMeter> bench, comparison_.connect(setup, {}));
   const std::string who = concat("raw TCP, ", counted(streams, "stream"));
-  MeasuredBy cached, rows;
-  TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, kRawWriteBytes * streams, cached));
-  TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, results_.raw_message_bytes, rows));
-  results_.raw.push_back({.streams = streams, .in_cache = cached.begin()->second, .working_set = rows.begin()->second});
+  TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, kRawWriteBytes * streams, results_.raw_in_cache, streams));
+  TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, results_.raw_message_bytes, results_.raw_working_set, streams));
   return bench->close();
 }
 
@@ -151,10 +201,10 @@ Status SoftRuns::raw_ping_pong() {
   return bench->close();
 }
 
-Result<EndSetup> SoftRuns::plugin_setup(EndSetup::Kind kind, Memory memory) const {
+Result<EndSetup> SoftRuns::plugin_setup(EndSetup::Kind kind, MemoryType memory) const {
   EndSetup setup;
   setup.kind = kind;
-  setup.memory = memory == Memory::kGpu ? MemoryType::kCuda : MemoryType::kHost;
+  setup.memory = memory;
   setup.request_bytes = options_.request_bytes;
   if (options_.plugin.size() >= sizeof setup.plugin) {
     return Status(Code::kInvalidArgument, "open plugin", "the name of the library is too long");
@@ -163,11 +213,11 @@ Result<EndSetup> SoftRuns::plugin_setup(EndSetup::Kind kind, Memory memory) cons
   return setup;
 }
 
-Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
+Status SoftRuns::plugin(MemoryType memory, uint32_t sockets) {
   struct Side {
     std::string who;
     std::unique_ptr<RowMeter> bench;
-    std::vector<PluginRun>& runs;
+    std::vector<MeasuredRun>& runs;
     size_t run_idx;
   };
   std::vector<Side> sides;
@@ -182,17 +232,17 @@ Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
     TCPX_ASSIGN_OR_RETURN(EndSetup setup, plugin_setup(kind, memory));
     setup.channels = channels;
     TCPX_ASSIGN_OR_RETURN(std::unique_ptr<RowMeter> bench, comparison_.connect(setup, *overrides));
-    std::vector<PluginRun>& runs = kind == EndSetup::Kind::kPipeline ? results_.pipeline : results_.plugin;
+    std::vector<MeasuredRun>& runs = kind == EndSetup::Kind::kPipeline ? results_.pipeline : results_.plugin;
     sides.push_back({concat(name_of(memory), ", ", what), std::move(bench), runs, runs.size()});
-    runs.push_back({.memory = name_of(memory), .sockets = sockets, .channels = channels, .one_way = {}, .ping_pong = {}});
+    runs.push_back({.name = name_of(memory), .sockets = sockets, .channels = channels, .one_way = {}, .ping_pong = {}});
     return Status::ok();
   };
   TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPlugin, 1));
   for (const uint32_t channels : options_.channels) {
-    if (options_.pipeline && sockets % channels == 0) TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPipeline, channels));
+    if (!options_.without_pipeline && sockets % channels == 0) TCPX_RETURN_IF_ERROR(add(EndSetup::Kind::kPipeline, channels));
   }
   // In turns, row by row: any other load on the machine then weighs on all alike. A run sleeps until its turn.
-  const auto rows = [&](Pattern pattern, const std::vector<uint64_t>& sizes, MeasuredBy PluginRun::*what) -> Status {
+  const auto rows = [&](Pattern pattern, const std::vector<uint64_t>& sizes, MeasuredBy MeasuredRun::*what) -> Status {
     for (const uint64_t bytes : sizes) {
       for (Side& side : sides) {
         TCPX_RETURN_IF_ERROR(row(*side.bench, side.who, pattern, bytes, side.runs[side.run_idx].*what));
@@ -200,8 +250,8 @@ Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
     }
     return Status::ok();
   };
-  TCPX_RETURN_IF_ERROR(rows(Pattern::kOneWay, options_.sizes, &PluginRun::one_way));
-  TCPX_RETURN_IF_ERROR(rows(Pattern::kPingPong, ping_pong_sizes(), &PluginRun::ping_pong));
+  TCPX_RETURN_IF_ERROR(rows(Pattern::kOneWay, options_.sizes, &MeasuredRun::one_way));
+  TCPX_RETURN_IF_ERROR(rows(Pattern::kPingPong, ping_pong_sizes(), &MeasuredRun::ping_pong));
   for (Side& side : sides) TCPX_RETURN_IF_ERROR(side.bench->close());
   return Status::ok();
 }
@@ -210,7 +260,7 @@ Status SoftRuns::plugin(Memory memory, uint32_t sockets) {
 Status SoftRuns::unpack(const std::string& kind) {
   EnvironmentOverrides overrides = overrides_for(options_.sockets.back()).value_or(EnvironmentOverrides());
   overrides[environment_info(Variable::kUnpackImpl).name] = kind;
-  TCPX_ASSIGN_OR_RETURN(const EndSetup setup, plugin_setup(EndSetup::Kind::kPipeline, Memory::kGpu));
+  TCPX_ASSIGN_OR_RETURN(const EndSetup setup, plugin_setup(EndSetup::Kind::kPipeline, MemoryType::kCuda));
   const std::string who = concat("unpack by ", kind);
   const Result<std::unique_ptr<RowMeter>> bench = comparison_.connect(setup, overrides);
   if (!bench.is_ok() && bench.status().code() == Code::kUnsupported) {
@@ -218,54 +268,55 @@ Status SoftRuns::unpack(const std::string& kind) {
     return Status::ok();
   }
   if (!bench.is_ok()) return bench.status();
-  UnpackRun& run = results_.unpack.emplace_back(UnpackRun{.unpack = kind, .one_way = {}});
+  MeasuredRun& run = results_.unpack.emplace_back(MeasuredRun{.name = kind, .one_way = {}, .ping_pong = {}});
   for (const uint64_t bytes : options_.sizes) TCPX_RETURN_IF_ERROR(row(**bench, who, Pattern::kOneWay, bytes, run.one_way));
   return (*bench)->close();
 }
 
-Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(Memory memory) {
+Result<std::vector<uint64_t>> SoftRuns::fitting_chunks(MemoryType memory) {
   // One end has the transfer in memory, the other this one and the next; on this machine or on one GPU.
   const bool one_memory =
-      memory == Memory::kHost || !comparison_.has_gpu() || comparison_.options().gpus.first == comparison_.options().gpus.second;
+      memory == MemoryType::kHost || !comparison_.has_gpu() || comparison_.gpus().first == comparison_.gpus().second;
   const Result<uint64_t> available =
-      memory == Memory::kGpu && comparison_.has_gpu() ? gpu_memory_bytes(comparison_.options().gpus.second) : free_host_bytes();
+      memory == MemoryType::kCuda && comparison_.has_gpu() ? gpu_memory_bytes(comparison_.gpus().second) : free_host_bytes();
   if (!available.is_ok()) return available.status();
   const auto fits = [&](uint64_t chunks) {
     const MessagePlan plan = MessagePlan::of_transfers(chunks * kLongChunkBytes, kLongChunkBytes, 1);
     return plan.receive_memory_bytes() + (one_memory ? plan.send_memory_bytes() : 0) <= *available / 2;
   };
   std::vector<uint64_t> fitting;
-  std::copy_if(options_.long_chunks.begin(), options_.long_chunks.end(), std::back_inserter(fitting), fits);
-  if (const size_t left_out = options_.long_chunks.size() - fitting.size(); left_out > 0) {
+  std::copy_if(long_chunks_.begin(), long_chunks_.end(), std::back_inserter(fitting), fits);
+  if (const size_t left_out = long_chunks_.size() - fitting.size(); left_out > 0) {
     comparison_.note(concat("long transfers, ", name_of(memory)),
                      concat(left_out, " left out: both ends' memory is to be at most half of ", size_text(*available)));
   }
   return fitting;
 }
 
-Status SoftRuns::long_transfers(Memory memory) {
+Status SoftRuns::long_transfers(MemoryType memory) {
   TCPX_ASSIGN_OR_RETURN(std::vector<uint64_t> chunks, fitting_chunks(memory));
   TCPX_ASSIGN_OR_RETURN(EndSetup setup, plugin_setup(EndSetup::Kind::kPipeline, memory));
   setup.request_bytes = kLongChunkBytes;
   TCPX_ASSIGN_OR_RETURN(const std::unique_ptr<RowMeter> bench, comparison_.connect(setup, {}));
   const std::string who = concat(name_of(memory), ", long");
-  LongRun& run = results_.long_transfers.emplace_back(LongRun{.memory = name_of(memory), .by_chunks = {}});
+  MeasuredRun& run = results_.long_transfers.emplace_back(MeasuredRun{.name = name_of(memory), .one_way = {}, .ping_pong = {}});
   results_.long_chunk_bytes = kLongChunkBytes;
   // The largest first: its memory does for all.
   for (auto count = chunks.rbegin(); count != chunks.rend(); ++count) {
-    TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, *count * kLongChunkBytes, run.by_chunks, *count));
+    TCPX_RETURN_IF_ERROR(row(*bench, who, Pattern::kOneWay, *count * kLongChunkBytes, run.one_way, *count));
   }
   return bench->close();
 }
 
-Report SoftRuns::report() const {
-  std::map<std::string, std::string> parameters = comparison_.parameters();
-  parameters["messages"] = listed(options_.sizes, size_text);
-  parameters["data sockets"] = listed(options_.sockets, [](uint32_t sockets) { return concat(sockets); });
-  if (options_.pipeline) parameters["channels"] = listed(options_.channels, [](uint32_t channels) { return concat(channels); });
-  parameters["bytes of a request"] = size_text(options_.request_bytes);
-  parameters["plugin"] = options_.plugin.empty() ? "linked in" : options_.plugin;
-  return make_soft_report(results_, comparison_.devices(), std::move(parameters));
+}  // namespace
+
+Status run_soft(const SoftRunOptions& options, Comparison& comparison) {
+  comparison.report().key = "bench_soft_plugin";
+  comparison.report().about = kAbout;
+  SoftRuns runs(options, comparison);
+  const Status measured = runs.run();
+  add_soft_tables(runs.results(), comparison.report());
+  return measured;
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -10,21 +10,16 @@
 namespace tcpx::programs {
 namespace {
 
-/// The data has copies in host memory, for which a large --bytes may leave no room.
-template <class Run>
-Status run_within_memory(Run run) {
-  try {
-    return run();
-  } catch (const std::bad_alloc&) {
-    return {Code::kSystem, "allocate memory", "no room for a copy of the data in host memory"};
-  }
-}
-
 /// @param prepared an end that could not even begin still tells its peer so
-template <class Run>
-Status run_end(TransferEnd& end, const Status& prepared, Run run, Result<BootstrapChannel> channel) {
+Status run_end(TransferEnd& end, const Status& prepared, Status (*run)(TransferEnd&, BootstrapChannel&),
+               Result<BootstrapChannel> channel) {
   if (!channel.is_ok()) return prepared.is_ok() ? channel.status() : prepared;
-  const Status mine = prepared.is_ok() ? run_within_memory([&] { return run(end, *channel); }) : prepared;
+  Status mine = prepared;
+  try {
+    if (mine.is_ok()) mine = run(end, *channel);
+  } catch (const std::bad_alloc&) {  // the data has copies in host memory, for which a large --bytes may leave no room
+    mine = Status(Code::kSystem, "allocate memory", "no room for a copy of the data in host memory");
+  }
   // Each end tells the other how it went and leaves only after it has heard the same from it.
   return channel->finish(mine, end.deadline());
 }

@@ -58,8 +58,7 @@ Status connect_receive_side(TransferEnd& end, BootstrapChannel& channel, Receive
 
   ReceiveParts parts{.unpacker = &end.unpacker()};
   if (options.memory == MemoryType::kCuda) {
-    TCPX_ASSIGN_OR_RETURN(const auto pool, end.plugin().bounce_pool(side.device_handle, *end.endpoint().memory, end.lane()));
-    parts.pool = pool;
+    TCPX_ASSIGN_OR_RETURN(parts.pool, end.plugin().bounce_pool(side.device_handle, *end.endpoint().memory, end.lane()));
   }
   if (options.debug) {
     end.say("device handle: ", hex_preview(std::span<const std::byte>(side.device_handle.bytes).first(32), 32));

@@ -4,7 +4,7 @@
 
 #include <cub/device/device_memcpy.cuh>
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr uint32_t kLanes = 32;
@@ -109,4 +109,4 @@ cudaError_t launch_empty_kernel(cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

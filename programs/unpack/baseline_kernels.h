@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// A fragment with both addresses. Lists of them lie in device memory, which costs these methods an upload that is not timed.
 struct BaselineEntry {
@@ -16,7 +16,13 @@ struct BaselineEntry {
   uint32_t len;
 };
 
-enum class WarpLoop { kSimple, kNcclLike };
+/// A warp takes a fragment at a time.
+enum class WarpLoop {
+  kSimple,  ///< 16 bytes per lane and access where both addresses allow it, else byte by byte
+  /// As NCCL's device code unpacks (NCCL src/device/network/unpack/unpack.h): 16 bytes per lane and step through volatile
+  /// accesses of the widest kind that both addresses allow.
+  kNcclLike,
+};
 
 /// All start their work on `stream` and do not wait.
 cudaError_t launch_warp_loop(WarpLoop kind, uint32_t blocks, const BaselineEntry* entries, uint32_t count, cudaStream_t stream);
@@ -27,4 +33,4 @@ cudaError_t launch_cub_batch(void* scratch, size_t& scratch_bytes, const void* c
 cudaError_t launch_delay(uint64_t ns, cudaStream_t stream);
 cudaError_t launch_empty_kernel(cudaStream_t stream);
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

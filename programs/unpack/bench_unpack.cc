@@ -1,19 +1,20 @@
 // bench_unpack: how fast received fragments are gathered on this machine's GPU, beside the ceiling and the other ways there are.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "base/text.h"
 #include "device/gpu_presence.h"
+#include "measure/report.h"
 #include "programs/program.h"
 #include "programs/unpack/gpu_description.h"
 #include "programs/unpack/unpack_bench.h"
-#include "programs/unpack/unpack_report.h"
 
 namespace {
 
 using namespace tcpx;            // NOLINT: a program, not a header
-using namespace tcpx::bench;     // NOLINT
 using namespace tcpx::programs;  // NOLINT
 
 struct Options {
@@ -34,6 +35,53 @@ void declare_options(CLI::App& app, Options& options) {
   app.add_option("--samples", options.bench.samples, "per number (default 21)")->check(CLI::Range(size_t{5}, size_t{1000}));
   app.add_option("--json", options.json, "write all numbers to this file; scripts/plot.py draws it")->type_name("FILE");
   add_chart_answer(app, "--chart");
+}
+
+/// Without tables. @param device "NVIDIA H200, driver 580.159.04"
+Report make_unpack_report(const std::string& device, const UnpackBenchOptions& options) {
+  Report report;
+  report.key = "bench_unpack";
+  report.about =
+      "Gathers fragments that lie permuted in a pool into one destination, and compares every gathered byte. GB/s counts the "
+      "gathered bytes once (memory reads and writes each as many). Times are GPU times between two events on an idle GPU "
+      "around the copy call or the kernel launch, unless a table says otherwise; d2d and host are timed by the host's clock, "
+      "from submit to done. The tcpx kernel reads its list of fragments from mapped pinned host memory, the other kernels "
+      "from device memory.";
+  report.devices = {device};
+  report.parameters = {
+      {"bytes", concat(options.bytes)}, {"pool bytes", concat(options.pool_bytes)}, {"samples", concat(options.samples)}};
+  return report;
+}
+
+/// Appends `table`, and behind it the ratios to its first row where that is the ceiling of the others.
+Status add_with_ratios(Report& report, Table table) {
+  const bool has_ceiling = table.row_heading == "method" && table.rows.size() > 1;
+  report.tables.push_back(std::move(table));
+  if (!has_ceiling) return Status::ok();
+  const Table& measured = report.tables.back();
+  TCPX_ASSIGN_OR_RETURN(Table ratios,
+                        ratio_table(measured, measured.rows.front().name, measured.title + ": ratio to the contiguous copy"));
+  report.tables.push_back(std::move(ratios));
+  return Status::ok();
+}
+
+/// Notes for unpackers that gathered faster than the kernel; for each kind of fragments at most one note.
+std::vector<std::string> unpack_notes(const Report& report) {
+  std::vector<std::string> notes;
+  const auto is_by_method = [](const Table& table) { return table.title == "By method"; };
+  const auto table = std::find_if(report.tables.begin(), report.tables.end(), is_by_method);
+  if (table == report.tables.end()) return notes;
+  const auto rate = [&](std::string_view method, size_t column) {
+    for (const Row& row : table->rows) {
+      if (row.name == method) return number_in(row.cells[column]).value_or(0);
+    }
+    return 0.0;
+  };
+  for (size_t i = 0; i < table->columns.size(); ++i) {
+    std::string note = unpack_note(table->columns[i].name, {"kernel", rate("tcpx kernel", i)}, {"d2d", rate("tcpx d2d", i)});
+    if (!note.empty()) notes.push_back(std::move(note));
+  }
+  return notes;
 }
 
 Status run(const Options& options, MemoryOps& memory, Report& report) {

@@ -2,14 +2,7 @@
 
 #include "programs/unpack/baseline_kernels.h"
 
-namespace tcpx::bench {
-namespace {
-
-double seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
-}  // namespace
+namespace tcpx {
 
 Result<std::unique_ptr<GpuClock>> GpuClock::create() {
   TCPX_ASSIGN_OR_RETURN(Stream stream, Stream::create());
@@ -21,7 +14,10 @@ Result<std::unique_ptr<GpuClock>> GpuClock::create() {
 Result<double> GpuClock::time(const std::function<Status(StreamView)>& enqueue) {
   TCPX_RETURN_IF_ERROR(begin_.view().record(stream()));
   TCPX_RETURN_IF_ERROR(enqueue(stream()));
-  return finish();
+  TCPX_RETURN_IF_ERROR(end_.view().record(stream()));
+  TCPX_RETURN_IF_ERROR(stream().synchronize());
+  TCPX_ASSIGN_OR_RETURN(const Duration elapsed, end_.view().elapsed_since(begin_.view()));
+  return std::chrono::duration<double>(elapsed).count();
 }
 
 Result<double> GpuClock::time_queued(const std::function<Status(StreamView)>& enqueue, std::chrono::microseconds head_start) {
@@ -30,15 +26,8 @@ Result<double> GpuClock::time_queued(const std::function<Status(StreamView)>& en
   return time(enqueue);
 }
 
-Result<double> GpuClock::finish() {
-  TCPX_RETURN_IF_ERROR(end_.view().record(stream()));
-  TCPX_RETURN_IF_ERROR(stream().synchronize());
-  TCPX_ASSIGN_OR_RETURN(const Duration elapsed, end_.view().elapsed_since(begin_.view()));
-  return seconds(elapsed);
-}
-
 Status launch_nothing(StreamView stream) {
   return cuda_status(launch_empty_kernel(stream.get()), "launch nothing");
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

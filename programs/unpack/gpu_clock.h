@@ -7,7 +7,7 @@
 
 #include "device/cuda_handles.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// One thread at a time. On the device that was current at creation.
 class GpuClock {
@@ -24,7 +24,6 @@ class GpuClock {
 
  private:
   GpuClock(Stream stream, Event begin, Event end) : stream_(std::move(stream)), begin_(std::move(begin)), end_(std::move(end)) {}
-  Result<double> finish();
 
   const Stream stream_;
   const Event begin_;
@@ -34,4 +33,4 @@ class GpuClock {
 /// A kernel of one thread that does nothing: the least cost of a launch.
 Status launch_nothing(StreamView stream);
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -8,7 +8,7 @@
 #include "device/cuda_handles.h"
 #include "measure/result_file.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 /// The kernel module says it; the CUDA runtime only knows the CUDA version that the driver offers.
@@ -35,4 +35,4 @@ Result<uint64_t> gpu_memory_bytes(int gpu) {
   return uint64_t{properties.totalGlobalMem};
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

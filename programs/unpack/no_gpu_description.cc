@@ -1,7 +1,7 @@
 // In a build without CUDA.
 #include "programs/unpack/gpu_description.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 Result<std::string> gpu_description(int) {
   return Status(Code::kUnsupported, "describe GPU", "this build has no CUDA");
@@ -11,4 +11,4 @@ Result<uint64_t> gpu_memory_bytes(int) {
   return Status(Code::kUnsupported, "describe GPU", "this build has no CUDA");
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -1,15 +1,42 @@
 #include <cuda_runtime_api.h>
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
-#include "programs/unpack/baseline_kernels.h"
-#include "programs/unpack/device_array.h"
 #include "programs/unpack/unpack_method.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
+
+/// Values in device memory.
+template <class T>
+class DeviceArray {
+ public:
+  /// Replaces the content by a copy of `values`, on the current device; waits for it.
+  Status assign(const std::vector<T>& values) {
+    memory_.reset();
+    size_ = 0;
+    if (values.empty()) return Status::ok();
+    void* memory = nullptr;
+    TCPX_RETURN_IF_ERROR(cuda_status(cudaMalloc(&memory, values.size() * sizeof(T)), "allocate device memory"));
+    memory_.reset(static_cast<T*>(memory));
+    TCPX_RETURN_IF_ERROR(
+        cuda_status(cudaMemcpy(memory, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "fill device memory"));
+    size_ = values.size();
+    return Status::ok();
+  }
+  T* get() const { return memory_.get(); }
+  size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { report_cuda_failure(cudaFree(memory), "free device memory"); }
+  };
+  std::unique_ptr<T, Free> memory_;
+  size_t size_ = 0;
+};
 
 std::vector<BaselineEntry> entries_of(const UnpackWorkload& workload) {
   std::vector<BaselineEntry> entries;
@@ -22,9 +49,11 @@ std::vector<BaselineEntry> entries_of(const UnpackWorkload& workload) {
 
 class WarpLoopMethod final : public UnpackMethod {
  public:
-  WarpLoopMethod(const char* name, WarpLoop kind, uint32_t blocks) : name_(name), kind_(kind), blocks_(blocks) {}
+  WarpLoopMethod(WarpLoop kind, uint32_t blocks)
+      : UnpackMethod(concat(kind == WarpLoop::kSimple ? "simple" : "NCCL-like", " warp loop, ", blocks, " blocks")),
+        kind_(kind),
+        blocks_(blocks) {}
 
-  std::string name() const override { return concat(name_, ", ", blocks_, " blocks"); }
   Status prepare(const UnpackWorkload& workload) override { return entries_.assign(entries_of(workload)); }
   Status run(StreamView stream) override {
     return cuda_status(launch_warp_loop(kind_, blocks_, entries_.get(), static_cast<uint32_t>(entries_.size()), stream.get()),
@@ -32,7 +61,6 @@ class WarpLoopMethod final : public UnpackMethod {
   }
 
  private:
-  const char* const name_;
   const WarpLoop kind_;
   const uint32_t blocks_;
   DeviceArray<BaselineEntry> entries_;
@@ -40,24 +68,19 @@ class WarpLoopMethod final : public UnpackMethod {
 
 class ContiguousCopy final : public UnpackMethod {
  public:
-  std::string name() const override { return "contiguous copy (ceiling)"; }
-  Status prepare(const UnpackWorkload& workload) override {
-    workload_ = &workload;
-    return Status::ok();
-  }
+  ContiguousCopy() : UnpackMethod("contiguous copy (ceiling)") {}
+
   Status run(StreamView stream) override {
-    const WorkloadPlace& place = workload_->place();
-    return copy_contiguously(place.destination, place.pool, workload_->bytes(), stream);
+    const WorkloadPlace& place = workload().place();
+    return copy_contiguously(place.destination, place.pool, workload().bytes(), stream);
   }
   bool gathers() const override { return false; }
-
- private:
-  const UnpackWorkload* workload_ = nullptr;
 };
 
 class CopyPerFragment final : public UnpackMethod {
  public:
-  std::string name() const override { return "one cudaMemcpyAsync per fragment"; }
+  CopyPerFragment() : UnpackMethod("one cudaMemcpyAsync per fragment") {}
+
   Status prepare(const UnpackWorkload& workload) override {
     entries_ = entries_of(workload);
     return Status::ok();
@@ -77,7 +100,8 @@ class CopyPerFragment final : public UnpackMethod {
 
 class CubBatch final : public UnpackMethod {
  public:
-  std::string name() const override { return "cub::DeviceMemcpy::Batched"; }
+  CubBatch() : UnpackMethod("cub::DeviceMemcpy::Batched") {}
+
   Status prepare(const UnpackWorkload& workload) override {
     std::vector<const void*> sources;
     std::vector<void*> destinations;
@@ -125,11 +149,8 @@ std::unique_ptr<UnpackMethod> make_copy_per_fragment() {
 std::unique_ptr<UnpackMethod> make_cub_batch() {
   return std::make_unique<CubBatch>();
 }
-std::unique_ptr<UnpackMethod> make_simple_warp_loop(uint32_t blocks) {
-  return std::make_unique<WarpLoopMethod>("simple warp loop", WarpLoop::kSimple, blocks);
-}
-std::unique_ptr<UnpackMethod> make_nccl_like_warp_loop(uint32_t blocks) {
-  return std::make_unique<WarpLoopMethod>("NCCL-like warp loop", WarpLoop::kNcclLike, blocks);
+std::unique_ptr<UnpackMethod> make_warp_loop(WarpLoop kind, uint32_t blocks) {
+  return std::make_unique<WarpLoopMethod>(kind, blocks);
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

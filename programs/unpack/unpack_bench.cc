@@ -12,14 +12,14 @@
 #include "base/text.h"
 #include "device/unpacker_factory.h"
 #include "measure/pattern.h"
-#include "programs/unpack/unpack_own.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr uint32_t kListCapacity = 128 * 1024;  // fragments of one launch
 constexpr uint64_t kSeed = 3;
 constexpr std::byte kPoison{0xa5};
+constexpr uint64_t kMostRequestBytes = kMaxRequestBytes;  // the table of launches in flight has these, whatever the options say
 
 const std::vector<FragmentKind>& issue_kinds() {
   using Source = FragmentKind::Source;
@@ -29,13 +29,6 @@ const std::vector<FragmentKind>& issue_kinds() {
                                                   {"4096 B, any alignment", 4096, Source::kMixed},
                                                   {"1448 B, any alignment", 1448, Source::kMixed}};
   return kinds;
-}
-
-/// Adds what `made` holds to `methods`.
-Status add(std::vector<std::unique_ptr<UnpackMethod>>& methods, Result<std::unique_ptr<UnpackMethod>> made) {
-  if (!made.is_ok()) return made.status();
-  methods.push_back(std::move(made).value());
-  return Status::ok();
 }
 
 }  // namespace
@@ -50,18 +43,12 @@ Result<std::unique_ptr<UnpackBench>> UnpackBench::create(const UnpackBenchOption
 Status UnpackBench::set_up() {
   progress(concat("filling two pools of ", options_.pool_bytes, " bytes"));
   TCPX_RETURN_IF_ERROR(memory_.set_current_device(options_.gpu));
-  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<GpuClock> clock, GpuClock::create());
-  clock_ = std::move(clock);
-  TCPX_ASSIGN_OR_RETURN(std::unique_ptr<CopyLane> lane, memory_.make_copy_lane(options_.gpu));
-  lane_ = std::move(lane);
-  const auto keep = [](Result<MemoryBuffer> made, MemoryBuffer& buffer) {
-    if (made.is_ok()) buffer = std::move(made).value();
-    return made.status();
-  };
-  TCPX_RETURN_IF_ERROR(keep(memory_.allocate_device(options_.gpu, options_.pool_bytes), device_pool_));
-  TCPX_RETURN_IF_ERROR(keep(memory_.allocate_mapped(options_.gpu, options_.pool_bytes), mapped_pool_));
-  TCPX_RETURN_IF_ERROR(keep(memory_.allocate_device(options_.gpu, options_.bytes), destination_));
-  gathered_.resize(options_.bytes);
+  TCPX_ASSIGN_OR_RETURN(clock_, GpuClock::create());
+  TCPX_ASSIGN_OR_RETURN(lane_, memory_.make_copy_lane(options_.gpu));
+  TCPX_ASSIGN_OR_RETURN(device_pool_, memory_.allocate_device(options_.gpu, options_.pool_bytes));
+  TCPX_ASSIGN_OR_RETURN(mapped_pool_, memory_.allocate_mapped(options_.gpu, options_.pool_bytes));
+  TCPX_ASSIGN_OR_RETURN(destination_, memory_.allocate_device(options_.gpu, std::max(options_.bytes, kMostRequestBytes)));
+  gathered_.resize(destination_.size());
   fill_pattern({mapped_pool_.host(), mapped_pool_.size()}, kSeed);
   return lane_->copy(device_pool_.device(), mapped_pool_.host(), mapped_pool_.size());
 }
@@ -96,10 +83,15 @@ Status UnpackBench::verify(UnpackMethod& method, const UnpackWorkload& workload)
   TCPX_RETURN_IF_ERROR(method.run(clock_->stream()));
   TCPX_RETURN_IF_ERROR(clock_->stream().synchronize());
   (void)method.own_seconds();  // of no interest for the first run
+  if (method.gathers()) return check(workload);
   TCPX_RETURN_IF_ERROR(lane_->copy(gathered.data(), destination_.device(), gathered.size()));
-  const std::span<const std::byte> pool(mapped_pool_.host(), mapped_pool_.size());
-  if (method.gathers()) return workload.check(pool, gathered);
   return verify_pattern(gathered, kSeed);  // the contiguous copy takes the begin of the pool
+}
+
+Status UnpackBench::check(const UnpackWorkload& workload) {
+  const std::span<std::byte> gathered(gathered_.data(), workload.bytes());
+  TCPX_RETURN_IF_ERROR(lane_->copy(gathered.data(), destination_.device(), gathered.size()));
+  return workload.check({mapped_pool_.host(), mapped_pool_.size()}, gathered);
 }
 
 Result<Summary> UnpackBench::rate(UnpackMethod& method, const UnpackWorkload& workload, bool queued) {
@@ -131,8 +123,18 @@ Result<Row> UnpackBench::row(UnpackMethod& method, const std::vector<FragmentKin
   return row;
 }
 
-Result<Table> UnpackBench::table(std::string title, std::vector<std::unique_ptr<UnpackMethod>> methods,
-                                 const std::vector<FragmentKind>& kinds, Pool pool, bool queued) {
+Status UnpackBench::add_kernels(std::vector<std::unique_ptr<UnpackMethod>>& methods,
+                                std::vector<std::pair<std::string, uint32_t>> kernels) {
+  methods.push_back(make_contiguous_copy());
+  for (auto& [name, block_budget] : kernels) {
+    TCPX_ASSIGN_OR_RETURN(std::unique_ptr<UnpackMethod> made, kernel(std::move(name), block_budget));
+    methods.push_back(std::move(made));
+  }
+  return Status::ok();
+}
+
+Result<Table> UnpackBench::table(std::string title, std::vector<std::unique_ptr<UnpackMethod>> methods, Pool pool, bool queued) {
+  const std::vector<FragmentKind>& kinds = issue_kinds();
   Table table{.title = std::move(title), .row_heading = "method", .columns = {}, .rows = {}};
   for (const FragmentKind& kind : kinds) table.columns.push_back({kind.name, "GB/s"});
   for (const auto& method : methods) {
@@ -145,39 +147,34 @@ Result<Table> UnpackBench::table(std::string title, std::vector<std::unique_ptr<
 
 Result<Table> UnpackBench::by_method() {
   std::vector<std::unique_ptr<UnpackMethod>> methods;
-  methods.push_back(make_contiguous_copy());
-  TCPX_RETURN_IF_ERROR(add(methods, kernel("tcpx kernel", 0)));
-  for (const uint32_t blocks : {16u, 8u, 4u})
-    TCPX_RETURN_IF_ERROR(add(methods, kernel(concat("tcpx kernel, ", blocks, " blocks"), blocks)));
-  for (const uint32_t blocks : {132u, 16u, 4u}) methods.push_back(make_nccl_like_warp_loop(blocks));
-  for (const uint32_t blocks : {132u, 16u, 4u}) methods.push_back(make_simple_warp_loop(blocks));
+  TCPX_RETURN_IF_ERROR(add_kernels(
+      methods, {{"tcpx kernel", 0}, {"tcpx kernel, 16 blocks", 16}, {"tcpx kernel, 8 blocks", 8}, {"tcpx kernel, 4 blocks", 4}}));
+  for (const WarpLoop kind : {WarpLoop::kNcclLike, WarpLoop::kSimple}) {
+    for (const uint32_t blocks : {132u, 16u, 4u}) methods.push_back(make_warp_loop(kind, blocks));
+  }
   methods.push_back(make_cub_batch());
   methods.push_back(make_copy_per_fragment());
   for (const auto& [name, kind] : {std::pair("tcpx d2d", UnpackKind::kD2d), std::pair("tcpx host", UnpackKind::kHost)}) {
     TCPX_ASSIGN_OR_RETURN(std::unique_ptr<Unpacker> unpacker, make_unpacker(kind, options_.gpu, memory_));
     methods.push_back(make_unpacker_method(name, std::move(unpacker)));
   }
-  return table("By method", std::move(methods), issue_kinds(), Pool::kDevice, false);
+  return table("By method", std::move(methods), Pool::kDevice, false);
 }
 
 Result<Table> UnpackBench::by_method_queued() {
-  std::vector<std::unique_ptr<UnpackMethod>> methods;
-  methods.push_back(make_contiguous_copy());
-  TCPX_RETURN_IF_ERROR(add(methods, kernel("tcpx kernel", 0)));
-  TCPX_RETURN_IF_ERROR(add(methods, kernel("tcpx kernel, 4 blocks", 4)));
-  methods.push_back(make_nccl_like_warp_loop(132));
-  methods.push_back(make_simple_warp_loop(132));
-  return table("By method, enqueued ahead", std::move(methods), issue_kinds(), Pool::kDevice, true);
+  return main_methods("By method, enqueued ahead", "tcpx kernel", 132, Pool::kDevice, true);
 }
 
 Result<Table> UnpackBench::from_mapped_host() {
+  return main_methods("From mapped pinned host memory", "tcpx kernel (8 blocks)", 8, Pool::kMappedHost, false);
+}
+
+Result<Table> UnpackBench::main_methods(std::string title, std::string kernel_name, uint32_t loop_blocks, Pool pool,
+                                        bool queued) {
   std::vector<std::unique_ptr<UnpackMethod>> methods;
-  methods.push_back(make_contiguous_copy());
-  TCPX_RETURN_IF_ERROR(add(methods, kernel("tcpx kernel (8 blocks)", 0)));
-  TCPX_RETURN_IF_ERROR(add(methods, kernel("tcpx kernel, 4 blocks", 4)));
-  methods.push_back(make_nccl_like_warp_loop(8));
-  methods.push_back(make_simple_warp_loop(8));
-  return table("From mapped pinned host memory", std::move(methods), issue_kinds(), Pool::kMappedHost, false);
+  TCPX_RETURN_IF_ERROR(add_kernels(methods, {{std::move(kernel_name), 0}, {"tcpx kernel, 4 blocks", 4}}));
+  for (const WarpLoop kind : {WarpLoop::kNcclLike, WarpLoop::kSimple}) methods.push_back(make_warp_loop(kind, loop_blocks));
+  return table(std::move(title), std::move(methods), pool, queued);
 }
 
 Result<Table> UnpackBench::by_fragment_bytes() {
@@ -187,16 +184,17 @@ Result<Table> UnpackBench::by_fragment_bytes() {
     std::unique_ptr<UnpackMethod> method;
     FragmentKind::Source source;
   };
+  using Source = FragmentKind::Source;
   std::vector<Line> lines;
-  lines.push_back({"contiguous copy", make_contiguous_copy(), FragmentKind::Source::kAligned});
-  for (const auto& [column, source] : {std::pair("tcpx, aligned", FragmentKind::Source::kAligned),
-                                       std::pair("tcpx, any alignment", FragmentKind::Source::kMixed)}) {
+  lines.push_back({"contiguous copy", make_contiguous_copy(), Source::kAligned});
+  for (const auto& [column, source] :
+       {std::pair("tcpx, aligned", Source::kAligned), std::pair("tcpx, any alignment", Source::kMixed)}) {
     TCPX_ASSIGN_OR_RETURN(std::unique_ptr<UnpackMethod> made, kernel(column, 0));
     lines.push_back({column, std::move(made), source});
   }
-  lines.push_back({"simple warp loop, aligned", make_simple_warp_loop(132), FragmentKind::Source::kAligned});
-  lines.push_back({"NCCL-like, aligned", make_nccl_like_warp_loop(132), FragmentKind::Source::kAligned});
-  lines.push_back({"NCCL-like, any alignment", make_nccl_like_warp_loop(132), FragmentKind::Source::kMixed});
+  lines.push_back({"simple warp loop, aligned", make_warp_loop(WarpLoop::kSimple, 132), Source::kAligned});
+  lines.push_back({"NCCL-like, aligned", make_warp_loop(WarpLoop::kNcclLike, 132), Source::kAligned});
+  lines.push_back({"NCCL-like, any alignment", make_warp_loop(WarpLoop::kNcclLike, 132), Source::kMixed});
   for (const Line& line : lines) table.columns.push_back({line.column, "GB/s"});
   for (uint32_t bytes = 64; bytes <= 65536 && !stop_; bytes *= 2) {
     Row row{.name = concat(bytes, " B"), .cells = {static_cast<double>(bytes)}, .verified = true};
@@ -224,4 +222,4 @@ Result<Table> UnpackBench::by_blocks() {
   return table;
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

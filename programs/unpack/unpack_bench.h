@@ -14,7 +14,7 @@
 #include "programs/unpack/gpu_clock.h"
 #include "programs/unpack/unpack_method.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 struct UnpackBenchOptions {
   int gpu = 0;
@@ -56,12 +56,21 @@ class UnpackBench {
   Result<std::unique_ptr<UnpackLauncher>> launcher(uint32_t block_budget, bool profile, uint32_t list_capacity);
   /// Runs `method` once and compares what it gathered.
   Status verify(UnpackMethod& method, const UnpackWorkload& workload);
+  /// Compares what lies in the destination.
+  Status check(const UnpackWorkload& workload);
+  /// Of pages, each aligned.
+  Result<UnpackWorkload> pages(uint64_t bytes, Pool pool = Pool::kDevice) {
+    return workload({"4096 B", 4096, FragmentKind::Source::kAligned}, bytes, pool);
+  }
   /// GB/s. Verifies first.
   Result<Summary> rate(UnpackMethod& method, const UnpackWorkload& workload, bool queued);
   /// A row with one cell per kind.
   Result<Row> row(UnpackMethod& method, const std::vector<FragmentKind>& kinds, Pool pool, bool queued);
-  Result<Table> table(std::string title, std::vector<std::unique_ptr<UnpackMethod>> methods,
-                      const std::vector<FragmentKind>& kinds, Pool pool, bool queued);
+  /// The ceiling and, by name and most blocks, the kernel.
+  Status add_kernels(std::vector<std::unique_ptr<UnpackMethod>>& methods, std::vector<std::pair<std::string, uint32_t>> kernels);
+  Result<Table> table(std::string title, std::vector<std::unique_ptr<UnpackMethod>> methods, Pool pool, bool queued);
+  /// The table of the ceiling, the kernel and both warp loops.
+  Result<Table> main_methods(std::string title, std::string kernel_name, uint32_t loop_blocks, Pool pool, bool queued);
   void progress(const std::string& what) const;
 
   const UnpackBenchOptions options_;
@@ -75,4 +84,4 @@ class UnpackBench {
   std::vector<std::byte> gathered_;
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

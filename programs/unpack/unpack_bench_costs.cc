@@ -5,9 +5,8 @@
 
 #include "base/text.h"
 #include "programs/unpack/unpack_bench.h"
-#include "programs/unpack/unpack_own.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
@@ -65,12 +64,10 @@ Result<Table> UnpackBench::costs() {
   TCPX_RETURN_IF_ERROR(add_row(table, "bare launch, call", host_time([&] { return launch_nothing(stream); }, rest), true));
   TCPX_RETURN_IF_ERROR(add_row(table, "bare launch and event record, call", host_time(launch_and_record, rest), true));
   for (const uint32_t count : {1u, 128u, 1024u, 2048u}) {
-    TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work,
-                          workload({"4096 B", 4096, FragmentKind::Source::kAligned}, uint64_t{count} * 4096));
+    TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work, pages(uint64_t{count} * 4096));
     UnpackTicket ticket{};
     const auto submit = [&]() -> Status {
-      TCPX_ASSIGN_OR_RETURN(const UnpackTicket launched, launcher.launch(work.blocks()));
-      ticket = launched;
+      TCPX_ASSIGN_OR_RETURN(ticket, launcher.launch(work.blocks()));
       return Status::ok();
     };
     const auto finish = [&] { return launcher.wait(ticket, Deadline::after(kPatience)); };
@@ -82,13 +79,10 @@ Result<Table> UnpackBench::costs() {
   };
   TCPX_RETURN_IF_ERROR(add_row(table, "bare launch until its event is seen", host_time(bare_until_seen, nothing), true));
   for (const Pool pool : {Pool::kDevice, Pool::kMappedHost}) {
-    TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work,
-                          workload({"4096 B", 4096, FragmentKind::Source::kAligned}, 128 * 4096, pool));
+    TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work, pages(128 * 4096, pool));
     const auto whole = [&]() -> Status { return launcher.launch_sync(work.blocks(), Deadline::after(kPatience)); };
     const Result<Summary> summary = host_time(whole, nothing);
-    const std::span<std::byte> gathered(gathered_.data(), work.bytes());
-    TCPX_RETURN_IF_ERROR(lane_->copy(gathered.data(), destination_.device(), gathered.size()));
-    TCPX_RETURN_IF_ERROR(work.check({mapped_pool_.host(), mapped_pool_.size()}, gathered));
+    TCPX_RETURN_IF_ERROR(check(work));
     TCPX_RETURN_IF_ERROR(add_row(
         table,
         concat("512 KiB (128 fragments) from ", pool == Pool::kDevice ? "the GPU" : "mapped host memory", " until seen done"),
@@ -102,7 +96,7 @@ Result<Table> UnpackBench::costs() {
   TCPX_RETURN_IF_ERROR(
       add_row(table, "contiguous copy of 512 KiB until its event is seen", host_time(copy_until_seen, nothing), false));
 
-  TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work, workload({"4096 B", 4096, FragmentKind::Source::kAligned}, 1024 * 4096));
+  TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work, pages(1024 * 4096));
   std::vector<Fragment> list(work.fragments().begin(), work.fragments().end());
   DescriptorBlock block;
   const UnpackTarget target = work.blocks().front().target();
@@ -136,33 +130,29 @@ Result<Table> UnpackBench::sustained() {
   };
   for (const uint64_t bytes : {uint64_t{512} << 10, uint64_t{4} << 20, options_.bytes}) {
     if (stop_) break;
-    TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work, workload({"4096 B", 4096, FragmentKind::Source::kAligned}, bytes));
+    TCPX_ASSIGN_OR_RETURN(const UnpackWorkload work, pages(bytes));
     TCPX_RETURN_IF_ERROR(add_row(table, concat("contiguous copies of ", bytes >> 10, " KiB"),
                                  rate_of(bytes,
                                          [&](StreamView stream) {
                                            return copy_contiguously(destination_.device(), device_pool_.device(), bytes, stream);
                                          }),
                                  false));
-    Result<std::unique_ptr<UnpackLauncher>> made = launcher(0, false, static_cast<uint32_t>(kInFlight * work.fragments().size()));
-    if (!made.is_ok()) return made.status();
+    TCPX_ASSIGN_OR_RETURN(const std::unique_ptr<UnpackLauncher> made,
+                          launcher(0, false, static_cast<uint32_t>(kInFlight * work.fragments().size())));
     UnpackTicket ticket{};
     const Result<Summary> summary = rate_of(bytes, [&](StreamView stream) -> Status {
-      const Result<UnpackTicket> launched = (*made)->launch(work.blocks(), stream);
+      Result<UnpackTicket> launched = made->launch(work.blocks(), stream);
       if (!launched.is_ok() && launched.status().code() == Code::kExhausted) {
-        TCPX_RETURN_IF_ERROR((*made)->wait(ticket, Deadline::after(kPatience)));  // of the sample before
-        const Result<UnpackTicket> again = (*made)->launch(work.blocks(), stream);
-        if (again.is_ok()) ticket = *again;
-        return again.status();
+        TCPX_RETURN_IF_ERROR(made->wait(ticket, Deadline::after(kPatience)));  // of the sample before
+        launched = made->launch(work.blocks(), stream);
       }
       if (launched.is_ok()) ticket = *launched;
       return launched.status();
     });
-    std::vector<std::byte> gathered(work.bytes());
-    TCPX_RETURN_IF_ERROR(lane_->copy(gathered.data(), destination_.device(), gathered.size()));
-    TCPX_RETURN_IF_ERROR(work.check({mapped_pool_.host(), mapped_pool_.size()}, gathered));
+    TCPX_RETURN_IF_ERROR(check(work));
     TCPX_RETURN_IF_ERROR(add_row(table, concat("tcpx launches of ", bytes >> 10, " KiB"), summary, true));
   }
   return table;
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -1,11 +1,11 @@
-#include "programs/unpack/unpack_own.h"
+#include "programs/unpack/unpack_method.h"
 
 #include <algorithm>
 #include <chrono>
 
 #include "base/clock.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr auto kTicketTime = std::chrono::seconds(60);
@@ -13,16 +13,10 @@ constexpr auto kTicketTime = std::chrono::seconds(60);
 class KernelMethod final : public UnpackMethod {
  public:
   KernelMethod(std::string name, std::unique_ptr<UnpackLauncher> launcher)
-      : name_(std::move(name)), launcher_(std::move(launcher)) {}
+      : UnpackMethod(std::move(name)), launcher_(std::move(launcher)) {}
 
-  std::string name() const override { return name_; }
-  Status prepare(const UnpackWorkload& workload) override {
-    workload_ = &workload;
-    return Status::ok();
-  }
   Status run(StreamView stream) override {
-    TCPX_ASSIGN_OR_RETURN(const UnpackTicket ticket, launcher_->launch(workload_->blocks(), stream));
-    ticket_ = ticket;
+    TCPX_ASSIGN_OR_RETURN(ticket_, launcher_->launch(workload().blocks(), stream));
     return Status::ok();
   }
   std::optional<double> own_seconds() override {
@@ -32,25 +26,19 @@ class KernelMethod final : public UnpackMethod {
   }
 
  private:
-  const std::string name_;
   const std::unique_ptr<UnpackLauncher> launcher_;
-  const UnpackWorkload* workload_ = nullptr;
   UnpackTicket ticket_{};
 };
 
 class UnpackerMethod final : public UnpackMethod {
  public:
-  UnpackerMethod(std::string name, std::unique_ptr<Unpacker> unpacker) : name_(std::move(name)), unpacker_(std::move(unpacker)) {}
+  UnpackerMethod(std::string name, std::unique_ptr<Unpacker> unpacker)
+      : UnpackMethod(std::move(name)), unpacker_(std::move(unpacker)) {}
 
-  std::string name() const override { return name_; }
-  Status prepare(const UnpackWorkload& workload) override {
-    workload_ = &workload;
-    return Status::ok();
-  }
   Status run(StreamView) override {
     const auto begin = std::chrono::steady_clock::now();
     const Deadline deadline = Deadline::after(kTicketTime);
-    std::span<const DescriptorBlock> left = workload_->blocks();
+    std::span<const DescriptorBlock> left = workload().blocks();
     Result<UnpackTicket> last = UnpackTicket{};
     while (!left.empty()) {
       const std::span<const DescriptorBlock> batch = left.first(std::min(left.size(), kMaxBatchBlocks));
@@ -64,7 +52,7 @@ class UnpackerMethod final : public UnpackMethod {
     for (;;) {
       TCPX_ASSIGN_OR_RETURN(const bool done, unpacker_->query(*last));
       if (done) break;
-      if (deadline.expired()) return Status(Code::kTimeout, "wait for unpacker", name_);
+      if (deadline.expired()) return Status(Code::kTimeout, "wait for unpacker", name());
     }
     seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return Status::ok();
@@ -73,9 +61,7 @@ class UnpackerMethod final : public UnpackMethod {
   bool host_bound() const override { return true; }
 
  private:
-  const std::string name_;
   const std::unique_ptr<Unpacker> unpacker_;
-  const UnpackWorkload* workload_ = nullptr;
   double seconds_ = 0;
 };
 
@@ -89,4 +75,4 @@ std::unique_ptr<UnpackMethod> make_unpacker_method(std::string name, std::unique
   return std::make_unique<UnpackerMethod>(std::move(name), std::move(unpacker));
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr uint64_t kSeed = 20251121;
@@ -81,4 +81,4 @@ Status UnpackWorkload::check(std::span<const std::byte> pool, std::span<const st
   return Status::ok();
 }
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

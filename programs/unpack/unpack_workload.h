@@ -11,7 +11,7 @@
 #include "rx/rx_descriptor.h"
 #include "tcpx/status.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 /// One kind of fragments. Destinations follow each other, so their alignment comes from the length.
 struct FragmentKind {
@@ -58,4 +58,4 @@ class UnpackWorkload {
   std::vector<DescriptorBlock> blocks_;
 };
 
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "device/kernel_unpacker.h"
 #include "device/unpack_launcher.h"
+#include "device/unpacker_factory.h"
 
 namespace tcpx {
 namespace {

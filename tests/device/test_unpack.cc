@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/environment.h"
-#include "device/no_unpacker.h"
+#include "device/unpacker_factory.h"
 #include "tests/support/count_allocations.h"
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/ok.h"

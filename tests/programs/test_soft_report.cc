@@ -7,7 +7,7 @@
 
 #include "programs/compare/comparison.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -19,29 +19,35 @@ Measured measured(double median, double per_core_second = 0) {
 SoftResults example() {
   SoftResults results;
   results.plugin = {
-      {.memory = "host", .sockets = 1, .one_way = {{8, measured(0.25)}, {kMiB, measured(5, 2)}}, .ping_pong = {{8, measured(8)}}},
-      {.memory = "host",
+      {.name = "host", .sockets = 1, .one_way = {{8, measured(0.25)}, {kMiB, measured(5, 2)}}, .ping_pong = {{8, measured(8)}}},
+      {.name = "host",
        .sockets = 4,
        .one_way = {{8, measured(0.125)}, {kMiB, measured(10, 4)}},
        .ping_pong = {{8, measured(12)}}},
-      {.memory = "gpu", .sockets = 4, .one_way = {{8, measured(0.0625)}, {kMiB, measured(6)}}, .ping_pong = {{8, measured(21)}}}};
+      {.name = "gpu", .sockets = 4, .one_way = {{8, measured(0.0625)}, {kMiB, measured(6)}}, .ping_pong = {{8, measured(21)}}}};
   results.pipeline = {
-      {.memory = "host", .sockets = 1, .one_way = {{kMiB, measured(4, 1)}}, .ping_pong = {{8, measured(10)}}},
-      {.memory = "host", .sockets = 4, .one_way = {{8, measured(0.1)}, {kMiB, measured(9, 3)}}, .ping_pong = {{8, measured(15)}}},
-      {.memory = "host", .sockets = 4, .channels = 2, .one_way = {{kMiB, measured(12, 3.5)}}, .ping_pong = {{8, measured(18)}}},
-      {.memory = "gpu", .sockets = 8, .one_way = {{kMiB, measured(7)}}, .ping_pong = {{8, measured(24)}}}};
-  results.unpack = {{.unpack = "kernel", .one_way = {{kMiB, measured(6)}}},
-                    {.unpack = "d2d", .one_way = {{kMiB, measured(4)}, {2 * kMiB, measured(5)}}}};
-  results.long_transfers = {{.memory = "host", .by_chunks = {{1, measured(1)}, {2048, measured(2)}}}};
-  results.long_transfers[0].by_chunks[2048].resident_growth_bytes = 4096;
+      {.name = "host", .sockets = 1, .one_way = {{kMiB, measured(4, 1)}}, .ping_pong = {{8, measured(10)}}},
+      {.name = "host", .sockets = 4, .one_way = {{8, measured(0.1)}, {kMiB, measured(9, 3)}}, .ping_pong = {{8, measured(15)}}},
+      {.name = "host", .sockets = 4, .channels = 2, .one_way = {{kMiB, measured(12, 3.5)}}, .ping_pong = {{8, measured(18)}}},
+      {.name = "gpu", .sockets = 8, .one_way = {{kMiB, measured(7)}}, .ping_pong = {{8, measured(24)}}}};
+  results.unpack = {{.name = "kernel", .one_way = {{kMiB, measured(6)}}},
+                    {.name = "d2d", .one_way = {{kMiB, measured(4)}, {2 * kMiB, measured(5)}}}};
+  results.long_transfers = {{.name = "host", .one_way = {{1, measured(1)}, {2048, measured(2)}}}};
+  results.long_transfers[0].one_way[2048].resident_growth_bytes = 4096;
   results.long_chunk_bytes = 512 * 1024;
-  results.raw = {{.streams = 1, .in_cache = measured(6), .working_set = measured(5)},
-                 {.streams = 4, .in_cache = measured(20), .working_set = measured(12.5)}};
+  results.raw_in_cache = {{1, measured(6)}, {4, measured(20)}};
+  results.raw_working_set = {{1, measured(5)}, {4, measured(12.5)}};
   results.raw_ping_pong = {{8, measured(4)}};
   results.raw_message_bytes = 64 * kMiB;
-  results.nccl = {{.label = "default", .one_way = {{kMiB, measured(2)}}, .ping_pong = {{8, measured(30)}}},
-                  {.label = "tuned", .one_way = {{kMiB, measured(3)}}, .ping_pong = {{8, measured(40)}}}};
+  results.nccl = {{.name = "default", .one_way = {{kMiB, measured(2)}}, .ping_pong = {{8, measured(30)}}},
+                  {.name = "tuned", .one_way = {{kMiB, measured(3)}}, .ping_pong = {{8, measured(40)}}}};
   return results;
+}
+
+Report report_of(const SoftResults& results) {
+  Report report{.key = "bench_soft_plugin", .about = "a test"};
+  add_soft_tables(results, report);
+  return report;
 }
 
 const Table* table(const Report& report, std::string_view title) {
@@ -62,15 +68,13 @@ double number(const Table* table, std::string_view row, std::string_view column)
 }
 
 TEST(SoftReport, IsAReport) {
-  const Report report = make_soft_report(example(), {"GPU 0: a GPU"}, {{"samples", "5"}});
+  const Report report = report_of(example());
   EXPECT_TRUE(check_report(report).is_ok()) << check_report(report).to_string();
-  EXPECT_EQ(report.key, "bench_soft_plugin");
-  EXPECT_EQ(report.parameters.at("samples"), "5");
   EXPECT_TRUE(report_text(report).is_ok());
 }
 
 TEST(SoftReport, HasAColumnPerNumberOfSockets) {
-  const Report report = make_soft_report(example(), {}, {});
+  const Report report = report_of(example());
   const Table* host = table(report, "One way, host");
   EXPECT_EQ(number(host, "8 B", "1 socket"), 0.25);
   EXPECT_EQ(number(host, "1 MiB", "4 sockets"), 10);
@@ -80,7 +84,7 @@ TEST(SoftReport, HasAColumnPerNumberOfSockets) {
 }
 
 TEST(SoftReport, ComparesTheBestOfEach) {
-  const Report report = make_soft_report(example(), {}, {});
+  const Report report = report_of(example());
   const Table* one_way = table(report, "One way, the best of each");
   EXPECT_EQ(number(one_way, "8 B", "host"), 0.25);
   EXPECT_EQ(number(one_way, "1 MiB", "host"), 10);
@@ -94,7 +98,7 @@ TEST(SoftReport, ComparesTheBestOfEach) {
 }
 
 TEST(SoftReport, ComparesEqualStreamsAtTheLargestMessage) {
-  const Report report = make_soft_report(example(), {}, {});
+  const Report report = report_of(example());
   const Table* sockets = table(report, "One way by data sockets");
   EXPECT_EQ(number(sockets, "1 socket", "host"), 5);
   EXPECT_EQ(number(sockets, "1 socket", "gpu"), -1);
@@ -104,7 +108,7 @@ TEST(SoftReport, ComparesEqualStreamsAtTheLargestMessage) {
 }
 
 TEST(SoftReport, ComparesThePipelineWithTheBarePluginOverAsManySockets) {
-  const Report report = make_soft_report(example(), {}, {});
+  const Report report = report_of(example());
   EXPECT_EQ(number(table(report, "Pipeline, one way, host"), "1 MiB", "4 sockets"), 9);
   EXPECT_EQ(number(table(report, "Pipeline, half a round trip, gpu"), "8 B", "8 sockets"), 24);
   EXPECT_EQ(number(table(report, "Pipeline, per core-second, one way, host"), "1 MiB", "1 socket"), 1);
@@ -120,7 +124,7 @@ TEST(SoftReport, ComparesThePipelineWithTheBarePluginOverAsManySockets) {
 }
 
 TEST(SoftReport, TellsChannelsApart) {
-  const Report report = make_soft_report(example(), {}, {});
+  const Report report = report_of(example());
   EXPECT_EQ(number(table(report, "Pipeline, one way, host"), "1 MiB", "4 sockets"), 9);
   EXPECT_EQ(number(table(report, "Pipeline, one way, host"), "1 MiB", "2 channels x 2 sockets"), 12);
   EXPECT_EQ(number(table(report, "Pipeline, half a round trip, host"), "8 B", "2 channels x 2 sockets"), 18);
@@ -137,8 +141,8 @@ TEST(SoftReport, TellsChannelsApart) {
 
 TEST(SoftReport, HasTablesOfAPipelineWithoutABarePlugin) {
   SoftResults results;  // more sockets than one connection of the plugin takes
-  results.pipeline = {{.memory = "host", .sockets = 32, .channels = 4, .one_way = {{kMiB, measured(20)}}, .ping_pong = {}}};
-  const Report report = make_soft_report(results, {}, {});
+  results.pipeline = {{.name = "host", .sockets = 32, .channels = 4, .one_way = {{kMiB, measured(20)}}, .ping_pong = {}}};
+  const Report report = report_of(results);
   EXPECT_EQ(number(table(report, "Pipeline, one way, host"), "1 MiB", "4 channels x 8 sockets"), 20);
   EXPECT_EQ(number(table(report, "One way by data sockets"), "32 sockets", "host pipeline, 4 channels"), 20);
 }
@@ -151,7 +155,7 @@ TEST(SoftReport, SaysHowManySocketsAChannelHas) {
 }
 
 TEST(SoftReport, PutsUnpackersSideBySide) {
-  const Report report = make_soft_report(example(), {}, {});
+  const Report report = report_of(example());
   const Table* unpackers = table(report, "Pipeline by unpacker, one way");
   EXPECT_EQ(number(unpackers, "1 MiB", "kernel"), 6);
   EXPECT_EQ(number(unpackers, "2 MiB", "d2d"), 5);
@@ -160,7 +164,7 @@ TEST(SoftReport, PutsUnpackersSideBySide) {
 }
 
 TEST(SoftReport, TellsWhatAChunkOfALongTransferCosts) {
-  const Report report = make_soft_report(example(), {}, {});
+  const Report report = report_of(example());
   const Table* transfers = table(report, "Long transfers, host");
   EXPECT_EQ(number(transfers, "2048", "bytes"), 1024.0 * kMiB);
   EXPECT_EQ(number(transfers, "2048", "one way"), 2);
@@ -175,21 +179,22 @@ TEST(SoftReport, LeavesOutWhatWasNotMeasured) {
   results.unpack.clear();
   results.long_transfers.clear();
   results.nccl.clear();
-  results.raw.clear();
+  results.raw_in_cache.clear();
+  results.raw_working_set.clear();
   results.plugin.pop_back();
-  const Report report = make_soft_report(results, {}, {});
+  const Report report = report_of(results);
   EXPECT_TRUE(check_report(report).is_ok()) << check_report(report).to_string();
   EXPECT_EQ(table(report, "One way, gpu"), nullptr);
   EXPECT_EQ(table(report, "One way, NCCL"), nullptr);
   EXPECT_EQ(number(table(report, "One way, the best of each"), "1 MiB", "NCCL"), -1);
   EXPECT_EQ(table(report, "One way by data sockets")->columns.size(), 2u);
-  EXPECT_TRUE(make_soft_report({}, {}, {}).tables.empty());
+  EXPECT_TRUE(report_of({}).tables.empty());
 }
 
 TEST(SoftReport, OneWrongMessageMakesItsRowsUnverified) {
   SoftResults results = example();
   results.plugin[1].one_way[kMiB].mismatch = "1 of 1048576 bytes differ";
-  const Report report = make_soft_report(results, {}, {});
+  const Report report = report_of(results);
   EXPECT_TRUE(table(report, "One way, host")->rows[0].verified);
   EXPECT_FALSE(table(report, "One way, host")->rows[1].verified);
   EXPECT_FALSE(table(report, "One way, the best of each")->rows[1].verified);
@@ -201,15 +206,15 @@ TEST(SoftReport, MakesTheRowsOfWhatWasWrongUnverified) {
   const Measured wrong{.summary = {5, 1, 1, 1}, .gigabytes_per_core_second = 0, .mismatch = "wrong"};
   SoftResults results = example();
   results.pipeline[0].one_way[kMiB] = wrong;
-  EXPECT_FALSE(table(make_soft_report(results, {}, {}), "Pipeline / plugin, one way, host")->rows[1].verified);
+  EXPECT_FALSE(table(report_of(results), "Pipeline / plugin, one way, host")->rows[1].verified);
   results = example();
-  results.long_transfers[0].by_chunks[2048] = wrong;
-  EXPECT_FALSE(table(make_soft_report(results, {}, {}), "Long transfers, host")->rows[1].verified);
+  results.long_transfers[0].one_way[2048] = wrong;
+  EXPECT_FALSE(table(report_of(results), "Long transfers, host")->rows[1].verified);
 }
 
 TEST(Comparison, TellsTheFirstWrongBytes) {
   const std::atomic<bool> stop = false;
-  Comparison comparison({}, stop);
+  Comparison comparison(ComparisonOptions(200), stop);
   comparison.compared("host, 1 socket, 8 B one way", measured(1));
   EXPECT_EQ(comparison.mismatch(), "");
   for (const char* bytes : {"1 of 8 bytes differ", "7 of 8 bytes differ"}) {
@@ -219,4 +224,4 @@ TEST(Comparison, TellsTheFirstWrongBytes) {
 }
 
 }  // namespace
-}  // namespace tcpx::bench
+}  // namespace tcpx

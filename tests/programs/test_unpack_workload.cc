@@ -9,7 +9,7 @@
 
 #include "measure/pattern.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr uint64_t kPoolBytes = 4 << 20;
@@ -84,4 +84,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, UnpackWorkloadTest,
                          [](const auto& kind) { return kind.param.name; });
 
 }  // namespace
-}  // namespace tcpx::bench
+}  // namespace tcpx

@@ -19,7 +19,6 @@
 
 #include "base/mutex.h"
 #include "device/gpu_presence.h"
-#include "device/kernel_unpacker.h"
 #include "device/unpack_launch.h"
 #include "device/unpacker_factory.h"
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "device/kernel_unpacker.h"
+#include "device/unpacker_factory.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/launcher_fixture.h"
 

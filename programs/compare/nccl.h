@@ -3,15 +3,16 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "measure/child.h"
-#include "programs/compare/soft_results.h"
+#include "programs/compare/measured_run.h"
 #include "tcpx/status.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 
 struct NcclOptions {
   std::string script;  ///< path of bandwidth.py
@@ -33,6 +34,12 @@ const std::vector<NcclSetting>& nccl_settings();
 Result<std::string> find_nccl(const NcclOptions& options, const std::atomic<bool>& stop);
 
 /// Two processes, one per GPU. @return kSystem with the last line of the one that failed, kTimeout, kProtocol.
-Result<NcclRun> run_nccl(const NcclSetting& setting, const NcclOptions& options, const std::atomic<bool>& stop);
+Result<MeasuredRun> run_nccl(const NcclSetting& setting, const NcclOptions& options, const std::atomic<bool>& stop);
 
-}  // namespace tcpx::bench
+/// The last line of `output` that begins with `{`; "" when there is none. Other output, of libraries, is skipped.
+std::string_view result_line(std::string_view output);
+/// @param json one result line of bandwidth.py.
+/// @return kProtocol saying what is wrong with it.
+Result<MeasuredRun> parse_nccl_result(std::string_view json);
+
+}  // namespace tcpx

@@ -1,4 +1,4 @@
-#include "programs/compare/nccl_runs.h"
+#include "programs/compare/nccl.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -6,14 +6,16 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "programs/compare/nccl_result.h"
 
-namespace tcpx::bench {
+namespace tcpx {
 namespace {
 
 constexpr Duration kImportLimit = std::chrono::seconds(90);
@@ -86,30 +88,75 @@ std::string joined(const std::vector<uint64_t>& values) {
   return text;
 }
 
+using nlohmann::json;
+
+Status malformed(const std::string& what) {
+  return Status(Code::kProtocol, "read result of bandwidth.py", what);
+}
+
+Result<uint64_t> bytes_of(const std::string& text) {
+  uint64_t bytes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  if (error == std::errc() && end == text.data() + text.size() && bytes > 0) return bytes;
+  return malformed(concat("a size is \"", text, "\""));
+}
+
+Result<Summary> summary_of(const json& values, size_t samples) {
+  if (!values.is_array() || values.size() != 3) return malformed("a value is no [minimum, median, maximum]");
+  double numbers[3];
+  for (size_t i = 0; i < 3; ++i) {
+    if (!values[i].is_number()) return malformed("a value is no number");
+    numbers[i] = values[i].get<double>();
+    if (!std::isfinite(numbers[i]) || numbers[i] < 0) return malformed("a value is out of range");
+  }
+  if (numbers[0] > numbers[1] || numbers[1] > numbers[2]) return malformed("minimum, median, maximum are out of order");
+  return Summary{.count = samples, .min = numbers[0], .median = numbers[1], .max = numbers[2]};
+}
+
+/// The object `root[key]` of sizes and summaries.
+Result<MeasuredBy> rows_of(const json& root, const char* key, size_t samples, const std::string& mismatch) {
+  const auto found = root.find(key);
+  if (found == root.end() || !found->is_object()) return malformed(concat("no ", key));
+  MeasuredBy rows;
+  for (const auto& [size, values] : found->items()) {
+    TCPX_ASSIGN_OR_RETURN(const uint64_t bytes, bytes_of(size));
+    TCPX_ASSIGN_OR_RETURN(const Summary summary, summary_of(values, samples));
+    rows[bytes] = {.summary = summary, .gigabytes_per_core_second = 0, .mismatch = mismatch};
+  }
+  return rows;
+}
+
+/// Adds the processor time to the rows that have one.
+Status add_core_seconds(const json& root, MeasuredBy& rows) {
+  const auto found = root.find("core_seconds_per_gb");
+  if (found == root.end() || !found->is_object()) return malformed("no core_seconds_per_gb");
+  for (const auto& [size, value] : found->items()) {
+    TCPX_ASSIGN_OR_RETURN(const uint64_t bytes, bytes_of(size));
+    if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>())) {
+      return malformed("a processor time is no number above zero");
+    }
+    const auto row = rows.find(bytes);
+    if (row == rows.end()) return malformed(concat("a processor time for ", bytes, " bytes, which were not measured"));
+    row->second.gigabytes_per_core_second = 1 / value.get<double>();
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 const std::vector<NcclSetting>& nccl_settings() {
+  const auto with = [](std::string label, const char* threads_and_sockets, const char* channels, EnvironmentOverrides more = {}) {
+    more.insert({{"NCCL_SOCKET_NTHREADS", threads_and_sockets},
+                 {"NCCL_NSOCKS_PERTHREAD", threads_and_sockets},
+                 {"NCCL_NCHANNELS_PER_NET_PEER", channels},
+                 {"NCCL_MIN_P2P_NCHANNELS", channels}});
+    return NcclSetting{std::move(label), std::move(more)};
+  };
   static const std::vector<NcclSetting> settings = {
-      {"default", {{"NCCL_NET", "Socket"}}},
-      {"2x2 sockets, 8 channels",
-       {{"NCCL_NET", "Socket"},
-        {"NCCL_SOCKET_NTHREADS", "2"},
-        {"NCCL_NSOCKS_PERTHREAD", "2"},
-        {"NCCL_NCHANNELS_PER_NET_PEER", "8"},
-        {"NCCL_MIN_P2P_NCHANNELS", "8"}}},
-      {"the same, pieces of 512 KiB",
-       {{"NCCL_NET", "Socket"},
-        {"NCCL_SOCKET_NTHREADS", "2"},
-        {"NCCL_NSOCKS_PERTHREAD", "2"},
-        {"NCCL_NCHANNELS_PER_NET_PEER", "8"},
-        {"NCCL_MIN_P2P_NCHANNELS", "8"},
-        {"NCCL_P2P_NET_CHUNKSIZE", "524288"}}},
-      {"4x4 sockets, 4 channels",
-       {{"NCCL_NET", "Socket"},
-        {"NCCL_SOCKET_NTHREADS", "4"},
-        {"NCCL_NSOCKS_PERTHREAD", "4"},
-        {"NCCL_NCHANNELS_PER_NET_PEER", "4"},
-        {"NCCL_MIN_P2P_NCHANNELS", "4"}}},
+      {"default", {}},
+      with("2x2 sockets, 8 channels", "2", "8"),
+      with("the same, pieces of 512 KiB", "2", "8", {{"NCCL_P2P_NET_CHUNKSIZE", "524288"}}),
+      with("4x4 sockets, 4 channels", "4", "4"),
   };
   return settings;
 }
@@ -130,7 +177,7 @@ Result<std::string> find_nccl(const NcclOptions& options, const std::atomic<bool
   return last_line(python->output);
 }
 
-Result<NcclRun> run_nccl(const NcclSetting& setting, const NcclOptions& options, const std::atomic<bool>& stop) {
+Result<MeasuredRun> run_nccl(const NcclSetting& setting, const NcclOptions& options, const std::atomic<bool>& stop) {
   TCPX_ASSIGN_OR_RETURN(const uint16_t port, free_port());
   std::vector<std::string> words = {"python3",
                                     options.script,
@@ -143,7 +190,8 @@ Result<NcclRun> run_nccl(const NcclSetting& setting, const NcclOptions& options,
                                     "--milliseconds",
                                     concat(options.milliseconds)};
   EnvironmentOverrides variables = setting.variables;
-  variables.insert({{"NCCL_P2P_DISABLE", "1"},
+  variables.insert({{"NCCL_NET", "Socket"},
+                    {"NCCL_P2P_DISABLE", "1"},
                     {"NCCL_SHM_DISABLE", "1"},
                     {"NCCL_SOCKET_IFNAME", "lo"},
                     {"NCCL_DEBUG", "WARN"},
@@ -162,4 +210,28 @@ Result<NcclRun> run_nccl(const NcclSetting& setting, const NcclOptions& options,
   return parse_nccl_result(result_line(ranks.back().output));
 }
 
-}  // namespace tcpx::bench
+std::string_view result_line(std::string_view output) {
+  std::string_view found;
+  while (!output.empty()) {
+    const std::string_view line = output.substr(0, output.find('\n'));
+    if (line.starts_with('{')) found = line;
+    output.remove_prefix(std::min(output.size(), line.size() + 1));
+  }
+  return found;
+}
+
+Result<MeasuredRun> parse_nccl_result(std::string_view text) {
+  const json root = json::parse(text, nullptr, false);
+  if (!root.is_object()) return malformed("it is no JSON object");
+  const auto label = root.find("label"), verified = root.find("verified"), samples = root.find("samples");
+  if (label == root.end() || !label->is_string()) return malformed("no label");
+  if (verified == root.end() || !verified->is_boolean()) return malformed("no verified");
+  if (samples == root.end() || !samples->is_number_unsigned() || samples->get<uint64_t>() == 0) return malformed("no samples");
+  const std::string mismatch = verified->get<bool>() ? "" : "bytes differ";
+  TCPX_ASSIGN_OR_RETURN(MeasuredBy one_way, rows_of(root, "gbps", samples->get<uint64_t>(), mismatch));
+  TCPX_RETURN_IF_ERROR(add_core_seconds(root, one_way));
+  TCPX_ASSIGN_OR_RETURN(MeasuredBy ping_pong, rows_of(root, "half_round_trip_us", samples->get<uint64_t>(), mismatch));
+  return MeasuredRun{.name = label->get<std::string>(), .one_way = std::move(one_way), .ping_pong = std::move(ping_pong)};
+}
+
+}  // namespace tcpx

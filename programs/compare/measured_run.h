@@ -1,0 +1,28 @@
+// MeasuredRun: one way to move messages, as it was measured for messages of several sizes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "measure/row_meter.h"
+
+namespace tcpx {
+
+struct MeasuredRun {
+  std::string name;       ///< kind of memory, of unpacker, setting of NCCL
+  uint32_t sockets = 0;   ///< of all channels together, which have as many each; 0: its user does not choose them
+  uint32_t channels = 1;  ///< of the pipeline's connection
+  MeasuredBy one_way;
+  MeasuredBy ping_pong;
+};
+
+/// For every key the measurement with the best median among `runs`.
+MeasuredBy best_of(const std::vector<MeasuredRun>& runs, MeasuredBy MeasuredRun::*what, bool higher_is_better);
+
+/// "8 sockets"; for several channels "4 channels x 2 sockets". @param sockets of all channels together
+std::string sockets_text(uint32_t sockets, uint32_t channels = 1);
+/// "64 MiB"
+std::string size_text(uint64_t bytes);
+
+}  // namespace tcpx
