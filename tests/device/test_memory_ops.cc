@@ -11,6 +11,7 @@
 #include "device/cuda_memory_ops.h"
 #include "measure/pattern.h"
 #include "tests/support/hidden_memory_ops.h"
+#include "tests/support/ok.h"
 
 namespace tcpx::testing {
 namespace {
@@ -29,19 +30,11 @@ void PrintTo(const Maker& maker, std::ostream* out) {
 
 class MemoryOpsContract : public ::testing::TestWithParam<Maker> {
  protected:
-  MemoryBuffer mapped(size_t bytes) { return take(memory_->allocate_mapped(0, bytes)); }
-  MemoryBuffer device(size_t bytes) { return take(memory_->allocate_device(0, bytes)); }
-  std::unique_ptr<CopyLane> lane() { return take(memory_->make_copy_lane(0)); }
+  MemoryBuffer mapped(size_t bytes) { return must(memory_->allocate_mapped(0, bytes)); }
+  MemoryBuffer device(size_t bytes) { return must(memory_->allocate_device(0, bytes)); }
+  std::unique_ptr<CopyLane> lane() { return must(memory_->make_copy_lane(0)); }
 
   const std::unique_ptr<MemoryOps> memory_ = GetParam().make();
-
- private:
-  template <class T>
-  static T take(Result<T> result) {
-    if (result.is_ok()) return std::move(result).value();
-    ADD_FAILURE() << result.status().to_string();
-    return T();
-  }
 };
 
 constexpr size_t kBytes = 100'000;
