@@ -170,7 +170,7 @@ struct OperationFrame {
   static constexpr ControlType kType = type;
   uint64_t operation = 0;
   uint64_t sequence = 0;              ///< the n-th send of the connection, from 0
-  uint64_t bytes = 0;                 ///< of the transfer; where there is data, of that, whatever stands here
+  uint64_t bytes = 0;                 ///< of the transfer; `encode` takes those of `data` where there is some
   Packing packing = Packing::kWhole;  ///< as the sender would like it; a write with kWhole has one range
   WireArray<uint64_t> lengths;        ///< with kRanges alone: bytes of each, `bytes` together
   WireArray<WireRange> ranges;        ///< `bytes` together
