@@ -2,10 +2,14 @@
 
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "base/port_range.h"
 #include "base/text.h"
 
@@ -165,8 +169,16 @@ const char* raw(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
+/// A value that environment_set gave. Those before it are kept, for a reader may still look at them.
+struct Given {
+  const std::string value;
+  const Given* const before;
+};
+std::array<std::atomic<const Given*>, std::size(kTable)> given{};  // by variable
+
 const char* raw(Variable id) {
-  return raw(environment_info(id).name);
+  const Given* const last = given[static_cast<size_t>(id)].load(std::memory_order_acquire);
+  return last != nullptr && !last->value.empty() ? last->value.c_str() : raw(environment_info(id).name);
 }
 const char* raw(LauncherVariable id) {
   return raw(kLauncherVariables[static_cast<size_t>(id)]);
@@ -242,7 +254,7 @@ Status environment_check(const VariableInfo& info, const std::string& value) {
 
 Status environment_check_all() {
   for (const VariableInfo& info : kTable) {
-    if (const char* value = raw(info.name)) TCPX_RETURN_IF_ERROR(environment_check(info, value));
+    if (const char* value = raw(info.id)) TCPX_RETURN_IF_ERROR(environment_check(info, value));
   }
   return Status::ok();
 }
@@ -265,6 +277,15 @@ std::string environment_text(Variable id) {
 
 bool environment_is_set(Variable id) {
   return raw(id) != nullptr;
+}
+
+Status environment_set(Variable id, const std::string& value) {
+  TCPX_RETURN_IF_ERROR(environment_check(environment_info(id), value));
+  auto& last = given[static_cast<size_t>(id)];
+  static Mutex mutex;
+  const MutexLock lock(mutex);
+  last.store(new Given{value, last.load(std::memory_order_relaxed)}, std::memory_order_release);
+  return Status::ok();
 }
 
 bool environment_preset(Variable id, const std::string& value) {

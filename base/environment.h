@@ -88,6 +88,12 @@ Status environment_check_all();
 /// All variables of this process with their values, known to us or not. For programs that look for mistakes in them.
 std::vector<std::pair<std::string, std::string>> environment_snapshot();
 
+/// Gives a variable a value that this library reads instead of the environment's, from now on and on every thread. The environment
+/// stays as it is: changing it is unsafe while other threads run, and code of others reads it.
+/// @param value as in the environment; empty: the environment's again
+/// @return kBadConfig as the readers
+Status environment_set(Variable id, const std::string& value);
+
 /// Sets a variable for this process unless the user has set it. Call before threads start.
 /// @return true when it was set by this call.
 bool environment_preset(Variable id, const std::string& value);

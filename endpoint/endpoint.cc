@@ -124,6 +124,10 @@ Status Endpoint::deregister(MemoryId memory) {
   return guarded_wait("deregister memory", *impl_, [&] { return impl_->deregister(memory); });
 }
 
+Result<RemoteSlot> Endpoint::advertise(const LocalRange& range) {
+  return guarded("advertise", *impl_, [&] { return impl_->advertise({}, range); });
+}
+
 Result<RemoteSlot> Endpoint::advertise(ConnId conn, const LocalRange& range) {
   return guarded("advertise", *impl_, [&] { return impl_->advertise(conn, range); });
 }

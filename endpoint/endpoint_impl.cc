@@ -162,9 +162,9 @@ bool Endpoint::Impl::fail_links_that_serve(MemoryId region) {
   return true;
 }
 
-Result<RemoteSlot> Endpoint::Impl::advertise(ConnId conn, const LocalRange& range) {
-  TCPX_RETURN_IF_ERROR(connections_.find(conn).status());
-  return registry_.advertise(conn, range.memory, range.data, range.bytes);
+Result<RemoteSlot> Endpoint::Impl::advertise(std::optional<ConnId> conn, const LocalRange& range) {
+  if (conn) TCPX_RETURN_IF_ERROR(connections_.find(*conn).status());
+  return registry_.advertise(conn.value_or(kAnyConnection), range.memory, range.data, range.bytes);
 }
 
 Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
@@ -174,9 +174,8 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
   const bool one_sided = kind == OperationKind::kWrite || kind == OperationKind::kRead;
   if (one_sided && remote.size() != ranges.size())
     return refuse(kind, concat(ranges.size(), " local ranges and ", remote.size(), " remote ones"));
-  const bool sends = kind == OperationKind::kSend || kind == OperationKind::kWrite;
   if (options.notify != nullptr) {
-    if (!sends) return refuse(kind, "only sends and writes carry notifications");
+    if (kind == OperationKind::kRecv) return refuse(kind, "the sender says what is delivered with a receive");
     TCPX_RETURN_IF_ERROR(check(*options.notify));
   }
   if (options.timeout && options.timeout->count() < 1) return refuse(kind, "a timeout below 1 ms");

@@ -41,7 +41,7 @@ class Endpoint::Impl {
 
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type);
   Status deregister(MemoryId memory);
-  Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range);
+  Result<RemoteSlot> advertise(std::optional<ConnId> conn, const LocalRange& range);
   Result<OperationId> submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
                              std::span<const RemoteRange> remote, const SubmitOptions& options);
   Status wait(OperationId id, std::optional<Milliseconds> timeout);

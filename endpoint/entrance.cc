@@ -45,19 +45,15 @@ Result<ConnId> Entrance::accept(Deadline deadline) {
   ++callers_;
   wanted_ = true;
   changed_.notify_all();
-  Result<ConnId> answer = refuse(Code::kTimeout, "nobody has connected until the deadline");
   while (!stopped_ && !admits_ && ready_.empty() && !deadline.expired()) (void)changed_.wait_until(mutex_, deadline.at());
-  if (stopped_) {
-    answer = refuse(Code::kCancelled, "the endpoint is closing");
-  } else if (admits_) {
-    answer = refuse(Code::kInvalidArgument, "connections are taken in the background since start_passive_accept");
-  } else if (!ready_.empty()) {
-    answer = ready_.front();
-    ready_.pop_front();
-    wanted_ = callers_ > 1;
-  }
   --callers_;
-  return answer;
+  if (stopped_) return refuse(Code::kCancelled, "the endpoint is closing");
+  if (admits_) return refuse(Code::kInvalidArgument, "connections are taken in the background since start_passive_accept");
+  if (ready_.empty()) return refuse(Code::kTimeout, "nobody has connected until the deadline");
+  const ConnId conn = ready_.front();
+  ready_.pop_front();
+  wanted_ = callers_ > 0;
+  return conn;
 }
 
 Status Entrance::admit_from_now_on() {

@@ -53,7 +53,7 @@ void Link::submit(Operation& operation) {
 }
 
 void Link::notify(std::unique_ptr<Notification> notification) {
-  if (context_.stage == LinkStage::kOpen) notify_waits_.push_back(std::move(notification));
+  if (context_.stage == LinkStage::kOpen) context_.notify_waits.push_back(std::move(notification));
 }
 
 bool Link::progress(bool readable) {
@@ -104,13 +104,13 @@ uint64_t Link::chunks_in_flight() const {
 
 bool Link::send_notifications() {
   bool advanced = false;
-  while (!notify_waits_.empty() && context_.stage == LinkStage::kOpen) {
-    const NotifyFrame frame{.notify = {notify_waits_.front()->message.name, notify_waits_.front()->message.msg}};
+  while (!context_.notify_waits.empty() && context_.stage == LinkStage::kOpen) {
+    const NotifyFrame frame{.notify = {context_.notify_waits.front()->message.name, context_.notify_waits.front()->message.msg}};
     const Charge charge = charge_of(frame.notify);
     if (!context_.windows.has_room(charge)) break;
     context_.windows.take(charge);
     context_.stream->send(frame);
-    notify_waits_.pop_front();
+    context_.notify_waits.pop_front();
     advanced = true;
   }
   return advanced;
@@ -147,11 +147,11 @@ void Link::close() {
   context_.now = context_.shared.clock.now();
   (void)send_notifications();  // those whose `notify` came before
   context_.stage = LinkStage::kClosing;
-  face_->ended = true;
+  context_.face->ended = true;
   context_.status = Status(Code::kCancelled, "close connection", "closed by this end");
   close_until_ = context_.now + kFarewell;
   local_.cancel_all(context_.status);
-  notify_waits_.clear();
+  context_.notify_waits.clear();
   context_.stream->send(ByeFrame{});
   (void)context_.stream->flush();
 }
@@ -162,7 +162,7 @@ void Link::fail(Status reason) {
   const bool expected = context_.stage == LinkStage::kClosing || peer_closing_;
   if (context_.stage == LinkStage::kOpen) context_.status = std::move(reason);
   context_.stage = LinkStage::kFailed;
-  face_->ended = true;
+  context_.face->ended = true;
   context_.stats.alive = false;
   log(expected ? LogLevel::kInfo : LogLevel::kWarning, "connection ", static_cast<uint64_t>(context_.id), " to ", peer_name_,
       " has ended: ", context_.status.to_string());
@@ -171,7 +171,7 @@ void Link::fail(Status reason) {
 
 void Link::fail_without_memory() noexcept {
   try {
-    // Short enough to need no memory themselves. A frame may be half written: nothing leaves any more.
+    // A Status needs no memory to say this. A frame may be half written: nothing leaves any more.
     context_.stream->fail(Status(Code::kExhausted, "allocate", "out of memory"));
     fail(context_.stream->status());
   } catch (const std::bad_alloc&) {
@@ -186,7 +186,7 @@ void Link::end_all() {
   context_.recv_lane.fail(context_.status);
   local_.end_all();
   peer_.end();
-  notify_waits_.clear();
+  context_.notify_waits.clear();
   all_ended_ = true;
 }
 

@@ -19,36 +19,12 @@
 
 namespace tcpx {
 
-/// A link as callers see it without waiting for the thread that makes progress. They may keep it for longer than the link
-/// lives, and the other way round, so it is shared.
-struct LinkFace {
-  std::atomic<bool> ended{false};        ///< nothing new is taken
-  std::atomic<size_t> notifications{0};  ///< that have not left
-};
-
 /// A connection as callers see it.
 struct Connection {
   ConnId id{};
   uint64_t link = 0;  ///< which of the connection's links, when it is made anew
   std::shared_ptr<LinkFace> face;
   std::atomic<uint64_t> next_send{0}, next_recv{0};
-};
-
-/// A notification from `notify` until it leaves, which counts as long as it lives.
-struct Notification {
-  Notification(ConnId to, uint64_t number, NotifyMsg text, std::shared_ptr<LinkFace> link_face)
-      : conn(to), link(number), message(std::move(text)), face(std::move(link_face)) {
-    face->notifications.fetch_add(1, std::memory_order_relaxed);
-  }
-  ~Notification() { face->notifications.fetch_sub(1, std::memory_order_relaxed); }
-  Notification(const Notification&) = delete;
-  Notification& operator=(const Notification&) = delete;
-
-  const ConnId conn;
-  const uint64_t link;  ///< which of the connection's links, when it is made anew
-  const NotifyMsg message;
-  const std::shared_ptr<LinkFace> face;
-  Notification* next_submitted = nullptr;
 };
 
 /// One thread at a time: the one that makes progress. The GPU must be current.
@@ -61,7 +37,7 @@ class Link final : private ControlSink {
   const EndpointIdentity& peer() const { return context_.peer; }
   const std::string& peer_host() const { return peer_host_; }
   int fd() const { return context_.stream->fd(); }
-  const std::shared_ptr<LinkFace>& face() const { return face_; }
+  const std::shared_ptr<LinkFace>& face() const { return context_.face; }
 
   /// Takes over an operation of this connection, whichever state the link is in.
   void submit(Operation& operation);
@@ -124,8 +100,6 @@ class Link final : private ControlSink {
   LocalOperations local_{context_};
   PeerOperations peer_{context_};
   const std::string peer_host_, peer_name_, path_;
-  const std::shared_ptr<LinkFace> face_ = std::make_shared<LinkFace>();
-  std::deque<std::unique_ptr<Notification>> notify_waits_;
   bool peer_closing_ = false, said_bye_ = false;
   bool all_ended_ = false;  // kFailed: fail is done with operations, lanes and stream
   TimePoint close_until_, next_alive_look_, flushed_at_;

@@ -2,7 +2,11 @@
 // the operations of each end, and all of them send to the peer over one control stream, within its windows.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <deque>
 #include <memory>
+#include <utility>
 
 #include "base/clock.h"
 #include "endpoint/control_stream.h"
@@ -25,6 +29,30 @@ struct LinkShared {
   LaneParts lanes;
   const Clock& clock;
   uint32_t inline_bytes = 0;
+};
+
+/// A link as callers see it without waiting for the thread that makes progress. They may keep it for longer than the link
+/// lives, and the other way round, so it is shared.
+struct LinkFace {
+  std::atomic<bool> ended{false};        ///< nothing new is taken
+  std::atomic<size_t> notifications{0};  ///< that have not left
+};
+
+/// A notification until it leaves, which counts as long as it lives.
+struct Notification {
+  Notification(ConnId to, uint64_t number, NotifyMsg text, std::shared_ptr<LinkFace> link_face)
+      : conn(to), link(number), message(std::move(text)), face(std::move(link_face)) {
+    face->notifications.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~Notification() { face->notifications.fetch_sub(1, std::memory_order_relaxed); }
+  Notification(const Notification&) = delete;
+  Notification& operator=(const Notification&) = delete;
+
+  const ConnId conn;
+  const uint64_t link;  ///< which of the connection's links, when it is made anew
+  const NotifyMsg message;
+  const std::shared_ptr<LinkFace> face;
+  Notification* next_submitted = nullptr;
 };
 
 enum class LinkStage : uint8_t {
@@ -88,6 +116,8 @@ struct LinkContext {
   Lane send_lane, recv_lane;
   CreditWindows windows;
   NotifyDelivery notifications;
+  const std::shared_ptr<LinkFace> face = std::make_shared<LinkFace>();
+  std::deque<std::unique_ptr<Notification>> notify_waits;  ///< for the peer's window
   ConnectionStats stats;
   TimePoint now;  ///< of this turn
   LinkStage stage = LinkStage::kOpen;

@@ -159,7 +159,7 @@ Result<HeldRange> MemoryRegistry::look_up(ConnId conn, uint64_t slot, uint64_t o
   MutexLock lock(mutex_);
   const auto found = adverts_.find(slot);
   // Another connection's is said to be unknown, so that nobody learns what exists.
-  if (found == adverts_.end() || found->second.conn != conn) {
+  if (found == adverts_.end() || (found->second.conn != conn && found->second.conn != kAnyConnection)) {
     return Status(Code::kNotFound, "remote range", "no such advertisement, or it was withdrawn");
   }
   const Advert& advert = found->second;

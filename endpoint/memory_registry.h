@@ -22,6 +22,9 @@
 
 namespace tcpx {
 
+/// Instead of a connection's id, which is never 0: all of an endpoint's, those of later included.
+inline constexpr ConnId kAnyConnection{};
+
 /// Memory as the application gave it.
 struct Region {
   MemoryId id{};
@@ -121,13 +124,13 @@ class MemoryRegistry {
   /// uses; ask again, or give up with `remove` and a deadline that has passed, which opens it again.
   Result<std::optional<Region>> try_remove(MemoryId id);
 
-  /// The same range for the same connection gives the same slot.
+  /// The same range for the same connection gives the same slot. @param conn or kAnyConnection
   /// @return kExhausted beyond kMaxAdverts distinct ranges; kInvalidArgument, kNotFound as `use`
   Result<RemoteSlot> advertise(ConnId conn, MemoryId id, const void* data, size_t bytes);
   /// A range of an advertisement, all of which came from the wire.
   /// @return kNotFound: no such advertisement for this connection (any more); kInvalidArgument: beyond what was advertised
   Result<HeldRange> look_up(ConnId conn, uint64_t slot, uint64_t offset, uint64_t bytes);
-  /// Withdraws all of a connection.
+  /// Withdraws all of a connection alone.
   void forget(ConnId conn);
 
   size_t regions() const;

@@ -5,8 +5,9 @@
 namespace tcpx {
 namespace {
 
+/// That of a read stays here until its bytes have come.
 std::optional<NotifyText> notify_of(const Operation& operation) {
-  if (operation.notify == nullptr) return std::nullopt;
+  if (operation.notify == nullptr || operation.kind == OperationKind::kRead) return std::nullopt;
   return NotifyText{operation.notify->name, operation.notify->msg};
 }
 

@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi]
+usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi] [--nixl]
 
 Installs the missing packages with apt-get, as root or through sudo, after saying which. Does nothing when all is there.
 
@@ -12,6 +12,7 @@ Installs the missing packages with apt-get, as root or through sudo, after sayin
   --fuzz   also what the preset `fuzz` needs: clang and its runtime libraries
   --tests  also what only tests need: iproute2, for two hosts made of network namespaces; pkgconf, to use what was installed
   --mpi    also what run_p2p_fullmesh.sh starts ranks with: mpirun of Open MPI
+  --nixl   also releases of NIXL for its back-end's tests: Python wheels from PyPI, each in build/nixl/VERSION (220 MB to fetch)
 USAGE
 }
 
@@ -24,6 +25,7 @@ fail() {
 check_only=false
 with_fuzz=false
 with_mpi=false
+with_nixl=false
 with_tests=false
 for argument in "$@"; do
   case $argument in
@@ -31,6 +33,7 @@ for argument in "$@"; do
     --fuzz) with_fuzz=true ;;
     --mpi) with_mpi=true ;;
     --tests) with_tests=true ;;
+    --nixl) with_nixl=true ;;
     -h | --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
   esac
@@ -54,6 +57,28 @@ can_fuzz() {
 }
 
 clang_version() { clang --version 2>/dev/null | sed -n 's/.*clang version \([0-9]*\)\..*/\1/p' | head -n 1; }
+
+# One of each family of releases (integrations/nixl/nixl_abi.h), and the newest.
+nixl_versions=(0.9.0 0.10.1 1.0.1 1.5.1)
+nixl_folder=$(cd "$(dirname "$0")/.." && pwd)/build/nixl
+
+has_nixl() {
+  local version
+  for version in "${nixl_versions[@]}"; do
+    [[ -d $(echo "$nixl_folder/$version"/lib/python3*/site-packages/nixl_cu12) ]] || return 1
+  done
+}
+
+install_nixl() {
+  local version python
+  for version in "${nixl_versions[@]}"; do
+    say "will install NIXL $version into $nixl_folder/$version"
+    python=$nixl_folder/$version/bin/python3
+    python3 -m venv --clear "$nixl_folder/$version" && "$python" -m pip install -q --disable-pip-version-check numpy || return 1
+    # Without torch, which the wheels before 1.4 want for the names of its types only.
+    "$python" -m pip install -q --disable-pip-version-check --no-deps "nixl-cu12==$version" || return 1
+  done
+}
 
 # Tests for the tools a package brings, not for the package, so that tools from elsewhere count too.
 missing=()
@@ -79,33 +104,41 @@ if $with_tests; then
 fi
 if $with_fuzz; then need clang can_fuzz; fi
 if $with_mpi; then need openmpi-bin has_command mpirun; fi
+if $with_nixl; then need python3-venv python3 -c 'import ensurepip' 2>/dev/null; fi
 
-if [[ ${#missing[@]} -eq 0 ]]; then
+wheels_missing=false
+if $with_nixl && ! has_nixl; then wheels_missing=true; fi
+if [[ ${#missing[@]} -eq 0 ]] && ! $wheels_missing; then
   say "nothing is missing"
   exit 0
 fi
 if $check_only; then
-  say "missing: ${missing[*]}"
+  say "missing: ${missing[*]}$($wheels_missing && echo " wheels of NIXL")"
   exit 1
 fi
 
-has_command apt-get || fail "missing: ${missing[*]}. This is no Debian or Ubuntu: install their counterparts by hand."
-as_root=()
-if [[ $(id -u) -ne 0 ]]; then
-  has_command sudo || fail "missing: ${missing[*]}. Installing them needs root, and there is no sudo: run $0 as root."
-  as_root=(sudo)
-fi
+install_packages() {
+  has_command apt-get || fail "missing: ${missing[*]}. This is no Debian or Ubuntu: install their counterparts by hand."
+  as_root=()
+  if [[ $(id -u) -ne 0 ]]; then
+    has_command sudo || fail "missing: ${missing[*]}. Installing them needs root, and there is no sudo: run $0 as root."
+    as_root=(sudo)
+  fi
 
-apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@"; }
+  apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@"; }
 
-say "will install with apt-get${as_root[0]:+ through sudo}: ${missing[*]}"
-apt -qq update || say "apt-get update failed; going on with the package lists that are there" >&2
-if ! apt -qq install --yes --no-install-recommends "${missing[@]}"; then
-  fail "apt-get could not install them. On Ubuntu most come from the component 'universe': is it in the apt sources?"
-fi
-if $with_fuzz && ! can_fuzz; then
-  runtime=libclang-rt-$(clang_version)-dev
-  say "will install the runtime libraries of clang: $runtime"
-  apt -qq install --yes --no-install-recommends "$runtime" || fail "apt-get could not install $runtime"
-fi
+  say "will install with apt-get${as_root[0]:+ through sudo}: ${missing[*]}"
+  apt -qq update || say "apt-get update failed; going on with the package lists that are there" >&2
+  if ! apt -qq install --yes --no-install-recommends "${missing[@]}"; then
+    fail "apt-get could not install them. On Ubuntu most come from the component 'universe': is it in the apt sources?"
+  fi
+  if $with_fuzz && ! can_fuzz; then
+    runtime=libclang-rt-$(clang_version)-dev
+    say "will install the runtime libraries of clang: $runtime"
+    apt -qq install --yes --no-install-recommends "$runtime" || fail "apt-get could not install $runtime"
+  fi
+}
+
+if [[ ${#missing[@]} -gt 0 ]]; then install_packages; fi
+if $wheels_missing; then install_nixl || fail "the wheels of NIXL could not be installed; without them its tests are skipped"; fi
 say "done"

@@ -102,7 +102,8 @@ struct SubmitOptions {
   void* after_event = nullptr;
   /// Makes `completion_event` return an event for streams to wait on.
   bool completion_event = false;
-  /// Sends and writes: delivered to the other end's `get_notifs` once the data is in place there. Copied.
+  /// Delivered to the other end's `get_notifs` once the data is in place: of a send or write there, of a read here. Not for
+  /// receives. Copied.
   const NotifyMsg* notify = nullptr;
 };
 
@@ -203,6 +204,8 @@ class TCPX_CLASS_API Endpoint {
   Status deregister(MemoryId memory);
   /// Lets the other end of `conn` write to and read from the range until the memory is deregistered or the connection ends.
   Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range);
+  /// The same for the other end of any connection, those of later included: whoever knows the slot may use it.
+  Result<RemoteSlot> advertise(const LocalRange& range);
   /// Ships a slot to the other end, which takes it with `recv_slot`. A send of 64 bytes like any other: it is matched in order
   /// with the connection's other sends.
   Status send_slot(ConnId conn, const RemoteSlot& slot, std::optional<Milliseconds> timeout = {});

@@ -48,6 +48,7 @@ const std::vector<Layer>& layers() {
       // The loader's header, and the headers that it includes in turn.
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},
       {"examples/", {"tcpx/"}, {}},  // as an application sees it
+      {"integrations/nixl/", {"tcpx/", "base/", "integrations/nixl/"}, {}},
       {"programs/", kAnything, {"tests/"}},
       {"tests/", kAnything, {}},
   };

@@ -1,0 +1,166 @@
+#include "integrations/nixl/backend.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "integrations/nixl/outcome.h"
+#include "integrations/nixl/parameters.h"
+#include "integrations/nixl/regions.h"
+#include "integrations/nixl/xfer_request.h"
+
+namespace tcpx::nixl {
+namespace {
+
+using abi::NixlStatus;
+
+NixlStatus foreign(const std::string& agent) {
+  return said(Status(Code::kInvalidArgument, "NIXL call", "it names an object that this back-end did not make"), agent);
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> Backend::create(const abi::InitParams& params) {
+  const auto refuse = [&](const Status& status) {
+    said(status, params.local_agent);
+    return nullptr;
+  };
+  if (params.local_agent.size() > 256)
+    return refuse(Status(Code::kInvalidArgument, "create back-end", "the name of an agent has at most 256 bytes"));
+  if (params.parameters != nullptr) {
+    if (const Status set = set_parameters(*params.parameters); !set.is_ok()) return refuse(set);
+  }
+  auto endpoint = Endpoint::create();
+  if (!endpoint.is_ok()) return refuse(endpoint.status());
+  if (const Status accepting = (*endpoint)->start_accepting(); !accepting.is_ok()) return refuse(accepting);
+  return std::unique_ptr<Backend>(new Backend(params.local_agent, std::move(*endpoint)));
+}
+
+Backend::Backend(std::string agent, std::unique_ptr<Endpoint> endpoint)
+    : agent_(std::move(agent)), endpoint_(std::move(endpoint)), peers_(*endpoint_) {}
+
+Backend::~Backend() {
+  peers_.stop();
+  endpoint_.reset();  // which ends the calls of threads that still connect
+}
+
+NixlStatus Backend::register_memory(const abi::BlobDesc& range, abi::MemSegment memory, abi::Metadata*& out) {
+  if (memory != abi::MemSegment::kDram && memory != abi::MemSegment::kVram) return NixlStatus::kNotSupported;
+  void* const data = reinterpret_cast<void*>(range.address);  // NOLINT(performance-no-int-to-ptr): an address is one
+  const auto id =
+      endpoint_->register_memory(data, range.bytes, memory == abi::MemSegment::kVram ? MemoryType::kCuda : MemoryType::kHost);
+  if (!id.is_ok()) return said(id.status(), agent_);
+  const auto slot = endpoint_->advertise({.memory = *id, .data = data, .bytes = range.bytes});
+  if (!slot.is_ok()) {
+    static_cast<void>(endpoint_->deregister(*id));  // nobody has used it
+    return said(slot.status(), agent_);
+  }
+  out = new LocalRegion(range, *id, *slot);
+  return NixlStatus::kSuccess;
+}
+
+NixlStatus Backend::deregister_memory(abi::Metadata* metadata) {
+  auto* const region = dynamic_cast<LocalRegion*>(metadata);
+  if (region == nullptr) return foreign(agent_);
+  const Status ended = endpoint_->deregister(region->memory);
+  // While operations of this end use it, it stays registered: NIXL has no answer to that, and asks no second time.
+  delete region;
+  return said(ended, agent_);
+}
+
+NixlStatus Backend::load_local(const abi::Metadata* in, abi::Metadata*& out) {
+  const auto* const region = dynamic_cast<const LocalRegion*>(in);
+  if (region == nullptr) return foreign(agent_);
+  out = new RemoteRegion(region->range.address, region->slot);
+  return NixlStatus::kSuccess;
+}
+
+NixlStatus Backend::load_remote(const abi::BlobDesc& range, abi::Metadata*& out) {
+  RemoteSlot slot{};
+  if (!decode_slot(range.blob, slot) || slot.bytes != range.bytes) {
+    return said(Status(Code::kInvalidArgument, "load remote region",
+                       concat("the public data of ", range.bytes, " bytes at ", Hex{range.address}, " is none of this back-end")),
+                agent_);
+  }
+  out = new RemoteRegion(range.address, slot);
+  return NixlStatus::kSuccess;
+}
+
+NixlStatus Backend::unload(abi::Metadata* metadata) {
+  delete metadata;
+  return NixlStatus::kSuccess;
+}
+
+NixlStatus Backend::public_data(const abi::Metadata* metadata, std::string& out) const {
+  const auto* const region = dynamic_cast<const LocalRegion*>(metadata);
+  if (region == nullptr) return foreign(agent_);
+  out = encode_slot(region->slot);
+  return NixlStatus::kSuccess;
+}
+
+NixlStatus Backend::connection_info(std::string& out) const {
+  const std::vector<uint8_t> metadata = endpoint_->get_metadata();
+  out.assign(metadata.begin(), metadata.end());
+  return NixlStatus::kSuccess;
+}
+
+NixlStatus Backend::load_connection_info(const std::string& agent, const std::string& info) {
+  return said(peers_.add(agent, info), agent);
+}
+
+NixlStatus Backend::connect(const std::string& agent) {
+  // To itself: no metadata of its own was loaded.
+  if (agent == agent_) {
+    std::string info;
+    connection_info(info);
+    return load_connection_info(agent, info);
+  }
+  const auto conn = peers_.connection_to(agent);
+  return conn.is_ok() ? NixlStatus::kSuccess : said(conn.status(), agent);
+}
+
+NixlStatus Backend::disconnect(const std::string& agent) {
+  return said(peers_.remove(agent), agent);
+}
+
+NixlStatus Backend::prepare(abi::XferOp operation, const abi::DescList<abi::MetaDesc>& local,
+                            const abi::DescList<abi::MetaDesc>& remote, const std::string& agent, abi::BackendReq*& request) {
+  auto transfer = XferRequest::create(operation, local, remote, agent);
+  if (!transfer.is_ok()) return said(transfer.status(), agent);
+  request = transfer->release();
+  return NixlStatus::kSuccess;
+}
+
+NixlStatus Backend::post(abi::BackendReq* request, const abi::OptionalArgs* args) {
+  auto* const transfer = dynamic_cast<XferRequest*>(request);
+  if (transfer == nullptr) return foreign(agent_);
+  std::optional<NotifyMsg> notification;
+  if (args != nullptr && args->has_notification) notification = NotifyMsg{.name = agent_, .msg = args->notification, .conn = {}};
+  const Status started = transfer->post(*endpoint_, peers_, std::move(notification));
+  return started.is_ok() ? NixlStatus::kInProgress : said(started, transfer->agent());
+}
+
+NixlStatus Backend::check(abi::BackendReq* request) {
+  auto* const transfer = dynamic_cast<XferRequest*>(request);
+  if (transfer == nullptr) return foreign(agent_);
+  const auto ended = transfer->poll(*endpoint_, peers_);
+  return ended ? said(*ended, transfer->agent()) : NixlStatus::kInProgress;
+}
+
+NixlStatus Backend::release(abi::BackendReq* request) {
+  auto* const transfer = dynamic_cast<XferRequest*>(request);
+  if (transfer == nullptr) return foreign(agent_);
+  if (const Status ended = transfer->cancel(*endpoint_); !ended.is_ok()) return said(ended, transfer->agent());
+  delete transfer;
+  return NixlStatus::kSuccess;
+}
+
+NixlStatus Backend::notify(const std::string& agent, const std::string& message) {
+  return said(peers_.notify(agent, {.name = agent_, .msg = message, .conn = {}}), agent);
+}
+
+NixlStatus Backend::take_notifications(abi::Notifications& out) {
+  for (NotifyMsg& message : endpoint_->get_notifs()) out.emplace_back(std::move(message.name), std::move(message.msg));
+  return NixlStatus::kSuccess;
+}
+
+}  // namespace tcpx::nixl

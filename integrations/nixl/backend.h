@@ -1,0 +1,57 @@
+// Backend: what NIXL asks of a back-end, over one Endpoint, in the same words for every family of releases. engine.h gives it the
+// virtual table that the caller expects.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "integrations/nixl/nixl_abi.h"
+#include "integrations/nixl/peers.h"
+#include "tcpx/endpoint.h"
+
+namespace tcpx::nixl {
+
+inline constexpr char kPluginName[] = "TCPX";
+
+/// Any thread. Errors are logged here, once each.
+class Backend {
+ public:
+  /// @return nullptr: the reason is in the log
+  static std::unique_ptr<Backend> create(const abi::InitParams& params);
+  static std::vector<abi::MemSegment> memories() { return {abi::MemSegment::kDram, abi::MemSegment::kVram}; }
+
+  ~Backend();
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  abi::NixlStatus register_memory(const abi::BlobDesc& range, abi::MemSegment memory, abi::Metadata*& out);
+  abi::NixlStatus deregister_memory(abi::Metadata* metadata);
+  abi::NixlStatus load_local(const abi::Metadata* in, abi::Metadata*& out);
+  abi::NixlStatus load_remote(const abi::BlobDesc& range, abi::Metadata*& out);
+  abi::NixlStatus unload(abi::Metadata* metadata);
+  abi::NixlStatus public_data(const abi::Metadata* metadata, std::string& out) const;
+
+  abi::NixlStatus connection_info(std::string& out) const;
+  abi::NixlStatus load_connection_info(const std::string& agent, const std::string& info);
+  abi::NixlStatus connect(const std::string& agent);
+  abi::NixlStatus disconnect(const std::string& agent);
+
+  abi::NixlStatus prepare(abi::XferOp operation, const abi::DescList<abi::MetaDesc>& local,
+                          const abi::DescList<abi::MetaDesc>& remote, const std::string& agent, abi::BackendReq*& request);
+  abi::NixlStatus post(abi::BackendReq* request, const abi::OptionalArgs* args);
+  abi::NixlStatus check(abi::BackendReq* request);
+  abi::NixlStatus release(abi::BackendReq* request);
+
+  abi::NixlStatus notify(const std::string& agent, const std::string& message);
+  abi::NixlStatus take_notifications(abi::Notifications& out);
+
+ private:
+  Backend(std::string agent, std::unique_ptr<Endpoint> endpoint);
+
+  const std::string agent_;
+  std::unique_ptr<Endpoint> endpoint_;
+  Peers peers_;
+};
+
+}  // namespace tcpx::nixl

@@ -1,0 +1,60 @@
+#include "integrations/nixl/parameters.h"
+
+#include <cctype>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/text.h"
+
+namespace tcpx::nixl {
+namespace {
+
+/// Empty for a variable of the test programs.
+std::string name_of(const VariableInfo& info) {
+  std::string_view name = info.name;
+  if (name.starts_with("UCCL_TCPX_PERF_") || info.id == Variable::kBootstrapPort) return {};
+  for (const std::string_view prefix : {"UCCL_TCPX_", "NCCL_GPUDIRECTTCPX_", "NCCL_"}) {
+    if (!name.starts_with(prefix)) continue;
+    name.remove_prefix(prefix.size());
+    break;
+  }
+  std::string lower;
+  for (const char c : name) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
+}  // namespace
+
+abi::Parameters default_parameters() {
+  abi::Parameters all;
+  for (const VariableInfo& info : environment_table()) {
+    const std::string name = name_of(info);
+    // Defaults that are a sentence, such as "one per network device", are no value.
+    const bool is_value = environment_check(info, info.default_text).is_ok();
+    if (!name.empty()) all.emplace(name, is_value ? info.default_text : "");
+  }
+  return all;
+}
+
+Status set_parameters(const abi::Parameters& parameters) {
+  std::vector<std::pair<Variable, std::string>> values;
+  for (const auto& [name, value] : parameters) {
+    const VariableInfo* known = nullptr;
+    for (const VariableInfo& info : environment_table()) {
+      if (!name.empty() && name_of(info) == name) known = &info;
+    }
+    if (known == nullptr) {
+      return Status(Code::kBadConfig, "read parameters",
+                    concat("there is no parameter '", name, "': those are the variables of docs/env.md, as in num_channels"));
+    }
+    TCPX_RETURN_IF_ERROR(environment_check(*known, value));
+    if (!value.empty()) values.emplace_back(known->id, value);
+  }
+  for (const auto& [id, value] : values) TCPX_RETURN_IF_ERROR(environment_set(id, value));
+  return Status::ok();
+}
+
+}  // namespace tcpx::nixl

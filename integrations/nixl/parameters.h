@@ -1,0 +1,17 @@
+// Parameters: what create_backend takes as strings. They are the variables of docs/env.md without their prefix, in lower case:
+// UCCL_TCPX_NUM_CHANNELS is num_channels, NCCL_GPUDIRECTTCPX_SOCKET_IFNAME is socket_ifname.
+#pragma once
+
+#include "integrations/nixl/nixl_abi.h"
+#include "tcpx/status.h"
+
+namespace tcpx::nixl {
+
+/// All there are, with their defaults; an empty one is decided by the machine.
+abi::Parameters default_parameters();
+
+/// Puts them in the place of the environment's, for this process. Empty ones are left alone.
+/// @return kBadConfig naming the first that is unknown or malformed; nothing has changed then
+Status set_parameters(const abi::Parameters& parameters);
+
+}  // namespace tcpx::nixl

@@ -1,0 +1,117 @@
+#include "integrations/nixl/peers.h"
+
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace tcpx::nixl {
+
+Peers::~Peers() {
+  MutexLock lock(mutex_);
+  while (connecting_ > 0) changed_.wait(mutex_);
+}
+
+void Peers::stop() {
+  MutexLock lock(mutex_);
+  stopped_ = true;
+}
+
+Status Peers::add(const std::string& agent, const std::string& metadata) {
+  const std::vector<uint8_t> bytes(metadata.begin(), metadata.end());
+  TCPX_RETURN_IF_ERROR(Endpoint::read_metadata(bytes).status());
+  MutexLock lock(mutex_);
+  std::shared_ptr<Peer>& peer = peers_[agent];
+  if (peer != nullptr && peer->metadata == bytes) return Status::ok();
+  if (peer != nullptr) peer->forgotten = true;
+  peer = std::make_shared<Peer>();
+  peer->metadata = bytes;
+  connect(agent, peer);
+  return Status::ok();
+}
+
+Status Peers::remove(const std::string& agent) {
+  std::optional<ConnId> conn;
+  {
+    MutexLock lock(mutex_);
+    TCPX_ASSIGN_OR_RETURN(const auto peer, find(agent));
+    peer->forgotten = true;
+    conn = peer->conn;
+    peers_.erase(agent);
+  }
+  return conn ? endpoint_.remove_connection(*conn) : Status::ok();
+}
+
+Result<std::optional<ConnId>> Peers::connection_to(const std::string& agent) {
+  MutexLock lock(mutex_);
+  TCPX_ASSIGN_OR_RETURN(const auto peer, find(agent));
+  return connection(agent, peer);
+}
+
+void Peers::lost(const std::string& agent) {
+  MutexLock lock(mutex_);
+  if (const auto found = peers_.find(agent); found != peers_.end()) found->second->conn.reset();
+}
+
+Status Peers::notify(const std::string& agent, const NotifyMsg& message) {
+  MutexLock lock(mutex_);
+  TCPX_ASSIGN_OR_RETURN(const auto peer, find(agent));
+  TCPX_ASSIGN_OR_RETURN(const auto conn, connection(agent, peer));
+  if (conn) return endpoint_.notify(*conn, message);
+  if (peer->waiting.size() >= kMaxWaitingMessages) {
+    return Status(Code::kExhausted, "notify", concat(kMaxWaitingMessages, " messages wait for the connection to ", agent));
+  }
+  peer->waiting.push_back(message);
+  return Status::ok();
+}
+
+Result<std::shared_ptr<Peers::Peer>> Peers::find(const std::string& agent) {
+  const auto found = peers_.find(agent);
+  if (found == peers_.end()) return Status(Code::kNotFound, "find agent", concat("nobody loaded the metadata of ", agent));
+  return found->second;
+}
+
+Result<std::optional<ConnId>> Peers::connection(const std::string& agent, const std::shared_ptr<Peer>& peer) {
+  if (peer->conn || peer->connecting) return peer->conn;
+  if (!peer->failure.is_ok()) return std::exchange(peer->failure, Status::ok());
+  connect(agent, peer);
+  return peer->conn;
+}
+
+void Peers::connect(const std::string& agent, const std::shared_ptr<Peer>& peer) {
+  if (stopped_) return;
+  peer->connecting = true;
+  ++connecting_;
+  // Detached, so that nobody has to wait for an agent that does not answer; the destructor counts those that are left.
+  std::thread([this, agent, peer] {
+    const Result<ConnId> conn = endpoint_.add_remote_endpoint(peer->metadata);
+    end_connect(agent, *peer, conn);
+  }).detach();
+}
+
+void Peers::end_connect(const std::string& agent, Peer& peer, const Result<ConnId>& conn) {
+  MutexLock lock(mutex_);
+  peer.connecting = false;
+  if (conn.is_ok() && !stopped_) {
+    if (peer.forgotten) {
+      static_cast<void>(endpoint_.remove_connection(*conn));  // whatever it says, nobody uses it
+    } else {
+      peer.conn = *conn;
+      for (const NotifyMsg& message : peer.waiting) {
+        if (const Status sent = endpoint_.notify(*conn, message); !sent.is_ok())
+          log(LogLevel::kWarning, "NIXL back-end: a notification to ", agent, " is lost: ", sent.to_string());
+      }
+    }
+  } else if (!conn.is_ok() && !peer.forgotten) {
+    peer.failure = conn.status();
+    if (!peer.waiting.empty())
+      log(LogLevel::kWarning, "NIXL back-end: ", peer.waiting.size(), " notifications to ", agent,
+          " are lost: ", conn.status().to_string());
+  }
+  peer.waiting.clear();
+  --connecting_;
+  changed_.notify_all();
+}
+
+}  // namespace tcpx::nixl

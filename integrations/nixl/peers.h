@@ -1,0 +1,69 @@
+// Peers: the agents whose metadata was loaded, and the connection to each. A connection is made in the background, because a call of
+// NIXL that waits stops every thread of its agent; what was said in the meantime follows when it stands.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "tcpx/endpoint.h"
+
+namespace tcpx::nixl {
+
+/// Any thread.
+class Peers {
+ public:
+  /// Messages to one agent that wait for its connection. Beyond: kExhausted.
+  static constexpr size_t kMaxWaitingMessages = 4096;
+
+  /// @param endpoint must live until `stop` has returned
+  explicit Peers(Endpoint& endpoint) : endpoint_(endpoint) {}
+  /// Waits for the threads that make connections: at once if the endpoint is gone, for that ends their calls.
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+  /// From now on the endpoint is used by calls that are under way in it only, which its destructor ends.
+  void stop();
+
+  /// Learns where the agent is and begins to connect to it. The same again changes nothing; another place replaces the first.
+  /// @param metadata of its endpoint. @return kInvalidArgument, kUnsupported: it is none
+  Status add(const std::string& agent, const std::string& metadata);
+  /// Forgets the agent and ends the use of the connection. @return kNotFound
+  Status remove(const std::string& agent);
+
+  /// The connection to the agent; nullopt: it is being made, ask again.
+  /// @return kNotFound: nobody loaded its metadata; what the last attempt to connect ended with, once: the next call tries again
+  Result<std::optional<ConnId>> connection_to(const std::string& agent);
+  /// The connection has failed: the next `connection_to` makes it anew.
+  void lost(const std::string& agent);
+  /// Sends the message, or keeps it until the connection stands. @return as `connection_to`; kExhausted
+  Status notify(const std::string& agent, const NotifyMsg& message);
+
+ private:
+  struct Peer {
+    std::vector<uint8_t> metadata;
+    bool forgotten = false, connecting = false;
+    std::optional<ConnId> conn;
+    Status failure;
+    std::deque<NotifyMsg> waiting;
+  };
+
+  Result<std::shared_ptr<Peer>> find(const std::string& agent) TCPX_REQUIRES(mutex_);
+  Result<std::optional<ConnId>> connection(const std::string& agent, const std::shared_ptr<Peer>& peer) TCPX_REQUIRES(mutex_);
+  void connect(const std::string& agent, const std::shared_ptr<Peer>& peer) TCPX_REQUIRES(mutex_);
+  void end_connect(const std::string& agent, Peer& peer, const Result<ConnId>& conn);
+
+  Endpoint& endpoint_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopped_ TCPX_GUARDED_BY(mutex_) = false;
+  size_t connecting_ TCPX_GUARDED_BY(mutex_) = 0;  // threads
+  std::map<std::string, std::shared_ptr<Peer>> peers_ TCPX_GUARDED_BY(mutex_);
+};
+
+}  // namespace tcpx::nixl

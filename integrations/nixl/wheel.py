@@ -1,0 +1,51 @@
+"""The NIXL wheel that is installed: where it is, and agents made with it."""
+
+import importlib.util
+import pathlib
+import sys
+import types
+
+PACKAGES = ("nixl_cu13", "nixl_cu12")
+
+
+def package():
+    """Folder of the wheel's package, without importing it. None: no wheel is installed."""
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            return pathlib.Path(spec.origin).parent
+    return None
+
+
+def libraries():
+    """Folders of libnixl and of what the stock plugins need."""
+    found = package()
+    return [found.parent / f".{found.name}.mesonpy.libs", found.parent / f"{found.name}.libs"]
+
+
+def plugins():
+    """Folder in which libnixl of the wheel looks for its plugins."""
+    return libraries()[0] / "plugins"
+
+
+def load():
+    """The package's `_api` module. Wheels before 1.4 import torch only to recognise its tensors: a stand-in does."""
+    found = package()
+    if found is None:
+        raise ImportError("no NIXL wheel (" + " or ".join(PACKAGES) + ")")
+    if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+        sys.modules["torch"] = types.ModuleType("torch")
+        sys.modules["torch"].Tensor = type("Tensor", (), {})
+    return importlib.import_module(f"{found.name}._api")
+
+
+def agent(api, name, backend, parameters=None):
+    """An agent with this back-end alone."""
+    made = api.nixl_agent(name, api.nixl_agent_config(backends=[]))
+    made.create_backend(backend, parameters or {})
+    return made
+
+
+def text(word):
+    """Names and messages are str or bytes, as the release likes it."""
+    return word if isinstance(word, str) else word.decode()

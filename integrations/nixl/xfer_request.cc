@@ -1,0 +1,111 @@
+#include "integrations/nixl/xfer_request.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "integrations/nixl/regions.h"
+
+namespace tcpx::nixl {
+namespace {
+
+// True when `next` goes on where `last` ends, at both sides.
+bool continues(const LocalRange& last, const RemoteRange& last_remote, const LocalRange& next, const RemoteRange& next_remote) {
+  return next.memory == last.memory && next.data == static_cast<const std::byte*>(last.data) + last.bytes &&
+         next_remote.slot.id == last_remote.slot.id && next_remote.offset == last_remote.offset + last.bytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<XferRequest>> XferRequest::create(abi::XferOp operation, const abi::DescList<abi::MetaDesc>& local,
+                                                         const abi::DescList<abi::MetaDesc>& remote, std::string agent) {
+  if (local.descs.size() != remote.descs.size()) {
+    return Status(Code::kInvalidArgument, "prepare transfer",
+                  concat(local.descs.size(), " local ranges for ", remote.descs.size(), " remote ones"));
+  }
+  std::unique_ptr<XferRequest> transfer(new XferRequest(operation, std::move(agent)));
+  for (size_t i = 0; i < local.descs.size(); ++i) {
+    const abi::MetaDesc &here = local.descs[i], &there = remote.descs[i];
+    const auto* const region = dynamic_cast<const LocalRegion*>(here.metadata);
+    const auto* const target = dynamic_cast<const RemoteRegion*>(there.metadata);
+    if (region == nullptr || target == nullptr || here.bytes != there.bytes) {
+      return Status(Code::kInvalidArgument, "prepare transfer",
+                    concat("range ", i, ": ", here.bytes, " local bytes, ", there.bytes, " remote ones",
+                           region == nullptr ? ", the local region is not registered here" : "",
+                           target == nullptr ? ", the remote region was not loaded" : ""));
+    }
+    const uint64_t offset = there.address - target->address;
+    if (there.address < target->address || offset > target->slot.bytes || there.bytes > target->slot.bytes - offset) {
+      return Status(Code::kInvalidArgument, "prepare transfer",
+                    concat("range ", i, ": ", there.bytes, " bytes at ", Hex{there.address}, " do not lie in the ",
+                           target->slot.bytes, " registered bytes at ", Hex{target->address}));
+    }
+    if (here.bytes == 0) continue;
+    const LocalRange from{.memory = region->memory,
+                          .data = reinterpret_cast<void*>(here.address),
+                          .bytes = here.bytes};  // NOLINT: an address is one
+    const RemoteRange to{.slot = target->slot, .offset = offset};
+    transfer->bytes_ += from.bytes;
+    if (!transfer->local_.empty() && continues(transfer->local_.back(), transfer->remote_.back(), from, to)) {
+      transfer->local_.back().bytes += from.bytes;
+    } else {
+      transfer->local_.push_back(from);
+      transfer->remote_.push_back(to);
+    }
+  }
+  return transfer;
+}
+
+Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification) {
+  if (posted_) return Status(Code::kExhausted, "post transfer", "the last one has not ended");
+  notification_ = std::move(notification);
+  posted_ = true;
+  if (auto ended = start(endpoint, peers)) {
+    posted_ = false;
+    return *ended;
+  }
+  return Status::ok();
+}
+
+// Starts the operation as soon as the connection stands. @return why it never will
+std::optional<Status> XferRequest::start(Endpoint& endpoint, Peers& peers) {
+  const auto conn = peers.connection_to(agent_);
+  if (!conn.is_ok()) return conn.status();
+  if (!*conn) return std::nullopt;
+  const bool writes = operation_ == abi::XferOp::kWrite;
+  SubmitOptions options;
+  if (notification_) options.notify = &*notification_;
+  const auto id =
+      writes ? endpoint.write_async(**conn, local_, remote_, options) : endpoint.read_async(**conn, local_, remote_, options);
+  if (!id.is_ok()) {
+    if (id.status().code() == Code::kPeerGone) peers.lost(agent_);
+    return id.status();
+  }
+  running_ = *id;
+  return std::nullopt;
+}
+
+std::optional<Status> XferRequest::poll(Endpoint& endpoint, Peers& peers) {
+  if (!posted_) return Status(Code::kInvalidArgument, "poll transfer", "it was not posted");
+  std::optional<Status> ended;
+  if (!running_) {
+    ended = start(endpoint, peers);
+  } else if (const OperationAnswer answer = endpoint.poll(*running_); answer.state != OperationState::kPending) {
+    ended = answer.status;
+    running_.reset();
+    if (ended->code() == Code::kPeerGone) peers.lost(agent_);
+  }
+  if (ended) posted_ = false;
+  return ended;
+}
+
+Status XferRequest::cancel(Endpoint& endpoint) {
+  posted_ = false;
+  if (!running_) return Status::ok();
+  TCPX_RETURN_IF_ERROR(endpoint.cancel(*running_));
+  const Status ended = endpoint.wait(*running_);
+  if (ended.code() == Code::kTimeout && endpoint.poll(*running_).state == OperationState::kPending) return ended;
+  running_.reset();
+  return Status::ok();
+}
+
+}  // namespace tcpx::nixl
