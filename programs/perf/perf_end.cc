@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "device/gpu_pattern.h"
-#include "device/no_unpacker.h"
+#include "device/unpacker_factory.h"
 #include "measure/parameter_reader.h"
 #include "measure/resources.h"
 #include "transfer/run.h"

@@ -327,6 +327,8 @@ TEST(EndpointBounds, B2_WantOfMemoryEndsTheConnectionAlone) {
   const auto ended = [&] { return std::count_if(peers.begin(), peers.end(), [](const auto& peer) { return !peer->goes_on(); }); };
   EXPECT_TRUE(wait_until([&] { return ended() > 0; })) << "there was memory enough: the test says nothing";
   std::printf("%d of %zu connections ended for want of memory\n", static_cast<int>(ended()), peers.size());
+  // As long as the others go on to fill the memory, it may be wanting for anybody.
+  peers.clear();
   bool answered = false;
   EXPECT_TRUE(wait_until([&] {
     (void)good->notify(*conn, {.name = "good", .msg = "still there?"});

@@ -5,6 +5,7 @@
 
 #include "tests/support/knowing_peer.h"
 #include "tests/support/link_fixture.h"
+#include "tests/support/process_state.h"
 
 namespace tcpx::testing {
 namespace {
@@ -66,7 +67,7 @@ class LinkRandomPeer : public LinkTest, public ::testing::WithParamInterface<Mem
 };
 
 TEST_P(LinkRandomPeer, IsBelievedWhereItMayBeAndNowhereElse) {
-  constexpr uint64_t kTalksOfEach = 20;
+  constexpr uint64_t kTalksOfEach = kIsChecked ? 4 : 20;
   for (uint64_t seed = 0; seed < kTalksOfEach * KnowingPeer::lies() && !HasFailure(); ++seed) {
     talk(seed, 5 + static_cast<int>(seed / KnowingPeer::lies() * 2), seed % KnowingPeer::lies());
     if (HasFailure()) ADD_FAILURE() << "seed " << seed;
