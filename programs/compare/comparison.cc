@@ -81,7 +81,7 @@ std::vector<MeasuredRun> Comparison::run_nccl(const std::vector<uint64_t>& sizes
   for (const NcclSetting& setting : nccl_settings()) {
     if (stop_) break;
     const std::string who = concat("NCCL, ", setting.label);
-    Result<MeasuredRun> run = run_nccl(setting, nccl, stop_);
+    Result<MeasuredRun> run = tcpx::run_nccl(setting, nccl, stop_);
     say(concat(who, ": ", run.is_ok() ? "done" : run.status().to_string()));
     if (!run.is_ok()) {
       note(who, concat("left out: ", run.status().detail()));
