@@ -166,7 +166,7 @@ TEST_P(CopierTest, CopiesShortMessagesInARow) {
   for (const auto& [to_place, from_place] : ways()) {
     Side to = make(to_place, 0), from = make(from_place, 14);
     std::mt19937_64 random(5);
-    for (int i = 0; i < (kIsChecked ? 300 : 3000); ++i) {
+    for (int i = 0; i < (testing::kIsChecked ? 300 : 3000); ++i) {
       static constexpr size_t kLengths[] = {1, 8, 31, 232, 233, 256, 257, 4096, 16383, 65536};
       const size_t bytes = kLengths[random() % std::size(kLengths)];
       const std::vector<CopySegment> one = {segment(to, random() % (kBytes - bytes), from, random() % (kBytes - bytes), bytes)};
@@ -226,7 +226,7 @@ TEST_P(CopierTest, SaysWhenItIsFullAndGoesOn) {
 
 TEST_P(CopierTest, WaitsWhenItIsDestroyed) {
   Side to = make(Place::kDevice, 0), from = make(Place::kDevice, 16);
-  for (int i = 0; i < (kIsChecked ? 4 : 20); ++i) {
+  for (int i = 0; i < (testing::kIsChecked ? 4 : 20); ++i) {
     const std::vector<CopySegment> segments = {segment(to, 0, from, static_cast<size_t>(i), 4u << 20),
                                                segment(to, 5u << 20, from, 0, 3),
                                                segment(to, 6u << 20, from, 1u << 20, 1u << 20)};
