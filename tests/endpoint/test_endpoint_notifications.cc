@@ -1,6 +1,7 @@
 // Notifications: alone and with a transfer, never before its data, never lost, in order.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <future>
 #include <map>
 
@@ -60,6 +61,42 @@ TEST_P(EndpointNotifications, AreWaitedFor) {
   const auto taken = waiting.get();
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].name, "late");
+}
+
+TEST_P(EndpointNotifications, OfAReadComeToTheOwnerWhenTheReaderHasTheBytes) {
+  make_pair();
+  constexpr size_t kLarge = 1500000;
+  GuardedBuffer source(kLarge), target(kLarge);
+  const MemoryId from = reg(b_, source.span()), to = reg(a_, target.span());
+  const RemoteSlot slot = b_->advertise({from, source.data(), kLarge}).value();  // for any connection
+  uint64_t seed = 1;
+  for (const size_t bytes : {size_t{0}, size_t{3000}, kLarge}) {
+    fill_pattern(source.span(), ++seed);
+    const NotifyMsg message{.name = "read", .msg = concat(bytes)};
+    const auto id = a_->read_async(a_.conn, LocalRange{to, target.data(), bytes}, {slot}, {.notify = &message});
+    ASSERT_TRUE(id.is_ok()) << id.status().to_string();
+    const auto taken = take(1);
+    ASSERT_EQ(taken.size(), 1u);
+    EXPECT_EQ(taken[0].msg, message.msg);
+    if (bytes > 0) {
+      EXPECT_TRUE(verify_pattern(target.span().first(bytes), seed).is_ok()) << "the bytes had not come";
+    }
+    EXPECT_TRUE(a_->wait(*id).is_ok());
+  }
+}
+
+// Neither end counts them in the window of reads: many more fit than the window has room for.
+TEST_P(EndpointNotifications, OfReadsLeaveTheWindowOpen) {
+  make_pair();
+  std::array<std::byte, 64> source{}, target{};
+  const MemoryId from = reg(b_, source), to = reg(a_, target);
+  const RemoteSlot slot = b_->advertise({from, source.data(), source.size()}).value();
+  const NotifyMsg message{.name = "read", .msg = std::string(4096, 'r')};
+  for (int round = 0; round < 2000 && !HasFailure(); ++round) {
+    const Status read = a_->read(a_.conn, LocalRange{to, target.data(), 8}, {slot}, {.timeout = testing::kTestDeadline, .notify = &message});
+    ASSERT_TRUE(read.is_ok()) << round << ": " << read.to_string();
+    if (round % 100 == 99) (void)take(100);
+  }
 }
 
 TEST_P(EndpointNotifications, ComeOnlyAfterTheDataOfTheirTransfer) {

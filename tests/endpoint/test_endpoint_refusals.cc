@@ -98,7 +98,6 @@ TEST_P(EndpointRefusals, CallsThatMakeNoSense) {
   const NotifyMsg long_name{.name = std::string(257, 'n'), .msg = ""}, long_text{.name = "", .msg = std::string(4097, 'm')};
   const RemoteRange place{slot_, 0};
   EXPECT_EQ(a_->recv(a_.conn, {&near_, 1}, {.notify = &message}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(a_->read(a_.conn, {&near_, 1}, {&place, 1}, {.notify = &message}).code(), Code::kInvalidArgument);
   for (const NotifyMsg& bad : {long_name, long_text}) {
     EXPECT_EQ(a_->send(a_.conn, {&near_, 1}, {.notify = &bad}).code(), Code::kInvalidArgument);
     EXPECT_EQ(a_->notify(a_.conn, bad).code(), Code::kInvalidArgument);

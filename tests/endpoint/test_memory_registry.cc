@@ -350,6 +350,18 @@ TEST_F(MemoryRegistryTest, ForgetsAConnection) {
   EXPECT_EQ(registry_.advertised(), 3u);
 }
 
+TEST_F(MemoryRegistryTest, ASlotForAnyConnectionOutlivesThem) {
+  const MemoryId id = add(memory_.data());
+  const uint64_t any = advertise(id, memory_.data(), kBytes, kAnyConnection).id;
+  EXPECT_NE(advertise(id, memory_.data(), kBytes).id, any);
+  for (const ConnId conn : {kConn, kOtherConn, ConnId{1000}}) EXPECT_EQ(code_of_look_up(any, 1, 1, conn), Code::kOk);
+  registry_.forget(kConn);
+  EXPECT_EQ(code_of_look_up(any, 1, 1), Code::kOk);
+  EXPECT_EQ(code_of_look_up(any, 1, kBytes), Code::kInvalidArgument);
+  expect_removed(id);
+  EXPECT_EQ(code_of_look_up(any, 1, 1), Code::kNotFound);
+}
+
 TEST_F(MemoryRegistryTest, TheNumberOfAdvertisementsIsBounded) {
   constexpr size_t kMost = MemoryRegistry::kMaxAdverts;
   const MemoryId id = add(at(0x100000), kMost + 1);
