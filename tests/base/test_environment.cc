@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 #include <string>
@@ -65,6 +66,20 @@ TEST(Environment, EveryMalformedVariableOfTheTableIsFound) {
     EXPECT_EQ(status.code(), Code::kBadConfig) << info.name;
     EXPECT_NE(status.detail().find(info.name), std::string::npos) << status.to_string();
   }
+}
+
+TEST(Environment, WhatAProgramSetsIsReadInsteadAndLeavesTheEnvironmentAlone) {
+  const ScopedEnv user("UCCL_TCPX_NUM_CHANNELS", "3");
+  EXPECT_EQ(environment_set(Variable::kNumChannels, "seventeen").code(), Code::kBadConfig);
+  EXPECT_EQ(environment_integer(Variable::kNumChannels).value(), 3);
+  for (const char* value : {"4", "5"}) {
+    ASSERT_TRUE(environment_set(Variable::kNumChannels, value).is_ok());
+    EXPECT_EQ(std::to_string(environment_integer(Variable::kNumChannels).value()), value);
+  }
+  const auto all = environment_snapshot();
+  EXPECT_NE(std::find(all.begin(), all.end(), std::pair<std::string, std::string>("UCCL_TCPX_NUM_CHANNELS", "3")), all.end());
+  ASSERT_TRUE(environment_set(Variable::kNumChannels, "").is_ok());
+  EXPECT_EQ(environment_integer(Variable::kNumChannels).value(), 3);
 }
 
 TEST(Environment, PresetNeverOverridesTheUser) {

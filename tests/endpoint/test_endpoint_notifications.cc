@@ -93,7 +93,8 @@ TEST_P(EndpointNotifications, OfReadsLeaveTheWindowOpen) {
   const RemoteSlot slot = b_->advertise({from, source.data(), source.size()}).value();
   const NotifyMsg message{.name = "read", .msg = std::string(4096, 'r')};
   for (int round = 0; round < 2000 && !HasFailure(); ++round) {
-    const Status read = a_->read(a_.conn, LocalRange{to, target.data(), 8}, {slot}, {.timeout = testing::kTestDeadline, .notify = &message});
+    const Status read =
+        a_->read(a_.conn, LocalRange{to, target.data(), 8}, {slot}, {.timeout = testing::kTestDeadline, .notify = &message});
     ASSERT_TRUE(read.is_ok()) << round << ": " << read.to_string();
     if (round % 100 == 99) (void)take(100);
   }

@@ -5,23 +5,33 @@
 
 namespace {
 thread_local uint64_t count = 0;
+thread_local bool none_left = false;
+
+void* allocate(size_t bytes) {
+  ++count;
+  return none_left ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+}
 }  // namespace
 
 namespace tcpx::testing {
 uint64_t allocation_count() {
   return count;
 }
+NoMemory::NoMemory() {
+  none_left = true;
+}
+NoMemory::~NoMemory() {
+  none_left = false;
+}
 }  // namespace tcpx::testing
 
 // Array forms end up here too. So would the nothrow form, but a sanitizer brings its own.
 void* operator new(size_t bytes) {
-  ++count;
-  if (void* address = std::malloc(bytes == 0 ? 1 : bytes)) return address;
+  if (void* address = allocate(bytes)) return address;
   throw std::bad_alloc();
 }
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  ++count;
-  return std::malloc(bytes == 0 ? 1 : bytes);
+  return allocate(bytes);
 }
 void operator delete(void* address) noexcept {
   std::free(address);

@@ -1,4 +1,4 @@
-// Counts heap allocations, so that a test can check that a call makes none. A program that needs it lists
+// Counts heap allocations, so that a test can check that a call makes none, and refuses them. A program that needs it lists
 // support/count_allocations.cc among its SOURCES; that file replaces the global operator new.
 #pragma once
 
@@ -8,5 +8,13 @@ namespace tcpx::testing {
 
 /// Allocations of this thread so far.
 uint64_t allocation_count();
+
+/// While it lives, this thread gets no memory from `new`.
+struct NoMemory {
+  NoMemory();
+  ~NoMemory();
+  NoMemory(const NoMemory&) = delete;
+  NoMemory& operator=(const NoMemory&) = delete;
+};
 
 }  // namespace tcpx::testing

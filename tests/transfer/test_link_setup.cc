@@ -1,5 +1,4 @@
-// Two endpoints' ends of a link, set up over loopback with the software plugin: traffic over it, and the errors of each end
-// when they do not match or one goes away.
+// Two endpoints' ends of a link: traffic over it, and the errors of each end when they do not match or one goes away.
 #include "endpoint/link_setup.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +6,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <future>
 #include <string>
 #include <utility>
@@ -15,120 +13,16 @@
 
 #include "base/socket_io.h"
 #include "base/text.h"
-#include "device/unpacker_factory.h"
 #include "measure/pattern.h"
-#include "tests/support/expect_log.h"
+#include "tests/support/link_setup_ends.h"
 #include "tests/support/raw_frame.h"
 #include "tests/support/wait_until.h"
-#include "transfer/bootstrap.h"
-#include "transfer/local_machine.h"
 
-namespace tcpx {
+namespace tcpx::testing {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Linked = Result<LinkParts>;
-
-Deadline soon() {
-  return Deadline::after(seconds(30));
-}
-
-template <class F>
-auto in_thread(F function) {
-  return std::async(std::launch::async, std::move(function));
-}
-
-/// Records every frame.
-class Recorder final : public ControlSink {
- public:
-  Status on_frame(const ControlHeader& header, std::span<const std::byte> payload) override {
-    seen.emplace_back(static_cast<ControlType>(header.type),
-                      std::string(reinterpret_cast<const char*>(payload.data()), payload.size()));
-    return Status::ok();
-  }
-  std::vector<std::pair<ControlType, std::string>> seen;
-};
-
-std::span<const std::byte> text_bytes(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
-/// One of the two ends.
-struct End {
-  ChannelDevices devices = {0, 0};
-  PipelineSettings settings;
-  uint32_t max_transfers = 64;
-  EndpointIdentity identity;
-};
-
-class LinkSetupTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    auto made = LocalMachine::create("embedded");
-    ASSERT_TRUE(made.is_ok()) << made.status().to_string();
-    endpoint_ = std::make_unique<LocalMachine>(std::move(*made));
-    unpacker_ = endpoint_->make_unpacker(UnpackKind::kHost, 0).value();
-    lane_ = endpoint_->memory->make_copy_lane(0).value();
-    server_ = BootstrapServer::create({.host = "127.0.0.1", .stop = &stop_}).value();
-    connector_.identity = {.instance = 11, .gpu_idx = 1, .inline_bytes = 4096};
-    acceptor_.identity = {.instance = 22, .gpu_idx = 2, .inline_bytes = 100};
-  }
-  bool in_place() const { return endpoint_->memory->has_gpu(); }  // host memory does not count as device memory there
-
-  /// Runs this end's part of the setup over a fresh channel of a pair.
-  Linked set_up(BootstrapChannel channel, bool connector, const End& end, Deadline deadline = soon()) {
-    const LinkSetup setup{
-        .plugin = *endpoint_->plugin,
-        .devices = end.devices,
-        .receiver = {.unpacker = unpacker_.get(), .memory = endpoint_->memory.get(), .lane = in_place() ? nullptr : lane_.get()},
-        .settings = end.settings,
-        .max_transfers = end.max_transfers,
-        .budget = connector ? &budget_ : nullptr,
-        .identity = end.identity};
-    return set_up_link(std::move(channel), connector, setup, deadline);
-  }
-  /// Both ends of a bootstrap channel over loopback: the connector's, the acceptor's.
-  std::pair<BootstrapChannel, BootstrapChannel> channels() {
-    auto client = in_thread([&] { return bootstrap_connect("127.0.0.1", server_->port(), soon(), &stop_); });
-    auto accepted = server_->accept(soon());
-    auto connected = client.get();
-    return {std::move(connected).value(), std::move(accepted).value()};
-  }
-  /// Sets up a link between `connector_` and `acceptor_`. @return the result of each end
-  std::pair<Linked, Linked> link(Deadline deadline = soon()) {
-    auto [client, server] = channels();
-    auto other = in_thread([&, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
-      return set_up(std::move(*channel), false, acceptor_, deadline);
-    });
-    Linked connected = set_up(std::move(client), true, connector_, deadline);
-    return {std::move(connected), other.get()};
-  }
-
-  std::unique_ptr<LocalMachine> endpoint_;
-  std::unique_ptr<Unpacker> unpacker_;
-  std::unique_ptr<CopyLane> lane_;
-  std::atomic<bool> stop_ = false;
-  std::unique_ptr<BootstrapServer> server_;
-  End connector_, acceptor_;
-  ChunkBudget budget_{{.patience = std::chrono::seconds(60)}};  // for the connector's sends
-};
-
-/// Both ends of a link, driven by one thread.
-struct Pair {
-  LinkParts& a;
-  LinkParts& b;
-  Recorder at_a, at_b;
-
-  void drive() {
-    for (auto [parts, sink] : {std::pair(&a, &at_a), std::pair(&b, &at_b)}) {
-      parts->stream->receive(*sink);
-      parts->send->progress();
-      parts->recv->progress();
-      parts->stream->flush();
-    }
-  }
-};
 
 TEST_F(LinkSetupTest, DataMovesBothWaysWhileTheStreamCarriesFrames) {
   for (const size_t channels : {1, 2, 4}) {
@@ -136,7 +30,7 @@ TEST_F(LinkSetupTest, DataMovesBothWaysWhileTheStreamCarriesFrames) {
     auto [connected, accepted] = link();
     ASSERT_TRUE(connected.is_ok()) << connected.status().to_string();
     ASSERT_TRUE(accepted.is_ok()) << accepted.status().to_string();
-    Pair pair{.a = *connected, .b = *accepted, .at_a = {}, .at_b = {}};
+    LinkPair pair{.a = *connected, .b = *accepted, .at_a = {}, .at_b = {}};
 
     constexpr size_t kBytes = (5u << 20) + 1;
     MemoryOps& memory = *endpoint_->memory;
@@ -219,19 +113,11 @@ TEST_F(LinkSetupTest, FramesSentBehindTheSetupAreNotLost) {
     Linked connected = set_up(std::move(client), true, connector_);
     const Linked accepted = other.get();
     ASSERT_TRUE(connected.is_ok() && accepted.is_ok());
-    Recorder recorder;
+    FrameRecorder recorder;
     EXPECT_TRUE(testing::wait_until([&] { return connected->stream->receive(recorder); }));
     EXPECT_EQ(recorder.seen.size(), 1u);
     EXPECT_TRUE(connected->stream->status().is_ok()) << connected->stream->status().to_string();
   }
-}
-
-// Mismatches
-// -----------------------------------------------------------------------------------------------------------------------
-
-void expect_told(const Status& status, Code code, const std::string& text) {
-  EXPECT_EQ(status.code(), code) << status.to_string();
-  EXPECT_NE(status.detail().find(text), std::string::npos) << status.to_string();
 }
 
 class LinkMismatch : public LinkSetupTest {
@@ -288,110 +174,6 @@ TEST_F(LinkMismatch, WhatThePluginRefusesAtOneEndIsToldAtTheOther) {
   EXPECT_EQ(connected.status().operation(), "peer reported");
   EXPECT_NE(connected.status().detail().find(accepted.status().detail()), std::string::npos) << connected.status().to_string();
 }
-
-// A peer made by hand
-// -----------------------------------------------------------------------------------------------------------------------
-
-const Parameters kIdentity = {{"endpoint version", "2"},
-                              {"role", "connect"},
-                              {"instance", "18446744073709551615"},
-                              {"gpu", "0"},
-                              {"wanted gpu", "-1"},
-                              {"wanted instance", "0"},
-                              {"inline bytes", "65536"},
-                              {"channels", "2"}};
-const Parameters kPipeline = {
-    {"pipeline version", "1"}, {"half", "send"}, {"channels", "2"}, {"chunk bytes", "524288"}, {"failover", "off"}};
-
-class LinkSetupByHand : public LinkSetupTest {
- protected:
-  /// Starts the acceptor's end. @return the connector's channel, and the status of the acceptor
-  std::pair<BootstrapChannel, std::future<Status>> acceptor(Deadline deadline = soon()) {
-    auto [client, server] = channels();
-    auto other = in_thread([this, deadline, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
-      return set_up(std::move(*channel), false, acceptor_, deadline).status();
-    });
-    return {std::move(client), std::move(other)};
-  }
-};
-
-TEST_F(LinkSetupByHand, VersionsThatDifferAreNamedAtBothEnds) {
-  for (const char* version : {"3", "1", "0", "one", ""}) {
-    auto [peer, other] = acceptor();
-    Parameters parameters = kIdentity;
-    parameters["endpoint version"] = version;
-    ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
-    expect_told(peer.finish(Status::ok(), soon()), Code::kMismatch,
-                concat("endpoint version is 2 here and ", version, " at the peer"));
-    expect_told(other.get(), Code::kMismatch, "endpoint version is 2 here");
-  }
-}
-
-TEST_F(LinkSetupByHand, EveryNumberOfThePeerIsBounded) {
-  const std::pair<const char*, std::vector<std::string>> bad[] = {
-      {"instance", {"", "-1", "18446744073709551616", "1x", " 1", "0x1"}},
-      {"gpu", {"", "-1", "2147483648", "1.0"}},
-      {"wanted gpu", {"", "-2", "2147483648"}},
-      {"wanted instance", {"", "-1", "18446744073709551616"}},
-      {"inline bytes", {"", "-1", "65537", "4294967297"}},
-      {"channels", {"", "-1", "0", "17", "18446744073709551618"}}};
-  for (const auto& [name, values] : bad) {
-    for (const std::string& value : values) {
-      auto [peer, other] = acceptor();
-      Parameters parameters = kIdentity;
-      parameters[name] = value;
-      ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
-      const std::string text = concat("the peer's ", name, " is \"", value, '"');
-      expect_told(peer.finish(Status::ok(), soon()), Code::kProtocol, text);
-      expect_told(other.get(), Code::kProtocol, text);
-    }
-    auto [peer, other] = acceptor();
-    Parameters parameters = kIdentity;
-    parameters.erase(name);
-    ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
-    expect_told(peer.finish(Status::ok(), soon()), Code::kProtocol, concat("the peer does not tell its ", name));
-    EXPECT_EQ(other.get().code(), Code::kProtocol);
-  }
-}
-
-TEST_F(LinkSetupByHand, ASilentPeerIsLeftAtTheDeadline) {
-  auto [peer, other] = acceptor(Deadline::after(milliseconds(50)));
-  EXPECT_EQ(other.wait_for(seconds(10)), std::future_status::ready) << "it gets a second to say its verdict";
-  EXPECT_EQ(other.get().code(), Code::kTimeout);
-  expect_told(peer.peer_status(), Code::kTimeout, "deadline passed");
-}
-
-TEST_F(LinkSetupByHand, APeerThatNeverConnectsIsLeftAtTheDeadline) {
-  auto [peer, other] = acceptor(Deadline::after(milliseconds(300)));
-  ASSERT_TRUE(peer.exchange_parameters(kIdentity, {}, soon()).is_ok());
-  ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
-  ASSERT_TRUE(peer.receive_handles(2, soon()).is_ok());
-  expect_told(peer.barrier(soon()), Code::kTimeout, "accept: the other end did not come until the deadline");
-  (void)peer.finish(Status::ok(), soon());
-  EXPECT_EQ(other.get().code(), Code::kTimeout);
-}
-
-TEST_F(LinkSetupByHand, TheStopFlagEndsEveryWait) {
-  for (const int steps : {0, 1, 2}) {
-    auto [peer, other] = acceptor();
-    if (steps >= 1) {
-      ASSERT_TRUE(peer.exchange_parameters(kIdentity, {}, soon()).is_ok());
-    }
-    if (steps >= 2) {
-      ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
-      ASSERT_TRUE(peer.receive_handles(2, soon()).is_ok());
-    }
-    EXPECT_EQ(other.wait_for(milliseconds(20)), std::future_status::timeout);
-    stop_ = true;
-    EXPECT_TRUE(testing::wait_until([&] { return !peer.peer_status().is_ok(); }));
-    expect_told(peer.finish(Status::ok(), soon()), Code::kCancelled, "interrupted");
-    expect_told(other.get(), Code::kCancelled, "interrupted");
-    stop_ = false;
-  }
-}
-
-// Death at every step
-// -----------------------------------------------------------------------------------------------------------------------
 
 enum class Cut { kBetweenFrames, kAmidAFrame };
 
@@ -461,4 +243,4 @@ TEST_F(LinkSetupTest, AConnectionThatBreaksAtAnyStepEndsBothEndsAtOnce) {
 }
 
 }  // namespace
-}  // namespace tcpx
+}  // namespace tcpx::testing

@@ -1,0 +1,119 @@
+// A link's set-up with a peer made by hand: versions, bounds, silence.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "tests/support/link_setup_ends.h"
+#include "tests/support/raw_frame.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const Parameters kIdentity = {{"endpoint version", "2"},
+                              {"role", "connect"},
+                              {"instance", "18446744073709551615"},
+                              {"gpu", "0"},
+                              {"wanted gpu", "-1"},
+                              {"wanted instance", "0"},
+                              {"inline bytes", "65536"},
+                              {"channels", "2"}};
+const Parameters kPipeline = {
+    {"pipeline version", "1"}, {"half", "send"}, {"channels", "2"}, {"chunk bytes", "524288"}, {"failover", "off"}};
+
+class LinkSetupByHand : public LinkSetupTest {
+ protected:
+  /// Starts the acceptor's end. @return the connector's channel, and the status of the acceptor
+  std::pair<BootstrapChannel, std::future<Status>> acceptor(Deadline deadline = soon()) {
+    auto [client, server] = channels();
+    auto other = in_thread([this, deadline, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
+      return set_up(std::move(*channel), false, acceptor_, deadline).status();
+    });
+    return {std::move(client), std::move(other)};
+  }
+};
+
+TEST_F(LinkSetupByHand, VersionsThatDifferAreNamedAtBothEnds) {
+  for (const char* version : {"3", "1", "0", "one", ""}) {
+    auto [peer, other] = acceptor();
+    Parameters parameters = kIdentity;
+    parameters["endpoint version"] = version;
+    ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
+    expect_told(peer.finish(Status::ok(), soon()), Code::kMismatch,
+                concat("endpoint version is 2 here and ", version, " at the peer"));
+    expect_told(other.get(), Code::kMismatch, "endpoint version is 2 here");
+  }
+}
+
+TEST_F(LinkSetupByHand, EveryNumberOfThePeerIsBounded) {
+  const std::pair<const char*, std::vector<std::string>> bad[] = {
+      {"instance", {"", "-1", "18446744073709551616", "1x", " 1", "0x1"}},
+      {"gpu", {"", "-1", "2147483648", "1.0"}},
+      {"wanted gpu", {"", "-2", "2147483648"}},
+      {"wanted instance", {"", "-1", "18446744073709551616"}},
+      {"inline bytes", {"", "-1", "65537", "4294967297"}},
+      {"channels", {"", "-1", "0", "17", "18446744073709551618"}}};
+  for (const auto& [name, values] : bad) {
+    for (const std::string& value : values) {
+      auto [peer, other] = acceptor();
+      Parameters parameters = kIdentity;
+      parameters[name] = value;
+      ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
+      const std::string text = concat("the peer's ", name, " is \"", value, '"');
+      expect_told(peer.finish(Status::ok(), soon()), Code::kProtocol, text);
+      expect_told(other.get(), Code::kProtocol, text);
+    }
+    auto [peer, other] = acceptor();
+    Parameters parameters = kIdentity;
+    parameters.erase(name);
+    ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
+    expect_told(peer.finish(Status::ok(), soon()), Code::kProtocol, concat("the peer does not tell its ", name));
+    EXPECT_EQ(other.get().code(), Code::kProtocol);
+  }
+}
+
+TEST_F(LinkSetupByHand, ASilentPeerIsLeftAtTheDeadline) {
+  auto [peer, other] = acceptor(Deadline::after(milliseconds(50)));
+  EXPECT_EQ(other.wait_for(seconds(10)), std::future_status::ready) << "it gets a second to say its verdict";
+  EXPECT_EQ(other.get().code(), Code::kTimeout);
+  expect_told(peer.peer_status(), Code::kTimeout, "deadline passed");
+}
+
+TEST_F(LinkSetupByHand, APeerThatNeverConnectsIsLeftAtTheDeadline) {
+  auto [peer, other] = acceptor(Deadline::after(milliseconds(300)));
+  ASSERT_TRUE(peer.exchange_parameters(kIdentity, {}, soon()).is_ok());
+  ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
+  ASSERT_TRUE(peer.receive_handles(2, soon()).is_ok());
+  expect_told(peer.barrier(soon()), Code::kTimeout, "accept: the other end did not come until the deadline");
+  (void)peer.finish(Status::ok(), soon());
+  EXPECT_EQ(other.get().code(), Code::kTimeout);
+}
+
+TEST_F(LinkSetupByHand, TheStopFlagEndsEveryWait) {
+  for (const int steps : {0, 1, 2}) {
+    auto [peer, other] = acceptor();
+    if (steps >= 1) {
+      ASSERT_TRUE(peer.exchange_parameters(kIdentity, {}, soon()).is_ok());
+    }
+    if (steps >= 2) {
+      ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
+      ASSERT_TRUE(peer.receive_handles(2, soon()).is_ok());
+    }
+    EXPECT_EQ(other.wait_for(milliseconds(20)), std::future_status::timeout);
+    stop_ = true;
+    EXPECT_TRUE(testing::wait_until([&] { return !peer.peer_status().is_ok(); }));
+    expect_told(peer.finish(Status::ok(), soon()), Code::kCancelled, "interrupted");
+    expect_told(other.get(), Code::kCancelled, "interrupted");
+    stop_ = false;
+  }
+}
+
+}  // namespace
+}  // namespace tcpx::testing
