@@ -199,7 +199,7 @@ class CudaSegmentCopier final : public SegmentCopier {
   Streams streams_;  // bulk, urgent
 };
 
-Status load_kernels(int device) {
+Status load_copy_kernels(int device) {
   const cudaError_t loaded = load_segment_kernels();
   if (loaded == cudaErrorNoKernelImageForDevice || loaded == cudaErrorUnsupportedPtxVersion) {
     return Status(Code::kUnsupported, "make segment copier",
@@ -218,7 +218,7 @@ Result<std::unique_ptr<SegmentCopier>> make_cuda_segment_copier(int device, Memo
     return Status(Code::kInvalidArgument, "make segment copier", concat("no GPU ", device, ": there are ", *count));
   }
   TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
-  TCPX_RETURN_IF_ERROR(load_kernels(device));
+  TCPX_RETURN_IF_ERROR(load_copy_kernels(device));
   TCPX_ASSIGN_OR_RETURN(FlaggedStream bulk, FlaggedStream::create(device, memory));
   TCPX_ASSIGN_OR_RETURN(FlaggedStream urgent, FlaggedStream::create(device, memory));
   TCPX_ASSIGN_OR_RETURN(MemoryBuffer lists, memory.allocate_mapped(device, kListCapacity * sizeof(KernelSegment)));
