@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import time
+import zlib
 
 import numpy
 
@@ -14,6 +15,10 @@ import wheel  # noqa: E402
 
 def random_bytes(seed, size):
     return numpy.random.default_rng(seed).integers(0, 256, size, dtype=numpy.uint8)
+
+
+def crc(memory):
+    return zlib.crc32(numpy.ascontiguousarray(memory))
 
 
 def wait_for_notifications(of, count, seconds):
@@ -48,4 +53,6 @@ class Process:
 
     def end(self):
         self.process.stdin.close()
-        return self.process.wait(20)
+        code = self.process.wait(20)
+        self.process.stdout.close()
+        return code
