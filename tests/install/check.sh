@@ -49,7 +49,8 @@ case $step in
     ;;
 
   files)
-    for file in lib/libtcpx.so lib/libnccl-net-tcpx-soft.so include/tcpx_interface.h include/tcpx/{endpoint,status,types}.h \
+    for file in lib/libtcpx.so lib/libnccl-net-tcpx-soft.so lib/nixl/{libplugin_TCPX.so,install.py,bench.py,wheel.py} \
+      include/tcpx_interface.h include/tcpx/{endpoint,status,types}.h \
       bin/{tcpx_doctor,test_device_discovery,test_tcpx_transfer,test_tcpx_perf,p2p_fullmesh} lib/pkgconfig/tcpx.pc \
       lib/cmake/tcpx/tcpxConfig{,Version}.cmake share/doc/tcpx/{README.md,LICENSE,docs/env.md,examples/first_transfer.cc}; do
       [[ -s $prefix/$file ]] || fail "no $file"
@@ -58,7 +59,7 @@ case $step in
     [[ $(readlink "$lib/libtcpx.so.0") =~ ^libtcpx\.so\.0\.[0-9]+\.[0-9]+$ ]] || fail "libtcpx.so.0 is no link to a full version"
     # No way back to where it was built or first installed, in what is read by tools or by the dynamic linker.
     if grep -r -n -F -e "$BUILD" -e "$SOURCE" -e "$folder/first" "$lib/cmake" "$lib/pkgconfig"; then fail "a path of this machine"; fi
-    for file in "$lib"/*.so "$prefix"/bin/*; do
+    for file in "$lib"/*.so "$lib"/nixl/*.so "$prefix"/bin/*; do
       if readelf --dynamic "$file" | grep -E 'R(UN)?PATH'; then fail "$file looks for libraries in a folder of its own"; fi
       if ldd "$file" | grep 'not found'; then fail "$file misses a library"; fi
     done
@@ -92,8 +93,10 @@ case $step in
     if grep -v -E '^(tcpx_[a-z0-9_]+ |tcpx::(Endpoint::|LatencyHistogram::quantile\(|uccl::))' "$folder/exported"; then
       fail "libtcpx.so exports more than its own"
     fi
-    exported=$("$NM" -D --defined-only --format=posix "$lib/libnccl-net-tcpx-soft.so" | cut -d ' ' -f 1)
-    [[ $exported == ncclNetPlugin_v7 ]] || fail "the plugin exports $exported"
+    exported() { "$NM" -D --defined-only --format=posix "$lib/$1" | cut -d ' ' -f 1 | xargs; }
+    [[ $(exported libnccl-net-tcpx-soft.so) == ncclNetPlugin_v7 ]] || fail "the plugin exports $(exported libnccl-net-tcpx-soft.so)"
+    [[ $(exported nixl/libplugin_TCPX.so) == "nixl_plugin_fini nixl_plugin_init" ]] ||
+      fail "the back-end exports $(exported nixl/libplugin_TCPX.so)"
     ;;
 
   cmake)
