@@ -21,7 +21,6 @@ class Backend {
   static std::unique_ptr<Backend> create(const abi::InitParams& params);
   static std::vector<abi::MemSegment> memories() { return {abi::MemSegment::kDram, abi::MemSegment::kVram}; }
 
-  ~Backend();
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
 
@@ -47,9 +46,10 @@ class Backend {
   abi::NixlStatus take_notifications(abi::Notifications& out);
 
  private:
-  Backend(std::string agent, std::unique_ptr<Endpoint> endpoint);
+  Backend(std::string agent, int gpu, std::unique_ptr<Endpoint> endpoint);
 
   const std::string agent_;
+  const int gpu_;  // whose memory it moves
   std::unique_ptr<Endpoint> endpoint_;
   Peers peers_;
 };

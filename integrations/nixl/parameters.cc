@@ -1,6 +1,7 @@
 #include "integrations/nixl/parameters.h"
 
 #include <cctype>
+#include <charconv>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,8 @@
 
 namespace tcpx::nixl {
 namespace {
+
+constexpr char kGpu[] = "gpu";
 
 /// Empty for a variable of the test programs.
 std::string name_of(const VariableInfo& info) {
@@ -29,7 +32,7 @@ std::string name_of(const VariableInfo& info) {
 }  // namespace
 
 abi::Parameters default_parameters() {
-  abi::Parameters all;
+  abi::Parameters all = {{kGpu, "0"}};
   for (const VariableInfo& info : environment_table()) {
     const std::string name = name_of(info);
     // Defaults that are a sentence, such as "one per network device", are no value.
@@ -39,9 +42,16 @@ abi::Parameters default_parameters() {
   return all;
 }
 
-Status set_parameters(const abi::Parameters& parameters) {
+Result<int> set_parameters(const abi::Parameters& parameters) {
+  int gpu = 0;
   std::vector<std::pair<Variable, std::string>> values;
   for (const auto& [name, value] : parameters) {
+    if (name == kGpu) {
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), gpu);
+      if (error != std::errc() || end != value.data() + value.size() || gpu < 0)
+        return Status(Code::kBadConfig, "read parameters", concat("gpu is '", value, "': the index of a GPU is wanted"));
+      continue;
+    }
     const VariableInfo* known = nullptr;
     for (const VariableInfo& info : environment_table()) {
       if (!name.empty() && name_of(info) == name) known = &info;
@@ -54,7 +64,7 @@ Status set_parameters(const abi::Parameters& parameters) {
     if (!value.empty()) values.emplace_back(known->id, value);
   }
   for (const auto& [id, value] : values) TCPX_RETURN_IF_ERROR(environment_set(id, value));
-  return Status::ok();
+  return gpu;
 }
 
 }  // namespace tcpx::nixl

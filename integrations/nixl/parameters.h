@@ -1,4 +1,4 @@
-// Parameters: what create_backend takes as strings. They are the variables of docs/env.md without their prefix, in lower case:
+// Parameters: what create_backend takes as strings. But for `gpu` they are the variables of docs/env.md without their prefix, in lower case:
 // UCCL_TCPX_NUM_CHANNELS is num_channels, NCCL_GPUDIRECTTCPX_SOCKET_IFNAME is socket_ifname.
 #pragma once
 
@@ -11,7 +11,8 @@ namespace tcpx::nixl {
 abi::Parameters default_parameters();
 
 /// Puts them in the place of the environment's, for this process. Empty ones are left alone.
-/// @return kBadConfig naming the first that is unknown or malformed; nothing has changed then
-Status set_parameters(const abi::Parameters& parameters);
+/// @return `gpu`, the one parameter that is no variable: the GPU whose memory is moved. kBadConfig naming the first that is unknown or
+/// malformed; nothing has changed then
+Result<int> set_parameters(const abi::Parameters& parameters);
 
 }  // namespace tcpx::nixl

@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -10,12 +11,8 @@ namespace tcpx::nixl {
 
 Peers::~Peers() {
   MutexLock lock(mutex_);
-  while (connecting_ > 0) changed_.wait(mutex_);
-}
-
-void Peers::stop() {
-  MutexLock lock(mutex_);
   stopped_ = true;
+  while (connecting_ > 0) changed_.wait(mutex_);
 }
 
 Status Peers::add(const std::string& agent, const std::string& metadata) {
@@ -51,7 +48,10 @@ Result<std::optional<ConnId>> Peers::connection_to(const std::string& agent) {
 
 void Peers::lost(const std::string& agent) {
   MutexLock lock(mutex_);
-  if (const auto found = peers_.find(agent); found != peers_.end()) found->second->conn.reset();
+  const auto found = peers_.find(agent);
+  if (found == peers_.end() || !found->second->conn) return;
+  // Whatever it says, the connection has ended; the endpoint counts who uses it.
+  static_cast<void>(endpoint_.remove_connection(*std::exchange(found->second->conn, std::nullopt)));
 }
 
 Status Peers::notify(const std::string& agent, const NotifyMsg& message) {
@@ -84,10 +84,17 @@ void Peers::connect(const std::string& agent, const std::shared_ptr<Peer>& peer)
   peer->connecting = true;
   ++connecting_;
   // Detached, so that nobody has to wait for an agent that does not answer; the destructor counts those that are left.
-  std::thread([this, agent, peer] {
-    const Result<ConnId> conn = endpoint_.add_remote_endpoint(peer->metadata);
-    end_connect(agent, *peer, conn);
-  }).detach();
+  std::thread([this, agent, peer] { end_connect(agent, *peer, try_to_connect(*peer)); }).detach();
+}
+
+Result<ConnId> Peers::try_to_connect(const Peer& peer) {
+  const Deadline deadline = Deadline::after(kPatience);
+  for (;;) {
+    auto conn = endpoint_.add_remote_endpoint(peer.metadata, kAttempt);
+    if (conn.is_ok() || conn.status().code() != Code::kTimeout || deadline.expired()) return conn;
+    MutexLock lock(mutex_);
+    if (stopped_ || peer.forgotten) return conn;
+  }
 }
 
 void Peers::end_connect(const std::string& agent, Peer& peer, const Result<ConnId>& conn) {

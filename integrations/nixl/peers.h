@@ -2,6 +2,7 @@
 // NIXL that waits stops every thread of its agent; what was said in the meantime follows when it stands.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -21,14 +22,14 @@ class Peers {
   /// Messages to one agent that wait for its connection. Beyond: kExhausted.
   static constexpr size_t kMaxWaitingMessages = 4096;
 
-  /// @param endpoint must live until `stop` has returned
+  /// A peer that does not answer is tried for so long; one attempt, which the destructor waits for, takes so long at most.
+  static constexpr std::chrono::seconds kPatience{30}, kAttempt{5};
+
+  /// @param endpoint must outlive this
   explicit Peers(Endpoint& endpoint) : endpoint_(endpoint) {}
-  /// Waits for the threads that make connections: at once if the endpoint is gone, for that ends their calls.
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
-  /// From now on the endpoint is used by calls that are under way in it only, which its destructor ends.
-  void stop();
 
   /// Learns where the agent is and begins to connect to it. The same again changes nothing; another place replaces the first.
   /// @param metadata of its endpoint. @return kInvalidArgument, kUnsupported: it is none
@@ -56,6 +57,7 @@ class Peers {
   Result<std::shared_ptr<Peer>> find(const std::string& agent) TCPX_REQUIRES(mutex_);
   Result<std::optional<ConnId>> connection(const std::string& agent, const std::shared_ptr<Peer>& peer) TCPX_REQUIRES(mutex_);
   void connect(const std::string& agent, const std::shared_ptr<Peer>& peer) TCPX_REQUIRES(mutex_);
+  Result<ConnId> try_to_connect(const Peer& peer);
   void end_connect(const std::string& agent, Peer& peer, const Result<ConnId>& conn);
 
   Endpoint& endpoint_;

@@ -116,7 +116,7 @@ class Transfers(unittest.TestCase):
         defaults = self.agent.get_plugin_params(BACKEND)
         self.assertEqual(defaults["op_timeout_ms"], "30000")
         wheel.agent(api, "with defaults", BACKEND, defaults)
-        for name, value in (("no_such_thing", "1"), ("op_timeout_ms", "soon"), ("", "")):
+        for name, value in (("no_such_thing", "1"), ("op_timeout_ms", "soon"), ("gpu", "-1"), ("gpu", "one"), ("", "")):
             with self.subTest(name=name), self.assertRaises(api.nixlBind.nixlBackendError):
                 wheel.agent(api, "refused", BACKEND, {name: value})
 
