@@ -97,7 +97,8 @@ Status EndpointRuns::run() {
   for (size_t i = 0; i < std::size(kSections); ++i) {
     const auto& only = options_.only;
     if (only.empty() || std::find(only.begin(), only.end(), kEndpointSections[i]) != only.end()) {
-      TCPX_RETURN_IF_ERROR((this->*kSections[i])());
+      const Measurement measure = kSections[i];
+      TCPX_RETURN_IF_ERROR((this->*measure)());
     }
   }
   return Status::ok();
