@@ -89,7 +89,10 @@ TEST_P(CopyThreadTest, AFailedCopyIsOverWhenItTouchesMemoryNoMore) {
   queue(0);
   ASSERT_TRUE(wait_until([&] { return memory_.held_copies() == 1; }));
   memory_.fail_copy(0);
-  const auto is_over = [&] { return !copies_[0]->is_done().is_ok() || *copies_[0]->is_done(); };
+  const auto is_over = [&] {
+    const Result<bool> done = copies_[0]->is_done();
+    return !done.is_ok() || *done;
+  };
   EXPECT_FALSE(wait_until(is_over, std::chrono::milliseconds(100))) << "whoever is told may free the memory";
   memory_.release_copies();
   EXPECT_TRUE(wait_until(is_over));
