@@ -97,7 +97,10 @@ void decode(const ControlFrame& received) {
     const uint64_t bytes = received.header.bytes;
     if constexpr (requires { frame.lengths; }) FUZZ_REQUIRE(adds_up(frame.lengths, bytes));
     if constexpr (requires { frame.ranges; }) FUZZ_REQUIRE(adds_up(frame.ranges, bytes));
-    if constexpr (requires { frame.data; }) FUZZ_REQUIRE(frame.data.size() == bytes && bytes <= kMaxInlineBytes);
+    constexpr bool has_data =
+        Frame::kType == ControlType::kSendData || Frame::kType == ControlType::kWriteData || Frame::kType == ControlType::kReadData;
+    if constexpr (requires { frame.data; })
+      FUZZ_REQUIRE(has_data ? frame.data.size() == bytes && bytes <= kMaxInlineBytes : frame.data.empty());
     if constexpr (std::is_same_v<Frame, CreditFrame>) FUZZ_REQUIRE(static_cast<size_t>(frame.window) < kWindows);
     if constexpr (std::is_same_v<Frame, DoneFrame>) {
       for (const char c : frame.status.detail()) FUZZ_REQUIRE(c >= ' ' && c <= '~');
