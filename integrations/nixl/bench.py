@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -137,41 +136,10 @@ class End:
         return sum(len(messages) for messages in self.agent.get_new_notifs().values())
 
 
-def serve(arguments):
-    name, backend, kind, gpu, size = arguments
-    end = End(name, backend, kind, int(gpu), int(size))
-    for line in sys.stdin:
-        word, *rest = json.loads(line)
-        print(">", json.dumps(getattr(end, word)(*rest)), flush=True)
-
-
-class Process:
-    """End in another process: its methods are those here."""
-
-    def __init__(self, *arguments):
-        environment = {"UCX_TLS": "tcp,cuda_copy", "NIXL_LOG_LEVEL": "warn", "UCCL_TCPX_LOG_LEVEL": "warning"} | os.environ
-        command = [sys.executable, __file__, "--end", *map(str, arguments)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True, env=environment
-        )
-
-    def __getattr__(self, word):
-        return lambda *arguments: self.ask(word, *arguments)
-
-    def ask(self, *line):
-        self.process.stdin.write(json.dumps(line) + "\n")
-        self.process.stdin.flush()
-        for answer in self.process.stdout:
-            if answer.startswith("> "):
-                return json.loads(answer[2:])
-        raise SystemExit(f"bench.py: the process of an agent has ended with code {self.process.wait()}")
-
-    def end(self):
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+def start_end(*arguments):
+    """End in a process of its own."""
+    environment = {"UCX_TLS": "tcp,cuda_copy", "NIXL_LOG_LEVEL": "warn", "UCCL_TCPX_LOG_LEVEL": "warning"} | os.environ
+    return wheel.Process([__file__, "--end", *map(str, arguments)], environment)
 
 
 class Pair:
@@ -179,7 +147,7 @@ class Pair:
 
     def __init__(self, backend, kind, gpus, size):
         self.backend = backend
-        self.near, self.far = (Process(f"{name}-{backend}", backend, kind, gpu, size) for name, gpu in zip(("near", "far"), gpus))
+        self.near, self.far = (start_end(f"{name}-{backend}", backend, kind, gpu, size) for name, gpu in zip(("near", "far"), gpus))
         metadata = [end.metadata() for end in (self.near, self.far)]
         self.near.load(*metadata[1])
         self.far.load(*metadata[0])
@@ -234,7 +202,8 @@ def main():
     parser.add_argument("--end", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.end:
-        return serve(options.end)
+        name, backend, kind, gpu, size = options.end
+        return wheel.serve(End(name, backend, kind, int(gpu), int(size)))
     patterns, backends = options.patterns.split(","), options.backends.split(",")
     if unknown := [name for name in patterns if name not in PATTERNS]:
         parser.error(f"no such pattern: {', '.join(unknown)}")
@@ -281,4 +250,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except RuntimeError as error:
+        sys.exit(f"bench.py: {error}")

@@ -1,7 +1,9 @@
 """The NIXL wheel that is installed: where it is, and agents made with it."""
 
 import importlib.util
+import json
 import pathlib
+import subprocess
 import sys
 import types
 
@@ -49,3 +51,42 @@ def agent(api, name, backend, parameters=None):
 def text(word):
     """Names and messages are str or bytes, as the release likes it."""
     return word if isinstance(word, str) else word.decode()
+
+
+def serve(end):
+    """Answers every line on the standard input, a JSON list [WORD, arguments...], with what that method of `end` returns: a line
+    "> JSON", marked because NIXL logs to the standard output too."""
+    for line in sys.stdin:
+        word, *arguments = json.loads(line)
+        print(">", json.dumps(getattr(end, word)(*arguments)), flush=True)
+
+
+class Process:
+    """A process that serves: each of its methods is one here."""
+
+    def __init__(self, command, environment=None):
+        self.process = subprocess.Popen(
+            [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def __getattr__(self, word):
+        return lambda *arguments: self.ask(word, *arguments)
+
+    def ask(self, *line):
+        self.process.stdin.write(json.dumps(line) + "\n")
+        self.process.stdin.flush()
+        for answer in self.process.stdout:
+            if answer.startswith("> "):
+                return json.loads(answer[2:])
+        raise RuntimeError(f"the process of an agent has ended with code {self.process.wait()}")
+
+    def end(self):
+        """Its exit code; None: it had to be killed."""
+        self.process.stdin.close()
+        try:
+            return self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return None
+        finally:
+            self.process.stdout.close()

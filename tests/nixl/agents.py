@@ -1,8 +1,6 @@
 """Agents of a test: one here, another in a process of its own. The tests go through the Python interface of the installed wheel alone."""
 
-import json
 import pathlib
-import subprocess
 import sys
 import time
 import zlib
@@ -31,28 +29,6 @@ def wait_for_notifications(of, count, seconds):
     return found
 
 
-class Process:
-    """peer.py in a process of its own: each of its methods is one here."""
-
-    def __init__(self, name, backend, size):
-        script = pathlib.Path(__file__).with_name("peer.py")
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), name, backend, str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def __getattr__(self, word):
-        return lambda *arguments: self.ask(word, *arguments)
-
-    def ask(self, *line):
-        self.process.stdin.write(json.dumps(line) + "\n")
-        self.process.stdin.flush()
-        for answer in self.process.stdout:
-            if answer.startswith("> "):
-                return json.loads(answer[2:])
-        raise RuntimeError(f"the other agent has ended: {self.process.wait()}")
-
-    def end(self):
-        self.process.stdin.close()
-        code = self.process.wait(20)
-        self.process.stdout.close()
-        return code
+def start_peer(name, backend, size):
+    """peer.py in a process of its own."""
+    return wheel.Process([str(pathlib.Path(__file__).with_name("peer.py")), name, backend, str(size)])

@@ -29,7 +29,7 @@ def block_descs(address, ids):
 class Engines(unittest.TestCase):
     def setUp(self):
         self.api = wheel.load()
-        self.peer = agents.Process("prefill", "TCPX", BYTES)
+        self.peer = agents.start_peer("prefill", "TCPX", BYTES)
         self.far = self.peer.address()
         self.agent = self.make_agent()
         self.memory = numpy.zeros(BYTES, dtype=numpy.uint8)

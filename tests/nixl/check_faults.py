@@ -35,7 +35,7 @@ class Faults(unittest.TestCase):
         del self.agent
 
     def start_peer(self):
-        peer = agents.Process("there", "TCPX", BYTES)
+        peer = agents.start_peer("there", "TCPX", BYTES)
         self.peers.append(peer)
         self.far = peer.address()
         self.agent.add_remote_agent(bytes.fromhex(peer.metadata()))
@@ -80,7 +80,7 @@ class Faults(unittest.TestCase):
                 pass  # NIXL has dropped it already
 
     def test_damaged_metadata(self):
-        peer = agents.Process("there", "TCPX", BYTES)
+        peer = agents.start_peer("there", "TCPX", BYTES)
         self.peers.append(peer)
         peer.address()
         good = bytes.fromhex(peer.metadata())

@@ -20,7 +20,7 @@ BYTES = 4 << 20
 class Transfers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.peer = agents.Process("there", BACKEND, BYTES)
+        cls.peer = agents.start_peer("there", BACKEND, BYTES)
         cls.far = cls.peer.address()
         cls.agent = wheel.agent(wheel.load(), "here", BACKEND)
         cls.memory = numpy.zeros(BYTES, dtype=numpy.uint8)

@@ -1,10 +1,8 @@
-"""The other agent of a test, a process of its own. It answers every line on its standard input, a JSON list [WORD, arguments...], with
-one line "> JSON" (NIXL logs to the standard output too).
+"""The other agent of a test, a process of its own that wheel.Process drives.
 
 usage: peer.py NAME BACKEND BYTES    has an agent of that name, and registers so much memory
 """
 
-import json
 import sys
 import zlib
 
@@ -46,12 +44,4 @@ class Peer:
         self.agent.deregister_memory(self.registered)
 
 
-def main():
-    name, backend, size = sys.argv[1:]
-    peer = Peer(name, backend, int(size))
-    for line in sys.stdin:
-        word, *arguments = json.loads(line)
-        print(">", json.dumps(getattr(peer, word)(*arguments)), flush=True)
-
-
-main()
+wheel.serve(Peer(sys.argv[1], sys.argv[2], int(sys.argv[3])))
