@@ -183,6 +183,7 @@ void DataReceiver::keep_notify(LocalOperation& local, std::unique_ptr<NotifyMsg>
   local.held = charge;
 }
 
+// The notification of a read goes to the owner of what was read, that of a send to this end.
 void DataReceiver::deliver_notify(LocalOperation& local) {
   Operation& operation = *local.operation;
   if (operation.kind == OperationKind::kRead) {

@@ -25,7 +25,7 @@ using Parameters = std::unordered_map<std::string, std::string>;
 
 enum class MemSegment : int32_t { kDram = 0, kVram = 1, kBlock = 2, kObject = 3, kFile = 4 };
 enum class XferOp : int32_t { kRead = 0, kWrite = 1 };
-/// How the agent guards its calls; kReadWrite lets prepare, post, check, release and notifications run side by side.
+/// Lock of an agent around its calls; kReadWrite lets prepare, post, check, release and notifications run side by side.
 enum class SyncMode : int32_t { kNone = 0, kStrict = 1, kReadWrite = 2 };
 enum class CostMethod : int32_t { kAnalytical = 0 };
 enum class NixlStatus : int32_t {
@@ -64,11 +64,11 @@ struct BasicDesc {
   uint64_t bytes;
   uint64_t device;
 };
-/// With what the other side needs to know of it: what public_data said.
+/// The same, with the answer of public_data: all that the other side needs to know of it.
 struct BlobDesc : BasicDesc {
   std::string blob;
 };
-/// What register_memory, load_local or load_remote gave for a region: an object of ours, with a virtual destructor first.
+/// Handle of a region, from register_memory, load_local or load_remote: an object of ours, with a virtual destructor first.
 class Metadata {
  public:
   explicit Metadata(bool is_private) : is_private_(is_private) {}
@@ -206,7 +206,7 @@ class EngineC : public Engine {
 
 inline constexpr int kApiVersion = 1;  // of every release, though the virtual table changed twice
 
-/// What nixl_plugin_init returns. NIXL never unloads the library that it lies in.
+/// Answer of nixl_plugin_init. NIXL never unloads the library that it lies in.
 struct Plugin {
   int api_version;
   Engine* (*create_engine)(const InitParams* params);  ///< nullptr: failed

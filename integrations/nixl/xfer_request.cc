@@ -44,7 +44,6 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(abi::XferOp operation, 
                           .data = reinterpret_cast<void*>(here.address),
                           .bytes = here.bytes};  // NOLINT: an address is one
     const RemoteRange to{.slot = target->slot, .offset = offset};
-    transfer->bytes_ += from.bytes;
     if (!transfer->local_.empty() && continues(transfer->local_.back(), transfer->remote_.back(), from, to)) {
       transfer->local_.back().bytes += from.bytes;
     } else {

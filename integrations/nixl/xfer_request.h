@@ -29,7 +29,6 @@ class XferRequest final : public abi::BackendReq {
   Status cancel(Endpoint& endpoint);
 
   const std::string& agent() const { return agent_; }
-  uint64_t bytes() const { return bytes_; }
 
  private:
   XferRequest(abi::XferOp operation, std::string agent) : operation_(operation), agent_(std::move(agent)) {}
@@ -39,7 +38,6 @@ class XferRequest final : public abi::BackendReq {
   const std::string agent_;
   std::vector<LocalRange> local_;
   std::vector<RemoteRange> remote_;
-  uint64_t bytes_ = 0;
   std::optional<NotifyMsg> notification_;
   bool posted_ = false;  // and not ended
   std::optional<OperationId> running_;

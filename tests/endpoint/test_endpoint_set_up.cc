@@ -303,7 +303,7 @@ TEST_F(EndpointSetUp, B6_TheDestructorEndsWhateverIsBeingSetUp) {
   }
 }
 
-/// How many come, and whether they say who they are before they fall silent.
+/// Number of clients, and whether they say who they are before they fall silent.
 class SilentClients : public EndpointSetUp, public ::testing::WithParamInterface<std::tuple<int, bool>> {};
 INSTANTIATE_TEST_SUITE_P(Many, SilentClients, ::testing::Combine(::testing::Values(24, 80), ::testing::Bool()));
 

@@ -1,4 +1,4 @@
-// What a list of fragments covers, counted byte by byte and independently of rx/.
+// Coverage of a list of fragments, counted byte by byte and independently of rx/.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What no peer may say to an endpoint that is in the state its model tells, a little beside the truth. Each says one thing, or
-// returns false where there is nothing to lie about.
+// Sayings that no peer may say to an endpoint that is in the state its model tells, a little beside the truth. Each says one
+// thing, or returns false where there is nothing to lie about.
 #pragma once
 
 #include "tests/support/peer_model.h"

@@ -1,6 +1,6 @@
-// What a peer knows of the endpoint it talks to: which operations are open there, their lengths and how far they have come, what it
-// has offered and asked for itself, the room in all windows, and what every byte of the memory there must be. From that follow the
-// frames that the endpoint must send next and the ends of its operations, and `settle` compares both.
+// Knowledge that a peer has of the endpoint it talks to: which operations are open there, their lengths and how far they have
+// come, what it has offered and asked for itself, the room in all windows, and what every byte of the memory there must be.
+// From that follow the frames that the endpoint must send next and the ends of its operations, and `settle` compares both.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -156,7 +156,7 @@ struct PeerModel {
   /// The next short message might not fit.
   static bool is_full(const Windows& used, size_t window) { return used[window] + 2 * PeersEnd::kInline > kWindowSizes[window]; }
 
-  // What follows.
+  // Consequences of what was said.
   void want(ControlType type, uint64_t operation, uint64_t value = 0) { wanted.push_back({type, operation, value}); }
   void want_done(uint64_t operation, Code code) { want(ControlType::kDone, operation, static_cast<uint64_t>(code)); }
   void ends(const Theirs& theirs, Code code) {

@@ -1,5 +1,5 @@
-// What a peer may say to an endpoint that is in the state its model tells, and what the endpoint may start meanwhile. Each says
-// one thing, or returns false where there is nothing to say it of.
+// Sayings that a peer may say to an endpoint that is in the state its model tells, and what the endpoint may start meanwhile.
+// Each says one thing, or returns false where there is nothing to say it of.
 #pragma once
 
 #include <utility>
