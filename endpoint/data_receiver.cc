@@ -187,7 +187,7 @@ void DataReceiver::keep_notify(LocalOperation& local, std::unique_ptr<NotifyMsg>
 void DataReceiver::deliver_notify(LocalOperation& local) {
   Operation& operation = *local.operation;
   if (operation.kind == OperationKind::kRead) {
-    if (operation.notify == nullptr) return;
+    if (operation.notify == nullptr || !operation.is_last_round()) return;
     link_.notify_waits.push_back(
         std::make_unique<Notification>(link_.id, operation.link, std::move(*operation.notify), link_.face));
     return;

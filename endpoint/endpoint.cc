@@ -138,6 +138,19 @@ Result<OperationId> Endpoint::start(int kind, ConnId conn, std::span<const Local
                  [&] { return impl_->submit(static_cast<OperationKind>(kind), conn, ranges, remote, options); });
 }
 
+Result<TransferPlan> Endpoint::prepare(std::span<const LocalRange> ranges, std::span<const RemoteRange> remote) const {
+  return guarded("prepare transfer", *impl_, [&]() -> Result<TransferPlan> {
+    TCPX_ASSIGN_OR_RETURN(auto plan, impl_->prepare(ranges, remote));
+    return TransferPlan(std::move(plan), ranges.size());
+  });
+}
+
+Result<OperationId> Endpoint::start(int kind, ConnId conn, const TransferPlan& plan,
+                                    std::optional<std::span<const uint32_t>> indices, const SubmitOptions& options) {
+  return guarded("start operation", *impl_,
+                 [&] { return impl_->submit(static_cast<OperationKind>(kind), conn, plan.ranges_, indices, options); });
+}
+
 Status Endpoint::perform(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                          const SubmitOptions& options) {
   const Impl::Call call(*impl_);
@@ -178,6 +191,20 @@ Result<OperationId> Endpoint::write_async(ConnId conn, std::span<const LocalRang
 Result<OperationId> Endpoint::read_async(ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                                          const SubmitOptions& options) {
   return start(kRead, conn, ranges, remote, options);
+}
+Result<OperationId> Endpoint::write_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> indices,
+                                          const SubmitOptions& options) {
+  return start(kWrite, conn, plan, indices, options);
+}
+Result<OperationId> Endpoint::read_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> indices,
+                                         const SubmitOptions& options) {
+  return start(kRead, conn, plan, indices, options);
+}
+Result<OperationId> Endpoint::write_async(ConnId conn, const TransferPlan& plan, const SubmitOptions& options) {
+  return start(kWrite, conn, plan, std::nullopt, options);
+}
+Result<OperationId> Endpoint::read_async(ConnId conn, const TransferPlan& plan, const SubmitOptions& options) {
+  return start(kRead, conn, plan, std::nullopt, options);
 }
 Status Endpoint::send(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options) {
   return perform(kSend, conn, ranges, {}, options);

@@ -1,5 +1,6 @@
 #include "endpoint/endpoint_impl.h"
 
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -169,11 +170,30 @@ Result<RemoteSlot> Endpoint::Impl::advertise(std::optional<ConnId> conn, const L
 
 Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
                                            std::span<const RemoteRange> remote, const SubmitOptions& options) {
-  TCPX_ASSIGN_OR_RETURN(const auto connection, connections_.find(conn));
-  if (ranges.size() > kMaxRanges) return refuse(kind, concat(ranges.size(), " ranges, at most ", kMaxRanges));
   const bool one_sided = kind == OperationKind::kWrite || kind == OperationKind::kRead;
   if (one_sided && remote.size() != ranges.size())
     return refuse(kind, concat(ranges.size(), " local ranges and ", remote.size(), " remote ones"));
+  if (!one_sided && ranges.size() > kMaxRanges) return refuse(kind, concat(ranges.size(), " ranges, at most ", kMaxRanges));
+  if (ranges.size() > kMaxWireRanges) {
+    TCPX_ASSIGN_OR_RETURN(auto plan, prepare(ranges, remote));
+    return submit(kind, conn, std::move(plan), std::nullopt, options);
+  }
+  return start(kind, conn, options, [&](Operation& operation) { return hold_ranges(registry_, ranges, remote, operation); });
+}
+
+Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::shared_ptr<const PlannedRanges> plan,
+                                           std::optional<std::span<const uint32_t>> indices, const SubmitOptions& options) {
+  if (plan == nullptr || plan->endpoint != registry_.instance()) return refuse(kind, "a plan that this endpoint has not made");
+  return start(kind, conn, options, [&](Operation& operation) -> Status {
+    TCPX_ASSIGN_OR_RETURN(operation.rounds, PlannedRounds::begin(registry_, std::move(plan), indices));
+    return Status::ok();
+  });
+}
+
+// @param fill gives the operation its ranges
+template <class Fill>
+Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const SubmitOptions& options, Fill fill) {
+  TCPX_ASSIGN_OR_RETURN(const auto connection, connections_.find(conn));
   if (options.notify != nullptr) {
     if (kind == OperationKind::kRecv) return refuse(kind, "the sender says what is delivered with a receive");
     TCPX_RETURN_IF_ERROR(check(*options.notify));
@@ -187,7 +207,14 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
   operation.link = connection->link;
   operation.submitted_at = Clock::steady().now();
   operation.deadline = later(operation.submitted_at, saturated(options.timeout.value_or(timeout())));
-  if (Status status = fill(operation, ranges, remote, options); !status.is_ok()) {
+  Status status;
+  try {
+    status = fill(operation);
+    if (status.is_ok()) status = order(operation, options);
+  } catch (const std::bad_alloc&) {
+    status = Status(Code::kExhausted, "start operation", "out of memory");
+  }
+  if (!status.is_ok()) {
     operations_.abandon(operation);
     return status;
   }
@@ -198,25 +225,8 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
   return id;
 }
 
-Status Endpoint::Impl::fill(Operation& operation, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
-                            const SubmitOptions& options) {
-  for (size_t i = 0; i < ranges.size(); ++i) {
-    TCPX_ASSIGN_OR_RETURN(auto use, registry_.use(ranges[i].memory, ranges[i].data, ranges[i].bytes));
-    if (i < remote.size()) {
-      const RemoteSlot& slot = remote[i].slot;
-      TCPX_RETURN_IF_ERROR(check_slot(slot));
-      if (remote[i].offset > slot.bytes || ranges[i].bytes > slot.bytes - remote[i].offset) {
-        return refuse(operation.kind, concat(ranges[i].bytes, " bytes at ", remote[i].offset, " of a slot of ", slot.bytes,
-                                             " bytes (range ", i, ")"));
-      }
-    }
-    if (ranges[i].bytes == 0) continue;
-    if (!operation.ranges.empty() && use.region().type != operation.ranges.front().use.region().type)
-      return refuse(operation.kind, "host and GPU memory in one transfer");
-    operation.bytes += ranges[i].bytes;
-    operation.ranges.push_back({std::move(use), static_cast<std::byte*>(ranges[i].data), ranges[i].bytes});
-    if (i < remote.size()) operation.remote.push_back({remote[i].slot.id, remote[i].offset, ranges[i].bytes});
-  }
+// What comes before the operation, and what behind it.
+Status Endpoint::Impl::order(Operation& operation, const SubmitOptions& options) {
   if (options.notify != nullptr) operation.notify = std::make_unique<NotifyMsg>(*options.notify);
   const auto after = [&operation](Result<std::unique_ptr<GpuMark>> mark) {
     if (mark.is_ok()) operation.after.push_back(std::move(*mark));

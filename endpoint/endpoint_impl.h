@@ -44,6 +44,12 @@ class Endpoint::Impl {
   Result<RemoteSlot> advertise(std::optional<ConnId> conn, const LocalRange& range);
   Result<OperationId> submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
                              std::span<const RemoteRange> remote, const SubmitOptions& options);
+  Result<std::shared_ptr<const PlannedRanges>> prepare(std::span<const LocalRange> ranges, std::span<const RemoteRange> remote) {
+    return plan_ranges(registry_, ranges, remote, registry_.instance());
+  }
+  /// @param plan null: an empty one. @param indices nullopt: all of its ranges
+  Result<OperationId> submit(OperationKind kind, ConnId conn, std::shared_ptr<const PlannedRanges> plan,
+                             std::optional<std::span<const uint32_t>> indices, const SubmitOptions& options);
   Status wait(OperationId id, std::optional<Milliseconds> timeout);
   Status cancel(OperationId id);
   Status notify(ConnId conn, const NotifyMsg& message);
@@ -70,8 +76,9 @@ class Endpoint::Impl {
 
   Impl(EndpointParts parts, const EndpointConfig& config, Copiers copiers, uint64_t instance);
 
-  Status fill(Operation& operation, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
-              const SubmitOptions& options);
+  template <class Fill>
+  Result<OperationId> start(OperationKind kind, ConnId conn, const SubmitOptions& options, Fill fill);
+  Status order(Operation& operation, const SubmitOptions& options);
   Result<std::optional<Region>> remove_region(MemoryId id, Deadline deadline);
   bool fail_links_that_serve(MemoryId region);
 

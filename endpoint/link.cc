@@ -11,7 +11,7 @@ namespace tcpx {
 namespace {
 
 // Frames are collected for so long after some have left, unless they are many: a system call for each would cost more than the
-// wait. The first one after a pause leaves at once.
+// wait. The first two after a pause leave at once: the notification of a read is often followed by the next read.
 constexpr Duration kCollect = std::chrono::microseconds(10);
 constexpr size_t kManyBytes = 64 * 1024;
 // Time a closed connection may take to let transfers end that have begun.
@@ -76,14 +76,14 @@ bool Link::progress(bool readable) {
   advanced |= context_.deliver_kept();
   if (context_.now >= local_.next_deadline()) end_late();
   advance_state();
-  if (reads() && (context_.now - flushed_at_ >= kCollect || context_.stream->backlog() >= kManyBytes)) advanced |= flush();
+  if (reads() && (context_.now >= next_flush_ || context_.stream->backlog() >= kManyBytes)) advanced |= flush();
   return advanced;
 }
 
 // A short send is done when the kernel has it: it arrives then even if this process ends.
 bool Link::flush() {
   const bool advanced = context_.stream->flush();
-  if (advanced) flushed_at_ = context_.now;
+  if (advanced) next_flush_ = std::clamp(next_flush_ + kCollect, context_.now, context_.now + kCollect);
   if (context_.stream->backlog() > 0) return advanced;
   return local_.end_left() || advanced;
 }
@@ -93,9 +93,9 @@ void Link::fail_if_broken() {
 }
 
 bool Link::needs_polling() const {
-  if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits_for_gpu();
-  return context_.stage != LinkStage::kOpen || peer_closing_ || !quiet() || local_.waits_for_gpu() ||
-         !context_.notifications.empty() || context_.stream->backlog() > 0;
+  if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits();
+  return context_.stage != LinkStage::kOpen || peer_closing_ || !quiet() || local_.waits() || !context_.notifications.empty() ||
+         context_.stream->backlog() > 0;
 }
 
 uint64_t Link::chunks_in_flight() const {

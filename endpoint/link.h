@@ -102,7 +102,7 @@ class Link final : private ControlSink {
   const std::string peer_host_, peer_name_, path_;
   bool peer_closing_ = false, said_bye_ = false;
   bool all_ended_ = false;  // kFailed: fail is done with operations, lanes and stream
-  TimePoint close_until_, next_alive_look_, flushed_at_;
+  TimePoint close_until_, next_alive_look_, next_flush_;
 };
 
 }  // namespace tcpx

@@ -29,11 +29,12 @@ void LocalOperations::submit(Operation& operation) {
     return book_.finish(local, link_.status);
   if (receives) receiver_.submit(local);
   if (operation.after.empty()) return start(local);
-  gpu_waits_.push_back(local.number());
+  book_.wait(local);
 }
 
 void LocalOperations::start(LocalOperation& local) {
   Operation& operation = *local.operation;
+  if (operation.rounds != nullptr) operation.rounds->next(operation);
   const bool is_short = operation.bytes <= link_.shared.inline_bytes;
   switch (operation.kind) {
     case OperationKind::kRecv:
@@ -50,13 +51,12 @@ void LocalOperations::start(LocalOperation& local) {
 bool LocalOperations::progress_waiting() {
   bool advanced = false;
   // Apart, because what starts may fail, and with it the link, which forgets who waits.
-  std::vector<uint64_t> waiting = std::exchange(gpu_waits_, {});
-  for (const uint64_t number : waiting) {
+  for (const uint64_t number : book_.take_waiting()) {
     LocalOperation* const local = book_.find(number);
     if (local == nullptr || local->phase() != Phase::kGpu) continue;
     const Result<bool> ready = is_reached(local->operation->after);
     if (ready.is_ok() && !*ready) {
-      gpu_waits_.push_back(number);
+      book_.wait(*local);
       continue;
     }
     advanced = true;
@@ -181,7 +181,7 @@ void LocalOperations::end_all() {
   });
   receiver_.end();
   sender_.end();
-  gpu_waits_.clear();
+  (void)book_.take_waiting();
   window_queue_.clear();
 }
 

@@ -21,7 +21,7 @@ class LocalOperations {
       : link_(link), book_(link), sender_(link, book_), receiver_(link, book_), window_queue_(link.windows, *link.stream) {}
 
   void submit(Operation& operation);
-  /// Moves along what waits: for the GPU's work, for the peer's window, for short copies. @return true when something advanced
+  /// Moves along what waits: for the GPU's work, for its next round, for the peer's window, for short copies. @return true when something advanced
   bool progress() {
     const bool started = progress_waiting(), sent = sender_.progress();
     return receiver_.progress() || sent || started;
@@ -52,7 +52,8 @@ class LocalOperations {
 
   bool empty() const { return book_.empty(); }
   size_t size() const { return book_.size(); }
-  bool waits_for_gpu() const { return !gpu_waits_.empty(); }
+  /// For the application's GPU work, or the next round of an operation.
+  bool waits() const { return book_.any_waiting(); }
   bool copying() const { return sender_.copying() || receiver_.copying(); }
   size_t arrivals() const { return receiver_.arrivals(); }
   std::string flight_record() const { return book_.flight_record(); }
@@ -68,8 +69,7 @@ class LocalOperations {
   OperationBook book_;
   DataSender sender_;
   DataReceiver receiver_;
-  std::vector<uint64_t> gpu_waits_;  // kGpu
-  WindowQueue window_queue_;         // kWindow
+  WindowQueue window_queue_;  // kWindow
 };
 
 }  // namespace tcpx

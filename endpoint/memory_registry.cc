@@ -12,7 +12,7 @@ namespace tcpx {
 namespace {
 
 constexpr std::array<char, 4> kSlotMagic = {'T', 'X', 'S', 'L'};
-constexpr uint16_t kSlotVersion = 1;
+constexpr uint16_t kSlotVersion = 2;
 
 uintptr_t address_of(const void* data) {
   return reinterpret_cast<uintptr_t>(data);
@@ -27,6 +27,23 @@ Status no_region(std::string_view operation, MemoryId id) {
 }
 
 }  // namespace
+
+Status check_inside(const Region& region, const void* data, size_t bytes) {
+  const uintptr_t first = address_of(region.data), address = address_of(data);
+  if (address >= first && address - first <= region.bytes && bytes <= region.bytes - (address - first)) return Status::ok();
+  return Status(Code::kInvalidArgument, "use memory",
+                concat(range_text(data, bytes), " do not lie in the registered ", range_text(region.data, region.bytes)));
+}
+
+Result<HeldRange> part_of(HeldRange range, uint64_t offset, uint64_t bytes) {
+  if (offset > range.bytes || bytes > range.bytes - offset) {
+    return Status(Code::kInvalidArgument, "remote range",
+                  concat(bytes, " bytes at offset ", offset, " do not lie in the ", range.bytes, " advertised bytes"));
+  }
+  range.data += offset;
+  range.bytes = bytes;
+  return range;
+}
 
 bool uses(const std::vector<HeldRange>& ranges, MemoryId region) {
   return std::any_of(ranges.begin(), ranges.end(), [region](const HeldRange& range) { return range.use.region().id == region; });
@@ -51,7 +68,7 @@ void scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> da
 }
 
 Status check_slot(const RemoteSlot& slot) {
-  if (slot.magic != kSlotMagic || slot.id == 0) {
+  if (slot.magic != kSlotMagic || slot.id == SlotId{}) {
     return Status(Code::kInvalidArgument, "remote slot", "these 64 bytes are not what advertise made");
   }
   if (slot.version != kSlotVersion) {
@@ -96,6 +113,12 @@ Result<RegionUse> MemoryRegistry::use(MemoryId id, const void* data, size_t byte
   return RegionUse(*entry);
 }
 
+Result<RegionUse> MemoryRegistry::use(MemoryId id) {
+  MutexLock lock(mutex_);
+  TCPX_ASSIGN_OR_RETURN(Entry* const entry, find(id));
+  return RegionUse(*entry);
+}
+
 Result<std::optional<Region>> MemoryRegistry::remove(MemoryId id, Deadline deadline) {
   MutexLock lock(mutex_);
   TCPX_ASSIGN_OR_RETURN(Entry* const found, begin_removal(id));
@@ -137,7 +160,7 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   TCPX_ASSIGN_OR_RETURN(Entry* const found, find(id, data, bytes));
   Entry& entry = *found;
   RemoteSlot slot{
-      .magic = kSlotMagic, .version = kSlotVersion, .flags = 0, .endpoint = instance_, .id = 0, .bytes = bytes, .reserved = {}};
+      .magic = kSlotMagic, .version = kSlotVersion, .flags = 0, .endpoint = instance_, .id = {}, .bytes = bytes, .reserved = {}};
   const std::tuple key(conn, address_of(data), bytes);
   if (const auto known = entry.slots.find(key); known != entry.slots.end()) {
     slot.id = known->second;
@@ -148,14 +171,14 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   }
   auto* const first = static_cast<std::byte*>(const_cast<void*>(data));
   do {
-    TCPX_ASSIGN_OR_RETURN(const uint64_t number, random_id());
-    slot.id = number;
+    TCPX_ASSIGN_OR_RETURN(slot.id.high, random_id());
+    TCPX_ASSIGN_OR_RETURN(slot.id.low, random_id());
   } while (!adverts_.try_emplace(slot.id, Advert{conn, &entry, first, bytes}).second);
   entry.slots.emplace(key, slot.id);
   return slot;
 }
 
-Result<HeldRange> MemoryRegistry::look_up(ConnId conn, uint64_t slot, uint64_t offset, uint64_t bytes) {
+Result<HeldRange> MemoryRegistry::look_up(ConnId conn, const SlotId& slot) {
   MutexLock lock(mutex_);
   const auto found = adverts_.find(slot);
   // Another connection's is said to be unknown, so that nobody learns what exists.
@@ -163,11 +186,7 @@ Result<HeldRange> MemoryRegistry::look_up(ConnId conn, uint64_t slot, uint64_t o
     return Status(Code::kNotFound, "remote range", "no such advertisement, or it was withdrawn");
   }
   const Advert& advert = found->second;
-  if (offset > advert.bytes || bytes > advert.bytes - offset) {
-    return Status(Code::kInvalidArgument, "remote range",
-                  concat(bytes, " bytes at offset ", offset, " do not lie in the ", advert.bytes, " advertised bytes"));
-  }
-  return HeldRange{RegionUse(*advert.entry), advert.data + offset, bytes};
+  return HeldRange{RegionUse(*advert.entry), advert.data, advert.bytes};
 }
 
 void MemoryRegistry::forget(ConnId conn) {
@@ -191,17 +210,16 @@ size_t MemoryRegistry::advertised() const {
   return adverts_.size();
 }
 
-Result<MemoryRegistry::Entry*> MemoryRegistry::find(MemoryId id, const void* data, size_t bytes) {
+Result<MemoryRegistry::Entry*> MemoryRegistry::find(MemoryId id) {
   const auto found = entries_.find(id);
   if (found == entries_.end() || found->second.closing) return no_region("use memory", id);
-  const Region& region = found->second.region;
-  const uintptr_t first = address_of(region.data);
-  const uintptr_t address = address_of(data);
-  if (address < first || address - first > region.bytes || bytes > region.bytes - (address - first)) {
-    return Status(Code::kInvalidArgument, "use memory",
-                  concat(range_text(data, bytes), " do not lie in the registered ", range_text(region.data, region.bytes)));
-  }
   return &found->second;
+}
+
+Result<MemoryRegistry::Entry*> MemoryRegistry::find(MemoryId id, const void* data, size_t bytes) {
+  TCPX_ASSIGN_OR_RETURN(Entry* const entry, find(id));
+  TCPX_RETURN_IF_ERROR(check_inside(entry->region, data, bytes));
+  return entry;
 }
 
 // One count less. At the last nobody may begin to use it, and its advertisements are withdrawn.

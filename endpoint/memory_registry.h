@@ -1,7 +1,7 @@
 // MemoryRegistry: the memory an endpoint knows, its users, and the parts that peers may touch.
 //
 // A region is found by its id, checked for every range, and held by a RegionUse while anything may touch it. An advertisement is
-// a random number that stands for a range of a region and one connection; numbers from the wire are looked up here and
+// a random number that stands for a range of a region, for one connection or all; numbers from the wire are looked up here and
 // compared, so an address never travels.
 #pragma once
 
@@ -36,15 +36,14 @@ struct Region {
 
 class MemoryRegistry;
 
-/// Keeps a region from being let go. Move-only, one thread at a time; the registry must outlive it.
+/// Keeps a region from being let go. One thread at a time; the registry must outlive it.
 class RegionUse {
  public:
   RegionUse() = default;
+  RegionUse(const RegionUse& other) : entry_(other.entry_) { hold(); }
   RegionUse(RegionUse&& other) noexcept : entry_(std::exchange(other.entry_, nullptr)) {}
-  RegionUse& operator=(RegionUse&& other) noexcept {
-    if (this == &other) return *this;
-    release();
-    entry_ = std::exchange(other.entry_, nullptr);
+  RegionUse& operator=(RegionUse other) noexcept {
+    std::swap(entry_, other.entry_);
     return *this;
   }
   ~RegionUse() { release(); }
@@ -54,7 +53,8 @@ class RegionUse {
  private:
   friend class MemoryRegistry;
   struct Entry;
-  explicit RegionUse(Entry& entry);
+  explicit RegionUse(Entry& entry) : entry_(&entry) { hold(); }
+  void hold();
   void release();
   Entry* entry_ = nullptr;
 };
@@ -69,7 +69,7 @@ struct RegionUse::Entry {
   bool closing = false;  ///< its last count is being removed: no new uses
   bool* kept = nullptr;  ///< of the `remove` that waits: set when the region was added again; `uses` carries kWaited
   /// Slots by connection and range, so that a range is found again and a connection's lie together.
-  std::map<std::tuple<ConnId, uintptr_t, size_t>, uint64_t> slots{};
+  std::map<std::tuple<ConnId, uintptr_t, size_t>, SlotId> slots{};
   /// RegionUses that hold it, and kWaited. Raised with the lock held, lowered without.
   std::atomic<uint64_t> uses{0};
   static constexpr uint64_t kWaited = uint64_t{1} << 63;
@@ -81,6 +81,11 @@ struct HeldRange {
   std::byte* data = nullptr;
   size_t bytes = 0;
 };
+
+/// All of `bytes` bytes at `data` lie in the region. @return kInvalidArgument naming both
+Status check_inside(const Region& region, const void* data, size_t bytes);
+/// `bytes` bytes at `offset` of a range. @return kInvalidArgument: they do not lie in it
+Result<HeldRange> part_of(HeldRange range, uint64_t offset, uint64_t bytes);
 
 /// Any of them holds that region.
 bool uses(const std::vector<HeldRange>& ranges, MemoryId region);
@@ -114,6 +119,8 @@ class MemoryRegistry {
   /// Checks that [data, data + bytes) lies in the region and holds it. bytes may be 0.
   /// @return kNotFound: no such region, or one being removed; kInvalidArgument naming range and region
   Result<RegionUse> use(MemoryId id, const void* data, size_t bytes);
+  /// Holds the region. kNotFound as above.
+  Result<RegionUse> use(MemoryId id);
 
   /// One count less. At the last: withdraws its advertisements, refuses new uses, and waits until nobody holds it.
   /// @return nullopt: others still count on it. The region, no longer known to anybody: the caller now lets connections forget it
@@ -127,12 +134,13 @@ class MemoryRegistry {
   /// The same range for the same connection gives the same slot. @param conn or kAnyConnection
   /// @return kExhausted beyond kMaxAdverts distinct ranges; kInvalidArgument, kNotFound as `use`
   Result<RemoteSlot> advertise(ConnId conn, MemoryId id, const void* data, size_t bytes);
-  /// A range of an advertisement, all of which came from the wire.
-  /// @return kNotFound: no such advertisement for this connection (any more); kInvalidArgument: beyond what was advertised
-  Result<HeldRange> look_up(ConnId conn, uint64_t slot, uint64_t offset, uint64_t bytes);
+  /// All that was advertised under an id that came from the wire.
+  /// @return kNotFound: no such advertisement for this connection (any more)
+  Result<HeldRange> look_up(ConnId conn, const SlotId& slot);
   /// Withdraws all of a connection alone.
   void forget(ConnId conn);
 
+  uint64_t instance() const { return instance_; }
   size_t regions() const;
   size_t advertised() const;
 
@@ -146,7 +154,12 @@ class MemoryRegistry {
     size_t bytes = 0;
   };
   using RangeKey = std::tuple<uintptr_t, size_t, MemoryType>;
+  /// Of a random number, half of which is as good as all.
+  struct SlotHash {
+    size_t operator()(const SlotId& id) const { return id.low; }
+  };
 
+  Result<Entry*> find(MemoryId id) TCPX_REQUIRES(mutex_);
   Result<Entry*> find(MemoryId id, const void* data, size_t bytes) TCPX_REQUIRES(mutex_);
   Result<Entry*> begin_removal(MemoryId id) TCPX_REQUIRES(mutex_);
   Region erase(Entry& entry) TCPX_REQUIRES(mutex_);
@@ -157,12 +170,12 @@ class MemoryRegistry {
   CondVar changed_;  ///< a region that a `remove` waits for is held by nobody, or was added again
   std::unordered_map<MemoryId, Entry> entries_ TCPX_GUARDED_BY(mutex_);
   std::map<RangeKey, MemoryId> by_range_ TCPX_GUARDED_BY(mutex_);
-  std::unordered_map<uint64_t, Advert> adverts_ TCPX_GUARDED_BY(mutex_);
+  std::unordered_map<SlotId, Advert, SlotHash> adverts_ TCPX_GUARDED_BY(mutex_);
   uint64_t last_id_ TCPX_GUARDED_BY(mutex_) = 0;
 };
 
-inline RegionUse::RegionUse(Entry& entry) : entry_(&entry) {
-  entry.uses.fetch_add(1, std::memory_order_relaxed);
+inline void RegionUse::hold() {
+  if (entry_ != nullptr) entry_->uses.fetch_add(1, std::memory_order_relaxed);
 }
 
 inline const Region& RegionUse::region() const {

@@ -271,6 +271,7 @@ void OperationTable::empty(Operation& operation) {
   empty_vector(operation.ranges);
   empty_vector(operation.remote);
   empty_vector(operation.after);
+  operation.rounds.reset();
   operation.notify.reset();
   operation.kind = OperationKind::kSend;
   operation.conn = ConnId{};

@@ -18,6 +18,7 @@
 #include "base/gpu_order.h"
 #include "base/mutex.h"
 #include "endpoint/memory_registry.h"
+#include "endpoint/planned_ranges.h"
 #include "endpoint/wire.h"
 #include "tcpx/endpoint.h"
 
@@ -35,7 +36,8 @@ struct alignas(64) Operation {
   uint64_t sequence = 0;  ///< kSend, kRecv: which of the connection
   uint64_t bytes = 0;
   std::vector<HeldRange> ranges;
-  std::vector<WireRange> remote;  ///< kWrite, kRead: as many as ranges
+  std::vector<WireRange> remote;          ///< kWrite, kRead: as many as ranges
+  std::unique_ptr<PlannedRounds> rounds;  ///< of a plan: `bytes`, `ranges` and `remote` are those of a round at a time
   std::unique_ptr<NotifyMsg> notify;
   std::vector<std::unique_ptr<GpuMark>> after;  ///< memory is touched only when all are reached
   TimePoint submitted_at, deadline;
@@ -43,6 +45,8 @@ struct alignas(64) Operation {
 
   /// The operation will fire `signal` at its end, and keep it until that has been polled. Caller's thread, at most once.
   void set_signal(std::unique_ptr<GpuSignal> signal);
+  /// No round comes behind the one it is in.
+  bool is_last_round() const { return rounds == nullptr || rounds->done(); }
   /// Somebody wants it to end early. Progress thread.
   bool cancel_requested() const;
 

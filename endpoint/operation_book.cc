@@ -52,6 +52,15 @@ void OperationBook::finish(LocalOperation& local, Status status) {
   if (status.is_ok()) {
     const bool sends = operation.kind == OperationKind::kSend || operation.kind == OperationKind::kWrite;
     (sends ? link_.stats.bytes_sent : link_.stats.bytes_received) += operation.bytes;
+    if (!operation.is_last_round()) {
+      if (link_.stage == LinkStage::kOpen) {
+        local.begin_again();
+        return wait(local);
+      }
+      status = link_.status;
+    }
+  }
+  if (status.is_ok()) {
     ++link_.stats.operations_done;
     count_latency(link_.stats.latency, link_.now - operation.submitted_at);
   } else {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/trace_range.h"
 #include "endpoint/link_context.h"
@@ -28,6 +30,14 @@ struct LocalOperation {
   uint64_t number() const { return static_cast<uint64_t>(operation->id); }
   OperationKind kind() const { return operation->kind; }
   Phase phase() const { return phase_; }
+  /// Goes back to kGpu, for its next round.
+  void begin_again() {
+    charge = {};
+    packing = Packing::kWhole;
+    answered = false;
+    answer = Status();
+    phase_ = Phase::kGpu;
+  }
   /// Goes on to a phase that may follow.
   void enter(Phase next) {
     assert(may_enter(phase_, next, kind()));
@@ -54,8 +64,13 @@ class OperationBook {
     const auto found = operations_.find(number);
     return found == operations_.end() ? nullptr : &found->second;
   }
-  /// The end: with `status`, or with why it ends early. `local` is gone afterwards.
+  /// The end: with `status`, or with why it ends early. `local` is gone afterwards, unless a round of it has ended well and another
+  /// one is to come: then it `waits`.
   void finish(LocalOperation& local, Status status);
+  /// It comes up in `take_waiting`: in kGpu, for the application's GPU work or its next round.
+  void wait(const LocalOperation& local) { waiting_.push_back(local.number()); }
+  std::vector<uint64_t> take_waiting() { return std::exchange(waiting_, {}); }
+  bool any_waiting() const { return !waiting_.empty(); }
   /// It ends early, but not before nothing touches its memory any more.
   /// @param grace the link has to be closed when that takes longer
   void end_later(LocalOperation& local, Status why, TimePoint grace);
@@ -98,6 +113,7 @@ class OperationBook {
 
   LinkContext& link_;
   std::unordered_map<uint64_t, LocalOperation> operations_;
+  std::vector<uint64_t> waiting_;
   TimePoint next_deadline_ = TimePoint::max();
 };
 

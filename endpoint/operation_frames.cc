@@ -5,9 +5,9 @@
 namespace tcpx {
 namespace {
 
-/// That of a read stays here until its bytes have come.
+/// That of a read stays here until its bytes have come, and that of several rounds until the last one.
 std::optional<NotifyText> notify_of(const Operation& operation) {
-  if (operation.notify == nullptr || operation.kind == OperationKind::kRead) return std::nullopt;
+  if (operation.notify == nullptr || operation.kind == OperationKind::kRead || !operation.is_last_round()) return std::nullopt;
   return NotifyText{operation.notify->name, operation.notify->msg};
 }
 

@@ -1,6 +1,6 @@
 // Phases of an operation of this end:
 //
-//   kGpu       its memory waits for the application's GPU work
+//   kGpu       its memory waits for the application's GPU work, or it for its next round
 //   kReadOut   a short message is being copied from the GPU
 //   kWindow    it waits until the peer holds less of what it was told
 //   kLeaving   a short send is in the control stream's buffer, and not yet with the kernel

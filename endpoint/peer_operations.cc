@@ -8,9 +8,14 @@ namespace tcpx {
 
 Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange>& wanted) const {
   std::vector<HeldRange> ranges;
+  HeldRange advertised;  // of the last slot: the next range is often another part of it
   for (size_t i = 0; i < wanted.size(); ++i) {
     const WireRange range = wanted[i];
-    TCPX_ASSIGN_OR_RETURN(auto granted, link_.shared.memory.look_up(link_.id, range.slot, range.offset, range.bytes));
+    if (i == 0 || range.slot != wanted[i - 1].slot) {
+      TCPX_ASSIGN_OR_RETURN(advertised, link_.shared.memory.look_up(link_.id, range.slot));
+    }
+    const bool last = i + 1 == wanted.size();
+    TCPX_ASSIGN_OR_RETURN(auto granted, part_of(last ? std::move(advertised) : advertised, range.offset, range.bytes));
     if (range.bytes == 0) continue;
     if (!ranges.empty() && granted.use.region().type != ranges.front().use.region().type)
       return Status(Code::kInvalidArgument, "look up remote ranges", "host and GPU memory in one transfer");

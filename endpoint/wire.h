@@ -56,7 +56,7 @@ inline constexpr uint32_t kMaxNotifyNameBytes = 256;
 inline constexpr uint32_t kMaxNotifyTextBytes = 4096;
 inline constexpr uint32_t kMaxStatusTextBytes = 1024;
 inline constexpr uint32_t kMaxWireRanges = Endpoint::kMaxRanges;
-/// Room for the ranges of a write of Endpoint::kMaxRanges, a notification and inline bytes.
+/// Room for kMaxWireRanges ranges of a write, a notification and inline bytes.
 inline constexpr uint32_t kMaxControlPayloadBytes = 640 * 1024;
 
 enum class ControlType : uint8_t {
@@ -108,11 +108,11 @@ Status check_header(const ControlHeader& header);
 
 /// A range of a write or read, by advertisement.
 struct WireRange {
-  uint64_t slot;
+  SlotId slot;
   uint64_t offset;
   uint64_t bytes;
 };
-static_assert(sizeof(WireRange) == 24 && std::is_trivially_copyable_v<WireRange>);
+static_assert(sizeof(WireRange) == 32 && std::is_trivially_copyable_v<WireRange>);
 
 /// Front of an operation's payload: how much of what follows. The data has what is left.
 struct OperationCounts {

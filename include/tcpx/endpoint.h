@@ -21,6 +21,7 @@
 
 #include <array>
 #include <chrono>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,6 +30,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tcpx/status.h"
@@ -67,6 +69,12 @@ struct LocalRange {
   size_t bytes = 0;
 };
 
+/// 128 random bits that name an advertisement, so that knowing them is the right to use it.
+struct SlotId {
+  uint64_t high = 0, low = 0;
+  friend auto operator<=>(const SlotId&, const SlotId&) = default;
+};
+
 /// Made by `advertise`, needed by the other end to write or read: no address, only a name that the advertising endpoint looks
 /// up and checks. 64 bytes, trivially copyable, little-endian: ship it by any means.
 struct RemoteSlot {
@@ -74,9 +82,9 @@ struct RemoteSlot {
   uint16_t version;
   uint16_t flags;
   uint64_t endpoint;  ///< instance that advertised it
-  uint64_t id;        ///< of the advertisement, random
-  uint64_t bytes;     ///< advertised length
-  uint64_t reserved[4];
+  SlotId id;
+  uint64_t bytes;  ///< advertised length
+  uint64_t reserved[3];
 };
 static_assert(sizeof(RemoteSlot) == 64);
 inline constexpr size_t kRemoteSlotBytes = 64;
@@ -85,6 +93,23 @@ inline constexpr size_t kRemoteSlotBytes = 64;
 struct RemoteRange {
   RemoteSlot slot{};
   uint64_t offset = 0;
+};
+
+struct PlannedRanges;
+
+/// Ranges that were checked once, for writes and reads that are started many times: see Endpoint::prepare. Copies share it, and any
+/// thread may use it. It keeps no memory registered.
+class TransferPlan {
+ public:
+  TransferPlan() = default;  ///< of no ranges; no operation takes it
+  /// Ranges it has; their indices are below.
+  size_t size() const { return size_; }
+
+ private:
+  friend class Endpoint;
+  TransferPlan(std::shared_ptr<const PlannedRanges> ranges, size_t size) : ranges_(std::move(ranges)), size_(size) {}
+  std::shared_ptr<const PlannedRanges> ranges_;
+  size_t size_ = 0;
 };
 
 /// A message from one endpoint's application to the other's. Delivered once, after the data of the transfer it came with.
@@ -212,7 +237,7 @@ class TCPX_CLASS_API Endpoint {
   /// @return kProtocol when the other end's send was no slot; else as `recv`
   Result<RemoteSlot> recv_slot(ConnId conn, std::optional<Milliseconds> timeout = {});
 
-  // ---- transfers: any number of ranges, at most kMaxRanges; their bytes are concatenated
+  // ---- transfers: of any number of ranges, sends and receives of at most kMaxRanges; their bytes are concatenated
 
   static constexpr size_t kMaxRanges = 16384;
   Result<OperationId> send_async(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options = {});
@@ -257,6 +282,19 @@ class TCPX_CLASS_API Endpoint {
     return read(conn, std::span(&range, 1), std::span(&remote, 1), options);
   }
 
+  /// Checks ranges once, for operations that move all of them or some, many times: starting one costs the caller a copy of
+  /// its indices. Range i belongs to remote[i] and must fit into it. The memory may be deregistered: operations fail with kNotFound then.
+  /// @return kNotFound, kInvalidArgument, kUnsupported as of an operation
+  Result<TransferPlan> prepare(std::span<const LocalRange> ranges, std::span<const RemoteRange> remote) const;
+  /// Writes or reads the ranges of a plan of this endpoint: those of the indices in their order, or all.
+  /// @return kInvalidArgument also for an index beyond it, or a plan of another endpoint
+  Result<OperationId> write_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> indices,
+                                  const SubmitOptions& options = {});
+  Result<OperationId> read_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> indices,
+                                 const SubmitOptions& options = {});
+  Result<OperationId> write_async(ConnId conn, const TransferPlan& plan, const SubmitOptions& options = {});
+  Result<OperationId> read_async(ConnId conn, const TransferPlan& plan, const SubmitOptions& options = {});
+
   /// Pending; done or failed, reported once: the id is unknown afterwards.
   OperationAnswer poll(OperationId id);
   /// Waits until the operation has ended. @return its status; kTimeout: `timeout` passed and it is still pending; kNotFound
@@ -286,6 +324,8 @@ class TCPX_CLASS_API Endpoint {
   friend class EndpointMaker;
   explicit Endpoint(std::unique_ptr<Impl> impl);
   Result<OperationId> start(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                            const SubmitOptions& options);
+  Result<OperationId> start(int kind, ConnId conn, const TransferPlan& plan, std::optional<std::span<const uint32_t>> indices,
                             const SubmitOptions& options);
   Status perform(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                  const SubmitOptions& options);

@@ -1,32 +1,31 @@
 #include "integrations/nixl/xfer_request.h"
 
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "integrations/nixl/regions.h"
 
 namespace tcpx::nixl {
-namespace {
 
-// True when `next` goes on where `last` ends, at both sides.
-bool continues(const LocalRange& last, const RemoteRange& last_remote, const LocalRange& next, const RemoteRange& next_remote) {
-  return next.memory == last.memory && next.data == static_cast<const std::byte*>(last.data) + last.bytes &&
-         next_remote.slot.id == last_remote.slot.id && next_remote.offset == last_remote.offset + last.bytes;
-}
-
-}  // namespace
-
-Result<std::unique_ptr<XferRequest>> XferRequest::create(abi::XferOp operation, const abi::DescList<abi::MetaDesc>& local,
+Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoint, abi::XferOp operation,
+                                                         const abi::DescList<abi::MetaDesc>& local,
                                                          const abi::DescList<abi::MetaDesc>& remote, std::string agent) {
   if (local.descs.size() != remote.descs.size()) {
     return Status(Code::kInvalidArgument, "prepare transfer",
                   concat(local.descs.size(), " local ranges for ", remote.descs.size(), " remote ones"));
   }
-  std::unique_ptr<XferRequest> transfer(new XferRequest(operation, std::move(agent)));
+  std::vector<LocalRange> from;
+  std::vector<RemoteRange> to;
+  from.reserve(local.descs.size());
+  to.reserve(local.descs.size());
+  const LocalRegion* region = nullptr;
+  const RemoteRegion* target = nullptr;
   for (size_t i = 0; i < local.descs.size(); ++i) {
     const abi::MetaDesc &here = local.descs[i], &there = remote.descs[i];
-    const auto* const region = dynamic_cast<const LocalRegion*>(here.metadata);
-    const auto* const target = dynamic_cast<const RemoteRegion*>(there.metadata);
+    // Lists name the same few regions thousands of times, and a cast takes longer than everything else here.
+    if (i == 0 || here.metadata != local.descs[i - 1].metadata) region = dynamic_cast<const LocalRegion*>(here.metadata);
+    if (i == 0 || there.metadata != remote.descs[i - 1].metadata) target = dynamic_cast<const RemoteRegion*>(there.metadata);
     if (region == nullptr || target == nullptr || here.bytes != there.bytes) {
       return Status(Code::kInvalidArgument, "prepare transfer",
                     concat("range ", i, ": ", here.bytes, " local bytes, ", there.bytes, " remote ones",
@@ -39,19 +38,11 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(abi::XferOp operation, 
                     concat("range ", i, ": ", there.bytes, " bytes at ", Hex{there.address}, " do not lie in the ",
                            target->slot.bytes, " registered bytes at ", Hex{target->address}));
     }
-    if (here.bytes == 0) continue;
-    const LocalRange from{.memory = region->memory,
-                          .data = reinterpret_cast<void*>(here.address),
-                          .bytes = here.bytes};  // NOLINT: an address is one
-    const RemoteRange to{.slot = target->slot, .offset = offset};
-    if (!transfer->local_.empty() && continues(transfer->local_.back(), transfer->remote_.back(), from, to)) {
-      transfer->local_.back().bytes += from.bytes;
-    } else {
-      transfer->local_.push_back(from);
-      transfer->remote_.push_back(to);
-    }
+    from.push_back({.memory = region->memory, .data = reinterpret_cast<void*>(here.address), .bytes = here.bytes});
+    to.push_back({.slot = target->slot, .offset = offset});
   }
-  return transfer;
+  TCPX_ASSIGN_OR_RETURN(auto plan, endpoint.prepare(from, to));
+  return std::unique_ptr<XferRequest>(new XferRequest(operation, std::move(agent), std::move(plan)));
 }
 
 Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification) {
@@ -73,8 +64,7 @@ std::optional<Status> XferRequest::start(Endpoint& endpoint, Peers& peers) {
   const bool writes = operation_ == abi::XferOp::kWrite;
   SubmitOptions options;
   if (notification_) options.notify = &*notification_;
-  const auto id =
-      writes ? endpoint.write_async(**conn, local_, remote_, options) : endpoint.read_async(**conn, local_, remote_, options);
+  const auto id = writes ? endpoint.write_async(**conn, plan_, options) : endpoint.read_async(**conn, plan_, options);
   if (!id.is_ok()) {
     if (id.status().code() == Code::kPeerGone) peers.lost(agent_);
     return id.status();

@@ -103,15 +103,16 @@ TEST(EndpointGolden, SendWithData) {
 }
 
 TEST(EndpointGolden, Write) {
-  const std::vector<WireRange> ranges = {{.slot = 0x3132333435363738, .offset = 0x4142434445464748, .bytes = 0x0000000000010002},
-                                         {.slot = 0x5152535455565758, .offset = 0x6162636465666768, .bytes = 0x0000000000030004}};
+  const std::vector<WireRange> ranges = {
+      {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 0x0000000000010002},
+      {.slot = {0x2222232425262728, 0x5152535455565758}, .offset = 0x6162636465666768, .bytes = 0x0000000000030004}};
   expect_golden(
-      "58 43 01 |type| 03 02 00 0000 |payload bytes| 46 00 00 00 00000000 08 07 06 05 04 03 02 01 |unused| 00 00 00 00 00 00 00 "
+      "58 43 01 |type| 03 02 00 0000 |payload bytes| 56 00 00 00 00000000 08 07 06 05 04 03 02 01 |unused| 00 00 00 00 00 00 00 "
       "00"
       "|bytes| 06 00 04 00 00 00 00 00"
       "|lengths| 00000000 |ranges| 02000000 |notifications| 01 00 |name| 05 00 |text| 01 00 00 00"
-      "|slot| 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 02 00 01 00 00 00 00 00"
-      "|slot| 58 57 56 55 54 53 52 51 |offset| 68 67 66 65 64 63 62 61 |bytes| 04 00 03 00 00 00 00 00"
+      "|slot| 28 27 26 25 24 23 22 21 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 02 00 01 00 00 00 00 00"
+      "|slot| 28 27 26 25 24 23 22 22 58 57 56 55 54 53 52 51 |offset| 68 67 66 65 64 63 62 61 |bytes| 04 00 03 00 00 00 00 00"
       "|name| 6c 61 79 65 72 |text| 37",
       WriteFrame{.operation = kOperation,
                  .bytes = 0x40006,
@@ -122,21 +123,23 @@ TEST(EndpointGolden, Write) {
 
 TEST(EndpointGolden, WriteWithData) {
   const Bytes data = from_text("d0 d1 d2");
-  const std::vector<WireRange> ranges = {{.slot = 0x3132333435363738, .offset = 0x4142434445464748, .bytes = 3}};
+  const std::vector<WireRange> ranges = {
+      {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 3}};
   expect_golden(
-      "58 43 01 |type| 04 00 00 0000 |payload bytes| 2d 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
+      "58 43 01 |type| 04 00 00 0000 |payload bytes| 35 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
       "|bytes| 03 00 00 00 00 00 00 00 |counts| 00000000 01000000 01 00 01 00 01 00 00 00"
-      "|slot| 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 03 00 00 00 00 00 00 00"
+      "|slot| 28 27 26 25 24 23 22 21 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 03 00 00 00 00 00 00 00"
       "|name| 6e |text| 74 |data| d0 d1 d2",
       WriteDataFrame{.operation = kOperation, .ranges = ranges, .notify = NotifyText{"n", "t"}, .data = data});
 }
 
 TEST(EndpointGolden, Read) {
-  const std::vector<WireRange> ranges = {{.slot = 0x3132333435363738, .offset = 0x4142434445464748, .bytes = 0x0506}};
+  const std::vector<WireRange> ranges = {
+      {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 0x0506}};
   expect_golden(
-      "58 43 01 |type| 05 00 00 0000 |payload bytes| 28 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
+      "58 43 01 |type| 05 00 00 0000 |payload bytes| 30 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
       "|bytes| 06 05 00 00 00 00 00 00 |counts| 00000000 01000000 00 00 00 00 00 00 00 00"
-      "|slot| 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 06 05 00 00 00 00 00 00",
+      "|slot| 28 27 26 25 24 23 22 21 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 06 05 00 00 00 00 00 00",
       ReadFrame{.operation = kOperation, .bytes = 0x0506, .ranges = ranges});
 }
 

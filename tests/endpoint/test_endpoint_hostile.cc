@@ -69,12 +69,13 @@ TEST_F(EndpointHostile, ADoneForAnOperationOfAnotherConnection) {
 
 TEST_F(EndpointHostile, SlotsThatAreNone) {
   const LocalRange range = memory_.range(0, 4096);
-  const uint64_t real = endpoint_->advertise(conn_, memory_.range(kBulk, 4096)).value().id;
-  const uint64_t others = endpoint_->advertise(to_good_, range).value().id;  // of another connection
+  const SlotId real = endpoint_->advertise(conn_, memory_.range(kBulk, 4096)).value().id;
+  const SlotId others = endpoint_->advertise(to_good_, range).value().id;  // of another connection
   const std::vector<std::byte> bytes(8, std::byte{0xee});
   const std::vector<std::byte> before = memory_.bytes();
-  for (const WireRange& forged : {WireRange{0, 0, 8}, WireRange{real + 1, 0, 8}, WireRange{real, 4089, 8},
-                                  WireRange{real, uint64_t{1} << 63, 8}, WireRange{others, 0, 8}}) {
+  for (const WireRange& forged :
+       {WireRange{{}, 0, 8}, WireRange{{real.high, real.low + 1}, 0, 8}, WireRange{{real.high ^ 1, real.low}, 0, 8},
+        WireRange{real, 4089, 8}, WireRange{real, uint64_t{1} << 63, 8}, WireRange{others, 0, 8}}) {
     for (const ControlType type : {ControlType::kRead, ControlType::kWrite, ControlType::kWriteData}) {
       OperationPayload payload;
       payload.ranges = {forged};

@@ -150,7 +150,7 @@ TEST_P(EndpointNotifications, NoneIsDeliveredForATransferThatFailed) {
   EXPECT_TRUE(fails(a_, a_->send_async(a_.conn, {&out, 1}, {.notify = &message}), Code::kMismatch));
   EXPECT_TRUE(fails(b_, received, Code::kMismatch));
   RemoteSlot forged = b_->advertise(b_.conn, in).value();
-  ++forged.id;
+  ++forged.id.low;
   const RemoteRange place{forged, 0};
   EXPECT_TRUE(fails(a_, a_->write_async(a_.conn, {&out, 1}, {&place, 1}, {.notify = &message}), Code::kNotFound));
   ASSERT_TRUE(a_->notify(a_.conn, {.name = "last", .msg = ""}).is_ok());

@@ -62,7 +62,7 @@ class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithPar
       uint64_t offset = 0;
       for (const PeersEnd::Part& part : parts) {
         ranges.push_back(memory.range(part.offset, part.bytes));
-        remote.push_back({there, std::exchange(offset, offset + part.bytes)});
+        remote.push_back({there, std::exchange(offset, offset + part.bytes + 1)});  // neighbours would be joined
       }
       return static_cast<uint64_t>(start(*endpoint_, kind, conn_, ranges, remote).value());
     };
@@ -84,7 +84,7 @@ class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithPar
 
  private:
   /// Reads two bytes, one after the other: operations started before the first answer have been looked at before the second.
-  std::vector<Recorder::Frame> settle(uint64_t slot) {
+  std::vector<Recorder::Frame> settle(const SlotId& slot) {
     std::vector<Recorder::Frame> frames;
     for (int i = 0; i < 2 && peer_; ++i) {
       OperationPayload payload;
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Lies, EndpointKnowingPeer, ::testing::Range(size_t{0}, 
 /// Says frames of any type, of operations that are there and of none.
 class Anything {
  public:
-  Anything(uint64_t seed, std::vector<uint64_t> operations, std::vector<uint64_t> slots)
+  Anything(uint64_t seed, std::vector<uint64_t> operations, std::vector<SlotId> slots)
       : random_(seed), operations_(std::move(operations)), slots_(std::move(slots)) {}
 
   void say_one(Peer& peer) {
@@ -148,7 +148,7 @@ class Anything {
     std::vector<WireRange> ranges;
     for (uint64_t i = 0; i < count; ++i) {
       const uint64_t part = i + 1 == count ? bytes : bytes / 2;
-      ranges.push_back({likely() ? slots_[random_() % slots_.size()] : random_(), random_() % 4096, part});
+      ranges.push_back({likely() ? slots_[random_() % slots_.size()] : SlotId{random_(), random_()}, random_() % 4096, part});
       bytes -= part;
     }
     return ranges;
@@ -160,7 +160,8 @@ class Anything {
   }
 
   std::mt19937_64 random_;
-  std::vector<uint64_t> operations_, slots_;
+  std::vector<uint64_t> operations_;
+  std::vector<SlotId> slots_;
 };
 
 TEST_F(EndpointRandomPeer, WhoSaysAnythingEndsEveryOperationAndTouchesNothingElse) {

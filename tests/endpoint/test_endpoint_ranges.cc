@@ -124,7 +124,7 @@ TEST_P(EndpointRanges, SendsAndReceivesAreStreamsThatTheEndsCutAsTheyLike) {
 TEST_P(EndpointRanges, WritesAndReadsScatterAtBothEnds) {
   uint64_t seed = 100;
   for (const auto& lengths : {equal(1, 1), equal(1, 4096), equal(1, 4097), equal(1, 3u << 20), equal(3, 0), cut(4000, 7, 1),
-                              cut(70001, 9, 2), equal(4096, 257), cut(1200000, 4096, 3), equal(4, 300001)}) {
+                              cut(70001, 9, 2), equal(4096, 257), cut(1200000, 4096, 3), equal(4, 300001), equal(40000, 33)}) {
     SCOPED_TRACE(concat(lengths.size(), " ranges, the first of ", lengths[0]));
     const Scatter here(lengths, ++seed), there(lengths, ++seed);
     GuardedBuffer near(here.extent), far(there.extent);

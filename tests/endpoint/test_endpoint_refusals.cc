@@ -108,6 +108,7 @@ TEST_P(EndpointRefusals, CallsThatMakeNoSense) {
   EXPECT_EQ(a_->write(a_.conn, {}, {&place, 1}).code(), Code::kInvalidArgument);
   const std::vector<LocalRange> many(Endpoint::kMaxRanges + 1, LocalRange{near_.memory, near_.data, 1});
   EXPECT_EQ(a_->send(a_.conn, many).code(), Code::kInvalidArgument);
+  EXPECT_EQ(a_->recv(a_.conn, many).code(), Code::kInvalidArgument);
   EXPECT_EQ(a_->connect("127.0.0.1", 0, 0).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(a_->connect("127.0.0.1", 0, 65536).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(a_->connect("127.0.0.1", -1, 80).status().code(), Code::kInvalidArgument);
@@ -122,13 +123,13 @@ TEST_P(EndpointRefusals, SlotsThatAreNone) {
   bad.version = 7;
   EXPECT_EQ(one_sided(bad), Code::kUnsupported);
   bad = slot_;
-  bad.id = 0;
+  bad.id = {};
   EXPECT_EQ(one_sided(bad), Code::kInvalidArgument);
   EXPECT_EQ(one_sided(RemoteSlot{}), Code::kInvalidArgument);
   // Errors that only the advertising end can detect, for short and for long transfers.
   for (const size_t bytes : {size_t{0}, size_t{8}, kBytes}) {
     bad = slot_;
-    ++bad.id;
+    ++bad.id.low;
     EXPECT_EQ(one_sided(bad, 0, bytes), bytes == 0 ? Code::kOk : Code::kNotFound) << bytes;
   }
 }

@@ -38,8 +38,8 @@ Sample sample(ControlType type, Packing packing = Packing::kWhole) {
   Sample made{.header = make_header(type, 7, 3, 10, packing), .payload = {}};
   if (type == ControlType::kSend && packing == Packing::kRanges) made.payload.lengths = {3, 0, 7};
   if (type == ControlType::kWrite || type == ControlType::kWriteData || type == ControlType::kRead) {
-    made.payload.ranges = {{.slot = 11, .offset = 5, .bytes = 10}};
-    if (packing != Packing::kWhole) made.payload.ranges = {{11, 5, 4}, {kHuge, kHuge - 6, 6}};
+    made.payload.ranges = {{.slot = {10, 11}, .offset = 5, .bytes = 10}};
+    if (packing != Packing::kWhole) made.payload.ranges = {{{10, 11}, 5, 4}, {{kHuge, kHuge}, kHuge - 6, 6}};
   }
   if (type != ControlType::kRead && type != ControlType::kReadData) {
     made.payload.has_notify = true;
@@ -131,7 +131,7 @@ TEST(EndpointWire, AsMuchAsIsAllowedComesBack) {
   Sample from = sample(ControlType::kWriteData);
   const Bytes data(kMaxInlineBytes);
   from.header.bytes = data.size();
-  from.payload.ranges.assign(kMaxWireRanges, WireRange{.slot = 1, .offset = 0, .bytes = data.size() / kMaxWireRanges});
+  from.payload.ranges.assign(kMaxWireRanges, WireRange{.slot = {0, 1}, .offset = 0, .bytes = data.size() / kMaxWireRanges});
   from.payload.notify_name.assign(kMaxNotifyNameBytes, 'n');
   from.payload.notify_text.assign(kMaxNotifyTextBytes, 't');
   from.payload.data = data;
@@ -223,14 +223,14 @@ TEST(EndpointWire, OnlyTheTypeSaysWhatAFrameHas) {
   }
   for (const ControlType type : {ControlType::kSend, ControlType::kSendData}) {
     from = sample(type);
-    from.payload.ranges = {{1, 0, 10}};
+    from.payload.ranges = {{{0, 1}, 0, 10}};
     expect_refused(from, "ranges");
   }
   from = sample(ControlType::kRead);
   from.payload.has_notify = true;
   expect_refused(from, "a read with a notification");
   from = sample(ControlType::kWrite);
-  from.payload.ranges = {{1, 0, 4}, {1, 4, 6}};
+  from.payload.ranges = {{{0, 1}, 0, 4}, {{0, 1}, 4, 6}};
   expect_refused(from, "a whole write of two ranges");
   from.payload.ranges.clear();
   from.header.bytes = 0;
@@ -257,7 +257,7 @@ TEST(EndpointWire, BytesThatDoNotAgreeAreRefused) {
     Sample from = sample(type);
     from.header.bytes = data.size();
     from.payload.data = data;
-    if (type == ControlType::kWriteData) from.payload.ranges = {{1, 0, data.size()}};
+    if (type == ControlType::kWriteData) from.payload.ranges = {{{0, 1}, 0, data.size()}};
     expect_refused(from, "too much data");
   }
 }
@@ -268,11 +268,11 @@ TEST(EndpointWire, SumsThatWrapAreRefused) {
   expect_refused(sends, "lengths that wrap");
   for (const ControlType type : {ControlType::kWrite, ControlType::kWriteData, ControlType::kRead}) {
     Sample from = sample(type, Packing::kPacked);
-    from.payload.ranges = {{1, 0, kHuge}, {1, 0, 11}};
+    from.payload.ranges = {{{0, 1}, 0, kHuge}, {{0, 1}, 0, 11}};
     expect_refused(from, "ranges that wrap");
-    from.payload.ranges = {{1, kHuge - 8, 10}};
+    from.payload.ranges = {{{0, 1}, kHuge - 8, 10}};
     expect_refused(from, "a range whose end wraps");
-    from.payload.ranges = {{1, kHuge - 9, 9}, {1, 0, 1}};
+    from.payload.ranges = {{{0, 1}, kHuge - 9, 9}, {{0, 1}, 0, 1}};
     const Bytes payload = encode(from);
     OperationPayload result;
     EXPECT_TRUE(decode_operation_payload(from.header, payload, result).is_ok()) << "an end that just does not wrap";

@@ -73,7 +73,7 @@ class LinkWindows : public LinkTest {
 
 TEST_F(LinkWindows, ARefusedShortWriteGivesItsPartBack) {
   give_back_many([&](int i) {
-    say_write(5, {.slot = 12345, .offset = 0, .bytes = kShort}, data());
+    say_write(5, {.slot = {0, 12345}, .offset = 0, .bytes = kShort}, data());
     step();
     const auto answer = hear(ControlType::kDone);
     ASSERT_TRUE(answer.has_value()) << i;
@@ -122,7 +122,7 @@ TEST_F(LinkWindows, AShortSendGivesItsPartBackWhoeverComesFirst) {
 }
 
 TEST_F(LinkWindows, AnAnnouncedSendGivesItsPartBackWhoeverComesFirst) {
-  constexpr size_t kBytes = Endpoint::kMaxRanges;  // ranges of one byte, of whose lengths the window takes an eighth of a MiB
+  constexpr size_t kBytes = kMaxWireRanges;  // ranges of one byte, of whose lengths the window takes an eighth of a MiB
   const RegisteredMemory memory = peer_send_->register_memory(peers_.data(), kBytes, MemoryType::kHost).value();
   OperationPayload payload;
   payload.lengths.assign(kBytes, 1);

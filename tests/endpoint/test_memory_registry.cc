@@ -46,8 +46,9 @@ class MemoryRegistryTest : public ::testing::Test {
     EXPECT_TRUE(slot.is_ok()) << slot.status().to_string();
     return slot.is_ok() ? *slot : RemoteSlot{};
   }
-  Code code_of_look_up(uint64_t slot, uint64_t offset, uint64_t bytes, ConnId conn = kConn) {
-    return registry_.look_up(conn, slot, offset, bytes).status().code();
+  Code code_of_look_up(const SlotId& slot, uint64_t offset, uint64_t bytes, ConnId conn = kConn) {
+    auto advertised = registry_.look_up(conn, slot);
+    return advertised.is_ok() ? part_of(std::move(*advertised), offset, bytes).status().code() : advertised.status().code();
   }
   /// Removes the last count of a region that nobody holds.
   void expect_removed(MemoryId id) {
@@ -146,9 +147,8 @@ TEST_F(MemoryRegistryTest, ARefusedRangeNamesRangeAndRegion) {
   EXPECT_EQ(status.detail(), "512 bytes at 0x10010 do not lie in the registered 256 bytes at 0x10000");
 }
 
-TEST_F(MemoryRegistryTest, AUseMovesAndIsReleasedOnce) {
+TEST_F(MemoryRegistryTest, AUseMovesIsCopiedAndIsReleasedOnce) {
   static_assert(std::is_nothrow_move_constructible_v<RegionUse> && std::is_nothrow_move_assignable_v<RegionUse>);
-  static_assert(!std::is_copy_constructible_v<RegionUse> && !std::is_copy_assignable_v<RegionUse>);
   const MemoryId id = add(memory_.data());
   const MemoryId other = add(memory_.data() + kBytes);
   RegionUse first = use(id, memory_.data(), 1);
@@ -162,6 +162,12 @@ TEST_F(MemoryRegistryTest, AUseMovesAndIsReleasedOnce) {
   third = std::move(second);
   expect_removed(other);
   EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kTimeout);
+  {
+    const RegionUse copy = third;
+    third = RegionUse();
+    EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kTimeout) << "the copy holds it too";
+    third = copy;
+  }
   RegionUse& same = third;
   third = std::move(same);
   EXPECT_TRUE(third);
@@ -227,11 +233,11 @@ TEST_F(MemoryRegistryTest, ASlotSaysWhatItIs) {
   const MemoryId id = add(memory_.data());
   const RemoteSlot slot = advertise(id, memory_.data() + 1, 10);
   EXPECT_EQ(std::string_view(slot.magic.data(), slot.magic.size()), "TXSL");
-  EXPECT_EQ(slot.version, 1);
+  EXPECT_EQ(slot.version, 2);
   EXPECT_EQ(slot.flags, 0);
   EXPECT_EQ(slot.endpoint, 0x1234u);
   EXPECT_EQ(slot.bytes, 10u);
-  EXPECT_NE(slot.id, 0u);
+  EXPECT_NE(slot.id, SlotId{});
   for (const uint64_t word : slot.reserved) EXPECT_EQ(word, 0u);
   EXPECT_TRUE(check_slot(slot).is_ok());
 
@@ -240,9 +246,9 @@ TEST_F(MemoryRegistryTest, ASlotSaysWhatItIs) {
   EXPECT_EQ(check_slot(wrong).code(), Code::kInvalidArgument);
   EXPECT_EQ(check_slot(RemoteSlot{}).code(), Code::kInvalidArgument);
   wrong = slot;
-  wrong.id = 0;
+  wrong.id = {};
   EXPECT_EQ(check_slot(wrong).code(), Code::kInvalidArgument);
-  for (const uint16_t version : {0, 2, 65535}) {
+  for (const uint16_t version : {0, 1, 3, 65535}) {
     wrong = slot;
     wrong.version = version;
     EXPECT_EQ(check_slot(wrong).code(), Code::kUnsupported) << version;
@@ -265,22 +271,25 @@ TEST_F(MemoryRegistryTest, B13_SlotIdsDoNotTellTheNext) {
   std::vector<std::byte> memory(1000);
   const MemoryId id = add(memory.data(), memory.size());
   std::stringstream state;
-  for (size_t i = 0; i < std::mt19937_64::state_size; ++i) state << state_behind(advertise(id, memory.data() + i, 1).id) << ' ';
+  for (size_t i = 0; i < std::mt19937_64::state_size / 2; ++i) {
+    const SlotId slot = advertise(id, memory.data() + i, 1).id;
+    state << state_behind(slot.high) << ' ' << state_behind(slot.low) << ' ';
+  }
   state << std::mt19937_64::state_size;
   std::mt19937_64 guess;
   state >> guess;
   ASSERT_TRUE(static_cast<bool>(state));
   for (size_t i = 0; i < 100; ++i)
-    EXPECT_NE(advertise(id, memory.data() + 400 + i, 1).id, guess()) << "the number of slot " << i << " could be foretold";
+    EXPECT_NE(advertise(id, memory.data() + 400 + i, 1).id.high, guess()) << "the number of slot " << i << " could be foretold";
 }
 
 TEST_F(MemoryRegistryTest, TheSameRangeForTheSameConnectionGivesTheSameSlot) {
   const MemoryId id = add(memory_.data(), 2 * kBytes);
   const MemoryId part = add(memory_.data(), kBytes);
-  const uint64_t slot = advertise(id, memory_.data(), kBytes).id;
+  const SlotId slot = advertise(id, memory_.data(), kBytes).id;
   EXPECT_EQ(advertise(id, memory_.data(), kBytes).id, slot);
   EXPECT_EQ(registry_.advertised(), 1u);
-  const std::set<uint64_t> slots = {
+  const std::set<SlotId> slots = {
       slot, advertise(id, memory_.data(), kBytes - 1).id, advertise(id, memory_.data() + 1, kBytes).id,
       advertise(id, memory_.data(), kBytes, kOtherConn).id, advertise(part, memory_.data(), kBytes).id};
   EXPECT_EQ(slots.size(), 5u);
@@ -297,9 +306,9 @@ TEST_F(MemoryRegistryTest, OnlyRegisteredMemoryIsAdvertised) {
 TEST_F(MemoryRegistryTest, ALookUpIsBoundByWhatWasAdvertised) {
   std::byte* const data = memory_.data() + kBytes;
   const MemoryId id = add(memory_.data(), 4 * kBytes);
-  const uint64_t slot = advertise(id, data, kBytes).id;
+  const SlotId slot = advertise(id, data, kBytes).id;
   for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>(0, kBytes), {0, 0}, {kBytes, 0}, {kBytes - 1, 1}}) {
-    const Result<HeldRange> range = registry_.look_up(kConn, slot, offset, bytes);
+    const Result<HeldRange> range = part_of(registry_.look_up(kConn, slot).value(), offset, bytes);
     ASSERT_TRUE(range.is_ok()) << range.status().to_string();
     EXPECT_EQ(range->data, data + offset);
     EXPECT_EQ(range->bytes, bytes);
@@ -318,30 +327,31 @@ TEST_F(MemoryRegistryTest, ALookUpIsBoundByWhatWasAdvertised) {
                                       {kMost - kBytes + 1, kBytes}}) {
     EXPECT_EQ(code_of_look_up(slot, offset, bytes), Code::kInvalidArgument) << offset << " " << bytes;
   }
-  const Result<HeldRange> held = registry_.look_up(kConn, slot, 0, 0);
+  const Result<HeldRange> held = registry_.look_up(kConn, slot);
   EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kTimeout) << "a range that was looked up holds its region";
 }
 
 TEST_F(MemoryRegistryTest, AConnectionSeesOnlyWhatWasAdvertisedToIt) {
   const MemoryId id = add(memory_.data());
-  const uint64_t slot = advertise(id, memory_.data(), kBytes).id;
+  const SlotId slot = advertise(id, memory_.data(), kBytes).id;
   EXPECT_EQ(code_of_look_up(slot, 0, 1), Code::kOk);
   EXPECT_EQ(code_of_look_up(slot, 0, 1, kOtherConn), Code::kNotFound);
-  EXPECT_EQ(code_of_look_up(slot + 1, 0, 1), Code::kNotFound);
-  EXPECT_EQ(code_of_look_up(0, 0, 0), Code::kNotFound);
+  EXPECT_EQ(code_of_look_up({slot.high, slot.low + 1}, 0, 1), Code::kNotFound);
+  EXPECT_EQ(code_of_look_up({slot.high + 1, slot.low}, 0, 1), Code::kNotFound);
+  EXPECT_EQ(code_of_look_up({}, 0, 0), Code::kNotFound);
 }
 
 TEST_F(MemoryRegistryTest, ForgetsAConnection) {
   const MemoryId first = add(memory_.data(), kBytes);
   const MemoryId second = add(memory_.data(), 2 * kBytes);
-  std::vector<uint64_t> slots;
+  std::vector<SlotId> slots;
   for (const MemoryId id : {first, second}) {
     for (int i = 0; i < 10; ++i) slots.push_back(advertise(id, memory_.data() + i, 1).id);
   }
-  const uint64_t before = advertise(first, memory_.data(), 1, ConnId{2}).id;
-  const uint64_t after = advertise(second, memory_.data(), 1, kOtherConn).id;
+  const SlotId before = advertise(first, memory_.data(), 1, ConnId{2}).id;
+  const SlotId after = advertise(second, memory_.data(), 1, kOtherConn).id;
   registry_.forget(kConn);
-  for (const uint64_t slot : slots) EXPECT_EQ(code_of_look_up(slot, 0, 1), Code::kNotFound);
+  for (const SlotId& slot : slots) EXPECT_EQ(code_of_look_up(slot, 0, 1), Code::kNotFound);
   EXPECT_EQ(code_of_look_up(before, 0, 1, ConnId{2}), Code::kOk);
   EXPECT_EQ(code_of_look_up(after, 0, 1, kOtherConn), Code::kOk);
   EXPECT_EQ(registry_.advertised(), 2u);
@@ -352,7 +362,7 @@ TEST_F(MemoryRegistryTest, ForgetsAConnection) {
 
 TEST_F(MemoryRegistryTest, ASlotForAnyConnectionOutlivesThem) {
   const MemoryId id = add(memory_.data());
-  const uint64_t any = advertise(id, memory_.data(), kBytes, kAnyConnection).id;
+  const SlotId any = advertise(id, memory_.data(), kBytes, kAnyConnection).id;
   EXPECT_NE(advertise(id, memory_.data(), kBytes).id, any);
   for (const ConnId conn : {kConn, kOtherConn, ConnId{1000}}) EXPECT_EQ(code_of_look_up(any, 1, 1, conn), Code::kOk);
   registry_.forget(kConn);

@@ -85,14 +85,14 @@ TEST_F(MemoryThreads, NoWakeUpIsLost) {
 /// The memory of a removed region is written by the remover, as an application does that frees it.
 TEST_F(MemoryThreads, NobodyTouchesMemoryAfterItsRemoval) {
   constexpr uint64_t kRounds = 500;
-  std::atomic<uint64_t> slot{0}, touched{0}, looked_up{0};
+  std::atomic<uint64_t> high{0}, low{0}, touched{0}, looked_up{0};
   uint64_t value = 0;  // plain on purpose: the thread checker sees who is not ordered
   Repeating using_it(2, [&] {
     const Result<RegionUse> held = registry_.use(MemoryId{current_.load()}, &value, sizeof(value));
     if (held.is_ok() && value == static_cast<uint64_t>(held->region().id)) ++touched;
   });
   Repeating looking_it_up(2, [&] {
-    const Result<HeldRange> range = registry_.look_up(kConn, slot.load(), 0, sizeof(value));
+    const Result<HeldRange> range = registry_.look_up(kConn, {high.load(), low.load()});
     if (range.is_ok() && value == static_cast<uint64_t>(range->use.region().id)) ++looked_up;
   });
   uint64_t rounds = 0;
@@ -101,7 +101,9 @@ TEST_F(MemoryThreads, NobodyTouchesMemoryAfterItsRemoval) {
     const uint64_t next = ++value;  // nobody holds it
     const MemoryId id = registry_.add(&value, sizeof(value), MemoryType::kHost).value();
     EXPECT_EQ(static_cast<uint64_t>(id), next);
-    slot = registry_.advertise(kConn, id, &value, sizeof(value)).value().id;
+    const SlotId slot = registry_.advertise(kConn, id, &value, sizeof(value)).value().id;
+    high = slot.high;
+    low = slot.low;
     current_ = next;
     ::sched_yield();
     EXPECT_TRUE(remove(id));

@@ -101,7 +101,7 @@ TEST(OperationTable, TheEndReleasesWhatTheOperationHeld) {
     operation.conn = ConnId{5};
     operation.link = operation.sequence = operation.bytes = 64;
     operation.ranges.push_back({*registry.use(id, memory.data(), 64), memory.data(), 64});
-    operation.remote.push_back({.slot = 1, .offset = 0, .bytes = 64});
+    operation.remote.push_back({.slot = {0, 1}, .offset = 0, .bytes = 64});
     operation.notify = std::make_unique<NotifyMsg>(NotifyMsg{.name = "n", .msg = "m"});
     operation.after.push_back(std::make_unique<FakeMark>(marks));
     EXPECT_EQ(registry.remove(id, passed).status().code(), Code::kTimeout);
@@ -231,7 +231,7 @@ TEST(OperationTable, TakesNothingFromTheHeapInSteadyState) {
       ids[i] = operations[i]->id;
       for (int r = 0; r < 4; ++r) {
         operations[i]->ranges.push_back({*registry.use(memory_id, memory.data(), 16), memory.data(), 16});
-        operations[i]->remote.push_back({.slot = 1, .offset = 0, .bytes = 16});
+        operations[i]->remote.push_back({.slot = {0, 1}, .offset = 0, .bytes = 16});
       }
     }
     for (Operation* operation : operations) table.finish(*operation, Status::ok());

@@ -124,7 +124,7 @@ class LinkTest : public ::testing::Test {
   /// A write to a slot of the peer. @param kind or a read of it
   OperationId write(HeldRange range, OperationKind kind = OperationKind::kWrite) {
     const uint64_t bytes = range.bytes;
-    return start(kind, {.ranges = one(std::move(range)), .remote = {{.slot = 1, .offset = 0, .bytes = bytes}}});
+    return start(kind, {.ranges = one(std::move(range)), .remote = {{.slot = {0, 1}, .offset = 0, .bytes = bytes}}});
   }
   OperationId read(HeldRange range) { return write(std::move(range), OperationKind::kRead); }
   void cancel(OperationId id) {

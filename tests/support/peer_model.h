@@ -29,23 +29,23 @@ struct PeersEnd {
   static constexpr size_t kSources = 0, kAdvertised = kArea, kTargets = 2 * kArea, kPrivate = 10 * kArea, kMemory = 11 * kArea;
   static constexpr uint64_t kInline = 8192;       ///< longest inline message of the endpoint
   static constexpr size_t kLittle = 600;          ///< bytes of the second slot, at the begin of the advertised area
-  static constexpr uint64_t kThere = 0x7e7e7e7e;  ///< slot of the peer, as the endpoint knows it
+  static constexpr SlotId kThere{0x7e7e7e7e, 1};  ///< slot of the peer, as the endpoint knows it
 
   struct Part {
     size_t offset, bytes;  ///< of the memory
   };
-  std::function<uint64_t(OperationKind, const std::vector<Part>&)> start;  ///< remote: `kThere`, from offset 0 on
+  std::function<uint64_t(OperationKind, const std::vector<Part>&)> start;  ///< remote: `kThere`, apart from each other
   std::function<OperationAnswer(uint64_t)> poll;
   std::function<void(uint64_t)> cancel;
   std::function<size_t()> take_notifications;
   std::function<void(const ControlHeader&, std::span<const std::byte>)> say;
   std::function<std::vector<Recorder::Frame>()> settle;  ///< all that was said has been looked at; what came since
   std::function<bool()> alive;
-  std::span<std::byte> memory;          ///< kMemory
-  uint64_t slot = 0, little = 0;        ///< of the advertised area, for this peer
-  uint64_t foreign = 0, withdrawn = 0;  ///< of another connection; of memory that is not registered any more
-  uint64_t peer_inline = 0;             ///< as the peer has said of itself
-  uint64_t others_operation = 0;        ///< a receive that is open on another connection
+  std::span<std::byte> memory;    ///< kMemory
+  SlotId slot, little;            ///< of the advertised area, for this peer
+  SlotId foreign, withdrawn;      ///< of another connection; of memory that is not registered any more
+  uint64_t peer_inline = 0;       ///< as the peer has said of itself
+  uint64_t others_operation = 0;  ///< a receive that is open on another connection
 };
 
 struct PeerModel {
@@ -115,7 +115,7 @@ struct PeerModel {
         {{end.little, kLittle + below(4096) + 1, bytes}, Code::kInvalidArgument},
         {{end.foreign, 0, bytes}, Code::kNotFound},
         {{end.withdrawn, 0, bytes}, Code::kNotFound},
-        {{end.slot + 1 + below(1000), 0, bytes}, Code::kNotFound}};
+        {{{end.slot.high, end.slot.low + 1 + below(1000)}, 0, bytes}, Code::kNotFound}};
     const auto& [range, code] = bad[below(std::size(bad))];
     ranges = {range};
     return code;

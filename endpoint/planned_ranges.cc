@@ -1,0 +1,155 @@
+#include "endpoint/planned_ranges.h"
+
+#include <limits>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/text.h"
+#include "endpoint/operation.h"
+
+namespace tcpx {
+namespace {
+
+Status bad_range(size_t index, std::string why) {
+  return Status(Code::kInvalidArgument, "check ranges", concat(std::move(why), " (range ", index, ")"));
+}
+
+/// Checks the ranges of one operation, one after the other. A region that many share is looked for once in a row.
+class RangeChecker {
+ public:
+  explicit RangeChecker(MemoryRegistry& registry) : registry_(registry) {}
+
+  /// @param remote nullptr: there is none
+  Status check(const LocalRange& range, const RemoteRange* remote) {
+    const size_t index = index_++;
+    if (use_ && use_.region().id == range.memory) {
+      TCPX_RETURN_IF_ERROR(check_inside(use_.region(), range.data, range.bytes));
+    } else {
+      TCPX_ASSIGN_OR_RETURN(use_, registry_.use(range.memory, range.data, range.bytes));
+    }
+    if (remote != nullptr) {
+      const RemoteSlot& slot = remote->slot;
+      TCPX_RETURN_IF_ERROR(check_slot(slot));
+      if (remote->offset > slot.bytes || range.bytes > slot.bytes - remote->offset)
+        return bad_range(index, concat(range.bytes, " bytes at ", remote->offset, " of a slot of ", slot.bytes, " bytes"));
+    }
+    if (range.bytes == 0) return Status::ok();
+    const MemoryType type = use_.region().type;
+    if (type_.value_or(type) != type) return bad_range(index, "host and GPU memory in one transfer");
+    type_ = type;
+    return Status::ok();
+  }
+  /// Of the range checked last.
+  RegionUse& use() { return use_; }
+
+ private:
+  MemoryRegistry& registry_;
+  RegionUse use_;
+  std::optional<MemoryType> type_;
+  size_t index_ = 0;
+};
+
+/// Numbers of things in the order in which they were first seen.
+template <class T, class Numbers>
+uint32_t number_of(const T& thing, Numbers& numbers, std::vector<T>& things) {
+  if (!things.empty() && things.back() == thing) return static_cast<uint32_t>(things.size() - 1);
+  const auto [found, is_new] = numbers.try_emplace(thing, static_cast<uint32_t>(things.size()));
+  if (is_new) things.push_back(thing);
+  return found->second;
+}
+
+/// True when it goes on where the operation's last range ends, at both ends: then it is part of that one from now on.
+bool join(Operation& operation, const Region& region, const std::byte* data, const WireRange& remote) {
+  if (operation.remote.empty()) return false;
+  HeldRange& last = operation.ranges.back();
+  WireRange& last_remote = operation.remote.back();
+  if (last.data + last.bytes != data || &last.use.region() != &region || last_remote.slot != remote.slot ||
+      last_remote.offset + last_remote.bytes != remote.offset)
+    return false;
+  last.bytes += remote.bytes;
+  last_remote.bytes += remote.bytes;
+  operation.bytes += remote.bytes;
+  return true;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const PlannedRanges>> plan_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges,
+                                                         std::span<const RemoteRange> remote, uint64_t endpoint) {
+  if (remote.size() != ranges.size() || ranges.size() > std::numeric_limits<uint32_t>::max()) {
+    return Status(Code::kInvalidArgument, "prepare transfer",
+                  concat(ranges.size(), " local ranges and ", remote.size(), " remote ones"));
+  }
+  auto plan = std::make_shared<PlannedRanges>();
+  plan->endpoint = endpoint;
+  plan->ranges.reserve(ranges.size());
+  std::unordered_map<MemoryId, uint32_t> regions;
+  std::map<SlotId, uint32_t> slots;
+  RangeChecker checker(registry);
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    TCPX_RETURN_IF_ERROR(checker.check(ranges[i], &remote[i]));
+    plan->ranges.push_back({.data = static_cast<std::byte*>(ranges[i].data),
+                            .bytes = ranges[i].bytes,
+                            .offset = remote[i].offset,
+                            .region = number_of(ranges[i].memory, regions, plan->regions),
+                            .slot = number_of(remote[i].slot.id, slots, plan->slots)});
+  }
+  return std::shared_ptr<const PlannedRanges>(std::move(plan));
+}
+
+Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                   Operation& operation) {
+  RangeChecker checker(registry);
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const LocalRange& range = ranges[i];
+    TCPX_RETURN_IF_ERROR(checker.check(range, remote.empty() ? nullptr : &remote[i]));
+    if (range.bytes == 0) continue;
+    auto* const data = static_cast<std::byte*>(range.data);
+    if (!remote.empty()) {
+      const WireRange there{remote[i].slot.id, remote[i].offset, range.bytes};
+      if (join(operation, checker.use().region(), data, there)) continue;
+      operation.remote.push_back(there);
+    }
+    const bool last = i + 1 == ranges.size();
+    operation.ranges.push_back({last ? std::move(checker.use()) : RegionUse(checker.use()), data, range.bytes});
+    operation.bytes += range.bytes;
+  }
+  return Status::ok();
+}
+
+Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,
+                                                            std::optional<std::span<const uint32_t>> indices) {
+  const size_t known = plan->ranges.size(), count = indices ? indices->size() : known;
+  std::vector<uint32_t> chosen;
+  if (indices) chosen.assign(indices->begin(), indices->end());
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (chosen[i] >= known) return bad_range(i, concat("index ", chosen[i], " of a plan of ", known, " ranges"));
+  }
+  std::vector<RegionUse> uses;
+  for (const MemoryId id : plan->regions) {
+    TCPX_ASSIGN_OR_RETURN(auto use, registry.use(id));
+    uses.push_back(std::move(use));
+  }
+  return std::unique_ptr<PlannedRounds>(new PlannedRounds(std::move(plan), std::move(uses), std::move(chosen), count));
+}
+
+void PlannedRounds::next(Operation& operation) {
+  operation.ranges.clear();
+  operation.remote.clear();
+  operation.bytes = 0;
+  for (; next_ < count_; ++next_) {
+    const PlannedRanges::Range& range = at(next_);
+    if (range.bytes == 0) continue;
+    const RegionUse& use = uses_[range.region];
+    const WireRange there{plan_->slots[range.slot], range.offset, range.bytes};
+    if (join(operation, use.region(), range.data, there)) continue;
+    if (operation.ranges.size() == kMaxWireRanges) return;
+    operation.ranges.push_back({use, range.data, range.bytes});
+    operation.remote.push_back(there);
+    operation.bytes += range.bytes;
+  }
+}
+
+}  // namespace tcpx

@@ -1,0 +1,71 @@
+// Ranges of operations: checked one by one when an operation names them, or once for many operations (TransferPlan). Those of a plan
+// are moved in rounds, because a peer is told of at most kMaxWireRanges at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "endpoint/memory_registry.h"
+#include "tcpx/endpoint.h"
+
+namespace tcpx {
+
+struct Operation;
+
+/// The inside of a TransferPlan: constant, so any thread. Tables of regions and slots, which many ranges share, keep it small.
+struct PlannedRanges {
+  struct Range {
+    std::byte* data = nullptr;
+    uint64_t bytes = 0, offset = 0;  ///< offset: in the slot
+    uint32_t region = 0, slot = 0;   ///< indices
+  };
+  static_assert(sizeof(Range) == 32);  // lists of a model's KV cache have hundreds of thousands
+  uint64_t endpoint = 0;               ///< instance whose regions these are
+  std::vector<Range> ranges;
+  std::vector<MemoryId> regions;
+  std::vector<SlotId> slots;
+};
+
+/// Checks the ranges and keeps what operations need of them; no region is held.
+/// @param remote as many as `ranges`. @param endpoint instance of the registry
+/// @return kNotFound, kInvalidArgument, kUnsupported naming the range
+Result<std::shared_ptr<const PlannedRanges>> plan_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges,
+                                                         std::span<const RemoteRange> remote, uint64_t endpoint);
+
+/// Gives an operation its ranges. Neighbours at both ends are joined. Caller's thread.
+/// @param remote none, or as many as `ranges`
+/// @return as `plan_ranges`
+Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
+                   Operation& operation);
+
+/// Ranges of a plan that one operation moves. One thread at a time.
+class PlannedRounds {
+ public:
+  /// Holds all regions of the plan from here on. @param indices which of its ranges, in this order; nullopt: all
+  /// @return kNotFound: a region is not registered any more; kInvalidArgument: an index beyond the plan
+  static Result<std::unique_ptr<PlannedRounds>> begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,
+                                                      std::optional<std::span<const uint32_t>> indices);
+
+  /// Every range has been in a round.
+  bool done() const { return next_ == count_; }
+  /// Gives the operation the ranges of the next round. There is one unless `done`, and the first one always: of nothing if need be.
+  void next(Operation& operation);
+
+ private:
+  PlannedRounds(std::shared_ptr<const PlannedRanges> plan, std::vector<RegionUse> uses, std::vector<uint32_t> indices,
+                size_t count)
+      : plan_(std::move(plan)), uses_(std::move(uses)), indices_(std::move(indices)), count_(count) {}
+  const PlannedRanges::Range& at(size_t index) const { return plan_->ranges[indices_.empty() ? index : indices_[index]]; }
+
+  const std::shared_ptr<const PlannedRanges> plan_;
+  const std::vector<RegionUse> uses_;    // of its regions
+  const std::vector<uint32_t> indices_;  // empty: all, in order
+  const size_t count_;
+  size_t next_ = 0;
+};
+
+}  // namespace tcpx
