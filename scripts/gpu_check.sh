@@ -258,7 +258,7 @@ run_nixl() {
     endpoint_turn
   done
   step nixl_speed.txt 10 "NIXL / Endpoint" tests/nixl/check_speed.py "$out"/nixl_{plain,prepared}.json "$turns"/*.json
-  grep -v '^===' "$out/nixl_speed.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
+  { grep -aE '^(VRAM|WRITE|READ)' "$out/nixl.txt" && grep -v '^===' "$out/nixl_speed.txt"; } | sed 's/^/        | /' | tee -a "$out/report.txt"
   rm -rf "$turns"
 }
 
