@@ -2,11 +2,12 @@
 # Proves the project on a machine with an NVIDIA GPU: builds it, runs every test, then the GPU programs under compute-sanitizer, measures
 # how fast messages are gathered and moved, and writes one report.
 #
-#   scripts/gpu_check.sh [--only tests|sanitizers|speed|endpoint] [COMMIT]
+#   scripts/gpu_check.sh [--only tests|sanitizers|speed|endpoint|nixl] [COMMIT]
 #
 # COMMIT names the tree in the report where there is no git metadata. --only runs one part, for a machine that is lent for a short time.
 # `endpoint`, the benchmark of Endpoint, runs only when asked for: it builds nothing else and takes about five minutes, with NCCL beside
-# it where there are two GPUs and PyTorch.
+# it where there are two GPUs and PyTorch. `nixl`, the back-end for NIXL beside NIXL's own and beside Endpoint, runs where
+# scripts/install_deps.sh --nixl has installed NIXL; alone, it builds nothing else and takes about five minutes, too.
 # Report and logs go to $OUT when it is set, else to build/gpu_report. Extra CMake arguments may be given in $CMAKE_ARGS.
 # Needs g++, CMake, Ninja, the CUDA toolkit with compute-sanitizer, and the libraries of scripts/install_deps.sh.
 # Exit status: 0 all passed, 1 something failed or could not be run, 77 no GPU here.
@@ -14,13 +15,15 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 
 parts='tests sanitizers speed'
+nixl=build/nixl/1.5.1
+[[ ! -x $nixl/bin/python3 ]] || parts+=' nixl'
 if [[ ${1:-} == --only ]]; then
   parts=${2:-}
   total_s=530
   case $parts in
-    tests | sanitizers | speed | endpoint) ;;
+    tests | sanitizers | speed | endpoint | nixl) ;;
     *)
-      echo "gpu_check: --only takes tests, sanitizers, speed or endpoint" >&2
+      echo "gpu_check: --only takes tests, sanitizers, speed, endpoint or nixl" >&2
       exit 2
       ;;
   esac
@@ -39,7 +42,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl_plain.json,nixl_prepared.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -68,7 +71,7 @@ step() {
   # A program in which every case was skipped has shown nothing.
   if ((rc == 0)) && grep -qa '\[  PASSED  \] 0 tests' "$own"; then rc=1; fi
   cat "$own" >>"$log"
-  detail=$(grep -aE 'tests passed|ERROR SUMMARY|RACECHECK SUMMARY|\[  (PASSED|FAILED)  \] [0-9]+ tests?' "$own" |
+  detail=$(grep -aE 'tests passed|^Ran [0-9]+ tests|ERROR SUMMARY|RACECHECK SUMMARY|\[  (PASSED|FAILED)  \] [0-9]+ tests?' "$own" |
     sed -E 's/^=+ *//' | tail -3 | paste -sd ';')
   local skipped
   skipped=$(grep -acE '\*\*\*Skipped|\[  SKIPPED \] .* \(' "$own")
@@ -101,6 +104,7 @@ say ""
 step build.log 60 "configure" cmake --preset release -DCMAKE_CUDA_ARCHITECTURES="${architecture:-90}" ${CMAKE_ARGS:-} || finish
 targets=()
 [[ $parts != endpoint ]] || targets=(--target bench_endpoint)
+[[ $parts != nixl ]] || targets=(--target nixl_plugin bench_endpoint)
 step build.log 240 "build" cmake --build --preset release -j "$jobs" "${targets[@]}" || finish
 
 # A case here that finds no GPU skips itself. That must not look like a pass.
@@ -223,12 +227,48 @@ run_speed() {
   draw
 }
 
+# GPU to GPU where there are two. Plugin and Endpoint have the same network devices and channels, and Endpoint's turns come before,
+# between and after NIXL's.
+run_nixl() {
+  local memory=(--memory vram --gpus 0,0) own_turn=0 lists turns
+  (($(nvidia-smi -L | wc -l) < 2)) || memory=(--memory vram --gpus 0,1)
+  if [[ ! -x $nixl/bin/python3 ]]; then
+    record FAIL 0 "NIXL" "not installed: scripts/install_deps.sh --nixl"
+    return
+  fi
+  local in_wheel=(tests/nixl/in_wheel.sh "$nixl" "$build/lib/nixl")
+  local -x NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo UCCL_TCPX_NUM_CHANNELS=4
+  step nixl_tests.log 60 "NIXL, transfers" "${in_wheel[@]}" check_transfers.py "${memory[@]}"
+  step nixl_tests.log 60 "NIXL, what engines do" "${in_wheel[@]}" check_engines.py 2000 "${memory[@]}"
+  step nixl_tests.log 100 "NIXL, faults" "${in_wheel[@]}" check_faults.py 4 "${memory[@]}"
+  # The driver refuses to export some memory, on purpose: an error of a call, which is not one of a kernel.
+  sanitize memcheck 100 "NIXL, transfers" --report-api-errors no "${in_wheel[@]}" check_transfers.py "${memory[@]}" -kblocks -knotifies
+
+  turns=$(mktemp -d)
+  endpoint_turn() {
+    own_turn=$((own_turn + 1))
+    step nixl.txt 60 "Endpoint beside NIXL, turn $own_turn" "$build/bench/bench_endpoint" --only one --milliseconds 1000 \
+      --json "$turns/$own_turn.json"
+  }
+  endpoint_turn
+  for lists in plain prepared; do
+    step nixl.txt 120 "NIXL, $lists lists" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${memory[@]}" \
+      --plugins "$build/lib/nixl" --patterns 8B,64MiB,4096x32KiB,8192x16KiB --seconds 0.4 --json "$out/nixl_$lists.json" \
+      $([[ $lists == plain ]] || echo --prepared)
+    endpoint_turn
+  done
+  step nixl_speed.txt 10 "NIXL / Endpoint" tests/nixl/check_speed.py "$out"/nixl_{plain,prepared}.json "$turns"/*.json
+  { grep -aE '^(VRAM|WRITE|READ)' "$out/nixl.txt" && grep -v '^===' "$out/nixl_speed.txt"; } | sed 's/^/        | /' | tee -a "$out/report.txt"
+  rm -rf "$turns"
+}
+
 if [[ $parts == *tests* ]]; then
   run_tests
   run_transfers
 fi
 if [[ $parts == *sanitizers* ]]; then run_sanitizers; fi
 if [[ $parts == *speed* ]]; then run_speed; fi
+if [[ $parts == *nixl* ]]; then run_nixl; fi
 if [[ $parts == endpoint ]]; then
   step bench_endpoint.txt 400 "bench_endpoint" "$build/bench/bench_endpoint" --json "$out/bench_endpoint.json"
 fi

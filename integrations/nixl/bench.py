@@ -15,6 +15,7 @@ import zlib
 
 import numpy
 
+import memory
 import wheel
 
 EXAMPLE = """example:
@@ -35,47 +36,13 @@ PATTERNS = {
 }
 
 
-class Memory:
-    """Host memory, or that of a GPU by way of torch."""
-
-    def __init__(self, kind, gpu, size):
-        self.kind, self.gpu = kind, gpu if kind == "VRAM" else 0
-        if kind == "VRAM":
-            import torch
-
-            self.torch = torch
-            self.data = torch.zeros(size, dtype=torch.uint8, device=f"cuda:{gpu}")
-            self.address = self.data.data_ptr()
-        else:
-            self.data = numpy.zeros(size, dtype=numpy.uint8)
-            self.address = self.data.ctypes.data
-
-    def fill(self, seed):
-        values = numpy.random.default_rng(seed).integers(0, 256, len(self.data), dtype=numpy.uint8)
-        if self.kind == "VRAM":
-            self.data.copy_(self.torch.from_numpy(values))
-            self.torch.cuda.synchronize(self.gpu)
-        else:
-            self.data[:] = values
-
-    def bytes(self):
-        return self.data.cpu().numpy() if self.kind == "VRAM" else self.data
-
-    def descs(self, offsets, size):
-        rows = numpy.empty((len(offsets), 3), dtype=numpy.uint64)
-        rows[:, 0] = self.address + offsets
-        rows[:, 1] = size
-        rows[:, 2] = self.gpu
-        return rows
-
-
 class End:
     """One agent with its memory. Runs in a process of its own, driven by lines of JSON."""
 
     def __init__(self, name, backend, kind, gpu, size):
+        self.memory = memory.allocate(kind, gpu, size)
         self.api = wheel.load()
-        self.agent = wheel.agent(self.api, name, backend)
-        self.memory = Memory(kind, gpu, size)
+        self.agent = wheel.agent(self.api, name, backend, gpu=self.memory.gpu)
         self.agent.register_memory([(self.memory.address, size, self.memory.gpu, "")], kind)
 
     def metadata(self):
@@ -92,18 +59,23 @@ class End:
                 time.sleep(0.05)
 
     def fill(self, seed):
-        self.memory.fill(seed)
+        self.memory[:] = numpy.random.default_rng(seed).integers(0, 256, self.memory.size, dtype=numpy.uint8)
 
     def sums(self, offsets, size):
-        data = self.memory.bytes()
+        data = self.memory[:]
         return [zlib.crc32(data[at : at + size]) for at in offsets]
+
+    def descs(self, address, gpu, offsets, size):
+        rows = numpy.empty((len(offsets), 3), dtype=numpy.uint64)
+        rows[:, 0] = numpy.uint64(address) + numpy.array(offsets, dtype=numpy.uint64)
+        rows[:, 1] = size
+        rows[:, 2] = gpu
+        return rows
 
     def prepare(self, operation, near, far, size, prepared, notifies):
         kind = self.memory.kind
-        here = self.memory.descs(numpy.array(near), size)
-        there = self.memory.descs(numpy.array(far), size)
-        there[:, 0] += numpy.uint64((self.far - self.memory.address) % (1 << 64))
-        there[:, 2] = self.far_gpu
+        here = self.descs(self.memory.address, self.memory.gpu, near, size)
+        there = self.descs(self.far, self.far_gpu, far, size)
         notification = b"." if notifies else b""
         if prepared:
             sides = [self.agent.prep_xfer_dlist(name, rows, kind) for name, rows in (("", here), (self.other, there))]
@@ -183,14 +155,14 @@ def with_stock_plugins(ours):
         link.symlink_to(plugin)
     os.environ["NIXL_PLUGIN_DIR"] = folder.name
     # Libraries of their own they find by the place of the link.
-    os.environ["LD_LIBRARY_PATH"] = ":".join(map(str, wheel.libraries()))
+    os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, [*map(str, wheel.libraries()), os.environ.get("LD_LIBRARY_PATH")]))
     return folder
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", default="UCX,TCPX", help="the first is what the others are compared with (default %(default)s)")
-    parser.add_argument("--memory", choices=("dram", "vram"), default="dram", help="vram needs torch (default %(default)s)")
+    parser.add_argument("--memory", choices=("dram", "vram"), default="dram", help="(default %(default)s)")
     parser.add_argument("--gpus", default="0,0", help="of the two ends (default %(default)s)")
     parser.add_argument("--patterns", default="8B,64MiB,4096x32KiB", help="of " + ", ".join(PATTERNS) + " (default %(default)s)")
     parser.add_argument("--operations", default="WRITE,READ", help="(default %(default)s)")

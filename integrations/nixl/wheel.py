@@ -41,10 +41,11 @@ def load():
     return importlib.import_module(f"{found.name}._api")
 
 
-def agent(api, name, backend, parameters=None):
-    """An agent with this back-end alone."""
+def agent(api, name, backend, parameters=None, gpu=0):
+    """An agent with this back-end alone, for this GPU where the back-end wants to know."""
     made = api.nixl_agent(name, api.nixl_agent_config(backends=[]))
-    made.create_backend(backend, parameters or {})
+    takes_gpu = gpu != 0 and "gpu" in made.get_plugin_params(backend)
+    made.create_backend(backend, ({"gpu": str(gpu)} if takes_gpu else {}) | (parameters or {}))
     return made
 
 

@@ -7,11 +7,10 @@
 
 namespace {
 
-using namespace tcpx;         // NOLINT: a program, not a header
-using namespace tcpx;  // NOLINT
+using namespace tcpx;  // NOLINT: a program, not a header
 
 void declare_options(CLI::App& app, EndpointRunOptions& options) {
-  app.add_option("--only", options.only, "bulk, vector, latency, small, peers, memory (default all)")
+  app.add_option("--only", options.only, "bulk, vector, latency, small, one, peers, memory (default all)")
       ->delimiter(',')
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kEndpointSections), std::end(kEndpointSections))));
   app.add_option("--peers", options.peers, "of the sections peers and memory (default 64)")->check(CLI::Range(1u, 1024u));

@@ -25,8 +25,9 @@ constexpr char kAbout[] =
     "operation, against one range; ends of a read count at the reader. Latency: half a round trip of send and recv, the "
     "receives posted ahead; in the frame (inline) or forced through the pipeline; NCCL is send and recv of PyTorch over its "
     "own socket transport between the two GPUs, the best of the settings of bench_soft_plugin for each size. Small: messages "
-    "of one connection, so many ahead. Peers: one endpoint writes to many, which live in one other process, each over a "
-    "connection of its own, with as many bytes ahead in total as to one. Memory: growth of the memory in core of the end "
+    "of one connection, so many ahead. One: writes and reads of one connection, each begun when the one before it is done. "
+    "Peers: one endpoint writes to many, which live in one other process, each over a connection of its own, with as many "
+    "bytes ahead in total as to one. Memory: growth of the memory in core of the end "
     "with one endpoint, and of the GPU's memory in use by anybody, by connection, before anything has moved; growth by "
     "receive posted; processor time of that end while nothing moves.";
 
@@ -62,6 +63,7 @@ class EndpointRuns {
   Status vectors();
   Status latency();
   Status small();
+  Status one_at_a_time();
   Status peers();
   Status memory();
   Status compare(const Section& section);
@@ -91,8 +93,9 @@ EndpointRuns::EndpointRuns(EndpointRunOptions options, const PipelineSettings& s
 
 Status EndpointRuns::run() {
   using Measurement = Status (EndpointRuns::*)();
-  constexpr Measurement kSections[] = {&EndpointRuns::bulk,  &EndpointRuns::vectors, &EndpointRuns::latency,
-                                       &EndpointRuns::small, &EndpointRuns::peers,   &EndpointRuns::memory};
+  constexpr Measurement kSections[] = {&EndpointRuns::bulk,  &EndpointRuns::vectors,       &EndpointRuns::latency,
+                                       &EndpointRuns::small, &EndpointRuns::one_at_a_time, &EndpointRuns::peers,
+                                       &EndpointRuns::memory};
   static_assert(std::size(kSections) == std::size(kEndpointSections));
   for (size_t i = 0; i < std::size(kSections); ++i) {
     const auto& only = options_.only;
@@ -168,6 +171,22 @@ Status EndpointRuns::small() {
                   .sizes = {8, 4 * kKiB},
                   .contenders = {{"send, recv", setup, operation(Verb::kSend, 0, kOutstanding)},
                                  {"write", setup, operation(Verb::kWrite, 0, kOutstanding)}}});
+}
+
+Status EndpointRuns::one_at_a_time() {
+  const EndSetup setup = endpoint(best_memory());
+  const auto alone = [&](const std::string& name, Verb verb, uint64_t range_bytes = 0) {
+    return Contender{name, setup, operation(verb, range_bytes, 1)};
+  };
+  TCPX_RETURN_IF_ERROR(compare({.title = "One short operation at a time",
+                                .show = Show::kThousandMessages,
+                                .sizes = {8, 4 * kKiB},
+                                .contenders = {alone("write", Verb::kWrite), alone("read", Verb::kRead)}}));
+  const uint64_t range_bytes = quick_ ? kKiB : 32 * kKiB;
+  return compare({.title = concat("One operation at a time, vectors of ranges of ", size_text(range_bytes)),
+                  .sizes = quick_ ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{64 * kMiB, 128 * kMiB},
+                  .contenders = {alone("write", Verb::kWrite), alone("writev", Verb::kWrite, range_bytes),
+                                 alone("read", Verb::kRead), alone("readv", Verb::kRead, range_bytes)}});
 }
 
 Status EndpointRuns::peers() {

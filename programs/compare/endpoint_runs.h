@@ -9,7 +9,7 @@
 
 namespace tcpx {
 
-inline constexpr const char* kEndpointSections[] = {"bulk", "vector", "latency", "small", "peers", "memory"};
+inline constexpr const char* kEndpointSections[] = {"bulk", "vector", "latency", "small", "one", "peers", "memory"};
 
 struct EndpointRunOptions {
   std::vector<std::string> only;  ///< of kEndpointSections; empty: all

@@ -1,5 +1,6 @@
 """Agents of a test: one here, another in a process of its own. The tests go through the Python interface of the installed wheel alone."""
 
+import argparse
 import pathlib
 import sys
 import time
@@ -8,7 +9,22 @@ import zlib
 import numpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "integrations" / "nixl"))
+import memory  # noqa: E402
 import wheel  # noqa: E402
+
+
+def options(what=None, default=None, meaning=None):
+    """The command line of a test: `what`, with its default of the same type, --memory, --gpus, and what unittest takes, for instance
+    -kNAME. @return what was given, and what unittest gets"""
+    parser = argparse.ArgumentParser()
+    if what:
+        parser.add_argument(what, nargs="?", type=type(default), default=default, help=meaning)
+    parser.add_argument("--memory", choices=("dram", "vram"), default="dram")
+    parser.add_argument("--gpus", default="0,0", help="of the agent here and of its peer (default %(default)s)")
+    given, rest = parser.parse_known_args()
+    given.memory = given.memory.upper()
+    given.gpus = [int(gpu) if given.memory == "VRAM" else 0 for gpu in given.gpus.split(",")]
+    return given, [sys.argv[0], *rest]
 
 
 def random_bytes(seed, size):
@@ -16,7 +32,7 @@ def random_bytes(seed, size):
 
 
 def crc(memory):
-    return zlib.crc32(numpy.ascontiguousarray(memory))
+    return zlib.crc32(numpy.ascontiguousarray(memory[:]))
 
 
 def wait_for_notifications(of, count, seconds):
@@ -29,6 +45,7 @@ def wait_for_notifications(of, count, seconds):
     return found
 
 
-def start_peer(name, backend, size):
+def start_peer(name, backend, size, given):
     """peer.py in a process of its own."""
-    return wheel.Process([str(pathlib.Path(__file__).with_name("peer.py")), name, backend, str(size)])
+    arguments = [name, backend, str(size), given.memory, str(given.gpus[1])]
+    return wheel.Process([str(pathlib.Path(__file__).with_name("peer.py")), *arguments])

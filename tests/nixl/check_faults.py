@@ -1,29 +1,30 @@
 """What must not take an agent down: a peer that is killed in the middle, metadata that is foreign or damaged, ranges that are not there,
 memory that is taken back under a request.
 
-usage: check_faults.py [ROUNDS]    of killing, 10 unless told
+usage: check_faults.py [ROUNDS] [--memory vram [--gpus HERE,THERE]]    10 rounds of killing, and memory of the host, unless told
 """
 
-import sys
 import time
 import unittest
 
 import numpy
 
 import agents
-from agents import wheel
+from agents import memory, wheel
 
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+GIVEN, ARGUMENTS = agents.options("rounds", 10, "of killing")
+ROUNDS, KIND, GPUS = GIVEN.rounds, GIVEN.memory, GIVEN.gpus
 BYTES = 16 << 20
 
 
 class Faults(unittest.TestCase):
     def setUp(self):
         self.api = wheel.load()
-        self.agent = wheel.agent(self.api, "here", "TCPX")
-        self.memory = agents.random_bytes(1, BYTES)
-        self.near = self.memory.ctypes.data
-        self.registered = self.agent.register_memory([(self.near, BYTES, 0, "")], "DRAM")
+        self.memory = memory.allocate(KIND, GPUS[0], BYTES)
+        self.memory[:] = agents.random_bytes(1, BYTES)
+        self.near = self.memory.address
+        self.agent = wheel.agent(self.api, "here", "TCPX", gpu=GPUS[0])
+        self.registered = self.agent.register_memory([(self.near, BYTES, GPUS[0], "")], KIND)
         self.peers = []
 
     def tearDown(self):
@@ -35,15 +36,16 @@ class Faults(unittest.TestCase):
         del self.agent
 
     def start_peer(self):
-        peer = agents.start_peer("there", "TCPX", BYTES)
+        peer = agents.start_peer("there", "TCPX", BYTES, GIVEN)
         self.peers.append(peer)
         self.far = peer.address()
         self.agent.add_remote_agent(bytes.fromhex(peer.metadata()))
         return peer
 
-    def request(self, operation, near, far, notification=b""):
-        lists = [self.agent.get_xfer_descs([where], "DRAM") for where in (near, far)]
-        return self.agent.initialize_xfer(operation, *lists, "there", notification)
+    def request(self, operation):
+        """Of all of the memory."""
+        lists = [self.agent.get_xfer_descs([(address, BYTES, gpu)], KIND) for address, gpu in zip((self.near, self.far), GPUS)]
+        return self.agent.initialize_xfer(operation, *lists, "there")
 
     def state_of(self, call, handle):
         """What it answers, or the words of the error that it raises: the classes differ between releases."""
@@ -63,7 +65,7 @@ class Faults(unittest.TestCase):
         for round_ in range(ROUNDS):
             peer = self.start_peer()
             operation = ("WRITE", "READ")[round_ % 2]
-            handle = self.request(operation, (self.near, BYTES, 0), (self.far, BYTES, 0))
+            handle = self.request(operation)
             self.assertEqual(self.run_to_end(handle), "DONE")
             state = self.state_of(self.agent.transfer, handle)
             time.sleep(0.003 * (round_ % 5))
@@ -80,7 +82,7 @@ class Faults(unittest.TestCase):
                 pass  # NIXL has dropped it already
 
     def test_damaged_metadata(self):
-        peer = agents.start_peer("there", "TCPX", BYTES)
+        peer = agents.start_peer("there", "TCPX", BYTES, GIVEN)
         self.peers.append(peer)
         peer.address()
         good = bytes.fromhex(peer.metadata())
@@ -101,11 +103,11 @@ class Faults(unittest.TestCase):
         self.assertGreater(refused, 100)
         self.agent.add_remote_agent(good)
         self.far = peer.address()
-        self.assertEqual(self.run_to_end(self.request("WRITE", (self.near, BYTES, 0), (self.far, BYTES, 0))), "DONE")
+        self.assertEqual(self.run_to_end(self.request("WRITE")), "DONE")
 
     def test_memory_that_the_owner_took_back(self):
         peer = self.start_peer()
-        handle = self.request("WRITE", (self.near, BYTES, 0), (self.far, BYTES, 0))
+        handle = self.request("WRITE")
         self.assertEqual(self.run_to_end(handle), "DONE")
         peer.deregister()
         self.assertNotIn(self.run_to_end(handle), ("DONE", "PROC"))
@@ -114,10 +116,10 @@ class Faults(unittest.TestCase):
     def test_a_request_is_released_while_it_runs(self):
         self.start_peer()
         for _ in range(20):
-            handle = self.request("WRITE", (self.near, BYTES, 0), (self.far, BYTES, 0))
+            handle = self.request("WRITE")
             self.agent.transfer(handle)
             self.agent.release_xfer_handle(handle)
-        self.assertEqual(self.run_to_end(self.request("WRITE", (self.near, BYTES, 0), (self.far, BYTES, 0))), "DONE")
+        self.assertEqual(self.run_to_end(self.request("WRITE")), "DONE")
 
 
-unittest.main(argv=sys.argv[:1])
+unittest.main(argv=ARGUMENTS)

@@ -1,31 +1,30 @@
 """Two agents of the installed wheel, each in a process of its own, move bytes through the plugin: whole, scattered, joined, in both
 directions, with and without notifications, again and again with one request. Every byte is compared.
 
-usage: check_transfers.py [BACKEND]
+usage: check_transfers.py [BACKEND] [--memory vram [--gpus HERE,THERE]]    TCPX, and memory of the host, unless told
 """
 
-import sys
 import unittest
-import zlib
 
 import numpy
 
 import agents
-from agents import wheel
+from agents import memory, wheel
 
-BACKEND = sys.argv[1] if len(sys.argv) > 1 else "TCPX"
+GIVEN, ARGUMENTS = agents.options("backend", "TCPX", "of both agents")
+BACKEND, KIND, GPUS = GIVEN.backend, GIVEN.memory, GIVEN.gpus
 BYTES = 4 << 20
 
 
 class Transfers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.peer = agents.start_peer("there", BACKEND, BYTES)
+        cls.peer = agents.start_peer("there", BACKEND, BYTES, GIVEN)
         cls.far = cls.peer.address()
-        cls.agent = wheel.agent(wheel.load(), "here", BACKEND)
-        cls.memory = numpy.zeros(BYTES, dtype=numpy.uint8)
-        cls.near = cls.memory.ctypes.data
-        cls.registered = cls.agent.register_memory([(cls.near, BYTES, 0, "")], "DRAM")
+        cls.memory = memory.allocate(KIND, GPUS[0], BYTES)
+        cls.near = cls.memory.address
+        cls.agent = wheel.agent(wheel.load(), "here", BACKEND, gpu=GPUS[0])
+        cls.registered = cls.agent.register_memory([(cls.near, BYTES, GPUS[0], "")], KIND)
         cls.name = wheel.text(cls.agent.add_remote_agent(bytes.fromhex(cls.peer.metadata())))
         assert cls.peer.load(cls.agent.get_agent_metadata().hex()) == "here"
 
@@ -38,10 +37,10 @@ class Transfers(unittest.TestCase):
 
     def request(self, operation, blocks, notification=b""):
         """Of (offset here, offset there, bytes)."""
-        near = [(self.near + here, size, 0) for here, _, size in blocks]
-        far = [(self.far + there, size, 0) for _, there, size in blocks]
+        near = [(self.near + here, size, GPUS[0]) for here, _, size in blocks]
+        far = [(self.far + there, size, GPUS[1]) for _, there, size in blocks]
         return self.agent.initialize_xfer(
-            operation, self.agent.get_xfer_descs(near, "DRAM"), self.agent.get_xfer_descs(far, "DRAM"), self.name, notification
+            operation, self.agent.get_xfer_descs(near, KIND), self.agent.get_xfer_descs(far, KIND), self.name, notification
         )
 
     def run_to_end(self, handle):
@@ -60,15 +59,15 @@ class Transfers(unittest.TestCase):
         self.peer.fill(1)
         there = agents.random_bytes(1, BYTES)
         self.memory[:] = agents.random_bytes(2, BYTES)
-        here = self.memory.copy()
+        here = self.memory[:].copy()
         self.move(operation, blocks)
         for near, far, size in blocks:
             if operation == "WRITE":
                 there[far : far + size] = here[near : near + size]
             else:
                 here[near : near + size] = there[far : far + size]
-        self.assertTrue(numpy.array_equal(self.memory, here), "what is here")
-        self.assertEqual(self.peer.sum(), zlib.crc32(there), "what is there")
+        self.assertTrue(numpy.array_equal(self.memory[:], here), "what is here")
+        self.assertEqual(self.peer.sum(), agents.crc(there), "what is there")
 
     def test_blocks_of_all_kinds(self):
         shuffled = numpy.random.default_rng(3).permutation(128)
@@ -88,7 +87,7 @@ class Transfers(unittest.TestCase):
         self.memory[:] = agents.random_bytes(4, BYTES)
         self.move("WRITE", [(0, 0, BYTES)], b"all of it")
         self.assertEqual(self.peer.notifications(1, 10), [["here", "all of it"]])
-        self.assertEqual(self.peer.sum(), zlib.crc32(self.memory))
+        self.assertEqual(self.peer.sum(), agents.crc(self.memory))
 
     def test_a_read_notifies_the_owner(self):
         self.peer.fill(6)
@@ -123,11 +122,11 @@ class Transfers(unittest.TestCase):
     def test_within_one_agent(self):
         self.memory[:] = agents.random_bytes(5, BYTES)
         half = BYTES // 2
-        descs = [self.agent.get_xfer_descs([(self.near + at, half, 0)], "DRAM") for at in (0, half)]
+        descs = [self.agent.get_xfer_descs([(self.near + at, half, GPUS[0])], KIND) for at in (0, half)]
         handle = self.agent.initialize_xfer("WRITE", *descs, "here")
         self.run_to_end(handle)
         self.agent.release_xfer_handle(handle)
         self.assertTrue(numpy.array_equal(self.memory[:half], self.memory[half:]))
 
 
-unittest.main(argv=sys.argv[:1])
+unittest.main(argv=ARGUMENTS)

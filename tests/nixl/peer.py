@@ -1,25 +1,22 @@
 """The other agent of a test, a process of its own that wheel.Process drives.
 
-usage: peer.py NAME BACKEND BYTES    has an agent of that name, and registers so much memory
+usage: peer.py NAME BACKEND BYTES DRAM|VRAM GPU    has an agent of that name, and registers so much memory
 """
 
 import sys
-import zlib
-
-import numpy
 
 import agents
-from agents import wheel
+from agents import memory, wheel
 
 
 class Peer:
-    def __init__(self, name, backend, size):
-        self.agent = wheel.agent(wheel.load(), name, backend)
-        self.memory = numpy.zeros(size, dtype=numpy.uint8)
-        self.registered = self.agent.register_memory([(self.memory.ctypes.data, size, 0, "")], "DRAM")
+    def __init__(self, name, backend, size, kind, gpu):
+        self.memory = memory.allocate(kind, gpu, size)
+        self.agent = wheel.agent(wheel.load(), name, backend, gpu=self.memory.gpu)
+        self.registered = self.agent.register_memory([(self.memory.address, size, self.memory.gpu, "")], kind)
 
     def address(self):
-        return self.memory.ctypes.data
+        return self.memory.address
 
     def metadata(self):
         return self.agent.get_agent_metadata().hex()
@@ -31,7 +28,7 @@ class Peer:
         self.memory[:] = agents.random_bytes(seed, self.memory.size)
 
     def sum(self):
-        return zlib.crc32(self.memory)
+        return agents.crc(self.memory)
 
     def notifications(self, count, seconds):
         """The next so many, fewer when they do not come in time: pairs of agent and text."""
@@ -44,4 +41,4 @@ class Peer:
         self.agent.deregister_memory(self.registered)
 
 
-wheel.serve(Peer(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+wheel.serve(Peer(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5])))

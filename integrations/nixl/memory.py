@@ -1,0 +1,64 @@
+"""Memory of an agent, of the host or of a GPU, read and written like an array of bytes. GPU memory comes from the driver alone."""
+
+import ctypes
+
+import numpy
+
+
+class HostMemory:
+    """Zeros at first."""
+
+    kind, gpu = "DRAM", 0
+
+    def __init__(self, size):
+        self.data = numpy.zeros(size, dtype=numpy.uint8)
+        self.address, self.size = self.data.ctypes.data, size
+
+    def __setitem__(self, where, values):
+        self.data[where] = values
+
+    def __getitem__(self, where):
+        return self.data[where]
+
+
+class GpuMemory:
+    """Zeros at first. The GPU becomes the current one of the thread that makes it, which alone may read and write. Kept until the
+    process ends."""
+
+    kind = "VRAM"
+
+    def __init__(self, gpu, size):
+        self.gpu, self.size = gpu, size
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        device, context, address = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+        self.call("cuInit", ctypes.c_uint(0))
+        self.call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(gpu))
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        self.address = address.value
+        self[:] = 0
+
+    def call(self, name, *arguments):
+        error = getattr(self.driver, name)(*arguments)
+        if error != 0:
+            raise RuntimeError(f"{name} failed with CUDA's error {error} on GPU {self.gpu}")
+
+    def __setitem__(self, where, values):
+        begin, end, _ = where.indices(self.size)
+        data = numpy.empty(end - begin, dtype=numpy.uint8)
+        data[:] = values
+        self.call("cuMemcpyHtoD_v2", ctypes.c_uint64(self.address + begin), ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(data.size))
+        self.call("cuCtxSynchronize")  # a copy may be in a staging buffer still when the call returns
+
+    def __getitem__(self, where):
+        """A copy."""
+        begin, end, _ = where.indices(self.size)
+        data = numpy.empty(end - begin, dtype=numpy.uint8)
+        self.call("cuMemcpyDtoH_v2", ctypes.c_void_p(data.ctypes.data), ctypes.c_uint64(self.address + begin), ctypes.c_size_t(data.size))
+        return data
+
+
+def allocate(kind, gpu, size):
+    """@param kind "DRAM" or "VRAM"; for "DRAM" the GPU does not count"""
+    return GpuMemory(gpu, size) if kind == "VRAM" else HostMemory(size)
