@@ -86,14 +86,17 @@ class End:
             self.start = lambda: self.agent.initialize_xfer(operation, *lists, self.other, notification)
         self.handle = self.start()
 
-    def run(self, seconds):
-        """Posts the request again and again for so long: seconds each took, seconds of the call that posted it."""
+    def run(self, seconds, pause=0):
+        """Posts the request again and again for so long, with a pause before each look at it: seconds each took, seconds of the call that
+        posted it."""
         took, calls, end = [], [], time.perf_counter() + seconds
         while not took or time.perf_counter() < end:
             begin = time.perf_counter()
             state = self.agent.transfer(self.handle)
             calls.append(time.perf_counter() - begin)
             while state == "PROC":
+                if pause:
+                    time.sleep(pause)
                 state = self.agent.check_xfer_state(self.handle)
             took.append(time.perf_counter() - begin)
             if state != "DONE":
@@ -169,6 +172,8 @@ def main():
     parser.add_argument("--prepared", action="store_true", help="requests from prepared lists, by index")
     parser.add_argument("--samples", type=int, default=5, help="(default %(default)s)")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a sample (default %(default)s)")
+    parser.add_argument("--pause", type=float, default=0, metavar="US",
+                        help="microseconds between two looks at a transfer: engines look once a step (default: none)")
     parser.add_argument("--plugins", help="folder with libplugin_TCPX.so (default: where the wheel or NIXL_PLUGIN_DIR has it)")
     parser.add_argument("--json", metavar="FILE", help="write all numbers to this file")
     parser.add_argument("--end", nargs=5, help=argparse.SUPPRESS)
@@ -200,7 +205,7 @@ def main():
                 wrong += differ
             for _ in range(options.samples):
                 for pair in pairs:
-                    row["samples"].setdefault(pair.backend, []).append(pair.near.run(options.seconds))
+                    row["samples"].setdefault(pair.backend, []).append(pair.near.run(options.seconds, options.pause * 1e-6))
                     pair.far.drain()
             for pair in pairs:
                 pair.near.release()
