@@ -59,7 +59,8 @@ struct ConnectedSockets {
   std::vector<UniqueFd> data;
   UniqueFd control;
   uint32_t chunk_bytes = 0;
-  std::string peer;  ///< for messages
+  std::string peer;         ///< for messages
+  size_t first_thread = 0;  ///< of the I/O threads: the one for data[0]; the next socket has the next one
 };
 
 /// Refusal by the plugin: result code 3.

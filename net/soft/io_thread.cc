@@ -162,8 +162,4 @@ Result<std::shared_ptr<IoPool>> IoPool::create(uint32_t threads, Duration spin, 
   return pool;
 }
 
-IoThread& IoPool::next() {
-  return *threads_[next_.fetch_add(1, std::memory_order_relaxed) % threads_.size()];
-}
-
 }  // namespace tcpx::soft

@@ -114,14 +114,13 @@ class IoThread {
 class IoPool {
  public:
   static Result<std::shared_ptr<IoPool>> create(uint32_t threads, Duration spin = Duration::zero(), const CoreSet& cores = {});
-  /// Spreads registrations round robin.
-  IoThread& next();
+  /// Numbers go round.
+  IoThread& at(size_t number) { return *threads_[number % threads_.size()]; }
   /// For handlers that are seldom busy and must not take a turn from busy ones.
   IoThread& any() { return *threads_.front(); }
 
  private:
   std::vector<std::unique_ptr<IoThread>> threads_;
-  std::atomic<uint32_t> next_{0};
 };
 
 }  // namespace tcpx::soft

@@ -33,7 +33,8 @@ Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, in
   TCPX_ASSIGN_OR_RETURN(auto queue, UnpackQueue::create(memory, device, pool->device_base()));
   std::unique_ptr<SoftRecvComm> comm(new SoftRecvComm(memory, device, std::move(io), std::move(pool), std::move(queue), sockets));
   for (UniqueFd& fd : sockets.data) comm->sockets_.push_back(std::make_unique<RecvSocket>(std::move(fd), *comm));
-  for (const auto& socket : comm->sockets_) TCPX_RETURN_IF_ERROR(socket->start(comm->io_->next()));
+  for (size_t i = 0; i < comm->sockets_.size(); ++i)
+    TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));
   TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->any()));
   return comm;
 }

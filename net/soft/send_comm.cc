@@ -28,7 +28,8 @@ Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, in
     const size_t index = comm->sockets_.size();
     comm->sockets_.push_back(std::make_unique<SendSocket>(std::move(fd), *comm, *comm->staging_, index));
   }
-  for (const auto& socket : comm->sockets_) TCPX_RETURN_IF_ERROR(socket->start(comm->io_->next()));
+  for (size_t i = 0; i < comm->sockets_.size(); ++i)
+    TCPX_RETURN_IF_ERROR(comm->sockets_[i]->start(comm->io_->at(sockets.first_thread + i)));
   TCPX_RETURN_IF_ERROR(comm->control_.start(comm->io_->any()));
   return comm;
 }

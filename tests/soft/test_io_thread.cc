@@ -35,13 +35,13 @@ TEST_P(IoThreadTest, AHandlerRunsOnceWhenAddedAndUntilItWaits) {
   Counter counter;
   counter.again_until = 5;
   IoRegistration registration;
-  ASSERT_TRUE(pool_->next().add(fd.get(), counter, registration).is_ok());
+  ASSERT_TRUE(pool_->at(0).add(fd.get(), counter, registration).is_ok());
   EXPECT_TRUE(wait_until([&] { return counter.runs == 6; }));
   registration.remove();
   registration.kick();
   Counter last;
   IoRegistration later;
-  ASSERT_TRUE(pool_->next().add(fd.get(), last, later).is_ok());
+  ASSERT_TRUE(pool_->at(0).add(fd.get(), last, later).is_ok());
   EXPECT_TRUE(wait_until([&] { return last.runs == 1; }));
   EXPECT_EQ(counter.runs, 6) << "ran after it was removed";
 }
@@ -61,7 +61,7 @@ TEST_P(IoThreadTest, EveryKickIsSeen) {
       const UniqueFd fd = quiet_fd();
       Ponger ponger;
       IoRegistration registration;
-      ASSERT_TRUE(pool_->next().add(fd.get(), ponger, registration).is_ok());
+      ASSERT_TRUE(pool_->at(0).add(fd.get(), ponger, registration).is_ok());
       for (int kick = 1; kick <= kKicks; ++kick) {
         ponger.asked = kick;
         registration.kick();
@@ -77,10 +77,10 @@ TEST_P(IoThreadTest, RemovingWaitsForItsOwnHandlerAndForNoOther) {
   Blocker held;
   Counter other, late;
   IoRegistration of_held, of_other, of_late;
-  ASSERT_TRUE(pool_->next().add(other_fd.get(), other, of_other).is_ok());
-  ASSERT_TRUE(pool_->next().add(held_fd.get(), held, of_held).is_ok());
+  ASSERT_TRUE(pool_->at(0).add(other_fd.get(), other, of_other).is_ok());
+  ASSERT_TRUE(pool_->at(0).add(held_fd.get(), held, of_held).is_ok());
   ASSERT_TRUE(wait_until([&] { return held.entered.load(); }));
-  ASSERT_TRUE(pool_->next().add(late_fd.get(), late, of_late).is_ok()) << "must not wait for the handler that is held";
+  ASSERT_TRUE(pool_->at(0).add(late_fd.get(), late, of_late).is_ok()) << "must not wait for the handler that is held";
   of_other.remove();
   of_late.remove();
   std::atomic<bool> removed = false;
@@ -111,8 +111,8 @@ TEST_P(IoThreadTest, AHandlerMayRemoveItselfAndOthersOfItsThread) {
   Remover remover;
   remover.own = &registration;
   remover.other = &of_other;
-  ASSERT_TRUE(pool_->next().add(other_fd.get(), other, of_other).is_ok());
-  ASSERT_TRUE(pool_->next().add(fd.get(), remover, registration).is_ok());
+  ASSERT_TRUE(pool_->at(0).add(other_fd.get(), other, of_other).is_ok());
+  ASSERT_TRUE(pool_->at(0).add(fd.get(), remover, registration).is_ok());
   EXPECT_TRUE(wait_until([&] { return remover.done.load(); }));
 }
 
@@ -131,8 +131,8 @@ TEST_P(IoThreadTest, WhoSaysAgainIsCalledAgainAndOthersInBetween) {
   Busy busy;
   Counter other;
   IoRegistration registration, of_other;
-  ASSERT_TRUE(pool_->next().add(fd.get(), busy, registration).is_ok());
-  ASSERT_TRUE(pool_->next().add(other_fd.get(), other, of_other).is_ok());
+  ASSERT_TRUE(pool_->at(0).add(fd.get(), busy, registration).is_ok());
+  ASSERT_TRUE(pool_->at(0).add(other_fd.get(), other, of_other).is_ok());
   ASSERT_TRUE(wait_until([&] { return busy.runs > 100; }));
   for (int i = 0; i < 10; ++i) {
     const int before = other.runs;
@@ -161,13 +161,13 @@ TEST_P(IoThreadTest, SayingAgainManyTimesIsOneCallPerRound) {
   Pace pace;
   pace.busy = &busy;
   IoRegistration registration, of_pace;
-  ASSERT_TRUE(pool_->next().add(fd.get(), busy, registration).is_ok());
+  ASSERT_TRUE(pool_->at(0).add(fd.get(), busy, registration).is_ok());
   for (int i = 0; i < 100; ++i) {  // each makes the handler run once more
     const int before = busy.runs;
     registration.kick();
     ASSERT_TRUE(wait_until([&] { return busy.runs > before + 1; }));
   }
-  ASSERT_TRUE(pool_->next().add(pace_fd.get(), pace, of_pace).is_ok());
+  ASSERT_TRUE(pool_->at(0).add(pace_fd.get(), pace, of_pace).is_ok());
   ASSERT_TRUE(wait_until([&] { return pace.runs == 1010; }));
   of_pace.remove();  // waits for the call
   EXPECT_GE(pace.after - pace.before, 999);
@@ -178,7 +178,7 @@ TEST_P(IoThreadTest, WithoutWorkItSleeps) {
   const UniqueFd fd = quiet_fd();
   Counter counter;
   IoRegistration registration;
-  ASSERT_TRUE(pool_->next().add(fd.get(), counter, registration).is_ok());
+  ASSERT_TRUE(pool_->at(0).add(fd.get(), counter, registration).is_ok());
   ASSERT_TRUE(wait_until([&] { return counter.runs == 1; }));
   constexpr int kMilliseconds = 300;
   EXPECT_LT(idle_seconds(kMilliseconds), 0.01 * kMilliseconds / 1000 + 0.002);

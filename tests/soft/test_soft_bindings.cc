@@ -86,11 +86,11 @@ TEST(SoftBindings, ThreadsRunWhereTheyAreBound) {
   const int core = usable_core();
   const auto pool = IoPool::create(2, Duration::zero(), {core});
   ASSERT_TRUE(pool.is_ok()) << pool.status().to_string();
-  for (int thread = 0; thread < 2; ++thread) {
+  for (size_t thread = 0; thread < 2; ++thread) {
     const UniqueFd fd = quiet_fd();
     Reporter reporter;
     IoRegistration registration;
-    ASSERT_TRUE((*pool)->next().add(fd.get(), reporter, registration).is_ok());
+    ASSERT_TRUE((*pool)->at(thread).add(fd.get(), reporter, registration).is_ok());
     ASSERT_TRUE(wait_until([&] { return reporter.runs_on >= 0; }));
     EXPECT_EQ(reporter.cores, 1);
     EXPECT_EQ(reporter.runs_on, core);

@@ -124,8 +124,7 @@ TEST_F(ReceivingFlow, WaitingLongForPagesAfterThePeerHasLeftLosesNothing) {
 TEST_F(ReceivingFlow, WhatAPeerHadSentBeforeItLeftIsReadHoweverLate) {
   Wire wire(kPageBytes);
   const auto io = *IoPool::create(2);
-  io->next();
-  Blocker blocker(*io);  // of the second thread, which also gets the second socket
+  Blocker blocker(*io, 1);  // of the second thread, which also gets the second socket
   comm_ = make_comm(wire, io, pool_);
   std::array<std::byte, 100> target{}, sent;
   fill_pattern(sent, 1);

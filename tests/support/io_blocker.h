@@ -21,9 +21,9 @@ inline UniqueFd quiet_fd() {
 /// Holds its thread up until it is released.
 struct Blocker final : soft::IoHandler {
   Blocker() = default;
-  /// Holds up the next thread of `pool`, from now on.
-  explicit Blocker(soft::IoPool& pool) {
-    EXPECT_OK(pool.next().add(fd.get(), *this, registration));
+  /// Holds up that thread of `pool`, from now on.
+  explicit Blocker(soft::IoPool& pool, size_t thread = 0) {
+    EXPECT_OK(pool.at(thread).add(fd.get(), *this, registration));
     EXPECT_TRUE(wait_until([this] { return entered.load(); }));
   }
   ~Blocker() override { release(); }
