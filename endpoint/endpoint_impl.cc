@@ -78,8 +78,8 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
       copiers_(std::move(copiers)),
       budget_({.channels = static_cast<uint32_t>(parts_.devices.size())}),
       registry_(instance),
-      operations_(config.max_operations),
-      inbox_(config.max_notifications),
+      operations_(config.max_operations, &signal_),
+      inbox_(config.max_notifications, &signal_),
       shared_{.operations = operations_,
               .memory = registry_,
               .copies = *copiers_.messages,
@@ -288,6 +288,12 @@ EndpointStats Endpoint::Impl::stats() {
   const ProgressEngine::Lock lock(engine_);
   stats.connections = engine_.links().stats();
   return stats;
+}
+
+Result<int> Endpoint::Impl::event_fd() {
+  // Operations end and notifications come in with the lock held: each sees the descriptor, or is seen by whoever gets it.
+  const ProgressEngine::Lock lock(engine_);
+  return signal_.open();
 }
 
 std::string Endpoint::Impl::flight_record() {

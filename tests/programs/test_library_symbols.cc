@@ -31,9 +31,10 @@ TEST(CApiLibrary, EveryNameIsThere) {
 const std::set<std::string> kEndpointNames = {
     "tcpx::Endpoint::Endpoint", "tcpx::Endpoint::~Endpoint", "tcpx::Endpoint::accept", "tcpx::Endpoint::add_remote_endpoint",
     "tcpx::Endpoint::advertise", "tcpx::Endpoint::cancel", "tcpx::Endpoint::completion_event", "tcpx::Endpoint::connect",
-    "tcpx::Endpoint::create", "tcpx::Endpoint::deregister", "tcpx::Endpoint::flight_record", "tcpx::Endpoint::get_metadata",
-    "tcpx::Endpoint::get_notifs", "tcpx::Endpoint::notify", "tcpx::Endpoint::perform", "tcpx::Endpoint::poll",
-    "tcpx::Endpoint::progress", "tcpx::Endpoint::read", "tcpx::Endpoint::read_async", "tcpx::Endpoint::read_metadata",
+    "tcpx::Endpoint::create", "tcpx::Endpoint::deregister", "tcpx::Endpoint::event_fd", "tcpx::Endpoint::flight_record",
+    "tcpx::Endpoint::get_metadata", "tcpx::Endpoint::get_notifs", "tcpx::Endpoint::notify", "tcpx::Endpoint::perform",
+    "tcpx::Endpoint::poll", "tcpx::Endpoint::progress", "tcpx::Endpoint::read", "tcpx::Endpoint::read_async",
+    "tcpx::Endpoint::read_metadata",
     "tcpx::Endpoint::recv", "tcpx::Endpoint::recv_async", "tcpx::Endpoint::recv_slot", "tcpx::Endpoint::register_memory",
     "tcpx::Endpoint::remove_connection", "tcpx::Endpoint::send", "tcpx::Endpoint::send_async", "tcpx::Endpoint::send_slot",
     "tcpx::Endpoint::start", "tcpx::Endpoint::start_accepting", "tcpx::Endpoint::stats", "tcpx::Endpoint::wait",
