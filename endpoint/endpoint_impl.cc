@@ -14,8 +14,9 @@ namespace {
 
 // Short enough for small messages on few cores, where the one who spins may keep the one who works from working.
 constexpr Duration kWaitSpin = std::chrono::microseconds(200);
-// Notifications of a connection that wait for the peer's window.
+// Notifications of a connection that wait for the peer's window, and the bytes of their texts.
 constexpr size_t kMaxNotifyWaits = 65536;
+constexpr size_t kMaxNotifyWaitBytes = 64u << 20;
 // Time the last farewells may take.
 constexpr Duration kEnd = std::chrono::seconds(4);
 
@@ -39,6 +40,15 @@ Status check(const NotifyMsg& message) {
   return Status(Code::kInvalidArgument, "notify",
                 concat("a name of ", message.name.size(), " and a text of ", message.msg.size(), " bytes; at most ",
                        kMaxNotifyNameBytes, " and ", kMaxNotifyTextBytes));
+}
+
+// One more may wait for the peer to take some.
+Status check_room(const LinkFace& face, const NotifyMsg& message) {
+  const size_t waiting = face.notifications.load(std::memory_order_relaxed);
+  const size_t bytes = face.notification_bytes.load(std::memory_order_relaxed);
+  if (waiting < kMaxNotifyWaits && bytes + size_of(message) <= kMaxNotifyWaitBytes) return Status::ok();
+  return Status(Code::kExhausted, "notify",
+                concat(waiting, " notifications of ", bytes, " bytes wait for the peer to take some"));
 }
 
 }  // namespace
@@ -177,6 +187,8 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
   if (options.notify != nullptr) {
     if (kind == OperationKind::kRecv) return refuse(kind, "the sender says what is delivered with a receive");
     TCPX_RETURN_IF_ERROR(check(*options.notify));
+    // That of a read leaves when the read is done, and then waits like any other.
+    if (kind == OperationKind::kRead) TCPX_RETURN_IF_ERROR(check_room(*connection->face, *options.notify));
   }
   if (options.timeout && options.timeout->count() < 1) return refuse(kind, "a timeout below 1 ms");
 
@@ -263,8 +275,7 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
     const ProgressEngine::Lock lock(engine_);
     return engine_.links().why_ended(conn);
   }
-  if (const size_t waiting = face->notifications.load(std::memory_order_relaxed); waiting >= kMaxNotifyWaits)
-    return Status(Code::kExhausted, "notify", concat(waiting, " notifications wait for the peer to take some"));
+  TCPX_RETURN_IF_ERROR(check_room(*face, message));
   engine_.notify(std::make_unique<Notification>(conn, connection->link, message, face));
   return Status::ok();
 }
@@ -279,6 +290,12 @@ std::vector<NotifyMsg> Endpoint::Impl::wait_notifs(Deadline deadline) {
   }
 }
 
+Result<int> Endpoint::Impl::event_fd() {
+  // Operations end and notifications come in with the lock held: each sees the descriptor, or is seen by whoever gets it.
+  const ProgressEngine::Lock lock(engine_);
+  return signal_.open();
+}
+
 EndpointStats Endpoint::Impl::stats() {
   EndpointStats stats{.connections = {},
                       .registered_regions = registry_.regions(),
@@ -288,12 +305,6 @@ EndpointStats Endpoint::Impl::stats() {
   const ProgressEngine::Lock lock(engine_);
   stats.connections = engine_.links().stats();
   return stats;
-}
-
-Result<int> Endpoint::Impl::event_fd() {
-  // Operations end and notifications come in with the lock held: each sees the descriptor, or is seen by whoever gets it.
-  const ProgressEngine::Lock lock(engine_);
-  return signal_.open();
 }
 
 std::string Endpoint::Impl::flight_record() {

@@ -90,7 +90,7 @@ struct RemoteRange {
 /// A message from one endpoint's application to the other's. Delivered once, after the data of the transfer it came with.
 struct NotifyMsg {
   std::string name;  ///< at most 256 bytes
-  std::string msg;   ///< at most 4096 bytes
+  std::string msg;   ///< at most 1 MiB; it need not be text
   ConnId conn{};     ///< of a received one: the connection it came over
 };
 
