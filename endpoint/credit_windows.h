@@ -74,8 +74,9 @@ class CreditWindows {
     taken += charge.bytes;
     return true;
   }
-  /// Nothing of it is held any more. @return credit that the peer is to be told now: a quarter of a window at once, so that it
-  /// takes few frames. 0: not yet
+  /// Bytes of the peer's that are held.
+  uint64_t held(Window window) const { return taken_[index(window)] - owed_[index(window)]; }
+  /// Nothing of it is held any more. @return credit that the peer is to be told now, or 0: not yet
   uint64_t give_back(const Charge& charge) {
     uint64_t& owed = owed_[index(charge.window)];
     owed += charge.bytes;
