@@ -17,7 +17,7 @@
 namespace tcpx {
 namespace {
 
-constexpr size_t kSmallBufferBytes = 64u << 10;  // an idle stream keeps at most this, a quiet one this
+constexpr size_t kSmallBufferBytes = 64u << 10;  // a quiet stream keeps at most this
 constexpr size_t kReadBytes = 256u << 10;        // read at once by a busy one
 constexpr size_t kReadPerCall = 1u << 20;        // so that one stream does not hold up the others
 // The kernel asks an idle peer once a second. check_alive decides sooner whether it has been silent too long.
@@ -35,9 +35,10 @@ bool has_something(int fd) {
   return ::poll(&entry, 1, 0) != 0;
 }
 
-// True when the buffer was larger than its use since the last look justifies.
+// True when the buffer is larger than its use since the last look justifies.
 bool is_unused(size_t buffer_bytes, size_t peak) {
-  return peak == 0 ? buffer_bytes > 0 : buffer_bytes > kSmallBufferBytes && peak <= kSmallBufferBytes;
+  if (peak > kReadBytes) return false;
+  return buffer_bytes > (peak == 0 ? 0 : peak <= kSmallBufferBytes ? kSmallBufferBytes : kReadBytes);
 }
 
 }  // namespace
@@ -137,8 +138,10 @@ bool ControlStream::receive(ControlSink& sink) {
   while (more && total < kReadPerCall && status_.is_ok()) {
     // A buffer that the last read filled was too small.
     const size_t usual = incoming_peak_ >= kSmallBufferBytes ? kReadBytes : kSmallBufferBytes;
-    make_room(std::max(usual, incoming_wanted_));
-    const size_t room = incoming_bytes_ - incoming_end_;
+    const size_t wanted = std::max(usual, incoming_wanted_);
+    make_room(wanted);
+    // No more than that also in a larger buffer, whose use then shows that it may go.
+    const size_t room = std::min(wanted - incoming_end_, kReadPerCall - total);
     const ssize_t n = ::recv(socket_.get(), incoming_.get() + incoming_end_, room, MSG_DONTWAIT);
     if (n > 0) {
       incoming_end_ += static_cast<size_t>(n);

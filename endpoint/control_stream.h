@@ -5,8 +5,9 @@
 // because the owner's `receive` delivers for all.
 //
 // Memory: a new or idle stream has no buffers. The incoming one begins with 64 KiB, has 256 KiB while reads fill it, and grows to
-// the longest frame when such a frame comes. The outgoing one grows to what is collected. `check_alive`, which is called now and
-// then, frees an empty buffer that nothing used since the last call, and one beyond 64 KiB that would not have needed to be.
+// a longer frame when one comes, by what its header says: 2 MiB at most. The outgoing one grows to what is collected.
+// `check_alive`, which is called now and then, frees an empty buffer that nothing used since the last call, and one beyond 64 KiB
+// or 256 KiB when less was used.
 #pragma once
 
 #include <algorithm>
@@ -64,7 +65,7 @@ class ControlStream {
   /// Hands to the socket what it takes. When that fails the peer may have said why before it left: `receive` first delivers what
   /// it has sent, then breaks the stream. @return true when bytes left
   bool flush();
-  /// Reads what there is, at most about a megabyte, and hands every whole frame to `sink`. @return true when something came
+  /// Reads what there is, at most a megabyte, and hands every whole frame to `sink`. @return true when something came
   bool receive(ControlSink& sink);
 
   /// Ok, or why the stream is broken, for good: kPeerGone at its end, kProtocol or kUnsupported for what is no frame, the sink's

@@ -12,13 +12,17 @@ namespace tcpx {
 
 enum class Window : uint8_t { kSends, kRest, kSendOffers, kRestOffers };
 inline constexpr size_t kWindows = 4;
-inline constexpr uint64_t kInlineWindowBytes = 1u << 20;
+inline constexpr uint64_t kInlineWindowBytes = 4u << 20;
 inline constexpr uint64_t kOfferWindowBytes = 16u << 20;
 constexpr bool is_for_offers(Window window) {
   return window >= Window::kSendOffers;
 }
 constexpr uint64_t bytes_of(Window window) {
   return is_for_offers(window) ? kOfferWindowBytes : kInlineWindowBytes;
+}
+/// Credit is given when so much is owed, so that it takes few frames: of less the peer does not know.
+constexpr uint64_t credit_step(Window window) {
+  return is_for_offers(window) ? kOfferWindowBytes / 4 : kInlineWindowBytes / 16;
 }
 /// The most that one peer makes an endpoint hold, besides what its notifications take in the inbox and buffers take that are on
 /// their way to it.
@@ -70,12 +74,13 @@ class CreditWindows {
     taken += charge.bytes;
     return true;
   }
-  /// Nothing of it is held any more. @return credit that the peer is to be told now: a quarter of a window at once, so that it
-  /// takes few frames. 0: not yet
+  /// Bytes of the peer's that are held.
+  uint64_t held(Window window) const { return taken_[index(window)] - owed_[index(window)]; }
+  /// Nothing of it is held any more. @return credit that the peer is to be told now, or 0: not yet
   uint64_t give_back(const Charge& charge) {
     uint64_t& owed = owed_[index(charge.window)];
     owed += charge.bytes;
-    if (owed < bytes_of(charge.window) / 4) return 0;
+    if (owed < credit_step(charge.window)) return 0;
     taken_[index(charge.window)] -= owed;
     return std::exchange(owed, 0);
   }

@@ -255,6 +255,10 @@ std::vector<NotifyMsg> Endpoint::wait_notifs(std::optional<Milliseconds> timeout
   return guarded_or(std::vector<NotifyMsg>(), *impl_, [&] { return impl_->wait_notifs(deadline_of(*impl_, timeout)); });
 }
 
+Result<int> Endpoint::event_fd() {
+  return guarded("get event descriptor", *impl_, [&] { return impl_->event_fd(); });
+}
+
 bool Endpoint::progress() {
   return guarded_or(false, *impl_, [&] { return impl_->progress(); });
 }

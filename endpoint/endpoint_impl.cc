@@ -15,8 +15,9 @@ namespace {
 
 // Short enough for small messages on few cores, where the one who spins may keep the one who works from working.
 constexpr Duration kWaitSpin = std::chrono::microseconds(200);
-// Notifications of a connection that wait for the peer's window.
+// Notifications of a connection that wait for the peer's window, and the bytes of their texts.
 constexpr size_t kMaxNotifyWaits = 65536;
+constexpr size_t kMaxNotifyWaitBytes = 64u << 20;
 // Time the last farewells may take.
 constexpr Duration kEnd = std::chrono::seconds(4);
 
@@ -40,6 +41,15 @@ Status check(const NotifyMsg& message) {
   return Status(Code::kInvalidArgument, "notify",
                 concat("a name of ", message.name.size(), " and a text of ", message.msg.size(), " bytes; at most ",
                        kMaxNotifyNameBytes, " and ", kMaxNotifyTextBytes));
+}
+
+// One more may wait for the peer to take some.
+Status check_room(const LinkFace& face, const NotifyMsg& message) {
+  const size_t waiting = face.notifications.load(std::memory_order_relaxed);
+  const size_t bytes = face.notification_bytes.load(std::memory_order_relaxed);
+  if (waiting < kMaxNotifyWaits && bytes + size_of(message) <= kMaxNotifyWaitBytes) return Status::ok();
+  return Status(Code::kExhausted, "notify",
+                concat(waiting, " notifications of ", bytes, " bytes wait for the peer to take some"));
 }
 
 }  // namespace
@@ -79,8 +89,8 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
       copiers_(std::move(copiers)),
       budget_({.channels = static_cast<uint32_t>(parts_.devices.size())}),
       registry_(instance),
-      operations_(config.max_operations),
-      inbox_(config.max_notifications),
+      operations_(config.max_operations, &signal_),
+      inbox_(config.max_notifications, &signal_),
       shared_{.operations = operations_,
               .memory = registry_,
               .copies = *copiers_.messages,
@@ -197,6 +207,8 @@ Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const
   if (options.notify != nullptr) {
     if (kind == OperationKind::kRecv) return refuse(kind, "the sender says what is delivered with a receive");
     TCPX_RETURN_IF_ERROR(check(*options.notify));
+    // That of a read leaves when the read is done, and then waits like any other.
+    if (kind == OperationKind::kRead) TCPX_RETURN_IF_ERROR(check_room(*connection->face, *options.notify));
   }
   if (options.timeout && options.timeout->count() < 1) return refuse(kind, "a timeout below 1 ms");
 
@@ -273,8 +285,7 @@ Status Endpoint::Impl::notify(ConnId conn, const NotifyMsg& message) {
     const ProgressEngine::Lock lock(engine_);
     return engine_.links().why_ended(conn);
   }
-  if (const size_t waiting = face->notifications.load(std::memory_order_relaxed); waiting >= kMaxNotifyWaits)
-    return Status(Code::kExhausted, "notify", concat(waiting, " notifications wait for the peer to take some"));
+  TCPX_RETURN_IF_ERROR(check_room(*face, message));
   engine_.notify(std::make_unique<Notification>(conn, connection->link, message, face));
   return Status::ok();
 }
@@ -287,6 +298,12 @@ std::vector<NotifyMsg> Endpoint::Impl::wait_notifs(Deadline deadline) {
     if (!taken.empty() || deadline.expired() || stop_) return taken;
     engine_.help(backoff);
   }
+}
+
+Result<int> Endpoint::Impl::event_fd() {
+  // Operations end and notifications come in with the lock held: each sees the descriptor, or is seen by whoever gets it.
+  const ProgressEngine::Lock lock(engine_);
+  return signal_.open();
 }
 
 EndpointStats Endpoint::Impl::stats() {

@@ -54,6 +54,7 @@ class Endpoint::Impl {
   Status cancel(OperationId id);
   Status notify(ConnId conn, const NotifyMsg& message);
   std::vector<NotifyMsg> wait_notifs(Deadline deadline);
+  Result<int> event_fd();
   bool progress() { return engine_.progress(); }
   EndpointStats stats();
   std::string flight_record();
@@ -87,6 +88,7 @@ class Endpoint::Impl {
   const uint64_t born_in_;  // number of forks before
   Copiers copiers_;
   ChunkBudget budget_;  // of the sends of all links; used by the one that makes progress
+  EventSignal signal_;
   MemoryRegistry registry_;
   OperationTable operations_;
   NotifyInbox inbox_;

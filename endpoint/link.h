@@ -66,6 +66,8 @@ class Link final : private ControlSink {
   bool closed() const { return context_.stage == LinkStage::kClosed; }
   /// Sends of the peer wait for a receive.
   bool has_arrivals() const { return local_.arrivals() > 0; }
+  /// Bytes that they and their notifications take here, at least.
+  uint64_t arrived_bytes() const { return context_.windows.held(Window::kSends); }
   /// Ok while the link is of use; else why it is not.
   const Status& status() const { return context_.status; }
 

@@ -34,17 +34,25 @@ struct LinkShared {
 /// A link as callers see it without waiting for the thread that makes progress. They may keep it for longer than the link
 /// lives, and the other way round, so it is shared.
 struct LinkFace {
-  std::atomic<bool> ended{false};        ///< nothing new is taken
-  std::atomic<size_t> notifications{0};  ///< that have not left
+  std::atomic<bool> ended{false};             ///< nothing new is taken
+  std::atomic<size_t> notifications{0};       ///< that have not left
+  std::atomic<size_t> notification_bytes{0};  ///< of their names and texts
 };
+inline size_t size_of(const NotifyMsg& message) {
+  return message.name.size() + message.msg.size();
+}
 
 /// A notification until it leaves, which counts as long as it lives.
 struct Notification {
   Notification(ConnId to, uint64_t number, NotifyMsg text, std::shared_ptr<LinkFace> link_face)
       : conn(to), link(number), message(std::move(text)), face(std::move(link_face)) {
     face->notifications.fetch_add(1, std::memory_order_relaxed);
+    face->notification_bytes.fetch_add(size_of(message), std::memory_order_relaxed);
   }
-  ~Notification() { face->notifications.fetch_sub(1, std::memory_order_relaxed); }
+  ~Notification() {
+    face->notifications.fetch_sub(1, std::memory_order_relaxed);
+    face->notification_bytes.fetch_sub(size_of(message), std::memory_order_relaxed);
+  }
   Notification(const Notification&) = delete;
   Notification& operator=(const Notification&) = delete;
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kSetUp = "set up link";
 // Of what wire.h says and of what an endpoint takes for granted about its peer.
-constexpr int kEndpointVersion = 2;
+constexpr int kEndpointVersion = 3;
 constexpr std::string_view kMustMatch[] = {"endpoint version"};
 
 constexpr std::string_view role_of(bool connector) {

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "endpoint/credit_windows.h"
+#include "endpoint/event_signal.h"
 #include "tcpx/endpoint.h"
 
 namespace tcpx {
@@ -31,21 +32,13 @@ inline constexpr size_t kMaxInboxBytes = 64u << 20;
 /// Any thread.
 class NotifyInbox {
  public:
-  /// @param capacity notifications of one connection
-  explicit NotifyInbox(size_t capacity) : capacity_(capacity) {}
+  /// @param capacity notifications of one connection. @param come raised whenever one has come in; may be null
+  explicit NotifyInbox(size_t capacity, const EventSignal* come = nullptr) : capacity_(capacity), signal_(come) {}
 
   /// @return false: full for this connection, `message` is as it was
   bool push(NotifyMsg& message) {
-    const size_t bytes = kEntryBytes + message.name.size() + message.msg.size();
-    const MutexLock lock(mutex_);
-    Share& share = shares_[message.conn];
-    const size_t room = std::min(kMaxInboxShareBytes, kMaxInboxBytes - bytes_);
-    if (share.messages >= capacity_ || share.bytes + bytes > room) return false;
-    messages_.push_back(std::move(message));
-    ++share.messages;
-    share.bytes += bytes;
-    bytes_ += bytes;
-    come_.notify_all();
+    if (!put(message)) return false;
+    if (signal_ != nullptr) signal_->raise();
     return true;
   }
   /// Waits for the first one until the deadline when there is none.
@@ -70,7 +63,22 @@ class NotifyInbox {
     size_t messages = 0, bytes = 0;
   };
 
+  bool put(NotifyMsg& message) {
+    const size_t bytes = kEntryBytes + message.name.size() + message.msg.size();
+    const MutexLock lock(mutex_);
+    Share& share = shares_[message.conn];
+    const size_t room = std::min(kMaxInboxShareBytes, kMaxInboxBytes - bytes_);
+    if (share.messages >= capacity_ || share.bytes + bytes > room) return false;
+    messages_.push_back(std::move(message));
+    ++share.messages;
+    share.bytes += bytes;
+    bytes_ += bytes;
+    come_.notify_all();
+    return true;
+  }
+
   const size_t capacity_;
+  const EventSignal* const signal_;
   mutable Mutex mutex_;
   CondVar come_;
   std::vector<NotifyMsg> messages_ TCPX_GUARDED_BY(mutex_);

@@ -97,8 +97,10 @@ bool Operation::cancel_requested() const {
   return (word_.load(std::memory_order_relaxed) & kCancel) != 0;
 }
 
-OperationTable::OperationTable(uint32_t capacity)
-    : capacity_(capacity), blocks_(std::make_unique<std::atomic<Operation*>[]>((capacity + kBlockSlots - 1) / kBlockSlots)) {
+OperationTable::OperationTable(uint32_t capacity, const EventSignal* ended)
+    : capacity_(capacity),
+      signal_(ended),
+      blocks_(std::make_unique<std::atomic<Operation*>[]>((capacity + kBlockSlots - 1) / kBlockSlots)) {
   assert(capacity >= 1 && capacity <= kMaxCapacity);
 }
 
@@ -140,6 +142,7 @@ void OperationTable::finish(Operation& operation, Status status) {
   const uint64_t before = word.exchange(ended, std::memory_order_acq_rel);
   assert((before & kStateMask) == kPending);
   if ((before & kWaited) != 0) wake_all(word);
+  if (signal_ != nullptr) signal_->raise();
 }
 
 OperationAnswer OperationTable::poll(OperationId id) {

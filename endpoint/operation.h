@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/gpu_order.h"
 #include "base/mutex.h"
+#include "endpoint/event_signal.h"
 #include "endpoint/memory_registry.h"
 #include "endpoint/planned_ranges.h"
 #include "endpoint/wire.h"
@@ -64,7 +65,8 @@ struct alignas(64) Operation {
 class OperationTable {
  public:
   /// @param capacity 1 ... 2^20. Memory is taken in steps of 256 operations as it is needed.
-  explicit OperationTable(uint32_t capacity);
+  /// @param ended raised at every end; may be null
+  explicit OperationTable(uint32_t capacity, const EventSignal* ended = nullptr);
   ~OperationTable();
   OperationTable(const OperationTable&) = delete;
   OperationTable& operator=(const OperationTable&) = delete;
@@ -75,8 +77,8 @@ class OperationTable {
   /// Gives an acquired operation back that was never submitted.
   void abandon(Operation& operation);
 
-  /// The end. Progress thread, once per operation. Releases ranges, marks and notification, fires the signal, then shows the
-  /// state and wakes who waits. `operation` must not be touched afterwards.
+  /// The end. Progress thread, once per operation. Releases ranges, marks and notification, fires the GPU's signal, then shows
+  /// the state, wakes who waits, and raises the descriptor. `operation` must not be touched afterwards.
   void finish(Operation& operation, Status status);
 
   /// As Endpoint::poll. Of several threads one gets the end.
@@ -110,6 +112,7 @@ class OperationTable {
   void give_back(Operation& operation);
 
   const uint32_t capacity_;
+  const EventSignal* const signal_;
   /// Published when all its slots are there, never taken away before the end.
   const std::unique_ptr<std::atomic<Operation*>[]> blocks_;
   std::atomic<uint32_t> slots_{0};  ///< that exist

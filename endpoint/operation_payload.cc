@@ -97,8 +97,7 @@ void append_payload(const OperationFields& fields, std::vector<std::byte>& out) 
                                .ranges = static_cast<uint32_t>(fields.ranges.size()),
                                .notify_count = static_cast<uint16_t>(fields.notify ? 1 : 0),
                                .notify_name_bytes = static_cast<uint16_t>(name.size()),
-                               .notify_text_bytes = static_cast<uint16_t>(text.size()),
-                               .reserved = 0};
+                               .notify_text_bytes = static_cast<uint32_t>(text.size())};
   append(out, std::as_bytes(std::span(&counts, 1)));
   append(out, fields.lengths.raw());
   append(out, fields.ranges.raw());

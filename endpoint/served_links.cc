@@ -9,8 +9,9 @@
 namespace tcpx {
 namespace {
 
-// Connections that nobody knows of and that have ended, kept because sends of theirs can still be received.
+// Connections that nobody knows of and that have ended, kept because sends of theirs can still be received; and those sends.
 constexpr size_t kMaxLeftBehind = 64;
+constexpr uint64_t kMaxLeftBehindBytes = 64u << 20;
 
 // Want of memory ends the link that it shows in, and neither the others nor the process.
 template <class Body>
@@ -170,17 +171,22 @@ void ServedLinks::look_after() {
   const auto is_left_behind = [](const Served& served) {
     return served.unclaimed && served.link->closed() && served.link->has_arrivals();
   };
-  const size_t left_behind = static_cast<size_t>(
-      std::count_if(links_.begin(), links_.end(), [&](const auto& entry) { return is_left_behind(entry.second); }));
-  size_t too_many = left_behind > kMaxLeftBehind ? left_behind - kMaxLeftBehind : 0;
+  size_t left_behind = 0;
+  uint64_t left_bytes = 0;
+  for (const auto& [id, served] : links_) {
+    if (!is_left_behind(served)) continue;
+    ++left_behind;
+    left_bytes += served.link->arrived_bytes();
+  }
   // The oldest first: ids grow.
   for (auto entry = links_.begin(); entry != links_.end();) {
     Served& served = entry->second;
     if (!served.link->reads()) watch(served, false);
     bool by_itself = served.unclaimed && !served.link->has_arrivals();
-    if (too_many > 0 && is_left_behind(served)) {
+    if ((left_behind > kMaxLeftBehind || left_bytes > kMaxLeftBehindBytes) && is_left_behind(served)) {
       by_itself = true;
-      --too_many;
+      --left_behind;
+      left_bytes -= served.link->arrived_bytes();
     }
     const bool gone = (served.removed || served.idle_since || by_itself) && served.link->closed();
     if (gone && by_itself) forget_(entry->first);

@@ -18,8 +18,12 @@ namespace tcpx {
 /// One thread at a time.
 class WindowQueue {
  public:
-  /// Kept back from announced sends, for those that come late: their receives may be the first to be posted.
-  static constexpr uint64_t kLateSendBytes = kOfferWindowBytes / 4;
+  /// Kept back from announced sends, for those that come late: their receives may be the first to be posted. The peer gives credit
+  /// when some of them have ended, which must be before the next has no room.
+  static constexpr uint64_t kLateSendBytes = kOfferWindowBytes / 2;
+  /// Short sends leave the rest of their window to those with a long notification: they are done when they have left, so nothing
+  /// else keeps them from running further ahead of their receives, and what waits for those is then no longer in a cache.
+  static constexpr uint64_t kAheadBytes = 1u << 20;
   /// A short send that has waited so long for the window goes through the pipeline.
   static constexpr Duration kWindowPatience = std::chrono::milliseconds(1);
   /// Control bytes that wait for the socket; beyond, nothing new is offered to the peer. Well below kMaxBacklogBytes.
@@ -79,9 +83,15 @@ class WindowQueue {
     return waiter.charge.window == Window::kSendOffers && *waiter.sequence < next_announced_;
   }
   bool is_open(const Waiter& waiter) const {
-    const Window window = waiter.charge.window;
-    if (is_for_offers(window) && stream_.backlog() >= kMuchBacklog) return false;
-    return windows_.has_room(waiter.charge, window == Window::kSendOffers && !is_late(waiter) ? kLateSendBytes : 0);
+    if (is_for_offers(waiter.charge.window) && stream_.backlog() >= kMuchBacklog) return false;
+    return windows_.has_room(waiter.charge, kept_from(waiter));
+  }
+  // Bytes of the window that it leaves to others.
+  uint64_t kept_from(const Waiter& waiter) const {
+    const auto [window, bytes] = waiter.charge;
+    if (window == Window::kSendOffers && !is_late(waiter)) return kLateSendBytes;
+    const bool is_usual = window == Window::kSends && bytes + credit_step(window) <= kAheadBytes;
+    return is_usual ? kInlineWindowBytes - kAheadBytes : 0;
   }
   // Sends of several threads may stand here in another order than their receives will be posted in. So one that waits for long is
   // offered like a long message, for which there is a larger window; the rest wait, because that is faster.
@@ -98,5 +108,20 @@ class WindowQueue {
   std::array<std::deque<Waiter>, kWindows> lines_;
   uint64_t next_announced_ = 0;  // behind the last sequence of a send that the peer has been told
 };
+
+// The longest message of each window fits when all before it have ended, though the peer has not told of the credit that it still
+// owes: an announced send beside what is kept for late ones, a late one behind other late ones.
+inline constexpr uint64_t kMaxNotifyBytes = kMaxNotifyNameBytes + kMaxNotifyTextBytes;
+inline constexpr uint64_t kLongestSendOffer = window_cost(Window::kSendOffers, 0, kMaxWireRanges, 0, kMaxNotifyBytes);
+static_assert(window_cost(Window::kSends, kMaxInlineBytes, 0, 0, kMaxNotifyBytes) + credit_step(Window::kSends) <=
+              bytes_of(Window::kSends));
+static_assert(window_cost(Window::kRest, kMaxInlineBytes, 0, kMaxWireRanges, kMaxNotifyBytes) + credit_step(Window::kRest) <=
+              bytes_of(Window::kRest));
+static_assert(kLongestSendOffer + WindowQueue::kLateSendBytes + credit_step(Window::kSendOffers) <=
+              bytes_of(Window::kSendOffers));
+static_assert(kLongestSendOffer + credit_step(Window::kSendOffers) <= WindowQueue::kLateSendBytes);
+static_assert(window_cost(Window::kRestOffers, kMaxInlineBytes, 0, kMaxWireRanges, kMaxNotifyBytes) +
+                  credit_step(Window::kRestOffers) <=
+              bytes_of(Window::kRestOffers));
 
 }  // namespace tcpx

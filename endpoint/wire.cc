@@ -87,11 +87,10 @@ std::string_view name_of(ControlType type) {
 
 Status check_header(const ControlHeader& header) {
   if (header.magic != kControlMagic) return bad(concat("it begins with ", Hex{header.magic}));
-  if (header.version > kControlVersion) {
+  if (header.version != kControlVersion) {
     return Status(Code::kUnsupported, "read control frame",
                   concat("the peer speaks control version ", header.version, ", this build speaks ", kControlVersion));
   }
-  if (header.version == 0) return bad("version 0");
   if (header.type == 0 || header.type > kLastControlType) return bad(concat("type ", header.type));
   if (header.packing > static_cast<uint8_t>(Packing::kPacked)) return bad(concat("packing ", header.packing));
   const TypeRow& type = kTypes[header.type - 1];

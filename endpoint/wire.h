@@ -50,14 +50,14 @@
 namespace tcpx {
 
 inline constexpr uint16_t kControlMagic = 0x4358;  // "XC"
-inline constexpr uint8_t kControlVersion = 1;
+inline constexpr uint8_t kControlVersion = 2;
 inline constexpr uint32_t kMaxInlineBytes = 65536;
 inline constexpr uint32_t kMaxNotifyNameBytes = 256;
-inline constexpr uint32_t kMaxNotifyTextBytes = 4096;
+inline constexpr uint32_t kMaxNotifyTextBytes = 1u << 20;
 inline constexpr uint32_t kMaxStatusTextBytes = 1024;
 inline constexpr uint32_t kMaxWireRanges = Endpoint::kMaxRanges;
 /// Room for kMaxWireRanges ranges of a write, a notification and inline bytes.
-inline constexpr uint32_t kMaxControlPayloadBytes = 640 * 1024;
+inline constexpr uint32_t kMaxControlPayloadBytes = 2u << 20;
 
 enum class ControlType : uint8_t {
   kSend = 1,
@@ -103,7 +103,7 @@ static_assert(sizeof(ControlHeader) == 40 && std::is_trivially_copyable_v<Contro
               offsetof(ControlHeader, payload_bytes) == 8 && offsetof(ControlHeader, operation) == 16 &&
               offsetof(ControlHeader, value) == 24 && offsetof(ControlHeader, bytes) == 32);
 /// Magic, version, type, packing, and that the payload is no longer than one of this type can be. Reserved fields are ignored.
-/// @return kProtocol naming what is wrong; kUnsupported for a newer version
+/// @return kProtocol naming what is wrong; kUnsupported naming both versions when it is another than kControlVersion
 Status check_header(const ControlHeader& header);
 
 /// A range of a write or read, by advertisement.
@@ -120,8 +120,7 @@ struct OperationCounts {
   uint32_t ranges;             ///< at most kMaxWireRanges
   uint16_t notify_count;       ///< 0 or 1
   uint16_t notify_name_bytes;  ///< at most kMaxNotifyNameBytes
-  uint16_t notify_text_bytes;  ///< at most kMaxNotifyTextBytes
-  uint16_t reserved;
+  uint32_t notify_text_bytes;  ///< at most kMaxNotifyTextBytes
 };
 static_assert(sizeof(OperationCounts) == 16 && std::is_trivially_copyable_v<OperationCounts> &&
               offsetof(OperationCounts, notify_count) == 8 && offsetof(OperationCounts, notify_text_bytes) == 12);

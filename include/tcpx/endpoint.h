@@ -115,7 +115,7 @@ class TransferPlan {
 /// A message from one endpoint's application to the other's. Delivered once, after the data of the transfer it came with.
 struct NotifyMsg {
   std::string name;  ///< at most 256 bytes
-  std::string msg;   ///< at most 4096 bytes
+  std::string msg;   ///< at most 1 MiB; it need not be text
   ConnId conn{};     ///< of a received one: the connection it came over
 };
 
@@ -311,6 +311,19 @@ class TCPX_CLASS_API Endpoint {
   std::vector<NotifyMsg> get_notifs();
   /// The same, but waits for the first one when there is none. @return empty: the deadline has passed
   std::vector<NotifyMsg> wait_notifs(std::optional<Milliseconds> timeout = {});
+
+  /// A descriptor to wait on with poll, select or epoll: readable when operations have ended, or notifications have come, since it
+  /// was last read. Read its 8 bytes (that does not block), then call `poll` and `get_notifs`: what happens in between makes it
+  /// readable again, so nothing is missed. It may tell of an end that another call has taken, or that was told before.
+  ///
+  /// The first call makes it, readable, for what happened before; later ones return the same. It belongs to the endpoint, which
+  /// closes it in the end: no thread may wait on it then. A read clears it for all threads, so whoever reads it looks for all of
+  /// them. Or each has an epoll set of its own, with EPOLLET, and reads nothing: every event then wakes them all.
+  ///
+  /// Without a progress thread operations end only inside `progress` and calls that wait: whoever waits for the descriptor needs
+  /// another thread that calls those, or wakes up in between to do so.
+  /// @return kSystem: no descriptor is left; kUnsupported
+  Result<int> event_fd();
 
   /// Makes progress once; for endpoints without a progress thread. @return true when something advanced
   bool progress();

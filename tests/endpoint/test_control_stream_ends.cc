@@ -178,6 +178,32 @@ TEST(ControlStreamEnds, AnIdleStreamHoldsNoMemory) {
   EXPECT_EQ(streams.at_b.frames.back().payload.size(), 100u);
 }
 
+TEST(ControlStreamEnds, ABusyStreamGivesTheRoomOfALongFrameBack) {
+  Streams streams(unix_pair());
+  const auto move = [&](size_t payload_bytes) {
+    const size_t frames = streams.at_b.frames.size();
+    streams.a.send(RawFrame{make_header(ControlType::kSend), Bytes(payload_bytes)});
+    EXPECT_TRUE(streams.run_until([&] { return streams.at_b.frames.size() > frames; }));
+  };
+  move(kMaxControlPayloadBytes);
+  EXPECT_EQ(streams.b.buffer_bytes(), sizeof(ControlHeader) + kMaxControlPayloadBytes);
+  streams.b.check_alive(std::chrono::seconds(2));
+  for (int i = 0; i < 20; ++i) move(200 * 1024);
+  streams.b.check_alive(std::chrono::seconds(2));
+  move(200 * 1024);
+  EXPECT_LE(streams.b.buffer_bytes(), 256u * 1024);
+}
+
+TEST(ControlStreamEnds, AnotherVersionIsNamed) {
+  OneStream one;
+  ControlHeader header = make_header(ControlType::kBye);
+  header.version = 1;
+  write_raw(one.peer.get(), std::as_bytes(std::span(&header, 1)));
+  const Status end = one.end();
+  EXPECT_EQ(end.code(), Code::kUnsupported);
+  EXPECT_EQ(end.detail(), "the peer speaks control version 1, this build speaks 2");
+}
+
 TEST(ControlStreamEnds, ABufferThatHoldsPartOfAFrameStays) {
   OneStream one;
   const Bytes bytes = wire_bytes(send_some);

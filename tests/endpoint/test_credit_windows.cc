@@ -62,15 +62,15 @@ TEST(CreditWindows, ThePeerGetsNoMoreThanItsWindow) {
   }
 }
 
-TEST(CreditWindows, CreditIsToldAQuarterAtOnceAndAllOfIt) {
+TEST(CreditWindows, CreditIsToldInStepsAndAllOfIt) {
   for (const Window window : kAll) {
     CreditWindows windows;
-    const uint64_t quarter = bytes_of(window) / 4;
+    const uint64_t step = credit_step(window);
     ASSERT_TRUE(windows.count({window, bytes_of(window)}));
-    EXPECT_EQ(windows.give_back({window, quarter - 1}), 0u);
+    EXPECT_EQ(windows.give_back({window, step - 1}), 0u);
     EXPECT_FALSE(windows.count({window, 1})) << "what the peer has not been told is not its own";
-    EXPECT_EQ(windows.give_back({window, 5}), quarter + 4);
-    EXPECT_TRUE(windows.count({window, quarter + 4}));
+    EXPECT_EQ(windows.give_back({window, 5}), step + 4);
+    EXPECT_TRUE(windows.count({window, step + 4}));
     EXPECT_FALSE(windows.count({window, 1}));
     EXPECT_EQ(windows.give_back({window, 1}), 0u) << "counted from nothing again";
   }

@@ -29,11 +29,14 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kBulk = 256 * 1024;
 
-OperationPayload with_notification() {
+/// Of a notification that is no short one, though many fit a window.
+constexpr size_t kTextBytes = 4096;
+
+OperationPayload with_notification(size_t text_bytes = kTextBytes) {
   OperationPayload payload;
   payload.has_notify = true;
   payload.notify_name = std::string(kMaxNotifyNameBytes, 'n');
-  payload.notify_text = std::string(kMaxNotifyTextBytes, 't');
+  payload.notify_text = std::string(text_bytes, 't');
   return payload;
 }
 
@@ -75,12 +78,16 @@ struct Victim {
 };
 
 TEST(EndpointBounds, B2_SendsWithNotificationsAreBounded) {
-  const OperationPayload payload = with_notification();
-  for (const ControlType type : {ControlType::kSend, ControlType::kSendData}) {
-    Victim victim;
-    victim.says_until_the_end(30000, [&](uint64_t i) {
-      victim.peer->say(type, i, i, type == ControlType::kSend ? kBulk : 0, Packing::kWhole, &payload);
-    });
+  for (const size_t text_bytes : {kTextBytes, size_t{kMaxNotifyTextBytes}}) {
+    const OperationPayload payload = with_notification(text_bytes);
+    for (const ControlType type : {ControlType::kSend, ControlType::kSendData}) {
+      Victim victim;
+      victim.says_until_the_end(30000, [&](uint64_t i) {
+        victim.peer->say(type, i, i, type == ControlType::kSend ? kBulk : 0, Packing::kWhole, &payload);
+        // Else this end, and not the victim, would hold most of it.
+        EXPECT_TRUE(wait_until([&] { return victim.peer->backlog() < kMiB || !victim.peer->goes_on(); }));
+      });
+    }
   }
 }
 
@@ -133,7 +140,7 @@ TEST(EndpointBounds, B2_AGoodPeerWaitsWithWhatIsTooMuch) {
   Memory source(*pair.a, kBytes), target(*pair.b, kBytes);
   source.fill(3);
   const LocalRange out = source.whole(), in = target.whole();
-  const NotifyMsg message{.name = std::string(kMaxNotifyNameBytes, 'n'), .msg = std::string(kMaxNotifyTextBytes, 't')};
+  const NotifyMsg message{.name = std::string(kMaxNotifyNameBytes, 'n'), .msg = std::string(kTextBytes, 't')};
   std::vector<OperationId> sends, receives;
   const SubmitOptions options{.timeout = 10 * kCallTime, .notify = &message};
   for (size_t i = 0; i < kCount; ++i) sends.push_back(pair.a->send_async(pair.at_a, {&out, 1}, options).value());
@@ -185,36 +192,87 @@ TEST(EndpointBounds, B9_AGoodPeerMayReadMuchInShortMessages) {
   expect_reads(pair, 4000, 1, kMaxInlineBytes);
 }
 
-TEST(EndpointBounds, B9_OnePeerDoesNotFillTheInboxForOthers) {
+/// Notifications of `text_bytes` that nobody takes, until this end takes no more and no more come in there. Then the others go on.
+void expect_one_peer_bounded(size_t text_bytes) {
   const auto hub = make_endpoint(), loud = make_endpoint(), quiet = make_endpoint();
-  const ConnId from_loud = connect_pair(*loud, *hub).first, from_quiet = connect_pair(*quiet, *hub).first;
-  const NotifyMsg message{.name = "loud", .msg = std::string(kMaxNotifyTextBytes, 't')};
+  const ConnId from_loud = connect_pair(*loud, *hub).first;
+  const auto [from_quiet, to_quiet] = connect_pair(*quiet, *hub);
+  const NotifyMsg message{.name = "loud", .msg = std::string(text_bytes, 't')};
+  const size_t before = resident_bytes();
   size_t waiting = 0, same = 0;
-  // Until no more come in.
+  Status last;
   EXPECT_TRUE(wait_until(
       [&] {
-        for (int i = 0; i < 100; ++i) (void)loud->notify(from_loud, message);
+        for (int i = 0; i < 100; ++i) last = loud->notify(from_loud, message);
         const size_t now = hub->stats().notifications_waiting;
-        same = now == std::exchange(waiting, now) && now > 0 ? same + 1 : 0;
+        same = now == std::exchange(waiting, now) && !last.is_ok() ? same + 1 : 0;
         return same > 200 || now * message.msg.size() > 2 * kMaxInboxShareBytes;
       },
       3 * kCallTime));
-  std::printf("%zu notifications of one peer wait\n", waiting);
+  EXPECT_EQ(last.code(), Code::kExhausted) << last.to_string();
+  const size_t growth = growth_since(before);
+  std::printf("%zu notifications of one peer wait, %zu MiB more in core\n", waiting, growth / kMiB);
+  EXPECT_GT(waiting, 0u);
   EXPECT_LE(waiting * message.msg.size(), kMaxInboxShareBytes);
-  ASSERT_TRUE(quiet->notify(from_quiet, {.name = "quiet", .msg = ""}).is_ok());
+  if (!kIsChecked) {
+    EXPECT_LT(growth, 128 * kMiB) << "64 that have not left, a window, an inbox";
+  }
+  ASSERT_TRUE(quiet->notify(from_quiet, {.name = "quiet", .msg = message.msg}).is_ok());
   EXPECT_TRUE(wait_until([&] { return hub->stats().notifications_waiting > waiting; }));
+  EXPECT_TRUE(moves(*quiet, from_quiet, *hub, to_quiet, kBulk));
   const std::vector<NotifyMsg> taken = hub->get_notifs();
-  EXPECT_TRUE(!taken.empty() && taken.back().name == "quiet");
+  EXPECT_TRUE(!taken.empty() && taken.back().name == "quiet" && taken.back().msg == message.msg);
+}
+
+TEST(EndpointBounds, B9_OnePeerDoesNotFillTheInboxForOthers) {
+  expect_one_peer_bounded(kTextBytes);
+  expect_one_peer_bounded(kMaxNotifyTextBytes);
+}
+
+// The caller's own, which the peer does not take, are bounded in bytes; so are those of reads, which leave when the read has ended.
+TEST(EndpointBounds, NotificationsThatWaitForThePeerAreBounded) {
+  EndpointConfig config = loopback_config();
+  config.progress_thread = false;  // so that nothing moves meanwhile
+  Pair pair(config);
+  constexpr size_t kInWindow = 3, kWaiting = 64;
+  const auto message = [](size_t i) { return NotifyMsg{.name = "", .msg = std::string(kMiB, static_cast<char>('a' + i % 26))}; };
+  size_t taken = 0;
+  Status refused;
+  while (refused = pair.a->notify(pair.at_a, message(taken)), refused.is_ok() && taken < 1000) ++taken;
+  EXPECT_EQ(refused.code(), Code::kExhausted);
+  EXPECT_EQ(refused.detail(), "64 notifications of 67108864 bytes wait for the peer to take some");
+  EXPECT_EQ(taken, kInWindow + kWaiting);
+  Memory target(*pair.a, 64), source(*pair.b, 64);
+  const RemoteRange remote{pair.b->advertise(pair.at_b, source.whole()).value()};
+  const NotifyMsg read{.name = "read"}, one_byte{.name = "", .msg = "r"};
+  EXPECT_EQ(pair.a->read_async(pair.at_a, target.whole(), remote, {.notify = &one_byte}).status().code(), Code::kExhausted);
+  EXPECT_EQ(pair.a->read_async(pair.at_a, target.whole(), remote, {.notify = &read}).status().code(), Code::kExhausted);
+  const auto alone = pair.a->read_async(pair.at_a, target.whole(), remote);
+  ASSERT_TRUE(alone.is_ok()) << alone.status().to_string();
+
+  std::vector<NotifyMsg> come;
+  EXPECT_TRUE(wait_until([&] {
+    (void)pair.a->progress();
+    (void)pair.b->progress();
+    for (NotifyMsg& one : pair.b->get_notifs()) come.push_back(std::move(one));
+    return come.size() >= taken;
+  })) << come.size();
+  for (size_t i = 0; i < come.size(); ++i) EXPECT_TRUE(come[i].msg == message(i).msg) << i;
+  EXPECT_TRUE(wait_until([&] {
+    (void)pair.b->progress();
+    return pair.a->wait(*alone, std::chrono::milliseconds(1)).is_ok();
+  }));
+  EXPECT_TRUE(pair.a->notify(pair.at_a, message(0)).is_ok()) << "there is room again";
 }
 
 TEST(NotifyInbox, ManyPeersTogetherLeaveRoomForOneMore) {
   NotifyInbox inbox(65536);
-  const auto fill = [&inbox](uint64_t conn) {
+  const auto fill = [&inbox](uint64_t conn, size_t text_bytes = kTextBytes) {
     size_t bytes = 0;
     for (;;) {
-      NotifyMsg message{.name = "", .msg = std::string(kMaxNotifyTextBytes, 't'), .conn = ConnId{conn}};
+      NotifyMsg message{.name = "", .msg = std::string(text_bytes, 't'), .conn = ConnId{conn}};
       if (!inbox.push(message)) return bytes;
-      bytes += kMaxNotifyTextBytes;
+      bytes += text_bytes;
     }
   };
   size_t total = 0;
@@ -225,8 +283,16 @@ TEST(NotifyInbox, ManyPeersTogetherLeaveRoomForOneMore) {
     total += bytes;
   }
   EXPECT_LE(total, kMaxInboxBytes);
-  EXPECT_EQ(inbox.take_all().size(), total / kMaxNotifyTextBytes);
+  EXPECT_EQ(inbox.take_all().size(), total / kTextBytes);
   EXPECT_GT(fill(1), kMaxInboxShareBytes / 2);
+
+  (void)inbox.take_all();
+  for (uint64_t conn = 1; conn <= 20; ++conn) {
+    const size_t bytes = fill(conn, kMaxNotifyTextBytes);
+    EXPECT_LE(bytes, kMaxInboxShareBytes);
+    EXPECT_TRUE(bytes > 0 || conn > 5) << conn;
+  }
+  EXPECT_GT(fill(21), kMiB / 4) << "the long ones of many leave some for short ones";
 }
 
 /// Deregisters memory of a peer that was promised something and does not go on.

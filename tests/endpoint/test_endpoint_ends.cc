@@ -243,7 +243,8 @@ TEST(EndpointFork, AChildIsRefusedByEveryCall) {
                               a->wait(pending),
                               a->cancel(pending),
                               a->completion_event(pending).status(),
-                              a->notify(conn, {})};
+                              a->notify(conn, {}),
+                              a->event_fd().status()};
     int position = 0;
     for (const Status& answer : answers) {
       ++position;

@@ -73,17 +73,17 @@ constexpr uint64_t kOperation = 0x0102030405060708, kValue = 0x1112131415161718,
 TEST(EndpointGolden, Send) {
   const std::vector<uint64_t> lengths = {0x21222324, 0x2122232400000000, 0x0000000004040404};
   expect_golden(
-      "|magic| 58 43 |version| 01 |type| 01 |packing| 01 |reserved| 00 |flags| 00 00 |payload bytes| 28 00 00 00"
+      "|magic| 58 43 |version| 02 |type| 01 |packing| 01 |reserved| 00 |flags| 00 00 |payload bytes| 28 00 00 00"
       "|checksum| 00 00 00 00 |operation| 08 07 06 05 04 03 02 01 |sequence| 18 17 16 15 14 13 12 11"
       "|bytes| 28 27 26 25 24 23 22 21"
-      "|lengths| 03 00 00 00 |ranges| 00 00 00 00 |notifications| 00 00 |name| 00 00 |text| 00 00 |reserved| 00 00"
+      "|lengths| 03 00 00 00 |ranges| 00 00 00 00 |notifications| 00 00 |name| 00 00 |text| 00 00 00 00"
       "|length 0| 24 23 22 21 00 00 00 00 |length 1| 00 00 00 00 24 23 22 21 |length 2| 04 04 04 04 00 00 00 00",
       SendFrame{.operation = kOperation, .sequence = kValue, .bytes = kBytes, .packing = Packing::kRanges, .lengths = lengths});
 }
 
 TEST(EndpointGolden, SendWithNotification) {
   expect_golden(
-      "58 43 01 01 |packed| 02 00 0000 |payload bytes| 15 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
+      "58 43 02 01 |packed| 02 00 0000 |payload bytes| 15 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
       "28 27 26 25 24 23 22 21"
       "|counts| 00000000 00000000 |notifications| 01 00 |name| 03 00 |text| 02 00 00 00 |name| 61 62 63 |text| 64 65",
       SendFrame{.operation = kOperation,
@@ -93,10 +93,28 @@ TEST(EndpointGolden, SendWithNotification) {
                 .notify = NotifyText{"abc", "de"}});
 }
 
+// Its length takes more than 16 bits, in the counts of an operation and in the header of a notification alone.
+TEST(EndpointGolden, LongNotifications) {
+  const std::string text(0x10203, 'x');
+  const std::string text_hex = hex(Bytes(text.size(), std::byte{'x'}));
+  const Bytes send = wire_bytes([&](ControlStream& stream) {
+    stream.send(SendFrame{.operation = kOperation, .sequence = kValue, .bytes = kBytes, .notify = NotifyText{"n", text}});
+  });
+  EXPECT_EQ(hex(send),
+            hex(from_text("58 43 02 01 00 00 0000 |payload bytes| 14 02 01 00 00000000 08 07 06 05 04 03 02 01"
+                          "18 17 16 15 14 13 12 11 28 27 26 25 24 23 22 21"
+                          "|counts| 00000000 00000000 |notifications| 01 00 |name| 01 00 |text| 03 02 01 00 |name| 6e")) +
+                text_hex);
+  const Bytes notify = wire_bytes([&](ControlStream& stream) { stream.send(NotifyFrame{.notify = {"n", text}}); });
+  EXPECT_EQ(hex(notify), hex(from_text("58 43 02 |type| 0c 00 00 0000 |payload bytes| 08 02 01 00 00000000 0000000000000000"
+                                       "0000000000000000 0000000000000000 |name| 01 00 00 00 6e")) +
+                             text_hex);
+}
+
 TEST(EndpointGolden, SendWithData) {
   const Bytes data = from_text("c0 c1 c2 c3");
   expect_golden(
-      "58 43 01 |type| 02 00 00 0000 |payload bytes| 18 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
+      "58 43 02 |type| 02 00 00 0000 |payload bytes| 18 00 00 00 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11"
       "|bytes| 04 00 00 00 00 00 00 00"
       "|counts| 00000000 00000000 01 00 01 00 03 00 00 00 |name| 6e |text| 78 79 7a |data| c0 c1 c2 c3",
       SendDataFrame{.operation = kOperation, .sequence = kValue, .notify = NotifyText{"n", "xyz"}, .data = data});
@@ -107,7 +125,7 @@ TEST(EndpointGolden, Write) {
       {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 0x0000000000010002},
       {.slot = {0x2222232425262728, 0x5152535455565758}, .offset = 0x6162636465666768, .bytes = 0x0000000000030004}};
   expect_golden(
-      "58 43 01 |type| 03 02 00 0000 |payload bytes| 56 00 00 00 00000000 08 07 06 05 04 03 02 01 |unused| 00 00 00 00 00 00 00 "
+      "58 43 02 |type| 03 02 00 0000 |payload bytes| 56 00 00 00 00000000 08 07 06 05 04 03 02 01 |unused| 00 00 00 00 00 00 00 "
       "00"
       "|bytes| 06 00 04 00 00 00 00 00"
       "|lengths| 00000000 |ranges| 02000000 |notifications| 01 00 |name| 05 00 |text| 01 00 00 00"
@@ -126,7 +144,7 @@ TEST(EndpointGolden, WriteWithData) {
   const std::vector<WireRange> ranges = {
       {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 3}};
   expect_golden(
-      "58 43 01 |type| 04 00 00 0000 |payload bytes| 35 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
+      "58 43 02 |type| 04 00 00 0000 |payload bytes| 35 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
       "|bytes| 03 00 00 00 00 00 00 00 |counts| 00000000 01000000 01 00 01 00 01 00 00 00"
       "|slot| 28 27 26 25 24 23 22 21 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 03 00 00 00 00 00 00 00"
       "|name| 6e |text| 74 |data| d0 d1 d2",
@@ -137,7 +155,7 @@ TEST(EndpointGolden, Read) {
   const std::vector<WireRange> ranges = {
       {.slot = {0x2122232425262728, 0x3132333435363738}, .offset = 0x4142434445464748, .bytes = 0x0506}};
   expect_golden(
-      "58 43 01 |type| 05 00 00 0000 |payload bytes| 30 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
+      "58 43 02 |type| 05 00 00 0000 |payload bytes| 30 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
       "|bytes| 06 05 00 00 00 00 00 00 |counts| 00000000 01000000 00 00 00 00 00 00 00 00"
       "|slot| 28 27 26 25 24 23 22 21 38 37 36 35 34 33 32 31 |offset| 48 47 46 45 44 43 42 41 |bytes| 06 05 00 00 00 00 00 00",
       ReadFrame{.operation = kOperation, .bytes = 0x0506, .ranges = ranges});
@@ -146,22 +164,22 @@ TEST(EndpointGolden, Read) {
 TEST(EndpointGolden, ReadData) {
   const Bytes data = from_text("e0 e1 e2 e3 e4");
   const char* const literal =
-      "58 43 01 |type| 06 00 00 0000 |payload bytes| 05 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
+      "58 43 02 |type| 06 00 00 0000 |payload bytes| 05 00 00 00 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00"
       "|bytes| 05 00 00 00 00 00 00 00 |data alone| e0 e1 e2 e3 e4";
   expect_golden(literal, ReadDataFrame{.operation = kOperation, .data = data});
 }
 
 TEST(EndpointGolden, FramesWithoutPayload) {
   expect_golden(
-      "58 43 01 |ready| 07 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 0000000000000000",
+      "58 43 02 |ready| 07 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 00 00 00 00 00 00 00 00 0000000000000000",
       ReadyFrame{.operation = kOperation});
-  expect_golden("58 43 01 |go| 08 02 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 01 00 00 00 00 00 00 00 0000000000000000",
+  expect_golden("58 43 02 |go| 08 02 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 01 00 00 00 00 00 00 00 0000000000000000",
                 GoFrame{.operation = kOperation, .of_read = true, .packing = Packing::kPacked});
   expect_golden(
-      "58 43 01 |cancel| 0a 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11 0100000000000000",
+      "58 43 02 |cancel| 0a 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11 0100000000000000",
       CancelFrame{.operation = kOperation, .sequence = kValue, .announced = true});
   expect_golden(
-      "58 43 01 |credit| 0b 00 00 0000 00000000 00000000 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 0000040000000000",
+      "58 43 02 |credit| 0b 00 00 0000 00000000 00000000 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 0000040000000000",
       CreditFrame{.window = Window::kRest, .bytes = 0x40000});
   for (uint64_t window = 0; window <= kWindows; ++window) {
     CreditFrame credit{.window = Window::kRest, .bytes = 7};
@@ -173,7 +191,7 @@ TEST(EndpointGolden, FramesWithoutPayload) {
 TEST(EndpointGolden, Done) {
   const Status refused(Code::kMismatch, "op", "why");
   const char* const literal =
-      "58 43 01 |done| 09 00 00 0000 |payload bytes| 07 00 00 00 00000000 08 07 06 05 04 03 02 01"
+      "58 43 02 |done| 09 00 00 0000 |payload bytes| 07 00 00 00 00000000 08 07 06 05 04 03 02 01"
       "|TCPX_E_MISMATCH| 0c 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 |text| 6f 70 3a 20 77 68 79";
   expect_golden(literal, DoneFrame{.operation = kOperation, .status = refused});
   const Recorder::Frame got = read(from_text(literal));
@@ -181,18 +199,18 @@ TEST(EndpointGolden, Done) {
   ASSERT_TRUE(decode(got.header, got.payload, done).is_ok());
   EXPECT_EQ(done.operation, kOperation);
   EXPECT_EQ(done.status.to_string(), "TCPX_E_MISMATCH: peer reported: op: why");
-  expect_golden("58 43 01 |done| 09 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 |ok| 0000000000000000 0000000000000000",
+  expect_golden("58 43 02 |done| 09 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 |ok| 0000000000000000 0000000000000000",
                 DoneFrame{.operation = kOperation});
 }
 
 TEST(EndpointGolden, Bye) {
-  expect_golden("58 43 01 |bye| 0e 00 00 0000 00000000 00000000 0000000000000000 0000000000000000 0000000000000000", ByeFrame{});
+  expect_golden("58 43 02 |bye| 0e 00 00 0000 00000000 00000000 0000000000000000 0000000000000000 0000000000000000", ByeFrame{});
 }
 
 // A name and a text that changed places at both ends would come back all the same.
 TEST(EndpointGolden, Notify) {
   const char* const literal =
-      "58 43 01 |notify| 0c 00 00 0000 |payload bytes| 0b 00 00 00 00000000 0000000000000000 0000000000000000 0000000000000000"
+      "58 43 02 |notify| 0c 00 00 0000 |payload bytes| 0b 00 00 00 00000000 0000000000000000 0000000000000000 0000000000000000"
       "|name| 02 00 00 00 61 62 |text| 76 77 78 79 7a";
   expect_golden(literal, NotifyFrame{.notify = {"ab", "vwxyz"}});
   const Recorder::Frame got = read(from_text(literal));
@@ -242,7 +260,7 @@ TEST(EndpointGolden, PeerMessages) {
   const GrantHeader header{
       .transfer = kOperation, .transfer_bytes = kBytes, .first_chunk = 0x3132333435363738, .count = 3, .reserved = 0};
   const Bytes granted = expect_golden_message(
-      "58 43 01 |peer| 0d 00 00 0000 23 00 00 00 00000000 |flow| 01 00 00 00 00 00 00 00 |grant| 06 00 00 00 00 00 00 00"
+      "58 43 02 |peer| 0d 00 00 0000 23 00 00 00 00000000 |flow| 01 00 00 00 00 00 00 00 |grant| 06 00 00 00 00 00 00 00"
       "0000000000000000 |transfer| 08 07 06 05 04 03 02 01 |its bytes| 28 27 26 25 24 23 22 21"
       "|first chunk| 38 37 36 35 34 33 32 31 |count| 03 00 00 00 00000000 |channels| 02 00 01",
       FrameType::kGrant, copy_of(encode_grant(room, {.header = header, .channels = channels})));
@@ -254,7 +272,7 @@ TEST(EndpointGolden, PeerMessages) {
   EXPECT_EQ(grant->channels[0], 2);
 
   const Bytes again = expect_golden_message(
-      "58 43 01 |peer| 0d 00 00 0000 20 00 00 00 00000000 01 00 00 00 00 00 00 00 |regrant| 07 00 00 00 00 00 00 00"
+      "58 43 02 |peer| 0d 00 00 0000 20 00 00 00 00000000 01 00 00 00 00 00 00 00 |regrant| 07 00 00 00 00 00 00 00"
       "0000000000000000 |transfer| 08 07 06 05 04 03 02 01 |its bytes| 28 27 26 25 24 23 22 21"
       "|chunk| 38 37 36 35 34 33 32 31 |channel| 02 00 00 00 00000000",
       FrameType::kRegrant,
@@ -268,7 +286,7 @@ TEST(EndpointGolden, PeerMessages) {
   EXPECT_EQ(regrant->channel, 2u);
 
   const Bytes lost = expect_golden_message(
-      "58 43 01 |peer| 0d 00 00 0000 17 00 00 00 00000000 01 00 00 00 00 00 00 00 |channel down| 08 00 00 00 00 00 00 00"
+      "58 43 02 |peer| 0d 00 00 0000 17 00 00 00 00000000 01 00 00 00 00 00 00 00 |channel down| 08 00 00 00 00 00 00 00"
       "0000000000000000 |channel| 02 00 00 00 |TCPX_E_TIMEOUT| 05 00 00 00 |text bytes| 07 00 00 00 00000000"
       "6f 70 3a 20 77 68 79",
       FrameType::kChannelDown, copy_of(encode_channel_down(room, {.channel = 2, .reason = Status(Code::kTimeout, "op", "why")})));
@@ -278,12 +296,12 @@ TEST(EndpointGolden, PeerMessages) {
   EXPECT_EQ(down->reason.to_string(), "TCPX_E_TIMEOUT: peer reported: op: why");
 
   EXPECT_EQ(*decode_transfer_number(expect_golden_message(
-                "58 43 01 |peer| 0d 00 00 0000 08 00 00 00 00000000 01 00 00 00 00 00 00 00 |received| 09 00 00 00 00 00 00 00"
+                "58 43 02 |peer| 0d 00 00 0000 08 00 00 00 00000000 01 00 00 00 00 00 00 00 |received| 09 00 00 00 00 00 00 00"
                 "0000000000000000 08 07 06 05 04 03 02 01",
                 FrameType::kReceived, copy_of(encode_transfer_number(room, kOperation)))),
             kOperation);
   EXPECT_EQ(*decode_transfer_number(expect_golden_message(
-                "58 43 01 |peer| 0d 00 00 0000 08 00 00 00 00000000 01 00 00 00 00 00 00 00 |submitted| 0a 00 00 00 00 00 00 00"
+                "58 43 02 |peer| 0d 00 00 0000 08 00 00 00 00000000 01 00 00 00 00 00 00 00 |submitted| 0a 00 00 00 00 00 00 00"
                 "0000000000000000 08 07 06 05 04 03 02 01",
                 FrameType::kSubmitted, copy_of(encode_transfer_number(room, kOperation)))),
             kOperation);
@@ -307,15 +325,17 @@ TEST(EndpointGolden, StatusCodes) {
 // Both ends count the same window, cut the same pieces and choose alike: numbers that are part of the protocol too.
 TEST(EndpointGolden, Numbers) {
   EXPECT_EQ(kControlMagic, 0x4358);
-  EXPECT_EQ(kControlVersion, 1);
+  EXPECT_EQ(kControlVersion, 2);
   EXPECT_EQ(kMaxInlineBytes, 65536u);
   EXPECT_EQ(kMaxWireRanges, 16384u);
   EXPECT_EQ(kMaxNotifyNameBytes, 256u);
-  EXPECT_EQ(kMaxNotifyTextBytes, 4096u);
-  EXPECT_EQ(kInlineWindowBytes, 1048576u);
+  EXPECT_EQ(kMaxNotifyTextBytes, 1048576u);
+  EXPECT_EQ(kInlineWindowBytes, 4194304u);
   EXPECT_EQ(window_cost(0), 64u);
   EXPECT_EQ(window_cost(1000), 1064u);
   EXPECT_EQ(kOfferWindowBytes, 16777216u);
+  EXPECT_EQ(credit_step(Window::kRest), 262144u);
+  EXPECT_EQ(credit_step(Window::kRestOffers), 4194304u);
   EXPECT_EQ(window_cost(Window::kRest, 1000, 0, 2, 30), 64u + 1000 + 2 * 32 + 30);
   EXPECT_EQ(window_cost(Window::kSendOffers, 0, 3, 0, 30), 256u + 3 * 8 + 30);
   EXPECT_EQ(kParcelBytes, 1048576u);

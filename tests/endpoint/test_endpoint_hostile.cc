@@ -127,6 +127,7 @@ TEST_F(EndpointHostile, MoreInlineDataThanTheWindow) {
   payload.data = bytes;
   for (uint64_t i = 0; i <= kInlineWindowBytes / window_cost(kMaxInlineBytes); ++i)
     peer_->say(ControlType::kSendData, 1, 1000 + i, bytes.size(), Packing::kWhole, &payload);
+  EXPECT_TRUE(peer_->hears_the_end()) << "as soon as all of it has left";
   expect_ended({});
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "endpoint/operation.h"
 #include "measure/pattern.h"
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/wait_until.h"
@@ -34,7 +35,7 @@ TCPX_OVER_SETUPS(EndpointNotifications, testing::few_setups());
 
 TEST_P(EndpointNotifications, ArriveAloneAndInOrder) {
   make_pair();
-  const std::string longest_name(256, 'n'), longest_text(4096, 't');
+  const std::string longest_name(256, 'n'), longest_text(1 << 20, 't');
   ASSERT_TRUE(a_->notify(a_.conn, {.name = "", .msg = ""}).is_ok());
   ASSERT_TRUE(a_->notify(a_.conn, {.name = longest_name, .msg = longest_text}).is_ok());
   ASSERT_TRUE(a_->notify(a_.conn, {.name = std::string("\0x", 2), .msg = "text"}).is_ok());
@@ -85,13 +86,57 @@ TEST_P(EndpointNotifications, OfAReadComeToTheOwnerWhenTheReaderHasTheBytes) {
   }
 }
 
+// With as much beside them as a frame can have: short and long, and cut into as many ranges as there may be.
+TEST_P(EndpointNotifications, OfAMebibyteComeWholeWithEveryCall) {
+  make_pair({.inline_bytes = 65536}, {.inline_bytes = 65536});
+  constexpr size_t kRanges = Endpoint::kMaxRanges, kMost = 80 * kRanges;
+  GuardedBuffer here(kMost), there(kMost);
+  const MemoryId mine = reg(a_, here.span()), theirs = reg(b_, there.span());
+  const RemoteSlot slot = b_->advertise(b_.conn, {theirs, there.data(), kMost}).value();
+  const LocalRange into{theirs, there.data(), kMost};
+  uint64_t seed = 1;
+  for (const size_t each : {size_t{4}, kMost / kRanges}) {
+    for (const size_t count : {size_t{1}, kRanges}) {
+      for (const OperationKind kind : {OperationKind::kSend, OperationKind::kWrite, OperationKind::kRead}) {
+        SCOPED_TRACE(concat(name_of(kind), " of ", count, " ranges, ", each * kRanges, " bytes"));
+        const size_t bytes = each * kRanges;
+        std::vector<LocalRange> ranges;
+        std::vector<RemoteRange> places;
+        for (size_t i = 0; i < count; ++i) {
+          ranges.push_back({mine, here.data() + bytes / count * i, bytes / count});
+          places.push_back({slot, bytes / count * i});
+        }
+        NotifyMsg message{.name = "long", .msg = std::string(1 << 20, '\0')};
+        fill_pattern(std::as_writable_bytes(std::span(message.msg)), ++seed);
+        fill_pattern(kind == OperationKind::kRead ? there.span() : here.span(), ++seed);
+        const SubmitOptions options{.notify = &message};
+        const auto received = kind == OperationKind::kSend ? b_->recv_async(b_.conn, {into.memory, into.data, bytes})
+                                                           : Result<OperationId>(Status(Code::kInternal, "test", "none"));
+        const auto id = kind == OperationKind::kSend    ? a_->send_async(a_.conn, ranges, options)
+                        : kind == OperationKind::kWrite ? a_->write_async(a_.conn, ranges, places, options)
+                                                        : a_->read_async(a_.conn, ranges, places, options);
+        ASSERT_TRUE(id.is_ok()) << id.status().to_string();
+        const auto taken = take(1);
+        ASSERT_EQ(taken.size(), 1u);
+        EXPECT_TRUE(taken[0].msg == message.msg) << "the text differs";
+        const auto moved = (kind == OperationKind::kRead ? here.span() : there.span()).first(bytes);
+        EXPECT_TRUE(verify_pattern(moved, seed).is_ok());
+        ASSERT_TRUE(done(a_, id));
+        if (kind == OperationKind::kSend) {
+          ASSERT_TRUE(done(b_, received));
+        }
+      }
+    }
+  }
+}
+
 // Neither end counts them in the window of reads: many more fit than the window has room for.
 TEST_P(EndpointNotifications, OfReadsLeaveTheWindowOpen) {
   make_pair();
   std::array<std::byte, 64> source{}, target{};
   const MemoryId from = reg(b_, source), to = reg(a_, target);
   const RemoteSlot slot = b_->advertise({from, source.data(), source.size()}).value();
-  const NotifyMsg message{.name = "read", .msg = std::string(4096, 'r')};
+  const NotifyMsg message{.name = "read", .msg = std::string(16384, 'r')};
   for (int round = 0; round < 2000 && !HasFailure(); ++round) {
     const Status read =
         a_->read(a_.conn, LocalRange{to, target.data(), 8}, {slot}, {.timeout = testing::kTestDeadline, .notify = &message});
@@ -171,12 +216,12 @@ TEST_P(EndpointNotifications, AFullInboxLosesNothing) {
     writes.push_back(a_->write_async(a_.conn, {&part, 1}, {&place, 1}, {.notify = &message}));
   }
   for (size_t i = 0; i < kAlone; ++i)
-    ASSERT_TRUE(a_->notify(a_.conn, {.name = "alone", .msg = concat(i, std::string(4000, '.'))}).is_ok());
+    ASSERT_TRUE(a_->notify(a_.conn, {.name = "alone", .msg = concat(i, std::string(16000, '.'))}).is_ok());
   ASSERT_TRUE(testing::wait_until([&] { return b_->stats().notifications_waiting == 3; }));
   std::map<std::string, size_t> counts;
   for (const NotifyMsg& message : take(kAlone + kWritten)) {
     if (message.name == "alone") {
-      EXPECT_EQ(message.msg, concat(counts["alone"], std::string(4000, '.'))) << "in order";
+      EXPECT_EQ(message.msg, concat(counts["alone"], std::string(16000, '.'))) << "in order";
     }
     ++counts[message.name];
   }

@@ -95,7 +95,8 @@ TEST_P(EndpointRefusals, RangesBeyondTheirRegistration) {
 
 TEST_P(EndpointRefusals, CallsThatMakeNoSense) {
   const NotifyMsg message{.name = "n", .msg = "m"};
-  const NotifyMsg long_name{.name = std::string(257, 'n'), .msg = ""}, long_text{.name = "", .msg = std::string(4097, 'm')};
+  const NotifyMsg long_name{.name = std::string(257, 'n'), .msg = ""},
+      long_text{.name = "", .msg = std::string((1 << 20) + 1, 'm')};
   const RemoteRange place{slot_, 0};
   EXPECT_EQ(a_->recv(a_.conn, {&near_, 1}, {.notify = &message}).code(), Code::kInvalidArgument);
   for (const NotifyMsg& bad : {long_name, long_text}) {

@@ -78,7 +78,7 @@ struct SilentPort {
 
 Parameters identity(const char* role) {
   const auto parts = make_default_parts(loopback_config());
-  return {{"endpoint version", "2"}, {"role", role},
+  return {{"endpoint version", "3"}, {"role", role},
           {"instance", "77"},        {"gpu", "0"},
           {"wanted gpu", "-1"},      {"wanted instance", "0"},
           {"inline bytes", "64"},    {"channels", std::to_string(parts->devices.size())}};
@@ -181,6 +181,32 @@ TEST_F(EndpointSetUp, B1_ClientsThatLeaveAMessageAndGoCostNoDescriptors) {
   EXPECT_TRUE(wait_until([&] { return descriptor_count() <= before; })) << descriptor_count() << ", were " << before;
   // Connections they left behind are there, but not of all the clients that ever came.
   EXPECT_TRUE(wait_until([&] { return server->stats().connections.size() <= 64; }));
+  expect_gets_in(*server, kCallTime);
+}
+
+// As many as may stay, each with nearly all that the window takes, would be four times as much.
+TEST_F(EndpointSetUp, B3_WhatClientsLeaveBehindIsBoundedInBytes) {
+  allow_broken_connections();
+  const auto server = make_endpoint();
+  ASSERT_TRUE(server->start_accepting().is_ok());
+  OperationPayload payload;
+  payload.has_notify = true;
+  payload.notify_text = std::string(kMaxNotifyTextBytes, 't');
+  ConnId last{};
+  for (int i = 0; i < 30; ++i) {
+    Peer peer(port_of(*server));
+    for (uint64_t sequence = 0; sequence < 3; ++sequence)
+      peer.say(ControlType::kSendData, sequence, sequence, 0, Packing::kWhole, &payload);
+    ASSERT_TRUE(wait_until([&] {
+      (void)peer.goes_on();
+      const std::vector<ConnectionStats> all = server->stats().connections;
+      const std::string record = server->flight_record();
+      return !all.empty() && all.back().conn > last &&
+             record.find(" 3 sends without a receive", record.rfind("\nconnection ")) != std::string::npos;
+    })) << server->flight_record();
+    last = server->stats().connections.back().conn;
+  }
+  EXPECT_TRUE(wait_until([&] { return server->stats().connections.size() == 64 / 3; })) << server->flight_record();
   expect_gets_in(*server, kCallTime);
 }
 

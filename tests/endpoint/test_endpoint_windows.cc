@@ -18,7 +18,7 @@ TCPX_OVER_SETUPS(EndpointWindows, testing::few_setups());
 TEST_P(EndpointWindows, AShortGpuSendIsNotLockedOutByHostSendsBehindIt) {
   if (setup_.memory == MemoryType::kHost) GTEST_SKIP() << "needs device memory beside host memory";
   make_pair();
-  constexpr size_t kCount = 400, kBytes = 4096;
+  constexpr size_t kCount = 1200, kBytes = 4096;  // more than the window takes
   GuardedBuffer device(kBytes), host(kBytes), target(kBytes);
   fill_pattern(device.span(), 1);
   fill_pattern(host.span(), 2);
@@ -45,7 +45,7 @@ TEST_P(EndpointWindows, APeerThatTakesNothingHoldsUpNoOtherConnection) {
   a_to_c.endpoint = std::move(a_.endpoint);
   connect(a_to_c, c);
   a_.endpoint = std::move(a_to_c.endpoint);
-  constexpr size_t kCount = 1000, kBytes = 4096;
+  constexpr size_t kCount = 1200, kBytes = 4096;
   GuardedBuffer source(kBytes), shut(kBytes), open(kBytes);
   fill_pattern(source.span(), 1);
   const LocalRange out = range(a_, source.span()), into = range(c, open.span());

@@ -22,12 +22,8 @@ class LinkFrames : public LinkTest {
 
 TEST_F(LinkFrames, WhatBelongsToNothingThatIsOpen) {
   constexpr uint32_t kHuge = ~uint32_t{0};
-  const OperationCounts counts{.lengths = kHuge,
-                               .ranges = kHuge,
-                               .notify_count = 0xffff,
-                               .notify_name_bytes = 0xffff,
-                               .notify_text_bytes = 0xffff,
-                               .reserved = 0};
+  const OperationCounts counts{
+      .lengths = kHuge, .ranges = kHuge, .notify_count = 0xffff, .notify_name_bytes = 0xffff, .notify_text_bytes = kHuge};
   ControlHeader foreign = make_header(ControlType::kSend);
   foreign.magic = 0x1234;
   OperationPayload nothing;
@@ -49,6 +45,17 @@ TEST_F(LinkFrames, WhatBelongsToNothingThatIsOpen) {
        }},
       {"huge counts",
        [&] { say_raw(make_header(ControlType::kWrite, 1, 0, ~uint64_t{0}), std::as_bytes(std::span(&counts, 1))); }},
+      {"a notification too long by one byte",
+       [&] {
+         say_raw(make_header(ControlType::kNotify), Bytes(sizeof(uint32_t) + 1 + kMaxNotifyTextBytes));
+         steps(100);
+       }},
+      {"a text too long by one byte",
+       [&] {
+         put(nothing, NotifyMsg{.name = "n", .msg = std::string(kMaxNotifyTextBytes + 1, 't')});
+         say(ControlType::kSendData, 1, 0, 0, Packing::kWhole, &nothing);
+         steps(100);
+       }},
       {"no frame", [&] { say_raw(foreign); }},
   };
   for (const auto& [what, say_it] : cases) {
@@ -284,6 +291,20 @@ TEST_F(LinkFrames, CreditBeyondWhatIsOwed) {
     steps(2);
     EXPECT_EQ(link_->status().code(), beyond == 0 ? Code::kOk : Code::kProtocol);
   }
+}
+
+// The inbox has room for four, and the window for three more.
+TEST_F(LinkFrames, MoreLongNotificationsThanTheWindow) {
+  const Bytes payload = payload_of(NotifyFrame{.notify = {"n", std::string(kMaxNotifyTextBytes, 't')}});
+  const auto say_one = [&] {
+    say_raw(make_header(ControlType::kNotify), payload);
+    steps(100);
+  };
+  for (int i = 0; i < 7; ++i) say_one();
+  EXPECT_TRUE(alive()) << link_->status().to_string();
+  say_one();
+  EXPECT_EQ(link_->status().code(), Code::kProtocol);
+  EXPECT_EQ(notified(), 4u);
 }
 
 TEST_F(LinkFrames, MoreThanAWindowOfEachKind) {

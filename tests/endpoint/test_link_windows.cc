@@ -6,7 +6,7 @@ namespace tcpx::testing {
 namespace {
 
 /// Steps in which a whole window gets through the sockets.
-constexpr int kSettle = 30;
+constexpr int kSettle = 100;
 
 class LinkWindows : public LinkTest {
  protected:
@@ -92,7 +92,7 @@ TEST_F(LinkWindows, AShortWriteGivesItsPartBack) {
 }
 
 TEST_F(LinkWindows, ANotificationGivesItsPartBackWhenThereWasRoomForIt) {
-  const std::string text(4000, 't');
+  const std::string text(16000, 't');
   for (int i = 0; i < kMany && !HasFailure(); ++i) {
     ASSERT_GE(room_[1], window_cost(1 + text.size()));
     room_[1] -= window_cost(1 + text.size());

@@ -14,6 +14,10 @@ class WindowQueueTest : public ::testing::Test {
     return queue_.enter(
         {.operation = operation, .charge = {window, bytes}, .sequence = sequence, .may_be_offered = true, .since = now_});
   }
+  /// As many short ones as may be ahead of the peer.
+  void fill_sends() {
+    for (int i = 0; i < 4; ++i) EXPECT_TRUE(enter(1, Window::kSends, WindowQueue::kAheadBytes / 4, 0));
+  }
   /// The operations whose turn it is, negative those that are to be offered.
   std::vector<int64_t> turns(uint64_t gone = 0) {
     std::vector<int64_t> out;
@@ -55,7 +59,7 @@ TEST_F(WindowQueueTest, WhoEndsMeanwhileIsForgotten) {
 }
 
 TEST_F(WindowQueueTest, AShortSendThatWaitsTooLongIsOffered) {
-  EXPECT_TRUE(enter(1, Window::kSends, kInlineWindowBytes, 0));
+  fill_sends();
   EXPECT_TRUE(enter(2, Window::kRest, kInlineWindowBytes));
   EXPECT_FALSE(enter(3, Window::kSends, 100, 1));
   EXPECT_FALSE(enter(4, Window::kRest, 100));
@@ -67,6 +71,17 @@ TEST_F(WindowQueueTest, AShortSendThatWaitsTooLongIsOffered) {
   EXPECT_EQ(turns(), Turns{-3}) << "writes wait, and so do sends of nothing";
 }
 
+TEST_F(WindowQueueTest, ALongNotificationHasTheRoomThatShortSendsLeave) {
+  const uint64_t longest = window_cost(kMaxNotifyTextBytes);
+  fill_sends();
+  EXPECT_TRUE(enter(2, Window::kSends, longest, 1));
+  EXPECT_FALSE(enter(3, Window::kSends, 100, 2));
+  EXPECT_TRUE(windows_.refill({Window::kSends, longest}));
+  EXPECT_EQ(turns(), Turns{}) << "the short ones are still there";
+  EXPECT_TRUE(windows_.refill({Window::kSends, 100}));
+  EXPECT_EQ(turns(), Turns{3});
+}
+
 TEST_F(WindowQueueTest, ALateSendGoesFirstAndHasRoomKeptForIt) {
   const uint64_t usable = kOfferWindowBytes - WindowQueue::kLateSendBytes;
   EXPECT_TRUE(enter(1, Window::kSendOffers, usable, 7));
@@ -74,6 +89,22 @@ TEST_F(WindowQueueTest, ALateSendGoesFirstAndHasRoomKeptForIt) {
   EXPECT_TRUE(enter(3, Window::kSendOffers, 100, 6)) << "its place is before one that was announced";
   EXPECT_TRUE(windows_.refill({Window::kSendOffers, 200}));
   EXPECT_EQ(turns(), Turns{2});
+}
+
+// With long texts, in the order of their receives: those before have ended, and credit for them comes in large parts.
+TEST_F(WindowQueueTest, EachLateSendHasRoomWhenThoseBeforeHaveEnded) {
+  constexpr uint64_t kEarlyBytes = 1024;
+  uint64_t early = 1000;
+  for (; enter(early, Window::kSendOffers, kEarlyBytes, early); ++early) {
+  }
+  CreditWindows peer;
+  ASSERT_TRUE(peer.count({Window::kSendOffers, (early - 1000) * kEarlyBytes}));
+  for (uint64_t late = 0; late < 100; ++late) {
+    ASSERT_TRUE(enter(late, Window::kSendOffers, kLongestSendOffer, late)) << "would wait for ever";
+    ASSERT_TRUE(peer.count({Window::kSendOffers, kLongestSendOffer}));
+    const uint64_t credit = peer.give_back({Window::kSendOffers, kLongestSendOffer});
+    ASSERT_TRUE(windows_.refill({Window::kSendOffers, credit}));
+  }
 }
 
 TEST_F(WindowQueueTest, NothingIsOfferedWhileThePeerDoesNotRead) {

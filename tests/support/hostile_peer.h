@@ -73,6 +73,8 @@ class Peer final : public ControlSink {
     heard_.clear();
     return link_.stream->status().is_ok();
   }
+  /// Bytes that the endpoint has not taken.
+  size_t backlog() const { return link_.stream->backlog(); }
   /// True when the end has been read.
   bool has_ended() const { return !link_.stream->status().is_ok(); }
   /// True when the endpoint has ended the connection.

@@ -36,10 +36,10 @@ class LinkTest : public ::testing::Test {
  protected:
   static constexpr ConnId kConn{7};
   static constexpr size_t kPart = 256 * 1024;
-  static constexpr uint32_t kInline = 8192;  ///< longest inline message of the link
-  static constexpr size_t kShort = 4096;     ///< a short message
-  static constexpr int kWindowful = 252;     ///< short messages that the window takes
-  static constexpr size_t kLong = 100'000;   ///< a message that goes over the lanes
+  static constexpr uint32_t kInline = 16384;  ///< longest inline message of the link
+  static constexpr size_t kShort = kInline;   ///< a short message
+  static constexpr int kWindowful = 63;       ///< short sends that may be ahead of the peer
+  static constexpr size_t kLong = 100'000;    ///< a message that goes over the lanes
   /// More short messages than the window takes.
   static constexpr int kMany = 300;
 

@@ -27,7 +27,7 @@ namespace tcpx::testing {
 struct PeersEnd {
   static constexpr size_t kArea = 64 * 1024;
   static constexpr size_t kSources = 0, kAdvertised = kArea, kTargets = 2 * kArea, kPrivate = 10 * kArea, kMemory = 11 * kArea;
-  static constexpr uint64_t kInline = 8192;       ///< longest inline message of the endpoint
+  static constexpr uint64_t kInline = 16384;      ///< longest inline message of the endpoint
   static constexpr size_t kLittle = 600;          ///< bytes of the second slot, at the begin of the advertised area
   static constexpr SlotId kThere{0x7e7e7e7e, 1};  ///< slot of the peer, as the endpoint knows it
 

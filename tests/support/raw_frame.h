@@ -60,8 +60,7 @@ inline void append_operation_payload(std::vector<std::byte>& out, const Operatio
                                .ranges = static_cast<uint32_t>(payload.ranges.size()),
                                .notify_count = static_cast<uint16_t>(payload.has_notify ? 1 : 0),
                                .notify_name_bytes = static_cast<uint16_t>(name.size()),
-                               .notify_text_bytes = static_cast<uint16_t>(text.size()),
-                               .reserved = 0};
+                               .notify_text_bytes = static_cast<uint32_t>(text.size())};
   append_raw(out, std::as_bytes(std::span(&counts, 1)));
   append_raw(out, std::as_bytes(std::span(payload.lengths)));
   append_raw(out, std::as_bytes(std::span(payload.ranges)));

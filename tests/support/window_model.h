@@ -8,7 +8,7 @@
 
 namespace tcpx::testing {
 
-inline constexpr uint64_t kWindowSizes[4] = {1u << 20, 1u << 20, 16u << 20, 16u << 20};
+inline constexpr uint64_t kWindowSizes[4] = {4u << 20, 4u << 20, 16u << 20, 16u << 20};
 
 struct WindowUse {
   size_t window = 0;
