@@ -57,6 +57,7 @@ class EndpointTwoGpus : public ::testing::TestWithParam<Way> {
     if (memory_->device_count() < 2) GTEST_SKIP() << "there is one GPU";
     ASSERT_TRUE(memory_->set_current_device(kOwn).is_ok());
     allow_log("the driver gives no dma-buf");
+    if (!GetParam().peers) separate();
     flag_ = must(memory_->allocate_mapped(kOwn, 4096));
     for (Half* half : {&from_, &to_}) {
       for (const int gpu : {kOwn, kOther}) half->buffers[gpu] = must(memory_->allocate_device(gpu, kMemoryBytes));
@@ -74,6 +75,13 @@ class EndpointTwoGpus : public ::testing::TestWithParam<Way> {
     from_.endpoint.reset();
     to_.endpoint.reset();
     EXPECT_TRUE(memory_->set_current_device(kOwn).is_ok());
+  }
+
+  /// They are no peers any more, if a case before made them so: what touches the other's memory all the same fails.
+  static void separate() {
+    const cudaError_t separated = cudaDeviceDisablePeerAccess(kOther);
+    ASSERT_TRUE(separated == cudaSuccess || separated == cudaErrorPeerAccessNotEnabled) << cudaGetErrorName(separated);
+    (void)cudaGetLastError();
   }
 
   struct Half {
@@ -98,6 +106,9 @@ class EndpointTwoGpus : public ::testing::TestWithParam<Way> {
     parts.plugin = std::make_shared<LockedNetPlugin>(std::make_unique<FaultyNetPlugin>(*below_.back(), std::move(policy)));
     return must(EndpointMaker::make(std::move(parts), loopback_config()));
   }
+
+  /// By the endpoints' GPU, as the endpoints see it.
+  bool reached(const void* memory) { return GetParam().peers && memory_->reaches(kOwn, memory); }
 
   void put(int gpu, std::byte* to, std::span<const std::byte> bytes) {
     ASSERT_TRUE(lanes_[gpu]->copy(to, bytes.data(), bytes.size()).is_ok());
@@ -161,22 +172,22 @@ TEST_P(EndpointTwoGpus, EverySizeByEveryVerbBetweenTheirMemories) {
       }
     }
   }
-  int peers = 0;
-  ASSERT_EQ(cudaDeviceCanAccessPeer(&peers, kOwn, kOther), cudaSuccess);
+  int possible = 0;
+  ASSERT_EQ(cudaDeviceCanAccessPeer(&possible, kOwn, kOther), cudaSuccess);
+  EXPECT_EQ(reached(to_.buffers[kOther].device()), GetParam().peers && possible != 0);
+  EXPECT_EQ(given_of_other_ > 0, GetParam().peers && possible != 0 && !GetParam().steered);
   std::printf("GPU %d %s GPU %d; the plugin was given memory of the latter %d times\n", kOwn,
-              peers != 0 ? "reaches" : "does not reach", kOther, given_of_other_.load());
-  EXPECT_EQ(memory_->reaches(kOwn, to_.buffers[kOther].device()), peers != 0);
-  EXPECT_EQ(given_of_other_ > 0, peers != 0 && GetParam().peers && !GetParam().steered);
+              possible != 0 ? "can reach" : "cannot reach", kOther, given_of_other_.load());
 }
 
 TEST_P(EndpointTwoGpus, RangesOfBothInOneOperation) {
-  const bool reached = GetParam().peers && memory_->reaches(kOwn, to_.buffers[kOther].device());
+  const bool both = reached(to_.buffers[kOther].device());
   for (const size_t bytes : {size_t{100}, size_t{20'000}, kMiB}) {
     const std::vector<std::byte> own = refill(kOwn), other = refill(kOther);
     const auto from = from_.end({from_.range(kOwn, 5, bytes), from_.range(kOther, 9, bytes)});
     const auto to = to_.end({to_.range(kOther, 11, bytes), to_.range(kOther, 11 + bytes, bytes)});
     const auto [sent, received] = move(OperationKind::kWrite, from, to);
-    if (!reached) {
+    if (!both) {
       EXPECT_EQ(sent.code(), Code::kUnsupported) << sent.to_string();
       continue;
     }
@@ -268,8 +279,7 @@ TEST_P(EndpointTwoGpus, MemoryOfAPoolOfTheOtherGpu) {
   ASSERT_EQ(cudaMallocAsync(&memory, 2 * kMiB, stream.view().get()), cudaSuccess);
   ASSERT_TRUE(stream.view().synchronize().is_ok());
   ASSERT_TRUE(memory_->set_current_device(kOwn).is_ok());
-  std::printf("memory of a pool of GPU %d is %s by GPU %d\n", kOther, memory_->reaches(kOwn, memory) ? "reached" : "not reached",
-              kOwn);
+  std::printf("memory of a pool of GPU %d is %s by GPU %d\n", kOther, reached(memory) ? "reached" : "not reached", kOwn);
   const auto id = must(to_.endpoint->register_memory(memory, 2 * kMiB));
   for (const size_t bytes : {size_t{64}, kMiB + 5}) {
     for (const OperationKind verb : kVerbs) {
