@@ -32,7 +32,7 @@ class GpuSignal {
   virtual void fire() = 0;
 };
 
-/// Marks on streams, and signals, that one GpuOrder lends at a time.
+/// Marks on the streams of one GPU, and signals, that one GpuOrder lends at a time.
 inline constexpr size_t kMostMarks = 16384;
 inline constexpr size_t kMostSignals = 64;
 
@@ -40,9 +40,10 @@ inline constexpr size_t kMostSignals = 64;
 class GpuOrder {
  public:
   virtual ~GpuOrder() = default;
-  /// Marks the end of the work that `stream` (cudaStream_t of this device; nullptr is the legacy default stream) holds now.
+  /// Marks the end of the work that `stream` (cudaStream_t of any GPU of the process) holds now.
+  /// @param gpu whose default stream is meant where `stream` is the handle of one: nullptr, cudaStreamLegacy, cudaStreamPerThread
   /// @return kUnsupported without a GPU, or while the stream is being captured; kExhausted; kCuda.
-  virtual Result<std::unique_ptr<GpuMark>> mark_stream(void* stream) = 0;
+  virtual Result<std::unique_ptr<GpuMark>> mark_stream(void* stream, int gpu) = 0;
   /// Marks the work that `event` (cudaEvent_t) was recorded for. The event must live, and not be recorded again, until the mark
   /// is reached or destroyed.
   /// @return kUnsupported without a GPU, or when it was recorded in a capture (which CUDA then invalidates); kInvalidArgument for

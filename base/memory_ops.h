@@ -117,6 +117,11 @@ class MemoryOps {
   virtual bool host_readable(const void* address) const = 0;
   /// True when `address` may be registered as device memory: GPU memory on a GPU machine, anything where host memory stands in.
   virtual bool is_device_memory(const void* address) const = 0;
+  /// The GPU whose memory lies at `address`; nullopt for host memory, also where that stands in for a GPU's.
+  virtual std::optional<int> gpu_of([[maybe_unused]] const void* address) const { return std::nullopt; }
+  /// True when kernels and copies of `device` may touch the GPU memory at `address`, whose ever it is. Makes the owner a peer of
+  /// `device` where that is what it takes, for good; like an allocation, that may wait for all of a GPU's work.
+  virtual bool reaches([[maybe_unused]] int device, [[maybe_unused]] const void* address) { return true; }
   /// Asks the driver whether these pages of the device's memory can be exported to a NIC as a dma-buf. Ok where there is no
   /// driver to ask.
   /// @return kUnsupported with the driver's code, which is logged

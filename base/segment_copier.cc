@@ -31,7 +31,7 @@ class HostSegmentCopier final : public SegmentCopier {
 
 class NoGpuOrder final : public GpuOrder {
  public:
-  Result<std::unique_ptr<GpuMark>> mark_stream(void*) override { return refused("wait for a CUDA stream"); }
+  Result<std::unique_ptr<GpuMark>> mark_stream(void*, int) override { return refused("wait for a CUDA stream"); }
   Result<std::unique_ptr<GpuMark>> mark_event(void*) override { return refused("wait for a CUDA event"); }
   Result<std::unique_ptr<GpuSignal>> make_signal() override { return refused("make a CUDA event"); }
 

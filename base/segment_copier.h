@@ -10,7 +10,7 @@
 
 namespace tcpx {
 
-/// `bytes` bytes (0 is allowed) from `from` to `to`. Each address is device memory, mapped pinned host memory (MemoryOps::
+/// `bytes` bytes (0 is allowed) from `from` to `to`. Each address is memory that the device reaches, mapped pinned host memory (MemoryOps::
 /// allocate_mapped), or, where host memory stands in, any. Any alignment.
 struct CopySegment {
   std::byte* to;

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "device/cuda_handles.h"
 #include "device/signal_kernel.h"
+#include "device/stream_gpu.h"
 
 namespace tcpx {
 namespace {
@@ -192,16 +193,20 @@ class CudaSignal final : public GpuSignal {
 
 class CudaGpuOrder final : public GpuOrder {
  public:
-  CudaGpuOrder(int device, MemoryOps& memory) : device_(device), signals_(device, memory) {}
+  CudaGpuOrder(int device, MemoryOps& memory)
+      : device_(device), events_(static_cast<size_t>(memory.device_count())), signals_(device, memory) {}
 
-  Result<std::unique_ptr<GpuMark>> mark_stream(void* stream) override {
+  Result<std::unique_ptr<GpuMark>> mark_stream(void* stream, int gpu) override {
     const auto view = StreamView(static_cast<cudaStream_t>(stream));
     const CaptureGuard capture;
-    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device_));
+    // An event is recorded on streams of its own GPU alone.
+    TCPX_ASSIGN_OR_RETURN(const int device, is_default(view) || events_.size() == 1 ? Result<int>(gpu) : gpu_of_stream(view));
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
     TCPX_ASSIGN_OR_RETURN(const bool is_captured, view.is_captured());
     if (is_captured) return captured("wait for a CUDA stream");
-    TCPX_ASSIGN_OR_RETURN(Event event, events_.take());
-    auto mark = std::make_unique<PooledMark>(events_, std::move(event));
+    EventPool& events = events_.at(static_cast<size_t>(device));
+    TCPX_ASSIGN_OR_RETURN(Event event, events.take());
+    auto mark = std::make_unique<PooledMark>(events, std::move(event));
     TCPX_RETURN_IF_ERROR(mark->record(view));
     return std::unique_ptr<GpuMark>(std::move(mark));
   }
@@ -227,8 +232,12 @@ class CudaGpuOrder final : public GpuOrder {
   }
 
  private:
+  static bool is_default(StreamView stream) {
+    return stream.get() == nullptr || stream.get() == cudaStreamLegacy || stream.get() == cudaStreamPerThread;
+  }
+
   const int device_;
-  EventPool events_;
+  std::vector<EventPool> events_;  // by GPU
   SignalSlots signals_;
 };
 

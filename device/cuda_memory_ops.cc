@@ -23,6 +23,7 @@ namespace {
 constexpr size_t kAlignment = 4096;
 
 using AddressRangeFunction = PFN_cuMemGetAddressRange_v3020;
+using AccessFunction = PFN_cuPointerGetAttribute_v4000;
 using ExportRangeFunction = PFN_cuMemGetHandleForAddressRange_v11070;
 
 class CudaAsyncCopy final : public AsyncCopy {
@@ -93,6 +94,7 @@ class CudaMemoryOps final : public MemoryOps {
   explicit CudaMemoryOps(int device_count)
       : device_count_(device_count),
         address_range_(find_driver_function<AddressRangeFunction>("cuMemGetAddressRange", 3020)),
+        access_of_(find_driver_function<AccessFunction>("cuPointerGetAttribute", 4000)),
         export_range_(find_driver_function<ExportRangeFunction>("cuMemGetHandleForAddressRange", 11070)),
         host_(make_host_memory_ops()) {}
 
@@ -151,9 +153,26 @@ class CudaMemoryOps final : public MemoryOps {
     return attributes && attributes->type != cudaMemoryTypeDevice;
   }
 
-  bool is_device_memory(const void* address) const override {
+  bool is_device_memory(const void* address) const override { return gpu_of(address).has_value(); }
+
+  std::optional<int> gpu_of(const void* address) const override {
     const std::optional<cudaPointerAttributes> attributes = attributes_of(address);
-    return attributes && (attributes->type == cudaMemoryTypeDevice || attributes->type == cudaMemoryTypeManaged);
+    if (!attributes || (attributes->type != cudaMemoryTypeDevice && attributes->type != cudaMemoryTypeManaged))
+      return std::nullopt;
+    return attributes->device;
+  }
+
+  bool reaches(int device, const void* address) override {
+    const std::optional<cudaPointerAttributes> attributes = attributes_of(address);
+    if (!attributes) return false;
+    if (attributes->type == cudaMemoryTypeManaged || attributes->device == device) return true;
+    const Result<DeviceGuard> guard = DeviceGuard::enter(device);
+    if (!guard.is_ok() || !make_peer(device, attributes->device) || access_of_ == nullptr) return false;
+    // Memory that is mapped by hand, or comes from a memory pool, has rights of its own: being a peer is not enough.
+    unsigned access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    const auto pointer = reinterpret_cast<CUdeviceptr>(address);
+    return access_of_(&access, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, pointer) == CUDA_SUCCESS &&
+           access == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
   }
 
   Status check_export(int device, const Pages& pages) override {
@@ -228,6 +247,17 @@ class CudaMemoryOps final : public MemoryOps {
     return Status(Code::kInternal, operation, "an allocation with room for alignment could not be aligned");
   }
 
+  /// Lets `device`, which is current, reach what is allocated on `owner`. @return false: it cannot
+  static bool make_peer(int device, int owner) {
+    int possible = 0;
+    if (!cuda_status(cudaDeviceCanAccessPeer(&possible, device, owner), "ask for peer access").is_ok() || possible == 0)
+      return false;
+    const cudaError_t enabled = cudaDeviceEnablePeerAccess(owner, 0);
+    if (enabled != cudaErrorPeerAccessAlreadyEnabled) return cuda_status(enabled, "enable peer access").is_ok();
+    [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
+    return true;
+  }
+
   /// nullopt for nullptr, and on an error of CUDA, which is logged.
   static std::optional<cudaPointerAttributes> attributes_of(const void* address) {
     if (address == nullptr) return std::nullopt;
@@ -239,6 +269,7 @@ class CudaMemoryOps final : public MemoryOps {
 
   const int device_count_;
   const AddressRangeFunction address_range_;  // nullptr when the driver lacks it
+  const AccessFunction access_of_;            // the same
   const ExportRangeFunction export_range_;    // the same
   const std::unique_ptr<MemoryOps> host_;
 };

@@ -54,7 +54,7 @@ Status check_room(const LinkFace& face, const NotifyMsg& message) {
 
 }  // namespace
 
-Result<Endpoint::Impl::Copiers> Endpoint::Impl::Copiers::create(MemoryOps& memory, int gpu_idx) {
+Result<Endpoint::Impl::Copiers> Endpoint::Impl::Copiers::create(MemoryOps& memory, int gpu_idx, bool steered) {
   Copiers copiers{.order = memory.make_gpu_order(gpu_idx), .host_memory = make_host_memory_ops()};
   TCPX_ASSIGN_OR_RETURN(copiers.bulk, memory.make_segment_copier(gpu_idx));
   TCPX_ASSIGN_OR_RETURN(copiers.brief, memory.make_segment_copier(gpu_idx));
@@ -62,6 +62,7 @@ Result<Endpoint::Impl::Copiers> Endpoint::Impl::Copiers::create(MemoryOps& memor
   copiers.messages = std::make_unique<InlineCopies>(memory, *copiers.brief, gpu_idx);
   // Now, and not while some of the GPU's work waits for us.
   if (memory.has_gpu()) TCPX_RETURN_IF_ERROR(copiers.messages->prepare());
+  copiers.reach = std::make_unique<GpuReach>(memory, gpu_idx, steered);
   copiers.staging = std::make_unique<StagingBuffers>(memory, *copiers.host_memory, gpu_idx, kStagingBytes);
   return copiers;
 }
@@ -75,7 +76,7 @@ Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts par
   TCPX_ASSIGN_OR_RETURN(const auto instance, random_id());
   const std::shared_ptr<MemoryOps> memory = parts.memory;
   const CurrentGpu gpu(*memory, config.gpu_idx);
-  TCPX_ASSIGN_OR_RETURN(auto copiers, Copiers::create(*memory, config.gpu_idx));
+  TCPX_ASSIGN_OR_RETURN(auto copiers, Copiers::create(*memory, config.gpu_idx, parts.plugin->steers_flows()));
   std::unique_ptr<Impl> impl(new Impl(std::move(parts), config, std::move(copiers), instance));
   TCPX_RETURN_IF_ERROR(impl->connections_.listen());
   TCPX_RETURN_IF_ERROR(impl->engine_.start());
@@ -137,10 +138,11 @@ Result<MemoryId> Endpoint::Impl::register_memory(const void* data, size_t bytes,
     return Status(Code::kInvalidArgument, "register memory",
                   *type == MemoryType::kCuda ? "not GPU memory" : "GPU memory cannot be registered as host memory");
   }
-  // A plugin that hands GPU memory to a NIC does not notice when the driver refuses. Such memory is staged.
-  const bool staged = *type == MemoryType::kCuda && parts_.plugin->steers_flows() &&
-                      !memory.check_export(config_.gpu_idx, whole_pages(const_cast<void*>(data), bytes)).is_ok();
-  return registry_.add(data, bytes, *type, staged);
+  GpuAccess access{.gpu = config_.gpu_idx};
+  if (*type == MemoryType::kCuda) {
+    TCPX_ASSIGN_OR_RETURN(access, copiers_.reach->access_to(data, bytes));
+  }
+  return registry_.add(data, bytes, *type, access);
 }
 
 Status Endpoint::Impl::deregister(MemoryId id) {
@@ -244,7 +246,10 @@ Status Endpoint::Impl::order(Operation& operation, const SubmitOptions& options)
     if (mark.is_ok()) operation.after.push_back(std::move(*mark));
     return mark.status();
   };
-  if (options.after_stream) TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_stream(*options.after_stream)));
+  if (options.after_stream) {
+    for (const int gpu : gpus_of(operation, config_.gpu_idx))
+      TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_stream(*options.after_stream, gpu)));
+  }
   if (options.after_event != nullptr) TCPX_RETURN_IF_ERROR(after(copiers_.order->mark_event(options.after_event)));
   if (options.completion_event) {
     TCPX_ASSIGN_OR_RETURN(auto signal, copiers_.order->make_signal());

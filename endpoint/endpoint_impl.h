@@ -11,6 +11,7 @@
 
 #include "endpoint/connection_book.h"
 #include "endpoint/endpoint_parts.h"
+#include "endpoint/gpu_reach.h"
 #include "endpoint/progress_engine.h"
 
 namespace tcpx {
@@ -67,10 +68,11 @@ class Endpoint::Impl {
  private:
   /// Everything that copies, and the order among the GPU's work.
   struct Copiers {
-    static Result<Copiers> create(MemoryOps& memory, int gpu_idx);
+    static Result<Copiers> create(MemoryOps& memory, int gpu_idx, bool steered);
     std::unique_ptr<GpuOrder> order;  // outlives the operations, whose marks and signals are its own
     std::unique_ptr<MemoryOps> host_memory;
     std::unique_ptr<SegmentCopier> bulk, brief, host;
+    std::unique_ptr<GpuReach> reach;
     std::unique_ptr<InlineCopies> messages;
     std::unique_ptr<StagingBuffers> staging;
   };

@@ -33,8 +33,10 @@ Result<InlineCopies::Copy> InlineCopies::start(std::span<const HeldRange> ranges
     }
     bytes += range.bytes;
   }
-  const auto ticket = copier_.submit(segments_);
-  if (ticket.is_ok()) return Copy{.slot = index, .ticket = *ticket, .bytes = bytes};
+  SegmentCopier* const own = ranges.empty() ? nullptr : ranges.front().use.region().access.copier;
+  SegmentCopier& copier = own != nullptr ? *own : copier_;
+  const auto ticket = copier.submit(segments_);
+  if (ticket.is_ok()) return Copy{.slot = index, .copier = &copier, .ticket = *ticket, .bytes = bytes};
   free_.push_back(index);
   return ticket.status();
 }

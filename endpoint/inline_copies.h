@@ -20,10 +20,12 @@ class InlineCopies {
  public:
   struct Copy {
     uint32_t slot = 0;
+    SegmentCopier* copier = nullptr;
     CopyTicket ticket{};
     size_t bytes = 0;
   };
 
+  /// @param copier of memory that the endpoint's GPU reaches
   InlineCopies(MemoryOps& memory, SegmentCopier& copier, int device) : memory_(memory), copier_(copier), device_(device) {}
 
   /// Makes the slots, which the first copy would do otherwise.
@@ -33,7 +35,7 @@ class InlineCopies {
   /// Starts copying `data`, which may be reused at once, into the ranges, which have as many bytes. kExhausted as above.
   Result<Copy> write(std::span<const HeldRange> ranges, std::span<const std::byte> data) { return start(ranges, false, data); }
   /// True when the copy has ended. `bytes_of` is then what was read, until `release`.
-  Result<bool> is_done(const Copy& copy) { return copier_.query(copy.ticket); }
+  Result<bool> is_done(const Copy& copy) { return copy.copier->query(copy.ticket); }
   std::span<const std::byte> bytes_of(const Copy& copy) const;
   void release(const Copy& copy) { free_.push_back(copy.slot); }
 

@@ -28,15 +28,13 @@ Lane::~Lane() {
     }
   }
   connection_.reset();
-  for (auto& staging : staging_) {
-    if (staging != nullptr) give_back(*staging);
-  }
+  for (const auto& staging : staging_) give_back(*staging);
 }
 
 Result<Packing> Lane::prepare(const std::vector<HeldRange>& ranges, Packing wanted) {
   const auto is_taken = [this](const HeldRange& range) { return registered(range.use.region()) != nullptr; };
   if (wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken)) return wanted;
-  const auto staging = staging_for(ranges.front().use.region().type);
+  const auto staging = staging_for(ranges.front().use.region());
   if (!staging.is_ok()) return staging.status();
   return Packing::kPacked;
 }
@@ -99,7 +97,7 @@ bool Lane::cut_direct(Job& job) {
 
 bool Lane::cut_packed(Job& job) {
   auto& ranges = job.ranges();
-  const auto staging = staging_for(ranges.front().use.region().type);
+  const auto staging = staging_for(ranges.front().use.region());
   if (!staging.is_ok()) {
     connection_->cancel(staging.status());
     return false;
@@ -318,22 +316,24 @@ void Lane::collect_ended() {
   }
 }
 
-Result<Lane::Staging*> Lane::staging_for(MemoryType type) {
-  const bool fetches = type == MemoryType::kHost && !sends_ && parts_.steered;
-  auto& staging = staging_[fetches ? 2 : type == MemoryType::kCuda ? 1 : 0];
-  if (staging == nullptr) {
-    TCPX_ASSIGN_OR_RETURN(staging, make_staging(type, fetches));
-  }
-  return staging.get();
+Result<Lane::Staging*> Lane::staging_for(const Region& region) {
+  SegmentCopier& reaching = region.type == MemoryType::kCuda ? parts_.device_copier : parts_.host_copier;
+  SegmentCopier& copier = region.access.copier != nullptr ? *region.access.copier : reaching;
+  const auto serves = [&](const auto& staging) { return staging->type == region.type && staging->copier == &copier; };
+  const auto known = std::find_if(staging_.begin(), staging_.end(), serves);
+  if (known != staging_.end()) return known->get();
+  TCPX_ASSIGN_OR_RETURN(auto fresh, make_staging(region.type, copier));
+  return staging_.emplace_back(std::move(fresh)).get();
 }
 
-Result<std::unique_ptr<Lane::Staging>> Lane::make_staging(MemoryType type, bool fetches) {
-  const bool on_device = fetches || type == MemoryType::kCuda;
-  auto fresh = std::make_unique<Staging>(Staging{.kind = on_device ? StagingKind::kDevice : StagingKind::kHost});
-  TCPX_ASSIGN_OR_RETURN(auto buffer, parts_.staging.take(fresh->kind));
-  fresh->buffer = std::move(buffer);
+Result<std::unique_ptr<Lane::Staging>> Lane::make_staging(MemoryType type, SegmentCopier& copier) {
+  const bool reached = type == MemoryType::kCuda && &copier == &parts_.device_copier;
+  const bool fetches = !reached && !sends_ && parts_.steered;
+  auto fresh = std::make_unique<Staging>();
+  fresh->kind = reached || fetches ? StagingKind::kDevice : type == MemoryType::kHost ? StagingKind::kHost : StagingKind::kMapped;
+  TCPX_ASSIGN_OR_RETURN(fresh->buffer, parts_.staging.take(fresh->kind));
   const auto memory = connection_->register_memory(fresh->buffer.device(), fresh->buffer.size(),
-                                                   on_device ? MemoryType::kCuda : MemoryType::kHost);
+                                                   fresh->kind == StagingKind::kDevice ? MemoryType::kCuda : MemoryType::kHost);
   if (!memory.is_ok()) {
     give_back(*fresh);
     return memory.status();
@@ -348,7 +348,8 @@ Result<std::unique_ptr<Lane::Staging>> Lane::make_staging(MemoryType type, bool 
     }
     fresh->mapped = std::move(*mapped);
   }
-  fresh->copier = on_device && !fetches ? &parts_.device_copier : &parts_.host_copier;
+  fresh->type = type;
+  fresh->copier = &copier;
   for (uint32_t slot = kStagingSlots; slot-- > 0;) fresh->free.push_back(slot);
   return fresh;
 }
@@ -360,7 +361,7 @@ void Lane::give_back(Staging& staging) {
 
 // Null: the plugin does not take it. It is asked once.
 const RegisteredMemory* Lane::registered(const Region& region) {
-  if (region.staged || (region.type == MemoryType::kHost && !sends_ && parts_.steered)) return nullptr;
+  if (region.access.staged || (region.type == MemoryType::kHost && !sends_ && parts_.steered)) return nullptr;
   const auto [known, is_new] = registrations_.try_emplace(static_cast<uint64_t>(region.id));
   if (is_new) {
     const auto memory = connection_->register_memory(region.data, region.bytes, region.type);

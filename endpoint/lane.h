@@ -9,11 +9,13 @@
 // arrived there is fetched into memory that GPU and host reach, and scattered from that. A sender's memory may be the host's:
 // the place of payload is the receiver's matter.
 //
+// Memory of a GPU that the endpoint's own does not reach is packed like host memory, by a copier of that GPU; its slots are memory
+// that every GPU reaches.
+//
 // Pieces are submitted strictly in order, because the n-th transfer of one end meets the n-th of the other. Each lane has its own
 // staging slots, made at the first packed job: a peer that does not move holds up nobody else.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -111,7 +113,8 @@ class Lane {
     MemoryBuffer mapped;  // empty: `buffer` itself is gathered into and scattered from
     RegisteredMemory registered;
     std::vector<uint32_t> free;
-    SegmentCopier* copier = nullptr;  // gathers and scatters
+    MemoryType type{};                // of the memory that it serves
+    SegmentCopier* copier = nullptr;  // gathers and scatters that
   };
   enum class ParcelState : uint8_t { kGathering, kReady, kSubmitted, kArrived, kFetching, kFetched, kScattering };
   struct Parcel {
@@ -136,8 +139,8 @@ class Lane {
   void end_parcel(Parcel& parcel);
   void fail_job(Job& job, const Status& reason);
   void collect_ended();
-  Result<Staging*> staging_for(MemoryType type);
-  Result<std::unique_ptr<Staging>> make_staging(MemoryType type, bool fetches);
+  Result<Staging*> staging_for(const Region& region);
+  Result<std::unique_ptr<Staging>> make_staging(MemoryType type, SegmentCopier& copier);
   void give_back(Staging& staging);
   const RegisteredMemory* registered(const Region& region);
   void segments_of(const Parcel& parcel, bool gather);
@@ -152,8 +155,8 @@ class Lane {
   size_t next_submit_ = 0;                 // index into parcels_ of the first one not submitted
   std::deque<std::unique_ptr<Job>> ended_;
   std::unordered_map<uint64_t, std::optional<RegisteredMemory>> registrations_;  // nullopt: refused
-  std::array<std::unique_ptr<Staging>, 3> staging_;                              // host, device, host by way of the device
-  std::vector<CopySegment> segments_;                                            // reused
+  std::vector<std::unique_ptr<Staging>> staging_;  // of host memory, of GPU memory, and of that of each GPU out of reach
+  std::vector<CopySegment> segments_;              // reused
 };
 
 }  // namespace tcpx

@@ -53,6 +53,14 @@ bool is_on_gpu(const std::vector<HeldRange>& ranges) {
   return !ranges.empty() && ranges.front().use.region().type == MemoryType::kCuda;
 }
 
+Status check_mix(std::string_view operation, const Region& a, const Region& b) {
+  if (a.type != b.type) return Status(Code::kInvalidArgument, std::string(operation), "host and GPU memory in one transfer");
+  if (a.access.copier == b.access.copier) return Status::ok();
+  return Status(Code::kUnsupported, std::string(operation),
+                concat("memory of GPU ", a.access.gpu, " and of GPU ", b.access.gpu,
+                       " in one transfer, and the endpoint's GPU does not reach both"));
+}
+
 std::span<const std::byte> gather(const std::vector<HeldRange>& ranges, std::vector<std::byte>& room) {
   if (ranges.size() == 1) return {ranges.front().data, ranges.front().bytes};
   room.clear();
@@ -81,7 +89,7 @@ Status check_slot(const RemoteSlot& slot) {
 MemoryRegistry::MemoryRegistry(uint64_t instance) : instance_(instance) {}
 MemoryRegistry::~MemoryRegistry() = default;
 
-Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType type, bool staged) {
+Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType type, const GpuAccess& access) {
   const uintptr_t address = address_of(data);
   if (data == nullptr || bytes == 0 || bytes > std::numeric_limits<uintptr_t>::max() - address) {
     return Status(Code::kInvalidArgument, "register memory", concat(range_text(data, bytes), " are no memory"));
@@ -103,7 +111,7 @@ Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType 
   }
   const MemoryId id{++last_id_};
   auto* const first = static_cast<std::byte*>(const_cast<void*>(data));
-  entries_.try_emplace(id, *this, Region{.id = id, .data = first, .bytes = bytes, .type = type, .staged = staged});
+  entries_.try_emplace(id, *this, Region{.id = id, .data = first, .bytes = bytes, .type = type, .access = access});
   return id;
 }
 

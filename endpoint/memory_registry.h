@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/segment_copier.h"
 #include "tcpx/endpoint.h"
 
 namespace tcpx {
@@ -25,14 +27,25 @@ namespace tcpx {
 /// Instead of a connection's id, which is never 0: all of an endpoint's, those of later included.
 inline constexpr ConnId kAnyConnection{};
 
+/// The GPU of a region, and how the endpoint gets at its memory.
+struct GpuAccess {
+  int gpu = 0;                      ///< whose memory it is; for host memory the endpoint's
+  bool staged = false;              ///< not for the plugin, which could not use it
+  SegmentCopier* copier = nullptr;  ///< of `gpu`, when the endpoint's GPU does not reach the memory; else null
+};
+
 /// Memory as the application gave it.
 struct Region {
   MemoryId id{};
   std::byte* data = nullptr;
   size_t bytes = 0;
   MemoryType type = MemoryType::kHost;
-  bool staged = false;  ///< not for the plugin, which could not use it
+  GpuAccess access = {};
 };
+
+/// Whether one message may have ranges of both. @return kInvalidArgument: memory of host and GPU; kUnsupported: of GPUs that it takes
+/// different copiers for
+Status check_mix(std::string_view operation, const Region& a, const Region& b);
 
 class MemoryRegistry;
 
@@ -111,10 +124,11 @@ class MemoryRegistry {
   MemoryRegistry(const MemoryRegistry&) = delete;
   MemoryRegistry& operator=(const MemoryRegistry&) = delete;
 
-  /// The same data, bytes and type again: the same id, counted. Ids are never 0 and never reused.
+  /// The same data, bytes and type again: the same id, counted. Ids are never 0 and never reused. @param access its copier outlives
+  /// all uses
   /// Adding a region that is being removed keeps it: that removal then ends as one of a count that is not the last.
   /// @return kInvalidArgument: nullptr, no bytes, or wraps around
-  Result<MemoryId> add(const void* data, size_t bytes, MemoryType type, bool staged = false);
+  Result<MemoryId> add(const void* data, size_t bytes, MemoryType type, const GpuAccess& access = {});
 
   /// Checks that [data, data + bytes) lies in the region and holds it. bytes may be 0.
   /// @return kNotFound: no such region, or one being removed; kInvalidArgument naming range and region

@@ -17,8 +17,8 @@ Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange
     const bool last = i + 1 == wanted.size();
     TCPX_ASSIGN_OR_RETURN(auto granted, part_of(last ? std::move(advertised) : advertised, range.offset, range.bytes));
     if (range.bytes == 0) continue;
-    if (!ranges.empty() && granted.use.region().type != ranges.front().use.region().type)
-      return Status(Code::kInvalidArgument, "look up remote ranges", "host and GPU memory in one transfer");
+    if (!ranges.empty())
+      TCPX_RETURN_IF_ERROR(check_mix("look up remote ranges", ranges.front().use.region(), granted.use.region()));
     ranges.push_back({std::move(granted.use), granted.data, granted.bytes});
   }
   return ranges;

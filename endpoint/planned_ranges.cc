@@ -1,5 +1,6 @@
 #include "endpoint/planned_ranges.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <string>
@@ -36,10 +37,8 @@ class RangeChecker {
         return bad_range(index, concat(range.bytes, " bytes at ", remote->offset, " of a slot of ", slot.bytes, " bytes"));
     }
     if (range.bytes == 0) return Status::ok();
-    const MemoryType type = use_.region().type;
-    if (type_.value_or(type) != type) return bad_range(index, "host and GPU memory in one transfer");
-    type_ = type;
-    return Status::ok();
+    if (!first_) first_ = use_.region();
+    return check_mix("check ranges", *first_, use_.region());
   }
   /// Of the range checked last.
   RegionUse& use() { return use_; }
@@ -47,7 +46,7 @@ class RangeChecker {
  private:
   MemoryRegistry& registry_;
   RegionUse use_;
-  std::optional<MemoryType> type_;
+  std::optional<Region> first_;  // that something is moved of
   size_t index_ = 0;
 };
 
@@ -117,6 +116,19 @@ Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges,
     operation.bytes += range.bytes;
   }
   return Status::ok();
+}
+
+std::vector<int> gpus_of(const Operation& operation, int own) {
+  std::vector<int> gpus;
+  const auto add = [&gpus](int gpu) {
+    if (std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) gpus.push_back(gpu);
+  };
+  for (const HeldRange& range : operation.ranges) add(range.use.region().access.gpu);
+  if (operation.rounds != nullptr) {
+    for (const RegionUse& use : operation.rounds->uses()) add(use.region().access.gpu);
+  }
+  if (gpus.empty()) gpus.push_back(own);
+  return gpus;
 }
 
 Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,

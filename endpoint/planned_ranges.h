@@ -42,6 +42,10 @@ Result<std::shared_ptr<const PlannedRanges>> plan_ranges(MemoryRegistry& registr
 Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                    Operation& operation);
 
+/// GPUs whose memory the operation has, each once: the handle of a default stream does not say of which it is.
+/// @param own the endpoint's, for an operation of nothing
+std::vector<int> gpus_of(const Operation& operation, int own);
+
 /// Ranges of a plan that one operation moves. One thread at a time.
 class PlannedRounds {
  public:
@@ -50,6 +54,8 @@ class PlannedRounds {
   static Result<std::unique_ptr<PlannedRounds>> begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,
                                                       std::optional<std::span<const uint32_t>> indices);
 
+  /// Of all its regions.
+  std::span<const RegionUse> uses() const { return uses_; }
   /// Every range has been in a round.
   bool done() const { return next_ == count_; }
   /// Gives the operation the ranges of the next round. There is one unless `done`, and the first one always: of nothing if need be.

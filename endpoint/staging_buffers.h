@@ -14,7 +14,7 @@ namespace tcpx {
 enum class StagingKind : uint8_t {
   kHost,
   kDevice,
-  kMapped,  ///< host memory that the GPU reaches too
+  kMapped,  ///< host memory that every GPU reaches too
 };
 
 /// One thread at a time: the one that makes progress.

@@ -45,7 +45,8 @@ enum class MemoryId : uint64_t {};
 enum class OperationId : uint64_t {};
 
 struct EndpointConfig {
-  /// GPU whose memory is moved; the progress thread runs near it. Host memory can always be used. 0 without a GPU.
+  /// GPU that moves all memory; NICs are chosen and the progress thread runs near it. Memory of the host and of other GPUs of the
+  /// process can be used, too. 0 without a GPU.
   int gpu_idx = 0;
   /// Cores this endpoint may use; 0: all of the machine. With fewer than 4 the progress thread sleeps instead of polling.
   uint32_t num_cpus = 0;
@@ -121,7 +122,8 @@ struct NotifyMsg {
 
 struct SubmitOptions {
   std::optional<std::chrono::milliseconds> timeout = {};  ///< default: the endpoint's
-  /// Memory is touched only after the work that this stream (cudaStream_t) holds now.
+  /// Memory is touched only after the work that this stream (cudaStream_t of any GPU) holds now. A default stream is that of each
+  /// GPU whose memory is moved.
   std::optional<void*> after_stream = {};
   /// And only after this event (cudaEvent_t), which must live until the operation has ended.
   void* after_event = nullptr;
@@ -219,9 +221,12 @@ class TCPX_CLASS_API Endpoint {
 
   // ---- memory
 
-  /// Registers host or GPU memory, which must stay valid until `deregister`. The same range again returns the same id,
-  /// reference-counted.
+  /// Registers memory of the host or of any GPU, which must stay valid until `deregister`. The same range again returns the same
+  /// id, reference-counted. The first memory of a GPU that is not the endpoint's makes it that one's peer, for good, or a copier on
+  /// it; like an allocation, that may wait for all of a GPU's work.
   /// @param type kind of memory; default: looked up (without a GPU: kHost)
+  /// @return kInvalidArgument: no memory, or not of that type; kUnsupported: of a GPU that the endpoint's does not reach and that has
+  /// no copier
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type = {});
   /// Revokes its advertised slots, waits for operations that use it, at most the operation timeout, and releases it. A
   /// connection whose peer still uses it then is closed.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/memory_ops.h"
 #include "base/text.h"
 #include "integrations/nixl/outcome.h"
 #include "integrations/nixl/parameters.h"
@@ -28,25 +29,22 @@ std::unique_ptr<Backend> Backend::create(const abi::InitParams& params) {
     return refuse(Status(Code::kInvalidArgument, "create back-end", "the name of an agent has at most 256 bytes"));
   const auto gpu = set_parameters(params.parameters != nullptr ? *params.parameters : abi::Parameters());
   if (!gpu.is_ok()) return refuse(gpu.status());
+  // An engine makes its GPU current before it makes an agent.
+  const auto main_gpu = *gpu ? Result<int>(**gpu) : make_machine_memory_ops()->current_device();
+  if (!main_gpu.is_ok()) return refuse(main_gpu.status());
   EndpointConfig config;
-  config.gpu_idx = *gpu;
+  config.gpu_idx = *main_gpu;
   auto endpoint = Endpoint::create(config);
   if (!endpoint.is_ok()) return refuse(endpoint.status());
   if (const Status accepting = (*endpoint)->start_accepting(); !accepting.is_ok()) return refuse(accepting);
-  return std::unique_ptr<Backend>(new Backend(params.local_agent, *gpu, std::move(*endpoint)));
+  return std::unique_ptr<Backend>(new Backend(params.local_agent, std::move(*endpoint)));
 }
 
-Backend::Backend(std::string agent, int gpu, std::unique_ptr<Endpoint> endpoint)
-    : agent_(std::move(agent)), gpu_(gpu), endpoint_(std::move(endpoint)), peers_(*endpoint_) {}
+Backend::Backend(std::string agent, std::unique_ptr<Endpoint> endpoint)
+    : agent_(std::move(agent)), endpoint_(std::move(endpoint)), peers_(*endpoint_) {}
 
 NixlStatus Backend::register_memory(const abi::BlobDesc& range, abi::MemSegment memory, abi::Metadata*& out) {
   if (memory != abi::MemSegment::kDram && memory != abi::MemSegment::kVram) return NixlStatus::kNotSupported;
-  if (memory == abi::MemSegment::kVram && range.device != static_cast<uint64_t>(gpu_)) {
-    return said(
-        Status(Code::kUnsupported, "register memory",
-               concat("memory of GPU ", range.device, ": this back-end was created for GPU ", gpu_, " (its parameter gpu)")),
-        agent_);
-  }
   void* const data = reinterpret_cast<void*>(range.address);  // NOLINT(performance-no-int-to-ptr): an address is one
   const auto id =
       endpoint_->register_memory(data, range.bytes, memory == abi::MemSegment::kVram ? MemoryType::kCuda : MemoryType::kHost);

@@ -46,10 +46,9 @@ class Backend {
   abi::NixlStatus take_notifications(abi::Notifications& out);
 
  private:
-  Backend(std::string agent, int gpu, std::unique_ptr<Endpoint> endpoint);
+  Backend(std::string agent, std::unique_ptr<Endpoint> endpoint);
 
   const std::string agent_;
-  const int gpu_;  // whose memory it moves
   std::unique_ptr<Endpoint> endpoint_;
   Peers peers_;
 };

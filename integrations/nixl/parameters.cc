@@ -32,7 +32,7 @@ std::string name_of(const VariableInfo& info) {
 }  // namespace
 
 abi::Parameters default_parameters() {
-  abi::Parameters all = {{kGpu, "0"}};
+  abi::Parameters all = {{kGpu, ""}};
   for (const VariableInfo& info : environment_table()) {
     const std::string name = name_of(info);
     // Defaults that are a sentence, such as "one per network device", are no value.
@@ -42,14 +42,17 @@ abi::Parameters default_parameters() {
   return all;
 }
 
-Result<int> set_parameters(const abi::Parameters& parameters) {
-  int gpu = 0;
+Result<std::optional<int>> set_parameters(const abi::Parameters& parameters) {
+  std::optional<int> gpu;
   std::vector<std::pair<Variable, std::string>> values;
   for (const auto& [name, value] : parameters) {
     if (name == kGpu) {
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), gpu);
-      if (error != std::errc() || end != value.data() + value.size() || gpu < 0)
+      if (value.empty()) continue;
+      int index = 0;
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), index);
+      if (error != std::errc() || end != value.data() + value.size() || index < 0)
         return Status(Code::kBadConfig, "read parameters", concat("gpu is '", value, "': the index of a GPU is wanted"));
+      gpu = index;
       continue;
     }
     const VariableInfo* known = nullptr;

@@ -2,6 +2,8 @@
 // UCCL_TCPX_NUM_CHANNELS is num_channels, NCCL_GPUDIRECTTCPX_SOCKET_IFNAME is socket_ifname.
 #pragma once
 
+#include <optional>
+
 #include "integrations/nixl/nixl_abi.h"
 #include "tcpx/status.h"
 
@@ -11,8 +13,8 @@ namespace tcpx::nixl {
 abi::Parameters default_parameters();
 
 /// Puts them in the place of the environment's, for this process. Empty ones are left alone.
-/// @return `gpu`, the one parameter that is no variable: the GPU whose memory is moved. kBadConfig naming the first that is unknown or
-/// malformed; nothing has changed then
-Result<int> set_parameters(const abi::Parameters& parameters);
+/// @return `gpu`, the one parameter that is no variable: the endpoint's GPU; nullopt: the one current in the calling thread.
+/// kBadConfig naming the first that is unknown or malformed; nothing has changed then
+Result<std::optional<int>> set_parameters(const abi::Parameters& parameters);
 
 }  // namespace tcpx::nixl

@@ -10,8 +10,8 @@ TEST(GpuOrderWithoutAGpu, RefusesEverything) {
   const std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
   const std::unique_ptr<GpuOrder> order = memory->make_gpu_order(0);
   int something = 0;
-  EXPECT_EQ(order->mark_stream(nullptr).status().code(), Code::kUnsupported);
-  EXPECT_EQ(order->mark_stream(&something).status().code(), Code::kUnsupported);
+  EXPECT_EQ(order->mark_stream(nullptr, 0).status().code(), Code::kUnsupported);
+  EXPECT_EQ(order->mark_stream(&something, 0).status().code(), Code::kUnsupported);
   EXPECT_EQ(order->mark_event(&something).status().code(), Code::kUnsupported);
   EXPECT_EQ(order->make_signal().status().code(), Code::kUnsupported);
 }

@@ -10,6 +10,7 @@
 #include "device/cuda_handles.h"
 #include "device/gpu_presence.h"
 #include "device/signal_kernel.h"
+#include "device/stream_gpu.h"
 #include "tests/support/ok.h"
 
 namespace tcpx {
@@ -76,14 +77,49 @@ class CudaGpuOrderTest : public ::testing::Test {
   std::unique_ptr<GpuOrder> order_;
 };
 
+// Of which the default streams share their handles.
+TEST_F(CudaGpuOrderTest, StreamsOfAnotherGpuAreMarkedToo) {
+  if (memory_->device_count() < 2) GTEST_SKIP() << "there is one GPU";
+  ASSERT_TRUE(memory_->set_current_device(1).is_ok());
+  const Stream held = Stream::create().value(), other = Stream::create().value();
+  hold(held);
+  ASSERT_EQ(launch_await_flag(reinterpret_cast<uint32_t*>(flag_.device()), 1, cudaStreamLegacy), cudaSuccess);
+  ASSERT_TRUE(memory_->set_current_device(0).is_ok());
+  EXPECT_EQ(must(gpu_of_stream(held.view())), 1);
+  const auto behind = must(order_->mark_stream(held.view().get(), 0)), free = must(order_->mark_stream(other.view().get(), 0));
+  const auto by_default = must(order_->mark_stream(nullptr, 1)), here = must(order_->mark_stream(nullptr, 0));
+  EXPECT_TRUE(gets_there(*free));
+  EXPECT_TRUE(gets_there(*here));
+  EXPECT_FALSE(must(behind->reached()));
+  EXPECT_FALSE(must(by_default->reached()));
+  release();
+  EXPECT_TRUE(gets_there(*behind));
+  EXPECT_TRUE(gets_there(*by_default));
+  EXPECT_EQ(must(memory_->current_device()), 0);
+}
+
+TEST_F(CudaGpuOrderTest, AStreamOfAnotherGpuWaitsForASignal) {
+  if (memory_->device_count() < 2) GTEST_SKIP() << "there is one GPU";
+  ASSERT_TRUE(memory_->set_current_device(1).is_ok());
+  const Stream waiting = Stream::create().value();
+  const Event behind = Event::create().value();
+  const auto signal = must(order_->make_signal());
+  wait_for(waiting, *signal);
+  ASSERT_TRUE(behind.view().record(waiting.view()).is_ok());
+  EXPECT_FALSE(is_done(behind));
+  signal->fire();
+  EXPECT_TRUE(passes(behind));
+  ASSERT_TRUE(memory_->set_current_device(0).is_ok());
+}
+
 TEST_F(CudaGpuOrderTest, AMarkIsReachedBehindTheStreamsWork) {
   const Stream held = Stream::create().value(), other = Stream::create().value();
-  const auto before = order_->mark_stream(held.view().get()).value();
+  const auto before = order_->mark_stream(held.view().get(), 0).value();
   ASSERT_NO_FATAL_FAILURE(hold(held));
-  const auto mark = must(order_->mark_stream(held.view().get()));
+  const auto mark = must(order_->mark_stream(held.view().get(), 0));
   EXPECT_TRUE(gets_there(*before));
   // Work of another stream begins and ends meanwhile.
-  const auto free = order_->mark_stream(other.view().get()).value();
+  const auto free = order_->mark_stream(other.view().get(), 0).value();
   EXPECT_TRUE(gets_there(*free));
   EXPECT_FALSE(mark->reached().value());
   release();
@@ -92,7 +128,7 @@ TEST_F(CudaGpuOrderTest, AMarkIsReachedBehindTheStreamsWork) {
 }
 
 TEST_F(CudaGpuOrderTest, MarksTheLegacyDefaultStream) {
-  const auto mark = must(order_->mark_stream(nullptr));
+  const auto mark = must(order_->mark_stream(nullptr, 0));
   EXPECT_TRUE(gets_there(*mark));
 }
 
@@ -110,11 +146,11 @@ TEST_F(CudaGpuOrderTest, AnEventIsReachedWhenItsWorkIsDone) {
 
 TEST_F(CudaGpuOrderTest, RefusesAStreamThatIsBeingCaptured) {
   const Stream stream = Stream::create().value(), other = Stream::create().value();
-  const auto warm = order_->mark_stream(other.view().get()).value();
+  const auto warm = order_->mark_stream(other.view().get(), 0).value();
   ASSERT_EQ(cudaStreamBeginCapture(stream.view().get(), cudaStreamCaptureModeGlobal), cudaSuccess);
-  EXPECT_EQ(order_->mark_stream(stream.view().get()).status().code(), Code::kUnsupported);
+  EXPECT_EQ(order_->mark_stream(stream.view().get(), 0).status().code(), Code::kUnsupported);
   // Neither the refusal nor marks of other streams, new events included, disturb the capture.
-  const auto mark = must(order_->mark_stream(other.view().get()));
+  const auto mark = must(order_->mark_stream(other.view().get(), 0));
   EXPECT_TRUE(gets_there(*mark));
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(stream.view().get(), &graph), cudaSuccess);
@@ -142,8 +178,8 @@ TEST_F(CudaGpuOrderTest, MarksComeFromAnyThread) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       // Dropped before they are reached: their events are reused.
-      for (int i = 0; i < 200; ++i) early += order_->mark_stream(held.view().get()).value()->reached().value();
-      const auto mark = order_->mark_stream(held.view().get()).value();
+      for (int i = 0; i < 200; ++i) early += order_->mark_stream(held.view().get(), 0).value()->reached().value();
+      const auto mark = order_->mark_stream(held.view().get(), 0).value();
       early += mark->reached().value();
       if (++waiting == 4) release();
       reached += gets_there(*mark);

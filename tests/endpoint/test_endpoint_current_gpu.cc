@@ -12,39 +12,17 @@
 #include "tests/support/endpoint_fixture.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/locked_net_plugin.h"
+#include "tests/support/several_gpus.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 namespace {
 
 constexpr int kOwn = 1, kCallers = 0;
-thread_local int current_gpu = kCallers;  // as every thread begins with CUDA
-
-/// Host memory that passes for that of two GPUs.
-class TwoGpus final : public MemoryOps {
- public:
-  bool has_gpu() const override { return true; }
-  int device_count() const override { return 2; }
-  Result<int> current_device() const override { return current_gpu; }
-  Status set_current_device(int device) override {
-    current_gpu = device;
-    return Status::ok();
-  }
-  Result<MemoryBuffer> allocate_mapped(int, size_t bytes) override { return host_->allocate_mapped(0, bytes); }
-  Result<MemoryBuffer> allocate_device(int, size_t bytes) override { return host_->allocate_device(0, bytes); }
-  bool host_readable(const void*) const override { return true; }
-  bool is_device_memory(const void*) const override { return true; }
-  std::optional<uint64_t> extent(const void* address) const override { return host_->extent(address); }
-  Result<std::unique_ptr<CopyLane>> make_copy_lane(int) override { return host_->make_copy_lane(0); }
-
- private:
-  const std::unique_ptr<MemoryOps> host_ = make_host_memory_ops();
-};
-
 /// Notes which GPU is current in the calls that ask.
 class AskingPlugin final : public FakeNetPlugin {
  public:
-  using FakeNetPlugin::FakeNetPlugin;
+  AskingPlugin(const MemoryOps& memory, Options options) : FakeNetPlugin(std::move(options)), memory_(memory) {}
   Result<ListenComm> listen(int dev, Handle& handle) override {
     ask("listen");
     return FakeNetPlugin::listen(dev, handle);
@@ -73,8 +51,9 @@ class AskingPlugin final : public FakeNetPlugin {
  private:
   void ask(const char* call) {
     const std::lock_guard lock(mutex_);
-    seen_.emplace(call, current_gpu);
+    seen_.emplace(call, memory_.current_device().value());
   }
+  const MemoryOps& memory_;
   mutable std::mutex mutex_;
   std::set<std::pair<std::string, int>> seen_;
 };
@@ -84,30 +63,30 @@ class EndpointCurrentGpu : public EndpointTest {};
 TEST_F(EndpointCurrentGpu, Trap27_ThePluginMeetsTheEndpointsGpuAndTheCallerKeepsItsOwn) {
   constexpr size_t kBytes = 256 << 10;
   set_up({.plugin = PluginKind::kFake, .memory = MemoryType::kCuda});
-  auto asking = std::make_unique<AskingPlugin>(FakeNetPlugin::Options{.page_count = 4096});
+  memory_ = std::make_shared<SeveralGpus>(2);
+  auto asking = std::make_unique<AskingPlugin>(*memory_, FakeNetPlugin::Options{.page_count = 4096});
   const AskingPlugin& watched = *asking;
   plugin_ = std::make_shared<LockedNetPlugin>(std::move(asking));
-  memory_ = std::make_shared<TwoGpus>();
   const EndpointConfig config{.gpu_idx = kOwn, .inline_bytes = 0};
   a_ = make(config);
   b_ = make(config);
-  EXPECT_EQ(current_gpu, kCallers);
+  EXPECT_EQ(memory_->current_device().value(), kCallers);
   auto accepted = std::async(std::launch::async, [&] {
     auto conn = b_->accept(kTestDeadline);
-    EXPECT_EQ(current_gpu, kCallers);
+    EXPECT_EQ(memory_->current_device().value(), kCallers);
     return conn;
   });
   const auto conn = a_->connect("127.0.0.1", kOwn, Endpoint::read_metadata(b_->get_metadata())->port, kTestDeadline);
   const auto other = accepted.get();
   ASSERT_TRUE(conn.is_ok()) << conn.status().to_string();
   ASSERT_TRUE(other.is_ok()) << other.status().to_string();
-  EXPECT_EQ(current_gpu, kCallers);
+  EXPECT_EQ(memory_->current_device().value(), kCallers);
 
   MemoryBuffer from = memory_->allocate_device(kOwn, kBytes).value(), to = memory_->allocate_device(kOwn, kBytes).value();
   const auto receiving = b_->recv_async(other->conn, range(b_, {to.device(), kBytes}));
   EXPECT_TRUE(done(a_, a_->send_async(*conn, range(a_, {from.device(), kBytes}))));
   EXPECT_TRUE(done(b_, receiving));
-  EXPECT_EQ(current_gpu, kCallers);
+  EXPECT_EQ(memory_->current_device().value(), kCallers);
 
   const std::set<std::pair<std::string, int>> expected = {{"listen", kOwn}, {"connect", kOwn}, {"accept", kOwn}, {"regMr", kOwn}};
   EXPECT_EQ(watched.seen(), expected);

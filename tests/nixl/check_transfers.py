@@ -114,6 +114,7 @@ class Transfers(unittest.TestCase):
         api = wheel.load()
         defaults = self.agent.get_plugin_params(BACKEND)
         self.assertEqual(defaults["op_timeout_ms"], "30000")
+        self.assertEqual(defaults["gpu"], "", "the one that is current")
         wheel.agent(api, "with defaults", BACKEND, defaults)
         for name, value in (("no_such_thing", "1"), ("op_timeout_ms", "soon"), ("gpu", "-1"), ("gpu", "one"), ("", "")):
             with self.subTest(name=name), self.assertRaises(api.nixlBind.nixlBackendError):

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/memory_ops.h"
@@ -32,7 +34,13 @@ class CountingMemoryOps : public MemoryOps {
   bool host_readable(const void* address) const override { return memory_.host_readable(address); }
   bool is_device_memory(const void* address) const override { return memory_.is_device_memory(address); }
   std::optional<uint64_t> extent(const void* address) const override { return memory_.extent(address); }
+  std::optional<std::string> pci_path(int device) const override { return memory_.pci_path(device); }
+  std::optional<int> gpu_of(const void* address) const override { return memory_.gpu_of(address); }
+  bool reaches(int device, const void* address) override { return memory_.reaches(device, address); }
+  Status check_export(int device, const Pages& pages) override { return memory_.check_export(device, pages); }
   Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) override { return memory_.make_copy_lane(device); }
+  Result<std::unique_ptr<SegmentCopier>> make_segment_copier(int device) override { return memory_.make_segment_copier(device); }
+  std::unique_ptr<GpuOrder> make_gpu_order(int device) override { return memory_.make_gpu_order(device); }
 
  private:
   static Result<MemoryBuffer> counted(Result<MemoryBuffer> allocated, std::atomic<size_t>& count) {
