@@ -40,6 +40,7 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(abi::XferOp operation, 
                            target->slot.bytes, " registered bytes at ", Hex{target->address}));
     }
     if (here.bytes == 0) continue;
+    transfer->bytes_ += here.bytes;
     const LocalRange from{.memory = region->memory,
                           .data = reinterpret_cast<void*>(here.address),
                           .bytes = here.bytes};  // NOLINT: an address is one
@@ -54,10 +55,12 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(abi::XferOp operation, 
   return transfer;
 }
 
-Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification) {
+Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification, Duration timeout) {
   if (posted_) return Status(Code::kExhausted, "post transfer", "the last one has not ended");
   notification_ = std::move(notification);
   posted_ = true;
+  posted_at_ = Clock::steady().now();
+  deadline_ = Deadline(later(posted_at_, timeout));
   if (auto ended = start(endpoint, peers)) {
     posted_ = false;
     return *ended;
@@ -69,9 +72,12 @@ Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyM
 std::optional<Status> XferRequest::start(Endpoint& endpoint, Peers& peers) {
   const auto conn = peers.connection_to(agent_);
   if (!conn.is_ok()) return conn.status();
+  if (deadline_.expired())
+    return Status(Code::kTimeout, "post transfer", concat("there was no connection to ", agent_, " in its time"));
   if (!*conn) return std::nullopt;
   const bool writes = operation_ == abi::XferOp::kWrite;
   SubmitOptions options;
+  options.timeout = std::chrono::milliseconds(deadline_.poll_ms());
   if (notification_) options.notify = &*notification_;
   const auto id =
       writes ? endpoint.write_async(**conn, local_, remote_, options) : endpoint.read_async(**conn, local_, remote_, options);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "integrations/nixl/nixl_abi.h"
 #include "integrations/nixl/peers.h"
 
@@ -21,14 +22,18 @@ class XferRequest final : public abi::BackendReq {
                                                      const abi::DescList<abi::MetaDesc>& remote, std::string agent);
 
   /// Starts it, once more if it has ended. @param notification delivered at the other side when the bytes are in place
+  /// @param timeout until its end, the time until there is a connection included
   /// @return ok: ask `poll`. kExhausted: the last one has not ended
-  Status post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification);
+  Status post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification, Duration timeout);
   /// @return nullopt: it goes on; ok: the bytes are in place; else why it failed
   std::optional<Status> poll(Endpoint& endpoint, Peers& peers);
   /// Gives it up: nothing touches memory any more when this returns ok. @return kTimeout: something still may
   Status cancel(Endpoint& endpoint);
 
   const std::string& agent() const { return agent_; }
+  abi::XferOp operation() const { return operation_; }
+  uint64_t bytes() const { return bytes_; }
+  TimePoint posted_at() const { return posted_at_; }  ///< last
 
  private:
   XferRequest(abi::XferOp operation, std::string agent) : operation_(operation), agent_(std::move(agent)) {}
@@ -39,7 +44,10 @@ class XferRequest final : public abi::BackendReq {
   std::vector<LocalRange> local_;
   std::vector<RemoteRange> remote_;
   std::optional<NotifyMsg> notification_;
+  uint64_t bytes_ = 0;
   bool posted_ = false;  // and not ended
+  TimePoint posted_at_{};
+  Deadline deadline_{TimePoint{}};
   std::optional<OperationId> running_;
 };
 
