@@ -125,7 +125,7 @@ NixlStatus Backend::connect(const std::string& agent) {
     connection_info(info);
     return load_connection_info(agent, info);
   }
-  const auto conn = peers_.connection_to(agent);
+  const auto conn = peers_.connection_to(agent, Clock::steady().now());
   return conn.is_ok() ? NixlStatus::kSuccess : said(conn.status(), agent);
 }
 

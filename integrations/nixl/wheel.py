@@ -64,21 +64,32 @@ def serve(end):
 class Process:
     """A process that serves: each of its methods is one here."""
 
-    def __init__(self, command, environment=None):
+    def __init__(self, command, environment=None, python=sys.executable):
         self.process = subprocess.Popen(
-            [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [python, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
     def __getattr__(self, word):
         return lambda *arguments: self.ask(word, *arguments)
 
-    def ask(self, *line):
+    def tell(self, *line):
+        """Lets it begin, and does not wait for the answer."""
         self.process.stdin.write(json.dumps(line) + "\n")
         self.process.stdin.flush()
+
+    def ask(self, *line):
+        self.tell(*line)
         for answer in self.process.stdout:
             if answer.startswith("> "):
                 return json.loads(answer[2:])
         raise RuntimeError(f"the process of an agent has ended with code {self.process.wait()}")
+
+    def kill(self):
+        """As the kernel does when there is no memory left."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
 
     def end(self):
         """Its exit code; None: it had to be killed."""

@@ -8,6 +8,9 @@
 namespace tcpx::nixl {
 namespace {
 
+// Time after its deadline in which an operation says itself why it ended.
+constexpr Duration kOverdue = std::chrono::milliseconds(50);
+
 // True when `next` goes on where `last` ends, at both sides.
 bool continues(const LocalRange& last, const RemoteRange& last_remote, const LocalRange& next, const RemoteRange& next_remote) {
   return next.memory == last.memory && next.data == static_cast<const std::byte*>(last.data) + last.bytes &&
@@ -56,7 +59,8 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(abi::XferOp operation, 
 }
 
 Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification, Duration timeout) {
-  if (posted_) return Status(Code::kExhausted, "post transfer", "the last one has not ended");
+  if (running_ && endpoint.poll(*running_).state != OperationState::kPending) running_.reset();
+  if (posted_ || running_) return Status(Code::kExhausted, "post transfer", "the last one has not ended");
   notification_ = std::move(notification);
   posted_ = true;
   posted_at_ = Clock::steady().now();
@@ -70,19 +74,20 @@ Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyM
 
 // Starts the operation as soon as the connection stands. @return why it never will
 std::optional<Status> XferRequest::start(Endpoint& endpoint, Peers& peers) {
-  const auto conn = peers.connection_to(agent_);
+  const auto conn = peers.connection_to(agent_, posted_at_);
   if (!conn.is_ok()) return conn.status();
   if (deadline_.expired())
     return Status(Code::kTimeout, "post transfer", concat("there was no connection to ", agent_, " in its time"));
   if (!*conn) return std::nullopt;
+  conn_ = **conn;
   const bool writes = operation_ == abi::XferOp::kWrite;
   SubmitOptions options;
   options.timeout = std::chrono::milliseconds(deadline_.poll_ms());
   if (notification_) options.notify = &*notification_;
   const auto id =
-      writes ? endpoint.write_async(**conn, local_, remote_, options) : endpoint.read_async(**conn, local_, remote_, options);
+      writes ? endpoint.write_async(conn_, local_, remote_, options) : endpoint.read_async(conn_, local_, remote_, options);
   if (!id.is_ok()) {
-    if (id.status().code() == Code::kPeerGone) peers.lost(agent_);
+    if (id.status().code() == Code::kPeerGone) peers.lost(agent_, conn_);
     return id.status();
   }
   running_ = *id;
@@ -97,7 +102,10 @@ std::optional<Status> XferRequest::poll(Endpoint& endpoint, Peers& peers) {
   } else if (const OperationAnswer answer = endpoint.poll(*running_); answer.state != OperationState::kPending) {
     ended = answer.status;
     running_.reset();
-    if (ended->code() == Code::kPeerGone) peers.lost(agent_);
+    if (ended->code() == Code::kPeerGone) peers.lost(agent_, conn_);
+  } else if (operation_ == abi::XferOp::kWrite && Clock::steady().now() >= later(deadline_.at(), kOverdue)) {
+    // The operation itself may need seconds more until nobody reads its source; `cancel` and whoever deregisters it wait for that.
+    ended = Status(Code::kTimeout, "write", concat("deadline passed; ", agent_, " does not take it"));
   }
   if (ended) posted_ = false;
   return ended;

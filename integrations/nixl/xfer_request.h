@@ -25,7 +25,8 @@ class XferRequest final : public abi::BackendReq {
   /// @param timeout until its end, the time until there is a connection included
   /// @return ok: ask `poll`. kExhausted: the last one has not ended
   Status post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification, Duration timeout);
-  /// @return nullopt: it goes on; ok: the bytes are in place; else why it failed
+  /// @return nullopt: it goes on; ok: the bytes are in place; else why it failed. A write that fails with kTimeout may still read its source
+  /// until it is given up
   std::optional<Status> poll(Endpoint& endpoint, Peers& peers);
   /// Gives it up: nothing touches memory any more when this returns ok. @return kTimeout: something still may
   Status cancel(Endpoint& endpoint);
@@ -49,6 +50,7 @@ class XferRequest final : public abi::BackendReq {
   TimePoint posted_at_{};
   Deadline deadline_{TimePoint{}};
   std::optional<OperationId> running_;
+  ConnId conn_{};  // that it runs over
 };
 
 }  // namespace tcpx::nixl

@@ -1,7 +1,9 @@
 """Agents of a test: one here, another in a process of its own. The tests go through the Python interface of the installed wheel alone."""
 
+import os
 import pathlib
 import sys
+import tempfile
 import time
 import zlib
 
@@ -29,6 +31,38 @@ def wait_for_notifications(of, count, seconds):
     return found
 
 
-def start_peer(name, backend, size):
-    """peer.py in a process of its own."""
-    return wheel.Process([str(pathlib.Path(__file__).with_name("peer.py")), name, backend, str(size)])
+def start_peer(name, backend, size, python=sys.executable):
+    """peer.py in a process of its own. `python`: of another release of NIXL."""
+    return wheel.Process([str(pathlib.Path(__file__).with_name("peer.py")), name, backend, str(size)], python=python)
+
+
+def state_of(call, handle):
+    """What it answers, or the words of the error that it raises: the classes differ between releases."""
+    try:
+        return call(handle)
+    except Exception as error:  # noqa: BLE001
+        return str(error)
+
+
+class Log:
+    """What this process, our library included, writes to the standard error inside a `with`."""
+
+    def __enter__(self):
+        self.file = tempfile.TemporaryFile()
+        self.kept = os.dup(2)
+        os.dup2(self.file.fileno(), 2)
+        return self
+
+    def __exit__(self, *_):
+        os.dup2(self.kept, 2)
+        os.close(self.kept)
+        self.file.seek(0)
+        text = self.file.read().decode(errors="replace")
+        self.file.close()
+        sys.stderr.write(text)
+        self.lines = [line for line in text.splitlines() if "NIXL back-end" in line]
+
+
+def resources():
+    """Descriptors and threads of this process."""
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))

@@ -30,8 +30,9 @@ class Peer:
     def fill(self, seed):
         self.memory[:] = agents.random_bytes(seed, self.memory.size)
 
-    def sum(self):
-        return zlib.crc32(self.memory)
+    def sum(self, size=None):
+        """Of the first so many bytes, or all."""
+        return zlib.crc32(self.memory[:size])
 
     def notifications(self, count, seconds):
         """The next so many, fewer when they do not come in time: pairs of agent and text."""
@@ -39,6 +40,19 @@ class Peer:
 
     def notify(self, agent, text):
         self.agent.send_notif(agent, text.encode())
+
+    def storm(self, agent, address, size):
+        """Writes to and reads from that memory, and notifies, until somebody ends this."""
+        state, rounds = "DONE", 0
+        while state == "DONE":
+            operation, rounds = ("WRITE", "READ")[rounds % 2], rounds + 1
+            lists = [self.agent.get_xfer_descs([(at, size, 0)], "DRAM") for at in (self.memory.ctypes.data, address)]
+            handle = self.agent.initialize_xfer(operation, *lists, agent, b"storm")
+            state = self.agent.transfer(handle)
+            while state == "PROC":
+                state = self.agent.check_xfer_state(handle)
+            self.agent.release_xfer_handle(handle)
+        return state
 
     def deregister(self):
         self.agent.deregister_memory(self.registered)
