@@ -31,6 +31,27 @@ def wait_for_notifications(of, count, seconds):
     return found
 
 
+def sync_modes():
+    """Locks of an agent that this release's Python interface can choose."""
+    return [mode for mode in ("NONE", "STRICT", "RW") if hasattr(wheel.load().nixlBind, f"NIXL_THREAD_SYNC_{mode}")]
+
+
+def make_agent(name, backend, sync_mode, parameters=None, **config):
+    """An agent with this lock. Before 1.5 Python's interface chooses NONE by itself, so that another is put in its place."""
+    api = wheel.load()
+    if hasattr(api, "nixl_thread_sync_t"):
+        modes = api.nixl_thread_sync_t
+        config["sync_mode"] = getattr(modes, f"NIXL_THREAD_SYNC_{sync_mode}")
+    none = api.nixlBind.NIXL_THREAD_SYNC_NONE
+    api.nixlBind.NIXL_THREAD_SYNC_NONE = getattr(api.nixlBind, f"NIXL_THREAD_SYNC_{sync_mode}")
+    try:
+        made = api.nixl_agent(name, api.nixl_agent_config(backends=[], **config))
+    finally:
+        api.nixlBind.NIXL_THREAD_SYNC_NONE = none
+    made.create_backend(backend, parameters or {})
+    return made
+
+
 def start_peer(name, backend, size, python=sys.executable):
     """peer.py in a process of its own. `python`: of another release of NIXL."""
     return wheel.Process([str(pathlib.Path(__file__).with_name("peer.py")), name, backend, str(size)], python=python)
