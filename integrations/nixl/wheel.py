@@ -1,5 +1,6 @@
 """The NIXL wheel that is installed: where it is, and agents made with it."""
 
+import importlib.metadata
 import importlib.util
 import json
 import pathlib
@@ -17,6 +18,11 @@ def package():
         if spec is not None:
             return pathlib.Path(spec.origin).parent
     return None
+
+
+def version():
+    """Of the wheel's package, as its metadata says."""
+    return importlib.metadata.version(package().name.replace("_", "-"))
 
 
 def libraries():
