@@ -17,19 +17,19 @@ from agents import wheel
 
 BACKEND = sys.argv[1] if len(sys.argv) > 1 else "TCPX"
 BYTES = 8 << 20
-EVENT_KINDS = ["agent_tx_bytes", "agent_rx_bytes", "agent_tx_requests_num", "agent_rx_requests_num"]  # by number, since 1.1
+EVENT_KINDS = ["agent_tx_bytes", "agent_rx_bytes", "agent_tx_requests_num", "agent_rx_requests_num"]  # by number, since 1.2
 
 
 def events_of(file):
-    """Names and values in the ring that NIXL's exporter fills: src/utils/common/cyclic_buffer.h, src/core/telemetry/telemetry_event.h. The
-    version in its head tells the layout of an event."""
+    """Names and values in the ring that NIXL's exporter fills: src/utils/common/cyclic_buffer.h, src/core/telemetry/telemetry_event.h. Its
+    head and the size of an event tell the layout."""
     data = file.read_bytes()
     written, _, version, _, capacity, _ = struct.unpack_from("<QQIIQQ", data)
     assert written < capacity, "the ring has been round"
     size = (len(data) - 40) // capacity
     for at in range(40, 40 + written * size, size):
-        if version == 1:
-            _, _, name, value = struct.unpack_from("<Qi32s4xQ", data, at)
+        if size > 16:  # with a name: until 1.1 of the wheels, until 1.0 behind a time
+            _, name, value = struct.unpack_from("<i32s4xQ", data, at + size - 48)
             yield name.split(b"\0")[0].decode(), value
         else:
             (kind,) = struct.unpack_from("<I", data, at + (4 if version == 2 else 0))  # behind a category, which 3 has no more
