@@ -193,7 +193,7 @@ static_assert(sizeof(Engine) == 208 && sizeof(std::mutex) == 40);
 /// NIXL 0.6.1 to 0.9.0.
 class EngineA : public Engine {
  public:
-  static constexpr bool kExportsTelemetry = true;
+  static constexpr bool kExportsTelemetry = true;  ///< NIXL takes the events of its back-ends
   using Engine::Engine;
   TCPX_NIXL_UNSUPPORTED(create_gpu_request)   // 15
   TCPX_NIXL_UNSUPPORTED(release_gpu_request)  // 16
