@@ -34,14 +34,11 @@ Result<ConnId> RemoteBook::add(const EndpointMetadata& metadata, Deadline deadli
     Remote& remote;
     bool succeeded = false;
     ~Turn() {
-      std::optional<ConnId> unused;
-      {
-        const MutexLock lock(remote.mutex);
-        remote.connecting = false;
-        remote.changed.notify_all();
-        if (!succeeded && --remote.users == 0 && remote.connection != nullptr) unused = remote.connection->id;
-      }
-      if (unused) maker.retire(*unused, true);  // its last user has removed it meanwhile
+      // Under the lock, so that nobody who comes next revives the connection before it is retired.
+      const MutexLock lock(remote.mutex);
+      remote.connecting = false;
+      remote.changed.notify_all();
+      if (!succeeded && --remote.users == 0 && remote.connection != nullptr) maker.retire(remote.connection->id, true);
     }
   } turn{maker_, *remote};
   TCPX_ASSIGN_OR_RETURN(const auto conn, connect(*remote, metadata, deadline));

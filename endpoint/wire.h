@@ -52,8 +52,8 @@ namespace tcpx {
 inline constexpr uint16_t kControlMagic = 0x4358;  // "XC"
 inline constexpr uint8_t kControlVersion = 2;
 inline constexpr uint32_t kMaxInlineBytes = 65536;
-inline constexpr uint32_t kMaxNotifyNameBytes = 256;
-inline constexpr uint32_t kMaxNotifyTextBytes = 1u << 20;
+inline constexpr uint32_t kMaxNotifyNameBytes = NotifyMsg::kMaxNameBytes;
+inline constexpr uint32_t kMaxNotifyTextBytes = NotifyMsg::kMaxTextBytes;
 inline constexpr uint32_t kMaxStatusTextBytes = 1024;
 inline constexpr uint32_t kMaxWireRanges = Endpoint::kMaxRanges;
 /// Room for kMaxWireRanges ranges of a write, a notification and inline bytes.

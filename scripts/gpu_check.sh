@@ -42,7 +42,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl_plain.json,nixl_prepared.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -227,10 +227,10 @@ run_speed() {
   draw
 }
 
-# GPU to GPU where there are two. Plugin and Endpoint have the same network devices and channels, and Endpoint's turns come before,
-# between and after NIXL's.
+# GPU to GPU where there are two. Plugin and Endpoint have the same network devices and channels, and Endpoint's turns come before and
+# after NIXL's.
 run_nixl() {
-  local memory=(--memory vram --gpus 0,0) own_turn=0 lists turns
+  local memory=(--memory vram --gpus 0,0) turns
   (($(nvidia-smi -L | wc -l) < 2)) || memory=(--memory vram --gpus 0,1)
   if [[ ! -x $nixl/bin/python3 ]]; then
     record FAIL 0 "NIXL" "not installed: scripts/install_deps.sh --nixl"
@@ -238,26 +238,23 @@ run_nixl() {
   fi
   local in_wheel=(tests/nixl/in_wheel.sh "$nixl" "$build/lib/nixl")
   local -x NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo UCCL_TCPX_NUM_CHANNELS=4
-  step nixl_tests.log 60 "NIXL, transfers" "${in_wheel[@]}" check_transfers.py "${memory[@]}"
-  step nixl_tests.log 60 "NIXL, what engines do" "${in_wheel[@]}" check_engines.py 2000 "${memory[@]}"
-  step nixl_tests.log 100 "NIXL, faults" "${in_wheel[@]}" check_faults.py 4 "${memory[@]}"
+  step nixl_tests.log 40 "NIXL, transfers" "${in_wheel[@]}" check_transfers.py "${memory[@]}"
+  step nixl_tests.log 40 "NIXL, what engines do" "${in_wheel[@]}" check_engines.py "${memory[@]}"
+  step nixl_tests.log 60 "NIXL, faults" "${in_wheel[@]}" check_faults.py "${memory[@]}"
+  step nixl_tests.log 80 "NIXL, kills" "${in_wheel[@]}" check_kills.py 20 "${memory[@]}"
+  step nixl_tests.log 60 "NIXL, load" "${in_wheel[@]}" check_load.py 2000 "${memory[@]}"
   # The driver refuses to export some memory, on purpose: an error of a call, which is not one of a kernel.
-  sanitize memcheck 100 "NIXL, transfers" --report-api-errors no "${in_wheel[@]}" check_transfers.py "${memory[@]}" -kblocks -knotifies
+  sanitize memcheck 60 "NIXL, transfers" --report-api-errors no "${in_wheel[@]}" check_transfers.py "${memory[@]}" -kblocks -knotifies
 
   turns=$(mktemp -d)
   endpoint_turn() {
-    own_turn=$((own_turn + 1))
-    step nixl.txt 60 "Endpoint beside NIXL, turn $own_turn" "$build/bench/bench_endpoint" --only one --milliseconds 1000 \
-      --json "$turns/$own_turn.json"
+    step nixl.txt 40 "Endpoint $1 NIXL" "$build/bench/bench_endpoint" --only one --milliseconds 1000 --json "$turns/$1.json"
   }
-  endpoint_turn
-  for lists in plain prepared; do
-    step nixl.txt 120 "NIXL, $lists lists" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${memory[@]}" \
-      --plugins "$build/lib/nixl" --patterns 8B,64MiB,4096x32KiB,8192x16KiB --seconds 0.4 --json "$out/nixl_$lists.json" \
-      $([[ $lists == plain ]] || echo --prepared)
-    endpoint_turn
-  done
-  step nixl_speed.txt 10 "NIXL / Endpoint" tests/nixl/check_speed.py "$out"/nixl_{plain,prepared}.json "$turns"/*.json
+  endpoint_turn before
+  step nixl.txt 160 "NIXL, back-ends" "$nixl/bin/python3" integrations/nixl/bench.py --backends UCX,TCPX "${memory[@]}" \
+    --plugins "$build/lib/nixl" --patterns 8B,64MiB,4096x32KiB,8192x16KiB --lists plain,prepared --seconds 0.4 --json "$out/nixl.json"
+  endpoint_turn after
+  step nixl_speed.txt 10 "NIXL / Endpoint" tests/nixl/check_speed.py "$out/nixl.json" "$turns"/*.json
   { grep -aE '^(VRAM|WRITE|READ)' "$out/nixl.txt" && grep -v '^===' "$out/nixl_speed.txt"; } | sed 's/^/        | /' | tee -a "$out/report.txt"
   rm -rf "$turns"
 }

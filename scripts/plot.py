@@ -29,7 +29,8 @@ EXAMPLES = """examples:
   scripts/plot.py run.json -o run.svg
   scripts/plot.py run.json --beside earlier.json bench_soft_plugin.json -o run.png
 
-Reports of test_tcpx_perf, bench_soft_plugin, bench_endpoint and bench_unpack become curves, those of p2p_fullmesh a heat map.
+Reports of test_tcpx_perf, bench_soft_plugin, bench_endpoint, bench_unpack and NIXL's bench.py become curves, those of p2p_fullmesh a
+heat map.
 In a browser, pointing at a mark of an SVG shows its values. Exit code: 0 drawn, 1 cannot be drawn, 2 usage."""
 
 # Colours after Okabe and Ito, whose yellow cannot be seen on white and is replaced. Lines also differ in dash and marker, so that
@@ -67,12 +68,15 @@ SOCKETS = Panel("Throughput by data sockets", ("One way by data sockets",), "dat
 UNPACKERS = Panel("Throughput by unpacker", ("Pipeline by unpacker, one way",), "size", "rate", "GB/s")
 FRAGMENTS = Panel("By fragment size", ("By fragment size",), "fragment", "gathered", "GB/s", ceiling=True)
 BLOCKS = Panel("By thread blocks", ("By thread blocks",), "most blocks", "gathered", "GB/s", "log", x_in_bytes=False, ceiling=True)
+NIXL = tuple(Panel(title, (title,), "block", "rate", "GB/s")
+             for title in (f"{operation}, {lists} lists" for lists in ("plain", "prepared") for operation in ("WRITE", "READ")))
 MESH = "p2p_fullmesh"
 CHARTS = {
     "test_tcpx_perf": ("Transfers between two processes", (THROUGHPUT, LATENCY)),
     "bench_soft_plugin": ("Software plugin over loopback TCP", (THROUGHPUT, LATENCY, SOCKETS, UNPACKERS)),
     "bench_endpoint": ("Operations of an endpoint", (THROUGHPUT, LATENCY)),
     "bench_unpack": ("Gathering received fragments", (FRAGMENTS, BLOCKS)),
+    "bench_nixl": ("Back-ends of NIXL, by the size of a block", NIXL),
     MESH: ("Full mesh: throughput of every pair", ()),
 }
 

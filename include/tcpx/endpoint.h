@@ -115,8 +115,9 @@ class TransferPlan {
 
 /// A message from one endpoint's application to the other's. Delivered once, after the data of the transfer it came with.
 struct NotifyMsg {
-  std::string name;  ///< at most 256 bytes
-  std::string msg;   ///< at most 1 MiB; it need not be text
+  static constexpr size_t kMaxNameBytes = 256, kMaxTextBytes = size_t{1} << 20;
+  std::string name;  ///< at most kMaxNameBytes
+  std::string msg;   ///< at most kMaxTextBytes; it need not be text
   ConnId conn{};     ///< of a received one: the connection it came over
 };
 
@@ -150,7 +151,7 @@ struct LatencyHistogram {
 };
 
 struct NicStats {
-  std::string name;
+  std::string name;  ///< at most kMaxNameBytes
   uint64_t bytes_sent = 0, bytes_received = 0;
   uint64_t chunks_sent = 0, chunks_received = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/environment.h"
 #include "base/memory_ops.h"
 #include "base/text.h"
 #include "integrations/nixl/outcome.h"
@@ -20,7 +21,7 @@ NixlStatus foreign(const std::string& agent) {
 
 }  // namespace
 
-std::unique_ptr<Backend> Backend::create(const abi::InitParams& params) {
+std::unique_ptr<Backend> Backend::create(const abi::InitParams& params, TellEvent tell) {
   const auto refuse = [&](const Status& status) {
     said(status, params.local_agent);
     return nullptr;
@@ -34,14 +35,17 @@ std::unique_ptr<Backend> Backend::create(const abi::InitParams& params) {
   if (!main_gpu.is_ok()) return refuse(main_gpu.status());
   EndpointConfig config;
   config.gpu_idx = *main_gpu;
+  const auto timeout = environment_integer(Variable::kOpTimeoutMs);
+  if (!timeout.is_ok()) return refuse(timeout.status());
   auto endpoint = Endpoint::create(config);
   if (!endpoint.is_ok()) return refuse(endpoint.status());
   if (const Status accepting = (*endpoint)->start_accepting(); !accepting.is_ok()) return refuse(accepting);
-  return std::unique_ptr<Backend>(new Backend(params.local_agent, std::move(*endpoint)));
+  return std::unique_ptr<Backend>(
+      new Backend(params.local_agent, std::chrono::milliseconds(*timeout), std::move(tell), std::move(*endpoint)));
 }
 
-Backend::Backend(std::string agent, std::unique_ptr<Endpoint> endpoint)
-    : agent_(std::move(agent)), endpoint_(std::move(endpoint)), peers_(*endpoint_) {}
+Backend::Backend(std::string agent, Duration timeout, TellEvent tell, std::unique_ptr<Endpoint> endpoint)
+    : agent_(std::move(agent)), timeout_(timeout), tell_(std::move(tell)), endpoint_(std::move(endpoint)), peers_(*endpoint_) {}
 
 NixlStatus Backend::register_memory(const abi::BlobDesc& range, abi::MemSegment memory, abi::Metadata*& out) {
   if (memory != abi::MemSegment::kDram && memory != abi::MemSegment::kVram) return NixlStatus::kNotSupported;
@@ -114,11 +118,12 @@ NixlStatus Backend::connect(const std::string& agent) {
     connection_info(info);
     return load_connection_info(agent, info);
   }
-  const auto conn = peers_.connection_to(agent);
+  const auto conn = peers_.connection_to(agent, Clock::steady().now());
   return conn.is_ok() ? NixlStatus::kSuccess : said(conn.status(), agent);
 }
 
 NixlStatus Backend::disconnect(const std::string& agent) {
+  rates_.forget(agent);
   return said(peers_.remove(agent), agent);
 }
 
@@ -135,7 +140,7 @@ NixlStatus Backend::post(abi::BackendReq* request, const abi::OptionalArgs* args
   if (transfer == nullptr) return foreign(agent_);
   std::optional<NotifyMsg> notification;
   if (args != nullptr && args->has_notification) notification = NotifyMsg{.name = agent_, .msg = args->notification, .conn = {}};
-  const Status started = transfer->post(*endpoint_, peers_, std::move(notification));
+  const Status started = transfer->post(*endpoint_, peers_, std::move(notification), timeout_);
   return started.is_ok() ? NixlStatus::kInProgress : said(started, transfer->agent());
 }
 
@@ -143,7 +148,13 @@ NixlStatus Backend::check(abi::BackendReq* request) {
   auto* const transfer = dynamic_cast<XferRequest*>(request);
   if (transfer == nullptr) return foreign(agent_);
   const auto ended = transfer->poll(*endpoint_, peers_);
-  return ended ? said(*ended, transfer->agent()) : NixlStatus::kInProgress;
+  if (!ended) return NixlStatus::kInProgress;
+  if (ended->is_ok()) {
+    const bool writes = transfer->operation() == abi::XferOp::kWrite;
+    rates_.add(transfer->agent(), transfer->operation(), transfer->bytes(), Clock::steady().now() - transfer->posted_at());
+    if (tell_) tell_(writes ? "tcpx_tx_bytes" : "tcpx_rx_bytes", transfer->bytes());
+  }
+  return said(*ended, transfer->agent());
 }
 
 NixlStatus Backend::release(abi::BackendReq* request) {
@@ -154,12 +165,26 @@ NixlStatus Backend::release(abi::BackendReq* request) {
   return NixlStatus::kSuccess;
 }
 
+NixlStatus Backend::estimate(const abi::BackendReq* request, std::chrono::microseconds& duration,
+                             std::chrono::microseconds& error, abi::CostMethod& method) const {
+  const auto* const transfer = dynamic_cast<const XferRequest*>(request);
+  if (transfer == nullptr) return foreign(agent_);
+  const auto estimate = rates_.estimate(transfer->agent(), transfer->operation(), transfer->bytes());
+  if (!estimate) return NixlStatus::kNotSupported;
+  duration = estimate->duration;
+  error = estimate->error;
+  method = abi::CostMethod::kAnalytical;
+  return NixlStatus::kSuccess;
+}
+
 NixlStatus Backend::notify(const std::string& agent, const std::string& message) {
   return said(peers_.notify(agent, {.name = agent_, .msg = message, .conn = {}}), agent);
 }
 
 NixlStatus Backend::take_notifications(abi::Notifications& out) {
-  for (NotifyMsg& message : endpoint_->get_notifs()) out.emplace_back(std::move(message.name), std::move(message.msg));
+  std::vector<NotifyMsg> messages = endpoint_->get_notifs();
+  if (tell_ && !messages.empty()) tell_("tcpx_rx_notifications", messages.size());
+  for (NotifyMsg& message : messages) out.emplace_back(std::move(message.name), std::move(message.msg));
   return NixlStatus::kSuccess;
 }
 

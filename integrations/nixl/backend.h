@@ -2,12 +2,15 @@
 // virtual table that the caller expects.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "integrations/nixl/nixl_abi.h"
 #include "integrations/nixl/peers.h"
+#include "integrations/nixl/rates.h"
 #include "tcpx/endpoint.h"
 
 namespace tcpx::nixl {
@@ -17,8 +20,11 @@ inline constexpr char kPluginName[] = "TCPX";
 /// Any thread. Errors are logged here, once each.
 class Backend {
  public:
-  /// @return nullptr: the reason is in the log
-  static std::unique_ptr<Backend> create(const abi::InitParams& params);
+  /// Takes an event of telemetry: its name, and a value. Any thread.
+  using TellEvent = std::function<void(const char* name, uint64_t value)>;
+
+  /// @param tell empty: nobody wants events. @return nullptr: the reason is in the log
+  static std::unique_ptr<Backend> create(const abi::InitParams& params, TellEvent tell);
   static std::vector<abi::MemSegment> memories() { return {abi::MemSegment::kDram, abi::MemSegment::kVram}; }
 
   Backend(const Backend&) = delete;
@@ -41,14 +47,20 @@ class Backend {
   abi::NixlStatus post(abi::BackendReq* request, const abi::OptionalArgs* args);
   abi::NixlStatus check(abi::BackendReq* request);
   abi::NixlStatus release(abi::BackendReq* request);
+  /// Says by the transfers that have ended how long this one will take. @return kNotSupported: none like it has ended yet
+  abi::NixlStatus estimate(const abi::BackendReq* request, std::chrono::microseconds& duration, std::chrono::microseconds& error,
+                           abi::CostMethod& method) const;
 
   abi::NixlStatus notify(const std::string& agent, const std::string& message);
   abi::NixlStatus take_notifications(abi::Notifications& out);
 
  private:
-  Backend(std::string agent, std::unique_ptr<Endpoint> endpoint);
+  Backend(std::string agent, Duration timeout, TellEvent tell, std::unique_ptr<Endpoint> endpoint);
 
   const std::string agent_;
+  const Duration timeout_;  // of a request
+  const TellEvent tell_;
+  Rates rates_;
   std::unique_ptr<Endpoint> endpoint_;
   Peers peers_;
 };

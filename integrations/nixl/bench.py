@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures back-ends of NIXL side by side, through the Python interface of the installed wheel: two agents per back-end, each in a
-process of its own, all back-ends in turn for every sample. What arrives is compared.
+process of its own, all back-ends in turn for every sample. What arrives is compared. scripts/plot.py draws the JSON.
 """
 
 import argparse
@@ -18,14 +18,15 @@ import numpy
 import memory
 import wheel
 
-EXAMPLE = """example:
+EXAMPLE = """examples:
   bench.py --backends UCX,TCPX --memory vram --gpus 0,1 --json nixl.json
+  bench.py --patterns 8192x16KiB --layers 4 --lists plain,prepared      a request for each layer, all of them in flight at once
 
 UCX is told to use TCP alone (UCX_TLS=tcp,cuda_copy), unless that variable is set. What the columns say: median [least .. most] of the
 samples; a rate in GB/s (10^9 bytes per second) for patterns of many bytes, microseconds for one message; `submit` is the time that the
 call took which started it."""
 
-# Name: blocks, bytes of each. Scattered blocks lie in another order at the other side.
+# Name: blocks of a request, bytes of each. They lie in another order at the other side.
 PATTERNS = {
     "8B": (1, 8),
     "64MiB": (1, 64 << 20),
@@ -33,6 +34,7 @@ PATTERNS = {
     "1024x32KiB": (1024, 32 << 10),
     "4096x16KiB": (4096, 16 << 10),
     "8192x16KiB": (8192, 16 << 10),
+    "16384x4KiB": (16384, 4 << 10),
 }
 
 
@@ -72,40 +74,48 @@ class End:
         rows[:, 2] = gpu
         return rows
 
-    def prepare(self, operation, near, far, size, prepared, notifies):
+    def prepare(self, operation, near, far, size, lists, notifies):
+        """Requests, each of as many blocks as the items of `near` and `far`: their offsets here and there."""
+        self.handles = [self.request(operation, *sides, size, lists, notifies) for sides in zip(near, far)]
+
+    def request(self, operation, near, far, size, lists, notifies):
         kind = self.memory.kind
         here = self.descs(self.memory.address, self.memory.gpu, near, size)
         there = self.descs(self.far, self.far_gpu, far, size)
         notification = b"." if notifies else b""
-        if prepared:
+        if lists == "prepared":
             sides = [self.agent.prep_xfer_dlist(name, rows, kind) for name, rows in (("", here), (self.other, there))]
             indices = numpy.arange(len(near), dtype=numpy.int32)
-            self.start = lambda: self.agent.make_prepped_xfer(operation, sides[0], indices, sides[1], indices, notification)
-        else:
-            lists = [self.agent.get_xfer_descs(rows, kind) for rows in (here, there)]
-            self.start = lambda: self.agent.initialize_xfer(operation, *lists, self.other, notification)
-        self.handle = self.start()
+            return self.agent.make_prepped_xfer(operation, sides[0], indices, sides[1], indices, notification)
+        descs = [self.agent.get_xfer_descs(rows, kind) for rows in (here, there)]
+        return self.agent.initialize_xfer(operation, *descs, self.other, notification)
 
     def run(self, seconds, pause=0):
-        """Posts the request again and again for so long, with a pause before each look at it: seconds each took, seconds of the call that
-        posted it."""
+        """Posts the requests again and again for so long, with a pause of so many seconds before each look at one: seconds they all took,
+        seconds of the calls that posted them."""
         took, calls, end = [], [], time.perf_counter() + seconds
         while not took or time.perf_counter() < end:
             begin = time.perf_counter()
-            state = self.agent.transfer(self.handle)
+            states = [self.agent.transfer(handle) for handle in self.handles]
             calls.append(time.perf_counter() - begin)
-            while state == "PROC":
-                if pause:
-                    time.sleep(pause)
-                state = self.agent.check_xfer_state(self.handle)
+            for i, handle in enumerate(self.handles):
+                while states[i] == "PROC":
+                    if pause:
+                        time.sleep(pause)
+                    states[i] = self.agent.check_xfer_state(handle)
             took.append(time.perf_counter() - begin)
-            if state != "DONE":
-                raise RuntimeError(f"a transfer ended with {state}")
+            if set(states) != {"DONE"}:
+                raise RuntimeError(f"transfers ended with {', '.join(set(states))}")
         return [statistics.median(took), statistics.median(calls)]
 
     def release(self):
-        self.agent.release_xfer_handle(self.handle)
-        self.handle = self.start = None
+        for handle in self.handles:
+            self.agent.release_xfer_handle(handle)
+        self.handles = []
+
+    def place(self):
+        """Where the memory is, for people."""
+        return self.memory.place
 
     def drain(self):
         return sum(len(messages) for messages in self.agent.get_new_notifs().values())
@@ -129,6 +139,7 @@ class Pair:
 
     def verify(self, operation, near, far, size):
         """Fills both sides differently, moves once, and compares block by block. @return blocks that differ"""
+        near, far = sum(near, []), sum(far, [])
         self.near.fill(1)
         self.far.fill(2)
         wanted = (self.near if operation == "WRITE" else self.far).sums(near if operation == "WRITE" else far, size)
@@ -137,16 +148,58 @@ class Pair:
         return sum(a != b for a, b in zip(wanted, got))
 
 
-def shown(row, samples):
-    """Text of a cell."""
-    blocks, size = PATTERNS[row["pattern"]]
-    times = sorted(sample[0] for sample in samples)
-    if blocks * size < 4096:
-        middle, least, most = (1e6 * value for value in (statistics.median(times), times[0], times[-1]))
-        return f"{middle:7.1f} us [{least:.1f} .. {most:.1f}]"
-    middle, least, most = (blocks * size / value / 1e9 for value in (statistics.median(times), times[-1], times[0]))
-    submit = 1e6 * statistics.median(sample[1] for sample in samples)
-    return f"{middle:6.2f} GB/s [{least:.2f} .. {most:.2f}], submit {submit:.0f} us"
+def cell(values):
+    """Samples as a report has them."""
+    return {"count": len(values), "min": min(values), "median": statistics.median(values), "max": max(values)}
+
+
+def measure(pairs, operation, pattern, lists, options):
+    """A row of the report, and whether any block was wrong."""
+    blocks, block = PATTERNS[pattern]
+    order = numpy.random.default_rng(5).permutation(blocks)
+    layers = [layer * blocks * block for layer in range(options.layers)]
+    near, far = ([[first + int(i) * block for i in ids] for first in layers] for ids in (order, order[::-1]))
+    samples, verified = {pair.backend: [] for pair in pairs}, True
+    for pair in pairs:
+        pair.near.prepare(operation, near, far, block, lists, pattern == "8B")
+        if differ := pair.verify(operation, near, far, block):
+            print(f"{pair.backend}: {differ} of {blocks * options.layers} blocks differ", file=sys.stderr)
+            verified = False
+    for _ in range(options.samples):
+        for pair in pairs:
+            samples[pair.backend].append(pair.near.run(options.seconds, options.pause * 1e-6))
+            pair.far.drain()
+    for pair in pairs:
+        pair.near.release()
+    size = block * blocks * options.layers
+    values = {"block": block, "blocks": blocks * options.layers}
+    for name, pairs_of_times in samples.items():
+        took, calls = zip(*pairs_of_times)
+        values[name] = cell([size / seconds / 1e9 for seconds in took]) if size >= 4096 else None
+        values[f"{name}, time"] = cell([1e6 * seconds for seconds in took])
+        values[f"{name}, submit"] = cell([1e6 * seconds for seconds in calls])
+    return {"name": pattern, "verified": verified, "values": values}
+
+
+def shown(values, name):
+    """Text for one back-end."""
+    if values[name] is None:
+        return "{median:7.1f} us [{min:.1f} .. {max:.1f}]".format(**values[f"{name}, time"])
+    submit = values[f"{name}, submit"]["median"]
+    return "{median:6.2f} GB/s [{min:.2f} .. {max:.2f}]".format(**values[name]) + f", submit {submit:.0f} us"
+
+
+def report(tables, backends, devices, options):
+    """As our programs write them: scripts/plot.py draws it."""
+    columns = [{"name": "block", "unit": "B"}, {"name": "blocks", "unit": ""}]
+    for name in backends:
+        columns += [{"name": name, "unit": "GB/s"}, {"name": f"{name}, time", "unit": "us"}, {"name": f"{name}, submit", "unit": "us"}]
+    return {
+        "format": "tcpx-report-1", "benchmark": "bench_nixl", "about": __doc__, "version": wheel.version(), "abi": "NIXL",
+        "devices": devices,
+        "parameters": {name: str(getattr(options, name)) for name in ("memory", "gpus", "layers", "samples", "pause")},
+        "tables": [{"title": title, "row_heading": "pattern", "columns": columns, "rows": rows} for title, rows in tables.items()],
+    }
 
 
 def with_stock_plugins(ours):
@@ -169,7 +222,8 @@ def main():
     parser.add_argument("--gpus", default="0,0", help="of the two ends (default %(default)s)")
     parser.add_argument("--patterns", default="8B,64MiB,4096x32KiB", help="of " + ", ".join(PATTERNS) + " (default %(default)s)")
     parser.add_argument("--operations", default="WRITE,READ", help="(default %(default)s)")
-    parser.add_argument("--prepared", action="store_true", help="requests from prepared lists, by index")
+    parser.add_argument("--lists", default="plain", help="of plain, prepared: made for each request, or taken by index (default %(default)s)")
+    parser.add_argument("--layers", type=int, default=1, help="as many requests at once, each of a pattern (default %(default)s)")
     parser.add_argument("--samples", type=int, default=5, help="(default %(default)s)")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a sample (default %(default)s)")
     parser.add_argument("--pause", type=float, default=0, metavar="US",
@@ -182,46 +236,36 @@ def main():
         name, backend, kind, gpu, size = options.end
         return wheel.serve(End(name, backend, kind, int(gpu), int(size)))
     patterns, backends = options.patterns.split(","), options.backends.split(",")
-    if unknown := [name for name in patterns if name not in PATTERNS]:
-        parser.error(f"no such pattern: {', '.join(unknown)}")
+    operations, kinds = options.operations.split(","), options.lists.split(",")
+    for chosen, known in ((patterns, PATTERNS), (operations, ("WRITE", "READ")), (kinds, ("plain", "prepared"))):
+        if unknown := [name for name in chosen if name not in known]:
+            parser.error(f"{', '.join(unknown)} is none of {', '.join(known)}")
+    if len(set(backends)) != len(backends) or options.layers < 1 or options.samples < 1:
+        parser.error("each of --backends once, and at least one layer and sample")
     folder = with_stock_plugins(options.plugins) if options.plugins else None
-    size = max(blocks * block for blocks, block in map(PATTERNS.get, patterns))
-    gpus = [int(gpu) for gpu in options.gpus.split(",")]
-    pairs = [Pair(backend, options.memory.upper(), gpus, size) for backend in backends]
-    rows, wrong = [], 0
-    print(f"{options.memory.upper()}, NIXL {wheel.package().name}, {'prepared lists' if options.prepared else 'plain lists'}, "
-          f"{options.samples} samples of {options.seconds} s")
-    for operation in options.operations.split(","):
-        for pattern in patterns:
-            blocks, block = PATTERNS[pattern]
-            order = numpy.random.default_rng(5).permutation(blocks)
-            near, far = [int(i) * block for i in order], [int(i) * block for i in order[::-1]]
-            row = {"operation": operation, "pattern": pattern, "blocks": blocks, "block_bytes": block, "samples": {}}
-            for pair in pairs:
-                pair.near.prepare(operation, near, far, block, options.prepared, pattern == "8B")
-                differ = pair.verify(operation, near, far, block)
-                if differ:
-                    print(f"{pair.backend}: {differ} of {blocks} blocks differ", file=sys.stderr)
-                wrong += differ
-            for _ in range(options.samples):
-                for pair in pairs:
-                    row["samples"].setdefault(pair.backend, []).append(pair.near.run(options.seconds, options.pause * 1e-6))
-                    pair.far.drain()
-            for pair in pairs:
-                pair.near.release()
-            rows.append(row)
-            medians = {name: statistics.median(sample[0] for sample in samples) for name, samples in row["samples"].items()}
-            for name, samples in row["samples"].items():
-                ratio = f"  {medians[backends[0]] / medians[name]:5.2f} x {backends[0]}" if name != backends[0] else ""
-                print(f"{operation:5} {pattern:11} {name:8} {shown(row, samples)}{ratio}", flush=True)
+    size = options.layers * max(blocks * block for blocks, block in map(PATTERNS.get, patterns))
+    pairs = [Pair(backend, options.memory.upper(), [int(gpu) for gpu in options.gpus.split(",")], size) for backend in backends]
+    print(f"{options.memory.upper()}, NIXL {wheel.version()}, {options.samples} samples of {options.seconds} s")
+    tables = {}
+    for lists in kinds:
+        for operation in operations:
+            rows = tables.setdefault(f"{operation}, {lists} lists", [])
+            for pattern in patterns:
+                rows.append(measure(pairs, operation, pattern, lists, options))
+                values = rows[-1]["values"]
+                for name in backends:
+                    first = values[f"{backends[0]}, time"]["median"]
+                    ratio = f"  {first / values[f'{name}, time']['median']:5.2f} x {backends[0]}" if name != backends[0] else ""
+                    print(f"{operation:5} {lists:8} {pattern:11} {name:8} {shown(values, name)}{ratio}", flush=True)
+    devices = [f"{pair.near.place()} to {pair.far.place()}" for pair in pairs[:1]]
     for pair in pairs:
         pair.near.end()
         pair.far.end()
     if folder:
         folder.cleanup()
     if options.json:
-        report = {"memory": options.memory, "gpus": gpus, "prepared": options.prepared, "rows": rows, "wrong_blocks": wrong}
-        pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+        pathlib.Path(options.json).write_text(json.dumps(report(tables, backends, devices, options), indent=1) + "\n")
+    wrong = not all(row["verified"] for rows in tables.values() for row in rows)
     print("FAILED: wrong bytes" if wrong else "PASSED: all blocks that were compared are right")
     return 1 if wrong else 0
 

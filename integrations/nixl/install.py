@@ -5,6 +5,7 @@ Installing the wheel again removes it. With --remove it takes it away; with --ch
 
 import argparse
 import filecmp
+import os
 import pathlib
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import wheel
 
 NAME = "libplugin_TCPX.so"
+PROCESSORS = {62: "x86-64", 183: "AArch64"}
 
 
 def fail(message):
@@ -34,21 +36,60 @@ def find_plugin(named):
     return built[0]
 
 
-def check(folder):
-    """Asks a new process, for a library once loaded stays."""
+def machine(library):
+    """Number of the processor that a shared library is for: e_machine of its ELF header. None: it is no such library."""
+    with library.open("rb") as file:
+        head = file.read(20)
+    return int.from_bytes(head[18:20], "little") if len(head) == 20 and head.startswith(b"\x7fELF") else None
+
+
+def expect_fits(plugin):
+    wanted = machine(next(wheel.libraries()[0].glob("libnixl.so*")))
+    if (found := machine(plugin)) != wanted:
+        kind = "no shared library" if found is None else f"for {PROCESSORS.get(found, f'ELF machine {found}')}"
+        fail(f"{plugin} is {kind}, the wheel is for {PROCESSORS.get(wanted, f'ELF machine {wanted}')}")
+
+
+def copy(plugin, target):
+    """By way of another name, so that a process that starts meanwhile sees a whole file."""
+    part = target.with_suffix(".part")
+    try:
+        shutil.copyfile(plugin, part)
+        part.replace(target)
+    except OSError as error:
+        if part.is_file():
+            part.unlink()
+        fail(f"{target} cannot be written: {error.strerror}")
+    print(f"Copied {plugin} to {target}")
+
+
+def remove(target):
+    if not target.exists():
+        return print(f"{target} is not there")
+    try:
+        target.unlink()
+    except OSError as error:
+        fail(f"{target} cannot be removed: {error.strerror}")
+    print(f"Removed {target}")
+
+
+def agent_lists(environment):
+    """Back-ends that an agent of the wheel lists once it has made TCPX, or None after its words. Asks a new process, for a library once
+    loaded stays."""
     program = (
-        "import sys, wheel\n"
+        "import wheel\n"
         "agent = wheel.agent(wheel.load(), 'check', 'TCPX')\n"
         "print('>', ' '.join(sorted(agent.get_plugin_list())))\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=60, check=False
-    )
+    command, folder = [sys.executable, "-c", program], pathlib.Path(__file__).parent
+    try:
+        run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        return print("no answer in 60 s", file=sys.stderr)
     found = [line[2:] for line in run.stdout.splitlines() if line.startswith("> ")]
-    if run.returncode != 0 or not found:
-        print(run.stderr, file=sys.stderr, end="")
-        fail(f"an agent of the wheel cannot make the back-end TCPX from {folder}")
-    print(f"An agent of the wheel made the back-end TCPX. It lists: {found[0]}")
+    if run.returncode == 0 and found and "TCPX" in found[0].split():
+        return found[0]
+    return print(run.stderr, file=sys.stderr, end="")
 
 
 def main():
@@ -63,28 +104,26 @@ def main():
     folder = wheel.plugins()
     if not folder.is_dir():
         fail(f"the wheel has no folder {folder}: a layout that this script does not know")
-    target = folder / NAME
+    target, environment, was_there = folder / NAME, dict(os.environ), True
     if options.remove:
-        if target.exists():
-            target.unlink()
-            print(f"Removed {target}")
-        else:
-            print(f"{target} is not there")
-        return
+        return remove(target)
     if not options.check:
+        environment.pop("NIXL_PLUGIN_DIR", None)  # it would lead elsewhere
         plugin = find_plugin(options.plugin)
-        if target.exists() and filecmp.cmp(plugin, target, shallow=False):
+        expect_fits(plugin)
+        was_there = target.exists()
+        if was_there and filecmp.cmp(plugin, target, shallow=False):
             print(f"{target} is there already")
         else:
-            # By way of another name, so that a process that starts meanwhile sees a whole file.
-            part = target.with_suffix(".part")
-            try:
-                shutil.copyfile(plugin, part)
-                part.replace(target)
-            except OSError as error:
-                fail(f"{target} cannot be written: {error.strerror}")
-            print(f"Copied {plugin} to {target}")
-    check(folder)
+            copy(plugin, target)
+    found = agent_lists(environment)
+    if found is None:
+        if not was_there:
+            remove(target)
+        fail(f"an agent of the wheel cannot make the back-end TCPX from {environment.get('NIXL_PLUGIN_DIR', folder)}")
+    print(f"An agent of the wheel made the back-end TCPX. It lists: {found}")
+    if not options.check and os.environ.get("NIXL_PLUGIN_DIR"):
+        print(f"NIXL_PLUGIN_DIR is set: while it is, NIXL looks into {os.environ['NIXL_PLUGIN_DIR']} instead")
 
 
 main()

@@ -8,7 +8,7 @@ import numpy
 class HostMemory:
     """Zeros at first."""
 
-    kind, gpu = "DRAM", 0
+    kind, gpu, place = "DRAM", 0, "host memory"
 
     def __init__(self, size):
         self.data = numpy.zeros(size, dtype=numpy.uint8)
@@ -22,21 +22,23 @@ class HostMemory:
 
 
 class GpuMemory:
-    """Zeros at first. The GPU becomes the current one of the thread that makes it, which alone may read and write. Kept until the
-    process ends."""
+    """Zeros at first. The GPU becomes the current one of each thread that makes it, reads it or writes it. Kept until the process ends."""
 
     kind = "VRAM"
 
     def __init__(self, gpu, size):
         self.gpu, self.size = gpu, size
         self.driver = ctypes.CDLL("libcuda.so.1")
-        device, context, address = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+        device, self.context, address = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
         self.call("cuInit", ctypes.c_uint(0))
         self.call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(gpu))
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self.call("cuCtxSetCurrent", context)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), device)
+        self.call("cuCtxSetCurrent", self.context)
         self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
         self.address = address.value
+        name = ctypes.create_string_buffer(100)
+        self.call("cuDeviceGetName", name, ctypes.c_int(len(name)), device)
+        self.place = f"GPU {gpu} ({name.value.decode()})"
         self[:] = 0
 
     def call(self, name, *arguments):
@@ -48,6 +50,7 @@ class GpuMemory:
         begin, end, _ = where.indices(self.size)
         data = numpy.empty(end - begin, dtype=numpy.uint8)
         data[:] = values
+        self.call("cuCtxSetCurrent", self.context)
         self.call("cuMemcpyHtoD_v2", ctypes.c_uint64(self.address + begin), ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(data.size))
         self.call("cuCtxSynchronize")  # a copy may be in a staging buffer still when the call returns
 
@@ -55,6 +58,7 @@ class GpuMemory:
         """A copy."""
         begin, end, _ = where.indices(self.size)
         data = numpy.empty(end - begin, dtype=numpy.uint8)
+        self.call("cuCtxSetCurrent", self.context)
         self.call("cuMemcpyDtoH_v2", ctypes.c_void_p(data.ctypes.data), ctypes.c_uint64(self.address + begin), ctypes.c_size_t(data.size))
         return data
 

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -103,6 +104,18 @@ struct OptionalArgs {
 static_assert(sizeof(OptionalArgs) == 72 && offsetof(OptionalArgs, has_notification) == 32 &&
               offsetof(OptionalArgs, custom) == 40);
 
+/// An event of a back-end, as NIXL 0.6.1 to 0.10.1 export them beside the agent's own (src/core/telemetry/telemetry_event.h). NIXL frees
+/// the vector of them. Since 1.0.0 nobody takes them, though the vector is there.
+struct TelemetryEvent {
+  uint64_t time_us;  ///< since 1970
+  int32_t category;
+  char name[32];  ///< ends with a zero
+  uint64_t value;
+};
+static_assert(sizeof(TelemetryEvent) == 56 && offsetof(TelemetryEvent, name) == 12 && offsetof(TelemetryEvent, value) == 48);
+inline constexpr int32_t kBackendCategory = 3;
+inline constexpr size_t kMaxTelemetryEvents = 1000;  // as many as NIXL's own back-ends keep
+
 /// Agent that sent it, message.
 using Notifications = std::vector<std::pair<std::string, std::string>>;
 
@@ -136,10 +149,19 @@ class Engine {
   virtual NixlStatus release(BackendReq* request) const = 0;                                                    // 14
 
  protected:
+  /// Lets NIXL export an event; dropped when it has left too many lying there. @param name at most 31 bytes, the rest is cut off
+  void add_telemetry(const char* name, uint64_t value) {
+    const auto now = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch());
+    TelemetryEvent event{.time_us = static_cast<uint64_t>(now.count()), .category = kBackendCategory, .name = {}, .value = value};
+    static_cast<void>(std::snprintf(event.name, sizeof event.name, "%s", name));
+    const std::lock_guard lock(telemetry_mutex_);
+    if (telemetry_events_.size() < kMaxTelemetryEvents) telemetry_events_.push_back(event);
+  }
+
   std::string type_;
   Parameters parameters_;
-  // Telemetry events, whose layout differs between releases: NIXL takes the vector away under the mutex. Left empty.
-  std::vector<std::byte> telemetry_events_;
+  // NIXL takes the vector away under the mutex, in the families whose engines say so; left empty in the others.
+  std::vector<TelemetryEvent> telemetry_events_;
   std::mutex telemetry_mutex_;
   bool failed_ = false;  ///< the constructor could not do its work: NIXL refuses the engine
   const std::string local_agent_;
@@ -171,6 +193,7 @@ static_assert(sizeof(Engine) == 208 && sizeof(std::mutex) == 40);
 /// NIXL 0.6.1 to 0.9.0.
 class EngineA : public Engine {
  public:
+  static constexpr bool kExportsTelemetry = true;  ///< NIXL takes the events of its back-ends
   using Engine::Engine;
   TCPX_NIXL_UNSUPPORTED(create_gpu_request)   // 15
   TCPX_NIXL_UNSUPPORTED(release_gpu_request)  // 16
@@ -181,6 +204,7 @@ class EngineA : public Engine {
 /// NIXL 0.10.0 and 0.10.1.
 class EngineB : public Engine {
  public:
+  static constexpr bool kExportsTelemetry = true;
   using Engine::Engine;
   TCPX_NIXL_UNSUPPORTED(create_gpu_request)          // 15
   TCPX_NIXL_UNSUPPORTED(release_gpu_request)         // 16
@@ -194,6 +218,7 @@ class EngineB : public Engine {
 /// NIXL 1.0.0 and later.
 class EngineC : public Engine {
  public:
+  static constexpr bool kExportsTelemetry = false;
   using Engine::Engine;
   TCPX_NIXL_UNSUPPORTED(prepare_remote_memory_view)  // 15
   TCPX_NIXL_UNSUPPORTED(prepare_local_memory_view)   // 16

@@ -29,6 +29,16 @@ std::string name_of(const VariableInfo& info) {
   return lower;
 }
 
+/// For the part of a name, such as `channels`: the names that it may be meant as.
+std::string similar_to(const std::string& part) {
+  std::string found;
+  for (const VariableInfo& info : environment_table()) {
+    const std::string name = name_of(info);
+    if (!part.empty() && name.find(part) != std::string::npos) found += (found.empty() ? "" : " or ") + name;
+  }
+  return found.empty() ? found : "is " + found + " meant? ";
+}
+
 }  // namespace
 
 abi::Parameters default_parameters() {
@@ -61,7 +71,7 @@ Result<std::optional<int>> set_parameters(const abi::Parameters& parameters) {
     }
     if (known == nullptr) {
       return Status(Code::kBadConfig, "read parameters",
-                    concat("there is no parameter '", name, "': those are the variables of docs/env.md, as in num_channels"));
+                    concat("there is no parameter '", name, "': ", similar_to(name), "those are the variables of docs/env.md"));
     }
     TCPX_RETURN_IF_ERROR(environment_check(*known, value));
     if (!value.empty()) values.emplace_back(known->id, value);

@@ -5,9 +5,28 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/socket_io.h"
 #include "base/text.h"
 
 namespace tcpx::nixl {
+namespace {
+
+// An endpoint listens before its metadata exists, so that one that refuses has ended. Asked here because `add_remote_endpoint` waits for
+// listeners that come later. @return kPeerGone; ok also when there is no answer in a second
+Status expect_listener(std::span<const uint8_t> metadata) {
+  const Deadline deadline = Deadline::after(std::chrono::seconds(1));
+  TCPX_ASSIGN_OR_RETURN(const auto address, Endpoint::read_metadata(metadata));
+  const auto places = resolve(address.ip, address.port, deadline, nullptr);
+  if (!places.is_ok()) return Status::ok();  // whoever connects says why
+  Status last;
+  for (const SocketAddress& place : *places) {
+    last = connect_tcp(place, deadline).status();
+    if (last.code() != Code::kPeerGone) return Status::ok();
+  }
+  return last;
+}
+
+}  // namespace
 
 Peers::~Peers() {
   MutexLock lock(mutex_);
@@ -40,29 +59,36 @@ Status Peers::remove(const std::string& agent) {
   return conn ? endpoint_.remove_connection(*conn) : Status::ok();
 }
 
-Result<std::optional<ConnId>> Peers::connection_to(const std::string& agent) {
+Result<std::optional<ConnId>> Peers::connection_to(const std::string& agent, TimePoint since) {
   MutexLock lock(mutex_);
   TCPX_ASSIGN_OR_RETURN(const auto peer, find(agent));
-  return connection(agent, peer);
+  return connection(agent, peer, since);
 }
 
-void Peers::lost(const std::string& agent) {
+void Peers::lost(const std::string& agent, ConnId conn) {
   MutexLock lock(mutex_);
   const auto found = peers_.find(agent);
-  if (found == peers_.end() || !found->second->conn) return;
+  if (found == peers_.end() || found->second->conn != conn) return;
   // Whatever it says, the connection has ended; the endpoint counts who uses it.
-  static_cast<void>(endpoint_.remove_connection(*std::exchange(found->second->conn, std::nullopt)));
+  static_cast<void>(endpoint_.remove_connection(conn));
+  found->second->conn.reset();
 }
 
 Status Peers::notify(const std::string& agent, const NotifyMsg& message) {
+  const size_t bytes = message.msg.size();
+  if (bytes > NotifyMsg::kMaxTextBytes)
+    return Status(Code::kInvalidArgument, "notify", concat(bytes, " bytes, at most ", NotifyMsg::kMaxTextBytes));
   MutexLock lock(mutex_);
   TCPX_ASSIGN_OR_RETURN(const auto peer, find(agent));
-  TCPX_ASSIGN_OR_RETURN(const auto conn, connection(agent, peer));
+  TCPX_ASSIGN_OR_RETURN(const auto conn, connection(agent, peer, Clock::steady().now()));
   if (conn) return endpoint_.notify(*conn, message);
-  if (peer->waiting.size() >= kMaxWaitingMessages) {
-    return Status(Code::kExhausted, "notify", concat(kMaxWaitingMessages, " messages wait for the connection to ", agent));
+  if (peer->waiting.size() >= kMaxWaitingMessages || peer->waiting_bytes + bytes > kMaxWaitingBytes) {
+    return Status(
+        Code::kExhausted, "notify",
+        concat(peer->waiting.size(), " messages of ", peer->waiting_bytes, " bytes wait for the connection to ", agent));
   }
   peer->waiting.push_back(message);
+  peer->waiting_bytes += bytes;
   return Status::ok();
 }
 
@@ -72,9 +98,9 @@ Result<std::shared_ptr<Peers::Peer>> Peers::find(const std::string& agent) {
   return found->second;
 }
 
-Result<std::optional<ConnId>> Peers::connection(const std::string& agent, const std::shared_ptr<Peer>& peer) {
+Result<std::optional<ConnId>> Peers::connection(const std::string& agent, const std::shared_ptr<Peer>& peer, TimePoint since) {
   if (peer->conn || peer->connecting) return peer->conn;
-  if (!peer->failure.is_ok()) return std::exchange(peer->failure, Status::ok());
+  if (!peer->failure.is_ok() && peer->failed_at >= since) return peer->failure;
   connect(agent, peer);
   return peer->conn;
 }
@@ -90,6 +116,7 @@ void Peers::connect(const std::string& agent, const std::shared_ptr<Peer>& peer)
 Result<ConnId> Peers::try_to_connect(const Peer& peer) {
   const Deadline deadline = Deadline::after(kPatience);
   for (;;) {
+    TCPX_RETURN_IF_ERROR(expect_listener(peer.metadata));
     auto conn = endpoint_.add_remote_endpoint(peer.metadata, kAttempt);
     if (conn.is_ok() || conn.status().code() != Code::kTimeout || deadline.expired()) return conn;
     MutexLock lock(mutex_);
@@ -112,11 +139,13 @@ void Peers::end_connect(const std::string& agent, Peer& peer, const Result<ConnI
     }
   } else if (!conn.is_ok() && !peer.forgotten) {
     peer.failure = conn.status();
+    peer.failed_at = Clock::steady().now();
     if (!peer.waiting.empty())
       log(LogLevel::kWarning, "NIXL back-end: ", peer.waiting.size(), " notifications to ", agent,
           " are lost: ", conn.status().to_string());
   }
   peer.waiting.clear();
+  peer.waiting_bytes = 0;
   --connecting_;
   changed_.notify_all();
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "tcpx/endpoint.h"
 
@@ -19,8 +20,8 @@ namespace tcpx::nixl {
 /// Any thread.
 class Peers {
  public:
-  /// Messages to one agent that wait for its connection. Beyond: kExhausted.
-  static constexpr size_t kMaxWaitingMessages = 4096;
+  /// Messages to one agent that wait for its connection, and their bytes. Beyond: kExhausted.
+  static constexpr size_t kMaxWaitingMessages = 4096, kMaxWaitingBytes = size_t{64} << 20;
 
   /// A peer that does not answer is tried for so long; one attempt, which the destructor waits for, takes so long at most.
   static constexpr std::chrono::seconds kPatience{30}, kAttempt{5};
@@ -37,11 +38,12 @@ class Peers {
   /// Forgets the agent and ends the use of the connection. @return kNotFound
   Status remove(const std::string& agent);
 
-  /// The connection to the agent; nullopt: it is being made, ask again.
-  /// @return kNotFound: nobody loaded its metadata; what the last attempt to connect ended with, once: the next call tries again
-  Result<std::optional<ConnId>> connection_to(const std::string& agent);
-  /// The connection has failed: the next `connection_to` makes it anew.
-  void lost(const std::string& agent);
+  /// The connection to the agent; nullopt: it is being made, ask again. After an attempt that failed, another begins for whoever came later.
+  /// @param since when the caller began to ask: of attempts that failed before that it hears nothing
+  /// @return kNotFound: nobody loaded its metadata; kPeerGone: nobody listens there any more; else why the connection was refused
+  Result<std::optional<ConnId>> connection_to(const std::string& agent, TimePoint since);
+  /// This connection to the agent has failed: the next `connection_to` makes it anew.
+  void lost(const std::string& agent, ConnId conn);
   /// Sends the message, or keeps it until the connection stands. @return as `connection_to`; kExhausted
   Status notify(const std::string& agent, const NotifyMsg& message);
 
@@ -50,12 +52,15 @@ class Peers {
     std::vector<uint8_t> metadata;
     bool forgotten = false, connecting = false;
     std::optional<ConnId> conn;
-    Status failure;
+    Status failure;  // of the last attempt
+    TimePoint failed_at{};
     std::deque<NotifyMsg> waiting;
+    size_t waiting_bytes = 0;
   };
 
   Result<std::shared_ptr<Peer>> find(const std::string& agent) TCPX_REQUIRES(mutex_);
-  Result<std::optional<ConnId>> connection(const std::string& agent, const std::shared_ptr<Peer>& peer) TCPX_REQUIRES(mutex_);
+  Result<std::optional<ConnId>> connection(const std::string& agent, const std::shared_ptr<Peer>& peer, TimePoint since)
+      TCPX_REQUIRES(mutex_);
   void connect(const std::string& agent, const std::shared_ptr<Peer>& peer) TCPX_REQUIRES(mutex_);
   Result<ConnId> try_to_connect(const Peer& peer);
   void end_connect(const std::string& agent, Peer& peer, const Result<ConnId>& conn);

@@ -29,7 +29,7 @@ NixlStatus guarded(Body body) noexcept {
 template <class Base>
 class FamilyEngine final : public Base {
  public:
-  explicit FamilyEngine(const abi::InitParams& params) : Base(params), backend_(Backend::create(params)) {
+  explicit FamilyEngine(const abi::InitParams& params) : Base(params), backend_(Backend::create(params, event_sink())) {
     this->failed_ = backend_ == nullptr;
   }
 
@@ -91,12 +91,20 @@ class FamilyEngine final : public Base {
   }
   NixlStatus query() const override { return NixlStatus::kNotSupported; }
   NixlStatus estimate(const abi::XferOp&, const abi::DescList<abi::MetaDesc>&, const abi::DescList<abi::MetaDesc>&,
-                      const std::string&, abi::BackendReq* const&, std::chrono::microseconds&, std::chrono::microseconds&,
-                      abi::CostMethod&, const void*) const override {
-    return NixlStatus::kNotSupported;
+                      const std::string&, abi::BackendReq* const& request, std::chrono::microseconds& duration,
+                      std::chrono::microseconds& error, abi::CostMethod& method, const void*) const override {
+    return guarded([&] { return backend_->estimate(request, duration, error, method); });
   }
 
  private:
+  // Empty where nobody would take the events.
+  Backend::TellEvent event_sink() {
+    if constexpr (Base::kExportsTelemetry) {
+      if (this->wants_telemetry_) return [this](const char* name, uint64_t value) { this->add_telemetry(name, value); };
+    }
+    return {};
+  }
+
   const std::unique_ptr<Backend> backend_;
 };
 

@@ -1,5 +1,6 @@
 """The NIXL wheel that is installed: where it is, and agents made with it."""
 
+import importlib.metadata
 import importlib.util
 import json
 import pathlib
@@ -17,6 +18,11 @@ def package():
         if spec is not None:
             return pathlib.Path(spec.origin).parent
     return None
+
+
+def version():
+    """Of the wheel's package, as its metadata says."""
+    return importlib.metadata.version(package().name.replace("_", "-"))
 
 
 def libraries():
@@ -41,11 +47,16 @@ def load():
     return importlib.import_module(f"{found.name}._api")
 
 
-def agent(api, name, backend, parameters=None, gpu=0):
-    """An agent with this back-end alone, for this GPU where the back-end wants to know."""
-    made = api.nixl_agent(name, api.nixl_agent_config(backends=[]))
+def add_backend(made, backend, parameters=None, gpu=0):
+    """Gives an agent this back-end, for this GPU where the back-end wants to know."""
     takes_gpu = gpu != 0 and "gpu" in made.get_plugin_params(backend)
     made.create_backend(backend, ({"gpu": str(gpu)} if takes_gpu else {}) | (parameters or {}))
+
+
+def agent(api, name, backend, parameters=None, gpu=0):
+    """An agent with this back-end alone."""
+    made = api.nixl_agent(name, api.nixl_agent_config(backends=[]))
+    add_backend(made, backend, parameters, gpu)
     return made
 
 
@@ -65,21 +76,32 @@ def serve(end):
 class Process:
     """A process that serves: each of its methods is one here."""
 
-    def __init__(self, command, environment=None):
+    def __init__(self, command, environment=None, python=sys.executable):
         self.process = subprocess.Popen(
-            [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [python, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
     def __getattr__(self, word):
         return lambda *arguments: self.ask(word, *arguments)
 
-    def ask(self, *line):
+    def tell(self, *line):
+        """Lets it begin, and does not wait for the answer."""
         self.process.stdin.write(json.dumps(line) + "\n")
         self.process.stdin.flush()
+
+    def ask(self, *line):
+        self.tell(*line)
         for answer in self.process.stdout:
             if answer.startswith("> "):
                 return json.loads(answer[2:])
         raise RuntimeError(f"the process of an agent has ended with code {self.process.wait()}")
+
+    def kill(self):
+        """As the kernel does when there is no memory left."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
 
     def end(self):
         """Its exit code; None: it had to be killed."""

@@ -1,12 +1,23 @@
 #include "integrations/nixl/xfer_request.h"
 
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
 #include "integrations/nixl/regions.h"
+#include "transfer/backoff.h"
 
 namespace tcpx::nixl {
+
+namespace {
+
+// Time after its deadline in which an operation says itself why it ended.
+constexpr Duration kOverdue = std::chrono::milliseconds(50);
+constexpr Duration kShort = std::chrono::microseconds(300), kSoon = std::chrono::microseconds(100);
+constexpr Duration kRest = std::chrono::microseconds(50);
+
+}  // namespace
 
 Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoint, abi::XferOp operation,
                                                          const abi::DescList<abi::MetaDesc>& local,
@@ -17,6 +28,7 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoin
   }
   std::vector<LocalRange> from;
   std::vector<RemoteRange> to;
+  uint64_t bytes = 0;
   from.reserve(local.descs.size());
   to.reserve(local.descs.size());
   const LocalRegion* region = nullptr;
@@ -38,17 +50,21 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoin
                     concat("range ", i, ": ", there.bytes, " bytes at ", Hex{there.address}, " do not lie in the ",
                            target->slot.bytes, " registered bytes at ", Hex{target->address}));
     }
+    bytes += here.bytes;
     from.push_back({.memory = region->memory, .data = reinterpret_cast<void*>(here.address), .bytes = here.bytes});
     to.push_back({.slot = target->slot, .offset = offset});
   }
   TCPX_ASSIGN_OR_RETURN(auto plan, endpoint.prepare(from, to));
-  return std::unique_ptr<XferRequest>(new XferRequest(operation, std::move(agent), std::move(plan)));
+  return std::unique_ptr<XferRequest>(new XferRequest(operation, std::move(agent), std::move(plan), bytes));
 }
 
-Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification) {
-  if (posted_) return Status(Code::kExhausted, "post transfer", "the last one has not ended");
+Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification, Duration timeout) {
+  if (running_ && endpoint.poll(*running_).state != OperationState::kPending) running_.reset();
+  if (posted_ || running_) return Status(Code::kExhausted, "post transfer", "the last one has not ended");
   notification_ = std::move(notification);
   posted_ = true;
+  posted_at_ = Clock::steady().now();
+  deadline_ = Deadline(later(posted_at_, timeout));
   if (auto ended = start(endpoint, peers)) {
     posted_ = false;
     return *ended;
@@ -58,15 +74,19 @@ Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyM
 
 // Starts the operation as soon as the connection stands. @return why it never will
 std::optional<Status> XferRequest::start(Endpoint& endpoint, Peers& peers) {
-  const auto conn = peers.connection_to(agent_);
+  const auto conn = peers.connection_to(agent_, posted_at_);
   if (!conn.is_ok()) return conn.status();
+  if (deadline_.expired())
+    return Status(Code::kTimeout, "post transfer", concat("there was no connection to ", agent_, " in its time"));
   if (!*conn) return std::nullopt;
+  conn_ = **conn;
   const bool writes = operation_ == abi::XferOp::kWrite;
   SubmitOptions options;
+  options.timeout = std::chrono::milliseconds(deadline_.poll_ms());
   if (notification_) options.notify = &*notification_;
-  const auto id = writes ? endpoint.write_async(**conn, plan_, options) : endpoint.read_async(**conn, plan_, options);
+  const auto id = writes ? endpoint.write_async(conn_, plan_, options) : endpoint.read_async(conn_, plan_, options);
   if (!id.is_ok()) {
-    if (id.status().code() == Code::kPeerGone) peers.lost(agent_);
+    if (id.status().code() == Code::kPeerGone) peers.lost(agent_, conn_);
     return id.status();
   }
   running_ = *id;
@@ -81,10 +101,28 @@ std::optional<Status> XferRequest::poll(Endpoint& endpoint, Peers& peers) {
   } else if (const OperationAnswer answer = endpoint.poll(*running_); answer.state != OperationState::kPending) {
     ended = answer.status;
     running_.reset();
-    if (ended->code() == Code::kPeerGone) peers.lost(agent_);
+    if (ended->code() == Code::kPeerGone) peers.lost(agent_, conn_);
+  } else if (operation_ == abi::XferOp::kWrite && Clock::steady().now() >= later(deadline_.at(), kOverdue)) {
+    // The operation itself may need seconds more until nobody reads its source; `cancel` and whoever deregisters it wait for that.
+    ended = Status(Code::kTimeout, "write", concat("deadline passed; ", agent_, " does not take it"));
   }
-  if (ended) posted_ = false;
+  if (ended) {
+    posted_ = false;
+  } else {
+    rest();
+  }
   return ended;
+}
+
+// Where cores are few, a caller that looks again and again takes one from the threads that move the bytes: with two, half of the
+// rate. So to look at a request that is not a short one, soon after the last look, takes a moment.
+void XferRequest::rest() {
+  static const bool few_cores = Backoff::cores_are_few(std::thread::hardware_concurrency());
+  if (!few_cores) return;
+  const TimePoint now = Clock::steady().now();
+  const bool soon = now - looked_at_ < kSoon, is_short = now - posted_at_ < kShort;
+  if (soon && !is_short) std::this_thread::sleep_for(kRest);
+  looked_at_ = Clock::steady().now();
 }
 
 Status XferRequest::cancel(Endpoint& endpoint) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "integrations/nixl/nixl_abi.h"
 #include "integrations/nixl/peers.h"
 
@@ -22,26 +23,36 @@ class XferRequest final : public abi::BackendReq {
                                                      const abi::DescList<abi::MetaDesc>& remote, std::string agent);
 
   /// Starts it, once more if it has ended. @param notification delivered at the other side when the bytes are in place
+  /// @param timeout until its end, the time until there is a connection included
   /// @return ok: ask `poll`. kExhausted: the last one has not ended
-  Status post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification);
-  /// @return nullopt: it goes on; ok: the bytes are in place; else why it failed
+  Status post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification, Duration timeout);
+  /// @return nullopt: it goes on; ok: the bytes are in place; else why it failed. A write that fails with kTimeout may still read its source
+  /// until it is given up
   std::optional<Status> poll(Endpoint& endpoint, Peers& peers);
   /// Gives it up: nothing touches memory any more when this returns ok. @return kTimeout: something still may
   Status cancel(Endpoint& endpoint);
 
   const std::string& agent() const { return agent_; }
+  abi::XferOp operation() const { return operation_; }
+  uint64_t bytes() const { return bytes_; }
+  TimePoint posted_at() const { return posted_at_; }  ///< last
 
  private:
-  XferRequest(abi::XferOp operation, std::string agent, TransferPlan plan)
-      : operation_(operation), agent_(std::move(agent)), plan_(std::move(plan)) {}
+  XferRequest(abi::XferOp operation, std::string agent, TransferPlan plan, uint64_t bytes)
+      : operation_(operation), agent_(std::move(agent)), plan_(std::move(plan)), bytes_(bytes) {}
   std::optional<Status> start(Endpoint& endpoint, Peers& peers);
+  void rest();
 
   const abi::XferOp operation_;
   const std::string agent_;
   const TransferPlan plan_;
+  const uint64_t bytes_;
   std::optional<NotifyMsg> notification_;
   bool posted_ = false;  // and not ended
+  TimePoint posted_at_{}, looked_at_{};
+  Deadline deadline_{TimePoint{}};
   std::optional<OperationId> running_;
+  ConnId conn_{};  // that it runs over
 };
 
 }  // namespace tcpx::nixl

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <functional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -25,11 +28,16 @@ class FakeMaker final : public ConnectionMaker {
     return connection;
   }
   bool is_alive(ConnId conn) override { return alive.contains(conn); }
-  bool revive(const std::shared_ptr<Connection>& connection) override { return alive.contains(connection->id); }
+  bool revive(const std::shared_ptr<Connection>& connection) override {
+    in_use = true;
+    return alive.contains(connection->id);
+  }
   void drop(ConnId conn) override { dropped.push_back(conn); }
   void retire(ConnId conn, bool keep) override {
     EXPECT_TRUE(keep);
+    if (at_retire) at_retire();
     retired.push_back(conn);
+    in_use = false;
   }
 
   std::atomic<int> dialling{0};
@@ -38,6 +46,8 @@ class FakeMaker final : public ConnectionMaker {
   uint64_t last = 0;
   std::set<ConnId> alive;
   std::vector<ConnId> dropped, retired;
+  std::function<void()> at_retire;
+  std::atomic<bool> in_use{false};  // since it was revived
 };
 
 class RemoteBookTest : public ::testing::Test {
@@ -115,6 +125,26 @@ TEST_F(RemoteBookTest, AFailureLeavesNoUser) {
   ASSERT_TRUE(add().is_ok());
   EXPECT_TRUE(book_.remove(kFirst)->is_ok());
   EXPECT_EQ(maker_.retired, std::vector<ConnId>{kFirst}) << "the one that failed does not count";
+}
+
+TEST_F(RemoteBookTest, AFailureDoesNotRetireWhatAnotherCallHasJustRevived) {
+  ASSERT_TRUE(add().is_ok());
+  ASSERT_TRUE(book_.remove(kFirst)->is_ok());
+  std::thread reviver;
+  std::atomic<bool> revived{false};
+  maker_.at_retire = [&] {
+    reviver = std::thread([&] {
+      EXPECT_EQ(add(1).value(), kFirst);
+      revived = true;
+    });
+    // Time in which it could come between, not one that it needs.
+    (void)wait_until([&] { return revived.load(); }, std::chrono::milliseconds(100));
+  };
+  maker_.answer = Status(Code::kPeerGone, "test", "another endpoint listens there");
+  EXPECT_EQ(add(2).status().code(), Code::kPeerGone);
+  ASSERT_TRUE(reviver.joinable());
+  reviver.join();
+  EXPECT_TRUE(maker_.in_use);
 }
 
 }  // namespace

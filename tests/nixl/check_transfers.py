@@ -11,7 +11,7 @@ import numpy
 import agents
 from agents import memory, wheel
 
-GIVEN, ARGUMENTS = agents.options("backend", "TCPX", "of both agents")
+GIVEN, ARGUMENTS = agents.options(backend="TCPX")
 BACKEND, KIND, GPUS = GIVEN.backend, GIVEN.memory, GIVEN.gpus
 BYTES = 4 << 20
 
@@ -119,6 +119,12 @@ class Transfers(unittest.TestCase):
         for name, value in (("no_such_thing", "1"), ("op_timeout_ms", "soon"), ("gpu", "-1"), ("gpu", "one"), ("", "")):
             with self.subTest(name=name), self.assertRaises(api.nixlBind.nixlBackendError):
                 wheel.agent(api, "refused", BACKEND, {name: value})
+        for part, name in (("channels", "num_channels"), ("ifname", "socket_ifname")):
+            with agents.Log() as log, self.assertRaises(api.nixlBind.nixlBackendError):
+                wheel.agent(api, "refused", BACKEND, {part: "1"})
+            self.assertIn(name, log.lines[0])
+        wanted = {"port_range": "", "timeout_ms": "30000", "inline_bytes": "16384", "unpack_blocks": ""}  # as they are
+        wheel.agent(api, "with some", BACKEND, wanted)
 
     def test_within_one_agent(self):
         self.memory[:] = agents.random_bytes(5, BYTES)

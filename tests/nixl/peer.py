@@ -27,8 +27,9 @@ class Peer:
     def fill(self, seed):
         self.memory[:] = agents.random_bytes(seed, self.memory.size)
 
-    def sum(self):
-        return agents.crc(self.memory)
+    def sum(self, size=None):
+        """Of the first so many bytes, or all."""
+        return agents.crc(self.memory[:size])
 
     def notifications(self, count, seconds):
         """The next so many, fewer when they do not come in time: pairs of agent and text."""
@@ -36,6 +37,20 @@ class Peer:
 
     def notify(self, agent, text):
         self.agent.send_notif(agent, text.encode())
+
+    def storm(self, agent, address, gpu, size):
+        """Writes to and reads from that memory, and notifies, until somebody ends this."""
+        state, rounds = "DONE", 0
+        while state == "DONE":
+            operation, rounds = ("WRITE", "READ")[rounds % 2], rounds + 1
+            ranges = ((self.memory.address, size, self.memory.gpu), (address, size, gpu))
+            lists = [self.agent.get_xfer_descs([row], self.memory.kind) for row in ranges]
+            handle = self.agent.initialize_xfer(operation, *lists, agent, b"storm")
+            state = self.agent.transfer(handle)
+            while state == "PROC":
+                state = self.agent.check_xfer_state(handle)
+            self.agent.release_xfer_handle(handle)
+        return state
 
     def deregister(self):
         self.agent.deregister_memory(self.registered)
