@@ -4,9 +4,11 @@ process of its own, all back-ends in turn for every sample. What arrives is comp
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import statistics
 import sys
 import tempfile
@@ -153,6 +155,19 @@ def cell(values):
     return {"count": len(values), "min": min(values), "median": statistics.median(values), "max": max(values)}
 
 
+@contextlib.contextmanager
+def alone(pair, pairs):
+    """The processes of the others stand still meanwhile, so that no core is taken by threads of theirs that poll."""
+    others = [end.process for other in pairs if other is not pair for end in (other.near, other.far)]
+    try:
+        for process in others:
+            process.send_signal(signal.SIGSTOP)
+        yield
+    finally:
+        for process in others:
+            process.send_signal(signal.SIGCONT)
+
+
 def measure(pairs, operation, pattern, lists, options):
     """A row of the report, and whether any block was wrong."""
     blocks, block = PATTERNS[pattern]
@@ -167,8 +182,9 @@ def measure(pairs, operation, pattern, lists, options):
             verified = False
     for _ in range(options.samples):
         for pair in pairs:
-            samples[pair.backend].append(pair.near.run(options.seconds, options.pause * 1e-6))
-            pair.far.drain()
+            with alone(pair, pairs):
+                samples[pair.backend].append(pair.near.run(options.seconds, options.pause * 1e-6))
+                pair.far.drain()
     for pair in pairs:
         pair.near.release()
     size = block * blocks * options.layers
