@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kAlignment = 4096;
 
 using AddressRangeFunction = PFN_cuMemGetAddressRange_v3020;
-using AccessFunction = PFN_cuPointerGetAttribute_v4000;
+using AttributeFunction = PFN_cuPointerGetAttribute_v4000;
 using ExportRangeFunction = PFN_cuMemGetHandleForAddressRange_v11070;
 
 class CudaAsyncCopy final : public AsyncCopy {
@@ -94,7 +94,7 @@ class CudaMemoryOps final : public MemoryOps {
   explicit CudaMemoryOps(int device_count)
       : device_count_(device_count),
         address_range_(find_driver_function<AddressRangeFunction>("cuMemGetAddressRange", 3020)),
-        access_of_(find_driver_function<AccessFunction>("cuPointerGetAttribute", 4000)),
+        attribute_of_(find_driver_function<AttributeFunction>("cuPointerGetAttribute", 4000)),
         export_range_(find_driver_function<ExportRangeFunction>("cuMemGetHandleForAddressRange", 11070)),
         host_(make_host_memory_ops()) {}
 
@@ -167,12 +167,13 @@ class CudaMemoryOps final : public MemoryOps {
     if (!attributes) return false;
     if (attributes->type == cudaMemoryTypeManaged || attributes->device == device) return true;
     const Result<DeviceGuard> guard = DeviceGuard::enter(device);
-    if (!guard.is_ok() || !make_peer(device, attributes->device) || access_of_ == nullptr) return false;
-    // Memory that is mapped by hand, or comes from a memory pool, has rights of its own: being a peer is not enough.
-    unsigned access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+    if (!guard.is_ok() || !make_peer(device, attributes->device) || attribute_of_ == nullptr) return false;
+    // Memory that is mapped by hand, or comes from a memory pool, has rights of its own: being a peer is not enough. Only memory of
+    // cudaMalloc can be shared the old way. (The driver's access flags call a pool's memory readable and writable, and a kernel of the
+    // peer that touches it never ends: H200, driver 580.)
+    int plain = 0;
     const auto pointer = reinterpret_cast<CUdeviceptr>(address);
-    return access_of_(&access, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, pointer) == CUDA_SUCCESS &&
-           access == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+    return attribute_of_(&plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pointer) == CUDA_SUCCESS && plain != 0;
   }
 
   Status check_export(int device, const Pages& pages) override {
@@ -269,7 +270,7 @@ class CudaMemoryOps final : public MemoryOps {
 
   const int device_count_;
   const AddressRangeFunction address_range_;  // nullptr when the driver lacks it
-  const AccessFunction access_of_;            // the same
+  const AttributeFunction attribute_of_;      // the same
   const ExportRangeFunction export_range_;    // the same
   const std::unique_ptr<MemoryOps> host_;
 };

@@ -155,7 +155,7 @@ class VllmTest(Engine):
 
 class SglangTest(Engine):
     sync_mode = "STRICT"
-    parameters = {"op_timeout_ms": "30000", "num_channels": "1"}  # SGLANG_DISAGGREGATION_NIXL_BACKEND_PARAMS
+    parameters = {"op_timeout_ms": "30000", "inline_bytes": "8192"}  # SGLANG_DISAGGREGATION_NIXL_BACKEND_PARAMS
 
     def write_chunks(self, room):
         """Chunks of a request's blocks, in flight side by side, each with a tag that says whether it is the last."""
