@@ -139,7 +139,11 @@ NixlStatus Backend::post(abi::BackendReq* request, const abi::OptionalArgs* args
   auto* const transfer = dynamic_cast<XferRequest*>(request);
   if (transfer == nullptr) return foreign(agent_);
   std::optional<NotifyMsg> notification;
-  if (args != nullptr && args->has_notification) notification = NotifyMsg{.name = agent_, .msg = args->notification, .conn = {}};
+  if (args != nullptr && args->has_notification) {
+    auto message = from_here(args->notification);
+    if (!message.is_ok()) return said(message.status(), transfer->agent());
+    notification = std::move(*message);
+  }
   const Status started = transfer->post(*endpoint_, peers_, std::move(notification), timeout_);
   return started.is_ok() ? NixlStatus::kInProgress : said(started, transfer->agent());
 }
@@ -178,7 +182,14 @@ NixlStatus Backend::estimate(const abi::BackendReq* request, std::chrono::micros
 }
 
 NixlStatus Backend::notify(const std::string& agent, const std::string& message) {
-  return said(peers_.notify(agent, {.name = agent_, .msg = message, .conn = {}}), agent);
+  const auto notification = from_here(message);
+  return said(notification.is_ok() ? peers_.notify(agent, *notification) : notification.status(), agent);
+}
+
+// A notification of this agent. Checked here, because there may not be a connection yet that would refuse it.
+Result<NotifyMsg> Backend::from_here(const std::string& text) const {
+  if (text.size() <= NotifyMsg::kMaxTextBytes) return NotifyMsg{.name = agent_, .msg = text, .conn = {}};
+  return Status(Code::kInvalidArgument, "notify", concat(text.size(), " bytes, at most ", NotifyMsg::kMaxTextBytes));
 }
 
 NixlStatus Backend::take_notifications(abi::Notifications& out) {

@@ -56,6 +56,7 @@ class Backend {
 
  private:
   Backend(std::string agent, Duration timeout, TellEvent tell, std::unique_ptr<Endpoint> endpoint);
+  Result<NotifyMsg> from_here(const std::string& text) const;
 
   const std::string agent_;
   const Duration timeout_;  // of a request

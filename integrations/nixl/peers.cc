@@ -76,8 +76,6 @@ void Peers::lost(const std::string& agent, ConnId conn) {
 
 Status Peers::notify(const std::string& agent, const NotifyMsg& message) {
   const size_t bytes = message.msg.size();
-  if (bytes > NotifyMsg::kMaxTextBytes)
-    return Status(Code::kInvalidArgument, "notify", concat(bytes, " bytes, at most ", NotifyMsg::kMaxTextBytes));
   MutexLock lock(mutex_);
   TCPX_ASSIGN_OR_RETURN(const auto peer, find(agent));
   TCPX_ASSIGN_OR_RETURN(const auto conn, connection(agent, peer, Clock::steady().now()));
