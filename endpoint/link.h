@@ -67,7 +67,12 @@ class Link final : private ControlSink {
   /// Sends of the peer wait for a receive.
   bool has_arrivals() const { return local_.arrivals() > 0; }
   /// Bytes that they and their notifications take here, at least.
-  uint64_t arrived_bytes() const { return context_.windows.held(Window::kSends); }
+  uint64_t arrived_bytes() const {
+    uint64_t bytes = 0;
+    for (const Window window : {Window::kSends, Window::kRest, Window::kSendOffers, Window::kRestOffers})
+      bytes += context_.windows.held(window);
+    return bytes;
+  }
   /// Ok while the link is of use; else why it is not.
   const Status& status() const { return context_.status; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <string>
 
 #include "base/random.h"
@@ -95,8 +96,8 @@ Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType 
     return Status(Code::kInvalidArgument, "register memory", concat(range_text(data, bytes), " are no memory"));
   }
   MutexLock lock(mutex_);
-  const auto [known, is_new] = by_range_.try_emplace({address, bytes, type}, MemoryId{last_id_ + 1});
-  if (!is_new) {
+  const RangeKey key(address, bytes, type);
+  if (const auto known = by_range_.find(key); known != by_range_.end()) {
     Entry& entry = entries_.find(known->second)->second;
     entry.closing = false;
     if (entry.kept == nullptr) {
@@ -112,6 +113,12 @@ Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType 
   const MemoryId id{++last_id_};
   auto* const first = static_cast<std::byte*>(const_cast<void*>(data));
   entries_.try_emplace(id, *this, Region{.id = id, .data = first, .bytes = bytes, .type = type, .access = access});
+  try {
+    by_range_.emplace(key, id);
+  } catch (const std::bad_alloc&) {
+    entries_.erase(id);
+    throw;
+  }
   return id;
 }
 

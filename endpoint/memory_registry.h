@@ -43,7 +43,7 @@ struct Region {
   GpuAccess access = {};
 };
 
-/// Whether one message may have ranges of both. @return kInvalidArgument: memory of host and GPU; kUnsupported: of GPUs that it takes
+/// Refuses what one message may not have ranges of together. @return kInvalidArgument: memory of host and GPU; kUnsupported: of GPUs that it takes
 /// different copiers for
 Status check_mix(std::string_view operation, const Region& a, const Region& b);
 
@@ -83,7 +83,7 @@ struct RegionUse::Entry {
   bool* kept = nullptr;  ///< of the `remove` that waits: set when the region was added again; `uses` carries kWaited
   /// Slots by connection and range, so that a range is found again and a connection's lie together.
   std::map<std::tuple<ConnId, uintptr_t, size_t>, SlotId> slots{};
-  /// RegionUses that hold it, and kWaited. Raised with the lock held, lowered without.
+  /// RegionUses that hold it, and kWaited. From 0 raised with the lock held only.
   std::atomic<uint64_t> uses{0};
   static constexpr uint64_t kWaited = uint64_t{1} << 63;
 };

@@ -151,7 +151,7 @@ struct LatencyHistogram {
 };
 
 struct NicStats {
-  std::string name;  ///< at most kMaxNameBytes
+  std::string name;
   uint64_t bytes_sent = 0, bytes_received = 0;
   uint64_t chunks_sent = 0, chunks_received = 0;
 };
@@ -289,7 +289,7 @@ class TCPX_CLASS_API Endpoint {
   }
 
   /// Checks ranges once, for operations that move all of them or some, many times: starting one costs the caller a copy of
-  /// its indices. Range i belongs to remote[i] and must fit into it. The memory may be deregistered: operations fail with kNotFound then.
+  /// its indices and a look for each region of the plan. Range i belongs to remote[i] and must fit into it. The memory may be deregistered: operations fail with kNotFound then.
   /// @return kNotFound, kInvalidArgument, kUnsupported as of an operation
   Result<TransferPlan> prepare(std::span<const LocalRange> ranges, std::span<const RemoteRange> remote) const;
   /// Writes or reads the ranges of a plan of this endpoint: those of the indices in their order, or all.

@@ -26,7 +26,7 @@ std::unique_ptr<Backend> Backend::create(const abi::InitParams& params, TellEven
     said(status, params.local_agent);
     return nullptr;
   };
-  if (params.local_agent.size() > 256)
+  if (params.local_agent.size() > NotifyMsg::kMaxNameBytes)
     return refuse(Status(Code::kInvalidArgument, "create back-end", "the name of an agent has at most 256 bytes"));
   const auto gpu = set_parameters(params.parameters != nullptr ? *params.parameters : abi::Parameters());
   if (!gpu.is_ok()) return refuse(gpu.status());
@@ -155,7 +155,7 @@ NixlStatus Backend::check(abi::BackendReq* request) {
   if (!ended) return NixlStatus::kInProgress;
   if (ended->is_ok()) {
     const bool writes = transfer->operation() == abi::XferOp::kWrite;
-    rates_.add(transfer->agent(), transfer->operation(), transfer->bytes(), Clock::steady().now() - transfer->posted_at());
+    rates_.add(transfer->agent(), transfer->operation(), transfer->bytes(), Clock::steady().now() - transfer->began_at());
     if (tell_) tell_(writes ? "tcpx_tx_bytes" : "tcpx_rx_bytes", transfer->bytes());
   }
   return said(*ended, transfer->agent());

@@ -1,10 +1,11 @@
 #include "integrations/nixl/peers.h"
 
-#include <thread>
+#include <new>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/own_thread.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 
@@ -40,7 +41,10 @@ Status Peers::add(const std::string& agent, const std::string& metadata) {
   MutexLock lock(mutex_);
   std::shared_ptr<Peer>& peer = peers_[agent];
   if (peer != nullptr && peer->metadata == bytes) return Status::ok();
-  if (peer != nullptr) peer->forgotten = true;
+  if (peer != nullptr) {
+    peer->forgotten = true;
+    if (peer->conn) static_cast<void>(endpoint_.remove_connection(*peer->conn));
+  }
   peer = std::make_shared<Peer>();
   peer->metadata = bytes;
   connect(agent, peer);
@@ -75,11 +79,19 @@ void Peers::lost(const std::string& agent, ConnId conn) {
 }
 
 Status Peers::notify(const std::string& agent, const NotifyMsg& message) {
-  const size_t bytes = message.msg.size();
+  const size_t bytes = message.name.size() + message.msg.size();
   MutexLock lock(mutex_);
   TCPX_ASSIGN_OR_RETURN(const auto peer, find(agent));
   TCPX_ASSIGN_OR_RETURN(const auto conn, connection(agent, peer, Clock::steady().now()));
-  if (conn) return endpoint_.notify(*conn, message);
+  if (conn) {
+    const Status sent = endpoint_.notify(*conn, message);
+    // Anything else says that the connection has ended: the next call makes it anew.
+    if (!sent.is_ok() && sent.code() != Code::kExhausted) {
+      static_cast<void>(endpoint_.remove_connection(*conn));
+      peer->conn.reset();
+    }
+    return sent;
+  }
   if (peer->waiting.size() >= kMaxWaitingMessages || peer->waiting_bytes + bytes > kMaxWaitingBytes) {
     return Status(
         Code::kExhausted, "notify",
@@ -105,10 +117,24 @@ Result<std::optional<ConnId>> Peers::connection(const std::string& agent, const 
 
 void Peers::connect(const std::string& agent, const std::shared_ptr<Peer>& peer) {
   if (stopped_) return;
+  // Detached, so that nobody has to wait for an agent that does not answer; the destructor counts those that are left. The thread waits
+  // for the lock that is held here before it can end.
+  auto thread = start_thread("tcpx-nixl", [this, agent, peer] {
+    Result<ConnId> made = Status(Code::kExhausted, "connect", "out of memory");
+    try {
+      made = try_to_connect(*peer);
+    } catch (const std::bad_alloc&) {
+    }
+    end_connect(agent, *peer, made);
+  });
+  if (!thread.is_ok()) {
+    peer->failure = thread.status();
+    peer->failed_at = Clock::steady().now();
+    return;
+  }
+  thread->detach();
   peer->connecting = true;
   ++connecting_;
-  // Detached, so that nobody has to wait for an agent that does not answer; the destructor counts those that are left.
-  std::thread([this, agent, peer] { end_connect(agent, *peer, try_to_connect(*peer)); }).detach();
 }
 
 Result<ConnId> Peers::try_to_connect(const Peer& peer) {

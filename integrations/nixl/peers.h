@@ -21,7 +21,7 @@ namespace tcpx::nixl {
 class Peers {
  public:
   /// Messages to one agent that wait for its connection, and their bytes. Beyond: kExhausted.
-  static constexpr size_t kMaxWaitingMessages = 4096, kMaxWaitingBytes = size_t{64} << 20;
+  static constexpr size_t kMaxWaitingMessages = 4096, kMaxWaitingBytes = size_t{32} << 20;
 
   /// A peer that does not answer is tried for so long; one attempt, which the destructor waits for, takes so long at most.
   static constexpr std::chrono::seconds kPatience{30}, kAttempt{5};

@@ -1,5 +1,6 @@
 #include "integrations/nixl/xfer_request.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,6 +16,22 @@ namespace {
 constexpr Duration kOverdue = std::chrono::milliseconds(50);
 constexpr Duration kShort = std::chrono::microseconds(300), kSoon = std::chrono::microseconds(100);
 constexpr Duration kRest = std::chrono::microseconds(50);
+
+// An operation that ended so says that its connection did: it fails all that comes later, too, with the same.
+bool has_ended_with(Code code, const Deadline& deadline) {
+  switch (code) {
+    case Code::kPeerGone:
+    case Code::kProtocol:
+    case Code::kPlugin:
+    case Code::kSystem:
+    case Code::kCuda:
+      return true;
+    case Code::kTimeout:  // of another one, that did not end in its grace
+      return !deadline.expired();
+    default:
+      return false;
+  }
+}
 
 }  // namespace
 
@@ -81,14 +98,15 @@ std::optional<Status> XferRequest::start(Endpoint& endpoint, Peers& peers) {
   conn_ = **conn;
   const bool writes = operation_ == abi::XferOp::kWrite;
   SubmitOptions options;
-  options.timeout = std::chrono::milliseconds(deadline_.poll_ms());
+  options.timeout = std::chrono::milliseconds(std::max(1, deadline_.poll_ms()));
   if (notification_) options.notify = &*notification_;
   const auto id = writes ? endpoint.write_async(conn_, plan_, options) : endpoint.read_async(conn_, plan_, options);
   if (!id.is_ok()) {
-    if (id.status().code() == Code::kPeerGone) peers.lost(agent_, conn_);
+    if (has_ended_with(id.status().code(), deadline_)) peers.lost(agent_, conn_);
     return id.status();
   }
   running_ = *id;
+  began_at_ = Clock::steady().now();
   return std::nullopt;
 }
 
@@ -100,7 +118,7 @@ std::optional<Status> XferRequest::poll(Endpoint& endpoint, Peers& peers) {
   } else if (const OperationAnswer answer = endpoint.poll(*running_); answer.state != OperationState::kPending) {
     ended = answer.status;
     running_.reset();
-    if (ended->code() == Code::kPeerGone) peers.lost(agent_, conn_);
+    if (has_ended_with(ended->code(), deadline_)) peers.lost(agent_, conn_);
   } else if (operation_ == abi::XferOp::kWrite && Clock::steady().now() >= later(deadline_.at(), kOverdue)) {
     // The operation itself may need seconds more until nobody reads its source; `cancel` and whoever deregisters it wait for that.
     ended = Status(Code::kTimeout, "write", concat("deadline passed; ", agent_, " does not take it"));

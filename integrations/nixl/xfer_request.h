@@ -35,7 +35,7 @@ class XferRequest final : public abi::BackendReq {
   const std::string& agent() const { return agent_; }
   abi::XferOp operation() const { return operation_; }
   uint64_t bytes() const { return bytes_; }
-  TimePoint posted_at() const { return posted_at_; }  ///< last
+  TimePoint began_at() const { return began_at_; }  ///< to move, last: when there was a connection
 
  private:
   XferRequest(abi::XferOp operation, std::string agent, TransferPlan plan, uint64_t bytes)
@@ -49,7 +49,7 @@ class XferRequest final : public abi::BackendReq {
   const uint64_t bytes_;
   std::optional<NotifyMsg> notification_;
   bool posted_ = false;  // and not ended
-  TimePoint posted_at_{}, looked_at_{};
+  TimePoint posted_at_{}, began_at_{}, looked_at_{};
   Deadline deadline_{TimePoint{}};
   std::optional<OperationId> running_;
   ConnId conn_{};  // that it runs over

@@ -37,20 +37,19 @@ Result<UniqueFd> listen_at(SocketAddress& address) {
 
 }  // namespace
 
-SoftListener::SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, int device,
-                           UniqueFd fd, UniqueFd control_fd, UniqueFd timer)
+SoftListener::SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd fd,
+                           UniqueFd control_fd, UniqueFd timer)
     : Object(ObjectKind::kListener),
       info_(info),
       io_(std::move(io)),
       thread_(io_->any()),
       limits_(limits),
-      device_(device),
       fd_(std::move(fd)),
       control_fd_(std::move(control_fd)),
       timer_(std::move(timer)) {}
 
 Result<std::unique_ptr<SoftListener>> SoftListener::create(const SocketAddress& address, HandleInfo info,
-                                                           std::shared_ptr<IoPool> io, const ListenerLimits& limits, int device) {
+                                                           std::shared_ptr<IoPool> io, const ListenerLimits& limits) {
   info.address = address;
   TCPX_ASSIGN_OR_RETURN(auto fd, listen_at(info.address));
   UniqueFd control_fd;
@@ -61,7 +60,7 @@ Result<std::unique_ptr<SoftListener>> SoftListener::create(const SocketAddress& 
   UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return system_error("create timer", errno);
   std::unique_ptr<SoftListener> listener(
-      new SoftListener(info, std::move(io), limits, device, std::move(fd), std::move(control_fd), std::move(timer)));
+      new SoftListener(info, std::move(io), limits, std::move(fd), std::move(control_fd), std::move(timer)));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->timer_.get(), *listener, listener->ticking_));
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->fd_.get(), *listener, listener->listening_));
   if (listener->control_fd_) {

@@ -29,12 +29,10 @@ class SoftListener final : public Object, private IoHandler {
  public:
   /// Listens on a free port of `address`, and of the control address of `info` when it has one. The handle holds the rest of
   /// `info`, completed with ports and cookie.
-  /// @param device that it listens on
   static Result<std::unique_ptr<SoftListener>> create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io,
-                                                      const ListenerLimits& limits = {}, int device = 0);
+                                                      const ListenerLimits& limits = {});
   ~SoftListener() override;
 
-  int device() const { return device_; }
   Handle handle() const { return encode_handle(info_); }
   const std::shared_ptr<IoPool>& io() const { return io_; }
   /// True when try_accept has a connection for its next caller.
@@ -58,8 +56,8 @@ class SoftListener final : public Object, private IoHandler {
     ConnectedSockets sockets;
   };
 
-  SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, int device, UniqueFd fd,
-               UniqueFd control_fd, UniqueFd timer);
+  SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd fd, UniqueFd control_fd,
+               UniqueFd timer);
   Next on_ready() override;
   enum class Backlog { kEmpty, kMore, kStuck };
   /// Takes some of the connections pending at `fd`. kStuck: they cannot be taken now.
@@ -74,7 +72,6 @@ class SoftListener final : public Object, private IoHandler {
   const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
   IoThread& thread_;
   const ListenerLimits limits_;
-  const int device_;
   UniqueFd fd_;
   UniqueFd control_fd_;  // empty: control sockets come to fd_ as well
   UniqueFd timer_;

@@ -1,30 +1,28 @@
-// SocketPlacement: which I/O threads serve the data sockets of a comm. A connection of several channels has a comm over each device, and
-// should have all threads at work in each direction. Taking the next thread for each socket as it comes does not do that: of two
-// connections made at the same time one gets half of the threads, and each about two thirds of its rate (two H200s, loopback, four
-// devices: reads of 64 MiB 15 GB/s, and 22 to 24 this way).
+// Placement of data sockets on I/O threads. A connection of several channels makes its comms of one direction on one thread, one after the
+// other, so each thread that connects or accepts gives its sockets to all I/O threads in turn. One turn for all of the process would not do:
+// of two connections made at the same time each gets every second place, and with that half of the threads (two H200s, loopback, eight
+// sockets: reads of 64 MiB 15 GB/s, and 22 to 24 this way).
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <utility>
 
 namespace tcpx::soft {
 
-/// One thread at a time.
-class SocketPlacement {
- public:
-  enum Side : uint8_t { kSends, kReceives };
+enum class CommSide : uint8_t { kSends, kReceives };
 
-  /// For the next comm over a device: number of the thread for its first socket, to be taken modulo that of the threads. The next
-  /// socket has the next thread.
-  /// @param devices that are used side by side. @param device 0 ... devices - 1. @param sockets of the comm
-  size_t first_thread(Side side, size_t device, size_t devices, size_t sockets) {
-    return (comms_[{side, device}]++ * devices + device) * sockets;
-  }
-
- private:
-  std::map<std::pair<Side, size_t>, size_t> comms_;  // made so far
-};
+/// Number of the I/O thread for the first socket of a comm that the calling thread is making, to be taken modulo that of the threads. The
+/// next socket has the next thread. Any thread.
+inline size_t first_thread(CommSide side, size_t sockets) {
+  static std::array<std::atomic<size_t>, 2> begins{};  // where the next thread that makes comms begins
+  thread_local std::array<size_t, 2> next{SIZE_MAX, SIZE_MAX};
+  size_t& mine = next[static_cast<size_t>(side)];
+  if (mine == SIZE_MAX) mine = begins[static_cast<size_t>(side)].fetch_add(sockets, std::memory_order_relaxed);
+  const size_t first = mine;
+  mine += sockets;
+  return first;
+}
 
 }  // namespace tcpx::soft

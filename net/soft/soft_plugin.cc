@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "net/soft/socket_placement.h"
 
 namespace tcpx::soft {
 namespace {
@@ -88,11 +89,6 @@ std::shared_ptr<StagingPool> SoftPlugin::staging_of(int gpu) {
   return pool;
 }
 
-size_t SoftPlugin::first_thread(SocketPlacement::Side side, int dev, size_t sockets) {
-  MutexLock lock(mutex_);
-  return placement_.first_thread(side, static_cast<size_t>(dev), devices_.size(), sockets);
-}
-
 Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
   TCPX_ASSIGN_OR_RETURN(auto interface, device(dev));
   // Connections that are accepted here receive on these threads, too.
@@ -102,7 +98,7 @@ Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
                            .chunk_bytes = config_.chunk_bytes,
                            .cookie = {},
                            .control_address = control_address_};
-  return SoftListener::create(interface->address, info, std::move(threads), {}, dev);
+  return SoftListener::create(interface->address, info, std::move(threads));
 }
 
 Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handle) {
@@ -126,7 +122,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
   }
   TCPX_ASSIGN_OR_RETURN(auto gpu, memory_->current_device());
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.send_cores, *interface)));
-  sockets->first_thread = first_thread(SocketPlacement::kSends, dev, sockets->data.size());
+  sockets->first_thread = first_thread(CommSide::kSends, sockets->data.size());
   return SoftSendComm::create(*memory_, gpu, std::move(threads), staging_of(gpu), std::move(*sockets));
 }
 
@@ -165,7 +161,7 @@ Result<std::unique_ptr<SoftRecvComm>> SoftPlugin::accept(SoftListener& listener)
   TCPX_ASSIGN_OR_RETURN(auto pool, pool_of(gpu));
   auto sockets = listener.try_accept();
   if (!sockets) return std::unique_ptr<SoftRecvComm>();
-  sockets->first_thread = first_thread(SocketPlacement::kReceives, listener.device(), sockets->data.size());
+  sockets->first_thread = first_thread(CommSide::kReceives, sockets->data.size());
   return SoftRecvComm::create(*memory_, gpu, listener.io(), std::move(pool), std::move(*sockets));
 }
 

@@ -13,7 +13,6 @@
 #include "net/soft/listener.h"
 #include "net/soft/recv_comm.h"
 #include "net/soft/send_comm.h"
-#include "net/soft/socket_placement.h"
 
 namespace tcpx::soft {
 
@@ -46,7 +45,6 @@ class SoftPlugin {
   Result<std::shared_ptr<IoPool>> io_on(const CoreSet& cores) TCPX_EXCLUDES(mutex_);
   Result<std::shared_ptr<PagePool>> pool_of(int gpu) TCPX_EXCLUDES(mutex_);
   std::shared_ptr<StagingPool> staging_of(int gpu) TCPX_EXCLUDES(mutex_);
-  size_t first_thread(SocketPlacement::Side side, int dev, size_t sockets) TCPX_EXCLUDES(mutex_);
   std::unique_ptr<Connector> take_attempt(uint64_t number) TCPX_EXCLUDES(mutex_);
   Result<uint64_t> keep_attempt(std::unique_ptr<Connector> connector) TCPX_EXCLUDES(mutex_);
 
@@ -65,7 +63,6 @@ class SoftPlugin {
   };
   std::map<int, GpuPool> pools_ TCPX_GUARDED_BY(mutex_);  // entries never move
   std::map<int, std::weak_ptr<StagingPool>> staging_ TCPX_GUARDED_BY(mutex_);
-  SocketPlacement placement_ TCPX_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<Connector>> attempts_ TCPX_GUARDED_BY(mutex_);  // connects in progress, between two calls
 };
 

@@ -162,6 +162,23 @@ class Faults(unittest.TestCase):
         for name, value in took.items():
             print(f"{name}: ended {value - TIMEOUT_MS:.1f} ms after the {TIMEOUT_MS} ms that it has")
 
+    def test_a_peer_that_goes_on_after_its_connection_was_given_up(self):
+        self.use_agent({"op_timeout_ms": str(TIMEOUT_MS)})
+        peer = self.start_peer()
+        self.expect_works()
+        stop(peer.process)
+        handle = self.request("WRITE", BYTES)
+        with self.logs("there", "TCPX_E_TIMEOUT"):
+            self.assertNotIn(self.run_to_end(handle), ("DONE", "PROC"))
+        state_of(self.agent.release_xfer_handle, handle)  # waits until nothing reads its memory, which ends the connection
+        peer.process.send_signal(signal.SIGCONT)
+        state = self.run_to_end(self.request("WRITE", BYTES))  # may be the one that learns of it
+        for _ in range(3):
+            if state == "DONE":
+                break
+            state = self.run_to_end(self.request("WRITE", BYTES))
+        self.assertEqual(state, "DONE")
+
     def test_memory_that_the_owner_took_back(self):
         peer = self.start_peer()
         handle = self.request()

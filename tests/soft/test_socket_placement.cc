@@ -1,62 +1,48 @@
-// Sockets of a connection reach all I/O threads in each direction, in whatever order its comms are made among others.
+// Sockets of a connection reach all I/O threads in each direction, whatever other connections are made at the same time.
 #include "net/soft/socket_placement.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
-#include <random>
+#include <thread>
 #include <vector>
 
 namespace tcpx::soft {
 namespace {
 
-struct Comm {
-  size_t connection;
-  SocketPlacement::Side side;
-  size_t device;
-};
+constexpr size_t kThreads = 8;
 
-/// Sockets on the busiest thread, for each connection and direction.
-std::vector<size_t> busiest(const std::vector<Comm>& order, size_t connections, size_t devices, size_t sockets, size_t threads) {
-  SocketPlacement placement;
-  std::vector<std::vector<size_t>> used(connections * 2, std::vector<size_t>(threads));
-  for (const Comm& comm : order) {
-    const size_t first = placement.first_thread(comm.side, comm.device, devices, sockets);
-    for (size_t i = 0; i < sockets; ++i) ++used[comm.connection * 2 + comm.side][(first + i) % threads];
-  }
-  std::vector<size_t> most;
-  for (const auto& threads_used : used) most.push_back(*std::max_element(threads_used.begin(), threads_used.end()));
-  return most;
+/// Sockets that each I/O thread has got.
+using Used = std::vector<size_t>;
+
+void make_comm(CommSide side, size_t sockets, Used& used) {
+  const size_t first = first_thread(side, sockets);
+  for (size_t i = 0; i < sockets; ++i) ++used[(first + i) % used.size()];
 }
 
-TEST(SocketPlacement, ConnectionsMadeAtTheSameTimeHaveAllThreadsEach) {
-  struct Shape {
-    size_t devices, sockets, threads;
-  };
-  for (const Shape& shape : {Shape{4, 2, 8}, Shape{4, 2, 4}, Shape{2, 4, 8}, Shape{1, 8, 8}, Shape{8, 2, 8}}) {
-    constexpr size_t kConnections = 5;
-    std::vector<Comm> order;
-    for (size_t connection = 0; connection < kConnections; ++connection) {
-      for (size_t device = 0; device < shape.devices; ++device) {
-        order.push_back({connection, SocketPlacement::kSends, device});
-        order.push_back({connection, SocketPlacement::kReceives, device});
+TEST(SocketPlacement, EachConnectionHasAllThreads) {
+  std::vector<Used> used(20, Used(kThreads));
+  std::vector<std::thread> connecting;
+  for (size_t connection = 0; connection < used.size() / 2; ++connection) {
+    connecting.emplace_back([&, connection] {
+      for (int channel = 0; channel < 4; ++channel) {
+        make_comm(CommSide::kSends, 2, used[2 * connection]);
+        make_comm(CommSide::kReceives, 2, used[2 * connection + 1]);
+        std::this_thread::yield();
       }
-    }
-    std::mt19937_64 random(shape.devices);
-    for (int times = 0; times < 50; ++times) {
-      std::shuffle(order.begin(), order.end(), random);
-      const size_t even = shape.devices * shape.sockets / shape.threads;
-      for (const size_t most : busiest(order, kConnections, shape.devices, shape.sockets, shape.threads)) EXPECT_EQ(most, even);
-    }
+    });
   }
+  for (std::thread& thread : connecting) thread.join();
+  for (const Used& of_one : used) EXPECT_EQ(of_one, Used(kThreads, 1));
 }
 
-TEST(SocketPlacement, ThreadsTakeTurnsWhereTheyAreMoreThanSockets) {
-  SocketPlacement placement;
-  std::array<size_t, 8> used{};
-  for (size_t comm = 0; comm < 8; ++comm) ++used[placement.first_thread(SocketPlacement::kSends, 0, 1, 1) % used.size()];
-  EXPECT_TRUE(std::all_of(used.begin(), used.end(), [](size_t count) { return count == 1; }));
+TEST(SocketPlacement, ConnectionsOfFewSocketsTakeTurns) {
+  Used used(kThreads);
+  for (int connection = 0; connection < 4; ++connection) {
+    std::thread([&] { make_comm(CommSide::kSends, 2, used); }).join();
+  }
+  EXPECT_EQ(used, Used(kThreads, 1)) << "each from a thread of its own";
+  for (int comm = 0; comm < 4; ++comm) make_comm(CommSide::kSends, 2, used);
+  EXPECT_EQ(used, Used(kThreads, 2)) << "all from one thread, as NCCL makes them";
 }
 
 }  // namespace
