@@ -10,8 +10,8 @@
 
 namespace tcpx {
 
-/// `bytes` bytes (0 is allowed) from `from` to `to`. Each address is memory that the device reaches, mapped pinned host memory (MemoryOps::
-/// allocate_mapped), or, where host memory stands in, any. Any alignment.
+/// `bytes` bytes (0 is allowed) from `from` to `to`. Each address is memory that the device reaches, mapped pinned host memory
+/// (MemoryOps::allocate_mapped), or, where host memory stands in, any. Any alignment.
 struct CopySegment {
   std::byte* to;
   const std::byte* from;

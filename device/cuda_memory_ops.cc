@@ -168,9 +168,9 @@ class CudaMemoryOps final : public MemoryOps {
     if (attributes->type == cudaMemoryTypeManaged || attributes->device == device) return true;
     const Result<DeviceGuard> guard = DeviceGuard::enter(device);
     if (!guard.is_ok() || !make_peer(device, attributes->device) || attribute_of_ == nullptr) return false;
-    // Memory that is mapped by hand, or comes from a memory pool, has rights of its own: being a peer is not enough. Only memory of
-    // cudaMalloc can be shared the old way. (The driver's access flags call a pool's memory readable and writable, and a kernel of the
-    // peer that touches it never ends: H200, driver 580.)
+    // Memory that is mapped by hand, or comes from a memory pool, has rights of its own: being a peer is not enough. Only memory
+    // of cudaMalloc can be shared the old way. (The driver's access flags call a pool's memory readable and writable, and a
+    // kernel of the peer that touches it never ends: H200, driver 580.)
     int plain = 0;
     const auto pointer = reinterpret_cast<CUdeviceptr>(address);
     return attribute_of_(&plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pointer) == CUDA_SUCCESS && plain != 0;

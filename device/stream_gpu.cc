@@ -7,7 +7,7 @@
 
 namespace tcpx {
 
-// By the context and not with cudaStreamGetDevice, which CUDA has since 12.8 only.
+// Asks the context and not cudaStreamGetDevice, which CUDA has since 12.8 only.
 Result<int> gpu_of_stream(StreamView stream) {
   static const auto context_of = find_driver_function<PFN_cuStreamGetCtx_v9020>("cuStreamGetCtx", 9020);
   static const auto push = find_driver_function<PFN_cuCtxPushCurrent_v4000>("cuCtxPushCurrent", 4000);

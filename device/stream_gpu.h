@@ -5,7 +5,7 @@
 
 namespace tcpx {
 
-/// Not for the handles of default streams, which every GPU has. Leaves the current device as it is.
+/// Finds the GPU of a stream, but for the handles of default streams, which every GPU has. Leaves the current device as it is.
 /// @return kUnsupported when the driver cannot tell; kCuda
 Result<int> gpu_of_stream(StreamView stream);
 

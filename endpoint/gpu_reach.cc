@@ -9,7 +9,7 @@
 namespace tcpx {
 namespace {
 
-/// Of a GPU that is not current on the thread that makes progress.
+/// Copier of a GPU that is not current on the thread that makes progress.
 class CopierElsewhere final : public SegmentCopier {
  public:
   CopierElsewhere(MemoryOps& memory, int gpu, std::unique_ptr<SegmentCopier> copier)

@@ -21,7 +21,8 @@ class LocalOperations {
       : link_(link), book_(link), sender_(link, book_), receiver_(link, book_), window_queue_(link.windows, *link.stream) {}
 
   void submit(Operation& operation);
-  /// Moves along what waits: for the GPU's work, for its next round, for the peer's window, for short copies. @return true when something advanced
+  /// Moves along what waits: for the GPU's work, for its next round, for the peer's window, for short copies. @return true when
+  /// something advanced
   bool progress() {
     const bool started = progress_waiting(), sent = sender_.progress();
     return receiver_.progress() || sent || started;
@@ -52,7 +53,7 @@ class LocalOperations {
 
   bool empty() const { return book_.empty(); }
   size_t size() const { return book_.size(); }
-  /// For the application's GPU work, or the next round of an operation.
+  /// Some operation waits for the application's GPU work, or its next round.
   bool waits() const { return book_.any_waiting(); }
   bool copying() const { return sender_.copying() || receiver_.copying(); }
   size_t arrivals() const { return receiver_.arrivals(); }

@@ -43,8 +43,8 @@ struct Region {
   GpuAccess access = {};
 };
 
-/// Refuses what one message may not have ranges of together. @return kInvalidArgument: memory of host and GPU; kUnsupported: of GPUs that it takes
-/// different copiers for
+/// Refuses what one message may not have ranges of together. @return kInvalidArgument: memory of host and GPU; kUnsupported: of
+/// GPUs that it takes different copiers for
 Status check_mix(std::string_view operation, const Region& a, const Region& b);
 
 class MemoryRegistry;

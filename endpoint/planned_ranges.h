@@ -1,5 +1,5 @@
-// Ranges of operations: checked one by one when an operation names them, or once for many operations (TransferPlan). Those of a plan
-// are moved in rounds, because a peer is told of at most kMaxWireRanges at once.
+// Ranges of operations: checked one by one when an operation names them, or once for many operations (TransferPlan). Those of a
+// plan are moved in rounds, because a peer is told of at most kMaxWireRanges at once.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,7 @@ class PlannedRounds {
   static Result<std::unique_ptr<PlannedRounds>> begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,
                                                       std::optional<std::span<const uint32_t>> indices);
 
-  /// Of all its regions.
+  /// Uses of all its regions.
   std::span<const RegionUse> uses() const { return uses_; }
   /// Every range has been in a round.
   bool done() const { return next_ == count_; }

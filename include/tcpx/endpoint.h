@@ -223,11 +223,11 @@ class TCPX_CLASS_API Endpoint {
   // ---- memory
 
   /// Registers memory of the host or of any GPU, which must stay valid until `deregister`. The same range again returns the same
-  /// id, reference-counted. The first memory of a GPU that is not the endpoint's makes it that one's peer, for good, or a copier on
-  /// it; like an allocation, that may wait for all of a GPU's work.
+  /// id, reference-counted. The first memory of a GPU that is not the endpoint's makes it that one's peer, for good, or a copier
+  /// on it; like an allocation, that may wait for all of a GPU's work.
   /// @param type kind of memory; default: looked up (without a GPU: kHost)
-  /// @return kInvalidArgument: no memory, or not of that type; kUnsupported: of a GPU that the endpoint's does not reach and that has
-  /// no copier
+  /// @return kInvalidArgument: no memory, or not of that type; kUnsupported: of a GPU that the endpoint's does not reach and that
+  /// has no copier
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type = {});
   /// Revokes its advertised slots, waits for operations that use it, at most the operation timeout, and releases it. A
   /// connection whose peer still uses it then is closed.
@@ -288,8 +288,9 @@ class TCPX_CLASS_API Endpoint {
     return read(conn, std::span(&range, 1), std::span(&remote, 1), options);
   }
 
-  /// Checks ranges once, for operations that move all of them or some, many times: starting one costs the caller a copy of
-  /// its indices and a look for each region of the plan. Range i belongs to remote[i] and must fit into it. The memory may be deregistered: operations fail with kNotFound then.
+  /// Checks ranges once, for operations that move all of them or some, many times: starting one costs the caller a copy of its
+  /// indices and a look for each region of the plan. Range i belongs to remote[i] and must fit into it. The memory may be
+  /// deregistered: operations fail with kNotFound then.
   /// @return kNotFound, kInvalidArgument, kUnsupported as of an operation
   Result<TransferPlan> prepare(std::span<const LocalRange> ranges, std::span<const RemoteRange> remote) const;
   /// Writes or reads the ranges of a plan of this endpoint: those of the indices in their order, or all.

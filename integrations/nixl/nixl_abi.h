@@ -104,8 +104,8 @@ struct OptionalArgs {
 static_assert(sizeof(OptionalArgs) == 72 && offsetof(OptionalArgs, has_notification) == 32 &&
               offsetof(OptionalArgs, custom) == 40);
 
-/// An event of a back-end, as NIXL 0.6.1 to 0.10.1 export them beside the agent's own (src/core/telemetry/telemetry_event.h). NIXL frees
-/// the vector of them. Since 1.0.0 nobody takes them, though the vector is there.
+/// An event of a back-end, as NIXL 0.6.1 to 0.10.1 export them beside the agent's own (src/core/telemetry/telemetry_event.h).
+/// NIXL frees the vector of them. Since 1.0.0 nobody takes them, though the vector is there.
 struct TelemetryEvent {
   uint64_t time_us;  ///< since 1970
   int32_t category;

@@ -1,5 +1,5 @@
-// Parameters: what create_backend takes as strings. But for `gpu` they are the variables of docs/env.md without their prefix, in lower case:
-// UCCL_TCPX_NUM_CHANNELS is num_channels, NCCL_GPUDIRECTTCPX_SOCKET_IFNAME is socket_ifname.
+// Parameters: what create_backend takes as strings. But for `gpu` they are the variables of docs/env.md without their prefix, in
+// lower case: UCCL_TCPX_NUM_CHANNELS is num_channels, NCCL_GPUDIRECTTCPX_SOCKET_IFNAME is socket_ifname.
 #pragma once
 
 #include <optional>

@@ -12,8 +12,8 @@
 namespace tcpx::nixl {
 namespace {
 
-// An endpoint listens before its metadata exists, so that one that refuses has ended. Asked here because `add_remote_endpoint` waits for
-// listeners that come later. @return kPeerGone; ok also when there is no answer in a second
+// An endpoint listens before its metadata exists, so that one that refuses has ended. Asked here because `add_remote_endpoint`
+// waits for listeners that come later. @return kPeerGone; ok also when there is no answer in a second
 Status expect_listener(std::span<const uint8_t> metadata) {
   const Deadline deadline = Deadline::after(std::chrono::seconds(1));
   TCPX_ASSIGN_OR_RETURN(const auto address, Endpoint::read_metadata(metadata));
@@ -117,8 +117,8 @@ Result<std::optional<ConnId>> Peers::connection(const std::string& agent, const 
 
 void Peers::connect(const std::string& agent, const std::shared_ptr<Peer>& peer) {
   if (stopped_) return;
-  // Detached, so that nobody has to wait for an agent that does not answer; the destructor counts those that are left. The thread waits
-  // for the lock that is held here before it can end.
+  // Detached, so that nobody has to wait for an agent that does not answer; the destructor counts those that are left. The thread
+  // waits for the lock that is held here before it can end.
   auto thread = start_thread("tcpx-nixl", [this, agent, peer] {
     Result<ConnId> made = Status(Code::kExhausted, "connect", "out of memory");
     try {

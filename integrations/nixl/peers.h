@@ -1,5 +1,5 @@
-// Peers: the agents whose metadata was loaded, and the connection to each. A connection is made in the background, because a call of
-// NIXL that waits stops every thread of its agent; what was said in the meantime follows when it stands.
+// Peers: the agents whose metadata was loaded, and the connection to each. A connection is made in the background, because a call
+// of NIXL that waits stops every thread of its agent; what was said in the meantime follows when it stands.
 #pragma once
 
 #include <chrono>
@@ -38,7 +38,8 @@ class Peers {
   /// Forgets the agent and ends the use of the connection. @return kNotFound
   Status remove(const std::string& agent);
 
-  /// The connection to the agent; nullopt: it is being made, ask again. After an attempt that failed, another begins for whoever came later.
+  /// The connection to the agent; nullopt: it is being made, ask again. After an attempt that failed, another begins for whoever
+  /// came later.
   /// @param since when the caller began to ask: of attempts that failed before that it hears nothing
   /// @return kNotFound: nobody loaded its metadata; kPeerGone: nobody listens there any more; else why the connection was refused
   Result<std::optional<ConnId>> connection_to(const std::string& agent, TimePoint since);

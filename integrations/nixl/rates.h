@@ -14,8 +14,8 @@
 
 namespace tcpx::nixl {
 
-/// Reads and writes are told apart. A short transfer teaches how long any one takes, a long one how much longer a byte makes it; of both the
-/// smoothed mean and deviation are kept, as TCP keeps those of its round trip (RFC 6298). Any thread.
+/// Reads and writes are told apart. A short transfer teaches how long any one takes, a long one how much longer a byte makes it;
+/// of both the smoothed mean and deviation are kept, as TCP keeps those of its round trip (RFC 6298). Any thread.
 class Rates {
  public:
   static constexpr uint64_t kShortBytes = 64 << 10;  ///< and less: short

@@ -1,5 +1,5 @@
-// XferRequest: a request of NIXL, from prepare to release. It keeps a plan of the lists it was prepared with, for NIXL takes the remote
-// ones away while a request may still be polled or released.
+// XferRequest: a request of NIXL, from prepare to release. It keeps a plan of the lists it was prepared with, for NIXL takes the
+// remote ones away while a request may still be polled or released.
 #pragma once
 
 #include <memory>
@@ -26,8 +26,8 @@ class XferRequest final : public abi::BackendReq {
   /// @param timeout until its end, the time until there is a connection included
   /// @return ok: ask `poll`. kExhausted: the last one has not ended
   Status post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification, Duration timeout);
-  /// @return nullopt: it goes on; ok: the bytes are in place; else why it failed. A write that fails with kTimeout may still read its source
-  /// until it is given up
+  /// @return nullopt: it goes on; ok: the bytes are in place; else why it failed. A write that fails with kTimeout may still read
+  /// its source until it is given up
   std::optional<Status> poll(Endpoint& endpoint, Peers& peers);
   /// Gives it up: nothing touches memory any more when this returns ok. @return kTimeout: something still may
   Status cancel(Endpoint& endpoint);
