@@ -239,7 +239,7 @@ Result<OperationId> Endpoint::Impl::start(OperationKind kind, ConnId conn, const
   return id;
 }
 
-// What comes before the operation, and what behind it.
+// Gives the operation its notification, and its place among the GPU's work.
 Status Endpoint::Impl::order(Operation& operation, const SubmitOptions& options) {
   if (options.notify != nullptr) operation.notify = std::make_unique<NotifyMsg>(*options.notify);
   const auto after = [&operation](Result<std::unique_ptr<GpuMark>> mark) {

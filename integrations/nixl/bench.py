@@ -116,7 +116,7 @@ class End:
         self.handles = []
 
     def place(self):
-        """Where the memory is, for people."""
+        """The place of the memory, for people."""
         return self.memory.place
 
     def drain(self):

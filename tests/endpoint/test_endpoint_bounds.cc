@@ -265,36 +265,6 @@ TEST(EndpointBounds, NotificationsThatWaitForThePeerAreBounded) {
   EXPECT_TRUE(pair.a->notify(pair.at_a, message(0)).is_ok()) << "there is room again";
 }
 
-TEST(NotifyInbox, ManyPeersTogetherLeaveRoomForOneMore) {
-  NotifyInbox inbox(65536);
-  const auto fill = [&inbox](uint64_t conn, size_t text_bytes = kTextBytes) {
-    size_t bytes = 0;
-    for (;;) {
-      NotifyMsg message{.name = "", .msg = std::string(text_bytes, 't'), .conn = ConnId{conn}};
-      if (!inbox.push(message)) return bytes;
-      bytes += text_bytes;
-    }
-  };
-  size_t total = 0;
-  for (uint64_t conn = 1; conn <= 10; ++conn) {
-    const size_t bytes = fill(conn);
-    EXPECT_GT(bytes, 0u) << conn;
-    EXPECT_LE(bytes, kMaxInboxShareBytes);
-    total += bytes;
-  }
-  EXPECT_LE(total, kMaxInboxBytes);
-  EXPECT_EQ(inbox.take_all().size(), total / kTextBytes);
-  EXPECT_GT(fill(1), kMaxInboxShareBytes / 2);
-
-  (void)inbox.take_all();
-  for (uint64_t conn = 1; conn <= 20; ++conn) {
-    const size_t bytes = fill(conn, kMaxNotifyTextBytes);
-    EXPECT_LE(bytes, kMaxInboxShareBytes);
-    EXPECT_TRUE(bytes > 0 || conn > 5) << conn;
-  }
-  EXPECT_GT(fill(21), kMiB / 4) << "the long ones of many leave some for short ones";
-}
-
 /// Deregisters memory of a peer that was promised something and does not go on.
 void expect_let_go(Victim& victim, Memory& memory) {
   const TimePoint begin = Clock::steady().now();

@@ -206,7 +206,7 @@ TEST_P(EndpointTwoGpus, MemoryIsReadOnlyBehindAStreamOfItsGpu) {
       const std::vector<std::byte> source = refill(kOther);
       const auto local = from_.end({from_.range(kOther, 0, bytes)}), remote = to_.end({to_.range(kOther, 0, bytes)});
       const auto places = remote.advertised();
-      // What the first transfer makes is made before anything stands still.
+      // Staging and copiers are made by a first transfer, before anything stands still.
       ASSERT_TRUE(local.wait(start(*from_.endpoint, OperationKind::kWrite, from_.conn, local.ranges, places)).is_ok());
       ASSERT_TRUE(memory_->set_current_device(kOther).is_ok());
       const auto own = must(Stream::create());

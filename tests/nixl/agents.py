@@ -75,7 +75,7 @@ def start_peer(name, backend, size, given, python=sys.executable):
 
 
 def state_of(call, handle):
-    """What it answers, or the words of the error that it raises: the classes differ between releases."""
+    """The answer of `call`, or the words of the error that it raises: the classes differ between releases."""
     try:
         return call(handle)
     except Exception as error:  # noqa: BLE001
@@ -83,7 +83,7 @@ def state_of(call, handle):
 
 
 class Log:
-    """What this process, our library included, writes to the standard error inside a `with`."""
+    """Lines that this process, our library included, writes to the standard error inside a `with`."""
 
     def __enter__(self):
         self.file = tempfile.TemporaryFile()

@@ -1,4 +1,4 @@
-"""What the engines do with NIXL, in the order in which they do it, without the engines: read from vLLM 0.33.0 (kv_connector/v1/nixl: pull
+"""Calls that engines make of NIXL, in their order, without the engines: read from vLLM 0.33.0 (kv_connector/v1/nixl: pull
 and push), SGLang 0.5.23 (disaggregation/nixl) and LMCache 0.5.6 (transfer_channel). Every byte is compared.
 
 usage: check_engines.py [--memory vram [--gpus HERE,THERE]]    memory of the host unless told

@@ -1,4 +1,4 @@
-"""What must not take an agent down, and must end with an error of NIXL and a line of log: metadata that is foreign or damaged, an agent that
+"""Faults that must not take an agent down, and must end with an error of NIXL and a line of log: metadata that is foreign or damaged, an agent that
 has gone or does not answer, ranges that are not there, memory that is taken back under a request, an agent of another release.
 
 usage: check_faults.py [--memory vram [--gpus HERE,THERE]]    memory of the host unless told

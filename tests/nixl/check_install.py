@@ -34,7 +34,7 @@ class Install(unittest.TestCase):
         self.target = self.site / wheel.plugins().parent.name / "plugins" / "libplugin_TCPX.so"
 
     def run_script(self, *arguments, code=0, options=(), **environment):
-        """What it says."""
+        """Its output."""
         environment = {**os.environ, "PYTHONPATH": str(self.site), **environment}
         environment = {name: value for name, value in environment.items() if value}
         run = subprocess.run(

@@ -66,7 +66,7 @@ class Load(unittest.TestCase):
         return state
 
     def there_and_back(self, part, seed, notification=b""):
-        """Whether random bytes come back from the other side as they went."""
+        """True when random bytes come back from the other side as they went."""
         out, back = part * PART, (part + THREADS) * PART
         self.memory[out : out + PART] = agents.random_bytes(seed, PART)
         self.memory[back : back + PART] = 0
