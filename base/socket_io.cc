@@ -20,6 +20,7 @@ bool is_peer_loss(int error_number) {
     case ECONNREFUSED:
     case ECONNRESET:
     case ECONNABORTED:
+    case ENOTCONN:  // asked for the other end's address after its reset
     case EPIPE:
     case EHOSTUNREACH:
     case ENETUNREACH:

@@ -67,7 +67,8 @@ bool may_answer_later(const Status& status) {
 
 // The server had no room for this client, or went away and may come back: it has said so, or reset the connection.
 bool was_turned_away(const Status& status) {
-  const bool reset = status.domain() == Domain::kErrno && (status.native() == ECONNRESET || status.native() == EPIPE);
+  const int error = status.domain() == Domain::kErrno ? status.native() : 0;
+  const bool reset = error == ECONNRESET || error == ENOTCONN || error == EPIPE;
   return status.code() == Code::kExhausted || (status.code() == Code::kPeerGone && reset);
 }
 

@@ -288,6 +288,25 @@ TEST(BootstrapConnect, B3_WhoIsTurnedAwayTriesAgain) {
   }
 }
 
+// A listener that goes away resets the connections it had not taken yet, at whatever step of the hello the client is.
+TEST(BootstrapConnect, ResetAtAnyMomentIsBeingTurnedAway) {
+  const auto listener = must(listen_tcp(SocketAddress::loopback(0), 8));
+  std::atomic<bool> enough = false;
+  auto resetting = in_thread([&] {
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    while (!enough) {
+      const UniqueFd client(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (client) EXPECT_EQ(::setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    const auto channel = bootstrap_connect("127.0.0.1", local_address(listener.get())->port(), Deadline::after(milliseconds(1)));
+    EXPECT_EQ(channel.status().code(), Code::kTimeout) << "client " << i << ": " << channel.status().to_string();
+  }
+  enough = true;
+  resetting.get();
+}
+
 TEST(BootstrapConnect, UnknownHostFailsAtOnce) {
   EXPECT_EQ(bootstrap_connect("no-such-host.invalid", 1, soon()).status().code(), Code::kNotFound);
 }
