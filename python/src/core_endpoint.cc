@@ -1,0 +1,405 @@
+#include "python/src/core_endpoint.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <thread>
+#include <tuple>
+
+#include "base/text.h"
+#include "python/src/raise.h"
+
+namespace tcpx::python {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+/// At least 1 ms, because the library takes no deadline that has passed.
+Milliseconds milliseconds_of(double seconds) {
+  if (!(seconds >= 0)) raise(Status(Code::kInvalidArgument, "timeout", concat(seconds, " seconds; a timeout is not negative")));
+  constexpr double kLongest = 1e9;  // 30 years
+  return Milliseconds(std::max<int64_t>(1, static_cast<int64_t>(std::ceil(std::min(seconds, kLongest) * 1000))));
+}
+
+/// Calls `attempt` with short timeouts, without the interpreter lock, until it does not end with kTimeout, or the time has passed.
+template <class Attempt>
+auto attempt_until(double seconds, Attempt attempt) {
+  const auto deadline = Clock::now() + milliseconds_of(seconds);
+  for (;;) {
+    const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
+    auto result = [&] {
+      const nb::gil_scoped_release unlocked;
+      return attempt(std::clamp(left, Milliseconds(1), kSlice));
+    }();
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (result.is_ok() || result.status().code() != Code::kTimeout || left <= kSlice) return result;
+  }
+}
+
+RemoteSlot slot_of(const nb::bytes& bytes) {
+  RemoteSlot slot;
+  if (bytes.size() != sizeof slot)
+    raise(Status(Code::kInvalidArgument, "slot", concat(bytes.size(), " bytes; a slot has ", sizeof slot)));
+  std::memcpy(&slot, bytes.c_str(), sizeof slot);
+  return slot;
+}
+
+/// SubmitOptions, and what they point to.
+struct Submission {
+  explicit Submission(const Options& options) {
+    if (options.timeout) submit.timeout = milliseconds_of(*options.timeout);
+    if (options.stream) submit.after_stream = reinterpret_cast<void*>(*options.stream);
+    submit.completion_event = options.completion_event;
+    if (options.notify) {
+      message.msg.assign(options.notify->c_str(), options.notify->size());
+      submit.notify = &message;
+    }
+  }
+  Submission(const Submission&) = delete;
+  Submission& operator=(const Submission&) = delete;
+
+  NotifyMsg message;
+  SubmitOptions submit;
+};
+
+Result<OperationId> start_ranges(Endpoint& endpoint, CoreEndpoint::Kind kind, ConnId conn, std::span<const LocalRange> local,
+                                 std::span<const RemoteRange> remote, const SubmitOptions& options) {
+  switch (kind) {
+    case CoreEndpoint::Kind::kSend:
+      return endpoint.send_async(conn, local, options);
+    case CoreEndpoint::Kind::kRecv:
+      return endpoint.recv_async(conn, local, options);
+    case CoreEndpoint::Kind::kWrite:
+      return endpoint.write_async(conn, local, remote, options);
+    case CoreEndpoint::Kind::kRead:
+      return endpoint.read_async(conn, local, remote, options);
+  }
+  return Status(Code::kInvalidArgument, "start", "no such kind of operation");
+}
+
+Status unregistered(uintptr_t data, size_t bytes) {
+  return Status(Code::kNotFound, "find memory", concat(bytes, " bytes at address ", data, " are not registered"));
+}
+
+/// Checks block numbers and writes what they mean.
+Status fill_blocks(std::vector<LocalRange>& local, std::vector<RemoteRange>& remote, MemoryId memory, uintptr_t data,
+                   size_t bytes, std::span<const int64_t> local_ids, uint64_t count, const RemoteSlot& slot, uint64_t offset,
+                   std::span<const int64_t> remote_ids, uint64_t remote_count) {
+  local.resize(local_ids.size());
+  remote.resize(local_ids.size());
+  for (size_t i = 0; i < local_ids.size(); ++i) {
+    const auto here = static_cast<uint64_t>(local_ids[i]), there = static_cast<uint64_t>(remote_ids[i]);
+    if (here >= count || there >= remote_count) {
+      return Status(Code::kInvalidArgument, "block numbers",
+                    concat("number ", i, " is block ", local_ids[i], " of ", count, " here and block ", remote_ids[i], " of ",
+                           remote_count, " there"));
+    }
+    local[i] = {memory, reinterpret_cast<void*>(data + here * bytes), bytes};
+    remote[i] = {slot, offset + there * bytes};
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+CoreEndpoint::CoreEndpoint(const EndpointConfig& config) {
+  auto endpoint = [&] {
+    const nb::gil_scoped_release unlocked;
+    return Endpoint::create(config);
+  }();
+  shared_->endpoint = std::shared_ptr<Endpoint>(check(std::move(endpoint)));
+}
+
+CoreEndpoint::~CoreEndpoint() {
+  close();
+}
+
+void CoreEndpoint::close() {
+  const nb::gil_scoped_release unlocked;
+  std::shared_ptr<Endpoint> last;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    last = std::move(shared_->endpoint);
+  }
+  if (last == nullptr) return;
+  // Calls of other threads use it for a slice at most; whoever closes it returns when it has ended.
+  while (last.use_count() > 1) std::this_thread::sleep_for(Milliseconds(1));
+  last.reset();
+}
+
+std::shared_ptr<Endpoint> CoreEndpoint::use() const {
+  auto endpoint = shared_->use();
+  if (endpoint == nullptr) raise(Status(Code::kCancelled, "use an endpoint", "it was closed"));
+  return endpoint;
+}
+
+nb::bytes CoreEndpoint::metadata() const {
+  const std::vector<uint8_t> bytes = use()->get_metadata();
+  return nb::bytes(bytes.data(), bytes.size());
+}
+
+uint64_t CoreEndpoint::connect(const std::string& ip, int gpu, int port, double timeout) const {
+  // One attempt: it takes turns with nothing, and its deadline is in the other end's answer, too.
+  const auto limit = milliseconds_of(timeout);
+  const auto endpoint = use();
+  auto conn = [&] {
+    const nb::gil_scoped_release unlocked;
+    return endpoint->connect(ip, gpu, port, limit);
+  }();
+  return static_cast<uint64_t>(check(std::move(conn)));
+}
+
+uint64_t CoreEndpoint::connect_metadata(const nb::bytes& metadata, double timeout) const {
+  const auto limit = milliseconds_of(timeout);
+  const std::span data(static_cast<const uint8_t*>(metadata.data()), metadata.size());
+  const auto endpoint = use();
+  auto conn = [&] {
+    const nb::gil_scoped_release unlocked;
+    return endpoint->add_remote_endpoint(data, limit);
+  }();
+  return static_cast<uint64_t>(check(std::move(conn)));
+}
+
+std::optional<nb::tuple> CoreEndpoint::accept(double timeout) const {
+  auto accepted = attempt_until(timeout, [&](Milliseconds slice) -> Result<Endpoint::Accepted> {
+    const auto endpoint = shared_->use();
+    if (endpoint == nullptr) return Status(Code::kCancelled, "accept", "the endpoint was closed");
+    return endpoint->accept(slice);
+  });
+  if (!accepted.is_ok() && accepted.status().code() == Code::kTimeout) return std::nullopt;
+  const auto peer = check(std::move(accepted));
+  return nb::make_tuple(static_cast<uint64_t>(peer.conn), peer.ip, peer.remote_gpu_idx);
+}
+
+void CoreEndpoint::start_accepting() const {
+  check(use()->start_accepting());
+}
+
+void CoreEndpoint::remove(uint64_t conn) const {
+  const auto endpoint = use();
+  const Status status = [&] {
+    const nb::gil_scoped_release unlocked;
+    return endpoint->remove_connection(ConnId(conn));
+  }();
+  check(status);
+}
+
+void CoreEndpoint::add_region(uintptr_t data, size_t bytes) {
+  const auto endpoint = use();
+  auto memory = [&] {
+    const nb::gil_scoped_release unlocked;
+    return endpoint->register_memory(reinterpret_cast<void*>(data), bytes);
+  }();
+  regions_.add(data, bytes, check(std::move(memory)));
+}
+
+void CoreEndpoint::drop_region(uintptr_t data, size_t bytes) {
+  const auto memory = regions_.remove(data, bytes);
+  const auto endpoint = shared_->use();
+  if (!memory || endpoint == nullptr) return;  // closed: nothing is registered any more
+  const Status status = [&] {
+    const nb::gil_scoped_release unlocked;
+    return endpoint->deregister(*memory);
+  }();
+  check(status);
+}
+
+nb::bytes CoreEndpoint::advertise(std::optional<uint64_t> conn, uintptr_t data, size_t bytes) const {
+  const auto memory = regions_.find(data, bytes);
+  if (!memory) raise(unregistered(data, bytes));
+  const LocalRange range{*memory, reinterpret_cast<void*>(data), bytes};
+  const auto endpoint = use();
+  const RemoteSlot slot = check(conn ? endpoint->advertise(ConnId(*conn), range) : endpoint->advertise(range));
+  return nb::bytes(&slot, sizeof slot);
+}
+
+std::shared_ptr<CoreOperation> CoreEndpoint::started(Result<OperationId> id) const {
+  return std::make_shared<CoreOperation>(shared_, check(std::move(id)));
+}
+
+std::shared_ptr<CoreOperation> CoreEndpoint::start(int kind, uint64_t conn, uintptr_t data, size_t bytes,
+                                                   const std::optional<nb::bytes>& slot, uint64_t offset,
+                                                   const Options& options) const {
+  const auto endpoint = use();
+  const auto memory = regions_.find(data, bytes);
+  if (!memory) return nullptr;
+  const LocalRange local{*memory, reinterpret_cast<void*>(data), bytes};
+  RemoteRange remote;
+  if (slot) remote = {slot_of(*slot), offset};
+  const Submission submission(options);
+  auto id = [&] {
+    const nb::gil_scoped_release unlocked;
+    return start_ranges(*endpoint, Kind(kind), ConnId(conn), {&local, 1}, {&remote, slot ? 1u : 0u}, submission.submit);
+  }();
+  return started(std::move(id));
+}
+
+std::shared_ptr<CoreOperation> CoreEndpoint::start_many(int kind, uint64_t conn,
+                                                        const std::vector<std::pair<uintptr_t, size_t>>& local,
+                                                        const std::vector<std::pair<nb::bytes, uint64_t>>& remote,
+                                                        const Options& options) const {
+  const auto endpoint = use();
+  std::vector<LocalRange> ranges;
+  ranges.reserve(local.size());
+  for (const auto& [data, bytes] : local) {
+    const auto memory = regions_.find(data, bytes);
+    if (!memory) raise(unregistered(data, bytes));
+    ranges.push_back({*memory, reinterpret_cast<void*>(data), bytes});
+  }
+  std::vector<RemoteRange> slots;
+  slots.reserve(remote.size());
+  for (const auto& [slot, offset] : remote) slots.push_back({slot_of(slot), offset});
+  const Submission submission(options);
+  auto id = [&] {
+    const nb::gil_scoped_release unlocked;
+    return start_ranges(*endpoint, Kind(kind), ConnId(conn), ranges, slots, submission.submit);
+  }();
+  return started(std::move(id));
+}
+
+std::shared_ptr<CoreOperation> CoreEndpoint::start_blocks(int kind, uint64_t conn, uintptr_t data, size_t bytes, uint64_t count,
+                                                          const BlockIds& local, const nb::bytes& slot, uint64_t offset,
+                                                          uint64_t remote_count, const BlockIds& remote,
+                                                          const Options& options) const {
+  if (local.shape(0) != remote.shape(0)) {
+    raise(Status(Code::kInvalidArgument, "block numbers", concat(local.shape(0), " here and ", remote.shape(0), " there")));
+  }
+  const auto endpoint = use();
+  const auto memory = regions_.find(data, bytes * count);
+  if (!memory) raise(unregistered(data, bytes * count));
+  const RemoteSlot there = slot_of(slot);
+  const Submission submission(options);
+  const std::span here_ids(local.data(), local.shape(0)), there_ids(remote.data(), remote.shape(0));
+  auto id = [&]() -> Result<OperationId> {
+    const nb::gil_scoped_release unlocked;
+    // Kept for the next call of this thread: their pages are in place then.
+    static thread_local std::vector<LocalRange> ranges;
+    static thread_local std::vector<RemoteRange> slots;
+    TCPX_RETURN_IF_ERROR(
+        fill_blocks(ranges, slots, *memory, data, bytes, here_ids, count, there, offset, there_ids, remote_count));
+    return start_ranges(*endpoint, Kind(kind), ConnId(conn), ranges, slots, submission.submit);
+  }();
+  return started(std::move(id));
+}
+
+void CoreEndpoint::notify(uint64_t conn, const nb::bytes& name, const nb::bytes& text) const {
+  const NotifyMsg message{.name = {name.c_str(), name.size()}, .msg = {text.c_str(), text.size()}};
+  const auto endpoint = use();
+  const Status status = [&] {
+    const nb::gil_scoped_release unlocked;
+    return endpoint->notify(ConnId(conn), message);
+  }();
+  check(status);
+}
+
+nb::list CoreEndpoint::notifications(double timeout) const {
+  auto messages = use()->get_notifs();
+  if (messages.empty() && timeout != 0) {
+    auto found = attempt_until(timeout, [&](Milliseconds slice) -> Result<std::vector<NotifyMsg>> {
+      const auto endpoint = shared_->use();
+      if (endpoint == nullptr) return Status(Code::kCancelled, "wait for notifications", "the endpoint was closed");
+      auto some = endpoint->wait_notifs(slice);
+      if (some.empty()) return Status(Code::kTimeout, "wait for notifications", "none");
+      return some;
+    });
+    if (found.is_ok()) {
+      messages = std::move(*found);
+    } else if (found.status().code() != Code::kTimeout) {
+      raise(found.status());
+    }
+  }
+  nb::list list;
+  for (const NotifyMsg& message : messages) {
+    list.append(nb::make_tuple(static_cast<uint64_t>(message.conn), nb::bytes(message.name.data(), message.name.size()),
+                               nb::bytes(message.msg.data(), message.msg.size())));
+  }
+  return list;
+}
+
+int CoreEndpoint::event_fd() const {
+  const auto endpoint = use();
+  auto descriptor = [&] {
+    const nb::gil_scoped_release unlocked;
+    return endpoint->event_fd();
+  }();
+  return check(std::move(descriptor));
+}
+
+std::string CoreEndpoint::flight_record() const {
+  const auto endpoint = use();
+  const nb::gil_scoped_release unlocked;
+  return endpoint->flight_record();
+}
+
+nb::dict CoreEndpoint::stats() const {
+  const auto endpoint = use();
+  const EndpointStats stats = [&] {
+    const nb::gil_scoped_release unlocked;
+    return endpoint->stats();
+  }();
+  nb::list connections;
+  for (const ConnectionStats& one : stats.connections) {
+    nb::list nics;
+    for (const NicStats& nic : one.nics) {
+      nb::dict entry;
+      entry["name"] = nic.name;
+      entry["bytes_sent"] = nic.bytes_sent;
+      entry["bytes_received"] = nic.bytes_received;
+      entry["chunks_sent"] = nic.chunks_sent;
+      entry["chunks_received"] = nic.chunks_received;
+      nics.append(entry);
+    }
+    nb::dict entry;
+    entry["id"] = static_cast<uint64_t>(one.conn);
+    entry["peer"] = one.peer;
+    entry["remote_gpu"] = one.remote_gpu_idx;
+    entry["path"] = one.path;
+    entry["alive"] = one.alive;
+    entry["bytes_sent"] = one.bytes_sent;
+    entry["bytes_received"] = one.bytes_received;
+    entry["inline_sent"] = one.inline_sent;
+    entry["inline_received"] = one.inline_received;
+    entry["operations_done"] = one.operations_done;
+    entry["operations_failed"] = one.operations_failed;
+    entry["operations_pending"] = one.operations_pending;
+    entry["chunks_in_flight"] = one.chunks_in_flight;
+    entry["window_chunks"] = one.window_chunks;
+    entry["latency_p50_us"] = one.latency.quantile(0.5).count();
+    entry["latency_p99_us"] = one.latency.quantile(0.99).count();
+    entry["nics"] = nics;
+    connections.append(entry);
+  }
+  nb::dict all;
+  all["connections"] = connections;
+  all["registered_regions"] = stats.registered_regions;
+  all["advertised_ranges"] = stats.advertised_ranges;
+  all["operations_outstanding"] = stats.operations_outstanding;
+  all["notifications_waiting"] = stats.notifications_waiting;
+  return all;
+}
+
+bool wait_for_end(CoreOperation& operation, std::optional<double> timeout) {
+  const auto deadline = timeout ? Clock::now() + milliseconds_of(*timeout) : Clock::time_point::max();
+  for (;;) {
+    const auto left = timeout ? std::chrono::ceil<Milliseconds>(deadline - Clock::now()) : kSlice;
+    const bool ended = [&] {
+      const nb::gil_scoped_release unlocked;
+      return operation.ended(std::clamp(left, Milliseconds(1), kSlice));
+    }();
+    if (ended) return true;
+    if (PyErr_CheckSignals() != 0) {
+      const nb::python_error raised;
+      const nb::gil_scoped_release unlocked;
+      (void)operation.cancel();
+      while (!operation.ended(kSlice)) {
+      }
+      throw raised;
+    }
+    if (timeout && left <= kSlice) return false;
+  }
+}
+
+}  // namespace tcpx::python

@@ -1,0 +1,92 @@
+// An endpoint as the Python files see it: plain numbers, bytes and tuples. Waits look at Python's signals, and no call holds the
+// interpreter lock while the library works.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "python/src/core_operation.h"
+#include "python/src/regions.h"
+#include "tcpx/endpoint.h"
+
+namespace tcpx::python {
+
+namespace nb = nanobind;
+
+/// What every operation is given, as the Python files write it.
+struct Options {
+  std::optional<double> timeout;    // seconds
+  std::optional<uintptr_t> stream;  // cudaStream_t
+  std::optional<nb::bytes> notify;
+  bool completion_event = false;
+};
+
+/// Block numbers of a block table, contiguous in host memory.
+using BlockIds = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+class CoreEndpoint {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+  enum class Kind : int { kSend = 0, kRecv = 1, kWrite = 2, kRead = 3 };
+
+  explicit CoreEndpoint(const EndpointConfig& config);
+  ~CoreEndpoint();
+  void close();
+  bool closed() const { return shared_->use() == nullptr; }
+
+  nb::bytes metadata() const;
+  uint64_t connect(const std::string& ip, int gpu, int port, double timeout) const;
+  uint64_t connect_metadata(const nb::bytes& metadata, double timeout) const;
+  /// @return nullopt at the timeout
+  std::optional<nb::tuple> accept(double timeout) const;
+  void start_accepting() const;
+  void remove(uint64_t conn) const;
+
+  /// @return true when all of the range is registered
+  bool knows(uintptr_t data, size_t bytes) const { return regions_.find(data, bytes).has_value(); }
+  void add_region(uintptr_t data, size_t bytes);
+  /// Takes back one `add_region`.
+  void drop_region(uintptr_t data, size_t bytes);
+  nb::bytes advertise(std::optional<uint64_t> conn, uintptr_t data, size_t bytes) const;
+
+  /// One range. @return nullptr: its memory is not registered
+  std::shared_ptr<CoreOperation> start(int kind, uint64_t conn, uintptr_t data, size_t bytes,
+                                       const std::optional<nb::bytes>& slot, uint64_t offset, const Options& options) const;
+  std::shared_ptr<CoreOperation> start_many(int kind, uint64_t conn, const std::vector<std::pair<uintptr_t, size_t>>& local,
+                                            const std::vector<std::pair<nb::bytes, uint64_t>>& remote,
+                                            const Options& options) const;
+  /// Blocks of `bytes` bytes each: number local[i] of the memory at `data`, of `count` blocks, and remote[i] of the slot, which
+  /// begins `offset` bytes into the advertised range and has `remote_count`.
+  std::shared_ptr<CoreOperation> start_blocks(int kind, uint64_t conn, uintptr_t data, size_t bytes, uint64_t count,
+                                              const BlockIds& local, const nb::bytes& slot, uint64_t offset,
+                                              uint64_t remote_count, const BlockIds& remote, const Options& options) const;
+
+  void notify(uint64_t conn, const nb::bytes& name, const nb::bytes& text) const;
+  /// @return tuples of connection, name and text
+  nb::list notifications(double timeout) const;
+  int event_fd() const;
+  nb::dict stats() const;
+  std::string flight_record() const;
+
+ private:
+  std::shared_ptr<Endpoint> use() const;
+  std::shared_ptr<CoreOperation> started(Result<OperationId> id) const;
+
+  std::shared_ptr<SharedEndpoint> shared_ = std::make_shared<SharedEndpoint>();
+  mutable Regions regions_;
+};
+
+/// Waits for the end of an operation. A signal whose handler raises cancels it, and waits for its end: the memory is free then.
+/// @param timeout seconds; nullopt: the operation's own deadline ends it. @return false: the time has passed
+bool wait_for_end(CoreOperation& operation, std::optional<double> timeout);
+
+void bind_endpoint(nb::module_& module);
+
+}  // namespace tcpx::python

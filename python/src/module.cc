@@ -1,0 +1,137 @@
+// tcpx._core: what the Python files are made of. Nobody else imports it; python/tcpx/_core.pyi says what it has.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/src/core_endpoint.h"
+#include "python/src/log_lines.h"
+#include "python/src/raise.h"
+#include "tcpx/help.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tcpx::python {
+namespace {
+
+std::unique_ptr<CoreEndpoint> make_endpoint(int gpu, uint32_t num_cpus, const std::string& listen_address, uint16_t port,
+                                            const std::string& public_address, const std::string& plugin,
+                                            std::optional<double> timeout, std::optional<uint32_t> inline_bytes,
+                                            uint32_t max_operations) {
+  EndpointConfig config{.gpu_idx = gpu,
+                        .num_cpus = num_cpus,
+                        .listen_address = listen_address,
+                        .port = port,
+                        .public_address = public_address,
+                        .plugin_path = plugin};
+  if (timeout) config.operation_timeout = std::chrono::milliseconds(static_cast<int64_t>(*timeout * 1000));
+  config.inline_bytes = inline_bytes;
+  config.max_operations = max_operations;
+  return std::make_unique<CoreEndpoint>(config);
+}
+
+Options options_of(std::optional<double> timeout, std::optional<uintptr_t> stream, std::optional<nb::bytes> notify, bool event) {
+  return {timeout, stream, std::move(notify), event};
+}
+
+nb::list names_of_codes() {
+  nb::list names;
+  for (int i = 1; i <= static_cast<int>(kLastCode); ++i) {
+    const std::string_view name = name_of(static_cast<Code>(i));
+    names.append(nb::str(name.data(), name.size()));
+  }
+  return names;
+}
+
+// Address, length and whether it is read-only, of an object that exports its memory; the object must outlive the use of them.
+nb::tuple extent_of(const nb::handle& object) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_C_CONTIGUOUS) != 0) throw nb::python_error();
+  const nb::tuple extent =
+      nb::make_tuple(reinterpret_cast<uintptr_t>(view.buf), static_cast<size_t>(view.len), view.readonly != 0);
+  PyBuffer_Release(&view);
+  return extent;
+}
+
+}  // namespace
+}  // namespace tcpx::python
+
+NB_MODULE(_core, module) {
+  using namespace tcpx::python;
+  nb::class_<CoreOperation>(module, "Operation")
+      .def("done", [](CoreOperation& self) { return self.ended(); })
+      .def("wait", &wait_for_end, "timeout"_a.none())
+      .def("check",
+           [](CoreOperation& self) {
+             if (self.ended()) check(self.status());
+           })
+      .def("error",
+           [](CoreOperation& self) -> nb::object {
+             if (!self.ended() || self.status().is_ok()) return nb::none();
+             return exception_of(self.status());
+           })
+      .def("cancel", [](CoreOperation& self) { check(self.cancel()); })
+      .def("completion_event", [](CoreOperation& self) { return reinterpret_cast<uintptr_t>(check(self.completion_event())); });
+
+  nb::class_<CoreEndpoint>(module, "Endpoint")
+      .def(nb::new_(&make_endpoint), "gpu"_a, "num_cpus"_a, "listen_address"_a, "port"_a, "public_address"_a, "plugin"_a,
+           "timeout"_a.none(), "inline_bytes"_a.none(), "max_operations"_a)
+      .def("close", &CoreEndpoint::close)
+      .def("closed", &CoreEndpoint::closed)
+      .def("metadata", &CoreEndpoint::metadata)
+      .def("connect", &CoreEndpoint::connect)
+      .def("connect_metadata", &CoreEndpoint::connect_metadata)
+      .def("accept", &CoreEndpoint::accept)
+      .def("start_accepting", &CoreEndpoint::start_accepting)
+      .def("remove", &CoreEndpoint::remove)
+      .def("knows", &CoreEndpoint::knows)
+      .def("add_region", &CoreEndpoint::add_region)
+      .def("drop_region", &CoreEndpoint::drop_region)
+      .def("advertise", &CoreEndpoint::advertise, "conn"_a.none(), "data"_a, "bytes"_a)
+      .def(
+          "start",
+          [](const CoreEndpoint& self, int kind, uint64_t conn, uintptr_t data, size_t bytes, std::optional<nb::bytes> slot,
+             uint64_t offset, std::optional<double> timeout, std::optional<uintptr_t> stream, std::optional<nb::bytes> notify,
+             bool event) {
+            return self.start(kind, conn, data, bytes, slot, offset, options_of(timeout, stream, std::move(notify), event));
+          },
+          "kind"_a, "conn"_a, "data"_a, "bytes"_a, "slot"_a.none(), "offset"_a, "timeout"_a.none(), "stream"_a.none(),
+          "notify"_a.none(), "event"_a)
+      .def(
+          "start_many",
+          [](const CoreEndpoint& self, int kind, uint64_t conn, const std::vector<std::pair<uintptr_t, size_t>>& local,
+             const std::vector<std::pair<nb::bytes, uint64_t>>& remote, std::optional<double> timeout,
+             std::optional<uintptr_t> stream, std::optional<nb::bytes> notify, bool event) {
+            return self.start_many(kind, conn, local, remote, options_of(timeout, stream, std::move(notify), event));
+          },
+          "kind"_a, "conn"_a, "local"_a, "remote"_a, "timeout"_a.none(), "stream"_a.none(), "notify"_a.none(), "event"_a)
+      .def(
+          "start_blocks",
+          [](const CoreEndpoint& self, int kind, uint64_t conn, uintptr_t data, size_t bytes, uint64_t count,
+             const BlockIds& local, const nb::bytes& slot, uint64_t offset, uint64_t remote_count, const BlockIds& remote,
+             std::optional<double> timeout, std::optional<uintptr_t> stream, std::optional<nb::bytes> notify, bool event) {
+            return self.start_blocks(kind, conn, data, bytes, count, local, slot, offset, remote_count, remote,
+                                     options_of(timeout, stream, std::move(notify), event));
+          },
+          "kind"_a, "conn"_a, "data"_a, "bytes"_a, "count"_a, "local"_a, "slot"_a, "offset"_a, "remote_count"_a, "remote"_a,
+          "timeout"_a.none(), "stream"_a.none(), "notify"_a.none(), "event"_a)
+      .def("notify", &CoreEndpoint::notify)
+      .def("notifications", &CoreEndpoint::notifications)
+      .def("event_fd", &CoreEndpoint::event_fd)
+      .def("stats", &CoreEndpoint::stats)
+      .def("flight_record", &CoreEndpoint::flight_record);
+
+  module.def("extent_of", &extent_of);
+  module.def("names_of_codes", &names_of_codes);
+  module.def("keep_log_lines", &keep_log_lines);
+  module.def("release_log_lines", &release_log_lines);
+  module.def(
+      "take_log_lines",
+      [](double seconds) { return take_log_lines(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000))); },
+      nb::call_guard<nb::gil_scoped_release>());
+  module.attr("version") = TCPX_VERSION;
+}

@@ -1,0 +1,26 @@
+// Statuses as Python exceptions: of the class that tcpx/errors.py has for the code.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <utility>
+
+#include "tcpx/status.h"
+
+namespace tcpx::python {
+
+/// The exception for a Status that is not ok. Needs the interpreter lock.
+nanobind::object exception_of(const Status& status);
+/// Throws that exception. Needs the interpreter lock.
+[[noreturn]] void raise(const Status& status);
+
+inline void check(const Status& status) {
+  if (!status.is_ok()) raise(status);
+}
+template <class T>
+T check(Result<T> result) {
+  if (!result.is_ok()) raise(result.status());
+  return std::move(result).value();
+}
+
+}  // namespace tcpx::python

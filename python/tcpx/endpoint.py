@@ -1,0 +1,492 @@
+"""Endpoints and connections: the calls that move memory."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from . import _core, _log
+from ._watcher import Watchers
+from .buffers import Buffer, Extent, extent_of, owner_of
+from .errors import Cancelled, Mismatch, Protocol, Timeout, invalid
+from .operation import Operation
+from .slot import Slot
+from .streams import CURRENT, Stream, handle_of
+
+__all__ = ["Connection", "Endpoint", "Notification", "Registration"]
+
+_SEND, _RECV, _WRITE, _READ = range(4)
+_WRITES_LOCALLY = (_RECV, _READ)
+#: Operations that nobody has asked about before the ended ones among them are looked for.
+_FIRST_SWEEP = 64
+#: Seconds for which a connection is waited for.
+_CONNECT_TIMEOUT = 30.0
+_ACCEPT_SLICE = 0.2
+_FOREVER = 1e9
+_LONGEST_SLOT = 1024
+
+
+class Notification(NamedTuple):
+    """What another endpoint's application said.
+
+    connection: over which it came; name: at most 256 bytes; data: at most 1 MiB.
+    """
+
+    connection: int
+    name: str
+    data: bytes
+
+
+class Registration:
+    """Memory that an endpoint may move: made by `Endpoint.register`, ended by `release`, ``with``, or when nobody keeps it."""
+
+    def __init__(self, endpoint: Endpoint, extent: Extent) -> None:
+        core = endpoint._core
+        core.add_region(extent.address, extent.nbytes)
+        self._keep: Any = extent.keep
+        self._end = weakref.finalize(self, _drop_region, weakref.ref(endpoint), extent.address, extent.nbytes)
+        self._end.atexit = False
+
+    def release(self) -> None:
+        """Revokes the slots of this memory, and waits for operations that use it. The buffer is free then."""
+        self._end()
+        self._keep = None
+
+    def __enter__(self) -> Registration:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.release()
+
+
+def _drop_region(endpoint: weakref.ref[Endpoint], address: int, nbytes: int) -> None:
+    living = endpoint()
+    if living is not None:
+        living._cached.pop((address, nbytes), None)
+        living._core.drop_region(address, nbytes)
+
+
+def _end(core: _core.Endpoint, cached: dict[tuple[int, int], weakref.finalize[Any, Any]]) -> None:
+    for owner in cached.values():
+        owner.detach()
+    cached.clear()
+    core.close()
+
+
+class Endpoint:
+    """An application's side of the library: it registers memory, makes connections, and moves bytes. Any thread.
+
+    gpu: the GPU that moves memory, and near which NICs are chosen; memory of the host and of other GPUs can be moved, too. 0 on a
+        machine without one.
+    listen, port: address (default: every one) and port (default: any free one) to listen on.
+    public_address: what `metadata` tells others; default: that of the NIC nearest to the GPU, else loopback.
+    timeout: seconds after which an operation fails; default: UCCL_TCPX_OP_TIMEOUT_MS.
+    num_cpus: cores it may use; 0: all.
+    inline_bytes: longest message that travels with its announcement, 0 to 65536.
+    max_operations: operations started and not yet ended and asked for.
+    plugin: net plugin to load; default: the environment's, else an installed one, else the one inside.
+
+    After ``fork`` the child may only drop it; use `spawn` or `forkserver`.
+    """
+
+    def __init__(
+        self,
+        gpu: int = 0,
+        *,
+        listen: str = "",
+        port: int = 0,
+        public_address: str = "",
+        timeout: float | None = None,
+        num_cpus: int = 0,
+        inline_bytes: int | None = None,
+        max_operations: int = 65536,
+        plugin: str = "",
+    ) -> None:
+        _log.start()
+        self._core = _core.Endpoint(
+            gpu, num_cpus, listen, port, public_address, plugin, timeout, inline_bytes, max_operations
+        )
+        self._cached: dict[tuple[int, int], weakref.finalize[Any, Any]] = {}
+        self._accepted: deque[Connection] = deque()
+        self._pending: set[Operation] = set()
+        self._next_sweep = _FIRST_SWEEP
+        self._watchers = Watchers(self._core)
+        self._closing = weakref.finalize(self, _end, self._core, self._cached)  # also when the interpreter ends
+
+    # ---- connections
+
+    @property
+    def metadata(self) -> bytes:
+        """What another process needs to `connect` to this endpoint: address, port and GPU. Ship it by any means."""
+        return self._core.metadata()
+
+    def connect(self, metadata: bytes, timeout: float = _CONNECT_TIMEOUT) -> Connection:
+        """The connection to the endpoint with that `metadata`: an existing one, else a new one, which it has to `accept`."""
+        return Connection(self, self._core.connect_metadata(bytes(metadata), timeout))
+
+    async def connect_async(self, metadata: bytes, timeout: float = _CONNECT_TIMEOUT) -> Connection:
+        """`connect`, while the event loop goes on."""
+        return await asyncio.to_thread(self.connect, metadata, timeout)
+
+    def accept(self, timeout: float | None = None) -> Connection:
+        """The next connection that another endpoint makes to this one. Raises `tcpx.Timeout` after `timeout` seconds."""
+        if not self._accepted and not self._accept_for(_FOREVER if timeout is None else timeout):
+            raise Timeout(f"{Timeout.code}: accept: nobody connected in {timeout} s", "", "accept")
+        return self._accepted.popleft()
+
+    async def accept_async(self) -> Connection:
+        """`accept`, while the event loop goes on."""
+        while not self._accepted:
+            # In slices: a task that is cancelled leaves no thread behind for long, and what that one accepts is kept.
+            await asyncio.to_thread(self._accept_for, _ACCEPT_SLICE)
+        return self._accepted.popleft()
+
+    async def connections(self) -> AsyncIterator[Connection]:
+        """Connections that other endpoints make to this one, as they come, until this endpoint is closed."""
+        while True:
+            try:
+                connection = await self.accept_async()
+            except Cancelled:
+                return
+            yield connection
+
+    def accept_all(self) -> None:
+        """Accepts connections from now on without `accept`, for an endpoint that only advertises memory."""
+        self._core.start_accepting()
+
+    def _accept_for(self, timeout: float) -> bool:
+        accepted = self._core.accept(timeout)
+        if accepted is None:
+            return False
+        conn, peer, gpu = accepted
+        self._accepted.append(Connection(self, conn, peer, gpu))
+        return True
+
+    # ---- memory
+
+    def register(self, buffer: Buffer) -> Registration:
+        """Registers a buffer and keeps it alive until the registration ends. Buffers in use are registered without it, too."""
+        return Registration(self, extent_of(buffer))
+
+    def advertise(self, buffer: Buffer) -> Slot:
+        """The right to write to the buffer and read from it, for whoever gets the slot.
+
+        Ends when the buffer dies; this slot, though not its copies in other processes, keeps it alive.
+        """
+        return self._advertise(None, buffer)
+
+    def _advertise(self, conn: int | None, buffer: Buffer) -> Slot:
+        extent = extent_of(buffer)
+        if extent.readonly:
+            raise invalid("advertise", "the buffer is read-only")
+        keep = extent.keep, self._registered(extent)
+        return Slot(self._core.advertise(conn, extent.address, extent.nbytes), 0, extent.shape, extent.itemsize, keep)
+
+    def _registered(self, extent: Extent) -> Registration | None:
+        """Sees to it that the memory is registered. What is returned must be kept for as long as that is needed."""
+        if self._core.knows(extent.address, extent.nbytes):
+            return None
+        owner, address, nbytes = owner_of(extent)
+        if owner is None:
+            return Registration(self, extent)
+        if (address, nbytes) not in self._cached:
+            self._core.add_region(address, nbytes)
+            end = weakref.finalize(owner, _drop_region, weakref.ref(self), address, nbytes)
+            end.atexit = False
+            self._cached[address, nbytes] = end
+        return None
+
+    # ---- operations
+
+    def _start(
+        self,
+        kind: int,
+        conn: int,
+        buffer: Buffer,
+        slot: Slot | Sequence[Slot] | None,
+        timeout: float | None,
+        stream: Stream,
+        notify: bytes | None,
+        event: bool,
+    ) -> tuple[_core.Operation, Any]:
+        if isinstance(buffer, (list, tuple)):
+            return self._start_many(kind, conn, buffer, slot, timeout, stream, notify, event)
+        extent = extent_of(buffer)
+        address, nbytes, keep, current, _, _, readonly = extent
+        if stream is not CURRENT:
+            current = handle_of(stream)
+        if slot is None:
+            raw, offset = None, 0
+        elif isinstance(slot, Slot):
+            _check_fit(nbytes, slot)
+            raw, offset = slot._raw, slot.offset
+        else:
+            raise TypeError(f"one buffer goes to one slot, not to {type(slot).__name__}")
+        if readonly and kind in _WRITES_LOCALLY:
+            raise invalid("receive or read", "the buffer is read-only")
+        if nbytes == 0:
+            return self._core.start_many(kind, conn, [], [], timeout, current, notify, event), keep
+        started = self._core.start(kind, conn, address, nbytes, raw, offset, timeout, current, notify, event)
+        if started is None:
+            keep = keep, self._registered(extent)
+            started = self._core.start(kind, conn, address, nbytes, raw, offset, timeout, current, notify, event)
+            assert started is not None
+        return started, keep
+
+    def _start_many(
+        self,
+        kind: int,
+        conn: int,
+        buffers: Sequence[Buffer],
+        slots: Slot | Sequence[Slot] | None,
+        timeout: float | None,
+        stream: Stream,
+        notify: bytes | None,
+        event: bool,
+    ) -> tuple[_core.Operation, Any]:
+        extents = [extent_of(buffer) for buffer in buffers]
+        if kind in _WRITES_LOCALLY and any(extent.readonly for extent in extents):
+            raise invalid("receive or read", "one of the buffers is read-only")
+        remote: list[tuple[bytes, int]] = []
+        if slots is not None:
+            if isinstance(slots, Slot) or len(slots) != len(extents):
+                raise invalid("write or read", f"{len(extents)} buffers need as many slots")
+            for extent, slot in zip(extents, slots):
+                _check_fit(extent.nbytes, slot)
+                remote.append((slot._raw, slot.offset))
+        if stream is CURRENT:
+            currents = {extent.stream for extent in extents if extent.stream is not None}
+            if len(currents) > 1:
+                raise invalid("start", "the buffers belong to several streams; name the one to wait for: stream=...")
+            current = currents.pop() if currents else None
+        else:
+            current = handle_of(stream)
+        keep = [(extent.keep, self._registered(extent)) for extent in extents if extent.nbytes]
+        if remote:
+            remote = [place for place, extent in zip(remote, extents) if extent.nbytes]
+        local = [(extent.address, extent.nbytes) for extent in extents if extent.nbytes]
+        return self._core.start_many(kind, conn, local, remote, timeout, current, notify, event), keep
+
+    def _operation(self, started: tuple[_core.Operation, Any]) -> Operation:
+        """Keeps the operation, and with it its buffers, until its end was seen."""
+        operation = Operation(self, *started)
+        if len(self._pending) >= self._next_sweep:
+            for one in list(self._pending):
+                one.done()
+            self._next_sweep = max(_FIRST_SWEEP, 2 * len(self._pending))
+        self._pending.add(operation)
+        return operation
+
+    def _forget(self, operation: Operation) -> None:
+        self._pending.discard(operation)
+
+    def _watch(self, operation: Operation) -> asyncio.Future[None]:
+        return self._watchers.of_this_loop().add(operation)
+
+    # ---- the rest
+
+    def notifications(self, timeout: float = 0.0) -> list[Notification]:
+        """What other endpoints' applications have said since the last call; waits up to `timeout` seconds for the first."""
+        return [
+            Notification(conn, name.decode(errors="replace"), data)
+            for conn, name, data in self._core.notifications(timeout)
+        ]
+
+    async def notifications_async(self) -> list[Notification]:
+        """Waits for notifications, at least one, while the event loop goes on."""
+        while not (found := self.notifications()):
+            await self._watchers.of_this_loop().next_event()
+        return found
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the endpoint and of each of its connections; bytes, messages, microseconds."""
+        return self._core.stats()
+
+    def flight_record(self) -> str:
+        """Text that shows the state of every connection, for people."""
+        return self._core.flight_record()
+
+    def close(self) -> None:
+        """Fails pending operations with `tcpx.Cancelled`, and returns when nothing touches the application's memory any more."""
+        self._watchers.close()
+        self._closing()
+        for operation in list(self._pending):
+            operation.done()
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _check_fit(nbytes: int, slot: Slot) -> None:
+    if nbytes > slot.nbytes:
+        raise Mismatch(f"{Mismatch.code}: write or read: {nbytes} bytes for a slot of {slot.nbytes}", "", "write or read")
+
+
+class Connection:
+    """A way to another endpoint. The n-th `send` of a connection meets the n-th `recv` of the other end; both name as many bytes.
+
+    Every call has three manners: ``conn.write(x, slot)`` waits; ``conn.write_async(x, slot)`` returns an `Operation`, which may be
+    awaited. Arguments of all of them:
+
+    timeout: seconds, default the endpoint's. notify: up to 1 MiB, for the other end's `Endpoint.notifications`, with the bytes in
+    place. stream: what GPU memory waits for, default its framework's current stream; None: for nothing. event: makes
+    `Operation.wait_on` possible.
+
+    Buffers: see `tcpx.buffers`; a list of them is moved as one.
+    """
+
+    def __init__(self, endpoint: Endpoint, conn: int, peer: str = "", remote_gpu: int = 0) -> None:
+        self.endpoint = endpoint
+        self.id = conn
+        self.peer = peer
+        self.remote_gpu = remote_gpu
+
+    def send(
+        self,
+        buffer: Buffer,
+        *,
+        timeout: float | None = None,
+        notify: bytes | None = None,
+        stream: Stream = CURRENT,
+    ) -> None:
+        """Sends a buffer. Returns when it may be changed again; the other end may not have it yet."""
+        started, _keep = self.endpoint._start(_SEND, self.id, buffer, None, timeout, stream, notify, False)
+        started.wait(None)
+        started.check()
+
+    def recv(self, buffer: Buffer, *, timeout: float | None = None, stream: Stream = CURRENT) -> None:
+        """Receives into a buffer what the other end sends, which must be as many bytes (`tcpx.Mismatch`)."""
+        started, _keep = self.endpoint._start(_RECV, self.id, buffer, None, timeout, stream, None, False)
+        started.wait(None)
+        started.check()
+
+    def write(
+        self,
+        buffer: Buffer,
+        slot: Slot | Sequence[Slot],
+        *,
+        timeout: float | None = None,
+        notify: bytes | None = None,
+        stream: Stream = CURRENT,
+    ) -> None:
+        """Writes a buffer to the beginning of a slot of the other end. Returns when the bytes are in place there."""
+        started, _keep = self.endpoint._start(_WRITE, self.id, buffer, slot, timeout, stream, notify, False)
+        started.wait(None)
+        started.check()
+
+    def read(
+        self,
+        buffer: Buffer,
+        slot: Slot | Sequence[Slot],
+        *,
+        timeout: float | None = None,
+        notify: bytes | None = None,
+        stream: Stream = CURRENT,
+    ) -> None:
+        """Reads the beginning of a slot of the other end into a buffer. `notify` tells the other end that it was read."""
+        started, _keep = self.endpoint._start(_READ, self.id, buffer, slot, timeout, stream, notify, False)
+        started.wait(None)
+        started.check()
+
+    def send_async(
+        self,
+        buffer: Buffer,
+        *,
+        timeout: float | None = None,
+        notify: bytes | None = None,
+        stream: Stream = CURRENT,
+        event: bool = False,
+    ) -> Operation:
+        """`send` as an `Operation`."""
+        endpoint = self.endpoint
+        return endpoint._operation(
+            endpoint._start(_SEND, self.id, buffer, None, timeout, stream, notify, event)
+        )
+
+    def recv_async(
+        self, buffer: Buffer, *, timeout: float | None = None, stream: Stream = CURRENT, event: bool = False
+    ) -> Operation:
+        """`recv` as an `Operation`."""
+        endpoint = self.endpoint
+        return endpoint._operation(
+            endpoint._start(_RECV, self.id, buffer, None, timeout, stream, None, event)
+        )
+
+    def write_async(
+        self,
+        buffer: Buffer,
+        slot: Slot | Sequence[Slot],
+        *,
+        timeout: float | None = None,
+        notify: bytes | None = None,
+        stream: Stream = CURRENT,
+        event: bool = False,
+    ) -> Operation:
+        """`write` as an `Operation`."""
+        endpoint = self.endpoint
+        return endpoint._operation(
+            endpoint._start(_WRITE, self.id, buffer, slot, timeout, stream, notify, event)
+        )
+
+    def read_async(
+        self,
+        buffer: Buffer,
+        slot: Slot | Sequence[Slot],
+        *,
+        timeout: float | None = None,
+        notify: bytes | None = None,
+        stream: Stream = CURRENT,
+        event: bool = False,
+    ) -> Operation:
+        """`read` as an `Operation`."""
+        endpoint = self.endpoint
+        return endpoint._operation(
+            endpoint._start(_READ, self.id, buffer, slot, timeout, stream, notify, event)
+        )
+
+    def advertise(self, buffer: Buffer) -> Slot:
+        """As `Endpoint.advertise`, for the other end of this connection only, and until it ends."""
+        return self.endpoint._advertise(self.id, buffer)
+
+    def notify(self, data: bytes, name: str = "") -> None:
+        """Says something to the other end's application: up to 1 MiB of data, and 256 bytes of name."""
+        self.endpoint._core.notify(self.id, name.encode(), bytes(data))
+
+    def send_slot(self, slot: Slot, timeout: float | None = None) -> None:
+        """Ships a slot over the connection, in order with its sends."""
+        data = bytes(slot)
+        self.send(len(data).to_bytes(8, "little"), timeout=timeout)
+        self.send(data, timeout=timeout)
+
+    def recv_slot(self, timeout: float | None = None) -> Slot:
+        """The slot that the other end ships with `send_slot`."""
+        length = bytearray(8)
+        self.recv(length, timeout=timeout)
+        size = int.from_bytes(length, "little")
+        if size > _LONGEST_SLOT:
+            raise Protocol(f"{Protocol.code}: receive slot: it has {size} bytes", "", "receive slot")
+        data = bytearray(size)
+        self.recv(data, timeout=timeout)
+        return Slot.from_bytes(data)
+
+    def close(self) -> None:
+        """Ends the use of the connection: pending operations fail with `tcpx.Cancelled`."""
+        self.endpoint._core.remove(self.id)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<tcpx.Connection {self.id}{' from ' + self.peer if self.peer else ''}>"

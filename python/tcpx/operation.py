@@ -1,0 +1,86 @@
+"""Operations: what an asynchronous call has started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+from .errors import Timeout
+from .streams import Stream, handle_of, make_wait
+
+if TYPE_CHECKING:
+    from .endpoint import Endpoint
+
+__all__ = ["Operation"]
+
+
+class Operation:
+    """A send, receive, write or read under way. ``await`` it, `wait` for it, or ask whether it is `done`.
+
+    Its buffers live at least until it has ended, also when nobody keeps the operation. Any thread, any event loop.
+    """
+
+    __slots__ = ("_endpoint", "_core", "_keep", "__weakref__")
+
+    def __init__(self, endpoint: Endpoint, core: _core.Operation, keep: Any) -> None:
+        self._endpoint = endpoint
+        self._core = core
+        self._keep = keep
+
+    def done(self) -> bool:
+        """Whether it has ended, well or not. Does not wait."""
+        if not self._core.done():
+            return False
+        self._release()
+        return True
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits for the end. Raises what went wrong; `tcpx.Timeout` after `timeout` seconds, and it goes on then.
+
+        Ctrl-C cancels it, and is raised when nothing touches the memory any more.
+        """
+        if not self._core.wait(timeout):
+            raise Timeout(f"{Timeout.code}: wait: still pending after {timeout} s", "", "wait", "still pending")
+        self._release()
+        self._core.check()
+
+    def error(self) -> Exception | None:
+        """Why it failed; None while it is pending and after success."""
+        return self._core.error()
+
+    def cancel(self) -> None:
+        """Ends it early: it fails with `tcpx.Cancelled`, when nothing touches the memory any more. `wait` says when."""
+        self._core.cancel()
+
+    def wait_on(self, stream: Stream) -> None:
+        """Makes a CUDA stream wait for the end, without waiting here. What the stream was given before is not held up.
+
+        The stream goes on after a failure, too: ask `error` before the bytes are believed. Needs `event=True` at the start.
+        """
+        handle = handle_of(stream)
+        if handle is None:
+            raise TypeError("wait_on needs a stream")
+        if not self.done():
+            make_wait(handle, self._core.completion_event())
+
+    def _release(self) -> None:
+        if self._keep is not None:
+            self._keep = None
+            self._endpoint._forget(self)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self.done():
+            waiter = self._endpoint._watch(self)
+            try:
+                yield from waiter
+            except asyncio.CancelledError:
+                self._core.cancel()
+                raise
+        self._release()
+        self._core.check()
+
+    def __repr__(self) -> str:
+        state = "pending" if not self._core.done() else "failed" if self._core.error() else "done"
+        return f"<tcpx.Operation {state}>"

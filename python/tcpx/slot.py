@@ -1,0 +1,121 @@
+"""Slots: the right to write to a buffer of another process, or to read from it, as a value that travels."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+from .errors import invalid
+
+__all__ = ["Slot"]
+
+_RAW_BYTES = 64
+_MAGIC = b"TXSL"
+#: After the library's own 64 bytes: offset, itemsize, number of lengths, and the lengths. Little-endian.
+_VIEW = struct.Struct("<QIB")
+_MOST_DIMENSIONS = 32
+_SIZE_IN_RAW = struct.Struct("<32xQ")  # RemoteSlot::bytes (include/tcpx/endpoint.h)
+
+
+class Slot:
+    """A range that another endpoint advertised. Made by `Endpoint.advertise`, used with `Connection.write` and `.read`.
+
+    A slot is a value: ``bytes(slot)`` and ``Slot.from_bytes`` carry it to another process, and so does pickle. Whoever knows it may
+    use it, until the buffer dies, is deregistered, or its endpoint is closed.
+
+    It is indexed like the contiguous tensor that it names: ``slot[3]`` is that row, ``slot[2:5]`` those rows; `slot.bytes` cuts by
+    bytes, `slot.view` gives it another shape.
+
+    shape, itemsize: of that tensor; nbytes: its length.
+    """
+
+    __slots__ = ("_raw", "offset", "shape", "itemsize", "nbytes", "_keep", "__weakref__")
+
+    def __init__(
+        self, raw: bytes, offset: int, shape: tuple[int, ...], itemsize: int, keep: Any = None
+    ) -> None:
+        self._raw = raw
+        self.offset = offset
+        self.shape = shape
+        self.itemsize = itemsize
+        self.nbytes = math.prod(shape) * itemsize
+        self._keep = keep  # at the end that advertised it: its buffer
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a slot of one element has no length")
+        return self.shape[0]
+
+    def __getitem__(self, index: int | slice) -> Slot:
+        if not self.shape:
+            raise IndexError("a slot of one element has no rows")
+        row = math.prod(self.shape[1:]) * self.itemsize
+        if isinstance(index, slice):
+            first, last, step = index.indices(self.shape[0])
+            if step != 1:
+                raise invalid("cut a slot", f"step {step}; rows of a slot are neighbours")
+            return self._part(first * row, (max(last - first, 0), *self.shape[1:]))
+        if not -self.shape[0] <= index < self.shape[0]:
+            raise IndexError(f"row {index} of {self.shape[0]}")
+        return self._part(index % self.shape[0] * row, self.shape[1:])
+
+    def bytes(self, first: int = 0, last: int | None = None) -> Slot:
+        """The bytes from `first` up to `last` (default: all that follow) of it."""
+        last = self.nbytes if last is None else last
+        if not 0 <= first <= last <= self.nbytes:
+            raise invalid("cut a slot", f"bytes {first} to {last} of {self.nbytes}")
+        return Slot(self._raw, self.offset + first, (last - first,), 1, self._keep)
+
+    def view(self, shape: tuple[int, ...], itemsize: int = 1) -> Slot:
+        """The same bytes under another shape, of elements of `itemsize` bytes."""
+        if itemsize < 1 or min(shape, default=0) < 0 or math.prod(shape) * itemsize != self.nbytes:
+            raise invalid("view a slot", f"shape {shape} of {itemsize}-byte elements, for {self.nbytes} bytes")
+        return Slot(self._raw, self.offset, tuple(shape), itemsize, self._keep)
+
+    def _part(self, first: int, shape: tuple[int, ...]) -> Slot:
+        return Slot(self._raw, self.offset + first, shape, self.itemsize, self._keep)
+
+    def __bytes__(self) -> bytes_:
+        lengths = struct.pack(f"<{len(self.shape)}Q", *self.shape)
+        return self._raw + _VIEW.pack(self.offset, self.itemsize, len(self.shape)) + lengths
+
+    @classmethod
+    def from_bytes(cls, data: bytes_ | bytearray | memoryview) -> Slot:
+        """The slot of `bytes(slot)`, or of the 64 bytes that C++ ships. Raises `tcpx.InvalidArgument` for anything else."""
+        data = bytes_(data)
+        if len(data) < _RAW_BYTES or data[:4] != _MAGIC:
+            raise invalid("read a slot", f"{len(data)} bytes that are none")
+        raw = data[:_RAW_BYTES]
+        (whole,) = _SIZE_IN_RAW.unpack_from(raw)
+        if len(data) == _RAW_BYTES:
+            return cls(raw, 0, (whole,), 1)
+        try:
+            offset, itemsize, dimensions = _VIEW.unpack_from(data, _RAW_BYTES)
+            if dimensions > _MOST_DIMENSIONS:
+                raise invalid("read a slot", f"{dimensions} dimensions")
+            if len(data) != _RAW_BYTES + _VIEW.size + 8 * dimensions:
+                raise invalid("read a slot", f"{len(data)} bytes for {dimensions} dimensions")
+            shape = struct.unpack_from(f"<{dimensions}Q", data, _RAW_BYTES + _VIEW.size)
+        except struct.error as error:
+            raise invalid("read a slot", f"{len(data)} bytes: {error}") from None
+        slot = cls(raw, offset, shape, itemsize)
+        if itemsize < 1 or offset > whole or slot.nbytes > whole - offset:
+            raise invalid("read a slot", f"{slot.nbytes} bytes at {offset} of an advertisement of {whole}")
+        return slot
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Slot.from_bytes, (bytes_(self),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Slot) and bytes_(self) == bytes_(other)
+
+    def __hash__(self) -> int:
+        return hash((self._raw, self.offset, self.shape, self.itemsize))
+
+    def __repr__(self) -> str:
+        # Not the id: knowing it is the right to use the slot, and what is printed ends up in logs.
+        return f"<tcpx.Slot of {self.nbytes} bytes, shape {self.shape}, itemsize {self.itemsize}>"
+
+
+bytes_ = bytes  # `Slot.bytes` hides it inside the class
