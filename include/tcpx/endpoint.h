@@ -98,7 +98,7 @@ struct RemoteRange {
 
 struct PlannedRanges;
 
-/// Ranges that were checked once, for writes and reads that are started many times: see Endpoint::prepare. Copies share it, and any
+/// Ranges that were checked once, for writes and reads that are started many times: see Endpoint::prepare, and prepare_blocks. Copies share it, and any
 /// thread may use it. It keeps no memory registered.
 class TransferPlan {
  public:
@@ -302,6 +302,17 @@ class TCPX_CLASS_API Endpoint {
   Result<OperationId> write_async(ConnId conn, const TransferPlan& plan, const SubmitOptions& options = {});
   Result<OperationId> read_async(ConnId conn, const TransferPlan& plan, const SubmitOptions& options = {});
 
+  /// A plan of two block tables, whatever their size: blocks of `block_bytes` bytes, numbered from 0 from the beginning of `local`,
+  /// and from that of `remote` to the end of its slot. What is left at an end is no block.
+  /// @return as `prepare`
+  Result<TransferPlan> prepare_blocks(const LocalRange& local, const RemoteRange& remote, size_t block_bytes) const;
+  /// Writes or reads blocks: number local_blocks[i] of this end and number remote_blocks[i] of the other.
+  /// @return kInvalidArgument also for lists of different lengths, a number beyond a table, or a plan that is not of blocks
+  Result<OperationId> write_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> local_blocks,
+                                  std::span<const uint32_t> remote_blocks, const SubmitOptions& options = {});
+  Result<OperationId> read_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> local_blocks,
+                                 std::span<const uint32_t> remote_blocks, const SubmitOptions& options = {});
+
   /// Pending; done or failed, reported once: the id is unknown afterwards.
   OperationAnswer poll(OperationId id);
   /// Waits until the operation has ended. @return its status; kTimeout: `timeout` passed and it is still pending; kNotFound
@@ -346,7 +357,7 @@ class TCPX_CLASS_API Endpoint {
   Result<OperationId> start(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                             const SubmitOptions& options);
   Result<OperationId> start(int kind, ConnId conn, const TransferPlan& plan, std::optional<std::span<const uint32_t>> indices,
-                            const SubmitOptions& options);
+                            std::span<const uint32_t> remote_indices, const SubmitOptions& options);
   Status perform(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                  const SubmitOptions& options);
 
