@@ -49,6 +49,7 @@ const std::vector<Layer>& layers() {
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},
       {"examples/", {"tcpx/"}, {}},  // as an application sees it
       {"integrations/nixl/", {"tcpx/", "base/", "integrations/nixl/"}, {}},
+      {"python/", {"tcpx/", "base/", "python/"}, {}},
       {"programs/", kAnything, {"tests/"}},
       {"tests/", kAnything, {}},
   };
