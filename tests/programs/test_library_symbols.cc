@@ -32,7 +32,7 @@ const std::set<std::string> kEndpointNames = {
     "tcpx::Endpoint::Endpoint", "tcpx::Endpoint::~Endpoint", "tcpx::Endpoint::accept", "tcpx::Endpoint::add_remote_endpoint",
     "tcpx::Endpoint::advertise", "tcpx::Endpoint::cancel", "tcpx::Endpoint::completion_event", "tcpx::Endpoint::connect",
     "tcpx::Endpoint::create", "tcpx::Endpoint::deregister", "tcpx::Endpoint::event_fd", "tcpx::Endpoint::flight_record",
-    "tcpx::Endpoint::get_metadata", "tcpx::Endpoint::get_notifs", "tcpx::Endpoint::notify", "tcpx::Endpoint::perform",
+    "tcpx::Endpoint::get_metadata", "tcpx::Endpoint::get_notifs", "tcpx::Endpoint::metrics_text", "tcpx::Endpoint::notify", "tcpx::Endpoint::perform",
     "tcpx::Endpoint::poll", "tcpx::Endpoint::prepare", "tcpx::Endpoint::progress", "tcpx::Endpoint::read", "tcpx::Endpoint::read_async",
     "tcpx::Endpoint::read_metadata",
     "tcpx::Endpoint::recv", "tcpx::Endpoint::recv_async", "tcpx::Endpoint::recv_slot", "tcpx::Endpoint::register_memory",
