@@ -286,6 +286,10 @@ EndpointStats Endpoint::stats() const {
   return guarded_or(EndpointStats{}, *impl_, [&] { return impl_->stats(); });
 }
 
+std::string Endpoint::metrics_text() const {
+  return guarded_or(std::string(), *impl_, [&] { return impl_->metrics_text(); });
+}
+
 std::string Endpoint::flight_record() const {
   return guarded_or(impl_->check_process().to_string(), *impl_, [&] { return impl_->flight_record(); });
 }

@@ -313,12 +313,14 @@ Result<int> Endpoint::Impl::event_fd() {
 
 EndpointStats Endpoint::Impl::stats() {
   EndpointStats stats{.connections = {},
+                      .ended = {},
                       .registered_regions = registry_.regions(),
                       .advertised_ranges = registry_.advertised(),
                       .operations_outstanding = operations_.outstanding(),
                       .notifications_waiting = inbox_.size()};
   const ProgressEngine::Lock lock(engine_);
   stats.connections = engine_.links().stats();
+  stats.ended = engine_.links().ended();
   return stats;
 }
 

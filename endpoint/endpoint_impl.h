@@ -12,6 +12,7 @@
 #include "endpoint/connection_book.h"
 #include "endpoint/endpoint_parts.h"
 #include "endpoint/gpu_reach.h"
+#include "endpoint/metrics_text.h"
 #include "endpoint/progress_engine.h"
 
 namespace tcpx {
@@ -61,6 +62,7 @@ class Endpoint::Impl {
   Result<int> event_fd();
   bool progress() { return engine_.progress(); }
   EndpointStats stats();
+  std::string metrics_text() { return tcpx::metrics_text(stats(), config_.gpu_idx); }
   std::string flight_record();
 
   ConnectionBook& connections() { return connections_; }

@@ -146,6 +146,7 @@ struct OperationAnswer {
 struct LatencyHistogram {
   std::array<uint64_t, 24> buckets{};
   uint64_t count = 0;
+  std::chrono::microseconds sum{0};  ///< of what was counted, each in whole microseconds, rounded down
   /// Upper bound of the bucket that holds the quantile `q` (0 ... 1); 0 us when nothing was counted.
   TCPX_CLASS_API std::chrono::microseconds quantile(double q) const;
 };
@@ -172,7 +173,10 @@ struct ConnectionStats {
 };
 
 struct EndpointStats {
-  std::vector<ConnectionStats> connections;
+  std::vector<ConnectionStats> connections;  ///< by id
+  /// Sums of what connections had counted that are gone, their latencies and NICs included; all else is as of a new connection.
+  /// With `connections` they are totals that never fall. Operations that found their connection gone count as failed here.
+  ConnectionStats ended;
   uint64_t registered_regions = 0, advertised_ranges = 0;
   uint64_t operations_outstanding = 0;  ///< pending, or ended and not yet polled
   uint64_t notifications_waiting = 0;
@@ -346,6 +350,10 @@ class TCPX_CLASS_API Endpoint {
   /// Makes progress once; for endpoints without a progress thread. @return true when something advanced
   bool progress();
   EndpointStats stats() const;
+  /// What `stats` says in Prometheus' text exposition format 0.0.4, to be answered to a scrape as `text/plain; version=0.0.4`. See
+  /// docs/metrics.md for its metrics. At most about 1 MB: connections beyond the first 256 count in the endpoint's totals only.
+  /// @return empty when the endpoint is of no use
+  std::string metrics_text() const;
   /// Text that shows the state of every connection. For humans.
   std::string flight_record() const;
 
