@@ -329,6 +329,12 @@ std::string CoreEndpoint::flight_record() const {
   return endpoint->flight_record();
 }
 
+std::string CoreEndpoint::metrics() const {
+  const auto endpoint = use();
+  const nb::gil_scoped_release unlocked;
+  return endpoint->metrics_text();
+}
+
 nb::dict CoreEndpoint::stats() const {
   const auto endpoint = use();
   const EndpointStats stats = [&] {
