@@ -101,7 +101,7 @@ void write_totals(MetricsText& text, const EndpointStats& stats) {
   ConnectionStats total = stats.ended;
   for (const ConnectionStats& connection : stats.connections) total = sum_of(std::move(total), connection);
   for (const auto& [name, help, field] : kCounters) {
-    text.begin(concat("tcpx_", name), "counter", help, ", by all connections that the endpoint has had");
+    text.begin(concat("tcpx_", name), "counter", help, ", on all connections that the endpoint has had");
     text.sample("", total.*field);
   }
   for (const auto& [name, help, field] : kNicCounters) {
@@ -138,7 +138,7 @@ void write_connections(MetricsText& text, std::span<const ConnectionStats> liste
   for (const ConnectionStats& one : listed) text.sample(label_of(one), one.alive ? 1 : 0);
   const auto write = [&](std::span<const MetricOfConnections> metrics, std::string_view type) {
     for (const auto& [name, help, field] : metrics) {
-      text.begin(concat("tcpx_connection_", name), type, help, ", by one connection");
+      text.begin(concat("tcpx_connection_", name), type, help, ", on one connection");
       for (const ConnectionStats& one : listed) text.sample(label_of(one), one.*field);
     }
   };

@@ -174,8 +174,8 @@ struct ConnectionStats {
 
 struct EndpointStats {
   std::vector<ConnectionStats> connections;  ///< by id
-  /// Sums of what connections had counted that are gone, their latencies and NICs included; all else is as of a new connection.
-  /// With `connections` they are totals that never fall. Operations that found their connection gone count as failed here.
+  /// Counts of connections that are gone, summed up, latencies and NICs included; all else is as of a new connection. Together
+  /// with those of `connections` they never fall. Operations that found their connection gone count as failed here.
   ConnectionStats ended;
   uint64_t registered_regions = 0, advertised_ranges = 0;
   uint64_t operations_outstanding = 0;  ///< pending, or ended and not yet polled
@@ -350,8 +350,8 @@ class TCPX_CLASS_API Endpoint {
   /// Makes progress once; for endpoints without a progress thread. @return true when something advanced
   bool progress();
   EndpointStats stats() const;
-  /// What `stats` says in Prometheus' text exposition format 0.0.4, to be answered to a scrape as `text/plain; version=0.0.4`. See
-  /// docs/metrics.md for its metrics. At most about 1 MB: connections beyond the first 256 count in the endpoint's totals only.
+  /// Figures of `stats` in Prometheus' text exposition format 0.0.4, to answer a scrape with as `text/plain; version=0.0.4`; see
+  /// docs/metrics.md for each metric. At most about 1 MB: connections beyond the first 256 count in the endpoint's totals only.
   /// @return empty when the endpoint is of no use
   std::string metrics_text() const;
   /// Text that shows the state of every connection. For humans.
