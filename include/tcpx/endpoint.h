@@ -163,7 +163,7 @@ struct ConnectionStats {
   int remote_gpu_idx = 0;
   std::string path;  ///< the route of the bytes, as in the log line
   bool alive = true;
-  uint64_t bytes_sent = 0, bytes_received = 0;    ///< payload, including inline messages
+  uint64_t bytes_sent = 0, bytes_received = 0;    ///< payload of both ends' operations, including inline messages
   uint64_t inline_sent = 0, inline_received = 0;  ///< messages
   uint64_t operations_done = 0, operations_failed = 0;
   uint64_t operations_pending = 0;

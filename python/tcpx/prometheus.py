@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,29 +16,32 @@ __all__ = ["Collector"]
 
 
 class Collector(_Collector):
-    """Collects the metrics of an endpoint when it is scraped: ``prometheus_client.REGISTRY.register(Collector(ep))``.
+    """Collects the metrics of endpoints when it is scraped: ``prometheus_client.REGISTRY.register(Collector(ep))``.
 
-    labels: added to every sample; what tells several endpoints of a process apart. It does not keep the endpoint, and has nothing
-    to say once that is closed.
+    Several endpoints of a process share one collector, and get a label ``endpoint`` with the name that each is given here:
+    ``Collector(prefill=a, decode=b)``. It does not keep them; one that is closed has nothing to say.
     """
 
-    def __init__(self, endpoint: Endpoint, labels: dict[str, str] | None = None) -> None:
-        self._endpoint = weakref.ref(endpoint)
-        self._labels = dict(labels or {})
+    def __init__(self, endpoint: Endpoint | None = None, /, **named: Endpoint) -> None:
+        self._endpoints = [({"endpoint": name}, weakref.ref(one)) for name, one in named.items()]
+        if endpoint is not None:
+            self._endpoints.append(({}, weakref.ref(endpoint)))
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: names are known when there is something to tell."""
         return []
 
-    def collect(self) -> Iterator[Metric]:
-        """The metrics as they are now."""
-        endpoint = self._endpoint()
-        if endpoint is None:
-            return
-        try:
-            text = endpoint.metrics()
-        except Cancelled:
-            return
-        for family in text_string_to_metric_families(text):
-            family.samples = [sample._replace(labels={**sample.labels, **self._labels}) for sample in family.samples]
-            yield family
+    def collect(self) -> Iterable[Metric]:
+        """The metrics as they are now; those of one name together, as the format wants them."""
+        families: dict[str, Metric] = {}
+        for labels, reference in self._endpoints:
+            endpoint = reference()
+            try:
+                text = "" if endpoint is None else endpoint.metrics()
+            except Cancelled:
+                continue
+            for family in text_string_to_metric_families(text):
+                samples = [sample._replace(labels={**sample.labels, **labels}) for sample in family.samples]
+                family.samples = []
+                families.setdefault(family.name, family).samples.extend(samples)
+        return families.values()
