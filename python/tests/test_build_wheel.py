@@ -48,7 +48,7 @@ def test_what_is_no_interpreter() -> None:
     ("change", "said"),
     [
         ("sys.version_info = (3, 9, 2)", "the package needs 3.10 or later"),
-        ('sysconfig.get_config_vars()["Py_GIL_DISABLED"] = 1', "is free-threaded, and the package relies on the interpreter lock"),
+        ('sysconfig.get_config_vars()["Py_GIL_DISABLED"] = 1', "relies on the interpreter lock"),
         ('sysconfig.get_path = lambda name: "/nowhere"', "has no headers (python3-dev)"),
     ],
 )
