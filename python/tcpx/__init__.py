@@ -18,7 +18,8 @@ Log lines go to the logger `tcpx` when it has a handler, else to stderr.
 from __future__ import annotations
 
 from . import _core, errors
-from .endpoint import Connection, Endpoint, Notification, Registration
+from .connection import Connection
+from .endpoint import Endpoint, Notification, Registration
 from .errors import *  # noqa: F403
 from .operation import Operation
 from .slot import Slot

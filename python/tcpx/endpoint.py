@@ -1,4 +1,4 @@
-"""Endpoints and connections: the calls that move memory."""
+"""Endpoints: memory, connections, and the start and end of operations."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ from typing import Any, NamedTuple
 from . import _core, _log
 from ._watcher import Watchers
 from .buffers import Buffer, Extent, extent_of, owner_of
-from .errors import Cancelled, Mismatch, Protocol, Timeout, invalid
+from .connection import READ, RECV, Connection
+from .errors import Cancelled, Mismatch, Timeout, invalid
 from .operation import Operation
 from .slot import Slot
 from .streams import CURRENT, Stream, handle_of
 
-__all__ = ["Connection", "Endpoint", "Notification", "Registration"]
+__all__ = ["Endpoint", "Notification", "Registration"]
 
-_SEND, _RECV, _WRITE, _READ = range(4)
-_WRITES_LOCALLY = (_RECV, _READ)
 #: Operations that nobody has asked about before the ended ones among them are looked for.
 _FIRST_SWEEP = 64
 #: Seconds for which a connection is waited for.
 _CONNECT_TIMEOUT = 30.0
 _ACCEPT_SLICE = 0.2
 _FOREVER = 1e9
-_LONGEST_SLOT = 1024
 
 
 class Notification(NamedTuple):
@@ -226,7 +224,7 @@ class Endpoint:
             raw, offset = slot._raw, slot.offset
         else:
             raise TypeError(f"one buffer goes to one slot, not to {type(slot).__name__}")
-        if readonly and kind in _WRITES_LOCALLY:
+        if readonly and kind in (RECV, READ):
             raise invalid("receive or read", "the buffer is read-only")
         if nbytes == 0:
             return self._core.start_many(kind, conn, [], [], timeout, current, notify, event), keep
@@ -249,7 +247,7 @@ class Endpoint:
         event: bool,
     ) -> tuple[_core.Operation, Any]:
         extents = [extent_of(buffer) for buffer in buffers]
-        if kind in _WRITES_LOCALLY and any(extent.readonly for extent in extents):
+        if kind in (RECV, READ) and any(extent.readonly for extent in extents):
             raise invalid("receive or read", "one of the buffers is read-only")
         remote: list[tuple[bytes, int]] = []
         if slots is not None:
@@ -310,6 +308,10 @@ class Endpoint:
         """Text that shows the state of every connection, for people."""
         return self._core.flight_record()
 
+    def metrics(self) -> str:
+        """The same counters, and more, as text for a Prometheus server (docs/metrics.md). See `tcpx.prometheus`, too."""
+        return self._core.metrics()
+
     def close(self) -> None:
         """Fails pending operations with `tcpx.Cancelled`, and returns when nothing touches the application's memory any more."""
         self._watchers.close()
@@ -329,164 +331,3 @@ class Endpoint:
 def _check_fit(nbytes: int, slot: Slot) -> None:
     if nbytes > slot.nbytes:
         raise Mismatch(f"{Mismatch.code}: write or read: {nbytes} bytes for a slot of {slot.nbytes}", "", "write or read")
-
-
-class Connection:
-    """A way to another endpoint. The n-th `send` of a connection meets the n-th `recv` of the other end; both name as many bytes.
-
-    Every call has three manners: ``conn.write(x, slot)`` waits; ``conn.write_async(x, slot)`` returns an `Operation`, which may be
-    awaited. Arguments of all of them:
-
-    timeout: seconds, default the endpoint's. notify: up to 1 MiB, for the other end's `Endpoint.notifications`, with the bytes in
-    place. stream: what GPU memory waits for, default its framework's current stream; None: for nothing. event: makes
-    `Operation.wait_on` possible.
-
-    Buffers: see `tcpx.buffers`; a list of them is moved as one.
-    """
-
-    def __init__(self, endpoint: Endpoint, conn: int, peer: str = "", remote_gpu: int = 0) -> None:
-        self.endpoint = endpoint
-        self.id = conn
-        self.peer = peer
-        self.remote_gpu = remote_gpu
-
-    def send(
-        self,
-        buffer: Buffer,
-        *,
-        timeout: float | None = None,
-        notify: bytes | None = None,
-        stream: Stream = CURRENT,
-    ) -> None:
-        """Sends a buffer. Returns when it may be changed again; the other end may not have it yet."""
-        started, _keep = self.endpoint._start(_SEND, self.id, buffer, None, timeout, stream, notify, False)
-        started.wait(None)
-        started.check()
-
-    def recv(self, buffer: Buffer, *, timeout: float | None = None, stream: Stream = CURRENT) -> None:
-        """Receives into a buffer what the other end sends, which must be as many bytes (`tcpx.Mismatch`)."""
-        started, _keep = self.endpoint._start(_RECV, self.id, buffer, None, timeout, stream, None, False)
-        started.wait(None)
-        started.check()
-
-    def write(
-        self,
-        buffer: Buffer,
-        slot: Slot | Sequence[Slot],
-        *,
-        timeout: float | None = None,
-        notify: bytes | None = None,
-        stream: Stream = CURRENT,
-    ) -> None:
-        """Writes a buffer to the beginning of a slot of the other end. Returns when the bytes are in place there."""
-        started, _keep = self.endpoint._start(_WRITE, self.id, buffer, slot, timeout, stream, notify, False)
-        started.wait(None)
-        started.check()
-
-    def read(
-        self,
-        buffer: Buffer,
-        slot: Slot | Sequence[Slot],
-        *,
-        timeout: float | None = None,
-        notify: bytes | None = None,
-        stream: Stream = CURRENT,
-    ) -> None:
-        """Reads the beginning of a slot of the other end into a buffer. `notify` tells the other end that it was read."""
-        started, _keep = self.endpoint._start(_READ, self.id, buffer, slot, timeout, stream, notify, False)
-        started.wait(None)
-        started.check()
-
-    def send_async(
-        self,
-        buffer: Buffer,
-        *,
-        timeout: float | None = None,
-        notify: bytes | None = None,
-        stream: Stream = CURRENT,
-        event: bool = False,
-    ) -> Operation:
-        """`send` as an `Operation`."""
-        endpoint = self.endpoint
-        return endpoint._operation(
-            endpoint._start(_SEND, self.id, buffer, None, timeout, stream, notify, event)
-        )
-
-    def recv_async(
-        self, buffer: Buffer, *, timeout: float | None = None, stream: Stream = CURRENT, event: bool = False
-    ) -> Operation:
-        """`recv` as an `Operation`."""
-        endpoint = self.endpoint
-        return endpoint._operation(
-            endpoint._start(_RECV, self.id, buffer, None, timeout, stream, None, event)
-        )
-
-    def write_async(
-        self,
-        buffer: Buffer,
-        slot: Slot | Sequence[Slot],
-        *,
-        timeout: float | None = None,
-        notify: bytes | None = None,
-        stream: Stream = CURRENT,
-        event: bool = False,
-    ) -> Operation:
-        """`write` as an `Operation`."""
-        endpoint = self.endpoint
-        return endpoint._operation(
-            endpoint._start(_WRITE, self.id, buffer, slot, timeout, stream, notify, event)
-        )
-
-    def read_async(
-        self,
-        buffer: Buffer,
-        slot: Slot | Sequence[Slot],
-        *,
-        timeout: float | None = None,
-        notify: bytes | None = None,
-        stream: Stream = CURRENT,
-        event: bool = False,
-    ) -> Operation:
-        """`read` as an `Operation`."""
-        endpoint = self.endpoint
-        return endpoint._operation(
-            endpoint._start(_READ, self.id, buffer, slot, timeout, stream, notify, event)
-        )
-
-    def advertise(self, buffer: Buffer) -> Slot:
-        """As `Endpoint.advertise`, for the other end of this connection only, and until it ends."""
-        return self.endpoint._advertise(self.id, buffer)
-
-    def notify(self, data: bytes, name: str = "") -> None:
-        """Says something to the other end's application: up to 1 MiB of data, and 256 bytes of name."""
-        self.endpoint._core.notify(self.id, name.encode(), bytes(data))
-
-    def send_slot(self, slot: Slot, timeout: float | None = None) -> None:
-        """Ships a slot over the connection, in order with its sends."""
-        data = bytes(slot)
-        self.send(len(data).to_bytes(8, "little"), timeout=timeout)
-        self.send(data, timeout=timeout)
-
-    def recv_slot(self, timeout: float | None = None) -> Slot:
-        """The slot that the other end ships with `send_slot`."""
-        length = bytearray(8)
-        self.recv(length, timeout=timeout)
-        size = int.from_bytes(length, "little")
-        if size > _LONGEST_SLOT:
-            raise Protocol(f"{Protocol.code}: receive slot: it has {size} bytes", "", "receive slot")
-        data = bytearray(size)
-        self.recv(data, timeout=timeout)
-        return Slot.from_bytes(data)
-
-    def close(self) -> None:
-        """Ends the use of the connection: pending operations fail with `tcpx.Cancelled`."""
-        self.endpoint._core.remove(self.id)
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<tcpx.Connection {self.id}{' from ' + self.peer if self.peer else ''}>"

@@ -1,0 +1,95 @@
+"""What Python adds to a write: medians beside a C++ program that does the same (write_times), in turns, both ends in one process.
+
+    cmake --build build/release --target write_times
+    PYTHONPATH=build/release/python python3 python/bench/overhead.py build/release/python/write_times
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+
+import tcpx
+from tcpx.kv import KvPool
+
+SMALL, LARGE, BLOCKS, BLOCK_BYTES = 8, 64 << 20, 8192, 512
+
+
+def connected() -> tuple[tcpx.Endpoint, tcpx.Endpoint, tcpx.Connection]:
+    near, far = tcpx.Endpoint(listen="127.0.0.1"), tcpx.Endpoint(listen="127.0.0.1")
+    accepting = threading.Thread(target=far.accept)
+    accepting.start()
+    conn = near.connect(far.metadata)
+    accepting.join()
+    return near, far, conn
+
+
+def median_us(count: int, call: object) -> float:
+    times = []
+    for i in range(count + count // 10):
+        begin = time.perf_counter()
+        call()  # type: ignore[operator]
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[count // 10 :]) * 1e6
+
+
+async def awaited_us(count: int, conn: tcpx.Connection, source: object, slot: tcpx.Slot) -> float:
+    times = []
+    for i in range(count + count // 10):
+        begin = time.perf_counter()
+        await conn.write_async(source, slot)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[count // 10 :]) * 1e6
+
+
+def python_times() -> dict[str, float]:
+    near, far, conn = connected()
+    with near, far:
+        result = {}
+        for name, nbytes, count in (("small", SMALL, 2000), ("large", LARGE, 20)):
+            source, target = np.full(nbytes, 7, np.uint8), np.zeros(nbytes, np.uint8)
+            slot = far.advertise(target)
+            result[f"{name}_blocking"] = median_us(count, lambda: conn.write(source, slot))
+            target[:] = 0
+            result[f"{name}_awaited"] = asyncio.run(awaited_us(count, conn, source, slot))
+            assert (source == target).all()
+        here = KvPool(near, np.arange(BLOCKS * BLOCK_BYTES, dtype=np.uint64).view(np.uint8)[: BLOCKS * BLOCK_BYTES], BLOCK_BYTES)
+        there = KvPool(far, np.zeros(BLOCKS * BLOCK_BYTES, np.uint8), BLOCK_BYTES)
+        order = np.random.default_rng(1).permutation(BLOCKS)
+        starts = []
+        for i in range(30):
+            begin = time.perf_counter()
+            operation = conn.write_blocks_async(here, order, order[::-1].copy(), remote=there.remote)
+            starts.append(time.perf_counter() - begin)
+            operation.wait()
+        result["blocks_start"] = statistics.median(starts) * 1e6
+        assert (there.tensor.reshape(BLOCKS, -1)[order[::-1]] == here.tensor.reshape(BLOCKS, -1)[order]).all()
+        return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", help="write_times of the same build")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each, in turns (default 5)")
+    arguments = parser.parse_args()
+    found: dict[str, list[float]] = {}
+    for _ in range(arguments.runs):
+        for name, nbytes, count in (("small", SMALL, 2000), ("large", LARGE, 20)):
+            answer = subprocess.run([arguments.program, str(nbytes), str(count)], check=True, capture_output=True, text=True)
+            found.setdefault(f"{name}_cpp", []).append(float(answer.stdout))
+        for name, value in python_times().items():
+            found.setdefault(name, []).append(value)
+    print(json.dumps({name: round(statistics.median(values), 2) for name, values in found.items()}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Block tables: scattered blocks of a KV cache move by their numbers, with one call and no Python for each block."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from .buffers import Buffer, Extent, extent_of
+from .errors import invalid
+from .slot import Slot
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .endpoint import Endpoint
+
+__all__ = ["KvPool", "RemotePool"]
+
+_BLOCK_BYTES = struct.Struct("<Q")
+
+
+class RemotePool:
+    """The pool of another process, as a value that travels: ``bytes(pool.remote)`` and `from_bytes`, or pickle.
+
+    Whoever knows it may write to and read from the pool's blocks, until the pool dies.
+    """
+
+    __slots__ = ("slot", "block_bytes", "blocks")
+
+    def __init__(self, slot: Slot, block_bytes: int) -> None:
+        self.slot = slot
+        self.block_bytes = block_bytes
+        self.blocks = slot.nbytes // block_bytes
+
+    def __bytes__(self) -> bytes:
+        return _BLOCK_BYTES.pack(self.block_bytes) + bytes(self.slot)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> RemotePool:
+        """The pool of `bytes(pool.remote)`. Raises `tcpx.InvalidArgument` for anything else."""
+        data = bytes(data)
+        if len(data) < _BLOCK_BYTES.size:
+            raise invalid("read a pool", f"{len(data)} bytes that are none")
+        (block_bytes,) = _BLOCK_BYTES.unpack_from(data)
+        slot = Slot.from_bytes(data[_BLOCK_BYTES.size :])
+        _check_blocks("read a pool", slot.nbytes, block_bytes)
+        return cls(slot, block_bytes)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RemotePool.from_bytes, (bytes(self),)
+
+    def __repr__(self) -> str:
+        return f"<tcpx.kv.RemotePool of {self.blocks} blocks of {self.block_bytes} bytes>"
+
+
+class KvPool:
+    """Memory of an endpoint, divided into blocks of `block_bytes` bytes, which are numbered from 0.
+
+    endpoint: whose connections move them. tensor: any buffer, a multiple of `block_bytes` long; kept while the pool lives.
+    remote: what the other process needs for `Connection.write_blocks` and `read_blocks`.
+    """
+
+    def __init__(self, endpoint: Endpoint, tensor: Buffer, block_bytes: int) -> None:
+        extent = extent_of(tensor)
+        _check_blocks("make a pool", extent.nbytes, block_bytes)
+        self.tensor = tensor
+        self.block_bytes = block_bytes
+        self.blocks = extent.nbytes // block_bytes
+        self.remote = RemotePool(endpoint.advertise(tensor).bytes(), block_bytes)
+        self._remote_of: dict[int, RemotePool] = {}
+
+    def extent(self) -> Extent:
+        """The memory, which must be where it was: a tensor that was resized since has lost its blocks."""
+        extent = extent_of(self.tensor)
+        if extent.nbytes != self.blocks * self.block_bytes:
+            raise invalid("use a pool", f"{extent.nbytes} bytes now, {self.blocks * self.block_bytes} when it was made")
+        return extent
+
+    def remote_of(self, connection: Connection) -> RemotePool:
+        """The pool that `exchange` got over a connection."""
+        remote = self._remote_of.get(connection.id)
+        if remote is None:
+            raise invalid("move blocks", "no remote pool: pass remote=, or call pool.exchange(connection) at both ends")
+        return remote
+
+    def exchange(self, connection: Connection, timeout: float | None = None) -> RemotePool:
+        """Swaps `remote` with the pool of the other end, which has to call this, too. Both name as many bytes a block."""
+        mine = bytes(self.remote)
+        theirs = bytearray(len(mine))
+        receiving = connection.recv_async(theirs, timeout=timeout)
+        connection.send(mine, timeout=timeout)
+        receiving.wait()
+        remote = RemotePool.from_bytes(theirs)
+        if remote.block_bytes != self.block_bytes:
+            raise invalid("exchange pools", f"blocks of {self.block_bytes} bytes here, of {remote.block_bytes} there")
+        self._remote_of[connection.id] = remote
+        return remote
+
+    def __repr__(self) -> str:
+        return f"<tcpx.kv.KvPool of {self.blocks} blocks of {self.block_bytes} bytes>"
+
+
+def block_numbers(ids: Any) -> Any:
+    """Block numbers as the library takes them: a contiguous numpy array of int64. Raises TypeError for no integers."""
+    import numpy
+
+    array = numpy.asarray(ids)
+    if array.dtype.kind not in "iu" and array.size != 0:
+        raise TypeError(f"block numbers are integers, not {array.dtype}")
+    if array.ndim != 1:
+        raise invalid("block numbers", f"{array.ndim} dimensions; they are a list")
+    return numpy.ascontiguousarray(array, dtype=numpy.int64)
+
+
+def _check_blocks(operation: str, nbytes: int, block_bytes: int) -> None:
+    if block_bytes < 1 or nbytes % block_bytes != 0:
+        raise invalid(operation, f"{nbytes} bytes in blocks of {block_bytes}")

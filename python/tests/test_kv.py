@@ -1,0 +1,104 @@
+"""Blocks by number, compared with numpy's own indexing."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcpx
+from conftest import Pair
+from tcpx.kv import KvPool, RemotePool
+
+BLOCKS, BLOCK_BYTES = 300, 1024
+
+
+def pool(endpoint: tcpx.Endpoint, seed: int | None = None) -> KvPool:
+    tensor = np.zeros((BLOCKS, BLOCK_BYTES), np.uint8)
+    if seed is not None:
+        tensor[:] = np.random.default_rng(seed).integers(0, 256, tensor.shape, np.uint8)
+    return KvPool(endpoint, tensor, BLOCK_BYTES)
+
+
+def test_scattered_blocks(pair: Pair) -> None:
+    here, there = pool(pair.near, 1), pool(pair.far)
+    chance = np.random.default_rng(2)
+    local, remote = chance.permutation(BLOCKS)[:100], chance.permutation(BLOCKS)[:100]
+    pair.there.write_blocks(here, local, remote, remote=there.remote, notify=b"all")
+    expected = np.zeros((BLOCKS, BLOCK_BYTES), np.uint8)
+    expected[remote] = here.tensor[local]
+    assert (there.tensor == expected).all()
+    assert [n.data for n in pair.far.notifications(5)] == [b"all"]
+    back = pool(pair.near)
+    pair.there.read_blocks(back, local.tolist(), remote.astype(np.uint32), remote=pickle.loads(pickle.dumps(there.remote)))
+    assert (back.tensor[local] == here.tensor[local]).all()
+
+
+def test_more_blocks_than_one_round_takes(pair: Pair) -> None:
+    count = 40000  # the library moves 16384 ranges at once
+    here = KvPool(pair.near, np.random.default_rng(1).integers(0, 256, count * 16, np.uint8), 16)
+    there = KvPool(pair.far, np.zeros(count * 16, np.uint8), 16)
+    order = np.random.default_rng(2).permutation(count)
+    pair.there.write_blocks(here, order, order[::-1], remote=there.remote)
+    assert (there.tensor.reshape(count, 16)[order[::-1]] == here.tensor.reshape(count, 16)[order]).all()
+
+
+def test_pools_are_exchanged(pair: Pair) -> None:
+    here, there = pool(pair.near, 1), pool(pair.far)
+    found: list[RemotePool] = []
+    other = threading.Thread(target=lambda: found.append(there.exchange(pair.back, 10)))
+    other.start()
+    remote = here.exchange(pair.there, 10)
+    other.join()
+    assert (remote.blocks, remote.block_bytes, len(found)) == (BLOCKS, BLOCK_BYTES, 1)
+    pair.there.write_blocks(here, [5], [7])
+    pair.back.read_blocks(there, [9], [5])
+    assert (there.tensor[7] == here.tensor[5]).all() and (there.tensor[9] == here.tensor[5]).all()
+
+
+def test_the_ids_may_change_at_once(pair: Pair) -> None:
+    here, there = pool(pair.near, 1), pool(pair.far)
+    local = np.arange(BLOCKS)
+    operation = pair.there.write_blocks_async(here, local, local, remote=there.remote)
+    local[:] = 0
+    operation.wait(10)
+    assert (there.tensor == here.tensor).all()
+
+
+@pytest.mark.parametrize(
+    ("local", "remote", "error"),
+    [
+        ([0], [BLOCKS], tcpx.InvalidArgument),
+        ([BLOCKS], [0], tcpx.InvalidArgument),
+        ([-1], [0], tcpx.InvalidArgument),
+        ([2**63 - 1], [0], tcpx.InvalidArgument),
+        ([0, 1], [0], tcpx.InvalidArgument),
+        ([[0]], [[0]], tcpx.InvalidArgument),
+        ([0.5], [0], TypeError),
+        (["a"], [0], TypeError),
+    ],
+)
+def test_numbers_of_no_block(pair: Pair, local: Any, remote: Any, error: type[Exception]) -> None:
+    here, there = pool(pair.near, 1), pool(pair.far)
+    for call in (pair.there.write_blocks, pair.there.read_blocks):
+        with pytest.raises(error):
+            call(here, local, remote, remote=there.remote)
+    assert not there.tensor.any()
+
+
+def test_no_blocks_are_moved_as_well(pair: Pair) -> None:
+    pair.there.write_blocks(pool(pair.near), [], [], remote=pool(pair.far).remote)
+
+
+def test_pools_that_do_not_fit(pair: Pair) -> None:
+    for nbytes, block in ((100, 64), (64, 0), (64, -1)):
+        with pytest.raises(tcpx.InvalidArgument):
+            KvPool(pair.near, bytearray(nbytes), block)
+    here = pool(pair.near)
+    with pytest.raises(tcpx.InvalidArgument, match="exchange"):
+        pair.there.write_blocks(here, [0], [0])
+    with pytest.raises(tcpx.Mismatch, match="of 1024 bytes here, of 512 there"):
+        pair.there.write_blocks(here, [0], [0], remote=KvPool(pair.far, bytearray(1024), 512).remote)

@@ -1,0 +1,131 @@
+"""Slots as values: they travel, are cut, and refuse what does not fit; hostile bytes are refused by name."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tcpx
+from conftest import Pair
+
+
+def test_a_slot_is_a_value(pair: Pair) -> None:
+    target = np.zeros((4, 6), np.float32)
+    slot = pair.far.advertise(target)
+    for copy in (pickle.loads(pickle.dumps(slot)), tcpx.Slot.from_bytes(bytes(slot))):
+        assert copy == slot and hash(copy) == hash(slot) and copy.shape == (4, 6) and copy.nbytes == 96
+    part = pickle.loads(pickle.dumps(slot[1:3]))
+    pair.there.write(np.ones((2, 6), np.float32), part)
+    assert (target == np.repeat([[0], [1], [1], [0]], 6, 1)).all()
+    whole = tcpx.Slot.from_bytes(bytes(slot)[:64])  # as C++ ships it
+    assert whole.nbytes == 96 and whole.shape == (96,)
+    assert "id" not in repr(slot) and str(slot.nbytes) in repr(slot)
+
+
+def test_cuts(pair: Pair) -> None:
+    slot = pair.far.advertise(np.zeros((4, 6), np.float32))
+    assert len(slot) == 4 and slot[-1].offset == 72 and slot[1][2].nbytes == 4 and slot[5:2].nbytes == 0
+    assert slot.view((8, 3), 4)[7].offset == 84 and slot.bytes(90).nbytes == 6
+    with pytest.raises(IndexError):
+        slot[4]
+    with pytest.raises(TypeError):
+        len(slot[0][0])
+    for bad in (lambda: slot[::2], lambda: slot.bytes(90, 100), lambda: slot.bytes(-1), lambda: slot.view((5,), 1)):
+        with pytest.raises(tcpx.InvalidArgument):
+            bad()
+
+
+def test_more_bytes_than_the_slot_has(pair: Pair) -> None:
+    slot = pair.far.advertise(bytearray(8))
+    for call in (pair.there.write, pair.there.read):
+        with pytest.raises(tcpx.Mismatch, match="9 bytes for a slot of 8"):
+            call(bytearray(9), slot)
+        with pytest.raises(tcpx.InvalidArgument, match="2 buffers need as many slots"):
+            call([bytearray(1), bytearray(1)], [slot])
+        with pytest.raises(TypeError):
+            call(bytearray(1), b"no slot")
+
+
+def test_slots_that_mean_nothing_here(pair: Pair) -> None:
+    data = bytes(pair.far.advertise(bytearray(8)))
+    forged = tcpx.Slot.from_bytes(data[:16] + bytes(15) + b"\x01" + data[32:])
+    with pytest.raises(tcpx.Error):
+        pair.there.write(bytes(8), forged)
+    own = pair.near.advertise(bytearray(8))  # of the writer's own endpoint
+    with pytest.raises(tcpx.Error):
+        pair.there.write(bytes(8), own)
+    kept = pair.far.advertise(bytearray(8))
+    pair.there.write(bytes(8), kept)  # the connection goes on
+
+
+def test_a_slot_ends_with_its_buffer(pair: Pair) -> None:
+    target = np.zeros(1 << 16, np.uint8)
+    data = bytes(pair.far.advertise(target))
+    pair.there.write(np.ones(1 << 16, np.uint8), tcpx.Slot.from_bytes(data))
+    del target
+    with pytest.raises(tcpx.Error):
+        pair.there.write(np.ones(1 << 16, np.uint8), tcpx.Slot.from_bytes(data))
+
+
+def test_the_advertising_slot_keeps_the_buffer(pair: Pair) -> None:
+    slot = pair.far.advertise(np.zeros(1000, np.uint8))
+    pair.there.write(np.ones(1000, np.uint8), tcpx.Slot.from_bytes(bytes(slot)))
+    again = np.zeros(1000, np.uint8)
+    pair.there.read(again, slot)
+    assert again.all()
+
+
+def test_garbage_is_refused(pair: Pair) -> None:
+    good = bytes(pair.far.advertise(np.zeros((4, 6), np.float32)))
+    chance = random.Random(1)
+    cases = [b"", b"x" * 64, good[:63], good[:65], good + b"x", good[:-1], good[:76] + b"\xff" + good[77:]]
+    for _ in range(2000):
+        one = bytearray(good)
+        one[chance.randrange(64, len(one))] = chance.randrange(256)
+        cases.append(bytes(one))
+    refused = 0
+    for case in cases:
+        try:
+            slot = tcpx.Slot.from_bytes(case)
+            assert slot.offset + slot.nbytes <= 96
+        except tcpx.InvalidArgument:
+            refused += 1
+    assert refused > 500
+    for case in (b"", good, b"TXSL" * 40, bytes(200)):
+        with pytest.raises(tcpx.InvalidArgument):
+            tcpx.kv.RemotePool.from_bytes(case)
+
+
+def test_metadata_that_is_garbage(pair: Pair) -> None:
+    for case in (b"", b"nonsense", pair.far.metadata[:-1], pair.far.metadata + b"x"):
+        with pytest.raises(tcpx.Error):
+            pair.near.connect(case, timeout=2)
+
+
+def test_the_other_end_is_another_process() -> None:
+    program = """
+import sys, numpy as np, tcpx
+ep = tcpx.Endpoint(listen="127.0.0.1")
+target = np.zeros(1 << 20, np.uint8)
+slot = ep.advertise(target)
+print(ep.metadata.hex(), bytes(slot).hex(), flush=True)
+conn = ep.accept(20)
+while not ep.notifications(20): pass
+print(int(target.astype(np.int64).sum()), flush=True)
+conn.recv(bytearray(1), timeout=20)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        metadata, slot = (bytes.fromhex(word) for word in other.stdout.readline().split())
+        source = np.random.default_rng(3).integers(0, 256, 1 << 20, np.uint8)
+        with tcpx.Endpoint(listen="127.0.0.1") as near:
+            conn = near.connect(metadata)
+            conn.write(source, tcpx.Slot.from_bytes(slot), notify=b"done")
+            assert int(other.stdout.readline()) == int(source.astype(np.int64).sum())
+            conn.send(b"x")
+            assert other.wait(20) == 0
