@@ -25,7 +25,6 @@ __all__ = ["Endpoint", "FloatType", "Notification", "Refused", "XferDesc", "Xfer
 kUndefined, kFloat16, kBFloat16, kFloat32, kFloat8E4M3FN, kFloat8E5M2 = FloatType
 
 _CONNECT_TIMEOUT = 30.0
-_FOREVER = 1e9
 _Ints = Sequence[int]
 _Data = Sequence[bytes]
 _OkId = tuple[bool, int]
@@ -62,8 +61,8 @@ class Endpoint:
     @reports((False, "", 0, 0))
     def accept(self) -> tuple[bool, str, int, int]:
         """(ok, address, GPU, conn_id) of the next that connects. Waits until somebody does."""
-        core_id, address, gpu = self._core.accept(_FOREVER)
-        return True, address, gpu, self._under_way.hand_out(core_id)
+        connection = self._endpoint.accept()
+        return True, connection.peer, connection.remote_gpu, self._under_way.hand_out(connection.id)
 
     @reports(False)
     def start_passive_accept(self) -> bool:

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -158,7 +159,8 @@ def test_every_call_of_the_module() -> None:
 
     assert near.send_notif(there, b"text", "name")
     notifications: list[tcpx.Notification] = []
-    while not notifications:
+    deadline = time.monotonic() + LIMIT
+    while not notifications and time.monotonic() < deadline:
         notifications = far.get_notifs()
     assert notifications == [tcpx.Notification(back, "name", b"text")]
 
