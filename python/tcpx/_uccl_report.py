@@ -42,8 +42,11 @@ def report(call: str, error: Exception) -> None:
     _logger.warning("%s: %s", call, error)
 
 
-def reports(failure: _R) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Makes a call return `failure` where it would raise an error. Missing and unknown arguments are a TypeError all the same."""
+def reports(failure: _R, name: str = "") -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Makes a call return `failure` where it would raise an error. Missing and unknown arguments are a TypeError all the same.
+
+    name: of the call, for the log; default: its own.
+    """
 
     def decorate(call: Callable[_P, _R]) -> Callable[_P, _R]:
         @functools.wraps(call)
@@ -54,9 +57,9 @@ def reports(failure: _R) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
                 raise
             except TypeError as error:
                 inspect.signature(call).bind(*args, **kwargs)
-                report(call.__name__, error)
+                report(name or call.__name__, error)
             except (Error, ValueError, OverflowError, AttributeError, BufferError) as error:
-                report(call.__name__, error)
+                report(name or call.__name__, error)
             return copy.deepcopy(failure)
 
         return reporting

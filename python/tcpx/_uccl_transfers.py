@@ -13,7 +13,7 @@ from .endpoint import _check_fit
 from .errors import NotFound, invalid
 from .slot import Slot
 
-__all__ = ["READ", "RECV", "SEND", "WRITE", "Ranges", "Transfers", "check_lengths"]
+__all__ = ["READ", "RECV", "SEND", "WRITE", "Ranges", "Transfers"]
 
 SEND, RECV, WRITE, READ = range(4)
 Ranges = list[tuple[int, int]]  #: address and length of each
@@ -79,15 +79,20 @@ class Transfers:
 
     def many(self, mr_ids: _Ints, ptrs: _Ints, sizes: _Ints, count: int) -> Ranges:
         """`count` ranges, each checked against its registration."""
-        check_lengths(count, mr_ids, ptrs, sizes)
+        _check_lengths(count, mr_ids, ptrs, sizes)
         return [self.memories.range(*one) for one in zip(mr_ids[:count], ptrs, sizes)]
 
     def pairs(
         self, mr_ids: _Ints, ptrs: _Ints, sizes: _Ints, metas: Sequence[bytes], count: int
     ) -> tuple[Ranges, list[Slot]]:
         """`count` ranges, and what another process advertised for each."""
-        check_lengths(count, metas)
+        _check_lengths(count, metas)
         return self.many(mr_ids, ptrs, sizes, count), [Slot.from_bytes(meta) for meta in metas[:count]]
+
+    def advertise(self, conn_id: int | None, ranges: Ranges) -> list[bytes]:
+        """A slot for each range, for the other end of a connection or, without one, for all."""
+        core_id = None if conn_id is None else self.core_id(conn_id)
+        return [self._core.advertise(core_id, address, nbytes) for address, nbytes in ranges]
 
     # ---- transfers
 
@@ -126,7 +131,7 @@ class Transfers:
         return self._core.start_many(kind, self.core_id(conn_id), local, places, None, None, None, False)
 
 
-def check_lengths(count: int, *vectors: Sequence[object]) -> None:
+def _check_lengths(count: int, *vectors: Sequence[object]) -> None:
     """Raises `tcpx.InvalidArgument` when one has fewer than `count` entries."""
     if index(count) < 0 or min(map(len, vectors)) < count:
         lengths = ", ".join(str(len(one)) for one in vectors)

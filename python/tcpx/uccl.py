@@ -15,7 +15,7 @@ from typing import Any
 from ._uccl_descs import NO_ID, XferDesc, pack, unpack
 from ._uccl_names import FloatType, XferHandle, current_gpu, get_oob_ip, read_metadata, refused_ipc, without_conn
 from ._uccl_report import Refused, last_error, report, reports
-from ._uccl_transfers import READ, RECV, SEND, WRITE, Transfers, check_lengths
+from ._uccl_transfers import READ, RECV, SEND, WRITE, Transfers
 from .endpoint import Endpoint as _Endpoint
 from .endpoint import Notification
 from .errors import Error, invalid
@@ -136,23 +136,23 @@ class Endpoint:
         """Descriptors of another process. Raises `Refused` for bytes that are none."""
         return unpack(serialized_bytes)
 
-    @reports((False, b""))
     def advertise(self, *args: int, **named: int) -> tuple[bool, bytes]:
         """(ok, 64 bytes) of advertise(mr_id, ptr, size), for all, or advertise(conn_id, mr_id, ptr, size), for one connection."""
-        return True, self._advertise(*without_conn("advertise", args, named, ("mr_id", "ptr", "size")))
+        return self._advertise(*without_conn("advertise", args, named, ("mr_id", "ptr", "size")))
 
-    @reports((False, list[bytes]()))
     def advertisev(self, *args: Any, **named: Any) -> tuple[bool, list[bytes]]:
         """(ok, list) of advertisev(mr_id_v, ptr_v, size_v, num_iovs), or the same after conn_id."""
-        names = ("mr_id_v", "ptr_v", "size_v", "num_iovs")
-        conn_id, mr_ids, ptrs, sizes, count = without_conn("advertisev", args, named, names)
-        check_lengths(count, mr_ids, ptrs, sizes)
-        return True, [self._advertise(conn_id, *one) for one in zip(mr_ids[:count], ptrs, sizes)]
+        return self._advertisev(*without_conn("advertisev", args, named, ("mr_id_v", "ptr_v", "size_v", "num_iovs")))
 
-    def _advertise(self, conn_id: int | None, mr_id: int, ptr: int, size: int) -> bytes:
-        address, nbytes = self._memories.range(mr_id, ptr, size)
-        core_id = None if conn_id is None else self._under_way.core_id(conn_id)
-        return bytes(self._core.advertise(core_id, address, nbytes))
+    @reports((False, b""), "advertise")
+    def _advertise(self, conn_id: int | None, mr_id: int, ptr: int, size: int) -> tuple[bool, bytes]:
+        return True, self._under_way.advertise(conn_id, self._under_way.one(mr_id, ptr, size))[0]
+
+    @reports((False, list[bytes]()), "advertisev")
+    def _advertisev(
+        self, conn_id: int | None, mr_ids: _Ints, ptrs: _Ints, sizes: _Ints, num_iovs: int
+    ) -> tuple[bool, list[bytes]]:
+        return True, self._under_way.advertise(conn_id, self._under_way.many(mr_ids, ptrs, sizes, num_iovs))
 
     # ---- two-sided transfers: sends meet the other end's receives in order, and both name as many bytes
 

@@ -254,6 +254,11 @@ def test_calls_with_missing_arguments_are_type_errors(pair: Pair) -> None:
         near.write(1, 2)
     with pytest.raises(TypeError):
         near.reg(ptr=1, length=2)
+    for arguments in ((1, 2), (1, 2, 3, 4, 5)):
+        with pytest.raises(TypeError, match="conn_id before them"):
+            near.advertise(*arguments)
+    with pytest.raises(TypeError, match="mr_id_v, ptr_v, size_v, num_iovs"):
+        near.advertisev([], [], [], num=0)
 
 
 def test_descriptors_are_refused_with_a_runtime_error(pair: Pair) -> None:

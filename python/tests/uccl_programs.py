@@ -232,7 +232,15 @@ def removal_client(pipe: Connection) -> None:
     ok, first = ep.add_remote_endpoint(metadata)
     assert ok
     assert ep.add_remote_endpoint(metadata) == (True, first)
+    _, mr_ids, pointers, sizes = blocks(ep, 8, None)
+    ok, transfer_id = ep.recvv_async(first, mr_ids, pointers, sizes, IOVS)
+    assert ok and ep.poll_async(transfer_id) == (True, False)
     assert ep.remove_remote_endpoint(first) is True
+    deadline, is_done = time.monotonic() + LIMIT / 2, False
+    while not is_done:
+        assert time.monotonic() < deadline, "a transfer goes on without its connection"
+        ok, is_done = ep.poll_async(transfer_id)
+    assert not ok
     assert ep.remove_remote_endpoint(first) is False
     ok, second = ep.add_remote_endpoint(metadata)
     assert ok and second != first
