@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ._uccl_report import Refused
-from .slot import Slot
+from .errors import invalid
 
 __all__ = ["NO_ID", "XferDesc", "keys_of", "pack", "unpack"]
 
@@ -37,13 +37,15 @@ class XferDesc:
     lkeys: list[int] = field(default_factory=list, repr=False)
     rkeys: list[int] = field(default_factory=list, repr=False)
 
-    def slot(self) -> Slot:
-        """The range as a slot. Raises `tcpx.InvalidArgument` when it is not within what was registered."""
+    def place(self) -> tuple[bytes, int]:
+        """Slot of the registered range, and where in it this one begins. Raises `tcpx.InvalidArgument`."""
         try:
-            raw, base = _KEYS.unpack(_WORDS.pack(*self.rkeys))
+            slot, base = _KEYS.unpack(_WORDS.pack(*self.rkeys))
         except (TypeError, struct.error):
-            raise Refused("transfer", f"a descriptor with {len(self.rkeys)} keys that were not made by register_memory") from None
-        return Slot.from_bytes(raw).bytes(self.addr - base, self.addr - base + self.size)
+            raise Refused("transfer", "a descriptor has keys that were not made by register_memory") from None
+        if self.addr < base:
+            raise invalid("transfer", f"a descriptor begins {base - self.addr} bytes before the memory that was registered")
+        return slot, self.addr - base
 
 
 def keys_of(slot: bytes, address: int) -> list[int]:

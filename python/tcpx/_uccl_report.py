@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from .errors import Error, InvalidArgument
 
-__all__ = ["Refused", "last_error", "report", "reports"]
+__all__ = ["Refused", "last_error", "reports"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -36,8 +36,7 @@ def last_error() -> Exception | None:
     return error
 
 
-def report(call: str, error: Exception) -> None:
-    """Keeps the reason for `last_error`, and logs it."""
+def _report(call: str, error: Exception) -> None:
     _of_thread.error = error
     _logger.warning("%s: %s", call, error)
 
@@ -57,9 +56,9 @@ def reports(failure: _R, name: str = "") -> Callable[[Callable[_P, _R]], Callabl
                 raise
             except TypeError as error:
                 inspect.signature(call).bind(*args, **kwargs)
-                report(name or call.__name__, error)
+                _report(name or call.__name__, error)
             except (Error, ValueError, OverflowError, AttributeError, BufferError) as error:
-                report(name or call.__name__, error)
+                _report(name or call.__name__, error)
             return copy.deepcopy(failure)
 
         return reporting

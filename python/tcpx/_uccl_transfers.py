@@ -9,14 +9,13 @@ from operator import index
 
 from . import _core
 from ._uccl_memory import Memories
-from .endpoint import _check_fit
 from .errors import NotFound, invalid
-from .slot import Slot
 
-__all__ = ["READ", "RECV", "SEND", "WRITE", "Ranges", "Transfers"]
+__all__ = ["READ", "RECV", "SEND", "WRITE", "Places", "Ranges", "Transfers"]
 
 SEND, RECV, WRITE, READ = range(4)
 Ranges = list[tuple[int, int]]  #: address and length of each
+Places = list[tuple[bytes, int]]  #: slot of each, and where in it
 _Ints = Sequence[int]
 
 
@@ -84,10 +83,11 @@ class Transfers:
 
     def pairs(
         self, mr_ids: _Ints, ptrs: _Ints, sizes: _Ints, metas: Sequence[bytes], count: int
-    ) -> tuple[Ranges, list[Slot]]:
-        """`count` ranges, and what another process advertised for each."""
+    ) -> tuple[Ranges, Places]:
+        """`count` ranges, and what another process advertised for each. The core checks those, and that a range fits."""
         _check_lengths(count, metas)
-        return self.many(mr_ids, ptrs, sizes, count), [Slot.from_bytes(meta) for meta in metas[:count]]
+        places = [(meta if type(meta) is bytes else bytes(memoryview(meta)), 0) for meta in metas[:count]]
+        return self.many(mr_ids, ptrs, sizes, count), places
 
     def advertise(self, conn_id: int | None, ranges: Ranges) -> list[bytes]:
         """A slot for each range, for the other end of a connection or, without one, for all."""
@@ -96,16 +96,16 @@ class Transfers:
 
     # ---- transfers
 
-    def begin(self, kind: int, conn_id: int, ranges: Ranges, slots: Sequence[Slot] = ()) -> tuple[bool, int]:
+    def begin(self, kind: int, conn_id: int, ranges: Ranges, places: Places | None = None) -> tuple[bool, int]:
         """True, and the number that `poll` takes."""
-        operation = self._start(kind, conn_id, ranges, slots)
+        operation = self._start(kind, conn_id, ranges, places or [])
         transfer_id = next(self._ids)
         self._operations[transfer_id] = operation
         return True, transfer_id
 
-    def perform(self, kind: int, conn_id: int, ranges: Ranges, slots: Sequence[Slot] = ()) -> bool:
+    def perform(self, kind: int, conn_id: int, ranges: Ranges, places: Places | None = None) -> bool:
         """True, when it has ended well."""
-        operation = self._start(kind, conn_id, ranges, slots)
+        operation = self._start(kind, conn_id, ranges, places or [])
         operation.wait(None)
         operation.check()
         return True
@@ -120,15 +120,12 @@ class Transfers:
         operation.check()
         return True
 
-    def _start(self, kind: int, conn_id: int, ranges: Ranges, slots: Sequence[Slot]) -> _core.Operation:
-        places = []
-        for (_, nbytes), slot in zip(ranges, slots):
-            _check_fit(nbytes, slot)
-            if nbytes:
-                places.append((slot._raw, slot.offset))
-        local = [one for one in ranges if one[1]]
+    def _start(self, kind: int, conn_id: int, ranges: Ranges, places: Places) -> _core.Operation:
+        moved = [nbytes != 0 for _, nbytes in ranges]
+        if not all(moved):
+            ranges, places = list(itertools.compress(ranges, moved)), list(itertools.compress(places, moved))
         # No stream to wait for: programs written for UCCL see to it that GPU memory is complete.
-        return self._core.start_many(kind, self.core_id(conn_id), local, places, None, None, None, False)
+        return self._core.start_many(kind, self.core_id(conn_id), ranges, places, None, None, None, False)
 
 
 def _check_lengths(count: int, *vectors: Sequence[object]) -> None:

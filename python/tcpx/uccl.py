@@ -14,11 +14,11 @@ from typing import Any
 
 from ._uccl_descs import NO_ID, XferDesc, pack, unpack
 from ._uccl_names import FloatType, XferHandle, current_gpu, get_oob_ip, read_metadata, refused_ipc, without_conn
-from ._uccl_report import Refused, last_error, report, reports
+from ._uccl_report import Refused, last_error, reports
 from ._uccl_transfers import READ, RECV, SEND, WRITE, Transfers
 from .endpoint import Endpoint as _Endpoint
 from .endpoint import Notification
-from .errors import Error, invalid
+from .errors import invalid
 
 __all__ = ["Endpoint", "FloatType", "Notification", "Refused", "XferDesc", "XferHandle", "get_oob_ip", "last_error"]
 
@@ -123,10 +123,11 @@ class Endpoint:
     def deregister_memory(self, desc_list: Sequence[XferDesc]) -> None:
         """Ends registrations of `register_memory`. Errors are logged."""
         for desc in desc_list:
-            try:
-                self._memories.remove(desc.mr_id)
-            except (Error, AttributeError, TypeError) as error:
-                report("deregister_memory", error)
+            self._deregister(desc)
+
+    @reports(None, "deregister_memory")
+    def _deregister(self, desc: XferDesc) -> None:
+        self._memories.remove(desc.mr_id)
 
     def get_serialized_descs(self, desc_list: Sequence[XferDesc]) -> bytes:
         """Descriptors as bytes for another process. Raises `Refused` for what is none."""
@@ -149,10 +150,8 @@ class Endpoint:
         return True, self._under_way.advertise(conn_id, self._under_way.one(mr_id, ptr, size))[0]
 
     @reports((False, list[bytes]()), "advertisev")
-    def _advertisev(
-        self, conn_id: int | None, mr_ids: _Ints, ptrs: _Ints, sizes: _Ints, num_iovs: int
-    ) -> tuple[bool, list[bytes]]:
-        return True, self._under_way.advertise(conn_id, self._under_way.many(mr_ids, ptrs, sizes, num_iovs))
+    def _advertisev(self, conn_id: int | None, mr_ids: _Ints, ptrs: _Ints, sizes: _Ints, count: int) -> tuple[bool, list[bytes]]:
+        return True, self._under_way.advertise(conn_id, self._under_way.many(mr_ids, ptrs, sizes, count))
 
     # ---- two-sided transfers: sends meet the other end's receives in order, and both name as many bytes
 
@@ -254,8 +253,10 @@ class Endpoint:
         if len(local_desc_list) != len(remote_desc_list):
             raise Refused("transfer", f"{len(local_desc_list)} local descriptors, {len(remote_desc_list)} remote ones")
         pairs = [(local, remote) for local, remote in zip(local_desc_list, remote_desc_list) if local.size]
+        if not all(local.size <= remote.size for local, remote in pairs):
+            raise invalid("transfer", "a local descriptor is longer than the remote one at its place")
         ranges = [self._memories.range(local.mr_id, local.addr, local.size) for local, _ in pairs]
-        return self._under_way.begin(kind, conn_id, ranges, [remote.slot() for _, remote in pairs])
+        return self._under_way.begin(kind, conn_id, ranges, [remote.place() for _, remote in pairs])
 
     @reports((False, True))
     def poll_async(self, transfer_id: int) -> tuple[bool, bool]:

@@ -192,9 +192,10 @@ def test_what_cannot_be_done_says_why(pair: Pair, caplog: pytest.LogCaptureFixtu
     cases: list[tuple[Any, Any, type[Exception]]] = [
         (near.write(*here, b"short"), False, tcpx.InvalidArgument),
         (near.write(*here, bytes(64)), False, tcpx.InvalidArgument),
-        (near.write(*here, wrong), False, Exception),
+        (near.write(*here, wrong), False, TypeError),
+        (near.write(*here, 10**12), False, TypeError),  # type: ignore[arg-type]
         (near.write(*here, blob[:16] + bytes([blob[16] ^ 1]) + blob[17:]), False, tcpx.NotFound),
-        (near.write(*here, short), False, tcpx.Mismatch),
+        (near.write(*here, short), False, tcpx.InvalidArgument),
         (near.write(unknown, *here[1:], blob), False, tcpx.NotFound),
         (near.write(here[0], unknown, *here[2:], blob), False, tcpx.NotFound),
         (near.write(*here[:2], here[2] + 1, size, blob), False, tcpx.InvalidArgument),
@@ -300,10 +301,14 @@ def test_a_descriptor_may_be_cut(pair: Pair) -> None:
     assert not pair.target.array[:7].any() and not pair.target.array[57:].any()
     there.addr = shipped.addr + NBYTES - 49
     with pytest.raises(RuntimeError):
-        p2p.XferDesc(0, 8, 0, [], [1]).slot()
+        p2p.XferDesc(0, 8, 0, [], [1]).place()
     assert pair.near.transfer(pair.there, "write", [part], [there]) == (False, 0)
     there.addr = shipped.addr - 1
     assert pair.near.transfer(pair.there, "write", [part], [there]) == (False, 0)
+    assert "begins 1 bytes before" in str(p2p.last_error())
+    there.addr, there.size = shipped.addr, 49
+    assert pair.near.transfer(pair.there, "write", [part], [there]) == (False, 0)
+    assert "a local descriptor is longer" in str(p2p.last_error())
 
 
 def test_registrations_of_one_range_and_of_parts_share_keys(pair: Pair) -> None:
@@ -341,6 +346,14 @@ def test_numbers_of_other_types_are_addresses(pair: Pair) -> None:
     assert pointer is not None
     assert pair.near.write(pair.there, pair.source.mr_id, pointer, np.int32(NBYTES), bytearray(blob))  # type: ignore[arg-type]
     assert (pair.target.array == pair.source.array).all()
+
+
+def test_ranges_of_no_bytes_move_nothing(pair: Pair) -> None:
+    near, (mr_id, ptr) = pair.near, (pair.source.mr_id, pair.source.ptr)
+    _, blob = pair.far.advertise(pair.target.mr_id, pair.target.ptr, 8)
+    assert near.write(pair.there, mr_id, ptr, 0, blob) and near.writev(pair.there, [], [], [], [], 0)
+    assert near.writev(pair.there, [mr_id] * 3, [ptr, ptr + 1, ptr + 2], [0, 3, 0], [bytes(64), blob, bytes(64)], 3)
+    assert (pair.target.array[:3] == pair.source.array[1:4]).all() and not pair.target.array[3:].any()
 
 
 def test_transfers_end_when_their_connection_is_removed(pair: Pair) -> None:
