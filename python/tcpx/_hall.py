@@ -30,8 +30,8 @@ def digest_of(metadata: bytes) -> bytes:
 class Hall:
     """The connections of a group, by rank. Its threads do not know the group, so that can be dropped without `close`.
 
-    Below `lock`: of, the connections; ranks, by `Connection.id`; making, those that a thread of this process is connecting to; met,
-    digests of those that were connected last; dropped, of those that were given up.
+    Below `lock`: of, the connections; ranks, by `Connection.id`; making, those that a thread of this process is connecting to;
+    met, digests of those that were connected last; dropped, of those that were given up.
     """
 
     def __init__(self, endpoint: Endpoint, rank: int, world_size: int, checksum: int) -> None:
@@ -59,7 +59,8 @@ class Hall:
         connection.recv(answer, timeout=left)
         if answer[0] == _REFUSED:
             connection.close()
-            raise Mismatch(f"{Mismatch.code}: rendezvous: rank {rank} belongs to another group, or has dropped this one", "", "rendezvous")
+            text = f"rank {rank} belongs to another group, or has dropped this one"
+            raise Mismatch(f"{Mismatch.code}: rendezvous: {text}", "", "rendezvous", text)
         if answer[0] == _ADOPTED:
             self._adopt(connection, rank, digest)
             return connection

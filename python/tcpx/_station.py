@@ -7,10 +7,13 @@ import select
 import struct
 import threading
 from collections import deque
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import Error, PeerGone
 from .rendezvous import Group
+
+if TYPE_CHECKING:
+    from ._publication import Publication
 
 __all__ = ["Mail", "Station", "piece_note"]
 
@@ -39,13 +42,14 @@ class Mail(NamedTuple):
 class Station:
     """One for each group: sends and receives messages. Used by whoever holds `lock`.
 
-    lost: ranks that were given up; joins of new processes under their numbers bring them back.
+    lost: ranks that were given up; joins of new processes under their numbers bring them back. published: by name.
     """
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.lock = threading.Lock()
         self.lost: set[int] = set()
+        self.published: dict[str, Publication] = {}
         self._early: deque[Mail] = deque(maxlen=_MOST_KEPT)
         # A set of its own, whose events nobody else takes: see Endpoint::event_fd in include/tcpx/endpoint.h.
         self._events = select.epoll()

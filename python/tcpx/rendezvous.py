@@ -4,8 +4,8 @@
     group = tcpx.rendezvous.join(rank=0, world_size=2, store=redis.Redis())
     group.connection(1).write(x, slot)
 
-Any store with `set` and `get` will do: torch's TCPStore and FileStore, a redis or etcd client. It holds one key for each rank, with
-the metadata of its endpoint, and nothing else travels through it.
+Any store with `set` and `get` will do: torch's TCPStore and FileStore, a redis or etcd client. It holds one key for each rank,
+with the metadata of its endpoint, and nothing else travels through it.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class Group:
             except (PeerGone, Timeout) as error:
                 # Metadata of an earlier run may lie there until that rank has joined this one: so it is looked for again.
                 if time.monotonic() >= deadline:
-                    kind = type(error)
-                    raise kind(f"{kind.code}: rendezvous: rank {rank}: {error}", error.help, "rendezvous", error.detail) from error
+                    text = f"{error.code}: rendezvous: rank {rank}: {error}"
+                    raise type(error)(text, error.help, "rendezvous", error.detail) from error
             attempt *= 2
             time.sleep(_PAUSE)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +138,7 @@ def test_a_receiver_that_cannot_is_named_at_every_rank(tmp_path: Path, change: s
 
 def _until_killed(group: Group, path: str, victim: int, signal_number: int, timeout: float) -> Any:
     """The victim ends, or stops, in the middle of a broadcast: when it has some pieces."""
+    weights.broadcast(state_of(0), 0, group=group, timeout=LIMIT)  # so that all have met
     state = state_of(0 if group.rank == 0 else 9, rows=4000)
 
     def die(done: int, total: int) -> None:
@@ -167,7 +166,7 @@ def test_the_chain_closes_over_a_receiver_that_is_killed(tmp_path: Path, victim:
 
 
 def test_the_chain_closes_over_a_receiver_that_is_silent(tmp_path: Path) -> None:
-    ranks = Ranks(tmp_path, 4, _until_killed, str(tmp_path), 2, signal.SIGSTOP, 3.0)
+    ranks = Ranks(tmp_path, 4, _until_killed, str(tmp_path), 2, signal.SIGSTOP, 5.0)
     outcomes = ranks.outcomes({0, 1, 3})
     os.kill(ranks.processes[2].pid or 0, signal.SIGCONT)
     for outcome in outcomes.values():
