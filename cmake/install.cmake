@@ -48,7 +48,7 @@ install(TARGETS tcpx_doctor test_device_discovery test_tcpx_transfer test_tcpx_p
 # As in the source tree, so that links between documents hold.
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
-  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.cc")
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json" PATTERN "*.cc")
 
 # The list of files for uninstalling; its paths are relative to the prefix, so it moves with it.
 install(CODE "

@@ -145,10 +145,21 @@ Result<TransferPlan> Endpoint::prepare(std::span<const LocalRange> ranges, std::
   });
 }
 
+Result<TransferPlan> Endpoint::prepare_blocks(const LocalRange& local, const RemoteRange& remote, size_t block_bytes) const {
+  return guarded("prepare blocks", *impl_, [&]() -> Result<TransferPlan> {
+    TCPX_ASSIGN_OR_RETURN(auto plan, impl_->prepare(local, remote, block_bytes));
+    const size_t blocks = plan->blocks;
+    return TransferPlan(std::move(plan), blocks);
+  });
+}
+
 Result<OperationId> Endpoint::start(int kind, ConnId conn, const TransferPlan& plan,
-                                    std::optional<std::span<const uint32_t>> indices, const SubmitOptions& options) {
+                                    std::optional<std::span<const uint32_t>> indices, std::span<const uint32_t> remote_indices,
+                                    const SubmitOptions& options) {
+  std::optional<PlannedRounds::Chosen> chosen;
+  if (indices) chosen = {*indices, remote_indices};
   return guarded("start operation", *impl_,
-                 [&] { return impl_->submit(static_cast<OperationKind>(kind), conn, plan.ranges_, indices, options); });
+                 [&] { return impl_->submit(static_cast<OperationKind>(kind), conn, plan.ranges_, chosen, options); });
 }
 
 Status Endpoint::perform(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
@@ -194,17 +205,25 @@ Result<OperationId> Endpoint::read_async(ConnId conn, std::span<const LocalRange
 }
 Result<OperationId> Endpoint::write_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> indices,
                                           const SubmitOptions& options) {
-  return start(kWrite, conn, plan, indices, options);
+  return start(kWrite, conn, plan, indices, {}, options);
 }
 Result<OperationId> Endpoint::read_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> indices,
                                          const SubmitOptions& options) {
-  return start(kRead, conn, plan, indices, options);
+  return start(kRead, conn, plan, indices, {}, options);
+}
+Result<OperationId> Endpoint::write_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> local_blocks,
+                                          std::span<const uint32_t> remote_blocks, const SubmitOptions& options) {
+  return start(kWrite, conn, plan, local_blocks, remote_blocks, options);
+}
+Result<OperationId> Endpoint::read_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> local_blocks,
+                                         std::span<const uint32_t> remote_blocks, const SubmitOptions& options) {
+  return start(kRead, conn, plan, local_blocks, remote_blocks, options);
 }
 Result<OperationId> Endpoint::write_async(ConnId conn, const TransferPlan& plan, const SubmitOptions& options) {
-  return start(kWrite, conn, plan, std::nullopt, options);
+  return start(kWrite, conn, plan, std::nullopt, {}, options);
 }
 Result<OperationId> Endpoint::read_async(ConnId conn, const TransferPlan& plan, const SubmitOptions& options) {
-  return start(kRead, conn, plan, std::nullopt, options);
+  return start(kRead, conn, plan, std::nullopt, {}, options);
 }
 Status Endpoint::send(ConnId conn, std::span<const LocalRange> ranges, const SubmitOptions& options) {
   return perform(kSend, conn, ranges, {}, options);
@@ -265,6 +284,10 @@ bool Endpoint::progress() {
 
 EndpointStats Endpoint::stats() const {
   return guarded_or(EndpointStats{}, *impl_, [&] { return impl_->stats(); });
+}
+
+std::string Endpoint::metrics_text() const {
+  return guarded_or(std::string(), *impl_, [&] { return impl_->metrics_text(); });
 }
 
 std::string Endpoint::flight_record() const {

@@ -194,10 +194,10 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
 }
 
 Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::shared_ptr<const PlannedRanges> plan,
-                                           std::optional<std::span<const uint32_t>> indices, const SubmitOptions& options) {
+                                           std::optional<PlannedRounds::Chosen> chosen, const SubmitOptions& options) {
   if (plan == nullptr || plan->endpoint != registry_.instance()) return refuse(kind, "a plan that this endpoint has not made");
   return start(kind, conn, options, [&](Operation& operation) -> Status {
-    TCPX_ASSIGN_OR_RETURN(operation.rounds, PlannedRounds::begin(registry_, std::move(plan), indices));
+    TCPX_ASSIGN_OR_RETURN(operation.rounds, PlannedRounds::begin(registry_, std::move(plan), chosen));
     return Status::ok();
   });
 }
@@ -313,12 +313,14 @@ Result<int> Endpoint::Impl::event_fd() {
 
 EndpointStats Endpoint::Impl::stats() {
   EndpointStats stats{.connections = {},
+                      .ended = {},
                       .registered_regions = registry_.regions(),
                       .advertised_ranges = registry_.advertised(),
                       .operations_outstanding = operations_.outstanding(),
                       .notifications_waiting = inbox_.size()};
   const ProgressEngine::Lock lock(engine_);
   stats.connections = engine_.links().stats();
+  stats.ended = engine_.links().ended();
   return stats;
 }
 

@@ -12,6 +12,7 @@
 #include "endpoint/connection_book.h"
 #include "endpoint/endpoint_parts.h"
 #include "endpoint/gpu_reach.h"
+#include "endpoint/metrics_text.h"
 #include "endpoint/progress_engine.h"
 
 namespace tcpx {
@@ -48,9 +49,12 @@ class Endpoint::Impl {
   Result<std::shared_ptr<const PlannedRanges>> prepare(std::span<const LocalRange> ranges, std::span<const RemoteRange> remote) {
     return plan_ranges(registry_, ranges, remote, registry_.instance());
   }
-  /// @param plan null: an empty one. @param indices nullopt: all of its ranges
+  Result<std::shared_ptr<const PlannedRanges>> prepare(const LocalRange& local, const RemoteRange& remote, size_t block_bytes) {
+    return plan_blocks(registry_, local, remote, block_bytes, registry_.instance());
+  }
+  /// @param plan null: an empty one. @param chosen nullopt: all of its ranges
   Result<OperationId> submit(OperationKind kind, ConnId conn, std::shared_ptr<const PlannedRanges> plan,
-                             std::optional<std::span<const uint32_t>> indices, const SubmitOptions& options);
+                             std::optional<PlannedRounds::Chosen> chosen, const SubmitOptions& options);
   Status wait(OperationId id, std::optional<Milliseconds> timeout);
   Status cancel(OperationId id);
   Status notify(ConnId conn, const NotifyMsg& message);
@@ -58,6 +62,7 @@ class Endpoint::Impl {
   Result<int> event_fd();
   bool progress() { return engine_.progress(); }
   EndpointStats stats();
+  std::string metrics_text() { return tcpx::metrics_text(stats(), config_.gpu_idx); }
   std::string flight_record();
 
   ConnectionBook& connections() { return connections_; }

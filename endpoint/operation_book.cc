@@ -15,10 +15,12 @@ int64_t milliseconds(Duration duration) {
 }
 
 void count_latency(LatencyHistogram& latency, Duration taken) {
-  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(taken).count();
-  const auto bucket = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(us, 1))) - 1;
+  // A turn's time may be older than an operation that came in it.
+  const auto whole = std::max(std::chrono::duration_cast<std::chrono::microseconds>(taken), std::chrono::microseconds(0));
+  const auto bucket = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(whole.count(), 1))) - 1;
   ++latency.buckets[std::min<size_t>(static_cast<size_t>(bucket), latency.buckets.size() - 1)];
   ++latency.count;
+  latency.sum += whole;
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ Status PeerOperations::on(const WriteDataFrame& frame) {
   auto ranges = or_refuse(look_up(frame.ranges), frame.operation, charge);
   if (!ranges) return Status::ok();
   ++link_.stats.inline_received;
+  link_.stats.bytes_received += frame.data.size();
   Delivery delivery{.notify = message_of(frame.notify, link_.id), .charge = charge, .answers = frame.operation};
   if (!is_on_gpu(*ranges)) {
     scatter(*ranges, frame.data);
@@ -123,6 +124,7 @@ bool PeerOperations::cancel_read(uint64_t number) {
 void PeerOperations::answer_read(uint64_t number, std::span<const std::byte> data) {
   link_.stream->send(ReadDataFrame{.operation = number, .data = data});
   ++link_.stats.inline_sent;
+  link_.stats.bytes_sent += data.size();
 }
 
 void PeerOperations::queue(Copying copying, bool writes, std::span<const std::byte> data) {
@@ -158,6 +160,7 @@ void PeerOperations::end_copy(const Result<bool>& done) {
 }
 
 void PeerOperations::end_moved(Job& job, bool received) {
+  if (job.status.is_ok()) (received ? link_.stats.bytes_received : link_.stats.bytes_sent) += job.bytes;
   if (!received) return link_.give_back(job.charge);  // a read, of which the peer knows by its own lane
   if (!job.status.is_ok()) return link_.refuse(job.number, job.charge, job.status);
   link_.deliver({.notify = std::move(job.notify), .charge = job.charge, .answers = job.number});

@@ -98,6 +98,28 @@ Result<std::shared_ptr<const PlannedRanges>> plan_ranges(MemoryRegistry& registr
   return std::shared_ptr<const PlannedRanges>(std::move(plan));
 }
 
+Result<std::shared_ptr<const PlannedRanges>> plan_blocks(MemoryRegistry& registry, const LocalRange& local,
+                                                         const RemoteRange& remote, size_t block_bytes, uint64_t endpoint) {
+  if (block_bytes == 0) return Status(Code::kInvalidArgument, "prepare blocks", "blocks of no bytes");
+  // What is checked is what must fit: the memory here, and that the blocks of the slot begin inside it.
+  RangeChecker checker(registry);
+  TCPX_RETURN_IF_ERROR(checker.check(local, nullptr));
+  TCPX_RETURN_IF_ERROR(check_slot(remote.slot));
+  if (remote.offset > remote.slot.bytes) {
+    return Status(Code::kInvalidArgument, "prepare blocks",
+                  concat("blocks at ", remote.offset, " of a slot of ", remote.slot.bytes, " bytes"));
+  }
+  auto plan = std::make_shared<PlannedRanges>();
+  plan->endpoint = endpoint;
+  plan->ranges = {{.data = static_cast<std::byte*>(local.data), .bytes = local.bytes, .offset = remote.offset}};
+  plan->regions = {local.memory};
+  plan->slots = {remote.slot.id};
+  plan->block_bytes = block_bytes;
+  plan->blocks = local.bytes / block_bytes;
+  plan->remote_blocks = (remote.slot.bytes - remote.offset) / block_bytes;
+  return std::shared_ptr<const PlannedRanges>(std::move(plan));
+}
+
 Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                    Operation& operation) {
   RangeChecker checker(registry);
@@ -132,19 +154,46 @@ std::vector<int> gpus_of(const Operation& operation, int own) {
 }
 
 Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,
-                                                            std::optional<std::span<const uint32_t>> indices) {
-  const size_t known = plan->ranges.size(), count = indices ? indices->size() : known;
-  std::vector<uint32_t> chosen;
-  if (indices) chosen.assign(indices->begin(), indices->end());
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    if (chosen[i] >= known) return bad_range(i, concat("index ", chosen[i], " of a plan of ", known, " ranges"));
+                                                            std::optional<Chosen> chosen) {
+  const bool of_blocks = plan->block_bytes != 0;
+  const size_t known = of_blocks ? plan->blocks : plan->ranges.size(), known_there = of_blocks ? plan->remote_blocks : known;
+  std::vector<uint32_t> local, remote;
+  if (chosen) {
+    local.assign(chosen->local.begin(), chosen->local.end());
+    remote.assign(chosen->remote.begin(), chosen->remote.end());
+  }
+  if (!remote.empty() && (!of_blocks || remote.size() != local.size())) {
+    return Status(Code::kInvalidArgument, "check ranges",
+                  of_blocks ? concat(local.size(), " blocks here, ", remote.size(), " there")
+                            : "ranges of this plan have their place at the other end already");
+  }
+  const size_t count = chosen ? local.size() : std::min(known, known_there);
+  for (size_t i = 0; i < local.size(); ++i) {
+    const uint32_t here = local[i], there = remote.empty() ? here : remote[i];
+    if (here >= known || there >= known_there) {
+      return bad_range(i, of_blocks ? concat("block ", here, " of ", known, ", to block ", there, " of ", known_there)
+                                    : concat("index ", here, " of a plan of ", known, " ranges"));
+    }
   }
   std::vector<RegionUse> uses;
   for (const MemoryId id : plan->regions) {
     TCPX_ASSIGN_OR_RETURN(auto use, registry.use(id));
     uses.push_back(std::move(use));
   }
-  return std::unique_ptr<PlannedRounds>(new PlannedRounds(std::move(plan), std::move(uses), std::move(chosen), count));
+  return std::unique_ptr<PlannedRounds>(
+      new PlannedRounds(std::move(plan), std::move(uses), std::move(local), std::move(remote), count));
+}
+
+PlannedRanges::Range PlannedRounds::at(size_t index) const {
+  const uint64_t here = indices_.empty() ? index : indices_[index];
+  const uint64_t bytes = plan_->block_bytes;
+  if (bytes == 0) return plan_->ranges[here];
+  const uint64_t there = remote_indices_.empty() ? here : remote_indices_[index];
+  PlannedRanges::Range range = plan_->ranges.front();
+  range.data += here * bytes;
+  range.offset += there * bytes;
+  range.bytes = bytes;
+  return range;
 }
 
 void PlannedRounds::next(Operation& operation) {
@@ -152,7 +201,7 @@ void PlannedRounds::next(Operation& operation) {
   operation.remote.clear();
   operation.bytes = 0;
   for (; next_ < count_; ++next_) {
-    const PlannedRanges::Range& range = at(next_);
+    const PlannedRanges::Range range = at(next_);
     if (range.bytes == 0) continue;
     const RegionUse& use = uses_[range.region];
     const WireRange there{plan_->slots[range.slot], range.offset, range.bytes};

@@ -25,6 +25,9 @@ struct PlannedRanges {
   };
   static_assert(sizeof(Range) == 32);  // lists of a model's KV cache have hundreds of thousands
   uint64_t endpoint = 0;               ///< instance whose regions these are
+  /// Not 0: the only range is memory that is divided into blocks of so many bytes, `blocks` here and `remote_blocks` in the slot;
+  /// operations name blocks of both.
+  uint64_t block_bytes = 0, blocks = 0, remote_blocks = 0;
   std::vector<Range> ranges;
   std::vector<MemoryId> regions;
   std::vector<SlotId> slots;
@@ -35,6 +38,10 @@ struct PlannedRanges {
 /// @return kNotFound, kInvalidArgument, kUnsupported naming the range
 Result<std::shared_ptr<const PlannedRanges>> plan_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges,
                                                          std::span<const RemoteRange> remote, uint64_t endpoint);
+
+/// The same for blocks of `block_bytes` bytes. @param remote where those of the slot begin, which end with it or before
+Result<std::shared_ptr<const PlannedRanges>> plan_blocks(MemoryRegistry& registry, const LocalRange& local,
+                                                         const RemoteRange& remote, size_t block_bytes, uint64_t endpoint);
 
 /// Gives an operation its ranges. Neighbours at both ends are joined. Caller's thread.
 /// @param remote none, or as many as `ranges`
@@ -49,10 +56,14 @@ std::vector<int> gpus_of(const Operation& operation, int own);
 /// Ranges of a plan that one operation moves. One thread at a time.
 class PlannedRounds {
  public:
-  /// Holds all regions of the plan from here on. @param indices which of its ranges, in this order; nullopt: all
-  /// @return kNotFound: a region is not registered any more; kInvalidArgument: an index beyond the plan
+  /// Indices of the ranges to move, in this order; those of blocks here and there may differ.
+  struct Chosen {
+    std::span<const uint32_t> local, remote;
+  };
+  /// Holds all regions of the plan from here on. @param chosen nullopt: all ranges
+  /// @return kNotFound: a region is not registered any more; kInvalidArgument: an index beyond the plan, or two of one range
   static Result<std::unique_ptr<PlannedRounds>> begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,
-                                                      std::optional<std::span<const uint32_t>> indices);
+                                                      std::optional<Chosen> chosen);
 
   /// Uses of all its regions.
   std::span<const RegionUse> uses() const { return uses_; }
@@ -63,13 +74,18 @@ class PlannedRounds {
 
  private:
   PlannedRounds(std::shared_ptr<const PlannedRanges> plan, std::vector<RegionUse> uses, std::vector<uint32_t> indices,
-                size_t count)
-      : plan_(std::move(plan)), uses_(std::move(uses)), indices_(std::move(indices)), count_(count) {}
-  const PlannedRanges::Range& at(size_t index) const { return plan_->ranges[indices_.empty() ? index : indices_[index]]; }
+                std::vector<uint32_t> remote_indices, size_t count)
+      : plan_(std::move(plan)),
+        uses_(std::move(uses)),
+        indices_(std::move(indices)),
+        remote_indices_(std::move(remote_indices)),
+        count_(count) {}
+  PlannedRanges::Range at(size_t index) const;
 
   const std::shared_ptr<const PlannedRanges> plan_;
-  const std::vector<RegionUse> uses_;    // of its regions
-  const std::vector<uint32_t> indices_;  // empty: all, in order
+  const std::vector<RegionUse> uses_;           // of its regions
+  const std::vector<uint32_t> indices_;         // empty: all, in order
+  const std::vector<uint32_t> remote_indices_;  // empty: the same
   const size_t count_;
   size_t next_ = 0;
 };

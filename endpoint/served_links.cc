@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "endpoint/connection_sums.h"
 
 namespace tcpx {
 namespace {
@@ -39,6 +40,7 @@ ServedLinks::Served* ServedLinks::find(ConnId conn, uint64_t number) {
 uint64_t ServedLinks::add(std::unique_ptr<Link> link, bool unclaimed) {
   const ConnId id = link->id();
   last_conn_ = std::max(last_conn_, static_cast<uint64_t>(id));
+  if (const Served* const before = find(id)) ended_ = sum_of(ended_, before->link->stats());
   links_.erase(id);
   Served& served = links_[id];
   served.link = std::move(link);
@@ -95,6 +97,7 @@ void ServedLinks::close_all() {
 void ServedLinks::submit(Operation& operation) {
   Served* const served = find(operation.conn, operation.link);
   if (served == nullptr) {
+    ++ended_.operations_failed;
     return operations_.finish(operation, Status(Code::kPeerGone, std::string(name_of(operation.kind)),
                                                 "the connection was closed or made anew before the operation began"));
   }
@@ -165,6 +168,16 @@ void ServedLinks::close_longest_idle() {
   attend(*oldest->link, [&] { oldest->link->close(); });
 }
 
+// Before the link goes. @return false: there is no memory for it now
+bool ServedLinks::keep_counts(const Link& link) {
+  try {
+    ended_ = sum_of(ended_, link.stats());
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 // Links that have ended, and those that nobody has used for long.
 void ServedLinks::look_after() {
   close_longest_idle();
@@ -188,7 +201,7 @@ void ServedLinks::look_after() {
       --left_behind;
       left_bytes -= served.link->arrived_bytes();
     }
-    const bool gone = (served.removed || served.idle_since || by_itself) && served.link->closed();
+    const bool gone = (served.removed || served.idle_since || by_itself) && served.link->closed() && keep_counts(*served.link);
     if (gone && by_itself) forget_(entry->first);
     entry = gone ? links_.erase(entry) : std::next(entry);
   }

@@ -72,6 +72,8 @@ class ServedLinks {
   /// The reason why nothing is taken for the connection.
   Status why_ended(ConnId conn) const;
   std::vector<ConnectionStats> stats() const;
+  /// Sums of links that are gone.
+  const ConnectionStats& ended() const { return ended_; }
   std::string flight_record() const;
 
  private:
@@ -92,12 +94,14 @@ class ServedLinks {
   void mark_readable();
   void look_after();
   void close_longest_idle();
+  bool keep_counts(const Link& link);
 
   const EndpointConfig& config_;
   OperationTable& operations_;
   WakeableEpoll& events_;
   const std::function<void(ConnId)> forget_;
   std::map<ConnId, Served> links_;
+  ConnectionStats ended_;
   uint64_t last_conn_ = 0, last_number_ = 0;
   TimePoint next_look_;
 };

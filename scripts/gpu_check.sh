@@ -2,12 +2,13 @@
 # Proves the project on a machine with an NVIDIA GPU: builds it, runs every test, then the GPU programs under compute-sanitizer, measures
 # how fast messages are gathered and moved, and writes one report.
 #
-#   scripts/gpu_check.sh [--only tests|sanitizers|speed|endpoint|nixl] [COMMIT]
+#   scripts/gpu_check.sh [--only tests|sanitizers|speed|endpoint|nixl|python] [COMMIT]
 #
 # COMMIT names the tree in the report where there is no git metadata. --only runs one part, for a machine that is lent for a short time.
 # `endpoint`, the benchmark of Endpoint, runs only when asked for: it builds nothing else and takes about five minutes, with NCCL beside
 # it where there are two GPUs and PyTorch. `nixl`, the back-end for NIXL beside NIXL's own and beside Endpoint, runs where
-# scripts/install_deps.sh --nixl has installed NIXL; alone, it builds nothing else and takes about five minutes, too.
+# scripts/install_deps.sh --nixl has installed NIXL; alone, it builds nothing else and takes about five minutes, too. `python`, the
+# package's tests and its costs, runs only when asked for, with a python3 that has nanobind, pytest and PyTorch with CUDA.
 # Report and logs go to $OUT when it is set, else to build/gpu_report. Extra CMake arguments may be given in $CMAKE_ARGS.
 # Needs g++, CMake, Ninja, the CUDA toolkit with compute-sanitizer, and the libraries of scripts/install_deps.sh.
 # Exit status: 0 all passed, 1 something failed or could not be run, 77 no GPU here.
@@ -21,9 +22,9 @@ if [[ ${1:-} == --only ]]; then
   parts=${2:-}
   total_s=530
   case $parts in
-    tests | sanitizers | speed | endpoint | nixl) ;;
+    tests | sanitizers | speed | endpoint | nixl | python) ;;
     *)
-      echo "gpu_check: --only takes tests, sanitizers, speed, endpoint or nixl" >&2
+      echo "gpu_check: --only takes tests, sanitizers, speed, endpoint, nixl or python" >&2
       exit 2
       ;;
   esac
@@ -42,7 +43,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -105,6 +106,7 @@ step build.log 60 "configure" cmake --preset release -DCMAKE_CUDA_ARCHITECTURES=
 targets=()
 [[ $parts != endpoint ]] || targets=(--target bench_endpoint)
 [[ $parts != nixl ]] || targets=(--target nixl_plugin bench_endpoint)
+[[ $parts != python ]] || targets=(--target python_package write_times)
 step build.log 240 "build" cmake --build --preset release -j "$jobs" "${targets[@]}" || finish
 
 # A case here that finds no GPU skips itself. That must not look like a pass.
@@ -259,6 +261,15 @@ run_nixl() {
   rm -rf "$turns"
 }
 
+run_python() {
+  local -x PYTHONPATH=$build/python PYTHONDONTWRITEBYTECODE=1
+  step python_tests.log 150 "Python, tests" python3 -m pytest -q python/tests
+  # Only its own kernels: torch's take their time to load under it.
+  sanitize memcheck 100 "Python, GPU memory" --report-api-errors no python3 -m pytest -q python/tests/test_gpu.py -k "every_call or blocks"
+  step python_overhead.txt 90 "Python beside C++" python3 python/bench/overhead.py "$build/python/write_times"
+  grep -aE '^ *"' "$out/python_overhead.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
+}
+
 if [[ $parts == *tests* ]]; then
   run_tests
   run_transfers
@@ -266,6 +277,7 @@ fi
 if [[ $parts == *sanitizers* ]]; then run_sanitizers; fi
 if [[ $parts == *speed* ]]; then run_speed; fi
 if [[ $parts == *nixl* ]]; then run_nixl; fi
+if [[ $parts == python ]]; then run_python; fi
 if [[ $parts == endpoint ]]; then
   step bench_endpoint.txt 400 "bench_endpoint" "$build/bench/bench_endpoint" --json "$out/bench_endpoint.json"
 fi

@@ -10,7 +10,8 @@ Installs the missing packages with apt-get, as root or through sudo, after sayin
 
   --check  only list what is missing; exit code 1 when something is
   --fuzz   also what the preset `fuzz` needs: clang and its runtime libraries
-  --tests  also what only tests need: iproute2, for two hosts made of network namespaces; pkgconf, to use what was installed
+  --tests  also what only tests need: iproute2, for two hosts made of network namespaces; pkgconf, to use what was installed;
+           Python's headers and build/python-tools, a virtual environment with wheels from PyPI, to build and test the Python package
   --mpi    also what run_p2p_fullmesh.sh starts ranks with: mpirun of Open MPI
   --nixl   also releases of NIXL for its back-end's tests: Python wheels from PyPI, each in build/nixl/VERSION (220 MB to fetch)
 USAGE
@@ -80,6 +81,26 @@ install_nixl() {
   done
 }
 
+# What building and testing the Python package takes, beside what the distribution's Python has already.
+python_tools=(nanobind numpy pytest mypy prometheus-client)
+python_folder=$(cd "$(dirname "$0")/.." && pwd)/build/python-tools
+
+has_python_tools() { "$python_folder/bin/python3" -c 'import nanobind, numpy, pytest, mypy, prometheus_client' 2>/dev/null; }
+
+# Torch, too, is seen in it where the distribution's is installed.
+install_python_tools() {
+  say "will install ${python_tools[*]} into $python_folder"
+  python3 -m venv --clear --system-site-packages "$python_folder" &&
+    "$python_folder/bin/python3" -m pip install -q --disable-pip-version-check --retries 1 "${python_tools[@]}" && has_python_tools &&
+    return
+  rm -rf "$python_folder"
+  return 1
+}
+
+has_python_headers() {
+  python3 -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null
+}
+
 # Tests for the tools a package brings, not for the package, so that tools from elsewhere count too.
 missing=()
 need() {
@@ -101,19 +122,21 @@ need libgtest-dev has_header gtest/gtest.h
 if $with_tests; then
   need iproute2 has_command ip
   need pkgconf has_command pkg-config
+  need python3-dev has_python_headers
 fi
 if $with_fuzz; then need clang can_fuzz; fi
 if $with_mpi; then need openmpi-bin has_command mpirun; fi
-if $with_nixl; then need python3-venv python3 -c 'import ensurepip' 2>/dev/null; fi
+if $with_nixl || $with_tests; then need python3-venv python3 -c 'import ensurepip' 2>/dev/null; fi
 
-wheels_missing=false
-if $with_nixl && ! has_nixl; then wheels_missing=true; fi
-if [[ ${#missing[@]} -eq 0 ]] && ! $wheels_missing; then
+wheels=()
+if $with_tests && ! has_python_tools; then wheels+=("wheels for build/python-tools"); fi
+if $with_nixl && ! has_nixl; then wheels+=("wheels of NIXL"); fi
+if [[ ${#missing[@]} -eq 0 && ${#wheels[@]} -eq 0 ]]; then
   say "nothing is missing"
   exit 0
 fi
 if $check_only; then
-  say "missing: ${missing[*]}$($wheels_missing && echo " wheels of NIXL")"
+  say "missing: ${missing[*]} ${wheels[*]}"
   exit 1
 fi
 
@@ -140,5 +163,10 @@ install_packages() {
 }
 
 if [[ ${#missing[@]} -gt 0 ]]; then install_packages; fi
-if $wheels_missing; then install_nixl || fail "the wheels of NIXL could not be installed; without them its tests are skipped"; fi
+if $with_tests && ! has_python_tools; then
+  install_python_tools || say "the wheels could not be installed; without them the tests of the Python package are skipped" >&2
+fi
+if $with_nixl && ! has_nixl; then
+  install_nixl || fail "the wheels of NIXL could not be installed; without them its tests are skipped"
+fi
 say "done"

@@ -14,6 +14,12 @@ function attribute(line, name) {
   return text_of(substr(line, RSTART + length(name) + 2, RLENGTH - length(name) - 3))
 }
 
+function skip(reason, whose, how_many) {
+  if (!(reason in skip_count)) order[++reasons] = reason
+  skip_count[reason] += how_many
+  if (!seen_skip[reason, whose]++) skips[reason] = skips[reason] (skips[reason] == "" ? "" : ", ") whose
+}
+
 function finish_case(    i, n, names) {
   if (status == "run") outcome = "passed"
   else if (status == "fail" || (status == "notrun" && message !~ /^SKIP_/)) outcome = "failed"
@@ -28,12 +34,16 @@ function finish_case(    i, n, names) {
   if (outcome == "skipped") {
     if (reason == "") reason = status == "disabled" ? "disabled" : last_line
     if (reason == "") reason = "no reason given"
-    if (!(reason in skip_count)) order[++reasons] = reason
-    skip_count[reason]++
     # A suite stands for its cases: "Kinds/Suite.Case/value" -> "Kinds/Suite".
     suite = name
     sub(/\..*/, "", suite)
-    if (!seen_skip[reason, suite]++) skips[reason] = skips[reason] (skips[reason] == "" ? "" : ", ") suite
+    skip(reason, suite, 1)
+  }
+  # An entry that is a file of tests: those of them that were skipped count, too.
+  for (reason in parts) {
+    total["skipped"] += parts[reason]
+    for (i = 1; i <= n; i++) count[names[i], "skipped"] += parts[reason]
+    skip(reason, name, parts[reason])
   }
   name = ""
 }
@@ -43,12 +53,16 @@ function finish_case(    i, n, names) {
 /^ *Test +#[0-9]+: / { sub(/^ *Test +#[0-9]+: /, ""); labels[$0] = pending; pending = ""; next }
 
 # RESULTS
-/<testcase / { name = attribute($0, " name"); status = attribute($0, "status"); message = reason = last_line = ""; expect_reason = printed = 0; next }
+/<testcase / { name = attribute($0, " name"); status = attribute($0, "status"); message = reason = last_line = ""; expect_reason = printed = 0; split("", parts); next }
 /<\/testcase>/ { if (name != "") finish_case(); next }
 /<skipped message=/ { message = attribute($0, "message"); next }
 name != "" && !/^\t*<\/?(system-out|properties|property|failure|skipped)/ { output[++printed] = text_of($0) }
 name != "" && expect_reason { reason = text_of($0); expect_reason = 0 }   # GoogleTest: the line below "FILE:LINE: Skipped"
 name != "" && reason == "" && /: Skipped$/ { expect_reason = 1; next }
+name != "" && /SKIPPED [0-9]+: / {                                       # conftest.py: of the tests of a file
+  line = $0; sub(/^.*SKIPPED /, "", line); part = line; sub(/^[0-9]+: /, "", part)
+  parts[text_of(part)] += line + 0
+}
 name != "" && /SKIPPED: / { sub(/^.*SKIPPED: /, ""); reason = text_of($0) }  # our programs
 name != "" && !/^\[|^<|^[ \t]*$/ { line = $0; sub(/^.*<system-out>/, "", line); if (line !~ /<\/system-out>/) last_line = text_of(line) }
 

@@ -98,7 +98,7 @@ struct RemoteRange {
 
 struct PlannedRanges;
 
-/// Ranges that were checked once, for writes and reads that are started many times: see Endpoint::prepare. Copies share it, and any
+/// Ranges that were checked once, for writes and reads that are started many times: see Endpoint::prepare, and prepare_blocks. Copies share it, and any
 /// thread may use it. It keeps no memory registered.
 class TransferPlan {
  public:
@@ -146,6 +146,7 @@ struct OperationAnswer {
 struct LatencyHistogram {
   std::array<uint64_t, 24> buckets{};
   uint64_t count = 0;
+  std::chrono::microseconds sum{0};  ///< of what was counted, each in whole microseconds, rounded down
   /// Upper bound of the bucket that holds the quantile `q` (0 ... 1); 0 us when nothing was counted.
   TCPX_CLASS_API std::chrono::microseconds quantile(double q) const;
 };
@@ -162,7 +163,7 @@ struct ConnectionStats {
   int remote_gpu_idx = 0;
   std::string path;  ///< the route of the bytes, as in the log line
   bool alive = true;
-  uint64_t bytes_sent = 0, bytes_received = 0;    ///< payload, including inline messages
+  uint64_t bytes_sent = 0, bytes_received = 0;    ///< payload of both ends' operations, including inline messages
   uint64_t inline_sent = 0, inline_received = 0;  ///< messages
   uint64_t operations_done = 0, operations_failed = 0;
   uint64_t operations_pending = 0;
@@ -172,7 +173,10 @@ struct ConnectionStats {
 };
 
 struct EndpointStats {
-  std::vector<ConnectionStats> connections;
+  std::vector<ConnectionStats> connections;  ///< by id
+  /// Counts of connections that are gone, summed up, latencies and NICs included; all else is as of a new connection. Together
+  /// with those of `connections` they never fall. Operations that found their connection gone count as failed here.
+  ConnectionStats ended;
   uint64_t registered_regions = 0, advertised_ranges = 0;
   uint64_t operations_outstanding = 0;  ///< pending, or ended and not yet polled
   uint64_t notifications_waiting = 0;
@@ -302,6 +306,17 @@ class TCPX_CLASS_API Endpoint {
   Result<OperationId> write_async(ConnId conn, const TransferPlan& plan, const SubmitOptions& options = {});
   Result<OperationId> read_async(ConnId conn, const TransferPlan& plan, const SubmitOptions& options = {});
 
+  /// A plan of two block tables, whatever their size: blocks of `block_bytes` bytes, numbered from 0 from the beginning of `local`,
+  /// and from that of `remote` to the end of its slot. What is left at an end is no block.
+  /// @return as `prepare`
+  Result<TransferPlan> prepare_blocks(const LocalRange& local, const RemoteRange& remote, size_t block_bytes) const;
+  /// Writes or reads blocks: number local_blocks[i] of this end and number remote_blocks[i] of the other.
+  /// @return kInvalidArgument also for lists of different lengths, a number beyond a table, or a plan that is not of blocks
+  Result<OperationId> write_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> local_blocks,
+                                  std::span<const uint32_t> remote_blocks, const SubmitOptions& options = {});
+  Result<OperationId> read_async(ConnId conn, const TransferPlan& plan, std::span<const uint32_t> local_blocks,
+                                 std::span<const uint32_t> remote_blocks, const SubmitOptions& options = {});
+
   /// Pending; done or failed, reported once: the id is unknown afterwards.
   OperationAnswer poll(OperationId id);
   /// Waits until the operation has ended. @return its status; kTimeout: `timeout` passed and it is still pending; kNotFound
@@ -335,6 +350,10 @@ class TCPX_CLASS_API Endpoint {
   /// Makes progress once; for endpoints without a progress thread. @return true when something advanced
   bool progress();
   EndpointStats stats() const;
+  /// Figures of `stats` in Prometheus' text exposition format 0.0.4, to answer a scrape with as `text/plain; version=0.0.4`; see
+  /// docs/metrics.md for each metric. At most about 1 MB: connections beyond the first 256 count in the endpoint's totals only.
+  /// @return empty when the endpoint is of no use
+  std::string metrics_text() const;
   /// Text that shows the state of every connection. For humans.
   std::string flight_record() const;
 
@@ -346,7 +365,7 @@ class TCPX_CLASS_API Endpoint {
   Result<OperationId> start(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                             const SubmitOptions& options);
   Result<OperationId> start(int kind, ConnId conn, const TransferPlan& plan, std::optional<std::span<const uint32_t>> indices,
-                            const SubmitOptions& options);
+                            std::span<const uint32_t> remote_indices, const SubmitOptions& options);
   Status perform(int kind, ConnId conn, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                  const SubmitOptions& options);
 

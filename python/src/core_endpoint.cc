@@ -84,21 +84,15 @@ Status unregistered(uintptr_t data, size_t bytes) {
   return Status(Code::kNotFound, "find memory", concat(bytes, " bytes at address ", data, " are not registered"));
 }
 
-/// Checks block numbers and writes what they mean.
-Status fill_blocks(std::vector<LocalRange>& local, std::vector<RemoteRange>& remote, MemoryId memory, uintptr_t data,
-                   size_t bytes, std::span<const int64_t> local_ids, uint64_t count, const RemoteSlot& slot, uint64_t offset,
-                   std::span<const int64_t> remote_ids, uint64_t remote_count) {
-  local.resize(local_ids.size());
-  remote.resize(local_ids.size());
-  for (size_t i = 0; i < local_ids.size(); ++i) {
-    const auto here = static_cast<uint64_t>(local_ids[i]), there = static_cast<uint64_t>(remote_ids[i]);
-    if (here >= count || there >= remote_count) {
-      return Status(Code::kInvalidArgument, "block numbers",
-                    concat("number ", i, " is block ", local_ids[i], " of ", count, " here and block ", remote_ids[i], " of ",
-                           remote_count, " there"));
+/// Block numbers as the library takes them. @param known blocks that there are
+Status narrow(std::span<const int64_t> ids, uint64_t known, const char* where, std::vector<uint32_t>& narrowed) {
+  narrowed.resize(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto id = static_cast<uint64_t>(ids[i]);
+    if (id >= known || id > std::numeric_limits<uint32_t>::max()) {
+      return Status(Code::kInvalidArgument, "block numbers", concat("number ", i, " is block ", ids[i], " of ", known, where));
     }
-    local[i] = {memory, reinterpret_cast<void*>(data + here * bytes), bytes};
-    remote[i] = {slot, offset + there * bytes};
+    narrowed[i] = static_cast<uint32_t>(id);
   }
   return Status::ok();
 }
@@ -270,17 +264,18 @@ std::shared_ptr<CoreOperation> CoreEndpoint::start_blocks(int kind, uint64_t con
   const auto endpoint = use();
   const auto memory = regions_.find(data, bytes * count);
   if (!memory) raise(unregistered(data, bytes * count));
-  const RemoteSlot there = slot_of(slot);
+  const LocalRange pool{*memory, reinterpret_cast<void*>(data), bytes * count};
+  const RemoteRange remote_pool{slot_of(slot), offset};
   const Submission submission(options);
-  const std::span here_ids(local.data(), local.shape(0)), there_ids(remote.data(), remote.shape(0));
+  const std::span local_ids(local.data(), local.shape(0)), remote_ids(remote.data(), remote.shape(0));
   auto id = [&]() -> Result<OperationId> {
     const nb::gil_scoped_release unlocked;
-    // Kept for the next call of this thread: their pages are in place then.
-    static thread_local std::vector<LocalRange> ranges;
-    static thread_local std::vector<RemoteRange> slots;
-    TCPX_RETURN_IF_ERROR(
-        fill_blocks(ranges, slots, *memory, data, bytes, here_ids, count, there, offset, there_ids, remote_count));
-    return start_ranges(*endpoint, Kind(kind), ConnId(conn), ranges, slots, submission.submit);
+    std::vector<uint32_t> here, there;
+    TCPX_RETURN_IF_ERROR(narrow(local_ids, count, " here", here));
+    TCPX_RETURN_IF_ERROR(narrow(remote_ids, remote_count, " there", there));
+    TCPX_ASSIGN_OR_RETURN(const auto plan, endpoint->prepare_blocks(pool, remote_pool, bytes));
+    return Kind(kind) == Kind::kWrite ? endpoint->write_async(ConnId(conn), plan, here, there, submission.submit)
+                                      : endpoint->read_async(ConnId(conn), plan, here, there, submission.submit);
   }();
   return started(std::move(id));
 }
@@ -332,6 +327,12 @@ std::string CoreEndpoint::flight_record() const {
   const auto endpoint = use();
   const nb::gil_scoped_release unlocked;
   return endpoint->flight_record();
+}
+
+std::string CoreEndpoint::metrics() const {
+  const auto endpoint = use();
+  const nb::gil_scoped_release unlocked;
+  return endpoint->metrics_text();
 }
 
 nb::dict CoreEndpoint::stats() const {

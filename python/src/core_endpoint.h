@@ -74,6 +74,7 @@ class CoreEndpoint {
   int event_fd() const;
   nb::dict stats() const;
   std::string flight_record() const;
+  std::string metrics() const;
 
  private:
   std::shared_ptr<Endpoint> use() const;

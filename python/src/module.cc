@@ -123,7 +123,8 @@ NB_MODULE(_core, module) {
       .def("notifications", &CoreEndpoint::notifications)
       .def("event_fd", &CoreEndpoint::event_fd)
       .def("stats", &CoreEndpoint::stats)
-      .def("flight_record", &CoreEndpoint::flight_record);
+      .def("flight_record", &CoreEndpoint::flight_record)
+      .def("metrics", &CoreEndpoint::metrics);
 
   module.def("extent_of", &extent_of);
   module.def("names_of_codes", &names_of_codes);

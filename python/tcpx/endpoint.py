@@ -308,6 +308,10 @@ class Endpoint:
         """Text that shows the state of every connection, for people."""
         return self._core.flight_record()
 
+    def metrics(self) -> str:
+        """The same counters, and more, as text for a Prometheus server (docs/metrics.md). See `tcpx.prometheus`, too."""
+        return self._core.metrics()
+
     def close(self) -> None:
         """Fails pending operations with `tcpx.Cancelled`, and returns when nothing touches the application's memory any more."""
         self._watchers.close()

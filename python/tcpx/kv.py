@@ -10,7 +10,8 @@ from .errors import invalid
 from .slot import Slot
 
 if TYPE_CHECKING:
-    from .endpoint import Connection, Endpoint
+    from .connection import Connection
+    from .endpoint import Endpoint
 
 __all__ = ["KvPool", "RemotePool"]
 

@@ -114,6 +114,23 @@ TEST_P(EndpointPlans, MovesWhatIndicesName) {
   EXPECT_TRUE(near_.is_clear());
 }
 
+// The same pairs, of two block tables.
+TEST_P(EndpointPlans, MovesBlocksInAnyPairs) {
+  const TransferPlan blocks = a_->prepare_blocks({memory_id_, near_.data(), kBlocks * kBlock}, {slot_, 0}, kBlock).value();
+  EXPECT_EQ(blocks.size(), kBlocks);
+  std::vector<uint32_t> here(kBlocks);
+  std::iota(here.begin(), here.end(), uint32_t{0});
+  fill_pattern(near_.span(), 3);
+  far_.clear();
+  ASSERT_TRUE(done(a_, a_->write_async(a_.conn, blocks, here, order_)));
+  EXPECT_TRUE(moved(true, all));
+  near_.clear();
+  ASSERT_TRUE(done(a_, a_->read_async(a_.conn, blocks, std::span(here).first(100), std::span(order_).first(100))));
+  EXPECT_TRUE(moved(false, [](size_t block) { return block < 100; }));
+  EXPECT_EQ(a_->write_async(a_.conn, blocks, here, std::span(order_).first(1)).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(a_->write_async(a_.conn, plan_, here, order_).status().code(), Code::kInvalidArgument) << "no plan of blocks";
+}
+
 TEST_P(EndpointPlans, RefusesWhatIsNotItsOwn) {
   const std::vector<uint32_t> beyond = {0, kBlocks};
   EXPECT_EQ(a_->write_async(a_.conn, plan_, beyond).status().code(), Code::kInvalidArgument);

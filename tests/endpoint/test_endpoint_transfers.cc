@@ -153,6 +153,22 @@ TEST_P(EndpointTransfers, AConnectionCarriesBothDirectionsAtOnce) {
   EXPECT_TRUE(in_a.guards_intact() && in_b.guards_intact());
 }
 
+TEST_P(EndpointTransfers, StatisticsCountWhatThePeerHasMoved) {
+  constexpr size_t kBytes = 600000;
+  GuardedBuffer near(kBytes), far(kBytes);
+  const LocalRange here = range(a_, near.span()), there = range(b_, far.span());
+  const RemoteSlot slot = b_->advertise(there).value();
+  for (const size_t bytes : {kBytes, size_t{8}}) {
+    const LocalRange part{here.memory, here.data, bytes};
+    ASSERT_TRUE(done(a_, a_->write_async(a_.conn, part, {slot})));
+    ASSERT_TRUE(done(a_, a_->read_async(a_.conn, part, {slot})));
+  }
+  EXPECT_EQ(b_->stats().connections.at(0).bytes_received, kBytes + 8);
+  // The reader may know of the end first.
+  EXPECT_TRUE(testing::wait_until([&] { return b_->stats().connections.at(0).bytes_sent == kBytes + 8; }));
+  EXPECT_EQ(b_->stats().connections.at(0).operations_done, 0u) << "they are the peer's";
+}
+
 TEST_P(EndpointTransfers, StatisticsCountWhatHasMoved) {
   constexpr size_t kBytes = 600000;
   GuardedBuffer source(kBytes), target(kBytes);

@@ -24,7 +24,9 @@ class PlannedRangesTest : public ::testing::Test {
   Code code_of_plan() { return plan_ranges(registry_, ranges_, remote_, kInstance).status().code(); }
   /// Bytes of each range of each round.
   std::vector<std::vector<uint64_t>> rounds(std::optional<std::span<const uint32_t>> indices = {}) {
-    const auto rounds = PlannedRounds::begin(registry_, plan(), indices).value();
+    std::optional<PlannedRounds::Chosen> chosen;
+    if (indices) chosen = {*indices, {}};
+    const auto rounds = PlannedRounds::begin(registry_, plan(), chosen).value();
     std::vector<std::vector<uint64_t>> all;
     do {
       rounds->next(operation_);
@@ -99,9 +101,54 @@ TEST_F(PlannedRangesTest, IndicesChooseAndOrder) {
   EXPECT_EQ(rounds(indices), (std::vector<std::vector<uint64_t>>{{8, 3, 3, 1}}));
   EXPECT_EQ(rounds(std::span<const uint32_t>()), (std::vector<std::vector<uint64_t>>{{}})) << "none at all is not all";
   const std::array<uint32_t, 2> beyond{1, 10};
-  const Status status = PlannedRounds::begin(registry_, plan(), beyond).status();
+  const Status status = PlannedRounds::begin(registry_, plan(), PlannedRounds::Chosen{beyond, {}}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_EQ(status.detail(), "index 10 of a plan of 10 ranges (range 1)");
+  EXPECT_EQ(PlannedRounds::begin(registry_, plan(), PlannedRounds::Chosen{indices, indices}).status().code(),
+            Code::kInvalidArgument)
+      << "these have their places already";
+}
+
+TEST_F(PlannedRangesTest, BlocksMeetInAnyPairs) {
+  const LocalRange local{id_, memory_.data() + 100, 1000};  // 7 blocks of 128 bytes, and a part of one
+  const auto plan = plan_blocks(registry_, local, {slot_, 4096}, 128, kInstance).value();
+  EXPECT_EQ(plan->blocks, 7u);
+  EXPECT_EQ(plan->remote_blocks, (memory_.size() - 4096) / 128);
+  const std::array<uint32_t, 4> here{6, 0, 1, 1}, there{2, 900, 901, 5};
+  const auto rounds = PlannedRounds::begin(registry_, plan, PlannedRounds::Chosen{here, there}).value();
+  rounds->next(operation_);
+  ASSERT_TRUE(rounds->done());
+  ASSERT_EQ(operation_.ranges.size(), 3u) << "two are neighbours at both ends";
+  EXPECT_EQ(operation_.bytes, 4u * 128);
+  EXPECT_EQ(operation_.ranges[0].data, memory_.data() + 100 + 6 * 128);
+  EXPECT_EQ(operation_.remote[0].offset, 4096u + 2 * 128);
+  EXPECT_EQ(operation_.ranges[1].bytes, 256u);
+  EXPECT_EQ(operation_.remote[1].offset, 4096u + 900 * 128);
+  EXPECT_EQ(operation_.remote[2].offset, 4096u + 5 * 128);
+  PlannedRounds::begin(registry_, plan, std::nullopt).value()->next(operation_);
+  EXPECT_EQ(operation_.bytes, 7u * 128) << "all that both have, joined";
+  EXPECT_EQ(operation_.ranges.size(), 1u);
+}
+
+TEST_F(PlannedRangesTest, BlocksAreChecked) {
+  const LocalRange local{id_, memory_.data(), 1280};
+  const auto code = [&](const LocalRange& range, const RemoteRange& remote, size_t bytes) {
+    return plan_blocks(registry_, range, remote, bytes, kInstance).status().code();
+  };
+  EXPECT_EQ(code(local, {slot_, 0}, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code({id_, memory_.data(), memory_.size() + 1}, {slot_, 0}, 128), Code::kInvalidArgument);
+  EXPECT_EQ(code({MemoryId{99}, memory_.data(), 128}, {slot_, 0}, 128), Code::kNotFound);
+  EXPECT_EQ(code(local, {slot_, memory_.size() + 1}, 128), Code::kInvalidArgument);
+  EXPECT_EQ(code(local, {}, 128), Code::kInvalidArgument);
+  const auto plan = plan_blocks(registry_, local, {slot_, memory_.size() - 256}, 128, kInstance).value();
+  const auto refused = [&](std::span<const uint32_t> here, std::span<const uint32_t> there) {
+    return PlannedRounds::begin(registry_, plan, PlannedRounds::Chosen{here, there}).status().detail();
+  };
+  const std::array<uint32_t, 2> good{0, 1}, far{0, 2}, near{0, 10};
+  EXPECT_EQ(refused(good, far), "block 1 of 10, to block 2 of 2 (range 1)");
+  EXPECT_EQ(refused(near, good), "block 10 of 10, to block 1 of 2 (range 1)");
+  EXPECT_EQ(refused(far, {}), "block 2 of 10, to block 2 of 2 (range 1)") << "those of equal numbers";
+  EXPECT_EQ(refused(good, std::span(good).first(1)), "2 blocks here, 1 there");
 }
 
 TEST_F(PlannedRangesTest, EachRangeIsChecked) {

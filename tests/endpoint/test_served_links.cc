@@ -55,6 +55,26 @@ TEST_F(ServedLinksTest, AnOperationOfALinkThatIsGoneEnds) {
   EXPECT_EQ(end_of_one_for(second).code(), Code::kCancelled) << "its link had it until that was closed";
 }
 
+TEST_F(ServedLinksTest, CountsOutliveTheirLinks) {
+  const uint64_t first = add();
+  renew();
+  cancel(receive(host(0, kLong)));
+  const uint64_t second = add();
+  renew();
+  add();
+  EXPECT_EQ(links_.ended().operations_failed, 1u) << "of the link that was made anew";
+  (void)end_of_one_for(first);
+  (void)end_of_one_for(second);
+  EXPECT_EQ(links_.ended().operations_failed, 3u) << "of those that found no link";
+  renew();
+  cancel(receive(host(0, kLong)));
+  add();
+  links_.retire(kConn, false);
+  peer_.reset();
+  ASSERT_TRUE(turn_until_empty());
+  EXPECT_EQ(links_.ended().operations_failed, 4u) << "of the link that was closed";
+}
+
 TEST_F(ServedLinksTest, AConnectionThatNobodyUsesIsKeptAndRevived) {
   add();
   links_.retire(kConn, true);

@@ -35,7 +35,7 @@ constexpr size_t kWidth = 160;
 /// The path a code span names, from the root; "" for anything else. "./run.sh --flag" names run.sh.
 std::string our_path(const std::string& span) {
   static const std::regex kPath(
-      R"(^(\./)?((?:\.ci|base|cmake|device|docs|endpoint|examples|include|measure|net|programs|rx|scripts|tests|transfer)/[A-Za-z0-9_./-]+)(?: .*)?$)");
+      R"(^(\./)?((?:\.ci|base|cmake|device|docs|endpoint|examples|include|measure|net|programs|python|rx|scripts|tests|transfer)/[A-Za-z0-9_./-]+)(?: .*)?$)");
   static const std::regex kRootFile(R"(^\./([A-Za-z0-9_.-]+)(?: .*)?$)");
   std::smatch match;
   if (std::regex_match(span, match, kPath)) return match[2];

@@ -49,6 +49,7 @@ const std::vector<Layer>& layers() {
       {"tcpx_impl.cc", {"tcpx/", "tcpx_interface.h", "net/plugin_loader.h", "net/net_plugin.h", "base/memory_ops.h"}, {}},
       {"examples/", {"tcpx/"}, {}},  // as an application sees it
       {"integrations/nixl/", {"tcpx/", "base/", "integrations/nixl/"}, {}},
+      {"python/", {"tcpx/", "base/", "python/"}, {}},
       {"programs/", kAnything, {"tests/"}},
       {"tests/", kAnything, {}},
   };
@@ -192,6 +193,7 @@ TEST(LayerChecker, EveryForbiddenEdgeIsFound) {
       {"transfer/x.cc",
        {"net/abi/nccl_net_v7.h", "net/plugin_loader.h", "net/soft/soft_table.h", "device/x.h", "measure/pattern.h"}},
       {"measure/x.cc", {"net/abi/nccl_net_v7.h", "net/soft/soft_table.h", "programs/x.h", "tests/support/x.h"}},
+      {"python/src/x.cc", {"net/net_plugin.h", "endpoint/link.h", "tests/support/x.h"}},
       {"programs/x.cc", {"tests/support/x.h"}},
       {"examples/x.cc", {"base/text.h", "endpoint/wire.h", "measure/pattern.h", "tcpx_interface.h"}},
       {"tcpx_impl.cc", {"transfer/x.h", "net/abi/tcpx_request.h", "net/soft/soft_table.h", "base/log.h", "rx/unpacker.h"}},

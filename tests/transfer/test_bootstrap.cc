@@ -296,7 +296,9 @@ TEST(BootstrapConnect, ResetAtAnyMomentIsBeingTurnedAway) {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     while (!enough) {
       const UniqueFd client(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (client) EXPECT_EQ(::setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+      if (client) {
+        EXPECT_EQ(::setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+      }
     }
   });
   for (int i = 0; i < 300; ++i) {

@@ -1,0 +1,87 @@
+"""The command `tcpx`, also as ``python -m tcpx``: the programs that the package has inside, in bin/ and lib/ beside this file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+__all__ = ["doctor", "main"]
+
+_USAGE = """\
+usage: tcpx COMMAND [ARGUMENTS]
+
+  doctor           look at this machine, and say what keeps transfers from being fast or from working
+  perf             measure transfers by size, between two machines or on one: tcpx perf loopback -b 8 -e 64M
+  path             the way that bytes take on this machine: net plugin, interfaces, unpacker; moves 64 MiB and compares them
+  nixl install     put the back-end TCPX beside the plugins of the NIXL wheel that this Python has
+  nixl verify      say whether a NIXL agent finds it
+  nixl uninstall   take it away again
+
+  --help, --version
+
+`tcpx doctor --help` and `tcpx perf --help` show their arguments. The exit code is the program's; 2: no such command.
+"""
+_HERE = Path(__file__).parent
+_PROGRAMS = {
+    "doctor": ("tcpx_doctor",),
+    "perf": ("test_tcpx_perf",),
+    "path": ("tcpx_doctor", "--only", "selftest", "--selftest"),
+}
+_NIXL_OPTIONS = {"install": (), "verify": ("--check",), "uninstall": ("--remove",)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Becomes the program that the arguments name. Returns only where there is none to become."""
+    command, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
+    if command in ("-h", "--help", "help"):
+        print(_USAGE, end="")
+        return 0
+    if command == "--version":
+        from . import __version__
+
+        print(f"tcpx {__version__}")
+        return 0
+    if command in _PROGRAMS:
+        program, *options = _PROGRAMS[command]
+        return _become(_HERE / "bin" / program, [*options, *rest])
+    if command == "nixl" and rest and rest[0] in _NIXL_OPTIONS:
+        nixl = _HERE / "lib" / "nixl"
+        options = ["--plugin", str(nixl / "libplugin_TCPX.so"), *_NIXL_OPTIONS[rest[0]], *rest[1:]]
+        return _become(nixl / "install.py", options)
+    print(_USAGE, end="", file=sys.stderr)
+    if command:
+        print(f"tcpx: no command '{' '.join([command, *rest[:1]])}'", file=sys.stderr)
+    return 2
+
+
+def doctor() -> int:
+    """The command `tcpx_doctor`, by which the doctor calls itself in the cures that it prints."""
+    return main(["doctor", *sys.argv[1:]])
+
+
+def _become(program: Path, arguments: list[str]) -> int:
+    if not program.is_file():
+        print(f"tcpx: {program} is missing: install the package again, or build all of the tree (make)", file=sys.stderr)
+        return 1
+    # The interpreter ignores them, and a program would inherit that: its output into a pipe that was closed would not end it.
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_DFL)
+    sys.stdout.flush()
+    if program.suffix == ".py":
+        _execute(sys.executable, [str(program), *arguments])
+    _execute(str(program), arguments)
+
+
+def _execute(file: str, arguments: list[str]) -> NoReturn:
+    try:
+        os.execv(file, [file, *arguments])
+    except OSError as error:
+        sys.exit(f"tcpx: {file} cannot be run: {error.strerror}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The command `tcpx`: it becomes the programs of the package."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tcpx
+from tcpx import __main__ as cli
+
+TIMEOUT = 120
+LOOPBACK = {**os.environ, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": "=lo"}
+
+
+def run(*arguments: str, program: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the command, if the program that it becomes has been built."""
+    if program and not (cli._HERE / "bin" / program).exists():
+        pytest.skip(f"{program} was not built")
+    command = [sys.executable, "-m", "tcpx", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=LOOPBACK)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package without programs, until a test puts some there; a program stands for this process, and is not become."""
+
+    def become(file: str, arguments: list[str]) -> None:
+        print(subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout)
+        raise SystemExit(0)
+
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib" / "nixl").mkdir(parents=True)
+    monkeypatch.setattr(cli, "_HERE", tmp_path)
+    monkeypatch.setattr(os, "execv", become)
+    before = {number: signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGXFSZ)}
+    yield tmp_path
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_help_names_every_command() -> None:
+    said = run("--help")
+    assert said.returncode == 0
+    assert said.stderr == ""
+    for command in ("doctor", "perf", "path", "nixl install", "nixl verify", "nixl uninstall"):
+        assert f"\n  {command} " in said.stdout
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"tcpx {tcpx.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["nixl"], ["nixl", "nonsense"], ["--nonsense"]])
+def test_what_it_does_not_know_is_a_usage_error(arguments: list[str]) -> None:
+    said = run(*arguments)
+    assert said.returncode == 2
+    assert said.stdout == ""
+    assert said.stderr.startswith("usage: tcpx COMMAND")
+    assert said.stderr.endswith(f"no command '{' '.join(arguments)}'\n") or not arguments
+
+
+def test_arguments_and_exit_codes_are_passed_on() -> None:
+    said = run("doctor", "--help", program="tcpx_doctor")
+    assert said.returncode == 0
+    assert "--fix-env" in said.stdout
+    assert run("doctor", "--no-such-option", program="tcpx_doctor").returncode == 64
+    assert run("perf", "--no-such-option", program="test_tcpx_perf").returncode == 2
+
+
+def test_perf_measures() -> None:
+    said = run("perf", "loopback", "-b", "64K", "-n", "2", "--port", "0", program="test_tcpx_perf")
+    assert said.returncode == 0, said.stderr
+    assert "65536" in said.stdout
+
+
+def test_path_says_which_way_bytes_take() -> None:
+    said = run("path", program="tcpx_doctor")
+    assert said.returncode in (0, 1), said.stdout + said.stderr  # 1: a warning, as of a slow machine
+    assert "every byte compared" in said.stdout
+    assert "path      plugin " in said.stdout
+
+
+def test_an_interrupt_ends_the_program_and_shows_no_trace() -> None:
+    if not (cli._HERE / "bin" / "test_tcpx_perf").exists():
+        pytest.skip("test_tcpx_perf was not built")
+    command = [sys.executable, "-m", "tcpx", "perf", "server", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=LOOPBACK) as server:
+        try:
+            assert server.stdout is not None
+            lines = []
+            for line in server.stdout:
+                lines.append(line)
+                if "waiting for a client" in line:
+                    server.send_signal(signal.SIGINT)
+            assert server.wait(TIMEOUT) in (130, -signal.SIGINT)
+            assert "Traceback" not in "".join(lines)
+        finally:
+            server.kill()
+
+
+def test_a_program_that_is_missing(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 1
+    assert f"{package}/bin/tcpx_doctor is missing" in capsys.readouterr().err
+
+
+def test_a_program_that_cannot_be_run(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(cli, "_HERE", package)
+    (package / "bin" / "tcpx_doctor").write_text("not executable")
+    with pytest.raises(SystemExit, match="tcpx_doctor cannot be run: Permission denied"):
+        cli.main(["doctor"])
+
+
+def test_signals_are_as_a_shell_leaves_them(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = package / "bin" / "test_tcpx_perf"
+    program.write_text("#!/bin/sh\ngrep SigIgn /proc/$$/status\n")
+    program.chmod(0o755)
+    with pytest.raises(SystemExit):
+        cli.main(["perf"])
+    ignored = int(capsys.readouterr().out.split()[1], 16)
+    assert not ignored & (1 << (signal.SIGPIPE - 1))
+    assert not ignored & (1 << (signal.SIGXFSZ - 1))
+
+
+@pytest.mark.parametrize(("action", "option"), [("install", []), ("verify", ["--check"]), ("uninstall", ["--remove"])])
+def test_nixl_is_done_by_its_script(
+    package: Path, capsys: pytest.CaptureFixture[str], action: str, option: list[str]
+) -> None:
+    nixl = package / "lib" / "nixl"
+    (nixl / "install.py").write_text("import sys; print(sys.argv[1:])")
+    with pytest.raises(SystemExit):
+        cli.main(["nixl", action, "--more"])
+    assert capsys.readouterr().out.strip() == str(["--plugin", str(nixl / "libplugin_TCPX.so"), *option, "--more"])
+
+
+def test_nixl_without_its_wheel() -> None:
+    if importlib.util.find_spec("nixl_cu12") or importlib.util.find_spec("nixl_cu13"):
+        pytest.skip("this Python has NIXL")
+    said = run("nixl", "verify")
+    assert said.returncode == 1
+    assert "has no NIXL wheel: pip install nixl" in said.stderr

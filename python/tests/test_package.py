@@ -1,0 +1,94 @@
+"""The package as a whole: its version, its types, its help, and what importing it brings."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import pydoc
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tcpx
+from tcpx import _core
+
+PACKAGE = Path(tcpx.__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def stub_names(body: list[ast.stmt]) -> dict[str, list[str] | dict[str, list[str]]]:
+    """What a stub declares: functions with their parameters, classes with their methods."""
+    names: dict[str, list[str] | dict[str, list[str]]] = {}
+    for entry in body:
+        if isinstance(entry, ast.ClassDef):
+            names[entry.name] = {
+                name: parameters for name, parameters in stub_names(entry.body).items() if isinstance(parameters, list)
+            }
+        elif isinstance(entry, ast.FunctionDef):
+            names[entry.name] = [argument.arg for argument in entry.args.posonlyargs + entry.args.args]
+        elif isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name):
+            names[entry.target.id] = []
+    return names
+
+
+def parameters_of(function: object) -> list[str]:
+    """Of a function of the extension module. Those without a name are called arg or arg0, arg1 and so on."""
+    (signature, *_), *_ = function.__nb_signature__  # type: ignore[attr-defined]
+    text = re.sub(r"ndarray\[[^]]*\]", "Any", signature)  # is no Python
+    (declared,) = ast.parse(f"{text}: ...").body
+    assert isinstance(declared, ast.FunctionDef)
+    return [argument.arg for argument in declared.args.posonlyargs + declared.args.args]
+
+
+def same(declared: list[str], found: list[str]) -> bool:
+    return len(declared) == len(found) and all(
+        one == other or re.fullmatch(r"arg\d*", other) for one, other in zip(declared, found)
+    )
+
+
+def test_the_version_is_that_of_the_library() -> None:
+    project = re.search(r"project\(tcpx VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())
+    assert project is not None
+    assert tcpx.__version__ == _core.version == project[1]
+
+
+def test_an_installed_package_says_the_same_version() -> None:
+    if (PACKAGE / "__init__.py").is_symlink():
+        pytest.skip("the package of a build folder, which is not installed")
+    assert importlib.metadata.version("tcpx") == tcpx.__version__
+
+
+def test_type_checkers_find_its_types() -> None:
+    assert (PACKAGE / "py.typed").exists()
+    assert (PACKAGE / "_core.pyi").exists()
+
+
+def test_the_stub_says_what_the_extension_module_has() -> None:
+    declared = stub_names(ast.parse((PACKAGE / "_core.pyi").read_text()).body)
+    assert declared.keys() == {name for name in vars(_core) if not name.startswith("__")}
+    for name, entry in declared.items():
+        found = getattr(_core, name)
+        if isinstance(entry, dict):
+            assert entry.keys() - {"__init__"} == {method for method in vars(found) if not method.startswith("__")}
+            for method, parameters in entry.items():
+                if method != "__init__":
+                    assert same(parameters, parameters_of(vars(found)[method])), f"{name}.{method}"
+        elif callable(found):
+            assert same(entry, parameters_of(found)), name
+
+
+def test_help_shows_how_to_begin() -> None:
+    text = pydoc.plain(pydoc.render_doc(tcpx))
+    for word in ("Endpoint", "Connection", "Slot", "advertise", "connect", "PeerGone", "import numpy as np, tcpx"):
+        assert word in text
+    for name in tcpx.__all__:
+        assert getattr(tcpx, name).__doc__ or name == "CURRENT", name
+
+
+def test_importing_it_brings_no_other_package() -> None:
+    program = "import sys; before = set(sys.modules); import tcpx; print(*sorted(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    top = {name.partition(".")[0] for name in run.stdout.split()}
+    assert top - set(sys.stdlib_module_names) == {"tcpx"}
