@@ -8,9 +8,10 @@ Every sample runs the three, one after the other, with the same bytes of host me
     chain  `tcpx.weights.broadcast` to all receivers
     gloo   `torch.distributed.broadcast` of each tensor to all receivers; left out without torch
 
-Seconds are from the source's start to the end at the last receiver; GB are 1e9 bytes of the state dict, counted once. Every receiver
-compares every byte with what it makes itself. On one host all hops share its cores: a chain of N receivers moves N times the bytes
-of the plain transfer, so where that one takes all cores by itself, no chain over the same way can have more than 1/N of its rate.
+Seconds are from the source's start to the end at the last receiver; GB are 1e9 bytes of the state dict, counted once. Every
+receiver compares every byte with what it makes itself. On one host all hops share its cores: a chain of N receivers moves N times
+the bytes of the plain transfer, so where that one takes all cores by itself, no chain over the same way can have more than 1/N of
+its rate.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def tensor_of(index: int, nbytes: int) -> Any:
     return np.random.default_rng(index).integers(0, 2**63, nbytes // 8, np.int64)
 
 
-def run_rank(rank: int, receivers: int, nbytes: int, samples: int, settings: dict[str, int], path: str, gate: Any, results: Any) -> None:
+def run_rank(
+    rank: int, receivers: int, nbytes: int, samples: int, settings: dict[str, int], path: str, gate: Any, results: Any
+) -> None:
     """One process: the source is rank 0."""
     group = tcpx.rendezvous.join(rank=rank, world_size=receivers + 1, store=DirectoryStore(path), timeout=_PATIENCE)
     state = {f"tensor.{i}": tensor_of(i, nbytes // _TENSORS) for i in range(_TENSORS)}

@@ -58,7 +58,8 @@ def broadcast(
         way over each hop.
 
     A receiver that is lost while bytes move is left out: the ranks behind it get them from the one before it. `Report.lost`
-    names it; it raises `tcpx.PeerGone` if it lives. Without the source, receivers that miss bytes raise `tcpx.PeerGone`, or `tcpx.Timeout`.
+    names it; it raises `tcpx.PeerGone` if it lives. Without the source, receivers that miss bytes raise `tcpx.PeerGone`, or
+    `tcpx.Timeout`.
     Tensors of a rank that raises have any bytes.
     """
     station = station_of(group)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 import threading
@@ -164,6 +166,37 @@ def test_without_torch_a_store_must_be_given() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT)
     assert "torch is not installed, and no store was given" in done.stdout, done
+
+
+OF_THE_ENVIRONMENT = """
+import tcpx.rendezvous
+with tcpx.rendezvous.join(timeout=60) as group:
+    number = bytearray(1)
+    other = group.connection(1 - group.rank)
+    sent = other.send_async(bytes([group.rank]))
+    other.recv(number)
+    sent.wait()
+    print("rank", group.rank, "met", number[0])
+"""
+
+
+def test_the_environment_without_an_agent() -> None:
+    """Rank 0 hosts the store then."""
+    pytest.importorskip("torch")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    there = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", OF_THE_ENVIRONMENT],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | there | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=2 * LIMIT)[0] for rank in ranks]
+    assert said == ["rank 0 met 1\n", "rank 1 met 0\n"]
 
 
 def test_metadata_of_an_earlier_run_is_waited_over(tmp_path: Path) -> None:
