@@ -5,8 +5,8 @@ taken out: the one behind it asks the one before it for the pieces that are miss
 
     offer     source -> all         where its manifest is; they read and compare it
     ready     receiver -> source    it is the same; `refuse`: it is not, and why
-    after     source -> receiver    the rank that is before it now
-    feed      receiver -> that one  where its slots are, and which pieces it has
+    after     source -> receiver    the rank that is before it now, and the number of that link
+    feed      receiver -> that one  where its slots are, and which pieces it has, with that number: a later link replaces an earlier
     piece     with the bytes
     count     receiver -> source    bytes in place; `tick` source -> receiver: it goes on
     gone      receiver -> source    the rank behind cannot be written to; `failed`: this one gives up
@@ -72,6 +72,7 @@ class Member:
         self.nbytes = 0
         self.have: list[int] = []
         self.feed: Feed | None = None
+        self.link = 0
         self.registrations: list[Registration] = []
         self._said = -1
 
@@ -91,11 +92,12 @@ class Member:
 
     def begin_feed(self, mail: Mail) -> None:
         """Feeds the rank that asks for it, from now on instead of the one before."""
+        link = int(mail.body["link"])
+        if link <= self.link:
+            return  # of a rank that was taken out meanwhile
+        self.link = link
         if self.feed is not None:
-            self.feed.abandon()
-            if self.feed.rank != mail.rank:
-                self.station.lose(self.feed.rank)
-            self.feed = None
+            self.drop_feed()
         table = Slot.from_bytes(base64.b64decode(mail.body["table"]))
         has = [piece for piece, there in enumerate(base64.b64decode(mail.body["has"])) if there]
         connection = self.station.group.connection(mail.rank)
@@ -111,11 +113,15 @@ class Member:
             self.feed.advance()
             return None
         except _OF_THE_OTHER:
-            rank = self.feed.rank
-            self.feed.abandon()
-            self.feed = None
-            self.station.lose(rank)
-            return rank
+            return self.drop_feed()
+
+    def drop_feed(self) -> int:
+        """Gives up the rank behind, and returns it."""
+        assert self.feed is not None
+        feed, self.feed = self.feed, None
+        self.station.lose(feed.rank)  # first: what is under way to it ends with its connection
+        feed.abandon()
+        return feed.rank
 
     def end(self) -> None:
         """Nothing touches the tensors any more when it returns."""

@@ -119,13 +119,13 @@ class Receiver(Member):
         if mail.kind == "abort" and mail.rank == self.source:
             raise said_in(mail)
         if mail.kind == "after" and mail.rank == self.source:
-            self._follow(int(mail.body["rank"]))
+            self._follow(int(mail.body["rank"]), int(mail.body["link"]))
         elif mail.kind == "feed":
             self.begin_feed(mail)
         elif mail.kind == "piece" and mail.rank == self.before:
             self._arrive(int(mail.body["piece"]), int(mail.body["parts"]))
 
-    def _follow(self, rank: int) -> None:
+    def _follow(self, rank: int, link: int) -> None:
         """Asks a rank for the pieces that are missing."""
         if self.before is not None and self.before != rank:
             self.station.lose(self.before)  # what it still writes must not come later
@@ -136,7 +136,7 @@ class Receiver(Member):
             table = Table(self.station.group.connection(rank), self.tensors)
             self.tables.append(table)
             place = base64.b64encode(bytes(table.slot)).decode()
-            self.station.tell(rank, self.broadcast, "feed", table=place, has=has)
+            self.station.tell(rank, self.broadcast, "feed", table=place, has=has, link=link)
         except PeerGone:
             pass  # the source notices, and names another
 

@@ -29,10 +29,15 @@ class Source(Member):
             self.have = list(range(len(self.pieces)))
             slot = group.endpoint.advertise(text)
             place = base64.b64encode(bytes(slot)).decode()
-            self.chain = [one for one in others if self.station.reach(one, self.broadcast, "offer", self.timeout, table=place)]
+            begin = time.monotonic()
+            self._links = 0
+            self._next_tick = 0.0
+            # All are there before the first is asked to wait for the others.
+            self.chain = [one for one in others if self.station.reach(one, self.broadcast, "tick", self._left(begin))]
+            self.chain = [one for one in self.chain if self.station.try_tell(one, self.broadcast, "offer", table=place)]
             self.counts = dict.fromkeys(self.chain, -1)
             self.news = dict.fromkeys(self.chain, time.monotonic())
-            self._wait_for_all()
+            self._wait_for_all(begin)
             for before, rank in zip([self.rank, *self.chain], list(self.chain)):
                 self._link(rank, before)
             self._move()
@@ -51,9 +56,11 @@ class Source(Member):
         finally:
             self.end()
 
-    def _wait_for_all(self) -> None:
+    def _left(self, begin: float) -> float:
+        return max(0.0, begin + self.timeout - time.monotonic())
+
+    def _wait_for_all(self, begin: float) -> None:
         waited = set(self.chain)
-        deadline = time.monotonic() + self.timeout
         while waited := waited & set(self.chain):
             for mail in self._mail():
                 if mail.kind == "ready":
@@ -63,11 +70,11 @@ class Source(Member):
                     raise said_in(mail)
             for rank in self.station.gone() & waited:
                 self._lose(rank)
-            if time.monotonic() >= deadline:
+            self._tick()
+            if self._left(begin) == 0 and waited:
                 raise timed_out(f"ranks {sorted(waited)} did not begin within {self.timeout:g} s")
 
     def _move(self) -> None:
-        next_tick = 0.0
         while any(self.counts[rank] < self.nbytes for rank in self.chain):
             for mail in self._mail():
                 if mail.kind == "feed" and self.chain and mail.rank == self.chain[0]:
@@ -86,10 +93,13 @@ class Source(Member):
             self._lose_the_silent()
             if self.chain:
                 self.say_progress(max(0, min(self.counts[rank] for rank in self.chain)))
-            if time.monotonic() >= next_tick:
-                next_tick = time.monotonic() + TICK
-                for rank in list(self.chain):
-                    self.station.try_tell(rank, self.broadcast, "tick")
+            self._tick()
+
+    def _tick(self) -> None:
+        if time.monotonic() >= self._next_tick:
+            self._next_tick = time.monotonic() + TICK
+            for rank in self.chain:
+                self.station.try_tell(rank, self.broadcast, "tick")
 
     def _mail(self) -> list[Mail]:
         found = []
@@ -107,7 +117,8 @@ class Source(Member):
 
     def _link(self, rank: int, before: int) -> None:
         self.news[rank] = time.monotonic()
-        self.station.try_tell(rank, self.broadcast, "after", rank=before)
+        self._links += 1
+        self.station.try_tell(rank, self.broadcast, "after", rank=before, link=self._links)
 
     def _lose(self, rank: int) -> None:
         """Closes the chain over a rank."""
@@ -115,10 +126,9 @@ class Source(Member):
             return
         place = self.chain.index(rank)
         self.chain.remove(rank)
-        if self.feed is not None and self.feed.rank == rank:
-            self.feed.abandon()
-            self.feed = None
         self.station.try_tell(rank, self.broadcast, "abort", code=PeerGone.code, text=f"rank {rank} was taken out of the chain")
+        if self.feed is not None and self.feed.rank == rank:
+            self.drop_feed()
         self.station.lose(rank)
         if place < len(self.chain):
             self._link(self.chain[place], self.chain[place - 1] if place else self.rank)

@@ -240,6 +240,18 @@ def test_groups_of_different_names_do_not_mix(tmp_path: Path) -> None:
         assert one.endpoint is not other.endpoint
 
 
+def test_a_program_may_end_without_close(tmp_path: Path) -> None:
+    program = (
+        "import sys; from ranks import join_here\n"
+        "groups = [join_here(sys.argv[1], rank, 2) for rank in range(2)]\n"
+        "groups[0].connection(1); groups[0].part('x'); print('end')"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
 def test_a_part_has_an_endpoint_of_its_own(tmp_path: Path) -> None:
     with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
         part = first.part("weights")

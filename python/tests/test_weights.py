@@ -86,6 +86,46 @@ def test_tensors_of_torch(tmp_path: Path) -> None:
     assert Ranks(tmp_path, 2, _of_torch).values() == [True, True]
 
 
+def _of_gpus(group: Group) -> bool:
+    import torch
+
+    def filled(device: str) -> Tensors:
+        random = torch.Generator().manual_seed(6)
+        return {
+            "gpu": torch.randn(3000, 777, generator=random).to(device),
+            "host": torch.randn(900, 33, generator=random),
+            "either": torch.randn(1000, 100, generator=random).to("cpu" if group.rank == 1 else device),
+            "bias": torch.randn(5, generator=random).to(torch.bfloat16).to(device),
+        }
+
+    want = filled("cuda")
+    state = filled("cuda") if group.rank == 0 else {name: torch.zeros_like(tensor) for name, tensor in want.items()}
+    if group.rank == 0:
+        state["gpu"].zero_()
+        torch.cuda._sleep(200_000_000)
+        state["gpu"].copy_(want["gpu"])  # a kernel that has not run yet
+    weights.broadcast(state, group=group, timeout=LIMIT, piece_bytes=1 << 20)
+    same = all(torch.equal(state[name], want[name]) for name in want)
+    if group.rank == 0:
+        weights.publish(state, group=group)
+        for rank in range(1, group.world_size):
+            group.connection(rank).recv(bytearray(1))
+        return same
+    rows = torch.zeros(7, 777, device="cuda")
+    shard = weights.Shard(rows, (slice(10, 17),), (3000, 777))
+    host = torch.zeros(1000, 100)
+    weights.fetch_into({"gpu": shard, "either": host}, group=group, timeout=LIMIT)
+    group.connection(0).send(b"1")
+    return same and torch.equal(rows, want["gpu"][10:17]) and torch.equal(host, want["either"].cpu())
+
+
+def test_memory_of_gpus_and_of_the_host(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here, or a torch that does not use it")
+    assert Ranks(tmp_path, 3, _of_gpus).values() == [True, True, True]
+
+
 def _differing(group: Group, change: str) -> Any:
     state = state_of(0 if group.rank == 0 else 9)
     if group.rank == 2:
