@@ -34,6 +34,10 @@ Status ConnectionBook::listen() {
   return Status::ok();
 }
 
+void ConnectionBook::stop_waiting() {
+  if (entrance_ != nullptr) entrance_->stop_waiting();
+}
+
 void ConnectionBook::stop() {
   if (entrance_ != nullptr) entrance_->stop();
 }

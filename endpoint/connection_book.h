@@ -35,7 +35,9 @@ class ConnectionBook final : private ConnectionMaker {
 
   /// Before anything else. kSystem and others: cannot listen
   Status listen();
-  /// Lets nobody in any more. The stop flag must be set.
+  /// Ends waits for somebody. The stop flag must be set.
+  void stop_waiting();
+  /// And lets nobody in any more.
   void stop();
 
   Result<ConnId> connect(const std::string& ip, int gpu_idx, int port, Deadline deadline);

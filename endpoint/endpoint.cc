@@ -278,6 +278,10 @@ Result<int> Endpoint::event_fd() {
   return guarded("get event descriptor", *impl_, [&] { return impl_->event_fd(); });
 }
 
+void Endpoint::stop_waiting() {
+  if (impl_->check_process().is_ok()) impl_->stop_waiting();
+}
+
 bool Endpoint::progress() {
   return guarded_or(false, *impl_, [&] { return impl_->progress(); });
 }

@@ -111,9 +111,14 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
                     .engine = engine_,
                     .stop = stop_}) {}
 
-Endpoint::Impl::~Impl() {
+void Endpoint::Impl::stop_waiting() {
   stop_ = true;
   engine_.wake();
+  connections_.stop_waiting();
+}
+
+Endpoint::Impl::~Impl() {
+  stop_waiting();
   connections_.stop();
   // Without a thread this one drives; with one it helps. Calls that other threads are in end with what they wait for.
   for (const Deadline deadline = Deadline::after(kEnd); !deadline.expired();) {

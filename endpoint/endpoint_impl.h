@@ -60,6 +60,7 @@ class Endpoint::Impl {
   Status notify(ConnId conn, const NotifyMsg& message);
   std::vector<NotifyMsg> wait_notifs(Deadline deadline);
   Result<int> event_fd();
+  void stop_waiting();
   bool progress() { return engine_.progress(); }
   EndpointStats stats();
   std::string metrics_text() { return tcpx::metrics_text(stats(), config_.gpu_idx); }

@@ -66,12 +66,14 @@ Status Entrance::admit_from_now_on() {
   return Status::ok();
 }
 
+void Entrance::stop_waiting() {
+  const MutexLock lock(mutex_);
+  stopped_ = true;
+  changed_.notify_all();
+}
+
 void Entrance::stop() {
-  {
-    const MutexLock lock(mutex_);
-    stopped_ = true;
-    changed_.notify_all();
-  }
+  stop_waiting();
   if (thread_.joinable()) thread_.join();
 }
 

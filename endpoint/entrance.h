@@ -42,7 +42,9 @@ class Entrance {
   Result<ConnId> accept(Deadline deadline) TCPX_EXCLUDES(mutex_);
   /// Admits every client that comes, without a call that asks for it. @return kSystem as above
   Status admit_from_now_on() TCPX_EXCLUDES(mutex_);
-  /// Ends every wait. Afterwards nobody is admitted any more. The server's stop flag must be set.
+  /// Ends every wait, also later ones. The server's stop flag must be set.
+  void stop_waiting() TCPX_EXCLUDES(mutex_);
+  /// And its thread: afterwards nobody is admitted any more.
   void stop() TCPX_EXCLUDES(mutex_);
 
  private:

@@ -347,6 +347,10 @@ class TCPX_CLASS_API Endpoint {
   /// @return kSystem: no descriptor is left; kUnsupported
   Result<int> event_fd();
 
+  /// Ends waits for connections and for notifications, those of other threads and of later calls, with kCancelled or nothing. For an
+  /// endpoint that is about to go, when its users share it and have to leave first. Connections and operations go on.
+  void stop_waiting();
+
   /// Makes progress once; for endpoints without a progress thread. @return true when something advanced
   bool progress();
   EndpointStats stats() const;

@@ -299,7 +299,11 @@ TEST_F(EndpointSetUp, B6_WhoAsksForAConnectionThatAnotherIsMakingKeepsItsDeadlin
   EXPECT_EQ(first.get().code(), Code::kTimeout);
 }
 
-TEST_F(EndpointSetUp, B6_TheDestructorEndsWhateverIsBeingSetUp) {
+/// Whether `stop_waiting` comes before the destructor.
+class EndpointSetUpEnds : public EndpointSetUp, public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(Early, EndpointSetUpEnds, ::testing::Bool());
+
+TEST_P(EndpointSetUpEnds, B6_TheDestructorEndsWhateverIsBeingSetUp) {
   allow_log("connect");
   StallingAcceptor stalls;
   const SilentPort silent;
@@ -318,15 +322,26 @@ TEST_F(EndpointSetUp, B6_TheDestructorEndsWhateverIsBeingSetUp) {
   for (int i = 0; i < 2; ++i) start([&] { return endpoint->add_remote_endpoint(metadata, seconds(30)).status(); });
   ASSERT_TRUE(wait_until([&] { return stalls.sent() > 0; }));
   EXPECT_EQ(calls.back().wait_for(milliseconds(200)), std::future_status::timeout);
+  const auto all_end = [&] {
+    for (auto& call : calls) {
+      const Status status = call.get();
+      EXPECT_EQ(status.code(), Code::kCancelled) << status.to_string();
+    }
+    return Status::ok();
+  };
+  if (GetParam()) {
+    owner->stop_waiting();
+    (void)in_time(kSlack, "the calls", all_end);
+    EXPECT_EQ(owner->accept(seconds(30)).status().code(), Code::kCancelled) << "and later ones";
+    EXPECT_TRUE(owner->wait_notifs(seconds(30)).empty());
+    calls.clear();
+  }
   (void)in_time(kSlack, "the destructors", [&] {
     owner.reset();
     passive.reset();
     return Status::ok();
   });
-  for (auto& call : calls) {
-    const Status status = call.get();
-    EXPECT_EQ(status.code(), Code::kCancelled) << status.to_string();
-  }
+  (void)all_end();
 }
 
 /// Number of clients, and whether they say who they are before they fall silent.

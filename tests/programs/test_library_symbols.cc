@@ -38,7 +38,7 @@ const std::set<std::string> kEndpointNames = {
     "tcpx::Endpoint::read_metadata",
     "tcpx::Endpoint::recv", "tcpx::Endpoint::recv_async", "tcpx::Endpoint::recv_slot", "tcpx::Endpoint::register_memory",
     "tcpx::Endpoint::remove_connection", "tcpx::Endpoint::send", "tcpx::Endpoint::send_async", "tcpx::Endpoint::send_slot",
-    "tcpx::Endpoint::start", "tcpx::Endpoint::start_accepting", "tcpx::Endpoint::stats", "tcpx::Endpoint::wait",
+    "tcpx::Endpoint::start", "tcpx::Endpoint::start_accepting", "tcpx::Endpoint::stats", "tcpx::Endpoint::stop_waiting", "tcpx::Endpoint::wait",
     "tcpx::Endpoint::wait_notifs", "tcpx::Endpoint::write", "tcpx::Endpoint::write_async", "tcpx::LatencyHistogram::quantile",
     "tcpx::uccl::Endpoint::Endpoint", "tcpx::uccl::Endpoint::accept", "tcpx::uccl::Endpoint::add_remote_endpoint",
     "tcpx::uccl::Endpoint::advertise", "tcpx::uccl::Endpoint::advertisev", "tcpx::uccl::Endpoint::connect",
