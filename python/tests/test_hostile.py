@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tcpx
@@ -204,6 +206,16 @@ os._exit(0)
 """
     done = run(program)
     assert done.stdout == "7\n", done.stderr
+
+
+def test_python_objects_are_no_bytes(pair: Pair) -> None:
+    things = np.array([object(), None])
+    pointers = (ctypes.py_object * 2)()
+    for thing in (things, memoryview(things), np.zeros(2, [("a", "O"), ("b", "i4")]), pointers):
+        for call in (pair.there.send, pair.there.recv, pair.near.advertise):
+            with pytest.raises(tcpx.InvalidArgument, match="Python objects"):
+                call(thing)
+    assert tcpx.buffers.extent_of(memoryview(np.zeros(2, [("O", "i4")]))).nbytes == 8
 
 
 def test_times_beyond_all_numbers(pair: Pair) -> None:
