@@ -133,7 +133,7 @@ class Endpoint:
 
     def connect(self, metadata: bytes, timeout: float = _CONNECT_TIMEOUT) -> Connection:
         """The connection to the endpoint with that `metadata`: an existing one, else a new one, which it has to `accept`."""
-        return Connection(self, self._core.connect_metadata(bytes(metadata), timeout))
+        return Connection(self, self._core.connect_metadata(bytes(memoryview(metadata)), timeout))
 
     async def connect_async(self, metadata: bytes, timeout: float = _CONNECT_TIMEOUT) -> Connection:
         """`connect`, while the event loop goes on."""

@@ -218,6 +218,14 @@ def test_python_objects_are_no_bytes(pair: Pair) -> None:
     assert tcpx.buffers.extent_of(memoryview(np.zeros(2, [("O", "i4")]))).nbytes == 8
 
 
+def test_a_number_is_no_message(pair: Pair) -> None:
+    for thing in (3, 1 << 40, "text", None):
+        with pytest.raises(TypeError):
+            pair.there.notify(thing)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            pair.near.connect(thing)  # type: ignore[arg-type]
+
+
 def test_times_beyond_all_numbers(pair: Pair) -> None:
     for endless in (1e300, float("inf")):
         tcpx.Endpoint(listen="127.0.0.1", timeout=endless).close()
