@@ -208,6 +208,48 @@ os._exit(0)
     assert done.stdout == "7\n", done.stderr
 
 
+def test_a_forked_child_tells_no_lines_of_its_parent() -> None:
+    program = """
+import logging, os, threading, tcpx
+begun, go = threading.Event(), threading.Event()
+class Slow(logging.Handler):
+    def emit(self, record):
+        begun.set()
+        go.wait(20)
+logging.getLogger("tcpx").addHandler(Slow())
+logging.getLogger("tcpx").setLevel(logging.INFO)
+one = tcpx.Endpoint(listen="127.0.0.1")
+assert begun.wait(20)
+two = tcpx.Endpoint(listen="127.0.0.1")
+one.connect(two.metadata) if two.accept_all() is None else None
+child = os.fork()
+if child == 0: os._exit(0)
+os.waitpid(child, 0)
+go.set()
+"""
+    done = run(program)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_a_handler_that_raises_gets_the_next_line() -> None:
+    program = """
+import logging, threading, tcpx
+from conftest import connect_pair
+lines, enough = [], threading.Event()
+class Bad(logging.Handler):
+    def emit(self, record):
+        lines.append(record.getMessage())
+        if len(lines) > 1: enough.set()
+        raise RuntimeError("no")
+logging.getLogger("tcpx").addHandler(Bad())
+logging.getLogger("tcpx").setLevel(logging.INFO)
+pair = connect_pair()
+assert enough.wait(20)
+"""
+    done = run(program)
+    assert done.returncode == 0 and "RuntimeError: no" in done.stderr
+
+
 def test_python_objects_are_no_bytes(pair: Pair) -> None:
     things = np.array([object(), None])
     pointers = (ctypes.py_object * 2)()
