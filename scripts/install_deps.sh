@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi] [--nixl]
+usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi] [--nixl] [--torch]
 
 Installs the missing packages with apt-get, as root or through sudo, after saying which. Does nothing when all is there.
 
@@ -14,6 +14,7 @@ Installs the missing packages with apt-get, as root or through sudo, after sayin
            Python's headers and build/python-tools, a virtual environment with wheels from PyPI, to build and test the Python package
   --mpi    also what run_p2p_fullmesh.sh starts ranks with: mpirun of Open MPI
   --nixl   also releases of NIXL for its back-end's tests: Python wheels from PyPI, each in build/nixl/VERSION (220 MB to fetch)
+  --torch  also PyTorch of the distribution (200 MB to fetch), for the tests that move its tensors
 USAGE
 }
 
@@ -28,6 +29,7 @@ with_fuzz=false
 with_mpi=false
 with_nixl=false
 with_tests=false
+with_torch=false
 for argument in "$@"; do
   case $argument in
     --check) check_only=true ;;
@@ -35,6 +37,7 @@ for argument in "$@"; do
     --mpi) with_mpi=true ;;
     --tests) with_tests=true ;;
     --nixl) with_nixl=true ;;
+    --torch) with_torch=true ;;
     -h | --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
   esac
@@ -97,6 +100,8 @@ install_python_tools() {
   return 1
 }
 
+has_torch() { python3 -c 'import importlib.util; raise SystemExit(importlib.util.find_spec("torch") is None)' 2>/dev/null; }
+
 has_python_headers() {
   python3 -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null
 }
@@ -126,6 +131,7 @@ if $with_tests; then
 fi
 if $with_fuzz; then need clang can_fuzz; fi
 if $with_mpi; then need openmpi-bin has_command mpirun; fi
+if $with_torch; then need python3-torch has_torch; fi
 if $with_nixl || $with_tests; then need python3-venv python3 -c 'import ensurepip' 2>/dev/null; fi
 
 wheels=()

@@ -1,7 +1,6 @@
 #include "python/src/regions.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace tcpx::python {
 
@@ -23,7 +22,9 @@ Status Region::end() {
 
 std::shared_ptr<Region> Regions::find(uintptr_t data, size_t bytes) const {
   const std::lock_guard lock(mutex_);
-  auto next = entries_.upper_bound({data, std::numeric_limits<size_t>::max()});
+  // The shortest that begins there, so that what is advertised of a registration does not end with a longer one's.
+  auto next = entries_.lower_bound({data, bytes});
+  if (next != entries_.end() && next->first.first == data) return next->second.region;
   while (next != entries_.begin()) {
     const auto& [range, entry] = *--next;
     const uintptr_t before = data - range.first;

@@ -1,4 +1,4 @@
-"""The command `tcpx`, also as ``python -m tcpx``: the programs that the package has inside, in bin/ and lib/ beside this file."""
+"""The command `tcpx`, also as ``python -m tcpx``: the programs that the package has inside, in bin/ and lib/."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
+
+from . import __version__, _core
 
 __all__ = ["doctor", "main"]
 
@@ -25,7 +27,8 @@ usage: tcpx COMMAND [ARGUMENTS]
 
 `tcpx doctor --help` and `tcpx perf --help` show their arguments. The exit code is the program's; 2: no such command.
 """
-_HERE = Path(__file__).parent
+#: They lie beside the extension module, also after `pip install --editable`, which leaves these files where they are.
+_HERE = Path(_core.__file__).parent
 _PROGRAMS = {
     "doctor": ("tcpx_doctor",),
     "perf": ("test_tcpx_perf",),
@@ -41,8 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_USAGE, end="")
         return 0
     if command == "--version":
-        from . import __version__
-
         print(f"tcpx {__version__}")
         return 0
     if command in _PROGRAMS:

@@ -140,7 +140,10 @@ class Endpoint:
         return await asyncio.to_thread(self.connect, metadata, timeout)
 
     def accept(self, timeout: float | None = None) -> Connection:
-        """The next connection that another endpoint makes to this one. Raises `tcpx.Timeout` after `timeout` seconds."""
+        """The next connection that another endpoint makes to this one. Raises `tcpx.Timeout` after `timeout` seconds.
+
+        One that has ended again before anybody accepted it, and has left nothing to receive, is not told of.
+        """
         if not self._accepted and not self._accept_for(_FOREVER if timeout is None else timeout):
             raise Timeout(f"{Timeout.code}: accept: nobody connected in {timeout} s", "", "accept")
         return self._accepted.popleft()

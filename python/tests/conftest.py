@@ -47,22 +47,21 @@ def pair() -> Iterator[Pair]:
 _SKIPPED = 77
 
 
-def _reasons(reporter: Any) -> Counter[str]:
-    """How many tests were skipped for which reason."""
-    reasons: Counter[str] = Counter()
-    for report in reporter.stats.get("skipped", []):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        reasons[reason.removeprefix("Skipped: ")] += 1
-    return reasons
+def _tested_nothing(reporter: Any) -> bool:
+    return "skipped" in reporter.stats and not reporter.stats.keys() & {"passed", "failed", "error", "xfailed", "xpassed"}
 
 
-def pytest_sessionfinish(session: Any, exitstatus: int) -> None:
+def pytest_sessionfinish(session: Any) -> None:
     """A file that tested nothing is skipped, not passed."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if exitstatus in (0, 5) and reporter.stats.get("skipped") and not reporter.stats.get("passed"):
+    if _tested_nothing(session.config.pluginmanager.get_plugin("terminalreporter")):
         session.exitstatus = _SKIPPED
 
 
-def pytest_terminal_summary(terminalreporter: Any, exitstatus: int) -> None:
-    for reason, count in _reasons(terminalreporter).items():
-        terminalreporter.write_line(f"SKIPPED: {reason}" if exitstatus == _SKIPPED else f"SKIPPED {count}: {reason}")
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How many tests were skipped for which reason; the reason alone for a file that is skipped."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[reason.removeprefix("Skipped: ")] += 1
+    for reason, count in reasons.items():
+        terminalreporter.write_line(f"SKIPPED: {reason}" if _tested_nothing(terminalreporter) else f"SKIPPED {count}: {reason}")

@@ -6,6 +6,7 @@ import ast
 import importlib.metadata
 import pydoc
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,32 @@ def test_the_stub_says_what_the_extension_module_has() -> None:
                     assert same(parameters, parameters_of(vars(found)[method])), f"{name}.{method}"
         elif callable(found):
             assert same(entry, parameters_of(found)), name
+
+
+def binaries() -> list[Path]:
+    """Programs and libraries of the package."""
+    files = [file for file in PACKAGE.rglob("*") if file.is_file() and file.suffix != ".py"]
+    return [file for file in files if file.read_bytes()[:4] == b"\x7fELF"]
+
+
+def test_a_glibc_of_2021_is_enough() -> None:
+    if shutil.which("nm") is None:
+        pytest.skip("no nm (binutils)")
+    for file in binaries():
+        run = subprocess.run(["nm", "-D", "--undefined-only", file], capture_output=True, text=True, timeout=60, check=True)
+        versions = re.findall(r"(\w+)@GLIBC_2\.(\d+)", run.stdout)
+        assert len(versions) > 20, f"is {file} one of ours?"
+        # Headers of glibc 2.38 and later put __isoc23_sscanf in place of sscanf: wheels are built on an older system.
+        newer = [name for name, minor in versions if int(minor) > 34 and not name.startswith("__isoc23_")]
+        assert not newer, f"{file} needs {newer}"
+
+
+def test_the_extension_module_shows_nothing_of_the_libraries_inside() -> None:
+    if shutil.which("nm") is None:
+        pytest.skip("no nm (binutils)")
+    command = ["nm", "-D", "--defined-only", _core.__file__]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert re.findall(r" T (\w+)", run.stdout) == ["PyInit__core"]
 
 
 def test_help_shows_how_to_begin() -> None:

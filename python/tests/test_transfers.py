@@ -227,3 +227,11 @@ def test_stats_and_records_tell_what_moved(pair: Pair) -> None:
     assert connection["bytes_sent"] == 1 << 20 and connection["operations_done"] == 1
     assert sum(nic["bytes_sent"] for nic in connection["nics"]) >= 1 << 20
     assert "connection" in pair.near.flight_record()
+
+
+def test_ends_that_name_other_sizes(pair: Pair) -> None:
+    receiving = pair.back.recv_async(np.zeros(5, np.float64))
+    with pytest.raises(tcpx.Mismatch):
+        pair.there.send(np.zeros(100_000, np.float32))
+    with pytest.raises(tcpx.Mismatch):
+        receiving.wait(10)

@@ -1,0 +1,166 @@
+"""Times `tcpx.weights.broadcast` from one process to several of this host, beside one plain transfer and torch's Gloo broadcast.
+
+    PYTHONPATH=build/python python3 python/bench/broadcast.py --gigabytes 1 --receivers 4 --json broadcast.json
+
+Every sample runs the three, one after the other, with the same bytes of host memory, in the same processes:
+
+    plain  one operation writes all tensors to the first receiver
+    chain  `tcpx.weights.broadcast` to all receivers
+    gloo   `torch.distributed.broadcast` of each tensor to all receivers; left out without torch
+
+Seconds are from the source's start to the end at the last receiver; GB are 1e9 bytes of the state dict, counted once. Every
+receiver compares every byte with what it makes itself. On one host all hops share its cores: a chain of N receivers moves N times
+the bytes of the plain transfer, so where that one takes all cores by itself, no chain over the same way can have more than 1/N of
+its rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tcpx
+import tcpx.rendezvous
+import tcpx.weights
+
+_TENSORS = 16
+_PATIENCE = 600.0
+
+
+class DirectoryStore:
+    """The processes are of one host: a file for each key."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def set(self, key: str, value: str) -> None:
+        new = self._path / f"{os.getpid()}.new"
+        new.write_text(value)
+        new.rename(self._path / key.replace("/", "_"))
+
+    def get(self, key: str) -> bytes | None:
+        path = self._path / key.replace("/", "_")
+        return path.read_bytes() if path.exists() else None
+
+
+def tensor_of(index: int, nbytes: int) -> Any:
+    """Other bytes for each tensor, the same in each process."""
+    return np.random.default_rng(index).integers(0, 2**63, nbytes // 8, np.int64)
+
+
+def run_rank(
+    rank: int, receivers: int, nbytes: int, samples: int, settings: dict[str, int], path: str, gate: Any, results: Any
+) -> None:
+    """One process: the source is rank 0."""
+    group = tcpx.rendezvous.join(rank=rank, world_size=receivers + 1, store=DirectoryStore(path), timeout=_PATIENCE)
+    state = {f"tensor.{i}": tensor_of(i, nbytes // _TENSORS) for i in range(_TENSORS)}
+    ways: dict[str, Any] = {
+        "plain": lambda: plain(group, state),
+        "chain": lambda: tcpx.weights.broadcast(state, group=group, timeout=_PATIENCE, **settings),
+    }
+    try:
+        import torch
+        import torch.distributed as gloo
+
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        gloo.init_process_group("gloo", init_method=f"file://{path}/gloo", rank=rank, world_size=receivers + 1)
+        tensors = [torch.from_numpy(array) for array in state.values()]
+        ways["gloo"] = lambda: [gloo.broadcast(tensor, 0) for tensor in tensors]
+    except ImportError:
+        pass
+    times: list[tuple[str, int, float, float]] = []
+    for sample in range(-1, samples):  # the first one warms up
+        for way, move in ways.items():
+            if rank != 0:
+                for array in state.values():
+                    array[:] = 0
+            gate.wait(_PATIENCE)
+            begin = time.monotonic()
+            if way != "plain" or rank <= 1:
+                move()
+                times.append((way, sample, begin, time.monotonic()))
+            gate.wait(_PATIENCE)
+            if rank != 0 and (way != "plain" or rank == 1):
+                for index, array in enumerate(state.values()):
+                    if not np.array_equal(array, tensor_of(index, nbytes // _TENSORS)):
+                        raise SystemExit(f"{way}: rank {rank} has other bytes in tensor {index}")
+    results.put((rank, times))
+    gate.wait(_PATIENCE)
+    group.close()
+
+
+def plain(group: tcpx.rendezvous.Group, state: dict[str, Any]) -> None:
+    """One write of everything from rank 0 to rank 1, and a byte that says that it is there."""
+    connection = group.connection(1 - group.rank)
+    if group.rank == 1:
+        for array in state.values():
+            connection.send_slot(connection.advertise(array))
+        connection.recv(bytearray(1))
+    else:
+        slots = [connection.recv_slot() for _ in state]
+        connection.write_async(list(state.values()), slots, timeout=_PATIENCE).wait()
+        connection.send(b"1")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="1e9 bytes, of each process")
+    parser.add_argument("--receivers", type=int, default=4)
+    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--piece", type=int, help="bytes of a piece; default: broadcast's")
+    parser.add_argument("--window", type=int, help="pieces under way over each hop; default: broadcast's")
+    parser.add_argument("--json", help="file to write the result to")
+    options = parser.parse_args()
+    nbytes = int(options.gigabytes * 1e9) // (8 * _TENSORS) * 8 * _TENSORS
+    settings = {name: value for name, value in (("piece_bytes", options.piece), ("window", options.window)) if value}
+    context = multiprocessing.get_context("spawn")
+    gate, results = context.Barrier(options.receivers + 1), context.Queue()
+    with tempfile.TemporaryDirectory() as path:
+        arguments = options.receivers, nbytes, options.samples, settings, path, gate, results
+        ranks = [context.Process(target=run_rank, args=(rank, *arguments)) for rank in range(options.receivers + 1)]
+        for process in ranks:
+            process.start()
+        of_ranks = dict(results.get(timeout=_PATIENCE) for _ in ranks)
+        for process in ranks:
+            process.join()
+        if any(process.exitcode for process in ranks):
+            raise SystemExit("a process failed")
+
+    seconds: dict[str, list[float]] = {}
+    for way, sample, begin, _ in of_ranks[0]:
+        if sample >= 0:
+            ends = [one[3] for times in of_ranks.values() for one in times if one[:2] == (way, sample)]
+            seconds.setdefault(way, []).append(max(ends) - begin)
+    rates = {way: [nbytes / 1e9 / one for one in some] for way, some in seconds.items()}
+    result: dict[str, Any] = {
+        "version": tcpx.__version__,
+        "host": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "bytes": nbytes,
+        "receivers": options.receivers,
+        "settings": settings,
+        "verified": True,
+        "gigabytes_per_second": {way: sorted(some) for way, some in rates.items()},
+        "median": {way: statistics.median(some) for way, some in rates.items()},
+    }
+    result["chain_to_plain"] = result["median"]["chain"] / result["median"]["plain"]
+    print(f"{nbytes} bytes to {options.receivers} receivers, {result['cores']} cores; GB/s: median (minimum to maximum)")
+    for way, some in rates.items():
+        print(f"  {way:6}{statistics.median(some):7.2f}  ({min(some):.2f} to {max(some):.2f})")
+    print(f"  chain to plain: {result['chain_to_plain']:.2f}; every byte compared")
+    if options.json:
+        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

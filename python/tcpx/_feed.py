@@ -1,0 +1,143 @@
+"""The hop of a chain: the pieces that a rank has, written to the rank behind it as they come."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ._manifest import Entry, Tensor
+from ._station import piece_note
+from .connection import Connection
+from .endpoint import Endpoint, Registration
+from .errors import Error, Protocol
+from .operation import Operation
+from .slot import Slot
+
+__all__ = ["Feed", "Table"]
+
+Pieces = Sequence[Sequence[tuple[int, int, int]]]
+
+_SLOT_BYTES = 64
+_ROW_BYTES = 1 + _SLOT_BYTES  # whether it is a GPU's memory, and its slot
+
+
+class Table:
+    """Where a rank wants the bytes of its tensors: their slots, in memory that the rank before it reads."""
+
+    def __init__(self, connection: Connection, tensors: Sequence[Tensor]) -> None:
+        self._slots = [connection.advertise(one.bytes()) if one.nbytes else None for one in tensors]
+        rows = [
+            bytes([one.gpu]) + (bytes(_SLOT_BYTES) if slot is None else bytes(slot)[:_SLOT_BYTES])
+            for one, slot in zip(tensors, self._slots)
+        ]
+        self.slot = connection.advertise(bytearray(b"".join(rows)))
+
+
+class Feed:
+    """Writes pieces to the rank behind this one, some at a time. Its errors are `tcpx.Error`; it is `abandon`-ed then.
+
+    rank: the one behind. has: pieces that it has, which are not written. window: pieces under way at once.
+    """
+
+    def __init__(
+        self,
+        broadcast: int,
+        rank: int,
+        connection: Connection,
+        table: Slot,
+        has: Iterable[int],
+        tensors: Sequence[Tensor],
+        pieces: Pieces,
+        timeout: float,
+        window: int,
+    ) -> None:
+        if table.nbytes != _ROW_BYTES * len(tensors):
+            raise Protocol(f"{Protocol.code}: rank {rank} has slots in {table.nbytes} bytes for {len(tensors)} tensors", "")
+        self.rank = rank
+        self._broadcast = broadcast
+        self._connection = connection
+        self._tensors = tensors
+        self._pieces = pieces
+        self._timeout = timeout
+        self._window = window
+        self._seen = set(has)
+        self._todo: deque[int] = deque()
+        self._running: dict[int, list[Operation]] = {}
+        self._slots: list[tuple[bool, Slot | None]] = []
+        self._table = bytearray(table.nbytes)
+        self._reading = connection.read_async(self._table, table, timeout=timeout, stream=None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that it was given has been written."""
+        return not self._todo and not self._running
+
+    def add(self, pieces: Iterable[int]) -> None:
+        """Pieces that have arrived here."""
+        for piece in pieces:
+            if piece not in self._seen:
+                self._seen.add(piece)
+                self._todo.append(piece)
+
+    def advance(self) -> None:
+        """Starts writes and looks for their ends; does not wait."""
+        if not self._slots:
+            if not self._reading.done():
+                return
+            self._reading.wait()
+            self._slots = list(self._read_table())
+        for piece, operations in list(self._running.items()):
+            if all([operation.done() for operation in operations]):
+                del self._running[piece]
+                for operation in operations:
+                    operation.wait()
+        while self._todo and len(self._running) < self._window:
+            piece = self._todo.popleft()
+            self._running[piece] = self._write(piece)
+
+    def abandon(self) -> None:
+        """Returns when nothing reads this rank's memory for it any more."""
+        operations = [one for some in self._running.values() for one in some] + [self._reading]
+        for operation in operations:
+            operation.cancel()
+        for operation in operations:
+            try:
+                operation.wait()
+            except Error:
+                pass  # cancelled, or failed before
+        self._running.clear()
+        self._todo.clear()
+
+    def _read_table(self) -> Iterable[tuple[bool, Slot | None]]:
+        for index, tensor in enumerate(self._tensors):
+            row = self._table[index * _ROW_BYTES : (index + 1) * _ROW_BYTES]
+            slot = Slot.from_bytes(row[1:]) if tensor.nbytes else None
+            if slot is not None and slot.nbytes != tensor.nbytes:
+                raise Protocol(f"{Protocol.code}: rank {self.rank} has a slot of {slot.nbytes} bytes for {tensor.name!r}", "")
+            yield bool(row[0]), slot
+
+    def _write(self, piece: int) -> list[Operation]:
+        # An operation moves memory of the host or of GPUs, at each end.
+        kinds: dict[tuple[bool, bool], tuple[list[Any], list[Slot]]] = {}
+        for index, first, part in self._pieces[piece]:
+            gpu, slot = self._slots[index]
+            assert slot is not None
+            buffers, slots = kinds.setdefault((self._tensors[index].gpu, gpu), ([], []))
+            buffers.append(self._tensors[index].bytes(first, part))
+            slots.append(slot.bytes(first, first + part))
+        note = piece_note(self._broadcast, piece, len(kinds))
+        return [
+            self._connection.write_async(buffers, slots, timeout=self._timeout, notify=note, stream=None)
+            for buffers, slots in kinds.values()
+        ]
+
+
+def register(endpoint: Endpoint, tensors: Iterable[Tensor]) -> list[Registration]:
+    """Registers tensors; whoever releases the registrations revokes the slots."""
+    return [endpoint.register(one.bytes()) for one in tensors if one.nbytes]
+
+
+def entry_bytes(entries: Iterable[Entry]) -> int:
+    """Bytes of all of them."""
+    return sum(entry.nbytes for entry in entries)

@@ -1,0 +1,283 @@
+"""Tensors that other ranks read when they like: what is published, and how a reader knows that nobody wrote meanwhile.
+
+The store holds, for each name and rank, where two things are, which are read one-sidedly like the tensors: a table of names,
+types, shapes and slots, and 8 bytes of state, 2 * version while the tensors may be read, one more while they are being changed. A
+reader reads the state before the tensors and after them, and believes the bytes if it was the same and even.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from ._feed import register
+from ._manifest import LONGEST_MANIFEST, Tensor, mismatch
+from ._shard import Box, Shard, common_runs
+from ._station import Station
+from .buffers import Buffer
+from .connection import Connection
+from .errors import Cancelled, Error, InvalidArgument, NotFound, PeerGone, Protocol, Timeout, invalid
+from .operation import Operation
+from .slot import Slot
+
+__all__ = ["Publication", "read_into"]
+
+_STATE = struct.Struct("<Q")
+_CLOSED = 2**64 - 1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
+
+
+class Part(NamedTuple):
+    """A tensor of this process as a part of a published one."""
+
+    tensor: Tensor
+    box: Box
+    shape: tuple[int, ...]
+
+
+def parts_of(state_dict: Mapping[str, Buffer | Shard]) -> dict[str, Part]:
+    """The tensors of a state dict, whole or shards."""
+    parts = {}
+    for name, value in state_dict.items():
+        if not isinstance(name, str):
+            raise TypeError(f"a state dict's names are text, not {type(name).__name__}: {name!r}")
+        tensor = Tensor(name, value.buffer if isinstance(value, Shard) else value)
+        box, shape = Box((0,) * len(tensor.shape), tensor.shape), tensor.shape
+        if isinstance(value, Shard):
+            box, shape = value.box, value.shape
+        if box.shape != tensor.shape:
+            raise invalid("use a shard", f"{name!r}: its buffer has the shape {list(tensor.shape)}, its slices {list(box.shape)}")
+        parts[name] = Part(tensor, box, shape)
+    return parts
+
+
+class Publication:
+    """Tensors that are readable by the ranks of a group, until `close`, or another publication under the same name.
+
+    version: what readers get; raised by `update`. Any thread, one at a time.
+    """
+
+    def __init__(self, station: Station, name: str, state_dict: Mapping[str, Buffer | Shard], version: int) -> None:
+        if not 0 <= version < 2**62:
+            raise invalid("publish", f"version {version}")
+        self.version = version
+        self._parts = parts_of(state_dict)
+        self._finish_work()
+        endpoint = station.group.endpoint
+        tensors = [part.tensor for part in self._parts.values()]
+        self._registrations = register(endpoint, tensors)
+        slots = [endpoint.advertise(tensor.bytes()) if tensor.nbytes else None for tensor in tensors]
+        rows = [
+            [name, part.tensor.dtype, part.tensor.itemsize, part.shape, part.box.at, part.box.shape, part.tensor.gpu, _text(slot)]
+            for (name, part), slot in zip(self._parts.items(), slots)
+        ]
+        table = bytearray(json.dumps(rows).encode())
+        if len(table) > LONGEST_MANIFEST:
+            raise invalid("publish", f"its names and shapes take {len(table)} bytes")
+        self._state = bytearray(_STATE.pack(2 * version))
+        self._table_slot, self._state_slot = endpoint.advertise(table), endpoint.advertise(self._state)
+        record = json.dumps({"table": _text(self._table_slot), "state": _text(self._state_slot)})
+        station.group.store.set(_key(name, station.group.rank), record)
+
+    @contextmanager
+    def update(self, version: int | None = None) -> Iterator[None]:
+        """``with publication.update():`` the tensors may be changed. Readers wait until it ends, or read once more.
+
+        version: after it; default: one more. After an exception in it nobody reads the tensors until the next `update`.
+        """
+        new = self.version + 1 if version is None else version
+        if not self.version < new < 2**62:
+            raise invalid("update", f"version {new} after {self.version}")
+        self._set(2 * self.version + 1)
+        yield
+        self._finish_work()
+        self.version = new
+        self._set(2 * new)
+
+    def close(self) -> None:
+        """Ends it: nobody reads the tensors any more when it returns."""
+        self._set(_CLOSED)
+        for registration in self._registrations:
+            registration.release()
+        self._registrations = []
+
+    def _set(self, state: int) -> None:
+        if _STATE.unpack(self._state)[0] == _CLOSED:
+            raise Cancelled(f"{Cancelled.code}: publish: the publication is closed", "", "publish", "closed")
+        _STATE.pack_into(self._state, 0, state)
+
+    def _finish_work(self) -> None:
+        for part in self._parts.values():
+            part.tensor.finish_work()
+
+
+class _Row(NamedTuple):
+    dtype: str
+    itemsize: int
+    shape: tuple[int, ...]
+    box: Box
+    gpu: bool
+    slot: Slot | None
+
+
+class _Original:
+    """What one rank has published, as a reader sees it."""
+
+    def __init__(self, station: Station, name: str, rank: int, deadline: float) -> None:
+        left = max(deadline - time.monotonic(), 0.0)
+        self.rank = rank
+        self._left = max(left, 0.001)
+        record = station.group.store.wait(_key(name, rank), left, f"rank {rank}")
+        self._connection: Connection = station.group.connection(rank, left)
+        try:
+            places = json.loads(record)
+            table, self._state = (Slot.from_bytes(base64.b64decode(places[part])) for part in ("table", "state"))
+        except (ValueError, TypeError, KeyError, InvalidArgument) as error:
+            raise Protocol(f"{Protocol.code}: fetch {name}: the record of rank {rank}: {error}", "", f"fetch {name}") from None
+        if table.nbytes > LONGEST_MANIFEST or self._state.nbytes != _STATE.size:
+            raise Protocol(f"{Protocol.code}: fetch {name}: rank {rank} has a table of {table.nbytes} bytes", "", f"fetch {name}")
+        text = bytearray(table.nbytes)
+        self._connection.read(text, table, timeout=self._left)
+        try:
+            self.rows = {str(row[0]): _read_row(row) for row in json.loads(text)}
+        except (ValueError, TypeError, IndexError, RecursionError) as error:
+            raise Protocol(f"{Protocol.code}: fetch {name}: the table of rank {rank}: {error}", "", f"fetch {name}") from None
+
+    def state(self) -> int:
+        """2 * version, one more while it changes, `_CLOSED`."""
+        data = bytearray(_STATE.size)
+        self._connection.read(data, self._state, timeout=self._left)
+        return int(_STATE.unpack(data)[0])
+
+    def read(self, ranges: Iterable[tuple[Tensor, int, _Row, int, int]]) -> list[Operation]:
+        """Starts to read (into a tensor, from its byte, from a row, from its byte, bytes)."""
+        kinds: dict[tuple[bool, bool], tuple[list[Any], list[Slot]]] = {}  # an operation moves memory of one kind at each end
+        for tensor, first, row, place, nbytes in ranges:
+            assert row.slot is not None
+            buffers, slots = kinds.setdefault((tensor.gpu, row.gpu), ([], []))
+            buffers.append(tensor.bytes(first, nbytes))
+            slots.append(row.slot.bytes(place, place + nbytes))
+        return [
+            self._connection.read_async(buffers, slots, timeout=self._left, stream=None) for buffers, slots in kinds.values()
+        ]
+
+
+def read_into(
+    station: Station, name: str, ranks: Sequence[int], parts: Mapping[str, Part], timeout: float, newer_than: int
+) -> int:
+    """Reads parts of what the ranks have published under a name, all of one version, which is returned."""
+    for part in parts.values():
+        if part.tensor.readonly:
+            raise invalid("fetch", f"tensor {part.tensor.name!r} is read-only")
+        part.tensor.finish_work()
+    registrations = register(station.group.endpoint, [part.tensor for part in parts.values()])
+    deadline = time.monotonic() + timeout
+    pause = _FIRST_PAUSE
+    try:
+        while True:
+            why: Error
+            try:
+                version = _try_read(station, name, ranks, parts, deadline, newer_than)
+                if version is not None:
+                    return version
+                newer = f"newer than {newer_than} " if newer_than >= 0 else ""
+                text = f"ranks {list(ranks)} have no one version {newer}of {name!r} that stayed unchanged, within {timeout:g} s"
+                why = Timeout(f"{Timeout.code}: fetch: {text}", "", "fetch", text)
+            except (PeerGone, NotFound, Cancelled) as error:
+                why = error  # it has ended: there may be another one
+                for rank in station.gone() & set(ranks):
+                    station.lose(rank)
+            if time.monotonic() >= deadline:
+                raise why
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+    finally:
+        for registration in registrations:
+            registration.release()
+
+
+def _try_read(
+    station: Station, name: str, ranks: Sequence[int], parts: Mapping[str, Part], deadline: float, newer_than: int
+) -> int | None:
+    originals = [_Original(station, name, rank, deadline) for rank in ranks]
+    states = [original.state() for original in originals]
+    if len(set(states)) != 1 or states[0] % 2 != 0 or states[0] // 2 <= newer_than:
+        return None
+    plan = [(original, list(_ranges_of(original, others, parts))) for original, others in _with_earlier(originals)]
+    _check_cover(originals, parts, plan)
+    operations = [operation for original, ranges in plan for operation in original.read(ranges)]
+    failed: list[Error] = []
+    for operation in operations:
+        try:
+            operation.wait()
+        except Error as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    return states[0] // 2 if [original.state() for original in originals] == states else None
+
+
+def _with_earlier(originals: Sequence[_Original]) -> Iterator[tuple[_Original, Sequence[_Original]]]:
+    for index, original in enumerate(originals):
+        yield original, originals[:index]
+
+
+def _ranges_of(
+    original: _Original, earlier: Sequence[_Original], parts: Mapping[str, Part]
+) -> Iterator[tuple[Tensor, int, _Row, int, int]]:
+    """What one rank has of the parts, without what an earlier one has just as well."""
+    for name, part in parts.items():
+        row = original.rows.get(name)
+        if row is None or any(name in other.rows and other.rows[name].box == row.box for other in earlier):
+            continue
+        mine, theirs = (part.tensor.dtype, part.tensor.itemsize, part.shape), (row.dtype, row.itemsize, row.shape)
+        if mine != theirs:
+            said = [f"{dtype} of shape {list(shape)}" for dtype, _, shape in (theirs, mine)]
+            raise mismatch(f"tensor {name!r} is {said[0]} at rank {original.rank} and {said[1]} here")
+        for there, here, count in common_runs(row.box, part.box):
+            size = row.itemsize
+            yield part.tensor, here * size, row, there * size, count * size
+
+
+def _check_cover(originals: Sequence[_Original], parts: Mapping[str, Part], plan: Iterable[tuple[_Original, list[Any]]]) -> None:
+    found = dict.fromkeys(parts, 0)
+    for _, ranges in plan:
+        for tensor, _, _, _, nbytes in ranges:
+            found[tensor.name] += nbytes
+    ranks = [original.rank for original in originals]
+    for name, part in parts.items():
+        if not any(name in original.rows for original in originals):
+            raise mismatch(f"tensor {name!r} is published by none of the ranks {ranks}")
+        if found[name] != part.tensor.nbytes:
+            covered = f"{found[name]} of its {part.tensor.nbytes} bytes"
+            raise mismatch(f"tensor {name!r}: ranks {ranks} have {covered}; shards must cover it and not overlap")
+
+
+def _read_row(row: Any) -> _Row:
+    _, dtype, itemsize, shape, at, lengths, gpu, slot = row
+    box = Box(tuple(map(int, at)), tuple(map(int, lengths)))
+    one = _Row(str(dtype), int(itemsize), tuple(map(int, shape)), box, bool(gpu), None)
+    if one.itemsize < 1 or not len(box.at) == len(box.shape) == len(one.shape) <= 64:
+        raise ValueError("a shape is wrong")
+    for first, length, whole in zip(box.at, box.shape, one.shape):
+        if first < 0 or length < 0 or first > whole or length > whole - first:
+            raise ValueError("a shard lies outside of its tensor")
+    if box.elements == 0:
+        return one
+    place = Slot.from_bytes(base64.b64decode(slot))
+    if place.nbytes != box.elements * one.itemsize:
+        raise ValueError(f"a slot has {place.nbytes} bytes")
+    return one._replace(slot=place)
+
+
+def _text(slot: Slot | None) -> str | None:
+    return None if slot is None else base64.b64encode(bytes(slot)).decode()
+
+
+def _key(name: str, rank: int) -> str:
+    return f"published/{name}/{rank}"

@@ -1,0 +1,199 @@
+"""Rendezvous: connections by rank, between processes that share a key-value store.
+
+    group = tcpx.rendezvous.join()                                  # under torchrun: nothing needs to be given
+    group = tcpx.rendezvous.join(rank=0, world_size=2, store=redis.Redis())
+    group.connection(1).write(x, slot)
+
+Any store with `set` and `get` will do: torch's TCPStore and FileStore, a redis or etcd client. It holds one key for each rank,
+with the metadata of its endpoint, and nothing else travels through it.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+import weakref
+import zlib
+from typing import Any
+
+from ._hall import Hall, digest_of
+from ._store import KeyValue, of_environment, of_torchrun
+from .connection import Connection
+from .endpoint import Endpoint
+from .errors import Error, PeerGone, Timeout, invalid
+
+__all__ = ["Group", "join"]
+
+#: Seconds for which the first attempt to connect to a rank may take, each later one twice as long, and between attempts.
+_FIRST_ATTEMPT = 1.0
+_PAUSE = 0.05
+
+
+def join(
+    endpoint: Endpoint | None = None,
+    *,
+    rank: int | None = None,
+    world_size: int | None = None,
+    store: Any = None,
+    name: str = "tcpx",
+    gpu: int | None = None,
+    timeout: float = 60.0,
+) -> Group:
+    """Joins the processes of a job. Does not wait for the others: `Group.connection` does, for the one it needs.
+
+    endpoint: default: a new one, which `Group.close` closes. The group accepts all connections to it.
+    rank, world_size: this process's number, and how many there are. Default: RANK and WORLD_SIZE of torchrun.
+    store: anything with `set` and `get`. Default: torchrun's.
+    name: the keys begin with it. Jobs, and groups of a job, that share a store need different ones; what an earlier run has left
+        under the same name is noticed, because its endpoints are gone, and waited over.
+    gpu: of a new endpoint. Default: LOCAL_RANK where torch has CUDA, else 0.
+    timeout: seconds, for everything that is waited for.
+    """
+    rank = of_environment("RANK") if rank is None else rank
+    world_size = of_environment("WORLD_SIZE") if world_size is None else world_size
+    if not 0 <= rank < world_size:
+        raise invalid("join", f"rank {rank} of {world_size}")
+    prefix = name
+    if store is None:
+        store, job = of_torchrun(timeout)
+        prefix = f"{name}/{job}"
+    gpu = _gpu_of_rank() if gpu is None else gpu
+    own = endpoint is None
+    return Group(endpoint or Endpoint(gpu), own, gpu, rank, world_size, KeyValue(store, prefix), timeout)
+
+
+def _gpu_of_rank() -> int:
+    try:
+        import torch
+
+        return of_environment("LOCAL_RANK") % torch.cuda.device_count() if torch.cuda.is_available() else 0
+    except (ImportError, Error):
+        return 0
+
+
+class Group:
+    """The processes of a job, by rank. Made by `join`. Any thread.
+
+    rank, world_size: this process's number, and how many there are. endpoint: the one whose connections these are.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, own: bool, gpu: int, rank: int, world_size: int, store: KeyValue, timeout: float
+    ) -> None:
+        self.endpoint = endpoint
+        self.gpu = gpu
+        self.rank = rank
+        self.world_size = world_size
+        self.store = store
+        self.timeout = timeout
+        self._own = own
+        self._parts: dict[str, Group] = {}
+        self._parts_lock = threading.Lock()
+        self._hall = Hall(endpoint, rank, world_size, zlib.crc32(store.prefix.encode()))
+        self._end = weakref.finalize(self, self._hall.close)  # at the interpreter's end before the endpoint's
+        store.set(str(rank), base64.b64encode(endpoint.metadata).decode())
+
+    def connection(self, rank: int, timeout: float | None = None) -> Connection:
+        """The connection to a rank: one for each pair, whichever end asked first; made at the first call.
+
+        Waits until that rank has joined. Raises `tcpx.Timeout`, which names the rank or its key, or `tcpx.PeerGone`.
+        """
+        if not 0 <= rank < self.world_size or rank == self.rank:
+            raise invalid("connection", f"rank {rank} for rank {self.rank} of {self.world_size}")
+        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+        with self._hall.lock:
+            while True:
+                if rank in self._hall.of:
+                    return self._hall.of[rank]
+                if rank not in self._hall.making:
+                    self._hall.making.add(rank)
+                    break
+                if not self._hall.lock.wait(max(0.0, deadline - time.monotonic())):
+                    raise Timeout(f"{Timeout.code}: rendezvous: rank {rank}: another thread is connecting", "", "rendezvous")
+        try:
+            return self._make(rank, deadline)
+        finally:
+            with self._hall.lock:
+                self._hall.making.discard(rank)
+                self._hall.lock.notify_all()
+
+    def _make(self, rank: int, deadline: float) -> Connection:
+        attempt = _FIRST_ATTEMPT
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            text = self.store.wait(str(rank), left, f"rank {rank}", lambda one: not self._is_dropped(rank, one))
+            metadata = base64.b64decode(text)
+            try:
+                connection = self.endpoint.connect(metadata, min(max(left, 0.001), attempt))
+                return self._hall.introduce(connection, rank, digest_of(metadata), deadline)
+            except (PeerGone, Timeout) as error:
+                # Metadata of an earlier run may lie there until that rank has joined this one: so it is looked for again.
+                if time.monotonic() >= deadline:
+                    text = f"{error.code}: rendezvous: rank {rank}: {error}"
+                    raise type(error)(text, error.help, "rendezvous", error.detail) from error
+            attempt *= 2
+            time.sleep(_PAUSE)
+
+    def _is_dropped(self, rank: int, text: str) -> bool:
+        return self._hall.dropped.get(rank) == digest_of(base64.b64decode(text))
+
+    def rank_of(self, connection: int) -> int | None:
+        """The rank at the other end of a connection with that `Connection.id`; None for others."""
+        with self._hall.lock:
+            return self._hall.ranks.get(connection)
+
+    def connected_ranks_except(self, connections: set[int]) -> set[int]:
+        """Ranks with a connection that is none of those, by `Connection.id`."""
+        with self._hall.lock:
+            return {rank for connection, rank in self._hall.ranks.items() if connection not in connections}
+
+    def drop(self, rank: int) -> None:
+        """Ends the connection to a rank, for good: only a process that joins anew as that rank can be connected to."""
+        text = self.store.look(str(rank))
+        with self._hall.lock:
+            connection = self._hall.of.pop(rank, None)
+            met = self._hall.met.get(rank)
+            if met is None and text is not None:
+                met = digest_of(base64.b64decode(text))
+            if met is not None:
+                self._hall.dropped[rank] = met
+            if connection is not None:
+                self._hall.ranks.pop(connection.id, None)
+        if connection is not None:
+            connection.close()
+
+    def joined_anew(self, rank: int) -> bool:
+        """Whether another process has joined as a rank that was dropped. Does not wait."""
+        text = self.store.look(str(rank))
+        return text is not None and not self._is_dropped(rank, text)
+
+    def part(self, name: str) -> Group:
+        """A group of the same ranks for a purpose of its own: with its own endpoint, so that notifications do not mix.
+
+        Made at the first call, and closed with this one.
+        """
+        with self._parts_lock:
+            if name not in self._parts:
+                below = self.store.below(name)
+                self._parts[name] = Group(
+                    Endpoint(self.gpu), True, self.gpu, self.rank, self.world_size, below, self.timeout
+                )
+            return self._parts[name]
+
+    def close(self) -> None:
+        """Ends the group, and its endpoint unless that was given to `join`."""
+        for part in self._parts.values():
+            part.close()
+        self._end()
+        if self._own:
+            self.endpoint.close()
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<tcpx.rendezvous.Group rank {self.rank} of {self.world_size}>"

@@ -1,0 +1,136 @@
+"""Weights: a state dict's tensors from one process to many.
+
+    report = tcpx.weights.broadcast(model.state_dict(), src=0)      # under torchrun: every rank calls it
+
+`broadcast` is a pipelined chain: the source writes to the first receiver, each receiver hands on what it has. A receiver that is
+lost is left out, and the others get everything.
+
+    publication = tcpx.weights.publish(model.state_dict())          # a trainer: whoever wants them reads them
+    with publication.update():
+        optimizer.step()
+    version = tcpx.weights.fetch_into(mine, newer_than=version)     # a sampler: some names, whole tensors or `Shard`s
+
+`publish` and `fetch_into` need no call at the same time: the tensors are read one-sidedly.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+
+from ._chain import Progress, Report
+from ._manifest import SHORTEST_PIECE, tensors_of
+from ._publication import Publication, parts_of, read_into
+from ._receiver import Receiver
+from ._shard import Shard
+from ._source import Source
+from ._station import Station
+from .buffers import Buffer
+from .errors import invalid
+from .rendezvous import Group, join
+
+__all__ = ["Publication", "Report", "Shard", "broadcast", "fetch_into", "publish"]
+
+_stations: weakref.WeakKeyDictionary[Group, Station] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+_default: Group | None = None
+
+
+def broadcast(
+    state_dict: Mapping[str, Buffer],
+    src: int = 0,
+    *,
+    group: Group | None = None,
+    progress: Progress | None = None,
+    timeout: float = 60.0,
+    piece_bytes: int = 16 << 20,
+    window: int = 4,
+) -> Report:
+    """Gives every rank of a group the bytes of the source's tensors. All of them call it; it returns when all have everything.
+
+    state_dict: tensors by name, of the host or a GPU; those of a receiver are written to, and must have the same names, shapes
+        and types: `tcpx.Mismatch` at every rank otherwise, before a byte moves.
+    group: default: that of `torchrun`. progress: called with bytes and their total, on this thread: those in place here; at the
+        source, those in place at the slowest receiver.
+    timeout: seconds without progress after which a rank counts as lost; at the beginning, for which ranks are waited for.
+    piece_bytes, window: bytes that are handed on as one (64 KiB at least; the source's count), and how many of those are under
+        way over each hop.
+
+    A receiver that is lost while bytes move is left out: the ranks behind it get them from the one before it. `Report.lost`
+    names it; it raises `tcpx.PeerGone` if it lives. Without the source, receivers that miss bytes raise `tcpx.PeerGone`, or
+    `tcpx.Timeout`.
+    Tensors of a rank that raises have any bytes.
+    """
+    station = station_of(group)
+    own = station.group
+    if not 0 <= src < own.world_size:
+        raise invalid("broadcast", f"source {src} of {own.world_size} ranks")
+    if piece_bytes < SHORTEST_PIECE or window < 1 or not timeout > 0:
+        raise invalid("broadcast", f"pieces of {piece_bytes} bytes, a window of {window}, a timeout of {timeout} s")
+    with station.lock:
+        if own.rank == src:
+            return Source(station, timeout, window, progress).run(tensors_of(state_dict), piece_bytes)
+        return Receiver(station, timeout, window, progress).run(lambda: tensors_of(state_dict), src)
+
+
+def publish(
+    state_dict: Mapping[str, Buffer | Shard], name: str = "weights", *, version: int = 0, group: Group | None = None
+) -> Publication:
+    """Lets the ranks of a group read tensors, under a name, without any further call here. Returns at once.
+
+    The tensors must not be changed but in `Publication.update`: a reader that meets a change reads again, and never returns bytes
+    of two versions. Another publication under the name, with other tensors, takes the place of this one and closes it; readers go
+    over to it. Ranks that each have a `Shard` publish it under the same names, with the same versions.
+
+    version: a number that readers get, less than 2**62. The slots stay within the group: they would allow to write, too.
+    """
+    station = station_of(group)
+    with station.lock:
+        before = station.published.pop(name, None)
+        station.published[name] = publication = Publication(station, name, state_dict, version)
+        if before is not None:
+            before.close()
+    return publication
+
+
+def fetch_into(
+    state_dict: Mapping[str, Buffer | Shard],
+    name: str = "weights",
+    src: int | Sequence[int] = 0,
+    *,
+    group: Group | None = None,
+    timeout: float = 60.0,
+    newer_than: int = -1,
+) -> int:
+    """Reads published tensors into those of a state dict, and returns their version. Needs nothing of the publisher's threads.
+
+    state_dict: any of the published names; a whole tensor, or a `Shard` of it. Rows of a tensor are read as one, other slices in
+        as many ranges as they have. Raises `tcpx.Mismatch` before a byte moves when a name, type or shape is not as published.
+    src: the rank that published, or ranks, whose shards together cover what is wanted.
+    newer_than: waits for a higher version. timeout: seconds, for the publication, that version, and the bytes.
+
+    Waits for a publication that is not there yet, and for one in the place of a closed one. Raises `tcpx.Timeout`, or the reason,
+    for example `tcpx.PeerGone`, at the deadline. The tensors have any bytes then.
+    """
+    station = station_of(group)
+    ranks = [src] if isinstance(src, int) else list(src)
+    for rank in ranks:
+        if not 0 <= rank < station.group.world_size or rank == station.group.rank:
+            raise invalid("fetch", f"source {rank}, for rank {station.group.rank} of {station.group.world_size}")
+    if not ranks or len(set(ranks)) != len(ranks) or not timeout > 0:
+        raise invalid("fetch", f"sources {ranks}, a timeout of {timeout} s")
+    return read_into(station, name, ranks, parts_of(state_dict), timeout, newer_than)
+
+
+def station_of(group: Group | None) -> Station:
+    """The station of a group, made at the first call. The default group is joined then."""
+    global _default
+    with _lock:
+        if group is None:
+            if _default is None:
+                _default = join()
+            group = _default
+        if group not in _stations:
+            _stations[group] = Station(group.part("weights"))
+        return _stations[group]
