@@ -9,9 +9,9 @@ Every sample runs the three, one after the other, with the same bytes of host me
     gloo   `torch.distributed.broadcast` of each tensor to all receivers; left out without torch
 
 Seconds are from the source's start to the end at the last receiver; GB are 1e9 bytes of the state dict, counted once. Every
-receiver compares every byte with what it makes itself. On one host all hops share its cores: a chain of N receivers moves N times
-the bytes of the plain transfer, so where that one takes all cores by itself, no chain over the same way can have more than 1/N of
-its rate.
+receiver compares every byte with what it makes itself. Core seconds are what all the processes took for a GB. On one host all hops
+share its cores: a chain of N receivers moves N times the bytes of the plain transfer, takes N times its core seconds, and cannot be
+faster than the cores divided by that.
 """
 
 from __future__ import annotations
@@ -78,18 +78,19 @@ def run_rank(
         ways["gloo"] = lambda: [gloo.broadcast(tensor, 0) for tensor in tensors]
     except ImportError:
         pass
-    times: list[tuple[str, int, float, float]] = []
+    times: list[tuple[str, int, float, float, float]] = []
     for sample in range(-1, samples):  # the first one warms up
         for way, move in ways.items():
             if rank != 0:
                 for array in state.values():
                     array[:] = 0
             gate.wait(_PATIENCE)
-            begin = time.monotonic()
+            begin, worked = time.monotonic(), time.process_time()
             if way != "plain" or rank <= 1:
                 move()
-                times.append((way, sample, begin, time.monotonic()))
+            end = time.monotonic()
             gate.wait(_PATIENCE)
+            times.append((way, sample, begin, end, time.process_time() - worked))
             if rank != 0 and (way != "plain" or rank == 1):
                 for index, array in enumerate(state.values()):
                     if not np.array_equal(array, tensor_of(index, nbytes // _TENSORS)):
@@ -137,10 +138,12 @@ def main() -> None:
             raise SystemExit("a process failed")
 
     seconds: dict[str, list[float]] = {}
-    for way, sample, begin, _ in of_ranks[0]:
+    worked: dict[str, list[float]] = {}
+    for way, sample, begin, _, _ in of_ranks[0]:
         if sample >= 0:
-            ends = [one[3] for times in of_ranks.values() for one in times if one[:2] == (way, sample)]
-            seconds.setdefault(way, []).append(max(ends) - begin)
+            those = [one for times in of_ranks.values() for one in times if one[:2] == (way, sample)]
+            seconds.setdefault(way, []).append(max(one[3] for one in those) - begin)
+            worked.setdefault(way, []).append(sum(one[4] for one in those) / (nbytes / 1e9))
     rates = {way: [nbytes / 1e9 / one for one in some] for way, some in seconds.items()}
     result: dict[str, Any] = {
         "version": tcpx.__version__,
@@ -151,12 +154,14 @@ def main() -> None:
         "settings": settings,
         "verified": True,
         "gigabytes_per_second": {way: sorted(some) for way, some in rates.items()},
+        "core_seconds_per_gigabyte": {way: statistics.median(some) for way, some in worked.items()},
         "median": {way: statistics.median(some) for way, some in rates.items()},
     }
     result["chain_to_plain"] = result["median"]["chain"] / result["median"]["plain"]
     print(f"{nbytes} bytes to {options.receivers} receivers, {result['cores']} cores; GB/s: median (minimum to maximum)")
     for way, some in rates.items():
-        print(f"  {way:6}{statistics.median(some):7.2f}  ({min(some):.2f} to {max(some):.2f})")
+        cost = result["core_seconds_per_gigabyte"][way]
+        print(f"  {way:6}{statistics.median(some):7.2f}  ({min(some):.2f} to {max(some):.2f}), {cost:.2f} core seconds for a GB")
     print(f"  chain to plain: {result['chain_to_plain']:.2f}; every byte compared")
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=1) + "\n")

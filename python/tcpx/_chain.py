@@ -32,6 +32,7 @@ __all__ = ["LOOK", "TICK", "Member", "Progress", "Report", "peer_gone", "said_in
 Progress = Callable[[int, int], None]
 #: Seconds between looks at deadlines, and between messages that say how far a rank is.
 LOOK, TICK = 0.1, 0.25
+_BRIEF = 1.0
 #: What a write ends with when the rank behind is at fault.
 _OF_THE_OTHER = (PeerGone, Timeout, Cancelled, NotFound, Protocol)
 
@@ -95,12 +96,15 @@ class Member:
         link = int(mail.body["link"])
         if link <= self.link:
             return  # of a rank that was taken out meanwhile
+        try:
+            connection = self.station.group.connection(mail.rank, _BRIEF)  # there, unless it was dropped meanwhile
+        except Error:
+            return
         self.link = link
         if self.feed is not None:
             self.drop_feed()
         table = Slot.from_bytes(base64.b64decode(mail.body["table"]))
         has = [piece for piece, there in enumerate(base64.b64decode(mail.body["has"])) if there]
-        connection = self.station.group.connection(mail.rank)
         arguments = self.tensors, self.pieces, self.timeout, self.window
         self.feed = Feed(self.broadcast, mail.rank, connection, table, has, *arguments)
         self.feed.add(self.have)

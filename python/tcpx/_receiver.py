@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 import time
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from ._chain import LOOK, TICK, Member, Report, peer_gone, said_in, timed_out
 from ._feed import Table
 from ._manifest import LONGEST_MANIFEST, Manifest, Tensor, total_of
 from ._station import Mail
-from .errors import Error, PeerGone, Protocol
+from .errors import Error, Protocol
 from .slot import Slot
 
 __all__ = ["Receiver"]
@@ -27,7 +28,9 @@ class Receiver(Member):
         self.broadcast = offer.broadcast
         self.before: int | None = None
         self.lost: tuple[int, ...] = ()
-        self.tables: list[Table] = []
+        self._table: Table | None = None
+        self._asked = 0
+        self._asking = threading.Lock()
         self._parts: dict[int, int] = {}
         self._arrived: set[int] = set()
         self._place = 0
@@ -38,6 +41,8 @@ class Receiver(Member):
             self.station.try_tell(source, self.broadcast, "failed")
             raise
         finally:
+            with self._asking:
+                self._asked = -1  # a thread that still connects asks for nothing
             self.end()
 
     def _wait_for_offer(self, source: int) -> Mail:
@@ -132,13 +137,22 @@ class Receiver(Member):
         self.before = rank
         self._parts.clear()
         has = base64.b64encode(bytes(piece in self._arrived for piece in range(len(self.pieces)))).decode()
+        with self._asking:
+            self._asked = link
+        # On a thread of its own: that rank may be ending, and the source then names another one.
+        threading.Thread(target=self._ask, args=(rank, link, has), name="tcpx-weights", daemon=True).start()
+
+    def _ask(self, rank: int, link: int, has: str) -> None:
         try:
-            table = Table(self.station.group.connection(rank), self.tensors)
-            self.tables.append(table)
+            connection = self.station.group.connection(rank, self.timeout)
+            with self._asking:
+                if self._asked != link:
+                    return
+                self._table = table = Table(connection, self.tensors)
             place = base64.b64encode(bytes(table.slot)).decode()
-            self.station.tell(rank, self.broadcast, "feed", table=place, has=has, link=link)
-        except PeerGone:
-            pass  # the source notices, and names another
+            self.station.tell(rank, self.broadcast, "feed", self.timeout, table=place, has=has, link=link)
+        except Error:
+            pass  # the source notices that nothing comes, or that the rank is gone
 
     def _arrive(self, piece: int, parts: int) -> None:
         if not 0 <= piece < len(self.pieces) or piece in self._arrived:
