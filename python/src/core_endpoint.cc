@@ -1,9 +1,12 @@
 #include "python/src/core_endpoint.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <span>
+#include <thread>
 #include <tuple>
 
 #include "base/text.h"
@@ -26,8 +29,9 @@ auto attempt_until(double seconds, Attempt attempt) {
       const Unlocked unlocked;
       return attempt(std::clamp(left, Milliseconds(1), kSlice));
     }();
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    // Before signals are looked at: what has been taken would be lost.
     if (result.is_ok() || result.status().code() != Code::kTimeout || left <= kSlice) return result;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
 }
 
@@ -120,25 +124,51 @@ nb::bytes CoreEndpoint::metadata() const {
 }
 
 uint64_t CoreEndpoint::connect(const std::string& ip, int gpu, int port, double timeout) const {
-  // One attempt: it takes turns with nothing, and its deadline is in the other end's answer, too.
-  const auto limit = milliseconds_of(timeout);
-  const auto endpoint = use();
-  auto conn = [&] {
-    const Unlocked unlocked;
-    return endpoint->connect(ip, gpu, port, limit);
-  }();
-  return static_cast<uint64_t>(check(std::move(conn)));
+  return set_up([=, limit = milliseconds_of(timeout)](Endpoint& endpoint) { return endpoint.connect(ip, gpu, port, limit); });
 }
 
 uint64_t CoreEndpoint::connect_metadata(const nb::bytes& metadata, double timeout) const {
-  const auto limit = milliseconds_of(timeout);
-  const std::span data(static_cast<const uint8_t*>(metadata.data()), metadata.size());
+  const auto* const begin = static_cast<const uint8_t*>(metadata.data());
+  std::vector<uint8_t> data(begin, begin + metadata.size());
+  return set_up([data = std::move(data), limit = milliseconds_of(timeout)](Endpoint& endpoint) {
+    return endpoint.add_remote_endpoint(data, limit);
+  });
+}
+
+// In a thread of its own, because it is one attempt to the end, and this one has to look at signals.
+uint64_t CoreEndpoint::set_up(std::function<Result<ConnId>(Endpoint&)> attempt) const {
+  struct State {
+    std::mutex mutex;
+    std::condition_variable ended;
+    std::optional<Result<ConnId>> result;
+    bool abandoned = false;
+  };
+  const auto state = std::make_shared<State>();
   const auto endpoint = use();
-  auto conn = [&] {
-    const Unlocked unlocked;
-    return endpoint->add_remote_endpoint(data, limit);
-  }();
-  return static_cast<uint64_t>(check(std::move(conn)));
+  std::thread([state, endpoint, attempt = std::move(attempt)] {
+    Result<ConnId> result = attempt(*endpoint);
+    const std::lock_guard lock(state->mutex);
+    if (state->abandoned && result.is_ok()) (void)endpoint->remove_connection(*result);
+    state->result = std::move(result);
+    state->ended.notify_all();
+  }).detach();
+  for (;;) {
+    {
+      const Unlocked unlocked;
+      std::unique_lock lock(state->mutex);
+      if (state->ended.wait_for(lock, kSlice, [&] { return state->result.has_value(); })) break;
+    }
+    if (PyErr_CheckSignals() == 0) continue;
+    const nb::python_error raised;
+    {
+      const Unlocked unlocked;
+      const std::lock_guard lock(state->mutex);
+      state->abandoned = true;
+      if (state->result && state->result->is_ok()) (void)endpoint->remove_connection(**state->result);
+    }
+    throw raised;
+  }
+  return static_cast<uint64_t>(check(*std::move(state->result)));
 }
 
 std::optional<nb::tuple> CoreEndpoint::accept(double timeout) const {

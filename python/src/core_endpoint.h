@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,6 +83,7 @@ class CoreEndpoint {
   std::string metrics() const;
 
  private:
+  uint64_t set_up(std::function<Result<ConnId>(Endpoint&)> attempt) const;
   std::shared_ptr<Endpoint> use() const;
   std::shared_ptr<CoreOperation> started(Result<OperationId> id, std::vector<std::shared_ptr<Region>> regions) const;
 

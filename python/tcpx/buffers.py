@@ -117,8 +117,16 @@ def _of_torch(tensor: Any) -> Extent:
     return Extent(address, nbytes, tensor, stream, tuple(tensor.shape), itemsize, False)
 
 
+def wait_until_ready(array: Any) -> None:
+    """jax has no stream that could be waited for: an array says itself when it has been computed."""
+    wait = getattr(array, "block_until_ready", None)
+    if wait is not None:
+        wait()
+
+
 def _of_cuda_array(array: Any, interface: dict[str, Any]) -> Extent:
     """See numba's documents, "CUDA Array Interface", version 3."""
+    wait_until_ready(array)
     address, readonly = interface["data"]
     shape = tuple(interface["shape"])
     itemsize = int(interface["typestr"][2:])
@@ -142,6 +150,7 @@ def _of_cuda_array(array: Any, interface: dict[str, Any]) -> Extent:
 
 def _of_dlpack(producer: Any) -> Extent:
     """Takes the memory over as numpy (host) or torch (GPU) does: they check the capsule."""
+    wait_until_ready(producer)
     kind, _ = producer.__dlpack_device__()
     kind = int(kind)
     if kind in (1, 3):  # the host's, plain or pinned

@@ -6,7 +6,11 @@ import asyncio
 import ctypes
 import gc
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -276,3 +280,55 @@ def test_times_beyond_all_numbers(pair: Pair) -> None:
     for bad in (-1.0, float("nan")):
         with pytest.raises(tcpx.InvalidArgument, match="timeout"):
             tcpx.Endpoint(listen="127.0.0.1", timeout=bad)
+
+
+def test_ctrl_c_ends_a_connect() -> None:
+    program = """
+import socket, time, tcpx
+ep = tcpx.Endpoint(listen="127.0.0.1")
+other = tcpx.Endpoint(listen="127.0.0.1")
+metadata = other.metadata
+other.close()  # nobody listens there any more: connecting is tried again and again
+print("ready", flush=True)
+begin = time.monotonic()
+try:
+    ep.connect(metadata, timeout=60)
+except KeyboardInterrupt:
+    ep.close()
+    print("interrupted" if time.monotonic() - begin < 20 else "late", flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        other.send_signal(signal.SIGINT)
+        assert other.stdout.readline() == "interrupted\n"
+        assert other.wait(20) == 0
+
+
+def test_a_short_operation_is_awaited_without_the_descriptor(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is how machines with cores to spare do it."""
+    from tcpx import operation
+
+    monkeypatch.setattr(operation, "SPIN_SECONDS", 10.0)
+    source, target = np.ones(1000, np.uint8), np.zeros(1000, np.uint8)
+    slot = pair.far.advertise(target)
+
+    async def work() -> int:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count())
+        await asyncio.gather(*(pair.there.write_async(source, slot) for _ in range(20)))
+        given_up = asyncio.ensure_future(asyncio.wait_for(pair.back.recv_async(bytearray(1)), 0.05))
+        with pytest.raises(asyncio.TimeoutError):
+            await given_up
+        counting.cancel()
+        return turns
+
+    assert asyncio.run(work()) > 1, "other tasks go on"
+    assert (target == source).all()

@@ -189,7 +189,8 @@ def _until_killed(group: Group, path: str, victim: int, signal_number: int, time
     report = weights.broadcast(state, 0, group=group, timeout=timeout, piece_bytes=1 << 16, window=2, progress=die)
     first = digests_of(state), report
     state = state_of(1 if group.rank == 0 else 9)
-    report = weights.broadcast(state, 0, group=group, timeout=timeout)
+    # The last of them comes here when it has waited for the one that is silent.
+    report = weights.broadcast(state, 0, group=group, timeout=LIMIT)
     return first, (digests_of(state), report)
 
 
