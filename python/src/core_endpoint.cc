@@ -1,28 +1,20 @@
 #include "python/src/core_endpoint.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <span>
-#include <thread>
 #include <tuple>
 
 #include "base/text.h"
 #include "python/src/raise.h"
+#include "python/src/unlocked.h"
 
 namespace tcpx::python {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
-
-/// At least 1 ms, because the library takes no deadline that has passed.
-Milliseconds milliseconds_of(double seconds) {
-  if (!(seconds >= 0)) raise(Status(Code::kInvalidArgument, "timeout", concat(seconds, " seconds; a timeout is not negative")));
-  constexpr double kLongest = 1e9;  // 30 years
-  return Milliseconds(std::max<int64_t>(1, static_cast<int64_t>(std::ceil(std::min(seconds, kLongest) * 1000))));
-}
 
 /// Calls `attempt` with short timeouts, without the interpreter lock, until it does not end with kTimeout, or the time has passed.
 template <class Attempt>
@@ -31,7 +23,7 @@ auto attempt_until(double seconds, Attempt attempt) {
   for (;;) {
     const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
     auto result = [&] {
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       return attempt(std::clamp(left, Milliseconds(1), kSlice));
     }();
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -101,10 +93,10 @@ Status narrow(std::span<const int64_t> ids, uint64_t known, const char* where, s
 
 CoreEndpoint::CoreEndpoint(const EndpointConfig& config) {
   auto endpoint = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return Endpoint::create(config);
   }();
-  shared_->endpoint = std::shared_ptr<Endpoint>(check(std::move(endpoint)));
+  shared_ = std::make_shared<SharedEndpoint>(check(std::move(endpoint)));
 }
 
 CoreEndpoint::~CoreEndpoint() {
@@ -112,16 +104,8 @@ CoreEndpoint::~CoreEndpoint() {
 }
 
 void CoreEndpoint::close() {
-  const nb::gil_scoped_release unlocked;
-  std::shared_ptr<Endpoint> last;
-  {
-    const std::lock_guard lock(shared_->mutex);
-    last = std::move(shared_->endpoint);
-  }
-  if (last == nullptr) return;
-  // Calls of other threads use it for a slice at most; whoever closes it returns when it has ended.
-  while (last.use_count() > 1) std::this_thread::sleep_for(Milliseconds(1));
-  last.reset();
+  const Unlocked unlocked;
+  shared_->close();
 }
 
 std::shared_ptr<Endpoint> CoreEndpoint::use() const {
@@ -140,7 +124,7 @@ uint64_t CoreEndpoint::connect(const std::string& ip, int gpu, int port, double 
   const auto limit = milliseconds_of(timeout);
   const auto endpoint = use();
   auto conn = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return endpoint->connect(ip, gpu, port, limit);
   }();
   return static_cast<uint64_t>(check(std::move(conn)));
@@ -151,7 +135,7 @@ uint64_t CoreEndpoint::connect_metadata(const nb::bytes& metadata, double timeou
   const std::span data(static_cast<const uint8_t*>(metadata.data()), metadata.size());
   const auto endpoint = use();
   auto conn = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return endpoint->add_remote_endpoint(data, limit);
   }();
   return static_cast<uint64_t>(check(std::move(conn)));
@@ -175,7 +159,7 @@ void CoreEndpoint::start_accepting() const {
 void CoreEndpoint::remove(uint64_t conn) const {
   const auto endpoint = use();
   const Status status = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return endpoint->remove_connection(ConnId(conn));
   }();
   check(status);
@@ -184,51 +168,62 @@ void CoreEndpoint::remove(uint64_t conn) const {
 void CoreEndpoint::add_region(uintptr_t data, size_t bytes) {
   const auto endpoint = use();
   auto memory = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return endpoint->register_memory(reinterpret_cast<void*>(data), bytes);
   }();
-  regions_.add(data, bytes, check(std::move(memory)));
+  auto region = std::make_shared<Region>(shared_, check(std::move(memory)));
+  regions_.add(data, bytes, region);
+  const Unlocked unlocked;
+  region.reset();
 }
 
-void CoreEndpoint::drop_region(uintptr_t data, size_t bytes) {
-  const auto memory = regions_.remove(data, bytes);
-  const auto endpoint = shared_->use();
-  if (!memory || endpoint == nullptr) return;  // closed: nothing is registered any more
+void CoreEndpoint::drop_region(uintptr_t data, size_t bytes, bool wait) {
   const Status status = [&] {
-    const nb::gil_scoped_release unlocked;
-    return endpoint->deregister(*memory);
+    const Unlocked unlocked;
+    const auto region = regions_.remove(data, bytes);
+    return region != nullptr && wait ? region->end() : Status::ok();
   }();
   check(status);
 }
 
+CoreEndpoint::Hold::~Hold() {
+  const Unlocked unlocked;
+  region.reset();
+}
+
+std::unique_ptr<CoreEndpoint::Hold> CoreEndpoint::hold(uintptr_t data, size_t bytes) const {
+  auto region = regions_.find(data, bytes);
+  return region == nullptr ? nullptr : std::unique_ptr<Hold>(new Hold{std::move(region)});
+}
+
 nb::bytes CoreEndpoint::advertise(std::optional<uint64_t> conn, uintptr_t data, size_t bytes) const {
-  const auto memory = regions_.find(data, bytes);
-  if (!memory) raise(unregistered(data, bytes));
-  const LocalRange range{*memory, reinterpret_cast<void*>(data), bytes};
+  const auto held = hold(data, bytes);
+  if (held == nullptr) raise(unregistered(data, bytes));
+  const LocalRange range{held->region->memory(), reinterpret_cast<void*>(data), bytes};
   const auto endpoint = use();
   const RemoteSlot slot = check(conn ? endpoint->advertise(ConnId(*conn), range) : endpoint->advertise(range));
   return nb::bytes(&slot, sizeof slot);
 }
 
-std::shared_ptr<CoreOperation> CoreEndpoint::started(Result<OperationId> id) const {
-  return std::make_shared<CoreOperation>(shared_, check(std::move(id)));
+std::shared_ptr<CoreOperation> CoreEndpoint::started(Result<OperationId> id, std::vector<std::shared_ptr<Region>> regions) const {
+  return std::make_shared<CoreOperation>(shared_, check(std::move(id)), std::move(regions));
 }
 
 std::shared_ptr<CoreOperation> CoreEndpoint::start(int kind, uint64_t conn, uintptr_t data, size_t bytes,
                                                    const std::optional<nb::bytes>& slot, uint64_t offset,
                                                    const Options& options) const {
   const auto endpoint = use();
-  const auto memory = regions_.find(data, bytes);
-  if (!memory) return nullptr;
-  const LocalRange local{*memory, reinterpret_cast<void*>(data), bytes};
+  std::vector regions{regions_.find(data, bytes)};
+  if (regions.front() == nullptr) return nullptr;
+  const LocalRange local{regions.front()->memory(), reinterpret_cast<void*>(data), bytes};
   RemoteRange remote;
   if (slot) remote = {slot_of(*slot), offset};
   const Submission submission(options);
   auto id = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return start_ranges(*endpoint, Kind(kind), ConnId(conn), {&local, 1}, {&remote, slot ? 1u : 0u}, submission.submit);
   }();
-  return started(std::move(id));
+  return started(std::move(id), std::move(regions));
 }
 
 std::shared_ptr<CoreOperation> CoreEndpoint::start_many(int kind, uint64_t conn,
@@ -237,21 +232,23 @@ std::shared_ptr<CoreOperation> CoreEndpoint::start_many(int kind, uint64_t conn,
                                                         const Options& options) const {
   const auto endpoint = use();
   std::vector<LocalRange> ranges;
+  std::vector<std::shared_ptr<Region>> regions;
   ranges.reserve(local.size());
   for (const auto& [data, bytes] : local) {
-    const auto memory = regions_.find(data, bytes);
-    if (!memory) raise(unregistered(data, bytes));
-    ranges.push_back({*memory, reinterpret_cast<void*>(data), bytes});
+    auto region = regions_.find(data, bytes);
+    if (region == nullptr) raise(unregistered(data, bytes));
+    ranges.push_back({region->memory(), reinterpret_cast<void*>(data), bytes});
+    if (regions.empty() || regions.back() != region) regions.push_back(std::move(region));
   }
   std::vector<RemoteRange> slots;
   slots.reserve(remote.size());
   for (const auto& [slot, offset] : remote) slots.push_back({slot_of(slot), offset});
   const Submission submission(options);
   auto id = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return start_ranges(*endpoint, Kind(kind), ConnId(conn), ranges, slots, submission.submit);
   }();
-  return started(std::move(id));
+  return started(std::move(id), std::move(regions));
 }
 
 std::shared_ptr<CoreOperation> CoreEndpoint::start_blocks(int kind, uint64_t conn, uintptr_t data, size_t bytes, uint64_t count,
@@ -262,14 +259,14 @@ std::shared_ptr<CoreOperation> CoreEndpoint::start_blocks(int kind, uint64_t con
     raise(Status(Code::kInvalidArgument, "block numbers", concat(local.shape(0), " here and ", remote.shape(0), " there")));
   }
   const auto endpoint = use();
-  const auto memory = regions_.find(data, bytes * count);
-  if (!memory) raise(unregistered(data, bytes * count));
-  const LocalRange pool{*memory, reinterpret_cast<void*>(data), bytes * count};
+  std::vector regions{regions_.find(data, bytes * count)};
+  if (regions.front() == nullptr) raise(unregistered(data, bytes * count));
+  const LocalRange pool{regions.front()->memory(), reinterpret_cast<void*>(data), bytes * count};
   const RemoteRange remote_pool{slot_of(slot), offset};
   const Submission submission(options);
   const std::span local_ids(local.data(), local.shape(0)), remote_ids(remote.data(), remote.shape(0));
   auto id = [&]() -> Result<OperationId> {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     std::vector<uint32_t> here, there;
     TCPX_RETURN_IF_ERROR(narrow(local_ids, count, " here", here));
     TCPX_RETURN_IF_ERROR(narrow(remote_ids, remote_count, " there", there));
@@ -277,14 +274,14 @@ std::shared_ptr<CoreOperation> CoreEndpoint::start_blocks(int kind, uint64_t con
     return Kind(kind) == Kind::kWrite ? endpoint->write_async(ConnId(conn), plan, here, there, submission.submit)
                                       : endpoint->read_async(ConnId(conn), plan, here, there, submission.submit);
   }();
-  return started(std::move(id));
+  return started(std::move(id), std::move(regions));
 }
 
 void CoreEndpoint::notify(uint64_t conn, const nb::bytes& name, const nb::bytes& text) const {
   const NotifyMsg message{.name = {name.c_str(), name.size()}, .msg = {text.c_str(), text.size()}};
   const auto endpoint = use();
   const Status status = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return endpoint->notify(ConnId(conn), message);
   }();
   check(status);
@@ -317,7 +314,7 @@ nb::list CoreEndpoint::notifications(double timeout) const {
 int CoreEndpoint::event_fd() const {
   const auto endpoint = use();
   auto descriptor = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return endpoint->event_fd();
   }();
   return check(std::move(descriptor));
@@ -325,20 +322,20 @@ int CoreEndpoint::event_fd() const {
 
 std::string CoreEndpoint::flight_record() const {
   const auto endpoint = use();
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return endpoint->flight_record();
 }
 
 std::string CoreEndpoint::metrics() const {
   const auto endpoint = use();
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return endpoint->metrics_text();
 }
 
 nb::dict CoreEndpoint::stats() const {
   const auto endpoint = use();
   const EndpointStats stats = [&] {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return endpoint->stats();
   }();
   nb::list connections;
@@ -380,27 +377,6 @@ nb::dict CoreEndpoint::stats() const {
   all["operations_outstanding"] = stats.operations_outstanding;
   all["notifications_waiting"] = stats.notifications_waiting;
   return all;
-}
-
-bool wait_for_end(CoreOperation& operation, std::optional<double> timeout) {
-  const auto deadline = timeout ? Clock::now() + milliseconds_of(*timeout) : Clock::time_point::max();
-  for (;;) {
-    const auto left = timeout ? std::chrono::ceil<Milliseconds>(deadline - Clock::now()) : kSlice;
-    const bool ended = [&] {
-      const nb::gil_scoped_release unlocked;
-      return operation.ended(std::clamp(left, Milliseconds(1), kSlice));
-    }();
-    if (ended) return true;
-    if (PyErr_CheckSignals() != 0) {
-      const nb::python_error raised;
-      const nb::gil_scoped_release unlocked;
-      (void)operation.cancel();
-      while (!operation.ended(kSlice)) {
-      }
-      throw raised;
-    }
-    if (timeout && left <= kSlice) return false;
-  }
 }
 
 }  // namespace tcpx::python

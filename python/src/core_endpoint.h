@@ -49,11 +49,16 @@ class CoreEndpoint {
   void start_accepting() const;
   void remove(uint64_t conn) const;
 
-  /// @return true when all of the range is registered
-  bool knows(uintptr_t data, size_t bytes) const { return regions_.find(data, bytes).has_value(); }
+  /// Keeps the registration of a range while it lives.
+  struct Hold {
+    ~Hold();
+    std::shared_ptr<Region> region;
+  };
+  /// @return nullptr: not all of the range is registered
+  std::unique_ptr<Hold> hold(uintptr_t data, size_t bytes) const;
   void add_region(uintptr_t data, size_t bytes);
-  /// Takes back one `add_region`.
-  void drop_region(uintptr_t data, size_t bytes);
+  /// Takes back one `add_region`. Operations and slots that use the memory keep it registered, if this does not `wait` for them.
+  void drop_region(uintptr_t data, size_t bytes, bool wait);
   nb::bytes advertise(std::optional<uint64_t> conn, uintptr_t data, size_t bytes) const;
 
   /// One range. @return nullptr: its memory is not registered
@@ -78,16 +83,10 @@ class CoreEndpoint {
 
  private:
   std::shared_ptr<Endpoint> use() const;
-  std::shared_ptr<CoreOperation> started(Result<OperationId> id) const;
+  std::shared_ptr<CoreOperation> started(Result<OperationId> id, std::vector<std::shared_ptr<Region>> regions) const;
 
-  std::shared_ptr<SharedEndpoint> shared_ = std::make_shared<SharedEndpoint>();
+  std::shared_ptr<SharedEndpoint> shared_;
   mutable Regions regions_;
 };
-
-/// Waits for the end of an operation. A signal whose handler raises cancels it, and waits for its end: the memory is free then.
-/// @param timeout seconds; nullopt: the operation's own deadline ends it. @return false: the time has passed
-bool wait_for_end(CoreOperation& operation, std::optional<double> timeout);
-
-void bind_endpoint(nb::module_& module);
 
 }  // namespace tcpx::python

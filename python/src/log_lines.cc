@@ -1,8 +1,10 @@
 #include "python/src/log_lines.h"
 
 #include <condition_variable>
+#include <cstdio>
 #include <mutex>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -12,6 +14,7 @@ namespace {
 constexpr size_t kMostLines = 4096;
 
 struct Lines {
+  const uint64_t born_in = count_forks();
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::pair<int, std::string>> kept;
@@ -38,6 +41,11 @@ int python_level(LogLevel level) {
 }
 
 void keep(LogLevel level, std::string_view text, void*) {
+  if (count_forks() != lines().born_in) {
+    // Nobody takes them in a forked child, where the mutex may be locked for ever.
+    std::fprintf(stderr, "tcpx: %.*s\n", static_cast<int>(text.size()), text.data());
+    return;
+  }
   const std::lock_guard lock(lines().mutex);
   if (lines().kept.size() >= kMostLines) {
     ++lines().lost;
@@ -56,6 +64,7 @@ std::vector<std::pair<int, std::string>> take_all() {
 }  // namespace
 
 void keep_log_lines() {
+  (void)lines();
   set_log_sink(keep, nullptr);
 }
 

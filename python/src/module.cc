@@ -10,6 +10,7 @@
 #include "python/src/core_endpoint.h"
 #include "python/src/log_lines.h"
 #include "python/src/raise.h"
+#include "python/src/unlocked.h"
 #include "tcpx/help.h"
 
 namespace nb = nanobind;
@@ -28,10 +29,16 @@ std::unique_ptr<CoreEndpoint> make_endpoint(int gpu, uint32_t num_cpus, const st
                         .port = port,
                         .public_address = public_address,
                         .plugin_path = plugin};
-  if (timeout) config.operation_timeout = std::chrono::milliseconds(static_cast<int64_t>(*timeout * 1000));
+  if (timeout) config.operation_timeout = *timeout == 0 ? CoreEndpoint::Milliseconds(0) : milliseconds_of(*timeout);
   config.inline_bytes = inline_bytes;
   config.max_operations = max_operations;
   return std::make_unique<CoreEndpoint>(config);
+}
+
+bool done(CoreOperation& operation) {
+  if (!operation.has_outcome()) return false;
+  const Unlocked unlocked;
+  return operation.ended();
 }
 
 Options options_of(std::optional<double> timeout, std::optional<uintptr_t> stream, std::optional<nb::bytes> notify, bool event) {
@@ -62,21 +69,23 @@ nb::tuple extent_of(const nb::handle& object) {
 
 NB_MODULE(_core, module) {
   using namespace tcpx::python;
+  nb::set_leak_warnings(false);  // a daemon thread that outlives the interpreter is no leak of ours
   nb::class_<CoreOperation>(module, "Operation")
-      .def("done", [](CoreOperation& self) { return self.ended(); })
+      .def("done", &done)
       .def("wait", &wait_for_end, "timeout"_a.none())
       .def("check",
            [](CoreOperation& self) {
-             if (self.ended()) check(self.status());
+             if (done(self)) check(self.status());
            })
       .def("error",
            [](CoreOperation& self) -> nb::object {
-             if (!self.ended() || self.status().is_ok()) return nb::none();
+             if (!done(self) || self.status().is_ok()) return nb::none();
              return exception_of(self.status());
            })
       .def("cancel", [](CoreOperation& self) { check(self.cancel()); })
       .def("completion_event", [](CoreOperation& self) { return reinterpret_cast<uintptr_t>(check(self.completion_event())); });
 
+  nb::class_<CoreEndpoint::Hold>(module, "Hold");
   nb::class_<CoreEndpoint>(module, "Endpoint")
       .def(nb::new_(&make_endpoint), "gpu"_a, "num_cpus"_a, "listen_address"_a, "port"_a, "public_address"_a, "plugin"_a,
            "timeout"_a.none(), "inline_bytes"_a.none(), "max_operations"_a)
@@ -88,7 +97,7 @@ NB_MODULE(_core, module) {
       .def("accept", &CoreEndpoint::accept)
       .def("start_accepting", &CoreEndpoint::start_accepting)
       .def("remove", &CoreEndpoint::remove)
-      .def("knows", &CoreEndpoint::knows)
+      .def("hold", &CoreEndpoint::hold)
       .def("add_region", &CoreEndpoint::add_region)
       .def("drop_region", &CoreEndpoint::drop_region)
       .def("advertise", &CoreEndpoint::advertise, "conn"_a.none(), "data"_a, "bytes"_a)
@@ -133,6 +142,6 @@ NB_MODULE(_core, module) {
   module.def(
       "take_log_lines",
       [](double seconds) { return take_log_lines(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000))); },
-      nb::call_guard<nb::gil_scoped_release>());
+      nb::call_guard<Unlocked>());
   module.attr("version") = TCPX_VERSION;
 }

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "python/src/unlocked.h"
 #include "tcpx/help.h"
 
 namespace tcpx::python {
@@ -12,8 +13,10 @@ namespace nb = nanobind;
 
 nb::object exception_of(const Status& status) {
   const std::string name(name_of(status.code()));
-  return nb::module_::import_("tcpx.errors")
-      .attr("error_of")(name, status.to_string(), help_lines(status), status.operation(), status.detail(), status.native());
+  return outlive_interpreter([&] {
+    return nb::module_::import_("tcpx.errors")
+        .attr("error_of")(name, status.to_string(), help_lines(status), status.operation(), status.detail(), status.native());
+  });
 }
 
 void raise(const Status& status) {

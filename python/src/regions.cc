@@ -1,37 +1,54 @@
 #include "python/src/regions.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace tcpx::python {
 
-std::optional<MemoryId> Regions::find(uintptr_t data, size_t bytes) const {
+Status Region::end() {
   const std::lock_guard lock(mutex_);
-  auto next = entries_.upper_bound({data, std::numeric_limits<size_t>::max()});
+  if (ended_) return Status::ok();
+  const auto endpoint = shared_->use();
+  if (endpoint == nullptr) {
+    // Closed: nothing is registered any more, but the library may still be about to let go.
+    while (!shared_->is_gone(std::chrono::milliseconds(50))) {
+    }
+    ended_ = true;
+    return Status::ok();
+  }
+  const Status status = endpoint->deregister(memory_);
+  ended_ = status.is_ok();
+  return status;
+}
+
+std::shared_ptr<Region> Regions::find(uintptr_t data, size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  // The shortest that begins there, so that what is advertised of a registration does not end with a longer one's.
+  auto next = entries_.lower_bound({data, bytes});
+  if (next != entries_.end() && next->first.first == data) return next->second.region;
   while (next != entries_.begin()) {
     const auto& [range, entry] = *--next;
     const uintptr_t before = data - range.first;
     if (before >= longest_ && before != 0) break;
-    if (before <= range.second && bytes <= range.second - before) return entry.memory;
+    if (before <= range.second && bytes <= range.second - before) return entry.region;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
-void Regions::add(uintptr_t data, size_t bytes, MemoryId memory) {
+void Regions::add(uintptr_t data, size_t bytes, const std::shared_ptr<Region>& region) {
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[{data, bytes}];
-  entry.memory = memory;
+  if (entry.region == nullptr) entry.region = region;
   ++entry.uses;
   longest_ = std::max(longest_, bytes);
 }
 
-std::optional<MemoryId> Regions::remove(uintptr_t data, size_t bytes) {
+std::shared_ptr<Region> Regions::remove(uintptr_t data, size_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find({data, bytes});
-  if (found == entries_.end()) return std::nullopt;
-  const MemoryId memory = found->second.memory;
-  if (--found->second.uses == 0) entries_.erase(found);
-  return memory;
+  if (found == entries_.end() || --found->second.uses != 0) return nullptr;
+  auto region = std::move(found->second.region);
+  entries_.erase(found);
+  return region;
 }
 
 size_t Regions::size() const {

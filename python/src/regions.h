@@ -4,28 +4,49 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <utility>
 
+#include "python/src/shared_endpoint.h"
 #include "tcpx/endpoint.h"
 
 namespace tcpx::python {
 
+/// A registration, which ends when nobody keeps it: operations and slots keep those that they use, so that none of them waits for
+/// another's end. Any thread, without the interpreter lock: its end may wait for the peer's operations.
+class Region {
+ public:
+  Region(std::shared_ptr<const SharedEndpoint> shared, MemoryId memory) : shared_(std::move(shared)), memory_(memory) {}
+  ~Region() { (void)end(); }
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  MemoryId memory() const { return memory_; }
+  /// Ends it now, and waits for all operations that use it. @return kTimeout: it goes on
+  Status end();
+
+ private:
+  const std::shared_ptr<const SharedEndpoint> shared_;
+  const MemoryId memory_;
+  std::mutex mutex_;
+  bool ended_ = false;
+};
+
 /// Any thread.
 class Regions {
  public:
-  /// The registration that has all of the range; nullopt: none.
-  std::optional<MemoryId> find(uintptr_t data, size_t bytes) const;
+  /// The registration that has all of the range; nullptr: none.
+  std::shared_ptr<Region> find(uintptr_t data, size_t bytes) const;
   /// Keeps a registration to be found, one more time if it is known already.
-  void add(uintptr_t data, size_t bytes, MemoryId memory);
-  /// Takes back one `add` of that range. @return its registration, which is not found any more if that was the last; nullopt: unknown
-  std::optional<MemoryId> remove(uintptr_t data, size_t bytes);
+  void add(uintptr_t data, size_t bytes, const std::shared_ptr<Region>& region);
+  /// Takes back one `add` of that range. @return its registration, which is not found any more; nullptr: others count on it
+  std::shared_ptr<Region> remove(uintptr_t data, size_t bytes);
   size_t size() const;
 
  private:
   struct Entry {
-    MemoryId memory{};
+    std::shared_ptr<Region> region;
     size_t uses = 0;
   };
   mutable std::mutex mutex_;

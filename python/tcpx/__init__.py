@@ -17,18 +17,57 @@ Log lines go to the logger `tcpx` when it has a handler, else to stderr.
 
 from __future__ import annotations
 
-from . import _core, errors
+from . import _core
 from .connection import Connection
 from .endpoint import Endpoint, Notification, Registration
-from .errors import *  # noqa: F403
+from .errors import (
+    BadConfig,
+    Cancelled,
+    Cuda,
+    Error,
+    Exhausted,
+    Internal,
+    InvalidArgument,
+    Mismatch,
+    NotFound,
+    PeerGone,
+    Plugin,
+    Protocol,
+    System,
+    Timeout,
+    Unsupported,
+)
 from .operation import Operation
 from .slot import Slot
 from .streams import CURRENT
 
 __version__: str = _core.version
 
-__all__ = ["CURRENT", "Connection", "Endpoint", "Notification", "Operation", "Registration", "Slot", "stats"]
-__all__ += [name for name in errors.__all__ if name != "error_of"]
+__all__ = [
+    "BadConfig",
+    "CURRENT",
+    "Cancelled",
+    "Connection",
+    "Cuda",
+    "Endpoint",
+    "Error",
+    "Exhausted",
+    "Internal",
+    "InvalidArgument",
+    "Mismatch",
+    "NotFound",
+    "Notification",
+    "Operation",
+    "PeerGone",
+    "Plugin",
+    "Protocol",
+    "Registration",
+    "Slot",
+    "System",
+    "Timeout",
+    "Unsupported",
+    "stats",
+]
 
 
 def stats(endpoint: Endpoint) -> dict[str, object]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
+import traceback
 
 from . import _core
 
@@ -27,14 +27,17 @@ def start() -> None:
             _thread = threading.Thread(target=_hand_on, name="tcpx-log", daemon=True)
             _thread.start()
             atexit.register(_end)
-            os.register_at_fork(after_in_child=_core.release_log_lines)
 
 
 def _hand_on() -> None:
     while True:
         ending = _stop.is_set()
         for level, text in _core.take_log_lines(0.0 if ending else _SLICE):
-            _logger.log(level, "%s", text)
+            try:
+                _logger.log(level, "%s", text)
+            except Exception:  # of a handler: the next lines are for it, too
+                if logging.raiseExceptions:
+                    traceback.print_exc()
         if ending:
             return
 

@@ -106,7 +106,7 @@ class Memories:
         try:
             region.keys = keys_of(self._core.advertise(None, address, nbytes), address)
         except BaseException:
-            self._core.drop_region(address, nbytes)
+            self._core.drop_region(address, nbytes, True)
             raise
         self._described.append(region)
         return region
@@ -129,7 +129,7 @@ class Memories:
                 return
             if region in self._described:
                 self._described.remove(region)
-        self._core.drop_region(region.address, region.nbytes)
+        self._core.drop_region(region.address, region.nbytes, True)
 
     def range(self, mr_id: int, ptr: int, size: int) -> tuple[int, int]:
         """Address and length, checked against the registration. Raises `tcpx.NotFound` and `tcpx.InvalidArgument`."""

@@ -73,12 +73,15 @@ class Watchers:
         loop = asyncio.get_running_loop()
         watcher = self._of.get(loop)
         if watcher is None:
+            watcher = LoopWatcher(self._core, loop)
             with self._lock:
-                watcher = self._of[loop] = LoopWatcher(self._core, loop)
+                for other in [one for one in self._of if one.is_closed()]:
+                    self._of.pop(other).close()
+                self._of[loop] = watcher
         return watcher
 
     def close(self) -> None:
-        """After this every operation has ended, and the loops are told."""
+        """Tells the loops that every operation has ended: once the endpoint is closed."""
         with self._lock:
             watchers = list(self._of.items())
             self._of.clear()

@@ -60,6 +60,8 @@ def extent_of(buffer: Buffer) -> Extent:
         raise invalid("use a buffer", f"{type(buffer).__name__}: {error}") from None
     # A bytearray could be made smaller while its bytes move: an export of its own prevents that.
     view = memoryview(buffer)
+    if "O" in "".join(view.format.split(":")[::2]):  # between colons are names of fields
+        raise invalid("use a buffer", "its elements are Python objects")
     return Extent(address, nbytes, view, None, view.shape or (nbytes,), view.itemsize, readonly)
 
 
@@ -86,6 +88,8 @@ def owner_of(extent: Extent) -> tuple[Any, int, int]:
 
 
 def _of_numpy(array: Any) -> Extent:
+    if array.dtype.hasobject:
+        raise invalid("use an array", "its elements are Python objects")
     if not array.flags.c_contiguous:
         raise invalid("use an array", f"not contiguous: shape {array.shape}, strides {array.strides}")
     try:

@@ -235,7 +235,7 @@ class Connection:
 
     def notify(self, data: bytes, name: str = "") -> None:
         """Says something to the other end's application: up to 1 MiB of data, and 256 bytes of name."""
-        self.endpoint._core.notify(self.id, name.encode(), bytes(data))
+        self.endpoint._core.notify(self.id, name.encode(), bytes(memoryview(data)))
 
     def send_slot(self, slot: Slot, timeout: float | None = None) -> None:
         """Ships a slot over the connection, in order with its sends."""

@@ -46,12 +46,16 @@ class Registration:
         core = endpoint._core
         core.add_region(extent.address, extent.nbytes)
         self._keep: Any = extent.keep
-        self._end = weakref.finalize(self, _drop_region, weakref.ref(endpoint), extent.address, extent.nbytes)
+        self._endpoint = weakref.ref(endpoint)
+        self._range = extent.address, extent.nbytes
+        self._end = weakref.finalize(self, _drop_region, self._endpoint, *self._range)
         self._end.atexit = False
 
     def release(self) -> None:
         """Revokes the slots of this memory, and waits for operations that use it. The buffer is free then."""
-        self._end()
+        endpoint = self._endpoint()
+        if self._end.detach() is not None and endpoint is not None:
+            endpoint._core.drop_region(*self._range, True)
         self._keep = None
 
     def __enter__(self) -> Registration:
@@ -64,15 +68,20 @@ class Registration:
 def _drop_region(endpoint: weakref.ref[Endpoint], address: int, nbytes: int) -> None:
     living = endpoint()
     if living is not None:
-        living._cached.pop((address, nbytes), None)
-        living._core.drop_region(address, nbytes)
+        cached = living._cached.get((address, nbytes))
+        if cached is not None and not cached.alive:
+            del living._cached[address, nbytes]
+        living._core.drop_region(address, nbytes, False)
 
 
-def _end(core: _core.Endpoint, cached: dict[tuple[int, int], weakref.finalize[Any, Any]]) -> None:
+def _end(
+    core: _core.Endpoint, cached: dict[tuple[int, int], weakref.finalize[Any, Any]], watchers: Watchers
+) -> None:
     for owner in cached.values():
         owner.detach()
     cached.clear()
     core.close()
+    watchers.close()
 
 
 class Endpoint:
@@ -113,7 +122,7 @@ class Endpoint:
         self._pending: set[Operation] = set()
         self._next_sweep = _FIRST_SWEEP
         self._watchers = Watchers(self._core)
-        self._closing = weakref.finalize(self, _end, self._core, self._cached)  # also when the interpreter ends
+        self._closing = weakref.finalize(self, _end, self._core, self._cached, self._watchers)  # also when the interpreter ends
 
     # ---- connections
 
@@ -124,14 +133,17 @@ class Endpoint:
 
     def connect(self, metadata: bytes, timeout: float = _CONNECT_TIMEOUT) -> Connection:
         """The connection to the endpoint with that `metadata`: an existing one, else a new one, which it has to `accept`."""
-        return Connection(self, self._core.connect_metadata(bytes(metadata), timeout))
+        return Connection(self, self._core.connect_metadata(bytes(memoryview(metadata)), timeout))
 
     async def connect_async(self, metadata: bytes, timeout: float = _CONNECT_TIMEOUT) -> Connection:
         """`connect`, while the event loop goes on."""
         return await asyncio.to_thread(self.connect, metadata, timeout)
 
     def accept(self, timeout: float | None = None) -> Connection:
-        """The next connection that another endpoint makes to this one. Raises `tcpx.Timeout` after `timeout` seconds."""
+        """The next connection that another endpoint makes to this one. Raises `tcpx.Timeout` after `timeout` seconds.
+
+        One that has ended again before anybody accepted it, and has left nothing to receive, is not told of.
+        """
         if not self._accepted and not self._accept_for(_FOREVER if timeout is None else timeout):
             raise Timeout(f"{Timeout.code}: accept: nobody connected in {timeout} s", "", "accept")
         return self._accepted.popleft()
@@ -184,10 +196,11 @@ class Endpoint:
         keep = extent.keep, self._registered(extent)
         return Slot(self._core.advertise(conn, extent.address, extent.nbytes), 0, extent.shape, extent.itemsize, keep)
 
-    def _registered(self, extent: Extent) -> Registration | None:
-        """Sees to it that the memory is registered. What is returned must be kept for as long as that is needed."""
-        if self._core.knows(extent.address, extent.nbytes):
-            return None
+    def _registered(self, extent: Extent) -> Any:
+        """Sees to it that the memory is registered. What is returned is kept for as long as that is needed, with the memory."""
+        held = self._core.hold(extent.address, extent.nbytes)
+        if held is not None:
+            return held
         owner, address, nbytes = owner_of(extent)
         if owner is None:
             return Registration(self, extent)
@@ -228,12 +241,11 @@ class Endpoint:
             raise invalid("receive or read", "the buffer is read-only")
         if nbytes == 0:
             return self._core.start_many(kind, conn, [], [], timeout, current, notify, event), keep
-        started = self._core.start(kind, conn, address, nbytes, raw, offset, timeout, current, notify, event)
-        if started is None:
-            keep = keep, self._registered(extent)
+        while True:
             started = self._core.start(kind, conn, address, nbytes, raw, offset, timeout, current, notify, event)
-            assert started is not None
-        return started, keep
+            if started is not None:
+                return started, keep
+            keep = extent.keep, self._registered(extent)
 
     def _start_many(
         self,
@@ -314,8 +326,10 @@ class Endpoint:
 
     def close(self) -> None:
         """Fails pending operations with `tcpx.Cancelled`, and returns when nothing touches the application's memory any more."""
-        self._watchers.close()
+        for operation in list(self._pending):
+            operation.done()  # what has ended well stays so
         self._closing()
+        self._core.close()  # returns when it is closed, also by another thread
         for operation in list(self._pending):
             operation.done()
 

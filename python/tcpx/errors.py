@@ -5,7 +5,23 @@
 
 from __future__ import annotations
 
-__all__ = ["Error", "error_of"]
+__all__ = [
+    "BadConfig",
+    "Cancelled",
+    "Cuda",
+    "Error",
+    "Exhausted",
+    "Internal",
+    "InvalidArgument",
+    "Mismatch",
+    "NotFound",
+    "PeerGone",
+    "Plugin",
+    "Protocol",
+    "System",
+    "Timeout",
+    "Unsupported",
+]
 
 
 class Error(Exception):
@@ -122,7 +138,6 @@ class Cancelled(Error):
 
 
 _CLASSES: dict[str, type[Error]] = {kind.code: kind for kind in Error.__subclasses__()}
-__all__ += [kind.__name__ for kind in Error.__subclasses__()]
 
 
 def error_of(code: str, text: str, help: str, operation: str, detail: str, native: int) -> Error:

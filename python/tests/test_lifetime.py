@@ -238,6 +238,7 @@ def child(metadata, data, queue):
     with tcpx.Endpoint(listen="127.0.0.1") as ep:
         conn = ep.connect(metadata)
         conn.write(b"12345678", tcpx.Slot.from_bytes(data))
+        conn.recv(bytearray(1), timeout=30)  # it was accepted
         queue.put("done")
 if __name__ == "__main__":
     context = multiprocessing.get_context({method!r})
@@ -247,7 +248,7 @@ if __name__ == "__main__":
         queue = context.Queue()
         other = context.Process(target=child, args=(ep.metadata, bytes(slot), queue))
         other.start()
-        ep.accept(30)
+        ep.accept(30).send(b"x")
         assert queue.get(timeout=30) == "done"
         other.join(30)
         assert target == b"12345678" and other.exitcode == 0

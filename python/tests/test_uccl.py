@@ -330,6 +330,17 @@ def test_registrations_of_one_range_and_of_parts_share_keys(pair: Pair) -> None:
     assert new.rkeys != part.rkeys
 
 
+def test_what_is_advertised_of_a_registration_ends_with_that_one(pair: Pair) -> None:
+    far, ptr = pair.far, pair.target.ptr
+    _, part = far.reg(ptr, 8)
+    _, blob = far.advertise(part, ptr, 8)
+    assert far.dereg(pair.target.mr_id)
+    assert pair.near.write(pair.there, pair.source.mr_id, pair.source.ptr, 8, blob), p2p.last_error()
+    assert (pair.target.array[:8] == pair.source.array[:8]).all()
+    assert far.dereg(part)
+    assert not pair.near.write(pair.there, pair.source.mr_id, pair.source.ptr, 8, blob)
+
+
 def test_registered_tensors_stay_alive(pair: Pair) -> None:
     torch = pytest.importorskip("torch")
     descs = pair.near.register_memory([torch.full((1000,), 3, dtype=torch.uint8), torch.zeros(0)])

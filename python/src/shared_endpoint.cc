@@ -1,0 +1,35 @@
+#include "python/src/shared_endpoint.h"
+
+#include <thread>
+
+namespace tcpx::python {
+
+using std::chrono::milliseconds;
+
+void SharedEndpoint::close() {
+  std::shared_ptr<Endpoint> last;
+  {
+    const std::lock_guard lock(mutex_);
+    last = std::move(endpoint_);
+  }
+  if (last == nullptr) {
+    while (!is_gone(milliseconds(50))) {
+    }
+    return;
+  }
+  last->stop_waiting();
+  // Calls of other threads use it for a slice at most.
+  while (is_of_this_process() && last.use_count() > 1) std::this_thread::sleep_for(milliseconds(1));
+  last.reset();
+  const std::lock_guard lock(mutex_);
+  gone_ = true;
+  ended_.notify_all();
+}
+
+bool SharedEndpoint::is_gone(milliseconds wait) const {
+  if (!is_of_this_process()) return true;
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, wait, [this] { return gone_; });
+}
+
+}  // namespace tcpx::python
