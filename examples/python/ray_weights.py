@@ -2,8 +2,9 @@
 
     python3 examples/python/ray_weights.py --samplers 2
 
-Ray starts the actors and calls them; the bytes of the weights go from process to process, not through Ray's object store. The actors find each other through a store that is an actor as well: anything with `set` and `get` will do. Samplers make the
-trainer's weights themselves, too, and compare all of them.
+Ray starts the actors and calls them; the bytes of the weights go from process to process, not through Ray's object store. The
+actors find each other through a store that is an actor as well: anything with `set` and `get` will do. Samplers make the trainer's
+weights themselves, too, and compare all of them.
 """
 
 from __future__ import annotations

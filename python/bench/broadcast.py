@@ -9,9 +9,9 @@ Every sample runs the three, one after the other, with the same bytes of host me
     gloo   `torch.distributed.broadcast` of each tensor to all receivers; left out without torch
 
 Seconds are from the source's start to the end at the last receiver; GB are 1e9 bytes of the state dict, counted once. Every
-receiver compares every byte with what it makes itself. Core seconds are what all the processes took for a GB. On one host all hops
-share its cores: a chain of N receivers moves N times the bytes of the plain transfer, takes N times its core seconds, and cannot be
-faster than the cores divided by that.
+receiver compares every byte with what it makes itself. Core seconds are what all the processes took for a GB. On one host all
+hops share its cores: a chain of N receivers moves N times the bytes of the plain transfer, takes N times its core seconds, and
+cannot be faster than the cores divided by that.
 """
 
 from __future__ import annotations

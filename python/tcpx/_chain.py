@@ -6,7 +6,7 @@ taken out: the one behind it asks the one before it for the pieces that are miss
     offer     source -> all         where its manifest is; they read and compare it
     ready     receiver -> source    it is the same; `refuse`: it is not, and why
     after     source -> receiver    the rank that is before it now, and the number of that link
-    feed      receiver -> that one  where its slots are, and which pieces it has, with that number: a later link replaces an earlier
+    feed      receiver -> that one  where its slots are, and which pieces it has, with that number; the latest counts
     piece     with the bytes
     count     receiver -> source    bytes in place; `tick` source -> receiver: it goes on
     gone      receiver -> source    the rank behind cannot be written to; `failed`: this one gives up

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ._manifest import Entry, Tensor
+from ._manifest import Tensor
 from ._station import piece_note
 from .connection import Connection
 from .endpoint import Endpoint, Registration
@@ -136,8 +136,3 @@ class Feed:
 def register(endpoint: Endpoint, tensors: Iterable[Tensor]) -> list[Registration]:
     """Registers tensors; whoever releases the registrations revokes the slots."""
     return [endpoint.register(one.bytes()) for one in tensors if one.nbytes]
-
-
-def entry_bytes(entries: Iterable[Entry]) -> int:
-    """Bytes of all of them."""
-    return sum(entry.nbytes for entry in entries)

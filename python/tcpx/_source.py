@@ -28,6 +28,7 @@ class Source(Member):
             self.describe(manifest, tensors)
             self.have = list(range(len(self.pieces)))
             slot = group.endpoint.advertise(text)
+            self.station.offered.append(slot)
             place = base64.b64encode(bytes(slot)).decode()
             begin = time.monotonic()
             self._links = 0

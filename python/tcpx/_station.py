@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import Error, PeerGone
 from .rendezvous import Group
+from .slot import Slot
 
 if TYPE_CHECKING:
     from ._publication import Publication
@@ -50,6 +51,8 @@ class Station:
         self.lock = threading.Lock()
         self.lost: set[int] = set()
         self.published: dict[str, Publication] = {}
+        #: Manifests of the last broadcasts: a rank may still be reading that of one which another rank has made fail.
+        self.offered: deque[Slot] = deque(maxlen=2)
         self._early: deque[Mail] = deque(maxlen=_MOST_KEPT)
         # A set of its own, whose events nobody else takes: see Endpoint::event_fd in include/tcpx/endpoint.h.
         self._events = select.epoll()

@@ -189,7 +189,7 @@ def _until_killed(group: Group, path: str, victim: int, signal_number: int, time
     report = weights.broadcast(state, 0, group=group, timeout=timeout, piece_bytes=1 << 16, window=2, progress=die)
     first = digests_of(state), report
     state = state_of(1 if group.rank == 0 else 9)
-    # The last of them comes here when it has waited for the one that is silent.
+    # A rank that was written to by the silent one takes some seconds to be rid of it.
     report = weights.broadcast(state, 0, group=group, timeout=LIMIT)
     return first, (digests_of(state), report)
 
