@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-/// Calls `attempt` with short timeouts, without the interpreter lock, until it does not end with kTimeout, or the time has passed.
+/// Calls `attempt` with short timeouts, without the interpreter lock, until it ends otherwise than with kTimeout, or too late.
 template <class Attempt>
 auto attempt_until(double seconds, Attempt attempt) {
   const auto deadline = Clock::now() + milliseconds_of(seconds);
@@ -201,7 +201,7 @@ void CoreEndpoint::add_region(uintptr_t data, size_t bytes) {
     const Unlocked unlocked;
     return endpoint->register_memory(reinterpret_cast<void*>(data), bytes);
   }();
-  auto region = std::make_shared<Region>(shared_, check(std::move(memory)));
+  auto region = std::make_shared<BufferRegistration>(shared_, check(std::move(memory)));
   regions_.add(data, bytes, region);
   const Unlocked unlocked;
   region.reset();
@@ -235,7 +235,8 @@ nb::bytes CoreEndpoint::advertise(std::optional<uint64_t> conn, uintptr_t data, 
   return nb::bytes(&slot, sizeof slot);
 }
 
-std::shared_ptr<CoreOperation> CoreEndpoint::started(Result<OperationId> id, std::vector<std::shared_ptr<Region>> regions) const {
+std::shared_ptr<CoreOperation> CoreEndpoint::started(Result<OperationId> id,
+                                                     std::vector<std::shared_ptr<BufferRegistration>> regions) const {
   return std::make_shared<CoreOperation>(shared_, check(std::move(id)), std::move(regions));
 }
 
@@ -262,7 +263,7 @@ std::shared_ptr<CoreOperation> CoreEndpoint::start_many(int kind, uint64_t conn,
                                                         const Options& options) const {
   const auto endpoint = use();
   std::vector<LocalRange> ranges;
-  std::vector<std::shared_ptr<Region>> regions;
+  std::vector<std::shared_ptr<BufferRegistration>> regions;
   ranges.reserve(local.size());
   for (const auto& [data, bytes] : local) {
     auto region = regions_.find(data, bytes);

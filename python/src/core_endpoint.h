@@ -53,7 +53,7 @@ class CoreEndpoint {
   /// Keeps the registration of a range while it lives.
   struct Hold {
     ~Hold();
-    std::shared_ptr<Region> region;
+    std::shared_ptr<BufferRegistration> region;
   };
   /// @return nullptr: not all of the range is registered
   std::unique_ptr<Hold> hold(uintptr_t data, size_t bytes) const;
@@ -85,7 +85,7 @@ class CoreEndpoint {
  private:
   uint64_t set_up(std::function<Result<ConnId>(Endpoint&)> attempt) const;
   std::shared_ptr<Endpoint> use() const;
-  std::shared_ptr<CoreOperation> started(Result<OperationId> id, std::vector<std::shared_ptr<Region>> regions) const;
+  std::shared_ptr<CoreOperation> started(Result<OperationId> id, std::vector<std::shared_ptr<BufferRegistration>> regions) const;
 
   std::shared_ptr<SharedEndpoint> shared_;
   mutable Regions regions_;

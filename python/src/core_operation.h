@@ -20,7 +20,8 @@ inline constexpr std::chrono::milliseconds kSlice{50};
 /// Keeps what it uses registered until it has ended. Any thread.
 class CoreOperation {
  public:
-  CoreOperation(std::shared_ptr<const SharedEndpoint> shared, OperationId id, std::vector<std::shared_ptr<Region>> regions)
+  CoreOperation(std::shared_ptr<const SharedEndpoint> shared, OperationId id,
+                std::vector<std::shared_ptr<BufferRegistration>> regions)
       : shared_(std::move(shared)), id_(id), regions_(std::move(regions)) {}
   /// One that has not ended was given up by an exception: cancelled, and waited for. Needs the interpreter lock.
   ~CoreOperation();
@@ -44,7 +45,7 @@ class CoreOperation {
   std::timed_mutex waiting_;  // who waits in the library, or ends the use of the memory
   std::mutex taking_;         // who takes the end; held for moments
   std::optional<Status> status_;
-  std::vector<std::shared_ptr<Region>> regions_;
+  std::vector<std::shared_ptr<BufferRegistration>> regions_;
   std::atomic<bool> has_ended_ = false;
 };
 

@@ -4,7 +4,7 @@
 
 namespace tcpx::python {
 
-Status Region::end() {
+Status BufferRegistration::end() {
   const std::lock_guard lock(mutex_);
   if (ended_) return Status::ok();
   const auto endpoint = shared_->use();
@@ -20,7 +20,7 @@ Status Region::end() {
   return status;
 }
 
-std::shared_ptr<Region> Regions::find(uintptr_t data, size_t bytes) const {
+std::shared_ptr<BufferRegistration> Regions::find(uintptr_t data, size_t bytes) const {
   const std::lock_guard lock(mutex_);
   // The shortest that begins there, so that what is advertised of a registration does not end with a longer one's.
   auto next = entries_.lower_bound({data, bytes});
@@ -34,7 +34,7 @@ std::shared_ptr<Region> Regions::find(uintptr_t data, size_t bytes) const {
   return nullptr;
 }
 
-void Regions::add(uintptr_t data, size_t bytes, const std::shared_ptr<Region>& region) {
+void Regions::add(uintptr_t data, size_t bytes, const std::shared_ptr<BufferRegistration>& region) {
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[{data, bytes}];
   if (entry.region == nullptr) entry.region = region;
@@ -42,7 +42,7 @@ void Regions::add(uintptr_t data, size_t bytes, const std::shared_ptr<Region>& r
   longest_ = std::max(longest_, bytes);
 }
 
-std::shared_ptr<Region> Regions::remove(uintptr_t data, size_t bytes) {
+std::shared_ptr<BufferRegistration> Regions::remove(uintptr_t data, size_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find({data, bytes});
   if (found == entries_.end() || --found->second.uses != 0) return nullptr;

@@ -1,4 +1,4 @@
-// Registrations of Python's buffers by address: a buffer is registered when it is first used, and every view of it is found again.
+// Registrations of Python's buffers by address: a buffer is registered when it is first used, and every view of it found again.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,13 @@ namespace tcpx::python {
 
 /// A registration, which ends when nobody keeps it: operations and slots keep those that they use, so that none of them waits for
 /// another's end. Any thread, without the interpreter lock: its end may wait for the peer's operations.
-class Region {
+class BufferRegistration {
  public:
-  Region(std::shared_ptr<const SharedEndpoint> shared, MemoryId memory) : shared_(std::move(shared)), memory_(memory) {}
-  ~Region() { (void)end(); }
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
+  BufferRegistration(std::shared_ptr<const SharedEndpoint> shared, MemoryId memory)
+      : shared_(std::move(shared)), memory_(memory) {}
+  ~BufferRegistration() { (void)end(); }
+  BufferRegistration(const BufferRegistration&) = delete;
+  BufferRegistration& operator=(const BufferRegistration&) = delete;
 
   MemoryId memory() const { return memory_; }
   /// Ends it now, and waits for all operations that use it. @return kTimeout: it goes on
@@ -37,16 +38,16 @@ class Region {
 class Regions {
  public:
   /// The registration that has all of the range; nullptr: none.
-  std::shared_ptr<Region> find(uintptr_t data, size_t bytes) const;
+  std::shared_ptr<BufferRegistration> find(uintptr_t data, size_t bytes) const;
   /// Keeps a registration to be found, one more time if it is known already.
-  void add(uintptr_t data, size_t bytes, const std::shared_ptr<Region>& region);
+  void add(uintptr_t data, size_t bytes, const std::shared_ptr<BufferRegistration>& region);
   /// Takes back one `add` of that range. @return its registration, which is not found any more; nullptr: others count on it
-  std::shared_ptr<Region> remove(uintptr_t data, size_t bytes);
+  std::shared_ptr<BufferRegistration> remove(uintptr_t data, size_t bytes);
   size_t size() const;
 
  private:
   struct Entry {
-    std::shared_ptr<Region> region;
+    std::shared_ptr<BufferRegistration> region;
     size_t uses = 0;
   };
   mutable std::mutex mutex_;
