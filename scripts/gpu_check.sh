@@ -268,6 +268,10 @@ run_python() {
   sanitize memcheck 100 "Python, GPU memory" --report-api-errors no python3 -m pytest -q python/tests/test_gpu.py -k "every_call or blocks"
   step python_overhead.txt 90 "Python beside C++" python3 python/bench/overhead.py "$build/python/write_times"
   grep -aE '^ *"' "$out/python_overhead.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
+  (($(nvidia-smi -L | wc -l) >= 2)) || return
+  step broadcast.txt 120 "weights.broadcast beside NCCL" env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo UCCL_TCPX_NUM_CHANNELS=4 \
+    python3 python/bench/broadcast.py --gigabytes 16 --receivers 1 --device cuda --json "$out/broadcast.json"
+  grep -aE '^ |bytes to' "$out/broadcast.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
 }
 
 if [[ $parts == *tests* ]]; then

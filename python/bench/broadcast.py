@@ -1,12 +1,14 @@
-"""Times `tcpx.weights.broadcast` from one process to several of this host, beside one plain transfer and torch's Gloo broadcast.
+"""Times `tcpx.weights.broadcast` from one process to several of this host, beside one plain transfer and torch's own broadcast.
 
     PYTHONPATH=build/python python3 python/bench/broadcast.py --gigabytes 1 --receivers 4 --json broadcast.json
+    PYTHONPATH=build/python python3 python/bench/broadcast.py --gigabytes 16 --receivers 1 --device cuda
 
-Every sample runs the three, one after the other, with the same bytes of host memory, in the same processes:
+Every sample runs the three, one after the other, with the same bytes, in the same processes:
 
     plain  one operation writes all tensors to the first receiver
     chain  `tcpx.weights.broadcast` to all receivers
     gloo   `torch.distributed.broadcast` of each tensor to all receivers; left out without torch
+    nccl   the same between GPUs, one for each process, over NCCL's sockets
 
 Seconds are from the source's start to the end at the last receiver; GB are 1e9 bytes of the state dict, counted once. Every
 receiver compares every byte with what it makes itself. Core seconds are what all the processes took for a GB. On one host all
@@ -25,7 +27,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,29 +55,80 @@ class DirectoryStore:
         return path.read_bytes() if path.exists() else None
 
 
-def tensor_of(index: int, nbytes: int) -> Any:
+def tensor_of(index: int, nbytes: int, device: str) -> Any:
     """Other bytes for each tensor, the same in each process."""
-    return np.random.default_rng(index).integers(0, 2**63, nbytes // 8, np.int64)
+    if device == "host":
+        return np.random.default_rng(index).integers(0, 2**63, nbytes // 8, np.int64)
+    import torch
+
+    chance = torch.Generator("cuda").manual_seed(index)
+    return torch.randint(0, 2**62, (nbytes // 8,), generator=chance, dtype=torch.int64, device="cuda")
 
 
-def run_rank(
-    rank: int, receivers: int, nbytes: int, samples: int, settings: dict[str, int], path: str, gate: Any, results: Any
-) -> None:
+def has_bytes_of(tensor: Any, index: int, nbytes: int, device: str) -> bool:
+    expected = tensor_of(index, nbytes, device)
+    return bool((tensor == expected).all())
+
+
+def torch_broadcast(device: str, rank: int, ranks: int, path: str, state: dict[str, Any]) -> tuple[str, Any]:
+    """Name and call of torch's way, between GPUs over sockets, as between hosts without RDMA."""
+    import torch
+    import torch.distributed as distributed
+
+    backend = "gloo" if device == "host" else "nccl"
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ |= {"NCCL_SOCKET_IFNAME": "lo", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket"}
+    distributed.init_process_group(backend, init_method=f"file://{path}/{backend}", rank=rank, world_size=ranks)
+    tensors = [torch.from_numpy(one) if device == "host" else one for one in state.values()]
+
+    def broadcast() -> None:
+        for tensor in tensors:
+            distributed.broadcast(tensor, 0)
+        if device != "host":
+            torch.cuda.synchronize()
+
+    return backend, broadcast
+
+
+class Run(NamedTuple):
+    """What all processes do. gate: a barrier of them; results: a queue; path: a folder of theirs."""
+
+    receivers: int
+    nbytes: int
+    samples: int
+    settings: dict[str, int]
+    device: str
+    path: str
+    gate: Any
+    results: Any
+
+
+def run_rank(rank: int, run: Run) -> None:
     """One process: the source is rank 0."""
-    group = tcpx.rendezvous.join(rank=rank, world_size=receivers + 1, store=DirectoryStore(path), timeout=_PATIENCE)
-    state = {f"tensor.{i}": tensor_of(i, nbytes // _TENSORS) for i in range(_TENSORS)}
+    if run.device == "cuda":
+        import torch
+
+        torch.cuda.set_device(rank)
+    try:
+        measure(rank, run)
+    except BaseException:
+        run.gate.abort()  # nobody waits for this one
+        run.results.put((rank, []))
+        raise
+
+
+def measure(rank: int, run: Run) -> None:
+    receivers, nbytes, samples, settings, device, path, gate, results = run
+    gpu = rank if device == "cuda" else 0
+    group = tcpx.rendezvous.join(rank=rank, world_size=receivers + 1, store=DirectoryStore(path), gpu=gpu, timeout=_PATIENCE)
+    state = {f"tensor.{i}": tensor_of(i, nbytes // _TENSORS, device) for i in range(_TENSORS)}
     ways: dict[str, Any] = {
         "plain": lambda: plain(group, state),
         "chain": lambda: tcpx.weights.broadcast(state, group=group, timeout=_PATIENCE, **settings),
     }
     try:
-        import torch
-        import torch.distributed as gloo
-
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        gloo.init_process_group("gloo", init_method=f"file://{path}/gloo", rank=rank, world_size=receivers + 1)
-        tensors = [torch.from_numpy(array) for array in state.values()]
-        ways["gloo"] = lambda: [gloo.broadcast(tensor, 0) for tensor in tensors]
+        name, call = torch_broadcast(device, rank, receivers + 1, path, state)
+        ways[name] = call
     except ImportError:
         pass
     times: list[tuple[str, int, float, float, float]] = []
@@ -93,7 +146,7 @@ def run_rank(
             times.append((way, sample, begin, end, time.process_time() - worked))
             if rank != 0 and (way != "plain" or rank == 1):
                 for index, array in enumerate(state.values()):
-                    if not np.array_equal(array, tensor_of(index, nbytes // _TENSORS)):
+                    if not has_bytes_of(array, index, nbytes // _TENSORS, device):
                         raise SystemExit(f"{way}: rank {rank} has other bytes in tensor {index}")
     results.put((rank, times))
     gate.wait(_PATIENCE)
@@ -118,6 +171,7 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=1.0, help="1e9 bytes, of each process")
     parser.add_argument("--receivers", type=int, default=4)
     parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--device", choices=("host", "cuda"), default="host", help="whose memory; cuda: a GPU for each process")
     parser.add_argument("--piece", type=int, help="bytes of a piece; default: broadcast's")
     parser.add_argument("--window", type=int, help="pieces under way over each hop; default: broadcast's")
     parser.add_argument("--json", help="file to write the result to")
@@ -127,8 +181,8 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     gate, results = context.Barrier(options.receivers + 1), context.Queue()
     with tempfile.TemporaryDirectory() as path:
-        arguments = options.receivers, nbytes, options.samples, settings, path, gate, results
-        ranks = [context.Process(target=run_rank, args=(rank, *arguments)) for rank in range(options.receivers + 1)]
+        run = Run(options.receivers, nbytes, options.samples, settings, options.device, path, gate, results)
+        ranks = [context.Process(target=run_rank, args=(rank, run)) for rank in range(options.receivers + 1)]
         for process in ranks:
             process.start()
         of_ranks = dict(results.get(timeout=_PATIENCE) for _ in ranks)
@@ -151,6 +205,7 @@ def main() -> None:
         "cores": len(os.sched_getaffinity(0)),
         "bytes": nbytes,
         "receivers": options.receivers,
+        "device": options.device,
         "settings": settings,
         "verified": True,
         "gigabytes_per_second": {way: sorted(some) for way, some in rates.items()},
