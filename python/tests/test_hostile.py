@@ -332,3 +332,23 @@ def test_a_short_operation_is_awaited_without_the_descriptor(pair: Pair, monkeyp
 
     assert asyncio.run(work()) > 1, "other tasks go on"
     assert (target == source).all()
+
+
+def test_a_close_ends_a_connect_of_another_thread() -> None:
+    endpoint, other = tcpx.Endpoint(listen="127.0.0.1"), tcpx.Endpoint(listen="127.0.0.1")
+    metadata = other.metadata
+    other.close()  # connecting is tried again and again
+    answers: list[BaseException] = []
+
+    def connect() -> None:
+        try:
+            endpoint.connect(metadata, timeout=60)
+        except BaseException as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=connect)
+    thread.start()
+    time.sleep(0.2)
+    endpoint.close()
+    thread.join(20)
+    assert [type(one) for one in answers] == [tcpx.Cancelled]
