@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -326,7 +327,15 @@ TEST(EndpointBounds, DISABLED_ServeWithLittleMemory) {
   std::printf("limited\n");
   std::fflush(stdout);
   pollfd end{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  bool had_company = false;
   while (::poll(&end, 1, 1) == 0) {
+    const std::vector<ConnectionStats> connections = endpoint->stats().connections;  // none: no memory to say so
+    const auto alive = std::count_if(connections.begin(), connections.end(), [](const auto& one) { return one.alive; });
+    if (alive == 1 && std::exchange(had_company, false)) {
+      std::printf("alone\n");
+      std::fflush(stdout);
+    }
+    had_company |= alive > 1;
     for (const NotifyMsg& message : endpoint->get_notifs()) {
       if (message.name == "good") (void)endpoint->notify(message.conn, {.name = "answer", .msg = message.msg});
     }
@@ -364,8 +373,9 @@ TEST(EndpointBounds, B2_WantOfMemoryEndsTheConnectionAlone) {
   const auto ended = [&] { return std::count_if(peers.begin(), peers.end(), [](const auto& peer) { return !peer->goes_on(); }); };
   EXPECT_TRUE(wait_until([&] { return ended() > 0; })) << "there was memory enough: the test says nothing";
   std::printf("%d of %zu connections ended for want of memory\n", static_cast<int>(ended()), peers.size());
-  // As long as the others go on to fill the memory, it may be wanting for anybody.
+  // As long as the others fill the memory, it may be wanting for anybody.
   peers.clear();
+  ASSERT_TRUE(child.wait_for_line("alone", Deadline::after(kTestDeadline)));
   bool answered = false;
   EXPECT_TRUE(wait_until([&] {
     (void)good->notify(*conn, {.name = "good", .msg = "still there?"});
