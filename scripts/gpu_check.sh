@@ -101,6 +101,8 @@ say "tools:   $(nvcc --version | tail -2 | head -1); $(c++ --version | head -1);
 say "machine: $(. /etc/os-release && echo "$PRETTY_NAME"), $jobs cores"
 say ""
 
+# The one with PyTorch, not the newest that CMake finds.
+[[ $parts != python ]] || CMAKE_ARGS+=" -DPython_EXECUTABLE=$(command -v python3)"
 # shellcheck disable=SC2086  # CMAKE_ARGS is a list
 step build.log 60 "configure" cmake --preset release -DCMAKE_CUDA_ARCHITECTURES="${architecture:-90}" ${CMAKE_ARGS:-} || finish
 targets=()
