@@ -1,8 +1,9 @@
-"""tcpx: moves memory between GPUs, and hosts, over TCP.
+"""Moves memory between GPUs, and hosts, over TCP.
 
     import numpy as np, tcpx
 
     ep = tcpx.Endpoint()                      # here: advertise a buffer, and tell the other process about it
+    ep.accept_all()
     slot = ep.advertise(np.zeros(1 << 20, np.uint8))
     send_somehow(ep.metadata, bytes(slot))
 
