@@ -62,6 +62,10 @@ can_fuzz() {
 
 clang_version() { clang --version 2>/dev/null | sed -n 's/.*clang version \([0-9]*\)\..*/\1/p' | head -n 1; }
 
+# The distribution's Python, whose headers and PyTorch its packages are for, before another one that PATH may lead to.
+python=/usr/bin/python3
+[[ -x $python ]] || python=python3
+
 # One of each family of releases (integrations/nixl/nixl_abi.h), and the newest.
 nixl_versions=(0.9.0 0.10.1 1.0.1 1.5.1)
 nixl_folder=$(cd "$(dirname "$0")/.." && pwd)/build/nixl
@@ -74,13 +78,13 @@ has_nixl() {
 }
 
 install_nixl() {
-  local version python
+  local version in_wheel
   for version in "${nixl_versions[@]}"; do
     say "will install NIXL $version into $nixl_folder/$version"
-    python=$nixl_folder/$version/bin/python3
-    python3 -m venv --clear "$nixl_folder/$version" && "$python" -m pip install -q --disable-pip-version-check numpy || return 1
+    in_wheel=$nixl_folder/$version/bin/python3
+    "$python" -m venv --clear "$nixl_folder/$version" && "$in_wheel" -m pip install -q --disable-pip-version-check numpy || return 1
     # Without torch, which the wheels before 1.4 want for the names of its types only.
-    "$python" -m pip install -q --disable-pip-version-check --no-deps "nixl-cu12==$version" || return 1
+    "$in_wheel" -m pip install -q --disable-pip-version-check --no-deps "nixl-cu12==$version" || return 1
   done
 }
 
@@ -93,17 +97,17 @@ has_python_tools() { "$python_folder/bin/python3" -c 'import nanobind, numpy, py
 # Torch, too, is seen in it where the distribution's is installed.
 install_python_tools() {
   say "will install ${python_tools[*]} into $python_folder"
-  python3 -m venv --clear --system-site-packages "$python_folder" &&
+  "$python" -m venv --clear --system-site-packages "$python_folder" &&
     "$python_folder/bin/python3" -m pip install -q --disable-pip-version-check --retries 1 "${python_tools[@]}" && has_python_tools &&
     return
   rm -rf "$python_folder"
   return 1
 }
 
-has_torch() { python3 -c 'import importlib.util; raise SystemExit(importlib.util.find_spec("torch") is None)' 2>/dev/null; }
+has_torch() { "$python" -c 'import importlib.util; raise SystemExit(importlib.util.find_spec("torch") is None)' 2>/dev/null; }
 
 has_python_headers() {
-  python3 -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null
+  "$python" -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null
 }
 
 # Tests for the tools a package brings, not for the package, so that tools from elsewhere count too.
@@ -132,7 +136,7 @@ fi
 if $with_fuzz; then need clang can_fuzz; fi
 if $with_mpi; then need openmpi-bin has_command mpirun; fi
 if $with_torch; then need python3-torch has_torch; fi
-if $with_nixl || $with_tests; then need python3-venv python3 -c 'import ensurepip' 2>/dev/null; fi
+if $with_nixl || $with_tests; then need python3-venv "$python" -c 'import ensurepip' 2>/dev/null; fi
 
 wheels=()
 if $with_tests && ! has_python_tools; then wheels+=("wheels for build/python-tools"); fi
