@@ -61,13 +61,13 @@ def python_times() -> dict[str, float]:
             target[:] = 0
             result[f"{name}_awaited"] = asyncio.run(awaited_us(count, conn, source, slot))
             assert (source == target).all()
-        here = KvPool(near, np.arange(BLOCKS * BLOCK_BYTES, dtype=np.uint64).view(np.uint8)[: BLOCKS * BLOCK_BYTES], BLOCK_BYTES)
-        there = KvPool(far, np.zeros(BLOCKS * BLOCK_BYTES, np.uint8), BLOCK_BYTES)
+        here = KvPool(np.arange(BLOCKS * BLOCK_BYTES, dtype=np.uint64).view(np.uint8)[: BLOCKS * BLOCK_BYTES], BLOCK_BYTES)
+        there = KvPool(np.zeros(BLOCKS * BLOCK_BYTES, np.uint8), BLOCK_BYTES)
         order = np.random.default_rng(1).permutation(BLOCKS)
         starts = []
         for i in range(30):
             begin = time.perf_counter()
-            operation = conn.write_blocks_async(here, order, order[::-1].copy(), remote=there.remote)
+            operation = conn.write_blocks_async(here, order, order[::-1].copy(), remote=there.advertise(far))
             starts.append(time.perf_counter() - begin)
             operation.wait()
         result["blocks_start"] = statistics.median(starts) * 1e6

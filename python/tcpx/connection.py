@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .buffers import Buffer
-from .errors import Mismatch, Protocol
+from .errors import Mismatch, Protocol, invalid
 from .kv import KvPool, RemotePool, block_numbers
 from .operation import Operation
 from .slot import Slot
@@ -210,6 +210,9 @@ class Connection:
                 f"{Mismatch.code}: move blocks: of {pool.block_bytes} bytes here, of {there.block_bytes} there", "", "move blocks"
             )
         extent = pool.extent()
+        if extent.readonly and kind == READ:
+            raise invalid("read blocks", "the pool's buffer is read-only")
+        keep = pool, self.endpoint._registered(extent)
         current = extent.stream if stream is CURRENT else handle_of(stream)
         started = self.endpoint._core.start_blocks(
             kind,
@@ -227,7 +230,7 @@ class Connection:
             notify,
             event,
         )
-        return started, pool
+        return started, keep
 
     def advertise(self, buffer: Buffer) -> Slot:
         """As `Endpoint.advertise`, for the other end of this connection only, and until it ends."""

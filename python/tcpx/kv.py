@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from .buffers import Buffer, Extent, extent_of
@@ -19,7 +20,7 @@ _BLOCK_BYTES = struct.Struct("<Q")
 
 
 class RemotePool:
-    """The pool of another process, as a value that travels: ``bytes(pool.remote)`` and `from_bytes`, or pickle.
+    """The pool of another process, as a value that travels: ``bytes(remote)`` and `from_bytes`, or pickle.
 
     Whoever knows it may write to and read from the pool's blocks, until the pool dies.
     """
@@ -36,7 +37,7 @@ class RemotePool:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> RemotePool:
-        """The pool of `bytes(pool.remote)`. Raises `tcpx.InvalidArgument` for anything else."""
+        """The pool of `bytes(remote)`. Raises `tcpx.InvalidArgument` for anything else."""
         data = bytes(data)
         if len(data) < _BLOCK_BYTES.size:
             raise invalid("read a pool", f"{len(data)} bytes that are none")
@@ -53,20 +54,26 @@ class RemotePool:
 
 
 class KvPool:
-    """Memory of an endpoint, divided into blocks of `block_bytes` bytes, which are numbered from 0.
+    """Memory, divided into blocks of `block_bytes` bytes, which are numbered from 0: for `Connection.write_blocks` and `read_blocks`.
 
-    endpoint: whose connections move them. tensor: any buffer, a multiple of `block_bytes` long; kept while the pool lives.
-    remote: what the other process needs for `Connection.write_blocks` and `read_blocks`.
+    tensor: any buffer, a multiple of `block_bytes` long; kept while the pool lives. Any number of endpoints may use it.
     """
 
-    def __init__(self, endpoint: Endpoint, tensor: Buffer, block_bytes: int) -> None:
+    def __init__(self, tensor: Buffer, block_bytes: int) -> None:
         extent = extent_of(tensor)
         _check_blocks("make a pool", extent.nbytes, block_bytes)
         self.tensor = tensor
         self.block_bytes = block_bytes
         self.blocks = extent.nbytes // block_bytes
-        self.remote = RemotePool(endpoint.advertise(tensor).bytes(), block_bytes)
-        self._remote_of: dict[int, RemotePool] = {}
+        self._advertised: weakref.WeakKeyDictionary[Endpoint, RemotePool] = weakref.WeakKeyDictionary()
+        self._exchanged: weakref.WeakKeyDictionary[Endpoint, dict[int, RemotePool]] = weakref.WeakKeyDictionary()
+
+    def advertise(self, endpoint: Endpoint) -> RemotePool:
+        """What the process at the other end of a connection of `endpoint` needs to write to the blocks and to read them."""
+        remote = self._advertised.get(endpoint)
+        if remote is None:
+            remote = self._advertised[endpoint] = RemotePool(endpoint.advertise(self.tensor).bytes(), self.block_bytes)
+        return remote
 
     def extent(self) -> Extent:
         """The memory, which must be where it was: a tensor that was resized since has lost its blocks."""
@@ -77,14 +84,14 @@ class KvPool:
 
     def remote_of(self, connection: Connection) -> RemotePool:
         """The pool that `exchange` got over a connection."""
-        remote = self._remote_of.get(connection.id)
+        remote = self._exchanged.get(connection.endpoint, {}).get(connection.id)
         if remote is None:
             raise invalid("move blocks", "no remote pool: pass remote=, or call pool.exchange(connection) at both ends")
         return remote
 
     def exchange(self, connection: Connection, timeout: float | None = None) -> RemotePool:
-        """Swaps `remote` with the pool of the other end, which has to call this, too. Both name as many bytes a block."""
-        mine = bytes(self.remote)
+        """Swaps pools with the other end, which has to call this, too. Both name as many bytes a block."""
+        mine = bytes(self.advertise(connection.endpoint))
         theirs = bytearray(len(mine))
         receiving = connection.recv_async(theirs, timeout=timeout)
         connection.send(mine, timeout=timeout)
@@ -92,7 +99,7 @@ class KvPool:
         remote = RemotePool.from_bytes(theirs)
         if remote.block_bytes != self.block_bytes:
             raise invalid("exchange pools", f"blocks of {self.block_bytes} bytes here, of {remote.block_bytes} there")
-        self._remote_of[connection.id] = remote
+        self._exchanged.setdefault(connection.endpoint, {})[connection.id] = remote
         return remote
 
     def __repr__(self) -> str:

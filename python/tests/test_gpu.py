@@ -117,10 +117,10 @@ async def wait_for(operation: Any) -> None:
 
 
 def test_blocks(pair: Pair) -> None:
-    here = KvPool(pair.near, random(1 << 20), 1024)
-    there = KvPool(pair.far, torch.zeros(1 << 20, dtype=torch.uint8, device="cuda"), 1024)
+    here = KvPool(random(1 << 20), 1024)
+    there = KvPool(torch.zeros(1 << 20, dtype=torch.uint8, device="cuda"), 1024)
     order = np.random.default_rng(1).permutation(1024)
-    pair.there.write_blocks(here, order, order[::-1], remote=there.remote)
+    pair.there.write_blocks(here, order, order[::-1], remote=there.advertise(pair.far))
     moved, source = there.tensor.view(1024, 1024), here.tensor.view(1024, 1024)
     assert torch.equal(moved[torch.tensor(order[::-1].copy())], source[torch.tensor(order)])
 

@@ -16,38 +16,38 @@ from tcpx.kv import KvPool, RemotePool
 BLOCKS, BLOCK_BYTES = 300, 1024
 
 
-def pool(endpoint: tcpx.Endpoint, seed: int | None = None) -> KvPool:
+def pool(seed: int | None = None) -> KvPool:
     tensor = np.zeros((BLOCKS, BLOCK_BYTES), np.uint8)
     if seed is not None:
         tensor[:] = np.random.default_rng(seed).integers(0, 256, tensor.shape, np.uint8)
-    return KvPool(endpoint, tensor, BLOCK_BYTES)
+    return KvPool(tensor, BLOCK_BYTES)
 
 
 def test_scattered_blocks(pair: Pair) -> None:
-    here, there = pool(pair.near, 1), pool(pair.far)
+    here, there = pool(1), pool()
     chance = np.random.default_rng(2)
     local, remote = chance.permutation(BLOCKS)[:100], chance.permutation(BLOCKS)[:100]
-    pair.there.write_blocks(here, local, remote, remote=there.remote, notify=b"all")
+    pair.there.write_blocks(here, local, remote, remote=there.advertise(pair.far), notify=b"all")
     expected = np.zeros((BLOCKS, BLOCK_BYTES), np.uint8)
     expected[remote] = here.tensor[local]
     assert (there.tensor == expected).all()
     assert [n.data for n in pair.far.notifications(5)] == [b"all"]
-    back = pool(pair.near)
-    pair.there.read_blocks(back, local.tolist(), remote.astype(np.uint32), remote=pickle.loads(pickle.dumps(there.remote)))
+    back = pool()
+    pair.there.read_blocks(back, local.tolist(), remote.astype(np.uint32), remote=pickle.loads(pickle.dumps(there.advertise(pair.far))))
     assert (back.tensor[local] == here.tensor[local]).all()
 
 
 def test_more_blocks_than_one_round_takes(pair: Pair) -> None:
     count = 40000  # the library moves 16384 ranges at once
-    here = KvPool(pair.near, np.random.default_rng(1).integers(0, 256, count * 16, np.uint8), 16)
-    there = KvPool(pair.far, np.zeros(count * 16, np.uint8), 16)
+    here = KvPool(np.random.default_rng(1).integers(0, 256, count * 16, np.uint8), 16)
+    there = KvPool(np.zeros(count * 16, np.uint8), 16)
     order = np.random.default_rng(2).permutation(count)
-    pair.there.write_blocks(here, order, order[::-1], remote=there.remote)
+    pair.there.write_blocks(here, order, order[::-1], remote=there.advertise(pair.far))
     assert (there.tensor.reshape(count, 16)[order[::-1]] == here.tensor.reshape(count, 16)[order]).all()
 
 
 def test_pools_are_exchanged(pair: Pair) -> None:
-    here, there = pool(pair.near, 1), pool(pair.far)
+    here, there = pool(1), pool()
     found: list[RemotePool] = []
     other = threading.Thread(target=lambda: found.append(there.exchange(pair.back, 10)))
     other.start()
@@ -60,9 +60,9 @@ def test_pools_are_exchanged(pair: Pair) -> None:
 
 
 def test_the_ids_may_change_at_once(pair: Pair) -> None:
-    here, there = pool(pair.near, 1), pool(pair.far)
+    here, there = pool(1), pool()
     local = np.arange(BLOCKS)
-    operation = pair.there.write_blocks_async(here, local, local, remote=there.remote)
+    operation = pair.there.write_blocks_async(here, local, local, remote=there.advertise(pair.far))
     local[:] = 0
     operation.wait(10)
     assert (there.tensor == here.tensor).all()
@@ -82,23 +82,31 @@ def test_the_ids_may_change_at_once(pair: Pair) -> None:
     ],
 )
 def test_numbers_of_no_block(pair: Pair, local: Any, remote: Any, error: type[Exception]) -> None:
-    here, there = pool(pair.near, 1), pool(pair.far)
+    here, there = pool(1), pool()
     for call in (pair.there.write_blocks, pair.there.read_blocks):
         with pytest.raises(error):
-            call(here, local, remote, remote=there.remote)
+            call(here, local, remote, remote=there.advertise(pair.far))
     assert not there.tensor.any()
 
 
 def test_no_blocks_are_moved_as_well(pair: Pair) -> None:
-    pair.there.write_blocks(pool(pair.near), [], [], remote=pool(pair.far).remote)
+    pair.there.write_blocks(pool(), [], [], remote=pool().advertise(pair.far))
 
 
 def test_pools_that_do_not_fit(pair: Pair) -> None:
     for nbytes, block in ((100, 64), (64, 0), (64, -1)):
         with pytest.raises(tcpx.InvalidArgument):
-            KvPool(pair.near, bytearray(nbytes), block)
-    here = pool(pair.near)
+            KvPool(bytearray(nbytes), block)
+    here = pool()
     with pytest.raises(tcpx.InvalidArgument, match="exchange"):
         pair.there.write_blocks(here, [0], [0])
+    small = KvPool(bytearray(1024), 512)
     with pytest.raises(tcpx.Mismatch, match="of 1024 bytes here, of 512 there"):
-        pair.there.write_blocks(here, [0], [0], remote=KvPool(pair.far, bytearray(1024), 512).remote)
+        pair.there.write_blocks(here, [0], [0], remote=small.advertise(pair.far))
+    frozen = KvPool(bytes(BLOCK_BYTES), BLOCK_BYTES)
+    pair.there.write_blocks(frozen, [0], [1], remote=(there := pool(1)).advertise(pair.far))
+    assert not there.tensor[1].any() and there.tensor[0].any()
+    with pytest.raises(tcpx.InvalidArgument, match="read-only"):
+        pair.there.read_blocks(frozen, [0], [1], remote=there.advertise(pair.far))
+    with pytest.raises(tcpx.InvalidArgument, match="read-only"):
+        frozen.advertise(pair.near)
