@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Operation"]
 
-#: For which an awaited operation is asked about again and again, as waiting calls in C++ do: on machines with cores to spare.
-SPIN_SECONDS = 50e-6 if len(os.sched_getaffinity(0)) >= 4 else 0.0
+#: For which an awaited operation is asked about again and again, unless there is one core only. Measured on two: 8 B take 45 us
+#: instead of 106, and a hundred at once, or operations that take longer, are no slower.
+SPIN_SECONDS = 50e-6 if len(os.sched_getaffinity(0)) >= 2 else 0.0
 
 
 class Operation:
