@@ -101,7 +101,7 @@ Result<std::shared_ptr<const PlannedRanges>> plan_ranges(MemoryRegistry& registr
 Result<std::shared_ptr<const PlannedRanges>> plan_blocks(MemoryRegistry& registry, const LocalRange& local,
                                                          const RemoteRange& remote, size_t block_bytes, uint64_t endpoint) {
   if (block_bytes == 0) return Status(Code::kInvalidArgument, "prepare blocks", "blocks of no bytes");
-  // What is checked is what must fit: the memory here, and that the blocks of the slot begin inside it.
+  // Only the memory here, and the beginning of the slot's blocks: operations check the blocks that they name.
   RangeChecker checker(registry);
   TCPX_RETURN_IF_ERROR(checker.check(local, nullptr));
   TCPX_RETURN_IF_ERROR(check_slot(remote.slot));

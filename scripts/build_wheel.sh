@@ -55,7 +55,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 platform=manylinux_2_34_$(uname -m)
 most_bytes=12000000 # what a package may well weigh
 
-# What is wrong with an interpreter, before anything is built.
+# Refuses an interpreter that cannot do it, before anything is built.
 expect_fit() {
   local words
   command -v "$1" >/dev/null || fail "$1 is no program"

@@ -88,7 +88,7 @@ install_nixl() {
   done
 }
 
-# What building and testing the Python package takes, beside what the distribution's Python has already.
+# Wheels to build and test the Python package with, beside those the distribution's Python has already.
 python_tools=(nanobind numpy pytest mypy prometheus-client)
 python_folder=$(cd "$(dirname "$0")/.." && pwd)/build/python-tools
 

@@ -62,21 +62,6 @@ struct Submission {
   SubmitOptions submit;
 };
 
-Result<OperationId> start_ranges(Endpoint& endpoint, CoreEndpoint::Kind kind, ConnId conn, std::span<const LocalRange> local,
-                                 std::span<const RemoteRange> remote, const SubmitOptions& options) {
-  switch (kind) {
-    case CoreEndpoint::Kind::kSend:
-      return endpoint.send_async(conn, local, options);
-    case CoreEndpoint::Kind::kRecv:
-      return endpoint.recv_async(conn, local, options);
-    case CoreEndpoint::Kind::kWrite:
-      return endpoint.write_async(conn, local, remote, options);
-    case CoreEndpoint::Kind::kRead:
-      return endpoint.read_async(conn, local, remote, options);
-  }
-  return Status(Code::kInvalidArgument, "start", "no such kind of operation");
-}
-
 Status unregistered(uintptr_t data, size_t bytes) {
   return Status(Code::kNotFound, "find memory", concat(bytes, " bytes at address ", data, " are not registered"));
 }
@@ -241,6 +226,28 @@ std::shared_ptr<CoreOperation> CoreEndpoint::started(Result<OperationId> id,
   return std::make_shared<CoreOperation>(shared_, check(std::move(id)), std::move(regions));
 }
 
+std::shared_ptr<CoreOperation> CoreEndpoint::start_ranges(Endpoint& endpoint, int kind, uint64_t conn,
+                                                          std::span<const LocalRange> local, std::span<const RemoteRange> remote,
+                                                          const Options& options,
+                                                          std::vector<std::shared_ptr<BufferRegistration>> regions) const {
+  const Submission submission(options);
+  auto id = [&]() -> Result<OperationId> {
+    const Unlocked unlocked;
+    switch (Kind(kind)) {
+      case Kind::kSend:
+        return endpoint.send_async(ConnId(conn), local, submission.submit);
+      case Kind::kRecv:
+        return endpoint.recv_async(ConnId(conn), local, submission.submit);
+      case Kind::kWrite:
+        return endpoint.write_async(ConnId(conn), local, remote, submission.submit);
+      case Kind::kRead:
+        return endpoint.read_async(ConnId(conn), local, remote, submission.submit);
+    }
+    return Status(Code::kInvalidArgument, "start", "no such kind of operation");
+  }();
+  return started(std::move(id), std::move(regions));
+}
+
 std::shared_ptr<CoreOperation> CoreEndpoint::start(int kind, uint64_t conn, uintptr_t data, size_t bytes,
                                                    const std::optional<nb::bytes>& slot, uint64_t offset,
                                                    const Options& options) const {
@@ -250,12 +257,7 @@ std::shared_ptr<CoreOperation> CoreEndpoint::start(int kind, uint64_t conn, uint
   const LocalRange local{regions.front()->memory(), reinterpret_cast<void*>(data), bytes};
   RemoteRange remote;
   if (slot) remote = {slot_of(*slot), offset};
-  const Submission submission(options);
-  auto id = [&] {
-    const Unlocked unlocked;
-    return start_ranges(*endpoint, Kind(kind), ConnId(conn), {&local, 1}, {&remote, slot ? 1u : 0u}, submission.submit);
-  }();
-  return started(std::move(id), std::move(regions));
+  return start_ranges(*endpoint, kind, conn, {&local, 1}, {&remote, slot ? 1u : 0u}, options, std::move(regions));
 }
 
 std::shared_ptr<CoreOperation> CoreEndpoint::start_many(int kind, uint64_t conn,
@@ -275,12 +277,7 @@ std::shared_ptr<CoreOperation> CoreEndpoint::start_many(int kind, uint64_t conn,
   std::vector<RemoteRange> slots;
   slots.reserve(remote.size());
   for (const auto& [slot, offset] : remote) slots.push_back({slot_of(slot), offset});
-  const Submission submission(options);
-  auto id = [&] {
-    const Unlocked unlocked;
-    return start_ranges(*endpoint, Kind(kind), ConnId(conn), ranges, slots, submission.submit);
-  }();
-  return started(std::move(id), std::move(regions));
+  return start_ranges(*endpoint, kind, conn, ranges, slots, options, std::move(regions));
 }
 
 std::shared_ptr<CoreOperation> CoreEndpoint::start_blocks(int kind, uint64_t conn, uintptr_t data, size_t bytes, uint64_t count,

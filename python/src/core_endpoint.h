@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,9 @@ class CoreEndpoint {
  private:
   uint64_t set_up(std::function<Result<ConnId>(Endpoint&)> attempt) const;
   std::shared_ptr<Endpoint> use() const;
+  std::shared_ptr<CoreOperation> start_ranges(Endpoint& endpoint, int kind, uint64_t conn, std::span<const LocalRange> local,
+                                              std::span<const RemoteRange> remote, const Options& options,
+                                              std::vector<std::shared_ptr<BufferRegistration>> regions) const;
   std::shared_ptr<CoreOperation> started(Result<OperationId> id, std::vector<std::shared_ptr<BufferRegistration>> regions) const;
 
   std::shared_ptr<SharedEndpoint> shared_;

@@ -10,8 +10,7 @@ Status BufferRegistration::end() {
   const auto endpoint = shared_->use();
   if (endpoint == nullptr) {
     // Closed: nothing is registered any more, but the library may still be about to let go.
-    while (!shared_->is_gone(std::chrono::milliseconds(50))) {
-    }
+    shared_->wait_until_gone();
     ended_ = true;
     return Status::ok();
   }
@@ -49,11 +48,6 @@ std::shared_ptr<BufferRegistration> Regions::remove(uintptr_t data, size_t bytes
   auto region = std::move(found->second.region);
   entries_.erase(found);
   return region;
-}
-
-size_t Regions::size() const {
-  const std::lock_guard lock(mutex_);
-  return entries_.size();
 }
 
 }  // namespace tcpx::python

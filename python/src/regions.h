@@ -43,7 +43,6 @@ class Regions {
   void add(uintptr_t data, size_t bytes, const std::shared_ptr<BufferRegistration>& region);
   /// Takes back one `add` of that range. @return its registration, which is not found any more; nullptr: others count on it
   std::shared_ptr<BufferRegistration> remove(uintptr_t data, size_t bytes);
-  size_t size() const;
 
  private:
   struct Entry {

@@ -12,11 +12,7 @@ void SharedEndpoint::close() {
     const std::lock_guard lock(mutex_);
     last = std::move(endpoint_);
   }
-  if (last == nullptr) {
-    while (!is_gone(milliseconds(50))) {
-    }
-    return;
-  }
+  if (last == nullptr) return wait_until_gone();
   last->stop_waiting();
   // Calls of other threads use it for a slice at most.
   while (is_of_this_process() && last.use_count() > 1) std::this_thread::sleep_for(milliseconds(1));
@@ -30,6 +26,11 @@ bool SharedEndpoint::is_gone(milliseconds wait) const {
   if (!is_of_this_process()) return true;
   std::unique_lock lock(mutex_);
   return ended_.wait_for(lock, wait, [this] { return gone_; });
+}
+
+void SharedEndpoint::wait_until_gone() const {
+  while (!is_gone(milliseconds(50))) {
+  }
 }
 
 }  // namespace tcpx::python

@@ -25,6 +25,7 @@ class SharedEndpoint {
   void close();
   /// Waits for the end of the endpoint, until when its memory is in use. @return false: the time has passed
   bool is_gone(std::chrono::milliseconds wait) const;
+  void wait_until_gone() const;
   /// A forked child has none of the threads that it would have to wait for.
   bool is_of_this_process() const { return count_forks() == born_in_; }
 
