@@ -47,12 +47,14 @@ TEST(EndpointDeadHost, B13_AnOutageOfTwoSecondsIsSurvived) {
     auto a = make_endpoint(), b = make_endpoint();
     const auto [there, here] = connect_pair(*a, *b);
     const auto [idle, idle_there] = connect_pair(*a, *b);
-    Memory memory(*a, 4 << 20), target(*b, 4 << 20);
-    const RemoteRange remote{b->advertise(here, target.whole()).value(), 0};
+    Memory memory(*a, 4 << 20), target(*b, 16 * (4 << 20));
+    const auto slot = b->advertise(here, target.whole()).value();
     const LocalRange large = memory.whole(), small = memory.range(0, 512);
     for (int round = 0; round < 4; ++round) {
       std::vector<OperationId> operations;
+      // Each to a place of its own: writes under way together are in no order.
       const auto start = [&](const LocalRange& range) {
+        const RemoteRange remote{slot, operations.size() * large.bytes};
         operations.push_back(a->write_async(there, {&range, 1}, {&remote, 1}).value());
       };
       for (int i = 0; i < 8; ++i) start(i % 2 == 0 ? large : small);

@@ -205,14 +205,14 @@ TEST_P(EndpointNotifications, NoneIsDeliveredForATransferThatFailed) {
 TEST_P(EndpointNotifications, AFullInboxLosesNothing) {
   make_pair({}, {.max_notifications = 3});
   constexpr size_t kAlone = 400, kWritten = 60;
-  GuardedBuffer source(20000), target(20000);
+  GuardedBuffer source(20000), target(kWritten * source.span().size());
   const LocalRange out = range(a_, source.span());
   const RemoteSlot slot = b_->advertise(b_.conn, range(b_, target.span())).value();
-  const RemoteRange place{slot, 0};
   Ids writes;
   for (size_t i = 0; i < kWritten; ++i) {
     const NotifyMsg message{.name = "written", .msg = concat(i)};
     const LocalRange part{out.memory, out.data, i % 2 == 0 ? size_t{100} : out.bytes};
+    const RemoteRange place{slot, i * out.bytes};
     writes.push_back(a_->write_async(a_.conn, {&part, 1}, {&place, 1}, {.notify = &message}));
   }
   for (size_t i = 0; i < kAlone; ++i)
