@@ -153,11 +153,13 @@ TEST_P(EndpointTorn, NothingTouchesMemoryAfterAConnectionHasFailed) {
   constexpr size_t kBytes = 4u << 20;
   for (int round = 0; round < 8; ++round) {
     connect(a_, b_);
-    Mapping source(kBytes), target(kBytes);
+    Mapping source(kBytes), target(4 * kBytes);
     const LocalRange out = range(a_, source.span()), in = range(b_, target.span());
     Ids received, sent;
     for (int i = 0; i < 4; ++i) {
-      received.push_back(b_->recv_async(b_.conn, {&in, 1}));
+      const LocalRange part{in.memory, target.span().data() + static_cast<size_t>(i) * kBytes,
+                            kBytes};  // several are under way at once
+      received.push_back(b_->recv_async(b_.conn, {&part, 1}));
       sent.push_back(a_->send_async(a_.conn, {&out, 1}));
     }
     for (int i = 0; i < round * 20; ++i) std::this_thread::yield();
