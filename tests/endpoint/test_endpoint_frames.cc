@@ -1,0 +1,143 @@
+// Frames of the control connection besides those that begin an operation: headers, statuses, notifications.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "endpoint/wire.h"
+#include "tests/support/raw_frame.h"
+
+namespace tcpx {
+namespace {
+
+using namespace testing;  // NOLINT: a test's own helpers
+
+constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+
+using Bytes = std::vector<std::byte>;
+
+Bytes bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(EndpointFrames, HeadersAreChecked) {
+  for (uint8_t type = 1; type <= kLastControlType; ++type) {
+    EXPECT_TRUE(check_header(make_header(static_cast<ControlType>(type))).is_ok());
+    EXPECT_NE(name_of(static_cast<ControlType>(type)), "unknown");
+  }
+  const auto code_with = [](const std::function<void(ControlHeader&)>& change) {
+    ControlHeader header = make_header(ControlType::kSend, 1, 2, 3, Packing::kPacked);
+    change(header);
+    return check_header(header).code();
+  };
+  EXPECT_EQ(code_with([](ControlHeader&) {}), Code::kOk);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.magic = 0x4359; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.type = 0; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.type = kLastControlType + 1; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.type = 255; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.packing = 3; }), Code::kProtocol);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.reserved_a = 1, h.flags = 0xffff, h.checksum = 9; }), Code::kOk);
+  EXPECT_EQ(code_with([](ControlHeader& h) { h.operation = h.value = h.bytes = kHuge; }), Code::kOk);
+}
+
+TEST(EndpointFrames, OtherVersionsAreNamed) {
+  for (const int version : {0, 1, kControlVersion - 1, kControlVersion + 1, 255}) {
+    ControlHeader header = make_header(ControlType::kSend);
+    header.version = static_cast<uint8_t>(version);
+    const Status status = check_header(header);
+    EXPECT_EQ(status.code(), Code::kUnsupported) << version;
+    EXPECT_EQ(status.detail(), concat("the peer speaks control version ", version, ", this build speaks 2"));
+  }
+}
+
+TEST(EndpointFrames, PayloadsAreNoLongerThanTheirType) {
+  const std::vector<std::pair<ControlType, uint32_t>> longest = {
+      {ControlType::kSend, 2097152},  {ControlType::kSendData, 2097152},
+      {ControlType::kWrite, 2097152}, {ControlType::kWriteData, 2097152},
+      {ControlType::kRead, 2097152},  {ControlType::kReadData, 65536},
+      {ControlType::kReady, 0},       {ControlType::kGo, 0},
+      {ControlType::kDone, 1024},     {ControlType::kCancel, 0},
+      {ControlType::kCredit, 0},      {ControlType::kNotify, 4 + 256 + 1048576},
+      {ControlType::kPeer, 512},      {ControlType::kBye, 1024},
+  };
+  EXPECT_EQ(longest.size(), size_t{kLastControlType});
+  for (const auto& [type, bytes] : longest) {
+    ControlHeader header = make_header(type);
+    header.payload_bytes = bytes;
+    EXPECT_TRUE(check_header(header).is_ok()) << name_of(type);
+    for (const uint32_t more : {bytes + 1, 0xffffffffu}) {
+      header.payload_bytes = more;
+      EXPECT_EQ(check_header(header).code(), Code::kProtocol) << name_of(type);
+    }
+  }
+}
+
+Status read_done(uint64_t code, const Bytes& text) {
+  DoneFrame frame;
+  EXPECT_TRUE(decode(make_header(ControlType::kDone, 7, code), text, frame).is_ok());
+  EXPECT_EQ(frame.operation, 7u);
+  return frame.status;
+}
+
+TEST(EndpointFrames, StatusesComeBackWithTheirText) {
+  const Status sent(Code::kMismatch, "receive", "16 bytes here, 8 there");
+  const Status read = read_done(static_cast<uint64_t>(sent.code()), payload_of(DoneFrame{.status = sent}));
+  EXPECT_EQ(read.to_string(), "TCPX_E_MISMATCH: peer reported: receive: 16 bytes here, 8 there");
+  EXPECT_TRUE(payload_of(DoneFrame{}).empty());
+  EXPECT_TRUE(read_done(0, {}).is_ok());
+  EXPECT_TRUE(read_done(0, bytes_of("no matter")).is_ok());
+}
+
+TEST(EndpointFrames, ForeignStatusesAreBounded) {
+  for (const uint64_t code : {static_cast<uint64_t>(kLastCode) + 1, uint64_t{1} << 32, kHuge}) {
+    const Status status = read_done(code, bytes_of("from later"));
+    EXPECT_EQ(status.code(), Code::kProtocol);
+    EXPECT_EQ(status.detail(), concat("unknown code ", code, ": from later"));
+  }
+  EXPECT_EQ(read_done(1, bytes_of("a\nb\x1b[31m\xff")).detail(), "a.b.[31m.");
+  EXPECT_EQ(read_done(1, Bytes(100'000, std::byte{'x'})).detail().size(), kMaxStatusTextBytes);
+  const Status longest(Code::kSystem, "op", std::string(100'000, 'x'));
+  EXPECT_EQ(payload_of(DoneFrame{.status = longest}).size(), kMaxStatusTextBytes);
+}
+
+TEST(EndpointFrames, NotificationsComeBack) {
+  const std::string longest_name(kMaxNotifyNameBytes, 'n'), longest_text(kMaxNotifyTextBytes, '\0');
+  for (const auto& [name, text] : std::vector<std::pair<std::string, std::string>>{
+           {"a", "b"}, {"", ""}, {"name", ""}, {"", "text"}, {longest_name, longest_text}}) {
+    const Bytes payload = payload_of(NotifyFrame{.notify = {name, text}});
+    NotifyFrame read{.notify = {"before", "before"}};
+    ASSERT_TRUE(decode(make_header(ControlType::kNotify), payload, read).is_ok());
+    EXPECT_EQ(read.notify.name, name);
+    EXPECT_EQ(read.notify.text, text);
+  }
+}
+
+TEST(EndpointFrames, NotificationsThatDoNotAddUpAreRefused) {
+  const auto refused = [](const Bytes& payload) {
+    NotifyFrame frame{.notify = {"before", "before"}};
+    return decode(make_header(ControlType::kNotify), payload, frame).code() == Code::kProtocol && frame.notify.name == "before" &&
+           frame.notify.text == "before";
+  };
+  const Bytes whole = payload_of(NotifyFrame{.notify = {"name", ""}});
+  for (size_t bytes = 0; bytes < whole.size(); ++bytes)
+    EXPECT_TRUE(refused(Bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(bytes)))) << bytes;
+  for (const uint32_t claimed : {5u, kMaxNotifyNameBytes + 1, 0xffffffffu}) {
+    Bytes payload = whole;
+    std::memcpy(payload.data(), &claimed, sizeof claimed);
+    EXPECT_TRUE(refused(payload)) << claimed;
+  }
+  Bytes long_name(4 + 1000), long_text(4 + kMaxNotifyTextBytes + 1);
+  const uint32_t bytes = kMaxNotifyNameBytes + 1;
+  std::memcpy(long_name.data(), &bytes, sizeof bytes);
+  EXPECT_TRUE(refused(long_name));
+  EXPECT_TRUE(refused(long_text));
+}
+
+}  // namespace
+}  // namespace tcpx
