@@ -214,7 +214,8 @@ os._exit(0)
 
 def test_a_forked_child_tells_no_lines_of_its_parent() -> None:
     program = """
-import logging, os, threading, tcpx
+import logging, os, threading, warnings, tcpx
+warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads, which is what this is about
 begun, go = threading.Event(), threading.Event()
 class Slow(logging.Handler):
     def emit(self, record):

@@ -129,9 +129,9 @@ class VllmTest(Engine):
         self.agent.send_notif(self.name, longest.encode())
         handle = self.agent.initialize_xfer("WRITE", *lists, self.name, longest[::-1].encode())
         self.assertIn(self.agent.transfer(handle), ("PROC", "DONE"))
+        self.finish(handle)  # first, for while there is no connection a request begins when it is looked at
         heard = [text for _, text in self.peer.notifications(3, 10)]
         self.assertTrue(sorted(heard) == sorted(["before", longest, longest[::-1]]), [len(text) for text in heard])
-        self.finish(handle)
         self.assertEqual(self.peer.sum(BLOCKS * BLOCK_BYTES), agents.crc(self.blocks()[:BLOCKS]))
 
     def test_push_layer_by_layer(self):
