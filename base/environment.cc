@@ -77,6 +77,11 @@ constexpr VariableInfo kTable[] = {
      "Endpoint: messages of at most this size travel inline on the control connection, in one round trip and without the chunks "
      "of "
      "the pipeline. 0 sends everything but empty messages through the pipeline. Each end decides for what it sends."},
+    {Variable::kLocal, "UCCL_TCPX_LOCAL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|off",
+     "Endpoint: `auto` lets two endpoints of one host share memory: control messages between them need no system call, and long "
+     "transfers are copied from one process's memory to the other's, or through memory of both; where that is not possible the "
+     "line of the connection says why. Both must run as one user in one network namespace. `off` keeps to TCP there, too. Each "
+     "end decides for itself, and one is enough to switch it off."},
     {Variable::kUnpackImpl, "UCCL_TCPX_UNPACK_IMPL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|kernel|d2d|host|none",
      "How received fragments are gathered into the destination: a GPU kernel, device copies, or the host. `auto` is `kernel` on "
      "a "
@@ -98,12 +103,14 @@ constexpr VariableInfo kTable[] = {
      "Software plugin: size of the bounce pool, one per GPU and process, rounded up to 4096. A message to GPU memory must fit in "
      "it; "
      "messages wait while it is used up."},
-    {Variable::kSoftIoThreads, "UCCL_TCPX_SOFT_IO_THREADS", VariableKind::kInteger, "threads", 1, 64, 0, "half the cores, 1 to 8",
-     "", "Software plugin: threads that move bytes between sockets and memory, shared by all connections of the process."},
+    {Variable::kSoftIoThreads, "UCCL_TCPX_SOFT_IO_THREADS", VariableKind::kInteger, "threads", 1, 64, 0,
+     "a quarter of the usable cores, 1 to 8", "",
+     "Software plugin: threads that move bytes between sockets and memory, shared by all connections of the process."},
     {Variable::kSoftSpinUs, "UCCL_TCPX_SOFT_SPIN_US", VariableKind::kInteger, "us", 0, 1000000, -1,
-     "1000, or 0 when the I/O threads leave fewer than two cores", "",
+     "1000, or 0 when the I/O threads leave fewer than two usable cores", "",
      "Software plugin: how long an I/O thread keeps polling after it last had work, before it sleeps. Spares small messages the "
-     "time that waking takes, at the price of a busy core while messages flow; idle connections cost nothing."},
+     "time that waking takes, at the price of a busy core while messages flow; idle connections cost nothing. A thread that often has to wait for "
+     "a core, because others want it, too, does without for a while."},
     {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
      "10000", "", "Software plugin: deadline of one attempt to connect, handshake included."},
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
@@ -128,7 +135,7 @@ constexpr VariableInfo kTable[] = {
     {Variable::kRxBindings, "NCCL_GPUDIRECTTCPX_RX_BINDINGS", VariableKind::kText, "", 0, 0, 0, "", "",
      "The same for the I/O threads that receive."},
     {Variable::kNsocksPerThread, "NCCL_NSOCKS_PERTHREAD", VariableKind::kInteger, "sockets", 1, 8, 0,
-     "8 / devices, 2 at least; below 16 cores 4 / devices, 1 at least", "",
+     "8 / devices, 2 at least; below 32 usable cores 4 / devices, 1 at least", "",
      "Data sockets of a connection = this x NCCL_SOCKET_NTHREADS, at most 16. The listening side decides for both ends. By "
      "default "
      "the devices, which are used side by side, share as many sockets as the machine feeds."},

@@ -87,6 +87,15 @@ Result<std::unique_ptr<AsyncCopy>> CopyLane::make_async_copy() {
   return std::unique_ptr<AsyncCopy>(std::make_unique<ImmediateCopy>(*this));
 }
 
+Result<MemoryShare> MemoryOps::share(const void*, UniqueFd& fd) {
+  fd.reset();
+  return Status(Code::kUnsupported, "share GPU memory", "no GPU memory here: another process reads host memory where it lies");
+}
+
+Result<MemoryBuffer> MemoryOps::map_shared(int, const MemoryShare&, UniqueFd) {
+  return Status(Code::kUnsupported, "map shared GPU memory", "no GPU here that could map it");
+}
+
 std::unique_ptr<MemoryOps> make_host_memory_ops() {
   return std::make_unique<HostMemoryOps>();
 }

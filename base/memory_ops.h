@@ -4,16 +4,19 @@
 // with a GPU, `device` memory is GPU memory; without one, host memory stands in for it and the same code runs.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "base/gpu_order.h"
 #include "base/segment_copier.h"
+#include "base/unique_fd.h"
 #include "tcpx/status.h"
 #include "tcpx/types.h"
 
@@ -91,6 +94,21 @@ inline Pages whole_pages(void* data, size_t bytes) {
   return {static_cast<std::byte*>(data) - before, (before + bytes + kPageBytes - 1) / kPageBytes * kPageBytes};
 }
 
+/// The means by which memory of a GPU is handed to another process.
+enum class ShareKind : uint8_t { kNone = 0, kIpc = 1, kFile = 2, kFabric = 3 };
+
+/// A name of GPU memory by which another process of this host maps it: of a whole allocation, or one chunk of a mapping. Plain
+/// bytes, as they travel.
+struct MemoryShare {
+  ShareKind kind = ShareKind::kNone;
+  uint8_t reserved[7] = {};
+  uint64_t base = 0;                      ///< address in the process that shares it
+  uint64_t bytes = 0;                     ///< from base
+  uint64_t identity = 0;                  ///< of the allocation: another one at the same address has another
+  std::array<std::byte, 64> handle = {};  ///< of CUDA, for kIpc and kFabric; for kFile a descriptor goes beside it
+};
+static_assert(std::is_trivially_copyable_v<MemoryShare> && sizeof(MemoryShare) == 96);
+
 /// All functions are thread-safe unless they say otherwise.
 class MemoryOps {
  public:
@@ -128,6 +146,20 @@ class MemoryOps {
   virtual Status check_export([[maybe_unused]] int device, [[maybe_unused]] const Pages& pages) { return Status::ok(); }
   /// Bytes from `address` to the end of the allocation or mapping it lies in; nullopt when unknown.
   virtual std::optional<uint64_t> extent(const void* address) const = 0;
+
+  /// Shares the allocation of GPU memory that `address` lies in, or the chunk where a mapping is made of several, so that another
+  /// process of this host can map it. It stays this process' to free: what others have mapped stays readable until they unmap it.
+  /// @param fd filled for kFile, else emptied
+  /// @return kUnsupported with the reason: host memory, a memory pool, memory made without the right to leave the process, MIG, a
+  ///         driver that lacks it; kCuda
+  virtual Result<MemoryShare> share(const void* address, UniqueFd& fd);
+  /// Maps what another process has shared, for kernels and copies of `device`; every value of `share` is checked, whoever made it.
+  /// The process that made it cannot map it: there the address itself serves.
+  /// @param fd for kFile, the descriptor that came with the share @return a buffer whose device() is where `share.base` lies and
+  ///         which unmaps when it goes: before that, the device's work on it has to be over. The MemoryOps must outlive it.
+  ///         kInvalidArgument: no such device, or the share contradicts itself or what the driver finds; kUnsupported with the
+  ///         reason: `device` cannot reach that GPU, a driver that lacks it; kCuda: the driver refuses
+  virtual Result<MemoryBuffer> map_shared(int device, const MemoryShare& share, UniqueFd fd);
 
   virtual Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) = 0;
   /// Makes a copier for device memory and mapped host memory. The MemoryOps must outlive it. Without a GPU: one that copies in

@@ -16,6 +16,7 @@
 #include "device/cuda_handles.h"
 #include "device/driver_entry.h"
 #include "device/gpu_presence.h"
+#include "device/shared_gpu_memory.h"
 
 namespace tcpx {
 namespace {
@@ -209,6 +210,13 @@ class CudaMemoryOps final : public MemoryOps {
     return bytes - (wanted - base);
   }
 
+  Result<MemoryShare> share(const void* address, UniqueFd& fd) override { return shared_.share(address, fd); }
+
+  Result<MemoryBuffer> map_shared(int device, const MemoryShare& share, UniqueFd fd) override {
+    TCPX_RETURN_IF_ERROR(check_device(device));
+    return shared_.map(device, share, std::move(fd));
+  }
+
   Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) override {
     TCPX_RETURN_IF_ERROR(check_device(device));
     TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
@@ -272,6 +280,7 @@ class CudaMemoryOps final : public MemoryOps {
   const AddressRangeFunction address_range_;  // nullptr when the driver lacks it
   const AttributeFunction attribute_of_;      // the same
   const ExportRangeFunction export_range_;    // the same
+  const SharedGpuMemory shared_;
   const std::unique_ptr<MemoryOps> host_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "base/usable_cores.h"
 #include "measure/resources.h"
 #include "transfer/backoff.h"
 
@@ -58,9 +59,7 @@ Result<std::unique_ptr<BenchEnd>> make_bench_end(const EndSetup& setup) {
 }
 
 Patience::Patience(std::string what, Deadline deadline, uint64_t bytes_under_way)
-    : what_(std::move(what)),
-      deadline_(deadline),
-      sleeps_(bytes_under_way >= kMuch && Backoff::cores_are_few(std::thread::hardware_concurrency())) {}
+    : what_(std::move(what)), deadline_(deadline), sleeps_(bytes_under_way >= kMuch && Backoff::cores_are_few(usable_cores())) {}
 
 Status Patience::after_turn(bool advanced) {
   if (advanced) {

@@ -17,14 +17,16 @@
 #include <thread>
 #include <utility>
 
+#include "base/usable_cores.h"
+
 namespace tcpx {
 
 class Backoff {
  public:
   enum class Step { kSpin, kYield, kSleep };
 
-  /// @param cores of the machine; 0: unknown
-  explicit Backoff(uint32_t cores = std::thread::hardware_concurrency()) : few_cores_(cores_are_few(cores)) {}
+  /// @param cores to run on; 0: unknown
+  explicit Backoff(uint32_t cores = usable_cores()) : few_cores_(cores_are_few(cores)) {}
 
   /// Something advanced.
   void reset() {
@@ -63,7 +65,7 @@ class Backoff {
   static constexpr uint64_t kMuchUnderWay = 4;
   static constexpr uint32_t kSpins = 256;
   static constexpr uint32_t kYields = 256;
-  static constexpr uint32_t kSpinsOnFewCores = 16;
+  static constexpr uint32_t kSpinsOnFewCores = 1;
   static constexpr std::chrono::microseconds kSleep{50};
   static constexpr std::chrono::microseconds kLongestSleep{6400};
 

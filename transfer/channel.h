@@ -119,6 +119,10 @@ class Channel {
   bool abandoned() const { return abandoned_; }
 
   uint64_t in_flight() const { return closed() ? 0 : fifo_.held(); }
+  /// Nothing can advance before others that share the budget have had their turn.
+  bool is_behind() const {
+    return state_ == State::kOpen && fifo_.held() == 0 && limits_.budget != nullptr && limits_.budget->is_behind(asker_);
+  }
   /// Of a failed channel, once it is closed: the chunks that did not reach their good end, in order of posting.
   template <class Visit>
   void for_each_failed(Visit visit) const {

@@ -60,6 +60,10 @@ uint64_t ChannelSet::in_flight() const {
   return sum;
 }
 
+bool ChannelSet::is_behind() const {
+  return std::all_of(members_.begin(), members_.end(), [](const auto& member) { return member->channel.is_behind(); });
+}
+
 bool ChannelSet::all_closed() const {
   return std::all_of(members_.begin(), members_.end(), [](const auto& member) { return member->channel.closed(); });
 }

@@ -53,6 +53,8 @@ class ChannelSet {
   /// Channels that have not failed.
   size_t open() const;
   uint64_t in_flight() const;
+  /// Channel::is_behind of all of them.
+  bool is_behind() const;
   bool all_closed() const;
   bool any_abandoned() const;
   void fail(const Status& reason);

@@ -46,13 +46,15 @@ class ChunkBudget {
   ChunkBudget(const ChunkBudget&) = delete;
   ChunkBudget& operator=(const ChunkBudget&) = delete;
 
-  /// @param asker stands in line when it is refused, until it has had its turn or leaves, which it must when it does not ask
-  /// again soon: those behind it wait.
+  /// @param asker stands in line when it is refused, until it has had its turn or leaves, which it must when it is the first and
+  /// does not ask again soon: those behind it wait.
   std::optional<Share> take(Asker& asker, uint64_t bytes, TimePoint now);
   /// Each share once; also one that counts no more.
   void give_back(Share share);
   /// Nothing happens to one that is not in line.
   void leave(Asker& asker);
+  /// It is in line behind others: there is no use in asking before it is the first.
+  bool is_behind(const Asker& asker) const { return asker.in_line && line_.front() != &asker; }
 
   /// Bytes that count.
   uint64_t held() const;

@@ -99,6 +99,8 @@ class Pipeline final : private PeerMessageSink {
   uint64_t pending() const { return transfers_.pending(); }
   /// Requests the plugin holds for us.
   uint64_t in_flight() const { return channels_.in_flight(); }
+  /// Nothing can advance before other pipelines that share the budget have had their turn.
+  bool is_behind() const { return status_.is_ok() && channels_.is_behind(); }
   /// Most requests that it can have at the plugin.
   uint64_t window() const { return channels_.size() * options_.limits.window; }
   std::vector<ChannelCounters> counters() const { return channels_.counters(); }

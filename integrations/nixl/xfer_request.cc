@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/usable_cores.h"
 #include "integrations/nixl/regions.h"
 
 namespace tcpx::nixl {
@@ -134,7 +135,7 @@ std::optional<Status> XferRequest::poll(Endpoint& endpoint, Peers& peers) {
 // Where cores are few, a caller that looks again and again takes one from the threads that move the bytes: with two, half of the
 // rate. So to look at a request that is not a short one, soon after the last look, takes a moment.
 void XferRequest::rest() {
-  static const bool few_cores = std::thread::hardware_concurrency() < 4;  // as for EndpointConfig::num_cpus
+  const bool few_cores = usable_cores() < 4;  // as for EndpointConfig::num_cpus
   if (!few_cores) return;
   const TimePoint now = Clock::steady().now();
   const bool soon = now - looked_at_ < kSoon, is_short = now - posted_at_ < kShort;

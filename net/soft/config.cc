@@ -1,10 +1,10 @@
 #include "net/soft/config.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/environment.h"
 #include "base/text.h"
+#include "base/usable_cores.h"
 #include "net/soft/wire.h"
 
 namespace tcpx::soft {
@@ -12,8 +12,8 @@ namespace {
 
 // A wake-up takes longer than that on many virtual machines, so an earlier sleep would delay small messages.
 constexpr Duration kDefaultSpin = std::chrono::milliseconds(1);
-// With this many there is a core for each of eight sockets at both ends of a loopback.
-constexpr uint32_t kManyCores = 16;
+// With this many there is a core for each of eight sockets at both ends of a loopback, and as many for the application.
+constexpr uint32_t kManyCores = 32;
 
 uint64_t round_up_to_page(int64_t bytes) {
   return (static_cast<uint64_t>(bytes) + kPageBytes - 1) / kPageBytes * kPageBytes;
@@ -52,9 +52,9 @@ Result<Config> Config::from_environment() {
   TCPX_ASSIGN_OR_RETURN(const auto pool, environment_integer(Variable::kSoftPoolBytes));
   config.pool_bytes = std::min(round_up_to_page(pool), kMaxPoolBytes);
 
-  const uint32_t cores = std::thread::hardware_concurrency();
+  const uint32_t cores = usable_cores();
   TCPX_ASSIGN_OR_RETURN(const auto io_threads, environment_integer(Variable::kSoftIoThreads));
-  config.io_threads = io_threads > 0 ? static_cast<uint32_t>(io_threads) : std::clamp(cores / 2, 1u, 8u);
+  config.io_threads = io_threads > 0 ? static_cast<uint32_t>(io_threads) : std::clamp(cores / 4, 1u, 8u);
 
   TCPX_ASSIGN_OR_RETURN(const auto spin, environment_integer(Variable::kSoftSpinUs));
   // A polling thread occupies a core. That is harmless where two remain for the callers, one per direction.

@@ -73,10 +73,11 @@ void CopyThread::end(Copy& copy, Status result) {
 void CopyThread::run() {
   const Status selected = memory_.set_current_device(device_);
   std::deque<Copy*> waiting, in_flight;
-  TimePoint sleep_at = Clock::steady().now() + spin_;
+  TimePoint sleep_at{};
   while (!stop_.load()) {
     const bool idle = waiting.empty() && in_flight.empty();
-    take(waiting, idle && Clock::steady().now() >= sleep_at);
+    TimePoint now = Clock::steady().now();
+    take(waiting, idle && now >= sleep_at);
     for (; !waiting.empty() && in_flight.size() < kMostInFlight; waiting.pop_front()) {
       Copy& copy = *waiting.front();
       Status started = selected.is_ok() ? copy.copy_->start(copy.target_, copy.source_, copy.bytes_) : selected;
@@ -95,7 +96,7 @@ void CopyThread::run() {
       in_flight.pop_front();
       end(copy, done.status());
     }
-    if (!idle) sleep_at = Clock::steady().now() + spin_;
+    if (!idle) sleep_at = now + spin_.at(now);
   }
 }
 

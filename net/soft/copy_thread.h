@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/memory_ops.h"
 #include "base/mutex.h"
+#include "base/spin_time.h"
 
 namespace tcpx::soft {
 
@@ -39,7 +40,7 @@ class CopyThread {
     std::atomic<bool> queued_{false};
   };
 
-  /// @param spin time for which the thread polls after its last work before it sleeps.
+  /// @param spin as of IoThread
   static Result<std::unique_ptr<CopyThread>> start(MemoryOps& memory, int device, Duration spin);
   CopyThread(const CopyThread&) = delete;
   CopyThread& operator=(const CopyThread&) = delete;
@@ -58,7 +59,7 @@ class CopyThread {
 
   MemoryOps& memory_;
   const int device_;
-  const Duration spin_;
+  SpinTime spin_;  // the thread's
   std::atomic<bool> stop_{false};
 
   Mutex mutex_;

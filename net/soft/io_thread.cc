@@ -129,9 +129,10 @@ void IoThread::run() {
   std::array<epoll_event, 64> events;
   std::vector<uint64_t> kicked, again;
   TimePoint sleep_at{};
+  const bool spins = spin_.longest() > Duration::zero();
   while (!stop_.load()) {
     again.swap(again_);
-    const bool idle = again.empty() && (spin_ == Duration::zero() || Clock::steady().now() >= sleep_at);
+    const bool idle = again.empty() && (!spins || Clock::steady().now() >= sleep_at);
     const bool sleeps = take_kicked(kicked, idle);
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), sleeps ? -1 : 0);
     if (count < 0 && errno != EINTR) {
@@ -147,7 +148,10 @@ void IoThread::run() {
     // Last, and without those that have just returned kAgain: data that has arrived for others goes first, while it is in the
     // cache.
     for (const uint64_t id : again) call(id, Reason::kAgain);
-    if (spin_ != Duration::zero() && (count > 0 || !kicked.empty() || !again.empty())) sleep_at = Clock::steady().now() + spin_;
+    if (spins && (count > 0 || !kicked.empty() || !again.empty())) {
+      const TimePoint now = Clock::steady().now();
+      sleep_at = now + spin_.at(now);
+    }
     kicked.clear();
     again.clear();
   }

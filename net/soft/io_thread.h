@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/spin_time.h"
 #include "base/unique_fd.h"
 #include "net/soft/bindings.h"
 #include "tcpx/status.h"
@@ -64,7 +65,7 @@ class IoRegistration {
 
 class IoThread {
  public:
-  /// @param spin time for which the thread polls after its last work before it sleeps.
+  /// @param spin time for which the thread polls, at most, after its last work before it sleeps (base/spin_time.h)
   static Result<std::unique_ptr<IoThread>> start(Duration spin = Duration::zero(), const CoreSet& cores = {});
   ~IoThread();
 
@@ -85,7 +86,7 @@ class IoThread {
 
   const UniqueFd epoll_;
   const UniqueFd wake_;
-  const Duration spin_;
+  SpinTime spin_;  // the thread's
   std::atomic<bool> stop_{false};
 
   struct Entry {

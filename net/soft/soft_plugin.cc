@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "base/usable_cores.h"
 #include "net/soft/socket_placement.h"
 
 namespace tcpx::soft {
@@ -94,7 +95,7 @@ Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
   // Connections that are accepted here receive on these threads, too.
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.receive_cores, *interface)));
   const HandleInfo info = {.address = {},
-                           .data_sockets = config_.data_sockets(std::thread::hardware_concurrency(), devices_.size()),
+                           .data_sockets = config_.data_sockets(usable_cores(), devices_.size()),
                            .chunk_bytes = config_.chunk_bytes,
                            .cookie = {},
                            .control_address = control_address_};

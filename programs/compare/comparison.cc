@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
-#include <thread>
 
 #include "base/environment.h"
 #include "base/text.h"
+#include "base/usable_cores.h"
 #include "device/gpu_presence.h"
 #include "programs/compare/nccl.h"
 #include "programs/program.h"
@@ -98,7 +98,7 @@ std::vector<MeasuredRun> Comparison::run_nccl(const std::vector<uint64_t>& sizes
 Status Comparison::describe_machine() {
   note("samples", concat(row_.samples));
   note("ms per row", concat(std::chrono::duration_cast<std::chrono::milliseconds>(row_.duration).count()));
-  note("cores", concat(std::thread::hardware_concurrency()));
+  note("cores", concat(usable_cores()));
   for (const VariableInfo& variable : environment_table()) {  // those that tune the plugin and endpoints
     if (environment_is_set(variable.id)) note(variable.name, environment_text(variable.id));
   }

@@ -1,10 +1,10 @@
 #include "programs/compare/soft_runs.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/environment.h"
 #include "base/text.h"
+#include "base/usable_cores.h"
 #include "device/gpu_presence.h"
 #include "measure/message_plan.h"
 #include "measure/plain_text.h"
@@ -120,7 +120,7 @@ SoftRuns::SoftRuns(SoftRunOptions options, Comparison& comparison) : options_(st
   }
   if (options_.channels.empty()) {
     options_.channels = {1};
-    if (std::thread::hardware_concurrency() >= kManyCores) options_.channels.push_back(4);
+    if (usable_cores() >= kManyCores) options_.channels.push_back(4);
   }
   sort_once_each(options_.channels);
   sort_once_each(options_.sizes);

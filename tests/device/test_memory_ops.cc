@@ -1,6 +1,7 @@
 // The contract of MemoryOps, for host memory standing in and for this machine's own.
 #include "base/memory_ops.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -197,6 +198,20 @@ TEST_P(MemoryOpsContract, RefusesWhatIsNotThere) {
     EXPECT_EQ(memory_->allocate_device(bad, 1).status().code(), Code::kInvalidArgument);
     EXPECT_EQ(memory_->make_copy_lane(bad).status().code(), Code::kInvalidArgument);
   }
+}
+
+TEST(HostMemoryOps, SharesNothingAndMapsNothing) {
+  const std::unique_ptr<MemoryOps> memory = make_host_memory_ops();
+  const MemoryBuffer own = must(memory->allocate_device(0, 4096));
+  UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const auto share = memory->share(own.device(), fd);
+  EXPECT_EQ(share.status().code(), Code::kUnsupported);
+  EXPECT_NE(share.status().detail().find("reads host memory where it lies"), std::string::npos);
+  EXPECT_FALSE(fd) << "emptied";
+  MemoryShare made_up;
+  made_up.kind = ShareKind::kIpc;
+  made_up.bytes = 4096;
+  EXPECT_EQ(memory->map_shared(0, made_up, UniqueFd()).status().code(), Code::kUnsupported);
 }
 
 TEST_P(MemoryOpsContract, EveryDeviceCanBecomeCurrentForOneThread) {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <thread>
 
+#include "base/usable_cores.h"
 #include "net/soft/wire.h"
 
 namespace tcpx::soft {
@@ -111,10 +111,9 @@ TEST(SoftInterfaces, TheControlInterfaceIsAnExactNameThatIsUp) {
 TEST(SoftConfig, TheDefaultOfSpinningLeavesTwoCoresToCallers) {
   ::unsetenv("UCCL_TCPX_SOFT_IO_THREADS");
   ::unsetenv("UCCL_TCPX_SOFT_SPIN_US");
-  EXPECT_EQ(Config::from_environment()->spin > Duration::zero(),
-            std::thread::hardware_concurrency() >= Config::from_environment()->io_threads + 2);
+  EXPECT_EQ(Config::from_environment()->spin > Duration::zero(), usable_cores() >= Config::from_environment()->io_threads + 2);
   ::setenv("UCCL_TCPX_SOFT_IO_THREADS", "64", 1);
-  EXPECT_EQ(Config::from_environment()->spin > Duration::zero(), std::thread::hardware_concurrency() >= 66);
+  EXPECT_EQ(Config::from_environment()->spin > Duration::zero(), usable_cores() >= 66);
   ::setenv("UCCL_TCPX_SOFT_SPIN_US", "7", 1);
   EXPECT_EQ(Config::from_environment()->spin, std::chrono::microseconds(7)) << "asked for";
   ::setenv("UCCL_TCPX_SOFT_SPIN_US", "1000001", 1);
@@ -136,18 +135,18 @@ TEST(SoftConfig, DevicesShareAsManySocketsAsTheMachineFeeds) {
   ::unsetenv("NCCL_NSOCKS_PERTHREAD");
   ::unsetenv("NCCL_SOCKET_NTHREADS");
   const auto sockets = [](uint32_t cores, size_t devices) { return Config::from_environment()->data_sockets(cores, devices); };
-  EXPECT_EQ(sockets(16, 1), 8u);
-  EXPECT_EQ(sockets(16, 2), 4u);
-  EXPECT_EQ(sockets(16, 3), 2u);
+  EXPECT_EQ(sockets(32, 1), 8u);
+  EXPECT_EQ(sockets(32, 2), 4u);
+  EXPECT_EQ(sockets(32, 3), 2u);
   EXPECT_EQ(sockets(208, 4), 2u);
   EXPECT_EQ(sockets(208, kMaxInterfaces), 2u) << "at least";
-  EXPECT_EQ(sockets(15, 1), 4u);
-  EXPECT_EQ(sockets(15, 2), 2u);
-  EXPECT_EQ(sockets(15, 4), 1u);
+  EXPECT_EQ(sockets(31, 1), 4u);
+  EXPECT_EQ(sockets(31, 2), 2u);
+  EXPECT_EQ(sockets(31, 4), 1u);
   EXPECT_EQ(sockets(1, kMaxInterfaces), 1u) << "at least";
   EXPECT_EQ(sockets(0, 1), 4u) << "a machine that does not tell";
   ::setenv("NCCL_SOCKET_NTHREADS", "2", 1);
-  EXPECT_EQ(sockets(16, 4), 4u) << "twice as many";
+  EXPECT_EQ(sockets(32, 4), 4u) << "twice as many";
   ::setenv("NCCL_NSOCKS_PERTHREAD", "3", 1);
   EXPECT_EQ(sockets(16, 4), 6u) << "asked for";
   EXPECT_EQ(sockets(1, 1), 6u) << "asked for";

@@ -65,8 +65,8 @@ class Reader {
 class Sender {
  public:
   Sender(HiddenMemoryOps& memory, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging, uint32_t chunk_bytes,
-         size_t bytes, uint64_t seed, int buffer_bytes)
-      : wire(chunk_bytes, buffer_bytes), content(bytes), source(std::move(*memory.allocate_device(0, bytes))) {
+         size_t bytes, uint64_t seed, int buffer_bytes, size_t data_sockets = 2)
+      : wire(chunk_bytes, buffer_bytes, data_sockets), content(bytes), source(std::move(*memory.allocate_device(0, bytes))) {
     comm = must(SoftSendComm::create(memory, 0, std::move(io), std::move(staging), std::move(wire.ours)));
     fill_pattern(content, seed);
     EXPECT_TRUE((*memory.make_copy_lane(0))->copy(source.device(), content.data(), bytes).is_ok());
@@ -130,9 +130,10 @@ class SoftStaging : public ::testing::Test {
     staging_.reset();
     EXPECT_EQ(memory_.mapped_bytes(), 0u);
   }
-  std::unique_ptr<Sender> make(uint32_t chunk_bytes, size_t bytes, uint64_t seed = 1, int buffer_bytes = 0) {
+  std::unique_ptr<Sender> make(uint32_t chunk_bytes, size_t bytes, uint64_t seed = 1, int buffer_bytes = 0,
+                               size_t data_sockets = 2) {
     prepared_ = true;
-    auto sender = std::make_unique<Sender>(memory_, io_, staging_, chunk_bytes, bytes, seed, buffer_bytes);
+    auto sender = std::make_unique<Sender>(memory_, io_, staging_, chunk_bytes, bytes, seed, buffer_bytes, data_sockets);
     sender->register_source();
     return sender;
   }
@@ -203,7 +204,7 @@ TEST_F(SoftStaging, LateCopiesOutOfStepChangeNoByte) {
 
 TEST_F(SoftStaging, WhileOnePieceIsWrittenTheNextAreCopied) {
   memory_.hold_copies();
-  auto sender = make(4 * kMiB, 4 * kMiB);
+  auto sender = make(4 * kMiB, 4 * kMiB, 1, 0, 1);
   sender->post(0, 4 * kMiB);
   ASSERT_TRUE(some_copy_held(3)) << "one socket, one chunk, several copies";
   memory_.end_copy(1);

@@ -63,22 +63,23 @@ inline soft::ConnectedSockets accept_softly(soft::SoftListener& listener) {
   return std::move(sockets.value());
 }
 
-/// A connection of two data sockets.
+/// A connection, of two data sockets unless the test wants another number.
 /// @param buffer_bytes kernel buffer requested for a data socket at either end; 0 leaves it to the kernel.
 struct Wire {
-  explicit Wire(uint32_t chunk_bytes, int buffer_bytes = 0) : chunk_bytes_(chunk_bytes) {
+  explicit Wire(uint32_t chunk_bytes, int buffer_bytes = 0, size_t data_sockets = 2) : chunk_bytes_(chunk_bytes) {
+    const auto connect = [](UniqueFd& our, UniqueFd& their) {
+      Sockets sockets = tcp_pair();
+      our = std::move(sockets.a);
+      their = std::move(sockets.b);
+    };
     for (soft::ConnectedSockets* end : {&ours, &theirs}) {
-      end->data.resize(2);
+      end->data.resize(data_sockets);
       end->chunk_bytes = chunk_bytes;
       end->peer = "the test";
     }
-    for (auto [our, their] : {std::pair(&ours.data[0], &theirs.data[0]), std::pair(&ours.data[1], &theirs.data[1]),
-                              std::pair(&ours.control, &theirs.control)}) {
-      Sockets sockets = tcp_pair();
-      *our = std::move(sockets.a);
-      *their = std::move(sockets.b);
-    }
-    for (size_t i = 0; i < 2 && buffer_bytes > 0; ++i) {
+    connect(ours.control, theirs.control);
+    for (size_t i = 0; i < data_sockets; ++i) connect(ours.data[i], theirs.data[i]);
+    for (size_t i = 0; i < data_sockets && buffer_bytes > 0; ++i) {
       EXPECT_EQ(::setsockopt(ours.data[i].get(), SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes), 0);
       EXPECT_EQ(::setsockopt(theirs.data[i].get(), SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes), 0);
     }

@@ -121,9 +121,13 @@ TEST_F(Budget, AChannelHasItsPartOfATurn) {
 
 TEST_F(Budget, WhoLeavesTheLineHoldsUpNobody) {
   fill();
+  EXPECT_FALSE(budget_.is_behind(askers_[4]));
   EXPECT_FALSE(take(4) || take(6));
+  EXPECT_FALSE(budget_.is_behind(askers_[4])) << "the first";
+  EXPECT_TRUE(budget_.is_behind(askers_[6]));
   give_back(0);
   budget_.leave(askers_[4]);
+  EXPECT_FALSE(budget_.is_behind(askers_[6]));
   budget_.leave(askers_[5]);  // which was not in line
   EXPECT_TRUE(take(6));
   budget_.leave(askers_[6]);  // in the middle of its turn

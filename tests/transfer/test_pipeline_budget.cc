@@ -64,10 +64,10 @@ class PipelineBudget : public ::testing::TestWithParam<size_t> {
   }
   void expect_moved(size_t i) { expect_clean_success(*pipelines_[i], sent_[i], got_[i], 0, kBytes, i); }
 
-  static ChunkBudget::Limits limits(Duration patience) {
-    return {.together = kTogether * kChunk, .turn = kChunk, .channels = 1, .patience = patience};
+  static ChunkBudget::Limits limits(Duration patience, size_t turn = 1) {
+    return {.together = kTogether * kChunk, .turn = turn * kChunk, .channels = 1, .patience = patience};
   }
-  ChunkBudget budget_{limits(kLong)}, short_budget_{limits(kShort)};
+  ChunkBudget budget_{limits(kLong)}, short_budget_{limits(kShort)}, budget_of_long_turns_{limits(kLong, 3)};
   std::vector<std::unique_ptr<PipelinePair>> pipelines_;
   std::vector<TransferId> sent_, got_;
 };
@@ -166,6 +166,47 @@ TEST_P(PipelineBudget, NobodyWaitsForOneThatIsGone) {
     EXPECT_FALSE(pending(i));
   }
   EXPECT_EQ(budget_.held(), 0u);
+}
+
+TEST_P(PipelineBudget, ThoseBehindOthersNeedNoTurns) {
+  constexpr size_t kMany = 12;
+  make(budget_of_long_turns_, kMany);
+  for (size_t i = 0; i < kMany; ++i) {
+    EXPECT_FALSE(pipelines_[i]->send->is_behind()) << "with nothing to send";
+    submit(i);
+  }
+  int spared = 0, most_spared = 0;
+  const auto any = [&](auto is) { return std::any_of(pipelines_.begin(), pipelines_.end(), is); };
+  for (int steps = 0; steps < 4000 && any([](const auto& p) { return p->send->pending() > 0; }); ++steps) {
+    EXPECT_TRUE(any([](const auto& p) { return !p->send->is_behind(); })) << "nobody is left who would move";
+    spared = 0;
+    for (const auto& p : pipelines_) {
+      const bool behind = p->send->is_behind();
+      EXPECT_FALSE(behind && p->send->in_flight() > 0);
+      if (!behind) p->send->progress();
+      spared += behind ? 1 : 0;
+      p->recv->progress();
+      p->clock.advance(milliseconds(1));
+    }
+    most_spared = std::max(most_spared, spared);
+  }
+  EXPECT_GE(most_spared, static_cast<int>(kMany / 2) - 1);
+  std::vector<size_t> all(kMany);
+  for (size_t i = 0; i < kMany; ++i) all[i] = i;
+  EXPECT_LE(drive(all, 200), 200);
+  for (size_t i = 0; i < kMany; ++i) expect_moved(i);
+}
+
+TEST_P(PipelineBudget, AFailedOneIsBehindNobody) {
+  testing::allow_log("channel gives up");
+  make(budget_, 12, 2000, 2000);
+  for (size_t i = 0; i < 12; ++i) submit(i);
+  for (int i = 0; i < 20; ++i) step();
+  const auto behind = std::find_if(pipelines_.begin(), pipelines_.end(), [](const auto& p) { return p->send->is_behind(); });
+  ASSERT_NE(behind, pipelines_.end());
+  (*behind)->send->cancel(Status(Code::kCancelled, "test", "enough"));
+  EXPECT_FALSE((*behind)->send->is_behind()) << "it has an end to make";
+  for (const auto& p : pipelines_) p->send->cancel(Status(Code::kCancelled, "test", "enough"));
 }
 
 TEST(ChannelBudget, WhoAsksNoMoreLeavesTheLine) {

@@ -1,0 +1,96 @@
+#include "base/shared_stream.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/shared_order.h"
+
+namespace tcpx {
+namespace {
+
+// Wake-ups taken at one look, so that a peer that never stops sending them holds up nobody.
+constexpr int kMaxReadsOfSocket = 4;
+
+Status broken() {
+  return Status(Code::kProtocol, "use shared ring", "the peer's counters do not add up");
+}
+
+}  // namespace
+
+Result<size_t> SharedStream::write(std::span<const std::byte> data) {
+  const uint64_t held = written_ - out_.read.load(std::memory_order_acquire);
+  if (held > SharedRing::kBytes) return broken();
+  const size_t bytes = std::min(data.size(), SharedRing::kBytes - static_cast<size_t>(held));
+  if (bytes == 0) return size_t{0};
+  const size_t at = written_ % SharedRing::kBytes;
+  const size_t before_end = std::min(bytes, SharedRing::kBytes - at);
+  std::memcpy(out_.bytes + at, data.data(), before_end);
+  std::memcpy(out_.bytes, data.data() + before_end, bytes - before_end);
+  written_ += bytes;
+  tell_written();
+  out_.written.store(written_, std::memory_order_release);
+  wake();
+  return bytes;
+}
+
+void SharedStream::end() {
+  tell_written();
+  out_.ended.store(1, std::memory_order_release);
+  wake();
+}
+
+// The flag stays up until the reader has woken: a byte that somebody else takes in between must not be the last one.
+void SharedStream::wake() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (out_.reader_sleeps.load(std::memory_order_relaxed) == 0 || !socket_) return;
+  const char byte = 0;
+  // A socket that is full wakes the reader, too.
+  (void)::send(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+Result<size_t> SharedStream::read(std::span<std::byte> room) {
+  const bool ended = gone_ || in_.ended.load(std::memory_order_acquire) != 0;  // asked first: then all before it is there
+  const uint64_t held = in_.written.load(std::memory_order_acquire) - read_;
+  if (held > SharedRing::kBytes) return broken();
+  if (held == 0 && ended) return Status(Code::kPeerGone, "read shared ring", "connection closed by the peer");
+  const size_t bytes = std::min(room.size(), static_cast<size_t>(held));
+  if (bytes == 0) return size_t{0};
+  tell_read();
+  const size_t at = read_ % SharedRing::kBytes;
+  const size_t before_end = std::min(bytes, SharedRing::kBytes - at);
+  std::memcpy(room.data(), in_.bytes + at, before_end);
+  std::memcpy(room.data() + before_end, in_.bytes, bytes - before_end);
+  read_ += bytes;
+  in_.read.store(read_, std::memory_order_release);
+  return bytes;
+}
+
+bool SharedStream::prepare_sleep() {
+  asleep_ = true;
+  in_.reader_sleeps.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return has_something();
+}
+
+void SharedStream::end_sleep() {
+  if (!asleep_) return;
+  asleep_ = false;
+  in_.reader_sleeps.store(0, std::memory_order_relaxed);
+}
+
+void SharedStream::look_at_socket() {
+  std::array<std::byte, 64> woken;
+  for (int i = 0; i < kMaxReadsOfSocket && socket_ && !gone_; ++i) {
+    const ssize_t n = ::recv(socket_.get(), woken.data(), woken.size(), MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n <= 0) gone_ = true;
+    if (n < static_cast<ssize_t>(woken.size())) return;
+  }
+}
+
+}  // namespace tcpx

@@ -1,0 +1,150 @@
+#include "base/unix_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "base/fork.h"
+#include "base/socket_io.h"
+#include "base/text.h"
+
+namespace tcpx {
+namespace {
+
+constexpr size_t kMaxNameBytes = 100;
+// The kernel passes 253 at most in one message; these few are closed here, and it closes what there is no room for.
+constexpr size_t kDescriptorRoom = 4;
+
+struct AbstractAddress {
+  sockaddr_un address{};
+  socklen_t length = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+Result<AbstractAddress> abstract_address(std::string_view name) {
+  static_assert(kMaxNameBytes < sizeof(sockaddr_un::sun_path));
+  if (name.empty() || name.size() > kMaxNameBytes)
+    return Status(Code::kInvalidArgument, "name Unix socket",
+                  concat("a name of ", name.size(), " bytes, not 1 to ", kMaxNameBytes));
+  AbstractAddress made;
+  made.address.sun_family = AF_UNIX;
+  name.copy(made.address.sun_path + 1, name.size());  // a zero in front makes it abstract
+  made.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return made;
+}
+
+Result<UniqueFd> make_socket() {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return system_error("create Unix socket", errno);
+  drop_in_child(fd.get());
+  return fd;
+}
+
+// All of the message's descriptors, which are this process' from now on.
+size_t take_descriptors(msghdr& message, std::array<UniqueFd, kDescriptorRoom>& taken) {
+  size_t count = 0;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t bytes = part->cmsg_len - CMSG_LEN(0);
+    for (size_t at = 0; at + sizeof(int) <= bytes && count < taken.size(); at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + at, sizeof fd);
+      taken[count++] = UniqueFd(fd);
+      drop_in_child(fd);
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+Result<UnixPair> make_unix_pair() {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) != 0)
+    return system_error("create Unix sockets", errno);
+  for (const int fd : fds) drop_in_child(fd);
+  return UnixPair{.a = UniqueFd(fds[0]), .b = UniqueFd(fds[1])};
+}
+
+Result<UniqueFd> listen_unix(std::string_view name, int backlog) {
+  TCPX_ASSIGN_OR_RETURN(const auto address, abstract_address(name));
+  TCPX_ASSIGN_OR_RETURN(auto fd, make_socket());
+  if (::bind(fd.get(), address.get(), address.length) != 0) return system_error("bind Unix socket", errno);
+  if (::listen(fd.get(), backlog) != 0) return system_error("listen on Unix socket", errno);
+  return fd;
+}
+
+UniqueFd accept_unix(int listener) {
+  UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  drop_in_child(fd.get());
+  return fd;
+}
+
+Result<UniqueFd> connect_unix(std::string_view name) {
+  TCPX_ASSIGN_OR_RETURN(const auto address, abstract_address(name));
+  TCPX_ASSIGN_OR_RETURN(auto fd, make_socket());
+  int rc = 0;
+  do rc = ::connect(fd.get(), address.get(), address.length);
+  while (rc != 0 && errno == EINTR);
+  if (rc == 0) return fd;
+  if (errno == EAGAIN) return Status(Code::kExhausted, "connect to Unix socket", "too many wait to be let in");
+  return system_error("connect to Unix socket", errno);
+}
+
+Result<PeerProcess> peer_process(int socket) {
+  ucred facts{};
+  socklen_t length = sizeof facts;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &facts, &length) != 0) return system_error("ask who the peer is", errno);
+  return PeerProcess{.pid = facts.pid, .uid = facts.uid};
+}
+
+Status send_descriptor(int socket, std::span<const std::byte> data, int descriptor) {
+  alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(int))] = {};
+  iovec bytes{const_cast<std::byte*>(data.data()), data.size()};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(part), &descriptor, sizeof descriptor);
+  ssize_t n = 0;
+  do n = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    return Status(Code::kExhausted, "pass descriptor", "the peer does not read");
+  if (n < 0) return system_error("pass descriptor", errno);
+  if (static_cast<size_t>(n) != data.size()) return Status(Code::kExhausted, "pass descriptor", "no room for what goes with it");
+  return Status::ok();
+}
+
+Result<ReceivedBytes> receive_descriptor(int socket, std::span<std::byte> room) {
+  alignas(cmsghdr) std::byte control[CMSG_SPACE(kDescriptorRoom * sizeof(int))];
+  iovec bytes{room.data(), room.size()};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t n = 0;
+  do n = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return ReceivedBytes{};
+  if (n < 0) return system_error("read Unix socket", errno);
+  std::array<UniqueFd, kDescriptorRoom> taken;
+  const size_t count = take_descriptors(message, taken);
+  if (n == 0) return Status(Code::kPeerGone, "read Unix socket", "connection closed by the peer");
+  ReceivedBytes received{.bytes = static_cast<size_t>(n), .descriptor = {}};
+  if (count == 1) received.descriptor = std::move(taken.front());
+  return received;
+}
+
+}  // namespace tcpx

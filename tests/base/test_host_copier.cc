@@ -1,0 +1,179 @@
+// Copies out of the memory of this process and of another one.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/host_copier.h"
+
+namespace tcpx {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes random_bytes(size_t size) {
+  std::mt19937_64 random(size);
+  Bytes bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+Status end_of(const std::shared_ptr<HostCopy>& copy) {
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  while (!copy->done() && !deadline.expired()) std::this_thread::yield();
+  EXPECT_TRUE(copy->done());
+  return copy->status();
+}
+
+/// A fork of this process, which does nothing, so that what lay in memory lies there too.
+class IdleFork {
+ public:
+  IdleFork() : pid_(fork()) {
+    if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (true) pause();
+  }
+  ~IdleFork() { end(); }
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
+};
+
+class HostCopierTest : public ::testing::TestWithParam<bool> {
+ protected:
+  /// Memory to copy from: of this process, or of a fork of it, which this one then forgets.
+  Bytes source(size_t size) {
+    Bytes bytes = random_bytes(size);
+    wanted_ = bytes;
+    if (GetParam()) fork_ = std::make_unique<IdleFork>();
+    return bytes;
+  }
+  pid_t process() const { return fork_ ? fork_->pid() : getpid(); }
+
+  Bytes wanted_;
+  std::unique_ptr<IdleFork> fork_;
+};
+
+TEST_P(HostCopierTest, EverySize) {
+  for (const size_t size : {size_t{1}, size_t{8}, size_t{4097}, HostCopier::kAtOnceBytes, HostCopier::kAtOnceBytes + 1,
+                            HostCopier::kSliceBytes, 3 * HostCopier::kSliceBytes + 1, size_t{9} << 20}) {
+    const Bytes from = source(size);
+    Bytes to(size);
+    HostCopier copier(3);
+    const CopySegment all{to.data(), from.data(), size};
+    ASSERT_TRUE(end_of(copier.start(process(), std::span(&all, 1))).is_ok()) << size;
+    EXPECT_EQ(to, wanted_) << size;
+  }
+}
+
+TEST_P(HostCopierTest, ManySegments) {
+  const size_t size = 5'000'000;
+  const Bytes from = source(size);
+  Bytes to(size);
+  std::vector<CopySegment> segments;
+  std::mt19937 random(7);
+  for (size_t at = 0; at < size;) {
+    const size_t length = std::min<size_t>(random() % 3000, size - at);
+    segments.push_back({to.data() + at, from.data() + at, length});
+    at += length;
+  }
+  std::shuffle(segments.begin(), segments.end(), random);
+  HostCopier copier(2);
+  ASSERT_TRUE(end_of(copier.start(process(), segments)).is_ok());
+  EXPECT_EQ(to, wanted_);
+}
+
+TEST_P(HostCopierTest, SeveralAtOnce) {
+  const size_t size = 2'000'000;
+  const Bytes from = source(size);
+  HostCopier copier(2);
+  std::vector<Bytes> to(12, Bytes(size));
+  std::vector<std::shared_ptr<HostCopy>> copies;
+  for (Bytes& one : to) {
+    const CopySegment all{one.data(), from.data(), size};
+    copies.push_back(copier.start(process(), std::span(&all, 1)));
+  }
+  for (const auto& copy : copies) ASSERT_TRUE(end_of(copy).is_ok());
+  for (const Bytes& one : to) EXPECT_EQ(one, wanted_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, HostCopierTest, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "AnotherProcess" : "ThisProcess"; });
+
+TEST(HostCopies, MemoryThatIsNotThere) {
+  void* const hole = mmap(nullptr, 8 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(hole, MAP_FAILED);
+  IdleFork other;
+  HostCopier copier(2);
+  Bytes room(100);
+  const CopySegment own{room.data(), static_cast<std::byte*>(hole), room.size()};
+  EXPECT_EQ(end_of(copier.start(getpid(), std::span(&own, 1))).native(), EFAULT);
+  for (const size_t size : {size_t{100}, size_t{8} << 20}) {
+    Bytes to(size);
+    const CopySegment all{to.data(), static_cast<std::byte*>(hole), size};
+    const Status status = end_of(copier.start(other.pid(), std::span(&all, 1)));
+    EXPECT_EQ(status.code(), Code::kSystem);
+    EXPECT_EQ(status.native(), EFAULT);
+  }
+  EXPECT_FALSE(can_be_read(hole, 4096));
+  munmap(hole, 8 << 20);
+  const Bytes here(100);
+  EXPECT_TRUE(can_be_read(here.data(), here.size()));
+}
+
+TEST(HostCopies, AProcessThatHasEnded) {
+  IdleFork other;
+  const pid_t pid = other.pid();
+  other.end();
+  const Bytes from = random_bytes(1000);
+  Bytes to(1000);
+  HostCopier copier(1);
+  const CopySegment all{to.data(), from.data(), 1000};
+  EXPECT_EQ(end_of(copier.start(pid, std::span(&all, 1))).code(), Code::kPeerGone);
+}
+
+// The rest is left out, and `done` means that nothing is written any more.
+TEST(HostCopies, AStopLeavesOutTheRest) {
+  const size_t size = size_t{64} << 20;
+  const Bytes from(size, std::byte{1});
+  Bytes to(size);
+  HostCopier copier(2);
+  const CopySegment all{to.data(), from.data(), size};
+  const auto copy = copier.start(getpid(), std::span(&all, 1));
+  copy->stop();
+  const Status status = end_of(copy);
+  EXPECT_TRUE(status.is_ok() || status.code() == Code::kCancelled);
+  std::fill(to.begin(), to.end(), std::byte{2});
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(std::count(to.begin(), to.end(), std::byte{2}), static_cast<ptrdiff_t>(size));
+}
+
+TEST(HostCopies, ItsEndWaitsForTheCopies) {
+  const Bytes from = random_bytes(size_t{16} << 20);
+  Bytes to(from.size());
+  {
+    HostCopier copier(2);
+    const CopySegment all{to.data(), from.data(), from.size()};
+    (void)copier.start(getpid(), std::span(&all, 1));
+  }
+  EXPECT_EQ(to, from);
+}
+
+}  // namespace
+}  // namespace tcpx

@@ -1,0 +1,101 @@
+// The time that a thread polls, under a clock and with interruptions of the test's making.
+#include "base/spin_time.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <array>
+#include <atomic>
+
+#include "tests/support/threads.h"
+
+namespace tcpx::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+uint64_t interruptions = 0;
+
+class SpinTimeTest : public ::testing::Test {
+ protected:
+  SpinTimeTest() { interruptions = 0; }
+  /// A thread that asks every millisecond, for so many, and that is interrupted so often in each 50.
+  /// @return the milliseconds in which it was to poll
+  int polls_in(int ms, uint64_t in_fifty) {
+    int polls = 0;
+    for (int i = 0; i < ms; ++i) {
+      now_ += milliseconds(1);
+      if (++passed_ % 50 == 0) interruptions += in_fifty;
+      if (spin_.at(now_) == milliseconds(1)) ++polls;
+    }
+    return polls;
+  }
+
+  TimePoint now_{std::chrono::hours(1)};
+  int passed_ = 0;
+  SpinTime spin_{milliseconds(1), [] { return interruptions; }};
+};
+
+TEST_F(SpinTimeTest, OnAFreeCoreItPolls) {
+  EXPECT_EQ(polls_in(10'000, 0), 10'000);
+  EXPECT_EQ(polls_in(10'000, SpinTime::kOften - 1), 10'000) << "the kernel has things to do, too";
+}
+
+TEST_F(SpinTimeTest, OnACoreThatOthersWantItSoonDoesNot) {
+  EXPECT_LE(polls_in(200, SpinTime::kOften), 110);
+  (void)polls_in(10'000, SpinTime::kOften);
+  EXPECT_LE(polls_in(100'000, SpinTime::kOften), 2000);
+}
+
+TEST_F(SpinTimeTest, ItPollsAgainWhenTheOthersHaveGone) {
+  (void)polls_in(20'000, 20);
+  (void)polls_in(3300, 0);
+  EXPECT_EQ(polls_in(1000, 0), 1000);
+  // And the next time it is off the core it begins with a short pause again.
+  EXPECT_LE(polls_in(150, 20), 110);
+  EXPECT_GE(polls_in(200, 0), 80);
+}
+
+// It was interrupted while it did something else, perhaps hours ago.
+TEST_F(SpinTimeTest, WhatWasBeforeALongSleepDoesNotCount) {
+  (void)polls_in(100, 0);
+  now_ += milliseconds(500);
+  interruptions += 1000;
+  EXPECT_EQ(polls_in(100, 0), 100);
+}
+
+TEST_F(SpinTimeTest, OneThatIsNotToPollAsksNobody) {
+  SpinTime none(Duration::zero(), []() -> uint64_t {
+    ADD_FAILURE();
+    return 0;
+  });
+  EXPECT_EQ(none.at(now_), Duration::zero());
+}
+
+// The count that it goes by: two threads on one core take turns.
+TEST(Interruptions, ThreadsThatShareACoreAreInterrupted) {
+  constexpr int kThreads = 2;
+  cpu_set_t allowed, one;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &allowed)) ++core;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  std::atomic<int> interrupted{0};
+  run_together(kThreads, [&](size_t) {
+    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    const uint64_t before = count_interruptions();
+    const Deadline long_enough = Deadline::after(std::chrono::seconds(20));
+    bool counted = false;
+    while (interrupted < kThreads && !long_enough.expired()) {
+      if (!counted && count_interruptions() >= before + SpinTime::kOften) {
+        counted = true;
+        ++interrupted;
+      }
+    }
+  });
+  EXPECT_EQ(interrupted, kThreads);
+}
+
+}  // namespace
+}  // namespace tcpx::testing

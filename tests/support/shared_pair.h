@@ -1,0 +1,20 @@
+// The two ends of a stream in shared memory, and the rings between them for a test to look at.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "base/shared_stream.h"
+#include "tests/support/socket_pair.h"
+
+namespace tcpx::testing {
+
+struct SharedPair {
+  std::unique_ptr<SharedRing> forth = std::make_unique<SharedRing>(), back = std::make_unique<SharedRing>();
+  Sockets sockets = unix_pair();
+
+  std::unique_ptr<SharedStream> a() { return std::make_unique<SharedStream>(*forth, *back, sockets.a); }
+  std::unique_ptr<SharedStream> b() { return std::make_unique<SharedStream>(*back, *forth, sockets.b); }
+};
+
+}  // namespace tcpx::testing
