@@ -61,6 +61,8 @@ Result<LinkParts> ConnectionBook::set_up(BootstrapChannel channel, bool connecto
       .max_transfers = kMaxLaneTransfers,
       .budget = &parts_.budget,
       .identity = identity,
+      .same_host = parts_.config.same_host,
+      .reads_peer = endpoint.reads_peers,
       .gives_way = gives_way};
   return set_up_link(std::move(channel), connector, setup, deadline);
 }
@@ -70,7 +72,10 @@ std::shared_ptr<Connection> ConnectionBook::add(LinkParts link, std::optional<Co
   auto connection = std::make_shared<Connection>();
   const std::string peer = link.peer_name;
   const int peer_gpu = link.peer.gpu_idx;
-  const std::string path = concat(parts_.endpoint.path, "; inline up to ", parts_.links.inline_bytes, " bytes");
+  const bool shares_gpu_memory = link.host != nullptr && !link.host->same_process && parts_.endpoint.memory->has_gpu();
+  const std::string path =
+      concat(parts_.endpoint.path, "; inline up to ", parts_.links.inline_bytes, " bytes", link.local.empty() ? "" : "; ",
+             link.local, shares_gpu_memory ? "; GPU memory by CUDA IPC" : "");
   {
     const ProgressEngine::Lock lock(parts_.engine);
     ServedLinks& links = parts_.engine.links();

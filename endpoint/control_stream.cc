@@ -68,8 +68,13 @@ std::unique_ptr<PeerLink> ControlStream::open_flow() {
   return std::make_unique<Flow>(*this, flows_.size() - 1);
 }
 
+void ControlStream::attach(std::unique_ptr<SharedStream> shared) {
+  assert(!socket_ && !shared_ && shared);
+  shared_ = std::move(shared);
+}
+
 void ControlStream::attach(UniqueFd socket) {
-  assert(!socket_ && socket);
+  assert(!socket_ && !shared_ && socket);
   socket_ = std::move(socket);
   attached_at_ = Clock::steady().now();
   if (!is_tcp(socket_.get())) return;
@@ -85,6 +90,7 @@ void ControlStream::fail(Status reason) {
   outgoing_sent_ = 0;
   // The stream may be kept for long; the peer is to learn of the end now.
   if (socket_) (void)::shutdown(socket_.get(), SHUT_WR);
+  if (shared_) shared_->end();
 }
 
 bool ControlStream::takes_frames() {
@@ -93,20 +99,39 @@ bool ControlStream::takes_frames() {
   return status_.is_ok() && send_error_.is_ok();
 }
 
-bool ControlStream::flush() {
-  if (!socket_ || backlog() == 0) return false;
-  const auto rest = std::span<const std::byte>(outgoing_).subspan(outgoing_sent_);
+// @return bytes that it took, may be 0
+Result<size_t> ControlStream::hand_over(std::span<const std::byte> bytes) {
+  if (shared_) return shared_->write(bytes);
   ssize_t n = 0;
-  do n = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  do n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
-  if (n < 0) {
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    send_error_ = system_error("send control frame", errno);
+  if (n >= 0) return static_cast<size_t>(n);
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
+  return system_error("send control frame", errno);
+}
+
+// @return bytes that there were, may be 0; kPeerGone without an errno: the end
+Result<size_t> ControlStream::take_in(std::span<std::byte> room) {
+  if (shared_) return shared_->read(room);
+  ssize_t n = 0;
+  do n = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  if (n > 0) return static_cast<size_t>(n);
+  if (n == 0) return Status(Code::kPeerGone, "read control frame", "connection closed by the peer");
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
+  return system_error("read control frame", errno);
+}
+
+bool ControlStream::flush() {
+  if ((!socket_ && !shared_) || backlog() == 0) return false;
+  const Result<size_t> taken = hand_over(std::span<const std::byte>(outgoing_).subspan(outgoing_sent_));
+  if (!taken.is_ok()) {
+    send_error_ = taken.status();
     outgoing_.clear();
     outgoing_sent_ = 0;
     return false;
   }
-  outgoing_sent_ += static_cast<size_t>(n);
+  outgoing_sent_ += *taken;
   if (outgoing_sent_ == outgoing_.size()) {
     outgoing_.clear();
     outgoing_sent_ = 0;
@@ -114,7 +139,7 @@ bool ControlStream::flush() {
     outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<ptrdiff_t>(outgoing_sent_));
     outgoing_sent_ = 0;
   }
-  return n > 0;
+  return *taken > 0;
 }
 
 // Room for `bytes` from `incoming_begin_` on.
@@ -132,9 +157,16 @@ void ControlStream::make_room(size_t bytes) {
   incoming_end_ = kept;
 }
 
-bool ControlStream::receive(ControlSink& sink) {
+// With a buffer a read tells the same for less.
+bool ControlStream::may_read() {
+  if (shared_) return shared_->has_something();
+  return socket_ && (incoming_ || has_something(socket_.get()));
+}
+
+bool ControlStream::receive(ControlSink& sink, bool readable) {
+  if (shared_ && readable) shared_->look_at_socket();
   size_t total = 0;
-  bool more = socket_ && (incoming_ || has_something(socket_.get()));
+  bool more = may_read();
   while (more && total < kReadPerCall && status_.is_ok()) {
     // A buffer that the last read filled was too small.
     const size_t usual = incoming_peak_ >= kSmallBufferBytes ? kReadBytes : kSmallBufferBytes;
@@ -142,23 +174,19 @@ bool ControlStream::receive(ControlSink& sink) {
     make_room(wanted);
     // No more than that also in a larger buffer, whose use then shows that it may go.
     const size_t room = std::min(wanted - incoming_end_, kReadPerCall - total);
-    const ssize_t n = ::recv(socket_.get(), incoming_.get() + incoming_end_, room, MSG_DONTWAIT);
-    if (n > 0) {
-      incoming_end_ += static_cast<size_t>(n);
-      incoming_peak_ = std::max(incoming_peak_, incoming_end_);
-      total += static_cast<size_t>(n);
-      parse(sink);
-      more = static_cast<size_t>(n) == room;
-    } else if (n == 0) {
+    const Result<size_t> taken = take_in({incoming_.get() + incoming_end_, room});
+    if (!taken.is_ok()) {
+      const Status& why = taken.status();
       const size_t left = incoming_end_ - incoming_begin_;
-      fail(Status(Code::kPeerGone, "read control frame",
-                  left == 0 ? std::string("connection closed by the peer")
-                            : concat("connection closed by the peer after ", left, " bytes of a frame")));
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      more = false;
-    } else if (errno != EINTR) {
-      fail(system_error("read control frame", errno));
+      const bool cut = why.code() == Code::kPeerGone && why.domain() != Domain::kErrno && left > 0;
+      fail(cut ? Status(why.code(), why.operation(), concat(why.detail(), " after ", left, " bytes of a frame")) : why);
+    } else if (*taken > 0) {
+      incoming_end_ += *taken;
+      incoming_peak_ = std::max(incoming_peak_, incoming_end_);
+      total += *taken;
+      parse(sink);
     }
+    more = taken.is_ok() && *taken == room;
   }
   if (!more && !send_error_.is_ok()) fail(send_error_);  // nothing of the peer is left to read
   return total > 0;
@@ -202,6 +230,7 @@ void ControlStream::free_unused() {
 
 void ControlStream::check_alive(Duration silence) {
   free_unused();
+  if (shared_) shared_->look_at_socket();
   // The kernel's memory of the time before is not this stream's: nothing was asked then.
   if (!socket_ || !status_.is_ok() || Clock::steady().now() - attached_at_ < silence) return;
   const std::optional<HostSigns> signs = host_signs(socket_.get());

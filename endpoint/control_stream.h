@@ -1,5 +1,6 @@
 // ControlStream: the control connection's socket with its buffers, once the setup is over. Sends are collected and leave
-// together, reads take what there is: many small messages cost one system call.
+// together, reads take what there is: many small messages cost one system call. Between two endpoints of one host the bytes go
+// through shared memory instead (base/shared_stream.h), and most cost none.
 //
 // The flows of the pipeline's halves travel on it too: `open_flow` is a PeerLink whose `pump` only tells how the stream is,
 // because the owner's `receive` delivers for all.
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/shared_stream.h"
 #include "base/unique_fd.h"
 #include "endpoint/wire.h"
 #include "transfer/peer_link.h"
@@ -47,7 +49,11 @@ class ControlStream {
   /// Sets TCP_NODELAY and the keep-alive that `check_alive` needs.
   /// @param socket connected, non-blocking; nothing of the setup is left in it.
   void attach(UniqueFd socket);
-  int fd() const { return socket_.get(); }
+  /// Instead of a socket. What it refers to must outlive this.
+  void attach(std::unique_ptr<SharedStream> shared);
+  bool is_shared() const { return shared_ != nullptr; }
+  /// The descriptor to sleep on, once `prepare_sleep` has said that nothing has come.
+  int fd() const { return shared_ ? shared_->fd() : socket_.get(); }
 
   /// Flows have the same numbers at both ends because both open them in the same order. The stream must outlive them. Their
   /// messages leave with the next `flush`; those for a flow without a sink are dropped.
@@ -66,7 +72,15 @@ class ControlStream {
   /// it has sent, then breaks the stream. @return true when bytes left
   bool flush();
   /// Reads what there is, at most a megabyte, and hands every whole frame to `sink`. @return true when something came
-  bool receive(ControlSink& sink);
+  /// @param readable false: `fd` has shown nothing to read, so that shared memory alone is looked at
+  bool receive(ControlSink& sink, bool readable = true);
+  /// Something has come that `fd` need not show. Costs no system call.
+  bool has_arrived() const { return shared_ != nullptr && (shared_->has_something() || !send_error_.is_ok()); }
+  /// From now on what comes shows at `fd`, until `end_sleep`. @return true when something has come already
+  bool prepare_sleep() { return shared_ != nullptr && shared_->prepare_sleep(); }
+  void end_sleep() {
+    if (shared_ != nullptr) shared_->end_sleep();
+  }
 
   /// Ok, or why the stream is broken, for good: kPeerGone at its end, kProtocol or kUnsupported for what is no frame, the sink's
   /// error, kExhausted when the peer does not read, kSystem.
@@ -75,23 +89,30 @@ class ControlStream {
   void fail(Status reason);
 
   /// Lets go of the socket of a broken stream.
-  void close() { socket_.reset(); }
+  void close() {
+    socket_.reset();
+    if (shared_ != nullptr) shared_->close();
+  }
 
   /// Looks whether the peer's host still answers (endpoint/host_signs.h) and frees memory. Call it a few times a second. Fails
   /// the stream with kPeerGone after `silence`, which must be more than 3 s because an idle host is asked once a second. A peer
-  /// whose process does not read is not dead: its host answers.
+  /// whose process does not read is not dead: its host answers. Of a peer on this host the kernel tells the end by itself.
   void check_alive(Duration silence);
   size_t buffer_bytes() const { return outgoing_.capacity() + incoming_bytes_; }
 
  private:
   class Flow;
   bool takes_frames();
+  Result<size_t> hand_over(std::span<const std::byte> bytes);
+  Result<size_t> take_in(std::span<std::byte> room);
+  bool may_read();
   void parse(ControlSink& sink);
   Status deliver_to_flow(const ControlHeader& header, std::span<const std::byte> payload);
   void make_room(size_t bytes);
   void free_unused();
 
   UniqueFd socket_;
+  std::unique_ptr<SharedStream> shared_;  // in its place
   TimePoint attached_at_;
   Status status_;
   Status send_error_;  // of the socket; becomes `status_` when all that had arrived is delivered

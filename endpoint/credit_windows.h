@@ -34,8 +34,9 @@ constexpr uint64_t window_cost(uint64_t bytes) {
 }
 /// The same of what begins an operation, about the memory that it takes.
 /// @param data_bytes behind it, or of the answer that goes behind a frame
-constexpr uint64_t window_cost(Window window, uint64_t data_bytes, size_t lengths, size_t ranges, size_t notify_bytes) {
-  return window_cost(data_bytes + (is_for_offers(window) ? 192 : 0) + 8 * lengths + 32 * ranges + notify_bytes);
+constexpr uint64_t window_cost(Window window, uint64_t data_bytes, size_t lengths, size_t ranges, size_t notify_bytes,
+                               size_t sources = 0) {
+  return window_cost(data_bytes + (is_for_offers(window) ? 192 : 0) + 8 * lengths + 32 * ranges + 24 * sources + notify_bytes);
 }
 /// Part of a window that something takes.
 struct Charge {

@@ -34,6 +34,7 @@ Status DataReceiver::on(const SendFrame& frame) {
                   .bytes = frame.bytes,
                   .packing = frame.packing,
                   .lengths = frame.lengths.to_vector(),
+                  .sources = frame.sources.to_vector(),
                   .data = {},
                   .notify = message_of(frame.notify, link_.id),
                   .charge = charge},
@@ -47,6 +48,7 @@ Status DataReceiver::on(const SendDataFrame& frame) {
                   .bytes = frame.data.size(),
                   .with_data = true,
                   .lengths = {},
+                  .sources = {},
                   .data = {},
                   .notify = message_of(frame.notify, link_.id),
                   .charge = charge},
@@ -87,6 +89,15 @@ void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const
     keep_notify(local, std::move(arrival.notify), arrival.charge);
     ++link_.stats.inline_received;
     return take_data(local, data);
+  }
+  const WireArray<WireSource> sources(arrival.sources);
+  if (link_.pulls.can_pull(operation.ranges, sources)) {
+    keep_notify(local, std::move(arrival.notify), arrival.charge);
+    return start_pull(local, link_.pulls, sources, {.operation = arrival.number, .packing = Packing::kPulled});
+  }
+  if (link_.recv_shared.takes(operation.ranges, sources)) {
+    keep_notify(local, std::move(arrival.notify), arrival.charge);
+    return push_receive(local, arrival.number, false, Packing::kShared);
   }
   Packing packing = arrival.packing;
   if (packing == Packing::kWhole && operation.ranges.size() > 1) packing = Packing::kPacked;
@@ -146,6 +157,16 @@ Status DataReceiver::on(const ReadyFrame& frame) {
   const Operation& operation = *local.operation;
   if (operation.kind != OperationKind::kRead || local.phase() != Phase::kOffered || operation.bytes == 0)
     return unexpected(frame, "not asked for");
+  if (!frame.sources.empty() && frame.bytes != operation.bytes)
+    return unexpected(frame, "another number of bytes than asked for");
+  if (link_.pulls.can_pull(operation.ranges, frame.sources)) {
+    start_pull(local, link_.pulls, frame.sources, {.operation = frame.operation, .of_read = true, .packing = Packing::kPulled});
+    return Status::ok();
+  }
+  if (link_.recv_shared.takes(operation.ranges, frame.sources)) {
+    push_receive(local, frame.operation, true, Packing::kShared);
+    return Status::ok();
+  }
   const bool must_pack = frame.packing == Packing::kPacked;
   const auto prepared = link_.recv_lane.prepare(
       operation.ranges, must_pack ? Packing::kPacked : preferred_packing(operation.ranges, operation.bytes));
@@ -159,8 +180,12 @@ Status DataReceiver::on(const ReadyFrame& frame) {
 }
 
 void DataReceiver::push_receive(LocalOperation& local, uint64_t number, bool of_read, Packing packing) {
-  start_moving(local, link_.recv_lane, packing);
-  // The order of these is the order of the jobs in the receiving lane here and in the sending lane there.
+  if (packing == Packing::kShared) {
+    start_moving(local, link_.recv_shared);
+  } else {
+    start_moving(local, link_.recv_lane, packing);
+  }
+  // The order of these is the order of the jobs in the receiving lane here and in the sending lane there, of either kind.
   link_.stream->send(GoFrame{.operation = number, .of_read = of_read, .packing = packing});
 }
 

@@ -42,9 +42,25 @@ Status DataSender::on(const GoFrame& frame) {
   const OperationKind kind = local.operation->kind;
   if (local.phase() != Phase::kOffered || (kind != OperationKind::kSend && kind != OperationKind::kWrite))
     return unexpected(frame, "it was not offered");
+  if (is_on_host(frame.packing)) {
+    if (frame.packing != way_on_host(local.sources)) return unexpected(frame, kNotOffered);
+    if (frame.packing == Packing::kPulled) return end_pulled(local);
+    start_moving(local, link_.send_shared);
+    return Status::ok();
+  }
   // Ranges of nothing are no ranges here, so both ends count the same.
   if (frame.packing == Packing::kWhole && local.operation->ranges.size() != 1) return unexpected(frame, kNoWholeVector);
   start_moving(local, link_.send_lane, frame.packing);
+  return Status::ok();
+}
+
+// The peer has copied all of it. A write goes on to its answer.
+Status DataSender::end_pulled(LocalOperation& local) {
+  if (local.kind() == OperationKind::kWrite && local.ending.is_ok()) {
+    local.enter(Phase::kAnswer);
+  } else {
+    book_.finish(local, Status::ok());
+  }
   return Status::ok();
 }
 

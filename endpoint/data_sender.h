@@ -1,5 +1,5 @@
 // DataSender: sends and writes of this end that the peer's window has let through. A short one leaves with its data, which the
-// GPU may have to copy out first; a long one has been announced and goes into the sending lane when the peer says so.
+// GPU may have to copy out first; a long one has been announced and goes into a sending lane when the peer says so.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,7 @@ class DataSender {
 
  private:
   void say(LocalOperation& local, std::span<const std::byte> data);
+  Status end_pulled(LocalOperation& local);
   void end_copy(LocalOperation& local, Status status);
 
   LinkContext& link_;

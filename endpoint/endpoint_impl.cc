@@ -1,5 +1,6 @@
 #include "endpoint/endpoint_impl.h"
 
+#include <algorithm>
 #include <new>
 #include <thread>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "base/random.h"
 #include "base/socket_io.h"
 #include "base/text.h"
+#include "base/usable_cores.h"
 
 namespace tcpx {
 namespace {
@@ -52,6 +54,12 @@ Status check_room(const LinkFace& face, const NotifyMsg& message) {
                 concat(waiting, " notifications of ", bytes, " bytes wait for the peer to take some"));
 }
 
+// One copies slower than a thread does within its process, because the kernel looks every page up; a few saturate memory; and the
+// application's threads and those that move data need cores, too.
+size_t copy_threads(uint32_t cores) {
+  return std::min(cores, std::clamp(cores / 4, 2u, 4u));
+}
+
 }  // namespace
 
 Result<Endpoint::Impl::Copiers> Endpoint::Impl::Copiers::create(MemoryOps& memory, int gpu_idx, bool steered) {
@@ -63,6 +71,7 @@ Result<Endpoint::Impl::Copiers> Endpoint::Impl::Copiers::create(MemoryOps& memor
   // Now, and not while some of the GPU's work waits for us.
   if (memory.has_gpu()) TCPX_RETURN_IF_ERROR(copiers.messages->prepare());
   copiers.reach = std::make_unique<GpuReach>(memory, gpu_idx, steered);
+  copiers.pulls = std::make_unique<HostCopier>(copy_threads(usable_cores()));
   copiers.staging = std::make_unique<StagingBuffers>(memory, *copiers.host_memory, gpu_idx, kStagingBytes);
   return copiers;
 }
@@ -73,6 +82,8 @@ Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts par
   config.operation_timeout = config.operation_timeout.value_or(Milliseconds(timeout));
   TCPX_ASSIGN_OR_RETURN(const auto inline_bytes, environment_integer(Variable::kInlineBytes));
   config.inline_bytes = config.inline_bytes.value_or(static_cast<uint32_t>(inline_bytes));
+  TCPX_ASSIGN_OR_RETURN(const auto local, environment_choice(Variable::kLocal));
+  config.same_host = config.same_host && local == 0;
   TCPX_ASSIGN_OR_RETURN(const auto instance, random_id());
   const std::shared_ptr<MemoryOps> memory = parts.memory;
   const CurrentGpu gpu(*memory, config.gpu_idx);
@@ -100,6 +111,10 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
                         .device_copier = *copiers_.bulk,
                         .host_copier = *copiers_.host,
                         .steered = parts_.plugin->steers_flows()},
+              .pulls = {.memory = *parts_.memory,
+                        .gpu = config.gpu_idx,
+                        .gpu_copier = *copiers_.bulk,
+                        .host_copier = *copiers_.pulls},
               .clock = Clock::steady(),
               .inline_bytes = *config.inline_bytes},
       engine_(*parts_.memory, config_, operations_, [this](ConnId conn) { (void)connections_.forget(conn); }),

@@ -81,6 +81,7 @@ class Endpoint::Impl {
     std::unique_ptr<GpuReach> reach;
     std::unique_ptr<InlineCopies> messages;
     std::unique_ptr<StagingBuffers> staging;
+    std::unique_ptr<HostCopier> pulls;
   };
 
   Impl(EndpointParts parts, const EndpointConfig& config, Copiers copiers, uint64_t instance);

@@ -21,6 +21,7 @@ struct EndpointParts {
   PipelineSettings settings;
   std::string public_address;  ///< for the metadata
   std::string path;            ///< how bytes travel, for people
+  bool reads_peers = true;     ///< false: as where the kernel lets no process read another one
 };
 
 /// The machine's own parts (default_parts.cc).

@@ -33,7 +33,7 @@ Result<InlineCopies::Copy> InlineCopies::start(std::span<const HeldRange> ranges
     }
     bytes += range.bytes;
   }
-  SegmentCopier* const own = ranges.empty() ? nullptr : ranges.front().use.region().access.copier;
+  SegmentCopier* const own = ranges.empty() ? nullptr : ranges.front().region().access.copier;
   SegmentCopier& copier = own != nullptr ? *own : copier_;
   const auto ticket = copier.submit(segments_);
   if (ticket.is_ok()) return Copy{.slot = index, .copier = &copier, .ticket = *ticket, .bytes = bytes};

@@ -32,9 +32,9 @@ Lane::~Lane() {
 }
 
 Result<Packing> Lane::prepare(const std::vector<HeldRange>& ranges, Packing wanted) {
-  const auto is_taken = [this](const HeldRange& range) { return registered(range.use.region()) != nullptr; };
+  const auto is_taken = [this](const HeldRange& range) { return registered(range.region()) != nullptr; };
   if (wanted != Packing::kPacked && std::all_of(ranges.begin(), ranges.end(), is_taken)) return wanted;
-  const auto staging = staging_for(ranges.front().use.region());
+  const auto staging = staging_for(ranges.front().region());
   if (!staging.is_ok()) return staging.status();
   return Packing::kPacked;
 }
@@ -55,11 +55,9 @@ bool Lane::progress() {
   return advanced;
 }
 
-std::unique_ptr<Job> Lane::take_ended() {
-  if (ended_.empty()) return nullptr;
-  auto job = std::move(ended_.front());
-  ended_.pop_front();
-  return job;
+bool Lane::is_behind() const {
+  const bool can_cut = next_cut_ < jobs_.size() && parcels_.size() < kMaxLaneTransfers;
+  return sends_ && !can_cut && next_submit_ == parcels_.size() && ended_.empty() && connection_->is_behind();
 }
 
 void Lane::fail(Status reason) {
@@ -97,7 +95,7 @@ bool Lane::cut_direct(Job& job) {
 
 bool Lane::cut_packed(Job& job) {
   auto& ranges = job.ranges();
-  const auto staging = staging_for(ranges.front().use.region());
+  const auto staging = staging_for(ranges.front().region());
   if (!staging.is_ok()) {
     connection_->cancel(staging.status());
     return false;
@@ -178,13 +176,13 @@ bool Lane::submit_ready() {
       spec.offset = parcel.slot * kParcelBytes;
     } else {
       const HeldRange& range = parcel.job->ranges()[parcel.first_range];
-      const RegisteredMemory* const memory = registered(range.use.region());
+      const RegisteredMemory* const memory = registered(range.region());
       if (memory == nullptr) {
         connection_->cancel(Status(Code::kProtocol, "submit transfer", "the peer has unpacked what was to be packed"));
         break;
       }
       spec.memory = *memory;
-      spec.offset = static_cast<size_t>(range.data - range.use.region().data);
+      spec.offset = static_cast<size_t>(range.data - range.region().data);
     }
     const auto transfer = connection_->submit(spec);
     if (!transfer.is_ok()) {

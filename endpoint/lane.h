@@ -51,6 +51,7 @@ struct Job {
   uint64_t bytes = 0;
   std::unique_ptr<NotifyMsg> notify;  ///< delivered here at the good end
   Charge charge;                      ///< when the peer started it: given back at the end
+  Packing on_host = Packing::kWhole;  ///< of a read of the peer: way_on_host of what it was told
   Status status;                      ///< of an ended job
 
   std::vector<HeldRange>& ranges() { return operation != nullptr ? operation->ranges : held; }
@@ -86,17 +87,21 @@ class Lane {
   /// @return `wanted`, or kPacked when the plugin does not take the memory as it is. The plugin's answer, or the allocator's,
   /// when it cannot be packed either.
   Result<Packing> prepare(const std::vector<HeldRange>& ranges, Packing wanted);
-  /// Queues a job behind all others. Its memory is this lane's until it comes back from `take_ended`.
+  /// Queues a job behind all others. Its memory is this lane's until it is the `ended` one.
   void push(std::unique_ptr<Job> job);
   /// @return true when something advanced
   bool progress();
-  /// A job that has ended, well or badly; nothing touches its memory any more. Null: none.
-  std::unique_ptr<Job> take_ended();
+  /// The first job that has ended, well or badly; nothing touches its memory any more. Null: none.
+  Job* ended() { return ended_.empty() ? nullptr : ended_.front().get(); }
+  /// Not before all who wait for its end know of it: what says so may want memory, and is then asked again.
+  void drop_ended() { ended_.pop_front(); }
   /// Ends the lane early: its jobs fail with `reason` after some more progress.
   void fail(Status reason);
   const Status& status() const { return connection_->status(); }
 
   bool idle() const { return jobs_.empty() && parcels_.empty() && ended_.empty(); }
+  /// Nothing can advance before the lanes of other links have had their turn.
+  bool is_behind() const;
   /// Nothing is left of a lane that has failed: neither network nor GPU touches any memory.
   bool closed() const { return idle() && connection_->in_flight() == 0; }
   /// A job of the peer's uses it.

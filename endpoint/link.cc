@@ -23,7 +23,8 @@ constexpr Duration kLookAliveEvery = std::chrono::milliseconds(250);
 }  // namespace
 
 Link::Link(const LinkShared& shared, ConnId id, LinkParts parts, std::string path)
-    : context_(shared, id, parts.peer, std::move(parts.stream), std::move(parts.send), std::move(parts.recv)),
+    : context_(shared, id, parts.peer, std::move(parts.stream), std::move(parts.send), std::move(parts.recv),
+               std::move(parts.host)),
       peer_host_(std::move(parts.peer_host)),
       peer_name_(std::move(parts.peer_name)),
       path_(std::move(path)),
@@ -60,7 +61,7 @@ bool Link::progress(bool readable) {
   context_.now = context_.shared.clock.now();
   bool advanced = false;
   if (context_.has_failed() && !all_ended_) end_all();
-  if (readable && reads()) advanced |= context_.stream->receive(*this);
+  if ((readable || has_arrived()) && reads()) advanced |= context_.stream->receive(*this, readable);
   if (reads()) {
     if (context_.now >= next_alive_look_) {
       context_.stream->check_alive(kSilence);
@@ -83,7 +84,9 @@ bool Link::progress(bool readable) {
 // A short send is done when the kernel has it: it arrives then even if this process ends.
 bool Link::flush() {
   const bool advanced = context_.stream->flush();
-  if (advanced) next_flush_ = std::clamp(next_flush_ + kCollect, context_.now, context_.now + kCollect);
+  // Frames that take no system call leave at once.
+  if (advanced && !context_.stream->is_shared())
+    next_flush_ = std::clamp(next_flush_ + kCollect, context_.now, context_.now + kCollect);
   if (context_.stream->backlog() > 0) return advanced;
   return local_.end_left() || advanced;
 }
@@ -94,7 +97,7 @@ void Link::fail_if_broken() {
 
 bool Link::needs_polling() const {
   if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits();
-  return context_.stage != LinkStage::kOpen || peer_closing_ || !quiet() || local_.waits() || !context_.notifications.empty() ||
+  return context_.stage != LinkStage::kOpen || peer_closing_ || !rests() || local_.waits() || !context_.notifications.empty() ||
          context_.stream->backlog() > 0;
 }
 
@@ -117,19 +120,24 @@ bool Link::send_notifications() {
 }
 
 bool Link::progress_lanes() {
-  bool advanced = false;
-  for (Lane* lane : {&context_.send_lane, &context_.recv_lane}) {
-    if (lane->idle() && lane->status().is_ok()) continue;
-    advanced |= lane->progress();
-    if (!lane->status().is_ok() && reads()) fail(lane->status());
-    while (auto job = lane->take_ended()) {
-      advanced = true;
-      const bool received = lane == &context_.recv_lane;
-      if (job->operation != nullptr) {
-        local_.end_moved(*job, received);
-      } else {
-        peer_.end_moved(*job, received);
-      }
+  bool advanced = move(context_.send_lane, false);
+  advanced |= move(context_.recv_lane, true);
+  advanced |= move(context_.send_shared, false, context_.now);
+  advanced |= move(context_.recv_shared, true, context_.now);
+  return move(context_.pulls, true) || advanced;
+}
+
+template <class Mover, class... Now>
+bool Link::move(Mover& mover, bool received, Now... now) {
+  if (mover.idle() && mover.status().is_ok()) return false;
+  bool advanced = mover.progress(now...);
+  if (!mover.status().is_ok() && reads()) fail(mover.status());
+  for (; Job* const job = mover.ended(); mover.drop_ended()) {
+    advanced = true;
+    if (job->operation != nullptr) {
+      local_.end_moved(*job, received);
+    } else {
+      peer_.end_moved(*job, received);
     }
   }
   return advanced;
@@ -162,6 +170,8 @@ void Link::fail(Status reason) {
   const bool expected = context_.stage == LinkStage::kClosing || peer_closing_;
   if (context_.stage == LinkStage::kOpen) context_.status = std::move(reason);
   context_.stage = LinkStage::kFailed;
+  // Before any operation gives memory back: what a peer of this host copies from now on does not count.
+  if (context_.host != nullptr) context_.host->own_alive().store(0);
   context_.face->ended = true;
   context_.stats.alive = false;
   log(expected ? LogLevel::kInfo : LogLevel::kWarning, "connection ", static_cast<uint64_t>(context_.id), " to ", peer_name_,
@@ -184,6 +194,9 @@ void Link::end_all() {
   context_.stream->fail(context_.status);
   context_.send_lane.fail(context_.status);
   context_.recv_lane.fail(context_.status);
+  context_.pulls.fail(context_.status);
+  context_.send_shared.fail(context_.status);
+  context_.recv_shared.fail(context_.status);
   local_.end_all();
   peer_.end();
   context_.notify_waits.clear();
@@ -192,7 +205,14 @@ void Link::end_all() {
 
 // No job and no copy is under way.
 bool Link::quiet() const {
-  return context_.send_lane.idle() && context_.recv_lane.idle() && !local_.copying() && peer_.quiet();
+  return context_.send_lane.idle() && context_.send_shared.idle() && context_.recv_shared.idle() && rests();
+}
+
+// The same, or what is under way waits for other links, or for a peer that stands still.
+bool Link::rests() const {
+  return (context_.send_lane.idle() || context_.send_lane.is_behind()) && context_.recv_lane.idle() && context_.pulls.idle() &&
+         context_.send_shared.rests(context_.now) && context_.recv_shared.rests(context_.now) && !local_.copying() &&
+         peer_.quiet();
 }
 
 void Link::advance_state() {
@@ -206,16 +226,24 @@ void Link::advance_state() {
       context_.recv_lane.closed()) {
     context_.stage = LinkStage::kClosed;
     context_.stream->close();  // the link may be kept for what has arrived
+    context_.pulls.close();
+    if (context_.host != nullptr) {
+      context_.host->process.reset();
+      context_.host->files.reset();
+      context_.host->area.drop_bulk_rings();
+    }
   }
 }
 
 bool Link::serves(MemoryId region) const {
-  return context_.send_lane.serves(region) || context_.recv_lane.serves(region) || peer_.serves(region);
+  return context_.send_lane.serves(region) || context_.recv_lane.serves(region) || context_.pulls.serves(region) ||
+         context_.send_shared.serves(region) || context_.recv_shared.serves(region) || peer_.serves(region);
 }
 
 void Link::forget(MemoryId region) {
   context_.send_lane.forget(region);
   context_.recv_lane.forget(region);
+  context_.sources.forget(region);
 }
 
 ConnectionStats Link::stats() const {
@@ -247,6 +275,10 @@ std::string Link::flight_record() const {
   text += local_.flight_record();
   if (!context_.send_lane.idle()) text += concat("\n  ", context_.send_lane.flight_record());
   if (!context_.recv_lane.idle()) text += concat("\n  ", context_.recv_lane.flight_record());
+  for (const SharedLane* lane : {&context_.send_shared, &context_.recv_shared}) {
+    if (!lane->idle()) text += concat("\n  ", lane->flight_record());
+  }
+  if (!context_.pulls.idle()) text += concat("\n  ", context_.pulls.flight_record());
   return text;
 }
 
@@ -290,6 +322,10 @@ Status Link::hand_over(const ControlHeader& header, std::span<const std::byte> p
       return to<CreditFrame>(*this, header, payload);
     case ControlType::kNotify:
       return to<NotifyFrame>(*this, header, payload);
+    case ControlType::kShare:
+      return to<ShareFrame>(context_.pulls, header, payload);
+    case ControlType::kUnshare:
+      return to<UnshareFrame>(context_.pulls, header, payload);
     case ControlType::kBye:
       return to<ByeFrame>(*this, header, payload);
     case ControlType::kPeer:

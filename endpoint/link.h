@@ -37,6 +37,11 @@ class Link final : private ControlSink {
   const EndpointIdentity& peer() const { return context_.peer; }
   const std::string& peer_host() const { return peer_host_; }
   int fd() const { return context_.stream->fd(); }
+  /// Shared memory takes the place of the control connection, and `fd` shows only what comes during a sleep.
+  bool is_shared() const { return context_.stream->is_shared(); }
+  bool has_arrived() const { return reads() && context_.stream->has_arrived(); }
+  bool prepare_sleep() { return reads() && context_.stream->prepare_sleep(); }
+  void end_sleep() { context_.stream->end_sleep(); }
   const std::shared_ptr<LinkFace>& face() const { return context_.face; }
 
   /// Takes over an operation of this connection, whichever state the link is in.
@@ -96,11 +101,14 @@ class Link final : private ControlSink {
 
   void fail_if_broken();
   bool progress_lanes();
+  template <class Mover, class... Now>
+  bool move(Mover& mover, bool received, Now... now);
   bool send_notifications();
   bool flush();
   void end_late();
   void end_all();
   bool quiet() const;
+  bool rests() const;
   void advance_state();
 
   LinkContext context_;

@@ -17,6 +17,9 @@
 #include "endpoint/notify_inbox.h"
 #include "endpoint/operation.h"
 #include "endpoint/operation_frames.h"
+#include "endpoint/pulls.h"
+#include "endpoint/shared_lane.h"
+#include "endpoint/sources.h"
 
 namespace tcpx {
 
@@ -27,6 +30,7 @@ struct LinkShared {
   InlineCopies& copies;
   NotifyInbox& inbox;
   LaneParts lanes;
+  PullParts pulls;
   const Clock& clock;
   uint32_t inline_bytes = 0;
 };
@@ -73,13 +77,19 @@ enum class LinkStage : uint8_t {
 /// One thread at a time. The GPU must be current.
 struct LinkContext {
   LinkContext(const LinkShared& shared_parts, ConnId conn, const EndpointIdentity& peer_identity,
-              std::unique_ptr<ControlStream> control, std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv)
+              std::unique_ptr<ControlStream> control, std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv,
+              std::unique_ptr<HostPeer> host_peer)
       : shared(shared_parts),
         id(conn),
         peer(peer_identity),
+        host(std::move(host_peer)),
         stream(std::move(control)),
         send_lane(std::move(send), shared.lanes),
         recv_lane(std::move(recv), shared.lanes),
+        sources(host.get(), shared.pulls.memory, *stream),
+        pulls(host.get(), shared.pulls, *stream),
+        send_shared(bulk_ring(true), shared.pulls.host_copier, shared.pulls.memory, true),
+        recv_shared(bulk_ring(false), shared.pulls.host_copier, shared.pulls.memory, false),
         notifications(shared.inbox),
         now(shared.clock.now()) {}
 
@@ -120,8 +130,12 @@ struct LinkContext {
   const LinkShared shared;
   const ConnId id;
   const EndpointIdentity peer;
+  const std::unique_ptr<HostPeer> host;  ///< null: the peer shares no memory with this end. The stream uses it
   const std::unique_ptr<ControlStream> stream;
   Lane send_lane, recv_lane;
+  Sources sources;
+  Pulls pulls;
+  SharedLane send_shared, recv_shared;
   CreditWindows windows;
   NotifyDelivery notifications;
   const std::shared_ptr<LinkFace> face = std::make_shared<LinkFace>();
@@ -133,6 +147,7 @@ struct LinkContext {
   Status broken;
 
  private:
+  BulkRing* bulk_ring(bool own) const { return host == nullptr ? nullptr : &host->area.bulk_ring(own == host->area.first()); }
   void end_delivery(const Delivery& delivery) {
     give_back(delivery.charge);
     if (delivery.answers) answer(*delivery.answers, Status::ok());

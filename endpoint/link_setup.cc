@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "endpoint/same_host.h"
 #include "endpoint/wire.h"
 #include "transfer/run.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 constexpr const char* kSetUp = "set up link";
 // Of what wire.h says and of what an endpoint takes for granted about its peer.
-constexpr int kEndpointVersion = 3;
+constexpr int kEndpointVersion = 5;
 constexpr std::string_view kMustMatch[] = {"endpoint version"};
 
 constexpr std::string_view role_of(bool connector) {
@@ -48,9 +49,24 @@ Status check_wishes(const EndpointIdentity& mine, const EndpointIdentity& peer) 
   return Status::ok();
 }
 
-Result<EndpointIdentity> exchange_identity(BootstrapChannel& channel, bool connector, const LinkSetup& setup, Deadline deadline) {
+constexpr const char* kOn = "on";
+
+struct Host {
+  std::string boot_id;
+  std::string same_host;  // kOn: it wishes to share memory
+};
+
+/// The first things that the ends tell each other.
+struct Identities {
+  EndpointIdentity peer;
+  Host here, there;
+};
+
+Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, const LinkSetup& setup, Deadline deadline) {
   const EndpointIdentity& mine = setup.identity;
   const size_t channels = setup.devices.size();
+  Identities all;
+  all.here = {.boot_id = setup.boot_id.empty() ? boot_id() : setup.boot_id, .same_host = setup.same_host ? kOn : "off"};
   const Parameters parameters = {{"endpoint version", std::to_string(kEndpointVersion)},
                                  {"role", std::string(role_of(connector))},
                                  {"instance", std::to_string(mine.instance)},
@@ -58,14 +74,16 @@ Result<EndpointIdentity> exchange_identity(BootstrapChannel& channel, bool conne
                                  {"wanted gpu", std::to_string(mine.wanted_gpu_idx)},
                                  {"wanted instance", std::to_string(mine.wanted_instance)},
                                  {"inline bytes", std::to_string(mine.inline_bytes)},
-                                 {"channels", std::to_string(channels)}};
+                                 {"channels", std::to_string(channels)},
+                                 {"boot id", all.here.boot_id},
+                                 {"same host", all.here.same_host}};
   TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(parameters, kMustMatch, deadline));
   const auto role = theirs.find("role");
   if (role == theirs.end() || role->second != role_of(!connector)) {
     return Status(Code::kMismatch, kSetUp,
                   concat("this end means to ", role_of(connector), ", the peer does not mean to ", role_of(!connector)));
   }
-  EndpointIdentity peer;
+  EndpointIdentity& peer = all.peer;
   constexpr int kMaxInt = std::numeric_limits<int>::max();
   constexpr uint64_t kMaxInstance = std::numeric_limits<uint64_t>::max();
   size_t peer_channels = 0;
@@ -81,7 +99,25 @@ Result<EndpointIdentity> exchange_identity(BootstrapChannel& channel, bool conne
                   concat(channels, " channels here and ", peer_channels,
                          " at the peer: set UCCL_TCPX_NUM_CHANNELS to the same number at both ends"));
   }
-  return peer;
+  if (const auto found = theirs.find("boot id"); found != theirs.end()) all.there.boot_id = found->second;
+  if (const auto found = theirs.find("same host"); found != theirs.end()) all.there.same_host = found->second;
+  return all;
+}
+
+// Both ends come to the same decision, because each knows what both have said.
+Status meet(BootstrapChannel& channel, bool connector, const LinkSetup& setup, const Identities& identities, Deadline deadline,
+            LinkParts& parts) {
+  const Host &here = identities.here, &there = identities.there;
+  if (here.boot_id.empty() || here.boot_id != there.boot_id) return Status::ok();
+  if (here.same_host != kOn || there.same_host != kOn) {
+    parts.local = concat("TCP on one host: ", here.same_host != kOn ? "this end" : "the peer",
+                         " does not share memory: set EndpointConfig::same_host and UCCL_TCPX_LOCAL=auto");
+    return Status::ok();
+  }
+  TCPX_ASSIGN_OR_RETURN(auto meeting, meet_on_host(channel, connector, setup.reads_peer, deadline));
+  parts.host = std::move(meeting.peer);
+  parts.local = std::move(meeting.local);
+  return Status::ok();
 }
 
 // Both ends open the connector's sending direction first. The flows are opened in the same order, so that the halves of one
@@ -107,12 +143,19 @@ Result<LinkParts> open_parts(BootstrapChannel& channel, bool connector, const Li
   parts.peer_host = channel.peer().host();
   parts.peer_name = channel.peer().to_string();
   parts.interface = channel.interface();
-  TCPX_ASSIGN_OR_RETURN(auto peer, exchange_identity(channel, connector, setup, deadline));
-  parts.peer = peer;
+  TCPX_ASSIGN_OR_RETURN(const auto identities, exchange_identity(channel, connector, setup, deadline));
+  parts.peer = identities.peer;
+  TCPX_RETURN_IF_ERROR(meet(channel, connector, setup, identities, deadline, parts));
   parts.stream = std::make_unique<ControlStream>();
   TCPX_RETURN_IF_ERROR(open_halves(channel, connector, setup, deadline, parts));
   TCPX_ASSIGN_OR_RETURN(auto socket, channel.detach(deadline));
-  parts.stream->attach(std::move(socket));
+  // Two ends that share memory need the TCP connection no longer.
+  if (parts.host == nullptr) {
+    parts.stream->attach(std::move(socket));
+  } else {
+    const SharedArea& area = parts.host->area;
+    parts.stream->attach(std::make_unique<SharedStream>(area.ring(area.first()), area.ring(!area.first()), parts.host->socket));
+  }
   return parts;
 }
 

@@ -2,7 +2,7 @@
 // control stream. Blocking, with a deadline; the thread that calls it is the application's or an acceptor's, never the one that
 // moves data.
 //
-// Both ends say who they are and how many channels they have; then they open the direction in which the connector sends, then the
+// Both ends say who they are, where, and how many channels they have. On one host they meet (same_host.h). Then they open the direction in which the connector sends, then the
 // other, each over a flow of the control stream; then they detach the channel's socket, which becomes the stream's. Until then
 // the channel is there to tell the peer what went wrong.
 #pragma once
@@ -13,6 +13,7 @@
 #include <string>
 
 #include "endpoint/control_stream.h"
+#include "endpoint/host_peer.h"
 #include "net/net_plugin.h"
 #include "transfer/bootstrap_channel.h"
 #include "transfer/pipeline.h"
@@ -37,6 +38,9 @@ struct LinkSetup {
   uint32_t max_transfers = 64;    ///< per half
   ChunkBudget* budget = nullptr;  ///< of the sending halves of all links; null: none
   EndpointIdentity identity;
+  bool same_host = false;    ///< a peer on this host may share memory with this end (same_host.h), if it wishes so, too
+  bool reads_peer = true;    ///< out of its memory, where the kernel lets it
+  std::string boot_id = {};  ///< of this host; empty: as the kernel says
   /// Set together with the channel's stop flag when another client is to have this one's place; may be null. The peer is then
   /// told kExhausted, so that it tries again.
   const std::atomic<bool>* gives_way = nullptr;
@@ -44,12 +48,14 @@ struct LinkSetup {
 
 /// All of one connection. The stream must outlive the halves, as it does here; do not move another link over this one.
 struct LinkParts {
+  std::unique_ptr<HostPeer> host;  ///< null unless both are on one host and share memory; the stream may use it
   std::unique_ptr<ControlStream> stream;
   std::unique_ptr<Pipeline> send;
   std::unique_ptr<Pipeline> recv;
   EndpointIdentity peer;
   std::string peer_host;  ///< address without port
   std::string peer_name;  ///< address:port
+  std::string local;      ///< how bytes travel on one host, or why over TCP there; empty when the hosts differ. For people
   std::string interface;  ///< network interface the control connection goes over; may be empty
 };
 

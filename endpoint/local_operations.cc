@@ -91,8 +91,9 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
     const auto prepared = link_.send_lane.prepare(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
     if (!prepared.is_ok()) return end_early(local, prepared.status());
     local.packing = *prepared;
+    local.sources = link_.sources.of(operation.ranges);
   }
-  local.charge = charge_of(operation, window, local.packing, link_.peer.inline_bytes);
+  local.charge = charge_of(operation, window, local.packing, link_.peer.inline_bytes, local.sources.size());
   WindowQueue::Waiter waiter{.operation = local.number(),
                              .charge = local.charge,
                              .sequence = {},
@@ -108,7 +109,7 @@ void LocalOperations::pass(LocalOperation& local) {
   const Operation& operation = *local.operation;
   if (is_for_offers(local.charge.window)) {
     local.enter(Phase::kOffered);
-    return announce(*link_.stream, operation, local.packing);
+    return announce(*link_.stream, operation, local.packing, local.sources);
   }
   sender_.send_short(local);
 }

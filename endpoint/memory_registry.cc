@@ -36,22 +36,20 @@ Status check_inside(const Region& region, const void* data, size_t bytes) {
                 concat(range_text(data, bytes), " do not lie in the registered ", range_text(region.data, region.bytes)));
 }
 
-Result<HeldRange> part_of(HeldRange range, uint64_t offset, uint64_t bytes) {
+Result<std::byte*> part_of(const HeldRange& range, uint64_t offset, uint64_t bytes) {
   if (offset > range.bytes || bytes > range.bytes - offset) {
     return Status(Code::kInvalidArgument, "remote range",
                   concat(bytes, " bytes at offset ", offset, " do not lie in the ", range.bytes, " advertised bytes"));
   }
-  range.data += offset;
-  range.bytes = bytes;
-  return range;
+  return range.data + offset;
 }
 
 bool uses(const std::vector<HeldRange>& ranges, MemoryId region) {
-  return std::any_of(ranges.begin(), ranges.end(), [region](const HeldRange& range) { return range.use.region().id == region; });
+  return std::any_of(ranges.begin(), ranges.end(), [region](const HeldRange& range) { return range.region().id == region; });
 }
 
 bool is_on_gpu(const std::vector<HeldRange>& ranges) {
-  return !ranges.empty() && ranges.front().use.region().type == MemoryType::kCuda;
+  return !ranges.empty() && ranges.front().region().type == MemoryType::kCuda;
 }
 
 Status check_mix(std::string_view operation, const Region& a, const Region& b) {
@@ -156,7 +154,7 @@ Result<std::optional<Region>> MemoryRegistry::remove(MemoryId id, Deadline deadl
   entry.kept = nullptr;
   entry.closing = false;
   return Status(Code::kTimeout, "deregister memory",
-                concat(range_text(entry.region.data, entry.region.bytes), " are in use by ", holders, " ranges of operations"));
+                concat(range_text(entry.region.data, entry.region.bytes), " are in use by operations (", holders, " holds)"));
 }
 
 Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/memory_ops.h"
 #include "base/mutex.h"
 #include "base/segment_copier.h"
 #include "tcpx/endpoint.h"
@@ -88,20 +89,36 @@ struct RegionUse::Entry {
   static constexpr uint64_t kWaited = uint64_t{1} << 63;
 };
 
-/// A range that lies in the region it holds.
+/// A range that lies in its region, which it or one before it in its list holds: lists have thousands of ranges, most of one region,
+/// and to count each costs more than all else that is done for it.
 struct HeldRange {
-  RegionUse use;
-  std::byte* data = nullptr;
-  size_t bytes = 0;
+  HeldRange(RegionUse held, std::byte* first, size_t size)
+      : use(std::move(held)), data(first), bytes(size), region_(&use.region()) {}
+  /// @param held may be empty: the region is then held by a range before this one, or by the owner of the list
+  HeldRange(const Region& region, std::byte* first, size_t size, RegionUse held = {})
+      : use(std::move(held)), data(first), bytes(size), region_(&region) {}
+
+  const Region& region() const { return *region_; }
+
+  RegionUse use;  ///< may be empty
+  std::byte* data;
+  size_t bytes;
+
+ private:
+  const Region* region_;
 };
 
 /// All of `bytes` bytes at `data` lie in the region. @return kInvalidArgument naming both
 Status check_inside(const Region& region, const void* data, size_t bytes);
-/// `bytes` bytes at `offset` of a range. @return kInvalidArgument: they do not lie in it
-Result<HeldRange> part_of(HeldRange range, uint64_t offset, uint64_t bytes);
+/// `bytes` bytes at `offset` of a range. @return their place; kInvalidArgument: they do not lie in it
+Result<std::byte*> part_of(const HeldRange& range, uint64_t offset, uint64_t bytes);
 
 /// Any of them holds that region.
 bool uses(const std::vector<HeldRange>& ranges, MemoryId region);
+/// Memory that the host gets at: its own, or that which stands in for a GPU's.
+inline bool is_of_host(const Region& region, const MemoryOps& memory) {
+  return region.type == MemoryType::kHost || !memory.has_gpu();
+}
 /// Ranges of one message, which are all of one kind.
 bool is_on_gpu(const std::vector<HeldRange>& ranges);
 /// A message in host memory. @return a view of the range, when there is one alone; else of `room`, which has them all

@@ -23,15 +23,30 @@ void count_latency(LatencyHistogram& latency, Duration taken) {
   latency.sum += whole;
 }
 
-}  // namespace
-
-void start_moving(LocalOperation& local, Lane& lane, Packing packing) {
+std::unique_ptr<Job> job_of(const LocalOperation& local) {
   auto job = std::make_unique<Job>();
   job->operation = local.operation;
   job->number = local.number();
   job->bytes = local.operation->bytes;
+  return job;
+}
+
+}  // namespace
+
+void start_moving(LocalOperation& local, Lane& lane, Packing packing) {
+  auto job = job_of(local);
   job->packing = packing;
   lane.push(std::move(job));
+  local.enter(Phase::kMoving);
+}
+
+void start_moving(LocalOperation& local, SharedLane& lane) {
+  lane.push(job_of(local));
+  local.enter(Phase::kMoving);
+}
+
+void start_pull(LocalOperation& local, Pulls& pulls, const WireArray<WireSource>& from, const GoFrame& over) {
+  pulls.push(job_of(local), from, over);
   local.enter(Phase::kMoving);
 }
 
@@ -50,6 +65,8 @@ LocalOperation* OperationBook::add(Operation& operation) {
 
 void OperationBook::finish(LocalOperation& local, Status status) {
   Operation& operation = *local.operation;
+  // First, and once: what may want memory is asked again.
+  link_.give_back(std::exchange(local.held, {}));
   if (!local.ending.is_ok()) status = local.ending;
   if (status.is_ok()) {
     const bool sends = operation.kind == OperationKind::kSend || operation.kind == OperationKind::kWrite;
@@ -68,7 +85,6 @@ void OperationBook::finish(LocalOperation& local, Status status) {
   } else {
     ++link_.stats.operations_failed;
   }
-  link_.give_back(local.held);
   operations_.erase(local.number());
   link_.shared.operations.finish(operation, std::move(status));
 }

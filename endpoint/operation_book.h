@@ -20,6 +20,7 @@ struct LocalOperation {
   TraceRange trace;
   Charge charge;                      ///< kWindow, kReadOut: its cost there
   Packing packing = Packing::kWhole;  ///< of a send or write that is offered
+  std::vector<WireSource> sources;    ///< kWindow, kOffered: of the same
   bool answered = false;              ///< write: the peer has said how it went, before the lane has
   Status answer;
   Status ending;                      ///< why it ends early; ok: it does not
@@ -34,6 +35,7 @@ struct LocalOperation {
   void begin_again() {
     charge = {};
     packing = Packing::kWhole;
+    sources.clear();
     answered = false;
     answer = Status();
     phase_ = Phase::kGpu;
@@ -50,6 +52,9 @@ struct LocalOperation {
 
 /// Gives its transfer to a lane, which alone ends it from here on.
 void start_moving(LocalOperation& local, Lane& lane, Packing packing);
+void start_moving(LocalOperation& local, SharedLane& lane);
+/// The same for a transfer that this end pulls.
+void start_pull(LocalOperation& local, Pulls& pulls, const WireArray<WireSource>& from, const GoFrame& over);
 
 /// One thread at a time.
 class OperationBook {

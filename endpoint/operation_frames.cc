@@ -12,7 +12,8 @@ std::optional<NotifyText> notify_of(const Operation& operation) {
 }
 
 template <ControlType type>
-void say(ControlStream& stream, const Operation& operation, Packing packing, std::span<const std::byte> data = {}) {
+void say(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources,
+         std::span<const std::byte> data = {}) {
   std::vector<uint64_t> lengths;
   if (type == ControlType::kSend && packing == Packing::kRanges) lengths = lengths_of(operation.ranges);
   stream.send(OperationFrame<type>{.operation = static_cast<uint64_t>(operation.id),
@@ -21,29 +22,30 @@ void say(ControlStream& stream, const Operation& operation, Packing packing, std
                                    .packing = packing,
                                    .lengths = lengths,
                                    .ranges = operation.remote,
+                                   .sources = sources,
                                    .notify = notify_of(operation),
                                    .data = data});
 }
 
 }  // namespace
 
-void announce(ControlStream& stream, const Operation& operation, Packing packing) {
-  if (operation.kind == OperationKind::kRead) return say<ControlType::kRead>(stream, operation, Packing::kWhole);
-  if (operation.kind == OperationKind::kWrite) return say<ControlType::kWrite>(stream, operation, packing);
-  say<ControlType::kSend>(stream, operation, packing);
+void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources) {
+  if (operation.kind == OperationKind::kRead) return say<ControlType::kRead>(stream, operation, Packing::kWhole, {});
+  if (operation.kind == OperationKind::kWrite) return say<ControlType::kWrite>(stream, operation, packing, sources);
+  say<ControlType::kSend>(stream, operation, packing, sources);
 }
 
 void send_with_data(ControlStream& stream, const Operation& operation, std::span<const std::byte> data) {
-  if (operation.kind == OperationKind::kWrite) return say<ControlType::kWriteData>(stream, operation, Packing::kWhole, data);
-  say<ControlType::kSendData>(stream, operation, Packing::kWhole, data);
+  if (operation.kind == OperationKind::kWrite) return say<ControlType::kWriteData>(stream, operation, Packing::kWhole, {}, data);
+  say<ControlType::kSendData>(stream, operation, Packing::kWhole, {}, data);
 }
 
-Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes) {
+Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes, size_t sources) {
   const bool reads = operation.kind == OperationKind::kRead;
   const bool in_frame = reads ? operation.bytes <= peer_inline_bytes : !is_for_offers(window);
   const bool by_range = window == Window::kSendOffers && packing == Packing::kRanges;
   return {window, window_cost(window, in_frame ? operation.bytes : 0, by_range ? operation.ranges.size() : 0,
-                              operation.remote.size(), size_of(notify_of(operation)))};
+                              operation.remote.size(), size_of(notify_of(operation)), sources)};
 }
 
 Charge charge_of(const NotifyText& notify) {

@@ -13,7 +13,8 @@
 namespace tcpx {
 
 /// Says what travels in front of a transfer through the pipeline, or asks for one. Not for a receive.
-void announce(ControlStream& stream, const Operation& operation, Packing packing);
+/// @param sources of a send or write; may be none
+void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources);
 /// Says a short send or write, with its data.
 void send_with_data(ControlStream& stream, const Operation& operation, std::span<const std::byte> data);
 
@@ -23,7 +24,8 @@ inline size_t size_of(const std::optional<NotifyText>& notify) {
 }
 /// @param window for announcements: of `announce`; else of `send_with_data`
 /// @param peer_inline_bytes longest read that the peer answers with its data, which it holds then
-Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes);
+/// @param sources how many are said
+Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes, size_t sources);
 /// @param answer_bytes of data with which this end answers a read at once, and which it holds until then
 template <ControlType type>
 Charge charge_of(const OperationFrame<type>& frame, uint64_t answer_bytes = 0) {
@@ -32,7 +34,7 @@ Charge charge_of(const OperationFrame<type>& frame, uint64_t answer_bytes = 0) {
                              : type == ControlType::kWriteData ? Window::kRest
                                                                : Window::kRestOffers;
   return {kWindow, window_cost(kWindow, frame.data.size() + answer_bytes, frame.lengths.size(), frame.ranges.size(),
-                               size_of(frame.notify))};
+                               size_of(frame.notify), frame.sources.size())};
 }
 Charge charge_of(const NotifyText& notify);
 
@@ -40,6 +42,7 @@ std::vector<uint64_t> lengths_of(const std::vector<HeldRange>& ranges);
 /// A notification that came on that connection; null when there is none.
 std::unique_ptr<NotifyMsg> message_of(const std::optional<NotifyText>& notify, ConnId conn);
 
+inline constexpr std::string_view kNotOffered = "its bytes were not offered that way";
 inline constexpr std::string_view kNoWholeVector = "a vector cannot travel as a whole";
 /// Error of a frame that no peer of ours would say now.
 Status unexpected(ControlType type, uint64_t operation, std::string_view why);

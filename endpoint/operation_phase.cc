@@ -38,7 +38,8 @@ constexpr auto kPhaseTable = std::to_array<PhaseRow>({
     {Phase::kReadOut, kWrites, to(Phase::kAnswer), EarlyEnd::kAfterCopy, "is copied from the GPU"},
     {Phase::kLeaving, kSends, 0, EarlyEnd::kAtOnce, "leaves"},
     {Phase::kPosted, kReceives, to(Phase::kMoving) | to(Phase::kWriteIn), EarlyEnd::kUntold, "waits for a send"},
-    {Phase::kOffered, kSends | kWrites, to(Phase::kMoving), EarlyEnd::kAsksPeer, "waits for the peer"},
+    {Phase::kOffered, kSends, to(Phase::kMoving), EarlyEnd::kAsksPeer, "waits for the peer"},
+    {Phase::kOffered, kWrites, to(Phase::kMoving) | to(Phase::kAnswer), EarlyEnd::kAsksPeer, "waits for the peer"},
     // The target hears of it when it asks.
     {Phase::kOffered, kReads, to(Phase::kMoving) | to(Phase::kWriteIn), EarlyEnd::kAtOnce, "waits for the peer"},
     {Phase::kMoving, kSends | kReceives | kReads, 0, EarlyEnd::kAfterTransfer, "moves"},

@@ -5,21 +5,27 @@
 #include <utility>
 
 namespace tcpx {
+namespace {
+
+constexpr size_t kCrowdedBytes = kMaxBacklogBytes / 4;
+
+}  // namespace
 
 Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange>& wanted) const {
   std::vector<HeldRange> ranges;
-  HeldRange advertised;  // of the last slot: the next range is often another part of it
+  ranges.reserve(wanted.size());
+  std::optional<HeldRange> advertised;  // of the last slot: the next range is often another part of it
+  SlotId slot;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const WireRange range = wanted[i];
-    if (i == 0 || range.slot != wanted[i - 1].slot) {
+    if (!advertised || range.slot != slot) {
       TCPX_ASSIGN_OR_RETURN(advertised, link_.shared.memory.look_up(link_.id, range.slot));
+      slot = range.slot;
     }
-    const bool last = i + 1 == wanted.size();
-    TCPX_ASSIGN_OR_RETURN(auto granted, part_of(last ? std::move(advertised) : advertised, range.offset, range.bytes));
+    TCPX_ASSIGN_OR_RETURN(std::byte* const data, part_of(*advertised, range.offset, range.bytes));
     if (range.bytes == 0) continue;
-    if (!ranges.empty())
-      TCPX_RETURN_IF_ERROR(check_mix("look up remote ranges", ranges.front().use.region(), granted.use.region()));
-    ranges.push_back({std::move(granted.use), granted.data, granted.bytes});
+    if (!ranges.empty()) TCPX_RETURN_IF_ERROR(check_mix("look up remote ranges", ranges.front().region(), advertised->region()));
+    ranges.emplace_back(advertised->region(), data, range.bytes, std::move(advertised->use));  // for the first of its slot
   }
   return ranges;
 }
@@ -38,17 +44,26 @@ Status PeerOperations::on(const WriteFrame& frame) {
   auto ranges = or_refuse(look_up(frame.ranges), frame.operation, charge);
   if (!ranges) return Status::ok();
   if (ranges->empty()) return unexpected(frame, "a write of nothing that is not inline");
-  Packing packing = frame.packing;
-  if (packing == Packing::kWhole && ranges->size() > 1) packing = Packing::kPacked;
-  const auto prepared = or_refuse(link_.recv_lane.prepare(*ranges, packing), frame.operation, charge);
-  if (!prepared) return Status::ok();
   auto job = std::make_unique<Job>();
   job->number = frame.operation;
   job->held = std::move(*ranges);
   job->bytes = frame.bytes;
-  job->packing = *prepared;
   job->notify = message_of(frame.notify, link_.id);
   job->charge = charge;
+  if (link_.pulls.can_pull(job->held, frame.sources)) {
+    link_.pulls.push(std::move(job), frame.sources, {.operation = frame.operation, .packing = Packing::kPulled});
+    return Status::ok();
+  }
+  if (link_.recv_shared.takes(job->held, frame.sources)) {
+    link_.recv_shared.push(std::move(job));
+    link_.stream->send(GoFrame{.operation = frame.operation, .of_read = false, .packing = Packing::kShared});
+    return Status::ok();
+  }
+  Packing packing = frame.packing;
+  if (packing == Packing::kWhole && job->held.size() > 1) packing = Packing::kPacked;
+  const auto prepared = or_refuse(link_.recv_lane.prepare(job->held, packing), frame.operation, charge);
+  if (!prepared) return Status::ok();
+  job->packing = *prepared;
   link_.recv_lane.push(std::move(job));
   link_.stream->send(GoFrame{.operation = frame.operation, .of_read = false, .packing = *prepared});
   return Status::ok();
@@ -88,8 +103,12 @@ Status PeerOperations::on(const ReadFrame& frame) {
     job->held = std::move(*ranges);
     job->bytes = frame.bytes;
     job->charge = charge;
+    // The frame that says this is in no window: a peer that asks for much and reads little gets it over the lanes.
+    const bool crowded = link_.stream->backlog() >= kCrowdedBytes;
+    const std::vector<WireSource> sources = crowded ? std::vector<WireSource>() : link_.sources.of(job->held);
+    job->on_host = way_on_host(sources);
     reads_.emplace(frame.operation, std::move(job));
-    link_.stream->send(ReadyFrame{.operation = frame.operation, .packing = *prepared});
+    link_.stream->send(ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = *prepared, .sources = sources});
     return Status::ok();
   }
   if (!is_on_gpu(*ranges)) {
@@ -106,9 +125,18 @@ Status PeerOperations::on(const GoFrame& frame) {
   if (found == reads_.end()) return unexpected(frame, "no such read");
   // Ranges of nothing are no ranges here, so both ends count the same.
   if (frame.packing == Packing::kWhole && found->second->held.size() != 1) return unexpected(frame, kNoWholeVector);
+  if (is_on_host(frame.packing) && frame.packing != found->second->on_host) return unexpected(frame, kNotOffered);
   std::unique_ptr<Job> job = std::move(found->second);
   reads_.erase(found);
+  if (frame.packing == Packing::kPulled) {
+    end_moved(*job, false);
+    return Status::ok();
+  }
   job->packing = frame.packing;
+  if (frame.packing == Packing::kShared) {
+    link_.send_shared.push(std::move(job));
+    return Status::ok();
+  }
   link_.send_lane.push(std::move(job));
   return Status::ok();
 }

@@ -1,6 +1,9 @@
 // PeerOperations: writes and reads that the peer has started, on memory of this end. Nothing of what it says is believed: ranges
 // are checked against what was advertised to it, and what no peer of ours says ends the link.
 //
+// A peer of the same host may pull what it reads, and have pulled what it writes: then there is no job of a lane, and no Go before
+// the copy. Where it may not, shared lanes take the places of lanes.
+//
 //   write   short   copied into place at once, or by the GPU        -> Done
 //           long    a job of the receiving lane                     -> Go, later Done
 //   read    short   copied from there at once, or by the GPU        -> ReadData

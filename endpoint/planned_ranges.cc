@@ -25,10 +25,11 @@ class RangeChecker {
   /// @param remote nullptr: there is none
   Status check(const LocalRange& range, const RemoteRange* remote) {
     const size_t index = index_++;
-    if (use_ && use_.region().id == range.memory) {
-      TCPX_RETURN_IF_ERROR(check_inside(use_.region(), range.data, range.bytes));
+    if (region_ != nullptr && region_->id == range.memory) {
+      TCPX_RETURN_IF_ERROR(check_inside(*region_, range.data, range.bytes));
     } else {
       TCPX_ASSIGN_OR_RETURN(use_, registry_.use(range.memory, range.data, range.bytes));
+      region_ = &use_.region();
     }
     if (remote != nullptr) {
       const RemoteSlot& slot = remote->slot;
@@ -37,16 +38,19 @@ class RangeChecker {
         return bad_range(index, concat(range.bytes, " bytes at ", remote->offset, " of a slot of ", slot.bytes, " bytes"));
     }
     if (range.bytes == 0) return Status::ok();
-    if (!first_) first_ = use_.region();
-    return check_mix("check ranges", *first_, use_.region());
+    if (!first_) first_ = *region_;
+    return check_mix("check ranges", *first_, *region_);
   }
   /// Of the range checked last.
-  RegionUse& use() { return use_; }
+  const Region& region() const { return *region_; }
+  /// A use of that region for the first of its ranges that asks, an empty one for the others.
+  RegionUse take_use() { return std::move(use_); }
 
  private:
   MemoryRegistry& registry_;
-  RegionUse use_;
-  std::optional<Region> first_;  // that something is moved of
+  const Region* region_ = nullptr;  // of the range checked last
+  RegionUse use_;                   // of that, until a range takes it
+  std::optional<Region> first_;     // that something is moved of
   size_t index_ = 0;
 };
 
@@ -64,7 +68,7 @@ bool join(Operation& operation, const Region& region, const std::byte* data, con
   if (operation.remote.empty()) return false;
   HeldRange& last = operation.ranges.back();
   WireRange& last_remote = operation.remote.back();
-  if (last.data + last.bytes != data || &last.use.region() != &region || last_remote.slot != remote.slot ||
+  if (last.data + last.bytes != data || &last.region() != &region || last_remote.slot != remote.slot ||
       last_remote.offset + last_remote.bytes != remote.offset)
     return false;
   last.bytes += remote.bytes;
@@ -130,11 +134,10 @@ Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges,
     auto* const data = static_cast<std::byte*>(range.data);
     if (!remote.empty()) {
       const WireRange there{remote[i].slot.id, remote[i].offset, range.bytes};
-      if (join(operation, checker.use().region(), data, there)) continue;
+      if (join(operation, checker.region(), data, there)) continue;
       operation.remote.push_back(there);
     }
-    const bool last = i + 1 == ranges.size();
-    operation.ranges.push_back({last ? std::move(checker.use()) : RegionUse(checker.use()), data, range.bytes});
+    operation.ranges.emplace_back(checker.region(), data, range.bytes, checker.take_use());
     operation.bytes += range.bytes;
   }
   return Status::ok();
@@ -145,7 +148,7 @@ std::vector<int> gpus_of(const Operation& operation, int own) {
   const auto add = [&gpus](int gpu) {
     if (std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) gpus.push_back(gpu);
   };
-  for (const HeldRange& range : operation.ranges) add(range.use.region().access.gpu);
+  for (const HeldRange& range : operation.ranges) add(range.region().access.gpu);
   if (operation.rounds != nullptr) {
     for (const RegionUse& use : operation.rounds->uses()) add(use.region().access.gpu);
   }
@@ -203,11 +206,11 @@ void PlannedRounds::next(Operation& operation) {
   for (; next_ < count_; ++next_) {
     const PlannedRanges::Range range = at(next_);
     if (range.bytes == 0) continue;
-    const RegionUse& use = uses_[range.region];
+    const Region& region = uses_[range.region].region();  // held until the last round is over
     const WireRange there{plan_->slots[range.slot], range.offset, range.bytes};
-    if (join(operation, use.region(), range.data, there)) continue;
+    if (join(operation, region, range.data, there)) continue;
     if (operation.ranges.size() == kMaxWireRanges) return;
-    operation.ranges.push_back({use, range.data, range.bytes});
+    operation.ranges.emplace_back(region, range.data, range.bytes);
     operation.remote.push_back(there);
     operation.bytes += range.bytes;
   }

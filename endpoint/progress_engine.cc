@@ -6,6 +6,8 @@
 #include "base/cpu_affinity.h"
 #include "base/own_thread.h"
 #include "base/pci_device.h"
+#include "base/spin_time.h"
+#include "base/usable_cores.h"
 
 namespace tcpx {
 namespace {
@@ -23,7 +25,7 @@ ProgressEngine::ProgressEngine(MemoryOps& memory, const EndpointConfig& config, 
     : memory_(memory),
       config_(config),
       operations_(operations),
-      cores_(config.num_cpus != 0 ? config.num_cpus : std::thread::hardware_concurrency()),
+      cores_(config.num_cpus != 0 ? config.num_cpus : usable_cores()),
       links_(config, operations, events_, std::move(forget)) {}
 
 Status ProgressEngine::start() {
@@ -46,7 +48,7 @@ void ProgressEngine::stop() {
 void ProgressEngine::run() {
   if (const auto path = memory_.pci_path(config_.gpu_idx)) run_near(read_numa_node(*path));
   if (memory_.has_gpu()) (void)memory_.set_current_device(config_.gpu_idx);
-  const Duration spin = spins() ? kSpin : Duration::zero();
+  SpinTime spin(spins() ? kSpin : Duration::zero());
   Backoff backoff(cores_);
   TimePoint busy_until = Clock::steady().now();
   while (!stop_) {
@@ -55,6 +57,7 @@ void ProgressEngine::run() {
     {
       const FairLock lock(mutex_);
       locks = locks_.load();
+      links_.end_sleep();
       advanced = try_turn();
       polls = !advanced && links_.needs_polling();
       much = polls && links_.chunks_in_flight() >= Backoff::kMuchUnderWay;
@@ -63,7 +66,7 @@ void ProgressEngine::run() {
     const TimePoint now = Clock::steady().now();
     if (advanced) {
       backoff.reset();
-      busy_until = now + spin;
+      busy_until = now + spin.at(now);
     } else if (polls) {
       switch (backoff.next(much)) {
         case Backoff::Step::kSpin:
@@ -78,7 +81,8 @@ void ProgressEngine::run() {
       std::optional<Duration> longest;  // without links there is nothing to look at now and then
       if (!alone) longest = operations_.outstanding() > 0 ? ServedLinks::kLookEvery : kLookWhenIdle;
       sleep(longest, locks);
-      busy_until = Clock::steady().now() + spin;
+      const TimePoint woken = Clock::steady().now();
+      busy_until = woken + spin.at(woken);
     }
   }
 }
@@ -86,6 +90,10 @@ void ProgressEngine::run() {
 // Until something happens that is announced, or so long.
 // @param locks so far in the last turn: a thread that has been in since then has changed something
 void ProgressEngine::sleep(std::optional<Duration> longest, uint64_t locks) {
+  {
+    const FairLock lock(mutex_);
+    if (links_.prepare_sleep()) return;
+  }
   events_.sleep(longest, [&] { return submitted_.has_new() || notifications_.has_new() || stop_ || locks_.load() != locks; });
 }
 

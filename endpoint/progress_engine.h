@@ -85,7 +85,7 @@ class ProgressEngine {
   MemoryOps& memory_;
   const EndpointConfig& config_;
   OperationTable& operations_;
-  const uint32_t cores_;  // asked for once: the answer takes microseconds
+  const uint32_t cores_;
 
   SubmissionQueue<Operation> submitted_;         // popped with the lock
   SubmissionQueue<Notification> notifications_;  // too; they belong to the queue

@@ -28,6 +28,7 @@ struct Arrival {
   Packing packing = Packing::kWhole;
   bool with_data = false;
   std::vector<uint64_t> lengths;
+  std::vector<WireSource> sources;
   std::vector<std::byte> data;
   std::unique_ptr<NotifyMsg> notify;
   Charge charge;

@@ -40,7 +40,10 @@ ServedLinks::Served* ServedLinks::find(ConnId conn, uint64_t number) {
 uint64_t ServedLinks::add(std::unique_ptr<Link> link, bool unclaimed) {
   const ConnId id = link->id();
   last_conn_ = std::max(last_conn_, static_cast<uint64_t>(id));
-  if (const Served* const before = find(id)) ended_ = sum_of(ended_, before->link->stats());
+  if (Served* const before = find(id)) {
+    ended_ = sum_of(ended_, before->link->stats());
+    watch(*before, false);
+  }
   links_.erase(id);
   Served& served = links_[id];
   served.link = std::move(link);
@@ -118,15 +121,17 @@ void ServedLinks::notify(std::unique_ptr<Notification> notification) {
 }
 
 bool ServedLinks::turn() {
-  mark_readable();
   const TimePoint now = Clock::steady().now();
   const bool look = now >= next_look_;
+  // Frames in shared memory are seen without a system call.
+  if (look || sockets_ > 0 || std::exchange(woken_, false)) mark_readable();
   if (look) next_look_ = now + kLookEvery;
   const bool cancels = operations_.take_cancel_requests();
   bool advanced = false;
   for (auto& entry : links_) {
     Served& served = entry.second;
-    if (!look && !cancels && !served.readable && !served.has_work && !served.link->needs_polling()) continue;
+    if (!look && !cancels && !served.readable && !served.has_work && !served.link->has_arrived() && !served.link->needs_polling())
+      continue;
     attend(*served.link, [&] {
       if (cancels) served.link->take_cancel_requests();
       advanced |= served.link->progress(std::exchange(served.readable, false));
@@ -150,7 +155,24 @@ void ServedLinks::mark_readable() {
 }
 
 void ServedLinks::watch(Served& served, bool on) {
-  if (std::exchange(served.watched, on) != on) events_.watch(served.link->fd(), static_cast<uint64_t>(served.link->id()), on);
+  if (std::exchange(served.watched, on) == on) return;
+  events_.watch(served.link->fd(), static_cast<uint64_t>(served.link->id()), on);
+  if (served.link->is_shared()) return;
+  if (on) ++sockets_;
+  if (!on) --sockets_;
+}
+
+bool ServedLinks::prepare_sleep() {
+  asleep_ = true;
+  bool any = false;
+  for (auto& [id, served] : links_) any |= served.link->prepare_sleep();
+  return any;
+}
+
+void ServedLinks::end_sleep() {
+  if (!std::exchange(asleep_, false)) return;
+  woken_ = true;
+  for (auto& [id, served] : links_) served.link->end_sleep();
 }
 
 // One in a look, when there are too many, or when it has been idle for too long.
@@ -233,7 +255,7 @@ bool ServedLinks::fail_those_that_serve(MemoryId region) {
 }
 
 void ServedLinks::forget(MemoryId region) {
-  for (auto& [id, served] : links_) served.link->forget(region);
+  for (auto& [id, served] : links_) attend(*served.link, [&link = *served.link, region] { link.forget(region); });
 }
 
 Status ServedLinks::why_ended(ConnId conn) const {

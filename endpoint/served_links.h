@@ -62,6 +62,10 @@ class ServedLinks {
   /// Something is under way that no event will announce.
   bool needs_polling() const;
   uint64_t chunks_in_flight() const;
+  /// From now on whatever comes ends a sleep on the events. @return true when something has come already
+  bool prepare_sleep();
+  /// After a sleep, by the thread that slept.
+  void end_sleep();
 
   /// Fails the links whose peers use the region. @return false: there is none
   bool fail_those_that_serve(MemoryId region);
@@ -104,6 +108,9 @@ class ServedLinks {
   ConnectionStats ended_;
   uint64_t last_conn_ = 0, last_number_ = 0;
   TimePoint next_look_;
+  size_t sockets_ = 0;   // watched ones that carry bytes
+  bool asleep_ = false;  // since prepare_sleep
+  bool woken_ = false;   // nobody has looked at the events since
 };
 
 }  // namespace tcpx

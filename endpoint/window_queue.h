@@ -112,7 +112,8 @@ class WindowQueue {
 // The longest message of each window fits when all before it have ended, though the peer has not told of the credit that it still
 // owes: an announced send beside what is kept for late ones, a late one behind other late ones.
 inline constexpr uint64_t kMaxNotifyBytes = kMaxNotifyNameBytes + kMaxNotifyTextBytes;
-inline constexpr uint64_t kLongestSendOffer = window_cost(Window::kSendOffers, 0, kMaxWireRanges, 0, kMaxNotifyBytes);
+inline constexpr uint64_t kLongestSendOffer =
+    window_cost(Window::kSendOffers, 0, kMaxWireRanges, 0, kMaxNotifyBytes, kMaxWireSources);
 static_assert(window_cost(Window::kSends, kMaxInlineBytes, 0, 0, kMaxNotifyBytes) + credit_step(Window::kSends) <=
               bytes_of(Window::kSends));
 static_assert(window_cost(Window::kRest, kMaxInlineBytes, 0, kMaxWireRanges, kMaxNotifyBytes) + credit_step(Window::kRest) <=
@@ -120,7 +121,7 @@ static_assert(window_cost(Window::kRest, kMaxInlineBytes, 0, kMaxWireRanges, kMa
 static_assert(kLongestSendOffer + WindowQueue::kLateSendBytes + credit_step(Window::kSendOffers) <=
               bytes_of(Window::kSendOffers));
 static_assert(kLongestSendOffer + credit_step(Window::kSendOffers) <= WindowQueue::kLateSendBytes);
-static_assert(window_cost(Window::kRestOffers, kMaxInlineBytes, 0, kMaxWireRanges, kMaxNotifyBytes) +
+static_assert(window_cost(Window::kRestOffers, kMaxInlineBytes, 0, kMaxWireRanges, kMaxNotifyBytes, kMaxWireSources) +
                   credit_step(Window::kRestOffers) <=
               bytes_of(Window::kRestOffers));
 

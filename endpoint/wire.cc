@@ -27,14 +27,16 @@ constexpr TypeRow kTypes[] = {{"send", kMaxControlPayloadBytes},
                               {"write with data", kMaxControlPayloadBytes},
                               {"read", kMaxControlPayloadBytes},
                               {"read data", kMaxInlineBytes},
-                              {"ready", 0},
+                              {"ready", kMaxWireSources * sizeof(WireSource)},
                               {"go", 0},
                               {"done", kMaxStatusTextBytes},
                               {"cancel", 0},
                               {"credit", 0},
                               {"notify", sizeof(uint32_t) + kMaxNotifyNameBytes + kMaxNotifyTextBytes},
                               {"peer message", kMaxPeerMessageBytes},
-                              {"bye", kMaxStatusTextBytes}};
+                              {"bye", kMaxStatusTextBytes},
+                              {"share", sizeof(MemoryShare)},
+                              {"unshare", 0}};
 static_assert(std::size(kTypes) == kLastControlType);
 
 Status check_type(ControlType type, const ControlHeader& header) {
@@ -92,7 +94,9 @@ Status check_header(const ControlHeader& header) {
                   concat("the peer speaks control version ", header.version, ", this build speaks ", kControlVersion));
   }
   if (header.type == 0 || header.type > kLastControlType) return bad(concat("type ", header.type));
-  if (header.packing > static_cast<uint8_t>(Packing::kPacked)) return bad(concat("packing ", header.packing));
+  const bool is_go = header.type == static_cast<uint8_t>(ControlType::kGo);
+  if (header.packing > static_cast<uint8_t>(is_go ? Packing::kShared : Packing::kPacked))
+    return bad(concat("packing ", header.packing));
   const TypeRow& type = kTypes[header.type - 1];
   if (header.payload_bytes > type.longest_payload)
     return bad(concat("a ", type.name, " frame with a payload of ", header.payload_bytes, " bytes"));
@@ -108,7 +112,11 @@ void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out) {
                 .bytes = kHasData ? frame.data.size() : frame.bytes,
                 .packing = frame.packing},
                [&] {
-                 append_payload({.lengths = frame.lengths, .ranges = frame.ranges, .notify = frame.notify, .data = frame.data},
+                 append_payload({.lengths = frame.lengths,
+                                 .ranges = frame.ranges,
+                                 .sources = frame.sources,
+                                 .notify = frame.notify,
+                                 .data = frame.data},
                                 out);
                });
 }
@@ -124,6 +132,7 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, O
            .packing = packing_of(header),
            .lengths = fields.lengths,
            .ranges = fields.ranges,
+           .sources = fields.sources,
            .notify = fields.notify,
            .data = fields.data};
   return Status::ok();
@@ -153,12 +162,16 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, R
 }
 
 void encode(const ReadyFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.operation, .packing = frame.packing});
+  append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.bytes, .packing = frame.packing},
+               [&] { append(out, frame.sources.raw()); });
 }
 
-Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, ReadyFrame& frame) {
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadyFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  frame = {.operation = header.operation, .packing = packing_of(header)};
+  if (payload.size() % sizeof(WireSource) != 0) return bad(concat("a ready with ", payload.size(), " bytes of sources"));
+  const WireArray<WireSource> sources(payload);
+  TCPX_RETURN_IF_ERROR(check_sources(header, sources));
+  frame = {.operation = header.operation, .bytes = header.bytes, .packing = packing_of(header), .sources = sources};
   return Status::ok();
 }
 
@@ -249,6 +262,29 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, P
   if (header.value > static_cast<uint64_t>(FrameType::kSubmitted) || !is_peer_message(type))
     return bad(concat("a peer message of type ", header.value));
   frame = {.flow = header.operation, .type = type, .message = payload};
+  return Status::ok();
+}
+
+void encode(const ShareFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = frame.share}, [&] { append(out, std::as_bytes(std::span(&frame.memory, 1))); });
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, ShareFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  if (payload.size() != sizeof frame.memory || header.operation <= kHostMemory || header.operation == kHiddenMemory)
+    return bad(concat("share ", header.operation, " of ", payload.size(), " bytes"));
+  frame.share = header.operation;
+  std::memcpy(&frame.memory, payload.data(), sizeof frame.memory);
+  return Status::ok();
+}
+
+void encode(const UnshareFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = frame.share});
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, UnshareFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  frame.share = header.operation;
   return Status::ok();
 }
 

@@ -6,19 +6,21 @@
 // the pipeline, so neither end can wait for the other in another order; it also has the last word on how they are packed.
 //
 //   header:          operation  value     bytes      packing   payload
-//   SendFrame        operation  sequence  bytes      packing   OperationCounts, lengths, notification
+//   SendFrame        operation  sequence  bytes      packing   OperationCounts, lengths, sources, notification
 //   SendDataFrame    operation  sequence  of data    -         OperationCounts, notification, data
-//   WriteFrame       operation  -         bytes      packing   OperationCounts, ranges, notification
+//   WriteFrame       operation  -         bytes      packing   OperationCounts, ranges, sources, notification
 //   WriteDataFrame   operation  -         of data    -         OperationCounts, ranges, notification, data
 //   ReadFrame        operation  -         bytes      -         OperationCounts, ranges
 //   ReadDataFrame    operation  -         of data    -         data
-//   ReadyFrame       operation  -         -          packing   -
+//   ReadyFrame       operation  -         bytes      packing   sources
 //   GoFrame          operation  of_read   -          packing   -
 //   DoneFrame        operation  code      -          -         text of the status; none when it is ok
 //   CancelFrame      operation  sequence  announced  -         -
 //   CreditFrame      window     -         bytes      -         -
 //   NotifyFrame      -          -         -          -         u32 bytes of the name, the name, the text
 //   PeerFrame        flow       type      -          -         message
+//   ShareFrame       share      -         -          -         MemoryShare
+//   UnshareFrame     share      -         -          -         -
 //   ByeFrame         -          -         -          -         -  (a text is let through and not read)
 //
 // "-" is sent as 0 and not looked at. Frames that begin an operation:
@@ -31,6 +33,10 @@
 //               <-  Read, ranges that were advertised;         ReadData ->, or Ready -> and Go <-
 //
 // Done with an error refuses a Send, Write or Read instead.
+//
+// Between two endpoints of one host a Send, Write or Ready may say where its bytes lie: its sources. The data receiver may then
+// copy them itself, and says Go with kPulled when it has, which ends a Send and a Read; a Write ends with Done as ever. Where it
+// may not, host memory goes through a ring that both share, after a Go with kShared.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +48,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/memory_ops.h"
 #include "endpoint/credit_windows.h"
 #include "tcpx/endpoint.h"
 #include "tcpx/status.h"
@@ -50,13 +57,13 @@
 namespace tcpx {
 
 inline constexpr uint16_t kControlMagic = 0x4358;  // "XC"
-inline constexpr uint8_t kControlVersion = 2;
+inline constexpr uint8_t kControlVersion = 3;
 inline constexpr uint32_t kMaxInlineBytes = 65536;
 inline constexpr uint32_t kMaxNotifyNameBytes = NotifyMsg::kMaxNameBytes;
 inline constexpr uint32_t kMaxNotifyTextBytes = NotifyMsg::kMaxTextBytes;
 inline constexpr uint32_t kMaxStatusTextBytes = 1024;
 inline constexpr uint32_t kMaxWireRanges = Endpoint::kMaxRanges;
-/// Room for kMaxWireRanges ranges of a write, a notification and inline bytes.
+/// Room for kMaxWireRanges ranges of a write, their sources, a notification and inline bytes.
 inline constexpr uint32_t kMaxControlPayloadBytes = 2u << 20;
 
 enum class ControlType : uint8_t {
@@ -74,8 +81,10 @@ enum class ControlType : uint8_t {
   kNotify,
   kPeer,
   kBye,
+  kShare,
+  kUnshare,
 };
-inline constexpr uint8_t kLastControlType = static_cast<uint8_t>(ControlType::kBye);
+inline constexpr uint8_t kLastControlType = static_cast<uint8_t>(ControlType::kUnshare);
 std::string_view name_of(ControlType type);
 
 /// Ways to cut the bytes of a transfer for the pipeline.
@@ -83,6 +92,8 @@ enum class Packing : uint8_t {
   kWhole = 0,   ///< one range at both ends: one pipeline transfer
   kRanges = 1,  ///< range by range (long ones, equal at both ends)
   kPacked = 2,  ///< the stream of bytes in parcels of kParcelBytes, gathered and scattered
+  kPulled = 3,  ///< of a Go alone: the data receiver has copied it from its sources
+  kShared = 4,  ///< of a Go alone: through the shared bulk ring, range after range
 };
 
 /// Meaning of `operation`, `value`, `bytes` and `packing`: by type, in the table above.
@@ -114,18 +125,33 @@ struct WireRange {
 };
 static_assert(sizeof(WireRange) == 32 && std::is_trivially_copyable_v<WireRange>);
 
+/// The place of a stretch of an operation's bytes in the memory of the data sender, for a peer of the same host.
+struct WireSource {
+  uint64_t share;    ///< kHostMemory, the number of a ShareFrame, or kHiddenMemory
+  uint64_t address;  ///< in the sender's process; 0 for kHiddenMemory
+  uint64_t bytes;    ///< at least 1
+};
+static_assert(sizeof(WireSource) == 24 && std::is_trivially_copyable_v<WireSource>);
+inline constexpr uint64_t kHostMemory = 0;
+/// Host memory that the receiver may not read: the sender can put it into the shared bulk ring. Such a source is the only one.
+inline constexpr uint64_t kHiddenMemory = UINT64_MAX;
+inline constexpr uint32_t kMaxWireSources = kMaxWireRanges;
+/// Shares that one end may have at once.
+inline constexpr size_t kMaxShares = 4096;
+
 /// Front of an operation's payload: how much of what follows. The data has what is left.
 struct OperationCounts {
   uint32_t lengths;            ///< at most kMaxWireRanges
   uint32_t ranges;             ///< at most kMaxWireRanges
+  uint32_t sources;            ///< at most kMaxWireSources
   uint16_t notify_count;       ///< 0 or 1
   uint16_t notify_name_bytes;  ///< at most kMaxNotifyNameBytes
   uint32_t notify_text_bytes;  ///< at most kMaxNotifyTextBytes
 };
-static_assert(sizeof(OperationCounts) == 16 && std::is_trivially_copyable_v<OperationCounts> &&
-              offsetof(OperationCounts, notify_count) == 8 && offsetof(OperationCounts, notify_text_bytes) == 12);
-static_assert(sizeof(OperationCounts) + kMaxWireRanges * sizeof(WireRange) + kMaxNotifyNameBytes + kMaxNotifyTextBytes +
-                  kMaxInlineBytes <=
+static_assert(sizeof(OperationCounts) == 20 && std::is_trivially_copyable_v<OperationCounts> &&
+              offsetof(OperationCounts, notify_count) == 12 && offsetof(OperationCounts, notify_text_bytes) == 16);
+static_assert(sizeof(OperationCounts) + kMaxWireRanges * sizeof(WireRange) + kMaxWireSources * sizeof(WireSource) +
+                  kMaxNotifyNameBytes + kMaxNotifyTextBytes + kMaxInlineBytes <=
               kMaxControlPayloadBytes);
 
 /// Values as they lie in a frame, at any alignment. A view.
@@ -155,6 +181,16 @@ class WireArray {
   std::span<const std::byte> bytes_;
 };
 
+/// Ways of one host.
+inline bool is_on_host(Packing packing) {
+  return packing == Packing::kPulled || packing == Packing::kShared;
+}
+/// The one of these that a Go may name for bytes with such sources. kWhole: none
+inline Packing way_on_host(const WireArray<WireSource>& sources) {
+  if (sources.empty()) return Packing::kWhole;
+  return sources.size() == 1 && sources[0].share == kHiddenMemory ? Packing::kShared : Packing::kPulled;
+}
+
 /// At most kMaxNotifyNameBytes and kMaxNotifyTextBytes.
 struct NotifyText {
   std::string_view name, text;
@@ -173,6 +209,7 @@ struct OperationFrame {
   Packing packing = Packing::kWhole;  ///< as the sender would like it; a write with kWhole has one range
   WireArray<uint64_t> lengths;        ///< with kRanges alone: bytes of each, `bytes` together
   WireArray<WireRange> ranges;        ///< `bytes` together
+  WireArray<WireSource> sources;      ///< of a send or write: `bytes` together, or none: through the pipeline
   std::optional<NotifyText> notify;   ///< delivered when the data is in place
   std::span<const std::byte> data;
 };
@@ -191,9 +228,12 @@ struct ReadDataFrame {
 struct ReadyFrame {
   static constexpr ControlType kType = ControlType::kReady;
   uint64_t operation = 0;
+  uint64_t bytes = 0;                 ///< of the sources together
   Packing packing = Packing::kWhole;  ///< kPacked: it has to be; else the receiver asks preferred_packing of its own ranges
+  WireArray<WireSource> sources;      ///< none: through the pipeline
 };
-/// Data receiver: both ends give the transfer to the pipeline, in the order of these.
+/// Data receiver: both ends give the transfer to the pipeline, or to the shared ring with kShared, in the order of these; or, with
+/// kPulled, it has all of it.
 struct GoFrame {
   static constexpr ControlType kType = ControlType::kGo;
   uint64_t operation = 0;
@@ -231,6 +271,17 @@ struct PeerFrame {
   FrameType type{};  ///< one of peer messages
   std::span<const std::byte> message;
 };
+/// GPU memory of the one who says it, which sources name from now on; a descriptor that belongs to it lies in HostPeer::files.
+struct ShareFrame {
+  static constexpr ControlType kType = ControlType::kShare;
+  uint64_t share = 0;  ///< between kHostMemory and kHiddenMemory, never used again
+  MemoryShare memory{};
+};
+/// Nothing names it any more.
+struct UnshareFrame {
+  static constexpr ControlType kType = ControlType::kUnshare;
+  uint64_t share = 0;
+};
 /// The one who says it closes.
 struct ByeFrame {
   static constexpr ControlType kType = ControlType::kBye;
@@ -247,6 +298,8 @@ void encode(const CancelFrame& frame, std::vector<std::byte>& out);
 void encode(const CreditFrame& frame, std::vector<std::byte>& out);
 void encode(const NotifyFrame& frame, std::vector<std::byte>& out);
 void encode(const PeerFrame& frame, std::vector<std::byte>& out);
+void encode(const ShareFrame& frame, std::vector<std::byte>& out);
+void encode(const UnshareFrame& frame, std::vector<std::byte>& out);
 void encode(const ByeFrame& frame, std::vector<std::byte>& out);
 
 /// Bounds every count before it is used; every byte is accounted for, and every sentence above about lengths, ranges and bytes
@@ -263,6 +316,8 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, C
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, CreditFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, NotifyFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, PeerFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, ShareFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, UnshareFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, ByeFrame& frame);
 
 }  // namespace tcpx

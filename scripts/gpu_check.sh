@@ -2,13 +2,14 @@
 # Proves the project on a machine with an NVIDIA GPU: builds it, runs every test, then the GPU programs under compute-sanitizer, measures
 # how fast messages are gathered and moved, and writes one report.
 #
-#   scripts/gpu_check.sh [--only tests|sanitizers|speed|endpoint|nixl|python] [COMMIT]
+#   scripts/gpu_check.sh [--only tests|sanitizers|speed|endpoint|nixl|python|local|cores] [COMMIT]
 #
 # COMMIT names the tree in the report where there is no git metadata. --only runs one part, for a machine that is lent for a short time.
 # `endpoint`, the benchmark of Endpoint, runs only when asked for: it builds nothing else and takes about five minutes, with NCCL beside
 # it where there are two GPUs and PyTorch. `nixl`, the back-end for NIXL beside NIXL's own and beside Endpoint, runs where
 # scripts/install_deps.sh --nixl has installed NIXL; alone, it builds nothing else and takes about five minutes, too. `python`, the
-# package's tests and its costs, runs only when asked for, with a python3 that has nanobind, pytest and PyTorch with CUDA.
+# package's tests and its costs, runs only when asked for, with a python3 that has nanobind, pytest and PyTorch with CUDA. So do
+# `local`, endpoints of one host beside TCP, and `cores`, the defaults of threads and sockets beside other settings, about 5 minutes each.
 # Report and logs go to $OUT when it is set, else to build/gpu_report. Extra CMake arguments may be given in $CMAKE_ARGS.
 # Needs g++, CMake, Ninja, the CUDA toolkit with compute-sanitizer, and the libraries of scripts/install_deps.sh.
 # Exit status: 0 all passed, 1 something failed or could not be run, 77 no GPU here.
@@ -22,9 +23,9 @@ if [[ ${1:-} == --only ]]; then
   parts=${2:-}
   total_s=530
   case $parts in
-    tests | sanitizers | speed | endpoint | nixl | python) ;;
+    tests | sanitizers | speed | endpoint | nixl | python | local | cores) ;;
     *)
-      echo "gpu_check: --only takes tests, sanitizers, speed, endpoint, nixl or python" >&2
+      echo "gpu_check: --only takes tests, sanitizers, speed, endpoint, nixl, python, local or cores" >&2
       exit 2
       ;;
   esac
@@ -43,7 +44,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 77
 fi
 mkdir -p "$out" || exit 1
-rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
+rm -f "$out"/{report.txt,build.log,doctor.txt,tests.log,sanitizer.log,transfer.log,bench_unpack.txt,bench_unpack.json,bench_unpack.svg,bench_soft_plugin.txt,bench_soft_plugin.json,bench_soft_plugin.svg,bench_endpoint.txt,bench_endpoint.json,local.txt,local.json,cores.txt,nixl_local.json,nixl_tests.log,nixl.txt,nixl_speed.txt,nixl.json,python_tests.log,python_overhead.txt,broadcast.txt,broadcast.json,perf.txt,perf.json,perf.svg,plot.txt}
 gpu=$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | sort | uniq -c | sed 's/^ *//')
 architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -dc 0-9)
 
@@ -109,6 +110,8 @@ targets=()
 [[ $parts != endpoint ]] || targets=(--target bench_endpoint)
 [[ $parts != nixl ]] || targets=(--target nixl_plugin bench_endpoint)
 [[ $parts != python ]] || targets=(--target python_package write_times)
+[[ $parts != local ]] || targets=(--target test_device_gpu test_endpoint_gpu bench_endpoint)
+[[ $parts != cores ]] || targets=(--target test_tcpx_perf)
 step build.log 240 "build" cmake --build --preset release -j "$jobs" "${targets[@]}" || finish
 
 # A case here that finds no GPU skips itself. That must not look like a pass.
@@ -169,6 +172,9 @@ run_sanitizers() {
   sanitize memcheck 30 "test_device, memory operations" "$build/tests/test_device" --gtest_filter='*MemoryOps*'
   sanitize memcheck 60 "test_device_gpu, pattern" "$build/tests/test_device_gpu" --gtest_filter='GpuPattern*'
   sanitize memcheck 60 "test_device_gpu, segment copier" "$build/tests/test_device_gpu" --gtest_filter='*CopierTest*Gpu*'
+  # A refusal of the driver's there is an error of a call, which is not one of a kernel.
+  sanitize memcheck 60 "test_device_gpu, memory of another process" --report-api-errors no "$build/tests/test_device_gpu" \
+    --gtest_filter='SharedGpuMemoryTest.EveryByte*:SharedGpuMemoryTest.*Chunks*'
   sanitize memcheck 100 "test_endpoint_gpu" "$build/tests/test_endpoint_gpu" \
     --gtest_filter='*EverySize*:*Scattered*:*HostAndGpu*'
   # The driver refuses to export some memory, on purpose: an error of a call, which is not one of a kernel.
@@ -259,19 +265,58 @@ run_nixl() {
     --plugins "$build/lib/nixl" --patterns 8B,64MiB,4096x32KiB,8192x16KiB --lists plain,prepared --seconds 0.4 --json "$out/nixl.json"
   endpoint_turn after
   step nixl_speed.txt 10 "NIXL / Endpoint" tests/nixl/check_speed.py "$out/nixl.json" "$turns"/*.json
+  step nixl.txt 60 "NIXL, back-ends of one host" "$nixl/bin/python3" integrations/nixl/bench.py --local --backends UCX,TCPX "${memory[@]}" \
+    --plugins "$build/lib/nixl" --patterns 8B,64MiB,4096x32KiB --seconds 0.3 --json "$out/nixl_local.json"
   { grep -aE '^(VRAM|WRITE|READ)' "$out/nixl.txt" && grep -v '^===' "$out/nixl_speed.txt"; } | sed 's/^/        | /' | tee -a "$out/report.txt"
   rm -rf "$turns"
 }
 
+# Between endpoints of one host: what each kind of memory costs beside TCP, and whether it is clean.
+run_local() {
+  local -x NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo UCCL_TCPX_NUM_CHANNELS=4
+  step local.txt 60 "shares and pulls" "$build/tests/test_device_gpu" --gtest_filter='*Share*:*GpuPull*'
+  step local.txt 120 "endpoints of GPUs" "$build/tests/test_endpoint_gpu"
+  step local.txt 150 "bench_endpoint, local" "$build/bench/bench_endpoint" --only local --nccl off --json "$out/local.json"
+  sanitize memcheck 100 "pulls" --report-api-errors no "$build/tests/test_device_gpu" --gtest_filter='*GpuPull*'
+  sed -n '/^One host/,$p' "$out/local.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
+}
+
+# Settings that decide how many cores are used, beside the defaults: alone, and while half of the cores have other work.
+run_cores() {
+  local cores=$jobs busy threads sockets spin
+  one_setting() {
+    echo "--- $*" >>"$out/cores.txt"
+    step cores.txt 20 "$*" env "$@" "$build/tests/test_tcpx_perf" loopback -b 1M -e 64M -f 64 -n 40
+    grep -aE '^ +(1048576|67108864) ' "$out/cores.txt" | tail -2 | sed 's/^/        | /' | tee -a "$out/report.txt"
+  }
+  for busy in 0 $((cores / 2)); do
+    say "$cores cores, $busy of them busy"
+    for ((i = 0; i < busy; ++i)); do
+      timeout 400 sh -c 'while :; do :; done' &
+    done
+    one_setting UCCL_TCPX_LOG_LEVEL=warning
+    for threads in 2 4 8; do
+      for sockets in 2 4 8; do
+        for spin in 0 1000; do
+          one_setting UCCL_TCPX_SOFT_IO_THREADS=$threads NCCL_NSOCKS_PERTHREAD=$sockets UCCL_TCPX_SOFT_SPIN_US=$spin
+        done
+      done
+    done
+    one_setting UCCL_TCPX_LOG_LEVEL=warning
+    # shellcheck disable=SC2046 # a list of numbers
+    [[ $busy == 0 ]] || kill $(jobs -p)
+  done
+}
+
 run_python() {
   local -x PYTHONPATH=$build/python PYTHONDONTWRITEBYTECODE=1
-  step python_tests.log 150 "Python, tests" python3 -m pytest -q python/tests
+  step python_tests.log 330 "Python, tests" python3 -m pytest -q python/tests
   # Only its own kernels: torch's take their time to load under it.
   sanitize memcheck 100 "Python, GPU memory" --report-api-errors no python3 -m pytest -q python/tests/test_gpu.py -k "every_call or blocks"
   step python_overhead.txt 90 "Python beside C++" python3 python/bench/overhead.py "$build/python/write_times"
   grep -aE '^ *"' "$out/python_overhead.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
   (($(nvidia-smi -L | wc -l) >= 2)) || return
-  step broadcast.txt 120 "weights.broadcast beside NCCL" env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo UCCL_TCPX_NUM_CHANNELS=4 \
+  step broadcast.txt 120 "weights.broadcast beside NCCL" env UCCL_TCPX_LOCAL=off NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo,lo,lo,lo UCCL_TCPX_NUM_CHANNELS=4 \
     python3 python/bench/broadcast.py --gigabytes 16 --receivers 1 --device cuda --json "$out/broadcast.json"
   grep -aE '^ |bytes to' "$out/broadcast.txt" | sed 's/^/        | /' | tee -a "$out/report.txt"
 }
@@ -284,6 +329,8 @@ if [[ $parts == *sanitizers* ]]; then run_sanitizers; fi
 if [[ $parts == *speed* ]]; then run_speed; fi
 if [[ $parts == *nixl* ]]; then run_nixl; fi
 if [[ $parts == python ]]; then run_python; fi
+if [[ $parts == local ]]; then run_local; fi
+if [[ $parts == cores ]]; then run_cores; fi
 if [[ $parts == endpoint ]]; then
   step bench_endpoint.txt 400 "bench_endpoint" "$build/bench/bench_endpoint" --json "$out/bench_endpoint.json"
 fi

@@ -236,6 +236,8 @@ foreach(layer IN ITEMS tcp plugin endpoint)
 endforeach()
 tcpx_add_perf_exit(layer_tcp_streams 0 "layer tcp: 3 streams, calls of 65536 bytes" --layer tcp --channels 3 --chunk 64K -b 999999 -n 5)
 tcpx_add_perf_exit(layer_by_time 0 "PASSED: every byte" --layer endpoint -b 64K --duration 0.2)
+tcpx_add_perf_exit(layer_endpoint_over_tcp 0 "PASSED: every byte" --layer endpoint --local off -b 1M -n 5)
+tcpx_add_perf_exit(layer_pipeline_is_not_local 2 "--local: not for --layer pipeline" --local off)
 tcpx_add_perf_exit(layer_unknown 2 "--layer" --layer sockets)
 tcpx_add_perf_test(layers_differ ${CMAKE_CURRENT_SOURCE_DIR}/run_two_processes.sh $<TARGET_FILE:test_tcpx_perf> 1
   --layer tcp -b 1M -- --layer plugin -b 1M)

@@ -48,7 +48,7 @@ struct EndpointConfig {
   /// GPU that moves all memory; NICs are chosen and the progress thread runs near it. Memory of the host and of other GPUs of the
   /// process can be used, too. 0 without a GPU.
   int gpu_idx = 0;
-  /// Cores this endpoint may use; 0: all of the machine. With fewer than 4 the progress thread sleeps instead of polling.
+  /// Cores this endpoint may use; 0: those the process may use (affinity, quota). With fewer than 4 the progress thread sleeps instead of polling.
   uint32_t num_cpus = 0;
   std::string listen_address = {};  ///< address or name to listen on; empty: every address of this machine
   uint16_t port = 0;                ///< to listen on; 0: any free one (see `get_metadata`)
@@ -61,6 +61,9 @@ struct EndpointConfig {
   uint32_t max_idle_connections = 16;           ///< removed connections kept for reuse
   std::chrono::milliseconds idle_time{60'000};  ///< time for which they are kept
   uint32_t max_notifications = 65536;           ///< per connection, received and not yet taken with get_notifs
+  /// Connections between endpoints of one host share memory instead of using TCP, where the system lets them and both ends wish
+  /// it (see UCCL_TCPX_LOCAL).
+  bool same_host = true;
 };
 
 /// A range of `bytes` bytes at `data`, inside the registration `memory`.

@@ -24,7 +24,8 @@ EXAMPLE = """examples:
   bench.py --backends UCX,TCPX --memory vram --gpus 0,1 --json nixl.json
   bench.py --patterns 8192x16KiB --layers 4 --lists plain,prepared      a request for each layer, all of them in flight at once
 
-UCX is told to use TCP alone (UCX_TLS=tcp,cuda_copy), unless that variable is set. What the columns say: median [least .. most] of the
+Both use TCP, as between hosts (UCX_TLS=tcp,cuda_copy and UCCL_TCPX_LOCAL=off), or with --local what each has within one (UCX_TLS=all and
+UCCL_TCPX_LOCAL=auto), unless those variables are set. What the columns say: median [least .. most] of the
 samples; a rate in GB/s (10^9 bytes per second) for patterns of many bytes, microseconds for one message; `submit` is the time that the
 call took which started it."""
 
@@ -37,6 +38,12 @@ PATTERNS = {
     "4096x16KiB": (4096, 16 << 10),
     "8192x16KiB": (8192, 16 << 10),
     "16384x4KiB": (16384, 4 << 10),
+}
+
+# Of the ends, by --local.
+PATHS = {
+    False: {"UCX_TLS": "tcp,cuda_copy", "UCCL_TCPX_LOCAL": "off"},
+    True: {"UCX_TLS": "all", "UCCL_TCPX_LOCAL": "auto"},
 }
 
 
@@ -125,7 +132,7 @@ class End:
 
 def start_end(*arguments):
     """End in a process of its own."""
-    environment = {"UCX_TLS": "tcp,cuda_copy", "NIXL_LOG_LEVEL": "warn", "UCCL_TCPX_LOG_LEVEL": "warning"} | os.environ
+    environment = {"NIXL_LOG_LEVEL": "warn", "UCCL_TCPX_LOG_LEVEL": "warning"} | os.environ
     return wheel.Process([__file__, "--end", *map(str, arguments)], environment)
 
 
@@ -240,6 +247,7 @@ def main():
     parser.add_argument("--operations", default="WRITE,READ", help="(default %(default)s)")
     parser.add_argument("--lists", default="plain", help="of plain, prepared: made for each request, or taken by index (default %(default)s)")
     parser.add_argument("--layers", type=int, default=1, help="as many requests at once, each of a pattern (default %(default)s)")
+    parser.add_argument("--local", action="store_true", help="as between agents of one host; default: over TCP, as between hosts")
     parser.add_argument("--samples", type=int, default=5, help="(default %(default)s)")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a sample (default %(default)s)")
     parser.add_argument("--pause", type=float, default=0, metavar="US",
@@ -258,10 +266,13 @@ def main():
             parser.error(f"{', '.join(unknown)} is none of {', '.join(known)}")
     if len(set(backends)) != len(backends) or options.layers < 1 or options.samples < 1:
         parser.error("each of --backends once, and at least one layer and sample")
+    for name, value in PATHS[options.local].items():
+        os.environ.setdefault(name, value)
     folder = with_stock_plugins(options.plugins) if options.plugins else None
     size = options.layers * max(blocks * block for blocks, block in map(PATTERNS.get, patterns))
     pairs = [Pair(backend, options.memory.upper(), [int(gpu) for gpu in options.gpus.split(",")], size) for backend in backends]
-    print(f"{options.memory.upper()}, NIXL {wheel.version()}, {options.samples} samples of {options.seconds} s")
+    path = "one host" if options.local else "TCP"
+    print(f"{options.memory.upper()}, {path}, NIXL {wheel.version()}, {options.samples} samples of {options.seconds} s")
     tables = {}
     for lists in kinds:
         for operation in operations:

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/usable_cores.h"
 #include "device/gpu_pattern.h"
 #include "measure/end.h"
 #include "measure/message_memory.h"
@@ -324,9 +325,10 @@ Result<std::unique_ptr<BenchEnd>> make_endpoint_end(const EndSetup& setup) {
   TCPX_ASSIGN_OR_RETURN(MessageMemory memory, MessageMemory::create(setup));
   EndpointConfig config{.gpu_idx = setup.gpu,
                         .listen_address = on_this_machine(setup.peer) ? kLoopback : "",
-                        .plugin_path = *setup.plugin == '\0' ? kLinkedIn : setup.plugin};
+                        .plugin_path = *setup.plugin == '\0' ? kLinkedIn : setup.plugin,
+                        .same_host = setup.same_host};
   // Many endpoints of one process share its cores, and must not all of them poll.
-  if (!setup.leads && setup.peers > 1) config.num_cpus = std::max(1u, std::thread::hardware_concurrency() / setup.peers);
+  if (!setup.leads && setup.peers > 1) config.num_cpus = std::max(1u, usable_cores() / setup.peers);
   if (setup.inline_bytes >= 0) config.inline_bytes = static_cast<uint32_t>(setup.inline_bytes);
   std::vector<std::unique_ptr<Endpoint>> endpoints;
   while (endpoints.size() < (setup.leads ? 1 : setup.peers)) {

@@ -1,10 +1,11 @@
 #include "programs/compare/endpoint_runs.h"
 
 #include <algorithm>
-#include <thread>
+#include <cstring>
 
 #include "base/environment.h"
 #include "base/text.h"
+#include "base/usable_cores.h"
 #include "transfer/pipeline_setup.h"
 
 namespace tcpx {
@@ -14,6 +15,7 @@ constexpr unsigned kManyCores = 16;
 constexpr uint32_t kChannelsOfManyCores = 4;
 constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr int32_t kMostInline = 65536;
+constexpr uint64_t kMemcpyBytes = 256 * kMiB;
 
 constexpr char kAbout[] =
     "Endpoints of two processes over the software plugin on loopback, from GPU to GPU where there are any. Each column is "
@@ -26,10 +28,37 @@ constexpr char kAbout[] =
     "receives posted ahead; in the frame (inline) or forced through the pipeline; NCCL is send and recv of PyTorch over its "
     "own socket transport between the two GPUs, the best of the settings of bench_soft_plugin for each size. Small: messages "
     "of one connection, so many ahead. One: writes and reads of one connection, each begun when the one before it is done. "
+    "Local: the same, as the library does it between endpoints of one host, beside TCP; for host memory beside one thread that "
+    "copies as much within its process. All other tables are of TCP, unless the parameter \"local\" says auto. "
     "Peers: one endpoint writes to many, which live in one other process, each over a connection of its own, with as many "
     "bytes ahead in total as to one. Memory: growth of the memory in core of the end "
     "with one endpoint, and of the GPU's memory in use by anybody, by connection, before anything has moved; growth by "
     "receive posted; processor time of that end while nothing moves.";
+
+/// Copies between two buffers, of which neither fits into a cache, by the calling thread.
+Result<MeasuredBy> copies_of_a_thread(const std::vector<uint64_t>& sizes, const RowPlan& plan) {
+  std::vector<std::byte> from(std::max(kMemcpyBytes, *std::max_element(sizes.begin(), sizes.end())), std::byte{1});
+  std::vector<std::byte> to(from.size());
+  const Duration longest = plan.duration / static_cast<int64_t>(plan.samples);
+  MeasuredBy measured;
+  for (const uint64_t bytes : sizes) {
+    std::vector<double> rates;
+    for (size_t sample = 0; sample < plan.samples; ++sample) {
+      const TimePoint begin = Clock::steady().now();
+      Duration taken{};
+      uint64_t copied = 0;
+      for (uint64_t at = 0; taken < longest; at = at + 2 * bytes <= from.size() ? at + bytes : 0) {
+        std::memcpy(to.data() + at, from.data() + at, bytes);
+        copied += bytes;
+        taken = Clock::steady().now() - begin;
+      }
+      rates.push_back(static_cast<double>(copied) / static_cast<double>(taken.count()));
+    }
+    TCPX_ASSIGN_OR_RETURN(const Samples samples, Samples::create(std::move(rates)));
+    measured[bytes].summary = samples.summary();
+  }
+  return measured;
+}
 
 RowSetup operation(Verb verb, uint64_t range_bytes = 0, uint64_t outstanding = 0) {
   return {.verb = verb, .range_bytes = range_bytes, .outstanding = outstanding};
@@ -56,7 +85,8 @@ class EndpointRuns {
     std::vector<uint64_t> sizes;
     std::vector<Contender> contenders;
     std::vector<std::pair<std::string, std::string>> ratios;  ///< of two columns
-    MeasuredBy nccl;  ///< one more column, of all its settings the best median of each size
+    std::string other;     ///< one more column, of what others take, in the same unit; "": none
+    MeasuredBy by_others;  ///< by message
   };
 
   Status bulk();
@@ -64,6 +94,7 @@ class EndpointRuns {
   Status latency();
   Status small();
   Status one_at_a_time();
+  Status local();
   Status peers();
   Status memory();
   Status compare(const Section& section);
@@ -82,20 +113,21 @@ class EndpointRuns {
 EndpointRuns::EndpointRuns(EndpointRunOptions options, const PipelineSettings& settings, Comparison& comparison)
     : options_(std::move(options)), settings_(settings), comparison_(comparison), quick_(comparison.quick()) {
   uint32_t& channels = settings_.channels;
-  if (channels == 0) channels = std::thread::hardware_concurrency() >= kManyCores ? kChannelsOfManyCores : 1;
+  if (channels == 0) channels = usable_cores() >= kManyCores ? kChannelsOfManyCores : 1;
   overrides_[environment_info(Variable::kNumChannels).name] = concat(channels);
   // Errors come back as a status; there are too many connections to log each.
   if (!environment_is_set(Variable::kLogLevel)) overrides_[environment_info(Variable::kLogLevel).name] = "off";
   comparison_.note("channels", concat(channels));
   comparison_.note("bytes of a chunk", size_text(settings_.chunk_bytes));
+  comparison_.note("local", options_.same_host ? "auto" : "off");
   comparison_.note("memory", comparison_.has_gpu() ? "gpu, and host where the table says so" : "host");
 }
 
 Status EndpointRuns::run() {
   using Measurement = Status (EndpointRuns::*)();
   constexpr Measurement kSections[] = {&EndpointRuns::bulk,  &EndpointRuns::vectors,       &EndpointRuns::latency,
-                                       &EndpointRuns::small, &EndpointRuns::one_at_a_time, &EndpointRuns::peers,
-                                       &EndpointRuns::memory};
+                                       &EndpointRuns::small, &EndpointRuns::one_at_a_time, &EndpointRuns::local,
+                                       &EndpointRuns::peers, &EndpointRuns::memory};
   static_assert(std::size(kSections) == std::size(kEndpointSections));
   for (size_t i = 0; i < std::size(kSections); ++i) {
     const auto& only = options_.only;
@@ -113,6 +145,7 @@ EndSetup EndpointRuns::endpoint(MemoryType memory) const {
   setup.memory = memory;
   setup.channels = settings_.channels;
   setup.request_bytes = settings_.chunk_bytes;
+  setup.same_host = options_.same_host;
   return setup;
 }
 
@@ -158,7 +191,8 @@ Status EndpointRuns::latency() {
   }
   std::vector<uint64_t> with_bytes = section.sizes;
   std::erase(with_bytes, 0);
-  section.nccl = best_of(comparison_.run_nccl({kMiB}, with_bytes), &MeasuredRun::ping_pong, false);
+  section.by_others = best_of(comparison_.run_nccl({kMiB}, with_bytes), &MeasuredRun::ping_pong, false);
+  if (!section.by_others.empty()) section.other = "NCCL";
   for (const Contender& contender : section.contenders) section.ratios.emplace_back(contender.name, "NCCL");
   return compare(section);
 }
@@ -187,6 +221,42 @@ Status EndpointRuns::one_at_a_time() {
                   .sizes = quick_ ? std::vector<uint64_t>{kMiB} : std::vector<uint64_t>{64 * kMiB, 128 * kMiB},
                   .contenders = {alone("write", Verb::kWrite), alone("writev", Verb::kWrite, range_bytes),
                                  alone("read", Verb::kRead), alone("readv", Verb::kRead, range_bytes)}});
+}
+
+Status EndpointRuns::local() {
+  std::vector<MemoryType> kinds = {MemoryType::kHost};
+  if (comparison_.has_gpu()) kinds.push_back(MemoryType::kCuda);
+  for (const MemoryType memory : kinds) {
+    EndSetup here = endpoint(memory), tcp = here;
+    here.same_host = true;
+    tcp.same_host = false;
+    const std::string title = concat("One host, ", memory == MemoryType::kHost ? "host" : "gpu", " memory");
+    const std::vector<std::pair<std::string, std::string>> ratios = {{"local", "TCP"}};
+    RowSetup turns = operation(Verb::kSend, 0, 2);
+    turns.pattern = Pattern::kPingPong;
+    TCPX_RETURN_IF_ERROR(compare({.title = title + ", half a round trip",
+                                  .show = Show::kMicroseconds,
+                                  .sizes = {8, 4 * kKiB},
+                                  .contenders = {{"local", here, turns}, {"TCP", tcp, turns}},
+                                  .ratios = ratios}));
+    const RowSetup alone = operation(Verb::kWrite, 0, 1), ranges = operation(Verb::kWrite, quick_ ? kKiB : 32 * kKiB, 1);
+    Section writes{.title = title + ", one write at a time",
+                   .sizes = {64 * kKiB, kMiB, 64 * kMiB, 128 * kMiB},
+                   .contenders = {{"local", here, alone},
+                                  {"TCP", tcp, alone},
+                                  {"local, writev", here, ranges},
+                                  {"TCP, writev", tcp, ranges}},
+                   .ratios = ratios};
+    if (quick_) writes.sizes = {kMiB};
+    writes.ratios.emplace_back("local, writev", "TCP, writev");
+    if (memory == MemoryType::kHost) {
+      writes.other = "memcpy";
+      TCPX_ASSIGN_OR_RETURN(writes.by_others, copies_of_a_thread(writes.sizes, comparison_.row()));
+      writes.ratios.emplace_back("local", "memcpy");
+    }
+    TCPX_RETURN_IF_ERROR(compare(writes));
+  }
+  return Status::ok();
 }
 
 Status EndpointRuns::peers() {
@@ -285,15 +355,15 @@ Status EndpointRuns::compare(const Section& section) {
     benches.push_back(std::move(bench));
     table.columns.push_back({contender.name, kUnits[static_cast<size_t>(section.show)]});
   }
-  if (!section.nccl.empty()) table.columns.push_back({"NCCL", "us"});
+  if (!section.other.empty()) table.columns.push_back({section.other, kUnits[static_cast<size_t>(section.show)]});
   Status status;
   for (const uint64_t bytes : section.sizes) {
     Result<Row> measured = row(section, bytes, benches);
     status = measured.status();
     if (!status.is_ok()) break;
-    if (!section.nccl.empty()) {
-      const auto found = section.nccl.find(bytes);
-      measured->cells.push_back(found == section.nccl.end() ? Cell() : Cell(found->second.summary));
+    if (!section.other.empty()) {
+      const auto found = section.by_others.find(bytes);
+      measured->cells.push_back(found == section.by_others.end() ? Cell() : Cell(found->second.summary));
     }
     table.rows.push_back(std::move(*measured));
     comparison_.say(concat(section.title, ", ", size_text(bytes), ": done"));

@@ -53,6 +53,7 @@ struct PerfOptions {
   PipelineSettings pipeline;
   MemoryType memory = MemoryType::kCuda;
   UnpackKind unpack = UnpackKind::kAuto;
+  bool same_host = true;             ///< layer endpoint: EndpointConfig::same_host
   Duration timeout{};                ///< of each step
   std::string csv, json;             ///< files to write; "" for none
   std::vector<std::string> compare;  ///< reports to compare with

@@ -83,6 +83,7 @@ EndSetup PerfEnd::end_setup() const {
   setup.leads = !is_server();
   setup.memory = options_.memory;
   setup.gpu = place_.gpu;
+  setup.same_host = options_.same_host;
   setup.streams = is_pipeline() ? 1 : channels();
   setup.request_bytes = options_.pipeline.chunk_bytes;
   const std::string& path = place_.machine.plugin_path;

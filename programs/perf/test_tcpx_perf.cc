@@ -95,6 +95,9 @@ void declare_pipeline(CLI::App& app, PerfOptions& options, Arguments& arguments)
   app.add_option("--unpack", options.unpack,
                  "auto, kernel, d2d, host, or none: unpack nothing, unverified (default UCCL_TCPX_UNPACK_IMPL, else auto)")
       ->transform(one_of(unpackers));
+  static const std::map<std::string, bool> ways{{"auto", true}, {"off", false}};
+  app.add_option("--local", options.same_host, "endpoints of one host: auto (default) as the library does, off: over TCP")
+      ->transform(one_of(ways));
   app.add_option("--port", options.port, "bootstrap port (default UCCL_TCPX_BOOTSTRAP_PORT, else 12345)")
       ->check(CLI::Range(0, 65535));
   app.add_option("--timeout", arguments.timeout_ms, "of each step (default UCCL_TCPX_TIMEOUT_MS, else 30000)")
@@ -117,7 +120,7 @@ std::string useless_option(const CLI::App& app, Layer layer) {
   if (layer != Layer::kPipeline) useless = {"--bidirectional", "--window", "--unpack"};
   if (layer == Layer::kTcp) useless.push_back("--memory");
   if (layer == Layer::kPlugin || layer == Layer::kEndpoint) useless.push_back("--channels");
-  if (layer == Layer::kEndpoint) useless.push_back("--chunk");
+  useless.push_back(layer == Layer::kEndpoint ? "--chunk" : "--local");
   const auto given = std::find_if(useless.begin(), useless.end(), [&](const auto& option) { return app.count(option) > 0; });
   return given == useless.end() ? "" : *given;
 }

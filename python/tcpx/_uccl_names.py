@@ -72,10 +72,10 @@ def without_conn(call: str, args: tuple[Any, ...], named: dict[str, Any], names:
 
 
 def refused_ipc(name: str) -> Callable[..., NoReturn]:
-    """The method for a call that needs memory which processes share."""
+    """The method for a call that only processes of one host have in UCCL."""
 
     def call(self: object, *args: object, **named: object) -> NoReturn:
-        detail = "memory is not shared between processes; write, read and transfer serve a process of this host like any other"
+        detail = "no call of its own for a process of this host: write, read and transfer share memory with it by themselves"
         raise Unsupported(f"{Unsupported.code}: {name}: {detail}", "", name, detail)
 
     call.__name__ = name

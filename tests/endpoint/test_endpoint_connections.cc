@@ -47,15 +47,17 @@ TCPX_OVER_SETUPS(EndpointConnections, testing::few_setups());
 
 TEST_P(EndpointConnections, RemovingOneFailsWhatIsPendingOnceEach) {
   make_pair();
-  constexpr int kCount = 500;
-  GuardedBuffer source(kBytes), target(kBytes);
-  const LocalRange out = range(a_, source.span()), in = range(b_, target.span());
-  const LocalRange mine{out.memory, out.data, 8};
-  const RemoteRange place{b_->advertise(b_.conn, in).value(), 0};
+  constexpr int kCount = 500, kWrites = 20;
+  GuardedBuffer source(kBytes), target(kWrites * kBytes);
+  const LocalRange out = range(a_, source.span()), all = range(b_, target.span());
+  const LocalRange mine{out.memory, out.data, 8}, in{all.memory, all.data, kBytes};
+  RemoteRange place{b_->advertise(b_.conn, all).value(), 0};
   Ids pending_a;
   for (int i = 0; i < kCount; ++i) {
     pending_a.push_back(i % 2 == 0 ? a_->recv_async(a_.conn, {&mine, 1}) : a_->send_async(a_.conn, {&out, 1}));
-    if (i < 20) pending_a.push_back(a_->write_async(a_.conn, {&out, 1}, {&place, 1}));
+    if (i >= kWrites) continue;
+    pending_a.push_back(a_->write_async(a_.conn, {&out, 1}, {&place, 1}));
+    place.offset += kBytes;
   }
   const NotifyMsg last{.name = "all is posted", .msg = ""};
   ASSERT_TRUE(b_->notify(b_.conn, last).is_ok());

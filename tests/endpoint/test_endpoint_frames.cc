@@ -42,6 +42,8 @@ TEST(EndpointFrames, HeadersAreChecked) {
   EXPECT_EQ(code_with([](ControlHeader& h) { h.type = kLastControlType + 1; }), Code::kProtocol);
   EXPECT_EQ(code_with([](ControlHeader& h) { h.type = 255; }), Code::kProtocol);
   EXPECT_EQ(code_with([](ControlHeader& h) { h.packing = 3; }), Code::kProtocol);
+  EXPECT_TRUE(check_header(make_header(ControlType::kGo, 1, 0, 0, Packing::kShared)).is_ok());
+  EXPECT_EQ(check_header(make_header(ControlType::kGo, 1, 0, 0, Packing{5})).code(), Code::kProtocol);
   EXPECT_EQ(code_with([](ControlHeader& h) { h.reserved_a = 1, h.flags = 0xffff, h.checksum = 9; }), Code::kOk);
   EXPECT_EQ(code_with([](ControlHeader& h) { h.operation = h.value = h.bytes = kHuge; }), Code::kOk);
 }
@@ -52,19 +54,20 @@ TEST(EndpointFrames, OtherVersionsAreNamed) {
     header.version = static_cast<uint8_t>(version);
     const Status status = check_header(header);
     EXPECT_EQ(status.code(), Code::kUnsupported) << version;
-    EXPECT_EQ(status.detail(), concat("the peer speaks control version ", version, ", this build speaks 2"));
+    EXPECT_EQ(status.detail(), concat("the peer speaks control version ", version, ", this build speaks 3"));
   }
 }
 
 TEST(EndpointFrames, PayloadsAreNoLongerThanTheirType) {
   const std::vector<std::pair<ControlType, uint32_t>> longest = {
-      {ControlType::kSend, 2097152},  {ControlType::kSendData, 2097152},
-      {ControlType::kWrite, 2097152}, {ControlType::kWriteData, 2097152},
-      {ControlType::kRead, 2097152},  {ControlType::kReadData, 65536},
-      {ControlType::kReady, 0},       {ControlType::kGo, 0},
-      {ControlType::kDone, 1024},     {ControlType::kCancel, 0},
-      {ControlType::kCredit, 0},      {ControlType::kNotify, 4 + 256 + 1048576},
-      {ControlType::kPeer, 512},      {ControlType::kBye, 1024},
+      {ControlType::kSend, 2097152},     {ControlType::kSendData, 2097152},
+      {ControlType::kWrite, 2097152},    {ControlType::kWriteData, 2097152},
+      {ControlType::kRead, 2097152},     {ControlType::kReadData, 65536},
+      {ControlType::kReady, 16384 * 24}, {ControlType::kGo, 0},
+      {ControlType::kDone, 1024},        {ControlType::kCancel, 0},
+      {ControlType::kCredit, 0},         {ControlType::kNotify, 4 + 256 + 1048576},
+      {ControlType::kPeer, 512},         {ControlType::kBye, 1024},
+      {ControlType::kShare, 96},         {ControlType::kUnshare, 0},
   };
   EXPECT_EQ(longest.size(), size_t{kLastControlType});
   for (const auto& [type, bytes] : longest) {

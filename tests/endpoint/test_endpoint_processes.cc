@@ -16,12 +16,14 @@ namespace tcpx::testing {
 namespace {
 
 constexpr size_t kShort = 512, kBulk = 1 << 20;
-constexpr size_t kCount = 16;  // operations under way
+constexpr size_t kCount = 16;           // operations begun together
+constexpr size_t kPlaces = 2 * kCount;  // of as many as are under way
 
 /// An endpoint in a process of its own.
 class PeerProcess {
  public:
-  explicit PeerProcess(uint16_t port = 0) : child_({TCPX_ENDPOINT_PEER, std::to_string(port)}) {
+  /// @param hidden cannot read this process's memory
+  explicit PeerProcess(uint16_t port = 0, bool hidden = false) : child_(command(port, hidden)) {
     const std::string line = child_.read_line(Deadline::after(kTestDeadline));
     EXPECT_EQ(line.substr(0, 6), "ready ") << line;
     metadata_ = from_hex_text(line.substr(std::min<size_t>(6, line.size())));
@@ -42,13 +44,19 @@ class PeerProcess {
   }
 
  private:
+  static std::vector<std::string> command(uint16_t port, bool hidden) {
+    std::vector<std::string> words = {TCPX_ENDPOINT_PEER, std::to_string(port)};
+    if (hidden) words.emplace_back("hidden");
+    return words;
+  }
   ChildProcess child_;
   std::vector<uint8_t> metadata_;
 };
 
 class EndpointProcesses : public ::testing::Test {
  protected:
-  EndpointProcesses() {
+  /// @param hidden neither process reads the other's memory
+  explicit EndpointProcesses(bool hidden = false) : hidden_(hidden) {
     allow_broken_connections();
     meet(peer_);
   }
@@ -59,7 +67,7 @@ class EndpointProcesses : public ::testing::Test {
     ASSERT_TRUE(added.is_ok()) << added.status().to_string();
     conn_ = *added;
     ASSERT_EQ(peer.answer(), "ok");
-    const std::string slot = peer.ask("advertise 16777216");
+    const std::string slot = peer.ask(concat("advertise ", kPlaces * kBulk));
     ASSERT_EQ(slot.substr(0, 5), "slot ");
     const auto bytes = from_hex_text(slot.substr(5));
     ASSERT_EQ(bytes.size(), sizeof slot_);
@@ -79,7 +87,7 @@ class EndpointProcesses : public ::testing::Test {
       EXPECT_EQ(peer.answer(), "ok");
     }
   }
-  /// Starts `kCount` operations of `ranges` ranges each.
+  /// Starts `kCount` operations of `ranges` ranges each, every one in a place of its own at both ends.
   std::vector<OperationId> start_many(OperationKind kind, size_t bytes, size_t ranges, std::chrono::milliseconds timeout) {
     std::vector<OperationId> ids;
     const SubmitOptions options{.timeout = timeout};
@@ -87,13 +95,14 @@ class EndpointProcesses : public ::testing::Test {
       std::vector<LocalRange> local;
       std::vector<RemoteRange> remote;
       for (size_t part = 0; part < ranges; ++part) {
-        const size_t offset = i % 8 * kBulk + part * (bytes / ranges);
+        const size_t offset = begun_ % kPlaces * kBulk + part * (bytes / ranges);
         local.push_back(memory_.range(offset, bytes / ranges));
         remote.push_back({slot_, offset});
       }
       const auto id = start(*endpoint_, kind, conn_, local, remote, options);
       EXPECT_TRUE(id.is_ok()) << id.status().to_string();
       if (id.is_ok()) ids.push_back(*id);
+      ++begun_;
     }
     return ids;
   }
@@ -111,25 +120,57 @@ class EndpointProcesses : public ::testing::Test {
     return count;
   }
 
-  PeerProcess peer_;
-  std::unique_ptr<Endpoint> endpoint_ = make_endpoint();
-  Memory memory_{*endpoint_, 8 * kBulk};
+  const bool hidden_;
+  PeerProcess peer_{0, hidden_};
+  std::unique_ptr<Endpoint> endpoint_ = hidden_ ? make_endpoint_that_reads_nobody() : make_endpoint();
+  Memory memory_{*endpoint_, kPlaces* kBulk};
   ConnId conn_{};
   RemoteSlot slot_{};
+  size_t begun_ = 0;
 };
+
+TEST_F(EndpointProcesses, TwoOfOneHostShareMemory) {
+  const std::string path = stats_of(*endpoint_, conn_).path;
+  EXPECT_NE(path.find("; same host, "), std::string::npos) << path;
+  expect_data_flows(peer_);
+}
+
+// One of the two may read the other: each direction has a way of its own.
+TEST_F(EndpointProcesses, OneThatReadsAndOneThatDoesNot) {
+  PeerProcess hidden(0, true);
+  meet(hidden);
+  const std::string path = stats_of(*endpoint_, conn_).path;
+  EXPECT_NE(path.find("; same host, host memory that is sent through shared memory: "), std::string::npos) << path;
+  expect_data_flows(hidden);
+}
+
+class EndpointProcessesHidden : public EndpointProcesses {
+ protected:
+  EndpointProcessesHidden() : EndpointProcesses(true) {}
+};
+
+TEST_F(EndpointProcessesHidden, TwoOfOneHostShareARing) {
+  const std::string path = stats_of(*endpoint_, conn_).path;
+  EXPECT_NE(path.find("; same host, host memory through shared memory: "), std::string::npos) << path;
+  expect_data_flows(peer_);
+}
 
 struct Call {
   OperationKind kind;
   size_t bytes;
   size_t ranges;
+  bool hidden = false;
 };
 
-class EndpointKilled : public EndpointProcesses, public ::testing::WithParamInterface<Call> {};
+class EndpointKilled : public EndpointProcesses, public ::testing::WithParamInterface<Call> {
+ protected:
+  EndpointKilled() : EndpointProcesses(GetParam().hidden) {}
+};
 
 // The peer does not answer any more when the operations start, so all of them are under way when it dies. Short sends are done by
 // then.
 TEST_P(EndpointKilled, WhileEverythingIsUnderWay) {
-  const auto& [kind, bytes, ranges] = GetParam();
+  const auto& [kind, bytes, ranges, hidden] = GetParam();
   const auto other = make_endpoint();
   const auto [there, here] = connect_pair(*other, *endpoint_);
   peer_.stop();
@@ -153,7 +194,7 @@ TEST_P(EndpointKilled, WhileEverythingIsUnderWay) {
 
   const ConnId before = conn_;
   const RemoteSlot old = slot_;
-  PeerProcess again(peer_.port());
+  PeerProcess again(peer_.port(), hidden);
   meet(again);
   EXPECT_EQ(conn_, before);
   expect_data_flows(again);
@@ -165,7 +206,7 @@ TEST_P(EndpointKilled, WhileEverythingIsUnderWay) {
 
 // In the middle of it: some are done, the others end with kPeerGone.
 TEST_P(EndpointKilled, WhileDataFlows) {
-  const auto& [kind, bytes, ranges] = GetParam();
+  const auto& [kind, bytes, ranges, hidden] = GetParam();
   if (kind == OperationKind::kSend) peer_.tell(concat("recv ", bytes));
   if (kind == OperationKind::kRecv) peer_.tell(concat("stream ", bytes));
   auto ids = start_many(kind, bytes, ranges, kCallTime);
@@ -185,12 +226,16 @@ TEST_P(EndpointKilled, WhileDataFlows) {
 std::vector<Call> all_calls() {
   std::vector<Call> calls;
   for (const OperationKind kind : {OperationKind::kSend, OperationKind::kRecv, OperationKind::kWrite, OperationKind::kRead})
-    calls.insert(calls.end(), {{kind, kShort, 1}, {kind, kBulk, 1}, {kind, kBulk, 64}});
+    calls.insert(calls.end(), {{kind, kShort, 1}, {kind, kBulk, 1}, {kind, kBulk, 64}, {kind, kBulk, 64, true}});
   return calls;
 }
 INSTANTIATE_TEST_SUITE_P(, EndpointKilled, ::testing::ValuesIn(all_calls()), [](const auto& instance) {
   const Call& call = instance.param;
-  return concat(name_of(call.kind), call.bytes == kShort ? "Short" : call.ranges == 1 ? "Long" : "Vector");
+  return concat(name_of(call.kind),
+                call.bytes == kShort ? "Short"
+                : call.ranges == 1   ? "Long"
+                                     : "Vector",
+                call.hidden ? "Hidden" : "");
 });
 
 TEST_F(EndpointProcesses, NotificationsToAProcessThatIsGoneAreRefused) {
@@ -275,8 +320,14 @@ TEST_F(EndpointProcesses, B12_AChildThatLivesOnDoesNotHideItsParentsDeath) {
 }
 
 struct ShortPatience {
-  ShortPatience() { ::setenv("UCCL_TCPX_TIMEOUT_MS", "500", 1); }
-  ~ShortPatience() { ::unsetenv("UCCL_TCPX_TIMEOUT_MS"); }
+  ShortPatience() {
+    ::setenv("UCCL_TCPX_TIMEOUT_MS", "500", 1);
+    ::setenv("UCCL_TCPX_LOCAL", "off", 1);  // the timeout is the pipeline's
+  }
+  ~ShortPatience() {
+    ::unsetenv("UCCL_TCPX_TIMEOUT_MS");
+    ::unsetenv("UCCL_TCPX_LOCAL");
+  }
 };
 class EndpointOfShortPatience : ShortPatience, public EndpointProcesses {};
 

@@ -268,6 +268,35 @@ TEST_F(LinkEnds, ALongWriteIsDoneWhenItsLaneAndThePeerSaySo) {
   }
 }
 
+// Other connections of the endpoint have what all may have together, and one of them is the next.
+TEST_F(LinkEnds, WhoIsBehindOthersIsLookedAtWhenItIsTheFirst) {
+  ChunkBudget budget({.together = 4096, .turn = 4096, .patience = std::chrono::hours(1)});
+  const char others[2] = {};
+  ChunkBudget::Asker holder{.connection = &others[0]}, next{.connection = &others[1]};
+  const auto share = budget.take(holder, 4096, clock_.now());
+  ASSERT_TRUE(share.has_value());
+  ASSERT_FALSE(budget.take(next, 4096, clock_.now()).has_value());
+  budget_ = &budget;
+  renew();
+  const OperationId written = write(host(0, kLong));
+  step();
+  say_of(written, ControlType::kGo);
+  const TransferId got = receive_at_peer();
+  ASSERT_TRUE(drive([&] { return link_->flight_record().find("waits for its turn") != std::string::npos; }));
+  EXPECT_FALSE(link_->needs_polling());
+  EXPECT_EQ(link_->chunks_in_flight(), 0u);
+  budget.leave(next);
+  EXPECT_TRUE(link_->needs_polling()) << "it is the first now";
+  budget.give_back(*share);
+  EXPECT_TRUE(drive([&] { return peer_recv_->pending() == 0; }));
+  EXPECT_EQ(peer_recv_->poll(got).state, TransferState::kDone);
+  say_done(written);
+  ASSERT_TRUE(drive([&] { return !pending(written); }));
+  EXPECT_TRUE(end_of(written).is_ok());
+  EXPECT_FALSE(link_->needs_polling());
+  link_.reset();
+}
+
 // Only that makes sure that nothing touches the memory any more.
 TEST_F(LinkEnds, AnOperationThatDoesNotEndWithinItsGraceEndsTheLink) {
   allow_log("did not end within");

@@ -203,6 +203,23 @@ TEST_F(LinkFrames, TheLinksOwnGoSaysWhoseOperationItIs) {
   EXPECT_EQ(go->value, 1u) << "of this end's read";
 }
 
+// Each range of each slot, for as long as the peer may read.
+TEST_F(LinkFrames, AReadOfThePeerHoldsTheRegionsOfAllItsRanges) {
+  const MemoryId part = registry_.add(host_.data() + kLong, kLong, MemoryType::kHost).value();
+  const WireRange whole = advertised(host_id_, 0, kPart);
+  const WireRange of_part{registry_.advertise(kConn, part, host_.data() + kLong, kLong).value().id, 0, kLong / 4};
+  OperationPayload payload;
+  payload.ranges = {{whole.slot, 0, kLong / 4}, of_part, of_part, {whole.slot, kLong, kLong / 4}};
+  say(ControlType::kRead, 5, 0, kLong, Packing::kWhole, &payload);
+  steps(2);
+  ASSERT_TRUE(hear(ControlType::kReady).has_value());
+  for (const MemoryId region : {host_id_, part})
+    EXPECT_EQ(registry_.remove(region, Deadline(TimePoint{})).status().code(), Code::kTimeout);
+  say(ControlType::kCancel, 5);
+  steps(2);
+  for (const MemoryId region : {host_id_, part}) EXPECT_TRUE(registry_.remove(region, Deadline(TimePoint{})).is_ok());
+}
+
 TEST_F(LinkFrames, AReadOfThePeerIsWithdrawn) {
   ask(ControlType::kRead, 5);
   say(ControlType::kCancel, 5);

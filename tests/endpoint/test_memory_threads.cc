@@ -93,7 +93,7 @@ TEST_F(MemoryThreads, NobodyTouchesMemoryAfterItsRemoval) {
   });
   Repeating looking_it_up(2, [&] {
     const Result<HeldRange> range = registry_.look_up(kConn, {high.load(), low.load()});
-    if (range.is_ok() && value == static_cast<uint64_t>(range->use.region().id)) ++looked_up;
+    if (range.is_ok() && value == static_cast<uint64_t>(range->region().id)) ++looked_up;
   });
   uint64_t rounds = 0;
   const Deadline enough = long_enough();

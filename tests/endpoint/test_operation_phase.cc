@@ -25,6 +25,7 @@ TEST(OperationPhase, TheseStepsAndNoOthers) {
       {OperationKind::kWrite, {Phase::kGpu, Phase::kWindow, Phase::kAnswer}},
       {OperationKind::kWrite, {Phase::kGpu, Phase::kWindow, Phase::kReadOut, Phase::kAnswer}},
       {OperationKind::kWrite, {Phase::kGpu, Phase::kWindow, Phase::kOffered, Phase::kMoving, Phase::kAnswer}},
+      {OperationKind::kWrite, {Phase::kGpu, Phase::kWindow, Phase::kOffered, Phase::kAnswer}},
       {OperationKind::kRecv, {Phase::kGpu, Phase::kPosted, Phase::kWriteIn}},
       {OperationKind::kRecv, {Phase::kGpu, Phase::kPosted, Phase::kMoving}},
       {OperationKind::kRead, {Phase::kGpu, Phase::kWindow, Phase::kOffered, Phase::kWriteIn}},

@@ -248,8 +248,8 @@ TEST(OperationTable, KeepsNoLongVectors) {
   OperationTable table(1);
   for (const size_t count : {size_t{4}, size_t{64}, size_t{4096}}) {
     Operation& operation = acquired(table);
-    operation.ranges.resize(count);
-    operation.remote.resize(count);
+    operation.ranges.reserve(count);
+    operation.remote.reserve(count);
     table.finish(operation, Status::ok());
     EXPECT_EQ(state_of(table, operation.id), OperationState::kDone);
     Operation& next = acquired(table);

@@ -171,6 +171,28 @@ TEST_F(PlannedRangesTest, EachRangeIsChecked) {
   EXPECT_EQ(mixed.detail(), "host and GPU memory in one transfer");
 }
 
+// Ranges of one region count once where they follow each other.
+TEST_F(PlannedRangesTest, AListHoldsTheRegionsOfAllItsRanges) {
+  const MemoryId part = registry_.add(memory_.data() + 4096, 4096, MemoryType::kHost).value();
+  for (const MemoryId region : {id_, id_, part, id_, part, part}) {
+    add(4096 + 8 * ranges_.size(), ranges_.size() == 4 ? 0 : 4, 16 * ranges_.size());
+    ranges_.back().memory = region;
+  }
+  for (const bool remote : {false, true}) {
+    Operation operation;
+    ASSERT_TRUE(hold_ranges(registry_, ranges_, remote ? remote_ : std::vector<RemoteRange>(), operation).is_ok());
+    ASSERT_EQ(operation.ranges.size(), 5u);
+    for (size_t i = 0, from = 0; i < 5; ++i, ++from) {
+      if (from == 4) ++from;  // of nothing
+      EXPECT_EQ(operation.ranges[i].region().id, ranges_[from].memory) << i;
+      EXPECT_EQ(operation.ranges[i].data, ranges_[from].data) << i;
+    }
+    for (const MemoryId region : {id_, part})
+      EXPECT_EQ(registry_.remove(region, Deadline(TimePoint{})).status().code(), Code::kTimeout);
+  }
+  for (const MemoryId region : {part, id_}) EXPECT_TRUE(registry_.remove(region, Deadline(TimePoint{})).is_ok());
+}
+
 TEST_F(PlannedRangesTest, APlanHoldsNothingAndItsRoundsHoldTheRegions) {
   add(0, 10, 0);
   add(100, 10, 100);

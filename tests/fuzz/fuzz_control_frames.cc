@@ -81,6 +81,9 @@ bool adds_up(const WireArray<T>& parts, uint64_t bytes) {
     if constexpr (std::is_same_v<T, WireRange>) {
       FUZZ_REQUIRE(parts[i].offset + parts[i].bytes >= parts[i].offset && sum + parts[i].bytes >= sum);
       sum += parts[i].bytes;
+    } else if constexpr (std::is_same_v<T, WireSource>) {
+      FUZZ_REQUIRE(parts[i].bytes > 0 && parts[i].address + parts[i].bytes >= parts[i].address && sum + parts[i].bytes >= sum);
+      sum += parts[i].bytes;
     } else {
       FUZZ_REQUIRE(sum + parts[i] >= sum);
       sum += parts[i];
@@ -96,6 +99,7 @@ void decode(const ControlFrame& received) {
     const uint64_t bytes = received.header.bytes;
     if constexpr (requires { frame.lengths; }) FUZZ_REQUIRE(adds_up(frame.lengths, bytes));
     if constexpr (requires { frame.ranges; }) FUZZ_REQUIRE(adds_up(frame.ranges, bytes));
+    if constexpr (requires { frame.sources; }) FUZZ_REQUIRE(adds_up(frame.sources, bytes));
     constexpr bool has_data = Frame::kType == ControlType::kSendData || Frame::kType == ControlType::kWriteData ||
                               Frame::kType == ControlType::kReadData;
     if constexpr (requires { frame.data; })

@@ -5,11 +5,10 @@
 
 namespace {
 thread_local uint64_t count = 0;
-thread_local bool none_left = false;
+thread_local uint64_t limit = UINT64_MAX;
 
 void* allocate(size_t bytes) {
-  ++count;
-  return none_left ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  return ++count > limit ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
 }
 }  // namespace
 
@@ -17,11 +16,14 @@ namespace tcpx::testing {
 uint64_t allocation_count() {
   return count;
 }
-NoMemory::NoMemory() {
-  none_left = true;
+NoMemory::NoMemory(uint64_t left) {
+  limit = count + left;
 }
 NoMemory::~NoMemory() {
-  none_left = false;
+  limit = UINT64_MAX;
+}
+bool NoMemory::refused() {
+  return count > limit;
 }
 }  // namespace tcpx::testing
 

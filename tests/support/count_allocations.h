@@ -9,10 +9,12 @@ namespace tcpx::testing {
 /// Allocations of this thread so far.
 uint64_t allocation_count();
 
-/// While it lives, this thread gets no memory from `new`.
+/// While it lives, this thread gets no memory from `new`, once it has had so many allocations.
 struct NoMemory {
-  NoMemory();
+  explicit NoMemory(uint64_t left = 0);
   ~NoMemory();
+  /// An allocation was refused since it was made.
+  static bool refused();
   NoMemory(const NoMemory&) = delete;
   NoMemory& operator=(const NoMemory&) = delete;
 };

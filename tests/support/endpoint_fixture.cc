@@ -55,7 +55,8 @@ std::shared_ptr<NetPlugin> make_plugin(PluginKind kind) {
 std::string name_of(const EndpointSetup& setup) {
   static constexpr const char* kPlugins[] = {"Linked", "Library", "Fake", "Faulty"};
   return concat(kPlugins[static_cast<size_t>(setup.plugin)], setup.memory == MemoryType::kCuda ? "Cuda" : "Host",
-                setup.driver == Driver::kOutside ? "Driven" : "", setup.channels == 1 ? "" : "Channels3");
+                setup.driver == Driver::kOutside ? "Driven" : "", setup.channels == 1 ? "" : "Channels3",
+                setup.same_host ? "SameHost" : "", setup.hidden ? "Hidden" : "");
 }
 
 std::vector<EndpointSetup> all_setups() {
@@ -65,6 +66,9 @@ std::vector<EndpointSetup> all_setups() {
       setups.push_back({.plugin = plugin, .memory = memory});
     setups.push_back({.memory = memory, .driver = Driver::kOutside});
     setups.push_back({.memory = memory, .channels = 3});
+    setups.push_back({.memory = memory, .same_host = true});
+    setups.push_back({.memory = memory, .driver = Driver::kOutside, .same_host = true});
+    setups.push_back({.memory = memory, .same_host = true, .hidden = true});
     setups.push_back({.plugin = PluginKind::kFake, .memory = memory, .driver = Driver::kOutside, .channels = 3});
   }
   return setups;
@@ -74,7 +78,20 @@ std::vector<EndpointSetup> few_setups() {
   return {{.memory = MemoryType::kHost},
           {.memory = MemoryType::kCuda},
           {.memory = MemoryType::kCuda, .driver = Driver::kOutside},
+          {.memory = MemoryType::kHost, .same_host = true},
+          {.memory = MemoryType::kHost, .same_host = true, .hidden = true},
           {.plugin = PluginKind::kFake, .memory = MemoryType::kCuda}};
+}
+
+std::vector<EndpointSetup> on_one_host(std::vector<EndpointSetup> setups) {
+  for (EndpointSetup& setup : setups) setup.same_host = true;
+  std::vector<EndpointSetup> once;
+  for (const EndpointSetup& setup : setups) {
+    const bool known =
+        std::any_of(once.begin(), once.end(), [&](const EndpointSetup& other) { return name_of(other) == name_of(setup); });
+    if (!known) once.push_back(setup);
+  }
+  return once;
 }
 
 GuardedBuffer::GuardedBuffer(size_t bytes) : bytes_(bytes + 2 * kGuard, kGuardByte) {
@@ -115,7 +132,9 @@ Side EndpointTest::make(EndpointConfig config) {
   if (fake) parts.settings.chunk_bytes = 64 << 10;
   parts.public_address = "127.0.0.1";
   parts.path = "test";
+  parts.reads_peers = !setup_.hidden;
   config.listen_address = config.public_address = "127.0.0.1";
+  config.same_host &= setup_.same_host;
   config.progress_thread = setup_.driver == Driver::kThreads;
   if (!config.inline_bytes) config.inline_bytes = kInline;
   auto made = EndpointMaker::make(std::move(parts), config);

@@ -29,6 +29,8 @@ struct EndpointSetup {
   MemoryType memory = MemoryType::kHost;
   Driver driver = Driver::kThreads;
   uint32_t channels = 1;
+  bool same_host = false;  ///< both ends share memory, and the receiver copies by itself; else all goes over the network
+  bool hidden = false;     ///< of one host: neither end can read the other's memory, and bytes go through shared memory
 };
 /// Letters and digits, for the names of cases.
 std::string name_of(const EndpointSetup& setup);
@@ -36,6 +38,8 @@ std::string name_of(const EndpointSetup& setup);
 std::vector<EndpointSetup> all_setups();
 /// Those with a plugin that is linked in, for bodies that do not depend on one.
 std::vector<EndpointSetup> few_setups();
+/// The same, of endpoints that share memory.
+std::vector<EndpointSetup> on_one_host(std::vector<EndpointSetup> setups);
 
 /// Bytes between two guard zones.
 class GuardedBuffer {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "endpoint/endpoint_parts.h"
 #include "tcpx/endpoint.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/wait_until.h"
@@ -29,6 +30,17 @@ inline EndpointConfig loopback_config() {
 
 inline std::unique_ptr<Endpoint> make_endpoint(const EndpointConfig& config = loopback_config()) {
   auto endpoint = Endpoint::create(config);
+  EXPECT_TRUE(endpoint.is_ok()) << endpoint.status().to_string();
+  return endpoint.is_ok() ? std::move(*endpoint) : nullptr;
+}
+
+/// One that cannot read the memory of another process.
+inline std::unique_ptr<Endpoint> make_endpoint_that_reads_nobody(const EndpointConfig& config = loopback_config()) {
+  auto parts = make_default_parts(config);
+  EXPECT_TRUE(parts.is_ok()) << parts.status().to_string();
+  if (!parts.is_ok()) return nullptr;
+  parts->reads_peers = false;
+  auto endpoint = EndpointMaker::make(std::move(*parts), config);
   EXPECT_TRUE(endpoint.is_ok()) << endpoint.status().to_string();
   return endpoint.is_ok() ? std::move(*endpoint) : nullptr;
 }

@@ -1,6 +1,7 @@
 // An endpoint as a process of its own, which executes the lines of its standard input and answers each with a line.
 //
 //   endpoint_peer PORT        listens on 127.0.0.1:PORT (0: any) and prints "ready METADATA", in hexadecimal
+//   endpoint_peer PORT hidden    the same, and cannot read the memory of another process
 //
 //   passive                   takes connections in the background from now on          "ok"
 //   accept                    takes one                                                "ok"
@@ -28,7 +29,7 @@ namespace {
 using namespace tcpx;
 using namespace tcpx::testing;
 
-constexpr size_t kMemoryBytes = 16 << 20;
+constexpr size_t kMemoryBytes = 32 << 20;
 
 std::string answer_of(const Status& status) {
   return status.is_ok() ? "ok" : concat("failed ", status.to_string());
@@ -89,17 +90,14 @@ class Peer {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 2 && (argc != 3 || std::string(argv[2]) != "hidden")) return 2;
   ::alarm(120);  // never outlives a parent that died
   EndpointConfig config = loopback_config();
   config.port = static_cast<uint16_t>(std::strtoul(argv[1], nullptr, 10));
-  const auto endpoint = Endpoint::create(config);
-  if (!endpoint.is_ok()) {
-    std::printf("%s\n", answer_of(endpoint.status()).c_str());
-    return 1;
-  }
-  const auto metadata = (*endpoint)->get_metadata();
-  Peer peer(**endpoint);
+  const auto endpoint = argc == 2 ? make_endpoint(config) : make_endpoint_that_reads_nobody(config);
+  if (endpoint == nullptr) return 1;
+  const auto metadata = endpoint->get_metadata();
+  Peer peer(*endpoint);
   std::printf("ready %s\n", to_hex_text(metadata.data(), metadata.size()).c_str());
   std::fflush(stdout);
   for (std::string line; std::getline(std::cin, line);) {

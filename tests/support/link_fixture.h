@@ -61,7 +61,8 @@ class LinkTest : public ::testing::Test {
     link_.reset();
   }
   /// A link, and a peer that has said and heard nothing. Operations begun on the one before end.
-  void renew() {
+  /// @param host what both share, when the peer is to be of the same host
+  void renew(std::unique_ptr<HostPeer> host = {}) {
     link_.reset();
     peer_ = std::make_unique<ControlStream>();
     heard_.frames.clear();
@@ -72,9 +73,10 @@ class LinkTest : public ::testing::Test {
     LinkParts parts;
     parts.stream = std::make_unique<ControlStream>();
     parts.stream->attach(std::move(sockets.a));
-    std::tie(parts.send, peer_recv_) = lane();
+    std::tie(parts.send, peer_recv_) = lane(budget_);
     std::tie(peer_send_, parts.recv) = lane();
     parts.peer_name = "the test";
+    parts.host = std::move(host);
     peer_->attach(std::move(sockets.b));
     link_ = std::make_unique<Link>(
         LinkShared{.operations = operations_,
@@ -82,6 +84,7 @@ class LinkTest : public ::testing::Test {
                    .copies = copies_,
                    .inbox = inbox_,
                    .lanes = {.staging = staging_, .device_copier = *bulk_copier_, .host_copier = *bulk_copier_},
+                   .pulls = {.memory = *ops_, .gpu_copier = *bulk_copier_, .host_copier = host_copier_},
                    .clock = clock_,
                    .inline_bytes = kInline},
         kConn, std::move(parts), "test");
@@ -245,10 +248,12 @@ class LinkTest : public ::testing::Test {
   std::unique_ptr<MemoryOps> ops_ = make_host_memory_ops();
   SlowCopier copier_;
   std::unique_ptr<SegmentCopier> bulk_copier_ = ops_->make_segment_copier(0).value();
+  HostCopier host_copier_{1};
   InlineCopies copies_{*ops_, copier_, 0};
   StagingBuffers staging_{*ops_, *ops_, 0, kStagingBytes};
   NotifyInbox inbox_{4};
   Bytes host_ = pattern(kPart, 1), device_ = pattern(kPart, 2), peers_ = pattern(kPart, 3);
+  ChunkBudget* budget_ = nullptr;  // of what links made from now on send; must outlive them
   MemoryRegistry registry_{1};
   const MemoryId host_id_ = registry_.add(host_.data(), kPart, MemoryType::kHost).value();
   const MemoryId device_id_ = registry_.add(device_.data(), kPart, MemoryType::kCuda).value();
@@ -278,10 +283,12 @@ class LinkTest : public ::testing::Test {
   HeldRange range(MemoryId id, Bytes& memory, size_t offset, size_t bytes) {
     return {registry_.use(id, memory.data() + offset, bytes).value(), memory.data() + offset, bytes};
   }
-  std::pair<std::unique_ptr<Pipeline>, std::unique_ptr<Pipeline>> lane() {
+  std::pair<std::unique_ptr<Pipeline>, std::unique_ptr<Pipeline>> lane(ChunkBudget* budget = nullptr) {
     const auto [send, recv] = fake_.make_wire();
     const PipelineOptions options{.chunk_bytes = 4096, .max_transfers = kMaxLaneTransfers};
-    return {Pipeline::create(Comm(fake_, send), {}, clock_, options).value(),
+    PipelineOptions limited = options;
+    limited.limits.budget = budget;
+    return {Pipeline::create(Comm(fake_, send), {}, clock_, limited).value(),
             Pipeline::create(Comm(fake_, recv), {.unpacker = &unpacker_, .pool = fake_.pool()}, clock_, options).value()};
   }
 };

@@ -49,6 +49,8 @@ struct LinkEnd {
   PipelineSettings settings;
   uint32_t max_transfers = 64;
   EndpointIdentity identity;
+  bool same_host = false;
+  std::string boot_id = {};
 };
 
 class LinkSetupTest : public ::testing::Test {
@@ -74,7 +76,9 @@ class LinkSetupTest : public ::testing::Test {
         .settings = end.settings,
         .max_transfers = end.max_transfers,
         .budget = connector ? &budget_ : nullptr,
-        .identity = end.identity};
+        .identity = end.identity,
+        .same_host = end.same_host,
+        .boot_id = end.boot_id};
     return set_up_link(std::move(channel), connector, setup, deadline);
   }
   /// Both ends of a bootstrap channel over loopback: the connector's, the acceptor's.

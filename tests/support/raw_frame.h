@@ -48,6 +48,7 @@ inline ControlHeader make_header(ControlType type, uint64_t operation = 0, uint6
 struct OperationPayload {
   std::vector<uint64_t> lengths;
   std::vector<WireRange> ranges;
+  std::vector<WireSource> sources;
   bool has_notify = false;
   std::string notify_name, notify_text;
   std::span<const std::byte> data;
@@ -58,12 +59,14 @@ inline void append_operation_payload(std::vector<std::byte>& out, const Operatio
   const std::string_view text = payload.has_notify ? payload.notify_text : std::string_view();
   const OperationCounts counts{.lengths = static_cast<uint32_t>(payload.lengths.size()),
                                .ranges = static_cast<uint32_t>(payload.ranges.size()),
+                               .sources = static_cast<uint32_t>(payload.sources.size()),
                                .notify_count = static_cast<uint16_t>(payload.has_notify ? 1 : 0),
                                .notify_name_bytes = static_cast<uint16_t>(name.size()),
                                .notify_text_bytes = static_cast<uint32_t>(text.size())};
   append_raw(out, std::as_bytes(std::span(&counts, 1)));
   append_raw(out, std::as_bytes(std::span(payload.lengths)));
   append_raw(out, std::as_bytes(std::span(payload.ranges)));
+  append_raw(out, std::as_bytes(std::span(payload.sources)));
   append_raw(out, std::as_bytes(std::span(name)));
   append_raw(out, std::as_bytes(std::span(text)));
   append_raw(out, payload.data);
@@ -104,6 +107,10 @@ Status decode_any(const ControlHeader& header, std::span<const std::byte> payloa
       return one(NotifyFrame{});
     case ControlType::kPeer:
       return one(PeerFrame{});
+    case ControlType::kShare:
+      return one(ShareFrame{});
+    case ControlType::kUnshare:
+      return one(UnshareFrame{});
     case ControlType::kBye:
       return one(ByeFrame{});
   }
@@ -117,6 +124,7 @@ inline Status decode_operation_payload(const ControlHeader& header, std::span<co
     result = {};
     if constexpr (requires { frame.lengths; }) result.lengths = frame.lengths.to_vector();
     if constexpr (requires { frame.ranges; }) result.ranges = frame.ranges.to_vector();
+    if constexpr (requires { frame.sources; }) result.sources = frame.sources.to_vector();
     if constexpr (requires { frame.notify->name; }) {
       result.has_notify = frame.notify.has_value();
       if (frame.notify) result.notify_name = frame.notify->name, result.notify_text = frame.notify->text;

@@ -1,0 +1,107 @@
+#include "endpoint/host_peer.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <utility>
+
+#include "base/shared_stream.h"
+#include "base/socket_io.h"
+#include "base/unix_socket.h"
+#include "endpoint/shared_lane.h"
+
+namespace tcpx {
+namespace {
+
+constexpr const char* kMap = "map shared area";
+
+/// As it lies in memory. All zeros at first.
+struct Layout {
+  struct alignas(64) Word {
+    std::atomic<uint64_t> value;
+  };
+  Word alive[2];        ///< the first end's, the other's
+  SharedRing rings[2];  ///< written by the first end, by the other
+  BulkRing bulk[2];     ///< the same
+};
+
+Layout& layout(std::byte* base) {
+  return *reinterpret_cast<Layout*>(base);
+}
+
+// A descriptor of the peer may be of anything, and memory that shrinks would end this process at its next look.
+Status check(int memory) {
+  struct stat facts {};
+  if (::fstat(memory, &facts) != 0) return system_error(kMap, errno);
+  if (facts.st_size != static_cast<off_t>(sizeof(Layout))) return Status(Code::kProtocol, kMap, "not of the size it must have");
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  const int seals = ::fcntl(memory, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) return Status(Code::kProtocol, kMap, "its size is not sealed");
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<UniqueFd> SharedArea::make() {
+  UniqueFd memory(::memfd_create("tcpx", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory) return system_error("make shared area", errno);
+  if (::ftruncate(memory.get(), sizeof(Layout)) != 0) return system_error("make shared area", errno);
+  if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return system_error("seal shared area", errno);
+  return memory;
+}
+
+Result<SharedArea> SharedArea::map(int memory, bool first) {
+  TCPX_RETURN_IF_ERROR(check(memory));
+  void* const base = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+  if (base == MAP_FAILED) return system_error(kMap, errno);
+  SharedArea area;
+  area.base_ = static_cast<std::byte*>(base);
+  area.bytes_ = sizeof(Layout);
+  area.first_ = first;
+  if (::madvise(base, sizeof(Layout), MADV_DONTFORK) != 0) return system_error(kMap, errno);
+  area.alive(first).store(1);
+  return area;
+}
+
+// Whoever still reads this end's memory learns that it may not.
+SharedArea::~SharedArea() {
+  if (base_ == nullptr) return;
+  alive(first_).store(0);
+  (void)::munmap(base_, bytes_);
+}
+
+std::atomic<uint64_t>& SharedArea::alive(bool of_first) const {
+  return layout(base_).alive[of_first ? 0 : 1].value;
+}
+
+SharedRing& SharedArea::ring(bool of_first) const {
+  return layout(base_).rings[of_first ? 0 : 1];
+}
+
+BulkRing& SharedArea::bulk_ring(bool of_first) const {
+  return layout(base_).bulk[of_first ? 0 : 1];
+}
+
+void SharedArea::drop_bulk_rings() {
+  constexpr size_t kRest = offsetof(Layout, bulk);
+  static_assert(kRest % alignof(BulkRing) == 0 && kRest + sizeof(Layout::bulk) == sizeof(Layout));
+  if (std::exchange(bytes_, kRest) > kRest) (void)::munmap(base_ + kRest, sizeof(Layout::bulk));
+}
+
+Status HostPeer::pass(const UniqueFd& file) const {
+  constexpr std::byte kMark{1};  // a descriptor does not travel without data
+  return send_descriptor(files.get(), std::span(&kMark, 1), file.get());
+}
+
+Result<UniqueFd> HostPeer::take_passed() const {
+  std::byte mark{};
+  TCPX_ASSIGN_OR_RETURN(auto received, receive_descriptor(files.get(), std::span(&mark, 1)));
+  if (received.bytes == 1) return std::move(received.descriptor);
+  return Status(Code::kProtocol, "take descriptor", "the peer speaks of one that it has not passed");
+}
+
+}  // namespace tcpx

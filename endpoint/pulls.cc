@@ -1,0 +1,195 @@
+#include "endpoint/pulls.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace tcpx {
+
+bool Pulls::can_pull(const std::vector<HeldRange>& to, const WireArray<WireSource>& from) {
+  if (peer_ == nullptr || from.empty() || to.empty() || !status_.is_ok()) return false;
+  const Region& region = to.front().region();
+  const bool on_gpu = !is_of_host(region, parts_.memory);
+  if (region.access.copier != nullptr) return false;
+  uint64_t last = UINT64_MAX;  // share that was found good
+  for (size_t i = 0; i < from.size(); ++i) {
+    const WireSource source = from[i];
+    // One that needs no mapping is the same for every address.
+    if (source.share == last && source.share == kHostMemory) continue;
+    if (!reaches(source, on_gpu)) return false;
+    last = source.share;
+  }
+  return true;
+}
+
+bool Pulls::reaches(const WireSource& source, bool on_gpu) {
+  if (source.share == kHostMemory) return !on_gpu && peer_->reads_memory;
+  if (!on_gpu) return false;
+  const auto mapping = mappings_.find(source.share);
+  if (mapping == mappings_.end() || !mapping->second->buffer) return false;
+  const Mapping& share = *mapping->second;
+  return source.address >= share.base && source.address - share.base <= share.bytes &&
+         source.bytes <= share.bytes - (source.address - share.base);
+}
+
+void Pulls::push(std::unique_ptr<Job> job, const WireArray<WireSource>& from, const GoFrame& over) {
+  Pull pull;
+  pull.on_gpu = !is_of_host(job->ranges().front().region(), parts_.memory);
+  pull.segments = segments_of(*job, from, pull);
+  pull.job = std::move(job);
+  pull.over = over;
+  pulls_.push_back(std::move(pull));
+}
+
+// The stretches that are whole at both ends.
+std::vector<CopySegment> Pulls::segments_of(Job& job, const WireArray<WireSource>& from, Pull& pull) const {
+  std::vector<CopySegment> segments;
+  segments.reserve(from.size());
+  size_t index = 0;
+  uint64_t used = 0;  // of the source at `index`
+  const std::byte* begin = nullptr;
+  for (const HeldRange& range : job.ranges()) {
+    for (uint64_t at = 0; at < range.bytes;) {
+      const WireSource source = from[index];
+      if (used == 0) {
+        begin = reinterpret_cast<const std::byte*>(source.address);
+        if (source.share != kHostMemory) {
+          const auto& mapping = mappings_.at(source.share);
+          begin = mapping->buffer.device() + (source.address - mapping->base);
+          if (pull.mappings.empty() || pull.mappings.back() != mapping) pull.mappings.push_back(mapping);
+        }
+      }
+      const uint64_t part = std::min(range.bytes - at, source.bytes - used);
+      segments.push_back({range.data + at, begin + used, part});
+      at += part;
+      used += part;
+      if (used == source.bytes) {
+        ++index;
+        used = 0;
+      }
+    }
+  }
+  return segments;
+}
+
+bool Pulls::progress() {
+  bool advanced = false;
+  size_t running = 0;
+  for (Pull& pull : pulls_) {
+    if (pull.job != nullptr) advanced |= step(pull, running);  // null: ended in a turn that memory was wanting for
+  }
+  std::erase_if(pulls_, [](const Pull& pull) { return pull.job == nullptr; });
+  return advanced;
+}
+
+bool Pulls::step(Pull& pull, size_t& running) {
+  if (!pull.begun() && (!status_.is_ok() || running >= kMaxRunning)) {
+    if (status_.is_ok()) return false;
+    end(pull, status_);
+    return true;
+  }
+  ++running;
+  const Result<bool> done = pull.on_gpu ? step_on_gpu(pull) : step_on_host(pull);
+  if (done.is_ok() && !*done) return false;
+  Status status = check_peer();  // first: a peer that has ended is why a copy fails
+  if (status.is_ok()) status = done.is_ok() ? Status::ok() : done.status();
+  end(pull, status);
+  return true;
+}
+
+// @return true: all is in place
+Result<bool> Pulls::step_on_gpu(Pull& pull) {
+  while (pull.submitted < pull.segments.size() && status_.is_ok()) {
+    const size_t count = std::min(pull.segments.size() - pull.submitted, kMaxCopySegments);
+    const auto ticket = parts_.gpu_copier.submit(std::span(pull.segments).subspan(pull.submitted, count));
+    if (!ticket.is_ok()) {
+      if (ticket.status().code() != Code::kExhausted) return ticket.status();
+      break;
+    }
+    pull.ticket = *ticket;
+    pull.submitted += count;
+  }
+  if (!pull.ticket) return false;
+  TCPX_ASSIGN_OR_RETURN(const bool copied, parts_.gpu_copier.query(*pull.ticket));
+  if (!copied) return false;
+  if (pull.submitted < pull.segments.size() && !status_.is_ok()) return status_;
+  return pull.submitted == pull.segments.size();
+}
+
+Result<bool> Pulls::step_on_host(Pull& pull) {
+  if (pull.copy == nullptr) pull.copy = parts_.host_copier.start(peer_->pid, pull.segments);
+  if (!pull.copy->done()) return false;
+  TCPX_RETURN_IF_ERROR(pull.copy->status());
+  return true;
+}
+
+// Asked after a copy: all of it was made of memory that the peer still kept for it.
+Status Pulls::check_peer() const {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (peer_->peer_alive().load(std::memory_order_acquire) != 1)
+    return Status(Code::kPeerGone, "copy from the peer's memory", "the peer has given up the connection");
+  if (peer_->same_process || !peer_->process) return Status::ok();
+  pollfd process{.fd = peer_->process.get(), .events = POLLIN, .revents = 0};
+  if (poll(&process, 1, 0) <= 0) return Status::ok();
+  return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended");
+}
+
+void Pulls::end(Pull& pull, const Status& status) {
+  if (status_.is_ok()) status_ = status;
+  if (status_.is_ok()) stream_.send(pull.over);
+  pull.job->status = status_;
+  ended_.push_back(std::move(pull.job));
+}
+
+void Pulls::fail(const Status& reason) {
+  if (status_.is_ok()) status_ = reason;
+  for (Pull& pull : pulls_) {
+    if (pull.copy != nullptr) pull.copy->stop();
+  }
+}
+
+Status Pulls::on(const ShareFrame& frame) {
+  if (peer_ == nullptr) return Status(Code::kProtocol, "read \"share\"", "of a peer of another host");
+  if (mappings_.size() >= kMaxShares || mappings_.contains(frame.share))
+    return Status(Code::kProtocol, "read \"share\"", concat("share ", frame.share, " of ", mappings_.size()));
+  auto mapping = std::make_shared<Mapping>();
+  mapping->base = frame.memory.base;
+  mapping->bytes = frame.memory.bytes;
+  UniqueFd file;
+  if (frame.memory.kind == ShareKind::kFile) {
+    TCPX_ASSIGN_OR_RETURN(file, peer_->take_passed());  // empty: this process has no number free for it, and cannot map it
+  }
+  auto mapped = parts_.memory.map_shared(parts_.gpu, frame.memory, std::move(file));
+  if (mapped.is_ok()) {
+    mapping->buffer = std::move(*mapped);
+  } else {
+    log(LogLevel::kInfo, mapped.status().to_string(), ": memory of a peer of the same host goes over the network");
+  }
+  mappings_.emplace(frame.share, std::move(mapping));
+  return Status::ok();
+}
+
+Status Pulls::on(const UnshareFrame& frame) {
+  if (mappings_.erase(frame.share) > 0) return Status::ok();
+  return Status(Code::kProtocol, "read \"unshare\"", concat("no share ", frame.share));
+}
+
+void Pulls::close() {
+  mappings_.clear();
+}
+
+bool Pulls::serves(MemoryId region) const {
+  return std::any_of(pulls_.begin(), pulls_.end(), [region](const Pull& pull) {
+    return pull.job != nullptr && pull.job->operation == nullptr && uses(pull.job->held, region);
+  });
+}
+
+std::string Pulls::flight_record() const {
+  return concat("copies from the peer's memory: ", pulls_.size(), "; shares mapped: ", mappings_.size());
+}
+
+}  // namespace tcpx

@@ -1,0 +1,105 @@
+// Pulls: transfers of a peer of the same host that this end, their data receiver, copies out of the peer's memory by itself: host
+// memory with HostCopier, GPU memory that the peer shares with the copier of this end's GPU. So no process ever writes into another
+// one's memory.
+//
+// A copy counts only if the peer still had not given its connection up when the copy was over: from then on its memory may have
+// held something else. The peer says so in a word of the shared area (endpoint/host_peer.h); a dead one shows in its pidfd.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/host_copier.h"
+#include "base/memory_ops.h"
+#include "endpoint/control_stream.h"
+#include "endpoint/host_peer.h"
+#include "endpoint/lane.h"
+#include "endpoint/wire.h"
+
+namespace tcpx {
+
+/// Parts that the pulls of an endpoint share.
+struct PullParts {
+  MemoryOps& memory;
+  int gpu = 0;
+  SegmentCopier& gpu_copier;
+  HostCopier& host_copier;
+};
+
+/// Of one connection. One thread at a time: the one that makes progress. The GPU must be current.
+class Pulls {
+ public:
+  /// Copies that run at once.
+  static constexpr size_t kMaxRunning = 16;
+
+  /// @param peer null: not of this host. All must outlive this
+  Pulls(const HostPeer* peer, const PullParts& parts, ControlStream& stream) : peer_(peer), parts_(parts), stream_(stream) {}
+
+  /// This end can copy from there to here by itself. @param from checked (check_sources); none: false
+  bool can_pull(const std::vector<HeldRange>& to, const WireArray<WireSource>& from);
+  /// Starts what `can_pull` was true for. Its memory is this one's until it is the `ended` one.
+  /// @param from as many bytes as the job has
+  /// @param over said to the peer at the good end
+  void push(std::unique_ptr<Job> job, const WireArray<WireSource>& from, const GoFrame& over);
+  /// @return true when something advanced
+  bool progress();
+  /// As those of Lane.
+  Job* ended() { return ended_.empty() ? nullptr : ended_.front().get(); }
+  void drop_ended() { ended_.pop_front(); }
+  /// Ends them early: those that have not begun at once, the others as soon as nothing is copied for them.
+  void fail(const Status& reason);
+  /// Ok, or the first error of a copy.
+  const Status& status() const { return status_; }
+
+  /// The peer shares memory. @return kProtocol: under a number that is taken, or more than kMaxShares
+  Status on(const ShareFrame& frame);
+  Status on(const UnshareFrame& frame);
+
+  /// Once the link has ended and this is idle: unmaps what the peer has shared.
+  void close();
+  bool idle() const { return pulls_.empty() && ended_.empty(); }
+  /// A job of the peer's uses it.
+  bool serves(MemoryId region) const;
+  std::string flight_record() const;
+
+ private:
+  /// GPU memory of the peer. Empty buffer: it could not be mapped.
+  struct Mapping {
+    uint64_t base = 0, bytes = 0;  // in the peer
+    MemoryBuffer buffer;
+  };
+  struct Pull {
+    std::unique_ptr<Job> job;
+    GoFrame over;
+    std::vector<CopySegment> segments;
+    std::vector<std::shared_ptr<Mapping>> mappings;  // that they lie in
+    bool on_gpu = false;
+    size_t submitted = 0;              // segments, on_gpu
+    std::optional<CopyTicket> ticket;  // of the last of them
+    std::shared_ptr<HostCopy> copy;    // else
+    bool begun() const { return ticket || copy != nullptr; }
+  };
+
+  bool reaches(const WireSource& source, bool on_gpu);
+  std::vector<CopySegment> segments_of(Job& job, const WireArray<WireSource>& from, Pull& pull) const;
+  bool step(Pull& pull, size_t& running);
+  Result<bool> step_on_gpu(Pull& pull);
+  Result<bool> step_on_host(Pull& pull);
+  Status check_peer() const;
+  void end(Pull& pull, const Status& status);
+
+  const HostPeer* const peer_;
+  const PullParts parts_;
+  ControlStream& stream_;
+  std::unordered_map<uint64_t, std::shared_ptr<Mapping>> mappings_;  // by share
+  std::deque<Pull> pulls_;
+  std::deque<std::unique_ptr<Job>> ended_;
+  Status status_;
+};
+
+}  // namespace tcpx

@@ -1,0 +1,254 @@
+#include "endpoint/same_host.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <span>
+#include <utility>
+
+#include "base/random.h"
+#include "base/socket_io.h"
+#include "base/text.h"
+#include "base/unix_socket.h"
+
+namespace tcpx {
+namespace {
+
+constexpr const char* kMeet = "meet on one host";
+constexpr const char* kYes = "yes";
+constexpr const char* kNameBegins = "tcpx-";
+// Strangers that may be in line with the peer: who sees the name in /proc/net/unix can come, but does not know the key.
+constexpr int kBacklog = 8;
+
+constexpr std::byte kFilesMark{1};
+
+using Key = std::array<std::byte, 16>;
+
+/// The message of each end over the Unix socket, the connector first. The acceptor's comes with the shared memory.
+struct Greeting {
+  Key key;
+  uint64_t probe_at;
+  Key probe;
+};
+static_assert(sizeof(Greeting) == 40);
+
+std::string hex_of(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += "0123456789abcdef"[static_cast<unsigned>(byte) >> 4];
+    text += "0123456789abcdef"[static_cast<unsigned>(byte) & 15];
+  }
+  return text;
+}
+
+Status refuse(std::string why) {
+  return Status(Code::kUnsupported, kMeet, std::move(why));
+}
+
+// Ends a wait for somebody who has gone.
+UniqueFd open_process(pid_t pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+// The meeting at one end.
+class Meeting {
+ public:
+  Meeting(BootstrapChannel& channel, bool connector, bool reads, Deadline deadline)
+      : channel_(channel), connector_(connector), may_read_(reads), deadline_(deadline) {}
+
+  Result<HostMeeting> run() {
+    using Step = Status (Meeting::*)();
+    const Step acceptor[] = {&Meeting::listen, nullptr, &Meeting::let_in, nullptr};
+    const Step connector[] = {nullptr, &Meeting::connect, nullptr, &Meeting::share};
+    for (const Step step : connector_ ? connector : acceptor) {
+      TCPX_ASSIGN_OR_RETURN(const bool worked, agree(step == nullptr ? Status::ok() : (this->*step)()));
+      if (!worked) return HostMeeting{.peer = nullptr, .local = concat("TCP on one host: ", why_not_)};
+    }
+    peer_->is_read = peer_reads_ == kYes;
+    HostMeeting met{.peer = nullptr, .local = describe()};
+    met.peer = std::move(peer_);
+    return met;
+  }
+
+ private:
+  Result<bool> agree(const Status& mine);
+  Status listen();
+  Status connect();
+  Status let_in();
+  Status share();
+  Status take(UniqueFd socket);
+  Status take_area(int memory);
+  Result<Greeting> greeting(const Key& key);
+  void try_reading(const Greeting& theirs);
+  std::string describe() const;
+
+  BootstrapChannel& channel_;
+  const bool connector_, may_read_;
+  const Deadline deadline_;
+  Parameters said_;  // by this end in its next frame
+  std::string name_, key_text_, peer_reads_, why_not_;
+  std::string reads_ = "nothing to read there";  // kYes, or why not
+  Key key_{};
+  UniqueFd listener_;
+  std::unique_ptr<Key> probe_ = std::make_unique<Key>();  // in memory of its own, until the peer has looked
+  std::unique_ptr<HostPeer> peer_ = std::make_unique<HostPeer>();
+};
+
+// Both ends call it after each step. @return true when it has worked at both
+Result<bool> Meeting::agree(const Status& mine) {
+  Parameters parameters = std::move(said_);
+  said_.clear();
+  std::string here;
+  if (!mine.is_ok()) here = mine.operation() == kMeet ? mine.detail() : concat(mine.operation(), ": ", mine.detail());
+  parameters["why not"] = here.substr(0, kMaxParameterBytes);
+  TCPX_ASSIGN_OR_RETURN(auto theirs, channel_.exchange_parameters(parameters, {}, deadline_));
+  for (auto& [name, value] : theirs) value = printable(std::as_bytes(std::span(value)), kMaxParameterBytes);
+  const std::string& there = theirs["why not"];
+  if (auto found = theirs.find("name"); found != theirs.end()) name_ = found->second;
+  if (auto found = theirs.find("key"); found != theirs.end()) key_text_ = found->second;
+  if (auto found = theirs.find("reads"); found != theirs.end()) peer_reads_ = found->second;
+  why_not_ = !here.empty() || there.empty() ? here : concat("the peer says: ", there);
+  return why_not_.empty();
+}
+
+Status Meeting::listen() {
+  Key name;
+  TCPX_RETURN_IF_ERROR(fill_random(name));
+  TCPX_RETURN_IF_ERROR(fill_random(key_));
+  said_ = {{"name", concat(kNameBegins, hex_of(name))}, {"key", hex_of(key_)}};
+  TCPX_ASSIGN_OR_RETURN(listener_, listen_unix(said_["name"], kBacklog));
+  return Status::ok();
+}
+
+Result<Greeting> Meeting::greeting(const Key& key) {
+  TCPX_RETURN_IF_ERROR(fill_random(*probe_));
+  return Greeting{.key = key, .probe_at = reinterpret_cast<uintptr_t>(probe_.get()), .probe = *probe_};
+}
+
+// The socket to the peer, whoever that is.
+Status Meeting::take(UniqueFd socket) {
+  TCPX_ASSIGN_OR_RETURN(const PeerProcess process, peer_process(socket.get()));
+  if (process.uid != ::geteuid())
+    return refuse(concat("the peer is user ", process.uid, ", not ", ::geteuid(), ": run both as one user"));
+  peer_->socket = std::move(socket);
+  peer_->pid = process.pid;
+  peer_->same_process = process.pid == ::getpid();
+  if (process.pid == 0 || peer_->same_process) return Status::ok();
+  peer_->process = open_process(process.pid);
+  // Without it nobody could tell the peer from another process that has its number later.
+  if (!peer_->process) peer_->pid = 0;
+  return Status::ok();
+}
+
+Status Meeting::take_area(int memory) {
+  TCPX_ASSIGN_OR_RETURN(peer_->area, SharedArea::map(memory, connector_));
+  return Status::ok();
+}
+
+Status Meeting::connect() {
+  Key key{};
+  if (key_text_.size() != 2 * key.size()) return refuse("the peer names no socket");
+  for (size_t i = 0; i < key.size(); ++i) {
+    unsigned byte = 0;
+    const char* const at = key_text_.data() + 2 * i;
+    if (std::from_chars(at, at + 2, byte, 16).ptr != at + 2) return refuse("the peer names no socket");
+    key[i] = static_cast<std::byte>(byte);
+  }
+  if (!name_.starts_with(kNameBegins)) return refuse("the peer names no socket of its own");
+  auto socket = connect_unix(name_);
+  if (!socket.is_ok() && socket.status().code() == Code::kPeerGone)
+    return refuse("the peer's Unix socket cannot be reached: run both in one network namespace");
+  TCPX_RETURN_IF_ERROR(socket.status());
+  TCPX_RETURN_IF_ERROR(take(std::move(*socket)));
+  TCPX_ASSIGN_OR_RETURN(const Greeting mine, greeting(key));
+  if (::send(peer_->socket.get(), &mine, sizeof mine, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof mine))
+    return system_error("write to Unix socket", errno);
+  return Status::ok();
+}
+
+// Whoever is in line: strangers are shown out.
+Status Meeting::let_in() {
+  Greeting theirs{};
+  while (!peer_->socket) {
+    UniqueFd socket = accept_unix(listener_.get());
+    if (!socket) return refuse("the peer has not come to the Unix socket");
+    const auto room = std::as_writable_bytes(std::span(&theirs, 1));
+    const auto received = receive_descriptor(socket.get(), room);
+    if (!received.is_ok() || received->bytes != room.size() || theirs.key != key_) continue;
+    TCPX_RETURN_IF_ERROR(take(std::move(socket)));
+  }
+  listener_.reset();
+  TCPX_ASSIGN_OR_RETURN(const UniqueFd memory, SharedArea::make());
+  TCPX_RETURN_IF_ERROR(take_area(memory.get()));
+  TCPX_ASSIGN_OR_RETURN(const Greeting mine, greeting(key_));
+  TCPX_RETURN_IF_ERROR(send_descriptor(peer_->socket.get(), std::as_bytes(std::span(&mine, 1)), memory.get()));
+  TCPX_ASSIGN_OR_RETURN(auto files, make_unix_pair());
+  TCPX_RETURN_IF_ERROR(send_descriptor(peer_->socket.get(), std::as_bytes(std::span(&kFilesMark, 1)), files.b.get()));
+  peer_->files = std::move(files.a);
+  try_reading(theirs);
+  return Status::ok();
+}
+
+Status Meeting::share() {
+  Greeting theirs{};
+  const auto room = std::as_writable_bytes(std::span(&theirs, 1));
+  TCPX_ASSIGN_OR_RETURN(const auto received, receive_descriptor(peer_->socket.get(), room));
+  if (received.bytes != room.size() || !received.descriptor) return refuse("the peer has shared no memory");
+  TCPX_RETURN_IF_ERROR(take_area(received.descriptor.get()));
+  std::byte mark{};
+  TCPX_ASSIGN_OR_RETURN(auto files, receive_descriptor(peer_->socket.get(), std::span(&mark, 1)));
+  if (!files.descriptor) return refuse("the peer has passed no socket for descriptors");
+  peer_->files = std::move(files.descriptor);
+  try_reading(theirs);
+  return Status::ok();
+}
+
+void Meeting::try_reading(const Greeting& theirs) {
+  Key found{};
+  iovec here{found.data(), found.size()};
+  iovec there{reinterpret_cast<void*>(static_cast<uintptr_t>(theirs.probe_at)), found.size()};
+  if (!may_read_) {
+    reads_ = "this end does not read the other's";
+  } else if (peer_->pid == 0) {
+    reads_ = "the other process is not visible: run both in one pid namespace";
+  } else if (::process_vm_readv(peer_->pid, &here, 1, &there, 1, 0) != static_cast<ssize_t>(found.size())) {
+    const int error = errno;
+    reads_ = concat("the other's memory cannot be read (", std::strerror(error), ")",
+                    error == EPERM ? ": set kernel.yama.ptrace_scope to 0 or grant CAP_SYS_PTRACE" : "");
+  } else {
+    reads_ = found == theirs.probe ? kYes : "the other process is not where it says it is";
+  }
+  peer_->reads_memory = reads_ == kYes;
+  said_["reads"] = reads_;
+}
+
+std::string Meeting::describe() const {
+  if (peer_->reads_memory && peer_->is_read)
+    return peer_->same_process ? "same process" : "same host, host memory (cross-memory attach)";
+  const char* const way = peer_->reads_memory == peer_->is_read ? ""
+                          : peer_->reads_memory                 ? " that is sent"
+                                                                : " that is received";
+  return concat("same host, host memory", way, " through shared memory: ", peer_->reads_memory ? peer_reads_ : reads_);
+}
+
+}  // namespace
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+Result<HostMeeting> meet_on_host(BootstrapChannel& channel, bool connector, bool reads, Deadline deadline) {
+  return Meeting(channel, connector, reads, deadline).run();
+}
+
+}  // namespace tcpx

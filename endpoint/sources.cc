@@ -1,0 +1,122 @@
+#include "endpoint/sources.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/host_copier.h"
+#include "base/log.h"
+
+namespace tcpx {
+namespace {
+
+uint64_t bytes_of(const std::vector<HeldRange>& ranges) {
+  return std::accumulate(ranges.begin(), ranges.end(), uint64_t{0},
+                         [](uint64_t sum, const HeldRange& r) { return sum + r.bytes; });
+}
+
+}  // namespace
+
+std::vector<WireSource> Sources::of(const std::vector<HeldRange>& ranges) {
+  std::vector<WireSource> sources;
+  if (peer_ == nullptr || ranges.size() > kMaxWireSources) return sources;
+  sources.reserve(ranges.size());
+  const Region* region = nullptr;  // of the range before, which is often that of the next
+  const std::vector<Stretch>* stretches = nullptr;
+  for (const HeldRange& range : ranges) {
+    if (&range.region() != region) {
+      region = &range.region();
+      stretches = &known(*region).stretches;
+    }
+    const auto begin = reinterpret_cast<uintptr_t>(range.data);
+    auto stretch = std::upper_bound(stretches->begin(), stretches->end(), begin,
+                                    [](uintptr_t address, const Stretch& s) { return address < s.end; });
+    for (uintptr_t at = begin; at < begin + range.bytes; ++stretch) {
+      if (stretch == stretches->end() || sources.size() == kMaxWireSources) return {};
+      if (stretch->share == kHiddenMemory) return {{.share = kHiddenMemory, .address = 0, .bytes = bytes_of(ranges)}};
+      const uint64_t part = std::min(stretch->end, begin + range.bytes) - at;
+      sources.push_back({.share = stretch->share, .address = at, .bytes = part});
+      at += part;
+    }
+  }
+  return sources;
+}
+
+void Sources::forget(MemoryId region) {
+  const auto known = regions_.find(static_cast<uint64_t>(region));
+  if (known == regions_.end()) return;
+  give_back(known->second);
+  regions_.erase(known);
+}
+
+// Found out once for each region, unless the peer has to take some descriptors first.
+const Sources::Known& Sources::known(const Region& region) {
+  Known& known = regions_[static_cast<uint64_t>(region.id)];
+  const auto end = reinterpret_cast<uintptr_t>(region.data) + region.bytes;
+  if (known.refused || (!known.stretches.empty() && known.stretches.back().end == end)) return known;
+  Status told = tell(region, known);
+  if (told.is_ok() || told.code() == Code::kExhausted) return known;
+  log(LogLevel::kInfo, told.to_string(), ": this memory goes over the network, to a peer of the same host, too");
+  give_back(known);
+  known = {.stretches = {}, .refused = true};
+  return known;
+}
+
+Status Sources::tell(const Region& region, Known& known) {
+  constexpr const char* kTell = "share memory with a peer of this host";
+  const auto begin = reinterpret_cast<uintptr_t>(region.data);
+  const uintptr_t end = begin + region.bytes;
+  if (is_of_host(region, memory_)) {
+    // The kernel lets no other process read memory that a driver has mapped.
+    const bool read = peer_->is_read && can_be_read(region.data, region.bytes);
+    known.stretches = {{.share = read ? kHostMemory : kHiddenMemory, .begin = begin, .end = end}};
+    return Status::ok();
+  }
+  if (region.access.copier != nullptr) return Status(Code::kUnsupported, kTell, "the endpoint's GPU does not reach it");
+  // Its other end would read it in place, with a kernel that faults when the application has freed it after a failure here.
+  if (peer_->same_process) return Status(Code::kUnsupported, kTell, "GPU memory of one process is not shared");
+  for (uintptr_t at = known.stretches.empty() ? begin : known.stretches.back().end; at < end;) {
+    TCPX_ASSIGN_OR_RETURN(const Stretch shared, share(at));
+    known.stretches.push_back({.share = shared.share, .begin = at, .end = std::min(shared.end, end)});
+    at = known.stretches.back().end;
+  }
+  return Status::ok();
+}
+
+// The allocation, or the chunk of a mapping, that lies at that address.
+Result<Sources::Stretch> Sources::share(uintptr_t address) {
+  UniqueFd file;
+  TCPX_ASSIGN_OR_RETURN(const MemoryShare memory, memory_.share(reinterpret_cast<const void*>(address), file));
+  if (memory.base > address || memory.bytes <= address - memory.base)
+    return Status(Code::kInternal, "share GPU memory", "the driver has answered for another address");
+  const ShareKey key{.base = memory.base, .identity = memory.identity};
+  const auto [known, is_new] = shares_.try_emplace(key);
+  if (is_new) {
+    Status passed = shares_.size() > kMaxShares ? Status(Code::kUnsupported, "share GPU memory", "too many allocations")
+                    : file                      ? peer_->pass(file)
+                                                : Status::ok();
+    if (!passed.is_ok()) {
+      shares_.erase(known);
+      return passed;
+    }
+    known->second.number = ++last_number_;
+    numbers_.emplace(last_number_, key);
+    stream_.send(ShareFrame{.share = last_number_, .memory = memory});
+  }
+  ++known->second.regions;
+  return Stretch{.share = known->second.number, .begin = memory.base, .end = memory.base + memory.bytes};
+}
+
+void Sources::give_back(const Known& known) {
+  for (const Stretch& stretch : known.stretches) {
+    const auto key = numbers_.find(stretch.share);
+    if (key == numbers_.end()) continue;
+    const auto share = shares_.find(key->second);
+    if (--share->second.regions > 0) continue;
+    stream_.send(UnshareFrame{.share = stretch.share});
+    shares_.erase(share);
+    numbers_.erase(key);
+  }
+}
+
+}  // namespace tcpx

@@ -1,0 +1,65 @@
+// Sources: tells a peer of the same host where memory of this end lies, so that the peer copies it by itself.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "base/memory_ops.h"
+#include "endpoint/control_stream.h"
+#include "endpoint/host_peer.h"
+#include "endpoint/memory_registry.h"
+#include "endpoint/wire.h"
+
+namespace tcpx {
+
+/// Of one connection. One thread at a time: the one that makes progress. The GPU must be current.
+class Sources {
+ public:
+  /// @param peer null: not of this host, and nothing has sources. All must outlive this
+  Sources(const HostPeer* peer, MemoryOps& memory, ControlStream& stream) : peer_(peer), memory_(memory), stream_(stream) {}
+
+  /// The places of those bytes, in the order of the ranges. The peer is told of GPU memory among them before this returns.
+  /// @return one of kHiddenMemory: host memory, some of which the peer cannot read; none: the peer cannot reach all of it
+  std::vector<WireSource> of(const std::vector<HeldRange>& ranges);
+  /// Region will not be used again.
+  void forget(MemoryId region);
+
+ private:
+  /// A stretch of a region, by the share that it is part of.
+  struct Stretch {
+    uint64_t share = 0;
+    uintptr_t begin = 0, end = 0;
+  };
+  /// The part of a region that the peer has been told of, from its begin on.
+  struct Known {
+    std::vector<Stretch> stretches;  // ascending, side by side
+    bool refused = false;            // the peer cannot reach all of it
+  };
+  struct Share {
+    uint64_t number = 0;
+    uint64_t regions = 0;  // that count on it
+  };
+  struct ShareKey {
+    uint64_t base, identity;
+    bool operator==(const ShareKey&) const = default;
+  };
+  struct ShareHash {
+    size_t operator()(const ShareKey& key) const { return key.base / 4096 * 31 + key.identity; }
+  };
+
+  const Known& known(const Region& region);
+  Status tell(const Region& region, Known& known);
+  Result<Stretch> share(uintptr_t address);
+  void give_back(const Known& known);
+
+  const HostPeer* const peer_;
+  MemoryOps& memory_;
+  ControlStream& stream_;
+  std::unordered_map<uint64_t, Known> regions_;
+  std::unordered_map<ShareKey, Share, ShareHash> shares_;
+  std::unordered_map<uint64_t, ShareKey> numbers_;
+  uint64_t last_number_ = kHostMemory;
+};
+
+}  // namespace tcpx

@@ -1,0 +1,180 @@
+// A link whose peer is of the same host, moved step by step: it copies from the peer's memory by itself, and says where its own
+// lies.
+#include "tests/support/near_link_fixture.h"
+
+namespace tcpx::testing {
+namespace {
+
+class LinkPulls : public NearLinkTest {};
+
+TEST_F(LinkPulls, AWriteOfThePeer) {
+  offer_write({source(0, kLong)});
+  ASSERT_TRUE(pulled());
+  ASSERT_TRUE(await(ControlType::kDone));
+  EXPECT_TRUE(has_peers(host_, kLong));
+  EXPECT_EQ(link_->stats().bytes_received, kLong);
+  EXPECT_EQ(link_->stats().chunks_in_flight, 0u);
+}
+
+// Cut at other places at each end.
+TEST_F(LinkPulls, PiecesOfAnyLength) {
+  std::vector<WireSource> sources;
+  std::vector<WireRange> ranges;
+  Bytes wanted;
+  size_t from = kPart;
+  for (size_t at = 0, length = 1; at < kLong; at += length, length = length * 3 % 997 + 1) {
+    length = std::min(length, kLong - at);
+    from -= length;  // backwards
+    sources.push_back(source(from, length));
+    wanted.insert(wanted.end(), peers_.begin() + static_cast<ptrdiff_t>(from),
+                  peers_.begin() + static_cast<ptrdiff_t>(from + length));
+  }
+  for (size_t at = 0, length = 1; at < kLong; at += length, length = length * 5 % 1009 + 1) {
+    length = std::min(length, kLong - at);
+    ranges.push_back(advertised(host_id_, at, length));
+  }
+  offer_write(sources, ranges);
+  ASSERT_TRUE(await(ControlType::kDone));
+  EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), host_.begin()));
+}
+
+TEST_F(LinkPulls, AReceiveThatComesLater) {
+  offer_send({source(0, kLong)});
+  steps(3);
+  EXPECT_FALSE(hear(ControlType::kGo));
+  const OperationId id = receive(host(0, kLong));
+  ASSERT_TRUE(pulled());
+  EXPECT_TRUE(end_of(id).is_ok());
+  EXPECT_TRUE(has_peers(host_, kLong));
+}
+
+TEST_F(LinkPulls, AReadOfItsOwn) {
+  const OperationId id = read(host(0, kLong));
+  ASSERT_TRUE(await(ControlType::kRead));
+  const WireSource from = source(0, kLong);
+  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong), std::as_bytes(std::span(&from, 1)));
+  ASSERT_TRUE(pulled(true));
+  EXPECT_TRUE(end_of(id).is_ok());
+  EXPECT_TRUE(has_peers(host_, kLong));
+}
+
+// The places that it names in its own memory are true, and the operation ends with the peer's word.
+TEST_F(LinkPulls, ThePeerCopies) {
+  const OperationId written = write(host(7, kLong)), sent = send(device(9, kLong));
+  for (const auto& [type, id, memory, offset] :
+       {std::tuple{ControlType::kWrite, written, &host_, 7}, std::tuple{ControlType::kSend, sent, &device_, 9}}) {
+    const auto offered = offer(type);
+    ASSERT_TRUE(offered);
+    ASSERT_EQ(offered->sources.size(), 1u);
+    EXPECT_EQ(offered->sources[0].share, kHostMemory);
+    EXPECT_EQ(offered->sources[0].address, reinterpret_cast<uint64_t>(memory->data() + offset));
+    EXPECT_EQ(offered->sources[0].bytes, kLong);
+    EXPECT_TRUE(pending(id));
+    say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, Packing::kPulled);
+  }
+  expect_ends(sent, written);
+}
+
+TEST_F(LinkPulls, ThePeerReads) {
+  ask(ControlType::kRead, kOperation);
+  const auto ready = await(ControlType::kReady);
+  ASSERT_TRUE(ready);
+  EXPECT_EQ(ready->bytes, kLong);
+  EXPECT_EQ(ready->payload_bytes, sizeof(WireSource));
+  EXPECT_TRUE(link_->serves(host_id_));
+  say(ControlType::kGo, kOperation, 1, 0, Packing::kPulled);
+  steps(3);
+  EXPECT_TRUE(alive());
+  EXPECT_FALSE(link_->serves(host_id_));
+  EXPECT_EQ(link_->stats().bytes_sent, kLong);
+}
+
+// It may have copied what was no longer kept for it: nothing of that counts.
+TEST_F(LinkPulls, WhatAPeerHasGivenUpDoesNotCount) {
+  const OperationId id = receive(host(0, kLong));
+  peer_alive() = 0;
+  offer_send({source(0, kLong)});
+  expect_refused(Code::kPeerGone);
+  EXPECT_EQ(end_of(id).code(), Code::kPeerGone);
+  EXPECT_FALSE(hear(ControlType::kGo));
+}
+
+TEST_F(LinkPulls, TheEndIsSaidBeforeMemoryIsGivenBack) {
+  const OperationId id = write(host(0, kLong));
+  steps(3);
+  EXPECT_EQ(host_peer_->own_alive(), 1u);
+  link_->fail(Status(Code::kTimeout, "test", "given up"));
+  EXPECT_EQ(end_of(id).code(), Code::kTimeout);
+  EXPECT_EQ(peer_area_.alive(true), 0u);
+}
+
+// Memory that cannot be pulled goes over the lanes.
+TEST_F(LinkPulls, TheLanesTakeTheRest) {
+  host_peer_->reads_memory = false;
+  offer_write({source(0, kLong)});
+  const auto go = await(ControlType::kGo);
+  ASSERT_TRUE(go);
+  EXPECT_NE(go->packing, static_cast<uint8_t>(Packing::kPulled));
+  EXPECT_TRUE(alive());
+}
+
+// GPU memory that is no GPU's cannot be mapped: it is not pulled, and the number stays taken.
+TEST_F(LinkPulls, SharesAreChecked) {
+  const MemoryShare memory{.kind = ShareKind::kIpc, .base = 4096, .bytes = 4096};
+  const auto bytes = std::as_bytes(std::span(&memory, 1));
+  say_raw(make_header(ControlType::kShare, 2), bytes);
+  offer_write({source(0, kLong, 2)});
+  const auto go = await(ControlType::kGo);
+  ASSERT_TRUE(go);
+  EXPECT_NE(go->packing, static_cast<uint8_t>(Packing::kPulled));
+  say(ControlType::kUnshare, 2);
+  steps(3);
+  EXPECT_TRUE(alive());
+  say_raw(make_header(ControlType::kShare, 3), bytes);
+  say_raw(make_header(ControlType::kShare, 3), bytes);
+  expect_refused();
+}
+
+TEST_F(LinkPulls, SharesAreBounded) {
+  const MemoryShare memory{.kind = ShareKind::kIpc, .base = 4096, .bytes = 4096};
+  for (uint64_t share = 2; share < 2 + kMaxShares; ++share) {
+    say_raw(make_header(ControlType::kShare, share), std::as_bytes(std::span(&memory, 1)));
+    if (share % 256 == 0) step();
+  }
+  steps(3);
+  EXPECT_TRUE(alive());
+  say_raw(make_header(ControlType::kShare, 1'000'000), std::as_bytes(std::span(&memory, 1)));
+  expect_refused();
+}
+
+TEST_F(LinkPulls, WhatNoPeerOfOursSays) {
+  const OperationId id = read(host(0, kLong));
+  const WireSource wrong = source(0, kLong - 1), none = source(0, 0);
+  const WireSource wraps{.share = 0, .address = ~uint64_t{0}, .bytes = kLong};
+  const std::tuple<const char*, uint64_t, const WireSource*> cases[] = {
+      {"fewer bytes than are said", kLong, &wrong}, {"an empty one", 0, &none}, {"one that wraps", kLong, &wraps}};
+  for (const auto& [name, bytes, from] : cases) {
+    ReadyFrame frame;
+    EXPECT_EQ(decode(make_header(ControlType::kReady, 1, 0, bytes), std::as_bytes(std::span(from, 1)), frame).code(),
+              Code::kProtocol)
+        << name;
+  }
+  ASSERT_TRUE(await(ControlType::kRead));
+  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong - 1), std::as_bytes(std::span(&wrong, 1)));
+  expect_refused();
+}
+
+TEST_F(LinkPulls, AnUnshareOfNothing) {
+  say(ControlType::kUnshare, 5);
+  expect_refused();
+}
+
+TEST_F(LinkPulls, AGoThroughTheRingForWhatCanBeRead) {
+  const OperationId id = write(host(0, kLong));
+  ASSERT_TRUE(await(ControlType::kWrite));
+  say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, Packing::kShared);
+  expect_refused();
+}
+
+}  // namespace
+}  // namespace tcpx::testing

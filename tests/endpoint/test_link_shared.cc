@@ -1,0 +1,212 @@
+// A link whose peer is of the same host and may not read its memory, nor the other way round: host memory goes through a ring.
+#include "tests/support/near_link_fixture.h"
+
+namespace tcpx::testing {
+namespace {
+
+class LinkShared : public NearLinkTest {
+ protected:
+  LinkShared() { renew(make_host(false)); }
+
+  bool went(bool of_read = false) {
+    const auto go = await(ControlType::kGo);
+    return go && go->packing == static_cast<uint8_t>(Packing::kShared) && (go->value == 1) == of_read;
+  }
+  void go(uint64_t operation, bool of_read = false) { say(ControlType::kGo, operation, of_read ? 1 : 0, 0, Packing::kShared); }
+  void put_all(std::span<const std::byte> bytes) {
+    EXPECT_TRUE(drive([&] {
+      bytes = bytes.subspan(put(bytes));
+      return bytes.empty();
+    }));
+  }
+  /// The bytes that the peer finds there.
+  Bytes take(size_t count) {
+    BulkRing& ring = peer_area_.bulk_ring(true);
+    Bytes bytes;
+    EXPECT_TRUE(drive([&] {
+      while (bytes.size() < count && ring.read < ring.written) {
+        bytes.push_back(ring.bytes[ring.read % BulkRing::kBytes]);
+        ring.read = ring.read + 1;
+      }
+      return bytes.size() == count;
+    }));
+    return bytes;
+  }
+  bool is_part(const Bytes& bytes, const Bytes& of, size_t offset) {
+    return std::equal(bytes.begin(), bytes.end(), of.begin() + static_cast<ptrdiff_t>(offset));
+  }
+
+  std::span<const std::byte> peers(size_t offset, size_t count) const { return std::span(peers_).subspan(offset, count); }
+};
+
+TEST_F(LinkShared, AWriteOfThePeer) {
+  offer_write({hidden()});
+  ASSERT_TRUE(went());
+  EXPECT_TRUE(link_->serves(host_id_));
+  put_all(peers(0, kLong - 1));
+  steps(3);
+  EXPECT_FALSE(hear(ControlType::kDone)) << "a byte is missing";
+  put_all(peers(kLong - 1, 1));
+  ASSERT_TRUE(await(ControlType::kDone));
+  EXPECT_TRUE(has_peers(host_, kLong));
+  EXPECT_FALSE(link_->serves(host_id_));
+  EXPECT_EQ(link_->stats().bytes_received, kLong);
+  EXPECT_EQ(link_->stats().chunks_in_flight, 0u);
+}
+
+TEST_F(LinkShared, RangesOfAnyLengthInTheirOrder) {
+  std::vector<WireRange> ranges;
+  Bytes wanted = host_;
+  size_t to = kPart, from = 0;
+  for (size_t length = 1; from < kLong; from += length, length = length * 5 % 1009 + 1) {
+    length = std::min(length, kLong - from);
+    to -= length;  // backwards
+    ranges.push_back(advertised(host_id_, to, length));
+    std::copy_n(peers_.begin() + static_cast<ptrdiff_t>(from), length, wanted.begin() + static_cast<ptrdiff_t>(to));
+  }
+  offer_write({hidden()}, ranges);
+  ASSERT_TRUE(went());
+  put_all(peers(0, kLong));
+  ASSERT_TRUE(await(ControlType::kDone));
+  EXPECT_TRUE(wanted == host_);
+}
+
+// Many times round the ring, whose end lies in the middle of a piece.
+TEST_F(LinkShared, TheRingGoesRound) {
+  for (uint64_t i = 0; i < 2 * BulkRing::kBytes / kLong; ++i) {
+    const size_t offset = i % 17;
+    OperationPayload payload;
+    payload.ranges = {advertised(host_id_, offset, kLong)};
+    payload.sources = {hidden()};
+    say(ControlType::kWrite, kOperation + i, 0, kLong, Packing::kPacked, &payload);
+    ASSERT_TRUE(went());
+    put_all(peers(offset, kLong));
+    ASSERT_TRUE(await(ControlType::kDone));
+    ASSERT_TRUE(std::equal(host_.begin() + static_cast<ptrdiff_t>(offset), host_.begin() + static_cast<ptrdiff_t>(offset + kLong),
+                           peers_.begin() + static_cast<ptrdiff_t>(offset)))
+        << i;
+    heard_.frames.clear();
+  }
+}
+
+TEST_F(LinkShared, AReceiveThatComesLater) {
+  offer_send({hidden()});
+  steps(3);
+  EXPECT_FALSE(hear(ControlType::kGo));
+  const OperationId id = receive(device(0, kLong));  // no GPU's: the host gets at it
+  ASSERT_TRUE(went());
+  put_all(peers(0, kLong));
+  ASSERT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_TRUE(end_of(id).is_ok());
+  EXPECT_TRUE(has_peers(device_, kLong));
+}
+
+TEST_F(LinkShared, AReadOfItsOwn) {
+  const OperationId id = read(host(0, kLong));
+  ASSERT_TRUE(await(ControlType::kRead));
+  const WireSource from = hidden();
+  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong), std::as_bytes(std::span(&from, 1)));
+  ASSERT_TRUE(went(true));
+  put_all(peers(0, kLong));
+  ASSERT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_TRUE(end_of(id).is_ok());
+  EXPECT_TRUE(has_peers(host_, kLong));
+}
+
+TEST_F(LinkShared, ThePeerReads) {
+  ask(ControlType::kRead, kOperation);
+  const auto ready = await(ControlType::kReady);
+  ASSERT_TRUE(ready);
+  EXPECT_EQ(ready->payload_bytes, sizeof(WireSource));
+  const Bytes before = host_;
+  go(kOperation, true);
+  EXPECT_TRUE(is_part(take(kLong), before, 0));
+  steps(3);
+  EXPECT_TRUE(alive());
+  EXPECT_EQ(link_->stats().bytes_sent, kLong);
+}
+
+// Two at once come in the order of their Go.
+TEST_F(LinkShared, WritesAndSendsOfItsOwn) {
+  const OperationId written = write(host(7, kLong)), sent = send(device(9, kLong));
+  ASSERT_TRUE(await(ControlType::kWrite) && await(ControlType::kSend));
+  go(static_cast<uint64_t>(sent));
+  go(static_cast<uint64_t>(written));
+  EXPECT_TRUE(is_part(take(kLong), device_, 9));
+  EXPECT_TRUE(is_part(take(kLong), host_, 7));
+  expect_ends(sent, written);
+}
+
+// One stretch that cannot be read hides the whole, and says nothing of where it lies.
+TEST_F(LinkShared, SourcesAreHidden) {
+  (void)write(host(7, kLong));
+  const auto offered = offer(ControlType::kWrite);
+  ASSERT_TRUE(offered);
+  ASSERT_EQ(offered->sources.size(), 1u);
+  EXPECT_EQ(offered->sources[0].share, kHiddenMemory);
+  EXPECT_EQ(offered->sources[0].address, 0u);
+  EXPECT_EQ(offered->sources[0].bytes, kLong);
+}
+
+TEST_F(LinkShared, NothingIsTouchedAfterAFailure) {
+  const OperationId id = receive(host(0, kLong));
+  offer_send({hidden()});
+  ASSERT_TRUE(went());
+  put_all(peers(0, kLong / 2));
+  steps(3);
+  link_->fail(Status(Code::kTimeout, "test", "given up"));
+  const Bytes before = host_;
+  EXPECT_GT(put(peers(kLong / 2, kLong / 2)), 0u);
+  ASSERT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_EQ(end_of(id).code(), Code::kTimeout);
+  steps(10);
+  EXPECT_TRUE(before == host_);
+  EXPECT_TRUE(drive([&] { return link_->closed(); }));
+}
+
+TEST_F(LinkShared, APeerThatIsGoneEndsIt) {
+  const OperationId id = write(host(0, kLong));
+  ASSERT_TRUE(await(ControlType::kWrite));
+  go(static_cast<uint64_t>(id));
+  steps(3);
+  peer_.reset();
+  for (int i = 0; i < 10 && pending(id); ++i) link_->progress(true);
+  EXPECT_EQ(end_of(id).code(), Code::kPeerGone);
+}
+
+TEST_F(LinkShared, OneHiddenSourceAmongOthers) {
+  offer_write({hidden(kLong - 1), source(0, 1)});
+  expect_refused();
+}
+
+TEST_F(LinkShared, AShareUnderTheNumberOfHiddenMemory) {
+  const MemoryShare memory{.kind = ShareKind::kIpc, .base = 4096, .bytes = 4096};
+  say_raw(make_header(ControlType::kShare, kHiddenMemory), std::as_bytes(std::span(&memory, 1)));
+  expect_refused();
+}
+
+TEST_F(LinkShared, CountersThatDoNotAddUp) {
+  const OperationId id = receive(host(0, kLong));
+  offer_send({hidden()});
+  ASSERT_TRUE(went());
+  peer_area_.bulk_ring(false).written = BulkRing::kBytes + 1;
+  expect_refused();
+  EXPECT_EQ(end_of(id).code(), Code::kProtocol);
+}
+
+TEST_F(LinkShared, AGoForWhatWasNotOfferedSo) {
+  const OperationId id = write(host(0, kLong));
+  ASSERT_TRUE(await(ControlType::kWrite));
+  say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, Packing::kPulled);
+  expect_refused();
+}
+
+TEST_F(LinkShared, AGoForAReadThatWasNotOfferedSo) {
+  ask(ControlType::kRead, kOperation);
+  ASSERT_TRUE(await(ControlType::kReady));
+  say(ControlType::kGo, kOperation, 1, 0, Packing::kPulled);
+  expect_refused();
+}
+
+}  // namespace
+}  // namespace tcpx::testing

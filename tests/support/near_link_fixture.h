@@ -1,0 +1,105 @@
+// A link whose peer is of the same host. The peer is the test, in the same process, so that what one end reads of the other is
+// checked byte by byte.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tests/support/link_fixture.h"
+
+namespace tcpx::testing {
+
+class NearLinkTest : public LinkTest {
+ protected:
+  NearLinkTest() { renew(make_host(true)); }
+  /// The things that both share. @param reads each can read the other's memory
+  std::unique_ptr<HostPeer> make_host(bool reads) {
+    const UniqueFd memory = SharedArea::make().value();
+    peer_area_ = SharedArea::map(memory.get(), false).value();
+    auto host = std::make_unique<HostPeer>();
+    host->area = SharedArea::map(memory.get(), true).value();
+    host->pid = getpid();
+    host->same_process = true;
+    host->reads_memory = host->is_read = reads;
+    host_peer_ = host.get();
+    return host;
+  }
+  static constexpr uint64_t kOperation = 41;
+
+  std::atomic<uint64_t>& peer_alive() { return peer_area_.alive(false); }
+  /// Of the peer's memory, at `offset`.
+  WireSource source(size_t offset, size_t bytes, uint64_t share = kHostMemory) const {
+    return {.share = share, .address = reinterpret_cast<uint64_t>(peers_.data() + offset), .bytes = bytes};
+  }
+  /// A long write, whose bytes the link may copy.
+  void offer_write(std::vector<WireSource> sources, std::vector<WireRange> ranges = {}) {
+    OperationPayload payload;
+    payload.ranges = std::move(ranges);
+    if (payload.ranges.empty()) payload.ranges = {advertised(host_id_, 0, kLong)};
+    payload.sources = std::move(sources);
+    say(ControlType::kWrite, kOperation, 0, kLong, Packing::kPacked, &payload);
+  }
+  void offer_send(std::vector<WireSource> sources) {
+    OperationPayload payload;
+    payload.sources = std::move(sources);
+    say(ControlType::kSend, kOperation, 0, kLong, Packing::kPacked, &payload);
+  }
+  static WireSource hidden(size_t bytes = kLong) { return {.share = kHiddenMemory, .address = 0, .bytes = bytes}; }
+  /// The peer puts these bytes into the bulk ring, as long as there is room. @return how many
+  size_t put(std::span<const std::byte> bytes) {
+    BulkRing& ring = peer_area_.bulk_ring(false);
+    const uint64_t written = ring.written;
+    const size_t count = std::min<size_t>(bytes.size(), BulkRing::kBytes - (written - ring.read));
+    for (size_t i = 0; i < count; ++i) ring.bytes[(written + i) % BulkRing::kBytes] = bytes[i];
+    ring.written = written + count;
+    return count;
+  }
+  /// The next frame of that type.
+  std::optional<ControlHeader> await(ControlType type) {
+    std::optional<ControlHeader> header;
+    (void)drive([&] { return header || (header = hear(type)).has_value(); });
+    return header;
+  }
+  /// The payload of the next frame of that type, which offers bytes.
+  std::optional<OperationPayload> offer(ControlType type) {
+    std::optional<OperationPayload> offered;
+    (void)drive([&] {
+      const auto found = std::find_if(heard_.frames.begin(), heard_.frames.end(),
+                                      [type](const auto& f) { return f.header.type == static_cast<uint8_t>(type); });
+      if (found == heard_.frames.end()) return false;
+      OperationPayload payload;
+      if (decode_operation_payload(found->header, found->payload, payload).is_ok()) offered = std::move(payload);
+      return true;
+    });
+    return offered;
+  }
+  /// The peer has all bytes of a send and a write: the one is over, the other waits for the peer's word.
+  void expect_ends(OperationId sent, OperationId written) {
+    ASSERT_TRUE(drive([&] { return !pending(sent); }));
+    EXPECT_TRUE(end_of(sent).is_ok());
+    steps(3);
+    EXPECT_TRUE(pending(written));
+    say_done(written);
+    ASSERT_TRUE(drive([&] { return !pending(written); }));
+    EXPECT_TRUE(end_of(written).is_ok());
+  }
+  bool pulled(bool of_read = false) {
+    const auto go = await(ControlType::kGo);
+    return go && go->packing == static_cast<uint8_t>(Packing::kPulled) && (go->value == 1) == of_read;
+  }
+  void expect_refused(Code code = Code::kProtocol) {
+    steps(3);
+    EXPECT_EQ(link_->status().code(), code) << link_->status().to_string();
+    EXPECT_TRUE(drive([&] { return link_->closed(); }));
+  }
+
+  SharedArea peer_area_;
+  HostPeer* host_peer_ = nullptr;
+};
+
+}  // namespace tcpx::testing
