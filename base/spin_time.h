@@ -22,7 +22,7 @@ inline uint64_t count_interruptions() {
   return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? static_cast<uint64_t>(usage.ru_nivcsw) : 0;
 }
 
-/// Of one thread, which alone calls `at`.
+/// Of one thread, which alone calls `at` and `is_crowded`.
 class SpinTime {
  public:
   static constexpr Duration kLookEvery = std::chrono::milliseconds(50);
@@ -38,10 +38,11 @@ class SpinTime {
 
   Duration longest() const { return longest_; }
   /// As things are now. A comparison, and a system call in 50 ms.
-  Duration at(TimePoint now) {
-    if (longest_ == Duration::zero()) return longest_;
-    if (now >= next_look_) look(now);
-    return crowded_ ? Duration::zero() : longest_;
+  Duration at(TimePoint now) { return is_crowded(now) ? Duration::zero() : longest_; }
+  /// Others want the core, of a thread that would poll. As costly as `at`.
+  bool is_crowded(TimePoint now) {
+    if (longest_ > Duration::zero() && now >= next_look_) look(now);
+    return crowded_;
   }
 
  private:

@@ -68,7 +68,7 @@ void ProgressEngine::run() {
       backoff.reset();
       busy_until = now + spin.at(now);
     } else if (polls) {
-      switch (backoff.next(much)) {
+      switch (backoff.next(much, spin.is_crowded(now))) {
         case Backoff::Step::kSpin:
           break;
         case Backoff::Step::kYield:

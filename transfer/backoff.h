@@ -7,8 +7,8 @@
 // meanwhile.
 //
 // With few cores, polling takes them from the very threads that are waited for: the scheduler gives a thread that polls and
-// yields as much of a core as the I/O thread that moves the bytes. So there, while much is under way, the loop sleeps almost at
-// once: transfers under way last longer than the sleep, and nothing is lost.
+// yields as much of a core as the I/O thread that moves the bytes. So there, and where others want the core, the loop sleeps almost
+// at once while much is under way: transfers under way last longer than the sleep, and nothing is lost.
 #pragma once
 
 #include <algorithm>
@@ -44,10 +44,10 @@ class Backoff {
         return std::this_thread::sleep_for(pause(much_under_way));
     }
   }
-  /// Counts the turn and says what to do in it.
-  Step next(bool much_under_way) {
+  /// Counts the turn and says what to do in it. @param crowded others want the core (SpinTime::is_crowded)
+  Step next(bool much_under_way, bool crowded = false) {
     ++idle_;
-    if (few_cores_ && much_under_way) return idle_ <= kSpinsOnFewCores ? Step::kSpin : Step::kSleep;
+    if ((few_cores_ || crowded) && much_under_way) return idle_ <= kSpinsOnFewCores ? Step::kSpin : Step::kSleep;
     if (idle_ <= kSpins) return Step::kSpin;
     return idle_ <= kSpins + kYields ? Step::kYield : Step::kSleep;
   }

@@ -27,6 +27,7 @@ class SpinTimeTest : public ::testing::Test {
       now_ += milliseconds(1);
       if (++passed_ % 50 == 0) interruptions += in_fifty;
       if (spin_.at(now_) == milliseconds(1)) ++polls;
+      EXPECT_EQ(spin_.is_crowded(now_), spin_.at(now_) == Duration::zero());
     }
     return polls;
   }
@@ -70,6 +71,7 @@ TEST_F(SpinTimeTest, OneThatIsNotToPollAsksNobody) {
     return 0;
   });
   EXPECT_EQ(none.at(now_), Duration::zero());
+  EXPECT_FALSE(none.is_crowded(now_)) << "it does not know";
 }
 
 // The count that it goes by: two threads on one core take turns.

@@ -45,6 +45,14 @@ TEST(Backoff, KeepsPollingWhereThereIsACoreForEach) {
   for (const uint32_t cores : {1u, 2u, 3u}) EXPECT_TRUE(Backoff::cores_are_few(cores));
 }
 
+TEST(Backoff, LeavesACoreToOthersWhoWantItWhileMuchIsUnderWay) {
+  Backoff backoff(16);
+  for (uint32_t i = 0; i < Backoff::kSpinsOnFewCores; ++i) EXPECT_EQ(backoff.next(true, true), Step::kSpin);
+  EXPECT_EQ(backoff.next(true, true), Step::kSleep);
+  EXPECT_EQ(backoff.next(true, false), Step::kSpin) << "they have gone";
+  EXPECT_EQ(backoff.next(false, true), Step::kSpin) << "a sleep would be noticed";
+}
+
 TEST(Backoff, SleepsLongerWhileMuchIsUnderWayAndNothingComes) {
   Backoff backoff(2);
   for (int round = 0; round < 2; ++round) {
