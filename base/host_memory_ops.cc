@@ -92,6 +92,10 @@ Result<MemoryShare> MemoryOps::share(const void*, UniqueFd& fd) {
   return Status(Code::kUnsupported, "share GPU memory", "no GPU memory here: another process reads host memory where it lies");
 }
 
+Result<MemoryBuffer> MemoryOps::map_host(int /*device*/, void* host, size_t bytes) {
+  return MemoryBuffer(host, host, bytes, {});
+}
+
 Result<MemoryBuffer> MemoryOps::map_shared(int, const MemoryShare&, UniqueFd) {
   return Status(Code::kUnsupported, "map shared GPU memory", "no GPU here that could map it");
 }

@@ -109,6 +109,9 @@ struct MemoryShare {
 };
 static_assert(std::is_trivially_copyable_v<MemoryShare> && sizeof(MemoryShare) == 96);
 
+/// The way between two GPUs of a host.
+enum class GpuLink : uint8_t { kUnknown, kSame, kNvlink, kPcie, kNone };
+
 /// All functions are thread-safe unless they say otherwise.
 class MemoryOps {
  public:
@@ -125,6 +128,9 @@ class MemoryOps {
   /// PCI location of the GPU, as a resolved path of sysfs (base/pci_device.h). nullopt where host memory stands in, when the
   /// system does not tell, and for a device that does not exist.
   virtual std::optional<std::string> pci_path([[maybe_unused]] int device) const { return std::nullopt; }
+
+  /// The way to the GPU with the PCI bus id `there`, which this process may not see. kUnknown where host memory stands in.
+  virtual GpuLink link_to([[maybe_unused]] int device, [[maybe_unused]] const std::string& there) { return GpuLink::kUnknown; }
 
   /// Page-aligned, zeroed memory that the host and kernels on any device can access; on a GPU, mapped portable pinned memory.
   virtual Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) = 0;
@@ -160,6 +166,12 @@ class MemoryOps {
   ///         kInvalidArgument: no such device, or the share contradicts itself or what the driver finds; kUnsupported with the
   ///         reason: `device` cannot reach that GPU, a driver that lacks it; kCuda: the driver refuses
   virtual Result<MemoryBuffer> map_shared(int device, const MemoryShare& share, UniqueFd fd);
+
+  /// Lets kernels and copies of `device` get at host memory that is there: whole pages, of which none may be so mapped already.
+  /// @return a buffer that names them and frees nothing: when it goes, which must be before they do and when the device's work on
+  ///         them is over, the device gets at them no more. The MemoryOps must outlive it. kInvalidArgument: no such device;
+  ///         kCuda, kUnsupported: the driver refuses
+  virtual Result<MemoryBuffer> map_host(int device, void* host, size_t bytes);
 
   virtual Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) = 0;
   /// Makes a copier for device memory and mapped host memory. The MemoryOps must outlive it. Without a GPU: one that copies in

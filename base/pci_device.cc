@@ -19,6 +19,10 @@ std::optional<std::string> find_pci_path(const std::string& bus_id, const std::s
   return resolved.get();
 }
 
+std::string bus_id_of(const std::string& pci_path) {
+  return pci_path.substr(pci_path.find_last_of('/') + 1);  // npos + 1 is 0
+}
+
 int read_numa_node(const std::string& pci_path, const std::string& root) {
   std::string folder = pci_path;
   while (!folder.empty()) {

@@ -11,6 +11,9 @@ namespace tcpx {
 /// device.
 std::optional<std::string> find_pci_path(const std::string& bus_id, const std::string& root = "");
 
+/// The bus id at the end of a location, as in "0000:03:00.0".
+std::string bus_id_of(const std::string& pci_path);
+
 /// NUMA node of the device at `pci_path`, or of its nearest ancestor that has one: a network interface's path may end below its
 /// PCI function, as in ".../0000:00:05.0/virtio1". -1 when it is unknown.
 int read_numa_node(const std::string& pci_path, const std::string& root = "");

@@ -15,6 +15,7 @@
 #include "base/unique_fd.h"
 #include "device/cuda_handles.h"
 #include "device/driver_entry.h"
+#include "device/gpu_links.h"
 #include "device/gpu_presence.h"
 #include "device/shared_gpu_memory.h"
 
@@ -120,6 +121,11 @@ class CudaMemoryOps final : public MemoryOps {
     return find_pci_path(bus_id);
   }
 
+  GpuLink link_to(int device, const std::string& there) override {
+    const auto path = pci_path(device);
+    return path ? links_.between(bus_id_of(*path), there) : GpuLink::kUnknown;
+  }
+
   Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override {
     TCPX_RETURN_IF_ERROR(check_request(device, bytes));
     TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
@@ -127,14 +133,18 @@ class CudaMemoryOps final : public MemoryOps {
     TCPX_RETURN_IF_ERROR(cuda_status(cudaHostAlloc(&host, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
                                      concat("allocate ", bytes, " bytes of pinned host memory")));
     MemoryBuffer buffer(host, host, bytes, [host] { report_cuda_failure(cudaFreeHost(host), "free pinned host memory"); });
-    void* mapped = nullptr;
-    TCPX_RETURN_IF_ERROR(cuda_status(cudaHostGetDevicePointer(&mapped, host, 0), "map pinned host memory"));
-    // With unified addressing, portable memory has the host's address on every device; a MemoryBuffer has room for one.
-    if (mapped != host) {
-      return Status(Code::kUnsupported, "map pinned host memory",
-                    concat("device ", device, " gives it another address than the host"));
-    }
+    TCPX_RETURN_IF_ERROR(check_address(device, host));
     std::memset(host, 0, bytes);
+    return buffer;
+  }
+
+  Result<MemoryBuffer> map_host(int device, void* host, size_t bytes) override {
+    TCPX_RETURN_IF_ERROR(check_device(device));
+    TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
+    TCPX_RETURN_IF_ERROR(cuda_status(cudaHostRegister(host, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
+                                     concat("pin ", bytes, " bytes of host memory")));
+    MemoryBuffer buffer(host, host, bytes, [host] { report_cuda_failure(cudaHostUnregister(host), "unpin host memory"); });
+    TCPX_RETURN_IF_ERROR(check_address(device, host));
     return buffer;
   }
 
@@ -241,6 +251,15 @@ class CudaMemoryOps final : public MemoryOps {
     return check_device(device);
   }
 
+  /// With unified addressing, portable memory has the host's address on every device; a MemoryBuffer has room for one.
+  static Status check_address(int device, void* pinned) {
+    void* mapped = nullptr;
+    TCPX_RETURN_IF_ERROR(cuda_status(cudaHostGetDevicePointer(&mapped, pinned, 0), "map pinned host memory"));
+    if (mapped == pinned) return Status::ok();
+    return Status(Code::kUnsupported, "map pinned host memory",
+                  concat("device ", device, " gives it another address than the host"));
+  }
+
   /// On the current device. cudaMalloc aligns large allocations to more than a page and small ones to less.
   static Result<MemoryBuffer> allocate_aligned(int device, size_t bytes) {
     const std::string operation = concat("allocate ", bytes, " bytes on device ", device);
@@ -281,6 +300,7 @@ class CudaMemoryOps final : public MemoryOps {
   const AttributeFunction attribute_of_;      // the same
   const ExportRangeFunction export_range_;    // the same
   const SharedGpuMemory shared_;
+  GpuLinks links_;
   const std::unique_ptr<MemoryOps> host_;
 };
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "endpoint/metadata.h"
+#include "endpoint/same_host.h"
 
 namespace tcpx {
 namespace {
@@ -67,15 +68,20 @@ Result<LinkParts> ConnectionBook::set_up(BootstrapChannel channel, bool connecto
   return set_up_link(std::move(channel), connector, setup, deadline);
 }
 
+std::string ConnectionBook::path_of_gpus(const LinkParts& link) const {
+  MemoryOps& memory = *parts_.endpoint.memory;
+  if (link.host == nullptr || !memory.has_gpu()) return "";
+  if (link.host->same_process) return "; GPU memory through host memory";
+  return concat("; GPU memory ", describe_way(memory.link_to(parts_.config.gpu_idx, link.peer.gpu_bus)));
+}
+
 // @param again the connection whose link this replaces
 std::shared_ptr<Connection> ConnectionBook::add(LinkParts link, std::optional<ConnId> again, bool unclaimed) {
   auto connection = std::make_shared<Connection>();
   const std::string peer = link.peer_name;
   const int peer_gpu = link.peer.gpu_idx;
-  const bool shares_gpu_memory = link.host != nullptr && !link.host->same_process && parts_.endpoint.memory->has_gpu();
-  const std::string path =
-      concat(parts_.endpoint.path, "; inline up to ", parts_.links.inline_bytes, " bytes", link.local.empty() ? "" : "; ",
-             link.local, shares_gpu_memory ? "; GPU memory by CUDA IPC" : "");
+  const std::string path = concat(parts_.endpoint.path, "; inline up to ", parts_.links.inline_bytes, " bytes",
+                                  link.local.empty() ? "" : "; ", link.local, path_of_gpus(link));
   {
     const ProgressEngine::Lock lock(parts_.engine);
     ServedLinks& links = parts_.engine.links();

@@ -56,6 +56,7 @@ class ConnectionBook final : private ConnectionMaker {
  private:
   Result<LinkParts> set_up(BootstrapChannel channel, bool connector, const EndpointIdentity& identity, Deadline deadline,
                            const std::atomic<bool>* gives_way = nullptr);
+  std::string path_of_gpus(const LinkParts& link) const;
   std::shared_ptr<Connection> add(LinkParts parts, std::optional<ConnId> again = {}, bool unclaimed = false);
   std::optional<Endpoint::Accepted> claim(ConnId conn);
 

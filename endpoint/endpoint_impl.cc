@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/fork.h"
+#include "base/pci_device.h"
 #include "base/random.h"
 #include "base/socket_io.h"
 #include "base/text.h"
@@ -120,7 +121,10 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
       engine_(*parts_.memory, config_, operations_, [this](ConnId conn) { (void)connections_.forget(conn); }),
       connections_({.config = config_,
                     .endpoint = parts_,
-                    .identity = {.instance = instance, .gpu_idx = config.gpu_idx, .inline_bytes = *config.inline_bytes},
+                    .identity = {.instance = instance,
+                                 .gpu_idx = config.gpu_idx,
+                                 .inline_bytes = *config.inline_bytes,
+                                 .gpu_bus = bus_id_of(parts_.memory->pci_path(config.gpu_idx).value_or(""))},
                     .links = shared_,
                     .budget = budget_,
                     .engine = engine_,

@@ -75,6 +75,7 @@ Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, 
                                  {"wanted instance", std::to_string(mine.wanted_instance)},
                                  {"inline bytes", std::to_string(mine.inline_bytes)},
                                  {"channels", std::to_string(channels)},
+                                 {"gpu bus", mine.gpu_bus},
                                  {"boot id", all.here.boot_id},
                                  {"same host", all.here.same_host}};
   TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(parameters, kMustMatch, deadline));
@@ -99,6 +100,7 @@ Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, 
                   concat(channels, " channels here and ", peer_channels,
                          " at the peer: set UCCL_TCPX_NUM_CHANNELS to the same number at both ends"));
   }
+  if (const auto found = theirs.find("gpu bus"); found != theirs.end()) peer.gpu_bus = found->second;
   if (const auto found = theirs.find("boot id"); found != theirs.end()) all.there.boot_id = found->second;
   if (const auto found = theirs.find("same host"); found != theirs.end()) all.there.same_host = found->second;
   return all;

@@ -28,6 +28,7 @@ struct EndpointIdentity {
   int wanted_gpu_idx = -1;       ///< connector: the GPU it means to reach, -1: any. The acceptor refuses another one (kMismatch)
   uint64_t wanted_instance = 0;  ///< connector: 0: any. The acceptor refuses when it is another one (kPeerGone: it was restarted)
   uint32_t inline_bytes = 0;     ///< longest inline message this end sends
+  std::string gpu_bus = {};      ///< PCI bus id of the GPU; empty: there is none, or it is unknown
 };
 
 struct LinkSetup {

@@ -247,6 +247,22 @@ std::string boot_id() {
   return id;
 }
 
+const char* describe_way(GpuLink link) {
+  switch (link) {
+    case GpuLink::kSame:
+      return "within one GPU (CUDA IPC)";
+    case GpuLink::kNvlink:
+      return "over NVLink (CUDA IPC)";
+    case GpuLink::kPcie:
+      return "over PCIe (CUDA IPC)";
+    case GpuLink::kNone:
+      return "through host memory, because these GPUs do not reach each other";
+    case GpuLink::kUnknown:
+      break;
+  }
+  return "by CUDA IPC";
+}
+
 Result<HostMeeting> meet_on_host(BootstrapChannel& channel, bool connector, bool reads, Deadline deadline) {
   return Meeting(channel, connector, reads, deadline).run();
 }

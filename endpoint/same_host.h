@@ -17,6 +17,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/memory_ops.h"
 #include "endpoint/host_peer.h"
 #include "tcpx/status.h"
 #include "transfer/bootstrap_channel.h"
@@ -25,6 +26,9 @@ namespace tcpx {
 
 /// A number that no other host has, and this one only until it starts again. "": the kernel does not tell
 std::string boot_id();
+
+/// How GPU memory goes that way, for people.
+const char* describe_way(GpuLink link);
 
 struct HostMeeting {
   std::unique_ptr<HostPeer> peer;  ///< null: TCP it is

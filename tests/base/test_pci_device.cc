@@ -43,6 +43,12 @@ TEST_F(PciDevice, WhatIsNoDeviceHasNoPath) {
   EXPECT_EQ(find_pci_path("0000:3b:00.0", root() + "/no-such-root"), std::nullopt);
 }
 
+TEST_F(PciDevice, ALocationEndsInABusId) {
+  EXPECT_EQ(bus_id_of(kGpu), "0000:3b:00.0");
+  EXPECT_EQ(bus_id_of("0000:3b:00.0"), "0000:3b:00.0");
+  EXPECT_EQ(bus_id_of(""), "");
+}
+
 TEST_F(PciDevice, TheNodeStandsBesideTheDevice) {
   EXPECT_EQ(read_numa_node(kGpu, root()), -1) << "no file";
   write_node(kGpu, "1\n");

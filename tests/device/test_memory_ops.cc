@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -53,6 +55,38 @@ TEST_P(MemoryOpsContract, MappedMemoryIsPageAlignedZeroedAndForBothSides) {
   std::vector<std::byte> read(kBytes);
   ASSERT_TRUE(lane()->copy(read.data(), buffer.device(), kBytes).is_ok());
   EXPECT_TRUE(std::equal(read.begin(), read.end(), buffer.host())) << "the device's address shows the same bytes";
+}
+
+// As two processes share it: a file in memory, mapped here.
+TEST_P(MemoryOpsContract, HostMemoryThatIsThereServesTheDevice) {
+  constexpr size_t kWhole = 32 * 4096;
+  const UniqueFd file(memfd_create("shared", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(file.get(), kWhole), 0);
+  void* const shared = mmap(nullptr, kWhole, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  const MemoryBuffer memory = device(kBytes);
+  std::vector<std::byte> wanted(kBytes), read(kBytes);
+  const auto copier = must(memory_->make_segment_copier(0));
+  const auto copy = [&](std::byte* to, const std::byte* from) {
+    const CopySegment parts[] = {{to, from, 17}, {to + 17, from + 17, kBytes - 17}};
+    const CopyTicket ticket = must(copier->submit(parts));
+    while (!must(copier->query(ticket))) {
+    }
+  };
+  for (uint64_t round = 1; round <= 2; ++round) {  // again, when it is mapped no more
+    MemoryBuffer mapped = must(memory_->map_host(0, shared, kWhole));
+    EXPECT_EQ(mapped.host(), shared);
+    EXPECT_EQ(mapped.size(), kWhole);
+    fill_pattern(wanted, round);
+    std::copy(wanted.begin(), wanted.end(), mapped.host());
+    copy(memory.device(), mapped.device());
+    ASSERT_TRUE(lane()->copy(read.data(), memory.device(), kBytes).is_ok());
+    EXPECT_TRUE(read == wanted);
+    std::fill_n(mapped.host(), kWhole, std::byte{0});
+    copy(mapped.device(), memory.device());
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), mapped.host()));
+  }
+  EXPECT_EQ(munmap(shared, kWhole), 0);
 }
 
 TEST_P(MemoryOpsContract, DeviceMemoryIsPageAlignedAndZeroed) {

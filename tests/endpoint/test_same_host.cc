@@ -280,6 +280,14 @@ TEST_F(SameHostByHand, APeerThatSharesNothingIsLeftToTcp) {
   }
 }
 
+TEST(SameHost, TheWayOfGpuMemoryIsTold) {
+  EXPECT_STREQ(describe_way(GpuLink::kSame), "within one GPU (CUDA IPC)");
+  EXPECT_STREQ(describe_way(GpuLink::kNvlink), "over NVLink (CUDA IPC)");
+  EXPECT_STREQ(describe_way(GpuLink::kPcie), "over PCIe (CUDA IPC)");
+  EXPECT_STREQ(describe_way(GpuLink::kUnknown), "by CUDA IPC");
+  EXPECT_STREQ(describe_way(GpuLink::kNone), "through host memory, because these GPUs do not reach each other");
+}
+
 TEST_F(SameHostByHand, APeerThatLeavesInBetweenEndsTheSetUp) {
   for (int steps = 0; steps < 3; ++steps) {
     BootstrapChannel channel = begin(false);
