@@ -43,8 +43,9 @@ Status DataSender::on(const GoFrame& frame) {
   if (local.phase() != Phase::kOffered || (kind != OperationKind::kSend && kind != OperationKind::kWrite))
     return unexpected(frame, "it was not offered");
   if (is_on_host(frame.packing)) {
-    if (frame.packing != way_on_host(local.sources)) return unexpected(frame, kNotOffered);
+    if (!is_offered(frame.packing, way_on_host(local.sources))) return unexpected(frame, kNotOffered);
     if (frame.packing == Packing::kPulled) return end_pulled(local);
+    if (!link_.send_shared.gives(local.operation->ranges)) return unexpected(frame, kNotOffered);
     start_moving(local, link_.send_shared);
     return Status::ok();
   }

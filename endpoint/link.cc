@@ -227,6 +227,8 @@ void Link::advance_state() {
     context_.stage = LinkStage::kClosed;
     context_.stream->close();  // the link may be kept for what has arrived
     context_.pulls.close();
+    context_.send_shared.close();
+    context_.recv_shared.close();
     if (context_.host != nullptr) {
       context_.host->process.reset();
       context_.host->files.reset();

@@ -86,10 +86,10 @@ struct LinkContext {
         stream(std::move(control)),
         send_lane(std::move(send), shared.lanes),
         recv_lane(std::move(recv), shared.lanes),
-        sources(host.get(), shared.pulls.memory, *stream),
+        send_shared(bulk_ring(true), shared.pulls, true),
+        recv_shared(bulk_ring(false), shared.pulls, false),
+        sources(host.get(), shared.pulls.memory, send_shared, *stream),
         pulls(host.get(), shared.pulls, *stream),
-        send_shared(bulk_ring(true), shared.pulls.host_copier, shared.pulls.memory, true),
-        recv_shared(bulk_ring(false), shared.pulls.host_copier, shared.pulls.memory, false),
         notifications(shared.inbox),
         now(shared.clock.now()) {}
 
@@ -133,9 +133,9 @@ struct LinkContext {
   const std::unique_ptr<HostPeer> host;  ///< null: the peer shares no memory with this end. The stream uses it
   const std::unique_ptr<ControlStream> stream;
   Lane send_lane, recv_lane;
+  SharedLane send_shared, recv_shared;
   Sources sources;
   Pulls pulls;
-  SharedLane send_shared, recv_shared;
   CreditWindows windows;
   NotifyDelivery notifications;
   const std::shared_ptr<LinkFace> face = std::make_shared<LinkFace>();

@@ -125,7 +125,8 @@ Status PeerOperations::on(const GoFrame& frame) {
   if (found == reads_.end()) return unexpected(frame, "no such read");
   // Ranges of nothing are no ranges here, so both ends count the same.
   if (frame.packing == Packing::kWhole && found->second->held.size() != 1) return unexpected(frame, kNoWholeVector);
-  if (is_on_host(frame.packing) && frame.packing != found->second->on_host) return unexpected(frame, kNotOffered);
+  if (is_on_host(frame.packing) && !is_offered(frame.packing, found->second->on_host)) return unexpected(frame, kNotOffered);
+  if (frame.packing == Packing::kShared && !link_.send_shared.gives(found->second->held)) return unexpected(frame, kNotOffered);
   std::unique_ptr<Job> job = std::move(found->second);
   reads_.erase(found);
   if (frame.packing == Packing::kPulled) {

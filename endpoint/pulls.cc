@@ -167,7 +167,7 @@ Status Pulls::on(const ShareFrame& frame) {
   if (mapped.is_ok()) {
     mapping->buffer = std::move(*mapped);
   } else {
-    log(LogLevel::kInfo, mapped.status().to_string(), ": memory of a peer of the same host goes over the network");
+    log(LogLevel::kInfo, mapped.status().to_string(), ": memory of a peer of the same host is not read where it lies");
   }
   mappings_.emplace(frame.share, std::move(mapping));
   return Status::ok();

@@ -23,7 +23,7 @@
 
 namespace tcpx {
 
-/// Parts that the pulls of an endpoint share.
+/// Parts with which the links of an endpoint copy within the host.
 struct PullParts {
   MemoryOps& memory;
   int gpu = 0;

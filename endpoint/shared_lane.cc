@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "base/shared_order.h"
 #include "base/text.h"
 
@@ -14,9 +15,34 @@ constexpr uint64_t kTurnBytes = 256 << 10;
 
 }  // namespace
 
-bool SharedLane::takes(const std::vector<HeldRange>& to, const WireArray<WireSource>& from) const {
-  return ring_ != nullptr && status_.is_ok() && way_on_host(from) == Packing::kShared && !to.empty() &&
-         is_of_host(to.front().region(), memory_);
+SharedLane::~SharedLane() {
+  for (const Piece& piece : pieces_) {
+    while (piece.ticket && !is_over(piece)) {
+    }
+  }
+}
+
+bool SharedLane::takes(const std::vector<HeldRange>& to, const WireArray<WireSource>& from) {
+  if (ring_ == nullptr || !status_.is_ok() || to.empty() || from.empty()) return false;
+  if (is_for_gpu(to) && (to.front().region().access.copier != nullptr || !reaches_gpu())) return false;
+  const uint64_t share = from[0].share;  // the sources of one operation are of one kind
+  return share == kHostMemory || share == kHiddenMemory || ring_->pinned.load(std::memory_order_acquire) != 0;
+}
+
+bool SharedLane::gives(const std::vector<HeldRange>& from) const {
+  return ring_ != nullptr && !from.empty() && (!is_for_gpu(from) || mapped_);
+}
+
+bool SharedLane::reaches_gpu() {
+  if (ring_ == nullptr || std::exchange(asked_, true)) return static_cast<bool>(mapped_);
+  auto mapped = parts_.memory.map_host(parts_.gpu, ring_->bytes, BulkRing::kBytes);
+  if (mapped.is_ok()) {
+    mapped_ = std::move(*mapped);
+    if (sends_) ring_->pinned.store(1, std::memory_order_release);
+  } else {
+    log(LogLevel::kInfo, mapped.status().to_string(), ": GPU memory does not go through memory that is shared with the peer");
+  }
+  return static_cast<bool>(mapped_);
 }
 
 bool SharedLane::progress(TimePoint now) {
@@ -44,37 +70,69 @@ std::optional<uint64_t> SharedLane::room() {
 // As much of one job as lies in one stretch of the ring. @return false: nothing can be begun
 bool SharedLane::begin_piece() {
   const auto may = room();
-  const size_t at = begun_ % BulkRing::kBytes;
-  const uint64_t most = std::min<uint64_t>({may.value_or(0), piece_, BulkRing::kBytes - at});
-  if (most == 0) return false;
   auto& ranges = jobs_[next_cut_]->ranges();
+  const bool for_gpu = is_for_gpu(ranges);
+  const size_t at = begun_ % BulkRing::kBytes;
+  const uint64_t most = std::min<uint64_t>({may.value_or(0), for_gpu ? kLongPiece : piece_, BulkRing::kBytes - at});
+  if (most == 0) return false;
+  std::byte* const ring = (for_gpu ? mapped_.device() : ring_->bytes) + at;
   Piece piece;
+  size_t range_at = range_;
+  uint64_t offset = offset_;
   segments_.clear();
-  while (piece.bytes < most && range_ < ranges.size()) {
-    const HeldRange& range = ranges[range_];
-    const uint64_t part = std::min(range.bytes - offset_, most - piece.bytes);
-    std::byte *const user = range.data + offset_, *const shared = ring_->bytes + at + piece.bytes;
+  while (piece.bytes < most && range_at < ranges.size() && segments_.size() < kMaxCopySegments) {
+    const HeldRange& range = ranges[range_at];
+    const uint64_t part = std::min(range.bytes - offset, most - piece.bytes);
+    std::byte *const user = range.data + offset, *const shared = ring + piece.bytes;
     segments_.push_back(sends_ ? CopySegment{shared, user, part} : CopySegment{user, shared, part});
     piece.bytes += part;
-    offset_ += part;
-    if (offset_ < range.bytes) continue;
-    offset_ = 0;
-    ++range_;
+    offset += part;
+    if (offset < range.bytes) continue;
+    offset = 0;
+    ++range_at;
   }
-  piece.ends_job = range_ == ranges.size();
-  if (piece.ends_job) {
-    range_ = 0;
-    ++next_cut_;
-  }
-  begun_ += piece.bytes;
+  piece.ends_job = range_at == ranges.size();
   pieces_.push_back(std::move(piece));  // first: a copy that has begun must be waited for
-  pieces_.back().copy = copier_.start(HostCopier::kThisProcess, segments_);
+  if (!start(pieces_.back(), for_gpu)) {
+    pieces_.pop_back();
+    return false;
+  }
+  begun_ += pieces_.back().bytes;
+  range_ = pieces_.back().ends_job ? 0 : range_at;
+  offset_ = offset;
+  if (pieces_.back().ends_job) ++next_cut_;
   return true;
+}
+
+// @return false: it has not begun, now or for good
+bool SharedLane::start(Piece& piece, bool for_gpu) {
+  if (!for_gpu) {
+    piece.copy = parts_.host_copier.start(HostCopier::kThisProcess, segments_);
+    return true;
+  }
+  const auto ticket = parts_.gpu_copier.submit(segments_);
+  if (ticket.is_ok()) {
+    piece.ticket = *ticket;
+  } else if (ticket.status().code() != Code::kExhausted) {
+    fail(ticket.status());
+  }
+  return ticket.is_ok();
+}
+
+bool SharedLane::is_over(const Piece& piece) {
+  if (piece.copy != nullptr) return piece.copy->done();
+  if (!piece.ticket) {
+    fail(Status(Code::kExhausted, "copy through the shared ring", "out of memory"));
+    return true;
+  }
+  const auto copied = parts_.gpu_copier.query(*piece.ticket);
+  if (!copied.is_ok()) fail(copied.status());
+  return !copied.is_ok() || *copied;
 }
 
 bool SharedLane::end_pieces() {
   bool advanced = false;
-  for (; !pieces_.empty() && pieces_.front().is_over(); pieces_.pop_front()) {
+  for (; !pieces_.empty() && is_over(pieces_.front()); pieces_.pop_front()) {
     advanced = true;
     const Piece& piece = pieces_.front();
     if (!status_.is_ok()) continue;

@@ -1,11 +1,12 @@
-// SharedLane: one direction of a link's bulk data between two endpoints of one host, of which one may not read the other's memory.
-// The sender copies it into a ring in the area that both share (endpoint/host_peer.h), the receiver out of it, at the same time,
-// each with the threads of its HostCopier.
+// SharedLane: one direction of a link's bulk data between two endpoints of one host, where the receiver gets at the sender's memory
+// in no way of its own, or its own memory is of another kind. The sender copies the bytes into a ring in the area that both share
+// (endpoint/host_peer.h), the receiver out of it, at the same time: host memory with the threads of its HostCopier, memory of its
+// GPU with the GPU, for which the ring is pinned when that is first needed.
 //
 //   ring:  | told, not taken | being taken |        free        | being filled | told, not taken |
 //                                          ^ read                              ^ written (both of what is over)
 //
-// Jobs are of host memory, and in the same order at both ends: that of the Go frames. The peer may write anything into the ring:
+// Jobs are in the same order at both ends: that of the Go frames. The peer may write anything into the ring:
 // its counter is checked before it is used.
 #pragma once
 
@@ -22,6 +23,7 @@
 #include "base/memory_ops.h"
 #include "base/usable_cores.h"
 #include "endpoint/lane.h"
+#include "endpoint/pulls.h"
 #include "endpoint/wire.h"
 
 namespace tcpx {
@@ -31,6 +33,7 @@ struct BulkRing {
   static constexpr size_t kBytes = size_t{4} << 20;
   alignas(64) std::atomic<uint64_t> written;  ///< bytes so far; the sender's
   alignas(64) std::atomic<uint64_t> read;     ///< bytes so far; the receiver's
+  alignas(64) std::atomic<uint64_t> pinned;   ///< by the sender, whose GPU reaches it then: not 0
   alignas(4096) std::byte bytes[kBytes];
 };
 
@@ -38,18 +41,26 @@ struct BulkRing {
 class SharedLane {
  public:
   /// Bytes that are copied as one, and that the other end is told of at once. Long pieces, of which some are under way at each
-  /// end, are for the copier's threads. Where cores are few those only take them from each other, and short ones are copied within
-  /// `progress`: on two cores 7.6 GB/s instead of 4.5.
+  /// end, are for the GPU and the copier's threads. Where cores are few those only take them from each other, and short ones are
+  /// copied within `progress`: on two cores 7.6 GB/s instead of 4.5.
   static constexpr size_t kLongPiece = size_t{512} << 10, kShortPiece = size_t{64} << 10;
   static constexpr std::chrono::milliseconds kPatience{100};
   static size_t piece_for(uint32_t cores) { return cores < 8 ? kShortPiece : kLongPiece; }
 
   /// @param ring null: there is none. All must outlive this
-  SharedLane(BulkRing* ring, HostCopier& copier, const MemoryOps& memory, bool sends, size_t piece = piece_for(usable_cores()))
-      : ring_(ring), copier_(copier), memory_(memory), sends_(sends), piece_(piece) {}
+  /// @param piece of host memory
+  SharedLane(BulkRing* ring, const PullParts& parts, bool sends, size_t piece = piece_for(usable_cores()))
+      : ring_(ring), parts_(parts), sends_(sends), piece_(piece) {}
+  /// Waits for the GPU.
+  ~SharedLane();
+  SharedLane(const SharedLane&) = delete;
 
-  /// The bytes that the peer offers come through this. @param from its sources
-  bool takes(const std::vector<HeldRange>& to, const WireArray<WireSource>& from) const;
+  /// Receiver: the bytes that the peer offers, and that cannot be pulled, come through this. @param from its sources
+  bool takes(const std::vector<HeldRange>& to, const WireArray<WireSource>& from);
+  /// Sender: they can be put into this.
+  bool gives(const std::vector<HeldRange>& from) const;
+  /// The GPU gets at the ring, which is pinned for it when it is first asked. @return false: it does not, as has been logged
+  bool reaches_gpu();
   /// As those of Lane.
   void push(std::unique_ptr<Job> job) {
     jobs_.push_back(std::move(job));
@@ -66,27 +77,33 @@ class SharedLane {
   bool rests(TimePoint now) const {
     return idle() || (pieces_.empty() && ended_.empty() && status_.is_ok() && !pushed_ && now - moved_at_ > kPatience);
   }
+  /// Once the link has ended and this is idle: the ring is not used again.
+  void close() { mapped_ = {}; }
   bool serves(MemoryId region) const;
   std::string flight_record() const;
 
  private:
   struct Piece {
-    std::shared_ptr<HostCopy> copy;
+    std::shared_ptr<HostCopy> copy;    // of host memory
+    std::optional<CopyTicket> ticket;  // of the GPU's
     uint64_t bytes = 0;
     bool ends_job = false;
-    bool is_over() const { return copy == nullptr || copy->done(); }  // null: memory was wanting for it
   };
 
   std::optional<uint64_t> room();
   bool begin_piece();
+  bool start(Piece& piece, bool for_gpu);
+  bool is_over(const Piece& piece);
+  bool is_for_gpu(const std::vector<HeldRange>& ranges) const { return !is_of_host(ranges.front().region(), parts_.memory); }
   bool end_pieces();
   void end_front_job();
 
   BulkRing* const ring_;
-  HostCopier& copier_;
-  const MemoryOps& memory_;
+  const PullParts parts_;
   const bool sends_;
   const size_t piece_;
+  bool asked_ = false;                     // to be pinned
+  MemoryBuffer mapped_;                    // the ring's bytes, when the GPU reaches them
   std::deque<std::unique_ptr<Job>> jobs_;  // in order; cut from the front on
   size_t next_cut_ = 0;                    // index into jobs_ of the first one not wholly cut
   size_t range_ = 0;                       // of that one, where the next piece begins

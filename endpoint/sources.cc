@@ -56,9 +56,15 @@ const Sources::Known& Sources::known(const Region& region) {
   if (known.refused || (!known.stretches.empty() && known.stretches.back().end == end)) return known;
   Status told = tell(region, known);
   if (told.is_ok() || told.code() == Code::kExhausted) return known;
-  log(LogLevel::kInfo, told.to_string(), ": this memory goes over the network, to a peer of the same host, too");
   give_back(known);
+  if (region.access.copier == nullptr && ring_.reaches_gpu()) {
+    const auto begin = reinterpret_cast<uintptr_t>(region.data);
+    known.stretches = {{.share = kHiddenMemory, .begin = begin, .end = end}};
+    log(LogLevel::kInfo, told.to_string(), ": this memory goes to a peer of the same host through host memory of both");
+    return known;
+  }
   known = {.stretches = {}, .refused = true};
+  log(LogLevel::kInfo, told.to_string(), ": this memory goes over the network, to a peer of the same host, too");
   return known;
 }
 
@@ -73,6 +79,7 @@ Status Sources::tell(const Region& region, Known& known) {
     return Status::ok();
   }
   if (region.access.copier != nullptr) return Status(Code::kUnsupported, kTell, "the endpoint's GPU does not reach it");
+  (void)ring_.reaches_gpu();  // the peer may have host memory for it
   // Its other end would read it in place, with a kernel that faults when the application has freed it after a failure here.
   if (peer_->same_process) return Status(Code::kUnsupported, kTell, "GPU memory of one process is not shared");
   for (uintptr_t at = known.stretches.empty() ? begin : known.stretches.back().end; at < end;) {

@@ -1,4 +1,5 @@
-// Sources: tells a peer of the same host where memory of this end lies, so that the peer copies it by itself.
+// Sources: tells a peer of the same host where memory of this end lies, so that the peer copies it by itself; or that it cannot, and
+// this end would put it into the ring that both share.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include "endpoint/control_stream.h"
 #include "endpoint/host_peer.h"
 #include "endpoint/memory_registry.h"
+#include "endpoint/shared_lane.h"
 #include "endpoint/wire.h"
 
 namespace tcpx {
@@ -16,11 +18,12 @@ namespace tcpx {
 /// Of one connection. One thread at a time: the one that makes progress. The GPU must be current.
 class Sources {
  public:
-  /// @param peer null: not of this host, and nothing has sources. All must outlive this
-  Sources(const HostPeer* peer, MemoryOps& memory, ControlStream& stream) : peer_(peer), memory_(memory), stream_(stream) {}
+  /// @param peer null: not of this host, and nothing has sources @param ring of what this end sends. All must outlive this
+  Sources(const HostPeer* peer, MemoryOps& memory, SharedLane& ring, ControlStream& stream)
+      : peer_(peer), memory_(memory), ring_(ring), stream_(stream) {}
 
   /// The places of those bytes, in the order of the ranges. The peer is told of GPU memory among them before this returns.
-  /// @return one of kHiddenMemory: host memory, some of which the peer cannot read; none: the peer cannot reach all of it
+  /// @return one of kHiddenMemory: some of it the peer cannot reach, but the ring takes it; none: neither
   std::vector<WireSource> of(const std::vector<HeldRange>& ranges);
   /// Region will not be used again.
   void forget(MemoryId region);
@@ -34,7 +37,7 @@ class Sources {
   /// The part of a region that the peer has been told of, from its begin on.
   struct Known {
     std::vector<Stretch> stretches;  // ascending, side by side
-    bool refused = false;            // the peer cannot reach all of it
+    bool refused = false;            // neither can the peer reach all of it, nor does the ring take it
   };
   struct Share {
     uint64_t number = 0;
@@ -55,6 +58,7 @@ class Sources {
 
   const HostPeer* const peer_;
   MemoryOps& memory_;
+  SharedLane& ring_;
   ControlStream& stream_;
   std::unordered_map<uint64_t, Known> regions_;
   std::unordered_map<ShareKey, Share, ShareHash> shares_;

@@ -133,7 +133,7 @@ struct WireSource {
 };
 static_assert(sizeof(WireSource) == 24 && std::is_trivially_copyable_v<WireSource>);
 inline constexpr uint64_t kHostMemory = 0;
-/// Host memory that the receiver may not read: the sender can put it into the shared bulk ring. Such a source is the only one.
+/// Memory that the receiver gets at in no way of its own: the sender can put it into the shared bulk ring. Such a source is the only one.
 inline constexpr uint64_t kHiddenMemory = UINT64_MAX;
 inline constexpr uint32_t kMaxWireSources = kMaxWireRanges;
 /// Shares that one end may have at once.
@@ -185,10 +185,15 @@ class WireArray {
 inline bool is_on_host(Packing packing) {
   return packing == Packing::kPulled || packing == Packing::kShared;
 }
-/// The one of these that a Go may name for bytes with such sources. kWhole: none
+/// The best of these for bytes with such sources. kWhole: none
 inline Packing way_on_host(const WireArray<WireSource>& sources) {
   if (sources.empty()) return Packing::kWhole;
   return sources.size() == 1 && sources[0].share == kHiddenMemory ? Packing::kShared : Packing::kPulled;
+}
+
+/// A Go may name this way of one host for bytes of which that one is the best: what can be pulled can be sent through the ring.
+inline bool is_offered(Packing way, Packing best) {
+  return way == best || (way == Packing::kShared && best == Packing::kPulled);
 }
 
 /// At most kMaxNotifyNameBytes and kMaxNotifyTextBytes.

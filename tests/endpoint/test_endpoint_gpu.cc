@@ -29,7 +29,7 @@ namespace {
 constexpr size_t kMiB = 1 << 20;
 constexpr size_t kMemoryBytes = 8 * kMiB;
 
-class EndpointGpu : public ::testing::Test {
+class EndpointGpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!memory_->has_gpu()) GTEST_SKIP() << gpu_count().status().detail();
@@ -38,8 +38,8 @@ class EndpointGpu : public ::testing::Test {
     flag_ = memory_->allocate_mapped(0, 4096).value();
     source_ = memory_->allocate_device(0, kMemoryBytes).value();
     target_ = memory_->allocate_device(0, kMemoryBytes).value();
-    from_ = make_endpoint();
-    to_ = make_endpoint();
+    from_ = make_endpoint(config());
+    to_ = make_endpoint(config());
     ASSERT_TRUE(from_ && to_);
     std::tie(there_, here_) = connect_pair(*from_, *to_);
     from_memory_ = from_->register_memory(source_.device(), kMemoryBytes).value();
@@ -75,6 +75,30 @@ class EndpointGpu : public ::testing::Test {
   }
   void release() { std::atomic_ref(*reinterpret_cast<uint32_t*>(flag_.host())).store(1); }
 
+  /// By all verbs, from one end's memory to the other's.
+  void expect_moves(void* from, void* to, size_t bytes) {
+    const LocalRange local{from_->register_memory(from, bytes).value(), from, bytes};
+    const LocalRange remote{to_->register_memory(to, bytes).value(), to, bytes};
+    const auto lane = memory_->make_copy_lane(0).value();
+    std::vector<std::byte> wanted(bytes), arrived(bytes);
+    for (const OperationKind verb : kVerbs) {
+      SCOPED_TRACE(concat(name_of(verb), " of ", bytes));
+      fill_pattern(wanted, ++seed_);
+      ASSERT_TRUE(lane->copy(from, wanted.data(), bytes).is_ok());
+      const auto [sent, received] = move(verb, {*from_, there_, {local}}, {*to_, here_, {remote}});
+      EXPECT_TRUE(sent.is_ok() && received.is_ok()) << sent.to_string() << ", " << received.to_string();
+      ASSERT_TRUE(lane->copy(arrived.data(), to, bytes).is_ok());
+      EXPECT_EQ(arrived, wanted);
+    }
+    EXPECT_TRUE(from_->deregister(local.memory).is_ok() && to_->deregister(remote.memory).is_ok());
+  }
+  EndpointConfig config() const {
+    EndpointConfig config = loopback_config();
+    config.same_host = same_host_;
+    return config;
+  }
+
+  bool same_host_ = false;  // else over TCP
   std::unique_ptr<MemoryOps> memory_ = make_machine_memory_ops();
   std::unique_ptr<GpuPattern> pattern_;
   MemoryBuffer flag_, source_, target_;
@@ -85,7 +109,14 @@ class EndpointGpu : public ::testing::Test {
   uint64_t seed_ = 0;
 };
 
-TEST_F(EndpointGpu, EverySizeByEveryVerb) {
+/// Both ends in one process, over TCP and as the library does it on one host.
+class EndpointGpu : public EndpointGpuTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  EndpointGpu() { same_host_ = GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(, EndpointGpu, ::testing::Bool(), [](const auto& way) { return way.param ? "SameHost" : "OverTcp"; });
+
+TEST_P(EndpointGpu, EverySizeByEveryVerb) {
   for (const size_t bytes : {size_t{1}, size_t{8}, size_t{4097}, size_t{16384}, size_t{16385}, kMiB + 3, 5 * kMiB + 1}) {
     const size_t from_off = 4099, to_off = 77;
     for (const OperationKind verb : kVerbs) {
@@ -100,7 +131,7 @@ TEST_F(EndpointGpu, EverySizeByEveryVerb) {
   }
 }
 
-TEST_F(EndpointGpu, ScatteredRangesKeepTheirNeighbours) {
+TEST_P(EndpointGpu, ScatteredRangesKeepTheirNeighbours) {
   constexpr size_t kRange = 3001, kStride = 4096, kCount = 1000;
   refill();
   std::vector<LocalRange> local;
@@ -118,7 +149,7 @@ TEST_F(EndpointGpu, ScatteredRangesKeepTheirNeighbours) {
   }
 }
 
-TEST_F(EndpointGpu, MemoryIsReadOnlyBehindTheStream) {
+TEST_P(EndpointGpu, MemoryIsReadOnlyBehindTheStream) {
   for (const size_t bytes : {size_t{64}, 2 * kMiB}) {
     refill();
     auto stream = Stream::create().value();
@@ -139,7 +170,7 @@ TEST_F(EndpointGpu, MemoryIsReadOnlyBehindTheStream) {
   }
 }
 
-TEST_F(EndpointGpu, AStreamWaitsForAReceive) {
+TEST_P(EndpointGpu, AStreamWaitsForAReceive) {
   for (const size_t bytes : {size_t{64}, 2 * kMiB}) {
     refill();
     const LocalRange remote = target(0, bytes), local = source(0, bytes);
@@ -161,7 +192,7 @@ TEST_F(EndpointGpu, AStreamWaitsForAReceive) {
   }
 }
 
-TEST_F(EndpointGpu, AnEventFiresForAReceiveThatIsGivenUp) {
+TEST_P(EndpointGpu, AnEventFiresForAReceiveThatIsGivenUp) {
   const LocalRange remote = target(0, 64);
   const auto receive = to_->recv_async(here_, remote, {.completion_event = true});
   ASSERT_TRUE(receive.is_ok()) << receive.status().to_string();
@@ -173,7 +204,7 @@ TEST_F(EndpointGpu, AnEventFiresForAReceiveThatIsGivenUp) {
 }
 
 // The next kernel sees all of it, again and again, in whatever way it came.
-TEST_F(EndpointGpu, DoneMeansApplied) {
+TEST_P(EndpointGpu, DoneMeansApplied) {
   for (int round = 0; round < 200; ++round) {
     refill();
     const size_t bytes = round % 3 == 0 ? 8 : round % 3 == 1 ? 12345 : kMiB / 2 + 7;
@@ -186,11 +217,11 @@ TEST_F(EndpointGpu, DoneMeansApplied) {
 }
 
 /// Over a plugin with the vendor's rules for registrations, where the driver itself is asked what it exports to a NIC.
-class SteeredGpu : public EndpointGpu {
+class SteeredGpu : public EndpointGpuTest {
  protected:
   void SetUp() override {
     if (!memory_->has_gpu()) GTEST_SKIP() << gpu_count().status().detail();
-    ASSERT_NO_FATAL_FAILURE(EndpointGpu::SetUp());
+    ASSERT_NO_FATAL_FAILURE(EndpointGpuTest::SetUp());
     from_.reset();
     to_.reset();
     from_ = make_steered();
@@ -199,7 +230,7 @@ class SteeredGpu : public EndpointGpu {
     std::tie(there_, here_) = connect_pair(*from_, *to_);
   }
   std::unique_ptr<Endpoint> make_steered() {
-    EndpointParts parts = make_default_parts(loopback_config()).value();
+    EndpointParts parts = make_default_parts(config()).value();
     const FaultPolicy policy{.vendor_rules = true, .refuses = [this](const void* data, size_t bytes, MemoryType type) {
                                if (type == MemoryType::kHost) return false;
                                auto* const begin = static_cast<std::byte*>(const_cast<void*>(data));
@@ -209,29 +240,11 @@ class SteeredGpu : public EndpointGpu {
     auto faulty = std::make_unique<FaultyNetPlugin>(*parts.plugin, policy);
     rules_.push_back(faulty.get());
     parts.plugin = std::make_shared<LockedNetPlugin>(std::move(faulty));
-    auto made = EndpointMaker::make(std::move(parts), loopback_config());
+    auto made = EndpointMaker::make(std::move(parts), config());
     EXPECT_TRUE(made.is_ok()) << made.status().to_string();
     return made.is_ok() ? std::move(*made) : nullptr;
   }
   uint64_t refusals() const { return rules_[0]->refusals() + rules_[1]->refusals(); }
-  /// By all verbs, from one end's memory to the other's.
-  void expect_moves(void* from, void* to, size_t bytes) {
-    const LocalRange local{from_->register_memory(from, bytes).value(), from, bytes};
-    const LocalRange remote{to_->register_memory(to, bytes).value(), to, bytes};
-    const auto lane = memory_->make_copy_lane(0).value();
-    std::vector<std::byte> wanted(bytes), arrived(bytes);
-    for (const OperationKind verb : kVerbs) {
-      SCOPED_TRACE(concat(name_of(verb), " of ", bytes));
-      fill_pattern(wanted, ++seed_);
-      ASSERT_TRUE(lane->copy(from, wanted.data(), bytes).is_ok());
-      const auto [sent, received] = move(verb, {*from_, there_, {local}}, {*to_, here_, {remote}});
-      EXPECT_TRUE(sent.is_ok() && received.is_ok()) << sent.to_string() << ", " << received.to_string();
-      ASSERT_TRUE(lane->copy(arrived.data(), to, bytes).is_ok());
-      EXPECT_EQ(arrived, wanted);
-    }
-    EXPECT_TRUE(from_->deregister(local.memory).is_ok() && to_->deregister(remote.memory).is_ok());
-  }
-
   std::vector<std::shared_ptr<NetPlugin>> below_;
   std::vector<FaultyNetPlugin*> rules_;
 };
@@ -314,7 +327,50 @@ TEST(DriverExports, A2_WholePagesAndNothingElse) {
   EXPECT_EQ(cudaFree(large), cudaSuccess);
 }
 
-TEST_F(EndpointGpu, HostAndGpuMemoryDoNotMix) {
+TEST_P(EndpointGpu, BetweenHostAndGpuMemory) {
+  std::vector<std::byte> from(20 * kMiB + 9), to(20 * kMiB + 9);
+  for (const size_t bytes : {size_t{100}, size_t{16385}, kMiB + 3, 7 * kMiB + 5}) {
+    expect_moves(source_.device() + 5, to.data(), bytes);
+    expect_moves(from.data(), target_.device() + 5, bytes);
+    expect_moves(source_.device() + 5, target_.device() + 3, bytes);
+  }
+  expect_moves(from.data(), to.data(), from.size());
+  const auto nics = stats_of(*from_, there_).nics;
+  const bool on_host = std::all_of(nics.begin(), nics.end(), [](const NicStats& nic) { return nic.bytes_sent == 0; });
+  EXPECT_EQ(on_host, GetParam());
+}
+
+// At both ends, and with neighbours that stay as they were.
+TEST_P(EndpointGpu, ScatteredBetweenHostAndGpuMemory) {
+  constexpr size_t kRange = 3001, kStride = 4096, kCount = 1000;
+  std::vector<std::byte> host(kMemoryBytes);
+  const MemoryId id = to_->register_memory(host.data(), host.size()).value();
+  const RemoteSlot slot = to_->advertise(here_, {id, host.data(), host.size()}).value();
+  refill();
+  std::vector<LocalRange> local;
+  std::vector<RemoteRange> there;
+  for (size_t i = 0; i < kCount; ++i) {
+    local.push_back(source(i * 37 % kCount * kStride + 5, kRange));
+    there.push_back({slot, i * 11 % kCount * kStride + 9});
+  }
+  ASSERT_TRUE(from_->write(there_, local, there).is_ok());
+  std::vector<std::byte> wanted(kMemoryBytes), source_bytes(kMemoryBytes);
+  ASSERT_TRUE(memory_->make_copy_lane(0).value()->copy(source_bytes.data(), source_.device(), kMemoryBytes).is_ok());
+  for (size_t i = 0; i < kCount; ++i)
+    std::copy_n(source_bytes.begin() + static_cast<ptrdiff_t>(i * 37 % kCount * kStride + 5), kRange,
+                wanted.begin() + static_cast<ptrdiff_t>(i * 11 % kCount * kStride + 9));
+  EXPECT_TRUE(wanted == host);
+  ASSERT_TRUE(pattern_->fill(source_.device(), kMemoryBytes, ~seed_).is_ok());
+  ASSERT_TRUE(from_->read(there_, local, there).is_ok());
+  for (size_t i = 0; i < kCount; i += 7) {
+    const size_t at = i * 37 % kCount * kStride + 5;
+    const auto back = pattern_->check(source_.device() + at, kRange, seed_, at);
+    ASSERT_TRUE(back.is_ok());
+    EXPECT_EQ(back->wrong, 0u) << at;
+  }
+}
+
+TEST_P(EndpointGpu, HostAndGpuMemoryDoNotMix) {
   std::vector<std::byte> host(64);
   const MemoryId id = from_->register_memory(host.data(), host.size()).value();
   const LocalRange mixed[] = {source(0, 64), {id, host.data(), 64}};

@@ -94,7 +94,9 @@ class EndpointTwoGpus : public ::testing::TestWithParam<Way> {
   };
 
   std::unique_ptr<Endpoint> make() {
-    EndpointParts parts = must(make_default_parts(loopback_config()));
+    EndpointConfig config = loopback_config();
+    config.same_host = false;  // what the plugin is given is the matter
+    EndpointParts parts = must(make_default_parts(config));
     if (!GetParam().peers) parts.memory = std::make_shared<OutOfReach>(parts.memory);
     FaultPolicy policy;
     policy.vendor_rules = GetParam().steered;
@@ -104,7 +106,7 @@ class EndpointTwoGpus : public ::testing::TestWithParam<Way> {
     };
     below_.push_back(parts.plugin);
     parts.plugin = std::make_shared<LockedNetPlugin>(std::make_unique<FaultyNetPlugin>(*below_.back(), std::move(policy)));
-    return must(EndpointMaker::make(std::move(parts), loopback_config()));
+    return must(EndpointMaker::make(std::move(parts), config));
   }
 
   /// By the endpoints' GPU, as the endpoints see it.

@@ -169,12 +169,5 @@ TEST_F(LinkPulls, AnUnshareOfNothing) {
   expect_refused();
 }
 
-TEST_F(LinkPulls, AGoThroughTheRingForWhatCanBeRead) {
-  const OperationId id = write(host(0, kLong));
-  ASSERT_TRUE(await(ControlType::kWrite));
-  say(ControlType::kGo, static_cast<uint64_t>(id), 0, 0, Packing::kShared);
-  expect_refused();
-}
-
 }  // namespace
 }  // namespace tcpx::testing

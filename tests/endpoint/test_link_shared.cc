@@ -1,4 +1,6 @@
-// A link whose peer is of the same host and may not read its memory, nor the other way round: host memory goes through a ring.
+// A link whose peer is of the same host and may not read its memory, nor the other way round: it goes through a ring. So does memory
+// of a GPU that has to go to host memory, or the other way round.
+#include "tests/support/hidden_memory_ops.h"
 #include "tests/support/near_link_fixture.h"
 
 namespace tcpx::testing {
@@ -206,6 +208,108 @@ TEST_F(LinkShared, AGoForAReadThatWasNotOfferedSo) {
   ASSERT_TRUE(await(ControlType::kReady));
   say(ControlType::kGo, kOperation, 1, 0, Packing::kPulled);
   expect_refused();
+}
+
+// Each may read the other's host memory, and `device_` is of a GPU: what the host does with it by mistake is not seen here (test_shared_lane.cc).
+class LinkSharedGpu : public LinkShared {
+ protected:
+  LinkSharedGpu() {
+    machine_ = &gpu_;
+    renew(make_host(true));
+  }
+  ~LinkSharedGpu() override { link_.reset(); }
+  /// What the peer hears of a send of GPU memory.
+  std::vector<WireSource> offered() {
+    const auto offer = this->offer(ControlType::kSend);
+    return offer ? offer->sources : std::vector<WireSource>{{.share = 99, .address = 9, .bytes = 9}};
+  }
+  HiddenMemoryOps gpu_;
+};
+
+// This GPU's memory cannot be shared, either.
+TEST_F(LinkSharedGpu, FromTheGpu) {
+  const OperationId sent = send(device(9, kLong));
+  const auto sources = offered();
+  ASSERT_EQ(sources.size(), 1u);
+  EXPECT_EQ(sources[0].share, kHiddenMemory);
+  go(static_cast<uint64_t>(sent));
+  EXPECT_TRUE(is_part(take(kLong), device_, 9));
+  ASSERT_TRUE(drive([&] { return !pending(sent); }));
+  EXPECT_TRUE(end_of(sent).is_ok());
+}
+
+TEST_F(LinkSharedGpu, ToTheGpuOutOfMemoryThatTheHostCouldRead) {
+  const OperationId id = receive(device(0, kLong));
+  offer_send({source(0, kLong)});
+  ASSERT_TRUE(went());
+  put_all(peers(0, kLong));
+  ASSERT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_TRUE(end_of(id).is_ok());
+  EXPECT_TRUE(has_peers(device_, kLong));
+}
+
+TEST_F(LinkSharedGpu, ToTheHostOutOfAGpuThatReachesTheRing) {
+  const OperationId id = receive(host(0, kLong));
+  peer_area_.bulk_ring(false).pinned = 1;
+  offer_send({source(0, kLong, 5)});
+  ASSERT_TRUE(went());
+  put_all(peers(0, kLong));
+  ASSERT_TRUE(drive([&] { return !pending(id); }));
+  EXPECT_TRUE(has_peers(host_, kLong));
+}
+
+TEST_F(LinkSharedGpu, AGpuThatDoesNotReachTheRingUsesTheNetwork) {
+  gpu_.forbid_mapping();
+  (void)receive(host(0, kLong));
+  offer_send({source(0, kLong, 5)});
+  const auto taken = await(ControlType::kGo);
+  ASSERT_TRUE(taken);
+  EXPECT_FALSE(is_on_host(static_cast<Packing>(taken->packing)));
+  const OperationId sent = send(device(9, kLong));
+  EXPECT_TRUE(offered().empty());
+  go(static_cast<uint64_t>(sent));
+  expect_refused();
+}
+
+TEST_F(LinkSharedGpu, APeerWantsGpuMemoryInARingThatTheGpuDoesNotReach) {
+  for (const bool reads : {false, true}) {
+    allow_log("has ended: ");
+    renew(make_host(true));
+    host_peer_->same_process = false;
+    gpu_.let_share(device_.data(), kPart);
+    gpu_.forbid_mapping();
+    if (reads) {
+      OperationPayload payload;
+      payload.ranges = {advertised(device_id_, 0, kLong)};
+      say(ControlType::kRead, kOperation, 0, kLong, Packing::kWhole, &payload);
+      ASSERT_TRUE(await(ControlType::kReady));
+      go(kOperation, true);
+    } else {
+      const OperationId sent = send(device(9, kLong));
+      ASSERT_EQ(offered().at(0).address, reinterpret_cast<uintptr_t>(device_.data() + 9));
+      go(static_cast<uint64_t>(sent));
+    }
+    expect_refused();
+  }
+}
+
+// What can be pulled is also put into the ring, if the peer has it so.
+TEST_F(LinkSharedGpu, ThePeerChooses) {
+  const OperationId sent = send(host(9, kLong));
+  ASSERT_EQ(offered().at(0).share, kHostMemory);
+  go(static_cast<uint64_t>(sent));
+  EXPECT_TRUE(is_part(take(kLong), host_, 9));
+  ASSERT_TRUE(drive([&] { return !pending(sent); }));
+  EXPECT_TRUE(end_of(sent).is_ok());
+}
+
+TEST_F(LinkSharedGpu, WhenTheLinkHasEndedTheRingIsPinnedNoMore) {
+  (void)send(device(9, kLong));
+  steps(3);
+  EXPECT_EQ(gpu_.mapped_bytes(), BulkRing::kBytes);
+  link_->fail(Status(Code::kTimeout, "test", "given up"));
+  ASSERT_TRUE(drive([&] { return link_->closed(); }));
+  EXPECT_EQ(gpu_.mapped_bytes(), 0u);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Two shared lanes over one ring: what one end gives comes out at the other, whatever its ranges, by threads of the copier and
-// without; a lane that has failed ends when nothing is copied any more.
+// Two shared lanes over one ring: what one end gives comes out at the other, whatever its ranges and wherever it lies, by threads of
+// the copier, by a GPU and without; a lane that has failed ends when nothing is copied any more.
 #include "endpoint/shared_lane.h"
 
 #include <gtest/gtest.h>
@@ -8,8 +8,10 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <span>
 #include <vector>
 
+#include "tests/support/hidden_memory_ops.h"
 #include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
@@ -17,14 +19,37 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-class SharedLanes : public ::testing::TestWithParam<size_t> {
+struct Setup {
+  size_t piece;
+  MemoryType from, to;  // of a GPU: the host cannot touch it
+};
+void PrintTo(const Setup& setup, std::ostream* out) {
+  const auto name = [](MemoryType type) { return type == MemoryType::kHost ? "Host" : "Gpu"; };
+  *out << name(setup.from) << "To" << name(setup.to) << "In" << (setup.piece >> 10) << "KiB";
+}
+
+class SharedLanes : public ::testing::TestWithParam<Setup> {
  protected:
   static constexpr size_t kMemory = size_t{5} << 20;
 
-  std::vector<HeldRange> ranges(MemoryId id, Bytes& memory, const std::vector<std::pair<size_t, size_t>>& parts) {
+  /// Memory of one end.
+  struct Memory {
+    Memory(HiddenMemoryOps& ops, MemoryType kind) : type(kind), host(kind == MemoryType::kHost ? kMemory : 0) {
+      if (kind == MemoryType::kCuda) gpu = ops.allocate_device(0, kMemory).value();
+      data = kind == MemoryType::kHost ? host.data() : gpu.device();
+      bytes = {ops.open(data), kMemory};
+    }
+    const MemoryType type;
+    Bytes host;
+    MemoryBuffer gpu;
+    std::byte* data = nullptr;
+    std::span<std::byte> bytes;  ///< for the test
+  };
+
+  std::vector<HeldRange> ranges(MemoryId id, const Memory& memory, const std::vector<std::pair<size_t, size_t>>& parts) {
     std::vector<HeldRange> held;
     for (const auto& [offset, bytes] : parts)
-      held.push_back({registry_.use(id, memory.data() + offset, bytes).value(), memory.data() + offset, bytes});
+      held.push_back({registry_.use(id, memory.data + offset, bytes).value(), memory.data + offset, bytes});
     return held;
   }
   /// Parts of the memory that do not overlap, in no order, so many bytes together.
@@ -45,38 +70,56 @@ class SharedLanes : public ::testing::TestWithParam<size_t> {
     job->held = std::move(held);
     return job;
   }
-  static Bytes contents(const Bytes& memory, const std::vector<std::pair<size_t, size_t>>& parts) {
+  static Bytes contents(const Memory& memory, const std::vector<std::pair<size_t, size_t>>& parts) {
     Bytes all;
-    for (const auto& [offset, bytes] : parts)
-      all.insert(all.end(), memory.begin() + static_cast<ptrdiff_t>(offset),
-                 memory.begin() + static_cast<ptrdiff_t>(offset + bytes));
+    for (const auto& [offset, bytes] : parts) {
+      const auto part = memory.bytes.subspan(offset, bytes);
+      all.insert(all.end(), part.begin(), part.end());
+    }
     return all;
   }
-  void fill(Bytes& memory) {
-    for (size_t at = 0; at + sizeof(uint64_t) <= memory.size(); at += sizeof(uint64_t)) {
+  void fill(Memory& memory) {
+    for (size_t at = 0; at + sizeof(uint64_t) <= memory.bytes.size(); at += sizeof(uint64_t)) {
       const uint64_t word = random_();
-      std::memcpy(memory.data() + at, &word, sizeof word);
+      std::memcpy(memory.bytes.data() + at, &word, sizeof word);
     }
+  }
+  /// An end for memory of its kind, as it is when the first transfer has been agreed on.
+  std::unique_ptr<SharedLane> end(bool sends, HostCopier& copier, SegmentCopier& gpu_copier, const Memory& memory) {
+    auto lane = std::make_unique<SharedLane>(
+        ring_.get(), PullParts{.memory = memory_, .gpu_copier = gpu_copier, .host_copier = copier}, sends, GetParam().piece);
+    EXPECT_TRUE(memory.type == MemoryType::kHost || lane->reaches_gpu());
+    return lane;
   }
   void step() {
     now_ += std::chrono::microseconds(10);
-    (void)sender_.progress(now_);
-    (void)receiver_.progress(now_);
+    (void)sender_->progress(now_);
+    (void)receiver_->progress(now_);
   }
 
   TimePoint now_{};
   std::mt19937_64 random_{5};
   MemoryRegistry registry_{1};
-  Bytes from_ = Bytes(kMemory), to_ = Bytes(kMemory);
-  const MemoryId from_id_ = registry_.add(from_.data(), kMemory, MemoryType::kHost).value();
-  const MemoryId to_id_ = registry_.add(to_.data(), kMemory, MemoryType::kHost).value();
-  std::unique_ptr<MemoryOps> memory_ = make_host_memory_ops();
+  HiddenMemoryOps memory_;
+  Memory from_{memory_, GetParam().from}, to_{memory_, GetParam().to};
+  const MemoryId from_id_ = registry_.add(from_.data, kMemory, from_.type).value();
+  const MemoryId to_id_ = registry_.add(to_.data, kMemory, to_.type).value();
   std::unique_ptr<BulkRing> ring_ = std::make_unique<BulkRing>();
   HostCopier here_{2}, there_{2};
-  SharedLane sender_{ring_.get(), here_, *memory_, true, GetParam()}, receiver_{ring_.get(), there_, *memory_, false, GetParam()};
+  std::unique_ptr<SegmentCopier> gpu_here_ = memory_.make_segment_copier(0).value(),
+                                 gpu_there_ = memory_.make_segment_copier(0).value();
+  std::unique_ptr<SharedLane> sender_ = end(true, here_, *gpu_here_, from_), receiver_ = end(false, there_, *gpu_there_, to_);
 };
-INSTANTIATE_TEST_SUITE_P(, SharedLanes, ::testing::Values(SharedLane::kShortPiece, SharedLane::kLongPiece),
-                         [](const auto& piece) { return std::to_string(piece.param >> 10) + "KiB"; });
+class SharedLanesOfGpus : public SharedLanes {};
+
+constexpr MemoryType kHost = MemoryType::kHost, kGpu = MemoryType::kCuda;
+const Setup kOfHosts[] = {{SharedLane::kShortPiece, kHost, kHost}, {SharedLane::kLongPiece, kHost, kHost}};
+const Setup kOfGpus[] = {
+    {SharedLane::kShortPiece, kGpu, kHost}, {SharedLane::kLongPiece, kHost, kGpu}, {SharedLane::kLongPiece, kGpu, kGpu}};
+const auto kName = [](const auto& setup) { return ::testing::PrintToString(setup.param); };
+INSTANTIATE_TEST_SUITE_P(OfHosts, SharedLanes, ::testing::ValuesIn(kOfHosts), kName);
+INSTANTIATE_TEST_SUITE_P(OfGpus, SharedLanes, ::testing::ValuesIn(kOfGpus), kName);
+INSTANTIATE_TEST_SUITE_P(, SharedLanesOfGpus, ::testing::ValuesIn(kOfGpus), kName);
 
 TEST_P(SharedLanes, AllOfAnyRangesArrives) {
   for (uint64_t round = 0; round < 8; ++round) {
@@ -85,13 +128,13 @@ TEST_P(SharedLanes, AllOfAnyRangesArrives) {
                in = random_parts(bytes, round % 3 == 0 ? 3'000'000 : 9'000);
     fill(from_);
     fill(to_);
-    sender_.push(job(ranges(from_id_, from_, out), round));
-    receiver_.push(job(ranges(to_id_, to_, in), round));
+    sender_->push(job(ranges(from_id_, from_, out), round));
+    receiver_->push(job(ranges(to_id_, to_, in), round));
     ASSERT_TRUE(wait_until([&] {
       step();
-      return sender_.ended() != nullptr && receiver_.ended() != nullptr;
+      return sender_->ended() != nullptr && receiver_->ended() != nullptr;
     }));
-    for (SharedLane* lane : {&sender_, &receiver_}) {
+    for (SharedLane* lane : {sender_.get(), receiver_.get()}) {
       EXPECT_TRUE(lane->ended()->status.is_ok());
       EXPECT_EQ(lane->ended()->number, round);
       lane->drop_ended();
@@ -105,16 +148,16 @@ TEST_P(SharedLanes, SeveralAtOnceKeepTheirOrder) {
   constexpr size_t kCount = 8, kEach = kMemory / kCount;
   fill(from_);
   for (size_t i = 0; i < kCount; ++i) {
-    sender_.push(job(ranges(from_id_, from_, {{i * kEach, kEach}}), i));
-    receiver_.push(job(ranges(to_id_, to_, {{(kCount - 1 - i) * kEach, kEach}}), i));
+    sender_->push(job(ranges(from_id_, from_, {{i * kEach, kEach}}), i));
+    receiver_->push(job(ranges(to_id_, to_, {{(kCount - 1 - i) * kEach, kEach}}), i));
   }
   uint64_t ended = 0;
   ASSERT_TRUE(wait_until([&] {
     step();
-    if (sender_.ended() != nullptr) sender_.drop_ended();
-    if (receiver_.ended() == nullptr) return false;
-    EXPECT_EQ(receiver_.ended()->number, ended);
-    receiver_.drop_ended();
+    if (sender_->ended() != nullptr) sender_->drop_ended();
+    if (receiver_->ended() == nullptr) return false;
+    EXPECT_EQ(receiver_->ended()->number, ended);
+    receiver_->drop_ended();
     return ++ended == kCount;
   }));
   for (size_t i = 0; i < kCount; ++i) {
@@ -124,74 +167,113 @@ TEST_P(SharedLanes, SeveralAtOnceKeepTheirOrder) {
 
 TEST_P(SharedLanes, AfterAFailureNothingIsTouched) {
   fill(from_);
-  sender_.push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
-  receiver_.push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));  // more than the ring has: it cannot be over
-  receiver_.push(job(ranges(to_id_, to_, {{0, 1}}), 2));
+  sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));  // more than the ring has: it cannot be over
+  receiver_->push(job(ranges(to_id_, to_, {{0, 1}}), 2));
   ASSERT_TRUE(wait_until([&] {
     step();
     return ring_->read > 0;
   }));
   const Status why(Code::kTimeout, "test", "given up");
-  receiver_.fail(why);
+  receiver_->fail(why);
   ASSERT_TRUE(wait_until([&] {
     step();
-    return receiver_.ended() != nullptr;
+    return receiver_->ended() != nullptr;
   }));
-  const Bytes before = to_;
+  const Bytes before = contents(to_, {{0, kMemory}});
   size_t ended = 0;
-  for (; receiver_.ended() != nullptr; receiver_.drop_ended(), ++ended)
-    EXPECT_EQ(receiver_.ended()->status.code(), Code::kTimeout);
+  for (; receiver_->ended() != nullptr; receiver_->drop_ended(), ++ended)
+    EXPECT_EQ(receiver_->ended()->status.code(), Code::kTimeout);
   EXPECT_EQ(ended, 2u);
   for (int i = 0; i < 20; ++i) step();
-  EXPECT_TRUE(before == to_);
-  EXPECT_TRUE(receiver_.idle());
-  EXPECT_FALSE(sender_.idle()) << "nobody takes the rest";
-  sender_.fail(why);
+  EXPECT_TRUE(before == contents(to_, {{0, kMemory}}));
+  EXPECT_TRUE(receiver_->idle());
+  EXPECT_FALSE(sender_->idle()) << "nobody takes the rest";
+  sender_->fail(why);
   EXPECT_TRUE(wait_until([&] {
     step();
-    return sender_.ended() != nullptr;
+    return sender_->ended() != nullptr;
   }));
 }
 
 // A peer that was stopped is not looked at all the time, and is not forgotten.
 TEST_P(SharedLanes, AnEndThatWaitsForLongRests) {
   fill(from_);
-  EXPECT_TRUE(sender_.rests(now_));
-  sender_.push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
-  EXPECT_FALSE(sender_.rests(now_));
+  EXPECT_TRUE(sender_->rests(now_));
+  sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  EXPECT_FALSE(sender_->rests(now_));
   ASSERT_TRUE(wait_until([&] {
-    (void)sender_.progress(now_ += std::chrono::milliseconds(1));
-    return sender_.rests(now_);
+    (void)sender_->progress(now_ += std::chrono::milliseconds(1));
+    return sender_->rests(now_);
   })) << "the ring is full";
   EXPECT_EQ(ring_->written, BulkRing::kBytes);
-  EXPECT_FALSE(sender_.idle());
-  receiver_.push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));
-  EXPECT_FALSE(receiver_.rests(now_));
+  EXPECT_FALSE(sender_->idle());
+  receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));
+  EXPECT_FALSE(receiver_->rests(now_));
   ASSERT_TRUE(wait_until([&] {
-    (void)receiver_.progress(now_);
+    (void)receiver_->progress(now_);
     return ring_->read > 0;
   }));
-  (void)sender_.progress(now_);
-  EXPECT_FALSE(sender_.rests(now_));
+  (void)sender_->progress(now_);
+  EXPECT_FALSE(sender_->rests(now_));
   ASSERT_TRUE(wait_until([&] {
     step();
-    return receiver_.ended() != nullptr;
+    return receiver_->ended() != nullptr;
   }));
-  EXPECT_TRUE(from_ == to_);
+  EXPECT_TRUE(std::ranges::equal(from_.bytes, to_.bytes));
 }
 
-TEST_P(SharedLanes, OnlyWhatIsHiddenComesThisWay) {
+TEST_P(SharedLanes, WhatCannotComeThisWay) {
   const std::vector<WireSource> hidden = {{.share = kHiddenMemory, .address = 0, .bytes = 9}},
-                                read = {{.share = kHostMemory, .address = 1, .bytes = 9}};
+                                read = {{.share = kHostMemory, .address = 1, .bytes = 9}},
+                                shared = {{.share = 4, .address = 1, .bytes = 9}};
   const auto to = ranges(to_id_, to_, {{0, 9}});
-  EXPECT_TRUE(receiver_.takes(to, hidden));
-  EXPECT_FALSE(receiver_.takes(to, read));
-  EXPECT_FALSE(receiver_.takes(to, std::vector<WireSource>()));
-  EXPECT_FALSE(receiver_.takes(to, std::vector<WireSource>{hidden[0], hidden[0]}));
-  EXPECT_FALSE(receiver_.takes({}, hidden));
-  EXPECT_FALSE(SharedLane(nullptr, here_, *memory_, false).takes(to, hidden)) << "no ring";
-  receiver_.fail(Status(Code::kTimeout, "test", "given up"));
-  EXPECT_FALSE(receiver_.takes(to, hidden));
+  EXPECT_TRUE(receiver_->takes(to, hidden));
+  EXPECT_TRUE(receiver_->takes(to, read));
+  EXPECT_EQ(receiver_->takes(to, shared), GetParam().from == kGpu) << "the sender's GPU must reach the ring";
+  EXPECT_FALSE(receiver_->takes(to, std::vector<WireSource>()));
+  EXPECT_FALSE(receiver_->takes({}, hidden));
+  EXPECT_TRUE(sender_->gives(ranges(from_id_, from_, {{0, 9}})));
+  const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_};
+  EXPECT_FALSE(SharedLane(nullptr, parts, false).takes(to, hidden)) << "no ring";
+  EXPECT_FALSE(SharedLane(nullptr, parts, false).reaches_gpu());
+  receiver_->fail(Status(Code::kTimeout, "test", "given up"));
+  EXPECT_FALSE(receiver_->takes(to, hidden));
+}
+
+TEST_P(SharedLanes, ARingThatCannotBePinnedIsForHostMemoryAlone) {
+  memory_.forbid_mapping();
+  const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_};
+  const std::vector<WireSource> hidden = {{.share = kHiddenMemory, .address = 0, .bytes = 9}};
+  SharedLane out(ring_.get(), parts, true), in(ring_.get(), parts, false);
+  EXPECT_FALSE(out.reaches_gpu());
+  EXPECT_EQ(out.gives(ranges(from_id_, from_, {{0, 9}})), GetParam().from == kHost);
+  EXPECT_EQ(in.takes(ranges(to_id_, to_, {{0, 9}}), hidden), GetParam().to == kHost);
+}
+
+// By the end with the GPU, or by both; once.
+TEST_P(SharedLanesOfGpus, TheRingIsPinnedUntilTheEnd) {
+  const size_t ends = (GetParam().from == kGpu ? 1 : 0) + (GetParam().to == kGpu ? 1 : 0);
+  EXPECT_TRUE(GetParam().to == kHost || receiver_->reaches_gpu()) << "again";
+  EXPECT_EQ(memory_.mapped_bytes(), ends * BulkRing::kBytes);
+  sender_->close();
+  receiver_.reset();
+  EXPECT_EQ(memory_.mapped_bytes(), 0u);
+}
+
+TEST_P(SharedLanesOfGpus, AFailureOfTheGpuEndsIt) {
+  SharedLane& of_gpu = GetParam().from == kGpu ? *sender_ : *receiver_;
+  sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));
+  step();
+  memory_.break_copies();
+  ASSERT_TRUE(wait_until([&] {
+    step();
+    return of_gpu.ended() != nullptr;
+  }));
+  EXPECT_EQ(of_gpu.ended()->status.code(), Code::kCuda);
+  sender_->fail(of_gpu.status());
+  receiver_->fail(of_gpu.status());
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // A stand-in for GPU memory on a machine without one: device memory that the host cannot access.
 //
-// Device memory is mapped without access rights, so reading or writing it on the host crashes at once; only copy lanes reach
-// it, through a second mapping of the same pages. Mapped memory is ordinary host memory.
+// Device memory is mapped without access rights, so reading or writing it on the host crashes at once; only copy lanes and segment
+// copiers reach it, through a second mapping of the same pages. Mapped memory is ordinary host memory, and host memory is mapped
+// (map_host) when the test has not forbidden that.
 //
-// Asynchronous copies end at once, unless the test holds them: each then ends, or fails, on command of the test.
+// Asynchronous copies end at once, unless the test holds them: each then ends, or fails, on command of the test. A segment copier
+// copies when it is asked for the second time whether it has, and takes one at a time.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,6 +15,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <thread>
@@ -66,6 +69,14 @@ class HiddenMemoryOps : public MemoryOps {
   void pretend_current(int device) { current_ = device; }
   /// Mapped memory in use.
   size_t mapped_bytes() const { return mapped_bytes_; }
+  /// From now on no host memory is mapped.
+  void forbid_mapping() { maps_ = false; }
+  /// From now on this is an allocation that can be shared.
+  void let_share(void* base, size_t bytes) {
+    shared_ = {.kind = ShareKind::kIpc, .base = reinterpret_cast<uintptr_t>(base), .bytes = bytes};
+  }
+  /// The bytes at `address`, for the test.
+  std::byte* open(const void* address) const { return static_cast<std::byte*>(reachable(address)); }
 
   bool has_gpu() const override { return true; }
   int device_count() const override { return 1; }
@@ -99,6 +110,17 @@ class HiddenMemoryOps : public MemoryOps {
     });
   }
 
+  Result<MemoryBuffer> map_host(int /*device*/, void* host, size_t bytes) override {
+    if (!maps_) return Status(Code::kCuda, "pin host memory", "forbidden by the test");
+    mapped_bytes_ += bytes;
+    return MemoryBuffer(host, host, bytes, [this, bytes] { mapped_bytes_ -= bytes; });
+  }
+
+  Result<MemoryShare> share(const void* address, UniqueFd& fd) override {
+    if (shared_.kind == ShareKind::kNone) return MemoryOps::share(address, fd);
+    return shared_;
+  }
+
   bool host_readable(const void* address) const override { return reachable(address) == address; }
   bool is_device_memory(const void* address) const override { return !host_readable(address); }
   std::optional<uint64_t> extent(const void* address) const override { return host_->extent(address); }
@@ -106,6 +128,9 @@ class HiddenMemoryOps : public MemoryOps {
   Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) override {
     TCPX_RETURN_IF_ERROR(host_->set_current_device(device));
     return std::unique_ptr<CopyLane>(std::make_unique<Lane>(this));
+  }
+  Result<std::unique_ptr<SegmentCopier>> make_segment_copier(int /*device*/) override {
+    return std::unique_ptr<SegmentCopier>(std::make_unique<Segments>(this));
   }
 
  private:
@@ -129,6 +154,37 @@ class HiddenMemoryOps : public MemoryOps {
 
    private:
     HiddenMemoryOps* ops_;
+  };
+
+  class Segments final : public SegmentCopier {
+   public:
+    explicit Segments(HiddenMemoryOps* ops) : ops_(ops) {}
+    Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
+      if (ops_->broken_) return Status(Code::kCuda, "copy memory", "broken by the test", Domain::kCuda, 700);
+      if (segments.size() > kMaxCopySegments) return Status(Code::kInvalidArgument, "copy memory", "too many segments");
+      if (!waiting_.empty()) return Status(Code::kExhausted, "copy memory", "one is in flight");
+      waiting_.push_back({{segments.begin(), segments.end()}});
+      return CopyTicket{++last_};
+    }
+    Result<bool> query(CopyTicket ticket) override {
+      if (ops_->broken_) return Status(Code::kCuda, "copy memory", "broken by the test", Domain::kCuda, 700);
+      const auto behind = last_ - static_cast<uint64_t>(ticket);
+      if (behind >= waiting_.size()) return true;
+      if (!std::exchange(waiting_[waiting_.size() - 1 - behind].asked, true)) return false;
+      for (; waiting_.size() > behind; waiting_.pop_front()) {
+        for (const CopySegment& s : waiting_.front().segments) std::memcpy(ops_->open(s.to), ops_->open(s.from), s.bytes);
+      }
+      return true;
+    }
+
+   private:
+    struct Waiting {
+      std::vector<CopySegment> segments;
+      bool asked = false;
+    };
+    HiddenMemoryOps* ops_;
+    std::deque<Waiting> waiting_;
+    uint64_t last_ = 0;
   };
 
   class Copy final : public AsyncCopy {
@@ -197,10 +253,11 @@ class HiddenMemoryOps : public MemoryOps {
   const std::unique_ptr<MemoryOps> host_ = make_host_memory_ops();
   mutable Mutex mutex_;
   std::map<uintptr_t, Range> ranges_ TCPX_GUARDED_BY(mutex_);
-  std::atomic<bool> broken_ = false;
+  std::atomic<bool> broken_ = false, maps_ = true;
   std::atomic<uint64_t> copies_ = 0;
   std::atomic<int> current_ = 0;
   std::atomic<size_t> mapped_bytes_ = 0;
+  MemoryShare shared_;
 
   mutable Mutex copies_mutex_;
   CondVar copy_ended_;

@@ -84,7 +84,7 @@ class LinkTest : public ::testing::Test {
                    .copies = copies_,
                    .inbox = inbox_,
                    .lanes = {.staging = staging_, .device_copier = *bulk_copier_, .host_copier = *bulk_copier_},
-                   .pulls = {.memory = *ops_, .gpu_copier = *bulk_copier_, .host_copier = host_copier_},
+                   .pulls = {.memory = *machine_, .gpu_copier = *bulk_copier_, .host_copier = host_copier_},
                    .clock = clock_,
                    .inline_bytes = kInline},
         kConn, std::move(parts), "test");
@@ -246,6 +246,7 @@ class LinkTest : public ::testing::Test {
   FakeNetPlugin fake_{{.page_count = 1024}};
   FakeUnpacker unpacker_;
   std::unique_ptr<MemoryOps> ops_ = make_host_memory_ops();
+  MemoryOps* machine_ = ops_.get();  // for copies within the host, of links made from now on; must outlive them
   SlowCopier copier_;
   std::unique_ptr<SegmentCopier> bulk_copier_ = ops_->make_segment_copier(0).value();
   HostCopier host_copier_{1};
