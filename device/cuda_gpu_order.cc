@@ -25,19 +25,6 @@ namespace {
 
 constexpr size_t kFlagStride = 64;  // a cache line each
 
-/// While it lives, calls of this thread do not invalidate a capture that another thread has begun in the global mode.
-class CaptureGuard {
- public:
-  CaptureGuard() { exchange(); }
-  CaptureGuard(const CaptureGuard&) = delete;
-  CaptureGuard& operator=(const CaptureGuard&) = delete;
-  ~CaptureGuard() { exchange(); }
-
- private:
-  void exchange() { report_cuda_failure(cudaThreadExchangeStreamCaptureMode(&mode_), "change capture mode"); }
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
 Status captured(const char* operation) {
   return Status(Code::kUnsupported, operation, "it is being captured into a graph");
 }

@@ -112,4 +112,17 @@ class DeviceGuard {
   int back_to_;
 };
 
+/// While it lives, calls of this thread do not invalidate a capture that another thread has begun in the global mode.
+class CaptureGuard {
+ public:
+  CaptureGuard() { exchange(); }
+  CaptureGuard(const CaptureGuard&) = delete;
+  CaptureGuard& operator=(const CaptureGuard&) = delete;
+  ~CaptureGuard() { exchange(); }
+
+ private:
+  void exchange() { report_cuda_failure(cudaThreadExchangeStreamCaptureMode(&mode_), "change capture mode"); }
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 }  // namespace tcpx

@@ -141,9 +141,13 @@ class CudaMemoryOps final : public MemoryOps {
   Result<MemoryBuffer> map_host(int device, void* host, size_t bytes) override {
     TCPX_RETURN_IF_ERROR(check_device(device));
     TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
+    const CaptureGuard captures;  // this comes in the middle of what the application does
     TCPX_RETURN_IF_ERROR(cuda_status(cudaHostRegister(host, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
                                      concat("pin ", bytes, " bytes of host memory")));
-    MemoryBuffer buffer(host, host, bytes, [host] { report_cuda_failure(cudaHostUnregister(host), "unpin host memory"); });
+    MemoryBuffer buffer(host, host, bytes, [host] {
+      const CaptureGuard unpinning;
+      report_cuda_failure(cudaHostUnregister(host), "unpin host memory");
+    });
     TCPX_RETURN_IF_ERROR(check_address(device, host));
     return buffer;
   }

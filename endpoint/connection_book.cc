@@ -70,7 +70,7 @@ Result<LinkParts> ConnectionBook::set_up(BootstrapChannel channel, bool connecto
 
 std::string ConnectionBook::path_of_gpus(const LinkParts& link) const {
   MemoryOps& memory = *parts_.endpoint.memory;
-  if (link.host == nullptr || !memory.has_gpu()) return "";
+  if (link.host == nullptr || !memory.has_gpu() || link.peer.gpu_bus.empty()) return "";
   if (link.host->same_process) return "; GPU memory through host memory";
   return concat("; GPU memory ", describe_way(memory.link_to(parts_.config.gpu_idx, link.peer.gpu_bus)));
 }

@@ -74,7 +74,7 @@ bool SharedLane::begin_piece() {
   const bool for_gpu = is_for_gpu(ranges);
   const size_t at = begun_ % BulkRing::kBytes;
   const uint64_t most = std::min<uint64_t>({may.value_or(0), for_gpu ? kLongPiece : piece_, BulkRing::kBytes - at});
-  if (most == 0) return false;
+  if (most == 0 || (for_gpu && pieces_.size() >= kMaxGpuPieces)) return false;
   std::byte* const ring = (for_gpu ? mapped_.device() : ring_->bytes) + at;
   Piece piece;
   size_t range_at = range_;
@@ -132,14 +132,15 @@ bool SharedLane::is_over(const Piece& piece) {
 
 bool SharedLane::end_pieces() {
   bool advanced = false;
-  for (; !pieces_.empty() && is_over(pieces_.front()); pieces_.pop_front()) {
+  while (!pieces_.empty() && is_over(pieces_.front())) {
+    const auto [bytes, ends_job] = std::pair(pieces_.front().bytes, pieces_.front().ends_job);
+    pieces_.pop_front();  // first: it counts once, even if memory is wanting for what follows
     advanced = true;
-    const Piece& piece = pieces_.front();
     if (!status_.is_ok()) continue;
-    copied_ += piece.bytes;
+    copied_ += bytes;
     tell_written();
     (sends_ ? ring_->written : ring_->read).store(copied_, std::memory_order_release);
-    if (piece.ends_job) end_front_job();
+    if (ends_job) end_front_job();
   }
   return advanced;
 }

@@ -44,6 +44,8 @@ class SharedLane {
   /// end, are for the GPU and the copier's threads. Where cores are few those only take them from each other, and short ones are
   /// copied within `progress`: on two cores 7.6 GB/s instead of 4.5.
   static constexpr size_t kLongPiece = size_t{512} << 10, kShortPiece = size_t{64} << 10;
+  /// The GPU's that are under way at once: all links of an endpoint share its copier.
+  static constexpr size_t kMaxGpuPieces = 8;
   static constexpr std::chrono::milliseconds kPatience{100};
   static size_t piece_for(uint32_t cores) { return cores < 8 ? kShortPiece : kLongPiece; }
 

@@ -261,6 +261,29 @@ TEST_P(SharedLanesOfGpus, TheRingIsPinnedUntilTheEnd) {
   EXPECT_EQ(memory_.mapped_bytes(), 0u);
 }
 
+// The copier is for all links.
+TEST_P(SharedLanesOfGpus, ManyShortOnesDoNotFillTheCopier) {
+  constexpr uint64_t kCount = 100;
+  memory_.let_copy_at_once(kCount);
+  memory_.hold_copies();
+  fill(from_);
+  uint64_t ended = 0;
+  for (uint64_t i = 0; i < kCount; ++i) {
+    sender_->push(job(ranges(from_id_, from_, {{i * 20, 20}}), i));
+    receiver_->push(job(ranges(to_id_, to_, {{i * 30, 20}}), i));
+  }
+  for (int i = 0; i < 20; ++i) step();
+  EXPECT_EQ(memory_.most_at_once(), SharedLane::kMaxGpuPieces);
+  memory_.release_copies();
+  ASSERT_TRUE(wait_until([&] {
+    step();
+    if (sender_->ended() != nullptr) sender_->drop_ended();
+    for (; receiver_->ended() != nullptr; receiver_->drop_ended()) ++ended;
+    return ended == kCount;
+  }));
+  for (uint64_t i = 0; i < kCount; ++i) EXPECT_TRUE(contents(from_, {{i * 20, 20}}) == contents(to_, {{i * 30, 20}})) << i;
+}
+
 TEST_P(SharedLanesOfGpus, AFailureOfTheGpuEndsIt) {
   SharedLane& of_gpu = GetParam().from == kGpu ? *sender_ : *receiver_;
   sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));

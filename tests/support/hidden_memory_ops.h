@@ -5,12 +5,14 @@
 // (map_host) when the test has not forbidden that.
 //
 // Asynchronous copies end at once, unless the test holds them: each then ends, or fails, on command of the test. A segment copier
-// copies when it is asked for the second time whether it has, and takes one at a time.
+// copies when it is asked for the second time whether it has, and takes one at a time, unless
+// the test lets it take more.
 #pragma once
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -33,7 +35,7 @@ class HiddenMemoryOps : public MemoryOps {
   /// Copies made by the lanes.
   uint64_t copies() const { return copies_; }
 
-  /// From now on asynchronous copies stay in flight.
+  /// From now on asynchronous copies stay in flight, and those of segment copiers.
   void hold_copies() {
     const MutexLock lock(copies_mutex_);
     holding_ = true;
@@ -75,6 +77,10 @@ class HiddenMemoryOps : public MemoryOps {
   void let_share(void* base, size_t bytes) {
     shared_ = {.kind = ShareKind::kIpc, .base = reinterpret_cast<uintptr_t>(base), .bytes = bytes};
   }
+  /// Segment copiers take so many copies at once.
+  void let_copy_at_once(size_t count) { at_once_ = count; }
+  /// The most that one has had.
+  size_t most_at_once() const { return most_at_once_; }
   /// The bytes at `address`, for the test.
   std::byte* open(const void* address) const { return static_cast<std::byte*>(reachable(address)); }
 
@@ -162,12 +168,14 @@ class HiddenMemoryOps : public MemoryOps {
     Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
       if (ops_->broken_) return Status(Code::kCuda, "copy memory", "broken by the test", Domain::kCuda, 700);
       if (segments.size() > kMaxCopySegments) return Status(Code::kInvalidArgument, "copy memory", "too many segments");
-      if (!waiting_.empty()) return Status(Code::kExhausted, "copy memory", "one is in flight");
+      if (waiting_.size() >= ops_->at_once_) return Status(Code::kExhausted, "copy memory", "enough are in flight");
       waiting_.push_back({{segments.begin(), segments.end()}});
+      ops_->most_at_once_ = std::max<size_t>(ops_->most_at_once_, waiting_.size());
       return CopyTicket{++last_};
     }
     Result<bool> query(CopyTicket ticket) override {
       if (ops_->broken_) return Status(Code::kCuda, "copy memory", "broken by the test", Domain::kCuda, 700);
+      if (ops_->holds()) return false;
       const auto behind = last_ - static_cast<uint64_t>(ticket);
       if (behind >= waiting_.size()) return true;
       if (!std::exchange(waiting_[waiting_.size() - 1 - behind].asked, true)) return false;
@@ -225,6 +233,10 @@ class HiddenMemoryOps : public MemoryOps {
     Status result_;
   };
 
+  bool holds() const {
+    const MutexLock lock(copies_mutex_);
+    return holding_;
+  }
   void end_locked(size_t index, bool well) TCPX_REQUIRES(copies_mutex_) {
     Copy& copy = *held_.at(index);
     held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(index));
@@ -256,7 +268,7 @@ class HiddenMemoryOps : public MemoryOps {
   std::atomic<bool> broken_ = false, maps_ = true;
   std::atomic<uint64_t> copies_ = 0;
   std::atomic<int> current_ = 0;
-  std::atomic<size_t> mapped_bytes_ = 0;
+  std::atomic<size_t> mapped_bytes_ = 0, at_once_ = 1, most_at_once_ = 0;
   MemoryShare shared_;
 
   mutable Mutex copies_mutex_;
