@@ -67,7 +67,7 @@ Result<SharedArea> SharedArea::map(int memory, bool first) {
   return area;
 }
 
-// Whoever still reads this end's memory learns that it may not.
+// A peer that still reads this end's memory learns that it may not.
 SharedArea::~SharedArea() {
   if (base_ == nullptr) return;
   alive(first_).store(0);

@@ -173,7 +173,7 @@ Status Meeting::connect() {
   return Status::ok();
 }
 
-// Whoever is in line: strangers are shown out.
+// The first in line who knows the key: strangers are shown out.
 Status Meeting::let_in() {
   Greeting theirs{};
   while (!peer_->socket) {

@@ -27,7 +27,7 @@ namespace tcpx {
 /// A number that no other host has, and this one only until it starts again. "": the kernel does not tell
 std::string boot_id();
 
-/// How GPU memory goes that way, for people.
+/// The words for GPU memory that goes that way.
 const char* describe_way(GpuLink link);
 
 struct HostMeeting {

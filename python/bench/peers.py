@@ -1,4 +1,4 @@
-"""How one endpoint and many peers share a network: the total beside that of one peer, each peer's share, and what slow ones cost.
+"""The share of a network that one endpoint and many peers get: the total beside that of one peer, each peer's share, and what slow ones cost.
 
     PYTHONPATH=build/release/python python3 python/bench/peers.py --peers 16 --direction in
     PYTHONPATH=build/release/python python3 python/bench/peers.py --peers 64 --direction out --json peers.json

@@ -1,4 +1,4 @@
-// What lies between two GPUs, as a made-up NVML says.
+// The way between two GPUs, as a made-up NVML says.
 #include "device/gpu_links.h"
 
 #include <dlfcn.h>

@@ -21,6 +21,13 @@ class LinkShared : public NearLinkTest {
       return bytes.empty();
     }));
   }
+  /// The peer puts in all that was offered, and the operation that receives it is over. @param to its memory
+  void expect_arrives(OperationId id, const Bytes& to) {
+    put_all(peers(0, kLong));
+    ASSERT_TRUE(drive([&] { return !pending(id); }));
+    EXPECT_TRUE(end_of(id).is_ok());
+    EXPECT_TRUE(has_peers(to, kLong));
+  }
   /// The bytes that the peer finds there.
   Bytes take(size_t count) {
     BulkRing& ring = peer_area_.bulk_ring(true);
@@ -97,10 +104,7 @@ TEST_F(LinkShared, AReceiveThatComesLater) {
   EXPECT_FALSE(hear(ControlType::kGo));
   const OperationId id = receive(device(0, kLong));  // no GPU's: the host gets at it
   ASSERT_TRUE(went());
-  put_all(peers(0, kLong));
-  ASSERT_TRUE(drive([&] { return !pending(id); }));
-  EXPECT_TRUE(end_of(id).is_ok());
-  EXPECT_TRUE(has_peers(device_, kLong));
+  expect_arrives(id, device_);
 }
 
 TEST_F(LinkShared, AReadOfItsOwn) {
@@ -109,10 +113,7 @@ TEST_F(LinkShared, AReadOfItsOwn) {
   const WireSource from = hidden();
   say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong), std::as_bytes(std::span(&from, 1)));
   ASSERT_TRUE(went(true));
-  put_all(peers(0, kLong));
-  ASSERT_TRUE(drive([&] { return !pending(id); }));
-  EXPECT_TRUE(end_of(id).is_ok());
-  EXPECT_TRUE(has_peers(host_, kLong));
+  expect_arrives(id, host_);
 }
 
 TEST_F(LinkShared, ThePeerReads) {
@@ -242,10 +243,7 @@ TEST_F(LinkSharedGpu, ToTheGpuOutOfMemoryThatTheHostCouldRead) {
   const OperationId id = receive(device(0, kLong));
   offer_send({source(0, kLong)});
   ASSERT_TRUE(went());
-  put_all(peers(0, kLong));
-  ASSERT_TRUE(drive([&] { return !pending(id); }));
-  EXPECT_TRUE(end_of(id).is_ok());
-  EXPECT_TRUE(has_peers(device_, kLong));
+  expect_arrives(id, device_);
 }
 
 TEST_F(LinkSharedGpu, ToTheHostOutOfAGpuThatReachesTheRing) {
@@ -253,9 +251,7 @@ TEST_F(LinkSharedGpu, ToTheHostOutOfAGpuThatReachesTheRing) {
   peer_area_.bulk_ring(false).pinned = 1;
   offer_send({source(0, kLong, 5)});
   ASSERT_TRUE(went());
-  put_all(peers(0, kLong));
-  ASSERT_TRUE(drive([&] { return !pending(id); }));
-  EXPECT_TRUE(has_peers(host_, kLong));
+  expect_arrives(id, host_);
 }
 
 TEST_F(LinkSharedGpu, AGpuThatDoesNotReachTheRingUsesTheNetwork) {

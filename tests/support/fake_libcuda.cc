@@ -1,4 +1,4 @@
-// A CUDA driver library with two GPUs, of which one can export its memory. FAKE_CUDA_INIT is the result of cuInit; -1: it never
+// A CUDA driver library with two GPUs, of which one can export its memory. FAKE_ANSWER is the result of cuInit; -1: it never
 // returns, -2: it crashes.
 #include <unistd.h>
 
@@ -16,9 +16,9 @@ FAKE_EXPORT int cuDeviceGetPCIBusId(char* text, int bytes, int device);
 FAKE_EXPORT int cuGetErrorName(int error, const char** name);
 
 int cuInit(unsigned flags) {
-  if (FAKE_CUDA_INIT == -2) std::abort();
-  while (FAKE_CUDA_INIT == -1) ::pause();
-  return flags == 0 ? FAKE_CUDA_INIT : 1;
+  if (FAKE_ANSWER == -2) std::abort();
+  while (FAKE_ANSWER == -1) ::pause();
+  return flags == 0 ? FAKE_ANSWER : 1;
 }
 
 int cuDriverGetVersion(int* version) {

@@ -1,5 +1,5 @@
 // An NVML of four GPUs: 0000:01:00.0 and 0000:02:00.0 are joined by NVLink, 0000:03:00.0 reaches neither, and 0000:04:00.0 reaches
-// all by PCIe. FAKE_NVML_INIT is what it answers when it is opened.
+// all by PCIe. FAKE_ANSWER is what it answers when it is opened.
 #include <cstring>
 
 extern "C" {
@@ -12,7 +12,7 @@ __attribute__((visibility("default"))) int fake_nvml_opened = 0;  // and not clo
 
 __attribute__((visibility("default"))) int nvmlInit_v2() {
   ++fake_nvml_opened;
-  return FAKE_NVML_INIT;
+  return FAKE_ANSWER;
 }
 
 __attribute__((visibility("default"))) int nvmlShutdown() {
