@@ -3,16 +3,19 @@
 # send/recv beside NCCL's own socket transport. docs/nccl.md says which variables are set and why.
 #
 #   tests/nccl/run_nccl.sh [check|bandwidth|all] [--plugin FILE] [--gpus N] [--iterations N] [--sizes LIST]
+#   tests/nccl/run_nccl.sh search [--plugin FILE] [--gpus N] [--seconds N] [--json FILE]
 #
 # check      collectives over 2, 4 and 8 GPUs, as far as there are (--gpus N: only N)
 # bandwidth  2 GPUs: the plugin, and NCCL's socket transport, default and tuned
+# search     2 GPUs: looks for the settings with which NCCL's sockets are fastest at each size, and sets them beside the plugin
+# With one GPU (or --gpus 1) bandwidth and search let two ranks share it through CUDA's multi-process service (MPS).
 # Everything goes over loopback TCP; P2P and shared memory between the GPUs are switched off.
-# Exit status: 0 passed, 1 failed, 2 usage, 77 skipped (no PyTorch with NCCL, fewer than two GPUs, no plugin).
+# Exit status: 0 passed, 1 failed, 2 usage, 77 skipped (no PyTorch with NCCL, too few GPUs, no MPS to share one, no plugin).
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 
 usage() {
-  sed -n '2,12s/^# \{0,1\}//p' "$0"
+  sed -n '2,15s/^# \{0,1\}//p' "$0"
   exit "$1"
 }
 
@@ -20,14 +23,16 @@ what=all
 plugin=build/release/lib/libnccl-net-tcpx-soft.so
 gpus=
 collectives=()
+search_options=()
 while (($# > 0)); do
   case $1 in
-    check | bandwidth | all) what=$1 ;;
-    --plugin | --gpus | --iterations | --sizes)
+    check | bandwidth | all | search) what=$1 ;;
+    --plugin | --gpus | --iterations | --sizes | --seconds | --json)
       (($# > 1)) || { echo "run_nccl: $1 wants a value" >&2; usage 2 >&2; }
       case $1 in
         --plugin) plugin=$2 ;;
         --gpus) gpus=$2 ;;
+        --seconds | --json) search_options+=("$1" "$2") ;;
         *) collectives+=("$1" "$2") ;;
       esac
       shift ;;
@@ -42,14 +47,37 @@ skip() {
   exit 77
 }
 present=$(nvidia-smi -L 2>/dev/null | wc -l)
-((present >= 2)) || skip "needs two GPUs, there are $present"
+is_shared=0
+if [[ $what == bandwidth || $what == search ]] && ((present == 1 || (present > 1 && ${gpus:-2} == 1))); then is_shared=1; fi
+((present >= 2 || is_shared)) || skip "needs two GPUs, there are $present"
 python3 -c 'import torch, torch.distributed as d; assert d.is_nccl_available()' 2>/dev/null || skip "no PyTorch with NCCL"
 [[ -f $plugin ]] || skip "no plugin $plugin; build it, or name it with --plugin"
 plugin=$(realpath "$plugin")
 
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"; kill $(jobs -p) 2>/dev/null' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; stop_sharing; rm -rf "$logs"' EXIT
 trap 'exit 130' INT TERM
+
+# Without MPS two processes would have the GPU in turn, and the figures would be those of the turns. A daemon of our own: others of this
+# machine have theirs elsewhere.
+mps=
+start_sharing() {
+  local place
+  mps=$(command -v nvidia-cuda-mps-control) || mps=$(dirname "$(realpath "$(command -v nvidia-smi)")")/nvidia-cuda-mps-control
+  [[ -x $mps ]] || { mps=; skip "needs two GPUs, or nvidia-cuda-mps-control to share one"; }
+  place=$logs/mps
+  mkdir -p "$place"
+  export CUDA_MPS_PIPE_DIRECTORY=$place CUDA_MPS_LOG_DIRECTORY=$place
+  "$mps" -d >"$place/started" 2>&1 || { tail -3 "$place/started"; mps=; skip "needs two GPUs, there is one, and MPS does not start"; }
+  # A program that does not reach the daemon runs without it and says nothing, so a server must have been started for this one.
+  timeout 60 python3 -c 'import torch; torch.zeros(1, device="cuda")' 2>&1 | tail -1
+  [[ $(timeout 10 "$mps" <<<get_server_list) =~ [0-9] ]] && return
+  tail -3 "$place"/*.log 2>/dev/null
+  skip "needs two GPUs, there is one, and programs do not use MPS"
+}
+stop_sharing() {
+  [[ -z $mps ]] || timeout 20 "$mps" <<<"quit -t 5" >/dev/null 2>&1
+}
 
 common=(NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_SOCKET_IFNAME=lo MASTER_ADDR=127.0.0.1 NCCL_DEBUG=INFO
   TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING=false)
@@ -57,15 +85,17 @@ common=(NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_SOCKET_IFNAME=lo MASTER_ADDR=
 over_plugin=(NCCL_NET_PLUGIN="$plugin" NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo CUDA_MODULE_LOADING=EAGER
   CUDA_DEVICE_MAX_CONNECTIONS=32 NCCL_PROTO=Simple NCCL_ALGO=Ring NCCL_PAT_ENABLE=0 NCCL_LOCAL_REGISTER=0 NCCL_GRAPH_REGISTER=0)
 
-# job NAME RANKS LIMIT_SECONDS PROGRAM [OPTION...] -- VARIABLE=VALUE...: one process per rank; rank R logs to $logs/NAME.R.
+# job NAME RANKS LIMIT_SECONDS PROGRAM [OPTION...] -- VARIABLE=VALUE...: one process per rank; rank R logs to $logs/NAME.R. NCCL refuses
+# ranks that share a GPU, and knows them by host and bus: so each rank then says it has a host of its own.
 job() {
   local name=$1 ranks=$2 limit=$3 program=$4 options=() rank failed=0 pids=()
   shift 4
   while [[ $1 != -- ]]; do options+=("$1"); shift; done
   shift
-  local port=$((20000 + RANDOM % 20000))
+  local port=$((20000 + RANDOM % 20000)) host=()
   for ((rank = 0; rank < ranks; ++rank)); do
-    env "${common[@]}" "$@" RANK=$rank WORLD_SIZE="$ranks" MASTER_PORT="$port" LABEL="$name" \
+    ((!is_shared)) || host=(NCCL_HOSTID="rank-$rank")
+    env "${common[@]}" "${host[@]}" "$@" RANK=$rank WORLD_SIZE="$ranks" MASTER_PORT="$port" LABEL="$name" \
       timeout --kill-after=5 "$limit" python3 "$program" "${options[@]}" >"$logs/$name.$rank" 2>&1 &
     pids+=($!)
   done
@@ -114,33 +144,73 @@ check() {
   done
 }
 
+large=(NCCL_P2P_NET_CHUNKSIZE=524288)
 bandwidth() {
   local tuned=(NCCL_NET=Socket NCCL_SOCKET_NTHREADS=2 NCCL_NSOCKS_PERTHREAD=2 NCCL_NCHANNELS_PER_NET_PEER=8 NCCL_MIN_P2P_NCHANNELS=8)
   local wide=(NCCL_NET=Socket NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=4 NCCL_NCHANNELS_PER_NET_PEER=4 NCCL_MIN_P2P_NCHANNELS=4)
-  # Eight channels are eight connections of the plugin each way, which together have sockets enough.
-  local ours=("${over_plugin[@]}" NCCL_NSOCKS_PERTHREAD=2 NCCL_NCHANNELS_PER_NET_PEER=8 NCCL_MIN_P2P_NCHANNELS=8)
-  local large=(NCCL_P2P_NET_CHUNKSIZE=524288)
   measure socket-default NCCL_NET=Socket
   measure socket-2x2-8-channels "${tuned[@]}"
   measure socket-2x2-8-channels-512K "${tuned[@]}" "${large[@]}"
   measure socket-4x4-4-channels "${wide[@]}"
-  measure tcpx-soft-gdr-on "${ours[@]}" "${large[@]}" NCCL_NET_GDR_LEVEL=SYS
-  measure tcpx-soft-gdr-off "${ours[@]}" "${large[@]}"
+  measure_plugin on
+  measure_plugin off
+}
+
+# measure_plugin on|off: with GDR or without.
+measure_plugin() {
+  # Eight channels are eight connections of the plugin each way, which together have sockets enough.
+  local ours=("${over_plugin[@]}" NCCL_NSOCKS_PERTHREAD=2 NCCL_NCHANNELS_PER_NET_PEER=8 NCCL_MIN_P2P_NCHANNELS=8 "${large[@]}")
+  [[ $1 == off ]] || ours+=(NCCL_NET_GDR_LEVEL=SYS)
+  measure "tcpx-soft-gdr-$1" "${ours[@]}"
 }
 
 # measure LABEL VARIABLE=VALUE...
 measure() {
-  local label=$1
+  local label=$1 options=()
   shift
-  if job "$label" 2 120 tests/nccl/bandwidth.py -- NCCL_DEBUG=WARN "$@"; then
-    grep -ah '^{' "$logs/$label.1"
-    grep -qa '"verified": true' "$logs/$label.1" || { echo "FAILED: $label: wrong bytes"; failures=$((failures + 1)); }
-  else
-    failures=$((failures + 1))
+  ((!is_shared)) || options=(--gpus "0,0")
+  if job "$label" 2 "$job_limit" tests/nccl/bandwidth.py "${options[@]}" -- NCCL_DEBUG=WARN "$@"; then
+    grep -ah '^{' "$logs/$label.1" | tail -1
+    grep -qa '^{.*"verified": true' "$logs/$label.1" && return
+    echo "FAILED: $label: wrong bytes"
   fi
+  failures=$((failures + 1))
+  return 1
 }
 
-[[ $what == bandwidth ]] || check
-[[ $what == check ]] || bandwidth
+# Measures what search.py asks for, until it ends. A setting that fails is left out: only search.py knows whether enough is left.
+search() {
+  local ask answer asked pid words
+  coproc SEARCH { exec python3 tests/nccl/search.py "${search_options[@]}"; }
+  pid=$SEARCH_PID
+  exec {asked}<&"${SEARCH[0]}" {answer}>&"${SEARCH[1]}"  # of our own: bash closes the others as soon as the program ends
+  while IFS= read -r -u "$asked" ask; do
+    read -r -a words <<<"$ask"
+    case $ask in
+      socket\ *) measure "${words[1]}" NCCL_NET=Socket "${words[@]:2}" >"$logs/said" ;;
+      plugin\ *) measure_plugin "${words[1]}" >"$logs/said" ;;
+      *) echo "${ask#say }"; continue ;;
+    esac
+    if ((failures == 0)); then
+      grep -ah '^{' "$logs/said" >&"$answer"
+    else
+      cat "$logs/said" >&2
+      echo failed >&"$answer"
+      failures=0
+      if ((is_shared)); then stop_sharing; start_sharing; fi  # what was killed on the GPU may have left the server useless
+    fi
+  done
+  wait "$pid" || failures=1
+}
+
+job_limit=120
+((!is_shared)) || start_sharing
+if [[ $what == search ]]; then
+  job_limit=60
+  search
+else
+  [[ $what == bandwidth ]] || check
+  [[ $what == check ]] || bandwidth
+fi
 if ((failures > 0)); then echo "run_nccl: FAILED ($failures)"; exit 1; fi
 echo "run_nccl: passed"
