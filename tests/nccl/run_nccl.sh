@@ -92,7 +92,7 @@ job() {
   shift 4
   while [[ $1 != -- ]]; do options+=("$1"); shift; done
   shift
-  local port=$((20000 + RANDOM % 20000)) host=()
+  local port=$((20000 + RANDOM % 12000)) host=() # below those that the kernel hands out by itself
   for ((rank = 0; rank < ranks; ++rank)); do
     ((!is_shared)) || host=(NCCL_HOSTID="rank-$rank")
     env "${common[@]}" "${host[@]}" "$@" RANK=$rank WORLD_SIZE="$ranks" MASTER_PORT="$port" LABEL="$name" \
@@ -104,6 +104,7 @@ job() {
       echo "FAILED: $name, rank $rank; its last lines:"
       tail -5 "$logs/$name.$rank" | sed 's/^/  | /'
       failed=1
+      kill "${pids[@]}" 2>/dev/null # those left would wait for it until their time is over
     fi
   done
   return $failed
