@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/process_state.h"
 #include "tests/support/threads.h"
@@ -19,8 +20,21 @@ namespace {
 constexpr int kThreads = 8;
 constexpr int kRounds = kIsChecked ? 60 : 200;
 
+/// @param: cores that the endpoints count on; from four on, threads poll before they sleep
+class EndpointThreads : public ::testing::TestWithParam<uint32_t> {
+ protected:
+  static std::unique_ptr<Endpoint> make_endpoint() {
+    EndpointConfig config = loopback_config();
+    config.num_cpus = GetParam();
+    return testing::make_endpoint(config);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, EndpointThreads, ::testing::Values(2u, 8u),
+                         [](const auto& cores) { return concat("On", cores.param, "Cores"); });
+
 // Each thread has a connection of its own and shares one with all others, on which messages of one length may meet any receive.
-TEST(EndpointThreads, AllCallsFromAllThreads) {
+TEST_P(EndpointThreads, AllCallsFromAllThreads) {
   allow_broken_connections();
   const auto a = make_endpoint(), b = make_endpoint();
   const auto [shared_a, shared_b] = connect_pair(*a, *b);
@@ -75,7 +89,7 @@ TEST(EndpointThreads, AllCallsFromAllThreads) {
 }
 
 // A submit while another thread removes the connection gets an end or the error that there is no such connection.
-TEST(EndpointThreads, SubmitsRaceWithTheEndOfTheirConnection) {
+TEST_P(EndpointThreads, SubmitsRaceWithTheEndOfTheirConnection) {
   allow_broken_connections();
   const auto a = make_endpoint(), b = make_endpoint();
   Memory memory(*a, 100000);
@@ -112,7 +126,7 @@ TEST(EndpointThreads, SubmitsRaceWithTheEndOfTheirConnection) {
 }
 
 // Sixteen threads that do nothing but call, and an operation whose deadline the progress thread has to look at.
-TEST(EndpointThreads, B5_SubmittersDoNotKeepProgressOut) {
+TEST_P(EndpointThreads, B5_SubmittersDoNotKeepProgressOut) {
   const auto a = make_endpoint(), b = make_endpoint();
   const ConnId conn = connect_pair(*a, *b).first;
   Memory memory(*a, 4096);
@@ -155,16 +169,15 @@ TEST(EndpointThreads, B5_SubmittersDoNotKeepProgressOut) {
   }
 }
 
-TEST(EndpointThreads, ManyPeersAtOnce) {
+TEST_P(EndpointThreads, ManyPeersAtOnce) {
   constexpr size_t kPeers = kIsChecked ? 16 : 64;
   constexpr size_t kBytes = 256 * 1024;
-  EndpointConfig config = loopback_config();
-  const auto hub = make_endpoint(config);
+  const auto hub = make_endpoint();
   std::vector<std::unique_ptr<Endpoint>> peers;
   std::vector<std::pair<ConnId, ConnId>> conns;
   std::vector<std::unique_ptr<Memory>> out, in;
   for (size_t i = 0; i < kPeers; ++i) {
-    peers.push_back(make_endpoint(config));
+    peers.push_back(testing::make_endpoint());
     conns.push_back(connect_pair(*hub, *peers.back()));
     out.push_back(std::make_unique<Memory>(*hub, kBytes));
     in.push_back(std::make_unique<Memory>(*peers.back(), kBytes));
