@@ -1,6 +1,7 @@
 // An end that drives a net plugin through its version 7 table: posts, tests, unpacks and consumes by itself.
 #include <dlfcn.h>
 
+#include <climits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -121,6 +122,10 @@ Status PluginEnd::make_receive_lane() {
 
 Status PluginEnd::use(void* comm, const TestMemory& memory, CommMemory& current) {
   if (current.data == memory.data()) return Status::ok();
+  if (memory.size() > INT_MAX) {
+    return Status(Code::kInvalidArgument, "regMr",
+                  concat(memory.size(), " bytes; a plugin of version 7 registers at most ", INT_MAX));
+  }
   CommMemory registered{.data = memory.data(), .mhandle = nullptr};
   TCPX_RETURN_IF_ERROR(answer_of(
       table_, "regMr",

@@ -3,6 +3,7 @@
 #include "programs/perf/perf_end.h"
 
 #include <algorithm>
+#include <climits>
 #include <set>
 #include <string_view>
 
@@ -23,8 +24,9 @@ constexpr std::string_view kMustMatch[] = {"perf protocol", "layer",   "mode",  
 constexpr std::string_view kAgree = "agree with the peer";
 
 // All slots of one direction: enough for the caches to be of no help, little enough to be filled and compared in no time.
-constexpr uint64_t kSlotsOnGpu = uint64_t{2} << 30;
+constexpr uint64_t kSlotsOnGpu = (uint64_t{2} << 30) - kPageBytes;
 constexpr uint64_t kSlotsOnHost = uint64_t{512} << 20;
+static_assert(std::max(kSlotsOnGpu, kSlotsOnHost) <= INT_MAX, "a plugin of version 7 registers no more at once");
 
 // Moving, filling and comparing go at this rate at least.
 constexpr uint64_t kSlowestBytesPerMs = 50'000;
