@@ -49,11 +49,12 @@ struct EndSetup {
   SocketAddress peer = SocketAddress::loopback(0);  ///< raw TCP, endpoint: where the other end is; its port does not count
   uint32_t streams = 1;                             ///< raw TCP only: a plugin takes its number of sockets from the environment
   uint32_t channels = 1;                            ///< pipeline only: comms of a connection, over the plugin's devices in turn
-  uint32_t peers = 1;          ///< endpoint only: the follower is so many of them, the leader one that knows all
-  int32_t inline_bytes = -1;   ///< endpoint only: longest inline message; -1: as the environment says
-  bool same_host = true;       ///< endpoint only: EndpointConfig::same_host
-  uint64_t request_bytes = 0;  ///< most bytes of one request, of one chunk, of one write
-  char plugin[4096] = "";      ///< library with a version 7 table; "": the software plugin that is linked in
+  uint32_t peers = 1;                  ///< endpoint only: the follower is so many of them, the leader one that knows all
+  int32_t inline_bytes = -1;           ///< endpoint only: longest inline message; -1: as the environment says
+  bool same_host = true;               ///< endpoint only: EndpointConfig::same_host
+  uint64_t request_bytes = 0;          ///< most bytes of one request, of one chunk, of one write
+  uint64_t longest_request_bytes = 0;  ///< chunks of long transfers, as PipelineOptions::longest_chunk_bytes
+  char plugin[4096] = "";              ///< library with a version 7 table; "": the software plugin that is linked in
 };
 
 /// True when both ends are on this machine: then no other host may connect.

@@ -5,6 +5,7 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "device/unpacker_factory.h"
+#include "transfer/chunk_plan.h"
 
 namespace tcpx {
 namespace {
@@ -14,8 +15,9 @@ MessagePlan make_plan(const EndSetup& setup, const RowSetup& row) {
   if (row.stride > 0) return MessagePlan::side_by_side(bytes, setup.request_bytes, row.stride, row.slots);
   if (row.outstanding > 0) return MessagePlan::of_operations(bytes, row.outstanding);
   const bool transfers = setup.kind == EndSetup::Kind::kPipeline || setup.kind == EndSetup::Kind::kEndpoint;
-  return transfers ? MessagePlan::of_transfers(bytes, setup.request_bytes, setup.channels)
-                   : MessagePlan(bytes, setup.request_bytes);
+  if (!transfers) return MessagePlan(bytes, setup.request_bytes);
+  const auto chunks = ChunkPlan::make(bytes, setup.request_bytes, setup.longest_request_bytes);
+  return MessagePlan::of_transfers(bytes, chunks.is_ok() ? (*chunks)[0].bytes : setup.request_bytes, setup.channels);
 }
 
 }  // namespace

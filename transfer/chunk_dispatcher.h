@@ -24,6 +24,7 @@ struct DispatcherParts {
   TransferRing& transfers;
   PeerLink* peer = nullptr;  ///< null only with one channel
   uint32_t chunk_bytes = kDefaultChunkBytes;
+  uint32_t longest_chunk_bytes = 0;
   bool failover = false;  ///< chunks of a lost channel go over the others; several channels only
 };
 

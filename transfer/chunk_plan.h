@@ -1,6 +1,7 @@
 // Cutting a transfer into chunks. Arithmetic only: the plan of a terabyte takes as much memory as that of a byte.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/text.h"
@@ -17,20 +18,27 @@ struct Chunk {
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
-/// Every chunk but the last has the same size. An empty transfer is one chunk of no bytes, because the other end waits for a
-/// message all the same.
+/// Every chunk but the last has the same size, which may grow with the transfer: long chunks move faster and cost less, for what is
+/// under way is a number of them, and a transfer that has many still begins and ends with a small part of itself. An empty transfer
+/// is one chunk of no bytes, because the other end waits for a message all the same.
 class ChunkPlan {
  public:
   ChunkPlan() = default;
 
-  /// @param chunk_bytes 1 ... kMaxRequestBytes; the same at both ends, or messages do not fit what was posted for them.
-  static Result<ChunkPlan> make(uint64_t transfer_bytes, uint64_t chunk_bytes) {
-    if (chunk_bytes == 0 || chunk_bytes > kMaxRequestBytes) {
+  /// A transfer has so many chunks at least before they grow.
+  static constexpr uint64_t kManyChunks = 16;
+
+  /// Both sizes must be the same at both ends, or messages do not fit what was posted for them.
+  /// @param chunk_bytes 1 ... kMaxRequestBytes
+  /// @param longest_bytes chunks are doubled up to this size, at most kMaxRequestBytes; what is not longer than `chunk_bytes`: never
+  static Result<ChunkPlan> make(uint64_t transfer_bytes, uint64_t chunk_bytes, uint64_t longest_bytes = 0) {
+    if (chunk_bytes == 0 || chunk_bytes > kMaxRequestBytes || longest_bytes > kMaxRequestBytes) {
       return Status(Code::kInvalidArgument, "plan chunks",
-                    concat("chunk of ", chunk_bytes, " bytes, must be 1 to ", kMaxRequestBytes));
+                    concat("chunk of ", std::max(chunk_bytes, longest_bytes), " bytes, must be 1 to ", kMaxRequestBytes));
     }
     ChunkPlan plan;
     plan.transfer_bytes_ = transfer_bytes;
+    while (2 * chunk_bytes <= longest_bytes && 2 * chunk_bytes * kManyChunks <= transfer_bytes) chunk_bytes *= 2;
     plan.chunk_bytes_ = static_cast<uint32_t>(chunk_bytes);
     return plan;
   }

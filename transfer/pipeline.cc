@@ -30,7 +30,7 @@ Status check(const std::vector<ChannelParts>& channels, const PipelineLinks& lin
         concat("window of ", options.limits.window, ", must be 1 to ", kQueueDepth, name_in_detail(Hint::kTooManyRequests)));
   if (options.limits.peer_gone_tests < 2) return refuse("fewer than 2 peer-gone tests");
   if (options.max_transfers == 0) return refuse("room for no transfer");
-  return ChunkPlan::make(0, options.chunk_bytes).status();
+  return ChunkPlan::make(0, options.chunk_bytes, options.longest_chunk_bytes).status();
 }
 
 ChannelLimits limits_for(const PipelineOptions& options, const Pipeline* pipeline) {
@@ -65,6 +65,7 @@ Pipeline::Pipeline(std::vector<ChannelParts> channels, PipelineLinks links, cons
                                            .transfers = transfers_,
                                            .peer = peer_.get(),
                                            .chunk_bytes = options.chunk_bytes,
+                                           .longest_chunk_bytes = options.longest_chunk_bytes,
                                            .failover = options.failover})),
       nics_(std::move(links.link_is_down), channels_.size() + 1, clock.now()),
       losses_(channels_.size()) {
@@ -114,7 +115,7 @@ Result<TransferId> Pipeline::submit(const TransferSpec& spec) {
   if (!channels_.memory().reaches(spec.memory, spec.offset + spec.bytes))
     return refuse("the memory is not registered with this connection");
   if (spec.tag < 0) return refuse(concat("tag ", spec.tag));
-  TCPX_ASSIGN_OR_RETURN(const auto plan, ChunkPlan::make(spec.bytes, options_.chunk_bytes));
+  TCPX_ASSIGN_OR_RETURN(const auto plan, ChunkPlan::make(spec.bytes, options_.chunk_bytes, options_.longest_chunk_bytes));
   const auto id = transfers_.add(spec, plan);
   if (!id.is_ok()) return id;
   if (pending() == 1) last_advance_ = clock_.now();

@@ -17,11 +17,12 @@ namespace tcpx {
 namespace {
 
 // Of what peer_messages.h says and of what a pipeline takes for granted about its peer.
-constexpr int kPipelineVersion = 1;
+constexpr int kPipelineVersion = 2;
 
 constexpr std::string_view kPluginPieceBytes = "plugin chunk bytes";
 constexpr std::string_view kPluginSockets = "plugin data sockets";
-constexpr std::string_view kMustMatch[] = {"pipeline version", "channels", "chunk bytes", "failover", kPluginPieceBytes};
+constexpr std::string_view kMustMatch[] = {"pipeline version",    "channels", "chunk bytes",
+                                           "longest chunk bytes", "failover", kPluginPieceBytes};
 
 Status check(const ChannelDevices& devices, const HandshakeWait& wait) {
   if (devices.empty() || devices.size() > kMaxChannels) {
@@ -56,14 +57,21 @@ Result<uint32_t> sockets_of(const Parameters& theirs) {
                 concat("the peer's number of data sockets is \"", printable(std::as_bytes(std::span(text)), 32), '"'));
 }
 
+// A plugin that loses pages of its pool to long requests gets none that the user has not asked for.
+PipelineOptions suited_to(const NetPlugin& plugin, PipelineOptions options) {
+  if (plugin.message_cut()) options.longest_chunk_bytes = 0;
+  return options;
+}
+
 Status compare_settings(Direction mine, size_t channels, const std::optional<MessageCut>& cut, const PipelineOptions& options,
                         const HandshakeWait& wait) {
-  const auto plan = ChunkPlan::make(0, options.chunk_bytes);
+  const auto plan = ChunkPlan::make(0, options.chunk_bytes, options.longest_chunk_bytes);
   if (!plan.is_ok()) return plan.status();
   Parameters parameters = {{"pipeline version", std::to_string(kPipelineVersion)},
                            {"half", std::string(name_of(mine))},
                            {"channels", std::to_string(channels)},
                            {"chunk bytes", std::to_string(options.chunk_bytes)},
+                           {"longest chunk bytes", std::to_string(options.longest_chunk_bytes)},
                            {"failover", options.failover ? "on" : "off"}};
   if (cut) {
     parameters.emplace(kPluginPieceBytes, std::to_string(cut->piece_bytes));
@@ -122,6 +130,7 @@ Result<PipelineSettings> PipelineSettings::from_environment() {
   TCPX_RETURN_IF_ERROR(read(Variable::kRecvWindow, settings.recv_window));
   TCPX_RETURN_IF_ERROR(read(Variable::kSendWindow, settings.send_window));
   TCPX_RETURN_IF_ERROR(read(Variable::kChunkBytes, settings.chunk_bytes));
+  if (!environment_is_set(Variable::kChunkBytes)) settings.longest_chunk_bytes = kLongestChunkBytes;
   TCPX_RETURN_IF_ERROR(read(Variable::kFailover, settings.failover));
   TCPX_ASSIGN_OR_RETURN(const auto stall_limit, environment_integer(Variable::kTimeoutMs));
   settings.stall_limit = std::chrono::milliseconds(stall_limit);
@@ -132,15 +141,17 @@ PipelineOptions PipelineSettings::options(Direction direction) const {
   PipelineOptions options;
   options.limits.window = direction == Direction::kSend ? send_window : recv_window;
   options.chunk_bytes = chunk_bytes;
+  options.longest_chunk_bytes = longest_chunk_bytes;
   options.failover = failover;
   options.limits.stall_limit = stall_limit;
   return options;
 }
 
 Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
-                                                const PipelineOptions& options, const HandshakeWait& wait,
+                                                const PipelineOptions& asked, const HandshakeWait& wait,
                                                 std::unique_ptr<PeerLink> link) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
+  const PipelineOptions options = suited_to(plugin, asked);
   TCPX_RETURN_IF_ERROR(compare_settings(Direction::kRecv, devices.size(), plugin.message_cut(), options, wait));
   std::vector<Listener> listeners;
   std::vector<Handle> handles;
@@ -169,9 +180,10 @@ Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const Channel
   return make_pipeline(std::move(channels), options, wait, std::move(link));
 }
 
-Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDevices& devices, const PipelineOptions& options,
+Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDevices& devices, const PipelineOptions& asked,
                                               const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
+  const PipelineOptions options = suited_to(plugin, asked);
   TCPX_RETURN_IF_ERROR(compare_settings(Direction::kSend, devices.size(), plugin.message_cut(), options, wait));
   TCPX_ASSIGN_OR_RETURN(const auto handles, wait.peer->receive_handles(devices.size(), wait.deadline));
   if (handles.size() != devices.size()) {

@@ -22,11 +22,12 @@ struct PipelineSettings {
   uint32_t recv_window = kDefaultRecvWindow;
   uint32_t send_window = kDefaultSendWindow;
   uint32_t chunk_bytes = kDefaultChunkBytes;
+  uint32_t longest_chunk_bytes = 0;  ///< as of PipelineOptions; a plugin that loses pages to long requests gets none
   bool failover = false;
   Duration stall_limit = ChannelLimits().stall_limit;
 
-  /// UCCL_TCPX_NUM_CHANNELS, _RECV_WINDOW, _SEND_WINDOW, _CHUNK_BYTES, _FAILOVER, _TIMEOUT_MS. @return kBadConfig naming a
-  /// malformed one.
+  /// UCCL_TCPX_NUM_CHANNELS, _RECV_WINDOW, _SEND_WINDOW, _CHUNK_BYTES (not set: 512 KiB, and chunks of long transfers grow),
+  /// _FAILOVER, _TIMEOUT_MS. @return kBadConfig naming a malformed one.
   static Result<PipelineSettings> from_environment();
   /// Options of the half that sends or receives. The channel count is no option but the number of devices below.
   PipelineOptions options(Direction direction) const;

@@ -97,7 +97,7 @@ Status SenderDispatcher::take_grant(const Grant& grant) {
     return refuse("not the next one");
   if (next_granted_.chunk > 0 && grant.header.transfer_bytes != next_granted_.transfer_bytes)
     return refuse("the size of the transfer has changed");
-  const uint64_t count = ChunkPlan::make(grant.header.transfer_bytes, parts_.chunk_bytes)->count();
+  const uint64_t count = count_chunks(grant.header.transfer_bytes);
   if (grant.header.count > count - grant.header.first_chunk) return refuse("more chunks than the transfer has");
   for (size_t i = 0; i < grant.channels.size(); ++i) {
     TCPX_RETURN_IF_ERROR(
@@ -113,7 +113,7 @@ Status SenderDispatcher::take_regrant(const Regrant& regrant) {
   const bool granted_before = std::tie(name.transfer, name.chunk) < std::tie(next_granted_.transfer, next_granted_.chunk);
   // An acknowledged chunk is not asked for again, and its memory is no longer ours to read.
   const bool finished = name.transfer < parts_.transfers.end() && !parts_.transfers.is_pending(name.transfer);
-  const bool exists = name.transfer >= 1 && name.chunk < ChunkPlan::make(name.transfer_bytes, parts_.chunk_bytes)->count();
+  const bool exists = name.transfer >= 1 && name.chunk < count_chunks(name.transfer_bytes);
   if (!granted_before || finished || !exists) {
     return Status(Code::kProtocol, "take regrant",
                   concat("chunk ", name.chunk, " of transfer ", name.transfer, " cannot be asked for again"));

@@ -56,6 +56,10 @@ class SenderDispatcher final : public ChunkDispatcher {
   Status take_received(uint64_t number);
   Status queue(size_t channel, const ChunkName& name);
 
+  uint64_t count_chunks(uint64_t transfer_bytes) const {
+    return ChunkPlan::make(transfer_bytes, parts_.chunk_bytes, parts_.longest_chunk_bytes)->count();
+  }
+
   DispatcherParts parts_;
   std::vector<GrantQueue> granted_;  // by channel: to be posted in this order
   ChunkName next_granted_{1, 0, 0};  // the next grant begins with it

@@ -146,6 +146,7 @@ Result<std::unique_ptr<BenchEnd>> make_pipeline_end(const EndSetup& setup) {
   }
   TCPX_ASSIGN_OR_RETURN(parts.settings, PipelineSettings::from_environment());
   parts.settings.chunk_bytes = static_cast<uint32_t>(setup.request_bytes);
+  parts.settings.longest_chunk_bytes = static_cast<uint32_t>(setup.longest_request_bytes);
   return std::unique_ptr<BenchEnd>(std::make_unique<PipelineEnd>(setup, std::move(parts), std::move(memory)));
 }
 

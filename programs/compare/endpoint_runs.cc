@@ -119,6 +119,8 @@ EndpointRuns::EndpointRuns(EndpointRunOptions options, const PipelineSettings& s
   if (!environment_is_set(Variable::kLogLevel)) overrides_[environment_info(Variable::kLogLevel).name] = "off";
   comparison_.note("channels", concat(channels));
   comparison_.note("bytes of a chunk", size_text(settings_.chunk_bytes));
+  if (settings_.longest_chunk_bytes > settings_.chunk_bytes)
+    comparison_.note("of long transfers", size_text(settings_.longest_chunk_bytes));
   comparison_.note("local", options_.same_host ? "auto" : "off");
   comparison_.note("memory", comparison_.has_gpu() ? "gpu, and host where the table says so" : "host");
 }
@@ -145,6 +147,7 @@ EndSetup EndpointRuns::endpoint(MemoryType memory) const {
   setup.memory = memory;
   setup.channels = settings_.channels;
   setup.request_bytes = settings_.chunk_bytes;
+  setup.longest_request_bytes = settings_.longest_chunk_bytes;
   setup.same_host = options_.same_host;
   return setup;
 }

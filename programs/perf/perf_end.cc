@@ -18,9 +18,10 @@ namespace tcpx::perf {
 namespace {
 
 // Of what the ends exchange.
-constexpr int kProtocolVersion = 4;
-constexpr std::string_view kMustMatch[] = {"perf protocol", "layer",   "mode",     "first size", "last size",  "factor",
-                                           "iterations",    "warm-up", "duration", "channels",   "chunk bytes"};
+constexpr int kProtocolVersion = 5;
+constexpr std::string_view kMustMatch[] = {"perf protocol", "layer",    "mode",        "first size",
+                                           "last size",     "factor",   "iterations",  "warm-up",
+                                           "duration",      "channels", "chunk bytes", "longest chunk bytes"};
 constexpr std::string_view kAgree = "agree with the peer";
 
 // All slots of one direction: enough for the caches to be of no help, little enough to be filled and compared in no time.
@@ -88,6 +89,7 @@ EndSetup PerfEnd::end_setup() const {
   setup.same_host = options_.same_host;
   setup.streams = is_pipeline() ? 1 : channels();
   setup.request_bytes = options_.pipeline.chunk_bytes;
+  setup.longest_request_bytes = options_.pipeline.longest_chunk_bytes;
   const std::string& path = place_.machine.plugin_path;
   if (path != kLinkedIn) path.copy(setup.plugin, sizeof setup.plugin - 1);
   return setup;
@@ -154,6 +156,7 @@ Status PerfEnd::agree(BootstrapChannel& channel) {
                            {"duration", concat(ms, " ms")},
                            {"channels", std::to_string(channels())},
                            {"chunk bytes", std::to_string(options_.pipeline.chunk_bytes)},
+                           {"longest chunk bytes", std::to_string(options_.pipeline.longest_chunk_bytes)},
                            {"room", std::to_string(largest_)},
                            {"slot room", std::to_string(slot_room_)},
                            {"verified", verified() ? "yes" : "no"},
@@ -178,19 +181,21 @@ Status PerfEnd::take_peer(const Parameters& theirs) {
             concat("a transfer of ", options_.sizes.max_bytes, " bytes; the ", less_here == is_server() ? "server" : "client",
                    " has room for ", largest_, " in each direction (half of what is free)")};
   }
-  head_ = {.version = TCPX_VERSION,
-           .layer = options_.layer,
-           .mode = options_.mode,
-           .server = is_server() ? describe() : about,
-           .client = is_server() ? about : describe(),
-           .unpack = is_server() ? unpacker() : unpack_there,
-           .nics = is_server() ? nics_ : words_of(nics),
-           .channels = channels(),
-           .chunk_bytes = options_.pipeline.chunk_bytes,
-           .warm_up = options_.warm_up,
-           .iterations = options_.iterations,
-           .duration = options_.duration,
-           .verified = verified() && verified_there};
+  head_ = {
+      .version = TCPX_VERSION,
+      .layer = options_.layer,
+      .mode = options_.mode,
+      .server = is_server() ? describe() : about,
+      .client = is_server() ? about : describe(),
+      .unpack = is_server() ? unpacker() : unpack_there,
+      .nics = is_server() ? nics_ : words_of(nics),
+      .channels = channels(),
+      .chunk_bytes = options_.pipeline.chunk_bytes,
+      .longest_chunk_bytes = is_pipeline() && !place_.machine.plugin->message_cut() ? options_.pipeline.longest_chunk_bytes : 0,
+      .warm_up = options_.warm_up,
+      .iterations = options_.iterations,
+      .duration = options_.duration,
+      .verified = verified() && verified_there};
   return Status::ok();
 }
 

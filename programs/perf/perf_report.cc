@@ -81,7 +81,8 @@ std::string over_what(const TableHead& head) {
       return concat("layer plugin: one comm, requests", chunks, "; times are averages of a round");
     case Layer::kPipeline:
       return concat(head.channels, head.channels == 1 ? " channel" : " channels", " over ", join(head.nics, ", "), "; chunks",
-                    chunks);
+                    chunks,
+                    head.longest_chunk_bytes > head.chunk_bytes ? concat(", of long transfers ", head.longest_chunk_bytes) : "");
     case Layer::kEndpoint:
       return "layer endpoint: sends and receives; times are averages of a round";
   }

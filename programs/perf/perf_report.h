@@ -21,6 +21,7 @@ struct TableHead {
   std::vector<std::string> nics;  ///< of the server, in the order of the rates
   uint32_t channels = 0;
   uint32_t chunk_bytes = 0;
+  uint32_t longest_chunk_bytes = 0;  ///< of long transfers, when more
   uint32_t warm_up = 0;
   uint32_t iterations = 0;
   Duration duration{};

@@ -83,7 +83,8 @@ void declare_pipeline(CLI::App& app, PerfOptions& options, Arguments& arguments)
       ->transform(one_of(layers));
   app.add_option("--channels", options.pipeline.channels, "default UCCL_TCPX_NUM_CHANNELS, else one per network device")
       ->check(CLI::Range(1u, kMaxChannels));
-  app.add_option("--chunk", options.pipeline.chunk_bytes, "bytes of one request (default UCCL_TCPX_CHUNK_BYTES, else 512K)")
+  app.add_option("--chunk", options.pipeline.chunk_bytes,
+                 "bytes of one request (default UCCL_TCPX_CHUNK_BYTES, else 512K, up to 2M in long transfers)")
       ->type_name("BYTES")
       ->transform(size_in_bytes())
       ->check(CLI::Range(1u, kMaxRequestBytes));
@@ -138,6 +139,7 @@ std::string complete(const CLI::App& app, const Arguments& arguments, PerfOption
     return "-e: --layer plugin moves at most 1G at once";
   }
   if (options.layer == Layer::kTcp) options.memory = MemoryType::kHost;
+  if (app.count("--chunk") > 0) options.pipeline.longest_chunk_bytes = 0;
   if (arguments.window != 0) options.pipeline.recv_window = options.pipeline.send_window = arguments.window;
   if (arguments.timeout_ms != 0) options.timeout = std::chrono::milliseconds(arguments.timeout_ms);
   if (arguments.seconds > 0) {

@@ -47,8 +47,9 @@ void declare_options(CLI::App& app, TransferProgramOptions& options) {
   app.add_option("--dev", options.dev,
                  "network device, as test_device_discovery numbers them (default: the one nearest to the GPU)")
       ->check(CLI::Range(0, 1023));
-  app.add_option("--chunk", options.pipeline.chunk_bytes,
-                 "bytes of one request, the same at both ends (default UCCL_TCPX_CHUNK_BYTES, else 512K)")
+  app.add_option(
+         "--chunk", options.pipeline.chunk_bytes,
+         "bytes of one request, the same at both ends (default UCCL_TCPX_CHUNK_BYTES, else 512K, up to 2M in long transfers)")
       ->type_name("BYTES")
       ->transform(size_in_bytes())
       ->check(CLI::Range(1u, kMaxRequestBytes));
@@ -76,6 +77,7 @@ int main(int argc, char** argv) {
   if (!parse_command_line(app, argc, argv, exit_code)) return exit_code;
   if (!environment.is_ok()) return failed(environment.status());
 
+  if (app.count("--chunk") > 0) options.pipeline.longest_chunk_bytes = 0;
   options.role = client->parsed() ? TransferRole::kClient : loopback->parsed() ? TransferRole::kLoopback : TransferRole::kServer;
   if (loopback->parsed()) {
     environment_preset(Variable::kSocketIfname, "=lo");

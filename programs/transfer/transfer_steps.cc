@@ -84,7 +84,8 @@ Status TransferEnd::exchange_parameters(BootstrapChannel& channel) {
   const auto theirs = channel.exchange_parameters(mine, kMustMatch, deadline());
   if (!theirs.is_ok()) return theirs.status();
   step("connected with ", channel.peer().to_string(), " (tcpx ", channel.peer_build(), "): ", options_.iterations, " x ",
-       transfer_bytes(), " bytes in chunks of at most ", options_.pipeline.chunk_bytes);
+       transfer_bytes(), " bytes in chunks of at most ",
+       std::max(options_.pipeline.chunk_bytes, options_.pipeline.longest_chunk_bytes));
   return Status::ok();
 }
 

@@ -18,6 +18,7 @@
 #include "tests/support/temporary_directory.h"
 #include "tests/support/vendor_fixture.h"
 #include "transfer/pipeline_setup.h"
+#include "transfer/run.h"
 
 namespace tcpx {
 namespace {
@@ -340,6 +341,27 @@ TEST_F(VendorSetup, Trap03_Trap18_ConnectionsWithinTheBoundOpenEachWithListeners
     EXPECT_EQ(plugin.calls(testing::Call::kListen), 2u * static_cast<unsigned>(connection));
   }
   EXPECT_EQ(plugin.misuse(), std::vector<std::string>()) << "such as a second accept of a listener";
+}
+
+TEST_F(VendorSetup, Trap18_ChunksOfLongTransfersDoNotGrowByThemselves) {
+  for (const bool cuts : {true, false}) {
+    LockedNetPlugin locked(fake(cuts ? std::optional(MessageCut{.piece_bytes = 4096, .sockets = 1}) : std::nullopt));
+    const PipelineOptions options{.chunk_bytes = 4096, .longest_chunk_bytes = 8192};
+    auto other =
+        testing::in_thread([&] { return open_sender(locked, {0}, options, {.deadline = testing::soon(), .peer = &ends_.b}); });
+    const auto receiver = testing::must(open_receiver(locked, {0}, {}, options, {.deadline = testing::soon(), .peer = &ends_.a}));
+    const auto sender = testing::must(other.get());
+    std::vector<std::byte> source(32 * 4096, std::byte{1}), target(source.size());
+    const auto from = testing::must(sender->register_memory(source.data(), source.size(), MemoryType::kHost));
+    const auto into = testing::must(receiver->register_memory(target.data(), target.size(), MemoryType::kHost));
+    const TransferId sent = testing::must(sender->submit({.memory = from, .bytes = source.size()}));
+    const TransferId got = testing::must(receiver->submit({.memory = into, .bytes = target.size()}));
+    auto sending = testing::in_thread([&] { return run_until_done(*sender, sent, {.deadline = testing::soon()}).status(); });
+    EXPECT_TRUE(run_until_done(*receiver, got, {.deadline = testing::soon()}).is_ok());
+    EXPECT_TRUE(sending.get().is_ok());
+    EXPECT_EQ(source, target);
+    EXPECT_EQ(receiver->counters().front().chunks, cuts ? 32u : 16u);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 namespace tcpx {
 namespace {
 
@@ -27,6 +29,17 @@ TEST(ChunkPlan, TilesTheTransferOnceAndInOrder) {
   }
 }
 
+TEST(ChunkPlan, ChunksGrowWithTheTransferUpToTheLongest) {
+  const std::tuple<uint64_t, uint64_t, uint32_t> cases[] = {
+      // longest, transfer, chunk
+      {0, 1u << 30, 4096},      {4096, 1u << 30, 4096},          {100, 1u << 30, 4096},      {65536, 16 * 8192 - 1, 4096},
+      {65536, 16 * 8192, 8192}, {65536, 32 * 8192 - 1, 8192},    {65536, 16 * 65536, 65536}, {65536, 1u << 30, 65536},
+      {8191, 1u << 30, 4096},   {12288, uint64_t{1} << 40, 8192}};
+  for (const auto& [longest, bytes, chunk] : cases) {
+    EXPECT_EQ(ChunkPlan::make(bytes, 4096, longest).value()[0].bytes, chunk) << longest << ' ' << bytes;
+  }
+}
+
 TEST(ChunkPlan, AnEmptyTransferIsOneEmptyChunk) {
   const ChunkPlan plan = ChunkPlan::make(0, 4096).value();
   ASSERT_EQ(plan.count(), 1u);
@@ -43,6 +56,7 @@ TEST(ChunkPlan, TheLargestTransferDoesNotWrap) {
 TEST(ChunkPlan, RefusesChunksThatNoRequestTakes) {
   EXPECT_EQ(ChunkPlan::make(1, 0).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(ChunkPlan::make(1, kMaxRequestBytes + 1ull).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(ChunkPlan::make(1, 1, kMaxRequestBytes + 1ull).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(ChunkPlan::make(1, (uint64_t{1} << 32) + 1).status().code(), Code::kInvalidArgument) << "must not wrap to 1";
 }
 

@@ -25,8 +25,8 @@ const Parameters kIdentity = {{"endpoint version", "5"},
                               {"wanted instance", "0"},
                               {"inline bytes", "65536"},
                               {"channels", "2"}};
-const Parameters kPipeline = {
-    {"pipeline version", "1"}, {"half", "send"}, {"channels", "2"}, {"chunk bytes", "524288"}, {"failover", "off"}};
+const Parameters kPipeline = {{"pipeline version", "2"},    {"half", "send"},   {"channels", "2"}, {"chunk bytes", "524288"},
+                              {"longest chunk bytes", "0"}, {"failover", "off"}};
 
 class LinkSetupByHand : public LinkSetupTest {
  protected:

@@ -43,6 +43,7 @@ struct Schedule {
               .seed = seed};
     o.send = {.limits = {.window = pick(1, kQueueDepth)}, .chunk_bytes = chunk_bytes, .max_transfers = 4};
     o.recv = {.limits = {.window = pick(1, kQueueDepth)}, .chunk_bytes = chunk_bytes, .max_transfers = 4};
+    o.send.longest_chunk_bytes = o.recv.longest_chunk_bytes = seed % 2 == 0 ? 0 : std::min(300u, 8 * chunk_bytes);
     o.send.failover = o.recv.failover = failover;
     o.recv_type = pick(0, 3) == 0 ? MemoryType::kHost : MemoryType::kCuda;
     o.memory_bytes = 4 * kSlotBytes;
@@ -125,7 +126,7 @@ void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
   uint64_t chunks = 0;
   for (uint32_t i = 0; i < count; ++i) {
     sizes.push_back(s.pick(0, 5) == 0 ? 0 : s.pick(1, 700));
-    chunks += ChunkPlan::make(sizes.back(), options.send.chunk_bytes)->count();
+    chunks += ChunkPlan::make(sizes.back(), options.send.chunk_bytes, options.send.longest_chunk_bytes)->count();
   }
   const auto submit = [&](Pipeline& connection, std::vector<Moved>& transfers, bool receives) {
     const size_t i = transfers.size();

@@ -107,6 +107,21 @@ TEST_P(PipelineSetup, EverySizeAroundChunkAndPageArrivesExactly) {
   EXPECT_OK(recv_->close());
 }
 
+TEST_P(PipelineSetup, LongTransfersHaveLongerChunks) {
+  open(2, {.chunk_bytes = 4096, .longest_chunk_bytes = 65536});
+  const std::pair<size_t, uint64_t> transfers[] = {{65536, 16}, {131072, 16}, {200001, 25}, {(1u << 20) + 1, 17}, {4u << 20, 64}};
+  uint64_t before = 0;
+  for (const auto& [bytes, chunks] : transfers) {
+    expect_moves(bytes, bytes);
+    uint64_t all = 0;
+    for (const ChannelCounters& channel : recv_->counters()) all += channel.chunks;
+    EXPECT_EQ(all - before, chunks) << bytes;
+    before = all;
+  }
+  EXPECT_OK(send_->close());
+  EXPECT_OK(recv_->close());
+}
+
 TEST_P(PipelineSetup, DelaysDoNotShowInTheData) {
   FaultyNetPlugin sending(*machine_.plugin, {.seed = 3, .delay_percent = 60});
   FaultyNetPlugin receiving(*machine_.plugin, {.seed = 4, .delay_percent = 60});
@@ -152,6 +167,7 @@ TEST_P(PipelineSetup, SettingsThatDifferAreNamedAtBothEnds) {
   const auto receives = [&] { return receiver(2); };
   expect_difference([&] { return receiver(4); }, sends, "channels is ");
   expect_difference([&] { return receiver(2, {.chunk_bytes = 4096}); }, sends, "chunk bytes is ");
+  expect_difference([&] { return receiver(2, {.longest_chunk_bytes = 2u << 20}); }, sends, "longest chunk bytes is ");
   expect_difference([&] { return receiver(2, {.failover = true}); }, sends, "failover is o");
   const HandshakeWait as_a{.deadline = soon(), .peer = &ends_.a}, as_b{.deadline = soon(), .peer = &ends_.b};
   expect_difference([&] { return open_sender(*machine_.plugin, {0, 0}, {}, as_a); }, sends, "both ends want to send");
@@ -166,8 +182,8 @@ TEST_P(PipelineSetup, SettingsThatDifferAreNamedAtBothEnds) {
 TEST_P(PipelineSetup, APeerThatLeavesEndsTheWait) {
   auto other = in_thread([&] { return receiver(2, {}, Deadline::after(milliseconds(200))).status(); });
   // The peer agrees to everything and then leaves.
-  const Parameters parameters{
-      {"pipeline version", "1"}, {"half", "send"}, {"channels", "2"}, {"chunk bytes", "524288"}, {"failover", "off"}};
+  const Parameters parameters{{"pipeline version", "2"},    {"half", "send"},   {"channels", "2"}, {"chunk bytes", "524288"},
+                              {"longest chunk bytes", "0"}, {"failover", "off"}};
   ASSERT_OK(ends_.b.exchange_parameters(parameters, {}, soon()));
   { const BootstrapChannel gone = std::move(ends_.b); }
   EXPECT_EQ(other.get().code(), Code::kPeerGone);
@@ -178,6 +194,7 @@ TEST_P(PipelineSetup, WhatCannotBeOpenedIsRefused) {
   EXPECT_EQ(sender(kMaxChannels + 1).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(open_sender(*machine_.plugin, {0}, {}, {.deadline = soon()}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(sender(1, {.chunk_bytes = 0}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(sender(1, {.longest_chunk_bytes = kMaxRequestBytes + 1}).status().code(), Code::kInvalidArgument);
 }
 
 TEST(PipelineSettings, ComeFromTheEnvironment) {
@@ -186,6 +203,7 @@ TEST(PipelineSettings, ComeFromTheEnvironment) {
   EXPECT_EQ(defaults.options(Direction::kRecv).limits.window, 16u);
   EXPECT_EQ(defaults.options(Direction::kSend).limits.window, 12u);
   EXPECT_EQ(defaults.chunk_bytes, 512u * 1024);
+  EXPECT_EQ(defaults.options(Direction::kSend).longest_chunk_bytes, 2u << 20);
   EXPECT_FALSE(defaults.failover);
   const std::pair<const char*, const char*> values[] = {{"UCCL_TCPX_NUM_CHANNELS", "3"},
                                                         {"UCCL_TCPX_RECV_WINDOW", "5"},
@@ -199,6 +217,7 @@ TEST(PipelineSettings, ComeFromTheEnvironment) {
   EXPECT_EQ(set.options(Direction::kRecv).limits.window, 5u);
   EXPECT_EQ(set.options(Direction::kSend).limits.window, 7u);
   EXPECT_EQ(set.chunk_bytes, 4u << 20);
+  EXPECT_EQ(set.options(Direction::kSend).longest_chunk_bytes, 0u) << "the user's size holds for all";
   EXPECT_TRUE(set.options(Direction::kSend).failover);
   for (const auto& [name, value] : values) {
     for (const char* bad : {"-1", "x", "99999999", "1x"}) {
