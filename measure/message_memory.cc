@@ -16,7 +16,7 @@ MessagePlan make_plan(const EndSetup& setup, const RowSetup& row) {
   if (row.outstanding > 0) return MessagePlan::of_operations(bytes, row.outstanding);
   const bool transfers = setup.kind == EndSetup::Kind::kPipeline || setup.kind == EndSetup::Kind::kEndpoint;
   if (!transfers) return MessagePlan(bytes, setup.request_bytes);
-  const auto chunks = ChunkPlan::make(bytes, setup.request_bytes, setup.longest_request_bytes);
+  const auto chunks = ChunkPlan::make(bytes, setup.request_bytes, setup.longest_request_bytes, setup.channels);
   return MessagePlan::of_transfers(bytes, chunks.is_ok() ? (*chunks)[0].bytes : setup.request_bytes, setup.channels);
 }
 

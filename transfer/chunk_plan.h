@@ -25,20 +25,23 @@ class ChunkPlan {
  public:
   ChunkPlan() = default;
 
-  /// A transfer has so many chunks at least before they grow.
+  /// A transfer has at least so many chunks for each of its channels before they grow: a slow channel costs no more than its share
+  /// when it leaves chunks to the others, which takes chunks that are small beside the transfer.
   static constexpr uint64_t kManyChunks = 16;
 
-  /// Both sizes must be the same at both ends, or messages do not fit what was posted for them.
+  /// All but the transfer's must be the same at both ends, or messages do not fit what was posted for them.
   /// @param chunk_bytes 1 ... kMaxRequestBytes
   /// @param longest_bytes chunks are doubled up to this size, at most kMaxRequestBytes; what is not longer than `chunk_bytes`: never
-  static Result<ChunkPlan> make(uint64_t transfer_bytes, uint64_t chunk_bytes, uint64_t longest_bytes = 0) {
+  /// @param channels that the transfer is spread over, at least 1
+  static Result<ChunkPlan> make(uint64_t transfer_bytes, uint64_t chunk_bytes, uint64_t longest_bytes = 0,
+                                uint64_t channels = 1) {
     if (chunk_bytes == 0 || chunk_bytes > kMaxRequestBytes || longest_bytes > kMaxRequestBytes) {
       return Status(Code::kInvalidArgument, "plan chunks",
                     concat("chunk of ", std::max(chunk_bytes, longest_bytes), " bytes, must be 1 to ", kMaxRequestBytes));
     }
     ChunkPlan plan;
     plan.transfer_bytes_ = transfer_bytes;
-    while (2 * chunk_bytes <= longest_bytes && 2 * chunk_bytes * kManyChunks <= transfer_bytes) chunk_bytes *= 2;
+    while (2 * chunk_bytes <= longest_bytes && 2 * chunk_bytes * kManyChunks * channels <= transfer_bytes) chunk_bytes *= 2;
     plan.chunk_bytes_ = static_cast<uint32_t>(chunk_bytes);
     return plan;
   }

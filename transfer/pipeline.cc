@@ -115,7 +115,8 @@ Result<TransferId> Pipeline::submit(const TransferSpec& spec) {
   if (!channels_.memory().reaches(spec.memory, spec.offset + spec.bytes))
     return refuse("the memory is not registered with this connection");
   if (spec.tag < 0) return refuse(concat("tag ", spec.tag));
-  TCPX_ASSIGN_OR_RETURN(const auto plan, ChunkPlan::make(spec.bytes, options_.chunk_bytes, options_.longest_chunk_bytes));
+  TCPX_ASSIGN_OR_RETURN(const auto plan,
+                        ChunkPlan::make(spec.bytes, options_.chunk_bytes, options_.longest_chunk_bytes, channels_.size()));
   const auto id = transfers_.add(spec, plan);
   if (!id.is_ok()) return id;
   if (pending() == 1) last_advance_ = clock_.now();

@@ -57,7 +57,7 @@ class SenderDispatcher final : public ChunkDispatcher {
   Status queue(size_t channel, const ChunkName& name);
 
   uint64_t count_chunks(uint64_t transfer_bytes) const {
-    return ChunkPlan::make(transfer_bytes, parts_.chunk_bytes, parts_.longest_chunk_bytes)->count();
+    return ChunkPlan::make(transfer_bytes, parts_.chunk_bytes, parts_.longest_chunk_bytes, granted_.size())->count();
   }
 
   DispatcherParts parts_;

@@ -217,9 +217,12 @@ TEST_P(EndpointKilled, WhileDataFlows) {
   ids.erase(ids.begin());
   const auto more = start_many(kind, bytes, ranges, kCallTime);
   ids.insert(ids.end(), more.begin(), more.end());
+  const TimePoint killed = Clock::steady().now();
   peer_.kill();
   const size_t failed = count_ended(ids, Code::kPeerGone);
   RecordProperty("failed", static_cast<int>(failed));
+  const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::steady().now() - killed);
+  RecordProperty("us_until_all_had_ended", static_cast<int>(took.count()));
   EXPECT_EQ(endpoint_->stats().operations_outstanding, 0u);
 }
 

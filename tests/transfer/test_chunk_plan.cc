@@ -40,6 +40,14 @@ TEST(ChunkPlan, ChunksGrowWithTheTransferUpToTheLongest) {
   }
 }
 
+TEST(ChunkPlan, ChunksThatSeveralChannelsShareGrowOnlyWhenEachHasMany) {
+  for (const uint64_t channels : {1u, 2u, 4u, 32u}) {
+    const uint64_t enough = channels * 16 * 8192;
+    EXPECT_EQ(ChunkPlan::make(enough - 1, 4096, 65536, channels).value()[0].bytes, 4096u) << channels;
+    EXPECT_EQ(ChunkPlan::make(enough, 4096, 65536, channels).value()[0].bytes, 8192u) << channels;
+  }
+}
+
 TEST(ChunkPlan, AnEmptyTransferIsOneEmptyChunk) {
   const ChunkPlan plan = ChunkPlan::make(0, 4096).value();
   ASSERT_EQ(plan.count(), 1u);

@@ -126,7 +126,7 @@ void run_schedule(uint64_t seed, Fate fate, Tried& tried) {
   uint64_t chunks = 0;
   for (uint32_t i = 0; i < count; ++i) {
     sizes.push_back(s.pick(0, 5) == 0 ? 0 : s.pick(1, 700));
-    chunks += ChunkPlan::make(sizes.back(), options.send.chunk_bytes, options.send.longest_chunk_bytes)->count();
+    chunks += ChunkPlan::make(sizes.back(), options.send.chunk_bytes, options.send.longest_chunk_bytes, options.channels)->count();
   }
   const auto submit = [&](Pipeline& connection, std::vector<Moved>& transfers, bool receives) {
     const size_t i = transfers.size();

@@ -109,7 +109,8 @@ TEST_P(PipelineSetup, EverySizeAroundChunkAndPageArrivesExactly) {
 
 TEST_P(PipelineSetup, LongTransfersHaveLongerChunks) {
   open(2, {.chunk_bytes = 4096, .longest_chunk_bytes = 65536});
-  const std::pair<size_t, uint64_t> transfers[] = {{65536, 16}, {131072, 16}, {200001, 25}, {(1u << 20) + 1, 17}, {4u << 20, 64}};
+  const std::pair<size_t, uint64_t> transfers[] = {{65536, 16},  {262143, 64},         {262144, 32},
+                                                   {400001, 49}, {(2u << 20) + 1, 33}, {4u << 20, 64}};
   uint64_t before = 0;
   for (const auto& [bytes, chunks] : transfers) {
     expect_moves(bytes, bytes);
