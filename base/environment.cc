@@ -64,9 +64,9 @@ constexpr VariableInfo kTable[] = {
      "Endpoint that send at the same time have 12 MiB under way together."},
     {Variable::kChunkBytes, "UCCL_TCPX_CHUNK_BYTES", VariableKind::kInteger, "bytes", 1, 4 * kMiB, 512 * 1024,
      "524288, and up to 2097152 in transfers of 16 MiB for each channel and more", "",
-     "Transfers are cut into chunks of this size, each one request of the plugin. Must be the same at both ends. Unless it is set, chunks of "
-     "long transfers are longer, a sixteenth of a channel's part at most: they move faster and cost less, but not over GPUDirect-TCPX. With "
-     "GPUDirect-TCPX "
+     "Transfers are cut into chunks of this size, each one request of the plugin. Must be the same at both ends. Unless it is set, chunks "
+     "of long transfers are longer where both ends let them, a sixteenth of a channel's part at most, and no longer than "
+     "UCCL_TCPX_SOFT_POOL_BYTES: they move faster and cost less, but not over GPUDirect-TCPX. With GPUDirect-TCPX "
      "at most NCCL_DYNAMIC_CHUNK_SIZE x the data sockets of the receiver, for that plugin loses pages of its pool otherwise."},
     {Variable::kFailover, "UCCL_TCPX_FAILOVER", VariableKind::kInteger, "", 0, 1, 0, "0", "",
      "1 carries on over the other channels when one fails: what it had not delivered is sent again, and a send counts as done "

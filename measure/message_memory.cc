@@ -5,7 +5,6 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "device/unpacker_factory.h"
-#include "transfer/chunk_plan.h"
 
 namespace tcpx {
 namespace {
@@ -15,9 +14,8 @@ MessagePlan make_plan(const EndSetup& setup, const RowSetup& row) {
   if (row.stride > 0) return MessagePlan::side_by_side(bytes, setup.request_bytes, row.stride, row.slots);
   if (row.outstanding > 0) return MessagePlan::of_operations(bytes, row.outstanding);
   const bool transfers = setup.kind == EndSetup::Kind::kPipeline || setup.kind == EndSetup::Kind::kEndpoint;
-  if (!transfers) return MessagePlan(bytes, setup.request_bytes);
-  const auto chunks = ChunkPlan::make(bytes, setup.request_bytes, setup.longest_request_bytes, setup.channels);
-  return MessagePlan::of_transfers(bytes, chunks.is_ok() ? (*chunks)[0].bytes : setup.request_bytes, setup.channels);
+  return transfers ? MessagePlan::of_transfers(bytes, setup.request_bytes, setup.channels)
+                   : MessagePlan(bytes, setup.request_bytes);
 }
 
 }  // namespace

@@ -35,15 +35,16 @@ inline constexpr uint32_t kMaxSlots = 64;
 inline uint64_t slot_stride(uint64_t bytes) {
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
+/// Different contents of messages in a row. A prime that divides no number of slots, so that a slot's content changes with each use.
+inline constexpr uint64_t kContents = 17;
 /// Number of slots of `bytes` bytes that fit into `room_bytes`: 1 ... kMaxSlots, one also when it does not fit.
 inline uint32_t slots_in(uint64_t room_bytes, uint64_t bytes) {
-  return static_cast<uint32_t>(std::clamp<uint64_t>(room_bytes / slot_stride(bytes), 1, kMaxSlots));
+  const auto slots = static_cast<uint32_t>(std::clamp<uint64_t>(room_bytes / slot_stride(bytes), 1, kMaxSlots));
+  return slots % kContents == 0 ? slots - 1 : slots;
 }
 
 class MessagePlan {
  public:
-  /// Different contents in a row. A prime that divides no number of slots, so that a slot's content changes with each use.
-  static constexpr uint64_t kContents = 17;
   /// Below INT_MAX with all contents, which a plugin of version 7 registers at most; callers that split may go beyond.
   static constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 30;
 

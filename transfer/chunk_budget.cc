@@ -8,7 +8,7 @@ namespace tcpx {
 std::optional<ChunkBudget::Share> ChunkBudget::take(Asker& asker, uint64_t bytes, TimePoint now) {
   while (!shares_.empty() && now - shares_.front().since >= limits_.patience) drop_front();
   const bool alone = users_.empty() || (users_.size() == 1 && users_.contains(asker.connection));
-  if (!alone && !may_take(asker)) return std::nullopt;
+  if (!alone && !may_take(asker, bytes)) return std::nullopt;
   if (alone || (asker.in_line && (given_ += bytes) * limits_.channels >= limits_.turn)) leave(asker);
   shares_.push_back({.connection = asker.connection, .bytes = bytes, .since = now});
   User& user = users_[asker.connection];
@@ -18,7 +18,7 @@ std::optional<ChunkBudget::Share> ChunkBudget::take(Asker& asker, uint64_t bytes
 }
 
 // An asker that may not gets a place in line, unless it has its part already.
-bool ChunkBudget::may_take(Asker& asker) {
+bool ChunkBudget::may_take(Asker& asker, uint64_t bytes) {
   const bool next = line_.empty() || line_.front() == &asker;
   if (asker.in_line && !next) return false;
   const auto known = users_.find(asker.connection);
@@ -29,8 +29,9 @@ bool ChunkBudget::may_take(Asker& asker) {
     return false;
   }
   if (next) {
+    const uint64_t filled = part + std::max<uint64_t>(bytes, 1) - 1;
     uint64_t sum = 0;
-    for (const auto& [connection, user] : users_) sum += std::min(user.bytes, part);
+    for (const auto& [connection, user] : users_) sum += std::min(user.bytes, filled);
     if (sum < limits_.together) return true;
   }
   if (!std::exchange(asker.in_line, true)) {

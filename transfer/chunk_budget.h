@@ -6,7 +6,8 @@
 //
 // In turn: a refused asker stands in a line, and those in front of it get a turn first, of some chunks, which travel faster
 // together than one here and one there. A slow one takes little from the others: a connection has its part of the whole, or a
-// turn if that is more, and what it holds beyond (from when it was alone) is not held against them; and a chunk that is under way
+// turn if that is more, and the rest of the chunk that fills it, and what it holds beyond (from when it was alone) is not held
+// against them; and a chunk that is under way
 // for longer than `patience` counts no more. Remaining case: of more connections than there are turns in the whole, those that
 // stall hold up the others for `patience` until their windows are full.
 #pragma once
@@ -71,7 +72,7 @@ class ChunkBudget {
     size_t uses = 0;     // its shares that count and its places in line
   };
 
-  bool may_take(Asker& asker);
+  bool may_take(Asker& asker, uint64_t bytes);
   void end_use(const void* connection, uint64_t bytes);
   void count_no_more(Held& held);
   void drop_front();

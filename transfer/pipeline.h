@@ -34,9 +34,10 @@ namespace tcpx {
 struct PipelineOptions {
   ChannelLimits limits;
   uint32_t chunk_bytes = kDefaultChunkBytes;  ///< 1 ... kMaxRequestBytes; must be the same at both ends
-  uint32_t longest_chunk_bytes = 0;           ///< of long transfers (ChunkPlan::make); likewise
-  uint32_t max_transfers = 1024;              ///< submitted and not yet polled to their end; at least 1
-  bool failover = false;                      ///< the same at both ends; needs several channels to be of use
+  uint32_t longest_chunk_bytes =
+      0;  ///< of long transfers (ChunkPlan::make); likewise (open_sender and _receiver take the smaller one)
+  uint32_t max_transfers = 1024;  ///< submitted and not yet polled to their end; at least 1
+  bool failover = false;          ///< the same at both ends; needs several channels to be of use
 };
 
 /// Links of a pipeline to the world besides its comms.

@@ -21,8 +21,8 @@ constexpr int kPipelineVersion = 2;
 
 constexpr std::string_view kPluginPieceBytes = "plugin chunk bytes";
 constexpr std::string_view kPluginSockets = "plugin data sockets";
-constexpr std::string_view kMustMatch[] = {"pipeline version",    "channels", "chunk bytes",
-                                           "longest chunk bytes", "failover", kPluginPieceBytes};
+constexpr std::string_view kLongestChunk = "longest chunk bytes";
+constexpr std::string_view kMustMatch[] = {"pipeline version", "channels", "chunk bytes", "failover", kPluginPieceBytes};
 
 Status check(const ChannelDevices& devices, const HandshakeWait& wait) {
   if (devices.empty() || devices.size() > kMaxChannels) {
@@ -47,31 +47,28 @@ Status check_chunk_bytes(const MessageCut& cut, uint32_t receiver_sockets, uint3
              "): set it to ", std::min<uint64_t>(most, kMaxRequestBytes), " or less at both ends"));
 }
 
-Result<uint32_t> sockets_of(const Parameters& theirs) {
-  const auto found = theirs.find(std::string(kPluginSockets));
+Result<uint32_t> number_of(const Parameters& theirs, std::string_view name) {
+  const auto found = theirs.find(std::string(name));
   const std::string text = found != theirs.end() ? found->second : "";
-  uint32_t sockets = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), sockets);
-  if (error == std::errc() && end == text.data() + text.size() && sockets > 0) return sockets;
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return number;
   return Status(Code::kProtocol, "open connection",
-                concat("the peer's number of data sockets is \"", printable(std::as_bytes(std::span(text)), 32), '"'));
+                concat("the peer's \"", name, "\" is \"", printable(std::as_bytes(std::span(text)), 32), '"'));
 }
 
-// A plugin that loses pages of its pool to long requests gets none that the user has not asked for.
-PipelineOptions suited_to(const NetPlugin& plugin, PipelineOptions options) {
-  if (plugin.message_cut()) options.longest_chunk_bytes = 0;
-  return options;
-}
-
-Status compare_settings(Direction mine, size_t channels, const std::optional<MessageCut>& cut, const PipelineOptions& options,
-                        const HandshakeWait& wait) {
+// @return the options that hold at both ends: chunks grow to what the less willing of both says
+Result<PipelineOptions> agree(Direction mine, size_t channels, const NetPlugin& plugin, PipelineOptions options,
+                              const HandshakeWait& wait) {
+  const auto cut = plugin.message_cut();
+  if (cut) options.longest_chunk_bytes = 0;  // long requests cost pages of its pool: none that the user has not asked for
   const auto plan = ChunkPlan::make(0, options.chunk_bytes, options.longest_chunk_bytes);
   if (!plan.is_ok()) return plan.status();
   Parameters parameters = {{"pipeline version", std::to_string(kPipelineVersion)},
                            {"half", std::string(name_of(mine))},
                            {"channels", std::to_string(channels)},
                            {"chunk bytes", std::to_string(options.chunk_bytes)},
-                           {"longest chunk bytes", std::to_string(options.longest_chunk_bytes)},
+                           {std::string(kLongestChunk), std::to_string(options.longest_chunk_bytes)},
                            {"failover", options.failover ? "on" : "off"}};
   if (cut) {
     parameters.emplace(kPluginPieceBytes, std::to_string(cut->piece_bytes));
@@ -83,9 +80,12 @@ Status compare_settings(Direction mine, size_t channels, const std::optional<Mes
     return Status(Code::kMismatch, "open connection",
                   concat("both ends want to ", mine == Direction::kSend ? "send" : "receive"));
   }
-  if (!cut) return Status::ok();
-  TCPX_ASSIGN_OR_RETURN(const auto peer_sockets, sockets_of(theirs));
-  return check_chunk_bytes(*cut, mine == Direction::kRecv ? cut->sockets : peer_sockets, options.chunk_bytes);
+  TCPX_ASSIGN_OR_RETURN(const auto longest, number_of(theirs, kLongestChunk));
+  options.longest_chunk_bytes = std::min(options.longest_chunk_bytes, longest);
+  if (!cut) return options;
+  TCPX_ASSIGN_OR_RETURN(const auto peer_sockets, number_of(theirs, kPluginSockets));
+  TCPX_RETURN_IF_ERROR(check_chunk_bytes(*cut, mine == Direction::kRecv ? cut->sockets : peer_sockets, options.chunk_bytes));
+  return options;
 }
 
 Result<std::string> nic_of(NetPlugin& plugin, int dev) {
@@ -130,7 +130,10 @@ Result<PipelineSettings> PipelineSettings::from_environment() {
   TCPX_RETURN_IF_ERROR(read(Variable::kRecvWindow, settings.recv_window));
   TCPX_RETURN_IF_ERROR(read(Variable::kSendWindow, settings.send_window));
   TCPX_RETURN_IF_ERROR(read(Variable::kChunkBytes, settings.chunk_bytes));
-  if (!environment_is_set(Variable::kChunkBytes)) settings.longest_chunk_bytes = kLongestChunkBytes;
+  if (!environment_is_set(Variable::kChunkBytes)) {
+    TCPX_ASSIGN_OR_RETURN(const auto pool_bytes, environment_integer(Variable::kSoftPoolBytes));  // each must fit in there
+    settings.longest_chunk_bytes = static_cast<uint32_t>(std::min<int64_t>(kLongestChunkBytes, pool_bytes));
+  }
   TCPX_RETURN_IF_ERROR(read(Variable::kFailover, settings.failover));
   TCPX_ASSIGN_OR_RETURN(const auto stall_limit, environment_integer(Variable::kTimeoutMs));
   settings.stall_limit = std::chrono::milliseconds(stall_limit);
@@ -151,8 +154,7 @@ Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const Channel
                                                 const PipelineOptions& asked, const HandshakeWait& wait,
                                                 std::unique_ptr<PeerLink> link) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
-  const PipelineOptions options = suited_to(plugin, asked);
-  TCPX_RETURN_IF_ERROR(compare_settings(Direction::kRecv, devices.size(), plugin.message_cut(), options, wait));
+  TCPX_ASSIGN_OR_RETURN(const auto options, agree(Direction::kRecv, devices.size(), plugin, asked, wait));
   std::vector<Listener> listeners;
   std::vector<Handle> handles;
   for (const int dev : devices) {
@@ -183,8 +185,7 @@ Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const Channel
 Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDevices& devices, const PipelineOptions& asked,
                                               const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
-  const PipelineOptions options = suited_to(plugin, asked);
-  TCPX_RETURN_IF_ERROR(compare_settings(Direction::kSend, devices.size(), plugin.message_cut(), options, wait));
+  TCPX_ASSIGN_OR_RETURN(const auto options, agree(Direction::kSend, devices.size(), plugin, asked, wait));
   TCPX_ASSIGN_OR_RETURN(const auto handles, wait.peer->receive_handles(devices.size(), wait.deadline));
   if (handles.size() != devices.size()) {
     return Status(Code::kProtocol, "open connection", concat(handles.size(), " handles for ", devices.size(), " channels"));

@@ -19,9 +19,8 @@ namespace {
 
 // Of what the ends exchange.
 constexpr int kProtocolVersion = 5;
-constexpr std::string_view kMustMatch[] = {"perf protocol", "layer",    "mode",        "first size",
-                                           "last size",     "factor",   "iterations",  "warm-up",
-                                           "duration",      "channels", "chunk bytes", "longest chunk bytes"};
+constexpr std::string_view kMustMatch[] = {"perf protocol", "layer",   "mode",     "first size", "last size",  "factor",
+                                           "iterations",    "warm-up", "duration", "channels",   "chunk bytes"};
 constexpr std::string_view kAgree = "agree with the peer";
 
 // All slots of one direction: enough for the caches to be of no help, little enough to be filled and compared in no time.
@@ -51,6 +50,11 @@ bool PerfEnd::verified() const {
 uint32_t PerfEnd::channels() const {
   if (is_pipeline()) return static_cast<uint32_t>(pipeline_->devices().size());
   return options_.layer == Layer::kTcp ? std::max(options_.pipeline.channels, 1u) : 1;
+}
+
+// As a pipeline over this plugin has them.
+uint32_t PerfEnd::longest_chunk_bytes() const {
+  return is_pipeline() && !place_.machine.plugin->message_cut() ? options_.pipeline.longest_chunk_bytes : 0;
 }
 
 std::string PerfEnd::unpacker() const {
@@ -89,7 +93,6 @@ EndSetup PerfEnd::end_setup() const {
   setup.same_host = options_.same_host;
   setup.streams = is_pipeline() ? 1 : channels();
   setup.request_bytes = options_.pipeline.chunk_bytes;
-  setup.longest_request_bytes = options_.pipeline.longest_chunk_bytes;
   const std::string& path = place_.machine.plugin_path;
   if (path != kLinkedIn) path.copy(setup.plugin, sizeof setup.plugin - 1);
   return setup;
@@ -156,7 +159,7 @@ Status PerfEnd::agree(BootstrapChannel& channel) {
                            {"duration", concat(ms, " ms")},
                            {"channels", std::to_string(channels())},
                            {"chunk bytes", std::to_string(options_.pipeline.chunk_bytes)},
-                           {"longest chunk bytes", std::to_string(options_.pipeline.longest_chunk_bytes)},
+                           {"longest chunk bytes", std::to_string(longest_chunk_bytes())},
                            {"room", std::to_string(largest_)},
                            {"slot room", std::to_string(slot_room_)},
                            {"verified", verified() ? "yes" : "no"},
@@ -170,6 +173,7 @@ Status PerfEnd::agree(BootstrapChannel& channel) {
 Status PerfEnd::take_peer(const Parameters& theirs) {
   ParameterReader reader(theirs, kAgree);
   const auto room = reader.number<uint64_t>("room"), slot_room = reader.number<uint64_t>("slot room");
+  const auto longest_chunk = reader.number<uint32_t>("longest chunk bytes");
   const std::string nics = reader.text("nics"), about = reader.text("about"), unpack_there = reader.text("unpack");
   const bool verified_there = reader.text("verified") == "yes";
   TCPX_RETURN_IF_ERROR(reader.status());
@@ -181,21 +185,20 @@ Status PerfEnd::take_peer(const Parameters& theirs) {
             concat("a transfer of ", options_.sizes.max_bytes, " bytes; the ", less_here == is_server() ? "server" : "client",
                    " has room for ", largest_, " in each direction (half of what is free)")};
   }
-  head_ = {
-      .version = TCPX_VERSION,
-      .layer = options_.layer,
-      .mode = options_.mode,
-      .server = is_server() ? describe() : about,
-      .client = is_server() ? about : describe(),
-      .unpack = is_server() ? unpacker() : unpack_there,
-      .nics = is_server() ? nics_ : words_of(nics),
-      .channels = channels(),
-      .chunk_bytes = options_.pipeline.chunk_bytes,
-      .longest_chunk_bytes = is_pipeline() && !place_.machine.plugin->message_cut() ? options_.pipeline.longest_chunk_bytes : 0,
-      .warm_up = options_.warm_up,
-      .iterations = options_.iterations,
-      .duration = options_.duration,
-      .verified = verified() && verified_there};
+  head_ = {.version = TCPX_VERSION,
+           .layer = options_.layer,
+           .mode = options_.mode,
+           .server = is_server() ? describe() : about,
+           .client = is_server() ? about : describe(),
+           .unpack = is_server() ? unpacker() : unpack_there,
+           .nics = is_server() ? nics_ : words_of(nics),
+           .channels = channels(),
+           .chunk_bytes = options_.pipeline.chunk_bytes,
+           .longest_chunk_bytes = std::min(longest_chunk_bytes(), longest_chunk),
+           .warm_up = options_.warm_up,
+           .iterations = options_.iterations,
+           .duration = options_.duration,
+           .verified = verified() && verified_there};
   return Status::ok();
 }
 

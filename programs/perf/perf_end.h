@@ -53,6 +53,7 @@ class PerfEnd {
   /// Every received byte is compared here, if any is received.
   bool verified() const;
   uint32_t channels() const;
+  uint32_t longest_chunk_bytes() const;
   std::string unpacker() const;
   /// One line about this end.
   std::string describe() const;

@@ -228,6 +228,8 @@ Report make_perf_report(const TableHead& head, const std::vector<PerfRow>& rows,
   } else {
     report.parameters["iterations"] = std::to_string(head.iterations);
   }
+  if (head.longest_chunk_bytes > head.chunk_bytes)
+    report.parameters["longest chunk bytes"] = std::to_string(head.longest_chunk_bytes);
   if (head.layer != Layer::kPipeline) report.parameters["layer"] = name_of(head.layer);
   if (!head.unpack.empty()) report.parameters[kUnpack] = head.unpack;
   Table table{

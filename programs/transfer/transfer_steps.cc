@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "measure/pattern.h"
+#include "transfer/chunk_plan.h"
 
 namespace tcpx::programs {
 TransferEnd::TransferEnd(std::string name, LocalMachine& endpoint, const TransferProgramOptions& options, int gpu,
@@ -83,9 +84,10 @@ Status TransferEnd::exchange_parameters(BootstrapChannel& channel) {
   constexpr std::string_view kMustMatch[] = {"payload", "bytes", "iterations", "chunk bytes"};
   const auto theirs = channel.exchange_parameters(mine, kMustMatch, deadline());
   if (!theirs.is_ok()) return theirs.status();
+  const uint64_t longest = plugin().message_cut() ? 0 : options_.pipeline.longest_chunk_bytes;
+  TCPX_ASSIGN_OR_RETURN(const auto plan, ChunkPlan::make(transfer_bytes(), options_.pipeline.chunk_bytes, longest));
   step("connected with ", channel.peer().to_string(), " (tcpx ", channel.peer_build(), "): ", options_.iterations, " x ",
-       transfer_bytes(), " bytes in chunks of at most ",
-       std::max(options_.pipeline.chunk_bytes, options_.pipeline.longest_chunk_bytes));
+       transfer_bytes(), " bytes in ", plan.count(), plan.count() == 1 ? " chunk" : " chunks");
   return Status::ok();
 }
 

@@ -134,7 +134,7 @@ TEST(MessagePlan, MoreSlotsAreGivenOnRequest) {
   EXPECT_EQ(plan.with_slots(0).slots(), plan.slots());
   EXPECT_EQ(plan.with_slots(64).slots(), 64u);
   EXPECT_EQ(plan.with_slots(64).receive_memory_bytes(), 64 * kPageBytes);
-  EXPECT_NE(plan.with_slots(2 * MessagePlan::kContents).slots() % MessagePlan::kContents, 0u);
+  EXPECT_NE(plan.with_slots(2 * kContents).slots() % kContents, 0u);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 # Everything goes over loopback TCP; P2P and shared memory between the GPUs are switched off.
 # Exit status: 0 passed, 1 failed, 2 usage, 77 skipped (no PyTorch with NCCL, too few GPUs, no MPS to share one, no plugin).
 set -u
+from=$PWD
 cd "$(dirname "$0")/../.." || exit 1
 
 usage() {
@@ -32,7 +33,8 @@ while (($# > 0)); do
       case $1 in
         --plugin) plugin=$2 ;;
         --gpus) gpus=$2 ;;
-        --seconds | --json) search_options+=("$1" "$2") ;;
+        --seconds) search_options+=("$1" "$2") ;;
+        --json) search_options+=("$1" "$(cd "$from" && realpath -m "$2")") ;;
         *) collectives+=("$1" "$2") ;;
       esac
       shift ;;
@@ -88,7 +90,8 @@ over_plugin=(NCCL_NET_PLUGIN="$plugin" NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo CUDA
 # job NAME RANKS LIMIT_SECONDS PROGRAM [OPTION...] -- VARIABLE=VALUE...: one process per rank; rank R logs to $logs/NAME.R. NCCL refuses
 # ranks that share a GPU, and knows them by host and bus: so each rank then says it has a host of its own.
 job() {
-  local name=$1 ranks=$2 limit=$3 program=$4 options=() rank failed=0 pids=()
+  local name=$1 ranks=$2 limit=$3 program=$4 options=() rank pid code failed=0
+  local -A rank_of=()
   shift 4
   while [[ $1 != -- ]]; do options+=("$1"); shift; done
   shift
@@ -97,14 +100,18 @@ job() {
     ((!is_shared)) || host=(NCCL_HOSTID="rank-$rank")
     env "${common[@]}" "${host[@]}" "$@" RANK=$rank WORLD_SIZE="$ranks" MASTER_PORT="$port" LABEL="$name" \
       timeout --kill-after=5 "$limit" python3 "$program" "${options[@]}" >"$logs/$name.$rank" 2>&1 &
-    pids+=($!)
+    rank_of[$!]=$rank
   done
-  for rank in "${!pids[@]}"; do
-    if ! wait "${pids[$rank]}"; then
+  while ((${#rank_of[@]} > 0)); do
+    code=0
+    wait -n -p pid "${!rank_of[@]}" || code=$?
+    rank=${rank_of[$pid]}
+    unset "rank_of[$pid]"
+    if ((code != 0 && !failed)); then
       echo "FAILED: $name, rank $rank; its last lines:"
       tail -5 "$logs/$name.$rank" | sed 's/^/  | /'
       failed=1
-      kill "${pids[@]}" 2>/dev/null # those left would wait for it until their time is over
+      kill "${!rank_of[@]}" 2>/dev/null # those left would wait for it until their time is over
     fi
   done
   return $failed

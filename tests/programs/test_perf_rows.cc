@@ -28,6 +28,12 @@ TEST(SizeSweep, SlotsFillTheRoomUpToTheirMost) {
   EXPECT_EQ(slots_in(512u << 20, 64u << 20), 8u);
   EXPECT_EQ(slots_in(512u << 20, 65u << 20), 7u);
   EXPECT_EQ(slots_in(512u << 20, uint64_t{16} << 30), 1u) << "one even where it is more than the room";
+  // Memory of messages with so many slots is never more than the room, which a plugin registers at once.
+  constexpr uint64_t kRoom = (uint64_t{2} << 30) - kPageBytes;
+  for (uint64_t mib = 1; mib <= 1024; ++mib) {
+    const MessagePlan plan = MessagePlan(mib << 20, 512 << 10).with_slots(slots_in(kRoom, mib << 20));
+    EXPECT_LE(plan.receive_memory_bytes(), kRoom) << mib << " MiB";
+  }
 }
 
 TEST(EndRow, SumsUpItsTimes) {

@@ -162,6 +162,24 @@ TEST_F(Budget, AChunkOfAnySizeIsLetThrough) {
   EXPECT_TRUE(budget.take(askers_[2], 0, now_));
 }
 
+TEST(BudgetOfLongChunks, IsKeptToOneChunk) {
+  const ChunkBudget::Limits limits;
+  for (const uint64_t bytes : {512u << 10, 1u << 20, 2u << 20, 4u << 20}) {
+    for (size_t connections = 2; connections <= 16; ++connections) {
+      ChunkBudget budget(limits);
+      std::vector<ChunkBudget::Asker> askers(connections);
+      for (ChunkBudget::Asker& asker : askers) asker.connection = &asker;
+      // One after the other, as progress calls them; the first one is alone for one chunk.
+      for (int round = 0; round < 40; ++round) {
+        for (ChunkBudget::Asker& asker : askers) (void)budget.take(asker, bytes, TimePoint());
+      }
+      EXPECT_GE(budget.held(), limits.together - bytes) << connections << " with chunks of " << bytes;
+      EXPECT_LT(budget.held(), limits.together + bytes) << connections << " with chunks of " << bytes;
+      for (ChunkBudget::Asker& asker : askers) budget.leave(asker);
+    }
+  }
+}
+
 // Compares with a model that recounts everything at each step.
 TEST_F(Budget, AgreesWithAModelOverRandomWalks) {
   std::mt19937 random(7);
@@ -202,7 +220,7 @@ TEST_F(Budget, AgreesWithAModelOverRandomWalks) {
           for (const size_t asker : line) users.insert(asker / 2);
           const uint64_t part = std::max(limits.turn, limits.together / users.size()), bytes = random() % 20;
           uint64_t sum = 0;
-          for (const size_t user : users) sum += std::min(bytes_of(user), part);
+          for (const size_t user : users) sum += std::min(bytes_of(user), part + std::max<uint64_t>(bytes, 1) - 1);
           const bool alone = users.size() == 1, waits = std::find(line.begin(), line.end(), who) != line.end();
           const bool next = line.empty() || line.front() == who, full = bytes_of(mine) >= part;
           const bool may = alone || (next && !full && sum < limits.together);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <tuple>
 
 #include "device/unpacker_factory.h"
 #include "measure/pattern.h"
@@ -123,6 +124,19 @@ TEST_P(PipelineSetup, LongTransfersHaveLongerChunks) {
   EXPECT_OK(recv_->close());
 }
 
+TEST_P(PipelineSetup, ChunksGrowToTheSmallerOfBothEndsWords) {
+  for (const auto& [mine, theirs, chunks] : {std::tuple{8192u, 65536u, 128u}, {65536u, 8192u, 128u}, {0u, 65536u, 256u}}) {
+    const PipelineOptions here{.chunk_bytes = 4096, .longest_chunk_bytes = mine};
+    const PipelineOptions there{.chunk_bytes = 4096, .longest_chunk_bytes = theirs};
+    auto other = in_thread([&] { return sender(1, there); });
+    recv_ = must(receiver(1, here));
+    send_ = must(other.get());
+    expect_moves(1u << 20, mine);
+    EXPECT_EQ(recv_->counters().front().chunks, chunks) << mine << " here and " << theirs << " there";
+    send_.reset(), recv_.reset();
+  }
+}
+
 TEST_P(PipelineSetup, DelaysDoNotShowInTheData) {
   FaultyNetPlugin sending(*machine_.plugin, {.seed = 3, .delay_percent = 60});
   FaultyNetPlugin receiving(*machine_.plugin, {.seed = 4, .delay_percent = 60});
@@ -168,7 +182,6 @@ TEST_P(PipelineSetup, SettingsThatDifferAreNamedAtBothEnds) {
   const auto receives = [&] { return receiver(2); };
   expect_difference([&] { return receiver(4); }, sends, "channels is ");
   expect_difference([&] { return receiver(2, {.chunk_bytes = 4096}); }, sends, "chunk bytes is ");
-  expect_difference([&] { return receiver(2, {.longest_chunk_bytes = 2u << 20}); }, sends, "longest chunk bytes is ");
   expect_difference([&] { return receiver(2, {.failover = true}); }, sends, "failover is o");
   const HandshakeWait as_a{.deadline = soon(), .peer = &ends_.a}, as_b{.deadline = soon(), .peer = &ends_.b};
   expect_difference([&] { return open_sender(*machine_.plugin, {0, 0}, {}, as_a); }, sends, "both ends want to send");
@@ -206,6 +219,9 @@ TEST(PipelineSettings, ComeFromTheEnvironment) {
   EXPECT_EQ(defaults.chunk_bytes, 512u * 1024);
   EXPECT_EQ(defaults.options(Direction::kSend).longest_chunk_bytes, 2u << 20);
   EXPECT_FALSE(defaults.failover);
+  ::setenv("UCCL_TCPX_SOFT_POOL_BYTES", "1048576", 1);
+  EXPECT_EQ(must(PipelineSettings::from_environment()).longest_chunk_bytes, 1u << 20) << "each chunk fits into the pool";
+  ::unsetenv("UCCL_TCPX_SOFT_POOL_BYTES");
   const std::pair<const char*, const char*> values[] = {{"UCCL_TCPX_NUM_CHANNELS", "3"},
                                                         {"UCCL_TCPX_RECV_WINDOW", "5"},
                                                         {"UCCL_TCPX_SEND_WINDOW", "7"},
