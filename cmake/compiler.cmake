@@ -1,4 +1,4 @@
-# Warnings, sanitizers, and `tcpx_add_layer`: the one way a layer becomes a target.
+# Warnings, sanitizers, hardening, and `tcpx_add_layer`: the one way a layer becomes a target.
 include_guard(GLOBAL)
 
 add_library(tcpx_build_flags INTERFACE)
@@ -12,6 +12,12 @@ if(TCPX_WERROR)
   list(APPEND _warnings -Werror)
 endif()
 target_compile_options(tcpx_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${_warnings}>)
+# The same sources make the same files wherever they lie. nvcc names its temporary files after its process, unless they lie beside the
+# object, and what is in a namespace without a name after the folder of its file, so there is none in files for it.
+set(_no_folders -ffile-prefix-map=${PROJECT_SOURCE_DIR}=. -ffile-prefix-map=${PROJECT_BINARY_DIR}=build)
+list(TRANSFORM _no_folders PREPEND -Xcompiler= OUTPUT_VARIABLE _no_folders_of_nvcc)
+target_compile_options(tcpx_build_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX,C>:${_no_folders}>" "$<$<COMPILE_LANGUAGE:CUDA>:--objdir-as-tempdir;${_no_folders_of_nvcc}>")
 target_compile_definitions(tcpx_build_flags INTERFACE TCPX_VERSION="${PROJECT_VERSION}")
 
 if(TCPX_SANITIZE)
@@ -26,7 +32,27 @@ if(TCPX_SANITIZE)
     # checker sees.
     target_compile_options(tcpx_build_flags INTERFACE -Wno-tsan)
   endif()
-elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+else()
+  # Against faults that are still there: docs/install.md says which. The linker marks a file for control-flow
+  # protection only when all that is in it can bear it, and the CUDA runtime says nothing about that.
+  include(CheckCXXCompilerFlag)
+  set(_hardening -fstack-protector-strong)
+  foreach(flag IN ITEMS -fstack-clash-protection -fcf-protection=full -mbranch-protection=standard)
+    string(MAKE_C_IDENTIFIER "TCPX_HAVE${flag}" has_flag)
+    check_cxx_compiler_flag(${flag} ${has_flag})
+    if(${has_flag})
+      list(APPEND _hardening ${flag})
+    endif()
+  endforeach()
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")  # it takes optimisation; some distributions set a lower level
+    list(APPEND _hardening -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
+  endif()
+  list(TRANSFORM _hardening PREPEND -Xcompiler= OUTPUT_VARIABLE _hardening_of_nvcc)
+  target_compile_options(tcpx_build_flags INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX,C>:${_hardening}>" "$<$<COMPILE_LANGUAGE:CUDA>:${_hardening_of_nvcc}>")
+  target_link_options(tcpx_build_flags INTERFACE LINKER:-z,relro,-z,now,-z,noexecstack)
+endif()
+if(NOT TCPX_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # A built file runs on other machines: the C++ runtime is linked in. Not all of it, and not libgcc, which every system has:
   # parts that we do not use need a newer C library than we do.
   target_link_options(tcpx_build_flags INTERFACE -static-libstdc++ -Wl,--gc-sections)

@@ -45,6 +45,9 @@ install(FILES ${PROJECT_BINARY_DIR}/tcpx.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/
 install(TARGETS tcpx_doctor test_device_discovery test_tcpx_transfer test_tcpx_perf p2p_fullmesh
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
+tcpx_write_sbom(${PROJECT_BINARY_DIR}/tcpx.cdx.json)
+install(FILES ${PROJECT_BINARY_DIR}/tcpx.cdx.json DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
 # As in the source tree, so that links between documents hold.
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}

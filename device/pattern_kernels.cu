@@ -3,7 +3,7 @@
 #include <algorithm>
 
 namespace tcpx {
-namespace {
+inline namespace pattern_kernels {  // named, see cmake/compiler.cmake
 
 constexpr unsigned kThreads = 256;
 constexpr unsigned kMostBlocks = 4096;
@@ -82,7 +82,7 @@ unsigned blocks_for(size_t bytes) {
   return static_cast<unsigned>(std::clamp<size_t>(bytes / kPatternWordBytes / kThreads, 1, kMostBlocks));
 }
 
-}  // namespace
+}  // namespace pattern_kernels
 
 cudaError_t launch_pattern_fill(std::byte* data, size_t bytes, uint64_t seed, uint64_t offset, cudaStream_t stream) {
   fill<<<blocks_for(bytes), kThreads, 0, stream>>>(data, bytes, seed, offset);

@@ -4,7 +4,7 @@
 #include "device/unpack_kernels.cuh"
 
 namespace tcpx {
-namespace {
+inline namespace segment_kernels {  // named, see cmake/compiler.cmake
 
 constexpr uint32_t kListThreads = 256;
 constexpr uint32_t kListWarps = kListThreads / kWarpThreads;
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kResidentThreads, 1) serve_requests(ResidentLa
   }
 }
 
-}  // namespace
+}  // namespace segment_kernels
 
 cudaError_t launch_copy_segments(const KernelSegment* segments, uint32_t count, cudaStream_t stream) {
   const uint32_t per_warp = std::clamp(count / kManyWarps, 1u, kMostPerWarp);

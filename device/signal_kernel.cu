@@ -1,7 +1,7 @@
 #include "device/signal_kernel.h"
 
 namespace tcpx {
-namespace {
+inline namespace signal_kernel {  // named, see cmake/compiler.cmake
 
 constexpr unsigned kPauseNs = 500;
 
@@ -15,7 +15,7 @@ __global__ void await_flag(const uint32_t* flag, uint32_t value) {
   }
 }
 
-}  // namespace
+}  // namespace signal_kernel
 
 cudaError_t launch_await_flag(const uint32_t* flag, uint32_t value, cudaStream_t stream) {
   await_flag<<<1, 1, 0, stream>>>(flag, value);

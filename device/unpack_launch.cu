@@ -5,7 +5,7 @@
 #include "device/unpack_kernels.cuh"
 
 namespace tcpx {
-namespace {
+inline namespace unpack_launch {  // named, see cmake/compiler.cmake
 
 using Kernel = void (*)(const KernelFragment*, uint32_t, uint32_t, uint32_t, const std::byte*);
 
@@ -27,7 +27,7 @@ Kernel kernel_of(UnpackKernel kernel) {
   return nullptr;
 }
 
-}  // namespace
+}  // namespace unpack_launch
 
 cudaError_t load_unpack_kernels() {
   for (const UnpackKernel kernel : kUnpackKernels) {

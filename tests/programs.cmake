@@ -255,11 +255,11 @@ function(tcpx_add_install_step name)
     set(flags "-fsanitize=${TCPX_SANITIZE}")
   endif()
   set_tests_properties(install.${name} PROPERTIES LABELS host SKIP_RETURN_CODE 77 TIMEOUT 180
-    ENVIRONMENT "BUILD=${PROJECT_BINARY_DIR};SOURCE=${PROJECT_SOURCE_DIR};CXX=${CMAKE_CXX_COMPILER};CC=${CMAKE_C_COMPILER};FLAGS=${flags};NM=${TCPX_NM}"
+    ENVIRONMENT "BUILD=${PROJECT_BINARY_DIR};SOURCE=${PROJECT_SOURCE_DIR};CXX=${CMAKE_CXX_COMPILER};CC=${CMAKE_C_COMPILER};FLAGS=${flags};NM=${TCPX_NM};CUDA=${TCPX_HAVE_CUDA}"
     ${ARGN})
 endfunction()
 tcpx_add_install_step(prefix FIXTURES_SETUP tcpx_installed)
-foreach(step IN ITEMS files tools headers symbols cmake pkg_config uninstall)
+foreach(step IN ITEMS files hardening contents tools headers symbols cmake pkg_config uninstall)
   tcpx_add_install_step(${step} FIXTURES_REQUIRED tcpx_installed)
 endforeach()
 

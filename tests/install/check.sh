@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The installed tree as its users see it.
 #   check.sh STEP FOLDER     with STEP one of those below, `prefix` before all others; FOLDER is kept between them
-# From the environment: BUILD (build folder), SOURCE (this project), CXX, CC, FLAGS (what both add for the sanitizers), NM.
+# From the environment: BUILD (build folder), SOURCE (this project), CXX, CC, FLAGS (what both add for the sanitizers), NM, CUDA (ON
+# when it is inside).
 #
 # `prefix` installs, then moves the prefix away from where it was installed: all other steps prove that nothing remembers the old place.
 # Exit code 77: this step cannot be done here.
@@ -52,7 +53,7 @@ case $step in
     for file in lib/libtcpx.so lib/libnccl-net-tcpx-soft.so lib/nixl/{libplugin_TCPX.so,install.py,bench.py,memory.py,wheel.py} \
       include/tcpx_interface.h include/tcpx/{endpoint,status,types}.h \
       bin/{tcpx_doctor,test_device_discovery,test_tcpx_transfer,test_tcpx_perf,p2p_fullmesh} lib/pkgconfig/tcpx.pc \
-      lib/cmake/tcpx/tcpxConfig{,Version}.cmake share/doc/tcpx/{README.md,LICENSE,docs/env.md,examples/first_transfer.cc}; do
+      lib/cmake/tcpx/tcpxConfig{,Version}.cmake share/doc/tcpx/{README.md,LICENSE,tcpx.cdx.json,docs/env.md,examples/first_transfer.cc}; do
       [[ -s $prefix/$file ]] || fail "no $file"
     done
     readelf --dynamic "$lib/libtcpx.so" | grep -q 'SONAME.*\[libtcpx.so.0\]' || fail "libtcpx.so has another soname"
@@ -62,6 +63,51 @@ case $step in
     for file in "$lib"/*.so "$lib"/nixl/*.so "$prefix"/bin/*; do
       if readelf --dynamic "$file" | grep -E 'R(UN)?PATH'; then fail "$file looks for libraries in a folder of its own"; fi
       if ldd "$file" | grep 'not found'; then fail "$file misses a library"; fi
+    done
+    ;;
+
+  hardening)
+    [[ -z ${FLAGS:-} ]] || skip "checked builds are not hardened"
+    for file in "$lib"/*.so "$lib"/nixl/*.so "$prefix"/bin/*; do
+      segments=$(readelf --segments --wide "$file")
+      dynamic=$(readelf --dynamic --wide "$file")
+      symbols=$(readelf --dyn-syms --wide "$file")
+      grep -q GNU_RELRO <<<"$segments" && grep -q BIND_NOW <<<"$dynamic" || fail "$file: what the linker fills in stays writable"
+      grep -q 'file type is DYN' <<<"$segments" || fail "$file lies at a fixed address"
+      if grep -E 'GNU_STACK.* RWE ' <<<"$segments"; then fail "$file has a stack that can be executed"; fi
+      if grep -E 'LOAD .* RWE ' <<<"$segments"; then fail "$file has code that can be written to"; fi
+      grep -q ' __stack_chk_fail' <<<"$symbols" || fail "$file does not guard its stack"
+      grep -q -E ' __(memcpy|snprintf|vsnprintf)_chk' <<<"$symbols" || fail "$file does not check the length of buffers"
+      # The names of places are short ones, the same wherever this was built.
+      if grep -q -F -a -e "$BUILD" -e "$SOURCE" "$file"; then fail "$file names folders of this machine"; fi
+    done
+    [[ $(uname -m) == x86_64 ]] || exit 0
+    # The linker keeps the mark only when everything has it, and the CUDA runtime has not.
+    for file in "$BUILD"/{base/libtcpx_base,net/libtcpx_net,net/soft/libtcpx_soft,transfer/libtcpx_transfer,endpoint/libtcpx_endpoint}.a; do
+      objects=$(ar t "$file" | wc -l)
+      [[ $(readelf --notes --wide "$file" | grep -c 'x86 feature: IBT, SHSTK') -eq $objects && $objects -gt 0 ]] ||
+        fail "$file has objects without control-flow protection"
+    done
+    [[ $CUDA == ON ]] || readelf --notes --wide "$lib/libtcpx.so" | grep 'x86 feature: IBT, SHSTK' || fail "libtcpx.so is not marked"
+    ;;
+
+  contents)
+    # The list of what is inside, against docs/dependencies.md and against what is really there.
+    list=$prefix/share/doc/tcpx/tcpx.cdx.json
+    sed -n 's/^      "name": "\(.*\)",/\1/p' "$list" | tail -n +2 | sort >"$folder/listed"
+    sed -n '/^## Libraries/,/^## Tools/s/^| \([^|]*\) | [^|]* | \([^|]*\) |.*/\1|\2/p' "$SOURCE/docs/dependencies.md" |
+      awk -F'|' -v cuda="$CUDA" '$1 == "library" || $2 ~ /^(tests|the Python package|`bench)/ { next }
+        cuda != "ON" && $2 ~ /nvcc/ { next } { sub(", libgcc", "", $1); print $1 }' | sort >"$folder/documented"
+    [[ -s $folder/listed ]] || fail "$list names nothing"
+    diff "$folder/documented" "$folder/listed" || fail "the list and docs/dependencies.md differ"
+    if grep -E '"version": "(|[^0-9"].*)"' "$list"; then fail "a version is missing"; fi
+    command -v python3 >/dev/null && { python3 -m json.tool "$list" >/dev/null || fail "$list is no JSON"; }
+    # All else comes from the C library, libgcc and, for the back-end, from NIXL.
+    for file in "$lib"/*.so "$lib"/nixl/*.so "$prefix"/bin/*; do
+      if readelf --dynamic --wide "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
+        grep -v -E '^(libc|libm|libdl|librt|libpthread|libgcc_s|ld-linux-.*)\.so\.[0-9]+$'; then
+        fail "$file wants a library that is not named anywhere"
+      fi
     done
     ;;
 
