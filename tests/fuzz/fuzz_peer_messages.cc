@@ -1,9 +1,9 @@
 // Any messages from the peer of a connection, in any order, at a sender and at a receiver of three channels: whatever they say,
 // the plugin is used by the book, nothing is sent that was not granted, and after the end nothing touches the memory any more.
 //
-// Input: u8 flags (1: receiver, 2: failover), then steps: u8 what (0: raw message, 1: grant, 2: regrant, 3: "received" or
-// "submitted", 4: submit, 5: progress). A raw message is u8 type, u8 length and the bytes behind the flow header; the others have
-// small fields (u8, sizes u16), so that they are often right.
+// Input: u8 flags (1: receiver, 2: failover, 4: chunks that grow), then steps: u8 what (0: raw message, 1: grant, 2: regrant,
+// 3: "received" or "submitted", 4: submit, 5: progress). A raw message is u8 type, u8 length and the bytes behind the flow header;
+// the others have small fields (u8, sizes u16), so that they are often right.
 #include <array>
 #include <vector>
 
@@ -75,7 +75,13 @@ void run(fuzz::FuzzInput in) {
     }
   }
   PipelineLinks links{.peer = std::make_unique<FakePeerLink>(in_queue, out_queue)};
-  const PipelineOptions options{.limits = {}, .chunk_bytes = 1024, .max_transfers = 8, .failover = (flags & 2) != 0};
+  // Of some transfers that 16 bits of size can name the chunks have grown.
+  const bool grows = (flags & 4) != 0;
+  const PipelineOptions options{.limits = {},
+                                .chunk_bytes = grows ? 64u : 1024u,
+                                .longest_chunk_bytes = grows ? 1024u : 0u,
+                                .max_transfers = 8,
+                                .failover = (flags & 2) != 0};
   auto connection = Pipeline::create(std::move(parts), std::move(links), clock, options).value();
   const RegisteredMemory registered = connection->register_memory(buffer.device(), kMemory, MemoryType::kCuda).value();
   for (int step = 0; step < 200 && !in.empty(); ++step) {

@@ -72,7 +72,8 @@ case $step in
       segments=$(readelf --segments --wide "$file")
       dynamic=$(readelf --dynamic --wide "$file")
       symbols=$(readelf --dyn-syms --wide "$file")
-      grep -q GNU_RELRO <<<"$segments" && grep -q BIND_NOW <<<"$dynamic" || fail "$file: what the linker fills in stays writable"
+      grep -q GNU_RELRO <<<"$segments" || fail "$file: what the linker fills in stays writable"
+      grep -q BIND_NOW <<<"$dynamic" || fail "$file: what the linker fills in later stays writable"
       grep -q 'file type is DYN' <<<"$segments" || fail "$file lies at a fixed address"
       if grep -E 'GNU_STACK.* RWE ' <<<"$segments"; then fail "$file has a stack that can be executed"; fi
       if grep -E 'LOAD .* RWE ' <<<"$segments"; then fail "$file has code that can be written to"; fi

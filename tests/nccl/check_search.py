@@ -77,6 +77,9 @@ def the_strategy():
     expect(any("64M GB/s" in line and "x0.50" in line and line.endswith("2M-4x1-16ch") for line in lines), f"64 MiB in {lines}")
     expect(any("8B us" in line and "x2.00" in line and line.endswith("64K-0x1-1ch-LL") for line in lines), f"8 B in {lines}")
 
+    lines = search.table(results, dict.fromkeys(ends), plugin)
+    expect(sum("figure of the search" in line for line in lines) == 2, f"what failed at the end is said in {lines}")
+
     for seconds in (1, 100, 300):
         machine = Machine()
         results, ends, plugin = machine.search(seconds)

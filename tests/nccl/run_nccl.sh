@@ -44,7 +44,9 @@ while (($# > 0)); do
   shift
 done
 
+begun=0 # something has been measured
 skip() {
+  if ((begun)); then echo "run_nccl: FAILED after some measurements: $1"; exit 1; fi
   echo "run_nccl: skipped: $1"
   exit 77
 }
@@ -213,6 +215,7 @@ search() {
 
 job_limit=120
 ((!is_shared)) || start_sharing
+begun=1
 if [[ $what == search ]]; then
   job_limit=60
   search

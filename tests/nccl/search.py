@@ -5,8 +5,8 @@ Started by run_nccl.sh search, which measures. This program prints what it wants
 
 Every measurement costs the start of a job, far more than the sizes it measures, so each one covers all sizes. The search begins with the
 settings known to be good and goes on with neighbours, one step of one coordinate away, of each size's best in turn: with the one that
-most sizes have beside their best. What was best at some size is measured again at the end, next to the plugin, and only these
-figures are compared: the best of many noisy figures is partly luck.
+most sizes have beside their best. What was best at some size is measured again at the end, next to the plugin, and these figures
+are compared: the best of many noisy figures is partly luck. Of a setting that fails then, the table says that its figure is older.
 """
 
 import argparse
@@ -154,13 +154,15 @@ def table(results, ends, plugin):
         return f"{figure:10.4g} {ratio:>6} {'' if cost is None else format(cost, '9.3f'):>9}"
 
     # A setting that won and then failed is judged by what it did before.
+    older = {setting for setting, result in ends.items() if not result}
     ends = {setting: result or results[setting] for setting, result in ends.items()}
     lines = [f"{'':11} {'NCCL':>10} {'':>6} {'core-s/GB':>9}" + "".join(f"{'GDR ' + gdr:>10} {'':>6} {'core-s/GB':>9}" for gdr in GDR)
              + "  NCCL's best setting"]
     for row, setting in winners(ends).items():
         reference = abs(figures(ends[setting])[row])
         lines.append(f"{bytes_text(row[1]):>6} {row[0]:4} {cells(ends[setting], row, None)}"
-                     + "".join(cells(plugin[gdr], row, reference) for gdr in GDR) + f"  {name_of(setting)}")
+                     + "".join(cells(plugin[gdr], row, reference) for gdr in GDR) + f"  {name_of(setting)}"
+                     + (" (failed at the end; figure of the search)" if setting in older else ""))
     lines += ["", "Medians; us are half a round trip, where a ratio below 1 is ours. The settings:"]
     lines += [f"  {name_of(setting)}: {' '.join(variables_of(setting))}" for setting in dict.fromkeys(winners(ends).values())]
     return lines
