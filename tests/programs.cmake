@@ -300,7 +300,7 @@ foreach(variable IN ITEMS UCCL_TCPX_CHUNK_BYTES UCCL_TCPX_SEND_WINDOW UCCL_TCPX_
 endforeach()
 tcpx_add_run(device_discovery.bad_variable host env UCCL_TCPX_CHUNK_BYTES=banana
   ${_exit} 1 "FAILED: TCPX_E_BAD_CONFIG: .*UCCL_TCPX_CHUNK_BYTES" $<TARGET_FILE:test_device_discovery>)
-tcpx_add_transfer_exit(chunk_of_environment 0 "in chunks of at most 4096" loopback --bytes 1M)
+tcpx_add_transfer_exit(chunk_of_environment 0 "1048576 bytes in 256 chunks" loopback --bytes 1M)
 set_property(TEST transfer.chunk_of_environment PROPERTY ENVIRONMENT UCCL_TCPX_CHUNK_BYTES=4096)
 tcpx_add_transfer_exit(one_channel 0 "one channel, whatever UCCL_TCPX_NUM_CHANNELS" loopback)
 set_property(TEST transfer.one_channel PROPERTY ENVIRONMENT UCCL_TCPX_NUM_CHANNELS=4)

@@ -105,16 +105,20 @@ job() {
     rank_of[$!]=$rank
   done
   while ((${#rank_of[@]} > 0)); do
-    code=0
-    wait -n -p pid "${!rank_of[@]}" || code=$?
-    rank=${rank_of[$pid]}
-    unset "rank_of[$pid]"
-    if ((code != 0 && !failed)); then
-      echo "FAILED: $name, rank $rank; its last lines:"
-      tail -5 "$logs/$name.$rank" | sed 's/^/  | /'
-      failed=1
-      kill "${!rank_of[@]}" 2>/dev/null # those left would wait for it until their time is over
-    fi
+    sleep 0.05 # `wait -n` does not tell of one that has ended before it is called
+    for pid in "${!rank_of[@]}"; do
+      if kill -0 "$pid" 2>/dev/null; then continue; fi
+      code=0
+      wait "$pid" || code=$?
+      rank=${rank_of[$pid]}
+      unset "rank_of[$pid]"
+      if ((code != 0 && !failed)); then
+        echo "FAILED: $name, rank $rank; its last lines:"
+        tail -5 "$logs/$name.$rank" | sed 's/^/  | /'
+        failed=1
+        kill "${!rank_of[@]}" 2>/dev/null # those left would wait for it until their time is over
+      fi
+    done
   done
   return $failed
 }
