@@ -63,11 +63,12 @@ constexpr VariableInfo kTable[] = {
      "Most sends that a channel holds at once. GPUDirect-TCPX needs a few of its 16 places for itself. Several connections of an "
      "Endpoint that send at the same time have 12 MiB under way together."},
     {Variable::kChunkBytes, "UCCL_TCPX_CHUNK_BYTES", VariableKind::kInteger, "bytes", 1, 4 * kMiB, 512 * 1024,
-     "524288, and up to 2097152 in transfers of 16 MiB for each channel and more", "",
+     "524288, and up to 2097152 in long transfers", "",
      "Transfers are cut into chunks of this size, each one request of the plugin. Must be the same at both ends. Unless it is set, chunks "
-     "of long transfers are longer where both ends let them, a sixteenth of a channel's part at most, and no longer than "
-     "UCCL_TCPX_SOFT_POOL_BYTES: they move faster and cost less, but not over GPUDirect-TCPX. With GPUDirect-TCPX "
-     "at most NCCL_DYNAMIC_CHUNK_SIZE x the data sockets of the receiver, for that plugin loses pages of its pool otherwise."},
+     "of long transfers are longer where both ends let them, on one channel 1 MiB from 1 MiB on and 2 MiB from 8 MiB on, on several a "
+     "sixteenth of a channel's part at most, and no longer than UCCL_TCPX_SOFT_POOL_BYTES: they move faster and cost less, but not over "
+     "GPUDirect-TCPX. With GPUDirect-TCPX at most NCCL_DYNAMIC_CHUNK_SIZE x the data sockets of the receiver, for that plugin loses pages "
+     "of its pool otherwise."},
     {Variable::kFailover, "UCCL_TCPX_FAILOVER", VariableKind::kInteger, "", 0, 1, 0, "0", "",
      "1 carries on over the other channels when one fails: what it had not delivered is sent again, and a send counts as done "
      "only when "

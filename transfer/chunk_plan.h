@@ -25,9 +25,12 @@ class ChunkPlan {
  public:
   ChunkPlan() = default;
 
-  /// A transfer has at least so many chunks for each of its channels before they grow: a slow channel costs no more than its share
-  /// when it leaves chunks to the others, which takes chunks that are small beside the transfer.
+  /// A transfer has at least so many chunks for each of its several channels before they grow: a slow channel costs no more than its
+  /// share when it leaves chunks to the others, which takes chunks that are small beside the transfer.
   static constexpr uint64_t kManyChunks = 16;
+  /// A channel alone has nobody to leave chunks to. What would be two chunks of `chunk_bytes` is one; longer ones take a transfer of so
+  /// many, because what is done with one chunk at the receiver runs beside the next one's way.
+  static constexpr uint64_t kFewChunks = 4;
 
   /// All but the transfer's must be the same at both ends, or messages do not fit what was posted for them.
   /// @param chunk_bytes 1 ... kMaxRequestBytes
@@ -41,7 +44,11 @@ class ChunkPlan {
     }
     ChunkPlan plan;
     plan.transfer_bytes_ = transfer_bytes;
-    while (2 * chunk_bytes <= longest_bytes && 2 * chunk_bytes * kManyChunks * channels <= transfer_bytes) chunk_bytes *= 2;
+    uint64_t chunks = channels > 1 ? kManyChunks * channels : 1;
+    while (2 * chunk_bytes <= longest_bytes && 2 * chunk_bytes * chunks <= transfer_bytes) {
+      chunk_bytes *= 2;
+      chunks = std::max(chunks, kFewChunks);
+    }
     plan.chunk_bytes_ = static_cast<uint32_t>(chunk_bytes);
     return plan;
   }

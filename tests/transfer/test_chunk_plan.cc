@@ -29,22 +29,33 @@ TEST(ChunkPlan, TilesTheTransferOnceAndInOrder) {
   }
 }
 
-TEST(ChunkPlan, ChunksGrowWithTheTransferUpToTheLongest) {
-  const std::tuple<uint64_t, uint64_t, uint32_t> cases[] = {
-      // longest, transfer, chunk
-      {0, 1u << 30, 4096},      {4096, 1u << 30, 4096},          {100, 1u << 30, 4096},      {65536, 16 * 8192 - 1, 4096},
-      {65536, 16 * 8192, 8192}, {65536, 32 * 8192 - 1, 8192},    {65536, 16 * 65536, 65536}, {65536, 1u << 30, 65536},
-      {8191, 1u << 30, 4096},   {12288, uint64_t{1} << 40, 8192}};
+TEST(ChunkPlan, ChunksOfOneChannelGrowWithTheTransferUpToTheLongest) {
+  const std::tuple<uint64_t, uint64_t, uint32_t> cases[] = {// longest, transfer, chunk
+                                                            {0, 1u << 30, 4096},
+                                                            {4096, 1u << 30, 4096},
+                                                            {100, 1u << 30, 4096},
+                                                            {65536, 8191, 4096},
+                                                            {65536, 8192, 8192},
+                                                            {65536, 8193, 8192},
+                                                            {65536, 4 * 16384 - 1, 8192},
+                                                            {65536, 4 * 16384, 16384},
+                                                            {65536, 4 * 65536 - 1, 32768},
+                                                            {65536, 4 * 65536, 65536},
+                                                            {65536, 1u << 30, 65536},
+                                                            {8191, 1u << 30, 4096},
+                                                            {12288, uint64_t{1} << 40, 8192}};
   for (const auto& [longest, bytes, chunk] : cases) {
     EXPECT_EQ(ChunkPlan::make(bytes, 4096, longest).value()[0].bytes, chunk) << longest << ' ' << bytes;
   }
 }
 
 TEST(ChunkPlan, ChunksThatSeveralChannelsShareGrowOnlyWhenEachHasMany) {
-  for (const uint64_t channels : {1u, 2u, 4u, 32u}) {
-    const uint64_t enough = channels * 16 * 8192;
-    EXPECT_EQ(ChunkPlan::make(enough - 1, 4096, 65536, channels).value()[0].bytes, 4096u) << channels;
-    EXPECT_EQ(ChunkPlan::make(enough, 4096, 65536, channels).value()[0].bytes, 8192u) << channels;
+  for (const uint64_t channels : {2u, 4u, 32u}) {
+    for (const uint32_t chunk : {8192u, 16384u, 65536u}) {
+      const uint64_t enough = channels * 16 * chunk;
+      EXPECT_EQ(ChunkPlan::make(enough - 1, 4096, 65536, channels).value()[0].bytes, chunk / 2) << channels;
+      EXPECT_EQ(ChunkPlan::make(enough, 4096, 65536, channels).value()[0].bytes, chunk) << channels;
+    }
   }
 }
 
