@@ -32,7 +32,7 @@ auto attempt_until(double seconds, Attempt attempt) {
     }();
     // Before signals are looked at: what has been taken would be lost.
     if (result.is_ok() || result.status().code() != Code::kTimeout || left <= kSlice) return result;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!run_signal_handlers()) throw nb::python_error();
   }
 }
 
@@ -144,7 +144,7 @@ uint64_t CoreEndpoint::set_up(std::function<Result<ConnId>(Endpoint&)> attempt) 
       std::unique_lock lock(state->mutex);
       if (state->ended.wait_for(lock, kSlice, [&] { return state->result.has_value(); })) break;
     }
-    if (PyErr_CheckSignals() == 0) continue;
+    if (run_signal_handlers()) continue;
     const nb::python_error raised;
     {
       const Unlocked unlocked;

@@ -113,7 +113,7 @@ bool wait_for_end(CoreOperation& operation, std::optional<double> timeout) {
       return operation.ended(std::clamp(left, milliseconds(1), kSlice));
     }();
     if (ended) return true;
-    if (PyErr_CheckSignals() != 0) {
+    if (!run_signal_handlers()) {
       const nanobind::python_error raised;
       {
         const Unlocked unlocked;

@@ -57,10 +57,10 @@ nb::list names_of_codes() {
 // Address, length and whether it is read-only, of an object that exports its memory; the object must outlive the use of them.
 nb::tuple extent_of(const nb::handle& object) {
   Py_buffer view;
-  if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_C_CONTIGUOUS) != 0) throw nb::python_error();
+  if (outlive_interpreter([&] { return PyObject_GetBuffer(object.ptr(), &view, PyBUF_C_CONTIGUOUS); }) != 0) throw nb::python_error();
   const nb::tuple extent =
       nb::make_tuple(reinterpret_cast<uintptr_t>(view.buf), static_cast<size_t>(view.len), view.readonly != 0);
-  PyBuffer_Release(&view);
+  outlive_interpreter([&] { PyBuffer_Release(&view); });
   return extent;
 }
 

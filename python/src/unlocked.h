@@ -8,7 +8,8 @@
 
 namespace tcpx::python {
 
-/// Calls what may ask for the interpreter lock.
+/// Calls what may ask for the interpreter lock: all that may run Python code does. Nothing in `body` has a destructor that needs the
+/// lock, because the unwinding runs it without: `body` deals in plain pointers, and owners are outside.
 template <class Body>
 auto outlive_interpreter(Body body) {
   try {
@@ -16,6 +17,11 @@ auto outlive_interpreter(Body body) {
   } catch (const abi::__forced_unwind&) {
     for (;;) ::pause();
   }
+}
+
+/// Runs the handlers of signals that have come, on the main thread. @return false when one raised, and Python's error is set
+inline bool run_signal_handlers() {
+  return outlive_interpreter([] { return PyErr_CheckSignals(); }) == 0;
 }
 
 /// Without the interpreter lock while this lives.

@@ -191,6 +191,24 @@ time.sleep(0.2)
         assert done.returncode == 0 and "leaked" not in done.stderr, done.stderr
 
 
+def test_an_interpreter_ends_while_an_error_is_made() -> None:
+    """Its threads are unwound inside our call into Python, without the lock that it takes to let go of a module."""
+    program = """
+import sys, threading, time, tcpx
+inside = threading.Event()
+def slowly(*arguments):
+    del sys.modules["tcpx.errors"], tcpx.errors  # the caller's reference is the last one
+    inside.set()
+    while True: time.sleep(0.001)  # gives the lock up, and wants it back
+tcpx.errors.error_of = slowly
+threading.Thread(target=tcpx.Endpoint, kwargs={"plugin": "/there/is/none.so"}, daemon=True).start()
+assert inside.wait(20)
+"""
+    for _ in range(3):
+        done = run(program)
+        assert done.returncode == 0 and "leaked" not in done.stderr, done.stderr
+
+
 def test_a_forked_child_does_not_wait_for_threads_of_its_parent() -> None:
     program = """
 import os, sys, threading, time, tcpx
