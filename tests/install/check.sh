@@ -89,7 +89,14 @@ case $step in
       [[ $(readelf --notes --wide "$file" | grep -c 'x86 feature: IBT, SHSTK') -eq $objects && $objects -gt 0 ]] ||
         fail "$file has objects without control-flow protection"
     done
-    [[ $CUDA == ON ]] || readelf --notes --wide "$lib/libtcpx.so" | grep 'x86 feature: IBT, SHSTK' || fail "libtcpx.so is not marked"
+    [[ $CUDA == ON ]] && exit 0
+    # Nor have the start files of some distributions (Debian 12 and 13), so the library carries the marks of a file that consists of
+    # them and of the same C++ runtime, no more and no less.
+    marks() { readelf --notes --wide "$1" | sed -n 's/.*x86 feature: //p' | sort -u; }
+    echo 'int length_of(const char* text) { try { return std::stoi(text); } catch (...) { return 0; } }' |
+      "$CXX" -include string -x c++ -shared -fPIC -O2 -fcf-protection=full -static-libstdc++ - -o "$folder/marked.so"
+    [[ $(marks "$lib/libtcpx.so") == "$(marks "$folder/marked.so")" ]] ||
+      fail "libtcpx.so is marked with '$(marks "$lib/libtcpx.so")', a file linked here with '$(marks "$folder/marked.so")'"
     ;;
 
   contents)
