@@ -12,6 +12,13 @@
 #include "base/text.h"
 
 namespace tcpx {
+namespace {
+thread_local bool is_own = false;
+}
+
+bool is_own_thread() {
+  return is_own;
+}
 
 Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   // A thread inherits the signal mask of its creator.
@@ -21,7 +28,10 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   std::thread thread;
   int error = 0;
   try {
-    thread = std::thread(std::move(body));
+    thread = std::thread([body = std::move(body)] {
+      is_own = true;
+      body();
+    });
   } catch (const std::system_error& refused) {
     error = refused.code().value();
   } catch (const std::bad_alloc&) {

@@ -13,4 +13,7 @@ namespace tcpx {
 /// @return kSystem when no thread can be created.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
+/// True on a thread that start_thread has made.
+bool is_own_thread();
+
 }  // namespace tcpx

@@ -62,7 +62,6 @@ class CudaMark : public GpuMark {
   explicit CudaMark(EventView event) : event_(event) {}
   Result<bool> reached() override {
     if (reached_) return true;
-    const CaptureGuard guard;
     Result<bool> done = event_.is_done();
     if (done.is_ok()) reached_ = *done;
     return done;
@@ -99,6 +98,7 @@ class SignalSlots {
   SignalSlots(const SignalSlots&) = delete;
   SignalSlots& operator=(const SignalSlots&) = delete;
   ~SignalSlots() {
+    const CaptureGuard captures;
     // All signals have fired: their kernels end by themselves, and then nothing reads the flags.
     for (const SignalSlot& slot : slots_) {
       [[maybe_unused]] const cudaError_t ended = cudaStreamSynchronize(slot.stream.view().get());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/own_thread.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -21,11 +22,32 @@ void report_cuda_failure(cudaError_t error, std::string_view operation) {
   [[maybe_unused]] const Status logged = cuda_error(error, operation);
 }
 
+namespace {
+thread_local bool is_relaxed = false;  // by a CaptureGuard
+}
+
+CaptureGuard::CaptureGuard() {
+  if (is_relaxed) return;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  const cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode);
+  if (error != cudaSuccess) return report_cuda_failure(error, "change capture mode");
+  is_relaxed = true;
+  if (!is_own_thread()) back_to_ = mode;
+}
+
+CaptureGuard::~CaptureGuard() {
+  if (!back_to_) return;
+  is_relaxed = false;
+  report_cuda_failure(cudaThreadExchangeStreamCaptureMode(&*back_to_), "change capture mode back");
+}
+
 Status StreamView::synchronize() const {
+  const CaptureGuard captures;
   return cuda_status(cudaStreamSynchronize(stream_), "wait for stream");
 }
 
 Status StreamView::health() const {
+  const CaptureGuard captures;
   const cudaError_t answer = cudaStreamQuery(stream_);
   if (answer != cudaSuccess && answer != cudaErrorNotReady) return cuda_error(answer, "query stream");
   [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
@@ -43,6 +65,7 @@ Status EventView::record(StreamView stream) const {
 }
 
 Result<bool> EventView::is_done() const {
+  const CaptureGuard captures;
   const cudaError_t answer = cudaEventQuery(event_);
   if (answer == cudaSuccess) return true;
   if (answer == cudaErrorNotReady) {
@@ -54,12 +77,14 @@ Result<bool> EventView::is_done() const {
 }
 
 Result<Duration> EventView::elapsed_since(EventView begin) const {
+  const CaptureGuard captures;
   float milliseconds = 0;
   TCPX_RETURN_IF_ERROR(cuda_status(cudaEventElapsedTime(&milliseconds, begin.event_, event_), "read event times"));
   return std::chrono::round<Duration>(std::chrono::duration<float, std::milli>(milliseconds));
 }
 
 Result<Stream> Stream::create() {
+  const CaptureGuard captures;
   int least = 0;
   int greatest = 0;
   TCPX_RETURN_IF_ERROR(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest), "read stream priorities"));
@@ -69,10 +94,12 @@ Result<Stream> Stream::create() {
 }
 
 void Stream::Destroy::operator()(cudaStream_t stream) const {
+  const CaptureGuard captures;
   report_cuda_failure(cudaStreamDestroy(stream), "destroy stream");
 }
 
 Result<Event> Event::create(EventTiming timing) {
+  const CaptureGuard captures;
   cudaEvent_t event = nullptr;
   const unsigned flags = timing == EventTiming::kOn ? cudaEventDefault : cudaEventDisableTiming;
   TCPX_RETURN_IF_ERROR(cuda_status(cudaEventCreateWithFlags(&event, flags), "create event"));
@@ -80,6 +107,7 @@ Result<Event> Event::create(EventTiming timing) {
 }
 
 void Event::Destroy::operator()(cudaEvent_t event) const {
+  const CaptureGuard captures;
   report_cuda_failure(cudaEventDestroy(event), "destroy event");
 }
 
@@ -91,7 +119,8 @@ Result<DeviceGuard> DeviceGuard::enter(int device) {
   return DeviceGuard(current);
 }
 
-DeviceGuard::DeviceGuard(DeviceGuard&& other) noexcept : back_to_(std::exchange(other.back_to_, kNothing)) {}
+DeviceGuard::DeviceGuard(DeviceGuard&& other) noexcept
+    : back_to_(std::exchange(other.back_to_, kNothing)), captures_(std::move(other.captures_)) {}
 
 DeviceGuard::~DeviceGuard() {
   if (back_to_ != kNothing) report_cuda_failure(cudaSetDevice(back_to_), "go back to the previous device");

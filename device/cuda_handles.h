@@ -7,8 +7,10 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "base/clock.h"
 #include "tcpx/status.h"
@@ -27,6 +29,22 @@ inline Status cuda_status(cudaError_t error, std::string_view operation) {
 
 /// For destructors, which can only log. Silent when the runtime is already gone at process exit: then so is the handle.
 void report_cuda_failure(cudaError_t error, std::string_view operation);
+
+/// While it lives, calls of this thread do not invalidate a capture that another thread, or this one, has begun in the global mode.
+/// An application's capture would be lost, and our own call fail, by a query of an event or stream, by waiting for either, by
+/// allocating, freeing and pinning, whatever stream they are of (each was probed on an H100). So every function here, and every
+/// other call of ours of that kind, holds one. Threads of our own (base/own_thread.h) change their mode once, for good; a caller's
+/// thread gets its mode back.
+class CaptureGuard {
+ public:
+  CaptureGuard();
+  CaptureGuard(CaptureGuard&& other) noexcept : back_to_(std::exchange(other.back_to_, std::nullopt)) {}
+  CaptureGuard& operator=(CaptureGuard&&) = delete;
+  ~CaptureGuard();
+
+ private:
+  std::optional<cudaStreamCaptureMode> back_to_;  // nothing: an outer guard, or nobody, changes the mode back
+};
 
 inline constexpr unsigned kAskEvery = 4096;
 
@@ -95,7 +113,7 @@ class Event {
   std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Destroy> event_;
 };
 
-/// Makes a device current for the calling thread until the end of the scope; free when it is current already.
+/// Makes a device current for the calling thread until the end of the scope, and is a CaptureGuard.
 ///
 /// Switching back to a device without a context creates one there (cudaSetDevice since CUDA 12), which costs time and memory.
 /// So threads of our own set their device when they start (MemoryOps::set_current_device), and the guard has nothing to do.
@@ -110,19 +128,7 @@ class DeviceGuard {
   explicit DeviceGuard(int back_to) : back_to_(back_to) {}
   static constexpr int kNothing = -1;
   int back_to_;
-};
-
-/// While it lives, calls of this thread do not invalidate a capture that another thread has begun in the global mode.
-class CaptureGuard {
- public:
-  CaptureGuard() { exchange(); }
-  CaptureGuard(const CaptureGuard&) = delete;
-  CaptureGuard& operator=(const CaptureGuard&) = delete;
-  ~CaptureGuard() { exchange(); }
-
- private:
-  void exchange() { report_cuda_failure(cudaThreadExchangeStreamCaptureMode(&mode_), "change capture mode"); }
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  CaptureGuard captures_;  // made last: before a device is current, changing the mode may make a context on another one
 };
 
 }  // namespace tcpx

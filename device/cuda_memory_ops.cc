@@ -55,6 +55,7 @@ class CudaAsyncCopy final : public AsyncCopy {
 
   void wait() override {
     if (!in_flight_) return;
+    const CaptureGuard captures;
     // A broken context answers at once. Its error has been reported already, or no caller asks for it.
     [[maybe_unused]] const cudaError_t waited = cudaEventSynchronize(end_.view().get());
     [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
@@ -132,7 +133,10 @@ class CudaMemoryOps final : public MemoryOps {
     void* host = nullptr;
     TCPX_RETURN_IF_ERROR(cuda_status(cudaHostAlloc(&host, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
                                      concat("allocate ", bytes, " bytes of pinned host memory")));
-    MemoryBuffer buffer(host, host, bytes, [host] { report_cuda_failure(cudaFreeHost(host), "free pinned host memory"); });
+    MemoryBuffer buffer(host, host, bytes, [host] {
+      const CaptureGuard captures;
+      report_cuda_failure(cudaFreeHost(host), "free pinned host memory");
+    });
     TCPX_RETURN_IF_ERROR(check_address(device, host));
     std::memset(host, 0, bytes);
     return buffer;
@@ -141,11 +145,10 @@ class CudaMemoryOps final : public MemoryOps {
   Result<MemoryBuffer> map_host(int device, void* host, size_t bytes) override {
     TCPX_RETURN_IF_ERROR(check_device(device));
     TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
-    const CaptureGuard captures;  // this comes in the middle of what the application does
     TCPX_RETURN_IF_ERROR(cuda_status(cudaHostRegister(host, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
                                      concat("pin ", bytes, " bytes of host memory")));
     MemoryBuffer buffer(host, host, bytes, [host] {
-      const CaptureGuard unpinning;
+      const CaptureGuard captures;
       report_cuda_failure(cudaHostUnregister(host), "unpin host memory");
     });
     TCPX_RETURN_IF_ERROR(check_address(device, host));
@@ -272,8 +275,10 @@ class CudaMemoryOps final : public MemoryOps {
       TCPX_RETURN_IF_ERROR(cuda_status(cudaMalloc(&memory, bytes + slack), operation));
       const auto address = reinterpret_cast<uintptr_t>(memory);
       const uintptr_t aligned = (address + kAlignment - 1) / kAlignment * kAlignment;
-      MemoryBuffer buffer(nullptr, reinterpret_cast<void*>(aligned), bytes,
-                          [memory] { report_cuda_failure(cudaFree(memory), "free device memory"); });
+      MemoryBuffer buffer(nullptr, reinterpret_cast<void*>(aligned), bytes, [memory] {
+        const CaptureGuard captures;
+        report_cuda_failure(cudaFree(memory), "free device memory");
+      });
       if (aligned - address <= slack) return buffer;
     }
     return Status(Code::kInternal, operation, "an allocation with room for alignment could not be aligned");

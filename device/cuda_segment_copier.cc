@@ -77,6 +77,7 @@ class CudaSegmentCopier final : public SegmentCopier {
 
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
     TCPX_RETURN_IF_ERROR(tickets_.ready());
+    const CaptureGuard captures;
     if (segments.size() > kMaxCopySegments) {
       return Status(Code::kInvalidArgument, "copy segments", concat(segments.size(), ", at most ", kMaxCopySegments));
     }

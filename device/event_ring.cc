@@ -41,6 +41,7 @@ EventRing::~EventRing() {
 }
 
 void EventRing::drain() const {
+  const CaptureGuard captures;
   // A broken context answers at once. Its error is known already, or will never matter. Events without work in flight answer at
   // once too.
   for (const Event& end : ends_) {
@@ -60,6 +61,7 @@ Result<UnpackTicket> EventRing::commit(StreamView stream) {
 }
 
 Status EventRing::fail(Status error, StreamView stream) {
+  const CaptureGuard captures;
   // No event follows the work submitted since the last ticket.
   [[maybe_unused]] const cudaError_t drained = cudaStreamSynchronize(stream.get());
   drain();

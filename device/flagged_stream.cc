@@ -45,6 +45,7 @@ Result<bool> FlaggedStream::has_reached(uint32_t mark) {
 }
 
 void FlaggedStream::drain() const {
+  const CaptureGuard captures;
   [[maybe_unused]] const cudaError_t drained = cudaStreamSynchronize(stream_.view().get());
   [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
 }

@@ -30,6 +30,7 @@ ResidentCopier::~ResidentCopier() {
 }
 
 void ResidentCopier::drain() const {
+  const CaptureGuard captures;
   // The kernel leaves by itself. A broken context answers at once.
   [[maybe_unused]] const cudaError_t drained = cudaStreamSynchronize(stream_.view().get());
   [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();

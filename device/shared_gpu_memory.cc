@@ -251,6 +251,7 @@ Result<MemoryBuffer> SharedGpuMemory::map_chunk(int device, const MemoryShare& s
   }
   MemoryBuffer buffer(nullptr, reinterpret_cast<void*>(at), share.bytes,
                       [unmap = chunks_.unmap, free = chunks_.free, at, bytes = share.bytes] {
+                        const CaptureGuard captures;
                         report_cuda_failure(static_cast<cudaError_t>(unmap(at, bytes)), "unmap shared GPU memory");
                         report_cuda_failure(static_cast<cudaError_t>(free(at, bytes)), "give GPU addresses back");
                       });

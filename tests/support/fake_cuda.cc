@@ -37,6 +37,7 @@ struct Queue {
   std::deque<std::function<void()>> work;  // the first is running
   bool closed = false;
   bool captured = false;
+  bool capture_lost = false;
 
   void run() {
     std::unique_lock lock(mutex);
@@ -101,9 +102,26 @@ cudaError_t put(cudaStream_t stream, std::function<void()> work) {
   return cudaSuccess;
 }
 
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+std::mutex captures_mutex;
+std::vector<Queue*> captures;  // in the global mode
+
+/// For calls that CUDA allows no thread in the global mode while a stream is captured in it.
+cudaError_t disturb_captures() {
+  if (capture_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+  const std::lock_guard lock(captures_mutex);
+  for (Queue* queue : captures) queue->capture_lost = true;
+  return captures.empty() ? cudaSuccess : answer(cudaErrorStreamCaptureUnsupported);
+}
+
 }  // namespace
 
 extern "C" {
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, capture_mode);
+  return cudaSuccess;
+}
 
 cudaError_t cudaGetLastError() {
   return std::exchange(last_error, cudaSuccess);
@@ -146,24 +164,31 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (const cudaError_t refused = disturb_captures(); refused != cudaSuccess) return refused;
   Queue& queue = queue_of(stream);
   std::unique_lock lock(queue.mutex);
   queue.changed.wait(lock, [&] { return queue.work.empty(); });
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (const cudaError_t refused = disturb_captures(); refused != cudaSuccess) return refused;
   Queue& queue = queue_of(stream);
   const std::lock_guard lock(queue.mutex);
   return queue.work.empty() ? cudaSuccess : answer(cudaErrorNotReady);
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  const std::lock_guard lock(captures_mutex);
   queue_of(stream).captured = true;
+  if (mode == cudaStreamCaptureModeGlobal) captures.push_back(&queue_of(stream));
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  queue_of(stream).captured = false;
+  const std::lock_guard lock(captures_mutex);
+  Queue& queue = queue_of(stream);
+  queue.captured = false;
+  std::erase(captures, &queue);
   *graph = nullptr;
-  return cudaSuccess;
+  return std::exchange(queue.capture_lost, false) ? answer(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t) {
   return cudaSuccess;
@@ -193,11 +218,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (const cudaError_t refused = disturb_captures(); refused != cudaSuccess) return refused;
   if (!event->recorded) return cudaSuccess;
   const std::lock_guard lock(event->mark->mutex);
   return event->mark->passed ? cudaSuccess : answer(cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const cudaError_t refused = disturb_captures(); refused != cudaSuccess) return refused;
   if (!event->recorded) return cudaSuccess;
   std::unique_lock lock(event->mark->mutex);
   event->mark->changed.wait(lock, [&] { return event->mark->passed; });

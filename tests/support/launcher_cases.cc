@@ -182,6 +182,25 @@ TEST_F(GpuLauncher, AStreamBeingCapturedIsRefused) {
   expect_destination_as_shadow();
 }
 
+TEST_F(GpuLauncher, ACaptureOfAnotherStreamGoesOnBesideIt) {
+  const Stream captured = make_stream();
+  const std::vector<DescriptorBlock> blocks = {next_block(50)};
+  ASSERT_EQ(cudaStreamBeginCapture(captured.view().get(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  {
+    const auto launcher = make({});
+    EXPECT_OK(launcher->launch_sync(blocks, soon()));
+    EXPECT_OK(captured.view().is_captured().status());
+  }
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  EXPECT_EQ(mode, cudaStreamCaptureModeGlobal) << "the caller's thread has its mode back";
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(captured.view().get(), &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  expect_destination_as_shadow();
+}
+
 TEST_F(GpuLauncher, RandomLaunchesGoRoundASmallList) {
   UnpackLauncher::Config config;
   config.in_flight = 5;
