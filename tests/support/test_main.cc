@@ -63,9 +63,13 @@ extern "C" const char* __asan_default_options() {  // NOLINT(bugprone-reserved-i
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  // Started by the name of one of several source files, as `make test_...` links it.
-  const std::string own_suites = tcpx::testing::suites_of_file(std::filesystem::path(argv[0]).filename());
-  if (::testing::GTEST_FLAG(filter) == "*" && !own_suites.empty()) ::testing::GTEST_FLAG(filter) = own_suites;
+  // Started by a link of the name of one of several source files, as `make test_...` makes it. By its own name, a program has all its
+  // cases, also when one of the files is called like it.
+  const std::filesystem::path name = std::filesystem::path(argv[0]).filename();
+  if (::testing::GTEST_FLAG(filter) == "*" && std::filesystem::read_symlink("/proc/self/exe").filename() != name) {
+    const std::string own_suites = tcpx::testing::suites_of_file(name);
+    if (!own_suites.empty()) ::testing::GTEST_FLAG(filter) = own_suites;
+  }
   // Loopback only, unless set by the caller: tests must not depend on the machine's other interfaces.
   ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "=lo", 0);
   // With the first thread a thread checker starts one of its own, which tests that count threads would mistake for ours.
