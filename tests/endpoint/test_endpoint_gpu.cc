@@ -131,6 +131,26 @@ TEST_P(EndpointGpu, EverySizeByEveryVerb) {
   }
 }
 
+TEST_P(EndpointGpu, ACaptureOfTheApplicationSurvivesAllOfIt) {
+  std::vector<std::byte> host(3 * kMiB);
+  const MemoryBuffer gpu = memory_->allocate_device(0, host.size()).value(),
+                     other = memory_->allocate_device(0, host.size()).value();
+  const Stream captured = Stream::create().value();
+  ASSERT_EQ(cudaStreamBeginCapture(captured.view().get(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  // Its threads come and go, too.
+  const auto near = make_endpoint(config()), far = make_endpoint(config());
+  EXPECT_TRUE(near && far);
+  if (near && far) connect_pair(*near, *far);
+  for (const size_t bytes : {size_t{8}, size_t{20000}, host.size()}) {
+    expect_moves(gpu.device(), other.device(), bytes);
+    expect_moves(host.data(), gpu.device(), bytes);
+    expect_moves(gpu.device(), host.data(), bytes);
+  }
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(captured.view().get(), &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
 TEST_P(EndpointGpu, ScatteredRangesKeepTheirNeighbours) {
   constexpr size_t kRange = 3001, kStride = 4096, kCount = 1000;
   refill();
