@@ -124,7 +124,7 @@ void DataReceiver::refuse_arrival(const Arrival& arrival, const Status& why) {
 // A send that has been matched goes on: "go" is on its way to the sender, which waits for that. One that was never offered leaves
 // its place empty.
 Status DataReceiver::on(const CancelFrame& frame) {
-  if (frame.announced) {
+  if (frame.what == CancelFrame::What::kSend) {
     const auto charge = matching_.cancel_announced(frame.sequence, frame.operation);
     if (!charge.is_ok()) return unexpected(frame, charge.status().detail());
     if (*charge) link_.refuse(frame.operation, **charge, Status(Code::kCancelled, "send", "given up by the sender"));

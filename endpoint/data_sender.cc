@@ -32,7 +32,9 @@ bool DataSender::end_left() {
 }
 
 void DataSender::tell_cancelled(const LocalOperation& local, bool announced) {
-  link_.stream->send(CancelFrame{.operation = local.number(), .sequence = local.operation->sequence, .announced = announced});
+  using What = CancelFrame::What;
+  link_.stream->send(CancelFrame{
+      .operation = local.number(), .sequence = local.operation->sequence, .what = announced ? What::kSend : What::kReadOrUntold});
 }
 
 Status DataSender::on(const GoFrame& frame) {

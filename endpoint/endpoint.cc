@@ -124,12 +124,12 @@ Status Endpoint::deregister(MemoryId memory) {
   return guarded_wait("deregister memory", *impl_, [&] { return impl_->deregister(memory); });
 }
 
-Result<RemoteSlot> Endpoint::advertise(const LocalRange& range) {
-  return guarded("advertise", *impl_, [&] { return impl_->advertise({}, range); });
+Result<RemoteSlot> Endpoint::advertise(const LocalRange& range, const AdvertiseOptions& options) {
+  return guarded("advertise", *impl_, [&] { return impl_->advertise({}, range, options); });
 }
 
-Result<RemoteSlot> Endpoint::advertise(ConnId conn, const LocalRange& range) {
-  return guarded("advertise", *impl_, [&] { return impl_->advertise(conn, range); });
+Result<RemoteSlot> Endpoint::advertise(ConnId conn, const LocalRange& range, const AdvertiseOptions& options) {
+  return guarded("advertise", *impl_, [&] { return impl_->advertise(conn, range, options); });
 }
 
 Result<OperationId> Endpoint::start(int kind, ConnId conn, std::span<const LocalRange> ranges,

@@ -199,9 +199,16 @@ bool Endpoint::Impl::fail_links_that_serve(MemoryId region) {
   return true;
 }
 
-Result<RemoteSlot> Endpoint::Impl::advertise(std::optional<ConnId> conn, const LocalRange& range) {
+Result<RemoteSlot> Endpoint::Impl::advertise(std::optional<ConnId> conn, const LocalRange& range,
+                                             const AdvertiseOptions& options) {
   if (conn) TCPX_RETURN_IF_ERROR(connections_.find(*conn).status());
-  return registry_.advertise(conn.value_or(kAnyConnection), range.memory, range.data, range.bytes);
+  std::unique_ptr<GpuMark> after;
+  if (options.after_stream) {
+    TCPX_ASSIGN_OR_RETURN(const RegionUse use, registry_.use(range.memory, range.data, range.bytes));
+    TCPX_ASSIGN_OR_RETURN(after, copiers_.order->mark_stream(*options.after_stream, use.region().access.gpu));
+  }
+  return registry_.advertise(conn.value_or(kAnyConnection), range.memory, range.data, range.bytes, options.access,
+                             std::move(after), options.after_stream.value_or(nullptr));
 }
 
 Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,

@@ -97,8 +97,8 @@ void Link::fail_if_broken() {
 
 bool Link::needs_polling() const {
   if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits();
-  return context_.stage != LinkStage::kOpen || peer_closing_ || !rests() || local_.waits() || !context_.notifications.empty() ||
-         context_.stream->backlog() > 0;
+  return context_.stage != LinkStage::kOpen || peer_closing_ || !rests() || local_.waits() || peer_.waits() ||
+         !context_.notifications.empty() || context_.stream->backlog() > 0;
 }
 
 uint64_t Link::chunks_in_flight() const {
@@ -305,11 +305,9 @@ Status Link::hand_over(const ControlHeader& header, std::span<const std::byte> p
     case ControlType::kSendData:
       return to<SendDataFrame>(local_, header, payload);
     case ControlType::kWrite:
-      return to<WriteFrame>(peer_, header, payload);
     case ControlType::kWriteData:
-      return to<WriteDataFrame>(peer_, header, payload);
     case ControlType::kRead:
-      return to<ReadFrame>(peer_, header, payload);
+      return peer_.on(header, payload);
     case ControlType::kReadData:
       return to<ReadDataFrame>(local_, header, payload);
     case ControlType::kReady:
@@ -341,6 +339,10 @@ Status Link::on(const GoFrame& frame) {
 }
 
 Status Link::on(const CancelFrame& frame) {
+  if (frame.what == CancelFrame::What::kWrite) {
+    peer_.cancel_write(frame.operation);
+    return Status::ok();
+  }
   return peer_.cancel_read(frame.operation) ? Status::ok() : local_.on(frame);
 }
 

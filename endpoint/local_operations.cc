@@ -150,7 +150,11 @@ void LocalOperations::end_early(LocalOperation& local, Status why) {
     case EarlyEnd::kAtOnce:
       return book_.finish(local, std::move(why));
     case EarlyEnd::kAsksPeer:
-      if (kind == OperationKind::kSend) sender_.tell_cancelled(local, true);
+      if (kind == OperationKind::kSend) {
+        sender_.tell_cancelled(local, true);
+      } else {  // a write, whose target may still wait for its GPU
+        link_.stream->send(CancelFrame{.operation = local.number(), .what = CancelFrame::What::kWrite});
+      }
       return book_.end_later(local, std::move(why), link_.now + kGrace);
     case EarlyEnd::kAfterTransfer:
       return book_.end_later(local, std::move(why), link_.now + kGrace);

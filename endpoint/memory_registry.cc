@@ -168,15 +168,20 @@ Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
   return std::optional(erase(entry));
 }
 
-Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const void* data, size_t bytes) {
+Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const void* data, size_t bytes, SlotAccess access,
+                                             std::unique_ptr<GpuMark> after, void* stream) {
   MutexLock lock(mutex_);
   TCPX_ASSIGN_OR_RETURN(Entry* const found, find(id, data, bytes));
   Entry& entry = *found;
   RemoteSlot slot{
       .magic = kSlotMagic, .version = kSlotVersion, .flags = 0, .endpoint = instance_, .id = {}, .bytes = bytes, .reserved = {}};
-  const std::tuple key(conn, address_of(data), bytes);
+  const std::tuple key(conn, address_of(data), bytes, access);
   if (const auto known = entry.slots.find(key); known != entry.slots.end()) {
     slot.id = known->second;
+    auto& marks = adverts_.find(slot.id)->second.after;
+    if (after == nullptr) return slot;
+    std::erase_if(marks, [stream](const auto& mark) { return mark.first == stream; });
+    marks.emplace_back(stream, std::move(after));
     return slot;
   }
   if (adverts_.size() >= kMaxAdverts) {
@@ -186,26 +191,40 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   do {
     TCPX_ASSIGN_OR_RETURN(slot.id.high, random_id());
     TCPX_ASSIGN_OR_RETURN(slot.id.low, random_id());
-  } while (!adverts_.try_emplace(slot.id, Advert{conn, &entry, first, bytes}).second);
-  entry.slots.emplace(key, slot.id);
+  } while (!adverts_.try_emplace(slot.id, Advert{conn, &entry, first, bytes, access}).second);
+  try {
+    if (after != nullptr) adverts_.find(slot.id)->second.after.emplace_back(stream, std::move(after));
+    entry.slots.emplace(key, slot.id);
+  } catch (const std::bad_alloc&) {
+    adverts_.erase(slot.id);
+    throw;
+  }
   return slot;
 }
 
-Result<HeldRange> MemoryRegistry::look_up(ConnId conn, const SlotId& slot) {
+Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const SlotId& slot, bool writes) {
   MutexLock lock(mutex_);
   const auto found = adverts_.find(slot);
   // Another connection's is said to be unknown, so that nobody learns what exists.
   if (found == adverts_.end() || (found->second.conn != conn && found->second.conn != kAnyConnection)) {
     return Status(Code::kNotFound, "remote range", "no such advertisement, or it was withdrawn");
   }
-  const Advert& advert = found->second;
-  return HeldRange{RegionUse(*advert.entry), advert.data, advert.bytes};
+  Advert& advert = found->second;
+  if (writes && advert.access == SlotAccess::kRead) {
+    return Status(Code::kInvalidArgument, "remote range", "it is advertised for reading only");
+  }
+  while (!advert.after.empty()) {
+    TCPX_ASSIGN_OR_RETURN(const bool reached, advert.after.back().second->reached());
+    if (!reached) return std::optional<HeldRange>();
+    advert.after.pop_back();
+  }
+  return std::optional(HeldRange{RegionUse(*advert.entry), advert.data, advert.bytes});
 }
 
 void MemoryRegistry::forget(ConnId conn) {
   MutexLock lock(mutex_);
   for (auto& [id, entry] : entries_) {
-    auto slot = entry.slots.lower_bound({conn, 0, 0});
+    auto slot = entry.slots.lower_bound({conn, 0, 0, SlotAccess::kRead});
     while (slot != entry.slots.end() && std::get<ConnId>(slot->first) == conn) {
       adverts_.erase(slot->second);
       slot = entry.slots.erase(slot);

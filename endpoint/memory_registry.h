@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -83,7 +84,7 @@ struct RegionUse::Entry {
   bool closing = false;  ///< its last count is being removed: no new uses
   bool* kept = nullptr;  ///< of the `remove` that waits: set when the region was added again; `uses` carries kWaited
   /// Slots by connection and range, so that a range is found again and a connection's lie together.
-  std::map<std::tuple<ConnId, uintptr_t, size_t>, SlotId> slots{};
+  std::map<std::tuple<ConnId, uintptr_t, size_t, SlotAccess>, SlotId> slots{};
   /// RegionUses that hold it, and kWaited. From 0 raised with the lock held only.
   std::atomic<uint64_t> uses{0};
   static constexpr uint64_t kWaited = uint64_t{1} << 63;
@@ -162,12 +163,17 @@ class MemoryRegistry {
   /// uses; ask again, or give up with `remove` and a deadline that has passed, which opens it again.
   Result<std::optional<Region>> try_remove(MemoryId id);
 
-  /// The same range for the same connection gives the same slot. @param conn or kAnyConnection
+  /// The same range for the same connection with the same access gives the same slot. @param conn or kAnyConnection
+  /// @param after work of the application's GPU on `stream`, which comes before what peers do with the memory; null: none. It takes the
+  /// place of earlier work on the same stream. The mark's GpuOrder must outlive the registry.
   /// @return kExhausted beyond kMaxAdverts distinct ranges; kInvalidArgument, kNotFound as `use`
-  Result<RemoteSlot> advertise(ConnId conn, MemoryId id, const void* data, size_t bytes);
-  /// All that was advertised under an id that came from the wire.
-  /// @return kNotFound: no such advertisement for this connection (any more)
-  Result<HeldRange> look_up(ConnId conn, const SlotId& slot);
+  Result<RemoteSlot> advertise(ConnId conn, MemoryId id, const void* data, size_t bytes,
+                               SlotAccess access = SlotAccess::kReadWrite, std::unique_ptr<GpuMark> after = nullptr,
+                               void* stream = nullptr);
+  /// All that was advertised under an id that came from the wire. @param writes what the peer wants
+  /// @return nullopt: the application's GPU is not done with it yet. kNotFound: no such advertisement for this connection (any more);
+  /// kInvalidArgument: it may be read only; kCuda: that of the GPU's work
+  Result<std::optional<HeldRange>> look_up(ConnId conn, const SlotId& slot, bool writes);
   /// Withdraws all of a connection alone.
   void forget(ConnId conn);
 
@@ -183,6 +189,8 @@ class MemoryRegistry {
     Entry* entry = nullptr;
     std::byte* data = nullptr;
     size_t bytes = 0;
+    SlotAccess access = SlotAccess::kReadWrite;
+    std::vector<std::pair<void*, std::unique_ptr<GpuMark>>> after = {};  ///< by stream; gone when reached
   };
   using RangeKey = std::tuple<uintptr_t, size_t, MemoryType>;
   /// Of a random number, half of which is as good as all.

@@ -11,7 +11,8 @@ constexpr size_t kCrowdedBytes = kMaxBacklogBytes / 4;
 
 }  // namespace
 
-Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange>& wanted) const {
+// @return nullopt: the application's GPU is not done with one of them
+Result<std::optional<std::vector<HeldRange>>> PeerOperations::look_up(const WireArray<WireRange>& wanted, bool writes) const {
   std::vector<HeldRange> ranges;
   ranges.reserve(wanted.size());
   std::optional<HeldRange> advertised;  // of the last slot: the next range is often another part of it
@@ -19,7 +20,8 @@ Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange
   for (size_t i = 0; i < wanted.size(); ++i) {
     const WireRange range = wanted[i];
     if (!advertised || range.slot != slot) {
-      TCPX_ASSIGN_OR_RETURN(advertised, link_.shared.memory.look_up(link_.id, range.slot));
+      TCPX_ASSIGN_OR_RETURN(advertised, link_.shared.memory.look_up(link_.id, range.slot, writes));
+      if (!advertised) return std::optional<std::vector<HeldRange>>();
       slot = range.slot;
     }
     TCPX_ASSIGN_OR_RETURN(std::byte* const data, part_of(*advertised, range.offset, range.bytes));
@@ -27,7 +29,7 @@ Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange
     if (!ranges.empty()) TCPX_RETURN_IF_ERROR(check_mix("look up remote ranges", ranges.front().region(), advertised->region()));
     ranges.emplace_back(advertised->region(), data, range.bytes, std::move(advertised->use));  // for the first of its slot
   }
-  return ranges;
+  return std::optional(std::move(ranges));
 }
 
 // @return nullopt: the peer has been told why not, and has its part of the window again
@@ -38,15 +40,62 @@ std::optional<T> PeerOperations::or_refuse(Result<T> result, uint64_t operation,
   return std::nullopt;
 }
 
-Status PeerOperations::on(const WriteFrame& frame) {
-  const Charge charge = charge_of(frame);
-  TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
-  auto ranges = or_refuse(look_up(frame.ranges), frame.operation, charge);
-  if (!ranges) return Status::ok();
-  if (ranges->empty()) return unexpected(frame, "a write of nothing that is not inline");
+Status PeerOperations::on(const ControlHeader& header, std::span<const std::byte> payload) {
+  TCPX_ASSIGN_OR_RETURN(const bool taken, take(header, payload, false));
+  if (!taken) held_up_.push_back({header, {payload.begin(), payload.end()}});
+  return Status::ok();
+}
+
+Result<bool> PeerOperations::take(const ControlHeader& header, std::span<const std::byte> payload, bool counted) {
+  switch (static_cast<ControlType>(header.type)) {
+    case ControlType::kWrite:
+      return take<WriteFrame>(header, payload, counted);
+    case ControlType::kWriteData:
+      return take<WriteDataFrame>(header, payload, counted);
+    default:
+      return take<ReadFrame>(header, payload, counted);
+  }
+}
+
+template <class Frame>
+Result<bool> PeerOperations::take(const ControlHeader& header, std::span<const std::byte> payload, bool counted) {
+  constexpr bool kReads = Frame::kType == ControlType::kRead;
+  Frame frame;
+  TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
+  uint64_t answer_bytes = 0;
+  if constexpr (kReads) {
+    if (is_short(frame)) answer_bytes = frame.bytes;
+    if (reads_.contains(frame.operation)) return unexpected(frame, "asked for before");
+  }
+  const Charge charge = charge_of(frame, answer_bytes);
+  if (!counted) TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
+  auto ranges = or_refuse(look_up(frame.ranges, !kReads), frame.operation, charge);
+  if (!ranges) return true;
+  if (!*ranges) return false;
+  TCPX_RETURN_IF_ERROR(begin(frame, std::move(**ranges), charge));
+  return true;
+}
+
+bool PeerOperations::begin_held_up() {
+  bool advanced = false;
+  // Apart, because what begins may break the link.
+  for (HeldUp& frame : std::exchange(held_up_, {})) {
+    const Result<bool> taken = take(frame.header, frame.payload, true);
+    if (taken.is_ok() && !*taken) {
+      held_up_.push_back(std::move(frame));
+      continue;
+    }
+    link_.break_with(taken.status());
+    advanced = true;
+  }
+  return advanced;
+}
+
+Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
+  if (ranges.empty()) return unexpected(frame, "a write of nothing that is not inline");
   auto job = std::make_unique<Job>();
   job->number = frame.operation;
-  job->held = std::move(*ranges);
+  job->held = std::move(ranges);
   job->bytes = frame.bytes;
   job->notify = message_of(frame.notify, link_.id);
   job->charge = charge;
@@ -69,38 +118,28 @@ Status PeerOperations::on(const WriteFrame& frame) {
   return Status::ok();
 }
 
-Status PeerOperations::on(const WriteDataFrame& frame) {
-  const Charge charge = charge_of(frame);
-  TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
-  auto ranges = or_refuse(look_up(frame.ranges), frame.operation, charge);
-  if (!ranges) return Status::ok();
+Status PeerOperations::begin(const WriteDataFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
   ++link_.stats.inline_received;
   link_.stats.bytes_received += frame.data.size();
   Delivery delivery{.notify = message_of(frame.notify, link_.id), .charge = charge, .answers = frame.operation};
-  if (!is_on_gpu(*ranges)) {
-    scatter(*ranges, frame.data);
+  if (!is_on_gpu(ranges)) {
+    scatter(ranges, frame.data);
     link_.deliver(std::move(delivery));
     return Status::ok();
   }
-  queue({.number = frame.operation, .ranges = std::move(*ranges), .delivery = std::move(delivery), .charge = {}}, true,
+  queue({.number = frame.operation, .ranges = std::move(ranges), .delivery = std::move(delivery), .charge = {}}, true,
         frame.data);
   return Status::ok();
 }
 
-Status PeerOperations::on(const ReadFrame& frame) {
-  const bool is_short = frame.bytes <= link_.shared.inline_bytes;
-  const Charge charge = charge_of(frame, is_short ? frame.bytes : 0);
-  TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
-  if (reads_.contains(frame.operation)) return unexpected(frame, "asked for before");
-  auto ranges = or_refuse(look_up(frame.ranges), frame.operation, charge);
-  if (!ranges) return Status::ok();
-  if (!is_short) {
+Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
+  if (!is_short(frame)) {
     const auto prepared =
-        or_refuse(link_.send_lane.prepare(*ranges, preferred_packing(*ranges, frame.bytes)), frame.operation, charge);
+        or_refuse(link_.send_lane.prepare(ranges, preferred_packing(ranges, frame.bytes)), frame.operation, charge);
     if (!prepared) return Status::ok();
     auto job = std::make_unique<Job>();
     job->number = frame.operation;
-    job->held = std::move(*ranges);
+    job->held = std::move(ranges);
     job->bytes = frame.bytes;
     job->charge = charge;
     // The frame that says this is in no window: a peer that asks for much and reads little gets it over the lanes.
@@ -111,12 +150,12 @@ Status PeerOperations::on(const ReadFrame& frame) {
     link_.stream->send(ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = *prepared, .sources = sources});
     return Status::ok();
   }
-  if (!is_on_gpu(*ranges)) {
-    answer_read(frame.operation, gather(*ranges, room_));
+  if (!is_on_gpu(ranges)) {
+    answer_read(frame.operation, gather(ranges, room_));
     link_.give_back(charge);
     return Status::ok();
   }
-  queue({.number = frame.operation, .ranges = std::move(*ranges), .delivery = {}, .charge = charge}, false, {});
+  queue({.number = frame.operation, .ranges = std::move(ranges), .delivery = {}, .charge = charge}, false, {});
   return Status::ok();
 }
 
@@ -150,6 +189,18 @@ bool PeerOperations::cancel_read(uint64_t number) {
   return true;
 }
 
+void PeerOperations::cancel_write(uint64_t number) {
+  const auto found = std::find_if(held_up_.begin(), held_up_.end(), [number](const HeldUp& frame) {
+    return static_cast<ControlType>(frame.header.type) == ControlType::kWrite && frame.header.operation == number;
+  });
+  if (found == held_up_.end()) return;
+  WriteFrame frame;
+  link_.break_with(decode(found->header, found->payload, frame));
+  const Charge charge = charge_of(frame);
+  held_up_.erase(found);
+  link_.refuse(number, charge, Status(Code::kCancelled, "write", "given up by the writer"));
+}
+
 void PeerOperations::answer_read(uint64_t number, std::span<const std::byte> data) {
   link_.stream->send(ReadDataFrame{.operation = number, .data = data});
   ++link_.stats.inline_sent;
@@ -167,7 +218,7 @@ void PeerOperations::queue(Copying copying, bool writes, std::span<const std::by
 }
 
 bool PeerOperations::progress() {
-  bool advanced = false;
+  bool advanced = !held_up_.empty() && !link_.has_failed() && begin_held_up();
   while (!copies_.empty()) {
     const bool dropped = link_.has_failed() && !copies_.front_started();
     const Result<bool> done = copies_.front_done();

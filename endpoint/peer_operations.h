@@ -29,23 +29,29 @@ class PeerOperations {
   explicit PeerOperations(LinkContext& link) : link_(link), copies_(link.shared.copies) {}
 
   // Frames of the peer. @return kProtocol: no peer of ours sends that
-  Status on(const WriteFrame& frame);
-  Status on(const WriteDataFrame& frame);
-  Status on(const ReadFrame& frame);
+  /// A write, short or long, or a read.
+  Status on(const ControlHeader& header, std::span<const std::byte> payload);
   /// Of a read.
   Status on(const GoFrame& frame);
-  /// @return false: no read of that number waits here
+  /// @return false: no read of that number waits for a Go here
   bool cancel_read(uint64_t number);
+  /// Refuses a write that waits for the application's GPU. One that has begun goes on.
+  void cancel_write(uint64_t number);
 
-  /// Moves short copies along. @return true when something advanced
+  /// Begins what the GPU's work no longer holds up, and moves short copies along. @return true when something advanced
   bool progress();
   /// A job of the peer's has come back from its lane: nothing touches its memory any more.
   void end_moved(Job& job, bool received);
   /// The link has failed: reads that wait will hear nothing.
-  void end() { reads_.clear(); }
+  void end() {
+    reads_.clear();
+    held_up_.clear();
+  }
 
   /// No copy is under way.
   bool quiet() const { return copies_.empty(); }
+  /// Something waits for the application's GPU.
+  bool waits() const { return !held_up_.empty(); }
   /// Long reads that wait for the peer's "go".
   size_t waiting_reads() const { return reads_.size(); }
   /// Something that is not in a lane uses the region.
@@ -60,15 +66,32 @@ class PeerOperations {
     Charge charge;      // of a read
   };
 
+  /// A frame that names memory with which the application's GPU is not done yet. It is counted in its window, which bounds these.
+  struct HeldUp {
+    ControlHeader header;
+    std::vector<std::byte> payload;
+  };
+
+  // @param counted in its window already. @return false: to be asked again, the GPU is not done with its memory
+  Result<bool> take(const ControlHeader& header, std::span<const std::byte> payload, bool counted);
+  template <class Frame>
+  Result<bool> take(const ControlHeader& header, std::span<const std::byte> payload, bool counted);
+  Status begin(const WriteFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
+  Status begin(const WriteDataFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
+  Status begin(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
+  bool begin_held_up();
+  bool is_short(const ReadFrame& frame) const { return frame.bytes <= link_.shared.inline_bytes; }
+
   void end_copy(const Result<bool>& done);
   void queue(Copying copying, bool writes, std::span<const std::byte> data);
-  Result<std::vector<HeldRange>> look_up(const WireArray<WireRange>& wanted) const;
+  Result<std::optional<std::vector<HeldRange>>> look_up(const WireArray<WireRange>& wanted, bool writes) const;
   template <class T>
   std::optional<T> or_refuse(Result<T> result, uint64_t operation, const Charge& charge);
   void answer_read(uint64_t number, std::span<const std::byte> data);
 
   LinkContext& link_;
   std::unordered_map<uint64_t, std::unique_ptr<Job>> reads_;  // long ones, until the peer's "go"
+  std::vector<HeldUp> held_up_;                               // in their order
   CopyQueue<Copying> copies_;
   std::vector<std::byte> room_;  // reused
 };

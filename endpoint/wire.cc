@@ -208,12 +208,13 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, D
 
 void encode(const CancelFrame& frame, std::vector<std::byte>& out) {
   append_frame(out, frame.kType,
-               {.operation = frame.operation, .value = frame.sequence, .bytes = frame.announced ? uint64_t{1} : 0});
+               {.operation = frame.operation, .value = frame.sequence, .bytes = static_cast<uint64_t>(frame.what)});
 }
 
 Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, CancelFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  frame = {.operation = header.operation, .sequence = header.value, .announced = header.bytes != 0};
+  if (header.bytes > static_cast<uint64_t>(CancelFrame::What::kWrite)) return bad(concat("cancels ", header.bytes));
+  frame = {.operation = header.operation, .sequence = header.value, .what = static_cast<CancelFrame::What>(header.bytes)};
   return Status::ok();
 }
 

@@ -15,7 +15,7 @@
 //   ReadyFrame       operation  -         bytes      packing   sources
 //   GoFrame          operation  of_read   -          packing   -
 //   DoneFrame        operation  code      -          -         text of the status; none when it is ok
-//   CancelFrame      operation  sequence  announced  -         -
+//   CancelFrame      operation  sequence  what       -         -
 //   CreditFrame      window     -         bytes      -         -
 //   NotifyFrame      -          -         -          -         u32 bytes of the name, the name, the text
 //   PeerFrame        flow       type      -          -         message
@@ -251,12 +251,17 @@ struct DoneFrame {
   uint64_t operation = 0;
   Status status;  ///< decoded: its operation is "peer reported", its text bounded and printable; kProtocol for an unknown code
 };
-/// Its starter has given up a send, or a read that it was told is ready.
+/// Its starter has given up an operation.
 struct CancelFrame {
   static constexpr ControlType kType = ControlType::kCancel;
+  enum class What : uint8_t {
+    kReadOrUntold,  ///< a read that was told to be ready; else a send that was not announced, whose place stays empty
+    kSend,          ///< that was announced: the one who hears this knows of it and answers
+    kWrite,         ///< that was announced: it is refused when it has not begun, and else goes on
+  };
   uint64_t operation = 0;
-  uint64_t sequence = 0;   ///< of a send
-  bool announced = false;  ///< the send: the one who hears this knows of it and answers. Else its place stays empty
+  uint64_t sequence = 0;  ///< of a send
+  What what = What::kReadOrUntold;
 };
 /// Nothing is held any more of so much of what the one who hears this has said (credit_windows.h).
 struct CreditFrame {

@@ -93,6 +93,16 @@ struct RemoteSlot {
 static_assert(sizeof(RemoteSlot) == 64);
 inline constexpr size_t kRemoteSlotBytes = 64;
 
+/// What a peer may do with memory that is advertised to it.
+enum class SlotAccess : uint8_t { kRead, kReadWrite };
+
+struct AdvertiseOptions {
+  /// What peers write or read waits for the work that this stream (cudaStream_t of the memory's GPU; a default stream is that of its GPU) holds
+  /// now. Their operations wait, not the call. kUnsupported without a GPU, and while the stream is being captured.
+  std::optional<void*> after_stream = {};
+  SlotAccess access = SlotAccess::kReadWrite;
+};
+
 /// A range `offset` bytes into the advertised one; its length is that of the matching local range.
 struct RemoteRange {
   RemoteSlot slot{};
@@ -241,9 +251,10 @@ class TCPX_CLASS_API Endpoint {
   /// @return kTimeout: still in use by operations of this end, and so still registered; kNotFound
   Status deregister(MemoryId memory);
   /// Lets the other end of `conn` write to and read from the range until the memory is deregistered or the connection ends.
-  Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range);
+  /// The same range with the same access has one slot, however often it is advertised.
+  Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range, const AdvertiseOptions& options = {});
   /// The same for the other end of any connection, those of later included: whoever knows the slot may use it.
-  Result<RemoteSlot> advertise(const LocalRange& range);
+  Result<RemoteSlot> advertise(const LocalRange& range, const AdvertiseOptions& options = {});
   /// Ships a slot to the other end, which takes it with `recv_slot`. A send of 64 bytes like any other: it is matched in order
   /// with the connection's other sends.
   Status send_slot(ConnId conn, const RemoteSlot& slot, std::optional<Milliseconds> timeout = {});

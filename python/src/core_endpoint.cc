@@ -212,12 +212,15 @@ std::unique_ptr<CoreEndpoint::Hold> CoreEndpoint::hold(uintptr_t data, size_t by
   return region == nullptr ? nullptr : std::unique_ptr<Hold>(new Hold{std::move(region)});
 }
 
-nb::bytes CoreEndpoint::advertise(std::optional<uint64_t> conn, uintptr_t data, size_t bytes) const {
+nb::bytes CoreEndpoint::advertise(std::optional<uint64_t> conn, uintptr_t data, size_t bytes, std::optional<uintptr_t> stream,
+                                  bool readonly) const {
   const auto held = hold(data, bytes);
   if (held == nullptr) raise(unregistered(data, bytes));
   const LocalRange range{held->region->memory(), reinterpret_cast<void*>(data), bytes};
   const auto endpoint = use();
-  const RemoteSlot slot = check(conn ? endpoint->advertise(ConnId(*conn), range) : endpoint->advertise(range));
+  AdvertiseOptions options{.access = readonly ? SlotAccess::kRead : SlotAccess::kReadWrite};
+  if (stream) options.after_stream = reinterpret_cast<void*>(*stream);
+  const RemoteSlot slot = check(conn ? endpoint->advertise(ConnId(*conn), range, options) : endpoint->advertise(range, options));
   return nb::bytes(&slot, sizeof slot);
 }
 

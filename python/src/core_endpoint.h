@@ -61,7 +61,8 @@ class CoreEndpoint {
   void add_region(uintptr_t data, size_t bytes);
   /// Takes back one `add_region`. Operations and slots that use the memory keep it registered, if this does not `wait` for them.
   void drop_region(uintptr_t data, size_t bytes, bool wait);
-  nb::bytes advertise(std::optional<uint64_t> conn, uintptr_t data, size_t bytes) const;
+  nb::bytes advertise(std::optional<uint64_t> conn, uintptr_t data, size_t bytes, std::optional<uintptr_t> stream,
+                      bool readonly) const;
 
   /// One range. @return nullptr: its memory is not registered
   std::shared_ptr<CoreOperation> start(int kind, uint64_t conn, uintptr_t data, size_t bytes,

@@ -100,7 +100,7 @@ NB_MODULE(_core, module) {
       .def("hold", &CoreEndpoint::hold)
       .def("add_region", &CoreEndpoint::add_region)
       .def("drop_region", &CoreEndpoint::drop_region)
-      .def("advertise", &CoreEndpoint::advertise, "conn"_a.none(), "data"_a, "bytes"_a)
+      .def("advertise", &CoreEndpoint::advertise, "conn"_a.none(), "data"_a, "bytes"_a, "stream"_a.none(), "readonly"_a)
       .def(
           "start",
           [](const CoreEndpoint& self, int kind, uint64_t conn, uintptr_t data, size_t bytes, std::optional<nb::bytes> slot,

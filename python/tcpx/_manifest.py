@@ -7,8 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from . import streams
 from .buffers import Buffer, extent_of
-from .errors import Cuda, Error, Mismatch, Protocol, invalid
+from .errors import Error, Mismatch, Protocol, invalid
 
 __all__ = ["Entry", "Manifest", "Tensor", "tensors_of"]
 
@@ -56,9 +57,7 @@ class Tensor:
     def finish_work(self) -> None:
         """Waits until the GPU has done what its framework's current stream was given: nobody uses the tensor any more."""
         if self._stream is not None:
-            code = ctypes.CDLL("libcuda.so.1").cuStreamSynchronize(ctypes.c_void_p(self._stream))
-            if code != 0:
-                raise Cuda(f"{Cuda.code}: cuStreamSynchronize: driver code {code}", "", "cuStreamSynchronize", "", code)
+            streams.finish(self._stream)
 
 
 class _GpuBytes:

@@ -93,18 +93,20 @@ class Memories:
         with self._lock:
             region = next((one for one in self._described if one.has(address, nbytes)), None)
             if region is None:
-                region = self._advertised(address, nbytes)
+                region = self._advertised(address, nbytes, extent.stream)
+            elif extent.stream is not None and region.nbytes != 0:
+                self._core.advertise(None, region.address, region.nbytes, extent.stream, False)
             mr_id = self._number(_Memory(address, nbytes, region, extent.keep))
         return XferDesc(address, nbytes, mr_id, list(region.keys), list(region.keys))
 
-    def _advertised(self, address: int, nbytes: int) -> _Region:
+    def _advertised(self, address: int, nbytes: int, stream: int | None) -> _Region:
         region = _Region(address, nbytes)
         if nbytes == 0:
             region.keys = keys_of(bytes(64), address)
             return region
         self._core.add_region(address, nbytes)
         try:
-            region.keys = keys_of(self._core.advertise(None, address, nbytes), address)
+            region.keys = keys_of(self._core.advertise(None, address, nbytes, stream, False), address)
         except BaseException:
             self._core.drop_region(address, nbytes, True)
             raise
@@ -130,6 +132,11 @@ class Memories:
             if region in self._described:
                 self._described.remove(region)
         self._core.drop_region(region.address, region.nbytes, True)
+
+    def stream_of(self, mr_id: int) -> int | None:
+        """The current stream of the framework whose buffer was registered; None: host memory, or a bare address."""
+        memory = self._of.get(mr_id)
+        return None if memory is None or memory.keep is None else extent_of(memory.keep).stream
 
     def range(self, mr_id: int, ptr: int, size: int) -> tuple[int, int]:
         """Address and length, checked against the registration. Raises `tcpx.NotFound` and `tcpx.InvalidArgument`."""

@@ -89,10 +89,13 @@ class Transfers:
         places = [(meta if type(meta) is bytes else bytes(memoryview(meta)), 0) for meta in metas[:count]]
         return self.many(mr_ids, ptrs, sizes, count), places
 
-    def advertise(self, conn_id: int | None, ranges: Ranges) -> list[bytes]:
+    def advertise(self, conn_id: int | None, mr_ids: Sequence[int], ranges: Ranges) -> list[bytes]:
         """A slot for each range, for the other end of a connection or, without one, for all."""
         core_id = None if conn_id is None else self.core_id(conn_id)
-        return [self._core.advertise(core_id, address, nbytes) for address, nbytes in ranges]
+        return [
+            self._core.advertise(core_id, address, nbytes, self.memories.stream_of(mr_id), False)
+            for mr_id, (address, nbytes) in zip(mr_ids, ranges)
+        ]
 
     # ---- transfers
 

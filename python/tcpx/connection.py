@@ -232,16 +232,20 @@ class Connection:
         )
         return started, keep
 
-    def advertise(self, buffer: Buffer) -> Slot:
+    def advertise(self, buffer: Buffer, *, readonly: bool = False, stream: Stream = CURRENT) -> Slot:
         """As `Endpoint.advertise`, for the other end of this connection only, and until it ends."""
-        return self.endpoint._advertise(self.id, buffer)
+        return self.endpoint._advertise(self.id, buffer, readonly, stream)
 
     def notify(self, data: bytes, name: str = "") -> None:
         """Says something to the other end's application: up to 1 MiB of data, and 256 bytes of name."""
         self.endpoint._core.notify(self.id, name.encode(), bytes(memoryview(data)))
 
     def send_slot(self, slot: Slot, timeout: float | None = None) -> None:
-        """Ships a slot over the connection, in order with its sends."""
+        """Ships a slot over the connection, in order with its sends.
+
+        What others do with GPU memory that was advertised here waits for what its framework's current stream holds now.
+        """
+        slot._advertise_again()
         data = bytes(slot)
         self.send(len(data).to_bytes(8, "little"), timeout=timeout)
         self.send(data, timeout=timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -63,6 +64,12 @@ class Registration:
 
     def __exit__(self, *failure: object) -> None:
         self.release()
+
+
+def _advertise_again(endpoint: weakref.ref[Endpoint], conn: int | None, buffer: Buffer, readonly: bool) -> None:
+    living = endpoint()
+    if living is not None:
+        living._advertise(conn, buffer, readonly, CURRENT)
 
 
 def _drop_region(endpoint: weakref.ref[Endpoint], address: int, nbytes: int) -> None:
@@ -182,19 +189,28 @@ class Endpoint:
         """Registers a buffer and keeps it alive until the registration ends. Buffers in use are registered without it, too."""
         return Registration(self, extent_of(buffer))
 
-    def advertise(self, buffer: Buffer) -> Slot:
+    def advertise(self, buffer: Buffer, *, readonly: bool = False, stream: Stream = CURRENT) -> Slot:
         """The right to write to the buffer and read from it, for whoever gets the slot.
 
         Ends when the buffer dies; this slot, though not its copies in other processes, keeps it alive.
-        """
-        return self._advertise(None, buffer)
 
-    def _advertise(self, conn: int | None, buffer: Buffer) -> Slot:
+        readonly: others may only read. stream: what others do with GPU memory waits for what this stream holds now, default its
+        framework's current stream; None: for nothing. The call does not wait. Advertising a buffer again gives the same slot,
+        and orders what comes from then on after what the stream holds by then.
+        """
+        return self._advertise(None, buffer, readonly, stream)
+
+    def _advertise(self, conn: int | None, buffer: Buffer, readonly: bool, stream: Stream) -> Slot:
         extent = extent_of(buffer)
-        if extent.readonly:
-            raise invalid("advertise", "the buffer is read-only")
+        if extent.readonly and not readonly:
+            raise invalid("advertise", "the buffer is read-only; with readonly=True others may read it")
+        current = extent.stream if stream is CURRENT else handle_of(stream)
         keep = extent.keep, self._registered(extent)
-        return Slot(self._core.advertise(conn, extent.address, extent.nbytes), 0, extent.shape, extent.itemsize, keep)
+        raw = self._core.advertise(conn, extent.address, extent.nbytes, current, readonly)
+        again = None
+        if current is not None and stream is CURRENT:
+            again = functools.partial(_advertise_again, weakref.ref(self), conn, extent.keep, readonly)
+        return Slot(raw, 0, extent.shape, extent.itemsize, keep, again)
 
     def _registered(self, extent: Extent) -> Any:
         """Sees to it that the memory is registered. What is returned is kept for as long as that is needed, with the memory."""

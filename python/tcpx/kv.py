@@ -69,10 +69,12 @@ class KvPool:
         self._exchanged: weakref.WeakKeyDictionary[Endpoint, dict[int, RemotePool]] = weakref.WeakKeyDictionary()
 
     def advertise(self, endpoint: Endpoint) -> RemotePool:
-        """What the process at the other end of a connection of `endpoint` needs to write to the blocks and to read them."""
-        remote = self._advertised.get(endpoint)
-        if remote is None:
-            remote = self._advertised[endpoint] = RemotePool(endpoint.advertise(self.tensor).bytes(), self.block_bytes)
+        """What the process at the other end of a connection of `endpoint` needs to write to the blocks and to read them.
+
+        As `Endpoint.advertise`: what others do with GPU memory waits for what its framework's current stream holds now.
+        """
+        remote = RemotePool(endpoint.advertise(self.tensor).bytes(), self.block_bytes)
+        self._advertised[endpoint] = remote
         return remote
 
     def extent(self) -> Extent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from .errors import invalid
@@ -30,10 +31,16 @@ class Slot:
     shape, itemsize: of that tensor; nbytes: its length.
     """
 
-    __slots__ = ("_raw", "offset", "shape", "itemsize", "nbytes", "_keep", "__weakref__")
+    __slots__ = ("_raw", "offset", "shape", "itemsize", "nbytes", "_keep", "_again", "__weakref__")
 
     def __init__(
-        self, raw: bytes, offset: int, shape: tuple[int, ...], itemsize: int, keep: Any = None
+        self,
+        raw: bytes,
+        offset: int,
+        shape: tuple[int, ...],
+        itemsize: int,
+        keep: Any = None,
+        again: Callable[[], None] | None = None,
     ) -> None:
         self._raw = raw
         self.offset = offset
@@ -41,6 +48,11 @@ class Slot:
         self.itemsize = itemsize
         self.nbytes = math.prod(shape) * itemsize
         self._keep = keep  # at the end that advertised it: its buffer
+        self._again = again  # at that end, of GPU memory: advertises it after what the GPU has been given since
+
+    def _advertise_again(self) -> None:
+        if self._again is not None:
+            self._again()
 
     def __len__(self) -> int:
         if not self.shape:
@@ -65,16 +77,16 @@ class Slot:
         last = self.nbytes if last is None else last
         if not 0 <= first <= last <= self.nbytes:
             raise invalid("cut a slot", f"bytes {first} to {last} of {self.nbytes}")
-        return Slot(self._raw, self.offset + first, (last - first,), 1, self._keep)
+        return Slot(self._raw, self.offset + first, (last - first,), 1, self._keep, self._again)
 
     def view(self, shape: tuple[int, ...], itemsize: int = 1) -> Slot:
         """The same bytes under another shape, of elements of `itemsize` bytes."""
         if itemsize < 1 or min(shape, default=0) < 0 or math.prod(shape) * itemsize != self.nbytes:
             raise invalid("view a slot", f"shape {shape} of {itemsize}-byte elements, for {self.nbytes} bytes")
-        return Slot(self._raw, self.offset, tuple(shape), itemsize, self._keep)
+        return Slot(self._raw, self.offset, tuple(shape), itemsize, self._keep, self._again)
 
     def _part(self, first: int, shape: tuple[int, ...]) -> Slot:
-        return Slot(self._raw, self.offset + first, shape, self.itemsize, self._keep)
+        return Slot(self._raw, self.offset + first, shape, self.itemsize, self._keep, self._again)
 
     def __bytes__(self) -> bytes_:
         lengths = struct.pack(f"<{len(self.shape)}Q", *self.shape)

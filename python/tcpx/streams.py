@@ -11,6 +11,9 @@ from .errors import Cuda
 __all__ = ["CURRENT", "Stream", "handle_of"]
 
 
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+
+
 class _Current:
     def __repr__(self) -> str:
         return "tcpx.CURRENT"
@@ -55,3 +58,14 @@ def make_wait(stream: int, event: int) -> None:
     code = driver.cuStreamWaitEvent(ctypes.c_void_p(stream), ctypes.c_void_p(event), 0)
     if code != 0:
         raise Cuda(f"{Cuda.code}: cuStreamWaitEvent: driver code {code}", "", "cuStreamWaitEvent", "", code)
+
+
+def finish(stream: int) -> None:
+    """Waits until a stream (cudaStream_t) has done what it holds. Captures of other threads go on. Raises `tcpx.Cuda`."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    mode = ctypes.c_int(_RELAXED)
+    driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+    code = driver.cuStreamSynchronize(ctypes.c_void_p(stream))
+    driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+    if code != 0:
+        raise Cuda(f"{Cuda.code}: cuStreamSynchronize: driver code {code}", "", "cuStreamSynchronize", "", code)

@@ -147,11 +147,11 @@ class Endpoint:
 
     @reports((False, b""), "advertise")
     def _advertise(self, conn_id: int | None, mr_id: int, ptr: int, size: int) -> tuple[bool, bytes]:
-        return True, self._under_way.advertise(conn_id, self._under_way.one(mr_id, ptr, size))[0]
+        return True, self._under_way.advertise(conn_id, [mr_id], self._under_way.one(mr_id, ptr, size))[0]
 
     @reports((False, list[bytes]()), "advertisev")
     def _advertisev(self, conn_id: int | None, mr_ids: _Ints, ptrs: _Ints, sizes: _Ints, count: int) -> tuple[bool, list[bytes]]:
-        return True, self._under_way.advertise(conn_id, self._under_way.many(mr_ids, ptrs, sizes, count))
+        return True, self._under_way.advertise(conn_id, mr_ids, self._under_way.many(mr_ids, ptrs, sizes, count))
 
     # ---- two-sided transfers: sends meet the other end's receives in order, and both name as many bytes
 

@@ -212,7 +212,7 @@ TEST(EndpointGolden, FramesWithoutPayload) {
                 GoFrame{.operation = kOperation, .of_read = true, .packing = Packing::kPacked});
   expect_golden(
       "58 43 03 |cancel| 0a 00 00 0000 00000000 00000000 08 07 06 05 04 03 02 01 18 17 16 15 14 13 12 11 0100000000000000",
-      CancelFrame{.operation = kOperation, .sequence = kValue, .announced = true});
+      CancelFrame{.operation = kOperation, .sequence = kValue, .what = CancelFrame::What::kSend});
   expect_golden(
       "58 43 03 |credit| 0b 00 00 0000 00000000 00000000 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 0000040000000000",
       CreditFrame{.window = Window::kRest, .bytes = 0x40000});

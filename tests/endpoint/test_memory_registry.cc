@@ -47,8 +47,8 @@ class MemoryRegistryTest : public ::testing::Test {
     return slot.is_ok() ? *slot : RemoteSlot{};
   }
   Code code_of_look_up(const SlotId& slot, uint64_t offset, uint64_t bytes, ConnId conn = kConn) {
-    auto advertised = registry_.look_up(conn, slot);
-    return advertised.is_ok() ? part_of(*advertised, offset, bytes).status().code() : advertised.status().code();
+    auto advertised = registry_.look_up(conn, slot, true);
+    return advertised.is_ok() ? part_of(**advertised, offset, bytes).status().code() : advertised.status().code();
   }
   /// Removes the last count of a region that nobody holds.
   void expect_removed(MemoryId id) {
@@ -308,7 +308,7 @@ TEST_F(MemoryRegistryTest, ALookUpIsBoundByWhatWasAdvertised) {
   const MemoryId id = add(memory_.data(), 4 * kBytes);
   const SlotId slot = advertise(id, data, kBytes).id;
   for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>(0, kBytes), {0, 0}, {kBytes, 0}, {kBytes - 1, 1}}) {
-    const HeldRange all = registry_.look_up(kConn, slot).value();
+    const HeldRange all = *registry_.look_up(kConn, slot, true).value();
     const Result<std::byte*> place = part_of(all, offset, bytes);
     ASSERT_TRUE(place.is_ok()) << place.status().to_string();
     EXPECT_EQ(*place, data + offset);
@@ -327,8 +327,50 @@ TEST_F(MemoryRegistryTest, ALookUpIsBoundByWhatWasAdvertised) {
                                       {kMost - kBytes + 1, kBytes}}) {
     EXPECT_EQ(code_of_look_up(slot, offset, bytes), Code::kInvalidArgument) << offset << " " << bytes;
   }
-  const Result<HeldRange> held = registry_.look_up(kConn, slot);
+  const Result<std::optional<HeldRange>> held = registry_.look_up(kConn, slot, true);
   EXPECT_EQ(registry_.remove(id, passed()).status().code(), Code::kTimeout) << "a range that was looked up holds its region";
+}
+
+TEST_F(MemoryRegistryTest, WhatIsForReadingIsNotWrittenTo) {
+  const MemoryId id = add(memory_.data());
+  const SlotId both = advertise(id, memory_.data(), kBytes).id;
+  const SlotId reading = registry_.advertise(kConn, id, memory_.data(), kBytes, SlotAccess::kRead).value().id;
+  EXPECT_NE(both, reading);
+  EXPECT_EQ(registry_.look_up(kConn, reading, true).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(registry_.look_up(kConn, reading, false).value().has_value());
+  EXPECT_TRUE(registry_.look_up(kConn, both, true).value().has_value());
+  EXPECT_EQ(registry_.advertise(kConn, id, memory_.data(), kBytes, SlotAccess::kRead).value().id, reading);
+}
+
+TEST_F(MemoryRegistryTest, WhatTheGpuIsNotDoneWithIsAskedForAgain) {
+  struct Mark final : GpuMark {
+    explicit Mark(Result<bool>& answer) : answer_(answer) {}
+    Result<bool> reached() override { return answer_; }
+    Result<bool>& answer_;
+  };
+  Result<bool> first = false, second = false;
+  int one = 0, other = 0;
+  const MemoryId id = add(memory_.data());
+  const auto advertise_after = [&](Result<bool>& mark, int& stream) {
+    return registry_.advertise(kConn, id, memory_.data(), kBytes, SlotAccess::kReadWrite, std::make_unique<Mark>(mark), &stream)
+        .value()
+        .id;
+  };
+  const auto is_there = [&](const SlotId& slot) { return registry_.look_up(kConn, slot, true).value().has_value(); };
+  const SlotId slot = advertise_after(first, one);
+  EXPECT_FALSE(is_there(slot));
+  first = true;
+  EXPECT_TRUE(is_there(slot));
+  first = false;
+  EXPECT_TRUE(is_there(slot)) << "a mark that was reached is not asked again";
+
+  EXPECT_EQ(advertise_after(first, one), slot);
+  EXPECT_EQ(advertise_after(second, other), slot);
+  second = true;
+  EXPECT_FALSE(is_there(slot)) << "that of the other stream is not reached";
+  second = Status(Code::kCuda, "query event", "broken");
+  EXPECT_EQ(advertise_after(second, one), slot) << "takes the place of the first";
+  EXPECT_EQ(registry_.look_up(kConn, slot, true).status().code(), Code::kCuda);
 }
 
 TEST_F(MemoryRegistryTest, AConnectionSeesOnlyWhatWasAdvertisedToIt) {

@@ -92,8 +92,8 @@ TEST_F(MemoryThreads, NobodyTouchesMemoryAfterItsRemoval) {
     if (held.is_ok() && value == static_cast<uint64_t>(held->region().id)) ++touched;
   });
   Repeating looking_it_up(2, [&] {
-    const Result<HeldRange> range = registry_.look_up(kConn, {high.load(), low.load()});
-    if (range.is_ok() && value == static_cast<uint64_t>(range->region().id)) ++looked_up;
+    const Result<std::optional<HeldRange>> range = registry_.look_up(kConn, {high.load(), low.load()}, true);
+    if (range.is_ok() && value == static_cast<uint64_t>((*range)->region().id)) ++looked_up;
   });
   uint64_t rounds = 0;
   const Deadline enough = long_enough();
