@@ -108,7 +108,8 @@ class TableAdapter final : public NetPlugin {
                                                          .accept = table.accept,
                                                          .close_send = table.close_send,
                                                          .close_recv = table.close_recv,
-                                                         .close_listen = table.close_listen});
+                                                         .close_listen = table.close_listen,
+                                                         .dereg_mr = table.dereg_mr});
   }
 
   const std::string& name() const override { return name_; }
@@ -176,12 +177,8 @@ class TableAdapter final : public NetPlugin {
     }
     return register_memory(raw(comm), data, bytes, type);
   }
-  Status deregister_memory(SendComm comm, MemoryHandle handle) override {
-    return call("deregMr", table_.dereg_mr, raw(comm), raw(handle));
-  }
-  Status deregister_memory(RecvComm comm, MemoryHandle handle) override {
-    return call("deregMr", table_.dereg_mr, raw(comm), raw(handle));
-  }
+  Status deregister_memory(SendComm comm, MemoryHandle handle) override { return deregister_memory(raw(comm), raw(handle)); }
+  Status deregister_memory(RecvComm comm, MemoryHandle handle) override { return deregister_memory(raw(comm), raw(handle)); }
 
   Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) override {
     TCPX_RETURN_IF_ERROR(check_size("isend", bytes, INT_MAX));
@@ -307,7 +304,13 @@ class TableAdapter final : public NetPlugin {
     if (vendor_ && type == MemoryType::kCuda) TCPX_RETURN_IF_ERROR(check_pci(setups_->device_of(comm)));
     void* mhandle = nullptr;
     TCPX_RETURN_IF_ERROR(call("regMr", table_.reg_mr, comm, data, static_cast<Size>(bytes), static_cast<int>(type), &mhandle));
+    if (setups_) setups_->registered(comm, mhandle);
     return typed<MemoryHandle>(mhandle);
+  }
+
+  Status deregister_memory(void* comm, void* mhandle) {
+    if (setups_ && !setups_->deregisters(comm, mhandle)) return Status::ok();
+    return call("deregMr", table_.dereg_mr, comm, mhandle);
   }
 
   /// It would follow a null pointer (26).
