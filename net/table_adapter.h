@@ -141,7 +141,7 @@ class TableAdapter final : public NetPlugin {
     if (soft_) soft::answer_in_steps(handle);
     void* comm = nullptr;
     abi::NetDeviceHandle* no_device_handle = nullptr;  // the sending side has none; NCCL passes the same
-    Status status = call("connect", table_.connect, dev, handle.bytes.data(), &comm, &no_device_handle);
+    Status status = set_up_call("connect", table_.connect, dev, handle.bytes.data(), &comm, &no_device_handle);
     if (setups_ && !status.is_ok()) VendorSetups::connect_failed(handle);
     if (!status.is_ok()) return status;
     if (setups_ && comm != nullptr) setups_->connected(comm, dev);
@@ -159,7 +159,7 @@ class TableAdapter final : public NetPlugin {
     void* accepted = nullptr;
     // Both levels are needed: the plugin writes through the pointer unchecked, and without it creates no queue (4, 5).
     auto* room = reinterpret_cast<abi::NetDeviceHandle*>(device_handle.bytes);
-    Status status = call("accept", table_.accept, raw(comm), &accepted, &room);
+    Status status = set_up_call("accept", table_.accept, raw(comm), &accepted, &room);
     if (setups_) setups_->accept_answered(raw(comm), status.native(), accepted);
     if (!status.is_ok()) return status;
     return optional<RecvComm>(accepted);
@@ -271,6 +271,16 @@ class TableAdapter final : public NetPlugin {
     const PluginCall marked(name_, operation, &words);
     const int result = function(std::forward<Arguments>(arguments)...);
     return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result, LogLevel::kWarning, words);
+  }
+
+  /// For connect and accept: GPUDirect-TCPX works on these in threads of its own, where it gives the cause and nothing else does.
+  template <class Function, class... Arguments>
+  Status set_up_call(const char* operation, Function function, Arguments&&... arguments) const {
+    std::string words;
+    const PluginCall marked(name_, operation, &words);
+    const int result = function(std::forward<Arguments>(arguments)...);
+    if (result == abi::kNcclSuccess) return Status::ok();
+    return plugin_failure(name_, operation, result, LogLevel::kWarning, words.empty() ? take_words_of_own_threads() : words);
   }
 
   /// For calls that are repeated in a loop while their failure may be transient: 3 for a full queue (11), 2 at the end of a

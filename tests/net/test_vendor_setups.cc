@@ -204,6 +204,22 @@ TEST_F(VendorSetupsTest, A4_OneThatFailedIsNotAskedForAgain) {
   expect_clean();
 }
 
+TEST_F(VendorSetupsTest, WhatFailsInAThreadOfThePluginSaysWhy) {
+  allow_log("plugin: ");
+  allow_log("answered");
+  threads_.has_no_rxdm = true;
+  threads_.failed_connects_close = true;  // a socket that its peer has reset is not found again
+  {
+    Listener end = listener();
+    auto sender = connecting(end.handle(), kTestDeadline);
+    const Status status = end.accept(device_handle_, within(kTestDeadline)).status();
+    EXPECT_NE(status.detail().find("no receive-datapath-manager; failed accept socket"), std::string::npos) << status.to_string();
+    EXPECT_OK(end.close());
+    EXPECT_FALSE(sender.get().is_ok());
+  }
+  expect_clean();
+}
+
 TEST_F(VendorSetupsTest, Trap38_AnAcceptIsGivenUpAfterItsClientHasGone) {
   for (const bool client_goes_first : {true, false}) {
     Listener end = listener();

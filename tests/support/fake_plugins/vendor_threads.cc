@@ -31,6 +31,8 @@ constexpr int kInProgress = 7, kSystemError = 2, kInternalError = 3;
 constexpr size_t kControlAddressOff = 48, kConnectStateOff = 80;
 constexpr int32_t kControlIndex = 1, kDataIndex = 0;
 
+tcpx::abi::NcclLogger logger;
+
 struct Comm {
   int control_fd;
   int data_fd;
@@ -84,6 +86,11 @@ int accept_all(Listener* listener, Comm* comm) {
   if (comm->control_fd < 0 || !exchange(comm->control_fd, true)) return kSystemError;
   if (!recv_int(comm->control_fd, &index) || index != kControlIndex) return kSystemError;
   ::usleep(static_cast<useconds_t>(fake_threads.step_us));
+  if (fake_threads.has_no_rxdm) {
+    logger(tcpx::abi::kNcclLogWarn, 0, __func__, __LINE__, "update flow steering rule failed: %s", "no receive-datapath-manager");
+    logger(tcpx::abi::kNcclLogWarn, 0, __func__, __LINE__, "failed accept socket");
+    return kInternalError;
+  }
   comm->data_fd = ::accept(listener->data_fd, nullptr, nullptr);
   if (comm->data_fd < 0 || !exchange(comm->control_fd, true)) return kSystemError;
   return recv_int(comm->control_fd, &index) && index == kDataIndex ? 0 : kSystemError;
@@ -159,7 +166,8 @@ int tell(SetUp* set_up, std::atomic<int>& after_end, void** comm) {
   return result;
 }
 
-int init(tcpx::abi::NcclLogger) {
+int init(tcpx::abi::NcclLogger given) {
+  logger = given;
   return 0;
 }
 

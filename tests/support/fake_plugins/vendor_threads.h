@@ -11,6 +11,7 @@ struct FakeThreads {
   std::atomic<int> refused_retries{20000};         ///< 1 ms each, as in the original
   std::atomic<bool> close_recv_hangs{false};       ///< until it is false again
   std::atomic<bool> close_send_hangs{false};       ///< the same
+  std::atomic<bool> has_no_rxdm{false};            ///< accepts fail, and warn why
   std::atomic<bool> failed_connects_close{false};  ///< their sockets; the original leaves them open
 
   // Seen by the plugin.
