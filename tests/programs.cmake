@@ -308,6 +308,11 @@ tcpx_add_transfer_exit(chunk_of_environment 0 "1048576 bytes in 256 chunks" loop
 set_property(TEST transfer.chunk_of_environment PROPERTY ENVIRONMENT UCCL_TCPX_CHUNK_BYTES=4096)
 tcpx_add_transfer_exit(one_channel 0 "one channel, whatever UCCL_TCPX_NUM_CHANNELS" loopback)
 set_property(TEST transfer.one_channel PROPERTY ENVIRONMENT UCCL_TCPX_NUM_CHANNELS=4)
+# Chunks with which GPUDirect-TCPX loses pages, over a fake of it: both programs refuse them before anything is made.
+set(_long_chunks UCCL_TCPX_PLUGIN_PATH=${TCPX_FAKE_PLUGIN_DIR}/vendor.so NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo UCCL_TCPX_CHUNK_BYTES=4194304)
+tcpx_add_transfer_exit(long_chunks 1 "the plugin loses pages of its pool with more than 524288" loopback --bytes 4M)
+tcpx_add_perf_exit(long_chunks 1 "the plugin loses pages of its pool with more than 524288" -b 4M -n 1 -w 0 --layer plugin)
+set_property(TEST transfer.long_chunks perf.long_chunks PROPERTY ENVIRONMENT ${_long_chunks})
 # Output of UCCL_TCPX_DEBUG=1, by the names that readers look for.
 set(_debug_lines
   "debug_load=: net->init rc=0"

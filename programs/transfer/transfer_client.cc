@@ -4,7 +4,7 @@
 namespace tcpx::programs {
 
 Status run_client(TransferEnd& end, BootstrapChannel& channel) {
-  TCPX_RETURN_IF_ERROR(end.exchange_parameters(channel));
+  TCPX_RETURN_IF_ERROR(end.exchange_parameters(channel, Direction::kSend));
   TCPX_ASSIGN_OR_RETURN(const auto handles, channel.receive_handles(1, end.deadline()));
   end.step("handle received: ", hex_preview(handles.front().bytes, 16));
   TCPX_ASSIGN_OR_RETURN(auto comm, connect_comm(end.plugin(), end.dev(), handles.front(), end.handshake_wait(channel)));

@@ -90,7 +90,7 @@ Status verify(TransferEnd& end, uint32_t iteration, std::vector<std::byte>& rece
 }  // namespace
 
 Status run_server(TransferEnd& end, BootstrapChannel& channel) {
-  TCPX_RETURN_IF_ERROR(end.exchange_parameters(channel));
+  TCPX_RETURN_IF_ERROR(end.exchange_parameters(channel, Direction::kRecv));
   ReceiveSide side;
   TCPX_RETURN_IF_ERROR(connect_receive_side(end, channel, side));
   TCPX_ASSIGN_OR_RETURN(const auto memory, end.register_buffer(*side.connection));
