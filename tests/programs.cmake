@@ -308,6 +308,8 @@ tcpx_add_transfer_exit(chunk_of_environment 0 "1048576 bytes in 256 chunks" loop
 set_property(TEST transfer.chunk_of_environment PROPERTY ENVIRONMENT UCCL_TCPX_CHUNK_BYTES=4096)
 tcpx_add_transfer_exit(one_channel 0 "one channel, whatever UCCL_TCPX_NUM_CHANNELS" loopback)
 set_property(TEST transfer.one_channel PROPERTY ENVIRONMENT UCCL_TCPX_NUM_CHANNELS=4)
+tcpx_add_transfer_exit(tag 0 "receiving 23 bytes, tag=42" loopback)
+tcpx_add_perf_exit(tag 0 "tag=99 and up" -b 1M -n 1 -w 0)
 # Chunks with which GPUDirect-TCPX loses pages, over a fake of it: both programs refuse them before anything is made.
 set(_long_chunks UCCL_TCPX_PLUGIN_PATH=${TCPX_FAKE_PLUGIN_DIR}/vendor.so NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo UCCL_TCPX_CHUNK_BYTES=4194304)
 tcpx_add_transfer_exit(long_chunks 1 "the plugin loses pages of its pool with more than 524288" loopback --bytes 4M)
@@ -321,7 +323,7 @@ set(_debug_lines
   "debug_handle=Device handle: meta=0x[0-9a-f]* bounce_buf=0x[0-9a-f]* head="
   "debug_descriptor=descriptor.0. src_off=[0-9]* len=23 dst_off=0"
   "debug_probe=Bounce probe (23B) from src_off=[0-9]*: 48 65 .* 74 21 |Hello from TCPX client!|"
-  "debug_tag=recv posted: chunk_idx=0 tag=[0-9]* size=23 offset=0"
+  "debug_tag=recv posted: chunk_idx=0 tag=42 size=23 offset=0"
   "debug_validation=Data validation PASSED"
   "debug_all_bytes=All bytes: 23"
   "debug_payload=payload_bytes=23, buffer ptr=0x[0-9a-f]* bytes=4096")
@@ -333,7 +335,7 @@ foreach(line IN LISTS _debug_lines)
   tcpx_add_transfer_exit(${name} 0 "${pattern}" loopback)
   set_property(TEST transfer.${name} PROPERTY ENVIRONMENT UCCL_TCPX_DEBUG=1)
 endforeach()
-tcpx_add_perf_exit(debug_tag 0 "posted: chunk_idx=1 tag=[0-9]* size=524288 offset=524288" -b 1M -n 1 -w 0)
+tcpx_add_perf_exit(debug_tag 0 "posted: chunk_idx=1 tag=100 size=524288 offset=524288" -b 1M -n 1 -w 0)
 set_property(TEST perf.debug_tag PROPERTY ENVIRONMENT UCCL_TCPX_DEBUG=1)
 find_program(TCPX_MAKE make)
 if(TCPX_MAKE)
