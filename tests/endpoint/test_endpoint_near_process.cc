@@ -1,0 +1,54 @@
+// A process of the same host stands still, or may no longer do what it could when the connection was made.
+#include <poll.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+
+#include "tests/support/endpoint_processes.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx::testing {
+namespace {
+
+// How often the thread that makes progress has gone to sleep so far.
+size_t sleeps_of_progress_thread() {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name, line;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name != "tcpx-progress") continue;
+    std::ifstream status(task.path() / "status");
+    constexpr const char* kKey = "voluntary_ctxt_switches:";
+    while (std::getline(status, line)) {
+      if (line.starts_with(kKey)) return std::stoul(line.substr(std::strlen(kKey)));
+    }
+  }
+  ADD_FAILURE() << "no such thread";
+  return 0;
+}
+
+class EndpointNearProcessHidden : public EndpointProcesses {
+ protected:
+  EndpointNearProcessHidden() : EndpointProcesses(true) {}
+};
+
+// Frames that the peer's ring has no room for wait here, without a look every 50 us. Looks now and then are 20 ms apart at least.
+TEST_F(EndpointNearProcessHidden, APeerThatStandsStillIsNotPolled) {
+  peer_.stop();
+  const std::string text(NotifyMsg::kMaxTextBytes, 't');
+  ASSERT_TRUE(endpoint_->notify(conn_, {.name = "n", .msg = text}).is_ok());
+  ::poll(nullptr, 0, 50);
+  const auto begin = std::chrono::steady_clock::now();
+  const size_t before = sleeps_of_progress_thread();
+  ::poll(nullptr, 0, 300);
+  const size_t sleeps = sleeps_of_progress_thread() - before;
+  const auto passed = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(sleeps, static_cast<size_t>(passed / std::chrono::milliseconds(2)));
+  peer_.go_on();
+  expect_data_flows(peer_);
+}
+
+}  // namespace
+}  // namespace tcpx::testing
