@@ -28,10 +28,17 @@
 #include "base/memory_ops.h"
 #include "base/usable_cores.h"
 #include "endpoint/lane.h"
-#include "endpoint/pulls.h"
 #include "endpoint/wire.h"
 
 namespace tcpx {
+
+/// Parts with which the links of an endpoint copy within the host.
+struct PullParts {
+  MemoryOps& memory;
+  int gpu = 0;
+  SegmentCopier& gpu_copier;
+  HostCopier& host_copier;
+};
 
 /// One direction, in shared memory. All zeros is an empty one.
 struct BulkRing {
@@ -69,8 +76,8 @@ class SharedLane {
   bool gives(const std::vector<HeldRange>& from) const;
   /// The GPU gets at the ring, which is pinned for it when it is first asked. @return false: it does not, as has been logged
   bool reaches_gpu();
-  /// As those of Lane.
-  void push(std::unique_ptr<Job> job) {
+  /// As those of Lane. @param job stays the caller's when memory is wanting for it
+  void push(std::unique_ptr<Job>&& job) {
     jobs_.push_back(std::move(job));
     pushed_ = true;
   }

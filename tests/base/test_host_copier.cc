@@ -137,6 +137,26 @@ TEST(HostCopies, MemoryThatIsNotThere) {
   EXPECT_TRUE(can_be_read(here.data(), here.size()));
 }
 
+TEST(HostCopies, AProcessThatIsGoneIsDeniedAndMemoryThatIsGoneIsNot) {
+  IdleFork other;
+  const pid_t pid = other.pid();
+  const Bytes from = random_bytes(1000);
+  Bytes to(1000);
+  HostCopier copier(1);
+  CopySegment all{to.data(), from.data(), 1000};
+  auto copy = copier.start(pid, std::span(&all, 1));
+  EXPECT_TRUE(end_of(copy).is_ok());
+  EXPECT_FALSE(copy->denied());
+  other.end();
+  copy = copier.start(pid, std::span(&all, 1));
+  EXPECT_FALSE(end_of(copy).is_ok());
+  EXPECT_TRUE(copy->denied());
+  all.from = nullptr;
+  copy = copier.start(getpid(), std::span(&all, 1));
+  EXPECT_EQ(end_of(copy).native(), EFAULT);
+  EXPECT_FALSE(copy->denied());
+}
+
 TEST(HostCopies, AProcessThatHasEnded) {
   IdleFork other;
   const pid_t pid = other.pid();

@@ -29,6 +29,7 @@ size_t sleeps_of_progress_thread() {
   return 0;
 }
 
+class EndpointNearProcess : public EndpointProcesses {};
 class EndpointNearProcessHidden : public EndpointProcesses {
  protected:
   EndpointNearProcessHidden() : EndpointProcesses(true) {}
@@ -48,6 +49,23 @@ TEST_F(EndpointNearProcessHidden, APeerThatStandsStillIsNotPolled) {
   EXPECT_LT(sleeps, static_cast<size_t>(passed / std::chrono::milliseconds(2)));
   peer_.go_on();
   expect_data_flows(peer_);
+}
+
+TEST_F(EndpointNearProcess, APeerThatLosesTheRightToReadGoesOnThroughTheRing) {
+  ASSERT_EQ(peer_.ask("forbid 0"), "ok");
+  for (size_t i = 0; i < 3; ++i) {
+    const LocalRange out = memory_.range(i * kBulk, kBulk), back = memory_.range(4 * kBulk, kBulk);
+    const auto sent = std::span(memory_.bytes()).subspan(i * kBulk, kBulk),
+               come = std::span(memory_.bytes()).subspan(4 * kBulk, kBulk);
+    for (size_t at = 0; at < kBulk; ++at) sent[at] = static_cast<std::byte>(at * (i + 3) >> 2);
+    std::fill(come.begin(), come.end(), std::byte{0});
+    peer_.tell(concat("recv ", kBulk));
+    ASSERT_TRUE(endpoint_->send(conn_, {&out, 1}).is_ok());
+    ASSERT_EQ(peer_.answer(), "ok");
+    const RemoteRange there{slot_, 0};
+    ASSERT_TRUE(endpoint_->read(conn_, {&back, 1}, {&there, 1}).is_ok());
+    EXPECT_TRUE(std::ranges::equal(sent, come)) << i;
+  }
 }
 
 }  // namespace
