@@ -11,6 +11,7 @@
 #include "measure/ends/plugin_lanes.h"
 #include "measure/message_memory.h"
 #include "measure/round.h"
+#include "net/plugin_file.h"
 #include "net/plugin_log.h"
 #include "net/received_message.h"
 #include "net/soft/soft_table.h"
@@ -22,6 +23,7 @@ constexpr int kDev = 0;
 
 Result<const abi::NetTable_v7*> open_table(const char* path) {
   if (*path == '\0') return &soft::net_table();
+  TCPX_RETURN_IF_ERROR(check_plugin_file(path));
   void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);  // never closed: plugins own threads
   if (library == nullptr) return Status(Code::kNotFound, "open plugin", ::dlerror());
   const auto* table = static_cast<const abi::NetTable_v7*>(::dlsym(library, abi::kNetPluginV7Symbol));
