@@ -1,5 +1,6 @@
 #include "net/plugin_loader.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -332,6 +333,16 @@ TEST_F(PluginLoaderTest, Trap35_HandlerOfTheApplicationStays) {
   ::sigaction(SIGPIPE, nullptr, &action);
   EXPECT_EQ(action.sa_handler, own_handler);
   ::signal(SIGPIPE, old);
+}
+
+// Its threads run as long as a connection is open: they need its code.
+TEST_F(PluginLoaderTest, TheSoftwarePluginStaysWhenItIsClosed) {
+  const std::string copy = directory_.file("soft.so");
+  std::filesystem::copy_file(TCPX_SOFT_PLUGIN, copy);
+  void* const library = ::dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << ::dlerror();
+  EXPECT_EQ(::dlclose(library), 0);
+  EXPECT_NE(::dlopen(copy.c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
 }
 
 TEST(SoftPluginLibrary, Trap29_OnlyTheVersion7TableIsExported) {
