@@ -51,6 +51,29 @@ TEST_F(EndpointNearProcessHidden, APeerThatStandsStillIsNotPolled) {
   expect_data_flows(peer_);
 }
 
+// Looks at links that have nothing to do, each of which ends a sleep: every 250 ms, and every 20 ms while operations wait.
+TEST_F(EndpointNearProcess, LooksAreRareWhenNoOperationWaits) {
+  const auto sleeps_in = [](std::chrono::milliseconds time, std::chrono::nanoseconds& passed) {
+    const auto begin = std::chrono::steady_clock::now();
+    const size_t before = sleeps_of_progress_thread();
+    ::poll(nullptr, 0, static_cast<int>(time.count()));
+    const size_t sleeps = sleeps_of_progress_thread() - before;
+    passed = std::chrono::steady_clock::now() - begin;
+    return sleeps;
+  };
+  std::chrono::nanoseconds passed{};
+  ::poll(nullptr, 0, 50);
+  const size_t idle = sleeps_in(std::chrono::seconds(1), passed);
+  EXPECT_LT(idle, static_cast<size_t>(passed / std::chrono::milliseconds(60))) << "nothing waits";
+  const LocalRange range = memory_.range(0, kShort);
+  const auto waits = endpoint_->recv_async(conn_, {&range, 1});
+  ASSERT_TRUE(waits.is_ok());
+  const size_t busy = sleeps_in(std::chrono::seconds(1), passed);
+  EXPECT_GT(busy, static_cast<size_t>(passed / std::chrono::milliseconds(120))) << "its deadline is looked at";
+  ASSERT_EQ(peer_.ask(concat("send ", kShort)), "ok");
+  EXPECT_TRUE(endpoint_->wait(*waits, kCallTime).is_ok());
+}
+
 TEST_F(EndpointNearProcess, APeerThatLosesTheRightToReadGoesOnThroughTheRing) {
   ASSERT_EQ(peer_.ask("forbid 0"), "ok");
   for (size_t i = 0; i < 3; ++i) {
