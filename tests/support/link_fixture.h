@@ -20,6 +20,7 @@
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/shared_pair.h"
 #include "tests/support/slow_copier.h"
 #include "tests/support/stream_pair.h"
 #include "tests/support/window_model.h"
@@ -68,16 +69,21 @@ class LinkTest : public ::testing::Test {
     heard_.frames.clear();
     std::copy(std::begin(kWindowSizes), std::end(kWindowSizes), room_.begin());
     sends_ = receives_ = 0;
-    Sockets sockets = unix_pair();
-    link_fd_ = sockets.a.get();
     LinkParts parts;
     parts.stream = std::make_unique<ControlStream>();
-    parts.stream->attach(std::move(sockets.a));
+    if (shared_) {
+      parts.stream->attach(shared_->a());
+      peer_->attach(shared_->b());
+    } else {
+      Sockets sockets = unix_pair();
+      parts.stream->attach(std::move(sockets.a));
+      peer_->attach(std::move(sockets.b));
+    }
+    link_fd_ = parts.stream->fd();
     std::tie(parts.send, peer_recv_) = lane(budget_);
     std::tie(peer_send_, parts.recv) = lane();
     parts.peer_name = "the test";
     parts.host = std::move(host);
-    peer_->attach(std::move(sockets.b));
     link_ = std::make_unique<Link>(
         LinkShared{.operations = operations_,
                    .memory = registry_,
@@ -260,6 +266,7 @@ class LinkTest : public ::testing::Test {
   const MemoryId device_id_ = registry_.add(device_.data(), kPart, MemoryType::kCuda).value();
   OperationTable operations_{4096};
   std::unique_ptr<Pipeline> peer_send_, peer_recv_;
+  std::unique_ptr<SharedPair> shared_;  // of links made from now on: their control stream goes through it
   std::unique_ptr<Link> link_;
   int link_fd_ = -1;
 
