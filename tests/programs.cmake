@@ -278,6 +278,10 @@ tcpx_add_netns_test(doctor ${_netns}/doctor.sh $<TARGET_FILE:tcpx_doctor>)
 set(_selftest sh -c "\"$@\" || [ $? -eq 1 ]" doctor $<TARGET_FILE:tcpx_doctor> --only selftest)
 tcpx_add_run(doctor.selftest loopback ${_exit} 0 "ok *transfer *4 MiB, [2-6] times, every byte compared"
   ${_selftest} --selftest-bytes 4194304)
+tcpx_add_run(doctor.selftest_plugin loopback ${_exit} 0 "path *plugin .* inline up to [0-9]* bytes$"
+  ${_selftest} --selftest-bytes 4194304)
+tcpx_add_run(doctor.selftest_one_host loopback ${_exit} 0 "ok *one_host .* by shared memory in place of TCP: same host, "
+  ${_selftest} --selftest-bytes 4194304)
 tcpx_add_run(doctor.selftest_library loopback env UCCL_TCPX_PLUGIN_PATH=$<TARGET_FILE:tcpx_soft_plugin>
   ${_exit} 0 "ok *path *plugin .*libnccl-net-tcpx-soft.so" ${_selftest} --selftest-bytes 1048577)
 tcpx_add_run(doctor.selftest_fails loopback env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==nosuch

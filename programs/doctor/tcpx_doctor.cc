@@ -106,7 +106,7 @@ void declare_options(CLI::App& app, Options& options, const std::vector<Group>& 
   app.add_option("--peer", options.peer, "IPv4 address of another host, which is tried from every data interface (group network)")
       ->check(CLI::ValidIPV4);
   app.add_flag("--selftest", options.selftest,
-               "also move 64 MiB between two processes over the path in use, compare them, and time raw TCP beside it");
+               "also move 64 MiB between two processes over the net plugin and by shared memory, compare them, and time raw TCP");
   app.add_option(kSelftestBytesOption, options.selftest_bytes)->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30))->group("");
   app.add_option(kSelftestEndOption, options.selftest_end)->group("");
   app.add_option("--colour,--color", options.colour, "auto, always, never (default auto: on a terminal)")

@@ -18,7 +18,8 @@ usage: tcpx COMMAND [ARGUMENTS]
 
   doctor           look at this machine, and say what keeps transfers from being fast or from working
   perf             measure transfers by size, between two machines or on one: tcpx perf loopback -b 8 -e 64M
-  path             the way that bytes take on this machine: net plugin, interfaces, unpacker; moves 64 MiB and compares them
+  path             the way that bytes take on this machine: net plugin, interfaces, unpacker, and shared memory on one host;
+                   moves 64 MiB each way and compares them
   nixl install     put the back-end TCPX beside the plugins of the NIXL wheel that this Python has
   nixl verify      say whether a NIXL agent finds it
   nixl uninstall   take it away again

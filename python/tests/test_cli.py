@@ -84,6 +84,7 @@ def test_path_says_which_way_bytes_take() -> None:
     assert said.returncode in (0, 1), said.stdout + said.stderr  # 1: a warning, as of a slow machine
     assert "every byte compared" in said.stdout
     assert "path      plugin " in said.stdout
+    assert " one_host " in said.stdout
 
 
 def test_an_interrupt_ends_the_program_and_shows_no_trace() -> None:
