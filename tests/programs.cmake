@@ -272,7 +272,14 @@ tcpx_add_run(mutations.a_stale_one_is_told host
 tcpx_add_run(doctor.plugin_that_exits host env UCCL_TCPX_PLUGIN_PATH=${TCPX_FAKE_PLUGIN_DIR}/bad_exit.so
   ${_exit} 2 "called exit(1)" $<TARGET_FILE:tcpx_doctor> --only plugin)
 tcpx_add_run(doctor.services_not_needed host env UCCL_TCPX_PLUGIN_PATH=embedded
-  ${_exit} 0 "Only GPUDirect-TCPX needs RxDM" $<TARGET_FILE:tcpx_doctor> --only services)
+  ${_exit} 0 "Only GPUDirect-TCPX needs RxDM" $<TARGET_FILE:tcpx_doctor> --only services --verbose)
+tcpx_add_run(doctor.quiet host env UCCL_TCPX_PLUGIN_PATH=embedded
+  ${_exit} 0 "^Data goes .*nothing to fix (looked at: services)" $<TARGET_FILE:tcpx_doctor> --only services)
+find_program(TCPX_UNSHARE unshare)
+if(TCPX_UNSHARE)
+  tcpx_add_run(doctor.no_network host sh -c "unshare -rn true 2>/dev/null || exit 77 && exec \"$@\"" doctor ${_exit} 2
+    "^Data goes nowhere.* ip link set lo up" ${TCPX_UNSHARE} -rn $<TARGET_FILE:tcpx_doctor> --only nics,network)
+endif()
 tcpx_add_netns_test(doctor ${_netns}/doctor.sh $<TARGET_FILE:tcpx_doctor>)
 # Slowness of a busy machine is only a warning.
 set(_selftest sh -c "\"$@\" || [ $? -eq 1 ]" doctor $<TARGET_FILE:tcpx_doctor> --only selftest)
@@ -287,7 +294,7 @@ tcpx_add_run(doctor.selftest_library loopback env UCCL_TCPX_PLUGIN_PATH=$<TARGET
 tcpx_add_run(doctor.selftest_fails loopback env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==nosuch
   ${_exit} 2 "fail *transfer *TCPX_E_" $<TARGET_FILE:tcpx_doctor> --only selftest)
 tcpx_add_run(doctor.selftest_vendor host env UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so
-  ${_exit} 0 "n/a *transfer *this machine is for GPUDirect-TCPX" $<TARGET_FILE:tcpx_doctor> --only selftest)
+  ${_exit} 0 "n/a *transfer *this machine is for GPUDirect-TCPX" $<TARGET_FILE:tcpx_doctor> --only selftest --verbose)
 tcpx_add_run(doctor.selftest_interrupted loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_doctor.sh $<TARGET_FILE:tcpx_doctor>)
 tcpx_add_run(doctor.peer_malformed host ${_exit} 64 "--peer" $<TARGET_FILE:tcpx_doctor> --peer 10.0.0.300)
 # Output quoted by the original documents. GPU 0 is the default: naming it changes nothing.

@@ -33,7 +33,7 @@ _HERE = Path(_core.__file__).parent
 _PROGRAMS = {
     "doctor": ("tcpx_doctor",),
     "perf": ("test_tcpx_perf",),
-    "path": ("tcpx_doctor", "--only", "selftest", "--selftest"),
+    "path": ("tcpx_doctor", "--only", "selftest", "--verbose"),
 }
 _NIXL_OPTIONS = {"install": (), "verify": ("--check",), "uninstall": ("--remove",)}
 
