@@ -107,6 +107,7 @@ starts() {
     fresh/bin/pip install -q --disable-pip-version-check --no-index "$1"
     fresh/bin/tcpx --version
     fresh/bin/tcpx perf --help >help.txt
+    fresh/bin/tcpx help TCPX_E_TIMEOUT >help.txt
     fresh/bin/tcpx_doctor --help >help.txt
     fresh/bin/python - <<'CHECK'
 import ctypes, pathlib, tcpx
