@@ -276,18 +276,29 @@ tcpx_add_run(mutations.a_stale_one_is_told host
 tcpx_add_run(doctor.plugin_that_exits host env UCCL_TCPX_PLUGIN_PATH=${TCPX_FAKE_PLUGIN_DIR}/bad_exit.so
   ${_exit} 2 "called exit(1)" $<TARGET_FILE:tcpx_doctor> --only plugin)
 tcpx_add_run(doctor.services_not_needed host env UCCL_TCPX_PLUGIN_PATH=embedded
-  ${_exit} 0 "Only GPUDirect-TCPX needs RxDM" $<TARGET_FILE:tcpx_doctor> --only services)
+  ${_exit} 0 "Only GPUDirect-TCPX needs RxDM" $<TARGET_FILE:tcpx_doctor> --only services --verbose)
+tcpx_add_run(doctor.quiet host env UCCL_TCPX_PLUGIN_PATH=embedded
+  ${_exit} 0 "^Data goes .*nothing to fix (looked at: services)" $<TARGET_FILE:tcpx_doctor> --only services)
+find_program(TCPX_UNSHARE unshare)
+if(TCPX_UNSHARE)
+  tcpx_add_run(doctor.no_network host sh -c "unshare -rn true 2>/dev/null || exit 77 && exec \"$@\"" doctor ${_exit} 2
+    "^Data goes nowhere.* ip link set lo up" ${TCPX_UNSHARE} -rn $<TARGET_FILE:tcpx_doctor> --only nics,network)
+endif()
 tcpx_add_netns_test(doctor ${_netns}/doctor.sh $<TARGET_FILE:tcpx_doctor>)
 # Slowness of a busy machine is only a warning.
 set(_selftest sh -c "\"$@\" || [ $? -eq 1 ]" doctor $<TARGET_FILE:tcpx_doctor> --only selftest)
 tcpx_add_run(doctor.selftest loopback ${_exit} 0 "ok *transfer *4 MiB, [2-6] times, every byte compared"
+  ${_selftest} --selftest-bytes 4194304)
+tcpx_add_run(doctor.selftest_plugin loopback ${_exit} 0 "path *plugin .* inline up to [0-9]* bytes$"
+  ${_selftest} --selftest-bytes 4194304)
+tcpx_add_run(doctor.selftest_one_host loopback ${_exit} 0 "ok *one_host .* by shared memory in place of TCP: same host, "
   ${_selftest} --selftest-bytes 4194304)
 tcpx_add_run(doctor.selftest_library loopback env UCCL_TCPX_PLUGIN_PATH=$<TARGET_FILE:tcpx_soft_plugin>
   ${_exit} 0 "ok *path *plugin .*libnccl-net-tcpx-soft.so" ${_selftest} --selftest-bytes 1048577)
 tcpx_add_run(doctor.selftest_fails loopback env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==nosuch
   ${_exit} 2 "fail *transfer *TCPX_E_" $<TARGET_FILE:tcpx_doctor> --only selftest)
 tcpx_add_run(doctor.selftest_vendor host env UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so
-  ${_exit} 0 "n/a *transfer *this machine is for GPUDirect-TCPX" $<TARGET_FILE:tcpx_doctor> --only selftest)
+  ${_exit} 0 "n/a *transfer *this machine is for GPUDirect-TCPX" $<TARGET_FILE:tcpx_doctor> --only selftest --verbose)
 tcpx_add_run(doctor.selftest_interrupted loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_doctor.sh $<TARGET_FILE:tcpx_doctor>)
 tcpx_add_run(doctor.peer_malformed host ${_exit} 64 "--peer" $<TARGET_FILE:tcpx_doctor> --peer 10.0.0.300)
 # Output quoted by the original documents. GPU 0 is the default: naming it changes nothing.
@@ -337,11 +348,17 @@ foreach(line IN LISTS _debug_lines)
 endforeach()
 tcpx_add_perf_exit(debug_tag 0 "posted: chunk_idx=1 tag=100 size=524288 offset=524288" -b 1M -n 1 -w 0)
 set_property(TEST perf.debug_tag PROPERTY ENVIRONMENT UCCL_TCPX_DEBUG=1)
+foreach(case IN ITEMS interrupted_while_dpkg_runs interrupted_while_fetching no_name_server no_route not_in_the_lists unknown)
+  tcpx_add_run(install_deps.${case} host ${CMAKE_CURRENT_SOURCE_DIR}/install_deps.sh ${case})
+endforeach()
 find_program(TCPX_MAKE make)
 if(TCPX_MAKE)
   tcpx_add_run(make.any_test host ${_exit} 0 "--target test_rx_cmsg_parser" ${TCPX_MAKE} -C ${PROJECT_SOURCE_DIR} -n test_rx_cmsg_parser)
   tcpx_add_run(make.simple host ${_exit} 0 "--target test_connection"
     ${TCPX_MAKE} -C ${PROJECT_SOURCE_DIR} -n -f Makefile.simple test_connection)
+  foreach(case IN ITEMS read_only moved same)
+    tcpx_add_run(make.${case} host ${CMAKE_CURRENT_SOURCE_DIR}/make_place.sh ${TCPX_MAKE} ${case})
+  endforeach()
 endif()
 # A profile of the pipeline, for a listener that stands in for Nsight Systems.
 if(TCPX_NVTX_INCLUDE_DIR)
