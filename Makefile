@@ -5,14 +5,20 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 PROGRAMS := test_device_discovery test_connection test_tcpx_transfer test_tcpx_perf p2p_fullmesh
 
-.PHONY: all test install clean help configure tools $(PROGRAMS)
+.PHONY: all test install clean help configure place tools $(PROGRAMS)
 .DEFAULT_GOAL := all
 # Two builds at once in one build folder would get in each other's way; each of them is parallel in itself.
 .NOTPARALLEL:
 
+# Into tests/; where the checkout is read-only they stay where they were built.
+define link_programs
+@if [ -w tests ]; then for program in $(1); do ln -sfr $(BUILD)/tests/$$program tests/$$program; done; \
+  else echo "make: tests/ is read-only; the programs are in $(BUILD)/tests/"; fi
+endef
+
 all: configure
 	@cmake --build $(BUILD) -j $(JOBS)
-	@for program in $(PROGRAMS); do ln -sfr $(BUILD)/tests/$$program tests/$$program; done
+	$(call link_programs,$(PROGRAMS))
 
 test:
 	@scripts/install_deps.sh --tests
@@ -26,15 +32,23 @@ install: all
 # Every other test program has a target of its name, too.
 define build_one
 @cmake --build $(BUILD) -j $(JOBS) --target $@
-@ln -sfr $(BUILD)/tests/$@ tests/$@
+$(call link_programs,$@)
 endef
 $(PROGRAMS): configure
 	$(build_one)
 test_%: configure
 	$(build_one)
 
-configure: tools
+configure: place tools
 	@cmake --preset $(PRESET) -B $(BUILD)
+
+# CMake would say the same in thirty lines, without the cure.
+place:
+	@mkdir -p "$(BUILD)" 2>/dev/null && [ -w "$(BUILD)" ] || \
+	  { echo "make: $(BUILD) cannot be written; build elsewhere: make BUILD=\$$HOME/tcpx-build" >&2; exit 1; }
+	@source=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$(BUILD)/CMakeCache.txt" 2>/dev/null); \
+	  [ -z "$$source" ] || [ "$$source" -ef . ] || \
+	  { echo "make: $(BUILD) was configured in $$source, and this is $(CURDIR): make clean BUILD=$(BUILD), then make again" >&2; exit 1; }
 
 tools:
 	@scripts/install_deps.sh --check >/dev/null || \

@@ -95,7 +95,7 @@ fi
 
 build p2p_fullmesh --mpi
 # Names of files count from where the user is, on this machine.
-program=$PWD/tests/p2p_fullmesh
+program=$(realpath -s "$(built_program p2p_fullmesh)")
 if [[ -z $hosts ]]; then cd "$start_folder"; fi
 # Of a second signal mpirun dies at once and leaves its ranks behind. It passes the request on to all ranks, also those on other hosts,
 # and kills those that do not end by themselves; rank 0 prints what it has.

@@ -128,4 +128,4 @@ export_tcpx_environment() {
 build "$program"
 plugin=$(plugin_in_use)
 if [[ -n $plugin ]]; then export_tcpx_environment "$plugin"; fi
-run_program "./tests/$program" "${role[@]}" "${arguments[@]}"
+run_program "$(built_program "$program")" "${role[@]}" "${arguments[@]}"

@@ -65,6 +65,13 @@ Status HostCopy::status() const {
   return Status(Code::kSystem, "copy from the peer's memory", "process_vm_readv", Domain::kErrno, error);
 }
 
+// Rights may change while a process runs: it takes another user's, gives up being dumpable, or gets a seccomp filter. ESRCH, which
+// mostly means that it has ended, is also the answer for a process whose first thread has ended before the others.
+bool HostCopy::denied() const {
+  const int error = error_.load(std::memory_order_relaxed);
+  return error == EPERM || error == EACCES || error == ENOSYS || error == ESRCH;
+}
+
 // @return false: every slice has been taken
 bool HostCopy::copy_next() {
   const size_t slice = next_slice_.fetch_add(1, std::memory_order_relaxed);

@@ -27,6 +27,8 @@ class HostCopy {
   /// Once it is done: ok when all is in place. kSystem with errno: the memory is not there or may not be read; kPeerGone: the process
   /// has ended; kCancelled: stopped
   Status status() const;
+  /// Once it is done: the kernel does not let this process read the other one, or does so no longer, whatever lies there.
+  bool denied() const;
   /// Leaves out the slices that have not begun. `done` follows within the time that a slice takes.
   void stop() { stop_.store(true, std::memory_order_relaxed); }
 

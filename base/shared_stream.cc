@@ -33,22 +33,22 @@ Result<size_t> SharedStream::write(std::span<const std::byte> data) {
   written_ += bytes;
   tell_written();
   out_.written.store(written_, std::memory_order_release);
-  wake();
+  wake(kWakeForBytes);
   return bytes;
 }
 
 void SharedStream::end() {
   tell_written();
   out_.ended.store(1, std::memory_order_release);
-  wake();
+  wake(kWakeForBytes);
 }
 
-// The flag stays up until the reader has woken: a byte that somebody else takes in between must not be the last one.
-void SharedStream::wake() {
+// The wish stays until the sleeper has woken: a byte that somebody else takes in between must not be the last one.
+void SharedStream::wake(WakeFor what) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (out_.reader_sleeps.load(std::memory_order_relaxed) == 0 || !socket_) return;
+  if ((out_.reader_wants.load(std::memory_order_relaxed) & what) == 0 || !socket_) return;
   const char byte = 0;
-  // A socket that is full wakes the reader, too.
+  // A socket that is full wakes the sleeper, too.
   (void)::send(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -66,20 +66,21 @@ Result<size_t> SharedStream::read(std::span<std::byte> room) {
   std::memcpy(room.data() + before_end, in_.bytes, bytes - before_end);
   read_ += bytes;
   in_.read.store(read_, std::memory_order_release);
+  wake(kWakeForRoom);
   return bytes;
 }
 
-bool SharedStream::prepare_sleep() {
+bool SharedStream::prepare_sleep(uint32_t wants) {
   asleep_ = true;
-  in_.reader_sleeps.store(1, std::memory_order_relaxed);
+  in_.reader_wants.store(wants, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return has_something();
+  return has_something() || ((wants & kWakeForRoom) != 0 && has_room());
 }
 
 void SharedStream::end_sleep() {
   if (!asleep_) return;
   asleep_ = false;
-  in_.reader_sleeps.store(0, std::memory_order_relaxed);
+  in_.reader_wants.store(0, std::memory_order_relaxed);
 }
 
 void SharedStream::look_at_socket() {

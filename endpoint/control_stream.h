@@ -76,8 +76,17 @@ class ControlStream {
   bool receive(ControlSink& sink, bool readable = true);
   /// Something has come that `fd` need not show. Costs no system call.
   bool has_arrived() const { return shared_ != nullptr && (shared_->has_something() || !send_error_.is_ok()); }
-  /// From now on what comes shows at `fd`, until `end_sleep`. @return true when something has come already
-  bool prepare_sleep() { return shared_ != nullptr && shared_->prepare_sleep(); }
+  /// Shared memory has room for more of the backlog. Costs no system call.
+  bool has_room() const { return shared_ != nullptr && backlog() > 0 && shared_->has_room(); }
+  /// From now on what comes shows at `fd`, until `end_sleep`, and room for the backlog does. @param bulk WakeFor, what else does
+  /// @return true when something has come already, or there is room
+  bool prepare_sleep(uint32_t bulk = 0) {
+    return shared_ != nullptr && shared_->prepare_sleep(kWakeForBytes | (backlog() > 0 ? kWakeForRoom : 0u) | bulk);
+  }
+  /// Wakes the peer if it waits for that, which has been stored in other memory that both share.
+  void wake(WakeFor what) {
+    if (shared_ != nullptr) shared_->wake(what);
+  }
   void end_sleep() {
     if (shared_ != nullptr) shared_->end_sleep();
   }

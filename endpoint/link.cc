@@ -61,7 +61,7 @@ bool Link::progress(bool readable) {
   context_.now = context_.shared.clock.now();
   bool advanced = false;
   if (context_.has_failed() && !all_ended_) end_all();
-  if ((readable || has_arrived()) && reads()) advanced |= context_.stream->receive(*this, readable);
+  if ((readable || context_.stream->has_arrived()) && reads()) advanced |= context_.stream->receive(*this, readable);
   if (reads()) {
     if (context_.now >= next_alive_look_) {
       context_.stream->check_alive(kSilence);
@@ -98,7 +98,16 @@ void Link::fail_if_broken() {
 bool Link::needs_polling() const {
   if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits();
   return context_.stage != LinkStage::kOpen || peer_closing_ || !rests() || local_.waits() || peer_.waits() ||
-         !context_.notifications.empty() || context_.stream->backlog() > 0;
+         !context_.notifications.empty() || (context_.stream->backlog() > 0 && !context_.stream->is_shared());
+}
+
+bool Link::prepare_sleep() {
+  if (!reads()) return false;
+  const bool sends = context_.send_shared.wants(context_.now), receives = context_.recv_shared.wants(context_.now);
+  const uint32_t bulk = (sends ? kWakeForBulkRoom : 0u) | (receives ? kWakeForBulkBytes : 0u);
+  // Those lanes are looked at only now that the peer is told, in the order of base/shared_stream.h.
+  return context_.stream->prepare_sleep(bulk) || (sends && context_.send_shared.can_move()) ||
+         (receives && context_.recv_shared.can_move());
 }
 
 uint64_t Link::chunks_in_flight() const {
@@ -124,7 +133,14 @@ bool Link::progress_lanes() {
   advanced |= move(context_.recv_lane, true);
   advanced |= move(context_.send_shared, false, context_.now);
   advanced |= move(context_.recv_shared, true, context_.now);
+  wake_peer();
   return move(context_.pulls, true) || advanced;
+}
+
+// After the lanes have stored what they have moved.
+void Link::wake_peer() {
+  if (context_.send_shared.take_told()) context_.stream->wake(kWakeForBulkBytes);
+  if (context_.recv_shared.take_told()) context_.stream->wake(kWakeForBulkRoom);
 }
 
 template <class Mover, class... Now>

@@ -39,8 +39,13 @@ class Link final : private ControlSink {
   int fd() const { return context_.stream->fd(); }
   /// Shared memory takes the place of the control connection, and `fd` shows only what comes during a sleep.
   bool is_shared() const { return context_.stream->is_shared(); }
-  bool has_arrived() const { return reads() && context_.stream->has_arrived(); }
-  bool prepare_sleep() { return reads() && context_.stream->prepare_sleep(); }
+  /// The peer has changed something in shared memory that this end waits for. Costs no system call.
+  bool has_arrived() const {
+    return reads() && (context_.stream->has_arrived() || context_.stream->has_room() || context_.send_shared.can_move() ||
+                       context_.recv_shared.can_move());
+  }
+  /// From now on `fd` shows it. @return true when the peer has changed something already
+  bool prepare_sleep();
   void end_sleep() { context_.stream->end_sleep(); }
   const std::shared_ptr<LinkFace>& face() const { return context_.face; }
 
@@ -101,6 +106,7 @@ class Link final : private ControlSink {
 
   void fail_if_broken();
   bool progress_lanes();
+  void wake_peer();
   template <class Mover, class... Now>
   bool move(Mover& mover, bool received, Now... now);
   bool send_notifications();

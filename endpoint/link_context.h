@@ -89,7 +89,7 @@ struct LinkContext {
         send_shared(bulk_ring(true), shared.pulls, true),
         recv_shared(bulk_ring(false), shared.pulls, false),
         sources(host.get(), shared.pulls.memory, send_shared, *stream),
-        pulls(host.get(), shared.pulls, *stream),
+        pulls(host.get(), shared.pulls, recv_shared, *stream),
         notifications(shared.inbox),
         now(shared.clock.now()) {}
 

@@ -27,7 +27,7 @@ bool Pulls::can_pull(const std::vector<HeldRange>& to, const WireArray<WireSourc
 }
 
 bool Pulls::reaches(const WireSource& source, bool on_gpu) {
-  if (source.share == kHostMemory) return !on_gpu && peer_->reads_memory;
+  if (source.share == kHostMemory) return !on_gpu && peer_->reads_memory && !denied_;
   if (!on_gpu) return false;
   const auto mapping = mappings_.find(source.share);
   if (mapping == mappings_.end() || !mapping->second->buffer) return false;
@@ -97,7 +97,11 @@ bool Pulls::step(Pull& pull, size_t& running) {
   if (done.is_ok() && !*done) return false;
   Status status = check_peer();  // first: a peer that has ended is why a copy fails
   if (status.is_ok()) status = done.is_ok() ? Status::ok() : done.status();
-  end(pull, status);
+  if (!status.is_ok() && status_.is_ok() && pull.copy != nullptr && pull.copy->denied()) {
+    leave_to_ring(pull);
+  } else {
+    end(pull, status);
+  }
   return true;
 }
 
@@ -136,6 +140,16 @@ Status Pulls::check_peer() const {
   pollfd process{.fd = peer_->process.get(), .events = POLLIN, .revents = 0};
   if (poll(&process, 1, 0) <= 0) return Status::ok();
   return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended");
+}
+
+// All of it anew: nobody knows which bytes are in place. The peer keeps its memory until it is told of the end, one way or the
+// other, and has offered the ring with every source in its host memory.
+void Pulls::leave_to_ring(Pull& pull) {
+  if (!std::exchange(denied_, true))
+    log(LogLevel::kWarning, pull.copy->status().to_string(), ": from now on it comes through memory that both share");
+  ring_.push(std::move(pull.job));
+  pull.over.packing = Packing::kShared;
+  stream_.send(pull.over);
 }
 
 void Pulls::end(Pull& pull, const Status& status) {

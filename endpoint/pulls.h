@@ -2,6 +2,9 @@
 // memory with HostCopier, GPU memory that the peer shares with the copier of this end's GPU. So no process ever writes into another
 // one's memory.
 //
+// A process may lose the right to read the other one at any time. What is being pulled then comes through the ring that both share,
+// as if it had never been pulled, and so does all that follows.
+//
 // A copy counts only if the peer still had not given its connection up when the copy was over: from then on its memory may have
 // held something else. The peer says so in a word of the shared area (endpoint/host_peer.h); a dead one shows in its pidfd.
 #pragma once
@@ -19,17 +22,10 @@
 #include "endpoint/control_stream.h"
 #include "endpoint/host_peer.h"
 #include "endpoint/lane.h"
+#include "endpoint/shared_lane.h"
 #include "endpoint/wire.h"
 
 namespace tcpx {
-
-/// Parts with which the links of an endpoint copy within the host.
-struct PullParts {
-  MemoryOps& memory;
-  int gpu = 0;
-  SegmentCopier& gpu_copier;
-  HostCopier& host_copier;
-};
 
 /// Of one connection. One thread at a time: the one that makes progress. The GPU must be current.
 class Pulls {
@@ -37,8 +33,9 @@ class Pulls {
   /// Copies that run at once.
   static constexpr size_t kMaxRunning = 16;
 
-  /// @param peer null: not of this host. All must outlive this
-  Pulls(const HostPeer* peer, const PullParts& parts, ControlStream& stream) : peer_(peer), parts_(parts), stream_(stream) {}
+  /// @param peer null: not of this host @param ring of what this end receives. All must outlive this
+  Pulls(const HostPeer* peer, const PullParts& parts, SharedLane& ring, ControlStream& stream)
+      : peer_(peer), parts_(parts), ring_(ring), stream_(stream) {}
 
   /// This end can copy from there to here by itself. @param from checked (check_sources); none: false
   bool can_pull(const std::vector<HeldRange>& to, const WireArray<WireSource>& from);
@@ -91,11 +88,14 @@ class Pulls {
   Result<bool> step_on_gpu(Pull& pull);
   Result<bool> step_on_host(Pull& pull);
   Status check_peer() const;
+  void leave_to_ring(Pull& pull);
   void end(Pull& pull, const Status& status);
 
   const HostPeer* const peer_;
   const PullParts parts_;
+  SharedLane& ring_;
   ControlStream& stream_;
+  bool denied_ = false;                                              // this process may not read the peer's memory any more
   std::unordered_map<uint64_t, std::shared_ptr<Mapping>> mappings_;  // by share
   std::deque<Pull> pulls_;
   std::deque<std::unique_ptr<Job>> ended_;

@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <fstream>
 #include <span>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unix_socket.h"
+#include "endpoint/why_unread.h"
 
 namespace tcpx {
 namespace {
@@ -92,8 +92,9 @@ class Meeting {
   BootstrapChannel& channel_;
   const bool connector_, may_read_;
   const Deadline deadline_;
-  Parameters said_;  // by this end in its next frame
-  std::string name_, key_text_, peer_reads_, why_not_;
+  Parameters said_{{"user namespace", user_namespace()}};  // by this end in its next frame
+  int pidfd_error_ = 0;
+  std::string name_, key_text_, peer_reads_, why_not_, their_user_namespace_;
   std::string reads_ = "nothing to read there";  // kYes, or why not
   Key key_{};
   UniqueFd listener_;
@@ -113,6 +114,7 @@ Result<bool> Meeting::agree(const Status& mine) {
   const std::string& there = theirs["why not"];
   if (auto found = theirs.find("name"); found != theirs.end()) name_ = found->second;
   if (auto found = theirs.find("key"); found != theirs.end()) key_text_ = found->second;
+  if (auto found = theirs.find("user namespace"); found != theirs.end()) their_user_namespace_ = found->second;
   if (auto found = theirs.find("reads"); found != theirs.end()) peer_reads_ = found->second;
   why_not_ = !here.empty() || there.empty() ? here : concat("the peer says: ", there);
   return why_not_.empty();
@@ -122,7 +124,8 @@ Status Meeting::listen() {
   Key name;
   TCPX_RETURN_IF_ERROR(fill_random(name));
   TCPX_RETURN_IF_ERROR(fill_random(key_));
-  said_ = {{"name", concat(kNameBegins, hex_of(name))}, {"key", hex_of(key_)}};
+  said_["name"] = concat(kNameBegins, hex_of(name));
+  said_["key"] = hex_of(key_);
   TCPX_ASSIGN_OR_RETURN(listener_, listen_unix(said_["name"], kBacklog));
   return Status::ok();
 }
@@ -136,14 +139,17 @@ Result<Greeting> Meeting::greeting(const Key& key) {
 Status Meeting::take(UniqueFd socket) {
   TCPX_ASSIGN_OR_RETURN(const PeerProcess process, peer_process(socket.get()));
   if (process.uid != ::geteuid())
-    return refuse(concat("the peer is user ", process.uid, ", not ", ::geteuid(), ": run both as one user"));
+    return refuse(concat("the peer is user ", process.uid, ", not ", ::geteuid(),
+                         are_apart(user_namespace(), their_user_namespace_)
+                             ? ", as this user namespace knows it: run both in one user namespace"
+                             : ": run both as one user"));
   peer_->socket = std::move(socket);
   peer_->pid = process.pid;
   peer_->same_process = process.pid == ::getpid();
   if (process.pid == 0 || peer_->same_process) return Status::ok();
   peer_->process = open_process(process.pid);
   // Without it nobody could tell the peer from another process that has its number later.
-  if (!peer_->process) peer_->pid = 0;
+  if (!peer_->process) pidfd_error_ = errno;
   return Status::ok();
 }
 
@@ -211,20 +217,20 @@ Status Meeting::share() {
 }
 
 void Meeting::try_reading(const Greeting& theirs) {
-  Key found{};
-  iovec here{found.data(), found.size()};
-  iovec there{reinterpret_cast<void*>(static_cast<uintptr_t>(theirs.probe_at)), found.size()};
-  if (!may_read_) {
-    reads_ = "this end does not read the other's";
-  } else if (peer_->pid == 0) {
-    reads_ = "the other process is not visible: run both in one pid namespace";
-  } else if (::process_vm_readv(peer_->pid, &here, 1, &there, 1, 0) != static_cast<ssize_t>(found.size())) {
-    const int error = errno;
-    reads_ = concat("the other's memory cannot be read (", std::strerror(error), ")",
-                    error == EPERM ? ": set kernel.yama.ptrace_scope to 0 or grant CAP_SYS_PTRACE" : "");
-  } else {
-    reads_ = found == theirs.probe ? kYes : "the other process is not where it says it is";
+  ReadAttempt attempt{.pid = peer_->pid, .pidfd_error = pidfd_error_};
+  if (may_read_ && attempt.pid != 0 && attempt.pidfd_error == 0) {
+    Key found{};
+    iovec here{found.data(), found.size()};
+    iovec there{reinterpret_cast<void*>(static_cast<uintptr_t>(theirs.probe_at)), found.size()};
+    const ssize_t bytes = ::process_vm_readv(attempt.pid, &here, 1, &there, 1, 0);
+    attempt.read_error = bytes < 0 ? errno : 0;
+    attempt.found = bytes == static_cast<ssize_t>(found.size()) && found == theirs.probe;
+    // The peer is of this user, as `take` has made sure.
+    if (attempt.read_error == EPERM) look_up_rights(attempt, ::geteuid(), their_user_namespace_);
   }
+  reads_ = may_read_ ? why_unread(attempt) : "this end does not read the other's";
+  if (reads_.empty()) reads_ = kYes;
+  if (attempt.pidfd_error != 0) peer_->pid = 0;
   peer_->reads_memory = reads_ == kYes;
   said_["reads"] = reads_;
 }

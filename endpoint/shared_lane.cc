@@ -48,6 +48,7 @@ bool SharedLane::reaches_gpu() {
 bool SharedLane::progress(TimePoint now) {
   bool advanced = end_pieces();
   const uint64_t enough = begun_ + kTurnBytes;
+  starved_ = false;
   while (status_.is_ok() && next_cut_ < jobs_.size() && begun_ < enough && begin_piece()) {
     advanced = true;
     end_pieces();  // a short one is over at once, and the other end waits for it
@@ -113,7 +114,9 @@ bool SharedLane::start(Piece& piece, bool for_gpu) {
   const auto ticket = parts_.gpu_copier.submit(segments_);
   if (ticket.is_ok()) {
     piece.ticket = *ticket;
-  } else if (ticket.status().code() != Code::kExhausted) {
+  } else if (ticket.status().code() == Code::kExhausted) {
+    starved_ = true;
+  } else {
     fail(ticket.status());
   }
   return ticket.is_ok();
@@ -140,6 +143,7 @@ bool SharedLane::end_pieces() {
     copied_ += bytes;
     tell_written();
     (sends_ ? ring_->written : ring_->read).store(copied_, std::memory_order_release);
+    told_ = true;
     if (ends_job) end_front_job();
   }
   return advanced;

@@ -8,6 +8,10 @@
 //
 // Jobs are in the same order at both ends: that of the Go frames. The peer may write anything into the ring:
 // its counter is checked before it is used.
+//
+// An end that waits for the other looks often for a moment, and then rests until the other wakes it, through the control stream and
+// in its order (base/shared_stream.h): here `progress` stores `written` or `read`, and whoever called it then wakes the peer if
+// `take_told` says so; the end that goes to sleep says what it `wants` and then looks whether it `can_move`.
 #pragma once
 
 #include <atomic>
@@ -16,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -23,10 +28,17 @@
 #include "base/memory_ops.h"
 #include "base/usable_cores.h"
 #include "endpoint/lane.h"
-#include "endpoint/pulls.h"
 #include "endpoint/wire.h"
 
 namespace tcpx {
+
+/// Parts with which the links of an endpoint copy within the host.
+struct PullParts {
+  MemoryOps& memory;
+  int gpu = 0;
+  SegmentCopier& gpu_copier;
+  HostCopier& host_copier;
+};
 
 /// One direction, in shared memory. All zeros is an empty one.
 struct BulkRing {
@@ -46,7 +58,8 @@ class SharedLane {
   static constexpr size_t kLongPiece = size_t{512} << 10, kShortPiece = size_t{64} << 10;
   /// The GPU's that are under way at once: all links of an endpoint share its copier.
   static constexpr size_t kMaxGpuPieces = 8;
-  static constexpr std::chrono::milliseconds kPatience{100};
+  /// Of an end that waits for the other: longer than the other takes for a piece, so that two ends that run wake nobody.
+  static constexpr std::chrono::milliseconds kPatience{1};
   static size_t piece_for(uint32_t cores) { return cores < 8 ? kShortPiece : kLongPiece; }
 
   /// @param ring null: there is none. All must outlive this
@@ -63,8 +76,8 @@ class SharedLane {
   bool gives(const std::vector<HeldRange>& from) const;
   /// The GPU gets at the ring, which is pinned for it when it is first asked. @return false: it does not, as has been logged
   bool reaches_gpu();
-  /// As those of Lane.
-  void push(std::unique_ptr<Job> job) {
+  /// As those of Lane. @param job stays the caller's when memory is wanting for it
+  void push(std::unique_ptr<Job>&& job) {
     jobs_.push_back(std::move(job));
     pushed_ = true;
   }
@@ -75,10 +88,21 @@ class SharedLane {
   void fail(const Status& reason);
   const Status& status() const { return status_; }
   bool idle() const { return jobs_.empty() && ended_.empty(); }
-  /// Idle, or the other end has moved nothing for so long that looking now and then is enough: it may have been stopped.
-  bool rests(TimePoint now) const {
-    return idle() || (pieces_.empty() && ended_.empty() && status_.is_ok() && !pushed_ && now - moved_at_ > kPatience);
+  /// The other end has moved nothing for so long that this one rests until it is woken: it may have been stopped.
+  bool wants(TimePoint now) const {
+    return !jobs_.empty() && pieces_.empty() && ended_.empty() && status_.is_ok() && !pushed_ && !starved_ &&
+           now - moved_at_ > kPatience;
   }
+  /// Idle, or `wants` to be woken.
+  bool rests(TimePoint now) const { return idle() || wants(now); }
+  /// The other end has moved since this one began all that it could. Costs a look at memory.
+  bool can_move() const {
+    if (next_cut_ >= jobs_.size() || !status_.is_ok()) return false;
+    return sends_ ? begun_ - ring_->read.load(std::memory_order_relaxed) != BulkRing::kBytes
+                  : ring_->written.load(std::memory_order_relaxed) != begun_;
+  }
+  /// The ring has changed for the other end since this was last asked.
+  bool take_told() { return std::exchange(told_, false); }
   /// Once the link has ended and this is idle: the ring is not used again.
   void close() { mapped_ = {}; }
   bool serves(MemoryId region) const;
@@ -114,7 +138,9 @@ class SharedLane {
   uint64_t begun_ = 0, copied_ = 0;    // bytes of the stream
   std::vector<CopySegment> segments_;  // reused
   std::deque<std::unique_ptr<Job>> ended_;
-  bool pushed_ = false;  // since the last progress
+  bool pushed_ = false;   // since the last progress
+  bool told_ = false;     // since the last take_told
+  bool starved_ = false;  // the GPU's copier, which others use as well, takes no more now
   TimePoint moved_at_{};
   Status status_;
 };

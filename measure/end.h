@@ -25,6 +25,9 @@ namespace tcpx {
 inline constexpr char kLinkedIn[] = "embedded";
 inline constexpr char kLoopback[] = "127.0.0.1";
 
+/// Tag of the first chunk of a pipeline end, that of UCCL's test_tcpx_perf: whoever knows it looks for tag=99, 100, ...
+inline constexpr int kMeasuredTag = 99;
+
 enum class Pattern : uint32_t {
   kOneWay,
   kPingPong,

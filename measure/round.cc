@@ -21,7 +21,9 @@ Result<bool> TransferSeries::progress() {
 Status TransferSeries::submit() {
   for (; submitted_ < end_ && submitted_ - finished_ < ids_.size(); ++submitted_) {
     TCPX_ASSIGN_OR_RETURN(
-        const auto id, pipeline_->submit({.memory = plan_.memory, .offset = plan_.offset_of(submitted_), .bytes = plan_.bytes}));
+        const auto id,
+        pipeline_->submit(
+            {.memory = plan_.memory, .offset = plan_.offset_of(submitted_), .bytes = plan_.bytes, .tag = kMeasuredTag}));
     ids_[submitted_ % ids_.size()] = id;
   }
   return Status::ok();

@@ -153,7 +153,9 @@ class NetPlugin {
   /// has no pool: base nullptr, 0 bytes.
   virtual Result<BouncePool> bounce_pool(const DeviceHandleStorage& device_handle, const MemoryOps& memory, CopyLane& lane) = 0;
 
-  /// The comm is gone, whatever the answer. kTimeout: the plugin has not returned, and its call is left behind on a thread.
+  /// The comm is gone, whatever the answer. Deregister its memory before, unless requests are outstanding: a plugin may need the
+  /// comm for that. With GPUDirect-TCPX what is left is deregistered here, as soon as the plugin has returned (39).
+  /// kTimeout: it has not, and its call is left behind on a thread.
   virtual Status close(SendComm comm) = 0;
   virtual Status close(RecvComm comm) = 0;
   virtual Status close(ListenComm comm) = 0;

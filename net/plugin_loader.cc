@@ -17,6 +17,7 @@
 #include "base/mutex.h"
 #include "net/plugin_adapters.h"
 #include "net/plugin_exit.h"
+#include "net/plugin_file.h"
 #include "net/plugin_status.h"
 #include "net/soft/interfaces.h"
 #include "net/soft/soft_table.h"
@@ -206,6 +207,9 @@ Result<std::shared_ptr<NetPlugin>> load_library(const PluginSource& source, cons
   }
   if (is_pipe(source.path)) {
     return plugin_refused(Code::kUnsupported, kOperation, concat(source.path, " (", source.reason, "): a pipe, not a library"));
+  }
+  if (const Status whole = check_plugin_file(source.path); !whole.is_ok()) {
+    return plugin_refused(whole.code(), kOperation, concat(whole.detail(), " (", source.reason, ")"));
   }
   log(LogLevel::kDebug, "Loading plugin: ", source.path);
   Library library(source.path);

@@ -5,10 +5,13 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
+#include "base/text.h"
 #include "net/plugin_exit.h"
 #include "net/repeated_lines.h"
 #include "tcpx/help.h"
@@ -51,6 +54,29 @@ RepeatedLines& repeated_lines() {
   static RepeatedLines& lines = *new RepeatedLines;
   return lines;
 }
+
+/// See take_words_of_own_threads. Never destroyed, as above.
+class OwnThreadWords {
+ public:
+  static OwnThreadWords& instance() {
+    static OwnThreadWords& words = *new OwnThreadWords;
+    return words;
+  }
+  void add(std::string_view line) {
+    const MutexLock lock(mutex_);
+    if (line == last_) return;
+    before_ = std::exchange(last_, std::string(line));
+  }
+  std::string take() {
+    const MutexLock lock(mutex_);
+    const std::string before = std::exchange(before_, ""), last = std::exchange(last_, "");
+    return before.empty() ? last : concat(before, "; ", last);
+  }
+
+ private:
+  Mutex mutex_;
+  std::string before_ TCPX_GUARDED_BY(mutex_), last_ TCPX_GUARDED_BY(mutex_);
+};
 
 void log_warnings(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) log(LogLevel::kWarning, "plugin: ", line);
@@ -102,7 +128,8 @@ void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* 
   while (!line.empty() && line.back() == '\n') line.remove_suffix(1);
   if (level == LogLevel::kWarning) repeated_lines().remember(source, line);
   try {
-    if (level == LogLevel::kWarning) PluginCall::heard(line);
+    if (level == LogLevel::kWarning && PluginCall::current() != nullptr) PluginCall::heard(line);
+    if (level == LogLevel::kWarning && PluginCall::current() == nullptr) OwnThreadWords::instance().add(line);
     log(level, "plugin: ", line, hint_at(line));
   } catch (...) {
   }
@@ -114,6 +141,10 @@ abi::NcclLogger plugin_logger() {
   static const int registered = std::atexit(tell_counts_at_exit);
   (void)registered;
   return &log_for_plugin;
+}
+
+std::string take_words_of_own_threads() {
+  return OwnThreadWords::instance().take();
 }
 
 }  // namespace tcpx

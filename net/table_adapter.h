@@ -108,7 +108,8 @@ class TableAdapter final : public NetPlugin {
                                                          .accept = table.accept,
                                                          .close_send = table.close_send,
                                                          .close_recv = table.close_recv,
-                                                         .close_listen = table.close_listen});
+                                                         .close_listen = table.close_listen,
+                                                         .dereg_mr = table.dereg_mr});
   }
 
   const std::string& name() const override { return name_; }
@@ -140,7 +141,7 @@ class TableAdapter final : public NetPlugin {
     if (soft_) soft::answer_in_steps(handle);
     void* comm = nullptr;
     abi::NetDeviceHandle* no_device_handle = nullptr;  // the sending side has none; NCCL passes the same
-    Status status = call("connect", table_.connect, dev, handle.bytes.data(), &comm, &no_device_handle);
+    Status status = set_up_call("connect", table_.connect, dev, handle.bytes.data(), &comm, &no_device_handle);
     if (setups_ && !status.is_ok()) VendorSetups::connect_failed(handle);
     if (!status.is_ok()) return status;
     if (setups_ && comm != nullptr) setups_->connected(comm, dev);
@@ -158,7 +159,7 @@ class TableAdapter final : public NetPlugin {
     void* accepted = nullptr;
     // Both levels are needed: the plugin writes through the pointer unchecked, and without it creates no queue (4, 5).
     auto* room = reinterpret_cast<abi::NetDeviceHandle*>(device_handle.bytes);
-    Status status = call("accept", table_.accept, raw(comm), &accepted, &room);
+    Status status = set_up_call("accept", table_.accept, raw(comm), &accepted, &room);
     if (setups_) setups_->accept_answered(raw(comm), status.native(), accepted);
     if (!status.is_ok()) return status;
     return optional<RecvComm>(accepted);
@@ -176,12 +177,8 @@ class TableAdapter final : public NetPlugin {
     }
     return register_memory(raw(comm), data, bytes, type);
   }
-  Status deregister_memory(SendComm comm, MemoryHandle handle) override {
-    return call("deregMr", table_.dereg_mr, raw(comm), raw(handle));
-  }
-  Status deregister_memory(RecvComm comm, MemoryHandle handle) override {
-    return call("deregMr", table_.dereg_mr, raw(comm), raw(handle));
-  }
+  Status deregister_memory(SendComm comm, MemoryHandle handle) override { return deregister_memory(raw(comm), raw(handle)); }
+  Status deregister_memory(RecvComm comm, MemoryHandle handle) override { return deregister_memory(raw(comm), raw(handle)); }
 
   Result<std::optional<Request>> try_send(SendComm comm, const void* data, size_t bytes, int tag, MemoryHandle handle) override {
     TCPX_RETURN_IF_ERROR(check_size("isend", bytes, INT_MAX));
@@ -276,6 +273,16 @@ class TableAdapter final : public NetPlugin {
     return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, operation, result, LogLevel::kWarning, words);
   }
 
+  /// For connect and accept: GPUDirect-TCPX works on these in threads of its own, where it gives the cause and nothing else does.
+  template <class Function, class... Arguments>
+  Status set_up_call(const char* operation, Function function, Arguments&&... arguments) const {
+    std::string words;
+    const PluginCall marked(name_, operation, &words);
+    const int result = function(std::forward<Arguments>(arguments)...);
+    if (result == abi::kNcclSuccess) return Status::ok();
+    return plugin_failure(name_, operation, result, LogLevel::kWarning, words.empty() ? take_words_of_own_threads() : words);
+  }
+
   /// For calls that are repeated in a loop while their failure may be transient: 3 for a full queue (11), 2 at the end of a
   /// stream (12). A warning each time would flood the log.
   template <class... Arguments>
@@ -307,7 +314,13 @@ class TableAdapter final : public NetPlugin {
     if (vendor_ && type == MemoryType::kCuda) TCPX_RETURN_IF_ERROR(check_pci(setups_->device_of(comm)));
     void* mhandle = nullptr;
     TCPX_RETURN_IF_ERROR(call("regMr", table_.reg_mr, comm, data, static_cast<Size>(bytes), static_cast<int>(type), &mhandle));
+    if (setups_) setups_->registered(comm, mhandle);
     return typed<MemoryHandle>(mhandle);
+  }
+
+  Status deregister_memory(void* comm, void* mhandle) {
+    if (setups_ && !setups_->deregisters(comm, mhandle)) return Status::ok();
+    return call("deregMr", table_.dereg_mr, comm, mhandle);
   }
 
   /// It would follow a null pointer (26).

@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "net/plugin_exit.h"
 #include "net/plugin_status.h"
-#include "net/vendor_sockets.h"
 
 namespace tcpx {
 namespace {
@@ -21,6 +20,12 @@ bool has_begun(const Handle& handle) {
   return state != nullptr;
 }
 
+Status called(const std::string& plugin, const char* operation, int (*call)(void*), void* comm) {
+  const PluginCall marked(plugin, operation);
+  const int result = call(comm);
+  return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(plugin, operation, result);
+}
+
 }  // namespace
 
 Status VendorSetups::may_connect(const Handle& handle) const {
@@ -32,15 +37,34 @@ void VendorSetups::listens(void* listen_comm, int dev, const Handle& handle) {
   listeners_.insert_or_assign(listen_comm, Listener{.dev = dev, .handle = handle});
 }
 
-void VendorSetups::connected(const void* send_comm, int dev) {
+void VendorSetups::add_comm(const void* comm, OpenComm added) {
   const MutexLock lock(mutex_);
-  devices_.insert_or_assign(send_comm, dev);
+  comms_.insert_or_assign(comm, std::move(added));
+}
+
+void VendorSetups::connected(const void* send_comm, int dev) {
+  add_comm(send_comm, {.dev = dev});
+}
+
+void VendorSetups::registered(const void* comm, void* mhandle) {
+  const MutexLock lock(mutex_);
+  comms_[comm].registered.insert(mhandle);
+}
+
+bool VendorSetups::deregisters(const void* comm, void* mhandle) {
+  const MutexLock lock(mutex_);
+  const auto known = comms_.find(comm);
+  if (known == comms_.end()) return false;
+  const auto found = known->second.registered.find(mhandle);
+  if (found == known->second.registered.end()) return false;
+  known->second.registered.erase(found);
+  return true;
 }
 
 std::optional<int> VendorSetups::device_of(const void* comm) const {
   const MutexLock lock(mutex_);
-  const auto known = devices_.find(comm);
-  return known != devices_.end() ? std::optional(known->second) : std::nullopt;
+  const auto known = comms_.find(comm);
+  return known != comms_.end() ? known->second.dev : std::nullopt;
 }
 
 Status VendorSetups::may_accept(void* listen_comm) const {
@@ -52,13 +76,19 @@ Status VendorSetups::may_accept(void* listen_comm) const {
 }
 
 void VendorSetups::accept_answered(void* listen_comm, int result, const void* recv_comm) {
-  const MutexLock lock(mutex_);
-  const auto known = listeners_.find(listen_comm);
-  if (known == listeners_.end()) return;
-  known->second.stage = result != abi::kNcclSuccess ? Stage::kFailed
-                        : recv_comm != nullptr      ? Stage::kAccepted
-                                                    : Stage::kAccepting;
-  if (recv_comm != nullptr) devices_.insert_or_assign(recv_comm, known->second.dev);
+  Listener listener;
+  {
+    const MutexLock lock(mutex_);
+    const auto known = listeners_.find(listen_comm);
+    if (known == listeners_.end()) return;
+    known->second.stage = result != abi::kNcclSuccess ? Stage::kFailed
+                          : recv_comm != nullptr      ? Stage::kAccepted
+                                                      : Stage::kAccepting;
+    if (recv_comm == nullptr) return;
+    listener = known->second;
+  }
+  // Looked for now, because later another listener may have the same ports.
+  add_comm(recv_comm, {.dev = listener.dev, .sockets = accepted_sockets(listener.handle)});
 }
 
 void VendorSetups::connect_failed(const Handle& handle) {
@@ -99,7 +129,7 @@ Status VendorSetups::close_listener(void* listen_comm) {
   if (listener.stage != Stage::kAccepting) return close("closeListen", calls_.close_listen, listen_comm);
 
   auto sockets = shut_down_listener(listener.handle);
-  closer_.keep("an accept", [this, listen_comm, sockets = std::move(sockets)] {
+  closer_.keep("an accept", [this, listen_comm, dev = listener.dev, sockets = std::move(sockets)] {
     void* comm = nullptr;
     int result = 0;
     {
@@ -108,6 +138,7 @@ Status VendorSetups::close_listener(void* listen_comm) {
     }
     if (result == abi::kNcclSuccess && comm == nullptr) return false;
     if (comm != nullptr) {
+      add_comm(comm, {.dev = dev, .sockets = sockets});
       (void)close_recv(comm);
     } else {
       close_forgotten(sockets);
@@ -119,19 +150,34 @@ Status VendorSetups::close_listener(void* listen_comm) {
 }
 
 Status VendorSetups::close_comm(const char* operation, int (*call)(void*), void* comm) {
+  OpenComm closed;
   {
     const MutexLock lock(mutex_);
-    devices_.erase(comm);
+    if (auto known = comms_.extract(comm)) closed = std::move(known.mapped());
   }
-  return close(operation, call, comm);
+  const auto take_back = [plugin = calls_.plugin, dereg_mr = calls_.dereg_mr, comm, mhandles = std::move(closed.registered)] {
+    const PluginCall marked(plugin, "deregMr");
+    for (void* const mhandle : mhandles) {
+      const int result = dereg_mr(comm, mhandle);
+      if (result != abi::kNcclSuccess) (void)plugin_failure(plugin, "deregMr", result);
+    }
+  };
+  if (!have_peers(closed.sockets)) {
+    take_back();  // a comm that receives uses no memory but the pool's
+    return plugin_refused(Code::kPeerGone, operation,
+                          concat("a data socket of the comm was reset, and ", calls_.plugin,
+                                 " would end the process: the comm is left behind, with its threads and sockets"));
+  }
+  return closer_.close(operation, [plugin = calls_.plugin, operation, call, comm, take_back] {
+    Status status = called(plugin, operation, call, comm);
+    take_back();
+    return status;
+  });
 }
 
 Status VendorSetups::close(const char* operation, int (*call)(void*), void* comm) {
-  return closer_.close(operation, [plugin = calls_.plugin, operation, call, comm] {
-    const PluginCall marked(plugin, operation);
-    const int result = call(comm);
-    return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(plugin, operation, result);
-  });
+  return closer_.close(operation,
+                       [plugin = calls_.plugin, operation, call, comm] { return called(plugin, operation, call, comm); });
 }
 
 }  // namespace tcpx

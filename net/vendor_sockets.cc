@@ -12,7 +12,6 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -28,27 +27,23 @@ constexpr size_t kDataAddressOff = 0;
 constexpr size_t kControlAddressOff = 48;
 static_assert(kControlAddressOff + sizeof(sockaddr_in6) <= sizeof(Handle::bytes));
 
-using Addresses = std::set<std::string>;
-
-Addresses addresses_in(const Handle& handle) {
-  Addresses addresses;
-  for (const size_t offset : {kDataAddressOff, kControlAddressOff}) {
-    sockaddr_storage storage{};
-    std::memcpy(&storage, handle.bytes.data() + offset, sizeof(sockaddr_in6));
-    const auto address = SocketAddress::from(reinterpret_cast<const sockaddr*>(&storage), sizeof(sockaddr_in6));
-    if (address.is_ok() && address->port() != 0) addresses.insert(address->to_string());
-  }
-  return addresses;
+/// "" for none.
+std::string address_in(const Handle& handle, size_t offset) {
+  sockaddr_storage storage{};
+  std::memcpy(&storage, handle.bytes.data() + offset, sizeof(sockaddr_in6));
+  const auto address = SocketAddress::from(reinterpret_cast<const sockaddr*>(&storage), sizeof(sockaddr_in6));
+  return address.is_ok() && address->port() != 0 ? address->to_string() : "";
 }
 
 using Name = int (*)(int, sockaddr*, socklen_t*) noexcept;
 
-bool is_one_of(const Addresses& addresses, int fd, Name name) {
+/// "" for none.
+std::string address_of(int fd, Name name) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
-  if (name(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return false;
+  if (name(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return "";
   const auto address = SocketAddress::from(reinterpret_cast<const sockaddr*>(&storage), length);
-  return address.is_ok() && addresses.contains(address->to_string());
+  return address.is_ok() ? address->to_string() : "";
 }
 
 bool listens(int fd) {
@@ -69,15 +64,17 @@ struct Found {
 
 Found find(const Handle& handle, Name name) {
   Found found;
-  const Addresses addresses = addresses_in(handle);
+  const std::string data = address_in(handle, kDataAddressOff), control = address_in(handle, kControlAddressOff);
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir("/proc/self/fd"), &::closedir);
-  if (directory == nullptr || addresses.empty()) return found;
+  if (directory == nullptr || (data.empty() && control.empty())) return found;
   while (const dirent* entry = ::readdir(directory.get())) {
     const std::string_view text = entry->d_name;
     int fd = -1;
     if (std::from_chars(text.data(), text.data() + text.size(), fd).ec != std::errc()) continue;
     const auto inode = socket_inode(fd);
-    if (inode && is_one_of(addresses, fd, name)) (listens(fd) ? found.listening : found.connected).push_back({fd, *inode});
+    const std::string address = inode ? address_of(fd, name) : "";
+    if (address.empty() || (address != data && address != control)) continue;
+    (listens(fd) ? found.listening : found.connected).push_back({.fd = fd, .inode = *inode, .is_data = address == data});
   }
   return found;
 }
@@ -88,6 +85,12 @@ UniqueFd still_the_same(const VendorSocket& socket) {
   UniqueFd own(::fcntl(socket.fd, F_DUPFD_CLOEXEC, 0));
   if (own && socket_inode(own.get()) != socket.inode) own.reset();
   return own;
+}
+
+void shut_down(const std::vector<VendorSocket>& sockets, int how) {
+  for (const VendorSocket& socket : sockets) {
+    if (const UniqueFd own = still_the_same(socket)) ::shutdown(own.get(), how);
+  }
 }
 
 }  // namespace
@@ -101,15 +104,13 @@ std::vector<VendorSocket> connected_sockets(const Handle& handle) {
 }
 
 void shut_down(const std::vector<VendorSocket>& sockets) {
-  for (const VendorSocket& socket : sockets) {
-    if (const UniqueFd own = still_the_same(socket)) ::shutdown(own.get(), SHUT_RDWR);
-  }
+  shut_down(sockets, SHUT_RDWR);
 }
 
 std::vector<VendorSocket> shut_down_listener(const Handle& handle) {
   Found found = find(handle, &::getsockname);
   shut_down(found.listening);
-  shut_down(found.connected);
+  shut_down(found.connected, SHUT_RD);
   // Once more for sockets accepted in between. The ports may be another listener's by now, but its thread accepts nothing that
   // soon: the plugin waits 100 ms before each socket.
   const auto is_known = [&](const VendorSocket& socket) {
@@ -119,9 +120,16 @@ std::vector<VendorSocket> shut_down_listener(const Handle& handle) {
   };
   std::vector<VendorSocket> late = accepted_sockets(handle);
   std::erase_if(late, is_known);
-  shut_down(late);
+  shut_down(late, SHUT_RD);
   found.connected.insert(found.connected.end(), late.begin(), late.end());
   return found.connected;
+}
+
+bool have_peers(const std::vector<VendorSocket>& sockets) {
+  return std::all_of(sockets.begin(), sockets.end(), [](const VendorSocket& socket) {
+    const UniqueFd own = still_the_same(socket);
+    return !socket.is_data || !own || !address_of(own.get(), &::getpeername).empty();
+  });
 }
 
 void close_forgotten(const std::vector<VendorSocket>& sockets) {

@@ -17,6 +17,7 @@ namespace tcpx {
 struct VendorSocket {
   int fd = -1;
   uint64_t inode = 0;
+  bool is_data = false;  ///< not the control connection
 };
 
 /// Sockets accepted with `handle` at the listening end.
@@ -27,9 +28,13 @@ std::vector<VendorSocket> connected_sockets(const Handle& handle);
 /// Wakes threads that wait on them. They stay open.
 void shut_down(const std::vector<VendorSocket>& sockets);
 /// Wakes threads that wait for clients of `handle`, or on accepted ones. The listening sockets stay open but release their
-/// ports, so late clients are refused.
+/// ports, so late clients are refused. Of the accepted ones only the reading side is shut down: shut down both ways they would
+/// lose their peer as soon as it has closed, too, and then closeRecv must not be called (38).
 /// @return the accepted sockets
 std::vector<VendorSocket> shut_down_listener(const Handle& handle);
+
+/// Whether the data sockets among them still have a peer, which closeRecv asserts (38).
+bool have_peers(const std::vector<VendorSocket>& sockets);
 
 /// Call only when the plugin no longer knows them: the set-up has failed, and its thread has ended.
 void close_forgotten(const std::vector<VendorSocket>& sockets);

@@ -1,6 +1,8 @@
 #include "programs/program.h"
 
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "base/environment.h"
 #include "base/text.h"
@@ -14,6 +16,17 @@ constexpr int kSignalBase = 128;  // of exit codes, as shells have it
 void print_line(std::FILE* file, const std::string& line) {
   std::fputs((line + '\n').c_str(), file);
   std::fflush(file);
+}
+
+/// The page that a line of help names, as it was installed with this program: in a Python package or below a prefix. "" when it
+/// was not, as in the tree that it was built in.
+std::string installed_page() {
+  std::error_code error;
+  const auto prefix = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().parent_path();
+  for (const char* const place : {"doc/troubleshooting.md", "share/doc/tcpx/docs/troubleshooting.md"}) {
+    if (std::filesystem::is_regular_file(prefix / place, error)) return (prefix / place).string();
+  }
+  return "";
 }
 
 }  // namespace
@@ -35,6 +48,8 @@ int failed(const Status& why) {
     return kSignalBase + signal;
   }
   print_line(stderr, concat("FAILED: ", why.to_string(), '\n', help_lines(why)));
+  if (const std::string page = installed_page(); !page.empty())
+    print_line(stderr, concat("help: docs/troubleshooting.md is ", page));
   return kExitFailed;
 }
 

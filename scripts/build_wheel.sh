@@ -97,18 +97,20 @@ newer_symbols() {
   done
 }
 
-# starts WHEEL PYTHON: installed as users do it, does everything in it start?
+# starts WHEEL PYTHON: installed as users do it, does everything in it start? Who asks with `||` switches `set -e` off in here.
 starts() {
   rm -rf "$temporary/fresh"
   environment fresh "$2"
   (
     cd "$temporary"
-    set -e
-    fresh/bin/pip install -q --disable-pip-version-check --no-index "$1"
-    fresh/bin/tcpx --version
-    fresh/bin/tcpx perf --help >help.txt
-    fresh/bin/tcpx_doctor --help >help.txt
-    fresh/bin/python - <<'CHECK'
+    fresh/bin/pip install -q --disable-pip-version-check --no-index "$1" &&
+      fresh/bin/tcpx --version &&
+      fresh/bin/tcpx perf --help >help.txt &&
+      fresh/bin/tcpx help TCPX_E_TIMEOUT >help.txt &&
+      ! UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so fresh/bin/tcpx perf loopback >help.txt 2>&1 &&
+      grep -q '^help: docs/troubleshooting.md is .*/tcpx/doc/troubleshooting.md$' help.txt &&
+      fresh/bin/tcpx_doctor --help >help.txt &&
+      fresh/bin/python - <<'CHECK'
 import ctypes, pathlib, tcpx
 for library in sorted((pathlib.Path(tcpx.__file__).parent / "lib").rglob("*.so")):
     if library.name != "libplugin_TCPX.so":  # for the processes that have libnixl

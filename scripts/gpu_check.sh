@@ -147,7 +147,7 @@ perf() {
 
 # Its findings about the machine are for reading; warnings are no failure.
 doctor() {
-  "$build/programs/tcpx_doctor" --selftest || (($? == 1))
+  "$build/programs/tcpx_doctor" --selftest --verbose || (($? == 1))
 }
 export -f doctor
 

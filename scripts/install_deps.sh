@@ -19,10 +19,11 @@ USAGE
 }
 
 say() { echo "install_deps: $*"; }
-fail() {
-  echo "install_deps: $*" >&2
-  exit 1
+fail_with() { # CODE MESSAGE
+  echo "install_deps: ${*:2}" >&2
+  exit "$1"
 }
+fail() { fail_with 1 "$@"; }
 
 check_only=false
 with_fuzz=false
@@ -150,26 +151,79 @@ if $check_only; then
   exit 1
 fi
 
+as_root=()
+apt_log=''
+lists_are_old=''  # the cause, when it is known
+trap 'rm -f "$apt_log"' EXIT
+# Bash calls it when the command that it waits for has ended.
+trap 'echo >&2 && fail_with 130 "interrupted"' INT
+
+# apt ARGUMENT...: what apt-get complains of goes to the log, in English, because why_apt_failed reads it.
+apt_command=(env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 -qq)
+apt() { "${as_root[@]}" "${apt_command[@]}" "$@" 2>>"$apt_log"; }
+# Without a terminal of its own, dpkg would be killed half-way by Ctrl-C, and apt-get does nothing more until somebody has mended
+# that by hand. apt-get makes dpkg heed interrupts that we ignore, so ignoring them is not enough: this session has no terminal.
+apt_to_its_end() {
+  "${as_root[@]}" sh -c 'trap "" HUP INT QUIT; setsid --wait "$@"' sh "${apt_command[@]}" "$@" 2>>"$apt_log"
+}
+
+has_default_route() {
+  awk '$2 == "00000000" && $8 == "00000000" { found = 1 } END { exit !found }' /proc/net/route 2>/dev/null ||
+    awk '$1 ~ /^0+$/ && $2 == "00" && $NF != "lo" { found = 1 } END { exit !found }' /proc/net/ipv6_route 2>/dev/null
+}
+
+# The cause in a sentence with its cure, of what the log has; false where it is none of these.
+why_apt_failed() {
+  local host package
+  host=$(sed -nE "s/.*(Temporary failure resolving|Could not resolve( host)?:?) '?([^' ]+)'?.*/\3/p" "$apt_log" | head -n 1)
+  package=$(sed -nE "s/.*(Unable to locate package ([^ ]+)|Package '?([^ ']+)'? has no installation candidate).*/\2\3/p" "$apt_log" | sort -u | paste -sd ' ')
+  if grep -q "dpkg was interrupted" "$apt_log"; then
+    echo "an earlier installation was interrupted: run dpkg --configure -a as root, then this again"
+  elif grep -qE "Could not get lock|Unable to (lock|acquire)" "$apt_log"; then
+    echo "another program is installing packages: try again when it has ended"
+  elif grep -qE "Network is unreachable|No route to host" "$apt_log" || { [[ -n $host ]] && ! has_default_route; }; then
+    echo "there is no route to the package servers${host:+ ($host)}: bring this machine's network up (ip route)"
+  elif [[ -n $host ]]; then
+    echo "no name server answers for $host: look at /etc/resolv.conf"
+  elif grep -qE "Connection refused|Could not connect|Unable to connect|[Cc]onnection timed out" "$apt_log"; then
+    echo "the package servers do not answer: is there a firewall, or a proxy that apt-get was not told of (http_proxy)?"
+  elif [[ -n $package && -n $lists_are_old ]]; then
+    echo "the package lists have no $package, and could not be renewed: $lists_are_old"
+  elif [[ -n $package ]]; then
+    echo "the package lists have no $package. On Ubuntu most come from the component 'universe': is it in the apt sources?"
+  else
+    return 1
+  fi
+}
+
+apt_failed() {
+  local why
+  if why=$(why_apt_failed); then fail "apt-get could not install $*: $why"; fi
+  tail -n 20 "$apt_log" >&2
+  fail "apt-get could not install $*"
+}
+
+# Fetching may be interrupted at any time, so it comes first.
+install_by_apt() {
+  say "will install with apt-get${as_root[0]:+ through sudo}: $*"
+  apt install --yes --no-install-recommends --download-only "$@" || apt_failed "$@"
+  say "installing; Ctrl-C takes effect when dpkg has finished"
+  apt_to_its_end install --yes --no-install-recommends "$@" || apt_failed "$@"
+}
+
 install_packages() {
   has_command apt-get || fail "missing: ${missing[*]}. This is no Debian or Ubuntu: install their counterparts by hand."
-  as_root=()
   if [[ $(id -u) -ne 0 ]]; then
     has_command sudo || fail "missing: ${missing[*]}. Installing them needs root, and there is no sudo: run $0 as root."
     as_root=(sudo)
   fi
-
-  apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@"; }
-
-  say "will install with apt-get${as_root[0]:+ through sudo}: ${missing[*]}"
-  apt -qq update || say "apt-get update failed; going on with the package lists that are there" >&2
-  if ! apt -qq install --yes --no-install-recommends "${missing[@]}"; then
-    fail "apt-get could not install them. On Ubuntu most come from the component 'universe': is it in the apt sources?"
-  fi
-  if $with_fuzz && ! can_fuzz; then
-    runtime=libclang-rt-$(clang_version)-dev
-    say "will install the runtime libraries of clang: $runtime"
-    apt -qq install --yes --no-install-recommends "$runtime" || fail "apt-get could not install $runtime"
-  fi
+  apt_log=$(mktemp)
+  say "missing: ${missing[*]}"
+  apt update || true  # that it could not fetch lists, it may say by warnings alone
+  if lists_are_old=$(why_apt_failed); then say "the package lists could not be renewed: $lists_are_old" >&2; fi
+  : >"$apt_log"
+  install_by_apt "${missing[@]}"
+  if $with_fuzz && ! can_fuzz; then install_by_apt "libclang-rt-$(clang_version)-dev"; fi
 }
 
 if [[ ${#missing[@]} -gt 0 ]]; then install_packages; fi

@@ -17,6 +17,13 @@ build() {
   make --no-print-directory "$1" || exit 1
 }
 
+# built_program NAME: where `make` has left it. A read-only checkout has no links in tests/.
+built_program() {
+  local path=./tests/$1
+  [[ -x $path ]] || path=$(realpath "${BUILD:-build/${PRESET:-release}}")/tests/$1
+  echo "$path"
+}
+
 # A program hears of each signal as it came. A launcher is asked once to end, by the signal that launcher_signal names.
 program_pid=''
 interrupted=0

@@ -153,6 +153,10 @@ endfunction()
 function(tcpx_add_perf_exit name code pattern)
   tcpx_add_perf_test(${name} ${_exit} ${code} ${pattern} $<TARGET_FILE:test_tcpx_perf> loopback ${ARGN})
 endfunction()
+if(NOT TCPX_HAVE_CUDA)
+  tcpx_add_perf_test(kernel_needs_no_client
+    ${_exit} 1 "FAILED: TCPX_E_UNSUPPORTED: make unpacker" $<TARGET_FILE:test_tcpx_perf> server 0 --port 0 --unpack kernel)
+endif()
 set(_row " 1048576  *3 .* 0$")
 tcpx_add_perf_exit(host_memory 0 ${_row} -b 1K -e 1M -f 32 -n 3 --memory host)
 tcpx_add_perf_exit(cuda_memory 0 ${_row} -b 1K -e 1M -f 32 -n 3)
@@ -272,18 +276,29 @@ tcpx_add_run(mutations.a_stale_one_is_told host
 tcpx_add_run(doctor.plugin_that_exits host env UCCL_TCPX_PLUGIN_PATH=${TCPX_FAKE_PLUGIN_DIR}/bad_exit.so
   ${_exit} 2 "called exit(1)" $<TARGET_FILE:tcpx_doctor> --only plugin)
 tcpx_add_run(doctor.services_not_needed host env UCCL_TCPX_PLUGIN_PATH=embedded
-  ${_exit} 0 "Only GPUDirect-TCPX needs RxDM" $<TARGET_FILE:tcpx_doctor> --only services)
+  ${_exit} 0 "Only GPUDirect-TCPX needs RxDM" $<TARGET_FILE:tcpx_doctor> --only services --verbose)
+tcpx_add_run(doctor.quiet host env UCCL_TCPX_PLUGIN_PATH=embedded
+  ${_exit} 0 "^Data goes .*nothing to fix (looked at: services)" $<TARGET_FILE:tcpx_doctor> --only services)
+find_program(TCPX_UNSHARE unshare)
+if(TCPX_UNSHARE)
+  tcpx_add_run(doctor.no_network host sh -c "unshare -rn true 2>/dev/null || exit 77 && exec \"$@\"" doctor ${_exit} 2
+    "^Data goes nowhere.* ip link set lo up" ${TCPX_UNSHARE} -rn $<TARGET_FILE:tcpx_doctor> --only nics,network)
+endif()
 tcpx_add_netns_test(doctor ${_netns}/doctor.sh $<TARGET_FILE:tcpx_doctor>)
 # Slowness of a busy machine is only a warning.
 set(_selftest sh -c "\"$@\" || [ $? -eq 1 ]" doctor $<TARGET_FILE:tcpx_doctor> --only selftest)
 tcpx_add_run(doctor.selftest loopback ${_exit} 0 "ok *transfer *4 MiB, [2-6] times, every byte compared"
+  ${_selftest} --selftest-bytes 4194304)
+tcpx_add_run(doctor.selftest_plugin loopback ${_exit} 0 "path *plugin .* inline up to [0-9]* bytes$"
+  ${_selftest} --selftest-bytes 4194304)
+tcpx_add_run(doctor.selftest_one_host loopback ${_exit} 0 "ok *one_host .* by shared memory in place of TCP: same host, "
   ${_selftest} --selftest-bytes 4194304)
 tcpx_add_run(doctor.selftest_library loopback env UCCL_TCPX_PLUGIN_PATH=$<TARGET_FILE:tcpx_soft_plugin>
   ${_exit} 0 "ok *path *plugin .*libnccl-net-tcpx-soft.so" ${_selftest} --selftest-bytes 1048577)
 tcpx_add_run(doctor.selftest_fails loopback env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==nosuch
   ${_exit} 2 "fail *transfer *TCPX_E_" $<TARGET_FILE:tcpx_doctor> --only selftest)
 tcpx_add_run(doctor.selftest_vendor host env UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so
-  ${_exit} 0 "n/a *transfer *this machine is for GPUDirect-TCPX" $<TARGET_FILE:tcpx_doctor> --only selftest)
+  ${_exit} 0 "n/a *transfer *this machine is for GPUDirect-TCPX" $<TARGET_FILE:tcpx_doctor> --only selftest --verbose)
 tcpx_add_run(doctor.selftest_interrupted loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt_doctor.sh $<TARGET_FILE:tcpx_doctor>)
 tcpx_add_run(doctor.peer_malformed host ${_exit} 64 "--peer" $<TARGET_FILE:tcpx_doctor> --peer 10.0.0.300)
 # Output quoted by the original documents. GPU 0 is the default: naming it changes nothing.
@@ -304,6 +319,13 @@ tcpx_add_transfer_exit(chunk_of_environment 0 "1048576 bytes in 256 chunks" loop
 set_property(TEST transfer.chunk_of_environment PROPERTY ENVIRONMENT UCCL_TCPX_CHUNK_BYTES=4096)
 tcpx_add_transfer_exit(one_channel 0 "one channel, whatever UCCL_TCPX_NUM_CHANNELS" loopback)
 set_property(TEST transfer.one_channel PROPERTY ENVIRONMENT UCCL_TCPX_NUM_CHANNELS=4)
+tcpx_add_transfer_exit(tag 0 "receiving 23 bytes, tag=42" loopback)
+tcpx_add_perf_exit(tag 0 "tag=99 and up" -b 1M -n 1 -w 0)
+# Chunks with which GPUDirect-TCPX loses pages, over a fake of it: both programs refuse them before anything is made.
+set(_long_chunks UCCL_TCPX_PLUGIN_PATH=${TCPX_FAKE_PLUGIN_DIR}/vendor.so NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=lo UCCL_TCPX_CHUNK_BYTES=4194304)
+tcpx_add_transfer_exit(long_chunks 1 "the plugin loses pages of its pool with more than 524288" loopback --bytes 4M)
+tcpx_add_perf_exit(long_chunks 1 "the plugin loses pages of its pool with more than 524288" -b 4M -n 1 -w 0 --layer plugin)
+set_property(TEST transfer.long_chunks perf.long_chunks PROPERTY ENVIRONMENT ${_long_chunks})
 # Output of UCCL_TCPX_DEBUG=1, by the names that readers look for.
 set(_debug_lines
   "debug_load=: net->init rc=0"
@@ -312,7 +334,7 @@ set(_debug_lines
   "debug_handle=Device handle: meta=0x[0-9a-f]* bounce_buf=0x[0-9a-f]* head="
   "debug_descriptor=descriptor.0. src_off=[0-9]* len=23 dst_off=0"
   "debug_probe=Bounce probe (23B) from src_off=[0-9]*: 48 65 .* 74 21 |Hello from TCPX client!|"
-  "debug_tag=recv posted: chunk_idx=0 tag=[0-9]* size=23 offset=0"
+  "debug_tag=recv posted: chunk_idx=0 tag=42 size=23 offset=0"
   "debug_validation=Data validation PASSED"
   "debug_all_bytes=All bytes: 23"
   "debug_payload=payload_bytes=23, buffer ptr=0x[0-9a-f]* bytes=4096")
@@ -324,13 +346,19 @@ foreach(line IN LISTS _debug_lines)
   tcpx_add_transfer_exit(${name} 0 "${pattern}" loopback)
   set_property(TEST transfer.${name} PROPERTY ENVIRONMENT UCCL_TCPX_DEBUG=1)
 endforeach()
-tcpx_add_perf_exit(debug_tag 0 "posted: chunk_idx=1 tag=[0-9]* size=524288 offset=524288" -b 1M -n 1 -w 0)
+tcpx_add_perf_exit(debug_tag 0 "posted: chunk_idx=1 tag=100 size=524288 offset=524288" -b 1M -n 1 -w 0)
 set_property(TEST perf.debug_tag PROPERTY ENVIRONMENT UCCL_TCPX_DEBUG=1)
+foreach(case IN ITEMS interrupted_while_dpkg_runs interrupted_while_fetching no_name_server no_route not_in_the_lists unknown)
+  tcpx_add_run(install_deps.${case} host ${CMAKE_CURRENT_SOURCE_DIR}/install_deps.sh ${case})
+endforeach()
 find_program(TCPX_MAKE make)
 if(TCPX_MAKE)
   tcpx_add_run(make.any_test host ${_exit} 0 "--target test_rx_cmsg_parser" ${TCPX_MAKE} -C ${PROJECT_SOURCE_DIR} -n test_rx_cmsg_parser)
   tcpx_add_run(make.simple host ${_exit} 0 "--target test_connection"
     ${TCPX_MAKE} -C ${PROJECT_SOURCE_DIR} -n -f Makefile.simple test_connection)
+  foreach(case IN ITEMS read_only moved same)
+    tcpx_add_run(make.${case} host ${CMAKE_CURRENT_SOURCE_DIR}/make_place.sh ${TCPX_MAKE} ${case})
+  endforeach()
 endif()
 # A profile of the pipeline, for a listener that stands in for Nsight Systems.
 if(TCPX_NVTX_INCLUDE_DIR)

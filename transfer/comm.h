@@ -38,7 +38,7 @@ class Comm {
   /// @return the first error; the rest is closed all the same.
   Status close();
   /// Closes with requests outstanding, which end with the comm: afterwards the plugin touches no memory of ours. Registrations
-  /// are not taken back, because they are in use until the comm is gone and cannot be named afterwards.
+  /// are not taken back here: they are in use until the comm is gone, and go with it (NetPlugin::close).
   Status abort();
 
  private:

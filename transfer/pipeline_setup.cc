@@ -19,7 +19,6 @@ namespace {
 // Of what peer_messages.h says and of what a pipeline takes for granted about its peer.
 constexpr int kPipelineVersion = 2;
 
-constexpr std::string_view kPluginPieceBytes = "plugin chunk bytes";
 constexpr std::string_view kPluginSockets = "plugin data sockets";
 constexpr std::string_view kLongestChunk = "longest chunk bytes";
 constexpr std::string_view kMustMatch[] = {"pipeline version", "channels", "chunk bytes", "failover", kPluginPieceBytes};
@@ -30,21 +29,6 @@ Status check(const ChannelDevices& devices, const HandshakeWait& wait) {
   }
   if (wait.peer == nullptr) return Status(Code::kInvalidArgument, "open connection", "no bootstrap channel");
   return Status::ok();
-}
-
-// A chunk that the plugin cuts into more pieces than the receiver has sockets would cost the receiver pages (18). It is refused
-// and not cut smaller: the chunk size is the user's and the same at both ends, and another one here than the user set would show
-// in every number that is measured. Both ends know both numbers, so both say it, before anything is made.
-Status check_chunk_bytes(const MessageCut& cut, uint32_t receiver_sockets, uint32_t chunk_bytes) {
-  const uint64_t most = uint64_t{cut.piece_bytes} * receiver_sockets;
-  if (chunk_bytes <= most) return Status::ok();
-  const auto name = [](Variable id) { return environment_info(id).name; };
-  return Status(
-      Code::kBadConfig, "open connection",
-      concat(name(Variable::kChunkBytes), " is ", chunk_bytes, ", but the plugin loses pages of its pool with more than ", most,
-             ", which is ", name(Variable::kDynamicChunkSize), " (", cut.piece_bytes, ") x data sockets of the receiver (",
-             receiver_sockets, ", from ", name(Variable::kNsocksPerThread), " and ", name(Variable::kSocketNthreads),
-             "): set it to ", std::min<uint64_t>(most, kMaxRequestBytes), " or less at both ends"));
 }
 
 Result<uint32_t> number_of(const Parameters& theirs, std::string_view name) {
@@ -60,8 +44,8 @@ Result<uint32_t> number_of(const Parameters& theirs, std::string_view name) {
 // @return the options that hold at both ends: chunks grow to what the less willing of both says
 Result<PipelineOptions> agree(Direction mine, size_t channels, const NetPlugin& plugin, PipelineOptions options,
                               const HandshakeWait& wait) {
-  const auto cut = plugin.message_cut();
-  if (cut) options.longest_chunk_bytes = 0;  // long requests cost pages of its pool: none that the user has not asked for
+  // Long requests cost pages of its pool: none that the user has not asked for.
+  if (plugin.message_cut()) options.longest_chunk_bytes = 0;
   const auto plan = ChunkPlan::make(0, options.chunk_bytes, options.longest_chunk_bytes);
   if (!plan.is_ok()) return plan.status();
   Parameters parameters = {{"pipeline version", std::to_string(kPipelineVersion)},
@@ -70,10 +54,7 @@ Result<PipelineOptions> agree(Direction mine, size_t channels, const NetPlugin& 
                            {"chunk bytes", std::to_string(options.chunk_bytes)},
                            {std::string(kLongestChunk), std::to_string(options.longest_chunk_bytes)},
                            {"failover", options.failover ? "on" : "off"}};
-  if (cut) {
-    parameters.emplace(kPluginPieceBytes, std::to_string(cut->piece_bytes));
-    parameters.emplace(kPluginSockets, std::to_string(cut->sockets));
-  }
+  add_message_cut(plugin, parameters);
   TCPX_ASSIGN_OR_RETURN(const auto theirs, wait.peer->exchange_parameters(parameters, kMustMatch, wait.deadline));
   const auto half = theirs.find("half");
   if (half != theirs.end() && half->second == name_of(mine)) {
@@ -82,9 +63,7 @@ Result<PipelineOptions> agree(Direction mine, size_t channels, const NetPlugin& 
   }
   TCPX_ASSIGN_OR_RETURN(const auto longest, number_of(theirs, kLongestChunk));
   options.longest_chunk_bytes = std::min(options.longest_chunk_bytes, longest);
-  if (!cut) return options;
-  TCPX_ASSIGN_OR_RETURN(const auto peer_sockets, number_of(theirs, kPluginSockets));
-  TCPX_RETURN_IF_ERROR(check_chunk_bytes(*cut, mine == Direction::kRecv ? cut->sockets : peer_sockets, options.chunk_bytes));
+  TCPX_RETURN_IF_ERROR(check_chunk_bytes(plugin, mine, theirs, options.chunk_bytes));
   return options;
 }
 
@@ -118,6 +97,32 @@ Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts,
 }
 
 }  // namespace
+
+void add_message_cut(const NetPlugin& plugin, Parameters& mine) {
+  const auto cut = plugin.message_cut();
+  if (!cut) return;
+  mine.emplace(kPluginPieceBytes, std::to_string(cut->piece_bytes));
+  mine.emplace(kPluginSockets, std::to_string(cut->sockets));
+}
+
+// A chunk that the plugin cuts into more pieces than the receiver has sockets would cost the receiver pages (18). It is refused
+// and not cut smaller: the chunk size is the user's and the same at both ends, and another one here than the user set would show
+// in every number that is measured. Both ends know both numbers, so both say it, before anything is made.
+Status check_chunk_bytes(const NetPlugin& plugin, Direction mine, const Parameters& theirs, uint32_t chunk_bytes) {
+  const auto cut = plugin.message_cut();
+  if (!cut) return Status::ok();
+  TCPX_ASSIGN_OR_RETURN(const auto peer_sockets, number_of(theirs, kPluginSockets));
+  const uint32_t receiver_sockets = mine == Direction::kRecv ? cut->sockets : peer_sockets;
+  const uint64_t most = uint64_t{cut->piece_bytes} * receiver_sockets;
+  if (chunk_bytes <= most) return Status::ok();
+  const auto name = [](Variable id) { return environment_info(id).name; };
+  return Status(
+      Code::kBadConfig, "open connection",
+      concat(name(Variable::kChunkBytes), " is ", chunk_bytes, ", but the plugin loses pages of its pool with more than ", most,
+             ", which is ", name(Variable::kDynamicChunkSize), " (", cut->piece_bytes, ") x data sockets of the receiver (",
+             receiver_sockets, ", from ", name(Variable::kNsocksPerThread), " and ", name(Variable::kSocketNthreads),
+             "): set it to ", std::min<uint64_t>(most, kMaxRequestBytes), " or less at both ends"));
+}
 
 Result<PipelineSettings> PipelineSettings::from_environment() {
   PipelineSettings settings;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/memory_ops.h"
@@ -32,6 +33,14 @@ struct PipelineSettings {
   /// Options of the half that sends or receives. The channel count is no option but the number of devices below.
   PipelineOptions options(Direction direction) const;
 };
+
+/// For ends that agree on chunks by themselves: what the peer must know of how the plugin cuts messages, if it does. The one of
+/// kPluginPieceBytes must be the same at both ends.
+inline constexpr std::string_view kPluginPieceBytes = "plugin chunk bytes";
+void add_message_cut(const NetPlugin& plugin, Parameters& mine);
+/// @return kBadConfig for chunks that a half which sends or receives here cannot have without losing pages
+/// (NetPlugin::message_cut); kProtocol
+Status check_chunk_bytes(const NetPlugin& plugin, Direction mine, const Parameters& theirs, uint32_t chunk_bytes);
 
 /// The plugin's device of each channel, in channel order; 1 ... kMaxChannels, a device may stand there more than once. Channel i
 /// of one end is connected with channel i of the other.

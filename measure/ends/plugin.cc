@@ -11,6 +11,7 @@
 #include "measure/ends/plugin_lanes.h"
 #include "measure/message_memory.h"
 #include "measure/round.h"
+#include "net/plugin_loader.h"
 #include "net/plugin_log.h"
 #include "net/received_message.h"
 #include "net/soft/soft_table.h"
@@ -20,12 +21,23 @@ namespace {
 
 constexpr int kDev = 0;
 
-Result<const abi::NetTable_v7*> open_table(const char* path) {
-  if (*path == '\0') return &soft::net_table();
-  void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);  // never closed: plugins own threads
+/// Opened by the loader, which knows what a plugin needs before its init, and that it takes one init in a process (30).
+Result<const abi::NetTable_v7*> open_table(const EndSetup& setup) {
+  const bool linked_in = *setup.plugin == '\0';
+  TCPX_ASSIGN_OR_RETURN(const auto loaded, PluginLoader::load({.path = linked_in ? kLinkedIn : setup.plugin}));
+  if (loaded.plugin->steers_flows() && setup.memory == MemoryType::kHost) {
+    return Status(Code::kUnsupported, "open plugin", concat(loaded.plugin->name(), " receives into GPU memory only"));
+  }
+  if (linked_in) return &soft::net_table();
+  void* const library = ::dlopen(setup.plugin, RTLD_NOW | RTLD_LOCAL);  // open already, and never closed: plugins own threads
   if (library == nullptr) return Status(Code::kNotFound, "open plugin", ::dlerror());
   const auto* table = static_cast<const abi::NetTable_v7*>(::dlsym(library, abi::kNetPluginV7Symbol));
-  if (table == nullptr) return Status(Code::kUnsupported, "open plugin", concat(path, " has no ", abi::kNetPluginV7Symbol));
+  if (table == nullptr)
+    return Status(Code::kUnsupported, "open plugin", concat(setup.plugin, " has no ", abi::kNetPluginV7Symbol));
+  // The loader's choice is the newest table.
+  if (loaded.plugin->abi_version() != abi::NetTable_v7::kVersion) {
+    TCPX_RETURN_IF_ERROR(answer_of(*table, "init", table->init(plugin_logger())));
+  }
   return table;
 }
 
@@ -66,7 +78,6 @@ class PluginEnd final : public BenchEnd {
 };
 
 Status PluginEnd::set_up() {
-  TCPX_RETURN_IF_ERROR(answer_of(table_, "init", table_.init(plugin_logger())));
   int devices = 0;
   TCPX_RETURN_IF_ERROR(answer_of(table_, "devices", table_.devices(&devices)));
   if (devices <= kDev) return Status(Code::kNotFound, "find network device", concat(table_.name, " has none"));
@@ -165,7 +176,7 @@ Status PluginEnd::close() {
 }  // namespace
 
 Result<std::unique_ptr<BenchEnd>> make_plugin_end(const EndSetup& setup) {
-  TCPX_ASSIGN_OR_RETURN(const abi::NetTable_v7* const table, open_table(setup.plugin));
+  TCPX_ASSIGN_OR_RETURN(const abi::NetTable_v7* const table, open_table(setup));
   TCPX_ASSIGN_OR_RETURN(MessageMemory memory, MessageMemory::create(setup));
   auto end = std::make_unique<PluginEnd>(setup, *table, std::move(memory));
   TCPX_RETURN_IF_ERROR(end->set_up());

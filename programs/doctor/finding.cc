@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -35,6 +35,14 @@ std::string_view name_of(Verdict verdict) {
   return kNames[static_cast<size_t>(verdict)];
 }
 
+std::array<size_t, 4> counts_of(const std::vector<GroupFindings>& groups) {
+  std::array<size_t, 4> counts{};
+  for (const GroupFindings& group : groups) {
+    for (const Finding& finding : group.findings) ++counts[static_cast<size_t>(finding.verdict)];
+  }
+  return counts;
+}
+
 Verdict worst_of(const std::vector<GroupFindings>& groups) {
   Verdict worst = Verdict::kOk;
   for (const GroupFindings& group : groups) {
@@ -43,13 +51,17 @@ Verdict worst_of(const std::vector<GroupFindings>& groups) {
   return worst;
 }
 
-std::string group_text(const GroupFindings& group, bool colour) {
+std::string group_text(const GroupFindings& group, bool colour, bool verbose) {
+  Findings shown;
+  std::ranges::copy_if(group.findings, std::back_inserter(shown),
+                       [&](const Finding& finding) { return verbose || finding.verdict != Verdict::kNotApplicable; });
+  if (shown.empty()) return "";
   size_t columns = 0;
-  for (const Finding& finding : group.findings) columns = std::max(columns, finding.check.size());
+  for (const Finding& finding : shown) columns = std::max(columns, finding.check.size());
   const std::string_view plain = colour ? "\033[0m" : "";
   const std::string margin(2 + kVerdictColumns + 1, ' ');
   std::string out = concat(colour ? "\033[1m" : "", group.group, plain, "\n");
-  for (const Finding& finding : group.findings) {
+  for (const Finding& finding : shown) {
     out += concat("  ", colour ? kColours[static_cast<size_t>(finding.verdict)] : "",
                   padded(name_of(finding.verdict), kVerdictColumns), plain, " ", padded(finding.check, columns), "  ",
                   indented(finding.found, margin), "\n");
@@ -59,20 +71,19 @@ std::string group_text(const GroupFindings& group, bool colour) {
   return out;
 }
 
-std::string findings_summary(const std::vector<GroupFindings>& groups) {
-  std::array<size_t, 4> counts{};
-  for (const GroupFindings& group : groups) {
-    for (const Finding& finding : group.findings) ++counts[static_cast<size_t>(finding.verdict)];
-  }
+std::string findings_summary(const std::vector<GroupFindings>& groups, bool verbose) {
+  const auto counts = counts_of(groups);
   const auto count = [&](Verdict verdict) { return counts[static_cast<size_t>(verdict)]; };
   return concat("\n", count(Verdict::kOk), " ok, ", count(Verdict::kWarn), " warn, ", count(Verdict::kFail), " fail, ",
-                count(Verdict::kNotApplicable), " not applicable\n");
+                count(Verdict::kNotApplicable), " not applicable",
+                verbose || count(Verdict::kNotApplicable) == 0 ? "" : " (--verbose shows them)", "\n");
 }
 
-std::string findings_json(const std::vector<GroupFindings>& groups) {
+std::string findings_json(const std::vector<GroupFindings>& groups, const std::string& conclusion) {
   nlohmann::ordered_json root;
   root["version"] = TCPX_VERSION;
   root["verdict"] = name_of(worst_of(groups));
+  root["conclusion"] = conclusion;
   root["groups"] = nlohmann::ordered_json::array();
   for (const GroupFindings& group : groups) {
     nlohmann::ordered_json entry;

@@ -1,6 +1,8 @@
 // Findings of the doctor's checks: each says what was seen and what to do about it.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -55,16 +57,19 @@ struct GroupFindings {
   Findings findings;
 };
 
+/// How many findings there are of each verdict, by Verdict.
+std::array<size_t, 4> counts_of(const std::vector<GroupFindings>& groups);
 /// The most severe verdict; kOk when there is none worse.
 Verdict worst_of(const std::vector<GroupFindings>& groups);
 
 /// One line per finding, below each one that is not ok why it matters and what mends it.
-/// @param colour with terminal colours
-std::string group_text(const GroupFindings& group, bool colour);
-/// The number of findings of each kind; the last line.
-std::string findings_summary(const std::vector<GroupFindings>& groups);
-/// {"version": ..., "verdict": "ok|warn|fail", "groups": [{"name", "findings": [{"check", "verdict", "found", "why", "mend"}]}]}
+/// @param colour with terminal colours @param verbose with what is not applicable; a group that has nothing else is "" otherwise
+std::string group_text(const GroupFindings& group, bool colour, bool verbose);
+/// The number of findings of each kind, on a line.
+std::string findings_summary(const std::vector<GroupFindings>& groups, bool verbose);
+/// {"version": ..., "verdict": "ok|warn|fail", "conclusion": ...,
+///  "groups": [{"name", "findings": [{"check", "verdict", "found", "why", "mend"}]}]}
 /// Foreign texts that are no UTF-8 are replaced.
-std::string findings_json(const std::vector<GroupFindings>& groups);
+std::string findings_json(const std::vector<GroupFindings>& groups, const std::string& conclusion);
 
 }  // namespace tcpx::doctor

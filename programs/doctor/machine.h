@@ -71,6 +71,10 @@ struct Expectation {
 };
 Expectation expected_path(const Machine& machine);
 
+/// The cure where no interface is up, as in a network namespace that is new.
+inline constexpr char kBringUpAnInterface[] =
+    "ip link set lo up   # is enough within this machine; for other hosts that which leads there, of `ip -br link`";
+
 /// The interface of the default route; "" where there is none.
 std::string default_interface(const FileTree& files);
 /// Interfaces of Google's virtual NIC but that of the default route: those that carry data on an A3 machine.

@@ -256,6 +256,11 @@ Finding check_path(const PeerWay& way, const std::string& peer) {
 }
 
 Findings check_addresses(const NetworkFacts& facts) {
+  if (facts.data.empty() && facts.pattern.empty()) {
+    return {fail("addresses", "no interface is up and has an address",
+                 "Without a data interface there is no device, and no connection, not even within this machine.",
+                 kBringUpAnInterface)};
+  }
   if (facts.data.empty()) {
     return {fail("addresses", concat("no interface matches ", kIfname, "=", facts.pattern),
                  "Without a data interface there is no device, and no connection.", concat("unset ", kIfname))};

@@ -48,6 +48,7 @@ struct NicFacts {
   size_t gpus = 0;
   std::vector<Nic> data;            ///< those that carry data or are meant to
   std::vector<std::string> others;  ///< all the rest
+  bool named = false;               ///< the user has named those that carry data
 };
 /// Without what ethtool says.
 /// @param addresses of all interfaces

@@ -179,7 +179,11 @@ Finding check_a3_data_nics(const NicFacts& facts) {
 Finding check_plain_data_nics(const NicFacts& facts) {
   const std::string_view variable = environment_info(Variable::kSocketIfname).name;
   const std::string look = concat("ip -br address   # then export ", variable, "=<one that is up and that other hosts reach>");
-  if (facts.data.empty()) return fail("data_nics", "none", "The software plugin finds no interface and does not start.", look);
+  if (facts.data.empty()) {
+    return fail("data_nics", facts.named ? "none" : "none is up and has an address",
+                "The software plugin finds no interface and does not start.",
+                facts.named ? concat(look, ", or: unset ", variable) : kBringUpAnInterface);
+  }
   const std::string found = names_of(facts.data);
   std::vector<std::string> local, others;
   for (const Nic& nic : facts.data) (nic.is_local ? local : others).push_back(nic.name);

@@ -157,6 +157,7 @@ NicFacts nic_facts(const Machine& machine, const std::vector<soft::InterfaceAddr
   NicFacts facts{.expected = expected_path(machine)};
   const std::vector<PciDevice> gpus = pci_gpus(machine.files);
   facts.gpus = gpus.size();
+  facts.named = machine.variables.get(Variable::kSocketIfname).has_value();
   const std::vector<std::string> data = data_names(machine, facts.expected.vendor_path, addresses);
   for (const std::string& name : data) facts.data.push_back(read_nic(machine, name, gpus, addresses));
   const std::string control = default_interface(machine.files);

@@ -26,7 +26,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Together with starting and ending the other process: less than 15 s.
+// Twice the first and once the second, together with starting and ending the other processes: less than 25 s.
 constexpr Duration kTransferLimit = std::chrono::seconds(9), kRawLimit = std::chrono::seconds(4);
 constexpr char kHere[] = "127.0.0.1", kTransfer[] = "transfer test data";
 constexpr uint64_t kTimedTransfers = 5;
@@ -42,11 +42,11 @@ const std::atomic<bool> kNeverStop{false};
 class End {
  public:
   /// @param gpu_idx the last GPU when there are fewer
-  static Result<std::unique_ptr<End>> create(int gpu_idx, uint64_t bytes, Deadline deadline) {
+  static Result<std::unique_ptr<End>> create(int gpu_idx, uint64_t bytes, bool same_host, Deadline deadline) {
     auto memory = make_machine_memory_ops();
     gpu_idx = std::min(gpu_idx, memory->device_count() - 1);
     TCPX_ASSIGN_OR_RETURN(auto data, TestMemory::create(*memory, MemoryType::kCuda, gpu_idx, bytes));
-    TCPX_ASSIGN_OR_RETURN(auto endpoint, Endpoint::create({.gpu_idx = gpu_idx, .listen_address = kHere}));
+    TCPX_ASSIGN_OR_RETURN(auto endpoint, Endpoint::create({.gpu_idx = gpu_idx, .listen_address = kHere, .same_host = same_host}));
     auto end = std::unique_ptr<End>(new End(std::move(memory), std::move(data), std::move(endpoint), bytes, deadline));
     TCPX_ASSIGN_OR_RETURN(const auto registered, end->endpoint_->register_memory(end->data_.data(), bytes));
     end->range_ = {registered, end->data_.data(), bytes};
@@ -131,12 +131,12 @@ class End {
 };
 
 /// Transfers `bytes` several times, each with other contents, to a second process of this program, and compares every byte. Takes
-/// fewer transfers rather than longer than `limit`.
+/// fewer transfers rather than longer than `limit`. @param same_host may share memory; else everything goes over the plugin
 /// @return kMismatch when bytes were wrong; the endpoints' errors; kTimeout
-Result<SelftestTransfers> transfer_test_data(uint64_t bytes, Duration limit) {
+Result<SelftestTransfers> transfer_test_data(uint64_t bytes, bool same_host, Duration limit) {
   const TimePoint enough = Clock::steady().now() + limit / 2;
   const Deadline deadline = Deadline::after(limit);
-  TCPX_ASSIGN_OR_RETURN(auto end, End::create(0, bytes, deadline));
+  TCPX_ASSIGN_OR_RETURN(auto end, End::create(0, bytes, same_host, deadline));
   TCPX_ASSIGN_OR_RETURN(auto other, perf::LoopbackServer::start({concat(kSelftestBytesOption, "=", bytes)}, kSelftestEndOption));
   BootstrapChannel channel = other.channel(kNeverStop);
   SelftestTransfers moved;
@@ -168,13 +168,13 @@ std::string rate_text(const Samples& rates) {
                 rate_text(rates.max()), ")");
 }
 
-Finding failed(const Status& status) {
+Finding failed(const char* check, const Status& status) {
   if (status.code() == Code::kMismatch) {
     return fail(
-        "transfer", status.to_string(), "Bytes that arrive are not those that were sent: nothing on this machine can be trusted.",
+        check, status.to_string(), "Bytes that arrive are not those that were sent: nothing on this machine can be trusted.",
         "UCCL_TCPX_UNPACK_IMPL=d2d tcpx_doctor --only selftest   # when this one is right, the unpack kernel is to blame");
   }
-  return fail("transfer", status.to_string(), "Programs that use this path end with the same error.",
+  return fail(check, status.to_string(), "Programs that use this path end with the same error.",
               concat("tcpx_doctor   # what else it finds comes first; then docs/troubleshooting.md, ", name_of(status.code())));
 }
 
@@ -193,13 +193,35 @@ Finding judge_rate(uint64_t bytes, const SelftestTransfers& moved, const Result<
                      "read docs/performance.md, on tuning; first what tcpx_doctor --only environment finds");
 }
 
+// The end of a path, as endpoints of one host say it.
+constexpr std::string_view kSharing = "; same host, ", kOverTcp = "; TCP on one host: ";
+
+/// Of endpoints that could share memory.
+Finding judge_one_host(const SelftestFacts& facts) {
+  constexpr char kCheck[] = "one_host";
+  if (!facts.one_host) return not_applicable(kCheck, "not tried", "Nothing has moved over the plugin.");
+  if (!facts.one_host->is_ok()) return failed(kCheck, facts.one_host->status());
+  const SelftestTransfers& moved = **facts.one_host;
+  const size_t sharing = moved.path.find(kSharing);
+  if (sharing == moved.path.npos) {
+    const size_t why = moved.path.find(kOverTcp);
+    return not_applicable(kCheck, why == moved.path.npos ? "no shared memory" : moved.path.substr(why + 2),
+                          "Endpoints of this machine use the path above among themselves, too.");
+  }
+  const Result<Samples> rates = rates_of(facts.bytes, moved.seconds);
+  return ok(kCheck, concat(rates.is_ok() ? rate_text(*rates) : "a rate that cannot be told",
+                           " by shared memory in place of TCP: ", moved.path.substr(sharing + 2)));
+}
+
 }  // namespace
 
 SelftestFacts selftest_facts(const Machine& machine, uint64_t bytes) {
-  SelftestFacts facts{.expected = expected_path(machine), .bytes = bytes, .moved = {}, .raw = {}};
+  SelftestFacts facts{.expected = expected_path(machine), .bytes = bytes, .moved = {}, .one_host = {}, .raw = {}};
   if (facts.expected.vendor_path) return facts;
-  facts.moved = transfer_test_data(bytes, kTransferLimit);
-  if (facts.moved->is_ok()) facts.raw = time_raw_tcp(bytes, (*facts.moved)->sockets, kRawLimit);
+  facts.moved = transfer_test_data(bytes, false, kTransferLimit);
+  if (!facts.moved->is_ok()) return facts;
+  facts.raw = time_raw_tcp(bytes, (*facts.moved)->sockets, kRawLimit);
+  facts.one_host = transfer_test_data(bytes, true, kTransferLimit);
   return facts;
 }
 
@@ -207,7 +229,8 @@ int run_selftest_end(int descriptor, uint64_t bytes) {
   auto channel = perf::loopback_channel(descriptor, kNeverStop);
   if (!channel.is_ok()) return 2;
   const Deadline deadline = Deadline::after(kEndLimit);
-  const auto end = End::create(1, bytes, deadline);
+  // It shares memory when the other end does: one end is enough to have it not.
+  const auto end = End::create(1, bytes, true, deadline);
   const Status mine = end.is_ok() ? (*end)->send_all(*channel) : end.status();
   return channel->finish(mine, deadline).is_ok() ? 0 : 1;
 }
@@ -260,12 +283,13 @@ Findings check_selftest(const SelftestFacts& facts) {
                            "client ADDRESS here. "
                            "The software plugin alone: UCCL_TCPX_PLUGIN_PATH=embedded tcpx_doctor --only selftest")};
   }
-  if (!facts.moved->is_ok() || !facts.raw) return {failed(facts.moved->status())};
+  if (!facts.moved->is_ok() || !facts.raw) return {failed("transfer", facts.moved->status())};
   const SelftestTransfers& moved = **facts.moved;
   constexpr uint64_t kMiB = uint64_t{1} << 20;
   const std::string size = facts.bytes % kMiB == 0 ? concat(facts.bytes / kMiB, " MiB") : concat(facts.bytes, " bytes");
-  return {ok("transfer", concat(size, ", ", moved.seconds.size() + 1, " times, every byte compared")), ok("path", moved.path),
-          judge_rate(facts.bytes, moved, *facts.raw)};
+  return {ok("transfer", concat(size, ", ", moved.seconds.size() + 1, " times, every byte compared")),
+          ok("path", moved.path.substr(0, moved.path.find(kOverTcp))), judge_rate(facts.bytes, moved, *facts.raw),
+          judge_one_host(facts)};
 }
 
 }  // namespace tcpx::doctor

@@ -6,12 +6,15 @@
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "programs/command_line.h"
 #include "programs/doctor/child_answer.h"
+#include "programs/doctor/conclusion.h"
 #include "programs/doctor/environment.h"
 #include "programs/doctor/finding.h"
 #include "programs/doctor/gpu.h"
@@ -37,6 +40,7 @@ constexpr char kSelftest[] = "selftest";
 struct Options {
   std::vector<std::string> only;
   bool json = false;
+  bool verbose = false;
   bool fix_env = false;
   std::string peer;
   bool selftest = false;
@@ -82,6 +86,14 @@ Findings run_network(const Machine& machine, const std::string& peer) {
   return check_network(facts);
 }
 
+/// Of the machine as it is, whatever the groups have found.
+DataWay way_of(const Machine& machine) {
+  std::vector<std::string> interfaces;
+  for (const NetworkInterface& interface : network_facts(machine, list_interfaces(), "").data)
+    interfaces.push_back(interface.name);
+  return data_way(machine, std::move(interfaces), this_build().cuda_major > 0);
+}
+
 /// Both must outlive the groups, which read `options` when they run.
 std::vector<Group> groups_of(const Machine& machine, const Options& options) {
   return {
@@ -101,12 +113,13 @@ void declare_options(CLI::App& app, Options& options, const std::vector<Group>& 
   for (const Group& group : groups) names.push_back(group.name);
   app.add_option("--only", options.only, "only these groups: " + joined(names))->delimiter(',')->check(CLI::IsMember(names));
   auto* const json = app.add_flag("--json", options.json, "print JSON");
+  app.add_flag("--verbose", options.verbose, "print what is not applicable, too, and why it is not");
   app.add_flag("--fix-env", options.fix_env, "print export lines for this machine instead, for eval \"$(tcpx_doctor --fix-env)\"")
       ->excludes(json);
   app.add_option("--peer", options.peer, "IPv4 address of another host, which is tried from every data interface (group network)")
       ->check(CLI::ValidIPV4);
   app.add_flag("--selftest", options.selftest,
-               "also move 64 MiB between two processes over the path in use, compare them, and time raw TCP beside it");
+               "also move 64 MiB between two processes over the net plugin and by shared memory, compare them, and time raw TCP");
   app.add_option(kSelftestBytesOption, options.selftest_bytes)->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30))->group("");
   app.add_option(kSelftestEndOption, options.selftest_end)->group("");
   app.add_option("--colour,--color", options.colour, "auto, always, never (default auto: on a terminal)")
@@ -154,9 +167,10 @@ int main(int argc, char** argv) {
   for (const Group& group : groups) {
     if (!is_wanted(group.name, options)) continue;
     seen.push_back({group.name, group.run()});
-    if (!options.json) print(group_text(seen.back(), colour));
+    if (!options.json) print(group_text(seen.back(), colour, options.verbose));
   }
-  print(options.json ? findings_json(seen) : findings_summary(seen));
+  const std::string last = conclusion(way_of(machine), seen, options.only.empty());
+  print(options.json ? findings_json(seen, last) : concat(findings_summary(seen, options.verbose), last, "\n"));
   const Verdict worst = worst_of(seen);
   return worst == Verdict::kFail ? kFailures : worst == Verdict::kWarn ? kWarnings : kHealthy;
 }

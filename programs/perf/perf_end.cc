@@ -12,6 +12,7 @@
 #include "device/unpacker_factory.h"
 #include "measure/parameter_reader.h"
 #include "measure/resources.h"
+#include "transfer/pipeline_setup.h"
 #include "transfer/run.h"
 
 namespace tcpx::perf {
@@ -19,8 +20,9 @@ namespace {
 
 // Of what the ends exchange.
 constexpr int kProtocolVersion = 5;
-constexpr std::string_view kMustMatch[] = {"perf protocol", "layer",   "mode",     "first size", "last size",  "factor",
-                                           "iterations",    "warm-up", "duration", "channels",   "chunk bytes"};
+constexpr std::string_view kMustMatch[] = {"perf protocol", "layer",    "mode",        "first size",
+                                           "last size",     "factor",   "iterations",  "warm-up",
+                                           "duration",      "channels", "chunk bytes", kPluginPieceBytes};
 constexpr std::string_view kAgree = "agree with the peer";
 
 // All slots of one direction: enough for the caches to be of no help, little enough to be filled and compared in no time.
@@ -148,25 +150,31 @@ Status PerfEnd::agree(BootstrapChannel& channel) {
   for (const std::string& nic : nics_) nics += concat(nics.empty() ? "" : ",", nic);
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.duration).count();
   const bool by_count = options_.duration <= Duration::zero();
-  const Parameters mine = {{"perf protocol", std::to_string(kProtocolVersion)},
-                           {"layer", name_of(options_.layer)},
-                           {"mode", title_of(options_.mode)},
-                           {"first size", std::to_string(options_.sizes.min_bytes)},
-                           {"last size", std::to_string(options_.sizes.max_bytes)},
-                           {"factor", std::to_string(options_.sizes.factor)},
-                           {"iterations", by_count ? std::to_string(options_.iterations) : "by time"},
-                           {"warm-up", std::to_string(options_.warm_up)},
-                           {"duration", concat(ms, " ms")},
-                           {"channels", std::to_string(channels())},
-                           {"chunk bytes", std::to_string(options_.pipeline.chunk_bytes)},
-                           {"longest chunk bytes", std::to_string(longest_chunk_bytes())},
-                           {"room", std::to_string(largest_)},
-                           {"slot room", std::to_string(slot_room_)},
-                           {"verified", verified() ? "yes" : "no"},
-                           {"nics", nics},
-                           {"unpack", unpacker()},
-                           {"about", describe()}};
+  Parameters mine = {{"perf protocol", std::to_string(kProtocolVersion)},
+                     {"layer", name_of(options_.layer)},
+                     {"mode", title_of(options_.mode)},
+                     {"first size", std::to_string(options_.sizes.min_bytes)},
+                     {"last size", std::to_string(options_.sizes.max_bytes)},
+                     {"factor", std::to_string(options_.sizes.factor)},
+                     {"iterations", by_count ? std::to_string(options_.iterations) : "by time"},
+                     {"warm-up", std::to_string(options_.warm_up)},
+                     {"duration", concat(ms, " ms")},
+                     {"channels", std::to_string(channels())},
+                     {"chunk bytes", std::to_string(options_.pipeline.chunk_bytes)},
+                     {"longest chunk bytes", std::to_string(longest_chunk_bytes())},
+                     {"room", std::to_string(largest_)},
+                     {"slot room", std::to_string(slot_room_)},
+                     {"verified", verified() ? "yes" : "no"},
+                     {"nics", nics},
+                     {"unpack", unpacker()},
+                     {"about", describe()}};
+  const NetPlugin& plugin = *place_.machine.plugin;
+  const bool bare = options_.layer == Layer::kPlugin;  // a pipeline compares these by itself
+  if (bare) add_message_cut(plugin, mine);
   TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(mine, kMustMatch, place_.deadline()));
+  for (const Direction direction : {Direction::kRecv, Direction::kSend}) {
+    if (bare) TCPX_RETURN_IF_ERROR(check_chunk_bytes(plugin, direction, theirs, options_.pipeline.chunk_bytes));
+  }
   return take_peer(theirs);
 }
 

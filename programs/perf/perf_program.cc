@@ -1,7 +1,10 @@
 #include "programs/perf/perf.h"
 
 #include <algorithm>
+#include <functional>
 #include <new>
+#include <optional>
+#include <utility>
 
 #include "base/text.h"
 #include "device/gpu_presence.h"
@@ -55,12 +58,12 @@ class Program {
   }
 
   Status run_role() {
-    if (is_child()) return run_end(loopback_channel(*options_.loopback_descriptor, stop_), true);
+    if (is_child()) return run_end([&] { return loopback_channel(*options_.loopback_descriptor, stop_); }, true);
     switch (options_.role) {
       case PerfRole::kServer:
         return serve();
       case PerfRole::kClient:
-        return run_end(bootstrap_connect(options_.host, options_.port, deadline(), &stop_), false);
+        return run_end([&] { return bootstrap_connect(options_.host, options_.port, deadline(), &stop_); }, false);
       case PerfRole::kLoopback:
         return run_loopback();
     }
@@ -69,34 +72,39 @@ class Program {
 
   Status serve() {
     TCPX_ASSIGN_OR_RETURN(auto server, BootstrapServer::create({.port = options_.port, .host = "", .stop = &stop_}));
-    output_.line(concat("# waiting for a client on port ", server->port()));
-    return run_end(server->accept(deadline()), true);
+    const auto meet = [&] {
+      output_.line(concat("# waiting for a client on port ", server->port()));
+      return server->accept(deadline());
+    };
+    return run_end(meet, true);
   }
 
   Status run_loopback() {
     TCPX_ASSIGN_OR_RETURN(auto server, LoopbackServer::start(options_.arguments, kLoopbackOption));
-    const Status status = run_end(server.channel(stop_), false);
+    const Status status = run_end([&] { return Result<BootstrapChannel>(server.channel(stop_)); }, false);
     const Status ended = server.wait(Deadline::after(status.is_ok() ? kServerEnds : kSilentServerEnds));
     // The exit of the process says more than the end of the channel.
     if (!ended.is_ok() && (status.is_ok() || status.code() == Code::kPeerGone)) return ended;
     return status;
   }
 
-  Status run_end(Result<BootstrapChannel> channel, bool is_server) {
-    if (!channel.is_ok()) return channel.status();
-    Status mine;
-    {
-      PerfEnd end({options_, is_server, gpu_, machine_, stop_}, output_);
-      mine = measure(end, *channel);
-    }
+  /// @param meet waits for the other end
+  Status run_end(const std::function<Result<BootstrapChannel>()>& meet, bool is_server) {
+    std::optional<PerfEnd> end(std::in_place, EndPlace{options_, is_server, gpu_, machine_, stop_}, output_);
+    Status mine = with_room([&] { return end->prepare(); });
+    // No client may ever come. Everybody else has a peer who waits to be told.
+    if (!mine.is_ok() && options_.role == PerfRole::kServer) return mine;
+    Result<BootstrapChannel> channel = meet();
+    if (!channel.is_ok()) return mine.is_ok() ? channel.status() : mine;
+    if (mine.is_ok()) mine = with_room([&] { return end->run(*channel); });
+    end.reset();
     // Each end tells the other how it went and leaves only after it has heard the same from it.
     return channel->finish(mine, mine.is_ok() ? deadline() : deadline().earlier(Deadline::after(kFarewellAfterFailure)));
   }
 
-  static Status measure(PerfEnd& end, BootstrapChannel& channel) {
+  static Status with_room(const std::function<Status()>& step) {
     try {
-      TCPX_RETURN_IF_ERROR(end.prepare());
-      return end.run(channel);
+      return step();
     } catch (const std::bad_alloc&) {
       return {Code::kSystem, "allocate memory", "no room"};
     }

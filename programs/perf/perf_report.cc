@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "measure/end.h"
 #include "measure/plain_text.h"
 
 namespace tcpx::perf {
@@ -82,7 +83,8 @@ std::string over_what(const TableHead& head) {
     case Layer::kPipeline:
       return concat(head.channels, head.channels == 1 ? " channel" : " channels", " over ", join(head.nics, ", "), "; chunks",
                     chunks,
-                    head.longest_chunk_bytes > head.chunk_bytes ? concat(", of long transfers ", head.longest_chunk_bytes) : "");
+                    head.longest_chunk_bytes > head.chunk_bytes ? concat(", of long transfers ", head.longest_chunk_bytes) : "",
+                    ", tag=", kMeasuredTag, " and up");
     case Layer::kEndpoint:
       return "layer endpoint: sends and receives; times are averages of a round";
   }

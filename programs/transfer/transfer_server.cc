@@ -90,7 +90,7 @@ Status verify(TransferEnd& end, uint32_t iteration, std::vector<std::byte>& rece
 }  // namespace
 
 Status run_server(TransferEnd& end, BootstrapChannel& channel) {
-  TCPX_RETURN_IF_ERROR(end.exchange_parameters(channel));
+  TCPX_RETURN_IF_ERROR(end.exchange_parameters(channel, Direction::kRecv));
   ReceiveSide side;
   TCPX_RETURN_IF_ERROR(connect_receive_side(end, channel, side));
   TCPX_ASSIGN_OR_RETURN(const auto memory, end.register_buffer(*side.connection));
@@ -98,7 +98,7 @@ Status run_server(TransferEnd& end, BootstrapChannel& channel) {
   std::vector<std::byte> received(end.transfer_bytes());
   for (uint32_t i = 0; i < end.options().iterations; ++i) {
     TCPX_RETURN_IF_ERROR(end.blank());
-    end.step("receiving ", received.size(), " bytes, tag ", kTransferTag,
+    end.step("receiving ", received.size(), " bytes, tag=", kTransferTag,
              end.options().memory == MemoryType::kCuda ? concat(", unpack ", end.unpacker().name()) : "");
     // The barrier lets the time begin with both ends ready.
     TCPX_RETURN_IF_ERROR(channel.barrier(end.data_deadline()));

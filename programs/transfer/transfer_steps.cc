@@ -76,16 +76,17 @@ Status TransferEnd::read_back(std::span<std::byte> bytes) {
   return bytes.empty() ? Status::ok() : lane_->copy(bytes.data(), memory_.data(), bytes.size());
 }
 
-Status TransferEnd::exchange_parameters(BootstrapChannel& channel) {
-  const Parameters mine = {{"payload", options_.bytes ? "pattern" : "text"},
-                           {"bytes", std::to_string(transfer_bytes())},
-                           {"iterations", std::to_string(options_.iterations)},
-                           {"chunk bytes", std::to_string(options_.pipeline.chunk_bytes)}};
-  constexpr std::string_view kMustMatch[] = {"payload", "bytes", "iterations", "chunk bytes"};
-  const auto theirs = channel.exchange_parameters(mine, kMustMatch, deadline());
-  if (!theirs.is_ok()) return theirs.status();
-  const uint64_t longest = plugin().message_cut() ? 0 : options_.pipeline.longest_chunk_bytes;
-  TCPX_ASSIGN_OR_RETURN(const auto plan, ChunkPlan::make(transfer_bytes(), options_.pipeline.chunk_bytes, longest));
+Status TransferEnd::exchange_parameters(BootstrapChannel& channel, Direction direction) {
+  Parameters mine = {{"payload", options_.bytes ? "pattern" : "text"},
+                     {"bytes", std::to_string(transfer_bytes())},
+                     {"iterations", std::to_string(options_.iterations)},
+                     {"chunk bytes", std::to_string(options_.pipeline.chunk_bytes)}};
+  add_message_cut(plugin(), mine);
+  constexpr std::string_view kMustMatch[] = {"payload", "bytes", "iterations", "chunk bytes", kPluginPieceBytes};
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(mine, kMustMatch, deadline()));
+  const PipelineOptions options = pipeline_options(direction);
+  TCPX_RETURN_IF_ERROR(check_chunk_bytes(plugin(), direction, theirs, options.chunk_bytes));
+  TCPX_ASSIGN_OR_RETURN(const auto plan, ChunkPlan::make(transfer_bytes(), options.chunk_bytes, options.longest_chunk_bytes));
   step("connected with ", channel.peer().to_string(), " (tcpx ", channel.peer_build(), "): ", options_.iterations, " x ",
        transfer_bytes(), " bytes in ", plan.count(), plan.count() == 1 ? " chunk" : " chunks");
   return Status::ok();
@@ -95,6 +96,8 @@ PipelineOptions TransferEnd::pipeline_options(Direction direction) const {
   PipelineOptions connection = options_.pipeline.options(direction);
   connection.limits.stall_limit = options_.timeout;
   connection.failover = false;  // there is no other channel
+  // As open_sender and open_receiver do.
+  if (plugin().message_cut()) connection.longest_chunk_bytes = 0;
   return connection;
 }
 

@@ -15,6 +15,7 @@
 #include "transfer/bootstrap_channel.h"
 #include "transfer/handshake.h"
 #include "transfer/local_machine.h"
+#include "transfer/pipeline_setup.h"
 #include "transfer/run.h"
 
 namespace tcpx::programs {
@@ -63,7 +64,7 @@ class TransferEnd {
   Status read_back(std::span<std::byte> bytes);
 
   HandshakeWait handshake_wait(BootstrapChannel& channel) const { return {deadline(), &channel, &stop_}; }
-  Status exchange_parameters(BootstrapChannel& channel);
+  Status exchange_parameters(BootstrapChannel& channel, Direction direction);
   PipelineOptions pipeline_options(Direction direction) const;
   /// Drives the transfer to its end; shows progress on a terminal and watches the peer, whose own words, if it left any, are the
   /// error.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import __version__, _core
+from . import __version__, _core, _help
 
 __all__ = ["doctor", "main"]
 
@@ -18,7 +18,9 @@ usage: tcpx COMMAND [ARGUMENTS]
 
   doctor           look at this machine, and say what keeps transfers from being fast or from working
   perf             measure transfers by size, between two machines or on one: tcpx perf loopback -b 8 -e 64M
-  path             the way that bytes take on this machine: net plugin, interfaces, unpacker; moves 64 MiB and compares them
+  path             the way that bytes take on this machine: net plugin, interfaces, unpacker, and shared memory on one host;
+                   moves 64 MiB each way and compares them
+  help NAME        print what an error means and what cures it: tcpx help TCPX_E_TIMEOUT
   nixl install     put the back-end TCPX beside the plugins of the NIXL wheel that this Python has
   nixl verify      say whether a NIXL agent finds it
   nixl uninstall   take it away again
@@ -32,7 +34,7 @@ _HERE = Path(_core.__file__).parent
 _PROGRAMS = {
     "doctor": ("tcpx_doctor",),
     "perf": ("test_tcpx_perf",),
-    "path": ("tcpx_doctor", "--only", "selftest", "--selftest"),
+    "path": ("tcpx_doctor", "--only", "selftest", "--verbose"),
 }
 _NIXL_OPTIONS = {"install": (), "verify": ("--check",), "uninstall": ("--remove",)}
 
@@ -41,8 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Becomes the program that the arguments name. Returns only where there is none to become."""
     command, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
     if command in ("-h", "--help", "help"):
-        print(_USAGE, end="")
-        return 0
+        return _help_on(rest[0]) if command == "help" and rest else _print_usage()
     if command == "--version":
         print(f"tcpx {__version__}")
         return 0
@@ -57,6 +58,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command:
         print(f"tcpx: no command '{' '.join([command, *rest[:1]])}'", file=sys.stderr)
     return 2
+
+
+def _print_usage() -> int:
+    print(_USAGE, end="")
+    return 0
+
+
+def _help_on(name: str) -> int:
+    """Prints the entry of an error."""
+    if not _help.PAGE.is_file():
+        print(f"tcpx: {_help.PAGE} is missing: install the package again", file=sys.stderr)
+        return 1
+    entry = _help.entry_of(name)
+    if entry is None:
+        print(f"tcpx: no error is named '{name}'. There are: {', '.join(_help.names())}", file=sys.stderr)
+        return 2
+    print(f"{entry}\n\nAll entries: {_help.PAGE}")
+    return 0
 
 
 def doctor() -> int:

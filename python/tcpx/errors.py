@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from ._help import locate
+
 __all__ = [
     "BadConfig",
     "Cancelled",
@@ -28,7 +30,8 @@ class Error(Exception):
     """A call failed. Its text names the code, what was being done, and what went wrong.
 
     code: name of the code, for example ``TCPX_E_PEER_GONE``: the anchor in docs/troubleshooting.md, too.
-    help: sentences on what it means and what to do, one line for each code and hint in the text.
+    help: sentences on what it means and what to do, one line for each code and hint in the text. It ends with the place of the
+        entry in the page that the package has inside, which ``tcpx help CODE`` prints.
     operation, detail: the two parts of the text.
     native: number of the system that failed below (errno, plugin code, cudaError_t); 0 without one.
     """
@@ -39,7 +42,7 @@ class Error(Exception):
         self, text: str, help: str = "", operation: str = "", detail: str = "", native: int = 0
     ) -> None:
         super().__init__(text)
-        self.help = help
+        self.help = help or (f"help: {self.__doc__} See {locate(self.anchor)}" if self.code else "")
         self.operation = operation
         self.detail = detail
         self.native = native
@@ -142,7 +145,7 @@ _CLASSES: dict[str, type[Error]] = {kind.code: kind for kind in Error.__subclass
 
 def error_of(code: str, text: str, help: str, operation: str, detail: str, native: int) -> Error:
     """The exception for what the library said: called by it."""
-    return _CLASSES.get(code, Error)(text, help, operation, detail, native)
+    return _CLASSES.get(code, Error)(text, locate(help), operation, detail, native)
 
 
 def invalid(operation: str, detail: str) -> InvalidArgument:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import tcpx
 from tcpx import __main__ as cli
+from tcpx import _help
 
 TIMEOUT = 120
 LOOPBACK = {**os.environ, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": "=lo"}
@@ -48,8 +49,40 @@ def test_help_names_every_command() -> None:
     said = run("--help")
     assert said.returncode == 0
     assert said.stderr == ""
-    for command in ("doctor", "perf", "path", "nixl install", "nixl verify", "nixl uninstall"):
+    for command in ("doctor", "perf", "path", "help NAME", "nixl install", "nixl verify", "nixl uninstall"):
         assert f"\n  {command} " in said.stdout
+
+
+@pytest.mark.parametrize("name", ["TCPX_E_TIMEOUT", "timeout", "H_TAGS_IGNORED"])
+def test_help_on_an_error_prints_its_entry_and_where_the_page_is(name: str) -> None:
+    said = run("help", name)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("### `TCPX_") and name.upper() in said.stdout.splitlines()[0]
+    for part in ("Symptom", "Causes", "Check", "Cure"):
+        assert said.stdout.count(f"**{part}") == 1
+    page = Path(said.stdout.splitlines()[-1].removeprefix("All entries: "))
+    assert page.is_file()
+
+
+def test_every_error_has_help() -> None:
+    for kind in tcpx.Error.__subclasses__():
+        assert (entry := _help.entry_of(kind.code)) is not None
+        assert entry.startswith(f"### `{kind.code}`")
+        assert "\n## " not in entry
+        assert "](" not in entry
+
+
+def test_help_on_what_is_no_error_names_those_that_are() -> None:
+    said = run("help", "TCPX_E_NONSENSE")
+    assert said.returncode == 2
+    assert said.stdout == ""
+    assert "TCPX_E_TIMEOUT" in said.stderr
+
+
+def test_the_help_of_an_exception_names_the_page_of_this_package() -> None:
+    with tcpx.Endpoint(listen="127.0.0.1") as endpoint, pytest.raises(tcpx.Timeout) as caught:
+        endpoint.accept(timeout=0.01)
+    assert f"See {_help.PAGE}#TCPX_E_TIMEOUT" in caught.value.help
 
 
 def test_version() -> None:
@@ -84,6 +117,7 @@ def test_path_says_which_way_bytes_take() -> None:
     assert said.returncode in (0, 1), said.stdout + said.stderr  # 1: a warning, as of a slow machine
     assert "every byte compared" in said.stdout
     assert "path      plugin " in said.stdout
+    assert " one_host " in said.stdout
 
 
 def test_an_interrupt_ends_the_program_and_shows_no_trace() -> None:

@@ -137,6 +137,39 @@ TEST(HostCopies, MemoryThatIsNotThere) {
   EXPECT_TRUE(can_be_read(here.data(), here.size()));
 }
 
+TEST(HostCopies, MemoryCanBeReadToItsLastByteAndNoFurther) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* const mapped = mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  auto* const data = static_cast<std::byte*>(mapped);
+  ASSERT_EQ(mprotect(data + page, page, PROT_NONE), 0);
+  EXPECT_TRUE(can_be_read(data, page)) << "what lies behind it is another's";
+  EXPECT_TRUE(can_be_read(data + page - 1, 1));
+  EXPECT_FALSE(can_be_read(data, page + 1)) << "the last byte is not there";
+  EXPECT_TRUE(can_be_read(data + page, 0));
+  munmap(mapped, 2 * page);
+}
+
+TEST(HostCopies, AProcessThatIsGoneIsDeniedAndMemoryThatIsGoneIsNot) {
+  IdleFork other;
+  const pid_t pid = other.pid();
+  const Bytes from = random_bytes(1000);
+  Bytes to(1000);
+  HostCopier copier(1);
+  CopySegment all{to.data(), from.data(), 1000};
+  auto copy = copier.start(pid, std::span(&all, 1));
+  EXPECT_TRUE(end_of(copy).is_ok());
+  EXPECT_FALSE(copy->denied());
+  other.end();
+  copy = copier.start(pid, std::span(&all, 1));
+  EXPECT_FALSE(end_of(copy).is_ok());
+  EXPECT_TRUE(copy->denied());
+  all.from = nullptr;
+  copy = copier.start(getpid(), std::span(&all, 1));
+  EXPECT_EQ(end_of(copy).native(), EFAULT);
+  EXPECT_FALSE(copy->denied());
+}
+
 TEST(HostCopies, AProcessThatHasEnded) {
   IdleFork other;
   const pid_t pid = other.pid();

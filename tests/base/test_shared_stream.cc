@@ -151,6 +151,62 @@ TEST_F(SharedStreamTest, NoWakeUpIsLost) {
   writer.join();
 }
 
+TEST_F(SharedStreamTest, OnlyWhoWantsRoomIsWokenForIt) {
+  ASSERT_EQ(b_->write(data(SharedRing::kBytes)).value(), SharedRing::kBytes);
+  EXPECT_FALSE(b_->has_room());
+  std::array<std::byte, 16> room;
+  EXPECT_FALSE(b_->prepare_sleep());
+  ASSERT_EQ(a_->read(room).value(), room.size());
+  EXPECT_FALSE(b_is_woken()) << "it has nothing to write";
+  EXPECT_TRUE(b_->has_room());
+  EXPECT_TRUE(b_->prepare_sleep(kWakeForBytes | kWakeForRoom)) << "there is some already";
+  ASSERT_EQ(b_->write(data(room.size())).value(), room.size());
+  EXPECT_FALSE(b_->prepare_sleep(kWakeForBytes | kWakeForRoom));
+  ASSERT_EQ(a_->read(room).value(), room.size());
+  EXPECT_TRUE(b_is_woken());
+}
+
+TEST_F(SharedStreamTest, ASleeperIsWokenForWhatItWants) {
+  EXPECT_FALSE(b_->prepare_sleep(kWakeForBytes | kWakeForBulkRoom));
+  a_->wake(kWakeForBulkBytes);
+  EXPECT_FALSE(b_is_woken());
+  a_->wake(kWakeForBulkRoom);
+  EXPECT_TRUE(b_is_woken());
+}
+
+// The reader takes a piece whenever the ring is full, which finds the writer about to sleep, asleep, or waking.
+TEST_F(SharedStreamTest, NoWakeUpForRoomIsLost) {
+  constexpr size_t kPiece = SharedRing::kBytes / 2, kPieces = 4'000;
+  std::atomic<bool> lost{false};
+  std::thread reader([&] {
+    Data room(kPiece);
+    for (size_t taken = 0; taken < kPieces && !lost;) {
+      const auto bytes = a_->read(room);
+      if (bytes.is_ok() && *bytes > 0) ++taken;
+      if (bytes.is_ok() && *bytes == 0) std::this_thread::yield();
+    }
+  });
+  const Data piece = data(kPiece);
+  size_t left = 0;
+  for (size_t sent = 0; sent < kPieces && !lost;) {
+    const size_t written = b_->write(std::span(piece).subspan(left)).value();
+    left += written;
+    if (left == kPiece) {
+      left = 0;
+      ++sent;
+    }
+    if (written > 0) continue;
+    if (!b_->prepare_sleep(kWakeForRoom)) {
+      pollfd entry{pair_.sockets.b.get(), POLLIN, 0};
+      lost = ::poll(&entry, 1, 30'000) != 1;
+    }
+    b_->end_sleep();
+    b_->look_at_socket();
+  }
+  EXPECT_FALSE(lost);
+  reader.join();
+}
+
 TEST_F(SharedStreamTest, CountersThatDoNotAddUpAreRefused) {
   ASSERT_EQ(a_->write(data(10)).value(), 10u);
   ASSERT_EQ(read(5).size(), 5u);

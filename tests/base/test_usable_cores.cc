@@ -80,6 +80,14 @@ TEST_F(UsableCores, GroupsOfVersion1) {
   EXPECT_EQ(count(), 1u);
 }
 
+// A group of another controller has its own tree, where the same path is another group.
+TEST_F(UsableCores, GroupsOfOtherControllersOfVersion1AreNotAsked) {
+  write("proc/self/cgroup", "6:cpuset:/docker/x\n5:cpuacct:/docker/x\n4:cpu,cpuacct:/docker/y\n");
+  write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us", "100000\n");
+  write("sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(count(), all_);
+}
+
 TEST_F(UsableCores, WhatCannotBeReadLimitsNothing) {
   for (const char* groups : {"", "\n", "0::\n", "nonsense\n", "0:\n", "::::\n", "0::/../..\n"}) {
     write("proc/self/cgroup", groups);

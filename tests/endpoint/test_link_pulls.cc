@@ -1,5 +1,8 @@
 // A link whose peer is of the same host, moved step by step: it copies from the peer's memory by itself, and says where its own
 // lies.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "tests/support/near_link_fixture.h"
 
 namespace tcpx::testing {
@@ -116,6 +119,51 @@ TEST_F(LinkPulls, TheLanesTakeTheRest) {
   ASSERT_TRUE(go);
   EXPECT_NE(go->packing, static_cast<uint8_t>(Packing::kPulled));
   EXPECT_TRUE(alive());
+}
+
+// The process is there and does not let itself be read, as one whose first thread has ended: what has begun comes through the ring,
+// and so does the next, of which nothing is tried.
+TEST_F(LinkPulls, APeerThatMayNoLongerBeReadIsLeftToTheRing) {
+  allow_log("from now on it comes through memory that both share");
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  offer_write({source(0, kLong)});
+  ASSERT_TRUE(pulled());
+  ASSERT_TRUE(await(ControlType::kDone));
+  host_peer_->pid = child;
+  std::fill(host_.begin(), host_.end(), std::byte{0});
+  const OperationId id = read(device(0, kLong));
+  ASSERT_TRUE(await(ControlType::kRead));
+  const WireSource from = source(0, kLong);
+  say_raw(make_header(ControlType::kReady, static_cast<uint64_t>(id), 0, kLong), std::as_bytes(std::span(&from, 1)));
+  OperationPayload payload;
+  payload.ranges = {advertised(host_id_, 0, kLong)};
+  payload.sources = {source(kPart - kLong, kLong)};
+  say(ControlType::kWrite, kOperation + 1, 0, kLong, Packing::kPacked, &payload);
+  for (const bool of_read : {true, false}) {
+    const auto go = await(ControlType::kGo);
+    ASSERT_TRUE(go);
+    EXPECT_EQ(go->packing, static_cast<uint8_t>(Packing::kShared));
+    EXPECT_EQ(go->value == 1, of_read);
+  }
+  EXPECT_EQ(put(std::span(peers_).first(kLong)), kLong);
+  EXPECT_EQ(put(std::span(peers_).last(kLong)), kLong);
+  ASSERT_TRUE(await(ControlType::kDone));
+  EXPECT_TRUE(end_of(id).is_ok());
+  EXPECT_TRUE(has_peers(device_, kLong));
+  EXPECT_TRUE(std::equal(peers_.end() - kLong, peers_.end(), host_.begin()));
+  host_peer_->pid = ::getpid();
+  offer_write({source(0, kLong)});
+  const auto go = await(ControlType::kGo);
+  ASSERT_TRUE(go);
+  EXPECT_EQ(go->packing, static_cast<uint8_t>(Packing::kShared)) << "not tried again";
+}
+
+// Memory that is not there is no matter of rights.
+TEST_F(LinkPulls, MemoryThatIsGoneEndsTheLink) {
+  offer_write({{.share = kHostMemory, .address = 4096, .bytes = kLong}});
+  expect_refused(Code::kSystem);
 }
 
 // GPU memory that is no GPU's cannot be mapped: it is not pulled, and the number stays taken.

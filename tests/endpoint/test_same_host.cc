@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <future>
 #include <memory>
 #include <string>
@@ -22,9 +23,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/shared_stream.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unix_socket.h"
+#include "endpoint/shared_lane.h"
 #include "tests/support/link_setup_ends.h"
 
 namespace tcpx::testing {
@@ -153,23 +156,30 @@ TEST_F(SameHostByHand, AStrangerIsShownOut) {
 // Another user may know the key all the same: the kernel says so of the thread that connects.
 TEST_F(SameHostByHand, AnotherUserIsLeftToTcp) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
-  BootstrapChannel channel = begin(false);
-  const Parameters said = step(channel);
-  UniqueFd socket;
-  std::thread([&] {
-    ASSERT_EQ(::syscall(SYS_setresuid, -1, 4711, -1), 0);  // of this thread alone, which ends
-    socket = connect_unix(said.at("name")).value();
-  }).join();
-  std::array<std::byte, 40> greeting{};
-  for (size_t i = 0; i < 16; ++i) greeting[i] = static_cast<std::byte>(std::stoul(said.at("key").substr(2 * i, 2), nullptr, 16));
-  ASSERT_EQ(::send(socket.get(), greeting.data(), greeting.size(), 0), static_cast<ssize_t>(greeting.size()));
-  step(channel);
-  step(channel);
-  EXPECT_EQ(why_not(), "TCP on one host: the peer is user 4711, not 0: run both as one user");
+  for (const auto& [theirs, what_to_do] : {std::pair("", ": run both as one user"),
+                                           std::pair("1", ", as this user namespace knows it: run both in one user namespace")}) {
+    BootstrapChannel channel = begin(false);
+    const Parameters said = step(channel, {{"why not", ""}, {"user namespace", theirs}});
+    UniqueFd socket;
+    std::thread([&] {
+      ASSERT_EQ(::syscall(SYS_setresuid, -1, 4711, -1), 0);  // of this thread alone, which ends
+      socket = connect_unix(said.at("name")).value();
+    }).join();
+    std::array<std::byte, 40> greeting{};
+    for (size_t i = 0; i < 16; ++i)
+      greeting[i] = static_cast<std::byte>(std::stoul(said.at("key").substr(2 * i, 2), nullptr, 16));
+    ASSERT_EQ(::send(socket.get(), greeting.data(), greeting.size(), 0), static_cast<ssize_t>(greeting.size()));
+    step(channel);
+    step(channel);
+    EXPECT_EQ(why_not(), concat("TCP on one host: the peer is user 4711, not 0", what_to_do));
+  }
 }
 
-// In memory of this test's process, but not where it says: the address is one of nobody.
-TEST_F(SameHostByHand, AnAddressOfNobodyIsNotRead) {
+/// An address that a peer names, and what is said of it when it does not hold what the peer says.
+class SameHostProbe : public SameHostByHand, public ::testing::WithParamInterface<bool> {};
+
+// Of nobody, or of memory that holds other bytes: a process that has the peer's number by chance.
+TEST_P(SameHostProbe, AnAddressWithoutThePeersBytesIsNotRead) {
   BootstrapChannel channel = begin(false);
   const Parameters said = step(channel);
   int answers[2];
@@ -178,6 +188,9 @@ TEST_F(SameHostByHand, AnAddressOfNobodyIsNotRead) {
   // A process of its own, which stays until the memory has been looked at.
   std::array<std::byte, 40> greeting{};
   for (size_t i = 0; i < 16; ++i) greeting[i] = static_cast<std::byte>(std::stoul(said.at("key").substr(2 * i, 2), nullptr, 16));
+  static const std::array<std::byte, 16> others{std::byte{9}};  // the fork has it at the same place
+  const auto place = GetParam() ? reinterpret_cast<uintptr_t>(&others) : 0;
+  std::memcpy(&greeting[16], &place, sizeof place);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   said.at("name").copy(address.sun_path + 1, sizeof address.sun_path - 1);
@@ -207,11 +220,42 @@ TEST_F(SameHostByHand, AnAddressOfNobodyIsNotRead) {
   EXPECT_TRUE(met->peer->is_read);
   EXPECT_FALSE(met->peer->same_process);
   EXPECT_EQ(met->peer->pid, child);
-  EXPECT_TRUE(
-      met->local.starts_with("same host, host memory that is received through shared memory: the other's memory cannot be read"))
-      << met->local;
+  EXPECT_EQ(met->local, concat("same host, host memory that is received through shared memory: ",
+                               GetParam() ? "the other process is not where it says it is"
+                                          : "the other's memory cannot be read (process_vm_readv: Bad address)"));
   ASSERT_TRUE(met->peer->process);
   EXPECT_TRUE(wait_for(met->peer->process.get(), POLLIN, soon()).is_ok()) << "it has ended";
+}
+
+INSTANTIATE_TEST_SUITE_P(, SameHostProbe, ::testing::Bool(),
+                         [](const auto& probe) { return probe.param ? "OfOtherBytes" : "OfNobody"; });
+
+// The link may be kept for what has arrived, and the rings are 8 MiB.
+TEST(SharedAreas, BulkRingsThatAreDroppedAreUnmappedAndTheRestStays) {
+  const UniqueFd memory = SharedArea::make().value();
+  SharedArea area = SharedArea::map(memory.get(), true).value(), other = SharedArea::map(memory.get(), false).value();
+  BulkRing* const rings[] = {&area.bulk_ring(true), &area.bulk_ring(false)};
+  const auto is_mapped = [](void* page) { return ::msync(page, 4096, MS_ASYNC) == 0; };
+  for (BulkRing* const ring : rings) {
+    EXPECT_TRUE(is_mapped(ring));
+    EXPECT_TRUE(is_mapped(ring->bytes + BulkRing::kBytes - 4096));
+  }
+  area.drop_bulk_rings();
+  for (BulkRing* const ring : rings) {
+    EXPECT_FALSE(is_mapped(ring));
+    EXPECT_FALSE(is_mapped(ring->bytes + BulkRing::kBytes - 4096));
+  }
+  // What came to their place since is not unmapped with the rest.
+  void* const place = rings[0];
+  ASSERT_EQ(::mmap(place, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), place);
+  EXPECT_EQ(area.alive(true), 1u);
+  area.ring(true).written = 7;
+  EXPECT_EQ(other.ring(true).written, 7u);
+  area.drop_bulk_rings();
+  area = SharedArea();
+  EXPECT_TRUE(is_mapped(place));
+  EXPECT_EQ(other.alive(true), 0u);
+  EXPECT_EQ(::munmap(place, 4096), 0);
 }
 
 TEST_F(SameHostByHand, APeerThatDoesNotComeIsNotWaitedFor) {

@@ -111,6 +111,7 @@ class SharedLanes : public ::testing::TestWithParam<Setup> {
   std::unique_ptr<SharedLane> sender_ = end(true, here_, *gpu_here_, from_), receiver_ = end(false, there_, *gpu_there_, to_);
 };
 class SharedLanesOfGpus : public SharedLanes {};
+class SharedLanesAtOnce : public SharedLanes {};
 
 constexpr MemoryType kHost = MemoryType::kHost, kGpu = MemoryType::kCuda;
 const Setup kOfHosts[] = {{SharedLane::kShortPiece, kHost, kHost}, {SharedLane::kLongPiece, kHost, kHost}};
@@ -119,6 +120,7 @@ const Setup kOfGpus[] = {
 const auto kName = [](const auto& setup) { return ::testing::PrintToString(setup.param); };
 INSTANTIATE_TEST_SUITE_P(OfHosts, SharedLanes, ::testing::ValuesIn(kOfHosts), kName);
 INSTANTIATE_TEST_SUITE_P(OfGpus, SharedLanes, ::testing::ValuesIn(kOfGpus), kName);
+INSTANTIATE_TEST_SUITE_P(, SharedLanesAtOnce, ::testing::Values(kOfHosts[0]), kName);
 INSTANTIATE_TEST_SUITE_P(, SharedLanesOfGpus, ::testing::ValuesIn(kOfGpus), kName);
 
 TEST_P(SharedLanes, AllOfAnyRangesArrives) {
@@ -194,6 +196,25 @@ TEST_P(SharedLanes, AfterAFailureNothingIsTouched) {
     step();
     return sender_->ended() != nullptr;
   }));
+}
+
+// Other links wait while short pieces are copied within a turn.
+TEST_P(SharedLanesAtOnce, OneTurnIsShort) {
+  sender_->push(job(ranges(from_id_, from_, {{0, kMemory}}), 1));
+  receiver_->push(job(ranges(to_id_, to_, {{0, kMemory}}), 1));
+  while (ring_->written < BulkRing::kBytes) {
+    const uint64_t before = ring_->written;
+    ASSERT_TRUE(sender_->progress(now_));
+    EXPECT_LE(ring_->written - before, BulkRing::kBytes / 8);
+  }
+  while (ring_->read < BulkRing::kBytes) {
+    const uint64_t before = ring_->read;
+    ASSERT_TRUE(receiver_->progress(now_));
+    EXPECT_LE(ring_->read - before, BulkRing::kBytes / 8);
+  }
+  const Status why(Code::kTimeout, "test", "given up");
+  sender_->fail(why);
+  receiver_->fail(why);
 }
 
 // A peer that was stopped is not looked at all the time, and is not forgotten.

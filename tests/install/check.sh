@@ -122,6 +122,9 @@ case $step in
   tools)
     for tool in "$prefix"/bin/*; do alone "$tool" --help >/dev/null || fail "$tool --help"; done
     alone "$prefix/bin/test_device_discovery"
+    said=$(alone env UCCL_TCPX_PLUGIN_PATH=/no/such/plugin.so "$prefix/bin/test_device_discovery" 2>&1) && fail "a missing plugin is not missed"
+    page=$(sed -n 's/^help: docs\/troubleshooting.md is //p' <<<"$said")
+    grep -q TCPX_E_NOT_FOUND "${page:-/dev/null}" || fail "the page of help is not there: $said"
     alone "$prefix/bin/test_tcpx_transfer" loopback --memory host --bytes 1000000
     alone env UCCL_TCPX_PLUGIN_PATH="$lib/libnccl-net-tcpx-soft.so" "$prefix/bin/test_tcpx_perf" loopback -b 1M -n 2 --memory host
     ;;

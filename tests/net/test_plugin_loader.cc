@@ -1,5 +1,7 @@
 #include "net/plugin_loader.h"
 
+#include <dlfcn.h>
+#include <elf.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -169,6 +171,41 @@ TEST_F(PluginLoaderTest, Trap37_WhatIsNoPluginThatWeCanUseIsAnErrorAlsoWhenInsta
   expect_refused({.path = "libno-such-net-plugin.so"}, Code::kUnsupported, "libno-such-net-plugin.so");
 }
 
+// The dynamic linker ends the process with SIGBUS there.
+TEST_F(PluginLoaderTest, AFileThatWasCutOffIsRefusedByName) {
+  allow_log("was cut off");
+  const std::string whole = directory_.fresh_plugin("v7"), cut = directory_.file("cut.so");
+  const uint64_t bytes = std::filesystem::file_size(whole);
+  for (const uint64_t left : {uint64_t{sizeof(Elf64_Ehdr)}, bytes / 4, bytes / 2, bytes * 3 / 4, bytes * 95 / 100, bytes - 1}) {
+    std::filesystem::copy_file(whole, cut, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::resize_file(cut, left);
+    expect_refused({.path = cut}, Code::kUnsupported, cut + " was cut off: it has " + std::to_string(left) + " bytes");
+  }
+  EXPECT_TRUE(PluginLoader::load({.path = whole}).is_ok());
+}
+
+// One without section headers, as some strippers leave it, is known by its segments.
+TEST_F(PluginLoaderTest, AFileWithoutSectionsThatWasCutOffIsRefused) {
+  allow_log("was cut off");
+  const std::string path = directory_.fresh_plugin("v7");
+  Elf64_Ehdr header{};
+  uint64_t end = 0;  // of what is mapped
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.read(reinterpret_cast<char*>(&header), sizeof header);
+    std::vector<Elf64_Phdr> parts(header.e_phnum);
+    file.seekg(static_cast<std::streamoff>(header.e_phoff));
+    file.read(reinterpret_cast<char*>(parts.data()), static_cast<std::streamsize>(parts.size() * sizeof(Elf64_Phdr)));
+    for (const Elf64_Phdr& part : parts) end = std::max(end, part.p_offset + part.p_filesz);
+    header.e_shoff = 0;
+    header.e_shnum = header.e_shstrndx = 0;
+    file.seekp(0);
+    file.write(reinterpret_cast<const char*>(&header), sizeof header);
+  }
+  std::filesystem::resize_file(path, end - 1);
+  expect_refused({.path = path}, Code::kUnsupported, path + " was cut off");
+}
+
 TEST_F(PluginLoaderTest, RefusedLibraryMayBeTriedAgain) {
   allow_log("exports neither");
   const std::string path = directory_.fresh_plugin("no_symbol");
@@ -296,6 +333,16 @@ TEST_F(PluginLoaderTest, Trap35_HandlerOfTheApplicationStays) {
   ::sigaction(SIGPIPE, nullptr, &action);
   EXPECT_EQ(action.sa_handler, own_handler);
   ::signal(SIGPIPE, old);
+}
+
+// Its threads run as long as a connection is open: they need its code.
+TEST_F(PluginLoaderTest, TheSoftwarePluginStaysWhenItIsClosed) {
+  const std::string copy = directory_.file("soft.so");
+  std::filesystem::copy_file(TCPX_SOFT_PLUGIN, copy);
+  void* const library = ::dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << ::dlerror();
+  EXPECT_EQ(::dlclose(library), 0);
+  EXPECT_NE(::dlopen(copy.c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
 }
 
 TEST(SoftPluginLibrary, Trap29_OnlyTheVersion7TableIsExported) {

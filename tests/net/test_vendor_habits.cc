@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "measure/end.h"
 #include "measure/pattern.h"
 #include "tests/support/bootstrap_ends.h"
 #include "tests/support/expect_log.h"
@@ -145,6 +146,19 @@ TEST_F(VendorHabits, Trap03_ASecondAcceptIsAnErrorAndEveryConnectionHasAListener
     EXPECT_EQ(second.status().code(), Code::kPlugin);
     EXPECT_EQ(second.status().native(), 0) << "the original would read freed memory, and is not asked";
   }
+}
+
+TEST_F(VendorHabits, Trap30_ABareEndTakesThePluginThatIsThereAlready) {
+  allow_log("receives into GPU memory only");
+  const std::string path = directory_.fresh_plugin("vendor");
+  const FakeLibrary library(path);
+  ASSERT_TRUE(PluginLoader::load({.path = path}).is_ok());
+  EndSetup setup{.kind = EndSetup::Kind::kPlugin, .memory = MemoryType::kCuda};
+  path.copy(setup.plugin, sizeof setup.plugin - 1);
+  EXPECT_OK(make_bench_end(setup));
+  EXPECT_EQ(library.control().init_calls, 1);
+  setup.memory = MemoryType::kHost;
+  EXPECT_EQ(make_bench_end(setup).status().code(), Code::kUnsupported);
 }
 
 TEST_F(VendorHabits, Trap12_ResultCode2OfAFewTestsIsNoFailureAndForEverIsAPeerThatIsGone) {

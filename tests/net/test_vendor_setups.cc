@@ -82,16 +82,18 @@ class VendorSetupsTest : public ::testing::Test {
   }
   bool all_has_ended() const {
     return threads_.accept_threads == 0 && threads_.connect_threads == 0 && threads_.open_listeners == 0 &&
-           threads_.open_comms == 0 && plugin_->left_behind().set_ups == 0;
+           threads_.open_comms == 0 && threads_.open_registrations == 0 && plugin_->left_behind().set_ups == 0;
   }
   /// Expects that nothing is left, and that nothing was done which would crash the original.
   void expect_clean() {
     EXPECT_TRUE(wait_until([&] { return all_has_ended(); }))
         << threads_.accept_threads << " accepts, " << threads_.connect_threads << " connects, " << threads_.open_listeners
-        << " listeners, " << threads_.open_comms << " comms are left";
+        << " listeners, " << threads_.open_comms << " comms, " << threads_.open_registrations << " registrations are left";
     EXPECT_EQ(threads_.closed_while_accepting, 0);
     EXPECT_EQ(threads_.accepts_after_end, 0);
     EXPECT_EQ(threads_.connects_after_end, 0);
+    EXPECT_EQ(threads_.closed_without_peer, 0);
+    EXPECT_EQ(threads_.deregistered_while_closing, 0);
     EXPECT_EQ(testing::descriptor_count(), descriptors_);
   }
 
@@ -199,6 +201,98 @@ TEST_F(VendorSetupsTest, A4_OneThatFailedIsNotAskedForAgain) {
     EXPECT_EQ(accepting.get().code(), Code::kPeerGone);
     EXPECT_EQ(end.try_accept(device_handle_).status().code(), Code::kPlugin);
   }
+  expect_clean();
+}
+
+TEST_F(VendorSetupsTest, WhatFailsInAThreadOfThePluginSaysWhy) {
+  allow_log("plugin: ");
+  allow_log("answered");
+  threads_.has_no_rxdm = true;
+  threads_.failed_connects_close = true;  // a socket that its peer has reset is not found again
+  {
+    Listener end = listener();
+    auto sender = connecting(end.handle(), kTestDeadline);
+    const Status status = end.accept(device_handle_, within(kTestDeadline)).status();
+    EXPECT_NE(status.detail().find("no receive-datapath-manager; failed accept socket"), std::string::npos) << status.to_string();
+    EXPECT_OK(end.close());
+    EXPECT_FALSE(sender.get().is_ok());
+  }
+  expect_clean();
+}
+
+TEST_F(VendorSetupsTest, Trap38_AnAcceptIsGivenUpAfterItsClientHasGone) {
+  for (const bool client_goes_first : {true, false}) {
+    Listener end = listener();
+    auto sender = connecting(end.handle(), kTestDeadline);
+    ASSERT_FALSE(must(end.try_accept(device_handle_)).has_value()) << "it works on it, and nobody asks for the end";
+    Comm sent = must(sender.get());
+    ASSERT_TRUE(wait_until([&] { return threads_.accept_threads == 0; }));
+    if (client_goes_first) {
+      EXPECT_OK(sent.close());
+    }
+    EXPECT_OK(end.close());
+    if (!client_goes_first) {
+      EXPECT_TRUE(wait_until([&] { return threads_.open_comms == 1; }));
+      EXPECT_OK(sent.close());
+    }
+  }
+  expect_clean();
+}
+
+TEST_F(VendorSetupsTest, Trap38_ACommWhoseDataSocketWasResetIsLeftBehind) {
+  allow_log("a data socket of the comm was reset, and GPUDirectTCPX_v7 would end the process");
+  std::vector<std::byte> memory(kPageBytes);
+  Listener end = listener();
+  auto sender = connecting(end.handle(), kTestDeadline);
+  Comm receiver = must(end.accept(device_handle_, within(kTestDeadline)));
+  EXPECT_OK(receiver.register_memory(memory.data(), kPageBytes, MemoryType::kCuda).status());
+  const auto left = accepted_sockets(end.handle());
+  ASSERT_EQ(left.size(), 2u);
+  for (const VendorSocket& socket : connected_sockets(end.handle())) {
+    const linger reset{.l_onoff = 1, .l_linger = 0};
+    if (!socket.is_data) continue;
+    ASSERT_EQ(::setsockopt(socket.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+  }
+  EXPECT_OK(must(sender.get()).close());
+  EXPECT_EQ(receiver.close().code(), Code::kPeerGone);
+  EXPECT_EQ(threads_.open_comms, 1);
+  close_forgotten(left);  // for the next tests
+  threads_.open_comms = 0;
+  EXPECT_OK(end.close());
+  expect_clean();
+}
+
+TEST_F(VendorSetupsTest, Trap39_WhatIsRegisteredWithACommGoesWithIt) {
+  std::vector<std::byte> memory(4 * kPageBytes);
+  const auto register_some = [&](Comm& comm) {
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_OK(comm.register_memory(memory.data() + i * kPageBytes, kPageBytes, MemoryType::kCuda).status());
+    }
+  };
+  for (const bool in_order : {true, false}) {
+    Connection connection = connect();
+    for (Comm* const comm : {&connection.sender, &connection.receiver}) {
+      register_some(*comm);
+      EXPECT_OK(comm->deregister_memory(must(comm->register_memory(memory.data(), kPageBytes, MemoryType::kCuda))));
+    }
+    EXPECT_EQ(threads_.open_registrations, 8);
+    for (Comm* const comm : {&connection.receiver, &connection.sender}) EXPECT_OK(in_order ? comm->close() : comm->abort());
+    EXPECT_EQ(threads_.open_registrations, 0) << in_order;
+  }
+  expect_clean();
+}
+
+TEST_F(VendorSetupsTest, Trap39_MemoryOfACommWhoseCloseHangsIsTakenBackWhenItReturns) {
+  allow_log("its thread is left behind");
+  allow_log("closeSend: GPUDirectTCPX_v7 has returned after");
+  std::vector<std::byte> memory(kPageBytes);
+  Connection connection = connect();
+  EXPECT_OK(connection.sender.register_memory(memory.data(), kPageBytes, MemoryType::kCuda).status());
+  threads_.close_send_hangs = true;
+  EXPECT_EQ(connection.sender.abort().code(), Code::kTimeout);
+  EXPECT_EQ(threads_.open_registrations, 1) << "its threads may still send from there";
+  EXPECT_OK(connection.receiver.close());
+  threads_.close_send_hangs = false;
   expect_clean();
 }
 

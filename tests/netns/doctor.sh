@@ -6,7 +6,7 @@ source "$(dirname "$0")/common.sh"
 
 # says WHAT LINE CODE: in this state its output has a line that matches LINE, and it exits with CODE or less.
 says() {
-  cluster exec a "$program" --only network --peer 10.77.1.2 >"$scratch/client" 2>&1
+  cluster exec a "$program" --verbose --only network --peer 10.77.1.2 >"$scratch/client" 2>&1
   local code=$?
   grep -q -e "$2" "$scratch/client" || fail "$1: no line matches \"$2\""
   ((code == $3)) || fail "$1: exit code $code, not $3"

@@ -164,6 +164,16 @@ TEST_F(DoctorNetwork, WithoutANamedInterfaceThoseInUseCount) {
   EXPECT_EQ(checks_.verdict(facts("ib"), "addresses"), kFail);
 }
 
+TEST_F(DoctorNetwork, WithoutAnInterfaceThatIsUpNoVariableIsBlamedThatNobodyHasSet) {
+  all_.clear();
+  add("lo", "", false);
+  const Finding finding = checks_.finding(facts(""), "addresses");
+  EXPECT_EQ(finding.verdict, kFail);
+  EXPECT_EQ(finding.found, "no interface is up and has an address");
+  EXPECT_TRUE(finding.mend.starts_with("ip link set lo up")) << finding.mend;
+  EXPECT_EQ(checks_.finding(facts("ib"), "addresses").mend, "unset NCCL_GPUDIRECTTCPX_SOCKET_IFNAME");
+}
+
 TEST_F(DoctorNetwork, ABridgeOfContainersCarriesNoData) {
   EXPECT_EQ(checks_.verdict(facts(""), "bridges"), kOk);
   here_.directory("/sys/class/net/docker0/bridge");

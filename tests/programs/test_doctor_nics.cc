@@ -126,6 +126,11 @@ TEST(DoctorNics, APlainMachineIsWellWithLess) {
                          nic_case("data_nics", kWarn, [](Nic& nic) { nic.is_local = true; }),  // nobody else is reached
                          {"data_nics", kWarn, add_bridge},
                          {"data_nics", kFail, [](NicFacts& facts) { facts.data.clear(); }}});
+  NicFacts none = plain();
+  none.data.clear();
+  EXPECT_TRUE(kNics.finding(none, "data_nics").mend.starts_with("ip link set lo up")) << "nobody has named an interface";
+  none.named = true;
+  EXPECT_TRUE(kNics.finding(none, "data_nics").mend.ends_with("unset NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"));
   NicFacts facts = plain();
   add_bridge(facts);
   EXPECT_EQ(kNics.finding(facts, "data_nics").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth0");

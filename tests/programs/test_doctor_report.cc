@@ -16,10 +16,10 @@ const std::vector<GroupFindings> kSeen = {
      {not_applicable("dma_buf", "no GPU", "Nothing to export."), fail("driver", "535\nloaded twice", "It is old.", "reboot")}},
 };
 
-std::string findings_text(const std::vector<GroupFindings>& groups, bool colour) {
+std::string findings_text(const std::vector<GroupFindings>& groups, bool colour, bool verbose = true) {
   std::string text;
-  for (const GroupFindings& group : groups) text += group_text(group, colour);
-  return text + findings_summary(groups);
+  for (const GroupFindings& group : groups) text += group_text(group, colour, verbose);
+  return text + findings_summary(groups, verbose);
 }
 
 TEST(DoctorReport, EveryFindingIsALineAndSaysWhatToDo) {
@@ -37,6 +37,16 @@ TEST(DoctorReport, EveryFindingIsALineAndSaysWhatToDo) {
             "        why   It is old.\n"
             "        mend  reboot\n"
             "\n1 ok, 1 warn, 1 fail, 1 not applicable\n");
+}
+
+TEST(DoctorReport, WhatIsNotApplicableIsPrintedWhenAskedForOnly) {
+  EXPECT_EQ(findings_text({kSeen[1], {"services", {not_applicable("rxdm", "not looked for", "Not needed.")}}}, false, false),
+            "gpu\n"
+            "  fail  driver  535\n"
+            "        loaded twice\n"
+            "        why   It is old.\n"
+            "        mend  reboot\n"
+            "\n0 ok, 0 warn, 1 fail, 2 not applicable (--verbose shows them)\n");
 }
 
 TEST(DoctorReport, ColoursAreAroundVerdictsAlone) {
@@ -57,9 +67,10 @@ TEST(DoctorReport, TheWorstVerdictCounts) {
 TEST(DoctorReport, JsonHasEverything) {
   std::vector<GroupFindings> seen = kSeen;
   seen[0].findings[0].found = "\xff no text";
-  const auto json = nlohmann::json::parse(findings_json(seen));
+  const auto json = nlohmann::json::parse(findings_json(seen, "Data goes"));
   EXPECT_EQ(json["version"], TCPX_VERSION);
   EXPECT_EQ(json["verdict"], "fail");
+  EXPECT_EQ(json["conclusion"], "Data goes");
   EXPECT_EQ(json["groups"].size(), 2u);
   const auto& mtu = json["groups"][0]["findings"][1];
   EXPECT_EQ(mtu["check"], "mtu[eth1]");

@@ -18,6 +18,7 @@ constexpr Duration kLong = std::chrono::seconds(30);
 SelftestFacts moved() {
   return {.expected = {false, "a test"},
           .moved = SelftestTransfers{.path = "plugin x", .seconds = {0.02, 0.01, 0.04}, .sockets = 4},
+          .one_host = SelftestTransfers{.path = "plugin x; same host, host memory (of a test)", .seconds = {0.01}},
           .raw = std::vector<double>{0.02, 0.03, 0.01}};
 }
 const testing::Checks<SelftestFacts> kSelftest{check_selftest};
@@ -44,6 +45,20 @@ TEST(DoctorSelftest, AFailureIsTheEndpointsOwn) {
     EXPECT_EQ(kSelftest.verdict(facts, "transfer"), kFail);
     EXPECT_EQ(kSelftest.finding(facts, "transfer").found, status.to_string());
   }
+}
+
+TEST(DoctorSelftest, ThePluginAndSharedMemoryAreEachTold) {
+  SelftestFacts facts = moved();
+  facts.moved->value().path = "plugin x; TCP on one host: this end does not share memory: set something";
+  EXPECT_EQ(kSelftest.finding(facts, "path").found, "plugin x");
+  EXPECT_EQ(kSelftest.finding(facts, "one_host").found,
+            "6.71 GB/s (median of 1, 6.71 to 6.71) by shared memory in place of TCP: same host, host memory (of a test)");
+  // The system, or the user, may not want it.
+  facts.one_host->value().path = "plugin x; TCP on one host: no boot id";
+  EXPECT_EQ(kSelftest.verdict(facts, "one_host"), kNotApplicable);
+  EXPECT_EQ(kSelftest.finding(facts, "one_host").found, "TCP on one host: no boot id");
+  facts.one_host = Status(Code::kMismatch, "compare with the pattern", "3 of 67108864 bytes differ");
+  kSelftest.expect(facts, {{"one_host", kFail}, {"transfer", kOk}});
 }
 
 TEST(DoctorSelftest, TheVendorsPathNeedsTwoMachines) {

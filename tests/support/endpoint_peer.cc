@@ -9,12 +9,19 @@
 //   advertise BYTES           of its memory, to the last connection                    "slot HEX"
 //   send BYTES, recv BYTES    on the last connection; waits for the end                "ok"
 //   stream BYTES              sends messages on the last connection without end        nothing
+//   forbid                    reads no memory of other processes from now on           "ok"
 //   fork                      leaves a child behind that only waits, for 60 s          "child PID"
 //
 // Failures are answered with "failed STATUS". It ends when its standard input does.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -63,6 +70,7 @@ class Peer {
       return answer_of(endpoint_.send(conn_, {&range, 1}));
     }
     if (verb == "recv") return answer_of(endpoint_.recv(conn_, {&range, 1}));
+    if (verb == "forbid") return forbid_reading() ? "ok" : "failed to set the filter";
     if (verb == "fork") return concat("child ", leave_child());
     Status status;
     while (verb == "stream" && status.is_ok()) status = endpoint_.send(conn_, {&range, 1});
@@ -70,6 +78,15 @@ class Peer {
   }
 
  private:
+  // In all threads, as a profile of a container does it.
+  static bool forbid_reading() {
+    sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const sock_fprog program{.len = 4, .filter = code};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
+  }
   static pid_t leave_child() {
     const pid_t child = ::fork();
     if (child != 0) return child;

@@ -20,6 +20,7 @@
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/fake_unpacker.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/shared_pair.h"
 #include "tests/support/slow_copier.h"
 #include "tests/support/stream_pair.h"
 #include "tests/support/window_model.h"
@@ -68,16 +69,21 @@ class LinkTest : public ::testing::Test {
     heard_.frames.clear();
     std::copy(std::begin(kWindowSizes), std::end(kWindowSizes), room_.begin());
     sends_ = receives_ = 0;
-    Sockets sockets = unix_pair();
-    link_fd_ = sockets.a.get();
     LinkParts parts;
     parts.stream = std::make_unique<ControlStream>();
-    parts.stream->attach(std::move(sockets.a));
+    if (shared_) {
+      parts.stream->attach(shared_->a());
+      peer_->attach(shared_->b());
+    } else {
+      Sockets sockets = unix_pair();
+      parts.stream->attach(std::move(sockets.a));
+      peer_->attach(std::move(sockets.b));
+    }
+    link_fd_ = parts.stream->fd();
     std::tie(parts.send, peer_recv_) = lane(budget_);
     std::tie(peer_send_, parts.recv) = lane();
     parts.peer_name = "the test";
     parts.host = std::move(host);
-    peer_->attach(std::move(sockets.b));
     link_ = std::make_unique<Link>(
         LinkShared{.operations = operations_,
                    .memory = registry_,
@@ -97,10 +103,11 @@ class LinkTest : public ::testing::Test {
     ranges.push_back(std::move(range));
     return ranges;
   }
-  /// A range of this end, for its peer.
-  WireRange advertised(MemoryId memory, size_t offset, size_t bytes) {
+  /// A range of this end, for its peer. @param after work of the GPU that the peer's bytes come after
+  WireRange advertised(MemoryId memory, size_t offset, size_t bytes, Gate* after = nullptr) {
     std::byte* const data = (memory == host_id_ ? host_ : device_).data() + offset;
-    return {registry_.advertise(kConn, memory, data, bytes).value().id, 0, bytes};
+    auto mark = after == nullptr ? nullptr : std::make_unique<Mark>(*after);
+    return {registry_.advertise(kConn, memory, data, bytes, SlotAccess::kReadWrite, std::move(mark), after).value().id, 0, bytes};
   }
 
   OperationId start(OperationKind kind, Start what) {
@@ -161,10 +168,10 @@ class LinkTest : public ::testing::Test {
     put(payload, std::move(notify));
     say(ControlType::kSend, operation, sequence, kLong, Packing::kWhole, &payload);
   }
-  /// A long write to the host's memory, or a read of it.
-  void ask(ControlType type, uint64_t operation, std::optional<NotifyMsg> notify = {}) {
+  /// A long write to the host's memory, or a read of it. @param after work of the GPU that it comes after
+  void ask(ControlType type, uint64_t operation, std::optional<NotifyMsg> notify = {}, Gate* after = nullptr) {
     OperationPayload payload;
-    payload.ranges = {advertised(host_id_, 0, kLong)};
+    payload.ranges = {advertised(host_id_, 0, kLong, after)};
     put(payload, std::move(notify));
     say(type, operation, 0, kLong, Packing::kWhole, &payload);
   }
@@ -260,6 +267,7 @@ class LinkTest : public ::testing::Test {
   const MemoryId device_id_ = registry_.add(device_.data(), kPart, MemoryType::kCuda).value();
   OperationTable operations_{4096};
   std::unique_ptr<Pipeline> peer_send_, peer_recv_;
+  std::unique_ptr<SharedPair> shared_;  // of links made from now on: their control stream goes through it
   std::unique_ptr<Link> link_;
   int link_fd_ = -1;
 

@@ -36,6 +36,12 @@ class VendorReceive {
     transfer_ = connection_->submit({.memory = memory, .bytes = kFakeMessageBytes}).value();
   }
 
+  ~VendorReceive() {
+    connection_.reset();
+    EXPECT_EQ(control().open_registrations, 0) << "(39)";
+  }
+  VendorReceive(const VendorReceive&) = delete;
+
   Pipeline& connection() { return *connection_; }
   FakeControl& control() { return library_.control(); }
   TransferAnswer answer() { return connection_->poll(transfer_); }

@@ -72,6 +72,7 @@ TEST(PipelineStations, OptionsOutOfRangeAreRefused) {
   EXPECT_EQ(code({.limits = {.peer_gone_tests = 1}}), Code::kInvalidArgument);
   EXPECT_EQ(code({.limits = {}, .chunk_bytes = 0}), Code::kInvalidArgument);
   EXPECT_EQ(code({.limits = {}, .chunk_bytes = kMaxRequestBytes + 1}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.limits = {}, .longest_chunk_bytes = kMaxRequestBytes + 1}), Code::kInvalidArgument);
   EXPECT_EQ(code({.limits = {}, .max_transfers = 0}), Code::kInvalidArgument);
 }
 

@@ -157,11 +157,13 @@ int reg_mr(void*, void* data, Size size, int, void** mhandle) {
   fake_control.reg_mr_data = data;
   fake_control.reg_mr_bytes = static_cast<size_t>(size);
   if (fake_control.result != 0) return fake_control.result;
+  ++fake_control.open_registrations;
   *mhandle = &memory_handle;
   return 0;
 }
 
 int dereg_mr(void*, void*) {
+  if (fake_control.result == 0) --fake_control.open_registrations;
   return fake_control.result;
 }
 

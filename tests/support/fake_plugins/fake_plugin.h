@@ -28,6 +28,7 @@ struct FakeControl {
   int listens = 0;
   int tests = 0;
   int reg_mr_calls = 0;
+  int open_registrations = 0;
   size_t reg_mr_bytes = 0;
   void* reg_mr_data = nullptr;
   int irecv_n = 0;

@@ -4,6 +4,7 @@
 #include "tests/support/fake_plugins/vendor_threads.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>
@@ -30,9 +31,17 @@ constexpr int kInProgress = 7, kSystemError = 2, kInternalError = 3;
 constexpr size_t kControlAddressOff = 48, kConnectStateOff = 80;
 constexpr int32_t kControlIndex = 1, kDataIndex = 0;
 
+tcpx::abi::NcclLogger logger;
+
 struct Comm {
   int control_fd;
   int data_fd;
+  std::atomic<bool> closing;
+};
+
+struct Registration {
+  Comm* comm;  // may be closed already: the original's deregMr does not look at it
+  int fd;
 };
 
 /// A listener's accept, or a connect.
@@ -77,6 +86,11 @@ int accept_all(Listener* listener, Comm* comm) {
   if (comm->control_fd < 0 || !exchange(comm->control_fd, true)) return kSystemError;
   if (!recv_int(comm->control_fd, &index) || index != kControlIndex) return kSystemError;
   ::usleep(static_cast<useconds_t>(fake_threads.step_us));
+  if (fake_threads.has_no_rxdm) {
+    logger(tcpx::abi::kNcclLogWarn, 0, __func__, __LINE__, "update flow steering rule failed: %s", "no receive-datapath-manager");
+    logger(tcpx::abi::kNcclLogWarn, 0, __func__, __LINE__, "failed accept socket");
+    return kInternalError;
+  }
   comm->data_fd = ::accept(listener->data_fd, nullptr, nullptr);
   if (comm->data_fd < 0 || !exchange(comm->control_fd, true)) return kSystemError;
   return recv_int(comm->control_fd, &index) && index == kDataIndex ? 0 : kSystemError;
@@ -152,7 +166,8 @@ int tell(SetUp* set_up, std::atomic<int>& after_end, void** comm) {
   return result;
 }
 
-int init(tcpx::abi::NcclLogger) {
+int init(tcpx::abi::NcclLogger given) {
+  logger = given;
   return 0;
 }
 
@@ -228,16 +243,46 @@ int accept(void* listen_comm, void** comm, NetDeviceHandle** device_handle) {
   return result;
 }
 
+int reg_mr(void* comm, void*, int, int, void** mhandle) {
+  auto* made = make<Registration>();
+  *made = {static_cast<Comm*>(comm), ::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+  if (made->fd < 0) return kInternalError;
+  ++fake_threads.open_registrations;
+  *mhandle = made;
+  return 0;
+}
+
+int dereg_mr(void*, void* mhandle) {
+  auto* registration = static_cast<Registration*>(mhandle);
+  if (registration->comm->closing) ++fake_threads.deregistered_while_closing;
+  ::close(registration->fd);
+  --fake_threads.open_registrations;
+  return 0;
+}
+
 int close_comm(void* comm) {
   auto* closed = static_cast<Comm*>(comm);
   ::close(closed->control_fd);
   ::close(closed->data_fd);
+  closed->closing = false;
   --fake_threads.open_comms;
   return 0;
 }
 
+int close_send(void* comm) {
+  static_cast<Comm*>(comm)->closing = true;
+  while (fake_threads.close_send_hangs) ::usleep(1000);
+  return close_comm(comm);
+}
+
+// The original has RxDM remove a steering rule, and names it by the two ends of the data socket.
 int close_recv(void* comm) {
   while (fake_threads.close_recv_hangs) ::usleep(1000);
+  sockaddr_in peer;
+  socklen_t length = sizeof peer;
+  if (::getpeername(static_cast<Comm*>(comm)->data_fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) {
+    ++fake_threads.closed_without_peer;
+  }
   return close_comm(comm);
 }
 
@@ -264,12 +309,12 @@ tcpx::abi::NetTable_v7 make_table() {
   table.listen = listen;
   table.connect = connect;
   table.accept = accept;
-  table.reg_mr = refuse<void*, void*, int, int, void**>;
-  table.dereg_mr = refuse<void*, void*>;
+  table.reg_mr = reg_mr;
+  table.dereg_mr = dereg_mr;
   table.isend = refuse<void*, void*, int, int, void*, void**>;
   table.irecv = refuse<void*, int, void**, int*, int*, void**, void**>;
   table.test = refuse<void*, int*, int*>;
-  table.close_send = close_comm;
+  table.close_send = close_send;
   table.close_recv = close_recv;
   table.close_listen = close_listen;
   table.irecv_consumed = refuse<void*, int, void*>;

@@ -1,0 +1,124 @@
+// Memory of a GPU that a peer of the same host shares, or is told of: ranges that lie across its chunks, and those that do not lie in
+// it; a share that goes while it is copied; memory that is wanting for a moment. The GPU is a stand-in.
+#include "tests/support/hidden_memory_ops.h"
+#include "tests/support/near_link_fixture.h"
+
+namespace tcpx::testing {
+namespace {
+
+/// Shares memory in chunks of one size, and maps every share of another process to the same place.
+class ChunkedOps : public HiddenMemoryOps {
+ public:
+  Result<MemoryShare> share(const void* address, UniqueFd& /*fd*/) override {
+    if (wanting) return Status(Code::kExhausted, "share GPU memory", "the test has none now");
+    const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(base);
+    return MemoryShare{
+        .kind = ShareKind::kIpc, .base = reinterpret_cast<uintptr_t>(base) + offset / chunk * chunk, .bytes = chunk};
+  }
+  Result<MemoryBuffer> map_shared(int /*device*/, const MemoryShare& share, UniqueFd /*fd*/) override {
+    ++mapped;
+    return MemoryBuffer(nullptr, peers, share.bytes, [this] { --mapped; });
+  }
+
+  std::byte* base = nullptr;
+  std::byte* peers = nullptr;
+  size_t chunk = 0;
+  bool wanting = false;
+  int mapped = 0;
+};
+
+class LinkShares : public NearLinkTest {
+ protected:
+  static constexpr uint64_t kShare = 5, kBase = uint64_t{1} << 40;
+  static constexpr size_t kChunk = kPart / 4;
+
+  LinkShares() {
+    gpu_.base = device_.data();
+    gpu_.peers = peers_.data();
+    gpu_.chunk = kChunk;
+    machine_ = &gpu_;
+    link_.reset();
+    bulk_copier_ = gpu_.make_segment_copier(0).value();
+    renew(make_host(true));
+    host_peer_->same_process = false;
+  }
+  ~LinkShares() override { link_.reset(); }
+
+  void share(uint64_t bytes) {
+    const MemoryShare memory{.kind = ShareKind::kIpc, .base = kBase, .bytes = bytes};
+    say_raw(make_header(ControlType::kShare, kShare), std::as_bytes(std::span(&memory, 1)));
+  }
+  void offer_write_from(uint64_t offset) {
+    offer_write({{.share = kShare, .address = kBase + offset, .bytes = kLong}}, {advertised(device_id_, 0, kLong)});
+  }
+  std::vector<WireSource> offered(size_t offset) {
+    (void)send(device(offset, kLong));
+    const auto offer = this->offer(ControlType::kSend);
+    if (!hear(ControlType::kSend) || !offer) return {{.share = 99, .address = 9, .bytes = 9}};
+    return offer->sources;
+  }
+
+  ChunkedOps gpu_;
+};
+
+TEST_F(LinkShares, ARangeLiesInTheChunksThatItTouchesAndInNoOther) {
+  for (const size_t offset : {size_t{0}, size_t{1}, kChunk - 1, kChunk, kChunk + 1, 2 * kChunk}) {
+    const std::vector<WireSource> sources = offered(offset);
+    uint64_t at = reinterpret_cast<uintptr_t>(device_.data()) + offset, bytes = 0;
+    for (const WireSource& source : sources) {
+      EXPECT_EQ(source.address, at) << offset;
+      EXPECT_GT(source.bytes, 0u) << offset;
+      at += source.bytes;
+      bytes += source.bytes;
+    }
+    EXPECT_EQ(bytes, kLong) << offset;
+    EXPECT_EQ(sources.size(), (offset + kLong - 1) / kChunk - offset / kChunk + 1) << offset;
+  }
+}
+
+TEST_F(LinkShares, WantOfMemoryForAMomentRefusesNothingForGood) {
+  gpu_.wanting = true;
+  EXPECT_TRUE(offered(0).empty());
+  gpu_.wanting = false;
+  const std::vector<WireSource> sources = offered(0);
+  ASSERT_FALSE(sources.empty());
+  EXPECT_EQ(sources[0].address, reinterpret_cast<uintptr_t>(device_.data()));
+}
+
+TEST_F(LinkShares, WhatLiesWhollyInAShareIsPulled) {
+  share(kLong + 10);
+  offer_write_from(10);
+  ASSERT_TRUE(pulled());
+  EXPECT_TRUE(std::equal(device_.begin(), device_.begin() + kLong, peers_.begin() + 10));
+}
+
+TEST_F(LinkShares, WhatReachesBeyondAShareIsNotPulled) {
+  for (const uint64_t offset : {uint64_t{11}, kLong + 10, kLong + 11, ~uint64_t{0} - kBase - kLong}) {
+    allow_log("has ended: ");
+    renew(make_host(true));
+    share(kLong + 10);
+    offer_write_from(offset);
+    const auto go = await(ControlType::kGo);
+    ASSERT_TRUE(go) << offset;
+    EXPECT_NE(go->packing, static_cast<uint8_t>(Packing::kPulled)) << offset;
+  }
+}
+
+TEST_F(LinkShares, ACopyThatRunsKeepsItsShareMapped) {
+  gpu_.hold_copies();
+  share(kLong);
+  offer_write_from(0);
+  steps(3);
+  say(ControlType::kUnshare, kShare);
+  steps(3);
+  EXPECT_TRUE(alive());
+  EXPECT_FALSE(hear(ControlType::kGo));
+  EXPECT_EQ(gpu_.mapped, 1);
+  gpu_.release_copies();
+  ASSERT_TRUE(pulled());
+  EXPECT_EQ(gpu_.mapped, 0);
+  EXPECT_TRUE(has_peers(device_, kLong));
+}
+
+}  // namespace
+}  // namespace tcpx::testing
