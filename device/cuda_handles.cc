@@ -30,7 +30,8 @@ CaptureGuard::CaptureGuard() {
   if (is_relaxed) return;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   const cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode);
-  if (error != cudaSuccess) return report_cuda_failure(error, "change capture mode");
+  report_cuda_failure(error, "change capture mode");
+  if (error != cudaSuccess) return;
   is_relaxed = true;
   if (!is_own_thread()) back_to_ = mode;
 }
