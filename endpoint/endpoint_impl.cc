@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/fork.h"
+#include "base/log.h"
 #include "base/pci_device.h"
 #include "base/random.h"
 #include "base/socket_io.h"
@@ -23,6 +24,8 @@ constexpr size_t kMaxNotifyWaits = 65536;
 constexpr size_t kMaxNotifyWaitBytes = 64u << 20;
 // Time the last farewells may take.
 constexpr Duration kEnd = std::chrono::seconds(4);
+// Time that a deregistration waits for peers of this host that map the memory.
+constexpr Duration kUnmapping = std::chrono::milliseconds(100);
 
 Status refuse(OperationKind kind, std::string why) {
   return Status(Code::kInvalidArgument, std::string(name_of(kind)), std::move(why));
@@ -100,6 +103,7 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
       parts_(std::move(parts)),
       born_in_(count_forks()),
       copiers_(std::move(copiers)),
+      unmapper_(parts_.memory, config.gpu_idx, [this] { engine_.wake(); }),
       budget_({.channels = static_cast<uint32_t>(parts_.devices.size())}),
       registry_(instance),
       operations_(config.max_operations, &signal_),
@@ -115,7 +119,8 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
               .pulls = {.memory = *parts_.memory,
                         .gpu = config.gpu_idx,
                         .gpu_copier = *copiers_.bulk,
-                        .host_copier = *copiers_.pulls},
+                        .host_copier = *copiers_.pulls,
+                        .unmapper = unmapper_},
               .clock = Clock::steady(),
               .inline_bytes = *config.inline_bytes},
       engine_(*parts_.memory, config_, operations_, [this](ConnId conn) { (void)connections_.forget(conn); }),
@@ -147,6 +152,7 @@ Endpoint::Impl::~Impl() {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   engine_.stop();
+  unmapper_.end();
 }
 
 Status Endpoint::Impl::check_process() const {
@@ -175,10 +181,31 @@ Status Endpoint::Impl::deregister(MemoryId id) {
   if (!removed.is_ok() && removed.status().code() == Code::kTimeout && fail_links_that_serve(id))
     removed = remove_region(id, Deadline::after(kGrace));
   if (removed.is_ok() && *removed) {
-    const ProgressEngine::Lock lock(engine_);
-    engine_.links().forget((*removed)->id);
+    std::vector<ServedLinks::Mapped> mapped;
+    {
+      const ProgressEngine::Lock lock(engine_);
+      mapped = engine_.links().forget((*removed)->id);
+    }
+    wait_until_unmapped(std::move(mapped));
   }
   return removed.status();
+}
+
+// What a peer maps is not free when the application frees it. A peer that works lets go in less than a millisecond, unless a kernel of
+// its own keeps it.
+void Endpoint::Impl::wait_until_unmapped(std::vector<ServedLinks::Mapped> mapped) {
+  const Deadline deadline = Deadline::after(kUnmapping);
+  Backoff backoff(engine_.cores());
+  while (!mapped.empty() && !deadline.expired()) {
+    if (config_.progress_thread) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    engine_.help(backoff);
+    const ProgressEngine::Lock lock(engine_);
+    engine_.links().look_at(mapped);
+  }
+  for (const ServedLinks::Mapped& one : mapped) {
+    log(LogLevel::kWarning, "deregister memory: the peer of connection ", static_cast<uint64_t>(one.conn),
+        " has not unmapped it after ", kUnmapping.count() / 1'000'000, " ms: freed GPU memory can be allocated anew when it has");
+  }
 }
 
 Result<std::optional<Region>> Endpoint::Impl::remove_region(MemoryId id, Deadline deadline) {

@@ -91,11 +91,13 @@ class Endpoint::Impl {
   Status order(Operation& operation, const SubmitOptions& options);
   Result<std::optional<Region>> remove_region(MemoryId id, Deadline deadline);
   bool fail_links_that_serve(MemoryId region);
+  void wait_until_unmapped(std::vector<ServedLinks::Mapped> mapped);
 
   const EndpointConfig config_;  // with a value for everything that the environment may give
   EndpointParts parts_;
   const uint64_t born_in_;  // number of forks before
   Copiers copiers_;
+  Unmapper unmapper_;
   ChunkBudget budget_;  // of the sends of all links; used by the one that makes progress
   EventSignal signal_;
   MemoryRegistry registry_;

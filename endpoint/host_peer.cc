@@ -86,10 +86,12 @@ BulkRing& SharedArea::bulk_ring(bool of_first) const {
   return layout(base_).bulk[of_first ? 0 : 1];
 }
 
-void SharedArea::drop_bulk_rings() {
-  constexpr size_t kRest = offsetof(Layout, bulk);
-  static_assert(kRest % alignof(BulkRing) == 0 && kRest + sizeof(Layout::bulk) == sizeof(Layout));
-  if (std::exchange(bytes_, kRest) > kRest) (void)::munmap(base_ + kRest, sizeof(Layout::bulk));
+MemoryBuffer SharedArea::take_bulk_rings() {
+  constexpr size_t kRest = offsetof(Layout, bulk), kTaken = sizeof(Layout::bulk);
+  static_assert(kRest % alignof(BulkRing) == 0 && kRest + kTaken == sizeof(Layout));
+  if (std::exchange(bytes_, kRest) <= kRest) return {};
+  std::byte* const rings = base_ + kRest;
+  return MemoryBuffer(rings, rings, kTaken, [rings] { (void)::munmap(rings, kTaken); });
 }
 
 Status HostPeer::pass(const UniqueFd& file) const {

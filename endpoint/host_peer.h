@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/memory_ops.h"
 #include "base/unique_fd.h"
 #include "tcpx/status.h"
 
@@ -49,8 +50,8 @@ class SharedArea {
   SharedRing& ring(bool of_first) const;
   /// The same for bulk data.
   BulkRing& bulk_ring(bool of_first) const;
-  /// Lets go of these, which nobody at this end uses any more.
-  void drop_bulk_rings();
+  /// These, which nobody at this end uses any more, to be unmapped with what is returned; nothing when called again.
+  MemoryBuffer take_bulk_rings();
 
  private:
   std::byte* base_ = nullptr;

@@ -74,6 +74,7 @@ bool Link::progress(bool readable) {
   advanced |= peer_.progress();
   fail_if_broken();
   advanced |= progress_lanes();
+  if (reads()) advanced |= context_.pulls.tell_gone();
   advanced |= context_.deliver_kept();
   if (context_.now >= local_.next_deadline()) end_late();
   advance_state();
@@ -98,7 +99,8 @@ void Link::fail_if_broken() {
 bool Link::needs_polling() const {
   if (closed()) return !context_.notifications.empty() || local_.copying() || local_.waits();
   return context_.stage != LinkStage::kOpen || peer_closing_ || !rests() || local_.waits() || peer_.waits() ||
-         !context_.notifications.empty() || (context_.stream->backlog() > 0 && !context_.stream->is_shared());
+         context_.pulls.has_gone() || !context_.notifications.empty() ||
+         (context_.stream->backlog() > 0 && !context_.stream->is_shared());
 }
 
 bool Link::prepare_sleep() {
@@ -243,14 +245,22 @@ void Link::advance_state() {
     context_.stage = LinkStage::kClosed;
     context_.stream->close();  // the link may be kept for what has arrived
     context_.pulls.close();
-    context_.send_shared.close();
-    context_.recv_shared.close();
+    MemoryBuffer sends = context_.send_shared.close(), receives = context_.recv_shared.close();
     if (context_.host != nullptr) {
       context_.host->process.reset();
       context_.host->files.reset();
-      context_.host->area.drop_bulk_rings();
+      let_go_of_rings(std::move(sends), std::move(receives));
     }
   }
+}
+
+// @param sends, receives what pins the rings for the GPU
+void Link::let_go_of_rings(MemoryBuffer sends, MemoryBuffer receives) {
+  MemoryBuffer rings = context_.host->area.take_bulk_rings();
+  if (!sends && !receives) return;  // unmapping them waits for nothing
+  std::vector<MemoryBuffer> buffers;
+  for (MemoryBuffer* const buffer : {&sends, &receives, &rings}) buffers.push_back(std::move(*buffer));
+  context_.shared.pulls.unmapper.let_go(std::move(buffers));
 }
 
 bool Link::serves(MemoryId region) const {
@@ -258,10 +268,12 @@ bool Link::serves(MemoryId region) const {
          context_.send_shared.serves(region) || context_.recv_shared.serves(region) || peer_.serves(region);
 }
 
-void Link::forget(MemoryId region) {
+std::vector<uint64_t> Link::forget(MemoryId region) {
   context_.send_lane.forget(region);
   context_.recv_lane.forget(region);
-  context_.sources.forget(region);
+  auto mapped = context_.sources.forget(region);
+  if (!mapped.empty() && reads()) (void)flush();
+  return mapped;
 }
 
 ConnectionStats Link::stats() const {
@@ -341,7 +353,7 @@ Status Link::hand_over(const ControlHeader& header, std::span<const std::byte> p
     case ControlType::kShare:
       return to<ShareFrame>(context_.pulls, header, payload);
     case ControlType::kUnshare:
-      return to<UnshareFrame>(context_.pulls, header, payload);
+      return to<UnshareFrame>(*this, header, payload);
     case ControlType::kBye:
       return to<ByeFrame>(*this, header, payload);
     case ControlType::kPeer:
@@ -352,6 +364,10 @@ Status Link::hand_over(const ControlHeader& header, std::span<const std::byte> p
 
 Status Link::on(const GoFrame& frame) {
   return frame.of_read ? peer_.on(frame) : local_.on(frame);
+}
+
+Status Link::on(const UnshareFrame& frame) {
+  return frame.gone ? context_.sources.on(frame) : context_.pulls.on(frame);
 }
 
 Status Link::on(const CancelFrame& frame) {

@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "endpoint/link_context.h"
@@ -88,8 +89,10 @@ class Link final : private ControlSink {
 
   /// Something that the peer has started uses the region.
   bool serves(MemoryId region) const;
-  /// Lets the lanes forget a region that nobody uses any more.
-  void forget(MemoryId region);
+  /// Lets the lanes forget a region that nobody uses any more. @return shares of it that the peer has been told to unmap
+  std::vector<uint64_t> forget(MemoryId region);
+  /// The peer has not said yet that it does not map that share any more.
+  bool is_mapped(uint64_t share) const { return reads() && context_.sources.is_mapped(share); }
   ConnectionStats stats() const;
   std::string flight_record() const;
 
@@ -100,6 +103,7 @@ class Link final : private ControlSink {
   Status to(Part& part, const ControlHeader& header, std::span<const std::byte> payload);
   Status on(const GoFrame& frame);
   Status on(const CancelFrame& frame);
+  Status on(const UnshareFrame& frame);
   Status on(const CreditFrame& frame);
   Status on(const NotifyFrame& frame);
   Status on(const ByeFrame& frame);
@@ -116,6 +120,7 @@ class Link final : private ControlSink {
   bool quiet() const;
   bool rests() const;
   void advance_state();
+  void let_go_of_rings(MemoryBuffer sends, MemoryBuffer receives);
 
   LinkContext context_;
   LocalOperations local_{context_};

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -170,7 +171,7 @@ Status Pulls::on(const ShareFrame& frame) {
   if (peer_ == nullptr) return Status(Code::kProtocol, "read \"share\"", "of a peer of another host");
   if (mappings_.size() >= kMaxShares || mappings_.contains(frame.share))
     return Status(Code::kProtocol, "read \"share\"", concat("share ", frame.share, " of ", mappings_.size()));
-  auto mapping = std::make_shared<Mapping>();
+  auto mapping = std::make_shared<Mapping>(parts_.unmapper);
   mapping->base = frame.memory.base;
   mapping->bytes = frame.memory.bytes;
   UniqueFd file;
@@ -188,12 +189,44 @@ Status Pulls::on(const ShareFrame& frame) {
 }
 
 Status Pulls::on(const UnshareFrame& frame) {
-  if (mappings_.erase(frame.share) > 0) return Status::ok();
-  return Status(Code::kProtocol, "read \"unshare\"", concat("no share ", frame.share));
+  const auto mapping = mappings_.find(frame.share);
+  if (mapping == mappings_.end()) return Status(Code::kProtocol, "read \"unshare\"", concat("no share ", frame.share));
+  unshared_.push_back({frame.share, mapping->second->gone});
+  mappings_.erase(mapping);
+  return Status::ok();
+}
+
+Pulls::Mapping::~Mapping() {
+  try {
+    std::vector<MemoryBuffer> buffers;
+    buffers.push_back(std::move(buffer));
+    if (buffers.front()) {
+      unmapper.let_go(std::move(buffers), [told = gone] { told->store(true); });
+      return;
+    }
+  } catch (const std::bad_alloc&) {  // then it has gone here
+  }
+  gone->store(true);
+}
+
+bool Pulls::has_gone() const {
+  return std::any_of(unshared_.begin(), unshared_.end(), [](const Unshared& one) { return one.gone->load(); });
+}
+
+bool Pulls::tell_gone() {
+  bool advanced = false;
+  while (has_gone()) {
+    const auto one = std::find_if(unshared_.begin(), unshared_.end(), [](const Unshared& any) { return any.gone->load(); });
+    stream_.send(UnshareFrame{.share = one->share, .gone = true});
+    unshared_.erase(one);
+    advanced = true;
+  }
+  return advanced;
 }
 
 void Pulls::close() {
   mappings_.clear();
+  unshared_.clear();
 }
 
 bool Pulls::serves(MemoryId region) const {

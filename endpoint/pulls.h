@@ -9,6 +9,7 @@
 // held something else. The peer says so in a word of the shared area (endpoint/host_peer.h); a dead one shows in its pidfd.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -56,6 +57,10 @@ class Pulls {
   /// The peer shares memory. @return kProtocol: under a number that is taken, or more than kMaxShares
   Status on(const ShareFrame& frame);
   Status on(const UnshareFrame& frame);
+  /// Something that the peer wants unmapped is not mapped any more, and the peer is to be told.
+  bool has_gone() const;
+  /// Tells it. @return true when there was something
+  bool tell_gone();
 
   /// Once the link has ended and this is idle: unmaps what the peer has shared.
   void close();
@@ -65,10 +70,20 @@ class Pulls {
   std::string flight_record() const;
 
  private:
-  /// GPU memory of the peer. Empty buffer: it could not be mapped.
+  /// GPU memory of the peer. Empty buffer: it could not be mapped. Unmapped behind its last user, on the Unmapper's thread.
   struct Mapping {
+    explicit Mapping(Unmapper& unmapper_of_it) : unmapper(unmapper_of_it) {}
+    Mapping(const Mapping&) = delete;
+    ~Mapping();
+    Unmapper& unmapper;
     uint64_t base = 0, bytes = 0;  // in the peer
     MemoryBuffer buffer;
+    std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);  // told to who waits for that
+  };
+  /// A share that the peer wants unmapped.
+  struct Unshared {
+    uint64_t share = 0;
+    std::shared_ptr<std::atomic<bool>> gone;
   };
   struct Pull {
     std::unique_ptr<Job> job;
@@ -97,6 +112,7 @@ class Pulls {
   ControlStream& stream_;
   bool denied_ = false;                                              // this process may not read the peer's memory any more
   std::unordered_map<uint64_t, std::shared_ptr<Mapping>> mappings_;  // by share
+  std::vector<Unshared> unshared_;
   std::deque<Pull> pulls_;
   std::deque<std::unique_ptr<Job>> ended_;
   Status status_;

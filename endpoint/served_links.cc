@@ -254,8 +254,21 @@ bool ServedLinks::fail_those_that_serve(MemoryId region) {
   return any;
 }
 
-void ServedLinks::forget(MemoryId region) {
-  for (auto& [id, served] : links_) attend(*served.link, [&link = *served.link, region] { link.forget(region); });
+std::vector<ServedLinks::Mapped> ServedLinks::forget(MemoryId region) {
+  std::vector<Mapped> mapped;
+  for (auto& [id, served] : links_) {
+    attend(*served.link, [&, conn = id, number = served.number] {
+      for (const uint64_t share : served.link->forget(region)) mapped.push_back({conn, number, share});
+    });
+  }
+  return mapped;
+}
+
+void ServedLinks::look_at(std::vector<Mapped>& mapped) {
+  std::erase_if(mapped, [this](const Mapped& one) {
+    const Served* const served = find(one.conn, one.link);
+    return served == nullptr || !served->link->is_mapped(one.share);
+  });
 }
 
 Status ServedLinks::why_ended(ConnId conn) const {

@@ -69,8 +69,16 @@ class ServedLinks {
 
   /// Fails the links whose peers use the region. @return false: there is none
   bool fail_those_that_serve(MemoryId region);
-  /// Registrations with the plugin go before the application may free the memory.
-  void forget(MemoryId region);
+  /// Memory that a peer maps and has been told to unmap.
+  struct Mapped {
+    ConnId conn;
+    uint64_t link;  ///< which of the connection's links
+    uint64_t share;
+  };
+  /// Registrations with the plugin go before the application may free the memory. @return what peers still map of it
+  std::vector<Mapped> forget(MemoryId region);
+  /// Leaves only those that peers still map.
+  void look_at(std::vector<Mapped>& mapped);
 
   bool empty() const { return links_.empty(); }
   /// The reason why nothing is taken for the connection.

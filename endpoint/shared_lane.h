@@ -28,6 +28,7 @@
 #include "base/memory_ops.h"
 #include "base/usable_cores.h"
 #include "endpoint/lane.h"
+#include "endpoint/unmapper.h"
 #include "endpoint/wire.h"
 
 namespace tcpx {
@@ -38,6 +39,7 @@ struct PullParts {
   int gpu = 0;
   SegmentCopier& gpu_copier;
   HostCopier& host_copier;
+  Unmapper& unmapper;
 };
 
 /// One direction, in shared memory. All zeros is an empty one.
@@ -103,8 +105,8 @@ class SharedLane {
   }
   /// The ring has changed for the other end since this was last asked.
   bool take_told() { return std::exchange(told_, false); }
-  /// Once the link has ended and this is idle: the ring is not used again.
-  void close() { mapped_ = {}; }
+  /// Once the link has ended and this is idle: the ring is not used again. @return what pins it for the GPU, if anything does
+  MemoryBuffer close() { return std::exchange(mapped_, {}); }
   bool serves(MemoryId region) const;
   std::string flight_record() const;
 

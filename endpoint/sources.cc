@@ -6,6 +6,7 @@
 
 #include "base/host_copier.h"
 #include "base/log.h"
+#include "endpoint/operation_frames.h"
 
 namespace tcpx {
 namespace {
@@ -42,11 +43,17 @@ std::vector<WireSource> Sources::of(const std::vector<HeldRange>& ranges) {
   return sources;
 }
 
-void Sources::forget(MemoryId region) {
+std::vector<uint64_t> Sources::forget(MemoryId region) {
   const auto known = regions_.find(static_cast<uint64_t>(region));
-  if (known == regions_.end()) return;
-  give_back(known->second);
+  if (known == regions_.end()) return {};
+  auto told = give_back(known->second);
   regions_.erase(known);
+  return told;
+}
+
+Status Sources::on(const UnshareFrame& frame) {
+  if (unmapping_.erase(frame.share) > 0) return Status::ok();
+  return unexpected(frame.kType, frame.share, "it was not told to unmap that share");
 }
 
 // Found out once for each region, unless the peer has to take some descriptors first.
@@ -56,7 +63,7 @@ const Sources::Known& Sources::known(const Region& region) {
   if (known.refused || (!known.stretches.empty() && known.stretches.back().end == end)) return known;
   Status told = tell(region, known);
   if (told.is_ok() || told.code() == Code::kExhausted) return known;
-  give_back(known);
+  (void)give_back(known);
   if (region.access.copier == nullptr && ring_.reaches_gpu()) {
     const auto begin = reinterpret_cast<uintptr_t>(region.data);
     known.stretches = {{.share = kHiddenMemory, .begin = begin, .end = end}};
@@ -99,9 +106,10 @@ Result<Sources::Stretch> Sources::share(uintptr_t address) {
   const ShareKey key{.base = memory.base, .identity = memory.identity};
   const auto [known, is_new] = shares_.try_emplace(key);
   if (is_new) {
-    Status passed = shares_.size() > kMaxShares ? Status(Code::kUnsupported, "share GPU memory", "too many allocations")
-                    : file                      ? peer_->pass(file)
-                                                : Status::ok();
+    Status passed = shares_.size() + unmapping_.size() > kMaxShares
+                        ? Status(Code::kUnsupported, "share GPU memory", "too many allocations")
+                    : file ? peer_->pass(file)
+                           : Status::ok();
     if (!passed.is_ok()) {
       shares_.erase(known);
       return passed;
@@ -114,16 +122,20 @@ Result<Sources::Stretch> Sources::share(uintptr_t address) {
   return Stretch{.share = known->second.number, .begin = memory.base, .end = memory.base + memory.bytes};
 }
 
-void Sources::give_back(const Known& known) {
+std::vector<uint64_t> Sources::give_back(const Known& known) {
+  std::vector<uint64_t> told;
   for (const Stretch& stretch : known.stretches) {
     const auto key = numbers_.find(stretch.share);
     if (key == numbers_.end()) continue;
     const auto share = shares_.find(key->second);
     if (--share->second.regions > 0) continue;
+    told.push_back(stretch.share);
+    unmapping_.insert(stretch.share);
     stream_.send(UnshareFrame{.share = stretch.share});
     shares_.erase(share);
     numbers_.erase(key);
   }
+  return told;
 }
 
 }  // namespace tcpx

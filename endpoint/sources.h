@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/memory_ops.h"
@@ -25,8 +26,12 @@ class Sources {
   /// The places of those bytes, in the order of the ranges. The peer is told of GPU memory among them before this returns.
   /// @return one of kHiddenMemory: some of it the peer cannot reach, but the ring takes it; none: neither
   std::vector<WireSource> of(const std::vector<HeldRange>& ranges);
-  /// Region will not be used again.
-  void forget(MemoryId region);
+  /// Region will not be used again. @return shares that the peer has been told to unmap
+  std::vector<uint64_t> forget(MemoryId region);
+  /// The peer has been told to unmap it, and has not said that it has.
+  bool is_mapped(uint64_t share) const { return unmapping_.contains(share); }
+  /// The peer does not map it any more. @return kProtocol: it was not told to
+  Status on(const UnshareFrame& frame);
 
  private:
   /// A stretch of a region, by the share that it is part of.
@@ -54,7 +59,7 @@ class Sources {
   const Known& known(const Region& region);
   Status tell(const Region& region, Known& known);
   Result<Stretch> share(uintptr_t address);
-  void give_back(const Known& known);
+  std::vector<uint64_t> give_back(const Known& known);
 
   const HostPeer* const peer_;
   MemoryOps& memory_;
@@ -63,6 +68,7 @@ class Sources {
   std::unordered_map<uint64_t, Known> regions_;
   std::unordered_map<ShareKey, Share, ShareHash> shares_;
   std::unordered_map<uint64_t, ShareKey> numbers_;
+  std::unordered_set<uint64_t> unmapping_;  // `is_mapped`
   uint64_t last_number_ = kHostMemory;
 };
 

@@ -280,12 +280,12 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, S
 }
 
 void encode(const UnshareFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.share});
+  append_frame(out, frame.kType, {.operation = frame.share, .bytes = frame.gone ? uint64_t{1} : 0});
 }
 
 Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, UnshareFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  frame.share = header.operation;
+  frame = {.share = header.operation, .gone = header.bytes != 0};
   return Status::ok();
 }
 

@@ -20,7 +20,7 @@
 //   NotifyFrame      -          -         -          -         u32 bytes of the name, the name, the text
 //   PeerFrame        flow       type      -          -         message
 //   ShareFrame       share      -         -          -         MemoryShare
-//   UnshareFrame     share      -         -          -         -
+//   UnshareFrame     share      -         gone       -         -
 //   ByeFrame         -          -         -          -         -  (a text is let through and not read)
 //
 // "-" is sent as 0 and not looked at. Frames that begin an operation:
@@ -57,7 +57,7 @@
 namespace tcpx {
 
 inline constexpr uint16_t kControlMagic = 0x4358;  // "XC"
-inline constexpr uint8_t kControlVersion = 3;
+inline constexpr uint8_t kControlVersion = 4;
 inline constexpr uint32_t kMaxInlineBytes = 65536;
 inline constexpr uint32_t kMaxNotifyNameBytes = NotifyMsg::kMaxNameBytes;
 inline constexpr uint32_t kMaxNotifyTextBytes = NotifyMsg::kMaxTextBytes;
@@ -287,10 +287,11 @@ struct ShareFrame {
   uint64_t share = 0;  ///< between kHostMemory and kHiddenMemory, never used again
   MemoryShare memory{};
 };
-/// Nothing names it any more.
+/// Nothing names it any more; and the answer to that.
 struct UnshareFrame {
   static constexpr ControlType kType = ControlType::kUnshare;
-  uint64_t share = 0;
+  uint64_t share = 0;  ///< of the one who says this; `gone`: of the one who hears it
+  bool gone = false;   ///< the one who says this does not map it any more
 };
 /// The one who says it closes.
 struct ByeFrame {

@@ -54,7 +54,7 @@ TEST(EndpointFrames, OtherVersionsAreNamed) {
     header.version = static_cast<uint8_t>(version);
     const Status status = check_header(header);
     EXPECT_EQ(status.code(), Code::kUnsupported) << version;
-    EXPECT_EQ(status.detail(), concat("the peer speaks control version ", version, ", this build speaks 3"));
+    EXPECT_EQ(status.detail(), concat("the peer speaks control version ", version, ", this build speaks 4"));
   }
 }
 

@@ -218,7 +218,10 @@ class LinkSharedGpu : public LinkShared {
     machine_ = &gpu_;
     renew(make_host(true));
   }
-  ~LinkSharedGpu() override { link_.reset(); }
+  ~LinkSharedGpu() override {
+    link_.reset();
+    unmapper_.end();
+  }
   /// What the peer hears of a send of GPU memory.
   std::vector<WireSource> offered() {
     const auto offer = this->offer(ControlType::kSend);
@@ -305,6 +308,7 @@ TEST_F(LinkSharedGpu, WhenTheLinkHasEndedTheRingIsPinnedNoMore) {
   EXPECT_EQ(gpu_.mapped_bytes(), BulkRing::kBytes);
   link_->fail(Status(Code::kTimeout, "test", "given up"));
   ASSERT_TRUE(drive([&] { return link_->closed(); }));
+  unmapper_.end();
   EXPECT_EQ(gpu_.mapped_bytes(), 0u);
 }
 

@@ -2,6 +2,7 @@
 // it; a share that goes while it is copied; memory that is wanting for a moment. The GPU is a stand-in.
 #include "tests/support/hidden_memory_ops.h"
 #include "tests/support/near_link_fixture.h"
+#include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 namespace {
@@ -17,14 +18,23 @@ class ChunkedOps : public HiddenMemoryOps {
   }
   Result<MemoryBuffer> map_shared(int /*device*/, const MemoryShare& share, UniqueFd /*fd*/) override {
     ++mapped;
-    return MemoryBuffer(nullptr, peers, share.bytes, [this] { --mapped; });
+    return MemoryBuffer(nullptr, peers, share.bytes, [this] {
+      EXPECT_TRUE(wait_until([this] { return !unmapping_held_; }));
+      --mapped;
+    });
   }
+  /// As where the application's kernels run on.
+  void hold_unmapping() { unmapping_held_ = true; }
+  void release_unmapping() { unmapping_held_ = false; }
 
   std::byte* base = nullptr;
   std::byte* peers = nullptr;
   size_t chunk = 0;
   bool wanting = false;
-  int mapped = 0;
+  std::atomic<int> mapped = 0;  // an Unmapper's thread lets go
+
+ private:
+  std::atomic<bool> unmapping_held_ = false;
 };
 
 class LinkShares : public NearLinkTest {
@@ -42,7 +52,11 @@ class LinkShares : public NearLinkTest {
     renew(make_host(true));
     host_peer_->same_process = false;
   }
-  ~LinkShares() override { link_.reset(); }
+  ~LinkShares() override {
+    link_.reset();
+    unmapper_.end();
+    EXPECT_EQ(gpu_.mapped, 0);
+  }
 
   void share(uint64_t bytes) {
     const MemoryShare memory{.kind = ShareKind::kIpc, .base = kBase, .bytes = bytes};
@@ -116,8 +130,68 @@ TEST_F(LinkShares, ACopyThatRunsKeepsItsShareMapped) {
   EXPECT_EQ(gpu_.mapped, 1);
   gpu_.release_copies();
   ASSERT_TRUE(pulled());
+  unmapper_.end();
   EXPECT_EQ(gpu_.mapped, 0);
   EXPECT_TRUE(has_peers(device_, kLong));
+}
+
+TEST_F(LinkShares, ThePeerIsToldWhenItsMemoryIsNotMappedAnyMore) {
+  share(kLong);
+  steps(2);
+  EXPECT_EQ(gpu_.mapped, 1);
+  gpu_.hold_unmapping();
+  say(ControlType::kUnshare, kShare);
+  steps(5);
+  EXPECT_FALSE(hear(ControlType::kUnshare)) << "the driver waits for a kernel";
+  EXPECT_FALSE(link_->needs_polling()) << "and nobody asks it";
+  gpu_.release_unmapping();
+  std::optional<ControlHeader> told;
+  ASSERT_TRUE(wait_until([&] {
+    step();
+    return (told = hear(ControlType::kUnshare)).has_value();
+  }));
+  EXPECT_EQ(told->operation, kShare);
+  EXPECT_EQ(told->bytes, 1u);
+  EXPECT_EQ(gpu_.mapped, 0);
+}
+
+TEST_F(LinkShares, AShareCountsAsMappedUntilThePeerHasSaidOtherwise) {
+  const MemoryId region = registry_.add(device_.data(), kLong, MemoryType::kCuda).value();
+  {
+    std::vector<HeldRange> whole = one({registry_.use(region).value(), device_.data(), kLong});
+    (void)start(OperationKind::kSend, {.ranges = std::move(whole)});
+  }
+  step();
+  const auto shared = hear(ControlType::kShare);
+  ASSERT_TRUE(shared);
+  EXPECT_FALSE(link_->is_mapped(shared->operation));
+  const std::vector<uint64_t> told = link_->forget(region);
+  EXPECT_FALSE(told.empty());
+  step();
+  for (const uint64_t number : told) {
+    EXPECT_TRUE(link_->is_mapped(number));
+    say(ControlType::kUnshare, number, 0, 1);
+    steps(2);
+    EXPECT_FALSE(link_->is_mapped(number));
+  }
+  EXPECT_TRUE(alive());
+  say(ControlType::kUnshare, told.front(), 0, 1);
+  steps(2);
+  EXPECT_EQ(link_->status().code(), Code::kProtocol) << "twice";
+  EXPECT_FALSE(link_->is_mapped(told.front()));
+}
+
+TEST_F(LinkShares, ALinkEndsWhileTheDriverUnmaps) {
+  share(kLong);
+  steps(2);
+  gpu_.hold_unmapping();
+  say(ControlType::kUnshare, kShare);
+  steps(2);
+  link_->fail(Status(Code::kPeerGone, "test", "over"));
+  EXPECT_TRUE(drive([&] { return link_->closed(); }));
+  link_.reset();
+  EXPECT_EQ(gpu_.mapped, 1);
+  gpu_.release_unmapping();
 }
 
 }  // namespace

@@ -240,7 +240,7 @@ TEST(SharedAreas, BulkRingsThatAreDroppedAreUnmappedAndTheRestStays) {
     EXPECT_TRUE(is_mapped(ring));
     EXPECT_TRUE(is_mapped(ring->bytes + BulkRing::kBytes - 4096));
   }
-  area.drop_bulk_rings();
+  (void)area.take_bulk_rings();
   for (BulkRing* const ring : rings) {
     EXPECT_FALSE(is_mapped(ring));
     EXPECT_FALSE(is_mapped(ring->bytes + BulkRing::kBytes - 4096));
@@ -251,7 +251,7 @@ TEST(SharedAreas, BulkRingsThatAreDroppedAreUnmappedAndTheRestStays) {
   EXPECT_EQ(area.alive(true), 1u);
   area.ring(true).written = 7;
   EXPECT_EQ(other.ring(true).written, 7u);
-  area.drop_bulk_rings();
+  (void)area.take_bulk_rings();
   area = SharedArea();
   EXPECT_TRUE(is_mapped(place));
   EXPECT_EQ(other.alive(true), 0u);

@@ -87,7 +87,8 @@ class SharedLanes : public ::testing::TestWithParam<Setup> {
   /// An end for memory of its kind, as it is when the first transfer has been agreed on.
   std::unique_ptr<SharedLane> end(bool sends, HostCopier& copier, SegmentCopier& gpu_copier, const Memory& memory) {
     auto lane = std::make_unique<SharedLane>(
-        ring_.get(), PullParts{.memory = memory_, .gpu_copier = gpu_copier, .host_copier = copier}, sends, GetParam().piece);
+        ring_.get(), PullParts{.memory = memory_, .gpu_copier = gpu_copier, .host_copier = copier, .unmapper = unmapper_}, sends,
+        GetParam().piece);
     EXPECT_TRUE(memory.type == MemoryType::kHost || lane->reaches_gpu());
     return lane;
   }
@@ -101,6 +102,7 @@ class SharedLanes : public ::testing::TestWithParam<Setup> {
   std::mt19937_64 random_{5};
   MemoryRegistry registry_{1};
   HiddenMemoryOps memory_;
+  Unmapper unmapper_{std::shared_ptr<MemoryOps>(std::shared_ptr<void>(), &memory_), 0, {}};
   Memory from_{memory_, GetParam().from}, to_{memory_, GetParam().to};
   const MemoryId from_id_ = registry_.add(from_.data, kMemory, from_.type).value();
   const MemoryId to_id_ = registry_.add(to_.data, kMemory, to_.type).value();
@@ -255,7 +257,7 @@ TEST_P(SharedLanes, WhatCannotComeThisWay) {
   EXPECT_FALSE(receiver_->takes(to, std::vector<WireSource>()));
   EXPECT_FALSE(receiver_->takes({}, hidden));
   EXPECT_TRUE(sender_->gives(ranges(from_id_, from_, {{0, 9}})));
-  const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_};
+  const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_, .unmapper = unmapper_};
   EXPECT_FALSE(SharedLane(nullptr, parts, false).takes(to, hidden)) << "no ring";
   EXPECT_FALSE(SharedLane(nullptr, parts, false).reaches_gpu());
   receiver_->fail(Status(Code::kTimeout, "test", "given up"));
@@ -264,7 +266,7 @@ TEST_P(SharedLanes, WhatCannotComeThisWay) {
 
 TEST_P(SharedLanes, ARingThatCannotBePinnedIsForHostMemoryAlone) {
   memory_.forbid_mapping();
-  const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_};
+  const PullParts parts{.memory = memory_, .gpu_copier = *gpu_here_, .host_copier = here_, .unmapper = unmapper_};
   const std::vector<WireSource> hidden = {{.share = kHiddenMemory, .address = 0, .bytes = 9}};
   SharedLane out(ring_.get(), parts, true), in(ring_.get(), parts, false);
   EXPECT_FALSE(out.reaches_gpu());

@@ -85,14 +85,15 @@ class LinkTest : public ::testing::Test {
     parts.peer_name = "the test";
     parts.host = std::move(host);
     link_ = std::make_unique<Link>(
-        LinkShared{.operations = operations_,
-                   .memory = registry_,
-                   .copies = copies_,
-                   .inbox = inbox_,
-                   .lanes = {.staging = staging_, .device_copier = *bulk_copier_, .host_copier = *bulk_copier_},
-                   .pulls = {.memory = *machine_, .gpu_copier = *bulk_copier_, .host_copier = host_copier_},
-                   .clock = clock_,
-                   .inline_bytes = kInline},
+        LinkShared{
+            .operations = operations_,
+            .memory = registry_,
+            .copies = copies_,
+            .inbox = inbox_,
+            .lanes = {.staging = staging_, .device_copier = *bulk_copier_, .host_copier = *bulk_copier_},
+            .pulls = {.memory = *machine_, .gpu_copier = *bulk_copier_, .host_copier = host_copier_, .unmapper = unmapper_},
+            .clock = clock_,
+            .inline_bytes = kInline},
         kConn, std::move(parts), "test");
   }
 
@@ -252,11 +253,12 @@ class LinkTest : public ::testing::Test {
   ManualClock clock_;
   FakeNetPlugin fake_{{.page_count = 1024}};
   FakeUnpacker unpacker_;
-  std::unique_ptr<MemoryOps> ops_ = make_host_memory_ops();
+  std::shared_ptr<MemoryOps> ops_ = make_host_memory_ops();
   MemoryOps* machine_ = ops_.get();  // for copies within the host, of links made from now on; must outlive them
   SlowCopier copier_;
   std::unique_ptr<SegmentCopier> bulk_copier_ = ops_->make_segment_copier(0).value();
   HostCopier host_copier_{1};
+  Unmapper unmapper_{ops_, 0, {}};
   InlineCopies copies_{*ops_, copier_, 0};
   StagingBuffers staging_{*ops_, *ops_, 0, kStagingBytes};
   NotifyInbox inbox_{4};
