@@ -51,7 +51,8 @@ if [[ -e /etc/pip.conf ]]; then cp /etc/pip.conf "$root/etc/pip.conf"; fi
 through=()
 while IFS= read -r line; do through+=("$line"); done < <(env | grep -E -i '^(https?_proxy|no_proxy|PIP_(INDEX|EXTRA|CERT|TRUSTED|DEFAULT)[A-Z_]*|SSL_CERT_FILE|CI)=')
 
-rm -rf "$root/src" && git clone --quiet "file://$PWD" "$root/src"
+checkout=/root/tcpx-p2p # a name that nothing else has: files are searched for it
+rm -rf "${root:?}$checkout" && git clone --quiet "file://$PWD" "$root$checkout"
 
 # Its own mounts, which end with it, and its own processes.
 code=0
@@ -60,9 +61,9 @@ unshare --mount --pid --fork --kill-child env -i bash -c '
   shift
   mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" || exit 77
   exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "$@"
-' _ "$root" "${through[@]}" bash -c 'cd /src && exec "$@"' _ "${command[@]}" || code=$?
+' _ "$root" "${through[@]}" bash -c 'cd "$1" && shift && exec "$@"' _ "$checkout" "${command[@]}" || code=$?
 mkdir -p build/bare
 for file in test_results.xml ctest.log; do
-  if [[ -f $root/src/build/release/$file ]]; then cp "$root/src/build/release/$file" build/bare/; else rm -f "build/bare/$file"; fi
+  if [[ -f $root$checkout/build/release/$file ]]; then cp "$root$checkout/build/release/$file" build/bare/; else rm -f "build/bare/$file"; fi
 done
 exit "$code"

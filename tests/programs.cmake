@@ -346,7 +346,7 @@ foreach(line IN LISTS _debug_lines)
   tcpx_add_transfer_exit(${name} 0 "${pattern}" loopback)
   set_property(TEST transfer.${name} PROPERTY ENVIRONMENT UCCL_TCPX_DEBUG=1)
 endforeach()
-tcpx_add_perf_exit(debug_tag 0 "posted: chunk_idx=1 tag=100 size=524288 offset=524288" -b 1M -n 1 -w 0)
+tcpx_add_perf_exit(debug_tag 0 "posted: chunk_idx=1 tag=100 size=1048576 offset=1048576" -b 2M -n 1 -w 0)
 set_property(TEST perf.debug_tag PROPERTY ENVIRONMENT UCCL_TCPX_DEBUG=1)
 foreach(case IN ITEMS interrupted_while_dpkg_runs interrupted_while_fetching no_name_server no_route not_in_the_lists unknown)
   tcpx_add_run(install_deps.${case} host ${CMAKE_CURRENT_SOURCE_DIR}/install_deps.sh ${case})
@@ -420,5 +420,5 @@ tcpx_add_run(bench_soft_plugin.quick_gpu loopback ${_exit} 0 "PASSED: all bytes"
   --plugin $<TARGET_FILE:tcpx_soft_plugin>)
 tcpx_add_run(interrupt.bench_soft_plugin loopback ${CMAKE_CURRENT_SOURCE_DIR}/interrupt.sh INT "raw TCP" $<TARGET_FILE:bench_soft_plugin>
   --memory host --nccl off)
-tcpx_add_run(bench_soft_plugin.no_such_plugin host ${_exit} 1 "FAILED: TCPX_E_NOT_FOUND: .*ing end: open plugin"
+tcpx_add_run(bench_soft_plugin.no_such_plugin host ${_exit} 1 "FAILED: TCPX_E_NOT_FOUND: .*ing end: load net plugin"
   $<TARGET_FILE:bench_soft_plugin> --quick --plugin /no/such/plugin.so)

@@ -178,9 +178,9 @@ def read_into(
     registrations = register(station.group.endpoint, [part.tensor for part in parts.values()])
     deadline = time.monotonic() + timeout
     pause = _FIRST_PAUSE
+    why: Error | None = None
     try:
         while True:
-            why: Error
             try:
                 version = _try_read(station, name, ranks, parts, deadline, newer_than)
                 if version is not None:
@@ -192,6 +192,9 @@ def read_into(
                 why = error  # it has ended: there may be another one
                 for rank in station.gone() & set(ranks):
                     station.lose(rank)
+            except Timeout as error:
+                # The deadline has come while the last look was under way; what the looks before it have seen says more.
+                raise why or error from None
             if time.monotonic() >= deadline:
                 raise why
             time.sleep(pause)
