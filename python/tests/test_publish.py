@@ -11,7 +11,7 @@ import pytest
 from ranks import LIMIT, Ranks, join_here
 
 import tcpx
-from tcpx import weights
+from tcpx import _publication, weights
 from tcpx._shard import Box, common_runs
 from tcpx.rendezvous import Group
 from tcpx.weights import Shard
@@ -145,6 +145,23 @@ def test_during_an_update_readers_wait(two: tuple[Group, Group]) -> None:
     with pytest.raises(tcpx.InvalidArgument, match="version 9 after 9"):
         with publication.update(version=9):
             pass
+
+
+def test_a_look_that_runs_into_the_deadline_says_what_was_seen_before(
+    two: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two
+    publication = weights.publish({"w": np.zeros(8)}, group=first, version=4)
+    state, looks = _publication._Original.state, itertools.count()
+
+    def late(original: _publication._Original) -> int:
+        if next(looks) > 0:
+            raise tcpx.Timeout("TCPX_E_TIMEOUT: read: deadline passed", "")
+        return state(original)
+
+    monkeypatch.setattr(_publication._Original, "state", late)
+    with publication.update(version=9), pytest.raises(tcpx.Timeout, match="have no one version"):
+        weights.fetch_into({"w": np.empty(8)}, group=second, timeout=LIMIT)
 
 
 def test_another_publication_takes_its_place(two: tuple[Group, Group]) -> None:
