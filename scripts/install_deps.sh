@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi] [--nixl] [--torch]
+usage: scripts/install_deps.sh [--check] [--tests] [--fuzz] [--mpi] [--nixl] [--torch] [--bare]
 
 Installs the missing packages with apt-get, as root or through sudo, after saying which. Does nothing when all is there.
 
@@ -15,6 +15,7 @@ Installs the missing packages with apt-get, as root or through sudo, after sayin
   --mpi    also what run_p2p_fullmesh.sh starts ranks with: mpirun of Open MPI
   --nixl   also releases of NIXL for its back-end's tests: Python wheels from PyPI, each in build/nixl/VERSION (220 MB to fetch)
   --torch  also PyTorch of the distribution (200 MB to fetch), for the tests that move its tensors
+  --bare   also what scripts/run_bare.sh makes a bare system with: debootstrap
 USAGE
 }
 
@@ -31,6 +32,7 @@ with_mpi=false
 with_nixl=false
 with_tests=false
 with_torch=false
+with_bare=false
 for argument in "$@"; do
   case $argument in
     --check) check_only=true ;;
@@ -39,6 +41,7 @@ for argument in "$@"; do
     --tests) with_tests=true ;;
     --nixl) with_nixl=true ;;
     --torch) with_torch=true ;;
+    --bare) with_bare=true ;;
     -h | --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
   esac
@@ -137,6 +140,7 @@ fi
 if $with_fuzz; then need clang can_fuzz; fi
 if $with_mpi; then need openmpi-bin has_command mpirun; fi
 if $with_torch; then need python3-torch has_torch; fi
+if $with_bare; then need debootstrap has_command debootstrap; fi
 if $with_nixl || $with_tests; then need python3-venv "$python" -c 'import ensurepip' 2>/dev/null; fi
 
 wheels=()
