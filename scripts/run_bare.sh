@@ -54,14 +54,14 @@ while IFS= read -r line; do through+=("$line"); done < <(env | grep -E -i '^(htt
 checkout=/root/tcpx-p2p # a name that nothing else has: files are searched for it
 rm -rf "${root:?}$checkout" && git clone --quiet "file://$PWD" "$root$checkout"
 
-# Its own mounts, which end with it, and its own processes.
+# Its own mounts, which end with it, and its own processes. Not a mere chroot: in one of those nobody makes user namespaces.
 code=0
 unshare --mount --pid --fork --kill-child env -i bash -c '
-  root=$1
+  mount --bind "$1" "$1" && cd "$1" && mount -t proc proc proc && mount --rbind /sys sys && mount --rbind /dev dev &&
+    mkdir -p .outside && pivot_root . .outside || exit 77
   shift
-  mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" || exit 77
-  exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "$@"
-' _ "$root" "${through[@]}" bash -c 'cd "$1" && shift && exec "$@"' _ "$checkout" "${command[@]}" || code=$?
+  exec chroot . /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "$@"
+' _ "$root" "${through[@]}" bash -c 'umount -l /.outside && cd "$1" && shift && exec "$@"' _ "$checkout" "${command[@]}" || code=$?
 mkdir -p build/bare
 for file in test_results.xml ctest.log; do
   if [[ -f $root$checkout/build/release/$file ]]; then cp "$root$checkout/build/release/$file" build/bare/; else rm -f "build/bare/$file"; fi
