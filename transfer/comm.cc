@@ -50,13 +50,18 @@ Status Comm::consumed(Request request) {
   return plugin_->consumed(recv_comm(), request);
 }
 
-Status Comm::close() {
-  if (!open_) return Status::ok();
+Status Comm::deregister_all() {
   Status first = Status::ok();
-  for (const MemoryHandle handle : registered_) {
+  for (const MemoryHandle handle : std::exchange(registered_, {})) {
     Status status = take_back(handle);
     if (first.is_ok()) first = std::move(status);
   }
+  return first;
+}
+
+Status Comm::close() {
+  if (!open_) return Status::ok();
+  Status first = deregister_all();
   Status status = abort();
   return first.is_ok() ? status : first;
 }

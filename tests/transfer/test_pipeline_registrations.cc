@@ -216,6 +216,15 @@ TEST(PipelineRegistrations, TheFirstErrorOfSeveralDeregistrationsIsKept) {
   }
 }
 
+// A plugin may need the open comm for that, and only memory that outstanding requests use has to stay until it is closed.
+TEST(PipelineRegistrations, AConnectionThatFailsWithNothingInFlightDeregisters) {
+  PipelinePair p(channels(3));
+  const uint64_t before = p.fake.calls(Call::kDeregister);
+  p.submit_send(0, 1);
+  p.send.reset();
+  EXPECT_EQ(p.fake.calls(Call::kDeregister) - before, 3u);
+}
+
 TEST(PipelineRegistrations, AClosedConnectionHasNothingLeftToDeregister) {
   PipelinePair p;
   ASSERT_TRUE(p.recv->close().is_ok());
