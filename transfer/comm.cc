@@ -21,9 +21,14 @@ Comm::~Comm() {
 
 Result<MemoryHandle> Comm::register_memory(void* data, size_t bytes, MemoryType type) {
   require(open_, "memory is registered with an open comm");
+  registered_.emplace_back();  // first: a handle without a place here would never be taken back
   auto handle = direction_ == Direction::kSend ? plugin_->register_memory(send_comm(), data, bytes, type)
                                                : plugin_->register_memory(recv_comm(), data, bytes, type);
-  if (handle.is_ok()) registered_.push_back(*handle);
+  if (handle.is_ok()) {
+    registered_.back() = *handle;
+  } else {
+    registered_.pop_back();
+  }
   return handle;
 }
 
