@@ -17,7 +17,7 @@ class ChunkedOps : public HiddenMemoryOps {
   }
   Result<MemoryBuffer> map_shared(int /*device*/, const MemoryShare& share, UniqueFd /*fd*/) override {
     ++mapped;
-    return MemoryBuffer(nullptr, peers, share.bytes, [this] { --mapped; });
+    return counted("mappings of a peer's GPU memory", MemoryBuffer(nullptr, peers, share.bytes, [this] { --mapped; }));
   }
 
   std::byte* base = nullptr;
