@@ -106,7 +106,7 @@ bool allow_left_always(const std::string& part) {
 }
 
 void count_also(const std::string& name, std::function<int64_t()> count) {
-  current().probes.emplace_back(name, std::move(count));
+  current().probes.emplace_back(name, [count, before = count()] { return count() - before; });
 }
 
 ResourceCounts ResourceCounts::now() {
