@@ -262,6 +262,7 @@ void Channel::drain() {
     abandoned_ = true;
   }
   // The first error has won already.
+  if (fifo_.held() == 0) (void)comm_.deregister_all();
   if (comm_.abort().code() == Code::kTimeout) abandoned_ = true;
   for (uint64_t number = fifo_.begin(); number != fifo_.end(); ++number) {
     fifo_.at(number).trace.end();

@@ -21,9 +21,14 @@ Comm::~Comm() {
 
 Result<MemoryHandle> Comm::register_memory(void* data, size_t bytes, MemoryType type) {
   require(open_, "memory is registered with an open comm");
+  registered_.emplace_back();  // first: a handle without a place here would never be taken back
   auto handle = direction_ == Direction::kSend ? plugin_->register_memory(send_comm(), data, bytes, type)
                                                : plugin_->register_memory(recv_comm(), data, bytes, type);
-  if (handle.is_ok()) registered_.push_back(*handle);
+  if (handle.is_ok()) {
+    registered_.back() = *handle;
+  } else {
+    registered_.pop_back();
+  }
   return handle;
 }
 
@@ -50,13 +55,18 @@ Status Comm::consumed(Request request) {
   return plugin_->consumed(recv_comm(), request);
 }
 
-Status Comm::close() {
-  if (!open_) return Status::ok();
+Status Comm::deregister_all() {
   Status first = Status::ok();
-  for (const MemoryHandle handle : registered_) {
+  for (const MemoryHandle handle : std::exchange(registered_, {})) {
     Status status = take_back(handle);
     if (first.is_ok()) first = std::move(status);
   }
+  return first;
+}
+
+Status Comm::close() {
+  if (!open_) return Status::ok();
+  Status first = deregister_all();
   Status status = abort();
   return first.is_ok() ? status : first;
 }

@@ -28,6 +28,8 @@ class Comm {
   Result<MemoryHandle> register_memory(void* data, size_t bytes, MemoryType type);
   /// Of memory registered here that no outstanding request uses. The handle is used up on success and on error.
   Status deregister_memory(MemoryHandle handle);
+  /// The same for all that is registered with the open comm. @return the first error
+  Status deregister_all();
 
   /// Posts one send or receive of `bytes` bytes at `data`. nullopt: not now.
   Result<std::optional<Request>> try_post(std::byte* data, size_t bytes, int tag, MemoryHandle handle);

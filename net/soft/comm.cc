@@ -10,6 +10,15 @@
 #include "base/text.h"
 
 namespace tcpx::soft {
+namespace {
+
+std::atomic<int64_t> registrations{0};
+
+}  // namespace
+
+int64_t held_registrations() {
+  return registrations.load(std::memory_order_relaxed);
+}
 
 SoftComm::SoftComm(ObjectKind object_kind, MemoryOps& memory, int device, std::shared_ptr<IoPool> io, ConnectedSockets& sockets)
     : Object(object_kind),
@@ -37,6 +46,7 @@ Result<SoftRegion*> SoftComm::register_region(void* data, uint64_t bytes, Memory
   }
   MutexLock lock(mutex_);
   regions_.push_back(region);
+  registrations.fetch_add(1, std::memory_order_relaxed);
   return &regions_.back();
 }
 
@@ -54,7 +64,7 @@ Status SoftComm::deregister_region(SoftRegion* region) {
   }
   if (broken) stop_sockets();  // after this nothing touches the memory any more
   MutexLock lock(mutex_);
-  regions_.remove_if(is_it);
+  registrations.fetch_sub(static_cast<int64_t>(regions_.remove_if(is_it)), std::memory_order_relaxed);
   return Status::ok();
 }
 
@@ -104,6 +114,12 @@ Status SoftComm::report_failure() {
 void SoftComm::stop_sockets() {
   stop_data_sockets();
   control_.stop();
+}
+
+void SoftComm::end() {
+  stop_sockets();
+  MutexLock lock(mutex_);
+  if (has_requests()) registrations.fetch_sub(static_cast<int64_t>(regions_.size()), std::memory_order_relaxed);
 }
 
 IoHandler::Next ControlSocket::on_ready() {

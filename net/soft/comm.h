@@ -48,6 +48,10 @@ struct SoftRegion {
   }
 };
 
+/// Registrations that are not taken back yet, of all comms of this process. A comm that is closed with requests outstanding takes
+/// them back by itself; those of any other one have been forgotten, and count for ever. For tests.
+int64_t held_registrations();
+
 /// Result of the caller's test.
 struct TestAnswer {
   bool done = false;
@@ -107,6 +111,8 @@ class SoftComm : public Object, public ControlSocket::Owner {
   Result<const SoftRegion*> check_region(const SoftRegion* handle, const void* data, uint64_t bytes, const char* operation) const
       TCPX_REQUIRES(mutex_);
   virtual bool region_in_use(const SoftRegion* region) const TCPX_REQUIRES(mutex_) = 0;
+  /// A request was posted that its user has not seen the end of.
+  virtual bool has_requests() const TCPX_REQUIRES(mutex_) = 0;
   /// First check of test: only the oldest outstanding request can be tested.
   Status check_oldest(const abi::TcpxRequest* request) const TCPX_REQUIRES(mutex_);
   /// Allocates what a region of GPU memory needs before its first use, outside the data path.
@@ -120,8 +126,9 @@ class SoftComm : public Object, public ControlSocket::Owner {
   /// Result of a call on a failed comm. Logs it the first time. After this no I/O thread touches the caller's memory.
   Status report_failure() TCPX_EXCLUDES(mutex_);
   virtual void stop_data_sockets() = 0;
-  /// Derived destructors must call this first.
   void stop_sockets();
+  /// Derived destructors must call this first.
+  void end() TCPX_EXCLUDES(mutex_);
 
   size_t slot_of(const abi::TcpxRequest* request) const { return static_cast<size_t>(request - requests_.data()); }
 

@@ -40,7 +40,7 @@ Result<std::unique_ptr<SoftRecvComm>> SoftRecvComm::create(MemoryOps& memory, in
 }
 
 SoftRecvComm::~SoftRecvComm() {
-  stop_sockets();
+  end();
   MutexLock lock(mutex_);
   for (Message& slot : messages_) pool_->give_back(*this, slot.pages);
 }

@@ -78,6 +78,7 @@ class SoftRecvComm final : public SoftComm, private PagePool::Client {
   SoftRecvComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<PagePool> pool, UnpackQueue queue,
                ConnectedSockets& sockets);
   bool region_in_use(const SoftRegion* region) const override TCPX_REQUIRES(mutex_);
+  bool has_requests() const override TCPX_REQUIRES(mutex_) { return consumed_ != posted_; }
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kQueueDepth]; }
   bool begin_message(const ChunkHeader& header) TCPX_REQUIRES(mutex_);
   Status check_chunk(const ChunkHeader& header, const Message& target) const TCPX_REQUIRES(mutex_);

@@ -35,7 +35,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftSendComm::create(MemoryOps& memory, in
 }
 
 SoftSendComm::~SoftSendComm() {
-  stop_sockets();
+  end();
 }
 
 void SoftSendComm::stop_data_sockets() {

@@ -71,6 +71,7 @@ class SoftSendComm final : public SoftComm {
   SoftSendComm(MemoryOps& memory, int device, std::shared_ptr<IoPool> io, std::shared_ptr<StagingPool> staging,
                ConnectedSockets& sockets);
   bool region_in_use(const SoftRegion* region) const override TCPX_REQUIRES(mutex_);
+  bool has_requests() const override TCPX_REQUIRES(mutex_) { return reported_ != posted_; }
   Status prepare_region(const SoftRegion& region) override;
   Message& message(uint64_t sequence) TCPX_REQUIRES(mutex_) { return messages_[sequence % kQueueDepth]; }
   Status check_send(const void* data, uint32_t bytes, const SoftRegion* region) const TCPX_REQUIRES(mutex_);

@@ -18,10 +18,10 @@ class ChunkedOps : public HiddenMemoryOps {
   }
   Result<MemoryBuffer> map_shared(int /*device*/, const MemoryShare& share, UniqueFd /*fd*/) override {
     ++mapped;
-    return MemoryBuffer(nullptr, peers, share.bytes, [this] {
-      EXPECT_TRUE(wait_until([this] { return !unmapping_held_; }));
-      --mapped;
-    });
+    return counted("mappings of a peer's GPU memory", MemoryBuffer(nullptr, peers, share.bytes, [this] {
+                     EXPECT_TRUE(wait_until([this] { return !unmapping_held_; }));
+                     --mapped;
+                   }));
   }
   /// As where the application's kernels run on.
   void hold_unmapping() { unmapping_held_ = true; }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/memory_ops.h"
+#include "tests/support/open_counts.h"
 
 namespace tcpx::testing {
 
@@ -26,10 +27,10 @@ class CountingMemoryOps : public MemoryOps {
   Result<int> current_device() const override { return memory_.current_device(); }
   Status set_current_device(int device) override { return memory_.set_current_device(device); }
   Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override {
-    return counted(memory_.allocate_mapped(device, bytes), mapped_bytes_);
+    return summed(counted("allocations of mapped memory", memory_.allocate_mapped(device, bytes)), mapped_bytes_);
   }
   Result<MemoryBuffer> allocate_device(int device, size_t bytes) override {
-    return counted(memory_.allocate_device(device, bytes), device_bytes_);
+    return summed(counted("allocations of GPU memory", memory_.allocate_device(device, bytes)), device_bytes_);
   }
   bool host_readable(const void* address) const override { return memory_.host_readable(address); }
   bool is_device_memory(const void* address) const override { return memory_.is_device_memory(address); }
@@ -43,7 +44,7 @@ class CountingMemoryOps : public MemoryOps {
   std::unique_ptr<GpuOrder> make_gpu_order(int device) override { return memory_.make_gpu_order(device); }
 
  private:
-  static Result<MemoryBuffer> counted(Result<MemoryBuffer> allocated, std::atomic<size_t>& count) {
+  static Result<MemoryBuffer> summed(Result<MemoryBuffer> allocated, std::atomic<size_t>& count) {
     if (!allocated.is_ok()) return allocated;
     const size_t bytes = allocated->size();
     count += bytes;

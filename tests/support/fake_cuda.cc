@@ -21,6 +21,7 @@
 #include "device/gpu_presence.h"
 #include "device/unpack_launch.h"
 #include "device/unpacker_factory.h"
+#include "tests/support/open_counts.h"
 
 namespace {
 
@@ -259,13 +260,15 @@ class FakeGpuMemory final : public MemoryOps {
   Result<int> current_device() const override { return 0; }
   Status set_current_device(int device) override { return host_->set_current_device(device); }
   Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override {
-    auto buffer = host_->allocate_mapped(device, bytes);
+    auto buffer = testing::counted("allocations of mapped memory", host_->allocate_mapped(device, bytes));
     if (!buffer.is_ok()) return buffer;
     const MutexLock lock(mutex_);
     mapped_.emplace_back(buffer->host(), bytes);  // never removed: freed memory is not queried
     return buffer;
   }
-  Result<MemoryBuffer> allocate_device(int device, size_t bytes) override { return host_->allocate_device(device, bytes); }
+  Result<MemoryBuffer> allocate_device(int device, size_t bytes) override {
+    return testing::counted("allocations of GPU memory", host_->allocate_device(device, bytes));
+  }
   bool host_readable(const void*) const override { return true; }
   bool is_device_memory(const void* address) const override {
     const MutexLock lock(mutex_);

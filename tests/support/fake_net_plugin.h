@@ -61,6 +61,8 @@ class FakeNetPlugin : public NetPlugin {
   };
   FakeNetPlugin() : FakeNetPlugin(Options{}) {}
   explicit FakeNetPlugin(const Options& options);
+  FakeNetPlugin(const FakeNetPlugin&) = delete;
+  FakeNetPlugin& operator=(const FakeNetPlugin&) = delete;
 
   // The script.
   /// The next `times` calls answer "not yet" (connect, accept, send, recv).

@@ -25,6 +25,7 @@
 
 #include "base/memory_ops.h"
 #include "base/mutex.h"
+#include "tests/support/open_counts.h"
 
 namespace tcpx::testing {
 
@@ -89,7 +90,7 @@ class HiddenMemoryOps : public MemoryOps {
   Result<int> current_device() const override { return current_.load(); }
   Status set_current_device(int device) override { return host_->set_current_device(device); }
   Result<MemoryBuffer> allocate_mapped(int device, size_t bytes) override {
-    auto buffer = host_->allocate_mapped(device, bytes);
+    auto buffer = counted("allocations of mapped memory", host_->allocate_mapped(device, bytes));
     if (!buffer.is_ok()) return buffer;
     mapped_bytes_ += bytes;
     const auto memory = std::make_shared<MemoryBuffer>(std::move(*buffer));  // shared: a std::function must be copyable
@@ -108,18 +109,18 @@ class HiddenMemoryOps : public MemoryOps {
       const MutexLock lock(mutex_);
       ranges_[reinterpret_cast<uintptr_t>(hidden)] = {bytes, static_cast<std::byte*>(open)};
     }
-    return MemoryBuffer(nullptr, hidden, bytes, [this, hidden, open, bytes] {
-      const MutexLock lock(mutex_);
-      ranges_.erase(reinterpret_cast<uintptr_t>(hidden));
-      ::munmap(hidden, bytes);
-      ::munmap(open, bytes);
-    });
+    return counted("allocations of GPU memory", MemoryBuffer(nullptr, hidden, bytes, [this, hidden, open, bytes] {
+                     const MutexLock lock(mutex_);
+                     ranges_.erase(reinterpret_cast<uintptr_t>(hidden));
+                     ::munmap(hidden, bytes);
+                     ::munmap(open, bytes);
+                   }));
   }
 
   Result<MemoryBuffer> map_host(int /*device*/, void* host, size_t bytes) override {
     if (!maps_) return Status(Code::kCuda, "pin host memory", "forbidden by the test");
     mapped_bytes_ += bytes;
-    return MemoryBuffer(host, host, bytes, [this, bytes] { mapped_bytes_ -= bytes; });
+    return counted("mappings of host memory", MemoryBuffer(host, host, bytes, [this, bytes] { mapped_bytes_ -= bytes; }));
   }
 
   Result<MemoryShare> share(const void* address, UniqueFd& fd) override {

@@ -15,6 +15,7 @@
 
 #include "base/memory_ops.h"
 #include "base/mutex.h"
+#include "tests/support/open_counts.h"
 
 namespace tcpx::testing {
 
@@ -41,9 +42,11 @@ class SeveralGpus final : public MemoryOps {
     current() = device;
     return Status::ok();
   }
-  Result<MemoryBuffer> allocate_mapped(int, size_t bytes) override { return host_->allocate_mapped(0, bytes); }
+  Result<MemoryBuffer> allocate_mapped(int, size_t bytes) override {
+    return counted("allocations of mapped memory", host_->allocate_mapped(0, bytes));
+  }
   Result<MemoryBuffer> allocate_device(int device, size_t bytes) override {
-    TCPX_ASSIGN_OR_RETURN(MemoryBuffer buffer, host_->allocate_device(0, bytes));
+    TCPX_ASSIGN_OR_RETURN(MemoryBuffer buffer, counted("allocations of GPU memory", host_->allocate_device(0, bytes)));
     const auto begin = reinterpret_cast<uintptr_t>(buffer.device());
     const MutexLock lock(mutex_);
     owned_[begin] = {begin + bytes, device};

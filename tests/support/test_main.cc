@@ -1,29 +1,17 @@
-// Test main: a test case fails when it logs a warning or error it did not announce, or leaves a file descriptor open.
-#include <dirent.h>
+// Test main: a test case fails when it logs a warning or error it did not announce, or leaves something open that it did not find so
+// (resource_counts.h).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <set>
 #include <string>
 #include <thread>
 
 #include "tests/support/expect_log.h"
+#include "tests/support/resource_counts.h"
 
 namespace tcpx::testing {
 namespace {
-
-std::set<std::string> open_descriptors() {
-  std::set<std::string> names;
-  DIR* dir = ::opendir("/proc/self/fd");
-  if (dir == nullptr) return names;
-  const std::string own = std::to_string(::dirfd(dir));
-  while (const dirent* entry = ::readdir(dir)) {
-    if (entry->d_name[0] != '.' && entry->d_name != own) names.insert(entry->d_name);
-  }
-  ::closedir(dir);
-  return names;
-}
 
 /// The suites of the source file `name`.cc, as a filter; empty when there is none.
 std::string suites_of_file(const std::string& name) {
@@ -39,16 +27,13 @@ std::string suites_of_file(const std::string& name) {
 class StrictListener final : public ::testing::EmptyTestEventListener {
   void OnTestStart(const ::testing::TestInfo&) override {
     LogCapture::start();
-    before_ = open_descriptors();
+    ResourceCounts::start();
   }
   void OnTestEnd(const ::testing::TestInfo& info) override {
     for (const std::string& line : LogCapture::stop()) ADD_FAILURE() << info.name() << " logged, unannounced: " << line;
     if (::testing::Test::IsSkipped()) return;
-    for (const std::string& fd : open_descriptors()) {
-      if (before_.count(fd) == 0) ADD_FAILURE() << info.name() << " left descriptor " << fd << " open";
-    }
+    for (const std::string& what : ResourceCounts::stop()) ADD_FAILURE() << info.name() << " left " << what;
   }
-  std::set<std::string> before_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "tests/support/expect_log.h"
 #include "tests/support/fake_net_plugin.h"
 #include "tests/support/hidden_memory_ops.h"
+#include "tests/support/ok.h"
 #include "transfer/device_placement.h"
 
 namespace tcpx::testing {
@@ -73,18 +74,18 @@ LocalMachine placed_endpoint(std::vector<std::optional<std::string>> paths) {
 
 TEST(LocalMachine, DevicesNearTheGpuServeItFirst) {
   LocalMachine placed = placed_endpoint({std::nullopt, kSameHostBridge, kBesideGpu});
-  EXPECT_EQ(placed.channel_devices(0, 0).value(), std::vector<int>({2, 1, 0}));
-  EXPECT_EQ(placed.channel_devices(0, 4).value(), std::vector<int>({2, 1, 0, 2}));
+  EXPECT_EQ(must(placed.channel_devices(0, 0)), std::vector<int>({2, 1, 0}));
+  EXPECT_EQ(must(placed.channel_devices(0, 4)), std::vector<int>({2, 1, 0, 2}));
 }
 
 TEST(LocalMachine, A1_WithGpudirectTcpxAGpusChannelsShareTheNicBelowItsSwitch) {
   LocalMachine machine = a3(true);
   for (int gpu = 0; gpu < 8; ++gpu) {
     const int own = gpu / 2;
-    EXPECT_EQ(machine.channel_devices(gpu, 0).value(), Devices(4, own)) << gpu;
-    EXPECT_EQ(machine.channel_devices(gpu, 1).value(), Devices(1, own)) << gpu;
-    EXPECT_EQ(machine.channel_devices(gpu, 9).value(), Devices(9, own)) << gpu << ": a larger number is no word for other NICs";
-    EXPECT_EQ(machine.describe_devices(gpu, Devices(4, own)).value(), concat("eth", own + 1, " (PIX to GPU ", gpu, ")"));
+    EXPECT_EQ(must(machine.channel_devices(gpu, 0)), Devices(4, own)) << gpu;
+    EXPECT_EQ(must(machine.channel_devices(gpu, 1)), Devices(1, own)) << gpu;
+    EXPECT_EQ(must(machine.channel_devices(gpu, 9)), Devices(9, own)) << gpu << ": a larger number is no word for other NICs";
+    EXPECT_EQ(must(machine.describe_devices(gpu, Devices(4, own))), concat("eth", own + 1, " (PIX to GPU ", gpu, ")"));
   }
   EXPECT_TRUE(testing::logged("GPU 7 uses eth4, the NIC nearest to it (PIX)"));
 }
@@ -96,16 +97,16 @@ TEST(LocalMachine, A1_TheNumberOfChannelsIsNoAccidentOfTheHost) {
         .memory = std::make_unique<PlacedGpu>(),
         .plugin = std::make_shared<PlacedPlugin>(std::vector<std::optional<std::string>>(nics, std::string(kBesideGpu)), true),
         .plugin_path = "fake"};
-    EXPECT_EQ(machine.channel_devices(0, 0).value().size(), 4u) << nics;
+    EXPECT_EQ(must(machine.channel_devices(0, 0)).size(), 4u) << nics;
   }
 }
 
 TEST(LocalMachine, A1_OtherNicsTakeAWordAndOtherPluginsTakeThemAll) {
-  EXPECT_EQ(a3(false).channel_devices(5, 0).value(), Devices({2, 0, 1, 3})) << "as ever";
-  EXPECT_EQ(a3(false).describe_devices(5, Devices({2, 0})).value(), "eth1, eth3");
+  EXPECT_EQ(must(a3(false).channel_devices(5, 0)), Devices({2, 0, 1, 3})) << "as ever";
+  EXPECT_EQ(must(a3(false).describe_devices(5, Devices({2, 0}))), "eth1, eth3");
   ::setenv("UCCL_TCPX_FAR_NICS", "1", 1);
-  EXPECT_EQ(a3(true).channel_devices(5, 0).value(), Devices({2, 0, 1, 3}));
-  EXPECT_EQ(a3(true).describe_devices(5, Devices({2, 0})).value(), "eth1 (unknown to GPU 5), eth3 (PIX to GPU 5)");
+  EXPECT_EQ(must(a3(true).channel_devices(5, 0)), Devices({2, 0, 1, 3}));
+  EXPECT_EQ(must(a3(true).describe_devices(5, Devices({2, 0}))), "eth1 (unknown to GPU 5), eth3 (PIX to GPU 5)");
   ::setenv("UCCL_TCPX_FAR_NICS", "yes", 1);
   EXPECT_EQ(a3(true).channel_devices(5, 0).status().code(), Code::kBadConfig);
   ::unsetenv("UCCL_TCPX_FAR_NICS");
@@ -121,7 +122,7 @@ TEST(LocalMachine, A1_NicsOfWhichNoneIsTheGpusOwnAreRefusedByName) {
   ASSERT_EQ(refused.status().code(), Code::kUnsupported) << refused.status().to_string();
   for (const char* part : {"eth1, eth2", "PHB", "GPU 0", "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "UCCL_TCPX_FAR_NICS"})
     EXPECT_NE(refused.status().detail().find(part), std::string::npos) << part << " in " << refused.status().to_string();
-  EXPECT_EQ(machine({kSameHostBridge}).channel_devices(0, 2).value(), Devices({0, 0})) << "one NIC is named as the only one";
+  EXPECT_EQ(must(machine({kSameHostBridge}).channel_devices(0, 2)), Devices({0, 0})) << "one NIC is named as the only one";
 }
 
 TEST(LocalMachine, APluginWithoutDevicesOrWithoutAnswersIsAnError) {
@@ -131,9 +132,9 @@ TEST(LocalMachine, APluginWithoutDevicesOrWithoutAnswersIsAnError) {
 
 TEST(LocalMachine, ChannelsGoRoundThePluginsDevices) {
   LocalMachine one = endpoint();
-  EXPECT_EQ(one.channel_devices(0, 0).value(), std::vector<int>({0}));
-  EXPECT_EQ(one.channel_devices(0, 3).value(), std::vector<int>({0, 0, 0}));
-  EXPECT_EQ(one.channel_devices(0, kMaxChannels).value().size(), kMaxChannels);
+  EXPECT_EQ(must(one.channel_devices(0, 0)), std::vector<int>({0}));
+  EXPECT_EQ(must(one.channel_devices(0, 3)), std::vector<int>({0, 0, 0}));
+  EXPECT_EQ(must(one.channel_devices(0, kMaxChannels)).size(), kMaxChannels);
 }
 
 TEST(LocalMachine, ChannelsThatCannotBeAreRefused) {
