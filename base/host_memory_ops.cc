@@ -1,9 +1,9 @@
 #include <sys/mman.h>
 
-#include <cinttypes>
-#include <cstdio>
+#include <cerrno>
 #include <cstring>
 
+#include "base/mappings.h"
 #include "base/memory_ops.h"
 #include "base/text.h"
 
@@ -42,20 +42,7 @@ class HostMemoryOps final : public MemoryOps {
   bool host_readable(const void*) const override { return true; }
   bool is_device_memory(const void*) const override { return true; }
 
-  std::optional<uint64_t> extent(const void* address) const override {
-    // Source: proc(5), /proc/pid/maps. Read once per connection, never per message.
-    std::FILE* maps = std::fopen("/proc/self/maps", "re");
-    if (maps == nullptr) return std::nullopt;
-    const auto wanted = reinterpret_cast<uintptr_t>(address);
-    std::optional<uint64_t> bytes;
-    char line[512];
-    while (!bytes && std::fgets(line, sizeof line, maps) != nullptr) {
-      uintptr_t begin = 0, end = 0;
-      if (std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &begin, &end) == 2 && begin <= wanted && wanted < end) bytes = end - wanted;
-    }
-    std::fclose(maps);
-    return bytes;
-  }
+  std::optional<uint64_t> extent(const void* address) const override { return mapped_bytes(address); }
 
   Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) override {
     TCPX_RETURN_IF_ERROR(check_device(device));

@@ -8,6 +8,7 @@
 #include "base/environment.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mappings.h"
 #include "base/pci_device.h"
 #include "base/random.h"
 #include "base/socket_io.h"
@@ -172,7 +173,17 @@ Result<MemoryId> Endpoint::Impl::register_memory(const void* data, size_t bytes,
   if (*type == MemoryType::kCuda) {
     TCPX_ASSIGN_OR_RETURN(access, copiers_.reach->access_to(data, bytes));
   }
-  return registry_.add(data, bytes, *type, access);
+  bool writable = true;
+  if (*type == MemoryType::kHost || !memory.has_gpu()) {
+    const HostAccess allowed = host_access(data, bytes).value_or(HostAccess::kReadWrite);
+    if (allowed == HostAccess::kNone) {
+      return Status(
+          Code::kInvalidArgument, "register memory",
+          concat(bytes, " bytes at ", Hex{reinterpret_cast<uintptr_t>(data)}, ", some of which this process may not read"));
+    }
+    writable = allowed == HostAccess::kReadWrite;
+  }
+  return registry_.add(data, bytes, *type, access, writable);
 }
 
 Status Endpoint::Impl::deregister(MemoryId id) {
@@ -255,7 +266,7 @@ Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std:
                                            std::optional<PlannedRounds::Chosen> chosen, const SubmitOptions& options) {
   if (plan == nullptr || plan->endpoint != registry_.instance()) return refuse(kind, "a plan that this endpoint has not made");
   return start(kind, conn, options, [&](Operation& operation) -> Status {
-    TCPX_ASSIGN_OR_RETURN(operation.rounds, PlannedRounds::begin(registry_, std::move(plan), chosen));
+    TCPX_ASSIGN_OR_RETURN(operation.rounds, PlannedRounds::begin(registry_, std::move(plan), chosen, is_target(operation.kind)));
     return Status::ok();
   });
 }

@@ -60,6 +60,12 @@ Status check_mix(std::string_view operation, const Region& a, const Region& b) {
                        " in one transfer, and the endpoint's GPU does not reach both"));
 }
 
+Status check_writable(std::string_view operation, const Region& region) {
+  if (region.writable) return Status::ok();
+  return Status(Code::kInvalidArgument, std::string(operation),
+                concat("the registered ", range_text(region.data, region.bytes), " may only be read, at least in part"));
+}
+
 std::span<const std::byte> gather(const std::vector<HeldRange>& ranges, std::vector<std::byte>& room) {
   if (ranges.size() == 1) return {ranges.front().data, ranges.front().bytes};
   room.clear();
@@ -88,13 +94,13 @@ Status check_slot(const RemoteSlot& slot) {
 MemoryRegistry::MemoryRegistry(uint64_t instance) : instance_(instance) {}
 MemoryRegistry::~MemoryRegistry() = default;
 
-Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType type, const GpuAccess& access) {
+Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType type, const GpuAccess& access, bool writable) {
   const uintptr_t address = address_of(data);
   if (data == nullptr || bytes == 0 || bytes > std::numeric_limits<uintptr_t>::max() - address) {
     return Status(Code::kInvalidArgument, "register memory", concat(range_text(data, bytes), " are no memory"));
   }
   MutexLock lock(mutex_);
-  const RangeKey key(address, bytes, type);
+  const RangeKey key(address, bytes, type, writable);
   if (const auto known = by_range_.find(key); known != by_range_.end()) {
     Entry& entry = entries_.find(known->second)->second;
     entry.closing = false;
@@ -110,7 +116,8 @@ Result<MemoryId> MemoryRegistry::add(const void* data, size_t bytes, MemoryType 
   }
   const MemoryId id{++last_id_};
   auto* const first = static_cast<std::byte*>(const_cast<void*>(data));
-  entries_.try_emplace(id, *this, Region{.id = id, .data = first, .bytes = bytes, .type = type, .access = access});
+  entries_.try_emplace(id, *this,
+                       Region{.id = id, .data = first, .bytes = bytes, .type = type, .access = access, .writable = writable});
   try {
     by_range_.emplace(key, id);
   } catch (const std::bad_alloc&) {
@@ -173,6 +180,8 @@ Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const voi
   MutexLock lock(mutex_);
   TCPX_ASSIGN_OR_RETURN(Entry* const found, find(id, data, bytes));
   Entry& entry = *found;
+  if (const Status status = check_writable("advertise memory", entry.region); access != SlotAccess::kRead && !status.is_ok())
+    return Status(status.code(), status.operation(), concat(status.detail(), ": advertise it with access kRead"));
   RemoteSlot slot{
       .magic = kSlotMagic, .version = kSlotVersion, .flags = 0, .endpoint = instance_, .id = {}, .bytes = bytes, .reserved = {}};
   const std::tuple key(conn, address_of(data), bytes, access);
@@ -273,7 +282,7 @@ Result<MemoryRegistry::Entry*> MemoryRegistry::begin_removal(MemoryId id) {
 
 Region MemoryRegistry::erase(Entry& entry) {
   const Region region = entry.region;
-  by_range_.erase({address_of(region.data), region.bytes, region.type});
+  by_range_.erase({address_of(region.data), region.bytes, region.type, region.writable});
   entries_.erase(region.id);
   return region;
 }

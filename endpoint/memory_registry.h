@@ -43,11 +43,15 @@ struct Region {
   size_t bytes = 0;
   MemoryType type = MemoryType::kHost;
   GpuAccess access = {};
+  bool writable = true;  ///< every byte of it, when it was registered
 };
 
 /// Refuses what one message may not have ranges of together. @return kInvalidArgument: memory of host and GPU; kUnsupported: of
 /// GPUs that it takes different copiers for
 Status check_mix(std::string_view operation, const Region& a, const Region& b);
+
+/// @return kInvalidArgument: bytes that may only be read
+Status check_writable(std::string_view operation, const Region& region);
 
 class MemoryRegistry;
 
@@ -142,11 +146,11 @@ class MemoryRegistry {
   MemoryRegistry(const MemoryRegistry&) = delete;
   MemoryRegistry& operator=(const MemoryRegistry&) = delete;
 
-  /// The same data, bytes and type again: the same id, counted. Ids are never 0 and never reused. @param access its copier outlives
-  /// all uses
+  /// The same data, bytes, type and right to write again: the same id, counted. Ids are never 0 and never reused. @param access its
+  /// copier outlives all uses
   /// Adding a region that is being removed keeps it: that removal then ends as one of a count that is not the last.
   /// @return kInvalidArgument: nullptr, no bytes, or wraps around
-  Result<MemoryId> add(const void* data, size_t bytes, MemoryType type, const GpuAccess& access = {});
+  Result<MemoryId> add(const void* data, size_t bytes, MemoryType type, const GpuAccess& access = {}, bool writable = true);
 
   /// Checks that [data, data + bytes) lies in the region and holds it. bytes may be 0.
   /// @return kNotFound: no such region, or one being removed; kInvalidArgument naming range and region
@@ -166,7 +170,8 @@ class MemoryRegistry {
   /// The same range for the same connection with the same access gives the same slot. @param conn or kAnyConnection
   /// @param after work of the application's GPU on `stream`, which comes before what peers do with the memory; null: none. It takes the
   /// place of earlier work on the same stream. The mark's GpuOrder must outlive the registry.
-  /// @return kExhausted beyond kMaxAdverts distinct ranges; kInvalidArgument, kNotFound as `use`
+  /// @return kExhausted beyond kMaxAdverts distinct ranges; kInvalidArgument: kReadWrite of memory that may only be read; it and
+  /// kNotFound as `use`
   Result<RemoteSlot> advertise(ConnId conn, MemoryId id, const void* data, size_t bytes,
                                SlotAccess access = SlotAccess::kReadWrite, std::unique_ptr<GpuMark> after = nullptr,
                                void* stream = nullptr);
@@ -192,7 +197,7 @@ class MemoryRegistry {
     SlotAccess access = SlotAccess::kReadWrite;
     std::vector<std::pair<void*, std::unique_ptr<GpuMark>>> after = {};  ///< by stream; gone when reached
   };
-  using RangeKey = std::tuple<uintptr_t, size_t, MemoryType>;
+  using RangeKey = std::tuple<uintptr_t, size_t, MemoryType, bool>;
   /// Of a random number, half of which is as good as all.
   struct SlotHash {
     size_t operator()(const SlotId& id) const { return id.low; }

@@ -27,6 +27,10 @@ namespace tcpx {
 
 enum class OperationKind : uint8_t { kSend, kRecv, kWrite, kRead };
 std::string_view name_of(OperationKind kind);
+/// The memory of this end is written.
+inline bool is_target(OperationKind kind) {
+  return kind == OperationKind::kRecv || kind == OperationKind::kRead;
+}
 
 /// Filled by the caller's thread before it is submitted, the progress thread's from then to the end.
 struct alignas(64) Operation {

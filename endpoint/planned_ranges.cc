@@ -20,7 +20,8 @@ Status bad_range(size_t index, std::string why) {
 /// Checks the ranges of one operation, one after the other. A region that many share is looked for once in a row.
 class RangeChecker {
  public:
-  explicit RangeChecker(MemoryRegistry& registry) : registry_(registry) {}
+  /// @param writes the ranges will be written
+  explicit RangeChecker(MemoryRegistry& registry, bool writes = false) : registry_(registry), writes_(writes) {}
 
   /// @param remote nullptr: there is none
   Status check(const LocalRange& range, const RemoteRange* remote) {
@@ -38,6 +39,7 @@ class RangeChecker {
         return bad_range(index, concat(range.bytes, " bytes at ", remote->offset, " of a slot of ", slot.bytes, " bytes"));
     }
     if (range.bytes == 0) return Status::ok();
+    if (writes_) TCPX_RETURN_IF_ERROR(check_writable("check ranges", *region_));
     if (!first_) first_ = *region_;
     return check_mix("check ranges", *first_, *region_);
   }
@@ -48,6 +50,7 @@ class RangeChecker {
 
  private:
   MemoryRegistry& registry_;
+  const bool writes_;
   const Region* region_ = nullptr;  // of the range checked last
   RegionUse use_;                   // of that, until a range takes it
   std::optional<Region> first_;     // that something is moved of
@@ -126,7 +129,7 @@ Result<std::shared_ptr<const PlannedRanges>> plan_blocks(MemoryRegistry& registr
 
 Status hold_ranges(MemoryRegistry& registry, std::span<const LocalRange> ranges, std::span<const RemoteRange> remote,
                    Operation& operation) {
-  RangeChecker checker(registry);
+  RangeChecker checker(registry, is_target(operation.kind));
   for (size_t i = 0; i < ranges.size(); ++i) {
     const LocalRange& range = ranges[i];
     TCPX_RETURN_IF_ERROR(checker.check(range, remote.empty() ? nullptr : &remote[i]));
@@ -157,7 +160,7 @@ std::vector<int> gpus_of(const Operation& operation, int own) {
 }
 
 Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,
-                                                            std::optional<Chosen> chosen) {
+                                                            std::optional<Chosen> chosen, bool writes) {
   const bool of_blocks = plan->block_bytes != 0;
   const size_t known = of_blocks ? plan->blocks : plan->ranges.size(), known_there = of_blocks ? plan->remote_blocks : known;
   std::vector<uint32_t> local, remote;
@@ -183,8 +186,20 @@ Result<std::unique_ptr<PlannedRounds>> PlannedRounds::begin(MemoryRegistry& regi
     TCPX_ASSIGN_OR_RETURN(auto use, registry.use(id));
     uses.push_back(std::move(use));
   }
-  return std::unique_ptr<PlannedRounds>(
+  std::unique_ptr<PlannedRounds> rounds(
       new PlannedRounds(std::move(plan), std::move(uses), std::move(local), std::move(remote), count));
+  if (writes) TCPX_RETURN_IF_ERROR(rounds->check_targets());
+  return rounds;
+}
+
+Status PlannedRounds::check_targets() const {
+  const auto is_writable = [](const RegionUse& use) { return use.region().writable; };
+  if (std::all_of(uses_.begin(), uses_.end(), is_writable)) return Status::ok();
+  for (size_t i = 0; i < count_; ++i) {
+    const PlannedRanges::Range range = at(i);
+    if (range.bytes != 0) TCPX_RETURN_IF_ERROR(check_writable("check ranges", uses_[range.region].region()));
+  }
+  return Status::ok();
 }
 
 PlannedRanges::Range PlannedRounds::at(size_t index) const {

@@ -60,10 +60,11 @@ class PlannedRounds {
   struct Chosen {
     std::span<const uint32_t> local, remote;
   };
-  /// Holds all regions of the plan from here on. @param chosen nullopt: all ranges
-  /// @return kNotFound: a region is not registered any more; kInvalidArgument: an index beyond the plan, or two of one range
+  /// Holds all regions of the plan from here on. @param chosen nullopt: all ranges. @param writes the chosen ranges will be written
+  /// @return kNotFound: a region is not registered any more; kInvalidArgument: an index beyond the plan, or two of one range; to
+  /// write to memory that may only be read
   static Result<std::unique_ptr<PlannedRounds>> begin(MemoryRegistry& registry, std::shared_ptr<const PlannedRanges> plan,
-                                                      std::optional<Chosen> chosen);
+                                                      std::optional<Chosen> chosen, bool writes = false);
 
   /// Uses of all its regions.
   std::span<const RegionUse> uses() const { return uses_; }
@@ -81,6 +82,7 @@ class PlannedRounds {
         remote_indices_(std::move(remote_indices)),
         count_(count) {}
   PlannedRanges::Range at(size_t index) const;
+  Status check_targets() const;
 
   const std::shared_ptr<const PlannedRanges> plan_;
   const std::vector<RegionUse> uses_;           // of its regions

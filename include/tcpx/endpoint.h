@@ -242,8 +242,10 @@ class TCPX_CLASS_API Endpoint {
   /// Registers memory of the host or of any GPU, which must stay valid until `deregister`. The same range again returns the same
   /// id, reference-counted. The first memory of a GPU that is not the endpoint's makes it that one's peer, for good, or a copier
   /// on it; like an allocation, that may wait for all of a GPU's work.
+  /// Host memory that may only be read is a source alone: it is sent and written from, and advertised with SlotAccess::kRead. What it
+  /// allows is looked up here, once, which takes up to 1 us for each mapping of the process; later changes (mprotect) are not seen.
   /// @param type kind of memory; default: looked up (without a GPU: kHost)
-  /// @return kInvalidArgument: no memory, or not of that type; kUnsupported: of a GPU that the endpoint's does not reach and that
+  /// @return kInvalidArgument: no memory, not readable throughout, or not of that type; kUnsupported: of a GPU that the endpoint's does not reach and that
   /// has no copier
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type = {});
   /// Revokes its advertised slots, waits for operations that use it, at most the operation timeout, and releases it. A
@@ -252,6 +254,7 @@ class TCPX_CLASS_API Endpoint {
   Status deregister(MemoryId memory);
   /// Lets the other end of `conn` write to and read from the range until the memory is deregistered or the connection ends.
   /// The same range with the same access has one slot, however often it is advertised.
+  /// @return kInvalidArgument also for memory that may only be read, unless options.access says so
   Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range, const AdvertiseOptions& options = {});
   /// The same for the other end of any connection, those of later included: whoever knows the slot may use it.
   Result<RemoteSlot> advertise(const LocalRange& range, const AdvertiseOptions& options = {});

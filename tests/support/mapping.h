@@ -1,4 +1,4 @@
-// Memory that a test takes away: a touch of it afterwards ends the process.
+// Memory that a test takes away, or makes one that may only be read: a touch, or a write, afterwards ends the process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,10 +20,16 @@ class Mapping {
   Mapping& operator=(const Mapping&) = delete;
 
   /// It stays mapped, so that nothing else comes to its place.
-  void take_away() { EXPECT_EQ(::mprotect(data_, bytes_, PROT_NONE), 0); }
+  void take_away() { take_away(span()); }
+  /// Whole pages of it.
+  static void take_away(std::span<std::byte> pages) { protect(pages, PROT_NONE); }
+  static void make_read_only(std::span<std::byte> pages) { protect(pages, PROT_READ); }
+  static void make_writable(std::span<std::byte> pages) { protect(pages, PROT_READ | PROT_WRITE); }
   std::span<std::byte> span() { return {static_cast<std::byte*>(data_), bytes_}; }
 
  private:
+  static void protect(std::span<std::byte> pages, int rights) { EXPECT_EQ(::mprotect(pages.data(), pages.size(), rights), 0); }
+
   const size_t bytes_;
   void* const data_;
 };
