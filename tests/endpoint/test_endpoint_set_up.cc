@@ -308,6 +308,7 @@ INSTANTIATE_TEST_SUITE_P(Early, EndpointSetUpEnds, ::testing::Bool());
 
 TEST_P(EndpointSetUpEnds, B6_TheDestructorEndsWhateverIsBeingSetUp) {
   allow_log("connect");
+  allow_left("(tcpx-resolve)");
   StallingAcceptor stalls;
   const SilentPort silent;
   auto owner = make_endpoint();
