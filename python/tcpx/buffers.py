@@ -100,14 +100,41 @@ def _of_numpy(array: Any) -> Extent:
     return Extent(address, nbytes, array, None, array.shape, array.itemsize, readonly)
 
 
+def _no_plain_memory(torch: Any, tensor: Any) -> str | None:
+    """Why the bytes of a tensor are not its values, and what to do about it; None: they are."""
+    name = type(tensor).__name__
+    if name == "DTensor" and hasattr(tensor, "to_local"):
+        return "a DTensor is spread over processes: use to_local()"
+    # Of these torch gives an address, and what lies there is something else.
+    if tensor.is_conj():
+        return "conjugated when it is read, not in memory: use resolve_conj()"
+    if tensor.is_neg():
+        return "negated when it is read, not in memory: use resolve_neg()"
+    if tensor.is_quantized:
+        return "quantized, with scales that lie elsewhere: use int_repr(), and send those beside it"
+    if tensor.is_nested:
+        return "nested, of tensors with shapes of their own: send those that unbind() gives"
+    if tensor.layout is not torch.strided:
+        return f"of layout {str(tensor.layout).removeprefix('torch.')}, whose parts lie apart: use to_dense()"
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError:  # of a transformation (torch.func), or without storage
+        address = 0
+    if address == 0 and tensor.numel() != 0:
+        what = "Tensor" if type(tensor) is torch.Tensor else name
+        return f"a {what} without memory of its own ({tensor.device}): freed, never there, or wrapped around another tensor"
+    return None
+
+
 def _of_torch(tensor: Any) -> Extent:
+    why = _no_plain_memory(sys.modules["torch"], tensor)
+    if why is not None:
+        raise invalid("use a tensor", why)
     if not tensor.is_contiguous():
         raise invalid("use a tensor", f"not contiguous: shape {tuple(tensor.shape)}, strides {tensor.stride()}")
     itemsize = tensor.element_size()
     nbytes = tensor.numel() * itemsize
     address = tensor.data_ptr()
-    if address == 0 and nbytes != 0:
-        raise invalid("use a tensor", f"{nbytes} bytes of memory that was freed, or never was there ({tensor.device})")
     device = tensor.device
     stream = None
     if device.type == "cuda":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import array
 import ctypes
 import mmap
+import warnings
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,95 @@ def test_tensors_of_torch(pair: Pair) -> None:
         pair.there.send(target.t())
     with pytest.raises(tcpx.InvalidArgument, match="meta"):
         pair.there.send(torch.zeros(4, device="meta"))
+
+
+def no_plain_tensors(torch: Any) -> dict[str, Any]:
+    """By the words that tell what to do about each."""
+    from torch._subclasses.fake_tensor import FakeTensorMode  # type: ignore[import-not-found,unused-ignore]
+
+    complex_ones = torch.full((4,), 1 + 2j)
+    with FakeTensorMode():
+        fake = torch.zeros(3)
+    return {
+        r"resolve_conj\(\)": complex_ones.conj(),
+        r"resolve_neg\(\)": complex_ones.conj().imag,
+        r"negated .* resolve_neg\(\)": torch._neg_view(torch.ones(4)),
+        r"int_repr\(\)": torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint4x2),
+        r"unbind\(\)": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        r"sparse_coo.* to_dense\(\)": torch.eye(3).to_sparse(),
+        r"sparse_csr.* to_dense\(\)": torch.eye(3).to_sparse_csr(),
+        r"a Tensor without memory .*meta": torch.zeros(4, device="meta"),
+        r"a FakeTensor without memory": fake,
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_whose_bytes_are_not_their_values(pair: Pair) -> None:
+    torch = pytest.importorskip("torch")
+    for words, tensor in no_plain_tensors(torch).items():
+        for call in (pair.there.send, pair.there.recv, pair.near.advertise):
+            with pytest.raises(tcpx.InvalidArgument, match=words):
+                call(tensor)
+    plain = torch.full((4,), 1 + 2j).conj().resolve_conj()
+    target = torch.zeros_like(plain)
+    moved(pair, plain, target)
+    assert (target == 1 - 2j).all()
+
+
+def test_a_tensor_inside_a_transformation() -> None:
+    pytest.importorskip("torch")
+    func = pytest.importorskip("torch.func" if find_spec("torch.func") else "functorch")
+
+    def body(row: Any) -> Any:
+        with pytest.raises(tcpx.InvalidArgument, match="wrapped around another tensor"):
+            extent_of(row)
+        return row
+
+    import torch
+
+    func.vmap(body)(torch.ones(2, 3))
+
+
+def test_a_tensor_that_is_spread_over_processes() -> None:
+    torch = pytest.importorskip("torch")
+
+    class DTensor(torch.Tensor):  # type: ignore[misc,name-defined,unused-ignore]
+        """As torch's is, which needs a process group."""
+
+        @staticmethod
+        def __new__(cls, local: Any) -> Any:
+            return torch.Tensor._make_wrapper_subclass(cls, local.shape, dtype=local.dtype)
+
+        def __init__(self, local: Any) -> None:
+            self.local = local
+
+        def to_local(self) -> Any:
+            return self.local
+
+        @classmethod
+        def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise AssertionError(f"{function} of all processes")
+
+    with pytest.raises(tcpx.InvalidArgument, match=r"DTensor .* to_local\(\)"):
+        extent_of(DTensor(torch.ones(4)))
+
+
+def test_a_file_that_is_mapped_for_reading(pair: Pair, tmp_path: Any) -> None:
+    """Of a tensor nobody can see that its memory is read-only."""
+    torch = pytest.importorskip("torch")
+    (tmp_path / "weights").write_bytes(bytes(range(256)) * 16)
+    with open(tmp_path / "weights", "rb") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        weights = torch.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=torch.uint8)
+    target = bytearray(4096)
+    moved(pair, weights, target)
+    assert target == bytes(range(256)) * 16
+    slot, copy = pair.far.advertise(weights, readonly=True), bytearray(4096)
+    pair.there.read(copy, slot)
+    assert copy == target
+    for call in (pair.there.recv, pair.near.advertise, lambda into: pair.there.read(into, slot)):
+        with pytest.raises(tcpx.InvalidArgument, match="may only be read"):
+            call(weights)
 
 
 def test_a_tensor_whose_memory_was_freed() -> None:

@@ -337,6 +337,15 @@ def test_what_is_advertised_of_a_registration_ends_with_that_one(pair: Pair) -> 
     assert not pair.near.write(pair.there, pair.source.mr_id, pair.source.ptr, 8, blob)
 
 
+def test_memory_that_may_only_be_read_is_not_advertised(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    constant = ctypes.cast(ctypes.pythonapi.Py_GetVersion, ctypes.c_void_p).value  # code, which nobody may write
+    ok, region = pair.near.reg(constant, 64)
+    assert ok
+    assert not pair.near.advertise(pair.there, region, constant, 64)[0] and "may only be read" in caplog.text
+    assert not pair.near.recv(pair.there, region, constant, 64)
+    assert pair.near.dereg(region)
+
+
 def test_registered_tensors_stay_alive(pair: Pair) -> None:
     torch = pytest.importorskip("torch")
     descs = pair.near.register_memory([torch.full((1000,), 3, dtype=torch.uint8), torch.zeros(0)])
