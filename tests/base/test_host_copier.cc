@@ -151,9 +151,9 @@ TEST(HostCopies, MemoryCanBeReadToItsLastByteAndNoFurther) {
 }
 
 TEST(HostCopies, AProcessThatIsGoneIsDeniedAndMemoryThatIsGoneIsNot) {
+  const Bytes from = random_bytes(1000);  // first: the other process has what there was before it
   IdleFork other;
   const pid_t pid = other.pid();
-  const Bytes from = random_bytes(1000);
   Bytes to(1000);
   HostCopier copier(1);
   CopySegment all{to.data(), from.data(), 1000};
