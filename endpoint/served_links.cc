@@ -257,8 +257,8 @@ bool ServedLinks::fail_those_that_serve(MemoryId region) {
 std::vector<ServedLinks::Mapped> ServedLinks::forget(MemoryId region) {
   std::vector<Mapped> mapped;
   for (auto& [id, served] : links_) {
-    attend(*served.link, [&, conn = id, number = served.number] {
-      for (const uint64_t share : served.link->forget(region)) mapped.push_back({conn, number, share});
+    attend(*served.link, [&mapped, region, &link = *served.link, conn = id, number = served.number] {
+      for (const uint64_t share : link.forget(region)) mapped.push_back({conn, number, share});
     });
   }
   return mapped;
