@@ -42,6 +42,8 @@ if [[ ! -e $root/etc/tcpx-bare ]]; then
   rm -f "$root.log"
   touch "$root/etc/tcpx-bare"
 fi
+# As Debian's installer writes it; debootstrap leaves names of this host to others.
+printf '%s\n' '127.0.0.1 localhost' "127.0.1.1 $(uname -n)" '::1 localhost ip6-localhost ip6-loopback' >"$root/etc/hosts"
 # How this machine gets at packages and wheels, and whom it trusts.
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 cp -r /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
