@@ -32,8 +32,8 @@ struct SharedRing {
   alignas(64) std::atomic<uint64_t> written;  ///< bytes so far; the writer's
   std::atomic<uint32_t> ended;                ///< nothing follows; the writer's
   alignas(64) std::atomic<uint64_t> read;     ///< bytes so far; the reader's
-  alignas(
-      64) std::atomic<uint32_t> reader_wants;  ///< it sleeps, and wants a byte on the socket for these; 0: awake; the reader's
+  /// The reader's: it sleeps, and wants a byte on the socket for these (WakeFor); 0: awake.
+  alignas(64) std::atomic<uint32_t> reader_wants;
   alignas(64) std::byte bytes[kBytes];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);

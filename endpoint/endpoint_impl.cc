@@ -8,7 +8,6 @@
 #include "base/environment.h"
 #include "base/fork.h"
 #include "base/log.h"
-#include "base/mappings.h"
 #include "base/pci_device.h"
 #include "base/random.h"
 #include "base/socket_io.h"
@@ -175,13 +174,7 @@ Result<MemoryId> Endpoint::Impl::register_memory(const void* data, size_t bytes,
   }
   bool writable = true;
   if (*type == MemoryType::kHost || !memory.has_gpu()) {
-    const HostAccess allowed = host_access(data, bytes).value_or(HostAccess::kReadWrite);
-    if (allowed == HostAccess::kNone) {
-      return Status(
-          Code::kInvalidArgument, "register memory",
-          concat(bytes, " bytes at ", Hex{reinterpret_cast<uintptr_t>(data)}, ", some of which this process may not read"));
-    }
-    writable = allowed == HostAccess::kReadWrite;
+    TCPX_ASSIGN_OR_RETURN(writable, is_writable(data, bytes));
   }
   return registry_.add(data, bytes, *type, access, writable);
 }

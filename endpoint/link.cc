@@ -107,7 +107,7 @@ bool Link::prepare_sleep() {
   if (!reads()) return false;
   const bool sends = context_.send_shared.wants(context_.now), receives = context_.recv_shared.wants(context_.now);
   const uint32_t bulk = (sends ? kWakeForBulkRoom : 0u) | (receives ? kWakeForBulkBytes : 0u);
-  // Those lanes are looked at only now that the peer is told, in the order of base/shared_stream.h.
+  // The bulk lanes are looked at only after the peer has been told, in the order of base/shared_stream.h.
   return context_.stream->prepare_sleep(bulk) || (sends && context_.send_shared.can_move()) ||
          (receives && context_.recv_shared.can_move());
 }

@@ -6,6 +6,7 @@
 #include <new>
 #include <string>
 
+#include "base/mappings.h"
 #include "base/random.h"
 #include "base/text.h"
 
@@ -58,6 +59,13 @@ Status check_mix(std::string_view operation, const Region& a, const Region& b) {
   return Status(Code::kUnsupported, std::string(operation),
                 concat("memory of GPU ", a.access.gpu, " and of GPU ", b.access.gpu,
                        " in one transfer, and the endpoint's GPU does not reach both"));
+}
+
+Result<bool> is_writable(const void* data, size_t bytes) {
+  const HostAccess allowed = host_access(data, bytes).value_or(HostAccess::kReadWrite);
+  if (allowed != HostAccess::kNone) return allowed == HostAccess::kReadWrite;
+  return Status(Code::kInvalidArgument, "register memory",
+                concat(range_text(data, bytes), ", some of which this process may not read"));
 }
 
 Status check_writable(std::string_view operation, const Region& region) {

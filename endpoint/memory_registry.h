@@ -50,6 +50,9 @@ struct Region {
 /// GPUs that it takes different copiers for
 Status check_mix(std::string_view operation, const Region& a, const Region& b);
 
+/// Asks the kernel about host memory, at the cost of host_access (base/mappings.h). @return true: this process may write every byte of
+/// it; false: at least read; kInvalidArgument: some of it not even that
+Result<bool> is_writable(const void* data, size_t bytes);
 /// @return kInvalidArgument: bytes that may only be read
 Status check_writable(std::string_view operation, const Region& region);
 
@@ -146,8 +149,8 @@ class MemoryRegistry {
   MemoryRegistry(const MemoryRegistry&) = delete;
   MemoryRegistry& operator=(const MemoryRegistry&) = delete;
 
-  /// The same data, bytes, type and right to write again: the same id, counted. Ids are never 0 and never reused. @param access its
-  /// copier outlives all uses
+  /// Memory that is added again, with the same data, bytes, type and right to write, keeps its id and is counted. Ids are never 0 and never
+  /// reused. @param access its copier outlives all uses
   /// Adding a region that is being removed keeps it: that removal then ends as one of a count that is not the last.
   /// @return kInvalidArgument: nullptr, no bytes, or wraps around
   Result<MemoryId> add(const void* data, size_t bytes, MemoryType type, const GpuAccess& access = {}, bool writable = true);
@@ -167,7 +170,7 @@ class MemoryRegistry {
   /// uses; ask again, or give up with `remove` and a deadline that has passed, which opens it again.
   Result<std::optional<Region>> try_remove(MemoryId id);
 
-  /// The same range for the same connection with the same access gives the same slot. @param conn or kAnyConnection
+  /// A range has one slot for each connection and access, however often it is advertised. @param conn or kAnyConnection
   /// @param after work of the application's GPU on `stream`, which comes before what peers do with the memory; null: none. It takes the
   /// place of earlier work on the same stream. The mark's GpuOrder must outlive the registry.
   /// @return kExhausted beyond kMaxAdverts distinct ranges; kInvalidArgument: kReadWrite of memory that may only be read; it and

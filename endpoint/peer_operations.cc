@@ -11,8 +11,9 @@ constexpr size_t kCrowdedBytes = kMaxBacklogBytes / 4;
 
 }  // namespace
 
-// @return nullopt: the application's GPU is not done with one of them
-Result<std::optional<std::vector<HeldRange>>> PeerOperations::look_up(const WireArray<WireRange>& wanted, bool writes) const {
+// @param busy filled when the application's GPU is not done with that one of them; what is returned does not count then
+Result<std::vector<HeldRange>> PeerOperations::look_up(const WireArray<WireRange>& wanted, bool writes,
+                                                       std::optional<SlotId>& busy) const {
   std::vector<HeldRange> ranges;
   ranges.reserve(wanted.size());
   std::optional<HeldRange> advertised;  // of the last slot: the next range is often another part of it
@@ -21,15 +22,18 @@ Result<std::optional<std::vector<HeldRange>>> PeerOperations::look_up(const Wire
     const WireRange range = wanted[i];
     if (!advertised || range.slot != slot) {
       TCPX_ASSIGN_OR_RETURN(advertised, link_.shared.memory.look_up(link_.id, range.slot, writes));
-      if (!advertised) return std::optional<std::vector<HeldRange>>();
       slot = range.slot;
+      if (!advertised) {
+        busy = slot;
+        return ranges;
+      }
     }
     TCPX_ASSIGN_OR_RETURN(std::byte* const data, part_of(*advertised, range.offset, range.bytes));
     if (range.bytes == 0) continue;
     if (!ranges.empty()) TCPX_RETURN_IF_ERROR(check_mix("look up remote ranges", ranges.front().region(), advertised->region()));
     ranges.emplace_back(advertised->region(), data, range.bytes, std::move(advertised->use));  // for the first of its slot
   }
-  return std::optional(std::move(ranges));
+  return ranges;
 }
 
 // @return nullopt: the peer has been told why not, and has its part of the window again
@@ -41,12 +45,13 @@ std::optional<T> PeerOperations::or_refuse(Result<T> result, uint64_t operation,
 }
 
 Status PeerOperations::on(const ControlHeader& header, std::span<const std::byte> payload) {
-  TCPX_ASSIGN_OR_RETURN(const bool taken, take(header, payload, false));
-  if (!taken) held_up_.push_back({header, {payload.begin(), payload.end()}});
+  TCPX_ASSIGN_OR_RETURN(const auto busy, take(header, payload, false));
+  if (busy) held_up_.push_back({header, {payload.begin(), payload.end()}, *busy});
   return Status::ok();
 }
 
-Result<bool> PeerOperations::take(const ControlHeader& header, std::span<const std::byte> payload, bool counted) {
+Result<std::optional<SlotId>> PeerOperations::take(const ControlHeader& header, std::span<const std::byte> payload,
+                                                   bool counted) {
   switch (static_cast<ControlType>(header.type)) {
     case ControlType::kWrite:
       return take<WriteFrame>(header, payload, counted);
@@ -58,7 +63,8 @@ Result<bool> PeerOperations::take(const ControlHeader& header, std::span<const s
 }
 
 template <class Frame>
-Result<bool> PeerOperations::take(const ControlHeader& header, std::span<const std::byte> payload, bool counted) {
+Result<std::optional<SlotId>> PeerOperations::take(const ControlHeader& header, std::span<const std::byte> payload,
+                                                   bool counted) {
   constexpr bool kReads = Frame::kType == ControlType::kRead;
   Frame frame;
   TCPX_RETURN_IF_ERROR(decode(header, payload, frame));
@@ -69,24 +75,26 @@ Result<bool> PeerOperations::take(const ControlHeader& header, std::span<const s
   }
   const Charge charge = charge_of(frame, answer_bytes);
   if (!counted) TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
-  auto ranges = or_refuse(look_up(frame.ranges, !kReads), frame.operation, charge);
-  if (!ranges) return true;
-  if (!*ranges) return false;
-  TCPX_RETURN_IF_ERROR(begin(frame, std::move(**ranges), charge));
-  return true;
+  std::optional<SlotId> busy;
+  auto ranges = or_refuse(look_up(frame.ranges, !kReads, busy), frame.operation, charge);
+  if (ranges && !busy) TCPX_RETURN_IF_ERROR(begin(frame, std::move(*ranges), charge));
+  return busy;
 }
 
 bool PeerOperations::begin_held_up() {
   bool advanced = false;
+  std::optional<SlotId> busy;  // was so when asked last: many frames may name one slot, and each question is a call of the driver
   // Apart, because what begins may break the link.
   for (HeldUp& frame : std::exchange(held_up_, {})) {
-    const Result<bool> taken = take(frame.header, frame.payload, true);
-    if (taken.is_ok() && !*taken) {
-      held_up_.push_back(std::move(frame));
-      continue;
+    if (busy != frame.by) {
+      const auto taken = take(frame.header, frame.payload, true);
+      link_.break_with(taken.status());
+      busy = taken.is_ok() ? *taken : std::nullopt;
+      advanced |= !busy;
+      if (!busy) continue;
+      frame.by = *busy;
     }
-    link_.break_with(taken.status());
-    advanced = true;
+    held_up_.push_back(std::move(frame));
   }
   return advanced;
 }

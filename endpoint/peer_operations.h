@@ -70,12 +70,14 @@ class PeerOperations {
   struct HeldUp {
     ControlHeader header;
     std::vector<std::byte> payload;
+    SlotId by;  // of that memory
   };
 
-  // @param counted in its window already. @return false: to be asked again, the GPU is not done with its memory
-  Result<bool> take(const ControlHeader& header, std::span<const std::byte> payload, bool counted);
+  // @param counted in its window already. @return the slot with whose memory the GPU is not done, so that the frame is taken again
+  // later; nullopt: taken
+  Result<std::optional<SlotId>> take(const ControlHeader& header, std::span<const std::byte> payload, bool counted);
   template <class Frame>
-  Result<bool> take(const ControlHeader& header, std::span<const std::byte> payload, bool counted);
+  Result<std::optional<SlotId>> take(const ControlHeader& header, std::span<const std::byte> payload, bool counted);
   Status begin(const WriteFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
   Status begin(const WriteDataFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
   Status begin(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
@@ -84,7 +86,7 @@ class PeerOperations {
 
   void end_copy(const Result<bool>& done);
   void queue(Copying copying, bool writes, std::span<const std::byte> data);
-  Result<std::optional<std::vector<HeldRange>>> look_up(const WireArray<WireRange>& wanted, bool writes) const;
+  Result<std::vector<HeldRange>> look_up(const WireArray<WireRange>& wanted, bool writes, std::optional<SlotId>& busy) const;
   template <class T>
   std::optional<T> or_refuse(Result<T> result, uint64_t operation, const Charge& charge);
   void answer_read(uint64_t number, std::span<const std::byte> data);

@@ -215,10 +215,13 @@ bool Pulls::has_gone() const {
 
 bool Pulls::tell_gone() {
   bool advanced = false;
-  while (has_gone()) {
-    const auto one = std::find_if(unshared_.begin(), unshared_.end(), [](const Unshared& any) { return any.gone->load(); });
+  for (auto one = unshared_.begin(); one != unshared_.end();) {
+    if (!one->gone->load()) {
+      ++one;
+      continue;
+    }
     stream_.send(UnshareFrame{.share = one->share, .gone = true});
-    unshared_.erase(one);
+    one = unshared_.erase(one);
     advanced = true;
   }
   return advanced;

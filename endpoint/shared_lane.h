@@ -60,7 +60,8 @@ class SharedLane {
   static constexpr size_t kLongPiece = size_t{512} << 10, kShortPiece = size_t{64} << 10;
   /// The GPU's that are under way at once: all links of an endpoint share its copier.
   static constexpr size_t kMaxGpuPieces = 8;
-  /// Of an end that waits for the other: longer than the other takes for a piece, so that two ends that run wake nobody.
+  /// Time for which an end that waits keeps looking before it rests: longer than the other takes for a piece, so that two ends that
+  /// run wake nobody.
   static constexpr std::chrono::milliseconds kPatience{1};
   static size_t piece_for(uint32_t cores) { return cores < 8 ? kShortPiece : kLongPiece; }
 

@@ -128,8 +128,13 @@ void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* 
   while (!line.empty() && line.back() == '\n') line.remove_suffix(1);
   if (level == LogLevel::kWarning) repeated_lines().remember(source, line);
   try {
-    if (level == LogLevel::kWarning && PluginCall::current() != nullptr) PluginCall::heard(line);
-    if (level == LogLevel::kWarning && PluginCall::current() == nullptr) OwnThreadWords::instance().add(line);
+    if (level == LogLevel::kWarning) {
+      if (PluginCall::current() != nullptr) {
+        PluginCall::heard(line);
+      } else {
+        OwnThreadWords::instance().add(line);
+      }
+    }
     log(level, "plugin: ", line, hint_at(line));
   } catch (...) {
   }

@@ -253,7 +253,7 @@ class TCPX_CLASS_API Endpoint {
   /// @return kTimeout: still in use by operations of this end, and so still registered; kNotFound
   Status deregister(MemoryId memory);
   /// Lets the other end of `conn` write to and read from the range until the memory is deregistered or the connection ends.
-  /// The same range with the same access has one slot, however often it is advertised.
+  /// A range has one slot for each access, however often it is advertised.
   /// @return kInvalidArgument also for memory that may only be read, unless options.access says so
   Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range, const AdvertiseOptions& options = {});
   /// The same for the other end of any connection, those of later included: whoever knows the slot may use it.

@@ -62,6 +62,19 @@ TEST_F(LinkGpuOrder, OtherMemoryIsNotHeldUp) {
   EXPECT_FALSE(hear(ControlType::kDone).has_value());
 }
 
+TEST_F(LinkGpuOrder, ManyThatWaitForTheSameAskTheGpuOnceInATurn) {
+  constexpr int kWrites = 20;
+  const WireRange range = advertised(host_id_, 0, 100, &gpu_);
+  for (int i = 0; i < kWrites; ++i) say_write(5 + i, range, std::span(peers_).first(100));
+  steps(3);
+  const int before = gpu_.asked;
+  steps(10);
+  EXPECT_EQ(gpu_.asked - before, 10);
+  gpu_.open = true;
+  steps(2);
+  for (int i = 0; i < kWrites; ++i) EXPECT_EQ(hear(ControlType::kDone)->operation, 5u + i);
+}
+
 TEST_F(LinkGpuOrder, AWriteThatWaitsCanBeGivenUp) {
   ask(ControlType::kWrite, 5, {}, &gpu_);
   ask(ControlType::kWrite, 6, {}, &gpu_);

@@ -31,6 +31,7 @@ namespace tcpx::testing {
 struct Gate {
   bool open = false;
   Status failure;
+  int asked = 0;  ///< how often it was asked whether it is open
 };
 
 class LinkTest : public ::testing::Test {
@@ -283,6 +284,7 @@ class LinkTest : public ::testing::Test {
    public:
     explicit Mark(Gate& gate) : gate_(gate) {}
     Result<bool> reached() override {
+      ++gate_.asked;
       if (!gate_.failure.is_ok()) return gate_.failure;
       return gate_.open;
     }
