@@ -83,7 +83,7 @@ Result<MemoryBuffer> MemoryOps::map_host(int /*device*/, void* host, size_t byte
   return MemoryBuffer(host, host, bytes, {});
 }
 
-Result<MemoryBuffer> MemoryOps::map_shared(int, const MemoryShare&, UniqueFd) {
+Result<MemoryBuffer> MemoryOps::map_shared(int, const MemoryShare&, int) {
   return Status(Code::kUnsupported, "map shared GPU memory", "no GPU here that could map it");
 }
 

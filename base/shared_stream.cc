@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 
 #include "base/shared_order.h"
+#include "base/unix_socket.h"
 
 namespace tcpx {
 namespace {
@@ -86,11 +86,9 @@ void SharedStream::end_sleep() {
 void SharedStream::look_at_socket() {
   std::array<std::byte, 64> woken;
   for (int i = 0; i < kMaxReadsOfSocket && socket_ && !gone_; ++i) {
-    const ssize_t n = ::recv(socket_.get(), woken.data(), woken.size(), MSG_DONTWAIT);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n <= 0) gone_ = true;
-    if (n < static_cast<ssize_t>(woken.size())) return;
+    const auto received = receive_descriptor(socket_.get(), woken);
+    gone_ = !received.is_ok();
+    if (gone_ || received->bytes < woken.size()) return;
   }
 }
 

@@ -42,7 +42,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t
 class SharedStream {
  public:
   /// @param out written by this end, @param in by the peer; @param socket connected to it, non-blocking. All must outlive it.
-  SharedStream(SharedRing& out, SharedRing& in, UniqueFd& socket) : out_(out), in_(in), socket_(socket) {}
+  SharedStream(SharedRing& out, SharedRing& in, ForeignFd& socket) : out_(out), in_(in), socket_(socket) {}
   SharedStream(const SharedStream&) = delete;
   SharedStream& operator=(const SharedStream&) = delete;
 
@@ -79,7 +79,7 @@ class SharedStream {
  private:
   SharedRing& out_;
   SharedRing& in_;
-  UniqueFd& socket_;
+  ForeignFd& socket_;
   // Own counters: those in shared memory are for the peer to read, and it could change them.
   uint64_t written_ = 0, read_ = 0;
   bool asleep_ = false;

@@ -4,10 +4,10 @@
 #include <sys/un.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "base/fork.h"
 #include "base/socket_io.h"
@@ -17,8 +17,8 @@ namespace tcpx {
 namespace {
 
 constexpr size_t kMaxNameBytes = 100;
-// The kernel passes 253 at most in one message; these few are closed here, and it closes what there is no room for.
-constexpr size_t kDescriptorRoom = 4;
+// As many as the kernel passes in one message (SCM_MAX_FD).
+constexpr size_t kDescriptorRoom = 253;
 
 struct AbstractAddress {
   sockaddr_un address{};
@@ -38,27 +38,29 @@ Result<AbstractAddress> abstract_address(std::string_view name) {
   return made;
 }
 
-Result<UniqueFd> make_socket() {
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<ForeignFd> make_socket() {
+  ForeignFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return system_error("create Unix socket", errno);
   drop_in_child(fd.get());
   return fd;
 }
 
-// All of the message's descriptors, which are this process' from now on.
-size_t take_descriptors(msghdr& message, std::array<UniqueFd, kDescriptorRoom>& taken) {
+// All of the message's descriptors are this process' from now on. @return it, if there is but one
+ForeignFd only_descriptor(msghdr& message) {
+  ForeignFd only;
   size_t count = 0;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t bytes = part->cmsg_len - CMSG_LEN(0);
-    for (size_t at = 0; at + sizeof(int) <= bytes && count < taken.size(); at += sizeof(int)) {
+    for (size_t at = 0; at + sizeof(int) <= bytes; at += sizeof(int)) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + at, sizeof fd);
-      taken[count++] = UniqueFd(fd);
       drop_in_child(fd);
+      ForeignFd taken(fd);
+      only = count++ == 0 ? std::move(taken) : ForeignFd();
     }
   }
-  return count;
+  return only;
 }
 
 }  // namespace
@@ -68,10 +70,10 @@ Result<UnixPair> make_unix_pair() {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) != 0)
     return system_error("create Unix sockets", errno);
   for (const int fd : fds) drop_in_child(fd);
-  return UnixPair{.a = UniqueFd(fds[0]), .b = UniqueFd(fds[1])};
+  return UnixPair{.a = ForeignFd(fds[0]), .b = ForeignFd(fds[1])};
 }
 
-Result<UniqueFd> listen_unix(std::string_view name, int backlog) {
+Result<ForeignFd> listen_unix(std::string_view name, int backlog) {
   TCPX_ASSIGN_OR_RETURN(const auto address, abstract_address(name));
   TCPX_ASSIGN_OR_RETURN(auto fd, make_socket());
   if (::bind(fd.get(), address.get(), address.length) != 0) return system_error("bind Unix socket", errno);
@@ -79,13 +81,13 @@ Result<UniqueFd> listen_unix(std::string_view name, int backlog) {
   return fd;
 }
 
-UniqueFd accept_unix(int listener) {
-  UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+ForeignFd accept_unix(int listener) {
+  ForeignFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   drop_in_child(fd.get());
   return fd;
 }
 
-Result<UniqueFd> connect_unix(std::string_view name) {
+Result<ForeignFd> connect_unix(std::string_view name) {
   TCPX_ASSIGN_OR_RETURN(const auto address, abstract_address(name));
   TCPX_ASSIGN_OR_RETURN(auto fd, make_socket());
   int rc = 0;
@@ -101,6 +103,12 @@ Result<PeerProcess> peer_process(int socket) {
   socklen_t length = sizeof facts;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &facts, &length) != 0) return system_error("ask who the peer is", errno);
   return PeerProcess{.pid = facts.pid, .uid = facts.uid};
+}
+
+bool is_unix_socket(int descriptor) {
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  return ::getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
 }
 
 Status send_descriptor(int socket, std::span<const std::byte> data, int descriptor) {
@@ -139,12 +147,9 @@ Result<ReceivedBytes> receive_descriptor(int socket, std::span<std::byte> room) 
   while (n < 0 && errno == EINTR);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return ReceivedBytes{};
   if (n < 0) return system_error("read Unix socket", errno);
-  std::array<UniqueFd, kDescriptorRoom> taken;
-  const size_t count = take_descriptors(message, taken);
+  ForeignFd descriptor = only_descriptor(message);
   if (n == 0) return Status(Code::kPeerGone, "read Unix socket", "connection closed by the peer");
-  ReceivedBytes received{.bytes = static_cast<size_t>(n), .descriptor = {}};
-  if (count == 1) received.descriptor = std::move(taken.front());
-  return received;
+  return ReceivedBytes{.bytes = static_cast<size_t>(n), .descriptor = std::move(descriptor)};
 }
 
 }  // namespace tcpx

@@ -18,16 +18,16 @@
 namespace tcpx {
 
 /// @param name at most 100 bytes; whoever knows it may connect. @return kInvalidArgument; kSystem with the errno
-Result<UniqueFd> listen_unix(std::string_view name, int backlog);
+Result<ForeignFd> listen_unix(std::string_view name, int backlog);
 /// Takes a pending connection. Without one the result is empty and errno is that of accept(2).
-UniqueFd accept_unix(int listener);
+ForeignFd accept_unix(int listener);
 /// @return kPeerGone: nobody listens there, at least not in this network namespace; kExhausted: too many wait to be let in;
 /// kInvalidArgument; kSystem
-Result<UniqueFd> connect_unix(std::string_view name);
+Result<ForeignFd> connect_unix(std::string_view name);
 
 /// Both ends of one that has no name.
 struct UnixPair {
-  UniqueFd a, b;
+  ForeignFd a, b;
 };
 Result<UnixPair> make_unix_pair();
 
@@ -37,15 +37,18 @@ struct PeerProcess {
   uid_t uid = 0;  ///< effective one
 };
 Result<PeerProcess> peer_process(int socket);
+/// Of whatever kind the descriptor is: it asks the kernel alone.
+bool is_unix_socket(int descriptor);
 
 /// Sends all of `data`, at least one byte, and a copy of the descriptor with it.
 /// @return kExhausted: no room for it now, nothing was sent; kPeerGone; kSystem
 Status send_descriptor(int socket, std::span<const std::byte> data, int descriptor);
 struct ReceivedBytes {
-  size_t bytes = 0;     ///< none: nothing has come
-  UniqueFd descriptor;  ///< that came with them, close-on-exec; empty: none, or several, which are closed
+  size_t bytes = 0;      ///< none: nothing has come
+  ForeignFd descriptor;  ///< that came with them, close-on-exec; empty: none, or several, which are closed
 };
-/// Takes what has come, as far as there is room. Bytes in front of a descriptor come by themselves. @return kPeerGone at the end
+/// Takes what has come, as far as there is room. Also to be used where no descriptor is expected: one for which there is no room is
+/// closed by the kernel, within the call that reads. Bytes in front of a descriptor come by themselves. @return kPeerGone at the end
 Result<ReceivedBytes> receive_descriptor(int socket, std::span<std::byte> room);
 
 }  // namespace tcpx

@@ -229,9 +229,9 @@ class CudaMemoryOps final : public MemoryOps {
 
   Result<MemoryShare> share(const void* address, UniqueFd& fd) override { return shared_.share(address, fd); }
 
-  Result<MemoryBuffer> map_shared(int device, const MemoryShare& share, UniqueFd fd) override {
+  Result<MemoryBuffer> map_shared(int device, const MemoryShare& share, int fd) override {
     TCPX_RETURN_IF_ERROR(check_device(device));
-    return shared_.map(device, share, std::move(fd));
+    return shared_.map(device, share, fd);
   }
 
   Result<std::unique_ptr<CopyLane>> make_copy_lane(int device) override {

@@ -191,10 +191,10 @@ Status SharedGpuMemory::check(const MemoryShare& share, bool has_fd) {
   return Status::ok();
 }
 
-Result<MemoryBuffer> SharedGpuMemory::map(int device, const MemoryShare& share, UniqueFd fd) const {
-  TCPX_RETURN_IF_ERROR(check(share, static_cast<bool>(fd)));
+Result<MemoryBuffer> SharedGpuMemory::map(int device, const MemoryShare& share, int fd) const {
+  TCPX_RETURN_IF_ERROR(check(share, fd >= 0));
   TCPX_ASSIGN_OR_RETURN(const DeviceGuard guard, DeviceGuard::enter(device));
-  return share.kind == ShareKind::kIpc ? map_ipc(device, share) : map_chunk(device, share, std::move(fd));
+  return share.kind == ShareKind::kIpc ? map_ipc(device, share) : map_chunk(device, share, fd);
 }
 
 Result<MemoryBuffer> SharedGpuMemory::map_ipc(int device, const MemoryShare& share) const {
@@ -229,10 +229,10 @@ Result<MemoryBuffer> SharedGpuMemory::map_ipc(int device, const MemoryShare& sha
   return buffer;
 }
 
-Result<MemoryBuffer> SharedGpuMemory::map_chunk(int device, const MemoryShare& share, UniqueFd fd) const {
+Result<MemoryBuffer> SharedGpuMemory::map_chunk(int device, const MemoryShare& share, int fd) const {
   if (!chunks_.complete()) return lacking(kMapMemory);
   // The driver takes a descriptor as the pointer's value, and a fabric handle by its address; it changes neither.
-  void* const shared = share.kind == ShareKind::kFile ? reinterpret_cast<void*>(static_cast<uintptr_t>(fd.get()))
+  void* const shared = share.kind == ShareKind::kFile ? reinterpret_cast<void*>(static_cast<uintptr_t>(fd))
                                                       : const_cast<std::byte*>(share.handle.data());
   CUmemGenericAllocationHandle handle = 0;
   CUresult result = chunks_.import_handle(

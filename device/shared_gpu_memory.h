@@ -21,7 +21,7 @@ class SharedGpuMemory {
   SharedGpuMemory();
   Result<MemoryShare> share(const void* address, UniqueFd& fd) const;
   /// @param device one that exists
-  Result<MemoryBuffer> map(int device, const MemoryShare& share, UniqueFd fd) const;
+  Result<MemoryBuffer> map(int device, const MemoryShare& share, int fd) const;
 
   /// kInvalidArgument unless these numbers can be those of a share.
   static Status check(const MemoryShare& share, bool has_fd);
@@ -47,7 +47,7 @@ class SharedGpuMemory {
 
   Status share_chunk(MemoryShare* share, UniqueFd* fd) const;
   Result<MemoryBuffer> map_ipc(int device, const MemoryShare& share) const;
-  Result<MemoryBuffer> map_chunk(int device, const MemoryShare& share, UniqueFd fd) const;
+  Result<MemoryBuffer> map_chunk(int device, const MemoryShare& share, int fd) const;
   template <class Value>
   bool read_attribute(Value* value, CUpointer_attribute attribute, CUdeviceptr address) const;
 

@@ -32,14 +32,15 @@ Layout& layout(std::byte* base) {
   return *reinterpret_cast<Layout*>(base);
 }
 
-// A descriptor of the peer may be of anything, and memory that shrinks would end this process at its next look.
+// A descriptor of the peer may be of anything, and memory that shrinks would end this process at its next look. The seals are asked
+// for first: only memory has some, and the size of anything else may take for ever to be told.
 Status check(int memory) {
-  struct stat facts {};
-  if (::fstat(memory, &facts) != 0) return system_error(kMap, errno);
-  if (facts.st_size != static_cast<off_t>(sizeof(Layout))) return Status(Code::kProtocol, kMap, "not of the size it must have");
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   const int seals = ::fcntl(memory, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return Status(Code::kProtocol, kMap, "its size is not sealed");
+  struct stat facts {};
+  if (::fstat(memory, &facts) != 0) return system_error(kMap, errno);
+  if (facts.st_size != static_cast<off_t>(sizeof(Layout))) return Status(Code::kProtocol, kMap, "not of the size it must have");
   return Status::ok();
 }
 
@@ -99,7 +100,7 @@ Status HostPeer::pass(const UniqueFd& file) const {
   return send_descriptor(files.get(), std::span(&kMark, 1), file.get());
 }
 
-Result<UniqueFd> HostPeer::take_passed() const {
+Result<ForeignFd> HostPeer::take_passed() const {
   std::byte mark{};
   TCPX_ASSIGN_OR_RETURN(auto received, receive_descriptor(files.get(), std::span(&mark, 1)));
   if (received.bytes == 1) return std::move(received.descriptor);

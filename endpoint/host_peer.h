@@ -63,8 +63,8 @@ class SharedArea {
 struct HostPeer {
   pid_t pid = 0;     ///< of the peer, in this pid namespace; 0: not visible from here
   UniqueFd process;  ///< pidfd of it, readable once it has ended; empty without `pid`
-  UniqueFd socket;   ///< Unix socket: wakes the peer's control stream
-  UniqueFd files;    ///< another one, for descriptors alone, in the order in which frames speak of them
+  ForeignFd socket;  ///< Unix socket: wakes the peer's control stream
+  ForeignFd files;   ///< another one, for descriptors alone, in the order in which frames speak of them
   SharedArea area;
   bool same_process = false;  ///< both endpoints are of this process
   bool reads_memory = false;  ///< this end can read the peer's memory: with process_vm_readv
@@ -74,7 +74,7 @@ struct HostPeer {
   Status pass(const UniqueFd& file) const;
   /// The next one that the peer has passed; empty: this process could not take it, having too many open.
   /// @return kProtocol: there is none; kPeerGone; kSystem
-  Result<UniqueFd> take_passed() const;
+  Result<ForeignFd> take_passed() const;
 
   /// 1 while this end's memory may be read; set it to 0, for good, before memory goes that the peer may be reading.
   std::atomic<uint64_t>& own_alive() const { return area.alive(area.first()); }

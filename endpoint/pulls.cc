@@ -174,11 +174,11 @@ Status Pulls::on(const ShareFrame& frame) {
   auto mapping = std::make_shared<Mapping>(parts_.unmapper);
   mapping->base = frame.memory.base;
   mapping->bytes = frame.memory.bytes;
-  UniqueFd file;
+  ForeignFd file;
   if (frame.memory.kind == ShareKind::kFile) {
     TCPX_ASSIGN_OR_RETURN(file, peer_->take_passed());  // empty: this process has no number free for it, and cannot map it
   }
-  auto mapped = parts_.memory.map_shared(parts_.gpu, frame.memory, std::move(file));
+  auto mapped = parts_.memory.map_shared(parts_.gpu, frame.memory, file.get());
   if (mapped.is_ok()) {
     mapping->buffer = std::move(*mapped);
   } else {

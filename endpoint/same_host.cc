@@ -83,7 +83,8 @@ class Meeting {
   Status connect();
   Status let_in();
   Status share();
-  Status take(UniqueFd socket);
+  Result<PeerProcess> check_user(int socket) const;
+  Status take(ForeignFd socket);
   Status take_area(int memory);
   Result<Greeting> greeting(const Key& key);
   void try_reading(const Greeting& theirs);
@@ -97,7 +98,7 @@ class Meeting {
   std::string name_, key_text_, peer_reads_, why_not_, their_user_namespace_;
   std::string reads_ = "nothing to read there";  // kYes, or why not
   Key key_{};
-  UniqueFd listener_;
+  ForeignFd listener_;
   std::unique_ptr<Key> probe_ = std::make_unique<Key>();  // in memory of its own, until the peer has looked
   std::unique_ptr<HostPeer> peer_ = std::make_unique<HostPeer>();
 };
@@ -121,6 +122,7 @@ Result<bool> Meeting::agree(const Status& mine) {
 }
 
 Status Meeting::listen() {
+  if (foreign_closes_hang()) return refuse("descriptors that others have passed to this process wait to be closed");
   Key name;
   TCPX_RETURN_IF_ERROR(fill_random(name));
   TCPX_RETURN_IF_ERROR(fill_random(key_));
@@ -135,14 +137,19 @@ Result<Greeting> Meeting::greeting(const Key& key) {
   return Greeting{.key = key, .probe_at = reinterpret_cast<uintptr_t>(probe_.get()), .probe = *probe_};
 }
 
+// Asked before anything that has come over the socket is taken.
+Result<PeerProcess> Meeting::check_user(int socket) const {
+  TCPX_ASSIGN_OR_RETURN(const PeerProcess process, peer_process(socket));
+  if (process.uid == ::geteuid()) return process;
+  return refuse(concat("the peer is user ", process.uid, ", not ", ::geteuid(),
+                       are_apart(user_namespace(), their_user_namespace_)
+                           ? ", as this user namespace knows it: run both in one user namespace"
+                           : ": run both as one user"));
+}
+
 // The socket to the peer, whoever that is.
-Status Meeting::take(UniqueFd socket) {
-  TCPX_ASSIGN_OR_RETURN(const PeerProcess process, peer_process(socket.get()));
-  if (process.uid != ::geteuid())
-    return refuse(concat("the peer is user ", process.uid, ", not ", ::geteuid(),
-                         are_apart(user_namespace(), their_user_namespace_)
-                             ? ", as this user namespace knows it: run both in one user namespace"
-                             : ": run both as one user"));
+Status Meeting::take(ForeignFd socket) {
+  TCPX_ASSIGN_OR_RETURN(const PeerProcess process, check_user(socket.get()));
   peer_->socket = std::move(socket);
   peer_->pid = process.pid;
   peer_->same_process = process.pid == ::getpid();
@@ -179,12 +186,17 @@ Status Meeting::connect() {
   return Status::ok();
 }
 
-// The first in line who knows the key: strangers are shown out.
+// The first in line who knows the key: strangers are shown out. What another user has sent is not even read.
 Status Meeting::let_in() {
   Greeting theirs{};
+  Status nobody = refuse("the peer has not come to the Unix socket");
   while (!peer_->socket) {
-    UniqueFd socket = accept_unix(listener_.get());
-    if (!socket) return refuse("the peer has not come to the Unix socket");
+    ForeignFd socket = accept_unix(listener_.get());
+    if (!socket) return nobody;
+    if (Status stranger = check_user(socket.get()).status(); !stranger.is_ok()) {
+      nobody = std::move(stranger);
+      continue;
+    }
     const auto room = std::as_writable_bytes(std::span(&theirs, 1));
     const auto received = receive_descriptor(socket.get(), room);
     if (!received.is_ok() || received->bytes != room.size() || theirs.key != key_) continue;
@@ -210,7 +222,8 @@ Status Meeting::share() {
   TCPX_RETURN_IF_ERROR(take_area(received.descriptor.get()));
   std::byte mark{};
   TCPX_ASSIGN_OR_RETURN(auto files, receive_descriptor(peer_->socket.get(), std::span(&mark, 1)));
-  if (!files.descriptor) return refuse("the peer has passed no socket for descriptors");
+  if (!files.descriptor || !is_unix_socket(files.descriptor.get()))
+    return refuse("the peer has passed no Unix socket for descriptors");
   peer_->files = std::move(files.descriptor);
   try_reading(theirs);
   return Status::ok();

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "tests/support/wait_until.h"
 
 namespace tcpx::testing {
 namespace {
@@ -27,10 +28,10 @@ std::span<const std::byte> of(std::string_view text) {
 }
 
 struct Ends {
-  UniqueFd a, b;
+  ForeignFd a, b;
   Ends() {
     const std::string name = a_name();
-    const UniqueFd listener = listen_unix(name, 1).value();
+    const ForeignFd listener = listen_unix(name, 1).value();
     a = connect_unix(name).value();
     b = accept_unix(listener.get());
   }
@@ -61,7 +62,7 @@ TEST(UnixSocket, WhatIsSentIsThereWithoutAWait) {
 TEST(UnixSocket, NobodyListensWhereNobodyListens) {
   EXPECT_EQ(connect_unix(a_name()).status().code(), Code::kPeerGone);
   const std::string name = a_name();
-  const UniqueFd listener = listen_unix(name, 1).value();
+  const ForeignFd listener = listen_unix(name, 1).value();
   EXPECT_EQ(listen_unix(name, 1).status().native(), EADDRINUSE);
   EXPECT_FALSE(accept_unix(listener.get())) << "nobody has come";
 }
@@ -74,8 +75,8 @@ TEST(UnixSocket, NamesAreBounded) {
 
 TEST(UnixSocket, ALongLineTurnsTheNextOneAway) {
   const std::string name = a_name();
-  const UniqueFd listener = listen_unix(name, 0).value();
-  std::vector<UniqueFd> in_line;
+  const ForeignFd listener = listen_unix(name, 0).value();
+  std::vector<ForeignFd> in_line;
   Status status;
   while (in_line.size() < 64 && status.is_ok()) {
     auto one = connect_unix(name);
@@ -116,7 +117,7 @@ TEST(UnixSocket, ADescriptorIsPassed) {
 
 // @return true when they have left
 bool send_many(int socket, int descriptor, int count) {
-  alignas(cmsghdr) char control[CMSG_SPACE(64 * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(253 * sizeof(int))] = {};
   char byte = 'x';
   iovec bytes{&byte, 1};
   msghdr message{};
@@ -135,14 +136,14 @@ bool send_many(int socket, int descriptor, int count) {
 TEST(UnixSocket, SurplusDescriptorsAreClosed) {
   const Ends ends;
   const int before = count_descriptors();
-  for (const int count : {2, 4, 5, 64}) {
+  for (const int count : {2, 64, 253}) {
     ASSERT_TRUE(send_many(ends.a.get(), ends.a.get(), count));
     std::array<std::byte, 16> room{};
     const auto received = receive_descriptor(ends.b.get(), room);
     ASSERT_TRUE(received.is_ok());
     EXPECT_EQ(received->bytes, 1u);
     EXPECT_FALSE(received->descriptor) << count;
-    EXPECT_EQ(count_descriptors(), before) << count;
+    EXPECT_TRUE(wait_until([&] { return count_descriptors() <= before; })) << count;
   }
 }
 
@@ -152,7 +153,7 @@ TEST(UnixSocket, TheEndIsThePeersEnd) {
   ends.a.reset();
   std::array<std::byte, 16> room{};
   EXPECT_EQ(receive_descriptor(ends.b.get(), room)->bytes, 4u) << "what it said before";
-  EXPECT_EQ(receive_descriptor(ends.b.get(), room).status().code(), Code::kPeerGone);
+  EXPECT_TRUE(wait_until([&] { return receive_descriptor(ends.b.get(), room).status().code() == Code::kPeerGone; }));
   EXPECT_EQ(send_descriptor(ends.b.get(), of("x"), 0).code(), Code::kPeerGone);
 }
 

@@ -48,7 +48,7 @@ TEST_F(GpuShareRefusals, SharesThatLieAreRefused) {
       UniqueFd fd;
       MemoryShare share = peer_->share(made.id, 0, &fd).share;
       change(share);
-      const auto mapped = memory_->map_shared(0, share, other ? std::move(other) : std::move(fd));
+      const auto mapped = memory_->map_shared(0, share, other ? other.get() : fd.get());
       EXPECT_FALSE(mapped.is_ok()) << mapped->size() << " bytes mapped";
       if (!mapped.is_ok()) std::printf("%s\n", text_of(mapped).c_str());
     };
@@ -81,7 +81,7 @@ TEST_F(GpuShareRefusals, SharesThatLieAreRefused) {
     for (const int device : {-1, gpus()}) {
       UniqueFd fd;
       const PeerAnswer answer = peer_->share(made.id, 0, &fd);
-      EXPECT_EQ(memory_->map_shared(device, answer.share, std::move(fd)).status().code(), Code::kInvalidArgument);
+      EXPECT_EQ(memory_->map_shared(device, answer.share, fd.get()).status().code(), Code::kInvalidArgument);
     }
     readers_[0]->expect(map(0, made).device(), made.bytes, 700);
   }
@@ -110,7 +110,7 @@ TEST_F(GpuShareRefusals, MemoryThatCannotLeaveTheProcessSaysWhy) {
   EXPECT_NE(why_not(kept.address()).find("without a handle type"), std::string::npos);
 
   const MemoryBuffer own = must(memory_->allocate_device(0, kMiB));
-  const auto mapped = memory_->map_shared(0, must(memory_->share(own.device(), fd)), UniqueFd());
+  const auto mapped = memory_->map_shared(0, must(memory_->share(own.device(), fd)), -1);
   EXPECT_FALSE(mapped.is_ok());
   std::printf("its own memory: %s\n", text_of(mapped).c_str());
 }

@@ -245,7 +245,7 @@ TEST(HostMemoryOps, SharesNothingAndMapsNothing) {
   MemoryShare made_up;
   made_up.kind = ShareKind::kIpc;
   made_up.bytes = 4096;
-  EXPECT_EQ(memory->map_shared(0, made_up, UniqueFd()).status().code(), Code::kUnsupported);
+  EXPECT_EQ(memory->map_shared(0, made_up, -1).status().code(), Code::kUnsupported);
 }
 
 TEST_P(MemoryOpsContract, EveryDeviceCanBecomeCurrentForOneThread) {

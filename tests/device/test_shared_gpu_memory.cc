@@ -168,7 +168,7 @@ TEST_F(SharedGpuMemoryTest, SaysWhatItCosts) {
         UniqueFd fd;
         const PeerAnswer answer = peer_->share(made.id, 0, &fd);
         const auto began = std::chrono::steady_clock::now();
-        auto mapped = memory_->map_shared(device, answer.share, std::move(fd));
+        auto mapped = memory_->map_shared(device, answer.share, fd.get());
         const auto is_mapped = std::chrono::steady_clock::now();
         ASSERT_OK(mapped);
         *mapped = MemoryBuffer();

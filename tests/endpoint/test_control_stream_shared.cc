@@ -94,7 +94,7 @@ TEST_F(ControlStreamShared, AProcessThatDiesInAFrameIsGone) {
 }
 
 TEST_F(ControlStreamShared, ADeathIsNoticedByALookNowAndThen) {
-  pair_.sockets.a.reset();
+  close_here(pair_.sockets.a.release());
   EXPECT_FALSE(b_.has_arrived());
   b_.check_alive(std::chrono::seconds(4));
   EXPECT_TRUE(b_.has_arrived());

@@ -16,7 +16,7 @@ class ChunkedOps : public HiddenMemoryOps {
     return MemoryShare{
         .kind = ShareKind::kIpc, .base = reinterpret_cast<uintptr_t>(base) + offset / chunk * chunk, .bytes = chunk};
   }
-  Result<MemoryBuffer> map_shared(int /*device*/, const MemoryShare& share, UniqueFd /*fd*/) override {
+  Result<MemoryBuffer> map_shared(int /*device*/, const MemoryShare& share, int /*fd*/) override {
     ++mapped;
     return counted("mappings of a peer's GPU memory", MemoryBuffer(nullptr, peers, share.bytes, [this] {
                      EXPECT_TRUE(wait_until([this] { return !unmapping_held_; }));

@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <future>
 #include <memory>
 #include <string>
@@ -28,6 +29,7 @@
 #include "base/text.h"
 #include "base/unix_socket.h"
 #include "endpoint/shared_lane.h"
+#include "tests/support/lingering_socket.h"
 #include "tests/support/link_setup_ends.h"
 
 namespace tcpx::testing {
@@ -140,7 +142,7 @@ class SameHostByHand : public SameHostTest {
 TEST_F(SameHostByHand, AStrangerIsShownOut) {
   BootstrapChannel channel = begin(false);
   const Parameters said = step(channel);
-  std::vector<UniqueFd> strangers;
+  std::vector<ForeignFd> strangers;
   for (const size_t bytes : {0, 1, 39, 40}) {  // silent, and with keys that are none
     strangers.push_back(connect_unix(said.at("name")).value());
     const std::string text(bytes, 'x');
@@ -160,7 +162,7 @@ TEST_F(SameHostByHand, AnotherUserIsLeftToTcp) {
                                            std::pair("1", ", as this user namespace knows it: run both in one user namespace")}) {
     BootstrapChannel channel = begin(false);
     const Parameters said = step(channel, {{"why not", ""}, {"user namespace", theirs}});
-    UniqueFd socket;
+    ForeignFd socket;
     std::thread([&] {
       ASSERT_EQ(::syscall(SYS_setresuid, -1, 4711, -1), 0);  // of this thread alone, which ends
       socket = connect_unix(said.at("name")).value();
@@ -173,6 +175,32 @@ TEST_F(SameHostByHand, AnotherUserIsLeftToTcp) {
     step(channel);
     EXPECT_EQ(why_not(), concat("TCP on one host: the peer is user 4711, not 0", what_to_do));
   }
+}
+
+// One that has a hand in nothing here but a socket: neither what it has sent is read nor is its close waited for.
+TEST_F(SameHostByHand, WhatAnotherUserHasPassedHoldsNobodyUp) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
+  BootstrapChannel channel = begin(false);
+  const Parameters said = step(channel);
+  LingeringSocket lingers;
+  std::thread([&] {
+    ASSERT_EQ(::syscall(SYS_setresuid, -1, 4711, -1), 0);  // of this thread alone, which ends
+    const std::array<std::byte, 40> greeting{};
+    lingers.pass(connect_unix(said.at("name")).value().get(), greeting);
+  }).join();
+  step(channel);
+  if (met_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) step(channel);
+  EXPECT_EQ(why_not(), "TCP on one host: the peer is user 4711, not 0: run both as one user");
+}
+
+TEST_F(SameHostByHand, ManyClosesThatHangLeaveItToTcp) {
+  std::deque<LingeringSocket> hang;
+  const std::byte mark{1};
+  while (!foreign_closes_hang()) {
+    UnixPair ends = make_unix_pair().value();
+    if (hang.size() < 40) hang.emplace_back().pass(ends.a.get(), std::span(&mark, 1));
+  }
+  EXPECT_EQ(stays_on_tcp().second, "TCP on one host: descriptors that others have passed to this process wait to be closed");
 }
 
 /// An address that a peer names, and what is said of it when it does not hold what the peer says.
@@ -304,19 +332,23 @@ TEST_F(SameHostByHand, MemoryThatCouldShrinkIsNotMapped) {
 }
 
 TEST_F(SameHostByHand, APeerThatSharesNothingIsLeftToTcp) {
-  const std::string name = concat("tcpx-test-", ::getpid());
   const std::byte greeting[40]{};
-  for (const auto& [passes, text] : std::vector<std::pair<int, std::string>>{
-           {-1, "the peer has shared no memory"}, {0, "map shared area: not of the size it must have"}}) {
-    const UniqueFd listener = listen_unix(name, 1).value();
+  for (const auto& [passes, text] :
+       std::vector<std::pair<int, std::string>>{{-1, "the peer has shared no memory"},
+                                                {0, "map shared area: its size is not sealed"},
+                                                {1, "the peer has passed no Unix socket for descriptors"}}) {
+    const std::string name = concat("tcpx-test-", ::getpid(), passes);
+    const ForeignFd listener = listen_unix(name, 1).value();
     BootstrapChannel channel = begin(true);
     step(channel, named(name));
     EXPECT_EQ(step(channel).at("why not"), "");
-    const UniqueFd socket = accept_unix(listener.get());
+    const ForeignFd socket = accept_unix(listener.get());
     ASSERT_TRUE(socket);
     const UniqueFd empty(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (passes >= 0) {
-      ASSERT_TRUE(send_descriptor(socket.get(), greeting, empty.get()).is_ok());
+      const UniqueFd area = SharedArea::make().value();
+      ASSERT_TRUE(send_descriptor(socket.get(), greeting, passes == 0 ? empty.get() : area.get()).is_ok());
+      ASSERT_TRUE(send_descriptor(socket.get(), std::span(greeting, 1), empty.get()).is_ok());
     }
     step(channel);
     EXPECT_EQ(step(channel).at("why not"), text);

@@ -72,7 +72,7 @@ class SharedGpuMemoryTest : public ::testing::Test {
         for (int device = 0; device < memory->device_count(); ++device) {
           UniqueFd fd;
           const PeerAnswer answer = peer.share(made.id, 0, &fd);
-          const auto mapped = memory->map_shared(device, answer.share, std::move(fd));
+          const auto mapped = memory->map_shared(device, answer.share, fd.get());
           std::printf("memory of GPU %d by %s, mapped for GPU %d: %s\n", owner, chunks == 0 ? "cudaMalloc" : "cuMemCreate",
                       device, text_of(mapped).c_str());
           if (mapped.is_ok()) Reader(device, *memory).expect(mapped->device(), answer.share.bytes, 1);
@@ -99,7 +99,7 @@ class SharedGpuMemoryTest : public ::testing::Test {
     const PeerAnswer answer = peer_->share(made.id, at, &fd);
     EXPECT_EQ(static_cast<bool>(fd), answer.share.kind == ShareKind::kFile);
     if (share != nullptr) *share = answer.share;
-    return must(memory_->map_shared(device, answer.share, std::move(fd)));
+    return must(memory_->map_shared(device, answer.share, fd.get()));
   }
   template <class Visit>
   void for_each_pair(Visit visit) {

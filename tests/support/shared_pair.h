@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "base/shared_stream.h"
-#include "tests/support/socket_pair.h"
+#include "base/unix_socket.h"
 
 namespace tcpx::testing {
 
 struct SharedPair {
   std::unique_ptr<SharedRing> forth = std::make_unique<SharedRing>(), back = std::make_unique<SharedRing>();
-  Sockets sockets = unix_pair();
+  UnixPair sockets = make_unix_pair().value();
 
   std::unique_ptr<SharedStream> a() { return std::make_unique<SharedStream>(*forth, *back, sockets.a); }
   std::unique_ptr<SharedStream> b() { return std::make_unique<SharedStream>(*back, *forth, sockets.b); }
