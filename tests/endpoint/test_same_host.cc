@@ -196,10 +196,11 @@ TEST_F(SameHostByHand, WhatAnotherUserHasPassedHoldsNobodyUp) {
 TEST_F(SameHostByHand, ManyClosesThatHangLeaveItToTcp) {
   std::deque<LingeringSocket> hang;
   const std::byte mark{1};
-  while (!foreign_closes_hang()) {
-    UnixPair ends = make_unix_pair().value();
-    if (hang.size() < 40) hang.emplace_back().pass(ends.a.get(), std::span(&mark, 1));
+  while (hang.size() < 40) {
+    const UnixPair ends = make_unix_pair().value();
+    hang.emplace_back().pass(ends.a.get(), std::span(&mark, 1));
   }
+  ASSERT_TRUE(wait_until(foreign_closes_hang));
   EXPECT_EQ(stays_on_tcp().second, "TCP on one host: descriptors that others have passed to this process wait to be closed");
 }
 
