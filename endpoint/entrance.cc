@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/own_thread.h"
 #include "base/text.h"
+#include "transfer/crowded_addresses.h"
 
 namespace tcpx {
 namespace {
@@ -22,6 +23,8 @@ constexpr size_t kMostSetUps = 32;
 constexpr size_t kDescriptorsOfOne = 32;
 // A client that has been silent for so long may have to make room. Some plugins make a connection wait for nearly as long.
 constexpr Duration kClientSilence = std::chrono::seconds(1);
+// The same for one of an address that has more places than its share.
+constexpr Duration kSilenceInACrowd = std::chrono::milliseconds(100);
 // So many at a time: they take a moment to go.
 constexpr size_t kGoAtOnce = 8;
 constexpr Duration kLookForClients = std::chrono::milliseconds(100);
@@ -111,7 +114,7 @@ void Entrance::place(BootstrapChannel channel) {
   for (const size_t most = bounded_by_descriptors(kMostSetUps, kDescriptorsOfOne);;) {
     reap(false);
     if (running_.size() < most) break;
-    make_room();
+    make_room(channel.peer().host(), most);
     const MutexLock lock(mutex_);
     if (stopped_) return;
     (void)changed_.wait_until(mutex_, Deadline::after(kLookForRoom).at());
@@ -119,6 +122,7 @@ void Entrance::place(BootstrapChannel channel) {
   // A std::function wants to copy what it holds. Made before there is a place that would have to be given back.
   auto shared = std::make_shared<BootstrapChannel>(std::move(channel));
   SetUp& setup = running_.emplace_back();
+  setup.address = shared->peer().host();
   shared->watch_with(setup.watch);
   auto thread = start_thread("tcpx-set-up", [this, &setup, shared] {
     try {
@@ -157,19 +161,26 @@ void Entrance::reap(bool all) {
   }
 }
 
-// Those that have been silent longest give their places up, which are free when they have seen the flag.
-void Entrance::make_room() {
+// Those that have been silent longest give their places up, which are free when they have seen the flag; first those of the address
+// that has most of them.
+void Entrance::make_room(const std::string& newcomer, size_t places) {
+  CrowdedAddresses crowds;
+  for (const SetUp& setup : running_) crowds.add(setup.address);
   std::vector<std::pair<TimePoint, SetUp*>> silent;
   size_t going = 0;
   const TimePoint now = Clock::steady().now();
   for (SetUp& setup : running_) {
+    const TimePoint heard_at = setup.watch.heard_at;
+    const bool crowds_in = crowds.has_more_than_its_share(setup.address, newcomer, places);
     if (setup.gives_way) {
       ++going;
-    } else if (const TimePoint heard_at = setup.watch.heard_at; now - heard_at >= kClientSilence) {
+    } else if (now - heard_at >= (crowds_in ? kSilenceInACrowd : kClientSilence)) {
       silent.emplace_back(heard_at, &setup);
     }
   }
-  std::sort(silent.begin(), silent.end());
+  std::sort(silent.begin(), silent.end(), [&](const auto& a, const auto& b) {
+    return crowds.goes_before(a.second->address, a.first, b.second->address, b.first);
+  });
   for (size_t i = 0; i < silent.size() && going < kGoAtOnce; ++i, ++going) {
     silent[i].second->gives_way = true;
     silent[i].second->watch.stop = true;

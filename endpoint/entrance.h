@@ -2,9 +2,10 @@
 //
 //   backlog --> greeted --> being set up --> admitted [ --> ready --> accept ]
 //
-// A client silent after its hello has no thread (transfer/bootstrap.h), and there are kMostSetUps places for those that talk.
-// With all of them taken and another client waiting, the ones that have been silent longest go, if that is long; they are told to
-// try again. So a crowd that connects and stalls does not lock a good client out.
+// A client that has not said all of who it is has no thread (transfer/bootstrap.h), and there are kMostSetUps places for those that
+// have. With all of them taken and another client waiting, the ones that have been silent longest go, if that is long, and sooner
+// those of an address that has more than its share; they are told to try again. So a crowd that connects and stalls does not lock a
+// good client out.
 //
 // An admitted connection lives whether or not `accept` is called for it. A client that has begun to come in is let in however
 // short the caller's wait, and then is there for the next caller: a loop over short waits lets slow clients in. After a wait that
@@ -49,6 +50,7 @@ class Entrance {
 
  private:
   struct SetUp {
+    std::string address;  // of the client
     std::thread thread;
     ChannelWatch watch;
     std::atomic<bool> gives_way{false};
@@ -61,7 +63,7 @@ class Entrance {
   void take_one() TCPX_EXCLUDES(mutex_);
   void place(BootstrapChannel channel) TCPX_EXCLUDES(mutex_);
   void reap(bool all);
-  void make_room();
+  void make_room(const std::string& newcomer, size_t places);
   void finish(SetUp& setup, Result<LinkParts> parts) TCPX_EXCLUDES(mutex_);
 
   Parts parts_;

@@ -14,6 +14,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "transfer/bootstrap_message.h"
+#include "transfer/crowded_addresses.h"
 
 namespace tcpx {
 namespace {
@@ -23,6 +24,8 @@ using std::chrono::milliseconds;
 constexpr int kBacklog = 4096;  // net.core.somaxconn may be less
 // A client that has been silent for so long may have to make room. Longer than a client needs that has just connected.
 constexpr Duration kSilence = milliseconds(100);
+// So does one whose first frames take so long: a byte now and then is no sign of good will.
+constexpr Duration kSlowFrame = std::chrono::seconds(1);
 // An eighth of the descriptors at most, so that there are some left for those who talk.
 constexpr size_t kDescriptorsPerWaiting = 8;
 // Time the backlog is left alone when there is no descriptor for a connection in it.
@@ -196,7 +199,7 @@ Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
       starved_ = false;
       if (ready.is_ok() && *ready) {
         log(LogLevel::kInfo, "bootstrap: serving ", client.peer.to_string(), ", build ", *client.build);
-        return BootstrapChannel(std::move(client.socket), client.peer, std::move(*client.build), options_.stop);
+        return channel_of(std::move(client));
       }
       drop(client, !ready.is_ok() ? ready.status()
                                   : Status(Code::kTimeout, client.build ? "bootstrap" : "bootstrap hello",
@@ -213,20 +216,28 @@ Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
 
 // Reads what the client has said. @return true: it is to be served
 Result<bool> BootstrapServer::advance(Waiting& client) {
-  if (!client.build) {
-    const size_t before = client.hello.size();
-    const Result<bool> whole = read_frame_part(client.socket.get(), client.hello);
-    if (client.hello.size() > before) client.heard_at = Clock::steady().now();
+  for (;;) {
+    const size_t before = client.frame.size();
+    const Result<bool> whole = read_frame_part(client.socket.get(), client.frame);
+    if (client.frame.size() > before) client.heard_at = Clock::steady().now();
     if (!whole.is_ok() || !*whole) return whole;
+    if (client.build) break;
     TCPX_RETURN_IF_ERROR(greet(client));
+    if (!options_.wait_for_first_frame) return true;
   }
-  if (!options_.wait_for_first_frame) return true;
-  std::byte next;
-  const ssize_t n = ::recv(client.socket.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (n > 0) return true;
-  if (n == 0) return Status(Code::kPeerGone, "bootstrap", "connection closed by the peer after its hello");
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
-  return system_error("bootstrap", errno);
+  if (client.frame.type() == FrameType::kParameters) return true;
+  if (client.frame.type() == FrameType::kFinish) {
+    Status reported;
+    TCPX_RETURN_IF_ERROR(decode_finish(client.frame.take(), reported));
+    TCPX_RETURN_IF_ERROR(reported);
+  }
+  return Status(Code::kProtocol, "bootstrap", "the client does not begin with its parameters");
+}
+
+BootstrapChannel BootstrapServer::channel_of(Waiting client) const {
+  std::optional<Frame> first;
+  if (client.frame.whole()) first = client.frame.take();
+  return {std::move(client.socket), client.peer, std::move(*client.build), options_.stop, std::move(first)};
 }
 
 // Takes what waits in the kernel's backlog as far as there is room. @return true: some have come
@@ -252,21 +263,32 @@ Result<bool> BootstrapServer::take_connections() {
     waiting_.push_back({.socket = std::move(socket),
                         .peer = *peer,
                         .deadline = Deadline::after(options_.hello_time),
+                        .came_at = Clock::steady().now(),
                         .heard_at = Clock::steady().now(),
-                        .hello = {},
+                        .frame = {},
                         .build = {}});
     taken = true;
   }
   return taken;
 }
 
-// Drops the client that has been silent longest, if that is long. @return false: none has been
+// Drops a client that has been silent for long, or has not come to the end of its first frame in much longer: one of the address
+// that has most here, and of these the one that has been silent longest. @return false: there is none
 bool BootstrapServer::make_room() {
-  const auto quietest = std::min_element(waiting_.begin(), waiting_.end(),
-                                         [](const Waiting& a, const Waiting& b) { return a.heard_at < b.heard_at; });
-  if (quietest == waiting_.end() || Clock::steady().now() - quietest->heard_at < kSilence) return false;
-  drop(*quietest, Status(Code::kExhausted, "bootstrap", concat("more than ", waiting_.size(), " connections wait: try again")));
-  waiting_.erase(quietest);
+  const TimePoint now = Clock::steady().now();
+  CrowdedAddresses crowds;
+  for (const Waiting& client : waiting_) crowds.add(client.peer.host());
+  const auto goes_before = [&](const Waiting& a, const Waiting& b) {
+    return crowds.goes_before(a.peer.host(), a.heard_at, b.peer.host(), b.heard_at);
+  };
+  auto goes = waiting_.end();
+  for (auto client = waiting_.begin(); client != waiting_.end(); ++client) {
+    const bool may_go = now - client->heard_at >= kSilence || now - client->came_at >= kSlowFrame;
+    if (may_go && (goes == waiting_.end() || goes_before(*client, *goes))) goes = client;
+  }
+  if (goes == waiting_.end()) return false;
+  drop(*goes, Status(Code::kExhausted, "bootstrap", concat("more than ", waiting_.size(), " connections wait: try again")));
+  waiting_.erase(goes);
   return true;
 }
 
@@ -290,7 +312,7 @@ Status BootstrapServer::wait_for_event(Deadline deadline) {
 }
 
 Status BootstrapServer::greet(Waiting& client) {
-  TCPX_ASSIGN_OR_RETURN(auto build, decode_hello(client.hello.take()));
+  TCPX_ASSIGN_OR_RETURN(auto build, decode_hello(client.frame.take()));
   TCPX_RETURN_IF_ERROR(set_no_delay(client.socket.get()));
   // The first bytes on a fresh socket always fit its buffer.
   TCPX_RETURN_IF_ERROR(send_all(client.socket.get(), encode_frame(encode_hello(TCPX_VERSION)), Deadline::after(kSilence)));
@@ -301,7 +323,7 @@ Status BootstrapServer::greet(Waiting& client) {
 
 void BootstrapServer::drop(const Waiting& client, const Status& why) {
   // A connection that never said anything is a port scan or a health check and no cause for alarm.
-  const bool spoke = client.hello.size() > 0 || client.build;
+  const bool spoke = client.frame.size() > 0 || client.build;
   log(spoke ? LogLevel::kWarning : LogLevel::kInfo, "bootstrap: dropped ", client.peer.to_string(), ": ", why.to_string());
   if (why.code() != Code::kUnsupported && why.code() != Code::kExhausted) return;
   // One of ours, of another version or unlucky: tell it why. Its socket is empty, so this does not wait.

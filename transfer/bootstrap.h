@@ -34,7 +34,7 @@ struct BootstrapServerOptions {
   Duration hello_time = std::chrono::seconds(5);
   /// Connections that may be in that state at once, and at most an eighth of the descriptors that the process may have.
   size_t max_waiting = 256;
-  /// `accept` returns a client only when it has begun to say something after its hello, for which it has as much time.
+  /// `accept` returns a client only when its first frame after the hello, its parameters, is whole, for which it has as much time.
   bool wait_for_first_frame = false;
   /// Ends waits early when set, here and in the channels of this server; may be null.
   const std::atomic<bool>* stop = nullptr;
@@ -62,8 +62,8 @@ class BootstrapServer {
     UniqueFd socket;
     SocketAddress peer;
     Deadline deadline;
-    TimePoint heard_at;
-    FrameAssembler hello;
+    TimePoint came_at, heard_at;
+    FrameAssembler frame;              // the hello, then the first one after it
     std::optional<std::string> build;  // greeted: as it said
   };
 
@@ -73,6 +73,7 @@ class BootstrapServer {
   Status wait_for_event(Deadline deadline);
   Result<bool> advance(Waiting& client);
   Status greet(Waiting& client);
+  BootstrapChannel channel_of(Waiting client) const;
   static void drop(const Waiting& client, const Status& why);
 
   UniqueFd listener_;

@@ -76,8 +76,10 @@ class BootstrapChannel::Flow final : public PeerLink {
 };
 
 BootstrapChannel::BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build,
-                                   const std::atomic<bool>* stop)
-    : socket_(std::move(socket)), peer_(peer), peer_build_(std::move(peer_build)), stop_(stop) {}
+                                   const std::atomic<bool>* stop, std::optional<Frame> first)
+    : socket_(std::move(socket)), peer_(peer), peer_build_(std::move(peer_build)), stop_(stop) {
+  if (first) inbox_.push_back(std::move(*first));
+}
 
 void BootstrapChannel::watch_with(ChannelWatch& watch) {
   stop_ = &watch.stop;

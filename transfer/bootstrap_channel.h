@@ -47,8 +47,9 @@ class BootstrapChannel {
   /// Made by BootstrapServer::accept and bootstrap_connect, after the hello.
   /// @param socket connected and non-blocking; @param peer_build version text of the other end's build.
   /// @param stop may be null; else must outlive the channel. It gives `finish` one more second, in which a living peer learns the
-  /// end.
-  BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build, const std::atomic<bool>* stop = nullptr);
+  /// end. @param first a frame that has been read already, no peer message
+  BootstrapChannel(UniqueFd socket, const SocketAddress& peer, std::string peer_build, const std::atomic<bool>* stop = nullptr,
+                   std::optional<Frame> first = std::nullopt);
 
   const SocketAddress& peer() const { return peer_; }
   const std::string& peer_build() const { return peer_build_; }

@@ -205,22 +205,6 @@ TEST(Bootstrap, B3_WithoutDescriptorsClientsWaitTheirTurn) {
   EXPECT_TRUE(good.get().is_ok());
 }
 
-TEST(Bootstrap, B7_WhoIsSilentAfterItsHelloIsNotServed) {
-  const auto server = make_server({.hello_time = milliseconds(300), .wait_for_first_frame = true});
-  auto silent = in_thread([&] { return bootstrap_connect("127.0.0.1", server->port(), soon()); });
-  EXPECT_EQ(server->accept(Deadline::after(milliseconds(100))).status().code(), Code::kTimeout);
-  auto talks = in_thread([&] {
-    auto channel = bootstrap_connect("127.0.0.1", server->port(), soon());
-    return channel.is_ok() ? channel->barrier(soon()) : channel.status();
-  });
-  auto channel = must(server->accept(soon()));
-  EXPECT_TRUE(channel.barrier(soon()).is_ok());
-  EXPECT_TRUE(talks.get().is_ok());
-  allow_log("none until the deadline, after its hello");
-  EXPECT_EQ(server->accept(Deadline::after(milliseconds(500))).status().code(), Code::kTimeout);
-  EXPECT_TRUE(logged("none until the deadline, after its hello"));
-}
-
 TEST(Bootstrap, ClientsComeOverIpv4AndIpv6) {
   // An empty host listens on every address, IPv6 and IPv4 alike.
   auto every = must(BootstrapServer::create({}));
