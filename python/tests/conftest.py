@@ -1,8 +1,9 @@
-"""What all tests share: two connected endpoints, the exit code, and the reasons of skipped tests, as scripts/test_summary.awk reads
-them."""
+"""What all tests share: two connected endpoints, a look at what each test leaves, the exit code, and the reasons of skipped tests,
+as scripts/test_summary.awk reads them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import Counter
@@ -12,8 +13,22 @@ from typing import Any, NamedTuple
 import pytest
 
 import tcpx
+from resource_counts import held_now, left_since
+
+with contextlib.suppress(ImportError):
+    import numpy  # noqa: F401  # here, because its threads stay: they would seem to be left by the test that first needs it
 
 os.environ.setdefault("UCCL_TCPX_SOFT_IO_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test fails that leaves something open, running or mapped. What has failed already may: its traceback keeps things."""
+    before, failed = held_now(), request.session.testsfailed
+    yield
+    request.node.funcargs.clear()  # pytest keeps what fixtures made until the test has been reported
+    if request.session.testsfailed == failed and (left := left_since(before)):
+        pytest.fail("left " + "; ".join(left), pytrace=False)
 
 
 class Pair(NamedTuple):

@@ -80,6 +80,8 @@ def test_shards_of_several_ranks(tmp_path: Path) -> None:
 def two(tmp_path: Path) -> Any:
     with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
         yield first, second
+    for group in (first, second):
+        group.endpoint.close()
 
 
 def test_what_is_not_as_published(two: tuple[Group, Group]) -> None:

@@ -28,7 +28,8 @@ FAILED = SOME + "\ndef test_d(): assert False\n"
 
 
 def run_file(folder: Path, content: str) -> subprocess.CompletedProcess[str]:
-    shutil.copy(Path(__file__).with_name("conftest.py"), folder)
+    for name in ("conftest.py", "resource_counts.py"):
+        shutil.copy(Path(__file__).with_name(name), folder)
     (folder / "test_it.py").write_text(content)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)

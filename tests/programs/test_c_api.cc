@@ -16,9 +16,6 @@
 namespace tcpx {
 namespace {
 
-// The callers here are the tests, most of which only look at answers.
-[[maybe_unused]] const bool kCallersForget = testing::allow_left_always("registrations with ");
-
 using testing::allow_log;
 
 // Negated, every constant is the code of that name.
@@ -55,7 +52,12 @@ class CApi : public ::testing::Test {
     control_.null_comms = control_.null_requests = 0;
     control_.written_size = -1;
   }
-  void TearDown() override { control_.result = 0; }
+  void TearDown() override {
+    control_.result = 0;
+    if (mhandle_ != nullptr) {
+      EXPECT_EQ(tcpx_dereg_mr(send_, mhandle_), 0);
+    }
+  }
 
   void expect_invalid(int code, const std::string& part) {
     EXPECT_EQ(code, TCPX_E_INVALID_ARGUMENT) << part;
@@ -120,9 +122,11 @@ TEST_F(CApi, A2_CudaMemoryIsRegisteredInTheWholePagesThatItLiesIn) {
   ASSERT_EQ(tcpx_reg_mr(send_, pages + 4095, 2, TCPX_PTR_CUDA, &out), 0);
   EXPECT_EQ(control_.reg_mr_data, pages);
   EXPECT_EQ(control_.reg_mr_bytes, 8192u);
+  EXPECT_EQ(tcpx_dereg_mr(send_, out), 0);
   ASSERT_EQ(tcpx_reg_mr(send_, pages + 4095, 2, TCPX_PTR_HOST, &out), 0);
   EXPECT_EQ(control_.reg_mr_data, pages + 4095) << "host memory as it is";
   EXPECT_EQ(control_.reg_mr_bytes, 2u);
+  EXPECT_EQ(tcpx_dereg_mr(send_, out), 0);
 }
 
 TEST_F(CApi, LoadingThePluginInUseAgainIsFine) {

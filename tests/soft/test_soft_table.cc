@@ -78,14 +78,21 @@ TEST_P(SoftTable, NullArgumentsAreRefusedEverywhere) {
 
 TEST_P(SoftTable, RequestsStayInsideTheirRegistration) {
   TableLink link(*table_, 8192);
-  void *mhandle = nullptr, *request = nullptr;
+  void *mhandle = nullptr, *target_handle = nullptr, *request = nullptr;
   ASSERT_EQ(table_->reg_mr(link.sender, link.source.data(), 4096, abi::kNcclPtrCuda, &mhandle), abi::kNcclSuccess);
+  ASSERT_EQ(table_->reg_mr(link.receiver, link.target.data(), 4096, abi::kNcclPtrCuda, &target_handle), abi::kNcclSuccess);
   const std::pair<size_t, int> outside[] = {{0, 4097}, {1, 4096}, {5000, 1}, {0, -1}};
   for (const auto& [offset, bytes] : outside) {
     EXPECT_EQ(table_->isend(link.sender, link.source.data() + offset, bytes, 0, mhandle, &request), abi::kNcclInternalError)
         << offset << " " << bytes;
+    void* data = link.target.data() + offset;
+    int size = bytes, tag = 0;
+    EXPECT_EQ(table_->irecv(link.receiver, 1, &data, &size, &tag, &target_handle, &request), abi::kNcclInternalError)
+        << offset << " " << bytes;
   }
   EXPECT_EQ(request, nullptr);
+  EXPECT_EQ(table_->dereg_mr(link.sender, mhandle), abi::kNcclSuccess);
+  EXPECT_EQ(table_->dereg_mr(link.receiver, target_handle), abi::kNcclSuccess);
 }
 
 // The original accepts any deregistration at any time, and NCCL deregisters with requests outstanding when it aborts.

@@ -62,13 +62,15 @@ class BootstrapPeerKilled : public ::testing::TestWithParam<std::tuple<bool, int
 TEST_P(BootstrapPeerKilled, OtherEndGetsAnErrorWithinASecond) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const UniqueFd read_end(ends[0]), write_end(ends[1]);
+  UniqueFd read_end(ends[0]), write_end(ends[1]);
   // Sockets are not inherited by a child (base/fork.h): the server tells the other the port.
   std::unique_ptr<BootstrapServer> server;
   const auto open = [&](bool as_server) -> Result<BootstrapChannel> {
     uint16_t port = 0;
     if (!as_server) {
-      EXPECT_EQ(::read(read_end.get(), &port, sizeof port), static_cast<ssize_t>(sizeof port));
+      write_end.reset();  // or reading would not end when the other process has ended without a word
+      if (::read(read_end.get(), &port, sizeof port) != static_cast<ssize_t>(sizeof port))
+        return Status(Code::kPeerGone, "read the port", "the other process has not told it");
       return bootstrap_connect("127.0.0.1", port, soon());
     }
     TCPX_ASSIGN_OR_RETURN(server, BootstrapServer::create({.host = "127.0.0.1"}));
@@ -107,15 +109,17 @@ TEST(BootstrapProcess, ServerKilledBeforeItAnswersTheHello) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    (void)wait_for(listener.get(), POLLIN, soon());
-    ::raise(SIGKILL);
+    if (wait_for(listener.get(), POLLIN, soon()).is_ok() && ::accept(listener.get(), nullptr, nullptr) >= 0) ::raise(SIGKILL);
+    ::_exit(1);
   }
   listener.reset();
   const TimePoint begin = Clock::steady().now();
   const auto channel = bootstrap_connect("127.0.0.1", port, Deadline::after(milliseconds(900)));
   EXPECT_LT(Clock::steady().now() - begin, seconds(1));
   EXPECT_FALSE(channel.is_ok());
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  int how = 0;
+  ASSERT_EQ(::waitpid(child, &how, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL) << "nobody came to the child: " << how;
 }
 
 }  // namespace

@@ -1,0 +1,75 @@
+"""What this process holds, compared before and after a test: descriptors, threads, mapped shared memory, files in /dev/shm."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections import Counter
+from multiprocessing import resource_tracker
+from pathlib import Path
+
+#: Seconds for which things may take to end that end on threads of their own: reached only by what stays.
+LIMIT = 10.0
+
+
+def _add_descriptors(held: Counter[str]) -> None:
+    # Python starts this process with the first semaphore or spawned process, and keeps it.
+    tracker = getattr(resource_tracker, "_resource_tracker")._fd
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:
+            continue  # that of the directory, which is closed by now
+        if number != str(tracker):
+            held[f"descriptor {number} ({target})"] = 1
+
+
+def _add_threads(held: Counter[str]) -> None:
+    ours = {one.native_id: one.name for one in threading.enumerate()}
+    for number in os.listdir("/proc/self/task"):
+        try:
+            name = Path(f"/proc/self/task/{number}/comm").read_text().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended in this moment
+        name = ours.get(int(number), name)
+        if not name.startswith(("cuda", "tcpx-log")):  # those of the driver of a GPU stay, and the one that hands on our log
+            held[f"thread {number} ({name})"] = 1
+
+
+def _add_mappings(held: Counter[str]) -> None:
+    """By bytes, because a part of a mapping can stay. Source: proc(5), /proc/pid/maps."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        extent, *_, name = line.split(maxsplit=5)
+        if name.startswith(("/memfd:", "/dev/shm/")):
+            begin, end = (int(address, 16) for address in extent.split("-"))
+            held[f"mapped bytes of {name}"] += end - begin
+
+
+def _add_shared_files(held: Counter[str]) -> None:
+    """Other processes make files there at the same time: ours have our number in their names."""
+    for name in os.listdir("/dev/shm"):
+        if str(os.getpid()) in name:
+            held[f"/dev/shm/{name}"] = 1
+
+
+def held_now() -> Counter[str]:
+    """How much of each thing this process holds, by name."""
+    held: Counter[str] = Counter()
+    _add_descriptors(held)
+    _add_threads(held)
+    _add_mappings(held)
+    _add_shared_files(held)
+    return held
+
+
+def left_since(before: Counter[str]) -> list[str]:
+    """What is held now and was not then. Waits for it to end."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        gc.collect()
+        left = held_now() - before
+        if not left or time.monotonic() > deadline:
+            return [name if count == 1 else f"{count} {name}" for name, count in sorted(left.items())]
+        time.sleep(0.01)
