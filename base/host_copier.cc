@@ -1,6 +1,5 @@
 #include "base/host_copier.h"
 
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "base/own_thread.h"
+#include "base/read_process.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -31,7 +31,7 @@ int read_memory(pid_t process, std::span<const CopySegment> segments) {
     from[i] = {const_cast<std::byte*>(segments[i].from), segments[i].bytes};
     bytes += segments[i].bytes;
   }
-  const ssize_t copied = process_vm_readv(process, to.data(), segments.size(), from.data(), segments.size(), 0);
+  const ssize_t copied = read_process(process, std::span(to).first(segments.size()), std::span(from).first(segments.size()));
   if (copied < 0) return errno;
   // Less comes only when a page of the rest cannot be read.
   return static_cast<size_t>(copied) == bytes ? 0 : EFAULT;

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/read_process.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 
@@ -30,6 +31,7 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   try {
     thread = std::thread([body = std::move(body)] {
       is_own = true;
+      forgo_tracing_right();
       body();
     });
   } catch (const std::system_error& refused) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/random.h"
+#include "base/read_process.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unix_socket.h"
@@ -235,7 +236,7 @@ void Meeting::try_reading(const Greeting& theirs) {
     Key found{};
     iovec here{found.data(), found.size()};
     iovec there{reinterpret_cast<void*>(static_cast<uintptr_t>(theirs.probe_at)), found.size()};
-    const ssize_t bytes = ::process_vm_readv(attempt.pid, &here, 1, &there, 1, 0);
+    const ssize_t bytes = read_process(attempt.pid, {&here, 1}, {&there, 1});
     attempt.read_error = bytes < 0 ? errno : 0;
     attempt.found = bytes == static_cast<ssize_t>(found.size()) && found == theirs.probe;
     // The peer is of this user, as `take` has made sure.

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/read_process.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -21,12 +22,12 @@ std::string why_no_pidfd(int error) {
 }
 
 std::string why_no_rights(const ReadAttempt& attempt) {
-  if (attempt.other_user_namespace) return "the user namespaces differ: run both in one, or grant CAP_SYS_PTRACE in the other's";
+  if (attempt.other_user_namespace) return "the user namespaces differ: run both in one";
   if (!attempt.dumpable) return "that process does not let itself be read (PR_SET_DUMPABLE, or it has changed its user)";
   const int scope = attempt.ptrace_scope.value_or(0);
   if (scope >= 3) return concat("kernel.yama.ptrace_scope is ", scope, ", which nobody can change before the host starts again");
-  if (scope >= 1) return concat("kernel.yama.ptrace_scope is ", scope, ": set it to 0 or grant CAP_SYS_PTRACE");
-  return "that process has rights that this one has not, or a security module forbids it: grant CAP_SYS_PTRACE";
+  if (scope >= 1) return concat("kernel.yama.ptrace_scope is ", scope, ": set it to 0");
+  return "that process has rights that this one has not, or a security module forbids it";
 }
 
 }  // namespace
@@ -47,7 +48,7 @@ std::string why_unread(const ReadAttempt& attempt) {
 void look_up_rights(ReadAttempt& attempt, uid_t user, const std::string& their_user_namespace) {
   char here = 0, there = 0;
   iovec to{&here, 1}, from{&there, 1};
-  attempt.own_error = ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0) == 1 ? 0 : errno;
+  attempt.own_error = read_process(::getpid(), {&to, 1}, {&from, 1}) == 1 ? 0 : errno;
   attempt.other_user_namespace = are_apart(user_namespace(), their_user_namespace);
   // The files of a process that does not let itself be read belong to root.
   struct stat facts {};

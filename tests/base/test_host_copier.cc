@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -37,9 +39,20 @@ Status end_of(const std::shared_ptr<HostCopy>& copy) {
 /// A fork of this process, which does nothing, so that what lay in memory lies there too.
 class IdleFork {
  public:
-  IdleFork() : pid_(fork()) {
-    if (pid_ != 0) return;
+  /// @param first done in it before this returns; false ends it
+  explicit IdleFork(bool (*first)() = [] { return true; }) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    pid_ = fork();
+    if (pid_ != 0) {
+      close(ends[1]);
+      char done = 0;
+      EXPECT_EQ(read(ends[0], &done, 1), 1);
+      close(ends[0]);
+      return;
+    }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!first() || write(ends[1], "d", 1) != 1) _exit(1);
     while (true) pause();
   }
   ~IdleFork() { end(); }
@@ -52,7 +65,7 @@ class IdleFork {
   pid_t pid() const { return pid_; }
 
  private:
-  pid_t pid_;
+  pid_t pid_ = 0;
 };
 
 class HostCopierTest : public ::testing::TestWithParam<bool> {
@@ -168,6 +181,32 @@ TEST(HostCopies, AProcessThatIsGoneIsDeniedAndMemoryThatIsGoneIsNot) {
   copy = copier.start(getpid(), std::span(&all, 1));
   EXPECT_EQ(end_of(copy).native(), EFAULT);
   EXPECT_FALSE(copy->denied());
+}
+
+std::string effective_rights() {
+  std::ifstream status("/proc/thread-self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("CapEff:")) return line;
+  }
+  return {};
+}
+
+// A peer that executes a program of another user keeps its number and its pidfd. Root could trace it all the same.
+TEST(HostCopies, AProcessThatHasBecomeAnotherUsersIsDenied) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
+  Bytes there = random_bytes(HostCopier::kSliceBytes);
+  Bytes here(there.size());
+  const IdleFork process([] { return setresuid(4711, 4711, 4711) == 0; });
+  const std::string rights = effective_rights();
+  HostCopier copier(1);
+  for (const size_t bytes : {size_t{1}, here.size()}) {  // by this thread, and by one of the copier
+    const CopySegment segment{here.data(), there.data(), bytes};
+    const auto copy = copier.start(process.pid(), std::span(&segment, 1));
+    EXPECT_EQ(end_of(copy).native(), EPERM) << bytes;
+    EXPECT_TRUE(copy->denied());
+  }
+  EXPECT_EQ(here, Bytes(here.size()));
+  EXPECT_EQ(effective_rights(), rights);
 }
 
 TEST(HostCopies, AProcessThatHasEnded) {

@@ -42,15 +42,15 @@ TEST(WhyUnread, ARefusalIsToldByItsReason) {
       {{.own_error = EPERM, .other_user_namespace = true, .dumpable = false, .ptrace_scope = 1},
        ", nor this process's own: let the container's seccomp profile allow it"},
       {{.other_user_namespace = true, .dumpable = false, .ptrace_scope = 1},
-       ": the user namespaces differ: run both in one, or grant CAP_SYS_PTRACE in the other's"},
+       ": the user namespaces differ: run both in one"},
       {{.dumpable = false, .ptrace_scope = 1},
        ": that process does not let itself be read (PR_SET_DUMPABLE, or it has changed its user)"},
-      {{.ptrace_scope = 1}, ": kernel.yama.ptrace_scope is 1: set it to 0 or grant CAP_SYS_PTRACE"},
-      {{.ptrace_scope = 2}, ": kernel.yama.ptrace_scope is 2: set it to 0 or grant CAP_SYS_PTRACE"},
+      {{.ptrace_scope = 1}, ": kernel.yama.ptrace_scope is 1: set it to 0"},
+      {{.ptrace_scope = 2}, ": kernel.yama.ptrace_scope is 2: set it to 0"},
       {{.ptrace_scope = 3}, ": kernel.yama.ptrace_scope is 3, which nobody can change before the host starts again"},
       {{.ptrace_scope = 0},
-       ": that process has rights that this one has not, or a security module forbids it: grant CAP_SYS_PTRACE"},
-      {{}, ": that process has rights that this one has not, or a security module forbids it: grant CAP_SYS_PTRACE"}};
+       ": that process has rights that this one has not, or a security module forbids it"},
+      {{}, ": that process has rights that this one has not, or a security module forbids it"}};
   for (auto [attempt, said] : cases) {
     attempt.pid = 5;
     attempt.read_error = EPERM;
