@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -167,6 +168,7 @@ TEST_F(SameHostByHand, AnotherUserIsLeftToTcp) {
       ASSERT_EQ(::syscall(SYS_setresuid, -1, 4711, -1), 0);  // of this thread alone, which ends
       socket = connect_unix(said.at("name")).value();
     }).join();
+    ::prctl(PR_SET_DUMPABLE, 1);  // which the change of user has taken from the process
     std::array<std::byte, 40> greeting{};
     for (size_t i = 0; i < 16; ++i)
       greeting[i] = static_cast<std::byte>(std::stoul(said.at("key").substr(2 * i, 2), nullptr, 16));
@@ -188,6 +190,7 @@ TEST_F(SameHostByHand, WhatAnotherUserHasPassedHoldsNobodyUp) {
     const std::array<std::byte, 40> greeting{};
     lingers.pass(connect_unix(said.at("name")).value().get(), greeting);
   }).join();
+  ::prctl(PR_SET_DUMPABLE, 1);  // as above
   step(channel);
   if (met_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) step(channel);
   EXPECT_EQ(why_not(), "TCP on one host: the peer is user 4711, not 0: run both as one user");
