@@ -111,7 +111,7 @@ class Station:
     def gone(self) -> set[int]:
         """Ranks whose connection has ended."""
         alive = {one["id"] for one in self.group.endpoint.stats()["connections"] if one["alive"]}
-        return self.group.connected_ranks_except(alive)
+        return {rank for rank, connection in self.group.connected().items() if connection.id not in alive}
 
     def _take(self) -> list[Mail]:
         found = []
