@@ -139,7 +139,7 @@ class Hall:
             if not adopted:
                 _close(connection)
 
-    def _answer(self, connection: Connection, hello: bytes) -> bool:
+    def _answer(self, connection: Connection, hello: bytearray) -> bool:
         """Returns whether the connection is that of its rank now."""
         magic, rank, world_size, checksum, proof = _HELLO.unpack(hello)
         if (magic, world_size, checksum) != (_MAGIC, self._world_size, self._checksum) or not self._rank != rank < world_size:
