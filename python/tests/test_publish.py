@@ -205,9 +205,11 @@ def test_a_publication_that_is_closed_is_not_read_any_more(two: tuple[Group, Gro
     station = weights.station_of(second)
     original = _publication._Original(station, "weights", ["w"], 0, time.monotonic() + LIMIT)
     slot = original.rows["w"].slot
+    held = list(publication._registrations)  # a release, and not that nobody holds them any more
     publication.close()
     with pytest.raises(tcpx.NotFound):
         station.group.connection(0).read(mine, slot, timeout=LIMIT)
+    del held
 
 
 def test_a_publisher_that_is_started_anew_while_the_one_before_lives(tmp_path: Path) -> None:

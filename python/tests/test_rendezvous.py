@@ -247,12 +247,14 @@ def test_the_newest_process_of_a_rank_is_the_rank_while_an_older_one_lives(tmp_p
             assert newer.endpoint.notifications(LIMIT)[0].data == b"newer"
 
 
-def test_an_older_process_of_a_rank_does_not_take_its_place(tmp_path: Path) -> None:
-    with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as old, join_here(str(tmp_path), 1, 2):
-        good = first.connection(1)
-        with pytest.raises(tcpx.Cancelled, match="another process has joined as rank 1"):
-            old.connection(0, LIMIT)
-        assert first.connection(1) is good and first.rank_of(good.id) == 1
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_older_process_of_a_rank_does_not_take_its_place(tmp_path: Path, rank: int) -> None:
+    path = str(tmp_path)
+    with join_here(path, 1 - rank, 2) as first, join_here(path, rank, 2) as old, join_here(path, rank, 2):
+        good = first.connection(rank)
+        with pytest.raises(tcpx.Cancelled, match=f"another process has joined as rank {rank}"):
+            old.connection(1 - rank, LIMIT)
+        assert first.connection(rank) is good and first.rank_of(good.id) == rank
 
 
 def test_a_stranger_who_cannot_read_the_store_does_not_take_the_place_of_a_rank(tmp_path: Path) -> None:
