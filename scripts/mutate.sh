@@ -180,6 +180,11 @@ tests_exist() {
   [[ -n $all_cases ]] || all_cases=$(grep -rhoE --include='*.cc' --include='*.h' 'TEST(_F|_P)?\(\w+, \w+\)' tests)
   while read -r program filter; do
     [[ -n $program ]] || continue
+    if [[ $program == *.py ]]; then
+      cause="no $filter in python/tests/$program"
+      grep -q "^def $filter(" "python/tests/$program" || return 1
+      continue
+    fi
     cause="no test program $program"
     [[ -n ${known_program[$program]:-} ]] || grep -q "tcpx_add_tests($program " tests/*/CMakeLists.txt || return 1
     known_program[$program]=yes
@@ -248,19 +253,33 @@ run() {
   return "$code"
 }
 
+# target_of PROGRAM: what is built for it; a file of Python tests needs the package.
+target_of() { if [[ $1 == *.py ]]; then echo tcpx_python; else echo "$1"; fi; }
+
 # compile PROGRAM...: in the copy.
-compile() { run nice ninja -C "$build" -j "$jobs" "$@"; }
+compile() {
+  local program targets=()
+  for program in "$@"; do targets+=("$(target_of "$program")"); done
+  run nice ninja -C "$build" -j "$jobs" "${targets[@]}"
+}
 
 # run_test PROGRAM CASE: sets `outcome` to passed, failed or skipped.
 run_test() {
   local code=0 before
   before=$(wc -c <"$log")
-  run timeout -k 5 "$seconds" env -C "$build/tests" "./$1" --gtest_filter="$2" || code=$?
+  if [[ $1 == *.py ]]; then
+    run timeout -k 5 "$seconds" env BUILD="$build" MISSING= PYTHON="$(sed -n 's/^_Python_EXECUTABLE:INTERNAL=//p' "$build/CMakeCache.txt")" \
+      "$copy/python/tests/run_python_test.sh" "$1" -k "$2" || code=$?
+  else
+    run timeout -k 5 "$seconds" env -C "$build/tests" "./$1" --gtest_filter="$2" || code=$?
+  fi
   outcome=passed
-  if [[ $code -ne 0 ]]; then
+  if [[ $1 == *.py && $code -eq 77 ]]; then
+    outcome=skipped
+  elif [[ $code -ne 0 ]]; then
     outcome=failed
     printf '%s %s: exit code %s\n' "$1" "$2" "$code" >>"$log"
-  elif ! tail -c "+$((before + 1))" "$log" | grep '^\[       OK \]' >/dev/null; then
+  elif [[ $1 != *.py ]] && ! tail -c "+$((before + 1))" "$log" | grep '^\[       OK \]' >/dev/null; then
     outcome=skipped
   fi
 }
@@ -272,7 +291,7 @@ find_baseline() {
   while read -r program filter; do
     line="$program $filter"
     [[ -n $program && -z ${baseline[$line]:-} ]] || continue
-    if ! grep -qx "$program: phony" <<<"$known_targets"; then
+    if ! grep -qx "$(target_of "$program"): phony" <<<"$known_targets"; then
       baseline[$line]=skipped
     elif ! compile "$program"; then
       baseline[$line]=failed
@@ -355,7 +374,10 @@ if command -v ccache >/dev/null; then
   # Objects of the tree itself serve the copy as well.
   export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PWD}" CCACHE_SLOPPINESS=pch_defines,time_macros
 fi
-if ! (cd "$copy" && cmake --preset "$preset") >>"$log" 2>&1; then
+settings=()
+tools=$PWD/build/python-tools/bin/python3  # by scripts/install_deps.sh --tests; the copy has none
+if [[ -x $tools ]]; then settings=("-DPython_EXECUTABLE=$tools"); fi
+if ! (cd "$copy" && cmake --preset "$preset" "${settings[@]}") >>"$log" 2>&1; then
   echo "mutate: cmake --preset $preset failed; see $log" >&2
   exit 1
 fi

@@ -3,38 +3,51 @@
 The source says who follows whom, and is told how far everybody is; it moves bytes to its successor only. A rank that is lost is
 taken out: the one behind it asks the one before it for the pieces that are missing. Messages, all through `Station`:
 
+    tick      source -> receiver    the round has begun, and goes on
     offer     source -> all         where its manifest is; they read and compare it
-    ready     receiver -> source    it is the same; `refuse`: it is not, and why
-    after     source -> receiver    the rank that is before it now, and the number of that link
+    ready     receiver -> source    it is the same
+    after     source -> receiver    the rank that is before it now, the number of that link, whether the one before that is lost
     feed      receiver -> that one  where its slots are, and which pieces it has, with that number; the latest counts
     piece     with the bytes
-    count     receiver -> source    bytes in place; `tick` source -> receiver: it goes on
-    gone      receiver -> source    the rank behind cannot be written to; `failed`: this one gives up
-    end       source -> all         everybody has everything; `abort`: nobody will
+    count     receiver -> source    bytes in place
+    gone      receiver -> source    the rank behind cannot be written to
+    failed    receiver -> source    this one gives up, and why: before all are ready that ends the round, then it is left out
+    end       source -> all         everybody has everything; `abort`: nobody will, and which rank says so, and why
+
+Each names its round: a number of the source's, which grows. Every rank is in one state, and in one round at most:
+
+    source:    preparing -> meeting -> waiting for all to be ready -> moving -> over
+    receiver:  waiting for an offer -> agreeing -> ready -> moving -> over        any -> over when it fails, or the source tells so
+
+Whoever fails tells at once: a receiver its source, a source all, with the reason of the rank that began it. A rank is in a round
+with one process, the newest of its rank: a process that joins anew under that rank gets the next round. A receiver that hears of
+a newer round of its source leaves the old one. What was told to it while it was not waiting is kept, so that each of its calls
+meets the round that its source's call began: a round that is over already ends that call at once, with the reason.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import errors
 from ._feed import Feed, register
 from ._manifest import Manifest, Tensor
 from ._station import Mail, Station
+from .connection import Connection
 from .endpoint import Registration
-from .errors import Cancelled, Error, NotFound, PeerGone, Protocol, Timeout
-from .slot import Slot
+from .errors import Cancelled, Error, InvalidArgument, NotFound, PeerGone, Protocol, Timeout
 
-__all__ = ["LOOK", "TICK", "Member", "Progress", "Report", "peer_gone", "said_in", "timed_out"]
+__all__ = ["BRIEF", "LOOK", "TICK", "Member", "Progress", "Report", "cancelled", "peer_gone", "reason_of", "said_in", "timed_out"]
 
 Progress = Callable[[int, int], None]
 #: Seconds between looks at deadlines, and between messages that say how far a rank is.
 LOOK, TICK = 0.1, 0.25
-_BRIEF = 1.0
-#: What a write ends with when the rank behind is at fault.
-_OF_THE_OTHER = (PeerGone, Timeout, Cancelled, NotFound, Protocol)
+#: Seconds for ranks that have not met this one to be told that it has failed; and for what has gone wrong elsewhere to be heard of.
+BRIEF = 1.0
+#: What a write ends with when the rank behind does not want it, and lives; when it is silent, or gone.
+_UNWANTED = (Cancelled, NotFound, Protocol)
+_UNHEARD = (PeerGone, Timeout)
 
 
 class Report(NamedTuple):
@@ -52,10 +65,37 @@ def peer_gone(text: str) -> PeerGone:
     return PeerGone(f"{PeerGone.code}: broadcast: {text}", "", "broadcast", text)
 
 
+def cancelled(text: str) -> Cancelled:
+    return Cancelled(f"{Cancelled.code}: broadcast: {text}", "", "broadcast", text)
+
+
+class _Told(Exception):
+    """Why another rank has ended the round: the cause of the error that is raised here, and told to others as it came."""
+
+    def __init__(self, reason: dict[str, Any]) -> None:
+        super().__init__(reason["text"])
+        self.reason = reason
+
+
 def said_in(mail: Mail) -> Error:
     """The error that another rank tells of."""
-    text = str(mail.body.get("text"))
-    return errors.error_of(str(mail.body.get("code")), text, "", "broadcast", text, 0)
+    body = mail.body
+    text = f"rank {body['rank']}: {body['text']}"
+    error = errors.error_of(body["code"], f"{body['code']}: broadcast: {text}", "", "broadcast", text, 0)
+    error.__cause__ = _Told(body)
+    return error
+
+
+def reason_of(error: BaseException, rank: int) -> dict[str, Any]:
+    """What others are told of an error of this rank, or of the one that has told this rank."""
+    if isinstance(error.__cause__, _Told):
+        return error.__cause__.reason
+    if isinstance(error, Error):
+        code, text = error.code, error.detail or str(error)
+    else:
+        code = InvalidArgument.code if isinstance(error, (TypeError, ValueError)) else Cancelled.code
+        text = f"{type(error).__name__}: {error}"
+    return {"code": code, "text": text[:2000], "rank": rank}
 
 
 class Member:
@@ -67,7 +107,7 @@ class Member:
         self.timeout = timeout
         self.window = window
         self.progress = progress
-        self.broadcast = 0
+        self.round = 0
         self.tensors: list[Tensor] = []
         self.pieces: list[list[tuple[int, int, int]]] = []
         self.nbytes = 0
@@ -93,37 +133,39 @@ class Member:
 
     def begin_feed(self, mail: Mail) -> None:
         """Feeds the rank that asks for it, from now on instead of the one before."""
-        link = int(mail.body["link"])
+        link = mail.body["link"]
         if link <= self.link:
             return  # of a rank that was taken out meanwhile
-        try:
-            connection = self.station.group.connection(mail.rank, _BRIEF)  # there, unless it was dropped meanwhile
-        except Error:
-            return
         self.link = link
         if self.feed is not None:
             self.drop_feed()
-        table = Slot.from_bytes(base64.b64decode(mail.body["table"]))
-        has = [piece for piece, there in enumerate(base64.b64decode(mail.body["has"])) if there]
+        has = mail.body["has"]
+        if len(has) != len(self.pieces):
+            raise Protocol(f"{Protocol.code}: rank {mail.rank} tells of {len(has)} pieces, there are {len(self.pieces)}", "")
+        pieces = [piece for piece, there in enumerate(has) if there]
         arguments = self.tensors, self.pieces, self.timeout, self.window
-        self.feed = Feed(self.broadcast, mail.rank, connection, table, has, *arguments)
+        self.feed = Feed(self.round, mail.rank, mail.connection, mail.body["table"], pieces, *arguments)
         self.feed.add(self.have)
 
     def advance_feed(self) -> int | None:
-        """Returns the rank behind when it is lost."""
+        """Returns the rank behind when it is lost. One that lives, and wants nothing more, tells the source itself."""
         if self.feed is None:
             return None
         try:
             self.feed.advance()
             return None
-        except _OF_THE_OTHER:
+        except _UNWANTED:
+            self.drop_feed(lost=False)
+            return None
+        except _UNHEARD:
             return self.drop_feed()
 
-    def drop_feed(self) -> int:
-        """Gives up the rank behind, and returns it."""
+    def drop_feed(self, lost: bool = True) -> int:
+        """Writes to the rank behind no more, and returns it. lost: gives it up, so that what is under way to it ends, too."""
         assert self.feed is not None
         feed, self.feed = self.feed, None
-        self.station.lose(feed.rank)  # first: what is under way to it ends with its connection
+        if lost:
+            self.station.group.drop(feed.rank, feed.connection)  # first: what is under way to it ends with its connection
         feed.abandon()
         return feed.rank
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ._foreign import reading
 from ._manifest import Tensor
 from ._station import piece_note
 from .connection import Connection
@@ -37,12 +38,12 @@ class Table:
 class Feed:
     """Writes pieces to the rank behind this one, some at a time. Its errors are `tcpx.Error`; it is `abandon`-ed then.
 
-    rank: the one behind. has: pieces that it has, which are not written. window: pieces under way at once.
+    number: of the round. rank: the one behind. has: pieces that it has, which are not written. window: pieces under way at once.
     """
 
     def __init__(
         self,
-        broadcast: int,
+        number: int,
         rank: int,
         connection: Connection,
         table: Slot,
@@ -55,8 +56,8 @@ class Feed:
         if table.nbytes != _ROW_BYTES * len(tensors):
             raise Protocol(f"{Protocol.code}: rank {rank} has slots in {table.nbytes} bytes for {len(tensors)} tensors", "")
         self.rank = rank
-        self._broadcast = broadcast
-        self._connection = connection
+        self.connection = connection
+        self._round = number
         self._tensors = tensors
         self._pieces = pieces
         self._timeout = timeout
@@ -112,7 +113,8 @@ class Feed:
     def _read_table(self) -> Iterable[tuple[bool, Slot | None]]:
         for index, tensor in enumerate(self._tensors):
             row = self._table[index * _ROW_BYTES : (index + 1) * _ROW_BYTES]
-            slot = Slot.from_bytes(row[1:]) if tensor.nbytes else None
+            with reading(f"the slots of rank {self.rank}"):
+                slot = Slot.from_bytes(row[1:]) if tensor.nbytes else None
             if slot is not None and slot.nbytes != tensor.nbytes:
                 raise Protocol(f"{Protocol.code}: rank {self.rank} has a slot of {slot.nbytes} bytes for {tensor.name!r}", "")
             yield bool(row[0]), slot
@@ -126,9 +128,9 @@ class Feed:
             buffers, slots = kinds.setdefault((self._tensors[index].gpu, gpu), ([], []))
             buffers.append(self._tensors[index].bytes(first, part))
             slots.append(slot.bytes(first, first + part))
-        note = piece_note(self._broadcast, piece, len(kinds))
+        note = piece_note(self._round, piece, len(kinds))
         return [
-            self._connection.write_async(buffers, slots, timeout=self._timeout, notify=note, stream=None)
+            self.connection.write_async(buffers, slots, timeout=self._timeout, notify=note, stream=None)
             for buffers, slots in kinds.values()
         ]
 

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import streams
+from ._foreign import integer, items, json_of, reading, text
 from .buffers import Buffer, extent_of
-from .errors import Error, Mismatch, Protocol, invalid
+from .errors import Error, Mismatch, invalid
 
 __all__ = ["Entry", "Manifest", "Tensor", "tensors_of"]
 
-#: Bytes of a manifest that another process may make this one read.
+#: Bytes of the longest manifest, and of the longest table of a publication.
 LONGEST_MANIFEST = 64 << 20
 #: Bytes of the shortest piece: bounds how many there are.
 SHORTEST_PIECE = 64 << 10
@@ -118,6 +119,11 @@ class Manifest(NamedTuple):
         """The manifest of tensors of this process."""
         return cls(tuple(Entry(one.name, one.dtype, one.shape, one.nbytes) for one in tensors.values()), piece_bytes)
 
+    def most_bytes(self) -> int:
+        """Bytes that a manifest may have which another process says is the same: those of this one's names, types and shapes
+        twice, and 64 KiB, in which one that differs a little finds room to be compared. Nobody makes this process read more."""
+        return min(LONGEST_MANIFEST, 2 * len(self.to_bytes()) + (64 << 10))
+
     def to_bytes(self) -> bytes:
         """JSON; at most `LONGEST_MANIFEST` bytes."""
         data = json.dumps([self.piece_bytes, self.entries]).encode()
@@ -128,14 +134,10 @@ class Manifest(NamedTuple):
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
         """Reads what another process wrote. Raises `tcpx.Protocol` for anything else."""
-        try:
-            piece_bytes, rows = json.loads(data)
-            entries = tuple(Entry(str(name), str(dtype), tuple(map(int, shape)), int(size)) for name, dtype, shape, size in rows)
-            if not SHORTEST_PIECE <= int(piece_bytes) <= 1 << 40 or any(entry.nbytes < 0 for entry in entries):
-                raise ValueError("a size is out of range")
-            return cls(entries, int(piece_bytes))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise Protocol(f"{Protocol.code}: read a manifest: {error}", "", "read a manifest", str(error)) from None
+        with reading("a manifest"):
+            piece_bytes, rows = items(json_of(data), 2)
+            entries = tuple(_entry_of(*items(row, 4)) for row in items(rows))
+            return cls(entries, integer(piece_bytes, SHORTEST_PIECE, 1 << 40))
 
     def compare(self, tensors: Mapping[str, Tensor], there: str, here: str) -> None:
         """Raises `tcpx.Mismatch`, which names what differs, when tensors of this process are not those of the manifest."""
@@ -170,9 +172,13 @@ class Manifest(NamedTuple):
         return pieces
 
 
-def mismatch(text: str) -> Mismatch:
+def _entry_of(name: Any, dtype: Any, shape: Any, nbytes: Any) -> Entry:
+    return Entry(text(name), text(dtype), tuple(map(integer, items(shape))), integer(nbytes))
+
+
+def mismatch(detail: str) -> Mismatch:
     """`tcpx.Mismatch` with that detail."""
-    return Mismatch(f"{Mismatch.code}: compare weights: {text}", "", "compare weights", text)
+    return Mismatch(f"{Mismatch.code}: compare weights: {detail}", "", "compare weights", detail)
 
 
 def total_of(ranges: Sequence[tuple[int, int, int]]) -> int:

@@ -1,13 +1,17 @@
 """Tensors that other ranks read when they like: what is published, and how a reader knows that nobody wrote meanwhile.
 
 The store holds, for each name and rank, where two things are, which are read one-sidedly like the tensors: a table of names,
-types, shapes and slots, and 8 bytes of state, 2 * version while the tensors may be read, one more while they are being changed. A
+types, shapes and slots, a line for each name, and 8 bytes of state, 2 * version while the tensors may be read, one more while they are being changed. A
 reader reads the state before the tensors and after them, and believes the bytes if it was the same and even.
+
+Of a table a reader takes apart only the lines of the names that it wants, each at most `_LONGEST_ROW` bytes beside the name: what
+another process can make it do is bounded by that, and by looking over `LONGEST_MANIFEST` bytes once.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import json
 import struct
 import time
@@ -16,12 +20,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ._feed import register
+from ._foreign import integer, items, json_of, reading, slot_of, text
 from ._manifest import LONGEST_MANIFEST, Tensor, mismatch
 from ._shard import Box, Shard, common_runs
 from ._station import Station
 from .buffers import Buffer
 from .connection import Connection
-from .errors import Cancelled, Error, InvalidArgument, NotFound, PeerGone, Protocol, Timeout, invalid
+from .errors import Cancelled, Error, NotFound, PeerGone, Timeout, invalid
 from .operation import Operation
 from .slot import Slot
 
@@ -29,6 +34,8 @@ __all__ = ["Publication", "read_into"]
 
 _STATE = struct.Struct("<Q")
 _CLOSED = 2**64 - 1
+#: 64 dimensions thrice, with 20 digits each, and a slot.
+_LONGEST_ROW = 8192
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 
 
@@ -72,11 +79,8 @@ class Publication:
         tensors = [part.tensor for part in self._parts.values()]
         self._registrations = register(endpoint, tensors)
         slots = [endpoint.advertise(tensor.bytes()) if tensor.nbytes else None for tensor in tensors]
-        rows = [
-            [name, part.tensor.dtype, part.tensor.itemsize, part.shape, part.box.at, part.box.shape, part.tensor.gpu, _text(slot)]
-            for (name, part), slot in zip(self._parts.items(), slots)
-        ]
-        table = bytearray(json.dumps(rows).encode())
+        rows = [_row_of(name, part, slot) for (name, part), slot in zip(self._parts.items(), slots)]
+        table = bytearray(b"".join(rows))
         if len(table) > LONGEST_MANIFEST:
             raise invalid("publish", f"its names and shapes take {len(table)} bytes")
         self._state = bytearray(_STATE.pack(2 * version))
@@ -128,25 +132,21 @@ class _Row(NamedTuple):
 class _Original:
     """What one rank has published, as a reader sees it."""
 
-    def __init__(self, station: Station, name: str, rank: int, deadline: float) -> None:
+    def __init__(self, station: Station, name: str, wanted: Iterable[str], rank: int, deadline: float) -> None:
         left = max(deadline - time.monotonic(), 0.0)
         self.rank = rank
         self._left = max(left, 0.001)
         record = station.group.store.wait(_key(name, rank), left, f"rank {rank}")
         self._connection: Connection = station.group.connection(rank, left)
-        try:
-            places = json.loads(record)
-            table, self._state = (Slot.from_bytes(base64.b64decode(places[part])) for part in ("table", "state"))
-        except (ValueError, TypeError, KeyError, InvalidArgument) as error:
-            raise Protocol(f"{Protocol.code}: fetch {name}: the record of rank {rank}: {error}", "", f"fetch {name}") from None
-        if table.nbytes > LONGEST_MANIFEST or self._state.nbytes != _STATE.size:
-            raise Protocol(f"{Protocol.code}: fetch {name}: rank {rank} has a table of {table.nbytes} bytes", "", f"fetch {name}")
-        text = bytearray(table.nbytes)
-        self._connection.read(text, table, timeout=self._left)
-        try:
-            self.rows = {str(row[0]): _read_row(row) for row in json.loads(text)}
-        except (ValueError, TypeError, IndexError, RecursionError) as error:
-            raise Protocol(f"{Protocol.code}: fetch {name}: the table of rank {rank}: {error}", "", f"fetch {name}") from None
+        with reading(f"the record of {name!r} of rank {rank}"):
+            places = json_of(record)
+            table, self._state = slot_of(places["table"]), slot_of(places["state"])
+            if table.nbytes > LONGEST_MANIFEST or self._state.nbytes != _STATE.size:
+                raise ValueError(f"a table of {table.nbytes} bytes, a state of {self._state.nbytes}")
+        data = bytearray(table.nbytes)
+        self._connection.read(data, table, timeout=self._left)
+        with reading(f"the table of {name!r} of rank {rank}"):
+            self.rows = _rows_in(data, wanted)
 
     def state(self) -> int:
         """2 * version, one more while it changes, `_CLOSED`."""
@@ -186,12 +186,15 @@ def read_into(
                 if version is not None:
                     return version
                 newer = f"newer than {newer_than} " if newer_than >= 0 else ""
-                text = f"ranks {list(ranks)} have no one version {newer}of {name!r} that stayed unchanged, within {timeout:g} s"
-                why = Timeout(f"{Timeout.code}: fetch: {text}", "", "fetch", text)
+                said = f"ranks {list(ranks)} have no one version {newer}of {name!r} that stayed unchanged, within {timeout:g} s"
+                why = Timeout(f"{Timeout.code}: fetch: {said}", "", "fetch", said)
             except (PeerGone, NotFound, Cancelled) as error:
                 why = error  # it has ended: there may be another one
-                for rank in station.gone() & set(ranks):
-                    station.lose(rank)
+                now = {rank: one for rank, one in station.group.connected().items() if rank in ranks}
+                for rank in station.gone(now):
+                    station.group.drop(rank, now[rank])
+                for rank in ranks:
+                    station.group.renew(rank)
             except Timeout as error:
                 # The deadline has come while the last look was under way; what the looks before it have seen says more.
                 raise why or error from None
@@ -207,7 +210,7 @@ def read_into(
 def _try_read(
     station: Station, name: str, ranks: Sequence[int], parts: Mapping[str, Part], deadline: float, newer_than: int
 ) -> int | None:
-    originals = [_Original(station, name, rank, deadline) for rank in ranks]
+    originals = [_Original(station, name, parts, rank, deadline) for rank in ranks]
     states = [original.state() for original in originals]
     if len(set(states)) != 1 or states[0] % 2 != 0 or states[0] // 2 <= newer_than:
         return None
@@ -261,18 +264,39 @@ def _check_cover(originals: Sequence[_Original], parts: Mapping[str, Part], plan
             raise mismatch(f"tensor {name!r}: ranks {ranks} have {covered}; shards must cover it and not overlap")
 
 
+def _row_of(name: str, part: Part, slot: Slot | None) -> bytes:
+    tensor = part.tensor
+    row = [tensor.dtype, tensor.itemsize, part.shape, part.box.at, part.box.shape, tensor.gpu, _text(slot)]
+    return f"{json.dumps(name)}\t{json.dumps(row)}\n".encode()
+
+
+def _rows_in(table: bytes | bytearray, names: Iterable[str]) -> dict[str, _Row]:
+    """The lines of those names; others are not looked into."""
+    wanted = {json.dumps(name).encode(): name for name in names}
+    rows = {}
+    for line in io.BytesIO(table):
+        name, tab, row = line.partition(b"\t")
+        if not tab:
+            raise ValueError("a line without a name")
+        if name in wanted:
+            if len(row) > _LONGEST_ROW:
+                raise ValueError(f"the line of {wanted[name]!r} has {len(line)} bytes")
+            rows[wanted[name]] = _read_row(json_of(row))
+    return rows
+
+
 def _read_row(row: Any) -> _Row:
-    _, dtype, itemsize, shape, at, lengths, gpu, slot = row
-    box = Box(tuple(map(int, at)), tuple(map(int, lengths)))
-    one = _Row(str(dtype), int(itemsize), tuple(map(int, shape)), box, bool(gpu), None)
-    if one.itemsize < 1 or not len(box.at) == len(box.shape) == len(one.shape) <= 64:
+    dtype, itemsize, shape, at, lengths, gpu, slot = items(row, 7)
+    box = Box(tuple(map(integer, items(at))), tuple(map(integer, items(lengths))))
+    one = _Row(text(dtype), integer(itemsize, 1), tuple(map(integer, items(shape))), box, bool(gpu), None)
+    if not len(box.at) == len(box.shape) == len(one.shape) <= 64:
         raise ValueError("a shape is wrong")
     for first, length, whole in zip(box.at, box.shape, one.shape):
-        if first < 0 or length < 0 or first > whole or length > whole - first:
+        if first > whole or length > whole - first:
             raise ValueError("a shard lies outside of its tensor")
     if box.elements == 0:
         return one
-    place = Slot.from_bytes(base64.b64decode(slot))
+    place = slot_of(slot)
     if place.nbytes != box.elements * one.itemsize:
         raise ValueError(f"a slot has {place.nbytes} bytes")
     return one._replace(slot=place)

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 
 from . import errors
-from ._chain import LOOK, TICK, Member, Report, peer_gone, said_in, timed_out
+from ._chain import BRIEF, LOOK, TICK, Member, Report, cancelled, peer_gone, reason_of, said_in, timed_out
 from ._feed import Table
-from ._manifest import LONGEST_MANIFEST, Manifest, Tensor, total_of
+from ._manifest import SHORTEST_PIECE, Manifest, Tensor, mismatch, total_of
 from ._station import Mail
-from .errors import Error, Protocol
-from .slot import Slot
+from .connection import Connection
+from .errors import Error
 
 __all__ = ["Receiver"]
 
@@ -22,12 +22,11 @@ class Receiver(Member):
     """A rank whose tensors are written to."""
 
     def run(self, state: Callable[[], dict[str, Tensor]], source: int) -> Report:
-        """The broadcast, from its offer to its end. `state` gives the tensors, or raises: the others are told then."""
-        offer = self._wait_for_offer(source)
+        """The round, from its beginning to its end. `state` gives the tensors, or raises: the others are told then."""
         self.source = source
-        self.broadcast = offer.broadcast
+        self.to: Connection | None = None  # the process of the source, and its round, once heard of
         self.before: int | None = None
-        self.lost: tuple[int, ...] = ()
+        self._connection_before: Connection | None = None
         self._table: Table | None = None
         self._asked = 0
         self._asking = threading.Lock()
@@ -35,105 +34,136 @@ class Receiver(Member):
         self._arrived: set[int] = set()
         self._place = 0
         try:
+            offer = self._wait_for_offer()
             self._agree(offer, state)
-            return self._move()
-        except BaseException:
-            self.station.try_tell(source, self.broadcast, "failed")
+            return self._move(offer.connection)
+        except BaseException as error:
+            if self.to is not None:
+                self.station.try_tell(self.to, self.round, "failed", **reason_of(error, self.rank))
             raise
         finally:
+            if self.to is not None:
+                self.station.end_round(self.to, self.round)
             with self._asking:
                 self._asked = -1  # a thread that still connects asks for nothing
             self.end()
 
-    def _wait_for_offer(self, source: int) -> Mail:
+    def _wait_for_offer(self) -> Mail:
+        """The offer of the oldest round of the source that this rank has not seen the end of; raises why there is none."""
         deadline = time.monotonic() + self.timeout
         while True:
-            waiting = self.station.kept() + self.station.mail(LOOK)
-            offers = [one for one in waiting if one.kind == "offer" and one.rank == source]
-            chosen = offers[0] if offers else None
-            aborted: Mail | None = None
-            for mail in waiting:
-                if chosen is not None and mail.broadcast == chosen.broadcast:
-                    aborted = mail if mail.kind == "abort" else aborted
-                elif mail.kind in ("offer", "abort"):
-                    self.station.keep(mail)
-            if aborted is not None:
-                raise said_in(aborted)
-            if chosen is not None:
-                return chosen
-            if source in self.station.gone():
-                raise peer_gone(f"rank {source}, the source, is gone")
+            if (offer := self._heard([*self.station.kept(), *self.station.mail(LOOK)])) is not None:
+                return offer
+            group = self.station.group
+            connection = group.connected().get(self.source)
+            if connection is not None and self.station.gone({self.source: connection}):
+                if not group.joined_anew(self.source) and group.connected().get(self.source) is connection:
+                    raise self._without_source("")
+                group.renew(self.source)
             if time.monotonic() >= deadline:
-                raise timed_out(f"rank {source}, the source, did not begin within {self.timeout:g} s")
+                raise timed_out(f"rank {self.source}, the source, did not begin within {self.timeout:g} s")
+
+    def _heard(self, mails: list[Mail]) -> Mail | None:
+        now = self.station.group.connected().get(self.source)
+        mine = [one for one in mails if one.connection is now and one.kind in ("tick", "offer", "abort")]
+        for mail in mails:
+            if mail not in mine:
+                self.station.keep(mail)
+        for number in sorted({one.round for one in mine}):
+            its = [one for one in mine if one.round == number]
+            later = [one for one in mine if one.round > number]
+            self.to, self.round = now, number
+            for mail in its:
+                if mail.kind == "abort":
+                    for other in later:
+                        self.station.keep(other)
+                    raise said_in(mail)
+            if not later:  # else the source has left that round without a word
+                return next((one for one in its if one.kind == "offer"), None)
+        return None
 
     def _agree(self, offer: Mail, state: Callable[[], dict[str, Tensor]]) -> None:
+        tensors = state()
+        slot = offer.body["table"]
+        most = Manifest.of(tensors, SHORTEST_PIECE).most_bytes()
+        if slot.nbytes > most:
+            text = f"rank {self.source} describes its tensors in {slot.nbytes} bytes, those of rank {self.rank} take {most} at most"
+            raise mismatch(text)
+        data = bytearray(slot.nbytes)
         try:
-            connection = self.station.group.connection(self.source)
-            slot = Slot.from_bytes(base64.b64decode(offer.body["table"]))
-            if slot.nbytes > LONGEST_MANIFEST:
-                raise Protocol(f"{Protocol.code}: read a manifest: it has {slot.nbytes} bytes", "", "read a manifest")
-            text = bytearray(slot.nbytes)
-            connection.read(text, slot, timeout=self.timeout)
-            manifest = Manifest.from_bytes(bytes(text))
-            tensors = state()
-            manifest.compare(tensors, f"rank {self.source}", f"rank {self.rank}")
-            for tensor in tensors.values():
-                if tensor.readonly:
-                    raise errors.invalid("broadcast", f"tensor {tensor.name!r} of rank {self.rank} is read-only")
-            self.describe(manifest, tensors)
-        except (Error, TypeError) as error:
-            code = error.code if isinstance(error, Error) else errors.InvalidArgument.code
-            self.station.try_tell(self.source, self.broadcast, "refuse", code=code, text=str(error)[:2000])
+            offer.connection.read(data, slot, timeout=self.timeout)
+        except Error:
+            self._raise_if_told(offer.connection)
             raise
-        self.station.tell(self.source, self.broadcast, "ready")
+        manifest = Manifest.from_bytes(bytes(data))
+        manifest.compare(tensors, f"rank {self.source}", f"rank {self.rank}")
+        for tensor in tensors.values():
+            if tensor.readonly:
+                raise errors.invalid("broadcast", f"tensor {tensor.name!r} of rank {self.rank} is read-only")
+        self.describe(manifest, tensors)
+        self.station.tell(offer.connection, self.round, "ready")
 
-    def _move(self) -> Report:
+    def _raise_if_told(self, source: Connection) -> None:
+        """The source, which has gone on, has said why."""
+        deadline = time.monotonic() + BRIEF
+        while (left := deadline - time.monotonic()) > 0 and not self.station.gone({self.source: source}):
+            for mail in self.station.mail(min(left, LOOK)):
+                if mail.kind == "abort" and mail.connection is source and mail.round == self.round:
+                    raise said_in(mail)
+                self.station.keep(mail)
+
+    def _without_source(self, text: str) -> Error:
+        if self.station.group.is_replaced():
+            return cancelled(f"another process has joined as rank {self.rank}, in the place of this one")
+        return peer_gone(f"rank {self.source}, the source, is gone{text}")
+
+    def _move(self, source: Connection) -> Report:
         heard = time.monotonic()
         next_tick, told = 0.0, -1
         while True:
             for mail in self.station.mail(LOOK):
-                if mail.broadcast != self.broadcast:
-                    if mail.kind in ("offer", "abort"):
-                        self.station.keep(mail)
+                if mail.connection is source and mail.kind == "offer":
+                    self.station.keep(mail)
+                    raise cancelled(f"rank {self.source}, the source, has begun another round")
+                if mail.round != self.round:
+                    self.station.keep(mail)
                     continue
-                if mail.rank == self.source:
+                if mail.connection is source:
                     heard = time.monotonic()
-                if mail.kind == "end" and mail.rank == self.source:
-                    for rank in map(int, mail.body["lost"]):
-                        if rank not in self.station.lost:
-                            self.station.lose(rank)
-                    return Report(self.nbytes, tuple(map(int, mail.body["lost"])))
-                self._handle(mail)
+                    if mail.kind == "end":
+                        return Report(self.nbytes, mail.body["lost"])
+                self._handle(mail, mail.connection is source)
             lost = self.advance_feed()
             if lost is not None:
-                self.station.try_tell(self.source, self.broadcast, "gone", rank=lost)
+                self.station.try_tell(source, self.round, "gone", rank=lost)
             self.say_progress(self._place)
             now = time.monotonic()
             if self._place == self.nbytes != told or now >= next_tick:
                 told, next_tick = self._place, now + TICK
-                self.station.try_tell(self.source, self.broadcast, "count", nbytes=self._place)
-            if self.source in self.station.gone():
+                self.station.try_tell(source, self.round, "count", nbytes=self._place)
+            if self.station.gone({self.source: source}):
                 if self._place == self.nbytes and (self.feed is None or self.feed.idle):
                     return Report(self.nbytes, ())  # it has everything, and so has the rank behind
                 if self._place < self.nbytes:
-                    raise peer_gone(f"rank {self.source}, the source, is gone, {self._place} of {self.nbytes} bytes are here")
+                    raise self._without_source(f", {self._place} of {self.nbytes} bytes are here")
             elif now - heard >= self.timeout:
                 raise timed_out(f"rank {self.source}, the source, has said nothing for {self.timeout:g} s")
 
-    def _handle(self, mail: Mail) -> None:
-        if mail.kind == "abort" and mail.rank == self.source:
+    def _handle(self, mail: Mail, of_source: bool) -> None:
+        body = mail.body
+        if mail.kind == "abort" and of_source:
             raise said_in(mail)
-        if mail.kind == "after" and mail.rank == self.source:
-            self._follow(int(mail.body["rank"]), int(mail.body["link"]))
+        if mail.kind == "after" and of_source:
+            self._follow(body["rank"], body["link"], body["dropped"])
         elif mail.kind == "feed":
             self.begin_feed(mail)
         elif mail.kind == "piece" and mail.rank == self.before:
-            self._arrive(int(mail.body["piece"]), int(mail.body["parts"]))
+            self._arrive(body["piece"], body["parts"])
 
-    def _follow(self, rank: int, link: int) -> None:
+    def _follow(self, rank: int, link: int, dropped: bool) -> None:
         """Asks a rank for the pieces that are missing."""
-        if self.before is not None and self.before != rank:
-            self.station.lose(self.before)  # what it still writes must not come later
+        if self.before is not None and dropped:
+            self.station.group.drop(self.before, self._connection_before)  # what it still writes must not come later
         self.before = rank
         self._parts.clear()
         has = base64.b64encode(bytes(piece in self._arrived for piece in range(len(self.pieces)))).decode()
@@ -144,13 +174,15 @@ class Receiver(Member):
 
     def _ask(self, rank: int, link: int, has: str) -> None:
         try:
+            self.station.group.renew(rank)
             connection = self.station.group.connection(rank, self.timeout)
             with self._asking:
                 if self._asked != link:
                     return
+                self._connection_before = connection
                 self._table = table = Table(connection, self.tensors)
             place = base64.b64encode(bytes(table.slot)).decode()
-            self.station.tell(rank, self.broadcast, "feed", self.timeout, table=place, has=has, link=link)
+            self.station.tell(connection, self.round, "feed", table=place, has=has, link=link)
         except Error:
             pass  # the source notices that nothing comes, or that the rank is gone
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 import select
 import struct
 import threading
+import time
 from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ._foreign import data_of, integer, items, json_of, reading, slot_of, text
+from .connection import Connection
+from .endpoint import Notification
 from .errors import Error, PeerGone
 from .rendezvous import Group
 from .slot import Slot
@@ -19,119 +25,148 @@ if TYPE_CHECKING:
 __all__ = ["Mail", "Station", "piece_note"]
 
 _NAME = "tcpx.weights"
-#: Comes with the bytes of a piece: magic, broadcast, piece, and by how many writes the piece comes.
+#: Comes with the bytes of a piece: magic, round, piece, and by how many writes the piece comes.
 _PIECE = struct.Struct("<4sQII")
 _PIECE_MAGIC = b"TXWP"
-#: Messages for later broadcasts that are kept; a rank is ahead of another by one or two.
+#: Messages for other rounds that are kept; a rank is ahead of another by one or two.
 _MOST_KEPT = 1024
+#: What messages say, by their kind; see `tcpx._chain`.
+_REASON: dict[str, Callable[[Any], Any]] = {"code": text, "text": text, "rank": integer}
+_KINDS: dict[str, dict[str, Callable[[Any], Any]]] = {
+    "tick": {},
+    "offer": {"table": slot_of},
+    "ready": {},
+    "failed": _REASON,
+    "abort": _REASON,
+    "after": {"rank": integer, "link": integer, "dropped": bool},
+    "feed": {"table": slot_of, "has": data_of, "link": integer},
+    "count": {"nbytes": integer},
+    "gone": {"rank": integer},
+    "end": {"lost": lambda value: tuple(map(integer, items(value)))},
+}
+#: Kinds that only the source of a round sends: the numbers of different sources are not compared.
+_OF_A_SOURCE = ("tick", "offer", "abort", "after", "end")
 
 
-def piece_note(broadcast: int, piece: int, parts: int) -> bytes:
+def piece_note(number: int, piece: int, parts: int) -> bytes:
     """The notification of one write of a piece."""
-    return _PIECE.pack(_PIECE_MAGIC, broadcast, piece, parts)
+    return _PIECE.pack(_PIECE_MAGIC, number, piece, parts)
 
 
 class Mail(NamedTuple):
-    """A message: the rank that sent it, the broadcast that it is about, and the rest by name."""
+    """A message: the rank that sent it, its connection, the round that it is about, and the rest by name."""
 
     rank: int
-    broadcast: int
+    connection: Connection
+    round: int
     kind: str
     body: dict[str, Any]
 
 
 class Station:
-    """One for each group: sends and receives messages. Used by whoever holds `lock`.
-
-    lost: ranks that were given up; joins of new processes under their numbers bring them back. published: by name.
-    """
+    """One for each group: sends and receives messages. Used by whoever holds `lock`. published: by name."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.lock = threading.Lock()
-        self.lost: set[int] = set()
         self.published: dict[str, Publication] = {}
-        #: Manifests of the last broadcasts: a rank may still be reading that of one which another rank has made fail.
+        #: Manifests of the last rounds: a rank may still be reading that of one which another rank has made fail.
         self.offered: deque[Slot] = deque(maxlen=2)
-        self._early: deque[Mail] = deque(maxlen=_MOST_KEPT)
+        self._rounds = 0
+        self._ended: dict[int, int] = {}
+        self._inbox: deque[Notification] = deque()
+        self._kept: deque[Mail] = deque(maxlen=_MOST_KEPT)
         # A set of its own, whose events nobody else takes: see Endpoint::event_fd in include/tcpx/endpoint.h.
         self._events = select.epoll()
         self._events.register(group.endpoint._core.event_fd(), select.EPOLLIN | select.EPOLLET)
 
-    def tell(self, rank: int, broadcast: int, kind: str, timeout: float | None = None, /, **body: Any) -> None:
-        """Sends a message. Raises `tcpx.PeerGone` or `tcpx.Timeout`, as `Group.connection`."""
-        text = json.dumps({"broadcast": broadcast, "kind": kind, **body}).encode()
-        self.group.connection(rank, timeout).notify(text, _NAME)
+    def begin_round(self) -> int:
+        """The number of a round of this source: more than those before, and no other source's."""
+        self._rounds += 1
+        return self._rounds << 32 | random.getrandbits(32)
 
-    def try_tell(self, rank: int, broadcast: int, kind: str, /, **body: Any) -> bool:
+    def end_round(self, source: Connection, number: int) -> None:
+        """Nothing about that round, or earlier ones of that source, is listened to any more."""
+        self._ended = {one.id: self._ended.get(one.id, 0) for one in (*self.group.connected().values(), source)}
+        self._ended[source.id] = max(self._ended[source.id], number)
+
+    def tell(self, connection: Connection, number: int, kind: str, /, **body: Any) -> None:
+        """Sends a message about a round. Raises `tcpx.PeerGone`."""
+        connection.notify(json.dumps({"round": number, "kind": kind, **body}).encode(), _NAME)
+
+    def try_tell(self, connection: Connection, number: int, kind: str, /, **body: Any) -> bool:
         """`tell` to a rank that may be gone: False then."""
         try:
-            self.tell(rank, broadcast, kind, 1.0, **body)
+            self.tell(connection, number, kind, **body)
             return True
         except Error:
             return False
 
-    def reach(self, rank: int, broadcast: int, kind: str, timeout: float, /, **body: Any) -> bool:
-        """`tell` to a rank that may have been lost, and may have joined anew. False: it is lost."""
+    def reach(self, rank: int, number: int, kind: str, timeout: float, /, **body: Any) -> Connection | None:
+        """`tell` to the newest process of a rank, whose connection is returned. None: it is lost, and no other has joined."""
+        deadline = time.monotonic() + timeout
         for _ in range(2):
-            if rank in self.lost:
-                if not self.group.joined_anew(rank):
-                    return False
-                self.lost.discard(rank)
+            if not self.group.renew(rank):
+                return None
+            connection = None
             try:
-                self.tell(rank, broadcast, kind, timeout, **body)
-                return True
+                connection = self.group.connection(rank, max(deadline - time.monotonic(), 0.0))
+                self.tell(connection, number, kind, **body)
+                return connection
             except PeerGone:
-                self.lose(rank)
-        return False
+                self.group.drop(rank, connection)
+        return None
 
-    def lose(self, rank: int) -> None:
-        """Gives a rank up: what it writes here ends, and what is written to it."""
-        self.lost.add(rank)
-        self.group.drop(rank)
-
-    def mail(self, timeout: float) -> list[Mail]:
-        """Messages; waits up to `timeout` seconds for one, or for the end of an operation."""
-        found = self._take()
-        if not found:
+    def mail(self, timeout: float) -> Iterator[Mail]:
+        """Messages; waits up to `timeout` seconds for one, or for the end of an operation. Whoever stops to iterate leaves the
+        others for the next call. Raises `tcpx.Protocol` for a message that is none of ours."""
+        self._inbox.extend(self.group.endpoint.notifications())
+        if not self._inbox:
             self._events.poll(timeout)
-            found = self._take()
-        return found
+            self._inbox.extend(self.group.endpoint.notifications())
+        while self._inbox:
+            mail = self._read(self._inbox.popleft())
+            if mail is not None and not self._is_over(mail):
+                yield mail
 
     def keep(self, mail: Mail) -> None:
-        """Puts aside a message about a broadcast that this rank does not take part in yet."""
-        self._early.append(mail)
+        """Puts aside a message about a round that this rank does not take part in yet, if it says how that one begins or ends."""
+        if mail.kind in ("offer", "abort"):
+            self._kept.append(mail)
 
     def kept(self) -> list[Mail]:
-        """Takes what was put aside."""
-        found = list(self._early)
-        self._early.clear()
-        return found
+        """Takes what was put aside, of processes that still are their ranks."""
+        kept, self._kept = self._kept, deque(maxlen=_MOST_KEPT)
+        now = self.group.connected()
+        return [one for one in kept if now.get(one.rank) is one.connection and not self._is_over(one)]
 
-    def gone(self) -> set[int]:
-        """Ranks whose connection has ended."""
+    def gone(self, connections: Mapping[int, Connection]) -> set[int]:
+        """The ranks among these whose process is gone: its connection has ended, or another process is the rank."""
         alive = {one["id"] for one in self.group.endpoint.stats()["connections"] if one["alive"]}
-        return self.group.connected_ranks_except(alive)
+        now = self.group.connected()
+        return {rank for rank, one in connections.items() if one.id not in alive or now.get(rank) is not one}
 
-    def _take(self) -> list[Mail]:
-        found = []
-        for note in self.group.endpoint.notifications():
-            rank = self.group.rank_of(note.connection)
-            mail = None if rank is None else _read(rank, note.name, note.data)
-            if mail is not None:
-                found.append(mail)
-        return found
+    def _is_over(self, mail: Mail) -> bool:
+        return mail.kind in _OF_A_SOURCE and mail.round <= self._ended.get(mail.connection.id, 0)
 
-
-def _read(rank: int, name: str, data: bytes) -> Mail | None:
-    """None for what is no message of ours: ranks are believed to be of this version, but nothing here may break."""
-    if name == "" and len(data) == _PIECE.size:
-        magic, broadcast, piece, parts = _PIECE.unpack(data)
-        return Mail(rank, broadcast, "piece", {"piece": piece, "parts": parts}) if magic == _PIECE_MAGIC else None
-    if name != _NAME:
-        return None
-    try:
-        body = json.loads(data)
-        return Mail(rank, int(body.pop("broadcast")), str(body.pop("kind")), body)
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
-        return None
+    def _read(self, note: Notification) -> Mail | None:
+        """None for what is no message of a rank's."""
+        rank = self.group.rank_of(note.connection)
+        connection = None if rank is None else self.group.connected().get(rank)
+        if rank is None or connection is None or connection.id != note.connection:
+            return None
+        if note.name == "" and len(note.data) == _PIECE.size:
+            magic, number, piece, parts = _PIECE.unpack(note.data)
+            body = {"piece": piece, "parts": parts}
+            return Mail(rank, connection, number, "piece", body) if magic == _PIECE_MAGIC else None
+        if note.name != _NAME:
+            return None
+        with reading(f"a message of rank {rank}"):
+            said = json_of(note.data)
+            if not isinstance(said, dict):
+                raise TypeError("it is no object")
+            kind = text(said["kind"])
+            body = {name: read(said[name]) for name, read in _KINDS[kind].items()}
+            if body.get("rank", 0) >= self.group.world_size:
+                raise ValueError(f"there is no rank {body['rank']}")
+            return Mail(rank, connection, integer(said["round"]), kind, body)

@@ -5,23 +5,28 @@
     group.connection(1).write(x, slot)
 
 Any store with `set` and `get` will do: torch's TCPStore and FileStore, a redis or etcd client. It holds one key for each rank,
-with the metadata of its endpoint, and nothing else travels through it.
+with the metadata of its endpoint and a random number, and nothing else travels through it.
+
+The newest process of a rank is the rank: that whose record the store holds. A connection is a rank's when it has named that record,
+which a stranger who cannot read the store cannot do; one that is in use is ended only by such a one. An older process that lives on
+is not let in, and is told so.
 """
 
 from __future__ import annotations
 
 import base64
+import secrets
 import threading
 import time
 import weakref
 import zlib
 from typing import Any
 
-from ._hall import Hall, digest_of
+from ._hall import Hall
 from ._store import KeyValue, of_environment, of_torchrun
 from .connection import Connection
 from .endpoint import Endpoint
-from .errors import Error, PeerGone, Timeout, invalid
+from .errors import Cancelled, Error, PeerGone, Protocol, Timeout, invalid
 
 __all__ = ["Group", "join"]
 
@@ -44,7 +49,7 @@ def join(
 
     endpoint: default: a new one, which `Group.close` closes. The group accepts all connections to it.
     rank, world_size: this process's number, and how many there are. Default: RANK and WORLD_SIZE of torchrun.
-    store: anything with `set` and `get`. Default: torchrun's.
+    store: anything with `set` and `get`. Default: torchrun's. It is used by the threads that make and accept connections, too.
     name: the keys begin with it. Jobs, and groups of a job, that share a store need different ones; what an earlier run has left
         under the same name is noticed, because its endpoints are gone, and waited over.
     gpu: of a new endpoint. Default: LOCAL_RANK where torch has CUDA, else 0.
@@ -90,9 +95,10 @@ class Group:
         self._own = own
         self._parts: dict[str, Group] = {}
         self._parts_lock = threading.Lock()
-        self._hall = Hall(endpoint, rank, world_size, zlib.crc32(store.prefix.encode()))
+        record = f"{base64.b64encode(endpoint.metadata).decode()}.{secrets.token_hex(16)}"
+        self._hall = Hall(endpoint, store, record, rank, world_size, zlib.crc32(store.prefix.encode()))
         self._end = weakref.finalize(self, self._hall.close)  # at the interpreter's end before the endpoint's
-        store.set(str(rank), base64.b64encode(endpoint.metadata).decode())
+        store.set(str(rank), record)
 
     def connection(self, rank: int, timeout: float | None = None) -> Connection:
         """The connection to a rank: one for each pair, whichever end asked first; made at the first call.
@@ -107,7 +113,7 @@ class Group:
                 if rank in self._hall.of:
                     return self._hall.of[rank]
                 if rank not in self._hall.making:
-                    self._hall.making.add(rank)
+                    self._hall.making[rank] = ""  # no record yet
                     break
                 if not self._hall.lock.wait(max(0.0, deadline - time.monotonic())):
                     raise Timeout(f"{Timeout.code}: rendezvous: rank {rank}: another thread is connecting", "", "rendezvous")
@@ -115,58 +121,87 @@ class Group:
             return self._make(rank, deadline)
         finally:
             with self._hall.lock:
-                self._hall.making.discard(rank)
+                del self._hall.making[rank]
                 self._hall.lock.notify_all()
 
     def _make(self, rank: int, deadline: float) -> Connection:
         attempt = _FIRST_ATTEMPT
         while True:
             left = max(0.0, deadline - time.monotonic())
-            text = self.store.wait(str(rank), left, f"rank {rank}", lambda one: not self._is_dropped(rank, one))
-            metadata = base64.b64decode(text)
+            record = self.store.wait(str(rank), left, f"rank {rank}", lambda one: not self._is_dropped(rank, one))
+            with self._hall.lock:
+                if rank in self._hall.of:  # it has connected meanwhile
+                    return self._hall.of[rank]
+                self._hall.making[rank] = record
             try:
-                connection = self.endpoint.connect(metadata, min(max(left, 0.001), attempt))
-                return self._hall.introduce(connection, rank, digest_of(metadata), deadline)
+                connection = self.endpoint.connect(_metadata_of(rank, record), min(max(left, 0.001), attempt))
+                return self._hall.introduce(connection, rank, record, deadline)
             except (PeerGone, Timeout) as error:
                 # Metadata of an earlier run may lie there until that rank has joined this one: so it is looked for again.
+                if self.is_replaced():
+                    text = f"another process has joined as rank {self.rank}, in the place of this one"
+                    raise Cancelled(f"{Cancelled.code}: rendezvous: {text}", "", "rendezvous", text) from error
                 if time.monotonic() >= deadline:
                     text = f"{error.code}: rendezvous: rank {rank}: {error}"
                     raise type(error)(text, error.help, "rendezvous", error.detail) from error
             attempt *= 2
             time.sleep(_PAUSE)
 
-    def _is_dropped(self, rank: int, text: str) -> bool:
-        return self._hall.dropped.get(rank) == digest_of(base64.b64decode(text))
+    def _is_dropped(self, rank: int, record: str) -> bool:
+        with self._hall.lock:
+            return self._hall.met.get(rank) == record and rank not in self._hall.of
 
     def rank_of(self, connection: int) -> int | None:
-        """The rank at the other end of a connection with that `Connection.id`; None for others."""
+        """The rank at the other end of a connection with that `Connection.id`; None for others, also for what was a rank's once."""
         with self._hall.lock:
             return self._hall.ranks.get(connection)
 
-    def connected_ranks_except(self, connections: set[int]) -> set[int]:
-        """Ranks with a connection that is none of those, by `Connection.id`."""
+    def connected(self) -> dict[int, Connection]:
+        """The connections that ranks have now, by rank; their other ends may be gone."""
         with self._hall.lock:
-            return {rank for connection, rank in self._hall.ranks.items() if connection not in connections}
+            return dict(self._hall.of)
 
-    def drop(self, rank: int) -> None:
-        """Ends the connection to a rank, for good: only a process that joins anew as that rank can be connected to."""
-        text = self.store.look(str(rank))
+    def drop(self, rank: int, connection: Connection | None = None) -> None:
+        """Ends the connection to a rank, for good: only a process that joins anew as that rank can be connected to.
+
+        connection: only if it is still the rank's, and not that of a process which has joined anew.
+        """
+        record = self.store.look(str(rank)) if connection is None else None
         with self._hall.lock:
-            connection = self._hall.of.pop(rank, None)
-            met = self._hall.met.get(rank)
-            if met is None and text is not None:
-                met = digest_of(base64.b64decode(text))
-            if met is not None:
-                self._hall.dropped[rank] = met
-            if connection is not None:
-                self._hall.ranks.pop(connection.id, None)
-        if connection is not None:
-            connection.close()
+            if connection is not None and self._hall.of.get(rank) is not connection:
+                return
+            if record is not None:
+                self._hall.met.setdefault(rank, record)
+            dropped = self._hall.take(rank)
+        if dropped is not None:
+            dropped.close()
 
     def joined_anew(self, rank: int) -> bool:
-        """Whether another process has joined as a rank that was dropped. Does not wait."""
-        text = self.store.look(str(rank))
-        return text is not None and not self._is_dropped(rank, text)
+        """Whether another process has joined as a rank that was dropped, or is connected. Does not wait."""
+        record = self.store.look(str(rank))
+        with self._hall.lock:
+            return record is not None and record != self._hall.met.get(rank)
+
+    def renew(self, rank: int) -> bool:
+        """Drops the process that is connected as a rank if another has joined in its place. False: nobody is to be connected to,
+        because the process that was dropped is still the newest. Does not wait."""
+        while True:
+            with self._hall.lock:
+                met = self._hall.met.get(rank)
+            record = self.store.look(str(rank))
+            with self._hall.lock:
+                if self._hall.met.get(rank) != met:
+                    continue  # it has connected meanwhile
+                if met is None or record is None or record == met:
+                    return met is None or rank in self._hall.of
+                dropped = self._hall.take(rank)
+            if dropped is not None:
+                dropped.close()
+            return True
+
+    def is_replaced(self) -> bool:
+        """Whether another process has joined under this one's rank: that one is the rank now."""
+        return self.store.look(str(self.rank)) not in (None, self._hall.record)
 
     def part(self, name: str) -> Group:
         """A group of the same ranks for a purpose of its own: with its own endpoint, so that notifications do not mix.
@@ -197,3 +232,11 @@ class Group:
 
     def __repr__(self) -> str:
         return f"<tcpx.rendezvous.Group rank {self.rank} of {self.world_size}>"
+
+
+def _metadata_of(rank: int, record: str) -> bytes:
+    try:
+        return base64.b64decode(record.partition(".")[0], validate=True)
+    except ValueError as error:
+        text = f"the record of rank {rank} in the store: {error}"
+        raise Protocol(f"{Protocol.code}: rendezvous: {text}", "", "rendezvous", text) from None

@@ -11,6 +11,10 @@ lost is left out, and the others get everything.
     version = tcpx.weights.fetch_into(mine, newer_than=version)     # a sampler: some names, whole tensors or `Shard`s
 
 `publish` and `fetch_into` need no call at the same time: the tensors are read one-sidedly.
+
+Each broadcast is a round of its source. Whoever fails tells all at once, with the true reason, and the n-th call of each rank
+meets the round of the source's n-th call: one that fails is over for all, and the next one works at once. The newest process of a
+rank is the rank: the one whose record the store holds, also while an older one lives on. It gets the next round.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from ._chain import Progress, Report
-from ._manifest import SHORTEST_PIECE, tensors_of
+from ._manifest import SHORTEST_PIECE, Tensor, tensors_of
 from ._publication import Publication, parts_of, read_into
 from ._receiver import Receiver
 from ._shard import Shard
@@ -57,21 +61,32 @@ def broadcast(
     piece_bytes, window: bytes that are handed on as one (64 KiB at least; the source's count), and how many of those are under
         way over each hop.
 
+    A rank that raises before bytes move, be it while its tensors are looked at, ends the broadcast at every rank: the others raise
+    an error of its code, or `tcpx.Cancelled`, which names the rank and its reason. A source that raises so waits for those that
+    have not joined yet, to tell them.
     A receiver that is lost while bytes move is left out: the ranks behind it get them from the one before it. `Report.lost`
-    names it; it raises `tcpx.PeerGone` if it lives. Without the source, receivers that miss bytes raise `tcpx.PeerGone`, or
-    `tcpx.Timeout`.
+    names it; it raises `tcpx.PeerGone` if it lives. One that raises itself may take part in the next broadcast; one that is silent,
+    or gone, is asked again when a new process has joined as its rank. Without the source, receivers that miss bytes raise
+    `tcpx.PeerGone`, or `tcpx.Timeout`.
+    What a source can make a receiver read about tensors is bounded by twice what those of the receiver take, and 64 KiB.
     Tensors of a rank that raises have any bytes.
     """
     station = station_of(group)
     own = station.group
     if not 0 <= src < own.world_size:
         raise invalid("broadcast", f"source {src} of {own.world_size} ranks")
-    if piece_bytes < SHORTEST_PIECE or window < 1 or not timeout > 0:
-        raise invalid("broadcast", f"pieces of {piece_bytes} bytes, a window of {window}, a timeout of {timeout} s")
+    settings = piece_bytes >= SHORTEST_PIECE and window >= 1 and timeout > 0
+
+    def state() -> dict[str, Tensor]:  # what it raises is told to the others, who wait for this rank
+        if not settings:
+            raise invalid("broadcast", f"pieces of {piece_bytes} bytes, a window of {window}, a timeout of {timeout} s")
+        return tensors_of(state_dict)
+
+    limit = timeout if timeout > 0 else own.timeout
     with station.lock:
         if own.rank == src:
-            return Source(station, timeout, window, progress).run(tensors_of(state_dict), piece_bytes)
-        return Receiver(station, timeout, window, progress).run(lambda: tensors_of(state_dict), src)
+            return Source(station, limit, window, progress).run(state, piece_bytes)
+        return Receiver(station, limit, window, progress).run(state, src)
 
 
 def publish(
@@ -110,6 +125,7 @@ def fetch_into(
     src: the rank that published, or ranks, whose shards together cover what is wanted.
     newer_than: waits for a higher version. timeout: seconds, for the publication, that version, and the bytes.
 
+    Only the names that are wanted are looked into of what another process has published, which may take 64 MiB.
     Waits for a publication that is not there yet, and for one in the place of a closed one. Raises `tcpx.Timeout`, or the reason,
     for example `tcpx.PeerGone`, at the deadline. The tensors have any bytes then.
     """

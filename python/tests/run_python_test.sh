@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a file of tests with pytest, or checks the types of all Python files of the package and of the examples with mypy.
-#   run_python_test.sh {FILE|types}
+#   run_python_test.sh {FILE [OPTION OF PYTEST]...|types}
 # From the environment: PYTHON (interpreter), BUILD (build folder), MISSING (why there is no package; empty: there is one).
 # Exit code 77: skipped, in whole.
 set -euo pipefail
@@ -23,4 +23,4 @@ if [[ $1 == types ]]; then
   exec "$PYTHON" -m mypy --strict --cache-dir "$BUILD/mypy" "${folders[@]}"
 fi
 needs pytest
-exec "$PYTHON" -m pytest "$here/$1"
+exec "$PYTHON" -m pytest "$here/$1" "${@:2}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,74 @@ def test_a_publisher_that_is_started_anew(tmp_path: Path) -> None:
                 del publication
         with pytest.raises((tcpx.PeerGone, tcpx.Timeout)):
             weights.fetch_into({"w": mine}, group=reader, timeout=0.5)
+
+
+def test_a_publication_that_is_closed_is_not_read_any_more(two: tuple[Group, Group]) -> None:
+    """Not even by one that has its slots: the memory may be another's then."""
+    first, second = two
+    publication = weights.publish({"w": np.full(8, 3.0)}, group=first)
+    mine = np.empty(8)
+    assert weights.fetch_into({"w": mine}, group=second, timeout=LIMIT) == 0 and (mine == 3).all()
+    station = weights.station_of(second)
+    original = _publication._Original(station, "weights", ["w"], 0, time.monotonic() + LIMIT)
+    slot = original.rows["w"].slot
+    held = list(publication._registrations)  # a release, and not that nobody holds them any more
+    publication.close()
+    with pytest.raises(tcpx.NotFound):
+        station.group.connection(0).read(mine, slot, timeout=LIMIT)
+    del held
+
+
+def test_a_publisher_that_is_started_anew_while_the_one_before_lives(tmp_path: Path) -> None:
+    with join_here(str(tmp_path), 1, 2) as reader, join_here(str(tmp_path), 0, 2) as old:
+        kept = [weights.publish({"w": np.full(8, 1.0)}, group=old, version=1)]
+        mine = np.empty(8)
+        assert weights.fetch_into({"w": mine}, group=reader, timeout=LIMIT) == 1
+        with join_here(str(tmp_path), 0, 2) as new:
+            kept.append(weights.publish({"w": np.full(8, 2.0)}, group=new, version=2))
+            assert weights.fetch_into({"w": mine}, group=reader, timeout=LIMIT) == 2 and (mine == 2).all()
+
+
+_ROW = '["uint8", 1, [8], [0], [8], false, "AAAA"]'
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        '"w"\t[]\n',
+        "[]\n",
+        '"w"\t' + _ROW + "\n",
+        '"w"\t' + _ROW.replace("[8]", "[Infinity]") + "\n",
+        '"w"\t' + _ROW.replace("[8]", "[1e999]") + "\n",
+        '"w"\t' + _ROW.replace("[0]", "{}") + "\n",
+        '"w"\t' + _ROW.replace("[8]", "[-8]") + "\n",
+        '"w"\t' + "[" * 7000 + "\n",
+        '"w"\t' + " " * 10000 + "\n",
+    ],
+)
+def test_malformed_tables_are_our_errors(two: tuple[Group, Group], table: str) -> None:
+    first, second = two
+    endpoint = first.part("weights").endpoint
+    data, state = bytearray(table.encode()), bytearray(8)
+    keep = [endpoint.advertise(data), endpoint.advertise(state)]
+    record = json.dumps({"table": _publication._text(keep[0]), "state": _publication._text(keep[1])})
+    first.part("weights").store.set("published/weights/0", record)
+    with pytest.raises(tcpx.Protocol, match="the table of 'weights' of rank 0"):
+        weights.fetch_into({"w": np.empty(8, np.uint8)}, group=second, timeout=LIMIT)
+
+
+@pytest.mark.parametrize("record", ["", "{}", "[]", '{"table": {}, "state": Infinity}', '{"table": "AAAA", "state": "AAAA"}', "7"])
+def test_malformed_records_are_our_errors(two: tuple[Group, Group], record: str) -> None:
+    first, second = two
+    first.part("weights").store.set("published/weights/0", record)
+    with pytest.raises(tcpx.Protocol, match="the record of 'weights' of rank 0"):
+        weights.fetch_into({"w": np.empty(8)}, group=second, timeout=LIMIT)
+
+
+def test_of_a_table_only_the_names_that_are_wanted_are_looked_into() -> None:
+    """A table of foreign names costs a look at each line, and nothing else."""
+    table = '"wanted \\t"\t["uint8", 1, [0], [0], [0], false, null]\n'.encode() + b'"other"\tno JSON at all\n' * 100000
+    assert list(_publication._rows_in(table, ["wanted \t", "absent"])) == ["wanted \t"]
 
 
 def test_common_runs_of_boxes() -> None:

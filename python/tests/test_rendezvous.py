@@ -231,6 +231,74 @@ def test_a_dropped_rank_comes_back_as_another_process(tmp_path: Path) -> None:
         second.close()
 
 
+def test_the_newest_process_of_a_rank_is_the_rank_while_an_older_one_lives(tmp_path: Path) -> None:
+    with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as old:
+        before = first.connection(1)
+        assert first.renew(1) and first.connection(1) is before  # nobody has joined anew
+        with join_here(str(tmp_path), 1, 2) as new:
+            assert old.is_replaced() and not new.is_replaced() and first.joined_anew(1)
+            new.connection(0).notify(b"new", "test")
+            assert first.endpoint.notifications(LIMIT)[0].data == b"new"
+            after = first.connection(1)
+            assert after is not before and first.rank_of(before.id) is None and first.rank_of(after.id) == 1
+        with join_here(str(tmp_path), 1, 2) as newer:
+            assert first.renew(1)  # the end that was connected looks, too, whom it has
+            first.connection(1).notify(b"newer", "test")
+            assert newer.endpoint.notifications(LIMIT)[0].data == b"newer"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_older_process_of_a_rank_does_not_take_its_place(tmp_path: Path, rank: int) -> None:
+    path = str(tmp_path)
+    with join_here(path, 1 - rank, 2) as first, join_here(path, rank, 2) as old, join_here(path, rank, 2):
+        good = first.connection(rank)
+        with pytest.raises(tcpx.Cancelled, match=f"another process has joined as rank {rank}"):
+            old.connection(1 - rank, LIMIT)
+        assert first.connection(rank) is good and first.rank_of(good.id) == rank
+
+
+def test_a_stranger_who_cannot_read_the_store_does_not_take_the_place_of_a_rank(tmp_path: Path) -> None:
+    """Not even one that knows all that the record holds but its random number."""
+    with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
+        good = first.connection(1)
+        own = Redis()
+        own.set("tcpx/0", str(KeyValue(DirectoryStore(str(tmp_path)), "tcpx").look("0")).partition(".")[0])
+        with join(tcpx.Endpoint(listen="127.0.0.1"), rank=1, world_size=2, store=own) as stranger:
+            with pytest.raises(tcpx.PeerGone, match="rank 0 is another process now"):
+                stranger.connection(0, 1.0)
+        assert first.connection(1) is good
+        second.connection(0).notify(b"here", "test")
+        assert first.endpoint.notifications(LIMIT)[0] == tcpx.Notification(good.id, "test", b"here")
+
+
+def test_a_process_that_was_dropped_is_not_let_in(tmp_path: Path) -> None:
+    with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
+        first.drop(1)
+        with pytest.raises(tcpx.Mismatch, match="has dropped this one"):
+            second.connection(0, LIMIT)
+        assert first.connected() == {} and not first.renew(1)
+
+
+def test_what_was_dropped_is_no_rank_s_connection(tmp_path: Path) -> None:
+    with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
+        old = first.connection(1)
+        first.drop(1)
+        assert first.rank_of(old.id) is None and first.connected() == {}
+        with join_here(str(tmp_path), 1, 2):
+            new = first.connection(1)
+            first.drop(1, old)  # of the process before: this one stays
+            assert first.connected() == {1: new} and first.rank_of(old.id) is None
+        assert second.rank == 1
+
+
+def test_records_that_are_none(tmp_path: Path) -> None:
+    store = DirectoryStore(str(tmp_path))
+    with join_here(str(tmp_path), 0, 2) as first:
+        store.set("tcpx/1", "no base64!")
+        with pytest.raises(tcpx.Protocol, match="the record of rank 1 in the store"):
+            first.connection(1, LIMIT)
+
+
 def test_groups_of_different_names_do_not_mix(tmp_path: Path) -> None:
     store = DirectoryStore(str(tmp_path))
     with join(rank=0, world_size=2, store=store, name="a") as one, join(rank=1, world_size=2, store=store, name="b") as other:

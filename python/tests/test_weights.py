@@ -277,7 +277,12 @@ def test_manifests_of_strangers() -> None:
     manifest = Manifest.of(state, 1 << 16)
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
     manifest.compare(state, "there", "here")
-    for wrong in (b"", b"[]", b"[1, []]", b"[65536, [[]]]", b'[65536, [["a", "b", [1], -1]]]', b"{}", b"\xff", b"[" * 100000):
+    for wrong in (
+        *(b"", b"[]", b"[1, []]", b"[65536, [[]]]", b'[65536, [["a", "b", [1], -1]]]', b"{}", b"\xff", b"[" * 100000),
+        *(b'[65536, [["a", "b", [1], Infinity]]]', b'[65536, [["a", "b", [1e999], 1]]]', b"[Infinity, []]", b"[NaN, []]"),
+        *(b'[65536, {"abcd": 1}]', b'[65536, ["abcd"]]', b'[65536, [["a", "b", {"1": 2}, 1]]]', b'[65536, [[1, "b", [1], 1]]]'),
+        *(b'{"a": 1, "b": 2}', b'[65536.0, []]', b'[65536, [["a", "b", [1], true]]]', b"[65536, null]"),
+    ):
         with pytest.raises(tcpx.Protocol):
             Manifest.from_bytes(wrong)
 
