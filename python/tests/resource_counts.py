@@ -28,13 +28,15 @@ def _add_descriptors(held: Counter[str]) -> None:
 
 def _add_threads(held: Counter[str]) -> None:
     ours = {one.native_id: one.name for one in threading.enumerate()}
+    unnamed = Path("/proc/self/comm").read_text().strip()
     for number in os.listdir("/proc/self/task"):
         try:
             name = Path(f"/proc/self/task/{number}/comm").read_text().strip()
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended in this moment
-        name = ours.get(int(number), name)
-        if not name.startswith(("cuda", "tcpx-log")):  # those of the driver of a GPU stay, and the one that hands on our log
+        # Those of a GPU's driver stay, and the one that hands on our log; so do OpenMP's, which alone have the process' name.
+        name = ours.get(int(number), "cuda" if name == unnamed else name)
+        if not name.startswith(("cuda", "tcpx-log")):
             held[f"thread {number} ({name})"] = 1
 
 
@@ -70,6 +72,8 @@ def left_since(before: Counter[str]) -> list[str]:
     while True:
         gc.collect()
         left = held_now() - before
+        if any("(/dev/nvidia" in name for name in left):
+            return []  # the driver of a GPU has begun, or on another one, and keeps what it makes then: nobody can tell it from ours
         if not left or time.monotonic() > deadline:
             return [name if count == 1 else f"{count} {name}" for name, count in sorted(left.items())]
         time.sleep(0.01)

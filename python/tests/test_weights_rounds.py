@@ -163,6 +163,7 @@ def test_a_source_that_is_started_anew_is_followed_at_the_first_call(tmp_path: P
         assert results.get(timeout=LIMIT) == ""
         new.join(LIMIT)
         old.kill()
+        old.join(LIMIT)
 
 
 @pytest.mark.parametrize("kill", [True, False])
@@ -183,6 +184,7 @@ def test_a_receiver_that_has_joined_again_gets_the_next_broadcast(tmp_path: Path
         assert (why, results.get(timeout=LIMIT)) == ("", ("", True)) and took < AT_ONCE
         new.join(LIMIT)
         old.kill()
+        old.join(LIMIT)
 
 
 def _linger(path: str, results: Any) -> None:
