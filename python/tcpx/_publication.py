@@ -8,6 +8,7 @@ reader reads the state before the tensors and after them, and believes the bytes
 from __future__ import annotations
 
 import base64
+import ctypes
 import json
 import struct
 import time
@@ -71,16 +72,18 @@ class Publication:
         endpoint = station.group.endpoint
         tensors = [part.tensor for part in self._parts.values()]
         self._registrations = register(endpoint, tensors)
-        slots = [endpoint.advertise(tensor.bytes()) if tensor.nbytes else None for tensor in tensors]
+        self._slots = [endpoint.advertise(tensor.bytes()) if tensor.nbytes else None for tensor in tensors]
         rows = [
             [name, part.tensor.dtype, part.tensor.itemsize, part.shape, part.box.at, part.box.shape, part.tensor.gpu, _text(slot)]
-            for (name, part), slot in zip(self._parts.items(), slots)
+            for (name, part), slot in zip(self._parts.items(), self._slots)
         ]
-        table = bytearray(json.dumps(rows).encode())
+        table = json.dumps(rows).encode()
         if len(table) > LONGEST_MANIFEST:
             raise invalid("publish", f"its names and shapes take {len(table)} bytes")
-        self._state = bytearray(_STATE.pack(2 * version))
-        self._table_slot, self._state_slot = endpoint.advertise(table), endpoint.advertise(self._state)
+        # Of ctypes, whose end is seen: they go with the publication.
+        self._state = ctypes.create_string_buffer(_STATE.pack(2 * version), _STATE.size)
+        self._table_slot = endpoint.advertise(ctypes.create_string_buffer(table, len(table)))
+        self._state_slot = endpoint.advertise(self._state)
         record = json.dumps({"table": _text(self._table_slot), "state": _text(self._state_slot)})
         station.group.store.set(_key(name, station.group.rank), record)
 
@@ -102,6 +105,9 @@ class Publication:
     def close(self) -> None:
         """Ends it: nobody reads the tensors any more when it returns."""
         self._set(_CLOSED)
+        for slot in self._slots:
+            if slot is not None:
+                slot.withdraw()
         for registration in self._registrations:
             registration.release()
         self._registrations = []

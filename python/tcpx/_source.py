@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import random
 import time
 
@@ -24,10 +25,10 @@ class Source(Member):
         others = [(self.rank + step) % group.world_size for step in range(1, group.world_size)]
         try:
             manifest = Manifest.of(tensors, piece_bytes)
-            text = bytearray(manifest.to_bytes())
+            text = manifest.to_bytes()
             self.describe(manifest, tensors)
             self.have = list(range(len(self.pieces)))
-            slot = group.endpoint.advertise(text)
+            slot = group.endpoint.advertise(ctypes.create_string_buffer(text, len(text)))  # ends when nobody keeps the slot
             self.station.offered.append(slot)
             place = base64.b64encode(bytes(slot)).decode()
             begin = time.monotonic()

@@ -120,7 +120,7 @@ def test_a_slot_outlives_the_operation_that_registered_its_memory(pair: Pair) ->
     receiving.wait()
     pair.back.write(b"abcdefgh", slot)
     assert target == b"abcdefgh"
-    del slot
+    slot.withdraw()
     assert pair.near.stats()["registered_regions"] == 0
 
 
