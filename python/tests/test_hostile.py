@@ -256,7 +256,9 @@ go.set()
 
 def test_a_handler_that_raises_gets_the_next_line() -> None:
     program = """
-import logging, threading, tcpx
+import logging, os, threading
+os.environ["UCCL_TCPX_LOG_LEVEL"] = "info"
+import tcpx
 from conftest import connect_pair
 lines, enough = [], threading.Event()
 class Bad(logging.Handler):
