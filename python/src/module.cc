@@ -140,6 +140,7 @@ NB_MODULE(_core, module) {
 
   module.def("extent_of", &extent_of);
   module.def("names_of_codes", &names_of_codes);
+  module.def("make_errors_with", &make_errors_with);
   module.def("keep_log_lines", &keep_log_lines);
   module.def("release_log_lines", &release_log_lines);
   module.def(

@@ -155,7 +155,8 @@ class Endpoint:
         self._pending: set[Operation] = set()
         self._next_sweep = _FIRST_SWEEP
         self._watchers = Watchers(self._core)
-        self._closing = weakref.finalize(self, _end, self._core, self._cached, self._loans, self._watchers)  # also when the interpreter ends
+        # Also when the interpreter ends.
+        self._closing = weakref.finalize(self, _end, self._core, self._cached, self._loans, self._watchers)
 
     # ---- connections
 
