@@ -180,6 +180,11 @@ tests_exist() {
   [[ -n $all_cases ]] || all_cases=$(grep -rhoE --include='*.cc' --include='*.h' 'TEST(_F|_P)?\(\w+, \w+\)' tests)
   while read -r program filter; do
     [[ -n $program ]] || continue
+    if [[ $program == python.* ]]; then
+      cause="no test $filter in python/tests/test_${program#python.}.py"
+      grep -qs "^def $filter(" "python/tests/test_${program#python.}.py" || return 1
+      continue
+    fi
     cause="no test program $program"
     [[ -n ${known_program[$program]:-} ]] || grep -q "tcpx_add_tests($program " tests/*/CMakeLists.txt || return 1
     known_program[$program]=yes
@@ -248,13 +253,23 @@ run() {
   return "$code"
 }
 
-# compile PROGRAM...: in the copy.
-compile() { run nice ninja -C "$build" -j "$jobs" "$@"; }
+# compile PROGRAM...: in the copy. A file of Python tests, "python.NAME", needs the package.
+compile() { run nice ninja -C "$build" -j "$jobs" "${@/#python.*/tcpx_python}"; }
 
 # run_test PROGRAM CASE: sets `outcome` to passed, failed or skipped.
 run_test() {
   local code=0 before
   before=$(wc -c <"$log")
+  if [[ $1 == python.* ]]; then
+    run timeout -k 5 "$seconds" env PYTHON="$python" MISSING= BUILD="$build" \
+      "$copy/python/tests/run_python_test.sh" "test_${1#python.}.py::$2" || code=$?
+    outcome=failed
+    case $code in
+      0) outcome=passed ;;
+      77) outcome=skipped ;;
+    esac
+    return
+  fi
   run timeout -k 5 "$seconds" env -C "$build/tests" "./$1" --gtest_filter="$2" || code=$?
   outcome=passed
   if [[ $code -ne 0 ]]; then
@@ -272,7 +287,7 @@ find_baseline() {
   while read -r program filter; do
     line="$program $filter"
     [[ -n $program && -z ${baseline[$line]:-} ]] || continue
-    if ! grep -qx "$program: phony" <<<"$known_targets"; then
+    if ! grep -qx "${program/#python.*/tcpx_python}: phony" <<<"$known_targets"; then
       baseline[$line]=skipped
     elif ! compile "$program"; then
       baseline[$line]=failed
@@ -355,7 +370,10 @@ if command -v ccache >/dev/null; then
   # Objects of the tree itself serve the copy as well.
   export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PWD}" CCACHE_SLOPPINESS=pch_defines,time_macros
 fi
-if ! (cd "$copy" && cmake --preset "$preset") >>"$log" 2>&1; then
+# The one that scripts/install_deps.sh --tests makes, which the copy has not.
+python=$PWD/build/python-tools/bin/python3
+[[ -x $python ]] || python=$(command -v python3)
+if ! (cd "$copy" && cmake --preset "$preset" -DPython_EXECUTABLE="$python") >>"$log" 2>&1; then
   echo "mutate: cmake --preset $preset failed; see $log" >&2
   exit 1
 fi

@@ -74,6 +74,7 @@ class KvPool:
 
         As `Endpoint.advertise`: what others do with GPU memory waits for what its framework's current stream holds now.
         """
+        self.extent()
         remote = RemotePool(endpoint.advertise(self.tensor).bytes(), self.block_bytes)
         self._advertised[endpoint] = remote
         return remote
