@@ -30,8 +30,8 @@ constexpr VariableInfo kTable[] = {
      "probe."},
     {Variable::kLogLevel, "UCCL_TCPX_LOG_LEVEL", VariableKind::kChoice, "", 0, 0, 2, "warning",
      "debug|info|warning|error|notice|off",
-     "Least severe line that is logged to stderr. `notice` keeps only the line that says which plugin is in use "
-     "and those that UCCL_TCPX_LAUNCH_DEBUG asks for."},
+     "Least severe line that is logged to stderr. `error` leaves out notices, too. `notice` keeps only the line that says which "
+     "plugin is in use and those that UCCL_TCPX_LAUNCH_DEBUG asks for."},
     {Variable::kBootstrapPort, "UCCL_TCPX_BOOTSTRAP_PORT", VariableKind::kInteger, "", 1, 65535, 12345, "12345", "",
      "TCP port on which a server waits for the exchange of connection handles."},
     {Variable::kPortRange, "UCCL_TCPX_PORT_RANGE", VariableKind::kPortRange, "", 1, 65535, 0, "", "",

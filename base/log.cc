@@ -80,7 +80,9 @@ Status check_log_environment() {
 }
 
 bool log_enabled(LogLevel level) {
-  return static_cast<int>(level) >= the_log().level.load(std::memory_order_relaxed);
+  const auto chosen = static_cast<LogLevel>(the_log().level.load(std::memory_order_relaxed));
+  // Whoever asks for errors alone wants no notices, which come without anything being wrong.
+  return level >= chosen && !(level == LogLevel::kNotice && chosen == LogLevel::kError);
 }
 
 void set_log_level(LogLevel level) {

@@ -94,7 +94,7 @@ std::shared_ptr<Connection> ConnectionBook::add(LinkParts link, std::optional<Co
     connections_[connection->id] = connection;
   }
   parts_.engine.wake();
-  log(LogLevel::kNotice, "connection ", static_cast<uint64_t>(connection->id), again ? " made anew" : "", " to ", peer, ", GPU ",
+  log(LogLevel::kInfo, "connection ", static_cast<uint64_t>(connection->id), again ? " made anew" : "", " to ", peer, ", GPU ",
       peer_gpu, ": ", path);
   return connection;
 }

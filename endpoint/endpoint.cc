@@ -132,6 +132,10 @@ Result<RemoteSlot> Endpoint::advertise(ConnId conn, const LocalRange& range, con
   return guarded("advertise", *impl_, [&] { return impl_->advertise(conn, range, options); });
 }
 
+Status Endpoint::withdraw(const RemoteSlot& slot) {
+  return guarded("withdraw", *impl_, [&] { return impl_->withdraw(slot); });
+}
+
 Result<OperationId> Endpoint::start(int kind, ConnId conn, std::span<const LocalRange> ranges,
                                     std::span<const RemoteRange> remote, const SubmitOptions& options) {
   return guarded("start operation", *impl_,

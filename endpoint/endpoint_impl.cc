@@ -242,6 +242,11 @@ Result<RemoteSlot> Endpoint::Impl::advertise(std::optional<ConnId> conn, const L
                              std::move(after), options.after_stream.value_or(nullptr));
 }
 
+Status Endpoint::Impl::withdraw(const RemoteSlot& slot) {
+  TCPX_RETURN_IF_ERROR(check_slot(slot));
+  return registry_.withdraw(slot.id);
+}
+
 Result<OperationId> Endpoint::Impl::submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
                                            std::span<const RemoteRange> remote, const SubmitOptions& options) {
   const bool one_sided = kind == OperationKind::kWrite || kind == OperationKind::kRead;

@@ -44,6 +44,7 @@ class Endpoint::Impl {
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type);
   Status deregister(MemoryId memory);
   Result<RemoteSlot> advertise(std::optional<ConnId> conn, const LocalRange& range, const AdvertiseOptions& options);
+  Status withdraw(const RemoteSlot& slot);
   Result<OperationId> submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,
                              std::span<const RemoteRange> remote, const SubmitOptions& options);
   Result<std::shared_ptr<const PlannedRanges>> prepare(std::span<const LocalRange> ranges, std::span<const RemoteRange> remote) {

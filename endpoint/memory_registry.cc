@@ -28,6 +28,10 @@ Status no_region(std::string_view operation, MemoryId id) {
   return Status(Code::kNotFound, std::string(operation), concat("no registered memory has the id ", static_cast<uint64_t>(id)));
 }
 
+Status no_advertisement(std::string_view operation) {
+  return Status(Code::kNotFound, std::string(operation), "no such advertisement, or it was withdrawn");
+}
+
 }  // namespace
 
 Status check_inside(const Region& region, const void* data, size_t bytes) {
@@ -224,7 +228,7 @@ Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const Slot
   const auto found = adverts_.find(slot);
   // Another connection's is said to be unknown, so that nobody learns what exists.
   if (found == adverts_.end() || (found->second.conn != conn && found->second.conn != kAnyConnection)) {
-    return Status(Code::kNotFound, "remote range", "no such advertisement, or it was withdrawn");
+    return no_advertisement("remote range");
   }
   Advert& advert = found->second;
   if (writes && advert.access == SlotAccess::kRead) {
@@ -236,6 +240,16 @@ Result<std::optional<HeldRange>> MemoryRegistry::look_up(ConnId conn, const Slot
     advert.after.pop_back();
   }
   return std::optional(HeldRange{RegionUse(*advert.entry), advert.data, advert.bytes});
+}
+
+Status MemoryRegistry::withdraw(const SlotId& slot) {
+  MutexLock lock(mutex_);
+  const auto found = adverts_.find(slot);
+  if (found == adverts_.end()) return no_advertisement("withdraw");
+  const Advert& advert = found->second;
+  advert.entry->slots.erase({advert.conn, address_of(advert.data), advert.bytes, advert.access});
+  adverts_.erase(found);
+  return Status::ok();
 }
 
 void MemoryRegistry::forget(ConnId conn) {

@@ -182,6 +182,8 @@ class MemoryRegistry {
   /// @return nullopt: the application's GPU is not done with it yet. kNotFound: no such advertisement for this connection (any more);
   /// kInvalidArgument: it may be read only; kCuda: that of the GPU's work
   Result<std::optional<HeldRange>> look_up(ConnId conn, const SlotId& slot, bool writes);
+  /// Withdraws one; what was looked up under it stays held. @return kNotFound: no such advertisement (any more)
+  Status withdraw(const SlotId& slot);
   /// Withdraws all of a connection alone.
   void forget(ConnId conn);
 

@@ -252,12 +252,15 @@ class TCPX_CLASS_API Endpoint {
   /// connection whose peer still uses it then is closed.
   /// @return kTimeout: still in use by operations of this end, and so still registered; kNotFound
   Status deregister(MemoryId memory);
-  /// Lets the other end of `conn` write to and read from the range until the memory is deregistered or the connection ends.
-  /// A range has one slot for each access, however often it is advertised.
+  /// Lets the other end of `conn` write to and read from the range until `withdraw`, or until the memory is deregistered or the
+  /// connection ends. A range has one slot for each access, however often it is advertised.
   /// @return kInvalidArgument also for memory that may only be read, unless options.access says so
   Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range, const AdvertiseOptions& options = {});
   /// The same for the other end of any connection, those of later included: whoever knows the slot may use it.
   Result<RemoteSlot> advertise(const LocalRange& range, const AdvertiseOptions& options = {});
+  /// Ends one advertisement. Does not wait: operations that have found the memory go on, and `deregister` waits for them.
+  /// @return kNotFound: no such advertisement, or it has ended; kInvalidArgument: no slot
+  Status withdraw(const RemoteSlot& slot);
   /// Ships a slot to the other end, which takes it with `recv_slot`. A send of 64 bytes like any other: it is matched in order
   /// with the connection's other sends.
   Status send_slot(ConnId conn, const RemoteSlot& slot, std::optional<Milliseconds> timeout = {});

@@ -212,16 +212,23 @@ std::unique_ptr<CoreEndpoint::Hold> CoreEndpoint::hold(uintptr_t data, size_t by
   return region == nullptr ? nullptr : std::unique_ptr<Hold>(new Hold{std::move(region)});
 }
 
-nb::bytes CoreEndpoint::advertise(std::optional<uint64_t> conn, uintptr_t data, size_t bytes, std::optional<uintptr_t> stream,
-                                  bool readonly) const {
-  const auto held = hold(data, bytes);
-  if (held == nullptr) raise(unregistered(data, bytes));
-  const LocalRange range{held->region->memory(), reinterpret_cast<void*>(data), bytes};
+nb::bytes CoreEndpoint::advertise(std::optional<uint64_t> conn, std::pair<uintptr_t, size_t> region, uintptr_t data, size_t bytes,
+                                  std::optional<uintptr_t> stream, bool readonly) const {
+  const Hold held{regions_.at(region.first, region.second)};
+  if (held.region == nullptr) raise(unregistered(region.first, region.second));
+  const LocalRange range{held.region->memory(), reinterpret_cast<void*>(data), bytes};
   const auto endpoint = use();
   AdvertiseOptions options{.access = readonly ? SlotAccess::kRead : SlotAccess::kReadWrite};
   if (stream) options.after_stream = reinterpret_cast<void*>(*stream);
   const RemoteSlot slot = check(conn ? endpoint->advertise(ConnId(*conn), range, options) : endpoint->advertise(range, options));
   return nb::bytes(&slot, sizeof slot);
+}
+
+void CoreEndpoint::withdraw(const nb::bytes& slot) const {
+  const auto endpoint = shared_->use();
+  if (endpoint == nullptr || !shared_->is_of_this_process()) return;
+  const Status status = endpoint->withdraw(slot_of(slot));
+  if (status.code() != Code::kNotFound) check(status);
 }
 
 std::shared_ptr<CoreOperation> CoreEndpoint::started(Result<OperationId> id,

@@ -61,8 +61,11 @@ class CoreEndpoint {
   void add_region(uintptr_t data, size_t bytes);
   /// Takes back one `add_region`. Operations and slots that use the memory keep it registered, if this does not `wait` for them.
   void drop_region(uintptr_t data, size_t bytes, bool wait);
-  nb::bytes advertise(std::optional<uint64_t> conn, uintptr_t data, size_t bytes, std::optional<uintptr_t> stream,
-                      bool readonly) const;
+  /// A range of the memory that `add_region` was called for with exactly `region`: the slot does not end with any other.
+  nb::bytes advertise(std::optional<uint64_t> conn, std::pair<uintptr_t, size_t> region, uintptr_t data, size_t bytes,
+                      std::optional<uintptr_t> stream, bool readonly) const;
+  /// Ends one advertisement, unless it has ended already, as all have when the endpoint is closed.
+  void withdraw(const nb::bytes& slot) const;
 
   /// One range. @return nullptr: its memory is not registered
   std::shared_ptr<CoreOperation> start(int kind, uint64_t conn, uintptr_t data, size_t bytes,

@@ -57,7 +57,8 @@ nb::list names_of_codes() {
 // Address, length and whether it is read-only, of an object that exports its memory; the object must outlive the use of them.
 nb::tuple extent_of(const nb::handle& object) {
   Py_buffer view;
-  if (outlive_interpreter([&] { return PyObject_GetBuffer(object.ptr(), &view, PyBUF_C_CONTIGUOUS); }) != 0) throw nb::python_error();
+  if (outlive_interpreter([&] { return PyObject_GetBuffer(object.ptr(), &view, PyBUF_C_CONTIGUOUS); }) != 0)
+    throw nb::python_error();
   const nb::tuple extent =
       nb::make_tuple(reinterpret_cast<uintptr_t>(view.buf), static_cast<size_t>(view.len), view.readonly != 0);
   outlive_interpreter([&] { PyBuffer_Release(&view); });
@@ -100,7 +101,9 @@ NB_MODULE(_core, module) {
       .def("hold", &CoreEndpoint::hold)
       .def("add_region", &CoreEndpoint::add_region)
       .def("drop_region", &CoreEndpoint::drop_region)
-      .def("advertise", &CoreEndpoint::advertise, "conn"_a.none(), "data"_a, "bytes"_a, "stream"_a.none(), "readonly"_a)
+      .def("advertise", &CoreEndpoint::advertise, "conn"_a.none(), "region"_a, "data"_a, "bytes"_a, "stream"_a.none(),
+           "readonly"_a)
+      .def("withdraw", &CoreEndpoint::withdraw)
       .def(
           "start",
           [](const CoreEndpoint& self, int kind, uint64_t conn, uintptr_t data, size_t bytes, std::optional<nb::bytes> slot,
@@ -137,6 +140,7 @@ NB_MODULE(_core, module) {
 
   module.def("extent_of", &extent_of);
   module.def("names_of_codes", &names_of_codes);
+  module.def("make_errors_with", &make_errors_with);
   module.def("keep_log_lines", &keep_log_lines);
   module.def("release_log_lines", &release_log_lines);
   module.def(

@@ -2,7 +2,9 @@
 
 #include <nanobind/stl/string.h>
 
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "python/src/unlocked.h"
 #include "tcpx/help.h"
@@ -11,17 +13,19 @@ namespace tcpx::python {
 
 namespace nb = nanobind;
 
+namespace {
+PyObject* error_of = nullptr;  // kept for good: while the interpreter ends nothing can be imported any more, and calls still fail
+}  // namespace
+
+void make_errors_with(const nb::object& maker) {
+  Py_XDECREF(std::exchange(error_of, maker.inc_ref().ptr()));
+}
+
 nb::object exception_of(const Status& status) {
   const nb::tuple arguments = nb::make_tuple(std::string(name_of(status.code())), status.to_string(), help_lines(status),
                                              status.operation(), status.detail(), status.native());
-  PyObject* const error = outlive_interpreter([&]() -> PyObject* {
-    PyObject* const errors = PyImport_ImportModule("tcpx.errors");
-    PyObject* const error_of = errors == nullptr ? nullptr : PyObject_GetAttrString(errors, "error_of");
-    PyObject* const made = error_of == nullptr ? nullptr : PyObject_Call(error_of, arguments.ptr(), nullptr);
-    Py_XDECREF(error_of);
-    Py_XDECREF(errors);
-    return made;
-  });
+  if (error_of == nullptr) throw std::runtime_error(status.to_string());  // somebody has imported tcpx._core alone
+  PyObject* const error = outlive_interpreter([&] { return PyObject_Call(error_of, arguments.ptr(), nullptr); });
   if (error == nullptr) throw nb::python_error();
   return nb::steal(error);
 }

@@ -9,6 +9,8 @@
 
 namespace tcpx::python {
 
+/// Calls that, tcpx.errors.error_of, with what a Status says, for the exceptions below. Needs the interpreter lock.
+void make_errors_with(const nanobind::object& maker);
 /// The exception for a Status that is not ok. Needs the interpreter lock.
 nanobind::object exception_of(const Status& status);
 /// Throws that exception. Needs the interpreter lock.

@@ -21,7 +21,7 @@ Status BufferRegistration::end() {
 
 std::shared_ptr<BufferRegistration> Regions::find(uintptr_t data, size_t bytes) const {
   const std::lock_guard lock(mutex_);
-  // The shortest that begins there, so that what is advertised of a registration does not end with a longer one's.
+  // The shortest that begins there, so that an operation holds no more than it needs.
   auto next = entries_.lower_bound({data, bytes});
   if (next != entries_.end() && next->first.first == data) return next->second.region;
   while (next != entries_.begin()) {
@@ -31,6 +31,12 @@ std::shared_ptr<BufferRegistration> Regions::find(uintptr_t data, size_t bytes) 
     if (before <= range.second && bytes <= range.second - before) return entry.region;
   }
   return nullptr;
+}
+
+std::shared_ptr<BufferRegistration> Regions::at(uintptr_t data, size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find({data, bytes});
+  return found == entries_.end() ? nullptr : found->second.region;
 }
 
 void Regions::add(uintptr_t data, size_t bytes, const std::shared_ptr<BufferRegistration>& region) {

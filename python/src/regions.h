@@ -39,6 +39,8 @@ class Regions {
  public:
   /// The registration that has all of the range; nullptr: none.
   std::shared_ptr<BufferRegistration> find(uintptr_t data, size_t bytes) const;
+  /// The registration of exactly that range; nullptr: none.
+  std::shared_ptr<BufferRegistration> at(uintptr_t data, size_t bytes) const;
   /// Keeps a registration to be found, one more time if it is known already.
   void add(uintptr_t data, size_t bytes, const std::shared_ptr<BufferRegistration>& region);
   /// Takes back one `add` of that range. @return its registration, which is not found any more; nullptr: others count on it

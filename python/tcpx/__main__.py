@@ -27,7 +27,16 @@ usage: tcpx COMMAND [ARGUMENTS]
 
   --help, --version
 
-`tcpx doctor --help` and `tcpx perf --help` show their arguments. The exit code is the program's; 2: no such command.
+`tcpx doctor --help`, `tcpx perf --help` and `tcpx nixl --help` show their arguments. The exit code is the program's; 2: no such command.
+"""
+_NIXL_USAGE = """\
+usage: tcpx nixl {install|verify|uninstall} [ARGUMENTS]
+
+  install     put the back-end TCPX beside the plugins of the NIXL wheel that this Python has
+  verify      say whether a NIXL agent finds it
+  uninstall   take it away again
+
+`tcpx nixl install --help` shows their arguments.
 """
 #: They lie beside the extension module, also after `pip install --editable`, which leaves these files where they are.
 _HERE = Path(_core.__file__).parent
@@ -50,12 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command in _PROGRAMS:
         program, *options = _PROGRAMS[command]
         return _become(_HERE / "bin" / program, [*options, *rest])
+    if command == "nixl" and rest[:1] in (["-h"], ["--help"], ["help"]):
+        print(_NIXL_USAGE, end="")
+        return 0
     if command == "nixl" and rest and rest[0] in _NIXL_OPTIONS:
         nixl = _HERE / "lib" / "nixl"
         options = ["--plugin", str(nixl / "libplugin_TCPX.so"), *_NIXL_OPTIONS[rest[0]], *rest[1:]]
         return _become(nixl / "install.py", options)
-    print(_USAGE, end="", file=sys.stderr)
-    if command:
+    print(_NIXL_USAGE if command == "nixl" else _USAGE, end="", file=sys.stderr)
+    if command == "nixl" and not rest:
+        print("tcpx: nixl what? install, verify or uninstall", file=sys.stderr)
+    elif command:
         print(f"tcpx: no command '{' '.join([command, *rest[:1]])}'", file=sys.stderr)
     return 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from ._foreign import reading
 from ._manifest import Tensor
 from ._station import piece_note
+from .buffers import extent_of
 from .connection import Connection
 from .endpoint import Endpoint, Registration
 from .errors import Error, Protocol
@@ -32,7 +34,14 @@ class Table:
             bytes([one.gpu]) + (bytes(_SLOT_BYTES) if slot is None else bytes(slot)[:_SLOT_BYTES])
             for one, slot in zip(tensors, self._slots)
         ]
-        self.slot = connection.advertise(bytearray(b"".join(rows)))
+        table = b"".join(rows)
+        self.slot = connection.advertise(ctypes.create_string_buffer(table, len(table)))
+
+    def withdraw(self) -> None:
+        """Nobody writes to the tensors through it any more when it returns."""
+        for slot in (self.slot, *self._slots):
+            if slot is not None:
+                slot.withdraw()
 
 
 class Feed:
@@ -136,5 +145,5 @@ class Feed:
 
 
 def register(endpoint: Endpoint, tensors: Iterable[Tensor]) -> list[Registration]:
-    """Registers tensors; whoever releases the registrations revokes the slots."""
-    return [endpoint.register(one.bytes()) for one in tensors if one.nbytes]
+    """Registers tensors until the registrations are released."""
+    return [Registration(endpoint, extent_of(one.bytes())) for one in tensors if one.nbytes]

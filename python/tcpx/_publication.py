@@ -11,6 +11,7 @@ another process can make it do is bounded by that, and by looking over `LONGEST_
 from __future__ import annotations
 
 import base64
+import ctypes
 import io
 import json
 import struct
@@ -78,13 +79,15 @@ class Publication:
         endpoint = station.group.endpoint
         tensors = [part.tensor for part in self._parts.values()]
         self._registrations = register(endpoint, tensors)
-        slots = [endpoint.advertise(tensor.bytes()) if tensor.nbytes else None for tensor in tensors]
-        rows = [_row_of(name, part, slot) for (name, part), slot in zip(self._parts.items(), slots)]
-        table = bytearray(b"".join(rows))
+        self._slots = [endpoint.advertise(tensor.bytes()) if tensor.nbytes else None for tensor in tensors]
+        rows = [_row_of(name, part, slot) for (name, part), slot in zip(self._parts.items(), self._slots)]
+        table = b"".join(rows)
         if len(table) > LONGEST_MANIFEST:
             raise invalid("publish", f"its names and shapes take {len(table)} bytes")
-        self._state = bytearray(_STATE.pack(2 * version))
-        self._table_slot, self._state_slot = endpoint.advertise(table), endpoint.advertise(self._state)
+        # Of ctypes, whose end is seen: they go with the publication.
+        self._state = ctypes.create_string_buffer(_STATE.pack(2 * version), _STATE.size)
+        self._table_slot = endpoint.advertise(ctypes.create_string_buffer(table, len(table)))
+        self._state_slot = endpoint.advertise(self._state)
         record = json.dumps({"table": _text(self._table_slot), "state": _text(self._state_slot)})
         station.group.store.set(_key(name, station.group.rank), record)
 
@@ -106,6 +109,9 @@ class Publication:
     def close(self) -> None:
         """Ends it: nobody reads the tensors any more when it returns."""
         self._set(_CLOSED)
+        for slot in self._slots:
+            if slot is not None:
+                slot.withdraw()
         for registration in self._registrations:
             registration.release()
         self._registrations = []

@@ -197,3 +197,9 @@ class Receiver(Member):
         self._place += total_of(self.pieces[piece])
         if self.feed is not None:
             self.feed.add([piece])
+
+    def end(self) -> None:
+        """See `Member.end`."""
+        if self._table is not None:
+            self._table.withdraw()
+        super().end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -62,10 +63,10 @@ class Source(Member):
         """Returns the slot of the manifest, as text."""
         tensors = state()
         manifest = Manifest.of(tensors, piece_bytes)
-        data = bytearray(manifest.to_bytes())
+        text = manifest.to_bytes()
         self.describe(manifest, tensors)
         self.have = list(range(len(self.pieces)))
-        slot = self.station.group.endpoint.advertise(data)
+        slot = self.station.group.endpoint.advertise(ctypes.create_string_buffer(text, len(text)))  # ends when nobody keeps the slot
         self.station.offered.append(slot)
         return base64.b64encode(bytes(slot)).decode()
 

@@ -28,6 +28,10 @@ class _Region:
         self.users = 0
         self.keys: list[int] = []  # of descriptors
 
+    @property
+    def range(self) -> tuple[int, int]:
+        return self.address, self.nbytes
+
     def has(self, address: int, nbytes: int) -> bool:
         return self.address <= address and address + nbytes <= self.address + self.nbytes
 
@@ -95,7 +99,7 @@ class Memories:
             if region is None:
                 region = self._advertised(address, nbytes, extent.stream)
             elif extent.stream is not None and region.nbytes != 0:
-                self._core.advertise(None, region.address, region.nbytes, extent.stream, False)
+                self._core.advertise(None, region.range, *region.range, extent.stream, False)
             mr_id = self._number(_Memory(address, nbytes, region, extent.keep))
         return XferDesc(address, nbytes, mr_id, list(region.keys), list(region.keys))
 
@@ -106,7 +110,7 @@ class Memories:
             return region
         self._core.add_region(address, nbytes)
         try:
-            region.keys = keys_of(self._core.advertise(None, address, nbytes, stream, False), address)
+            region.keys = keys_of(self._core.advertise(None, region.range, address, nbytes, stream, False), address)
         except BaseException:
             self._core.drop_region(address, nbytes, True)
             raise
@@ -132,6 +136,13 @@ class Memories:
             if region in self._described:
                 self._described.remove(region)
         self._core.drop_region(region.address, region.nbytes, True)
+
+    def region_of(self, mr_id: int) -> tuple[int, int]:
+        """Address and length of what the endpoint knows as one. Raises `tcpx.NotFound`."""
+        memory = self._of.get(mr_id)
+        if memory is None:
+            raise _unknown(mr_id)
+        return memory.region.range
 
     def stream_of(self, mr_id: int) -> int | None:
         """The current stream of the framework whose buffer was registered; None: host memory, or a bare address."""

@@ -93,7 +93,7 @@ class Transfers:
         """A slot for each range, for the other end of a connection or, without one, for all."""
         core_id = None if conn_id is None else self.core_id(conn_id)
         return [
-            self._core.advertise(core_id, address, nbytes, self.memories.stream_of(mr_id), False)
+            self._core.advertise(core_id, self.memories.region_of(mr_id), address, nbytes, self.memories.stream_of(mr_id), False)
             for mr_id, (address, nbytes) in zip(mr_ids, ranges)
         ]
 

@@ -6,15 +6,19 @@ is contiguous; a view of one is one, too.
 
 from __future__ import annotations
 
+import ctypes
 import sys
+import weakref
 from typing import Any, NamedTuple
 
 from . import _core, streams
 from .errors import invalid
 
-__all__ = ["Buffer", "Extent", "extent_of", "owner_of"]
+__all__ = ["Buffer", "Extent", "Owner", "extent_of", "owner_of"]
 
 Buffer = Any  #: see this module
+#: Objects of ctypes that have memory.
+_CTYPES = (ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData)
 
 
 class Extent(NamedTuple):
@@ -25,6 +29,7 @@ class Extent(NamedTuple):
     stream: cudaStream_t after whose present work a GPU buffer is complete; None: host memory, or nothing to wait for.
     shape, itemsize: as the framework has them; (nbytes,) and 1 for plain bytes.
     readonly: must not be written to.
+    taken: `keep` was made for this extent alone, so its death says nothing about the buffer's.
     """
 
     address: int
@@ -34,6 +39,21 @@ class Extent(NamedTuple):
     shape: tuple[int, ...]
     itemsize: int
     readonly: bool
+    taken: bool = False
+
+
+class Owner(NamedTuple):
+    """What the memory of an extent lives as long as.
+
+    dies: the object whose death is the end of the memory; None: that end cannot be seen.
+    address, nbytes: all of its memory, registered once for all views.
+    pin: keeps others from freeing the memory, and does not keep `dies` alive; None: nothing is needed.
+    """
+
+    dies: Any
+    address: int
+    nbytes: int
+    pin: Any
 
 
 def extent_of(buffer: Buffer) -> Extent:
@@ -65,26 +85,66 @@ def extent_of(buffer: Buffer) -> Extent:
     return Extent(address, nbytes, view, None, view.shape or (nbytes,), view.itemsize, readonly)
 
 
-def owner_of(extent: Extent) -> tuple[Any, int, int]:
-    """What owns the memory, with address and length of all that it owns: registered once for all views.
+def owner_of(extent: Extent) -> Owner:
+    """The owner of the memory, found through all the views between it and the buffer."""
+    # A bytearray, an array, a map: only an export keeps their memory from being freed, and it keeps them alive.
+    unseen = Owner(None, extent.address, extent.nbytes, extent.keep)
+    if extent.taken:
+        return unseen
+    if isinstance(extent.keep, memoryview):
+        return _owner_below(extent.keep.obj, extent) or unseen
+    return _owner_below(extent.keep, extent) or _owner_elsewhere(extent) or unseen
 
-    The owner is None for memory whose end cannot be seen: its registration lasts as long as somebody keeps the buffer for it.
-    """
-    buffer = extent.keep
-    if isinstance(buffer, memoryview):
-        return None, extent.address, extent.nbytes
+
+def _owner_below(buffer: Any, extent: Extent) -> Owner | None:
+    """The owner of what is known to have memory of its own; None: it is none of these."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(buffer, torch.Tensor):
-        storage = buffer.untyped_storage() if hasattr(buffer, "untyped_storage") else None  # since torch 2.0
-        if storage is not None and storage.nbytes() >= extent.nbytes:
-            return storage, storage.data_ptr(), storage.nbytes()
+        return _owner_of_tensor(buffer, extent)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(buffer, numpy.ndarray):
-        while isinstance(buffer.base, numpy.ndarray):
-            buffer = buffer.base
-        if buffer.base is None:
-            return buffer, buffer.__array_interface__["data"][0], buffer.nbytes
-    return extent.keep, extent.address, extent.nbytes
+        return _owner_of_array(numpy, buffer, extent)
+    if isinstance(buffer, _CTYPES):
+        while isinstance(buffer._b_base_, _CTYPES):
+            buffer = buffer._b_base_
+        return Owner(buffer, ctypes.addressof(buffer), ctypes.sizeof(buffer), None)
+    return None
+
+
+def _owner_of_tensor(tensor: Any, extent: Extent) -> Owner:
+    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else None  # since torch 2.0
+    # Before 2.1 each call makes another object, which dies at once.
+    if storage is not None and storage is tensor.untyped_storage() and storage.nbytes() >= extent.nbytes:
+        return Owner(storage, storage.data_ptr(), storage.nbytes(), None)
+    return Owner(tensor if tensor._base is None else tensor._base, extent.address, extent.nbytes, None)
+
+
+def _owner_of_array(numpy: Any, array: Any, extent: Extent) -> Owner:
+    while isinstance(array.base, numpy.ndarray):
+        array = array.base
+    below = array.base.obj if isinstance(array.base, memoryview) else array.base
+    owner = _owner_below(below, extent)
+    if owner is not None:
+        return owner
+    try:
+        pin = None if below is None else memoryview(below)
+    except (TypeError, ValueError, BufferError):
+        pin = None  # a capsule or the like, which nobody else frees
+    if not array.flags.c_contiguous:
+        return Owner(array, extent.address, extent.nbytes, pin)
+    return Owner(array, array.__array_interface__["data"][0], array.nbytes, pin)
+
+
+def _owner_elsewhere(extent: Extent) -> Owner | None:
+    """The owner of memory that its object describes (``__cuda_array_interface__``): the object, or the array below a view."""
+    buffer = extent.keep
+    if type(buffer).__module__.partition(".")[0] == "cupy" and buffer.base is not None:
+        buffer = buffer.base
+    try:
+        weakref.ref(buffer)
+    except TypeError:
+        return None
+    return Owner(buffer, extent.address, extent.nbytes, None)
 
 
 def _of_numpy(array: Any) -> Extent:
@@ -183,9 +243,9 @@ def _of_dlpack(producer: Any) -> Extent:
     if kind in (1, 3):  # the host's, plain or pinned
         import numpy
 
-        return extent_of(numpy.from_dlpack(producer))
+        return extent_of(numpy.from_dlpack(producer))._replace(taken=True)
     if kind in (2, 13):  # CUDA, plain or managed
         import torch
 
-        return _of_torch(torch.from_dlpack(producer))
+        return _of_torch(torch.from_dlpack(producer))._replace(taken=True)
     raise invalid("use a DLPack object", f"memory of device kind {kind}, which is neither a CUDA GPU's nor the host's")

@@ -233,7 +233,7 @@ class Connection:
         return started, keep
 
     def advertise(self, buffer: Buffer, *, readonly: bool = False, stream: Stream = CURRENT) -> Slot:
-        """As `Endpoint.advertise`, for the other end of this connection only, and until it ends."""
+        """As `Endpoint.advertise`, for the other end of this connection only, and at most until it ends."""
         return self.endpoint._advertise(self.id, buffer, readonly, stream)
 
     def notify(self, data: bytes, name: str = "") -> None:
@@ -264,6 +264,7 @@ class Connection:
     def close(self) -> None:
         """Ends the use of the connection: pending operations fail with `tcpx.Cancelled`."""
         self.endpoint._core.remove(self.id)
+        self.endpoint._loans.sweep()
 
     def __enter__(self) -> Connection:
         return self

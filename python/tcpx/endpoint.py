@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from . import _core, _log
+from ._loans import Loans
 from ._watcher import Watchers
 from .buffers import Buffer, Extent, extent_of, owner_of
 from .connection import READ, RECV, Connection
 from .errors import Cancelled, Mismatch, Timeout, invalid
 from .operation import Operation
-from .slot import Slot
+from .slot import Origin, Slot
 from .streams import CURRENT, Stream, handle_of
 
 __all__ = ["Endpoint", "Notification", "Registration"]
@@ -43,19 +44,27 @@ class Notification(NamedTuple):
 class Registration:
     """Memory that an endpoint may move: made by `Endpoint.register`, ended by `release`, ``with``, or when nobody keeps it."""
 
-    def __init__(self, endpoint: Endpoint, extent: Extent) -> None:
+    def __init__(self, endpoint: Endpoint, extent: Extent, *, asked_for: bool = False) -> None:
         core = endpoint._core
         core.add_region(extent.address, extent.nbytes)
         self._keep: Any = extent.keep
         self._endpoint = weakref.ref(endpoint)
         self._range = extent.address, extent.nbytes
-        self._end = weakref.finalize(self, _drop_region, self._endpoint, *self._range)
+        self._asked_for = asked_for  # by the application: its slots end with it
+        if asked_for:
+            endpoint._asked_for[self._range] += 1
+        self._end = weakref.finalize(self, _drop_registration, self._endpoint, *self._range, asked_for)
         self._end.atexit = False
 
     def release(self) -> None:
-        """Revokes the slots of this memory, and waits for operations that use it. The buffer is free then."""
+        """Withdraws the slots of this memory, and waits for operations that use it. The buffer is free then.
+
+        While it is registered a second time, the end of that does so.
+        """
         endpoint = self._endpoint()
         if self._end.detach() is not None and endpoint is not None:
+            if self._asked_for and _forget_registration(endpoint, self._range):
+                endpoint._loans.withdraw_within(*self._range)
             endpoint._core.drop_region(*self._range, True)
         self._keep = None
 
@@ -66,7 +75,21 @@ class Registration:
         self.release()
 
 
-def _advertise_again(endpoint: weakref.ref[Endpoint], conn: int | None, buffer: Buffer, readonly: bool) -> None:
+def _forget_registration(endpoint: Endpoint, range: tuple[int, int]) -> bool:
+    """Whether it was the last that the application asked for of that range."""
+    endpoint._asked_for[range] -= 1
+    return endpoint._asked_for[range] <= 0 and endpoint._asked_for.pop(range, None) is not None
+
+
+def _drop_registration(endpoint: weakref.ref[Endpoint], address: int, nbytes: int, asked_for: bool) -> None:
+    living = endpoint()
+    if living is not None:
+        if asked_for:
+            _forget_registration(living, (address, nbytes))
+        _drop_region(endpoint, address, nbytes)
+
+
+def _advertise_again(endpoint: weakref.ref[Endpoint], conn: int | None, readonly: bool, buffer: Buffer) -> None:
     living = endpoint()
     if living is not None:
         living._advertise(conn, buffer, readonly, CURRENT)
@@ -82,12 +105,13 @@ def _drop_region(endpoint: weakref.ref[Endpoint], address: int, nbytes: int) -> 
 
 
 def _end(
-    core: _core.Endpoint, cached: dict[tuple[int, int], weakref.finalize[Any, Any]], watchers: Watchers
+    core: _core.Endpoint, cached: dict[tuple[int, int], weakref.finalize[Any, Any]], loans: Loans, watchers: Watchers
 ) -> None:
     for owner in cached.values():
         owner.detach()
     cached.clear()
     core.close()
+    loans.close()
     watchers.close()
 
 
@@ -125,11 +149,14 @@ class Endpoint:
             gpu, num_cpus, listen, port, public_address, plugin, timeout, inline_bytes, max_operations
         )
         self._cached: dict[tuple[int, int], weakref.finalize[Any, Any]] = {}
+        self._loans = Loans(self._core)
+        self._asked_for: Counter[tuple[int, int]] = Counter()
         self._accepted: deque[Connection] = deque()
         self._pending: set[Operation] = set()
         self._next_sweep = _FIRST_SWEEP
         self._watchers = Watchers(self._core)
-        self._closing = weakref.finalize(self, _end, self._core, self._cached, self._watchers)  # also when the interpreter ends
+        # Also when the interpreter ends.
+        self._closing = weakref.finalize(self, _end, self._core, self._cached, self._loans, self._watchers)
 
     # ---- connections
 
@@ -187,12 +214,15 @@ class Endpoint:
 
     def register(self, buffer: Buffer) -> Registration:
         """Registers a buffer and keeps it alive until the registration ends. Buffers in use are registered without it, too."""
-        return Registration(self, extent_of(buffer))
+        return Registration(self, extent_of(buffer), asked_for=True)
 
     def advertise(self, buffer: Buffer, *, readonly: bool = False, stream: Stream = CURRENT) -> Slot:
         """The right to write to the buffer and read from it, for whoever gets the slot.
 
-        Ends when the buffer dies; this slot, though not its copies in other processes, keeps it alive.
+        It holds until the buffer dies: the array or tensor that has the memory, of which the buffer may be a view, or the object
+        of ctypes. The end of a bytearray, an `array.array`, an `mmap`, a memoryview of these and what only has DLPack cannot be
+        seen: the endpoint keeps their memory. `Slot.withdraw` ends it earlier, and so do `Registration.release` of the buffer and
+        the end of the endpoint; the end of another view does not. This slot, not its copies, keeps the buffer alive.
 
         readonly: others may only read. stream: what others do with GPU memory waits for what this stream holds now, default its
         framework's current stream; None: for nothing. The call does not wait. Advertising a buffer again gives the same slot,
@@ -205,19 +235,19 @@ class Endpoint:
         if extent.readonly and not readonly:
             raise invalid("advertise", "the buffer is read-only; with readonly=True others may read it")
         current = extent.stream if stream is CURRENT else handle_of(stream)
-        keep = extent.keep, self._registered(extent)
-        raw = self._core.advertise(conn, extent.address, extent.nbytes, current, readonly)
+        raw = self._loans.advertise(conn, extent, current, readonly)
         again = None
         if current is not None and stream is CURRENT:
-            again = functools.partial(_advertise_again, weakref.ref(self), conn, extent.keep, readonly)
-        return Slot(raw, 0, extent.shape, extent.itemsize, keep, again)
+            again = functools.partial(_advertise_again, weakref.ref(self), conn, readonly)
+        origin = Origin([extent.keep], again, functools.partial(self._loans.withdraw, raw))
+        return Slot(raw, 0, extent.shape, extent.itemsize, origin)
 
     def _registered(self, extent: Extent) -> Any:
         """Sees to it that the memory is registered. What is returned is kept for as long as that is needed, with the memory."""
         held = self._core.hold(extent.address, extent.nbytes)
         if held is not None:
             return held
-        owner, address, nbytes = owner_of(extent)
+        owner, address, nbytes, _ = owner_of(extent)
         if owner is None:
             return Registration(self, extent)
         if (address, nbytes) not in self._cached:
@@ -243,7 +273,7 @@ class Endpoint:
         if isinstance(buffer, (list, tuple)):
             return self._start_many(kind, conn, buffer, slot, timeout, stream, notify, event)
         extent = extent_of(buffer)
-        address, nbytes, keep, current, _, _, readonly = extent
+        address, nbytes, keep, current, readonly = extent.address, extent.nbytes, extent.keep, extent.stream, extent.readonly
         if stream is not CURRENT:
             current = handle_of(stream)
         if slot is None:

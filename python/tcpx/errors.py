@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from . import _core
 from ._help import locate
 
 __all__ = [
@@ -146,6 +147,9 @@ _CLASSES: dict[str, type[Error]] = {kind.code: kind for kind in Error.__subclass
 def error_of(code: str, text: str, help: str, operation: str, detail: str, native: int) -> Error:
     """The exception for what the library said: called by it."""
     return _CLASSES.get(code, Error)(text, locate(help), operation, detail, native)
+
+
+_core.make_errors_with(error_of)
 
 
 def invalid(operation: str, detail: str) -> InvalidArgument:

@@ -22,7 +22,8 @@ _BLOCK_BYTES = struct.Struct("<Q")
 class RemotePool:
     """The pool of another process, as a value that travels: ``bytes(remote)`` and `from_bytes`, or pickle.
 
-    Whoever knows it may write to and read from the pool's blocks, until the pool dies.
+    Whoever knows it may write to and read from the pool's blocks, for as long as `Endpoint.advertise` says of the pool's tensor;
+    where the pool is, ``remote.slot.withdraw()`` ends it.
     """
 
     __slots__ = ("slot", "block_bytes", "blocks")
@@ -73,6 +74,7 @@ class KvPool:
 
         As `Endpoint.advertise`: what others do with GPU memory waits for what its framework's current stream holds now.
         """
+        self.extent()
         remote = RemotePool(endpoint.advertise(self.tensor).bytes(), self.block_bytes)
         self._advertised[endpoint] = remote
         return remote

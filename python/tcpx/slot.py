@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import invalid
 
@@ -19,11 +19,23 @@ _MOST_DIMENSIONS = 32
 _SIZE_IN_RAW = struct.Struct("<32xQ")  # RemoteSlot::bytes (include/tcpx/endpoint.h)
 
 
+class Origin(NamedTuple):
+    """What a slot has where it was advertised.
+
+    keep: the buffer, until it is withdrawn. again: of GPU memory, advertises it after what the GPU has been given since.
+    withdraw: ends the slot.
+    """
+
+    keep: list[Any]
+    again: Callable[[Any], None] | None
+    withdraw: Callable[[], None]
+
+
 class Slot:
     """A range that another endpoint advertised. Made by `Endpoint.advertise`, used with `Connection.write` and `.read`.
 
     A slot is a value: ``bytes(slot)`` and ``Slot.from_bytes`` carry it to another process, and so does pickle. Whoever knows it may
-    use it, until the buffer dies, is deregistered, or its endpoint is closed.
+    use it for as long as `Endpoint.advertise` says.
 
     It is indexed like the contiguous tensor that it names: ``slot[3]`` is that row, ``slot[2:5]`` those rows; `slot.bytes` cuts by
     bytes, `slot.view` gives it another shape.
@@ -31,7 +43,7 @@ class Slot:
     shape, itemsize: of that tensor; nbytes: its length.
     """
 
-    __slots__ = ("_raw", "offset", "shape", "itemsize", "nbytes", "_keep", "_again", "__weakref__")
+    __slots__ = ("_raw", "offset", "shape", "itemsize", "nbytes", "_origin", "__weakref__")
 
     def __init__(
         self,
@@ -39,20 +51,30 @@ class Slot:
         offset: int,
         shape: tuple[int, ...],
         itemsize: int,
-        keep: Any = None,
-        again: Callable[[], None] | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self._raw = raw
         self.offset = offset
         self.shape = shape
         self.itemsize = itemsize
         self.nbytes = math.prod(shape) * itemsize
-        self._keep = keep  # at the end that advertised it: its buffer
-        self._again = again  # at that end, of GPU memory: advertises it after what the GPU has been given since
+        self._origin = origin  # of its parts, too; None where it has come to
+
+    def withdraw(self) -> None:
+        """Ends the slot, for everybody who has it or a part of it: to use it raises `tcpx.NotFound` from now on.
+
+        Where it was advertised; a second call, and one after the endpoint was closed, do nothing. When nothing else of the buffer's
+        memory is in use, waits for operations of others that are. `advertise` gives another slot then.
+        """
+        if self._origin is None:
+            raise invalid("withdraw a slot", "it was advertised elsewhere, and is withdrawn there")
+        self._origin.withdraw()
+        self._origin.keep.clear()
 
     def _advertise_again(self) -> None:
-        if self._again is not None:
-            self._again()
+        if self._origin is not None and self._origin.again is not None:
+            for buffer in list(self._origin.keep):
+                self._origin.again(buffer)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -77,16 +99,16 @@ class Slot:
         last = self.nbytes if last is None else last
         if not 0 <= first <= last <= self.nbytes:
             raise invalid("cut a slot", f"bytes {first} to {last} of {self.nbytes}")
-        return Slot(self._raw, self.offset + first, (last - first,), 1, self._keep, self._again)
+        return Slot(self._raw, self.offset + first, (last - first,), 1, self._origin)
 
     def view(self, shape: tuple[int, ...], itemsize: int = 1) -> Slot:
         """The same bytes under another shape, of elements of `itemsize` bytes."""
         if itemsize < 1 or min(shape, default=0) < 0 or math.prod(shape) * itemsize != self.nbytes:
             raise invalid("view a slot", f"shape {shape} of {itemsize}-byte elements, for {self.nbytes} bytes")
-        return Slot(self._raw, self.offset, tuple(shape), itemsize, self._keep, self._again)
+        return Slot(self._raw, self.offset, tuple(shape), itemsize, self._origin)
 
     def _part(self, first: int, shape: tuple[int, ...]) -> Slot:
-        return Slot(self._raw, self.offset + first, shape, self.itemsize, self._keep, self._again)
+        return Slot(self._raw, self.offset + first, shape, self.itemsize, self._origin)
 
     def __bytes__(self) -> bytes_:
         lengths = struct.pack(f"<{len(self.shape)}Q", *self.shape)

@@ -89,7 +89,7 @@ def test_version() -> None:
     assert run("--version").stdout == f"tcpx {tcpx.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["nixl"], ["nixl", "nonsense"], ["--nonsense"]])
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["--nonsense"]])
 def test_what_it_does_not_know_is_a_usage_error(arguments: list[str]) -> None:
     said = run(*arguments)
     assert said.returncode == 2
@@ -179,3 +179,10 @@ def test_nixl_without_its_wheel() -> None:
     said = run("nixl", "verify")
     assert said.returncode == 1
     assert "has no NIXL wheel: pip install nixl" in said.stderr
+
+def test_help_on_nixl_names_what_there_is() -> None:
+    said = run("nixl", "--help")
+    assert (said.returncode, said.stderr) == (0, "") and all(word in said.stdout for word in ("install", "verify", "uninstall"))
+    for arguments, why in ((["nixl"], "tcpx: nixl what?"), (["nixl", "nonsense"], "tcpx: no command 'nixl nonsense'")):
+        said = run(*arguments)
+        assert (said.returncode, said.stdout) == (2, "") and "usage: tcpx nixl" in said.stderr and why in said.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import os
 import subprocess
 import sys
 
@@ -58,3 +59,29 @@ def test_log_lines_are_records() -> None:
 def test_log_lines_go_to_stderr_without_a_handler() -> None:
     done = subprocess.run([sys.executable, "-c", LOGGING], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout == "" and done.stderr.startswith("tcpx: net plugin "), done.stderr
+
+
+CONNECTING = """
+import sys, threading, tcpx
+ends = [tcpx.Endpoint(listen="127.0.0.1") for _ in range(3)]
+for server in ends[1:]:
+    accepting = threading.Thread(target=server.accept, args=(20,))
+    accepting.start()
+    ends[0].connect(server.metadata)
+    accepting.join()
+for end in ends:
+    end.close()
+"""
+
+
+def test_connections_that_work_are_told_of_at_info_only() -> None:
+    lines = {}
+    for level in ("info", "warning", "error"):
+        settings = {**os.environ, "UCCL_TCPX_LOG_LEVEL": level}
+        done = subprocess.run([sys.executable, "-c", CONNECTING], env=settings, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        lines[level] = done.stderr.splitlines()
+    made = [line for line in lines["info"] if line.startswith("tcpx: info: connection ") and " has ended: " not in line]
+    assert len(made) == 4, lines["info"]
+    assert [line.partition(" tcpx-soft")[0] for line in lines["warning"]] == ["tcpx: net plugin"]
+    assert lines["error"] == []

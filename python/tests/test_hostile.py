@@ -120,7 +120,7 @@ def test_a_slot_outlives_the_operation_that_registered_its_memory(pair: Pair) ->
     receiving.wait()
     pair.back.write(b"abcdefgh", slot)
     assert target == b"abcdefgh"
-    del slot
+    slot.withdraw()
     assert pair.near.stats()["registered_regions"] == 0
 
 
@@ -192,15 +192,14 @@ time.sleep(0.2)
 
 
 def test_an_interpreter_ends_while_an_error_is_made() -> None:
-    """Its threads are unwound inside our call into Python, without the lock that it takes to let go of a module."""
+    """Its threads are unwound inside our call into Python, without the lock that it takes to let go of an object."""
     program = """
-import sys, threading, time, tcpx
+import threading, time, tcpx
 inside = threading.Event()
 def slowly(*arguments):
-    del sys.modules["tcpx.errors"], tcpx.errors  # the caller's reference is the last one
     inside.set()
     while True: time.sleep(0.001)  # gives the lock up, and wants it back
-tcpx.errors.error_of = slowly
+tcpx._core.make_errors_with(slowly)
 threading.Thread(target=tcpx.Endpoint, kwargs={"plugin": "/there/is/none.so"}, daemon=True).start()
 assert inside.wait(20)
 """
@@ -256,7 +255,9 @@ go.set()
 
 def test_a_handler_that_raises_gets_the_next_line() -> None:
     program = """
-import logging, threading, tcpx
+import logging, os, threading
+os.environ["UCCL_TCPX_LOG_LEVEL"] = "info"
+import tcpx
 from conftest import connect_pair
 lines, enough = [], threading.Event()
 class Bad(logging.Handler):

@@ -110,3 +110,16 @@ def test_pools_that_do_not_fit(pair: Pair) -> None:
         pair.there.read_blocks(frozen, [0], [1], remote=there.advertise(pair.far))
     with pytest.raises(tcpx.InvalidArgument, match="read-only"):
         frozen.advertise(pair.near)
+
+
+def test_a_pool_whose_memory_was_resized_is_refused(pair: Pair) -> None:
+    numbers = np.zeros(BLOCKS * BLOCK_BYTES, np.uint8)
+    here, there = KvPool(numbers, BLOCK_BYTES), pool()
+    remote = there.advertise(pair.far)
+    for blocks in (BLOCKS - 1, BLOCKS + 1):
+        numbers.resize(blocks * BLOCK_BYTES, refcheck=False)
+        for call in (pair.there.write_blocks, pair.there.read_blocks):
+            with pytest.raises(tcpx.InvalidArgument, match=f"use a pool: {blocks * BLOCK_BYTES} bytes now"):
+                call(here, [0], [0], remote=remote)
+    with pytest.raises(tcpx.InvalidArgument, match="use a pool"):
+        here.advertise(pair.near)

@@ -184,6 +184,27 @@ def test_an_interpreter_ends_with_operations_pending(ending: str) -> None:
     assert time.monotonic() - begin < 30
 
 
+def test_an_object_that_outlives_its_endpoint_gets_errors_of_ours() -> None:
+    """When nothing can be imported any more."""
+    program = """
+import os, tcpx
+class Late:
+    def __init__(self):
+        self.endpoint = tcpx.Endpoint(listen="127.0.0.1")
+        self.slot = self.endpoint.advertise(bytearray(8))
+    def __del__(self):
+        try:
+            self.endpoint.stats()
+        except tcpx.Cancelled as error:
+            os.write(1, error.code.encode())
+        self.slot.withdraw()
+        self.endpoint.close()
+late = Late()
+"""
+    done = run(f"import os; os.environ['UCCL_TCPX_LOG_LEVEL'] = 'error'\n{program}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "TCPX_E_CANCELLED", "")
+
+
 def test_ctrl_c_ends_a_wait() -> None:
     program = PENDING + """
 try:

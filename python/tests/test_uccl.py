@@ -337,6 +337,15 @@ def test_what_is_advertised_of_a_registration_ends_with_that_one(pair: Pair) -> 
     assert not pair.near.write(pair.there, pair.source.mr_id, pair.source.ptr, 8, blob)
 
 
+def test_another_registration_of_the_range_takes_no_slot_along(pair: Pair) -> None:
+    far, ptr = pair.far, pair.target.ptr
+    _, shorter = far.reg(ptr, 16)
+    _, blob = far.advertise(pair.target.mr_id, ptr, 8)
+    assert far.dereg(shorter)
+    assert pair.near.write(pair.there, pair.source.mr_id, pair.source.ptr, 8, blob), p2p.last_error()
+    assert (pair.target.array[:8] == pair.source.array[:8]).all()
+
+
 def test_memory_that_may_only_be_read_is_not_advertised(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     constant = ctypes.cast(ctypes.pythonapi.Py_GetVersion, ctypes.c_void_p).value  # code, which nobody may write
     ok, region = pair.near.reg(constant, 64)

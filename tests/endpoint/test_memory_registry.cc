@@ -197,6 +197,20 @@ TEST_F(MemoryRegistryTest, ARemovalThatTimesOutLeavesTheRegionUsable) {
   expect_removed(id);
 }
 
+TEST_F(MemoryRegistryTest, OneAdvertisementIsWithdrawnAndTheOthersStay) {
+  const MemoryId id = add(memory_.data());
+  const RemoteSlot slot = advertise(id, memory_.data(), kBytes);
+  const RemoteSlot other = advertise(id, memory_.data(), 1);
+  EXPECT_TRUE(registry_.withdraw(slot.id).is_ok());
+  EXPECT_EQ(code_of_look_up(slot.id, 0, 1), Code::kNotFound);
+  EXPECT_EQ(code_of_look_up(other.id, 0, 1), Code::kOk);
+  EXPECT_EQ(registry_.advertised(), 1u);
+  EXPECT_EQ(registry_.withdraw(slot.id).code(), Code::kNotFound) << "once";
+  EXPECT_NE(advertise(id, memory_.data(), kBytes).id, slot.id) << "not what was withdrawn";
+  EXPECT_EQ(code_of_use(id, memory_.data(), kBytes), Code::kOk);
+  expect_removed(id);
+}
+
 TEST_F(MemoryRegistryTest, TriesWithoutWaiting) {
   const MemoryId id = add(memory_.data());
   add(memory_.data());
