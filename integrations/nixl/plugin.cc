@@ -141,7 +141,7 @@ abi::Plugin plugin_for(Family family) {
           .destroy_engine = destroy_engine,
           .name = [] { return kPluginName; },
           .version = [] { return TCPX_VERSION; },
-          .options = default_parameters,
+          .options = parameters_in_force,
           .memories = Backend::memories};
 }
 
