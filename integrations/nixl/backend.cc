@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/fork.h"
 #include "base/memory_ops.h"
 #include "base/text.h"
 #include "integrations/nixl/outcome.h"
@@ -21,7 +22,7 @@ NixlStatus foreign(const std::string& agent) {
 
 }  // namespace
 
-std::unique_ptr<Backend> Backend::create(const abi::InitParams& params, TellEvent tell) {
+BackendPtr Backend::create(const abi::InitParams& params, TellEvent tell) {
   const auto refuse = [&](const Status& status) {
     said(status, params.local_agent);
     return nullptr;
@@ -40,12 +41,27 @@ std::unique_ptr<Backend> Backend::create(const abi::InitParams& params, TellEven
   auto endpoint = Endpoint::create(config);
   if (!endpoint.is_ok()) return refuse(endpoint.status());
   if (const Status accepting = (*endpoint)->start_accepting(); !accepting.is_ok()) return refuse(accepting);
-  return std::unique_ptr<Backend>(
-      new Backend(params.local_agent, std::chrono::milliseconds(*timeout), std::move(tell), std::move(*endpoint)));
+  return BackendPtr(new Backend(params.local_agent, std::chrono::milliseconds(*timeout), std::move(tell), std::move(*endpoint)));
 }
 
 Backend::Backend(std::string agent, Duration timeout, TellEvent tell, std::unique_ptr<Endpoint> endpoint)
-    : agent_(std::move(agent)), timeout_(timeout), tell_(std::move(tell)), endpoint_(std::move(endpoint)), peers_(*endpoint_) {}
+    : born_in_(count_forks()),
+      agent_(std::move(agent)),
+      timeout_(timeout),
+      tell_(std::move(tell)),
+      endpoint_(std::move(endpoint)),
+      peers_(*endpoint_) {}
+
+void EndBackend::operator()(Backend* backend) const {
+  if (backend->check_process() == NixlStatus::kSuccess) delete backend;
+}
+
+NixlStatus Backend::check_process() const {
+  if (count_forks() == born_in_) return NixlStatus::kSuccess;
+  return said(
+      Status(Code::kUnsupported, "NIXL call", "this process is a fork of the one that made the agent: start a program instead"),
+      agent_);
+}
 
 NixlStatus Backend::register_memory(const abi::BlobDesc& range, abi::MemSegment memory, abi::Metadata*& out) {
   if (memory != abi::MemSegment::kDram && memory != abi::MemSegment::kVram) return NixlStatus::kNotSupported;

@@ -17,6 +17,14 @@ namespace tcpx::nixl {
 
 inline constexpr char kPluginName[] = "TCPX";
 
+class Backend;
+
+/// Ends a back-end. In a forked child nothing ends: the threads are the parent's, and so is everything that they work on.
+struct EndBackend {
+  void operator()(Backend* backend) const;
+};
+using BackendPtr = std::unique_ptr<Backend, EndBackend>;
+
 /// Any thread. Errors are logged here, once each.
 class Backend {
  public:
@@ -24,11 +32,14 @@ class Backend {
   using TellEvent = std::function<void(const char* name, uint64_t value)>;
 
   /// @param tell empty: nobody wants events. @return nullptr: the reason is in the log
-  static std::unique_ptr<Backend> create(const abi::InitParams& params, TellEvent tell);
+  static BackendPtr create(const abi::InitParams& params, TellEvent tell);
   static std::vector<abi::MemSegment> memories() { return {abi::MemSegment::kDram, abi::MemSegment::kVram}; }
 
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
+
+  /// @return kNotSupported: this process is a fork of the one that made the back-end, and may call nothing else
+  abi::NixlStatus check_process() const;
 
   abi::NixlStatus register_memory(const abi::BlobDesc& range, abi::MemSegment memory, abi::Metadata*& out);
   abi::NixlStatus deregister_memory(abi::Metadata* metadata);
@@ -58,6 +69,7 @@ class Backend {
   Backend(std::string agent, Duration timeout, TellEvent tell, std::unique_ptr<Endpoint> endpoint);
   Result<NotifyMsg> from_here(const std::string& text) const;
 
+  const uint64_t born_in_;  // of count_forks
   const std::string agent_;
   const Duration timeout_;  // of a request
   const TellEvent tell_;

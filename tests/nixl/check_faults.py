@@ -5,6 +5,7 @@ usage: check_faults.py [--memory vram [--gpus HERE,THERE]]    memory of the host
 """
 
 import contextlib
+import os
 import pathlib
 import signal
 import sys
@@ -144,6 +145,21 @@ class Faults(unittest.TestCase):
             state = self.run_to_end(self.request())
         self.assertNotIn(state, ("DONE", "PROC"))
         print(f"an agent that has gone: {state} after {1e3 * (time.monotonic() - begin):.1f} ms")
+
+    def test_a_child_of_a_fork_while_a_connection_is_made_ends(self):
+        peer = self.start_peer(load=False)
+        metadata = bytes.fromhex(peer.metadata())
+        stop(peer.process)
+        self.agent.add_remote_agent(metadata)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)  # the end of a child that hangs
+            refused = state_of(lambda agent: agent.get_new_notifs(), self.agent) != {}
+            del self.agent
+            os._exit(0 if refused else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        peer.process.send_signal(signal.SIGCONT)
+        self.meet()
 
     def test_an_agent_that_does_not_answer(self):
         self.use_agent({"op_timeout_ms": str(TIMEOUT_MS)})

@@ -1,0 +1,79 @@
+// The back-end as an agent of NIXL calls it: agents that come, leave and fork.
+#include "integrations/nixl/backend.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/expect_log.h"
+#include "tests/support/in_child.h"
+#include "tests/support/ok.h"
+
+namespace tcpx::nixl {
+namespace {
+
+using abi::NixlStatus;
+
+constexpr size_t kBytes = 1 << 20;
+
+/// A back-end and the memory that its agent has registered.
+struct Agent {
+  explicit Agent(std::string called, abi::Parameters parameters = {}) : name(std::move(called)) {
+    parameters.emplace("op_timeout_ms", "20000");  // one of another case holds for the process
+    abi::InitParams params{};
+    params.local_agent = name;
+    params.parameters = &parameters;
+    backend = Backend::create(params, {});
+    EXPECT_EQ(backend->register_memory(range(), abi::MemSegment::kDram, region), NixlStatus::kSuccess);
+  }
+  ~Agent() {
+    if (backend != nullptr) leave();
+  }
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  void withdraw() {
+    if (region == nullptr) return;
+    EXPECT_EQ(backend->deregister_memory(region), NixlStatus::kSuccess);
+    region = nullptr;
+  }
+  void leave() {
+    withdraw();
+    backend.reset();
+  }
+  abi::BlobDesc range() {
+    abi::BlobDesc desc{};
+    desc.address = reinterpret_cast<uint64_t>(data.data());
+    desc.bytes = kBytes;
+    return desc;
+  }
+
+  const std::string name;
+  std::vector<std::byte> data = std::vector<std::byte>(kBytes);
+  abi::Metadata* region = nullptr;
+  BackendPtr backend;
+};
+
+// The child has no thread that would make the connection, and the lock may be one that such a thread held.
+TEST(NixlBackend, AForkWhileAConnectionIsBeingMadeEnds) {
+  testing::allow_log("NIXL back-end");
+  const auto silent = testing::must(Endpoint::create());  // it listens, and accepts nobody for now
+  Agent here("here");
+  const std::vector<uint8_t> place = silent->get_metadata();
+  ASSERT_EQ(here.backend->load_connection_info("silent", {place.begin(), place.end()}), NixlStatus::kSuccess);
+  EXPECT_EQ(testing::in_child([&] {
+              if (here.backend->check_process() != NixlStatus::kNotSupported) return 1;
+              here.backend.reset();
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(here.backend->check_process(), NixlStatus::kSuccess);
+  EXPECT_OK(silent->start_accepting());
+}
+
+}  // namespace
+}  // namespace tcpx::nixl
