@@ -97,12 +97,13 @@ NixlStatus Backend::load_local(const abi::Metadata* in, abi::Metadata*& out) {
   return NixlStatus::kSuccess;
 }
 
-NixlStatus Backend::load_remote(const abi::BlobDesc& range, abi::Metadata*& out) {
+NixlStatus Backend::load_remote(const abi::BlobDesc& range, const std::string& agent, abi::Metadata*& out) {
+  if (const Status known = peers_.expect(agent); !known.is_ok()) return said(known, agent);
   RemoteSlot slot{};
   if (!decode_slot(range.blob, slot) || slot.bytes != range.bytes) {
     return said(Status(Code::kInvalidArgument, "load remote region",
                        concat("the public data of ", range.bytes, " bytes at ", Hex{range.address}, " is none of this back-end")),
-                agent_);
+                agent);
   }
   out = new RemoteRegion(range.address, slot);
   return NixlStatus::kSuccess;

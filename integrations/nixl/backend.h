@@ -44,7 +44,7 @@ class Backend {
   abi::NixlStatus register_memory(const abi::BlobDesc& range, abi::MemSegment memory, abi::Metadata*& out);
   abi::NixlStatus deregister_memory(abi::Metadata* metadata);
   abi::NixlStatus load_local(const abi::Metadata* in, abi::Metadata*& out);
-  abi::NixlStatus load_remote(const abi::BlobDesc& range, abi::Metadata*& out);
+  abi::NixlStatus load_remote(const abi::BlobDesc& range, const std::string& agent, abi::Metadata*& out);
   abi::NixlStatus unload(abi::Metadata* metadata);
   abi::NixlStatus public_data(const abi::Metadata* metadata, std::string& out) const;
 

@@ -51,6 +51,11 @@ Status Peers::add(const std::string& agent, const std::string& metadata) {
   return Status::ok();
 }
 
+Status Peers::expect(const std::string& agent) {
+  MutexLock lock(mutex_);
+  return find(agent).status();
+}
+
 Status Peers::remove(const std::string& agent) {
   std::optional<ConnId> conn;
   {

@@ -35,6 +35,8 @@ class Peers {
   /// Learns where the agent is and begins to connect to it. The same again changes nothing; another place replaces the first.
   /// @param metadata of its endpoint. @return kInvalidArgument, kUnsupported: it is none
   Status add(const std::string& agent, const std::string& metadata);
+  /// @return kNotFound: nobody loaded its metadata
+  Status expect(const std::string& agent);
   /// Forgets the agent and ends the use of the connection. @return kNotFound
   Status remove(const std::string& agent);
 

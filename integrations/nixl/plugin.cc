@@ -77,8 +77,9 @@ class FamilyEngine final : public Base {
   NixlStatus load_connection_info(const std::string& agent, const std::string& info) override {
     return ask([&] { return backend_->load_connection_info(agent, info); });
   }
-  NixlStatus load_remote(const abi::BlobDesc& range, const abi::MemSegment&, const std::string&, abi::Metadata*& out) override {
-    return ask([&] { return backend_->load_remote(range, out); });
+  NixlStatus load_remote(const abi::BlobDesc& range, const abi::MemSegment&, const std::string& agent,
+                         abi::Metadata*& out) override {
+    return ask([&] { return backend_->load_remote(range, agent, out); });
   }
   NixlStatus load_local(abi::Metadata* in, abi::Metadata*& out) override {
     return ask([&] { return backend_->load_local(in, out); });

@@ -51,12 +51,36 @@ struct Agent {
     desc.bytes = kBytes;
     return desc;
   }
+  std::string connection_info() const {
+    std::string info;
+    EXPECT_EQ(backend->connection_info(info), NixlStatus::kSuccess);
+    return info;
+  }
+  /// What the other agents load.
+  abi::BlobDesc public_range() {
+    abi::BlobDesc desc = range();
+    EXPECT_EQ(backend->public_data(region, desc.blob), NixlStatus::kSuccess);
+    return desc;
+  }
 
   const std::string name;
   std::vector<std::byte> data = std::vector<std::byte>(kBytes);
   abi::Metadata* region = nullptr;
   BackendPtr backend;
 };
+
+TEST(NixlBackend, MemoryOfAnAgentWhosePlaceIsNotKnownIsNotFound) {
+  testing::allow_log("nobody loaded the metadata of there");
+  Agent there("there"), here("here");
+  abi::Metadata* loaded = nullptr;
+  EXPECT_EQ(here.backend->load_remote(there.public_range(), there.name, loaded), NixlStatus::kNotFound);
+  EXPECT_EQ(loaded, nullptr);
+  ASSERT_EQ(here.backend->load_connection_info(there.name, there.connection_info()), NixlStatus::kSuccess);
+  ASSERT_EQ(here.backend->load_remote(there.public_range(), there.name, loaded), NixlStatus::kSuccess);
+  EXPECT_EQ(here.backend->unload(loaded), NixlStatus::kSuccess);
+  ASSERT_EQ(here.backend->disconnect(there.name), NixlStatus::kSuccess);
+  EXPECT_EQ(here.backend->load_remote(there.public_range(), there.name, loaded), NixlStatus::kNotFound);
+}
 
 // The child has no thread that would make the connection, and the lock may be one that such a thread held.
 TEST(NixlBackend, AForkWhileAConnectionIsBeingMadeEnds) {
