@@ -16,6 +16,8 @@ namespace {
 // Time after its deadline in which an operation says itself why it ended.
 constexpr Duration kOverdue = std::chrono::milliseconds(50);
 constexpr Duration kShort = std::chrono::microseconds(300), kSoon = std::chrono::microseconds(100);
+// An agent that leaves withdraws its memory, region by region, and ends its connections then.
+constexpr Duration kLeaving = std::chrono::milliseconds(250), kBetweenLooks = std::chrono::milliseconds(2);
 constexpr Duration kRest = std::chrono::microseconds(50);
 
 // An operation that ended so says that its connection did: it fails all that comes later, too, with the same.
@@ -32,6 +34,12 @@ bool has_ended_with(Code code, const Deadline& deadline) {
     default:
       return false;
   }
+}
+
+bool is_alive(const Endpoint& endpoint, ConnId conn) {
+  const EndpointStats stats = endpoint.stats();
+  return std::any_of(stats.connections.begin(), stats.connections.end(),
+                     [conn](const ConnectionStats& one) { return one.conn == conn && one.alive; });
 }
 
 }  // namespace
@@ -80,6 +88,7 @@ Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyM
   if (posted_ || running_) return Status(Code::kExhausted, "post transfer", "the last one has not ended");
   notification_ = std::move(notification);
   posted_ = true;
+  withdrawn_.reset();
   posted_at_ = Clock::steady().now();
   deadline_ = Deadline(later(posted_at_, timeout));
   if (auto ended = start(endpoint, peers)) {
@@ -114,12 +123,20 @@ std::optional<Status> XferRequest::start(Endpoint& endpoint, Peers& peers) {
 std::optional<Status> XferRequest::poll(Endpoint& endpoint, Peers& peers) {
   if (!posted_) return Status(Code::kInvalidArgument, "poll transfer", "it was not posted");
   std::optional<Status> ended;
-  if (!running_) {
+  if (withdrawn_ && !running_) {
+    ended = ask_again(endpoint, peers);
+  } else if (!running_) {
     ended = start(endpoint, peers);
   } else if (const OperationAnswer answer = endpoint.poll(*running_); answer.state != OperationState::kPending) {
     ended = answer.status;
     running_.reset();
     if (has_ended_with(ended->code(), deadline_)) peers.lost(agent_, conn_);
+    if (ended->code() == Code::kNotFound && !withdrawn_) {
+      withdrawn_ = std::exchange(ended, std::nullopt);
+      withdrawn_at_ = Clock::steady().now();
+      asked_at_ = {};
+      ended = ask_again(endpoint, peers);
+    }
   } else if (operation_ == abi::XferOp::kWrite && Clock::steady().now() >= later(deadline_.at(), kOverdue)) {
     // The operation itself may need seconds more until nobody reads its source; `cancel` and whoever deregisters it wait for that.
     ended = Status(Code::kTimeout, "write", concat("deadline passed; ", agent_, " does not take it"));
@@ -130,6 +147,16 @@ std::optional<Status> XferRequest::poll(Endpoint& endpoint, Peers& peers) {
     rest();
   }
   return ended;
+}
+
+// While its connection lives, the peer is there, as far as anybody knows. When it has ended, it says itself why.
+std::optional<Status> XferRequest::ask_again(Endpoint& endpoint, Peers& peers) {
+  const TimePoint now = Clock::steady().now();
+  if (now - asked_at_ < kBetweenLooks) return std::nullopt;
+  asked_at_ = now;
+  if (!is_alive(endpoint, conn_)) return start(endpoint, peers);
+  const bool stays = now >= later(withdrawn_at_, kLeaving) || now >= deadline_.at();
+  return stays ? withdrawn_ : std::nullopt;
 }
 
 // Where cores are few, a caller that looks again and again takes one from the threads that move the bytes: with two, half of the

@@ -41,6 +41,7 @@ class XferRequest final : public abi::BackendReq {
   XferRequest(abi::XferOp operation, std::string agent, TransferPlan plan, uint64_t bytes)
       : operation_(operation), agent_(std::move(agent)), plan_(std::move(plan)), bytes_(bytes) {}
   std::optional<Status> start(Endpoint& endpoint, Peers& peers);
+  std::optional<Status> ask_again(Endpoint& endpoint, Peers& peers);
   void rest();
 
   const abi::XferOp operation_;
@@ -53,6 +54,9 @@ class XferRequest final : public abi::BackendReq {
   Deadline deadline_{TimePoint{}};
   std::optional<OperationId> running_;
   ConnId conn_{};  // that it runs over
+  // The peer has withdrawn its memory. It may be about to leave, which is another end of the request than this one.
+  std::optional<Status> withdrawn_;
+  TimePoint withdrawn_at_{}, asked_at_{};
 };
 
 }  // namespace tcpx::nixl

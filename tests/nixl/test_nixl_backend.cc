@@ -43,12 +43,19 @@ struct Agent {
   }
   void leave() {
     withdraw();
+    if (loaded != nullptr) backend->unload(std::exchange(loaded, nullptr));
     backend.reset();
+  }
+  abi::MetaDesc whole(abi::Metadata* of) {
+    abi::MetaDesc desc{};
+    desc.address = reinterpret_cast<uint64_t>(data.data());
+    desc.bytes = kBytes;
+    desc.metadata = of;
+    return desc;
   }
   abi::BlobDesc range() {
     abi::BlobDesc desc{};
-    desc.address = reinterpret_cast<uint64_t>(data.data());
-    desc.bytes = kBytes;
+    static_cast<abi::BasicDesc&>(desc) = whole(nullptr);
     return desc;
   }
   std::string connection_info() const {
@@ -63,9 +70,34 @@ struct Agent {
     return desc;
   }
 
+  /// Loads the metadata of another, as NIXL would.
+  void load(Agent& other) {
+    ASSERT_EQ(backend->load_connection_info(other.name, other.connection_info()), NixlStatus::kSuccess);
+    ASSERT_EQ(backend->load_remote(other.public_range(), other.name, loaded), NixlStatus::kSuccess);
+  }
+  /// A request for all of the memory at both ends, which `load` has told.
+  abi::BackendReq* request(Agent& other, abi::XferOp operation) {
+    abi::DescList<abi::MetaDesc> local{}, remote{};
+    local.descs = {whole(region)};
+    remote.descs = {other.whole(loaded)};
+    abi::BackendReq* made = nullptr;
+    EXPECT_EQ(backend->prepare(operation, local, remote, other.name, made), NixlStatus::kSuccess);
+    return made;
+  }
+  NixlStatus run(abi::BackendReq* request) {
+    NixlStatus state = backend->post(request, nullptr);
+    return state == NixlStatus::kInProgress ? finish(request) : state;
+  }
+  NixlStatus finish(abi::BackendReq* request) {
+    NixlStatus state = NixlStatus::kInProgress;
+    testing::wait_until([&] { return (state = backend->check(request)) != NixlStatus::kInProgress; });
+    return state;
+  }
+
   const std::string name;
   std::vector<std::byte> data = std::vector<std::byte>(kBytes);
   abi::Metadata* region = nullptr;
+  abi::Metadata* loaded = nullptr;  ///< of another
   BackendPtr backend;
 };
 
@@ -80,6 +112,25 @@ TEST(NixlBackend, MemoryOfAnAgentWhosePlaceIsNotKnownIsNotFound) {
   EXPECT_EQ(here.backend->unload(loaded), NixlStatus::kSuccess);
   ASSERT_EQ(here.backend->disconnect(there.name), NixlStatus::kSuccess);
   EXPECT_EQ(here.backend->load_remote(there.public_range(), there.name, loaded), NixlStatus::kNotFound);
+}
+
+// It withdraws its memory first and ends its connections then: NIXL forgets the agent by the answer, and counts on the latter.
+TEST(NixlBackend, ARequestOfAnAgentThatHasLeftIsDisconnectedAndOfOneThatStaysNotFound) {
+  testing::allow_log("it was withdrawn");
+  testing::allow_log("TCPX_E_PEER_GONE");
+  for (const auto operation : {abi::XferOp::kRead, abi::XferOp::kWrite}) {
+    Agent there("there"), here("here");
+    here.load(there);
+    abi::BackendReq *const first = here.request(there, operation), *const second = here.request(there, operation);
+    ASSERT_EQ(here.run(first), NixlStatus::kSuccess);
+    there.withdraw();
+    ASSERT_EQ(here.backend->post(first, nullptr), NixlStatus::kInProgress);
+    EXPECT_EQ(here.run(second), NixlStatus::kNotFound);  // so the first has been refused, too, which nobody has looked at yet
+    there.leave();
+    EXPECT_EQ(here.finish(first), NixlStatus::kRemoteDisconnect);
+    EXPECT_EQ(here.run(first), NixlStatus::kRemoteDisconnect);
+    for (abi::BackendReq* request : {first, second}) EXPECT_EQ(here.backend->release(request), NixlStatus::kSuccess);
+  }
 }
 
 // The child has no thread that would make the connection, and the lock may be one that such a thread held.
