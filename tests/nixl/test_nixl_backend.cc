@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -41,9 +42,13 @@ struct Agent {
     EXPECT_EQ(backend->deregister_memory(region), NixlStatus::kSuccess);
     region = nullptr;
   }
+  void unload() {
+    if (loaded == nullptr) return;
+    EXPECT_EQ(backend->unload(std::exchange(loaded, nullptr)), NixlStatus::kSuccess);
+  }
   void leave() {
     withdraw();
-    if (loaded != nullptr) backend->unload(std::exchange(loaded, nullptr));
+    unload();
     backend.reset();
   }
   abi::MetaDesc whole(abi::Metadata* of) {
@@ -131,6 +136,38 @@ TEST(NixlBackend, ARequestOfAnAgentThatHasLeftIsDisconnectedAndOfOneThatStaysNot
     EXPECT_EQ(here.run(first), NixlStatus::kRemoteDisconnect);
     for (abi::BackendReq* request : {first, second}) EXPECT_EQ(here.backend->release(request), NixlStatus::kSuccess);
   }
+}
+
+// Another process may have its name next, on another machine.
+TEST(NixlBackend, AnEstimateNeedsATransferSinceTheAgentWasLoaded) {
+  Agent there("there"), here("here");
+  const auto estimate = [&](const abi::BackendReq* request) {
+    std::chrono::microseconds duration{}, error{};
+    abi::CostMethod method{};
+    return here.backend->estimate(request, duration, error, method);
+  };
+  for (int round = 0; round < 2; ++round) {
+    here.load(there);
+    abi::BackendReq* const request = here.request(there, abi::XferOp::kWrite);
+    EXPECT_EQ(estimate(request), NixlStatus::kNotSupported) << round;
+    EXPECT_EQ(here.run(request), NixlStatus::kSuccess);
+    EXPECT_EQ(estimate(request), NixlStatus::kSuccess);
+    EXPECT_EQ(here.backend->release(request), NixlStatus::kSuccess);
+    here.unload();
+    EXPECT_EQ(here.backend->disconnect(there.name), NixlStatus::kSuccess);
+  }
+}
+
+// What waits for a connection is bounded; what was lost with one that failed waits no more.
+TEST(NixlBackend, NotificationsThatWereLostLeaveRoomForOthers) {
+  testing::allow_log("NIXL back-end");
+  Agent here("here");
+  const std::vector<uint8_t> place = testing::must(Endpoint::create())->get_metadata();  // it has gone again
+  ASSERT_EQ(here.backend->load_connection_info("gone", {place.begin(), place.end()}), NixlStatus::kSuccess);
+  const std::string text(Peers::kMaxWaitingBytes / 32 - here.name.size(), 'x');
+  for (int i = 0; i < 32; ++i) EXPECT_EQ(here.backend->notify("gone", text), NixlStatus::kSuccess) << i;
+  EXPECT_TRUE(testing::wait_until([] { return testing::logged("notifications to gone are lost"); }));
+  EXPECT_EQ(here.backend->notify("gone", text), NixlStatus::kSuccess);
 }
 
 // The child has no thread that would make the connection, and the lock may be one that such a thread held.
