@@ -16,6 +16,10 @@ namespace {
 
 using abi::NixlStatus;
 
+// Operations that use memory may end so long after it was to be deregistered. Then peers are cut off, and requests of this agent given
+// up, which takes a peer that has stopped up to 5 s (docs/endpoint.md).
+constexpr std::chrono::milliseconds kPatienceWithUsers{100}, kUntilGivenUp{6000};
+
 NixlStatus foreign(const std::string& agent) {
   return said(Status(Code::kInvalidArgument, "NIXL call", "it names an object that this back-end did not make"), agent);
 }
@@ -84,10 +88,23 @@ NixlStatus Backend::register_memory(const abi::BlobDesc& range, abi::MemSegment 
 NixlStatus Backend::deregister_memory(abi::Metadata* metadata) {
   auto* const region = dynamic_cast<LocalRegion*>(metadata);
   if (region == nullptr) return foreign(agent_);
-  const Status ended = endpoint_->deregister(region->memory);
+  // Every thread of the agent may wait for this. What a peer of this host has mapped, Endpoint waits for by itself.
+  Status ended = endpoint_->deregister(region->memory, kPatienceWithUsers);
+  if (ended.code() == Code::kTimeout) {
+    give_up_users_of(region->memory);
+    ended = endpoint_->deregister(region->memory, kUntilGivenUp);
+  }
   // While operations of this end use it, it stays registered: NIXL has no answer to that, and asks no second time.
   delete region;
   return said(ended, agent_);
+}
+
+// NIXL's lock keeps other calls for these requests away meanwhile.
+void Backend::give_up_users_of(MemoryId memory) {
+  MutexLock lock(mutex_);
+  for (XferRequest* const request : requests_) {
+    if (request->uses(memory)) request->give_up(*endpoint_);
+  }
 }
 
 NixlStatus Backend::load_local(const abi::Metadata* in, abi::Metadata*& out) {
@@ -151,6 +168,8 @@ NixlStatus Backend::prepare(abi::XferOp operation, const abi::DescList<abi::Meta
                             const abi::DescList<abi::MetaDesc>& remote, const std::string& agent, abi::BackendReq*& request) {
   auto transfer = XferRequest::create(*endpoint_, operation, local, remote, agent);
   if (!transfer.is_ok()) return said(transfer.status(), agent);
+  MutexLock lock(mutex_);
+  requests_.insert(transfer->get());
   request = transfer->release();
   return NixlStatus::kSuccess;
 }
@@ -185,6 +204,10 @@ NixlStatus Backend::release(abi::BackendReq* request) {
   auto* const transfer = dynamic_cast<XferRequest*>(request);
   if (transfer == nullptr) return foreign(agent_);
   if (const Status ended = transfer->cancel(*endpoint_); !ended.is_ok()) return said(ended, transfer->agent());
+  {
+    MutexLock lock(mutex_);
+    requests_.erase(transfer);
+  }
   delete transfer;
   return NixlStatus::kSuccess;
 }

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "integrations/nixl/nixl_abi.h"
 #include "integrations/nixl/peers.h"
 #include "integrations/nixl/rates.h"
@@ -15,6 +17,7 @@
 
 namespace tcpx::nixl {
 
+class XferRequest;
 inline constexpr char kPluginName[] = "TCPX";
 
 class Backend;
@@ -67,6 +70,7 @@ class Backend {
 
  private:
   Backend(std::string agent, Duration timeout, TellEvent tell, std::unique_ptr<Endpoint> endpoint);
+  void give_up_users_of(MemoryId memory);
   Result<NotifyMsg> from_here(const std::string& text) const;
 
   const uint64_t born_in_;  // of count_forks
@@ -74,6 +78,8 @@ class Backend {
   const Duration timeout_;  // of a request
   const TellEvent tell_;
   Rates rates_;
+  Mutex mutex_;
+  std::set<XferRequest*> requests_ TCPX_GUARDED_BY(mutex_);  // from prepare to release, owned by NIXL
   std::unique_ptr<Endpoint> endpoint_;
   Peers peers_;
 };

@@ -1,6 +1,7 @@
 #include "integrations/nixl/xfer_request.h"
 
 #include <algorithm>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -56,6 +57,7 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoin
   uint64_t bytes = 0;
   from.reserve(local.descs.size());
   to.reserve(local.descs.size());
+  std::set<MemoryId> memories;
   const LocalRegion* region = nullptr;
   const RemoteRegion* target = nullptr;
   for (size_t i = 0; i < local.descs.size(); ++i) {
@@ -75,12 +77,14 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoin
                     concat("range ", i, ": ", there.bytes, " bytes at ", Hex{there.address}, " do not lie in the ",
                            target->slot.bytes, " registered bytes at ", Hex{target->address}));
     }
+    if (i == 0 || here.metadata != local.descs[i - 1].metadata) memories.insert(region->memory);
     bytes += here.bytes;
     from.push_back({.memory = region->memory, .data = reinterpret_cast<void*>(here.address), .bytes = here.bytes});
     to.push_back({.slot = target->slot, .offset = offset});
   }
   TCPX_ASSIGN_OR_RETURN(auto plan, endpoint.prepare(from, to));
-  return std::unique_ptr<XferRequest>(new XferRequest(operation, std::move(agent), std::move(plan), bytes));
+  return std::unique_ptr<XferRequest>(
+      new XferRequest(operation, std::move(agent), std::move(plan), {memories.begin(), memories.end()}, bytes));
 }
 
 Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification, Duration timeout) {
@@ -168,6 +172,10 @@ void XferRequest::rest() {
   const bool soon = now - looked_at_ < kSoon, is_short = now - posted_at_ < kShort;
   if (soon && !is_short) std::this_thread::sleep_for(kRest);
   looked_at_ = Clock::steady().now();
+}
+
+void XferRequest::give_up(Endpoint& endpoint) {
+  if (running_) static_cast<void>(endpoint.cancel(*running_));  // ok unless it has ended
 }
 
 Status XferRequest::cancel(Endpoint& endpoint) {

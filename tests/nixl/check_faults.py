@@ -230,6 +230,35 @@ class Faults(unittest.TestCase):
         self.registered = self.agent.register_memory([(self.near, BYTES, GPUS[0], "")], KIND)
         self.expect_works()
 
+    def test_memory_is_given_back_soon_though_its_users_have_stopped(self):
+        """Less than half of the 30 s that a request has."""
+        took = {}
+        for user in ("a request of the peer", "a request to the peer", "requests to the peer"):
+            peer = self.start_peer()
+            self.meet()
+            peer.load(self.agent.get_agent_metadata().hex())
+            handles = []
+            if user == "a request of the peer":
+                peer.tell("storm", "here", self.near, GPUS[0], BYTES)
+                self.assertTrue(agents.wait_for_notifications(self.agent, 1, 30))
+            stop(peer.process)
+            if user != "a request of the peer":
+                handles = [self.request(operation) for operation in ("WRITE", "READ") * (1 if user[0] == "a" else 20)]
+            for handle in handles:
+                self.assertEqual(self.agent.transfer(handle), "PROC")
+            begin = time.monotonic()
+            state_of(self.agent.deregister_memory, self.registered)
+            took[user] = time.monotonic() - begin
+            self.assertLess(took[user], 15, user)
+            peer.kill()
+            for handle in handles:
+                self.assertNotEqual(self.finish(handle, "PROC"), "PROC")
+                self.agent.release_xfer_handle(handle)
+            state_of(self.agent.remove_remote_agent, "there")
+            self.registered = self.agent.register_memory([(self.near, BYTES, GPUS[0], "")], KIND)
+        for user, seconds in took.items():
+            print(f"memory that {user} uses was given back after {1e3 * seconds:.1f} ms")
+
     def test_a_request_is_released_while_it_runs(self):
         self.start_peer()
         for _ in range(20):
