@@ -166,7 +166,7 @@ NixlStatus Backend::disconnect(const std::string& agent) {
 
 NixlStatus Backend::prepare(abi::XferOp operation, const abi::DescList<abi::MetaDesc>& local,
                             const abi::DescList<abi::MetaDesc>& remote, const std::string& agent, abi::BackendReq*& request) {
-  auto transfer = XferRequest::create(*endpoint_, operation, local, remote, agent);
+  auto transfer = XferRequest::create(*endpoint_, peers_, operation, local, remote, agent);
   if (!transfer.is_ok()) return said(transfer.status(), agent);
   MutexLock lock(mutex_);
   requests_.insert(transfer->get());

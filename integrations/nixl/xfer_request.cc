@@ -45,7 +45,7 @@ bool is_alive(const Endpoint& endpoint, ConnId conn) {
 
 }  // namespace
 
-Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoint, abi::XferOp operation,
+Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoint, Peers& peers, abi::XferOp operation,
                                                          const abi::DescList<abi::MetaDesc>& local,
                                                          const abi::DescList<abi::MetaDesc>& remote, std::string agent) {
   if (local.descs.size() != remote.descs.size()) {
@@ -82,9 +82,10 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoin
     from.push_back({.memory = region->memory, .data = reinterpret_cast<void*>(here.address), .bytes = here.bytes});
     to.push_back({.slot = target->slot, .offset = offset});
   }
+  const uint64_t incarnation = peers.incarnation(agent);
   TCPX_ASSIGN_OR_RETURN(auto plan, endpoint.prepare(from, to));
   return std::unique_ptr<XferRequest>(
-      new XferRequest(operation, std::move(agent), std::move(plan), {memories.begin(), memories.end()}, bytes));
+      new XferRequest(operation, std::move(agent), std::move(plan), {memories.begin(), memories.end()}, bytes, incarnation));
 }
 
 Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification, Duration timeout) {
@@ -93,11 +94,12 @@ Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyM
   notification_ = std::move(notification);
   posted_ = true;
   withdrawn_.reset();
+  conn_ = {};
   posted_at_ = Clock::steady().now();
   deadline_ = Deadline(later(posted_at_, timeout));
   if (auto ended = start(endpoint, peers)) {
     posted_ = false;
-    return *ended;
+    return end_with(*std::move(ended), peers);
   }
   return Status::ok();
 }
@@ -116,7 +118,6 @@ std::optional<Status> XferRequest::start(Endpoint& endpoint, Peers& peers) {
   if (notification_) options.notify = &*notification_;
   const auto id = writes ? endpoint.write_async(conn_, plan_, options) : endpoint.read_async(conn_, plan_, options);
   if (!id.is_ok()) {
-    if (has_ended_with(id.status().code(), deadline_)) peers.lost(agent_, conn_);
     return id.status();
   }
   running_ = *id;
@@ -134,7 +135,6 @@ std::optional<Status> XferRequest::poll(Endpoint& endpoint, Peers& peers) {
   } else if (const OperationAnswer answer = endpoint.poll(*running_); answer.state != OperationState::kPending) {
     ended = answer.status;
     running_.reset();
-    if (has_ended_with(ended->code(), deadline_)) peers.lost(agent_, conn_);
     if (ended->code() == Code::kNotFound && !withdrawn_) {
       withdrawn_ = std::exchange(ended, std::nullopt);
       withdrawn_at_ = Clock::steady().now();
@@ -145,12 +145,22 @@ std::optional<Status> XferRequest::poll(Endpoint& endpoint, Peers& peers) {
     // The operation itself may need seconds more until nobody reads its source; `cancel` and whoever deregisters it wait for that.
     ended = Status(Code::kTimeout, "write", concat("deadline passed; ", agent_, " does not take it"));
   }
-  if (ended) {
-    posted_ = false;
-  } else {
+  if (!ended) {
     rest();
+    return std::nullopt;
   }
-  return ended;
+  posted_ = false;
+  return end_with(*std::move(ended), peers);
+}
+
+// What an agent of that name does that was loaded since is no matter of this request: the connection may have the id of the one that
+// failed, and at the word that an agent has gone NIXL forgets the one that it knows now.
+Status XferRequest::end_with(Status status, Peers& peers) {
+  const uint64_t now = peers.incarnation(agent_);
+  if (now == incarnation_ && has_ended_with(status.code(), deadline_)) peers.lost(agent_, conn_);
+  if (now == incarnation_ || now == 0 || status.code() != Code::kPeerGone) return status;
+  return Status(Code::kNotFound, "end transfer",
+                concat("the metadata of ", agent_, " was loaded anew; it had gone before: ", status.detail()));
 }
 
 // While its connection lives, the peer is there, as far as anybody knows. When it has ended, it says itself why.

@@ -20,7 +20,7 @@ class XferRequest final : public abi::BackendReq {
  public:
   /// Checks that each range lies in what its region's owner advertised, and makes a plan of them.
   /// @return kInvalidArgument naming the range; else as Endpoint::prepare
-  static Result<std::unique_ptr<XferRequest>> create(const Endpoint& endpoint, abi::XferOp operation,
+  static Result<std::unique_ptr<XferRequest>> create(const Endpoint& endpoint, Peers& peers, abi::XferOp operation,
                                                      const abi::DescList<abi::MetaDesc>& local,
                                                      const abi::DescList<abi::MetaDesc>& remote, std::string agent);
 
@@ -45,9 +45,16 @@ class XferRequest final : public abi::BackendReq {
   TimePoint began_at() const { return began_at_; }  ///< to move, last: when there was a connection
 
  private:
-  XferRequest(abi::XferOp operation, std::string agent, TransferPlan plan, std::vector<MemoryId> memories, uint64_t bytes)
-      : operation_(operation), agent_(std::move(agent)), plan_(std::move(plan)), memories_(std::move(memories)), bytes_(bytes) {}
+  XferRequest(abi::XferOp operation, std::string agent, TransferPlan plan, std::vector<MemoryId> memories, uint64_t bytes,
+              uint64_t incarnation)
+      : operation_(operation),
+        agent_(std::move(agent)),
+        plan_(std::move(plan)),
+        memories_(std::move(memories)),
+        bytes_(bytes),
+        incarnation_(incarnation) {}
   std::optional<Status> start(Endpoint& endpoint, Peers& peers);
+  Status end_with(Status status, Peers& peers);
   std::optional<Status> ask_again(Endpoint& endpoint, Peers& peers);
   void rest();
 
@@ -56,6 +63,7 @@ class XferRequest final : public abi::BackendReq {
   const TransferPlan plan_;
   const std::vector<MemoryId> memories_;  // of its local ranges, each once
   const uint64_t bytes_;
+  const uint64_t incarnation_;  // of the agent: its memory is named in the plan
   std::optional<NotifyMsg> notification_;
   bool posted_ = false;  // and not ended
   TimePoint posted_at_{}, began_at_{}, looked_at_{};

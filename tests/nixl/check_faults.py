@@ -146,6 +146,23 @@ class Faults(unittest.TestCase):
         self.assertNotIn(state, ("DONE", "PROC"))
         print(f"an agent that has gone: {state} after {1e3 * (time.monotonic() - begin):.1f} ms")
 
+    def test_a_late_request_of_an_agent_that_has_gone_does_not_forget_the_next_one(self):
+        peer = self.start_peer()
+        self.meet()
+        stop(peer.process)
+        handles = [self.request(operation) for operation in ("WRITE", "READ")]
+        for handle in handles:
+            self.assertEqual(self.agent.transfer(handle), "PROC")
+        peer.kill()
+        self.assertNotIn(self.finish(handles[1], "PROC"), ("DONE", "PROC"))  # so the other has ended, too; nobody has heard of it
+        state_of(self.agent.remove_remote_agent, "there")
+        self.start_peer()
+        self.assertNotIn(self.finish(handles[0], "PROC"), ("DONE", "PROC"))
+        self.meet()
+        for handle in handles:
+            state_of(self.agent.release_xfer_handle, handle)
+        self.expect_works()
+
     def test_a_child_of_a_fork_while_a_connection_is_made_ends(self):
         peer = self.start_peer(load=False)
         metadata = bytes.fromhex(peer.metadata())

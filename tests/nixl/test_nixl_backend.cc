@@ -138,6 +138,26 @@ TEST(NixlBackend, ARequestOfAnAgentThatHasLeftIsDisconnectedAndOfOneThatStaysNot
   }
 }
 
+// At that word NIXL forgets the agent of this name that it knows now.
+TEST(NixlBackend, ARequestFromBeforeItsAgentWasLoadedAnewDoesNotSayThatItHasGone) {
+  testing::allow_log("TCPX_E_PEER_GONE");
+  testing::allow_log("was loaded anew");
+  Agent there("there"), here("here");
+  here.load(there);
+  abi::BackendReq* const before = here.request(there, abi::XferOp::kWrite);
+  here.unload();
+  EXPECT_EQ(here.backend->disconnect(there.name), NixlStatus::kSuccess);
+  there.leave();
+  const std::vector<uint8_t> place = testing::must(Endpoint::create())->get_metadata();  // it has gone, too
+  ASSERT_EQ(here.backend->load_connection_info(there.name, {place.begin(), place.end()}), NixlStatus::kSuccess);
+  Agent next(there.name);
+  ASSERT_EQ(here.backend->load_remote(next.public_range(), there.name, here.loaded), NixlStatus::kSuccess);
+  abi::BackendReq* const after = here.request(next, abi::XferOp::kWrite);
+  EXPECT_EQ(here.run(before), NixlStatus::kNotFound);
+  EXPECT_EQ(here.run(after), NixlStatus::kRemoteDisconnect);
+  for (abi::BackendReq* request : {before, after}) EXPECT_EQ(here.backend->release(request), NixlStatus::kSuccess);
+}
+
 // Another process may have its name next, on another machine.
 TEST(NixlBackend, AnEstimateNeedsATransferSinceTheAgentWasLoaded) {
   Agent there("there"), here("here");
