@@ -120,8 +120,8 @@ Result<MemoryId> Endpoint::register_memory(const void* data, size_t bytes, std::
   return guarded("register memory", *impl_, [&] { return impl_->register_memory(data, bytes, type); });
 }
 
-Status Endpoint::deregister(MemoryId memory) {
-  return guarded_wait("deregister memory", *impl_, [&] { return impl_->deregister(memory); });
+Status Endpoint::deregister(MemoryId memory, std::optional<Milliseconds> timeout) {
+  return guarded_wait("deregister memory", *impl_, [&] { return impl_->deregister(memory, deadline_of(*impl_, timeout)); });
 }
 
 Result<RemoteSlot> Endpoint::advertise(const LocalRange& range, const AdvertiseOptions& options) {

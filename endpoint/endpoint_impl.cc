@@ -179,8 +179,8 @@ Result<MemoryId> Endpoint::Impl::register_memory(const void* data, size_t bytes,
   return registry_.add(data, bytes, *type, access, writable);
 }
 
-Status Endpoint::Impl::deregister(MemoryId id) {
-  auto removed = remove_region(id, Deadline::after(timeout()));
+Status Endpoint::Impl::deregister(MemoryId id, Deadline deadline) {
+  auto removed = remove_region(id, deadline);
   // A peer may hold it for ever. Its connection is closed then, and lets go.
   if (!removed.is_ok() && removed.status().code() == Code::kTimeout && fail_links_that_serve(id))
     removed = remove_region(id, Deadline::after(kGrace));

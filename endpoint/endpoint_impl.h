@@ -42,7 +42,7 @@ class Endpoint::Impl {
   Status check_process() const;
 
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type);
-  Status deregister(MemoryId memory);
+  Status deregister(MemoryId memory, Deadline deadline);
   Result<RemoteSlot> advertise(std::optional<ConnId> conn, const LocalRange& range, const AdvertiseOptions& options);
   Status withdraw(const RemoteSlot& slot);
   Result<OperationId> submit(OperationKind kind, ConnId conn, std::span<const LocalRange> ranges,

@@ -248,10 +248,11 @@ class TCPX_CLASS_API Endpoint {
   /// @return kInvalidArgument: no memory, not readable throughout, or not of that type; kUnsupported: of a GPU that the endpoint's does not reach and that
   /// has no copier
   Result<MemoryId> register_memory(const void* data, size_t bytes, std::optional<MemoryType> type = {});
-  /// Revokes its advertised slots, waits for operations that use it, at most the operation timeout, and releases it. A
-  /// connection whose peer still uses it then is closed.
+  /// Revokes its advertised slots, waits for operations that use it, and releases it. A connection whose peer still uses it at the
+  /// timeout is closed.
+  /// @param timeout default: the operation timeout
   /// @return kTimeout: still in use by operations of this end, and so still registered; kNotFound
-  Status deregister(MemoryId memory);
+  Status deregister(MemoryId memory, std::optional<Milliseconds> timeout = {});
   /// Lets the other end of `conn` write to and read from the range until `withdraw`, or until the memory is deregistered or the
   /// connection ends. A range has one slot for each access, however often it is advertised.
   /// @return kInvalidArgument also for memory that may only be read, unless options.access says so

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/fork.h"
 #include "base/memory_ops.h"
 #include "base/text.h"
 #include "integrations/nixl/outcome.h"
@@ -15,13 +16,17 @@ namespace {
 
 using abi::NixlStatus;
 
+// Operations that use memory may end so long after it was to be deregistered. Then peers are cut off, and requests of this agent given
+// up, which takes a peer that has stopped up to 5 s (docs/endpoint.md).
+constexpr std::chrono::milliseconds kPatienceWithUsers{100}, kUntilGivenUp{6000};
+
 NixlStatus foreign(const std::string& agent) {
   return said(Status(Code::kInvalidArgument, "NIXL call", "it names an object that this back-end did not make"), agent);
 }
 
 }  // namespace
 
-std::unique_ptr<Backend> Backend::create(const abi::InitParams& params, TellEvent tell) {
+BackendPtr Backend::create(const abi::InitParams& params, TellEvent tell) {
   const auto refuse = [&](const Status& status) {
     said(status, params.local_agent);
     return nullptr;
@@ -40,12 +45,27 @@ std::unique_ptr<Backend> Backend::create(const abi::InitParams& params, TellEven
   auto endpoint = Endpoint::create(config);
   if (!endpoint.is_ok()) return refuse(endpoint.status());
   if (const Status accepting = (*endpoint)->start_accepting(); !accepting.is_ok()) return refuse(accepting);
-  return std::unique_ptr<Backend>(
-      new Backend(params.local_agent, std::chrono::milliseconds(*timeout), std::move(tell), std::move(*endpoint)));
+  return BackendPtr(new Backend(params.local_agent, std::chrono::milliseconds(*timeout), std::move(tell), std::move(*endpoint)));
 }
 
 Backend::Backend(std::string agent, Duration timeout, TellEvent tell, std::unique_ptr<Endpoint> endpoint)
-    : agent_(std::move(agent)), timeout_(timeout), tell_(std::move(tell)), endpoint_(std::move(endpoint)), peers_(*endpoint_) {}
+    : born_in_(count_forks()),
+      agent_(std::move(agent)),
+      timeout_(timeout),
+      tell_(std::move(tell)),
+      endpoint_(std::move(endpoint)),
+      peers_(*endpoint_) {}
+
+void EndBackend::operator()(Backend* backend) const {
+  if (backend->check_process() == NixlStatus::kSuccess) delete backend;
+}
+
+NixlStatus Backend::check_process() const {
+  if (count_forks() == born_in_) return NixlStatus::kSuccess;
+  return said(
+      Status(Code::kUnsupported, "NIXL call", "this process is a fork of the one that made the agent: start a program instead"),
+      agent_);
+}
 
 NixlStatus Backend::register_memory(const abi::BlobDesc& range, abi::MemSegment memory, abi::Metadata*& out) {
   if (memory != abi::MemSegment::kDram && memory != abi::MemSegment::kVram) return NixlStatus::kNotSupported;
@@ -68,10 +88,23 @@ NixlStatus Backend::register_memory(const abi::BlobDesc& range, abi::MemSegment 
 NixlStatus Backend::deregister_memory(abi::Metadata* metadata) {
   auto* const region = dynamic_cast<LocalRegion*>(metadata);
   if (region == nullptr) return foreign(agent_);
-  const Status ended = endpoint_->deregister(region->memory);
+  // Every thread of the agent may wait for this. What a peer of this host has mapped, Endpoint waits for by itself.
+  Status ended = endpoint_->deregister(region->memory, kPatienceWithUsers);
+  if (ended.code() == Code::kTimeout) {
+    give_up_users_of(region->memory);
+    ended = endpoint_->deregister(region->memory, kUntilGivenUp);
+  }
   // While operations of this end use it, it stays registered: NIXL has no answer to that, and asks no second time.
   delete region;
   return said(ended, agent_);
+}
+
+// NIXL's lock keeps other calls for these requests away meanwhile.
+void Backend::give_up_users_of(MemoryId memory) {
+  MutexLock lock(mutex_);
+  for (XferRequest* const request : requests_) {
+    if (request->uses(memory)) request->give_up(*endpoint_);
+  }
 }
 
 NixlStatus Backend::load_local(const abi::Metadata* in, abi::Metadata*& out) {
@@ -81,12 +114,13 @@ NixlStatus Backend::load_local(const abi::Metadata* in, abi::Metadata*& out) {
   return NixlStatus::kSuccess;
 }
 
-NixlStatus Backend::load_remote(const abi::BlobDesc& range, abi::Metadata*& out) {
+NixlStatus Backend::load_remote(const abi::BlobDesc& range, const std::string& agent, abi::Metadata*& out) {
+  if (const Status known = peers_.expect(agent); !known.is_ok()) return said(known, agent);
   RemoteSlot slot{};
   if (!decode_slot(range.blob, slot) || slot.bytes != range.bytes) {
     return said(Status(Code::kInvalidArgument, "load remote region",
                        concat("the public data of ", range.bytes, " bytes at ", Hex{range.address}, " is none of this back-end")),
-                agent_);
+                agent);
   }
   out = new RemoteRegion(range.address, slot);
   return NixlStatus::kSuccess;
@@ -132,8 +166,10 @@ NixlStatus Backend::disconnect(const std::string& agent) {
 
 NixlStatus Backend::prepare(abi::XferOp operation, const abi::DescList<abi::MetaDesc>& local,
                             const abi::DescList<abi::MetaDesc>& remote, const std::string& agent, abi::BackendReq*& request) {
-  auto transfer = XferRequest::create(*endpoint_, operation, local, remote, agent);
+  auto transfer = XferRequest::create(*endpoint_, peers_, operation, local, remote, agent);
   if (!transfer.is_ok()) return said(transfer.status(), agent);
+  MutexLock lock(mutex_);
+  requests_.insert(transfer->get());
   request = transfer->release();
   return NixlStatus::kSuccess;
 }
@@ -168,6 +204,10 @@ NixlStatus Backend::release(abi::BackendReq* request) {
   auto* const transfer = dynamic_cast<XferRequest*>(request);
   if (transfer == nullptr) return foreign(agent_);
   if (const Status ended = transfer->cancel(*endpoint_); !ended.is_ok()) return said(ended, transfer->agent());
+  {
+    MutexLock lock(mutex_);
+    requests_.erase(transfer);
+  }
   delete transfer;
   return NixlStatus::kSuccess;
 }

@@ -238,7 +238,7 @@ struct Plugin {
   void (*destroy_engine)(Engine* engine);
   const char* (*name)();
   const char* (*version)();
-  Parameters (*options)();  ///< with their defaults
+  Parameters (*options)();  ///< with the values that create_engine would go by
   std::vector<MemSegment> (*memories)();
 };
 static_assert(sizeof(Plugin) == 56 && offsetof(Plugin, create_engine) == 8 && offsetof(Plugin, memories) == 48);

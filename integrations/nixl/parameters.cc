@@ -29,6 +29,13 @@ std::string name_of(const VariableInfo& info) {
   return lower;
 }
 
+/// What this process goes by: empty where the machine decides.
+std::string in_force(const VariableInfo& info) {
+  // Defaults that are a sentence, such as "one per network device", are no value.
+  if (environment_is_set(info.id)) return environment_text(info.id);
+  return environment_check(info, info.default_text).is_ok() ? info.default_text : "";
+}
+
 /// For the part of a name, such as `channels`: the names that it may be meant as.
 std::string similar_to(const std::string& part) {
   std::string found;
@@ -41,13 +48,11 @@ std::string similar_to(const std::string& part) {
 
 }  // namespace
 
-abi::Parameters default_parameters() {
+abi::Parameters parameters_in_force() {
   abi::Parameters all = {{kGpu, ""}};
   for (const VariableInfo& info : environment_table()) {
     const std::string name = name_of(info);
-    // Defaults that are a sentence, such as "one per network device", are no value.
-    const bool is_value = environment_check(info, info.default_text).is_ok();
-    if (!name.empty()) all.emplace(name, is_value ? info.default_text : "");
+    if (!name.empty()) all.emplace(name, in_force(info));
   }
   return all;
 }
@@ -73,6 +78,9 @@ Result<std::optional<int>> set_parameters(const abi::Parameters& parameters) {
       return Status(Code::kBadConfig, "read parameters",
                     concat("there is no parameter '", name, "': ", similar_to(name), "those are the variables of docs/env.md"));
     }
+    // Programs hand back all that they have read. A variable that is set because of that would no longer be a default, which some
+    // code decides by, and whether a malformed one is an error is up to those who need it.
+    if (value == in_force(*known)) continue;
     TCPX_RETURN_IF_ERROR(environment_check(*known, value));
     if (!value.empty()) values.emplace_back(known->id, value);
   }

@@ -9,10 +9,11 @@
 
 namespace tcpx::nixl {
 
-/// All there are, with their defaults; an empty one is decided by the machine.
-abi::Parameters default_parameters();
+/// All there are, with the values that this process goes by: the parameters it was given, before the environment's, before the
+/// defaults. An empty one is decided by the machine. `set_parameters` with what this returned changes nothing.
+abi::Parameters parameters_in_force();
 
-/// Puts them in the place of the environment's, for this process. Empty ones are left alone.
+/// Puts them in the place of the environment's, for this process. Empty ones, and those that are in force, are left alone.
 /// @return `gpu`, the one parameter that is no variable: the endpoint's GPU; nullopt: the one current in the calling thread.
 /// kBadConfig naming the first that is unknown or malformed; nothing has changed then
 Result<std::optional<int>> set_parameters(const abi::Parameters& parameters);

@@ -47,8 +47,20 @@ Status Peers::add(const std::string& agent, const std::string& metadata) {
   }
   peer = std::make_shared<Peer>();
   peer->metadata = bytes;
+  peer->incarnation = ++loads_;
   connect(agent, peer);
   return Status::ok();
+}
+
+Status Peers::expect(const std::string& agent) {
+  MutexLock lock(mutex_);
+  return find(agent).status();
+}
+
+uint64_t Peers::incarnation(const std::string& agent) {
+  MutexLock lock(mutex_);
+  const auto peer = find(agent);
+  return peer.is_ok() ? (*peer)->incarnation : 0;
 }
 
 Status Peers::remove(const std::string& agent) {

@@ -35,6 +35,10 @@ class Peers {
   /// Learns where the agent is and begins to connect to it. The same again changes nothing; another place replaces the first.
   /// @param metadata of its endpoint. @return kInvalidArgument, kUnsupported: it is none
   Status add(const std::string& agent, const std::string& metadata);
+  /// @return kNotFound: nobody loaded its metadata
+  Status expect(const std::string& agent);
+  /// Tells the agents that had this name apart, by how often metadata was loaded until then. @return 0: nobody loaded its metadata
+  uint64_t incarnation(const std::string& agent);
   /// Forgets the agent and ends the use of the connection. @return kNotFound
   Status remove(const std::string& agent);
 
@@ -51,6 +55,7 @@ class Peers {
  private:
   struct Peer {
     std::vector<uint8_t> metadata;
+    uint64_t incarnation = 0;
     bool forgotten = false, connecting = false;
     std::optional<ConnId> conn;
     Status failure;  // of the last attempt
@@ -70,6 +75,7 @@ class Peers {
   Mutex mutex_;
   CondVar changed_;
   bool stopped_ TCPX_GUARDED_BY(mutex_) = false;
+  uint64_t loads_ TCPX_GUARDED_BY(mutex_) = 0;
   size_t connecting_ TCPX_GUARDED_BY(mutex_) = 0;  // threads
   std::map<std::string, std::shared_ptr<Peer>> peers_ TCPX_GUARDED_BY(mutex_);
 };

@@ -39,64 +39,73 @@ class FamilyEngine final : public Base {
   std::vector<abi::MemSegment> memories() const override { return Backend::memories(); }
 
   NixlStatus register_memory(const abi::BlobDesc& range, const abi::MemSegment& memory, abi::Metadata*& out) override {
-    return guarded([&] { return backend_->register_memory(range, memory, out); });
+    return ask([&] { return backend_->register_memory(range, memory, out); });
   }
   NixlStatus deregister_memory(abi::Metadata* metadata) override {
-    return guarded([&] { return backend_->deregister_memory(metadata); });
+    return ask([&] { return backend_->deregister_memory(metadata); });
   }
   NixlStatus connect(const std::string& agent) override {
-    return guarded([&] { return backend_->connect(agent); });
+    return ask([&] { return backend_->connect(agent); });
   }
   NixlStatus disconnect(const std::string& agent) override {
-    return guarded([&] { return backend_->disconnect(agent); });
+    return ask([&] { return backend_->disconnect(agent); });
   }
   NixlStatus unload(abi::Metadata* metadata) override {
-    return guarded([&] { return backend_->unload(metadata); });
+    return ask([&] { return backend_->unload(metadata); });
   }
   NixlStatus prepare(const abi::XferOp& operation, const abi::DescList<abi::MetaDesc>& local,
                      const abi::DescList<abi::MetaDesc>& remote, const std::string& agent, abi::BackendReq*& request,
                      const abi::OptionalArgs*) const override {
-    return guarded([&] { return backend_->prepare(operation, local, remote, agent, request); });
+    return ask([&] { return backend_->prepare(operation, local, remote, agent, request); });
   }
   NixlStatus post(const abi::XferOp&, const abi::DescList<abi::MetaDesc>&, const abi::DescList<abi::MetaDesc>&,
                   const std::string&, abi::BackendReq*& request, const abi::OptionalArgs* args) const override {
-    return guarded([&] { return backend_->post(request, args); });
+    return ask([&] { return backend_->post(request, args); });
   }
   NixlStatus check(abi::BackendReq* request) const override {
-    return guarded([&] { return backend_->check(request); });
+    return ask([&] { return backend_->check(request); });
   }
   NixlStatus release(abi::BackendReq* request) const override {
-    return guarded([&] { return backend_->release(request); });
+    return ask([&] { return backend_->release(request); });
   }
   NixlStatus public_data(const abi::Metadata* metadata, std::string& out) const override {
-    return guarded([&] { return backend_->public_data(metadata, out); });
+    return ask([&] { return backend_->public_data(metadata, out); });
   }
   NixlStatus connection_info(std::string& out) const override {
-    return guarded([&] { return backend_->connection_info(out); });
+    return ask([&] { return backend_->connection_info(out); });
   }
   NixlStatus load_connection_info(const std::string& agent, const std::string& info) override {
-    return guarded([&] { return backend_->load_connection_info(agent, info); });
+    return ask([&] { return backend_->load_connection_info(agent, info); });
   }
-  NixlStatus load_remote(const abi::BlobDesc& range, const abi::MemSegment&, const std::string&, abi::Metadata*& out) override {
-    return guarded([&] { return backend_->load_remote(range, out); });
+  NixlStatus load_remote(const abi::BlobDesc& range, const abi::MemSegment&, const std::string& agent,
+                         abi::Metadata*& out) override {
+    return ask([&] { return backend_->load_remote(range, agent, out); });
   }
   NixlStatus load_local(abi::Metadata* in, abi::Metadata*& out) override {
-    return guarded([&] { return backend_->load_local(in, out); });
+    return ask([&] { return backend_->load_local(in, out); });
   }
   NixlStatus take_notifications(abi::Notifications& out) override {
-    return guarded([&] { return backend_->take_notifications(out); });
+    return ask([&] { return backend_->take_notifications(out); });
   }
   NixlStatus notify(const std::string& agent, const std::string& message) const override {
-    return guarded([&] { return backend_->notify(agent, message); });
+    return ask([&] { return backend_->notify(agent, message); });
   }
   NixlStatus query() const override { return NixlStatus::kNotSupported; }
   NixlStatus estimate(const abi::XferOp&, const abi::DescList<abi::MetaDesc>&, const abi::DescList<abi::MetaDesc>&,
                       const std::string&, abi::BackendReq* const& request, std::chrono::microseconds& duration,
                       std::chrono::microseconds& error, abi::CostMethod& method, const void*) const override {
-    return guarded([&] { return backend_->estimate(request, duration, error, method); });
+    return ask([&] { return backend_->estimate(request, duration, error, method); });
   }
 
  private:
+  template <class Body>
+  NixlStatus ask(Body body) const noexcept {
+    return guarded([&] {
+      const NixlStatus here = backend_->check_process();
+      return here == NixlStatus::kSuccess ? body() : here;
+    });
+  }
+
   // Empty where nobody would take the events.
   Backend::TellEvent event_sink() {
     if constexpr (Base::kExportsTelemetry) {
@@ -105,7 +114,7 @@ class FamilyEngine final : public Base {
     return {};
   }
 
-  const std::unique_ptr<Backend> backend_;
+  const BackendPtr backend_;
 };
 
 template <class Base>
@@ -141,7 +150,7 @@ abi::Plugin plugin_for(Family family) {
           .destroy_engine = destroy_engine,
           .name = [] { return kPluginName; },
           .version = [] { return TCPX_VERSION; },
-          .options = default_parameters,
+          .options = parameters_in_force,
           .memories = Backend::memories};
 }
 

@@ -1,6 +1,7 @@
 #include "integrations/nixl/xfer_request.h"
 
 #include <algorithm>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@ namespace {
 // Time after its deadline in which an operation says itself why it ended.
 constexpr Duration kOverdue = std::chrono::milliseconds(50);
 constexpr Duration kShort = std::chrono::microseconds(300), kSoon = std::chrono::microseconds(100);
+// An agent that leaves withdraws its memory, region by region, and ends its connections then.
+constexpr Duration kLeaving = std::chrono::milliseconds(250), kBetweenLooks = std::chrono::milliseconds(2);
 constexpr Duration kRest = std::chrono::microseconds(50);
 
 // An operation that ended so says that its connection did: it fails all that comes later, too, with the same.
@@ -34,9 +37,15 @@ bool has_ended_with(Code code, const Deadline& deadline) {
   }
 }
 
+bool is_alive(const Endpoint& endpoint, ConnId conn) {
+  const EndpointStats stats = endpoint.stats();
+  return std::any_of(stats.connections.begin(), stats.connections.end(),
+                     [conn](const ConnectionStats& one) { return one.conn == conn && one.alive; });
+}
+
 }  // namespace
 
-Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoint, abi::XferOp operation,
+Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoint, Peers& peers, abi::XferOp operation,
                                                          const abi::DescList<abi::MetaDesc>& local,
                                                          const abi::DescList<abi::MetaDesc>& remote, std::string agent) {
   if (local.descs.size() != remote.descs.size()) {
@@ -48,6 +57,7 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoin
   uint64_t bytes = 0;
   from.reserve(local.descs.size());
   to.reserve(local.descs.size());
+  std::set<MemoryId> memories;
   const LocalRegion* region = nullptr;
   const RemoteRegion* target = nullptr;
   for (size_t i = 0; i < local.descs.size(); ++i) {
@@ -67,12 +77,15 @@ Result<std::unique_ptr<XferRequest>> XferRequest::create(const Endpoint& endpoin
                     concat("range ", i, ": ", there.bytes, " bytes at ", Hex{there.address}, " do not lie in the ",
                            target->slot.bytes, " registered bytes at ", Hex{target->address}));
     }
+    if (i == 0 || here.metadata != local.descs[i - 1].metadata) memories.insert(region->memory);
     bytes += here.bytes;
     from.push_back({.memory = region->memory, .data = reinterpret_cast<void*>(here.address), .bytes = here.bytes});
     to.push_back({.slot = target->slot, .offset = offset});
   }
+  const uint64_t incarnation = peers.incarnation(agent);
   TCPX_ASSIGN_OR_RETURN(auto plan, endpoint.prepare(from, to));
-  return std::unique_ptr<XferRequest>(new XferRequest(operation, std::move(agent), std::move(plan), bytes));
+  return std::unique_ptr<XferRequest>(
+      new XferRequest(operation, std::move(agent), std::move(plan), {memories.begin(), memories.end()}, bytes, incarnation));
 }
 
 Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyMsg> notification, Duration timeout) {
@@ -80,11 +93,13 @@ Status XferRequest::post(Endpoint& endpoint, Peers& peers, std::optional<NotifyM
   if (posted_ || running_) return Status(Code::kExhausted, "post transfer", "the last one has not ended");
   notification_ = std::move(notification);
   posted_ = true;
+  withdrawn_.reset();
+  conn_ = {};
   posted_at_ = Clock::steady().now();
   deadline_ = Deadline(later(posted_at_, timeout));
   if (auto ended = start(endpoint, peers)) {
     posted_ = false;
-    return *ended;
+    return end_with(*std::move(ended), peers);
   }
   return Status::ok();
 }
@@ -103,7 +118,6 @@ std::optional<Status> XferRequest::start(Endpoint& endpoint, Peers& peers) {
   if (notification_) options.notify = &*notification_;
   const auto id = writes ? endpoint.write_async(conn_, plan_, options) : endpoint.read_async(conn_, plan_, options);
   if (!id.is_ok()) {
-    if (has_ended_with(id.status().code(), deadline_)) peers.lost(agent_, conn_);
     return id.status();
   }
   running_ = *id;
@@ -114,22 +128,49 @@ std::optional<Status> XferRequest::start(Endpoint& endpoint, Peers& peers) {
 std::optional<Status> XferRequest::poll(Endpoint& endpoint, Peers& peers) {
   if (!posted_) return Status(Code::kInvalidArgument, "poll transfer", "it was not posted");
   std::optional<Status> ended;
-  if (!running_) {
+  if (withdrawn_ && !running_) {
+    ended = ask_again(endpoint, peers);
+  } else if (!running_) {
     ended = start(endpoint, peers);
   } else if (const OperationAnswer answer = endpoint.poll(*running_); answer.state != OperationState::kPending) {
     ended = answer.status;
     running_.reset();
-    if (has_ended_with(ended->code(), deadline_)) peers.lost(agent_, conn_);
+    if (ended->code() == Code::kNotFound && !withdrawn_) {
+      withdrawn_ = std::exchange(ended, std::nullopt);
+      withdrawn_at_ = Clock::steady().now();
+      asked_at_ = {};
+      ended = ask_again(endpoint, peers);
+    }
   } else if (operation_ == abi::XferOp::kWrite && Clock::steady().now() >= later(deadline_.at(), kOverdue)) {
     // The operation itself may need seconds more until nobody reads its source; `cancel` and whoever deregisters it wait for that.
     ended = Status(Code::kTimeout, "write", concat("deadline passed; ", agent_, " does not take it"));
   }
-  if (ended) {
-    posted_ = false;
-  } else {
+  if (!ended) {
     rest();
+    return std::nullopt;
   }
-  return ended;
+  posted_ = false;
+  return end_with(*std::move(ended), peers);
+}
+
+// What an agent of that name does that was loaded since is no matter of this request: the connection may have the id of the one that
+// failed, and at the word that an agent has gone NIXL forgets the one that it knows now.
+Status XferRequest::end_with(Status status, Peers& peers) {
+  const uint64_t now = peers.incarnation(agent_);
+  if (now == incarnation_ && has_ended_with(status.code(), deadline_)) peers.lost(agent_, conn_);
+  if (now == incarnation_ || now == 0 || status.code() != Code::kPeerGone) return status;
+  return Status(Code::kNotFound, "end transfer",
+                concat("the metadata of ", agent_, " was loaded anew; it had gone before: ", status.detail()));
+}
+
+// While its connection lives, the peer is there, as far as anybody knows. When it has ended, it says itself why.
+std::optional<Status> XferRequest::ask_again(Endpoint& endpoint, Peers& peers) {
+  const TimePoint now = Clock::steady().now();
+  if (now - asked_at_ < kBetweenLooks) return std::nullopt;
+  asked_at_ = now;
+  if (!is_alive(endpoint, conn_)) return start(endpoint, peers);
+  const bool stays = now >= later(withdrawn_at_, kLeaving) || now >= deadline_.at();
+  return stays ? withdrawn_ : std::nullopt;
 }
 
 // Where cores are few, a caller that looks again and again takes one from the threads that move the bytes: with two, half of the
@@ -141,6 +182,10 @@ void XferRequest::rest() {
   const bool soon = now - looked_at_ < kSoon, is_short = now - posted_at_ < kShort;
   if (soon && !is_short) std::this_thread::sleep_for(kRest);
   looked_at_ = Clock::steady().now();
+}
+
+void XferRequest::give_up(Endpoint& endpoint) {
+  if (running_) static_cast<void>(endpoint.cancel(*running_));  // ok unless it has ended
 }
 
 Status XferRequest::cancel(Endpoint& endpoint) {

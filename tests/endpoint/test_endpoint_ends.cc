@@ -1,8 +1,6 @@
 // Ends of connections and endpoints: with much under way, again and again, and after a fork. Nothing is left and nothing touches
 // the application's memory afterwards.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -17,6 +15,7 @@
 #include "tcpx/uccl.h"
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/expect_log.h"
+#include "tests/support/in_child.h"
 #include "tests/support/mapping.h"
 #include "tests/support/process_state.h"
 
@@ -194,19 +193,6 @@ TEST(EndpointCycles, WhatWasTakenInTheBackgroundGoesWithItsPeer) {
   const size_t descriptors = descriptor_count();
   connect_and_leave(20);
   EXPECT_TRUE(wait_until([&] { return descriptor_count() == descriptors; })) << descriptor_count() << ", were " << descriptors;
-}
-
-/// Runs `body` in a forked child. @return what it returned, or 255
-template <class Body>
-int in_child(Body body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(30);
-    ::_exit(body());
-  }
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
 TEST(EndpointFork, AChildIsRefusedByEveryCall) {

@@ -5,6 +5,7 @@ usage: check_faults.py [--memory vram [--gpus HERE,THERE]]    memory of the host
 """
 
 import contextlib
+import os
 import pathlib
 import signal
 import sys
@@ -145,6 +146,38 @@ class Faults(unittest.TestCase):
         self.assertNotIn(state, ("DONE", "PROC"))
         print(f"an agent that has gone: {state} after {1e3 * (time.monotonic() - begin):.1f} ms")
 
+    def test_a_late_request_of_an_agent_that_has_gone_does_not_forget_the_next_one(self):
+        peer = self.start_peer()
+        self.meet()
+        stop(peer.process)
+        handles = [self.request(operation) for operation in ("WRITE", "READ")]
+        for handle in handles:
+            self.assertEqual(self.agent.transfer(handle), "PROC")
+        peer.kill()
+        self.assertNotIn(self.finish(handles[1], "PROC"), ("DONE", "PROC"))  # so the other has ended, too; nobody has heard of it
+        state_of(self.agent.remove_remote_agent, "there")
+        self.start_peer()
+        self.assertNotIn(self.finish(handles[0], "PROC"), ("DONE", "PROC"))
+        self.meet()
+        for handle in handles:
+            state_of(self.agent.release_xfer_handle, handle)
+        self.expect_works()
+
+    def test_a_child_of_a_fork_while_a_connection_is_made_ends(self):
+        peer = self.start_peer(load=False)
+        metadata = bytes.fromhex(peer.metadata())
+        stop(peer.process)
+        self.agent.add_remote_agent(metadata)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)  # the end of a child that hangs
+            refused = state_of(lambda agent: agent.get_new_notifs(), self.agent) != {}
+            del self.agent
+            os._exit(0 if refused else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        peer.process.send_signal(signal.SIGCONT)
+        self.meet()
+
     def test_an_agent_that_does_not_answer(self):
         self.use_agent({"op_timeout_ms": str(TIMEOUT_MS)})
         took = {}
@@ -213,6 +246,35 @@ class Faults(unittest.TestCase):
         self.agent.release_xfer_handle(handle)
         self.registered = self.agent.register_memory([(self.near, BYTES, GPUS[0], "")], KIND)
         self.expect_works()
+
+    def test_memory_is_given_back_soon_though_its_users_have_stopped(self):
+        """Less than half of the 30 s that a request has."""
+        took = {}
+        for user in ("a request of the peer", "a request to the peer", "requests to the peer"):
+            peer = self.start_peer()
+            self.meet()
+            peer.load(self.agent.get_agent_metadata().hex())
+            handles = []
+            if user == "a request of the peer":
+                peer.tell("storm", "here", self.near, GPUS[0], BYTES)
+                self.assertTrue(agents.wait_for_notifications(self.agent, 1, 30))
+            stop(peer.process)
+            if user != "a request of the peer":
+                handles = [self.request(operation) for operation in ("WRITE", "READ") * (1 if user[0] == "a" else 20)]
+            for handle in handles:
+                self.assertEqual(self.agent.transfer(handle), "PROC")
+            begin = time.monotonic()
+            state_of(self.agent.deregister_memory, self.registered)
+            took[user] = time.monotonic() - begin
+            self.assertLess(took[user], 15, user)
+            peer.kill()
+            for handle in handles:
+                self.assertNotEqual(self.finish(handle, "PROC"), "PROC")
+                self.agent.release_xfer_handle(handle)
+            state_of(self.agent.remove_remote_agent, "there")
+            self.registered = self.agent.register_memory([(self.near, BYTES, GPUS[0], "")], KIND)
+        for user, seconds in took.items():
+            print(f"memory that {user} uses was given back after {1e3 * seconds:.1f} ms")
 
     def test_a_request_is_released_while_it_runs(self):
         self.start_peer()
