@@ -126,6 +126,7 @@ class Group:
 
     def _make(self, rank: int, deadline: float) -> Connection:
         attempt = _FIRST_ATTEMPT
+        why: PeerGone | Timeout | None = None  # says more than that the last attempt came too late
         while True:
             left = max(0.0, deadline - time.monotonic())
             record = self.store.wait(str(rank), left, f"rank {rank}", lambda one: not self._is_dropped(rank, one))
@@ -141,9 +142,11 @@ class Group:
                 if self.is_replaced():
                     text = f"another process has joined as rank {self.rank}, in the place of this one"
                     raise Cancelled(f"{Cancelled.code}: rendezvous: {text}", "", "rendezvous", text) from error
+                if why is None or isinstance(error, PeerGone):
+                    why = error
                 if time.monotonic() >= deadline:
-                    text = f"{error.code}: rendezvous: rank {rank}: {error}"
-                    raise type(error)(text, error.help, "rendezvous", error.detail) from error
+                    text = f"{why.code}: rendezvous: rank {rank}: {why}"
+                    raise type(why)(text, why.help, "rendezvous", why.detail) from error
             attempt *= 2
             time.sleep(_PAUSE)
 
