@@ -187,13 +187,14 @@ Result<std::optional<Region>> MemoryRegistry::try_remove(MemoryId id) {
   return std::optional(erase(entry));
 }
 
-Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const void* data, size_t bytes, SlotAccess access,
-                                             std::unique_ptr<GpuMark> after, void* stream) {
+Result<RemoteSlot> MemoryRegistry::advertise(ConnId conn, MemoryId id, const void* data, size_t bytes,
+                                             std::optional<SlotAccess> wanted, std::unique_ptr<GpuMark> after, void* stream) {
   MutexLock lock(mutex_);
   TCPX_ASSIGN_OR_RETURN(Entry* const found, find(id, data, bytes));
   Entry& entry = *found;
-  if (const Status status = check_writable("advertise memory", entry.region); access != SlotAccess::kRead && !status.is_ok())
-    return Status(status.code(), status.operation(), concat(status.detail(), ": advertise it with access kRead"));
+  const Status writable = check_writable("advertise memory", entry.region);
+  const SlotAccess access = wanted.value_or(writable.is_ok() ? SlotAccess::kReadWrite : SlotAccess::kRead);
+  if (access == SlotAccess::kReadWrite) TCPX_RETURN_IF_ERROR(writable);
   RemoteSlot slot{
       .magic = kSlotMagic, .version = kSlotVersion, .flags = 0, .endpoint = instance_, .id = {}, .bytes = bytes, .reserved = {}};
   const std::tuple key(conn, address_of(data), bytes, access);

@@ -173,11 +173,11 @@ class MemoryRegistry {
   /// A range has one slot for each connection and access, however often it is advertised. @param conn or kAnyConnection
   /// @param after work of the application's GPU on `stream`, which comes before what peers do with the memory; null: none. It takes the
   /// place of earlier work on the same stream. The mark's GpuOrder must outlive the registry.
+  /// @param access default: what the memory allows
   /// @return kExhausted beyond kMaxAdverts distinct ranges; kInvalidArgument: kReadWrite of memory that may only be read; it and
   /// kNotFound as `use`
-  Result<RemoteSlot> advertise(ConnId conn, MemoryId id, const void* data, size_t bytes,
-                               SlotAccess access = SlotAccess::kReadWrite, std::unique_ptr<GpuMark> after = nullptr,
-                               void* stream = nullptr);
+  Result<RemoteSlot> advertise(ConnId conn, MemoryId id, const void* data, size_t bytes, std::optional<SlotAccess> access = {},
+                               std::unique_ptr<GpuMark> after = nullptr, void* stream = nullptr);
   /// All that was advertised under an id that came from the wire. @param writes what the peer wants
   /// @return nullopt: the application's GPU is not done with it yet. kNotFound: no such advertisement for this connection (any more);
   /// kInvalidArgument: it may be read only; kCuda: that of the GPU's work

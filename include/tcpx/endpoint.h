@@ -100,7 +100,7 @@ struct AdvertiseOptions {
   /// What peers write or read waits for the work that this stream (cudaStream_t of the memory's GPU; a default stream is that of its GPU) holds
   /// now. Their operations wait, not the call. kUnsupported without a GPU, and while the stream is being captured.
   std::optional<void*> after_stream = {};
-  SlotAccess access = SlotAccess::kReadWrite;
+  std::optional<SlotAccess> access = {};  ///< default: what the memory allowed when it was registered
 };
 
 /// A range `offset` bytes into the advertised one; its length is that of the matching local range.
@@ -242,7 +242,7 @@ class TCPX_CLASS_API Endpoint {
   /// Registers memory of the host or of any GPU, which must stay valid until `deregister`. The same range again returns the same
   /// id, reference-counted. The first memory of a GPU that is not the endpoint's makes it that one's peer, for good, or a copier
   /// on it; like an allocation, that may wait for all of a GPU's work.
-  /// Host memory that may only be read is a source alone: it is sent and written from, and advertised with SlotAccess::kRead. What it
+  /// Host memory that may only be read is a source alone: it is sent and written from, and others may read it. What it
   /// allows is looked up here, once, which takes up to 1 us for each mapping of the process; later changes (mprotect) are not seen.
   /// @param type kind of memory; default: looked up (without a GPU: kHost)
   /// @return kInvalidArgument: no memory, not readable throughout, or not of that type; kUnsupported: of a GPU that the endpoint's does not reach and that
@@ -255,7 +255,7 @@ class TCPX_CLASS_API Endpoint {
   Status deregister(MemoryId memory, std::optional<Milliseconds> timeout = {});
   /// Lets the other end of `conn` write to and read from the range until `withdraw`, or until the memory is deregistered or the
   /// connection ends. A range has one slot for each access, however often it is advertised.
-  /// @return kInvalidArgument also for memory that may only be read, unless options.access says so
+  /// @return kInvalidArgument also for kReadWrite of memory that may only be read
   Result<RemoteSlot> advertise(ConnId conn, const LocalRange& range, const AdvertiseOptions& options = {});
   /// The same for the other end of any connection, those of later included: whoever knows the slot may use it.
   Result<RemoteSlot> advertise(const LocalRange& range, const AdvertiseOptions& options = {});

@@ -74,9 +74,7 @@ NixlStatus Backend::register_memory(const abi::BlobDesc& range, abi::MemSegment 
       endpoint_->register_memory(data, range.bytes, memory == abi::MemSegment::kVram ? MemoryType::kCuda : MemoryType::kHost);
   if (!id.is_ok()) return said(id.status(), agent_);
   const LocalRange whole{.memory = *id, .data = data, .bytes = range.bytes};
-  auto slot = endpoint_->advertise(whole);
-  // NIXL does not say what memory will be used for. What may only be read, such as a mapped file, is a source.
-  if (slot.status().code() == Code::kInvalidArgument) slot = endpoint_->advertise(whole, {.access = SlotAccess::kRead});
+  const auto slot = endpoint_->advertise(whole);
   if (!slot.is_ok()) {
     static_cast<void>(endpoint_->deregister(*id));  // nobody has used it
     return said(slot.status(), agent_);

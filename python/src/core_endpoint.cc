@@ -218,7 +218,7 @@ nb::bytes CoreEndpoint::advertise(std::optional<uint64_t> conn, std::pair<uintpt
   if (held.region == nullptr) raise(unregistered(region.first, region.second));
   const LocalRange range{held.region->memory(), reinterpret_cast<void*>(data), bytes};
   const auto endpoint = use();
-  AdvertiseOptions options{.access = readonly ? SlotAccess::kRead : SlotAccess::kReadWrite};
+  AdvertiseOptions options{.after_stream = {}, .access = readonly ? SlotAccess::kRead : SlotAccess::kReadWrite};
   if (stream) options.after_stream = reinterpret_cast<void*>(*stream);
   const RemoteSlot slot = check(conn ? endpoint->advertise(ConnId(*conn), range, options) : endpoint->advertise(range, options));
   return nb::bytes(&slot, sizeof slot);
