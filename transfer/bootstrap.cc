@@ -262,6 +262,7 @@ Result<bool> BootstrapServer::take_connections() {
     if (!peer.is_ok()) continue;  // reset already
     waiting_.push_back({.socket = std::move(socket),
                         .peer = *peer,
+                        .host = peer->host(),
                         .deadline = Deadline::after(options_.hello_time),
                         .came_at = Clock::steady().now(),
                         .heard_at = Clock::steady().now(),
@@ -277,9 +278,9 @@ Result<bool> BootstrapServer::take_connections() {
 bool BootstrapServer::make_room() {
   const TimePoint now = Clock::steady().now();
   CrowdedAddresses crowds;
-  for (const Waiting& client : waiting_) crowds.add(client.peer.host());
+  for (const Waiting& client : waiting_) crowds.add(client.host);
   const auto goes_before = [&](const Waiting& a, const Waiting& b) {
-    return crowds.goes_before(a.peer.host(), a.heard_at, b.peer.host(), b.heard_at);
+    return crowds.goes_before(a.host, a.heard_at, b.host, b.heard_at);
   };
   auto goes = waiting_.end();
   for (auto client = waiting_.begin(); client != waiting_.end(); ++client) {

@@ -61,6 +61,7 @@ class BootstrapServer {
   struct Waiting {
     UniqueFd socket;
     SocketAddress peer;
+    std::string host;  // of `peer`
     Deadline deadline;
     TimePoint came_at, heard_at;
     FrameAssembler frame;              // the hello, then the first one after it
