@@ -85,7 +85,7 @@ class Meeting {
   Status let_in();
   Status share();
   Result<PeerProcess> check_user(int socket) const;
-  Status take(ForeignFd socket);
+  void take(ForeignFd socket, const PeerProcess& process);
   Status take_area(int memory);
   Result<Greeting> greeting(const Key& key);
   void try_reading(const Greeting& theirs);
@@ -148,17 +148,15 @@ Result<PeerProcess> Meeting::check_user(int socket) const {
                            : ": run both as one user"));
 }
 
-// The socket to the peer, whoever that is.
-Status Meeting::take(ForeignFd socket) {
-  TCPX_ASSIGN_OR_RETURN(const PeerProcess process, check_user(socket.get()));
+// The socket to the peer, whoever that is. @param process as `check_user` has found it
+void Meeting::take(ForeignFd socket, const PeerProcess& process) {
   peer_->socket = std::move(socket);
   peer_->pid = process.pid;
   peer_->same_process = process.pid == ::getpid();
-  if (process.pid == 0 || peer_->same_process) return Status::ok();
+  if (process.pid == 0 || peer_->same_process) return;
   peer_->process = open_process(process.pid);
   // Without it nobody could tell the peer from another process that has its number later.
   if (!peer_->process) pidfd_error_ = errno;
-  return Status::ok();
 }
 
 Status Meeting::take_area(int memory) {
@@ -180,7 +178,8 @@ Status Meeting::connect() {
   if (!socket.is_ok() && socket.status().code() == Code::kPeerGone)
     return refuse("the peer's Unix socket cannot be reached: run both in one network namespace");
   TCPX_RETURN_IF_ERROR(socket.status());
-  TCPX_RETURN_IF_ERROR(take(std::move(*socket)));
+  TCPX_ASSIGN_OR_RETURN(const PeerProcess process, check_user(socket->get()));
+  take(std::move(*socket), process);
   TCPX_ASSIGN_OR_RETURN(const Greeting mine, greeting(key));
   if (::send(peer_->socket.get(), &mine, sizeof mine, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof mine))
     return system_error("write to Unix socket", errno);
@@ -194,14 +193,15 @@ Status Meeting::let_in() {
   while (!peer_->socket) {
     ForeignFd socket = accept_unix(listener_.get());
     if (!socket) return nobody;
-    if (Status stranger = check_user(socket.get()).status(); !stranger.is_ok()) {
-      nobody = std::move(stranger);
+    const Result<PeerProcess> process = check_user(socket.get());
+    if (!process.is_ok()) {
+      nobody = process.status();
       continue;
     }
     const auto room = std::as_writable_bytes(std::span(&theirs, 1));
     const auto received = receive_descriptor(socket.get(), room);
     if (!received.is_ok() || received->bytes != room.size() || theirs.key != key_) continue;
-    TCPX_RETURN_IF_ERROR(take(std::move(socket)));
+    take(std::move(socket), *process);
   }
   listener_.reset();
   TCPX_ASSIGN_OR_RETURN(const UniqueFd memory, SharedArea::make());
@@ -239,7 +239,7 @@ void Meeting::try_reading(const Greeting& theirs) {
     const ssize_t bytes = read_process(attempt.pid, {&here, 1}, {&there, 1});
     attempt.read_error = bytes < 0 ? errno : 0;
     attempt.found = bytes == static_cast<ssize_t>(found.size()) && found == theirs.probe;
-    // The peer is of this user, as `take` has made sure.
+    // The peer is of this user, as `check_user` has made sure.
     if (attempt.read_error == EPERM) look_up_rights(attempt, ::geteuid(), their_user_namespace_);
   }
   reads_ = may_read_ ? why_unread(attempt) : "this end does not read the other's";
