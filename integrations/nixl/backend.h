@@ -17,10 +17,10 @@
 
 namespace tcpx::nixl {
 
-class XferRequest;
 inline constexpr char kPluginName[] = "TCPX";
 
 class Backend;
+class XferRequest;
 
 /// Ends a back-end. In a forked child nothing ends: the threads are the parent's, and so is everything that they work on.
 struct EndBackend {

@@ -156,6 +156,7 @@ std::optional<Status> XferRequest::poll(Endpoint& endpoint, Peers& peers) {
 // What an agent of that name does that was loaded since is no matter of this request: the connection may have the id of the one that
 // failed, and at the word that an agent has gone NIXL forgets the one that it knows now.
 Status XferRequest::end_with(Status status, Peers& peers) {
+  if (status.is_ok()) return status;
   const uint64_t now = peers.incarnation(agent_);
   if (now == incarnation_ && has_ended_with(status.code(), deadline_)) peers.lost(agent_, conn_);
   if (now == incarnation_ || now == 0 || status.code() != Code::kPeerGone) return status;
