@@ -137,12 +137,15 @@ class Memories:
                 self._described.remove(region)
         self._core.drop_region(region.address, region.nbytes, True)
 
-    def region_of(self, mr_id: int) -> tuple[int, int]:
-        """Address and length of what the endpoint knows as one. Raises `tcpx.NotFound`."""
+    def _memory(self, mr_id: int) -> _Memory:
         memory = self._of.get(mr_id)
         if memory is None:
             raise _unknown(mr_id)
-        return memory.region.range
+        return memory
+
+    def region_of(self, mr_id: int) -> tuple[int, int]:
+        """Address and length of what the endpoint knows as one. Raises `tcpx.NotFound`."""
+        return self._memory(mr_id).region.range
 
     def stream_of(self, mr_id: int) -> int | None:
         """The current stream of the framework whose buffer was registered; None: host memory, or a bare address."""
@@ -151,9 +154,7 @@ class Memories:
 
     def range(self, mr_id: int, ptr: int, size: int) -> tuple[int, int]:
         """Address and length, checked against the registration. Raises `tcpx.NotFound` and `tcpx.InvalidArgument`."""
-        memory = self._of.get(mr_id)
-        if memory is None:
-            raise _unknown(mr_id)
+        memory = self._memory(mr_id)
         address, nbytes = index(ptr), index(size)
         if nbytes < 0 or address < memory.address or address + nbytes > memory.address + memory.nbytes:
             detail = f"{nbytes} bytes at address {address}, of a registration of {memory.nbytes} bytes at {memory.address}"
