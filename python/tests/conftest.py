@@ -31,6 +31,19 @@ def _leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail("left " + "; ".join(left), pytrace=False)
 
 
+class Lent:
+    """Host memory that is offered by DLPack only."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.owner.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.owner.__dlpack_device__()
+
+
 class Pair(NamedTuple):
     """near is connected to far: `there` is near's connection, `back` is far's."""
 

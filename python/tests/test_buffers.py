@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tcpx
-from conftest import Pair
+from conftest import Lent, Pair
 from tcpx.buffers import extent_of
 
 
@@ -171,19 +171,6 @@ def test_the_interface_of_cuda_arrays() -> None:
         extent_of(OnGpu(strides=(64, 4)))
     with pytest.raises(tcpx.InvalidArgument, match="freed"):
         extent_of(OnGpu(data=(0, False)))
-
-
-class Lent:
-    """Host memory that is offered by DLPack only."""
-
-    def __init__(self, owner: Any) -> None:
-        self.owner = owner
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.owner.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self.owner.__dlpack_device__()
 
 
 def test_dlpack(pair: Pair) -> None:

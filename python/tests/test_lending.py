@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tcpx
-from conftest import Pair
+from conftest import Lent, Pair
 
 NBYTES = 4096
 PATTERN = bytes(range(256)) * (NBYTES // 256)
@@ -90,19 +90,6 @@ def make(kind: str, folder: Path) -> Memory:
     if not np.from_dlpack(lent).flags.writeable:
         pytest.skip("this numpy takes over memory by DLPack to read it only")
     return Memory(lent, same, seen=False)
-
-
-class Lent:
-    """Memory that is offered by DLPack only."""
-
-    def __init__(self, owner: Any) -> None:
-        self.owner = owner
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.owner.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self.owner.__dlpack_device__()
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Failed to initialize NumPy")
