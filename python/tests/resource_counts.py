@@ -34,9 +34,10 @@ def _add_threads(held: Counter[str]) -> None:
             name = Path(f"/proc/self/task/{number}/comm").read_text().strip()
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended in this moment
-        # Those of a GPU's driver stay, and the one that hands on our log; so do OpenMP's, which alone have the process' name.
-        name = ours.get(int(number), "cuda" if name == unnamed else name)
-        if not name.startswith(("cuda", "tcpx-log")):
+        of_openmp = int(number) not in ours and name == unnamed  # our own threads have names
+        name = ours.get(int(number), name)
+        # OpenMP keeps its threads, and so do a GPU's driver and the one that hands on our log.
+        if not of_openmp and not name.startswith(("cuda", "tcpx-log")):
             held[f"thread {number} ({name})"] = 1
 
 
