@@ -161,8 +161,9 @@ class MemoryOps {
   virtual Result<MemoryShare> share(const void* address, UniqueFd& fd);
   /// Maps what another process has shared, for kernels and copies of `device`; every value of `share` is checked, whoever made it.
   /// The process that made it cannot map it: there the address itself serves.
-  /// @param fd for kFile, the descriptor that came with the share, which stays the caller's; else -1 @return a buffer whose device() is where `share.base` lies and
-  ///         which unmaps when it goes: before that, the device's work on it has to be over. The MemoryOps must outlive it.
+  /// @param fd for kFile, the descriptor that came with the share, which stays the caller's; else -1
+  /// @return a buffer whose device() is where `share.base` lies and which unmaps when it goes: before that, the device's work on it
+  ///         has to be over. The MemoryOps must outlive it.
   ///         kInvalidArgument: no such device, or the share contradicts itself or what the driver finds; kUnsupported with the
   ///         reason: `device` cannot reach that GPU, a driver that lacks it; kCuda: the driver refuses
   virtual Result<MemoryBuffer> map_shared(int device, const MemoryShare& share, int fd);

@@ -37,7 +37,7 @@ struct PeerProcess {
   uid_t uid = 0;  ///< effective one
 };
 Result<PeerProcess> peer_process(int socket);
-/// Of whatever kind the descriptor is: it asks the kernel alone.
+/// The descriptor may be of any kind: the kernel alone is asked, not the file behind it.
 bool is_unix_socket(int descriptor);
 
 /// Sends all of `data`, at least one byte, and a copy of the descriptor with it.

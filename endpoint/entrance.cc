@@ -23,7 +23,7 @@ constexpr size_t kMostSetUps = 32;
 constexpr size_t kDescriptorsOfOne = 32;
 // A client that has been silent for so long may have to make room. Some plugins make a connection wait for nearly as long.
 constexpr Duration kClientSilence = std::chrono::seconds(1);
-// The same for one of an address that has more places than its share.
+// A client of an address that has more places than its share may have to make room this soon.
 constexpr Duration kSilenceInACrowd = std::chrono::milliseconds(100);
 // So many at a time: they take a moment to go.
 constexpr size_t kGoAtOnce = 8;
@@ -161,8 +161,8 @@ void Entrance::reap(bool all) {
   }
 }
 
-// Those that have been silent longest give their places up, which are free when they have seen the flag; first those of the address
-// that has most of them.
+// Makes clients give their places up: first those of the address that has most, and of these the ones that have been silent longest.
+// A place is free when its client's set-up has seen the flag.
 void Entrance::make_room(const std::string& newcomer, size_t places) {
   CrowdedAddresses crowds;
   for (const SetUp& setup : running_) crowds.add(setup.address);

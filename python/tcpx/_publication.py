@@ -1,8 +1,8 @@
 """Tensors that other ranks read when they like: what is published, and how a reader knows that nobody wrote meanwhile.
 
 The store holds, for each name and rank, where two things are, which are read one-sidedly like the tensors: a table of names,
-types, shapes and slots, a line for each name, and 8 bytes of state, 2 * version while the tensors may be read, one more while they are being changed. A
-reader reads the state before the tensors and after them, and believes the bytes if it was the same and even.
+types, shapes and slots, a line for each name, and 8 bytes of state, 2 * version while the tensors may be read, one more while they
+are being changed. A reader reads the state before the tensors and after them, and believes the bytes if it was the same and even.
 
 Of a table a reader takes apart only the lines of the names that it wants, each at most `_LONGEST_ROW` bytes beside the name: what
 another process can make it do is bounded by that, and by looking over `LONGEST_MANIFEST` bytes once.
@@ -84,7 +84,7 @@ class Publication:
         table = b"".join(rows)
         if len(table) > LONGEST_MANIFEST:
             raise invalid("publish", f"its names and shapes take {len(table)} bytes")
-        # Of ctypes, whose end is seen: they go with the publication.
+        # Both are objects of ctypes, whose end is seen, so that their slots end with the publication.
         self._state = ctypes.create_string_buffer(_STATE.pack(2 * version), _STATE.size)
         self._table_slot = endpoint.advertise(ctypes.create_string_buffer(table, len(table)))
         self._state_slot = endpoint.advertise(self._state)
