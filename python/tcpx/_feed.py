@@ -45,7 +45,7 @@ class Table:
 
 
 class Feed:
-    """Writes pieces to the rank behind this one, some at a time. Its errors are `tcpx.Error`; it is `abandon`-ed then.
+    """Writes pieces to the rank behind this one, some at a time. `advance` raises `tcpx.Error`; it is `abandon`-ed then.
 
     number: of the round. rank: the one behind. has: pieces that it has, which are not written. window: pieces under way at once.
     """
@@ -76,7 +76,8 @@ class Feed:
         self._running: dict[int, list[Operation]] = {}
         self._slots: list[tuple[bool, Slot | None]] = []
         self._table = bytearray(table.nbytes)
-        self._reading = connection.read_async(self._table, table, timeout=timeout, stream=None)
+        self._place = table
+        self._reading: Operation | None = None
 
     @property
     def idle(self) -> bool:
@@ -93,6 +94,8 @@ class Feed:
     def advance(self) -> None:
         """Starts writes and looks for their ends; does not wait."""
         if not self._slots:
+            if self._reading is None:
+                self._reading = self.connection.read_async(self._table, self._place, timeout=self._timeout, stream=None)
             if not self._reading.done():
                 return
             self._reading.wait()
@@ -103,12 +106,13 @@ class Feed:
                 for operation in operations:
                     operation.wait()
         while self._todo and len(self._running) < self._window:
-            piece = self._todo.popleft()
-            self._running[piece] = self._write(piece)
+            self._write(self._todo.popleft())
 
     def abandon(self) -> None:
         """Returns when nothing reads this rank's memory for it any more."""
-        operations = [one for some in self._running.values() for one in some] + [self._reading]
+        operations = [one for some in self._running.values() for one in some]
+        if self._reading is not None:
+            operations.append(self._reading)
         for operation in operations:
             operation.cancel()
         for operation in operations:
@@ -128,7 +132,7 @@ class Feed:
                 raise Protocol(f"{Protocol.code}: rank {self.rank} has a slot of {slot.nbytes} bytes for {tensor.name!r}", "")
             yield bool(row[0]), slot
 
-    def _write(self, piece: int) -> list[Operation]:
+    def _write(self, piece: int) -> None:
         # An operation moves memory of the host or of GPUs, at each end.
         kinds: dict[tuple[bool, bool], tuple[list[Any], list[Slot]]] = {}
         for index, first, part in self._pieces[piece]:
@@ -138,10 +142,9 @@ class Feed:
             buffers.append(self._tensors[index].bytes(first, part))
             slots.append(slot.bytes(first, first + part))
         note = piece_note(self._round, piece, len(kinds))
-        return [
-            self.connection.write_async(buffers, slots, timeout=self._timeout, notify=note, stream=None)
-            for buffers, slots in kinds.values()
-        ]
+        running = self._running[piece] = []
+        for buffers, slots in kinds.values():
+            running.append(self.connection.write_async(buffers, slots, timeout=self._timeout, notify=note, stream=None))
 
 
 def register(endpoint: Endpoint, tensors: Iterable[Tensor]) -> list[Registration]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ._foreign import data_of, integer, items, json_of, reading, slot_of, text
 from .connection import Connection
 from .endpoint import Notification
-from .errors import Error, PeerGone
+from .errors import Error, NotFound, PeerGone
 from .rendezvous import Group
 from .slot import Slot
 
@@ -91,8 +91,11 @@ class Station:
         self._ended[source.id] = max(self._ended[source.id], number)
 
     def tell(self, connection: Connection, number: int, kind: str, /, **body: Any) -> None:
-        """Sends a message about a round. Raises `tcpx.PeerGone`."""
-        connection.notify(json.dumps({"round": number, "kind": kind, **body}).encode(), _NAME)
+        """Sends a message about a round. Raises `tcpx.PeerGone`, also when another thread has ended the connection."""
+        try:
+            connection.notify(json.dumps({"round": number, "kind": kind, **body}).encode(), _NAME)
+        except NotFound as error:
+            raise PeerGone(f"{PeerGone.code}: notify: {error.detail}", "", "notify", error.detail) from None
 
     def try_tell(self, connection: Connection, number: int, kind: str, /, **body: Any) -> bool:
         """`tell` to a rank that may be gone: False then."""

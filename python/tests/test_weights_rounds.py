@@ -16,7 +16,9 @@ from ranks import LIMIT, Ranks, join_here
 
 import tcpx
 from tcpx import _source, weights
-from tcpx._manifest import Manifest
+from tcpx._feed import Table
+from tcpx._manifest import Manifest, tensors_of
+from tcpx._station import Mail
 from tcpx.rendezvous import Group
 
 np = pytest.importorskip("numpy")
@@ -230,6 +232,23 @@ def test_a_broadcast_longer_than_its_timeout_keeps_receivers_that_get_on(
         source._lose_the_silent()
         assert lost == [1]
         monkeypatch.undo()
+
+
+def test_a_rank_whose_connection_has_ended_here_does_not_end_the_round(tmp_path: Path) -> None:
+    """A thread that lets in a new process of a rank ends the connection of the one before at any moment."""
+    with join_here(str(tmp_path), 0, 2) as first, join_here(str(tmp_path), 1, 2) as second:
+        source, before = _source.Source(weights.station_of(first), LIMIT, 1, None), second.part("weights").connection(0, LIMIT)
+        tensors = tensors_of(state_of(1))
+        source.describe(Manifest.of(tensors, 1 << 20), tensors)
+        table = Table(before, list(tensors.values()))
+        ended = first.part("weights").connection(1, LIMIT)
+        first.part("weights").drop(1, ended)
+        body = {"table": table.slot, "has": bytes(len(source.pieces)), "link": 1}
+        source.begin_feed(Mail(1, ended, 1, "feed", body))
+        assert source.advance_feed() is None and source.feed is None
+        with pytest.raises(tcpx.PeerGone):
+            source.station.tell(ended, 1, "tick")
+        source.end()
 
 
 def test_a_manifest_is_bounded_by_what_it_can_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
