@@ -117,16 +117,23 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
      "10000", "", "Software plugin: deadline of one attempt to connect, handshake included."},
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
-     "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. Each is one "
-     "device, numbered by sorted name. Same meaning as in GPUDirect-TCPX, but for an exact name given several times: "
-     "`=lo,lo,lo,lo` "
-     "makes four devices of one interface (software plugin). When unset, every interface that is up but loopback, else loopback; "
+     "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. Same meaning "
+     "as in GPUDirect-TCPX, but for an exact name given several times: `=lo,lo,lo,lo` makes four devices of one interface (software "
+     "plugin). Devices are numbered hardware first, then the fastest, then by name. When unset, `NCCL_SOCKET_IFNAME` (software "
+     "plugin); when that is unset, too, every interface that is up and leads to other hosts: no bridge but one with a NIC in it, no "
+     "link-local address, and tunnels, wireless and at last loopback only where there is no NIC. "
      "GPUDirect-TCPX then takes those whose names begin with `ib`, else the one in the subnet of `NET_COMM_ID`, else all but "
      "`docker` and `lo`, else these."},
     {Variable::kSocketFamily, "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY", VariableKind::kChoice, "", 0, 0, 0, "any",
      "any|AF_INET|AF_INET6",
      "Address family of the interfaces' addresses. `any` prefers IPv4. GPUDirect-TCPX accepts no connection over IPv6: it reads "
      "the addresses as IPv4, and RxDM steers no others."},
+    {Variable::kNcclSocketIfname, "NCCL_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
+     "NCCL's own choice of interfaces, in the same words; a port behind `:` is left out. The software plugin takes it where "
+     "`NCCL_GPUDIRECTTCPX_SOCKET_IFNAME` is unset, and says so. GPUDirect-TCPX does not read it."},
+    {Variable::kNcclSocketFamily, "NCCL_SOCKET_FAMILY", VariableKind::kChoice, "", 0, 0, 0, "any", "any|AF_INET|AF_INET6",
+     "NCCL's own choice of the address family. The software plugin takes it where `NCCL_GPUDIRECTTCPX_SOCKET_FAMILY` is unset, and "
+     "says so. GPUDirect-TCPX does not read it."},
     {Variable::kCtrlDev, "NCCL_GPUDIRECTTCPX_CTRL_DEV", VariableKind::kText, "", 0, 0, 0, "", "",
      "Network interface over which control sockets connect; they carry no data, only the news that a peer has gone. When unset, "
      "that of the data sockets."},

@@ -44,6 +44,8 @@ enum class Variable {
   kSoftConnectTimeoutMs,
   kSocketIfname,
   kSocketFamily,
+  kNcclSocketIfname,
+  kNcclSocketFamily,
   kCtrlDev,
   kTxBindings,
   kRxBindings,

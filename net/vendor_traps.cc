@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include "base/environment.h"
@@ -24,21 +25,15 @@ std::string_view name_of_variable(Variable id) {
   return environment_info(id).name;
 }
 
-/// Matches as the plugin does: interfaces up or down, IPv6 addresses of every kind but loopback.
+/// Matches as the plugin does: interfaces of every kind, up or down, IPv6 addresses of every kind but loopback.
 std::vector<std::string> matching(const std::vector<soft::InterfaceAddress>& all, const std::string& pattern,
                                   soft::AddressFamily family) {
-  std::vector<soft::InterfaceAddress> candidates;
-  for (soft::InterfaceAddress each : all) {
-    if (each.loopback && each.address.family() == AF_INET6) continue;
-    each.up = true;
-    each.link_local = false;
-    candidates.push_back(std::move(each));
+  std::set<std::string> names;
+  for (const soft::InterfaceAddress& each : all) {
+    const bool other = (each.loopback && each.address.family() == AF_INET6) || !soft::is_of(family, each.address);
+    if (!other && soft::matches_name(pattern, each.name)) names.insert(each.name);
   }
-  std::vector<std::string> names;
-  for (const soft::InterfaceAddress& each : soft::choose_interfaces(candidates, pattern, family)) {
-    if (names.empty() || names.back() != each.name) names.push_back(each.name);
-  }
-  return names;
+  return {names.begin(), names.end()};
 }
 
 /// It only counts "a-b" at the beginning of the list (src/common.cc, getNodeCpu).

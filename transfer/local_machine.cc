@@ -5,6 +5,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/meant_variable.h"
 #include "base/pci_device.h"
 #include "base/text.h"
 #include "device/unpacker_factory.h"
@@ -22,6 +23,7 @@ DeviceLocation location_of(std::optional<std::string> pci_path) {
 }  // namespace
 
 Result<LocalMachine> LocalMachine::create(const std::string& plugin_path) {
+  warn_of_unknown_variables();
   PluginLoadOptions options;
   options.path = plugin_path;
   TCPX_ASSIGN_OR_RETURN(auto loaded, PluginLoader::load(options));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/environment.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/usable_cores.h"
 #include "net/soft/wire.h"
@@ -26,6 +27,14 @@ Result<Bindings> bindings_from(Variable id) {
   return bindings;
 }
 
+/// NCCL's variable where ours is unset, and it is not.
+Variable own_or(Variable own, Variable of_nccl) {
+  if (environment_is_set(own) || !environment_is_set(of_nccl)) return own;
+  log(LogLevel::kNotice, "tcpx-soft: ", environment_info(of_nccl).name, "=", environment_text(of_nccl), " is used, for ",
+      environment_info(own).name, " is unset");
+  return of_nccl;
+}
+
 }  // namespace
 
 uint32_t Config::data_sockets(uint32_t cores, size_t devices) const {
@@ -36,9 +45,13 @@ uint32_t Config::data_sockets(uint32_t cores, size_t devices) const {
 
 Result<Config> Config::from_environment() {
   Config config;
-  config.interfaces = environment_text(Variable::kSocketIfname);
+  config.interfaces_are_of = own_or(Variable::kSocketIfname, Variable::kNcclSocketIfname);
+  config.interfaces = environment_text(config.interfaces_are_of);
+  if (config.interfaces_are_of == Variable::kNcclSocketIfname)
+    config.interfaces = config.interfaces.substr(0, config.interfaces.find(':'));
 
-  TCPX_ASSIGN_OR_RETURN(const auto family, environment_choice(Variable::kSocketFamily));
+  const Variable family_is_of = own_or(Variable::kSocketFamily, Variable::kNcclSocketFamily);
+  TCPX_ASSIGN_OR_RETURN(const auto family, environment_choice(family_is_of));
   config.family = static_cast<AddressFamily>(family);
 
   TCPX_ASSIGN_OR_RETURN(const auto per_thread, environment_integer(Variable::kNsocksPerThread));

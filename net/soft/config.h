@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "net/soft/bindings.h"
 #include "tcpx/status.h"
 
@@ -13,7 +14,8 @@ namespace tcpx::soft {
 enum class AddressFamily { kAny, kIpv4, kIpv6 };
 
 struct Config {
-  std::string interfaces;  ///< NCCL_GPUDIRECTTCPX_SOCKET_IFNAME, "" when unset
+  std::string interfaces;                                ///< a pattern of choose_interfaces, "" when unset
+  Variable interfaces_are_of = Variable::kSocketIfname;  ///< where that is from
   AddressFamily family = AddressFamily::kAny;
   uint32_t sockets_per_thread = 0;    ///< NCCL_NSOCKS_PERTHREAD, 0 when unset
   uint32_t socket_threads = 1;        ///< NCCL_SOCKET_NTHREADS

@@ -2,6 +2,7 @@
 
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <climits>
@@ -9,7 +10,10 @@
 #include <fstream>
 #include <memory>
 #include <string_view>
+#include <tuple>
 
+#include "base/log.h"
+#include "base/near_word.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 
@@ -17,6 +21,8 @@ namespace tcpx::soft {
 namespace {
 
 constexpr int kUnknownSpeedMbps = 10000;
+constexpr char kLoopback[] = "lo";
+constexpr uint32_t kLinkLocalNet = 0xA9FE;  // 169.254.0.0/16, RFC 3927
 
 class NamePattern {
  public:
@@ -30,23 +36,68 @@ class NamePattern {
       text.remove_prefix(std::min(comma + 1, text.size()));
     }
   }
-  bool empty() const { return names_.empty(); }
+  /// Whether it says which interfaces to take; else, which not.
+  bool names_some() const { return !names_.empty() && !exclude_; }
+  /// Its names that none of `there` has.
+  std::vector<std::string> missing(const std::vector<std::string>& there) const {
+    std::vector<std::string> missing;
+    std::copy_if(names_.begin(), names_.end(), std::back_inserter(missing), [&](const std::string& wanted) {
+      return std::none_of(there.begin(), there.end(), [&](const std::string& name) { return is(wanted, name); });
+    });
+    return missing;
+  }
+  bool allows(const std::string& name) const {
+    return std::any_of(names_.begin(), names_.end(), [&](const auto& wanted) { return is(wanted, name); }) != !names_some();
+  }
   /// Number of devices for interface `name`.
   size_t count(const std::string& name) const {
-    if (exact_ && !exclude_) return static_cast<size_t>(std::count(names_.begin(), names_.end(), name));
-    const bool found = std::any_of(names_.begin(), names_.end(), [&](const std::string& wanted) {
-      return exact_ ? name == wanted : name.compare(0, wanted.size(), wanted) == 0;
-    });
-    return found != exclude_ ? 1 : 0;
+    if (exact_ && names_some()) return static_cast<size_t>(std::count(names_.begin(), names_.end(), name));
+    return allows(name) ? 1 : 0;
   }
 
  private:
+  bool is(const std::string& wanted, const std::string& name) const { return exact_ ? name == wanted : name.starts_with(wanted); }
+
   bool exclude_ = false;
   bool exact_ = false;
   std::vector<std::string> names_;
 };
 
-bool family_allowed(const SocketAddress& address, AddressFamily family) {
+std::string list_of(const std::vector<InterfaceAddress>& all) {
+  std::string there;
+  for (const InterfaceAddress& address : all) {
+    there.append(concat(there.empty() ? "" : ", ", describe_interface(address.name, address.kind), " ", address.address.host(),
+                        address.up ? "" : " (down)"));
+  }
+  return there;
+}
+
+std::string pci_path_of(const std::string& name) {
+  char resolved[PATH_MAX];
+  return ::realpath(concat("/sys/class/net/", name, "/device").c_str(), resolved) != nullptr ? resolved : "";
+}
+
+void warn_of_missing(const Config& config) {
+  std::vector<std::string> there;
+  const std::unique_ptr<struct if_nameindex, decltype(&::if_freenameindex)> all(::if_nameindex(), &::if_freenameindex);
+  for (const struct if_nameindex* each = all.get(); each != nullptr && each->if_index != 0; ++each)
+    there.emplace_back(each->if_name);
+  for (const std::string& name : NamePattern(config.interfaces).missing(there)) {
+    const std::string near = near_word(name, there);
+    log(LogLevel::kWarning, environment_info(config.interfaces_are_of).name, "=\"", config.interfaces,
+        "\": no interface here has the name ", name, near.empty() ? "" : ", did you mean ", near, near.empty() ? "" : "?");
+  }
+}
+
+int speed_of(const std::string& name) {
+  std::ifstream file(concat("/sys/class/net/", name, "/speed"));
+  int mbps = 0;
+  return file >> mbps && mbps > 0 ? mbps : kUnknownSpeedMbps;
+}
+
+}  // namespace
+
+bool is_of(AddressFamily family, const SocketAddress& address) {
   switch (family) {
     case AddressFamily::kAny:
       return true;
@@ -58,26 +109,9 @@ bool family_allowed(const SocketAddress& address, AddressFamily family) {
   return false;
 }
 
-std::string list_of(const std::vector<InterfaceAddress>& all) {
-  std::string there;
-  for (const InterfaceAddress& address : all) {
-    there.append(concat(there.empty() ? "" : ", ", address.name, " ", address.address.host(), address.up ? "" : " (down)"));
-  }
-  return there;
+bool matches_name(const std::string& pattern, const std::string& name) {
+  return NamePattern(pattern).allows(name);
 }
-
-std::string pci_path_of(const std::string& name) {
-  char resolved[PATH_MAX];
-  return ::realpath(concat("/sys/class/net/", name, "/device").c_str(), resolved) != nullptr ? resolved : "";
-}
-
-int speed_of(const std::string& name) {
-  std::ifstream file(concat("/sys/class/net/", name, "/speed"));
-  int mbps = 0;
-  return file >> mbps && mbps > 0 ? mbps : kUnknownSpeedMbps;
-}
-
-}  // namespace
 
 std::vector<InterfaceAddress> list_addresses() {
   std::vector<InterfaceAddress> all;
@@ -89,12 +123,18 @@ std::vector<InterfaceAddress> list_addresses() {
     const bool v6 = entry->ifa_addr->sa_family == AF_INET6;
     auto address = SocketAddress::from(entry->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
     if (!address.is_ok()) continue;
-    all.push_back(
-        {.name = entry->ifa_name,
-         .address = address->with_port(0),
-         .up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0,
-         .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0,
-         .link_local = v6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)});
+    const std::string label = entry->ifa_name, name = label.substr(0, label.find(':'));
+    const auto known = std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.name == name; });
+    const in6_addr* six = v6 ? &reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr : nullptr;
+    const uint32_t four = v6 ? 0 : ntohl(reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr.s_addr);
+    all.push_back({.name = name,
+                   .address = address->with_port(0),
+                   .up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0,
+                   .loopback = v6 ? IN6_IS_ADDR_LOOPBACK(six) : four >> 24 == IN_LOOPBACKNET,
+                   .link_local = v6 ? IN6_IS_ADDR_LINKLOCAL(six) : four >> 16 == kLinkLocalNet,
+                   .kind = known != all.end() ? known->kind : kind_of_interface(name),
+                   .pci_path = known != all.end() ? known->pci_path : pci_path_of(name),
+                   .speed_mbps = known != all.end() ? known->speed_mbps : speed_of(name)});
   }
   return all;
 }
@@ -102,11 +142,20 @@ std::vector<InterfaceAddress> list_addresses() {
 std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddress>& all, const std::string& pattern_text,
                                                 AddressFamily family) {
   const NamePattern pattern(pattern_text);
-  const auto collect = [&](bool take_loopback) {
-    std::vector<InterfaceAddress> chosen;
+  constexpr int kTiers = 4;
+  const auto tier_of = [&](const InterfaceAddress& candidate) {
+    if (!candidate.up || !is_of(family, candidate.address)) return kTiers;
+    if (candidate.link_local && (candidate.address.family() == AF_INET6 || !pattern.names_some())) return kTiers;
+    if (pattern.names_some()) return pattern.count(candidate.name) > 0 ? 0 : kTiers;
+    if (!pattern.allows(candidate.name) || candidate.kind.reach == Reach::kHere) return kTiers;
+    if (candidate.loopback) return 3;
+    if (candidate.kind.reach == Reach::kOverlay) return 2;
+    return candidate.name == kLoopback ? 1 : 0;
+  };
+  std::vector<InterfaceAddress> chosen;
+  for (int tier = 0; tier < kTiers && chosen.empty(); ++tier) {
     for (const InterfaceAddress& candidate : all) {
-      if (!candidate.up || candidate.link_local || !family_allowed(candidate.address, family)) continue;
-      if (pattern.empty() ? candidate.loopback != take_loopback : pattern.count(candidate.name) == 0) continue;
+      if (tier_of(candidate) != tier) continue;
       const auto same =
           std::find_if(chosen.begin(), chosen.end(), [&](const auto& other) { return other.name == candidate.name; });
       if (same == chosen.end()) {
@@ -115,29 +164,26 @@ std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddre
         *same = candidate;
       }
     }
-    return chosen;
-  };
-  std::vector<InterfaceAddress> chosen = collect(false);
-  if (chosen.empty() && pattern.empty()) chosen = collect(true);
-  std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  }
+  std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) {
+    return std::tuple(a.pci_path.empty(), -a.speed_mbps, a.name) < std::tuple(b.pci_path.empty(), -b.speed_mbps, b.name);
+  });
   std::vector<InterfaceAddress> devices;
   for (const InterfaceAddress& interface : chosen) {
-    const size_t wanted = pattern.empty() ? 1 : pattern.count(interface.name);
+    const size_t wanted = pattern.names_some() ? pattern.count(interface.name) : 1;
     devices.insert(devices.end(), std::min(wanted, kMaxInterfaces - devices.size()), interface);
   }
   return devices;
 }
 
-Result<std::vector<Interface>> find_interfaces(const Config& config) {
+Result<std::vector<InterfaceAddress>> find_interfaces(const Config& config) {
   const std::vector<InterfaceAddress> all = list_addresses();
-  std::vector<Interface> interfaces;
-  for (const InterfaceAddress& chosen : choose_interfaces(all, config.interfaces, config.family)) {
-    interfaces.push_back({chosen.name, chosen.address, pci_path_of(chosen.name), speed_of(chosen.name)});
-  }
+  warn_of_missing(config);
+  std::vector<InterfaceAddress> interfaces = choose_interfaces(all, config.interfaces, config.family);
   if (!interfaces.empty()) return interfaces;
-  return Status(
-      config.interfaces.empty() ? Code::kNotFound : Code::kBadConfig, "find network interfaces",
-      concat("none is up and matches NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=\"", config.interfaces, "\"; there are: ", list_of(all)));
+  return Status(config.interfaces.empty() ? Code::kNotFound : Code::kBadConfig, "find network interfaces",
+                concat("none is up and matches ", environment_info(config.interfaces_are_of).name, "=\"", config.interfaces,
+                       "\"; there are: ", list_of(all)));
 }
 
 Result<SocketAddress> choose_control_address(const std::vector<InterfaceAddress>& all, const std::string& name,

@@ -5,26 +5,23 @@
 #include <string>
 #include <vector>
 
+#include "base/interface_kind.h"
 #include "base/socket_address.h"
 #include "net/soft/config.h"
 #include "tcpx/status.h"
 
 namespace tcpx::soft {
 
-struct Interface {
-  std::string name;
-  SocketAddress address;  ///< port 0
-  std::string pci_path;   ///< realpath of /sys/class/net/<name>/device, "" when there is none
-  int speed_mbps = 0;     ///< 10000 when the driver does not report it
-};
-
 /// One address of one interface, as getifaddrs(3) lists them.
 struct InterfaceAddress {
-  std::string name;
-  SocketAddress address;
-  bool up = false;
-  bool loopback = false;
+  std::string name;       ///< without a label: "eth0:1" is another address of eth0
+  SocketAddress address;  ///< port 0
+  bool up = false;        ///< and with a carrier
+  bool loopback = false;  ///< 127.0.0.0/8, ::1: other addresses of lo are this host's in its network
   bool link_local = false;
+  InterfaceKind kind = {};
+  std::string pci_path = {};  ///< realpath of /sys/class/net/<name>/device, "" when there is none
+  int speed_mbps = 0;         ///< 10000 when the driver does not report it
 };
 
 /// All addresses of this machine; none when the system does not list them.
@@ -32,13 +29,25 @@ std::vector<InterfaceAddress> list_addresses();
 
 inline constexpr size_t kMaxInterfaces = 16;
 
-/// Pure choice: one address per interface that is up and matches, sorted by name, at most kMaxInterfaces. `pattern` is the value
-/// of NCCL_GPUDIRECTTCPX_SOCKET_IFNAME: prefixes separated by commas, leading '=' exact names, leading '^' exclusion, "^=" both.
-/// An exact name given n times ("=lo,lo") yields its address n times: a machine with one interface then has n devices.
-/// Without a pattern: every interface but loopback, and loopback when nothing else is left. kAny prefers IPv4 to IPv6; IPv6
-/// link-local addresses mean nothing to another host and are skipped.
+/// Pure choice: the interfaces that carry data, one address of each, at most kMaxInterfaces. All that ask what a data NIC is ask
+/// here. Only those that are up count.
+///
+/// `pattern` is the value of NCCL_GPUDIRECTTCPX_SOCKET_IFNAME: prefixes separated by commas, leading '=' exact names, leading '^'
+/// exclusion, "^=" both. Interfaces that it names are taken, whatever they are. An exact name given n times ("=lo,lo") yields its
+/// address n times: a machine with one interface then has n devices.
+///
+/// Without names: all that reach other hosts (Reach::kNic). Only where there is none: an address of lo that is not loopback, as
+/// routed hosts have; else tunnels and wireless; else loopback. Never those of this host alone, and never those whose only
+/// addresses are link-local: a service processor has the same at every host.
+///
+/// In order: hardware first, then by speed, then by name. kAny prefers IPv4 to IPv6; IPv6 link-local addresses mean nothing to
+/// another host and are skipped.
 std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddress>& all, const std::string& pattern,
                                                 AddressFamily family);
+
+/// Whether the pattern names the interface, or does not exclude it; an empty one excludes none.
+bool matches_name(const std::string& pattern, const std::string& name);
+bool is_of(AddressFamily family, const SocketAddress& address);
 
 /// The address of interface `name` for control sockets. kBadConfig, naming NCCL_GPUDIRECTTCPX_CTRL_DEV, when `all` has no such
 /// interface that is up with an address of `family`.
@@ -48,8 +57,8 @@ Result<SocketAddress> choose_control_address(const std::vector<InterfaceAddress>
 /// Address selected by NCCL_GPUDIRECTTCPX_CTRL_DEV on this machine; nullopt when it is unset.
 Result<std::optional<SocketAddress>> find_control_address(const Config& config);
 
-/// The interfaces of this machine, filtered by `config`. When none is left, kBadConfig, or kNotFound without a filter, naming
-/// the filter and the interfaces there are.
-Result<std::vector<Interface>> find_interfaces(const Config& config);
+/// The interfaces of this machine, filtered by `config`. Logs a warning for each name of the filter that no interface has. When
+/// none is left, kBadConfig, or kNotFound without a filter, naming the filter and the interfaces there are.
+Result<std::vector<InterfaceAddress>> find_interfaces(const Config& config);
 
 }  // namespace tcpx::soft

@@ -16,7 +16,7 @@ namespace {
 // Longest wait of a call for the other end, so that a caller that polls in a loop does not burn a core.
 constexpr Duration kConnectPatience = std::chrono::milliseconds(2);
 
-const CoreSet& cores_of(const Bindings& bindings, const Interface& interface) {
+const CoreSet& cores_of(const Bindings& bindings, const InterfaceAddress& interface) {
   static const CoreSet anywhere;
   const auto found = bindings.find(interface.name);
   return found != bindings.end() ? found->second : anywhere;
@@ -41,7 +41,7 @@ Status SoftPlugin::init() {
   control_address_ = control_address;
   devices_ = std::move(devices);
   initialised_ = true;
-  for (const Interface& device : devices_) {
+  for (const InterfaceAddress& device : devices_) {
     log(LogLevel::kDebug, "tcpx-soft: device ", device.name, " ", device.address.host(), " ", device.speed_mbps, " Mbit/s");
   }
   return Status::ok();
@@ -53,7 +53,7 @@ Result<int> SoftPlugin::device_count() {
   return static_cast<int>(devices_.size());
 }
 
-Result<const Interface*> SoftPlugin::device(int dev) {
+Result<const InterfaceAddress*> SoftPlugin::device(int dev) {
   TCPX_ASSIGN_OR_RETURN(auto count, device_count());
   if (dev < 0 || dev >= count) return refused("device", concat("no device ", dev, ", there are ", count));
   return &devices_[static_cast<size_t>(dev)];

@@ -28,7 +28,7 @@ class SoftPlugin {
   // All other calls fail until init has succeeded.
   Result<int> device_count() TCPX_EXCLUDES(mutex_);
   /// Lives as long as the process.
-  Result<const Interface*> device(int dev) TCPX_EXCLUDES(mutex_);
+  Result<const InterfaceAddress*> device(int dev) TCPX_EXCLUDES(mutex_);
   Result<std::unique_ptr<SoftListener>> listen(int dev) TCPX_EXCLUDES(mutex_);
   /// Blocks until connected, at most UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS: consumers call it once and treat "not yet" as a
   /// failure. With a handle marked by `answer_in_steps` nullptr means "not yet": call again with the same handle, which
@@ -53,7 +53,7 @@ class SoftPlugin {
   bool initialised_ TCPX_GUARDED_BY(mutex_) = false;
   // Written once, in init, before any other call succeeds.
   Config config_;
-  std::vector<Interface> devices_;
+  std::vector<InterfaceAddress> devices_;
   std::optional<SocketAddress> control_address_;
   // Weak: these live as long as a connection uses them.
   std::map<CoreSet, std::weak_ptr<IoPool>> io_ TCPX_GUARDED_BY(mutex_);

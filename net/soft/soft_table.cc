@@ -95,7 +95,7 @@ int soft_get_properties(int dev, abi::NetProperties_v7* properties) {
     if (Status status = not_null("getProperties", properties); !status.is_ok()) return to_result(status);
     auto device = SoftPlugin::instance().device(dev);
     if (!device.is_ok()) return to_result(device.status());
-    const Interface& interface = **device;
+    const InterfaceAddress& interface = **device;
     *properties = {.name = const_cast<char*>(interface.name.c_str()),
                    .pci_path = interface.pci_path.empty() ? nullptr : const_cast<char*>(interface.pci_path.c_str()),
                    .guid = static_cast<uint64_t>(dev),

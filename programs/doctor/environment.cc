@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "base/near_word.h"
+#include "base/meant_variable.h"
 #include "base/port_range.h"
 #include "base/text.h"
 #include "net/vendor_plugin.h"
@@ -18,7 +18,6 @@ namespace {
 
 using namespace std::literals;
 
-constexpr std::string_view kOwnPrefix = "UCCL_TCPX_", kVendorPrefix = "NCCL_GPUDIRECTTCPX_";
 // Variables of GPUDirect-TCPX that are not in our table, without the prefix: those read as numbers and those read as text
 // (google/nccl-plugin-gpudirecttcpx @ 4b8ea7f, src/net_tcpx.cc, src/common.cc and others; the latency is of 91e8693).
 // PORT_MAPPING is none: the function that reads it is never called.
@@ -66,33 +65,10 @@ std::optional<int64_t> meant_number(std::string_view text) {
   return number << (power % 3 + 1) * 10;
 }
 
-// Of two names that differ by no more single-character changes, one is taken for a slip of the other.
-constexpr size_t kSlip = 2;
-
-/// "CHUNK_BYTES" of "UCCL_TCPX_CHUNK_BYTES".
-std::string_view bare(std::string_view name) {
-  for (const std::string_view prefix : {kOwnPrefix, kVendorPrefix, "NCCL_"sv})
-    if (name.starts_with(prefix)) return name.substr(prefix.size());
-  return name;
-}
-
-/// The variable of the table that somebody who wrote `name` may have meant. nullptr: none.
-const VariableInfo* meant_by(std::string_view name) {
-  // Half of a prefix, or another one.
-  for (const std::string_view prefix : {kOwnPrefix, kVendorPrefix, "UCCL_"sv, "TCPX_"sv, "GPUDIRECTTCPX_"sv, "NCCL_TCPX_"sv}) {
-    if (!name.starts_with(prefix)) continue;
-    for (const VariableInfo& info : environment_table())
-      if (bare(info.name) == name.substr(prefix.size()) && info.name != name) return &info;
-  }
-  const auto changes = [&](const VariableInfo& info) { return changes_between(name, info.name); };
-  const VariableInfo& nearest = *std::ranges::min_element(environment_table(), {}, changes);
-  return changes(nearest) <= kSlip ? &nearest : nullptr;
-}
-
 bool looks_like_ours(std::string_view name) {
   const bool known = std::ranges::any_of(environment_table(), [&](const auto& info) { return info.name == name; });
   if (known || is_vendor_variable(name)) return false;
-  return name.starts_with(kOwnPrefix) || name.starts_with(kVendorPrefix) || meant_by(name) != nullptr;
+  return name.starts_with(kOwnPrefix) || name.starts_with(kVendorPrefix) || meant_variable(name) != nullptr;
 }
 
 std::string unset(std::string_view name) {
@@ -123,7 +99,7 @@ void check_names(const EnvironmentFacts& facts, Findings& findings) {
     if (looks_like_ours(name)) strange.insert(name);
   }
   for (const std::string& name : strange) {
-    const VariableInfo* const meant = meant_by(name);
+    const VariableInfo* const meant = meant_variable(name);
     const std::string value = facts.variables.get(name).value_or("");
     findings.push_back(warn(concat("name[", name, "]"),
                             meant != nullptr ? concat("nobody reads it; ", meant->name, " is meant?") : "nobody reads it",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/interface_kind.h"
 #include "base/port_range.h"
 #include "base/socket_address.h"
 #include "programs/doctor/child_answer.h"
@@ -35,7 +36,7 @@ struct NetworkInterface {
   bool up = false;  ///< and with a carrier
   bool loopback = false;
   std::vector<SubnetAddress> addresses;
-  bool bridge = false;         ///< of containers
+  InterfaceKind kind = {};
   bool strict_filter = false;  ///< reverse-path filter
 
   /// Its first IPv4 address that is not link-local. nullptr: it has none.
@@ -120,6 +121,7 @@ struct NetworkFacts {
   Expectation expected;
   PortNeeds ports;
   std::string pattern;                 ///< by which the user has named the data interfaces; "" when not
+  std::vector<NetworkInterface> apart;  ///< those that are up and reach this host alone, and that nobody has named
   std::vector<NetworkInterface> data;  ///< those that become devices of the plugin, or would if they were up
   std::vector<ListeningPort> listeners;
   BindFacts binds;

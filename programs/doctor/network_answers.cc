@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <memory>
 
+#include "base/netlink.h"
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "programs/doctor/netlink.h"
 #include "programs/doctor/network.h"
 #include "programs/doctor/words.h"
 
@@ -181,7 +181,12 @@ std::vector<NetworkInterface> list_interfaces() {
     auto known = std::ranges::find(all, entry->ifa_name, &NetworkInterface::name);
     if (known == all.end()) {
       const bool up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
-      all.push_back({.name = entry->ifa_name, .up = up, .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0, .addresses = {}});
+      const std::string name = entry->ifa_name;
+      all.push_back({.name = name,
+                     .up = up,
+                     .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0,
+                     .addresses = {},
+                     .kind = kind_of_interface(name)});
       known = all.end() - 1;
     }
     if (entry->ifa_addr == nullptr) continue;

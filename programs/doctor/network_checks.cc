@@ -135,16 +135,18 @@ Finding check_own_address(const NetworkInterface& interface, bool vendor_path) {
               concat("ip address add ADDRESS/PREFIX dev ", interface.name, "   # or let DHCP give it one"));
 }
 
-/// Bridges of containers have the same address on every host.
+/// Bridges of containers have the same address on every host. GPUDirect-TCPX leaves out those called docker alone.
 Finding check_bridges(const NetworkFacts& facts) {
-  std::vector<NetworkInterface> bridges, others;
-  for (const NetworkInterface& interface : facts.data) (interface.bridge ? bridges : others).push_back(interface);
-  const bool good = bridges.empty() || others.empty();
+  const bool good = facts.apart.empty() || !facts.expected.vendor_path;
+  std::string names;
+  for (const NetworkInterface& each : facts.apart)
+    names.append(concat(names.empty() ? "" : ", ", describe_interface(each.name, each.kind)));
   return warn_unless(good, "bridges",
-                     good ? concat("none among the data interfaces (", names_of(facts.data), ")")
-                          : concat(names_of(bridges), " would carry data besides ", names_of(others)),
+                     facts.apart.empty() ? concat("none besides the data interfaces (", names_of(facts.data), ")")
+                     : good              ? concat(names, " carries no data: it leads to no other host")
+                                         : concat(names, " would carry data besides ", names_of(facts.data)),
                      "A bridge for containers leads to no other host, and every host has the same address on it.",
-                     concat("export ", kIfname, "='=", names_of(others, ","), "'"));
+                     concat("export ", kIfname, "='=", names_of(facts.data, ","), "'"));
 }
 
 /// Commands by which packets from the address of data interface `idx` leave by that interface.

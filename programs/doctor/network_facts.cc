@@ -32,7 +32,9 @@ std::vector<std::string> device_names(const std::vector<NetworkInterface>& all, 
     const bool usable = std::ranges::any_of(interface.addresses, [](const SubnetAddress& entry) {
       return entry.address.family() == AF_INET || !entry.is_link_local();
     });
-    if (!pattern.empty() || (interface.up && usable)) candidates.push_back(usable_interface(interface.name, interface.loopback));
+    if (pattern.empty() && (!interface.up || !usable)) continue;
+    candidates.push_back(usable_interface(interface.name, interface.loopback));
+    candidates.back().kind = interface.kind;
   }
   return chosen_names(candidates, pattern);
 }
@@ -100,10 +102,13 @@ NetworkFacts network_facts(const Machine& machine, const std::vector<NetworkInte
   };
   for (const std::string& name : device_names(all, facts.pattern)) {
     facts.data.push_back(*std::ranges::find(all, name, &NetworkInterface::name));
-    facts.data.back().bridge = machine.files.exists(concat("/sys/class/net/", name, "/bridge"));
     // The larger of the two holds; 1 is strict, 2 is loose.
     facts.data.back().strict_filter = std::max(filter("all"), filter(name)) == "1";
   }
+  std::ranges::copy_if(all, std::back_inserter(facts.apart), [&](const NetworkInterface& interface) {
+    const bool taken = std::ranges::count(facts.data, interface.name, &NetworkInterface::name) > 0;
+    return interface.up && interface.kind.reach == Reach::kHere && !taken;
+  });
   for (size_t i = 0; i < facts.data.size(); ++i) {
     for (size_t j = i + 1; j < facts.data.size(); ++j) {
       const SubnetAddress *const a = facts.data[i].ipv4(), *const b = facts.data[j].ipv4();

@@ -32,7 +32,7 @@ struct Nic {
   std::string pci;                    ///< "0000:06:00.0"; "" when it is no PCI device
   int numa_node = -1;                 ///< -1: unknown, or the machine has one only
   std::string state;                  ///< operstate as the kernel names it: "up", "down", "lowerlayerdown", ...
-  bool is_local = false;              ///< loopback, or a bridge that nobody has named: it leads to no other host
+  bool is_local = false;              ///< loopback: it leads to no other host
   std::optional<int64_t> speed_mbps;  ///< where the driver tells
   int64_t mtu = 0;
   size_t rx_queues = 0;

@@ -12,10 +12,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/netlink.h"
 #include "base/pci_device.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
-#include "programs/doctor/netlink.h"
 #include "programs/doctor/nic.h"
 #include "programs/doctor/words.h"
 
@@ -36,10 +36,8 @@ Nic read_nic(const Machine& machine, const std::string& name, const std::vector<
              const std::vector<soft::InterfaceAddress>& addresses) {
   const FileTree& files = machine.files;
   const std::string folder = concat("/sys/class/net/", name);
-  const bool named = machine.variables.get(Variable::kSocketIfname).has_value();
   Nic nic{.name = name};
   nic.state = files.read(folder + "/operstate").value_or("unknown");
-  nic.is_local = !named && files.exists(folder + "/bridge");
   nic.mtu = number_of(files.text(folder + "/mtu")).value_or(0);
   const auto speed = number_of(files.text(folder + "/speed"));
   if (speed && *speed > 0) nic.speed_mbps = speed;

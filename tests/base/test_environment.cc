@@ -7,6 +7,9 @@
 #include <set>
 #include <string>
 
+#include "base/meant_variable.h"
+#include "tests/support/expect_log.h"
+
 namespace tcpx {
 namespace {
 
@@ -80,6 +83,18 @@ TEST(Environment, WhatAProgramSetsIsReadInsteadAndLeavesTheEnvironmentAlone) {
   EXPECT_NE(std::find(all.begin(), all.end(), std::pair<std::string, std::string>("UCCL_TCPX_NUM_CHANNELS", "3")), all.end());
   ASSERT_TRUE(environment_set(Variable::kNumChannels, "").is_ok());
   EXPECT_EQ(environment_integer(Variable::kNumChannels).value(), 3);
+}
+
+TEST(Environment, AVariableThatNobodyReadsIsWarnedOf) {
+  const ScopedEnv slip("UCCL_TCPX_CHUNK_BYTE", "1"), foreign("UCCL_TCPX_WHAT_IS_THIS", "1"),
+      known("UCCL_TCPX_CHUNK_BYTES", "65536");
+  testing::allow_log("is set, and nobody reads it");
+  warn_of_unknown_variables();
+  EXPECT_TRUE(testing::logged("UCCL_TCPX_CHUNK_BYTE is set, and nobody reads it; is UCCL_TCPX_CHUNK_BYTES meant?"));
+  EXPECT_TRUE(testing::logged("UCCL_TCPX_WHAT_IS_THIS is set, and nobody reads it"));
+  EXPECT_FALSE(testing::logged("UCCL_TCPX_CHUNK_BYTES is set"));
+  EXPECT_EQ(meant_variable("TCPX_CHUNK_BYTES"), &environment_info(Variable::kChunkBytes));
+  EXPECT_EQ(meant_variable("PATH"), nullptr);
 }
 
 TEST(Environment, PresetNeverOverridesTheUser) {

@@ -176,11 +176,16 @@ TEST_F(DoctorNetwork, WithoutAnInterfaceThatIsUpNoVariableIsBlamedThatNobodyHasS
 
 TEST_F(DoctorNetwork, ABridgeOfContainersCarriesNoData) {
   EXPECT_EQ(checks_.verdict(facts(""), "bridges"), kOk);
-  here_.directory("/sys/class/net/docker0/bridge");
   add("docker0", "172.17.0.1/16");
+  all_.back().kind = {"bridge", Reach::kHere};
+  EXPECT_EQ(checks_.finding(facts(""), "bridges").found, "docker0 (bridge) carries no data: it leads to no other host");
+  EXPECT_EQ(checks_.verdict(facts(""), "bridges"), kOk);
+  EXPECT_FALSE(has(check_network(facts("")), "address[docker0]"));
+  EXPECT_FALSE(has(check_network(facts("docker0,eth1")), "bridges"));  // somebody wanted it
+  EXPECT_TRUE(has(check_network(facts("docker0,eth1")), "address[docker0]"));
+  here_.directory("/run/tcpx");  // GPUDirect-TCPX asks for names alone
   EXPECT_EQ(checks_.verdict(facts(""), "bridges"), kWarn);
   EXPECT_EQ(checks_.finding(facts(""), "bridges").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME='=eth0,eth1,eth2,eth3,eth4'");
-  EXPECT_FALSE(has(check_network(facts("docker0,eth1")), "bridges"));  // somebody wanted it
 }
 
 TEST_F(DoctorNetwork, TwoInterfacesInOneNetworkNeedRoutesOfTheirOwn) {

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <functional>
 
+#include "base/netlink.h"
 #include "base/socket_io.h"
-#include "programs/doctor/netlink.h"
 #include "programs/doctor/nic.h"
 #include "tests/support/doctor_fixture.h"
 #include "tests/support/own_network.h"
@@ -112,7 +112,7 @@ TEST(DoctorNics, NothingElseIsSaidOfAnotherDriver) {
 }
 
 TEST(DoctorNics, APlainMachineIsWellWithLess) {
-  const auto add_bridge = [](NicFacts& facts) { facts.data.push_back({.name = "docker0", .state = "up", .is_local = true}); };
+  const auto add_local = [](NicFacts& facts) { facts.data.push_back({.name = "lo", .state = "up", .is_local = true}); };
   EXPECT_EQ(kNics.worst(plain()), kOk);
   kNics.expect(plain(), {nic_case("driver[eth0]", kOk, [](Nic& nic) { nic.driver.clear(); }),
                          nic_case("pci[eth0]", kNotApplicable, [](Nic& nic) { nic.pci.clear(); }),
@@ -124,7 +124,7 @@ TEST(DoctorNics, APlainMachineIsWellWithLess) {
                          nic_case("speed[eth0]", kOk, [](Nic& nic) { nic.speed_mbps = 2500; }),
                          {"tcpx[eth0]", kNotApplicable},
                          nic_case("data_nics", kWarn, [](Nic& nic) { nic.is_local = true; }),  // nobody else is reached
-                         {"data_nics", kWarn, add_bridge},
+                         {"data_nics", kWarn, add_local},
                          {"data_nics", kFail, [](NicFacts& facts) { facts.data.clear(); }}});
   NicFacts none = plain();
   none.data.clear();
@@ -132,7 +132,7 @@ TEST(DoctorNics, APlainMachineIsWellWithLess) {
   none.named = true;
   EXPECT_TRUE(kNics.finding(none, "data_nics").mend.ends_with("unset NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"));
   NicFacts facts = plain();
-  add_bridge(facts);
+  add_local(facts);
   EXPECT_EQ(kNics.finding(facts, "data_nics").mend, "export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==eth0");
 }
 
@@ -206,13 +206,17 @@ TEST_F(DoctorNicFacts, TheInterfacesForDataAreThoseOfThePath) {
   EXPECT_EQ(data(), (Names{"ens7", "eth1"}));
 }
 
-TEST_F(DoctorNicFacts, BridgesAreLocalUnlessSomebodyNamesThem) {
+TEST_F(DoctorNicFacts, ABridgeOfContainersIsNoDataNicUnlessSomebodyNamesIt) {
   here_.directory("/sys/class/net/docker0/bridge");
-  addresses_.push_back(
-      {.name = "docker0", .address = resolve("172.17.0.1", 0)->front(), .up = true, .loopback = false, .link_local = false});
-  EXPECT_TRUE(nic_facts(here_.machine(), addresses_).data[0].is_local);
+  addresses_.push_back({.name = "docker0",
+                        .address = resolve("172.17.0.1", 0)->front(),
+                        .up = true,
+                        .loopback = false,
+                        .link_local = false,
+                        .kind = {"bridge", Reach::kHere}});
+  EXPECT_EQ(std::ranges::count(data(), "docker0"), 0);
   here_.variable(kIfname, "docker0");
-  EXPECT_FALSE(nic_facts(here_.machine(), addresses_).data[0].is_local);
+  EXPECT_EQ(data(), Names{"docker0"});
 }
 
 // The kernel's answers over netlink, well formed and not

@@ -4,8 +4,10 @@
 
 #include <cstdlib>
 
+#include "base/environment.h"
 #include "base/usable_cores.h"
 #include "net/soft/wire.h"
+#include "tests/support/expect_log.h"
 
 namespace tcpx::soft {
 namespace {
@@ -38,6 +40,51 @@ TEST(SoftInterfaces, WithoutAPatternAllThatAreUpButLoopback) {
 TEST(SoftInterfaces, LoopbackWhenNothingElseIsUp) {
   const std::vector<InterfaceAddress> bare = {kHost[0], kHost[1], kHost[6]};
   EXPECT_EQ(names(choose_interfaces(bare, "", AddressFamily::kAny)), "lo=127.0.0.1 ");
+}
+
+InterfaceAddress of_kind(const char* name, const char* host, const char* kind, Reach reach, bool link_local = false) {
+  InterfaceAddress address = entry(name, host, true, false, link_local);
+  address.kind = {kind, reach};
+  return address;
+}
+
+/// What public reports name besides the NIC.
+std::vector<InterfaceAddress> crowd() {
+  return {entry("lo", "127.0.0.1", true, true),
+          of_kind("br-9c2f", "172.18.0.1", "bridge", Reach::kHere),
+          of_kind("docker0", "172.17.0.1", "bridge", Reach::kHere),
+          entry("eth0", "10.20.0.1"),
+          of_kind("tailscale0", "100.64.0.1", "tun", Reach::kOverlay),
+          of_kind("usb0", "169.254.3.1", "", Reach::kNic, true),
+          of_kind("virbr0", "192.168.122.1", "bridge", Reach::kHere),
+          of_kind("wlan0", "192.168.1.2", "wireless", Reach::kOverlay)};
+}
+
+TEST(SoftInterfaces, WhatLeadsToNoOtherHostIsNoDataNic) {
+  EXPECT_EQ(names(choose_interfaces(crowd(), "", AddressFamily::kAny)), "eth0=10.20.0.1 ");
+  EXPECT_EQ(names(choose_interfaces(crowd(), "^docker", AddressFamily::kAny)), "eth0=10.20.0.1 ") << "nor loopback";
+  EXPECT_EQ(names(choose_interfaces(crowd(), "docker,usb", AddressFamily::kAny)), "docker0=172.17.0.1 usb0=169.254.3.1 ")
+      << "they are named";
+}
+
+TEST(SoftInterfaces, WithoutANicWhatElseLeadsOutAndLoopbackLast) {
+  std::vector<InterfaceAddress> all = crowd();
+  std::erase_if(all, [](const auto& each) { return each.name == "eth0"; });
+  all.push_back(entry("lo", "10.255.0.7"));  // of a host whose network routes to it
+  EXPECT_EQ(names(choose_interfaces(all, "", AddressFamily::kAny)), "lo=10.255.0.7 ");
+  all.pop_back();
+  EXPECT_EQ(names(choose_interfaces(all, "", AddressFamily::kAny)), "tailscale0=100.64.0.1 wlan0=192.168.1.2 ");
+  EXPECT_EQ(names(choose_interfaces(all, "^tail,wlan", AddressFamily::kAny)), "lo=127.0.0.1 ");
+  EXPECT_EQ(names(choose_interfaces(all, "^tail,wlan,lo", AddressFamily::kAny)), "");
+}
+
+TEST(SoftInterfaces, HardwareComesFirstThenTheFastest) {
+  std::vector<InterfaceAddress> all = {entry("eth0", "10.0.0.1"), entry("eth1", "10.0.0.2"), entry("eth2", "10.0.0.3"),
+                                       entry("eth3", "10.0.0.4")};
+  for (auto& each : all) each.speed_mbps = 10000;
+  all[1].pci_path = all[2].pci_path = all[3].pci_path = "/sys/devices/pci0000:00/0000:00:04.0";
+  all[3].speed_mbps = 200000;
+  EXPECT_EQ(names(choose_interfaces(all, "", AddressFamily::kAny)), "eth3=10.0.0.4 eth1=10.0.0.2 eth2=10.0.0.3 eth0=10.0.0.1 ");
 }
 
 TEST(SoftInterfaces, PatternsArePrefixesExactNamesOrExclusions) {
@@ -75,9 +122,19 @@ TEST(SoftInterfaces, AtMostSixteen) {
 TEST(SoftInterfaces, NoMatchNamesWhatIsThere) {
   Config config;
   config.interfaces = "no-such-interface";
+  testing::allow_log("no interface here has the name no-such-interface");
   const auto found = find_interfaces(config);
   ASSERT_EQ(found.status().code(), Code::kBadConfig);
   EXPECT_NE(found.status().detail().find("lo 127.0.0.1"), std::string::npos) << found.status().to_string();
+}
+
+TEST(SoftInterfaces, ANameThatNoInterfaceHasIsWarnedOf) {
+  testing::allow_log("no interface here has the name");
+  EXPECT_TRUE(find_interfaces({.interfaces = "lo,eht7"}).is_ok());
+  EXPECT_TRUE(testing::logged("no interface here has the name eht7"));
+  EXPECT_FALSE(testing::logged("the name lo"));
+  EXPECT_FALSE(find_interfaces({.interfaces = "=loo"}).is_ok());
+  EXPECT_TRUE(testing::logged("the name loo, did you mean lo?"));
 }
 
 TEST(SoftConfig, MalformedVariablesAreNamed) {
@@ -93,6 +150,30 @@ TEST(SoftConfig, MalformedVariablesAreNamed) {
     EXPECT_NE(config.status().detail().find(name), std::string::npos) << config.status().to_string();
   }
   EXPECT_TRUE(Config::from_environment().is_ok());
+}
+
+TEST(SoftConfig, NcclsOwnVariablesCountWhereOursAreUnset) {
+  const std::string before = environment_text(Variable::kSocketIfname);  // of this program
+  ::unsetenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME");
+  ::setenv("NCCL_SOCKET_IFNAME", "=eth7:5000", 1);
+  ::setenv("NCCL_SOCKET_FAMILY", "AF_INET6", 1);
+  auto config = Config::from_environment();
+  ASSERT_TRUE(config.is_ok()) << config.status().to_string();
+  EXPECT_EQ(config->interfaces, "=eth7");
+  EXPECT_EQ(config->family, AddressFamily::kIpv6);
+  EXPECT_TRUE(testing::logged("NCCL_SOCKET_IFNAME=") && testing::logged("NCCL_SOCKET_FAMILY=AF_INET6 is used"));
+  testing::allow_log("no interface here has the name eth7");
+  EXPECT_NE(find_interfaces(*config).status().detail().find(" NCCL_SOCKET_IFNAME=\"=eth7\""), std::string::npos);
+  ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "lo", 1);
+  ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_FAMILY", "AF_INET", 1);
+  config = Config::from_environment();
+  for (const char* name :
+       {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "NCCL_GPUDIRECTTCPX_SOCKET_FAMILY"})
+    ::unsetenv(name);
+  ::setenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", before.c_str(), 1);
+  ASSERT_TRUE(config.is_ok()) << config.status().to_string();
+  EXPECT_EQ(config->interfaces, "lo");
+  EXPECT_EQ(config->family, AddressFamily::kIpv4);
 }
 
 TEST(SoftInterfaces, TheControlInterfaceIsAnExactNameThatIsUp) {

@@ -10,7 +10,7 @@
 
 #include "tcpx/status.h"
 
-namespace tcpx::doctor {
+namespace tcpx {
 
 using Bytes = std::vector<std::byte>;
 
@@ -40,4 +40,4 @@ Result<std::span<const std::byte>> netlink_payload(std::span<const std::byte> da
 /// @param protocol NETLINK_...
 Result<Bytes> ask_netlink(int protocol, uint16_t type, std::span<const std::byte> payload);
 
-}  // namespace tcpx::doctor
+}  // namespace tcpx

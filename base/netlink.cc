@@ -1,4 +1,4 @@
-#include "programs/doctor/netlink.h"
+#include "base/netlink.h"
 
 #include <linux/netlink.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 
 #include "base/socket_io.h"
 
-namespace tcpx::doctor {
+namespace tcpx {
 namespace {
 
 constexpr std::chrono::seconds kNetlinkLimit{1};
@@ -66,4 +66,4 @@ Result<Bytes> ask_netlink(int protocol, uint16_t type, std::span<const std::byte
   return Bytes(body.begin(), body.end());
 }
 
-}  // namespace tcpx::doctor
+}  // namespace tcpx
