@@ -124,6 +124,24 @@ TEST_P(EndpointDescriptors, AnAcceptorWithoutThemSaysSoAndItsPeerWaitsNoLongerTh
   EXPECT_LT(least, kPlenty);
 }
 
+// docs/endpoint.md tells these numbers.
+TEST_P(EndpointDescriptors, AConnectionTakesDescriptorsForItsSocketsAndFewElse) {
+  ::setenv("NCCL_NSOCKS_PERTHREAD", "4", 1);
+  ::setenv("UCCL_TCPX_NUM_CHANNELS", "1", 1);
+  PeerProcess acceptor, connector;
+  ::unsetenv("NCCL_NSOCKS_PERTHREAD");
+  ::unsetenv("UCCL_TCPX_NUM_CHANNELS");
+  const size_t of_pipelines = 2 * (4 + 1);  // each way four data sockets and the plugin's control socket
+  const size_t most = of_pipelines + (GetParam() == Way::kOneHost ? 3 : 1);
+  EXPECT_EQ(acceptor.ask("passive"), "ok");
+  const std::string connect = concat("connect ", acceptor.port());
+  EXPECT_EQ(connector.ask(connect), "ok");  // makes what connections share, which ends with the last of them
+  const size_t before = descriptors_of(connector), there = descriptors_of(acceptor);
+  EXPECT_EQ(connector.ask(connect), "ok");
+  EXPECT_TRUE(wait_until([&] { return descriptors_of(connector) <= before + most; })) << descriptors_of(connector) - before;
+  EXPECT_TRUE(wait_until([&] { return descriptors_of(acceptor) <= there + most; })) << descriptors_of(acceptor) - there;
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, EndpointDescriptors, ::testing::Values(Way::kTcp, Way::kTcpOverLoadedPlugin, Way::kOneHost),
                          [](const auto& way) {
                            return way.param == Way::kTcp ? "Tcp" : way.param == Way::kOneHost ? "OneHost" : "TcpOverLoadedPlugin";
