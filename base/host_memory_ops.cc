@@ -1,10 +1,10 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "base/mappings.h"
 #include "base/memory_ops.h"
+#include "base/socket_io.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -61,9 +61,7 @@ class HostMemoryOps final : public MemoryOps {
     TCPX_RETURN_IF_ERROR(check_device(device));
     if (bytes == 0) return Status(Code::kInvalidArgument, "allocate memory", "0 bytes");
     void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-      return Status(Code::kSystem, "allocate memory", concat(bytes, " bytes: ", std::strerror(errno)), Domain::kErrno, errno);
-    }
+    if (memory == MAP_FAILED) return system_error(concat("allocate ", bytes, " bytes"), errno);
     return MemoryBuffer(memory, memory, bytes, [memory, bytes] { ::munmap(memory, bytes); });
   }
 };

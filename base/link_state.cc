@@ -4,10 +4,13 @@
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <cerrno>
-#include <memory>
+#include <map>
+#include <utility>
 
+#include "base/mutex.h"
 #include "base/socket_address.h"
 #include "base/socket_io.h"
 
@@ -17,6 +20,25 @@ Result<LinkWatch> LinkWatch::create() {
   UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket) return system_error("create socket to watch network links", errno);
   return LinkWatch(std::move(socket));
+}
+
+Result<std::shared_ptr<const LinkWatch>> LinkWatch::shared() {
+  // Never destroyed: connections may be made until the very end of the process.
+  struct Known {
+    Mutex mutex;
+    std::map<ino_t, std::weak_ptr<const LinkWatch>> watches TCPX_GUARDED_BY(mutex);  // by the number of their namespace
+  };
+  static Known& known = *new Known;
+  struct stat space {};
+  if (::stat("/proc/thread-self/ns/net", &space) != 0) space.st_ino = 0;  // not told: there is but one
+  const MutexLock lock(known.mutex);
+  // A number serves again only after the socket that keeps its namespace alive has gone.
+  std::weak_ptr<const LinkWatch>& place = known.watches[space.st_ino];
+  if (auto watch = place.lock()) return watch;
+  TCPX_ASSIGN_OR_RETURN(auto made, create());
+  const auto watch = std::make_shared<const LinkWatch>(std::move(made));
+  place = watch;
+  return watch;
 }
 
 LinkState LinkWatch::state(const std::string& interface) const {

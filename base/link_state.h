@@ -1,6 +1,7 @@
 // State of network interfaces: up and running, or not.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -19,8 +20,10 @@ enum class LinkState {
 /// namespace in which it was created. Any thread.
 class LinkWatch {
  public:
-  /// @return kSystem when no socket can be opened
+  /// @return kExhausted or kSystem when no socket can be opened
   static Result<LinkWatch> create();
+  /// The one of this process for the calling thread's network namespace, for all who have it: a connection needs no descriptor for it.
+  static Result<std::shared_ptr<const LinkWatch>> shared();
 
   LinkState state(const std::string& interface) const;
 

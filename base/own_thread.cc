@@ -40,6 +40,9 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
     error = ENOMEM;
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  // pthread_create says EAGAIN, which means something else elsewhere.
+  if (error == EAGAIN)
+    return Status(Code::kExhausted, concat("start thread ", name), "no more threads may be started", Domain::kErrno, error);
   if (error != 0) return system_error(concat("start thread ", name), error);
   ::pthread_setname_np(thread.native_handle(), name);
   return thread;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -117,7 +118,9 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   if (const int rc = ::getaddrinfo(name.c_str(), nullptr, &hints, &list); rc != 0) {
-    return Status(Code::kNotFound, "resolve host", concat('"', host, "\": ", ::gai_strerror(rc)));
+    if (rc == EAI_SYSTEM) return system_error(concat("resolve host \"", host, '"'), errno);
+    return Status(rc == EAI_MEMORY ? Code::kExhausted : Code::kNotFound, "resolve host",
+                  concat('"', host, "\": ", ::gai_strerror(rc)));
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
   std::vector<SocketAddress> addresses;

@@ -31,6 +31,32 @@ bool is_peer_loss(int error_number) {
   }
 }
 
+// Something that the kernel hands out, to this process or on this machine, is used up.
+bool is_used_up(int error_number) {
+  switch (error_number) {
+    case EMFILE:  // descriptors of the process
+    case ENFILE:  // of the machine
+    case ENOMEM:
+    case ENOBUFS:
+    case ENOSPC:  // what may be watched with epoll
+      return true;
+    default:
+      return false;
+  }
+}
+
+Code code_of(int error_number) {
+  if (is_used_up(error_number)) return Code::kExhausted;
+  return is_peer_loss(error_number) ? Code::kPeerGone : Code::kSystem;
+}
+
+// A connect has found no local address: none with a free port, or none at all that leads there, which IPv6 tells alike. Datagrams
+// have ports of their own, so that they can tell.
+bool are_ports_used_up(const SocketAddress& target) {
+  const UniqueFd probe(::socket(target.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  return probe && ::connect(probe.get(), target.get(), target.length()) == 0;
+}
+
 Status set_option(int fd, int level, int option, const char* name, int value = 1) {
   if (::setsockopt(fd, level, option, &value, sizeof value) == 0) return Status::ok();
   return system_error(concat("set ", name), errno);
@@ -97,14 +123,24 @@ Result<UniqueFd> listen_within(const ListeningPorts& ports, const SocketAddress&
     refusal = fd.status();
   }
   return Status(Code::kExhausted, concat("listen on ", address.host()),
-                concat("none of the ", count, " ports of ", ports.wish, " is free; the last refusal: ", refusal.detail()));
+                concat("none of the ", count, " ports of ", ports.wish, " is free; the last refusal: ", refusal.detail()),
+                refusal.domain(), refusal.native());
 }
 
 }  // namespace
 
 Status system_error(std::string operation, int error_number) {
-  return Status(is_peer_loss(error_number) ? Code::kPeerGone : Code::kSystem, std::move(operation), std::strerror(error_number),
+  return Status(code_of(error_number), std::move(operation), std::strerror(error_number), Domain::kErrno, error_number);
+}
+
+Status stream_error(std::string operation, int error_number) {
+  const Code code = code_of(error_number);
+  return Status(code == Code::kExhausted ? Code::kSystem : code, std::move(operation), std::strerror(error_number),
                 Domain::kErrno, error_number);
+}
+
+bool is_shortage(const Status& status) {
+  return status.code() == Code::kExhausted && status.domain() != Domain::kNone;
 }
 
 Result<UniqueFd> listen_tcp(const SocketAddress& address, int backlog) {
@@ -140,7 +176,11 @@ Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress
     if (::bind(fd.get(), local.get(), local.length()) != 0) return system_error(concat("bind ", local.to_string()), errno);
   }
   if (::connect(fd.get(), address.get(), address.length()) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return system_error(concat("connect to ", address.to_string()), errno);
+    const std::string operation = concat("connect to ", address.to_string());
+    const int error = errno;
+    if (error == EADDRNOTAVAIL && are_ports_used_up(address))
+      return Status(Code::kExhausted, operation, "no local port is free for that address", Domain::kErrno, error);
+    if (error != EINPROGRESS && error != EINTR) return system_error(operation, error);
   }
   return fd;
 }

@@ -16,8 +16,14 @@
 
 namespace tcpx {
 
-/// Status for the current errno of a failed system call.
+/// Status for the errno of a failed system call. @return kExhausted: this process or machine is out of descriptors, memory or
+/// buffers; kPeerGone: the other end is; else kSystem
 Status system_error(std::string operation, int error_number);
+/// The same for a connection that ends by the error: a shortage is kSystem, because kExhausted tells users of it to ask again.
+Status stream_error(std::string operation, int error_number);
+/// This process or machine is out of something. Any other kExhausted says that a queue of ours or the peer is full, or that the
+/// peer has reported its own shortage: room may come back soon.
+bool is_shortage(const Status& status);
 
 /// Listening socket on `address`. An IPv6 wildcard also takes IPv4. Port 0: any free one of those that the user has opened
 /// (base/port_range.h), else one the kernel picks. An explicit port is used even when it is not one of them, with a notice.
@@ -29,7 +35,7 @@ Result<SocketAddress> local_address(int fd);
 Result<SocketAddress> peer_address(int fd);
 
 /// Connects within the deadline. `source`, when not null, is the local address to bind (its port is ignored).
-/// @return kPeerGone when refused or unreachable, kTimeout at the deadline.
+/// @return kPeerGone when refused or unreachable, kTimeout at the deadline; kExhausted, also when no local port is free.
 Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, const SocketAddress* source = nullptr,
                              const std::atomic<bool>* stop = nullptr);
 /// The same in two steps: the first does not wait, the second asks for the result once the socket is writable.

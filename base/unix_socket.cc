@@ -149,7 +149,9 @@ Result<ReceivedBytes> receive_descriptor(int socket, std::span<std::byte> room) 
   if (n < 0) return system_error("read Unix socket", errno);
   ForeignFd descriptor = only_descriptor(message);
   if (n == 0) return Status(Code::kPeerGone, "read Unix socket", "connection closed by the peer");
-  return ReceivedBytes{.bytes = static_cast<size_t>(n), .descriptor = std::move(descriptor)};
+  // There is room for as many as the kernel passes, so that only a full table of descriptors cuts them.
+  return ReceivedBytes{
+      .bytes = static_cast<size_t>(n), .descriptor = std::move(descriptor), .lost = (message.msg_flags & MSG_CTRUNC) != 0};
 }
 
 }  // namespace tcpx

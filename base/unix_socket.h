@@ -46,6 +46,7 @@ Status send_descriptor(int socket, std::span<const std::byte> data, int descript
 struct ReceivedBytes {
   size_t bytes = 0;      ///< none: nothing has come
   ForeignFd descriptor;  ///< that came with them, close-on-exec; empty: none, or several, which are closed
+  bool lost = false;     ///< one came that this process could not take, having too many open
 };
 /// Takes what has come, as far as there is room. Also to be used where no descriptor is expected: one for which there is no room is
 /// closed by the kernel, within the call that reads. Bytes in front of a descriptor come by themselves. @return kPeerGone at the end

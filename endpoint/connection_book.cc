@@ -1,10 +1,12 @@
 #include "endpoint/connection_book.h"
 
+#include <algorithm>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/log.h"
+#include "base/socket_io.h"
 #include "base/text.h"
 #include "endpoint/metadata.h"
 #include "endpoint/same_host.h"
@@ -12,8 +14,8 @@
 namespace tcpx {
 namespace {
 
-// Between two attempts to come in where there was no room.
-constexpr Duration kRetryPause = std::chrono::milliseconds(50);
+// Between two attempts to come in where there was no room: at first, and at last, when the room may be gone for long.
+constexpr Duration kRetryPause = std::chrono::milliseconds(50), kLongestRetryPause = std::chrono::milliseconds(400);
 
 }  // namespace
 
@@ -99,19 +101,20 @@ std::shared_ptr<Connection> ConnectionBook::add(LinkParts link, std::optional<Co
   return connection;
 }
 
-// The other end may have no room for one more client now; it says so.
+// The other end may have no room for one more client now; it says so. What this end lacks does not come back by asking.
 Result<std::shared_ptr<Connection>> ConnectionBook::dial(const EndpointMetadata& to, Deadline deadline,
                                                          std::optional<ConnId> again) {
   EndpointIdentity identity = parts_.identity;
   identity.wanted_gpu_idx = to.gpu_idx;
   identity.wanted_instance = to.instance;
-  for (;;) {
+  for (Duration pause = kRetryPause;; pause = std::min(2 * pause, kLongestRetryPause)) {
     auto channel = bootstrap_connect(to.host, to.port, deadline, &parts_.stop);
     auto link = channel.is_ok() ? set_up(std::move(*channel), true, identity, deadline) : Result<LinkParts>(channel.status());
     if (parts_.stop) return Status(Code::kCancelled, "connect", "the endpoint is closing");
     if (link.is_ok()) return add(std::move(*link), again);
-    if (link.status().code() != Code::kExhausted || deadline.expired()) return link.status();
-    std::this_thread::sleep_until(Deadline::after(kRetryPause).earlier(deadline).at());
+    const Status& why = link.status();
+    if (why.code() != Code::kExhausted || is_shortage(why) || deadline.expired()) return why;
+    std::this_thread::sleep_until(Deadline::after(pause).earlier(deadline).at());
   }
 }
 

@@ -107,7 +107,7 @@ Result<size_t> ControlStream::hand_over(std::span<const std::byte> bytes) {
   while (n < 0 && errno == EINTR);
   if (n >= 0) return static_cast<size_t>(n);
   if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
-  return system_error("send control frame", errno);
+  return stream_error("send control frame", errno);
 }
 
 // @return bytes that there were, may be 0; kPeerGone without an errno: the end
@@ -119,7 +119,7 @@ Result<size_t> ControlStream::take_in(std::span<std::byte> room) {
   if (n > 0) return static_cast<size_t>(n);
   if (n == 0) return Status(Code::kPeerGone, "read control frame", "connection closed by the peer");
   if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
-  return system_error("read control frame", errno);
+  return stream_error("read control frame", errno);
 }
 
 bool ControlStream::flush() {

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/own_thread.h"
+#include "base/socket_io.h"
 #include "base/text.h"
 #include "transfer/crowded_addresses.h"
 
@@ -45,13 +46,14 @@ Result<ConnId> Entrance::accept(Deadline deadline) {
   const auto refuse = [](Code code, const char* why) { return Status(code, "accept", why); };
   const MutexLock lock(mutex_);
   TCPX_RETURN_IF_ERROR(stopped_ ? Status::ok() : start());
-  ++callers_;
+  if (callers_++ == 0) trouble_ = Status::ok();
   wanted_ = true;
   changed_.notify_all();
   while (!stopped_ && !admits_ && ready_.empty() && !deadline.expired()) (void)changed_.wait_until(mutex_, deadline.at());
   --callers_;
   if (stopped_) return refuse(Code::kCancelled, "the endpoint is closing");
   if (admits_) return refuse(Code::kInvalidArgument, "connections are taken in the background since start_passive_accept");
+  if (ready_.empty() && is_shortage(trouble_)) return trouble_;
   if (ready_.empty()) return refuse(Code::kTimeout, "nobody has connected until the deadline");
   const ConnId conn = ready_.front();
   ready_.pop_front();
@@ -104,8 +106,14 @@ void Entrance::run() {
 void Entrance::take_one() {
   auto channel = parts_.server.accept(Deadline::after(kLookForClients));
   if (channel.is_ok()) return place(std::move(*channel));
-  if (channel.status().code() == Code::kTimeout || channel.status().code() == Code::kCancelled) return;
-  log(LogLevel::kWarning, "cannot take connections: ", channel.status().to_string());
+  const Status& why = channel.status();
+  if (why.code() == Code::kTimeout || why.code() == Code::kCancelled) return;
+  {
+    const MutexLock lock(mutex_);
+    const bool is_known = why.code() == trouble_.code() && why.native() == trouble_.native();
+    trouble_ = why;
+    if (!is_known) log(LogLevel::kWarning, "cannot take connections: ", why.to_string());
+  }
   std::this_thread::sleep_for(kLookForClients);
 }
 
@@ -144,6 +152,7 @@ void Entrance::finish(SetUp& setup, Result<LinkParts> parts) {
   std::optional<ConnId> conn;
   if (parts.is_ok()) conn = parts_.admit(std::move(*parts));
   const MutexLock lock(mutex_);
+  if (conn || is_shortage(parts.status())) trouble_ = conn ? Status::ok() : parts.status();
   if (conn && !admits_) ready_.push_back(*conn);
   if (!conn && !stopped_) log(LogLevel::kWarning, "a connection was not made: ", parts.status().to_string());
   setup.done = true;

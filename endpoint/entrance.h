@@ -38,10 +38,11 @@ class Entrance {
   explicit Entrance(Parts parts) : parts_(std::move(parts)) {}
   ~Entrance() { stop(); }
 
-  /// The next that has been admitted, any thread. @return kTimeout at the deadline; kCancelled once stopped; kInvalidArgument
-  /// after `admit_from_now_on`; kSystem when there is no thread to be had
+  /// The next that has been admitted, any thread. @return kTimeout at the deadline, kExhausted when this process or machine lacks
+  /// what it takes to let in those who have come; kCancelled once stopped; kInvalidArgument
+  /// after `admit_from_now_on`; kExhausted also when there is no thread to be had
   Result<ConnId> accept(Deadline deadline) TCPX_EXCLUDES(mutex_);
-  /// Admits every client that comes, without a call that asks for it. @return kSystem as above
+  /// Admits every client that comes, without a call that asks for it. @return kExhausted as above
   Status admit_from_now_on() TCPX_EXCLUDES(mutex_);
   /// Ends every wait, also later ones. The server's stop flag must be set.
   void stop_waiting() TCPX_EXCLUDES(mutex_);
@@ -75,6 +76,7 @@ class Entrance {
   bool wanted_ TCPX_GUARDED_BY(mutex_) = false;  // somebody has asked and not been given
   bool admits_ TCPX_GUARDED_BY(mutex_) = false;
   bool stopped_ TCPX_GUARDED_BY(mutex_) = false;
+  Status trouble_ TCPX_GUARDED_BY(mutex_);  // why nobody has been let in since the first of the callers came
   std::thread thread_;
 };
 

@@ -69,7 +69,10 @@ class Meeting {
     const Step acceptor[] = {&Meeting::listen, nullptr, &Meeting::let_in, nullptr};
     const Step connector[] = {nullptr, &Meeting::connect, nullptr, &Meeting::share};
     for (const Step step : connector_ ? connector : acceptor) {
-      TCPX_ASSIGN_OR_RETURN(const bool worked, agree(step == nullptr ? Status::ok() : (this->*step)()));
+      const Status status = step == nullptr ? Status::ok() : (this->*step)();
+      // A shortage passes, the slow way would stay for as long as the connection.
+      if (is_shortage(status)) return status;
+      TCPX_ASSIGN_OR_RETURN(const bool worked, agree(status));
       if (!worked) return HostMeeting{.peer = nullptr, .local = concat("TCP on one host: ", why_not_)};
     }
     peer_->is_read = peer_reads_ == kYes;
@@ -85,7 +88,7 @@ class Meeting {
   Status let_in();
   Status share();
   Result<PeerProcess> check_user(int socket) const;
-  void take(ForeignFd socket, const PeerProcess& process);
+  Status take(ForeignFd socket, const PeerProcess& process);
   Status take_area(int memory);
   Result<Greeting> greeting(const Key& key);
   void try_reading(const Greeting& theirs);
@@ -149,14 +152,17 @@ Result<PeerProcess> Meeting::check_user(int socket) const {
 }
 
 // The socket to the peer, whoever that is. @param process as `check_user` has found it
-void Meeting::take(ForeignFd socket, const PeerProcess& process) {
+Status Meeting::take(ForeignFd socket, const PeerProcess& process) {
   peer_->socket = std::move(socket);
   peer_->pid = process.pid;
   peer_->same_process = process.pid == ::getpid();
-  if (process.pid == 0 || peer_->same_process) return;
+  if (process.pid == 0 || peer_->same_process) return Status::ok();
   peer_->process = open_process(process.pid);
+  if (peer_->process) return Status::ok();
   // Without it nobody could tell the peer from another process that has its number later.
-  if (!peer_->process) pidfd_error_ = errno;
+  pidfd_error_ = errno;
+  const Status why = system_error("open the other process", pidfd_error_);
+  return is_shortage(why) ? why : Status::ok();
 }
 
 Status Meeting::take_area(int memory) {
@@ -179,7 +185,7 @@ Status Meeting::connect() {
     return refuse("the peer's Unix socket cannot be reached: run both in one network namespace");
   TCPX_RETURN_IF_ERROR(socket.status());
   TCPX_ASSIGN_OR_RETURN(const PeerProcess process, check_user(socket->get()));
-  take(std::move(*socket), process);
+  TCPX_RETURN_IF_ERROR(take(std::move(*socket), process));
   TCPX_ASSIGN_OR_RETURN(const Greeting mine, greeting(key));
   if (::send(peer_->socket.get(), &mine, sizeof mine, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof mine))
     return system_error("write to Unix socket", errno);
@@ -192,7 +198,10 @@ Status Meeting::let_in() {
   Status nobody = refuse("the peer has not come to the Unix socket");
   while (!peer_->socket) {
     ForeignFd socket = accept_unix(listener_.get());
-    if (!socket) return nobody;
+    if (!socket) {
+      const Status why = system_error("accept Unix socket", errno);
+      return is_shortage(why) ? why : nobody;
+    }
     const Result<PeerProcess> process = check_user(socket.get());
     if (!process.is_ok()) {
       nobody = process.status();
@@ -201,7 +210,7 @@ Status Meeting::let_in() {
     const auto room = std::as_writable_bytes(std::span(&theirs, 1));
     const auto received = receive_descriptor(socket.get(), room);
     if (!received.is_ok() || received->bytes != room.size() || theirs.key != key_) continue;
-    take(std::move(socket), *process);
+    TCPX_RETURN_IF_ERROR(take(std::move(socket), *process));
   }
   listener_.reset();
   TCPX_ASSIGN_OR_RETURN(const UniqueFd memory, SharedArea::make());
@@ -219,10 +228,12 @@ Status Meeting::share() {
   Greeting theirs{};
   const auto room = std::as_writable_bytes(std::span(&theirs, 1));
   TCPX_ASSIGN_OR_RETURN(const auto received, receive_descriptor(peer_->socket.get(), room));
+  if (received.lost) return system_error("take shared memory", EMFILE);
   if (received.bytes != room.size() || !received.descriptor) return refuse("the peer has shared no memory");
   TCPX_RETURN_IF_ERROR(take_area(received.descriptor.get()));
   std::byte mark{};
   TCPX_ASSIGN_OR_RETURN(auto files, receive_descriptor(peer_->socket.get(), std::span(&mark, 1)));
+  if (files.lost) return system_error("take Unix socket", EMFILE);
   if (!files.descriptor || !is_unix_socket(files.descriptor.get()))
     return refuse("the peer has passed no Unix socket for descriptors");
   peer_->files = std::move(files.descriptor);

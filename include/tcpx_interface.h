@@ -56,7 +56,7 @@ extern "C" {
 #define TCPX_E_PLUGIN (-8)           /* the plugin misbehaved without a code of its own */
 #define TCPX_E_CUDA (-9)             /* a CUDA call of ours failed */
 #define TCPX_E_SYSTEM (-10)          /* a system call of ours failed */
-#define TCPX_E_EXHAUSTED (-11)       /* a bounded resource is full */
+#define TCPX_E_EXHAUSTED (-11)       /* a queue is full, or descriptors, memory or ports are used up */
 #define TCPX_E_MISMATCH (-12)        /* bytes differ from what they must be */
 #define TCPX_E_INTERNAL (-13)        /* a defect of this library, or no memory */
 #define TCPX_E_CANCELLED (-14)       /* given up by the caller, here or at the other end */

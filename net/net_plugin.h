@@ -18,9 +18,9 @@
 // One thread at a time per comm; different threads may use different comms concurrently.
 //
 // Errors. kPeerGone: the plugin's "system error", that is a closed or dead peer or a failed socket; from `test` of a vendor
-// plugin it can be transient (12). kPlugin: anything else it refused, see the native code. kCuda, kInvalidArgument as
-// named. All are logged here, but those of try_send, try_recv and test at debug level only: callers may ask again, and a caller
-// that gives up warns.
+// plugin it can be transient (12). kExhausted: the same where its words tell that this process or machine is out of something.
+// kPlugin: anything else it refused, see the native code. kCuda, kInvalidArgument as named. All are logged here, but those of
+// try_send, try_recv and test at debug level only: callers may ask again, and a caller that gives up warns.
 #pragma once
 
 #include <cstdint>

@@ -113,12 +113,6 @@ void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* 
   const bool is_logged = log_enabled(level);
   const bool is_wanted = is_logged || level == LogLevel::kWarning;  // the last words of a call, see PluginCall
   if (format == nullptr || plugin_level == abi::kNcclLogNone || !is_wanted) return;
-  const LineSource source{.file = file, .line = line_number, .format = format};
-  try {
-    if (is_logged && !passes(level, source)) return;
-  } catch (...) {  // out of memory: a log line is not worth the process
-    return;
-  }
   char text[1024] = "";
   va_list arguments;
   va_start(arguments, format);
@@ -126,8 +120,9 @@ void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* 
   va_end(arguments);
   std::string_view line(text);
   while (!line.empty() && line.back() == '\n') line.remove_suffix(1);
-  if (level == LogLevel::kWarning) repeated_lines().remember(source, line);
+  const LineSource source{.file = file, .line = line_number, .format = format};
   try {
+    // A caller wants to know why its call has failed, whether or not the log has told it already.
     if (level == LogLevel::kWarning) {
       if (PluginCall::current() != nullptr) {
         PluginCall::heard(line);
@@ -135,8 +130,10 @@ void log_for_plugin(int plugin_level, unsigned long /*subsystems*/, const char* 
         OwnThreadWords::instance().add(line);
       }
     }
+    if (is_logged && !passes(level, source)) return;
+    if (level == LogLevel::kWarning) repeated_lines().remember(source, line);
     log(level, "plugin: ", line, hint_at(line));
-  } catch (...) {
+  } catch (...) {  // out of memory: a log line is not worth the process
   }
 }
 

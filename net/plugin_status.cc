@@ -1,5 +1,9 @@
 #include "net/plugin_status.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -10,13 +14,22 @@
 namespace tcpx {
 namespace {
 
-Code code_of(int result) {
+// A plugin has one result for every failed system call: its words tell when this process or machine is out of something. NCCL's own
+// plugins and GPUDirect-TCPX end theirs with the text of the errno; ours gives the Status.
+bool tell_of_shortage(std::string_view words) {
+  if (words.find(name_of(Code::kExhausted)) != std::string_view::npos) return true;
+  constexpr int kShortages[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
+  return std::any_of(std::begin(kShortages), std::end(kShortages),
+                     [&](int error) { return words.find(std::strerror(error)) != std::string_view::npos; });
+}
+
+Code code_of(int result, std::string_view words) {
   switch (result) {
     case abi::kNcclUnhandledCudaError:
       return Code::kCuda;
     // GPUDirect-TCPX says "system error" for a failed socket call and for the end of a control connection, never "remote error".
     case abi::kNcclSystemError:
-      return Code::kPeerGone;
+      return tell_of_shortage(words) ? Code::kExhausted : Code::kPeerGone;
     case abi::kNcclInvalidArgument:
       return Code::kInvalidArgument;
     default:
@@ -62,7 +75,7 @@ std::string_view nccl_result_name(int result) {
 }
 
 Status plugin_failure(std::string_view plugin, std::string_view operation, int result, LogLevel level, std::string_view words) {
-  return logged(level, Status(code_of(result), std::string(operation),
+  return logged(level, Status(code_of(result, words), std::string(operation),
                               concat(plugin, " answered ", nccl_result_name(result), what_it_may_mean(operation, result),
                                      words.empty() ? "" : ": ", words),
                               Domain::kNccl, result));

@@ -52,11 +52,6 @@ bool is_lost_connection(int error_number) {
   }
 }
 
-// Errors of accept(2) that pass when somebody lets go of something.
-bool is_starvation(int error_number) {
-  return error_number == EMFILE || error_number == ENFILE || error_number == ENOBUFS || error_number == ENOMEM;
-}
-
 // On a port of the ephemeral range a connect to this machine can meet itself, with nobody listening.
 bool is_self_connection(int fd) {
   const auto local = local_address(fd), remote = peer_address(fd);
@@ -68,11 +63,12 @@ bool may_answer_later(const Status& status) {
   return status.code() == Code::kPeerGone || status.code() == Code::kTimeout;
 }
 
-// The server had no room for this client, or went away and may come back: it has said so, or reset the connection.
+// The server had no room for this client, or went away and may come back: it has said so, or reset the connection. A shortage at
+// this end is told at once.
 bool was_turned_away(const Status& status) {
   const int error = status.domain() == Domain::kErrno ? status.native() : 0;
   const bool reset = error == ECONNRESET || error == ENOTCONN || error == EPIPE;
-  return status.code() == Code::kExhausted || (status.code() == Code::kPeerGone && reset);
+  return (status.code() == Code::kExhausted && !is_shortage(status)) || (status.code() == Code::kPeerGone && reset);
 }
 
 Status give_up(const Status& last) {
@@ -197,6 +193,7 @@ Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
       Waiting client = std::move(waiting_[i]);
       waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
       starved_ = false;
+      shortage_ = Status::ok();
       if (ready.is_ok() && *ready) {
         log(LogLevel::kInfo, "bootstrap: serving ", client.peer.to_string(), ", build ", *client.build);
         return channel_of(std::move(client));
@@ -208,6 +205,7 @@ Result<BootstrapChannel> BootstrapServer::accept(Deadline deadline) {
     TCPX_ASSIGN_OR_RETURN(const bool taken, take_connections());
     if (taken) continue;
     if (options_.stop != nullptr && options_.stop->load()) return Status(Code::kCancelled, "bootstrap accept", "interrupted");
+    if (deadline.expired() && !shortage_.is_ok()) return shortage_;
     if (deadline.expired())
       return Status(Code::kTimeout, "bootstrap accept", concat("no client on port ", port(), " until the deadline"));
     TCPX_RETURN_IF_ERROR(wait_for_event(deadline));
@@ -250,14 +248,20 @@ Result<bool> BootstrapServer::take_connections() {
     }
     UniqueFd socket = accept_tcp(listener_.get());
     if (!socket) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        shortage_ = Status::ok();
+        break;
+      }
       if (errno == EINTR || is_lost_connection(errno)) continue;
-      if (!is_starvation(errno)) return system_error("bootstrap accept", errno);
-      const Status why = system_error("bootstrap accept", errno);
+      Status why = system_error("bootstrap accept", errno);
+      if (!is_shortage(why)) return why;
       starved_ = !make_room();
-      if (starved_) log(LogLevel::kDebug, "bootstrap: clients wait: ", why.to_string());
+      if (!starved_) continue;
+      log(LogLevel::kDebug, "bootstrap: clients wait: ", why.to_string());
+      shortage_ = std::move(why);
       continue;
     }
+    shortage_ = Status::ok();
     const auto peer = peer_address(socket.get());
     if (!peer.is_ok()) continue;  // reset already
     waiting_.push_back({.socket = std::move(socket),

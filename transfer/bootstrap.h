@@ -54,7 +54,8 @@ class BootstrapServer {
 
   /// Waits for the next client that says a proper hello. May be called again for further clients; channels made before stay
   /// valid.
-  /// @return kTimeout at the deadline; kCancelled when stopped; kSystem when the process cannot open more sockets.
+  /// @return kTimeout at the deadline, kExhausted when a client has come and this process or machine is out of what it takes to
+  /// serve it; kCancelled when stopped; kSystem
   Result<BootstrapChannel> accept(Deadline deadline);
 
  private:
@@ -82,12 +83,14 @@ class BootstrapServer {
   BootstrapServerOptions options_;
   std::vector<Waiting> waiting_;
   bool starved_ = false;  // of descriptors: the listener is not looked at for a while
+  Status shortage_;       // why clients wait in the backlog; ok: none does
 };
 
 /// Connects to a BootstrapServer and exchanges hellos. A refused or unanswered connect is tried again until the deadline, because
 /// the server may start later, and so is one that the server cannot serve now; a host name is resolved once.
 /// @return kNotFound: unknown host; kTimeout with the last reason: no server until the deadline; kProtocol: something else
-/// answers on that port; kPeerGone: the server closed the connection; else what the server reported.
+/// answers on that port; kPeerGone: the server closed the connection; kExhausted: this process or machine is out of descriptors or
+/// ports; else what the server reported.
 /// `stop`, which may be null, ends waits early when set, here and in the channel.
 Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
                                            const std::atomic<bool>* stop = nullptr);

@@ -74,8 +74,7 @@ Result<std::string> nic_of(NetPlugin& plugin, int dev) {
 
 Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts, const PipelineOptions& options,
                                                 const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
-  auto watch = LinkWatch::create();
-  if (!watch.is_ok()) return watch.status();
+  TCPX_ASSIGN_OR_RETURN(const auto watch, LinkWatch::shared());
   // A name that is no interface now (a plugin may name its devices as it likes) is none later; one that is and goes is down.
   std::set<std::string> interfaces;
   for (const ChannelParts& channel : parts) {
@@ -83,12 +82,11 @@ Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts,
   }
   const std::string peer_nic = wait.peer->interface();
   if (!peer_nic.empty()) interfaces.insert(peer_nic);
-  PipelineLinks links{
-      .peer = link != nullptr ? std::move(link) : wait.peer->open_flow(),
-      .peer_nic = peer_nic,
-      // Shared, because a std::function wants to copy what it holds.
-      .link_is_down = [watch = std::make_shared<LinkWatch>(std::move(*watch)), interfaces = std::move(interfaces)](
-                          const std::string& nic) { return interfaces.contains(nic) && watch->state(nic) != LinkState::kUp; }};
+  PipelineLinks links{.peer = link != nullptr ? std::move(link) : wait.peer->open_flow(),
+                      .peer_nic = peer_nic,
+                      .link_is_down = [watch, interfaces = std::move(interfaces)](const std::string& nic) {
+                        return interfaces.contains(nic) && watch->state(nic) != LinkState::kUp;
+                      }};
   auto pipeline = Pipeline::create(std::move(parts), std::move(links), Clock::steady(), options);
   if (!pipeline.is_ok()) return pipeline.status();
   // From here on both halves take messages of the other.

@@ -365,7 +365,7 @@ class TCPX_CLASS_API Endpoint {
   ///
   /// Without a progress thread operations end only inside `progress` and calls that wait: whoever waits for the descriptor needs
   /// another thread that calls those, or wakes up in between to do so.
-  /// @return kSystem: no descriptor is left; kUnsupported
+  /// @return kExhausted: no descriptor is left; kUnsupported
   Result<int> event_fd();
 
   /// Ends waits for connections and for notifications, those of other threads and of later calls, with kCancelled or nothing. For an

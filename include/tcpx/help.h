@@ -78,7 +78,7 @@ constexpr std::string_view sentence_of(Code code) {
     case Code::kSystem:
       return "A system call failed; the errno says how.";
     case Code::kExhausted:
-      return "Something that is bounded on purpose is full; room comes back when older work is finished.";
+      return "Something that is bounded is used up: a queue of ours, or descriptors, memory or ports of this process or machine.";
     case Code::kMismatch:
       return "Two things that must be equal differ: the settings of the two ends, a message's size, or the bytes that arrived.";
     case Code::kInternal:

@@ -30,7 +30,7 @@ enum class Code : int32_t {
   kPlugin = 8,           ///< the net plugin refused; see the native code
   kCuda = 9,             ///< a CUDA call failed; native code is a cudaError_t
   kSystem = 10,          ///< a system call failed; native code is an errno
-  kExhausted = 11,       ///< a bounded resource (queue, pool, window) is full
+  kExhausted = 11,       ///< a queue, pool or window is full, or this machine is out of descriptors, memory or ports
   kMismatch = 12,        ///< bytes differ from what they must be
   kInternal = 13,        ///< an exception reached a boundary: a defect of ours
   kCancelled = 14,       ///< given up by the caller, here or at the other end

@@ -135,7 +135,7 @@ IoHandler::Next ControlSocket::on_ready() {
   } else if (n == 0) {
     owner_.on_control_closed(Status(Code::kPeerGone, "control socket", "closed by the peer"));
   } else {
-    owner_.on_control_closed(system_error("control socket", errno));
+    owner_.on_control_closed(stream_error("control socket", errno));
   }
   return Next::kWait;
 }

@@ -88,6 +88,12 @@ bool SoftListener::has_peer() {
   return !ready_.empty();
 }
 
+Status SoftListener::shortage() {
+  MutexLock lock(mutex_);
+  const bool lasts = is_shortage(stuck_) && Clock::steady().now() - stuck_since_ >= limits_.shortage;
+  return lasts ? stuck_ : Status::ok();
+}
+
 std::optional<ConnectedSockets> SoftListener::try_accept() {
   MutexLock lock(mutex_);
   if (ready_.empty()) return std::nullopt;
@@ -104,7 +110,7 @@ IoHandler::Next SoftListener::on_ready() {
   [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &ticks, sizeof ticks);
   const Backlog backlog = take_strangers(fd_.get());
   const Backlog control_backlog = control_fd_ ? take_strangers(control_fd_.get()) : Backlog::kEmpty;
-  accept_fails_ = backlog == Backlog::kStuck || control_backlog == Backlog::kStuck;
+  if (backlog != Backlog::kStuck && control_backlog != Backlog::kStuck) stuck_ = Status::ok();
   for (auto it = strangers_.begin(); it != strangers_.end();) it = advance(*it) ? strangers_.erase(it) : std::next(it);
   drop_overdue(Clock::steady().now());
   arm_timer();
@@ -119,7 +125,11 @@ SoftListener::Backlog SoftListener::take_strangers(int fd_with_backlog) {
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return Backlog::kEmpty;
-      if (!std::exchange(accept_fails_, true)) log(LogLevel::kWarning, "tcpx-soft: ", system_error("accept", errno).to_string());
+      if (stuck_.is_ok()) {
+        stuck_ = system_error("accept", errno);
+        stuck_since_ = Clock::steady().now();
+        log(LogLevel::kWarning, "tcpx-soft: ", stuck_.to_string());
+      }
       return Backlog::kStuck;
     }
     auto address = peer_address(fd.get());
@@ -209,7 +219,7 @@ void SoftListener::drop_overdue(TimePoint now) {
 // Ticks only while there is a stranger to time out, or one waiting in a backlog that no new event will announce.
 void SoftListener::arm_timer() {
   itimerspec spec{};
-  if (!strangers_.empty() || !groups_.empty() || accept_fails_) {
+  if (!strangers_.empty() || !groups_.empty() || !stuck_.is_ok()) {
     spec.it_value.tv_nsec = std::chrono::nanoseconds(kTick).count();
     spec.it_interval = spec.it_value;
   }

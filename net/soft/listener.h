@@ -23,6 +23,7 @@ namespace tcpx::soft {
 struct ListenerLimits {
   Duration group_timeout = std::chrono::seconds(30);  ///< all sockets of a connection come from one connect call
   size_t groups = 1024;
+  Duration shortage = std::chrono::seconds(1);  ///< shorter ones are nobody's business
 };
 
 class SoftListener final : public Object, private IoHandler {
@@ -37,6 +38,9 @@ class SoftListener final : public Object, private IoHandler {
   const std::shared_ptr<IoPool>& io() const { return io_; }
   /// True when try_accept has a connection for its next caller.
   bool has_peer() TCPX_EXCLUDES(mutex_);
+  /// Ok, or kExhausted: connections have waited for `ListenerLimits::shortage` because this process or machine is out of something
+  /// that they need. They are taken as soon as there is some.
+  Status shortage() TCPX_EXCLUDES(mutex_);
   /// A complete connection, oldest first; nullopt when there is none yet. Any number of peers, one after the other.
   std::optional<ConnectedSockets> try_accept() TCPX_EXCLUDES(mutex_);
 
@@ -79,8 +83,9 @@ class SoftListener final : public Object, private IoHandler {
   std::list<Stranger> strangers_ TCPX_GUARDED_BY(mutex_);
   std::list<Group> groups_ TCPX_GUARDED_BY(mutex_);
   std::deque<ConnectedSockets> ready_ TCPX_GUARDED_BY(mutex_);
-  bool closing_ TCPX_GUARDED_BY(mutex_) = false;       // no new strangers
-  bool accept_fails_ TCPX_GUARDED_BY(mutex_) = false;  // out of descriptors or memory: the backlog has to wait
+  bool closing_ TCPX_GUARDED_BY(mutex_) = false;  // no new strangers
+  Status stuck_ TCPX_GUARDED_BY(mutex_);          // why the backlog has to wait; ok: it need not
+  TimePoint stuck_since_ TCPX_GUARDED_BY(mutex_);
   IoRegistration listening_;
   IoRegistration control_listening_;
   IoRegistration ticking_;

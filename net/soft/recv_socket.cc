@@ -76,7 +76,7 @@ size_t RecvSocket::read_some(std::span<iovec> pieces) {
     end(Status(Code::kPeerGone, "data socket",
                between_chunks ? "closed by the peer" : "closed by the peer in the middle of a message"));
   } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
-    end(system_error("data socket", errno));
+    end(stream_error("data socket", errno));
   }
   return 0;
 }

@@ -140,7 +140,7 @@ SendSocket::Step SendSocket::write_pieces(size_t& written) {
   while (n < 0 && errno == EINTR);
   full_ = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
   if (full_) return Step::kFull;
-  if (n < 0) return fail(system_error("send", errno));
+  if (n < 0) return fail(stream_error("send", errno));
   written += static_cast<size_t>(n);
   retire(static_cast<size_t>(n));
   return Step::kWrote;
@@ -204,7 +204,7 @@ void SendSocket::check_peer() {
   } else if (n == 0) {
     comm_.fail(Status(Code::kPeerGone, "data socket", "closed by the peer"));
   } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-    comm_.fail(system_error("data socket", errno));
+    comm_.fail(stream_error("data socket", errno));
   }
 }
 

@@ -157,7 +157,10 @@ Result<uint64_t> SoftPlugin::keep_attempt(std::unique_ptr<Connector> connector) 
 
 Result<std::unique_ptr<SoftRecvComm>> SoftPlugin::accept(SoftListener& listener) {
   // Steps that can fail come before the peer is taken: it then stays queued for the next call.
-  if (!listener.has_peer()) return std::unique_ptr<SoftRecvComm>();
+  if (!listener.has_peer()) {
+    TCPX_RETURN_IF_ERROR(listener.shortage());
+    return std::unique_ptr<SoftRecvComm>();
+  }
   TCPX_ASSIGN_OR_RETURN(auto gpu, memory_->current_device());
   TCPX_ASSIGN_OR_RETURN(auto pool, pool_of(gpu));
   auto sockets = listener.try_accept();

@@ -36,7 +36,7 @@ class SoftPlugin {
   Result<std::unique_ptr<SoftSendComm>> connect(int dev, Handle& handle) TCPX_EXCLUDES(mutex_);
   /// Ends the attempt that the handle identifies. @return false: there is none
   bool give_up_connect(const Handle& handle) TCPX_EXCLUDES(mutex_);
-  /// nullptr: no peer yet. The comm and its bounce pool belong to the calling thread's current GPU.
+  /// nullptr: no peer yet. kExhausted: peers wait because this process or machine is out of something. The comm and its bounce pool belong to the calling thread's current GPU.
   Result<std::unique_ptr<SoftRecvComm>> accept(SoftListener& listener) TCPX_EXCLUDES(mutex_);
 
  private:

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "base/log.h"
+#include "base/socket_io.h"
 #include "base/text.h"
 #include "net/plugin_exit.h"
 #include "net/soft/soft_plugin.h"
@@ -12,8 +13,9 @@
 namespace tcpx::soft {
 namespace {
 
-// Result codes as in section "result codes" of GPUDirect-TCPX's behaviour: 2 for a peer or socket that is gone, 1 for CUDA, 3
-// for everything else, a full queue included. Errors not logged where they arose are logged here, once per call.
+// Result codes as in section "result codes" of GPUDirect-TCPX's behaviour: 2 for a peer or socket that is gone, and for a machine
+// that is out of something, 1 for CUDA, 3 for everything else, a full queue included. Errors not logged where they arose are logged
+// here, once per call.
 int to_result(const Status& status) {
   if (!status.is_ok()) PluginCall::heard(status.to_string());
   switch (status.code()) {
@@ -26,6 +28,7 @@ int to_result(const Status& status) {
     case Code::kCuda:
       return abi::kNcclUnhandledCudaError;
     case Code::kExhausted:
+      if (is_shortage(status)) return abi::kNcclSystemError;
       log(LogLevel::kDebug, "tcpx-soft: ", status.to_string());
       return abi::kNcclInternalError;
     default:

@@ -118,7 +118,7 @@ class System(Error):
 
 
 class Exhausted(Error):
-    """Something bounded (a queue, a pool, descriptors) is full."""
+    """A queue or a pool is full, or this machine is out of descriptors, memory or ports."""
 
     code = "TCPX_E_EXHAUSTED"
 

@@ -26,6 +26,12 @@ TEST(LinkState, LoopbackIsUp) {
   EXPECT_EQ(make_watch().state("lo"), LinkState::kUp);
 }
 
+TEST(LinkState, AllOfOneNamespaceShareADescriptor) {
+  const auto one = must(LinkWatch::shared()), other = must(LinkWatch::shared());
+  EXPECT_EQ(one, other);
+  EXPECT_EQ(one->state("lo"), LinkState::kUp);
+}
+
 TEST(LinkState, WhatIsNoInterfaceIsUnknown) {
   const LinkWatch watch = make_watch();
   for (const std::string name : {"", "no-such-if", "lo ", "l", "/", "exactly15chars_", "of-16-characters", "lo\n"}) {

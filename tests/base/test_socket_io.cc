@@ -47,9 +47,23 @@ TEST(SocketIo, ErrorsThatMeanALostPeerAreToldApart) {
   for (const int error : {ECONNREFUSED, ECONNRESET, ECONNABORTED, EPIPE, EHOSTUNREACH, ENETUNREACH, ETIMEDOUT}) {
     EXPECT_EQ(system_error("x", error).code(), Code::kPeerGone) << error;
   }
-  for (const int error : {EMFILE, ENOMEM, EACCES, EADDRINUSE, EBADF}) {
+  for (const int error : {EACCES, EADDRINUSE, EBADF}) {
     EXPECT_EQ(system_error("x", error).code(), Code::kSystem) << error;
   }
+}
+
+TEST(SocketIo, ErrorsThatMeanAShortageOfThisMachineAreToldApart) {
+  for (const int error : {EMFILE, ENFILE, ENOMEM, ENOBUFS, ENOSPC}) {
+    const Status status = system_error("x", error);
+    EXPECT_EQ(status.code(), Code::kExhausted) << error;
+    EXPECT_EQ(status.native(), error);
+    EXPECT_TRUE(is_shortage(status)) << error;
+    // Users of a connection would ask one that has ended again and again.
+    EXPECT_EQ(stream_error("x", error).code(), Code::kSystem) << error;
+  }
+  EXPECT_EQ(stream_error("x", EPIPE).code(), Code::kPeerGone);
+  EXPECT_FALSE(is_shortage(Status(Code::kExhausted, "peer reported", "create socket: Too many open files (errno 24)")));
+  EXPECT_FALSE(is_shortage(system_error("x", EACCES)));
 }
 
 TEST(SocketIo, MovesMoreThanTheSocketBuffers) {

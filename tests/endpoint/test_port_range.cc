@@ -117,6 +117,19 @@ TEST_F(PortRange, AUsedUpRangeSaysSo) {
   EXPECT_NE(refused.to_string().find(concat(kRange, "=", text())), std::string::npos) << refused.to_string();
 }
 
+TEST_F(PortRange, AUsedUpRangeSaysSoThroughThePluginToo) {
+  allow_log("TCPX_E_EXHAUSTED");
+  auto parts = make_default_parts(loopback_config());
+  ASSERT_TRUE(parts.is_ok()) << parts.status().to_string();
+  open(1);
+  const auto held = listen_anywhere();
+  ASSERT_TRUE(held.is_ok()) << held.status().to_string();
+  Handle handle;
+  const Status refused = parts->plugin->listen(0, handle).status();
+  EXPECT_EQ(refused.code(), Code::kExhausted) << refused.to_string();
+  EXPECT_NE(refused.detail().find(text()), std::string::npos) << refused.to_string();
+}
+
 TEST_F(PortRange, APortServesAgainAsSoonAsItsListenerIsGone) {
   open(1);
   for (int i = 0; i < 3; ++i) {

@@ -10,6 +10,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "net/plugin_exit.h"
+#include "net/plugin_status.h"
+#include "tests/support/expect_log.h"
 
 namespace tcpx {
 namespace {
@@ -67,6 +70,31 @@ TEST(PluginLog, A6_AFloodOfOneWarningIsAFewLinesAndErrorsAreToldEachTime) {
   for (int i = 0; i < 3; ++i)
     EXPECT_EQ(got.lines[got.lines.size() - 3 + static_cast<size_t>(i)].second, concat("plugin: error ", i));
   EXPECT_LE(got.lines.size(), 6u + static_cast<size_t>(seconds));
+}
+
+TEST(PluginLog, ACallHearsWhyItFailedAlsoWhenTheLogHasToldItAlready) {
+  const abi::NcclLogger logger = plugin_logger();
+  Lines got;
+  set_log_sink(&Lines::sink, &got);
+  const std::string plugin = "p";
+  for (int i = 0; i < 3; ++i) {
+    std::string words;
+    const PluginCall call(plugin, "connect", &words);
+    logger(abi::kNcclLogWarn, 0, "net.cc", 80, "Too many open files");
+    EXPECT_EQ(words, "Too many open files") << i;
+  }
+  set_log_sink(nullptr, nullptr);
+}
+
+TEST(PluginStatus, ASystemErrorWhoseWordsTellOfAShortageIsOne) {
+  testing::allow_log("answered ncclSystemError");
+  const auto code = [](std::string_view words) { return plugin_failure("p", "connect", 2, LogLevel::kWarning, words).code(); };
+  EXPECT_EQ(code("Net : Call to socket failed : Too many open files"), Code::kExhausted);
+  EXPECT_EQ(code("Call to socket failed : Cannot allocate memory; and another line"), Code::kExhausted);
+  EXPECT_EQ(code("tcpx-soft: TCPX_E_EXHAUSTED: listen: no port"), Code::kExhausted);
+  EXPECT_EQ(code("Call to connect failed : Connection refused"), Code::kPeerGone);
+  EXPECT_EQ(code(""), Code::kPeerGone);
+  EXPECT_EQ(plugin_failure("p", "isend", 3, LogLevel::kDebug, "Too many open files").code(), Code::kPlugin);
 }
 
 TEST(PluginLogDeathTest, A6_TheLastCountIsToldWhenTheProcessEnds) {

@@ -4,11 +4,15 @@
 //   endpoint_peer PORT hidden    the same, and cannot read the memory of another process
 //
 //   passive                   takes connections in the background from now on          "ok"
-//   accept                    takes one                                                "ok"
+//   accept [MS]               takes one that comes within that time                    "ok"
 //   connect PORT              makes one to an endpoint on this host                    "ok"
 //   advertise BYTES           of its memory, to the last connection                    "slot HEX"
 //   send BYTES, recv BYTES    on the last connection; waits for the end                "ok"
 //   stream BYTES              sends messages on the last connection without end        nothing
+//   free COUNT                may open so many descriptors more from now on            "ok"
+//   unlimited                 and as many as at first again                            "ok"
+//   descriptors               how many it has                                          a number
+//   close                     the last connection                                      "ok"
 //   forbid                    reads no memory of other processes from now on           "ok"
 //   fork                      leaves a child behind that only waits, for 60 s          "child PID"
 //
@@ -16,6 +20,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,6 +35,7 @@
 
 #include "tests/support/endpoint_pair.h"
 #include "tests/support/hex_text.h"
+#include "tests/support/process_state.h"
 
 namespace {
 
@@ -52,7 +58,7 @@ class Peer {
     const LocalRange range{memory_, bytes_.data(), std::min<uint64_t>(number, kMemoryBytes)};
     if (verb == "passive") return answer_of(endpoint_.start_accepting());
     if (verb == "accept") {
-      const auto accepted = endpoint_.accept(kCallTime);
+      const auto accepted = endpoint_.accept(number > 0 ? std::chrono::milliseconds(number) : kCallTime);
       if (accepted.is_ok()) conn_ = accepted->conn;
       return answer_of(accepted.status());
     }
@@ -60,6 +66,13 @@ class Peer {
       const auto connected = endpoint_.connect("127.0.0.1", 0, static_cast<int>(number), kCallTime);
       if (connected.is_ok()) conn_ = *connected;
       return answer_of(connected.status());
+    }
+    if (verb == "close") return answer_of(endpoint_.remove_connection(conn_));
+    if (verb == "descriptors") return std::to_string(descriptor_count());
+    if (verb == "free") return leave_descriptors(number);
+    if (verb == "unlimited") {
+      fillers_.clear();
+      return ::setrlimit(RLIMIT_NOFILE, &limit_) == 0 ? "ok" : "failed to set the limit";
     }
     if (verb == "advertise") {
       const auto slot = endpoint_.advertise(conn_, range);
@@ -95,6 +108,16 @@ class Peer {
     ::alarm(60);
     for (;;) ::pause();
   }
+  // The limit is on numbers, not on the count: the free ones below it are filled.
+  std::string leave_descriptors(uint64_t count) {
+    rlimit limit = limit_;
+    limit.rlim_cur = 256;
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return "failed to set the limit";
+    for (int fd = ::dup(STDERR_FILENO); fd >= 0; fd = ::dup(STDERR_FILENO)) fillers_.emplace_back(fd);
+    if (fillers_.size() < count) return "failed: no so many below the limit";
+    fillers_.resize(fillers_.size() - count);
+    return "ok";
+  }
   void fill() {
     for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<std::byte>(i % 251);
   }
@@ -102,6 +125,12 @@ class Peer {
   std::vector<std::byte> bytes_;
   MemoryId memory_{};
   ConnId conn_{};
+  rlimit limit_ = [] {
+    rlimit now{};
+    (void)::getrlimit(RLIMIT_NOFILE, &now);
+    return now;
+  }();
+  std::vector<UniqueFd> fillers_;
 };
 
 }  // namespace
