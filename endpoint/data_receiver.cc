@@ -192,9 +192,9 @@ void DataReceiver::push_receive(LocalOperation& local, uint64_t number, bool of_
 void DataReceiver::take_data(LocalOperation& local, std::span<const std::byte> data) {
   const Operation& operation = *local.operation;
   if (data.empty() || !is_on_gpu(operation.ranges)) {
-    scatter(operation.ranges, data);
-    deliver_notify(local);
-    return book_.finish(local, Status::ok());
+    Status written = scatter(operation.ranges, data);
+    if (written.is_ok()) deliver_notify(local);
+    return book_.finish(local, std::move(written));
   }
   copies_.push_write(local.number(), operation.ranges, data);
   local.enter(Phase::kWriteIn);

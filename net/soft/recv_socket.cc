@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
+#include "base/guarded_copy.h"
 #include "base/log.h"
 #include "base/socket_io.h"
 #include "base/text.h"
@@ -126,6 +126,7 @@ RecvSocket::Step RecvSocket::find_landing() {
   piece_ = 0;
   stage_ = Stage::kPayload;
   place_ahead();
+  if (stage_ == Stage::kEnded) return Step::kStop;
   if (payload_left_ == 0) finish_chunk();
   return Step::kGoOn;
 }
@@ -135,7 +136,8 @@ void RecvSocket::place_ahead() {
     size_t n = bytes.size();
     if (landing_ == Landing::kMemory) {
       n = std::min(n, destination_[piece_].iov_len);
-      std::memcpy(destination_[piece_].iov_base, bytes.data(), n);
+      if (const int error = guarded_copy(destination_[piece_].iov_base, bytes.data(), n); error != 0)
+        return end(system_error("data socket", error));
     }
     advance(n);
     bytes = bytes.subspan(n);
