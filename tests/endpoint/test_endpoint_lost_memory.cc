@@ -103,5 +103,20 @@ TEST_P(EndpointLostMemory, ThatThePeerReadsOrWrites) {
   }
 }
 
+// Host memory that stands in for a GPU's. The copy into it cannot even begin.
+class EndpointLostStandIn : public EndpointPairTest {};
+TCPX_OVER_SETUPS(EndpointLostStandIn, std::vector<EndpointSetup>{{.memory = MemoryType::kCuda}});
+
+TEST_P(EndpointLostStandIn, AShortReceiveEnds) {
+  allow_log("");
+  PassingMemory to(kShort);
+  GuardedBuffer from(kShort);
+  const LocalRange out = range(a_, from.span()), in = range(b_, {to.data(), kShort});
+  to.go(MemoryEnd::kUnmapped);
+  const auto receive = b_->recv_async(b_.conn, {&in, 1});
+  EXPECT_TRUE(done(a_, a_->send_async(a_.conn, {&out, 1})));
+  EXPECT_TRUE(fails(b_, receive, Code::kSystem));
+}
+
 }  // namespace
 }  // namespace tcpx::testing
