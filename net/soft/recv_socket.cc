@@ -56,7 +56,8 @@ void RecvSocket::on_hang_up() {
 
 bool RecvSocket::has_unread() const {
   int bytes = 0;
-  return parked_.load() == kNotParked && ::ioctl(fd(), FIONREAD, &bytes) == 0 && bytes > 0;
+  // What an ended one has is never read: its bytes had nowhere to go.
+  return !ended_.load() && parked_.load() == kNotParked && ::ioctl(fd(), FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 size_t RecvSocket::read_some(std::span<iovec> pieces) {
