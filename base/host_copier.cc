@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "base/guarded_copy.h"
 #include "base/own_thread.h"
 #include "base/read_process.h"
+#include "base/socket_io.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -20,10 +21,7 @@ constexpr size_t kSegmentsOfCall = 64;
 
 // @return errno, 0: all has been copied
 int read_memory(pid_t process, std::span<const CopySegment> segments) {
-  if (process == HostCopier::kThisProcess) {
-    for (const CopySegment& segment : segments) std::memcpy(segment.to, segment.from, segment.bytes);
-    return 0;
-  }
+  if (process == HostCopier::kThisProcess) return guarded_copy(segments);
   std::array<iovec, kSegmentsOfCall> to, from;
   size_t bytes = 0;
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -62,6 +60,7 @@ Status HostCopy::status() const {
   if (error == ESRCH) return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended");
   if (error == ECANCELED) return Status(Code::kCancelled, "copy from the peer's memory", "given up");
   if (error == 0) return Status::ok();
+  if (process_ == HostCopier::kThisProcess) return system_error("copy through shared memory", error);
   return Status(Code::kSystem, "copy from the peer's memory", "process_vm_readv", Domain::kErrno, error);
 }
 

@@ -1,6 +1,6 @@
 // HostCopier: copies out of the memory of a process of this host, or of this one, by threads that share the work. The other process
 // does nothing for it (process_vm_readv, "cross-memory attach"): the kernel lets a process read another one that it may trace. Memory
-// that is not there is an error of the copy, in this process, too, where a peer may have freed what it has given up.
+// that is not there is an error of the copy, in this process, too.
 #pragma once
 
 #include <sys/types.h>
@@ -53,7 +53,7 @@ class HostCopier {
   /// Up to so much is copied within `start`, because waking a thread takes longer.
   static constexpr size_t kAtOnceBytes = 128 * 1024;
 
-  /// As the process to copy out of: this one, without asking the kernel. Memory that is not there ends it.
+  /// As the process to copy out of: this one, without asking the kernel (base/guarded_copy.h).
   static constexpr pid_t kThisProcess = 0;
 
   /// @param threads at least 1; they are started when the first long copy is

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "base/guarded_copy.h"
 #include "base/mappings.h"
 #include "base/memory_ops.h"
 #include "base/socket_io.h"
@@ -13,8 +14,8 @@ namespace {
 class HostCopyLane final : public CopyLane {
  public:
   Status copy(void* dst, const void* src, size_t bytes) override {
-    if (bytes != 0) std::memcpy(dst, src, bytes);
-    return Status::ok();
+    const int error = guarded_copy(dst, src, bytes);
+    return error == 0 ? Status::ok() : system_error("copy host memory", error);
   }
 };
 

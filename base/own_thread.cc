@@ -22,10 +22,12 @@ bool is_own_thread() {
 }
 
 Result<std::thread> start_thread(const char* name, std::function<void()> body) {
-  // A thread inherits the signal mask of its creator.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  // A thread inherits the signal mask of its creator. The signals of its own faults are not blocked: the kernel would end the process
+  // all the same, and past every handler.
+  sigset_t others, before;
+  ::sigfillset(&others);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP}) ::sigdelset(&others, fault);
+  ::pthread_sigmask(SIG_SETMASK, &others, &before);
   std::thread thread;
   int error = 0;
   try {

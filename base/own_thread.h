@@ -8,7 +8,7 @@
 
 namespace tcpx {
 
-/// Runs `body` on a new thread with all signals blocked.
+/// Runs `body` on a new thread with all signals blocked, save those of its own faults.
 /// @param name at most 15 bytes, for debuggers and `top`.
 /// @return kSystem when no thread can be created.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);

@@ -1,9 +1,9 @@
 #include "base/segment_copier.h"
 
-#include <cstring>
-
 #include "base/gpu_order.h"
+#include "base/guarded_copy.h"
 #include "base/memory_ops.h"
+#include "base/socket_io.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -15,9 +15,7 @@ class HostSegmentCopier final : public SegmentCopier {
   Result<CopyTicket> submit(std::span<const CopySegment> segments) override {
     if (segments.size() > kMaxCopySegments)
       return Status(Code::kInvalidArgument, "copy segments", concat(segments.size(), ", at most ", kMaxCopySegments));
-    for (const CopySegment& segment : segments) {
-      if (segment.bytes > 0) std::memcpy(segment.to, segment.from, segment.bytes);
-    }
+    if (const int error = guarded_copy(segments); error != 0) return system_error("copy segments", error);
     return CopyTicket{next_++};
   }
   Result<bool> query(CopyTicket ticket) override {

@@ -1,11 +1,12 @@
 #include "device/unpacker_factory.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "base/guarded_copy.h"
+#include "base/socket_io.h"
 #include "device/fragment_merge.h"
 #include "device/ticket_ring.h"
 #include "tcpx/types.h"
@@ -95,12 +96,19 @@ class HostUnpacker final : public Unpacker {
     return staged == 0 ? Status::ok() : flush();
   }
 
+  /// @param from what lies `begin` bytes into the pool
+  Status copy(std::span<const Fragment> list, const std::byte* from, uint32_t begin, std::byte* to) {
+    segments_.clear();
+    for (const Fragment& f : list) segments_.push_back({to + f.dst_off, from + (f.src_off - begin), f.len});
+    const int error = guarded_copy(segments_);
+    return error == 0 ? Status::ok() : system_error("unpack", error);
+  }
+
   /// Copies `list` from the pool to `to`, which the host can write. May reorder the list.
   Status gather(const std::byte* pool, std::span<Fragment> list, std::byte* to) {
     if (list.empty()) return Status::ok();
     if (memory_.host_readable(pool)) {
-      for (const Fragment& f : list) std::memcpy(to + f.dst_off, pool + f.src_off, f.len);
-      return Status::ok();
+      return copy(list, pool, 0, to);
     }
     std::sort(list.begin(), list.end(), [](const Fragment& a, const Fragment& b) { return a.src_off < b.src_off; });
     while (!list.empty()) {
@@ -110,7 +118,7 @@ class HostUnpacker final : public Unpacker {
       std::byte* const fetched = fetch.count == 1 ? to + list.front().dst_off : fetched_.host();
       TCPX_RETURN_IF_ERROR(lane_->copy(fetched, pool + begin, fetch.bytes));
       if (fetch.count > 1) {
-        for (const Fragment& f : list.first(fetch.count)) std::memcpy(to + f.dst_off, fetched + (f.src_off - begin), f.len);
+        TCPX_RETURN_IF_ERROR(copy(list.first(fetch.count), fetched, begin, to));
       }
       list = list.subspan(fetch.count);
     }
@@ -123,6 +131,7 @@ class HostUnpacker final : public Unpacker {
   const std::unique_ptr<CopyLane> lane_;
   std::vector<Fragment> merged_;                            // scratch of submit
   std::vector<Fragment> portion_;                           // scratch of submit: the part for gathered_
+  std::vector<CopySegment> segments_;                       // scratch of submit
   TicketRing tickets_{std::numeric_limits<size_t>::max()};  // nothing is ever in flight, so nothing fills up
 };
 

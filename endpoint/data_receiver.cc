@@ -192,9 +192,9 @@ void DataReceiver::push_receive(LocalOperation& local, uint64_t number, bool of_
 void DataReceiver::take_data(LocalOperation& local, std::span<const std::byte> data) {
   const Operation& operation = *local.operation;
   if (data.empty() || !is_on_gpu(operation.ranges)) {
-    scatter(operation.ranges, data);
-    deliver_notify(local);
-    return book_.finish(local, Status::ok());
+    Status written = scatter(operation.ranges, data);
+    if (written.is_ok()) deliver_notify(local);
+    return book_.finish(local, std::move(written));
   }
   copies_.push_write(local.number(), operation.ranges, data);
   local.enter(Phase::kWriteIn);
@@ -223,9 +223,14 @@ void DataReceiver::deliver_notify(LocalOperation& local) {
 bool DataReceiver::progress() {
   bool advanced = false;
   while (!copies_.empty()) {
+    LocalOperation& local = *book_.find(copies_.front());
+    if (link_.has_failed() && !copies_.front_started()) {
+      book_.finish(local, link_.status);
+      copies_.pop();
+      continue;
+    }
     const auto done = copies_.front_done();
     if (done.is_ok() && !*done) break;
-    LocalOperation& local = *book_.find(copies_.front());
     if (done.is_ok() && local.ending.is_ok()) deliver_notify(local);
     book_.finish(local, done.is_ok() ? Status::ok() : done.status());
     copies_.pop();

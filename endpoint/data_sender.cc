@@ -6,7 +6,10 @@ namespace tcpx {
 
 void DataSender::send_short(LocalOperation& local) {
   const Operation& operation = *local.operation;
-  if (!is_on_gpu(operation.ranges)) return say(local, gather(operation.ranges, room_));
+  if (!is_on_gpu(operation.ranges)) {
+    const auto data = gather(operation.ranges, room_);
+    return data.is_ok() ? say(local, *data) : give_up(local, data.status());
+  }
   copies_.push_read(local.number(), operation.ranges);
   local.enter(Phase::kReadOut);
   link_.break_with(copies_.start());
@@ -90,10 +93,14 @@ void DataSender::end_copy(LocalOperation& local, Status status) {
   if (status.is_ok() && local.ending.is_ok() && !link_.has_failed()) {
     return say(local, copies_.front_bytes());
   }
+  give_up(local, status.is_ok() ? link_.status : std::move(status));
+}
+
+// Nothing of it has been said to the peer.
+void DataSender::give_up(LocalOperation& local, Status why) {
   link_.windows.put_back(local.charge);
   if (local.kind() == OperationKind::kSend) tell_cancelled(local, false);
-  if (status.is_ok()) status = link_.status;
-  book_.finish(local, std::move(status));
+  book_.finish(local, std::move(why));
 }
 
 }  // namespace tcpx

@@ -36,6 +36,7 @@ class DataSender {
   void say(LocalOperation& local, std::span<const std::byte> data);
   Status end_pulled(LocalOperation& local);
   void end_copy(LocalOperation& local, Status status);
+  void give_up(LocalOperation& local, Status why);
 
   LinkContext& link_;
   OperationBook& book_;

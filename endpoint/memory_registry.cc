@@ -1,13 +1,14 @@
 #include "endpoint/memory_registry.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <new>
 #include <string>
 
+#include "base/guarded_copy.h"
 #include "base/mappings.h"
 #include "base/random.h"
+#include "base/socket_io.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -78,18 +79,26 @@ Status check_writable(std::string_view operation, const Region& region) {
                 concat("the registered ", range_text(region.data, region.bytes), " may only be read, at least in part"));
 }
 
-std::span<const std::byte> gather(const std::vector<HeldRange>& ranges, std::vector<std::byte>& room) {
-  if (ranges.size() == 1) return {ranges.front().data, ranges.front().bytes};
-  room.clear();
-  for (const HeldRange& range : ranges) room.insert(room.end(), range.data, range.data + range.bytes);
-  return room;
+// Even a range that is alone is copied: who puts the bytes where they go cannot be left in the middle.
+Result<std::span<const std::byte>> gather(const std::vector<HeldRange>& ranges, std::vector<std::byte>& room) {
+  size_t bytes = 0;
+  for (const HeldRange& range : ranges) bytes += range.bytes;
+  if (room.size() < bytes) room.resize(bytes);
+  std::byte* to = room.data();
+  for (const HeldRange& range : ranges) {
+    if (const int error = guarded_copy(to, range.data, range.bytes); error != 0) return system_error("read short message", error);
+    to += range.bytes;
+  }
+  return std::span<const std::byte>(room).first(bytes);
 }
 
-void scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> data) {
+Status scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> data) {
   for (const HeldRange& range : ranges) {
-    if (range.bytes > 0) std::memcpy(range.data, data.data(), range.bytes);
+    if (const int error = guarded_copy(range.data, data.data(), range.bytes); error != 0)
+      return system_error("write short message", error);
     data = data.subspan(range.bytes);
   }
+  return Status::ok();
 }
 
 Status check_slot(const RemoteSlot& slot) {

@@ -129,10 +129,10 @@ inline bool is_of_host(const Region& region, const MemoryOps& memory) {
 }
 /// Ranges of one message, which are all of one kind.
 bool is_on_gpu(const std::vector<HeldRange>& ranges);
-/// A message in host memory. @return a view of the range, when there is one alone; else of `room`, which has them all
-std::span<const std::byte> gather(const std::vector<HeldRange>& ranges, std::vector<std::byte>& room);
-/// Puts a message into host memory. @param data as many bytes as the ranges have
-void scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> data);
+/// Takes a message out of host memory. @return a view of `room`, which has it then; kSystem with EFAULT: the memory has gone
+Result<std::span<const std::byte>> gather(const std::vector<HeldRange>& ranges, std::vector<std::byte>& room);
+/// Puts a message into host memory. @param data as many bytes as the ranges have. @return kSystem with EFAULT: the memory has gone
+Status scatter(const std::vector<HeldRange>& ranges, std::span<const std::byte> data);
 
 /// Checks a slot handed to the application: is it one, and one that this version knows. The memory it names is known only to
 /// the endpoint that made it. @return kInvalidArgument, kUnsupported

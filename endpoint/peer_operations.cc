@@ -131,8 +131,11 @@ Status PeerOperations::begin(const WriteDataFrame& frame, std::vector<HeldRange>
   link_.stats.bytes_received += frame.data.size();
   Delivery delivery{.notify = message_of(frame.notify, link_.id), .charge = charge, .answers = frame.operation};
   if (!is_on_gpu(ranges)) {
-    scatter(ranges, frame.data);
-    link_.deliver(std::move(delivery));
+    if (const Status written = scatter(ranges, frame.data); !written.is_ok()) {
+      link_.refuse(frame.operation, charge, written);
+    } else {
+      link_.deliver(std::move(delivery));
+    }
     return Status::ok();
   }
   queue({.number = frame.operation, .ranges = std::move(ranges), .delivery = std::move(delivery), .charge = {}}, true,
@@ -159,8 +162,10 @@ Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange> rang
     return Status::ok();
   }
   if (!is_on_gpu(ranges)) {
-    answer_read(frame.operation, gather(ranges, room_));
-    link_.give_back(charge);
+    if (const auto data = or_refuse(gather(ranges, room_), frame.operation, charge); data) {
+      answer_read(frame.operation, *data);
+      link_.give_back(charge);
+    }
     return Status::ok();
   }
   queue({.number = frame.operation, .ranges = std::move(ranges), .delivery = {}, .charge = charge}, false, {});

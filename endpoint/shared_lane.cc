@@ -123,7 +123,11 @@ bool SharedLane::start(Piece& piece, bool for_gpu) {
 }
 
 bool SharedLane::is_over(const Piece& piece) {
-  if (piece.copy != nullptr) return piece.copy->done();
+  if (piece.copy != nullptr) {
+    if (!piece.copy->done()) return false;
+    if (const Status copied = piece.copy->status(); !copied.is_ok()) fail(copied);
+    return true;
+  }
   if (!piece.ticket) {
     fail(Status(Code::kExhausted, "copy through the shared ring", "out of memory"));
     return true;

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
+#include "base/guarded_copy.h"
 #include "base/log.h"
 #include "base/socket_io.h"
 #include "base/text.h"
@@ -56,7 +56,8 @@ void RecvSocket::on_hang_up() {
 
 bool RecvSocket::has_unread() const {
   int bytes = 0;
-  return parked_.load() == kNotParked && ::ioctl(fd(), FIONREAD, &bytes) == 0 && bytes > 0;
+  // What an ended one has is never read: its bytes had nowhere to go.
+  return !ended_.load() && parked_.load() == kNotParked && ::ioctl(fd(), FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 size_t RecvSocket::read_some(std::span<iovec> pieces) {
@@ -126,6 +127,7 @@ RecvSocket::Step RecvSocket::find_landing() {
   piece_ = 0;
   stage_ = Stage::kPayload;
   place_ahead();
+  if (stage_ == Stage::kEnded) return Step::kStop;
   if (payload_left_ == 0) finish_chunk();
   return Step::kGoOn;
 }
@@ -135,7 +137,8 @@ void RecvSocket::place_ahead() {
     size_t n = bytes.size();
     if (landing_ == Landing::kMemory) {
       n = std::min(n, destination_[piece_].iov_len);
-      std::memcpy(destination_[piece_].iov_base, bytes.data(), n);
+      if (const int error = guarded_copy(destination_[piece_].iov_base, bytes.data(), n); error != 0)
+        return end(system_error("data socket", error));
     }
     advance(n);
     bytes = bytes.subspan(n);

@@ -1,0 +1,123 @@
+#include "base/guarded_copy.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+namespace tcpx {
+namespace {
+
+/// A copy that its thread is in.
+struct GuardedCopy {
+  sigjmp_buf given_up;
+  CopySegment segment{};  // that it is at
+
+  bool touches(const void* address) const {
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    return at - reinterpret_cast<uintptr_t>(segment.to) < segment.bytes ||
+           at - reinterpret_cast<uintptr_t>(segment.from) < segment.bytes;
+  }
+};
+
+// Initial-exec, because a signal handler may not wait for the loader to make a thread's variables.
+[[gnu::tls_model("initial-exec")]] thread_local GuardedCopy* volatile current = nullptr;
+
+constexpr std::array<int, 2> kFaults{SIGSEGV, SIGBUS};
+
+/// What handled each of kFaults before. Signals belong to the process, and so does this; written once, before the handler is called.
+std::array<struct sigaction, kFaults.size()> handled_before;
+
+// A handler that was installed later and calls this one by raising the signal again is one of this thread, too.
+bool is_of(const GuardedCopy& copy, const siginfo_t& fault) {
+  if (fault.si_code > 0) return copy.touches(fault.si_addr);
+  return fault.si_code == SI_TKILL && fault.si_pid == ::getpid();
+}
+
+void hand_on(int signal, siginfo_t* fault, void* context) {
+  const struct sigaction& before = handled_before[signal == kFaults[0] ? 0 : 1];
+  if ((before.sa_flags & SA_SIGINFO) == 0 && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)) {
+    // The kernel lets nobody ignore a fault. The instruction is run again, and ends the process where the fault is.
+    struct sigaction end {};
+    end.sa_handler = fault->si_code > 0 ? SIG_DFL : before.sa_handler;
+    if (end.sa_handler == SIG_IGN) return;
+    (void)::sigaction(signal, &end, nullptr);
+    if (fault->si_code <= 0) (void)::raise(signal);
+    return;
+  }
+  sigset_t mask;  // of the interrupted code, which the kernel sets again behind this handler
+  (void)::pthread_sigmask(SIG_BLOCK, &before.sa_mask, &mask);
+  if ((before.sa_flags & SA_SIGINFO) != 0) {
+    before.sa_sigaction(signal, fault, context);
+  } else {
+    before.sa_handler(signal);
+  }
+  (void)::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+}
+
+void on_fault(int signal, siginfo_t* fault, void* context) {
+  GuardedCopy* const copy = current;
+  if (copy != nullptr && is_of(*copy, *fault)) siglongjmp(copy->given_up, 1);
+  const int error = errno;
+  hand_on(signal, fault, context);
+  errno = error;
+}
+
+// The handler may be called as long as the process lives, so this library stays loaded.
+void stay_loaded() {
+  Dl_info here{};
+  if (::dladdr(reinterpret_cast<const void*>(&on_fault), &here) != 0 && here.dli_fname != nullptr)
+    (void)::dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+bool handle_faults() {
+  stay_loaded();
+  struct sigaction action {};
+  action.sa_sigaction = on_fault;
+  // On the thread's other stack, if it has one, as handlers of stack overflows need it. Not blocked, because a copy that is given up
+  // does not return from the handler.
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  for (size_t i = 0; i < kFaults.size(); ++i) {
+    if (::sigaction(kFaults[i], nullptr, &handled_before[i]) != 0) return false;
+  }
+  for (const int signal : kFaults) {
+    if (::sigaction(signal, &action, nullptr) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int guarded_copy(std::span<const CopySegment> segments) noexcept {
+  static const bool installed = handle_faults();  // else a fault ends the process
+  (void)installed;
+  GuardedCopy copy;
+  if (sigsetjmp(copy.given_up, 0) != 0) {
+    current = nullptr;
+    return EFAULT;
+  }
+  current = &copy;
+  for (const CopySegment& segment : segments) {
+    if (segment.bytes == 0) continue;
+    copy.segment = segment;
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the handler may run at any point of what comes next
+    std::memcpy(segment.to, segment.from, segment.bytes);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  current = nullptr;
+  return 0;
+}
+
+int guarded_copy(void* to, const void* from, size_t bytes) noexcept {
+  const CopySegment segment{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes};
+  return guarded_copy(std::span(&segment, 1));
+}
+
+}  // namespace tcpx
