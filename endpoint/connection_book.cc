@@ -61,6 +61,7 @@ Result<LinkParts> ConnectionBook::set_up(BootstrapChannel channel, bool connecto
       .settings = endpoint.settings,
       .max_transfers = kMaxLaneTransfers,
       .budget = &parts_.budget,
+      .peers = &parts_.peers,
       .identity = identity,
       .same_host = parts_.config.same_host,
       .reads_peer = endpoint.reads_peers,

@@ -3,16 +3,15 @@
 //
 // Ids are typed, and errors are Statuses with a message to act on. The names of UCCL's RDMA engine are in tcpx/uccl.h.
 //
-// Threads: every call from any thread at any time. An Endpoint is used by the process that created it: after fork the child
-// gets kUnsupported from every call and may only destroy it, which has no effect there.
+// Threads: every call from any thread at any time. An Endpoint is used by the process that created it: after fork the child gets kUnsupported from every call
+// and may only destroy it, which has no effect there.
 //
-// Completion (docs/completion.md). `done` on a receive or read: the bytes are in place, visible to every later kernel and host
-// read. On a send: the source may be reused. On a write: the bytes are in place at the target. After done, failure or cancel no
-// thread, NIC or GPU touches the memory any more.
+// Completion (docs/completion.md). `done` on a receive or read: the bytes are in place, visible to every later kernel and host read. On a send: the source may
+// be reused. On a write: the bytes are in place at the target. After done, failure or cancel no thread, NIC or GPU touches the memory any more.
 //
-// Matching. The n-th send of a connection meets the n-th receive that the other end posts; both name the same number of bytes, or
-// both fail with kMismatch. (A short send that went out inline was done before that could be known.) Vectors are streams of
-// bytes: the ends may split them differently. Writes and reads need no call at the target and are not ordered among each other.
+// Matching. The n-th send of a connection meets the n-th receive that the other end posts; both name the same number of bytes, or both fail with kMismatch. (A
+// short send that went out inline was done before that could be known.) Vectors are streams of bytes: the ends may split them differently. Writes and reads need
+// no call at the target and are not ordered among each other.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -61,8 +60,11 @@ struct EndpointConfig {
   uint32_t max_idle_connections = 16;           ///< removed connections kept for reuse
   std::chrono::milliseconds idle_time{60'000};  ///< time for which they are kept
   uint32_t max_notifications = 65536;           ///< per connection, received and not yet taken with get_notifs
-  /// Connections between endpoints of one host share memory instead of using TCP, where the system lets them and both ends wish
-  /// it (see UCCL_TCPX_LOCAL).
+  /// What all peers together may make this endpoint hold, at least 32 MiB; default: UCCL_TCPX_MAX_PEER_BYTES. Counts 4 MiB of each connection from before it is
+  /// set up, what its windows are enlarged by, and notifications that nobody has taken. Does not count what this end registers, asks for or sends, buffers of
+  /// the plugin and the kernel, and memory that a host shares. Beyond it peers wait, and new connections are refused (kExhausted) at both ends.
+  std::optional<uint64_t> max_peer_bytes = {};
+  /// Connections between endpoints of one host share memory instead of using TCP, where the system lets them and both ends wish it (see UCCL_TCPX_LOCAL).
   bool same_host = true;
 };
 
@@ -136,8 +138,7 @@ struct NotifyMsg {
 
 struct SubmitOptions {
   std::optional<std::chrono::milliseconds> timeout = {};  ///< default: the endpoint's
-  /// Memory is touched only after the work that this stream (cudaStream_t of any GPU) holds now. A default stream is that of each
-  /// GPU whose memory is moved.
+  /// Memory is touched only after the work that this stream (cudaStream_t of any GPU) holds now. A default stream is that of each GPU whose memory is moved.
   std::optional<void*> after_stream = {};
   /// And only after this event (cudaEvent_t), which must live until the operation has ended.
   void* after_event = nullptr;
@@ -154,8 +155,7 @@ struct OperationAnswer {
   Status status;  ///< kFailed: the reason
 };
 
-/// Latencies in powers of two: bucket i counts those in [2^i, 2^(i+1)) microseconds, the first also shorter ones, the last all
-/// longer ones.
+/// Latencies in powers of two: bucket i counts those in [2^i, 2^(i+1)) microseconds, the first also shorter ones, the last all longer ones.
 struct LatencyHistogram {
   std::array<uint64_t, 24> buckets{};
   uint64_t count = 0;
@@ -192,7 +192,7 @@ struct EndpointStats {
   ConnectionStats ended;
   uint64_t registered_regions = 0, advertised_ranges = 0;
   uint64_t operations_outstanding = 0;  ///< pending, or ended and not yet polled
-  uint64_t notifications_waiting = 0;
+  uint64_t notifications_waiting = 0, peer_bytes = 0, max_peer_bytes = 0;  ///< the last two: what peers may make it hold now, and at most
 };
 
 class TCPX_CLASS_API Endpoint {
