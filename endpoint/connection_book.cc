@@ -106,12 +106,16 @@ Result<std::shared_ptr<Connection>> ConnectionBook::dial(const EndpointMetadata&
   EndpointIdentity identity = parts_.identity;
   identity.wanted_gpu_idx = to.gpu_idx;
   identity.wanted_instance = to.instance;
+  Status refused;
   for (;;) {
     auto channel = bootstrap_connect(to.host, to.port, deadline, &parts_.stop);
     auto link = channel.is_ok() ? set_up(std::move(*channel), true, identity, deadline) : Result<LinkParts>(channel.status());
     if (parts_.stop) return Status(Code::kCancelled, "connect", "the endpoint is closing");
     if (link.is_ok()) return add(std::move(*link), again);
+    // An attempt that the deadline has cut short says less than why the ones before were refused.
+    if (!refused.is_ok() && link.status().code() == Code::kTimeout) return refused;
     if (link.status().code() != Code::kExhausted || deadline.expired()) return link.status();
+    refused = link.status();
     std::this_thread::sleep_until(Deadline::after(kRetryPause).earlier(deadline).at());
   }
 }
