@@ -80,6 +80,9 @@ constexpr VariableInfo kTable[] = {
      "Endpoint: messages of at most this size travel inline on the control connection, in one round trip and without the chunks "
      "of "
      "the pipeline. 0 sends everything but empty messages through the pipeline. Each end decides for what it sends."},
+    {Variable::kMaxPeerBytes, "UCCL_TCPX_MAX_PEER_BYTES", VariableKind::kInteger, "bytes", 0, int64_t{1} << 50, 0, "0", "",
+     "Endpoint: what all its peers together may make it hold, at least 33554432. 0: an eighth of the machine's memory, or of what "
+     "the control group (the container) may use. When it is used up peers wait, and new connections are refused."},
     {Variable::kLocal, "UCCL_TCPX_LOCAL", VariableKind::kChoice, "", 0, 0, 0, "auto", "auto|off",
      "Endpoint: `auto` lets two endpoints of one host share memory: control messages between them need no system call, and long "
      "transfers are copied from one process's memory to the other's, or through memory of both; where that is not possible the "

@@ -32,6 +32,7 @@ enum class Variable {
   kFailover,
   kOpTimeoutMs,
   kInlineBytes,
+  kMaxPeerBytes,
   kLocal,
   kUnpackImpl,
   kUnpackBlocks,

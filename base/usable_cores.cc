@@ -3,31 +3,14 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string_view>
 #include <thread>
 
-#include "base/text.h"
+#include "base/cgroup.h"
 
 namespace tcpx {
 namespace {
-
-std::optional<std::string> text_of_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  return std::string{std::istreambuf_iterator<char>(file), {}};
-}
-
-// nullopt also for "max" and "-1", which are no limits.
-std::optional<uint64_t> number_in(std::string_view text) {
-  uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  return number;
-}
 
 // Of one group, in whole cores. @param folder where its files are
 std::optional<uint64_t> quota_of(const std::string& folder) {
@@ -44,24 +27,11 @@ std::optional<uint64_t> quota_of(const std::string& folder) {
   return (*quota + *period - 1) / *period;
 }
 
-// A line of /proc/self/cgroup is "number:controllers:path"; version 2 has one without controllers. A container sees its own group
-// as the root, whatever the path says, so all folders on the way are asked.
 uint64_t quota(const std::string& root) {
   uint64_t least = UINT64_MAX;
-  std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = concat(",", line.substr(first + 1, second - first - 1), ",");
-    const bool is_version_2 = controllers == ",,";
-    if (!is_version_2 && controllers.find(",cpu,") == std::string::npos) continue;
-    const std::string mounted = concat(root, "/sys/fs/cgroup", is_version_2 ? "" : "/cpu");
-    for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
-      while (path.ends_with('/')) path.pop_back();
-      if (const auto cores = quota_of(mounted + path)) least = std::min(least, *cores);
-      if (path.rfind('/') == std::string::npos) break;
-    }
-  }
+  for_each_control_group(root, "cpu", [&least](const std::string& folder) {
+    if (const auto cores = quota_of(folder)) least = std::min(least, *cores);
+  });
   return least;
 }
 

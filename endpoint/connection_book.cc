@@ -63,6 +63,7 @@ Result<LinkParts> ConnectionBook::set_up(BootstrapChannel channel, bool connecto
       .settings = endpoint.settings,
       .max_transfers = kMaxLaneTransfers,
       .budget = &parts_.budget,
+      .peers = &parts_.peers,
       .identity = identity,
       .same_host = parts_.config.same_host,
       .reads_peer = endpoint.reads_peers,
@@ -107,13 +108,17 @@ Result<std::shared_ptr<Connection>> ConnectionBook::dial(const EndpointMetadata&
   EndpointIdentity identity = parts_.identity;
   identity.wanted_gpu_idx = to.gpu_idx;
   identity.wanted_instance = to.instance;
+  Status refused;
   for (Duration pause = kRetryPause;; pause = std::min(2 * pause, kLongestRetryPause)) {
     auto channel = bootstrap_connect(to.host, to.port, deadline, &parts_.stop);
     auto link = channel.is_ok() ? set_up(std::move(*channel), true, identity, deadline) : Result<LinkParts>(channel.status());
     if (parts_.stop) return Status(Code::kCancelled, "connect", "the endpoint is closing");
     if (link.is_ok()) return add(std::move(*link), again);
     const Status& why = link.status();
+    // An attempt that the deadline has cut short says less than why the ones before were refused.
+    if (!refused.is_ok() && why.code() == Code::kTimeout) return refused;
     if (why.code() != Code::kExhausted || is_shortage(why) || deadline.expired()) return why;
+    refused = why;
     std::this_thread::sleep_until(Deadline::after(pause).earlier(deadline).at());
   }
 }

@@ -28,6 +28,7 @@ class ConnectionBook final : private ConnectionMaker {
     EndpointIdentity identity;
     const LinkShared& links;
     ChunkBudget& budget;
+    PeerMemory& peers;
     ProgressEngine& engine;
     const std::atomic<bool>& stop;  ///< ends what waits
   };

@@ -19,13 +19,10 @@ namespace {
 
 // Short enough for small messages on few cores, where the one who spins may keep the one who works from working.
 constexpr Duration kWaitSpin = std::chrono::microseconds(200);
-// Notifications of a connection that wait for the peer's window, and the bytes of their texts.
-constexpr size_t kMaxNotifyWaits = 65536;
-constexpr size_t kMaxNotifyWaitBytes = 64u << 20;
-// Time the last farewells may take.
-constexpr Duration kEnd = std::chrono::seconds(4);
-// Time that a deregistration waits for peers of this host that map the memory.
-constexpr Duration kUnmapping = std::chrono::milliseconds(100);
+constexpr size_t kMaxNotifyWaits = 65536;                        // of a connection, for the peer's window
+constexpr size_t kMaxNotifyWaitBytes = 64u << 20;                // of their texts
+constexpr Duration kEnd = std::chrono::seconds(4);               // that the last farewells may take
+constexpr Duration kUnmapping = std::chrono::milliseconds(100);  // that a deregistration waits for peers of this host
 
 Status refuse(OperationKind kind, std::string why) {
   return Status(Code::kInvalidArgument, std::string(name_of(kind)), std::move(why));
@@ -58,8 +55,7 @@ Status check_room(const LinkFace& face, const NotifyMsg& message) {
                 concat(waiting, " notifications of ", bytes, " bytes wait for the peer to take some"));
 }
 
-// One copies slower than a thread does within its process, because the kernel looks every page up; a few saturate memory; and the
-// application's threads and those that move data need cores, too.
+// A few saturate memory, and the application's threads and those that move data need cores, too.
 size_t copy_threads(uint32_t cores) {
   return std::min(cores, std::clamp(cores / 4, 2u, 4u));
 }
@@ -86,6 +82,7 @@ Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts par
   config.operation_timeout = config.operation_timeout.value_or(Milliseconds(timeout));
   TCPX_ASSIGN_OR_RETURN(const auto inline_bytes, environment_integer(Variable::kInlineBytes));
   config.inline_bytes = config.inline_bytes.value_or(static_cast<uint32_t>(inline_bytes));
+  TCPX_ASSIGN_OR_RETURN(config.max_peer_bytes, PeerMemory::configured(config));
   TCPX_ASSIGN_OR_RETURN(const auto local, environment_choice(Variable::kLocal));
   config.same_host = config.same_host && local == 0;
   TCPX_ASSIGN_OR_RETURN(const auto instance, random_id());
@@ -104,10 +101,11 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
       born_in_(count_forks()),
       copiers_(std::move(copiers)),
       unmapper_(parts_.memory, config.gpu_idx, [this] { engine_.wake(); }),
+      peers_(*config.max_peer_bytes - inbox_part(*config.max_peer_bytes)),
       budget_({.channels = static_cast<uint32_t>(parts_.devices.size())}),
       registry_(instance),
       operations_(config.max_operations, &signal_),
-      inbox_(config.max_notifications, &signal_),
+      inbox_(config.max_notifications, &signal_, inbox_part(*config.max_peer_bytes)),
       shared_{.operations = operations_,
               .memory = registry_,
               .copies = *copiers_.messages,
@@ -132,6 +130,7 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
                                  .gpu_bus = bus_id_of(parts_.memory->pci_path(config.gpu_idx).value_or(""))},
                     .links = shared_,
                     .budget = budget_,
+                    .peers = peers_,
                     .engine = engine_,
                     .stop = stop_}) {}
 
@@ -384,7 +383,9 @@ EndpointStats Endpoint::Impl::stats() {
                       .registered_regions = registry_.regions(),
                       .advertised_ranges = registry_.advertised(),
                       .operations_outstanding = operations_.outstanding(),
-                      .notifications_waiting = inbox_.size()};
+                      .notifications_waiting = inbox_.size(),
+                      .peer_bytes = peers_.held() + inbox_.bytes(),
+                      .max_peer_bytes = *config_.max_peer_bytes};
   const ProgressEngine::Lock lock(engine_);
   stats.connections = engine_.links().stats();
   stats.ended = engine_.links().ended();

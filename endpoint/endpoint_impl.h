@@ -99,6 +99,7 @@ class Endpoint::Impl {
   const uint64_t born_in_;  // number of forks before
   Copiers copiers_;
   Unmapper unmapper_;
+  PeerMemory peers_;    // of all links
   ChunkBudget budget_;  // of the sends of all links; used by the one that makes progress
   EventSignal signal_;
   MemoryRegistry registry_;

@@ -23,11 +23,10 @@ constexpr Duration kLookAliveEvery = std::chrono::milliseconds(250);
 }  // namespace
 
 Link::Link(const LinkShared& shared, ConnId id, LinkParts parts, std::string path)
-    : context_(shared, id, parts.peer, std::move(parts.stream), std::move(parts.send), std::move(parts.recv),
-               std::move(parts.host)),
-      peer_host_(std::move(parts.peer_host)),
+    : peer_host_(std::move(parts.peer_host)),
       peer_name_(std::move(parts.peer_name)),
       path_(std::move(path)),
+      context_(shared, id, std::move(parts)),
       next_alive_look_(context_.now + kLookAliveEvery) {}
 
 Link::~Link() {
@@ -76,6 +75,7 @@ bool Link::progress(bool readable) {
   advanced |= progress_lanes();
   if (reads()) advanced |= context_.pulls.tell_gone();
   advanced |= context_.deliver_kept();
+  if (reads()) advanced |= context_.size_windows();
   if (context_.now >= local_.next_deadline()) end_late();
   advance_state();
   if (reads() && (context_.now >= next_flush_ || context_.stream->backlog() >= kManyBytes)) advanced |= flush();
@@ -244,6 +244,7 @@ void Link::advance_state() {
       context_.recv_lane.closed()) {
     context_.stage = LinkStage::kClosed;
     context_.stream->close();  // the link may be kept for what has arrived
+    context_.place.shrink(context_.place.bytes() - std::min(context_.place.bytes(), arrived_bytes()));
     context_.pulls.close();
     MemoryBuffer sends = context_.send_shared.close(), receives = context_.recv_shared.close();
     if (context_.host != nullptr) {
@@ -379,7 +380,7 @@ Status Link::on(const CancelFrame& frame) {
 }
 
 Status Link::on(const CreditFrame& frame) {
-  if (context_.windows.refill({frame.window, frame.bytes})) return Status::ok();
+  if (context_.on(frame)) return Status::ok();
   return unexpected(frame.kType, 0, concat("credit of ", frame.bytes, " bytes that are not owed"));
 }
 

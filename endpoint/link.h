@@ -122,10 +122,10 @@ class Link final : private ControlSink {
   void advance_state();
   void let_go_of_rings(MemoryBuffer sends, MemoryBuffer receives);
 
+  const std::string peer_host_, peer_name_, path_;
   LinkContext context_;
   LocalOperations local_{context_};
   PeerOperations peer_{context_};
-  const std::string peer_host_, peer_name_, path_;
   bool peer_closing_ = false, said_bye_ = false;
   bool all_ended_ = false;  // kFailed: fail is done with operations, lanes and stream
   TimePoint close_until_, next_alive_look_, next_flush_;

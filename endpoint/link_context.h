@@ -2,6 +2,8 @@
 // the operations of each end, and all of them send to the peer over one control stream, within its windows.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -76,20 +78,20 @@ enum class LinkStage : uint8_t {
 
 /// One thread at a time. The GPU must be current.
 struct LinkContext {
-  LinkContext(const LinkShared& shared_parts, ConnId conn, const EndpointIdentity& peer_identity,
-              std::unique_ptr<ControlStream> control, std::unique_ptr<Pipeline> send, std::unique_ptr<Pipeline> recv,
-              std::unique_ptr<HostPeer> host_peer)
+  LinkContext(const LinkShared& shared_parts, ConnId conn, LinkParts parts)
       : shared(shared_parts),
         id(conn),
-        peer(peer_identity),
-        host(std::move(host_peer)),
-        stream(std::move(control)),
-        send_lane(std::move(send), shared.lanes),
-        recv_lane(std::move(recv), shared.lanes),
+        peer(std::move(parts.peer)),
+        place(std::move(parts.place)),
+        host(std::move(parts.host)),
+        stream(std::move(parts.stream)),
+        send_lane(std::move(parts.send), shared.lanes),
+        recv_lane(std::move(parts.recv), shared.lanes),
         send_shared(bulk_ring(true), shared.pulls, true),
         recv_shared(bulk_ring(false), shared.pulls, false),
         sources(host.get(), shared.pulls.memory, send_shared, *stream),
         pulls(host.get(), shared.pulls, recv_shared, *stream),
+        windows(parts.peers_windows, parts.own_windows),
         notifications(shared.inbox),
         now(shared.clock.now()) {}
 
@@ -100,8 +102,24 @@ struct LinkContext {
     return unexpected(type, operation, "more than the window lets through");
   }
   void give_back(const Charge& charge) {
-    const uint64_t credit = windows.give_back(charge);
-    if (credit > 0) stream->send(CreditFrame{.window = charge.window, .bytes = credit});
+    // A peer that does not read its answers gets no credit for more of them.
+    if (stream->backlog() >= kMuchUnread) return windows.owe(charge);
+    tell_credit(charge);
+  }
+  /// Credit that was kept back, asks for larger windows, and such windows of the peer's. @return true when there were some
+  bool size_windows() {
+    bool advanced = enlarge_windows();
+    for (const Window window : kAllWindows) {
+      if (windows.owes(window) && stream->backlog() < kMuchUnread) tell_credit({window, 0});
+    }
+    for (; const auto window = windows.take_ask(); advanced = true) stream->send(CreditFrame{.window = *window});
+    return advanced;
+  }
+  /// @return false: it is not owed
+  bool on(const CreditFrame& frame) {
+    const bool is_ask = frame.bytes == 0 && frame.size == 0;
+    if (is_ask) asks_[static_cast<size_t>(frame.window)] = true;
+    return is_ask || windows.refill({frame.window, frame.bytes}, frame.size);
   }
   /// Tells the peer how an operation ended that it has started.
   void answer(uint64_t number, const Status& outcome) { stream->send(DoneFrame{.operation = number, .status = outcome}); }
@@ -130,6 +148,7 @@ struct LinkContext {
   const LinkShared shared;
   const ConnId id;
   const EndpointIdentity peer;
+  PeerMemory::Place place;               ///< what this link may hold for its peer
   const std::unique_ptr<HostPeer> host;  ///< null: the peer shares no memory with this end. The stream uses it
   const std::unique_ptr<ControlStream> stream;
   Lane send_lane, recv_lane;
@@ -147,6 +166,43 @@ struct LinkContext {
   Status broken;
 
  private:
+  static constexpr Window kAllWindows[] = {Window::kSends, Window::kRest, Window::kSendOffers, Window::kRestOffers};
+  /// Control bytes that wait for a peer, which may be answers.
+  static constexpr size_t kMuchUnread = 256u << 10;
+  /// Between two looks whether there is memory for the peer's asks.
+  static constexpr Duration kEnlargeEvery = std::chrono::milliseconds(20);
+
+  void tell_credit(const Charge& charge) {
+    const Window window = charge.window;
+    const uint64_t credit = windows.give_back(charge);
+    if (credit == 0) return;
+    const uint64_t kept = place.is_crowded() ? windows.cut(window, credit) : 0;
+    place.shrink(kept);
+    stream->send(CreditFrame{.window = window, .bytes = credit - kept, .size = kept > 0 ? windows.size(window) : 0});
+  }
+  // To a whole one while there is plenty, else to twice its size, else when others have gone or let go of something.
+  bool enlarge_windows() {
+    if (asks_ == Asks{} || now < next_enlarge_) return false;
+    bool advanced = false;
+    for (const Window window : kAllWindows) {
+      const uint64_t size = windows.size(window), missing = bytes_of(window) - size;
+      bool& asks = asks_[static_cast<size_t>(window)];
+      if (!asks) continue;
+      const uint64_t more = place.grow(missing, 2) ? missing : place.grow(std::min(missing, size)) ? std::min(missing, size) : 0;
+      if (more == 0 && missing > 0) continue;
+      asks = false;
+      windows.enlarge(window, more);
+      stream->send(CreditFrame{.window = window, .bytes = more, .size = windows.size(window)});
+      advanced = true;
+    }
+    if (asks_ != Asks{}) next_enlarge_ = now + kEnlargeEvery;
+    return advanced;
+  }
+
+  using Asks = std::array<bool, kWindows>;
+  Asks asks_{};  // of the peer, for larger ones
+  TimePoint next_enlarge_;
+
   BulkRing* bulk_ring(bool own) const { return host == nullptr ? nullptr : &host->area.bulk_ring(own == host->area.first()); }
   void end_delivery(const Delivery& delivery) {
     give_back(delivery.charge);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kSetUp = "set up link";
 // Of what wire.h says and of what an endpoint takes for granted about its peer.
-constexpr int kEndpointVersion = 5;
+constexpr int kEndpointVersion = 6;
 constexpr std::string_view kMustMatch[] = {"endpoint version"};
 
 constexpr std::string_view role_of(bool connector) {
@@ -51,6 +51,21 @@ Status check_wishes(const EndpointIdentity& mine, const EndpointIdentity& peer) 
 
 constexpr const char* kOn = "on";
 
+// A window's size, which its end decides.
+constexpr std::string_view text_of(CreditWindows::Size windows) {
+  return windows == CreditWindows::Size::kWhole ? "whole" : "small";
+}
+
+// Whole windows while connections have little: a new one then works at full speed without asking.
+Status take_place(bool connector, const LinkSetup& setup, LinkParts& parts) {
+  constexpr uint64_t kSpendFreely = 8;  // while less than this part of all is taken
+  constexpr uint64_t kWholeInstead = kMaxHeldBytes - kWindows * kSmallWindowBytes;
+  if (setup.peers == nullptr) return Status::ok();
+  TCPX_ASSIGN_OR_RETURN(parts.place, setup.peers->admit(parts.peer_host, connector));
+  if (!parts.place.grow(kWholeInstead, kSpendFreely)) parts.own_windows = CreditWindows::Size::kSmall;
+  return Status::ok();
+}
+
 struct Host {
   std::string boot_id;
   std::string same_host;  // kOn: it wishes to share memory
@@ -59,10 +74,12 @@ struct Host {
 /// The first things that the ends tell each other.
 struct Identities {
   EndpointIdentity peer;
+  CreditWindows::Size windows = CreditWindows::Size::kWhole;  // of the peer
   Host here, there;
 };
 
-Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, const LinkSetup& setup, Deadline deadline) {
+Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, const LinkSetup& setup,
+                                     CreditWindows::Size windows, Deadline deadline) {
   const EndpointIdentity& mine = setup.identity;
   const size_t channels = setup.devices.size();
   Identities all;
@@ -75,6 +92,7 @@ Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, 
                                  {"wanted instance", std::to_string(mine.wanted_instance)},
                                  {"inline bytes", std::to_string(mine.inline_bytes)},
                                  {"channels", std::to_string(channels)},
+                                 {"windows", std::string(text_of(windows))},
                                  {"gpu bus", mine.gpu_bus},
                                  {"boot id", all.here.boot_id},
                                  {"same host", all.here.same_host}};
@@ -99,6 +117,14 @@ Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, 
     return Status(Code::kMismatch, kSetUp,
                   concat(channels, " channels here and ", peer_channels,
                          " at the peer: set UCCL_TCPX_NUM_CHANNELS to the same number at both ends"));
+  }
+  const auto their_windows = theirs.find("windows");
+  if (their_windows != theirs.end()) {
+    if (their_windows->second == text_of(CreditWindows::Size::kSmall)) {
+      all.windows = CreditWindows::Size::kSmall;
+    } else if (their_windows->second != text_of(CreditWindows::Size::kWhole)) {
+      return Status(Code::kProtocol, kSetUp, "the peer's windows are neither whole nor small");
+    }
   }
   if (const auto found = theirs.find("gpu bus"); found != theirs.end()) peer.gpu_bus = found->second;
   if (const auto found = theirs.find("boot id"); found != theirs.end()) all.there.boot_id = found->second;
@@ -145,8 +171,10 @@ Result<LinkParts> open_parts(BootstrapChannel& channel, bool connector, const Li
   parts.peer_host = channel.peer().host();
   parts.peer_name = channel.peer().to_string();
   parts.interface = channel.interface();
-  TCPX_ASSIGN_OR_RETURN(const auto identities, exchange_identity(channel, connector, setup, deadline));
+  TCPX_RETURN_IF_ERROR(take_place(connector, setup, parts));
+  TCPX_ASSIGN_OR_RETURN(const auto identities, exchange_identity(channel, connector, setup, parts.own_windows, deadline));
   parts.peer = identities.peer;
+  parts.peers_windows = identities.windows;
   TCPX_RETURN_IF_ERROR(meet(channel, connector, setup, identities, deadline, parts));
   parts.stream = std::make_unique<ControlStream>();
   TCPX_RETURN_IF_ERROR(open_halves(channel, connector, setup, deadline, parts));

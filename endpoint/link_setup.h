@@ -13,7 +13,9 @@
 #include <string>
 
 #include "endpoint/control_stream.h"
+#include "endpoint/credit_windows.h"
 #include "endpoint/host_peer.h"
+#include "endpoint/peer_memory.h"
 #include "net/net_plugin.h"
 #include "transfer/bootstrap_channel.h"
 #include "transfer/pipeline.h"
@@ -38,6 +40,7 @@ struct LinkSetup {
   PipelineSettings settings;
   uint32_t max_transfers = 64;    ///< per half
   ChunkBudget* budget = nullptr;  ///< of the sending halves of all links; null: none
+  PeerMemory* peers = nullptr;    ///< of all links; null: they hold whatever their peers want
   EndpointIdentity identity;
   bool same_host = false;    ///< a peer on this host may share memory with this end (same_host.h), if it wishes so, too
   bool reads_peer = true;    ///< out of its memory, where the kernel lets it
@@ -49,6 +52,8 @@ struct LinkSetup {
 
 /// All of one connection. The stream must outlive the halves, as it does here; do not move another link over this one.
 struct LinkParts {
+  PeerMemory::Place place;
+  CreditWindows::Size own_windows = CreditWindows::Size::kWhole, peers_windows = CreditWindows::Size::kWhole;  ///< at first
   std::unique_ptr<HostPeer> host;  ///< null unless both are on one host and share memory; the stream may use it
   std::unique_ptr<ControlStream> stream;
   std::unique_ptr<Pipeline> send;
@@ -61,7 +66,7 @@ struct LinkParts {
 };
 
 /// Both ends call it, one with `connector` true. The GPU must be current. A stop flag of the channel ends it early.
-/// @return kMismatch naming the difference; kTimeout; kPeerGone; kProtocol; the plugin's or the peer's error. The peer is told,
+/// @return kMismatch naming the difference; kExhausted: no memory for one more, here or there; kTimeout; kPeerGone; kProtocol; the plugin's or the peer's error. The peer is told,
 /// without waiting for it.
 Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const LinkSetup& setup, Deadline deadline);
 

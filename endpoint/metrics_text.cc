@@ -125,6 +125,8 @@ void write_state(MetricsText& text, const EndpointStats& stats) {
   gauge("tcpx_operations_outstanding", "Operations that are pending, or have ended and were not polled yet",
         stats.operations_outstanding);
   gauge("tcpx_notifications_waiting", "Notifications received and not taken yet", stats.notifications_waiting);
+  gauge("tcpx_peer_bytes", "Bytes that peers may make the endpoint hold now", stats.peer_bytes);
+  gauge("tcpx_max_peer_bytes", "Bytes that peers may make the endpoint hold at most", stats.max_peer_bytes);
 }
 
 void write_connections(MetricsText& text, std::span<const ConnectionStats> listed) {

@@ -25,15 +25,21 @@
 
 namespace tcpx {
 
-/// Of one connection, and of all.
+/// Of one connection, and of all, at most.
 inline constexpr size_t kMaxInboxShareBytes = 16u << 20;
 inline constexpr size_t kMaxInboxBytes = 64u << 20;
+/// What the inbox gets of what peers may make an endpoint hold.
+constexpr size_t inbox_part(uint64_t peer_bytes) {
+  return static_cast<size_t>(std::min<uint64_t>(kMaxInboxBytes, peer_bytes / 4));
+}
 
 /// Any thread.
 class NotifyInbox {
  public:
   /// @param capacity notifications of one connection. @param come raised whenever one has come in; may be null
-  explicit NotifyInbox(size_t capacity, const EventSignal* come = nullptr) : capacity_(capacity), signal_(come) {}
+  /// @param most bytes of all connections
+  explicit NotifyInbox(size_t capacity, const EventSignal* come = nullptr, size_t most = kMaxInboxBytes)
+      : capacity_(capacity), signal_(come), most_(most) {}
 
   /// @return false: full for this connection, `message` is as it was
   bool push(NotifyMsg& message) {
@@ -55,6 +61,10 @@ class NotifyInbox {
     const MutexLock lock(mutex_);
     return messages_.size();
   }
+  size_t bytes() const {
+    const MutexLock lock(mutex_);
+    return bytes_;
+  }
 
  private:
   /// Bytes that a notification takes besides its texts.
@@ -67,7 +77,7 @@ class NotifyInbox {
     const size_t bytes = kEntryBytes + message.name.size() + message.msg.size();
     const MutexLock lock(mutex_);
     Share& share = shares_[message.conn];
-    const size_t room = std::min(kMaxInboxShareBytes, kMaxInboxBytes - bytes_);
+    const size_t room = std::min(kMaxInboxShareBytes, most_ - bytes_);
     if (share.messages >= capacity_ || share.bytes + bytes > room) return false;
     messages_.push_back(std::move(message));
     ++share.messages;
@@ -79,6 +89,7 @@ class NotifyInbox {
 
   const size_t capacity_;
   const EventSignal* const signal_;
+  const size_t most_;
   mutable Mutex mutex_;
   CondVar come_;
   std::vector<NotifyMsg> messages_ TCPX_GUARDED_BY(mutex_);

@@ -13,6 +13,7 @@ namespace {
 // Connections that nobody knows of and that have ended, kept because sends of theirs can still be received; and those sends.
 constexpr size_t kMaxLeftBehind = 64;
 constexpr uint64_t kMaxLeftBehindBytes = 64u << 20;
+constexpr uint64_t kLeftBehindPart = 8;  // of what peers may make the endpoint hold, if that is less
 
 // Want of memory ends the link that it shows in, and neither the others nor the process.
 template <class Body>
@@ -206,6 +207,7 @@ void ServedLinks::look_after() {
   const auto is_left_behind = [](const Served& served) {
     return served.unclaimed && served.link->closed() && served.link->has_arrivals();
   };
+  const uint64_t most_bytes = std::min(kMaxLeftBehindBytes, config_.max_peer_bytes.value_or(UINT64_MAX) / kLeftBehindPart);
   size_t left_behind = 0;
   uint64_t left_bytes = 0;
   for (const auto& [id, served] : links_) {
@@ -218,7 +220,7 @@ void ServedLinks::look_after() {
     Served& served = entry->second;
     if (!served.link->reads()) watch(served, false);
     bool by_itself = served.unclaimed && !served.link->has_arrivals();
-    if ((left_behind > kMaxLeftBehind || left_bytes > kMaxLeftBehindBytes) && is_left_behind(served)) {
+    if ((left_behind > kMaxLeftBehind || left_bytes > most_bytes) && is_left_behind(served)) {
       by_itself = true;
       --left_behind;
       left_bytes -= served.link->arrived_bytes();

@@ -82,16 +82,17 @@ class WindowQueue {
   bool is_late(const Waiter& waiter) const {
     return waiter.charge.window == Window::kSendOffers && *waiter.sequence < next_announced_;
   }
-  bool is_open(const Waiter& waiter) const {
+  bool is_open(const Waiter& waiter) {
     if (is_for_offers(waiter.charge.window) && stream_.backlog() >= kMuchBacklog) return false;
     return windows_.has_room(waiter.charge, kept_from(waiter));
   }
   // Bytes of the window that it leaves to others.
   uint64_t kept_from(const Waiter& waiter) const {
     const auto [window, bytes] = waiter.charge;
-    if (window == Window::kSendOffers && !is_late(waiter)) return kLateSendBytes;
+    const uint64_t size = windows_.peer_size(window);
+    if (window == Window::kSendOffers && !is_late(waiter)) return size / 2;  // of a whole one kLateSendBytes
     const bool is_usual = window == Window::kSends && bytes + credit_step(window) <= kAheadBytes;
-    return is_usual ? kInlineWindowBytes - kAheadBytes : 0;
+    return is_usual && size > kAheadBytes ? size - kAheadBytes : 0;
   }
   // Sends of several threads may stand here in another order than their receives will be posted in. So one that waits for long is
   // offered like a long message, for which there is a larger window; the rest wait, because that is faster.
@@ -110,7 +111,8 @@ class WindowQueue {
 };
 
 // The longest message of each window fits when all before it have ended, though the peer has not told of the credit that it still
-// owes: an announced send beside what is kept for late ones, a late one behind other late ones.
+// owes: an announced send beside what is kept for late ones, a late one behind other late ones. Of a window that is not whole this
+// end asks for more.
 inline constexpr uint64_t kMaxNotifyBytes = kMaxNotifyNameBytes + kMaxNotifyTextBytes;
 inline constexpr uint64_t kLongestSendOffer =
     window_cost(Window::kSendOffers, 0, kMaxWireRanges, 0, kMaxNotifyBytes, kMaxWireSources);

@@ -219,13 +219,13 @@ Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*
 }
 
 void encode(const CreditFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = static_cast<uint64_t>(frame.window), .bytes = frame.bytes});
+  append_frame(out, frame.kType, {.operation = static_cast<uint64_t>(frame.window), .value = frame.size, .bytes = frame.bytes});
 }
 
 Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, CreditFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   if (header.operation >= kWindows) return bad(concat("credit for window ", header.operation));
-  frame = {.window = static_cast<Window>(header.operation), .bytes = header.bytes};
+  frame = {.window = static_cast<Window>(header.operation), .bytes = header.bytes, .size = header.value};
   return Status::ok();
 }
 

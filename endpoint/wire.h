@@ -16,7 +16,7 @@
 //   GoFrame          operation  of_read   -          packing   -
 //   DoneFrame        operation  code      -          -         text of the status; none when it is ok
 //   CancelFrame      operation  sequence  what       -         -
-//   CreditFrame      window     -         bytes      -         -
+//   CreditFrame      window     size      bytes      -         -
 //   NotifyFrame      -          -         -          -         u32 bytes of the name, the name, the text
 //   PeerFrame        flow       type      -          -         message
 //   ShareFrame       share      -         -          -         MemoryShare
@@ -263,11 +263,13 @@ struct CancelFrame {
   uint64_t sequence = 0;  ///< of a send
   What what = What::kReadOrUntold;
 };
-/// Nothing is held any more of so much of what the one who hears this has said (credit_windows.h).
+/// Nothing is held any more of so much of what the one who hears this has said (credit_windows.h). Of nothing, without a size: the
+/// one who says this has no room in that window of the other's, and asks for a larger one.
 struct CreditFrame {
   static constexpr ControlType kType = ControlType::kCredit;
   Window window = Window::kSends;
   uint64_t bytes = 0;
+  uint64_t size = 0;  ///< of the window from now on; 0: as before
 };
 /// A notification that belongs to no operation.
 struct NotifyFrame {

@@ -61,6 +61,11 @@ struct EndpointConfig {
   uint32_t max_idle_connections = 16;           ///< removed connections kept for reuse
   std::chrono::milliseconds idle_time{60'000};  ///< time for which they are kept
   uint32_t max_notifications = 65536;           ///< per connection, received and not yet taken with get_notifs
+  /// What all peers together may make this endpoint hold, in bytes, at least 32 MiB; default: UCCL_TCPX_MAX_PEER_BYTES. Counts 4 MiB
+  /// of each connection from before it is set up, what its windows are enlarged by, and notifications that nobody has taken. Does
+  /// not count what this end registers, asks for or sends, buffers of the plugin and the kernel, and memory that a host shares.
+  /// Beyond it peers wait, and new connections are refused (kExhausted) at both ends.
+  std::optional<uint64_t> max_peer_bytes = {};
   /// Connections between endpoints of one host share memory instead of using TCP, where the system lets them and both ends wish
   /// it (see UCCL_TCPX_LOCAL).
   bool same_host = true;
@@ -193,6 +198,7 @@ struct EndpointStats {
   uint64_t registered_regions = 0, advertised_ranges = 0;
   uint64_t operations_outstanding = 0;  ///< pending, or ended and not yet polled
   uint64_t notifications_waiting = 0;
+  uint64_t peer_bytes = 0, max_peer_bytes = 0;  ///< what peers may make it hold now, and at most
 };
 
 class TCPX_CLASS_API Endpoint {

@@ -45,6 +45,8 @@ nb::dict dict_of(const EndpointStats& stats) {
   all["advertised_ranges"] = stats.advertised_ranges;
   all["operations_outstanding"] = stats.operations_outstanding;
   all["notifications_waiting"] = stats.notifications_waiting;
+  all["peer_bytes"] = stats.peer_bytes;
+  all["max_peer_bytes"] = stats.max_peer_bytes;
   return all;
 }
 

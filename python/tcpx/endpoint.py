@@ -126,6 +126,7 @@ class Endpoint:
     num_cpus: cores it may use; 0: all.
     inline_bytes: longest message that travels with its announcement, 0 to 65536.
     max_operations: operations started and not yet ended and asked for.
+    max_peer_bytes: what all peers together may make it hold, at least 32 MiB; default: UCCL_TCPX_MAX_PEER_BYTES.
     plugin: net plugin to load; default: the environment's, else an installed one, else the one inside.
 
     After ``fork`` the child may only drop it; use `spawn` or `forkserver`.
@@ -142,11 +143,12 @@ class Endpoint:
         num_cpus: int = 0,
         inline_bytes: int | None = None,
         max_operations: int = 65536,
+        max_peer_bytes: int | None = None,
         plugin: str = "",
     ) -> None:
         _log.start()
         self._core = _core.Endpoint(
-            gpu, num_cpus, listen, port, public_address, plugin, timeout, inline_bytes, max_operations
+            gpu, num_cpus, listen, port, public_address, plugin, timeout, inline_bytes, max_operations, max_peer_bytes
         )
         self._cached: dict[tuple[int, int], weakref.finalize[Any, Any]] = {}
         self._loans = Loans(self._core)

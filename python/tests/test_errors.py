@@ -32,7 +32,7 @@ def test_an_error_of_the_library() -> None:
 
 
 def test_settings_out_of_range() -> None:
-    for settings in ({"inline_bytes": 1 << 20}, {"max_operations": 0}, {"timeout": 0.0}):
+    for settings in ({"inline_bytes": 1 << 20}, {"max_operations": 0}, {"max_peer_bytes": 1 << 20}, {"timeout": 0.0}):
         with pytest.raises((tcpx.InvalidArgument, tcpx.BadConfig)):
             tcpx.Endpoint(listen="127.0.0.1", **settings)  # type: ignore[arg-type]
     with pytest.raises(tcpx.InvalidArgument, match="timeout"):

@@ -219,6 +219,9 @@ TEST(EndpointGolden, FramesWithoutPayload) {
   expect_golden(
       "58 43 04 |credit| 0b 00 00 0000 00000000 00000000 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 0000040000000000",
       CreditFrame{.window = Window::kRest, .bytes = 0x40000});
+  expect_golden(
+      "58 43 04 |credit| 0b 00 00 0000 00000000 00000000 01 00 00 00 00 00 00 00 00 00 10 00 00 00 00 00 0000040000000000",
+      CreditFrame{.window = Window::kRest, .bytes = 0x40000, .size = 0x100000});
   for (uint64_t window = 0; window <= kWindows; ++window) {
     CreditFrame credit{.window = Window::kRest, .bytes = 7};
     EXPECT_EQ(decode(make_header(ControlType::kCredit, window, 0, 1), {}, credit).is_ok(), window < kWindows) << window;
@@ -374,6 +377,9 @@ TEST(EndpointGolden, Numbers) {
   EXPECT_EQ(kOfferWindowBytes, 16777216u);
   EXPECT_EQ(credit_step(Window::kRest), 262144u);
   EXPECT_EQ(credit_step(Window::kRestOffers), 4194304u);
+  EXPECT_EQ(kSmallWindowBytes, 262144u);
+  EXPECT_EQ(credit_step(Window::kRest, kSmallWindowBytes), 16384u);
+  EXPECT_EQ(credit_step(Window::kRestOffers, kSmallWindowBytes), 65536u);
   EXPECT_EQ(window_cost(Window::kRest, 1000, 0, 2, 30), 64u + 1000 + 2 * 32 + 30);
   EXPECT_EQ(window_cost(Window::kSendOffers, 0, 3, 0, 30), 256u + 3 * 8 + 30);
   EXPECT_EQ(window_cost(Window::kRestOffers, 0, 0, 2, 30, 5), 256u + 2 * 32 + 5 * 24 + 30);

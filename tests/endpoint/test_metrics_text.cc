@@ -105,7 +105,7 @@ TEST(MetricsText, AnEndpointWithoutConnectionsHasTotals) {
 }
 
 TEST(MetricsText, EachFigureHasItsMetric) {
-  EndpointStats stats{.registered_regions = 1, .advertised_ranges = 2, .operations_outstanding = 3, .notifications_waiting = 4};
+  EndpointStats stats{.registered_regions = 1, .advertised_ranges = 2, .operations_outstanding = 3, .notifications_waiting = 4, .peer_bytes = 5, .max_peer_bytes = 6};
   stats.connections = {figures(1), figures(2)};
   stats.connections[1].alive = false;
   const Exposition read = exposed(stats);
@@ -113,6 +113,8 @@ TEST(MetricsText, EachFigureHasItsMetric) {
   EXPECT_EQ(read.value("tcpx_advertised_ranges", kGpu), 2);
   EXPECT_EQ(read.value("tcpx_operations_outstanding", kGpu), 3);
   EXPECT_EQ(read.value("tcpx_notifications_waiting", kGpu), 4);
+  EXPECT_EQ(read.value("tcpx_peer_bytes", kGpu), 5);
+  EXPECT_EQ(read.value("tcpx_max_peer_bytes", kGpu), 6);
   EXPECT_EQ(read.value("tcpx_connections", with("state", "alive")), 1);
   EXPECT_EQ(read.value("tcpx_connections", with("state", "failed")), 1);
   double next = 0;

@@ -107,6 +107,20 @@ TEST_F(WindowQueueTest, EachLateSendHasRoomWhenThoseBeforeHaveEnded) {
   }
 }
 
+// Half of what there is stays for late ones, whatever the size, and short ones use a small window wholly.
+TEST_F(WindowQueueTest, InASmallWindowTheRulesAreTheSame) {
+  windows_ = CreditWindows(CreditWindows::Size::kSmall);
+  EXPECT_TRUE(enter(1, Window::kSendOffers, kSmallWindowBytes / 2, 7));
+  EXPECT_FALSE(enter(2, Window::kSendOffers, 1, 8));
+  EXPECT_TRUE(enter(3, Window::kSendOffers, 100, 6)) << "it is late";
+  EXPECT_TRUE(enter(4, Window::kSends, kSmallWindowBytes, 9));
+  EXPECT_FALSE(enter(5, Window::kSends, 1, 10));
+  EXPECT_EQ(windows_.take_ask(), Window::kSends);
+  EXPECT_EQ(windows_.take_ask(), Window::kSendOffers);
+  EXPECT_TRUE(windows_.refill({Window::kSendOffers, kSmallWindowBytes}, 2 * kSmallWindowBytes));
+  EXPECT_EQ(turns(), Turns{2});
+}
+
 TEST_F(WindowQueueTest, NothingIsOfferedWhileThePeerDoesNotRead) {
   const std::vector<std::byte> data(kMaxInlineBytes);
   while (stream_.backlog() < WindowQueue::kMuchBacklog) stream_.send(ReadDataFrame{.operation = 1, .data = data});

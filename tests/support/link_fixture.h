@@ -69,8 +69,11 @@ class LinkTest : public ::testing::Test {
     peer_ = std::make_unique<ControlStream>();
     heard_.frames.clear();
     std::copy(std::begin(kWindowSizes), std::end(kWindowSizes), room_.begin());
+    if (windows_ == CreditWindows::Size::kSmall) room_.fill(kSmallWindowBytes);
     sends_ = receives_ = 0;
     LinkParts parts;
+    parts.own_windows = parts.peers_windows = windows_;
+    if (peers_memory_ != nullptr) parts.place = peers_memory_->admit("10.0.0.1", true).value();
     parts.stream = std::make_unique<ControlStream>();
     if (shared_) {
       parts.stream->attach(shared_->a());
@@ -264,7 +267,9 @@ class LinkTest : public ::testing::Test {
   StagingBuffers staging_{*ops_, *ops_, 0, kStagingBytes};
   NotifyInbox inbox_{4};
   Bytes host_ = pattern(kPart, 1), device_ = pattern(kPart, 2), peers_ = pattern(kPart, 3);
-  ChunkBudget* budget_ = nullptr;  // of what links made from now on send; must outlive them
+  CreditWindows::Size windows_ = CreditWindows::Size::kWhole;  // of links made from now on, and of their peers
+  PeerMemory* peers_memory_ = nullptr;                         // and what holds their places; must outlive them
+  ChunkBudget* budget_ = nullptr;                              // of what links made from now on send; must outlive them
   MemoryRegistry registry_{1};
   const MemoryId host_id_ = registry_.add(host_.data(), kPart, MemoryType::kHost).value();
   const MemoryId device_id_ = registry_.add(device_.data(), kPart, MemoryType::kCuda).value();

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-const Parameters kIdentity = {{"endpoint version", "5"},
+const Parameters kIdentity = {{"endpoint version", "6"},
                               {"role", "connect"},
                               {"instance", "18446744073709551615"},
                               {"gpu", "0"},
@@ -41,14 +41,14 @@ class LinkSetupByHand : public LinkSetupTest {
 };
 
 TEST_F(LinkSetupByHand, VersionsThatDifferAreNamedAtBothEnds) {
-  for (const char* version : {"6", "4", "0", "one", ""}) {
+  for (const char* version : {"7", "5", "0", "one", ""}) {
     auto [peer, other] = acceptor();
     Parameters parameters = kIdentity;
     parameters["endpoint version"] = version;
     ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
     expect_told(peer.finish(Status::ok(), soon()), Code::kMismatch,
-                concat("endpoint version is 5 here and ", version, " at the peer"));
-    expect_told(other.get(), Code::kMismatch, "endpoint version is 5 here");
+                concat("endpoint version is 6 here and ", version, " at the peer"));
+    expect_told(other.get(), Code::kMismatch, "endpoint version is 6 here");
   }
 }
 
