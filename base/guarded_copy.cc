@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/fork.h"
+
 namespace tcpx {
 namespace {
 
@@ -27,8 +29,59 @@ struct GuardedCopy {
   }
 };
 
-// Initial-exec, because a signal handler may not wait for the loader to make a thread's variables.
-[[gnu::tls_model("initial-exec")]] thread_local GuardedCopy* volatile current = nullptr;
+/// What a thread is copying. In a list and not a variable of the thread alone, because the first look at such a variable of a library
+/// that was loaded later allocates, which a signal handler may not, and the room for those that need no allocation is small.
+struct ThreadSlot {
+  std::atomic<bool> taken{true};
+  std::atomic<pthread_t> thread{};
+  std::atomic<uint64_t> forks{0};  // when `thread` was one of this process
+  std::atomic<GuardedCopy*> copy{nullptr};
+  ThreadSlot* next = nullptr;
+};
+std::atomic<ThreadSlot*> slots{nullptr};  // never shorter: as many as threads that have copied at the same time
+
+ThreadSlot& take_slot() {
+  for (ThreadSlot* slot = slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
+    bool free = false;
+    if (slot->taken.compare_exchange_strong(free, true, std::memory_order_acquire)) return *slot;
+  }
+  auto* const slot = new ThreadSlot;
+  slot->next = slots.load(std::memory_order_relaxed);
+  while (!slots.compare_exchange_weak(slot->next, slot, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+  return *slot;
+}
+
+class OwnSlot {
+ public:
+  OwnSlot() : slot_(take_slot()) {}
+  ~OwnSlot() {
+    slot_.thread.store({}, std::memory_order_relaxed);
+    slot_.taken.store(false, std::memory_order_release);
+  }
+  OwnSlot(const OwnSlot&) = delete;
+  OwnSlot& operator=(const OwnSlot&) = delete;
+  ThreadSlot& get() {
+    // In a forked child the slots of threads that it does not have are nobody's.
+    if (const uint64_t now = count_forks(); slot_.thread.load(std::memory_order_relaxed) == 0 || slot_.forks != now) {
+      slot_.forks = now;
+      slot_.thread.store(::pthread_self(), std::memory_order_relaxed);
+    }
+    return slot_;
+  }
+
+ private:
+  ThreadSlot& slot_;
+};
+
+/// Async-signal-safe.
+ThreadSlot* slot_of_this_thread() {
+  for (ThreadSlot* slot = slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
+    if (::pthread_equal(slot->thread.load(std::memory_order_relaxed), ::pthread_self()) != 0 && slot->forks == count_forks())
+      return slot;
+  }
+  return nullptr;
+}
 
 constexpr std::array<int, 2> kFaults{SIGSEGV, SIGBUS};
 
@@ -63,7 +116,8 @@ void hand_on(int signal, siginfo_t* fault, void* context) {
 }
 
 void on_fault(int signal, siginfo_t* fault, void* context) {
-  GuardedCopy* const copy = current;
+  const ThreadSlot* const slot = slot_of_this_thread();
+  GuardedCopy* const copy = slot == nullptr ? nullptr : slot->copy.load(std::memory_order_relaxed);
   if (copy != nullptr && is_of(*copy, *fault)) siglongjmp(copy->given_up, 1);
   const int error = errno;
   hand_on(signal, fault, context);
@@ -98,12 +152,14 @@ bool handle_faults() {
 int guarded_copy(std::span<const CopySegment> segments) noexcept {
   static const bool installed = handle_faults();  // else a fault ends the process
   (void)installed;
+  thread_local OwnSlot own;
+  std::atomic<GuardedCopy*>& current = own.get().copy;
   GuardedCopy copy;
   if (sigsetjmp(copy.given_up, 0) != 0) {
-    current = nullptr;
+    current.store(nullptr, std::memory_order_relaxed);
     return EFAULT;
   }
-  current = &copy;
+  current.store(&copy, std::memory_order_relaxed);
   for (const CopySegment& segment : segments) {
     if (segment.bytes == 0) continue;
     copy.segment = segment;
@@ -111,7 +167,7 @@ int guarded_copy(std::span<const CopySegment> segments) noexcept {
     std::memcpy(segment.to, segment.from, segment.bytes);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  current = nullptr;
+  current.store(nullptr, std::memory_order_relaxed);
   return 0;
 }
 
