@@ -52,8 +52,11 @@ class Receiver(Member):
         """The offer of the oldest round of the source that this rank has not seen the end of; raises why there is none."""
         deadline = time.monotonic() + self.timeout
         while True:
+            heard = self.round
             if (offer := self._heard([*self.station.kept(), *self.station.mail(LOOK)])) is not None:
                 return offer
+            if self.round != heard:  # it waits for others, for as long as this rank does, and then says for whom
+                deadline = time.monotonic() + self.timeout + BRIEF
             group = self.station.group
             connection = group.connected().get(self.source)
             if connection is not None and self.station.gone({self.source: connection}):

@@ -93,6 +93,7 @@ class Source(Member):
                     raise said_in(mail)
             for rank in self.station.gone({rank: self.to[rank] for rank in self.chain}):
                 again = self.station.reach(rank, self.round, "offer", min(self._left(), BRIEF), table=place)
+                self._tick()  # the others take a silence of all that time for this one's end
                 if again is None:
                     self._lose(rank)
                 else:  # another process has joined as that rank

@@ -259,11 +259,13 @@ class Soak:
                 # A rank that was stopped hears of the end when it runs again.
                 if self.in_trouble(one["rank"], source["began"] - TIMEOUT, max(source["ended"], one["ended"])):
                     continue
+                if one["rank"] in source["lost"]:
+                    continue  # it is told at once, while the others go on
                 apart = abs(one["ended"] - source["ended"])
                 worst = max(worst, apart)
                 if apart > APART:
                     self.wrong.append(f"rank {one['rank']} was {apart:.2f} s apart in round {one['round']:x}: {one['why'] or 'right'}")
-                if bool(one["why"]) != (bool(source["why"]) or one["rank"] in source["lost"]):
+                if bool(one["why"]) != bool(source["why"]):
                     self.wrong.append(f"round {one['round']:x}: {source['why'] or 'right'!r} at the source, {one['why']!r} at {one['rank']}")
         return ends, worst
 

@@ -116,6 +116,27 @@ def _late(group: Group, path: str) -> list[str]:
     return said
 
 
+def _called_later(group: Group, path: str) -> str:
+    """The source calls when most of the receiver's time is over, and both wait for a rank that does not call."""
+    group.part("weights")
+    if group.rank == 2:
+        while not Path(path, "over").exists():
+            time.sleep(0.01)
+        return ""
+    if group.rank == 0:
+        time.sleep(4.0)
+    why = _call(group, state_of(0), 0, timeout=6.0)[1]
+    Path(path, "over").touch()
+    return why
+
+
+def test_a_receiver_that_has_heard_of_the_round_is_told_for_whom_the_source_waited(tmp_path: Path) -> None:
+    (path := tmp_path / "signals").mkdir()
+    source, receiver, _ = Ranks(tmp_path, 3, _called_later, str(path)).values()
+    assert "ranks [2] did not begin within 6 s" in source, source
+    assert "rank 0: " in receiver and "ranks [2] did not begin within 6 s" in receiver, receiver
+
+
 def test_each_call_meets_the_round_of_the_sources_call(tmp_path: Path) -> None:
     (path := tmp_path / "signals").mkdir()
     for (why,) in Ranks(tmp_path, 3, _late, str(path)).values():
