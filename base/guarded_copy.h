@@ -5,7 +5,8 @@
 // whoever handled the signal before, or ends the process as it would have without the handler.
 //
 // An application that installs a handler later has it called first. If that one does not call the handler that was there before,
-// missing memory ends the process again.
+// missing memory ends the process again. One that puts that handler back and raises the signal anew, as Python's faulthandler does,
+// has the same effect for long copies only: of a short one nothing is noted that could be found again.
 #pragma once
 
 #include <cstddef>

@@ -30,7 +30,7 @@ int copy_both_ways(std::byte* there, size_t bytes) {
 }
 
 TEST(GuardedCopies, WhatIsThereIsCopied) {
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4097}, size_t{3} << 20}) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{511}, size_t{512}, size_t{513}, size_t{4097}, size_t{3} << 20}) {
     const Bytes from(bytes, std::byte{7});
     Bytes to(bytes);
     EXPECT_EQ(guarded_copy(to.data(), from.data(), bytes), 0);
@@ -43,7 +43,7 @@ TEST(GuardedCopies, MemoryThatHasGoneIsAnError) {
     PassingMemory memory(size_t{1} << 20);
     EXPECT_EQ(copy_both_ways(memory.data(), memory.bytes()), 0);
     memory.go(end);
-    for (const size_t bytes : {size_t{1}, memory.bytes()})
+    for (const size_t bytes : {size_t{1}, size_t{512}, size_t{513}, memory.bytes()})
       EXPECT_EQ(copy_both_ways(memory.data(), bytes), EFAULT) << name_of(end);
     Bytes to(10);
     EXPECT_EQ(guarded_copy(to.data(), Bytes(10, std::byte{3}).data(), 10), 0) << "the thread goes on";
@@ -124,8 +124,8 @@ TEST(GuardedCopiesDeathTest, AHandlerThatWasInstalledLaterMayRaiseTheSignalAgain
         later.sa_flags = SA_NODEFER | SA_ONSTACK;
         (void)::sigaction(SIGSEGV, &later, &before_later);
         memory.go(MemoryEnd::kUnmapped);
-        Bytes room(100);
-        std::_Exit(guarded_copy(room.data(), memory.data(), 100) == EFAULT ? 6 : 7);
+        Bytes room(4096);
+        std::_Exit(guarded_copy(room.data(), memory.data(), room.size()) == EFAULT ? 6 : 7);
       },
       ::testing::ExitedWithCode(6), "");
 }
