@@ -76,6 +76,9 @@ constexpr VariableInfo kTable[] = {
      "interface. Must be the same at both ends."},
     {Variable::kOpTimeoutMs, "UCCL_TCPX_OP_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 30000, "30000", "",
      "Endpoint: deadline of an operation for which the call names none, from its submission to its end."},
+    {Variable::kPeerTimeoutMs, "UCCL_TCPX_PEER_TIMEOUT_MS", VariableKind::kInteger, "ms", 3300, 120000, 30000, "30000", "",
+     "Endpoint: how long a peer's host, or the way to it, may be silent before it counts as gone. Operations still end by their own "
+     "deadlines. A process that ends is noticed at once, because its host says so."},
     {Variable::kInlineBytes, "UCCL_TCPX_INLINE_BYTES", VariableKind::kInteger, "bytes", 0, 65536, 16384, "16384", "",
      "Endpoint: messages of at most this size travel inline on the control connection, in one round trip and without the chunks "
      "of "

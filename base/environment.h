@@ -31,6 +31,7 @@ enum class Variable {
   kChunkBytes,
   kFailover,
   kOpTimeoutMs,
+  kPeerTimeoutMs,
   kInlineBytes,
   kMaxPeerBytes,
   kLocal,

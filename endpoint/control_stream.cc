@@ -20,8 +20,9 @@ namespace {
 constexpr size_t kSmallBufferBytes = 64u << 10;  // a quiet stream keeps at most this
 constexpr size_t kReadBytes = 256u << 10;        // read at once by a busy one
 constexpr size_t kReadPerCall = 1u << 20;        // so that one stream does not hold up the others
-// The kernel asks an idle peer once a second. check_alive decides sooner whether it has been silent too long.
-constexpr KeepAlive kKeepAlive{.idle = std::chrono::seconds(1), .interval = std::chrono::seconds(1), .probes = 10};
+// The kernel asks an idle peer once a second. check_alive decides sooner whether it has been silent too long, so the kernel gives up
+// as late as it can.
+constexpr KeepAlive kKeepAlive{.idle = std::chrono::seconds(1), .interval = std::chrono::seconds(1), .probes = 127};
 
 bool is_tcp(int fd) {
   int protocol = 0;

@@ -35,6 +35,10 @@ Status check(const EndpointConfig& config) {
   if (config.inline_bytes && *config.inline_bytes > kMaxInlineBytes)
     return refuse(concat("inline_bytes ", *config.inline_bytes, ", at most ", kMaxInlineBytes));
   if (config.operation_timeout && config.operation_timeout->count() < 1) return refuse("an operation timeout below 1 ms");
+  constexpr std::chrono::milliseconds kShortest{3300}, kLongest{120000};  // base/environment.cc
+  if (config.peer_timeout && (*config.peer_timeout < kShortest || *config.peer_timeout > kLongest))
+    return refuse(
+        concat("a peer timeout of ", config.peer_timeout->count(), " ms, must be ", kShortest.count(), " to ", kLongest.count()));
   if (config.max_notifications < 1) return refuse("room for no notification");
   return Status::ok();
 }
@@ -80,6 +84,8 @@ Result<std::unique_ptr<Endpoint::Impl>> Endpoint::Impl::create(EndpointParts par
   TCPX_RETURN_IF_ERROR(check(config));
   TCPX_ASSIGN_OR_RETURN(const auto timeout, environment_integer(Variable::kOpTimeoutMs));
   config.operation_timeout = config.operation_timeout.value_or(Milliseconds(timeout));
+  TCPX_ASSIGN_OR_RETURN(const auto peer_timeout, environment_integer(Variable::kPeerTimeoutMs));
+  config.peer_timeout = config.peer_timeout.value_or(Milliseconds(peer_timeout));
   TCPX_ASSIGN_OR_RETURN(const auto inline_bytes, environment_integer(Variable::kInlineBytes));
   config.inline_bytes = config.inline_bytes.value_or(static_cast<uint32_t>(inline_bytes));
   TCPX_ASSIGN_OR_RETURN(config.max_peer_bytes, PeerMemory::configured(config));
@@ -120,7 +126,8 @@ Endpoint::Impl::Impl(EndpointParts parts, const EndpointConfig& config, Copiers 
                         .host_copier = *copiers_.pulls,
                         .unmapper = unmapper_},
               .clock = Clock::steady(),
-              .inline_bytes = *config.inline_bytes},
+              .inline_bytes = *config.inline_bytes,
+              .peer_timeout = *config.peer_timeout},
       engine_(*parts_.memory, config_, operations_, [this](ConnId conn) { (void)connections_.forget(conn); }),
       connections_({.config = config_,
                     .endpoint = parts_,

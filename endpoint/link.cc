@@ -16,8 +16,7 @@ constexpr Duration kCollect = std::chrono::microseconds(10);
 constexpr size_t kManyBytes = 64 * 1024;
 // Time a closed connection may take to let transfers end that have begun.
 constexpr Duration kFarewell = std::chrono::seconds(2);
-// A peer whose host has been silent for so long is gone (endpoint/host_signs.h); looked at so often.
-constexpr Duration kSilence = std::chrono::milliseconds(3300);
+// Between looks whether the peer's host has been silent for too long (endpoint/host_signs.h).
 constexpr Duration kLookAliveEvery = std::chrono::milliseconds(250);
 
 }  // namespace
@@ -63,7 +62,7 @@ bool Link::progress(bool readable) {
   if ((readable || context_.stream->has_arrived()) && reads()) advanced |= context_.stream->receive(*this, readable);
   if (reads()) {
     if (context_.now >= next_alive_look_) {
-      context_.stream->check_alive(kSilence);
+      context_.stream->check_alive(context_.shared.peer_timeout);
       next_alive_look_ = context_.now + kLookAliveEvery;
     }
     if (!context_.stream->status().is_ok()) fail(context_.stream->status());

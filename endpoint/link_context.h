@@ -35,6 +35,7 @@ struct LinkShared {
   PullParts pulls;
   const Clock& clock;
   uint32_t inline_bytes = 0;
+  Duration peer_timeout = std::chrono::seconds(30);  ///< for which the peer's host may be silent
 };
 
 /// A link as callers see it without waiting for the thread that makes progress. They may keep it for longer than the link

@@ -56,6 +56,9 @@ struct EndpointConfig {
   std::string plugin_path = {};  ///< net plugin to load; empty: the environment's, else an installed one, else the embedded one
   bool progress_thread = true;   ///< false: data moves only inside `progress` and calls that wait
   std::optional<std::chrono::milliseconds> operation_timeout = {};  ///< default: UCCL_TCPX_OP_TIMEOUT_MS
+  /// How long the peer's host, or the way to it, may be silent before it counts as gone; 3300 ms ... 2 min; default:
+  /// UCCL_TCPX_PEER_TIMEOUT_MS. A host that says that the process has gone is believed at once.
+  std::optional<std::chrono::milliseconds> peer_timeout = {};
   std::optional<uint32_t> inline_bytes = {};    ///< longest message sent inline, 0 ... 65536; default: UCCL_TCPX_INLINE_BYTES
   uint32_t max_operations = 65536;              ///< operations started and not yet polled to their end; 1 ... 2^20
   uint32_t max_idle_connections = 16;           ///< removed connections kept for reuse
