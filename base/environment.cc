@@ -121,7 +121,9 @@ constexpr VariableInfo kTable[] = {
      "time that waking takes, at the price of a busy core while messages flow; idle connections cost nothing. A thread that often has to wait for "
      "a core, because others want it, too, does without for a while."},
     {Variable::kSoftConnectTimeoutMs, "UCCL_TCPX_SOFT_CONNECT_TIMEOUT_MS", VariableKind::kInteger, "ms", 1, 3600000, 10000,
-     "10000", "", "Software plugin: deadline of one attempt to connect, handshake included."},
+     "10000", "",
+     "Software plugin: deadline of one attempt to connect, handshake included. A network that is away and ports that are used up "
+     "are waited for until then."},
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
      "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. Same meaning "
      "as in GPUDirect-TCPX, but for an exact name given several times: `=lo,lo,lo,lo` makes four devices of one interface (software "

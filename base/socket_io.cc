@@ -100,7 +100,13 @@ Result<UniqueFd> listen_at(const SocketAddress& address, int backlog) {
     if (::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) != 0)
       return system_error("clear IPV6_V6ONLY", errno);
   }
-  if (::bind(fd.get(), address.get(), address.length()) != 0) return system_error(concat("bind ", address.to_string()), errno);
+  if (::bind(fd.get(), address.get(), address.length()) != 0) {
+    const int error = errno;
+    const std::string operation = concat("bind ", address.to_string());
+    if (error == EADDRINUSE && address.port() == 0)
+      return Status(Code::kExhausted, operation, "no local port is free", Domain::kErrno, error);
+    return system_error(operation, error);
+  }
   if (::listen(fd.get(), backlog) != 0) return system_error(concat("listen on ", address.to_string()), errno);
   return fd;
 }

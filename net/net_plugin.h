@@ -126,8 +126,10 @@ class NetPlugin {
   virtual Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) = 0;
 
   /// Abandons a connect that has answered "not yet": the plugin may still be working on it, with its state in `handle`. An
-  /// accept is abandoned by closing its listener.
-  virtual void give_up_connect([[maybe_unused]] int dev, [[maybe_unused]] std::unique_ptr<Handle> handle) {}
+  /// accept is abandoned by closing its listener. @return why it has come to nothing so far; ok when nothing is known to be wrong
+  virtual Status give_up_connect([[maybe_unused]] int dev, [[maybe_unused]] std::unique_ptr<Handle> handle) {
+    return Status::ok();
+  }
 
   /// CUDA memory must be whole pages of kPageBytes (24, 25; base/memory_ops.h: whole_pages). `bytes` is at most INT_MAX with
   /// version 7.

@@ -148,10 +148,14 @@ class TableAdapter final : public NetPlugin {
     return optional<SendComm>(comm);
   }
 
-  void give_up_connect(int dev, std::unique_ptr<Handle> handle) override {
-    if (setups_) return setups_->give_up_connect(dev, std::move(handle));
+  Status give_up_connect(int dev, std::unique_ptr<Handle> handle) override {
+    if (setups_) setups_->give_up_connect(dev, std::move(handle));
     // Only the software plugin accepts NULL as the place for the comm; others do not check it.
-    if (soft_) (void)enter("connect", table_.connect, dev, handle->bytes.data(), nullptr, nullptr);
+    if (!soft_) return Status::ok();
+    std::string words;
+    const PluginCall marked(name_, "connect", &words);
+    const int result = table_.connect(dev, handle->bytes.data(), nullptr, nullptr);
+    return result == abi::kNcclSuccess ? Status::ok() : plugin_failure(name_, "connect", result, LogLevel::kDebug, words);
   }
 
   Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) override {

@@ -141,6 +141,7 @@ if(NOT TCPX_SANITIZE)  # it compares rates
 endif()
 tcpx_add_netns_test(transfer ${_netns}/transfer.sh $<TARGET_FILE:test_tcpx_transfer>)
 tcpx_add_netns_test(bridges ${_netns}/bridges.sh $<TARGET_FILE:test_tcpx_transfer>)
+tcpx_add_netns_test(away ${_netns}/away.sh $<TARGET_FILE:test_tcpx_transfer>)
 tcpx_add_run(netns.usage_no_command host ${_exit} 2 "which command" ${_netns}/cluster.sh)
 tcpx_add_run(netns.usage_no_such_host host ${_exit} 2 "no host .c.:" ${_netns}/cluster.sh nic-down c 1)
 tcpx_add_run(netns.usage_no_such_rail host ${_exit} 2 "no rail .5.:" ${_netns}/cluster.sh nic-up a 5)

@@ -57,8 +57,12 @@ class Connecting {
   Connecting(NetPlugin& plugin, int dev, const Handle& handle)
       : plugin_(&plugin), dev_(dev), handle_(std::make_unique<Handle>(handle)) {}
   Connecting(Connecting&&) = default;
-  ~Connecting() {
-    if (handle_ != nullptr && not_yet_) plugin_->give_up_connect(dev_, std::move(handle_));
+  ~Connecting() { (void)give_up(); }
+
+  /// @return why it has come to nothing so far; ok when nothing is known to be wrong
+  Status give_up() {
+    if (handle_ == nullptr || !not_yet_) return Status::ok();
+    return plugin_->give_up_connect(dev_, std::move(handle_));
   }
 
   Result<std::optional<Comm>> try_once() {
@@ -119,7 +123,11 @@ Result<std::vector<Comm>> connect_all(NetPlugin& plugin, std::span<const int> de
                                       const HandshakeWait& wait) {
   std::vector<Connecting> connecting;
   for (size_t i = 0; i < handles.size(); ++i) connecting.emplace_back(plugin, devices[i], handles[i]);
-  return until_all(handles.size(), wait, "connect", [&](size_t i) { return connecting[i].try_once(); });
+  auto comms = until_all(handles.size(), wait, "connect", [&](size_t i) { return connecting[i].try_once(); });
+  if (comms.is_ok() || comms.status().code() != Code::kTimeout) return comms;
+  // A plugin that tries again until it is told to stop knows more than that the time is over.
+  for (Connecting& one : connecting) TCPX_RETURN_IF_ERROR(one.give_up());
+  return comms;
 }
 
 Result<Comm> connect_comm(NetPlugin& plugin, int dev, const Handle& handle, const HandshakeWait& wait) {

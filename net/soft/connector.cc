@@ -16,10 +16,16 @@ namespace tcpx::soft {
 namespace {
 
 constexpr Duration kLongestPatience = std::chrono::seconds(1);
+constexpr Duration kFirstRest = std::chrono::milliseconds(5), kLongestRest = std::chrono::milliseconds(200);
 
-/// Binds to `source` when that is possible.
-Result<UniqueFd> connect_from(const std::optional<SocketAddress>& source, const SocketAddress& target) {
-  return begin_connect(target, source && source->family() == target.family() ? &*source : nullptr);
+// A network that is away for a moment, or no free port. That the process is out of descriptors is told at once: those that it has
+// are held by those who wait.
+bool is_passing(const Status& status) {
+  return status.code() == Code::kPeerGone || (is_shortage(status) && status.native() == EADDRNOTAVAIL);
+}
+
+bool is_refusal(const Status& status) {
+  return status.native() == ECONNREFUSED || status.native() == ECONNRESET;
 }
 
 }  // namespace
@@ -36,11 +42,43 @@ Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, 
     const bool apart = i == listener.data_sockets && listener.control_address;
     Socket& socket = connector->sockets_.emplace_back();
     socket.target = apart ? *listener.control_address : listener.address;
-    TCPX_ASSIGN_OR_RETURN(socket.fd, apart ? connect_from(control_source, socket.target) : connect_from(source, socket.target));
+    socket.source = apart ? control_source : source;
+    if (socket.source && socket.source->family() != socket.target.family()) socket.source.reset();
     hello.socket_index = i;
     encode_hello(hello, socket.hello);
+    TCPX_RETURN_IF_ERROR(connector->connect(socket));
   }
   return connector;
+}
+
+Status Connector::connect(Socket& socket) {
+  auto fd = begin_connect(socket.target, socket.source ? &*socket.source : nullptr);
+  if (!fd.is_ok()) return put_off(socket, fd.status());
+  socket.fd = std::move(*fd);
+  socket.step = Step::kConnects;
+  return Status::ok();
+}
+
+// Only for connects: what ends a connection that was there is final.
+Status Connector::put_off(Socket& socket, const Status& why) {
+  if (!is_passing(why)) return why;
+  const TimePoint now = Clock::steady().now();
+  if (is_refusal(why)) {
+    if (!refused_since_) refused_since_ = now;
+    if (now - *refused_since_ >= kRefusalPatience) return why;
+  }
+  socket.fd.reset();
+  socket.step = Step::kRests;
+  socket.trouble = why;
+  socket.next_rest = std::clamp(2 * socket.next_rest, kFirstRest, kLongestRest);
+  socket.rests_until = now + socket.next_rest;
+  return Status::ok();
+}
+
+Status Connector::trouble() const {
+  const auto troubled =
+      std::find_if(sockets_.begin(), sockets_.end(), [](const Socket& socket) { return !socket.trouble.is_ok(); });
+  return troubled != sockets_.end() ? troubled->trouble : Status::ok();
 }
 
 // Moves bytes of the record of this step. @return true when all are moved
@@ -67,9 +105,14 @@ Result<bool> Connector::move(Socket& socket) {
 }
 
 Status Connector::advance(Socket& socket) {
+  if (socket.step == Step::kRests) {
+    if (Clock::steady().now() < socket.rests_until) return Status::ok();
+    TCPX_RETURN_IF_ERROR(connect(socket));
+  }
   if (socket.step == Step::kConnects) {
     if (!wait_for(socket.fd.get(), POLLOUT, Deadline(TimePoint{})).is_ok()) return Status::ok();
-    TCPX_RETURN_IF_ERROR(end_connect(socket.fd.get(), socket.target));
+    if (Status status = end_connect(socket.fd.get(), socket.target); !status.is_ok()) return put_off(socket, status);
+    socket.trouble = Status::ok();
     TCPX_RETURN_IF_ERROR(set_no_delay(socket.fd.get()));
     TCPX_RETURN_IF_ERROR(set_keep_alive(socket.fd.get()));
     socket.step = Step::kSaysHello;
@@ -95,19 +138,23 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
   const Deadline until = Deadline::after(patience).earlier(deadline_);
   for (;;) {
     std::vector<pollfd> waits;
+    Deadline wakes = until;
     for (Socket& socket : sockets_) {
       TCPX_RETURN_IF_ERROR(advance(socket));
       if (socket.step == Step::kDone) continue;
+      if (socket.step == Step::kRests) wakes = wakes.earlier(Deadline(socket.rests_until));
+      // poll(2) passes over the -1 of a socket that rests.
       waits.push_back({socket.fd.get(), static_cast<short>(socket.step == Step::kListens ? POLLIN : POLLOUT), 0});
     }
     if (waits.empty()) break;
     if (deadline_.expired()) {
+      TCPX_RETURN_IF_ERROR(trouble());
       return Status(
           Code::kTimeout, "connect",
           concat(waits.size(), " of ", sockets_.size(), " sockets have no answer from ", listener_.address.to_string()));
     }
     if (until.expired()) return std::optional<ConnectedSockets>();
-    if (::poll(waits.data(), waits.size(), until.poll_ms()) < 0 && errno != EINTR) return system_error("poll", errno);
+    if (::poll(waits.data(), waits.size(), wakes.poll_ms()) < 0 && errno != EINTR) return system_error("poll", errno);
   }
   ConnectedSockets connected;
   connected.control = std::move(sockets_.back().fd);

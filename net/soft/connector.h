@@ -14,6 +14,10 @@ namespace tcpx::soft {
 
 /// One attempt to connect: opens all sockets of a connection at once and sends a hello on each; done when the listener has
 /// answered all of them. Needs no call of accept at the other end. One thread at a time; destruction gives up.
+///
+/// A network that is away for a moment, and ports that are used up, end a socket's connect but not the attempt: that socket
+/// connects again, after a pause. A refusal may come from a path that flaps, but more often the listener has gone for good,
+/// so an attempt ends kRefusalPatience after its first one.
 class Connector {
  public:
   /// `source` is the local address to bind, and `control_source` that of the control socket when the listener has a control
@@ -21,17 +25,25 @@ class Connector {
   static Result<std::unique_ptr<Connector>> start(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
                                                   const std::optional<SocketAddress>& control_source = std::nullopt);
 
-  /// Waits for at most `patience`. @return nullopt: not yet; kPeerGone when the listener is gone or refuses, kTimeout at the
-  /// deadline, kProtocol when it is something else. Any answer but "not yet" is final.
+  static constexpr Duration kRefusalPatience = std::chrono::seconds(1);
+
+  /// Waits for at most `patience`. @return nullopt: not yet; kPeerGone when the listener is gone or refuses, kProtocol when it is
+  /// something else; at the deadline `trouble`, or kTimeout when there is none. Any answer but "not yet" is final.
   Result<std::optional<ConnectedSockets>> advance(Duration patience);
   Deadline deadline() const { return deadline_; }
+  /// Why a socket that is not connected yet had to connect again: kPeerGone, kExhausted. Ok when none had to.
+  Status trouble() const;
 
  private:
-  enum class Step : uint8_t { kConnects, kSaysHello, kListens, kDone };
+  enum class Step : uint8_t { kRests, kConnects, kSaysHello, kListens, kDone };
   struct Socket {
-    UniqueFd fd;
+    UniqueFd fd;  // none while it rests
     SocketAddress target;
-    Step step = Step::kConnects;
+    std::optional<SocketAddress> source;
+    Step step = Step::kRests;
+    TimePoint rests_until{};
+    Duration next_rest{};
+    Status trouble;    // of the connect before
     size_t moved = 0;  // bytes of the record of this step
     std::array<std::byte, kHelloBytes> hello{};
     std::array<std::byte, kHelloAnswerBytes> answer{};
@@ -39,11 +51,14 @@ class Connector {
 
   Connector(const HandleInfo& listener, Deadline deadline) : listener_(listener), deadline_(deadline) {}
   Status advance(Socket& socket);
+  Status connect(Socket& socket);
+  Status put_off(Socket& socket, const Status& why);
   Result<bool> move(Socket& socket);
 
   HandleInfo listener_;
   Deadline deadline_;
   uint64_t connection_ = 0;
+  std::optional<TimePoint> refused_since_;
   std::vector<Socket> sockets_;  // the control socket last
 };
 

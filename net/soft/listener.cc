@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -23,15 +24,28 @@ constexpr size_t kMaxStrangers = 256;
 // kMaxStrangers, so that a burst of good clients does not evict its own.
 constexpr int kStrangersPerTurn = 64;
 constexpr int kBacklog = 4096;
+constexpr Duration kFirstPause = std::chrono::milliseconds(5), kLongestPause = std::chrono::milliseconds(100);
 
 void log_dropped(const std::string& peer, const std::string& why) {
   log(LogLevel::kWarning, "tcpx-soft: connection from ", peer, " dropped during the handshake: ", why);
 }
 
-/// Listens at `address` and writes the port back.
-Result<UniqueFd> listen_at(SocketAddress& address) {
-  TCPX_ASSIGN_OR_RETURN(UniqueFd fd, listen_tcp(address.with_port(0), kBacklog));
-  TCPX_ASSIGN_OR_RETURN(address, local_address(fd.get()));
+// All ports are taken, which is not what other shortages are: each listener has one only until its connection is made.
+bool is_for_ports(const Status& status) {
+  return is_shortage(status) && (status.native() == EADDRINUSE || status.native() == EACCES);
+}
+
+/// Listens at `address` and writes the port back. Waits for a port for as long as `patience`.
+Result<UniqueFd> listen_at(SocketAddress& address, Duration patience) {
+  const Deadline until = Deadline::after(patience);
+  auto fd = listen_tcp(address.with_port(0), kBacklog);
+  for (Duration pause = kFirstPause; !fd.is_ok() && is_for_ports(fd.status()) && !until.expired();) {
+    std::this_thread::sleep_until(Deadline::after(pause).earlier(until).at());
+    pause = std::min(2 * pause, kLongestPause);
+    fd = listen_tcp(address.with_port(0), kBacklog);
+  }
+  if (!fd.is_ok()) return fd;
+  TCPX_ASSIGN_OR_RETURN(address, local_address(fd->get()));
   return fd;
 }
 
@@ -51,10 +65,10 @@ SoftListener::SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, c
 Result<std::unique_ptr<SoftListener>> SoftListener::create(const SocketAddress& address, HandleInfo info,
                                                            std::shared_ptr<IoPool> io, const ListenerLimits& limits) {
   info.address = address;
-  TCPX_ASSIGN_OR_RETURN(auto fd, listen_at(info.address));
+  TCPX_ASSIGN_OR_RETURN(auto fd, listen_at(info.address, limits.shortage));
   UniqueFd control_fd;
   if (info.control_address) {
-    TCPX_ASSIGN_OR_RETURN(control_fd, listen_at(*info.control_address));
+    TCPX_ASSIGN_OR_RETURN(control_fd, listen_at(*info.control_address, limits.shortage));
   }
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(info.cookie.words))));
   UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));

@@ -28,8 +28,8 @@ struct ListenerLimits {
 
 class SoftListener final : public Object, private IoHandler {
  public:
-  /// Listens on a free port of `address`, and of the control address of `info` when it has one. The handle holds the rest of
-  /// `info`, completed with ports and cookie.
+  /// Listens on a free port of `address`, and of the control address of `info` when it has one; where none is free, it waits for
+  /// `ListenerLimits::shortage`. The handle holds the rest of `info`, completed with ports and cookie.
   static Result<std::unique_ptr<SoftListener>> create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io,
                                                       const ListenerLimits& limits = {});
   ~SoftListener() override;

@@ -127,11 +127,11 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
   return SoftSendComm::create(*memory_, gpu, std::move(threads), staging_of(gpu), std::move(*sockets));
 }
 
-bool SoftPlugin::give_up_connect(const Handle& handle) {
+std::optional<Status> SoftPlugin::give_up_connect(const Handle& handle) {
   const auto info = decode_handle(handle);
-  if (!info.is_ok() || info->attempt <= kInSteps) return false;
-  (void)take_attempt(info->attempt);
-  return true;
+  if (!info.is_ok() || info->attempt <= kInSteps) return std::nullopt;
+  const auto connector = take_attempt(info->attempt);
+  return connector != nullptr ? connector->trouble() : Status::ok();
 }
 
 std::unique_ptr<Connector> SoftPlugin::take_attempt(uint64_t number) {

@@ -34,8 +34,9 @@ class SoftPlugin {
   /// failure. With a handle marked by `answer_in_steps` nullptr means "not yet": call again with the same handle, which
   /// identifies the attempt meanwhile. The comm belongs to the calling thread's current GPU.
   Result<std::unique_ptr<SoftSendComm>> connect(int dev, Handle& handle) TCPX_EXCLUDES(mutex_);
-  /// Ends the attempt that the handle identifies. @return false: there is none
-  bool give_up_connect(const Handle& handle) TCPX_EXCLUDES(mutex_);
+  /// Ends the attempt that the handle identifies. @return why it has come to nothing so far, ok when nothing is known to be wrong;
+  /// nullopt: there is no such attempt
+  std::optional<Status> give_up_connect(const Handle& handle) TCPX_EXCLUDES(mutex_);
   /// nullptr: no peer yet. kExhausted: peers wait because this process or machine is out of something. The comm and its bounce pool belong to the calling thread's current GPU.
   Result<std::unique_ptr<SoftRecvComm>> accept(SoftListener& listener) TCPX_EXCLUDES(mutex_);
 

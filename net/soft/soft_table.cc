@@ -127,13 +127,14 @@ int soft_listen(int dev, void* handle, void** listen_comm) {
 }
 
 // NULL with success: not yet, as with GPUDirect-TCPX, for handles marked by `answer_in_steps`. Without a place for the comm it
-// gives up the attempt that the handle identifies; no other plugin supports that.
+// gives up the attempt that the handle identifies, and answers why it has come to nothing; no other plugin supports that.
 int soft_connect(int dev, void* handle, void** send_comm, abi::NetDeviceHandle**) {
   return guarded("connect", [&] {
     Handle copy;
     if (handle != nullptr) std::memcpy(copy.bytes.data(), handle, kHandleBytes);
-    if (handle != nullptr && send_comm == nullptr && SoftPlugin::instance().give_up_connect(copy))
-      return static_cast<int>(abi::kNcclSuccess);
+    if (handle != nullptr && send_comm == nullptr) {
+      if (const auto why = SoftPlugin::instance().give_up_connect(copy)) return to_result(*why);
+    }
     if (Status status = not_null("connect", handle, send_comm); !status.is_ok()) return to_result(status);
     auto comm = SoftPlugin::instance().connect(dev, copy);
     std::memcpy(handle, copy.bytes.data(), kHandleBytes);

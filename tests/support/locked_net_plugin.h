@@ -30,8 +30,8 @@ class LockedNetPlugin final : public NetPlugin {
   Result<std::optional<SendComm>> try_connect(int dev, Handle& handle) override {
     return locked([&] { return plugin_->try_connect(dev, handle); });
   }
-  void give_up_connect(int dev, std::unique_ptr<Handle> handle) override {
-    locked([&] { plugin_->give_up_connect(dev, std::move(handle)); });
+  Status give_up_connect(int dev, std::unique_ptr<Handle> handle) override {
+    return locked([&] { return plugin_->give_up_connect(dev, std::move(handle)); });
   }
   Result<std::optional<RecvComm>> try_accept(ListenComm comm, DeviceHandleStorage& device_handle) override {
     return locked([&] { return plugin_->try_accept(comm, device_handle); });
