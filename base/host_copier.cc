@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <deque>
+#include <new>
+#include <thread>
 #include <utility>
 
 #include "base/guarded_copy.h"
@@ -18,6 +21,8 @@ namespace {
 
 // Segments of one system call, whose lists lie on the stack.
 constexpr size_t kSegmentsOfCall = 64;
+// For which the end of a copier waits for its threads.
+constexpr Duration kPatience = std::chrono::seconds(1);
 
 // @return errno, 0: all has been copied
 int read_memory(pid_t process, std::span<const CopySegment> segments) {
@@ -37,7 +42,8 @@ int read_memory(pid_t process, std::span<const CopySegment> segments) {
 
 }  // namespace
 
-HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments) : process_(process) {
+HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments, std::shared_ptr<const Pagemap> pages, MayHang may_hang)
+    : process_(process), pages_(std::move(pages)), may_hang_(may_hang) {
   size_t bytes = HostCopier::kSliceBytes;  // of the last slice: it is full
   for (const CopySegment& segment : segments) {
     for (size_t at = 0; at < segment.bytes;) {
@@ -58,8 +64,8 @@ HostCopy::HostCopy(pid_t process, std::span<const CopySegment> segments) : proce
 Status HostCopy::status() const {
   const int error = error_.load(std::memory_order_relaxed);
   if (error == ESRCH) return Status(Code::kPeerGone, "copy from the peer's memory", "its process has ended");
-  if (error == ECANCELED) return Status(Code::kCancelled, "copy from the peer's memory", "given up");
-  if (error == 0) return Status::ok();
+  if (error == 0 && slices_left_.load(std::memory_order_acquire) == 0) return Status::ok();
+  if (error == 0 || error == ECANCELED) return Status(Code::kCancelled, "copy from the peer's memory", "given up");
   if (process_ == HostCopier::kThisProcess) return system_error("copy through shared memory", error);
   return Status(Code::kSystem, "copy from the peer's memory", "process_vm_readv", Domain::kErrno, error);
 }
@@ -71,13 +77,13 @@ bool HostCopy::denied() const {
   return error == EPERM || error == EACCES || error == ENOSYS || error == ESRCH;
 }
 
+// @param apart memory of the calling thread, which may hang; null: it may not
 // @return false: every slice has been taken
-bool HostCopy::copy_next() {
+bool HostCopy::copy_next(std::vector<std::byte>* apart) {
   const size_t slice = next_slice_.fetch_add(1, std::memory_order_relaxed);
   if (slice + 1 >= slices_.size()) return false;
-  int error = ECANCELED;
-  if (!stop_.load(std::memory_order_relaxed))
-    error = read_memory(process_, std::span(pieces_).subspan(slices_[slice], slices_[slice + 1] - slices_[slice]));
+  const int error =
+      stopped() ? ECANCELED : copy(std::span(pieces_).subspan(slices_[slice], slices_[slice + 1] - slices_[slice]), apart);
   if (int none = 0; error != 0) {
     (void)error_.compare_exchange_strong(none, error, std::memory_order_relaxed);
     stop();  // the rest is of no use
@@ -86,64 +92,195 @@ bool HostCopy::copy_next() {
   return true;
 }
 
-HostCopier::~HostCopier() {
-  std::vector<std::thread> threads;
-  {
-    const MutexLock lock(mutex_);
-    ending_ = true;
-    threads.swap(threads_);
-  }
-  changed_.notify_all();
-  for (std::thread& thread : threads) thread.join();
+// @return errno, 0: all has been copied
+int HostCopy::copy(std::span<const CopySegment> segments, std::vector<std::byte>* apart) {
+  const bool answers = apart == nullptr || may_hang_ == MayHang::kTargets || (pages_ != nullptr && pages_->has_sources(segments));
+  return answers ? write(process_, segments) : copy_by_way_of(*apart, segments);
 }
 
-std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments) {
-  const std::shared_ptr<HostCopy> copy(new HostCopy(process, segments));
+int HostCopy::copy_by_way_of(std::vector<std::byte>& apart, std::span<const CopySegment> segments) {
+  std::array<CopySegment, kSegmentsOfCall> in, out;
+  try {
+    apart.resize(HostCopier::kSliceBytes);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+  std::byte* at = apart.data();
+  for (size_t i = 0; i < segments.size(); ++i) {
+    in[i] = {at, segments[i].from, segments[i].bytes};
+    out[i] = {segments[i].to, at, segments[i].bytes};
+    at += segments[i].bytes;
+  }
+  if (const int error = read_memory(process_, std::span(in).first(segments.size())); error != 0) return error;
+  return write(HostCopier::kThisProcess, std::span(out).first(segments.size()));
+}
+
+// A copy that was stopped before writes nothing, and from here on its end waits for this.
+int HostCopy::write(pid_t from, std::span<const CopySegment> segments) {
+  uint32_t writers = writers_.load(std::memory_order_relaxed);
+  do {
+    if ((writers & kStopped) != 0) return ECANCELED;
+  } while (!writers_.compare_exchange_weak(writers, writers + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
+  const int error = read_memory(from, segments);
+  writers_.fetch_sub(1, std::memory_order_acq_rel);
+  return error;
+}
+
+/// A thread and what it is at. Guarded by the crew's mutex.
+struct HostCopier::Worker {
+  std::thread thread;
+  std::shared_ptr<HostCopy> copy;  // null: none
+  TimePoint since{};               // when it took a slice of that
+  bool replaced = false, left = false;
+};
+
+struct HostCopier::Crew : std::enable_shared_from_this<HostCopier::Crew> {
+  explicit Crew(size_t threads) : wanted(threads) {}
+  void start_threads() TCPX_REQUIRES(mutex);
+  bool take(Worker& worker) TCPX_EXCLUDES(mutex);
+  void end_slice(Worker& worker, bool took) TCPX_EXCLUDES(mutex);
+  void replace(Worker& worker) TCPX_REQUIRES(mutex);
+  size_t working() const TCPX_REQUIRES(mutex) {
+    return static_cast<size_t>(std::count_if(workers.begin(), workers.end(), [](const auto& one) { return !one->replaced; }));
+  }
+
+  const size_t wanted;
+  Mutex mutex;
+  CondVar changed;
+  std::deque<std::shared_ptr<HostCopy>> copies TCPX_GUARDED_BY(mutex);  // with slices that nobody has taken
+  std::vector<std::shared_ptr<Worker>> workers TCPX_GUARDED_BY(mutex);
+  std::shared_ptr<const Pagemap> own_pages TCPX_GUARDED_BY(mutex);
+  bool ending TCPX_GUARDED_BY(mutex) = false;
+  std::atomic<TimePoint::rep> next_look{0};
+};
+
+HostCopier::HostCopier(size_t threads) : crew_(std::make_shared<Crew>(threads)) {}
+
+HostCopier::~HostCopier() {
+  std::vector<std::shared_ptr<Worker>> workers;
+  {
+    const MutexLock lock(crew_->mutex);
+    crew_->ending = true;
+    crew_->changed.notify_all();
+    const TimePoint until = std::chrono::steady_clock::now() + kPatience;
+    const auto works = [](const auto& worker) { return !worker->left && !worker->replaced; };
+    while (std::any_of(crew_->workers.begin(), crew_->workers.end(), works) && crew_->changed.wait_until(crew_->mutex, until)) {
+    }
+    for (const auto& copy : crew_->copies) copy->stop();
+    crew_->copies.clear();
+    workers.swap(crew_->workers);
+    for (const auto& worker : workers) {
+      if (works(worker)) crew_->replace(*worker);
+    }
+  }
+  for (const auto& worker : workers) {
+    if (worker->thread.joinable()) worker->thread.join();
+  }
+}
+
+// Again when there are too few descriptors now.
+std::shared_ptr<const Pagemap> HostCopier::own_pages() {
+  const MutexLock lock(crew_->mutex);
+  if (crew_->own_pages == nullptr) {
+    auto own = Pagemap::of(::getpid());
+    if (own.is_ok()) crew_->own_pages = std::move(*own);
+  }
+  return crew_->own_pages;
+}
+
+std::shared_ptr<HostCopy> HostCopier::start(pid_t process, std::span<const CopySegment> segments,
+                                            std::shared_ptr<const Pagemap> pages, MayHang may_hang) {
+  const auto own = own_pages();
+  if (process == kThisProcess || process == ::getpid()) pages = own;
+  const std::shared_ptr<HostCopy> copy(new HostCopy(process, segments, pages, may_hang));
   size_t bytes = 0;
   for (const CopySegment& segment : segments) bytes += segment.bytes;
+  const bool at_once = bytes <= kAtOnceBytes &&
+                       (may_hang == MayHang::kTargets || (pages != nullptr && pages->has_sources(segments))) &&
+                       (may_hang == MayHang::kSources || (own != nullptr && own->has_targets(segments)));
   bool has_threads = false;
-  if (bytes > kAtOnceBytes) {
-    const MutexLock lock(mutex_);
-    if (threads_.empty()) start_threads();
-    has_threads = !threads_.empty();
-    if (has_threads) copies_.push_back(copy);
+  if (!at_once) {
+    const MutexLock lock(crew_->mutex);
+    if (crew_->working() < crew_->wanted) crew_->start_threads();
+    has_threads = crew_->working() > 0;
+    if (has_threads) crew_->copies.push_back(copy);
   }
   if (has_threads) {
-    changed_.notify_all();
+    crew_->changed.notify_all();
   } else {
-    while (copy->copy_next()) {
+    while (copy->copy_next(nullptr)) {
     }
   }
   return copy;
 }
 
+void HostCopier::relieve() {
+  const TimePoint now = std::chrono::steady_clock::now();
+  if (now.time_since_epoch().count() < crew_->next_look.load(std::memory_order_relaxed)) return;
+  const MutexLock lock(crew_->mutex);
+  crew_->next_look.store((now + kHangs / 4).time_since_epoch().count(), std::memory_order_relaxed);
+  std::erase_if(crew_->workers, [](const auto& worker) { return worker->replaced && worker->left; });
+  for (const auto& worker : crew_->workers) {
+    if (worker->replaced || worker->copy == nullptr || now - worker->since < kHangs) continue;
+    if (crew_->workers.size() - crew_->working() >= kMostHanging) break;
+    crew_->replace(*worker);
+  }
+  if (crew_->working() < crew_->wanted) crew_->start_threads();
+}
+
+// It is left alone with its slice. The other slices of that copy would hang, too: they wait for this one.
+void HostCopier::Crew::replace(Worker& worker) {
+  worker.replaced = true;
+  worker.thread.detach();
+  if (worker.copy == nullptr) return;
+  worker.copy->hanging_.fetch_add(1, std::memory_order_relaxed);
+  std::erase(copies, worker.copy);
+}
+
 // As many as there can be. None: `start` copies by itself.
-void HostCopier::start_threads() {
-  threads_.reserve(wanted_threads_);
-  while (threads_.size() < wanted_threads_) {
-    auto thread = start_thread("tcpx-pull", [this] { run(); });
+void HostCopier::Crew::start_threads() {
+  while (working() < wanted) {
+    workers.reserve(workers.size() + 1);
+    const auto worker = std::make_shared<Worker>();
+    auto thread = start_thread("tcpx-pull", [crew = shared_from_this(), worker] { run(crew, worker); });
     if (!thread.is_ok()) return;
-    threads_.push_back(std::move(*thread));
+    worker->thread = std::move(*thread);
+    workers.push_back(worker);
   }
 }
 
-void HostCopier::run() {
-  while (true) {
-    std::shared_ptr<HostCopy> copy;
-    {
-      const MutexLock lock(mutex_);
-      while (!ending_ && copies_.empty()) changed_.wait(mutex_);
-      if (copies_.empty()) return;
-      // The next thread takes a slice of another one: a long copy holds up no short one.
-      copy = copies_.front();
-      copies_.pop_front();
-      copies_.push_back(copy);
-    }
-    if (copy->copy_next()) continue;
-    const MutexLock lock(mutex_);
-    const auto taken = std::find(copies_.begin(), copies_.end(), copy);
-    if (taken != copies_.end()) copies_.erase(taken);
+// @return false: the thread is to end
+bool HostCopier::Crew::take(Worker& worker) {
+  const MutexLock lock(mutex);
+  while (!worker.replaced && !ending && copies.empty()) changed.wait(mutex);
+  if (worker.replaced || copies.empty()) {
+    worker.left = true;
+    changed.notify_all();
+    return false;
   }
+  // The next thread takes a slice of another one: a long copy holds up no short one.
+  worker.copy = copies.front();
+  copies.pop_front();
+  copies.push_back(worker.copy);
+  worker.since = std::chrono::steady_clock::now();
+  return true;
+}
+
+// @param took false: there was none left to take
+void HostCopier::Crew::end_slice(Worker& worker, bool took) {
+  const MutexLock lock(mutex);
+  const auto copy = std::exchange(worker.copy, nullptr);
+  if (!took) {
+    std::erase(copies, copy);
+  } else if (worker.replaced && copy->hanging_.fetch_sub(1, std::memory_order_relaxed) == 1 && !ending) {
+    copies.push_back(copy);  // it goes on
+    changed.notify_all();
+  }
+}
+
+void HostCopier::run(const std::shared_ptr<Crew>& crew, const std::shared_ptr<Worker>& worker) {
+  std::vector<std::byte> apart;
+  while (crew->take(*worker)) crew->end_slice(*worker, worker->copy->copy_next(&apart));
 }
 
 bool can_be_read(const void* data, size_t bytes) {

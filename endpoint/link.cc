@@ -34,8 +34,9 @@ Link::~Link() {
   } catch (const std::bad_alloc&) {
     fail_without_memory();
   }
-  // The rest waits for the GPU alone.
-  while (!closed() || local_.copying()) {
+  // The rest waits for the GPU, and for memory of this process, which may never answer.
+  for (const auto patience = Deadline::after(kFarewell); !closed() || local_.copying();) {
+    if (patience.expired()) abandon_copies();
     try {
       (void)progress(false);
     } catch (const std::bad_alloc&) {  // the memory this frees is enough in the end
@@ -109,10 +110,6 @@ bool Link::prepare_sleep() {
   // The bulk lanes are looked at only after the peer has been told, in the order of base/shared_stream.h.
   return context_.stream->prepare_sleep(bulk) || (sends && context_.send_shared.can_move()) ||
          (receives && context_.recv_shared.can_move());
-}
-
-uint64_t Link::chunks_in_flight() const {
-  return context_.send_lane.connection().in_flight() + context_.recv_lane.connection().in_flight();
 }
 
 bool Link::send_notifications() {

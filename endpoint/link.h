@@ -61,7 +61,9 @@ class Link final : private ControlSink {
   bool needs_polling() const;
   /// The control connection is still read, so its events matter.
   bool reads() const { return !context_.has_failed(); }
-  uint64_t chunks_in_flight() const;
+  uint64_t chunks_in_flight() const {
+    return context_.send_lane.connection().in_flight() + context_.recv_lane.connection().in_flight();
+  }
   /// Looks at what somebody has asked to cancel.
   void take_cancel_requests() { local_.take_cancel_requests(); }
   /// Ends every operation of this end early.
@@ -111,6 +113,11 @@ class Link final : private ControlSink {
   void fail_if_broken();
   bool progress_lanes();
   void wake_peer();
+  void abandon_copies() {
+    context_.pulls.abandon();
+    context_.send_shared.abandon();
+    context_.recv_shared.abandon();
+  }
   template <class Mover, class... Now>
   bool move(Mover& mover, bool received, Now... now);
   bool send_notifications();

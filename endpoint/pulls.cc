@@ -93,7 +93,8 @@ bool Pulls::step(Pull& pull, size_t& running) {
     end(pull, status_);
     return true;
   }
-  ++running;
+  // Where one copy hangs others would, too.
+  running += pull.copy != nullptr && pull.copy->hangs() ? kMaxRunning : 1;
   const Result<bool> done = pull.on_gpu ? step_on_gpu(pull) : step_on_host(pull);
   if (done.is_ok() && !*done) return false;
   Status status = check_peer();  // first: a peer that has ended is why a copy fails
@@ -126,10 +127,22 @@ Result<bool> Pulls::step_on_gpu(Pull& pull) {
 }
 
 Result<bool> Pulls::step_on_host(Pull& pull) {
-  if (pull.copy == nullptr) pull.copy = parts_.host_copier.start(peer_->pid, pull.segments);
-  if (!pull.copy->done()) return false;
+  if (pull.copy == nullptr) {
+    look_for_pages();
+    pull.copy = parts_.host_copier.start(peer_->pid, pull.segments, pages_);
+  }
+  if (!pull.copy->done()) {
+    parts_.host_copier.relieve();
+    return false;
+  }
   TCPX_RETURN_IF_ERROR(pull.copy->status());
   return true;
+}
+
+// When there is something to pull: a descriptor that many connections never need. Again when it could not be had before.
+void Pulls::look_for_pages() {
+  if (pages_ != nullptr || peer_->same_process) return;
+  if (auto pages = Pagemap::of(peer_->pid); pages.is_ok()) pages_ = std::move(*pages);
 }
 
 // Asked after a copy: all of it was made of memory that the peer still kept for it.
@@ -164,6 +177,12 @@ void Pulls::fail(const Status& reason) {
   if (status_.is_ok()) status_ = reason;
   for (Pull& pull : pulls_) {
     if (pull.copy != nullptr) pull.copy->stop();
+  }
+}
+
+void Pulls::abandon() {
+  for (Pull& pull : pulls_) {
+    if (pull.copy != nullptr) pull.copy->abandon();
   }
 }
 
@@ -230,6 +249,7 @@ bool Pulls::tell_gone() {
 void Pulls::close() {
   mappings_.clear();
   unshared_.clear();
+  pages_ = nullptr;
 }
 
 bool Pulls::serves(MemoryId region) const {

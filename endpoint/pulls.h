@@ -51,6 +51,8 @@ class Pulls {
   void drop_ended() { ended_.pop_front(); }
   /// Ends them early: those that have not begun at once, the others as soon as nothing is copied for them.
   void fail(const Status& reason);
+  /// Nor are copies waited for into memory of this process that never answers.
+  void abandon();
   /// Ok, or the first error of a copy.
   const Status& status() const { return status_; }
 
@@ -103,6 +105,7 @@ class Pulls {
   Result<bool> step_on_gpu(Pull& pull);
   Result<bool> step_on_host(Pull& pull);
   Status check_peer() const;
+  void look_for_pages();
   void leave_to_ring(Pull& pull);
   void end(Pull& pull, const Status& status);
 
@@ -111,6 +114,7 @@ class Pulls {
   SharedLane& ring_;
   ControlStream& stream_;
   bool denied_ = false;                                              // this process may not read the peer's memory any more
+  std::shared_ptr<const Pagemap> pages_;                             // the peer's; null: unknown
   std::unordered_map<uint64_t, std::shared_ptr<Mapping>> mappings_;  // by share
   std::vector<Unshared> unshared_;
   std::deque<Pull> pulls_;

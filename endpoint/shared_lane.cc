@@ -108,7 +108,8 @@ bool SharedLane::begin_piece() {
 // @return false: it has not begun, now or for good
 bool SharedLane::start(Piece& piece, bool for_gpu) {
   if (!for_gpu) {
-    piece.copy = parts_.host_copier.start(HostCopier::kThisProcess, segments_);
+    piece.copy =
+        parts_.host_copier.start(HostCopier::kThisProcess, segments_, nullptr, sends_ ? MayHang::kSources : MayHang::kTargets);
     return true;
   }
   const auto ticket = parts_.gpu_copier.submit(segments_);
@@ -124,7 +125,10 @@ bool SharedLane::start(Piece& piece, bool for_gpu) {
 
 bool SharedLane::is_over(const Piece& piece) {
   if (piece.copy != nullptr) {
-    if (!piece.copy->done()) return false;
+    if (!piece.copy->done()) {
+      parts_.host_copier.relieve();
+      return false;
+    }
     if (const Status copied = piece.copy->status(); !copied.is_ok()) fail(copied);
     return true;
   }
@@ -165,6 +169,12 @@ void SharedLane::fail(const Status& reason) {
   status_ = reason;
   for (const Piece& piece : pieces_) {
     if (piece.copy != nullptr) piece.copy->stop();
+  }
+}
+
+void SharedLane::abandon() {
+  for (const Piece& piece : pieces_) {
+    if (piece.copy != nullptr) piece.copy->abandon();
   }
 }
 

@@ -89,6 +89,8 @@ class SharedLane {
   void drop_ended() { ended_.pop_front(); }
   /// Ends them early: as soon as nothing is copied for them.
   void fail(const Status& reason);
+  /// As that of Pulls.
+  void abandon();
   const Status& status() const { return status_; }
   bool idle() const { return jobs_.empty() && ended_.empty(); }
   /// The other end has moved nothing for so long that this one rests until it is woken: it may have been stopped.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 
 #include "base/guarded_copy.h"
 #include "base/log.h"
@@ -20,10 +21,12 @@ namespace {
 constexpr size_t kReadPerTurn = 1 << 20;
 constexpr size_t kCostOfAChunk = 16384;
 
-// Destination for the payload of a refused message.
+// Destination for the payload of a refused message. Not itself a variable of the thread: those of a library that is loaded later, as
+// NCCL loads the plugin, have little room beside one that a signal handler reads (base/guarded_copy.cc).
 std::span<std::byte> waste_bin() {
-  thread_local std::array<std::byte, 65536> bin;
-  return bin;
+  constexpr size_t kBytes = 65536;
+  thread_local const auto bin = std::make_unique<std::byte[]>(kBytes);
+  return {bin.get(), kBytes};
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/host_copier.h"
+#include "tests/support/hanging_memory.h"
 
 namespace tcpx {
 namespace {
@@ -234,6 +235,121 @@ TEST(HostCopies, AStopLeavesOutTheRest) {
   std::fill(to.begin(), to.end(), std::byte{2});
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(std::count(to.begin(), to.end(), std::byte{2}), static_cast<ptrdiff_t>(size));
+}
+
+constexpr size_t kHangingBytes = size_t{2} << 20;
+
+/// A process with memory that never answers.
+class HangingProcess {
+ public:
+  HangingProcess() {
+    EXPECT_NE(told_, MAP_FAILED);
+    where = static_cast<std::byte**>(told_);
+    process_ = std::make_unique<IdleFork>([] {
+      const auto* const memory = new testing::HangingMemory(kHangingBytes);  // until the process ends
+      *where = memory->hangs() ? memory->data() : nullptr;
+      return true;
+    });
+  }
+  ~HangingProcess() { munmap(told_, sizeof(std::byte*)); }
+
+  std::byte* data() const { return *where; }  // null: there can be no such memory here
+  pid_t pid() const { return process_->pid(); }
+  void end() { process_->end(); }
+
+ private:
+  inline static std::byte** where = nullptr;
+  void* const told_ = mmap(nullptr, sizeof(std::byte*), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  std::unique_ptr<IdleFork> process_;
+};
+
+/// As end_of, while threads that hang are replaced.
+Status end_in(HostCopier& copier, const std::shared_ptr<HostCopy>& copy) {
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  for (; !copy->done() && !deadline.expired(); std::this_thread::yield()) copier.relieve();
+  EXPECT_TRUE(copy->done());
+  return copy->status();
+}
+
+TEST(HangingCopies, OfAnotherProcessHoldUpNoOtherCopyAndWriteNothingOnceStopped) {
+  HangingProcess other;
+  if (other.data() == nullptr) GTEST_SKIP() << "userfaultfd is refused";
+  HostCopier copier(1);
+  const auto pages = Pagemap::of(other.pid());
+  ASSERT_TRUE(pages.is_ok()) << pages.status().to_string();
+  Bytes to(kHangingBytes), from = random_bytes(kHangingBytes), here(kHangingBytes);
+  std::vector<std::shared_ptr<HostCopy>> hanging;
+  for (size_t at = 0; at < kHangingBytes; at += kHangingBytes / 2) {  // short and long, the page map known or not
+    for (const size_t bytes : {HostCopier::kAtOnceBytes, kHangingBytes / 2}) {
+      const CopySegment segment{to.data() + at, other.data() + at, bytes};
+      hanging.push_back(copier.start(other.pid(), std::span(&segment, 1), at == 0 ? *pages : nullptr));
+    }
+  }
+  for (const size_t bytes : {size_t{1000}, kHangingBytes}) {
+    const CopySegment segment{here.data(), from.data(), bytes};
+    EXPECT_TRUE(end_in(copier, copier.start(getpid(), std::span(&segment, 1))).is_ok());
+    EXPECT_TRUE(std::equal(here.begin(), here.begin() + static_cast<ptrdiff_t>(bytes), from.begin()));
+  }
+  for (const auto& copy : hanging) {
+    EXPECT_FALSE(copy->done());
+    copy->stop();
+    EXPECT_TRUE(copy->done());
+    EXPECT_EQ(copy->status().code(), Code::kCancelled);
+  }
+  std::fill(to.begin(), to.end(), std::byte{9});
+  other.end();  // which wakes who stands still
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(std::count(to.begin(), to.end(), std::byte{9}), static_cast<ptrdiff_t>(to.size()));
+}
+
+TEST(HangingCopies, GoOnWhenTheMemoryAnswers) {
+  testing::HangingMemory memory(kHangingBytes);
+  TCPX_NEEDS_HANGING(memory);
+  HostCopier copier(2);
+  Bytes to(kHangingBytes, std::byte{9});
+  const CopySegment segment{to.data(), memory.data(), to.size()};
+  const auto copy = copier.start(getpid(), std::span(&segment, 1));
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  for (; !copy->hangs() && !deadline.expired(); std::this_thread::yield()) copier.relieve();
+  EXPECT_TRUE(copy->hangs());
+  memory.release();
+  EXPECT_TRUE(end_in(copier, copy).is_ok());
+  EXPECT_FALSE(copy->hangs());
+  EXPECT_EQ(std::count(to.begin(), to.end(), std::byte{0}), static_cast<ptrdiff_t>(to.size() - 2));
+}
+
+// No more threads than these, and no endless end of the copier.
+TEST(HangingCopies, AreLeftBehindWithABoundedNumberOfThreads) {
+  testing::HangingMemory memory(kHangingBytes);
+  TCPX_NEEDS_HANGING(memory);
+  Bytes to(kHangingBytes);
+  const auto threads = [] {
+    std::ifstream status("/proc/self/status");
+    std::string line;
+    while (std::getline(status, line) && !line.starts_with("Threads:")) {
+    }
+    return std::stoul(line.substr(line.find('\t')));
+  };
+  const size_t before = threads();
+  const TimePoint begin = std::chrono::steady_clock::now();
+  {
+    HostCopier copier(32);
+    std::vector<std::shared_ptr<HostCopy>> copies;
+    for (size_t i = 1; i <= 4 * HostCopier::kMostHanging; ++i) {
+      const CopySegment segment{to.data() + 4096 * i, memory.data() + 4096 * i, 4096};
+      copies.push_back(copier.start(getpid(), std::span(&segment, 1)));
+    }
+    for (const Deadline some = Deadline::after(6 * HostCopier::kHangs); !some.expired(); std::this_thread::yield()) {
+      copier.relieve();
+      EXPECT_LE(threads(), before + HostCopier::kMostHanging + 32);
+    }
+    for (const auto& copy : copies) copy->abandon();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  memory.release();
+  for (const Deadline soon = Deadline::after(std::chrono::seconds(20)); threads() > before && !soon.expired();)
+    std::this_thread::yield();
+  EXPECT_EQ(threads(), before) << "they end once the memory answers";
 }
 
 TEST(HostCopies, ItsEndWaitsForTheCopies) {

@@ -93,7 +93,7 @@ class NearLinkTest : public LinkTest {
     return go && go->packing == static_cast<uint8_t>(Packing::kPulled) && (go->value == 1) == of_read;
   }
   void expect_refused(Code code = Code::kProtocol) {
-    steps(3);
+    EXPECT_TRUE(drive([&] { return !link_->status().is_ok(); }));
     EXPECT_EQ(link_->status().code(), code) << link_->status().to_string();
     EXPECT_TRUE(drive([&] { return link_->closed(); }));
   }

@@ -1,0 +1,172 @@
+// Memory that never answers holds up nothing but the operation that wants it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "endpoint/operation_phase.h"
+#include "tests/support/endpoint_fixture.h"
+#include "tests/support/expect_log.h"
+#include "tests/support/hanging_memory.h"
+#include "tests/support/wait_until.h"
+
+namespace tcpx::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kTimeout(300);
+// One that would be copied by the thread that makes progress, and one of several slices.
+constexpr size_t kSizes[] = {size_t{64} << 10, size_t{3} << 20};
+
+class EndpointHangingMemory : public EndpointPairTest {
+ protected:
+  EndpointHangingMemory() {
+    for (const char* line : {"has ended", "did not end within"}) allow_log(line);
+  }
+
+  /// Another connection of the same endpoints carries bytes, short and long, at once and by threads.
+  void expect_goes_on() {
+    const ConnId before_a = a_.conn, before_b = b_.conn;
+    connect(a_, b_);
+    for (const size_t bytes : {size_t{100}, size_t{100} << 10, size_t{4} << 20}) {
+      GuardedBuffer from(bytes), to(bytes);
+      std::fill(from.span().begin(), from.span().end(), std::byte{7});
+      for (const bool back : {false, true}) {
+        const Side &out = back ? b_ : a_, &in = back ? a_ : b_;
+        std::fill(to.span().begin(), to.span().end(), std::byte{0});
+        const LocalRange source = range(out, from.span()), target = range(in, to.span());
+        const auto receive = in->recv_async(in.conn, {&target, 1});
+        EXPECT_TRUE(done(out, out->send_async(out.conn, {&source, 1})));
+        EXPECT_TRUE(done(in, receive));
+        EXPECT_TRUE(std::equal(to.span().begin(), to.span().end(), from.span().begin()));
+      }
+    }
+    std::tie(a_.conn, b_.conn) = std::pair(before_a, before_b);
+  }
+  /// As `fails`, and not long after what docs/completion.md allows; a loaded machine has some time more.
+  static ::testing::AssertionResult ends_late(const Side& side, const Result<OperationId>& id) {
+    const TimePoint until = std::chrono::steady_clock::now() + kTimeout + kGrace + seconds(10);
+    const auto failed = fails(side, id, Code::kTimeout);
+    return failed && std::chrono::steady_clock::now() > until ? ::testing::AssertionFailure() << "too late" : failed;
+  }
+};
+
+/// The receiver reads the sender's memory.
+class EndpointHangingPeer : public EndpointHangingMemory {};
+TCPX_OVER_SETUPS(EndpointHangingPeer, std::vector<EndpointSetup>{{.same_host = true}});
+
+enum class Way { kReceive, kRead, kWrite };
+
+TEST_P(EndpointHangingPeer, IsGivenUpAtTheDeadlineAndHoldsUpNobodyElse) {
+  for (const Way way : {Way::kReceive, Way::kRead, Way::kWrite}) {
+    for (const size_t bytes : kSizes) {
+      SCOPED_TRACE(concat("way ", static_cast<int>(way), ", ", bytes, " bytes"));
+      connect(a_, b_);
+      HangingMemory there(bytes);
+      TCPX_NEEDS_HANGING(there);
+      GuardedBuffer here(bytes);
+      const LocalRange from = range(b_, there.span()), to = range(a_, here.span());
+      Result<OperationId> id = Status(Code::kInternal, "submit", "not yet");
+      const SubmitOptions late{.timeout = kTimeout};
+      if (way == Way::kReceive) {
+        id = a_->recv_async(a_.conn, {&to, 1}, late);
+        ASSERT_TRUE(b_->send_async(b_.conn, {&from, 1}).is_ok());
+      } else if (way == Way::kRead) {
+        const RemoteRange slot{b_->advertise(b_.conn, from).value(), 0};
+        id = a_->read_async(a_.conn, {&to, 1}, {&slot, 1}, late);
+      } else {
+        const RemoteRange slot{a_->advertise(a_.conn, to).value(), 0};
+        id = b_->write_async(b_.conn, {&from, 1}, {&slot, 1}, late);
+      }
+      expect_goes_on();
+      EXPECT_TRUE(ends_late(way == Way::kWrite ? b_ : a_, id));
+      EXPECT_TRUE(wait_until([&] { return a_->deregister(to.memory).is_ok(); })) << "nothing uses it any more";
+      std::fill(here.span().begin(), here.span().end(), std::byte{9});
+      there.release();
+      expect_goes_on();
+      std::this_thread::sleep_for(milliseconds(50));
+      EXPECT_EQ(std::count(here.span().begin(), here.span().end(), std::byte{9}), static_cast<ptrdiff_t>(bytes))
+          << "nothing is written after the end";
+    }
+  }
+}
+
+TEST_P(EndpointHangingPeer, DoesNotHoldUpTheEndOfTheEndpoint) {
+  for (const size_t bytes : kSizes) {
+    HangingMemory there(bytes);
+    TCPX_NEEDS_HANGING(there);
+    GuardedBuffer here(bytes);
+    make_pair();
+    const LocalRange from = range(b_, there.span()), to = range(a_, here.span());
+    ASSERT_TRUE(a_->recv_async(a_.conn, {&to, 1}).is_ok());
+    ASSERT_TRUE(b_->send_async(b_.conn, {&from, 1}).is_ok());
+    expect_goes_on();
+    const TimePoint begin = std::chrono::steady_clock::now();
+    a_.reset();
+    b_.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(20));
+    std::fill(here.span().begin(), here.span().end(), std::byte{9});
+    there.release();
+    std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_EQ(std::count(here.span().begin(), here.span().end(), std::byte{9}), static_cast<ptrdiff_t>(bytes));
+  }
+}
+
+/// This end's own memory, for whatever comes or goes.
+class EndpointHangingOwn : public EndpointHangingMemory {
+ protected:
+  /// Moves bytes between memory of `b_` and memory of `a_` that hangs.
+  Result<OperationId> begin(bool sends, const LocalRange& hanging, const LocalRange& other) {
+    const auto theirs = sends ? b_->recv_async(b_.conn, {&other, 1}) : b_->send_async(b_.conn, {&other, 1});
+    EXPECT_TRUE(theirs.is_ok());
+    return sends ? a_->send_async(a_.conn, {&hanging, 1}) : a_->recv_async(a_.conn, {&hanging, 1});
+  }
+};
+TCPX_OVER_SETUPS(EndpointHangingOwn, (std::vector<EndpointSetup>{{.same_host = true}, {.same_host = true, .hidden = true}}));
+
+TEST_P(EndpointHangingOwn, HoldsUpNobodyElseAndTheOperationGoesOnWithIt) {
+  for (const bool sends : {false, true}) {
+    for (const size_t bytes : kSizes) {
+      SCOPED_TRACE(concat(sends ? "sends " : "receives ", bytes));
+      connect(a_, b_);
+      HangingMemory here(bytes);
+      TCPX_NEEDS_HANGING(here);
+      GuardedBuffer there(bytes);
+      std::fill(there.span().begin(), there.span().end(), std::byte{5});
+      const LocalRange hanging = range(a_, here.span()), other = range(b_, there.span());
+      const auto id = begin(sends, hanging, other);
+      ASSERT_TRUE(id.is_ok());
+      EXPECT_EQ(a_->wait(*id, kTimeout).code(), Code::kTimeout);
+      expect_goes_on();
+      EXPECT_EQ(a_->poll(*id).state, OperationState::kPending);
+      here.release();
+      EXPECT_TRUE(done(a_, id));
+      if (!sends) {
+        EXPECT_EQ(std::count(here.data(), here.data() + bytes, std::byte{5}), static_cast<ptrdiff_t>(bytes));
+      }
+    }
+  }
+}
+
+TEST_P(EndpointHangingOwn, DoesNotHoldUpTheEndOfTheEndpoint) {
+  for (const bool sends : {false, true}) {
+    HangingMemory here(kSizes[0]);
+    TCPX_NEEDS_HANGING(here);
+    GuardedBuffer there(kSizes[0]);
+    make_pair();
+    const LocalRange hanging = range(a_, here.span()), other = range(b_, there.span());
+    ASSERT_TRUE(begin(sends, hanging, other).is_ok());
+    expect_goes_on();
+    const TimePoint begin = std::chrono::steady_clock::now();
+    a_.reset();
+    b_.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(20));
+  }
+}
+
+}  // namespace
+}  // namespace tcpx::testing
