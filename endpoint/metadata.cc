@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/socket_address.h"
 #include "base/text.h"
 
 namespace tcpx {
@@ -12,7 +13,6 @@ namespace {
 
 constexpr std::array<char, 6> kMagic = {'T', 'C', 'P', 'X', 'E', 'P'};
 constexpr uint16_t kVersion = 1;
-constexpr size_t kMaxHostBytes = 255;
 
 struct Front {
   std::array<char, 6> magic;
