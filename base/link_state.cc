@@ -82,15 +82,4 @@ std::string interface_of_socket(int fd) {
   return found;
 }
 
-std::string address_of_interface(const std::string& interface) {
-  std::string v4, v6;
-  for_each_address([&](const std::string& name, const SocketAddress& address) {
-    if (name != interface) return false;
-    if (address.family() == AF_INET) v4 = address.host();
-    if (address.family() == AF_INET6 && !address.host().starts_with("fe80")) v6 = address.host();
-    return !v4.empty();
-  });
-  return v4.empty() ? v6 : v4;
-}
-
 }  // namespace tcpx

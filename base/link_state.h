@@ -35,7 +35,4 @@ class LinkWatch {
 /// The interface whose address a bound or connected IP socket has; "" for other sockets, and when no interface has it.
 std::string interface_of_socket(int fd);
 
-/// An address of the interface, without port: IPv4 if it has one, else IPv6 that is not link-local; "" when it has none.
-std::string address_of_interface(const std::string& interface);
-
 }  // namespace tcpx

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -21,18 +22,11 @@ namespace {
 // Most resolver queries that may be unanswered at a time. Each holds a thread, which cannot be stopped.
 constexpr int kMaxUnanswered = 16;
 std::atomic<int> unanswered{0};
+// Patience with each of several names: another one may lead to the peer as well.
+constexpr Duration kNameTime = std::chrono::seconds(3);
 
 std::string without_brackets(const std::string& host) {
   return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
-}
-
-bool is_numeric(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST;
-  addrinfo* list = nullptr;
-  if (::getaddrinfo(without_brackets(host).c_str(), nullptr, &hints, &list) != 0) return false;
-  ::freeaddrinfo(list);
-  return true;
 }
 
 // State shared by a thread that asks and the one that waits for it; the last to release it deletes it.
@@ -95,6 +89,12 @@ bool SocketAddress::is_mapped_ipv4() const {
   return family() == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&storage_.v6.sin6_addr);
 }
 
+bool SocketAddress::is_loopback() const {
+  if (is_mapped_ipv4()) return storage_.v6.sin6_addr.s6_addr[12] == IN_LOOPBACKNET;
+  if (family() == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&storage_.v6.sin6_addr);
+  return ntohl(storage_.v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 std::string SocketAddress::host() const {
   char text[INET6_ADDRSTRLEN] = "?";
   if (is_mapped_ipv4()) {
@@ -133,7 +133,19 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
   return addresses;
 }
 
-Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, Deadline deadline,
+bool is_numeric(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(without_brackets(host).c_str(), nullptr, &hints, &list) != 0) return false;
+  ::freeaddrinfo(list);
+  return true;
+}
+
+namespace {
+
+// Of one host, on a thread of its own when that is a name.
+Result<std::vector<SocketAddress>> ask_for(const std::string& host, uint16_t port, Deadline deadline,
                                            const std::atomic<bool>* stop) {
   if (is_numeric(host)) return resolve(host, port);
   const auto failed = [&host](Code code, std::string_view why) {
@@ -169,6 +181,44 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
     (void)question->answered.wait_until(question->mutex, Deadline::after(kLookAtStop).earlier(deadline).at());
   }
   return std::move(*question->answer);
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> split_hosts(const std::string& hosts) {
+  const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "read hosts", std::move(why)); };
+  std::vector<std::string> list;
+  for (size_t begin = 0; begin <= hosts.size();) {
+    const size_t end = std::min(hosts.find(',', begin), hosts.size());
+    if (end == begin || end - begin > kMaxHostBytes) return refuse(concat("a host of ", end - begin, " bytes"));
+    if (list.size() == kMostHosts) return refuse(concat("more than ", kMostHosts, " hosts"));
+    list.push_back(hosts.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return list;
+}
+
+std::string join_hosts(const std::vector<std::string>& hosts) {
+  std::string text;
+  for (const std::string& host : hosts) text += concat(text.empty() ? "" : ",", host);
+  return text;
+}
+
+Result<std::vector<SocketAddress>> resolve(const std::string& hosts, uint16_t port, Deadline deadline,
+                                           const std::atomic<bool>* stop) {
+  TCPX_ASSIGN_OR_RETURN(const auto list, split_hosts(hosts));
+  if (list.size() == 1) return ask_for(hosts, port, deadline, stop);
+  std::vector<SocketAddress> all;
+  Status first;
+  for (const std::string& host : list) {
+    const auto some = ask_for(host, port, deadline.earlier(Deadline::after(kNameTime)), stop);
+    if (some.is_ok()) all.insert(all.end(), some->begin(), some->end());
+    if (!some.is_ok() && first.is_ok()) first = some.status();
+    if (stop != nullptr && stop->load())
+      return some.is_ok() ? Status(Code::kCancelled, "resolve host", "interrupted") : some.status();
+  }
+  if (all.empty()) return first;
+  return all;
 }
 
 }  // namespace tcpx

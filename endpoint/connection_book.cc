@@ -10,12 +10,15 @@
 #include "base/text.h"
 #include "endpoint/metadata.h"
 #include "endpoint/same_host.h"
+#include "endpoint/whereabouts.h"
 
 namespace tcpx {
 namespace {
 
 // Between two attempts to come in where there was no room: at first, and at last, when the room may be gone for long.
 constexpr Duration kRetryPause = std::chrono::milliseconds(50), kLongestRetryPause = std::chrono::milliseconds(400);
+// Time for the loopback of another host: a tunnel is there or is not.
+constexpr Duration kForeignLoopback = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -24,6 +27,10 @@ Status ConnectionBook::listen() {
                                                           .host = parts_.config.listen_address,
                                                           .wait_for_first_frame = true,
                                                           .stop = &parts_.stop}));
+  TCPX_ASSIGN_OR_RETURN(const auto told,
+                        whereabouts(parts_.config, server_->address(), parts_.endpoint.addresses, parts_.endpoint.unused_nic));
+  hosts_ = told.hosts;
+  if (!told.line.empty()) log(told.level, "endpoint at port ", server_->port(), ": ", told.line);
   entrance_ = std::make_unique<Entrance>(
       Entrance::Parts{.server = *server_,
                       .set_up =
@@ -102,15 +109,24 @@ std::shared_ptr<Connection> ConnectionBook::add(LinkParts link, std::optional<Co
   return connection;
 }
 
-// The other end may have no room for one more client now; it says so. What this end lacks does not come back by asking.
 Result<std::shared_ptr<Connection>> ConnectionBook::dial(const EndpointMetadata& to, Deadline deadline,
                                                          std::optional<ConnId> again) {
+  const PeerHosts peer = hosts_to_try(to, network_of_thread());
+  if (!peer.foreign_loopback) return dial_at(peer.hosts, to, deadline, again);
+  auto made = dial_at(peer.hosts, to, deadline.earlier(Deadline::after(kForeignLoopback)), again);
+  if (made.is_ok() || made.status().code() == Code::kCancelled) return made;
+  return explain_foreign_loopback(made.status(), peer.hosts);
+}
+
+// The other end may have no room for one more client now; it says so. What this end lacks does not come back by asking.
+Result<std::shared_ptr<Connection>> ConnectionBook::dial_at(const std::string& hosts, const EndpointMetadata& to,
+                                                            Deadline deadline, std::optional<ConnId> again) {
   EndpointIdentity identity = parts_.identity;
   identity.wanted_gpu_idx = to.gpu_idx;
   identity.wanted_instance = to.instance;
   Status refused;
   for (Duration pause = kRetryPause;; pause = std::min(2 * pause, kLongestRetryPause)) {
-    auto channel = bootstrap_connect(to.host, to.port, deadline, &parts_.stop);
+    auto channel = bootstrap_connect(hosts, to.port, deadline, &parts_.stop);
     auto link = channel.is_ok() ? set_up(std::move(*channel), true, identity, deadline) : Result<LinkParts>(channel.status());
     if (parts_.stop) return Status(Code::kCancelled, "connect", "the endpoint is closing");
     if (link.is_ok()) return add(std::move(*link), again);
@@ -189,13 +205,11 @@ void ConnectionBook::retire(ConnId conn, bool keep) {
 }
 
 std::vector<uint8_t> ConnectionBook::metadata() const {
-  const SocketAddress& listens = server_->address();
-  std::string host = parts_.config.public_address;
-  if (host.empty() && !parts_.config.listen_address.empty() && listens.host() != "::" && listens.host() != "0.0.0.0")
-    host = listens.host();
-  if (host.empty()) host = parts_.endpoint.public_address;
-  return encode_metadata(
-      {.host = host, .port = server_->port(), .gpu_idx = parts_.config.gpu_idx, .instance = parts_.identity.instance});
+  return encode_metadata({.host = hosts_,
+                          .port = server_->port(),
+                          .gpu_idx = parts_.config.gpu_idx,
+                          .instance = parts_.identity.instance,
+                          .network = network_of_thread()});
 }
 
 }  // namespace tcpx

@@ -62,6 +62,8 @@ class ConnectionBook final : private ConnectionMaker {
   std::optional<Endpoint::Accepted> claim(ConnId conn);
 
   Result<std::shared_ptr<Connection>> dial(const EndpointMetadata& to, Deadline deadline, std::optional<ConnId> again) override;
+  Result<std::shared_ptr<Connection>> dial_at(const std::string& hosts, const EndpointMetadata& to, Deadline deadline,
+                                              std::optional<ConnId> again);
   bool is_alive(ConnId conn) override;
   bool revive(const std::shared_ptr<Connection>& connection) override;
   void drop(ConnId conn) override;
@@ -72,6 +74,7 @@ class ConnectionBook final : private ConnectionMaker {
   std::unordered_map<ConnId, std::shared_ptr<Connection>> connections_;
   RemoteBook remotes_{*this, parts_.stop};
   std::unique_ptr<BootstrapServer> server_;
+  std::string hosts_;  // for the metadata
   std::unique_ptr<Entrance> entrance_;
 };
 

@@ -1,13 +1,16 @@
 // The one place that wires an Endpoint's real parts.
+#include <algorithm>
 #include <exception>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/environment.h"
 #include "base/fork.h"
-#include "base/link_state.h"
 #include "base/text.h"
 #include "device/unpacker_factory.h"
 #include "endpoint/endpoint_impl.h"
+#include "net/soft/interfaces.h"
 #include "transfer/local_machine.h"
 
 namespace tcpx {
@@ -38,20 +41,25 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
   TCPX_ASSIGN_OR_RETURN(auto lane, machine.memory->make_copy_lane(config.gpu_idx));
 
   TCPX_ASSIGN_OR_RETURN(const auto nics, machine.describe_devices(config.gpu_idx, devices));
-  std::string address;
+  std::vector<std::string> interfaces;
   for (const int device : devices) {
     TCPX_ASSIGN_OR_RETURN(const auto properties, machine.plugin->properties(device));
-    if (address.empty()) address = address_of_interface(properties.name);
+    if (std::find(interfaces.begin(), interfaces.end(), properties.name) == interfaces.end())
+      interfaces.push_back(properties.name);
   }
+  TCPX_ASSIGN_OR_RETURN(const auto config_of_nics, soft::Config::from_environment());
+  const auto all = soft::list_addresses();
   std::string path = describe(machine, *unpacker, devices.size(), nics);
-  return EndpointParts{.memory = std::move(machine.memory),
-                       .plugin = std::move(machine.plugin),
-                       .unpacker = std::move(unpacker),
-                       .lane = std::move(lane),
-                       .devices = std::move(devices),
-                       .settings = settings,
-                       .public_address = address.empty() ? "127.0.0.1" : address,
-                       .path = std::move(path)};
+  return EndpointParts{
+      .memory = std::move(machine.memory),
+      .plugin = std::move(machine.plugin),
+      .unpacker = std::move(unpacker),
+      .lane = std::move(lane),
+      .devices = std::move(devices),
+      .settings = settings,
+      .addresses = soft::choose_addresses(all, interfaces, config_of_nics.interfaces, config_of_nics.family, kMostHosts),
+      .unused_nic = soft::find_unused(all, config_of_nics.interfaces),
+      .path = std::move(path)};
 }
 
 Result<std::unique_ptr<Endpoint>> Endpoint::create(const EndpointConfig& config) {

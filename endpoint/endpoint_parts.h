@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/memory_ops.h"
+#include "base/socket_address.h"
 #include "net/net_plugin.h"
 #include "rx/unpacker.h"
 #include "tcpx/endpoint.h"
@@ -19,9 +21,10 @@ struct EndpointParts {
   std::unique_ptr<CopyLane> lane;
   ChannelDevices devices;
   PipelineSettings settings;
-  std::string public_address;  ///< for the metadata
-  std::string path;            ///< how bytes travel, for people
-  bool reads_peers = true;     ///< false: as where the kernel lets no process read another one
+  std::vector<SocketAddress> addresses;  ///< for the metadata, in the order to try them
+  std::string unused_nic;                ///< one by which other hosts would reach this one, and whose address is none of these
+  std::string path;                      ///< how bytes travel, for people
+  bool reads_peers = true;               ///< false: as where the kernel lets no process read another one
 };
 
 /// The machine's own parts (default_parts.cc).

@@ -1,7 +1,9 @@
 // What `Endpoint::get_metadata` ships: where an endpoint listens, and which one it is. Pure.
 //
-//    0  magic "TCPXEP"      8  port, u16        12  gpu, i32            24  host, `host bytes` long
-//    6  version, u16 = 1   10  host bytes, u16  16  instance, u64
+//    0  magic "TCPXEP"       8  port, u16         12  gpu, i32            24  network, u64
+//    6  version, u16 = 2    10  hosts' bytes, u16 16  instance, u64       32  hosts, separated by commas
+//
+// Version 1 had no network, and one host at 24. It is still read.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +16,11 @@
 namespace tcpx {
 
 struct EndpointMetadata {
-  std::string host;  ///< address or name, 1 ... 255 bytes
+  std::string host;  ///< addresses or names, separated by commas, in the order to try them (base/socket_address.h: split_hosts)
   uint16_t port = 0;
   int32_t gpu_idx = 0;
   uint64_t instance = 0;
+  uint64_t network = 0;  ///< network_of_thread there; 0: not told
 };
 
 std::vector<uint8_t> encode_metadata(const EndpointMetadata& metadata);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/connect_first.h"
 #include "base/log.h"
 #include "base/socket_io.h"
 #include "base/text.h"
@@ -32,8 +33,6 @@ constexpr size_t kDescriptorsPerWaiting = 8;
 constexpr Duration kStarvedPause = milliseconds(50);
 constexpr Duration kFirstRetryPause = milliseconds(10);
 constexpr Duration kLongestRetryPause = milliseconds(200);
-// One address of several may lead nowhere without an answer; the others get their turn after this.
-constexpr Duration kConnectAttempt = std::chrono::seconds(3);
 
 // Errors of accept(2) that concern the connection being taken, not the listener.
 bool is_lost_connection(int error_number) {
@@ -52,17 +51,6 @@ bool is_lost_connection(int error_number) {
   }
 }
 
-// On a port of the ephemeral range a connect to this machine can meet itself, with nobody listening.
-bool is_self_connection(int fd) {
-  const auto local = local_address(fd), remote = peer_address(fd);
-  return local.is_ok() && remote.is_ok() && local->to_string() == remote->to_string();
-}
-
-// Nobody listens there yet, or the network is slow: the same address may answer later.
-bool may_answer_later(const Status& status) {
-  return status.code() == Code::kPeerGone || status.code() == Code::kTimeout;
-}
-
 // The server had no room for this client, or went away and may come back: it has said so, or reset the connection. A shortage at
 // this end is told at once.
 bool was_turned_away(const Status& status) {
@@ -78,35 +66,12 @@ Status give_up(const Status& last) {
 
 // @return kTimeout, or kCancelled with `stop` set, when that comes before the pause is over
 Status pause_for(Duration pause, Deadline deadline, const std::atomic<bool>* stop, const Status& last) {
-  std::this_thread::sleep_until(Deadline::after(pause).earlier(deadline).at());
-  if (stop != nullptr && stop->load()) return Status(Code::kCancelled, last.operation(), "interrupted");
+  const Deadline end = Deadline::after(pause).earlier(deadline);
+  do {
+    if (stop != nullptr && stop->load()) return Status(Code::kCancelled, last.operation(), "interrupted");
+    std::this_thread::sleep_until(end.earlier(Deadline::after(kLookAtStop)).at());
+  } while (!end.expired());
   return deadline.expired() ? give_up(last) : Status::ok();
-}
-
-Result<UniqueFd> connect_once(const std::vector<SocketAddress>& addresses, Deadline deadline, const std::atomic<bool>* stop) {
-  std::optional<Status> reason;
-  for (const SocketAddress& address : addresses) {
-    auto socket = connect_tcp(address, Deadline::after(kConnectAttempt).earlier(deadline), nullptr, stop);
-    if (socket.is_ok() && !is_self_connection(socket->get())) return socket;
-    Status status =
-        socket.is_ok() ? Status(Code::kPeerGone, concat("connect to ", address.to_string()), "nobody listens") : socket.status();
-    // An address of a family that this machine lacks says nothing about the others.
-    if (!reason || may_answer_later(status)) reason = std::move(status);
-  }
-  return reason.value_or(Status(Code::kInternal, "connect", "no address"));
-}
-
-Result<UniqueFd> connect_until(const std::vector<SocketAddress>& addresses, Deadline deadline, const std::atomic<bool>* stop) {
-  Duration pause = kFirstRetryPause;
-  for (;;) {
-    auto socket = connect_once(addresses, deadline, stop);
-    if (socket.is_ok()) return socket;
-    const Status& status = socket.status();
-    if (stop != nullptr && stop->load()) return Status(Code::kCancelled, status.operation(), "interrupted");
-    if (!may_answer_later(status)) return socket;
-    TCPX_RETURN_IF_ERROR(pause_for(pause, deadline, stop, status));
-    pause = std::min(pause * 2, kLongestRetryPause);
-  }
 }
 
 Result<Frame> receive_one(int fd, Deadline deadline, const std::atomic<bool>* stop) {
@@ -153,7 +118,7 @@ Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t por
   TCPX_ASSIGN_OR_RETURN(const auto addresses, resolve(host, port, deadline, stop));
   Duration pause = kFirstRetryPause;
   for (;;) {
-    TCPX_ASSIGN_OR_RETURN(auto socket, connect_until(addresses, deadline, stop));
+    TCPX_ASSIGN_OR_RETURN(auto socket, connect_first(addresses, WhenRefused::kTryAgain, deadline, stop));
     auto channel = exchange_hello(std::move(socket), deadline, stop);
     if (channel.is_ok() || !was_turned_away(channel.status())) return channel;
     TCPX_RETURN_IF_ERROR(pause_for(pause, deadline, stop, channel.status()));

@@ -86,8 +86,9 @@ class BootstrapServer {
   Status shortage_;       // why clients wait in the backlog; ok: none does
 };
 
-/// Connects to a BootstrapServer and exchanges hellos. A refused or unanswered connect is tried again until the deadline, because
-/// the server may start later, and so is one that the server cannot serve now; a host name is resolved once.
+/// Connects to a BootstrapServer and exchanges hellos. All addresses of `host`, which may be several hosts separated by commas, are
+/// tried (base/connect_first.h), and the first that answers is taken. A refused or unanswered connect is tried again until the
+/// deadline, because the server may start later, and so is one that the server cannot serve now; a host name is resolved once.
 /// @return kNotFound: unknown host; kTimeout with the last reason: no server until the deadline; kProtocol: something else
 /// answers on that port; kPeerGone: the server closed the connection; kExhausted: this process or machine is out of descriptors or
 /// ports; else what the server reported.

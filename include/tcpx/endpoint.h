@@ -52,7 +52,9 @@ struct EndpointConfig {
   uint32_t num_cpus = 0;
   std::string listen_address = {};  ///< address or name to listen on; empty: every address of this machine
   uint16_t port = 0;                ///< to listen on; 0: any free one (see `get_metadata`)
-  std::string public_address = {};  ///< address in the metadata; empty: that of the NIC nearest to the GPU, else loopback
+  /// Address or name in the metadata, or several with commas between them; empty: those of the NICs, at most 8, the one nearest to the
+  /// GPU first, else loopback.
+  std::string public_address = {};
   std::string plugin_path = {};  ///< net plugin to load; empty: the environment's, else an installed one, else the embedded one
   bool progress_thread = true;   ///< false: data moves only inside `progress` and calls that wait
   std::optional<std::chrono::milliseconds> operation_timeout = {};  ///< default: UCCL_TCPX_OP_TIMEOUT_MS
@@ -219,7 +221,7 @@ class TCPX_CLASS_API Endpoint {
   // ---- connections
 
   struct PeerAddress {
-    std::string ip;
+    std::string ip;  ///< as `connect` takes it: several addresses or names have commas between them
     uint16_t port = 0;
     int gpu_idx = 0;
   };
@@ -228,7 +230,8 @@ class TCPX_CLASS_API Endpoint {
     std::string ip;
     int remote_gpu_idx = 0;
   };
-  /// A new connection to a listening endpoint. @return kPeerGone, kTimeout, kMismatch (settings that must be equal), kUnsupported
+  /// A new connection to a listening endpoint. @param ip an address or name, or up to 8 with commas between them, of which the first
+  /// that answers is taken @return kPeerGone, kTimeout, kMismatch (settings that must be equal), kUnsupported
   Result<ConnId> connect(const std::string& ip, int remote_gpu_idx, int remote_port, std::optional<Milliseconds> timeout = {});
   /// Waits for the next incoming connection that succeeds. Clients that fail are logged; one still being set up at the timeout
   /// is left for the next call. @return kTimeout; kCancelled: the endpoint is closing; kInvalidArgument after start_accepting

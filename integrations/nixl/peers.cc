@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/connect_first.h"
 #include "base/log.h"
 #include "base/own_thread.h"
-#include "base/socket_io.h"
 #include "base/text.h"
 
 namespace tcpx::nixl {
@@ -19,12 +19,8 @@ Status expect_listener(std::span<const uint8_t> metadata) {
   TCPX_ASSIGN_OR_RETURN(const auto address, Endpoint::read_metadata(metadata));
   const auto places = resolve(address.ip, address.port, deadline, nullptr);
   if (!places.is_ok()) return Status::ok();  // whoever connects says why
-  Status last;
-  for (const SocketAddress& place : *places) {
-    last = connect_tcp(place, deadline).status();
-    if (last.code() != Code::kPeerGone) return Status::ok();
-  }
-  return last;
+  const Status answer = connect_first(*places, WhenRefused::kGiveUp, deadline).status();
+  return answer.code() == Code::kPeerGone ? answer : Status::ok();
 }
 
 }  // namespace

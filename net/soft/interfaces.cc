@@ -176,6 +176,39 @@ std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddre
   return devices;
 }
 
+std::vector<SocketAddress> choose_addresses(const std::vector<InterfaceAddress>& all, const std::vector<std::string>& interfaces,
+                                            const std::string& pattern, AddressFamily family, size_t most) {
+  std::vector<SocketAddress> first, others, loopback;
+  for (const std::string& name : interfaces) {
+    std::vector<InterfaceAddress> left;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(left), [&](const auto& each) { return each.name == name; });
+    // A vendor's plugin may have a device that the pattern does not give.
+    const std::string taken = choose_interfaces(left, pattern, family).empty() ? concat("=", name) : pattern;
+    std::vector<int> seen;
+    for (;;) {
+      const std::vector<InterfaceAddress> next = choose_interfaces(left, taken, family);
+      if (next.empty()) break;
+      const SocketAddress address = next.front().address;
+      const bool new_family = std::find(seen.begin(), seen.end(), address.family()) == seen.end();
+      seen.push_back(address.family());
+      (address.is_loopback() ? loopback : new_family ? first : others).push_back(address);
+      std::erase_if(left, [&](const auto& each) { return each.address.host() == address.host(); });
+    }
+  }
+  first.insert(first.end(), others.begin(), others.end());
+  if (first.empty() && !loopback.empty()) first.push_back(loopback.front());
+  if (first.size() > most) first.resize(most);
+  return first;
+}
+
+std::string find_unused(const std::vector<InterfaceAddress>& all, const std::string& pattern) {
+  if (NamePattern(pattern).names_some()) return "";
+  const auto unused = std::find_if(all.begin(), all.end(), [](const InterfaceAddress& each) {
+    return each.up && !each.loopback && !each.link_local && each.kind.reach != Reach::kHere;
+  });
+  return unused == all.end() ? "" : concat(unused->name, " ", unused->address.host());
+}
+
 Result<std::vector<InterfaceAddress>> find_interfaces(const Config& config) {
   const std::vector<InterfaceAddress> all = list_addresses();
   warn_of_missing(config);

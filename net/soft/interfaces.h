@@ -45,6 +45,16 @@ inline constexpr size_t kMaxInterfaces = 16;
 std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddress>& all, const std::string& pattern,
                                                 AddressFamily family);
 
+/// Pure: the addresses at which other hosts may reach the devices with these interfaces, in their order and at most `most`: of each its
+/// first address of each family, then what else it has, each with what choose_interfaces takes of that interface alone. One loopback
+/// address where there is nothing else.
+std::vector<SocketAddress> choose_addresses(const std::vector<InterfaceAddress>& all, const std::vector<std::string>& interfaces,
+                                            const std::string& pattern, AddressFamily family, size_t most);
+
+/// Pure: "eth0 10.0.0.1", an address by which other hosts would reach this one, of an interface that choose_interfaces leaves alone;
+/// "": none, or the pattern names what to take.
+std::string find_unused(const std::vector<InterfaceAddress>& all, const std::string& pattern);
+
 /// Whether the pattern names the interface, or does not exclude it; an empty one excludes none.
 bool matches_name(const std::string& pattern, const std::string& name);
 bool is_of(AddressFamily family, const SocketAddress& address);

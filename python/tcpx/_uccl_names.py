@@ -13,7 +13,8 @@ from .errors import Unsupported, invalid
 
 __all__ = ["FloatType", "XferHandle", "current_gpu", "get_oob_ip", "read_metadata", "refused_ipc", "without_conn"]
 
-_METADATA = struct.Struct("<6sHHHiQ")  # magic, version, port, length of the host, GPU, instance (endpoint/metadata.h)
+_METADATA = struct.Struct("<6sHHHiQ")  # magic, version, port, length of the hosts, GPU, instance (endpoint/metadata.h)
+_NETWORK_BYTES = {1: 0, 2: 8}  # behind it, by version
 
 
 class FloatType(enum.Enum):
@@ -52,11 +53,12 @@ def current_gpu() -> int:
 
 
 def read_metadata(data: bytes) -> tuple[str, int, int]:
-    """Address, port and GPU. Raises `tcpx.InvalidArgument` for what is no metadata."""
+    """Addresses, separated by commas, port and GPU. Raises `tcpx.InvalidArgument` for what is no metadata."""
     front = _METADATA.unpack_from(data) if len(data) >= _METADATA.size else (b"", 0, 0, 0, 0, 0)
     magic, version, port, length, gpu, _ = front
-    host = data[_METADATA.size :]
-    if magic != b"TCPXEP" or version != 1 or port == 0 or gpu < 0 or not host or length != len(host) or not host.isascii():
+    host = data[_METADATA.size + _NETWORK_BYTES.get(version, 0) :]
+    known = magic == b"TCPXEP" and version in _NETWORK_BYTES and port != 0 and gpu >= 0
+    if not known or not host or length != len(host) or not host.isascii():
         raise invalid("read endpoint metadata", f"{len(data)} bytes that are none, or of another version")
     return host.decode(), port, gpu
 

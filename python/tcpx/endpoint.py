@@ -121,7 +121,7 @@ class Endpoint:
     gpu: the GPU that moves memory, and near which NICs are chosen; memory of the host and of other GPUs can be moved, too. 0 on a
         machine without one.
     listen, port: address (default: every one) and port (default: any free one) to listen on.
-    public_address: what `metadata` tells others; default: that of the NIC nearest to the GPU, else loopback.
+    public_address: what `metadata` tells others, several with commas; default: those of the NICs, else loopback.
     timeout: seconds after which an operation fails; default: UCCL_TCPX_OP_TIMEOUT_MS.
     num_cpus: cores it may use; 0: all.
     inline_bytes: longest message that travels with its announcement, 0 to 65536.

@@ -78,6 +78,50 @@ TEST(SoftInterfaces, WithoutANicWhatElseLeadsOutAndLoopbackLast) {
   EXPECT_EQ(names(choose_interfaces(all, "^tail,wlan,lo", AddressFamily::kAny)), "");
 }
 
+std::string addresses(const std::vector<InterfaceAddress>& all, const std::vector<std::string>& interfaces,
+                      const std::string& pattern = "", AddressFamily family = AddressFamily::kAny) {
+  std::string text;
+  for (const SocketAddress& address : choose_addresses(all, interfaces, pattern, family, 8)) text += address.host() + " ";
+  return text;
+}
+
+TEST(SoftAddresses, BothFamiliesOfTheDevicesInTheirOrder) {
+  EXPECT_EQ(addresses(kHost, {"eth1", "eth10", "eth2"}), "10.0.0.1 fd00::1 10.0.0.10 10.0.0.2 ");
+  EXPECT_EQ(addresses(kHost, {"eth2", "eth1"}), "10.0.0.2 10.0.0.1 fd00::1 ");
+  EXPECT_EQ(addresses(kHost, {"eth2", "eth1"}, "", AddressFamily::kIpv6), "fd00::1 ");
+  EXPECT_EQ(addresses(kHost, {"eth1"}, "eth1", AddressFamily::kIpv4), "10.0.0.1 ");
+}
+
+TEST(SoftAddresses, EachDeviceComesBeforeTheFurtherOnesOfAny) {
+  std::vector<InterfaceAddress> all;
+  for (int i = 1; i < 20; ++i) all.push_back(entry("eth1", ("fd00::" + std::to_string(i)).c_str()));
+  all.push_back(entry("eth2", "10.0.0.2"));
+  EXPECT_EQ(addresses(all, {"eth1", "eth2"}), "fd00::1 10.0.0.2 fd00::2 fd00::3 fd00::4 fd00::5 fd00::6 fd00::7 ");
+}
+
+TEST(SoftAddresses, WhatMeansNothingToOthersIsLeftOut) {
+  std::vector<InterfaceAddress> all = {entry("eth0", "fe80::1", true, false, true),
+                                       entry("eth0", "169.254.3.1", true, false, true), entry("eth0", "10.0.0.1"),
+                                       entry("eth0", "10.0.0.9", false)};
+  EXPECT_EQ(addresses(all, {"eth0"}), "10.0.0.1 ");
+  EXPECT_EQ(addresses(crowd(), {"docker0"}), "172.17.0.1 ") << "a device that the pattern does not give";
+}
+
+TEST(SoftAddresses, LoopbackOnlyWhereThereIsNothingElse) {
+  std::vector<InterfaceAddress> all = {entry("lo", "127.0.0.1", true, true), entry("lo", "::1", true, true)};
+  EXPECT_EQ(addresses(all, {"lo"}), "127.0.0.1 ");
+  EXPECT_EQ(addresses(all, {"lo"}, "lo"), "127.0.0.1 ");
+  EXPECT_EQ(addresses(all, {"lo"}, "", AddressFamily::kIpv6), "::1 ");
+  all.push_back(entry("lo", "10.255.0.7"));  // of a host whose network routes to it
+  for (const char* pattern : {"", "lo", "=lo"}) EXPECT_EQ(addresses(all, {"lo"}, pattern), "10.255.0.7 ") << pattern;
+}
+
+TEST(SoftAddresses, AnUnusedNicIsNamed) {
+  EXPECT_EQ(find_unused(crowd(), "^eth,wlan"), "eth0 10.20.0.1");
+  EXPECT_EQ(find_unused(crowd(), "lo"), "") << "chosen by name";
+  EXPECT_EQ(find_unused({kHost[0], kHost[6], crowd()[2], crowd()[5]}, ""), "") << "down, for containers, link-local";
+}
+
 TEST(SoftInterfaces, HardwareComesFirstThenTheFastest) {
   std::vector<InterfaceAddress> all = {entry("eth0", "10.0.0.1"), entry("eth1", "10.0.0.2"), entry("eth2", "10.0.0.3"),
                                        entry("eth3", "10.0.0.4")};

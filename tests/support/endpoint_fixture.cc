@@ -130,7 +130,7 @@ Side EndpointTest::make(EndpointConfig config) {
   parts.devices = ChannelDevices(setup_.channels, 0);
   parts.settings.channels = setup_.channels;
   if (fake) parts.settings.chunk_bytes = 64 << 10;
-  parts.public_address = "127.0.0.1";
+  parts.addresses = {SocketAddress::loopback(0)};
   parts.path = "test";
   parts.reads_peers = !setup_.hidden;
   config.listen_address = config.public_address = "127.0.0.1";

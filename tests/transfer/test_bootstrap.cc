@@ -13,6 +13,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "tests/support/bootstrap_ends.h"
+#include "tests/support/dead_address.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/own_network.h"
 #include "tests/support/process_state.h"
@@ -240,6 +241,14 @@ TEST(BootstrapConnect, RefusedIsRetriedUntilTheDeadline) {
   EXPECT_NE(channel.status().detail().find("refused"), std::string::npos) << channel.status().to_string();
   EXPECT_GE(Clock::steady().now() - begin, milliseconds(150));
   EXPECT_LT(Clock::steady().now() - begin, seconds(1));
+}
+
+// A timeout of one attempt is 3 s.
+TEST(BootstrapConnect, ADeadAddressOfSeveralCostsNoTimeout) {
+  const DeadAddress dead(own_host(2));
+  const auto server = make_server({.port = dead.address().port(), .host = own_host(3)});
+  auto client = good_client(server->port(), concat(own_host(2), ',', own_host(3)));
+  EXPECT_LT(serve_one(*server, std::move(client)), milliseconds(2900));
 }
 
 TEST(BootstrapConnect, ServerMayStartLater) {

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Endpoints that meet by metadata: one host with both families and one with IPv6 alone, both with IPv6 alone, hosts whose only
+# address is on lo and routed to, and a host that can tell of nothing but its loopback.
+#
+#   families.sh PATH_OF_meet
+source "$(dirname "$0")/common.sh"
+unset NCCL_GPUDIRECTTCPX_SOCKET_IFNAME
+
+on() { ip -n "tcpx-$1-$TCPX_NETNS_ID" "${@:2}" || fail "ip ${*:2}"; }
+
+# meet SERVER CLIENT: the client connects with the metadata of the server. The outputs are $scratch/server and $scratch/client.
+meet() {
+  local metadata=''
+  : >"$scratch/server"
+  cluster exec "$1" "$program" serve >"$scratch/server" 2>&1 &
+  server=$!
+  for _ in $(seq 200); do
+    metadata=$(sed -n 's/^at //p' "$scratch/server")
+    [[ -n $metadata ]] && break
+    kill -0 "$server" 2>/dev/null || fail "the server has ended"
+    sleep 0.05
+  done
+  cluster exec "$2" "$program" connect "$metadata" >"$scratch/client" 2>&1
+}
+
+# expect WORDS: both directions work
+expect() {
+  for way in "a b" "b a"; do
+    # shellcheck disable=SC2086  # two hosts
+    meet $way || fail "$1: from ${way#* } to ${way% *}"
+    wait "$server" || fail "$1: server: exit code $?"
+  done
+  echo "$1: ok"
+}
+
+for rail in 1 2 3 4; do
+  for host in a b; do
+    on "$host" address flush dev "eth$rail"
+    [[ $rail == 1 ]] || on "$host" link set "eth$rail" down
+  done
+done
+on a -6 address add fd00:9::1/64 dev eth1 nodad 2>/dev/null || { echo "SKIPPED: no IPv6 here"; exit 77; }
+on b -6 address add fd00:9::2/64 dev eth1 nodad
+expect "IPv6 alone"
+
+# A device has one address, so what data travels over is said.
+on b address add 10.20.0.2/24 dev eth1
+export NCCL_GPUDIRECTTCPX_SOCKET_FAMILY=AF_INET6
+expect "IPv6 for data, IPv4 at one host, too"
+unset NCCL_GPUDIRECTTCPX_SOCKET_FAMILY
+
+for host in a b; do on "$host" address flush dev eth1; done
+on a address add 10.255.0.1/32 dev lo
+on b address add 10.255.0.2/32 dev lo
+on a route add 10.255.0.2/32 dev eth1 src 10.255.0.1
+on b route add 10.255.0.1/32 dev eth1 src 10.255.0.2
+expect "an address on lo"
+
+on b address del 10.255.0.2/32 dev lo
+meet b a && fail "loopback leads to no other host"
+grep -q 'tells only of loopback, 127.0.0.1: there, set public_address' "$scratch/client" || fail "the client does not say why"
+kill "$server" 2>/dev/null
+wait "$server" 2>/dev/null
+echo "PASSED: endpoints meet at whatever address leads there"
