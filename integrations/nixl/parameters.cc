@@ -15,10 +15,11 @@ namespace {
 
 constexpr char kGpu[] = "gpu";
 
-/// Empty for a variable of the test programs.
+/// Empty for a variable of the test programs, and for those of NCCL that stand in for ours of the same name.
 std::string name_of(const VariableInfo& info) {
   std::string_view name = info.name;
   if (name.starts_with("UCCL_TCPX_PERF_") || info.id == Variable::kBootstrapPort) return {};
+  if (info.id == Variable::kNcclSocketIfname || info.id == Variable::kNcclSocketFamily) return {};
   for (const std::string_view prefix : {"UCCL_TCPX_", "NCCL_GPUDIRECTTCPX_", "NCCL_"}) {
     if (!name.starts_with(prefix)) continue;
     name.remove_prefix(prefix.size());
