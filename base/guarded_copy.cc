@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <new>
 
 #include "base/fork.h"
 
@@ -41,38 +42,44 @@ struct ThreadSlot {
 };
 std::atomic<ThreadSlot*> slots{nullptr};  // never shorter: as many as threads that have copied at the same time
 
-ThreadSlot& take_slot() {
+/// @return nullptr: there is no memory for one more
+ThreadSlot* take_slot() {
   for (ThreadSlot* slot = slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
     bool free = false;
-    if (slot->taken.compare_exchange_strong(free, true, std::memory_order_acquire)) return *slot;
+    if (slot->taken.compare_exchange_strong(free, true, std::memory_order_acquire)) return slot;
   }
-  auto* const slot = new ThreadSlot;
+  auto* const slot = new (std::nothrow) ThreadSlot;
+  if (slot == nullptr) return nullptr;
   slot->next = slots.load(std::memory_order_relaxed);
   while (!slots.compare_exchange_weak(slot->next, slot, std::memory_order_release, std::memory_order_relaxed)) {
   }
-  return *slot;
+  return slot;
 }
 
 class OwnSlot {
  public:
-  OwnSlot() : slot_(take_slot()) {}
+  OwnSlot() = default;
   ~OwnSlot() {
-    slot_.thread.store({}, std::memory_order_relaxed);
-    slot_.taken.store(false, std::memory_order_release);
+    if (slot_ == nullptr) return;
+    slot_->thread.store({}, std::memory_order_relaxed);
+    slot_->taken.store(false, std::memory_order_release);
   }
   OwnSlot(const OwnSlot&) = delete;
   OwnSlot& operator=(const OwnSlot&) = delete;
-  ThreadSlot& get() {
+  /// @return as take_slot
+  ThreadSlot* get() {
+    if (slot_ == nullptr) slot_ = take_slot();
+    if (slot_ == nullptr) return nullptr;
     // In a forked child the slots of threads that it does not have are nobody's.
-    if (const uint64_t now = count_forks(); slot_.thread.load(std::memory_order_relaxed) == 0 || slot_.forks != now) {
-      slot_.forks = now;
-      slot_.thread.store(::pthread_self(), std::memory_order_relaxed);
+    if (const uint64_t now = count_forks(); slot_->thread.load(std::memory_order_relaxed) == 0 || slot_->forks != now) {
+      slot_->forks = now;
+      slot_->thread.store(::pthread_self(), std::memory_order_relaxed);
     }
     return slot_;
   }
 
  private:
-  ThreadSlot& slot_;
+  ThreadSlot* slot_ = nullptr;
 };
 
 /// Async-signal-safe.
@@ -203,7 +210,9 @@ void install_handler() {
 int guarded_copy(std::span<const CopySegment> segments) noexcept {
   install_handler();
   thread_local OwnSlot own;
-  std::atomic<GuardedCopy*>& current = own.get().copy;
+  ThreadSlot* const slot = own.get();
+  if (slot == nullptr) return ENOMEM;
+  std::atomic<GuardedCopy*>& current = slot->copy;
   GuardedCopy copy;
   if (sigsetjmp(copy.given_up, 0) != 0) {
     current.store(nullptr, std::memory_order_relaxed);
