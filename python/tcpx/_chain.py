@@ -43,8 +43,9 @@ __all__ = ["BRIEF", "LOOK", "TICK", "Member", "Progress", "Report", "cancelled",
 Progress = Callable[[int, int], None]
 #: Seconds between looks at deadlines, and between messages that say how far a rank is.
 LOOK, TICK = 0.1, 0.25
-#: Seconds for ranks that have not met this one to be told that it has failed; and for what has gone wrong elsewhere to be heard of.
-BRIEF = 1.0
+#: Seconds for ranks that have not met this one to be told that it has failed; and for what has gone wrong elsewhere to be heard of: all
+#: ranks are to know within a second.
+BRIEF = 0.5
 #: What a write ends with when the rank behind does not want it, and lives; when it is silent, or gone.
 _UNWANTED = (Cancelled, NotFound, Protocol)
 _UNHEARD = (PeerGone, Timeout)

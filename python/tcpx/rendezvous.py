@@ -146,7 +146,7 @@ class Group:
                     why = error
                 if time.monotonic() >= deadline:
                     text = f"{why.code}: rendezvous: rank {rank}: {why}"
-                    raise type(why)(text, why.help, "rendezvous", why.detail) from error
+                    raise type(why)(text, why.help, "rendezvous", f"rank {rank}: {why.detail}") from error
             attempt *= 2
             time.sleep(_PAUSE)
 
