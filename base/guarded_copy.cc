@@ -171,7 +171,11 @@ void on_fault(int signal, siginfo_t* fault, void* context) {
   if (fault->si_code > 0 && end_short_copy(context)) return;
   const ThreadSlot* const slot = slot_of_this_thread();
   GuardedCopy* const copy = slot == nullptr ? nullptr : slot->copy.load(std::memory_order_relaxed);
-  if (copy != nullptr && is_of(*copy, *fault)) siglongjmp(copy->given_up, 1);
+  if (copy != nullptr && is_of(*copy, *fault)) {
+    // The jump leaves the mask as it is here, and the thread checker has a handler's block everything.
+    (void)::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
+    siglongjmp(copy->given_up, 1);
+  }
   const int error = errno;
   hand_on(signal, fault, context);
   errno = error;
