@@ -121,10 +121,11 @@ class EndpointHangingOwn : public EndpointHangingMemory {
  protected:
   /// Moves bytes between memory of `b_` and memory of `a_` that hangs.
   Result<OperationId> begin(bool sends, const LocalRange& hanging, const LocalRange& other) {
-    const auto theirs = sends ? b_->recv_async(b_.conn, {&other, 1}) : b_->send_async(b_.conn, {&other, 1});
-    EXPECT_TRUE(theirs.is_ok());
+    theirs_ = sends ? b_->recv_async(b_.conn, {&other, 1}) : b_->send_async(b_.conn, {&other, 1});
+    EXPECT_TRUE(theirs_.is_ok());
     return sends ? a_->send_async(a_.conn, {&hanging, 1}) : a_->recv_async(a_.conn, {&hanging, 1});
   }
+  Result<OperationId> theirs_ = OperationId{};  // of `b_`
 };
 TCPX_OVER_SETUPS(EndpointHangingOwn, (std::vector<EndpointSetup>{{.same_host = true}, {.same_host = true, .hidden = true}}));
 
@@ -145,6 +146,7 @@ TEST_P(EndpointHangingOwn, HoldsUpNobodyElseAndTheOperationGoesOnWithIt) {
       EXPECT_EQ(a_->poll(*id).state, OperationState::kPending);
       here.release();
       EXPECT_TRUE(done(a_, id));
+      EXPECT_TRUE(done(b_, theirs_));
       if (!sends) {
         EXPECT_EQ(std::count(here.data(), here.data() + bytes, std::byte{5}), static_cast<ptrdiff_t>(bytes));
       }
