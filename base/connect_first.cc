@@ -133,7 +133,7 @@ class Race {
     if (first) hasten(now);
   }
 
-  // Those that have not been tried follow at once, at their distances.
+  // The addresses that have not been tried follow at once, each at its distance from the one before.
   void hasten(TimePoint now) {
     TimePoint next = now;
     for (Candidate& candidate : candidates_) {

@@ -19,7 +19,7 @@ namespace tcpx {
 /// As memcpy(3). @return 0; EFAULT: some of the memory is not there, or may not be accessed. Some bytes may then have been copied.
 /// ENOMEM: of a thread's first long copy
 int guarded_copy(void* to, const void* from, size_t bytes) noexcept;
-/// The same for each of them, in their order.
+/// The same for each of the segments, in their order.
 int guarded_copy(std::span<const CopySegment> segments) noexcept;
 
 }  // namespace tcpx

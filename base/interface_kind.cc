@@ -22,7 +22,7 @@ constexpr char kWireless[] = "wireless";
 // Open vSwitch has its NIC where its ports are not told.
 constexpr std::array kLikeNics = {""sv,       "veth"sv,   "vlan"sv,  "bond"sv, "team"sv,   "macvlan"sv, "macvtap"sv,
                                   "ipvlan"sv, "ipvtap"sv, "ipoib"sv, "hsr"sv,  "netkit"sv, "dsa"sv,     "openvswitch"sv};
-// Those that are there for this host.
+// Kinds that are there for this host alone.
 constexpr std::array kLocal = {"dummy"sv, "ifb"sv, "nlmon"sv, "vrf"sv, "netdevsim"sv};
 
 struct Link {

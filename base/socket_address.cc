@@ -144,7 +144,7 @@ bool is_numeric(const std::string& host) {
 
 namespace {
 
-// Of one host, on a thread of its own when that is a name.
+// The addresses of one host, asked for on a thread of its own when that is a name.
 Result<std::vector<SocketAddress>> ask_for(const std::string& host, uint16_t port, Deadline deadline,
                                            const std::atomic<bool>* stop) {
   if (is_numeric(host)) return resolve(host, port);

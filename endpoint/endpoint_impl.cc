@@ -35,10 +35,10 @@ Status check(const EndpointConfig& config) {
   if (config.inline_bytes && *config.inline_bytes > kMaxInlineBytes)
     return refuse(concat("inline_bytes ", *config.inline_bytes, ", at most ", kMaxInlineBytes));
   if (config.operation_timeout && config.operation_timeout->count() < 1) return refuse("an operation timeout below 1 ms");
-  constexpr std::chrono::milliseconds kShortest{3300}, kLongest{120000};  // base/environment.cc
-  if (config.peer_timeout && (*config.peer_timeout < kShortest || *config.peer_timeout > kLongest))
+  const VariableInfo& peer_timeout = environment_info(Variable::kPeerTimeoutMs);
+  if (config.peer_timeout && (config.peer_timeout->count() < peer_timeout.min || config.peer_timeout->count() > peer_timeout.max))
     return refuse(
-        concat("a peer timeout of ", config.peer_timeout->count(), " ms, must be ", kShortest.count(), " to ", kLongest.count()));
+        concat("a peer timeout of ", config.peer_timeout->count(), " ms, must be ", peer_timeout.min, " to ", peer_timeout.max));
   if (config.max_notifications < 1) return refuse("room for no notification");
   return Status::ok();
 }

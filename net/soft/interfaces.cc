@@ -130,7 +130,7 @@ std::vector<InterfaceAddress> list_addresses() {
     all.push_back({.name = name,
                    .address = address->with_port(0),
                    .up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0,
-                   .loopback = v6 ? IN6_IS_ADDR_LOOPBACK(six) : four >> 24 == IN_LOOPBACKNET,
+                   .loopback = address->is_loopback(),
                    .link_local = v6 ? IN6_IS_ADDR_LINKLOCAL(six) : four >> 16 == kLinkLocalNet,
                    .kind = known != all.end() ? known->kind : kind_of_interface(name),
                    .pci_path = known != all.end() ? known->pci_path : pci_path_of(name),
