@@ -47,7 +47,7 @@ Result<EndpointParts> make_default_parts(const EndpointConfig& config) {
     if (std::find(interfaces.begin(), interfaces.end(), properties.name) == interfaces.end())
       interfaces.push_back(properties.name);
   }
-  TCPX_ASSIGN_OR_RETURN(const auto config_of_nics, soft::Config::from_environment());
+  TCPX_ASSIGN_OR_RETURN(const auto config_of_nics, soft::Config::of_interfaces());
   const auto all = soft::list_addresses();
   std::string path = describe(machine, *unpacker, devices.size(), nics);
   return EndpointParts{

@@ -13,7 +13,8 @@ namespace tcpx {
 std::string_view nccl_result_name(int result);
 
 /// Status for a non-zero `result` that `plugin` answered to `operation`, domain kNccl, native code kept: ncclUnhandledCudaError
-/// is kCuda, ncclSystemError kPeerGone, or kExhausted where `words` tell of a shortage, ncclInvalidArgument kInvalidArgument, anything else kPlugin. Logs it at `level`.
+/// is kCuda, ncclSystemError kPeerGone, or kExhausted where `words` tell of a shortage, ncclInvalidArgument kInvalidArgument,
+/// anything else kPlugin. Logs it at `level`.
 /// @param words the plugin's own message about it, appended to the detail
 Status plugin_failure(std::string_view plugin, std::string_view operation, int result, LogLevel level = LogLevel::kWarning,
                       std::string_view words = {});

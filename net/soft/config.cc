@@ -29,10 +29,13 @@ Result<Bindings> bindings_from(Variable id) {
 
 /// NCCL's variable where ours is unset, and it is not.
 Variable own_or(Variable own, Variable of_nccl) {
-  if (environment_is_set(own) || !environment_is_set(of_nccl)) return own;
+  return environment_is_set(own) || !environment_is_set(of_nccl) ? own : of_nccl;
+}
+
+void say_which(Variable own, Variable of_nccl) {
+  if (own_or(own, of_nccl) == own) return;
   log(LogLevel::kNotice, "tcpx-soft: ", environment_info(of_nccl).name, "=", environment_text(of_nccl), " is used, for ",
       environment_info(own).name, " is unset");
-  return of_nccl;
 }
 
 }  // namespace
@@ -43,16 +46,21 @@ uint32_t Config::data_sockets(uint32_t cores, size_t devices) const {
   return static_cast<uint32_t>(std::min<size_t>(per_thread * socket_threads, kMaxDataSockets));
 }
 
-Result<Config> Config::from_environment() {
+Result<Config> Config::of_interfaces() {
   Config config;
   config.interfaces_are_of = own_or(Variable::kSocketIfname, Variable::kNcclSocketIfname);
   config.interfaces = environment_text(config.interfaces_are_of);
   if (config.interfaces_are_of == Variable::kNcclSocketIfname)
     config.interfaces = config.interfaces.substr(0, config.interfaces.find(':'));
-
-  const Variable family_is_of = own_or(Variable::kSocketFamily, Variable::kNcclSocketFamily);
-  TCPX_ASSIGN_OR_RETURN(const auto family, environment_choice(family_is_of));
+  TCPX_ASSIGN_OR_RETURN(const auto family, environment_choice(own_or(Variable::kSocketFamily, Variable::kNcclSocketFamily)));
   config.family = static_cast<AddressFamily>(family);
+  return config;
+}
+
+Result<Config> Config::from_environment() {
+  TCPX_ASSIGN_OR_RETURN(Config config, of_interfaces());
+  say_which(Variable::kSocketIfname, Variable::kNcclSocketIfname);
+  say_which(Variable::kSocketFamily, Variable::kNcclSocketFamily);
 
   TCPX_ASSIGN_OR_RETURN(const auto per_thread, environment_integer(Variable::kNsocksPerThread));
   TCPX_ASSIGN_OR_RETURN(const auto threads, environment_integer(Variable::kSocketNthreads));

@@ -33,6 +33,9 @@ struct Config {
   uint32_t data_sockets(uint32_t cores, size_t devices) const;
   /// kBadConfig naming the first malformed variable.
   static Result<Config> from_environment();
+  /// Reads only which interfaces are wanted: `interfaces`, `interfaces_are_of` and `family`. Also for where another plugin is in use,
+  /// which may read the other variables in its own way.
+  static Result<Config> of_interfaces();
 };
 
 }  // namespace tcpx::soft
