@@ -22,7 +22,13 @@
 namespace tcpx::testing {
 namespace {
 
-constexpr size_t kMappedBytes = 8 << 20;
+constexpr size_t kOfEachKind = 250;
+constexpr size_t kMostBytes = 65536;
+/// What is read of an end's memory, and behind it the places of peer's writes, of own reads, and of receives: no two of the operations
+/// write to the same place, nor does one read where another writes.
+constexpr size_t kPlaceBytes = kOfEachKind * kMostBytes;
+constexpr size_t kOfPeersWrites = kPlaceBytes, kOfReads = 2 * kPlaceBytes, kOfReceives = 3 * kPlaceBytes;
+constexpr size_t kMappedBytes = 4 * kPlaceBytes;
 
 /// One end of a connection with much under way.
 struct Busy {
@@ -33,18 +39,16 @@ struct Busy {
   std::vector<OperationId> operations;
 
   LocalRange range(size_t offset, size_t bytes) { return {region, memory->span().data() + offset, bytes}; }
-  /// 250 of each kind; of the sends and receives half meet one of the other end.
+  /// kOfEachKind of each kind; each send meets a receive of the other end.
   void start(const RemoteSlot& slot, size_t bytes, bool first) {
-    for (size_t i = 0; i < 250; ++i) {
-      const size_t offset = i * 4096;
-      const LocalRange part = range(offset, bytes);
-      const RemoteRange remote{slot, offset};
-      operations.push_back(endpoint->write_async(conn, part, remote).value());
-      operations.push_back(endpoint->read_async(conn, part, remote).value());
-      for (int two = 0; two < 2; ++two) {
-        operations.push_back(first == (i % 2 == 0) ? endpoint->send_async(conn, part).value()
-                                                   : endpoint->recv_async(conn, part).value());
-      }
+    for (size_t i = 0; i < kOfEachKind; ++i) {
+      const size_t offset = i * kMostBytes;
+      operations.push_back(endpoint->write_async(conn, range(offset, bytes), {slot, kOfPeersWrites + offset}).value());
+      operations.push_back(endpoint->read_async(conn, range(kOfReads + offset, bytes), {slot, offset}).value());
+      const auto send = [&] { operations.push_back(endpoint->send_async(conn, range(offset, bytes)).value()); };
+      if (first) send();
+      operations.push_back(endpoint->recv_async(conn, range(kOfReceives + offset, bytes)).value());
+      if (!first) send();
     }
   }
   void expect_all_ended() {
