@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <fstream>
 #include <future>
 #include <memory>
 #include <optional>
@@ -60,11 +59,6 @@ TEST(SoftConnector, TheDeadlineTellsTheLastRefusal) {
   const auto connected = connect_to_listener(absent.info, SocketAddress::loopback(0), Deadline::after(milliseconds(50)));
   EXPECT_EQ(connected.status().code(), Code::kPeerGone);
   EXPECT_EQ(connected.status().native(), ECONNREFUSED);
-}
-
-/// Leaves this thread's network namespace that many ports for connects.
-void leave_ports(int count) {
-  std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << 40000 << " " << 40000 + count - 1;
 }
 
 TEST(SoftConnector, APortIsWaitedFor) {
