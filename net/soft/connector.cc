@@ -101,7 +101,6 @@ Status Connector::connect(Socket& socket) {
   socket.race.reset();
   socket.step = Step::kSaysHello;
   TCPX_RETURN_IF_ERROR(set_no_delay(socket.fd.get()));
-  TCPX_RETURN_IF_ERROR(set_keep_alive(socket.fd.get()));
   if (found_ || &socket != &sockets_.front()) return Status::ok();
   TCPX_ASSIGN_OR_RETURN(const auto peer, peer_address(socket.fd.get()));
   std::erase_if(targets_, [&](const auto& target) { return target.address.to_string() != peer.to_string(); });

@@ -220,7 +220,6 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   UniqueFd& place = hello.socket_index == info_.data_sockets ? group->sockets.control : group->sockets.data[hello.socket_index];
   if (place) return refuse(concat("socket ", hello.socket_index, " twice"));
 
-  TCPX_RETURN_IF_ERROR(set_keep_alive(stranger.fd.get()));
   std::array<std::byte, kHelloAnswerBytes> answer;
   encode_hello_answer({.connection = hello.connection, .accepted = true}, answer);
   // The first bytes on a fresh socket always fit its buffer.

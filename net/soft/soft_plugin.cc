@@ -121,6 +121,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
     handle = encode_handle(info);
     return std::unique_ptr<SoftSendComm>();
   }
+  TCPX_RETURN_IF_ERROR(watch_host(*sockets, config_.peer_timeout));
   TCPX_ASSIGN_OR_RETURN(auto gpu, memory_->current_device());
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.send_cores, *interface)));
   sockets->first_thread = first_thread(CommSide::kSends, sockets->data.size());
@@ -165,6 +166,7 @@ Result<std::unique_ptr<SoftRecvComm>> SoftPlugin::accept(SoftListener& listener)
   TCPX_ASSIGN_OR_RETURN(auto pool, pool_of(gpu));
   auto sockets = listener.try_accept();
   if (!sockets) return std::unique_ptr<SoftRecvComm>();
+  TCPX_RETURN_IF_ERROR(watch_host(*sockets, config_.peer_timeout));
   sockets->first_thread = first_thread(CommSide::kReceives, sockets->data.size());
   return SoftRecvComm::create(*memory_, gpu, listener.io(), std::move(pool), std::move(*sockets));
 }
