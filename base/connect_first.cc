@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <deque>
 #include <string>
 #include <utility>
 
@@ -26,126 +25,21 @@ bool is_self_connection(int fd) {
   return local.is_ok() && remote.is_ok() && local->to_string() == remote->to_string();
 }
 
-// Nobody listens there yet, or the network is slow: the same address may answer later.
+// Nobody listens there yet, the network is slow or away, or no local port is free: the same address may answer later. That the process
+// is out of descriptors is told at once: those that it has are held by those who wait.
 bool may_answer_later(const Status& status) {
-  return status.code() == Code::kPeerGone || status.code() == Code::kTimeout;
+  return status.code() == Code::kPeerGone || status.code() == Code::kTimeout ||
+         (is_shortage(status) && status.native() == EADDRNOTAVAIL);
 }
 
-struct Candidate {
-  SocketAddress address;
-  TimePoint next;  // without a socket: when to try; with one: when to give this attempt up
-  UniqueFd socket = {};
-  Duration pause = kFirstRetryPause;
-  Status last = {};  // of the attempts before
-  bool tried = false;
-  bool hopeless = false;
+bool is_refusal(const Status& status) {
+  return status.native() == ECONNREFUSED || status.native() == ECONNRESET;
+}
 
-  bool waits() const { return !socket && !hopeless; }
-};
-
-class Race {
- public:
-  Race(const std::vector<SocketAddress>& addresses, WhenRefused when_refused) : when_refused_(when_refused) {
-    TimePoint next = Clock::steady().now();
-    for (const SocketAddress& address : addresses) {
-      candidates_.push_back({.address = address, .next = next});
-      next += kConnectDelay;
-    }
-  }
-
-  /// Begins the attempts whose time has come.
-  void begin() {
-    for (Candidate& candidate : candidates_) {
-      if (!candidate.waits() || candidate.next > Clock::steady().now()) continue;
-      auto socket = begin_connect(candidate.address);
-      if (!socket.is_ok()) {
-        failed(candidate, socket.status());
-        continue;
-      }
-      candidate.tried = true;
-      candidate.socket = std::move(*socket);
-      candidate.next = Clock::steady().now() + kConnectAttempt;
-    }
-  }
-
-  /// Waits until something happens or has to be done. @return the connection, if there is one now
-  Result<UniqueFd> wait(Deadline deadline) {
-    std::vector<pollfd> entries;
-    std::vector<Candidate*> pending;
-    for (Candidate& candidate : candidates_) {
-      if (candidate.hopeless) continue;
-      deadline = deadline.earlier(Deadline(candidate.next));
-      if (!candidate.socket) continue;
-      entries.push_back({candidate.socket.get(), POLLOUT, 0});
-      pending.push_back(&candidate);
-    }
-    if (::poll(entries.data(), entries.size(), deadline.poll_ms()) < 0 && errno != EINTR) return system_error("poll", errno);
-    const TimePoint now = Clock::steady().now();
-    for (size_t i = 0; i < pending.size(); ++i) {
-      Candidate& candidate = *pending[i];
-      if (entries[i].revents != 0) {
-        Status status = end_connect(candidate.socket.get(), candidate.address);
-        if (status.is_ok() && !is_self_connection(candidate.socket.get())) return std::move(candidate.socket);
-        if (status.is_ok()) status = Status(Code::kPeerGone, operation_of(candidate), "nobody listens");
-        failed(candidate, std::move(status));
-      } else if (candidate.next <= now) {
-        failed(candidate, Status(Code::kTimeout, operation_of(candidate), "no answer"));
-      }
-    }
-    return UniqueFd();
-  }
-
-  bool is_hopeless() const {
-    return std::all_of(candidates_.begin(), candidates_.end(), [](const Candidate& each) { return each.hopeless; });
-  }
-
-  /// What became of all, with the code of the one that says most.
-  Status outcome() const {
-    if (candidates_.empty()) return {Code::kInternal, "connect", "no address"};
-    const Candidate* chief = nullptr;
-    std::string where, what;
-    for (const Candidate& each : candidates_) {
-      const bool answered = !each.last.is_ok();
-      // An address of a family that this machine lacks says nothing about the others.
-      if (answered && (chief == nullptr || may_answer_later(each.last))) chief = &each;
-      const std::string address = each.address.to_string();
-      const std::string detail = answered ? each.last.detail() : each.tried ? "no answer" : "not tried";
-      where += concat(where.empty() ? "" : ", ", address);
-      what += candidates_.size() == 1 ? detail : concat(what.empty() ? "" : "; ", address, ": ", detail);
-    }
-    const std::string operation = concat("connect to ", where);
-    if (chief == nullptr) return {Code::kTimeout, operation, what};
-    return {chief->last.code(), operation, what, chief->last.domain(), chief->last.native()};
-  }
-
- private:
-  static std::string operation_of(const Candidate& candidate) { return concat("connect to ", candidate.address.to_string()); }
-
-  void failed(Candidate& candidate, Status why) {
-    const TimePoint now = Clock::steady().now();
-    const bool first = candidate.last.is_ok();
-    candidate.tried = true;
-    candidate.socket.reset();
-    candidate.hopeless = when_refused_ == WhenRefused::kGiveUp || !may_answer_later(why);
-    candidate.next = now + candidate.pause;
-    candidate.pause = std::min(2 * candidate.pause, kLongestRetryPause);
-    candidate.last = std::move(why);
-    if (first) hasten(now);
-  }
-
-  // The addresses that have not been tried follow at once, each at its distance from the one before.
-  void hasten(TimePoint now) {
-    TimePoint next = now;
-    for (Candidate& candidate : candidates_) {
-      if (candidate.tried) continue;
-      candidate.next = std::min(candidate.next, next);
-      next = candidate.next + kConnectDelay;
-    }
-  }
-
-  const WhenRefused when_refused_;
-  std::deque<Candidate> candidates_;
-};
+bool is_writable(int fd) {
+  pollfd entry{fd, POLLOUT, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
 
 }  // namespace
 
@@ -163,22 +57,124 @@ std::vector<SocketAddress> interleave_families(const std::vector<SocketAddress>&
   return in_turns;
 }
 
+ConnectRace::ConnectRace(const std::vector<Target>& targets, WhenRefused when_refused) : when_refused_(when_refused) {
+  TimePoint next = Clock::steady().now();
+  for (const Target& target : targets) {
+    candidates_.push_back({.target = target, .next = next, .pause = kFirstRetryPause});
+    next += kConnectDelay;
+  }
+}
+
+Result<UniqueFd> ConnectRace::advance() {
+  for (Candidate& candidate : candidates_) {
+    if (candidate.hopeless) continue;
+    if (!candidate.socket && candidate.next <= Clock::steady().now()) {
+      candidate.tried = true;
+      auto socket = begin_connect(candidate.target.address, candidate.target.source ? &*candidate.target.source : nullptr);
+      if (socket.is_ok()) {
+        candidate.socket = std::move(*socket);
+        candidate.next = Clock::steady().now() + kConnectAttempt;
+      } else {
+        failed(candidate, socket.status());
+      }
+    }
+    if (!candidate.socket) continue;
+    auto connected = look_at(candidate);
+    if (!connected.is_ok()) {
+      failed(candidate, connected.status());
+    } else if (*connected) {
+      return connected;
+    }
+  }
+  if (std::any_of(candidates_.begin(), candidates_.end(), [](const Candidate& each) { return !each.hopeless; }))
+    return UniqueFd();
+  return candidates_.empty() ? Status(Code::kInternal, "connect", "no address") : trouble();
+}
+
+Result<UniqueFd> ConnectRace::look_at(Candidate& candidate) {
+  const SocketAddress& address = candidate.target.address;
+  if (is_writable(candidate.socket.get())) {
+    TCPX_RETURN_IF_ERROR(end_connect(candidate.socket.get(), address));
+    if (!is_self_connection(candidate.socket.get())) return std::move(candidate.socket);
+    return Status(Code::kPeerGone, concat("connect to ", address.to_string()), "nobody listens", Domain::kErrno, ECONNREFUSED);
+  }
+  if (Clock::steady().now() < candidate.next) return UniqueFd();
+  return Status(Code::kTimeout, concat("connect to ", address.to_string()), "no answer");
+}
+
+void ConnectRace::failed(Candidate& candidate, Status why) {
+  const TimePoint now = Clock::steady().now();
+  const bool first = candidate.last.is_ok();
+  if (is_refusal(why) && !candidate.refused_since) candidate.refused_since = now;
+  const bool refused_for_long =
+      when_refused_ == WhenRefused::kSoonGivesUp && is_refusal(why) && now - *candidate.refused_since >= kRefusalPatience;
+  candidate.socket.reset();
+  candidate.hopeless = when_refused_ == WhenRefused::kGiveUp || refused_for_long || !may_answer_later(why);
+  candidate.next = now + candidate.pause;
+  candidate.pause = std::min(2 * candidate.pause, kLongestRetryPause);
+  candidate.last = std::move(why);
+  if (first) hasten(now);
+}
+
+// The addresses that have not been tried follow at once, each at its distance from the one before.
+void ConnectRace::hasten(TimePoint now) {
+  TimePoint next = now;
+  for (Candidate& candidate : candidates_) {
+    if (candidate.tried) continue;
+    candidate.next = std::min(candidate.next, next);
+    next = candidate.next + kConnectDelay;
+  }
+}
+
+Deadline ConnectRace::wait_on(std::vector<pollfd>& entries, Deadline until) const {
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.hopeless) continue;
+    until = until.earlier(Deadline(candidate.next));
+    if (candidate.socket) entries.push_back({candidate.socket.get(), POLLOUT, 0});
+  }
+  return until;
+}
+
+std::string ConnectRace::operation() const {
+  std::string where;
+  for (const Candidate& each : candidates_) where += concat(where.empty() ? "" : ", ", each.target.address.to_string());
+  return concat("connect to ", where);
+}
+
+Status ConnectRace::trouble() const {
+  const Candidate* chief = nullptr;
+  std::string what;
+  for (const Candidate& each : candidates_) {
+    const bool answered = !each.last.is_ok();
+    // An address of a family that this machine lacks says nothing about the others.
+    if (answered && (chief == nullptr || may_answer_later(each.last))) chief = &each;
+    const std::string detail = answered ? each.last.detail() : each.tried ? "no answer" : "not tried";
+    what += candidates_.size() == 1 ? detail : concat(what.empty() ? "" : "; ", each.target.address.to_string(), ": ", detail);
+  }
+  if (chief == nullptr) return Status::ok();
+  return {chief->last.code(), operation(), what, chief->last.domain(), chief->last.native()};
+}
+
 Result<UniqueFd> connect_first(const std::vector<SocketAddress>& addresses, WhenRefused when_refused, Deadline deadline,
                                const std::atomic<bool>* stop) {
-  std::vector<SocketAddress> in_turns = interleave_families(addresses);
-  if (in_turns.size() > kMostAddresses) in_turns.resize(kMostAddresses);
-  Race race(in_turns, when_refused);
+  std::vector<ConnectRace::Target> targets;
+  for (const SocketAddress& address : interleave_families(addresses)) targets.push_back({address});
+  if (targets.size() > kMostAddresses) targets.resize(kMostAddresses);
+  ConnectRace race(targets, when_refused);
   for (;;) {
-    race.begin();
-    if (race.is_hopeless()) return race.outcome();
-    TCPX_ASSIGN_OR_RETURN(auto socket, race.wait(stop != nullptr ? deadline.earlier(Deadline::after(kLookAtStop)) : deadline));
-    if (socket) return socket;
-    if (stop != nullptr && stop->load()) return Status(Code::kCancelled, race.outcome().operation(), "interrupted");
-    if (race.is_hopeless()) return race.outcome();
-    if (!deadline.expired()) continue;
-    const Status last = race.outcome();
-    return Status(Code::kTimeout, last.operation(), concat("no answer until the deadline, last: ", last.detail()), last.domain(),
-                  last.native());
+    auto socket = race.advance();
+    if (!socket.is_ok() || *socket) return socket;
+    if (stop != nullptr && stop->load()) return Status(Code::kCancelled, race.operation(), "interrupted");
+    if (deadline.expired()) {
+      const Status last = race.trouble();
+      if (is_shortage(last)) return last;
+      return Status(Code::kTimeout, race.operation(),
+                    concat("no answer until the deadline, last: ", last.is_ok() ? "no answer" : last.detail()), last.domain(),
+                    last.native());
+    }
+    std::vector<pollfd> entries;
+    const Deadline next = race.wait_on(entries, stop != nullptr ? deadline.earlier(Deadline::after(kLookAtStop)) : deadline);
+    if (::poll(entries.data(), entries.size(), next.poll_ms()) < 0 && errno != EINTR) return system_error("poll", errno);
   }
 }
 

@@ -78,7 +78,8 @@ constexpr VariableInfo kTable[] = {
      "Endpoint: deadline of an operation for which the call names none, from its submission to its end."},
     {Variable::kPeerTimeoutMs, "UCCL_TCPX_PEER_TIMEOUT_MS", VariableKind::kInteger, "ms", 3300, 120000, 30000, "30000", "",
      "Endpoint: how long a peer's host, or the way to it, may be silent before it counts as gone. Operations still end by their own "
-     "deadlines. A process that ends is noticed at once, because its host says so."},
+     "deadlines. A process that ends is noticed at once, because its host says so. Software plugin: for at least so long an idle "
+     "connection waits, too, also where the endpoint was given another time."},
     {Variable::kInlineBytes, "UCCL_TCPX_INLINE_BYTES", VariableKind::kInteger, "bytes", 0, 65536, 16384, "16384", "",
      "Endpoint: messages of at most this size travel inline on the control connection, in one round trip and without the chunks "
      "of "

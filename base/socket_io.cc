@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "base/fork.h"
@@ -232,6 +234,15 @@ Status wait_for(int fd, short events, Deadline deadline, const std::atomic<bool>
 
 Status set_no_delay(int fd) {
   return set_option(fd, IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY");
+}
+
+// Of the probes sent once a second the last one must find the path back, and its answer needs a second at most.
+KeepAlive keep_alive_for(Duration silence) {
+  using std::chrono::seconds;
+  const seconds whole = std::chrono::ceil<seconds>(silence);
+  return {.idle = std::clamp(whole / 3, seconds(1), seconds(10)),
+          .interval = seconds(1),
+          .probes = static_cast<int>(whole.count()) + 1};
 }
 
 Status set_keep_alive(int fd, const KeepAlive& keep_alive) {

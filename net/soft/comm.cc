@@ -20,6 +20,12 @@ int64_t held_registrations() {
   return registrations.load(std::memory_order_relaxed);
 }
 
+Status watch_host(const ConnectedSockets& sockets, Duration silence) {
+  const KeepAlive keep_alive = keep_alive_for(silence);
+  for (const UniqueFd& data : sockets.data) TCPX_RETURN_IF_ERROR(set_keep_alive(data.get(), keep_alive));
+  return set_keep_alive(sockets.control.get(), keep_alive);
+}
+
 SoftComm::SoftComm(ObjectKind object_kind, MemoryOps& memory, int device, std::shared_ptr<IoPool> io, ConnectedSockets& sockets)
     : Object(object_kind),
       memory_(memory),

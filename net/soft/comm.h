@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/memory_ops.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
@@ -66,6 +67,9 @@ struct ConnectedSockets {
   std::string peer;         ///< for messages
   size_t first_thread = 0;  ///< of the I/O threads: the one for data[0]; the next socket has the next one
 };
+
+/// Lets the kernel end them when the peer's host, or the way to it, gives no answer for longer than `silence`.
+Status watch_host(const ConnectedSockets& sockets, Duration silence);
 
 /// Refusal by the plugin: result code 3.
 inline Status refused(std::string operation, std::string detail) {

@@ -88,6 +88,8 @@ Result<Config> Config::from_environment() {
 
   TCPX_ASSIGN_OR_RETURN(const auto connect, environment_integer(Variable::kSoftConnectTimeoutMs));
   config.connect_timeout = std::chrono::milliseconds(connect);
+  TCPX_ASSIGN_OR_RETURN(const auto peer, environment_integer(Variable::kPeerTimeoutMs));
+  config.peer_timeout = std::chrono::milliseconds(peer);
   return config;
 }
 

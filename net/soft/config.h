@@ -27,6 +27,7 @@ struct Config {
   Bindings send_cores;            ///< by interface; threads of others run anywhere
   Bindings receive_cores;
   Duration connect_timeout{};
+  Duration peer_timeout{};  ///< UCCL_TCPX_PEER_TIMEOUT_MS
 
   /// Data sockets of a connection, 1 ... kMaxDataSockets, where the plugin has `devices` devices on a machine of `cores` cores.
   /// Devices are used side by side: by default they share as many sockets as the machine can feed.

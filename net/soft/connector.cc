@@ -16,69 +16,58 @@ namespace tcpx::soft {
 namespace {
 
 constexpr Duration kLongestPatience = std::chrono::seconds(1);
-constexpr Duration kFirstRest = std::chrono::milliseconds(5), kLongestRest = std::chrono::milliseconds(200);
 
-// A network that is away for a moment, or no free port. That the process is out of descriptors is told at once: those that it has
-// are held by those who wait.
-bool is_passing(const Status& status) {
-  return status.code() == Code::kPeerGone || (is_shortage(status) && status.native() == EADDRNOTAVAIL);
-}
-
-bool is_refusal(const Status& status) {
-  return status.native() == ECONNREFUSED || status.native() == ECONNRESET;
+// An address that no source of ours leads to is tried only where that is so for all.
+std::vector<ConnectRace::Target> targets_of(const std::vector<SocketAddress>& addresses,
+                                            const std::vector<SocketAddress>& sources) {
+  std::vector<ConnectRace::Target> bound, unbound;
+  for (const SocketAddress& address : addresses) {
+    const auto source = std::find_if(sources.begin(), sources.end(),
+                                     [&](const SocketAddress& each) { return each.family() == address.family(); });
+    if (source != sources.end()) {
+      bound.push_back({address, *source});
+    } else {
+      unbound.push_back({address});
+    }
+  }
+  return bound.empty() ? unbound : bound;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
-                                                    const std::optional<SocketAddress>& control_source) {
+Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
+                                                    Deadline deadline, const std::vector<SocketAddress>& control_sources) {
   std::unique_ptr<Connector> connector(new Connector(listener, deadline));
   Hello hello{.cookie = listener.cookie, .connection = 0, .socket_index = 0, .data_sockets = listener.data_sockets};
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&hello.connection, 1))));
   connector->connection_ = hello.connection;
   for (uint32_t i = 0; i <= listener.data_sockets; ++i) {
-    // The data interface may not reach the network of a control interface: control sockets then leave from ours, or from the
-    // address the kernel chooses.
-    const bool apart = i == listener.data_sockets && listener.control_address;
     Socket& socket = connector->sockets_.emplace_back();
-    socket.target = apart ? *listener.control_address : listener.address;
-    socket.source = apart ? control_source : source;
-    if (socket.source && socket.source->family() != socket.target.family()) socket.source.reset();
     hello.socket_index = i;
     encode_hello(hello, socket.hello);
-    TCPX_RETURN_IF_ERROR(connector->connect(socket));
   }
+  connector->targets_ = targets_of(listener.addresses, sources);
+  connector->found_ = connector->targets_.size() == 1;
+  connector->race(connector->sockets_.front(), connector->targets_);
+  // The data interface may not reach the network of a control interface: control sockets then leave from ours, or from the address
+  // the kernel chooses.
+  if (!listener.control_addresses.empty())
+    connector->race(connector->sockets_.back(), targets_of(listener.control_addresses, control_sources));
+  for (Socket& socket : connector->sockets_) TCPX_RETURN_IF_ERROR(connector->connect(socket));
   return connector;
 }
 
-Status Connector::connect(Socket& socket) {
-  auto fd = begin_connect(socket.target, socket.source ? &*socket.source : nullptr);
-  if (!fd.is_ok()) return put_off(socket, fd.status());
-  socket.fd = std::move(*fd);
+void Connector::race(Socket& socket, const std::vector<ConnectRace::Target>& targets) {
+  socket.race.emplace(targets, WhenRefused::kSoonGivesUp);
   socket.step = Step::kConnects;
-  return Status::ok();
-}
-
-// Only for connects: what ends a connection that was there is final.
-Status Connector::put_off(Socket& socket, const Status& why) {
-  if (!is_passing(why)) return why;
-  const TimePoint now = Clock::steady().now();
-  if (is_refusal(why)) {
-    if (!refused_since_) refused_since_ = now;
-    if (now - *refused_since_ >= kRefusalPatience) return why;
-  }
-  socket.fd.reset();
-  socket.step = Step::kRests;
-  socket.trouble = why;
-  socket.next_rest = std::clamp(2 * socket.next_rest, kFirstRest, kLongestRest);
-  socket.rests_until = now + socket.next_rest;
-  return Status::ok();
 }
 
 Status Connector::trouble() const {
-  const auto troubled =
-      std::find_if(sockets_.begin(), sockets_.end(), [](const Socket& socket) { return !socket.trouble.is_ok(); });
-  return troubled != sockets_.end() ? troubled->trouble : Status::ok();
+  for (const Socket& socket : sockets_) {
+    if (socket.step != Step::kConnects) continue;
+    TCPX_RETURN_IF_ERROR(socket.race->trouble());
+  }
+  return Status::ok();
 }
 
 // Moves bytes of the record of this step. @return true when all are moved
@@ -104,19 +93,29 @@ Result<bool> Connector::move(Socket& socket) {
   return true;
 }
 
+Status Connector::connect(Socket& socket) {
+  if (socket.step == Step::kFollows && found_) race(socket, targets_);
+  if (socket.step != Step::kConnects) return Status::ok();
+  TCPX_ASSIGN_OR_RETURN(socket.fd, socket.race->advance());
+  if (!socket.fd) return Status::ok();
+  socket.race.reset();
+  socket.step = Step::kSaysHello;
+  TCPX_RETURN_IF_ERROR(set_no_delay(socket.fd.get()));
+  if (found_ || &socket != &sockets_.front()) return Status::ok();
+  TCPX_ASSIGN_OR_RETURN(const auto peer, peer_address(socket.fd.get()));
+  std::erase_if(targets_, [&](const auto& target) { return target.address.to_string() != peer.to_string(); });
+  found_ = true;
+  return Status::ok();
+}
+
+std::string Connector::peer() const {
+  std::string all;
+  for (const ConnectRace::Target& target : targets_) all += concat(all.empty() ? "" : ", ", target.address.to_string());
+  return all;
+}
+
 Status Connector::advance(Socket& socket) {
-  if (socket.step == Step::kRests) {
-    if (Clock::steady().now() < socket.rests_until) return Status::ok();
-    TCPX_RETURN_IF_ERROR(connect(socket));
-  }
-  if (socket.step == Step::kConnects) {
-    if (!wait_for(socket.fd.get(), POLLOUT, Deadline(TimePoint{})).is_ok()) return Status::ok();
-    if (Status status = end_connect(socket.fd.get(), socket.target); !status.is_ok()) return put_off(socket, status);
-    socket.trouble = Status::ok();
-    TCPX_RETURN_IF_ERROR(set_no_delay(socket.fd.get()));
-    TCPX_RETURN_IF_ERROR(set_keep_alive(socket.fd.get()));
-    socket.step = Step::kSaysHello;
-  }
+  TCPX_RETURN_IF_ERROR(connect(socket));
   if (socket.step == Step::kSaysHello) {
     const auto said = move(socket);
     if (!said.is_ok() || !*said) return said.status();
@@ -127,7 +126,7 @@ Status Connector::advance(Socket& socket) {
     if (!heard.is_ok() || !*heard) return heard.status();
     TCPX_ASSIGN_OR_RETURN(const auto answer, decode_hello_answer(socket.answer));
     if (!answer.accepted || answer.connection != connection_) {
-      return Status(Code::kPeerGone, "connect", concat("refused by the listener at ", listener_.address.to_string()));
+      return Status(Code::kPeerGone, "connect", concat("refused by the listener at ", peer()));
     }
     socket.step = Step::kDone;
   }
@@ -139,19 +138,18 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
   for (;;) {
     std::vector<pollfd> waits;
     Deadline wakes = until;
+    size_t missing = 0;
     for (Socket& socket : sockets_) {
       TCPX_RETURN_IF_ERROR(advance(socket));
       if (socket.step == Step::kDone) continue;
-      if (socket.step == Step::kRests) wakes = wakes.earlier(Deadline(socket.rests_until));
-      // poll(2) passes over the -1 of a socket that rests.
-      waits.push_back({socket.fd.get(), static_cast<short>(socket.step == Step::kListens ? POLLIN : POLLOUT), 0});
+      ++missing;
+      if (socket.race) wakes = socket.race->wait_on(waits, wakes);
+      if (socket.fd) waits.push_back({socket.fd.get(), static_cast<short>(socket.step == Step::kListens ? POLLIN : POLLOUT), 0});
     }
-    if (waits.empty()) break;
+    if (missing == 0) break;
     if (deadline_.expired()) {
       TCPX_RETURN_IF_ERROR(trouble());
-      return Status(
-          Code::kTimeout, "connect",
-          concat(waits.size(), " of ", sockets_.size(), " sockets have no answer from ", listener_.address.to_string()));
+      return Status(Code::kTimeout, "connect", concat(missing, " of ", sockets_.size(), " sockets have no answer from ", peer()));
     }
     if (until.expired()) return std::optional<ConnectedSockets>();
     if (::poll(waits.data(), waits.size(), wakes.poll_ms()) < 0 && errno != EINTR) return system_error("poll", errno);
@@ -161,13 +159,13 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
   sockets_.pop_back();
   for (Socket& socket : sockets_) connected.data.push_back(std::move(socket.fd));
   connected.chunk_bytes = listener_.chunk_bytes;
-  connected.peer = listener_.address.to_string();
+  connected.peer = peer();
   return std::optional<ConnectedSockets>(std::move(connected));
 }
 
-Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
-                                             const std::optional<SocketAddress>& control_source) {
-  TCPX_ASSIGN_OR_RETURN(const auto connector, Connector::start(listener, source, deadline, control_source));
+Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
+                                             Deadline deadline, const std::vector<SocketAddress>& control_sources) {
+  TCPX_ASSIGN_OR_RETURN(const auto connector, Connector::start(listener, sources, deadline, control_sources));
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(auto connected, connector->advance(kLongestPatience));
     if (connected.has_value()) return std::move(*connected);

@@ -4,28 +4,28 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/connect_first.h"
 #include "net/soft/comm.h"
 #include "net/soft/wire.h"
 
 namespace tcpx::soft {
 
-/// One attempt to connect: opens all sockets of a connection at once and sends a hello on each; done when the listener has
-/// answered all of them. Needs no call of accept at the other end. One thread at a time; destruction gives up.
+/// One attempt to connect: opens all sockets of a connection and sends a hello on each; done when the listener has answered all of
+/// them. Needs no call of accept at the other end. One thread at a time; destruction gives up.
 ///
-/// A network that is away for a moment, and ports that are used up, end a socket's connect but not the attempt: that socket
-/// connects again, after a pause. A refusal may come from a path that flaps, but more often the listener has gone for good,
-/// so an attempt ends kRefusalPatience after its first one.
+/// Of several addresses of the listener the first data socket finds the one that answers, and the others follow. A network that is away for
+/// a moment, and ports that are used up, end a socket's connect but not the attempt: that socket connects again, after a pause, until
+/// the deadline, or for kRefusalPatience when it is refused.
 class Connector {
  public:
-  /// `source` is the local address to bind, and `control_source` that of the control socket when the listener has a control
-  /// address of its own; one of another address family than the listener's is ignored.
-  static Result<std::unique_ptr<Connector>> start(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
-                                                  const std::optional<SocketAddress>& control_source = std::nullopt);
-
-  static constexpr Duration kRefusalPatience = std::chrono::seconds(1);
+  /// `sources` are the local addresses to bind, and `control_sources` those of the control socket when the listener has control
+  /// addresses of its own. Addresses of a family that has no source are left out, unless that is so for all.
+  static Result<std::unique_ptr<Connector>> start(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
+                                                  Deadline deadline, const std::vector<SocketAddress>& control_sources = {});
 
   /// Waits for at most `patience`. @return nullopt: not yet; kPeerGone when the listener is gone or refuses, kProtocol when it is
   /// something else; at the deadline `trouble`, or kTimeout when there is none. Any answer but "not yet" is final.
@@ -35,15 +35,11 @@ class Connector {
   Status trouble() const;
 
  private:
-  enum class Step : uint8_t { kRests, kConnects, kSaysHello, kListens, kDone };
+  enum class Step : uint8_t { kFollows, kConnects, kSaysHello, kListens, kDone };
   struct Socket {
-    UniqueFd fd;  // none while it rests
-    SocketAddress target;
-    std::optional<SocketAddress> source;
-    Step step = Step::kRests;
-    TimePoint rests_until{};
-    Duration next_rest{};
-    Status trouble;    // of the connect before
+    UniqueFd fd;                      // none before it is connected
+    std::optional<ConnectRace> race;  // kConnects
+    Step step = Step::kFollows;
     size_t moved = 0;  // bytes of the record of this step
     std::array<std::byte, kHelloBytes> hello{};
     std::array<std::byte, kHelloAnswerBytes> answer{};
@@ -51,19 +47,21 @@ class Connector {
 
   Connector(const HandleInfo& listener, Deadline deadline) : listener_(listener), deadline_(deadline) {}
   Status advance(Socket& socket);
+  void race(Socket& socket, const std::vector<ConnectRace::Target>& targets);
   Status connect(Socket& socket);
-  Status put_off(Socket& socket, const Status& why);
   Result<bool> move(Socket& socket);
+  std::string peer() const;
 
   HandleInfo listener_;
   Deadline deadline_;
   uint64_t connection_ = 0;
-  std::optional<TimePoint> refused_since_;
+  std::vector<ConnectRace::Target> targets_;  // of the data sockets; one once the first of them has found it
+  bool found_ = false;
   std::vector<Socket> sockets_;  // the control socket last
 };
 
 /// A whole attempt, for callers with nothing else to do.
-Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
-                                             const std::optional<SocketAddress>& control_source = std::nullopt);
+Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
+                                             Deadline deadline, const std::vector<SocketAddress>& control_sources = {});
 
 }  // namespace tcpx::soft

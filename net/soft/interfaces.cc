@@ -161,7 +161,11 @@ std::vector<InterfaceAddress> choose_interfaces(const std::vector<InterfaceAddre
       if (same == chosen.end()) {
         chosen.push_back(candidate);
       } else if (same->address.family() == AF_INET6 && candidate.address.family() == AF_INET) {
+        const SocketAddress six = same->address;
         *same = candidate;
+        same->other_family = six;
+      } else if (!same->other_family && same->address.family() != candidate.address.family()) {
+        same->other_family = candidate.address;
       }
     }
   }
@@ -219,21 +223,25 @@ Result<std::vector<InterfaceAddress>> find_interfaces(const Config& config) {
                        "\"; there are: ", list_of(all)));
 }
 
-Result<SocketAddress> choose_control_address(const std::vector<InterfaceAddress>& all, const std::string& name,
-                                             AddressFamily family) {
+std::vector<SocketAddress> addresses_of(const InterfaceAddress& device) {
+  if (!device.other_family) return {device.address};
+  return {device.address, *device.other_family};
+}
+
+Result<std::vector<SocketAddress>> choose_control_addresses(const std::vector<InterfaceAddress>& all, const std::string& name,
+                                                            AddressFamily family) {
   std::vector<InterfaceAddress> named;
   std::copy_if(all.begin(), all.end(), std::back_inserter(named), [&](const auto& candidate) { return candidate.name == name; });
   const std::vector<InterfaceAddress> chosen = choose_interfaces(named, concat("=", name), family);
-  if (!chosen.empty()) return chosen.front().address;
+  if (!chosen.empty()) return addresses_of(chosen.front());
   return Status(
       Code::kBadConfig, "find the control interface",
       concat("NCCL_GPUDIRECTTCPX_CTRL_DEV=\"", name, "\" is not the name of one that is up; there are: ", list_of(all)));
 }
 
-Result<std::optional<SocketAddress>> find_control_address(const Config& config) {
-  if (config.control_interface.empty()) return std::optional<SocketAddress>();
-  TCPX_ASSIGN_OR_RETURN(auto address, choose_control_address(list_addresses(), config.control_interface, config.family));
-  return std::optional(address);
+Result<std::vector<SocketAddress>> find_control_addresses(const Config& config) {
+  if (config.control_interface.empty()) return std::vector<SocketAddress>();
+  return choose_control_addresses(list_addresses(), config.control_interface, config.family);
 }
 
 }  // namespace tcpx::soft

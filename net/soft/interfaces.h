@@ -14,10 +14,11 @@ namespace tcpx::soft {
 
 /// One address of one interface, as getifaddrs(3) lists them.
 struct InterfaceAddress {
-  std::string name;       ///< without a label: "eth0:1" is another address of eth0
-  SocketAddress address;  ///< port 0
-  bool up = false;        ///< and with a carrier
-  bool loopback = false;  ///< 127.0.0.0/8, ::1: other addresses of lo are this host's in its network
+  std::string name;                                ///< without a label: "eth0:1" is another address of eth0
+  SocketAddress address;                           ///< port 0
+  std::optional<SocketAddress> other_family = {};  ///< of a device: where else it is reached
+  bool up = false;                                 ///< and with a carrier
+  bool loopback = false;                           ///< 127.0.0.0/8, ::1: other addresses of lo are this host's in its network
   bool link_local = false;
   InterfaceKind kind = {};
   std::string pci_path = {};  ///< realpath of /sys/class/net/<name>/device, "" when there is none
@@ -29,7 +30,7 @@ std::vector<InterfaceAddress> list_addresses();
 
 inline constexpr size_t kMaxInterfaces = 16;
 
-/// Pure choice: the interfaces that carry data, one address of each, at most kMaxInterfaces. All that ask what a data NIC is ask
+/// Pure choice: the interfaces that carry data, one address of each and one of the other family, at most kMaxInterfaces. All that ask what a data NIC is ask
 /// here. Only those that are up count.
 ///
 /// `pattern` is the value of NCCL_GPUDIRECTTCPX_SOCKET_IFNAME: prefixes separated by commas, leading '=' exact names, leading '^'
@@ -59,13 +60,16 @@ std::string find_unused(const std::vector<InterfaceAddress>& all, const std::str
 bool matches_name(const std::string& pattern, const std::string& name);
 bool is_of(AddressFamily family, const SocketAddress& address);
 
-/// The address of interface `name` for control sockets. kBadConfig, naming NCCL_GPUDIRECTTCPX_CTRL_DEV, when `all` has no such
-/// interface that is up with an address of `family`.
-Result<SocketAddress> choose_control_address(const std::vector<InterfaceAddress>& all, const std::string& name,
-                                             AddressFamily family);
+/// Its address, and that of the other family when there is one.
+std::vector<SocketAddress> addresses_of(const InterfaceAddress& device);
 
-/// Address selected by NCCL_GPUDIRECTTCPX_CTRL_DEV on this machine; nullopt when it is unset.
-Result<std::optional<SocketAddress>> find_control_address(const Config& config);
+/// The addresses of interface `name` for control sockets. kBadConfig, naming NCCL_GPUDIRECTTCPX_CTRL_DEV, when `all` has no such
+/// interface that is up with an address of `family`.
+Result<std::vector<SocketAddress>> choose_control_addresses(const std::vector<InterfaceAddress>& all, const std::string& name,
+                                                            AddressFamily family);
+
+/// The addresses selected by NCCL_GPUDIRECTTCPX_CTRL_DEV on this machine; none when it is unset.
+Result<std::vector<SocketAddress>> find_control_addresses(const Config& config);
 
 /// The interfaces of this machine, filtered by `config`. Logs a warning for each name of the filter that no interface has. When
 /// none is left, kBadConfig, or kNotFound without a filter, naming the filter and the interfaces there are.

@@ -36,7 +36,7 @@ bool is_for_ports(const Status& status) {
 }
 
 /// Listens at `address` and writes the port back. Waits for a port for as long as `patience`.
-Result<UniqueFd> listen_at(SocketAddress& address, Duration patience) {
+Result<UniqueFd> listen_at_one(SocketAddress& address, Duration patience) {
   const Deadline until = Deadline::after(patience);
   auto fd = listen_tcp(address.with_port(0), kBacklog);
   for (Duration pause = kFirstPause; !fd.is_ok() && is_for_ports(fd.status()) && !until.expired();) {
@@ -49,37 +49,54 @@ Result<UniqueFd> listen_at(SocketAddress& address, Duration patience) {
   return fd;
 }
 
+// An address that was there when the devices were found.
+bool has_gone(const Status& status) {
+  return status.native() == EADDRNOTAVAIL || status.native() == EAFNOSUPPORT;
+}
+
 }  // namespace
 
-SoftListener::SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd fd,
-                           UniqueFd control_fd, UniqueFd timer)
+SoftListener::SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd timer)
     : Object(ObjectKind::kListener),
       info_(info),
       io_(std::move(io)),
       thread_(io_->any()),
       limits_(limits),
-      fd_(std::move(fd)),
-      control_fd_(std::move(control_fd)),
       timer_(std::move(timer)) {}
 
-Result<std::unique_ptr<SoftListener>> SoftListener::create(const SocketAddress& address, HandleInfo info,
-                                                           std::shared_ptr<IoPool> io, const ListenerLimits& limits) {
-  info.address = address;
-  TCPX_ASSIGN_OR_RETURN(auto fd, listen_at(info.address, limits.shortage));
-  UniqueFd control_fd;
-  if (info.control_address) {
-    TCPX_ASSIGN_OR_RETURN(control_fd, listen_at(*info.control_address, limits.shortage));
+// Leaves the addresses that are there, with their ports.
+Status SoftListener::listen_at(std::vector<SocketAddress>& addresses, std::list<Port>& ports, Duration patience) {
+  std::vector<SocketAddress> there;
+  Status gone;
+  for (SocketAddress& address : addresses) {
+    auto fd = listen_at_one(address, patience);
+    if (fd.is_ok()) {
+      there.push_back(address);
+      ports.emplace_back().fd = std::move(*fd);
+    } else if (has_gone(fd.status())) {
+      log(LogLevel::kDebug, "tcpx-soft: ", fd.status().to_string());
+      gone = fd.status();
+    } else {
+      return fd.status();
+    }
   }
+  if (there.empty()) return gone;
+  addresses = std::move(there);
+  return Status::ok();
+}
+
+Result<std::unique_ptr<SoftListener>> SoftListener::create(HandleInfo info, std::shared_ptr<IoPool> io,
+                                                           const ListenerLimits& limits) {
+  std::list<Port> ports;
+  TCPX_RETURN_IF_ERROR(listen_at(info.addresses, ports, limits.shortage));
+  TCPX_RETURN_IF_ERROR(listen_at(info.control_addresses, ports, limits.shortage));
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(info.cookie.words))));
   UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return system_error("create timer", errno);
-  std::unique_ptr<SoftListener> listener(
-      new SoftListener(info, std::move(io), limits, std::move(fd), std::move(control_fd), std::move(timer)));
+  std::unique_ptr<SoftListener> listener(new SoftListener(info, std::move(io), limits, std::move(timer)));
+  listener->ports_.swap(ports);
   TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->timer_.get(), *listener, listener->ticking_));
-  TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->fd_.get(), *listener, listener->listening_));
-  if (listener->control_fd_) {
-    TCPX_RETURN_IF_ERROR(listener->thread_.add(listener->control_fd_.get(), *listener, listener->control_listening_));
-  }
+  for (Port& port : listener->ports_) TCPX_RETURN_IF_ERROR(listener->thread_.add(port.fd.get(), *listener, port.registration));
   return listener;
 }
 
@@ -92,8 +109,7 @@ SoftListener::~SoftListener() {
     strangers.swap(strangers_);
   }
   strangers.clear();
-  listening_.remove();
-  control_listening_.remove();
+  for (Port& port : ports_) port.registration.remove();
   ticking_.remove();
 }
 
@@ -122,14 +138,18 @@ IoHandler::Next SoftListener::on_ready() {
   if (closing_) return Next::kWait;
   uint64_t ticks;
   [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &ticks, sizeof ticks);
-  const Backlog backlog = take_strangers(fd_.get());
-  const Backlog control_backlog = control_fd_ ? take_strangers(control_fd_.get()) : Backlog::kEmpty;
-  if (backlog != Backlog::kStuck && control_backlog != Backlog::kStuck) stuck_ = Status::ok();
+  bool more = false, stuck = false;
+  for (const Port& port : ports_) {
+    const Backlog backlog = take_strangers(port.fd.get());
+    more |= backlog == Backlog::kMore;
+    stuck |= backlog == Backlog::kStuck;
+  }
+  if (!stuck) stuck_ = Status::ok();
   for (auto it = strangers_.begin(); it != strangers_.end();) it = advance(*it) ? strangers_.erase(it) : std::next(it);
   drop_overdue(Clock::steady().now());
   arm_timer();
   // Not kAgain: this call may have come through the registration of a stranger that is gone by now.
-  if (backlog == Backlog::kMore || control_backlog == Backlog::kMore) listening_.kick();
+  if (more) ticking_.kick();
   return Next::kWait;
 }
 
@@ -200,7 +220,6 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   UniqueFd& place = hello.socket_index == info_.data_sockets ? group->sockets.control : group->sockets.data[hello.socket_index];
   if (place) return refuse(concat("socket ", hello.socket_index, " twice"));
 
-  TCPX_RETURN_IF_ERROR(set_keep_alive(stranger.fd.get()));
   std::array<std::byte, kHelloAnswerBytes> answer;
   encode_hello_answer({.connection = hello.connection, .accepted = true}, answer);
   // The first bytes on a fresh socket always fit its buffer.

@@ -28,9 +28,9 @@ struct ListenerLimits {
 
 class SoftListener final : public Object, private IoHandler {
  public:
-  /// Listens on a free port of `address`, and of the control address of `info` when it has one; where none is free, it waits for
-  /// `ListenerLimits::shortage`. The handle holds the rest of `info`, completed with ports and cookie.
-  static Result<std::unique_ptr<SoftListener>> create(const SocketAddress& address, HandleInfo info, std::shared_ptr<IoPool> io,
+  /// Listens on a free port of each address of `info`; where none is free, it waits for `ListenerLimits::shortage`. One of two
+  /// addresses may be gone. The handle holds the rest of `info`, completed with ports and cookie.
+  static Result<std::unique_ptr<SoftListener>> create(HandleInfo info, std::shared_ptr<IoPool> io,
                                                       const ListenerLimits& limits = {});
   ~SoftListener() override;
 
@@ -45,6 +45,10 @@ class SoftListener final : public Object, private IoHandler {
   std::optional<ConnectedSockets> try_accept() TCPX_EXCLUDES(mutex_);
 
  private:
+  struct Port {
+    UniqueFd fd;
+    IoRegistration registration;
+  };
   struct Stranger {  // accepted, has not finished its hello
     UniqueFd fd;
     std::string peer;
@@ -60,8 +64,8 @@ class SoftListener final : public Object, private IoHandler {
     ConnectedSockets sockets;
   };
 
-  SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd fd, UniqueFd control_fd,
-               UniqueFd timer);
+  SoftListener(const HandleInfo& info, std::shared_ptr<IoPool> io, const ListenerLimits& limits, UniqueFd timer);
+  static Status listen_at(std::vector<SocketAddress>& addresses, std::list<Port>& ports, Duration patience);
   Next on_ready() override;
   enum class Backlog { kEmpty, kMore, kStuck };
   /// Takes some of the connections pending at `fd`. kStuck: they cannot be taken now.
@@ -76,8 +80,7 @@ class SoftListener final : public Object, private IoHandler {
   const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
   IoThread& thread_;
   const ListenerLimits limits_;
-  UniqueFd fd_;
-  UniqueFd control_fd_;  // empty: control sockets come to fd_ as well
+  std::list<Port> ports_;  // at least one; any socket of a connection may come to any
   UniqueFd timer_;
   Mutex mutex_;
   std::list<Stranger> strangers_ TCPX_GUARDED_BY(mutex_);
@@ -86,8 +89,6 @@ class SoftListener final : public Object, private IoHandler {
   bool closing_ TCPX_GUARDED_BY(mutex_) = false;  // no new strangers
   Status stuck_ TCPX_GUARDED_BY(mutex_);          // why the backlog has to wait; ok: it need not
   TimePoint stuck_since_ TCPX_GUARDED_BY(mutex_);
-  IoRegistration listening_;
-  IoRegistration control_listening_;
   IoRegistration ticking_;
 };
 

@@ -36,9 +36,9 @@ Status SoftPlugin::init() {
   if (initialised_) return Status::ok();
   TCPX_ASSIGN_OR_RETURN(auto config, Config::from_environment());
   TCPX_ASSIGN_OR_RETURN(auto devices, find_interfaces(config));
-  TCPX_ASSIGN_OR_RETURN(auto control_address, find_control_address(config));
+  TCPX_ASSIGN_OR_RETURN(auto control_addresses, find_control_addresses(config));
   config_ = std::move(config);
-  control_address_ = control_address;
+  control_addresses_ = std::move(control_addresses);
   devices_ = std::move(devices);
   initialised_ = true;
   for (const InterfaceAddress& device : devices_) {
@@ -94,12 +94,12 @@ Result<std::unique_ptr<SoftListener>> SoftPlugin::listen(int dev) {
   TCPX_ASSIGN_OR_RETURN(auto interface, device(dev));
   // Connections that are accepted here receive on these threads, too.
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.receive_cores, *interface)));
-  const HandleInfo info = {.address = {},
+  const HandleInfo info = {.addresses = addresses_of(*interface),
                            .data_sockets = config_.data_sockets(usable_cores(), devices_.size()),
                            .chunk_bytes = config_.chunk_bytes,
                            .cookie = {},
-                           .control_address = control_address_};
-  return SoftListener::create(interface->address, info, std::move(threads));
+                           .control_addresses = control_addresses_};
+  return SoftListener::create(info, std::move(threads));
 }
 
 Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handle) {
@@ -112,8 +112,8 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
     if (connector == nullptr) return Status(Code::kTimeout, "connect", "this attempt has ended");
     handle = encode_handle(info);
   } else {
-    TCPX_ASSIGN_OR_RETURN(connector,
-                          Connector::start(info, interface->address, Deadline::after(config_.connect_timeout), control_address_));
+    TCPX_ASSIGN_OR_RETURN(connector, Connector::start(info, addresses_of(*interface), Deadline::after(config_.connect_timeout),
+                                                      control_addresses_));
   }
   TCPX_ASSIGN_OR_RETURN(auto sockets, connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience));
   if (!sockets.has_value()) {
@@ -121,6 +121,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
     handle = encode_handle(info);
     return std::unique_ptr<SoftSendComm>();
   }
+  TCPX_RETURN_IF_ERROR(watch_host(*sockets, config_.peer_timeout));
   TCPX_ASSIGN_OR_RETURN(auto gpu, memory_->current_device());
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.send_cores, *interface)));
   sockets->first_thread = first_thread(CommSide::kSends, sockets->data.size());
@@ -165,6 +166,7 @@ Result<std::unique_ptr<SoftRecvComm>> SoftPlugin::accept(SoftListener& listener)
   TCPX_ASSIGN_OR_RETURN(auto pool, pool_of(gpu));
   auto sockets = listener.try_accept();
   if (!sockets) return std::unique_ptr<SoftRecvComm>();
+  TCPX_RETURN_IF_ERROR(watch_host(*sockets, config_.peer_timeout));
   sockets->first_thread = first_thread(CommSide::kReceives, sockets->data.size());
   return SoftRecvComm::create(*memory_, gpu, listener.io(), std::move(pool), std::move(*sockets));
 }

@@ -55,7 +55,7 @@ class SoftPlugin {
   // Written once, in init, before any other call succeeds.
   Config config_;
   std::vector<InterfaceAddress> devices_;
-  std::optional<SocketAddress> control_address_;
+  std::vector<SocketAddress> control_addresses_;
   // Weak: these live as long as a connection uses them.
   std::map<CoreSet, std::weak_ptr<IoPool>> io_ TCPX_GUARDED_BY(mutex_);
   struct GpuPool {

@@ -1,6 +1,8 @@
 #include "net/soft/wire.h"
 
 #include <algorithm>
+#include <array>
+#include <cassert>
 #include <cstring>
 #include <type_traits>
 
@@ -15,26 +17,23 @@ constexpr uint32_t kAnswerMagic = 0x32535854;  // "TXS2"
 constexpr uint32_t kChunkMagic = 0x33535854;   // "TXS3"
 
 struct AddressWire {
-  uint16_t family;  // 4 or 6
+  uint16_t family;  // 4 or 6; 0: none
   uint16_t port;
   uint8_t bytes[16];
-  uint32_t scope_id;
 };
+using AddressesWire = std::array<AddressWire, kHandleAddresses>;  // those that are there come first
 
 struct HandleWire {
   uint32_t magic;
   uint16_t version;
   uint16_t flags;
-  uint16_t family;
-  uint16_t port;
   uint32_t data_sockets;
-  uint8_t address[16];
-  uint32_t scope_id;
   uint32_t chunk_bytes;
   uint64_t cookie[2];
-  AddressWire control;  // family 0: that of the data sockets
   uint64_t attempt;
-  uint8_t reserved[36];
+  AddressesWire addresses;
+  AddressesWire control;  // none: those of the data sockets
+  uint8_t reserved[4];
   uint32_t check;
 };
 static_assert(sizeof(HandleWire) == kHandleBytes && std::is_trivially_copyable_v<HandleWire>);
@@ -116,7 +115,6 @@ AddressWire to_wire(const SocketAddress& address) {
   if (address.family() == AF_INET6) {
     const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address.get());
     wire.family = 6;
-    wire.scope_id = v6->sin6_scope_id;
     std::memcpy(wire.bytes, &v6->sin6_addr, 16);
   } else {
     wire.family = 4;
@@ -130,7 +128,6 @@ Result<SocketAddress> from_wire(const AddressWire& wire, const char* what) {
   if (wire.family == 6) {
     sockaddr_in6 v6{};
     v6.sin6_family = AF_INET6;
-    v6.sin6_scope_id = wire.scope_id;
     std::memcpy(&v6.sin6_addr, wire.bytes, 16);
     return SocketAddress::from(reinterpret_cast<const sockaddr*>(&v6), sizeof v6)->with_port(wire.port);
   }
@@ -143,16 +140,31 @@ Result<SocketAddress> from_wire(const AddressWire& wire, const char* what) {
   return bad(what, concat("address family ", wire.family));
 }
 
+AddressesWire to_wire(const std::vector<SocketAddress>& addresses) {
+  assert(addresses.size() <= kHandleAddresses);
+  AddressesWire wire{};
+  std::transform(addresses.begin(), addresses.end(), wire.begin(), [](const SocketAddress& address) { return to_wire(address); });
+  return wire;
+}
+
+Result<std::vector<SocketAddress>> from_wire(const AddressesWire& wire, const char* what) {
+  std::vector<SocketAddress> addresses;
+  for (const AddressWire& each : wire) {
+    if (each.family == 0) break;
+    TCPX_ASSIGN_OR_RETURN(const auto address, from_wire(each, what));
+    if (!addresses.empty() && addresses.front().family() == address.family())
+      return bad(what, concat("two addresses of family ", each.family));
+    addresses.push_back(address);
+  }
+  return addresses;
+}
+
 }  // namespace
 
 Handle encode_handle(const HandleInfo& info) {
   HandleWire wire{};
-  const AddressWire address = to_wire(info.address);
-  wire.family = address.family;
-  wire.port = address.port;
-  std::memcpy(wire.address, address.bytes, sizeof wire.address);
-  wire.scope_id = address.scope_id;
-  if (info.control_address) wire.control = to_wire(*info.control_address);
+  wire.addresses = to_wire(info.addresses);
+  wire.control = to_wire(info.control_addresses);
   wire.data_sockets = info.data_sockets;
   wire.chunk_bytes = info.chunk_bytes;
   wire.attempt = info.attempt;
@@ -167,12 +179,9 @@ Result<HandleInfo> decode_handle(const Handle& handle) {
   HandleWire wire;
   TCPX_RETURN_IF_ERROR(load(handle.bytes.data(), kHandleMagic, kWhat, wire));
   HandleInfo info;
-  AddressWire listening{.family = wire.family, .port = wire.port, .bytes = {}, .scope_id = wire.scope_id};
-  std::memcpy(listening.bytes, wire.address, sizeof listening.bytes);
-  TCPX_ASSIGN_OR_RETURN(info.address, from_wire(listening, kWhat));
-  if (wire.control.family != 0) {
-    TCPX_ASSIGN_OR_RETURN(info.control_address, from_wire(wire.control, kWhat));
-  }
+  TCPX_ASSIGN_OR_RETURN(info.addresses, from_wire(wire.addresses, kWhat));
+  TCPX_ASSIGN_OR_RETURN(info.control_addresses, from_wire(wire.control, kWhat));
+  if (info.addresses.empty()) return bad(kWhat, "no address");
   if (wire.data_sockets < 1 || wire.data_sockets > kMaxDataSockets) return bad(kWhat, concat(wire.data_sockets, " data sockets"));
   if (wire.chunk_bytes == 0 || wire.chunk_bytes % kPageBytes != 0 || wire.chunk_bytes > kMaxChunkBytes) {
     return bad(kWhat, concat("chunk size ", wire.chunk_bytes));

@@ -10,8 +10,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
+#include <vector>
 
 #include "base/socket_address.h"
 #include "tcpx/status.h"
@@ -21,7 +21,7 @@ namespace tcpx::soft {
 
 static_assert(std::endian::native == std::endian::little, "wire records are copied to memory as they are");
 
-inline constexpr uint16_t kWireVersion = 3;
+inline constexpr uint16_t kWireVersion = 4;
 /// Data sockets per connection. GPUDirect-TCPX has at most 8; a loopback gains up to 16.
 inline constexpr uint32_t kMaxDataSockets = 16;
 inline constexpr uint32_t kMaxChunkBytes = 1u << 30;
@@ -32,17 +32,20 @@ struct Cookie {
   friend bool operator==(const Cookie&, const Cookie&) = default;
 };
 
+/// One of each family.
+inline constexpr size_t kHandleAddresses = 2;
 /// See HandleInfo::attempt.
 inline constexpr uint64_t kInSteps = 1;
 
 /// Content of the 128-byte connection handle.
 struct HandleInfo {
-  SocketAddress address;      ///< address of the listener
+  /// Where the listener is reached: from one to kHandleAddresses, each of another family, the preferred one first.
+  std::vector<SocketAddress> addresses;
   uint32_t data_sockets = 1;  ///< 1 ... kMaxDataSockets; the listener decides for both ends
   uint32_t chunk_bytes = 0;   ///< most bytes of a chunk: multiple of kPageBytes, at most kMaxChunkBytes; likewise
   Cookie cookie;
-  /// Target of control sockets; unset: `address`, as for the others.
-  std::optional<SocketAddress> control_address;
+  /// The same for control sockets; none: `addresses`, as for the others.
+  std::vector<SocketAddress> control_addresses;
   /// Set by the connector. 0, as the listener leaves it: connect in one call; kInSteps: "not yet" is a valid answer; else,
   /// between two calls, the attempt in progress.
   uint64_t attempt = 0;

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "tests/support/dead_address.h"
 #include "tests/support/ok.h"
+#include "tests/support/own_network.h"
 #include "tests/support/process_state.h"
 
 namespace tcpx::testing {
@@ -91,6 +92,22 @@ TEST(ConnectFirst, KeepsItsDeadlineAndItsStopFlagWithDeadAddresses) {
   stop = true;
   EXPECT_EQ(stopped.get().code(), Code::kCancelled);
   EXPECT_LT(Clock::steady().now() - begin, seconds(1));
+}
+
+TEST(ConnectFirst, ALocalPortIsWaitedFor) {
+  const std::string missing = in_own_network([] {
+    leave_ports(2);  // one is free for one address: the other is that of the listener
+    const auto listener = must(listen_tcp(SocketAddress::loopback(0), 4));
+    const std::vector<SocketAddress> there = {must(local_address(listener.get()))};
+    const auto first = must(connect_first(there, WhenRefused::kTryAgain, soon()));
+    const Status late = connect_first(there, WhenRefused::kTryAgain, Deadline::after(milliseconds(50))).status();
+    EXPECT_EQ(late.code(), Code::kExhausted) << "at the deadline: " << late.to_string();
+    auto second = std::async(std::launch::async, [&] { return connect_first(there, WhenRefused::kTryAgain, soon()).status(); });
+    EXPECT_EQ(second.wait_for(milliseconds(50)), std::future_status::timeout);
+    leave_ports(16);
+    EXPECT_OK(second.get());
+  });
+  if (!missing.empty()) GTEST_SKIP() << missing;
 }
 
 TEST(ConnectFirst, NoAddressIsAnError) {

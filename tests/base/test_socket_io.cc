@@ -43,6 +43,15 @@ TEST(SocketIo, KeepAliveIsAskedForAsGiven) {
   EXPECT_EQ(option_of(pair.a, IPPROTO_TCP, TCP_KEEPCNT), 5);
 }
 
+TEST(SocketIo, KeepAliveOutlastsAnOutageWheneverItBegins) {
+  for (const milliseconds silence : {milliseconds(3300), milliseconds(30000), milliseconds(120000)}) {
+    const KeepAlive keep_alive = keep_alive_for(silence);
+    EXPECT_GE((keep_alive.probes - 1) * keep_alive.interval, silence) << "it may begin just before the first probe";
+    EXPECT_LE(keep_alive.idle + keep_alive.probes * keep_alive.interval, silence + seconds(12));
+    EXPECT_OK(set_keep_alive(tcp_pair().a.get(), keep_alive)) << "the kernel takes 127 probes at most";
+  }
+}
+
 TEST(SocketIo, ErrorsThatMeanALostPeerAreToldApart) {
   for (const int error : {ECONNREFUSED, ECONNRESET, ECONNABORTED, EPIPE, EHOSTUNREACH, ENETUNREACH, ETIMEDOUT}) {
     EXPECT_EQ(system_error("x", error).code(), Code::kPeerGone) << error;

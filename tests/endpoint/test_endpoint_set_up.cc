@@ -117,7 +117,7 @@ class StallingAcceptor {
                                  {"longest chunk bytes", std::to_string(parts_.settings.longest_chunk_bytes)},
                                  {"failover", "off"}};
     if (!channel.exchange_parameters(settings, {}, soon()).is_ok()) return;
-    soft::HandleInfo info{.address = SocketAddress::loopback(silent_.port), .chunk_bytes = 1 << 20};
+    soft::HandleInfo info{.addresses = {SocketAddress::loopback(silent_.port)}, .chunk_bytes = 1 << 20};
     const std::vector<Handle> handles(parts_.devices.size(), soft::encode_handle(info));
     (void)channel.send_handles(handles, soon());
     ++sent_;

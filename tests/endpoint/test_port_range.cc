@@ -233,12 +233,11 @@ TEST_F(PortRange, HoldsForControlAndDataOfTheSoftwarePlugin) {
   open(4);
   const auto io = soft::IoPool::create(1).value();
   EXPECT_EQ(listeners_of([&] {
-              const auto listener = soft::SoftListener::create(SocketAddress::loopback(0),
-                                                               {.address = {},
+              const auto listener = soft::SoftListener::create({.addresses = {SocketAddress::loopback(0)},
                                                                 .data_sockets = 1,
                                                                 .chunk_bytes = 4096,
                                                                 .cookie = {},
-                                                                .control_address = resolve("127.0.0.2", 0)->front()},
+                                                                .control_addresses = *resolve("127.0.0.2", 0)},
                                                                io);
               EXPECT_TRUE(listener.is_ok()) << listener.status().to_string();
             }),

@@ -43,11 +43,17 @@ on a -6 address add fd00:9::1/64 dev eth1 nodad 2>/dev/null || { echo "SKIPPED: 
 on b -6 address add fd00:9::2/64 dev eth1 nodad
 expect "IPv6 alone"
 
-# A device has one address, so what data travels over is said.
 on b address add 10.20.0.2/24 dev eth1
-export NCCL_GPUDIRECTTCPX_SOCKET_FAMILY=AF_INET6
-expect "IPv6 for data, IPv4 at one host, too"
-unset NCCL_GPUDIRECTTCPX_SOCKET_FAMILY
+expect "IPv6 at both hosts, IPv4 at one"
+
+on a address flush dev eth1
+on a address add 10.20.0.1/24 dev eth1
+expect "IPv4 at both hosts, IPv6 at one"
+
+on a -6 address add fd00:9::1/64 dev eth1 nodad
+on a route add unreachable 10.20.0.2/32
+expect "both families at both hosts, and IPv4 leads nowhere"
+on a route del unreachable 10.20.0.2/32
 
 for host in a b; do on "$host" address flush dev eth1; done
 on a address add 10.255.0.1/32 dev lo

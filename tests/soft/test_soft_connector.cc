@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <fstream>
 #include <future>
 #include <memory>
 #include <optional>
@@ -26,14 +25,14 @@ struct Absent {
   Absent() {
     const SocketAddress any = SocketAddress::loopback(0);
     EXPECT_EQ(::bind(fd.get(), any.get(), any.length()), 0);
-    info.address = must(local_address(fd.get()));
+    info.addresses = {must(local_address(fd.get()))};
   }
   const UniqueFd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  HandleInfo info{.address = SocketAddress::loopback(0), .data_sockets = 1, .chunk_bytes = 4096};
+  HandleInfo info{.addresses = {}, .data_sockets = 1, .chunk_bytes = 4096};
 };
 
 std::unique_ptr<Connector> start(const HandleInfo& info, Deadline deadline = soon()) {
-  return must(Connector::start(info, SocketAddress::loopback(0), deadline));
+  return must(Connector::start(info, {SocketAddress::loopback(0)}, deadline));
 }
 
 TEST(SoftConnector, ARefusedConnectIsTriedAgain) {
@@ -48,23 +47,18 @@ TEST(SoftConnector, ARefusedConnectIsTriedAgain) {
 TEST(SoftConnector, AListenerThatStaysAwayIsToldBeforeTheDeadline) {
   const Absent absent;
   const auto begin = Clock::steady().now();
-  const auto connected = connect_to_listener(absent.info, SocketAddress::loopback(0), Deadline::after(std::chrono::minutes(2)));
+  const auto connected = connect_to_listener(absent.info, {SocketAddress::loopback(0)}, Deadline::after(std::chrono::minutes(2)));
   EXPECT_EQ(connected.status().code(), Code::kPeerGone);
   EXPECT_EQ(connected.status().native(), ECONNREFUSED);
-  EXPECT_GE(Clock::steady().now() - begin, Connector::kRefusalPatience);
+  EXPECT_GE(Clock::steady().now() - begin, kRefusalPatience);
   EXPECT_LT(Clock::steady().now() - begin, std::chrono::minutes(1));
 }
 
 TEST(SoftConnector, TheDeadlineTellsTheLastRefusal) {
   const Absent absent;
-  const auto connected = connect_to_listener(absent.info, SocketAddress::loopback(0), Deadline::after(milliseconds(50)));
+  const auto connected = connect_to_listener(absent.info, {SocketAddress::loopback(0)}, Deadline::after(milliseconds(50)));
   EXPECT_EQ(connected.status().code(), Code::kPeerGone);
   EXPECT_EQ(connected.status().native(), ECONNREFUSED);
-}
-
-/// Leaves this thread's network namespace that many ports for connects.
-void leave_ports(int count) {
-  std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << 40000 << " " << 40000 + count - 1;
 }
 
 TEST(SoftConnector, APortIsWaitedFor) {
@@ -76,7 +70,7 @@ TEST(SoftConnector, APortIsWaitedFor) {
     const auto connector = start(info);
     EXPECT_FALSE(must(connector->advance(milliseconds(20))).has_value());
     EXPECT_EQ(connector->trouble().code(), Code::kExhausted) << connector->trouble().to_string();
-    const auto late = connect_to_listener(info, SocketAddress::loopback(0), Deadline::after(milliseconds(50)));
+    const auto late = connect_to_listener(info, {SocketAddress::loopback(0)}, Deadline::after(milliseconds(50)));
     EXPECT_EQ(late.status().code(), Code::kExhausted) << "at the deadline: " << late.status().to_string();
     leave_ports(16);
     EXPECT_TRUE(wait_until([&] { return must(connector->advance(milliseconds(1))).has_value(); }));
@@ -90,12 +84,10 @@ TEST(SoftConnector, AListenerWaitsForAPort) {
     const auto io = must(IoPool::create(1));
     const auto first = listen_softly(io, 4096);
     const HandleInfo info = must(decode_handle(first->handle()));
-    const auto none = SoftListener::create(SocketAddress::loopback(0), info, io, {.shortage = milliseconds(20)});
+    const auto none = SoftListener::create(info, io, {.shortage = milliseconds(20)});
     ASSERT_FALSE(none.is_ok());
     EXPECT_TRUE(is_shortage(none.status())) << none.status().to_string();
-    auto second = std::async(std::launch::async, [&] {
-      return SoftListener::create(SocketAddress::loopback(0), info, io, {.shortage = kTestDeadline});
-    });
+    auto second = std::async(std::launch::async, [&] { return SoftListener::create(info, io, {.shortage = kTestDeadline}); });
     EXPECT_EQ(second.wait_for(milliseconds(50)), std::future_status::timeout);
     leave_ports(16);
     EXPECT_TRUE(second.get().is_ok());

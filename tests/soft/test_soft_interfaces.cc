@@ -78,11 +78,29 @@ TEST(SoftInterfaces, WithoutANicWhatElseLeadsOutAndLoopbackLast) {
   EXPECT_EQ(names(choose_interfaces(all, "^tail,wlan,lo", AddressFamily::kAny)), "");
 }
 
+std::string texts(const std::vector<SocketAddress>& addresses) {
+  std::string text;
+  for (const SocketAddress& address : addresses) text += address.host() + " ";
+  return text;
+}
+
 std::string addresses(const std::vector<InterfaceAddress>& all, const std::vector<std::string>& interfaces,
                       const std::string& pattern = "", AddressFamily family = AddressFamily::kAny) {
-  std::string text;
-  for (const SocketAddress& address : choose_addresses(all, interfaces, pattern, family, 8)) text += address.host() + " ";
-  return text;
+  return texts(choose_addresses(all, interfaces, pattern, family, 8));
+}
+
+TEST(SoftAddresses, ADeviceIsReachedInBothFamiliesInWhateverOrderTheSystemTellsThem) {
+  std::vector<InterfaceAddress> all = {entry("eth1", "fe80::1"), entry("eth1", "fd00::1"), entry("eth1", "fd00::2"),
+                                       entry("eth1", "10.0.0.1"), entry("eth1", "10.0.0.2")};
+  all[0].link_local = true;
+  for (int order = 0; order < 2; ++order) {
+    const auto device_of = [&](AddressFamily family) { return addresses_of(choose_interfaces(all, "", family).at(0)); };
+    const auto both = device_of(AddressFamily::kAny);
+    ASSERT_EQ(both.size(), 2u);
+    EXPECT_EQ(texts(both), order == 0 ? "10.0.0.1 fd00::1 " : "10.0.0.2 fd00::2 ");
+    for (const AddressFamily one : {AddressFamily::kIpv4, AddressFamily::kIpv6}) EXPECT_EQ(device_of(one).size(), 1u);
+    std::reverse(all.begin(), all.end());
+  }
 }
 
 TEST(SoftAddresses, BothFamiliesOfTheDevicesInTheirOrder) {
@@ -221,16 +239,19 @@ TEST(SoftConfig, NcclsOwnVariablesCountWhereOursAreUnset) {
 }
 
 TEST(SoftInterfaces, TheControlInterfaceIsAnExactNameThatIsUp) {
-  EXPECT_EQ(choose_control_address(kHost, "eth1", AddressFamily::kAny)->host(), "10.0.0.1");
-  EXPECT_EQ(choose_control_address(kHost, "eth1", AddressFamily::kIpv6)->host(), "fd00::1");
-  EXPECT_EQ(choose_control_address(kHost, "lo", AddressFamily::kAny)->host(), "127.0.0.1");
+  const auto chosen = [](const char* name, AddressFamily family) {
+    return texts(*choose_control_addresses(kHost, name, family));
+  };
+  EXPECT_EQ(chosen("eth1", AddressFamily::kAny), "10.0.0.1 fd00::1 ");
+  EXPECT_EQ(chosen("eth1", AddressFamily::kIpv6), "fd00::1 ");
+  EXPECT_EQ(chosen("lo", AddressFamily::kAny), "127.0.0.1 ::1 ");
   for (const char* wrong : {"eth", "eth3", "eth2,eth1", "=eth1", "^eth1", "no-such-interface"}) {
-    const auto address = choose_control_address(kHost, wrong, AddressFamily::kAny);
+    const auto address = choose_control_addresses(kHost, wrong, AddressFamily::kAny);
     EXPECT_EQ(address.status().code(), Code::kBadConfig) << wrong;
     EXPECT_NE(address.status().detail().find("NCCL_GPUDIRECTTCPX_CTRL_DEV"), std::string::npos) << address.status().to_string();
   }
-  EXPECT_EQ(choose_control_address(kHost, "eth2", AddressFamily::kIpv6).status().code(), Code::kBadConfig) << "no such address";
-  EXPECT_FALSE(find_control_address({})->has_value()) << "unset";
+  EXPECT_EQ(choose_control_addresses(kHost, "eth2", AddressFamily::kIpv6).status().code(), Code::kBadConfig) << "no such address";
+  EXPECT_TRUE(find_control_addresses({})->empty()) << "unset";
 }
 
 TEST(SoftConfig, TheDefaultOfSpinningLeavesTwoCoresToCallers) {

@@ -125,7 +125,7 @@ class KillStorm : public ::testing::Test {
   void send_until_error(DoomedPeer& peer, const Round& round, End& end) {
     const auto handle = handle_from_hex(peer.read("handle"));
     if (!handle) return;
-    auto sockets = connect_to_listener(*decode_handle(*handle), SocketAddress::loopback(0), Deadline::after(kTestDeadline));
+    auto sockets = connect_to_listener(*decode_handle(*handle), {SocketAddress::loopback(0)}, Deadline::after(kTestDeadline));
     if (!sockets.is_ok()) {
       end.failure = sockets.status();
       return;

@@ -13,6 +13,7 @@
 #include "base/socket_io.h"
 #include "net/soft/connector.h"
 #include "net/soft/listener.h"
+#include "tests/support/dead_address.h"
 #include "tests/support/expect_log.h"
 #include "tests/support/io_blocker.h"
 #include "tests/support/soft_wire.h"
@@ -27,8 +28,8 @@ class SoftListening : public ::testing::Test {
  protected:
   void SetUp() override { listen({}); }
   void listen(const ListenerLimits& limits) {
-    const HandleInfo info = {.address = {}, .data_sockets = 1, .chunk_bytes = 4096, .cookie = {}};
-    listener_ = must(SoftListener::create(SocketAddress::loopback(0), info, io_, limits));
+    const HandleInfo info = {.addresses = {SocketAddress::loopback(0)}, .data_sockets = 1, .chunk_bytes = 4096, .cookie = {}};
+    listener_ = must(SoftListener::create(info, io_, limits));
     info_ = *decode_handle(listener_->handle());
   }
   static std::array<std::byte, kHelloBytes> encode(const Hello& hello) {
@@ -41,7 +42,7 @@ class SoftListening : public ::testing::Test {
   }
   /// A socket that has sent these bytes.
   UniqueFd client(std::span<const std::byte> says) const {
-    UniqueFd fd = must(connect_tcp(info_.address, soon()));
+    UniqueFd fd = must(connect_tcp(info_.addresses.front(), soon()));
     send_bytes(fd, says);
     return fd;
   }
@@ -78,27 +79,27 @@ int option_of(const UniqueFd& fd, int level, int option) {
   return value;
 }
 
-TEST_F(SoftListening, EverySocketWatchesForADeadHostAndSendsAtOnce) {
-  const ConnectedSockets ours = connect_softly(listener_->handle()), theirs = accept_softly(*listener_);
-  for (const ConnectedSockets* end : {&ours, &theirs}) {
-    for (const UniqueFd* fd : {&end->data[0], &end->control}) EXPECT_EQ(option_of(*fd, SOL_SOCKET, SO_KEEPALIVE), 1);
-  }
+TEST_F(SoftListening, EverySendingSocketSendsAtOnce) {
+  const ConnectedSockets ours = connect_softly(listener_->handle());
   EXPECT_EQ(option_of(ours.data[0], IPPROTO_TCP, TCP_NODELAY), 1);
 }
 
 TEST_F(SoftListening, ControlSocketsMayComeToAnotherAddress) {
-  const SocketAddress other = resolve("127.0.0.2", 0)->front();
-  HandleInfo wanted = {.address = {}, .data_sockets = 2, .chunk_bytes = 4096, .cookie = {}, .control_address = other};
-  const auto listener = must(SoftListener::create(SocketAddress::loopback(0), wanted, io_));
+  const HandleInfo wanted = {.addresses = {SocketAddress::loopback(0)},
+                             .data_sockets = 2,
+                             .chunk_bytes = 4096,
+                             .cookie = {},
+                             .control_addresses = *resolve("127.0.0.2", 0)};
+  const auto listener = must(SoftListener::create(wanted, io_));
   const auto info = decode_handle(listener->handle());
-  ASSERT_TRUE(info.is_ok() && info->control_address);
-  EXPECT_EQ(info->control_address->host(), "127.0.0.2");
-  const SocketAddress source = resolve("127.0.0.3", 0)->front(), control_source = resolve("127.0.0.4", 0)->front();
+  ASSERT_TRUE(info.is_ok() && info->control_addresses.size() == 1);
+  EXPECT_EQ(info->control_addresses.front().host(), "127.0.0.2");
+  const std::vector<SocketAddress> source = *resolve("127.0.0.3", 0), control_source = *resolve("127.0.0.4", 0);
   const auto connected = must(connect_to_listener(*info, source, soon(), control_source));
-  EXPECT_EQ(peer_address(connected.control.get())->to_string(), info->control_address->to_string());
+  EXPECT_EQ(peer_address(connected.control.get())->to_string(), info->control_addresses.front().to_string());
   EXPECT_EQ(local_address(connected.control.get())->host(), "127.0.0.4");
   for (const UniqueFd& data : connected.data) {
-    EXPECT_EQ(peer_address(data.get())->to_string(), info->address.to_string());
+    EXPECT_EQ(peer_address(data.get())->to_string(), info->addresses.front().to_string());
     EXPECT_EQ(local_address(data.get())->host(), "127.0.0.3");
   }
   EXPECT_TRUE(wait_until([&] { return listener->try_accept().has_value(); }));
@@ -106,8 +107,39 @@ TEST_F(SoftListening, ControlSocketsMayComeToAnotherAddress) {
   EXPECT_NE(local_address(connect_to_listener(*info, source, soon())->control.get())->host(), "127.0.0.3");
   // Without an address of its own the control socket goes where the data sockets go, and comes from there.
   const auto together = must(connect_to_listener(info_, source, soon(), control_source));
-  EXPECT_EQ(peer_address(together.control.get())->to_string(), info_.address.to_string());
+  EXPECT_EQ(peer_address(together.control.get())->to_string(), info_.addresses.front().to_string());
   EXPECT_EQ(local_address(together.control.get())->host(), "127.0.0.3");
+}
+
+TEST_F(SoftListening, IsReachedInEitherFamily) {
+  const SocketAddress six = at("::1");
+  if (!listen_tcp(six, 1).is_ok()) GTEST_SKIP() << "no IPv6";
+  const auto listener = must(SoftListener::create(
+      {.addresses = {SocketAddress::loopback(0), six}, .data_sockets = 2, .chunk_bytes = 4096, .cookie = {}}, io_));
+  HandleInfo info = must(decode_handle(listener->handle()));
+  ASSERT_EQ(info.addresses.size(), 2u);
+  const auto expect_family = [&](int family, const std::vector<SocketAddress>& sources) {
+    const auto connected = must(connect_to_listener(info, sources, soon()));
+    for (const UniqueFd* fd : {&connected.data[0], &connected.data[1], &connected.control})
+      EXPECT_EQ(must(peer_address(fd->get())).family(), family);
+    EXPECT_TRUE(wait_until([&] { return listener->try_accept().has_value(); }));
+  };
+  expect_family(AF_INET, {SocketAddress::loopback(0), six});
+  expect_family(AF_INET, {SocketAddress::loopback(0)});
+  expect_family(AF_INET6, {six});
+  const DeadAddress dead(own_host(2));
+  info.addresses.front() = dead.address();
+  expect_family(AF_INET6, {SocketAddress::loopback(0), six});
+}
+
+TEST_F(SoftListening, AnAddressThatHasGoneIsNotTold) {
+  HandleInfo wanted = {.addresses = {SocketAddress::loopback(0), at("2001:db8::1")}, .data_sockets = 1, .chunk_bytes = 4096};
+  const auto listener = must(SoftListener::create(wanted, io_));
+  const HandleInfo info = must(decode_handle(listener->handle()));
+  ASSERT_EQ(info.addresses.size(), 1u);
+  EXPECT_EQ(info.addresses.front().host(), "127.0.0.1");
+  wanted.addresses.erase(wanted.addresses.begin());
+  EXPECT_EQ(SoftListener::create(wanted, io_).status().code(), Code::kSystem);
 }
 
 TEST_F(SoftListening, TheWholeCookieCounts) {
@@ -164,7 +196,7 @@ TEST_F(SoftListening, WhoeverComesWhileDescriptorsAreOutIsServedLater) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
   std::vector<UniqueFd> used_up;
   for (int fd = ::dup(late.get()); fd >= 0; fd = ::dup(late.get())) used_up.emplace_back(fd);
-  EXPECT_EQ(::connect(late.get(), info_.address.get(), info_.address.length()), 0);
+  EXPECT_EQ(::connect(late.get(), info_.addresses.front().get(), info_.addresses.front().length()), 0);
   EXPECT_TRUE(wait_until([] { return accept_warnings > 0; }));
   EXPECT_FALSE(wait_until([] { return accept_warnings > 1; }, std::chrono::seconds(1))) << "one line says it";
   used_up.clear();

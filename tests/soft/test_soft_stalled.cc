@@ -44,7 +44,7 @@ TEST_F(SoftStalled, ConnectFinishesInOneCallHoweverLateTheAnswer) {
 // A caller that asks for it gets "not yet". Its sockets are closed when the caller gives up, else when the attempt times out.
 TEST_F(SoftStalled, B6_ConnectInStepsDoesNotWaitForAListenerThatDoesNotAnswer) {
   const UniqueFd silent = listen_tcp(SocketAddress::loopback(0), 8).value();
-  soft::HandleInfo info{.address = local_address(silent.get()).value(), .data_sockets = 2, .chunk_bytes = 1 << 20};
+  soft::HandleInfo info{.addresses = {local_address(silent.get()).value()}, .data_sockets = 2, .chunk_bytes = 1 << 20};
   const size_t before = descriptor_count();
   Handle handle = soft::encode_handle(info);
   soft::answer_in_steps(handle);

@@ -34,7 +34,7 @@ class SoftStrangers : public SoftFaults {
 
   /// A socket that has sent these bytes to the listener.
   UniqueFd stranger(std::span<const std::byte> says) {
-    UniqueFd fd = must(connect_tcp(info_.address, soon()));
+    UniqueFd fd = must(connect_tcp(info_.addresses.front(), soon()));
     send_bytes(fd, says);
     return fd;
   }
@@ -138,7 +138,7 @@ TEST_F(SoftStrangers, AFlippedByteInAHelloIsRefused) {
 class FalseListener {
  public:
   FalseListener() {
-    info_.address = *local_address(fd_.get());
+    info_.addresses = {*local_address(fd_.get())};
     info_.chunk_bytes = kPageBytes;
   }
   Handle handle() const { return soft::encode_handle(info_); }
@@ -194,7 +194,7 @@ TEST_F(SoftStrangers, AnAnswerThatSaysNoOrIsForAnotherConnectionIsARefusal) {
         return answer;
       });
     });
-    const auto connected = soft::connect_to_listener(*soft::decode_handle(listener.handle()), SocketAddress::loopback(0),
+    const auto connected = soft::connect_to_listener(*soft::decode_handle(listener.handle()), {SocketAddress::loopback(0)},
                                                      Deadline::after(std::chrono::seconds(3)));
     EXPECT_EQ(connected.status().code(), Code::kPeerGone) << (says_no ? "no" : "another connection");
     EXPECT_NE(connected.status().detail().find("refused by the listener"), std::string::npos);
@@ -205,7 +205,7 @@ TEST_F(SoftStrangers, AnAnswerThatSaysNoOrIsForAnotherConnectionIsARefusal) {
 TEST_F(SoftStrangers, HalfAnAnswerThenSilenceEndsAtTheDeadlineOfConnect) {
   FalseListener listener;
   std::thread serving([&] { listener.serve_one([](const AnswerBytes& answer) { return std::span(answer).first(20); }); });
-  const auto connected = soft::connect_to_listener(*soft::decode_handle(listener.handle()), SocketAddress::loopback(0),
+  const auto connected = soft::connect_to_listener(*soft::decode_handle(listener.handle()), {SocketAddress::loopback(0)},
                                                    Deadline::after(std::chrono::milliseconds(300)));
   EXPECT_EQ(connected.status().code(), Code::kTimeout);
   serving.join();

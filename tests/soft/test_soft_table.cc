@@ -1,7 +1,12 @@
 // Bytes of every size through the raw version 7 table, and calls that it must refuse.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <random>
 #include <thread>
 
+#include "base/environment.h"
 #include "tests/support/soft_conformance.h"
 
 namespace tcpx::testing {
@@ -19,6 +24,27 @@ TEST_P(SoftTable, BytesArriveForManySizesAndBothMemoryTypes) {
       roundtrip(pair, type, bytes, seed++);
     }
   }
+}
+
+int option_of(int fd, int level, int option) {
+  int value = -1;
+  socklen_t length = sizeof value;
+  return ::getsockopt(fd, level, option, &value, &length) == 0 ? value : -1;
+}
+
+TEST_P(SoftTable, AnIdleConnectionOutlastsASilentPathForThePeerTimeout) {
+  const TablePair pair(*table_);
+  int sockets = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_state != TCP_ESTABLISHED) continue;
+    ++sockets;
+    EXPECT_EQ(option_of(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+    const int asked_for = (option_of(fd, IPPROTO_TCP, TCP_KEEPCNT) - 1) * option_of(fd, IPPROTO_TCP, TCP_KEEPINTVL);
+    EXPECT_GE(asked_for * 1000, *environment_integer(Variable::kPeerTimeoutMs));
+  }
+  EXPECT_GE(sockets, 4) << "a data socket and a control socket of either end";
 }
 
 TEST_P(SoftTable, ManyRequestsInFlightKeepTheirOrder) {

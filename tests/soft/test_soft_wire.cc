@@ -15,7 +15,7 @@ using testing::must;
 
 HandleInfo handle_info(const char* host) {
   HandleInfo info;
-  info.address = resolve(host, 4567)->front();
+  info.addresses = *resolve(host, 4567);
   info.data_sockets = 4;
   info.chunk_bytes = 524288;
   info.cookie = {{1, 2}};
@@ -25,7 +25,8 @@ HandleInfo handle_info(const char* host) {
 TEST(SoftWire, HandleRoundTripsInBothFamilies) {
   for (const char* host : {"127.0.0.1", "::1"}) {
     const auto back = must(decode_handle(encode_handle(handle_info(host))));
-    EXPECT_EQ(back.address.to_string(), handle_info(host).address.to_string());
+    ASSERT_EQ(back.addresses.size(), 1u);
+    EXPECT_EQ(back.addresses.front().to_string(), handle_info(host).addresses.front().to_string());
     EXPECT_EQ(back.data_sockets, 4u);
     EXPECT_EQ(back.chunk_bytes, 524288u);
     EXPECT_EQ(back.cookie, (Cookie{{1, 2}}));
@@ -33,15 +34,15 @@ TEST(SoftWire, HandleRoundTripsInBothFamilies) {
 }
 
 TEST(SoftWire, AHandleMayNameAnotherAddressForControlSockets) {
-  EXPECT_FALSE(decode_handle(encode_handle(handle_info("127.0.0.1")))->control_address);
+  EXPECT_TRUE(decode_handle(encode_handle(handle_info("127.0.0.1")))->control_addresses.empty());
   for (const char* host : {"127.0.0.2", "fd00::2"}) {
     HandleInfo info = handle_info("127.0.0.1");
-    info.control_address = resolve(host, 7654)->front();
+    info.control_addresses = *resolve(host, 7654);
     const auto back = must(decode_handle(encode_handle(info)));
-    EXPECT_EQ(back.address.to_string(), "127.0.0.1:4567");
-    ASSERT_TRUE(back.control_address);
-    EXPECT_EQ(back.control_address->to_string(), info.control_address->to_string());
-    info.control_address = info.control_address->with_port(0);
+    EXPECT_EQ(back.addresses.front().to_string(), "127.0.0.1:4567");
+    ASSERT_EQ(back.control_addresses.size(), 1u);
+    EXPECT_EQ(back.control_addresses.front().to_string(), info.control_addresses.front().to_string());
+    info.control_addresses = {info.control_addresses.front().with_port(0)};
     EXPECT_EQ(decode_handle(encode_handle(info)).status().code(), Code::kProtocol) << "port 0";
   }
 }
@@ -180,7 +181,15 @@ TEST(SoftWire, HandleFieldsAreBounded) {
   EXPECT_FALSE(decodes([](HandleInfo& info) { info.chunk_bytes = 0; }));
   EXPECT_FALSE(decodes([](HandleInfo& info) { info.chunk_bytes = 4097; }));
   EXPECT_FALSE(decodes([](HandleInfo& info) { info.chunk_bytes = kMaxChunkBytes + kPageBytes; }));
-  EXPECT_FALSE(decodes([](HandleInfo& info) { info.address = info.address.with_port(0); }));
+  EXPECT_FALSE(decodes([](HandleInfo& info) { info.addresses = {info.addresses.front().with_port(0)}; }));
+  EXPECT_FALSE(decodes([](HandleInfo& info) { info.addresses.clear(); }));
+  EXPECT_FALSE(decodes([](HandleInfo& info) { info.addresses.push_back(info.addresses.front()); }));
+  EXPECT_TRUE(decodes([](HandleInfo& info) {
+    info.addresses = *resolve("10.0.0.1,fd00::1", 4567, Deadline::after(std::chrono::seconds(1)), nullptr);
+  }));
+  EXPECT_FALSE(decodes([](HandleInfo& info) {
+    info.control_addresses = *resolve("10.0.0.1,10.0.0.2", 1, Deadline::after(std::chrono::seconds(1)), nullptr);
+  }));
 }
 
 TEST(SoftWire, HelloIndexIsBounded) {
@@ -200,12 +209,12 @@ TEST(SoftWire, RecordsLookOnTheWireAsDocumented) {
     EXPECT_EQ(std::memcmp(record.data() + off, bytes.data(), bytes.size()), 0) << "at " << off;
   };
   const auto zeros = [](size_t count) { return std::string(count, '\0'); };
-  const std::string version("\3\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
+  const std::string version("\4\0", 2), cookie("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
 
   const Handle handle = encode_handle(handle_info("127.0.0.1"));
   expect(handle.bytes, 0, "TXSH" + version + zeros(2));
-  expect(handle.bytes, 8, std::string("\x04\0\xd7\x11\x04\0\0\0\x7f\0\0\x01", 12) + zeros(16));
-  expect(handle.bytes, 36, std::string("\0\0\x08\0", 4) + cookie + zeros(68));
+  expect(handle.bytes, 8, std::string("\4\0\0\0\0\0\x08\0", 8) + cookie + zeros(8));
+  expect(handle.bytes, 40, std::string("\4\0\xd7\x11\x7f\0\0\1", 8) + zeros(12 + 64));
 
   std::array<std::byte, kHelloBytes> hello;
   encode_hello({.cookie = {{1, 2}}, .connection = 0x0807060504030201, .socket_index = 3, .data_sockets = 4}, hello);

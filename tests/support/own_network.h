@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -36,6 +37,11 @@ inline int set_loopback_address(bool there) {
   address.sin_addr.s_addr = htonl(there ? INADDR_LOOPBACK : 0x0a010101);  // 10.1.1.1
   std::memcpy(&request.ifr_addr, &address, sizeof address);
   return ::ioctl(fd.get(), SIOCSIFADDR, &request) == 0 ? 0 : errno;
+}
+
+/// Leaves this thread's network namespace that many ports for connects.
+inline void leave_ports(int count) {
+  std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << 40000 << " " << 40000 + count - 1;
 }
 
 /// Runs `body` in a thread that has a network namespace of its own, with the loopback device on. Sockets, and the threads that it

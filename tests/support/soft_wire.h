@@ -51,11 +51,11 @@ inline void wait_until_quiet(const UniqueFd& fd) {
 /// A listener on loopback, for connections of four data sockets.
 inline std::unique_ptr<soft::SoftListener> listen_softly(const std::shared_ptr<soft::IoPool>& io, uint32_t chunk_bytes) {
   const soft::HandleInfo info = {
-      .address = {}, .data_sockets = 4, .chunk_bytes = chunk_bytes, .cookie = {}, .control_address = {}};
-  return must(soft::SoftListener::create(SocketAddress::loopback(0), info, io));
+      .addresses = {SocketAddress::loopback(0)}, .data_sockets = 4, .chunk_bytes = chunk_bytes, .cookie = {}};
+  return must(soft::SoftListener::create(info, io));
 }
 inline soft::ConnectedSockets connect_softly(const Handle& handle) {
-  return must(soft::connect_to_listener(must(soft::decode_handle(handle)), SocketAddress::loopback(0), soon()));
+  return must(soft::connect_to_listener(must(soft::decode_handle(handle)), {SocketAddress::loopback(0)}, soon()));
 }
 inline soft::ConnectedSockets accept_softly(soft::SoftListener& listener) {
   std::optional<soft::ConnectedSockets> sockets;

@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
   if (argc == 6) {
     const auto handle = handle_from_hex(argv[5]);
     if (!handle) return 2;
-    auto sockets = must(soft::connect_to_listener(must(soft::decode_handle(*handle)), SocketAddress::loopback(0), soon));
+    auto sockets = must(soft::connect_to_listener(must(soft::decode_handle(*handle)), {SocketAddress::loopback(0)}, soon));
     const auto comm =
         must(soft::SoftSendComm::create(*memory, 0, io, std::make_shared<soft::StagingPool>(*memory, 0), std::move(sockets)));
     peer.run(must(SendStream::create(*memory, *comm, MemoryType::kHost, peer.limits)));
@@ -95,8 +95,8 @@ int main(int argc, char** argv) {
   }
   const auto pool = must(soft::PagePool::create(*memory, 0, 4 << 20));
   const soft::HandleInfo info = {
-      .address = {}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}, .control_address = {}};
-  const auto listener = must(soft::SoftListener::create(SocketAddress::loopback(0), info, io));
+      .addresses = {SocketAddress::loopback(0)}, .data_sockets = 4, .chunk_bytes = kStreamChunkBytes, .cookie = {}};
+  const auto listener = must(soft::SoftListener::create(info, io));
   say("handle " + to_hex(listener->handle()));
   std::optional<soft::ConnectedSockets> sockets;
   while (!(sockets = listener->try_accept())) {
