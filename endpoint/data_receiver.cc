@@ -1,5 +1,6 @@
 #include "endpoint/data_receiver.h"
 
+#include <numeric>
 #include <utility>
 
 #include "base/text.h"
@@ -21,18 +22,33 @@ void DataReceiver::post(LocalOperation& local) {
   local.enter(Phase::kPosted);
   SendMatching::Met met = matching_.post(local.operation->sequence);
   if (met.cancelled) return book_.finish(local, given_up_by_sender());
-  if (!met.arrival) return;
+  if (!met.arrival) return tell_posted(local);
   const std::vector<std::byte> data = std::move(met.arrival->data);
   match(local, std::move(*met.arrival), data);
 }
 
+// So that its send, if it is a long one, need not ask. Ranges that would go one by one must first be compared with the sender's.
+void DataReceiver::tell_posted(LocalOperation& local) {
+  const Operation& operation = *local.operation;
+  if (!link_.eager || operation.bytes <= link_.peer.inline_bytes) return;
+  const Packing wanted = preferred_packing(operation.ranges, operation.bytes);
+  if (wanted == Packing::kRanges) return;
+  const auto prepared = link_.recv_lane.prepare(operation.ranges, wanted);
+  if (!prepared.is_ok()) return;  // which is the answer to its send
+  local.packing = *prepared;
+  local.begun = true;
+  link_.stream->send(PostedFrame{.sequence = operation.sequence, .bytes = operation.bytes, .packing = local.packing});
+}
+
 Status DataReceiver::on(const SendFrame& frame) {
   if (frame.bytes == 0) return unexpected(frame, "a send of nothing that is not inline");
+  if (frame.begun && !link_.eager) return unexpected(frame, kNotEager);
   const Charge charge = charge_of(frame);
   TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
   return take_in({.number = frame.operation,
                   .bytes = frame.bytes,
                   .packing = frame.packing,
+                  .begun = frame.begun,
                   .lengths = frame.lengths.to_vector(),
                   .sources = frame.sources.to_vector(),
                   .data = {},
@@ -63,6 +79,7 @@ Status DataReceiver::take_in(Arrival arrival, std::span<const std::byte> data, u
       match(*book_.find(receive), std::move(arrival), data);
       break;
     case SendMatching::Meets::kNobody:
+      if (arrival.begun) return unexpected(ControlType::kSend, arrival.number, "it has begun, and no receive was posted");
       arrival.data.assign(data.begin(), data.end());
       matching_.keep(sequence, std::move(arrival));
       break;
@@ -78,6 +95,7 @@ Status DataReceiver::take_in(Arrival arrival, std::span<const std::byte> data, u
 
 // A receive and the send that it meets.
 void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const std::byte> data) {
+  if (arrival.begun) return take_begun(local, std::move(arrival));
   Operation& operation = *local.operation;
   if (arrival.bytes != operation.bytes) {
     Status mismatch(Code::kMismatch, "receive",
@@ -111,13 +129,27 @@ void DataReceiver::match(LocalOperation& local, Arrival arrival, std::span<const
   push_receive(local, arrival.number, false, *prepared);
 }
 
-void DataReceiver::give_up(uint64_t sequence) {
+// It may have ended at its sender, so only what was said of its receive can be wrong with it.
+void DataReceiver::take_begun(LocalOperation& local, Arrival arrival) {
+  if (!local.begun || arrival.bytes != local.operation->bytes || arrival.packing != local.packing)
+    return link_.break_with(unexpected(ControlType::kSend, arrival.number, "it has begun otherwise than was posted"));
+  keep_notify(local, std::move(arrival.notify), arrival.charge);
+  start_moving(local, local.packing, [this](auto job) { link_.recv_lane.push(std::move(job)); });
+}
+
+void DataReceiver::give_up(const LocalOperation& local) {
+  const uint64_t sequence = local.operation->sequence;
+  if (local.begun) link_.stream->send(PostedFrame{.sequence = sequence, .bytes = 0});
   if (const auto arrival = matching_.give_up(sequence)) refuse_arrival(*arrival, given_up_by_receiver());
 }
 
 // One with data was done before anybody could refuse it.
 void DataReceiver::refuse_arrival(const Arrival& arrival, const Status& why) {
-  link_.give_back(arrival.charge);
+  if (arrival.begun) {
+    link_.let_go_by(arrival.number, arrival.bytes, arrival.packing, {arrival.bytes}, arrival.charge);
+  } else {
+    link_.give_back(arrival.charge);
+  }
   if (!arrival.with_data) link_.answer(arrival.number, why);
 }
 
@@ -138,7 +170,10 @@ Status DataReceiver::on(const CancelFrame& frame) {
 
 Status DataReceiver::on(const ReadDataFrame& frame) {
   LocalOperation* const found = book_.find(frame.operation);
-  if (found == nullptr) return Status::ok();  // given up in the meantime
+  if (found == nullptr) {  // given up in the meantime
+    forget_read(frame.operation);
+    return Status::ok();
+  }
   LocalOperation& local = *found;
   if (local.kind() != OperationKind::kRead || local.phase() != Phase::kOffered) return unexpected(frame, "not asked for");
   if (local.operation->bytes != frame.data.size()) return unexpected(frame, "another number of bytes than asked for");
@@ -148,6 +183,7 @@ Status DataReceiver::on(const ReadDataFrame& frame) {
 }
 
 Status DataReceiver::on(const ReadyFrame& frame) {
+  if (frame.begun) return take_begun(frame);
   LocalOperation* const found = book_.find(frame.operation);
   if (found == nullptr) {
     link_.stream->send(CancelFrame{.operation = frame.operation});  // given up in the meantime
@@ -179,13 +215,41 @@ Status DataReceiver::on(const ReadyFrame& frame) {
   return Status::ok();
 }
 
-void DataReceiver::push_receive(LocalOperation& local, uint64_t number, bool of_read, Packing packing) {
-  if (packing == Packing::kShared) {
-    start_moving(local, link_.recv_shared);
-  } else {
-    start_moving(local, link_.recv_lane, packing);
+void DataReceiver::give_up_read(const LocalOperation& local) {
+  if (link_.eager) given_up_reads_.emplace(local.number(), lengths_of(local.operation->ranges));
+}
+
+Status DataReceiver::take_begun(const ReadyFrame& frame) {
+  if (!link_.eager) return unexpected(frame, kNotEager);
+  if (const auto given_up = given_up_reads_.find(frame.operation); given_up != given_up_reads_.end()) {
+    const std::vector<uint64_t> lengths = std::move(given_up->second);
+    given_up_reads_.erase(given_up);
+    if (lengths.empty() || (frame.packing == Packing::kWhole && lengths.size() > 1)) return unexpected(frame, kNoWholeVector);
+    link_.let_go_by(frame.operation, std::accumulate(lengths.begin(), lengths.end(), uint64_t{0}), frame.packing, lengths, {});
+    return Status::ok();
   }
-  // The order of these is the order of the jobs in the receiving lane here and in the sending lane there, of either kind.
+  LocalOperation* const found = book_.find(frame.operation);
+  if (found == nullptr || found->kind() != OperationKind::kRead || found->phase() != Phase::kOffered || found->operation->bytes == 0)
+    return unexpected(frame, "not asked for");
+  LocalOperation& local = *found;
+  if (frame.packing != local.packing && frame.packing != Packing::kPacked)
+    return unexpected(frame, "packed otherwise than was asked for");
+  const auto& ranges = local.operation->ranges;
+  const auto prepared = link_.recv_lane.prepare(ranges, frame.packing);
+  if (!prepared.is_ok() || *prepared != frame.packing) {
+    link_.let_go_by(frame.operation, local.operation->bytes, frame.packing, lengths_of(ranges), {});
+    book_.finish(local, prepared.is_ok() ? Status(Code::kExhausted, "read", "its memory cannot be registered") : prepared.status());
+    return Status::ok();
+  }
+  start_moving(local, frame.packing, [this](auto job) { link_.recv_lane.push(std::move(job)); });
+  return Status::ok();
+}
+
+void DataReceiver::push_receive(LocalOperation& local, uint64_t number, bool of_read, Packing packing) {
+  start_moving(local, packing, [&](auto job) {
+    packing == Packing::kShared ? link_.recv_shared.push(std::move(job)) : link_.receive(std::move(job), number, of_read);
+  });
+  // Unless the link is eager, the order of these is that of the jobs in the receiving lane here and in the sending lane there.
   link_.stream->send(GoFrame{.operation = number, .of_read = of_read, .packing = packing});
 }
 

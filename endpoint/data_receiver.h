@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_map>
+#include <vector>
 
 #include "endpoint/copy_queue.h"
 #include "endpoint/link_context.h"
@@ -25,7 +27,11 @@ class DataReceiver {
   void submit(const LocalOperation& local) { matching_.submit(local.operation->sequence, local.number()); }
   void post(LocalOperation& local);
   /// It ends early; its place stays taken: the n-th send meets nobody.
-  void give_up(uint64_t sequence);
+  void give_up(const LocalOperation& local);
+  /// A read ends early; its bytes may come all the same.
+  void give_up_read(const LocalOperation& local);
+  /// It has been answered: nothing comes any more.
+  void forget_read(uint64_t number) { given_up_reads_.erase(number); }
   bool has_come(uint64_t sequence) const { return matching_.has_come(sequence); }
 
   // Frames of the peer. @return kProtocol: no peer of ours sends that
@@ -48,6 +54,9 @@ class DataReceiver {
  private:
   Status take_in(Arrival arrival, std::span<const std::byte> data, uint64_t sequence);
   void match(LocalOperation& local, Arrival arrival, std::span<const std::byte> data);
+  void tell_posted(LocalOperation& local);
+  void take_begun(LocalOperation& local, Arrival arrival);
+  Status take_begun(const ReadyFrame& frame);
   void refuse_arrival(const Arrival& arrival, const Status& why);
   void take_data(LocalOperation& local, std::span<const std::byte> data);
   void push_receive(LocalOperation& local, uint64_t number, bool of_read, Packing packing);
@@ -56,7 +65,8 @@ class DataReceiver {
   LinkContext& link_;
   OperationBook& book_;
   SendMatching matching_;
-  CopyQueue<uint64_t> copies_;  // kWriteIn, by operation
+  CopyQueue<uint64_t> copies_;                                            // kWriteIn, by operation
+  std::unordered_map<uint64_t, std::vector<uint64_t>> given_up_reads_;  // on an eager link: lengths, until the peer has answered
 };
 
 }  // namespace tcpx

@@ -3,6 +3,14 @@
 #include <utility>
 
 namespace tcpx {
+namespace {
+
+// Bytes of the sending lane beside which another transfer begins before its Go: what has begun cannot be taken back.
+constexpr uint64_t kBegunBytes = 16u << 20;
+// Receives that are kept for sends to come.
+constexpr size_t kMaxPosted = 1024;
+
+}  // namespace
 
 void DataSender::send_short(LocalOperation& local) {
   const Operation& operation = *local.operation;
@@ -40,24 +48,70 @@ void DataSender::tell_cancelled(const LocalOperation& local, bool announced) {
       .operation = local.number(), .sequence = local.operation->sequence, .what = announced ? What::kSend : What::kReadOrUntold});
 }
 
+bool DataSender::may_begin(LocalOperation& local) {
+  const Operation& operation = *local.operation;
+  if (!link_.eager || operation.kind == OperationKind::kRead) return false;
+  const uint64_t queued = link_.send_lane.bytes();
+  const bool has_room = queued == 0 || queued + operation.bytes <= kBegunBytes;
+  if (operation.kind == OperationKind::kWrite) return has_room && link_.begins_writes;
+  const auto found = posted_.find(operation.sequence);
+  if (found == posted_.end()) return false;
+  const PostedFrame posted = found->second;
+  posted_.erase(found);
+  if (!has_room || posted.bytes != operation.bytes) return false;
+  if (posted.packing == local.packing) return true;
+  // Ranges that go one by one are in the charge.
+  if (posted.packing != Packing::kPacked || local.packing != Packing::kWhole) return false;
+  if (!link_.send_lane.prepare(operation.ranges, Packing::kPacked).is_ok()) return false;
+  local.packing = Packing::kPacked;
+  return true;
+}
+
+Status DataSender::on(const PostedFrame& frame) {
+  if (!link_.eager || frame.packing == Packing::kRanges) return unexpected(frame.kType, frame.sequence, "not on this link");
+  if (frame.bytes == 0) {
+    posted_.erase(frame.sequence);
+    return Status::ok();
+  }
+  posted_[frame.sequence] = frame;
+  if (posted_.size() > kMaxPosted) posted_.erase(posted_.begin());  // the oldest, whose send may have gone before
+  return Status::ok();
+}
+
 Status DataSender::on(const GoFrame& frame) {
   LocalOperation* const found = book_.find(frame.operation);
-  if (found == nullptr) return unexpected(frame, "no such operation");
+  if (found == nullptr) {
+    if (!link_.eager) return unexpected(frame, "no such operation");
+    tell_gone(frame.operation);
+    return Status::ok();
+  }
   LocalOperation& local = *found;
   const OperationKind kind = local.operation->kind;
-  if (local.phase() != Phase::kOffered || (kind != OperationKind::kSend && kind != OperationKind::kWrite))
+  const bool again = kind == OperationKind::kWrite && std::exchange(local.begun, false);
+  if (!again && (local.phase() != Phase::kOffered || (kind != OperationKind::kSend && kind != OperationKind::kWrite)))
     return unexpected(frame, "it was not offered");
+  if (again) {
+    link_.begins_writes = false;
+    if (!local.ending.is_ok()) {
+      tell_gone(frame.operation);
+      return Status::ok();
+    }
+  }
   if (is_on_host(frame.packing)) {
     if (!is_offered(frame.packing, way_on_host(local.sources))) return unexpected(frame, kNotOffered);
     if (frame.packing == Packing::kPulled) return end_pulled(local);
     if (!link_.send_shared.gives(local.operation->ranges)) return unexpected(frame, kNotOffered);
-    start_moving(local, link_.send_shared);
+    start_moving(local, Packing::kWhole, [this](auto job) { link_.send_shared.push(std::move(job)); });
     return Status::ok();
   }
   // Ranges of nothing are no ranges here, so both ends count the same.
   if (frame.packing == Packing::kWhole && local.operation->ranges.size() != 1) return unexpected(frame, kNoWholeVector);
-  start_moving(local, link_.send_lane, frame.packing);
+  start_moving(local, frame.packing, [this](auto job) { link_.send(std::move(job), false); });
   return Status::ok();
+}
+
+void DataSender::tell_gone(uint64_t write) {
+  link_.stream->send(CancelFrame{.operation = write, .what = CancelFrame::What::kGone});
 }
 
 // The peer has copied all of it. A write goes on to its answer.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -20,8 +21,13 @@ class DataSender {
 
   /// A short send or write, which has its part of the window.
   void send_short(LocalOperation& local);
+  /// A long one, which has its part of the window, goes to the peer behind its announcement, without waiting for a Go. Sets the packing
+  /// that the peer wants.
+  bool may_begin(LocalOperation& local);
   /// The peer wants a long one. @return kProtocol: it cannot
   Status on(const GoFrame& frame);
+  /// The peer has a receive for a send to come.
+  Status on(const PostedFrame& frame);
   /// Tells the peer that a send ends early. @param announced the peer has been told of it, and answers
   void tell_cancelled(const LocalOperation& local, bool announced);
   /// Moves short copies along. @return true when something advanced
@@ -35,6 +41,7 @@ class DataSender {
  private:
   void say(LocalOperation& local, std::span<const std::byte> data);
   Status end_pulled(LocalOperation& local);
+  void tell_gone(uint64_t write);
   void end_copy(LocalOperation& local, Status status);
   void give_up(LocalOperation& local, Status why);
 
@@ -43,6 +50,7 @@ class DataSender {
   CopyQueue<uint64_t> copies_;     // kReadOut, by operation
   std::vector<uint64_t> leaving_;  // kLeaving
   std::vector<std::byte> room_;    // reused
+  std::map<uint64_t, PostedFrame> posted_;  // by sequence: receives that no send of this end has met
 };
 
 }  // namespace tcpx

@@ -29,6 +29,7 @@ Lane::~Lane() {
   }
   connection_.reset();
   for (const auto& staging : staging_) give_back(*staging);
+  if (scrap_ != nullptr) give_back(*scrap_);
 }
 
 Result<Packing> Lane::prepare(const std::vector<HeldRange>& ranges, Packing wanted) {
@@ -43,12 +44,31 @@ void Lane::push(std::unique_ptr<Job> job) {
   jobs_.push_back(std::move(job));
 }
 
+std::unique_ptr<Job> Lane::take_awaited(uint64_t number, bool of_read) {
+  const auto found = std::find_if(awaited_.begin(), awaited_.end(),
+                                  [=](const Awaited& entry) { return entry.number == number && entry.of_read == of_read; });
+  if (found == awaited_.end()) return nullptr;
+  auto job = std::move(found->job);
+  awaited_.erase(found);
+  return job;
+}
+
+uint64_t Lane::bytes() const {
+  uint64_t sum = 0;
+  for (const auto& job : jobs_) sum += job->bytes;
+  return sum;
+}
+
 bool Lane::progress() {
   bool advanced = cut();
   advanced |= submit_ready();
   if (!parcels_.empty() || !connection_->status().is_ok()) advanced |= connection_->progress();
   advanced |= poll_pieces();
   if (!connection_->status().is_ok()) {
+    while (!awaited_.empty()) {
+      push(std::move(awaited_.front().job));
+      awaited_.pop_front();
+    }
     for (const auto& job : jobs_) fail_job(*job, connection_->status());
   }
   collect_ended();
@@ -69,7 +89,12 @@ bool Lane::cut() {
   bool advanced = false;
   while (next_cut_ < jobs_.size() && parcels_.size() < kMaxLaneTransfers && connection_->status().is_ok()) {
     Job& job = *jobs_[next_cut_];
-    const bool made = job.packing == Packing::kPacked ? cut_packed(job) : cut_direct(job);
+    bool made = true;
+    if (!job.unwanted.empty()) {
+      cut_unwanted(job);
+    } else {
+      made = job.packing == Packing::kPacked ? cut_packed(job) : cut_direct(job);
+    }
     advanced |= made;
     if (job.cut_whole) {
       ++next_cut_;
@@ -91,6 +116,16 @@ bool Lane::cut_direct(Job& job) {
   }
   job.cut_whole = job.next_range == ranges.size();
   return true;
+}
+
+// As the sender cuts its own.
+void Lane::cut_unwanted(Job& job) {
+  const bool packed = job.packing == Packing::kPacked;
+  const uint64_t bytes = packed ? std::min<uint64_t>(kParcelBytes, job.bytes - job.cut_bytes) : job.unwanted[job.next_range++];
+  parcels_.push_back({.job = &job, .state = ParcelState::kReady, .bytes = bytes});
+  ++job.open_parcels;
+  job.cut_bytes += bytes;
+  job.cut_whole = packed ? job.cut_bytes == job.bytes : job.next_range == job.unwanted.size();
 }
 
 bool Lane::cut_packed(Job& job) {
@@ -170,21 +205,12 @@ bool Lane::submit_ready() {
       if (!*gathered) break;
       parcel.state = ParcelState::kReady;
     }
-    TransferSpec spec{.bytes = parcel.bytes};
-    if (parcel.staging != nullptr) {
-      spec.memory = parcel.staging->registered;
-      spec.offset = parcel.slot * kParcelBytes;
-    } else {
-      const HeldRange& range = parcel.job->ranges()[parcel.first_range];
-      const RegisteredMemory* const memory = registered(range.region());
-      if (memory == nullptr) {
-        connection_->cancel(Status(Code::kProtocol, "submit transfer", "the peer has unpacked what was to be packed"));
-        break;
-      }
-      spec.memory = *memory;
-      spec.offset = static_cast<size_t>(range.data - range.region().data);
+    const auto spec = transfer_of(parcel);
+    if (!spec.is_ok()) {
+      connection_->cancel(spec.status());
+      break;
     }
-    const auto transfer = connection_->submit(spec);
+    const auto transfer = connection_->submit(*spec);
     if (!transfer.is_ok()) {
       if (transfer.status().code() != Code::kExhausted) connection_->cancel(transfer.status());
       break;
@@ -195,6 +221,28 @@ bool Lane::submit_ready() {
     advanced = true;
   }
   return advanced;
+}
+
+Result<TransferSpec> Lane::transfer_of(const Parcel& parcel) {
+  TransferSpec spec{.bytes = parcel.bytes};
+  if (!parcel.job->unwanted.empty()) {
+    if (scrap_ == nullptr) {
+      TCPX_ASSIGN_OR_RETURN(scrap_, make_staging(MemoryType::kHost, parts_.host_copier));
+    }
+    spec.memory = scrap_->registered;
+    spec.unwanted = true;
+  } else if (parcel.staging != nullptr) {
+    spec.memory = parcel.staging->registered;
+    spec.offset = parcel.slot * kParcelBytes;
+  } else {
+    const HeldRange& range = parcel.job->ranges()[parcel.first_range];
+    const RegisteredMemory* const memory = registered(range.region());
+    if (memory == nullptr)
+      return Status(Code::kProtocol, "submit transfer", "the peer has unpacked what was to be packed");
+    spec.memory = *memory;
+    spec.offset = static_cast<size_t>(range.data - range.region().data);
+  }
+  return spec;
 }
 
 bool Lane::poll_pieces() {
@@ -369,8 +417,9 @@ const RegisteredMemory* Lane::registered(const Region& region) {
 }
 
 bool Lane::serves(MemoryId region) const {
-  return std::any_of(jobs_.begin(), jobs_.end(),
-                     [region](const auto& job) { return job->operation == nullptr && uses(job->held, region); });
+  const auto is_peers = [region](const Job& job) { return job.operation == nullptr && uses(job.held, region); };
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return is_peers(*job); }) ||
+         std::any_of(awaited_.begin(), awaited_.end(), [&](const Awaited& entry) { return is_peers(*entry.job); });
 }
 
 void Lane::forget(MemoryId region) {

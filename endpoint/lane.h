@@ -1,8 +1,10 @@
-// Lane: one direction of a link's bulk data. Jobs enter in the order that the data receiver decides (the same at both ends), are
-// cut into parcels, and go through one pipeline.
+// Lane: one direction of a link's bulk data. Jobs enter in the same order at both ends, which one of them decides (wire.h), are cut
+// into parcels, and go through one pipeline.
 //
 //   send:  [ gather -> ] submit -> done                      gather, scatter: packed jobs only, through a staging slot
 //   recv:              submit -> arrived [ -> scatter ] -> done
+//
+// Bytes of a job that is unwanted are received like others, and nobody sees them: what has begun at the sender cannot be stopped.
 //
 // Memory that the plugin does not take is packed in any shape: memory it refuses to register, and host memory at the
 // receiving end of flows that are steered to the GPU (NetPlugin::steers_flows). The latter's slots are GPU memory; data that has
@@ -49,6 +51,7 @@ struct Job {
   std::vector<HeldRange> held;     ///< when the peer started it: keeps the memory
   Packing packing = Packing::kWhole;
   uint64_t bytes = 0;
+  std::vector<uint64_t> unwanted;     ///< receive, without ranges: bytes of each range that the sender has, which go nowhere
   std::unique_ptr<NotifyMsg> notify;  ///< delivered here at the good end
   Charge charge;                      ///< when the peer started it: given back at the end
   Packing on_host = Packing::kWhole;  ///< of a read of the peer: way_on_host of what it was told
@@ -89,6 +92,12 @@ class Lane {
   Result<Packing> prepare(const std::vector<HeldRange>& ranges, Packing wanted);
   /// Queues a job behind all others. Its memory is this lane's until it is the `ended` one.
   void push(std::unique_ptr<Job> job);
+  /// Keeps one that the peer has not begun; its memory is this lane's already. @param number, of_read as a BeginFrame names it
+  void await(std::unique_ptr<Job> job, uint64_t number, bool of_read) { awaited_.push_back({std::move(job), number, of_read}); }
+  /// @return null: none of that name is awaited
+  std::unique_ptr<Job> take_awaited(uint64_t number, bool of_read);
+  /// Of jobs that have not ended.
+  uint64_t bytes() const;
   /// @return true when something advanced
   bool progress();
   /// The first job that has ended, well or badly; nothing touches its memory any more. Null: none.
@@ -99,7 +108,7 @@ class Lane {
   void fail(Status reason);
   const Status& status() const { return connection_->status(); }
 
-  bool idle() const { return jobs_.empty() && parcels_.empty() && ended_.empty(); }
+  bool idle() const { return jobs_.empty() && awaited_.empty() && parcels_.empty() && ended_.empty(); }
   /// Nothing can advance before the lanes of other links have had their turn.
   bool is_behind() const;
   /// Nothing is left of a lane that has failed: neither network nor GPU touches any memory.
@@ -121,6 +130,11 @@ class Lane {
     MemoryType type{};                // of the memory that it serves
     SegmentCopier* copier = nullptr;  // gathers and scatters that
   };
+  struct Awaited {
+    std::unique_ptr<Job> job;
+    uint64_t number = 0;
+    bool of_read = false;
+  };
   enum class ParcelState : uint8_t { kGathering, kReady, kSubmitted, kArrived, kFetching, kFetched, kScattering };
   struct Parcel {
     Job* job = nullptr;
@@ -137,6 +151,8 @@ class Lane {
   bool cut();
   bool cut_direct(Job& job);
   bool cut_packed(Job& job);
+  void cut_unwanted(Job& job);
+  Result<TransferSpec> transfer_of(const Parcel& parcel);
   bool submit_ready();
   bool poll_pieces();
   bool step(Parcel& parcel);
@@ -155,12 +171,14 @@ class Lane {
   LaneParts parts_;
   const bool sends_;
   std::deque<std::unique_ptr<Job>> jobs_;  // in order; cut from the front on
+  std::deque<Awaited> awaited_;
   size_t next_cut_ = 0;                    // index into jobs_ of the first job not wholly cut
   std::deque<Parcel> parcels_;             // in order of submission
   size_t next_submit_ = 0;                 // index into parcels_ of the first one not submitted
   std::deque<std::unique_ptr<Job>> ended_;
   std::unordered_map<uint64_t, std::optional<RegisteredMemory>> registrations_;  // nullopt: refused
   std::vector<std::unique_ptr<Staging>> staging_;  // of host memory, of GPU memory, and of that of each GPU out of reach
+  std::unique_ptr<Staging> scrap_;                 // for what is unwanted: its bytes overwrite each other
   std::vector<CopySegment> segments_;              // reused
 };
 

@@ -353,6 +353,10 @@ Status Link::hand_over(const ControlHeader& header, std::span<const std::byte> p
       return to<UnshareFrame>(*this, header, payload);
     case ControlType::kBye:
       return to<ByeFrame>(*this, header, payload);
+    case ControlType::kBegin:
+      return to<BeginFrame>(*this, header, payload);
+    case ControlType::kPosted:
+      return to<PostedFrame>(local_, header, payload);
     case ControlType::kPeer:
       break;
   }
@@ -361,6 +365,13 @@ Status Link::hand_over(const ControlHeader& header, std::span<const std::byte> p
 
 Status Link::on(const GoFrame& frame) {
   return frame.of_read ? peer_.on(frame) : local_.on(frame);
+}
+
+Status Link::on(const BeginFrame& frame) {
+  auto job = context_.recv_lane.take_awaited(frame.operation, frame.of_read);
+  if (job == nullptr) return unexpected(frame, "nothing waits for it");
+  context_.recv_lane.push(std::move(job));
+  return Status::ok();
 }
 
 Status Link::on(const UnshareFrame& frame) {
@@ -372,6 +383,7 @@ Status Link::on(const CancelFrame& frame) {
     peer_.cancel_write(frame.operation);
     return Status::ok();
   }
+  if (frame.what == CancelFrame::What::kGone) return peer_.drop_write(frame.operation);
   return peer_.cancel_read(frame.operation) ? Status::ok() : local_.on(frame);
 }
 

@@ -104,6 +104,7 @@ class Link final : private ControlSink {
   template <class Frame, class Part>
   Status to(Part& part, const ControlHeader& header, std::span<const std::byte> payload);
   Status on(const GoFrame& frame);
+  Status on(const BeginFrame& frame);
   Status on(const CancelFrame& frame);
   Status on(const UnshareFrame& frame);
   Status on(const CreditFrame& frame);

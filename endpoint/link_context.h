@@ -85,6 +85,7 @@ struct LinkContext {
         peer(std::move(parts.peer)),
         place(std::move(parts.place)),
         host(std::move(parts.host)),
+        eager(parts.eager),
         stream(std::move(parts.stream)),
         send_lane(std::move(parts.send), shared.lanes),
         recv_lane(std::move(parts.recv), shared.lanes),
@@ -128,6 +129,29 @@ struct LinkContext {
     give_back(charge);
     answer(number, why);
   }
+  /// With the Go of this end: gives the job to the receiving lane, or has it wait there until the peer begins it.
+  /// @param number, of_read as the Go names it
+  void receive(std::unique_ptr<Job> job, uint64_t number, bool of_read) {
+    eager ? recv_lane.await(std::move(job), number, of_read) : recv_lane.push(std::move(job));
+  }
+  /// Behind the peer's Go: gives the job to the sending lane, of which the peer is told where it waits for that.
+  /// @param of_read of the peer
+  void send(std::unique_ptr<Job> job, bool of_read) {
+    if (eager) stream->send(BeginFrame{.operation = job->number, .of_read = of_read});
+    send_lane.push(std::move(job));
+  }
+  /// Takes the bytes of a transfer that the peer has begun and this end cannot use.
+  /// @param lengths of its ranges; at least one
+  /// @param charge given back behind them
+  void let_go_by(uint64_t operation, uint64_t bytes, Packing packing, std::vector<uint64_t> lengths, const Charge& charge) {
+    auto job = std::make_unique<Job>();
+    job->number = operation;
+    job->bytes = bytes;
+    job->packing = packing;
+    job->unwanted = std::move(lengths);
+    job->charge = charge;
+    recv_lane.push(std::move(job));
+  }
   /// Now, or when the inbox has room.
   void deliver(Delivery delivery) {
     if (notifications.deliver(delivery)) end_delivery(delivery);
@@ -151,6 +175,7 @@ struct LinkContext {
   const EndpointIdentity peer;
   PeerMemory::Place place;               ///< what this link may hold for its peer
   const std::unique_ptr<HostPeer> host;  ///< null: the peer shares no memory with this end. The stream uses it
+  const bool eager;                      ///< LinkParts::eager
   const std::unique_ptr<ControlStream> stream;
   Lane send_lane, recv_lane;
   SharedLane send_shared, recv_shared;
@@ -163,6 +188,7 @@ struct LinkContext {
   ConnectionStats stats;
   TimePoint now;  ///< of this turn
   LinkStage stage = LinkStage::kOpen;
+  bool begins_writes = true;  ///< on an eager link: the peer has taken all that have begun, as they were packed
   Status status;  ///< ok while it is of use
   Status broken;
 

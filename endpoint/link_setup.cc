@@ -1,11 +1,13 @@
 #include "endpoint/link_setup.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <string_view>
 #include <utility>
 
 #include "base/text.h"
+#include "endpoint/lane.h"
 #include "endpoint/same_host.h"
 #include "endpoint/wire.h"
 #include "transfer/run.h"
@@ -15,7 +17,7 @@ namespace {
 
 constexpr const char* kSetUp = "set up link";
 // Of what wire.h says and of what an endpoint takes for granted about its peer.
-constexpr int kEndpointVersion = 6;
+constexpr int kEndpointVersion = 7;
 constexpr std::string_view kMustMatch[] = {"endpoint version"};
 
 constexpr std::string_view role_of(bool connector) {
@@ -66,6 +68,12 @@ Status take_place(bool connector, const LinkSetup& setup, LinkParts& parts) {
   return Status::ok();
 }
 
+// Bytes that nobody wants any more must go somewhere (endpoint/lane.h), and those of steered flows may not go to host memory.
+bool may_be_eager(const LinkSetup& setup) {
+  return setup.eager && !setup.plugin.steers_flows() &&
+         std::max(setup.settings.chunk_bytes, setup.settings.longest_chunk_bytes) <= kStagingBytes;
+}
+
 struct Host {
   std::string boot_id;
   std::string same_host;  // kOn: it wishes to share memory
@@ -75,6 +83,7 @@ struct Host {
 struct Identities {
   EndpointIdentity peer;
   CreditWindows::Size windows = CreditWindows::Size::kWhole;  // of the peer
+  bool eager = false;                                         // both may be
   Host here, there;
 };
 
@@ -93,6 +102,7 @@ Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, 
                                  {"inline bytes", std::to_string(mine.inline_bytes)},
                                  {"channels", std::to_string(channels)},
                                  {"windows", std::string(text_of(windows))},
+                                 {"eager", may_be_eager(setup) ? kOn : "off"},
                                  {"gpu bus", mine.gpu_bus},
                                  {"boot id", all.here.boot_id},
                                  {"same host", all.here.same_host}};
@@ -126,6 +136,7 @@ Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, 
       return Status(Code::kProtocol, kSetUp, "the peer's windows are neither whole nor small");
     }
   }
+  if (const auto found = theirs.find("eager"); found != theirs.end()) all.eager = found->second == kOn && may_be_eager(setup);
   if (const auto found = theirs.find("gpu bus"); found != theirs.end()) peer.gpu_bus = found->second;
   if (const auto found = theirs.find("boot id"); found != theirs.end()) all.there.boot_id = found->second;
   if (const auto found = theirs.find("same host"); found != theirs.end()) all.there.same_host = found->second;
@@ -176,6 +187,7 @@ Result<LinkParts> open_parts(BootstrapChannel& channel, bool connector, const Li
   parts.peer = identities.peer;
   parts.peers_windows = identities.windows;
   TCPX_RETURN_IF_ERROR(meet(channel, connector, setup, identities, deadline, parts));
+  parts.eager = identities.eager && parts.host == nullptr;
   parts.stream = std::make_unique<ControlStream>();
   TCPX_RETURN_IF_ERROR(open_halves(channel, connector, setup, deadline, parts));
   TCPX_ASSIGN_OR_RETURN(auto socket, channel.detach(deadline));

@@ -42,6 +42,7 @@ struct LinkSetup {
   ChunkBudget* budget = nullptr;  ///< of the sending halves of all links; null: none
   PeerMemory* peers = nullptr;    ///< of all links; null: they hold whatever their peers want
   EndpointIdentity identity;
+  bool eager = true;         ///< the peer may begin transfers before this end has said Go, unless flows are steered
   bool same_host = false;    ///< a peer on this host may share memory with this end (same_host.h), if it wishes so, too
   bool reads_peer = true;    ///< out of its memory, where the kernel lets it
   std::string boot_id = {};  ///< of this host; empty: as the kernel says
@@ -56,6 +57,8 @@ struct LinkParts {
   CreditWindows::Size own_windows = CreditWindows::Size::kWhole, peers_windows = CreditWindows::Size::kWhole;  ///< at first
   std::unique_ptr<HostPeer> host;  ///< null unless both are on one host and share memory; the stream may use it
   std::unique_ptr<ControlStream> stream;
+  /// The data sender decides the order of transfers, and begins them before the receiver has said Go (endpoint/wire.h).
+  bool eager = false;
   std::unique_ptr<Pipeline> send;
   std::unique_ptr<Pipeline> recv;
   EndpointIdentity peer;

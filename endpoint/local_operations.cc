@@ -87,11 +87,13 @@ bool LocalOperations::progress_waiting() {
 void LocalOperations::enter(LocalOperation& local, Window window) {
   const Operation& operation = *local.operation;
   local.enter(Phase::kWindow);
-  if (is_for_offers(window) && operation.kind != OperationKind::kRead) {
-    const auto prepared = link_.send_lane.prepare(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
+  const bool reads = operation.kind == OperationKind::kRead;
+  if (is_for_offers(window) && (!reads || (link_.eager && operation.bytes > link_.peer.inline_bytes))) {
+    Lane& lane = reads ? link_.recv_lane : link_.send_lane;
+    const auto prepared = lane.prepare(operation.ranges, preferred_packing(operation.ranges, operation.bytes));
     if (!prepared.is_ok()) return end_early(local, prepared.status());
     local.packing = *prepared;
-    local.sources = link_.sources.of(operation.ranges);
+    if (!reads) local.sources = link_.sources.of(operation.ranges);
   }
   local.charge = charge_of(operation, window, local.packing, link_.peer.inline_bytes, local.sources.size());
   WindowQueue::Waiter waiter{.operation = local.number(),
@@ -107,18 +109,22 @@ void LocalOperations::enter(LocalOperation& local, Window window) {
 // peer gives back, and the peer may wait for this one; and what was read would keep a slot that other connections need.
 void LocalOperations::pass(LocalOperation& local) {
   const Operation& operation = *local.operation;
-  if (is_for_offers(local.charge.window)) {
-    local.enter(Phase::kOffered);
-    return announce(*link_.stream, operation, local.packing, local.sources);
-  }
-  sender_.send_short(local);
+  if (!is_for_offers(local.charge.window)) return sender_.send_short(local);
+  local.begun = sender_.may_begin(local);
+  announce(*link_.stream, operation, local.packing, local.sources, local.begun);
+  if (!local.begun) return local.enter(Phase::kOffered);
+  start_moving(local, local.packing, [this](auto job) { link_.send_lane.push(std::move(job)); });
 }
 
 Status LocalOperations::on(const DoneFrame& frame) {
   LocalOperation* const found = book_.find(frame.operation);
-  if (found == nullptr) return Status::ok();  // given up in the meantime
+  if (found == nullptr) {  // given up in the meantime
+    receiver_.forget_read(frame.operation);
+    return Status::ok();
+  }
   LocalOperation& local = *found;
-  if (local.phase() == Phase::kMoving && local.operation->kind == OperationKind::kWrite) {
+  // Of a send that has begun, that its receive was given up.
+  if (local.phase() == Phase::kMoving && (local.kind() == OperationKind::kWrite || (local.kind() == OperationKind::kSend && local.begun))) {
     local.answered = true;
     local.answer = frame.status;
     return Status::ok();
@@ -131,9 +137,14 @@ Status LocalOperations::on(const DoneFrame& frame) {
 
 void LocalOperations::end_moved(const Job& job, bool received) {
   LocalOperation& local = *book_.find(job.number);
+  if (local.jobs > 1) {  // the peer has said Go behind one that had begun
+    --local.jobs;
+    return;
+  }
   const bool well = job.status.is_ok() && local.ending.is_ok();
   if (local.kind() == OperationKind::kWrite && well && !local.answered) {
     if (link_.has_failed()) return book_.finish(local, link_.status);
+    local.jobs = 0;
     return local.enter(Phase::kAnswer);
   }
   if (received && well) receiver_.deliver_notify(local);
@@ -145,9 +156,10 @@ void LocalOperations::end_early(LocalOperation& local, Status why) {
   switch (early_end_of(local.phase(), kind)) {
     case EarlyEnd::kUntold:
       if (kind == OperationKind::kSend) sender_.tell_cancelled(local, false);
-      if (kind == OperationKind::kRecv) receiver_.give_up(local.operation->sequence);
+      if (kind == OperationKind::kRecv) receiver_.give_up(local);
       return book_.finish(local, std::move(why));
     case EarlyEnd::kAtOnce:
+      if (kind == OperationKind::kRead) receiver_.give_up_read(local);
       return book_.finish(local, std::move(why));
     case EarlyEnd::kAsksPeer:
       if (kind == OperationKind::kSend) {

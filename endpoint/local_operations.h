@@ -38,6 +38,7 @@ class LocalOperations {
     return receiver_.on(frame);
   }
   Status on(const GoFrame& frame) { return sender_.on(frame); }
+  Status on(const PostedFrame& frame) { return sender_.on(frame); }
   Status on(const DoneFrame& frame);
 
   /// Ends early what somebody has asked to cancel; every one; those whose deadline has passed.

@@ -23,31 +23,19 @@ void count_latency(LatencyHistogram& latency, Duration taken) {
   latency.sum += whole;
 }
 
-std::unique_ptr<Job> job_of(const LocalOperation& local) {
+}  // namespace
+
+std::unique_ptr<Job> job_of(const LocalOperation& local, Packing packing) {
   auto job = std::make_unique<Job>();
   job->operation = local.operation;
   job->number = local.number();
   job->bytes = local.operation->bytes;
+  job->packing = packing;
   return job;
 }
 
-}  // namespace
-
-void start_moving(LocalOperation& local, Lane& lane, Packing packing) {
-  auto job = job_of(local);
-  job->packing = packing;
-  lane.push(std::move(job));
-  local.enter(Phase::kMoving);
-}
-
-void start_moving(LocalOperation& local, SharedLane& lane) {
-  lane.push(job_of(local));
-  local.enter(Phase::kMoving);
-}
-
 void start_pull(LocalOperation& local, Pulls& pulls, const WireArray<WireSource>& from, const GoFrame& over) {
-  pulls.push(job_of(local), from, over);
-  local.enter(Phase::kMoving);
+  start_moving(local, Packing::kWhole, [&](auto job) { pulls.push(std::move(job), from, over); });
 }
 
 LocalOperation* OperationBook::add(Operation& operation) {

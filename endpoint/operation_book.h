@@ -21,7 +21,9 @@ struct LocalOperation {
   Charge charge;                      ///< kWindow, kReadOut: its cost there
   Packing packing = Packing::kWhole;  ///< of a send or write that is offered
   std::vector<WireSource> sources;    ///< kWindow, kOffered: of the same
-  bool answered = false;              ///< write: the peer has said how it went, before the lane has
+  bool begun = false;                 ///< send, write: without a Go. Receive: its send may have, the peer knows of it
+  uint32_t jobs = 0;                  ///< that a lane has
+  bool answered = false;              ///< send, write: the peer has said how it went, before the lane has
   Status answer;
   Status ending;                      ///< why it ends early; ok: it does not
   TimePoint grace{};                  ///< until when its early end may take
@@ -36,6 +38,8 @@ struct LocalOperation {
     charge = {};
     packing = Packing::kWhole;
     sources.clear();
+    begun = false;
+    jobs = 0;
     answered = false;
     answer = Status();
     phase_ = Phase::kGpu;
@@ -50,9 +54,15 @@ struct LocalOperation {
   Phase phase_ = Phase::kGpu;
 };
 
-/// Gives its transfer to a lane, which alone ends it from here on.
-void start_moving(LocalOperation& local, Lane& lane, Packing packing);
-void start_moving(LocalOperation& local, SharedLane& lane);
+std::unique_ptr<Job> job_of(const LocalOperation& local, Packing packing);
+
+/// Calls `give` with its job for a lane, which alone ends it from here on.
+template <class Give>
+void start_moving(LocalOperation& local, Packing packing, Give give) {
+  give(job_of(local, packing));  // before anything is changed, because it may want memory
+  if (local.phase() != Phase::kMoving) local.enter(Phase::kMoving);
+  ++local.jobs;
+}
 /// The same for a transfer that this end pulls.
 void start_pull(LocalOperation& local, Pulls& pulls, const WireArray<WireSource>& from, const GoFrame& over);
 

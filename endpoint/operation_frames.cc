@@ -12,7 +12,7 @@ std::optional<NotifyText> notify_of(const Operation& operation) {
 }
 
 template <ControlType type>
-void say(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources,
+void say(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources, bool begun,
          std::span<const std::byte> data = {}) {
   std::vector<uint64_t> lengths;
   if (type == ControlType::kSend && packing == Packing::kRanges) lengths = lengths_of(operation.ranges);
@@ -20,6 +20,7 @@ void say(ControlStream& stream, const Operation& operation, Packing packing, con
                                    .sequence = operation.sequence,
                                    .bytes = operation.bytes,
                                    .packing = packing,
+                                   .begun = begun,
                                    .lengths = lengths,
                                    .ranges = operation.remote,
                                    .sources = sources,
@@ -29,15 +30,17 @@ void say(ControlStream& stream, const Operation& operation, Packing packing, con
 
 }  // namespace
 
-void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources) {
-  if (operation.kind == OperationKind::kRead) return say<ControlType::kRead>(stream, operation, Packing::kWhole, {});
-  if (operation.kind == OperationKind::kWrite) return say<ControlType::kWrite>(stream, operation, packing, sources);
-  say<ControlType::kSend>(stream, operation, packing, sources);
+void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources,
+              bool begun) {
+  if (operation.kind == OperationKind::kRead) return say<ControlType::kRead>(stream, operation, packing, {}, false);
+  if (operation.kind == OperationKind::kWrite) return say<ControlType::kWrite>(stream, operation, packing, sources, begun);
+  say<ControlType::kSend>(stream, operation, packing, sources, begun);
 }
 
 void send_with_data(ControlStream& stream, const Operation& operation, std::span<const std::byte> data) {
-  if (operation.kind == OperationKind::kWrite) return say<ControlType::kWriteData>(stream, operation, Packing::kWhole, {}, data);
-  say<ControlType::kSendData>(stream, operation, Packing::kWhole, {}, data);
+  if (operation.kind == OperationKind::kWrite)
+    return say<ControlType::kWriteData>(stream, operation, Packing::kWhole, {}, false, data);
+  say<ControlType::kSendData>(stream, operation, Packing::kWhole, {}, false, data);
 }
 
 Charge charge_of(const Operation& operation, Window window, Packing packing, uint32_t peer_inline_bytes, size_t sources) {

@@ -14,7 +14,8 @@ namespace tcpx {
 
 /// Says what travels in front of a transfer through the pipeline, or asks for one. Not for a receive.
 /// @param sources of a send or write; may be none
-void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources);
+/// @param begun OperationFrame::begun
+void announce(ControlStream& stream, const Operation& operation, Packing packing, const WireArray<WireSource>& sources, bool begun);
 /// Says a short send or write, with its data.
 void send_with_data(ControlStream& stream, const Operation& operation, std::span<const std::byte> data);
 
@@ -43,6 +44,7 @@ std::vector<uint64_t> lengths_of(const std::vector<HeldRange>& ranges);
 std::unique_ptr<NotifyMsg> message_of(const std::optional<NotifyText>& notify, ConnId conn);
 
 inline constexpr std::string_view kNotOffered = "its bytes were not offered that way";
+inline constexpr std::string_view kNotEager = "it has begun, on a link that is not eager";
 inline constexpr std::string_view kNoWholeVector = "a vector cannot travel as a whole";
 /// Error of a frame that no peer of ours would say now.
 Status unexpected(ControlType type, uint64_t operation, std::string_view why);

@@ -29,10 +29,11 @@ struct PhaseRow {
 constexpr auto kPhaseTable = std::to_array<PhaseRow>({
     {Phase::kGpu, kReceives, to(Phase::kPosted), EarlyEnd::kUntold, "waits for the GPU's work"},
     {Phase::kGpu, kSends | kWrites | kReads, to(Phase::kWindow), EarlyEnd::kUntold, "waits for the GPU's work"},
-    {Phase::kWindow, kSends, to(Phase::kWindow) | to(Phase::kOffered) | to(Phase::kReadOut) | to(Phase::kLeaving),
-     EarlyEnd::kUntold, "waits for the peer's window"},
-    {Phase::kWindow, kWrites, to(Phase::kOffered) | to(Phase::kReadOut) | to(Phase::kAnswer), EarlyEnd::kUntold,
+    {Phase::kWindow, kSends,
+     to(Phase::kWindow) | to(Phase::kOffered) | to(Phase::kMoving) | to(Phase::kReadOut) | to(Phase::kLeaving), EarlyEnd::kUntold,
      "waits for the peer's window"},
+    {Phase::kWindow, kWrites, to(Phase::kOffered) | to(Phase::kMoving) | to(Phase::kReadOut) | to(Phase::kAnswer),
+     EarlyEnd::kUntold, "waits for the peer's window"},
     {Phase::kWindow, kReads, to(Phase::kOffered), EarlyEnd::kUntold, "waits for the peer's window"},
     {Phase::kReadOut, kSends, to(Phase::kLeaving), EarlyEnd::kAfterCopy, "is copied from the GPU"},
     {Phase::kReadOut, kWrites, to(Phase::kAnswer), EarlyEnd::kAfterCopy, "is copied from the GPU"},
@@ -45,7 +46,7 @@ constexpr auto kPhaseTable = std::to_array<PhaseRow>({
     {Phase::kMoving, kSends | kReceives | kReads, 0, EarlyEnd::kAfterTransfer, "moves"},
     {Phase::kMoving, kWrites, to(Phase::kAnswer), EarlyEnd::kAfterTransfer, "moves"},
     {Phase::kWriteIn, kReceives | kReads, 0, EarlyEnd::kAfterCopy, "is copied to the GPU"},
-    {Phase::kAnswer, kWrites, 0, EarlyEnd::kAtOnce, "waits for the peer's answer"},
+    {Phase::kAnswer, kWrites, to(Phase::kMoving), EarlyEnd::kAtOnce, "waits for the peer's answer"},
 });
 
 const PhaseRow* row_of(Phase phase, OperationKind kind) {

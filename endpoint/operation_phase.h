@@ -8,7 +8,8 @@
 //   kOffered   the peer has been told and has not answered
 //   kMoving    its job is in a lane
 //   kWriteIn   a short message is being copied to the GPU
-//   kAnswer    write: all has been sent, the peer has not said that it is in place
+//   kAnswer    write: all has been sent, the peer has not said that it is in place. It may say Go to one that began without: then it
+//              needs the bytes once more, packed in another way or later
 //
 // Ending early (deadline, cancel). In kGpu, kReadOut, kWindow and kPosted nothing is known to the peer, or what is known can be
 // taken back; the operation ends at once (after the copy). In kLeaving it ends at once too, and may arrive all the same. In

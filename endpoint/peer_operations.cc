@@ -46,7 +46,10 @@ std::optional<T> PeerOperations::or_refuse(Result<T> result, uint64_t operation,
 
 Status PeerOperations::on(const ControlHeader& header, std::span<const std::byte> payload) {
   TCPX_ASSIGN_OR_RETURN(const auto busy, take(header, payload, false));
-  if (busy) held_up_.push_back({header, {payload.begin(), payload.end()}, *busy});
+  if (busy) {
+    held_up_.push_back({header, {payload.begin(), payload.end()}, *busy});
+    held_up_.back().header.flags &= static_cast<uint16_t>(~kBegunFlag);  // those bytes have gone by
+  }
   return Status::ok();
 }
 
@@ -76,9 +79,28 @@ Result<std::optional<SlotId>> PeerOperations::take(const ControlHeader& header, 
   const Charge charge = charge_of(frame, answer_bytes);
   if (!counted) TCPX_RETURN_IF_ERROR(link_.count(frame.kType, frame.operation, charge));
   std::optional<SlotId> busy;
-  auto ranges = or_refuse(look_up(frame.ranges, !kReads, busy), frame.operation, charge);
+  auto looked_up = look_up(frame.ranges, !kReads, busy);
+  if constexpr (Frame::kType == ControlType::kWrite) {
+    if (frame.begun && !link_.eager) return unexpected(frame, kNotEager);
+    if (frame.begun && frame.bytes > 0 && (busy || !looked_up.is_ok())) {
+      let_go_by(frame, busy ? Charge{} : charge);
+      if (!looked_up.is_ok()) {
+        link_.answer(frame.operation, looked_up.status());
+        return std::optional<SlotId>();
+      }
+    }
+  }
+  auto ranges = or_refuse(std::move(looked_up), frame.operation, charge);
   if (ranges && !busy) TCPX_RETURN_IF_ERROR(begin(frame, std::move(*ranges), charge));
   return busy;
+}
+
+void PeerOperations::let_go_by(const WriteFrame& frame, const Charge& charge) {
+  std::vector<uint64_t> lengths;
+  for (size_t i = 0; i < frame.ranges.size(); ++i) {
+    if (frame.ranges[i].bytes > 0) lengths.push_back(frame.ranges[i].bytes);
+  }
+  link_.let_go_by(frame.operation, frame.bytes, frame.packing, std::move(lengths), charge);
 }
 
 bool PeerOperations::begin_held_up() {
@@ -118,10 +140,18 @@ Status PeerOperations::begin(const WriteFrame& frame, std::vector<HeldRange> ran
   }
   Packing packing = frame.packing;
   if (packing == Packing::kWhole && job->held.size() > 1) packing = Packing::kPacked;
-  const auto prepared = or_refuse(link_.recv_lane.prepare(job->held, packing), frame.operation, charge);
-  if (!prepared) return Status::ok();
-  job->packing = *prepared;
-  link_.recv_lane.push(std::move(job));
+  const auto prepared = link_.recv_lane.prepare(job->held, packing);
+  if (prepared.is_ok()) job->packing = *prepared;
+  if (frame.begun && prepared.is_ok() && *prepared == frame.packing) {
+    link_.recv_lane.push(std::move(job));
+    return Status::ok();
+  }
+  if (frame.begun) let_go_by(frame, prepared.is_ok() ? Charge{} : charge);
+  if (!prepared.is_ok()) {
+    frame.begun ? link_.answer(frame.operation, prepared.status()) : link_.refuse(frame.operation, charge, prepared.status());
+    return Status::ok();
+  }
+  link_.receive(std::move(job), frame.operation, false);
   link_.stream->send(GoFrame{.operation = frame.operation, .of_read = false, .packing = *prepared});
   return Status::ok();
 }
@@ -145,14 +175,21 @@ Status PeerOperations::begin(const WriteDataFrame& frame, std::vector<HeldRange>
 
 Status PeerOperations::begin(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge) {
   if (!is_short(frame)) {
-    const auto prepared =
-        or_refuse(link_.send_lane.prepare(ranges, preferred_packing(ranges, frame.bytes)), frame.operation, charge);
+    Packing packing = preferred_packing(ranges, frame.bytes);
+    if (link_.eager && frame.packing != packing) packing = Packing::kPacked;
+    const auto prepared = or_refuse(link_.send_lane.prepare(ranges, packing), frame.operation, charge);
     if (!prepared) return Status::ok();
     auto job = std::make_unique<Job>();
     job->number = frame.operation;
     job->held = std::move(ranges);
     job->bytes = frame.bytes;
     job->charge = charge;
+    if (link_.eager) {
+      job->packing = *prepared;
+      link_.stream->send(ReadyFrame{.operation = frame.operation, .bytes = frame.bytes, .packing = *prepared, .begun = true});
+      link_.send_lane.push(std::move(job));
+      return Status::ok();
+    }
     // The frame that says this is in no window: a peer that asks for much and reads little gets it over the lanes.
     const bool crowded = link_.stream->backlog() >= kCrowdedBytes;
     const std::vector<WireSource> sources = crowded ? std::vector<WireSource>() : link_.sources.of(job->held);
@@ -190,7 +227,7 @@ Status PeerOperations::on(const GoFrame& frame) {
     link_.send_shared.push(std::move(job));
     return Status::ok();
   }
-  link_.send_lane.push(std::move(job));
+  link_.send(std::move(job), true);
   return Status::ok();
 }
 
@@ -212,6 +249,13 @@ void PeerOperations::cancel_write(uint64_t number) {
   const Charge charge = charge_of(frame);
   held_up_.erase(found);
   link_.refuse(number, charge, Status(Code::kCancelled, "write", "given up by the writer"));
+}
+
+Status PeerOperations::drop_write(uint64_t number) {
+  const auto job = link_.recv_lane.take_awaited(number, false);
+  if (job == nullptr || job->operation != nullptr) return unexpected(ControlType::kCancel, number, "no write waits for its begin");
+  link_.refuse(number, job->charge, Status(Code::kCancelled, "write", "given up by the writer"));
+  return Status::ok();
 }
 
 void PeerOperations::answer_read(uint64_t number, std::span<const std::byte> data) {
@@ -253,8 +297,8 @@ void PeerOperations::end_copy(const Result<bool>& done) {
 }
 
 void PeerOperations::end_moved(Job& job, bool received) {
-  if (job.status.is_ok()) (received ? link_.stats.bytes_received : link_.stats.bytes_sent) += job.bytes;
-  if (!received) return link_.give_back(job.charge);  // a read, of which the peer knows by its own lane
+  if (job.status.is_ok() && job.unwanted.empty()) (received ? link_.stats.bytes_received : link_.stats.bytes_sent) += job.bytes;
+  if (!received || !job.unwanted.empty()) return link_.give_back(job.charge);  // a read, of which the peer knows by its own lane
   if (!job.status.is_ok()) return link_.refuse(job.number, job.charge, job.status);
   link_.deliver({.notify = std::move(job.notify), .charge = job.charge, .answers = job.number});
 }

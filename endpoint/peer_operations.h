@@ -37,6 +37,8 @@ class PeerOperations {
   bool cancel_read(uint64_t number);
   /// Refuses a write that waits for the application's GPU. One that has begun goes on.
   void cancel_write(uint64_t number);
+  /// Refuses a write that this end has said Go to, and that will not begin.
+  Status drop_write(uint64_t number);
 
   /// Begins what the GPU's work no longer holds up, and moves short copies along. @return true when something advanced
   bool progress();
@@ -82,6 +84,7 @@ class PeerOperations {
   Status begin(const WriteDataFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
   Status begin(const ReadFrame& frame, std::vector<HeldRange> ranges, const Charge& charge);
   bool begin_held_up();
+  void let_go_by(const WriteFrame& frame, const Charge& charge);
   bool is_short(const ReadFrame& frame) const { return frame.bytes <= link_.shared.inline_bytes; }
 
   void end_copy(const Result<bool>& done);

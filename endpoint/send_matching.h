@@ -27,6 +27,7 @@ struct Arrival {
   uint64_t bytes = 0;
   Packing packing = Packing::kWhole;
   bool with_data = false;
+  bool begun = false;
   std::vector<uint64_t> lengths;
   std::vector<WireSource> sources;
   std::vector<std::byte> data;

@@ -36,7 +36,9 @@ constexpr TypeRow kTypes[] = {{"send", kMaxControlPayloadBytes},
                               {"peer message", kMaxPeerMessageBytes},
                               {"bye", kMaxStatusTextBytes},
                               {"share", sizeof(MemoryShare)},
-                              {"unshare", 0}};
+                              {"unshare", 0},
+                              {"begin", 0},
+                              {"posted", 0}};
 static_assert(std::size(kTypes) == kLastControlType);
 
 Status check_type(ControlType type, const ControlHeader& header) {
@@ -48,9 +50,14 @@ Packing packing_of(const ControlHeader& header) {
   return static_cast<Packing>(header.packing);
 }
 
+bool has_begun(const ControlHeader& header) {
+  return (header.flags & kBegunFlag) != 0;
+}
+
 struct HeaderFields {
   uint64_t operation = 0, value = 0, bytes = 0;
   Packing packing = Packing::kWhole;
+  bool begun = false;
 };
 
 // @param append_payload appends it to `out`
@@ -61,7 +68,7 @@ void append_frame(std::vector<std::byte>& out, ControlType type, const HeaderFie
                              .type = static_cast<uint8_t>(type),
                              .packing = static_cast<uint8_t>(fields.packing),
                              .reserved_a = 0,
-                             .flags = 0,
+                             .flags = fields.begun ? kBegunFlag : uint16_t{0},
                              .payload_bytes = 0,
                              .checksum = 0,
                              .operation = fields.operation,
@@ -110,7 +117,8 @@ void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out) {
                {.operation = frame.operation,
                 .value = frame.sequence,
                 .bytes = kHasData ? frame.data.size() : frame.bytes,
-                .packing = frame.packing},
+                .packing = frame.packing,
+                .begun = frame.begun},
                [&] {
                  append_payload({.lengths = frame.lengths,
                                  .ranges = frame.ranges,
@@ -130,6 +138,7 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, O
            .sequence = header.value,
            .bytes = header.bytes,
            .packing = packing_of(header),
+           .begun = has_begun(header),
            .lengths = fields.lengths,
            .ranges = fields.ranges,
            .sources = fields.sources,
@@ -162,7 +171,8 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, R
 }
 
 void encode(const ReadyFrame& frame, std::vector<std::byte>& out) {
-  append_frame(out, frame.kType, {.operation = frame.operation, .bytes = frame.bytes, .packing = frame.packing},
+  append_frame(out, frame.kType,
+               {.operation = frame.operation, .bytes = frame.bytes, .packing = frame.packing, .begun = frame.begun},
                [&] { append(out, frame.sources.raw()); });
 }
 
@@ -171,7 +181,11 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, R
   if (payload.size() % sizeof(WireSource) != 0) return bad(concat("a ready with ", payload.size(), " bytes of sources"));
   const WireArray<WireSource> sources(payload);
   TCPX_RETURN_IF_ERROR(check_sources(header, sources));
-  frame = {.operation = header.operation, .bytes = header.bytes, .packing = packing_of(header), .sources = sources};
+  frame = {.operation = header.operation,
+           .bytes = header.bytes,
+           .packing = packing_of(header),
+           .begun = has_begun(header),
+           .sources = sources};
   return Status::ok();
 }
 
@@ -183,6 +197,26 @@ void encode(const GoFrame& frame, std::vector<std::byte>& out) {
 Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, GoFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
   frame = {.operation = header.operation, .of_read = header.value == 1, .packing = packing_of(header)};
+  return Status::ok();
+}
+
+void encode(const BeginFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.operation = frame.operation, .value = frame.of_read ? uint64_t{1} : 0});
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, BeginFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  frame = {.operation = header.operation, .of_read = header.value == 1};
+  return Status::ok();
+}
+
+void encode(const PostedFrame& frame, std::vector<std::byte>& out) {
+  append_frame(out, frame.kType, {.value = frame.sequence, .bytes = frame.bytes, .packing = frame.packing});
+}
+
+Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, PostedFrame& frame) {
+  TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
+  frame = {.sequence = header.value, .bytes = header.bytes, .packing = packing_of(header)};
   return Status::ok();
 }
 
@@ -213,7 +247,7 @@ void encode(const CancelFrame& frame, std::vector<std::byte>& out) {
 
 Status decode(const ControlHeader& header, std::span<const std::byte> /*payload*/, CancelFrame& frame) {
   TCPX_RETURN_IF_ERROR(check_type(frame.kType, header));
-  if (header.bytes > static_cast<uint64_t>(CancelFrame::What::kWrite)) return bad(concat("cancels ", header.bytes));
+  if (header.bytes > static_cast<uint64_t>(CancelFrame::What::kGone)) return bad(concat("cancels ", header.bytes));
   frame = {.operation = header.operation, .sequence = header.value, .what = static_cast<CancelFrame::What>(header.bytes)};
   return Status::ok();
 }

@@ -2,18 +2,21 @@
 // clock.
 //
 // A frame is a header of 40 bytes and a payload, little-endian. Each type has a struct below; `encode` and `decode` say where its
-// fields travel. Numbers of operations are their starter's. The data receiver alone decides the order in which transfers enter
-// the pipeline, so neither end can wait for the other in another order; it also has the last word on how they are packed.
+// fields travel. Numbers of operations are their starter's. One end alone decides the order in which transfers enter the pipeline of
+// a direction, so neither can wait for the other in another order: the data receiver by its Go, or, on an eager link, the data
+// sender by what it begins. The data receiver has the last word on how they are packed.
 //
 //   header:          operation  value     bytes      packing   payload
 //   SendFrame        operation  sequence  bytes      packing   OperationCounts, lengths, sources, notification
 //   SendDataFrame    operation  sequence  of data    -         OperationCounts, notification, data
 //   WriteFrame       operation  -         bytes      packing   OperationCounts, ranges, sources, notification
 //   WriteDataFrame   operation  -         of data    -         OperationCounts, ranges, notification, data
-//   ReadFrame        operation  -         bytes      -         OperationCounts, ranges
+//   ReadFrame        operation  -         bytes      packing   OperationCounts, ranges
 //   ReadDataFrame    operation  -         of data    -         data
 //   ReadyFrame       operation  -         bytes      packing   sources
 //   GoFrame          operation  of_read   -          packing   -
+//   BeginFrame       operation  of_read   -          -         -
+//   PostedFrame      -          sequence  bytes      packing   -
 //   DoneFrame        operation  code      -          -         text of the status; none when it is ok
 //   CancelFrame      operation  sequence  what       -         -
 //   CreditFrame      window     size      bytes      -         -
@@ -33,6 +36,11 @@
 //               <-  Read, ranges that were advertised;         ReadData ->, or Ready -> and Go <-
 //
 // Done with an error refuses a Send, Write or Read instead.
+//
+// On an eager link (LinkParts::eager) a Write, a Ready, and a Send of which a Posted has come, may say that their transfer has begun.
+// The receiver then says no Go: it takes the bytes; or it lets them go by unused, and refuses the operation, or says Go to a write that
+// it needs packed in another way or later, which the writer begins anew. A send that has begun is done when it has left, so only
+// who has given its receive up meanwhile refuses it. Of what has not begun, a Begin follows the Go.
 //
 // Between two endpoints of one host a Send, Write or Ready may say where its bytes lie: its sources. The data receiver may then
 // copy them itself, and says Go with kPulled when it has, which ends a Send and a Read; a Write ends with Done as ever. Where it
@@ -57,7 +65,7 @@
 namespace tcpx {
 
 inline constexpr uint16_t kControlMagic = 0x4358;  // "XC"
-inline constexpr uint8_t kControlVersion = 4;
+inline constexpr uint8_t kControlVersion = 5;
 inline constexpr uint32_t kMaxInlineBytes = 65536;
 inline constexpr uint32_t kMaxNotifyNameBytes = NotifyMsg::kMaxNameBytes;
 inline constexpr uint32_t kMaxNotifyTextBytes = NotifyMsg::kMaxTextBytes;
@@ -83,8 +91,10 @@ enum class ControlType : uint8_t {
   kBye,
   kShare,
   kUnshare,
+  kBegin,
+  kPosted,
 };
-inline constexpr uint8_t kLastControlType = static_cast<uint8_t>(ControlType::kUnshare);
+inline constexpr uint8_t kLastControlType = static_cast<uint8_t>(ControlType::kPosted);
 std::string_view name_of(ControlType type);
 
 /// Ways to cut the bytes of a transfer for the pipeline.
@@ -103,7 +113,7 @@ struct ControlHeader {
   uint8_t type;
   uint8_t packing;
   uint8_t reserved_a;
-  uint16_t flags;  ///< none known; ignored
+  uint16_t flags;  ///< kBegunFlag, or 0; others are ignored
   uint32_t payload_bytes;
   uint32_t checksum;  ///< reserved: 0
   uint64_t operation;
@@ -116,6 +126,9 @@ static_assert(sizeof(ControlHeader) == 40 && std::is_trivially_copyable_v<Contro
 /// Magic, version, type, packing, and that the payload is no longer than one of this type can be. Reserved fields are ignored.
 /// @return kProtocol naming what is wrong; kUnsupported naming both versions when it is another than kControlVersion
 Status check_header(const ControlHeader& header);
+
+/// Of a Send, Write or Ready: its transfer has begun (OperationFrame::begun).
+inline constexpr uint16_t kBegunFlag = 1;
 
 /// A range of a write or read, by advertisement.
 struct WireRange {
@@ -211,7 +224,8 @@ struct OperationFrame {
   uint64_t operation = 0;
   uint64_t sequence = 0;              ///< the n-th send of the connection, from 0
   uint64_t bytes = 0;                 ///< of the transfer; `encode` takes those of `data` where there is some
-  Packing packing = Packing::kWhole;  ///< as the sender would like it; a write with kWhole has one range
+  Packing packing = Packing::kWhole;  ///< as its starter would like it; a write with kWhole has one range
+  bool begun = false;                 ///< of a send or write: its bytes are on their way already, packed so
   WireArray<uint64_t> lengths;        ///< with kRanges alone: bytes of each, `bytes` together
   WireArray<WireRange> ranges;        ///< `bytes` together
   WireArray<WireSource> sources;      ///< of a send or write: `bytes` together, or none: through the pipeline
@@ -235,15 +249,30 @@ struct ReadyFrame {
   uint64_t operation = 0;
   uint64_t bytes = 0;                 ///< of the sources together
   Packing packing = Packing::kWhole;  ///< kPacked: it has to be; else the receiver asks preferred_packing of its own ranges
+  bool begun = false;                 ///< its bytes are on their way already, packed so
   WireArray<WireSource> sources;      ///< none: through the pipeline
 };
 /// Data receiver: both ends give the transfer to the pipeline, or to the shared ring with kShared, in the order of these; or, with
-/// kPulled, it has all of it.
+/// kPulled, it has all of it. On an eager link the pipeline takes transfers in the order in which the data sender begins them.
 struct GoFrame {
   static constexpr ControlType kType = ControlType::kGo;
   uint64_t operation = 0;
   bool of_read = false;               ///< a read of the one who says this; else a send or write of the one who hears it
   Packing packing = Packing::kWhole;  ///< as it will travel
+};
+/// Data sender on an eager link: the transfer of which a Go has come is the next of the pipeline.
+struct BeginFrame {
+  static constexpr ControlType kType = ControlType::kBegin;
+  uint64_t operation = 0;
+  bool of_read = false;  ///< a read of the one who hears this; else a send or write of the one who says it
+};
+/// Data receiver on an eager link: the receive for that send is posted, so that the send may begin without a Go; of 0 bytes: it was
+/// given up.
+struct PostedFrame {
+  static constexpr ControlType kType = ControlType::kPosted;
+  uint64_t sequence = 0;
+  uint64_t bytes = 0;
+  Packing packing = Packing::kWhole;  ///< kWhole: of one range; or kPacked
 };
 /// Data receiver: a write is in place, or a send, write or read is refused. Data sender: a read is refused.
 struct DoneFrame {
@@ -258,6 +287,7 @@ struct CancelFrame {
     kReadOrUntold,  ///< a read that was told to be ready; else a send that was not announced, whose place stays empty
     kSend,          ///< that was announced: the one who hears this knows of it and answers
     kWrite,         ///< that was announced: it is refused when it has not begun, and else goes on
+    kGone,          ///< a write that had begun, and has ended: no Begin follows the Go of the one who hears this
   };
   uint64_t operation = 0;
   uint64_t sequence = 0;  ///< of a send
@@ -306,6 +336,8 @@ void encode(const OperationFrame<type>& frame, std::vector<std::byte>& out);
 void encode(const ReadDataFrame& frame, std::vector<std::byte>& out);
 void encode(const ReadyFrame& frame, std::vector<std::byte>& out);
 void encode(const GoFrame& frame, std::vector<std::byte>& out);
+void encode(const BeginFrame& frame, std::vector<std::byte>& out);
+void encode(const PostedFrame& frame, std::vector<std::byte>& out);
 void encode(const DoneFrame& frame, std::vector<std::byte>& out);  ///< the text is cut to kMaxStatusTextBytes
 void encode(const CancelFrame& frame, std::vector<std::byte>& out);
 void encode(const CreditFrame& frame, std::vector<std::byte>& out);
@@ -324,6 +356,8 @@ Status decode(const ControlHeader& header, std::span<const std::byte> payload, O
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadDataFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, ReadyFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, GoFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, BeginFrame& frame);
+Status decode(const ControlHeader& header, std::span<const std::byte> payload, PostedFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, DoneFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, CancelFrame& frame);
 Status decode(const ControlHeader& header, std::span<const std::byte> payload, CreditFrame& frame);

@@ -29,7 +29,7 @@ std::vector<Channel*> ChannelSet::channels() const {
 
 bool ChannelSet::try_post(size_t index, Transfer& transfer, uint64_t chunk) {
   ChunkWork work = transfer.work(chunk);
-  work.memory = memory_.handle(index, transfer.spec.memory, transfer.spec.offset + work.chunk.offset);
+  work.memory = memory_.handle(index, transfer.spec.memory, transfer.place_of(work.chunk));
   if (!members_[index]->channel.try_post(work)) return false;
   ++transfer.outstanding;
   return true;

@@ -110,13 +110,14 @@ Result<TransferId> Pipeline::submit(const TransferSpec& spec) {
   if (!status_.is_ok()) return status_;
   const auto refuse = [](std::string why) { return Status(Code::kInvalidArgument, "submit transfer", std::move(why)); };
   if (closed_) return refuse("the connection is closed");
-  if (spec.offset > spec.memory.bytes || spec.bytes > spec.memory.bytes - spec.offset)
-    return refuse(concat(spec.bytes, " bytes at ", spec.offset, " of a registration of ", spec.memory.bytes, " bytes"));
-  if (!channels_.memory().reaches(spec.memory, spec.offset + spec.bytes))
-    return refuse("the memory is not registered with this connection");
-  if (spec.tag < 0) return refuse(concat("tag ", spec.tag));
   TCPX_ASSIGN_OR_RETURN(const auto plan,
                         ChunkPlan::make(spec.bytes, options_.chunk_bytes, options_.longest_chunk_bytes, channels_.size()));
+  const size_t room = spec.unwanted ? plan[0].bytes : spec.bytes;
+  if (spec.offset > spec.memory.bytes || room > spec.memory.bytes - spec.offset)
+    return refuse(concat(room, " bytes at ", spec.offset, " of a registration of ", spec.memory.bytes, " bytes"));
+  if (!channels_.memory().reaches(spec.memory, spec.offset + room))
+    return refuse("the memory is not registered with this connection");
+  if (spec.tag < 0) return refuse(concat("tag ", spec.tag));
   const auto id = transfers_.add(spec, plan);
   if (!id.is_ok()) return id;
   if (pending() == 1) last_advance_ = clock_.now();

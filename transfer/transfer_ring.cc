@@ -17,7 +17,7 @@ ChunkWork Transfer::work(uint64_t index) const {
   const Chunk chunk = plan[index];
   return {.transfer = id,
           .chunk = chunk,
-          .data = spec.memory.data + spec.offset + chunk.offset,
+          .data = spec.memory.data + place_of(chunk),
           .memory = {},
           .tag = plugin_tag(first_tag + index)};
 }

@@ -19,6 +19,7 @@ struct TransferSpec {
   RegisteredMemory memory;
   size_t offset = 0;
   size_t bytes = 0;
+  bool unwanted = false;  ///< receive: every chunk goes to `offset`, where room for the longest is enough
   /// Chunk i of the n-th transfer (n = 0, 1, ...) carries tag + n * kTagsPerTransfer + i, where transfers of more chunks count as
   /// several; only the lowest 31 bits, which is all a plugin takes. Known plugins ignore tags (17), another may match them.
   int tag = 0;
@@ -47,6 +48,8 @@ struct Transfer {
 
   uint64_t number() const { return static_cast<uint64_t>(id); }
   bool all_finished() const { return finished_chunks >= plan.count(); }
+  /// In its memory.
+  size_t place_of(const Chunk& chunk) const { return spec.offset + (spec.unwanted ? 0 : chunk.offset); }
   /// Chunk `index` with all that posting it takes but its memory handle.
   ChunkWork work(uint64_t index) const;
 };

@@ -150,6 +150,7 @@ TEST_P(EndpointConnections, WhatWasPendingWhenAConnectionWasKeptDoesNotMeetWhatC
   // The places of both stay taken at the other end.
   GuardedBuffer theirs(kBytes);
   const LocalRange other = range(b_, theirs.span());
+  ASSERT_TRUE(has_heard(b_, a_, conn));
   EXPECT_TRUE(fails(b_, b_->send_async(there, {&other, 1}), Code::kCancelled));
   EXPECT_TRUE(fails(b_, b_->recv_async(there, {&other, 1}), Code::kCancelled));
   expect_moves(a_, conn, b_, there);

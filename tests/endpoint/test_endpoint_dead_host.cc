@@ -38,7 +38,7 @@ TEST(EndpointDeadHost, EverythingEndsSoon) {
     std::vector<OperationId> operations = {a->recv_async(there, {&small, 1}).value(), a->recv_async(idle, {&large, 1}).value(),
                                            a->send_async(there, {&large, 1}).value()};
     const TimePoint cut_at = Clock::steady().now();
-    ASSERT_EQ(set_loopback(false), 0);
+    ASSERT_EQ(set_loopback_address(false), 0);
     for (int i = 0; i < 8; ++i) {
       operations.push_back(a->write_async(there, {&large, 1}, {&remote, 1}).value());
       operations.push_back(a->read_async(there, {&small, 1}, {&remote, 1}).value());

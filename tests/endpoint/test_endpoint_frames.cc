@@ -54,7 +54,7 @@ TEST(EndpointFrames, OtherVersionsAreNamed) {
     header.version = static_cast<uint8_t>(version);
     const Status status = check_header(header);
     EXPECT_EQ(status.code(), Code::kUnsupported) << version;
-    EXPECT_EQ(status.detail(), concat("the peer speaks control version ", version, ", this build speaks 4"));
+    EXPECT_EQ(status.detail(), concat("the peer speaks control version ", version, ", this build speaks 5"));
   }
 }
 
@@ -68,6 +68,7 @@ TEST(EndpointFrames, PayloadsAreNoLongerThanTheirType) {
       {ControlType::kCredit, 0},         {ControlType::kNotify, 4 + 256 + 1048576},
       {ControlType::kPeer, 512},         {ControlType::kBye, 1024},
       {ControlType::kShare, 96},         {ControlType::kUnshare, 0},
+      {ControlType::kBegin, 0},          {ControlType::kPosted, 0},
   };
   EXPECT_EQ(longest.size(), size_t{kLastControlType});
   for (const auto& [type, bytes] : longest) {

@@ -79,7 +79,7 @@ struct SilentPort {
 
 Parameters identity(const char* role) {
   const auto parts = make_default_parts(loopback_config());
-  return {{"endpoint version", "6"}, {"role", role},
+  return {{"endpoint version", "7"}, {"role", role},
           {"instance", "77"},        {"gpu", "0"},
           {"wanted gpu", "-1"},      {"wanted instance", "0"},
           {"inline bytes", "64"},    {"channels", std::to_string(parts->devices.size())}};

@@ -26,6 +26,8 @@ TEST(OperationPhase, TheseStepsAndNoOthers) {
       {OperationKind::kWrite, {Phase::kGpu, Phase::kWindow, Phase::kReadOut, Phase::kAnswer}},
       {OperationKind::kWrite, {Phase::kGpu, Phase::kWindow, Phase::kOffered, Phase::kMoving, Phase::kAnswer}},
       {OperationKind::kWrite, {Phase::kGpu, Phase::kWindow, Phase::kOffered, Phase::kAnswer}},
+      {OperationKind::kSend, {Phase::kGpu, Phase::kWindow, Phase::kMoving}},
+      {OperationKind::kWrite, {Phase::kGpu, Phase::kWindow, Phase::kMoving, Phase::kAnswer, Phase::kMoving}},
       {OperationKind::kRecv, {Phase::kGpu, Phase::kPosted, Phase::kWriteIn}},
       {OperationKind::kRecv, {Phase::kGpu, Phase::kPosted, Phase::kMoving}},
       {OperationKind::kRead, {Phase::kGpu, Phase::kWindow, Phase::kOffered, Phase::kWriteIn}},

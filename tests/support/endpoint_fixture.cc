@@ -176,6 +176,10 @@ LocalRange EndpointTest::range(const Side& side, std::span<std::byte> memory) {
   return {reg(side, memory), memory.data(), memory.size()};
 }
 
+bool EndpointTest::has_heard(const Side& to, const Side& from, ConnId conn_of_from) {
+  return from->notify(conn_of_from, {.name = "heard", .msg = {}}).is_ok() && to->wait_notifs(kLong).size() == 1;
+}
+
 ::testing::AssertionResult EndpointTest::done(const Side& side, const Result<OperationId>& id) {
   if (!id.is_ok()) return ::testing::AssertionFailure() << "not started: " << id.status().to_string();
   const Status status = side->wait(*id, kLong);

@@ -95,6 +95,9 @@ class EndpointTest : public ::testing::Test {
   /// True when it ends with this code.
   static ::testing::AssertionResult fails(const Side& side, const Result<OperationId>& id, Code code);
 
+  /// `to` has heard all that `from` has said on that connection so far.
+  static bool has_heard(const Side& to, const Side& from, ConnId conn_of_from);
+
   EndpointSetup setup_;
   std::shared_ptr<NetPlugin> plugin_;  // of all endpoints of the test
   std::shared_ptr<MemoryOps> memory_;  // the same; null: the machine's

@@ -22,7 +22,8 @@ namespace tcpx::testing {
 class Peer final : public ControlSink {
  public:
   static constexpr uint32_t kInlineBytes = 1024;  ///< longest inline message, as it announces
-  explicit Peer(uint16_t port) : parts_(make_default_parts(loopback_config()).value()) {
+  /// @param eager it may begin transfers before a Go, and be sent such
+  explicit Peer(uint16_t port, bool eager = false) : parts_(make_default_parts(loopback_config()).value()) {
     const Deadline deadline = Deadline::after(kTestDeadline);
     auto channel = bootstrap_connect("127.0.0.1", port, deadline).value();
     const LinkSetup setup{
@@ -30,7 +31,8 @@ class Peer final : public ControlSink {
         .devices = parts_.devices,
         .receiver = {.unpacker = parts_.unpacker.get(), .memory = parts_.memory.get(), .lane = parts_.lane.get()},
         .settings = parts_.settings,
-        .identity = {.instance = 7, .inline_bytes = kInlineBytes}};
+        .identity = {.instance = 7, .inline_bytes = kInlineBytes},
+        .eager = eager};
     link_ = set_up_link(std::move(channel), true, setup, deadline).value();
   }
   ~Peer() override {

@@ -113,6 +113,10 @@ Status decode_any(const ControlHeader& header, std::span<const std::byte> payloa
       return one(UnshareFrame{});
     case ControlType::kBye:
       return one(ByeFrame{});
+    case ControlType::kBegin:
+      return one(BeginFrame{});
+    case ControlType::kPosted:
+      return one(PostedFrame{});
   }
   return Status(Code::kProtocol, "test", "no frame of ours");
 }
