@@ -1,5 +1,6 @@
 #include "endpoint/link_setup.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <string_view>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr const char* kSetUp = "set up link";
 // Of what wire.h says and of what an endpoint takes for granted about its peer.
-constexpr int kEndpointVersion = 6;
+constexpr int kEndpointVersion = 7;
 constexpr std::string_view kMustMatch[] = {"endpoint version"};
 
 constexpr std::string_view role_of(bool connector) {
@@ -76,6 +77,7 @@ struct Identities {
   EndpointIdentity peer;
   CreditWindows::Size windows = CreditWindows::Size::kWhole;  // of the peer
   Host here, there;
+  size_t channels = 0;  // each way
 };
 
 Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, const LinkSetup& setup,
@@ -113,7 +115,9 @@ Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, 
   TCPX_RETURN_IF_ERROR(read(theirs, "inline bytes", uint32_t{0}, kMaxInlineBytes, peer.inline_bytes));
   TCPX_RETURN_IF_ERROR(read(theirs, "channels", size_t{1}, size_t{kMaxChannels}, peer_channels));
   if (!connector) TCPX_RETURN_IF_ERROR(check_wishes(mine, peer));
-  if (peer_channels != channels) {
+  // The end with fewer devices goes round them again. Flows that are steered have one NIC, and the number is the user's choice.
+  all.channels = std::max(channels, peer_channels);
+  if (peer_channels != channels && setup.plugin.steers_flows()) {
     return Status(Code::kMismatch, kSetUp,
                   concat(channels, " channels here and ", peer_channels,
                          " at the peer: set UCCL_TCPX_NUM_CHANNELS to the same number at both ends"));
@@ -149,19 +153,23 @@ Status meet(BootstrapChannel& channel, bool connector, const LinkSetup& setup, c
 }
 
 // Both ends open the connector's sending direction first. The flows are opened in the same order, so that the halves of one
-// direction have the same number.
-Status open_halves(BootstrapChannel& channel, bool connector, const LinkSetup& setup, Deadline deadline, LinkParts& parts) {
+// direction have the same number. What finds no way one way is not tried the other.
+Status open_halves(BootstrapChannel& channel, bool connector, const LinkSetup& setup, size_t channels, Deadline deadline,
+                   LinkParts& parts) {
+  ChannelDevices devices, standing;
+  for (size_t i = 0; i < channels; ++i) devices.push_back(setup.devices[i % setup.devices.size()]);
   const HandshakeWait wait{.deadline = deadline, .peer = &channel, .stop = channel.stop()};
   for (const bool sends : {connector, !connector}) {
     PipelineOptions options = setup.settings.options(sends ? Direction::kSend : Direction::kRecv);
     options.max_transfers = setup.max_transfers;
     if (sends) options.limits.budget = setup.budget;
     auto flow = parts.stream->open_flow();
-    auto opened = sends ? open_sender(setup.plugin, setup.devices, options, wait, std::move(flow))
-                        : open_receiver(setup.plugin, setup.devices, setup.receiver, options, wait, std::move(flow));
+    auto opened = sends ? open_sender(setup.plugin, devices, options, wait, std::move(flow), &standing)
+                        : open_receiver(setup.plugin, devices, setup.receiver, options, wait, std::move(flow), &standing);
     // A peer that gives up closes its comms, which the plugin may tell before the channel does.
     if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline);
     (sends ? parts.send : parts.recv) = std::move(*opened);
+    devices = standing;
   }
   return Status::ok();
 }
@@ -177,7 +185,7 @@ Result<LinkParts> open_parts(BootstrapChannel& channel, bool connector, const Li
   parts.peers_windows = identities.windows;
   TCPX_RETURN_IF_ERROR(meet(channel, connector, setup, identities, deadline, parts));
   parts.stream = std::make_unique<ControlStream>();
-  TCPX_RETURN_IF_ERROR(open_halves(channel, connector, setup, deadline, parts));
+  TCPX_RETURN_IF_ERROR(open_halves(channel, connector, setup, identities.channels, deadline, parts));
   TCPX_ASSIGN_OR_RETURN(auto socket, channel.detach(deadline));
   // Two ends that share memory need the TCP connection no longer.
   if (parts.host == nullptr) {

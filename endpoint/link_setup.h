@@ -35,7 +35,7 @@ struct EndpointIdentity {
 
 struct LinkSetup {
   NetPlugin& plugin;
-  const ChannelDevices& devices;  ///< as many at both ends
+  const ChannelDevices& devices;  ///< the end that has fewer goes round them; as many at both ends where the plugin steers flows
   ReceiverParts receiver;
   PipelineSettings settings;
   uint32_t max_transfers = 64;    ///< per half
