@@ -193,7 +193,6 @@ class ConnectingEnd : public PairingEnd {
   // the peer's NIC, nor that another channel goes there.
   std::vector<Try> next_tries() const {
     std::vector<Try> next;
-    if (all_must_stand()) return next;
     auto tried = tried_;
     for (const Try& one : round_) {
       const auto begin = std::find_if(places_.begin(), places_.end(), [&](size_t place) { return devices_[place] == devices_[one.place]; });
