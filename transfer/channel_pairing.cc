@@ -95,8 +95,8 @@ class PairingEnd {
       return Status(first_.code(), kPair, concat("no way ", all), first_.domain(), first_.native());
     for (size_t i = 0; i < size(); ++i) {
       if (made_[i]) continue;
-      log(LogLevel::kWarning, "connection to ", wait.peer->peer().to_string(), ": channel ", i, " is left out: no way ", to, nics[i],
-          ": ", why_[i]);
+      log(LogLevel::kWarning, "connection to ", wait.peer->peer().to_string(), ": channel ", i, " is left out: no way ", to,
+          nics[i], ": ", why_[i]);
     }
     return standing;
   }
@@ -114,10 +114,11 @@ class PairingEnd {
 class ConnectingEnd : public PairingEnd {
  public:
   ConnectingEnd(NetPlugin& plugin, const ChannelDevices& devices, std::vector<std::string> nics,
-             const std::vector<std::string>& peer_nics, const HandshakeWait& wait)
+                const std::vector<std::string>& peer_nics, const HandshakeWait& wait)
       : PairingEnd(plugin, devices, std::move(nics)), peer_nics_(peer_nics), wait_(wait) {
     for (size_t i = 0; i < size(); ++i) {
-      if (std::find(devices.begin(), devices.end(), devices[i]) == devices.begin() + static_cast<ptrdiff_t>(i)) places_.push_back(i);
+      if (std::find(devices.begin(), devices.end(), devices[i]) == devices.begin() + static_cast<ptrdiff_t>(i))
+        places_.push_back(i);
       round_.push_back({.channel = i, .place = i});
       tried_.emplace(devices[i], peer_nics[i]);
     }
@@ -195,7 +196,8 @@ class ConnectingEnd : public PairingEnd {
     std::vector<Try> next;
     auto tried = tried_;
     for (const Try& one : round_) {
-      const auto begin = std::find_if(places_.begin(), places_.end(), [&](size_t place) { return devices_[place] == devices_[one.place]; });
+      const auto begin =
+          std::find_if(places_.begin(), places_.end(), [&](size_t place) { return devices_[place] == devices_[one.place]; });
       for (size_t k = 1; k < places_.size(); ++k) {
         const size_t place = places_[(static_cast<size_t>(begin - places_.begin()) + k) % places_.size()];
         if (!tried.emplace(devices_[place], peer_nics_[one.channel]).second) continue;
@@ -219,7 +221,7 @@ class ConnectingEnd : public PairingEnd {
 
   const std::vector<std::string>& peer_nics_;
   const HandshakeWait& wait_;
-  std::vector<size_t> places_;                  // of each device, the first
+  std::vector<size_t> places_;                   // of each device, the first
   std::set<std::pair<int, std::string>> tried_;  // this end's device, the peer's NIC
   std::vector<Try> round_;
   std::optional<Deadline> beside_;  // of trying other devices, since a channel has stood

@@ -149,10 +149,9 @@ Result<std::vector<CommAnswer>> connect_all(NetPlugin& plugin, std::span<const i
       for_others = Deadline::after(std::min(std::max(patience.for_others, now - begin), (wait.deadline.at() - now) / 2));
     return (for_others ? *for_others : patience.for_first.earlier(wait.deadline)).expired();
   };
-  TCPX_ASSIGN_OR_RETURN(auto answers,
-                        until_all(
-                            handles.size(), wait, patience.all_or_none, "connect",
-                            [&](size_t i) { return connecting[i].try_once(); }, is_over));
+  TCPX_ASSIGN_OR_RETURN(auto answers, until_all(
+                                          handles.size(), wait, patience.all_or_none, "connect",
+                                          [&](size_t i) { return connecting[i].try_once(); }, is_over));
   std::vector<CommAnswer> all;
   for (size_t i = 0; i < handles.size(); ++i) {
     if (!answers[i]) {

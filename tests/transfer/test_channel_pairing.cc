@@ -98,10 +98,12 @@ TEST_F(ChannelPairing, AChannelWithoutAWayIsLeftOutWithALineAtEachEnd) {
   };
   pair({0, 1}, {0, 1});
   EXPECT_EQ(standing(), Pairs({{0, 0}}));
-  EXPECT_TRUE(logged("channel 1 is left out: no way to its fake1: from fake1: connect: no route from 1 to 1; "
-                     "from fake0: connect: no route from 0 to 1"));
-  EXPECT_TRUE(logged("channel 1 is left out: no way from the peer to fake1: from fake1: connect: no route from 1 to 1; "
-                     "from fake0: connect: no route from 0 to 1"));
+  EXPECT_TRUE(
+      logged("channel 1 is left out: no way to its fake1: from fake1: connect: no route from 1 to 1; "
+             "from fake0: connect: no route from 0 to 1"));
+  EXPECT_TRUE(
+      logged("channel 1 is left out: no way from the peer to fake1: from fake1: connect: no route from 1 to 1; "
+             "from fake0: connect: no route from 0 to 1"));
 }
 
 TEST_F(ChannelPairing, TwoOfOneEndMeetTheOneOfTheOther) {
@@ -132,8 +134,9 @@ TEST_F(ChannelPairing, WhereNothingStandsTheErrorNamesEachPairAndWhy) {
   pair({0, 1}, {2, 3});
   for (const Status& status : {sent_->status(), received_->status()}) {
     EXPECT_EQ(status.code(), Code::kPeerGone) << status.to_string();
-    for (const char* part : {"no way to its fake2: from fake0: connect: no route from 0 to 2 (errno 113); from fake1:",
-                             "no route from 1 to 2", "to its fake3: from fake1: connect: no route from 1 to 3", "no route from 0 to 3"})
+    for (const char* part :
+         {"no way to its fake2: from fake0: connect: no route from 0 to 2 (errno 113); from fake1:", "no route from 1 to 2",
+          "to its fake3: from fake1: connect: no route from 1 to 3", "no route from 0 to 3"})
       EXPECT_NE(status.detail().find(part), std::string::npos) << part << " in " << status.to_string();
   }
   EXPECT_EQ(fake_->open_comms(), 0u);
@@ -262,8 +265,8 @@ TEST_F(LyingPeer, CannotWriteWhatItLikesIntoTheLog) {
   auto other = in_thread([&] { return accept({0, 1}).status(); });
   const auto handles = must(ends_.a.receive_handles(2, soon()));
   const Comm comm = must(connect_comm(*plugin_, 0, handles[0], {.deadline = soon()}));
-  ASSERT_TRUE(
-      ends_.a.send_parameters({{"made", "1"}, {"again", "0"}, {"why 1", concat("a\nb", std::string(1000, 'x'))}}, soon()).is_ok());
+  ASSERT_TRUE(ends_.a.send_parameters({{"made", "1"}, {"again", "0"}, {"why 1", concat("a\nb", std::string(1000, 'x'))}}, soon())
+                  .is_ok());
   EXPECT_TRUE(other.get().is_ok());
   EXPECT_TRUE(logged("from the peer to fake1: a"));
   EXPECT_FALSE(logged(std::string(400, 'x'))) << "cut";

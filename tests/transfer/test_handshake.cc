@@ -92,7 +92,9 @@ TEST_F(HandshakeTest, OneThatNeverAnswersHasAShareOfTheTime) {
     listeners.push_back(must(Listener::create(plugin, dev)));
     handles.push_back(listeners.back().handle());
   }
-  const auto connect = [&](HandshakePatience patience) { return connect_all(plugin, std::array{0, 1}, handles, wait(), patience); };
+  const auto connect = [&](HandshakePatience patience) {
+    return connect_all(plugin, std::array{0, 1}, handles, wait(), patience);
+  };
   plugin.way = [](int, int) { return false; };
   for (const CommAnswer& answer : must(connect({.for_first = Deadline::after(milliseconds(20))})))
     EXPECT_EQ(answer.status().code(), Code::kTimeout);
