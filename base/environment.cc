@@ -49,7 +49,8 @@ constexpr VariableInfo kTable[] = {
      "Channels (comms of the plugin) of one connection and direction. They are spread over the plugin's devices, those nearest "
      "to the "
      "GPU first, and go round again when there are more channels than devices. With GPUDirect-TCPX and a GPU all of them, 4 when "
-     "unset, share the NIC of that GPU (see UCCL_TCPX_FAR_NICS). Must be the same at both ends."},
+     "unset, share the NIC of that GPU (see UCCL_TCPX_FAR_NICS), and the number must be the same at both ends. Otherwise the larger number of "
+     "the two ends holds."},
     {Variable::kFarNics, "UCCL_TCPX_FAR_NICS", VariableKind::kInteger, "", 0, 1, 0, "0", "",
      "GPUDirect-TCPX: 1 lets the channels of a GPU go over NICs that are not its own. Its receive datapath manager (RxDM) has "
      "one "

@@ -85,6 +85,7 @@ struct Identities {
   CreditWindows::Size windows = CreditWindows::Size::kWhole;  // of the peer
   bool eager = false;                                         // both may be
   Host here, there;
+  size_t channels = 0;  // each way
 };
 
 Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, const LinkSetup& setup,
@@ -123,7 +124,9 @@ Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, 
   TCPX_RETURN_IF_ERROR(read(theirs, "inline bytes", uint32_t{0}, kMaxInlineBytes, peer.inline_bytes));
   TCPX_RETURN_IF_ERROR(read(theirs, "channels", size_t{1}, size_t{kMaxChannels}, peer_channels));
   if (!connector) TCPX_RETURN_IF_ERROR(check_wishes(mine, peer));
-  if (peer_channels != channels) {
+  // The end with fewer devices goes round them again. Flows that are steered have one NIC, and the number is the user's choice.
+  all.channels = std::max(channels, peer_channels);
+  if (peer_channels != channels && setup.plugin.steers_flows()) {
     return Status(Code::kMismatch, kSetUp,
                   concat(channels, " channels here and ", peer_channels,
                          " at the peer: set UCCL_TCPX_NUM_CHANNELS to the same number at both ends"));
@@ -160,19 +163,23 @@ Status meet(BootstrapChannel& channel, bool connector, const LinkSetup& setup, c
 }
 
 // Both ends open the connector's sending direction first. The flows are opened in the same order, so that the halves of one
-// direction have the same number.
-Status open_halves(BootstrapChannel& channel, bool connector, const LinkSetup& setup, Deadline deadline, LinkParts& parts) {
+// direction have the same number. What finds no way one way is not tried the other.
+Status open_halves(BootstrapChannel& channel, bool connector, const LinkSetup& setup, size_t channels, Deadline deadline,
+                   LinkParts& parts) {
+  ChannelDevices devices, standing;
+  for (size_t i = 0; i < channels; ++i) devices.push_back(setup.devices[i % setup.devices.size()]);
   const HandshakeWait wait{.deadline = deadline, .peer = &channel, .stop = channel.stop()};
   for (const bool sends : {connector, !connector}) {
     PipelineOptions options = setup.settings.options(sends ? Direction::kSend : Direction::kRecv);
     options.max_transfers = setup.max_transfers;
     if (sends) options.limits.budget = setup.budget;
     auto flow = parts.stream->open_flow();
-    auto opened = sends ? open_sender(setup.plugin, setup.devices, options, wait, std::move(flow))
-                        : open_receiver(setup.plugin, setup.devices, setup.receiver, options, wait, std::move(flow));
+    auto opened = sends ? open_sender(setup.plugin, devices, options, wait, std::move(flow), &standing)
+                        : open_receiver(setup.plugin, devices, setup.receiver, options, wait, std::move(flow), &standing);
     // A peer that gives up closes its comms, which the plugin may tell before the channel does.
     if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline);
     (sends ? parts.send : parts.recv) = std::move(*opened);
+    devices = standing;
   }
   return Status::ok();
 }
@@ -189,7 +196,7 @@ Result<LinkParts> open_parts(BootstrapChannel& channel, bool connector, const Li
   TCPX_RETURN_IF_ERROR(meet(channel, connector, setup, identities, deadline, parts));
   parts.eager = identities.eager && parts.host == nullptr;
   parts.stream = std::make_unique<ControlStream>();
-  TCPX_RETURN_IF_ERROR(open_halves(channel, connector, setup, deadline, parts));
+  TCPX_RETURN_IF_ERROR(open_halves(channel, connector, setup, identities.channels, deadline, parts));
   TCPX_ASSIGN_OR_RETURN(auto socket, channel.detach(deadline));
   // Two ends that share memory need the TCP connection no longer.
   if (parts.host == nullptr) {

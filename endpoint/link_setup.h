@@ -2,7 +2,7 @@
 // control stream. Blocking, with a deadline; the thread that calls it is the application's or an acceptor's, never the one that
 // moves data.
 //
-// Both ends say who they are, where, and how many channels they have. On one host they meet (same_host.h). Then they open the direction in which the connector sends, then the
+// Both ends say who they are, where, and how many channels they would open; the larger number holds. On one host they meet (same_host.h). Then they open the direction in which the connector sends, then the
 // other, each over a flow of the control stream; then they detach the channel's socket, which becomes the stream's. Until then
 // the channel is there to tell the peer what went wrong.
 #pragma once
@@ -35,7 +35,7 @@ struct EndpointIdentity {
 
 struct LinkSetup {
   NetPlugin& plugin;
-  const ChannelDevices& devices;  ///< as many at both ends
+  const ChannelDevices& devices;  ///< the end that has fewer goes round them; as many at both ends where the plugin steers flows
   ReceiverParts receiver;
   PipelineSettings settings;
   uint32_t max_transfers = 64;    ///< per half

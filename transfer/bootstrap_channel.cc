@@ -229,13 +229,23 @@ Result<std::vector<Handle>> BootstrapChannel::receive_handles(size_t max_count, 
   return handles;
 }
 
+Status BootstrapChannel::send_parameters(const Parameters& mine, Deadline deadline) {
+  TCPX_ASSIGN_OR_RETURN(const Frame frame, encode_parameters(mine));
+  return send(frame, deadline);
+}
+
+Result<Parameters> BootstrapChannel::receive_parameters(Deadline deadline) {
+  TCPX_ASSIGN_OR_RETURN(const Frame frame, receive(deadline));
+  auto theirs = decode_parameters(frame);
+  if (!theirs.is_ok()) return stick(theirs.status());
+  return theirs;
+}
+
 Result<Parameters> BootstrapChannel::exchange_parameters(const Parameters& mine, std::span<const std::string_view> must_match,
                                                          Deadline deadline) {
-  TCPX_ASSIGN_OR_RETURN(const Frame outgoing, encode_parameters(mine));
-  TCPX_RETURN_IF_ERROR(send(outgoing, deadline));
-  TCPX_ASSIGN_OR_RETURN(const Frame incoming, receive(deadline));
-  auto theirs = decode_parameters(incoming);
-  if (!theirs.is_ok()) return stick(theirs.status());
+  TCPX_RETURN_IF_ERROR(send_parameters(mine, deadline));
+  auto theirs = receive_parameters(deadline);
+  if (!theirs.is_ok()) return theirs.status();
 
   std::string differences;
   const auto value_in = [](const Parameters& parameters, const std::string& name) {

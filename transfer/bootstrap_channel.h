@@ -70,6 +70,12 @@ class BootstrapChannel {
   /// @return kMismatch naming each one that differs, with both values.
   Result<Parameters> exchange_parameters(const Parameters& mine, std::span<const std::string_view> must_match, Deadline deadline);
 
+  /// One half of the above each, for ends that speak in turn.
+  Status send_parameters(const Parameters& mine, Deadline deadline);
+  Result<Parameters> receive_parameters(Deadline deadline);
+  /// The peer has sent something that nobody has asked for yet, as far as `peer_status` has seen.
+  bool has_message() const { return !inbox_.empty(); }
+
   /// Returns when the peer has called it as often as this end.
   Status barrier(Deadline deadline);
 

@@ -27,28 +27,38 @@ auto until_answer(const HandshakeWait& wait, const char* operation, Try try_once
   }
 }
 
-// Asks `try_one(i)` for each of `count` comms, until all have been made. "Not yet" of one holds up none of the others: which of
-// them can go on may depend on which of them the other end has got to.
-template <class Try>
-Result<std::vector<Comm>> until_all(size_t count, const HandshakeWait& wait, const char* operation, Try try_one) {
-  std::vector<std::optional<Comm>> made(count);
-  size_t made_count = 0;
+// An error of one way, which says nothing of others.
+bool is_of_one_way(Code code) {
+  return code == Code::kPeerGone || code == Code::kTimeout || code == Code::kPlugin || code == Code::kSystem ||
+         code == Code::kProtocol;
+}
+
+using Answers = std::vector<std::optional<CommAnswer>>;
+
+// Asks `try_one(i)` for each of `count` comms, until all have answered or `is_over`. "Not yet" of one holds up none of the others:
+// which of them can go on may depend on which of them the other end has got to.
+// @param is_over takes whether there is a comm
+template <class Try, class IsOver>
+Result<Answers> until_all(size_t count, const HandshakeWait& wait, bool all_or_none, const char* operation, Try try_one,
+                          IsOver is_over) {
+  Answers answers(count);
+  size_t answered = 0;
+  bool any_made = false;
   const auto try_all = [&]() -> Result<std::optional<bool>> {
     for (size_t i = 0; i < count; ++i) {
-      if (made[i]) continue;
+      if (answers[i]) continue;
       Result<std::optional<Comm>> comm = try_one(i);
-      if (!comm.is_ok()) return comm.status();
-      if (!comm->has_value()) continue;
-      made[i].emplace(std::move(**comm));
-      ++made_count;
+      if (!comm.is_ok() && (all_or_none || !is_of_one_way(comm.status().code()))) return comm.status();
+      if (comm.is_ok() && !comm->has_value()) continue;
+      any_made |= comm.is_ok();
+      answers[i].emplace(comm.is_ok() ? CommAnswer(std::move(**comm)) : CommAnswer(comm.status()));
+      ++answered;
     }
-    return made_count == count ? std::optional(true) : std::nullopt;
+    return answered == count || is_over(any_made) ? std::optional(true) : std::nullopt;
   };
   const auto done = until_answer(wait, operation, try_all);
   if (!done.is_ok()) return done.status();
-  std::vector<Comm> comms;
-  for (auto& comm : made) comms.push_back(std::move(*comm));
-  return comms;
+  return answers;
 }
 
 // A connect under way, which the plugin is told of when nobody asks for it any more. The plugin writes into the handle.
@@ -113,25 +123,51 @@ Status Listener::close() {
   return plugin_->close(comm_);
 }
 
-Result<std::vector<Comm>> accept_all(std::span<Listener> listeners,
-                                     std::span<const std::unique_ptr<DeviceHandleStorage>> device_handles,
-                                     const HandshakeWait& wait) {
-  return until_all(listeners.size(), wait, "accept", [&](size_t i) { return listeners[i].try_accept(*device_handles[i]); });
+Result<std::vector<CommAnswer>> accept_all(std::span<Listener> listeners,
+                                           std::span<const std::unique_ptr<DeviceHandleStorage>> device_handles,
+                                           const HandshakeWait& wait, bool all_or_none) {
+  TCPX_ASSIGN_OR_RETURN(auto answers, until_all(
+                                          listeners.size(), wait, all_or_none, "accept",
+                                          [&](size_t i) { return listeners[i].try_accept(*device_handles[i]); },
+                                          [&](bool) { return wait.peer != nullptr && wait.peer->has_message(); }));
+  std::vector<CommAnswer> all;
+  for (auto& answer : answers)
+    all.push_back(answer ? std::move(*answer) : CommAnswer(Status(Code::kTimeout, "accept", "the other end did not come")));
+  return all;
 }
 
-Result<std::vector<Comm>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
-                                      const HandshakeWait& wait) {
+Result<std::vector<CommAnswer>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
+                                            const HandshakeWait& wait, const HandshakePatience& patience) {
   std::vector<Connecting> connecting;
   for (size_t i = 0; i < handles.size(); ++i) connecting.emplace_back(plugin, devices[i], handles[i]);
-  auto comms = until_all(handles.size(), wait, "connect", [&](size_t i) { return connecting[i].try_once(); });
-  if (comms.is_ok() || comms.status().code() != Code::kTimeout) return comms;
-  // A plugin that tries again until it is told to stop knows more than that the time is over.
-  for (Connecting& one : connecting) TCPX_RETURN_IF_ERROR(one.give_up());
-  return comms;
+  const TimePoint begin = Clock::steady().now();
+  std::optional<Deadline> for_others;
+  const auto is_over = [&](bool any_made) {
+    const TimePoint now = Clock::steady().now();
+    // A machine that is slow to make the first is slow to make the others, too.
+    if (any_made && !for_others && !patience.all_or_none)
+      for_others = Deadline::after(std::min(std::max(patience.for_others, now - begin), (wait.deadline.at() - now) / 2));
+    return (for_others ? *for_others : patience.for_first.earlier(wait.deadline)).expired();
+  };
+  TCPX_ASSIGN_OR_RETURN(auto answers, until_all(
+                                          handles.size(), wait, patience.all_or_none, "connect",
+                                          [&](size_t i) { return connecting[i].try_once(); }, is_over));
+  std::vector<CommAnswer> all;
+  for (size_t i = 0; i < handles.size(); ++i) {
+    if (!answers[i]) {
+      // A plugin that tries again until it is told to stop knows more than that the time is over.
+      Status why = connecting[i].give_up();
+      if (why.is_ok()) why = Status(Code::kTimeout, "connect", "the other end did not come until the deadline");
+      if (patience.all_or_none) return why;
+      answers[i].emplace(std::move(why));
+    }
+    all.push_back(std::move(*answers[i]));
+  }
+  return all;
 }
 
 Result<Comm> connect_comm(NetPlugin& plugin, int dev, const Handle& handle, const HandshakeWait& wait) {
-  TCPX_ASSIGN_OR_RETURN(auto comms, connect_all(plugin, {&dev, 1}, {&handle, 1}, wait));
+  TCPX_ASSIGN_OR_RETURN(auto comms, connect_all(plugin, {&dev, 1}, {&handle, 1}, wait, {.for_first = wait.deadline}));
   return std::move(comms.front());
 }
 

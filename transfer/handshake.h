@@ -55,16 +55,28 @@ class Listener {
   bool open_ = true;
 };
 
-/// Accepts at every listener, in any order that the other end comes to them. @param device_handles one for each listener
-/// @return one comm per listener, in their order; errors as Listener::accept, after which none is left open.
-Result<std::vector<Comm>> accept_all(std::span<Listener> listeners,
-                                     std::span<const std::unique_ptr<DeviceHandleStorage>> device_handles,
-                                     const HandshakeWait& wait);
+/// A comm, or why there is none.
+using CommAnswer = Result<Comm>;
+
+/// How long several comms that are made side by side are waited for.
+struct HandshakePatience {
+  Deadline for_first;        ///< while none is made
+  Duration for_others = {};  ///< that the others then get at least, but no more than half of the time that is left
+  bool all_or_none = false;  ///< all are waited for as for the first, and the first error is that of all; none is left open
+};
+
+/// Accepts at every listener, in any order that the other end comes to them, until all are made or the peer has sent a message.
+/// @param device_handles one for each listener
+/// @return an answer for each listener, in their order, kTimeout where nobody has come yet. An error that is none of a single way
+/// (this process is out of something, the peer has gone or given up, the wait is over or was ended) is that of all.
+Result<std::vector<CommAnswer>> accept_all(std::span<Listener> listeners,
+                                           std::span<const std::unique_ptr<DeviceHandleStorage>> device_handles,
+                                           const HandshakeWait& wait, bool all_or_none);
 
 /// Connects to every handle from the device of the same place, in any order of their answers.
-/// @return as accept_all
-Result<std::vector<Comm>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
-                                      const HandshakeWait& wait);
+/// @return as accept_all; kTimeout, or what the plugin knows instead, where patience has ended
+Result<std::vector<CommAnswer>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
+                                            const HandshakeWait& wait, const HandshakePatience& patience);
 
 /// Connects to the listener that `handle` leads to. `handle` itself stays as it is: the plugin writes into a copy (1, 2).
 /// @return as Listener::accept.

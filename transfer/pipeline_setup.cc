@@ -17,10 +17,13 @@ namespace tcpx {
 namespace {
 
 // Of what peer_messages.h says and of what a pipeline takes for granted about its peer.
-constexpr int kPipelineVersion = 2;
+constexpr int kPipelineVersion = 3;
 
 constexpr std::string_view kPluginSockets = "plugin data sockets";
 constexpr std::string_view kLongestChunk = "longest chunk bytes";
+constexpr std::string_view kNics = "nics";  // of the receiving end's channels
+constexpr size_t kMaxNicBytes = 60;
+static_assert(kMaxChannels * (kMaxNicBytes + 1) <= kMaxParameterBytes);
 constexpr std::string_view kMustMatch[] = {"pipeline version", "channels", "chunk bytes", "failover", kPluginPieceBytes};
 
 Status check(const ChannelDevices& devices, const HandshakeWait& wait) {
@@ -41,21 +44,55 @@ Result<uint32_t> number_of(const Parameters& theirs, std::string_view name) {
                 concat("the peer's \"", name, "\" is \"", printable(std::as_bytes(std::span(text)), 32), '"'));
 }
 
+// Names are for people, and to know one NIC from another: a comma in one is none.
+std::string listed(const std::vector<std::string>& nics) {
+  std::string list;
+  for (const std::string& nic : nics) {
+    std::string name = nic.substr(0, kMaxNicBytes);
+    std::replace(name.begin(), name.end(), ',', '_');
+    list += concat(list.empty() ? "" : ",", name.empty() ? "?" : name);
+  }
+  return list;
+}
+
+Result<std::vector<std::string>> nics_in(const Parameters& theirs, size_t channels) {
+  const auto found = theirs.find(std::string(kNics));
+  std::string_view list = found != theirs.end() ? std::string_view(found->second) : "";
+  std::vector<std::string> nics;
+  for (bool more = true; more && nics.size() <= channels;) {
+    const size_t end = std::min(list.find(','), list.size());
+    nics.push_back(printable(std::as_bytes(std::span(list.substr(0, end))), kMaxNicBytes));
+    more = end < list.size();
+    list.remove_prefix(end + (more ? 1 : 0));
+  }
+  if (nics.size() == channels) return nics;
+  return Status(Code::kProtocol, "open connection", concat("the peer does not name the NICs of its ", channels, " channels"));
+}
+
+struct Agreed {
+  PipelineOptions options;
+  Parameters theirs;
+};
+
 // @return the options that hold at both ends: chunks grow to what the less willing of both says
-Result<PipelineOptions> agree(Direction mine, size_t channels, const NetPlugin& plugin, PipelineOptions options,
-                              const HandshakeWait& wait) {
+Result<Agreed> agree(Direction mine, const ChannelDevices& devices, NetPlugin& plugin, PipelineOptions options,
+                     const HandshakeWait& wait) {
   // Long requests cost pages of its pool: none that the user has not asked for.
   if (plugin.message_cut()) options.longest_chunk_bytes = 0;
   const auto plan = ChunkPlan::make(0, options.chunk_bytes, options.longest_chunk_bytes);
   if (!plan.is_ok()) return plan.status();
   Parameters parameters = {{"pipeline version", std::to_string(kPipelineVersion)},
                            {"half", std::string(name_of(mine))},
-                           {"channels", std::to_string(channels)},
+                           {"channels", std::to_string(devices.size())},
                            {"chunk bytes", std::to_string(options.chunk_bytes)},
                            {std::string(kLongestChunk), std::to_string(options.longest_chunk_bytes)},
                            {"failover", options.failover ? "on" : "off"}};
+  if (mine == Direction::kRecv) {
+    TCPX_ASSIGN_OR_RETURN(const auto nics, nics_of(plugin, devices));
+    parameters.emplace(kNics, listed(nics));
+  }
   add_message_cut(plugin, parameters);
-  TCPX_ASSIGN_OR_RETURN(const auto theirs, wait.peer->exchange_parameters(parameters, kMustMatch, wait.deadline));
+  TCPX_ASSIGN_OR_RETURN(auto theirs, wait.peer->exchange_parameters(parameters, kMustMatch, wait.deadline));
   const auto half = theirs.find("half");
   if (half != theirs.end() && half->second == name_of(mine)) {
     return Status(Code::kMismatch, "open connection",
@@ -64,12 +101,13 @@ Result<PipelineOptions> agree(Direction mine, size_t channels, const NetPlugin& 
   TCPX_ASSIGN_OR_RETURN(const auto longest, number_of(theirs, kLongestChunk));
   options.longest_chunk_bytes = std::min(options.longest_chunk_bytes, longest);
   TCPX_RETURN_IF_ERROR(check_chunk_bytes(plugin, mine, theirs, options.chunk_bytes));
-  return options;
+  return Agreed{options, std::move(theirs)};
 }
 
-Result<std::string> nic_of(NetPlugin& plugin, int dev) {
-  TCPX_ASSIGN_OR_RETURN(auto properties, plugin.properties(dev));
-  return std::move(properties.name);
+void tell_devices(const std::vector<PairedChannel>& channels, ChannelDevices* standing) {
+  if (standing == nullptr) return;
+  standing->clear();
+  for (const PairedChannel& channel : channels) standing->push_back(channel.device);
 }
 
 Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts, const PipelineOptions& options,
@@ -155,51 +193,37 @@ PipelineOptions PipelineSettings::options(Direction direction) const {
 
 Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
                                                 const PipelineOptions& asked, const HandshakeWait& wait,
-                                                std::unique_ptr<PeerLink> link) {
+                                                std::unique_ptr<PeerLink> link, ChannelDevices* standing) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
-  TCPX_ASSIGN_OR_RETURN(const auto options, agree(Direction::kRecv, devices.size(), plugin, asked, wait));
-  std::vector<Listener> listeners;
-  std::vector<Handle> handles;
-  for (const int dev : devices) {
-    TCPX_ASSIGN_OR_RETURN(auto listener, Listener::create(plugin, dev));
-    handles.push_back(listener.handle());
-    listeners.push_back(std::move(listener));
-  }
-  TCPX_RETURN_IF_ERROR(wait.peer->send_handles(handles, wait.deadline));
-
-  std::vector<std::unique_ptr<DeviceHandleStorage>> storages;
-  for (size_t i = 0; i < devices.size(); ++i) storages.push_back(std::make_unique<DeviceHandleStorage>());
-  TCPX_ASSIGN_OR_RETURN(auto comms, accept_all(listeners, storages, wait));
-
+  TCPX_ASSIGN_OR_RETURN(const auto agreed, agree(Direction::kRecv, devices, plugin, asked, wait));
+  TCPX_ASSIGN_OR_RETURN(auto paired, accept_channels(plugin, devices, wait));
+  tell_devices(paired, standing);
   std::vector<ChannelParts> channels;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    TCPX_ASSIGN_OR_RETURN(auto nic, nic_of(plugin, devices[i]));
+  for (PairedChannel& one : paired) {
     ReceiveParts receive{.unpacker = parts.unpacker, .pool = {}, .tap = parts.tap};
     if (parts.lane != nullptr) {
-      TCPX_ASSIGN_OR_RETURN(const auto pool, plugin.bounce_pool(*storages[i], *parts.memory, *parts.lane));
+      TCPX_ASSIGN_OR_RETURN(const auto pool, plugin.bounce_pool(*one.device_handle, *parts.memory, *parts.lane));
       receive.pool = pool;
     }
-    channels.push_back(
-        {.device_handle = std::move(storages[i]), .comm = std::move(comms[i]), .receive = receive, .nic = std::move(nic)});
+    channels.push_back({.device_handle = std::move(one.device_handle),
+                        .comm = std::move(one.comm),
+                        .receive = receive,
+                        .nic = std::move(one.nic)});
   }
-  return make_pipeline(std::move(channels), options, wait, std::move(link));
+  return make_pipeline(std::move(channels), agreed.options, wait, std::move(link));
 }
 
 Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDevices& devices, const PipelineOptions& asked,
-                                              const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
+                                              const HandshakeWait& wait, std::unique_ptr<PeerLink> link,
+                                              ChannelDevices* standing) {
   TCPX_RETURN_IF_ERROR(check(devices, wait));
-  TCPX_ASSIGN_OR_RETURN(const auto options, agree(Direction::kSend, devices.size(), plugin, asked, wait));
-  TCPX_ASSIGN_OR_RETURN(const auto handles, wait.peer->receive_handles(devices.size(), wait.deadline));
-  if (handles.size() != devices.size()) {
-    return Status(Code::kProtocol, "open connection", concat(handles.size(), " handles for ", devices.size(), " channels"));
-  }
-  TCPX_ASSIGN_OR_RETURN(auto comms, connect_all(plugin, devices, handles, wait));
+  TCPX_ASSIGN_OR_RETURN(const auto agreed, agree(Direction::kSend, devices, plugin, asked, wait));
+  TCPX_ASSIGN_OR_RETURN(const auto peer_nics, nics_in(agreed.theirs, devices.size()));
+  TCPX_ASSIGN_OR_RETURN(auto paired, connect_channels(plugin, devices, peer_nics, wait));
+  tell_devices(paired, standing);
   std::vector<ChannelParts> channels;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    TCPX_ASSIGN_OR_RETURN(auto nic, nic_of(plugin, devices[i]));
-    channels.push_back({.comm = std::move(comms[i]), .receive = {}, .nic = std::move(nic)});
-  }
-  return make_pipeline(std::move(channels), options, wait, std::move(link));
+  for (PairedChannel& one : paired) channels.push_back({.comm = std::move(one.comm), .receive = {}, .nic = std::move(one.nic)});
+  return make_pipeline(std::move(channels), agreed.options, wait, std::move(link));
 }
 
 }  // namespace tcpx

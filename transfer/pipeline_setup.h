@@ -1,6 +1,6 @@
 // From a bootstrap channel to a pipeline of several channels: one end listens on a device per channel and ships all handles in
 // one message, the other connects to each; both compare what must be equal first, so that a mistake stops both ends before a comm
-// is made.
+// is made. A channel for which there is no way is left out (channel_pairing.h).
 //
 // Both ends make the same sequence of calls on their bootstrap channel, one opening the receiving and the other the sending half.
 // For both directions: first one way, then the other.
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/memory_ops.h"
+#include "transfer/channel_pairing.h"
 #include "transfer/handshake.h"
 #include "transfer/pipeline.h"
 
@@ -42,10 +43,6 @@ void add_message_cut(const NetPlugin& plugin, Parameters& mine);
 /// (NetPlugin::message_cut); kProtocol
 Status check_chunk_bytes(const NetPlugin& plugin, Direction mine, const Parameters& theirs, uint32_t chunk_bytes);
 
-/// The plugin's device of each channel, in channel order; 1 ... kMaxChannels, a device may stand there more than once. Channel i
-/// of one end is connected with channel i of the other.
-using ChannelDevices = std::vector<int>;
-
 /// Parts that a receiving half needs. All must outlive the pipeline.
 struct ReceiverParts {
   Unpacker* unpacker = nullptr;  ///< may be null when only host memory is received
@@ -59,14 +56,17 @@ struct ReceiverParts {
 /// that is down fails its channel.
 /// @param link what the pipeline sends its grants and failure reports over; null: a flow of `wait.peer`, which then must
 /// outlive the pipeline and be used by the thread that drives it. The same kind at both ends.
+/// @param standing this end's device of each channel that stands, as many at both ends; may be null
 /// @return kMismatch naming what differs, at both ends; kBadConfig, at both ends, for a chunk longer than the plugin can take
-/// without losing pages (NetPlugin::message_cut); kTimeout; the peer's or the plugin's error.
+/// without losing pages (NetPlugin::message_cut); kTimeout; the peer's or the plugin's error, which names the NICs where no channel
+/// finds a way.
 Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
                                                 const PipelineOptions& options, const HandshakeWait& wait,
-                                                std::unique_ptr<PeerLink> link = nullptr);
+                                                std::unique_ptr<PeerLink> link = nullptr, ChannelDevices* standing = nullptr);
 
 /// The other half; the GPU whose memory is sent must be current.
 Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDevices& devices, const PipelineOptions& options,
-                                              const HandshakeWait& wait, std::unique_ptr<PeerLink> link = nullptr);
+                                              const HandshakeWait& wait, std::unique_ptr<PeerLink> link = nullptr,
+                                              ChannelDevices* standing = nullptr);
 
 }  // namespace tcpx

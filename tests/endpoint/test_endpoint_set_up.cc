@@ -110,11 +110,14 @@ class StallingAcceptor {
   void stall(BootstrapChannel& channel) {
     if (!channel.exchange_parameters(identity("accept"), {}, soon()).is_ok()) return;
     const std::string channels = std::to_string(parts_.devices.size());
-    const Parameters settings = {{"pipeline version", "2"},
+    std::string names = "a";
+    for (size_t i = 1; i < parts_.devices.size(); ++i) names += ",a";
+    const Parameters settings = {{"pipeline version", "3"},
                                  {"half", "recv"},
                                  {"channels", channels},
                                  {"chunk bytes", std::to_string(parts_.settings.chunk_bytes)},
                                  {"longest chunk bytes", std::to_string(parts_.settings.longest_chunk_bytes)},
+                                 {"nics", names},
                                  {"failover", "off"}};
     if (!channel.exchange_parameters(settings, {}, soon()).is_ok()) return;
     soft::HandleInfo info{.addresses = {SocketAddress::loopback(silent_.port)}, .chunk_bytes = 1 << 20};

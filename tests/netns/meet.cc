@@ -1,7 +1,7 @@
 // Two endpoints on two hosts that know of each other only by metadata, for the scenarios.
 //
 //   meet serve               prints "at METADATA", in hexadecimal; takes one connection, and a message that it compares
-//   meet connect METADATA    connects, and sends that message
+//   meet connect METADATA    connects, and sends that message; prints "over N NICs"
 //
 // The last line is "ok", or what failed and why; exit code 0 or 1.
 #include <tcpx/endpoint.h>
@@ -47,7 +47,9 @@ Status connect(Endpoint& endpoint, const std::string& metadata) {
   std::vector<char> bytes = message();
   const auto memory = endpoint.register_memory(bytes.data(), bytes.size());
   if (!memory.is_ok()) return memory.status();
-  return endpoint.send(*conn, LocalRange{*memory, bytes.data(), bytes.size()});
+  const Status sent = endpoint.send(*conn, LocalRange{*memory, bytes.data(), bytes.size()});
+  std::printf("over %zu NICs\n", endpoint.stats().connections.front().nics.size());
+  return sent;
 }
 
 }  // namespace

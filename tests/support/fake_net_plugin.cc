@@ -101,9 +101,9 @@ uintptr_t FakeNetPlugin::add_end(Direction direction, size_t wire) {
 }
 
 Result<DeviceProperties> FakeNetPlugin::properties(int dev) {
-  if (dev != 0) return plugin_refused("properties", "no such device");
+  if (dev < 0 || dev >= options_.devices) return plugin_refused("properties", "no such device");
   DeviceProperties p;
-  p.name = "fake0";
+  p.name = concat("fake", dev);
   p.host_memory = p.cuda_memory = true;
   p.speed_mbps = 10000;
   p.max_comms = 65536;
@@ -113,16 +113,16 @@ Result<DeviceProperties> FakeNetPlugin::properties(int dev) {
   return p;
 }
 
-Result<ListenComm> FakeNetPlugin::listen(int, Handle& handle) {
+Result<ListenComm> FakeNetPlugin::listen(int dev, Handle& handle) {
   TCPX_RETURN_IF_ERROR(enter(Call::kListen));
-  listeners_.emplace_back();
+  listeners_.emplace_back().dev = dev;
   handle = {};
   const uint64_t number = listeners_.size();
   std::memcpy(handle.bytes.data(), &number, sizeof number);
   return ListenComm{comm_number(listeners_.size() - 1)};
 }
 
-Result<std::optional<SendComm>> FakeNetPlugin::try_connect(int, Handle& handle) {
+Result<std::optional<SendComm>> FakeNetPlugin::try_connect(int dev, Handle& handle) {
   TCPX_RETURN_IF_ERROR(enter(Call::kConnect));
   uint64_t listener = 0, scratch = 0;
   std::memcpy(&listener, handle.bytes.data(), sizeof listener);
@@ -135,7 +135,11 @@ Result<std::optional<SendComm>> FakeNetPlugin::try_connect(int, Handle& handle) 
     connecting_.push_back(scratch);
     std::memcpy(handle.bytes.data() + kScratchOffset, &scratch, sizeof scratch);
   }
-  if (not_yet(Call::kConnect)) return std::optional<SendComm>();
+  bool reaches = true;
+  if (way) {
+    TCPX_ASSIGN_OR_RETURN(reaches, way(dev, listeners_[listener - 1].dev));
+  }
+  if (not_yet(Call::kConnect) || !reaches) return std::optional<SendComm>();
   std::erase(connecting_, scratch);  // the stale value stays in the handle
   wires_.emplace_back();
   listeners_[listener - 1].wires.push_back(wires_.size() - 1);

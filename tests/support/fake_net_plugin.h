@@ -58,6 +58,7 @@ class FakeNetPlugin : public NetPlugin {
     uint64_t seed = 1;
     std::optional<MessageCut> cut = {};  ///< its answer to message_cut
     bool steers = false;                 ///< its answer to steers_flows
+    int devices = 1;                     ///< "fake0", "fake1", ...
   };
   FakeNetPlugin() : FakeNetPlugin(Options{}) {}
   explicit FakeNetPlugin(const Options& options);
@@ -71,6 +72,8 @@ class FakeNetPlugin : public NetPlugin {
   void fail_call(Call call, uint64_t n, Status status, uint64_t times = ~uint64_t{0});
   /// The next `times` tests of a receive answer "peer gone" and do nothing else.
   void say_peer_gone(uint32_t times) { false_peer_gone_ = times; }
+  /// Whether a connect from a device reaches a listener at another: an error is its answer, and to false it is "not yet" for ever.
+  std::function<Result<bool>(int from, int to)> way;
   /// Changes the answer of `received` for message number `message` (0, 1, ... per plugin).
   std::function<void(uint64_t message, ReceivedMessage& received, std::vector<Fragment>& list)> rewrite;
   /// Closes the other end of `comm`, as the death of its process would.
@@ -93,7 +96,7 @@ class FakeNetPlugin : public NetPlugin {
   int abi_version() const override { return 7; }
   std::optional<MessageCut> message_cut() const override { return options_.cut; }
   bool steers_flows() const override { return options_.steers; }
-  Result<int> device_count() override { return 1; }
+  Result<int> device_count() override { return options_.devices; }
   Result<DeviceProperties> properties(int dev) override;
   Result<ListenComm> listen(int dev, Handle& handle) override;
   Result<std::optional<SendComm>> try_connect(int dev, Handle& handle) override;
@@ -148,6 +151,7 @@ class FakeNetPlugin : public NetPlugin {
   };
   struct Listener {
     std::deque<size_t> wires;
+    int dev = 0;
     bool open = true;
     bool accepted = false;
   };

@@ -27,6 +27,7 @@ struct FaultPolicy {
   uint32_t delay_percent = 0;            ///< of connect, accept, post and test calls
   uint64_t break_at = 0;                 ///< 0: never. Counts post, test and consume calls
   uint32_t connects_without_memory = 0;  ///< number of connects that throw std::bad_alloc
+  uint32_t connects_that_fail = 0;       ///< number of connects, the first ones, that fail with `break_with`
   bool vendor_rules = false;
   std::function<bool(const void* data, size_t bytes, MemoryType type)> refuses = {};  ///< called by several threads
   Status break_with{Code::kPeerGone, "faulty plugin", "scripted", Domain::kNccl, 2};
@@ -57,6 +58,10 @@ class FaultyNetPlugin final : public NetPlugin {
     if (policy_.connects_without_memory > 0) {
       --policy_.connects_without_memory;
       throw std::bad_alloc();
+    }
+    if (policy_.connects_that_fail > 0) {
+      --policy_.connects_that_fail;
+      return policy_.break_with;
     }
     if (delay()) return std::optional<SendComm>();
     return plugin_.try_connect(dev, handle);

@@ -51,6 +51,7 @@ struct LinkEnd {
   EndpointIdentity identity;
   bool same_host = false;
   std::string boot_id = {};
+  NetPlugin* plugin = nullptr;  ///< null: the software plugin
 };
 
 class LinkSetupTest : public ::testing::Test {
@@ -70,7 +71,7 @@ class LinkSetupTest : public ::testing::Test {
   /// Runs this end's part of the setup over a fresh channel of a pair.
   Linked set_up(BootstrapChannel channel, bool connector, const LinkEnd& end, Deadline deadline = soon()) {
     const LinkSetup setup{
-        .plugin = *endpoint_->plugin,
+        .plugin = end.plugin != nullptr ? *end.plugin : *endpoint_->plugin,
         .devices = end.devices,
         .receiver = {.unpacker = unpacker_.get(), .memory = endpoint_->memory.get(), .lane = in_place() ? nullptr : lane_.get()},
         .settings = end.settings,

@@ -19,12 +19,12 @@ class HandshakeTest : public ::testing::Test {
   HandshakeWait wait(Deadline deadline = soon()) { return {deadline, &ends_.a}; }
   Listener listener() { return must(Listener::create(plugin_, 0)); }
   /// A connect to each of three listeners.
-  Result<std::vector<Comm>> connect_three() {
+  Result<std::vector<CommAnswer>> connect_three(HandshakePatience patience = {.for_first = soon()}) {
     for (int i = 0; i < 3; ++i) {
       listeners_.push_back(listener());
       handles_.push_back(listeners_.back().handle());
     }
-    return connect_all(plugin_, std::array<int, 3>{}, handles_, wait());
+    return connect_all(plugin_, std::array<int, 3>{}, handles_, wait(), patience);
   }
 
   FakeNetPlugin plugin_;
@@ -57,16 +57,61 @@ TEST_F(HandshakeTest, OneThatIsLateHoldsUpNoneOfTheOthers) {
   EXPECT_EQ(plugin_.calls(Call::kConnect), 7u) << "all three once, one again, then the two that are left";
   std::vector<std::unique_ptr<DeviceHandleStorage>> storages;
   for (int i = 0; i < 3; ++i) storages.push_back(std::make_unique<DeviceHandleStorage>());
-  const auto receivers = must(accept_all(listeners_, storages, wait()));
+  const auto receivers = must(accept_all(listeners_, storages, wait(), false));
   EXPECT_EQ(receivers.size(), 3u);
   EXPECT_EQ(plugin_.open_comms(), 6u);
   EXPECT_TRUE(plugin_.misuse().empty()) << "one accept per listener (3)";
 }
 
-TEST_F(HandshakeTest, WhenOneFailsTheOthersAreClosed) {
+TEST_F(HandshakeTest, WhenOneFailsTheOthersStandUnlessAllMust) {
+  plugin_.fail_call(Call::kConnect, 2, plugin_refused("connect", "no"), 1);
+  {
+    const auto answers = must(connect_three());
+    ASSERT_EQ(answers.size(), 3u);
+    EXPECT_TRUE(answers[0].is_ok() && answers[2].is_ok());
+    EXPECT_EQ(answers[1].status().code(), Code::kPlugin);
+  }
+  listeners_.clear(), handles_.clear();
   plugin_.fail_call(Call::kConnect, 3, plugin_refused("connect", "no"));
-  EXPECT_EQ(connect_three().status().code(), Code::kPlugin);
+  EXPECT_EQ(connect_three({.for_first = soon(), .all_or_none = true}).status().code(), Code::kPlugin);
   EXPECT_EQ(plugin_.open_comms(), 0u);
+}
+
+TEST_F(HandshakeTest, AShortageOfThisProcessIsNoMatterOfOneWay) {
+  plugin_.fail_call(Call::kConnect, 2, Status(Code::kExhausted, "connect", "no descriptors"), 1);
+  EXPECT_EQ(connect_three().status().code(), Code::kExhausted);
+  EXPECT_EQ(plugin_.open_comms(), 0u);
+}
+
+TEST_F(HandshakeTest, OneThatNeverAnswersHasAShareOfTheTime) {
+  const TimePoint begin = Clock::steady().now();
+  FakeNetPlugin plugin({.devices = 2});
+  std::vector<Listener> listeners;
+  std::vector<Handle> handles;
+  for (const int dev : {0, 1}) {
+    listeners.push_back(must(Listener::create(plugin, dev)));
+    handles.push_back(listeners.back().handle());
+  }
+  const auto connect = [&](HandshakePatience patience) {
+    return connect_all(plugin, std::array{0, 1}, handles, wait(), patience);
+  };
+  plugin.way = [](int, int) { return false; };
+  for (const CommAnswer& answer : must(connect({.for_first = Deadline::after(milliseconds(20))})))
+    EXPECT_EQ(answer.status().code(), Code::kTimeout);
+  plugin.way = [](int from, int) { return from == 0; };
+  const auto answers = must(connect({.for_first = soon(), .for_others = milliseconds(20)}));
+  EXPECT_TRUE(answers[0].is_ok());
+  EXPECT_EQ(answers[1].status().code(), Code::kTimeout);
+  EXPECT_LT(Clock::steady().now() - begin, std::chrono::seconds(5)) << "long before the deadline";
+}
+
+TEST_F(HandshakeTest, AnAcceptEndsWhenThePeerHasSpoken) {
+  Listener end = listener();
+  const std::unique_ptr<DeviceHandleStorage> storage[] = {std::make_unique<DeviceHandleStorage>()};
+  ASSERT_TRUE(ends_.b.send_parameters({{"made", "0"}}, soon()).is_ok());
+  const auto answers = must(accept_all({&end, 1}, storage, wait(), false));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].status().code(), Code::kTimeout);
 }
 
 TEST_F(HandshakeTest, Trap01_ConnectLeavesTheCallersHandleAlone) {

@@ -14,6 +14,7 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "measure/pattern.h"
+#include "tests/support/faulty_net_plugin.h"
 #include "tests/support/link_setup_ends.h"
 #include "tests/support/raw_frame.h"
 #include "tests/support/wait_until.h"
@@ -141,7 +142,33 @@ TEST_F(LinkMismatch, AnotherInstanceIsWanted) {
   expect_at_both_ends(Code::kPeerGone, "another endpoint listens there now (restarted?)");
 }
 
-TEST_F(LinkMismatch, NumbersOfChannelsDiffer) {
+TEST_F(LinkSetupTest, TheEndWithFewerDevicesGoesRoundThem) {
+  for (const bool more_here : {true, false}) {
+    (more_here ? connector_ : acceptor_).devices = {0, 0, 0};
+    (more_here ? acceptor_ : connector_).devices = {0, 0};
+    const auto [connected, accepted] = link();
+    ASSERT_TRUE(connected.is_ok()) << connected.status().to_string();
+    ASSERT_TRUE(accepted.is_ok()) << accepted.status().to_string();
+    for (const Pipeline* half : {connected->send.get(), connected->recv.get(), accepted->send.get(), accepted->recv.get()})
+      EXPECT_EQ(half->counters().size(), 3u);
+  }
+}
+
+// What finds no way from the connector is not tried the other way.
+TEST_F(LinkSetupTest, AChannelThatStandsOnlyOneWayIsLeftOutOfBoth) {
+  testing::allow_log("is left out: no way");
+  testing::FaultyNetPlugin connecting(*endpoint_->plugin, {.connects_that_fail = 1});
+  connector_.plugin = &connecting;
+  const auto [connected, accepted] = link();
+  ASSERT_TRUE(connected.is_ok()) << connected.status().to_string();
+  ASSERT_TRUE(accepted.is_ok()) << accepted.status().to_string();
+  for (const Pipeline* half : {connected->send.get(), connected->recv.get(), accepted->send.get(), accepted->recv.get()})
+    EXPECT_EQ(half->counters().size(), 1u);
+}
+
+TEST_F(LinkMismatch, NumbersOfChannelsDifferWhereFlowsAreSteered) {
+  testing::FaultyNetPlugin steered(*endpoint_->plugin, {.vendor_rules = true});
+  connector_.plugin = acceptor_.plugin = &steered;
   acceptor_.devices = {0, 0, 0, 0};
   expect_at_both_ends(Code::kMismatch, "at the peer: set UCCL_TCPX_NUM_CHANNELS to the same number at both ends");
 }
@@ -202,8 +229,8 @@ struct Relay {
   }
 };
 
-// Hello, identity, then settings, handles (of one end) and barrier of each direction, detach.
-constexpr int kFramesOfAnEnd = 8;
+// Hello, identity, then settings, handles (of one end), what stands and barrier of each direction, detach.
+constexpr int kFramesOfAnEnd = 10;
 
 TEST_F(LinkSetupTest, AConnectionThatBreaksAtAnyStepEndsBothEndsAtOnce) {
   auto listener = listen_tcp(SocketAddress::loopback(0), 4).value();

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-const Parameters kIdentity = {{"endpoint version", "6"},
+const Parameters kIdentity = {{"endpoint version", "7"},
                               {"role", "connect"},
                               {"instance", "18446744073709551615"},
                               {"gpu", "0"},
@@ -25,7 +25,7 @@ const Parameters kIdentity = {{"endpoint version", "6"},
                               {"wanted instance", "0"},
                               {"inline bytes", "65536"},
                               {"channels", "2"}};
-const Parameters kPipeline = {{"pipeline version", "2"},    {"half", "send"},   {"channels", "2"}, {"chunk bytes", "524288"},
+const Parameters kPipeline = {{"pipeline version", "3"},    {"half", "send"},   {"channels", "2"}, {"chunk bytes", "524288"},
                               {"longest chunk bytes", "0"}, {"failover", "off"}};
 
 class LinkSetupByHand : public LinkSetupTest {
@@ -41,14 +41,14 @@ class LinkSetupByHand : public LinkSetupTest {
 };
 
 TEST_F(LinkSetupByHand, VersionsThatDifferAreNamedAtBothEnds) {
-  for (const char* version : {"7", "5", "0", "one", ""}) {
+  for (const char* version : {"8", "6", "0", "one", ""}) {
     auto [peer, other] = acceptor();
     Parameters parameters = kIdentity;
     parameters["endpoint version"] = version;
     ASSERT_TRUE(peer.exchange_parameters(parameters, {}, soon()).is_ok());
     expect_told(peer.finish(Status::ok(), soon()), Code::kMismatch,
-                concat("endpoint version is 6 here and ", version, " at the peer"));
-    expect_told(other.get(), Code::kMismatch, "endpoint version is 6 here");
+                concat("endpoint version is 7 here and ", version, " at the peer"));
+    expect_told(other.get(), Code::kMismatch, "endpoint version is 7 here");
   }
 }
 
@@ -91,7 +91,7 @@ TEST_F(LinkSetupByHand, APeerThatNeverConnectsIsLeftAtTheDeadline) {
   ASSERT_TRUE(peer.exchange_parameters(kIdentity, {}, soon()).is_ok());
   ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
   ASSERT_TRUE(peer.receive_handles(2, soon()).is_ok());
-  expect_told(peer.barrier(soon()), Code::kTimeout, "accept: the other end did not come until the deadline");
+  expect_told(peer.receive_parameters(soon()).status(), Code::kTimeout, "accept: the other end did not come until the deadline");
   (void)peer.finish(Status::ok(), soon());
   EXPECT_EQ(other.get().code(), Code::kTimeout);
 }
