@@ -15,7 +15,10 @@ struct Route {
   bool local = false;  ///< the address is one of this machine
 };
 
-/// The way that a packet to `target` would go, from `source` when given. IPv4. @return kPeerGone when there is no route
-Result<Route> find_route(const SocketAddress& target, const SocketAddress* source);
+/// The way that a packet to `target` would go, from `source` when given.
+/// @param through of the routes by this interface alone, whichever the kernel prefers; "" for all. Other addresses of this machine
+/// are no longer `local` then: they are looked for where the interface leads.
+/// @return kPeerGone when there is no route
+Result<Route> find_route(const SocketAddress& target, const SocketAddress* source, const std::string& through = {});
 
 }  // namespace tcpx

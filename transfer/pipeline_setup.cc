@@ -67,7 +67,9 @@ Result<PipelineOptions> agree(Direction mine, size_t channels, const NetPlugin& 
   return options;
 }
 
-Result<std::string> nic_of(NetPlugin& plugin, int dev) {
+// The device's own, where the plugin does not tell which one the comm has.
+Result<std::string> nic_of(NetPlugin& plugin, int dev, const Comm& comm) {
+  if (std::string nic = comm.nic(); !nic.empty()) return nic;
   TCPX_ASSIGN_OR_RETURN(auto properties, plugin.properties(dev));
   return std::move(properties.name);
 }
@@ -173,7 +175,7 @@ Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const Channel
 
   std::vector<ChannelParts> channels;
   for (size_t i = 0; i < devices.size(); ++i) {
-    TCPX_ASSIGN_OR_RETURN(auto nic, nic_of(plugin, devices[i]));
+    TCPX_ASSIGN_OR_RETURN(auto nic, nic_of(plugin, devices[i], comms[i]));
     ReceiveParts receive{.unpacker = parts.unpacker, .pool = {}, .tap = parts.tap};
     if (parts.lane != nullptr) {
       TCPX_ASSIGN_OR_RETURN(const auto pool, plugin.bounce_pool(*storages[i], *parts.memory, *parts.lane));
@@ -196,7 +198,7 @@ Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDe
   TCPX_ASSIGN_OR_RETURN(auto comms, connect_all(plugin, devices, handles, wait));
   std::vector<ChannelParts> channels;
   for (size_t i = 0; i < devices.size(); ++i) {
-    TCPX_ASSIGN_OR_RETURN(auto nic, nic_of(plugin, devices[i]));
+    TCPX_ASSIGN_OR_RETURN(auto nic, nic_of(plugin, devices[i], comms[i]));
     channels.push_back({.comm = std::move(comms[i]), .receive = {}, .nic = std::move(nic)});
   }
   return make_pipeline(std::move(channels), options, wait, std::move(link));

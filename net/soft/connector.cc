@@ -4,13 +4,16 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <span>
 #include <utility>
 
+#include "base/log.h"
 #include "base/random.h"
 #include "base/socket_io.h"
 #include "base/text.h"
+#include "net/soft/socket_nic.h"
 
 namespace tcpx::soft {
 namespace {
@@ -31,8 +34,10 @@ bool is_refusal(const Status& status) {
 }  // namespace
 
 Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
-                                                    const std::optional<SocketAddress>& control_source) {
+                                                    const std::optional<SocketAddress>& control_source,
+                                                    const std::string& nic) {
   std::unique_ptr<Connector> connector(new Connector(listener, deadline));
+  connector->nic_ = nic;
   Hello hello{.cookie = listener.cookie, .connection = 0, .socket_index = 0, .data_sockets = listener.data_sockets};
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&hello.connection, 1))));
   connector->connection_ = hello.connection;
@@ -43,6 +48,7 @@ Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, 
     Socket& socket = connector->sockets_.emplace_back();
     socket.target = apart ? *listener.control_address : listener.address;
     socket.source = apart ? control_source : source;
+    socket.has_nic = !apart;
     if (socket.source && socket.source->family() != socket.target.family()) socket.source.reset();
     hello.socket_index = i;
     encode_hello(hello, socket.hello);
@@ -52,11 +58,29 @@ Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, 
 }
 
 Status Connector::connect(Socket& socket) {
-  auto fd = begin_connect(socket.target, socket.source ? &*socket.source : nullptr);
+  const SocketAddress* source = socket.source ? &*socket.source : nullptr;
+  const std::string nic =
+      socket.has_nic && source != nullptr && !nic_.empty() ? nic_to_bind(nic_, socket.target, *source) : "";
+  auto fd = begin_connect(socket.target, source, nic);
+  socket.bound_until.reset();
+  if (!nic.empty() && fd.is_ok()) socket.bound_until = Clock::steady().now() + kBoundPatience;
+  if (!nic.empty() && !fd.is_ok() && !is_shortage(fd.status())) {
+    let_go_of_nic(socket, fd.status());
+    fd = begin_connect(socket.target, source);
+  }
   if (!fd.is_ok()) return put_off(socket, fd.status());
   socket.fd = std::move(*fd);
   socket.step = Step::kConnects;
   return Status::ok();
+}
+
+void Connector::let_go_of_nic(const Socket& socket, const Status& why) {
+  static std::atomic<bool> refused{false};
+  const bool known = why.native() == EPERM && refused.exchange(true);  // on this machine it is so for all
+  if (!nic_.empty() && !known)
+    log(LogLevel::kWarning, "tcpx-soft: data to ", socket.target.host(), " cannot be made to leave by ", nic_,
+        ", and goes as the kernel routes it: ", why.to_string());
+  nic_.clear();
 }
 
 // Only for connects: what ends a connection that was there is final.
@@ -110,8 +134,17 @@ Status Connector::advance(Socket& socket) {
     TCPX_RETURN_IF_ERROR(connect(socket));
   }
   if (socket.step == Step::kConnects) {
-    if (!wait_for(socket.fd.get(), POLLOUT, Deadline(TimePoint{})).is_ok()) return Status::ok();
-    if (Status status = end_connect(socket.fd.get(), socket.target); !status.is_ok()) return put_off(socket, status);
+    const bool answered = wait_for(socket.fd.get(), POLLOUT, Deadline(TimePoint{})).is_ok();
+    const bool late = !answered && socket.bound_until && Clock::steady().now() >= *socket.bound_until;
+    if (!answered && !late) return Status::ok();
+    const Status status = late ? Status(Code::kTimeout, concat("connect to ", socket.target.to_string()), "no answer")
+                               : end_connect(socket.fd.get(), socket.target);
+    // A refusal at least has come back by this NIC.
+    if (!status.is_ok() && socket.bound_until && !is_refusal(status)) {
+      let_go_of_nic(socket, status);
+      return connect(socket);
+    }
+    if (!status.is_ok()) return put_off(socket, status);
     socket.trouble = Status::ok();
     TCPX_RETURN_IF_ERROR(set_no_delay(socket.fd.get()));
     TCPX_RETURN_IF_ERROR(set_keep_alive(socket.fd.get()));
@@ -143,6 +176,7 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
       TCPX_RETURN_IF_ERROR(advance(socket));
       if (socket.step == Step::kDone) continue;
       if (socket.step == Step::kRests) wakes = wakes.earlier(Deadline(socket.rests_until));
+      if (socket.step == Step::kConnects && socket.bound_until) wakes = wakes.earlier(Deadline(*socket.bound_until));
       // poll(2) passes over the -1 of a socket that rests.
       waits.push_back({socket.fd.get(), static_cast<short>(socket.step == Step::kListens ? POLLIN : POLLOUT), 0});
     }
@@ -157,6 +191,7 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
     if (::poll(waits.data(), waits.size(), wakes.poll_ms()) < 0 && errno != EINTR) return system_error("poll", errno);
   }
   ConnectedSockets connected;
+  connected.nic = nic_of_sender(sockets_.front().fd.get());
   connected.control = std::move(sockets_.back().fd);
   sockets_.pop_back();
   for (Socket& socket : sockets_) connected.data.push_back(std::move(socket.fd));
@@ -166,8 +201,8 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
 }
 
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
-                                             const std::optional<SocketAddress>& control_source) {
-  TCPX_ASSIGN_OR_RETURN(const auto connector, Connector::start(listener, source, deadline, control_source));
+                                             const std::optional<SocketAddress>& control_source, const std::string& nic) {
+  TCPX_ASSIGN_OR_RETURN(const auto connector, Connector::start(listener, source, deadline, control_source, nic));
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(auto connected, connector->advance(kLongestPatience));
     if (connected.has_value()) return std::move(*connected);

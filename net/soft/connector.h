@@ -21,11 +21,16 @@ namespace tcpx::soft {
 class Connector {
  public:
   /// `source` is the local address to bind, and `control_source` that of the control socket when the listener has a control
-  /// address of its own; one of another address family than the listener's is ignored.
+  /// address of its own; one of another address family than the listener's is ignored. Sockets
+  /// from `source` leave by `nic` where it leads to the listener (net/soft/socket_nic.h), "" for any; where nothing comes back that
+  /// way, they leave by whatever the kernel takes, with a warning.
   static Result<std::unique_ptr<Connector>> start(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
-                                                  const std::optional<SocketAddress>& control_source = std::nullopt);
+                                                  const std::optional<SocketAddress>& control_source = std::nullopt,
+                                                   const std::string& nic = {});
 
   static constexpr Duration kRefusalPatience = std::chrono::seconds(1);
+  /// Of a socket bound to its NIC. Long enough for a lost packet, which is sent again after a second.
+  static constexpr Duration kBoundPatience = std::chrono::milliseconds(1500);
 
   /// Waits for at most `patience`. @return nullopt: not yet; kPeerGone when the listener is gone or refuses, kProtocol when it is
   /// something else; at the deadline `trouble`, or kTimeout when there is none. Any answer but "not yet" is final.
@@ -40,6 +45,8 @@ class Connector {
     UniqueFd fd;  // none while it rests
     SocketAddress target;
     std::optional<SocketAddress> source;
+    bool has_nic = false;                     // it may be bound to nic_
+    std::optional<TimePoint> bound_until{};  // none: it is not bound
     Step step = Step::kRests;
     TimePoint rests_until{};
     Duration next_rest{};
@@ -53,17 +60,20 @@ class Connector {
   Status advance(Socket& socket);
   Status connect(Socket& socket);
   Status put_off(Socket& socket, const Status& why);
+  void let_go_of_nic(const Socket& socket, const Status& why);
   Result<bool> move(Socket& socket);
 
   HandleInfo listener_;
   Deadline deadline_;
   uint64_t connection_ = 0;
   std::optional<TimePoint> refused_since_;
+  std::string nic_;  // "" when sockets leave by any
   std::vector<Socket> sockets_;  // the control socket last
 };
 
 /// A whole attempt, for callers with nothing else to do.
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
-                                             const std::optional<SocketAddress>& control_source = std::nullopt);
+                                             const std::optional<SocketAddress>& control_source = std::nullopt,
+                                             const std::string& nic = {});
 
 }  // namespace tcpx::soft
