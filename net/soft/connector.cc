@@ -191,7 +191,6 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
     if (::poll(waits.data(), waits.size(), wakes.poll_ms()) < 0 && errno != EINTR) return system_error("poll", errno);
   }
   ConnectedSockets connected;
-  connected.nic = nic_of_sender(sockets_.front().fd.get());
   connected.control = std::move(sockets_.back().fd);
   sockets_.pop_back();
   for (Socket& socket : sockets_) connected.data.push_back(std::move(socket.fd));

@@ -12,7 +12,6 @@
 #include "base/random.h"
 #include "base/socket_io.h"
 #include "base/text.h"
-#include "net/soft/socket_nic.h"
 
 namespace tcpx::soft {
 namespace {
@@ -211,7 +210,6 @@ Status SoftListener::admit(Stranger& stranger, const Hello& hello) {
   }
   stranger.registration.remove();  // the comm registers it again
   place = std::move(stranger.fd);
-  if (hello.socket_index == 0) group->sockets.nic = nic_of_receiver(place.get());
   if (++group->present == info_.data_sockets + 1) {
     ready_.push_back(std::move(group->sockets));
     groups_.erase(group);

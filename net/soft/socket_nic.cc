@@ -58,8 +58,10 @@ std::string nic_of_sender(int fd) {
 }
 
 std::string nic_of_receiver(int fd) {
-  const auto own = local_address(fd);
-  if (!own.is_ok()) return "";
+  const auto own = local_address(fd), peer = peer_address(fd);
+  if (!own.is_ok() || !peer.is_ok()) return "";
+  // To what stays in this host the kernel gives the index of the interface that has the address.
+  if (const auto route = find_route(*peer, &*own); route.is_ok() && route->local) return route->interface;
   const unsigned index =
       own->family() == AF_INET6
           ? arrival_index(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, IPV6_2292PKTOPTIONS, IPV6_PKTINFO, &in6_pktinfo::ipi6_ifindex)

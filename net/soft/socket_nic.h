@@ -22,7 +22,7 @@ std::string nic_to_bind(const std::string& nic, const SocketAddress& target, con
 
 /// The NIC by which a connected socket sends; "" when the kernel does not tell. What stays in this host goes by "lo".
 std::string nic_of_sender(int fd);
-/// The NIC by which an accepted socket's connection came in; "" when the kernel does not tell.
+/// The NIC by which an accepted socket's connection came in; likewise.
 std::string nic_of_receiver(int fd);
 
 }  // namespace tcpx::soft
