@@ -34,8 +34,7 @@ bool is_refusal(const Status& status) {
 }  // namespace
 
 Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
-                                                    const std::optional<SocketAddress>& control_source,
-                                                    const std::string& nic) {
+                                                    const std::optional<SocketAddress>& control_source, const std::string& nic) {
   std::unique_ptr<Connector> connector(new Connector(listener, deadline));
   connector->nic_ = nic;
   Hello hello{.cookie = listener.cookie, .connection = 0, .socket_index = 0, .data_sockets = listener.data_sockets};
@@ -59,8 +58,7 @@ Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, 
 
 Status Connector::connect(Socket& socket) {
   const SocketAddress* source = socket.source ? &*socket.source : nullptr;
-  const std::string nic =
-      socket.has_nic && source != nullptr && !nic_.empty() ? nic_to_bind(nic_, socket.target, *source) : "";
+  const std::string nic = socket.has_nic && source != nullptr && !nic_.empty() ? nic_to_bind(nic_, socket.target, *source) : "";
   auto fd = begin_connect(socket.target, source, nic);
   socket.bound_until.reset();
   if (!nic.empty() && fd.is_ok()) socket.bound_until = Clock::steady().now() + kBoundPatience;

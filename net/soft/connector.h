@@ -26,7 +26,7 @@ class Connector {
   /// way, they leave by whatever the kernel takes, with a warning.
   static Result<std::unique_ptr<Connector>> start(const HandleInfo& listener, const SocketAddress& source, Deadline deadline,
                                                   const std::optional<SocketAddress>& control_source = std::nullopt,
-                                                   const std::string& nic = {});
+                                                  const std::string& nic = {});
 
   static constexpr Duration kRefusalPatience = std::chrono::seconds(1);
   /// Of a socket bound to its NIC. Long enough for a lost packet, which is sent again after a second.
@@ -45,7 +45,7 @@ class Connector {
     UniqueFd fd;  // none while it rests
     SocketAddress target;
     std::optional<SocketAddress> source;
-    bool has_nic = false;                     // it may be bound to nic_
+    bool has_nic = false;                    // it may be bound to nic_
     std::optional<TimePoint> bound_until{};  // none: it is not bound
     Step step = Step::kRests;
     TimePoint rests_until{};
@@ -67,7 +67,7 @@ class Connector {
   Deadline deadline_;
   uint64_t connection_ = 0;
   std::optional<TimePoint> refused_since_;
-  std::string nic_;  // "" when sockets leave by any
+  std::string nic_;              // "" when sockets leave by any
   std::vector<Socket> sockets_;  // the control socket last
 };
 

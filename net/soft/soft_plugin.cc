@@ -113,9 +113,8 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
     if (connector == nullptr) return Status(Code::kTimeout, "connect", "this attempt has ended");
     handle = encode_handle(info);
   } else {
-    TCPX_ASSIGN_OR_RETURN(connector,
-                          Connector::start(info, interface->address, Deadline::after(config_.connect_timeout), control_address_,
-                                           interface->name));
+    TCPX_ASSIGN_OR_RETURN(connector, Connector::start(info, interface->address, Deadline::after(config_.connect_timeout),
+                                                      control_address_, interface->name));
   }
   TCPX_ASSIGN_OR_RETURN(auto sockets, connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience));
   if (!sockets.has_value()) {

@@ -43,7 +43,8 @@ TEST(Route, AnInterfaceIsAskedForItsOwnRoutes) {
       no_veth = "no veth interfaces here (needs iproute2)";
       return;
     }
-    ASSERT_TRUE(run("for i in 0 1; do ip address add 10.1.1.$((i + 1))/24 dev nic$i && ip link set nic$i up && ip link set far$i up; done"));
+    ASSERT_TRUE(run(
+        "for i in 0 1; do ip address add 10.1.1.$((i + 1))/24 dev nic$i && ip link set nic$i up && ip link set far$i up; done"));
     const auto at = [](const char* host) { return resolve(host, 0)->front(); };
     const SocketAddress target = at("10.1.1.9"), second = at("10.1.1.2");
     EXPECT_EQ(find_route(target, &second)->interface, "nic0") << "the kernel takes the first";
@@ -55,7 +56,8 @@ TEST(Route, AnInterfaceIsAskedForItsOwnRoutes) {
     EXPECT_TRUE(find_route(at("10.1.1.1"), &second)->local);
     ASSERT_TRUE(run("ip route add 10.3.0.0/16 nexthop via 10.1.1.3 dev nic0 nexthop via 10.1.1.4 dev nic1"));
     EXPECT_EQ(find_route(at("10.3.3.3"), nullptr, "nic1")->interface, "nic1") << "one of several next hops";
-    if (!run("ip -6 address add fd00:9::1/64 dev nic0 nodad 2>/dev/null && ip -6 address add fd00:9::2/64 dev nic1 nodad")) return;
+    if (!run("ip -6 address add fd00:9::1/64 dev nic0 nodad 2>/dev/null && ip -6 address add fd00:9::2/64 dev nic1 nodad"))
+      return;
     const SocketAddress six = at("fd00:9::9"), own = at("fd00:9::2");
     EXPECT_EQ(find_route(six, &own, "nic0")->interface, "nic0");
     EXPECT_EQ(find_route(six, &own, "nic1")->interface, "nic1");

@@ -54,7 +54,8 @@ struct TwoHosts {
     const std::string self = concat("/proc/", ::getpid(), "/fd/", far_.get());
     made = run("ip link add nic0 type veth peer name far0 2>/dev/null && ip link add nic1 type veth peer name far1") &&
            run(concat("for i in 0 1; do ip address add 10.1.1.$((i + 1))/24 dev nic$i && ip link set nic$i up && "
-                      "ip link set far$i netns ", self, " || exit 1; done"));
+                      "ip link set far$i netns ",
+                      self, " || exit 1; done"));
     if (made) far("ip link set far0 up && ip link set far1 up && ip address add 10.1.1.9/24 dev far0");
   }
   /// In the other host.
