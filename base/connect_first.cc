@@ -70,7 +70,8 @@ Result<UniqueFd> ConnectRace::advance() {
     if (candidate.hopeless) continue;
     if (!candidate.socket && candidate.next <= Clock::steady().now()) {
       candidate.tried = true;
-      auto socket = begin_connect(candidate.target.address, candidate.target.source ? &*candidate.target.source : nullptr);
+      const Target& target = candidate.target;
+      auto socket = begin_connect(target.address, target.source ? &*target.source : nullptr, target.device);
       if (socket.is_ok()) {
         candidate.socket = std::move(*socket);
         candidate.next = Clock::steady().now() + kConnectAttempt;

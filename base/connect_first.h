@@ -39,6 +39,7 @@ class ConnectRace {
   struct Target {
     SocketAddress address;
     std::optional<SocketAddress> source = {};  ///< the local address to bind
+    std::string device = {};                   ///< as begin_connect
   };
   /// `targets` are tried in their order.
   ConnectRace(const std::vector<Target>& targets, WhenRefused when_refused);

@@ -129,7 +129,10 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSocketIfname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", VariableKind::kText, "", 0, 0, 0, "", "",
      "Network interfaces to use: name prefixes separated by commas; `=` in front asks for exact names, `^` excludes. Same meaning "
      "as in GPUDirect-TCPX, but for an exact name given several times: `=lo,lo,lo,lo` makes four devices of one interface (software "
-     "plugin). Devices are numbered hardware first, then the fastest, then by name. When unset, `NCCL_SOCKET_IFNAME` (software "
+     "plugin). Where the kernel would let bytes leave by another interface, though this one leads to the target, as with two in one "
+     "subnet, the software plugin binds its sockets to the interface; hosts with several in one subnet need "
+     "`net.ipv4.conf.all.arp_ignore=1` and `arp_announce=2`, or a peer's answers may come in by another, which ends the connection. "
+     "Devices are numbered hardware first, then the fastest, then by name. When unset, `NCCL_SOCKET_IFNAME` (software "
      "plugin); when that is unset, too, every interface that is up and leads to other hosts: no bridge but one with a NIC in it, no "
      "link-local address, and tunnels, wireless and at last loopback only where there is no NIC. "
      "GPUDirect-TCPX then takes those whose names begin with `ib`, else the one in the subnet of `NET_COMM_ID`, else all but "

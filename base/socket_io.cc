@@ -173,10 +173,13 @@ Result<SocketAddress> peer_address(int fd) {
   return address_of(fd, ::getpeername, "getpeername");
 }
 
-Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress* source) {
+Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress* source, const std::string& device) {
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return system_error("create socket", errno);
   drop_in_child(fd.get());
+  if (!device.empty() &&
+      ::setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device.c_str(), static_cast<socklen_t>(device.size() + 1)) != 0)
+    return system_error(concat("bind to ", device), errno);
   if (source != nullptr) {
     // One exclusive port per socket would soon use them all up: connect chooses one that is free for this peer address.
     TCPX_RETURN_IF_ERROR(set_option(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, "IP_BIND_ADDRESS_NO_PORT"));

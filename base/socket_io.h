@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "base/clock.h"
 #include "base/socket_address.h"
@@ -39,7 +40,10 @@ Result<SocketAddress> peer_address(int fd);
 Result<UniqueFd> connect_tcp(const SocketAddress& address, Deadline deadline, const SocketAddress* source = nullptr,
                              const std::atomic<bool>* stop = nullptr);
 /// The same in two steps: the first does not wait, the second asks for the result once the socket is writable.
-Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress* source = nullptr);
+/// @param device network interface that the socket is bound to: nothing leaves or arrives by another; "" for none. Linux before 5.7
+/// refuses it to ordinary users (EPERM).
+Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress* source = nullptr,
+                               const std::string& device = {});
 Status end_connect(int fd, const SocketAddress& address);
 
 /// Moves exactly `data.size()` bytes. kPeerGone when the connection ends early, kTimeout at the deadline.

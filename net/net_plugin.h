@@ -131,6 +131,11 @@ class NetPlugin {
     return Status::ok();
   }
 
+  /// The network interface that the bytes of a comm leave or come in by, which need not be that of its device; "" when the plugin
+  /// does not tell.
+  virtual std::string nic_of([[maybe_unused]] SendComm comm) { return {}; }
+  virtual std::string nic_of([[maybe_unused]] RecvComm comm) { return {}; }
+
   /// CUDA memory must be whole pages of kPageBytes (24, 25; base/memory_ops.h: whole_pages). `bytes` is at most INT_MAX with
   /// version 7.
   virtual Result<MemoryHandle> register_memory(SendComm comm, void* data, size_t bytes, MemoryType type) = 0;

@@ -11,7 +11,7 @@
 namespace tcpx {
 
 /// @return kUnsupported naming every required entry that is NULL. reg_mr_dma_buf, iflush and get_device_mr may be NULL:
-/// we never call them. irecv_consumed is judged by `start_plugin`, which knows the device type.
+/// of them we call only get_device_mr, of the software plugin. irecv_consumed is judged by `start_plugin`, which knows the device type.
 Status check_table(const abi::NetTable_v7& table);
 Status check_table(const abi::NetTable_v8& table);
 

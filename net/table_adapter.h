@@ -169,6 +169,9 @@ class TableAdapter final : public NetPlugin {
     return optional<RecvComm>(accepted);
   }
 
+  std::string nic_of(SendComm comm) override { return nic_of(raw(comm)); }
+  std::string nic_of(RecvComm comm) override { return nic_of(raw(comm)); }
+
   Result<MemoryHandle> register_memory(SendComm comm, void* data, size_t bytes, MemoryType type) override {
     return register_memory(raw(comm), data, bytes, type);
   }
@@ -305,6 +308,13 @@ class TableAdapter final : public NetPlugin {
     if (bytes <= most) return Status::ok();
     return Status(Code::kInvalidArgument, operation,
                   concat(bytes, " bytes, but version ", Table::kVersion, " takes at most ", most));
+  }
+
+  /// Only the software plugin takes the comm for a memory handle.
+  std::string nic_of(void* comm) const {
+    void* name = nullptr;
+    if (soft_ && table_.get_device_mr != nullptr) enter("getDeviceMr", table_.get_device_mr, comm, comm, &name);
+    return name != nullptr ? static_cast<const char*>(name) : "";
   }
 
   Result<MemoryHandle> register_memory(void* comm, void* data, size_t bytes, MemoryType type) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "net/net_plugin.h"
@@ -22,6 +23,8 @@ class Comm {
   Direction direction() const { return direction_; }
   NetPlugin& plugin() const { return *plugin_; }
   bool is_open() const { return open_; }
+  /// NetPlugin::nic_of, of an open comm.
+  std::string nic() const { return direction_ == Direction::kSend ? plugin_->nic_of(send_comm()) : plugin_->nic_of(recv_comm()); }
 
   /// The memory must live until it is deregistered, which the Comm does when it closes. The device's GPU must be current for
   /// kCuda.

@@ -110,6 +110,12 @@ void tell_devices(const std::vector<PairedChannel>& channels, ChannelDevices* st
   for (const PairedChannel& channel : channels) standing->push_back(channel.device);
 }
 
+// The device's own, where the plugin does not tell which one the comm has.
+std::string nic_of(const PairedChannel& channel) {
+  const std::string told = channel.comm.nic();
+  return told.empty() ? channel.nic : told;
+}
+
 Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts, const PipelineOptions& options,
                                                 const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
   TCPX_ASSIGN_OR_RETURN(const auto watch, LinkWatch::shared());
@@ -205,10 +211,11 @@ Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const Channel
       TCPX_ASSIGN_OR_RETURN(const auto pool, plugin.bounce_pool(*one.device_handle, *parts.memory, *parts.lane));
       receive.pool = pool;
     }
+    std::string nic = nic_of(one);
     channels.push_back({.device_handle = std::move(one.device_handle),
                         .comm = std::move(one.comm),
                         .receive = receive,
-                        .nic = std::move(one.nic)});
+                        .nic = std::move(nic)});
   }
   return make_pipeline(std::move(channels), agreed.options, wait, std::move(link));
 }
@@ -222,7 +229,10 @@ Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDe
   TCPX_ASSIGN_OR_RETURN(auto paired, connect_channels(plugin, devices, peer_nics, wait));
   tell_devices(paired, standing);
   std::vector<ChannelParts> channels;
-  for (PairedChannel& one : paired) channels.push_back({.comm = std::move(one.comm), .receive = {}, .nic = std::move(one.nic)});
+  for (PairedChannel& one : paired) {
+    std::string nic = nic_of(one);
+    channels.push_back({.comm = std::move(one.comm), .receive = {}, .nic = std::move(nic)});
+  }
   return make_pipeline(std::move(channels), agreed.options, wait, std::move(link));
 }
 

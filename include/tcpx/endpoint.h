@@ -175,7 +175,7 @@ struct LatencyHistogram {
 };
 
 struct NicStats {
-  std::string name;
+  std::string name;  ///< the NIC that the bytes took, also when another was asked for; "lo": they stayed in this host
   uint64_t bytes_sent = 0, bytes_received = 0;
   uint64_t chunks_sent = 0, chunks_received = 0;
 };

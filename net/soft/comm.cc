@@ -32,6 +32,7 @@ SoftComm::SoftComm(ObjectKind object_kind, MemoryOps& memory, int device, std::s
       device_(device),
       io_(std::move(io)),
       peer_(std::move(sockets.peer)),
+      nic_(std::move(sockets.nic)),
       control_(std::move(sockets.control), *this) {}
 
 Result<SoftRegion*> SoftComm::register_region(void* data, uint64_t bytes, MemoryType type) {

@@ -65,6 +65,7 @@ struct ConnectedSockets {
   UniqueFd control;
   uint32_t chunk_bytes = 0;
   std::string peer;         ///< for messages
+  std::string nic;          ///< the bytes' way out of this host, or into it; "" when the kernel does not tell
   size_t first_thread = 0;  ///< of the I/O threads: the one for data[0]; the next socket has the next one
 };
 
@@ -100,6 +101,9 @@ class SoftComm : public Object, public ControlSocket::Owner {
   Result<SoftRegion*> register_region(void* data, uint64_t bytes, MemoryType type) TCPX_EXCLUDES(mutex_);
   /// After it returns nothing touches the memory. A comm with an unfinished request on it fails with kSystem.
   Status deregister_region(SoftRegion* region) TCPX_EXCLUDES(mutex_);
+
+  /// ConnectedSockets::nic
+  const std::string& nic() const { return nic_; }
 
   virtual Result<TestAnswer> test(const abi::TcpxRequest* request) = 0;
 
@@ -139,7 +143,7 @@ class SoftComm : public Object, public ControlSocket::Owner {
   MemoryOps& memory_;
   const int device_;
   const std::shared_ptr<IoPool> io_;  // shared: the last comm or listener ends the threads
-  const std::string peer_;
+  const std::string peer_, nic_;
   mutable Mutex mutex_;
   /// 16 contiguous requests, as in GPUDirect-TCPX: request k and k+16 share an address.
   std::array<abi::TcpxRequest, kQueueDepth> requests_{};

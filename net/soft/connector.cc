@@ -8,23 +8,28 @@
 #include <span>
 #include <utility>
 
+#include "base/log.h"
 #include "base/random.h"
 #include "base/socket_io.h"
 #include "base/text.h"
+#include "net/soft/socket_nic.h"
 
 namespace tcpx::soft {
 namespace {
 
 constexpr Duration kLongestPatience = std::chrono::seconds(1);
 
-// An address that no source of ours leads to is tried only where that is so for all.
+// An address that no source of ours leads to is tried only where that is so for all. Where a socket must be bound to the NIC, it is tried
+// without that as well: the kernel may refuse it, and answers may come back by another NIC, which a bound socket does not hear.
 std::vector<ConnectRace::Target> targets_of(const std::vector<SocketAddress>& addresses,
-                                            const std::vector<SocketAddress>& sources) {
+                                            const std::vector<SocketAddress>& sources, const std::string& nic) {
   std::vector<ConnectRace::Target> bound, unbound;
   for (const SocketAddress& address : addresses) {
     const auto source = std::find_if(sources.begin(), sources.end(),
                                      [&](const SocketAddress& each) { return each.family() == address.family(); });
     if (source != sources.end()) {
+      const std::string device = nic.empty() ? nic : nic_to_bind(nic, address, *source);
+      if (!device.empty()) bound.push_back({address, *source, device});
       bound.push_back({address, *source});
     } else {
       unbound.push_back({address});
@@ -36,8 +41,10 @@ std::vector<ConnectRace::Target> targets_of(const std::vector<SocketAddress>& ad
 }  // namespace
 
 Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
-                                                    Deadline deadline, const std::vector<SocketAddress>& control_sources) {
+                                                    Deadline deadline, const std::vector<SocketAddress>& control_sources,
+                                                    const std::string& nic) {
   std::unique_ptr<Connector> connector(new Connector(listener, deadline));
+  connector->nic_ = nic;
   Hello hello{.cookie = listener.cookie, .connection = 0, .socket_index = 0, .data_sockets = listener.data_sockets};
   TCPX_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&hello.connection, 1))));
   connector->connection_ = hello.connection;
@@ -46,13 +53,13 @@ Result<std::unique_ptr<Connector>> Connector::start(const HandleInfo& listener, 
     hello.socket_index = i;
     encode_hello(hello, socket.hello);
   }
-  connector->targets_ = targets_of(listener.addresses, sources);
+  connector->targets_ = targets_of(listener.addresses, sources, nic);
   connector->found_ = connector->targets_.size() == 1;
   connector->race(connector->sockets_.front(), connector->targets_);
   // The data interface may not reach the network of a control interface: control sockets then leave from ours, or from the address
   // the kernel chooses.
   if (!listener.control_addresses.empty())
-    connector->race(connector->sockets_.back(), targets_of(listener.control_addresses, control_sources));
+    connector->race(connector->sockets_.back(), targets_of(listener.control_addresses, control_sources, ""));
   for (Socket& socket : connector->sockets_) TCPX_RETURN_IF_ERROR(connector->connect(socket));
   return connector;
 }
@@ -105,6 +112,12 @@ Status Connector::connect(Socket& socket) {
   TCPX_ASSIGN_OR_RETURN(const auto peer, peer_address(socket.fd.get()));
   std::erase_if(targets_, [&](const auto& target) { return target.address.to_string() != peer.to_string(); });
   found_ = true;
+  const auto is_bound = [](const auto& target) { return !target.device.empty(); };
+  if (std::any_of(targets_.begin(), targets_.end(), is_bound) && nic_of_sender(socket.fd.get()) != nic_) {
+    log(LogLevel::kWarning, "tcpx-soft: data to ", peer.host(), " cannot be made to leave by ", nic_,
+        ", and goes as the kernel routes it: binding to it was refused, or nothing came back that way");
+    std::erase_if(targets_, is_bound);
+  }
   return Status::ok();
 }
 
@@ -164,8 +177,9 @@ Result<std::optional<ConnectedSockets>> Connector::advance(Duration patience) {
 }
 
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
-                                             Deadline deadline, const std::vector<SocketAddress>& control_sources) {
-  TCPX_ASSIGN_OR_RETURN(const auto connector, Connector::start(listener, sources, deadline, control_sources));
+                                             Deadline deadline, const std::vector<SocketAddress>& control_sources,
+                                             const std::string& nic) {
+  TCPX_ASSIGN_OR_RETURN(const auto connector, Connector::start(listener, sources, deadline, control_sources, nic));
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(auto connected, connector->advance(kLongestPatience));
     if (connected.has_value()) return std::move(*connected);

@@ -23,9 +23,12 @@ namespace tcpx::soft {
 class Connector {
  public:
   /// `sources` are the local addresses to bind, and `control_sources` those of the control socket when the listener has control
-  /// addresses of its own. Addresses of a family that has no source are left out, unless that is so for all.
+  /// addresses of its own. Addresses of a family that has no source are left out, unless that is so for all. Data sockets leave by
+  /// `nic` where it leads to the listener (net/soft/socket_nic.h), "" for any; where nothing comes back that way, they leave by
+  /// whatever the kernel takes, with a warning.
   static Result<std::unique_ptr<Connector>> start(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
-                                                  Deadline deadline, const std::vector<SocketAddress>& control_sources = {});
+                                                  Deadline deadline, const std::vector<SocketAddress>& control_sources = {},
+                                                  const std::string& nic = {});
 
   /// Waits for at most `patience`. @return nullopt: not yet; kPeerGone when the listener is gone or refuses, kProtocol when it is
   /// something else; at the deadline `trouble`, or kTimeout when there is none. Any answer but "not yet" is final.
@@ -57,11 +60,13 @@ class Connector {
   uint64_t connection_ = 0;
   std::vector<ConnectRace::Target> targets_;  // of the data sockets; one once the first of them has found it
   bool found_ = false;
+  std::string nic_;  // that data sockets are to leave by
   std::vector<Socket> sockets_;  // the control socket last
 };
 
 /// A whole attempt, for callers with nothing else to do.
 Result<ConnectedSockets> connect_to_listener(const HandleInfo& listener, const std::vector<SocketAddress>& sources,
-                                             Deadline deadline, const std::vector<SocketAddress>& control_sources = {});
+                                             Deadline deadline, const std::vector<SocketAddress>& control_sources = {},
+                                             const std::string& nic = {});
 
 }  // namespace tcpx::soft

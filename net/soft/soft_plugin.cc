@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "base/usable_cores.h"
+#include "net/soft/socket_nic.h"
 #include "net/soft/socket_placement.h"
 
 namespace tcpx::soft {
@@ -113,7 +114,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
     handle = encode_handle(info);
   } else {
     TCPX_ASSIGN_OR_RETURN(connector, Connector::start(info, addresses_of(*interface), Deadline::after(config_.connect_timeout),
-                                                      control_addresses_));
+                                                      control_addresses_, interface->name));
   }
   TCPX_ASSIGN_OR_RETURN(auto sockets, connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience));
   if (!sockets.has_value()) {
@@ -124,6 +125,7 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
   TCPX_RETURN_IF_ERROR(watch_host(*sockets, config_.peer_timeout));
   TCPX_ASSIGN_OR_RETURN(auto gpu, memory_->current_device());
   TCPX_ASSIGN_OR_RETURN(auto threads, io_on(cores_of(config_.send_cores, *interface)));
+  sockets->nic = nic_of_sender(sockets->data.front().get());
   sockets->first_thread = first_thread(CommSide::kSends, sockets->data.size());
   return SoftSendComm::create(*memory_, gpu, std::move(threads), staging_of(gpu), std::move(*sockets));
 }
@@ -167,6 +169,7 @@ Result<std::unique_ptr<SoftRecvComm>> SoftPlugin::accept(SoftListener& listener)
   auto sockets = listener.try_accept();
   if (!sockets) return std::unique_ptr<SoftRecvComm>();
   TCPX_RETURN_IF_ERROR(watch_host(*sockets, config_.peer_timeout));
+  sockets->nic = nic_of_receiver(sockets->data.front().get());
   sockets->first_thread = first_thread(CommSide::kReceives, sockets->data.size());
   return SoftRecvComm::create(*memory_, gpu, listener.io(), std::move(pool), std::move(*sockets));
 }

@@ -249,7 +249,11 @@ int soft_close_listen(void* listen_comm) {
   });
 }
 
-int soft_get_device_mr(void*, void*, void**) {
+// Asked with the comm itself in place of a memory handle, it tells the name of the comm's NIC, which lives as long as the comm; no
+// other plugin supports that.
+int soft_get_device_mr(void* comm_pointer, void* mhandle, void** answer) {
+  SoftComm* comm = mhandle != nullptr && mhandle == comm_pointer ? comm_cast(comm_pointer) : nullptr;
+  if (comm != nullptr && answer != nullptr) *answer = const_cast<char*>(comm->nic().c_str());
   return abi::kNcclSuccess;
 }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/interface_kind.h"
 #include "base/port_range.h"
+#include "base/route.h"
 #include "base/socket_address.h"
 #include "programs/doctor/child_answer.h"
 #include "programs/doctor/finding.h"
@@ -66,13 +67,6 @@ struct BindFacts {
 struct ListeningPort {
   uint16_t port = 0;
   std::string user;
-};
-
-/// The kernel's way to an address.
-struct Route {
-  std::string interface;
-  std::string source;  ///< address it would send from
-  bool local = false;  ///< the address is one of this machine
 };
 
 /// Two data interfaces in one network.
@@ -143,8 +137,6 @@ Findings check_firewall(const NetworkFacts& facts);
 std::vector<NetworkInterface> list_interfaces();
 /// Binds TCP `port` of every address, as a listener does, and lets it go at once. @return errno, 0 when it can be bound
 int try_bind(uint16_t port);
-/// The way that a packet to `target` would go, from `source` when given. IPv4. @return kPeerGone when there is no route
-Result<Route> find_route(const SocketAddress& target, const SocketAddress* source);
 /// Connects to `target` from the source of each way at the same time, and notes how it went: kPeerGone with ECONNREFUSED when the
 /// host is there and nobody listens, kTimeout.
 void try_connecting(const SocketAddress& target, std::span<PeerWay> ways, Duration limit);

@@ -3,7 +3,8 @@
 //   meet serve               prints "at METADATA", in hexadecimal; takes one connection, and a message that it compares
 //   meet connect METADATA    connects, and sends that message; prints "over N NICs"
 //
-// The last line is "ok", or what failed and why; exit code 0 or 1.
+// Before the last line stand "bytes N", how long the message is, and "nic NAME sent N received N" of the statistics for each NIC. The
+// last line is "ok", or what failed and why; exit code 0 or 1.
 #include <tcpx/endpoint.h>
 
 #include <chrono>
@@ -18,7 +19,7 @@ namespace {
 
 using namespace tcpx;
 
-constexpr size_t kBytes = 1 << 20;
+constexpr size_t kBytes = 16 << 20;
 constexpr std::chrono::seconds kTime{10};
 
 std::vector<char> message() {
@@ -52,6 +53,17 @@ Status connect(Endpoint& endpoint, const std::string& metadata) {
   return sent;
 }
 
+void tell(const Endpoint& endpoint) {
+  std::printf("bytes %zu\n", kBytes);
+  const EndpointStats stats = endpoint.stats();
+  std::vector<NicStats> nics = stats.ended.nics;
+  for (const ConnectionStats& one : stats.connections) nics.insert(nics.end(), one.nics.begin(), one.nics.end());
+  for (const NicStats& nic : nics) {
+    std::printf("nic %s sent %llu received %llu\n", nic.name.c_str(), static_cast<unsigned long long>(nic.bytes_sent),
+                static_cast<unsigned long long>(nic.bytes_received));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -60,6 +72,7 @@ int main(int argc, char** argv) {
   const auto endpoint = Endpoint::create({.num_cpus = 2});
   Status status = endpoint.status();
   if (endpoint.is_ok()) status = role == "serve" ? serve(**endpoint) : connect(**endpoint, argv[2]);
+  if (status.is_ok()) tell(**endpoint);
   std::puts(status.is_ok() ? "ok" : status.to_string().c_str());
   return status.is_ok() ? 0 : 1;
 }
