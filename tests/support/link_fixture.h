@@ -73,6 +73,7 @@ class LinkTest : public ::testing::Test {
     sends_ = receives_ = 0;
     LinkParts parts;
     parts.own_windows = parts.peers_windows = windows_;
+    parts.eager = eager_;
     if (peers_memory_ != nullptr) parts.place = peers_memory_->admit("10.0.0.1", true).value();
     parts.stream = std::make_unique<ControlStream>();
     if (shared_) {
@@ -268,6 +269,7 @@ class LinkTest : public ::testing::Test {
   NotifyInbox inbox_{4};
   Bytes host_ = pattern(kPart, 1), device_ = pattern(kPart, 2), peers_ = pattern(kPart, 3);
   CreditWindows::Size windows_ = CreditWindows::Size::kWhole;  // of links made from now on, and of their peers
+  bool eager_ = false;                                         // links made from now on
   PeerMemory* peers_memory_ = nullptr;                         // and what holds their places; must outlive them
   ChunkBudget* budget_ = nullptr;                              // of what links made from now on send; must outlive them
   MemoryRegistry registry_{1};
