@@ -94,7 +94,8 @@ Status BootstrapChannel::stick(Status status) {
 
 // Meaning of the peer's last frame to a call that expected the channel to go on.
 Status BootstrapChannel::verdict() const {
-  if (peer_detached_ && !detached_)
+  // What it has sent before is still to be asked for.
+  if (peer_detached_ && !detached_ && inbox_.empty())
     return Status(Code::kProtocol, "bootstrap", "the peer has detached its socket, this end has not");
   if (!peer_final_) return Status::ok();
   if (!peer_final_->is_ok()) return *peer_final_;
@@ -246,20 +247,7 @@ Result<Parameters> BootstrapChannel::exchange_parameters(const Parameters& mine,
   TCPX_RETURN_IF_ERROR(send_parameters(mine, deadline));
   auto theirs = receive_parameters(deadline);
   if (!theirs.is_ok()) return theirs.status();
-
-  std::string differences;
-  const auto value_in = [](const Parameters& parameters, const std::string& name) {
-    const auto found = parameters.find(name);
-    return found != parameters.end() ? found->second : std::string("not given");
-  };
-  for (const std::string_view name_view : must_match) {
-    const std::string name(name_view);
-    const std::string here = value_in(mine, name), there = value_in(*theirs, name);
-    if (here == there) continue;
-    differences += concat(differences.empty() ? "" : "; ", name, " is ", here, " here and ",
-                          printable(std::as_bytes(std::span(there)), kMaxParameterBytes), " at the peer");
-  }
-  if (!differences.empty()) return Status(Code::kMismatch, "compare parameters", differences);
+  TCPX_RETURN_IF_ERROR(compare_parameters(mine, *theirs, must_match));
   return theirs;
 }
 

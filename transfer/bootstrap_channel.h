@@ -73,8 +73,10 @@ class BootstrapChannel {
   /// One half of the above each, for ends that speak in turn.
   Status send_parameters(const Parameters& mine, Deadline deadline);
   Result<Parameters> receive_parameters(Deadline deadline);
-  /// The peer has sent something that nobody has asked for yet, as far as `peer_status` has seen.
-  bool has_message() const { return !inbox_.empty(); }
+  /// What the peer has sent next that nobody has asked for yet, as far as `peer_status` has seen; nullopt: nothing.
+  std::optional<FrameType> next_message() const {
+    return inbox_.empty() ? std::nullopt : std::optional(inbox_.front().type);
+  }
 
   /// Returns when the peer has called it as often as this end.
   Status barrier(Deadline deadline);

@@ -32,6 +32,9 @@ constexpr bool has(Mask mask, size_t channel) {
   return (mask & bit(channel)) != 0;
 }
 
+// What the ends say: channels that the connecting end has made, or tries anew, and those that the accepting end has made.
+constexpr const char *kMade = "made", *kAgain = "again", *kAccepted = "accepted";
+
 // A set of channels that the peer names, which must be some of `possible`.
 Result<Mask> channels_in(const Parameters& theirs, const std::string& name, Mask possible) {
   const auto found = theirs.find(name);
@@ -58,12 +61,27 @@ std::string words_of(const Status& status) {
   return status.to_string().substr(name_of(status.code()).size() + 2);
 }
 
-/// The channels of one end, and what has become of them.
+/// The channels of one half at one end, and what has become of them.
 class PairingEnd {
  public:
-  PairingEnd(NetPlugin& plugin, const ChannelDevices& devices, std::vector<std::string> nics)
-      : plugin_(plugin), devices_(devices), nics_(std::move(nics)), why_(devices.size()), made_(devices.size()) {}
+  PairingEnd(NetPlugin& plugin, const ChannelDevices& devices, std::vector<std::string> nics, const HandshakeWait& wait)
+      : plugin_(plugin), devices_(devices), nics_(std::move(nics)), wait_(wait), why_(devices.size()), made_(devices.size()) {}
+  virtual ~PairingEnd() = default;
 
+  /// Goes on as far as it can without waiting, but not beyond the end. @return true: it is over
+  virtual Result<bool> advance() = 0;
+  /// What came of it, at the end.
+  virtual Result<std::vector<PairedChannel>> take() = 0;
+
+  /// The peer's word of this round, or its handles, has not come yet.
+  bool listens() const { return listens_ && !heard_; }
+  Status hear(Parameters said) {
+    if (!listens()) return Status(Code::kProtocol, kPair, "the peer says twice which channels stand");
+    heard_ = std::move(said);
+    return Status::ok();
+  }
+
+ protected:
   size_t size() const { return devices_.size(); }
   bool all_must_stand() const { return plugin_.steers_flows(); }
   bool any_stands() const {
@@ -81,7 +99,7 @@ class PairingEnd {
   }
 
   /// The end of it. @param to words before the NIC of the accepting end; @param nics of that
-  Result<std::vector<PairedChannel>> take(const char* to, const std::vector<std::string>& nics, const HandshakeWait& wait) {
+  Result<std::vector<PairedChannel>> take_standing(const char* to, const std::vector<std::string>& nics) {
     std::vector<PairedChannel> standing;
     std::string all;
     for (size_t i = 0; i < size(); ++i) {
@@ -95,38 +113,63 @@ class PairingEnd {
       return Status(first_.code(), kPair, concat("no way ", all), first_.domain(), first_.native());
     for (size_t i = 0; i < size(); ++i) {
       if (made_[i]) continue;
-      log(LogLevel::kWarning, "connection to ", wait.peer->peer().to_string(), ": channel ", i, " is left out: no way ", to,
+      log(LogLevel::kWarning, "connection to ", wait_.peer->peer().to_string(), ": channel ", i, " is left out: no way ", to,
           nics[i], ": ", why_[i]);
     }
     return standing;
   }
 
- protected:
   NetPlugin& plugin_;
   const ChannelDevices& devices_;
   const std::vector<std::string> nics_;  // of the devices
-  std::vector<std::string> why_;         // there is no way, so far
+  const HandshakeWait& wait_;
+  std::vector<std::string> why_;  // there is no way, so far
   std::vector<std::optional<PairedChannel>> made_;
   Status first_;
+  bool listens_ = true;              // it is not over
+  bool said_ = false;                // this end's word of this round
+  std::optional<Parameters> heard_;  // the peer's
 };
 
 /// The end that connects, and so decides what is tried.
 class ConnectingEnd : public PairingEnd {
  public:
-  ConnectingEnd(NetPlugin& plugin, const ChannelDevices& devices, std::vector<std::string> nics,
-                const std::vector<std::string>& peer_nics, const HandshakeWait& wait)
-      : PairingEnd(plugin, devices, std::move(nics)), peer_nics_(peer_nics), wait_(wait) {
+  ConnectingEnd(NetPlugin& plugin, const ChannelDevices& devices, std::vector<std::string> nics, ConnectingHalf half,
+                const HandshakeWait& wait)
+      : PairingEnd(plugin, devices, std::move(nics), wait),
+        peer_nics_(std::move(half.peer_nics)),
+        handles_(std::move(half.handles)) {
     for (size_t i = 0; i < size(); ++i) {
       if (std::find(devices.begin(), devices.end(), devices[i]) == devices.begin() + static_cast<ptrdiff_t>(i))
         places_.push_back(i);
       round_.push_back({.channel = i, .place = i});
-      tried_.emplace(devices[i], peer_nics[i]);
+      tried_.emplace(devices[i], peer_nics_[i]);
     }
   }
 
-  Result<std::vector<PairedChannel>> run() {
-    for (size_t rounds = 1; !round_.empty(); ++rounds) TCPX_RETURN_IF_ERROR(run_round(rounds));
-    return take("to its ", peer_nics_, wait_);
+  Result<std::vector<PairedChannel>> take() override { return take_standing("to its ", peer_nics_); }
+
+  Result<bool> advance() override {
+    if (!said_) {
+      if (handles_.empty()) return false;
+      if (!comms_) begin_round();
+      TCPX_ASSIGN_OR_RETURN(const bool over, comms_->advance());
+      if (!over) return false;
+      TCPX_RETURN_IF_ERROR(say());
+      if (round_.empty()) return true;
+    }
+    if (!heard_) return false;
+    TCPX_RETURN_IF_ERROR(end_round());
+    listens_ = !round_.empty();
+    return round_.empty();
+  }
+
+  /// Those of a round that is not the first.
+  Status take_handles() {
+    if (round_.empty() || said_ || !handles_.empty())
+      return Status(Code::kProtocol, kPair, "the peer sends handles that nobody has asked for");
+    TCPX_ASSIGN_OR_RETURN(handles_, receive_handles(*wait_.peer, round_.size(), wait_.deadline));
+    return Status::ok();
   }
 
  private:
@@ -135,58 +178,70 @@ class ConnectingEnd : public PairingEnd {
     size_t channel, place;
   };
 
-  Status run_round(size_t rounds) {
-    TCPX_ASSIGN_OR_RETURN(const auto handles, wait_.peer->receive_handles(round_.size(), wait_.deadline));
-    if (handles.size() != round_.size())
-      return Status(Code::kProtocol, kPair, concat(handles.size(), " handles for ", round_.size(), " channels"));
-    std::vector<Try> next = next_tries();
+  void begin_round() {
+    ++rounds_;
+    next_ = next_tries();
     ChannelDevices from;
     for (const Try& one : round_) from.push_back(devices_[one.place]);
-    const bool more = !next.empty() || (rounds > 1 && !hasty_.empty());
-    const HandshakePatience patience = patience_of(rounds, more);
-    TCPX_ASSIGN_OR_RETURN(auto answers, connect_all(plugin_, from, handles, wait_, patience));
+    more_ = !next_.empty() || (rounds_ > 1 && !hasty_.empty());
+    comms_.emplace(plugin_, from, handles_, wait_.deadline, patience_of(rounds_, more_));
+  }
 
-    Mask made = 0, failed = 0;
+  // Leaves no round where nothing stands and there is nothing left to try: the peer is told the error instead.
+  Status say() {
+    Mask failed = 0;
+    made_now_ = 0;
     for (size_t k = 0; k < round_.size(); ++k) {
       const Try& one = round_[k];
-      if (answers[k].is_ok()) {
-        made |= bit(one.channel);
+      const CommAnswer& answer = *comms_->answer(k);
+      if (answer.is_ok()) {
+        made_now_ |= bit(one.channel);
         continue;
       }
       failed |= bit(one.channel);
-      const Status& why = answers[k].status();
+      const Status& why = answer.status();
       this->failed(one.channel, concat("from ", nics_[one.place], ": ", words_of(why)), why);
-      if (rounds == 1 && more && why.code() != Code::kProtocol) hasty_.push_back(one);
+      if (rounds_ == 1 && more_ && why.code() != Code::kProtocol) hasty_.push_back(one);
     }
-    std::erase_if(next, [&](const Try& one) { return !has(failed, one.channel); });
-    if (made != 0 && !beside_)
+    std::erase_if(next_, [&](const Try& one) { return !has(failed, one.channel); });
+    if (made_now_ != 0 && !beside_)
       beside_ = Deadline::after(std::min(kLongestBeside, (wait_.deadline.at() - Clock::steady().now()) / 4));
-    if (beside_ && beside_->expired()) next.clear();
-    for (const Try& one : next) tried_.emplace(devices_[one.place], peer_nics_[one.channel]);
+    if (beside_ && beside_->expired()) next_.clear();
+    for (const Try& one : next_) tried_.emplace(devices_[one.place], peer_nics_[one.channel]);
     // A network that was away may be back.
-    if (next.empty() && made == 0 && !any_stands()) next = std::exchange(hasty_, {});
-    if (next.empty() && made == 0 && !any_stands()) {
+    if (next_.empty() && made_now_ == 0 && !any_stands()) next_ = std::exchange(hasty_, {});
+    if (next_.empty() && made_now_ == 0 && !any_stands()) {
       round_.clear();
-      return Status::ok();  // the peer is told the error
+      return Status::ok();
     }
-
     Mask again = 0;
-    for (const Try& one : next) again |= bit(one.channel);
-    Parameters said = {{"made", std::to_string(made)}, {"again", std::to_string(again)}};
+    for (const Try& one : next_) again |= bit(one.channel);
+    Parameters said = {{kMade, std::to_string(made_now_)}, {kAgain, std::to_string(again)}};
     add_reasons(failed & ~again, said);
-    TCPX_RETURN_IF_ERROR(wait_.peer->send_parameters(said, wait_.deadline));
-    TCPX_ASSIGN_OR_RETURN(const auto theirs, wait_.peer->receive_parameters(wait_.deadline));
-    TCPX_ASSIGN_OR_RETURN(const Mask accepted, channels_in(theirs, "made", made));
+    said_ = true;
+    return wait_.peer->send_parameters(said, wait_.deadline);
+  }
+
+  Status end_round() {
+    Mask of_round = 0;
+    for (const Try& one : round_) of_round |= bit(one.channel);
+    TCPX_ASSIGN_OR_RETURN(const Mask accepted, channels_in(*heard_, kAccepted, of_round));
     for (size_t k = 0; k < round_.size(); ++k) {
       const Try& one = round_[k];
+      if (!has(made_now_, one.channel)) continue;
       if (has(accepted, one.channel)) {
-        stands(one.channel, {.device = devices_[one.place], .nic = nics_[one.place], .comm = std::move(*answers[k])});
-      } else if (has(made, one.channel)) {
-        const std::string why = concat("from ", nics_[one.place], ": the peer: ", reason_in(theirs, one.channel));
-        this->failed(one.channel, why, Status(Code::kPeerGone, kPair, why));
+        stands(one.channel,
+               {.device = devices_[one.place], .nic = nics_[one.place], .comm = std::move(**comms_->answer(k))});
+      } else {
+        const std::string why = concat("from ", nics_[one.place], ": the peer: ", reason_in(*heard_, one.channel));
+        failed(one.channel, why, Status(Code::kPeerGone, kPair, why));
       }
     }
-    round_ = std::move(next);
+    round_ = std::exchange(next_, {});
+    comms_.reset();
+    handles_.clear();
+    heard_.reset();
+    said_ = false;
     return Status::ok();
   }
 
@@ -219,11 +274,15 @@ class ConnectingEnd : public PairingEnd {
     return {.for_first = Deadline::after(std::min(kLongestShare, left / rounds_left)), .for_others = late};
   }
 
-  const std::vector<std::string>& peer_nics_;
-  const HandshakeWait& wait_;
+  const std::vector<std::string> peer_nics_;
+  std::vector<Handle> handles_;                  // of this round; none have come yet
   std::vector<size_t> places_;                   // of each device, the first
   std::set<std::pair<int, std::string>> tried_;  // this end's device, the peer's NIC
-  std::vector<Try> round_;
+  size_t rounds_ = 0;
+  std::vector<Try> round_, next_;  // over when there are none in this one
+  bool more_ = false;              // to try when this round brings nothing
+  std::optional<ConnectingComms> comms_;
+  Mask made_now_ = 0;
   std::optional<Deadline> beside_;  // of trying other devices, since a channel has stood
   std::vector<Try> hasty_;          // given up in the first round to try others
 };
@@ -231,73 +290,106 @@ class ConnectingEnd : public PairingEnd {
 /// The end that accepts, and goes along.
 class AcceptingEnd : public PairingEnd {
  public:
-  AcceptingEnd(NetPlugin& plugin, const ChannelDevices& devices, std::vector<std::string> nics, const HandshakeWait& wait)
-      : PairingEnd(plugin, devices, std::move(nics)), wait_(wait) {
+  AcceptingEnd(NetPlugin& plugin, const ChannelDevices& devices, std::vector<std::string> nics, AcceptingHalf half,
+               const HandshakeWait& wait)
+      : PairingEnd(plugin, devices, std::move(nics), wait) {
     for (size_t i = 0; i < size(); ++i) round_.push_back(i);
+    comms_.emplace(std::move(half.listeners), all_must_stand());
   }
 
-  Result<std::vector<PairedChannel>> run() {
-    for (size_t rounds = 1; !round_.empty(); ++rounds) {
-      if (rounds > kMaxRounds) return Status(Code::kProtocol, kPair, "the peer tries again and again");
-      TCPX_RETURN_IF_ERROR(run_round());
+  Result<std::vector<PairedChannel>> take() override { return take_standing("from the peer to ", nics_); }
+
+  Result<bool> advance() override {
+    TCPX_RETURN_IF_ERROR(comms_->advance());
+    if (heard_ && !made_there_) TCPX_RETURN_IF_ERROR(look_at_word());
+    if (!said_) {
+      if (waits_for_comms()) return false;
+      TCPX_RETURN_IF_ERROR(say());
     }
-    return take("from the peer to ", nics_, wait_);
+    if (!heard_) return false;
+    TCPX_RETURN_IF_ERROR(end_round());
+    listens_ = !round_.empty();
+    return round_.empty();
   }
 
  private:
-  Status run_round() {
-    std::vector<Listener> listeners;
-    std::vector<Handle> handles;
-    std::vector<std::unique_ptr<DeviceHandleStorage>> storages;
+  Status look_at_word() {
     Mask possible = 0;
-    for (const size_t channel : round_) {
-      TCPX_ASSIGN_OR_RETURN(auto listener, Listener::create(plugin_, devices_[channel]));
-      handles.push_back(listener.handle());
-      listeners.push_back(std::move(listener));
-      storages.push_back(std::make_unique<DeviceHandleStorage>());
-      possible |= bit(channel);
-    }
-    TCPX_RETURN_IF_ERROR(wait_.peer->send_handles(handles, wait_.deadline));
-    TCPX_ASSIGN_OR_RETURN(auto answers, accept_all(listeners, storages, wait_, all_must_stand()));
-    TCPX_ASSIGN_OR_RETURN(const auto theirs, wait_.peer->receive_parameters(wait_.deadline));
-    TCPX_ASSIGN_OR_RETURN(const Mask made, channels_in(theirs, "made", possible));
-    TCPX_ASSIGN_OR_RETURN(const Mask again, channels_in(theirs, "again", possible & ~made));
-
-    Mask accepted = 0, failed = 0;
-    for (size_t k = 0; k < round_.size(); ++k) {
-      const size_t channel = round_[k];
-      if (!has(made, channel)) {
-        if (!has(again, channel)) {
-          const std::string why = reason_in(theirs, channel);
-          this->failed(channel, why, Status(Code::kPeerGone, kPair, why));
-        }
-        continue;
-      }
-      // The peer's connect has been answered: its accept is a matter of a moment.
-      const bool late = answers[k].status().code() == Code::kTimeout;
-      HandshakeWait rest = wait_;
-      rest.deadline = Deadline::after((wait_.deadline.at() - Clock::steady().now()) / 2);
-      CommAnswer answer = late ? listeners[k].accept(*storages[k], rest) : std::move(answers[k]);
-      if (answer.is_ok()) {
-        accepted |= bit(channel);
-        stands(channel, {.device = devices_[channel],
-                         .nic = nics_[channel],
-                         .comm = std::move(*answer),
-                         .device_handle = std::move(storages[k])});
-      } else {
-        failed |= bit(channel);
-        this->failed(channel, concat("at ", nics_[channel], ": ", words_of(answer.status())), answer.status());
-      }
-    }
-    Parameters said = {{"made", std::to_string(accepted)}};
-    add_reasons(failed, said);
-    TCPX_RETURN_IF_ERROR(wait_.peer->send_parameters(said, wait_.deadline));
-    std::erase_if(round_, [&](size_t channel) { return !has(again, channel); });
+    for (const size_t channel : round_) possible |= bit(channel);
+    TCPX_ASSIGN_OR_RETURN(const Mask made, channels_in(*heard_, kMade, possible));
+    TCPX_ASSIGN_OR_RETURN(again_, channels_in(*heard_, kAgain, possible & ~made));
+    made_there_ = made;
+    late_ = Deadline::after((wait_.deadline.at() - Clock::steady().now()) / 2);
     return Status::ok();
   }
 
-  const HandshakeWait& wait_;
-  std::vector<size_t> round_;  // channels
+  // Of a connect that has been answered the accept is a matter of a moment.
+  bool waits_for_comms() {
+    if (comms_->all_answered()) return false;
+    if (!made_there_) return true;
+    if (late_->expired()) return false;
+    for (size_t k = 0; k < round_.size(); ++k) {
+      if (has(*made_there_, round_[k]) && !comms_->answer(k)) return true;
+    }
+    return false;
+  }
+
+  Status say() {
+    accepted_ = 0;
+    Mask failed = 0;
+    for (size_t k = 0; k < round_.size(); ++k) {
+      const size_t channel = round_[k];
+      const auto& answer = comms_->answer(k);
+      if (answer && answer->is_ok()) {
+        accepted_ |= bit(channel);
+      } else if (!made_there_ || has(*made_there_, channel)) {
+        const Status why =
+            answer ? answer->status() : Status(Code::kTimeout, "accept", "the other end did not come until the deadline");
+        this->failed(channel, concat("at ", nics_[channel], ": ", words_of(why)), why);
+        failed |= bit(channel);
+      }
+    }
+    Parameters said = {{kAccepted, std::to_string(accepted_)}};
+    add_reasons(failed, said);
+    said_ = true;
+    return wait_.peer->send_parameters(said, wait_.deadline);
+  }
+
+  Status end_round() {
+    for (size_t k = 0; k < round_.size(); ++k) {
+      const size_t channel = round_[k];
+      if (!has(*made_there_, channel)) {
+        if (has(again_, channel)) continue;
+        const std::string why = reason_in(*heard_, channel);
+        failed(channel, why, Status(Code::kPeerGone, kPair, why));
+      } else if (has(accepted_, channel)) {
+        stands(channel, {.device = devices_[channel],
+                         .nic = nics_[channel],
+                         .comm = std::move(**comms_->answer(k)),
+                         .device_handle = comms_->take_device_handle(k)});
+      }
+    }
+    std::erase_if(round_, [&](size_t channel) { return !has(again_, channel); });
+    comms_.reset();
+    made_there_.reset();
+    heard_.reset();
+    said_ = false;
+    if (round_.empty()) return Status::ok();
+    if (++rounds_ > kMaxRounds) return Status(Code::kProtocol, kPair, "the peer tries again and again");
+    ChannelDevices at;
+    for (const size_t channel : round_) at.push_back(devices_[channel]);
+    TCPX_ASSIGN_OR_RETURN(auto listeners, listen_all(plugin_, at));
+    const auto handles = handles_of(listeners);
+    comms_.emplace(std::move(listeners), all_must_stand());
+    return wait_.peer->send_handles(handles, wait_.deadline);
+  }
+
+  size_t rounds_ = 1;
+  std::vector<size_t> round_;  // channels; over when there are none
+  std::optional<AcceptingComms> comms_;
+  std::optional<Mask> made_there_;  // as the peer has said, with `again_`
+  Mask again_ = 0, accepted_ = 0;
+  std::optional<Deadline> late_;    // for accepts of what the peer has made
 };
 
 }  // namespace
@@ -311,15 +403,76 @@ Result<std::vector<std::string>> nics_of(NetPlugin& plugin, const ChannelDevices
   return nics;
 }
 
-Result<std::vector<PairedChannel>> connect_channels(NetPlugin& plugin, const ChannelDevices& devices,
-                                                    const std::vector<std::string>& peer_nics, const HandshakeWait& wait) {
-  TCPX_ASSIGN_OR_RETURN(auto nics, nics_of(plugin, devices));
-  return ConnectingEnd(plugin, devices, std::move(nics), peer_nics, wait).run();
+Result<std::vector<Listener>> listen_all(NetPlugin& plugin, std::span<const int> devices) {
+  std::vector<Listener> listeners;
+  for (const int dev : devices) {
+    TCPX_ASSIGN_OR_RETURN(auto listener, Listener::create(plugin, dev));
+    listeners.push_back(std::move(listener));
+  }
+  return listeners;
 }
 
-Result<std::vector<PairedChannel>> accept_channels(NetPlugin& plugin, const ChannelDevices& devices, const HandshakeWait& wait) {
-  TCPX_ASSIGN_OR_RETURN(auto nics, nics_of(plugin, devices));
-  return AcceptingEnd(plugin, devices, std::move(nics), wait).run();
+std::vector<Handle> handles_of(std::span<const Listener> listeners) {
+  std::vector<Handle> handles;
+  for (const Listener& listener : listeners) handles.push_back(listener.handle());
+  return handles;
+}
+
+Result<std::vector<Handle>> receive_handles(BootstrapChannel& peer, size_t count, Deadline deadline) {
+  TCPX_ASSIGN_OR_RETURN(auto handles, peer.receive_handles(count, deadline));
+  if (handles.size() == count) return handles;
+  return Status(Code::kProtocol, kPair, concat(handles.size(), " handles for ", count, " channels"));
+}
+
+Result<PairedHalves> pair_channels(NetPlugin& plugin, const ChannelDevices& devices, std::optional<ConnectingHalf> connecting,
+                                   std::optional<AcceptingHalf> accepting, bool accepts_first, const HandshakeWait& wait) {
+  TCPX_ASSIGN_OR_RETURN(const auto nics, nics_of(plugin, devices));
+  std::optional<ConnectingEnd> connects;
+  std::optional<AcceptingEnd> accepts;
+  if (connecting) connects.emplace(plugin, devices, nics, std::move(*connecting), wait);
+  if (accepting) accepts.emplace(plugin, devices, nics, std::move(*accepting), wait);
+  PairedHalves paired;
+  struct Way {
+    PairingEnd* end;
+    std::vector<PairedChannel>* standing;
+  };
+  std::vector<Way> ways;  // that are not over
+  if (connects) ways.push_back({&*connects, &paired.sending});
+  if (accepts) ways.insert(accepts_first ? ways.begin() : ways.end(), {&*accepts, &paired.receiving});
+
+  // What comes when nothing is due any more is for others.
+  const auto hear = [&]() -> Status {
+    const auto listens = [](const Way& way) { return way.end->listens(); };
+    while (std::any_of(ways.begin(), ways.end(), listens) && wait.peer->next_message()) {
+      if (*wait.peer->next_message() == FrameType::kHandles && connects) {
+        TCPX_RETURN_IF_ERROR(connects->take_handles());
+        continue;
+      }
+      TCPX_ASSIGN_OR_RETURN(auto said, wait.peer->receive_parameters(wait.deadline));
+      PairingEnd* end = accepts ? &*accepts : nullptr;
+      if (said.contains(kAccepted)) end = connects ? &*connects : nullptr;
+      if (end == nullptr) return Status(Code::kProtocol, kPair, "the peer tells of channels of the other direction");
+      TCPX_RETURN_IF_ERROR(end->hear(std::move(said)));
+    }
+    return Status::ok();
+  };
+  const auto done = until_answer(wait, kPair, [&]() -> Result<std::optional<bool>> {
+    TCPX_RETURN_IF_ERROR(hear());
+    for (auto way = ways.begin(); way != ways.end();) {
+      TCPX_ASSIGN_OR_RETURN(const bool over, way->end->advance());
+      if (over) {
+        TCPX_ASSIGN_OR_RETURN(*way->standing, way->end->take());
+        way = ways.erase(way);
+      } else if (plugin.steers_flows()) {
+        break;
+      } else {
+        ++way;
+      }
+    }
+    return ways.empty() ? std::optional(true) : std::nullopt;
+  });
+  if (!done.is_ok()) return done.status();
+  return paired;
 }
 
 }  // namespace tcpx

@@ -25,8 +25,8 @@ const Parameters kIdentity = {{"endpoint version", "7"},
                               {"wanted instance", "0"},
                               {"inline bytes", "65536"},
                               {"channels", "2"}};
-const Parameters kPipeline = {{"pipeline version", "3"},    {"half", "send"},   {"channels", "2"}, {"chunk bytes", "524288"},
-                              {"longest chunk bytes", "0"}, {"failover", "off"}};
+const Parameters kPipeline = {{"pipeline version", "4"},    {"half", "both"},    {"chunk bytes", "524288"},
+                              {"longest chunk bytes", "0"}, {"failover", "off"}, {"nics", "a,b"}};
 
 class LinkSetupByHand : public LinkSetupTest {
  protected:
@@ -91,7 +91,10 @@ TEST_F(LinkSetupByHand, APeerThatNeverConnectsIsLeftAtTheDeadline) {
   ASSERT_TRUE(peer.exchange_parameters(kIdentity, {}, soon()).is_ok());
   ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
   ASSERT_TRUE(peer.receive_handles(2, soon()).is_ok());
-  expect_told(peer.receive_parameters(soon()).status(), Code::kTimeout, "accept: the other end did not come until the deadline");
+  const auto listeners = listen_all(*endpoint_->plugin, acceptor_.devices).value();
+  ASSERT_TRUE(peer.send_handles(handles_of(listeners), soon()).is_ok());
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("made"), "3");
+  expect_told(peer.receive_parameters(soon()).status(), Code::kTimeout, "pair channels: the other end did not come until the deadline");
   (void)peer.finish(Status::ok(), soon());
   EXPECT_EQ(other.get().code(), Code::kTimeout);
 }
