@@ -11,6 +11,7 @@
 #include "endpoint/lane.h"
 #include "endpoint/same_host.h"
 #include "endpoint/wire.h"
+#include "transfer/bootstrap.h"
 #include "transfer/run.h"
 
 namespace tcpx {
@@ -255,11 +256,12 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline_);
   parts_.send = std::move(opened->send);
   parts_.recv = std::move(opened->recv);
-  TCPX_ASSIGN_OR_RETURN(auto socket, channel.detach(deadline_));
-  // Two ends that share memory need the TCP connection no longer.
   if (parts_.host == nullptr) {
-    parts_.stream->attach(std::move(socket));
+    TCPX_ASSIGN_OR_RETURN(auto detached, channel.detach_at_once(deadline_));
+    parts_.stream->attach(std::move(detached.socket), std::move(detached.last_frame));
   } else {
+    // Two ends that share memory need the TCP connection no longer, once both are done.
+    TCPX_RETURN_IF_ERROR(channel.detach(deadline_).status());
     const SharedArea& area = parts_.host->area;
     parts_.stream->attach(
         std::make_unique<SharedStream>(area.ring(area.first()), area.ring(!area.first()), parts_.host->socket));
@@ -283,6 +285,16 @@ Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const Li
   SettingUp end(connector, setup, deadline);
   const Status begun = connector ? end.begin(channel) : Status::ok();
   return end_with(begun.is_ok() ? end.go_on(channel) : Result<LinkParts>(begun), channel, setup);
+}
+
+Result<LinkParts> connect_link(const std::string& hosts, uint16_t port, const LinkSetup& setup, Deadline deadline,
+                               const std::atomic<bool>* stop) {
+  std::optional<SettingUp> end;
+  TCPX_ASSIGN_OR_RETURN(auto channel, bootstrap_connect(hosts, port, deadline, stop, [&](BootstrapChannel& fresh) {
+                          end.emplace(true, setup, deadline);
+                          return end->begin(fresh);
+                        }));
+  return end_with(end->go_on(channel), channel, setup);
 }
 
 }  // namespace tcpx

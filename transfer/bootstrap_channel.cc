@@ -218,6 +218,22 @@ Result<Frame> BootstrapChannel::receive(Deadline deadline) {
   }
 }
 
+Status BootstrapChannel::say_hello(Deadline deadline) {
+  return send(encode_hello(TCPX_VERSION), deadline);
+}
+
+Status BootstrapChannel::hear_hello(Deadline deadline) {
+  const auto frame = receive(deadline);
+  if (!frame.is_ok() && peer_final_ && !peer_final_->is_ok()) return *peer_final_;
+  auto build = frame.is_ok() ? decode_hello(*frame) : Result<std::string>(frame.status());
+  if (build.is_ok()) {
+    peer_build_ = std::move(*build);
+    return Status::ok();
+  }
+  const Status& why = build.status();
+  return Status(why.code(), concat("bootstrap with ", peer_.to_string()), why.detail(), why.domain(), why.native());
+}
+
 Status BootstrapChannel::send_handles(std::span<const Handle> handles, Deadline deadline) {
   TCPX_ASSIGN_OR_RETURN(const Frame frame, encode_handles(handles));
   return send(frame, deadline);
@@ -309,18 +325,30 @@ void BootstrapChannel::leave(const Status& why) {
   socket_.reset();
 }
 
-Result<UniqueFd> BootstrapChannel::detach(Deadline deadline) {
-  const auto nothing_waits = [this] {
-    if (inbox_.empty() && outgoing_sent_ == outgoing_.size()) return Status::ok();
-    return Status(Code::kProtocol, "detach bootstrap socket",
-                  concat(inbox_.size(), " frames have not been asked for, ", outgoing_.size() - outgoing_sent_,
-                         " bytes of peer messages not been sent"));
-  };
+Status BootstrapChannel::nothing_waits() const {
+  if (inbox_.empty() && outgoing_sent_ == outgoing_.size()) return Status::ok();
+  return Status(Code::kProtocol, "detach bootstrap socket",
+                concat(inbox_.size(), " frames have not been asked for, ", outgoing_.size() - outgoing_sent_,
+                       " bytes of peer messages not been sent"));
+}
+
+Status BootstrapChannel::begin_detach(Deadline deadline) {
   (void)read_available();
   TCPX_RETURN_IF_ERROR(peer_final_ ? verdict() : broken_);
   TCPX_RETURN_IF_ERROR(nothing_waits());
   detached_ = true;
-  TCPX_RETURN_IF_ERROR(send(encode_detach(), deadline));
+  return send(encode_detach(), deadline);
+}
+
+Result<DetachedSocket> BootstrapChannel::detach_at_once(Deadline deadline) {
+  TCPX_RETURN_IF_ERROR(begin_detach(deadline));
+  DetachedSocket detached{.socket = std::move(socket_), .last_frame = {}};
+  if (!peer_detached_) detached.last_frame = std::move(assembler_);
+  return detached;
+}
+
+Result<UniqueFd> BootstrapChannel::detach(Deadline deadline) {
+  TCPX_RETURN_IF_ERROR(begin_detach(deadline));
   for (;;) {
     const Status status = read_available();
     if (Status waits = nothing_waits(); !waits.is_ok()) return stick(std::move(waits));

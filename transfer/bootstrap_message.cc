@@ -213,4 +213,11 @@ Status decode_finish(const Frame& frame, Status& reported) {
   return Status::ok();
 }
 
+Status decode_last(const Frame& frame) {
+  if (frame.type != FrameType::kFinish) return decode_detach(frame);
+  Status reported;
+  TCPX_RETURN_IF_ERROR(decode_finish(frame, reported));
+  return reported.is_ok() ? bad_message("the peer has finished, this end has not") : reported;
+}
+
 }  // namespace tcpx

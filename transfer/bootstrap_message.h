@@ -46,6 +46,9 @@ Result<uint64_t> decode_barrier(const Frame& frame);
 Frame encode_detach();
 Status decode_detach(const Frame& frame);
 
+/// Of a peer that is to detach or to say why it does not. @return ok: it has detached
+Status decode_last(const Frame& frame);
+
 Frame encode_finish(const Status& status);
 /// The sender's report as a Status of this side: same code, operation "peer reported". Writes `reported` only on success.
 Status decode_finish(const Frame& frame, Status& reported);

@@ -1,11 +1,13 @@
 // A link's set-up with a peer made by hand: versions, bounds, silence.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <future>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "base/socket_io.h"
 #include "base/text.h"
 #include "tests/support/link_setup_ends.h"
 #include "tests/support/raw_frame.h"
@@ -115,6 +117,70 @@ TEST_F(LinkSetupByHand, TheStopFlagEndsEveryWait) {
     expect_told(peer.finish(Status::ok(), soon()), Code::kCancelled, "interrupted");
     expect_told(other.get(), Code::kCancelled, "interrupted");
     stop_ = false;
+  }
+}
+
+// What the ends say without having heard anything since decides how many round trips a connection takes: one of TCP, the two
+// first words, then connect and hello of the data sockets, beside which both tell what stands.
+
+TEST_F(LinkSetupByHand, TheConnectorSaysAllItCanBehindItsHello) {
+  auto listener = listen_tcp(SocketAddress::loopback(0), 4).value();
+  const uint16_t port = local_address(listener.get()).value().port();
+  auto other = in_thread(
+      [&] { return connect_link("127.0.0.1", port, setup_of(true, connector_), soon(), &stop_).status(); });
+  ASSERT_TRUE(wait_for(listener.get(), POLLIN, soon()).is_ok());
+  BootstrapChannel peer(accept_tcp(listener.get()), SocketAddress::loopback(port), "");
+  EXPECT_TRUE(peer.hear_hello(soon()).is_ok());
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("role"), "connect");
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("half"), "both");
+  EXPECT_EQ(peer.receive_handles(kMaxChannels, soon()).value().size(), 2u);
+  stop_ = true;
+  EXPECT_EQ(other.get().code(), Code::kCancelled);
+}
+
+TEST_F(LinkSetupByHand, TheAcceptorAnswersAtOnceAndTellsWhatStandsUnasked) {
+  auto [peer, other] = acceptor();
+  auto listeners = listen_all(*endpoint_->plugin, acceptor_.devices).value();
+  ASSERT_TRUE(peer.send_parameters(kIdentity, soon()).is_ok());
+  ASSERT_TRUE(peer.send_parameters(kPipeline, soon()).is_ok());
+  ASSERT_TRUE(peer.send_handles(handles_of(listeners), soon()).is_ok());
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("role"), "accept");
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("half"), "both");
+  const auto handles = peer.receive_handles(2, soon()).value();
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("made"), "3");
+  const auto comms = connect_all(*endpoint_->plugin, acceptor_.devices, handles, {.deadline = soon()}, {.for_first = soon()});
+  ASSERT_TRUE(comms.is_ok());
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("accepted"), "3");
+  (void)peer.finish(Status::ok(), soon());
+  EXPECT_FALSE(other.get().is_ok());
+}
+
+TEST_F(LinkSetupByHand, TheConnectorIsDoneWithoutAWordOfWhetherTheAcceptorIs) {
+  for (const bool fails : {false, true}) {
+    auto [client, peer] = channels();
+    auto other = in_thread([this, channel = std::make_shared<BootstrapChannel>(std::move(client))] {
+      return set_up(std::move(*channel), true, connector_);
+    });
+    auto listeners = listen_all(*endpoint_->plugin, acceptor_.devices).value();
+    Parameters identity = kIdentity;
+    identity["role"] = "accept";
+    ASSERT_TRUE(peer.exchange_parameters(identity, {}, soon()).is_ok());
+    ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
+    ASSERT_TRUE(peer.send_handles(handles_of(listeners), soon()).is_ok());
+    const auto handles = peer.receive_handles(2, soon()).value();
+    const auto comms = connect_all(*endpoint_->plugin, acceptor_.devices, handles, {.deadline = soon()}, {.for_first = soon()});
+    ASSERT_TRUE(peer.send_parameters({{"made", "3"}, {"again", "0"}}, soon()).is_ok());
+    ASSERT_TRUE(peer.send_parameters({{"accepted", "3"}}, soon()).is_ok());
+    const auto linked = other.get();
+    ASSERT_TRUE(linked.is_ok()) << linked.status().to_string();
+    if (!fails) continue;
+    peer.leave(Status(Code::kExhausted, "set up link", "no room after all"));
+    FrameRecorder recorder;
+    EXPECT_TRUE(testing::wait_until([&] {
+      (void)linked->stream->receive(recorder);
+      return !linked->stream->status().is_ok();
+    }));
+    expect_told(linked->stream->status(), Code::kExhausted, "no room after all");
   }
 }
 
