@@ -4,7 +4,7 @@ scripts/network_matrix.sh makes the two hosts that it needs (namespaces) and run
 joins them. What is measured, by each peer in processes of its own:
 
     connect          one connection; "4 channels": over four devices, which are the same interface four times
-    write, read      one at a time, after two that warm up
+    write, read      one at a time, after some that warm up
     there and back   half of it: a message that comes into a receive which was posted before, and is sent back
     stream           writes, as many under way as fit into a second; plain TCP: as many sockets as the connection has for data
     64 at once       connections of as many endpoints to one
@@ -22,39 +22,21 @@ import os
 import platform
 import re
 import signal
-import socket
 import statistics
-import subprocess
 import sys
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from network_ends import PATIENCE, PEERS
+from network_hosts import PIECE, Failed, Link, Pair, Setting, sysctl
 
 SIZES = (8, 16 << 10, 64 << 10, 1 << 20, 4 << 20)
+QUICK_SIZES = (8, 64 << 10, 1 << 20)
 POSTED = (32 << 10, 2 << 20)
-WARM_UP, PIECE, AT_ONCE = 2, 256 << 10, 64
+AT_ONCE, FEW = 64, 8
 BARS = {"connect": 4.0, "connect, 4 channels": 4.0, "write": 1.2, "read": 1.2, "there and back": 0.6}  # round trips, at most
 STREAM_BAR, AT_ONCE_BAR = 0.95, 1.0  # of plain TCP, at least; of one connection's time, at most
-CLUSTER = Path(__file__).resolve().parents[2] / "tests/netns/cluster.sh"
-
-
-@dataclasses.dataclass
-class Setting:
-    """A network. Times of it count where `counts`; else only right bytes do."""
-
-    rtt_ms: float
-    loss: float = 0.0
-    mtu: int = 1500
-    counts: bool = True
-    options: dict[str, float] = dataclasses.field(default_factory=dict)  # of netns_link
-    probing: int = 0  # net.ipv4.tcp_mtu_probing
-
-    def name(self) -> str:
-        more = "".join(f", {option} {value:g}" for option, value in self.options.items())
-        return f"{self.rtt_ms:g} ms, loss {self.loss * 100:g} %, MTU {self.mtu}{more}"
 
 
 FULL = [Setting(rtt, loss, mtu) for mtu in (1500, 9000) for loss in (0, 0.0001, 0.001, 0.01) for rtt in (0.2, 1, 10, 50, 100)]
@@ -66,165 +48,6 @@ QUICK = [
     Setting(10, counts=False, options={"cut-after-ms": CUT_AFTER * 1e3, "cut-ms": CUT * 1e3}),
     Setting(10, counts=False, options={"mtu-hole": 1400}, probing=1),
 ]
-
-
-class Failed(Exception):
-    """Wrong bytes, or an end that failed."""
-
-
-def cluster(*arguments: str) -> None:
-    subprocess.run([CLUSTER, *arguments], check=True, stdin=subprocess.DEVNULL)
-
-
-def sysctl(name: str, value: int) -> None:
-    for host in "ab":
-        cluster("exec", host, "sh", "-c", f"echo {value} >/proc/sys/net/ipv4/{name}")
-
-
-class Link:
-    """A network between the hosts, until `end`."""
-
-    def __init__(self, program: str, setting: Setting, mbit: float, seed: int) -> None:
-        devices = [f"far{side}{os.getpid()}" for side in "ab"]
-        options = {"delay-us": setting.rtt_ms * 500, "mbit": mbit, "loss": setting.loss, "seed": seed, **setting.options}
-        words = [f"--{name}={value:.10g}" for name, value in options.items()]
-        self.process = subprocess.Popen([program, *devices, *words], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
-        assert self.process.stdout
-        try:
-            if self.process.stdout.readline() != "ready\n":
-                sys.exit(self.process.wait())  # it has said why
-            self.began = time.monotonic()
-            cluster("far", *devices, str(setting.mtu))
-        except BaseException:
-            self.end()
-            raise
-
-    def end(self) -> dict[str, int]:
-        """What became of the packets of both hosts."""
-        self.process.terminate()
-        said, _ = self.process.communicate()
-        counts: dict[str, int] = {}
-        for name, value in re.findall(r"(\w+)=(\d+)", said):
-            counts[name] = counts.get(name, 0) + int(value)
-        return counts
-
-
-class Process:
-    """An end on a host. A `start` has one `finish`, which returns what the call returned."""
-
-    def __init__(self, peer: str, host: str, sockets: int, interfaces: str) -> None:
-        ours, theirs = socket.socketpair()
-        environment = {**os.environ, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": interfaces, "NCCL_NSOCKS_PERTHREAD": str(sockets),
-                       "NCCL_SOCKET_NTHREADS": "1", "UCCL_TCPX_LOCAL": "off",
-                       "UCCL_TCPX_LOG_LEVEL": os.environ.get("UCCL_TCPX_LOG_LEVEL", "off")}  # fmt: skip
-        program = [sys.executable, str(Path(__file__).with_name("network_ends.py")), peer, str(theirs.fileno())]
-        self.name = f"{peer} on host {host}"
-        self.process = subprocess.Popen([CLUSTER, "exec", host, *program], env=environment, pass_fds=[theirs.fileno()],
-                                        stdin=subprocess.DEVNULL)  # fmt: skip
-        theirs.close()
-        self.pipe = Connection(ours.detach())
-        self.start("begin", sockets)
-
-    def start(self, call: str, *arguments: Any) -> None:
-        self.pipe.send((call, arguments))
-
-    def finish(self, seconds: float = 4 * PATIENCE) -> Any:
-        try:
-            if not self.pipe.poll(seconds):
-                raise Failed(f"{self.name} does not answer")
-            well, answer = self.pipe.recv()
-        except (EOFError, ConnectionError):
-            raise Failed(f"{self.name} has ended") from None
-        if not well:
-            raise Failed(f"{self.name}: {answer}")
-        return answer
-
-    def call(self, call: str, *arguments: Any) -> Any:
-        self.start(call, *arguments)
-        return self.finish()
-
-    def end(self) -> None:
-        self.pipe.close()  # which ends it
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-class Pair:
-    """Server and client of a peer, and what is measured between them."""
-
-    seed = 0
-
-    def __init__(self, peer: str, sockets: int, interfaces: str = "=far0") -> None:
-        self.peer = peer
-        self.server, self.client = (Process(peer, host, sockets, interfaces) for host in "ba")
-
-    def ready(self) -> None:
-        for end in (self.server, self.client):
-            end.finish()
-        self.address = self.server.call("address")
-
-    def connect(self, count: int) -> float:
-        self.server.start("accept", count)
-        self.client.start("connect", self.address, count)
-        seconds = self.client.finish()
-        self.server.finish()
-        return seconds
-
-    def close(self) -> None:
-        self.client.call("close")
-
-    def allocate(self, count: int, nbytes: int) -> int:
-        """Empty places at both ends. @return a seed for what is to be in them"""
-        self.client.call("aim", self.server.call("allocate", count, nbytes))
-        self.client.call("allocate", count, nbytes)
-        Pair.seed += count
-        return Pair.seed
-
-    def expect(self, end: Process, what: str, seed: int, count: int | None = None) -> None:
-        if wrong := end.call("wrong", seed, count):
-            raise Failed(f"{what}, {self.peer}: wrong bytes in the places {wrong}")
-
-    def one_at_a_time(self, what: str, nbytes: int, samples: int, seconds: float) -> list[float]:
-        """what: write or read"""
-        seed = self.allocate(WARM_UP + samples, nbytes)
-        source, target = (self.client, self.server) if what == "write" else (self.server, self.client)
-        source.call("fill", seed)
-        times = self.client.call(what, seconds)
-        self.expect(target, f"{what} of {nbytes} bytes", seed, len(times))
-        return times[min(WARM_UP, len(times) - 1) :]
-
-    def there_and_back(self, nbytes: int, samples: int, rtt: float) -> list[float]:
-        count = WARM_UP + samples
-        seed = self.allocate(count, nbytes)
-        for end in (self.server, self.client):
-            end.call("post")
-        time.sleep(2 * rtt + 0.01)  # the news of the receives are there
-        self.server.start("answer", count)
-        times = self.client.call("there_and_back", seed, count)
-        self.server.finish()
-        for end in (self.server, self.client):
-            self.expect(end, f"there and back of {nbytes} bytes", seed)
-        return [seconds / 2 for seconds in times[WARM_UP:]]
-
-    def stream(self, places: int, warm_up: float, seconds: float) -> float:
-        seed = self.allocate(places, PIECE)
-        self.client.call("fill", seed)
-        self.client.start("stream", warm_up, seconds)
-        if self.peer == "tcp":
-            time.sleep(warm_up)
-            began, before = self.server.call("received_so_far")
-            time.sleep(seconds)
-            ended, after = self.server.call("received_so_far")
-        rate = self.client.finish()
-        self.expect(self.server, "stream", seed)
-        return (after - before) / (ended - began) if self.peer == "tcp" else rate
-
-    def end(self) -> None:
-        for process in (self.client, self.server):
-            process.end()
 
 
 class Measurement:
@@ -273,7 +96,7 @@ class Measurement:
         for pair in [*peers, four]:
             what = "connect, 4 channels" if pair is four else "connect"
             times = []
-            for i in range(samples):
+            for i in range(samples if self.setting.counts else 1):
                 if i > 0:
                     pair.close()
                 times.append(pair.connect(1))
@@ -281,40 +104,41 @@ class Measurement:
         if "cut-ms" in self.setting.options:
             self.through_the_cut(peers[0], link)
         for what, sizes in (("write", SIZES), ("read", SIZES), ("there and back", POSTED)):
-            for size in sizes if self.setting.counts else sizes[1:4:2]:
+            for size in sizes[-2:-1] if not self.setting.counts else QUICK_SIZES if given.quick and sizes is SIZES else sizes:
                 for pair in peers:
                     if what == "there and back":
-                        times = pair.there_and_back(size, samples, self.rtt)
+                        times = pair.there_and_back(size, given.warm_up, samples, self.rtt)
                     else:
-                        times = pair.one_at_a_time(what, size, samples, given.part_seconds)
+                        times = pair.one_at_a_time(what, size, given.warm_up, samples, given.part_seconds)
                     self.add(f"{what} {size} B", pair.peer, times)
-        one = four.one_at_a_time("write", 1 << 20, 1, given.part_seconds)  # so that its bytes are compared, too
-        assert one
+        four.one_at_a_time("write", 1 << 20, 0, 1, given.part_seconds)  # so that its bytes are compared, too
         if self.setting.counts:
             rates: dict[str, list[float]] = {pair.peer: [] for pair in peers}
+            largest = (QUICK_SIZES if given.quick else SIZES)[-1]
             for _ in range(given.streams):
                 for pair in peers:
-                    one_write = self.seen[f"write {SIZES[-1]} B"][pair.peer]
-                    fits = int(SIZES[-1] / one_write / PIECE)  # in a second
+                    one_write = self.seen[f"write {largest} B"][pair.peer]
+                    fits = int(largest / one_write / PIECE)  # in a second
                     places = given.sockets if pair.peer == "tcp" else max(4, min(128, fits))
                     rates[pair.peer].append(pair.stream(places, given.stream_seconds / 2, given.stream_seconds))
             for peer, values in rates.items():
                 self.add("stream", peer, values)
+        count = AT_ONCE if self.setting.counts else FEW
         for pair in peers:
             pair.close()
-            self.add(f"{AT_ONCE} at once", pair.peer, [pair.connect(AT_ONCE)])
+            self.add(f"{count} at once", pair.peer, [pair.connect(count)])
             if pair.peer == "tcpx":
-                seed = pair.allocate(AT_ONCE, 4096)
+                seed = pair.allocate(count, 1024)
                 pair.client.call("fill", seed)
                 pair.client.call("write_over_each")
-                pair.expect(pair.server, f"a write over each of {AT_ONCE} connections", seed)
+                pair.expect(pair.server, f"a write over each of {count} connections", seed)
 
     def through_the_cut(self, pair: Pair, link: Link) -> None:
         """Writes one after the other until the network is back."""
         slowest = 0.0
         while time.monotonic() < link.began + CUT_AFTER + CUT + 0.5:
-            slowest = max([slowest, *pair.one_at_a_time("write", 64 << 10, 20, PATIENCE)])
-        self.add("slowest write of 65536 B", pair.peer, [slowest])
+            slowest = max([slowest, *pair.one_at_a_time("write", 64 << 10, 0, 20, PATIENCE)])
+        self.add("slowest write", pair.peer, [slowest])
 
     def table(self) -> str:
         if not self.setting.counts:
@@ -352,15 +176,16 @@ class Measurement:
         def trips(what: str) -> str:
             return f"{self.trips(what, self.seen[what]['tcpx']):.1f}"
 
+        sizes_seen = [size for size in SIZES if f"write {size} B" in self.seen]
         sizes = [" / ".join(trips(f"{what} {size} B") for size in which)
-                 for what, which in (("write", SIZES), ("read", SIZES), ("there and back", POSTED))]  # fmt: skip
+                 for what, which in (("write", sizes_seen), ("read", sizes_seen), ("there and back", POSTED))]  # fmt: skip
         stream = self.seen["stream"]
         at_once = self.seen[f"{AT_ONCE} at once"]["tcpx"] / self.seen["connect"]["tcpx"]
         return [self.setting.name(), f"{trips('connect')}, {trips('connect, 4 channels')}", *sizes,
                 f"{stream['tcpx'] / 1e9:.3f}, {stream['tcpx'] / stream['tcp']:.2f}", f"{at_once:.1f}"]  # fmt: skip
 
 
-HEAD = ["network", "connect, 4 channels", "write " + " / ".join("8 16K 64K 1M 4M".split()), "read", "posted 32K / 2M",
+HEAD = ["network", "connect, 4 channels", "write {}", "read", "posted 32K / 2M",
         "stream GB/s, of TCP", f"{AT_ONCE} at once, of one"]  # fmt: skip
 
 
@@ -382,6 +207,7 @@ def main() -> int:
     given.samples = given.samples or (3 if given.quick else 5)
     given.streams = given.streams or (1 if given.quick else 3)
     given.stream_seconds = given.stream_seconds or (0.6 if given.quick else 2.0)
+    given.warm_up = 1 if given.quick else 2
     given.part_seconds = 5.0
     settings = [one for one in (QUICK if given.quick else FULL)
                 if one.rtt_ms in (given.rtt or [one.rtt_ms]) and one.mtu in (given.mtu or [one.mtu])
@@ -410,7 +236,8 @@ def main() -> int:
         if setting.counts:
             done.append(measurement)
     if done:
-        print("\nRound trips of tcpx, or what the head says:\n\n| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD))
+        sizes = "8 / 64K / 1M" if given.quick else "8 / 16K / 64K / 1M / 4M"
+        print("\nRound trips of tcpx, or what the head says:\n\n| " + " | ".join(HEAD).format(sizes) + " |\n|" + "---|" * len(HEAD))
         for measurement in done:
             print("| " + " | ".join(measurement.summary()) + " |")
     if given.json:
