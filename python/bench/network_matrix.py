@@ -6,7 +6,7 @@ joins them. What is measured, by each peer in processes of its own:
     connect          one connection; "4 channels": over four devices, which are the same interface four times
     write, read      one at a time, after some that warm up
     there and back   half of it: a message that comes into a receive which was posted before, and is sent back
-    stream           writes, as many under way as fit into a second; plain TCP: as many sockets as the connection has for data
+    stream           writes, under way as the network holds twice; plain TCP: as many sockets as the connection has for data
     64 at once       connections of as many endpoints to one
 
 Round trips: (time - bytes / rate) / round trip, with the rate of the link for payload. Everything that arrives is compared, outside the
@@ -37,7 +37,6 @@ POSTED = (32 << 10, 2 << 20)
 AT_ONCE, FEW = 64, 8
 BARS = {"connect": 4.0, "connect, 4 channels": 4.0, "write": 1.2, "read": 1.2, "there and back": 0.6}  # round trips, at most
 STREAM_BAR, AT_ONCE_BAR = 0.95, 1.0  # of plain TCP, at least; of one connection's time, at most
-
 
 FULL = [Setting(rtt, loss, mtu) for mtu in (1500, 9000) for loss in (0, 0.0001, 0.001, 0.01) for rtt in (0.2, 1, 10, 50, 100)]
 CUT_AFTER, CUT = 2.5, 1.0
@@ -114,13 +113,11 @@ class Measurement:
         four.one_at_a_time("write", 1 << 20, 0, 1, given.part_seconds)  # so that its bytes are compared, too
         if self.setting.counts:
             rates: dict[str, list[float]] = {pair.peer: [] for pair in peers}
-            largest = (QUICK_SIZES if given.quick else SIZES)[-1]
             for _ in range(given.streams):
                 for pair in peers:
-                    one_write = self.seen[f"write {largest} B"][pair.peer]
-                    fits = int(largest / one_write / PIECE)  # in a second
-                    places = given.sockets if pair.peer == "tcp" else max(4, min(128, fits))
-                    rates[pair.peer].append(pair.stream(places, given.stream_seconds / 2, given.stream_seconds))
+                    places = given.sockets if pair.peer == "tcp" else self.under_way(pair.peer)
+                    warm_up = max(given.stream_seconds / 2, min(20 * self.rtt, 1.0))
+                    rates[pair.peer].append(pair.stream(places, warm_up, given.stream_seconds))
             for peer, values in rates.items():
                 self.add("stream", peer, values)
         count = AT_ONCE if self.setting.counts else FEW
@@ -132,6 +129,12 @@ class Measurement:
                 pair.client.call("fill", seed)
                 pair.client.call("write_over_each")
                 pair.expect(pair.server, f"a write over each of {count} connections", seed)
+
+    def under_way(self, peer: str) -> int:
+        """Writes of a stream at a time: twice what the network holds, and no more than it takes in about a second."""
+        largest = (QUICK_SIZES if self.given.quick else SIZES)[-1]
+        in_a_second = largest / self.seen[f"write {largest} B"][peer]
+        return max(4, int(min(2 * self.rtt * self.payload + (2 << 20), in_a_second) / PIECE))
 
     def through_the_cut(self, pair: Pair, link: Link) -> None:
         """Writes one after the other until the network is back."""
@@ -199,14 +202,14 @@ def main() -> int:
     parser.add_argument("--sockets", type=int, default=4, metavar="N", help="for data, of a connection (default %(default)s)")
     parser.add_argument("--samples", type=int, metavar="N", help="of each time (default 5; quick: 3)")
     parser.add_argument("--streams", type=int, metavar="N", help="of each peer, in turns (default 3; quick: 1)")
-    parser.add_argument("--stream-seconds", type=float, metavar="N", help="of a stream, after half as many (default 2; quick: 0.6)")
+    parser.add_argument("--stream-seconds", type=float, metavar="N", help="of a stream, after half as many (default 3; quick: 0.6)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the links' dice (default %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all numbers")
     parser.add_argument("--link", help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.samples = given.samples or (3 if given.quick else 5)
     given.streams = given.streams or (1 if given.quick else 3)
-    given.stream_seconds = given.stream_seconds or (0.6 if given.quick else 2.0)
+    given.stream_seconds = given.stream_seconds or (0.6 if given.quick else 3.0)
     given.warm_up = 1 if given.quick else 2
     given.part_seconds = 5.0
     settings = [one for one in (QUICK if given.quick else FULL)
@@ -214,6 +217,7 @@ def main() -> int:
                 and any(abs(one.loss * 100 - percent) < 1e-9 for percent in given.loss or [one.loss * 100])]  # fmt: skip
     if not settings:
         parser.error("no setting has these: round trips of 0.2, 1, 10, 50, 100 ms; losses of 0, 0.01, 0.1, 1 %; MTU 1500, 9000")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a script's background job ignores
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sysctl("tcp_no_metrics_save", 1)  # a network is not known from the one before
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
