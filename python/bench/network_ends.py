@@ -2,8 +2,8 @@
 
     network_ends.py PEER DESCRIPTOR
 
-PEER is a name in PEERS; calls come, and answers go, over the socket with that number, which does not belong to the measured network.
-An answer is (True, what the call returned) or (False, why it failed).
+PEER is a name in PEERS; calls come, and answers go, over the socket with that number, which is not of the measured network. An
+answer is (True, what the call returned) or (False, why it failed).
 """
 
 from __future__ import annotations
@@ -55,6 +55,14 @@ class End:
         places = self.places[:count]
         return [i for i, place in enumerate(places) if not np.array_equal(place, content(place.size, seed + i))]
 
+    def received_so_far(self) -> tuple[float, int] | None:
+        """Now, and the bytes of streams that have come until now; None: nobody here counts them."""
+        return None
+
+    def streamed(self) -> int:
+        """How many of the places a stream fills, from the first on."""
+        return len(self.places)
+
     def timed(self, call: Any, seconds: float) -> list[float]:
         """Times of `call(place)`, each place once; none after the first three begins when `seconds` are over."""
         times: list[float] = []
@@ -66,6 +74,13 @@ class End:
             call(i)
             times.append(time.perf_counter() - before)
         return times
+
+    def write_one(self, i: int) -> None:
+        """This place to the other end's."""
+        raise NotImplementedError
+
+    def read_one(self, i: int) -> None:
+        raise NotImplementedError
 
     def write(self, seconds: float) -> list[float]:
         return self.timed(self.write_one, seconds)
@@ -270,6 +285,9 @@ class PlainEnd(End):
         with self.lock:
             return time.monotonic(), self.received
 
+    def streamed(self) -> int:
+        return self.count
+
     def on_shares(self, what: bytes, place: int, send: bool, back: int) -> None:
         """One message on each socket. back: 0 for a byte, 1 for the share."""
 
@@ -294,6 +312,13 @@ class PlainEnd(End):
 
     def read_one(self, i: int) -> None:
         self.on_shares(b"R", i, False, 1)
+
+    def write_over_each(self) -> None:
+        """The first socket of every connection writes the place of its number."""
+        for i, place in enumerate(self.places):
+            first = self.sockets[i * self.count]
+            first.sendmsg([_HEAD.pack(b"W", i, place.size), place])
+            receive(first, memoryview(bytearray(1)))
 
     def post(self) -> None:
         pass

@@ -1,5 +1,5 @@
-"""What network_matrix.py measures over: two hosts (tests/netns/cluster.sh), a link between them for each setting of the network, and on
-each host an end (network_ends.py) in a process of its own.
+"""What network_matrix.py measures over: two hosts (tests/netns/cluster.sh), a link between them for each setting of the network,
+and on each host an end (network_ends.py) in a process of its own.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Link:
     def end(self) -> dict[str, int]:
         """What became of the packets of both hosts."""
         self.process.terminate()
-        said, _ = self.process.communicate()
+        said, _ = self.process.communicate(timeout=10)
         counts: dict[str, int] = {}
         for name, value in re.findall(r"(\w+)=(\d+)", said):
             counts[name] = counts.get(name, 0) + int(value)
@@ -179,17 +179,17 @@ class Pair:
         return [seconds / 2 for seconds in times[warm_up:]]
 
     def stream(self, places: int, warm_up: float, seconds: float) -> float:
+        """Bytes in a second, which the client tells where the server does not count them as they come."""
         seed = self.allocate(places, PIECE)
         self.client.call("fill", seed)
         self.client.start("stream", warm_up, seconds)
-        if self.peer == "tcp":
-            time.sleep(warm_up)
-            began, before = self.server.call("received_so_far")
-            time.sleep(seconds)
-            ended, after = self.server.call("received_so_far")
+        time.sleep(warm_up)
+        before = self.server.call("received_so_far")
+        time.sleep(seconds)
+        after = self.server.call("received_so_far")
         rate = self.client.finish()
-        self.expect(self.server, "stream", seed)
-        return (after - before) / (ended - began) if self.peer == "tcp" else rate
+        self.expect(self.server, "stream", seed, self.server.call("streamed"))
+        return (after[1] - before[1]) / (after[0] - before[0]) if before else rate
 
     def end(self) -> None:
         for process in (self.client, self.server):

@@ -1,7 +1,7 @@
 """How the endpoints do over a network with distance, beside plain TCP sockets, in milliseconds and in round trips.
 
-scripts/network_matrix.sh makes the two hosts that it needs (namespaces) and runs it. For each setting of the network a link of its own
-joins them. What is measured, by each peer in processes of its own:
+scripts/network_matrix.sh makes the two hosts that it needs (namespaces) and runs it. For each setting of the network a link of
+its own joins them. What is measured, by each peer in processes of its own:
 
     connect          one connection; "4 channels": over four devices, which are the same interface four times
     write, read      one at a time, after some that warm up
@@ -9,8 +9,9 @@ joins them. What is measured, by each peer in processes of its own:
     stream           writes, under way as the network holds twice; plain TCP: as many sockets as the connection has for data
     64 at once       connections of as many endpoints to one
 
-Round trips: (time - bytes / rate) / round trip, with the rate of the link for payload. Everything that arrives is compared, outside the
-timed part, with what is at each offset of its memory. Exit code: 0 every byte was right, 1 a byte was wrong or an operation failed.
+Round trips: (time - bytes / rate) / round trip, with the rate of the link for payload. Everything that arrives is compared, outside
+the timed part, with what is at each offset of its memory. Exit code: 0 every byte was right, 1 a byte was wrong or an operation
+failed.
 """
 
 from __future__ import annotations
@@ -72,16 +73,15 @@ class Measurement:
         given, setting = self.given, self.setting
         sysctl("tcp_mtu_probing", setting.probing)
         link = Link(given.link, setting, given.mbit, given.seed)
-        pairs: dict[str, Pair] = {}
+        pairs: list[Pair] = []
         try:
-            pairs = {peer: Pair(peer, given.sockets) for peer in (PEERS if setting.counts else ["tcpx"])}
-            four = Pair("tcpx", given.sockets, "=far0,far0,far0,far0")
-            pairs["four"] = four
-            for pair in pairs.values():
+            pairs += [Pair(peer, given.sockets) for peer in (PEERS if setting.counts else ["tcpx"])]
+            pairs.append(Pair("tcpx", given.sockets, "=far0,far0,far0,far0"))
+            for pair in pairs:
                 pair.ready()
-            self.measure(pairs, four, link)
+            self.measure(pairs[:-1], pairs[-1], link)
         finally:
-            for pair in pairs.values():
+            for pair in pairs:
                 pair.end()
             counts = link.end()
         for option, count in {"cut-ms": "cut", "mtu-hole": "vanished", "reorder": "late", "duplicate": "twice"}.items():
@@ -89,52 +89,55 @@ class Measurement:
                 raise Failed(f"no packet met what {setting.name()} is about: {counts}")
         return counts
 
-    def measure(self, pairs: dict[str, Pair], four: Pair, link: Link) -> None:
-        given, samples = self.given, self.given.samples
-        peers = [pair for name, pair in pairs.items() if name != "four"]
+    def measure(self, peers: list[Pair], four: Pair, link: Link) -> None:
+        given, counts = self.given, self.setting.counts
         for pair in [*peers, four]:
-            what = "connect, 4 channels" if pair is four else "connect"
-            times = []
-            for i in range(samples if self.setting.counts else 1):
-                if i > 0:
-                    pair.close()
-                times.append(pair.connect(1))
-            self.add(what, pair.peer, times)
+            self.connects("connect, 4 channels" if pair is four else "connect", pair, given.samples if counts else 1)
         if "cut-ms" in self.setting.options:
             self.through_the_cut(peers[0], link)
-        for what, sizes in (("write", SIZES), ("read", SIZES), ("there and back", POSTED)):
-            for size in sizes[-2:-1] if not self.setting.counts else QUICK_SIZES if given.quick and sizes is SIZES else sizes:
+        sizes = QUICK_SIZES if given.quick else SIZES
+        for what in ("write", "read"):
+            for size in sizes if counts else [1 << 20]:
                 for pair in peers:
-                    if what == "there and back":
-                        times = pair.there_and_back(size, given.warm_up, samples, self.rtt)
-                    else:
-                        times = pair.one_at_a_time(what, size, given.warm_up, samples, given.part_seconds)
+                    times = pair.one_at_a_time(what, size, given.warm_up, given.samples, given.part_seconds)
                     self.add(f"{what} {size} B", pair.peer, times)
+        for size in POSTED if counts else [32 << 10]:
+            for pair in peers:
+                self.add(f"there and back {size} B", pair.peer, pair.there_and_back(size, given.warm_up, given.samples, self.rtt))
         four.one_at_a_time("write", 1 << 20, 0, 1, given.part_seconds)  # so that its bytes are compared, too
-        if self.setting.counts:
-            rates: dict[str, list[float]] = {pair.peer: [] for pair in peers}
-            for _ in range(given.streams):
-                for pair in peers:
-                    places = given.sockets if pair.peer == "tcp" else self.under_way(pair.peer)
-                    warm_up = max(given.stream_seconds / 2, min(20 * self.rtt, 1.0))
-                    rates[pair.peer].append(pair.stream(places, warm_up, given.stream_seconds))
-            for peer, values in rates.items():
-                self.add("stream", peer, values)
-        count = AT_ONCE if self.setting.counts else FEW
+        if counts:
+            self.streams(peers, sizes[-1])
         for pair in peers:
             pair.close()
-            self.add(f"{count} at once", pair.peer, [pair.connect(count)])
-            if pair.peer == "tcpx":
-                seed = pair.allocate(count, 1024)
-                pair.client.call("fill", seed)
-                pair.client.call("write_over_each")
-                pair.expect(pair.server, f"a write over each of {count} connections", seed)
+            self.at_once(pair, AT_ONCE if counts else FEW)
 
-    def under_way(self, peer: str) -> int:
-        """Writes of a stream at a time: twice what the network holds, and no more than it takes in about a second."""
-        largest = (QUICK_SIZES if self.given.quick else SIZES)[-1]
-        in_a_second = largest / self.seen[f"write {largest} B"][peer]
-        return max(4, int(min(2 * self.rtt * self.payload + (2 << 20), in_a_second) / PIECE))
+    def connects(self, what: str, pair: Pair, samples: int) -> None:
+        times = []
+        for i in range(samples):
+            if i > 0:
+                pair.close()
+            times.append(pair.connect(1))
+        self.add(what, pair.peer, times)
+
+    def streams(self, peers: list[Pair], largest: int) -> None:
+        given = self.given
+        rates: dict[str, list[float]] = {pair.peer: [] for pair in peers}
+        warm_up = max(given.stream_seconds / 2, min(20 * self.rtt, 1.0))
+        for _ in range(given.streams):
+            for pair in peers:
+                # Twice what the network holds, and no more than it takes in about a second.
+                in_a_second = largest / self.seen[f"write {largest} B"][pair.peer]
+                under_way = min(2 * self.rtt * self.payload + (2 << 20), in_a_second)
+                rates[pair.peer].append(pair.stream(max(given.sockets, int(under_way / PIECE)), warm_up, given.stream_seconds))
+        for peer, values in rates.items():
+            self.add("stream", peer, values)
+
+    def at_once(self, pair: Pair, count: int) -> None:
+        self.add(f"{count} at once", pair.peer, [pair.connect(count)])
+        seed = pair.allocate(count, 1024)
+        pair.client.call("fill", seed)
+        pair.client.call("write_over_each")
+        pair.expect(pair.server, f"a write over each of {count} connections", seed)
 
     def through_the_cut(self, pair: Pair, link: Link) -> None:
         """Writes one after the other until the network is back."""
@@ -193,7 +196,8 @@ HEAD = ["network", "connect, 4 channels", "write {}", "read", "posted 32K / 2M",
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="network_matrix.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="network_matrix.sh", description=__doc__, formatter_class=raw)
     parser.add_argument("--quick", action="store_true", help="10 and 50 ms, and networks with faults, in less than a minute")
     parser.add_argument("--rtt", type=float, action="append", metavar="MS", help="only these round trips")
     parser.add_argument("--loss", type=float, action="append", metavar="PERCENT", help="only these")
@@ -235,13 +239,15 @@ def main() -> int:
             return 1
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr)
-        print(f"\n{setting.name()} ({i + 1} of {len(settings)}, {time.monotonic() - began:.0f} s)\n{measurement.table()}", flush=True)
+        print(f"\n{setting.name()} ({i + 1} of {len(settings)}, {time.monotonic() - began:.0f} s)")
+        print(measurement.table(), flush=True)
         report.append({**dataclasses.asdict(setting), "seen": measurement.seen, "packets": counts})
         if setting.counts:
             done.append(measurement)
     if done:
         sizes = "8 / 64K / 1M" if given.quick else "8 / 16K / 64K / 1M / 4M"
-        print("\nRound trips of tcpx, or what the head says:\n\n| " + " | ".join(HEAD).format(sizes) + " |\n|" + "---|" * len(HEAD))
+        print("\nRound trips of tcpx, or what the head says:\n")
+        print("| " + " | ".join(HEAD).format(sizes) + " |\n|" + "---|" * len(HEAD))
         for measurement in done:
             print("| " + " | ".join(measurement.summary()) + " |")
     if given.json:
