@@ -26,6 +26,7 @@ import signal
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ class Measurement:
         return "\n".join(lines)
 
     def bar(self, what: str) -> str:
-        """What the issue asks for, and whether it is met."""
+        """What is aimed at, and whether it is met."""
         ours = self.seen[what]["tcpx"]
         if what == "stream":
             ratio = ours / self.seen[what]["tcp"]
@@ -177,22 +178,35 @@ class Measurement:
         most = BARS.get(what) or BARS[re.sub(r" \d+ B$", "", what)]
         return f"at most {most:g} round trips" + ("" if self.trips(what, ours) <= most else " MISSED")
 
-    def summary(self) -> list[str]:
+    def summary(self, peer: str) -> list[str]:
         """A row of the table of all settings: round trips, ratios."""
-        def trips(what: str) -> str:
-            return f"{self.trips(what, self.seen[what]['tcpx']):.1f}"
 
-        sizes_seen = [size for size in SIZES if f"write {size} B" in self.seen]
-        sizes = [" / ".join(trips(f"{what} {size} B") for size in which)
-                 for what, which in (("write", sizes_seen), ("read", sizes_seen), ("there and back", POSTED))]  # fmt: skip
+        def trips(*whats: str) -> str:
+            seen = [self.seen[what].get(peer) for what in whats]
+            return " / ".join("-" if one is None else f"{self.trips(what, one):.1f}" for what, one in zip(whats, seen))
+
+        singles = [trips(*(what for what in self.seen if what.startswith(kind))) for kind in ("write", "read", "there and back")]
         stream = self.seen["stream"]
-        at_once = self.seen[f"{AT_ONCE} at once"]["tcpx"] / self.seen["connect"]["tcpx"]
-        return [self.setting.name(), f"{trips('connect')}, {trips('connect, 4 channels')}", *sizes,
-                f"{stream['tcpx'] / 1e9:.3f}, {stream['tcpx'] / stream['tcp']:.2f}", f"{at_once:.1f}"]  # fmt: skip
+        at_once = self.seen[f"{AT_ONCE} at once"][peer] / self.seen["connect"][peer]
+        return [self.setting.name(), peer, trips("connect", "connect, 4 channels"), *singles,
+                f"{stream[peer] / 1e9:.3f}, {stream[peer] / stream['tcp']:.2f}", f"{at_once:.1f}"]  # fmt: skip
 
 
-HEAD = ["network", "connect, 4 channels", "write {}", "read", "posted 32K / 2M",
-        "stream GB/s, of TCP", f"{AT_ONCE} at once, of one"]  # fmt: skip
+HEAD = ["network", "of", "connect / 4 channels", "write {}", "read", "posted 32K / 2M", "stream GB/s, of tcp",
+        f"{AT_ONCE} at once, of one"]  # fmt: skip
+
+
+def short(size: int) -> str:
+    return f"{size >> 20}M" if size >= 1 << 20 else f"{size >> 10}K" if size >= 1 << 10 else str(size)
+
+
+def print_summary(measured: list[Measurement], sizes: Sequence[int]) -> None:
+    names = " / ".join(map(short, sizes))
+    print("\nRound trips, unless the head says otherwise:\n")
+    print("| " + " | ".join(HEAD).format(names) + " |\n|" + "---|" * len(HEAD))
+    for measurement in measured:
+        for peer in PEERS:
+            print("| " + " | ".join(measurement.summary(peer)) + " |")
 
 
 def main() -> int:
@@ -220,13 +234,13 @@ def main() -> int:
                 if one.rtt_ms in (given.rtt or [one.rtt_ms]) and one.mtu in (given.mtu or [one.mtu])
                 and any(abs(one.loss * 100 - percent) < 1e-9 for percent in given.loss or [one.loss * 100])]  # fmt: skip
     if not settings:
-        parser.error("no setting has these: round trips of 0.2, 1, 10, 50, 100 ms; losses of 0, 0.01, 0.1, 1 %; MTU 1500, 9000")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a script's background job ignores
+        parser.error("no setting has these; there are 0.2, 1, 10, 50, 100 ms, losses of 0, 0.01, 0.1, 1 %, MTU 1500, 9000")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a script would ignore it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sysctl("tcp_no_metrics_save", 1)  # a network is not known from the one before
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    print(f"# {given.mbit:g} Mbit/s, {given.sockets} data sockets, {congestion}, {len(os.sched_getaffinity(0))} cores, user-space link; "
-          "every byte is compared", flush=True)  # fmt: skip
+    print(f"# {given.mbit:g} Mbit/s, {given.sockets} data sockets, {congestion}, {len(os.sched_getaffinity(0))} cores, user-space link")
+    print("# every byte is compared", flush=True)
     done: list[Measurement] = []
     report: list[dict[str, Any]] = []
     for i, setting in enumerate(settings):
@@ -245,11 +259,7 @@ def main() -> int:
         if setting.counts:
             done.append(measurement)
     if done:
-        sizes = "8 / 64K / 1M" if given.quick else "8 / 16K / 64K / 1M / 4M"
-        print("\nRound trips of tcpx, or what the head says:\n")
-        print("| " + " | ".join(HEAD).format(sizes) + " |\n|" + "---|" * len(HEAD))
-        for measurement in done:
-            print("| " + " | ".join(measurement.summary()) + " |")
+        print_summary(done, QUICK_SIZES if given.quick else SIZES)
     if given.json:
         given.json.write_text(json.dumps({"benchmark": "network_matrix", "machine": platform.platform(), "mbit": given.mbit,
                                           "sockets": given.sockets, "settings": report}, indent=1))  # fmt: skip
