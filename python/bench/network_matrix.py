@@ -239,7 +239,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sysctl("tcp_no_metrics_save", 1)  # a network is not known from the one before
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    print(f"# {given.mbit:g} Mbit/s, {given.sockets} data sockets, {congestion}, {len(os.sched_getaffinity(0))} cores, user-space link")
+    cores = len(os.sched_getaffinity(0))
+    print(f"# {given.mbit:g} Mbit/s, {given.sockets} data sockets, {congestion}, {cores} cores, user-space link")
     print("# every byte is compared", flush=True)
     done: list[Measurement] = []
     report: list[dict[str, Any]] = []
