@@ -41,7 +41,7 @@ BARS = {"connect": 4.0, "connect, 4 channels": 4.0, "write": 1.2, "read": 1.2, "
 STREAM_BAR, AT_ONCE_BAR = 0.95, 1.0  # of plain TCP, at least; of one connection's time, at most
 
 FULL = [Setting(rtt, loss, mtu) for mtu in (1500, 9000) for loss in (0, 0.0001, 0.001, 0.01) for rtt in (0.2, 1, 10, 50, 100)]
-CUT_AFTER, CUT = 2.5, 1.0
+CUT_AFTER, CUT = 2.0, 1.0
 QUICK = [
     Setting(10),
     Setting(50),
@@ -218,14 +218,14 @@ def main() -> int:
     parser.add_argument("--mtu", type=int, action="append", metavar="BYTES", help="only these")
     parser.add_argument("--mbit", type=float, default=1000, metavar="N", help="rate of the links (default %(default)g)")
     parser.add_argument("--sockets", type=int, default=4, metavar="N", help="for data, of a connection (default %(default)s)")
-    parser.add_argument("--samples", type=int, metavar="N", help="of each time (default 5; quick: 3)")
+    parser.add_argument("--samples", type=int, metavar="N", help="of each time (default 5; quick: 2)")
     parser.add_argument("--streams", type=int, metavar="N", help="of each peer, in turns (default 3; quick: 1)")
     parser.add_argument("--stream-seconds", type=float, metavar="N", help="of a stream, after half as many (default 3; quick: 0.6)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the links' dice (default %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all numbers")
     parser.add_argument("--link", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    given.samples = given.samples or (3 if given.quick else 5)
+    given.samples = given.samples or (2 if given.quick else 5)
     given.streams = given.streams or (1 if given.quick else 3)
     given.stream_seconds = given.stream_seconds or (0.6 if given.quick else 3.0)
     given.warm_up = 1 if given.quick else 2
