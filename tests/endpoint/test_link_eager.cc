@@ -14,23 +14,15 @@ class LinkEager : public LinkTest {
     renew();
   }
 
-  void say_begun(ControlType type, uint64_t operation, uint64_t value, uint64_t bytes, Packing packing = Packing::kWhole,
-                 const OperationPayload* payload = nullptr) {
-    ControlHeader header = make_header(type, operation, value, bytes, packing);
-    header.flags = kBegunFlag;
-    std::vector<std::byte> encoded;
-    if (payload != nullptr) append_operation_payload(encoded, *payload);
-    say_raw(header, encoded);
-  }
   /// A write of kLong bytes that has begun.
   void begin_write(uint64_t operation, const std::vector<WireRange>& ranges, Packing packing = Packing::kWhole) {
     OperationPayload payload;
     payload.ranges = ranges;
-    say_begun(ControlType::kWrite, operation, 0, kLong, packing, &payload);
+    say_begun(ControlType::kWrite, operation, 0, &payload, kLong, packing);
   }
   void begin_send(uint64_t operation, uint64_t sequence, uint64_t bytes = kLong, Packing packing = Packing::kWhole) {
     OperationPayload payload;
-    say_begun(ControlType::kSend, operation, sequence, bytes, packing, &payload);
+    say_begun(ControlType::kSend, operation, sequence, &payload, bytes, packing);
   }
   RegisteredMemory peers_memory() {
     if (!sends_from_) sends_from_ = peer_send_->register_memory(peers_.data(), peers_.size(), MemoryType::kHost).value();
@@ -243,7 +235,7 @@ TEST_F(LinkEager, BytesOfAReadThatWasGivenUpGoBy) {
   ASSERT_TRUE(hear(ControlType::kRead).has_value());
   cancel(asked);
   EXPECT_EQ(end_of(asked).code(), Code::kCancelled);
-  say_begun(ControlType::kReady, static_cast<uint64_t>(asked), 0, kLong);
+  say_begun(ControlType::kReady, static_cast<uint64_t>(asked), 0);
   move(0);
   EXPECT_TRUE(has_moved());
   EXPECT_EQ(host_, before);
@@ -359,24 +351,31 @@ TEST_F(LinkEager, WhatNoPeerOfOursSays) {
          (void)receive(host(0, kLong));
          begin_send(61, 0, kLong, Packing::kPacked);
        }},
-      {"the bytes of a read that nobody asked", [&] { say_begun(ControlType::kReady, 5, 0, kLong); }},
+      {"the bytes of a read that nobody asked", [&] { say_begun(ControlType::kReady, 5, 0); }},
       {"the bytes of a read twice",
        [&] {
          const OperationId asked = read(host(0, kLong));
          step();
          cancel(asked);
-         for (int i = 0; i < 2; ++i) say_begun(ControlType::kReady, static_cast<uint64_t>(asked), 0, kLong);
+         for (int i = 0; i < 2; ++i) say_begun(ControlType::kReady, static_cast<uint64_t>(asked), 0);
        }},
       {"ranges for a read of one",
-       [&] { say_begun(ControlType::kReady, static_cast<uint64_t>(read(host(0, kLong))), 0, kLong, Packing::kRanges); }},
+       [&] { say_begun(ControlType::kReady, static_cast<uint64_t>(read(host(0, kLong))), 0, nullptr, kLong, Packing::kRanges); }},
       {"a write of nothing",
        [&] {
          OperationPayload payload;
          payload.ranges = {advertised(host_id_, 0, 0)};
-         say_begun(ControlType::kWrite, 5, 0, 0, Packing::kWhole, &payload);
+         say_begun(ControlType::kWrite, 5, 0, &payload, 0);
        }},
       {"an end of a write that is not asked for again",
        [&] { say(ControlType::kCancel, 5, 0, static_cast<uint64_t>(CancelFrame::What::kGone)); }},
+      {"the same of a send",
+       [&] {
+         (void)receive(host(0, kLong));
+         say_offer(61, 0);
+         step();
+         say(ControlType::kCancel, 61, 0, static_cast<uint64_t>(CancelFrame::What::kGone));
+       }},
       {"a receive posted in ranges", [&] { say(ControlType::kPosted, 0, 0, kLong, Packing::kRanges); }},
   };
   for (const auto& [what, say_it] : cases) {
@@ -396,7 +395,7 @@ TEST_F(LinkEager, NothingBeginsByItselfOnALinkThatIsNotEager) {
                                            (void)receive(host(0, kLong));
                                            begin_send(61, 0);
                                          },
-                                         [&] { say_begun(ControlType::kReady, static_cast<uint64_t>(read(host(0, kLong))), 0, kLong); },
+                                         [&] { say_begun(ControlType::kReady, static_cast<uint64_t>(read(host(0, kLong))), 0); },
                                          [&] { say(ControlType::kPosted, 0, 0, kLong); }, [&] { say(ControlType::kBegin, 5); }};
   for (const auto& say_it : cases) {
     renew();
