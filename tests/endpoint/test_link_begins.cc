@@ -92,5 +92,75 @@ TEST_F(LinkBegins, AGoForAWriteThatHasEndedIsAnswered) {
   EXPECT_TRUE(alive());
 }
 
+// The write's first bytes have not left yet.
+TEST_F(LinkBegins, AGoForAWriteThatStillMovesHasItGoOnceMore) {
+  const OperationId written = write(host(0, kLong));
+  say(ControlType::kGo, static_cast<uint64_t>(written), 0, 0, Packing::kPacked);
+  step();
+  EXPECT_TRUE(hear(ControlType::kBegin).has_value());
+  const TransferId first = receive_at_peer(), second = receive_at_peer();
+  say_done(written);
+  EXPECT_TRUE(drive([&] { return peer_recv_->pending() == 0; }));
+  EXPECT_EQ(peer_recv_->poll(first).state, TransferState::kDone);
+  EXPECT_EQ(peer_recv_->poll(second).state, TransferState::kDone);
+  EXPECT_TRUE(drive([&] { return !pending(written); }));
+  EXPECT_TRUE(end_of(written).is_ok());
+}
+
+TEST_F(LinkBegins, AGoForAWriteThatIsGivenUpAndStillMovesIsAnswered) {
+  const OperationId written = write(host(0, kLong));
+  cancel(written);
+  EXPECT_TRUE(pending(written)) << "its memory is to be read";
+  say(ControlType::kGo, static_cast<uint64_t>(written), 0, 0, Packing::kPacked);
+  step();
+  const auto gone = hear(ControlType::kCancel);
+  ASSERT_TRUE(gone.has_value());
+  EXPECT_EQ(gone->bytes, static_cast<uint64_t>(CancelFrame::What::kGone));
+  EXPECT_TRUE(drive([&] { return !pending(written); }));
+  EXPECT_EQ(end_of(written).code(), Code::kCancelled);
+}
+
+// Its receiver has given its receive up at the same moment.
+TEST_F(LinkBegins, ASendThatIsRefusedWhileItMovesEndsSo) {
+  say(ControlType::kPosted, 0, 0, kLong);
+  steps(2);
+  const OperationId sent = send(host(0, kLong));
+  say(ControlType::kPosted);
+  say_done(sent, Code::kCancelled);
+  EXPECT_TRUE(drive([&] { return !pending(sent); }));
+  EXPECT_EQ(end_of(sent).code(), Code::kCancelled);
+}
+
+TEST_F(LinkBegins, AReadIntoMemoryThatThePluginRefusesAsksForParcels) {
+  fake_.fail_call(Call::kRegister, 1, Status(Code::kPlugin, "register memory", "not this"), 1);
+  (void)read(host(0, kLong));
+  step();
+  const auto asked = hear(ControlType::kRead);
+  ASSERT_TRUE(asked.has_value());
+  EXPECT_EQ(asked->packing, static_cast<uint8_t>(Packing::kPacked));
+}
+
+// What has begun cannot be taken back, and what the peer has no room for holds up the rest.
+TEST_F(LinkBegins, NoMoreBeginsBesideMuchThatHasNotLeft) {
+  int begun = 0, asks = 0;
+  for (int i = 0; i < 80; ++i) (void)write(host(0, kPart));
+  step();
+  while (const auto frame = hear(ControlType::kWrite)) ++(frame->flags == kBegunFlag ? begun : asks);
+  EXPECT_EQ(begun, 64) << "16 MiB";
+  EXPECT_EQ(asks, 16);
+}
+
+// The oldest, of which a send may have gone before.
+TEST_F(LinkBegins, OfReceivesThatArePostedAheadTheOldestAreForgotten) {
+  for (const uint64_t posted : {1024, 1025}) {
+    renew();
+    for (uint64_t sequence = 0; sequence < posted; ++sequence) say(ControlType::kPosted, 0, sequence, kLong);
+    steps(4);
+    (void)send(host(0, kLong));
+    step();
+    EXPECT_EQ(hear(ControlType::kSend)->flags, posted == 1024 ? kBegunFlag : 0);
+  }
+}
+
 }  // namespace
 }  // namespace tcpx::testing

@@ -25,6 +25,7 @@ TEST_F(LinkEager, BytesForASlotThatIsNoneGoBy) {
   move(0);
   EXPECT_TRUE(has_moved());
   EXPECT_EQ(host_, before);
+  EXPECT_EQ(link_->stats().bytes_received, 0u);
   expect_next_arrives();
 }
 
@@ -63,6 +64,7 @@ TEST_F(LinkEager, AWriteThatMustBePackedOtherwiseIsAskedForAgain) {
   EXPECT_EQ(go->packing, static_cast<uint8_t>(Packing::kPacked));
   EXPECT_TRUE(has_moved());
   EXPECT_FALSE(is_there(0, 0)) << "those bytes went by";
+  EXPECT_GT(link_->arrived_bytes(), 0u) << "the write has not ended";
   say(ControlType::kBegin, 6);
   move(0);
   EXPECT_EQ(answer_to(6), Code::kOk);
@@ -78,6 +80,7 @@ TEST_F(LinkEager, AWriteThatComesBeforeTheGpuIsDoneIsAskedForLater) {
   EXPECT_TRUE(has_moved());
   EXPECT_FALSE(hear(ControlType::kGo).has_value());
   EXPECT_FALSE(is_there(0, 0));
+  EXPECT_GT(link_->arrived_bytes(), 0u) << "its announcement is kept";
   gate.open = true;
   ASSERT_TRUE(await(ControlType::kGo).has_value());
   say(ControlType::kBegin, 5);
@@ -160,6 +163,28 @@ TEST_F(LinkEager, AReadIsAnsweredByItsBytes) {
   EXPECT_TRUE(has_peers(host_, kLong));
 }
 
+// Its reader cannot take them as they are.
+TEST_F(LinkEager, AReadIsAnsweredAsItWasAsked) {
+  OperationPayload payload;
+  payload.ranges = {advertised(host_id_, 0, kLong)};
+  say(ControlType::kRead, 5, 0, kLong, Packing::kPacked, &payload);
+  const auto ready = await(ControlType::kReady);
+  ASSERT_TRUE(ready.has_value());
+  EXPECT_EQ(ready->packing, static_cast<uint8_t>(Packing::kPacked));
+}
+
+TEST_F(LinkEager, AReceiveOfLongRangesIsNotTold) {
+  std::vector<HeldRange> ranges = one(host(0, kPart));
+  ranges.push_back(device(0, kPart));
+  const OperationId received = start(OperationKind::kRecv, {.ranges = std::move(ranges)});
+  step();
+  EXPECT_FALSE(hear(ControlType::kPosted).has_value()) << "how its sender cuts its own is not known";
+  cancel(received);
+  EXPECT_EQ(end_of(received).code(), Code::kCancelled);
+  step();
+  EXPECT_FALSE(hear(ControlType::kPosted).has_value()) << "nothing is to be taken back";
+}
+
 TEST_F(LinkEager, BytesOfAReadThatWasGivenUpGoBy) {
   const Bytes before = host_;
   const OperationId asked = read(host(0, kLong));
@@ -206,6 +231,14 @@ TEST_F(LinkEager, WhatNoPeerOfOursSays) {
          step();
          cancel(asked);
          for (int i = 0; i < 2; ++i) say_begun(ControlType::kReady, static_cast<uint64_t>(asked), 0);
+       }},
+      {"the bytes of a read that was refused",
+       [&] {
+         const OperationId asked = read(host(0, kLong));
+         step();
+         cancel(asked);
+         say_done(asked, Code::kNotFound);
+         say_begun(ControlType::kReady, static_cast<uint64_t>(asked), 0);
        }},
       {"ranges for a read of one",
        [&] { say_begun(ControlType::kReady, static_cast<uint64_t>(read(host(0, kLong))), 0, nullptr, kLong, Packing::kRanges); }},
