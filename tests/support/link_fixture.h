@@ -165,6 +165,15 @@ class LinkTest : public ::testing::Test {
     if (payload != nullptr) append_operation_payload(encoded, *payload);
     say_raw(make_header(type, operation, value, bytes, packing), encoded);
   }
+  /// Of a transfer that has begun.
+  void say_begun(ControlType type, uint64_t operation, uint64_t value, const OperationPayload* payload = nullptr,
+                 uint64_t bytes = kLong, Packing packing = Packing::kWhole) {
+    ControlHeader header = make_header(type, operation, value, bytes, packing);
+    header.flags = kBegunFlag;
+    std::vector<std::byte> encoded;
+    if (payload != nullptr) append_operation_payload(encoded, *payload);
+    say_raw(header, encoded);
+  }
   /// Of an operation of the link.
   void say_of(OperationId id, ControlType type, uint64_t value = 0) { say(type, static_cast<uint64_t>(id), value); }
   void say_done(OperationId id, Code code = Code::kOk) { say_of(id, ControlType::kDone, static_cast<uint64_t>(code)); }
