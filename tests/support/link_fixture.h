@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "tests/support/shared_pair.h"
 #include "tests/support/slow_copier.h"
 #include "tests/support/stream_pair.h"
+#include "tests/support/wait_until.h"
 #include "tests/support/window_model.h"
 
 namespace tcpx::testing {
@@ -247,15 +249,19 @@ class LinkTest : public ::testing::Test {
   void steps(int count, bool peer_reads = true) {
     for (int i = 0; i < count; ++i) step(peer_reads);
   }
-  /// The same, with the pipeline halves of the peer.
+  /// The same, with the pipeline halves of the peer; threads that copy have time for it.
   template <class Condition>
-  bool drive(Condition until, int rounds = 2000) {
-    for (int i = 0; i < rounds && !until(); ++i) {
+  bool drive(Condition until) {
+    constexpr int kWithoutPause = 2000;
+    const Deadline deadline = Deadline::after(kTestDeadline);
+    for (int round = 0; !until(); ++round) {
+      if (deadline.expired()) return false;
+      if (round >= kWithoutPause) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       step();
       (void)peer_send_->progress();
       (void)peer_recv_->progress();
     }
-    return until();
+    return true;
   }
   bool alive() const { return link_->status().is_ok(); }
   /// The memory begins with that many bytes of the peer's.
