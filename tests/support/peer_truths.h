@@ -336,7 +336,7 @@ inline bool begin_read_that_was_given_up(PeerModel& peer) {
 }
 inline bool want_write_once_more(PeerModel& peer) {
   Theirs* const theirs = peer.pick([](const Theirs& t) { return t.begun && t.phase == Phase::kAnswer; });
-  if (theirs == nullptr || peer.below(8) != 0) return false;  // for no write begins any more
+  if (theirs == nullptr || peer.below(3) != 0) return false;  // for no write begins any more
   peer.say(ControlType::kGo, theirs->number, 0, 0, theirs->packing());
   peer.want(ControlType::kBegin, theirs->number);
   peer.want_bytes(theirs->parts);
