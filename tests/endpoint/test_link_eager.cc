@@ -55,6 +55,21 @@ TEST_F(LinkEager, WhatGoesByKeepsItsPartOfTheWindow) {
   EXPECT_TRUE(drive([&] { return link_->arrived_bytes() == 0; }));
 }
 
+TEST_F(LinkEager, WhoBeginsEverMoreAndSendsNothingRunsIntoTheWindow) {
+  constexpr uint64_t kWindow = kWindowSizes[3], kMost = kWindow / (256 + 32);
+  uint64_t said = 0, held = 0;
+  for (; said < 2 * kMost && alive(); ++said) {
+    begin_write(1000 + said, {{.slot = {1, 2}, .offset = 0, .bytes = kLong}});
+    if (said % 64 != 0) continue;
+    step();
+    if (alive()) held = link_->arrived_bytes();
+  }
+  EXPECT_EQ(link_->status().code(), Code::kProtocol);
+  EXPECT_LE(said, kMost + 65);
+  EXPECT_GT(held, kWindow - 65 * (256 + 32));
+  EXPECT_LE(held, kWindow);
+}
+
 TEST_F(LinkEager, AWriteThatMustBePackedOtherwiseIsAskedForAgain) {
   begin_write(6, {refused()});
   move(0);
