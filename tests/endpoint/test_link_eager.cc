@@ -291,6 +291,10 @@ TEST_F(LinkEager, NothingBeginsByItselfOnALinkThatIsNotEager) {
                                            (void)receive(host(0, kLong));
                                            begin_send(61, 0);
                                          },
+                                         [&] {
+                                           cancel(receive(host(0, kLong)));
+                                           begin_send(61, 0);
+                                         },
                                          [&] { say_begun(ControlType::kReady, static_cast<uint64_t>(read(host(0, kLong))), 0); },
                                          [&] { say(ControlType::kPosted, 0, 0, kLong); }, [&] { say(ControlType::kBegin, 5); }};
   for (const auto& say_it : cases) {
