@@ -44,9 +44,24 @@ void Lane::push(std::unique_ptr<Job> job) {
   jobs_.push_back(std::move(job));
 }
 
-std::unique_ptr<Job> Lane::take_awaited(uint64_t number, bool of_read) {
+bool Lane::begin(uint64_t number, bool of_read) {
   const auto found = std::find_if(awaited_.begin(), awaited_.end(),
                                   [=](const Awaited& entry) { return entry.number == number && entry.of_read == of_read; });
+  if (found == awaited_.end()) return false;
+  queue_awaited(found);
+  return true;
+}
+
+// The job stays where it is when there is no memory: its operation ends with it alone.
+void Lane::queue_awaited(std::deque<Awaited>::iterator entry) {
+  jobs_.push_back(std::move(entry->job));
+  awaited_.erase(entry);
+}
+
+// The job of an operation of this end stays, and ends with the link.
+std::unique_ptr<Job> Lane::take_awaited_write(uint64_t number) {
+  const auto found = std::find_if(awaited_.begin(), awaited_.end(),
+                                  [=](const Awaited& entry) { return entry.job->operation == nullptr && entry.number == number; });
   if (found == awaited_.end()) return nullptr;
   auto job = std::move(found->job);
   awaited_.erase(found);
@@ -65,10 +80,7 @@ bool Lane::progress() {
   if (!parcels_.empty() || !connection_->status().is_ok()) advanced |= connection_->progress();
   advanced |= poll_pieces();
   if (!connection_->status().is_ok()) {
-    while (!awaited_.empty()) {
-      push(std::move(awaited_.front().job));
-      awaited_.pop_front();
-    }
+    while (!awaited_.empty()) queue_awaited(awaited_.begin());
     for (const auto& job : jobs_) fail_job(*job, connection_->status());
   }
   collect_ended();

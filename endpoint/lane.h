@@ -94,8 +94,10 @@ class Lane {
   void push(std::unique_ptr<Job> job);
   /// Keeps one that the peer has not begun; its memory is this lane's already. @param number, of_read as a BeginFrame names it
   void await(std::unique_ptr<Job> job, uint64_t number, bool of_read) { awaited_.push_back({std::move(job), number, of_read}); }
-  /// @return null: none of that name is awaited
-  std::unique_ptr<Job> take_awaited(uint64_t number, bool of_read);
+  /// The peer has begun one: queues it behind all others. @return false: none of that name is awaited
+  bool begin(uint64_t number, bool of_read);
+  /// The peer does not begin a write of its own. @return null: none of that number is awaited
+  std::unique_ptr<Job> take_awaited_write(uint64_t number);
   /// Of jobs that have not ended.
   uint64_t bytes() const;
   /// @return true when something advanced
@@ -148,6 +150,7 @@ class Lane {
     CopyTicket ticket{};
   };
 
+  void queue_awaited(std::deque<Awaited>::iterator entry);
   bool cut();
   bool cut_direct(Job& job);
   bool cut_packed(Job& job);

@@ -368,9 +368,7 @@ Status Link::on(const GoFrame& frame) {
 }
 
 Status Link::on(const BeginFrame& frame) {
-  auto job = context_.recv_lane.take_awaited(frame.operation, frame.of_read);
-  if (job == nullptr) return unexpected(frame, "nothing waits for it");
-  context_.recv_lane.push(std::move(job));
+  if (!context_.recv_lane.begin(frame.operation, frame.of_read)) return unexpected(frame, "nothing waits for it");
   return Status::ok();
 }
 

@@ -252,8 +252,8 @@ void PeerOperations::cancel_write(uint64_t number) {
 }
 
 Status PeerOperations::drop_write(uint64_t number) {
-  const auto job = link_.recv_lane.take_awaited(number, false);
-  if (job == nullptr || job->operation != nullptr) return unexpected(ControlType::kCancel, number, "no write waits for its begin");
+  const auto job = link_.recv_lane.take_awaited_write(number);
+  if (job == nullptr) return unexpected(ControlType::kCancel, number, "no write waits for its begin");
   link_.refuse(number, job->charge, Status(Code::kCancelled, "write", "given up by the writer"));
   return Status::ok();
 }

@@ -113,6 +113,11 @@ bool matches_name(const std::string& pattern, const std::string& name) {
   return NamePattern(pattern).allows(name);
 }
 
+bool names(const std::string& pattern, const std::string& name) {
+  const NamePattern wanted(pattern);
+  return wanted.names_some() && wanted.allows(name);
+}
+
 std::vector<InterfaceAddress> list_addresses() {
   std::vector<InterfaceAddress> all;
   ifaddrs* list = nullptr;

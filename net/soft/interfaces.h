@@ -58,6 +58,8 @@ std::string find_unused(const std::vector<InterfaceAddress>& all, const std::str
 
 /// Whether the pattern names the interface, or does not exclude it; an empty one excludes none.
 bool matches_name(const std::string& pattern, const std::string& name);
+/// Whether it names it.
+bool names(const std::string& pattern, const std::string& name);
 bool is_of(AddressFamily family, const SocketAddress& address);
 
 /// Its address, and that of the other family when there is one.

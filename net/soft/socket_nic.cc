@@ -7,7 +7,9 @@
 #include <array>
 #include <cstring>
 
+#include "base/cgroup.h"
 #include "base/socket_io.h"
+#include "base/text.h"
 
 namespace tcpx::soft {
 namespace {
@@ -45,6 +47,14 @@ bool must_bind(const std::string& nic, const Result<Route>& usual, const Result<
 
 std::string nic_to_bind(const std::string& nic, const SocketAddress& target, const SocketAddress& source) {
   return must_bind(nic, find_route(target, &source), find_route(target, &source, nic)) ? nic : "";
+}
+
+bool answers_alone(const std::string& nic) {
+  const auto is_set = [](const std::string& of) {
+    const auto text = text_of_file(concat("/proc/sys/net/ipv4/conf/", of, "/arp_ignore"));
+    return text && !text->empty() && text->front() != '0';
+  };
+  return is_set("all") || is_set(nic);
 }
 
 std::string nic_of_sender(int fd) {

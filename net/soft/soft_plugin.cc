@@ -113,8 +113,9 @@ Result<std::unique_ptr<SoftSendComm>> SoftPlugin::connect(int dev, Handle& handl
     if (connector == nullptr) return Status(Code::kTimeout, "connect", "this attempt has ended");
     handle = encode_handle(info);
   } else {
+    const bool binds = names(config_.interfaces, interface->name) || answers_alone(interface->name);
     TCPX_ASSIGN_OR_RETURN(connector, Connector::start(info, addresses_of(*interface), Deadline::after(config_.connect_timeout),
-                                                      control_addresses_, interface->name));
+                                                      control_addresses_, binds ? interface->name : ""));
   }
   TCPX_ASSIGN_OR_RETURN(auto sockets, connector->advance(attempt == 0 ? config_.connect_timeout : kConnectPatience));
   if (!sockets.has_value()) {

@@ -239,15 +239,18 @@ void check_tcp_settings(const KernelFacts& facts, Findings& findings) {
          "Every connection then begins with segments of 1 KiB, whatever the MTU: more work for the CPU, and more fragments for "
          "GPUDirect-TCPX. 1 probes only where large packets vanish.",
          1);
-  expect("net.ipv4.tcp_slow_start_after_idle", 0, facts.expected.vendor_path ? 0 : kAny,
-         "After a pause a connection begins again with ten packets; at 200 Gb/s a large part of a transfer is over before it "
-         "is at full rate.",
-         0);
+  constexpr char kIdle[] = "net.ipv4.tcp_slow_start_after_idle";
   if (facts.expected.vendor_path) {
+    expect(kIdle, 0, 0,
+           "After a pause a connection begins again with ten packets; at 200 Gb/s a large part of a transfer is over before it "
+           "is at full rate.",
+           0);
     expect("net.core.optmem_max", kZeroCopyOptionBytes, kAny,
            "Notifications of zero-copy sends are charged to it; when it is used up, sends fail with ENOBUFS.",
            kZeroCopyOptionBytes);
   } else {
+    tell(kIdle, "Unless it is 0, a connection begins again with ten packets after a pause: where a round trip takes milliseconds, a "
+                "transfer of 1 MiB then takes several more.");
     tell("net.core.optmem_max", "It counts for zero-copy sends, which the software plugin does not make.");
   }
   if (const std::string sysctl = "net.ipv4.ip_local_port_range"; is_shown(sysctl, 2)) {

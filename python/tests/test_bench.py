@@ -1,11 +1,14 @@
 """The programs of python/bench, as far as a busy machine can tell: that they end, and compare what they move."""
 
+import argparse
 import importlib.util
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tcpx
@@ -39,3 +42,94 @@ def test_peers_sees_a_wrong_byte():
         assert memory.is_right(1) and not memory.is_right(2)
         memory.places[1][7] ^= 1
         assert not memory.is_right(1)
+
+
+@pytest.fixture(scope="module")
+def network():
+    """network_matrix, which finds network_ends beside it."""
+    sys.path.insert(0, str(BENCH))
+    try:
+        import network_matrix
+
+        yield network_matrix
+    finally:
+        sys.path.remove(str(BENCH))
+
+
+@pytest.mark.parametrize("peer", ["tcpx", "tcp"])
+def test_network_ends_compare_what_they_move(network, peer, monkeypatch):
+    monkeypatch.setenv("UCCL_TCPX_LOCAL", "off")
+    import network_ends
+
+    server, client = (network_ends.PEERS[peer](2) for _ in range(2))
+    accepting = threading.Thread(target=server.accept, args=(1,))
+    accepting.start()
+    address = server.address() if peer == "tcpx" else ("127.0.0.1", server.address()[1])
+    client.connect(address, 1)
+    accepting.join()
+
+    def fresh(nbytes):
+        client.aim(server.allocate(3, nbytes))
+        client.allocate(3, nbytes)
+
+    for nbytes in (8, 200_000):  # over one socket, and over all
+        fresh(nbytes)
+        client.fill(5)
+        assert server.wrong(5) == [0, 1, 2]
+        assert len(client.write(60)) == 3 and server.wrong(5) == []
+        server.places[1][7] ^= 1
+        assert server.wrong(5) == [1] and server.wrong(5, 1) == []
+
+        fresh(nbytes)
+        server.fill(9)
+        assert client.wrong(9) == [0, 1, 2]
+        assert len(client.read(60)) == 3 and client.wrong(9) == []
+
+        fresh(nbytes)
+        for end in (server, client):
+            end.post()
+        answering = threading.Thread(target=server.answer, args=(3,))
+        answering.start()
+        assert len(client.there_and_back(20, 3)) == 3
+        answering.join()
+        assert server.wrong(20) == client.wrong(20) == []
+
+    fresh(4096)
+    client.fill(30)
+    client.stream(0, 0.05)
+    assert server.wrong(30, 2) == []
+    client.close()
+
+
+def test_network_content_says_where_it_belongs(network):
+    import network_ends
+
+    seen = [network_ends.content(4096, seed) for seed in range(50)]
+    assert len({memory.tobytes() for memory in seen}) == 50
+    assert all(not np.array_equal(seen[0][:512], seen[0][at : at + 512]) for at in range(1, 3584))
+
+
+def test_a_wrong_byte_on_the_network_fails_the_run(network):
+    class OneWrong:
+        def call(self, name, *arguments):
+            return [3] if name == "wrong" else None
+
+    pair = network.Pair.__new__(network.Pair)
+    pair.peer = "tcpx"
+    with pytest.raises(network.Failed, match="stream, tcpx: wrong bytes in the places .3."):
+        pair.expect(OneWrong(), "stream", 1)
+
+
+def test_network_round_trips(network):
+    setting = network.Setting(rtt_ms=10, mtu=1500)
+    measurement = network.Measurement(setting, argparse.Namespace(mbit=1000))
+    assert measurement.trips("connect", 0.025) == pytest.approx(2.5)
+    # 1 MiB is 725 packets of 1448 bytes, each 1500 long
+    assert measurement.trips("write 1048576 B", 0.01 + 1048576 / 1448 * 1500 * 8e-9) == pytest.approx(1.0)
+    measurement.seen = {"connect": {"tcpx": 0.041}, "write 8 B": {"tcpx": 0.0119}, "stream": {"tcpx": 94.0, "tcp": 100.0}}
+    assert [measurement.bar(what).endswith("MISSED") for what in measurement.seen] == [True, False, True]
+
+
+def test_network_matrix_names_its_settings():
+    run = subprocess.run([sys.executable, BENCH / "network_matrix.py", "--rtt", "7"], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2 and "0.2, 1, 10, 50, 100 ms" in run.stderr

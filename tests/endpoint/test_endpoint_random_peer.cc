@@ -3,7 +3,9 @@
 // operation ends once, memory that they were not given stays as it is and can be let go, and the other connection goes on.
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "tests/support/hostile_peer.h"
@@ -31,10 +33,12 @@ class EndpointRandomPeer : public HostilePeerTest {
   }
 };
 
-class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithParamInterface<size_t> {
+/// On a link that is eager, or is not: lies.
+class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithParamInterface<std::tuple<bool, size_t>> {
  protected:
   void talk(uint64_t seed, int truths, size_t lie) {
-    meet();
+    const bool eager = std::get<0>(GetParam());
+    meet(eager);
     Memory memory(*endpoint_, PeersEnd::kMemory), others(*endpoint_, kOthers), theirs(*good_, kOthers);
     memory.fill(seed);
     const LocalRange into = others.whole(), from = theirs.whole();
@@ -72,6 +76,8 @@ class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithPar
     side.say = [&](const ControlHeader& header, std::span<const std::byte> payload) { peer_->say_raw(header, payload); };
     side.settle = [&] { return settle(side.little); };
     side.alive = [&] { return alive(); };
+    std::optional<PeersLanes> lanes;
+    if (eager) side.lanes = &lanes.emplace(peer_->sends(), peer_->receives());
 
     KnowingPeer peer(side, seed);
     peer.talk(truths, lie);
@@ -107,10 +113,14 @@ class EndpointKnowingPeer : public EndpointRandomPeer, public ::testing::WithPar
 };
 
 TEST_P(EndpointKnowingPeer, IsBelievedWhereItMayBeAndNowhereElse) {
-  for (int i = 0; i < 5 && !HasFailure(); ++i) talk(GetParam() * 5 + static_cast<uint64_t>(i), 5 + 10 * i, GetParam());
+  const size_t lie = std::get<1>(GetParam());
+  for (int i = 0; i < 5 && !HasFailure(); ++i) talk(lie * 5 + static_cast<uint64_t>(i), 5 + 10 * i, lie);
 }
 
-INSTANTIATE_TEST_SUITE_P(Lies, EndpointKnowingPeer, ::testing::Range(size_t{0}, KnowingPeer::lies()));
+INSTANTIATE_TEST_SUITE_P(Lies, EndpointKnowingPeer,
+                         ::testing::Combine(::testing::Values(false), ::testing::Range(size_t{0}, KnowingPeer::lies(false))));
+INSTANTIATE_TEST_SUITE_P(EagerLies, EndpointKnowingPeer,
+                         ::testing::Combine(::testing::Values(true), ::testing::Range(size_t{0}, KnowingPeer::lies(true))));
 
 /// Says frames of any type, of operations that are there and of none.
 class Anything {

@@ -28,6 +28,7 @@ class LinkMemory : public NearLinkTest {
           refused = turn(left);
         }
         peers_turn();
+        if (answer_) answer_(id);
       }
       ASSERT_FALSE(pending(id)) << "after " << refusals << " allocations; " << link_->flight_record();
       const Status end = end_of(id);
@@ -60,12 +61,21 @@ class LinkMemory : public NearLinkTest {
     (void)peer_send_->progress();
     (void)peer_recv_->progress();
   }
-  bool shares_ = false;  // a ring with the peer
-  void peer_sends() {
+  bool shares_ = false;                      // a ring with the peer
+  std::function<void(OperationId)> answer_;  // what the peer says after each turn
+  void peer_sends(int transfers = 1) {
     const RegisteredMemory memory = peer_send_->register_memory(peers_.data(), peers_.size(), MemoryType::kHost).value();
-    ASSERT_TRUE(peer_send_->submit({.memory = memory, .bytes = kLong}).is_ok());
+    for (; transfers > 0; --transfers) ASSERT_TRUE(peer_send_->submit({.memory = memory, .bytes = kLong}).is_ok());
     peers_turn();
   }
+  /// An operation that the link begins in its next turn.
+  OperationId start_in_turn(OperationKind kind) {
+    const bool remote = kind == OperationKind::kWrite || kind == OperationKind::kRead;
+    return start(kind, {.ranges = one(host(0, kLong)),
+                        .remote = {remote ? size_t{1} : 0, WireRange{.slot = {0, 1}, .offset = 0, .bytes = kLong}},
+                        .after = &done_});
+  }
+  Gate done_{.open = true, .failure = {}};
 };
 
 TEST_F(LinkMemory, AReceiveWithANotification) {
@@ -126,6 +136,81 @@ TEST_F(LinkMemory, AWriteThroughTheRing) {
         return id;
       },
       [] {});
+}
+
+// Over links whose transfers begin by themselves.
+
+TEST_F(LinkMemory, AWriteThatBegins) {
+  eager_ = true;
+  answer_ = [&](OperationId id) {
+    if (hear(ControlType::kWrite)) say_done(id);
+  };
+  at_every_allocation([&] { return start_in_turn(OperationKind::kWrite); }, [&] { (void)receive_at_peer(); });
+}
+
+TEST_F(LinkMemory, AReadWhoseBytesBegin) {
+  eager_ = true;
+  answer_ = [&](OperationId id) {
+    if (hear(ControlType::kRead)) say_begun(ControlType::kReady, static_cast<uint64_t>(id), 0);
+  };
+  at_every_allocation([&] { return start_in_turn(OperationKind::kRead); }, [&] { peer_sends(); });
+}
+
+TEST_F(LinkMemory, AReceiveThatIsPostedBehindWritesThatBegan) {
+  eager_ = true;
+  allow_log("send channel gives up");  // at the peer, which sends to a link that is no more
+  answer_ = [&](OperationId) {
+    if (!hear(ControlType::kPosted)) return;
+    OperationPayload nowhere, here, nothing;
+    nowhere.ranges = {{.slot = {1, 2}, .offset = 0, .bytes = kLong}};
+    here.ranges = {advertised(host_id_, kLong, kLong)};
+    say_begun(ControlType::kWrite, 5, 0, &nowhere);
+    say_begun(ControlType::kWrite, 6, 0, &here);
+    say_begun(ControlType::kSend, 7, receives_ - 1, &nothing);
+  };
+  at_every_allocation([&] { return start_in_turn(OperationKind::kRecv); }, [&] { peer_sends(3); });
+}
+
+TEST_F(LinkMemory, AReceiveWhoseSendSaysWhenItBegins) {
+  eager_ = true;
+  answer_ = [&](OperationId) {
+    if (hear(ControlType::kGo)) say(ControlType::kBegin, 6);
+  };
+  at_every_allocation(
+      [&] {
+        const OperationId id = start_in_turn(OperationKind::kRecv);
+        say_offer(6, receives_ - 1);
+        return id;
+      },
+      [&] { peer_sends(); });
+}
+
+// Their jobs go from one queue into another, which may want memory.
+TEST_F(LinkMemory, ReceivesThatWaitForTheirBegin) {
+  constexpr int kReceives = 70;
+  eager_ = true;
+  for (const bool begins : {true, false}) {
+    for (uint64_t refusals = 0, refused = 1; refused != 0; ++refusals) {
+      renew();
+      std::vector<OperationId> ids;
+      for (uint64_t number = 0; number < kReceives; ++number) {
+        ids.push_back(receive(host(0, kLong)));
+        say_offer(number, number);
+      }
+      steps(3);
+      for (uint64_t number = 0; number < kReceives; ++number) {
+        ASSERT_TRUE(hear(ControlType::kGo).has_value());
+        if (begins) say(ControlType::kBegin, number);
+      }
+      if (!begins) link_->fail(Status(Code::kPeerGone, "test", "it has gone"));
+      peers_turn();
+      uint64_t left = refusals;
+      refused = turn(left) ? 1 : 0;
+      link_->fail(Status(Code::kPeerGone, "test", "it has gone"));
+      ASSERT_TRUE(drive([&] { return link_->closed(); })) << "after " << refusals << " allocations; " << link_->flight_record();
+      for (const OperationId id : ids) EXPECT_FALSE(end_of(id).is_ok());
+    }
+  }
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 // A link and a peer that knows what is open there, says for a while what it may, in any order, and then lies. Step by step under
 // a manual clock: thousands of talks, the same in every run.
+#include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -10,13 +13,15 @@
 namespace tcpx::testing {
 namespace {
 
-class LinkRandomPeer : public LinkTest, public ::testing::WithParamInterface<MemoryType> {
+class LinkRandomPeer : public LinkTest, public ::testing::WithParamInterface<std::tuple<MemoryType, bool>> {
  protected:
+  LinkRandomPeer() { eager_ = std::get<1>(GetParam()); }
   /// One link from its begin to its end.
   void talk(uint64_t seed, int truths, size_t lie) {
     renew();
     Bytes memory = pattern(PeersEnd::kMemory, static_cast<unsigned>(seed));
-    const MemoryId id = registry_.add(memory.data(), memory.size(), GetParam()).value();
+    const MemoryType type = std::get<0>(GetParam());
+    const MemoryId id = registry_.add(memory.data(), memory.size(), type).value();
     const auto advertise = [&](ConnId conn, MemoryId region, size_t offset, size_t bytes) {
       return registry_.advertise(conn, region, memory.data() + offset, bytes).value().id;
     };
@@ -26,7 +31,7 @@ class LinkRandomPeer : public LinkTest, public ::testing::WithParamInterface<Mem
     side.slot = advertise(kConn, id, PeersEnd::kAdvertised, PeersEnd::kArea);
     side.little = advertise(kConn, id, PeersEnd::kAdvertised, PeersEnd::kLittle);
     side.foreign = advertise(ConnId{8}, id, PeersEnd::kAdvertised, PeersEnd::kArea);
-    const MemoryId gone = registry_.add(memory.data(), 2 * PeersEnd::kArea, GetParam()).value();
+    const MemoryId gone = registry_.add(memory.data(), 2 * PeersEnd::kArea, type).value();
     side.withdrawn = advertise(kConn, gone, PeersEnd::kAdvertised, PeersEnd::kArea);
     EXPECT_TRUE(registry_.remove(gone, Deadline(TimePoint{})).is_ok());
     side.others_operation = static_cast<uint64_t>(others.id);
@@ -50,6 +55,8 @@ class LinkRandomPeer : public LinkTest, public ::testing::WithParamInterface<Mem
       return std::exchange(heard_.frames, {});
     };
     side.alive = [&] { return alive(); };
+    std::optional<PeersLanes> lanes;
+    if (eager_) side.lanes = &lanes.emplace(*peer_send_, *peer_recv_);
 
     KnowingPeer peer(std::move(side), seed);
     peer.talk(truths, lie);
@@ -68,14 +75,19 @@ class LinkRandomPeer : public LinkTest, public ::testing::WithParamInterface<Mem
 
 TEST_P(LinkRandomPeer, IsBelievedWhereItMayBeAndNowhereElse) {
   constexpr uint64_t kTalksOfEach = kIsChecked ? 4 : 20;
-  for (uint64_t seed = 0; seed < kTalksOfEach * KnowingPeer::lies() && !HasFailure(); ++seed) {
-    talk(seed, 5 + static_cast<int>(seed / KnowingPeer::lies() * 2), seed % KnowingPeer::lies());
+  const size_t lies = KnowingPeer::lies(eager_);
+  for (uint64_t seed = 0; seed < kTalksOfEach * lies && !HasFailure(); ++seed) {
+    talk(seed, 5 + static_cast<int>(seed / lies * 2), seed % lies);
     if (HasFailure()) ADD_FAILURE() << "seed " << seed;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, LinkRandomPeer, ::testing::Values(MemoryType::kHost, MemoryType::kCuda),
-                         [](const auto& type) { return type.param == MemoryType::kHost ? "Host" : "Cuda"; });
+INSTANTIATE_TEST_SUITE_P(, LinkRandomPeer,
+                         ::testing::Combine(::testing::Values(MemoryType::kHost, MemoryType::kCuda), ::testing::Bool()),
+                         [](const auto& suite) {
+                           const bool on_host = std::get<0>(suite.param) == MemoryType::kHost;
+                           return std::string(on_host ? "Host" : "Cuda") + (std::get<1>(suite.param) ? "Eager" : "");
+                         });
 
 }  // namespace
 }  // namespace tcpx::testing

@@ -2,7 +2,8 @@
 // way, and what the decoders accept is bounded and means the same when it is encoded again.
 //
 // Input: u8 piece size, then steps of a stream: u8 what (low bit 0: raw bytes, u8 length and as many; 1: a frame with a header of
-// the right form: u8 type, u8 packing, u8 operation, u16 value, u16 bytes, u16 length and as many bytes of payload).
+// the right form: u8 type, u8 packing, u8 operation, u16 value, u16 bytes, u16 length and as many bytes of payload; the next bit: it
+// says that its transfer has begun).
 #include <sys/socket.h>
 
 #include <cstring>
@@ -97,6 +98,7 @@ void decode(const ControlFrame& received) {
   (void)testing::decode_any(received.header, received.payload, [&](const auto& frame) {
     using Frame = std::decay_t<decltype(frame)>;
     const uint64_t bytes = received.header.bytes;
+    if constexpr (requires { frame.begun; }) FUZZ_REQUIRE(frame.begun == ((received.header.flags & kBegunFlag) != 0));
     if constexpr (requires { frame.lengths; }) FUZZ_REQUIRE(adds_up(frame.lengths, bytes));
     if constexpr (requires { frame.ranges; }) FUZZ_REQUIRE(adds_up(frame.ranges, bytes));
     if constexpr (requires { frame.sources; }) FUZZ_REQUIRE(adds_up(frame.sources, bytes));
@@ -116,7 +118,8 @@ void decode(const ControlFrame& received) {
 Bytes make_stream(fuzz::FuzzInput& in) {
   Bytes stream;
   while (!in.empty() && stream.size() < kMaxStream) {
-    if (in.take<uint8_t>() % 2 == 0) {
+    const auto what = in.take<uint8_t>();
+    if (what % 2 == 0) {
       const auto raw = in.take_bytes(in.take<uint8_t>());
       stream.insert(stream.end(), raw.begin(), raw.end());
       continue;
@@ -126,6 +129,7 @@ Bytes make_stream(fuzz::FuzzInput& in) {
     const uint64_t operation = in.take<uint8_t>(), value = in.take<uint16_t>(), bytes = in.take<uint16_t>();
     const auto payload = in.take_bytes(in.take<uint16_t>());
     ControlHeader header = testing::make_header(type, operation, value, bytes, packing);
+    if ((what & 2) != 0) header.flags = kBegunFlag;
     header.payload_bytes = static_cast<uint32_t>(payload.size());
     const auto front = std::as_bytes(std::span(&header, 1));
     stream.insert(stream.end(), front.begin(), front.end());

@@ -13,6 +13,8 @@ usage: tests/netns/cluster.sh COMMAND
   exec HOST COMMAND...  runs a command on host a or b
   nic-down HOST N       switches eth<N> off; the other end of the rail loses its carrier
   nic-up HOST N         switches it on again
+  far LEFT RIGHT MTU    joins the hosts by the two devices of a running netns_link: far0, 10.77.9.1 on host a and 10.77.9.2 on host b.
+                        They are gone when it ends
   limit N RATE          limits rail N to RATE each way, as tc(8) writes rates (1gbit); "none" takes the limit away
 
 TCPX_NETNS_ID (letters and digits, default 0) tells clusters apart: the hosts are the namespaces tcpx-a-ID and tcpx-b-ID.
@@ -105,6 +107,18 @@ limit() {
   done
 }
 
+# far LEFT RIGHT MTU
+far() {
+  local host=a address=1 device
+  for device in "$1" "$2"; do
+    ip link set "$device" netns "tcpx-$host-$id"
+    ip -n "tcpx-$host-$id" link set "$device" name far0 mtu "$3"
+    ip -n "tcpx-$host-$id" address add "10.77.9.$address/24" dev far0
+    ip -n "tcpx-$host-$id" link set far0 up
+    host=b address=2
+  done
+}
+
 case ${1:-} in
   -h | --help) usage ;;
   up | down)
@@ -122,6 +136,10 @@ case ${1:-} in
     namespace=$(namespace_of "$2")
     check_rail "$3"
     ip -n "$namespace" link set "eth$3" "${1#nic-}"
+    ;;
+  far)
+    [[ $# -eq 4 ]] || wrong_usage "far takes two devices and an MTU"
+    far "$2" "$3" "$4"
     ;;
   limit)
     [[ $# -eq 3 ]] || wrong_usage "limit takes a rail and a rate"

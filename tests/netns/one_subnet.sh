@@ -77,6 +77,7 @@ as=()
 echo "hosts whose NICs answer for each other's addresses:"
 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME='=eth2' expect "the second NIC" eth2
 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME='=eth1,eth2' expect "both NICs" eth1 eth2
+NCCL_GPUDIRECTTCPX_SOCKET_IFNAME= expect "none is asked for, and the kernel takes the first" eth1
 for host in a b; do
   setting "$host" all arp_ignore 1
   setting "$host" all arp_announce 2
@@ -85,6 +86,7 @@ done
 echo "hosts whose NICs answer for themselves:"
 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME='=eth2' expect "the second NIC" eth2
 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME='=eth1,eth2' expect "both NICs" eth1 eth2
+NCCL_GPUDIRECTTCPX_SOCKET_IFNAME= expect "none is asked for" eth1 eth2
 if command -v setpriv >/dev/null; then
   as=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs)
   echo "an ordinary user:"

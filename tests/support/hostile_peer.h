@@ -75,6 +75,9 @@ class Peer final : public ControlSink {
     heard_.clear();
     return link_.stream->status().is_ok();
   }
+  /// Its halves of the pipelines. It moves neither.
+  Pipeline& sends() { return *link_.send; }
+  Pipeline& receives() { return *link_.recv; }
   /// Bytes that the endpoint has not taken.
   size_t backlog() const { return link_.stream->backlog(); }
   /// True when the end has been read.
@@ -113,10 +116,10 @@ class HostilePeerTest : public ::testing::Test {
     EXPECT_TRUE(moves(*good_, good_conn_, *endpoint_, to_good_, 100)) << "the other connection";
     EXPECT_TRUE(moves(*endpoint_, to_good_, *good_, good_conn_, kBulk)) << "the other connection";
   }
-  /// A new connection, to a peer whose frames are the test's.
-  void meet() {
+  /// A new connection, to a peer whose frames are the test's. @param eager as it is for the peer
+  void meet(bool eager = false) {
     auto accepted = std::async(std::launch::async, [&] { return endpoint_->accept(kCallTime); });
-    peer_.emplace(port_of(*endpoint_));
+    peer_.emplace(port_of(*endpoint_), eager);
     conn_ = accepted.get().value().conn;
   }
   bool alive() const { return is_alive(*endpoint_, conn_); }

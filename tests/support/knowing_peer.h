@@ -19,11 +19,11 @@ class KnowingPeer {
   KnowingPeer(PeersEnd end, uint64_t seed) : model_(std::move(end), seed) {}
 
   /// Lies that it knows.
-  static size_t lies() { return std::size(lies::kAll); }
+  static size_t lies(bool eager) { return std::size(lies::kAll) + (eager ? std::size(lies::kEager) : std::size(lies::kNotEager)); }
   /// @param truths that it says before, and more until there is something to lie about. @param lie 0 ... lies() - 1
   void talk(int truths, size_t lie) {
     for (; truths > 0 && !::testing::Test::HasFailure(); --truths) say_something();
-    for (int more = 1000; more > 0 && !::testing::Test::HasFailure() && !lies::kAll[lie](model_); --more) {
+    for (int more = 1000; more > 0 && !::testing::Test::HasFailure() && !say_lie(lie); --more) {
       ASSERT_GT(more, 1) << "there is never anything to lie about";
       say_something();
     }
@@ -49,8 +49,17 @@ class KnowingPeer {
 
  private:
   void say_something() {
-    while (!truths::kAll[model_.below(std::size(truths::kAll))](model_)) continue;
+    while (!say_truth(model_.below(std::size(truths::kAll) + (model_.eager() ? std::size(truths::kEager) : 0)))) continue;
     model_.settle();
+  }
+  bool say_truth(uint64_t truth) {
+    const size_t common = std::size(truths::kAll);
+    return truth < common ? truths::kAll[truth](model_) : truths::kEager[truth - common](model_);
+  }
+  bool say_lie(size_t lie) {
+    const size_t common = std::size(lies::kAll);
+    if (lie < common) return lies::kAll[lie](model_);
+    return model_.eager() ? lies::kEager[lie - common](model_) : lies::kNotEager[lie - common](model_);
   }
 
   PeerModel model_;

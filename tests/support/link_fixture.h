@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "tests/support/shared_pair.h"
 #include "tests/support/slow_copier.h"
 #include "tests/support/stream_pair.h"
+#include "tests/support/wait_until.h"
 #include "tests/support/window_model.h"
 
 namespace tcpx::testing {
@@ -165,6 +167,15 @@ class LinkTest : public ::testing::Test {
     if (payload != nullptr) append_operation_payload(encoded, *payload);
     say_raw(make_header(type, operation, value, bytes, packing), encoded);
   }
+  /// Of a transfer that has begun.
+  void say_begun(ControlType type, uint64_t operation, uint64_t value, const OperationPayload* payload = nullptr,
+                 uint64_t bytes = kLong, Packing packing = Packing::kWhole) {
+    ControlHeader header = make_header(type, operation, value, bytes, packing);
+    header.flags = kBegunFlag;
+    std::vector<std::byte> encoded;
+    if (payload != nullptr) append_operation_payload(encoded, *payload);
+    say_raw(header, encoded);
+  }
   /// Of an operation of the link.
   void say_of(OperationId id, ControlType type, uint64_t value = 0) { say(type, static_cast<uint64_t>(id), value); }
   void say_done(OperationId id, Code code = Code::kOk) { say_of(id, ControlType::kDone, static_cast<uint64_t>(code)); }
@@ -238,15 +249,19 @@ class LinkTest : public ::testing::Test {
   void steps(int count, bool peer_reads = true) {
     for (int i = 0; i < count; ++i) step(peer_reads);
   }
-  /// The same, with the pipeline halves of the peer.
+  /// The same, with the pipeline halves of the peer; threads that copy have time for it.
   template <class Condition>
-  bool drive(Condition until, int rounds = 2000) {
-    for (int i = 0; i < rounds && !until(); ++i) {
+  bool drive(Condition until) {
+    constexpr int kWithoutPause = 2000;
+    const Deadline deadline = Deadline::after(kTestDeadline);
+    for (int round = 0; !until(); ++round) {
+      if (deadline.expired()) return false;
+      if (round >= kWithoutPause) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       step();
       (void)peer_send_->progress();
       (void)peer_recv_->progress();
     }
-    return until();
+    return true;
   }
   bool alive() const { return link_->status().is_ok(); }
   /// The memory begins with that many bytes of the peer's.

@@ -44,12 +44,12 @@ inline bool ready(PeerModel& peer) {
 }
 inline bool go(PeerModel& peer) {
   const auto offers_nothing = [](const Theirs& t) {
-    return t.is(OperationKind::kRecv) || t.reads() || t.phase != Phase::kOffered;
+    return !t.begun && (t.is(OperationKind::kRecv) || t.reads() || t.phase != Phase::kOffered);
   };
   return say_of_any(peer, offers_nothing, ControlType::kGo, 0, Packing::kPacked);
 }
 inline bool go_of_nothing(PeerModel& peer) {
-  const uint64_t value = peer.below(2);
+  const uint64_t value = peer.eager() ? 1 : peer.below(2);  // what was begun may have ended
   peer.say(ControlType::kGo, peer.coin() ? peer.end.others_operation : 0xdead0000, value, 0, Packing::kPacked);
   return true;
 }
@@ -137,13 +137,104 @@ inline bool nothing_long(PeerModel& peer) {
   return true;
 }
 
+// On a link that is not eager.
+inline bool begin(PeerModel& peer) {
+  constexpr uint64_t kLong = PeersEnd::kInline + 1;
+  OperationPayload payload;
+  const uint64_t number = ++peer.our_last;
+  switch (peer.below(5)) {
+    case 0:
+      peer.say_begun(ControlType::kSend, number, peer.our_sends, kLong, Packing::kWhole, &payload);
+      return true;
+    case 1:
+      (void)peer.good_ranges(kLong, payload.ranges);
+      peer.say_begun(ControlType::kWrite, number, 0, kLong, Packing::kPacked, &payload);
+      return true;
+    case 2:
+      peer.say_begun(ControlType::kReady, peer.end.others_operation, 0, kLong, Packing::kWhole);
+      return true;
+    case 3:
+      peer.say(ControlType::kPosted, 0, peer.their_sends, kLong);
+      return true;
+    default:
+      peer.say(ControlType::kBegin, number);
+      return true;
+  }
+}
+
+// On an eager link.
+inline bool begin_of_nothing(PeerModel& peer) {
+  const uint64_t numbers[] = {peer.end.others_operation, 0xdead0000, peer.our_last + 1, peer.gone};
+  peer.say(ControlType::kBegin, numbers[peer.below(std::size(numbers))], peer.below(2));
+  return true;
+}
+inline bool begin_of_the_other_end(PeerModel& peer) {
+  if (peer.awaited.empty()) return false;
+  peer.say(ControlType::kBegin, peer.awaited.front().number, peer.awaited.front().of_read ? 0 : 1);
+  return true;
+}
+inline bool send_to_nobody(PeerModel& peer) {
+  OperationPayload payload;
+  peer.say_begun(ControlType::kSend, ++peer.our_last, peer.their_receives + peer.our_sends, PeersEnd::kInline + 1, Packing::kWhole,
+                 &payload);
+  return true;
+}
+inline bool send_otherwise_than_was_posted(PeerModel& peer) {
+  const Theirs* const theirs = peer.pick([](const Theirs& t) { return t.is(OperationKind::kRecv) && t.phase == Phase::kPosted; });
+  if (theirs == nullptr) return false;
+  const bool other_bytes = theirs->told && peer.coin(), other_packing = theirs->told && !other_bytes;
+  const uint64_t bytes = other_bytes ? theirs->bytes + 1 : theirs->bytes;
+  const Packing other = theirs->packing() == Packing::kWhole ? Packing::kPacked : Packing::kWhole;
+  OperationPayload payload;
+  peer.say_begun(ControlType::kSend, ++peer.our_last, theirs->sequence, bytes, other_packing ? other : theirs->packing(), &payload);
+  return true;
+}
+inline bool bytes_of_no_read(PeerModel& peer) {
+  const Theirs* const theirs = peer.pick(waits_for_no_data);
+  peer.say_begun(ControlType::kReady, theirs != nullptr ? theirs->number : peer.end.others_operation, 0, PeersEnd::kInline + 1,
+                 Packing::kWhole);
+  return true;
+}
+inline bool ranges_of_read(PeerModel& peer) {
+  const Theirs* const theirs = peer.offered(OperationKind::kRead);
+  if (theirs == nullptr) return false;
+  peer.say_begun(ControlType::kReady, theirs->number, 0, theirs->bytes, Packing::kRanges);
+  return true;
+}
+/// Nothing of it, or a send.
+inline bool write_is_gone(PeerModel& peer) {
+  uint64_t number = 0xdead0000;
+  for (const auto& what : peer.awaited) {
+    if (what.theirs != 0) number = what.number;
+  }
+  peer.say(ControlType::kCancel, number, 0, static_cast<uint64_t>(CancelFrame::What::kGone));
+  return true;
+}
+inline bool post_ranges(PeerModel& peer) {
+  peer.say(ControlType::kPosted, 0, peer.their_sends, PeersEnd::kInline + 1, Packing::kRanges);
+  return true;
+}
+inline bool begin_nothing(PeerModel& peer) {
+  OperationPayload payload;
+  const bool sends = peer.coin();
+  if (!sends) payload.ranges = {{peer.end.slot, 0, 0}};
+  peer.say_begun(sends ? ControlType::kSend : ControlType::kWrite, ++peer.our_last, sends ? peer.our_sends : 0, 0, Packing::kWhole,
+                 &payload);
+  return true;
+}
+
+inline constexpr bool (*kNotEager[])(PeerModel&) = {read_twice, begin};
+inline constexpr bool (*kEager[])(PeerModel&) = {begin_of_nothing, begin_of_the_other_end, send_to_nobody,
+                                                 send_otherwise_than_was_posted, bytes_of_no_read, ranges_of_read,
+                                                 write_is_gone, post_ranges, begin_nothing};
+/// On each link.
 inline constexpr bool (*kAll[])(PeerModel&) = {length_of_read, read_data_for_another,
                                                ready,          go,
                                                go_of_nothing,  go_of_the_other_end,
                                                done,           vector_as_a_whole,
                                                refused,        sequence_twice,
-                                               withdrawal,     read_twice,
-                                               credit,         sums,
-                                               data,           nothing_long};
+                                               withdrawal,     credit,
+                                               sums,           data,
+                                               nothing_long};
 
 }  // namespace tcpx::testing::lies

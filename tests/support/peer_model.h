@@ -18,6 +18,7 @@
 
 #include "base/text.h"
 #include "endpoint/operation.h"
+#include "tests/support/peers_lanes.h"
 #include "tests/support/stream_pair.h"
 #include "tests/support/window_model.h"
 
@@ -41,6 +42,7 @@ struct PeersEnd {
   std::function<void(const ControlHeader&, std::span<const std::byte>)> say;
   std::function<std::vector<Recorder::Frame>()> settle;  ///< all that was said has been looked at; what came since
   std::function<bool()> alive;
+  PeersLanes* lanes = nullptr;    ///< on an eager link, where bytes move; null: on another
   std::span<std::byte> memory;    ///< kMemory
   SlotId slot, little;            ///< of the advertised area, for this peer
   SlotId foreign, withdrawn;      ///< of another connection; of memory that is not registered any more
@@ -59,7 +61,10 @@ struct PeerModel {
     std::vector<Part> parts;
     Phase phase;
     bool given_up = false;
+    bool told = false;   ///< a receive: its peer knows that it is posted
+    bool begun = false;  ///< a write: without a Go
 
+    Packing packing() const { return parts.size() == 1 ? Packing::kWhole : Packing::kPacked; }
     bool is(OperationKind wanted) const { return kind == wanted; }
     bool reads() const { return kind == OperationKind::kRead; }
   };
@@ -72,6 +77,20 @@ struct PeerModel {
   struct Wanted {
     ControlType type;
     uint64_t operation, value;
+    bool begun;
+  };
+  /// A transfer that the endpoint has said Go to, and that this peer has not begun.
+  struct Awaited {
+    uint64_t number;
+    bool of_read;
+    uint64_t theirs;  ///< operation of the endpoint; 0: a write of this peer
+    std::vector<Part> places;
+    uint64_t bytes;
+  };
+  /// A receive of this peer, as it has told the endpoint.
+  struct Posted {
+    uint64_t bytes;
+    Packing packing;
   };
 
   PeerModel(PeersEnd peers_end, uint64_t seed)
@@ -136,18 +155,24 @@ struct PeerModel {
   // Frames of this peer.
   void say_raw(const ControlHeader& header, std::span<const std::byte> payload = {}) {
     note("say ", name_of(static_cast<ControlType>(header.type)), " of ", header.operation, ", value ", header.value, ", ",
-         header.bytes, " bytes, packing ", header.packing);
+         header.bytes, " bytes, packing ", header.packing, header.flags == kBegunFlag ? ", begun" : "");
     end.say(header, payload);
   }
   void say(ControlType type, uint64_t operation, uint64_t value = 0, uint64_t bytes = 0, Packing packing = Packing::kWhole,
-           const OperationPayload* payload = nullptr) {
+           const OperationPayload* payload = nullptr, bool begun = false) {
     Bytes encoded;
     if (payload != nullptr) {
       append_operation_payload(encoded, *payload);
       const WindowUse use = use_of(type, bytes, *payload, PeersEnd::kInline);
       taken[use.window] += use.bytes;
     }
-    say_raw(make_header(type, operation, value, bytes, packing), encoded);
+    ControlHeader header = make_header(type, operation, value, bytes, packing);
+    if (begun) header.flags = kBegunFlag;
+    say_raw(header, encoded);
+  }
+  void say_begun(ControlType type, uint64_t operation, uint64_t value, uint64_t bytes, Packing packing,
+                 const OperationPayload* payload = nullptr) {
+    say(type, operation, value, bytes, packing, payload, true);
   }
   void say_done(uint64_t operation, Code code) { say(ControlType::kDone, operation, static_cast<uint64_t>(code)); }
   void say_read_data(uint64_t operation, const Bytes& data) {
@@ -157,7 +182,29 @@ struct PeerModel {
   static bool is_full(const Windows& used, size_t window) { return used[window] + 2 * PeersEnd::kInline > kWindowSizes[window]; }
 
   // Consequences of what was said.
-  void want(ControlType type, uint64_t operation, uint64_t value = 0) { wanted.push_back({type, operation, value}); }
+  void want(ControlType type, uint64_t operation, uint64_t value = 0, bool begun = false) {
+    wanted.push_back({type, operation, value, begun});
+  }
+  /// Behind what this peer has said, or the endpoint must say, of a transfer on an eager link.
+  Bytes move(uint64_t bytes) {
+    Bytes data = random_bytes(bytes);
+    end.lanes->send(data);
+    return data;
+  }
+  void want_bytes(const std::vector<Part>& places) {
+    wanted_bytes = bytes_at(places);
+    end.lanes->receive(wanted_bytes.size());
+  }
+  /// The endpoint need not ask.
+  bool may_begin(const Theirs& theirs) {
+    if (!eager() || theirs.is(OperationKind::kWrite)) return eager() && begins_writes;
+    const auto found = posted.find(theirs.sequence);
+    if (found == posted.end()) return false;
+    const Posted receive = found->second;
+    posted.erase(found);
+    return receive.bytes == theirs.bytes && (receive.packing == theirs.packing() || receive.packing == Packing::kPacked);
+  }
+  bool eager() const { return end.lanes != nullptr; }
   void want_done(uint64_t operation, Code code) { want(ControlType::kDone, operation, static_cast<uint64_t>(code)); }
   void ends(const Theirs& theirs, Code code) {
     ended.push_back({theirs.number, code});
@@ -203,12 +250,14 @@ struct PeerModel {
     }
     want(ControlType::kGo, send.number);
     theirs->phase = Phase::kMoving;
+    if (eager()) awaited.push_back({send.number, false, theirs->number, theirs->parts, theirs->bytes});
   }
 
   // Comparing.
   /// Everything has been looked at: the endpoint has said what it must and nothing else, and what should have ended has.
   void settle() {
     take_all();
+    if (eager()) settle_bytes();
     ASSERT_TRUE(end.alive()) << "ended without a cause; " << said();
     EXPECT_TRUE(wanted.empty()) << wanted.size() << " answers are missing, the first is \"" << name_of(wanted.front().type)
                                 << "\" of " << wanted.front().operation << "; " << said();
@@ -223,6 +272,18 @@ struct PeerModel {
     const size_t notified = end.take_notifications();
     EXPECT_EQ(notified, std::exchange(notifications, 0)) << said();
     expect_memory();
+  }
+  void settle_bytes() {
+    EXPECT_TRUE(wait_until([&] {
+      const bool rests = end.lanes->rests();
+      take_all();
+      return (rests && wanted.empty()) || !end.alive();
+    })) << "bytes do not move; "
+        << said();
+    EXPECT_TRUE(std::equal(wanted_bytes.begin(), wanted_bytes.end(), end.lanes->received().begin()))
+        << "other bytes came; " << said();
+    wanted_bytes.clear();
+    take_all();
   }
   /// The end of an operation, for which it waits.
   OperationAnswer end_of(uint64_t number) {
@@ -263,6 +324,7 @@ struct PeerModel {
     EXPECT_EQ(name_of(type), name_of(next.type)) << said();
     EXPECT_EQ(frame.header.operation, next.operation) << said();
     EXPECT_EQ(frame.header.value, next.value) << name_of(type) << "; " << said();
+    EXPECT_EQ(frame.header.flags == kBegunFlag, next.begun) << name_of(type) << "; " << said();
     if (type != ControlType::kReadData) return;
     EXPECT_TRUE(frame.payload == wanted_data[frame.header.operation]) << "other bytes were read; " << said();
     wanted_data.erase(frame.header.operation);
@@ -286,19 +348,24 @@ struct PeerModel {
   std::mt19937_64 random;
   Bytes image;  ///< expected contents of the memory
   std::vector<Theirs> open, let_go;
+  std::vector<Theirs> given_up_reads;  ///< on an eager link: whose bytes may come all the same
+  std::vector<Awaited> awaited;
+  std::map<uint64_t, Posted> posted;  ///< by sequence: receives of this peer for sends to come
   std::map<uint64_t, Ours> ours;       ///< by sequence
   std::map<uint64_t, size_t> serving;  ///< long reads of this peer that were made ready, and their ranges
   std::vector<uint64_t> given_up;      ///< places of receives that were given up before a send came
   std::deque<Wanted> wanted;           ///< expected frames, in order
   std::map<uint64_t, Bytes> wanted_data;
   std::vector<std::pair<uint64_t, Code>> ended;  ///< expected ends
+  Bytes wanted_bytes;                            ///< expected of the transfer that is under way
   Windows owed{};                                ///< that the endpoint has used of this peer's windows
   Windows taken{};                               ///< that this peer has used of the endpoint's
   uint64_t our_last = uint64_t{1} << 40;         ///< of this peer's last operation
   uint64_t our_sends = 0, their_sends = 0, their_receives = 0;
   uint64_t gone = 0;  ///< of the endpoint, and ended
   size_t targets = 0, notifications = 0;
-  bool over = false;  ///< frames are not compared any more
+  bool over = false;          ///< frames are not compared any more
+  bool begins_writes = true;  ///< the endpoint, on an eager link
   std::vector<std::string> history;
 };
 

@@ -15,11 +15,15 @@ using Theirs = PeerModel::Theirs;
 // Operations that the endpoint starts, and the frames it must send for them.
 template <OperationKind kind>
 bool they_start(PeerModel& peer) {
-  const uint64_t bytes = peer.size();
+  uint64_t bytes = peer.size();
   const bool sends = kind == OperationKind::kSend, receives = kind == OperationKind::kRecv;
   const bool fills = receives || kind == OperationKind::kRead;  // memory of its own
+  const auto fills_some = [](const Theirs& t) { return t.is(OperationKind::kRecv) || t.reads(); };
+  if (peer.pick(fills_some) == nullptr) peer.targets = 0;
   if (peer.open.size() >= 12 || (fills && peer.targets + bytes > PeersEnd::kPrivate - PeersEnd::kTargets)) return false;
   if (!fills && PeerModel::is_full(peer.owed, sends ? 0 : 1)) return false;
+  if (const auto posted = peer.posted.find(peer.their_sends); sends && posted != peer.posted.end() && peer.coin())
+    bytes = posted->second.bytes;
   const size_t at =
       fills ? PeersEnd::kTargets + std::exchange(peer.targets, peer.targets + bytes + 16) : PeersEnd::kSources + peer.below(100);
   Theirs theirs{.kind = kind,
@@ -33,18 +37,24 @@ bool they_start(PeerModel& peer) {
   theirs.number = peer.end.start(kind, theirs.parts);
   peer.note("they ", name_of(kind), " ", bytes, " bytes in ", theirs.parts.size(), " as ", theirs.number);
   const bool with_data = !fills && bytes <= PeersEnd::kInline;
+  theirs.begun = !fills && !with_data && peer.may_begin(theirs);
   if (kind == OperationKind::kRead) peer.want(ControlType::kRead, theirs.number);
-  if (kind == OperationKind::kWrite) peer.want(with_data ? ControlType::kWriteData : ControlType::kWrite, theirs.number);
-  if (sends) peer.want(with_data ? ControlType::kSendData : ControlType::kSend, theirs.number, theirs.sequence);
-  if (with_data) theirs.phase = Phase::kAnswer;
+  if (kind == OperationKind::kWrite)
+    peer.want(with_data ? ControlType::kWriteData : ControlType::kWrite, theirs.number, 0, theirs.begun);
+  if (sends) peer.want(with_data ? ControlType::kSendData : ControlType::kSend, theirs.number, theirs.sequence, theirs.begun);
+  if (with_data || theirs.begun) theirs.phase = Phase::kAnswer;
+  if (theirs.begun) peer.want_bytes(theirs.parts);
+  theirs.told = peer.eager() && receives && bytes > peer.end.peer_inline && !peer.ours.contains(theirs.sequence);
+  if (theirs.told) peer.want(ControlType::kPosted, 0, theirs.sequence);
   peer.open.push_back(theirs);
-  if (sends && with_data) peer.ends(theirs, Code::kOk);
+  if (sends && theirs.phase == Phase::kAnswer) peer.ends(theirs, Code::kOk);
   if (receives) peer.meet(theirs.sequence);
   return true;
 }
 inline bool they_give_up(PeerModel& peer) {
-  Theirs* const theirs = peer.pick([](const Theirs& t) {
-    return !t.given_up && (t.phase == Phase::kPosted || (t.phase == Phase::kOffered && !t.is(OperationKind::kWrite)));
+  Theirs* const theirs = peer.pick([&](const Theirs& t) {
+    if (t.is(OperationKind::kWrite)) return peer.eager() && t.phase == Phase::kAnswer;
+    return !t.given_up && (t.phase == Phase::kPosted || t.phase == Phase::kOffered);
   });
   if (theirs == nullptr) return false;
   peer.note("they give up ", theirs->number);
@@ -54,16 +64,22 @@ inline bool they_give_up(PeerModel& peer) {
     theirs->given_up = true;  // until the answer
     return true;
   }
+  if (theirs->told) peer.want(ControlType::kPosted, 0, theirs->sequence);
   if (theirs->is(OperationKind::kRecv)) peer.given_up.push_back(theirs->sequence);
+  if (theirs->reads() && peer.eager()) peer.given_up_reads.push_back(*theirs);
   peer.ends(*theirs, Code::kCancelled);
   return true;
 }
 
 // Operations of this peer.
+/// On an eager link receives should come before their sends, which may begin then.
+inline bool has_many_sends(const PeerModel& peer) {
+  return peer.ours.size() > (peer.eager() ? 2 : 8);
+}
 /// With its data, or offered.
 inline bool send(PeerModel& peer) {
   const bool with_data = peer.coin();
-  if (peer.ours.size() > 8 || (with_data && PeerModel::is_full(peer.taken, 0))) return false;
+  if (has_many_sends(peer) || (with_data && PeerModel::is_full(peer.taken, 0))) return false;
   const uint64_t sequence = peer.our_sends++, bytes = with_data ? peer.short_size() : 1 + peer.size();
   const Bytes data = with_data ? peer.random_bytes(bytes) : Bytes();
   OperationPayload payload;
@@ -73,6 +89,7 @@ inline bool send(PeerModel& peer) {
   return true;
 }
 inline bool cancel_what_was_not_offered(PeerModel& peer) {
+  if (has_many_sends(peer)) return false;
   const uint64_t sequence = peer.our_sends++;
   peer.say(ControlType::kCancel, ++peer.our_last, sequence, 0);
   peer.arrive(sequence, {peer.our_last, 0, true, true, {}});
@@ -107,8 +124,10 @@ inline bool read(PeerModel& peer) {
   OperationPayload payload;
   const auto places = peer.good_ranges(bytes, payload.ranges);
   peer.say(ControlType::kRead, ++peer.our_last, 0, bytes, Packing::kWhole, &payload);
-  peer.want(is_long ? ControlType::kReady : ControlType::kReadData, peer.our_last);
-  if (is_long) {
+  peer.want(is_long ? ControlType::kReady : ControlType::kReadData, peer.our_last, 0, is_long && peer.eager());
+  if (is_long && peer.eager()) {
+    peer.want_bytes(places);
+  } else if (is_long) {
     peer.serving[peer.our_last] = places.size();
   } else {
     peer.wanted_data[peer.our_last] = peer.bytes_at(places);
@@ -172,7 +191,14 @@ inline bool let_go(PeerModel& peer) {
   Theirs* const theirs = peer.pick(
       [](const Theirs& t) { return t.phase == Phase::kOffered && (t.is(OperationKind::kSend) || t.is(OperationKind::kWrite)); });
   if (theirs == nullptr) return false;
-  peer.say(ControlType::kGo, theirs->number, 0, 0, theirs->parts.size() == 1 ? Packing::kWhole : Packing::kPacked);
+  peer.say(ControlType::kGo, theirs->number, 0, 0, theirs->packing());
+  if (peer.eager()) {
+    peer.want(ControlType::kBegin, theirs->number);
+    peer.want_bytes(theirs->parts);
+    theirs->phase = Phase::kAnswer;
+    if (theirs->is(OperationKind::kSend)) peer.ends(*theirs, theirs->given_up ? Code::kCancelled : Code::kOk);
+    return true;
+  }
   theirs->phase = Phase::kMoving;
   if (theirs->is(OperationKind::kSend)) {  // it ends when the plugin has taken its bytes
     peer.let_go.push_back(*theirs);
@@ -186,6 +212,7 @@ inline bool be_ready(PeerModel& peer) {
   peer.say(ControlType::kReady, theirs->number);
   peer.want(ControlType::kGo, theirs->number, 1);
   theirs->phase = Phase::kMoving;
+  if (peer.eager()) peer.awaited.push_back({theirs->number, true, theirs->number, theirs->parts, theirs->bytes});
   return true;
 }
 inline bool give_credit(PeerModel& peer) {
@@ -200,11 +227,18 @@ inline bool give_credit(PeerModel& peer) {
 inline bool speak_of_nothing(PeerModel& peer) {
   const uint64_t numbers[] = {peer.end.others_operation, 0xdead'0000 + peer.below(1000), peer.gone};
   const uint64_t number = numbers[peer.below(std::size(numbers))];
-  switch (peer.below(4)) {
+  const auto forget_read = [&] { std::erase_if(peer.given_up_reads, [=](const Theirs& t) { return t.number == number; }); };
+  switch (peer.below(peer.eager() ? 5 : 4)) {
+    case 4:  // which it would have had to begin once more
+      peer.say(ControlType::kGo, number, 0, 0, Packing::kPacked);
+      peer.want(ControlType::kCancel, number);
+      break;
     case 0:
+      forget_read();
       peer.say_done(number, peer.coin() ? Code::kOk : Code::kTimeout);
       break;
     case 1:
+      forget_read();
       peer.say_read_data(number, peer.random_bytes(8));
       break;
     case 2:
@@ -217,6 +251,117 @@ inline bool speak_of_nothing(PeerModel& peer) {
   return true;
 }
 
+// On an eager link.
+/// A write to what was advertised, or to what this peer may not touch; begun, or offered.
+inline bool write_long(PeerModel& peer) {
+  const bool begun = peer.coin(), good = peer.coin();
+  if (good && !begun && peer.awaited.size() > 4) return false;
+  const uint64_t bytes = PeersEnd::kInline + 1 + peer.below(10'000);
+  OperationPayload payload;
+  std::vector<PeerModel::Part> places;
+  Code answer = Code::kOk;
+  if (good) {
+    places = peer.good_ranges(bytes, payload.ranges);
+  } else {
+    answer = peer.bad_range(bytes, payload.ranges);
+  }
+  const Packing packing = payload.ranges.size() == 1 && peer.coin() ? Packing::kWhole : Packing::kPacked;
+  peer.say(ControlType::kWrite, ++peer.our_last, 0, bytes, packing, &payload, begun);
+  if (begun || !good) peer.want_done(peer.our_last, answer);
+  if (begun) peer.put(places, peer.move(bytes));
+  if (begun || !good) return true;
+  peer.want(ControlType::kGo, peer.our_last);
+  peer.awaited.push_back({peer.our_last, false, 0, places, bytes});
+  return true;
+}
+/// To a receive that is posted, or was given up.
+inline bool begin_send(PeerModel& peer) {
+  const uint64_t sequence = peer.our_sends;
+  const Theirs* const theirs =
+      peer.pick([&](const Theirs& t) { return t.told && t.phase == Phase::kPosted && t.sequence == sequence; });
+  if (theirs == nullptr && std::erase(peer.given_up, sequence) == 0) return false;
+  const uint64_t bytes = theirs != nullptr ? theirs->bytes : PeersEnd::kInline + 1 + peer.below(4000);
+  OperationPayload payload;
+  peer.say_begun(ControlType::kSend, ++peer.our_last, sequence, bytes, theirs != nullptr ? theirs->packing() : Packing::kWhole,
+                 &payload);
+  ++peer.our_sends;
+  const Bytes data = peer.move(bytes);
+  if (theirs == nullptr) {
+    peer.want_done(peer.our_last, Code::kCancelled);
+    return true;
+  }
+  peer.put(theirs->parts, data);
+  peer.ends(*theirs, Code::kOk);
+  return true;
+}
+inline bool begin_what_waits(PeerModel& peer) {
+  if (peer.awaited.empty()) return false;
+  const auto at = peer.awaited.begin() + static_cast<ptrdiff_t>(peer.below(peer.awaited.size()));
+  const PeerModel::Awaited what = *at;
+  peer.awaited.erase(at);
+  peer.say(ControlType::kBegin, what.number, what.of_read ? 1 : 0);
+  peer.put(what.places, peer.move(what.bytes));
+  if (what.theirs == 0) {
+    peer.want_done(what.number, Code::kOk);
+  } else {
+    peer.ends(*peer.pick([&](const Theirs& t) { return t.number == what.theirs; }), Code::kOk);
+  }
+  return true;
+}
+inline bool let_write_go(PeerModel& peer) {
+  for (auto what = peer.awaited.begin(); what != peer.awaited.end(); ++what) {
+    if (what->theirs != 0) continue;
+    peer.say(ControlType::kCancel, what->number, 0, static_cast<uint64_t>(CancelFrame::What::kGone));
+    peer.want_done(what->number, Code::kCancelled);
+    peer.awaited.erase(what);
+    return true;
+  }
+  return false;
+}
+inline bool begin_read(PeerModel& peer) {
+  Theirs* const theirs = peer.offered(OperationKind::kRead);
+  if (theirs == nullptr) return false;
+  peer.say_begun(ControlType::kReady, theirs->number, 0, theirs->bytes, peer.coin() ? theirs->packing() : Packing::kPacked);
+  peer.put(theirs->parts, peer.move(theirs->bytes));
+  peer.ends(*theirs, Code::kOk);
+  return true;
+}
+inline bool begin_read_that_was_given_up(PeerModel& peer) {
+  if (peer.given_up_reads.empty()) return false;
+  const Theirs theirs = peer.given_up_reads.back();
+  peer.given_up_reads.pop_back();
+  peer.say_begun(ControlType::kReady, theirs.number, 0, theirs.bytes, theirs.packing());
+  (void)peer.move(theirs.bytes);
+  return true;
+}
+inline bool want_write_once_more(PeerModel& peer) {
+  Theirs* const theirs = peer.pick([](const Theirs& t) { return t.begun && t.phase == Phase::kAnswer; });
+  if (theirs == nullptr || peer.below(3) != 0) return false;  // for no write begins any more
+  peer.say(ControlType::kGo, theirs->number, 0, 0, theirs->packing());
+  peer.want(ControlType::kBegin, theirs->number);
+  peer.want_bytes(theirs->parts);
+  theirs->begun = peer.begins_writes = false;
+  return true;
+}
+/// Of a send to come; or takes that back.
+inline bool post(PeerModel& peer) {
+  const uint64_t sequence = peer.their_sends + peer.below(3);
+  if (peer.below(4) == 0) {
+    peer.posted.erase(sequence);
+    peer.say(ControlType::kPosted, 0, sequence);
+    return true;
+  }
+  const PeerModel::Posted receive{PeersEnd::kInline + 1 + peer.below(4000), peer.coin() ? Packing::kWhole : Packing::kPacked};
+  peer.posted[sequence] = receive;
+  peer.say(ControlType::kPosted, 0, sequence, receive.bytes, receive.packing);
+  return true;
+}
+
+inline constexpr bool (*kEager[])(PeerModel&) = {write_long, write_long, begin_send, begin_send, begin_send, begin_what_waits,
+                                                 let_write_go, begin_read, post, post, begin_read_that_was_given_up,
+                                                 want_write_once_more, they_start<OperationKind::kRecv>,
+                                                 they_start<OperationKind::kRecv>};
+/// On each link.
 inline constexpr bool (*kAll[])(PeerModel&) = {they_start<OperationKind::kSend>,
                                                they_start<OperationKind::kWrite>,
                                                they_start<OperationKind::kRead>,
