@@ -186,6 +186,7 @@ Status DataReceiver::on(const ReadyFrame& frame) {
   if (frame.begun) return take_begun(frame);
   LocalOperation* const found = book_.find(frame.operation);
   if (found == nullptr) {
+    forget_read(frame.operation);
     link_.stream->send(CancelFrame{.operation = frame.operation});  // given up in the meantime
     return Status::ok();
   }
@@ -216,14 +217,26 @@ Status DataReceiver::on(const ReadyFrame& frame) {
 }
 
 void DataReceiver::give_up_read(const LocalOperation& local) {
-  if (link_.eager) given_up_reads_.emplace(local.number(), lengths_of(local.operation->ranges));
+  if (!link_.eager) return;
+  given_up_reads_.emplace(local.number(), GivenUpRead{lengths_of(local.operation->ranges), local.charge.bytes});
+  given_up_cost_ += local.charge.bytes;
+  // The peer gives credit for a read about when it has answered.
+  if (given_up_cost_ > 2 * bytes_of(Window::kRestOffers))
+    link_.break_with(unexpected(ControlType::kCredit, local.number(), "credit for reads that are not answered"));
+}
+
+void DataReceiver::forget_read(uint64_t number) {
+  const auto found = given_up_reads_.find(number);
+  if (found == given_up_reads_.end()) return;
+  given_up_cost_ -= found->second.cost;
+  given_up_reads_.erase(found);
 }
 
 Status DataReceiver::take_begun(const ReadyFrame& frame) {
   if (!link_.eager) return unexpected(frame, kNotEager);
   if (const auto given_up = given_up_reads_.find(frame.operation); given_up != given_up_reads_.end()) {
-    const std::vector<uint64_t> lengths = std::move(given_up->second);
-    given_up_reads_.erase(given_up);
+    const std::vector<uint64_t> lengths = std::move(given_up->second.lengths);
+    forget_read(frame.operation);
     if (lengths.empty() || (frame.packing == Packing::kWhole && lengths.size() > 1)) return unexpected(frame, kNoWholeVector);
     link_.let_go_by(frame.operation, std::accumulate(lengths.begin(), lengths.end(), uint64_t{0}), frame.packing, lengths, {});
     return Status::ok();

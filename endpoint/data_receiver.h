@@ -31,7 +31,7 @@ class DataReceiver {
   /// A read ends early; its bytes may come all the same.
   void give_up_read(const LocalOperation& local);
   /// It has been answered: nothing comes any more.
-  void forget_read(uint64_t number) { given_up_reads_.erase(number); }
+  void forget_read(uint64_t number);
   bool has_come(uint64_t sequence) const { return matching_.has_come(sequence); }
 
   // Frames of the peer. @return kProtocol: no peer of ours sends that
@@ -54,6 +54,10 @@ class DataReceiver {
  private:
   Status take_in(Arrival arrival, std::span<const std::byte> data, uint64_t sequence);
   void match(LocalOperation& local, Arrival arrival, std::span<const std::byte> data);
+  struct GivenUpRead {
+    std::vector<uint64_t> lengths;  // of its ranges
+    uint64_t cost = 0;              // in the peer's window
+  };
   void tell_posted(LocalOperation& local);
   void take_begun(LocalOperation& local, Arrival arrival);
   Status take_begun(const ReadyFrame& frame);
@@ -66,7 +70,8 @@ class DataReceiver {
   OperationBook& book_;
   SendMatching matching_;
   CopyQueue<uint64_t> copies_;                                            // kWriteIn, by operation
-  std::unordered_map<uint64_t, std::vector<uint64_t>> given_up_reads_;  // on an eager link: lengths, until the peer has answered
+  std::unordered_map<uint64_t, GivenUpRead> given_up_reads_;  // on an eager link, until the peer has answered
+  uint64_t given_up_cost_ = 0;
 };
 
 }  // namespace tcpx

@@ -42,6 +42,7 @@ Result<Packing> Lane::prepare(const std::vector<HeldRange>& ranges, Packing want
 
 void Lane::push(std::unique_ptr<Job> job) {
   jobs_.push_back(std::move(job));
+  bytes_ += jobs_.back()->bytes;
 }
 
 bool Lane::begin(uint64_t number, bool of_read) {
@@ -55,6 +56,7 @@ bool Lane::begin(uint64_t number, bool of_read) {
 // The job stays where it is when there is no memory: its operation ends with it alone.
 void Lane::queue_awaited(std::deque<Awaited>::iterator entry) {
   jobs_.push_back(std::move(entry->job));
+  bytes_ += jobs_.back()->bytes;
   awaited_.erase(entry);
 }
 
@@ -66,12 +68,6 @@ std::unique_ptr<Job> Lane::take_awaited_write(uint64_t number) {
   auto job = std::move(found->job);
   awaited_.erase(found);
   return job;
-}
-
-uint64_t Lane::bytes() const {
-  uint64_t sum = 0;
-  for (const auto& job : jobs_) sum += job->bytes;
-  return sum;
 }
 
 bool Lane::progress() {
@@ -368,7 +364,9 @@ void Lane::collect_ended() {
       ++i;
       continue;
     }
+    const uint64_t bytes = job.bytes;
     ended_.push_back(std::move(jobs_[i]));
+    bytes_ -= bytes;
     jobs_.erase(jobs_.begin() + static_cast<ptrdiff_t>(i));
     if (i < next_cut_) --next_cut_;
   }

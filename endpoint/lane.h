@@ -99,7 +99,7 @@ class Lane {
   /// The peer does not begin a write of its own. @return null: none of that number is awaited
   std::unique_ptr<Job> take_awaited_write(uint64_t number);
   /// Of jobs that have not ended.
-  uint64_t bytes() const;
+  uint64_t bytes() const { return bytes_; }
   /// @return true when something advanced
   bool progress();
   /// The first job that has ended, well or badly; nothing touches its memory any more. Null: none.
@@ -175,6 +175,7 @@ class Lane {
   const bool sends_;
   std::deque<std::unique_ptr<Job>> jobs_;  // in order; cut from the front on
   std::deque<Awaited> awaited_;
+  uint64_t bytes_ = 0;                     // of jobs_
   size_t next_cut_ = 0;                    // index into jobs_ of the first job not wholly cut
   std::deque<Parcel> parcels_;             // in order of submission
   size_t next_submit_ = 0;                 // index into parcels_ of the first one not submitted

@@ -214,6 +214,25 @@ TEST_F(LinkEager, BytesOfAReadThatWasGivenUpGoBy) {
   expect_next_arrives();
 }
 
+// The window bounds reads that wait; a peer that gives credit and no answer would have those pile up that were given up.
+TEST_F(LinkEager, ReadsThatWereGivenUpAndAreNeverAnsweredEndTheLink) {
+  constexpr size_t kRanges = 16384, kBytes = 6;
+  for (int i = 0; i < 100 && alive(); ++i) {
+    Start many;
+    for (size_t at = 0; at < kRanges; ++at) {
+      many.ranges.push_back(host(at * kBytes, kBytes));
+      many.remote.push_back({.slot = {0, 1}, .offset = at * kBytes, .bytes = kBytes});
+    }
+    const OperationId asked = start(OperationKind::kRead, std::move(many));
+    ASSERT_TRUE(await(ControlType::kRead).has_value());
+    cancel(asked);
+    EXPECT_EQ(end_of(asked).code(), Code::kCancelled);
+    say(ControlType::kCredit, static_cast<uint64_t>(Window::kRestOffers), 0, kRanges * 32);
+    steps(2);
+  }
+  EXPECT_EQ(link_->status().code(), Code::kProtocol);
+}
+
 TEST_F(LinkEager, WhatWaitsForItsBeginEndsWithTheLink) {
   const OperationId received = receive(host(0, kLong));
   say_offer(61, 0);

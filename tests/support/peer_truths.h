@@ -242,6 +242,7 @@ inline bool speak_of_nothing(PeerModel& peer) {
       peer.say_read_data(number, peer.random_bytes(8));
       break;
     case 2:
+      forget_read();
       peer.say(ControlType::kReady, number);
       peer.want(ControlType::kCancel, number);
       break;
