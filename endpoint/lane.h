@@ -98,7 +98,7 @@ class Lane {
   bool begin(uint64_t number, bool of_read);
   /// The peer does not begin a write of its own. @return null: none of that number is awaited
   std::unique_ptr<Job> take_awaited_write(uint64_t number);
-  /// Of jobs that have not ended.
+  /// Bytes of all jobs that are queued or move.
   uint64_t bytes() const { return bytes_; }
   /// @return true when something advanced
   bool progress();

@@ -123,7 +123,7 @@ Status LocalOperations::on(const DoneFrame& frame) {
     return Status::ok();
   }
   LocalOperation& local = *found;
-  // Of a send that has begun, that its receive was given up.
+  // To a send that has begun the peer answers only that its receive was given up.
   if (local.phase() == Phase::kMoving && (local.kind() == OperationKind::kWrite || (local.kind() == OperationKind::kSend && local.begun))) {
     local.answered = true;
     local.answer = frame.status;

@@ -127,7 +127,7 @@ static_assert(sizeof(ControlHeader) == 40 && std::is_trivially_copyable_v<Contro
 /// @return kProtocol naming what is wrong; kUnsupported naming both versions when it is another than kControlVersion
 Status check_header(const ControlHeader& header);
 
-/// Of a Send, Write or Ready: its transfer has begun (OperationFrame::begun).
+/// Flag of a Send, Write or Ready: its transfer has begun (OperationFrame::begun).
 inline constexpr uint16_t kBegunFlag = 1;
 
 /// A range of a write or read, by advertisement.

@@ -147,6 +147,7 @@ class Soak:
         #: Of each rank, when it was in trouble: from when it was stopped or killed until it ran again.
         self.trouble: dict[int, list[tuple[float, float]]] = defaultdict(list)
         self.done: Counter[str] = Counter()
+        self.began = time.monotonic()
         self.strangers = 0
         self.ranks = [self.start(rank) for rank in range(WORLD)]
         self.over = threading.Event()
@@ -264,7 +265,13 @@ class Soak:
                 apart = abs(one["ended"] - source["ended"])
                 worst = max(worst, apart)
                 if apart > APART:
-                    self.wrong.append(f"rank {one['rank']} was {apart:.2f} s apart in round {one['round']:x}: {one['why'] or 'right'}")
+                    when = "behind" if one["ended"] > source["ended"] else "before"
+                    troubled = [r for r in range(WORLD) if self.in_trouble(r, source["began"] - TIMEOUT, source["ended"] + TIMEOUT)]
+                    self.wrong.append(
+                        f"rank {one['rank']} ended {apart:.2f} s {when} the source in round {one['round']:x}: {one['why'] or 'right'}; at the "
+                        f"source, {source['began'] - self.began:.1f} to {source['ended'] - self.began:.1f} s: {source['why'] or 'right'}, "
+                        f"lost {source['lost']}; troubled: {troubled}"
+                    )
                 if bool(one["why"]) != bool(source["why"]):
                     self.wrong.append(f"round {one['round']:x}: {source['why'] or 'right'!r} at the source, {one['why']!r} at {one['rank']}")
         return ends, worst

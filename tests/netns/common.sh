@@ -41,3 +41,23 @@ run_client() { cluster exec a "$program" client 10.77.1.2 --port "$port" "$@" >"
 
 # sent_bytes N: bytes host a has sent over eth<N> so far, as the kernel counts it, headers included.
 sent_bytes() { cluster exec a cat "/sys/class/net/eth$1/statistics/tx_bytes"; }
+
+on() { ip -n "tcpx-$1-$TCPX_NETNS_ID" "${@:2}" || fail "ip ${*:2}"; }
+
+as=() # a command in front of both ends of `meet`
+
+# meet SERVER CLIENT: for meet.cc as the program: the client connects with the metadata of the server. The outputs are $scratch/server
+# and $scratch/client, `server` is the process.
+meet() {
+  local metadata=''
+  : >"$scratch/server"
+  cluster exec "$1" "${as[@]}" "$program" serve >"$scratch/server" 2>&1 &
+  server=$!
+  for _ in $(seq 200); do
+    metadata=$(sed -n 's/^at //p' "$scratch/server")
+    [[ -n $metadata ]] && break
+    kill -0 "$server" 2>/dev/null || fail "the server has ended"
+    sleep 0.05
+  done
+  cluster exec "$2" "${as[@]}" "$program" connect "$metadata" >"$scratch/client" 2>&1
+}

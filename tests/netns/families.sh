@@ -6,23 +6,6 @@
 source "$(dirname "$0")/common.sh"
 unset NCCL_GPUDIRECTTCPX_SOCKET_IFNAME
 
-on() { ip -n "tcpx-$1-$TCPX_NETNS_ID" "${@:2}" || fail "ip ${*:2}"; }
-
-# meet SERVER CLIENT: the client connects with the metadata of the server. The outputs are $scratch/server and $scratch/client.
-meet() {
-  local metadata=''
-  : >"$scratch/server"
-  cluster exec "$1" "$program" serve >"$scratch/server" 2>&1 &
-  server=$!
-  for _ in $(seq 200); do
-    metadata=$(sed -n 's/^at //p' "$scratch/server")
-    [[ -n $metadata ]] && break
-    kill -0 "$server" 2>/dev/null || fail "the server has ended"
-    sleep 0.05
-  done
-  cluster exec "$2" "$program" connect "$metadata" >"$scratch/client" 2>&1
-}
-
 # expect WORDS: both directions work
 expect() {
   for way in "a b" "b a"; do

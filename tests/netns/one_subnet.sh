@@ -27,19 +27,10 @@ compare() {
 
 # expect WORDS NIC...: a transfer from a to b that leaves by these NICs, a share by each: channels take chunks as they have room
 expect() {
-  local words=$1 nic before=() gone metadata='' least
+  local words=$1 nic before=() gone least
   shift
   for nic in eth1 eth2; do before+=("$(counted a $nic tx)" "$(counted b $nic rx)"); done
-  : >"$scratch/server"
-  cluster exec b "${as[@]}" "$program" serve >"$scratch/server" 2>&1 &
-  server=$!
-  for _ in $(seq 200); do
-    metadata=$(sed -n 's/^at //p' "$scratch/server")
-    [[ -n $metadata ]] && break
-    kill -0 "$server" 2>/dev/null || fail "$words: the server has ended"
-    sleep 0.05
-  done
-  cluster exec a "${as[@]}" "$program" connect "$metadata" >"$scratch/client" 2>&1 || fail "$words: client"
+  meet b a || fail "$words: client"
   wait "$server" || fail "$words: server: exit code $?"
   least=$(($(sed -n 's/^bytes //p' "$scratch/client") / 16))
   for nic in eth1 eth2; do
@@ -73,7 +64,6 @@ done
 for nic in eth3 eth4; do both link set $nic down; done
 for host in a b; do cluster exec "$host" sh -c 'until grep -q 1 /sys/class/net/eth1/carrier && grep -q 1 /sys/class/net/eth2/carrier; do sleep 0.1; done'; done
 
-as=()
 echo "hosts whose NICs answer for each other's addresses:"
 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME='=eth2' expect "the second NIC" eth2
 NCCL_GPUDIRECTTCPX_SOCKET_IFNAME='=eth1,eth2' expect "both NICs" eth1 eth2

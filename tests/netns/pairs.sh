@@ -5,23 +5,6 @@
 #   pairs.sh PATH_OF_meet
 source "$(dirname "$0")/common.sh"
 
-on() { ip -n "tcpx-$1-$TCPX_NETNS_ID" "${@:2}" || fail "ip ${*:2}"; }
-
-# meet SERVER CLIENT: the client connects with the metadata of the server. The outputs are $scratch/server and $scratch/client.
-meet() {
-  local metadata=''
-  : >"$scratch/server"
-  cluster exec "$1" "$program" serve >"$scratch/server" 2>&1 &
-  server=$!
-  for _ in $(seq 200); do
-    metadata=$(sed -n 's/^at //p' "$scratch/server")
-    [[ -n $metadata ]] && break
-    kill -0 "$server" 2>/dev/null || fail "the server has ended"
-    sleep 0.05
-  done
-  cluster exec "$2" "$program" connect "$metadata" >"$scratch/client" 2>&1
-}
-
 # expect NAME NICS LINES [NIC_OF_A NIC_OF_B]: both directions work, over that many NICs. Each end tells in that many lines of a channel
 # that is left out, and that of the client names the NICs that do not reach each other.
 expect() {
