@@ -130,7 +130,7 @@ Result<std::shared_ptr<Connection>> ConnectionBook::dial_at(const std::string& h
     if (link.is_ok()) return add(std::move(*link), again);
     const Status& why = link.status();
     // An attempt that the deadline has cut short says less than why the ones before were refused.
-    if (!refused.is_ok() && why.code() == Code::kTimeout) return refused;
+    if (!refused.is_ok() && deadline.expired()) return refused;
     if (why.code() != Code::kExhausted || is_shortage(why) || deadline.expired()) return why;
     refused = why;
     std::this_thread::sleep_until(Deadline::after(pause).earlier(deadline).at());

@@ -1,10 +1,10 @@
 // Bootstrap: how two ends find each other over plain TCP (port UCCL_TCPX_BOOTSTRAP_PORT) before they exchange connection handles.
 //
 // The client connects and says hello first, and may send its first frames right behind it; the server answers with its hello only
-// when it takes that client, so both know from then on that they talk to each other. All else that comes to an open port - scanners, browsers, half a frame, nothing at all -
-// is logged and dropped and holds up nobody: all connections that have not said hello are watched together, each with its own
-// deadline, as many as the process has descriptors for; the others wait in the kernel's backlog. In that case the client that has
-// been silent longest makes room, and is told to try again.
+// when it takes that client, so both know from then on that they talk to each other. All else that comes to an open port -
+// scanners, browsers, half a frame, nothing at all - is logged and dropped and holds up nobody: all connections that have not said
+// hello are watched together, each with its own deadline, as many as the process has descriptors for; the others wait in the
+// kernel's backlog. In that case the client that has been silent longest makes room, and is told to try again.
 //
 // Any host that reaches the port can take part: there is no authentication in this version.
 #pragma once

@@ -198,7 +198,8 @@ Status BootstrapChannel::send(const Frame& frame, Deadline deadline) {
   // A peer that gave up has said why before it closed: that is the better answer. The rest of the frame cannot be sent later,
   // so the channel is broken either way.
   (void)read_available();
-  (void)stick(std::move(status));
+  // That nothing more can be read says less than why nothing can be sent.
+  if (broken_.code() != Code::kProtocol) broken_ = std::move(status);
   TCPX_RETURN_IF_ERROR(verdict());
   return broken_;
 }

@@ -12,8 +12,9 @@
 //   connects; made, again              ->
 //                                  <-  accepted; handles of those to be tried again
 //
-// Two directions are paired side by side. Where the plugin steers flows (NetPlugin::steers_flows) a channel has its NIC for a reason: all must stand, as they are given,
-// and one direction goes behind the other, because a plugin's connect may wait for the other end's accept.
+// Two directions are paired side by side. Where the plugin steers flows (NetPlugin::steers_flows) a channel has its NIC for a reason:
+// all must stand, as they are given, and one direction goes behind the other, because a plugin's connect may wait for the other
+// end's accept.
 #pragma once
 
 #include <memory>
