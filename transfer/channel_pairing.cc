@@ -58,6 +58,7 @@ Result<PairedHalves> pair_channels(NetPlugin& plugin, const ChannelDevices& devi
     const auto listens = [](const Way& way) { return way.end->listens(); };
     while (std::any_of(ways.begin(), ways.end(), listens) && wait.peer->next_message()) {
       if (*wait.peer->next_message() == FrameType::kHandles && connects) {
+        if (connects->round_is_over()) return Status::ok();  // they are of the next
         TCPX_RETURN_IF_ERROR(connects->take_handles());
         continue;
       }

@@ -53,6 +53,8 @@ class PairingEnd {
   /// The peer's word of this round, or its handles, has not come yet.
   bool listens() const { return listens_ && !heard_; }
   Status hear(Parameters said);
+  /// Both words of this round are there, so that `advance` ends it.
+  bool round_is_over() const { return said_ && heard_; }
 
  protected:
   size_t size() const { return devices_.size(); }
