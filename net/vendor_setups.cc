@@ -100,7 +100,12 @@ void VendorSetups::give_up_connect(int dev, std::unique_ptr<Handle> handle) {
   auto sockets = connected_sockets(*handle);
   shut_down(sockets);
   // Shared, because a std::function must be copyable.
-  closer_.keep("a connect", [this, dev, sockets = std::move(sockets), handle = std::shared_ptr<Handle>(std::move(handle))] {
+  closer_.keep("a connect", [this, dev, sockets = std::move(sockets),
+                             handle = std::shared_ptr<Handle>(std::move(handle))]() mutable {
+    if (sockets.empty()) {  // its thread may not have connected until now
+      sockets = connected_sockets(*handle);
+      shut_down(sockets);
+    }
     void* comm = nullptr;
     abi::NetDeviceHandle* no_device_handle = nullptr;
     int result = 0;
