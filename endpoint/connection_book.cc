@@ -38,7 +38,8 @@ Status ConnectionBook::listen() {
                             // For good: this is a thread of ours, which may also close what it has made.
                             MemoryOps& memory = *parts_.endpoint.memory;
                             if (memory.has_gpu()) (void)memory.set_current_device(parts_.config.gpu_idx);
-                            return set_up(std::move(channel), false, parts_.identity, deadline, &gives_way);
+                            const CurrentGpu gpu(memory, parts_.config.gpu_idx);
+                            return set_up_link(std::move(channel), false, link_setup(parts_.identity, &gives_way), deadline);
                           },
                       .admit = [this](LinkParts link) { return add(std::move(link), {}, true)->id; }});
   return Status::ok();
@@ -59,11 +60,9 @@ Result<std::shared_ptr<Connection>> ConnectionBook::find(ConnId conn) const {
   return Status(Code::kNotFound, "find connection", concat("no connection ", static_cast<uint64_t>(conn)));
 }
 
-Result<LinkParts> ConnectionBook::set_up(BootstrapChannel channel, bool connector, const EndpointIdentity& identity,
-                                         Deadline deadline, const std::atomic<bool>* gives_way) {
+LinkSetup ConnectionBook::link_setup(const EndpointIdentity& identity, const std::atomic<bool>* gives_way) {
   const EndpointParts& endpoint = parts_.endpoint;
-  const CurrentGpu gpu(*endpoint.memory, parts_.config.gpu_idx);
-  const LinkSetup setup{
+  return {
       .plugin = *endpoint.plugin,
       .devices = endpoint.devices,
       .receiver = {.unpacker = endpoint.unpacker.get(), .memory = endpoint.memory.get(), .lane = endpoint.lane.get()},
@@ -75,7 +74,6 @@ Result<LinkParts> ConnectionBook::set_up(BootstrapChannel channel, bool connecto
       .same_host = parts_.config.same_host,
       .reads_peer = endpoint.reads_peers,
       .gives_way = gives_way};
-  return set_up_link(std::move(channel), connector, setup, deadline);
 }
 
 std::string ConnectionBook::path_of_gpus(const LinkParts& link) const {
@@ -124,15 +122,15 @@ Result<std::shared_ptr<Connection>> ConnectionBook::dial_at(const std::string& h
   EndpointIdentity identity = parts_.identity;
   identity.wanted_gpu_idx = to.gpu_idx;
   identity.wanted_instance = to.instance;
+  const CurrentGpu gpu(*parts_.endpoint.memory, parts_.config.gpu_idx);
   Status refused;
   for (Duration pause = kRetryPause;; pause = std::min(2 * pause, kLongestRetryPause)) {
-    auto channel = bootstrap_connect(hosts, to.port, deadline, &parts_.stop);
-    auto link = channel.is_ok() ? set_up(std::move(*channel), true, identity, deadline) : Result<LinkParts>(channel.status());
+    auto link = connect_link(hosts, to.port, link_setup(identity, nullptr), deadline, &parts_.stop);
     if (parts_.stop) return Status(Code::kCancelled, "connect", "the endpoint is closing");
     if (link.is_ok()) return add(std::move(*link), again);
     const Status& why = link.status();
     // An attempt that the deadline has cut short says less than why the ones before were refused.
-    if (!refused.is_ok() && why.code() == Code::kTimeout) return refused;
+    if (!refused.is_ok() && deadline.expired()) return refused;
     if (why.code() != Code::kExhausted || is_shortage(why) || deadline.expired()) return why;
     refused = why;
     std::this_thread::sleep_until(Deadline::after(pause).earlier(deadline).at());

@@ -55,8 +55,7 @@ class ConnectionBook final : private ConnectionMaker {
   std::vector<uint8_t> metadata() const;
 
  private:
-  Result<LinkParts> set_up(BootstrapChannel channel, bool connector, const EndpointIdentity& identity, Deadline deadline,
-                           const std::atomic<bool>* gives_way = nullptr);
+  LinkSetup link_setup(const EndpointIdentity& identity, const std::atomic<bool>* gives_way);
   std::string path_of_gpus(const LinkParts& link) const;
   std::shared_ptr<Connection> add(LinkParts parts, std::optional<ConnId> again = {}, bool unclaimed = false);
   std::optional<Endpoint::Accepted> claim(ConnId conn);

@@ -13,6 +13,8 @@
 #include "base/socket_io.h"
 #include "base/text.h"
 #include "endpoint/host_signs.h"
+#include "transfer/bootstrap_channel.h"
+#include "transfer/bootstrap_message.h"
 
 namespace tcpx {
 namespace {
@@ -74,9 +76,10 @@ void ControlStream::attach(std::unique_ptr<SharedStream> shared) {
   shared_ = std::move(shared);
 }
 
-void ControlStream::attach(UniqueFd socket) {
+void ControlStream::attach(UniqueFd socket, std::optional<FrameAssembler> last_frame) {
   assert(!socket_ && !shared_ && socket);
   socket_ = std::move(socket);
+  last_frame_ = std::move(last_frame);
   attached_at_ = Clock::steady().now();
   if (!is_tcp(socket_.get())) return;
   if (Status status = set_no_delay(socket_.get()); !status.is_ok()) fail(std::move(status));
@@ -164,10 +167,20 @@ bool ControlStream::may_read() {
   return socket_ && (incoming_ || has_something(socket_.get()));
 }
 
+// @return true when the peer has set up its end
+bool ControlStream::hear_last_frame() {
+  const Result<bool> whole = read_frame_part(socket_.get(), *last_frame_);
+  if (whole.is_ok() && !*whole) return false;
+  const Status status = whole.is_ok() ? decode_last(last_frame_->take()) : whole.status();
+  last_frame_.reset();
+  if (!status.is_ok()) fail(status);
+  return status.is_ok();
+}
+
 bool ControlStream::receive(ControlSink& sink, bool readable) {
   if (shared_ && readable) shared_->look_at_socket();
   size_t total = 0;
-  bool more = may_read();
+  bool more = (!last_frame_ || (socket_ && hear_last_frame())) && may_read();
   while (more && total < kReadPerCall && status_.is_ok()) {
     // A buffer that the last read filled was too small.
     const size_t usual = incoming_peak_ >= kSmallBufferBytes ? kReadBytes : kSmallBufferBytes;

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "base/shared_stream.h"
 #include "base/unique_fd.h"
 #include "endpoint/wire.h"
+#include "transfer/bootstrap_frame.h"
 #include "transfer/peer_link.h"
 
 namespace tcpx {
@@ -47,8 +49,9 @@ class ControlStream {
   ControlStream& operator=(const ControlStream&) = delete;
 
   /// Sets TCP_NODELAY and the keep-alive that `check_alive` needs.
-  /// @param socket connected, non-blocking; nothing of the setup is left in it.
-  void attach(UniqueFd socket);
+  /// @param socket connected, non-blocking. @param last_frame the last one of the set-up, where that is left in it (DetachedSocket):
+  /// frames leave before it has come, and a peer that failed says so in it.
+  void attach(UniqueFd socket, std::optional<FrameAssembler> last_frame = {});
   /// Instead of a socket. What it refers to must outlive this.
   void attach(std::unique_ptr<SharedStream> shared);
   bool is_shared() const { return shared_ != nullptr; }
@@ -115,12 +118,14 @@ class ControlStream {
   Result<size_t> hand_over(std::span<const std::byte> bytes);
   Result<size_t> take_in(std::span<std::byte> room);
   bool may_read();
+  bool hear_last_frame();
   void parse(ControlSink& sink);
   Status deliver_to_flow(const ControlHeader& header, std::span<const std::byte> payload);
   void make_room(size_t bytes);
   void free_unused();
 
   UniqueFd socket_;
+  std::optional<FrameAssembler> last_frame_;  // of the set-up, before all others
   std::unique_ptr<SharedStream> shared_;  // in its place
   TimePoint attached_at_;
   Status status_;

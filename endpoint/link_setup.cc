@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "endpoint/lane.h"
 #include "endpoint/same_host.h"
 #include "endpoint/wire.h"
+#include "transfer/bootstrap.h"
 #include "transfer/run.h"
 
 namespace tcpx {
@@ -84,30 +86,37 @@ struct Identities {
   EndpointIdentity peer;
   CreditWindows::Size windows = CreditWindows::Size::kWhole;  // of the peer
   bool eager = false;                                         // both may be
-  Host here, there;
-  size_t channels = 0;  // each way
+  Host there;
+  size_t peer_channels = 0;  // as many as it has devices
+  size_t channels = 0;       // each way
 };
 
-Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, const LinkSetup& setup,
-                                     CreditWindows::Size windows, Deadline deadline) {
+Host this_host(const LinkSetup& setup) {
+  return {.boot_id = setup.boot_id.empty() ? boot_id() : setup.boot_id, .same_host = setup.same_host ? kOn : "off"};
+}
+
+Parameters identity_of(bool connector, const LinkSetup& setup, CreditWindows::Size windows, const Host& here) {
+  const EndpointIdentity& mine = setup.identity;
+  return {{"endpoint version", std::to_string(kEndpointVersion)},
+          {"role", std::string(role_of(connector))},
+          {"instance", std::to_string(mine.instance)},
+          {"gpu", std::to_string(mine.gpu_idx)},
+          {"wanted gpu", std::to_string(mine.wanted_gpu_idx)},
+          {"wanted instance", std::to_string(mine.wanted_instance)},
+          {"inline bytes", std::to_string(mine.inline_bytes)},
+          {"channels", std::to_string(setup.devices.size())},
+          {"windows", std::string(text_of(windows))},
+          {"eager", may_be_eager(setup) ? kOn : "off"},
+          {"gpu bus", mine.gpu_bus},
+          {"boot id", here.boot_id},
+          {"same host", here.same_host}};
+}
+
+// @param theirs what the peer has told, whose version is ours
+Result<Identities> read_identity(const Parameters& theirs, bool connector, const LinkSetup& setup) {
   const EndpointIdentity& mine = setup.identity;
   const size_t channels = setup.devices.size();
   Identities all;
-  all.here = {.boot_id = setup.boot_id.empty() ? boot_id() : setup.boot_id, .same_host = setup.same_host ? kOn : "off"};
-  const Parameters parameters = {{"endpoint version", std::to_string(kEndpointVersion)},
-                                 {"role", std::string(role_of(connector))},
-                                 {"instance", std::to_string(mine.instance)},
-                                 {"gpu", std::to_string(mine.gpu_idx)},
-                                 {"wanted gpu", std::to_string(mine.wanted_gpu_idx)},
-                                 {"wanted instance", std::to_string(mine.wanted_instance)},
-                                 {"inline bytes", std::to_string(mine.inline_bytes)},
-                                 {"channels", std::to_string(channels)},
-                                 {"windows", std::string(text_of(windows))},
-                                 {"eager", may_be_eager(setup) ? kOn : "off"},
-                                 {"gpu bus", mine.gpu_bus},
-                                 {"boot id", all.here.boot_id},
-                                 {"same host", all.here.same_host}};
-  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.exchange_parameters(parameters, kMustMatch, deadline));
   const auto role = theirs.find("role");
   if (role == theirs.end() || role->second != role_of(!connector)) {
     return Status(Code::kMismatch, kSetUp,
@@ -116,7 +125,7 @@ Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, 
   EndpointIdentity& peer = all.peer;
   constexpr int kMaxInt = std::numeric_limits<int>::max();
   constexpr uint64_t kMaxInstance = std::numeric_limits<uint64_t>::max();
-  size_t peer_channels = 0;
+  size_t& peer_channels = all.peer_channels;
   TCPX_RETURN_IF_ERROR(read(theirs, "instance", uint64_t{0}, kMaxInstance, peer.instance));
   TCPX_RETURN_IF_ERROR(read(theirs, "gpu", 0, kMaxInt, peer.gpu_idx));
   TCPX_RETURN_IF_ERROR(read(theirs, "wanted gpu", -1, kMaxInt, peer.wanted_gpu_idx));
@@ -146,78 +155,151 @@ Result<Identities> exchange_identity(BootstrapChannel& channel, bool connector, 
   return all;
 }
 
+// Both ends open the flows in the same order, the one of the connector's sending direction first, so that the halves of one
+// direction have the same number.
+PipelineOpening::Links open_flows(ControlStream& stream, bool connector) {
+  PipelineOpening::Links links;
+  for (const bool sends : {connector, !connector}) (sends ? links.send : links.recv) = stream.open_flow();
+  return links;
+}
+
+ChannelDevices round_devices(const LinkSetup& setup, size_t channels) {
+  ChannelDevices devices;
+  for (size_t i = 0; i < channels; ++i) devices.push_back(setup.devices[i % setup.devices.size()]);
+  return devices;
+}
+
+/// One end of the set-up. The connector tells all that it can before it has heard anything, and the acceptor answers with all of
+/// its own: settings and handles of both directions travel with the identities.
+class SettingUp {
+ public:
+  SettingUp(bool connector, const LinkSetup& setup, Deadline deadline)
+      : connector_(connector), setup_(setup), deadline_(deadline) {}
+
+  /// The connector's first words.
+  Status begin(BootstrapChannel& channel) {
+    TCPX_RETURN_IF_ERROR(tell_identity(channel));
+    return tell_settings(channel, setup_.devices.size());
+  }
+  /// All that follows.
+  Result<LinkParts> go_on(BootstrapChannel& channel);
+
+ private:
+  Status tell_identity(BootstrapChannel& channel);
+  Status tell_settings(BootstrapChannel& channel, size_t channels);
+  Status meet(BootstrapChannel& channel, const Host& there);
+
+  const bool connector_;
+  const LinkSetup& setup_;
+  const Deadline deadline_;
+  LinkParts parts_;
+  Host here_;
+  Parameters identity_;
+  std::optional<PipelineOpening> opening_;
+};
+
+Status SettingUp::tell_identity(BootstrapChannel& channel) {
+  parts_.peer_host = channel.peer().host();
+  parts_.peer_name = channel.peer().to_string();
+  parts_.interface = channel.interface();
+  TCPX_RETURN_IF_ERROR(take_place(connector_, setup_, parts_));
+  here_ = this_host(setup_);
+  identity_ = identity_of(connector_, setup_, parts_.own_windows, here_);
+  return channel.send_parameters(identity_, deadline_);
+}
+
+Status SettingUp::tell_settings(BootstrapChannel& channel, size_t channels) {
+  PipelineOptions send = setup_.settings.options(Direction::kSend), recv = setup_.settings.options(Direction::kRecv);
+  send.max_transfers = recv.max_transfers = setup_.max_transfers;
+  send.limits.budget = setup_.budget;
+  TCPX_ASSIGN_OR_RETURN(auto opening,
+                        PipelineOpening::begin(
+                            setup_.plugin, round_devices(setup_, channels),
+                            {.send = send, .recv = recv, .receiver = setup_.receiver, .recv_first = !connector_}));
+  opening_ = std::move(opening);
+  return opening_->tell(channel, deadline_);
+}
+
 // Both ends come to the same decision, because each knows what both have said.
-Status meet(BootstrapChannel& channel, bool connector, const LinkSetup& setup, const Identities& identities, Deadline deadline,
-            LinkParts& parts) {
-  const Host &here = identities.here, &there = identities.there;
-  if (here.boot_id.empty() || here.boot_id != there.boot_id) return Status::ok();
-  if (here.same_host != kOn || there.same_host != kOn) {
-    parts.local = concat("TCP on one host: ", here.same_host != kOn ? "this end" : "the peer",
-                         " does not share memory: set EndpointConfig::same_host and UCCL_TCPX_LOCAL=auto");
+Status SettingUp::meet(BootstrapChannel& channel, const Host& there) {
+  if (here_.boot_id.empty() || here_.boot_id != there.boot_id) return Status::ok();
+  if (here_.same_host != kOn || there.same_host != kOn) {
+    parts_.local = concat("TCP on one host: ", here_.same_host != kOn ? "this end" : "the peer",
+                          " does not share memory: set EndpointConfig::same_host and UCCL_TCPX_LOCAL=auto");
     return Status::ok();
   }
-  TCPX_ASSIGN_OR_RETURN(auto meeting, meet_on_host(channel, connector, setup.reads_peer, deadline));
-  parts.host = std::move(meeting.peer);
-  parts.local = std::move(meeting.local);
+  TCPX_ASSIGN_OR_RETURN(auto meeting, meet_on_host(channel, connector_, setup_.reads_peer, deadline_));
+  parts_.host = std::move(meeting.peer);
+  parts_.local = std::move(meeting.local);
   return Status::ok();
 }
 
-// Both ends open the connector's sending direction first. The flows are opened in the same order, so that the halves of one
-// direction have the same number. What finds no way one way is not tried the other.
-Status open_halves(BootstrapChannel& channel, bool connector, const LinkSetup& setup, size_t channels, Deadline deadline,
-                   LinkParts& parts) {
-  ChannelDevices devices, standing;
-  for (size_t i = 0; i < channels; ++i) devices.push_back(setup.devices[i % setup.devices.size()]);
-  const HandshakeWait wait{.deadline = deadline, .peer = &channel, .stop = channel.stop()};
-  for (const bool sends : {connector, !connector}) {
-    PipelineOptions options = setup.settings.options(sends ? Direction::kSend : Direction::kRecv);
-    options.max_transfers = setup.max_transfers;
-    if (sends) options.limits.budget = setup.budget;
-    auto flow = parts.stream->open_flow();
-    auto opened = sends ? open_sender(setup.plugin, devices, options, wait, std::move(flow), &standing)
-                        : open_receiver(setup.plugin, devices, setup.receiver, options, wait, std::move(flow), &standing);
-    // A peer that gives up closes its comms, which the plugin may tell before the channel does.
-    if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline);
-    (sends ? parts.send : parts.recv) = std::move(*opened);
-    devices = standing;
-  }
-  return Status::ok();
-}
-
-Result<LinkParts> open_parts(BootstrapChannel& channel, bool connector, const LinkSetup& setup, Deadline deadline) {
-  LinkParts parts;
-  parts.peer_host = channel.peer().host();
-  parts.peer_name = channel.peer().to_string();
-  parts.interface = channel.interface();
-  TCPX_RETURN_IF_ERROR(take_place(connector, setup, parts));
-  TCPX_ASSIGN_OR_RETURN(const auto identities, exchange_identity(channel, connector, setup, parts.own_windows, deadline));
-  parts.peer = identities.peer;
-  parts.peers_windows = identities.windows;
-  TCPX_RETURN_IF_ERROR(meet(channel, connector, setup, identities, deadline, parts));
-  parts.eager = identities.eager && parts.host == nullptr;
-  parts.stream = std::make_unique<ControlStream>();
-  TCPX_RETURN_IF_ERROR(open_halves(channel, connector, setup, identities.channels, deadline, parts));
-  TCPX_ASSIGN_OR_RETURN(auto socket, channel.detach(deadline));
-  // Two ends that share memory need the TCP connection no longer.
-  if (parts.host == nullptr) {
-    parts.stream->attach(std::move(socket));
+Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
+  if (!connector_) TCPX_RETURN_IF_ERROR(tell_identity(channel));
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, channel.receive_parameters(deadline_));
+  TCPX_RETURN_IF_ERROR(compare_parameters(identity_, theirs, kMustMatch));
+  TCPX_ASSIGN_OR_RETURN(const auto identities, read_identity(theirs, connector_, setup_));
+  parts_.peer = identities.peer;
+  parts_.peers_windows = identities.windows;
+  if (!connector_) {
+    TCPX_RETURN_IF_ERROR(tell_settings(channel, identities.channels));
   } else {
-    const SharedArea& area = parts.host->area;
-    parts.stream->attach(std::make_unique<SharedStream>(area.ring(area.first()), area.ring(!area.first()), parts.host->socket));
+    TCPX_RETURN_IF_ERROR(opening_->add_channels(round_devices(setup_, identities.channels), channel, deadline_));
   }
-  return parts;
+  TCPX_RETURN_IF_ERROR(opening_->hear(channel, connector_ ? identities.channels : identities.peer_channels, deadline_));
+  TCPX_RETURN_IF_ERROR(meet(channel, identities.there));
+  parts_.eager = identities.eager && parts_.host == nullptr;
+  parts_.stream = std::make_unique<ControlStream>();
+  const HandshakeWait wait{.deadline = deadline_, .peer = &channel, .stop = channel.stop()};
+  auto opened = opening_->finish(wait, open_flows(*parts_.stream, connector_));
+  // A peer that gives up closes its comms, which the plugin may tell before the channel does.
+  if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline_);
+  parts_.send = std::move(opened->send);
+  parts_.recv = std::move(opened->recv);
+  if (!connector_ && parts_.host == nullptr) {
+    TCPX_ASSIGN_OR_RETURN(auto detached, channel.detach_at_once(deadline_));
+    parts_.stream->attach(std::move(detached.socket), std::move(detached.last_frame));
+    return std::move(parts_);
+  }
+  // The connector knows by it that the acceptor has opened everything. Two ends that share memory need the TCP connection no
+  // longer, once both are done.
+  TCPX_ASSIGN_OR_RETURN(auto socket, channel.detach(deadline_));
+  if (parts_.host == nullptr) {
+    parts_.stream->attach(std::move(socket));
+  } else {
+    const SharedArea& area = parts_.host->area;
+    parts_.stream->attach(
+        std::make_unique<SharedStream>(area.ring(area.first()), area.ring(!area.first()), parts_.host->socket));
+  }
+  return std::move(parts_);
 }
 
-}  // namespace
-
-Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const LinkSetup& setup, Deadline deadline) {
-  auto parts = open_parts(channel, connector, setup, deadline);
+// Tells the peer of an error.
+Result<LinkParts> end_with(Result<LinkParts> parts, BootstrapChannel& channel, const LinkSetup& setup) {
   if (parts.is_ok()) return parts;
   Status why = parts.status();
   if (setup.gives_way != nullptr && setup.gives_way->load())
     why = Status(Code::kExhausted, kSetUp, "others wait to be let in, and this end has been silent: try again");
   channel.leave(why);
   return why;
+}
+
+}  // namespace
+
+Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const LinkSetup& setup, Deadline deadline) {
+  SettingUp end(connector, setup, deadline);
+  const Status begun = connector ? end.begin(channel) : Status::ok();
+  return end_with(begun.is_ok() ? end.go_on(channel) : Result<LinkParts>(begun), channel, setup);
+}
+
+Result<LinkParts> connect_link(const std::string& hosts, uint16_t port, const LinkSetup& setup, Deadline deadline,
+                               const std::atomic<bool>* stop) {
+  std::optional<SettingUp> end;
+  TCPX_ASSIGN_OR_RETURN(auto channel, bootstrap_connect(hosts, port, deadline, stop, [&](BootstrapChannel& fresh) {
+                          end.emplace(true, setup, deadline);
+                          return end->begin(fresh);
+                        }));
+  return end_with(end->go_on(channel), channel, setup);
 }
 
 }  // namespace tcpx

@@ -73,4 +73,11 @@ struct LinkParts {
 /// without waiting for it.
 Result<LinkParts> set_up_link(BootstrapChannel channel, bool connector, const LinkSetup& setup, Deadline deadline);
 
+/// The connector's end with its bootstrap_connect, whose hello is followed at once by all that the connector has to say first: it
+/// has its connection after four round trips, the one of TCP included, and the acceptor half a round trip later. A peer that fails
+/// after this end is done says so over the stream.
+/// @return errors as of both
+Result<LinkParts> connect_link(const std::string& hosts, uint16_t port, const LinkSetup& setup, Deadline deadline,
+                               const std::atomic<bool>* stop);
+
 }  // namespace tcpx

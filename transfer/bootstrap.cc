@@ -74,35 +74,25 @@ Status pause_for(Duration pause, Deadline deadline, const std::atomic<bool>* sto
   return deadline.expired() ? give_up(last) : Status::ok();
 }
 
-Result<Frame> receive_one(int fd, Deadline deadline, const std::atomic<bool>* stop) {
-  FrameAssembler assembler;
-  for (;;) {
-    TCPX_ASSIGN_OR_RETURN(const bool whole, read_frame_part(fd, assembler));
-    if (whole) return assembler.take();
-    TCPX_RETURN_IF_ERROR(wait_for(fd, POLLIN, deadline, stop));
-  }
-}
+using FirstWords = std::function<Status(BootstrapChannel&)>;
 
-// Says hello on a fresh connection.
-Result<BootstrapChannel> exchange_hello(UniqueFd socket, Deadline deadline, const std::atomic<bool>* stop) {
+// Says hello on a fresh connection. @param own set to the error of `first_words`, if that is why
+Result<BootstrapChannel> exchange_hello(UniqueFd socket, Deadline deadline, const std::atomic<bool>* stop,
+                                        const FirstWords& first_words, Status& own) {
   TCPX_ASSIGN_OR_RETURN(const auto peer, peer_address(socket.get()));
   TCPX_RETURN_IF_ERROR(set_no_delay(socket.get()));
-  const auto named = [&](const Status& status) {
-    return Status(status.code(), concat("bootstrap with ", peer.to_string()), status.detail(), status.domain(), status.native());
-  };
-  // A hello that cannot be sent any more may have been answered already.
-  const Status sent = send_all(socket.get(), encode_frame(encode_hello(TCPX_VERSION)), deadline, stop);
-  const auto answer = receive_one(socket.get(), deadline, stop);
-  if (!sent.is_ok() && !answer.is_ok()) return named(sent);
-  if (!answer.is_ok()) return named(answer.status());
-  if (answer->type == FrameType::kFinish) {
-    Status reported;
-    if (const Status status = decode_finish(*answer, reported); !status.is_ok()) return named(status);
-    if (!reported.is_ok()) return reported;
+  BootstrapChannel channel(std::move(socket), peer, "", stop);
+  // What cannot be sent any more may have been answered already.
+  if (channel.say_hello(deadline).is_ok() && first_words) {
+    Status said = first_words(channel);
+    if (!said.is_ok() && channel.peer_status().is_ok()) {
+      channel.leave(said);
+      own = said;
+      return said;
+    }
   }
-  auto build = decode_hello(*answer);
-  if (!build.is_ok()) return named(build.status());
-  return BootstrapChannel(std::move(socket), peer, std::move(*build), stop);
+  TCPX_RETURN_IF_ERROR(channel.hear_hello(deadline));
+  return channel;
 }
 
 }  // namespace
@@ -114,13 +104,14 @@ size_t bounded_by_descriptors(size_t most, size_t of_each) {
 }
 
 Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
-                                           const std::atomic<bool>* stop) {
+                                           const std::atomic<bool>* stop, const FirstWords& first_words) {
   TCPX_ASSIGN_OR_RETURN(const auto addresses, resolve(host, port, deadline, stop));
   Duration pause = kFirstRetryPause;
   for (;;) {
     TCPX_ASSIGN_OR_RETURN(auto socket, connect_first(addresses, WhenRefused::kTryAgain, deadline, stop));
-    auto channel = exchange_hello(std::move(socket), deadline, stop);
-    if (channel.is_ok() || !was_turned_away(channel.status())) return channel;
+    Status own;
+    auto channel = exchange_hello(std::move(socket), deadline, stop, first_words, own);
+    if (channel.is_ok() || !own.is_ok() || !was_turned_away(channel.status())) return channel;
     TCPX_RETURN_IF_ERROR(pause_for(pause, deadline, stop, channel.status()));
     pause = std::min(pause * 2, kLongestRetryPause);
   }

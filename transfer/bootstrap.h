@@ -1,10 +1,10 @@
 // Bootstrap: how two ends find each other over plain TCP (port UCCL_TCPX_BOOTSTRAP_PORT) before they exchange connection handles.
 //
-// The client connects and says hello first; the server answers with its hello only when it takes that client, so both know from
-// then on that they talk to each other. All else that comes to an open port - scanners, browsers, half a frame, nothing at all -
-// is logged and dropped and holds up nobody: all connections that have not said hello are watched together, each with its own
-// deadline, as many as the process has descriptors for; the others wait in the kernel's backlog. In that case the client that has
-// been silent longest makes room, and is told to try again.
+// The client connects and says hello first, and may send its first frames right behind it; the server answers with its hello only
+// when it takes that client, so both know from then on that they talk to each other. All else that comes to an open port -
+// scanners, browsers, half a frame, nothing at all - is logged and dropped and holds up nobody: all connections that have not said
+// hello are watched together, each with its own deadline, as many as the process has descriptors for; the others wait in the
+// kernel's backlog. In that case the client that has been silent longest makes room, and is told to try again.
 //
 // Any host that reaches the port can take part: there is no authentication in this version.
 #pragma once
@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -93,7 +94,10 @@ class BootstrapServer {
 /// answers on that port; kPeerGone: the server closed the connection; kExhausted: this process or machine is out of descriptors or
 /// ports; else what the server reported.
 /// `stop`, which may be null, ends waits early when set, here and in the channel.
+/// @param first_words sends what goes behind the hello without waiting for the server's, at each attempt anew; may be empty. Its own
+/// error is told to the server, and is that of the connect.
 Result<BootstrapChannel> bootstrap_connect(const std::string& host, uint16_t port, Deadline deadline,
-                                           const std::atomic<bool>* stop = nullptr);
+                                           const std::atomic<bool>* stop = nullptr,
+                                           const std::function<Status(BootstrapChannel&)>& first_words = {});
 
 }  // namespace tcpx

@@ -94,7 +94,8 @@ Status BootstrapChannel::stick(Status status) {
 
 // Meaning of the peer's last frame to a call that expected the channel to go on.
 Status BootstrapChannel::verdict() const {
-  if (peer_detached_ && !detached_)
+  // What it has sent before is still to be asked for.
+  if (peer_detached_ && !detached_ && inbox_.empty())
     return Status(Code::kProtocol, "bootstrap", "the peer has detached its socket, this end has not");
   if (!peer_final_) return Status::ok();
   if (!peer_final_->is_ok()) return *peer_final_;
@@ -197,7 +198,8 @@ Status BootstrapChannel::send(const Frame& frame, Deadline deadline) {
   // A peer that gave up has said why before it closed: that is the better answer. The rest of the frame cannot be sent later,
   // so the channel is broken either way.
   (void)read_available();
-  (void)stick(std::move(status));
+  // That nothing more can be read says less than why nothing can be sent.
+  if (broken_.code() != Code::kProtocol) broken_ = std::move(status);
   TCPX_RETURN_IF_ERROR(verdict());
   return broken_;
 }
@@ -215,6 +217,22 @@ Result<Frame> BootstrapChannel::receive(Deadline deadline) {
     if (deadline.expired()) return Status(Code::kTimeout, "wait for the peer", "deadline passed");
     TCPX_RETURN_IF_ERROR(wait_for(socket_.get(), POLLIN, deadline, stop_));
   }
+}
+
+Status BootstrapChannel::say_hello(Deadline deadline) {
+  return send(encode_hello(TCPX_VERSION), deadline);
+}
+
+Status BootstrapChannel::hear_hello(Deadline deadline) {
+  const auto frame = receive(deadline);
+  if (!frame.is_ok() && peer_final_ && !peer_final_->is_ok()) return *peer_final_;
+  auto build = frame.is_ok() ? decode_hello(*frame) : Result<std::string>(frame.status());
+  if (build.is_ok()) {
+    peer_build_ = std::move(*build);
+    return Status::ok();
+  }
+  const Status& why = build.status();
+  return Status(why.code(), concat("bootstrap with ", peer_.to_string()), why.detail(), why.domain(), why.native());
 }
 
 Status BootstrapChannel::send_handles(std::span<const Handle> handles, Deadline deadline) {
@@ -246,20 +264,7 @@ Result<Parameters> BootstrapChannel::exchange_parameters(const Parameters& mine,
   TCPX_RETURN_IF_ERROR(send_parameters(mine, deadline));
   auto theirs = receive_parameters(deadline);
   if (!theirs.is_ok()) return theirs.status();
-
-  std::string differences;
-  const auto value_in = [](const Parameters& parameters, const std::string& name) {
-    const auto found = parameters.find(name);
-    return found != parameters.end() ? found->second : std::string("not given");
-  };
-  for (const std::string_view name_view : must_match) {
-    const std::string name(name_view);
-    const std::string here = value_in(mine, name), there = value_in(*theirs, name);
-    if (here == there) continue;
-    differences += concat(differences.empty() ? "" : "; ", name, " is ", here, " here and ",
-                          printable(std::as_bytes(std::span(there)), kMaxParameterBytes), " at the peer");
-  }
-  if (!differences.empty()) return Status(Code::kMismatch, "compare parameters", differences);
+  TCPX_RETURN_IF_ERROR(compare_parameters(mine, *theirs, must_match));
   return theirs;
 }
 
@@ -321,18 +326,30 @@ void BootstrapChannel::leave(const Status& why) {
   socket_.reset();
 }
 
-Result<UniqueFd> BootstrapChannel::detach(Deadline deadline) {
-  const auto nothing_waits = [this] {
-    if (inbox_.empty() && outgoing_sent_ == outgoing_.size()) return Status::ok();
-    return Status(Code::kProtocol, "detach bootstrap socket",
-                  concat(inbox_.size(), " frames have not been asked for, ", outgoing_.size() - outgoing_sent_,
-                         " bytes of peer messages not been sent"));
-  };
+Status BootstrapChannel::nothing_waits() const {
+  if (inbox_.empty() && outgoing_sent_ == outgoing_.size()) return Status::ok();
+  return Status(Code::kProtocol, "detach bootstrap socket",
+                concat(inbox_.size(), " frames have not been asked for, ", outgoing_.size() - outgoing_sent_,
+                       " bytes of peer messages not been sent"));
+}
+
+Status BootstrapChannel::begin_detach(Deadline deadline) {
   (void)read_available();
   TCPX_RETURN_IF_ERROR(peer_final_ ? verdict() : broken_);
   TCPX_RETURN_IF_ERROR(nothing_waits());
   detached_ = true;
-  TCPX_RETURN_IF_ERROR(send(encode_detach(), deadline));
+  return send(encode_detach(), deadline);
+}
+
+Result<DetachedSocket> BootstrapChannel::detach_at_once(Deadline deadline) {
+  TCPX_RETURN_IF_ERROR(begin_detach(deadline));
+  DetachedSocket detached{.socket = std::move(socket_), .last_frame = {}};
+  if (!peer_detached_) detached.last_frame = std::move(assembler_);
+  return detached;
+}
+
+Result<UniqueFd> BootstrapChannel::detach(Deadline deadline) {
+  TCPX_RETURN_IF_ERROR(begin_detach(deadline));
   for (;;) {
     const Status status = read_available();
     if (Status waits = nothing_waits(); !waits.is_ok()) return stick(std::move(waits));

@@ -42,9 +42,16 @@ struct ChannelWatch {
   std::atomic<TimePoint> heard_at{};  ///< when the last whole frame of the peer was read
 };
 
+/// A socket that goes on with another protocol.
+struct DetachedSocket {
+  UniqueFd socket;
+  /// Of the peer's last frame, which is first in the socket (`decode_last`); null when it has come.
+  std::optional<FrameAssembler> last_frame;
+};
+
 class BootstrapChannel {
  public:
-  /// Made by BootstrapServer::accept and bootstrap_connect, after the hello.
+  /// Made by BootstrapServer::accept, after the hello, and by bootstrap_connect, before it.
   /// @param socket connected and non-blocking; @param peer_build version text of the other end's build.
   /// @param stop may be null; else must outlive the channel. It gives `finish` one more second, in which a living peer learns the
   /// end. @param first a frame that has been read already, no peer message
@@ -60,6 +67,11 @@ class BootstrapChannel {
   /// Network interface that the channel goes over; "" when that cannot be told.
   std::string interface() const { return interface_of_socket(socket_.get()); }
 
+  /// The client's hello, which other messages may follow at once.
+  Status say_hello(Deadline deadline);
+  /// The server's, which comes first. @return its report when it takes no client now
+  Status hear_hello(Deadline deadline);
+
   /// 1 ... kMaxHandlesPerFrame handles in one message.
   Status send_handles(std::span<const Handle> handles, Deadline deadline);
   /// The handles of one message. kProtocol when they are more than `max_count`.
@@ -73,8 +85,10 @@ class BootstrapChannel {
   /// One half of the above each, for ends that speak in turn.
   Status send_parameters(const Parameters& mine, Deadline deadline);
   Result<Parameters> receive_parameters(Deadline deadline);
-  /// The peer has sent something that nobody has asked for yet, as far as `peer_status` has seen.
-  bool has_message() const { return !inbox_.empty(); }
+  /// What the peer has sent next that nobody has asked for yet, as far as `peer_status` has seen; nullopt: nothing.
+  std::optional<FrameType> next_message() const {
+    return inbox_.empty() ? std::nullopt : std::optional(inbox_.front().type);
+  }
 
   /// Returns when the peer has called it as often as this end.
   Status barrier(Deadline deadline);
@@ -99,6 +113,8 @@ class BootstrapChannel {
   /// @return kProtocol: there are frames that this end has not asked for, or peer messages not sent yet; the peer's report
   /// when it has finished instead. After an error only `finish` is left.
   Result<UniqueFd> detach(Deadline deadline);
+  /// The same without waiting: the peer, which may still fail, says so in the frame that is left to read.
+  Result<DetachedSocket> detach_at_once(Deadline deadline);
 
  private:
   class Flow;
@@ -111,6 +127,8 @@ class BootstrapChannel {
   Result<Frame> receive(Deadline deadline);
   Status read_available();
   Status verdict() const;
+  Status nothing_waits() const;
+  Status begin_detach(Deadline deadline);
   Status stick(Status status);
 
   UniqueFd socket_;

@@ -133,6 +133,22 @@ Result<Parameters> decode_parameters(const Frame& frame) {
   return parameters;
 }
 
+Status compare_parameters(const Parameters& mine, const Parameters& theirs, std::span<const std::string_view> must_match) {
+  std::string differences;
+  const auto value_in = [](const Parameters& parameters, const std::string& name) {
+    const auto found = parameters.find(name);
+    return found != parameters.end() ? found->second : std::string("not given");
+  };
+  for (const std::string_view name_view : must_match) {
+    const std::string name(name_view);
+    const std::string here = value_in(mine, name), there = value_in(theirs, name);
+    if (here == there) continue;
+    differences += concat(differences.empty() ? "" : "; ", name, " is ", here, " here and ",
+                          printable(std::as_bytes(std::span(there)), kMaxParameterBytes), " at the peer");
+  }
+  return differences.empty() ? Status::ok() : Status(Code::kMismatch, "compare parameters", differences);
+}
+
 Frame encode_hello(std::string_view build_version) {
   Frame frame{FrameType::kHello, {}};
   put_text(frame.payload, build_version);
@@ -195,6 +211,13 @@ Status decode_finish(const Frame& frame, Status& reported) {
                  ? Status::ok()
                  : Status(static_cast<Code>(code), "peer reported", printable(std::as_bytes(std::span(text)), kMaxTextBytes));
   return Status::ok();
+}
+
+Status decode_last(const Frame& frame) {
+  if (frame.type != FrameType::kFinish) return decode_detach(frame);
+  Status reported;
+  TCPX_RETURN_IF_ERROR(decode_finish(frame, reported));
+  return reported.is_ok() ? bad_message("the peer has finished, this end has not") : reported;
 }
 
 }  // namespace tcpx

@@ -32,6 +32,8 @@ Result<std::vector<Handle>> decode_handles(const Frame& frame, size_t max_count)
 /// @return kInvalidArgument when there are too many or one is too long.
 Result<Frame> encode_parameters(const Parameters& parameters);
 Result<Parameters> decode_parameters(const Frame& frame);
+/// @return kMismatch naming each one of `must_match` that differs, with both values.
+Status compare_parameters(const Parameters& mine, const Parameters& theirs, std::span<const std::string_view> must_match);
 
 Frame encode_hello(std::string_view build_version);
 /// Text with everything that is not printable replaced, as it may end in a log.
@@ -43,6 +45,9 @@ Result<uint64_t> decode_barrier(const Frame& frame);
 
 Frame encode_detach();
 Status decode_detach(const Frame& frame);
+
+/// Of a peer that is to detach or to say why it does not. @return ok: it has detached
+Status decode_last(const Frame& frame);
 
 Frame encode_finish(const Status& status);
 /// The sender's report as a Status of this side: same code, operation "peer reported". Writes `reported` only on success.

@@ -4,12 +4,22 @@
 // NICs of two hosts may differ in number, names and order, and not each of one reaches each of the other: a channel that has found no
 // way is then tried from this end's other devices, in rounds, for which the receiving end listens anew. A pair of NICs is tried once.
 // Rounds go on beside nothing: channels that stand wait for the others, so that each round has a share of the time only. A channel
-// that finds no way is left out, and both ends log why; both know the same ones to stand, because each tells the other.
+// that finds no way is left out, and both ends log why; both know the same ones to stand, because each tells the other which it has
+// made, and those stand that both have. Neither waits for the other's word before it says its own, unless a channel is missing:
 //
-// Where the plugin steers flows (NetPlugin::steers_flows) a channel has its NIC for a reason: all must stand, as they are given.
+//   sending end                                     receiving end
+//                                  <-  handles
+//   connects; made, again              ->
+//                                  <-  accepted; handles of those to be tried again
+//
+// Two directions are paired side by side. Where the plugin steers flows (NetPlugin::steers_flows) a channel has its NIC for a reason:
+// all must stand, as they are given, and one direction goes behind the other, because a plugin's connect may wait for the other
+// end's accept.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,12 +41,30 @@ struct PairedChannel {
 /// NIC of each device. @return the plugin's error
 Result<std::vector<std::string>> nics_of(NetPlugin& plugin, const ChannelDevices& devices);
 
-/// The two ends of it; `wait.peer` must be set. Both must have the same number of channels.
-/// @param peer_nics names, one for each channel. For people, and to know one NIC from another
-/// @return those that stand, at least one, the same at both ends in the same order; else the first error, which names each pair
-/// that was tried with its reason; kProtocol when the peer says something that cannot be.
-Result<std::vector<PairedChannel>> connect_channels(NetPlugin& plugin, const ChannelDevices& devices,
-                                                    const std::vector<std::string>& peer_nics, const HandshakeWait& wait);
-Result<std::vector<PairedChannel>> accept_channels(NetPlugin& plugin, const ChannelDevices& devices, const HandshakeWait& wait);
+/// A listener at each device. @return the plugin's error
+Result<std::vector<Listener>> listen_all(NetPlugin& plugin, std::span<const int> devices);
+std::vector<Handle> handles_of(std::span<const Listener> listeners);
+/// @return kProtocol when the peer sends another number
+Result<std::vector<Handle>> receive_handles(BootstrapChannel& peer, size_t count, Deadline deadline);
+
+/// The direction that this end sends in.
+struct ConnectingHalf {
+  std::vector<std::string> peer_nics;  ///< names, one for each channel. For people, and to know one NIC from another
+  std::vector<Handle> handles;         ///< of the peer's listeners
+};
+/// The other one.
+struct AcceptingHalf {
+  std::vector<Listener> listeners;  ///< whose handles the peer is told
+};
+struct PairedHalves {
+  std::vector<PairedChannel> sending, receiving;
+};
+
+/// Both ends call it; `wait.peer` must be set. Both must have the same number of channels.
+/// @param accepts_first of both directions, which matters where one goes behind the other: true at one end
+/// @return for each half those that stand, at least one, the same at both ends in the same order; else the first error, which names
+/// each pair that was tried with its reason; kProtocol when the peer says something that cannot be.
+Result<PairedHalves> pair_channels(NetPlugin& plugin, const ChannelDevices& devices, std::optional<ConnectingHalf> connecting,
+                                   std::optional<AcceptingHalf> accepting, bool accepts_first, const HandshakeWait& wait);
 
 }  // namespace tcpx

@@ -1,7 +1,6 @@
 #include "transfer/handshake.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "base/text.h"
@@ -9,86 +8,11 @@
 namespace tcpx {
 namespace {
 
-constexpr Duration kFirstPause = std::chrono::microseconds(50);
-constexpr Duration kLongestPause = std::chrono::milliseconds(5);
-
-// Asks until there is an answer other than "not yet".
-template <class Try>
-auto until_answer(const HandshakeWait& wait, const char* operation, Try try_once) -> decltype(try_once()) {
-  Duration pause = kFirstPause;
-  for (;;) {
-    auto answer = try_once();
-    if (!answer.is_ok() || answer->has_value()) return answer;
-    if (wait.peer != nullptr) TCPX_RETURN_IF_ERROR(wait.peer->peer_status());
-    if (wait.stop != nullptr && wait.stop->load()) return Status(Code::kCancelled, operation, "interrupted");
-    if (wait.deadline.expired()) return Status(Code::kTimeout, operation, "the other end did not come until the deadline");
-    std::this_thread::sleep_until(Deadline::after(pause).earlier(wait.deadline).at());
-    pause = std::min(pause * 2, kLongestPause);
-  }
-}
-
 // An error of one way, which says nothing of others.
 bool is_of_one_way(Code code) {
   return code == Code::kPeerGone || code == Code::kTimeout || code == Code::kPlugin || code == Code::kSystem ||
          code == Code::kProtocol;
 }
-
-using Answers = std::vector<std::optional<CommAnswer>>;
-
-// Asks `try_one(i)` for each of `count` comms, until all have answered or `is_over`. "Not yet" of one holds up none of the others:
-// which of them can go on may depend on which of them the other end has got to.
-// @param is_over takes whether there is a comm
-template <class Try, class IsOver>
-Result<Answers> until_all(size_t count, const HandshakeWait& wait, bool all_or_none, const char* operation, Try try_one,
-                          IsOver is_over) {
-  Answers answers(count);
-  size_t answered = 0;
-  bool any_made = false;
-  const auto try_all = [&]() -> Result<std::optional<bool>> {
-    for (size_t i = 0; i < count; ++i) {
-      if (answers[i]) continue;
-      Result<std::optional<Comm>> comm = try_one(i);
-      if (!comm.is_ok() && (all_or_none || !is_of_one_way(comm.status().code()))) return comm.status();
-      if (comm.is_ok() && !comm->has_value()) continue;
-      any_made |= comm.is_ok();
-      answers[i].emplace(comm.is_ok() ? CommAnswer(std::move(**comm)) : CommAnswer(comm.status()));
-      ++answered;
-    }
-    return answered == count || is_over(any_made) ? std::optional(true) : std::nullopt;
-  };
-  const auto done = until_answer(wait, operation, try_all);
-  if (!done.is_ok()) return done.status();
-  return answers;
-}
-
-// A connect under way, which the plugin is told of when nobody asks for it any more. The plugin writes into the handle.
-class Connecting {
- public:
-  Connecting(NetPlugin& plugin, int dev, const Handle& handle)
-      : plugin_(&plugin), dev_(dev), handle_(std::make_unique<Handle>(handle)) {}
-  Connecting(Connecting&&) = default;
-  ~Connecting() { (void)give_up(); }
-
-  /// @return why it has come to nothing so far; ok when nothing is known to be wrong
-  Status give_up() {
-    if (handle_ == nullptr || !not_yet_) return Status::ok();
-    return plugin_->give_up_connect(dev_, std::move(handle_));
-  }
-
-  Result<std::optional<Comm>> try_once() {
-    not_yet_ = false;
-    TCPX_ASSIGN_OR_RETURN(const auto comm, plugin_->try_connect(dev_, *handle_));
-    not_yet_ = !comm.has_value();
-    if (not_yet_) return std::optional<Comm>();
-    return std::optional<Comm>(Comm(*plugin_, *comm));
-  }
-
- private:
-  NetPlugin* plugin_;
-  int dev_;
-  std::unique_ptr<Handle> handle_;
-  bool not_yet_ = false;
-};
 
 }  // namespace
 
@@ -123,46 +47,103 @@ Status Listener::close() {
   return plugin_->close(comm_);
 }
 
-Result<std::vector<CommAnswer>> accept_all(std::span<Listener> listeners,
-                                           std::span<const std::unique_ptr<DeviceHandleStorage>> device_handles,
-                                           const HandshakeWait& wait, bool all_or_none) {
-  TCPX_ASSIGN_OR_RETURN(auto answers, until_all(
-                                          listeners.size(), wait, all_or_none, "accept",
-                                          [&](size_t i) { return listeners[i].try_accept(*device_handles[i]); },
-                                          [&](bool) { return wait.peer != nullptr && wait.peer->has_message(); }));
-  std::vector<CommAnswer> all;
-  for (auto& answer : answers)
-    all.push_back(answer ? std::move(*answer) : CommAnswer(Status(Code::kTimeout, "accept", "the other end did not come")));
-  return all;
+template <class Try>
+Status CommsInTheMaking::ask(Try try_one) {
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    if (answers_[i]) continue;
+    Result<std::optional<Comm>> comm = try_one(i);
+    if (!comm.is_ok() && (all_or_none_ || !is_of_one_way(comm.status().code()))) return comm.status();
+    if (comm.is_ok() && !comm->has_value()) continue;
+    any_made_ |= comm.is_ok();
+    answers_[i].emplace(comm.is_ok() ? CommAnswer(std::move(**comm)) : CommAnswer(comm.status()));
+    ++answered_;
+  }
+  return Status::ok();
+}
+
+AcceptingComms::AcceptingComms(std::vector<Listener> listeners, bool all_or_none)
+    : CommsInTheMaking(listeners.size(), all_or_none), listeners_(std::move(listeners)) {
+  for (size_t i = 0; i < listeners_.size(); ++i) device_handles_.push_back(std::make_unique<DeviceHandleStorage>());
+}
+
+Status AcceptingComms::advance() {
+  return ask([&](size_t i) { return listeners_[i].try_accept(*device_handles_[i]); });
+}
+
+// A connect under way, which the plugin is told of when nobody asks for it any more. The plugin writes into the handle.
+class ConnectingComms::Attempt {
+ public:
+  Attempt(NetPlugin& plugin, int dev, const Handle& handle)
+      : plugin_(&plugin), dev_(dev), handle_(std::make_unique<Handle>(handle)) {}
+  Attempt(Attempt&&) = default;
+  ~Attempt() { (void)give_up(); }
+
+  /// @return why it has come to nothing so far; ok when nothing is known to be wrong
+  Status give_up() {
+    if (handle_ == nullptr || !not_yet_) return Status::ok();
+    return plugin_->give_up_connect(dev_, std::move(handle_));
+  }
+
+  Result<std::optional<Comm>> try_once() {
+    not_yet_ = false;
+    TCPX_ASSIGN_OR_RETURN(const auto comm, plugin_->try_connect(dev_, *handle_));
+    not_yet_ = !comm.has_value();
+    if (not_yet_) return std::optional<Comm>();
+    return std::optional<Comm>(Comm(*plugin_, *comm));
+  }
+
+ private:
+  NetPlugin* plugin_;
+  int dev_;
+  std::unique_ptr<Handle> handle_;
+  bool not_yet_ = false;
+};
+
+ConnectingComms::ConnectingComms(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
+                                 Deadline deadline, const HandshakePatience& patience)
+    : CommsInTheMaking(handles.size(), patience.all_or_none),
+      deadline_(deadline),
+      patience_(patience),
+      begin_(Clock::steady().now()) {
+  for (size_t i = 0; i < handles.size(); ++i) attempts_.emplace_back(plugin, devices[i], handles[i]);
+}
+
+ConnectingComms::ConnectingComms(ConnectingComms&&) noexcept = default;
+ConnectingComms::~ConnectingComms() = default;
+
+bool ConnectingComms::patience_is_over() {
+  const TimePoint now = Clock::steady().now();
+  // A machine that is slow to make the first is slow to make the others, too.
+  if (any_made() && !for_others_ && !patience_.all_or_none)
+    for_others_ = Deadline::after(std::min(std::max(patience_.for_others, now - begin_), (deadline_.at() - now) / 2));
+  return (for_others_ ? *for_others_ : patience_.for_first.earlier(deadline_)).expired();
+}
+
+Result<bool> ConnectingComms::advance() {
+  TCPX_RETURN_IF_ERROR(ask([&](size_t i) { return attempts_[i].try_once(); }));
+  if (all_answered()) return true;
+  if (!patience_is_over()) return false;
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    if (answers_[i]) continue;
+    // A plugin that tries again until it is told to stop knows more than that the time is over.
+    Status why = attempts_[i].give_up();
+    if (why.is_ok()) why = Status(Code::kTimeout, "connect", "the other end did not come until the deadline");
+    if (patience_.all_or_none) return why;
+    answers_[i].emplace(std::move(why));
+  }
+  return true;
 }
 
 Result<std::vector<CommAnswer>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
                                             const HandshakeWait& wait, const HandshakePatience& patience) {
-  std::vector<Connecting> connecting;
-  for (size_t i = 0; i < handles.size(); ++i) connecting.emplace_back(plugin, devices[i], handles[i]);
-  const TimePoint begin = Clock::steady().now();
-  std::optional<Deadline> for_others;
-  const auto is_over = [&](bool any_made) {
-    const TimePoint now = Clock::steady().now();
-    // A machine that is slow to make the first is slow to make the others, too.
-    if (any_made && !for_others && !patience.all_or_none)
-      for_others = Deadline::after(std::min(std::max(patience.for_others, now - begin), (wait.deadline.at() - now) / 2));
-    return (for_others ? *for_others : patience.for_first.earlier(wait.deadline)).expired();
-  };
-  TCPX_ASSIGN_OR_RETURN(auto answers, until_all(
-                                          handles.size(), wait, patience.all_or_none, "connect",
-                                          [&](size_t i) { return connecting[i].try_once(); }, is_over));
+  ConnectingComms comms(plugin, devices, handles, wait.deadline, patience);
+  const auto done = until_answer(wait, "connect", [&]() -> Result<std::optional<bool>> {
+    TCPX_ASSIGN_OR_RETURN(const bool over, comms.advance());
+    return over ? std::optional(true) : std::nullopt;
+  });
+  if (!done.is_ok()) return done.status();
   std::vector<CommAnswer> all;
-  for (size_t i = 0; i < handles.size(); ++i) {
-    if (!answers[i]) {
-      // A plugin that tries again until it is told to stop knows more than that the time is over.
-      Status why = connecting[i].give_up();
-      if (why.is_ok()) why = Status(Code::kTimeout, "connect", "the other end did not come until the deadline");
-      if (patience.all_or_none) return why;
-      answers[i].emplace(std::move(why));
-    }
-    all.push_back(std::move(*answers[i]));
-  }
+  for (size_t i = 0; i < handles.size(); ++i) all.push_back(std::move(*comms.answer(i)));
   return all;
 }
 

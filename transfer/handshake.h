@@ -6,10 +6,12 @@
 // (27).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -65,18 +67,84 @@ struct HandshakePatience {
   bool all_or_none = false;  ///< all are waited for as for the first, and the first error is that of all; none is left open
 };
 
-/// Accepts at every listener, in any order that the other end comes to them, until all are made or the peer has sent a message.
-/// @param device_handles one for each listener
-/// @return an answer for each listener, in their order, kTimeout where nobody has come yet. An error that is none of a single way
-/// (this process is out of something, the peer has gone or given up, the wait is over or was ended) is that of all.
-Result<std::vector<CommAnswer>> accept_all(std::span<Listener> listeners,
-                                           std::span<const std::unique_ptr<DeviceHandleStorage>> device_handles,
-                                           const HandshakeWait& wait, bool all_or_none);
+/// Comms that one end makes side by side: "not yet" of one holds up none of the others, because which of them can go on may depend
+/// on which of them the other end has got to. An error that is none of a single way (this process is out of something) is that of
+/// all, and so is each where all or none must stand.
+class CommsInTheMaking {
+ public:
+  bool any_made() const { return any_made_; }
+  bool all_answered() const { return answered_ == answers_.size(); }
+  /// nullopt: not yet
+  std::optional<CommAnswer>& answer(size_t i) { return answers_[i]; }
 
-/// Connects to every handle from the device of the same place, in any order of their answers.
-/// @return as accept_all; kTimeout, or what the plugin knows instead, where patience has ended
+ protected:
+  CommsInTheMaking(size_t count, bool all_or_none) : answers_(count), all_or_none_(all_or_none) {}
+  template <class Try>
+  Status ask(Try try_one);
+
+  std::vector<std::unique_ptr<DeviceHandleStorage>> device_handles_;  // of accepted comms, which they outlive
+  std::vector<std::optional<CommAnswer>> answers_;
+
+ private:
+  bool all_or_none_, any_made_ = false;
+  size_t answered_ = 0;
+};
+
+/// One comm for each listener, in any order that the other end comes to them.
+class AcceptingComms : public CommsInTheMaking {
+ public:
+  AcceptingComms(std::vector<Listener> listeners, bool all_or_none);
+  /// Asks for those that have not answered yet.
+  Status advance();
+  std::unique_ptr<DeviceHandleStorage> take_device_handle(size_t i) { return std::move(device_handles_[i]); }
+
+ private:
+  std::vector<Listener> listeners_;
+};
+
+/// A comm to each handle, from the device of the same place, in any order of their answers.
+class ConnectingComms : public CommsInTheMaking {
+ public:
+  /// @param deadline of all
+  ConnectingComms(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles, Deadline deadline,
+                  const HandshakePatience& patience);
+  ConnectingComms(ConnectingComms&&) noexcept;
+  ~ConnectingComms();
+  /// Asks for those that have not answered yet. @return true: it is over, all have an answer, kTimeout, or what the plugin knows
+  /// instead, where patience has ended
+  Result<bool> advance();
+
+ private:
+  class Attempt;
+  bool patience_is_over();
+
+  std::vector<Attempt> attempts_;
+  Deadline deadline_;
+  HandshakePatience patience_;
+  TimePoint begin_;
+  std::optional<Deadline> for_others_;
+};
+
+/// Waits for all of `ConnectingComms`. @return an answer for each, in order; an error of all of them
 Result<std::vector<CommAnswer>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
                                             const HandshakeWait& wait, const HandshakePatience& patience);
+
+/// Asks `try_once` until it has an answer other than "not yet", with pauses between.
+/// @return the answer, kTimeout at the deadline, kCancelled when stopped, the bootstrap channel's error about the peer.
+template <class Try>
+auto until_answer(const HandshakeWait& wait, const char* operation, Try try_once) -> decltype(try_once()) {
+  constexpr Duration kFirstPause = std::chrono::microseconds(50), kLongestPause = std::chrono::milliseconds(5);
+  Duration pause = kFirstPause;
+  for (;;) {
+    auto answer = try_once();
+    if (!answer.is_ok() || answer->has_value()) return answer;
+    if (wait.peer != nullptr) TCPX_RETURN_IF_ERROR(wait.peer->peer_status());
+    if (wait.stop != nullptr && wait.stop->load()) return Status(Code::kCancelled, operation, "interrupted");
+    if (wait.deadline.expired()) return Status(Code::kTimeout, operation, "the other end did not come until the deadline");
+    std::this_thread::sleep_until(Deadline::after(pause).earlier(wait.deadline).at());
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
 
 /// Connects to the listener that `handle` leads to. `handle` itself stays as it is: the plugin writes into a copy (1, 2).
 /// @return as Listener::accept.

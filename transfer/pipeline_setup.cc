@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <span>
@@ -17,8 +18,9 @@ namespace tcpx {
 namespace {
 
 // Of what peer_messages.h says and of what a pipeline takes for granted about its peer.
-constexpr int kPipelineVersion = 3;
+constexpr int kPipelineVersion = 4;
 
+constexpr const char* kOpen = "open connection";
 constexpr std::string_view kPluginSockets = "plugin data sockets";
 constexpr std::string_view kLongestChunk = "longest chunk bytes";
 constexpr std::string_view kNics = "nics";  // of the receiving end's channels
@@ -26,21 +28,13 @@ constexpr size_t kMaxNicBytes = 60;
 static_assert(kMaxChannels * (kMaxNicBytes + 1) <= kMaxParameterBytes);
 constexpr std::string_view kMustMatch[] = {"pipeline version", "channels", "chunk bytes", "failover", kPluginPieceBytes};
 
-Status check(const ChannelDevices& devices, const HandshakeWait& wait) {
-  if (devices.empty() || devices.size() > kMaxChannels) {
-    return Status(Code::kInvalidArgument, "open connection", concat(devices.size(), " channels, must be 1 to ", kMaxChannels));
-  }
-  if (wait.peer == nullptr) return Status(Code::kInvalidArgument, "open connection", "no bootstrap channel");
-  return Status::ok();
-}
-
 Result<uint32_t> number_of(const Parameters& theirs, std::string_view name) {
   const auto found = theirs.find(std::string(name));
   const std::string text = found != theirs.end() ? found->second : "";
   uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size()) return number;
-  return Status(Code::kProtocol, "open connection",
+  return Status(Code::kProtocol, kOpen,
                 concat("the peer's \"", name, "\" is \"", printable(std::as_bytes(std::span(text)), 32), '"'));
 }
 
@@ -66,48 +60,22 @@ Result<std::vector<std::string>> nics_in(const Parameters& theirs, size_t channe
     list.remove_prefix(end + (more ? 1 : 0));
   }
   if (nics.size() == channels) return nics;
-  return Status(Code::kProtocol, "open connection", concat("the peer does not name the NICs of its ", channels, " channels"));
+  return Status(Code::kProtocol, kOpen, concat("the peer does not name the NICs of its ", channels, " channels"));
 }
 
-struct Agreed {
-  PipelineOptions options;
-  Parameters theirs;
-};
+constexpr const char* kHalf = "half";
 
-// @return the options that hold at both ends: chunks grow to what the less willing of both says
-Result<Agreed> agree(Direction mine, const ChannelDevices& devices, NetPlugin& plugin, PipelineOptions options,
-                     const HandshakeWait& wait) {
-  // Long requests cost pages of its pool: none that the user has not asked for.
-  if (plugin.message_cut()) options.longest_chunk_bytes = 0;
-  const auto plan = ChunkPlan::make(0, options.chunk_bytes, options.longest_chunk_bytes);
-  if (!plan.is_ok()) return plan.status();
-  Parameters parameters = {{"pipeline version", std::to_string(kPipelineVersion)},
-                           {"half", std::string(name_of(mine))},
-                           {"channels", std::to_string(devices.size())},
-                           {"chunk bytes", std::to_string(options.chunk_bytes)},
-                           {std::string(kLongestChunk), std::to_string(options.longest_chunk_bytes)},
-                           {"failover", options.failover ? "on" : "off"}};
-  if (mine == Direction::kRecv) {
-    TCPX_ASSIGN_OR_RETURN(const auto nics, nics_of(plugin, devices));
-    parameters.emplace(kNics, listed(nics));
-  }
-  add_message_cut(plugin, parameters);
-  TCPX_ASSIGN_OR_RETURN(auto theirs, wait.peer->exchange_parameters(parameters, kMustMatch, wait.deadline));
-  const auto half = theirs.find("half");
-  if (half != theirs.end() && half->second == name_of(mine)) {
-    return Status(Code::kMismatch, "open connection",
-                  concat("both ends want to ", mine == Direction::kSend ? "send" : "receive"));
-  }
-  TCPX_ASSIGN_OR_RETURN(const auto longest, number_of(theirs, kLongestChunk));
-  options.longest_chunk_bytes = std::min(options.longest_chunk_bytes, longest);
-  TCPX_RETURN_IF_ERROR(check_chunk_bytes(plugin, mine, theirs, options.chunk_bytes));
-  return Agreed{options, std::move(theirs)};
+// Told by each end of itself.
+std::string_view name_of(const PipelineOpening::Halves& halves) {
+  if (halves.send && halves.recv) return "both";
+  return name_of(halves.send ? Direction::kSend : Direction::kRecv);
 }
 
-void tell_devices(const std::vector<PairedChannel>& channels, ChannelDevices* standing) {
-  if (standing == nullptr) return;
-  standing->clear();
-  for (const PairedChannel& channel : channels) standing->push_back(channel.device);
+std::vector<Direction> directions_of(const PipelineOpening::Halves& halves) {
+  std::vector<Direction> directions;
+  if (halves.send) directions.push_back(Direction::kSend);
+  if (halves.recv) directions.push_back(Direction::kRecv);
+  return directions;
 }
 
 // The device's own, where the plugin does not tell which one the comm has.
@@ -126,15 +94,16 @@ Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts,
   }
   const std::string peer_nic = wait.peer->interface();
   if (!peer_nic.empty()) interfaces.insert(peer_nic);
-  PipelineLinks links{.peer = link != nullptr ? std::move(link) : wait.peer->open_flow(),
+  const bool shares_channel = link == nullptr;
+  PipelineLinks links{.peer = shares_channel ? wait.peer->open_flow() : std::move(link),
                       .peer_nic = peer_nic,
                       .link_is_down = [watch, interfaces = std::move(interfaces)](const std::string& nic) {
                         return interfaces.contains(nic) && watch->state(nic) != LinkState::kUp;
                       }};
   auto pipeline = Pipeline::create(std::move(parts), std::move(links), Clock::steady(), options);
   if (!pipeline.is_ok()) return pipeline.status();
-  // From here on both halves take messages of the other.
-  TCPX_RETURN_IF_ERROR(wait.peer->barrier(wait.deadline));
+  // The channel drops messages for a half that is not there yet.
+  if (shares_channel) TCPX_RETURN_IF_ERROR(wait.peer->barrier(wait.deadline));
   return pipeline;
 }
 
@@ -159,7 +128,7 @@ Status check_chunk_bytes(const NetPlugin& plugin, Direction mine, const Paramete
   if (chunk_bytes <= most) return Status::ok();
   const auto name = [](Variable id) { return environment_info(id).name; };
   return Status(
-      Code::kBadConfig, "open connection",
+      Code::kBadConfig, kOpen,
       concat(name(Variable::kChunkBytes), " is ", chunk_bytes, ", but the plugin loses pages of its pool with more than ", most,
              ", which is ", name(Variable::kDynamicChunkSize), " (", cut->piece_bytes, ") x data sockets of the receiver (",
              receiver_sockets, ", from ", name(Variable::kNsocksPerThread), " and ", name(Variable::kSocketNthreads),
@@ -197,43 +166,144 @@ PipelineOptions PipelineSettings::options(Direction direction) const {
   return options;
 }
 
-Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
-                                                const PipelineOptions& asked, const HandshakeWait& wait,
-                                                std::unique_ptr<PeerLink> link, ChannelDevices* standing) {
-  TCPX_RETURN_IF_ERROR(check(devices, wait));
-  TCPX_ASSIGN_OR_RETURN(const auto agreed, agree(Direction::kRecv, devices, plugin, asked, wait));
-  TCPX_ASSIGN_OR_RETURN(auto paired, accept_channels(plugin, devices, wait));
-  tell_devices(paired, standing);
-  std::vector<ChannelParts> channels;
-  for (PairedChannel& one : paired) {
-    ReceiveParts receive{.unpacker = parts.unpacker, .pool = {}, .tap = parts.tap};
-    if (parts.lane != nullptr) {
-      TCPX_ASSIGN_OR_RETURN(const auto pool, plugin.bounce_pool(*one.device_handle, *parts.memory, *parts.lane));
-      receive.pool = pool;
-    }
-    std::string nic = nic_of(one);
-    channels.push_back({.device_handle = std::move(one.device_handle),
-                        .comm = std::move(one.comm),
-                        .receive = receive,
-                        .nic = std::move(nic)});
+Result<PipelineOpening> PipelineOpening::begin(NetPlugin& plugin, ChannelDevices devices, Halves halves) {
+  if (devices.empty() || devices.size() > kMaxChannels)
+    return Status(Code::kInvalidArgument, kOpen, concat(devices.size(), " channels, must be 1 to ", kMaxChannels));
+  for (auto* const options : {&halves.send, &halves.recv}) {
+    if (!*options) continue;
+    // Long requests cost pages of its pool: none that the user has not asked for.
+    if (plugin.message_cut()) (*options)->longest_chunk_bytes = 0;
+    TCPX_RETURN_IF_ERROR(ChunkPlan::make(0, (*options)->chunk_bytes, (*options)->longest_chunk_bytes).status());
   }
-  return make_pipeline(std::move(channels), agreed.options, wait, std::move(link));
+  const PipelineOptions& options = halves.send ? *halves.send : *halves.recv;
+  Parameters mine = {{"pipeline version", std::to_string(kPipelineVersion)},
+                     {kHalf, std::string(name_of(halves))},
+                     {"chunk bytes", std::to_string(options.chunk_bytes)},
+                     {std::string(kLongestChunk), std::to_string(options.longest_chunk_bytes)},
+                     {"failover", options.failover ? "on" : "off"}};
+  // Ends that open both halves agree on the number by themselves.
+  if (!halves.send || !halves.recv) mine.emplace("channels", std::to_string(devices.size()));
+  add_message_cut(plugin, mine);
+  std::vector<Listener> listeners;
+  if (halves.recv) {
+    TCPX_ASSIGN_OR_RETURN(const auto nics, nics_of(plugin, devices));
+    mine.emplace(kNics, listed(nics));
+    TCPX_ASSIGN_OR_RETURN(listeners, listen_all(plugin, devices));
+  }
+  PipelineOpening opening(plugin, std::move(devices), std::move(halves), std::move(mine));
+  opening.listeners_ = std::move(listeners);
+  return opening;
 }
 
-Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDevices& devices, const PipelineOptions& asked,
-                                              const HandshakeWait& wait, std::unique_ptr<PeerLink> link,
-                                              ChannelDevices* standing) {
-  TCPX_RETURN_IF_ERROR(check(devices, wait));
-  TCPX_ASSIGN_OR_RETURN(const auto agreed, agree(Direction::kSend, devices, plugin, asked, wait));
-  TCPX_ASSIGN_OR_RETURN(const auto peer_nics, nics_in(agreed.theirs, devices.size()));
-  TCPX_ASSIGN_OR_RETURN(auto paired, connect_channels(plugin, devices, peer_nics, wait));
-  tell_devices(paired, standing);
-  std::vector<ChannelParts> channels;
-  for (PairedChannel& one : paired) {
-    std::string nic = nic_of(one);
-    channels.push_back({.comm = std::move(one.comm), .receive = {}, .nic = std::move(nic)});
+Status PipelineOpening::tell(BootstrapChannel& peer, Deadline deadline) const {
+  TCPX_RETURN_IF_ERROR(peer.send_parameters(mine_, deadline));
+  return listeners_.empty() ? Status::ok() : peer.send_handles(handles_of(listeners_), deadline);
+}
+
+Status PipelineOpening::add_channels(ChannelDevices devices, BootstrapChannel& peer, Deadline deadline) {
+  const auto more = std::span(devices).subspan(devices_.size());
+  if (!more.empty() && halves_.recv) {
+    TCPX_ASSIGN_OR_RETURN(auto listeners, listen_all(*plugin_, more));
+    TCPX_RETURN_IF_ERROR(peer.send_handles(handles_of(listeners), deadline));
+    std::move(listeners.begin(), listeners.end(), std::back_inserter(listeners_));
   }
-  return make_pipeline(std::move(channels), agreed.options, wait, std::move(link));
+  devices_ = std::move(devices);
+  return Status::ok();
+}
+
+Status PipelineOpening::check_half(const Parameters& theirs) const {
+  const auto found = theirs.find(kHalf);
+  const std::string_view there = found != theirs.end() ? std::string_view(found->second) : "";
+  const std::string_view here = name_of(halves_);
+  const auto wanted = halves_.send && halves_.recv ? here : name_of(halves_.send ? Direction::kRecv : Direction::kSend);
+  if (there == wanted) return Status::ok();
+  if (there == here)
+    return Status(Code::kMismatch, kOpen, concat("both ends want to ", halves_.send ? "send" : "receive"));
+  return Status(Code::kProtocol, kOpen,
+                concat("this end opens \"", here, "\", the peer \"", printable(std::as_bytes(std::span(there)), 32), '"'));
+}
+
+Status PipelineOpening::hear(BootstrapChannel& peer, size_t told, Deadline deadline) {
+  TCPX_ASSIGN_OR_RETURN(const auto theirs, peer.receive_parameters(deadline));
+  TCPX_RETURN_IF_ERROR(compare_parameters(mine_, theirs, kMustMatch));
+  TCPX_RETURN_IF_ERROR(check_half(theirs));
+  TCPX_ASSIGN_OR_RETURN(const auto longest, number_of(theirs, kLongestChunk));
+  for (const Direction direction : directions_of(halves_)) {
+    PipelineOptions& options = direction == Direction::kSend ? *halves_.send : *halves_.recv;
+    // Chunks grow to what the less willing of both says.
+    options.longest_chunk_bytes = std::min(options.longest_chunk_bytes, longest);
+    TCPX_RETURN_IF_ERROR(check_chunk_bytes(*plugin_, direction, theirs, options.chunk_bytes));
+  }
+  if (!halves_.send) return Status::ok();
+  TCPX_ASSIGN_OR_RETURN(theirs_.peer_nics, nics_in(theirs, told));
+  TCPX_ASSIGN_OR_RETURN(theirs_.handles, receive_handles(peer, told, deadline));
+  if (told == devices_.size()) return Status::ok();
+  TCPX_ASSIGN_OR_RETURN(const auto more, receive_handles(peer, devices_.size() - told, deadline));
+  theirs_.handles.insert(theirs_.handles.end(), more.begin(), more.end());
+  // The peer goes round its devices.
+  for (size_t i = told; i < devices_.size(); ++i) theirs_.peer_nics.push_back(theirs_.peer_nics[i - told]);
+  return Status::ok();
+}
+
+Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wait, Links links) {
+  std::optional<ConnectingHalf> connecting;
+  std::optional<AcceptingHalf> accepting;
+  if (halves_.send) connecting = std::move(theirs_);
+  if (halves_.recv) accepting = AcceptingHalf{std::move(listeners_)};
+  TCPX_ASSIGN_OR_RETURN(auto paired, pair_channels(*plugin_, devices_, std::move(connecting), std::move(accepting),
+                                                   halves_.recv_first, wait));
+  Opened opened;
+  if (halves_.send) {
+    std::vector<ChannelParts> channels;
+    for (PairedChannel& one : paired.sending) {
+      std::string nic = nic_of(one);
+      channels.push_back({.comm = std::move(one.comm), .receive = {}, .nic = std::move(nic)});
+    }
+    TCPX_ASSIGN_OR_RETURN(opened.send, make_pipeline(std::move(channels), *halves_.send, wait, std::move(links.send)));
+  }
+  if (halves_.recv) {
+    const ReceiverParts& parts = halves_.receiver;
+    std::vector<ChannelParts> channels;
+    for (PairedChannel& one : paired.receiving) {
+      ReceiveParts receive{.unpacker = parts.unpacker, .pool = {}, .tap = parts.tap};
+      if (parts.lane != nullptr) {
+        TCPX_ASSIGN_OR_RETURN(const auto pool, plugin_->bounce_pool(*one.device_handle, *parts.memory, *parts.lane));
+        receive.pool = pool;
+      }
+      std::string nic = nic_of(one);
+      channels.push_back({.device_handle = std::move(one.device_handle),
+                          .comm = std::move(one.comm),
+                          .receive = receive,
+                          .nic = std::move(nic)});
+    }
+    TCPX_ASSIGN_OR_RETURN(opened.recv, make_pipeline(std::move(channels), *halves_.recv, wait, std::move(links.recv)));
+  }
+  return opened;
+}
+
+namespace {
+
+Result<PipelineOpening::Opened> open(NetPlugin& plugin, const ChannelDevices& devices, PipelineOpening::Halves halves,
+                                     const HandshakeWait& wait) {
+  if (wait.peer == nullptr) return Status(Code::kInvalidArgument, kOpen, "no bootstrap channel");
+  TCPX_ASSIGN_OR_RETURN(auto opening, PipelineOpening::begin(plugin, devices, std::move(halves)));
+  TCPX_RETURN_IF_ERROR(opening.tell(*wait.peer, wait.deadline));
+  TCPX_RETURN_IF_ERROR(opening.hear(*wait.peer, devices.size(), wait.deadline));
+  return opening.finish(wait, {});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
+                                                const PipelineOptions& options, const HandshakeWait& wait) {
+  TCPX_ASSIGN_OR_RETURN(auto opened, open(plugin, devices, {.send = {}, .recv = options, .receiver = parts}, wait));
+  return std::move(opened.recv);
+}
+
+Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDevices& devices, const PipelineOptions& options,
+                                              const HandshakeWait& wait) {
+  TCPX_ASSIGN_OR_RETURN(auto opened, open(plugin, devices, {.send = options, .recv = {}, .receiver = {}}, wait));
+  return std::move(opened.send);
 }
 
 }  // namespace tcpx

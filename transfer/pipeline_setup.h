@@ -1,14 +1,17 @@
-// From a bootstrap channel to a pipeline of several channels: one end listens on a device per channel and ships all handles in
-// one message, the other connects to each; both compare what must be equal first, so that a mistake stops both ends before a comm
-// is made. A channel for which there is no way is left out (channel_pairing.h).
+// From a bootstrap channel to a pipeline of several channels: the end that receives listens on a device per channel. Both tell
+// their settings, and the handles of all channels behind them, without waiting for each other. Both compare what must be equal, so
+// that a mistake stops both ends before a comm is made; then the sending end connects to each. A channel for which there is no way
+// is left out (channel_pairing.h).
 //
 // Both ends make the same sequence of calls on their bootstrap channel, one opening the receiving and the other the sending half.
-// For both directions: first one way, then the other.
+// Both directions can be opened at once.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/memory_ops.h"
@@ -51,22 +54,61 @@ struct ReceiverParts {
   ReceiveTap* tap = nullptr;  ///< may be null
 };
 
-/// Compares the settings with those of the peer, listens on every device, ships the handles and accepts. The GPU whose memory is
-/// received must be current on this thread (27). `wait.peer` must be set. Both halves watch the devices' network interfaces: one
-/// that is down fails its channel.
-/// @param link what the pipeline sends its grants and failure reports over; null: a flow of `wait.peer`, which then must
-/// outlive the pipeline and be used by the thread that drives it. The same kind at both ends.
-/// @param standing this end's device of each channel that stands, as many at both ends; may be null
-/// @return kMismatch naming what differs, at both ends; kBadConfig, at both ends, for a chunk longer than the plugin can take
-/// without losing pages (NetPlugin::message_cut); kTimeout; the peer's or the plugin's error, which names the NICs where no channel
-/// finds a way.
-Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
-                                                const PipelineOptions& options, const HandshakeWait& wait,
-                                                std::unique_ptr<PeerLink> link = nullptr, ChannelDevices* standing = nullptr);
+/// One end's part in opening one half, or both, of a connection: begun without a word of the peer, so that it can be told together
+/// with other things, then gone through with when the peer's has come.
+///
+/// The GPU whose memory is sent or received must be current on this thread (27).
+class PipelineOpening {
+ public:
+  struct Halves {
+    std::optional<PipelineOptions> send, recv;  ///< one at least; where there are both, the peer opens both, too
+    ReceiverParts receiver;                     ///< of `recv`
+    bool recv_first = false;                    ///< of both, where one goes behind the other: true at one end
+  };
+  struct Links {
+    std::unique_ptr<PeerLink> send, recv;
+  };
+  struct Opened {
+    std::unique_ptr<Pipeline> send, recv;
+  };
 
-/// The other half; the GPU whose memory is sent must be current.
+  /// Listens on every device, if it receives. @return the plugin's error; kInvalidArgument
+  static Result<PipelineOpening> begin(NetPlugin& plugin, ChannelDevices devices, Halves halves);
+  /// Tells the peer the settings, and the handles.
+  Status tell(BootstrapChannel& peer, Deadline deadline) const;
+  /// More channels than were told: listens for the rest and tells the peer their handles.
+  Status add_channels(ChannelDevices devices, BootstrapChannel& peer, Deadline deadline);
+  /// Hears what the peer's `tell` and `add_channels` say, and compares. @param told channels that the peer's `tell` is about
+  /// @return kMismatch naming what differs, at both ends; kBadConfig, at both ends, for a chunk longer than the plugin can take
+  /// without losing pages (NetPlugin::message_cut); kProtocol; kTimeout
+  Status hear(BootstrapChannel& peer, size_t told, Deadline deadline);
+  /// Connects and accepts the channels. Both halves watch the devices' network interfaces: one that is down fails its channel.
+  /// @param wait `peer` must be set
+  /// @param links what a pipeline sends its grants and failure reports over; none: a flow of `wait.peer`, which then must outlive
+  /// the pipeline and be used by the thread that drives it. The same kind at both ends. Both ends must take messages of it from
+  /// when they have opened the pipelines.
+  /// @return kTimeout; the peer's or the plugin's error, which names the NICs where no channel finds a way.
+  Result<Opened> finish(const HandshakeWait& wait, Links links);
+
+ private:
+  PipelineOpening(NetPlugin& plugin, ChannelDevices devices, Halves halves, Parameters mine)
+      : plugin_(&plugin), devices_(std::move(devices)), halves_(std::move(halves)), mine_(std::move(mine)) {}
+  Status check_half(const Parameters& theirs) const;
+
+  NetPlugin* plugin_;
+  ChannelDevices devices_;
+  Halves halves_;
+  Parameters mine_;
+  std::vector<Listener> listeners_;
+  ConnectingHalf theirs_;
+};
+
+/// The whole of it for the receiving half alone. `wait.peer` must be set. @return errors as of each step
+Result<std::unique_ptr<Pipeline>> open_receiver(NetPlugin& plugin, const ChannelDevices& devices, const ReceiverParts& parts,
+                                                const PipelineOptions& options, const HandshakeWait& wait);
+
+/// The other half.
 Result<std::unique_ptr<Pipeline>> open_sender(NetPlugin& plugin, const ChannelDevices& devices, const PipelineOptions& options,
-                                              const HandshakeWait& wait, std::unique_ptr<PeerLink> link = nullptr,
-                                              ChannelDevices* standing = nullptr);
+                                              const HandshakeWait& wait);
 
 }  // namespace tcpx

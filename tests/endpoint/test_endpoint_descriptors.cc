@@ -42,16 +42,16 @@ class EndpointDescriptors : public ::testing::TestWithParam<Way> {
     ::unsetenv("UCCL_TCPX_PLUGIN_PATH");
   }
 
-  /// Tries with 0, 1, 2, ... free descriptors. @return the least that sufficed; from there on all have
+  /// Tries with 0, 1, 2, ... free descriptors, until a group of tries has all that it needs. Both directions are opened at once, so
+  /// that the most which are open at one moment differs a little from time to time.
+  /// @return the least from which on all have sufficed; kPlenty: none
   int least_that_suffices(const std::function<bool(int free)>& suffices) {
-    int least = kPlenty;
-    for (int first = 0; first < kPlenty && least == kPlenty; first += kTogether) {
+    int least = 0;
+    for (int first = 0; first < kPlenty && first < least + kTogether; first += kTogether) {
       std::vector<std::future<bool>> tries;
       for (int i = 0; i < kTogether; ++i) tries.push_back(std::async(std::launch::async, suffices, first + i));
       for (int i = 0; i < kTogether; ++i) {
-        const bool did = tries[static_cast<size_t>(i)].get();
-        if (did && least == kPlenty) least = first + i;
-        EXPECT_EQ(did, least <= first + i) << "with " << first + i << " free, while " << least << " suffice";
+        if (!tries[static_cast<size_t>(i)].get()) least = first + i + 1;
       }
     }
     return least;

@@ -109,12 +109,10 @@ class StallingAcceptor {
  private:
   void stall(BootstrapChannel& channel) {
     if (!channel.exchange_parameters(identity("accept"), {}, soon()).is_ok()) return;
-    const std::string channels = std::to_string(parts_.devices.size());
     std::string names = "a";
     for (size_t i = 1; i < parts_.devices.size(); ++i) names += ",a";
-    const Parameters settings = {{"pipeline version", "3"},
-                                 {"half", "recv"},
-                                 {"channels", channels},
+    const Parameters settings = {{"pipeline version", "4"},
+                                 {"half", "both"},
                                  {"chunk bytes", std::to_string(parts_.settings.chunk_bytes)},
                                  {"longest chunk bytes", std::to_string(parts_.settings.longest_chunk_bytes)},
                                  {"nics", names},

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# NICs that differ in number, order or reach at the two hosts: channels go where there is a way, and one line tells of each that is
-# left out.
+# NICs that differ in number, order or reach at the two hosts: channels go where there is a way, and one line for each direction tells
+# of each that is left out.
 #
 #   pairs.sh PATH_OF_meet
 source "$(dirname "$0")/common.sh"
 
 # expect NAME NICS LINES [NIC_OF_A NIC_OF_B]: both directions work, over that many NICs. Each end tells in that many lines of a channel
-# that is left out, and that of the client names the NICs that do not reach each other.
+# that is left out, and that of the client names the NICs that do not reach each other when it sends.
 expect() {
   local way end lines client peers
   for way in "a b" "b a"; do
@@ -51,8 +51,8 @@ expect "another order" 2 0
 
 on b address flush dev eth1
 on b address add 10.79.2.2/24 dev eth1
-expect "one NIC leads nowhere" 1 1 eth2 eth1
+expect "one NIC leads nowhere" 1 2 eth2 eth1
 
 on b address flush dev eth1
-expect "two NICs against one" 1 1 eth2 eth2
+expect "two NICs against one" 1 2 eth2 eth2
 echo "PASSED: channels are paired by what reaches what"

@@ -70,7 +70,10 @@ class LinkSetupTest : public ::testing::Test {
 
   /// Runs this end's part of the setup over a fresh channel of a pair.
   Linked set_up(BootstrapChannel channel, bool connector, const LinkEnd& end, Deadline deadline = soon()) {
-    const LinkSetup setup{
+    return set_up_link(std::move(channel), connector, setup_of(connector, end), deadline);
+  }
+  LinkSetup setup_of(bool connector, const LinkEnd& end) {
+    return {
         .plugin = end.plugin != nullptr ? *end.plugin : *endpoint_->plugin,
         .devices = end.devices,
         .receiver = {.unpacker = unpacker_.get(), .memory = endpoint_->memory.get(), .lane = in_place() ? nullptr : lane_.get()},
@@ -80,7 +83,6 @@ class LinkSetupTest : public ::testing::Test {
         .identity = end.identity,
         .same_host = end.same_host,
         .boot_id = end.boot_id};
-    return set_up_link(std::move(channel), connector, setup, deadline);
   }
   /// Both ends of a bootstrap channel over loopback: the connector's, the acceptor's.
   std::pair<BootstrapChannel, BootstrapChannel> channels() {

@@ -1,11 +1,13 @@
 // A link's set-up with a peer made by hand: versions, bounds, silence.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <future>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "base/socket_io.h"
 #include "base/text.h"
 #include "tests/support/link_setup_ends.h"
 #include "tests/support/raw_frame.h"
@@ -25,8 +27,8 @@ const Parameters kIdentity = {{"endpoint version", "7"},
                               {"wanted instance", "0"},
                               {"inline bytes", "65536"},
                               {"channels", "2"}};
-const Parameters kPipeline = {{"pipeline version", "3"},    {"half", "send"},   {"channels", "2"}, {"chunk bytes", "524288"},
-                              {"longest chunk bytes", "0"}, {"failover", "off"}};
+const Parameters kPipeline = {{"pipeline version", "4"},    {"half", "both"},    {"chunk bytes", "524288"},
+                              {"longest chunk bytes", "0"}, {"failover", "off"}, {"nics", "a,b"}};
 
 class LinkSetupByHand : public LinkSetupTest {
  protected:
@@ -39,6 +41,13 @@ class LinkSetupByHand : public LinkSetupTest {
     return {std::move(client), std::move(other)};
   }
 };
+
+// Both words of a peer whose channels all stand, which come in any order.
+Parameters words_of(BootstrapChannel& peer) {
+  Parameters words = peer.receive_parameters(soon()).value();
+  words.merge(peer.receive_parameters(soon()).value());
+  return words;
+}
 
 TEST_F(LinkSetupByHand, VersionsThatDifferAreNamedAtBothEnds) {
   for (const char* version : {"8", "6", "0", "one", ""}) {
@@ -91,7 +100,10 @@ TEST_F(LinkSetupByHand, APeerThatNeverConnectsIsLeftAtTheDeadline) {
   ASSERT_TRUE(peer.exchange_parameters(kIdentity, {}, soon()).is_ok());
   ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
   ASSERT_TRUE(peer.receive_handles(2, soon()).is_ok());
-  expect_told(peer.receive_parameters(soon()).status(), Code::kTimeout, "accept: the other end did not come until the deadline");
+  const auto listeners = listen_all(*endpoint_->plugin, acceptor_.devices).value();
+  ASSERT_TRUE(peer.send_handles(handles_of(listeners), soon()).is_ok());
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("made"), "3");
+  expect_told(peer.receive_parameters(soon()).status(), Code::kTimeout, "pair channels: the other end did not come until the deadline");
   (void)peer.finish(Status::ok(), soon());
   EXPECT_EQ(other.get().code(), Code::kTimeout);
 }
@@ -112,6 +124,105 @@ TEST_F(LinkSetupByHand, TheStopFlagEndsEveryWait) {
     expect_told(peer.finish(Status::ok(), soon()), Code::kCancelled, "interrupted");
     expect_told(other.get(), Code::kCancelled, "interrupted");
     stop_ = false;
+  }
+}
+
+// What the ends say without having heard anything since decides how many round trips a connection takes: one of TCP, the two
+// first words, then connect and hello of the data sockets, beside which both tell what stands.
+
+TEST_F(LinkSetupByHand, TheConnectorSaysAllItCanBehindItsHello) {
+  auto listener = listen_tcp(SocketAddress::loopback(0), 4).value();
+  const uint16_t port = local_address(listener.get()).value().port();
+  auto other = in_thread(
+      [&] { return connect_link("127.0.0.1", port, setup_of(true, connector_), soon(), &stop_).status(); });
+  ASSERT_TRUE(wait_for(listener.get(), POLLIN, soon()).is_ok());
+  BootstrapChannel peer(accept_tcp(listener.get()), SocketAddress::loopback(port), "");
+  EXPECT_TRUE(peer.hear_hello(soon()).is_ok());
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("role"), "connect");
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("half"), "both");
+  EXPECT_EQ(peer.receive_handles(kMaxChannels, soon()).value().size(), 2u);
+  stop_ = true;
+  EXPECT_EQ(other.get().code(), Code::kCancelled);
+}
+
+TEST_F(LinkSetupByHand, TheAcceptorAnswersAtOnceAndTellsWhatStandsUnasked) {
+  auto [peer, other] = acceptor();
+  auto listeners = listen_all(*endpoint_->plugin, acceptor_.devices).value();
+  ASSERT_TRUE(peer.send_parameters(kIdentity, soon()).is_ok());
+  ASSERT_TRUE(peer.send_parameters(kPipeline, soon()).is_ok());
+  ASSERT_TRUE(peer.send_handles(handles_of(listeners), soon()).is_ok());
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("role"), "accept");
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("half"), "both");
+  const auto handles = peer.receive_handles(2, soon()).value();
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("made"), "3");
+  const auto comms = connect_all(*endpoint_->plugin, acceptor_.devices, handles, {.deadline = soon()}, {.for_first = soon()});
+  ASSERT_TRUE(comms.is_ok());
+  EXPECT_EQ(peer.receive_parameters(soon()).value().at("accepted"), "3");
+  (void)peer.finish(Status::ok(), soon());
+  EXPECT_FALSE(other.get().is_ok());
+}
+
+// Two ends cannot both know that the other is done: the acceptor is so first.
+
+TEST_F(LinkSetupByHand, TheConnectorIsDoneWhenTheAcceptorIs) {
+  for (const bool fails : {false, true}) {
+    auto [client, peer] = channels();
+    auto other = in_thread([this, channel = std::make_shared<BootstrapChannel>(std::move(client))] {
+      return set_up(std::move(*channel), true, connector_).status();
+    });
+    auto listeners = listen_all(*endpoint_->plugin, acceptor_.devices).value();
+    Parameters identity = kIdentity;
+    identity["role"] = "accept";
+    ASSERT_TRUE(peer.exchange_parameters(identity, {}, soon()).is_ok());
+    ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
+    ASSERT_TRUE(peer.send_handles(handles_of(listeners), soon()).is_ok());
+    const auto handles = peer.receive_handles(2, soon()).value();
+    const auto comms = connect_all(*endpoint_->plugin, acceptor_.devices, handles, {.deadline = soon()}, {.for_first = soon()});
+    ASSERT_TRUE(peer.send_parameters({{"made", "3"}, {"again", "0"}}, soon()).is_ok());
+    ASSERT_TRUE(peer.send_parameters({{"accepted", "3"}}, soon()).is_ok());
+    EXPECT_EQ(words_of(peer), (Parameters{{"made", "3"}, {"again", "0"}, {"accepted", "3"}}));
+    if (fails) {
+      peer.leave(Status(Code::kExhausted, "set up link", "no room after all"));
+      expect_told(other.get(), Code::kExhausted, "no room after all");
+    } else {
+      EXPECT_EQ(other.wait_for(milliseconds(50)), std::future_status::timeout) << "it does not know yet";
+      EXPECT_TRUE(peer.detach(soon()).is_ok());
+      EXPECT_TRUE(other.get().is_ok());
+    }
+  }
+}
+
+TEST_F(LinkSetupByHand, TheAcceptorHearsBehindItsEndWhetherTheConnectorIsDone) {
+  for (const bool fails : {false, true}) {
+    auto [peer, server] = channels();
+    auto other = in_thread([this, channel = std::make_shared<BootstrapChannel>(std::move(server))] {
+      return set_up(std::move(*channel), false, acceptor_);
+    });
+    auto listeners = listen_all(*endpoint_->plugin, connector_.devices).value();
+    ASSERT_TRUE(peer.exchange_parameters(kIdentity, {}, soon()).is_ok());
+    ASSERT_TRUE(peer.exchange_parameters(kPipeline, {}, soon()).is_ok());
+    ASSERT_TRUE(peer.send_handles(handles_of(listeners), soon()).is_ok());
+    const auto handles = peer.receive_handles(2, soon()).value();
+    const auto comms = connect_all(*endpoint_->plugin, connector_.devices, handles, {.deadline = soon()}, {.for_first = soon()});
+    ASSERT_TRUE(peer.send_parameters({{"made", "3"}, {"again", "0"}}, soon()).is_ok());
+    ASSERT_TRUE(peer.send_parameters({{"accepted", "3"}}, soon()).is_ok());
+    EXPECT_EQ(words_of(peer), (Parameters{{"made", "3"}, {"again", "0"}, {"accepted", "3"}}));
+    const auto linked = other.get();
+    ASSERT_TRUE(linked.is_ok()) << linked.status().to_string();
+    FrameRecorder recorder;
+    if (fails) {
+      peer.leave(Status(Code::kExhausted, "set up link", "no room after all"));
+      EXPECT_TRUE(testing::wait_until([&] {
+        (void)linked->stream->receive(recorder);
+        return !linked->stream->status().is_ok();
+      }));
+      expect_told(linked->stream->status(), Code::kExhausted, "no room after all");
+    } else {
+      const auto socket = peer.detach(soon());
+      EXPECT_TRUE(socket.is_ok());
+      (void)linked->stream->receive(recorder);
+      EXPECT_TRUE(linked->stream->status().is_ok());
+    }
   }
 }
 
