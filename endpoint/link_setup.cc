@@ -256,17 +256,12 @@ Result<LinkParts> SettingUp::go_on(BootstrapChannel& channel) {
   if (!opened.is_ok()) return peers_reason(channel, opened.status(), deadline_);
   parts_.send = std::move(opened->send);
   parts_.recv = std::move(opened->recv);
-  if (!connector_ && parts_.host == nullptr) {
+  if (parts_.host == nullptr) {
     TCPX_ASSIGN_OR_RETURN(auto detached, channel.detach_at_once(deadline_));
     parts_.stream->attach(std::move(detached.socket), std::move(detached.last_frame));
-    return std::move(parts_);
-  }
-  // The connector knows by it that the acceptor has opened everything. Two ends that share memory need the TCP connection no
-  // longer, once both are done.
-  TCPX_ASSIGN_OR_RETURN(auto socket, channel.detach(deadline_));
-  if (parts_.host == nullptr) {
-    parts_.stream->attach(std::move(socket));
   } else {
+    // Two ends that share memory need the TCP connection no longer, once both are done.
+    TCPX_RETURN_IF_ERROR(channel.detach(deadline_).status());
     const SharedArea& area = parts_.host->area;
     parts_.stream->attach(
         std::make_unique<SharedStream>(area.ring(area.first()), area.ring(!area.first()), parts_.host->socket));

@@ -85,8 +85,8 @@ std::string nic_of(const PairedChannel& channel) {
 }
 
 Result<std::unique_ptr<Pipeline>> make_pipeline(std::vector<ChannelParts> parts, const PipelineOptions& options,
-                                                const HandshakeWait& wait, std::unique_ptr<PeerLink> link) {
-  TCPX_ASSIGN_OR_RETURN(const auto watch, LinkWatch::shared());
+                                                const HandshakeWait& wait, std::unique_ptr<PeerLink> link,
+                                                const std::shared_ptr<const LinkWatch>& watch) {
   // A name that is no interface now (a plugin may name its devices as it likes) is none later; one that is and goes is down.
   std::set<std::string> interfaces;
   for (const ChannelParts& channel : parts) {
@@ -246,6 +246,8 @@ Status PipelineOpening::hear(BootstrapChannel& peer, size_t told, Deadline deadl
 }
 
 Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wait, Links links) {
+  // Before the peer is told that the channels stand: after that nothing here wants a descriptor.
+  TCPX_ASSIGN_OR_RETURN(const auto watch, LinkWatch::shared());
   std::optional<ConnectingHalf> connecting;
   std::optional<AcceptingHalf> accepting;
   if (halves_.send) connecting = std::move(theirs_);
@@ -259,7 +261,7 @@ Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wai
       std::string nic = nic_of(one);
       channels.push_back({.comm = std::move(one.comm), .receive = {}, .nic = std::move(nic)});
     }
-    TCPX_ASSIGN_OR_RETURN(opened.send, make_pipeline(std::move(channels), *halves_.send, wait, std::move(links.send)));
+    TCPX_ASSIGN_OR_RETURN(opened.send, make_pipeline(std::move(channels), *halves_.send, wait, std::move(links.send), watch));
   }
   if (halves_.recv) {
     const ReceiverParts& parts = halves_.receiver;
@@ -276,7 +278,7 @@ Result<PipelineOpening::Opened> PipelineOpening::finish(const HandshakeWait& wai
                           .receive = receive,
                           .nic = std::move(nic)});
     }
-    TCPX_ASSIGN_OR_RETURN(opened.recv, make_pipeline(std::move(channels), *halves_.recv, wait, std::move(links.recv)));
+    TCPX_ASSIGN_OR_RETURN(opened.recv, make_pipeline(std::move(channels), *halves_.recv, wait, std::move(links.recv), watch));
   }
   return opened;
 }
