@@ -239,6 +239,13 @@ Status set_no_delay(int fd) {
   return set_option(fd, IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY");
 }
 
+Duration round_trip_of(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Duration::zero();
+  return std::chrono::microseconds(info.tcpi_rtt);
+}
+
 // Of the probes sent once a second the last one must find the path back, and its answer needs a second at most.
 KeepAlive keep_alive_for(Duration silence) {
   using std::chrono::seconds;

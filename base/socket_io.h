@@ -58,6 +58,9 @@ inline constexpr Duration kLookAtStop = std::chrono::milliseconds(50);
 
 Status set_no_delay(int fd);
 
+/// Smoothed round-trip time of a connected TCP socket, as the kernel has measured it so far; zero where it does not tell.
+Duration round_trip_of(int fd);
+
 /// TCP keep-alive: the kernel probes the host of an idle peer after `idle` of silence, then every `interval`. After `probes`
 /// unanswered probes the connection ends with ETIMEDOUT.
 struct KeepAlive {

@@ -19,13 +19,16 @@ namespace {
 // Time to set up one connection, at most.
 constexpr Duration kSetUpTime = std::chrono::seconds(10);
 // Connections that are set up at once.
-constexpr size_t kMostSetUps = 32;
+constexpr size_t kMostSetUps = 64;
 // Descriptors that each of them may take of those the process may have.
-constexpr size_t kDescriptorsOfOne = 32;
+constexpr size_t kDescriptorsOfOne = 16;
 // A client that has been silent for so long may have to make room. Some plugins make a connection wait for nearly as long.
 constexpr Duration kClientSilence = std::chrono::seconds(1);
 // A client of an address that has more places than its share may have to make room this soon.
 constexpr Duration kSilenceInACrowd = std::chrono::milliseconds(100);
+// But a client that is far away is heard of once in a round trip or two. The longest allowance, because a client can feign distance.
+constexpr int kRoundTripsOfSilence = 4;
+constexpr Duration kLongestDistance = std::chrono::seconds(2);
 // So many at a time: they take a moment to go.
 constexpr size_t kGoAtOnce = 8;
 constexpr Duration kLookForClients = std::chrono::milliseconds(100);
@@ -131,6 +134,7 @@ void Entrance::place(BootstrapChannel channel) {
   auto shared = std::make_shared<BootstrapChannel>(std::move(channel));
   SetUp& setup = running_.emplace_back();
   setup.address = shared->peer().host();
+  setup.distance = std::min(kRoundTripsOfSilence * shared->round_trip(), kLongestDistance);
   shared->watch_with(setup.watch);
   auto thread = start_thread("tcpx-set-up", [this, &setup, shared] {
     try {
@@ -183,7 +187,7 @@ void Entrance::make_room(const std::string& newcomer, size_t places) {
     const bool crowds_in = crowds.has_more_than_its_share(setup.address, newcomer, places);
     if (setup.gives_way) {
       ++going;
-    } else if (now - heard_at >= (crowds_in ? kSilenceInACrowd : kClientSilence)) {
+    } else if (now - heard_at >= std::max(crowds_in ? kSilenceInACrowd : kClientSilence, setup.distance)) {
       silent.emplace_back(heard_at, &setup);
     }
   }

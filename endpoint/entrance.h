@@ -52,6 +52,7 @@ class Entrance {
  private:
   struct SetUp {
     std::string address;  // of the client
+    Duration distance{};  // of which it may be silent at least
     std::thread thread;
     ChannelWatch watch;
     std::atomic<bool> gives_way{false};

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/link_state.h"
 #include "base/socket_address.h"
+#include "base/socket_io.h"
 #include "base/unique_fd.h"
 #include "tcpx/status.h"
 #include "tcpx/types.h"
@@ -66,6 +67,9 @@ class BootstrapChannel {
   void watch_with(ChannelWatch& watch);
   /// Network interface that the channel goes over; "" when that cannot be told.
   std::string interface() const { return interface_of_socket(socket_.get()); }
+
+  /// How far away the peer is, as far as the kernel has seen (round_trip_of).
+  Duration round_trip() const { return round_trip_of(socket_.get()); }
 
   /// The client's hello, which other messages may follow at once.
   Status say_hello(Deadline deadline);

@@ -129,20 +129,21 @@ class ConnectingComms : public CommsInTheMaking {
 Result<std::vector<CommAnswer>> connect_all(NetPlugin& plugin, std::span<const int> devices, std::span<const Handle> handles,
                                             const HandshakeWait& wait, const HandshakePatience& patience);
 
-/// Asks `try_once` until it has an answer other than "not yet", with pauses between.
+/// Asks `try_once` until it has an answer other than "not yet", with pauses between: short beside the time that it has taken so far.
 /// @return the answer, kTimeout at the deadline, kCancelled when stopped, the bootstrap channel's error about the peer.
 template <class Try>
 auto until_answer(const HandshakeWait& wait, const char* operation, Try try_once) -> decltype(try_once()) {
   constexpr Duration kFirstPause = std::chrono::microseconds(50), kLongestPause = std::chrono::milliseconds(5);
-  Duration pause = kFirstPause;
+  constexpr int kPartOfTime = 64;
+  const TimePoint begin = Clock::steady().now();
   for (;;) {
     auto answer = try_once();
     if (!answer.is_ok() || answer->has_value()) return answer;
     if (wait.peer != nullptr) TCPX_RETURN_IF_ERROR(wait.peer->peer_status());
     if (wait.stop != nullptr && wait.stop->load()) return Status(Code::kCancelled, operation, "interrupted");
     if (wait.deadline.expired()) return Status(Code::kTimeout, operation, "the other end did not come until the deadline");
+    const Duration pause = std::clamp((Clock::steady().now() - begin) / kPartOfTime, kFirstPause, kLongestPause);
     std::this_thread::sleep_until(Deadline::after(pause).earlier(wait.deadline).at());
-    pause = std::min(pause * 2, kLongestPause);
   }
 }
 

@@ -52,6 +52,16 @@ TEST(SocketIo, KeepAliveOutlastsAnOutageWheneverItBegins) {
   }
 }
 
+TEST(SocketIo, TheRoundTripIsWhatTheKernelHasMeasured) {
+  const Sockets pair = tcp_pair();
+  EXPECT_GT(round_trip_of(pair.a.get()), Duration::zero()) << "by the handshake";
+  EXPECT_LT(round_trip_of(pair.a.get()), seconds(1));
+  int unix_pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, unix_pair), 0);
+  const UniqueFd one(unix_pair[0]), other(unix_pair[1]);
+  EXPECT_EQ(round_trip_of(one.get()), Duration::zero());
+}
+
 TEST(SocketIo, ErrorsThatMeanALostPeerAreToldApart) {
   for (const int error : {ECONNREFUSED, ECONNRESET, ECONNABORTED, EPIPE, EHOSTUNREACH, ENETUNREACH, ETIMEDOUT}) {
     EXPECT_EQ(system_error("x", error).code(), Code::kPeerGone) << error;
