@@ -1,15 +1,15 @@
 #include "transfer/chunk_dispatcher.h"
 
 #include "base/text.h"
-#include "transfer/receiver_dispatcher.h"
-#include "transfer/sender_dispatcher.h"
+#include "transfer/placing_dispatcher.h"
+#include "transfer/following_dispatcher.h"
 
 namespace tcpx {
 
 std::unique_ptr<ChunkDispatcher> ChunkDispatcher::create(const DispatcherParts& parts) {
   if (parts.channels.size() == 1) return std::make_unique<InOrderDispatcher>(parts);
-  if (parts.channels.direction() == Direction::kRecv) return std::make_unique<ReceiverDispatcher>(parts);
-  return std::make_unique<SenderDispatcher>(parts);
+  if (parts.channels.direction() == Direction::kRecv) return std::make_unique<PlacingDispatcher>(parts);
+  return std::make_unique<FollowingDispatcher>(parts);
 }
 
 Status ChunkDispatcher::take(FrameType type, std::span<const std::byte>) {

@@ -1,8 +1,8 @@
 // ChunkDispatcher: which chunk is posted on which channel, and when a transfer has ended. Chosen once, as a pipeline is made:
 //
 //   InOrderDispatcher    one channel: both ends post in the order of submission, and need not talk
-//   ReceiverDispatcher   several, receiver: places chunks on channels and grants them to the sender
-//   SenderDispatcher     several, sender: posts what it has been granted
+//   PlacingDispatcher   several, receiver: places chunks on channels and grants them to the sender
+//   FollowingDispatcher     several, sender: posts what it has been granted
 #pragma once
 
 #include <cstddef>

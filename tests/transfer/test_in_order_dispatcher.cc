@@ -3,8 +3,8 @@
 
 #include "tests/support/dispatcher_fixture.h"
 #include "transfer/chunk_dispatcher.h"
-#include "transfer/receiver_dispatcher.h"
-#include "transfer/sender_dispatcher.h"
+#include "transfer/placing_dispatcher.h"
+#include "transfer/following_dispatcher.h"
 
 namespace tcpx {
 namespace {
@@ -36,8 +36,8 @@ TEST(ChunkDispatcher, IsChosenByTheChannelsAndTheirDirection) {
   for (const Direction direction : {Direction::kSend, Direction::kRecv}) {
     EXPECT_TRUE(is(DispatcherFixture(direction, 1), static_cast<InOrderDispatcher*>(nullptr)));
   }
-  EXPECT_TRUE(is(DispatcherFixture(Direction::kSend, 2), static_cast<SenderDispatcher*>(nullptr)));
-  EXPECT_TRUE(is(DispatcherFixture(Direction::kRecv, 2), static_cast<ReceiverDispatcher*>(nullptr)));
+  EXPECT_TRUE(is(DispatcherFixture(Direction::kSend, 2), static_cast<FollowingDispatcher*>(nullptr)));
+  EXPECT_TRUE(is(DispatcherFixture(Direction::kRecv, 2), static_cast<PlacingDispatcher*>(nullptr)));
 }
 
 }  // namespace

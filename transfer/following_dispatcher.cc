@@ -1,4 +1,4 @@
-#include "transfer/sender_dispatcher.h"
+#include "transfer/following_dispatcher.h"
 
 #include <tuple>
 
@@ -6,13 +6,13 @@
 
 namespace tcpx {
 
-Status SenderDispatcher::submitted(TransferId id) {
+Status FollowingDispatcher::submitted(TransferId id) {
   if (!parts_.failover) return Status::ok();
   std::array<std::byte, kMaxPeerMessageBytes> text;
   return parts_.peer->post(FrameType::kSubmitted, encode_transfer_number(text, static_cast<uint64_t>(id)));
 }
 
-Result<bool> SenderDispatcher::post(TimePoint) {
+Result<bool> FollowingDispatcher::post(TimePoint) {
   bool advanced = false;
   for (size_t i = 0; i < granted_.size(); ++i) {
     while (!granted_[i].empty() && parts_.channels[i].has_room()) {
@@ -28,7 +28,7 @@ Result<bool> SenderDispatcher::post(TimePoint) {
 }
 
 // A grant must be of what was submitted here.
-Status SenderDispatcher::check(const ChunkName& name) {
+Status FollowingDispatcher::check(const ChunkName& name) {
   if (!parts_.transfers.is_pending(name.transfer)) {
     return Status(Code::kProtocol, "send transfer",
                   concat("transfer ", name.transfer, " was acknowledged before chunk ", name.chunk, " was sent"));
@@ -40,12 +40,12 @@ Status SenderDispatcher::check(const ChunkName& name) {
       concat("transfer ", name.transfer, " has ", bytes, " bytes at the sender and ", name.transfer_bytes, " at the receiver"));
 }
 
-Status SenderDispatcher::finished(size_t, std::span<const ChunkEnd> ends, TimePoint) {
+Status FollowingDispatcher::finished(size_t, std::span<const ChunkEnd> ends, TimePoint) {
   for (const ChunkEnd& end : ends) end_if_complete(parts_.transfers.count(end));
   return Status::ok();
 }
 
-void SenderDispatcher::end_if_complete(Transfer& transfer) {
+void FollowingDispatcher::end_if_complete(Transfer& transfer) {
   if (parts_.failover) {
     if (!transfer.acknowledged || transfer.outstanding > 0) return;
     transfer.finished_bytes = transfer.plan.transfer_bytes();
@@ -55,7 +55,7 @@ void SenderDispatcher::end_if_complete(Transfer& transfer) {
   parts_.transfers.done(transfer);
 }
 
-void SenderDispatcher::lost(size_t channel) {
+void FollowingDispatcher::lost(size_t channel) {
   parts_.channels[channel].for_each_failed([&](const ChunkWork& work) {
     Transfer& transfer = parts_.transfers[static_cast<uint64_t>(work.transfer)];
     --transfer.outstanding;
@@ -64,12 +64,12 @@ void SenderDispatcher::lost(size_t channel) {
   granted_[channel].clear();
 }
 
-bool SenderDispatcher::needs_peer() const {
+bool FollowingDispatcher::needs_peer() const {
   if (!parts_.failover) return next_granted_.transfer < parts_.transfers.end();
   return parts_.transfers.any_pending([](const Transfer& transfer) { return !transfer.acknowledged; });
 }
 
-Status SenderDispatcher::take(FrameType type, std::span<const std::byte> payload) {
+Status FollowingDispatcher::take(FrameType type, std::span<const std::byte> payload) {
   const auto channels = static_cast<uint32_t>(granted_.size());
   if (type == FrameType::kGrant) {
     TCPX_ASSIGN_OR_RETURN(const auto grant, decode_grant(payload, channels));
@@ -88,7 +88,7 @@ Status SenderDispatcher::take(FrameType type, std::span<const std::byte> payload
 
 // The receiver grants every chunk once, in order, so that it needs to name only the channels and a chunk sent twice or left out
 // cannot be asked for.
-Status SenderDispatcher::take_grant(const Grant& grant) {
+Status FollowingDispatcher::take_grant(const Grant& grant) {
   const auto refuse = [&](std::string_view why) {
     return Status(Code::kProtocol, "take grant",
                   concat("chunk ", grant.header.first_chunk, " of transfer ", grant.header.transfer, ": ", why));
@@ -108,7 +108,7 @@ Status SenderDispatcher::take_grant(const Grant& grant) {
   return Status::ok();
 }
 
-Status SenderDispatcher::take_regrant(const Regrant& regrant) {
+Status FollowingDispatcher::take_regrant(const Regrant& regrant) {
   const ChunkName name{regrant.transfer, regrant.chunk, regrant.transfer_bytes};
   const bool granted_before = std::tie(name.transfer, name.chunk) < std::tie(next_granted_.transfer, next_granted_.chunk);
   // An acknowledged chunk is not asked for again, and its memory is no longer ours to read.
@@ -121,7 +121,7 @@ Status SenderDispatcher::take_regrant(const Regrant& regrant) {
   return queue(regrant.channel, name);
 }
 
-Status SenderDispatcher::queue(size_t channel, const ChunkName& name) {
+Status FollowingDispatcher::queue(size_t channel, const ChunkName& name) {
   // The receiver does not know yet that the channel has failed. It will ask for the chunk again.
   if (!parts_.channels[channel].status().is_ok()) return Status::ok();
   if (granted_[channel].push(name)) return Status::ok();
@@ -129,7 +129,7 @@ Status SenderDispatcher::queue(size_t channel, const ChunkName& name) {
                 concat("more than ", kQueueDepth, " chunks wait for ", parts_.channels.label(channel)));
 }
 
-Status SenderDispatcher::take_received(uint64_t number) {
+Status FollowingDispatcher::take_received(uint64_t number) {
   TransferRing& transfers = parts_.transfers;
   if (number >= next_granted_.transfer || !transfers.is_pending(number) || transfers[number].acknowledged)
     return Status(Code::kProtocol, "take acknowledgement", concat("transfer ", number, " is not waiting for one"));
@@ -138,7 +138,7 @@ Status SenderDispatcher::take_received(uint64_t number) {
   return Status::ok();
 }
 
-std::string SenderDispatcher::waiting_for(size_t channel) const {
+std::string FollowingDispatcher::waiting_for(size_t channel) const {
   return concat(", ", granted_[channel].size(), " chunks granted and not posted");
 }
 

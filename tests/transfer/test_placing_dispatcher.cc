@@ -1,6 +1,6 @@
-// ReceiverDispatcher: places chunks, posts them and says so; with failover it waits for the sender and asks again for what was
+// PlacingDispatcher: places chunks, posts them and says so; with failover it waits for the sender and asks again for what was
 // lost.
-#include "transfer/receiver_dispatcher.h"
+#include "transfer/placing_dispatcher.h"
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ std::vector<uint8_t> granted(const std::pair<FrameType, std::vector<std::byte>>&
   return {grant->channels.begin(), grant->channels.end()};
 }
 
-TEST(ReceiverDispatcher, GrantsWhatItHasPostedAndNoMore) {
+TEST(PlacingDispatcher, GrantsWhatItHasPostedAndNoMore) {
   DispatcherFixture f(Direction::kRecv, 2, false, 2);
   f.submit(7 * 4096);
   EXPECT_TRUE(f.dispatcher->needs_peer());
@@ -40,7 +40,7 @@ TEST(ReceiverDispatcher, GrantsWhatItHasPostedAndNoMore) {
   EXPECT_EQ(f.dispatcher->waiting(), "\ntransfer 1: 4 of 7 chunks granted");
 }
 
-TEST(ReceiverDispatcher, EachTransferIsGrantedOnItsOwn) {
+TEST(PlacingDispatcher, EachTransferIsGrantedOnItsOwn) {
   DispatcherFixture f(Direction::kRecv, 2);
   f.submit(4096);
   f.submit(8192);
@@ -56,7 +56,7 @@ TEST(ReceiverDispatcher, EachTransferIsGrantedOnItsOwn) {
   EXPECT_TRUE(f.said().empty()) << "only with failover the sender wants to know";
 }
 
-TEST(ReceiverDispatcher, AChannelThatTakesNothingIsPassedOver) {
+TEST(PlacingDispatcher, AChannelThatTakesNothingIsPassedOver) {
   DispatcherFixture f(Direction::kRecv, 2, false, 2);
   f.fake.answer_not_yet(testing::Call::kRecv, 1);
   f.submit(2 * 4096);
@@ -65,7 +65,7 @@ TEST(ReceiverDispatcher, AChannelThatTakesNothingIsPassedOver) {
   EXPECT_EQ(std::set<uint8_t>(channels.begin(), channels.end()).size(), 1u);
 }
 
-TEST(ReceiverDispatcher, ALinkThatIsBrokenIsTheConnectionsError) {
+TEST(PlacingDispatcher, ALinkThatIsBrokenIsTheConnectionsError) {
   DispatcherFixture f(Direction::kRecv, 2, true);
   EXPECT_TRUE(f.take_number(FrameType::kSubmitted, 1).is_ok());
   f.submit(4096);
@@ -75,7 +75,7 @@ TEST(ReceiverDispatcher, ALinkThatIsBrokenIsTheConnectionsError) {
   EXPECT_EQ(f.state(1), TransferState::kDone) << "it is in place, whoever knows";
 }
 
-TEST(ReceiverDispatcher, WithFailoverNothingIsGrantedBeforeTheSenderHasIt) {
+TEST(PlacingDispatcher, WithFailoverNothingIsGrantedBeforeTheSenderHasIt) {
   DispatcherFixture f(Direction::kRecv, 2, true);
   f.submit(4096);
   EXPECT_FALSE(f.post());
@@ -91,7 +91,7 @@ TEST(ReceiverDispatcher, WithFailoverNothingIsGrantedBeforeTheSenderHasIt) {
   EXPECT_EQ(f.state(1), TransferState::kDone);
 }
 
-TEST(ReceiverDispatcher, WhatALostChannelDidNotDeliverIsGrantedAnewBeforeAnythingElse) {
+TEST(PlacingDispatcher, WhatALostChannelDidNotDeliverIsGrantedAnewBeforeAnythingElse) {
   DispatcherFixture f(Direction::kRecv, 2, true, 2);
   f.submit(2 * 4096);
   f.submit(4096);
@@ -111,7 +111,7 @@ TEST(ReceiverDispatcher, WhatALostChannelDidNotDeliverIsGrantedAnewBeforeAnythin
   EXPECT_EQ(regrant->channel, 1u);
 }
 
-TEST(ReceiverDispatcher, ASendersMessagesAreNotForIt) {
+TEST(PlacingDispatcher, ASendersMessagesAreNotForIt) {
   DispatcherFixture f(Direction::kRecv, 2);
   EXPECT_EQ(f.take_number(FrameType::kReceived, 1).code(), Code::kProtocol);
   EXPECT_EQ(f.take_number(FrameType::kSubmitted, 1).code(), Code::kProtocol) << "without failover";

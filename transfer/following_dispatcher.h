@@ -1,4 +1,4 @@
-// SenderDispatcher: the sending half of several channels, which posts what the receiver grants.
+// FollowingDispatcher: the sending half of several channels, which posts what the receiver grants.
 //
 // Each channel's chunks are posted in the order in which they were granted, because the n-th send of a comm meets its n-th
 // receive. With failover a transfer ends only when the peer has acknowledged all of it, because bytes that a plugin has taken may
@@ -16,9 +16,9 @@
 
 namespace tcpx {
 
-class SenderDispatcher final : public ChunkDispatcher {
+class FollowingDispatcher final : public ChunkDispatcher {
  public:
-  explicit SenderDispatcher(const DispatcherParts& parts) : parts_(parts), granted_(parts.channels.size()) {}
+  explicit FollowingDispatcher(const DispatcherParts& parts) : parts_(parts), granted_(parts.channels.size()) {}
 
   Status submitted(TransferId id) override;
   Result<bool> post(TimePoint now) override;

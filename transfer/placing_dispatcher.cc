@@ -1,4 +1,4 @@
-#include "transfer/receiver_dispatcher.h"
+#include "transfer/placing_dispatcher.h"
 
 #include <algorithm>
 #include <array>
@@ -10,20 +10,20 @@
 namespace tcpx {
 
 // One past the last transfer whose chunks may be granted.
-uint64_t ReceiverDispatcher::end_of_grantable() const {
+uint64_t PlacingDispatcher::end_of_grantable() const {
   return parts_.failover ? std::min(parts_.transfers.end(), submitted_by_peer_ + 1) : parts_.transfers.end();
 }
 
-bool ReceiverDispatcher::waits_for_peer() const {
+bool PlacingDispatcher::waits_for_peer() const {
   return placing_ < parts_.transfers.end() && placing_ == end_of_grantable();
 }
 
-bool ReceiverDispatcher::needs_peer() const {
+bool PlacingDispatcher::needs_peer() const {
   return parts_.failover || placing_ < parts_.transfers.end();
 }
 
 // Tells the sender in one message per transfer and call.
-Result<bool> ReceiverDispatcher::post(TimePoint now) {
+Result<bool> PlacingDispatcher::post(TimePoint now) {
   const Result<bool> regranted = regrant_lost(now);
   if (!regranted.is_ok()) return regranted;
   bool advanced = *regranted;
@@ -49,7 +49,7 @@ Result<bool> ReceiverDispatcher::post(TimePoint now) {
   return advanced;
 }
 
-Status ReceiverDispatcher::send_grant(const Transfer& transfer, uint64_t first, std::span<const uint8_t> channels) {
+Status PlacingDispatcher::send_grant(const Transfer& transfer, uint64_t first, std::span<const uint8_t> channels) {
   const Grant grant{.header = {.transfer = transfer.number(),
                                .transfer_bytes = transfer.plan.transfer_bytes(),
                                .first_chunk = first,
@@ -61,7 +61,7 @@ Status ReceiverDispatcher::send_grant(const Transfer& transfer, uint64_t first, 
 }
 
 // Posts the chunk on the channel that suits it best. @param room is corrected when a channel turns out to have none
-std::optional<size_t> ReceiverDispatcher::place(Transfer& transfer, uint64_t chunk, Room& room, TimePoint now) {
+std::optional<size_t> PlacingDispatcher::place(Transfer& transfer, uint64_t chunk, Room& room, TimePoint now) {
   const uint64_t bytes = transfer.plan[chunk].bytes;
   const uint64_t left = transfer.plan.transfer_bytes() - transfer.plan[chunk].offset + queued_behind(transfer);
   while (const std::optional<size_t> channel = router_.pick(room.open, bytes, left, room.refused)) {
@@ -75,7 +75,7 @@ std::optional<size_t> ReceiverDispatcher::place(Transfer& transfer, uint64_t chu
 }
 
 // Bytes of the transfers that come after this one. A few of them say enough: there is work for all channels.
-uint64_t ReceiverDispatcher::queued_behind(const Transfer& transfer) const {
+uint64_t PlacingDispatcher::queued_behind(const Transfer& transfer) const {
   constexpr uint64_t kLookAhead = 64;
   uint64_t bytes = 0;
   const uint64_t first = transfer.number() + 1, end = std::min(end_of_grantable(), first + kLookAhead);
@@ -83,7 +83,7 @@ uint64_t ReceiverDispatcher::queued_behind(const Transfer& transfer) const {
   return bytes;
 }
 
-Result<bool> ReceiverDispatcher::regrant_lost(TimePoint now) {
+Result<bool> PlacingDispatcher::regrant_lost(TimePoint now) {
   if (lost_.empty()) return false;
   bool advanced = false;
   Room room{.open = parts_.channels.room()};
@@ -104,7 +104,7 @@ Result<bool> ReceiverDispatcher::regrant_lost(TimePoint now) {
   return advanced;
 }
 
-Status ReceiverDispatcher::finished(size_t channel, std::span<const ChunkEnd> ends, TimePoint now) {
+Status PlacingDispatcher::finished(size_t channel, std::span<const ChunkEnd> ends, TimePoint now) {
   Status first;
   for (const ChunkEnd& end : ends) {
     router_.delivered(channel, end.bytes, now);
@@ -120,7 +120,7 @@ Status ReceiverDispatcher::finished(size_t channel, std::span<const ChunkEnd> en
   return first;
 }
 
-void ReceiverDispatcher::lost(size_t channel) {
+void PlacingDispatcher::lost(size_t channel) {
   parts_.channels[channel].for_each_failed([&](const ChunkWork& work) {
     Transfer& transfer = parts_.transfers[static_cast<uint64_t>(work.transfer)];
     --transfer.outstanding;
@@ -129,7 +129,7 @@ void ReceiverDispatcher::lost(size_t channel) {
   router_.closed(channel);
 }
 
-Status ReceiverDispatcher::take(FrameType type, std::span<const std::byte> payload) {
+Status PlacingDispatcher::take(FrameType type, std::span<const std::byte> payload) {
   if (type != FrameType::kSubmitted || !parts_.failover) return ChunkDispatcher::take(type, payload);
   TCPX_ASSIGN_OR_RETURN(const auto number, decode_transfer_number(payload));
   if (number != submitted_by_peer_ + 1)
@@ -138,7 +138,7 @@ Status ReceiverDispatcher::take(FrameType type, std::span<const std::byte> paylo
   return Status::ok();
 }
 
-std::string ReceiverDispatcher::waiting() const {
+std::string PlacingDispatcher::waiting() const {
   std::string text;
   for (uint64_t number = placing_; number < parts_.transfers.end() && number < placing_ + 4; ++number) {
     if (!parts_.transfers.is_pending(number)) continue;  // failed with the pipeline

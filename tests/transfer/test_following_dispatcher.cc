@@ -1,5 +1,5 @@
-// SenderDispatcher: posts what has been granted and nothing else, each channel in the order of its grants.
-#include "transfer/sender_dispatcher.h"
+// FollowingDispatcher: posts what has been granted and nothing else, each channel in the order of its grants.
+#include "transfer/following_dispatcher.h"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ constexpr GrantHeader first_chunks(uint64_t transfer, uint64_t bytes, uint32_t c
   return {.transfer = transfer, .transfer_bytes = bytes, .first_chunk = 0, .count = count, .reserved = 0};
 }
 
-TEST(SenderDispatcher, PostsWhatWasGrantedWhereItWasGranted) {
+TEST(FollowingDispatcher, PostsWhatWasGrantedWhereItWasGranted) {
   DispatcherFixture f(Direction::kSend, 2);
   EXPECT_TRUE(f.dispatcher->waits_for_peer());
   f.submit(3 * 4096);
@@ -45,7 +45,7 @@ TEST(SenderDispatcher, PostsWhatWasGrantedWhereItWasGranted) {
   EXPECT_TRUE(f.said().empty()) << "without failover a sender has nothing to say";
 }
 
-TEST(SenderDispatcher, AReceiverMayBeAhead) {
+TEST(FollowingDispatcher, AReceiverMayBeAhead) {
   DispatcherFixture f(Direction::kSend, 2);
   EXPECT_TRUE(grant(f, first_chunks(1, 4096, 1), {0}).is_ok());
   EXPECT_FALSE(f.post());
@@ -55,7 +55,7 @@ TEST(SenderDispatcher, AReceiverMayBeAhead) {
   EXPECT_EQ(f.dispatcher->waiting_for(0), ", 0 chunks granted and not posted");
 }
 
-TEST(SenderDispatcher, ASizeThatIsNotTheReceiversIsNotSent) {
+TEST(FollowingDispatcher, ASizeThatIsNotTheReceiversIsNotSent) {
   DispatcherFixture f(Direction::kSend, 2);
   f.submit(4096);
   EXPECT_TRUE(grant(f, first_chunks(1, 8192, 1), {0}).is_ok());
@@ -63,7 +63,7 @@ TEST(SenderDispatcher, ASizeThatIsNotTheReceiversIsNotSent) {
   EXPECT_EQ(f.channels.in_flight(), 0u);
 }
 
-TEST(SenderDispatcher, ChunksAreGrantedOnceAndInOrder) {
+TEST(FollowingDispatcher, ChunksAreGrantedOnceAndInOrder) {
   DispatcherFixture f(Direction::kSend, 2);
   f.submit(3 * 4096);
   EXPECT_TRUE(grant(f, first_chunks(1, 3 * 4096, 2), {0, 1}).is_ok());
@@ -72,7 +72,7 @@ TEST(SenderDispatcher, ChunksAreGrantedOnceAndInOrder) {
   EXPECT_EQ(regrant(f, 1, 3 * 4096, 0, 1).code(), Code::kProtocol) << "without failover";
 }
 
-TEST(SenderDispatcher, NoMoreThanAWindowWaitsForAChannel) {
+TEST(FollowingDispatcher, NoMoreThanAWindowWaitsForAChannel) {
   DispatcherFixture f(Direction::kSend, 2);
   f.submit(30 * 4096);
   EXPECT_TRUE(grant(f, first_chunks(1, 30 * 4096, kQueueDepth), std::vector<uint8_t>(kQueueDepth, 0)).is_ok());
@@ -81,7 +81,7 @@ TEST(SenderDispatcher, NoMoreThanAWindowWaitsForAChannel) {
       Code::kProtocol);
 }
 
-TEST(SenderDispatcher, WithFailoverATransferEndsWithTheAcknowledgement) {
+TEST(FollowingDispatcher, WithFailoverATransferEndsWithTheAcknowledgement) {
   DispatcherFixture f(Direction::kSend, 2, true);
   f.submit(4096);
   const auto said = f.said();
@@ -100,7 +100,7 @@ TEST(SenderDispatcher, WithFailoverATransferEndsWithTheAcknowledgement) {
   EXPECT_EQ(f.take_number(FrameType::kReceived, 1).code(), Code::kProtocol) << "twice";
 }
 
-TEST(SenderDispatcher, AnAcknowledgedTransferWaitsForThePluginToLetGoOfItsMemory) {
+TEST(FollowingDispatcher, AnAcknowledgedTransferWaitsForThePluginToLetGoOfItsMemory) {
   DispatcherFixture f(Direction::kSend, 2, true);
   f.submit(4096);
   EXPECT_TRUE(grant(f, first_chunks(1, 4096, 1), {0}).is_ok());
@@ -111,7 +111,7 @@ TEST(SenderDispatcher, AnAcknowledgedTransferWaitsForThePluginToLetGoOfItsMemory
   EXPECT_EQ(f.state(1), TransferState::kDone);
 }
 
-TEST(SenderDispatcher, ALostChannelsChunksAreSentWhenTheyAreAskedForAgain) {
+TEST(FollowingDispatcher, ALostChannelsChunksAreSentWhenTheyAreAskedForAgain) {
   DispatcherFixture f(Direction::kSend, 2, true);
   f.submit(3 * 4096);
   EXPECT_TRUE(grant(f, first_chunks(1, 3 * 4096, 2), {0, 0}).is_ok());
@@ -128,7 +128,7 @@ TEST(SenderDispatcher, ALostChannelsChunksAreSentWhenTheyAreAskedForAgain) {
   EXPECT_EQ(f.dispatcher->waiting_for(0), ", 0 chunks granted and not posted");
 }
 
-TEST(SenderDispatcher, AReceiversMessagesAreNotForIt) {
+TEST(FollowingDispatcher, AReceiversMessagesAreNotForIt) {
   DispatcherFixture f(Direction::kSend, 2, true);
   EXPECT_EQ(f.take_number(FrameType::kSubmitted, 1).code(), Code::kProtocol);
 }

@@ -1,4 +1,4 @@
-// ReceiverDispatcher: the receiving half of several channels, which decides what goes where.
+// PlacingDispatcher: the receiving half of several channels, which decides what goes where.
 //
 // It posts each chunk on the channel that suits it best (chunk_router.h) and grants it to the sender, which posts each channel's
 // chunks in the order of its grants. With failover nothing is granted before the sender has submitted it, because a chunk granted
@@ -17,9 +17,9 @@
 
 namespace tcpx {
 
-class ReceiverDispatcher final : public ChunkDispatcher {
+class PlacingDispatcher final : public ChunkDispatcher {
  public:
-  explicit ReceiverDispatcher(const DispatcherParts& parts) : parts_(parts), router_(parts.channels.size()) {}
+  explicit PlacingDispatcher(const DispatcherParts& parts) : parts_(parts), router_(parts.channels.size()) {}
 
   Result<bool> post(TimePoint now) override;
   Status finished(size_t channel, std::span<const ChunkEnd> ends, TimePoint now) override;
